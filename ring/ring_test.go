@@ -1,0 +1,210 @@
+package ring_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/buraksezer/consistent"
+	"github.com/cespare/xxhash/v2"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/ring"
+)
+
+// named returns n shards, each under its address, which it also is.
+func named(n int) map[string]string {
+	shards := map[string]string{}
+	for i := range n {
+		addr := fmt.Sprintf("10.0.0.%d:11211", i)
+		shards[addr] = addr
+	}
+	return shards
+}
+
+func newRing(t testing.TB, shards map[string]string) *ring.Ring[string] {
+	t.Helper()
+	r := new(ring.Ring[string])
+	if err := r.Set(shards); err != nil {
+		t.Fatalf("Set(%v): %v", shards, err)
+	}
+	return r
+}
+
+func owner(t testing.TB, r *ring.Ring[string], key [16]byte) string {
+	t.Helper()
+	shard, err := r.Owner(key)
+	if err != nil {
+		t.Fatalf("Owner(%x): %v", key, err)
+	}
+	return shard
+}
+
+// keys returns n keys, the same each time.
+func keys(n int) [][16]byte {
+	source := rand.NewChaCha8([32]byte{1})
+	list := make([][16]byte, n)
+	for i := range list {
+		source.Read(list[i][:])
+	}
+	return list
+}
+
+func TestEmpty(t *testing.T) {
+	r := new(ring.Ring[string])
+	if shard, err := r.Owner([16]byte{1}); !errors.Is(err, ring.ErrEmpty) {
+		t.Errorf("Owner of the zero Ring = %q, %v, want ErrEmpty", shard, err)
+	}
+	r = newRing(t, named(3))
+	if err := r.Set(nil); err != nil {
+		t.Fatal(err)
+	}
+	if shard, err := r.Owner([16]byte{1}); !errors.Is(err, ring.ErrEmpty) {
+		t.Errorf("Owner after Set(nil) = %q, %v, want ErrEmpty", shard, err)
+	}
+}
+
+// The table must say what the library says, or nodes with different versions of this
+// package would disagree.
+func TestOwnerIsLocateKey(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 10, 40} {
+		shards := named(n)
+		var members []consistent.Member
+		for addr := range shards {
+			members = append(members, member(addr))
+		}
+		want := consistent.New(members, consistent.Config{Hasher: hasher{}, PartitionCount: 1021, ReplicationFactor: 100, Load: 1.25})
+		r := newRing(t, shards)
+		for _, key := range keys(5000) {
+			if got, want := owner(t, r, key), want.LocateKey(key[:]).String(); got != want {
+				t.Fatalf("with %d shards Owner(%x) = %s, want %s", n, key, got, want)
+			}
+		}
+	}
+}
+
+type member string
+
+func (m member) String() string { return string(m) }
+
+type hasher struct{}
+
+func (hasher) Sum64(b []byte) uint64 { return xxhash.Sum64(b) }
+
+// These owners were printed once. If they change, so does the wire protocol: nodes of
+// the old and the new version would count the same client on different shards.
+func TestPlacementIsPinned(t *testing.T) {
+	r := newRing(t, named(5))
+	got := map[string]string{}
+	for _, key := range keys(8) {
+		got[fmt.Sprintf("%x", key[:4])] = owner(t, r, key)
+	}
+	want := map[string]string{
+		"0cd87274": "10.0.0.1:11211",
+		"12f4a465": "10.0.0.4:11211",
+		"3a311de8": "10.0.0.0:11211",
+		"6ae6783f": "10.0.0.1:11211",
+		"740489ea": "10.0.0.4:11211",
+		"dbe5882e": "10.0.0.1:11211",
+		"ee635acc": "10.0.0.4:11211",
+		"fef55fe0": "10.0.0.2:11211",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("placement (-want +got):\n%s", diff)
+	}
+}
+
+// A shard that goes takes only its own keys with it, to several others; when it comes
+// back everything is as before.
+func TestOneShardLess(t *testing.T) {
+	all, list := named(10), keys(20000)
+	before := newRing(t, all)
+	const gone = "10.0.0.3:11211"
+	fewer := named(10)
+	delete(fewer, gone)
+	after := newRing(t, fewer)
+	moved, elsewhere, heirs := 0, 0, map[string]int{}
+	for _, key := range list {
+		switch was, is := owner(t, before, key), owner(t, after, key); {
+		case was == gone:
+			moved++
+			heirs[is]++
+		case was != is:
+			elsewhere++
+		}
+	}
+	// Bounded loads move a few keys more than those of the shard that went.
+	if max := len(list) * 4 / 100; elsewhere > max {
+		t.Errorf("%d of %d keys moved between shards that stayed, want at most %d", elsewhere, len(list), max)
+	}
+	if moved < len(list)*6/100 || moved > len(list)*13/100 {
+		t.Errorf("%d of %d keys were on one shard of ten", moved, len(list))
+	}
+	if len(heirs) < 5 {
+		t.Errorf("the keys of one shard went to %d others, want most of them", len(heirs))
+	}
+}
+
+func TestBalance(t *testing.T) {
+	for _, n := range []int{2, 3, 5, 10, 30} {
+		r, list := newRing(t, named(n)), keys(50000)
+		counts := map[string]int{}
+		for _, key := range list {
+			counts[owner(t, r, key)]++
+		}
+		mean := float64(len(list)) / float64(n)
+		for addr, count := range counts {
+			if ratio := float64(count) / mean; ratio > 1.35 || len(counts) != n {
+				t.Errorf("%d shards: %s has %.2f times the mean", n, addr, ratio)
+			}
+		}
+	}
+}
+
+// Two nodes with the same shards agree, in whichever order and over whichever detours
+// they learned of them.
+func TestOrderDoesNotMatter(t *testing.T) {
+	list := keys(200)
+	rapid.Check(t, func(rt *rapid.T) {
+		shards := named(rapid.IntRange(1, 12).Draw(rt, "shards"))
+		a := newRing(t, shards)
+		b := newRing(t, named(rapid.IntRange(0, 12).Draw(rt, "shards before")))
+		if err := b.Set(shards); err != nil {
+			rt.Fatal(err)
+		}
+		for _, key := range list {
+			if x, y := owner(t, a, key), owner(t, b, key); x != y {
+				rt.Fatalf("one node finds %x on %s, another on %s", key, x, y)
+			}
+		}
+	})
+}
+
+func TestOwnerAllocatesNothing(t *testing.T) {
+	r, key := newRing(t, named(10)), keys(1)[0]
+	if n := testing.AllocsPerRun(1000, func() { r.Owner(key) }); n != 0 {
+		t.Errorf("Owner allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkOwner(b *testing.B) {
+	r, list := newRing(b, named(10)), keys(1024)
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		r.Owner(list[i%1024])
+		i++
+	}
+}
+
+func BenchmarkSet(b *testing.B) {
+	shards := named(10)
+	var r ring.Ring[string]
+	for b.Loop() {
+		if err := r.Set(shards); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
