@@ -1,0 +1,159 @@
+// Package async takes counting work off the request path: a bounded queue that merges
+// what belongs together, to be done a few milliseconds later.
+package async
+
+import (
+	"context"
+	"errors"
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Options configures a Queue. Hash and Merge are required.
+type Options[K comparable, V any] struct {
+	// Hash spreads keys; clients must not be able to choose its values.
+	Hash func(K) uint64
+
+	// Merge adds an offer to what is queued under the same key.
+	Merge func(queued *V, offered V)
+
+	// Capacity is how many keys are queued at most. If zero, 16384.
+	Capacity int
+
+	// Interval is how long an offer waits at most before it is flushed, so that later
+	// ones with its key can join it. If zero, 2 ms.
+	Interval time.Duration
+
+	// Registerer registers the queue's metrics. If nil, they are not registered.
+	Registerer prometheus.Registerer
+}
+
+// stripes share the lock's load between cores. Their number is that of the bits of
+// Queue.urgent.
+const stripes = 16
+
+// A Queue holds at most one value for each key. What is offered under a key that is
+// queued already is merged into it, so that a flood by one client costs one place.
+//
+// Offer may be called concurrently with everything; Run once at a time.
+type Queue[K comparable, V any] struct {
+	o       Options[K, V]
+	stripe  [stripes]stripe[K, V]
+	wake    chan struct{} // holds at most one
+	waiting atomic.Bool   // something was offered since the last flush
+	urgent  atomic.Uint32 // stripes with an urgent offer, a bit each
+}
+
+// New returns a queue. Nothing leaves it until Run is called.
+func New[K comparable, V any](o Options[K, V]) (*Queue[K, V], error) {
+	if o.Hash == nil || o.Merge == nil {
+		return nil, errors.New("async: Hash and Merge are required")
+	}
+	if o.Capacity < 0 || o.Interval < 0 {
+		return nil, errors.New("async: Capacity and Interval cannot be negative")
+	}
+	if o.Capacity == 0 {
+		o.Capacity = 16384
+	}
+	if o.Interval == 0 {
+		o.Interval = 2 * time.Millisecond
+	}
+	q := &Queue[K, V]{o: o, wake: make(chan struct{}, 1)}
+	for i := range q.stripe {
+		q.stripe[i].queued = newTable[K, V]((o.Capacity + stripes - 1) / stripes)
+		q.stripe[i].spare = newTable[K, V]((o.Capacity + stripes - 1) / stripes)
+	}
+	promauto.With(o.Registerer).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edge_queue_depth",
+		Help: "Keys that wait to be counted.",
+	}, func() float64 { return float64(q.Len()) })
+	return q, nil
+}
+
+// Offer queues v under k, or merges it into what is queued there, and reports whether it
+// did: where the queue is full, v is dropped, and the caller counts that. It never blocks
+// and never allocates. An urgent offer is flushed at once, with its neighbours.
+func (q *Queue[K, V]) Offer(k K, v V, urgent bool) bool {
+	h := q.o.Hash(k)
+	i := h % stripes
+	if !q.stripe[i].offer(h, k, v, q.o.Merge) {
+		return false
+	}
+	if urgent && q.urgent.Or(1<<i)&(1<<i) == 0 || !q.waiting.Load() && q.waiting.CompareAndSwap(false, true) {
+		select {
+		case q.wake <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+// Len returns how many keys are queued.
+func (q *Queue[K, V]) Len() (n int) {
+	for i := range q.stripe {
+		s := &q.stripe[i]
+		s.mu.Lock()
+		n += len(s.queued.items)
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// Run passes what is queued to flush, again and again until ctx is done, then once more,
+// and returns. flush is called from Run's goroutine; the items are its own until it
+// returns. While nothing is offered, Run sleeps.
+func (q *Queue[K, V]) Run(ctx context.Context, flush func([]Item[K, V])) {
+	// Urgent offers need not wait for the interval, but a client that stays near its
+	// threshold must not turn every one of its requests into a flush.
+	gap := q.o.Interval / 8
+	var all, some, last time.Time // when to flush everything, when the urgent, when they were last
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			q.flush(1<<stripes-1, flush)
+			return
+		case <-q.wake:
+		case <-timer.C:
+		}
+		now := time.Now()
+		if q.urgent.Load() != 0 && some.IsZero() {
+			some = last.Add(gap)
+		}
+		if q.waiting.Load() && all.IsZero() {
+			all = now.Add(q.o.Interval)
+		}
+		if !some.IsZero() && !some.After(now) {
+			some, last = time.Time{}, now
+			q.flush(q.urgent.Swap(0), flush)
+		}
+		if !all.IsZero() && !all.After(now) {
+			all = time.Time{}
+			q.waiting.Store(false)
+			q.flush(1<<stripes-1, flush)
+		}
+		next := all
+		if !some.IsZero() && (all.IsZero() || some.Before(all)) {
+			next = some
+		}
+		if timer.Stop(); !next.IsZero() {
+			timer.Reset(next.Sub(now))
+		}
+	}
+}
+
+// flush passes the items of the stripes whose bits are set.
+func (q *Queue[K, V]) flush(which uint32, flush func([]Item[K, V])) {
+	for ; which != 0; which &= which - 1 {
+		s := &q.stripe[bits.TrailingZeros32(which)]
+		if items := s.take(); len(items) > 0 {
+			flush(items)
+		}
+		s.spare.reset()
+	}
+}

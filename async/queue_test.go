@@ -1,0 +1,241 @@
+package async_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/edgelimit/edge/async"
+)
+
+func newQueue(t testing.TB, o async.Options[int, int]) *async.Queue[int, int] {
+	t.Helper()
+	if o.Hash == nil {
+		o.Hash = func(k int) uint64 { return uint64(k) * 0x9e3779b97f4a7c15 }
+	}
+	o.Merge = func(queued *int, offered int) { *queued += offered }
+	q, err := async.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// flushes records what a queue flushes, and when.
+type flushes struct {
+	mu    sync.Mutex
+	start time.Time
+	log   []string
+	sum   map[int]int
+}
+
+func (f *flushes) flush(items []async.Item[int, int]) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, item := range items {
+		f.log = append(f.log, fmt.Sprintf("%v: %d×%d", time.Since(f.start), item.Key, item.Value))
+		if f.sum == nil {
+			f.sum = map[int]int{}
+		}
+		f.sum[item.Key] += item.Value
+	}
+}
+
+// run runs test with a queue in fake time, and returns what was flushed.
+func run(t *testing.T, o async.Options[int, int], test func(q *async.Queue[int, int])) []string {
+	t.Helper()
+	f := new(flushes)
+	synctest.Test(t, func(t *testing.T) {
+		f.start = time.Now()
+		q := newQueue(t, o)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			q.Run(ctx, f.flush)
+			close(done)
+		}()
+		synctest.Wait()
+		test(q)
+		cancel()
+		<-done
+	})
+	return f.log
+}
+
+func TestOffersJoinUntilTheInterval(t *testing.T) {
+	got := run(t, async.Options[int, int]{Interval: 4 * time.Millisecond}, func(q *async.Queue[int, int]) {
+		q.Offer(7, 1, false)
+		time.Sleep(3 * time.Millisecond)
+		q.Offer(7, 2, false) // joins the first
+		time.Sleep(3 * time.Millisecond)
+		q.Offer(7, 4, false) // starts anew
+		time.Sleep(time.Hour)
+	})
+	want := []string{"4ms: 7×3", "10ms: 7×4"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("flushes (-want +got):\n%s", diff)
+	}
+}
+
+func TestUrgentOffersDoNotWait(t *testing.T) {
+	got := run(t, async.Options[int, int]{Interval: 8 * time.Millisecond}, func(q *async.Queue[int, int]) {
+		time.Sleep(time.Second)
+		q.Offer(1, 1, true)
+		synctest.Wait() // flushed at once
+		q.Offer(1, 1, true)
+		synctest.Wait() // not again so soon
+		time.Sleep(500 * time.Microsecond)
+		q.Offer(1, 1, true) // joins
+		time.Sleep(time.Hour)
+	})
+	want := []string{"1s: 1×1", "1.001s: 1×2"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("flushes (-want +got):\n%s", diff)
+	}
+}
+
+func TestUrgencyDoesNotHurryOthers(t *testing.T) {
+	got := run(t, async.Options[int, int]{
+		Interval: 8 * time.Millisecond,
+		Hash:     func(k int) uint64 { return uint64(k) }, // keys 1 and 2 in different stripes
+	}, func(q *async.Queue[int, int]) {
+		q.Offer(1, 1, false)
+		q.Offer(2, 1, true)
+		time.Sleep(time.Hour)
+	})
+	want := []string{"0s: 2×1", "8ms: 1×1"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("flushes (-want +got):\n%s", diff)
+	}
+}
+
+func TestEndFlushesTheRest(t *testing.T) {
+	got := run(t, async.Options[int, int]{Interval: time.Hour}, func(q *async.Queue[int, int]) {
+		q.Offer(1, 1, false)
+		q.Offer(1, 1, false)
+	})
+	if diff := cmp.Diff([]string{"0s: 1×2"}, got); diff != "" {
+		t.Errorf("flushes (-want +got):\n%s", diff)
+	}
+}
+
+// A full queue refuses new keys, and still takes more of the keys that it has.
+func TestFull(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	// One stripe's share of the capacity: all keys hash into the same.
+	q := newQueue(t, async.Options[int, int]{Capacity: 3 * 16, Hash: func(int) uint64 { return 0 }, Registerer: reg})
+	for k := range 3 {
+		if !q.Offer(k, 1, false) {
+			t.Errorf("Offer(%d) = false with %d keys queued of 3", k, k)
+		}
+	}
+	for range 2 {
+		if q.Offer(99, 1, false) {
+			t.Error("Offer of a fourth key = true, want false")
+		}
+	}
+	if !q.Offer(2, 1, false) {
+		t.Error("Offer(2) = false, but it is queued already")
+	}
+	want := `
+# HELP edge_queue_depth Keys that wait to be counted.
+# TYPE edge_queue_depth gauge
+edge_queue_depth 3
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+	f := new(flushes)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	q.Run(ctx, f.flush)
+	if diff := cmp.Diff(map[int]int{0: 1, 1: 1, 2: 2}, f.sum); diff != "" {
+		t.Errorf("flushed (-want +got):\n%s", diff)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	for name, o := range map[string]async.Options[int, int]{
+		"no hash":           {Merge: func(*int, int) {}},
+		"no merge":          {Hash: func(int) uint64 { return 0 }},
+		"negative capacity": {Hash: func(int) uint64 { return 0 }, Merge: func(*int, int) {}, Capacity: -1},
+		"negative interval": {Hash: func(int) uint64 { return 0 }, Merge: func(*int, int) {}, Interval: -1},
+	} {
+		if _, err := async.New(o); err == nil {
+			t.Errorf("%s: New returns no error", name)
+		}
+	}
+}
+
+// Whatever is offered by whomever is flushed exactly once.
+func TestNothingIsLostOrDoubled(t *testing.T) {
+	q := newQueue(t, async.Options[int, int]{Interval: 50 * time.Microsecond})
+	f := new(flushes)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		q.Run(ctx, f.flush)
+		close(done)
+	}()
+	var wg sync.WaitGroup
+	var offered [100]atomic.Int64
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 20000 {
+				if k := (i*7 + g) % 100; q.Offer(k, 1, i%50 == 0) {
+					offered[k].Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	cancel()
+	<-done
+	for k := range offered {
+		if got, want := f.sum[k], int(offered[k].Load()); got != want {
+			t.Errorf("key %d: flushed %d, offered %d", k, got, want)
+		}
+	}
+}
+
+func TestOfferAllocatesNothing(t *testing.T) {
+	q := newQueue(t, async.Options[int, int]{})
+	k := 0
+	if n := testing.AllocsPerRun(5000, func() {
+		q.Offer(k%2000, 1, k%10 == 0)
+		k++
+	}); n != 0 {
+		t.Errorf("Offer allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkOffer(b *testing.B) {
+	for _, keys := range []int{1, 10_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			q := newQueue(b, async.Options[int, int]{})
+			ctx, cancel := context.WithCancel(b.Context())
+			var wg sync.WaitGroup
+			wg.Go(func() { q.Run(ctx, func([]async.Item[int, int]) {}) })
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := 0; pb.Next(); i++ {
+					q.Offer(i%keys, 1, false)
+				}
+			})
+			cancel()
+			wg.Wait()
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package async
+
+import (
+	"math/bits"
+	"sync"
+)
+
+// An Item is a key with what was offered under it, merged.
+type Item[K comparable, V any] struct {
+	Key   K
+	Value V
+}
+
+// A stripe is a part of a queue with a lock of its own. Offers go to one table while
+// the items of the other are flushed.
+type stripe[K comparable, V any] struct {
+	mu     sync.Mutex
+	queued table[K, V] // guarded by mu
+	spare  table[K, V] // belongs to Run
+
+	_ [64]byte // the neighbour's lock is on another cache line
+}
+
+func (s *stripe[K, V]) offer(h uint64, k K, v V, merge func(queued *V, offered V)) bool {
+	s.mu.Lock()
+	ok := s.queued.add(h, k, v, merge)
+	s.mu.Unlock()
+	return ok
+}
+
+// take returns what is queued. It is valid until spare is reset.
+func (s *stripe[K, V]) take() []Item[K, V] {
+	s.mu.Lock()
+	s.queued, s.spare = s.spare, s.queued
+	s.mu.Unlock()
+	return s.spare.items
+}
+
+// A table is a hash table of fixed size whose items lie densely, in the order in which
+// they came. It is a Go map that never grows, so that adding never allocates.
+type table[K comparable, V any] struct {
+	items []Item[K, V] // as many as its capacity at most
+	index []uint32     // place in items + 1, at the hash or after it; 0: empty
+}
+
+func newTable[K comparable, V any](capacity int) table[K, V] {
+	return table[K, V]{
+		items: make([]Item[K, V], 0, capacity),
+		index: make([]uint32, 1<<bits.Len(uint(2*capacity))), // half empty at most
+	}
+}
+
+func (t *table[K, V]) add(h uint64, k K, v V, merge func(queued *V, offered V)) bool {
+	mask := uint64(len(t.index) - 1)
+	for i := h >> 32 & mask; ; i = (i + 1) & mask {
+		switch at := t.index[i]; {
+		case at == 0:
+			if len(t.items) == cap(t.items) {
+				return false
+			}
+			t.items = append(t.items, Item[K, V]{k, v})
+			t.index[i] = uint32(len(t.items))
+			return true
+		case t.items[at-1].Key == k:
+			merge(&t.items[at-1].Value, v)
+			return true
+		}
+	}
+}
+
+// reset empties t, and lets go of what its items point to.
+func (t *table[K, V]) reset() {
+	if len(t.items) == 0 {
+		return
+	}
+	clear(t.items)
+	t.items = t.items[:0]
+	clear(t.index)
+}
