@@ -1,0 +1,172 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// Items live in blocks of one size. The first block of an item, its head, has
+// the fields below and then the first bytes of key and value; each further
+// block has the index of the next one and then more bytes. 88 bytes hold a
+// 16-byte key and the longest number. Blocks refer to each other by index, so
+// that the garbage collector has nothing to follow.
+const (
+	fieldChain    = 0  // next block of this item, and headMark
+	fieldBucket   = 4  // next item in the same hash bucket
+	fieldNewer    = 8  // towards the most recently used item
+	fieldOlder    = 12 // towards the least recently used item
+	fieldFlags    = 16
+	fieldValueLen = 20
+	fieldCAS      = 24
+	fieldDeadline = 32 // by the store's clock; 0 is never
+	fieldAccessed = 40 // seconds by the store's clock
+	fieldKeyLen   = 44 // one byte
+	fieldState    = 45 // one byte
+
+	headData  = 48 // where the bytes begin in a head
+	restData  = 4  // where they begin in any other block
+	blockSize = 88
+
+	// blockCost is what a block is charged: itself and its share of the hash
+	// table, which has at most two entries of 4 bytes for an item.
+	blockCost = blockSize + 8
+
+	// pageBlocks blocks are allocated at a time: 88 KiB, a whole number of the
+	// runtime's 8 KiB pages.
+	pageBlocks = 1024
+
+	// headMark tells a head from other blocks, for whoever meets it by index.
+	headMark = 1 << 31
+)
+
+// The bits of fieldState.
+const (
+	stateFetched   = 1 << iota // read or touched since it was stored
+	stateStale                 // invalidated by md with I, or by ms with an old cas
+	stateTokenSent             // a client has won the right to recache it
+	stateBinaryKey             // stored under a base64 key by ms
+)
+
+type block [blockSize]byte
+
+func (b *block) u32(field int) uint32      { return binary.LittleEndian.Uint32(b[field:]) }
+func (b *block) put32(field int, v uint32) { binary.LittleEndian.PutUint32(b[field:], v) }
+func (b *block) u64(field int) uint64      { return binary.LittleEndian.Uint64(b[field:]) }
+func (b *block) put64(field int, v uint64) { binary.LittleEndian.PutUint64(b[field:], v) }
+func (b *block) keyLen() int               { return int(b[fieldKeyLen]) }
+func (b *block) valueLen() int             { return int(b.u32(fieldValueLen)) }
+func (b *block) chain() uint32             { return b.u32(fieldChain) &^ headMark }
+func (b *block) isHead() bool              { return b.u32(fieldChain)&headMark != 0 }
+func (b *block) is(state byte) bool        { return b[fieldState]&state != 0 }
+func (b *block) setState(bits byte)        { b[fieldState] |= bits }
+func (b *block) clearState(bits byte)      { b[fieldState] &^= bits }
+func (b *block) setChain(i uint32)         { b.put32(fieldChain, b.u32(fieldChain)&headMark|i) }
+func (b *block) size() int                 { return blocksFor(b.keyLen() + b.valueLen()) }
+func (b *block) inline() bool              { return b.keyLen()+b.valueLen() <= blockSize-headData }
+func (b *block) inlineValue() []byte       { return b[headData+b.keyLen():][:b.valueLen()] }
+
+// blocksFor returns the number of blocks of an item with n bytes of key and
+// value.
+func blocksFor(n int) int {
+	const first, rest = blockSize - headData, blockSize - restData
+	if n <= first {
+		return 1
+	}
+	return 1 + (n-first+rest-1)/rest
+}
+
+// arena hands out up to limit blocks. It allocates pages as they are needed
+// and keeps them. Block 0 is never handed out, so that 0 can mean none.
+type arena struct {
+	pages  [][]block
+	limit  int    // blocks that may be in use
+	opened int    // the highest block that has ever been in use
+	used   int    // blocks in use
+	free   uint32 // blocks given back, linked by fieldChain
+}
+
+func (a *arena) at(i uint32) *block { return &a.pages[i/pageBlocks][i%pageBlocks] }
+
+// take returns a block with no chain and no mark, or 0 if none is left.
+func (a *arena) take() uint32 {
+	i := a.free
+	switch {
+	case i != 0:
+		a.free = a.at(i).u32(fieldChain)
+	case a.opened < a.limit:
+		a.opened++
+		i = uint32(a.opened)
+		if full := len(a.pages) * pageBlocks; a.opened >= full {
+			a.pages = append(a.pages, make([]block, min(pageBlocks, a.limit+1-full)))
+		}
+	default:
+		return 0
+	}
+	a.used++
+	a.at(i).put32(fieldChain, 0)
+	return i
+}
+
+// release gives back block i and the blocks chained to it.
+func (a *arena) release(i uint32) {
+	for i != 0 {
+		b := a.at(i)
+		next := b.chain()
+		b.put32(fieldChain, a.free)
+		a.free = i
+		a.used--
+		i = next
+	}
+}
+
+// write puts p at offset off of the bytes of the item with head i.
+func (a *arena) write(i uint32, off int, p []byte) {
+	start := headData
+	for len(p) > 0 {
+		b := a.at(i)
+		if room := blockSize - start; off < room {
+			p = p[copy(b[start+off:], p):]
+			off = 0
+		} else {
+			off -= room
+		}
+		i, start = b.chain(), restData
+	}
+}
+
+// appendBytes appends to dst the n bytes at offset off of the item with head i.
+func (a *arena) appendBytes(dst []byte, i uint32, off, n int) []byte {
+	start := headData
+	for n > 0 {
+		b := a.at(i)
+		if room := blockSize - start; off < room {
+			part := b[start+off:][:min(n, room-off)]
+			dst = append(dst, part...)
+			n -= len(part)
+			off = 0
+		} else {
+			off -= room
+		}
+		i, start = b.chain(), restData
+	}
+	return dst
+}
+
+// keyEqual reports whether the key of the item with head i is key.
+func (a *arena) keyEqual(i uint32, key []byte) bool {
+	b := a.at(i)
+	if b.keyLen() != len(key) {
+		return false
+	}
+	for start := headData; ; start = restData {
+		part := b[start:]
+		if len(key) <= len(part) {
+			return bytes.Equal(part[:len(key)], key)
+		}
+		if !bytes.Equal(part, key[:len(part)]) {
+			return false
+		}
+		key = key[len(part):]
+		b = a.at(b.chain())
+	}
+}

@@ -1,0 +1,239 @@
+package shard_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+)
+
+// TestConformance holds the conversations in testdata/conformance with a shard
+// over TCP, with one over a pipe, and with the real memcached. A file has one
+// line for each thing that happens:
+//
+//	== name                    begins a conversation, with no items
+//	# remark
+//	> text                     the client sends text and a line end
+//	> "quoted"                 the client sends just that, quoted as in Go
+//	< text, < "quoted"         the server sends that
+//	<shard text                the shard does; a remark says why
+//	<memcached text            memcached does
+//	<eof                       the server closes the connection
+//	? name n                   the figure in stats has grown by n
+//
+// Memcached may say that one second has passed where no time has: its clock
+// ticks.
+//
+// In all of them {x*9} stands for nine times x, and $a for a cas unique: the
+// same name for the same one, another name for another one.
+func TestConformance(t *testing.T) {
+	files, err := filepath.Glob("testdata/conformance/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no conversations: %v", err)
+	}
+	var all []conversation
+	for _, file := range files {
+		all = append(all, parseConversations(t, file)...)
+	}
+
+	t.Run("shard over tcp", func(t *testing.T) {
+		for _, cv := range all {
+			t.Run(cv.name, func(t *testing.T) {
+				t.Parallel()
+				cv.hold(dialTCP(t, listenTCP(t, shard.Options{})), "shard")
+			})
+		}
+	})
+	t.Run("shard over pipe", func(t *testing.T) {
+		for _, cv := range all {
+			t.Run(cv.name, func(t *testing.T) {
+				t.Parallel()
+				ln := shard.NewPipe()
+				newServer(t, shard.Options{}, ln)
+				cv.hold(dial(t, ln), "shard")
+			})
+		}
+	})
+	t.Run("memcached", func(t *testing.T) {
+		addr := memcachedtest.Start(t, still...).Addr
+		for _, cv := range all {
+			t.Run(cv.name, func(t *testing.T) {
+				c := dialTCP(t, addr)
+				c.expect("flush_all\r\n", "OK\r\n")
+				cv.hold(c, "memcached")
+			})
+		}
+	})
+}
+
+type conversation struct {
+	name  string
+	steps []step
+}
+
+type step struct {
+	where, verb, text string
+}
+
+var repeat = regexp.MustCompile(`\{([^{}*]+)\*(\d+)\}`)
+
+func parseConversations(t *testing.T, file string) []conversation {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []conversation
+	for i, line := range strings.Split(string(text), "\n") {
+		where := file + ":" + strconv.Itoa(i+1)
+		verb, rest, _ := strings.Cut(line, " ")
+		rest = repeat.ReplaceAllStringFunc(rest, func(s string) string {
+			m := repeat.FindStringSubmatch(s)
+			n, _ := strconv.Atoi(m[2])
+			return strings.Repeat(m[1], n)
+		})
+		switch verb {
+		case "", "#":
+			continue
+		case "==":
+			all = append(all, conversation{name: rest})
+			continue
+		case ">", "<", "<shard", "<memcached":
+			if strings.HasPrefix(rest, `"`) {
+				if rest, err = strconv.Unquote(rest); err != nil {
+					t.Fatalf("%s: %v", where, err)
+				}
+			} else {
+				rest += "\r\n"
+			}
+		case "<eof", "?":
+		default:
+			t.Fatalf("%s: unknown verb %q", where, verb)
+		}
+		cv := &all[len(all)-1]
+		cv.steps = append(cv.steps, step{where, verb, rest})
+	}
+	return all
+}
+
+// hold holds the conversation with the peer named role.
+func (cv conversation) hold(c *client, role string) {
+	c.t.Helper()
+	var before map[string]int64
+	for _, st := range cv.steps {
+		if st.verb == "?" {
+			before = c.stats()
+			break
+		}
+	}
+	cas := make(casNames)
+	request := ""
+	open := true
+	for _, st := range cv.steps {
+		if st.verb == ">" {
+			request += cas.fill(st.text)
+			continue
+		}
+		if request != "" {
+			c.send(request)
+			request = ""
+		}
+		switch st.verb {
+		case "<eof":
+			open = false
+			if line := c.line(); line != "" {
+				c.t.Fatalf("%s: got %q, want the end", st.where, line)
+			}
+		case "?":
+			name, text, _ := strings.Cut(st.text, " ")
+			want, _ := strconv.ParseInt(text, 10, 64)
+			if got := c.stats()[name] - before[name]; got != want {
+				c.t.Errorf("%s: %s has grown by %d, want %d", st.where, name, got, want)
+			}
+		case "<", "<" + role:
+			if role == "memcached" && ticked.MatchString(st.text) {
+				st = st.tick(c)
+			}
+			cas.match(c, st)
+		}
+	}
+	if open {
+		c.expect(request+"mn\r\n", "MN\r\n")
+	}
+}
+
+// ticked is what a second that passes changes in a reply.
+var ticked = regexp.MustCompile(` t100| l0`)
+
+// tick returns st as it is if the peer's clock has ticked, if it has.
+func (st step) tick(c *client) step {
+	peek, _ := c.r.Peek(len(st.text) - 1)
+	later := strings.NewReplacer(" t100", " t99", " l0", " l1").Replace(st.text)
+	if strings.HasPrefix(later, string(peek)) {
+		st.text = later
+	}
+	return st
+}
+
+// casNames maps the names of cas uniques to them.
+type casNames map[string]string
+
+var casName = regexp.MustCompile(`\$[a-z]+`)
+
+func (n casNames) fill(text string) string {
+	return casName.ReplaceAllStringFunc(text, func(name string) string {
+		if n[name] == "" {
+			return name
+		}
+		return n[name]
+	})
+}
+
+// match reads a reply and fails unless it is as st says.
+func (n casNames) match(c *client, st step) {
+	c.t.Helper()
+	fail := func(got string) {
+		c.t.Helper()
+		c.t.Fatalf("%s: got %q, want %q", st.where, got, st.text)
+	}
+	want := st.text
+	for {
+		at := casName.FindStringIndex(want)
+		if at == nil {
+			if got := c.bytes(len(want)); got != want {
+				fail(got)
+			}
+			return
+		}
+		name := want[at[0]:at[1]]
+		if got := c.bytes(at[0]); got != want[:at[0]] {
+			fail(got)
+		}
+		want = want[at[1]:]
+		// The unique goes on up to what is wanted behind it.
+		var digits strings.Builder
+		for {
+			next, err := c.r.Peek(1)
+			if err != nil || next[0] < '0' || next[0] > '9' {
+				break
+			}
+			digits.WriteString(c.bytes(1))
+		}
+		got := digits.String()
+		if n[name] == "" {
+			for other, cas := range n {
+				if cas == got {
+					c.t.Errorf("%s: the unique %s is that of %s too", st.where, got, other)
+				}
+			}
+			n[name] = got
+		}
+		if got == "" || n[name] != got {
+			fail(got)
+		}
+	}
+}

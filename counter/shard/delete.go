@@ -1,0 +1,43 @@
+package shard
+
+import "time"
+
+// delete answers delete. A time of 0 before noreply is a relic that is still
+// accepted.
+func (c *conn) delete(n int, now time.Time) {
+	if !c.want(n, 2, 4) {
+		return
+	}
+	if n > 2 {
+		zero := string(c.tokens[2]) == "0"
+		noreply := c.noreplyMaybe()
+		if !(n == 3 && (zero || noreply) || n == 4 && zero && noreply) {
+			c.reply("CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]")
+			return
+		}
+	}
+	key := c.tokens[1]
+	if len(key) > maxKey {
+		c.reply(badFormat)
+		return
+	}
+	if c.store.delete(key, c.store.clock(now)) {
+		c.reply("DELETED")
+	} else {
+		c.reply("NOT_FOUND")
+	}
+}
+
+// delete removes the item under key. It reports whether there was one.
+func (st *store) delete(key []byte, now int64) bool {
+	s, h := st.lock(key, now)
+	defer s.mu.Unlock()
+	i := s.find(h, key, now)
+	if i == 0 {
+		s.counts[deleteMisses]++
+		return false
+	}
+	s.counts[deleteHits]++
+	s.remove(h, i)
+	return true
+}

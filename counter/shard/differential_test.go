@@ -1,0 +1,246 @@
+package shard_test
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+)
+
+// TestDifferential sends random commands to a shard and to the real memcached
+// and compares the replies byte for byte, and what stats has counted in the
+// end. Left out is where they differ knowingly: see the package's doc.
+func TestDifferential(t *testing.T) {
+	checks := "3000"
+	if testing.Short() {
+		checks = "300"
+	}
+	setRapid(t, "rapid.checks", checks)
+	setRapid(t, "rapid.nofailfile", "true") // the seed says it all
+	peers := []*casPeer{
+		{client: dialTCP(t, listenTCP(t, shard.Options{}))},
+		{client: dialTCP(t, memcachedtest.Start(t, still...).Addr)},
+	}
+	var before []map[string]int64
+	for _, p := range peers {
+		before = append(before, p.stats())
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		for _, p := range peers {
+			p.seen = nil
+		}
+		for _, cmd := range append([]string{"flush_all\r\n"}, rapid.SliceOfN(command(), 1, 100).Draw(rt, "commands")...) {
+			got := peers[0].answer(rt, cmd)
+			want := peers[1].answer(rt, cmd)
+			if got != want {
+				rt.Fatalf("%q: got %q, want %q", cmd, got, want)
+			}
+		}
+	})
+	got, want := peers[0].stats(), peers[1].stats()
+	for _, name := range []string{
+		"cmd_get", "cmd_set", "cmd_flush", "cmd_touch", "cmd_meta", "get_hits", "get_misses",
+		"delete_misses", "delete_hits", "incr_misses", "incr_hits", "decr_misses", "decr_hits",
+		"cas_misses", "cas_hits", "cas_badval", "touch_hits", "touch_misses", "total_items",
+	} {
+		got, want := got[name]-before[0][name], want[name]-before[1][name]
+		if got != want {
+			t.Errorf("%s has grown by %d, want %d", name, got, want)
+		}
+	}
+}
+
+// setRapid sets a flag of rapid's for the length of the test, unless it is
+// given on the command line.
+func setRapid(t *testing.T, name, value string) {
+	if f := flag.Lookup(name); f.Value.String() == f.DefValue {
+		f.Value.Set(value)
+		t.Cleanup(func() { f.Value.Set(f.DefValue) })
+	}
+}
+
+// casPeer is a client that gives cas uniques the numbers of their appearance:
+// #1# in a command or a reply is the first one seen.
+type casPeer struct {
+	*client
+	seen []string
+}
+
+var (
+	ordinal   = regexp.MustCompile(`#(\d+)#`)
+	casReply  = regexp.MustCompile(`^(VALUE \S+ \d+ \d+ |(?:HD|VA|EX|NF|NS)(?: .*)? c)([1-9]\d*)`)
+	ttlReply  = regexp.MustCompile(`^((?:HD|VA)(?: .*)? t)(\d+)`)
+	endMarker = "MN\r\n"
+)
+
+// answer returns the reply to cmd.
+func (p *casPeer) answer(t *rapid.T, cmd string) string {
+	cmd = ordinal.ReplaceAllStringFunc(cmd, func(s string) string {
+		n, _ := strconv.Atoi(s[1 : len(s)-1])
+		if n < len(p.seen) {
+			return p.seen[n]
+		}
+		return "1" + strings.Repeat("0", 18) // too high to be one
+	})
+	p.conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(p.conn, cmd+"mn\r\n"); err != nil {
+		t.Fatalf("%q: %v", cmd, err)
+	}
+	var reply strings.Builder
+	for {
+		line, err := p.r.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%q: %v after %q", cmd, err, reply.String()+line)
+		}
+		if line == endMarker {
+			return reply.String()
+		}
+		if m := casReply.FindStringSubmatchIndex(line); m != nil {
+			line = line[:m[4]] + p.name(line[m[4]:m[5]]) + line[m[5]:]
+		}
+		if m := ttlReply.FindStringSubmatchIndex(line); m != nil {
+			// Times-to-live are hundreds, and the clock may have ticked.
+			n, _ := strconv.Atoi(line[m[4]:m[5]])
+			line = line[:m[4]] + strconv.Itoa((n+99)/100*100) + line[m[5]:]
+		}
+		reply.WriteString(line)
+	}
+}
+
+func (p *casPeer) name(cas string) string {
+	for i, c := range p.seen {
+		if c == cas {
+			return fmt.Sprintf("#%d#", i)
+		}
+	}
+	p.seen = append(p.seen, cas)
+	return fmt.Sprintf("#%d#", len(p.seen)-1)
+}
+
+// command returns a generator of commands, most of them well-formed, on a few
+// keys, so that they meet.
+func command() *rapid.Generator[string] {
+	key := rapid.OneOf(
+		rapid.SampledFrom([]string{"a", "b", "c", "a-rather-long-key-beyond-forty-bytes-of-text"}),
+		rapid.Just("c"+strings.Repeat("x", 249)),
+	)
+	odd := rapid.SampledFrom([]string{"x", "-1", "+1", "1x", "", "4294967296", "18446744073709551616", strings.Repeat("y", 251)})
+	number := rapid.SampledFrom([]string{"0", "1", "9", "10", "95", "18446744073709551615", "9223372036854775807"})
+	exptime := rapid.SampledFrom([]string{"0", "0", "100", "1000", "-1", "2592001"})
+	cas := rapid.Custom(func(t *rapid.T) string {
+		return fmt.Sprintf("#%d#", rapid.IntRange(0, 20).Draw(t, "cas"))
+	})
+	// oddly replaces a well-formed word now and then.
+	oddly := func(t *rapid.T, g *rapid.Generator[string]) string {
+		if rapid.IntRange(0, 60).Draw(t, "odd") == 60 {
+			return odd.Draw(t, "odd word")
+		}
+		return g.Draw(t, "word")
+	}
+	noreply := func(t *rapid.T) string {
+		return rapid.SampledFrom([]string{"", "", "", " noreply"}).Draw(t, "noreply")
+	}
+	// What is left of a value that was announced as shorter is read as a command, which
+	// must not be mn: there is one end marker per command.
+	value := rapid.OneOf(
+		number,
+		rapid.StringMatching(`[0-9]{1,20}`),
+		rapid.StringMatching(`([a-ln-z0-9][a-ln-z0-9 ]{0,60})?`),
+		rapid.StringMatching(`[a-ln-z]{200,300}`),
+	)
+	// length announces a value, sometimes as shorter than it is.
+	length := func(t *rapid.T, v string) string {
+		n := len(v)
+		if rapid.IntRange(0, 40).Draw(t, "lie") == 40 {
+			n = rapid.IntRange(0, n).Draw(t, "length")
+		}
+		return strconv.Itoa(n)
+	}
+	verb := func(t *rapid.T, names ...string) string { return rapid.SampledFrom(names).Draw(t, "name") }
+
+	return rapid.OneOf(
+		rapid.Custom(func(t *rapid.T) string {
+			v := value.Draw(t, "value")
+			line := verb(t, "set", "set", "add", "replace", "append", "prepend") + " " + oddly(t, key) + " " +
+				oddly(t, number) + " " + oddly(t, exptime) + " " + length(t, v)
+			return line + noreply(t) + "\r\n" + v + "\r\n"
+		}),
+		rapid.Custom(func(t *rapid.T) string {
+			v := value.Draw(t, "value")
+			return "cas " + oddly(t, key) + " 0 " + oddly(t, exptime) + " " + length(t, v) + " " + oddly(t, cas) +
+				noreply(t) + "\r\n" + v + "\r\n"
+		}),
+		rapid.Custom(func(t *rapid.T) string {
+			line := verb(t, "get", "get", "gets")
+			for range rapid.IntRange(0, 30).Draw(t, "keys") {
+				line += " " + oddly(t, key)
+			}
+			return line + "\r\n"
+		}),
+		rapid.Custom(func(t *rapid.T) string {
+			return verb(t, "gat", "gats") + " " + oddly(t, exptime) + " " + oddly(t, key) + " " + oddly(t, key) + "\r\n"
+		}),
+		rapid.Custom(func(t *rapid.T) string {
+			return verb(t, "incr", "incr", "decr") + " " + oddly(t, key) + " " + oddly(t, number) + noreply(t) + "\r\n"
+		}),
+		rapid.Custom(func(t *rapid.T) string {
+			return "touch " + oddly(t, key) + " " + oddly(t, exptime) + noreply(t) + "\r\n"
+		}),
+		rapid.Custom(func(t *rapid.T) string {
+			return "delete " + oddly(t, key) + verb(t, "", "", " 0", " 1") + noreply(t) + "\r\n"
+		}),
+		rapid.Custom(func(t *rapid.T) string {
+			return verb(t, "flush_all", "flush_all 0", "flush_all x", "verbosity 0") + noreply(t) + "\r\n"
+		}),
+		rapid.Custom(func(t *rapid.T) string {
+			return "mg " + oddly(t, key) + metaFlags(t, "vvkqucftshNTROb!", cas) + "\r\n"
+		}),
+		rapid.Custom(func(t *rapid.T) string {
+			return "md " + oddly(t, key) + metaFlags(t, "kqCITOb!", cas) + "\r\n"
+		}),
+		rapid.Custom(func(t *rapid.T) string {
+			return "ma " + oddly(t, key) + metaFlags(t, "vvktcNJDCMqOb!", cas) + "\r\n"
+		}),
+		rapid.Custom(func(t *rapid.T) string {
+			v := value.Draw(t, "value")
+			return "ms " + oddly(t, key) + " " + length(t, v) + metaFlags(t, "kcCFITMqOb!", cas) + "\r\n" + v + "\r\n"
+		}),
+	)
+}
+
+// metaFlags draws some of the flags in letters, with tokens for those that
+// have one.
+func metaFlags(t *rapid.T, letters string, cas *rapid.Generator[string]) string {
+	tokens := map[byte]*rapid.Generator[string]{
+		'N': rapid.SampledFrom([]string{"0", "100", "1000", "x"}),
+		'T': rapid.SampledFrom([]string{"0", "100", "1000", "x"}),
+		'R': rapid.SampledFrom([]string{"0", "50", "500", "x"}),
+		'O': rapid.SampledFrom([]string{"", "1", "opaque"}),
+		'J': rapid.SampledFrom([]string{"0", "99", "x"}),
+		'D': rapid.SampledFrom([]string{"0", "1", "90", "x"}),
+		'M': rapid.SampledFrom([]string{"I", "D", "+", "-", "S", "E", "A", "P", "R", "X", ""}),
+		'F': rapid.SampledFrom([]string{"0", "7", "x"}),
+		'C': rapid.OneOf(cas, cas, rapid.Just("0"), rapid.Just("x")),
+	}
+	flags := ""
+	for range rapid.IntRange(0, 5).Draw(t, "flags") {
+		letter := letters[rapid.IntRange(0, len(letters)-1).Draw(t, "flag")]
+		if strings.Contains("b!", string(letter)) && rapid.IntRange(0, 9).Draw(t, "rare") != 9 {
+			continue
+		}
+		flags += " " + string(letter)
+		if g := tokens[letter]; g != nil {
+			flags += g.Draw(t, "token")
+		}
+	}
+	return flags
+}

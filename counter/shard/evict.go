@@ -1,0 +1,100 @@
+package shard
+
+import "hash/maphash"
+
+// minBuckets is the size of a stripe's first hash table.
+const minBuckets = 64
+
+// sweepStep is how many blocks are looked at for a dead item before a live one
+// is evicted. It bounds the work of a command; with one block in sweepStep dead,
+// hardly any live item goes.
+const sweepStep = 16
+
+// takeChain returns the first of n blocks in a chain. It makes room for them
+// where necessary: the caller knows that n is less than the limit.
+func (s *stripe) takeChain(n int, now int64) uint32 {
+	var first uint32
+	for range n {
+		i := s.take()
+		for i == 0 {
+			if !s.sweep(now) {
+				s.evict(now)
+			}
+			i = s.take()
+		}
+		s.at(i).put32(fieldChain, first)
+		first = i
+	}
+	return first
+}
+
+// sweep looks at the next blocks in order of index and removes the expired and
+// the flushed items among them. It reports whether there were any.
+func (s *stripe) sweep(now int64) bool {
+	swept := false
+	for range sweepStep {
+		if s.hand++; s.hand > s.opened {
+			s.hand = 1
+		}
+		i := uint32(s.hand)
+		if b := s.at(i); b.isHead() && s.dead(b, now) {
+			s.reclaim(i)
+			swept = true
+		}
+	}
+	return swept
+}
+
+// dead reports whether an item is expired or flushed.
+func (s *stripe) dead(b *block, now int64) bool {
+	return b.u64(fieldCAS) < s.flushed || expired(b, now)
+}
+
+// reclaim removes an item that is dead.
+func (s *stripe) reclaim(i uint32) {
+	s.counts[reclaimed]++
+	if !s.at(i).is(stateFetched) {
+		s.counts[expiredUnfetched]++
+	}
+	s.remove(s.hash(i), i)
+}
+
+// evict removes the item that has not been used for longest.
+func (s *stripe) evict(now int64) {
+	i := s.oldest
+	if i == 0 {
+		panic("shard: an item is larger than its stripe")
+	}
+	if s.dead(s.at(i), now) {
+		s.reclaim(i)
+		return
+	}
+	s.counts[evictions]++
+	if !s.at(i).is(stateFetched) {
+		s.counts[evictedUnfetched]++
+	}
+	s.remove(s.hash(i), i)
+}
+
+// grow doubles the hash table.
+func (s *stripe) grow() {
+	old := s.buckets
+	s.buckets = make([]uint32, max(minBuckets, 2*len(old)))
+	mask := uint64(len(s.buckets) - 1)
+	for _, i := range old {
+		for i != 0 {
+			b := s.at(i)
+			next := b.u32(fieldBucket)
+			bucket := &s.buckets[s.hash(i)&mask]
+			b.put32(fieldBucket, *bucket)
+			*bucket = i
+			i = next
+		}
+	}
+}
+
+// hash returns the hash of the key of item i.
+func (s *stripe) hash(i uint32) uint64 {
+	var key [maxKey]byte
+	return maphash.Bytes(s.seed, s.appendKey(key[:0], i))
+}

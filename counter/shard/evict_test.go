@@ -1,0 +1,197 @@
+package shard_test
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/edgelimit/edge/counter/shard"
+)
+
+// The smallest store has one stripe, whose order of eviction is exact, and
+// room for 682 items of one block.
+const (
+	smallest      = 64 << 10
+	smallestItems = smallest / 96
+)
+
+// fill sets k0 … k(n-1).
+func fill(c *client, n int) {
+	c.t.Helper()
+	for i := range n {
+		c.expect(fmt.Sprintf("set k%d 0 0 1\r\n1\r\n", i), "STORED\r\n")
+	}
+}
+
+func TestEvictsTheLeastRecentlyUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialPipe(t, shard.Options{MaxBytes: smallest})
+		fill(c, smallestItems)
+		if got := c.stats()["evictions"]; got != 0 {
+			t.Fatalf("evictions = %d of a store that is just full", got)
+		}
+		c.expect("get k0\r\n", "VALUE k0 0 1\r\n1\r\nEND\r\n")
+		c.expect("touch k1 0\r\n", "TOUCHED\r\n")
+		c.expect("incr k2 1\r\n", "2\r\n")
+		c.expect("set k3 0 0 1\r\n4\r\n", "STORED\r\n")
+		c.expect("add k4 0 0 1\r\n4\r\n", "NOT_STORED\r\n")
+		c.expect("mg k5\r\n", "HD\r\n")
+		c.expect("ma k6\r\n", "HD\r\n")
+		c.expect("mg k7 u\r\n", "HD\r\n") // not a use
+		// k7, k8 and k9 have not been used for longest.
+		c.expect("set x 0 0 1\r\n1\r\n", "STORED\r\n")
+		c.expect("mg k7 u\r\n", "EN\r\n")
+		c.expect("ma y N0\r\n", "HD\r\n")
+		c.expect("mg k8 u\r\n", "EN\r\n")
+		c.expect("mg z N0\r\n", "HD W\r\n")
+		c.expect("mg k9 u\r\n", "EN\r\n")
+		for i := range 7 {
+			c.expect(fmt.Sprintf("mg k%d u\r\n", i), "HD\r\n")
+		}
+		stats := c.stats()
+		for name, want := range map[string]int64{
+			"evictions": 3, "evicted_unfetched": 3, "reclaimed": 0,
+			"curr_items": smallestItems, "bytes": smallestItems * 96, "limit_maxbytes": smallest,
+		} {
+			if stats[name] != want {
+				t.Errorf("%s = %d, want %d", name, stats[name], want)
+			}
+		}
+	})
+}
+
+func TestALongValueEvictsAsManyAsItNeeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialPipe(t, shard.Options{MaxBytes: smallest})
+		fill(c, smallestItems)
+		// A head with 1+39 bytes and 10 blocks of 84 bytes.
+		value := strings.Repeat("x", 39+10*84)
+		c.expect(fmt.Sprintf("set v 0 0 %d\r\n%s\r\n", len(value), value), "STORED\r\n")
+		if got := c.stats()["evictions"]; got != 11 {
+			t.Errorf("evictions = %d, want 11", got)
+		}
+		c.expect("append v 0 0 1\r\nx\r\n", "STORED\r\n")
+		stats := c.stats()
+		if stats["evictions"] != 12 || stats["curr_items"] != smallestItems-11 {
+			t.Errorf("evictions, curr_items = %d, %d, want 12, %d",
+				stats["evictions"], stats["curr_items"], smallestItems-11)
+		}
+		c.expect("get v\r\n", fmt.Sprintf("VALUE v 0 %d\r\n%sx\r\nEND\r\n", len(value)+1, value))
+		c.expect("delete v\r\n", "DELETED\r\n")
+		if got := c.stats()["bytes"]; got != (smallestItems-12)*96 {
+			t.Errorf("bytes = %d, want %d", got, (smallestItems-12)*96)
+		}
+	})
+}
+
+// Expired items go before live ones that have not been used for longer.
+func TestExpiredItemsGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialPipe(t, shard.Options{MaxBytes: smallest})
+		const every = 10
+		for i := range smallestItems {
+			ttl := 0
+			if i%every == 0 {
+				ttl = 10
+			}
+			c.expect(fmt.Sprintf("set k%d 0 %d 1\r\n1\r\n", i, ttl), "STORED\r\n")
+		}
+		time.Sleep(10 * time.Second)
+		const n = smallestItems / every
+		for i := range n {
+			c.expect(fmt.Sprintf("set new%d 0 0 1\r\n1\r\n", i), "STORED\r\n")
+		}
+		stats := c.stats()
+		if stats["evictions"] != 0 || stats["reclaimed"] < n || stats["expired_unfetched"] < n {
+			t.Errorf("evictions, reclaimed, expired_unfetched = %d, %d, %d, want 0 and at least %d",
+				stats["evictions"], stats["reclaimed"], stats["expired_unfetched"], n)
+		}
+	})
+}
+
+func TestFlushedItemsAreNotEvicted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialPipe(t, shard.Options{MaxBytes: smallest})
+		fill(c, smallestItems)
+		c.expect("flush_all\r\n", "OK\r\n")
+		fill(c, smallestItems)
+		if got := c.stats()["evictions"]; got != 0 {
+			t.Errorf("evictions = %d, want 0", got)
+		}
+	})
+}
+
+// pour sends n requests without waiting for replies, and fails unless there
+// are none.
+func pour(c *client, n int, request func(b []byte, i int) []byte) {
+	c.t.Helper()
+	b := make([]byte, 0, 1<<16)
+	for i := range n {
+		if b = request(b, i); len(b) > 1<<15 || i == n-1 {
+			c.conn.SetWriteDeadline(time.Now().Add(patience))
+			if _, err := c.conn.Write(b); err != nil {
+				c.t.Fatal(err)
+			}
+			b = b[:0]
+		}
+	}
+	c.expect("mn\r\n", "MN\r\n")
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// MaxBytes is what a full store takes, whatever the sizes of its items are and
+// have been.
+func TestMemoryIsBounded(t *testing.T) {
+	const limit = 8 << 20
+	before := heap()
+	c := dialPipe(t, shard.Options{MaxBytes: limit})
+	for round, fill := range []struct {
+		name string
+		n    int
+		len  int
+	}{
+		{"counters", 100_000, 4},
+		{"short values", 25_000, 300},
+		{"long values", 20, 1 << 20 * 9 / 10},
+		{"counters again", 100_000, 4},
+	} {
+		value := strings.Repeat("1", fill.len)
+		pour(c, fill.n, func(b []byte, i int) []byte {
+			return fmt.Appendf(b, "set %d:%014d 0 0 %d noreply\r\n%s\r\n", round, i, len(value), value)
+		})
+		got, stats := heap()-before, c.stats()
+		t.Logf("%s: %d items, bytes %d, heap %.1f %% of MaxBytes",
+			fill.name, stats["curr_items"], stats["bytes"], 100*float64(got)/limit)
+		if got > limit*102/100 || got < limit*90/100 {
+			t.Errorf("%s: the heap has grown by %d, want about %d", fill.name, got, limit)
+		}
+		if stats["bytes"] > limit {
+			t.Errorf("%s: bytes = %d, want at most %d", fill.name, stats["bytes"], limit)
+		}
+	}
+}
+
+func TestMemoryOfHalfReadValues(t *testing.T) {
+	before := heap()
+	ln := shard.NewPipe()
+	newServer(t, shard.Options{}, ln)
+	for range 100 {
+		c := dial(t, ln)
+		if _, err := io.WriteString(c.conn, "set k 0 0 1000000\r\nabc"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := heap() - before; got > 100*64<<10 {
+		t.Errorf("100 connections that announce 1 MB each take %d bytes before it comes", got)
+	}
+}

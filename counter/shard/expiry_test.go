@@ -1,0 +1,205 @@
+package shard_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/edgelimit/edge/counter/shard"
+)
+
+// dialPipe starts a server that is served over pipes, as inside a bubble, and
+// returns a client of it.
+func dialPipe(t testing.TB, o shard.Options) *client {
+	t.Helper()
+	ln := shard.NewPipe()
+	newServer(t, o, ln)
+	return dial(t, ln)
+}
+
+func TestExpiryIsExact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialPipe(t, shard.Options{})
+		c.expect("set k 0 2 1\r\n1\r\n", "STORED\r\n")
+		time.Sleep(2*time.Second - time.Nanosecond)
+		c.expect("get k\r\n", "VALUE k 0 1\r\n1\r\nEND\r\n")
+		time.Sleep(time.Nanosecond)
+		c.expect("get k\r\n", "END\r\n")
+		if got := c.stats()["get_expired"]; got != 1 {
+			t.Errorf("get_expired = %d, want 1", got)
+		}
+	})
+}
+
+func TestIncrDoesNotProlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialPipe(t, shard.Options{})
+		c.expect("add k 0 10 1\r\n9\r\n", "STORED\r\n")
+		time.Sleep(9 * time.Second)
+		c.expect("incr k 1\r\n", "10\r\n") // longer than before
+		c.expect("incr k 1\r\n", "11\r\n") // in place
+		c.expect("append k 0 100 1\r\n0\r\n", "STORED\r\n")
+		time.Sleep(time.Second)
+		c.expect("incr k 1\r\n", "NOT_FOUND\r\n")
+		c.expect("add k 0 10 1\r\n1\r\n", "STORED\r\n")
+	})
+}
+
+func TestTouchCountsFromNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialPipe(t, shard.Options{})
+		c.expect("set k 0 10 1\r\n1\r\n", "STORED\r\n")
+		time.Sleep(9 * time.Second)
+		c.expect("touch k 10\r\n", "TOUCHED\r\n")
+		time.Sleep(9 * time.Second)
+		c.expect("gat 10 k\r\n", "VALUE k 0 1\r\n1\r\nEND\r\n")
+		time.Sleep(9 * time.Second)
+		c.expect("mg k T10\r\n", "HD\r\n")
+		time.Sleep(9 * time.Second)
+		c.expect("touch k 0\r\n", "TOUCHED\r\n")
+		time.Sleep(1000 * time.Hour)
+		c.expect("touch k 10\r\n", "TOUCHED\r\n")
+		time.Sleep(10 * time.Second)
+		c.expect("touch k 10\r\n", "NOT_FOUND\r\n")
+	})
+}
+
+func TestTimesAreRelativeUpTo30Days(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialPipe(t, shard.Options{})
+		const month = 30 * 24 * time.Hour
+		date := time.Now().Add(2 * month).Unix()
+		c.expect("set relative 0 2592000 1\r\n1\r\n", "STORED\r\n")
+		c.expect(fmt.Sprintf("set date 0 %d 1\r\n1\r\n", date), "STORED\r\n")
+		c.expect(fmt.Sprintf("set past 0 %d 1\r\n1\r\n", time.Now().Unix()), "STORED\r\n")
+		c.expect("mg relative t\r\n", "HD t2592000\r\n")
+		c.expect("mg past\r\n", "EN\r\n")
+		time.Sleep(month)
+		c.expect("mg relative\r\n", "EN\r\n")
+		c.expect("mg date t\r\n", "HD t2592000\r\n")
+		time.Sleep(month - time.Nanosecond)
+		c.expect("mg date t\r\n", "HD t1\r\n")
+		time.Sleep(time.Nanosecond)
+		c.expect("mg date\r\n", "EN\r\n")
+	})
+}
+
+func TestDelayedFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialPipe(t, shard.Options{})
+		c.expect("set old 0 0 1\r\n1\r\n", "STORED\r\n")
+		c.expect("flush_all 10\r\n", "OK\r\n")
+		time.Sleep(10*time.Second - time.Nanosecond)
+		c.expect("set late 0 0 1\r\n1\r\n", "STORED\r\n")
+		c.expect("mg old\r\n", "HD\r\n")
+		time.Sleep(time.Nanosecond)
+		c.expect("set new 0 0 1\r\n1\r\n", "STORED\r\n")
+		c.expect("get old late new\r\n", "VALUE new 0 1\r\n1\r\nEND\r\n")
+
+		c.expect("flush_all 10\r\n", "OK\r\n")
+		c.expect("flush_all 5\r\n", "OK\r\n")
+		time.Sleep(5 * time.Second)
+		c.expect("set newer 0 0 1\r\n1\r\n", "STORED\r\n")
+		time.Sleep(5 * time.Second) // the first delay is forgotten
+		c.expect("get new newer\r\n", "VALUE newer 0 1\r\n1\r\nEND\r\n")
+		if got := c.stats()["get_flushed"]; got != 3 {
+			t.Errorf("get_flushed = %d, want 3", got)
+		}
+	})
+}
+
+func TestRecacheBySeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialPipe(t, shard.Options{})
+		c.expect("ms k 1 T100\r\n1\r\n", "HD\r\n")
+		c.expect("mg k R100\r\n", "HD\r\n")
+		time.Sleep(500 * time.Millisecond)
+		c.expect("mg k R100 t\r\n", "HD t100\r\n")
+		time.Sleep(500 * time.Millisecond)
+		c.expect("mg k R99 t\r\n", "HD t99\r\n")
+		c.expect("mg k R100\r\n", "HD W\r\n")
+		c.expect("mg k R100\r\n", "HD Z\r\n")
+	})
+}
+
+func TestLastAccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialPipe(t, shard.Options{})
+		c.expect("set k 0 0 1\r\n1\r\n", "STORED\r\n")
+		time.Sleep(7 * time.Second)
+		c.expect("mg k l h u\r\n", "HD l7 h0\r\n")
+		c.expect("mg k l h\r\n", "HD l7 h0\r\n")
+		time.Sleep(3 * time.Second)
+		c.expect("incr k 1\r\n", "2\r\n")
+		time.Sleep(2 * time.Second)
+		c.expect("mg k l h\r\n", "HD l2 h1\r\n")
+	})
+}
+
+func TestIdleTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialPipe(t, shard.Options{IdleTimeout: 10 * time.Second})
+		c.expect("mn\r\n", "MN\r\n")
+		time.Sleep(9 * time.Second)
+		c.expect("mn\r\n", "MN\r\n")
+		time.Sleep(9 * time.Second)
+		c.send("m") // a piece of a command is not one
+		time.Sleep(2 * time.Second)
+		if line := c.line(); line != "" {
+			t.Errorf("got %q, want the end of the connection", line)
+		}
+	})
+}
+
+func TestNoIdleTimeoutByDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialPipe(t, shard.Options{})
+		time.Sleep(1000 * time.Hour)
+		c.expect("mn\r\n", "MN\r\n")
+	})
+}
+
+// A client that reads nothing keeps nobody but itself, and is dropped if there
+// is a timeout.
+func TestStalledReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := shard.NewPipe()
+		newServer(t, shard.Options{IdleTimeout: 10 * time.Second}, ln)
+		stalled, err := ln.Dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stalled.Close()
+		if _, err := stalled.Write([]byte("set k 0 0 1\r\n1\r\nincr k 1\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the reply is on its way out and stuck
+
+		c := dial(t, ln)
+		c.expect("incr k 1\r\n", "3\r\n")
+		if got := c.stats()["curr_connections"]; got != 2 {
+			t.Errorf("curr_connections = %d, want 2", got)
+		}
+		time.Sleep(9 * time.Second)
+		c.expect("mn\r\n", "MN\r\n")
+		time.Sleep(2 * time.Second)
+		if got := c.stats()["curr_connections"]; got != 1 {
+			t.Errorf("curr_connections = %d, want 1", got)
+		}
+	})
+}
+
+func TestUptime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialPipe(t, shard.Options{})
+		time.Sleep(90 * time.Second)
+		stats := c.stats()
+		if got := stats["uptime"]; got != 90 {
+			t.Errorf("uptime = %d, want 90", got)
+		}
+		if got, want := stats["time"], time.Now().Unix(); got != want {
+			t.Errorf("time = %d, want %d", got, want)
+		}
+	})
+}

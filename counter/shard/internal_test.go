@@ -1,0 +1,289 @@
+package shard
+
+import (
+	"bytes"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// check fails the test unless everything in the stripe fits together.
+func (s *stripe) check(t testing.TB) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	items, blocks := 0, 0
+	var newer uint32
+	for i := s.newest; i != 0; i = s.at(i).u32(fieldOlder) {
+		b := s.at(i)
+		if items++; items > s.items {
+			t.Fatalf("the list has more than %d items", s.items)
+		}
+		if !b.isHead() {
+			t.Fatalf("block %d is in the list and no head", i)
+		}
+		if got := b.u32(fieldNewer); got != newer {
+			t.Fatalf("block %d has %d before it, want %d", i, got, newer)
+		}
+		newer = i
+		key := s.appendKey(nil, i)
+		if found := s.lookUp(maphash.Bytes(s.seed, key), key); found != i {
+			t.Fatalf("key %q leads to block %d, want %d", key, found, i)
+		}
+		n := 1
+		for j := b.chain(); j != 0; j = s.at(j).chain() {
+			if s.at(j).isHead() {
+				t.Fatalf("block %d is a head in the chain of %d", j, i)
+			}
+			n++
+		}
+		if n != b.size() {
+			t.Fatalf("item %d has %d blocks, want %d", i, n, b.size())
+		}
+		blocks += n
+	}
+	if items != s.items || newer != s.oldest {
+		t.Fatalf("the list has %d items and ends with %d, want %d and %d", items, newer, s.items, s.oldest)
+	}
+	free := 0
+	for i := s.free; i != 0 && free <= s.opened; i = s.at(i).chain() {
+		free++
+	}
+	if blocks != s.used || free != s.opened-s.used || s.opened > s.limit {
+		t.Fatalf("%d blocks are used and %d free, want %d and %d of %d, at most %d",
+			blocks, free, s.used, s.opened-s.used, s.opened, s.limit)
+	}
+}
+
+func (st *store) check(t testing.TB) {
+	t.Helper()
+	for i := range st.stripes {
+		st.stripes[i].check(t)
+	}
+}
+
+// script is a connection on which the client has sent all of it, in pieces of
+// size bytes, and keeps what it gets.
+type script struct {
+	net.Conn
+	in   []byte
+	size int
+	out  bytes.Buffer
+}
+
+func (c *script) Read(b []byte) (int, error) {
+	if len(c.in) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, c.in[:min(c.size, len(c.in))])
+	c.in = c.in[n:]
+	return n, nil
+}
+
+func (c *script) Write(b []byte) (int, error)      { return c.out.Write(b) }
+func (c *script) Close() error                     { return nil }
+func (c *script) SetReadDeadline(time.Time) error  { return nil }
+func (c *script) SetWriteDeadline(time.Time) error { return nil }
+
+// FuzzConn has a client send anything. The connection comes to an end, the
+// store stays whole, and the replies do not depend on how the bytes arrive.
+func FuzzConn(f *testing.F) {
+	for _, seed := range []string{
+		"get k\r\n",
+		"set k 1 0 3\r\nabc\r\ngets k k\r\ncas k 0 0 1 1\r\nx\r\n",
+		"add k 0 100 1 noreply\r\n9\r\nincr k 1\r\ndecr k 5\r\ntouch k -1\r\ngat 0 k\r\n",
+		"set k 0 0 100\r\nabc", "set k 0 0 -1\r\n", "set k 0 0 99999999\r\nabc\r\n",
+		"append k 0 0 1\r\na\r\nprepend k 0 0 1\r\na\r\nreplace k 0 0 1\r\na\r\ndelete k 0 noreply\r\n",
+		"ms k 3 b Oabc k c\r\nabc\r\nmg Zm9v b k v t N30\r\nmd k I T30\r\nma k N0 J5 D3 v\r\nmn\r\n",
+		"mg k s f h l u q R30\r\nms k 1 MX\r\na\r\nms k 0 I C5 MA\r\n\r\n",
+		"flush_all 10\r\nflush_all noreply\r\nstats\r\nstats settings\r\nverbosity 1\r\nversion\r\nquit\r\n",
+		"GET / HTTP/1.1\r\n", "\x80\x01\x00\x00", "\r\n\n\x00\r\n", "get \x00\r\n",
+		"set k 0 0 700\r\n" + string(make([]byte, 700)) + "\r\nappend k 0 0 700\r\n" + string(make([]byte, 700)) + "\r\nget k\r\n",
+		"get " + string(bytes.Repeat([]byte("k "), 2000)) + "\r\n",
+		string(bytes.Repeat([]byte("x"), 3000)) + "\r\n",
+		string(bytes.Repeat([]byte("set k 0 0 1\r\n1\r\nincr k 1\r\n"), 100)),
+	} {
+		f.Add([]byte(seed), uint16(7))
+	}
+	f.Fuzz(func(t *testing.T, in []byte, size uint16) {
+		whole := answer(t, in, len(in)+1)
+		pieces := answer(t, in, int(size)+1)
+		if bytes.Contains(in, []byte("stats")) || !bytes.Equal(whole, pieces) && longLine(in) {
+			return
+		}
+		if !bytes.Equal(whole, pieces) {
+			t.Errorf("%q in one piece: %q; in pieces of %d: %q", in, whole, size+1, pieces)
+		}
+	})
+}
+
+func answer(t *testing.T, in []byte, size int) []byte {
+	s, err := New(Options{MaxBytes: minMaxBytes, MaxItemSize: minMaxItemSize})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc := &script{in: in, size: size}
+	s.ServeConn(t.Context(), nc)
+	s.store.check(t)
+	return nc.out.Bytes()
+}
+
+// longLine reports whether in has a line that may be refused if it comes in
+// pieces.
+func longLine(in []byte) bool {
+	for line := range bytes.SplitSeq(in, []byte("\n")) {
+		if len(line) > maxOtherLine {
+			return true
+		}
+	}
+	return false
+}
+
+// FuzzStore compares a small store, in which items are evicted, with a map.
+// Each operation is three bytes.
+func FuzzStore(f *testing.F) {
+	f.Add([]byte("s\x01\x01g\x01\x00i\x01\xffd\x01\x00"))
+	f.Add(bytes.Repeat([]byte("s\x01\xf0s\x02\xf0a\x01\x30g\x01\x00p\x02\x30g\x02\x00"), 20))
+	f.Add(bytes.Repeat([]byte("i\x01\xffi\x01\x01-\x01\x30s\x01\x01f\x00\x00"), 5))
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		start := time.Now()
+		st := newStore(minMaxBytes, minMaxItemSize, start)
+		now := st.clock(start)
+		model := make(map[string]string)
+		for ; len(ops) >= 3; ops = ops[3:] {
+			// Keys and values of all lengths, so that they end in any block.
+			key := bytes.Repeat([]byte{'k'}, 1+int(ops[1])%maxKey)
+			value := bytes.Repeat([]byte{'0' + ops[2]%10}, int(ops[2])*3)
+			u := update{key: key}
+			switch ops[0] {
+			case 's':
+				st.update(u, value, now)
+				model[string(key)] = string(value)
+			case 'a', 'p':
+				u.mode = modeAppend
+				if ops[0] == 'p' {
+					u.mode = modePrepend
+				}
+				if o, _ := st.update(u, value, now); o == stored {
+					if old := model[string(key)]; ops[0] == 'a' {
+						model[string(key)] = old + string(value)
+					} else {
+						model[string(key)] = string(value) + old
+					}
+				}
+			case 'i', '-':
+				v, res := st.add(key, delta{by: uint64(ops[2]) << 40, decr: ops[0] == '-'}, now)
+				old := model[string(key)]
+				if n, err := strconv.ParseUint(old, 10, 64); res == deltaOK && err == nil {
+					want := n + uint64(ops[2])<<40
+					if ops[0] == '-' {
+						want = n - min(n, uint64(ops[2])<<40)
+					}
+					if v != want {
+						t.Fatalf("%c %s by %d<<40: got %d, want %d", ops[0], old, ops[2], v, want)
+					}
+				}
+				if res == deltaOK {
+					model[string(key)] = fmt.Sprintf("%-*d", len(old), v)
+				}
+			case 'd':
+				st.delete(key, now)
+				delete(model, string(key))
+			case 'f':
+				st.flush(0, start)
+				clear(model)
+			default:
+				want, ok := model[string(key)]
+				got := st.get(nil, key, retrieval{clock: now})
+				reply := fmt.Sprintf("VALUE %s 0 %d\r\n%s\r\n", key, len(want), want)
+				if len(got) > 0 && (!ok || string(got) != reply) {
+					t.Fatalf("get %s: got %q, want %q or nothing", key, got, reply)
+				}
+			}
+		}
+		st.check(t)
+	})
+}
+
+// FuzzNumbers compares with strconv, as far as that reads the same.
+func FuzzNumbers(f *testing.F) {
+	for _, seed := range []string{"0", "-1", "+1", " 1", "1 ", "18446744073709551615", "18446744073709551616",
+		"-9223372036854775808", "99999999999999999999", "1\x00x", "", "-"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, ok := parseUint64([]byte(text))
+		want, err := strconv.ParseUint(text, 10, 64)
+		if err == nil && (!ok || got != want) {
+			t.Errorf("parseUint64(%q) = %d, %t, want %d", text, got, ok, want)
+		}
+		short, ok := parseInt32([]byte(text))
+		long, err := strconv.ParseInt(text, 10, 64)
+		if err == nil && (!ok || short != int32(long)) {
+			t.Errorf("parseInt32(%q) = %d, %t, want %d", text, short, ok, int32(long))
+		}
+	})
+}
+
+// Commands on existing keys allocate nothing.
+func TestCommandsDoNotAllocate(t *testing.T) {
+	s, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &conn{server: s, store: s.store}
+	c.in.buf = c.in.first[:]
+	now := time.Now()
+	run := func(line, data string) string {
+		c.out = c.out[:0]
+		c.in.r, c.in.w = 0, copy(c.in.buf, data)
+		c.exec([]byte(line), now)
+		return string(c.out)
+	}
+	run("set key-of-16-bytes! 0 0 1", "1\r\n")
+	for _, line := range []struct{ line, data, want string }{
+		{"get key-of-16-bytes!", "", ""},
+		{"gets key-of-16-bytes! nothing key-of-16-bytes!", "", ""},
+		{"incr key-of-16-bytes! 1000000", "", ""},
+		{"incr key-of-16-bytes! 1 noreply", "", ""},
+		{"decr key-of-16-bytes! 1", "", ""},
+		{"touch key-of-16-bytes! 100", "", "TOUCHED\r\n"},
+		{"gat 100 key-of-16-bytes!", "", ""},
+		{"set key-of-16-bytes! 0 100 3", "100\r\n", "STORED\r\n"},
+		{"add key-of-16-bytes! 0 100 3", "100\r\n", "NOT_STORED\r\n"},
+		{"ma key-of-16-bytes! N100 J1 D1 v", "", ""},
+		{"mg key-of-16-bytes! v c t k Oopaque", "", ""},
+		{"ms key-of-16-bytes! 3 T100 q", "100\r\n", ""},
+	} {
+		if got := run(line.line, line.data); line.want != "" && got != line.want {
+			t.Fatalf("%s: got %q, want %q", line.line, got, line.want)
+		}
+		text := []byte(line.line)
+		if n := testing.AllocsPerRun(200, func() {
+			c.out = c.out[:0]
+			c.in.r, c.in.w = 0, copy(c.in.buf, line.data)
+			c.exec(text, now)
+		}); n != 0 {
+			t.Errorf("%s: %v allocations, want 0", line.line, n)
+		}
+	}
+	// New keys allocate pages and tables, far less than once each.
+	line := []byte("set 0000000000000000 0 100 1")
+	i := 0
+	if n := testing.AllocsPerRun(10_000, func() {
+		i++
+		strconv.AppendInt(line[4:4], int64(1e15+i), 10)
+		c.out = c.out[:0]
+		c.in.r, c.in.w = 0, copy(c.in.buf, "1\r\n")
+		c.exec(line, now)
+	}); n != 0 {
+		t.Errorf("set of a new key: %v allocations, want less than 1", n)
+	}
+	if got := s.snapshot().items; got < 10_000 {
+		t.Errorf("there are %d items, want more than 10000", got)
+	}
+}

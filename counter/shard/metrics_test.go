@@ -1,0 +1,64 @@
+package shard_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/edgelimit/edge/counter/shard"
+)
+
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewPedanticRegistry()
+		ln := shard.NewPipe()
+		newServer(t, shard.Options{MaxBytes: smallest, MaxConns: 1, Registerer: reg}, ln)
+		c := dial(t, ln)
+		fill(c, smallestItems+2)
+		c.expect("get k5 nothing\r\ngat 0 k5\r\n", "VALUE k5 0 1\r\n1\r\nEND\r\nVALUE k5 0 1\r\n1\r\nEND\r\n")
+		c.expect("incr k5 1\r\nincr nothing 1\r\ndecr k5 1\r\n", "2\r\nNOT_FOUND\r\n1\r\n")
+		c.expect("delete k5\r\ntouch k6 0\r\nflush_all\r\n", "DELETED\r\nTOUCHED\r\nOK\r\n")
+		c.expect("stats reset\r\n", "RESET\r\n") // of no effect
+		dial(t, ln).line()                       // refused
+		synctest.Wait()
+
+		problems, err := testutil.GatherAndLint(reg)
+		if err != nil || len(problems) > 0 {
+			t.Errorf("lint: %v %v", problems, err)
+		}
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP edge_shard_server_bytes Memory of the items held, with overhead.
+# TYPE edge_shard_server_bytes gauge
+edge_shard_server_bytes 65376
+# HELP edge_shard_server_commands_total Commands carried out, by kind. A get counts once for each key.
+# TYPE edge_shard_server_commands_total counter
+edge_shard_server_commands_total{op="decr"} 1
+edge_shard_server_commands_total{op="delete"} 1
+edge_shard_server_commands_total{op="flush"} 1
+edge_shard_server_commands_total{op="get"} 2
+edge_shard_server_commands_total{op="incr"} 2
+edge_shard_server_commands_total{op="set"} 684
+edge_shard_server_commands_total{op="touch"} 2
+# HELP edge_shard_server_connections Open connections of clients.
+# TYPE edge_shard_server_connections gauge
+edge_shard_server_connections 1
+# HELP edge_shard_server_connections_refused_total Connections refused because there were too many.
+# TYPE edge_shard_server_connections_refused_total counter
+edge_shard_server_connections_refused_total 1
+# HELP edge_shard_server_evictions_total Live items removed to make room.
+# TYPE edge_shard_server_evictions_total counter
+edge_shard_server_evictions_total 2
+# HELP edge_shard_server_items Items held, expired ones that nothing has met since included.
+# TYPE edge_shard_server_items gauge
+edge_shard_server_items 681
+# HELP edge_shard_server_limit_bytes Memory that items may take before some are evicted.
+# TYPE edge_shard_server_limit_bytes gauge
+edge_shard_server_limit_bytes 65536
+`)); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,166 @@
+package shard
+
+import (
+	"bytes"
+	"time"
+)
+
+const (
+	bufferSize = 16 << 10
+
+	// maxLine bounds the line of a get, which may have any number of keys.
+	// For other commands the connection is closed if more than maxOtherLine bytes
+	// have arrived without the line's end.
+	maxLine      = 1 << 20
+	maxOtherLine = 2 << 10
+)
+
+// input is what has arrived on a connection and is not yet read: buf[r:w]. The
+// buffer grows for a long line or value only as its bytes arrive, whatever
+// length is announced, and shrinks once they are read.
+type input struct {
+	buf   []byte
+	r, w  int
+	first [bufferSize]byte
+}
+
+func (in *input) unread() []byte { return in.buf[in.r:in.w] }
+
+// room returns where to put what arrives next, if want bytes are awaited in all.
+// What was read, and slices of what was not, are invalid from then on.
+func (in *input) room(want int) []byte {
+	switch {
+	case in.r == in.w:
+		in.buf = in.first[:]
+		in.r, in.w = 0, 0
+	case in.r > 0:
+		in.w = copy(in.buf, in.unread())
+		in.r = 0
+	}
+	if in.w == len(in.buf) {
+		larger := make([]byte, min(4*len(in.buf), want))
+		copy(larger, in.buf)
+		in.buf = larger
+	}
+	return in.buf[in.w:]
+}
+
+// fill waits for more bytes, less than want of which are there, after sending
+// the replies that the client may be waiting for in turn. It returns false, and
+// the connection is broken, if none come.
+func (c *conn) fill(want int) bool {
+	if !c.flush() {
+		return false
+	}
+	room := c.in.room(want)
+	if c.idle > 0 {
+		// From the last command on, so that a trickle of bytes is idle too.
+		if c.net.SetReadDeadline(c.commandAt.Add(c.idle)) != nil {
+			c.state = connBroken
+			return false
+		}
+	}
+	n, err := c.net.Read(room)
+	c.in.w += n
+	c.server.bytesRead.Add(int64(n))
+	if n == 0 && err != nil {
+		c.state = connBroken
+		return false
+	}
+	return true
+}
+
+// readLine returns the next command line without its end. It returns false if
+// the connection is no longer open.
+func (c *conn) readLine() ([]byte, bool) {
+	searched := 0
+	for {
+		unread := c.in.unread()
+		if i := bytes.IndexByte(unread[searched:], '\n'); i >= 0 {
+			line := unread[:searched+i]
+			c.in.r += len(line) + 1
+			if n := len(line); n > 1 && line[n-1] == '\r' {
+				line = line[:n-1]
+			}
+			return line, true
+		}
+		searched = len(unread)
+		switch {
+		case searched > maxLine:
+			c.noreply = false // which was the last command's
+			c.reply("CLIENT_ERROR line too long")
+			c.state = connDone
+			return nil, false
+		case searched > maxOtherLine && !mayBeLong(unread):
+			c.state = connBroken
+			return nil, false
+		}
+		if !c.fill(maxLine + 1) {
+			return nil, false
+		}
+	}
+}
+
+// mayBeLong reports whether line begins like a command with any number of keys.
+func mayBeLong(line []byte) bool {
+	const maxIndent = 100
+	trimmed := bytes.TrimLeft(line, " ")
+	if len(line)-len(trimmed) > maxIndent {
+		return false
+	}
+	for _, name := range []string{"get ", "gets ", "gat ", "gats "} {
+		if len(trimmed) >= len(name) && string(trimmed[:len(name)]) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// readValue returns the next n bytes, which are valid until the next read. It
+// returns false if no line end follows them, or if the connection is no longer
+// open.
+func (c *conn) readValue(n int) ([]byte, bool) {
+	const end = "\r\n"
+	for len(c.in.unread()) < n+len(end) {
+		if !c.fill(n + len(end)) {
+			return nil, false
+		}
+	}
+	block := c.in.unread()[:n+len(end)]
+	c.in.r += len(block)
+	return block[:n], string(block[n:]) == end
+}
+
+// swallow passes over the next n bytes.
+func (c *conn) swallow(n int) {
+	for {
+		skip := min(n, len(c.in.unread()))
+		c.in.r += skip
+		if n -= skip; n == 0 || !c.fill(n) {
+			return
+		}
+	}
+}
+
+// flush sends the replies so far. It returns false, and the connection is
+// broken, if it cannot.
+func (c *conn) flush() bool {
+	if len(c.out) == 0 {
+		return true
+	}
+	if c.idle > 0 && c.net.SetWriteDeadline(time.Now().Add(c.idle)) != nil {
+		c.state = connBroken
+		return false
+	}
+	n, err := c.net.Write(c.out)
+	c.server.bytesWritten.Add(int64(n))
+	if cap(c.out) > maxKeptOutput {
+		c.out = nil
+	}
+	c.out = c.out[:0]
+	if err != nil {
+		c.state = connBroken
+		return false
+	}
+	return true
+}

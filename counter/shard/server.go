@@ -1,0 +1,213 @@
+// Package shard is a counter shard inside the process: a server of memcached's
+// text protocol, so that a PoP runs and is tested without one installed.
+//
+// # What it is like
+//
+// It does what memcached 1.6.18 does, byte for byte, for get, gets, gat, gats,
+// set, add, replace, append, prepend, cas, incr, decr, touch, delete, mg, ms,
+// md, ma, mn, flush_all, stats, version, verbosity and quit, malformed ones
+// included. The package's tests hold the two side by side.
+//
+// # Where it differs
+//
+//   - Time is exact. Memcached's clock ticks once a second, so that there an
+//     item with a time-to-live of 2 s may be gone after little more than 1 s.
+//     Here it lives for 2 s. The flag l of mg counts from every use of an item.
+//   - The binary protocol, UDP, me, bget, watch, lru, lru_crawler, slabs,
+//     cache_memlimit, extstore, shutdown and stats detail do not exist: ERROR.
+//     A connection that begins like the binary protocol is closed.
+//   - A get line is at most 1 MiB long. A longer one is refused with
+//     CLIENT_ERROR line too long, and the connection is closed.
+//     A line of gat may be as long as one of get.
+//   - A get with a key that is too long and a browser's request do not take the
+//     replies of earlier commands with them that are still to be sent.
+//   - A number that shrinks is always padded with spaces. Memcached does not pad
+//     it while a reply with the item is still to be sent.
+//   - incr and decr read a number within its value. Memcached reads on behind a
+//     value of white space alone, and looks there for a minus sign if the number
+//     is 2^63 or more.
+//   - ma with T changes the deadline also of a number that gets longer, and
+//     ma and mg with too long an opaque token do nothing else.
+//     An expired deadline is t0, not a number near 2^32.
+//   - A delayed flush_all does not bring back what an earlier one removed, nor
+//     does one with a date before the server's start do nothing.
+//   - Any item may be the one to be evicted, since there are no slab classes.
+//
+// # Bounds
+//
+// Items and their index take at most [Options.MaxBytes], which memory use
+// approaches from below as the store fills and then keeps. A connection takes
+// up to about 100 KiB beside it, or a few times [Options.MaxItemSize] while a
+// value of that size is on its way in or out. Nothing is locked while the peer
+// is waited for.
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options configures a Server. The zero value is usable.
+type Options struct {
+	// MaxBytes bounds the memory of all items with all overhead.
+	// If zero, 64 MiB; at least 64 KiB. Beyond it the least recently used
+	// items are evicted. 64 MiB hold 699,000 counters with keys of up to 20
+	// bytes.
+	MaxBytes int64
+
+	// MaxItemSize bounds the size of an item: key, value, and 59 bytes or, with
+	// flags, 63. If zero, 1 MiB, but not more than a quarter of MaxBytes.
+	MaxItemSize int
+
+	// MaxConns is the number of connections beyond which a new one is answered
+	// ERROR Too many open connections and closed. If zero, 1024.
+	MaxConns int
+
+	// IdleTimeout is how long after a command the next one must have arrived,
+	// and how long a reply may take to leave. If zero, there is no limit.
+	IdleTimeout time.Duration
+
+	// Registerer gets the server's metrics. If nil, they are not registered.
+	// Several servers need a label each, see
+	// [prometheus.WrapRegistererWith].
+	Registerer prometheus.Registerer
+}
+
+const (
+	minMaxBytes    = 64 << 10
+	minMaxItemSize = 1 << 10
+)
+
+func (o Options) withDefaults() (Options, error) {
+	if o.MaxBytes == 0 {
+		o.MaxBytes = 64 << 20
+	}
+	if o.MaxBytes < minMaxBytes {
+		return o, fmt.Errorf("shard: MaxBytes %d is less than %d", o.MaxBytes, minMaxBytes)
+	}
+	if o.MaxItemSize == 0 {
+		o.MaxItemSize = int(min(1<<20, o.MaxBytes/itemsPerStripe))
+	}
+	if o.MaxItemSize < minMaxItemSize || int64(o.MaxItemSize) > o.MaxBytes/itemsPerStripe {
+		return o, fmt.Errorf("shard: MaxItemSize %d is not between %d and a quarter of MaxBytes %d",
+			o.MaxItemSize, minMaxItemSize, o.MaxBytes)
+	}
+	if o.MaxConns == 0 {
+		o.MaxConns = 1024
+	}
+	if o.MaxConns < 0 {
+		return o, fmt.Errorf("shard: MaxConns %d is negative", o.MaxConns)
+	}
+	if o.IdleTimeout < 0 {
+		return o, fmt.Errorf("shard: IdleTimeout %v is negative", o.IdleTimeout)
+	}
+	return o, nil
+}
+
+// Server holds items in memory and serves them to memcached clients. It may be
+// used by any number of goroutines.
+type Server struct {
+	options Options
+	store   *store
+	start   time.Time
+
+	conns         atomic.Int64
+	acceptedConns atomic.Int64
+	rejectedConns atomic.Int64
+	flushes       atomic.Int64
+	bytesRead     atomic.Int64
+	bytesWritten  atomic.Int64
+
+	mu       sync.Mutex
+	baseline snapshot // at the last stats reset
+}
+
+// New returns a Server with no items. It starts no goroutine: there is nothing
+// to stop before Serve or ServeConn is called. In a synctest bubble it must be
+// called inside, since its clock starts here.
+func New(o Options) (*Server, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	s := &Server{options: o, store: newStore(o.MaxBytes, o.MaxItemSize, now), start: now}
+	newMetrics(s, o.Registerer)
+	return s, nil
+}
+
+// acceptPause is the time to wait after the process has run out of file
+// descriptors, which other connections give back.
+const acceptPause = 50 * time.Millisecond
+
+// Serve serves the connections of ln, each with a goroutine, until ctx is done
+// or ln is closed, and returns nil then. It closes ln and the connections, and
+// returns once all of its goroutines have. The items stay.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() {
+		<-ctx.Done()
+		ln.Close()
+	})
+	for {
+		nc, err := ln.Accept()
+		switch {
+		case err == nil:
+			wg.Go(func() { s.ServeConn(ctx, nc) })
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return nil
+		case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE):
+			select {
+			case <-ctx.Done():
+			case <-time.After(acceptPause):
+			}
+		default:
+			return fmt.Errorf("shard: accepting connections: %w", err)
+		}
+	}
+}
+
+// ServeConn serves one connection until the client closes it, does what closes
+// it, or ctx is done. It then closes it and returns.
+func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		nc.Close()
+		close(closed)
+	})
+	defer func() {
+		if !stop() {
+			<-closed
+		}
+		nc.Close()
+	}()
+
+	if s.conns.Add(1) > int64(s.options.MaxConns) {
+		s.conns.Add(-1)
+		s.rejectedConns.Add(1)
+		refuse(nc)
+		return
+	}
+	defer s.conns.Add(-1)
+	s.acceptedConns.Add(1)
+	c := &conn{server: s, store: s.store, net: nc, idle: s.options.IdleTimeout}
+	c.serve()
+}
+
+// refuse tells a client that there are too many, unless it does not listen.
+func refuse(nc net.Conn) {
+	if nc.SetWriteDeadline(time.Now().Add(time.Second)) == nil {
+		nc.Write([]byte("ERROR Too many open connections\r\n"))
+	}
+}

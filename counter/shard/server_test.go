@@ -1,0 +1,252 @@
+package shard_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+)
+
+func TestServeEndsWithItsConnections(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(cancel func(), ln net.Listener)
+	}{
+		{"context done", func(cancel func(), _ net.Listener) { cancel() }},
+		{"listener closed", func(_ func(), ln net.Listener) { ln.Close() }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			s, err := shard.New(shard.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			ln := listen(t)
+			done := make(chan error)
+			go func() { done <- s.Serve(ctx, ln) }()
+			idle := dialTCP(t, ln.Addr().String())
+			idle.expect("set k 0 0 1\r\n1\r\n", "STORED\r\n")
+			busy := dialTCP(t, ln.Addr().String())
+			busy.expect("mn\r\nset k 0 0 100\r\nabc", "MN\r\n")
+
+			tt.end(cancel, ln)
+			if err := <-done; err != nil {
+				t.Errorf("Serve: %v", err)
+			}
+			for _, c := range []*client{idle, busy} {
+				if line := c.line(); line != "" {
+					t.Errorf("got %q, want the end of the connection", line)
+				}
+				c.conn.Close()
+			}
+
+			// The items stay for the next listener.
+			ln = listen(t)
+			ctx, cancel = context.WithCancel(context.Background())
+			go func() { done <- s.Serve(ctx, ln) }()
+			c := dialTCP(t, ln.Addr().String())
+			c.expect("get k\r\n", "VALUE k 0 1\r\n1\r\nEND\r\n")
+			c.conn.Close()
+			cancel()
+			<-done
+		})
+	}
+}
+
+// failingListener fails to accept with each of errs once, and then waits to be
+// closed.
+type failingListener struct {
+	*shard.Pipe
+	errs []error
+}
+
+func (l *failingListener) Accept() (net.Conn, error) {
+	if len(l.errs) > 0 {
+		err := l.errs[0]
+		l.errs = l.errs[1:]
+		return nil, err
+	}
+	return l.Pipe.Accept()
+}
+
+func TestServeWaitsForFileDescriptors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := &failingListener{shard.NewPipe(), []error{syscall.EMFILE, syscall.ENFILE}}
+		newServer(t, shard.Options{}, ln)
+		dial(t, ln.Pipe).expect("mn\r\n", "MN\r\n")
+	})
+}
+
+func TestServeTellsWhyItCannotAccept(t *testing.T) {
+	s, err := shard.New(shard.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("broken")
+	err = s.Serve(context.Background(), &failingListener{shard.NewPipe(), []error{broken}})
+	if !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "shard: ") {
+		t.Errorf("Serve: %v, want shard: …: %v", err, broken)
+	}
+}
+
+func TestMaxConns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := shard.NewPipe()
+		newServer(t, shard.Options{MaxConns: 2}, ln)
+		dial := func() *client { return dial(t, ln) }
+		first, second := dial(), dial()
+		first.expect("mn\r\n", "MN\r\n")
+		second.expect("mn\r\n", "MN\r\n")
+
+		third := dial()
+		if got, want := third.line(), "ERROR Too many open connections\r\n"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if got := third.line(); got != "" {
+			t.Errorf("got %q, want the end of the connection", got)
+		}
+		dial() // does not listen
+		time.Sleep(time.Minute)
+		stats := first.stats()
+		if stats["rejected_connections"] != 2 || stats["curr_connections"] != 2 || stats["total_connections"] != 2 {
+			t.Errorf("rejected, curr, total = %d, %d, %d, want 2, 2, 2",
+				stats["rejected_connections"], stats["curr_connections"], stats["total_connections"])
+		}
+
+		second.conn.Close()
+		synctest.Wait()
+		dial().expect("mn\r\n", "MN\r\n")
+	})
+}
+
+func TestServeConn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := shard.New(shard.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		near, far := net.Pipe()
+		done := make(chan bool)
+		go func() { s.ServeConn(ctx, far); done <- true }()
+		newClient(t, near, nil).expect("mn\r\n", "MN\r\n")
+		cancel()
+		<-done
+		if _, err := near.Write([]byte("mn\r\n")); err == nil {
+			t.Error("the connection is open, want it closed")
+		}
+	})
+}
+
+func TestBinaryProtocolIsClosed(t *testing.T) {
+	c := dialTCP(t, listenTCP(t, shard.Options{}))
+	c.send("\x80\x0b" + strings.Repeat("\x00", 22))
+	if got := c.line(); got != "" {
+		t.Errorf("got %q, want the end of the connection", got)
+	}
+	c = dialTCP(t, listenTCP(t, shard.Options{}))
+	c.expect("mn\r\n\x80\r\nmn\r\n", "MN\r\nERROR\r\nMN\r\n")
+}
+
+func TestLineTooLong(t *testing.T) {
+	c := dialTCP(t, listenTCP(t, shard.Options{}))
+	c.send("incr k 1 noreply\r\nget " + strings.Repeat("k ", 1<<20))
+	if got, want := c.line(), "CLIENT_ERROR line too long\r\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	c = dialTCP(t, listenTCP(t, shard.Options{}))
+	c.expect("get "+strings.Repeat("k ", 1<<19-4)+"\r\n", "END\r\n")
+	if got := c.stats()["cmd_get"]; got != 1<<19-4 {
+		t.Errorf("cmd_get = %d, want %d", got, 1<<19-4)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		o    shard.Options
+		want string // in the error
+	}{
+		{"zero", shard.Options{}, ""},
+		{"least memory", shard.Options{MaxBytes: 64 << 10}, ""},
+		{"less than the least memory", shard.Options{MaxBytes: 64<<10 - 1}, "MaxBytes 65535"},
+		{"negative memory", shard.Options{MaxBytes: -1}, "MaxBytes -1"},
+		{"item of a quarter", shard.Options{MaxBytes: 1 << 20, MaxItemSize: 1 << 18}, ""},
+		{"item of more than a quarter", shard.Options{MaxBytes: 1 << 20, MaxItemSize: 1<<18 + 1}, "MaxItemSize 262145"},
+		{"tiny item", shard.Options{MaxItemSize: 1023}, "MaxItemSize 1023"},
+		{"negative connections", shard.Options{MaxConns: -1}, "MaxConns -1"},
+		{"negative timeout", shard.Options{IdleTimeout: -time.Second}, "IdleTimeout -1s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := shard.New(tt.o)
+			switch {
+			case tt.want == "" && err != nil:
+				t.Errorf("New(%+v): %v", tt.o, err)
+			case tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), "shard: "+tt.want)):
+				t.Errorf("New(%+v): %v, want shard: %s…", tt.o, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestStatsReset(t *testing.T) {
+	c := dialTCP(t, listenTCP(t, shard.Options{}))
+	c.expect("set k 0 0 1\r\n1\r\nget k x\r\n", "STORED\r\nVALUE k 0 1\r\n1\r\nEND\r\n")
+	c.expect("stats reset\r\n", "RESET\r\n")
+	c.expect("get k\r\n", "VALUE k 0 1\r\n1\r\nEND\r\n")
+	stats := c.stats()
+	for name, want := range map[string]int64{
+		"cmd_get": 1, "get_misses": 0, "cmd_set": 0, "total_items": 0,
+		"curr_items": 1, "bytes": 96, "curr_connections": 1, "limit_maxbytes": 64 << 20,
+	} {
+		if stats[name] != want {
+			t.Errorf("%s = %d, want %d", name, stats[name], want)
+		}
+	}
+}
+
+// Stats has what memcached's own has that operators and tests read.
+func TestStatsNames(t *testing.T) {
+	c := dialTCP(t, listenTCP(t, shard.Options{}))
+	stats := c.stats()
+	real := dialTCP(t, memcachedtest.Start(t).Addr).stats()
+	for name := range stats {
+		if _, ok := real[name]; !ok {
+			t.Errorf("memcached has no %s", name)
+		}
+	}
+	for _, name := range strings.Fields(`pid uptime time version pointer_size curr_connections
+		total_connections cmd_get cmd_set cmd_flush cmd_touch cmd_meta get_hits get_misses get_expired
+		get_flushed delete_hits delete_misses incr_hits incr_misses decr_hits decr_misses cas_hits
+		cas_misses cas_badval touch_hits touch_misses bytes_read bytes_written limit_maxbytes threads
+		curr_items total_items bytes evictions expired_unfetched evicted_unfetched reclaimed`) {
+		if _, ok := stats[name]; !ok {
+			t.Errorf("there is no %s", name)
+		}
+	}
+}
+
+func TestBytesReadAndWritten(t *testing.T) {
+	c := dialTCP(t, listenTCP(t, shard.Options{}))
+	const request, reply = "set k 0 0 1\r\n1\r\nget k\r\n", "STORED\r\nVALUE k 0 1\r\n1\r\nEND\r\n"
+	c.expect(request, reply)
+	stats := c.stats()
+	if got, want := stats["bytes_read"], int64(len(request+"stats\r\n")); got != want {
+		t.Errorf("bytes_read = %d, want %d", got, want)
+	}
+	if got, want := stats["bytes_written"], int64(len(reply)); got != want {
+		t.Errorf("bytes_written = %d, want %d", got, want)
+	}
+}

@@ -1,0 +1,179 @@
+package shard
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+)
+
+// counter is something that a stripe counts. What each of them counts is what
+// memcached does: cmd_get is getHits + getMisses and has one for each key, gat
+// and touch are in the touch ones alone, a storage command is in cmdSet if its
+// value arrived, whatever became of it, and a number that got longer is a new
+// item.
+type counter int
+
+const (
+	cmdSet counter = iota
+	getHits
+	getMisses
+	getExpired
+	getFlushed
+	deleteMisses
+	deleteHits
+	incrMisses
+	incrHits
+	decrMisses
+	decrHits
+	casMisses
+	casHits
+	casBadval
+	touchHits
+	touchMisses
+	totalItems
+	evictions
+	evictedUnfetched
+	expiredUnfetched
+	reclaimed
+	numCounters
+)
+
+type counts [numCounters]uint64
+
+// snapshot is what a server has counted at some time, and what it held.
+type snapshot struct {
+	counts
+	acceptedConns, rejectedConns, flushes, bytesRead, bytesWritten int64
+
+	items, blocks int
+}
+
+func (s *Server) snapshot() snapshot {
+	now := snapshot{
+		acceptedConns: s.acceptedConns.Load(),
+		rejectedConns: s.rejectedConns.Load(),
+		flushes:       s.flushes.Load(),
+		bytesRead:     s.bytesRead.Load(),
+		bytesWritten:  s.bytesWritten.Load(),
+	}
+	for i := range s.store.stripes {
+		st := &s.store.stripes[i]
+		st.mu.Lock()
+		for j, n := range st.counts {
+			now.counts[j] += n
+		}
+		now.items += st.items
+		now.blocks += st.used
+		st.mu.Unlock()
+	}
+	return now
+}
+
+// since returns what was counted between before and s.
+func (s snapshot) since(before snapshot) snapshot {
+	for i, n := range before.counts {
+		s.counts[i] -= n
+	}
+	s.acceptedConns -= before.acceptedConns
+	s.rejectedConns -= before.rejectedConns
+	s.flushes -= before.flushes
+	s.bytesRead -= before.bytesRead
+	s.bytesWritten -= before.bytesWritten
+	return s
+}
+
+// stats answers stats.
+func (c *conn) stats(n int, now time.Time) {
+	if n == 1 {
+		c.generalStats(now)
+		return
+	}
+	switch string(c.tokens[1]) {
+	case "reset":
+		c.server.resetStats()
+		c.reply("RESET")
+	case "settings":
+		c.settings()
+	case "items", "slabs", "sizes", "conns": // there is nothing to tell
+		c.reply("END")
+	default:
+		c.reply("ERROR")
+	}
+}
+
+func (s *Server) resetStats() {
+	now := s.snapshot()
+	s.mu.Lock()
+	s.baseline = now
+	s.mu.Unlock()
+}
+
+func (c *conn) generalStats(now time.Time) {
+	s := c.server
+	s.mu.Lock()
+	baseline := s.baseline
+	s.mu.Unlock()
+	n := s.snapshot().since(baseline)
+
+	c.stat("pid", os.Getpid())
+	c.stat("uptime", int(now.Sub(s.start)/time.Second))
+	c.stat("time", now.Unix())
+	c.stat("version", version)
+	c.stat("pointer_size", strconv.IntSize)
+	c.stat("max_connections", s.options.MaxConns)
+	c.stat("curr_connections", s.conns.Load())
+	c.stat("total_connections", n.acceptedConns)
+	c.stat("rejected_connections", n.rejectedConns)
+	c.stat("cmd_get", n.counts[getHits]+n.counts[getMisses])
+	c.stat("cmd_set", n.counts[cmdSet])
+	c.stat("cmd_flush", n.flushes)
+	c.stat("cmd_touch", n.counts[touchHits]+n.counts[touchMisses])
+	c.stat("cmd_meta", 0) // memcached counts only me, and there is none
+	c.stat("get_hits", n.counts[getHits])
+	c.stat("get_misses", n.counts[getMisses])
+	c.stat("get_expired", n.counts[getExpired])
+	c.stat("get_flushed", n.counts[getFlushed])
+	c.stat("delete_misses", n.counts[deleteMisses])
+	c.stat("delete_hits", n.counts[deleteHits])
+	c.stat("incr_misses", n.counts[incrMisses])
+	c.stat("incr_hits", n.counts[incrHits])
+	c.stat("decr_misses", n.counts[decrMisses])
+	c.stat("decr_hits", n.counts[decrHits])
+	c.stat("cas_misses", n.counts[casMisses])
+	c.stat("cas_hits", n.counts[casHits])
+	c.stat("cas_badval", n.counts[casBadval])
+	c.stat("touch_hits", n.counts[touchHits])
+	c.stat("touch_misses", n.counts[touchMisses])
+	c.stat("bytes_read", n.bytesRead)
+	c.stat("bytes_written", n.bytesWritten)
+	c.stat("limit_maxbytes", s.options.MaxBytes)
+	c.stat("threads", runtime.GOMAXPROCS(0))
+	c.stat("bytes", n.blocks*blockCost)
+	c.stat("curr_items", n.items)
+	c.stat("total_items", n.counts[totalItems])
+	c.stat("expired_unfetched", n.counts[expiredUnfetched])
+	c.stat("evicted_unfetched", n.counts[evictedUnfetched])
+	c.stat("evictions", n.counts[evictions])
+	c.stat("reclaimed", n.counts[reclaimed])
+	c.reply("END")
+}
+
+// settings answers stats settings, under memcached's names.
+func (c *conn) settings() {
+	o := c.server.options
+	c.stat("maxbytes", o.MaxBytes)
+	c.stat("maxconns", o.MaxConns)
+	c.stat("evictions", "on")
+	c.stat("num_threads", runtime.GOMAXPROCS(0))
+	c.stat("cas_enabled", "yes")
+	c.stat("item_size_max", o.MaxItemSize)
+	c.stat("flush_enabled", "yes")
+	c.stat("idle_timeout", int(o.IdleTimeout/time.Second))
+	c.reply("END")
+}
+
+func (c *conn) stat(name string, value any) {
+	c.out = fmt.Appendf(c.out, "STAT %s %v\r\n", name, value)
+}

@@ -1,0 +1,185 @@
+package shard
+
+import (
+	"hash/maphash"
+	"sync"
+)
+
+// stripe is the part of a store that holds the items of some of the hashes: a
+// hash table with chaining and a list in order of use, both through the blocks
+// of an arena. The methods want mu held; h is the hash of the key, and now is
+// by the store's clock.
+//
+// hashicorp/golang-lru would need a string made of every key that is looked
+// up, counts entries rather than bytes, and takes more than twice the memory
+// for a counter, with pointers for the garbage collector to follow.
+type stripe struct {
+	seed maphash.Seed
+
+	mu sync.Mutex
+	arena
+	buckets        []uint32 // a power of two of them
+	newest, oldest uint32
+	items          int
+	hand           int    // where the search for dead items goes on
+	flushed        uint64 // items with a lower cas are dead
+	counts         counts
+	scratch        []byte
+}
+
+// find returns the live item under key, or 0. An expired or flushed one is
+// removed and counted.
+func (s *stripe) find(h uint64, key []byte, now int64) uint32 {
+	i := s.lookUp(h, key)
+	if i == 0 {
+		return 0
+	}
+	switch b := s.at(i); {
+	case b.u64(fieldCAS) < s.flushed:
+		s.counts[getFlushed]++
+	case expired(b, now):
+		s.counts[getExpired]++
+	default:
+		return i
+	}
+	s.remove(h, i)
+	return 0
+}
+
+// lookUp returns the item under key, dead or alive, or 0.
+func (s *stripe) lookUp(h uint64, key []byte) uint32 {
+	if len(s.buckets) == 0 {
+		return 0
+	}
+	i := s.buckets[h&uint64(len(s.buckets)-1)]
+	for i != 0 && !s.keyEqual(i, key) {
+		i = s.at(i).u32(fieldBucket)
+	}
+	return i
+}
+
+func expired(b *block, now int64) bool {
+	deadline := int64(b.u64(fieldDeadline))
+	return deadline != 0 && deadline <= now
+}
+
+// insert adds an item under key, which has none, with room for a value of
+// valueLen bytes. The value and the fields that no other method needs are left
+// for the caller to set.
+func (s *stripe) insert(h uint64, key []byte, valueLen int, now int64) uint32 {
+	i := s.takeChain(blocksFor(len(key)+valueLen), now)
+	b := s.at(i)
+	chain := b.u32(fieldChain)
+	*b = block{}
+	b.put32(fieldChain, chain|headMark)
+	b[fieldKeyLen] = byte(len(key))
+	b.put32(fieldValueLen, uint32(valueLen))
+	b.put32(fieldAccessed, seconds(now))
+	s.write(i, 0, key)
+
+	s.items++
+	if s.items > len(s.buckets) {
+		s.grow()
+	}
+	bucket := &s.buckets[h&uint64(len(s.buckets)-1)]
+	b.put32(fieldBucket, *bucket)
+	*bucket = i
+	s.link(i)
+	return i
+}
+
+// resize gives the value of item i room for valueLen bytes. The first ones of
+// the value stay.
+func (s *stripe) resize(i uint32, valueLen int, now int64) {
+	b := s.at(i)
+	have := b.size()
+	b.put32(fieldValueLen, uint32(valueLen))
+	want := b.size()
+	if want == have {
+		return
+	}
+	last := i
+	for range min(have, want) - 1 {
+		last = s.at(last).chain()
+	}
+	if want < have {
+		rest := s.at(last).chain()
+		s.at(last).setChain(0)
+		s.release(rest)
+		return
+	}
+	// The item is not finished before its new blocks are there. It must not be
+	// what is evicted for them.
+	s.unlink(i)
+	b.put32(fieldChain, b.u32(fieldChain)&^headMark)
+	more := s.takeChain(want-have, now)
+	b.put32(fieldChain, b.u32(fieldChain)|headMark)
+	s.at(last).setChain(more)
+	s.link(i)
+}
+
+// remove removes item i.
+func (s *stripe) remove(h uint64, i uint32) {
+	b := s.at(i)
+	next := b.u32(fieldBucket)
+	bucket := &s.buckets[h&uint64(len(s.buckets)-1)]
+	if *bucket == i {
+		*bucket = next
+	} else {
+		before := s.at(*bucket)
+		for before.u32(fieldBucket) != i {
+			before = s.at(before.u32(fieldBucket))
+		}
+		before.put32(fieldBucket, next)
+	}
+	s.unlink(i)
+	s.items--
+	s.release(i)
+}
+
+// use makes item i the most recently used one.
+func (s *stripe) use(i uint32, now int64) {
+	s.at(i).put32(fieldAccessed, seconds(now))
+	if s.newest != i {
+		s.unlink(i)
+		s.link(i)
+	}
+}
+
+func (s *stripe) link(i uint32) {
+	b := s.at(i)
+	b.put32(fieldNewer, 0)
+	b.put32(fieldOlder, s.newest)
+	if s.newest != 0 {
+		s.at(s.newest).put32(fieldNewer, i)
+	} else {
+		s.oldest = i
+	}
+	s.newest = i
+}
+
+func (s *stripe) unlink(i uint32) {
+	b := s.at(i)
+	newer, older := b.u32(fieldNewer), b.u32(fieldOlder)
+	if newer != 0 {
+		s.at(newer).put32(fieldOlder, older)
+	} else {
+		s.newest = older
+	}
+	if older != 0 {
+		s.at(older).put32(fieldNewer, newer)
+	} else {
+		s.oldest = newer
+	}
+}
+
+// appendValue appends the value of item i to dst.
+func (s *stripe) appendValue(dst []byte, i uint32) []byte {
+	b := s.at(i)
+	return s.appendBytes(dst, i, b.keyLen(), b.valueLen())
+}
+
+// appendKey appends the key of item i to dst.
+func (s *stripe) appendKey(dst []byte, i uint32) []byte {
+	return s.appendBytes(dst, i, 0, s.at(i).keyLen())
+}
