@@ -1,0 +1,206 @@
+package counter
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// A Layout says how a window's number holds its counts: Fields counts of Bits bits, the
+// count of the first nth of the window in the lowest bits. Fields·Bits ≤ 64.
+type Layout struct {
+	Fields, Bits uint8
+}
+
+// Plain is one count of 64 bits: the number is the number of requests in the window.
+var Plain = Layout{Fields: 1, Bits: 64}
+
+// field returns the kth count of number.
+func (l Layout) field(number uint64, k int) uint64 {
+	return number >> (uint(l.Bits) * uint(k)) & (^uint64(0) >> (64 - l.Bits))
+}
+
+// Sum returns all counts of number together.
+func (l Layout) Sum(number uint64) (sum uint64) {
+	for k := range int(l.Fields) {
+		sum += l.field(number, k)
+	}
+	return sum
+}
+
+// A Limit is what an estimate is held against.
+type Limit struct {
+	Threshold uint64 // requests per period that are still allowed
+	Period    int64  // microseconds, a whole number of seconds
+	Layout    Layout
+}
+
+// Delta returns what n requests at elapsed add to a window's number. 0 ≤ elapsed <
+// Period, in microseconds. n must fit the field.
+func (l Limit) Delta(n uint64, elapsed int64) uint64 {
+	return n << (uint(l.Layout.Bits) * uint(l.subWindow(elapsed)))
+}
+
+// subWindow returns which nth of the window elapsed falls into.
+func (l Limit) subWindow(elapsed int64) int {
+	return int(elapsed * int64(l.Layout.Fields) / l.Period)
+}
+
+// Over reports whether the estimated number of requests in the period that ends elapsed
+// into the current window exceeds the threshold, given prev and cur, the numbers of the
+// previous and the current window. With one field:
+//
+//	prev·(Period−elapsed) + cur·Period > Threshold·Period
+//
+// It is exact in 128-bit integers. 0 ≤ elapsed < Period, in microseconds.
+func (l Limit) Over(prev, cur uint64, elapsed int64) bool {
+	return l.weigh(prev, cur, elapsed).greater(times(l.Threshold, l.Period))
+}
+
+// Remaining returns how many more requests may come at elapsed before the limit is
+// exceeded.
+func (l Limit) Remaining(prev, cur uint64, elapsed int64) uint64 {
+	threshold, estimate := times(l.Threshold, l.Period), l.weigh(prev, cur, elapsed)
+	if estimate.greater(threshold) {
+		return 0
+	}
+	n, _ := threshold.minus(estimate).over(uint64(l.Period))
+	return n
+}
+
+// Back returns when the estimate is back at the threshold if no more requests come, in
+// microseconds from the start of the current window: elapsed if it is not over. It may
+// lie in the next window, in which the current one is the previous.
+//
+// With one field there are two cases. If cur ≤ Threshold, the previous window still
+// contributes, and its weight has to fall:
+//
+//	prev·(Period−back) ≤ (Threshold−cur)·Period
+//
+// Else the current window alone is over, and its weight has to fall in the next:
+//
+//	cur·(2·Period−back) ≤ Threshold·Period
+//
+// More fields make each case a sequence of such pieces, one for each nth of the window.
+func (l Limit) Back(prev, cur uint64, elapsed int64) int64 {
+	if back, ok := l.backWithin(prev, cur, elapsed); ok {
+		return back
+	}
+	back, _ := l.backWithin(cur, 0, 0) // at its end nothing is left of cur
+	return l.Period + back
+}
+
+// backWithin looks for the moment in the current window, from elapsed to its end.
+func (l Limit) backWithin(prev, cur uint64, elapsed int64) (back int64, ok bool) {
+	n := int64(l.Layout.Fields)
+	for j := l.subWindow(elapsed); j < int(n); j++ {
+		// Within the jth sub-window the estimate is whole + part·left/Period, left
+		// falling from Period to 0 while time runs to the sub-window's end.
+		whole, part := l.split(prev, cur, j)
+		if whole > l.Threshold {
+			continue
+		}
+		end := int64(j+1) * l.Period
+		left := end - n*elapsed
+		if part > 0 {
+			room := times(l.Threshold-whole, l.Period)
+			if most, fits := room.over(part); fits && most < uint64(left) {
+				left = int64(most)
+			}
+		}
+		// n·back ≥ end−left, rounded up to a microsecond, and not before the
+		// sub-window begins.
+		return max(elapsed, (end-left+n-1)/n, (int64(j)*l.Period+n-1)/n), true
+	}
+	return 0, false
+}
+
+// split returns what is counted whole in the jth sub-window, and what is weighted: all
+// of the current window and of the previous one what is younger than the sub-window in
+// which the period begins, and that one.
+func (l Limit) split(prev, cur uint64, j int) (whole, part uint64) {
+	whole = l.Layout.Sum(cur)
+	for k := j + 1; k < int(l.Layout.Fields); k++ {
+		whole += l.Layout.field(prev, k)
+	}
+	return whole, l.Layout.field(prev, j)
+}
+
+// weigh returns the estimate times Period.
+func (l Limit) weigh(prev, cur uint64, elapsed int64) wide {
+	j := l.subWindow(elapsed)
+	whole, part := l.split(prev, cur, j)
+	return times(whole, l.Period).plus(times(part, int64(j+1)*l.Period-int64(l.Layout.Fields)*elapsed))
+}
+
+// Estimate returns the estimated number of requests in the period that ends elapsed into
+// the current window. It is for showing: decisions are made by Over.
+func (l Limit) Estimate(prev, cur uint64, elapsed int64) float64 {
+	return l.weigh(prev, cur, elapsed).float() / float64(l.Period)
+}
+
+// Explain writes the arithmetic of a decision: 42×0.75+18 = 49.5 > 49. What is counted
+// whole comes last. Numbers are rounded, but never so far that the comparison would
+// look wrong.
+func (l Limit) Explain(prev, cur uint64, elapsed int64) string {
+	j := l.subWindow(elapsed)
+	whole, part := l.split(prev, cur, j)
+	weight := float64(int64(j+1)*l.Period-int64(l.Layout.Fields)*elapsed) / float64(l.Period)
+	over, sign := l.Over(prev, cur, elapsed), "≤"
+	if over {
+		sign = ">"
+	}
+	estimate := l.Estimate(prev, cur, elapsed)
+	shown := ""
+	for decimals := 2; decimals <= 12; decimals++ {
+		shown = trimmed(estimate, decimals)
+		if v, _ := strconv.ParseFloat(shown, 64); v > float64(l.Threshold) == over {
+			break
+		}
+	}
+	return fmt.Sprintf("%d×%s+%d = %s %s %d", part, trimmed(weight, 4), whole, shown, sign, l.Threshold)
+}
+
+// trimmed formats v with at most so many decimals.
+func trimmed(v float64, decimals int) string {
+	s := strconv.FormatFloat(v, 'f', decimals, 64)
+	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
+}
+
+// wide is an unsigned integer of 128 bits. A count is below 2^64 and a period below
+// 2^40 µs, so that no sum here overflows.
+type wide struct{ hi, lo uint64 }
+
+func times(a uint64, b int64) wide {
+	hi, lo := bits.Mul64(a, uint64(b))
+	return wide{hi, lo}
+}
+
+func (a wide) plus(b wide) wide {
+	lo, carry := bits.Add64(a.lo, b.lo, 0)
+	return wide{a.hi + b.hi + carry, lo}
+}
+
+// minus returns a−b, which must not be negative.
+func (a wide) minus(b wide) wide {
+	lo, borrow := bits.Sub64(a.lo, b.lo, 0)
+	return wide{a.hi - b.hi - borrow, lo}
+}
+
+// over returns ⌊a/d⌋, and whether it fits in 64 bits.
+func (a wide) over(d uint64) (q uint64, fits bool) {
+	if a.hi >= d {
+		return 0, false
+	}
+	q, _ = bits.Div64(a.hi, a.lo, d)
+	return q, true
+}
+
+func (a wide) greater(b wide) bool {
+	return a.hi > b.hi || a.hi == b.hi && a.lo > b.lo
+}
+
+func (a wide) float() float64 {
+	return float64(a.hi)*(1<<64) + float64(a.lo)
+}

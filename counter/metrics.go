@@ -1,0 +1,43 @@
+package counter
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Metrics are shared by the shards of a node.
+type Metrics struct {
+	increments map[error]prometheus.Counter // by outcome, nil for a reply
+	panics     prometheus.Counter
+	seconds    *prometheus.HistogramVec
+	open       *prometheus.GaugeVec
+}
+
+// NewMetrics registers the metrics with reg, which may be nil.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	f := promauto.With(reg)
+	increments := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "edge_increments_total",
+		Help: "Increments for counter shards, by result: ok, not_sent (kept, and sent later), unknown (not repeated).",
+	}, []string{"result"})
+	return &Metrics{
+		increments: map[error]prometheus.Counter{
+			nil:        increments.WithLabelValues("ok"),
+			ErrNotSent: increments.WithLabelValues("not_sent"),
+			ErrUnknown: increments.WithLabelValues("unknown"),
+		},
+		panics: f.NewCounter(prometheus.CounterOpts{
+			Name: "edge_shard_malformed_replies_total",
+			Help: "Replies of counter shards that the client could not make sense of.",
+		}),
+		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "edge_shard_request_duration_seconds",
+			Help:    "Round trips to counter shards, by operation. They never delay a request.",
+			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1},
+		}, []string{"shard", "op"}),
+		open: f.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "edge_shard_breaker_open",
+			Help: "1 while nothing is sent to the counter shard but a probe now and then, since it failed.",
+		}, []string{"shard"}),
+	}
+}

@@ -1,0 +1,283 @@
+package counter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sony/gobreaker/v2"
+)
+
+var (
+	// ErrNotSent says that a shard was provably not asked: its breaker is open, or it
+	// could not be dialled. What was to be counted is still to be counted.
+	ErrNotSent = errors.New("counter: not sent")
+
+	// ErrUnknown says that a shard was asked, and that nobody knows what it did. What
+	// was to be counted must not be sent again.
+	ErrUnknown = errors.New("counter: outcome unknown")
+)
+
+// ShardOptions configures a Shard. The zero value of every field is usable.
+type ShardOptions struct {
+	// Timeout bounds dialling and each read or write. It never delays a request:
+	// counting is asynchronous. If zero, 50 ms.
+	Timeout time.Duration
+
+	// Connections is how many idle connections are kept: as many as there are
+	// goroutines that use the shard. If zero, 8.
+	Connections int
+
+	// Failures is after how many failures in a row the breaker opens. If zero, 3.
+	Failures int
+
+	// Pause is how long an open breaker lets nothing through before it lets one
+	// request probe the shard. If zero, 250 ms.
+	Pause time.Duration
+
+	// Dial connects to the shard. If nil, by TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	// Metrics may be shared by all shards of a node. If nil, they are not registered.
+	Metrics *Metrics
+}
+
+func (o ShardOptions) withDefaults() ShardOptions {
+	if o.Timeout <= 0 {
+		o.Timeout = 50 * time.Millisecond
+	}
+	if o.Connections <= 0 {
+		o.Connections = 8
+	}
+	if o.Failures <= 0 {
+		o.Failures = 3
+	}
+	if o.Pause <= 0 {
+		o.Pause = 250 * time.Millisecond
+	}
+	if o.Dial == nil {
+		o.Dial = new(net.Dialer).DialContext
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(nil)
+	}
+	return o
+}
+
+// A Shard is one memcached that owns part of a PoP's counters. Its methods may be called
+// concurrently. They block for a round trip, so the request path must not call them.
+//
+// Errors are [ErrNotSent] or [ErrUnknown], wrapped with what was done and why it failed.
+type Shard struct {
+	addr    address
+	client  *memcache.Client
+	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
+	metrics *Metrics
+	seconds map[string]prometheus.Observer // by operation
+}
+
+// address is the shard's host:port. It is the client's whole server list.
+type address string
+
+func (a address) Network() string                       { return "tcp" }
+func (a address) String() string                        { return string(a) }
+func (a address) PickServer(string) (net.Addr, error)   { return a, nil }
+func (a address) Each(visit func(net.Addr) error) error { return visit(a) }
+
+// NewShard returns a client of the shard at addr, host:port. It connects when it is first
+// used. Close releases its connections.
+func NewShard(addr string, o ShardOptions) *Shard {
+	o = o.withDefaults()
+	s := &Shard{addr: address(addr), metrics: o.Metrics, seconds: map[string]prometheus.Observer{}}
+	s.client = memcache.NewFromSelector(s.addr)
+	s.client.Timeout = o.Timeout
+	s.client.MaxIdleConns = o.Connections
+	s.client.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		mustNotDecide("dial")
+		conn, err := o.Dial(ctx, network, addr)
+		if err != nil {
+			return nil, dialError{err}
+		}
+		return guard(conn), nil
+	}
+	open := o.Metrics.open.WithLabelValues(addr)
+	s.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:        addr,
+		Timeout:     o.Pause,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= uint32(o.Failures) },
+		OnStateChange: func(_ string, _, to gobreaker.State) {
+			open.Set(0)
+			if to != gobreaker.StateClosed {
+				open.Set(1)
+			}
+		},
+	})
+	for _, op := range []string{"incr", "add", "get", "cas"} {
+		s.seconds[op] = o.Metrics.seconds.WithLabelValues(addr, op)
+	}
+	return s
+}
+
+// dialError tells a failed dial, after which nothing was sent, from everything else.
+type dialError struct{ error }
+
+func (e dialError) Unwrap() error { return e.error }
+
+// Addr returns the shard's host:port.
+func (s *Shard) Addr() string { return string(s.addr) }
+
+// Available reports whether the shard would be asked now, rather than be left alone
+// because it failed.
+func (s *Shard) Available() bool { return s.breaker.State() != gobreaker.StateOpen }
+
+// Close closes idle connections. The Shard may still be used.
+func (s *Shard) Close() error { return s.client.Close() }
+
+// Count adds delta to the counter under key and returns its new number. A counter that
+// does not exist is made, with a time to live in seconds. Nothing is counted twice:
+// see ErrNotSent and ErrUnknown.
+func (s *Shard) Count(key string, delta uint64, ttl int32) (number uint64, err error) {
+	number, err = s.count(key, delta, ttl)
+	s.metrics.increments[outcome(err)].Inc()
+	return number, err
+}
+
+// outcome returns the sentinel that err wraps.
+func outcome(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrNotSent):
+		return ErrNotSent
+	}
+	return ErrUnknown
+}
+
+// count increments. INCR fails on a counter that does not exist and ADD on one that
+// does; between the two another node may have made it, so INCR has the last word.
+func (s *Shard) count(key string, delta uint64, ttl int32) (number uint64, err error) {
+	increment := func() (err error) {
+		number, err = s.client.Increment(key, delta)
+		return err
+	}
+	if err := s.do("incr", increment); err != memcache.ErrCacheMiss {
+		return number, err
+	}
+	item := memcache.Item{Key: key, Value: strconv.AppendUint(nil, delta, 10), Expiration: ttl}
+	if err := s.do("add", func() error { return s.client.Add(&item) }); err != memcache.ErrNotStored {
+		return delta, err
+	}
+	if err := s.do("incr", increment); err != memcache.ErrCacheMiss {
+		return number, err
+	}
+	return 0, fmt.Errorf("%w: a counter of %s came and went", ErrNotSent, s.addr)
+}
+
+// Numbers reads the counters and the record under keys, in one round trip. What does not
+// exist is missing from the result.
+func (s *Shard) Numbers(keys ...string) (values map[string][]byte, err error) {
+	var items map[string]*memcache.Item
+	err = s.do("get", func() (err error) {
+		items, err = s.client.GetMulti(keys)
+		return err
+	})
+	values = make(map[string][]byte, len(items))
+	for key, item := range items {
+		values[key] = item.Value
+	}
+	return values, err
+}
+
+// ParseNumber reads the number of a counter. memcached pads a number that has become
+// shorter with spaces.
+func ParseNumber(value []byte) (uint64, error) {
+	number, err := strconv.ParseUint(string(bytes.TrimRight(value, " ")), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("counter: %q is no number", value)
+	}
+	return number, nil
+}
+
+// Update replaces the value under key by what change makes of it, in at most three
+// tries against other writers. old is nil if there is none. change returns the new
+// value and its time to live in seconds, or nil to leave it.
+func (s *Shard) Update(key string, change func(old []byte) (value []byte, ttl int32)) error {
+	for range 3 {
+		var item *memcache.Item
+		err := s.do("get", func() (err error) {
+			item, err = s.client.Get(key)
+			return err
+		})
+		if err == memcache.ErrCacheMiss {
+			item, err = &memcache.Item{Key: key}, nil
+		}
+		if err != nil {
+			return err
+		}
+		value, ttl := change(item.Value)
+		if value == nil {
+			return nil
+		}
+		write, op := s.client.CompareAndSwap, "cas"
+		if item.Value == nil {
+			write, op = s.client.Add, "add"
+		}
+		item.Value, item.Expiration = value, ttl
+		switch err := s.do(op, func() error { return write(item) }); err {
+		case memcache.ErrCASConflict, memcache.ErrNotStored, memcache.ErrCacheMiss:
+		default:
+			return err
+		}
+	}
+	return fmt.Errorf("%w: others write the record of %s at the same time", ErrUnknown, s.addr)
+}
+
+// do runs one round trip under the breaker. An answer of the shard is a success, also
+// where it is a no: those errors are returned as they are.
+func (s *Shard) do(op string, roundTrip func() error) (err error) {
+	done, err := s.breaker.Allow()
+	if err != nil {
+		return fmt.Errorf("%w: the breaker of %s is open", ErrNotSent, s.addr)
+	}
+	start := time.Now()
+	defer func() {
+		// The client trips over replies that are cut short.
+		if r := recover(); r != nil {
+			passOn(r)
+			s.metrics.panics.Inc()
+			err = fmt.Errorf("%w: malformed reply of %s: %v", ErrUnknown, s.addr, r)
+		}
+		if err != nil && !answered(err) {
+			done(err)
+			return
+		}
+		done(nil)
+		s.seconds[op].Observe(time.Since(start).Seconds())
+	}()
+	if err = roundTrip(); err == nil || answered(err) {
+		return err
+	}
+	var dial dialError
+	if errors.As(err, &dial) {
+		return fmt.Errorf("%w: connecting to %s: %w", ErrNotSent, s.addr, dial.error)
+	}
+	// The other idle connections are probably as dead as this one; each would cost
+	// one more increment.
+	s.client.Close()
+	return fmt.Errorf("%w: %s by %s: %w", ErrUnknown, op, s.addr, err)
+}
+
+// answered reports whether err is what a shard answered.
+func answered(err error) bool {
+	switch err {
+	case memcache.ErrCacheMiss, memcache.ErrNotStored, memcache.ErrCASConflict:
+		return true
+	}
+	return false
+}
