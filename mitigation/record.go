@@ -1,0 +1,105 @@
+// Package mitigation holds the records by which the nodes of a PoP agree on whom to
+// stop: what a [Record] is, the [Table] of them that every node keeps in memory, and
+// their form in shards and between nodes.
+//
+// A record is made by the node that sees a limit exceeded, merged on all nodes, and
+// forgotten when it expires. Merging is commutative, associative and idempotent, so
+// records may arrive in any order, and twice. The package knows no network.
+package mitigation
+
+import (
+	"cmp"
+	"net/netip"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+)
+
+// MaxLifetime is how long a record lives at most. A mitigation lasts for its rule's
+// timeout, 7 days at most, or until the estimate is back at the threshold, which takes
+// two periods of 7 days at most.
+const MaxLifetime = 14 * 24 * time.Hour
+
+// A Record says that a key is mitigated, or that its mitigation was lifted. All fields
+// but Sample and Deadline are the same on every node, and never change.
+type Record struct {
+	Key counter.Key
+
+	// Generation counts the lifts before this record: one that is made after a lift
+	// has the lift's generation + 1, and so wins over it.
+	Generation uint32
+
+	// Lifted ends all mitigations of the generation.
+	Lifted bool
+
+	// Start is when the mitigation began, in microseconds since the Unix epoch, by the
+	// clock of the node that made the record.
+	Start int64
+
+	// Lifetime is how long it lasts, in whole microseconds.
+	Lifetime time.Duration
+
+	// Node is the node that made the record.
+	Node NodeID
+
+	// Why is the evaluation that the record was made for. A lift may have none.
+	Why Why
+
+	// Sample is the request that crossed the line, nil but on the node where the
+	// mitigation started. It is not compared and never leaves the node.
+	Sample *Sample
+
+	// Deadline is when this node forgets the record, by its own monotonic clock. It is
+	// not compared: of two copies of a record the earlier deadline holds.
+	Deadline time.Time
+}
+
+// A NodeID tells the nodes of a PoP apart.
+type NodeID uint64
+
+// A Sample is the last request that was counted before a mitigation started.
+type Sample struct {
+	Rule               string // ID
+	Client             netip.Addr
+	Method, Host, Path string
+}
+
+// Why is the arithmetic of a limit that is exceeded.
+type Why struct {
+	Limit     counter.Limit
+	Prev, Cur uint64 // numbers of the previous and the current window
+	Elapsed   int64  // microseconds of the current window
+}
+
+// String returns the arithmetic: 42×0.75+18 = 49.5 > 49.
+func (w Why) String() string {
+	if w == (Why{}) {
+		return ""
+	}
+	return w.Limit.Explain(w.Prev, w.Cur, w.Elapsed)
+}
+
+// end returns when r ends, in microseconds since the Unix epoch, by the clock of the
+// node that made it.
+func (r Record) end() int64 { return r.Start + r.Lifetime.Microseconds() }
+
+// Wins reports whether r holds where o, of the same key, is known as well.
+func (r Record) Wins(o Record) bool { return compare(r, o) > 0 }
+
+// compare orders the records of one key: the greatest one holds. It is a total order on
+// what is the same on every node.
+func compare(a, b Record) int {
+	lifted := func(r Record) int {
+		if r.Lifted {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(
+		cmp.Compare(a.Generation, b.Generation),
+		cmp.Compare(lifted(a), lifted(b)),
+		cmp.Compare(a.end(), b.end()),
+		cmp.Compare(a.Node, b.Node),
+		cmp.Compare(a.Start, b.Start),
+	)
+}

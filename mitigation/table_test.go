@@ -1,0 +1,342 @@
+package mitigation_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+)
+
+var start = time.Unix(1_700_000_000, 0)
+
+func key(n uint64) (k counter.Key) {
+	binary.LittleEndian.PutUint64(k[:], n)
+	return k
+}
+
+// record returns a record of key 1 that begins at start and lasts for lifetime.
+func record(lifetime time.Duration) mitigation.Record {
+	return mitigation.Record{
+		Key:      key(1),
+		Start:    start.UnixMicro(),
+		Lifetime: lifetime,
+		Node:     1,
+		Deadline: start.Add(lifetime),
+		Why: mitigation.Why{
+			Limit: counter.Limit{Threshold: 49, Period: 60e6, Layout: counter.Plain},
+			Prev:  42, Cur: 18, Elapsed: 15e6,
+		},
+	}
+}
+
+func newTable(t testing.TB, o mitigation.Options) *mitigation.Table {
+	t.Helper()
+	table, err := mitigation.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func merge(t testing.TB, table *mitigation.Table, r mitigation.Record, now time.Time, want bool) {
+	t.Helper()
+	if got := table.Merge(r, now); got != want {
+		t.Errorf("Merge(%+v) = %t, want %t", r, got, want)
+	}
+}
+
+func mitigated(t testing.TB, table *mitigation.Table, k counter.Key, now time.Time, want bool) {
+	t.Helper()
+	if r, got := table.Get(k, now); got != want {
+		t.Errorf("Get(%v, start+%v) = %+v, %t, want %t", k, now.Sub(start), r, got, want)
+	}
+}
+
+func TestGetUntilTheDeadline(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	mitigated(t, table, key(1), start, false)
+	merge(t, table, record(time.Minute), start, true)
+	mitigated(t, table, key(1), start, true)
+	mitigated(t, table, key(1), start.Add(time.Minute-1), true)
+	mitigated(t, table, key(1), start.Add(time.Minute), false)
+	mitigated(t, table, key(2), start, false)
+	got, _ := table.Get(key(1), start)
+	if diff := cmp.Diff(record(time.Minute), got); diff != "" {
+		t.Errorf("Get (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheLaterEndWins(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	merge(t, table, record(time.Minute), start, true)
+	merge(t, table, record(time.Minute), start, false)
+	merge(t, table, record(30*time.Second), start, false)
+	mitigated(t, table, key(1), start.Add(45*time.Second), true)
+	merge(t, table, record(2*time.Minute), start, true)
+	mitigated(t, table, key(1), start.Add(90*time.Second), true)
+}
+
+// A copy that took a detour does not prolong what it is a copy of.
+func TestTheEarlierDeadlineOfACopyHolds(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	late, early := record(time.Minute), record(time.Minute)
+	late.Deadline = start.Add(50 * time.Second)
+	early.Deadline = start.Add(40 * time.Second)
+	merge(t, table, late, start, true)
+	merge(t, table, early, start, false)
+	merge(t, table, late, start, false)
+	mitigated(t, table, key(1), start.Add(40*time.Second), false)
+}
+
+func TestADeadlineBeyondTheLifetimeIsClamped(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	r := record(time.Minute)
+	r.Deadline = start.Add(365 * 24 * time.Hour)
+	merge(t, table, r, start, true)
+	mitigated(t, table, key(1), start.Add(time.Minute), false)
+	r = record(365 * 24 * time.Hour)
+	r.Key = key(2)
+	merge(t, table, r, start, true)
+	mitigated(t, table, key(2), start.Add(mitigation.MaxLifetime), false)
+}
+
+func TestLift(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	merge(t, table, record(time.Hour), start, true)
+	lift := record(2 * time.Hour)
+	lift.Lifted = true
+	merge(t, table, lift, start, true)
+	mitigated(t, table, key(1), start, false)
+	merge(t, table, record(3*time.Hour), start, false) // what it lifts comes again, prolonged
+	mitigated(t, table, key(1), start, false)
+	if held, ok := table.Held(key(1), start); !ok || !held.Lifted {
+		t.Errorf("Held = %+v, %t, want the lift", held, ok)
+	}
+	again := record(time.Minute)
+	again.Generation = 1
+	merge(t, table, again, start, true)
+	mitigated(t, table, key(1), start, true)
+	merge(t, table, lift, start, false)
+	mitigated(t, table, key(1), start, true)
+}
+
+func TestExpiredRecordsAreIgnored(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	merge(t, table, record(time.Minute), start.Add(time.Minute), false)
+	if n := table.Len(); n != 0 {
+		t.Errorf("%d records are held, want 0", n)
+	}
+	merge(t, table, record(time.Minute), start, true)
+	shorter := record(30 * time.Second)
+	shorter.Deadline = start.Add(2 * time.Minute) // from a node whose clock is slow
+	merge(t, table, shorter, start.Add(90*time.Second), true)
+}
+
+// draw returns records of one key that nodes could have made.
+func draw(t *rapid.T) []mitigation.Record {
+	n := rapid.IntRange(1, 6).Draw(t, "records")
+	records := make([]mitigation.Record, n)
+	for i := range records {
+		r := record(time.Duration(rapid.IntRange(1, 5).Draw(t, "lifetime")) * time.Minute)
+		r.Generation = uint32(rapid.IntRange(0, 2).Draw(t, "generation"))
+		r.Lifted = rapid.Bool().Draw(t, "lifted")
+		r.Start += int64(rapid.IntRange(-2, 2).Draw(t, "start")) * 60e6
+		r.Node = mitigation.NodeID(rapid.IntRange(1, 3).Draw(t, "node"))
+		r.Deadline = start.Add(time.Duration(rapid.Int64Range(1, int64(r.Lifetime)).Draw(t, "left")))
+		records[i] = r
+	}
+	return records
+}
+
+// Nodes that see the same records, in any order and more than once, end with the same
+// one; and Merge says truly whether something changed.
+func TestMergeConverges(t *testing.T) {
+	immutable := cmpopts.IgnoreFields(mitigation.Record{}, "Deadline")
+	rapid.Check(t, func(rt *rapid.T) {
+		records := draw(rt)
+		a, b := newTable(t, mitigation.Options{}), newTable(t, mitigation.Options{})
+		for _, r := range records {
+			before, _ := a.Held(key(1), start)
+			changed := a.Merge(r, start)
+			after, _ := a.Held(key(1), start)
+			if changed == cmp.Equal(before, after, immutable) {
+				rt.Fatalf("Merge = %t; before %+v, after %+v", changed, before, after)
+			}
+		}
+		for _, r := range rapid.Permutation(append(records, records...)).Draw(rt, "order") {
+			b.Merge(r, start)
+		}
+		x, _ := a.Held(key(1), start)
+		y, _ := b.Held(key(1), start)
+		if diff := cmp.Diff(x, y); diff != "" {
+			rt.Fatalf("two orders, two records:\n%s", diff)
+		}
+	})
+}
+
+// At its bound the table forgets what was unused for longest, and says so.
+func TestBound(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	table := newTable(t, mitigation.Options{Size: 64, Registerer: reg}) // one record in each part
+	insert := func(n uint64) {
+		r := record(time.Hour)
+		r.Key = key(n * 64) // all in one part
+		merge(t, table, r, start, true)
+	}
+	insert(1)
+	insert(2)
+	mitigated(t, table, key(64), start, false)
+	mitigated(t, table, key(128), start, true)
+	want := `
+# HELP edge_mitigation_records Mitigation records in memory, also those of lifts.
+# TYPE edge_mitigation_records gauge
+edge_mitigation_records 1
+# HELP edge_mitigation_records_evicted_total Records that were forgotten before their end because the table was full.
+# TYPE edge_mitigation_records_evicted_total counter
+edge_mitigation_records_evicted_total 1
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+func TestUseKeepsARecord(t *testing.T) {
+	table := newTable(t, mitigation.Options{Size: 3 * 64})
+	for n := range uint64(3) {
+		r := record(time.Hour)
+		r.Key = key(n * 64)
+		merge(t, table, r, start, true)
+	}
+	mitigated(t, table, key(0), start.Add(2*time.Second), true)
+	r := record(time.Hour)
+	r.Key = key(3 * 64)
+	merge(t, table, r, start.Add(2*time.Second), true)
+	mitigated(t, table, key(0), start.Add(2*time.Second), true)
+	mitigated(t, table, key(64), start.Add(2*time.Second), false)
+}
+
+func TestRunEndsRecordsAtTheirDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := newTable(t, mitigation.Options{})
+		begin := time.Now()
+		insert := func(n uint64, lifetime time.Duration) {
+			table.Merge(mitigation.Record{
+				Key: key(n), Start: begin.UnixMicro(), Lifetime: lifetime, Deadline: begin.Add(lifetime),
+			}, time.Now())
+		}
+		var mu sync.Mutex
+		var log []string
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			table.Run(ctx, func(r mitigation.Record) {
+				mu.Lock()
+				defer mu.Unlock()
+				log = append(log, fmt.Sprintf("%v: %d", time.Since(begin), r.Key[0]))
+			})
+		})
+		insert(1, time.Minute)
+		synctest.Wait()
+		insert(2, time.Second)
+		insert(3, time.Hour)
+		insert(1, 2*time.Minute) // prolonged
+		lift := mitigation.Record{Key: key(3), Lifted: true, Start: begin.UnixMicro(), Lifetime: 2 * time.Hour, Deadline: begin.Add(2 * time.Hour)}
+		table.Merge(lift, time.Now())
+		time.Sleep(3 * time.Hour)
+		cancel()
+		wg.Wait()
+		if diff := cmp.Diff([]string{"1s: 2", "2m0s: 1"}, log); diff != "" {
+			t.Errorf("ended (-want +got):\n%s", diff)
+		}
+		if n := table.Len(); n != 0 {
+			t.Errorf("%d records are held after their end, want 0", n)
+		}
+	})
+}
+
+func TestBadSize(t *testing.T) {
+	if _, err := mitigation.New(mitigation.Options{Size: -1}); err == nil {
+		t.Error("New with size -1 returns no error")
+	}
+}
+
+// Readers, writers and the clock at once; the race detector judges.
+func TestConcurrently(t *testing.T) {
+	table := newTable(t, mitigation.Options{Size: 128})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { table.Run(ctx, func(mitigation.Record) {}) })
+	var wg sync.WaitGroup
+	for g := range uint64(4) {
+		wg.Go(func() {
+			for i := range uint64(2000) {
+				now := time.Now()
+				lifetime := time.Duration(i%5+1) * time.Millisecond
+				k := key(i * (g + 1) % 500)
+				table.Merge(mitigation.Record{Key: k, Start: now.UnixMicro(), Lifetime: lifetime, Deadline: now.Add(lifetime)}, now)
+				table.Get(k, now)
+			}
+		})
+	}
+	wg.Wait()
+	cancel()
+	running.Wait()
+	if n := table.Len(); n > 128 {
+		t.Errorf("%d records are held, the bound is 128", n)
+	}
+}
+
+func TestGetAllocatesNothing(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	merge(t, table, record(time.Hour), start, true)
+	now := start
+	if n := testing.AllocsPerRun(1000, func() {
+		now = now.Add(100 * time.Millisecond)
+		table.Get(key(1), now)
+		table.Get(key(2), now)
+	}); n != 0 {
+		t.Errorf("Get allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	table := newTable(b, mitigation.Options{})
+	for n := range uint64(10_000) {
+		r := record(time.Hour)
+		r.Key = key(n)
+		table.Merge(r, start)
+	}
+	now := start.Add(time.Second)
+	for _, bb := range []struct {
+		name string
+		key  func(i uint64) counter.Key
+	}{
+		{"hit", func(uint64) counter.Key { return key(7) }},
+		{"miss", func(i uint64) counter.Key { return key(1<<32 + i) }},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := uint64(0); pb.Next(); i++ {
+					table.Get(bb.key(i), now)
+				}
+			})
+		})
+	}
+}

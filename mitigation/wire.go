@@ -1,0 +1,151 @@
+package mitigation
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+)
+
+// Records have a fixed size wherever they go, and hold nothing that a client sent.
+// All numbers are big endian.
+//
+//	 0  version
+//	 1  flags: 1 lifted
+//	 2  fields, bits of the layout
+//	 4  generation
+//	 8  key
+//	24  start, microseconds since the Unix epoch
+//	32  lifetime, microseconds
+//	40  node
+//	48  prev, cur
+//	64  threshold
+//	72  period, seconds
+//	76  elapsed, microseconds
+//	84  remaining lifetime, microseconds: only between nodes
+const (
+	wireVersion = 1
+
+	// StoredSize is the size in bytes of a record in a shard.
+	StoredSize = 84
+
+	// SentSize is the size in bytes of a record between nodes.
+	SentSize = StoredSize + 8
+)
+
+// ErrExpired says that a record is over.
+var ErrExpired = errors.New("mitigation: the record has expired")
+
+// AppendStored appends the form of r in a shard, of StoredSize bytes.
+func (r Record) AppendStored(dst []byte) []byte {
+	var flags byte
+	if r.Lifted {
+		flags |= 1
+	}
+	dst = append(dst, wireVersion, flags, r.Why.Limit.Layout.Fields, r.Why.Limit.Layout.Bits)
+	dst = binary.BigEndian.AppendUint32(dst, r.Generation)
+	dst = append(dst, r.Key[:]...)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(r.Start))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(r.Lifetime.Microseconds()))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(r.Node))
+	dst = binary.BigEndian.AppendUint64(dst, r.Why.Prev)
+	dst = binary.BigEndian.AppendUint64(dst, r.Why.Cur)
+	dst = binary.BigEndian.AppendUint64(dst, r.Why.Limit.Threshold)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(r.Why.Limit.Period/1e6))
+	return binary.BigEndian.AppendUint64(dst, uint64(r.Why.Elapsed))
+}
+
+// AppendSent appends the form of r between nodes, of SentSize bytes. It carries what is
+// left of the lifetime at now, since nodes share no clock.
+func (r Record) AppendSent(dst []byte, now time.Time) []byte {
+	dst = r.AppendStored(dst)
+	return binary.BigEndian.AppendUint64(dst, uint64(max(0, r.Deadline.Sub(now).Microseconds())))
+}
+
+// ParseStored reads a record from the shard that holds it for key. What is left of it at
+// now is reckoned by this node's clock, and never more than the lifetime. The error is
+// ErrExpired or says why this is no record of the key.
+func ParseStored(b []byte, key counter.Key, now time.Time) (Record, error) {
+	if len(b) != StoredSize {
+		return Record{}, fmt.Errorf("mitigation: a stored record has %d bytes, this has %d", StoredSize, len(b))
+	}
+	r, err := parse(b)
+	if err != nil {
+		return Record{}, err
+	}
+	if r.Key != key {
+		return Record{}, fmt.Errorf("mitigation: a record of %v is stored under the key of %v", r.Key, key)
+	}
+	return r.remaining(time.Duration(r.end()-now.UnixMicro())*time.Microsecond, now)
+}
+
+// ParseSent reads a record that another node sent. The error is ErrExpired or says why
+// this is no record.
+func ParseSent(b []byte, now time.Time) (Record, error) {
+	if len(b) != SentSize {
+		return Record{}, fmt.Errorf("mitigation: a sent record has %d bytes, this has %d", SentSize, len(b))
+	}
+	r, err := parse(b)
+	if err != nil {
+		return Record{}, err
+	}
+	left := binary.BigEndian.Uint64(b[StoredSize:])
+	return r.remaining(time.Duration(min(left, uint64(MaxLifetime/time.Microsecond)))*time.Microsecond, now)
+}
+
+// remaining sets the deadline.
+func (r Record) remaining(left time.Duration, now time.Time) (Record, error) {
+	if left <= 0 {
+		return Record{}, ErrExpired
+	}
+	r.Deadline = now.Add(min(left, r.Lifetime))
+	return r, nil
+}
+
+// parse reads what both forms have.
+func parse(b []byte) (Record, error) {
+	if b[0] != wireVersion || b[1] > 1 {
+		return Record{}, fmt.Errorf("mitigation: a record of version %d with flags %#x is of another release", b[0], b[1])
+	}
+	lifetime := binary.BigEndian.Uint64(b[32:])
+	period := int64(binary.BigEndian.Uint32(b[72:])) * 1e6
+	r := Record{
+		Lifted:     b[1]&1 != 0,
+		Generation: binary.BigEndian.Uint32(b[4:]),
+		Key:        counter.Key(b[8:24]),
+		Start:      int64(binary.BigEndian.Uint64(b[24:])),
+		Lifetime:   time.Duration(lifetime) * time.Microsecond,
+		Node:       NodeID(binary.BigEndian.Uint64(b[40:])),
+		Why: Why{
+			Limit: counter.Limit{
+				Threshold: binary.BigEndian.Uint64(b[64:]),
+				Period:    period,
+				Layout:    counter.Layout{Fields: b[2], Bits: b[3]},
+			},
+			Prev:    binary.BigEndian.Uint64(b[48:]),
+			Cur:     binary.BigEndian.Uint64(b[56:]),
+			Elapsed: int64(binary.BigEndian.Uint64(b[76:])),
+		},
+	}
+	switch {
+	case lifetime == 0 || lifetime > uint64(MaxLifetime/time.Microsecond):
+		return Record{}, fmt.Errorf("mitigation: a record cannot live for %d µs", lifetime)
+	case r.Start < 0 || r.Start > maxStart:
+		return Record{}, fmt.Errorf("mitigation: a record cannot start at %d µs", r.Start)
+	case !r.Why.valid() && !(r.Lifted && r.Why == Why{}):
+		return Record{}, errors.New("mitigation: the arithmetic of a record makes no sense")
+	}
+	return r, nil
+}
+
+// maxStart is the year 9999, in microseconds since the Unix epoch.
+const maxStart = 253402300799 * 1e6
+
+// valid reports whether w can be evaluated.
+func (w Why) valid() bool {
+	layout := w.Limit.Layout
+	return layout.Fields > 0 && layout.Bits > 0 && int(layout.Fields)*int(layout.Bits) <= 64 &&
+		w.Limit.Period > 0 && w.Elapsed >= 0 && w.Elapsed < w.Limit.Period
+}

@@ -1,0 +1,173 @@
+package mitigation_test
+
+import (
+	"encoding/hex"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+)
+
+// The form of a record is wire protocol.
+func TestGoldenRecord(t *testing.T) {
+	r := record(10 * time.Minute)
+	r.Generation, r.Node = 3, 0xabcdef
+	got := hex.EncodeToString(r.AppendSent(nil, start.Add(time.Minute)))
+	want := strings.Join([]string{
+		"01", "00", "0140", // version, flags, layout 1×64
+		"00000003",                         // generation
+		"01000000000000000000000000000000", // key
+		"00060a24181e4000",                 // start
+		"0000000023c34600",                 // lifetime: 600 s
+		"0000000000abcdef",                 // node
+		"000000000000002a",                 // prev: 42
+		"0000000000000012",                 // cur: 18
+		"0000000000000031",                 // threshold: 49
+		"0000003c",                         // period: 60 s
+		"0000000000e4e1c0",                 // elapsed: 15 s
+		"00000000202fbf00",                 // remaining: 540 s
+	}, "")
+	if got != want {
+		t.Errorf("record\n%s, want\n%s", got, want)
+	}
+	if len(got) != 2*mitigation.SentSize {
+		t.Errorf("a sent record has %d bytes, want %d", len(got)/2, mitigation.SentSize)
+	}
+}
+
+// Between nodes only what is left travels, so that clocks may differ by years.
+func TestSentRecordsNeedNoClock(t *testing.T) {
+	r := record(10 * time.Minute)
+	packet := r.AppendSent(nil, start.Add(4*time.Minute))
+	elsewhere := start.Add(-3 * 365 * 24 * time.Hour)
+	got, err := mitigation.ParseSent(packet, elsewhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Deadline = elsewhere.Add(6 * time.Minute)
+	if diff := cmp.Diff(r, got); diff != "" {
+		t.Errorf("received (-sent +got):\n%s", diff)
+	}
+}
+
+func TestStoredRecordsLiveNoLongerThanTheirLifetime(t *testing.T) {
+	r := record(10 * time.Minute)
+	for _, tt := range []struct {
+		name string
+		now  time.Time
+		left time.Duration
+	}{
+		{"read a minute later", start.Add(time.Minute), 9 * time.Minute},
+		{"the reader's clock is an hour slow", start.Add(-time.Hour), 10 * time.Minute},
+		{"the last microsecond", start.Add(10*time.Minute - time.Microsecond), time.Microsecond},
+		{"read at its end", start.Add(10 * time.Minute), 0},
+		{"the reader's clock is an hour fast", start.Add(time.Hour), 0},
+	} {
+		got, err := mitigation.ParseStored(r.AppendStored(nil), r.Key, tt.now)
+		if tt.left == 0 {
+			if !errors.Is(err, mitigation.ErrExpired) {
+				t.Errorf("%s: error %v, want ErrExpired", tt.name, err)
+			}
+			continue
+		}
+		if err != nil || got.Deadline.Sub(tt.now) != tt.left {
+			t.Errorf("%s: %v left, %v, want %v", tt.name, got.Deadline.Sub(tt.now), err, tt.left)
+		}
+	}
+}
+
+func TestRefusedRecords(t *testing.T) {
+	r := record(time.Minute)
+	good := r.AppendSent(nil, start)
+	change := func(at int, to ...byte) []byte {
+		b := append([]byte(nil), good...)
+		copy(b[at:], to)
+		return b
+	}
+	for name, b := range map[string][]byte{
+		"empty":                         {},
+		"a byte short":                  good[:len(good)-1],
+		"a byte long":                   append(change(0, 1), 0),
+		"another version":               change(0, 2),
+		"unknown flags":                 change(1, 2),
+		"no fields":                     change(2, 0),
+		"no bits":                       change(3, 0),
+		"a layout of more than 64 bits": change(2, 9, 9),
+		"a lifetime of 0":               change(32, 0, 0, 0, 0, 0, 0, 0, 0),
+		"a lifetime of a year":          change(32, 0, 0, 0x1c, 0xae, 0x8c, 0x13, 0xe0, 0),
+		"a negative lifetime":           change(32, 0xff),
+		"a start before the epoch":      change(24, 0xff),
+		"a start in the year 20000":     change(24, 0x08),
+		"a period of 0":                 change(72, 0, 0, 0, 0),
+		"elapsed beyond the period":     change(76, 0, 0, 0, 1),
+	} {
+		if got, err := mitigation.ParseSent(b, start); err == nil || errors.Is(err, mitigation.ErrExpired) {
+			t.Errorf("%s: %+v, error %v, want a refusal", name, got, err)
+		}
+	}
+	if _, err := mitigation.ParseSent(change(84, 0, 0, 0, 0, 0, 0, 0, 0), start); !errors.Is(err, mitigation.ErrExpired) {
+		t.Errorf("nothing left: error %v, want ErrExpired", err)
+	}
+	if got, err := mitigation.ParseSent(change(84, 0xff, 0xff), start); err != nil || got.Deadline.Sub(start) != time.Minute {
+		t.Errorf("more left than the lifetime: %v, %v, want a minute", got.Deadline.Sub(start), err)
+	}
+	if _, err := mitigation.ParseStored(r.AppendStored(nil), key(2), start); err == nil {
+		t.Error("a record that is stored under the key of another is taken")
+	}
+	lift := mitigation.Record{Key: key(1), Lifted: true, Start: 1, Lifetime: time.Hour, Deadline: start.Add(time.Hour)}
+	if got, err := mitigation.ParseSent(lift.AppendSent(nil, start), start); err != nil || got.Why.String() != "" {
+		t.Errorf("a lift without arithmetic: %q, %v", got.Why, err)
+	}
+}
+
+func TestRecordsSurviveTheWire(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		for _, r := range draw(t) {
+			got, err := mitigation.ParseSent(r.AppendSent(nil, start), start)
+			r.Deadline = start.Add(r.Deadline.Sub(start).Truncate(time.Microsecond))
+			if r.Deadline.Equal(start) {
+				continue
+			}
+			if diff := cmp.Diff(r, got); diff != "" || err != nil {
+				t.Fatalf("%v (-sent +received):\n%s", err, diff)
+			}
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	r := record(time.Minute)
+	f.Add(r.AppendSent(nil, start))
+	f.Add(r.AppendStored(nil))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		table := newTable(t, mitigation.Options{Size: 64})
+		check := func(r mitigation.Record, err error) {
+			if err != nil {
+				return
+			}
+			if left := r.Deadline.Sub(start); left <= 0 || left > r.Lifetime || r.Lifetime > mitigation.MaxLifetime {
+				t.Fatalf("%v left of %v", left, r.Lifetime)
+			}
+			_ = r.Why.String()
+			if !table.Merge(r, start) {
+				t.Fatalf("Merge into an empty table = false: %+v", r)
+			}
+			again, err := mitigation.ParseSent(r.AppendSent(nil, start), start)
+			if diff := cmp.Diff(r, again); diff != "" || err != nil {
+				t.Fatalf("%v (-read +written and read):\n%s", err, diff)
+			}
+		}
+		check(mitigation.ParseSent(b, start))
+		if len(b) == mitigation.StoredSize {
+			table = newTable(t, mitigation.Options{Size: 64})
+			check(mitigation.ParseStored(b, counter.Key(b[8:24]), start))
+		}
+	})
+}
