@@ -1,0 +1,91 @@
+package rule_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/edgelimit/edge/pop/rule"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestCurrent(t *testing.T) {
+	const limits = "limits: [{threshold: 5, period: 1m}]"
+	before := parse(t, "rules:\n"+
+		"- {id: same, characteristics: [ip], "+limits+"}\n"+
+		"- {id: edited, characteristics: [ip], "+limits+"}\n"+
+		"- {id: gone, characteristics: [ip], "+limits+"}\n"+
+		"- {id: other-key, characteristics: [ip], "+limits+"}\n"+
+		"- {id: other-name, characteristics: [header:a], "+limits+"}\n")
+	after := parse(t, "rules:\n"+
+		"- {id: new, characteristics: [ip], "+limits+"}\n"+
+		"- {id: other-name, characteristics: [header:b], "+limits+"}\n"+
+		"- {id: edited, characteristics: [ip], limits: [{threshold: 6, period: 1h}], action: log, match: {hosts: [a]}}\n"+
+		"- {id: other-key, characteristics: [ip, host], "+limits+"}\n"+
+		"- {id: same, characteristics: [ip], "+limits+"}\n")
+	for _, r := range before.Rules() {
+		if got := before.Current(r); got != r {
+			t.Errorf("Current(%s) in its own set = %v, want the rule itself", r.ID, got)
+		}
+		want := map[string]*rule.Rule{"same": after.Rules()[4], "edited": after.Rules()[2]}[r.ID]
+		if got := after.Current(r); got != want {
+			t.Errorf("Current(%s) = %v, want %v", r.ID, got, want)
+		}
+	}
+	for name, empty := range map[string]*rule.Set{"a set without rules": parse(t, "rules: []\n"), "the zero set": new(rule.Set)} {
+		if got := empty.Current(before.Rules()[0]); got != nil {
+			t.Errorf("Current in %s = %v, want nil", name, got)
+		}
+	}
+}
+
+func TestFiles(t *testing.T) {
+	dir := write(t, map[string]string{"b.yaml": "", "a.yml": "", "c.txt": ""})
+	got, err := rule.Files(filepath.Join(dir, "c.txt"), dir)
+	want := []string{filepath.Join(dir, "c.txt"), filepath.Join(dir, "a.yml"), filepath.Join(dir, "b.yaml")}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("Files = %v (-want +got):\n%s", err, diff)
+	}
+	if got, err := rule.Files(); err == nil {
+		t.Errorf("Files of nothing = %q, want an error", got)
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	words := []string{"listen", "origin", "rules", "id"}
+	for _, test := range []struct{ name, word, want string }{
+		{"letter missing", "lisen", "did you mean listen?"},
+		{"letter too many", "orrigin", "did you mean origin?"},
+		{"other letter", "rulex", "did you mean rules?"},
+		{"letters swapped", "ruels", "did you mean rules?"},
+		{"upper case", "ORIGIN", "did you mean origin?"},
+		{"two mistakes in a long word", "lestem", "did you mean listen?"},
+		{"two mistakes in a short word", "roles2", "there are listen, origin, rules and id"},
+		{"one mistake in a very short word", "ix", "there are listen, origin, rules and id"},
+		{"nothing like it", "peers", "there are listen, origin, rules and id"},
+		{"very long", "listenlistenlistenlistenlistenlisten", "there are listen, origin, rules and id"},
+		{"empty", "", "there are listen, origin, rules and id"},
+	} {
+		if got := rule.Suggest(test.word, words); got != test.want {
+			t.Errorf("%s: Suggest(%q) = %q, want %q", test.name, test.word, got, test.want)
+		}
+	}
+	many := []string{"a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9"}
+	if got, want := rule.Suggest("zzz", many), "there are a1, a2, a3, a4, a5, a6 and 3 more"; got != want {
+		t.Errorf("Suggest of %d words = %q, want %q", len(many), got, want)
+	}
+}
+
+func TestListed(t *testing.T) {
+	for _, test := range []struct {
+		text            string
+		allowed, denied int
+	}{
+		{"rules: []\n", 0, 0},
+		{"allow: [192.0.2.1]\n", 1, 0},
+		{"allow: [192.0.2.1]\ndeny: [192.0.2.0/24, \"2001:db8::/32\"]\n", 1, 2},
+	} {
+		if allowed, denied := parse(t, test.text).Listed(); allowed != test.allowed || denied != test.denied {
+			t.Errorf("Listed of %q = %d, %d, want %d, %d", test.text, allowed, denied, test.allowed, test.denied)
+		}
+	}
+}

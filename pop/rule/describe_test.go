@@ -1,0 +1,157 @@
+package rule_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/edgelimit/edge/pop/rule"
+	"github.com/google/go-cmp/cmp"
+)
+
+// What edge check prints of the rules of a file.
+func Example() {
+	set, err := rule.Load("testdata/example.yaml")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, r := range set.Rules() {
+		fmt.Println(r.ID + ": " + r.Describe())
+		for _, note := range r.Notes() {
+			fmt.Println("  note:", note)
+		}
+		for _, l := range r.Limits {
+			fmt.Printf("  %v: at most %d in any %s, with 3 that are late\n", l, l.Bound(3), rule.FormatDuration(l.Period))
+		}
+	}
+	// Output:
+	// login: POST requests to example.com or *.example.com for /login or /api/* that the origin answers with 401 or 403 are counted for each client address; once one has more than 5 in 1m or 50 in 1h, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests for at least 10m and until the estimate is back at every threshold.
+	//   5 in 1m: at most 17 in any 1m, with 3 that are late
+	//   50 in 1h: at most 107 in any 1h, with 3 that are late
+	// keys: All requests are counted for each combination of host and header x-api-key; once one has more than 600 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold.
+	//   note: Requests without the header x-api-key escape this rule: they are neither counted nor refused.
+	//   note: A client that makes up a new header x-api-key for each request is never counted twice: a second rule, by ip alone, would stop it.
+	//   600 in 1m: at most 1207 in any 1m, with 3 that are late
+}
+
+func ExampleError_Excerpt() {
+	_, err := rule.Parse("rules.yaml", []byte("rules:\n- id: login\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 60}]\n"))
+	for _, e := range err.(rule.Errors) {
+		fmt.Printf("%v\n%s\n", e, e.Excerpt())
+	}
+	// Output:
+	// rules.yaml:4:35: period has no unit (write the unit: 60s, 60m, 60h or 60d)
+	//   limits: [{threshold: 5, period: 60}]
+	//                                   ^
+}
+
+func TestDescribe(t *testing.T) {
+	for _, test := range []struct{ name, text, want string }{
+		{"log", withKeys("action: log"),
+			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests still pass, but are logged, until the estimate is back at the threshold."},
+		{"shadow_ban", withKeys("action: shadow_ban", "mitigation_timeout: 1h30m"),
+			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests get a prepared 200 OK and never reach the origin for at least 1h30m and until the estimate is back at the threshold."},
+		{"close", withKeys("action: close", "response: {status: 503}"),
+			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests find their connection closed (or, behind a trusted proxy, get 503 Service Unavailable) until the estimate is back at the threshold."},
+		{"status without a name", withKeys("response: {status: 499}"),
+			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 499 until the estimate is back at the threshold."},
+		{"methods only", withKeys("match: {methods: [GET, HEAD, OPTIONS]}"),
+			"GET, HEAD and OPTIONS requests are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+		{"paths only", withKeys("match: {paths: [/a*]}"),
+			"Requests for /a* are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+		{"many hosts", withKeys("match: {hosts: [a, b, c, d, e, f, g, h, i]}"),
+			"Requests to a, b, c, d, e, f and 3 more are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+		{"statuses in a row", withKeys("count: {statuses: [404, 500, 501, 502, 599, 598, 201, 200]}"),
+			"All requests that the origin answers with 200, 201, 404, 500 to 502, 598 or 599 are counted for each client address; once one has more than 5 in 1m, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+		{"all characteristics", withCharacteristics(`[ip, host, path, method, header:a, cookie:B, "query:c d"]`),
+			"All requests are counted for each combination of client address, host, path, method, header a, cookie B and query parameter c d; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+		{"three limits", withLimits("[{threshold: 5, period: 1s}, {threshold: 50, period: 90s}, {threshold: 500, period: 7d}]"),
+			"All requests are counted for each client address; once one has more than 5 in 1s, 50 in 1m30s or 500 in 7d, its further requests are refused with 429 Too Many Requests until the estimate is back at every threshold."},
+	} {
+		if diff := cmp.Diff(test.want, parse(t, test.text).Rules()[0].Describe()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
+
+func TestNotes(t *testing.T) {
+	const (
+		escape = "Requests without the %s escape this rule: they are neither counted nor refused."
+		share  = "Requests without the %s share one count, and are mitigated together."
+		makeUp = "A client that makes up a new %s for each request is never counted twice: a second rule, by ip alone, would stop it."
+		all    = "All clients share the counts of this rule: one of them can exceed a limit for all."
+		shadow = "The limit of %s has no effect: %s is reached first."
+		silent = "The response is never sent: this rule only logs."
+	)
+	for _, test := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"ip", withCharacteristics("[ip]"), nil},
+		{"ip and path", withCharacteristics("[path, ip]"), nil},
+		{"host", withCharacteristics("[host]"), []string{all}},
+		{"header that is skipped", withCharacteristics("[{header: X-Api-Key, missing: skip}]"),
+			[]string{fmt.Sprintf(escape, "header x-api-key"), fmt.Sprintf(makeUp, "header x-api-key")}},
+		{"header and ip", withCharacteristics("[ip, header:a]"),
+			[]string{fmt.Sprintf(share, "header a"), fmt.Sprintf(makeUp, "header a")}},
+		{"several names", withCharacteristics("[header:a, {cookie: b, missing: skip}, query:c]"),
+			[]string{fmt.Sprintf(share, "header a"), fmt.Sprintf(escape, "cookie b"), fmt.Sprintf(share, "query parameter c"), fmt.Sprintf(makeUp, "header a, cookie b or query parameter c")}},
+		{"stricter limits of longer periods", withLimits("[{threshold: 50, period: 1h}, {threshold: 51, period: 1m}, {threshold: 50, period: 10s}, {threshold: 49, period: 1s}]"),
+			[]string{fmt.Sprintf(shadow, "51 in 1m", "50 in 1h"), fmt.Sprintf(shadow, "50 in 10s", "50 in 1h")}},
+		{"periods that do not divide each other", withLimits("[{threshold: 50, period: 7s}, {threshold: 50, period: 10s}]"), nil},
+		{"log with a response", withKeys("action: log", "response: {status: 503}"), []string{silent}},
+		{"log without a response", withKeys("action: log"), nil},
+	} {
+		got := parse(t, test.text).Rules()[0].Notes()
+		if diff := cmp.Diff(strings.Join(test.want, "\n"), strings.Join(got, "\n")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
+
+func TestBound(t *testing.T) {
+	for _, test := range []struct{ threshold, late, want uint64 }{{5, 0, 11}, {5, 3, 17}, {1, 0, 3}, {rule.MaxThreshold, rule.MaxThreshold, 1<<55 + 1}} {
+		if got := (rule.Limit{Threshold: test.threshold}).Bound(test.late); got != test.want {
+			t.Errorf("Bound(%d) of threshold %d = %d, want %d", test.late, test.threshold, got, test.want)
+		}
+	}
+}
+
+func TestString(t *testing.T) {
+	r := parse(t, withCharacteristics("[ip, {header: X-Api-Key, missing: skip}]")).Rules()[0]
+	for _, test := range []struct {
+		value fmt.Stringer
+		want  string
+	}{
+		{rule.Log, "log"}, {rule.ShadowBan, "shadow_ban"}, {rule.Block, "block"}, {rule.Close, "close"},
+		{rule.IP, "ip"}, {rule.Query, "query"},
+		{r.Characteristics[0], "ip"}, {r.Characteristics[1], "header:x-api-key"},
+		{r.Limits[0], "5 in 1m"}, {r.Response, "429 Too Many Requests"},
+	} {
+		if got := test.value.String(); got != test.want {
+			t.Errorf("String of %#v = %q, want %q", test.value, got, test.want)
+		}
+	}
+	if !(rule.Close > rule.Block && rule.Block > rule.ShadowBan && rule.ShadowBan > rule.Log) {
+		t.Error("actions are not in the order of their severity")
+	}
+}
+
+func TestStatuses(t *testing.T) {
+	text, err := os.ReadFile("testdata/example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := parse(t, string(text)).Rules()[0].Statuses
+	if diff := cmp.Diff([]int{401, 403}, s.List()); diff != "" {
+		t.Errorf("List (-want +got):\n%s", diff)
+	}
+	edges := statuses(200, 263, 264, 599)
+	for status, want := range map[int]bool{-1: false, 0: false, 199: false, 200: true, 201: false, 263: true, 264: true, 265: false, 598: false, 599: true, 600: false, 647: false, 1 << 30: false} {
+		if got := edges.Has(status); got != want {
+			t.Errorf("Has(%d) of %v = %t, want %t", status, edges.List(), got, want)
+		}
+	}
+}

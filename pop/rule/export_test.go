@@ -1,0 +1,73 @@
+package rule
+
+import (
+	"net/netip"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// MaxErrors is how many errors are reported.
+const MaxErrors = maxErrors
+
+// Keys returns for every object of a rules file, as the schema calls it, the keys that
+// the parser knows, and which of them it requires.
+func Keys() map[string]map[string]bool {
+	r := newReader("", 0)
+	keys := map[string]map[string]bool{}
+	for object, fields := range map[string][]field{
+		"":               r.fileFields(),
+		"rule":           r.ruleFields(new(Rule), new(draft)),
+		"match":          r.matchFields(new(Rule)),
+		"count":          r.countFields(new(Rule)),
+		"characteristic": r.characteristicFields(new(Characteristic)),
+		"limit":          r.limitFields(new(Limit), nil),
+		"response":       r.responseFields(new(draft)),
+	} {
+		keys[object] = map[string]bool{}
+		for _, f := range fields {
+			keys[object][f.name] = f.need != ""
+		}
+	}
+	return keys
+}
+
+// Words returns the words that are values, by what they are values of.
+func Words() map[string][]string {
+	words := map[string][]string{"action": actionNames[:], "missing": missingNames[:]}
+	for kind := IP; kind <= Query; kind++ {
+		if kind.named() {
+			words["named"] = append(words["named"], kind.String())
+		} else {
+			words["unnamed"] = append(words["unnamed"], kind.String())
+		}
+	}
+	return words
+}
+
+// Networks returns the allow and deny lists of s.
+func Networks(s *Set) map[netip.Prefix]Access {
+	list := map[netip.Prefix]Access{}
+	if s.access != nil {
+		for prefix, access := range s.access.All() {
+			list[prefix] = access
+		}
+	}
+	return list
+}
+
+// ParseInParts is Parse for a file that is large from large bytes on, in parts of size
+// bytes. It also returns how many parts there were and whether they could be used.
+func ParseInParts(name string, text []byte, large, size int) (set *Set, parts int, used bool, err error) {
+	var counted loader
+	pieces := split(text, large, size)
+	used = pieces != nil && counted.addParts(name, pieces)
+	var all loader
+	all.add(name, text, large, size)
+	set, err = all.set()
+	return set, len(pieces), used, err
+}
+
+// Root returns the root of text as the parser sees it, or nil.
+func Root(text []byte) *yaml.Node {
+	return new(decoder).parse(text)
+}

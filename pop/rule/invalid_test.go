@@ -1,0 +1,350 @@
+package rule_test
+
+import "strings"
+
+// withKeys returns a file with a rule that has more keys, each in a line of its own.
+func withKeys(lines ...string) string {
+	return "rules:\n- id: a\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 1m}]\n  " + strings.Join(lines, "\n  ") + "\n"
+}
+
+// withID, withLimits and withCharacteristics return a file with a rule of which one
+// value is given.
+func withID(id string) string {
+	return "rules:\n- id: " + id + "\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 1m}]\n"
+}
+
+func withLimits(limits string) string {
+	return "rules:\n- id: a\n  characteristics: [ip]\n  limits: " + limits + "\n"
+}
+
+func withCharacteristics(characteristics string) string {
+	return "rules:\n- id: a\n  characteristics: " + characteristics + "\n  limits: [{threshold: 5, period: 1m}]\n"
+}
+
+// Why a schema does not refuse what the parser does.
+const (
+	noDocument = "there is no document that a schema could look at"
+	spelling   = "a schema sees a number, not how it is spelled"
+	duplicate  = "a schema sees one of two equal keys"
+	tagged     = "a schema sees no tags"
+	unique     = "a schema cannot compare parts of values, or values after they are made canonical"
+	shape      = "a pattern that tells would be beyond reading"
+	size       = "a schema counts characters, not bytes"
+)
+
+// invalid are files that the parser refuses, with all of its errors. Those that have a
+// reason in onlyParser pass the schema.
+var invalid = []struct {
+	name, text string
+	onlyParser string
+	want       string
+}{
+	// Not YAML, or not one document.
+	{"empty file", "", noDocument, `r.yaml: the file is empty (write "rules: []" to have no rules)`},
+	{"only a comment", "# nothing\n", noDocument, `r.yaml: the file is empty (write "rules: []" to have no rules)`},
+	{"only null", "~\n", "", `r.yaml: the file is empty (write "rules: []" to have no rules)`},
+	{"second document", "rules: []\n---\nrules: []\n", noDocument, "r.yaml:2:1: a second document begins here (write one document into each file)"},
+	{"second document that is broken", "rules: []\n---\nallow: [1.2.3.4\n", noDocument, "r.yaml:3:8: what begins here is not closed (write ] at its end, and commas between its parts)"},
+	{"text after the end of the document", "{rules: []}}\n", noDocument, "r.yaml:1:12: nothing is expected here: the document has ended (remove it, or a bracket that closes too early)"},
+	{"bracket not closed", "allow: [192.0.2.1\ndeny: []\n", noDocument, "r.yaml:1:8: what begins here is not closed (write ] at its end, and commas between its parts)"},
+	{"bracket not closed at the end of the file", "allow: [192.0.2.1, \n\n", noDocument, "r.yaml:1:18: something is missing at the end of the file (close every bracket, brace and quote)"},
+	{"brace not closed", "rules:\n- {id: a, limits: []\n- {id: b}\n", noDocument, "r.yaml:2:3: what begins here is not closed (write } at its end, and commas between its parts)"},
+	{"bracket closed twice", "allow: [192.0.2.1]]\n", noDocument, "r.yaml:1:19: nothing is expected here (a value ends with its closing quote or bracket)"},
+	{"bracket in place of a value", "allow: ]\n", noDocument, "r.yaml:1:8: ] is not expected here (remove it, or put the value in quotes)"},
+	{"quote not closed", "allow:\n- \"192.0.2.1\n- 192.0.2.2\n", noDocument, "r.yaml:2:3: a quote is not closed (end the text with the quote that begins it)"},
+	{"apostrophe inside of apostrophes", withKeys("response: {body: 'don't'}"), noDocument, "r.yaml:5:25: a comma or closing } is expected here (a value ends with its closing quote or bracket)"},
+	{"text after a quoted value", withID(`'a' b`), noDocument, "r.yaml:2:11: nothing is expected here (a value ends with its closing quote or bracket)"},
+	{"unknown escape", withKeys(`response: {body: "\d"}`), noDocument, "r.yaml:5:21: unknown escape in a quoted text (in double quotes, write \\\\ for a backslash)"},
+	{"tab indents a key", "rules:\n- id: a\n\tcharacteristics: [ip]\n", noDocument, "r.yaml:3:1: a tab character indents this line (indent with spaces instead of tabs)"},
+	{"tab indents a list", "rules:\n\t- id: a\n", noDocument, "r.yaml:2:1: a tab character indents this line (indent with spaces instead of tabs)"},
+	{"tab after spaces indents a key", "rules:\n  - id:\n  \tmatch: {}\n", noDocument, "r.yaml:3:3: a tab character indents this line (indent with spaces instead of tabs)"},
+	{"key too far left", "rules:\n  - id: a\n characteristics: [ip]\n", noDocument, "r.yaml:3:2: a key is not expected here (begin the keys of one mapping in one column)"},
+	{"key too far right", "rules:\n- id: a\n   characteristics: [ip]\n", noDocument, "r.yaml:3:4: a key is not expected here (begin the keys of one mapping in one column)"},
+	{"key without colon", "rules:\n- id: a\n  limits\n  action: block\n", noDocument, "r.yaml:3:3: a key without a colon (write key: value)"},
+	{"two colons in a line", withKeys("action: block: 429"), noDocument, "r.yaml:5:16: a second colon is not expected here (put a text that contains a colon in quotes)"},
+	{"list that begins behind a key", "rules: - id: a\n", noDocument, `r.yaml:1:8: an element of a list is expected here (elements begin with "- " in lines of their own, all in one column)`},
+	{"key among list elements", "rules:\n  - id: a\n  action: block\n", noDocument, `r.yaml:3:3: an element of a list is expected here (elements begin with "- " in lines of their own, all in one column)`},
+	{"dashes inside of braces", "rules:\n- {id: a, match: {hosts:\n  - a.com\n  }}\n", noDocument, "r.yaml:3:3: a list with dashes cannot be inside of brackets or braces (write it in brackets: [a, b])"},
+	{"wildcard host without quotes", withKeys("match: {hosts: [*.example.com]}"), noDocument, `r.yaml:5:19: a value that begins with * needs quotes (quote it: "*.example.com")`},
+	{"lone star without quotes", withKeys("match: {paths: [*]}"), noDocument, "r.yaml:5:19: a value that begins with * or & needs quotes (put the value in quotes)"},
+	{"alias of nothing", "rules: *all\n", noDocument, `r.yaml:1:8: a value that begins with * needs quotes (quote it: "*all")`},
+	{"at sign without quotes", withID("@a"), noDocument, "r.yaml:2:7: a value cannot begin with @ (put the value in quotes)"},
+	{"percent sign without quotes", withID("%a"), noDocument, "r.yaml:2:7: a value cannot begin with % (put the value in quotes)"},
+	{"YAML version that the library does not know", "%YAML 1.2\n---\nrules: []\n", noDocument, "r.yaml:1:1: this version of YAML is not known (leave the line out)"},
+	{"directive without a document", "%YAML 1.1\n", noDocument, "r.yaml:1:9: the document is missing (leave out lines that begin with %)"},
+	{"NUL byte", "rules: []\n# \x00\n", noDocument, "r.yaml:2:3: the character U+0000 cannot be in a file (in double quotes it can be written \"\\u0000\")"},
+	{"control character", "rules:\r\n- id: a\x1b[1m\r\n", noDocument, "r.yaml:2:8: the character U+001B cannot be in a file (in double quotes it can be written \"\\u001b\")"},
+	{"invalid UTF-8", "rules: [] # caf\xe9\n", noDocument, "r.yaml:1:16: the byte 0xe9 is not UTF-8 (save the file as UTF-8)"},
+	{"UTF-16", "\xff\xfer\x00u\x00l\x00e\x00s\x00:\x00", noDocument, "r.yaml: the file is in UTF-16 (save it as UTF-8)"},
+	{"byte order mark does not count as a column", "\ufeffruels: []\n", "", `r.yaml:1:1: unknown key "ruels" in the file (did you mean rules?)`},
+	{"CRLF does not count as a column", "rules: []\r\nallow: [x]\r\n", "", `r.yaml:2:9: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
+
+	// The file.
+	{"a list and no mapping", "- id: a\n", "", `r.yaml:1:1: the file is a list, not a mapping (begin it with the line "rules:")`},
+	{"a string and no mapping", "rules\n", "", `r.yaml:1:1: the file is the string "rules", not a mapping (begin it with the line "rules:")`},
+	{"tagged mapping", "!rules {}\n", tagged, `r.yaml:1:1: the file is tagged !rules, not a mapping (begin it with the line "rules:")`},
+	{"unknown key with a likely one", "rulse: []\n", "", `r.yaml:1:1: unknown key "rulse" in the file (did you mean rules?)`},
+	{"unknown key in upper case", "Rules: []\n", "", `r.yaml:1:1: unknown key "Rules" in the file (did you mean rules?)`},
+	{"unknown key unlike any", "zones: []\n", "", `r.yaml:1:1: unknown key "zones" in the file (the keys are rules, allow and deny)`},
+	{"key twice", "rules: []\nallow: []\nrules: []\n", duplicate, "r.yaml:3:1: rules is in the file twice, first in line 1 (leave one of them out)"},
+	{"key that is a list", "? [rules]\n: []\n", noDocument, "r.yaml:1:3: a key of the file is a list (the keys are rules, allow and deny)"},
+	{"key that is an alias of another", "allow: [&rules 192.0.2.1]\n*rules : []\n", "", `r.yaml:2:1: unknown key "192.0.2.1" in the file (the keys are rules, allow and deny)`},
+	{"merged mapping", withKeys("<<: {action: log}"), "", `r.yaml:5:3: unknown key "<<" in this rule (mappings cannot be merged: write its keys out)`},
+	{"rules empty", "rules:\n", "", `r.yaml:1:7: rules is empty, not a list (begin every rule with "- id:")`},
+	{"rules is a mapping", "rules:\n  id: a\n", "", `r.yaml:2:3: rules is a mapping, not a list (begin every rule with "- id:")`},
+	{"rules is tagged as a set", "rules: !!set {}\n", "", `r.yaml:1:8: rules is tagged !!set, not a list (begin every rule with "- id:")`},
+	{"rule is a string", "rules: [login]\n", "", `r.yaml:1:9: this rule is the string "login", not a mapping (write {id: …, characteristics: …, limits: …})`},
+	{"rule is null", "rules:\n-\n", "", "r.yaml:2:2: this rule is empty, not a mapping (write {id: …, characteristics: …, limits: …})"},
+	{"rule is a list that holds itself", "rules: &r [*r]\n", noDocument, "r.yaml:1:12: this rule is a list, not a mapping (write {id: …, characteristics: …, limits: …})"},
+
+	// Allow and deny.
+	{"allow is an address", "allow: 192.0.2.1\n", "", `r.yaml:1:8: allow is the string "192.0.2.1", not a list (write a list: [192.0.2.1])`},
+	{"allow is a mapping", "allow: {ip: 192.0.2.1}\n", "", "r.yaml:1:8: allow is a mapping, not a list (write [192.0.2.0/24])"},
+	{"network with bits beyond its prefix", "allow: [192.0.2.1/24]\n", shape, "r.yaml:1:9: 192.0.2.1/24 is an address inside of a network (write 192.0.2.0/24 for the network, 192.0.2.1 for the address)"},
+	{"IPv6 network with bits beyond its prefix", "deny: [\"2001:db8::1/32\"]\n", shape, "r.yaml:1:8: 2001:db8::1/32 is an address inside of a network (write 2001:db8::/32 for the network, 2001:db8::1 for the address)"},
+	{"network with too long a prefix", "allow: [192.0.2.0/33]\n", shape, `r.yaml:1:9: "192.0.2.0/33" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
+	{"network with four digits of prefix", "allow: [192.0.2.0/0024]\n", "", `r.yaml:1:9: "192.0.2.0/0024" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
+	{"address with a leading zero", "allow: [192.0.2.010]\n", shape, `r.yaml:1:9: "192.0.2.010" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
+	{"address with a zone", "deny: [\"fe80::1%eth0\"]\n", "", `r.yaml:1:8: "fe80::1%eth0" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
+	{"name in place of an address", "allow: [localhost]\n", "", `r.yaml:1:9: "localhost" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
+	{"number in place of an address", "allow: [10]\n", "", `r.yaml:1:9: an entry of allow is the number 10, not a string (quote it: "10")`},
+	{"list in place of an address", "allow: [[192.0.2.1]]\n", "", "r.yaml:1:9: an entry of allow is a list, not a string"},
+	{"empty entry", "allow: [192.0.2.1, '']\n", "", `r.yaml:1:20: "" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
+	{"network twice in a list", "allow:\n- 192.0.2.0/24\n- 192.0.2.0/24\n", unique, "r.yaml:3:3: 192.0.2.0/24 is listed already, at r.yaml:2 (list a network once, in allow or in deny; of several that hold an address the longest prefix wins)"},
+	{"network in both lists", "allow: [192.0.2.1]\ndeny: [198.51.100.0/24, 192.0.2.1/32]\n", unique, "r.yaml:2:25: 192.0.2.1/32 is listed already, at r.yaml:1 (list a network once, in allow or in deny; of several that hold an address the longest prefix wins)"},
+	{"IPv4 network in IPv6 spelling, too", "allow: [192.0.2.0/24]\ndeny: [\"::ffff:192.0.2.0/120\"]\n", unique, "r.yaml:2:8: 192.0.2.0/24 is listed already, at r.yaml:1 (list a network once, in allow or in deny; of several that hold an address the longest prefix wins)"},
+
+	// Rules.
+	{"rule without anything", "rules: [{}]\n", "", lines(
+		"r.yaml:1:9: this rule has no id (write id: and a stable name, such as login)",
+		"r.yaml:1:9: this rule has no characteristics (write characteristics: [ip] to count each client apart)",
+		"r.yaml:1:9: this rule has no limits (write limits: [{threshold: 50, period: 1m}])",
+	)},
+	{"rule without id", "rules:\n- characteristics: [ip]\n  limits: [{threshold: 5, period: 1m}]\n", "", "r.yaml:2:3: this rule has no id (write id: and a stable name, such as login)"},
+	{"rule without characteristics", "rules:\n- id: a\n  limits: [{threshold: 5, period: 1m}]\n", "", "r.yaml:2:3: this rule has no characteristics (write characteristics: [ip] to count each client apart)"},
+	{"rule without limits", "rules:\n- id: a\n  characteristics: [ip]\n", "", "r.yaml:2:3: this rule has no limits (write limits: [{threshold: 50, period: 1m}])"},
+	{"unknown key with a transposition", withKeys("mitigation_timeuot: 1m"), "", `r.yaml:5:3: unknown key "mitigation_timeuot" in this rule (did you mean mitigation_timeout?)`},
+	{"unknown key without underscore", withKeys("mitigationtimeout: 1m"), "", `r.yaml:5:3: unknown key "mitigationtimeout" in this rule (did you mean mitigation_timeout?)`},
+	{"unknown key that belongs deeper", withKeys("paths: [/login]"), "", `r.yaml:5:3: unknown key "paths" in this rule (it belongs under match)`},
+	{"threshold outside of limits", "rules:\n- {id: a, characteristics: [ip], threshold: 5, period: 1m}\n", "", lines(
+		`r.yaml:2:34: unknown key "threshold" in this rule (it belongs under limits)`,
+		`r.yaml:2:48: unknown key "period" in this rule (it belongs under limits)`,
+	)},
+	{"key of a rule twice", withKeys("action: log", "action: block"), duplicate, "r.yaml:6:3: action is in this rule twice, first in line 5 (leave one of them out)"},
+	{"key that is a number", withKeys("1: 2"), "", `r.yaml:5:3: unknown key "1" in this rule (the keys are id, match, count, characteristics, limits, mitigation_timeout, action and response)`},
+	{"ID twice", "rules:\n- {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n- {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n", unique, "r.yaml:3:8: there is a rule a already, at r.yaml:2 (every rule has an ID of its own, in all files together)"},
+	{"rule twice by alias", "rules: [&a {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}, *a]\n", unique, "r.yaml:1:17: there is a rule a already, at r.yaml:1 (every rule has an ID of its own, in all files together)"},
+	{"ID empty", withID(""), "", "r.yaml:2:6: id is empty, not a string"},
+	{"ID of no letters", withID(`""`), "", `r.yaml:2:7: id cannot be "" (an ID has 1 to 64 letters, digits, dots, hyphens and underscores, and begins with a letter or digit)`},
+	{"ID with a space", withID("log in"), "", `r.yaml:2:7: id cannot be "log in" (an ID has 1 to 64 letters, digits, dots, hyphens and underscores, and begins with a letter or digit)`},
+	{"ID that begins with a hyphen", withID("-a"), "", `r.yaml:2:7: id cannot be "-a" (an ID has 1 to 64 letters, digits, dots, hyphens and underscores, and begins with a letter or digit)`},
+	{"ID of 65 bytes", withID(strings.Repeat("a", 65)), "", `r.yaml:2:7: id cannot be "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"… (an ID has 1 to 64 letters, digits, dots, hyphens and underscores, and begins with a letter or digit)`},
+	{"ID with an umlaut", withID("höhe"), "", `r.yaml:2:7: id cannot be "höhe" (an ID has 1 to 64 letters, digits, dots, hyphens and underscores, and begins with a letter or digit)`},
+	{"ID that is a number", withID("404"), "", `r.yaml:2:7: id is the number 404, not a string (quote it: "404")`},
+	{"ID that is an octal number", withID("010"), "", `r.yaml:2:7: id is the number 010, not a string (quote it: "010")`},
+	{"ID that is a float", withID("1e3"), "", `r.yaml:2:7: id is the number 1e3, not a string (quote it: "1e3")`},
+	{"ID that is a date", withID("2024-01-31"), tagged, `r.yaml:2:7: id is the date 2024-01-31, not a string (quote it: "2024-01-31")`},
+	{"ID that is a truth value", withID("true"), "", `r.yaml:2:7: id is the truth value true, not a string (quote it: "true")`},
+	{"ID that is a list", withID("[a]"), "", "r.yaml:2:7: id is a list, not a string"},
+	{"ID of another type", withID("!!binary YWJj"), tagged, `r.yaml:2:7: id is tagged !!binary, not a string (quote it: "YWJj")`},
+
+	// Match.
+	{"match empty", withKeys("match:"), "", "r.yaml:5:9: match is empty, not a mapping (write match: {hosts: [example.com], methods: [POST], paths: [/login]})"},
+	{"match is a list", withKeys("match: [/login]"), "", "r.yaml:5:10: match is a list, not a mapping (write match: {hosts: [example.com], methods: [POST], paths: [/login]})"},
+	{"unknown key in match", withKeys("match: {host: [a.com]}"), "", `r.yaml:5:11: unknown key "host" in match (did you mean hosts?)`},
+	{"hosts is a string", withKeys("match: {hosts: example.com}"), "", `r.yaml:5:18: hosts is the string "example.com", not a list (write a list: [example.com])`},
+	{"hosts is a wildcard", withKeys(`match: {hosts: "*.example.com"}`), "", `r.yaml:5:18: hosts is the string "*.example.com", not a list (write a list: ["*.example.com"])`},
+	{"hosts is an empty list", withKeys("match: {hosts: []}"), "", "r.yaml:5:18: hosts is an empty list (leave hosts out to match every host)"},
+	{"host is a number", withKeys("match: {hosts: [127.1]}"), "", `r.yaml:5:19: host is the number 127.1, not a string (quote it: "127.1")`},
+	{"host is a star", withKeys(`match: {hosts: ["*"]}`), "", `r.yaml:5:19: "*" is no host (leave hosts out to match every host)`},
+	{"host with a port", withKeys("match: {hosts: [example.com:443]}"), "", `r.yaml:5:19: "example.com:443" is no host (leave the port out: a rule concerns every port of a host)`},
+	{"host with a scheme", withKeys("match: {hosts: [https://example.com/]}"), "", `r.yaml:5:19: "https://example.com/" is no host (write the host alone, without scheme and path)`},
+	{"host with a star inside", withKeys("match: {hosts: [www.*.com]}"), "", `r.yaml:5:19: "www.*.com" is no host ("*." at the beginning stands for any subdomain; there is no other wildcard)`},
+	{"host with two stars", withKeys(`match: {hosts: ["*.*.com"]}`), "", `r.yaml:5:19: "*.*.com" is no host ("*." at the beginning stands for any subdomain; there is no other wildcard)`},
+	{"host that begins with a dot", withKeys("match: {hosts: [.example.com]}"), "", `r.yaml:5:19: ".example.com" is no host (did you mean "*.example.com"?)`},
+	{"host with two final dots", withKeys("match: {hosts: [example.com..]}"), "", `r.yaml:5:19: "example.com.." is no host (write a name such as example.com or "*.example.com", or an address)`},
+	{"host with an umlaut", withKeys("match: {hosts: [bücher.example]}"), "", `r.yaml:5:19: "bücher.example" is no host (write an internationalised name as browsers send it, in its xn-- form)`},
+	{"host with a space", withKeys("match: {hosts: [exam ple.com]}"), "", `r.yaml:5:19: "exam ple.com" is no host (write a name such as example.com or "*.example.com", or an address)`},
+	{"host with a line break", withKeys(`match: {hosts: ["a.com\n"]}`), "", "r.yaml:5:19: \"a.com\\n\" is no host (write a name such as example.com or \"*.example.com\", or an address)"},
+	{"host empty", withKeys(`match: {hosts: [""]}`), "", `r.yaml:5:19: "" is no host (write a name such as example.com or "*.example.com", or an address)`},
+	{"host too long", withKeys("match: {hosts: [" + strings.Repeat("a.", 126) + "aa]}"), shape, `r.yaml:5:19: "a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a."… is no host (write a name such as example.com or "*.example.com", or an address)`},
+	{"IPv6 host without brackets", withKeys(`match: {hosts: ["2001:db8::1"]}`), "", `r.yaml:5:19: "2001:db8::1" is no host (write an IPv6 address in brackets: [2001:db8::1])`},
+	{"IPv6 host with a port", withKeys(`match: {hosts: ["[2001:db8::1]:443"]}`), "", `r.yaml:5:19: "[2001:db8::1]:443" is no host (leave the port out: a rule concerns every port of a host)`},
+	{"IPv6 host with a zone", withKeys(`match: {hosts: ["[fe80::1%25eth0]"]}`), "", `r.yaml:5:19: "[fe80::1%25eth0]" is no host (write a name such as example.com or "*.example.com", or an address)`},
+	{"IPv4 host in brackets", withKeys(`match: {hosts: ["[192.0.2.1]"]}`), shape, `r.yaml:5:19: "[192.0.2.1]" is no host (write a name such as example.com or "*.example.com", or an address)`},
+	{"host twice", withKeys("match: {hosts: [a.com, b.com, a.com]}"), "", `r.yaml:5:33: "a.com" is in hosts twice (leave one of them out)`},
+	{"host twice in other letters", withKeys("match: {hosts: [a.com, A.COM.]}"), unique, `r.yaml:5:26: "a.com" is in hosts twice (leave one of them out)`},
+	{"host twice among many", withKeys("match: {hosts: [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, A]}"), unique, `r.yaml:5:73: "a" is in hosts twice (leave one of them out)`},
+	{"method in lower case", withKeys("match: {methods: [get]}"), "", `r.yaml:5:21: "get" is no method (did you mean GET? methods are told apart by case)`},
+	{"method with a space", withKeys("match: {methods: [GET POST]}"), "", `r.yaml:5:21: "GET POST" is no method (write a method such as GET or POST)`},
+	{"method is a string", withKeys("match: {methods: GET}"), "", `r.yaml:5:20: methods is the string "GET", not a list (write a list: [GET])`},
+	{"method is null", withKeys("match: {methods: [~]}"), "", "r.yaml:5:21: method is empty, not a string"},
+	{"method twice", withKeys("match: {methods: [GET, GET]}"), "", `r.yaml:5:26: "GET" is in methods twice (leave one of them out)`},
+	{"path without slash", withKeys("match: {paths: [login]}"), "", `r.yaml:5:19: "login" is no path (a path begins with a slash: did you mean "/login"?)`},
+	{"path empty", withKeys(`match: {paths: [""]}`), "", `r.yaml:5:19: "" is no path (a path begins with a slash: did you mean "/"?)`},
+	{"path with a query", withKeys(`match: {paths: ["/search?q=*"]}`), "", `r.yaml:5:19: "/search?q=*" is no path (write a path without query and fragment)`},
+	{"path with a fragment", withKeys(`match: {paths: ["/a#b"]}`), "", `r.yaml:5:19: "/a#b" is no path (write a path without query and fragment)`},
+	{"path with a star inside", withKeys("match: {paths: [/a/*/b]}"), "", `r.yaml:5:19: "/a/*/b" is no path (a * at the end stands for anything; there is no other wildcard)`},
+	{"path with two stars", withKeys("match: {paths: [/a/**]}"), "", `r.yaml:5:19: "/a/**" is no path (a * at the end stands for anything; there is no other wildcard)`},
+	{"path with an escape", withKeys("match: {paths: [/caf%C3%A9]}"), shape, `r.yaml:5:19: "/caf%C3%A9" matches no request (write it as it is matched, decoded and without empty and dot segments: "/café")`},
+	{"path with an escaped slash", withKeys("match: {paths: [/a%2fb*]}"), shape, `r.yaml:5:19: "/a%2fb*" matches no request (write it as it is matched, decoded and without empty and dot segments: "/a/b*")`},
+	{"path with a dot segment", withKeys("match: {paths: [/a/../b]}"), shape, `r.yaml:5:19: "/a/../b" matches no request (write it as it is matched, decoded and without empty and dot segments: "/b")`},
+	{"path with a doubled slash", withKeys("match: {paths: [/a//*]}"), shape, `r.yaml:5:19: "/a//*" matches no request (write it as it is matched, decoded and without empty and dot segments: "/a/*")`},
+	{"path twice", withKeys("match: {paths: [/a, /b, /a]}"), "", `r.yaml:5:27: "/a" is in paths twice (leave one of them out)`},
+
+	// Count.
+	{"count without statuses", withKeys("count: {}"), "", "r.yaml:5:10: count has no statuses (write statuses: [401, 403], or leave count out)"},
+	{"count is a list", withKeys("count: [401]"), "", "r.yaml:5:10: count is a list, not a mapping (write count: {statuses: [401, 403]})"},
+	{"statuses is a number", withKeys("count: {statuses: 401}"), "", "r.yaml:5:21: statuses is the number 401, not a list (write a list: [401])"},
+	{"statuses is empty", withKeys("count: {statuses: []}"), "", "r.yaml:5:21: statuses is an empty list (leave count out to count every request)"},
+	{"status 199", withKeys("count: {statuses: [199]}"), "", "r.yaml:5:22: a status cannot be 199 (write a whole number from 200 to 599)"},
+	{"status 600", withKeys("count: {statuses: [200, 599, 600]}"), "", "r.yaml:5:32: a status cannot be 600 (write a whole number from 200 to 599)"},
+	{"status class", withKeys("count: {statuses: [4xx]}"), "", `r.yaml:5:22: a status is the string "4xx", not a whole number (write a whole number from 200 to 599)`},
+	{"status in quotes", withKeys(`count: {statuses: ["401"]}`), "", `r.yaml:5:22: a status is the string "401", not a whole number (write it without quotes: 401)`},
+	{"status twice", withKeys("count: {statuses: [401, 403, 401]}"), "", "r.yaml:5:32: the status 401 is listed twice (leave one of them out)"},
+
+	// Characteristics.
+	{"characteristics is a string", withCharacteristics("ip"), "", `r.yaml:3:20: characteristics is the string "ip", not a list (write a list: [ip])`},
+	{"characteristics is empty", withCharacteristics("[]"), "", "r.yaml:3:20: characteristics is an empty list (write [ip] to count each client apart, [host] to count each host apart)"},
+	{"characteristic in upper case", withCharacteristics("[IP]"), "", `r.yaml:3:21: unknown characteristic "IP" (did you mean ip?)`},
+	{"characteristic unknown", withCharacteristics("[country]"), "", `r.yaml:3:21: unknown characteristic "country" (write ip, host, path, method, header:NAME, cookie:NAME or query:NAME)`},
+	{"characteristic with a typo", withCharacteristics("[haeder:x-api-key]"), "", `r.yaml:3:21: unknown characteristic "haeder:x-api-key" (did you mean header:x-api-key?)`},
+	{"characteristic is a number", withCharacteristics("[1]"), "", `r.yaml:3:21: a characteristic is the number 1, not a string (quote it: "1")`},
+	{"header without name", withCharacteristics("[header]"), "", "r.yaml:3:21: header needs a name (write header:NAME)"},
+	{"header with an empty name", withCharacteristics(`["header:"]`), "", "r.yaml:3:21: the name of the header is empty (write the name)"},
+	{"header with a space after the colon", withCharacteristics(`["header: x-api-key"]`), "", `r.yaml:3:21: " x-api-key" is no name of a header (names have no spaces, colons, commas, brackets or quotes)`},
+	{"header whose name has a line break", withCharacteristics(`["header:x\ny"]`), "", "r.yaml:3:21: \"x\\ny\" is no name of a header (names have no spaces, colons, commas, brackets or quotes)"},
+	{"host as a header", withCharacteristics("[header:Host]"), "", "r.yaml:3:21: the host is a characteristic of its own, not a header (write host)"},
+	{"host as a header in a mapping", withCharacteristics("[{header: hOST}]"), "", "r.yaml:3:30: the host is a characteristic of its own, not a header (write host)"},
+	{"query with an empty name", withCharacteristics(`["query:"]`), "", "r.yaml:3:21: the name of the query parameter is empty (write the name)"},
+	{"cookie with an equals sign", withCharacteristics("[cookie:a=b]"), "", `r.yaml:3:21: "a=b" is no name of a cookie (names have no spaces, colons, commas, brackets or quotes)`},
+	{"ip with a name", withCharacteristics("[ip:v4]"), "", "r.yaml:3:21: ip takes no name (write ip alone)"},
+	{"characteristic twice", withCharacteristics("[ip, host, ip]"), "", "r.yaml:3:31: ip is listed twice (leave one of them out)"},
+	{"header twice in two spellings", withCharacteristics("[header:x-api-key, {header: X-API-Key, missing: skip}]"), unique, "r.yaml:3:39: header:x-api-key is listed twice (leave one of them out)"},
+	{"characteristic of two kinds", withCharacteristics("[{header: a, cookie: b}]"), "", "r.yaml:3:41: this characteristic is header and cookie at once (make it two characteristics)"},
+	{"characteristic of no kind", withCharacteristics("[{missing: skip}]"), "", "r.yaml:3:21: this characteristic has no header, cookie or query (write {header: x-api-key, missing: skip})"},
+	{"ip as a mapping", withCharacteristics("[{ip: skip}]"), "", `r.yaml:3:22: unknown key "ip" in this characteristic (the keys are header, cookie, query and missing)`},
+	{"missing with a typo", withCharacteristics("[{header: a, missing: skp}]"), "", `r.yaml:3:42: missing cannot be "skp" (did you mean skip?)`},
+	{"missing is a truth value", withCharacteristics("[{header: a, missing: false}]"), "", "r.yaml:3:42: missing is the truth value false, not a string (write share or skip)"},
+	{"name is a number", withCharacteristics("[{header: 1}]"), "", `r.yaml:3:30: header is the number 1, not a string (quote it: "1")`},
+	{"empty name in a mapping", withCharacteristics(`[{query: ""}]`), "", "r.yaml:3:29: the name of the query parameter is empty (write the name)"},
+
+	// Limits.
+	{"limits is a mapping", withLimits("{threshold: 5, period: 1m}"), "", "r.yaml:4:11: limits is a mapping, not a list (write a list: [{threshold: 50, period: 1m}])"},
+	{"limits is empty", withLimits("[]"), "", "r.yaml:4:11: limits is an empty list (write [{threshold: 50, period: 1m}])"},
+	{"limit is a string", withLimits("[5 in 1m]"), "", `r.yaml:4:12: this limit is the string "5 in 1m", not a mapping (write {threshold: 50, period: 1m})`},
+	{"limit without threshold", withLimits("[{period: 1m}]"), "", "r.yaml:4:12: this limit has no threshold (write threshold: 50, or how many requests are allowed)"},
+	{"limit without period", withLimits("[{threshold: 5}]"), "", "r.yaml:4:12: this limit has no period (write period: 1m, or how long the threshold is for)"},
+	{"unknown key in a limit", withLimits("[{treshold: 5, period: 1m}]"), "", `r.yaml:4:13: unknown key "treshold" in this limit (did you mean threshold?)`},
+	{"threshold 0", withLimits("[{threshold: 0, period: 1m}]"), "", "r.yaml:4:24: threshold cannot be 0 (write a whole number from 1 to 9007199254740992)"},
+	{"threshold 2^53 + 1", withLimits("[{threshold: 9007199254740993, period: 1m}]"), "", "r.yaml:4:24: threshold cannot be 9007199254740993 (write a whole number from 1 to 9007199254740992)"},
+	{"threshold beyond 64 bits", withLimits("[{threshold: 99999999999999999999999999, period: 1m}]"), "", "r.yaml:4:24: threshold cannot be 99999999999999999999999999 (write a whole number from 1 to 9007199254740992)"},
+	{"threshold negative", withLimits("[{threshold: -5, period: 1m}]"), "", "r.yaml:4:24: threshold cannot be -5 (write a whole number from 1 to 9007199254740992)"},
+	{"threshold with a fraction", withLimits("[{threshold: 5.5, period: 1m}]"), "", "r.yaml:4:24: threshold cannot be 5.5 (write a whole number from 1 to 9007199254740992, in plain decimal digits)"},
+	{"threshold with an empty fraction", withLimits("[{threshold: 5.0, period: 1m}]"), spelling, "r.yaml:4:24: threshold cannot be 5.0 (write a whole number from 1 to 9007199254740992, in plain decimal digits)"},
+	{"threshold octal", withLimits("[{threshold: 010, period: 1m}]"), spelling, "r.yaml:4:24: threshold cannot be 010 (write a whole number from 1 to 9007199254740992, in plain decimal digits)"},
+	{"threshold with underscores", withLimits("[{threshold: 1_000, period: 1m}]"), spelling, "r.yaml:4:24: threshold cannot be 1_000 (write a whole number from 1 to 9007199254740992, in plain decimal digits)"},
+	{"threshold hexadecimal", withLimits("[{threshold: 0x10, period: 1m}]"), spelling, "r.yaml:4:24: threshold cannot be 0x10 (write a whole number from 1 to 9007199254740992, in plain decimal digits)"},
+	{"threshold with an exponent", withLimits("[{threshold: 1e3, period: 1m}]"), spelling, "r.yaml:4:24: threshold cannot be 1e3 (write a whole number from 1 to 9007199254740992, in plain decimal digits)"},
+	{"threshold with a plus sign", withLimits("[{threshold: +5, period: 1m}]"), spelling, "r.yaml:4:24: threshold cannot be +5 (write a whole number from 1 to 9007199254740992, in plain decimal digits)"},
+	{"threshold infinite", withLimits("[{threshold: .inf, period: 1m}]"), "", "r.yaml:4:24: threshold cannot be .inf (write a whole number from 1 to 9007199254740992, in plain decimal digits)"},
+	{"threshold in quotes", withLimits(`[{threshold: "5", period: 1m}]`), "", `r.yaml:4:24: threshold is the string "5", not a whole number (write it without quotes: 5)`},
+	{"threshold in words", withLimits("[{threshold: five, period: 1m}]"), "", `r.yaml:4:24: threshold is the string "five", not a whole number (write a whole number from 1 to 9007199254740992)`},
+	{"threshold empty", withLimits("[{threshold: , period: 1m}]"), "", "r.yaml:4:24: threshold is empty, not a whole number (write a whole number from 1 to 9007199254740992)"},
+	{"period 0", withLimits("[{threshold: 5, period: 0}]"), "", "r.yaml:4:35: period cannot be 0 (it is from 1s to 7d)"},
+	{"period 0s", withLimits("[{threshold: 5, period: 0s}]"), shape, "r.yaml:4:35: period cannot be 0s (it is from 1s to 7d)"},
+	{"period of half a second", withLimits("[{threshold: 5, period: 500ms}]"), "", "r.yaml:4:35: period cannot be 500ms (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
+	{"period with a fraction", withLimits("[{threshold: 5, period: 1.5m}]"), "", "r.yaml:4:35: period cannot be 1.5m (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
+	{"period of eight days", withLimits("[{threshold: 5, period: 8d}]"), shape, "r.yaml:4:35: period cannot be 8d (it is from 1s to 7d)"},
+	{"period a second too long", withLimits("[{threshold: 5, period: 7d1s}]"), shape, "r.yaml:4:35: period cannot be 7d1s (it is from 1s to 7d)"},
+	{"period beyond a century", withLimits("[{threshold: 5, period: 99999d}]"), shape, "r.yaml:4:35: period cannot be 99999d (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
+	{"period without unit", withLimits("[{threshold: 5, period: 60}]"), "", "r.yaml:4:35: period has no unit (write the unit: 60s, 60m, 60h or 60d)"},
+	{"period without unit, in quotes", withLimits(`[{threshold: 5, period: "60"}]`), "", "r.yaml:4:35: period has no unit (write the unit: 60s, 60m, 60h or 60d)"},
+	{"period negative", withLimits("[{threshold: 5, period: -1m}]"), "", "r.yaml:4:35: period cannot be -1m (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
+	{"period in words", withLimits("[{threshold: 5, period: 1 minute}]"), "", `r.yaml:4:35: period cannot be "1 minute" (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)`},
+	{"period sexagesimal", withLimits("[{threshold: 5, period: 1:30}]"), "", "r.yaml:4:35: period cannot be 1:30 (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
+	{"period with units in the wrong order", withLimits("[{threshold: 5, period: 30m1h}]"), "", "r.yaml:4:35: period cannot be 30m1h (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
+	{"period with a unit twice", withLimits("[{threshold: 5, period: 1m1m}]"), "", "r.yaml:4:35: period cannot be 1m1m (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
+	{"period with a leading zero", withLimits("[{threshold: 5, period: 01m}]"), "", "r.yaml:4:35: period cannot be 01m (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
+	{"period in upper case", withLimits("[{threshold: 5, period: 1M}]"), "", "r.yaml:4:35: period cannot be 1M (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
+	{"period of weeks", withLimits("[{threshold: 5, period: 1w}]"), "", "r.yaml:4:35: period cannot be 1w (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
+	{"period empty", withLimits(`[{threshold: 5, period: ""}]`), "", `r.yaml:4:35: period cannot be "" (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)`},
+	{"period is null", withLimits("[{threshold: 5, period: ~}]"), "", "r.yaml:4:35: period is empty, not a duration (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
+	{"period is a float", withLimits("[{threshold: 5, period: 1.5}]"), "", "r.yaml:4:35: period is the number 1.5, not a duration (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
+	{"period is a list", withLimits("[{threshold: 5, period: [1m]}]"), "", "r.yaml:4:35: period is a list, not a duration (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
+	{"period twice", withLimits("[{threshold: 5, period: 60s}, {threshold: 9, period: 1m}]"), unique, "r.yaml:4:64: another limit of this rule has the period 1m (a rule has one threshold for each period)"},
+
+	// What happens then.
+	{"mitigation timeout of eight days", withKeys("mitigation_timeout: 8d"), shape, "r.yaml:5:23: mitigation_timeout cannot be 8d (it is from 0 to 7d)"},
+	{"mitigation timeout without unit", withKeys("mitigation_timeout: 600"), "", "r.yaml:5:23: mitigation_timeout has no unit (write the unit: 600s, 600m, 600h or 600d)"},
+	{"mitigation timeout is null", withKeys("mitigation_timeout: ~"), "", "r.yaml:5:23: mitigation_timeout is empty, not a duration (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
+	{"action with a typo", withKeys("action: shadowban"), "", `r.yaml:5:11: action cannot be "shadowban" (did you mean shadow_ban?)`},
+	{"action unknown", withKeys("action: challenge"), "", `r.yaml:5:11: action cannot be "challenge" (write log, shadow_ban, block or close)`},
+	{"action on", withKeys("action: on"), "", `r.yaml:5:11: action cannot be "on" (write log, shadow_ban, block or close)`},
+	{"action is a truth value", withKeys("action: true"), "", "r.yaml:5:11: action is the truth value true, not a string (write log, shadow_ban, block or close)"},
+	{"response is a number", withKeys("response: 429"), "", "r.yaml:5:13: response is the number 429, not a mapping (write response: {status: 429, body: too many requests})"},
+	{"unknown key in response", withKeys("response: {code: 429}"), "", `r.yaml:5:14: unknown key "code" in response (the keys are status, content_type and body)`},
+	{"unknown key in response with a likely one", withKeys("response: {content-type: text/html}"), "", `r.yaml:5:14: unknown key "content-type" in response (did you mean content_type?)`},
+	{"response status 199", withKeys("response: {status: 199}"), "", "r.yaml:5:22: status cannot be 199 (write a whole number from 200 to 599)"},
+	{"response status 600", withKeys("response: {status: 600}"), "", "r.yaml:5:22: status cannot be 600 (write a whole number from 200 to 599)"},
+	{"response status in octal", withKeys("response: {status: 0644}"), spelling, "r.yaml:5:22: status cannot be 0644 (write a whole number from 200 to 599, in plain decimal digits)"},
+	{"body is a number", withKeys("response: {body: 42}"), "", `r.yaml:5:20: body is the number 42, not a string (quote it: "42")`},
+	{"body of 64 KiB and a byte", withKeys("response: {body: " + strings.Repeat("x", 64<<10+1) + "}"), "", "r.yaml:5:20: body has 65537 bytes (at most 65536 are allowed)"},
+	{"body of 64 KiB and a byte in fewer characters", withKeys("response: {body: " + strings.Repeat("é", 32<<10) + "x}"), size, "r.yaml:5:20: body has 65537 bytes (at most 65536 are allowed)"},
+	{"body where there can be none", withKeys("response: {status: 204, body: x}"), "", "r.yaml:5:33: a response of status 204 has no body (leave the body out, or take another status)"},
+	{"body before a status without body", withKeys("response:", "  body: |", "    x", "  status: 304"), "", "r.yaml:6:11: a response of status 304 has no body (leave the body out, or take another status)"},
+	{"content type empty", withKeys(`response: {content_type: ""}`), "", `r.yaml:5:28: content_type cannot be "" (write a type such as text/html or application/json)`},
+	{"content type of one word", withKeys("response: {content_type: html}"), "", `r.yaml:5:28: content_type cannot be "html" (write a type such as text/html or application/json)`},
+	{"content type with a line break", withKeys(`response: {content_type: "text/html\r\nSet-Cookie: a=b"}`), "", "r.yaml:5:28: content_type cannot be \"text/html\\r\\nSet-Cookie: a=b\" (write a type such as text/html or application/json)"},
+	{"content type with a control character", withKeys(`response: {content_type: "text/html; a=\"\x01\""}`), "", "r.yaml:5:28: content_type cannot be \"text/html; a=\\\"\\x01\\\"\" (write a type such as text/html or application/json)"},
+	{"content type with an umlaut", withKeys(`response: {content_type: "text/html; a=ü"}`), "", `r.yaml:5:28: content_type cannot be "text/html; a=ü" (write a type such as text/html or application/json)`},
+	{"content type with a bad parameter", withKeys(`response: {content_type: "text/html; charset"}`), shape, `r.yaml:5:28: content_type cannot be "text/html; charset" (write a type such as text/html or application/json)`},
+	{"content type with a blank in front", withKeys(`response: {content_type: " text/html"}`), "", `r.yaml:5:28: content_type cannot be " text/html" (write a type such as text/html or application/json)`},
+
+	// Several errors, in the order of the file.
+	{"errors in all parts", "deny: [x]\nrules:\n- id: a b\n  limits: [{threshold: 0, period: 1}]\n  action: blok\n- id: b\n  id: c\n  characteristics: [ip, {header: host}]\n  limits: [{period: 1m, threshold: x}, {threshold: 1, period: 1m}]\nallow: [y, deny]\nfoo: 1\n", "", lines(
+		`r.yaml:1:8: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		"r.yaml:3:3: this rule has no characteristics (write characteristics: [ip] to count each client apart)",
+		`r.yaml:3:7: id cannot be "a b" (an ID has 1 to 64 letters, digits, dots, hyphens and underscores, and begins with a letter or digit)`,
+		"r.yaml:4:24: threshold cannot be 0 (write a whole number from 1 to 9007199254740992)",
+		"r.yaml:4:35: period has no unit (write the unit: 1s, 1m, 1h or 1d)",
+		`r.yaml:5:11: action cannot be "blok" (did you mean block?)`,
+		"r.yaml:7:3: id is in this rule twice, first in line 6 (leave one of them out)",
+		"r.yaml:8:34: the host is a characteristic of its own, not a header (write host)",
+		`r.yaml:9:36: threshold is the string "x", not a whole number (write a whole number from 1 to 9007199254740992)`,
+		"r.yaml:9:63: another limit of this rule has the period 1m (a rule has one threshold for each period)",
+		`r.yaml:10:9: "y" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:10:12: "deny" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:11:1: unknown key "foo" in the file (the keys are rules, allow and deny)`,
+	)},
+	{"errors in what several rules share", "rules:\n- id: a\n  characteristics: &c [ipp]\n  limits: &l [{threshold: 0, period: 1m}]\n- {id: b, characteristics: *c, limits: *l}\n", "", lines(
+		`r.yaml:3:24: unknown characteristic "ipp" (write ip, host, path, method, header:NAME, cookie:NAME or query:NAME)`,
+		"r.yaml:4:27: threshold cannot be 0 (write a whole number from 1 to 9007199254740992)",
+	)},
+	{"more errors than are shown", "allow: [" + strings.Repeat("x, ", 30) + "]\n", "", lines(
+		`r.yaml:1:9: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:12: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:15: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:18: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:21: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:24: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:27: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:30: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:33: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:36: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:39: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:42: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:45: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:48: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:51: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:54: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:57: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:60: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:63: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		`r.yaml:1:66: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		"r.yaml: too many errors; the rest is not shown",
+	)},
+}
+
+// lines returns the lines of an error with several.
+func lines(lines ...string) string { return strings.Join(lines, "\n") }

@@ -1,0 +1,320 @@
+package rule_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/edgelimit/edge/pop/rule"
+	"pgregory.net/rapid"
+)
+
+// keyed returns a rule with characteristics as a file writes them.
+func keyed(t testing.TB, characteristics string) *rule.Rule {
+	t.Helper()
+	return parse(t, withCharacteristics(characteristics)).Rules()[0]
+}
+
+// key returns r's key for req, which it makes canonical.
+func key(r *rule.Rule, req rule.Request) (string, bool) {
+	req.Canonicalize(rule.ClientPrefix{})
+	b, counted := r.AppendKey(nil, &req)
+	return string(b), counted
+}
+
+// A change here makes every node count anew and splits the counts of a PoP in which
+// nodes of both kinds run.
+func TestAppendKeyGolden(t *testing.T) {
+	set := parse(t, `
+rules:
+- id: golden
+  characteristics: [ip, host, path, method, "header:X-Api-Key", "cookie:sid", "query:q", {header: accept, missing: share}]
+  limits: [{threshold: 5, period: 1m}]
+`)
+	req := rule.Request{
+		Addr:   netip.MustParseAddr("2001:db8:1:2:3:4:5:6"),
+		Method: "POST", Host: "Example.com:443", Path: "/a/%2e%2e/b", Query: "q=1&x=2&%71=a+b%2Bc",
+		Header: map[string][]string{"X-Api-Key": {"k1", ""}, "Cookie": {`a=b; sid="s"`}},
+	}
+	req.Canonicalize(rule.ClientPrefix{})
+	got, counted := set.Rules()[0].AppendKey([]byte("before"), &req)
+	want := []string{
+		"6265666f7265",          // what was in the buffer: "before"
+		"01",                    // version
+		"00000006 676f6c64656e", // rule ID: "golden"
+		"01 00000000",           // ip, no name
+		"00000001 00000010",     // one value of 16 bytes
+		"20010db8000100020000000000000000",
+		"02 00000000",                     // host, no name
+		"00000001",                        // one value
+		"0000000b 6578616d706c652e636f6d", // "example.com"
+		"03 00000000",                     // path, no name
+		"00000001",                        // one value
+		"00000002 2f62",                   // "/b"
+		"04 00000000",                     // method, no name
+		"00000001",                        // one value
+		"00000004 504f5354",               // "POST"
+		"05 00000009 782d6170692d6b6579",  // header "x-api-key"
+		"00000002",                        // two values
+		"00000002 6b31",                   // "k1"
+		"00000000",                        // ""
+		"06 00000003 736964",              // cookie "sid"
+		"00000001",                        // one value
+		"00000001 73",                     // "s"
+		"07 00000001 71",                  // query "q"
+		"00000002",                        // two values
+		"00000001 31",                     // "1"
+		"00000005 612062" + "2b63",        // "a b+c"
+		"05 00000006 616363657074",        // header "accept"
+		"00000000",                        // missing: no value
+	}
+	if hexed := strings.ReplaceAll(strings.Join(want, ""), " ", ""); hex.EncodeToString(got) != hexed || !counted {
+		t.Errorf("AppendKey = %x, %t\nwant %s, true", got, counted, hexed)
+	}
+}
+
+// Values are what a rule counts apart: nothing else of a request is in its key.
+func TestAppendKeyValues(t *testing.T) {
+	header := func(lines ...string) rule.Request {
+		req := rule.Request{Header: map[string][]string{}}
+		for _, line := range lines {
+			name, v, _ := strings.Cut(line, ": ")
+			req.Header[name] = append(req.Header[name], v)
+		}
+		return req
+	}
+	cookie := func(lines ...string) rule.Request { return rule.Request{Header: map[string][]string{"Cookie": lines}} }
+	query := func(q string) rule.Request { return rule.Request{Query: q} }
+	ip := func(addr string) rule.Request { return rule.Request{Addr: netip.MustParseAddr(addr)} }
+	for _, test := range []struct {
+		name, characteristics string
+		groups                [][]rule.Request // those of a group have one key, other groups have others
+	}{
+		{"ip", "[ip]", [][]rule.Request{
+			{ip("192.0.2.1"), ip("::ffff:192.0.2.1"), {Addr: netip.MustParseAddr("192.0.2.1"), Host: "a", Path: "/b", Query: "c"}},
+			{ip("192.0.2.2")},
+			{ip("2001:db8::1"), ip("2001:db8::2"), ip("2001:db8::1%eth0")},
+			{ip("2001:db8:0:1::1")},
+			{ip("0.0.0.0")},
+			{ip("::")},
+			{{}},
+		}},
+		{"host", "[host]", [][]rule.Request{
+			{{Host: "example.com"}, {Host: "EXAMPLE.com.:80"}},
+			{{Host: "www.example.com"}},
+			{{}, {Host: ":80"}},
+		}},
+		{"path", "[path]", [][]rule.Request{
+			{{Path: "/a/b"}, {Path: "/a//%62"}, {Path: "/a/c/../b"}},
+			{{Path: "/a/b/"}},
+			{{Path: "/A/b"}},
+			{{}, {Path: "/"}},
+			{{Path: "*"}},
+		}},
+		{"method", "[method]", [][]rule.Request{{{Method: "GET"}}, {{Method: "get"}}, {{}}}},
+		{"header", "[header:x-api_key]", [][]rule.Request{
+			{header("X-Api_key: a"), header("X-Api_key: a", "X-Other: b")},
+			{header("X-Api_key: A")},
+			{header("X-Api_key: a", "X-Api_key: b")},
+			{header("X-Api_key: b", "X-Api_key: a")},
+			{header("X-Api_key: a,b")},
+			{header("X-Api_key: a", "X-Api_key: a")},
+			{header("X-Api_key: ")},
+			{header("X-Api_key: ", "X-Api_key: ")},
+			{header(), {}, {Header: map[string][]string{"X-Api_key": {}}}, header("X-Api-Key: a")},
+		}},
+		{"cookie", "[cookie:sid]", [][]rule.Request{
+			{cookie("sid=a"), cookie("sid=a;"), cookie("x=y; sid=a; z"), cookie("x=y", "sid=a"), cookie(";;sid=a"), cookie(" sid = a "), cookie(`sid="a"`), cookie("x=y;sid=a"), cookie("x=y;\tsid=a")},
+			{cookie("sid=A")},
+			{cookie("sid=a; sid=b"), cookie("sid=a", "sid=b")},
+			{cookie("sid=b; sid=a"), cookie("sid=b", "sid=a")},
+			{cookie("sid=a=b")},
+			{cookie(`sid="a`)},
+			{cookie(`sid=""a""`)},
+			{cookie(`sid="`)},
+			{cookie("sid=a%20b")},
+			{cookie("sid=a b")},
+			{cookie("sid="), cookie("sid"), cookie(`sid=""`), cookie("x; sid")},
+			{cookie(), cookie(""), cookie("SID=a"), cookie("xsid=a"), cookie("x=sid=a"), {}, header("cookie: sid=a")},
+		}},
+		{"query", "[query:q]", [][]rule.Request{
+			{query("q=a"), query("&q=a&"), query("x=y&q=a"), query("%71=%61"), query("q=a&Q=b")},
+			{query("q=a b"), query("q=a+b"), query("q=a%20b")},
+			{query("q=a%2Bb"), query("q=a%2bb")},
+			{query("q=a&q=b")},
+			{query("q=b&q=a")},
+			{query("q=a,b"), query("q=a%2Cb")},
+			{query("q=a;q=b"), query("q=a%3Bq%3Db")},
+			{query("q=a=b"), query("q=a%3Db")},
+			{query("q=a%26q=b"), query("q=a%26q%3Db")},
+			{query("q=%"), query("q=%25")},
+			{query("q=%zz"), query("q=%25zz")},
+			{query("q=%2541"), query("q=%25%34%31")},
+			{query("q=%41"), query("q=A")},
+			{query("q="), query("q"), query("x&q"), query("%71")},
+			{query("q&q"), query("q=&q=")},
+			{query(""), query("q%3Da"), query("x=q"), query("qq=a"), query("=q"), query("q[]=a"), query("x;q=a"), query("%7=a"), query("q+=a")},
+		}},
+		{"query whose name has a space", `["query:a b"]`, [][]rule.Request{
+			{query("a+b=1"), query("a%20b=1"), query("a b=1"), query("%61+%62=1")},
+			{query("a%2Bb=1"), query("ab=1"), query("a++b=1"), query("a+=1"), query("a+b+=1"), query("a%20=1")},
+		}},
+		{"several", "[header:a, header:b, query:c]", [][]rule.Request{
+			{header("A: x", "B: y")},
+			{header("A: y", "B: x")},
+			{header("A: x")},
+			{header("B: x")},
+			{header("A: x", "A: y")},
+			{header("B: x", "B: y")},
+			{header("A: ", "B: ")},
+			{{Query: "c=x"}},
+			{{}},
+		}},
+	} {
+		r := keyed(t, test.characteristics)
+		seen := map[string]int{}
+		for i, group := range test.groups {
+			first, _ := key(r, group[0])
+			for _, req := range group {
+				got, counted := key(r, req)
+				if !counted || got != first {
+					t.Errorf("%s: key of %+v = %q, %t, want %q as of %+v, true", test.name, req, got, counted, first, group[0])
+				}
+			}
+			if j, ok := seen[first]; ok {
+				t.Errorf("%s: %+v and %+v have the same key %q", test.name, test.groups[j][0], group[0], first)
+			}
+			seen[first] = i
+		}
+	}
+}
+
+func TestAppendKeyTellsRulesApart(t *testing.T) {
+	limits := "limits: [{threshold: 5, period: 1m}]"
+	set := parse(t, "rules:\n"+
+		"- {id: a, characteristics: [header:b], "+limits+"}\n"+
+		"- {id: ab, characteristics: [header:b], "+limits+"}\n"+
+		"- {id: c, characteristics: [cookie:b], "+limits+"}\n"+
+		"- {id: d, characteristics: [header:b, header:c], "+limits+"}\n"+
+		"- {id: e, characteristics: [header:c, header:b], "+limits+"}\n")
+	seen := map[string]string{}
+	for _, r := range set.Rules() {
+		got, _ := key(r, rule.Request{})
+		if other, ok := seen[got]; ok {
+			t.Errorf("rules %s and %s have the same key %q", r.ID, other, got)
+		}
+		seen[got] = r.ID
+	}
+}
+
+func TestAppendKeySkip(t *testing.T) {
+	r := keyed(t, "[ip, {header: x-api-key, missing: skip}, {cookie: sid, missing: skip}, {query: q, missing: skip}]")
+	all := func() rule.Request {
+		return rule.Request{Query: "q=", Header: map[string][]string{"X-Api-Key": {""}, "Cookie": {"sid"}}}
+	}
+	if _, counted := key(r, all()); !counted {
+		t.Errorf("a request with empty values is not counted")
+	}
+	for name, drop := range map[string]func(*rule.Request){
+		"header": func(req *rule.Request) { delete(req.Header, "X-Api-Key") },
+		"cookie": func(req *rule.Request) { req.Header["Cookie"] = []string{"SID=a"} },
+		"query":  func(req *rule.Request) { req.Query = "Q=" },
+	} {
+		req := all()
+		drop(&req)
+		if got, counted := key(r, req); counted {
+			t.Errorf("a request without the %s is counted, by %q", name, got)
+		}
+	}
+	// An address is never missing for a rule to skip.
+	if _, counted := key(keyed(t, "[ip, host, path, method]"), rule.Request{}); !counted {
+		t.Error("a request without anything is not counted by a rule that skips nothing")
+	}
+}
+
+// A request as the property below draws it: the values of each characteristic.
+type drawn struct{ header, cookie, query []string }
+
+func (d drawn) equal(o drawn) bool {
+	return slices.Equal(d.header, o.header) && slices.Equal(d.cookie, o.cookie) && slices.Equal(d.query, o.query)
+}
+
+// request writes d in one of its many spellings.
+func (d drawn) request(t *rapid.T) rule.Request {
+	req := rule.Request{Header: map[string][]string{}}
+	if len(d.header) > 0 {
+		req.Header["X"] = d.header
+	}
+	noise := rapid.SampledFrom([]string{"", "", "y=1", "xx=2", "X=3", "y"})
+	line := ""
+	for _, v := range d.cookie {
+		pair := "x=" + v
+		if v == "" && rapid.Bool().Draw(t, "without =") {
+			pair = "x"
+		} else if rapid.Bool().Draw(t, "quoted") {
+			pair = `x="` + v + `"`
+		}
+		line += noise.Draw(t, "cookie") + "; " + pair + ";"
+		if rapid.Bool().Draw(t, "another line") {
+			req.Header["Cookie"], line = append(req.Header["Cookie"], line), ""
+		}
+	}
+	req.Header["Cookie"] = append(req.Header["Cookie"], line+noise.Draw(t, "cookie"))
+	escape := func(s string) string {
+		var b strings.Builder
+		for _, c := range []byte(s) {
+			if rapid.Bool().Draw(t, "escaped") {
+				fmt.Fprintf(&b, "%%%02x", c)
+			} else {
+				b.WriteString(url.QueryEscape(string(rune(c))))
+			}
+		}
+		return b.String()
+	}
+	for _, v := range d.query {
+		req.Query += noise.Draw(t, "parameter") + "&" + escape("x") + "=" + escape(v) + "&"
+	}
+	req.Query += noise.Draw(t, "parameter")
+	return req
+}
+
+func TestAppendKeyIsEqualExactlyForEqualValues(t *testing.T) {
+	r := keyed(t, "[header:x, cookie:x, query:x]")
+	list := func(values ...string) *rapid.Generator[[]string] {
+		return rapid.SliceOfN(rapid.SampledFrom(values), 0, 2)
+	}
+	draw := rapid.Custom(func(t *rapid.T) drawn {
+		return drawn{
+			list("", "a", "b", "a,b", "a, b", "\x00\x00\x00\x01a").Draw(t, "header"),
+			list("", "a", "b", "a=b", "x=a", "a,b").Draw(t, "cookie"),
+			list("", "a", "b", "a&x=b", "a b", "a+b", "%", "%41", "A", ";").Draw(t, "query"),
+		}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := draw.Draw(t, "values"), draw.Draw(t, "other values")
+		if rapid.Bool().Draw(t, "same") {
+			b = a
+		}
+		requestA, requestB := a.request(t), b.request(t)
+		keyA, _ := key(r, requestA)
+		keyB, _ := key(r, requestB)
+		if (keyA == keyB) != a.equal(b) {
+			t.Fatalf("keys of %+v and %+v:\n%q\n%q\nwant equal ones: %t", requestA, requestB, keyA, keyB, a.equal(b))
+		}
+	})
+}
+
+func TestAppendKeyAppends(t *testing.T) {
+	r := keyed(t, "[host]")
+	req := rule.Request{Host: "a"}
+	alone, _ := r.AppendKey(nil, &req)
+	behind, _ := r.AppendKey([]byte("x"), &req)
+	if !bytes.Equal(behind, append([]byte("x"), alone...)) {
+		t.Errorf("AppendKey behind x = %q, alone %q", behind, alone)
+	}
+}

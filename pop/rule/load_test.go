@@ -1,0 +1,396 @@
+package rule_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/edgelimit/edge/pop/rule"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// write makes a directory of files by their names.
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// ids returns the IDs of the rules of a set.
+func ids(set *rule.Set) string {
+	var list []string
+	for _, r := range set.Rules() {
+		list = append(list, r.ID)
+	}
+	return strings.Join(list, " ")
+}
+
+func TestLoad(t *testing.T) {
+	dir := write(t, map[string]string{
+		"b.yaml": withID("b"), "a.yml": withID("a"), "c.yaml": "allow: [192.0.2.1]\n",
+		".hidden.yaml": "no rules", "README.md": "no rules", "b.yaml~": "no rules", "yaml": "no rules",
+		"d.yaml/e.yaml": "no rules", "one.json": withID("one"),
+	})
+	for _, test := range []struct {
+		name  string
+		paths []string
+		want  string
+	}{
+		{"files in the order given", []string{"b.yaml", "a.yml"}, "b a"},
+		{"file with another ending", []string{"one.json"}, "one"},
+		{"directory by name", []string{"."}, "a b"},
+		{"directory and file", []string{".", "one.json"}, "a b one"},
+		{"directory in a directory", []string{"d.yaml/..", "one.json"}, "a b one"},
+	} {
+		var paths []string
+		for _, path := range test.paths {
+			paths = append(paths, filepath.Join(dir, path))
+		}
+		set, err := rule.Load(paths...)
+		if err != nil {
+			t.Errorf("%s: Load(%q) = %v", test.name, test.paths, err)
+		} else if got := ids(set); got != test.want {
+			t.Errorf("%s: Load(%q) has the rules %q, want %q", test.name, test.paths, got, test.want)
+		}
+	}
+	set, err := rule.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := set.Rules()[1]; r.File != filepath.Join(dir, "b.yaml") || r.Line != 2 || r.Index != 1 {
+		t.Errorf("the second rule is number %d at %s:%d, want 1 at b.yaml:2", r.Index, r.File, r.Line)
+	}
+}
+
+// A ConfigMap is mounted as links to files in a directory with a hidden name, which is
+// a link itself so that all files change at once.
+func TestLoadConfigMap(t *testing.T) {
+	dir := write(t, map[string]string{"..2024_01_31/rules.yaml": withID("a"), "..2024_01_31/more.yaml": "deny: [192.0.2.1]\n"})
+	for link, to := range map[string]string{"..data": "..2024_01_31", "rules.yaml": "..data/rules.yaml", "more.yaml": "..data/more.yaml"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Skip(err)
+		}
+	}
+	set, err := rule.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ids(set); got != "a" || len(rule.Networks(set)) != 1 {
+		t.Errorf("Load = rules %q and %d networks, want a and 1", got, len(rule.Networks(set)))
+	}
+}
+
+func TestLoadErrors(t *testing.T) {
+	dir := write(t, map[string]string{
+		"good.yaml": withID("a"), "same.yaml": "# a comment\n" + withID("a") + "- id: a\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 1m}]\n",
+		"bad.yaml": "allow: [x]\n", "worse.yaml": "deny: [\n", "list1.yaml": "allow: [192.0.2.0/24]\n", "list2.yaml": "deny: [198.51.100.1,\n192.0.2.0/24]\n",
+		"empty/readme": "", "linked/gone.yaml": "",
+	})
+	gone := filepath.Join(dir, "linked/gone.yaml")
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere.yaml", gone); err != nil {
+		t.Skip(err)
+	}
+	for _, test := range []struct {
+		name  string
+		paths []string
+		want  string // with DIR for the directory
+	}{
+		{"no path", nil, "rule: no rules file is given"},
+		{"no file", []string{"none.yaml"}, "rule: stat DIR/none.yaml: no such file or directory"},
+		{"directory without rules files", []string{"empty"}, "rule: no .yaml or .yml file in directory DIR/empty"},
+		{"link to nothing", []string{"linked"}, "rule: open DIR/linked/gone.yaml: no such file or directory"},
+		{"ID in two files", []string{"good.yaml", "same.yaml"}, lines(
+			"DIR/same.yaml:3:7: there is a rule a already, at DIR/good.yaml:2 (every rule has an ID of its own, in all files together)",
+			"DIR/same.yaml:6:7: there is a rule a already, at DIR/good.yaml:2 (every rule has an ID of its own, in all files together)",
+		)},
+		{"file given twice", []string{"good.yaml", "good.yaml"},
+			"DIR/good.yaml:2:7: there is a rule a already, at DIR/good.yaml:2 (every rule has an ID of its own, in all files together)"},
+		{"network in two files", []string{"list1.yaml", "list2.yaml"},
+			"DIR/list2.yaml:2:1: 192.0.2.0/24 is listed already, at DIR/list1.yaml:1 (list a network once, in allow or in deny; of several that hold an address the longest prefix wins)"},
+		{"all errors of all files, in the order of the files", []string{"worse.yaml", "good.yaml", "same.yaml", "bad.yaml"}, lines(
+			"DIR/worse.yaml:1:7: something is missing at the end of the file (close every bracket, brace and quote)",
+			"DIR/same.yaml:3:7: there is a rule a already, at DIR/good.yaml:2 (every rule has an ID of its own, in all files together)",
+			"DIR/same.yaml:6:7: there is a rule a already, at DIR/good.yaml:2 (every rule has an ID of its own, in all files together)",
+			`DIR/bad.yaml:1:9: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+		)},
+	} {
+		var paths []string
+		for _, path := range test.paths {
+			paths = append(paths, filepath.Join(dir, path))
+		}
+		set, err := rule.Load(paths...)
+		if err == nil {
+			t.Errorf("%s: Load(%q) = rules %q, want an error", test.name, test.paths, ids(set))
+			continue
+		}
+		if diff := cmp.Diff(test.want, strings.ReplaceAll(err.Error(), dir, "DIR")); diff != "" {
+			t.Errorf("%s: error of Load(%q) (-want +got):\n%s", test.name, test.paths, diff)
+		}
+	}
+	t.Run("unreadable file", func(t *testing.T) {
+		if os.Geteuid() == 0 {
+			t.Skip("root reads everything")
+		}
+		secret := filepath.Join(dir, "good.yaml")
+		if err := os.Chmod(secret, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := rule.Load(secret); err == nil || !strings.Contains(err.Error(), "permission denied") {
+			t.Errorf("Load of an unreadable file = %v, want permission denied", err)
+		}
+	})
+}
+
+// The source of an error that is found when all files are read is shown, too.
+func TestLoadExcerpt(t *testing.T) {
+	_, err := rule.Parse("r.yaml", []byte("# a\n"+withID("a")+"- characteristics: [ip]\n  id: a\n  limits: [{threshold: 5, period: 1m}]\n"))
+	var errs rule.Errors
+	if errs, _ = err.(rule.Errors); len(errs) != 1 {
+		t.Fatalf("Parse = %v, want one error", err)
+	}
+	if got, want := errs[0].Excerpt(), "  id: a\n      ^"; got != want {
+		t.Errorf("Excerpt of %v\n%s\nwant\n%s", errs[0], got, want)
+	}
+}
+
+// checkParts checks that a file read in parts is as the file read whole. It returns how
+// many parts it had, and whether they could be used.
+func checkParts(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, text string, size int) (parts int, used bool) {
+	t.Helper()
+	want, wantErr := rule.Parse("r.yaml", []byte(text))
+	got, parts, used, err := rule.ParseInParts("r.yaml", []byte(text), 0, size)
+	if diff := cmp.Diff(asErrors(wantErr), asErrors(err)); diff != "" {
+		t.Fatalf("errors of %q in %d parts of %d bytes (-whole +parts):\n%s", text, parts, size, diff)
+	}
+	if err != nil {
+		return parts, used
+	}
+	if diff := cmp.Diff(want.Rules(), got.Rules(), values); diff != "" {
+		t.Fatalf("rules of %q in %d parts of %d bytes (-whole +parts):\n%s", text, parts, size, diff)
+	}
+	if diff := cmp.Diff(rule.Networks(want), rule.Networks(got), prefixes); diff != "" {
+		t.Fatalf("networks of %q in %d parts of %d bytes (-whole +parts):\n%s", text, parts, size, diff)
+	}
+	return parts, used
+}
+
+// asErrors returns the errors with all their fields, in a form that cmp prints well.
+func asErrors(err error) []rule.Error {
+	var list []rule.Error
+	errs, _ := err.(rule.Errors)
+	for _, e := range errs {
+		list = append(list, *e)
+	}
+	return list
+}
+
+func TestLoadInParts(t *testing.T) {
+	one := func(id string) string {
+		return "- id: " + id + "\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 1m}]\n"
+	}
+	indented := func(n int, text string) string {
+		return strings.ReplaceAll(strings.TrimSuffix(strings.Repeat(" ", n)+strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", n)), strings.Repeat(" ", n)), "\n"+strings.Repeat(" ", n)+"\n", "\n\n")
+	}
+	three := one("a") + one("b") + one("c")
+	for _, test := range []struct {
+		name, text string
+		parts      int // that the file is cut into, with the one for what stands around the rules
+		used       bool
+	}{
+		{"rules only", "rules:\n" + three, 4, true},
+		{"rules without line end", "rules:\n" + strings.TrimSuffix(three, "\n"), 4, true},
+		{"rules indented by two", "rules:\n" + indented(2, three), 4, true},
+		{"rules indented by four", "rules:\n" + indented(4, three), 4, true},
+		{"head", "# a comment\nallow: [192.0.2.1]\n\ndeny:\n- 192.0.2.2\n\nrules:\n" + three, 4, true},
+		{"tail", "rules:\n" + three + "allow: [192.0.2.1]\ndeny:\n- 192.0.2.2\n", 4, true},
+		{"head and tail", "allow: [192.0.2.1]\nrules:\n" + indented(2, three) + "# a comment\n\ndeny:\n  - 192.0.2.2\n", 4, true},
+		{"comments and blank lines", "\n# 1\nrules: \n\n  # 2\n- id: a # 3\n\n  # 4\n  characteristics: [ip]\n  limits:\n  # 5\n  - {threshold: 5, period: 1m}\n\n# 6\n" + one("b") + "\n\n", 3, true},
+		{"CRLF", strings.ReplaceAll("allow: [192.0.2.1]\nrules:\n"+three+"deny: [192.0.2.2]\n", "\n", "\r\n"), 4, true},
+		{"byte order mark", "\ufeffrules:\n" + three, 0, false}, // Load takes it off before
+		{"dashes in a block", "rules:\n" + one("a") + "  response:\n    body: |\n      - id: x\n      rules:\n\n      - y\n" + one("b"), 3, true},
+		{"dashes in a folded block at the end", "rules:\n" + one("a") + "  response:\n    body: >-\n     - id\n\n\n" + one("b"), 3, true},
+		{"dash alone in a line", "rules:\n-\n  id: a\n  characteristics: [ip]\n  limits:\n  - threshold: 5\n    period: 1m\n" + one("b"), 3, true},
+		{"lists at the indentation of their keys", "rules:\n- id: a\n  characteristics:\n  - ip\n  - host\n  limits:\n  - threshold: 5\n    period: 1m\n" + one("b"), 3, true},
+		{"anchors within a rule", "rules:\n- id: a\n  characteristics: [ip, &h host, *h]\n  limits: [{threshold: 5, period: 1m}]\n" + one("b"), 3, true},
+		{"rule in braces over lines", "rules:\n- {id: a, characteristics: [ip],\n   limits: [{threshold: 5, period: 1m}]}\n" + one("b"), 3, true},
+
+		{"errors in several rules", "rules:\n" + one("a b") + one("c") + "  action: blok\n" + one("") + "allow: [x]\n", 4, true},
+		{"ID twice", "rules:\n" + one("a") + one("b") + one("a"), 4, true},
+		{"network twice", "allow: [192.0.2.1]\nrules:\n" + three + "deny: [192.0.2.1]\n", 4, true},
+		{"unknown key at the end", "rules:\n" + three + "zones: []\n", 4, true},
+		{"more errors than are shown", "allow: [y]\nrules:\n" + strings.Repeat(one("_"), 30) + "deny: [x]\n", 31, true},
+		{"no rules", "allow: [192.0.2.1]\n", 0, false},
+		{"rules empty", "rules:\n", 0, false},
+		{"rules in brackets", "rules: []\n", 0, false},
+		{"rules is a mapping", "rules:\n  id: a\n", 0, false},
+		{"start of a document", "---\nrules:\n" + three, 0, false},
+		{"second document", "rules:\n" + one("a") + "---\nrules:\n" + one("b"), 0, false},
+		{"end of the document", "rules:\n" + three + "...\n", 0, false},
+		{"line end of old", strings.ReplaceAll("rules:\n"+three, "\n", "\r"), 0, false},
+		{"line separator in a comment", "rules:\n" + one("a") + "# \u2028- id: x\n" + one("b"), 0, false},
+		{"next line in a comment", "rules:\n" + one("a") + "# \u0085\n" + one("b c"), 0, false},
+		{"anchors of a list", "allow: [&a 192.0.2.1]\nrules:\n" + one("&a 192.0.2.2") + "deny: [*a]\n", 0, false},
+
+		{"rules twice", "rules:\n" + one("a") + "rules:\n" + one("b"), 2, false},
+		{"rules of another form, too", "\"rules\": []\nallow: [192.0.2.1]\nrules:\n" + three, 4, false},
+		{"tab that indents", "rules:\n" + one("a") + "\t\n" + one("b"), 0, false},
+		{"tab behind a block", "rules:\n" + one("a") + "  response:\n    body: |\n      x\n\n\t\n", 0, false},
+
+		{"anchors of another rule", "rules:\n- id: a\n  characteristics: &c [ip]\n  limits: &l [{threshold: 5, period: 1m}]\n- {id: b, characteristics: *c, limits: *l}\n", 3, false},
+		{"anchor of a rule in a list", "rules:\n- id: &a 192.0.2.1\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 1m}]\ndeny: [*a]\n", 2, false},
+		{"rule too far left", "rules:\n" + indented(2, one("a")) + one("b"), 2, false},
+		{"rule too far right", "rules:\n" + one("a") + indented(1, one("b")), 2, false},
+		{"key too far left", "rules:\n" + indented(4, one("a")) + "  allow: []\n", 2, false},
+		{"key that begins with a dash", "rules:\n" + one("a") + "-x: y\n" + one("b"), 2, false},
+		{"quoted text that looks like a rule", "rules:\n" + one("a") + "  response: {body: \"\n- id: x\n\"}\n" + one("b"), 3, false},
+		{"bracket not closed", "rules:\n" + one("a") + "  match: {hosts: [a\n" + one("b"), 3, false},
+		{"closing brace in the first column", "rules:\n- {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]\n}\n" + one("b"), 2, false},
+		{"control character", "rules:\n" + one("a") + "# \x00\n" + one("b"), 3, false},
+		{"invalid UTF-8 at the end", "rules:\n" + three + "# \xff", 4, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if parts, used := checkParts(t, test.text, 1); parts != test.parts || used != test.used {
+				t.Errorf("%q is cut into %d parts, used %t, want %d, %t", test.text, parts, used, test.parts, test.used)
+			}
+			checkParts(t, test.text, 80)
+			checkParts(t, test.text, 1<<20)
+		})
+	}
+	for _, test := range valid {
+		checkParts(t, test.text, 1)
+	}
+	for _, test := range invalid {
+		checkParts(t, test.text, 1)
+	}
+}
+
+func TestLoadInPartsOnlyWhatIsLarge(t *testing.T) {
+	text := "rules:\n" + strings.TrimPrefix(withID("a"), "rules:\n") + strings.TrimPrefix(withID("b"), "rules:\n")
+	if _, parts, _, _ := rule.ParseInParts("r.yaml", []byte(text), len(text)+1, 1); parts != 0 {
+		t.Errorf("a file of %d bytes is cut into %d parts, want none below %d bytes", len(text), parts, len(text)+1)
+	}
+	if _, parts, _, _ := rule.ParseInParts("r.yaml", []byte(text), len(text), 1); parts != 3 {
+		t.Errorf("a file of %d bytes is cut into %d parts, want 3", len(text), parts)
+	}
+}
+
+// A file that is large in earnest.
+func TestLoadLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads 5 MB")
+	}
+	var text bytes.Buffer
+	text.WriteString("allow: [192.0.2.1]\nrules:\n")
+	n := 0
+	for ; text.Len() < 5<<20; n++ {
+		fmt.Fprintf(&text, "  - id: r%d\n    match: {hosts: [h%d.example]}\n    characteristics: [ip]\n    limits: [{threshold: %d, period: 1m}]\n", n, n, n%3+1)
+	}
+	file := filepath.Join(write(t, map[string]string{"rules.yaml": text.String()}), "rules.yaml")
+	set, err := rule.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := set.Rules()[n-1]
+	if len(set.Rules()) != n || last.Index != n-1 || last.ID != fmt.Sprintf("r%d", n-1) || last.Line != 4*n-1 {
+		t.Errorf("got %d rules, the last %s with index %d in line %d, want %d, r%d, %d, %d", len(set.Rules()), last.ID, last.Index, last.Line, n, n-1, n-1, 4*n-1)
+	}
+	if got := matched(set, "GET", "h77.example", "/"); len(got) != 1 || got[0] != "r77" {
+		t.Errorf("rules of h77.example = %q, want r77", got)
+	}
+	fmt.Fprintf(&text, "  - id: r5\n    limits: [{threshold: 1, period: 1m}]\n")
+	_, err = rule.Parse("rules.yaml", text.Bytes())
+	want := fmt.Sprintf("rules.yaml:%d:5: this rule has no characteristics (write characteristics: [ip] to count each client apart)\n"+
+		"rules.yaml:%d:9: there is a rule r5 already, at rules.yaml:23 (every rule has an ID of its own, in all files together)", 4*n+3, 4*n+3)
+	if err == nil || err.Error() != want {
+		t.Errorf("error behind %d rules = %v, want %s", n, err, want)
+	}
+}
+
+// lineKinds are lines of which files are made that look like rules files or nearly so.
+var lineKinds = []string{
+	"rules:", "rules: ", "rules: []", "rules: # a", "allow: [192.0.2.1]", "deny: [192.0.2.1]", "deny:", "- 192.0.2.2", "  - 192.0.2.3", "zones:", "allow: [&x 192.0.2.4]", "- *x",
+	"- id: a", "- id: b", "- id: &x c", "  - id: d", "  - id: e", "    - id: f", "- {id: g, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}", "- {id: h,", "-", "  -", "-x", "- - id: i",
+	"  characteristics: [ip]", "    characteristics: [ip]", "  characteristics: [host]}", "      characteristics: [ip]", "  limits: [{threshold: 5, period: 1m}]", "    limits: [{threshold: 5, period: 1m}]", "      limits: [{threshold: 5, period: 1m}]",
+	"  limits:", "  - {threshold: 5, period: 1m}", "    - {threshold: 5, period: 1h}", "  - threshold: 5", "    period: 1m", "  limits: *x",
+	"  response:", "    body: |", "    body: >+", "     - id: x", "      rules:", "  response: {body: \"", "\"}", "'", "  }", "]", " x", "    action: blok", "  action: log", "  action: &x log", "id: j", "  id: k",
+	"", " ", "\t", "# a", "  # b", "      # c", "---", "...", "%YAML 1.1", "\x00", "\xff", "\u2028", "? x", ": y", "  x: y", " x: y", "!!seq", "- !x",
+}
+
+func TestLoadInPartsIsAsLoadingWhole(t *testing.T) {
+	good := rapid.Custom(func(t *rapid.T) string {
+		indent := strings.Repeat(" ", rapid.SampledFrom([]int{0, 2, 4}).Draw(t, "indent"))
+		text := rapid.SampledFrom([]string{"", "allow: [192.0.2.1]\n", "# a\n\n", "deny:\n- 192.0.2.2\n"}).Draw(t, "head") + "rules:\n"
+		for i := range rapid.IntRange(1, 6).Draw(t, "rules") {
+			for _, line := range []string{
+				fmt.Sprintf("- id: %s%d", rapid.SampledFrom([]string{"r", "r", "r", "r", "r", "_", "&x r"}).Draw(t, "id"), i),
+				rapid.SampledFrom([]string{"  characteristics: [ip]", "  characteristics:\n" + indent + "  - ip", "  characteristics: &x [ip]", "  characteristics: *x", "  characteristics: [\n" + indent + "    ip]"}).Draw(t, "characteristics"),
+				rapid.SampledFrom([]string{"  limits: [{threshold: 5, period: 1m}]", "  limits:\n" + indent + "    - threshold: 5\n" + indent + "      period: 1m", "  limits: [{threshold: 0, period: 1m}]"}).Draw(t, "limits"),
+				rapid.SampledFrom([]string{"", "", "", "# a", "  # b", "  response:\n" + indent + "    body: |\n" + indent + "      - x\n\n" + indent + "      y", "  action: blok", "  action: log"}).Draw(t, "more"),
+			} {
+				text += indent + line + "\n"
+			}
+		}
+		return text + rapid.SampledFrom([]string{"", "deny: [192.0.2.1]\n", "allow: [192.0.2.3]\n", "# a\n", "zones: []\n"}).Draw(t, "tail")
+	})
+	counts := map[bool]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		list := strings.Split(good.Draw(t, "text"), "\n")
+		for range rapid.IntRange(0, 3).Draw(t, "more lines") {
+			at := rapid.IntRange(0, len(list)-1).Draw(t, "at")
+			line := rapid.SampledFrom(lineKinds).Draw(t, "line")
+			switch rapid.IntRange(0, 2).Draw(t, "change") {
+			case 0:
+				list[at] = line
+			case 1:
+				list = append(list[:at:at], append([]string{line}, list[at:]...)...)
+			default:
+				list = append(list[:at:at], list[at+1:]...)
+			}
+			if len(list) == 0 {
+				list = []string{""}
+			}
+		}
+		text := strings.Join(list, rapid.SampledFrom([]string{"\n", "\n", "\r\n"}).Draw(t, "line end"))
+		_, used := checkParts(t, text, rapid.SampledFrom([]int{1, 50, 200}).Draw(t, "size"))
+		counts[used]++
+	})
+	if counts[true] == 0 || counts[false] == 0 {
+		t.Errorf("%d files were read in parts, %d could not be, want some of both", counts[true], counts[false])
+	}
+}
+
+func FuzzLoadInParts(f *testing.F) {
+	for _, test := range valid {
+		f.Add(test.text)
+	}
+	for _, test := range invalid {
+		if len(test.text) < 1000 {
+			f.Add(test.text)
+		}
+	}
+	for i := range lineKinds {
+		f.Add("rules:\n- id: a\n  limits: []\n" + lineKinds[i] + "\n- id: b\n" + lineKinds[i] + "\n  limits: []\n")
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		checkParts(t, text, 1)
+	})
+}

@@ -1,0 +1,222 @@
+package rule
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+)
+
+// A Request is what rules look at, in plain values, whichever engine read them.
+//
+// Fill the exported fields as they were received, then call [Request.Canonicalize]
+// once: Match and AppendKey expect it.
+type Request struct {
+	Addr   netip.Addr          // client address
+	Method string              // as received
+	Host   string              // Host header or :authority
+	Path   string              // percent-encoded, without the query
+	Query  string              // without the question mark
+	Header map[string][]string // keys as net/http spells them; may be nil
+
+	client netip.Addr // first address of the client's network
+}
+
+// ClientPrefix says how many leading bits of an address make one client.
+type ClientPrefix struct {
+	IPv4 int // 1 to 32; if zero, 32
+	IPv6 int // 1 to 128; if zero, 64
+}
+
+// Canonicalize brings r into the one spelling that rules are matched and counted
+// by. Host becomes lower case, without port and final dots, an IPv6 address in
+// brackets its shortest form. Path is percent-decoded once, then dot segments and
+// doubled slashes are removed. The address is unmapped, and the client is its
+// network by p. Canonicalize allocates only where Host or Path changes.
+func (r *Request) Canonicalize(p ClientPrefix) {
+	r.Addr = r.Addr.Unmap()
+	r.client = p.client(r.Addr)
+	r.Host = canonicalHost(r.Host)
+	r.Path = canonicalPath(r.Path)
+}
+
+func (p ClientPrefix) client(addr netip.Addr) netip.Addr {
+	bits := p.IPv6
+	switch {
+	case addr.Is4():
+		if bits = p.IPv4; bits == 0 || bits == 32 {
+			return addr
+		}
+	case bits == 0:
+		bits = 64
+	}
+	prefix, err := addr.Prefix(bits)
+	if err != nil {
+		return addr // none, or more bits than it has: checked where they are configured
+	}
+	return prefix.Addr()
+}
+
+// maxHost is how many bytes a name has at most in the DNS.
+const maxHost = 253
+
+// withoutPort returns host without its port. What has several colons and no brackets
+// has none.
+func withoutPort(host string) string {
+	if end := strings.IndexByte(host, ']'); end > 0 && host[0] == '[' {
+		return host[:end+1]
+	}
+	if i := strings.IndexByte(host, ':'); i >= 0 && strings.IndexByte(host[i+1:], ':') < 0 {
+		return host[:i]
+	}
+	return host
+}
+
+// canonicalHost returns host in lower case, without port and final dots, and an IPv6
+// address in its shortest form. It allocates only where a letter changes.
+func canonicalHost(host string) string {
+	host = withoutPort(host)
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		return canonicalIPv6(host)
+	}
+	for strings.HasSuffix(host, ".") {
+		host = host[:len(host)-1]
+	}
+	for i := range len(host) {
+		if c := host[i]; 'A' <= c && c <= 'Z' {
+			return lower(host)
+		}
+	}
+	return host
+}
+
+// canonicalIPv6 returns an address in brackets as netip writes it, and what is none
+// in lower case.
+func canonicalIPv6(host string) string {
+	addr, err := netip.ParseAddr(host[1 : len(host)-1])
+	if err != nil || addr.Zone() != "" {
+		return lower(host)
+	}
+	var buf [64]byte
+	b := append(addr.AppendTo(append(buf[:0], '[')), ']')
+	if string(b) == host {
+		return host
+	}
+	return string(b)
+}
+
+// lower lowers ASCII letters only, so that no two different bytes of a host
+// become the same.
+func lower(s string) string {
+	var buf [256]byte
+	b := append(buf[:0], s...)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	if string(b) == s {
+		return s
+	}
+	return string(b)
+}
+
+// canonicalPath returns path percent-decoded once, then without dot segments and
+// doubled slashes. It allocates only where path changes. An escape that is not
+// followed by two hexadecimal digits stands for itself.
+func canonicalPath(path string) string {
+	if isCanonicalPath(path) || path == "*" { // OPTIONS *
+		return path
+	}
+	var decoded, cleaned [256]byte
+	b := clean(cleaned[:0], decode(decoded[:0], path, false))
+	if string(b) == path {
+		return path
+	}
+	return string(b)
+}
+
+// isCanonicalPath reports whether canonicalPath would return path. It may report
+// false where an escape that stands for itself is all that looks odd.
+func isCanonicalPath(path string) bool {
+	if path == "" || path[0] != '/' {
+		return false
+	}
+	for i := 1; i < len(path); i++ {
+		switch path[i] {
+		case '%':
+			return false
+		case '/':
+			if path[i-1] == '/' {
+				return false
+			}
+		case '.':
+			if path[i-1] == '/' && beginsWithDots(path[i:]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// beginsWithDots reports whether the first segment of s is a dot segment.
+func beginsWithDots(s string) bool {
+	segment, _, _ := strings.Cut(s, "/")
+	return segment == "." || segment == ".."
+}
+
+// clean appends path to dst without empty segments and dot segments. A path whose
+// last segment is one of them ends in a slash.
+func clean(dst, path []byte) []byte {
+	slash := true
+	for len(path) > 0 {
+		var segment []byte
+		segment, path, slash = bytes.Cut(path, []byte("/"))
+		switch string(segment) {
+		case "":
+		case ".":
+			slash = true
+		case "..":
+			dst = dst[:max(0, bytes.LastIndexByte(dst, '/'))]
+			slash = true
+		default:
+			dst = append(append(dst, '/'), segment...)
+		}
+	}
+	if slash {
+		dst = append(dst, '/')
+	}
+	return dst
+}
+
+// decode appends s to dst with its percent escapes decoded once and, in a query,
+// with plus signs as spaces.
+func decode(dst []byte, s string, query bool) []byte {
+	for s != "" {
+		var c byte
+		c, s = decodeByte(s, query)
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// decodeByte returns the first byte that s, not empty, means, and the rest of s.
+func decodeByte(s string, query bool) (c byte, rest string) {
+	switch c = s[0]; {
+	case c == '%' && len(s) > 2 && isHex(s[1]) && isHex(s[2]):
+		return unhex(s[1])<<4 | unhex(s[2]), s[3:]
+	case c == '+' && query:
+		c = ' '
+	}
+	return c, s[1:]
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f'
+}
+
+func unhex(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return (c | 0x20) - 'a' + 10
+}

@@ -1,0 +1,149 @@
+package rule
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gaissmai/bart"
+)
+
+// A Set holds all rules of a node. It is immutable.
+type Set struct {
+	rules []*Rule
+
+	// A request's host leads to the rules that name it: exact holds hosts,
+	// suffixes what follows "*.". Both point into byHost, where the rules of one
+	// host are neighbours, so that a million hosts cost a map of small values.
+	// everywhere holds the rules that name no host.
+	exact      map[string]span
+	suffixes   map[string]span
+	byHost     []*Rule
+	everywhere []*Rule
+	longest    int // bytes of the longest key of suffixes
+
+	access *bart.Table[Access] // nil if there is no list
+
+	byID func() []uint32 // places in rules in the order of IDs; made when first used
+}
+
+// A span is a part of Set.byHost.
+type span struct{ from, to uint32 }
+
+// newSet indexes rules, which it takes over. access may be nil.
+func newSet(rules []*Rule, access *bart.Table[Access]) *Set {
+	s := &Set{rules: rules, access: access}
+	s.byID = sync.OnceValue(s.sortByID)
+	for i, r := range rules {
+		r.Index = i
+		if len(r.Hosts) == 0 {
+			s.everywhere = append(s.everywhere, r)
+		}
+	}
+	s.exact, s.suffixes = s.index(false), s.index(true)
+	for suffix := range s.suffixes {
+		s.longest = max(s.longest, len(suffix))
+	}
+	return s
+}
+
+// index appends the rules with exact hosts, or with wildcards, to byHost, grouped by
+// host, and returns where each group is.
+func (s *Set) index(wildcards bool) map[string]span {
+	at := map[string]span{}
+	each := func(visit func(host string, r *Rule)) {
+		for _, r := range s.rules {
+			for _, h := range uncovered(r.Hosts) {
+				if suffix, wildcard := strings.CutPrefix(h, "*."); wildcard == wildcards {
+					visit(suffix, r)
+				}
+			}
+		}
+	}
+	each(func(host string, _ *Rule) {
+		at[host] = span{0, at[host].to + 1}
+	})
+	end := uint32(len(s.byHost))
+	for host, count := range at {
+		at[host] = span{end, end}
+		end += count.to
+	}
+	s.byHost = append(s.byHost, make([]*Rule, int(end)-len(s.byHost))...)
+	each(func(host string, r *Rule) {
+		group := at[host]
+		s.byHost[group.to] = r
+		at[host] = span{group.from, group.to + 1}
+	})
+	return at
+}
+
+// uncovered returns hosts without those of which a wildcard among them matches
+// everything, so that a rule is found once for a request and not twice.
+func uncovered(hosts []string) []string {
+	if len(hosts) < 2 {
+		return hosts
+	}
+	wildcards := map[string]bool{}
+	for _, h := range hosts {
+		if suffix, ok := strings.CutPrefix(h, "*."); ok {
+			wildcards[suffix] = true
+		}
+	}
+	if len(wildcards) == 0 {
+		return hosts
+	}
+	return slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
+		_, suffix, more := strings.Cut(strings.TrimPrefix(h, "*."), ".")
+		for ; more; _, suffix, more = strings.Cut(suffix, ".") {
+			if wildcards[suffix] {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Rules returns all rules in the order of the files. The slice must not be modified.
+func (s *Set) Rules() []*Rule { return s.rules }
+
+// Match appends to dst the rules that concern req, each once, in no particular
+// order. req must be canonical. Match allocates only to grow dst.
+func (s *Set) Match(req *Request, dst []*Rule) []*Rule {
+	if at, ok := s.exact[req.Host]; ok {
+		dst = match(s.byHost[at.from:at.to], req, dst)
+	}
+	if s.longest > 0 {
+		// What is longer than all suffixes is not looked up, so that a host of a
+		// megabyte of dots costs no more than a name.
+		rest := req.Host[max(0, len(req.Host)-s.longest-1):]
+		for dot := strings.IndexByte(rest, '.'); dot >= 0; dot = strings.IndexByte(rest, '.') {
+			rest = rest[dot+1:]
+			if at, ok := s.suffixes[rest]; ok {
+				dst = match(s.byHost[at.from:at.to], req, dst)
+			}
+		}
+	}
+	return match(s.everywhere, req, dst)
+}
+
+func match(rules []*Rule, req *Request, dst []*Rule) []*Rule {
+	for _, r := range rules {
+		if r.matchMethod(req.Method) && r.matchPath(req.Path) {
+			dst = append(dst, r)
+		}
+	}
+	return dst
+}
+
+func (r *Rule) matchMethod(method string) bool {
+	return len(r.Methods) == 0 || slices.Contains(r.Methods, method)
+}
+
+func (r *Rule) matchPath(path string) bool {
+	for _, p := range r.Paths {
+		if prefix, ok := strings.CutSuffix(p, "*"); ok && strings.HasPrefix(path, prefix) || p == path {
+			return true
+		}
+	}
+	return len(r.Paths) == 0
+}

@@ -1,0 +1,125 @@
+package rule
+
+import (
+	"bytes"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// A tree of YAML nodes takes thirty times the bytes of its file and is built on one
+// core. So a large file is cut between its rules: every part is parsed, read and
+// forgotten, several at once. A rule begins where a dash stands in the column of the
+// first one, since all that belongs to a rule is indented further; where that
+// assumption fails, a part does not parse, and the file is read as a whole.
+const (
+	largeFile = 4 << 20   // bytes from which a file is cut
+	partSize  = 256 << 10 // bytes of a part, at least
+)
+
+// A part is some text of a file that is read by itself.
+type part struct {
+	text   []byte
+	before int  // lines of the file before it
+	rules  bool // a list of rules; else what stands around the list
+}
+
+// split cuts a file, or returns nil where it is small or not of the usual form: the
+// key "rules:" alone in a line, once, and one document.
+func split(text []byte, large, size int) []part {
+	if len(text) < large || oddBreaks(text) {
+		return nil
+	}
+	var parts []part
+	var around []byte // the file with an empty list, and its lines empty
+	indent, inList := -1, false
+	begin, before := 0, 0 // of the part that is being collected
+	cut := func(at, lines int) {
+		if at > begin {
+			parts = append(parts, part{text[begin:at], before, true})
+		}
+		begin, before = at, lines
+	}
+	lines := 0
+	for at, end := 0, 0; at < len(text); at, lines = end, lines+1 {
+		if end = at + bytes.IndexByte(text[at:], '\n') + 1; end == at {
+			end = len(text)
+		}
+		line := bytes.TrimRight(text[at:end], " \r\n")
+		body := bytes.TrimLeft(line, " ")
+		column := len(line) - len(body)
+		comment := len(body) == 0 || body[0] == '#'
+		dash := string(body) == "-" || bytes.HasPrefix(body, []byte("- "))
+		switch {
+		// Another document, or a tab, of which it depends on the lines before it
+		// whether YAML takes it.
+		case bytes.HasPrefix(line, []byte("---")) || bytes.HasPrefix(line, []byte("...")) || bytes.HasPrefix(body, []byte("\t")):
+			return nil
+		case !inList && isRulesKey(line):
+			inList = true
+			begin, before = end, lines+1
+			around = append(around, "rules: []\n"...)
+			continue
+		case !inList || comment:
+		case indent < 0 && !dash:
+			return nil
+		case indent < 0:
+			indent = column
+		case column < indent || column == indent && !dash:
+			cut(at, lines)
+			inList = false
+		case column == indent && at-begin >= size:
+			cut(at, lines)
+		}
+		if inList {
+			around = append(around, '\n')
+		} else {
+			around = append(around, text[at:end]...)
+		}
+	}
+	if indent < 0 || bytes.IndexByte(around, '&') >= 0 {
+		return nil // an alias might mean another anchor
+	}
+	if inList {
+		cut(len(text), lines)
+	}
+	return append(parts, part{text: around})
+}
+
+// isRulesKey reports whether line is the key of the list, alone but for a comment.
+func isRulesKey(line []byte) bool {
+	rest, ok := bytes.CutPrefix(line, []byte("rules:"))
+	return ok && (len(rest) == 0 || bytes.HasPrefix(bytes.TrimLeft(rest, " "), []byte("#")) && rest[0] == ' ')
+}
+
+// oddBreaks reports whether text has line breaks that YAML knows and split does not.
+func oddBreaks(text []byte) bool {
+	return bytes.Count(text, []byte("\r")) != bytes.Count(text, []byte("\r\n")) ||
+		bytes.Contains(text, []byte("\u0085")) || bytes.Contains(text, []byte("\u2028")) || bytes.Contains(text, []byte("\u2029"))
+}
+
+// read reads p, a part of file.
+func (p part) read(file string) *reader {
+	r := newReader(file, p.before)
+	switch root := r.parse(p.text); {
+	case r.broken || root == nil: // blank, or an error
+	case !p.rules:
+		r.broken = !isMapping(root) || rulesKeys(root) != 1
+		r.mapping(root, "the file", "", r.fileFields())
+	case isSequence(root):
+		r.ruleList(root)
+	default:
+		r.broken = true
+	}
+	return r
+}
+
+// rulesKeys returns how often the file has rules. Of several only the first are read.
+func rulesKeys(root *yaml.Node) int {
+	n := 0
+	for i := 0; i < len(root.Content); i += 2 {
+		if resolve(root.Content[i]).Value == "rules" {
+			n++
+		}
+	}
+	return n
+}
