@@ -1,0 +1,116 @@
+package limit_test
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+const oneRule = `
+rules:
+  - id: login
+    match: {hosts: [example.com], methods: [POST], paths: [/login]}
+    characteristics: [ip]
+    limits: [{threshold: 1000000000, period: 1m}]
+`
+
+func newLimiter(tb testing.TB, rules string) (*limit.Limiter, *mitigation.Table, counter.Secret) {
+	tb.Helper()
+	table, err := mitigation.New(mitigation.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	secret, err := counter.NewSecret("a secret of the benchmarks")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l, err := limit.New(limit.Options{Secret: secret, Rules: parse(tb, rules), Table: table})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return l, table, secret
+}
+
+// request returns the ith client's.
+func request(i uint32) rule.Request {
+	return rule.Request{
+		Addr:   netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}),
+		Method: "POST", Host: "example.com", Path: "/login",
+	}
+}
+
+// mitigate lets the table hold a record of the ith client.
+func mitigate(tb testing.TB, l *limit.Limiter, table *mitigation.Table, secret counter.Secret, i uint32, now time.Time) {
+	tb.Helper()
+	req := request(i)
+	req.Canonicalize(rule.ClientPrefix{IPv4: 32, IPv6: 64})
+	what, _ := l.Rules().Rules()[0].AppendKey(nil, &req)
+	table.Merge(mitigation.Record{Key: secret.Tag(what), Start: now.UnixMicro(), Lifetime: time.Hour, Deadline: now.Add(time.Hour)}, now)
+}
+
+// runLimiter runs l until the benchmark's end.
+func runLimiter(tb testing.TB, l *limit.Limiter) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { l.Run(ctx) })
+	tb.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+func TestDecideAllocatesNothing(t *testing.T) {
+	l, table, secret := newLimiter(t, oneRule)
+	now := time.Now()
+	mitigate(t, l, table, secret, 1, now)
+	for i, want := range []limit.Verdict{limit.Passed, limit.Blocked} {
+		if n := testing.AllocsPerRun(1000, func() {
+			req := request(uint32(i))
+			if d := l.Decide(&req, now); d.Verdict != want {
+				t.Fatalf("client %d is %v, want %v", i, d.Verdict, want)
+			}
+		}); n != 0 {
+			t.Errorf("Decide allocates %v times for a client that is %v, want 0", n, want)
+		}
+	}
+}
+
+func BenchmarkDecide(b *testing.B) {
+	b.Run("mitigated", func(b *testing.B) {
+		l, table, secret := newLimiter(b, oneRule)
+		now := time.Now()
+		mitigate(b, l, table, secret, 1, now)
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				req := request(1)
+				if d := l.Decide(&req, now); d.Verdict != limit.Blocked {
+					b.Fatal(d.Verdict)
+				}
+			}
+		})
+	})
+	for name, clients := range map[string]uint32{"passed/one client": 1, "passed/10000 clients": 10_000} {
+		b.Run(name, func(b *testing.B) {
+			l, table, secret := newLimiter(b, oneRule)
+			now := time.Now()
+			for i := range uint32(1000) {
+				mitigate(b, l, table, secret, 1<<20+i, now)
+			}
+			runLimiter(b, l)
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := uint32(0); pb.Next(); i++ {
+					req := request(i % clients)
+					if d := l.Decide(&req, now); d.Verdict != limit.Passed {
+						b.Fatal(d.Verdict)
+					}
+				}
+			})
+		})
+	}
+}

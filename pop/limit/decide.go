@@ -1,0 +1,166 @@
+package limit
+
+import (
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A Verdict is what becomes of a request.
+type Verdict uint8
+
+const (
+	Passed       Verdict = iota // to the origin
+	Allowed                     // to the origin, by the allow list
+	Logged                      // to the origin; a rule would mitigate if its action were not log
+	Denied                      // refused by the deny list
+	ShadowBanned                // answered without the origin
+	Blocked                     // refused
+	Closed                      // refused without an answer
+	verdicts
+)
+
+var verdictNames = [verdicts]string{"passed", "allowed", "logged", "denied", "shadow_banned", "blocked", "closed"}
+
+// String returns the verdict as metrics and logs write it.
+func (v Verdict) String() string { return verdictNames[v] }
+
+// Refused reports whether the origin must not see the request.
+func (v Verdict) Refused() bool { return v >= Denied }
+
+// verdictOf returns what an active record of a rule with action a does.
+var verdictOf = [...]Verdict{rule.Log: Logged, rule.ShadowBan: ShadowBanned, rule.Block: Blocked, rule.Close: Closed}
+
+// A Decision is the answer for one request.
+type Decision struct {
+	Verdict Verdict
+
+	// Rule and Record say who is mitigated and why, where the verdict is that of a
+	// mitigation. Of several the most severe action decides, then the longest that
+	// remains, then the order of the files.
+	Rule   *rule.Rule
+	Record mitigation.Record
+
+	// What the rules without an active record count. Requests rarely concern more than
+	// a few rules.
+	counts [4]count
+	more   []count
+	n      int
+	sample mitigation.Sample
+}
+
+// A count is a request that a rule counts under a key.
+type count struct {
+	rule *rule.Rule
+	key  counter.Key
+}
+
+// add appends c to what is counted.
+func (d *Decision) add(c count) {
+	if d.n < len(d.counts) {
+		d.counts[d.n] = c
+	} else {
+		d.more = append(d.more, c)
+	}
+	d.n++
+}
+
+// at returns the ith of what is counted.
+func (d *Decision) at(i int) count {
+	if i < len(d.counts) {
+		return d.counts[i]
+	}
+	return d.more[i-len(d.counts)]
+}
+
+// Decide decides about a request that arrived at now, and counts it where it passes. A
+// request that one rule refuses is counted by none. req is brought into its canonical
+// form.
+//
+// Rules that count by the origin's answer count nothing yet: the caller passes the
+// decision to Answered when the origin has answered.
+func (l *Limiter) Decide(req *rule.Request, now time.Time) (d Decision) {
+	rules := l.rules.Load()
+	req.Canonicalize(l.o.Client)
+	switch rules.set.Access(req.Addr) {
+	case rule.Allowed:
+		d.Verdict = Allowed
+	case rule.Denied:
+		d.Verdict = Denied
+	default:
+		l.look(&d, rules.set, req, now)
+		if !d.Verdict.Refused() && d.n > 0 {
+			l.countArrival(&d, req, now)
+		}
+	}
+	rules.metrics(d.Rule).verdicts[d.Verdict].Inc()
+	return d
+}
+
+// look finds the records that mitigate req.
+func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.Time) {
+	// Both fit ordinary requests, so that they stay on the stack.
+	var matched [8]*rule.Rule
+	var key [256]byte
+	for _, r := range set.Match(req, matched[:0]) {
+		what, counts := r.AppendKey(key[:0], req)
+		if !counts {
+			continue
+		}
+		tag := l.o.Secret.Tag(what)
+		if record, ok := l.o.Table.Get(tag, now); ok {
+			d.consider(r, &record)
+		} else {
+			d.add(count{r, tag})
+		}
+	}
+}
+
+// consider lets the active record of r decide, if it weighs more than the one before.
+func (d *Decision) consider(r *rule.Rule, record *mitigation.Record) {
+	if d.Rule != nil {
+		switch remains := record.Deadline.Compare(d.Record.Deadline); {
+		case r.Action < d.Rule.Action,
+			r.Action == d.Rule.Action && remains < 0,
+			r.Action == d.Rule.Action && remains == 0 && r.Index > d.Rule.Index:
+			return
+		}
+	}
+	d.Verdict, d.Rule, d.Record = verdictOf[r.Action], r, *record
+}
+
+// countArrival counts req for the rules that do not wait for the answer.
+func (l *Limiter) countArrival(d *Decision, req *rule.Request, now time.Time) {
+	d.sample = mitigation.Sample{Client: req.Addr, Method: req.Method, Host: req.Host, Path: req.Path}
+	for i := range d.n {
+		if c := d.at(i); c.rule.Statuses == nil {
+			l.offer(c, d, now)
+		}
+	}
+}
+
+// Answered counts a request that passed, for the rules that count by the status that the
+// origin answered with, at now. Answers of the node itself, for an origin that did not
+// answer, are no business of Answered. A request is counted even if its key was
+// mitigated meanwhile.
+func (l *Limiter) Answered(d *Decision, status int, now time.Time) {
+	if d.Verdict.Refused() {
+		return
+	}
+	for i := range d.n {
+		if c := d.at(i); c.rule.Statuses != nil && c.rule.Statuses.Has(status) {
+			l.offer(c, d, now)
+		}
+	}
+}
+
+// offer queues c. It never blocks: where the queue is full, the request is not counted,
+// and that is.
+func (l *Limiter) offer(c count, d *Decision, now time.Time) {
+	slot := arrival{key: c.key, second: now.Unix()}
+	if !l.queue.Offer(slot, offered{rule: c.rule, n: 1, sample: d.sample}, l.near.has(c.key)) {
+		l.metrics.dropped[dropQueue].Add(float64(len(c.rule.Limits)))
+	}
+}

@@ -1,0 +1,137 @@
+package limit
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+)
+
+const (
+	// laneSize is how many keys wait for one shard, and how many are parked. What does
+	// not fit keeps its counts until its next request, or until it is forgotten.
+	laneSize = 1 << 14
+
+	// retryPause is how long keys are parked that their shard did not take.
+	retryPause = 100 * time.Millisecond
+)
+
+// A lane leads to one shard: the keys that have work for it, in their order. A key is in
+// its lane once at most, so that it has one increment in flight.
+type lane struct {
+	shard *counter.Shard
+	wake  chan struct{} // holds at most one: something was parked
+
+	mu     sync.Mutex // guards what follows
+	more   sync.Cond  // on mu: ready is not empty, or closed
+	ready  []*track
+	parked []*track
+	closed bool // nothing is parked any more
+}
+
+func newLane(s *counter.Shard) *lane {
+	ln := &lane{shard: s, wake: make(chan struct{}, 1)}
+	ln.more.L = &ln.mu
+	return ln
+}
+
+// enter queues t, which is busy, and reports whether there was room.
+func (ln *lane) enter(t *track) bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if len(ln.ready) >= laneSize {
+		return false
+	}
+	ln.ready = append(ln.ready, t)
+	ln.more.Signal()
+	return true
+}
+
+// take returns the next key, waiting for it. ok is false when the lane is closed and
+// empty.
+func (ln *lane) take() (t *track, ok bool) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	for len(ln.ready) == 0 {
+		if ln.closed {
+			return nil, false
+		}
+		ln.more.Wait()
+	}
+	t = ln.ready[0]
+	ln.ready[0] = nil
+	ln.ready = ln.ready[1:]
+	return t, true
+}
+
+// park keeps t, which is busy, to be tried again, and reports whether there was room.
+func (ln *lane) park(t *track) bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.closed || len(ln.parked) >= laneSize {
+		return false
+	}
+	ln.parked = append(ln.parked, t)
+	select {
+	case ln.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// retry brings parked keys back when the shard may take them, until ctx is done. It
+// sleeps while nothing is parked.
+func (ln *lane) retry(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	armed := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ln.wake:
+			if !armed {
+				armed = true
+				timer.Reset(retryPause)
+			}
+			continue
+		case <-timer.C:
+		}
+		if armed = ln.unpark() > 0; armed {
+			timer.Reset(retryPause)
+		}
+	}
+}
+
+// unpark queues what is parked, if the shard may take it, and returns how many keys
+// stay.
+func (ln *lane) unpark() int {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.shard.Available() {
+		n := min(len(ln.parked), laneSize-len(ln.ready))
+		ln.ready = append(ln.ready, ln.parked[:n]...)
+		ln.parked = append(ln.parked[:0], ln.parked[n:]...)
+		ln.more.Broadcast()
+	}
+	return len(ln.parked)
+}
+
+// close lets take end when the lane is empty. Parked keys come once more.
+func (ln *lane) close() {
+	ln.unpark()
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.closed = true
+	ln.more.Broadcast()
+}
+
+// discard empties the lane and returns what was in it.
+func (ln *lane) discard() []*track {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	left := append(ln.ready, ln.parked...)
+	ln.ready, ln.parked = nil, nil
+	return left
+}

@@ -1,0 +1,257 @@
+package limit
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/async"
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/ring"
+)
+
+// Options configures a Limiter. Table and Rules are required; the zero value of every
+// other field is usable.
+type Options struct {
+	// Secret makes the keys. Every node of a PoP has the same.
+	Secret counter.Secret
+
+	// Node tells this node's records from those of others.
+	Node mitigation.NodeID
+
+	// Rules are the first set; SetRules replaces it.
+	Rules *rule.Set
+
+	// Table holds the mitigations. The Limiter runs it.
+	Table *mitigation.Table
+
+	// Shards own the counters. Without any the node counts alone.
+	Shards []*counter.Shard
+
+	// Client says which part of an address is one client. If zero, an IPv4 address, an
+	// IPv6 /64.
+	Client rule.ClientPrefix
+
+	// Interval is how long a count waits for others of its key before it is sent. If
+	// zero, 2 ms.
+	Interval time.Duration
+
+	// Queue is how many keys wait at most. If zero, 16384.
+	Queue int
+
+	// TrackedKeys is of how many keys the counts are remembered. A key that is
+	// forgotten is read anew with its next count. If zero, 262144.
+	TrackedKeys int
+
+	// Workers is how many round trips a shard is sent at once. If zero, 8.
+	Workers int
+
+	// Drain bounds how long Run goes on sending what is counted after its context is
+	// done. If zero, 2 s.
+	Drain time.Duration
+
+	// Publish passes a record that this node made or prolonged on to the other nodes. It
+	// must not block. May be nil.
+	Publish func(mitigation.Record)
+
+	// LogClients lets log lines name the client and its request. They are personal data,
+	// so by default only the key is logged.
+	LogClients bool
+
+	// Logger gets a line for each mitigation that starts or ends. If nil, slog.Default().
+	Logger *slog.Logger
+
+	// Registerer registers the metrics. If nil, they are not registered.
+	Registerer prometheus.Registerer
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Table == nil || o.Rules == nil {
+		return o, errors.New("limit: Table and Rules are required")
+	}
+	if o.Queue < 0 || o.TrackedKeys < 0 || o.Workers < 0 || o.Interval < 0 || o.Drain < 0 {
+		return o, errors.New("limit: Queue, TrackedKeys, Workers, Interval and Drain cannot be negative")
+	}
+	if o.Client.IPv4 < 0 || o.Client.IPv4 > 32 || o.Client.IPv6 < 0 || o.Client.IPv6 > 128 {
+		return o, fmt.Errorf("limit: a client cannot be an IPv4 /%d or an IPv6 /%d", o.Client.IPv4, o.Client.IPv6)
+	}
+	if o.Interval == 0 {
+		o.Interval = 2 * time.Millisecond
+	}
+	if o.TrackedKeys == 0 {
+		o.TrackedKeys = 1 << 18
+	}
+	if o.Workers == 0 {
+		o.Workers = 8
+	}
+	if o.Drain == 0 {
+		o.Drain = 2 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o, nil
+}
+
+// A Limiter decides about requests and counts them. Decide, Answered, Quotas, SetRules
+// and Learn may be called concurrently; Run once.
+type Limiter struct {
+	o       Options
+	rules   atomic.Pointer[rules]
+	queue   *async.Queue[arrival, offered]
+	near    nearSet
+	tracks  [trackParts]*lru.Cache[counter.Key, *track]
+	lanes   []*lane
+	ring    ring.Ring[*lane]
+	later   later
+	metrics *metrics
+
+	loading sync.Mutex // held by SetRules
+	merging sync.Mutex // held by merge: a mitigation starts once
+}
+
+// trackParts is how many locks the tracks share.
+const trackParts = 64
+
+// An arrival is what is counted together: a key in a second. Windows begin at whole
+// seconds, so a second lies in one window of each limit.
+type arrival struct {
+	key    counter.Key
+	second int64
+}
+
+// offered is what waits to be counted.
+type offered struct {
+	rule   *rule.Rule
+	n      uint64
+	sample mitigation.Sample // of the last request
+}
+
+// New returns a Limiter. It decides at once, but counts nothing before Run is called.
+func New(o Options) (*Limiter, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	l := &Limiter{o: o}
+	l.metrics = newMetrics(o.Registerer, l)
+	for i := range l.tracks {
+		if l.tracks[i], err = lru.NewWithEvict((o.TrackedKeys+trackParts-1)/trackParts, l.forgotten); err != nil {
+			return nil, fmt.Errorf("limit: %w", err)
+		}
+	}
+	l.queue, err = async.New(async.Options[arrival, offered]{
+		Hash: func(a arrival) uint64 { return binary.LittleEndian.Uint64(a.key[:]) },
+		Merge: func(queued *offered, more offered) {
+			queued.rule, queued.sample = more.rule, more.sample
+			queued.n += more.n
+		},
+		Capacity:   o.Queue,
+		Interval:   o.Interval,
+		Registerer: o.Registerer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	lanes := map[string]*lane{}
+	for _, s := range o.Shards {
+		lanes[s.Addr()] = newLane(s)
+		l.lanes = append(l.lanes, lanes[s.Addr()])
+	}
+	if len(lanes) < len(o.Shards) {
+		return nil, errors.New("limit: a shard is given twice")
+	}
+	if err := l.ring.Set(lanes); err != nil {
+		return nil, err
+	}
+	l.later.wake = make(chan struct{}, 1)
+	l.SetRules(o.Rules)
+	return l, nil
+}
+
+// rules is a set with what belongs to each of its rules.
+type rules struct {
+	set     *rule.Set
+	none    *ruleMetrics // of requests that no rule decided
+	metered []*ruleMetrics
+}
+
+func (r *rules) metrics(of *rule.Rule) *ruleMetrics {
+	if of == nil {
+		return r.none
+	}
+	return r.metered[of.Index]
+}
+
+// SetRules replaces the rules, all at once. Rules that keep their ID and characteristics
+// keep their counts, and active mitigations keep their end.
+func (l *Limiter) SetRules(set *rule.Set) {
+	l.loading.Lock()
+	defer l.loading.Unlock()
+	l.rules.Store(l.metrics.bind(set))
+}
+
+// Rules returns the rules in force.
+func (l *Limiter) Rules() *rule.Set { return l.rules.Load().set }
+
+// Learn merges a record that another node made, and reports whether it was news. source
+// is "peer" or "shard".
+func (l *Limiter) Learn(r mitigation.Record, source string, now time.Time) bool {
+	if !l.o.Table.Merge(r, now) {
+		return false
+	}
+	l.metrics.learned[source].Inc()
+	l.o.Logger.Debug("mitigation learned", "key", r.Key, "from", source, "for", r.Deadline.Sub(now), "why", r.Why)
+	return true
+}
+
+// Run counts what is offered and ends mitigations at their time, until ctx is done. Then
+// it sends what is still queued, for Options.Drain at most, and returns once all its
+// goroutines have.
+func (l *Limiter) Run(ctx context.Context) {
+	// Stages end in the order of the way that a count takes.
+	var queue, rest, workers sync.WaitGroup
+	stop, stopped := context.WithCancel(context.Background())
+	defer stopped()
+	queue.Go(func() { l.queue.Run(ctx, l.flush) })
+	rest.Go(func() { l.o.Table.Run(stop, l.ended) })
+	rest.Go(func() { l.later.run(stop, l.dispatch) })
+	for _, lane := range l.lanes {
+		rest.Go(func() { lane.retry(stop) })
+		for range l.o.Workers {
+			workers.Go(func() { l.work(lane) })
+		}
+	}
+	queue.Wait()
+	for _, lane := range l.lanes {
+		lane.close()
+	}
+	late := time.AfterFunc(l.o.Drain, func() {
+		for _, lane := range l.lanes {
+			l.drop(lane.discard())
+		}
+	})
+	workers.Wait()
+	late.Stop()
+	stopped()
+	rest.Wait()
+}
+
+// drop counts the requests of tracks that will not be sent.
+func (l *Limiter) drop(tracks []*track) {
+	for _, t := range tracks {
+		t.mu.Lock()
+		l.metrics.dropped[dropShard].Add(float64(t.unsentRequests()))
+		t.mu.Unlock()
+	}
+}

@@ -1,0 +1,131 @@
+package limit
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// maxMeteredRules is how many rules have series of their own. A scrape of millions of
+// series would be the reason that a node is slow; the rules beyond share a label.
+const (
+	maxMeteredRules = 1000
+	otherRules      = "_other"
+)
+
+type metrics struct {
+	requests *prometheus.CounterVec
+	started  *prometheus.CounterVec
+	dropped  map[string]prometheus.Counter
+	learned  map[string]prometheus.Counter
+	evicted  prometheus.Counter
+	none     *ruleMetrics
+	byRule   map[string]*ruleMetrics // guarded by the caller of bind
+}
+
+// ruleMetrics are the series of one rule, found once when rules are loaded.
+type ruleMetrics struct {
+	verdicts [verdicts]prometheus.Counter
+}
+
+// Causes for which counts are dropped.
+const (
+	dropQueue  = "queue_full"
+	dropShard  = "shard_unavailable"
+	dropMemory = "key_forgotten"
+)
+
+func newMetrics(reg prometheus.Registerer, l *Limiter) *metrics {
+	f := promauto.With(reg)
+	m := &metrics{
+		requests: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "edge_requests_total",
+			Help: "Requests by verdict, each once: under the rule that decided, under no rule where none did.",
+		}, []string{"rule", "verdict"}),
+		started: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "edge_mitigations_started_total",
+			Help: "Mitigations that started on this node.",
+		}, []string{"rule"}),
+		dropped: map[string]prometheus.Counter{},
+		learned: map[string]prometheus.Counter{},
+		evicted: f.NewCounter(prometheus.CounterOpts{
+			Name: "edge_tracked_keys_evicted_total",
+			Help: "Keys whose counts were forgotten because too many were tracked; they are read again with their next count.",
+		}),
+		byRule: map[string]*ruleMetrics{},
+	}
+	dropped := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "edge_increments_dropped_total",
+		Help: "Requests that were not counted, for each limit, by cause.",
+	}, []string{"cause"})
+	for _, cause := range []string{dropQueue, dropShard, dropMemory} {
+		m.dropped[cause] = dropped.WithLabelValues(cause)
+	}
+	learned := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "edge_mitigations_learned_total",
+		Help: "Mitigation records that came from elsewhere and were news, by source.",
+	}, []string{"source"})
+	for _, source := range []string{"shard", "peer"} {
+		m.learned[source] = learned.WithLabelValues(source)
+	}
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edge_tracked_keys",
+		Help: "Keys whose counts are remembered.",
+	}, func() float64 {
+		n := 0
+		for _, part := range l.tracks {
+			n += part.Len()
+		}
+		return float64(n)
+	})
+	m.none = m.of("", Passed, Allowed, Denied)
+	return m
+}
+
+// of returns the series of a rule, so that they exist from the start.
+func (m *metrics) of(id string, possible ...Verdict) *ruleMetrics {
+	r := new(ruleMetrics)
+	for _, v := range possible {
+		r.verdicts[v] = m.requests.WithLabelValues(id, v.String())
+	}
+	if id != "" {
+		m.started.WithLabelValues(id)
+	}
+	return r
+}
+
+// startedBy returns the counter of mitigations started by r, which may be of an older set.
+func (m *metrics) startedBy(r *rule.Rule) prometheus.Counter {
+	id := r.ID
+	if r.Index >= maxMeteredRules {
+		id = otherRules
+	}
+	return m.started.WithLabelValues(id)
+}
+
+// bind finds the series of the rules of set, and removes those of rules that are gone.
+func (m *metrics) bind(set *rule.Set) *rules {
+	bound := &rules{set: set, none: m.none, metered: make([]*ruleMetrics, len(set.Rules()))}
+	byRule := make(map[string]*ruleMetrics, min(len(set.Rules()), maxMeteredRules)+1)
+	for i, r := range set.Rules() {
+		id := r.ID
+		if i >= maxMeteredRules {
+			id = otherRules
+		}
+		if byRule[id] == nil {
+			if byRule[id] = m.byRule[id]; byRule[id] == nil {
+				byRule[id] = m.of(id, Logged, ShadowBanned, Blocked, Closed)
+			}
+		}
+		bound.metered[i] = byRule[id]
+	}
+	for id := range m.byRule {
+		if byRule[id] == nil {
+			m.requests.DeletePartialMatch(prometheus.Labels{"rule": id})
+			m.started.DeleteLabelValues(id)
+		}
+	}
+	m.byRule = byRule
+	return bound
+}

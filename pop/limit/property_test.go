@@ -1,0 +1,297 @@
+package limit_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/limit"
+)
+
+// A testPop is some limiters that count in the same shards, reached by pipes.
+type testPop struct {
+	limiters []*limit.Limiter
+	shards   []*testShard
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
+}
+
+// A testShard can be killed; what it held is lost then. It can also lose the replies to
+// what it has done.
+type testShard struct {
+	mu     sync.Mutex
+	loses  bool
+	random *rand.Rand
+	pipe   *shard.Pipe
+	conns  []net.Conn
+	cancel context.CancelFunc
+}
+
+func (s *testShard) start(running *sync.WaitGroup) {
+	server, err := shard.New(shard.Options{})
+	if err != nil {
+		panic(err)
+	}
+	var ctx context.Context
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx, s.cancel = context.WithCancel(context.Background())
+	s.pipe = shard.NewPipe()
+	pipe := s.pipe
+	running.Go(func() { _ = server.Serve(ctx, pipe) })
+}
+
+func (s *testShard) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel()
+	_ = s.pipe.Close()
+	for _, conn := range s.conns {
+		_ = conn.Close()
+	}
+	s.conns = nil
+}
+
+func (s *testShard) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	conn, err := s.pipe.Dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	s.conns = append(s.conns, conn)
+	return &lossyConn{conn, s}, nil
+}
+
+// A lossyConn is the near end of a connection to a shard.
+type lossyConn struct {
+	net.Conn
+	shard *testShard
+}
+
+// Read loses one reply in four, and with it the connection, if the shard is to do so.
+func (c *lossyConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.shard.mu.Lock()
+	defer c.shard.mu.Unlock()
+	if err == nil && c.shard.loses && c.shard.random.IntN(4) == 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// startPop runs so many limiters and shards. Limiters tell each other of mitigations if
+// peers is set.
+func startPop(tb testing.TB, limiters, shards int, peers bool, rules string) *testPop {
+	tb.Helper()
+	set := parse(tb, rules)
+	secret, err := counter.NewSecret("a secret of the property")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := new(testPop)
+	for i := range shards {
+		s := &testShard{random: rand.New(rand.NewPCG(uint64(i), 1))}
+		s.start(&p.running)
+		p.shards = append(p.shards, s)
+	}
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(context.Background())
+	for i := range limiters {
+		table, err := mitigation.New(mitigation.Options{Size: 1024})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		o := limit.Options{
+			Secret: secret, Node: mitigation.NodeID(i + 1), Rules: set, Table: table,
+			Queue: 1024, TrackedKeys: 1024, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		}
+		for j, s := range p.shards {
+			o.Shards = append(o.Shards, counter.NewShard(fmt.Sprintf("s%d:11211", j), counter.ShardOptions{Dial: s.dial}))
+		}
+		if peers {
+			o.Publish = func(r mitigation.Record) {
+				now := time.Now()
+				packet := r.AppendSent(nil, now)
+				for j, other := range p.limiters {
+					if received, err := mitigation.ParseSent(packet, now); err == nil && j != i {
+						other.Learn(received, "peer", now)
+					}
+				}
+			}
+		}
+		l, err := limit.New(o)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		p.limiters = append(p.limiters, l)
+	}
+	for _, l := range p.limiters {
+		p.running.Go(func() { l.Run(ctx) })
+	}
+	return p
+}
+
+func (p *testPop) stop() {
+	p.cancel()
+	for _, s := range p.shards {
+		s.kill()
+	}
+	p.running.Wait()
+}
+
+// An event is a request of one client.
+type event struct {
+	at     time.Time
+	passed bool
+}
+
+// over reports whether the estimate exceeds the threshold at a time, recomputed from all of
+// events with nothing lost or late.
+func over(events []event, at time.Time, threshold int, period time.Duration) bool {
+	p, now := period.Microseconds(), at.UnixMicro()
+	var prev, cur int64
+	for _, e := range events {
+		switch e.at.UnixMicro() / p {
+		case now / p:
+			cur++
+		case now/p - 1:
+			prev++
+		}
+	}
+	estimate := new(big.Rat).SetFrac64(prev*(p-now%p)+cur*p, p)
+	return estimate.Cmp(big.NewRat(int64(threshold), 1)) > 0
+}
+
+// mostPassed returns how many requests passed in any trailing period at most.
+func mostPassed(events []event, period time.Duration) (most int) {
+	var passed []time.Time
+	for _, e := range events {
+		if e.passed {
+			passed = append(passed, e.at)
+			for passed[0].Add(period).Before(e.at) || passed[0].Add(period).Equal(e.at) {
+				passed = passed[1:]
+			}
+			most = max(most, len(passed))
+		}
+	}
+	return most
+}
+
+// late returns how many requests passed between one that crossed the threshold and the
+// next refusal, at most.
+func late(events []event, threshold int, period time.Duration) (most int) {
+	var passed []event
+	run, crossed := 0, false
+	for _, e := range events {
+		if !e.passed {
+			run, crossed = 0, false
+			continue
+		}
+		if passed = append(passed, e); crossed {
+			run++
+		}
+		crossed = crossed || over(passed, e.at, threshold, period)
+		most = max(most, run)
+	}
+	return most
+}
+
+const clients = 2
+
+// The two promises, over random schedules: who is innocent is never refused, whatever
+// fails; and where nothing fails, nobody passes more often than the bound allows.
+func TestPromises(t *testing.T) {
+	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	rapid.Check(t, func(rt *rapid.T) {
+		threshold := rapid.IntRange(1, 20).Draw(rt, "threshold")
+		period := time.Duration(rapid.IntRange(1, 10).Draw(rt, "period")) * time.Second
+		timeout := rapid.IntRange(0, 15).Draw(rt, "timeout")
+		nodes, shards := rapid.IntRange(1, 4).Draw(rt, "nodes"), rapid.IntRange(1, 3).Draw(rt, "shards")
+		faults := rapid.Bool().Draw(rt, "faults")
+		var careful [clients]bool // never exceed the threshold, however near they come
+		for i := range careful {
+			careful[i] = rapid.Bool().Draw(rt, "careful")
+		}
+		peers := rapid.Bool().Draw(rt, "peers")
+		synctest.Test(t, func(t *testing.T) {
+			p := startPop(t, nodes, shards, peers, fmt.Sprintf(
+				"rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: %v}], mitigation_timeout: %ds}]", threshold, period, timeout))
+			defer p.stop()
+			for _, s := range p.shards {
+				s.loses = faults
+			}
+			time.Sleep(time.Duration(rapid.Int64Range(0, period.Microseconds()).Draw(rt, "phase")) * time.Microsecond)
+			var events [clients][]event
+			for range rapid.IntRange(1, 60).Draw(rt, "bursts") {
+				gap := rapid.SampledFrom([]time.Duration{10 * time.Millisecond, period / 20, period / 3, period}).Draw(rt, "gap")
+				time.Sleep(time.Duration(rapid.Int64Range(0, int64(gap)).Draw(rt, "pause")))
+				if faults && rapid.IntRange(0, 9).Draw(rt, "fault") == 0 {
+					s := p.shards[rapid.IntRange(0, shards-1).Draw(rt, "which")]
+					s.kill()
+					time.Sleep(time.Duration(rapid.IntRange(0, 500).Draw(rt, "down")) * time.Millisecond)
+					s.start(&p.running)
+				}
+				client := rapid.IntRange(0, clients-1).Draw(rt, "client")
+				for range rapid.IntRange(1, threshold+1).Draw(rt, "requests") {
+					time.Sleep(time.Duration(rapid.IntRange(0, 5000).Draw(rt, "µs")) * time.Microsecond)
+					now := time.Now()
+					if careful[client] && over(append(slices.Clip(events[client]), event{at: now}), now, threshold, period) {
+						break
+					}
+					req := request(uint32(client))
+					d := p.limiters[rapid.IntRange(0, nodes-1).Draw(rt, "node")].Decide(&req, now)
+					events[client] = append(events[client], event{now, !d.Verdict.Refused()})
+				}
+			}
+			for client := range clients {
+				check(rt, events[client], threshold, period, faults || !peers)
+			}
+		})
+	})
+}
+
+func check(t *rapid.T, events []event, threshold int, period time.Duration, lossy bool) {
+	innocent := true
+	for i := range events {
+		innocent = innocent && !over(events[:i+1], events[i].at, threshold, period)
+	}
+	refused := slices.ContainsFunc(events, func(e event) bool { return !e.passed })
+	if innocent && refused {
+		t.Fatalf("an innocent client was refused: %v", events)
+	}
+	if lossy {
+		return
+	}
+	k := late(events, threshold, period)
+	if most, bound := mostPassed(events, period), 2*(threshold+k)+1; most > bound {
+		t.Fatalf("%d requests passed in %v, the bound is 2·(%d+%d)+1 = %d", most, period, threshold, k, bound)
+	}
+	// Once the threshold is crossed nobody passes for longer than a count takes.
+	var passed []event
+	for _, e := range events {
+		if !e.passed {
+			continue
+		}
+		if n := len(passed); n > 0 && e.at.Sub(passed[n-1].at) > 10*time.Millisecond && over(passed, e.at, threshold, period) {
+			t.Fatalf("a request passed at %v, the estimate being over for more than 10 ms: %v", e.at, events)
+		}
+		passed = append(passed, e)
+	}
+}

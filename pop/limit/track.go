@@ -1,0 +1,259 @@
+package limit
+
+import (
+	"sync"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A track is what a node knows of the counts of one key. It does no input or output:
+// next says what is to be sent and read, counted and read take in the answers.
+type track struct {
+	key counter.Key
+
+	mu         sync.Mutex // guards what follows
+	rule       *rule.Rule
+	windows    []window // one for each of the rule's limits
+	sample     mitigation.Sample
+	readRecord bool // another node may have mitigated the key
+	store      bool // the record is to be stored in the shard
+	busy       bool // in a lane: queued, at work, or parked
+	parked     bool // the shard did not take it; it is tried again soon
+}
+
+// A window is the current window of one limit, and the previous one.
+type window struct {
+	limit     counter.Limit
+	number    int64 // of the current window
+	prev, cur tally
+	fresh     bool  // prev was not read yet
+	again     int64 // elapsed at which prev is to be read once more; 0: it is final
+	seen      int64 // elapsed when it was last evaluated; -1: not yet
+	others    bool  // other nodes have counted since then
+	late      uint64
+}
+
+// newTrack returns the track of key, counted by r, at now.
+func newTrack(key counter.Key, r *rule.Rule, now time.Time) *track {
+	t := &track{key: key}
+	t.setRule(r, now)
+	return t
+}
+
+// setRule lets t be counted by r, which may be another version of its rule. Limits that
+// keep their period keep their counts.
+func (t *track) setRule(r *rule.Rule, now time.Time) {
+	if t.rule == r {
+		return
+	}
+	windows := make([]window, len(r.Limits))
+	for i, l := range r.Limits {
+		limit := counter.Limit{Threshold: l.Threshold, Period: l.Period.Microseconds(), Layout: counter.Plain}
+		number, _ := counter.Window(now, limit.Period)
+		windows[i] = window{number: number, fresh: true, seen: -1}
+		for _, old := range t.windows {
+			if old.limit.Period == limit.Period && old.limit.Layout == limit.Layout {
+				windows[i] = old
+			}
+		}
+		windows[i].limit = limit
+	}
+	t.rule, t.windows = r, windows
+}
+
+// add counts n requests that arrived at a time: now, or a little earlier.
+func (t *track) add(n uint64, arrived time.Time) {
+	for i := range t.windows {
+		w := &t.windows[i]
+		number, elapsed := counter.Window(arrived, w.limit.Period)
+		w.roll(number)
+		if tally := w.tally(number); tally != nil {
+			tally.pending += w.limit.Delta(n, elapsed)
+		} else {
+			w.late += n
+		}
+	}
+}
+
+// roll makes number the current window, unless it is an older one.
+func (w *window) roll(number int64) {
+	switch {
+	case number <= w.number:
+		return
+	case number == w.number+1:
+		w.late += w.limit.Layout.Sum(w.prev.pending)
+		w.prev, w.cur = w.cur, tally{}
+	default:
+		w.late += w.limit.Layout.Sum(w.prev.pending) + w.limit.Layout.Sum(w.cur.pending)
+		w.prev, w.cur = tally{}, tally{}
+	}
+	w.number, w.fresh, w.again, w.seen, w.others = number, true, 0, -1, false
+}
+
+// late returns how many requests, for each limit, were not sent before it was too late,
+// since the last call.
+func (t *track) late() (n uint64) {
+	for i := range t.windows {
+		n += t.windows[i].late
+		t.windows[i].late = 0
+	}
+	return n
+}
+
+// unsentRequests returns how many requests, for each limit, are not sent.
+func (t *track) unsentRequests() (n uint64) {
+	for _, w := range t.windows {
+		n += w.limit.Layout.Sum(w.prev.pending) + w.limit.Layout.Sum(w.cur.pending)
+	}
+	return n
+}
+
+// at returns elapsed at now in the current window. If the clock was set back it is 0.
+func (w *window) at(now time.Time) int64 {
+	number, elapsed := counter.Window(now, w.limit.Period)
+	if number < w.number {
+		return 0
+	}
+	return elapsed
+}
+
+// tally returns what is known of a window by its number, nil if it is neither the current
+// nor the previous one.
+func (w *window) tally(number int64) *tally {
+	switch number {
+	case w.number:
+		return &w.cur
+	case w.number - 1:
+		return &w.prev
+	}
+	return nil
+}
+
+// A send is an increment of one counter.
+type send struct {
+	window int // place in track.windows
+	limit  counter.Limit
+	number int64 // of the counter's window
+	delta  uint64
+}
+
+// A job is what is to be done for a track at a shard, in this order.
+type job struct {
+	sends  []send
+	reads  []int // places in track.windows of which the previous counter is read
+	record bool  // whether the record is read
+	store  bool  // whether the record is stored
+}
+
+// next takes the work that there is at now into j, which it returns, and reports whether
+// there is any. What is taken must be given back by counted, unsent or unknown.
+func (t *track) next(now time.Time, j job) (_ job, any bool) {
+	j = job{sends: j.sends[:0], reads: j.reads[:0]}
+	for i := range t.windows {
+		w := &t.windows[i]
+		number, _ := counter.Window(now, w.limit.Period)
+		w.roll(number)
+		for _, number := range []int64{w.number - 1, w.number} {
+			if tally := w.tally(number); tally.pending > 0 {
+				j.sends = append(j.sends, send{i, w.limit, number, tally.send()})
+			}
+		}
+		first := w.fresh && w.cur.known() > 0
+		if first || w.again > 0 && w.at(now) >= w.again {
+			j.reads = append(j.reads, i)
+		}
+		t.readRecord = t.readRecord || first
+	}
+	j.record, j.store = t.readRecord, t.store
+	return j, len(j.sends) > 0 || len(j.reads) > 0 || j.record || j.store
+}
+
+// find returns what is known of the window that s counts in; nil if it has passed, or the
+// rule has changed.
+func (t *track) find(s send) (*window, *tally) {
+	if s.window >= len(t.windows) || t.windows[s.window].limit.Period != s.limit.Period {
+		return nil, nil
+	}
+	w := &t.windows[s.window]
+	return w, w.tally(s.number)
+}
+
+// counted takes in the reply to s.
+func (t *track) counted(s send, number uint64) {
+	if w, tally := t.find(s); tally != nil && tally.counted(number, s.delta) && s.number == w.number {
+		w.others = true
+	}
+}
+
+// unsent takes s back: it is to be sent again.
+func (t *track) unsent(s send) {
+	if _, tally := t.find(s); tally != nil {
+		tally.unsent(s.delta)
+	}
+}
+
+// unknown takes in that nobody knows whether s was counted.
+func (t *track) unknown(s send) {
+	if _, tally := t.find(s); tally != nil {
+		tally.unknown(s.delta)
+	}
+}
+
+// read takes in the previous counter of the ith window, as it was at now. If other nodes
+// may still add to it, until catchUp after the window's beginning, it is read once more.
+func (t *track) read(i int, limit counter.Limit, number int64, value uint64, now time.Time, catchUp time.Duration) (again time.Time) {
+	w, tally := t.find(send{window: i, limit: limit, number: number - 1})
+	if tally == nil || w.number != number {
+		return time.Time{}
+	}
+	tally.read(value)
+	w.fresh, w.again = false, 0
+	if elapsed := w.at(now); elapsed < catchUp.Microseconds() {
+		w.again = min(catchUp.Microseconds(), w.limit.Period-1)
+		return now.Add(time.Duration(w.again-elapsed) * time.Microsecond)
+	}
+	return time.Time{}
+}
+
+// A finding is what the counts of a key say.
+type finding struct {
+	over bool
+	near bool           // a few more requests will exceed a threshold
+	back time.Time      // if over: when every limit is back at its threshold
+	why  mitigation.Why // if over: the limit that is back last
+}
+
+// evaluate holds the estimate of each limit against its threshold at now. Requests that
+// are counted later than they came weigh less by then, never more.
+//
+// If other nodes counted, one of them may have seen the estimate over at a moment between
+// the last evaluation and this one, when the previous window weighed more; then the
+// record is to be read.
+func (t *track) evaluate(now time.Time) (f finding) {
+	for i := range t.windows {
+		w := &t.windows[i]
+		number, _ := counter.Window(now, w.limit.Period)
+		w.roll(number)
+		prev, cur, elapsed := w.prev.known(), w.cur.known(), w.at(now)
+		if w.limit.Over(prev, cur, elapsed) {
+			back := now.Add(time.Duration(w.limit.Back(prev, cur, elapsed)-elapsed) * time.Microsecond)
+			if !f.over || back.After(f.back) {
+				f.back = back
+				f.why = mitigation.Why{Limit: w.limit, Prev: prev, Cur: cur, Elapsed: elapsed}
+			}
+			f.over = true
+		} else if w.others && w.seen >= 0 && w.limit.Over(prev, cur, min(w.seen, elapsed)) {
+			t.readRecord = true
+		}
+		f.near = f.near || w.limit.Remaining(prev, cur, elapsed) <= w.limit.Threshold/nearFraction
+		w.seen, w.others = elapsed, false
+	}
+	return f
+}
+
+// nearFraction: a key is near its threshold when an eighth of it is left, or less. Its
+// requests are counted at once.
+const nearFraction = 8

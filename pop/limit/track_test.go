@@ -1,0 +1,234 @@
+package limit
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// at returns a time in seconds and microseconds after a window of every period here began.
+func at(seconds, micros int64) time.Time { return time.UnixMicro(3600*1e6 + seconds*1e6 + micros) }
+
+func newRule(tb testing.TB, limits string) *rule.Rule {
+	tb.Helper()
+	set, err := rule.Parse("rules.yaml", []byte("rules: [{id: r, characteristics: [ip], limits: "+limits+"}]"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return set.Rules()[0]
+}
+
+// plan is what next says, without the limits.
+type plan struct {
+	Sends  [][3]int64 // place, window number, delta
+	Reads  []int
+	Record bool
+}
+
+// next takes the work of t.
+func next(t *track, now time.Time) (j job, p plan) {
+	j, _ = t.next(now, job{})
+	for _, s := range j.sends {
+		p.Sends = append(p.Sends, [3]int64{int64(s.window), s.number, int64(s.delta)})
+	}
+	if len(j.reads) > 0 {
+		p.Reads = j.reads
+	}
+	p.Record = j.record
+	return j, p
+}
+
+func wantPlan(tb testing.TB, what string, got, want plan) {
+	tb.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		tb.Errorf("%s: work (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestAKeyIsReadWhenFirstSeenInAWindow(t *testing.T) {
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}, {threshold: 20, period: 60s}]"), at(1, 0))
+	tr.add(3, at(1, 0))
+	j, p := next(tr, at(1, 2000))
+	wantPlan(t, "the first requests", p, plan{Sends: [][3]int64{{0, 360, 3}, {1, 60, 3}}, Reads: []int{0, 1}, Record: true})
+	for _, s := range j.sends {
+		tr.counted(s, 3)
+	}
+	for _, i := range j.reads {
+		if again := tr.read(i, tr.windows[i].limit, tr.windows[i].number, 0, at(1, 2000), 4*time.Millisecond); !again.IsZero() {
+			t.Errorf("window %d is read again at %v, though it began a second ago", i, again)
+		}
+	}
+	tr.readRecord = false
+	if f := tr.evaluate(at(1, 3000)); f.over || f.near {
+		t.Errorf("3 of 5 and of 20: %+v", f)
+	}
+	tr.add(1, at(2, 0))
+	_, p = next(tr, at(2, 2000))
+	wantPlan(t, "one more", p, plan{Sends: [][3]int64{{0, 360, 1}, {1, 60, 1}}})
+	tr.add(1, at(10, 0))
+	_, p = next(tr, at(10, 2000))
+	wantPlan(t, "one in the next window of the first limit", p, plan{Sends: [][3]int64{{0, 361, 1}, {1, 60, 1}}, Reads: []int{0}, Record: true})
+}
+
+func TestLateCountsGoToTheirWindow(t *testing.T) {
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}]"), at(9, 0))
+	tr.add(2, at(9, 0))
+	tr.add(1, at(10, 0))
+	tr.add(4, at(9, 0)) // flushed after the edge
+	_, p := next(tr, at(10, 1000))
+	wantPlan(t, "around an edge", p, plan{Sends: [][3]int64{{0, 360, 6}, {0, 361, 1}}, Reads: []int{0}, Record: true})
+	tr.add(7, at(-11, 0))
+	if late := tr.late(); late != 7 {
+		t.Errorf("%d requests came too late for any window, want 7", late)
+	}
+}
+
+// Other nodes may still count in the previous window when it is read first.
+func TestPrevIsReadOnceMore(t *testing.T) {
+	const catchUp = 4 * time.Millisecond
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}]"), at(10, 500))
+	tr.add(1, at(10, 0))
+	j, _ := next(tr, at(10, 1000))
+	tr.counted(j.sends[0], 1)
+	again := tr.read(0, tr.windows[0].limit, tr.windows[0].number, 3, at(10, 1000), catchUp)
+	if want := at(10, 4000); !again.Equal(want) {
+		t.Errorf("read again at %v, want %v", again, want)
+	}
+	tr.readRecord = false
+	if _, p := next(tr, at(10, 3999)); p.Reads != nil {
+		t.Errorf("read again a microsecond too early: %+v", p)
+	}
+	_, p := next(tr, at(10, 4000))
+	wantPlan(t, "after the others have caught up", p, plan{Reads: []int{0}})
+	if again := tr.read(0, tr.windows[0].limit, tr.windows[0].number, 9, at(10, 4000), catchUp); !again.IsZero() {
+		t.Errorf("read a third time at %v", again)
+	}
+	if f := tr.evaluate(at(10, 5000)); !f.over || f.why.Prev != 9 || f.why.Cur != 1 {
+		t.Errorf("9 and 1 of 5: %+v", f)
+	}
+}
+
+// Between two evaluations the previous window loses weight. Where another node counted
+// meanwhile, it may have seen the estimate over.
+func TestTheRecordIsReadWhereAnotherNodeMaySeeMore(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		others uint64
+		want   bool
+	}{
+		{"nobody else counted", 0, false},
+		{"another node counted 2", 2, true},
+	} {
+		tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 10, period: 10s}]"), at(10, 0))
+		tr.add(1, at(10, 0))
+		j, _ := next(tr, at(10, 10_000))
+		tr.counted(j.sends[0], 1)
+		tr.read(0, tr.windows[0].limit, tr.windows[0].number, 8, at(10, 10_000), 0)
+		tr.readRecord = false
+		if f := tr.evaluate(at(10, 10_000)); f.over {
+			t.Fatalf("%s: 8 and 1 of 10: %+v", tt.name, f)
+		}
+		tr.add(1, at(13, 0))
+		j, _ = next(tr, at(13, 0))
+		tr.counted(j.sends[0], 2+tt.others)
+		// 8×0.7+4 = 9.6 now; 8×0.999+4 was 11.99.
+		if f := tr.evaluate(at(13, 0)); f.over {
+			t.Fatalf("%s: %+v", tt.name, f)
+		}
+		if tr.readRecord != tt.want {
+			t.Errorf("%s: the record is to be read: %t, want %t", tt.name, tr.readRecord, tt.want)
+		}
+	}
+}
+
+func TestTheLastLimitToBeBackDecidesTheEnd(t *testing.T) {
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}, {threshold: 6, period: 60s}]"), at(1, 0))
+	tr.add(10, at(1, 0))
+	f := tr.evaluate(at(1, 0))
+	if !f.over || f.why.Limit.Threshold != 6 {
+		t.Fatalf("10 of 5 in 10s and of 6 in 60s: %+v, want the second limit", f)
+	}
+	// 10 requests weigh 6 when 4/10 of the next minute have passed.
+	if want := at(84, 0); !f.back.Equal(want) {
+		t.Errorf("back at %v, want %v", f.back, want)
+	}
+}
+
+func TestNear(t *testing.T) {
+	for _, tt := range []struct {
+		requests uint64
+		want     bool
+	}{{43, false}, {44, true}, {50, true}} {
+		tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}]"), at(1, 0))
+		tr.add(tt.requests, at(1, 0))
+		if f := tr.evaluate(at(1, 0)); f.near != tt.want {
+			t.Errorf("%d of 50: near = %t, want %t", tt.requests, f.near, tt.want)
+		}
+	}
+}
+
+func TestAClockThatIsSetBack(t *testing.T) {
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}]"), at(30, 0))
+	tr.add(5, at(30, 0))
+	if f := tr.evaluate(at(15, 0)); f.over {
+		t.Errorf("5 of 5, seen from two windows before: %+v", f)
+	}
+	tr.add(1, at(15, 0)) // belongs to no window that is kept
+	if late := tr.late(); late != 1 {
+		t.Errorf("%d requests were too late, want 1", late)
+	}
+	tr.add(1, at(31, 0))
+	if f := tr.evaluate(at(31, 0)); !f.over {
+		t.Error("6 of 5 are not over after the clock is right again")
+	}
+}
+
+func TestSetRule(t *testing.T) {
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}, {threshold: 90, period: 60s}]"), at(1, 0))
+	tr.add(10, at(1, 0))
+	tr.setRule(newRule(t, "[{threshold: 60, period: 60s}, {threshold: 9, period: 10s}, {threshold: 9, period: 30s}]"), at(2, 0))
+	f := tr.evaluate(at(2, 0))
+	if !f.over || f.why.Limit.Period != 10e6 || f.why.Cur != 10 {
+		t.Errorf("a threshold that is lowered to 9 finds 10 requests: %+v", f)
+	}
+	_, p := next(tr, at(2, 0))
+	want := plan{Sends: [][3]int64{{0, 60, 10}, {1, 360, 10}}, Reads: []int{0, 1}, Record: true}
+	wantPlan(t, "after the change", p, want)
+}
+
+func TestTally(t *testing.T) {
+	type step struct {
+		do    func(*tally)
+		known uint64
+	}
+	pending := func(n uint64) func(*tally) { return func(t *tally) { t.pending += n } }
+	sent := func(t *tally) { t.send() }
+	reply := func(number, delta uint64) func(*tally) { return func(t *tally) { t.counted(number, delta) } }
+	unknown := func(delta uint64) func(*tally) { return func(t *tally) { t.unknown(delta) } }
+	unsent := func(delta uint64) func(*tally) { return func(t *tally) { t.unsent(delta) } }
+	read := func(n uint64) func(*tally) { return func(t *tally) { t.read(n) } }
+	for name, steps := range map[string][]step{
+		"counted":                                {{pending(3), 3}, {sent, 3}, {reply(10, 3), 10}},
+		"more came while it was sent":            {{pending(3), 3}, {sent, 3}, {pending(2), 5}, {reply(10, 3), 12}},
+		"unsent and sent again":                  {{pending(3), 3}, {sent, 3}, {pending(2), 5}, {unsent(3), 5}, {sent, 5}, {reply(5, 5), 5}},
+		"unknown, and it was not counted":        {{pending(3), 3}, {sent, 3}, {unknown(3), 3}, {pending(2), 5}, {sent, 5}, {reply(2, 2), 5}},
+		"unknown, and it was counted":            {{pending(3), 3}, {sent, 3}, {unknown(3), 3}, {pending(2), 5}, {sent, 5}, {reply(5, 2), 5}},
+		"unknown, others are counted as well":    {{pending(3), 3}, {sent, 3}, {unknown(3), 3}, {pending(2), 5}, {sent, 5}, {reply(9, 2), 9}},
+		"the shard lost what it had":             {{pending(3), 3}, {sent, 3}, {reply(10, 3), 10}, {pending(1), 11}, {sent, 11}, {reply(1, 1), 11}, {pending(1), 12}, {sent, 12}, {reply(4, 1), 14}},
+		"lost, with as much as there was before": {{pending(5), 5}, {sent, 5}, {reply(5, 5), 5}, {pending(6), 11}, {sent, 11}, {reply(6, 6), 11}},
+		"read":                                   {{read(7), 7}, {pending(1), 8}, {read(9), 10}},
+		"read less than was known":               {{pending(3), 3}, {sent, 3}, {reply(10, 3), 10}, {read(4), 10}},
+		"read while the outcome is unknown":      {{pending(3), 3}, {sent, 3}, {unknown(3), 3}, {read(2), 3}, {read(7), 7}},
+	} {
+		var tl tally
+		for i, s := range steps {
+			if s.do(&tl); tl.known() != s.known {
+				t.Errorf("%s: after step %d known = %d, want %d (%+v)", name, i+1, tl.known(), s.known, tl)
+			}
+		}
+	}
+}

@@ -1,0 +1,312 @@
+package limit
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/edgelimit/edge/async"
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// flush adds what the queue gathered to the tracks of its keys, and sends them on their
+// way.
+func (l *Limiter) flush(items []async.Item[arrival, offered]) {
+	now := time.Now()
+	set := l.Rules()
+	for i := range items {
+		what, offered := &items[i].Key, &items[i].Value
+		// The request may have been matched long ago, by rules that have changed.
+		r := set.Current(offered.rule)
+		if r == nil {
+			continue
+		}
+		t := l.track(what.key, r, now)
+		t.mu.Lock()
+		t.setRule(r, now)
+		t.add(offered.n, time.Unix(what.second, 0))
+		t.sample = offered.sample
+		parked := t.parked
+		t.mu.Unlock()
+		if parked {
+			l.evaluate(t)
+		}
+		l.dispatch(t)
+	}
+}
+
+// track returns the track of key, a new one if there is none.
+func (l *Limiter) track(key counter.Key, r *rule.Rule, now time.Time) *track {
+	part := l.tracks[key[0]%trackParts]
+	t, ok := part.Get(key)
+	if !ok {
+		t = newTrack(key, r, now)
+		part.Add(key, t)
+	}
+	return t
+}
+
+// forgotten is called for a track that made room for another one. If it is in a lane, its
+// counts will still be sent.
+func (l *Limiter) forgotten(_ counter.Key, t *track) {
+	l.metrics.evicted.Inc()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.busy {
+		l.metrics.dropped[dropMemory].Add(float64(t.unsentRequests()))
+	}
+}
+
+// dispatch sends t on its way to the shard that owns it, unless it is there already.
+// Where it cannot go, the node decides from what it knows.
+func (l *Limiter) dispatch(t *track) {
+	t.mu.Lock()
+	busy := t.busy
+	t.busy = true
+	t.mu.Unlock()
+	if busy {
+		return
+	}
+	if lane, err := l.ring.Owner(t.key); err != nil || !lane.enter(t) {
+		l.release(t)
+		l.evaluate(t)
+	}
+}
+
+// release says that t is in no lane.
+func (l *Limiter) release(t *track) {
+	t.mu.Lock()
+	t.busy, t.parked = false, false
+	t.mu.Unlock()
+}
+
+// work does what there is to do for the keys of a lane, until it is closed and empty.
+func (l *Limiter) work(ln *lane) {
+	var j job
+	for {
+		t, ok := ln.take()
+		if !ok {
+			return
+		}
+		j = l.serve(ln, t, j)
+	}
+}
+
+// serve does all work of t. It returns j for its memory.
+func (l *Limiter) serve(ln *lane, t *track, j job) job {
+	for {
+		var any bool
+		t.mu.Lock()
+		if j, any = t.next(time.Now(), j); !any {
+			t.busy = false
+		}
+		t.parked = false
+		late := t.late()
+		t.mu.Unlock()
+		l.metrics.dropped[dropShard].Add(float64(late))
+		if !any {
+			return j
+		}
+		done := l.perform(ln.shard, t, j)
+		l.evaluate(t)
+		if done {
+			continue
+		}
+		t.mu.Lock()
+		t.parked = true
+		t.mu.Unlock()
+		if !ln.park(t) {
+			l.release(t)
+		}
+		return j
+	}
+}
+
+// perform does j for t at a shard. It reports false if some of it is to be tried again.
+func (l *Limiter) perform(shard *counter.Shard, t *track, j job) (done bool) {
+	done = true
+	for _, s := range j.sends {
+		number, err := shard.Count(l.o.Secret.CounterKey(t.key, s.limit, s.number), s.delta, counter.TTL(s.limit.Period))
+		t.mu.Lock()
+		switch {
+		case err == nil:
+			t.counted(s, number)
+		case errors.Is(err, counter.ErrNotSent):
+			t.unsent(s)
+			done = false
+		default:
+			t.unknown(s)
+		}
+		t.mu.Unlock()
+	}
+	if len(j.reads) > 0 || j.record {
+		done = l.read(shard, t, j) && done
+	}
+	if j.store {
+		done = l.store(shard, t) && done
+	}
+	return done
+}
+
+// read reads previous counters and the record, in one round trip.
+func (l *Limiter) read(shard *counter.Shard, t *track, j job) (done bool) {
+	type previous struct {
+		window int
+		limit  counter.Limit
+		number int64 // of the window whose previous one is read
+	}
+	var windows []previous
+	t.mu.Lock()
+	for _, i := range j.reads {
+		if i < len(t.windows) {
+			windows = append(windows, previous{i, t.windows[i].limit, t.windows[i].number})
+		}
+	}
+	t.mu.Unlock()
+	keys := make([]string, 0, len(windows)+1)
+	for _, w := range windows {
+		keys = append(keys, l.o.Secret.CounterKey(t.key, w.limit, w.number-1))
+	}
+	if j.record {
+		keys = append(keys, l.o.Secret.RecordKey(t.key))
+	}
+	now := time.Now() // before the round trip: what comes later is read once more
+	values, err := shard.Numbers(keys...)
+	if err != nil {
+		return false
+	}
+	// Until then other nodes may still add to the window before.
+	catchUp := 2 * l.o.Interval
+	t.mu.Lock()
+	for i, w := range windows {
+		// What is no number is as good as none: nothing is known from it.
+		value, _ := counter.ParseNumber(values[keys[i]])
+		if again := t.read(w.window, w.limit, w.number, value, now, catchUp); !again.IsZero() {
+			l.later.add(t, again)
+		}
+	}
+	if j.record {
+		t.readRecord = false
+	}
+	t.mu.Unlock()
+	if j.record {
+		l.learnStored(values[keys[len(keys)-1]], t.key)
+	}
+	return true
+}
+
+// learnStored merges a record as it is stored. What is none is ignored: it will be
+// overwritten.
+func (l *Limiter) learnStored(value []byte, key counter.Key) (mitigation.Record, bool) {
+	now := time.Now()
+	r, err := mitigation.ParseStored(value, key, now)
+	if err != nil {
+		return r, false
+	}
+	l.Learn(r, "shard", now)
+	return r, true
+}
+
+// store writes this node's record of t beside the counters, unless a greater one is there.
+func (l *Limiter) store(shard *counter.Shard, t *track) (done bool) {
+	err := shard.Update(l.o.Secret.RecordKey(t.key), func(old []byte) ([]byte, int32) {
+		stored, ok := l.learnStored(old, t.key)
+		now := time.Now()
+		mine, held := l.o.Table.Held(t.key, now)
+		if !held || ok && !mine.Wins(stored) {
+			return nil, 0
+		}
+		return mine.AppendStored(nil), int32(mine.Deadline.Sub(now)/time.Second) + 1
+	})
+	if err != nil {
+		return false
+	}
+	t.mu.Lock()
+	t.store = false
+	t.mu.Unlock()
+	return true
+}
+
+// evaluate mitigates t if a limit is exceeded.
+func (l *Limiter) evaluate(t *track) {
+	now := time.Now()
+	t.mu.Lock()
+	f := t.evaluate(now)
+	r, sample := t.rule, t.sample
+	t.mu.Unlock()
+	l.near.set(t.key, f.near)
+	if f.over && l.mitigate(t.key, r, f, sample, now) {
+		t.mu.Lock()
+		t.store = true
+		t.mu.Unlock()
+	}
+}
+
+// mitigate starts the mitigation of key, or prolongs it: it ends at the later of its
+// start + the rule's timeout and the moment when every limit is back at its threshold. It
+// reports whether that is news, and passes it on.
+func (l *Limiter) mitigate(key counter.Key, r *rule.Rule, f finding, sample mitigation.Sample, now time.Time) bool {
+	sample.Rule = r.ID
+	record, changed := l.merge(key, r.MitigationTimeout, f, sample, now)
+	if !changed {
+		return false
+	}
+	if l.o.Publish != nil {
+		l.o.Publish(record)
+	}
+	if record.Sample != nil {
+		l.metrics.startedBy(r).Inc()
+		l.logStart(record, r)
+	}
+	return true
+}
+
+// merge makes the record of a mitigation and merges it into the table. It has the sample
+// if the mitigation starts with it.
+func (l *Limiter) merge(key counter.Key, timeout time.Duration, f finding, sample mitigation.Sample, now time.Time) (record mitigation.Record, changed bool) {
+	l.merging.Lock()
+	defer l.merging.Unlock()
+	record = mitigation.Record{Key: key, Start: now.UnixMicro(), Node: l.o.Node, Why: f.why}
+	held, known := l.o.Table.Held(key, now)
+	switch {
+	case known && !held.Lifted:
+		record.Generation, record.Start = held.Generation, held.Start
+	case known:
+		record.Generation = held.Generation + 1
+		fallthrough
+	default:
+		record.Sample = &sample
+	}
+	lifetime := max(timeout, time.Duration(f.back.UnixMicro()-record.Start)*time.Microsecond)
+	record.Lifetime = min(lifetime, mitigation.MaxLifetime)
+	left := time.Duration(record.Start-now.UnixMicro())*time.Microsecond + record.Lifetime
+	record.Deadline = now.Add(left)
+	return record, l.o.Table.Merge(record, now)
+}
+
+// logStart writes the line of a mitigation that starts.
+func (l *Limiter) logStart(record mitigation.Record, r *rule.Rule) {
+	attrs := append([]any{"rule", r.ID, "key", record.Key, "action", r.Action,
+		"for", record.Lifetime.Round(time.Millisecond), "why", record.Why.String(),
+		"period", time.Duration(record.Why.Limit.Period) * time.Microsecond}, l.sampleAttrs(record)...)
+	l.o.Logger.Info("mitigation started", attrs...)
+}
+
+// ended writes the line of a mitigation that has ended, on the node where it started.
+func (l *Limiter) ended(record mitigation.Record) {
+	if record.Sample == nil {
+		return
+	}
+	attrs := append([]any{"rule", record.Sample.Rule, "key", record.Key, "after", record.Lifetime.Round(time.Millisecond),
+		"why", record.Why.String()}, l.sampleAttrs(record)...)
+	l.o.Logger.Info("mitigation ended", attrs...)
+}
+
+func (l *Limiter) sampleAttrs(record mitigation.Record) []any {
+	if s := record.Sample; l.o.LogClients && s != nil {
+		return slices.Clip([]any{"client", s.Client, "method", s.Method, "host", s.Host, "path", s.Path})
+	}
+	return nil
+}
