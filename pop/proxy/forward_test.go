@@ -1,0 +1,351 @@
+package proxy_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/pop/proxy"
+)
+
+func TestRequestsArriveAsTheyWere(t *testing.T) {
+	var got struct {
+		method, host, uri string
+		header            http.Header
+		body              string
+	}
+	url := front(t, noRules, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got.method, got.host, got.uri, got.header, got.body = r.Method, r.Host, r.RequestURI, r.Header, string(body)
+		w.Header().Set("X-Answer", "yes")
+		w.Header().Set("Connection", "X-Hop")
+		w.Header().Set("X-Hop", "1")
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.WriteString(w, "short and stout")
+	}, nil)
+	r := newRequest(t, "PUT", url+"/a%2Fb//c/../d?x=1;y=%zz&z", strings.NewReader("hello"),
+		"X-Custom", "1", "X-Custom", "2", "Connection", "X-Private, Keep-Alive", "X-Private", "hop", "Keep-Alive", "timeout=5",
+		"TE", "trailers", "Proxy-Authorization", "Basic eA==", "Accept-Encoding", "br", "User-Agent", "")
+	r.Host = "app.example.com:8443"
+	resp, body := do(t, client(t), r)
+	if got.method != "PUT" || got.host != "app.example.com:8443" || got.uri != "/a%2Fb//c/../d?x=1;y=%zz&z" || got.body != "hello" {
+		t.Errorf("the origin got %s %s %s %q", got.method, got.host, got.uri, got.body)
+	}
+	if diff := cmp.Diff([]string{"1", "2"}, got.header["X-Custom"]); diff != "" {
+		t.Errorf("X-Custom (-want +got):\n%s", diff)
+	}
+	for _, name := range []string{"X-Private", "Keep-Alive", "Proxy-Authorization", "Connection", "User-Agent"} {
+		if v, ok := got.header[name]; ok {
+			t.Errorf("the origin got %s: %q, which is for the next hop only, or was not sent", name, v)
+		}
+	}
+	if te := got.header.Get("Te"); te != "trailers" {
+		t.Errorf("TE %q, want trailers", te)
+	}
+	if ae := got.header.Get("Accept-Encoding"); ae != "br" {
+		t.Errorf("Accept-Encoding %q, want br", ae)
+	}
+	if resp.StatusCode != http.StatusTeapot || body != "short and stout" || resp.Header.Get("X-Answer") != "yes" || resp.Header.Get("X-Hop") != "" {
+		t.Errorf("the client got %d %q %v", resp.StatusCode, body, resp.Header)
+	}
+}
+
+func TestOriginByHost(t *testing.T) {
+	named := func(name string) *httptest.Server {
+		return serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) }))
+	}
+	a, b := named("a"), named("b")
+	p, _ := newProxy(t, noRules, a.URL, func(o *proxy.Options) {
+		origin, err := proxy.NewOrigin(b.URL, proxy.OriginOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Origins.ByHost = map[string]*proxy.Origin{"b.example.com": origin}
+	})
+	url := serve(t, p).URL
+	for host, want := range map[string]string{"a.example.com": "a", "b.example.com": "b", "B.Example.com.:443": "b"} {
+		r := newRequest(t, "GET", url, nil)
+		r.Host = host
+		if _, got := do(t, client(t), r); got != want {
+			t.Errorf("%s is answered by %q, want %q", host, got, want)
+		}
+	}
+	p, _ = newProxy(t, noRules, a.URL, func(o *proxy.Options) {
+		o.Origins = proxy.Origins{ByHost: map[string]*proxy.Origin{"a.example.com": o.Origins.Default}}
+	})
+	if resp, _ := do(t, client(t), newRequest(t, "GET", serve(t, p).URL, nil)); resp.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("a host without an origin: %d, want 421", resp.StatusCode)
+	}
+}
+
+func TestNewOriginRefuses(t *testing.T) {
+	for _, text := range []string{"", "example.com", "127.0.0.1:80", "ftp://example.com", "http://", "http://:80", "http://example.com/app", "http://user@example.com", "http://example.com?x", "http://exa mple"} {
+		if o, err := proxy.NewOrigin(text, proxy.OriginOptions{}); err == nil {
+			t.Errorf("NewOrigin(%q) = %v, want an error", text, o)
+		}
+	}
+}
+
+// Both bodies stream: each side sees a part before the other part is sent.
+func TestStreaming(t *testing.T) {
+	url := front(t, noRules, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		lines := bufio.NewScanner(r.Body)
+		for lines.Scan() {
+			fmt.Fprintf(w, "echo %s\n", lines.Text())
+			_ = http.NewResponseController(w).Flush()
+		}
+	}, func(o *proxy.Options) { o.BodyTimeout = time.Minute })
+	requestBody, send := io.Pipe()
+	go func() { _, _ = io.WriteString(send, "one\n") }()
+	resp, err := client(t).Do(newRequest(t, "POST", url, requestBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answers := bufio.NewReader(resp.Body)
+	for _, want := range []string{"one", "two", "three"} {
+		got, err := answers.ReadString('\n')
+		if err != nil || got != "echo "+want+"\n" {
+			t.Fatalf("answer %q, %v, want %q", got, err, "echo "+want)
+		}
+		if next := map[string]string{"one": "two\n", "two": "three\n"}[want]; next != "" {
+			go func() { _, _ = io.WriteString(send, next) }()
+		}
+	}
+	_ = send.Close()
+}
+
+func TestTrailers(t *testing.T) {
+	url := front(t, noRules, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Trailer", "X-Sum")
+		fmt.Fprintf(w, "%s %s", body, r.Trailer.Get("X-Check"))
+		w.Header().Set("X-Sum", "42")
+		w.Header().Set(http.TrailerPrefix+"X-Late", "1")
+	}, nil)
+	r := newRequest(t, "POST", url, struct{ io.Reader }{strings.NewReader("body")})
+	r.Trailer = http.Header{"X-Check": {"7"}}
+	resp, body := do(t, client(t), r)
+	if body != "body 7" || resp.Trailer.Get("X-Sum") != "42" || resp.Trailer.Get("X-Late") != "1" {
+		t.Errorf("answer %q with trailers %v", body, resp.Trailer)
+	}
+}
+
+func TestWebSocket(t *testing.T) {
+	url := front(t, noRules, func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer conn.CloseNow()
+		for {
+			kind, message, err := conn.Read(r.Context())
+			if err != nil {
+				return
+			}
+			_ = conn.Write(r.Context(), kind, append([]byte("echo "), message...))
+		}
+	}, func(o *proxy.Options) { o.BodyTimeout = time.Minute })
+	conn, _, err := websocket.Dial(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.CloseNow()
+	for _, message := range []string{"one", strings.Repeat("x", 30000)} {
+		if err := conn.Write(t.Context(), websocket.MessageText, []byte(message)); err != nil {
+			t.Fatal(err)
+		}
+		if _, got, err := conn.Read(t.Context()); err != nil || string(got) != "echo "+message {
+			t.Fatalf("%v, %d bytes", err, len(got))
+		}
+	}
+	if err := conn.Close(websocket.StatusNormalClosure, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEarlyHints(t *testing.T) {
+	url := front(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 9, period: 7d}]}]", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusOK)
+	}, func(o *proxy.Options) { o.NodeHeader, o.NodeName = "X-Edge-Node", "n1" })
+	var hints []int
+	r := newRequest(t, "GET", url, nil)
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, _ textproto.MIMEHeader) error { hints = append(hints, code); return nil },
+	}))
+	resp, _ := do(t, client(t), r)
+	if !slices.Equal(hints, []int{103}) || resp.StatusCode != http.StatusOK {
+		t.Errorf("interim answers %v, then %d", hints, resp.StatusCode)
+	}
+	if resp.Header.Get("X-Edge-Node") != "n1" || resp.Header.Get("RateLimit-Policy") == "" {
+		t.Errorf("after an interim answer the final one has %v", resp.Header)
+	}
+}
+
+func TestExpectContinue(t *testing.T) {
+	url := front(t, noRules, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprint(w, len(body))
+	}, nil)
+	tr := &http.Transport{ExpectContinueTimeout: time.Minute} // waits for 100 Continue
+	defer tr.CloseIdleConnections()
+	_, body := do(t, &http.Client{Transport: tr}, newRequest(t, "POST", url, bytes.NewReader(make([]byte, 1<<20)), "Expect", "100-continue"))
+	if body != "1048576" {
+		t.Errorf("the origin read %s bytes, want 1048576", body)
+	}
+}
+
+func TestMethodsThatEndHere(t *testing.T) {
+	p, _ := newProxy(t, noRules, "http://127.0.0.1:1", nil)
+	for _, method := range []string{"CONNECT", "TRACE"} {
+		r := httptest.NewRequest(method, "http://example.com/", nil)
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, r)
+		if w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("%s: %d, want 405", method, w.Code)
+		}
+	}
+}
+
+// What the node answers itself for an origin is not counted, whatever the rule counts.
+func TestFailuresOfTheOrigin(t *testing.T) {
+	const rules = "rules: [{id: all, count: {statuses: [502, 504, 499, 408, 400]}, characteristics: [ip], limits: [{threshold: 1, period: 7d}]}]"
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = dead.Close()
+	stuck := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	for _, tt := range []struct {
+		name, origin string
+		want         int
+	}{
+		{"a dead origin", "http://" + dead.Addr().String(), http.StatusBadGateway},
+		{"an origin that does not answer", stuck.URL, http.StatusGatewayTimeout},
+	} {
+		reg := prometheus.NewPedanticRegistry()
+		p, _ := newProxy(t, rules, tt.origin, func(o *proxy.Options) {
+			o.Registerer = reg
+			o.Origins.Default, err = proxy.NewOrigin(tt.origin, proxy.OriginOptions{Timeout: 10 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+		url := serve(t, p).URL
+		for range 10 {
+			if resp, _ := do(t, client(t), newRequest(t, "GET", url, nil)); resp.StatusCode != tt.want {
+				t.Fatalf("%s: %d, want %d", tt.name, resp.StatusCode, tt.want)
+			}
+		}
+		if got := sum(t, reg, "edge_origin_failures_total"); got != 10 {
+			t.Errorf("%s: %v failures are counted, want 10", tt.name, got)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	front(t, noRules, ok, func(o *proxy.Options) { o.Registerer = reg })
+	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+func TestAccessLog(t *testing.T) {
+	p, log := newProxy(t, noRules, serve(t, http.HandlerFunc(ok)).URL, func(o *proxy.Options) { o.AccessLog = o.Logger })
+	s := httptest.NewServer(p)
+	resp, _ := do(t, client(t), newRequest(t, "GET", s.URL+"/a?b", nil))
+	s.Close() // waits for the line
+	for _, want := range []string{"client=127.0.0.1", "method=GET", "uri=/a?b", "proto=HTTP/1.1", "status=200", "bytes=2", "verdict=passed"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("answer %d; the access log has no %s: %s", resp.StatusCode, want, log)
+		}
+	}
+}
+
+// A client that stops within its body is cut off.
+func TestBodyTimeout(t *testing.T) {
+	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		front, origin := shard.NewPipe(), shard.NewPipe()
+		var wg sync.WaitGroup
+		var originSaw error
+		originServer := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, originSaw = io.ReadAll(r.Body)
+		})}
+		wg.Go(func() { _ = originServer.Serve(origin) })
+		p, _ := newProxy(t, noRules, "http://origin", func(o *proxy.Options) {
+			o.BodyTimeout = 5 * time.Second
+			tr := &http.Transport{DialContext: origin.Dial}
+			t.Cleanup(tr.CloseIdleConnections)
+			o.Origins.Default, _ = proxy.NewOrigin("http://origin", proxy.OriginOptions{Transport: tr})
+		})
+		server := &http.Server{Handler: p}
+		wg.Go(func() { _ = server.Serve(front) })
+
+		start := time.Now()
+		conn, err := front.Dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf")
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != http.StatusRequestTimeout || time.Since(start) != 5*time.Second {
+			t.Errorf("a body that stops: %d after %v, want 408 after 5s", resp.StatusCode, time.Since(start))
+		}
+		_ = conn.Close()
+		synctest.Wait()
+		if originSaw == nil {
+			t.Error("the origin took half a body for a whole one")
+		}
+		_, _ = server.Close(), originServer.Close()
+		wg.Wait()
+	})
+}
+
+// A client that does not read its answer is cut off, and the origin let go. This cannot be
+// played in fake time, for net/http waits for a lock.
+func TestUnreadAnswer(t *testing.T) {
+	free := make(chan struct{})
+	url := front(t, noRules, func(w http.ResponseWriter, _ *http.Request) {
+		defer close(free)
+		for {
+			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+				return
+			}
+		}
+	}, func(o *proxy.Options) { o.BodyTimeout = 20 * time.Millisecond })
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	<-free
+}

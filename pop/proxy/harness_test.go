@@ -1,0 +1,173 @@
+package proxy_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/proxy"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// noRules limit nobody here.
+const noRules = "rules: []"
+
+// localhost is where test clients connect from.
+var localhost = netip.MustParsePrefix("127.0.0.0/8")
+
+// newProxy returns a proxy with these rules in front of origin, which counts alone, and
+// the log that it writes.
+func newProxy(t testing.TB, rules, origin string, set func(*proxy.Options)) (*proxy.Proxy, *bytes.Buffer) {
+	t.Helper()
+	log := new(bytes.Buffer)
+	logger := slog.New(slog.NewTextHandler(&lockedWriter{w: log}, nil))
+	parsed, err := rule.Parse("rules.yaml", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := mitigation.New(mitigation.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := counter.NewSecret("a secret of the proxy's tests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter, err := limit.New(limit.Options{Secret: secret, Rules: parsed, Table: table, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { limiter.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	o := proxy.Options{Limiter: limiter, Logger: logger}
+	if o.Origins.Default, err = proxy.NewOrigin(origin, proxy.OriginOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if set != nil {
+		set(&o)
+	}
+	p, err := proxy.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(o.Origins.Close)
+	return p, log
+}
+
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (w *lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.w.Write(p)
+}
+
+// serve starts a server for handler, on 127.0.0.1.
+func serve(t testing.TB, handler http.Handler) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(handler)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// serveTLS starts a server for handler that speaks HTTP/2.
+func serveTLS(t testing.TB, handler http.Handler) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(handler)
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// front starts a proxy with these rules in front of origin and returns its URL.
+func front(t testing.TB, rules string, origin http.HandlerFunc, set func(*proxy.Options)) string {
+	t.Helper()
+	p, _ := newProxy(t, rules, serve(t, origin).URL, set)
+	return serve(t, p).URL
+}
+
+// client returns an HTTP client with connections of its own.
+func client(t testing.TB) *http.Client {
+	t.Helper()
+	tr := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// do sends r and returns the answer with its body.
+func do(t testing.TB, c *http.Client, r *http.Request) (*http.Response, string) {
+	t.Helper()
+	resp, err := c.Do(r)
+	if err != nil {
+		t.Fatalf("%s %s: %v", r.Method, r.URL, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s %s: reading the answer: %v", r.Method, r.URL, err)
+	}
+	return resp, string(body)
+}
+
+// newRequest returns a request with headers, given as name, value, ….
+func newRequest(t testing.TB, method, url string, body io.Reader, headers ...string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	return r
+}
+
+// exceed sends requests until one is refused, at most 1000, and returns that answer.
+func exceed(t testing.TB, c *http.Client, request func() *http.Request) (*http.Response, string) {
+	t.Helper()
+	for range 1000 {
+		if resp, body := do(t, c, request()); resp.StatusCode != http.StatusOK || body == "banned" {
+			return resp, body
+		}
+	}
+	t.Fatal("1000 requests passed")
+	return nil, ""
+}
+
+// ok is an origin that answers "ok".
+func ok(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
+
+// sum returns the sum of a metric over all its labels.
+func sum(t testing.TB, g prometheus.Gatherer, name string) (total float64) {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				total += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return total
+}

@@ -1,0 +1,44 @@
+package proxy
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+type metrics struct {
+	decision prometheus.Histogram
+	origin   prometheus.Histogram
+	failed   map[string]prometheus.Counter
+}
+
+// Reasons for which an origin's answer did not reach the client.
+const (
+	reasonOrigin  = "unreachable"
+	reasonTimeout = "timeout"
+	reasonClient  = "client"
+)
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	f := promauto.With(reg)
+	m := &metrics{
+		decision: f.NewHistogram(prometheus.HistogramOpts{
+			Name:    "edge_decision_duration_seconds",
+			Help:    "Time that the decision about a request took, of about one request in 64.",
+			Buckets: []float64{100e-9, 250e-9, 500e-9, 1e-6, 2.5e-6, 5e-6, 10e-6, 100e-6, 1e-3},
+		}),
+		origin: f.NewHistogram(prometheus.HistogramOpts{
+			Name:    "edge_origin_answer_seconds",
+			Help:    "Time until the origin began its answer.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}),
+		failed: map[string]prometheus.Counter{},
+	}
+	failed := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "edge_origin_failures_total",
+		Help: "Requests that passed and got no answer of their origin, by reason.",
+	}, []string{"reason"})
+	for _, reason := range []string{reasonOrigin, reasonTimeout, reasonClient} {
+		m.failed[reason] = failed.WithLabelValues(reason)
+	}
+	return m
+}

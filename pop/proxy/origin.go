@@ -1,0 +1,166 @@
+package proxy
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Origins are where requests go: each host's own, or the default.
+type Origins struct {
+	Default *Origin
+	ByHost  map[string]*Origin // by canonical host
+}
+
+func (o Origins) of(host string) *Origin {
+	if origin, ok := o.ByHost[host]; ok {
+		return origin
+	}
+	return o.Default
+}
+
+// Close closes the idle connections to all origins.
+func (o Origins) Close() {
+	if o.Default != nil {
+		o.Default.Close()
+	}
+	for _, origin := range o.ByHost {
+		origin.Close()
+	}
+}
+
+// An Origin is a server behind the node.
+type Origin struct {
+	scheme, host string
+	transport    http.RoundTripper
+
+	mu       sync.Mutex // guards what follows
+	lastLog  time.Time
+	unlogged int // failures since then
+}
+
+// OriginOptions configures an Origin. The zero value is usable.
+type OriginOptions struct {
+	// Timeout is how long the origin may take to begin its answer. If zero, 60 s.
+	Timeout time.Duration
+
+	// ConnectTimeout bounds connecting. If zero, 5 s.
+	ConnectTimeout time.Duration
+
+	// IdleConnections is how many idle connections are kept. If zero, 512.
+	IdleConnections int
+
+	// Transport is used instead of connections, if it is not nil.
+	Transport http.RoundTripper
+}
+
+// NewOrigin returns the origin at text: http://HOST[:PORT], https://… (HTTP/1.1 or
+// HTTP/2), or h2c://… (HTTP/2 without TLS).
+func NewOrigin(text string, o OriginOptions) (*Origin, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Hostname() == "" {
+		return nil, fmt.Errorf("proxy: %q is no origin; write http://HOST:PORT, https://HOST or h2c://HOST:PORT", text)
+	}
+	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return nil, fmt.Errorf("proxy: origin %q has more than scheme, host and port; requests keep their own path", text)
+	}
+	protocols := new(http.Protocols)
+	origin := &Origin{scheme: u.Scheme, host: u.Host, transport: o.Transport}
+	switch u.Scheme {
+	case "http":
+		protocols.SetHTTP1(true)
+	case "https":
+		protocols.SetHTTP1(true)
+		protocols.SetHTTP2(true)
+	case "h2c":
+		protocols.SetUnencryptedHTTP2(true)
+		origin.scheme = "http"
+	default:
+		return nil, fmt.Errorf("proxy: origin %q has scheme %q; there are http, https and h2c", text, u.Scheme)
+	}
+	if origin.transport == nil {
+		origin.transport = newTransport(protocols, o)
+	}
+	return origin, nil
+}
+
+func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute
+	}
+	if o.ConnectTimeout == 0 {
+		o.ConnectTimeout = 5 * time.Second
+	}
+	if o.IdleConnections == 0 {
+		o.IdleConnections = 512
+	}
+	return &http.Transport{
+		Protocols:             protocols,
+		DialContext:           (&net.Dialer{Timeout: o.ConnectTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   o.ConnectTimeout,
+		ResponseHeaderTimeout: o.Timeout,
+		ExpectContinueTimeout: time.Second,
+		IdleConnTimeout:       90 * time.Second,
+		MaxIdleConnsPerHost:   o.IdleConnections,
+		DisableCompression:    true, // answers pass as they are
+	}
+}
+
+// String returns the origin's scheme, host and port.
+func (o *Origin) String() string { return o.scheme + "://" + o.host }
+
+// logFailure logs that o failed, once a second at most: an origin that is down must not
+// fill a disk as well.
+func (o *Origin) logFailure(logger *slog.Logger, err error) {
+	o.mu.Lock()
+	now := time.Now()
+	if now.Sub(o.lastLog) < time.Second {
+		o.unlogged++
+		o.mu.Unlock()
+		return
+	}
+	more := o.unlogged
+	o.lastLog, o.unlogged = now, 0
+	o.mu.Unlock()
+	logger.Warn("origin failed", "origin", o, "err", err, "failures_unlogged", more)
+}
+
+// Close closes idle connections.
+func (o *Origin) Close() {
+	if t, ok := o.transport.(*http.Transport); ok {
+		t.CloseIdleConnections()
+	}
+}
+
+// roundTripper sends a request to the origin of its exchange.
+type roundTripper struct{}
+
+func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	return exchangeOf(r).origin.transport.RoundTrip(r)
+}
+
+// CanonicalHost returns host as Origins.ByHost is keyed.
+func CanonicalHost(host string) string {
+	r := rule.Request{Host: host}
+	r.Canonicalize(rule.ClientPrefix{})
+	return r.Host
+}
+
+// buffers is a pool of buffers for copying bodies.
+type buffers struct{ pool sync.Pool }
+
+func (b *buffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[]byte); ok {
+		return *p
+	}
+	return make([]byte, 32<<10)
+}
+
+func (b *buffers) Put(p []byte) { b.pool.Put(&p) }

@@ -1,0 +1,246 @@
+// Package proxy is the HTTP side of a node: it finds out who the client is, asks the
+// limiter, and passes the request on to the origin or answers it.
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"time"
+
+	"github.com/gaissmai/bart"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Options configures a Proxy. Limiter and Origins are required; the zero value of every
+// other field is usable.
+type Options struct {
+	Limiter *limit.Limiter
+	Origins Origins
+
+	// Trusted are the networks of proxies whose X-Forwarded-For is believed.
+	Trusted []netip.Prefix
+
+	// Headers says which rate-limit headers clients see. If zero, Draft10.
+	Headers HeaderStyle
+
+	// NodeHeader names a response header that tells which node answered, as NodeName.
+	// If empty, there is none.
+	NodeHeader, NodeName string
+
+	// BodyTimeout is how long a client may leave the node waiting for the next bytes of a
+	// request's body, or for room to write the next bytes of an answer. If zero, there is
+	// no limit.
+	BodyTimeout time.Duration
+
+	// AccessLog gets a line for each request. If nil, there is no access log.
+	AccessLog *slog.Logger
+
+	// Logger gets what goes wrong with origins. If nil, slog.Default().
+	Logger *slog.Logger
+
+	// Registerer registers the metrics. If nil, they are not registered.
+	Registerer prometheus.Registerer
+}
+
+// A Proxy handles the requests of clients. It may be used by any number of servers at once.
+type Proxy struct {
+	o       Options
+	trusted *bart.Lite
+	forward httputil.ReverseProxy
+	metrics *metrics
+}
+
+// New returns a Proxy.
+func New(o Options) (*Proxy, error) {
+	if o.Limiter == nil {
+		return nil, errors.New("proxy: Limiter is required")
+	}
+	if o.Origins.Default == nil && len(o.Origins.ByHost) == 0 {
+		return nil, errors.New("proxy: an origin is required")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	p := &Proxy{o: o, trusted: new(bart.Lite), metrics: newMetrics(o.Registerer)}
+	for _, prefix := range o.Trusted {
+		if !prefix.IsValid() {
+			return nil, fmt.Errorf("proxy: trusted network %v is not valid", prefix)
+		}
+		p.trusted.Insert(prefix.Masked())
+	}
+	p.forward = httputil.ReverseProxy{
+		Rewrite:        p.rewrite,
+		Transport:      roundTripper{},
+		ModifyResponse: p.answered,
+		ErrorHandler:   p.failed,
+		BufferPool:     new(buffers),
+		ErrorLog:       slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+	}
+	return p, nil
+}
+
+// An exchange is one request on its way through the proxy.
+type exchange struct {
+	decision limit.Decision
+	origin   *Origin
+	peer     netip.Addr // who is connected
+	trusted  bool       // whether that is a trusted proxy
+	client   netip.Addr
+	header   http.Header // of the answer
+	body     *body
+	sent     time.Time // when the origin was asked
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(r *http.Request) *exchange {
+	x, _ := r.Context().Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// ServeHTTP decides about r, then passes it on or answers it.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	now := time.Now()
+	x := new(exchange)
+	x.peer = peer(r)
+	x.trusted = p.trusted.Contains(x.peer)
+	x.client = x.peer
+	if x.trusted {
+		x.client = p.client(x.peer, r.Header["X-Forwarded-For"])
+	}
+	req := rule.Request{
+		Addr:   x.client,
+		Method: r.Method,
+		Host:   r.Host,
+		Path:   r.URL.EscapedPath(),
+		Query:  r.URL.RawQuery,
+		Header: r.Header,
+	}
+	x.decision = p.o.Limiter.Decide(&req, now)
+	if now.Nanosecond()&63 == 0 { // a clock read costs as much as the decision
+		p.metrics.decision.Observe(time.Since(now).Seconds())
+	}
+	if p.o.AccessLog != nil {
+		logged := &loggedWriter{ResponseWriter: w}
+		w = logged
+		defer p.logAccess(r, x, logged, now)
+	}
+	x.header = w.Header()
+	p.sign(x)
+	if x.decision.Verdict.Refused() {
+		p.refuse(w, r, x, now)
+		return
+	}
+	p.pass(w, r, x, req.Host)
+}
+
+// sign says which node answers.
+func (p *Proxy) sign(x *exchange) {
+	if p.o.NodeHeader != "" {
+		x.header[p.o.NodeHeader] = []string{p.o.NodeName}
+	}
+}
+
+// pass sends r to the origin of host.
+func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, x *exchange, host string) {
+	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	if x.origin = p.o.Origins.of(host); x.origin == nil {
+		http.Error(w, "no origin for this host", http.StatusMisdirectedRequest)
+		return
+	}
+	control := http.NewResponseController(w)
+	if r.ProtoMajor == 1 && r.Body != http.NoBody {
+		// The origin may answer before it has the whole request. Not every writer can.
+		_ = control.EnableFullDuplex()
+	}
+	if p.o.BodyTimeout > 0 {
+		if r.Body != http.NoBody {
+			x.body = &body{ReadCloser: r.Body, control: control, timeout: p.o.BodyTimeout}
+			r.Body = x.body
+		}
+		w = &timedWriter{ResponseWriter: w, control: control, timeout: p.o.BodyTimeout, http2: r.ProtoMajor == 2}
+	}
+	x.sent = time.Now()
+	p.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+}
+
+// rewrite makes the request that the origin gets.
+func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
+	x := exchangeOf(pr.In)
+	pr.Out.URL.Scheme, pr.Out.URL.Host = x.origin.scheme, x.origin.host
+	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it came, not as Go would write it
+	pr.Out.Host = pr.In.Host
+	pr.Out.Trailer = pr.In.Trailer // filled in when the body has been read
+	if x.trusted {
+		pr.Out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
+	}
+	pr.SetXForwarded()
+	if x.trusted {
+		for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} {
+			if v, ok := pr.In.Header[name]; ok {
+				pr.Out.Header[name] = v
+			}
+		}
+	}
+	if _, ok := pr.Out.Header["User-Agent"]; !ok {
+		pr.Out.Header["User-Agent"] = nil // else the transport would add its own
+	}
+}
+
+// answered sees the origin's answer before the client does.
+func (p *Proxy) answered(resp *http.Response) error {
+	x := exchangeOf(resp.Request)
+	now := time.Now()
+	p.metrics.origin.Observe(now.Sub(x.sent).Seconds())
+	p.o.Limiter.Answered(&x.decision, resp.StatusCode, now)
+	// Not into the answer's header, which is copied in Go's spelling; and again what an
+	// interim answer has cleared.
+	p.o.Headers.write(x.header, p.o.Limiter, &x.decision, now)
+	p.sign(x)
+	return nil
+}
+
+// failed answers for an origin that did not. Such answers are not counted.
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+	x := exchangeOf(r)
+	var timeout net.Error
+	switch {
+	case x.body.err() != nil:
+		// The client's doing: its body came malformed or too slowly.
+		p.metrics.failed[reasonClient].Inc()
+		status := http.StatusBadRequest
+		if errors.As(x.body.err(), &timeout) && timeout.Timeout() {
+			status = http.StatusRequestTimeout
+		}
+		w.Header().Set("Connection", "close")
+		http.Error(w, http.StatusText(status), status)
+		return
+	case r.Context().Err() != nil:
+		p.metrics.failed[reasonClient].Inc()
+		// Nobody reads this, but the access log shows it.
+		w.WriteHeader(statusClientClosed)
+		return
+	case errors.As(err, &timeout) && timeout.Timeout():
+		p.metrics.failed[reasonTimeout].Inc()
+		http.Error(w, "the origin did not answer in time", http.StatusGatewayTimeout)
+	default:
+		p.metrics.failed[reasonOrigin].Inc()
+		http.Error(w, "the origin cannot be reached", http.StatusBadGateway)
+	}
+	x.origin.logFailure(p.o.Logger, err)
+}
+
+// statusClientClosed is what nginx logs where the client went away.
+const statusClientClosed = 499
