@@ -1,0 +1,156 @@
+package pop
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// files are the rules and the certificate of a node, which may change while it runs.
+type files struct {
+	o           Options
+	metrics     *metrics
+	logger      *slog.Logger
+	rules       *rule.Set // the first
+	certificate atomic.Pointer[tls.Certificate]
+
+	mu    sync.Mutex // held while loading
+	stamp string     // of what was loaded last, in force or not
+}
+
+// newFiles loads the files.
+func newFiles(o Options, m *metrics) (*files, error) {
+	f := &files{o: o, metrics: m, logger: o.Logger, rules: o.Rules}
+	f.stamp = f.now()
+	if err := f.loadCertificate(); err != nil {
+		return nil, err
+	}
+	if len(o.RuleFiles) > 0 {
+		rules, err := rule.Load(o.RuleFiles...)
+		if err != nil {
+			return nil, err
+		}
+		f.rules = rules
+	}
+	m.reloaded(nil)
+	return f, nil
+}
+
+func (f *files) loadCertificate() error {
+	if f.o.TLSCert == "" {
+		return nil
+	}
+	pair, err := tls.LoadX509KeyPair(f.o.TLSCert, f.o.TLSKey)
+	if err != nil {
+		return fmt.Errorf("pop: loading the certificate: %w", err)
+	}
+	f.certificate.Store(&pair)
+	return nil
+}
+
+// tls returns the configuration of the TLS listener.
+func (f *files) tls() *tls.Config {
+	return &tls.Config{
+		NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return f.certificate.Load(), nil
+		},
+	}
+}
+
+// reload loads the files again and passes the rules to set. What has an error leaves the
+// old as it is.
+func (f *files) reload(set func(*rule.Set)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stamp = f.now()
+	certErr := f.loadCertificate()
+	if len(f.o.RuleFiles) == 0 {
+		return certErr
+	}
+	rules, err := rule.Load(f.o.RuleFiles...)
+	if f.metrics.reloaded(err); err == nil {
+		set(rules)
+		f.logger.Info("rules loaded", "rules", len(rules.Rules()))
+	}
+	return errors.Join(err, certErr)
+}
+
+// watch reloads the files when they change, until ctx is done. It looks once a second,
+// and loads what has stayed the same for one: by then it is written whole.
+func (f *files) watch(ctx context.Context, set func(*rule.Set)) {
+	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" {
+		return
+	}
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	last := f.now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now := f.now()
+		f.mu.Lock()
+		loaded := f.stamp == now
+		f.mu.Unlock()
+		if !loaded && now == last {
+			if err := f.reload(set); err != nil {
+				LogReloadError(f.logger, err)
+			}
+		}
+		last = now
+	}
+}
+
+// LogReloadError says why files were not reloaded, a line for each error in them.
+func LogReloadError(logger *slog.Logger, err error) {
+	said := map[string]bool{} // the nodes of a Local all say the same
+	for _, e := range singleErrors(err) {
+		if said[e.Error()] {
+			continue
+		}
+		said[e.Error()] = true
+		message := "not reloaded, what was loaded before stays"
+		if _, ok := e.(*rule.Error); ok {
+			message = "rules not reloaded, the old ones stay"
+		}
+		logger.Error(message, "err", e)
+	}
+}
+
+// singleErrors returns the errors that err consists of.
+func singleErrors(err error) (all []error) {
+	many, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	for _, e := range many.Unwrap() {
+		all = append(all, singleErrors(e)...)
+	}
+	return all
+}
+
+// now returns what changes when a file does: names, sizes, times. Links are followed, so
+// that a directory which is replaced by switching a link is noticed.
+func (f *files) now() string {
+	names, _ := rule.Files(f.o.RuleFiles...) // an error shows as a change
+	var b strings.Builder
+	for _, name := range slices.Concat(names, []string{f.o.TLSCert, f.o.TLSKey}) {
+		if info, err := os.Stat(name); err == nil {
+			fmt.Fprintf(&b, "%s %d %d\n", name, info.Size(), info.ModTime().UnixNano())
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,195 @@
+package pop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/edgelimit/edge/counter/shard"
+)
+
+// LocalOptions configures a Local. Node is required, as for one node, but for what
+// differs between the nodes.
+type LocalOptions struct {
+	// Nodes is how many nodes there are. If zero, 3.
+	Nodes int
+
+	// Listen is the address that clients connect to; each connection goes to another
+	// node. If empty, there is none.
+	Listen string
+
+	// Node are the options of each node. Name, Listen, MetricsListen and Broadcast are set
+	// by the PoP; without Shards, each node gets a shard of its own, reached by all.
+	Node Options
+
+	// NodeListen and NodeMetrics return the addresses of the ith node's listeners, for
+	// clients and operators. If nil, any free port of 127.0.0.1.
+	NodeListen, NodeMetrics func(i int) string
+}
+
+// A Local is a whole PoP in one process. Its nodes are as separate as those on several
+// machines: they share nothing but shards, and send each other packets.
+type Local struct {
+	nodes  []*Node
+	shards []*localShard
+	ln     net.Listener // the spreader's, nil if there is none
+	spread sync.WaitGroup
+	serve  sync.WaitGroup // shards
+	end    context.CancelFunc
+}
+
+// A localShard is an embedded shard with a port.
+type localShard struct {
+	*shard.Server
+	ln net.Listener
+}
+
+// StartLocal starts a PoP. After an error nothing runs.
+func StartLocal(o LocalOptions) (l *Local, err error) {
+	if o.Nodes < 0 {
+		return nil, fmt.Errorf("pop: a PoP of %d nodes is none", o.Nodes)
+	}
+	if o.Nodes == 0 {
+		o.Nodes = 3
+	}
+	anyPort := func(int) string { return "127.0.0.1:0" }
+	if o.NodeListen == nil {
+		o.NodeListen = anyPort
+	}
+	if o.NodeMetrics == nil {
+		o.NodeMetrics = anyPort
+	}
+	if o.Node.Secret == "" {
+		o.Node.Secret = randomSecret()
+	}
+	l = new(Local)
+	defer func() {
+		if err != nil {
+			_ = l.Stop(context.Background())
+		}
+	}()
+	if len(o.Node.Shards) == 0 {
+		if o.Node.Shards, err = l.startShards(o.Nodes); err != nil {
+			return l, err
+		}
+	}
+	// Broadcast finds the peers once all are made.
+	var peers atomic.Pointer[[]*Node]
+	for i := range o.Nodes {
+		node := o.Node
+		node.Name = fmt.Sprintf("node-%d", i+1)
+		node.Listen, node.MetricsListen = o.NodeListen(i), o.NodeMetrics(i)
+		node.Logger = loggerOf(o.Node).With("node", node.Name)
+		node.Broadcast = func(packet []byte) {
+			for j, peer := range *peers.Load() {
+				if j != i {
+					_ = peer.Receive(packet) // our own packets are in order
+				}
+			}
+		}
+		n, err := New(node)
+		if err != nil {
+			return l, err
+		}
+		l.nodes = append(l.nodes, n)
+	}
+	peers.Store(&l.nodes)
+	// What is wrong with rules files is said before an address that is taken.
+	if o.Listen != "" {
+		if l.ln, err = net.Listen("tcp", o.Listen); err != nil {
+			return l, fmt.Errorf("pop: listening for clients: %w", err)
+		}
+	}
+	for _, n := range l.nodes {
+		if err := n.Start(); err != nil {
+			return l, err
+		}
+	}
+	if l.ln != nil {
+		return l, l.startSpreader(loggerOf(o.Node))
+	}
+	return l, nil
+}
+
+// startShards starts n shards and returns their addresses.
+func (l *Local) startShards(n int) (addrs []string, err error) {
+	var ctx context.Context
+	ctx, l.end = context.WithCancel(context.Background())
+	for range n {
+		server, err := shard.New(shard.Options{})
+		if err != nil {
+			return nil, err
+		}
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("pop: listening for a shard: %w", err)
+		}
+		l.shards = append(l.shards, &localShard{server, ln})
+		addrs = append(addrs, ln.Addr().String())
+		l.serve.Go(func() { _ = server.Serve(ctx, ln) }) // ends with ctx
+	}
+	return addrs, nil
+}
+
+// startSpreader lets every node serve a share of the connections.
+func (l *Local) startSpreader(logger *slog.Logger) error {
+	s := newSpreader(l.ln, len(l.nodes), logger)
+	for i, n := range l.nodes {
+		if err := n.Serve(s.ways[i]); err != nil {
+			return err
+		}
+	}
+	l.spread.Go(s.run)
+	return nil
+}
+
+// Nodes returns the nodes.
+func (l *Local) Nodes() []*Node { return l.nodes }
+
+// Addr returns the address that clients connect to, nil if there is none.
+func (l *Local) Addr() net.Addr {
+	if l.ln == nil {
+		return nil
+	}
+	return l.ln.Addr()
+}
+
+// ShardAddrs returns the addresses of the embedded shards.
+func (l *Local) ShardAddrs() (addrs []string) {
+	for _, s := range l.shards {
+		addrs = append(addrs, s.ln.Addr().String())
+	}
+	return addrs
+}
+
+// Reload loads the rules files of all nodes again.
+func (l *Local) Reload() error {
+	var errs []error
+	for _, n := range l.nodes {
+		errs = append(errs, n.Reload())
+	}
+	return errors.Join(errs...)
+}
+
+// Stop stops the nodes, all at once, then the shards. See Node.Stop.
+func (l *Local) Stop(ctx context.Context) error {
+	if l.ln != nil {
+		_ = l.ln.Close()
+	}
+	errs := make([]error, len(l.nodes))
+	var wg sync.WaitGroup
+	for i, n := range l.nodes {
+		wg.Go(func() { errs[i] = n.Stop(ctx) })
+	}
+	wg.Wait()
+	l.spread.Wait()
+	if l.end != nil {
+		l.end()
+	}
+	l.serve.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,404 @@
+// Package pop assembles a point of presence: a [Node] from the limiter, the proxy and the
+// shards that it counts in, and [Local], several nodes in one process.
+package pop
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/proxy"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A Node is one edge process of a PoP, or one of several in a process. Its methods may be
+// called concurrently.
+type Node struct {
+	o        Options
+	registry *prometheus.Registry
+	limiter  *limit.Limiter
+	proxy    *proxy.Proxy
+	origins  proxy.Origins
+	shards   []*counter.Shard
+	inner    *innerShard // if no shards are given
+	files    *files
+	metrics  *metrics
+
+	upgraded context.Context // of connections that are no longer HTTP
+	end      context.CancelFunc
+
+	mu        sync.Mutex // guards what follows
+	state     state
+	servers   []*http.Server // of clients
+	operators *http.Server   // nil if they have no listener
+	addrs     map[string]net.Addr
+	running   sync.WaitGroup // what Start and Serve have started, but for the limiter
+	stop      context.CancelFunc
+	counted   chan struct{} // closed when the limiter has ended
+	stopped   chan struct{} // closed when Stop has
+	stopErr   error
+
+	upgrading upgrades
+}
+
+type state int
+
+const (
+	made state = iota
+	started
+	stopping
+)
+
+// New makes a node. It opens no socket and starts nothing: what is wrong with the options
+// and rules files is said before.
+func New(o Options) (*Node, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{o: o, registry: prometheus.NewRegistry(), addrs: map[string]net.Addr{}, counted: make(chan struct{}), stopped: make(chan struct{})}
+	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	n.metrics = newMetrics(n.registry)
+	if n.files, err = newFiles(o, n.metrics); err != nil {
+		return nil, err
+	}
+	if n.origins, err = o.origins(); err != nil {
+		return nil, err
+	}
+	if err := n.makeLimiter(); err != nil {
+		return nil, err
+	}
+	var access = o.Logger
+	if !o.AccessLog {
+		access = nil
+	}
+	n.proxy, err = proxy.New(proxy.Options{
+		Limiter:     n.limiter,
+		Origins:     n.origins,
+		Trusted:     o.TrustedProxies,
+		Headers:     o.Headers,
+		NodeHeader:  o.NodeHeader,
+		NodeName:    o.Name,
+		BodyTimeout: o.BodyTimeout,
+		AccessLog:   access,
+		Logger:      o.Logger,
+		Registerer:  n.registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.upgraded, n.end = context.WithCancel(context.Background())
+	return n, nil
+}
+
+// makeLimiter makes the limiter with its table and shards.
+func (n *Node) makeLimiter() error {
+	o := n.o
+	secret, err := newSecret(o.Secret)
+	if err != nil {
+		return err
+	}
+	if len(o.Shards) == 0 {
+		if n.inner, err = newInnerShard(n.registry); err != nil {
+			return err
+		}
+		o.Shards, o.ShardOptions.Dial = []string{"inside"}, n.inner.pipe.Dial
+	}
+	o.ShardOptions.Metrics = counter.NewMetrics(n.registry)
+	for _, addr := range o.Shards {
+		n.shards = append(n.shards, counter.NewShard(addr, o.ShardOptions))
+	}
+	table, err := mitigation.New(mitigation.Options{Size: o.MitigationRecords, Registerer: n.registry})
+	if err != nil {
+		return err
+	}
+	n.limiter, err = limit.New(limit.Options{
+		Secret:      secret,
+		Node:        o.id(),
+		Rules:       n.files.rules,
+		Table:       table,
+		Shards:      n.shards,
+		Client:      o.Client,
+		Interval:    o.FlushInterval,
+		Queue:       o.QueueSize,
+		TrackedKeys: o.TrackedKeys,
+		Publish:     n.publish,
+		LogClients:  o.LogClients,
+		Logger:      o.Logger,
+		Registerer:  n.registry,
+	})
+	return err
+}
+
+// newSecret returns the secret of text, or of random bytes if it is empty: then the node
+// counts in a shard of its own.
+func newSecret(text string) (counter.Secret, error) {
+	if text == "" {
+		text = randomSecret()
+	}
+	return counter.NewSecret(text)
+}
+
+// Name returns the node's name.
+func (n *Node) Name() string { return n.o.Name }
+
+// Handler returns what answers clients, for servers of one's own. The node counts only
+// between Start and Stop.
+func (n *Node) Handler() http.Handler { return n.proxy }
+
+// Gatherer returns the node's metrics.
+func (n *Node) Gatherer() prometheus.Gatherer { return n.registry }
+
+// Rules returns the rules in force.
+func (n *Node) Rules() *rule.Set { return n.limiter.Rules() }
+
+// Addr returns the address of a listener that Start has opened: "http", "https" or
+// "metrics". It is nil if there is none.
+func (n *Node) Addr(of string) net.Addr {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.addrs[of]
+}
+
+// Start opens the node's listeners and begins to count. After an error nothing runs.
+func (n *Node) Start() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.state != made {
+		return errors.New("pop: the node was started before")
+	}
+	listeners, err := n.listen()
+	if err != nil {
+		return err
+	}
+	n.state = started
+	var ctx context.Context
+	ctx, n.stop = context.WithCancel(context.Background())
+	go func() { // Stop waits for it
+		n.limiter.Run(ctx)
+		close(n.counted)
+	}()
+	if n.inner != nil {
+		n.running.Go(func() { n.inner.run(n.upgraded) })
+	}
+	n.running.Go(func() { n.files.watch(ctx, n.limiter.SetRules) })
+	for _, l := range listeners {
+		n.addrs[l.name] = l.Addr()
+		server := n.serveLocked(l.Listener, l.handler)
+		if l.name == "metrics" {
+			n.operators = server
+		} else {
+			n.servers = append(n.servers, server)
+		}
+	}
+	return nil
+}
+
+// A listener is one that Start opens.
+type listener struct {
+	net.Listener
+	name    string
+	handler http.Handler
+}
+
+// listen opens all listeners or none.
+func (n *Node) listen() (all []listener, err error) {
+	defer func() {
+		if err != nil {
+			for _, l := range all {
+				_ = l.Close()
+			}
+		}
+	}()
+	for _, l := range []listener{
+		{name: "http", handler: n.upgrading.follow(n.proxy)},
+		{name: "https", handler: n.upgrading.follow(n.proxy)},
+		{name: "metrics", handler: admin.Handler(n.registry, n.readiness)},
+	} {
+		addr := map[string]string{"http": n.o.Listen, "https": n.o.TLSListen, "metrics": n.o.MetricsListen}[l.name]
+		if addr == "" {
+			continue
+		}
+		if l.Listener, err = net.Listen("tcp", addr); err != nil {
+			return all, fmt.Errorf("pop: listening for %s: %w", l.name, err)
+		}
+		if n.o.ProxyProtocol && l.name != "metrics" {
+			l.Listener = n.withProxyProtocol(l.Listener)
+		}
+		if l.name == "https" {
+			l.Listener = tls.NewListener(l.Listener, n.files.tls())
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// withProxyProtocol lets trusted proxies say whom they speak for. A header from anybody
+// else is not understood, and so no request.
+func (n *Node) withProxyProtocol(ln net.Listener) net.Listener {
+	return &proxyproto.Listener{
+		Listener:          ln,
+		ReadHeaderTimeout: n.o.ReadHeaderTimeout,
+		ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
+			tcp, ok := o.Upstream.(*net.TCPAddr)
+			if ok && n.trusts(tcp) {
+				return proxyproto.USE, nil
+			}
+			return proxyproto.SKIP, nil
+		},
+	}
+}
+
+func (n *Node) trusts(addr *net.TCPAddr) bool {
+	ip := addr.AddrPort().Addr().Unmap().WithZone("")
+	for _, prefix := range n.o.TrustedProxies {
+		if prefix.Contains(ip) {
+			return true
+		}
+	}
+	return false
+}
+
+// Serve lets clients connect by ln as well, until Stop, which closes it.
+func (n *Node) Serve(ln net.Listener) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.state != started {
+		return errors.New("pop: the node does not run")
+	}
+	n.servers = append(n.servers, n.serveLocked(ln, n.upgrading.follow(n.proxy)))
+	return nil
+}
+
+// serveLocked starts a server for ln. mu is held.
+func (n *Node) serveLocked(ln net.Listener, handler http.Handler) *http.Server {
+	server := n.o.server(handler, n.upgraded)
+	n.running.Go(func() {
+		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			n.o.Logger.Error("listener failed", "addr", ln.Addr(), "err", err)
+		}
+	})
+	return server
+}
+
+// readiness says why the node should get no connections.
+func (n *Node) readiness() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.state != started {
+		return errors.New("the node stops")
+	}
+	return nil
+}
+
+// Reload loads the rules files and the certificate again. If something is wrong with one,
+// the old ones stay.
+func (n *Node) Reload() error { return n.files.reload(n.limiter.SetRules) }
+
+// SetRules replaces the rules of a node that was made without rules files.
+func (n *Node) SetRules(set *rule.Set) { n.limiter.SetRules(set) }
+
+// publish sends a record of this node to the others.
+func (n *Node) publish(r mitigation.Record) {
+	if n.o.Broadcast != nil {
+		n.o.Broadcast(r.AppendSent(nil, time.Now()))
+	}
+}
+
+// Receive takes in the records that another node sent, one after the other in packet. What
+// is no record ends it with an error; those before it count.
+func (n *Node) Receive(packet []byte) error {
+	now := time.Now()
+	for len(packet) > 0 {
+		r, err := mitigation.ParseSent(packet[:min(len(packet), mitigation.SentSize)], now)
+		if err != nil && !errors.Is(err, mitigation.ErrExpired) {
+			return err
+		}
+		if err == nil {
+			n.limiter.Learn(r, "peer", now)
+		}
+		packet = packet[mitigation.SentSize:]
+	}
+	return nil
+}
+
+// ErrCutOff is what Stop returns if requests had not ended when the time for it was over.
+var ErrCutOff = errors.New("pop: requests that did not end in time were cut off")
+
+// Stop ends the node in the order of a request's way: no new connections, the requests
+// that are under way, what they counted, the connections behind. Operators may look on
+// until then. It waits for requests until ctx is done or Options.DrainTimeout is over, and
+// cuts off what is left. Calling it again waits for the first call.
+func (n *Node) Stop(ctx context.Context) error {
+	n.mu.Lock()
+	before := n.state
+	n.state = stopping
+	servers, operators := n.servers, n.operators
+	n.mu.Unlock()
+	switch before {
+	case stopping:
+		<-n.stopped
+		return n.stopErr
+	case made:
+		n.end()
+		close(n.stopped)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.o.DrainTimeout)
+	defer cancel()
+	var errs []error
+	var wg sync.WaitGroup
+	var cutOff atomic.Bool
+	for _, server := range servers {
+		wg.Go(func() {
+			if err := server.Shutdown(ctx); err != nil {
+				cutOff.Store(true)
+				_ = server.Close()
+			}
+		})
+	}
+	wg.Wait()
+	if cutOff.Load() {
+		errs = append(errs, ErrCutOff)
+	}
+	if cut := n.upgrading.wait(ctx); cut > 0 {
+		n.o.Logger.Warn("upgraded connections are cut off", "connections", cut)
+	}
+	n.stop()
+	<-n.counted
+	if operators != nil {
+		_ = operators.Close()
+	}
+	n.end()
+	n.running.Wait()
+	for _, s := range n.shards {
+		errs = append(errs, s.Close())
+	}
+	n.origins.Close()
+	n.stopErr = errors.Join(errs...)
+	close(n.stopped)
+	return n.stopErr
+}
+
+// Run starts the node, waits for ctx, and stops it.
+func (n *Node) Run(ctx context.Context) error {
+	if err := n.Start(); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return n.Stop(context.WithoutCancel(ctx))
+}

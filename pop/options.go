@@ -1,0 +1,216 @@
+package pop
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/proxy"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Options configures a Node. Name, Secret, an origin, and Rules or RuleFiles are required;
+// the zero value of every other field is usable.
+type Options struct {
+	// Name tells the nodes of a PoP apart.
+	Name string
+
+	// Secret makes the keys. All nodes of a PoP have the same, and nobody else has: 16
+	// bytes at least.
+	Secret string
+
+	// RuleFiles are rules files and directories of them. They are loaded when the node is
+	// made, and again by Reload and when they change.
+	RuleFiles []string
+
+	// Rules are the rules if there are no RuleFiles.
+	Rules *rule.Set
+
+	// Listen and TLSListen are the addresses that clients connect to. Without any, Serve
+	// is given listeners.
+	Listen, TLSListen string
+
+	// TLSCert and TLSKey are PEM files. They are read again by Reload and when they change.
+	TLSCert, TLSKey string
+
+	// MetricsListen is the address of the operators' listener. If empty, there is none.
+	MetricsListen string
+
+	// Origin is where requests go, HostOrigins where those to certain hosts go. See
+	// proxy.NewOrigin for the form.
+	Origin        string
+	HostOrigins   map[string]string
+	OriginOptions proxy.OriginOptions
+
+	// Shards are the memcached servers that hold the PoP's counters, as host:port. Every
+	// node is given the same, in the same spelling; their order does not matter. Without
+	// any, the node has a shard of its own inside.
+	Shards       []string
+	ShardOptions counter.ShardOptions
+
+	// TrustedProxies are believed about whom they speak for: by X-Forwarded-For, and by
+	// the PROXY protocol if ProxyProtocol is set.
+	TrustedProxies []netip.Prefix
+	ProxyProtocol  bool
+
+	// Client says which part of an address is one client. If zero, an IPv4 address, an
+	// IPv6 /64.
+	Client rule.ClientPrefix
+
+	Headers    proxy.HeaderStyle
+	NodeHeader string // response header with the node's name; if empty, there is none
+
+	// Sizes and times of the counting work; see limit.Options.
+	FlushInterval     time.Duration
+	QueueSize         int
+	TrackedKeys       int
+	MitigationRecords int
+
+	// ReadHeaderTimeout bounds reading a request's header. If zero, 10 s.
+	ReadHeaderTimeout time.Duration
+
+	// IdleTimeout is how long a connection is kept without a request. If zero, 2 min.
+	IdleTimeout time.Duration
+
+	// BodyTimeout is how long a client may pause within a body, and leave an answer
+	// unread. If zero, 1 min; if negative, there is no limit.
+	BodyTimeout time.Duration
+
+	// DrainTimeout is how long Stop waits for requests to end. If zero, 30 s.
+	DrainTimeout time.Duration
+
+	// MaxHeaderBytes bounds a request's header. If zero, 64 KiB.
+	MaxHeaderBytes int
+
+	AccessLog  bool // a line for each request
+	LogClients bool // lines about mitigations name the client
+	Logger     *slog.Logger
+
+	// Broadcast passes records, as Receive takes them, to the other nodes of the PoP. It
+	// must not block. If nil, the others learn of them from the shards.
+	Broadcast func(packet []byte)
+}
+
+// errNoSecret is what New says where a node would count under keys that everybody can
+// make.
+var errNoSecret = errors.New("pop: a node that is given shards needs a secret, the same on every node of the PoP")
+
+func (o Options) withDefaults() (Options, error) {
+	switch {
+	case o.Name == "":
+		return o, errors.New("pop: a node needs a name")
+	case o.Secret == "" && len(o.Shards) > 0:
+		return o, errNoSecret
+	case o.Rules == nil && len(o.RuleFiles) == 0:
+		return o, errors.New("pop: a node needs rules")
+	case o.Rules != nil && len(o.RuleFiles) > 0:
+		return o, errors.New("pop: rules are given twice, as a set and as files")
+	case (o.TLSCert == "") != (o.TLSKey == ""):
+		return o, errors.New("pop: a certificate needs a key, and a key a certificate")
+	case (o.TLSListen == "") != (o.TLSCert == ""):
+		return o, errors.New("pop: a TLS listener needs a certificate, and a certificate a TLS listener")
+	case o.ProxyProtocol && len(o.TrustedProxies) == 0:
+		return o, errors.New("pop: the PROXY protocol needs trusted proxies: anybody could send its header")
+	case o.BodyTimeout < 0:
+		o.BodyTimeout = 0
+	case o.BodyTimeout == 0:
+		o.BodyTimeout = time.Minute
+	}
+	for _, addr := range o.Shards {
+		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
+			return o, fmt.Errorf("pop: shard %q is not host:port", addr)
+		}
+	}
+	for what, d := range map[string]*time.Duration{"read header": &o.ReadHeaderTimeout, "idle": &o.IdleTimeout, "drain": &o.DrainTimeout} {
+		if *d < 0 {
+			return o, fmt.Errorf("pop: a %s timeout of %v is negative", what, *d)
+		}
+	}
+	if o.ReadHeaderTimeout == 0 {
+		o.ReadHeaderTimeout = 10 * time.Second
+	}
+	if o.IdleTimeout == 0 {
+		o.IdleTimeout = 2 * time.Minute
+	}
+	if o.DrainTimeout == 0 {
+		o.DrainTimeout = 30 * time.Second
+	}
+	if o.MaxHeaderBytes < 0 {
+		return o, fmt.Errorf("pop: a header of %d bytes at most is none", o.MaxHeaderBytes)
+	}
+	if o.MaxHeaderBytes == 0 {
+		o.MaxHeaderBytes = 64 << 10
+	}
+	o.Logger = loggerOf(o)
+	return o, nil
+}
+
+// id returns what tells the records of this node from those of others.
+func (o Options) id() mitigation.NodeID {
+	sum := sha256.Sum256([]byte(o.Name))
+	return mitigation.NodeID(binary.BigEndian.Uint64(sum[:]))
+}
+
+func (o Options) origins() (origins proxy.Origins, err error) {
+	if o.Origin == "" && len(o.HostOrigins) == 0 {
+		return origins, errors.New("pop: a node needs an origin")
+	}
+	if o.Origin != "" {
+		if origins.Default, err = proxy.NewOrigin(o.Origin, o.OriginOptions); err != nil {
+			return origins, err
+		}
+	}
+	origins.ByHost = map[string]*proxy.Origin{}
+	for host, text := range o.HostOrigins {
+		host = proxy.CanonicalHost(host)
+		if origins.ByHost[host] != nil {
+			return origins, fmt.Errorf("pop: host %s has two origins", host)
+		}
+		if origins.ByHost[host], err = proxy.NewOrigin(text, o.OriginOptions); err != nil {
+			return origins, err
+		}
+	}
+	return origins, nil
+}
+
+// server returns the HTTP server of a listener. base is cancelled when connections that
+// are no longer HTTP have to end.
+func (o Options) server(handler http.Handler, base context.Context) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler:           handler,
+		Protocols:         protocols,
+		ReadHeaderTimeout: o.ReadHeaderTimeout,
+		IdleTimeout:       o.IdleTimeout,
+		MaxHeaderBytes:    o.MaxHeaderBytes,
+		// Else net/http would answer OPTIONS *, to mitigated clients as well.
+		DisableGeneralOptionsHandler: true,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout:  o.IdleTimeout,
+			PingTimeout:      15 * time.Second,
+			WriteByteTimeout: o.BodyTimeout,
+		},
+		BaseContext: func(net.Listener) context.Context { return base },
+		ErrorLog:    slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+	}
+}
+
+// loggerOf returns the logger that o says.
+func loggerOf(o Options) *slog.Logger {
+	if o.Logger == nil {
+		return slog.Default()
+	}
+	return o.Logger
+}

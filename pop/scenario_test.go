@@ -1,0 +1,532 @@
+package pop_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/proxy"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// TestScenarios plays the files of testdata/scenarios: a whole PoP in fake time, without a
+// socket. Each begins with the command pop; the others are the methods of scenario. With
+// -rewrite the transcripts are written anew: read the difference before committing it.
+func TestScenarios(t *testing.T) {
+	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	files, err := filepath.Glob("testdata/scenarios/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scenario{t: t, shards: map[string]*fakeShard{}}
+				defer s.stop()
+				datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
+					return s.run(d)
+				})
+			})
+		})
+	}
+}
+
+// A scenario is a PoP with what happens to it.
+type scenario struct {
+	t      *testing.T
+	start  time.Time
+	nodes  []*pop.Node
+	shards map[string]*fakeShard
+	origin fakeOrigin
+	log    eventLog
+	turn   int // of the node that gets the next request
+
+	mu   sync.Mutex
+	last *httptest.ResponseRecorder // guarded by mu
+}
+
+func (s *scenario) run(d *datadriven.TestData) string {
+	commands := map[string]func(*datadriven.TestData) (string, error){
+		"pop": s.pop, "request": s.request, "advance": s.advance, "rules": s.rules, "headers": s.headers,
+		"kill": s.kill, "restart": s.restart, "stall": s.stall, "resume": s.resume, "commands": s.commands, "metric": s.metric,
+		"at": s.at,
+	}
+	command, ok := commands[d.Cmd]
+	if !ok {
+		return fmt.Sprintf("unknown command %q", d.Cmd)
+	}
+	out, err := command(d)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	synctest.Wait()
+	if out += s.log.take(); out == "" {
+		return "ok\n"
+	}
+	return strings.TrimRight(out, "\n") + "\n"
+}
+
+// arg returns an argument of a command, or a default.
+func arg(d *datadriven.TestData, name, otherwise string) string {
+	for _, a := range d.CmdArgs {
+		if a.Key == name {
+			if len(a.Vals) == 0 {
+				return "true"
+			}
+			return strings.Join(a.Vals, ",")
+		}
+	}
+	return otherwise
+}
+
+func number(d *datadriven.TestData, name string, otherwise int) int {
+	n, err := strconv.Atoi(arg(d, name, strconv.Itoa(otherwise)))
+	if err != nil {
+		d.Fatalf(nil, "%s: %v", name, err)
+	}
+	return n
+}
+
+func duration(d *datadriven.TestData, name, otherwise string) time.Duration {
+	v, err := time.ParseDuration(arg(d, name, otherwise))
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// pop starts a PoP: pop nodes=3 shards=3, with rules below. Nodes tell each other of
+// mitigations, unless peers=no: then they learn of them from the shards.
+func (s *scenario) pop(d *datadriven.TestData) (string, error) {
+	rules, err := rule.Parse("rules.yaml", []byte(d.Input))
+	if err != nil {
+		return "", err
+	}
+	var addrs []string
+	for i := range number(d, "shards", 3) {
+		addr := fmt.Sprintf("s%d:11211", i+1)
+		addrs = append(addrs, addr)
+		s.shards[addr] = newFakeShard()
+		s.shards[addr].restart()
+	}
+	s.start = time.Now()
+	for i := range number(d, "nodes", 3) {
+		o := pop.Options{
+			Name:          fmt.Sprintf("n%d", i+1),
+			Secret:        "a secret of the scenarios",
+			Rules:         rules,
+			Origin:        "http://origin",
+			OriginOptions: proxy.OriginOptions{Transport: &s.origin},
+			Shards:        addrs,
+			ShardOptions:  counter.ShardOptions{Dial: s.dial},
+			BodyTimeout:   -1,
+			Logger:        slog.New(&eventHandler{log: &s.log, start: s.start, node: fmt.Sprintf("n%d", i+1)}),
+		}
+		if arg(d, "peers", "yes") == "yes" {
+			o.Broadcast = func(packet []byte) {
+				for j, peer := range s.nodes {
+					if j != i {
+						if err := peer.Receive(packet); err != nil {
+							s.t.Error(err)
+						}
+					}
+				}
+			}
+		}
+		n, err := pop.New(o)
+		if err != nil {
+			return "", err
+		}
+		s.nodes = append(s.nodes, n)
+	}
+	for _, n := range s.nodes {
+		if err := n.Start(); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+func (s *scenario) stop() {
+	for _, n := range s.nodes {
+		if err := n.Stop(context.Background()); err != nil {
+			s.t.Error(err)
+		}
+	}
+	for _, each := range s.shards {
+		each.kill()
+	}
+}
+
+func (s *scenario) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	return s.shards[addr].dial(ctx, network, addr)
+}
+
+// request sends requests: request ip=192.0.2.1 x=60 every=2ms node=1 method=POST host=… path=…
+// header=(name:value) answer=401 takes=1s. Each comes so long after what was before; two
+// nodes that count at the very same moment would make the transcript a matter of chance.
+// Without node each goes to another one. It prints the statuses in their order.
+func (s *scenario) request(d *datadriven.TestData) (string, error) {
+	var statuses []string
+	s.origin.set(number(d, "answer", 200), duration(d, "takes", "0s"))
+	every := duration(d, "every", "1ms")
+	var wg sync.WaitGroup
+	results := make([]string, number(d, "x", 1))
+	for i := range results {
+		time.Sleep(every)
+		n := number(d, "node", 0)
+		if n == 0 {
+			n = s.turn%len(s.nodes) + 1
+			s.turn++
+		}
+		r := httptest.NewRequest(arg(d, "method", "GET"), "http://"+arg(d, "host", "example.com")+arg(d, "path", "/"), nil)
+		r.RemoteAddr = arg(d, "ip", "192.0.2.1") + ":1234"
+		if ip := arg(d, "ip", ""); strings.Contains(ip, ":") {
+			r.RemoteAddr = "[" + ip + "]:1234"
+		}
+		if name, value, ok := strings.Cut(arg(d, "header", ""), ":"); ok {
+			r.Header.Set(name, value)
+		}
+		wg.Go(func() { results[i] = s.serve(s.nodes[n-1], r) })
+		synctest.Wait()
+	}
+	wg.Wait()
+	statuses = results
+	var out []string
+	for len(statuses) > 0 {
+		n := slices.IndexFunc(statuses, func(status string) bool { return status != statuses[0] })
+		if n < 0 {
+			n = len(statuses)
+		}
+		out = append(out, fmt.Sprintf("%d×%s", n, statuses[0]))
+		statuses = statuses[n:]
+	}
+	return strings.Join(out, ", ") + "\n", nil
+}
+
+// serve lets n answer r and returns the status, or "closed".
+func (s *scenario) serve(n *pop.Node, r *http.Request) (status string) {
+	w := httptest.NewRecorder()
+	defer func() {
+		if v := recover(); v != nil {
+			if v != http.ErrAbortHandler {
+				panic(v)
+			}
+			status = "closed"
+		}
+	}()
+	n.Handler().ServeHTTP(w, r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = w
+	return strconv.Itoa(w.Code)
+}
+
+// headers prints the headers of the last answer, and its body.
+func (s *scenario) headers(*datadriven.TestData) (string, error) {
+	var b bytes.Buffer
+	if err := s.last.Result().Header.Write(&b); err != nil {
+		return "", err
+	}
+	return strings.ReplaceAll(b.String(), "\r", "") + "| " + s.last.Body.String(), nil
+}
+
+// advance lets time pass: advance 15s. Mitigations that end by then say so.
+func (s *scenario) advance(d *datadriven.TestData) (string, error) {
+	v, err := time.ParseDuration(d.CmdArgs[0].Key)
+	if err != nil {
+		return "", err
+	}
+	time.Sleep(v)
+	return "", nil
+}
+
+// at lets time pass until so long after the beginning: at 59.9s.
+func (s *scenario) at(d *datadriven.TestData) (string, error) {
+	v, err := time.ParseDuration(d.CmdArgs[0].Key)
+	if err != nil {
+		return "", err
+	}
+	if left := v - time.Since(s.start); left < 0 {
+		return "", fmt.Errorf("it is %v already", time.Since(s.start))
+	} else {
+		time.Sleep(left)
+	}
+	return "", nil
+}
+
+// rules replaces the rules of all nodes by those below.
+func (s *scenario) rules(d *datadriven.TestData) (string, error) {
+	rules, err := rule.Parse("rules.yaml", []byte(d.Input))
+	if err != nil {
+		return "", err
+	}
+	for _, n := range s.nodes {
+		n.SetRules(rules)
+	}
+	return "", nil
+}
+
+// each applies f to the shards that the command names: kill s1 s2.
+func (s *scenario) each(d *datadriven.TestData, f func(*fakeShard)) (string, error) {
+	for _, a := range d.CmdArgs {
+		sh, ok := s.shards[a.Key+":11211"]
+		if !ok {
+			return "", fmt.Errorf("no shard %s", a.Key)
+		}
+		f(sh)
+	}
+	return "", nil
+}
+
+func (s *scenario) kill(d *datadriven.TestData) (string, error) { return s.each(d, (*fakeShard).kill) }
+func (s *scenario) restart(d *datadriven.TestData) (string, error) {
+	return s.each(d, (*fakeShard).restart)
+}
+func (s *scenario) stall(d *datadriven.TestData) (string, error) {
+	return s.each(d, (*fakeShard).stall)
+}
+func (s *scenario) resume(d *datadriven.TestData) (string, error) {
+	return s.each(d, (*fakeShard).resume)
+}
+
+// commands prints how many commands the shards have got since it was last called.
+func (s *scenario) commands(*datadriven.TestData) (string, error) {
+	total := 0
+	for _, sh := range s.shards {
+		total += sh.commands()
+	}
+	return fmt.Sprintf("%d\n", total), nil
+}
+
+// metric prints a metric's sum over its labels, of each node: metric edge_mitigation_records.
+func (s *scenario) metric(d *datadriven.TestData) (string, error) {
+	var out []string
+	for _, n := range s.nodes {
+		for _, a := range d.CmdArgs {
+			v, err := sum(n.Gatherer(), a.Key)
+			if err != nil {
+				return "", err
+			}
+			out = append(out, fmt.Sprintf("%s %s %v\n", n.Name(), a.Key, v))
+		}
+	}
+	return strings.Join(out, ""), nil
+}
+
+func sum(g prometheus.Gatherer, name string) (total float64, err error) {
+	name, label, _ := strings.Cut(name, "/")
+	families, err := g.Gather()
+	if err != nil {
+		return 0, err
+	}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			if label == "" || slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == label }) {
+				total += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+		return total, nil
+	}
+	return 0, errors.New("no metric " + name)
+}
+
+// fakeOrigin answers with one status, after some time.
+type fakeOrigin struct {
+	mu     sync.Mutex
+	status int
+	takes  time.Duration
+}
+
+func (o *fakeOrigin) set(status int, takes time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.status, o.takes = status, takes
+}
+
+func (o *fakeOrigin) RoundTrip(r *http.Request) (*http.Response, error) {
+	o.mu.Lock()
+	status, takes := o.status, o.takes
+	o.mu.Unlock()
+	time.Sleep(takes)
+	if status == 502 {
+		return nil, errors.New("connection refused")
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+}
+
+// eventLog gathers what nodes log of mitigations.
+type eventLog struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *eventLog) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slices.Sort(l.lines)
+	out := strings.Join(l.lines, "")
+	l.lines = nil
+	return out
+}
+
+// eventHandler writes log lines as "12.5s n1: mitigation started rule=… why=…".
+type eventHandler struct {
+	log   *eventLog
+	start time.Time
+	node  string
+}
+
+func (h *eventHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+func (h *eventHandler) WithAttrs([]slog.Attr) slog.Handler           { return h }
+func (h *eventHandler) WithGroup(string) slog.Handler                { return h }
+func (h *eventHandler) Handle(_ context.Context, r slog.Record) error {
+	line := fmt.Sprintf("%v %s: %s", r.Time.Sub(h.start), h.node, r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key != "key" && a.Key != "period" {
+			line += fmt.Sprintf(" %s=%v", a.Key, a.Value)
+		}
+		return true
+	})
+	h.log.mu.Lock()
+	defer h.log.mu.Unlock()
+	h.log.lines = append(h.log.lines, line+"\n")
+	return nil
+}
+
+// A fakeShard is a shard behind pipes, which can be killed and stalled.
+type fakeShard struct {
+	mu     sync.Mutex
+	pipe   *shard.Pipe
+	server *shard.Server
+	conns  []net.Conn
+	gate   chan struct{} // closed while the shard is not stalled
+	cancel context.CancelFunc
+	seen   int
+}
+
+func newFakeShard() *fakeShard {
+	gate := make(chan struct{})
+	close(gate)
+	return &fakeShard{gate: gate}
+}
+
+func (s *fakeShard) restart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	server, err := shard.New(shard.Options{})
+	if err != nil {
+		panic(err)
+	}
+	var ctx context.Context
+	ctx, s.cancel = context.WithCancel(context.Background())
+	s.server, s.pipe = server, shard.NewPipe()
+	pipe := s.pipe
+	go func() { _ = server.Serve(ctx, gated{pipe, s}) }()
+}
+
+func (s *fakeShard) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cancel == nil {
+		return
+	}
+	s.cancel()
+	s.cancel = nil
+	_ = s.pipe.Close()
+	for _, conn := range s.conns {
+		_ = conn.Close()
+	}
+	s.conns = nil
+}
+
+func (s *fakeShard) stall() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gate = make(chan struct{})
+}
+
+func (s *fakeShard) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.gate)
+}
+
+func (s *fakeShard) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	s.mu.Lock()
+	pipe := s.pipe
+	s.mu.Unlock()
+	conn, err := pipe.Dial(ctx, network, addr)
+	if err == nil {
+		s.mu.Lock()
+		s.conns = append(s.conns, conn)
+		s.mu.Unlock()
+	}
+	return conn, err
+}
+
+// commands returns how many commands came since it was last called.
+func (s *fakeShard) commands() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.seen
+	s.seen = 0
+	return n
+}
+
+// gated is a listener whose connections stop at the shard's gate once they have read
+// something, as those of a stopped process do.
+type gated struct {
+	net.Listener
+	shard *fakeShard
+}
+
+func (g gated) Accept() (net.Conn, error) {
+	conn, err := g.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &gatedConn{conn, g.shard}, nil
+}
+
+type gatedConn struct {
+	net.Conn
+	shard *fakeShard
+}
+
+func (c *gatedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.shard.mu.Lock()
+	gate := c.shard.gate
+	if n > 0 {
+		c.shard.seen++
+	}
+	c.shard.mu.Unlock()
+	<-gate
+	return n, err
+}

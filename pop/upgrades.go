@@ -1,0 +1,56 @@
+package pop
+
+import (
+	"context"
+	"net/http"
+	"sync"
+)
+
+// upgrades counts the connections that are no longer HTTP, such as WebSockets, since their
+// server has forgotten them.
+type upgrades struct {
+	mu   sync.Mutex
+	n    int
+	none chan struct{} // closed when n falls to 0, nil if nobody waits
+}
+
+// follow returns a handler that counts the requests to next that ask for an upgrade, for
+// as long as they last.
+func (u *upgrades) follow(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, upgrade := r.Header["Upgrade"]; upgrade {
+			u.add(1)
+			defer u.add(-1)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (u *upgrades) add(n int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.n += n; u.n == 0 && u.none != nil {
+		close(u.none)
+		u.none = nil
+	}
+}
+
+// wait waits until there are none, or ctx is done, and returns how many are left. It is
+// called once.
+func (u *upgrades) wait(ctx context.Context) (left int) {
+	u.mu.Lock()
+	none := make(chan struct{})
+	if u.n == 0 {
+		close(none)
+	} else {
+		u.none = none
+	}
+	u.mu.Unlock()
+	select {
+	case <-none:
+	case <-ctx.Done():
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.n
+}
