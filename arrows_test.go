@@ -1,0 +1,117 @@
+// Package edge_test holds what is tested of the module as a whole.
+package edge_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/edgelimit/edge"
+
+// arrows are the packages of the module, and what each may import of it. A package that
+// imports nothing is a leaf. Every new arrow is a decision: it is made here.
+var arrows = map[string][]string{
+	"async":                       {},
+	"ring":                        {},
+	"counter":                     {},
+	"counter/shard":               {},
+	"counter/shard/memcachedtest": {},
+	"mitigation":                  {"counter"},
+	"pop/rule":                    {},
+	"pop/limit":                   {"async", "counter", "mitigation", "pop/rule", "ring"},
+	"pop/proxy":                   {"pop/limit", "pop/rule"},
+	"pop/admin":                   {},
+	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/limit", "pop/proxy", "pop/rule"},
+	"cmd/edge":                    {"counter", "counter/shard", "pop", "pop/admin", "pop/proxy", "pop/rule"},
+}
+
+// A listed is what go list says of a package.
+type listed struct {
+	ImportPath string
+	Dir        string
+	Doc        string
+	Imports    []string
+	GoFiles    []string
+}
+
+func list(t *testing.T) (packages []listed) {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,Imports,GoFiles", "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := json.NewDecoder(bytes.NewReader(out))
+	for {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.GoFiles) > 0 {
+			packages = append(packages, p)
+		}
+	}
+}
+
+func TestArrows(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range list(t) {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		seen[name] = true
+		allowed, known := arrows[name]
+		if !known {
+			t.Errorf("package %s is not in the map of imports", name)
+		}
+		var used []string
+		for _, i := range p.Imports {
+			if to, ours := strings.CutPrefix(i, module+"/"); ours {
+				used = append(used, to)
+				if !slices.Contains(allowed, to) {
+					t.Errorf("%s imports %s", name, to)
+				}
+			}
+		}
+		for _, to := range allowed {
+			if !slices.Contains(used, to) {
+				t.Errorf("%s may import %s and does not: remove it from the map", name, to)
+			}
+		}
+	}
+	for name := range arrows {
+		if !seen[name] {
+			t.Errorf("there is no package %s", name)
+		}
+	}
+}
+
+// Every package says in one place what it is for.
+func TestPackageDocs(t *testing.T) {
+	for _, p := range list(t) {
+		if p.Doc == "" {
+			t.Errorf("package %s has no doc", p.ImportPath)
+		}
+		var with []string
+		for _, file := range p.GoFiles {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.ParseComments|parser.PackageClauseOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Doc != nil {
+				with = append(with, file)
+			}
+		}
+		if len(with) != 1 {
+			t.Errorf("package %s has its doc in %v, want one file", p.ImportPath, with)
+		}
+	}
+}

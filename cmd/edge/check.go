@@ -1,0 +1,216 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+func newCheck() *cobra.Command {
+	var o worst
+	var asJSON, schema bool
+	cmd := &cobra.Command{
+		Use:   "check FILE…",
+		Short: "Say what rules mean, and what is wrong with them",
+		Long: `Say what each rule means in a sentence, and how many requests it lets through at worst.
+The exit code is 1 if something is wrong. Directories stand for the .yaml and .yml
+files in them; all files together are one set.
+
+The worst case: with no counts lost, a key passes at most 2·(threshold + K) + 1 requests
+in any period, K being those that pass between the one that crosses the threshold and
+the moment when every node knows. K is rate × lag; where a rule counts by the answer,
+it is rate × (lag + answer time), since those that have none yet come on top.`,
+		Example: `  edge check rules.yaml
+  edge check --rate 2000 --lag 25ms rules.d
+  edge check --json rules.yaml | jq '.rules[].limits'
+  edge check --schema > rules.schema.json`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, files []string) error {
+			flags := cmd.Flags()
+			var errs []error
+			if !(o.rate >= 0 && o.rate <= maxRate) { // NaN is neither
+				errs = append(errs, fail(flags, "rate", "", "%v is not between 0 and %.0f requests per second", o.rate, float64(maxRate)))
+			}
+			for i, d := range []time.Duration{o.lag, o.answer} {
+				if d < 0 || d > maxLag {
+					errs = append(errs, fail(flags, []string{"lag", "answer-time"}[i], "", "%v is not between 0s and %v", d, maxLag))
+				}
+			}
+			switch {
+			case schema && (len(files) > 0 || asJSON):
+				errs = append(errs, usageError{errors.New("--schema stands alone: it is about no file"), "edge check --schema > rules.schema.json"})
+			case !schema && len(files) == 0:
+				errs = append(errs, usageError{errors.New("no rules file is given"), "edge check rules.yaml"})
+			}
+			if err := errors.Join(errs...); err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if schema {
+				_, err := out.Write(rule.Schema)
+				return err
+			}
+			set, err := rule.Load(files...)
+			if asJSON {
+				return checkJSON(out, set, err, o.late)
+			}
+			if err != nil {
+				return err
+			}
+			checkText(out, set, o.late)
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&asJSON, "json", false, "write JSON, what is wrong included")
+	flags.BoolVar(&schema, "schema", false, "write the JSON Schema of rules files, for editors, and nothing else")
+	flags.Float64Var(&o.rate, "rate", 500, "requests per second of one key, for the worst case")
+	flags.DurationVar(&o.lag, "lag", 10*time.Millisecond, "time until every node knows of a mitigation, for the worst case")
+	flags.DurationVar(&o.answer, "answer-time", 100*time.Millisecond, "time that the origin takes to answer, for the worst case")
+	return cmd
+}
+
+// worst is what a worst case is computed from.
+type worst struct {
+	rate        float64 // requests per second of one key
+	lag, answer time.Duration
+}
+
+const (
+	maxRate = 1e9
+	maxLag  = time.Hour
+)
+
+// late returns how many requests pass between the one that crosses a threshold of r and
+// the moment when every node knows.
+func (o worst) late(r *rule.Rule) uint64 {
+	lag := o.lag
+	if r.Statuses != nil {
+		lag += o.answer
+	}
+	// Nanoseconds first: they are exact, and 0.007 s is not.
+	return uint64(math.Ceil(o.rate * float64(lag) / 1e9))
+}
+
+// checkText writes what the rules of set mean.
+func checkText(w io.Writer, set *rule.Set, late func(*rule.Rule) uint64) {
+	for i, r := range set.Rules() {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s (%s:%d)\n", r.ID, r.File, r.Line)
+		fmt.Fprintln(w, indent(wrap(r.Describe(), 88), "  "))
+		for _, l := range r.Limits {
+			k := late(r)
+			fmt.Fprintf(w, "  worst case%s in any %s: 2·(%d + %d) + 1 = %d requests of one key\n",
+				map[bool]string{true: ", if it did not only log,"}[r.Action == rule.Log], rule.FormatDuration(l.Period), l.Threshold, k, l.Bound(k))
+		}
+		for _, note := range r.Notes() {
+			fmt.Fprintln(w, indent(wrap("note: "+note, 88), "  "))
+		}
+	}
+	if allowed, denied := set.Listed(); allowed+denied > 0 {
+		if len(set.Rules()) > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s never limited, %s always refused\n", count(allowed, "network"), count(denied, "network"))
+	} else if len(set.Rules()) == 0 {
+		fmt.Fprintln(w, "There are no rules: every request passes.")
+	}
+}
+
+// A limitJSON is a limit as programs read it.
+type limitJSON struct {
+	Threshold uint64 `json:"threshold"`
+	PeriodS   int64  `json:"period_s"`
+	Late      uint64 `json:"late"`
+	WorstCase uint64 `json:"worst_case"`
+}
+
+// A ruleJSON is a rule as programs read it.
+type ruleJSON struct {
+	ID      string      `json:"id"`
+	File    string      `json:"file"`
+	Line    int         `json:"line"`
+	Meaning string      `json:"meaning"`
+	Action  string      `json:"action"`
+	Limits  []limitJSON `json:"limits"`
+	Notes   []string    `json:"notes"`
+}
+
+// An errorJSON is what is wrong, as programs read it. What concerns no place in a file has
+// only a message.
+type errorJSON struct {
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// checkJSON writes the same for programs, and what is wrong, which it returns too.
+func checkJSON(w io.Writer, set *rule.Set, wrong error, late func(*rule.Rule) uint64) error {
+	result := struct {
+		Rules   []ruleJSON  `json:"rules"`
+		Allowed int         `json:"allow"`
+		Denied  int         `json:"deny"`
+		Errors  []errorJSON `json:"errors"`
+	}{Rules: []ruleJSON{}, Errors: []errorJSON{}}
+	if wrong != nil {
+		for _, err := range single(wrong) {
+			e, ok := err.(*rule.Error)
+			if !ok {
+				e = &rule.Error{Message: message(err)}
+			}
+			result.Errors = append(result.Errors, errorJSON{e.File, e.Line, e.Column, e.Message, e.Hint})
+		}
+	} else {
+		for _, r := range set.Rules() {
+			d := ruleJSON{r.ID, r.File, r.Line, r.Describe(), r.Action.String(), nil, append([]string{}, r.Notes()...)}
+			for _, l := range r.Limits {
+				d.Limits = append(d.Limits, limitJSON{l.Threshold, int64(l.Period / time.Second), late(r), l.Bound(late(r))})
+			}
+			result.Rules = append(result.Rules, d)
+		}
+		result.Allowed, result.Denied = set.Listed()
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return errors.Join(e.Encode(result), wrong)
+}
+
+// indent puts prefix before each line of text.
+func indent(text, prefix string) string {
+	return prefix + strings.ReplaceAll(text, "\n", "\n"+prefix)
+}
+
+// wrap breaks text into lines of at most width characters, where words allow it.
+func wrap(text string, width int) string {
+	var b strings.Builder
+	column := 0
+	for _, word := range strings.Fields(text) {
+		n := len([]rune(word))
+		switch {
+		case column == 0:
+		case column+1+n > width:
+			b.WriteByte('\n')
+			column = 0
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += n
+	}
+	return b.String()
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+)
+
+// A slowOrigin holds requests for /slow until it is told to answer.
+type slowOrigin struct {
+	*httptest.Server
+	asked   chan struct{} // gets a value for each request that is held
+	release chan struct{} // closed to let them go
+}
+
+func newSlowOrigin(t *testing.T) *slowOrigin {
+	t.Helper()
+	s := &slowOrigin{asked: make(chan struct{}, 100), release: make(chan struct{})}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			s.asked <- struct{}{}
+			select {
+			case <-s.release:
+			case <-r.Context().Done():
+			}
+		}
+		_, _ = io.WriteString(w, "an answer")
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// slowly asks n for /slow and returns where the answer will be, once the origin has the
+// request.
+func (s *slowOrigin) slowly(t *testing.T, n *node) <-chan answer {
+	t.Helper()
+	got := make(chan answer, 1)
+	go func() {
+		a, err := try(&http.Client{Transport: new(http.Transport), Timeout: patience}, "http://"+n.http+"/slow")
+		if err != nil {
+			a.body = err.Error()
+		}
+		got <- a
+	}()
+	<-s.asked
+	return got
+}
+
+// At SIGTERM a node lets requests end, takes no new ones, says that it is not ready, and
+// sends what it has counted.
+func TestNodeDrains(t *testing.T) {
+	t.Parallel()
+	memcached := memcachedtest.Start(t)
+	origin := newSlowOrigin(t)
+	// Counts wait for longer than the test runs: it is the end that sends them.
+	n := startNode(t, generous, "--origin="+origin.URL, "--shard="+memcached.Addr, "--secret=0123456789abcdef", "--flush-interval=1h")
+	const quick = 25
+	for range quick {
+		get(t, http.DefaultClient, "http://"+n.http+"/")
+	}
+	slow := origin.slowly(t, n)
+	if got := counted(t, memcached.Addr); got != 0 {
+		t.Errorf("%d requests are counted before the end, want none: the flush interval does nothing", got)
+	}
+	n.signal(syscall.SIGTERM)
+	n.wait(n.stderr, `msg="node stops"`)
+	eventually(t, "new connections are refused", func() bool {
+		conn, err := net.Dial("tcp", n.http)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	})
+	if a := get(t, http.DefaultClient, "http://"+n.metrics+"/readyz"); a.StatusCode != 503 || a.body != "the node stops\n" {
+		t.Errorf("/readyz of a node that stops: %s, %q", a.Status, a.body)
+	}
+	if a := get(t, http.DefaultClient, "http://"+n.metrics+"/livez"); a.StatusCode != 200 {
+		t.Errorf("/livez of a node that stops: %s", a.Status)
+	}
+	close(origin.release)
+	if a := <-slow; a.Response == nil || a.StatusCode != 200 || a.body != "an answer" {
+		t.Errorf("the request under way got %v, %s", a.Response, a.body)
+	}
+	if code := n.end(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if got := counted(t, memcached.Addr); got != quick+1 {
+		t.Errorf("memcached has %d requests, want %d", got, quick+1)
+	}
+}
+
+// counted returns the sum of all counters that memcached holds.
+func counted(t *testing.T, addr string) (sum uint64) {
+	t.Helper()
+	ask := func(command string) string {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		if _, err := io.WriteString(conn, command+"\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		for lines := bufio.NewReader(conn); ; {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatalf("%s: %v after %q", command, err, text.String())
+			}
+			text.WriteString(line)
+			if line == "END\r\n" {
+				return text.String()
+			}
+		}
+	}
+	for _, m := range regexp.MustCompile(`key=(\S+) `).FindAllStringSubmatch(ask("lru_crawler metadump all"), -1) {
+		v := regexp.MustCompile(`\r\n(\d+)\s*\r\nEND`).FindStringSubmatch(ask("get " + m[1]))
+		if v == nil {
+			t.Fatalf("%s is no counter", m[1])
+		}
+		n, err := strconv.ParseUint(v[1], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+// A second signal ends a node at once.
+func TestNodeSecondSignal(t *testing.T) {
+	t.Parallel()
+	for _, second := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(second.String(), func(t *testing.T) {
+			t.Parallel()
+			origin := newSlowOrigin(t)
+			n := startNode(t, generous, "--origin="+origin.URL, "--drain-timeout=1h")
+			origin.slowly(t, n)
+			n.signal(syscall.SIGTERM)
+			n.wait(n.stderr, `msg="node stops"`)
+			n.signal(second)
+			n.end()
+			if status := n.cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != second {
+				t.Errorf("it ended with %v, want by %v", n.cmd.ProcessState, second)
+			}
+		})
+	}
+}
+
+// What does not end in time is cut off, and said.
+func TestNodeDrainTimeout(t *testing.T) {
+	t.Parallel()
+	origin := newSlowOrigin(t)
+	n := startNode(t, generous, "--origin="+origin.URL, "--drain-timeout=50ms")
+	slow := origin.slowly(t, n)
+	n.signal(syscall.SIGTERM)
+	if code := n.end(); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	n.wait(n.stderr, `(?m)^edge: requests that did not end in time were cut off\nedge: hint: --drain-timeout says how long they may take\n`)
+	if a := <-slow; a.Response != nil {
+		t.Errorf("the request under way got %s", a.Status)
+	}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The examples in the help work when they are pasted.
+func TestHelpExamples(t *testing.T) {
+	t.Parallel()
+	root := newRoot(io.Discard, io.Discard)
+	for _, cmd := range append(root.Commands(), root) {
+		for example := range strings.SplitSeq(strings.ReplaceAll(cmd.Example, "\\\n", " "), "\n") {
+			if example = strings.TrimSpace(example); example == "" {
+				continue
+			}
+			t.Run(example, func(t *testing.T) {
+				t.Parallel()
+				tryExample(t, example)
+			})
+		}
+	}
+}
+
+func tryExample(t *testing.T, example string) {
+	installed(t, "bash")
+	if _, err := exec.LookPath("jq"); err != nil && strings.Contains(example, "jq") {
+		t.Skip("jq is not installed")
+	}
+	dir := t.TempDir()
+	write(t, dir+"/rules.yaml", generous)
+	write(t, dir+"/secret", "0123456789abcdef\n")
+	if err := os.Mkdir(dir+"/rules.d", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir+"/rules.d/all.yaml", generous)
+	write(t, dir+"/node.yaml", `
+rules: rules.yaml
+origin: http://127.0.0.1:3000
+`)
+	// Their ports may be taken where the test runs.
+	env := []string{"EDGE_LISTEN=127.0.0.1:0"}
+	args := strings.Fields(example)
+	serves := args[0] == "edge" && (args[1] == "node" || args[1] == "pop" || args[1] == "shard")
+	if serves {
+		example = "exec " + example
+		if args[1] != "pop" {
+			env = append(env, "EDGE_METRICS_LISTEN=127.0.0.1:0")
+		}
+	}
+	p := startCommand(t, dir, env, "bash", "-o", "pipefail", "-c", example)
+	if serves {
+		out, expr := p.stdout, map[string]string{"pop": `Stop it with Ctrl-C`, "shard": `listens on`}[args[1]]
+		if args[1] == "node" {
+			out, expr = p.stderr, `node runs`
+		}
+		p.wait(out, expr)
+		p.signal(syscall.SIGTERM)
+	}
+	if code := p.end(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if !serves && p.stderr.String() != "" && args[0] == "edge" {
+		t.Errorf("stderr %q", p.stderr)
+	}
+}

@@ -1,0 +1,265 @@
+// Command edge is a rate limiter for the edge of a network: a node of a point of presence
+// (PoP), a whole PoP on one machine, and the tools around them.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run executes the command and returns its exit code: 0, 1 for a failure or a negative
+// answer, 2 for a mistake in the command line or the settings.
+func run(args []string, stdout, stderr io.Writer) int {
+	root := newRoot(stdout, stderr)
+	root.SetArgs(args)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	report(stderr, err)
+	if usage := new(usageError); errors.As(err, usage) {
+		return 2
+	}
+	return 1
+}
+
+func newRoot(stdout, stderr io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "edge",
+		Short: "A rate limiter for the edge of a network",
+		Long: `A rate limiter for the edge of a network. Nodes count the requests of each client
+together, in memcached, without making a request wait for it; they stop who exceeds
+a rule, from memory.`,
+		Example: `  edge pop
+  edge check rules.yaml
+  edge node --rules rules.yaml --origin http://127.0.0.1:3000`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       version(),
+		Args:          noCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetVersionTemplate("edge {{.Version}}\n")
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(newNode(), newPop(), newCheck(), newShard(), newVersion())
+	root.SetHelpCommand(newHelp())
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Args, cmd.RunE = noCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			for _, shell := range cmd.Commands() {
+				shell.Args = noArgs
+			}
+		}
+	}
+	return root
+}
+
+// newHelp is cobra's help command, but for what it says to a command that does not exist.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Help about any command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, _ := cmd.Root().Find(args)
+			if len(rest) > 0 {
+				return noCommand(about, rest)
+			}
+			about.InitDefaultHelpFlag()
+			about.InitDefaultVersionFlag()
+			return about.Help()
+		},
+	}
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Say which version this is",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "edge %s\n", version())
+			return err
+		},
+	}
+}
+
+// version returns the version that the binary was built from, and with what.
+func version() string {
+	v := "(devel)"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v = cmp.Or(info.Main.Version, v)
+	}
+	return fmt.Sprintf("%s %s %s/%s", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// noCommand refuses arguments where a command may stand.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if len(names) == 0 {
+		return noArgs(cmd, args)
+	}
+	return usageError{fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0]), rule.Suggest(args[0], names)}
+}
+
+// noArgs refuses arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return usageError{fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0]), seeHelp(cmd)}
+}
+
+func seeHelp(cmd *cobra.Command) string { return fmt.Sprintf("see '%s --help'", cmd.CommandPath()) }
+
+// flagError says what is wrong with a flag.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var wrong *pflag.InvalidValueError
+	var missing *pflag.ValueRequiredError
+	switch {
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+		name := "--" + unknown.GetSpecifiedName()
+		return usageError{fmt.Errorf("unknown flag %s", name), cmp.Or(meant(name, names), seeHelp(cmd))}
+	case errors.As(err, &missing):
+		return usageError{fmt.Errorf("--%s needs a value", missing.GetFlag().Name), seeHelp(cmd)}
+	case errors.As(err, &wrong):
+		message, hint := wrongValue(wrong.GetFlag(), wrong.GetValue(), wrong.Unwrap())
+		return usageError{fmt.Errorf("--%s: %s", wrong.GetFlag().Name, message), cmp.Or(hint, seeHelp(cmd))}
+	}
+	return usageError{err, seeHelp(cmd)}
+}
+
+// meant returns a hint at the one of words that was probably meant, or nothing.
+func meant(word string, words []string) string {
+	if hint := rule.Suggest(word, words); strings.HasPrefix(hint, "did you mean") {
+		return hint
+	}
+	return ""
+}
+
+// untilSignal returns a context that is done at the first SIGINT or SIGTERM. A second one
+// ends the process, from the moment when the context is done.
+func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case <-signals:
+		case <-ctx.Done():
+		}
+		signal.Stop(signals)
+		cancel()
+	}()
+	return ctx, cancel
+}
+
+// A usageError is a mistake in the command line or the settings.
+type usageError struct {
+	err  error
+	hint string // may be empty
+}
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+// report writes err for people: each line begins with the command's name, and what to do
+// about it has a line of its own. Of several errors each is written once.
+func report(w io.Writer, err error) {
+	written := map[string]bool{}
+	for _, e := range single(err) {
+		if text := e.Error(); !written[text] {
+			written[text] = true
+			reportOne(w, e)
+		}
+	}
+}
+
+// single returns the errors that err consists of.
+func single(err error) (all []error) {
+	many, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	for _, e := range many.Unwrap() {
+		all = append(all, single(e)...)
+	}
+	return all
+}
+
+// packages are what errors begin with. To users it is all one command.
+var packages = regexp.MustCompile(`^(async|counter|limit|mitigation|pop|proxy|ring|rule|shard): `)
+
+// message returns what err says, without the package that says it.
+func message(err error) string { return packages.ReplaceAllLiteralString(err.Error(), "") }
+
+func reportOne(w io.Writer, err error) {
+	hint := hintAt(err)
+	var place *rule.Error
+	switch {
+	case errors.As(err, &place):
+		bare := *place
+		bare.Hint = ""
+		fmt.Fprintf(w, "edge: %v\n", &bare)
+		if excerpt := place.Excerpt(); excerpt != "" {
+			fmt.Fprintln(w, indent(excerpt, "    "))
+		}
+		hint = cmp.Or(place.Hint, hint)
+	default:
+		fmt.Fprintf(w, "edge: %s\n", message(err))
+	}
+	if hint != "" {
+		fmt.Fprintf(w, "edge: hint: %s\n", hint)
+	}
+}
+
+// hintAt returns what to do about err, or nothing.
+func hintAt(err error) string {
+	var usage usageError
+	switch {
+	case errors.As(err, &usage):
+		return usage.hint
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "something listens there already; stop it, or choose another address (port 0: any that is free)"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "this machine has no such address; 0.0.0.0 or nothing before the port means all that it has"
+	case errors.Is(err, syscall.EACCES):
+		return "see who may read the file or, of a port below 1024, listen there"
+	case errors.Is(err, pop.ErrCutOff):
+		return "--drain-timeout says how long they may take"
+	}
+	return ""
+}

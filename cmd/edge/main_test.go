@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "write the expected output of scripts anew; read the difference before committing it")
+
+// TestMain lets tests and scripts run the command, in a process of its own.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"edge": main})
+}
+
+// TestScripts plays the scripts of testdata: what the command line does and says.
+// Beside testscript's own commands there are those of scriptCommands.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		Cmds:                scriptCommands,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       *update,
+	})
+}
+
+var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
+	"exits": exits,
+	"json":  jsonValue,
+	"lines": countLines,
+}
+
+// exits CODE COMMAND… runs a command, which must end with the exit code. What it writes to
+// stderr must be written as edge writes.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND [ARGUMENT…]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	stdout, stderr := ts.ReadFile("stdout"), ts.ReadFile("stderr")
+	if got != want {
+		ts.Fatalf("exit code %d, want %d\n%s%s", got, want, stdout, stderr)
+	}
+	ts.Check(styled(stderr))
+	if stdout != "" && got == 2 {
+		ts.Fatalf("a mistake in the command line has a result:\n%s", stdout)
+	}
+	if (stderr == "") != (got == 0) {
+		ts.Fatalf("exit code %d with this on stderr:\n%s", got, stderr)
+	}
+}
+
+// aSentence begins like one: with a capital, and is no name.
+var aSentence = regexp.MustCompile(`^edge: (hint: )?[A-Z][a-z]`)
+
+// styled says what is wrong with lines for stderr.
+func styled(stderr string) error {
+	for line := range strings.Lines(stderr) {
+		line = strings.TrimSuffix(line, "\n")
+		switch excerpt := strings.HasPrefix(line, "    "); {
+		case !excerpt && !strings.HasPrefix(line, "edge: "):
+			return fmt.Errorf("line does not begin with edge: %q", line)
+		case !excerpt && (aSentence.MatchString(line) || strings.HasSuffix(line, ".")):
+			return fmt.Errorf("line is a sentence: %q", line)
+		}
+	}
+	return nil
+}
+
+// json FILE PATH VALUE parses a file, such as stdout, as JSON, and compares the value at
+// PATH, as in rules.0.id, with VALUE, which is JSON too. Without VALUE it is enough that
+// there is one.
+func jsonValue(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: json FILE PATH [VALUE]")
+	}
+	var v any
+	if err := json.Unmarshal([]byte(ts.ReadFile(args[0])), &v); err != nil {
+		ts.Fatalf("%s is not JSON: %v", args[0], err)
+	}
+	for _, step := range strings.Split(args[1], ".") {
+		found := false
+		switch inside := v.(type) {
+		case map[string]any:
+			v, found = inside[step]
+		case []any:
+			i, err := strconv.Atoi(step)
+			if found = err == nil && i < len(inside); found {
+				v = inside[i]
+			}
+		}
+		if !found {
+			ts.Fatalf("%s has no %s", args[0], args[1])
+		}
+	}
+	if len(args) == 2 {
+		return
+	}
+	got, err := json.Marshal(v)
+	ts.Check(err)
+	if string(got) != args[2] {
+		ts.Fatalf("%s is %s, want %s", args[1], got, args[2])
+	}
+}
+
+// lines FILE N checks that a file has N lines.
+func countLines(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: lines FILE N")
+	}
+	if got := strings.Count(ts.ReadFile(args[0]), "\n"); strconv.Itoa(got) != args[1] {
+		ts.Fatalf("%s has %d lines, want %s\n%s", args[0], got, args[1], ts.ReadFile(args[0]))
+	}
+}
+
+// environ returns the environment without settings.
+func environ(more ...string) (env []string) {
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "EDGE_") {
+			env = append(env, entry)
+		}
+	}
+	return append(env, more...)
+}

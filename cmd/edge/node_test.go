@@ -1,0 +1,416 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	proxyproto "github.com/pires/go-proxyproto"
+)
+
+// newOrigin starts a site that answers with what it got. Below /ws it echoes messages.
+func newOrigin(t *testing.T) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/ws" {
+			echo(w, r)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s %s\nX-Forwarded-For: %s\n%s", r.Method, r.URL, r.Proto, r.Header.Get("X-Forwarded-For"), body)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// echo sends back what a WebSocket receives, until it is closed.
+func echo(w http.ResponseWriter, r *http.Request) {
+	c, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer c.CloseNow()
+	for {
+		kind, message, err := c.Read(r.Context())
+		if err != nil {
+			return
+		}
+		if err := c.Write(r.Context(), kind, message); err != nil {
+			return
+		}
+	}
+}
+
+// A certificate is one that its holder has signed himself, for 127.0.0.1.
+type certificate struct {
+	cert, key string // PEM
+	pool      *x509.CertPool
+}
+
+func newCertificate(t *testing.T, name string) certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &template, &template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := certificate{
+		cert: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		key:  string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
+		pool: x509.NewCertPool(),
+	}
+	c.pool.AppendCertsFromPEM([]byte(c.cert))
+	return c
+}
+
+// client returns one that speaks the given protocols, and trusts c.
+func client(t *testing.T, c certificate, set func(*http.Protocols)) *http.Client {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.pool}, Protocols: new(http.Protocols)}
+	set(transport.Protocols)
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience}
+}
+
+func TestNodeProtocols(t *testing.T) {
+	t.Parallel()
+	own := newCertificate(t, "edge")
+	dir := t.TempDir()
+	write(t, dir+"/cert.pem", own.cert)
+	write(t, dir+"/key.pem", own.key)
+	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--tls-listen=127.0.0.1:0", "--tls-cert="+dir+"/cert.pem", "--tls-key="+dir+"/key.pem")
+	for _, row := range []struct {
+		name, url string
+		protocols func(*http.Protocols)
+		proto     string
+	}{
+		{"HTTP/1.1", "http://" + n.http, func(p *http.Protocols) { p.SetHTTP1(true) }, "HTTP/1.1"},
+		{"HTTP/1.1 over TLS", "https://" + n.https, func(p *http.Protocols) { p.SetHTTP1(true) }, "HTTP/1.1"},
+		{"HTTP/2 over TLS", "https://" + n.https, func(p *http.Protocols) { p.SetHTTP2(true) }, "HTTP/2.0"},
+		{"HTTP/2 with prior knowledge", "http://" + n.http, func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) }, "HTTP/2.0"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			resp, err := client(t, own, row.protocols).Post(row.url+"/path?q=1", "text/plain", strings.NewReader("a body"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := "POST /path?q=1 HTTP/1.1\nX-Forwarded-For: 127.0.0.1\na body"; string(body) != want {
+				t.Errorf("body %q, want %q", body, want)
+			}
+			if resp.Proto != row.proto {
+				t.Errorf("protocol %s, want %s", resp.Proto, row.proto)
+			}
+			if got := resp.Header["Ratelimit-Policy"]; len(got) != 1 || got[0] != `"all";q=100000;w=60` {
+				t.Errorf("RateLimit-Policy %q", got)
+			}
+		})
+	}
+	t.Run("WebSocket", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		ws, _, err := websocket.Dial(ctx, "ws://"+n.http+"/ws", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ws.CloseNow()
+		for _, message := range []string{"one", strings.Repeat("two ", 5000)} {
+			if err := ws.Write(ctx, websocket.MessageText, []byte(message)); err != nil {
+				t.Fatal(err)
+			}
+			if _, got, err := ws.Read(ctx); err != nil || string(got) != message {
+				t.Fatalf("echo of %d bytes: %d bytes, %v", len(message), len(got), err)
+			}
+		}
+		if err := ws.Close(websocket.StatusNormalClosure, ""); err != nil {
+			t.Error(err)
+		}
+	})
+	n.terminate()
+}
+
+// Whom a node takes for the client: the peer, or whom a trusted proxy names.
+func TestNodeClient(t *testing.T) {
+	severalAddresses(t)
+	t.Parallel()
+	const trusted, stranger = "127.0.0.50", "127.0.0.60"
+	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--trusted-proxy=127.0.0.50", "--trusted-proxy=127.0.0.51/32", "--proxy-protocol", "--access-log")
+	header := func(version byte) string {
+		h := proxyproto.HeaderProxyFromAddrs(version, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 7}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 80})
+		text, err := h.Format()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	local, err := (&proxyproto.Header{Version: 2, Command: proxyproto.LOCAL}).Format()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v6 := "PROXY TCP6 2001:db8::7 2001:db8::1 7 80\r\n"
+	const xff = "X-Forwarded-For: 203.0.113.9, 198.51.100.3, 127.0.0.51\r\n"
+	for i, row := range []struct {
+		name, peer, before, headers string
+		status                      int
+		client                      string
+	}{
+		{"trusted peer that says nothing", trusted, "", "", 200, trusted},
+		{"PROXY version 1 by a trusted peer", trusted, header(1), "", 200, "192.0.2.7"},
+		{"PROXY version 2 by a trusted peer", trusted, header(2), "", 200, "192.0.2.7"},
+		{"PROXY of an IPv6 client", trusted, v6, "", 200, "2001:db8::7"},
+		{"PROXY LOCAL, a health check", trusted, string(local), "", 200, trusted},
+		{"PROXY version 1 by a stranger", stranger, header(1), "", 400, ""},
+		{"PROXY version 2 by a stranger", stranger, header(2), "", 400, ""},
+		{"X-Forwarded-For by a trusted peer", trusted, "", xff, 200, "198.51.100.3"},
+		{"X-Forwarded-For by a stranger", stranger, "", xff, 200, stranger},
+		{"X-Forwarded-For of a client that PROXY names", trusted, header(1), xff, 200, "192.0.2.7"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			mark := n.stderr.mark()
+			conn, err := dialer(row.peer).Dial("tcp", n.http)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "%sGET /%d HTTP/1.1\r\nHost: app.example.com\r\n%sConnection: close\r\n\r\n", row.before, i, row.headers)
+			status, _ := rawAnswer(t, conn)
+			if status != row.status {
+				t.Fatalf("status %d, want %d", status, row.status)
+			}
+			if row.client != "" {
+				m := n.waitSince(n.stderr, mark, fmt.Sprintf(`msg=request client=(\S+) .* uri=/%d `, i))
+				if m[1] != row.client {
+					t.Errorf("client %s, want %s", m[1], row.client)
+				}
+			}
+		})
+	}
+	n.terminate()
+}
+
+// rawAnswer reads an answer from conn: its status, or 0 if the connection was closed
+// without one, and its body.
+func rawAnswer(t *testing.T, conn net.Conn) (status int, body string) {
+	t.Helper()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
+			t.Fatal("neither an answer nor the end of the connection")
+		}
+		return 0, ""
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text)
+}
+
+// An origin that is down is said once, not with every request.
+func TestNodeOriginDown(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, generous, "--origin=http://"+unused(t))
+	const requests = 50
+	for range requests {
+		if a := get(t, http.DefaultClient, "http://"+n.http+"/"); a.StatusCode != http.StatusBadGateway || a.body != "the origin cannot be reached\n" {
+			t.Fatalf("%s %q", a.Status, a.body)
+		}
+	}
+	n.wait(n.stderr, `level=WARN msg="origin failed" origin=http://\S+ err="dial tcp [^"]*refused"`)
+	if lines := strings.Count(n.stderr.String(), "origin failed"); lines > requests/2 {
+		t.Errorf("%d lines about %d requests", lines, requests)
+	}
+	if got := value(t, metrics(t, n.metrics), "edge_origin_failures_total", "reason", "unreachable"); got != requests {
+		t.Errorf("edge_origin_failures_total = %v, want %d", got, requests)
+	}
+	n.terminate()
+}
+
+// unused returns an address of this machine where nothing listens, and nobody else can
+// while the test runs.
+func unused(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.CloseOnExec(fd)
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
+}
+
+// A node runs without its shards, and says which do not answer.
+func TestNodeWithoutShards(t *testing.T) {
+	t.Parallel()
+	dead := unused(t)
+	origin := newOrigin(t)
+	web := netip.MustParseAddrPort(strings.TrimPrefix(origin.URL, "http://")).String()
+	n := startNode(t, oneAnHour, "--origin="+origin.URL, "--shard="+dead+","+web, "--secret=0123456789abcdef")
+	n.wait(n.stderr, `level=WARN msg="shard does not answer; until it does, each node counts its keys alone" shard=`+regexp.QuoteMeta(dead)+` err="dial tcp [^"]*refused"\n`)
+	n.wait(n.stderr, `msg="shard does not answer[^"]*" shard=`+regexp.QuoteMeta(web)+` err="no memcached: it answers .*400 Bad Request`)
+	exceed(t, n)
+	n.terminate()
+}
+
+// A node that is given no shards says that it counts alone.
+func TestNodeAlone(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, oneAnHour, "--origin="+newOrigin(t).URL)
+	n.wait(n.stderr, `no shards are given, so that this node counts alone`)
+	exceed(t, n)
+	n.terminate()
+}
+
+// What is no request harms nobody.
+func TestNodeGarbage(t *testing.T) {
+	t.Parallel()
+	own := newCertificate(t, "edge")
+	dir := t.TempDir()
+	write(t, dir+"/cert.pem", own.cert)
+	write(t, dir+"/key.pem", own.key)
+	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--tls-listen=127.0.0.1:0", "--tls-cert="+dir+"/cert.pem", "--tls-key="+dir+"/key.pem",
+		"--read-header-timeout=200ms", "--max-header-bytes=8192")
+	hello := clientHello(t)
+	noise := make([]byte, 4096)
+	_, _ = rand.Read(noise)
+	for _, row := range []struct {
+		name, addr string
+		sent       string
+		status     int // 0: the connection is closed without an answer
+	}{
+		{"nothing", n.http, "", 0},
+		{"nothing, TLS", n.https, "", 0},
+		{"nothing, metrics", n.metrics, "", 0},
+		{"half a line", n.http, "GET / HT", 400},
+		{"half a header", n.http, "GET / HTTP/1.1\r\nHost: a\r\nX-", 400},
+		{"no HTTP", n.http, "hello\r\n\r\n", 400},
+		{"no host", n.http, "GET / HTTP/1.1\r\n\r\n", 400},
+		{"no HTTP, metrics", n.metrics, "hello\r\n\r\n", 400},
+		{"noise, TLS", n.https, "\x00" + string(noise), 0},
+		{"TLS where there is none", n.http, hello + "\r\n\r\n", 400},
+		{"no TLS where there is", n.https, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+		{"a great header", n.http, "GET / HTTP/1.1\r\nHost: a\r\nX-A: " + strings.Repeat("a", 20000) + "\r\n\r\n", 431},
+		{"two lengths", n.http, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := net.Dial("tcp", row.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, row.sent) // it may be closed by now
+			if got, _ := rawAnswer(t, conn); got != row.status {
+				t.Errorf("status %d, want %d", got, row.status)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		get(t, http.DefaultClient, "http://"+n.http+"/")
+		n.terminate()
+		if strings.Contains(n.stderr.String(), "panic") {
+			t.Error("a panic")
+		}
+	})
+}
+
+// clientHello returns what a TLS client says first.
+func clientHello(t *testing.T) string {
+	t.Helper()
+	client, server := net.Pipe()
+	defer server.Close()
+	go func() {
+		_ = tls.Client(client, &tls.Config{ServerName: "a"}).Handshake() // until the pipe is closed
+	}()
+	buf := make([]byte, 4096)
+	k, err := server.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(bytes.Clone(buf[:k]))
+}
+
+// An address that is taken is said with what to do, by every command.
+func TestAddressInUse(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	taken := ln.Addr().String()
+	dir := t.TempDir()
+	write(t, dir+"/rules.yaml", generous)
+	node := []string{"node", "--rules=rules.yaml", "--origin=http://127.0.0.1:1"}
+	for _, row := range []struct {
+		name string
+		args []string
+		of   string
+	}{
+		{"node", append(node, "--listen="+taken, "--metrics-listen="), "http"},
+		{"node's metrics", append(node, "--listen=127.0.0.1:0", "--metrics-listen="+taken), "metrics"},
+		{"pop", []string{"pop", "--listen=" + taken}, "clients"},
+		{"shard", []string{"shard", "--listen=" + taken}, "nodes"},
+		{"shard's metrics", []string{"shard", "--listen=127.0.0.1:0", "--metrics-listen=" + taken}, "metrics"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, dir, row.args...)
+			if code := p.end(); code != 1 {
+				t.Errorf("exit code %d, want 1", code)
+			}
+			want := fmt.Sprintf("edge: listening for %s: listen tcp %s: bind: address already in use\n"+
+				"edge: hint: something listens there already; stop it, or choose another address (port 0: any that is free)\n", row.of, taken)
+			if got := p.stderr.String(); got != want {
+				t.Errorf("stderr %q, want %q", got, want)
+			}
+			if p.stdout.String() != "" {
+				t.Errorf("stdout %q, want nothing", p.stdout)
+			}
+		})
+	}
+}

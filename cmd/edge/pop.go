@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+//go:embed sample.yaml
+var sampleRules []byte
+
+func newPop() *cobra.Command {
+	var f nodeFlags
+	var listen string
+	var nodes int
+	cmd := &cobra.Command{
+		Use:   "pop",
+		Short: "Run a whole PoP on this machine, nothing to set up",
+		Long: `Run a whole PoP on this machine: several nodes, each with a shard of its own, and a
+spreader that gives every new connection to another node, as the routers of a PoP do.
+Without --rules there are sample rules, without --origin a demo origin. --shard uses
+real memcached servers instead of the nodes' own shards.`,
+		Example: `  edge pop
+  edge pop --nodes 5 --rules rules.yaml --origin http://127.0.0.1:3000
+  edge pop --shard 127.0.0.1:11211,127.0.0.1:11212`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options, err := f.options(cmd.ErrOrStderr())
+			errs := []error{within(f.set, "nodes", int64(nodes), 64), err}
+			if listen == "" {
+				errs = append(errs, f.fail("listen", "--listen :8080", "a PoP needs an address to listen on"))
+			}
+			errs = append(errs, checkListeners(f.set, []string{"listen"}, []string{listen}), f.checkLoop("listen", listen))
+			if err := errors.Join(errs...); err != nil {
+				return err
+			}
+			return runPop(cmd.Context(), cmd.OutOrStdout(), listen, nodes, options)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.IntVar(&nodes, "nodes", 3, "how many nodes")
+	flags.StringVar(&listen, "listen", "127.0.0.1:8080", "`address` for clients; the nodes' own are the ports after it, where they are free")
+	f.register(flags)
+	for name, value := range map[string]string{"node-header": "X-Edge-Node", "log-clients": "true"} {
+		flag := flags.Lookup(name)
+		flag.DefValue = value
+		_ = flag.Value.Set(value) // right for its type
+	}
+	return withSettings(cmd)
+}
+
+// runPop runs a PoP until ctx is done or the process is told to end. It says on out how to
+// use it.
+func runPop(ctx context.Context, out io.Writer, listen string, nodes int, o pop.Options) error {
+	sample, demo := len(o.RuleFiles) == 0, o.Origin == "" && len(o.HostOrigins) == 0
+	// Without files there is nothing to load again: then a closed terminal ends the PoP.
+	var hangup chan os.Signal
+	if sample {
+		rules, err := rule.Parse("sample.yaml", sampleRules)
+		if err != nil {
+			return err
+		}
+		o.Rules = rules
+	} else {
+		hangup = onHangup()
+		defer signal.Stop(hangup)
+	}
+	if demo {
+		origin, err := startDemoOrigin()
+		if err != nil {
+			return err
+		}
+		defer origin.Close()
+		o.Origin = "http://" + origin.Addr
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	local, err := pop.StartLocal(pop.LocalOptions{
+		Nodes:       nodes,
+		Listen:      listen,
+		Node:        o,
+		NodeListen:  func(i int) string { return portAfter(listen, i+1) },
+		NodeMetrics: func(i int) string { return metricsPort(listen, i+1) },
+	})
+	if err != nil {
+		return err
+	}
+	describePop(out, local, o, sample, demo)
+	waitForEnd(ctx, o, hangup, local.Reload)
+	return local.Stop(context.WithoutCancel(ctx))
+}
+
+// portAfter returns the address whose port is n after that of addr, or that of any free
+// port where that one is taken.
+func portAfter(addr string, n int) string {
+	host, port, _ := net.SplitHostPort(addr) // checked before
+	number, _ := strconv.Atoi(port)
+	next := net.JoinHostPort(host, strconv.Itoa(number+n))
+	if number == 0 {
+		return net.JoinHostPort(host, "0")
+	}
+	ln, err := net.Listen("tcp", next)
+	if err != nil {
+		return net.JoinHostPort(host, "0")
+	}
+	_ = ln.Close()
+	return next
+}
+
+// metricsPort returns the address of the nth node's metrics: a port that is easy to
+// remember, unless the PoP may have any.
+func metricsPort(listen string, n int) string {
+	if _, port, _ := net.SplitHostPort(listen); port == "0" {
+		return "127.0.0.1:0"
+	}
+	return portAfter("127.0.0.1:9180", n)
+}
+
+// describePop says where the PoP is and what to try.
+func describePop(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
+	rules := local.Nodes()[0].Rules().Rules()
+	fmt.Fprintf(w, "A PoP of %s runs.\n\n", count(len(local.Nodes()), "node"))
+	url := "http://" + reachable(local.Addr())
+	fmt.Fprintf(w, "  clients  %s   every new connection goes to another node\n", url)
+	shards := local.ShardAddrs()
+	for i, n := range local.Nodes() {
+		line := fmt.Sprintf("  %-7s  http://%s   metrics http://%s/metrics", n.Name(), reachable(n.Addr("http")), reachable(n.Addr("metrics")))
+		if i < len(shards) {
+			line += "   shard " + shards[i]
+		}
+		fmt.Fprintln(w, line)
+	}
+	if len(shards) == 0 {
+		shards = o.Shards
+		fmt.Fprintf(w, "  shards   %s\n", strings.Join(shards, ", "))
+	}
+	if demo {
+		fmt.Fprintf(w, "  origin   %s   a demo\n", o.Origin)
+	}
+	fmt.Fprintf(w, "\nRules%s:\n", map[bool]string{true: " (samples)"}[sample])
+	for i, r := range rules {
+		if i == 5 {
+			fmt.Fprintf(w, "  … and %d more\n", len(rules)-i)
+			break
+		}
+		fmt.Fprintf(w, "  %s: %s\n", r.ID, strings.TrimPrefix(indent(wrap(r.Describe(), 84), "    "), "    "))
+	}
+	fmt.Fprintf(w, "\nTry, in another terminal:\n")
+	if demo && sample {
+		fmt.Fprintf(w, "  for i in $(seq 8); do curl -s -o /dev/null -w '%%{http_code} ' -d password=guess %s/login; done\n", url)
+	}
+	if sample {
+		fmt.Fprintf(w, "  for i in $(seq 60); do curl -s -o /dev/null -w '%%{http_code} ' %s/; done\n", url)
+	}
+	fmt.Fprintf(w, "  curl -i %s/\n", url)
+	fmt.Fprintf(w, "  printf 'stats\\r\\nquit\\r\\n' | curl -s telnet://%s | grep cmd_\n", shards[0])
+	fmt.Fprintf(w, "\nWhat is counted and refused is logged here. Stop it with Ctrl-C.\n\n")
+}
+
+// count writes n with its unit.
+func count(n int, unit string) string {
+	if n == 1 {
+		return "1 " + unit
+	}
+	return fmt.Sprintf("%d %ss", n, unit)
+}
+
+// reachable returns addr as a client on this machine can use it.
+func reachable(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if ok && tcp.IP.IsUnspecified() {
+		return net.JoinHostPort("127.0.0.1", strconv.Itoa(tcp.Port))
+	}
+	return addr.String()
+}
+
+// startDemoOrigin starts a site that greets, and knows one password.
+func startDemoOrigin() (*http.Server, error) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %s from the demo origin\n", r.Method, r.URL.Path)
+	})
+	mux.HandleFunc("POST /login", func(w http.ResponseWriter, r *http.Request) {
+		if r.PostFormValue("password") != "correct horse battery staple" {
+			http.Error(w, "wrong password", http.StatusUnauthorized)
+			return
+		}
+		fmt.Fprintln(w, "welcome")
+	})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("starting the demo origin: %w", err)
+	}
+	server := &http.Server{Addr: ln.Addr().String(), Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(ln) }() // until Close
+	return server, nil
+}

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+)
+
+// A cluster is a running edge pop, as its output describes it.
+type cluster struct {
+	*process
+	clients string
+	nodes   []string // URLs
+	metrics []string
+	shards  []string // addresses
+}
+
+func startPop(t *testing.T, args ...string) *cluster {
+	t.Helper()
+	c := &cluster{process: start(t, t.TempDir(), append([]string{"pop", "--listen=127.0.0.1:0"}, args...)...)}
+	text := c.wait(c.stdout, `(?s)^A PoP of \d nodes? runs\..*Stop it with Ctrl-C\.\n`)[0]
+	for _, m := range regexp.MustCompile(`(?m)^  node-\d +(http://\S+)   metrics (http://\S+)(?:   shard (\S+))?$`).FindAllStringSubmatch(text, -1) {
+		c.nodes, c.metrics = append(c.nodes, m[1]), append(c.metrics, m[2])
+		if m[3] != "" {
+			c.shards = append(c.shards, m[3])
+		}
+	}
+	c.clients = regexp.MustCompile(`(?m)^  clients  (http://\S+)   every`).FindStringSubmatch(text)[1]
+	if m := regexp.MustCompile(`(?m)^  shards   (.*)$`).FindStringSubmatch(text); m != nil {
+		c.shards = strings.Split(m[1], ", ")
+	}
+	return c
+}
+
+// The sample rules allow 50 requests a minute to each client.
+const sampleThreshold = 50
+
+func TestPop(t *testing.T) {
+	severalAddresses(t)
+	t.Parallel()
+	c := startPop(t)
+	if len(c.nodes) != 3 || len(c.shards) != 3 {
+		t.Fatalf("nodes %v, shards %v; want 3 of each", c.nodes, c.shards)
+	}
+	testOneClient(t, c)
+	c.terminate()
+}
+
+func TestPopWithMemcached(t *testing.T) {
+	severalAddresses(t)
+	t.Parallel()
+	var shards []string
+	for range 3 {
+		shards = append(shards, memcachedtest.Start(t).Addr)
+	}
+	c := startPop(t, "--shard="+strings.Join(shards, ","))
+	if diff := cmp.Diff(shards, c.shards); diff != "" {
+		t.Fatal(diff)
+	}
+	testOneClient(t, c)
+	c.terminate()
+}
+
+// testOneClient lets a client exceed the rule. It is refused after the threshold and what
+// the asynchronous lag lets through, by every node, without a command to a shard; another
+// client is not.
+//
+// That the minute may change meanwhile makes no difference: what was counted before
+// weighs, in the fraction of a second until the estimate is exceeded, less than one
+// request less.
+func testOneClient(t *testing.T, c *cluster) {
+	innocent, url := from(t, "127.0.0.2"), c.clients+"/"
+	asked := 0
+	askInnocent := func() {
+		t.Helper()
+		if asked++; asked > sampleThreshold {
+			t.Fatal("the innocent client has asked too often to be one")
+		}
+		if a := get(t, innocent, url); a.StatusCode != http.StatusOK {
+			t.Errorf("the innocent client's request %d: %s", asked, a.Status)
+		}
+	}
+
+	// A machine that is busy may stop a process for longer than the lag is. Then what the
+	// next client finds counts: nobody is refused too early in any case.
+	var guilty *http.Client
+	for attempt := 0; ; attempt++ {
+		guilty = from(t, fmt.Sprintf("127.0.0.%d", 10+attempt))
+		first, passed := flood(t, guilty, url, askInnocent)
+		if first <= sampleThreshold+1 {
+			t.Fatalf("request %d is refused, want %d to pass: that many are allowed, and one exceeds", first, sampleThreshold+1)
+		}
+		if passed <= sampleThreshold+6 {
+			break
+		}
+		t.Logf("%d requests passed, %d is the first that did not", passed, first)
+		if attempt == 5 {
+			t.Fatalf("%d requests of a client passed, want at most %d", passed, sampleThreshold+6)
+		}
+	}
+
+	// Every node refuses, by its own address.
+	for i, node := range c.nodes {
+		a := get(t, guilty, node)
+		if name := fmt.Sprintf("node-%d", i+1); a.StatusCode != http.StatusTooManyRequests || a.Header.Get("X-Edge-Node") != name {
+			t.Errorf("%s: %s by node %q, want 429 by %s", node, a.Status, a.Header.Get("X-Edge-Node"), name)
+		}
+		if after, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || after < 1 || after > 120 {
+			t.Errorf("Retry-After %q, want seconds from 1 on", a.Header.Get("Retry-After"))
+		}
+	}
+
+	// And no shard hears of it, once the counts of what passed have all been sent.
+	refused := func(n int) {
+		t.Helper()
+		for i := range n {
+			for _, to := range []string{url, c.nodes[i%len(c.nodes)]} {
+				if a := get(t, guilty, to); a.StatusCode != http.StatusTooManyRequests {
+					t.Fatalf("a mitigated client got %s", a.Status)
+				}
+			}
+		}
+	}
+	eventually(t, "the shards are left alone", func() bool {
+		before := shardStats(t, c.shards)
+		refused(3)
+		return maps.Equal(before, shardStats(t, c.shards))
+	})
+	before := shardStats(t, c.shards)
+	refused(60)
+	if diff := cmp.Diff(before, shardStats(t, c.shards)); diff != "" {
+		t.Errorf("commands to shards while the client is refused:\n%s", diff)
+	}
+	askInnocent()
+}
+
+// flood sends 200 requests over new connections, 500 a second, and returns which was
+// refused first and how many passed. In between others are asked.
+func flood(t *testing.T, c *http.Client, url string, between func()) (first, passed int) {
+	t.Helper()
+	pace := time.NewTicker(time.Second / 500)
+	defer pace.Stop()
+	for i := range 200 {
+		<-pace.C
+		switch a := get(t, c, url); {
+		case a.StatusCode == http.StatusOK:
+			passed++
+		case a.StatusCode != http.StatusTooManyRequests:
+			t.Fatalf("request %d: %s", i+1, a.Status)
+		case first == 0:
+			first = i + 1
+		}
+		if i%40 == 0 {
+			between()
+		}
+	}
+	if first == 0 {
+		t.Fatal("none of 200 requests was refused")
+	}
+	return first, passed
+}
+
+// A PoP that loses a shard serves everybody as before, and still stops who exceeds a rule.
+func TestPopLosesShard(t *testing.T) {
+	severalAddresses(t)
+	t.Parallel()
+	var shards []*memcachedtest.Process
+	var addrs []string
+	for range 3 {
+		s := memcachedtest.Start(t)
+		shards, addrs = append(shards, s), append(addrs, s.Addr)
+	}
+	c := startPop(t, "--shard="+strings.Join(addrs, ","))
+
+	// 120 clients with 10 requests each; a shard dies when a third of them is sent.
+	const clients, each, senders = 120, 10, 4
+	var sent atomic.Int64
+	var kill sync.Once
+	var wg sync.WaitGroup
+	for s := range senders {
+		wg.Go(func() {
+			for range each {
+				for i := s; i < clients; i += senders {
+					if sent.Add(1) > clients*each/3 {
+						kill.Do(shards[1].Kill)
+					}
+					a, err := try(from(t, fmt.Sprintf("127.0.1.%d", i+1)), c.clients+"/")
+					if err != nil || a.StatusCode != http.StatusOK {
+						t.Errorf("client %d: %v, %v", i, a.Response, err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+
+	// Whichever shard they belong to: the nodes count alone what one of them should have,
+	// and tell each other.
+	for i := range 5 {
+		flood(t, from(t, fmt.Sprintf("127.0.2.%d", i+1)), c.clients+"/", func() {})
+	}
+	c.terminate()
+}
+
+// What is printed can be pasted, and shows what it is there to show.
+func TestPopSaysWhatToTry(t *testing.T) {
+	installed(t, "bash")
+	installed(t, "curl")
+	t.Parallel()
+	c := startPop(t, "--nodes=2")
+	_, try, _ := strings.Cut(c.stdout.String(), "Try, in another terminal:\n")
+	var outputs []string
+	for line := range strings.Lines(try) {
+		command, ok := strings.CutPrefix(line, "  ")
+		if !ok {
+			break
+		}
+		p := startCommand(t, t.TempDir(), nil, "bash", "-o", "pipefail", "-c", command)
+		if code := p.end(); code != 0 {
+			t.Fatalf("exit code %d of %s", code, command)
+		}
+		outputs = append(outputs, p.stdout.String())
+	}
+	if len(outputs) != 4 {
+		t.Fatalf("%d commands, want 4:\n%s", len(outputs), try)
+	}
+	for i, want := range []string{`^(401 ){5,8}(429 )*$`, `^(200 )+(429 )+$`, `^HTTP/1.1 429 `, `(?m)^STAT cmd_get \d+`} {
+		if !regexp.MustCompile(want).MatchString(outputs[i]) {
+			t.Errorf("command %d wrote %q, want %s", i+1, outputs[i], want)
+		}
+	}
+	c.wait(c.stderr, `mitigation started.* rule=login .*why="[^"]+ > 5".* client=127\.0\.0\.1 method=POST`)
+	c.wait(c.stderr, `mitigation started.* rule=everything .*why="[^"]+ > 50"`)
+	c.signal(syscall.SIGINT)
+	if code := c.end(); code != 0 {
+		t.Errorf("exit code after SIGINT = %d, want 0", code)
+	}
+}
+
+// With rules and an origin of one's own nothing of the sample is left.
+func TestPopWithOwnRules(t *testing.T) {
+	t.Parallel()
+	origin := newOrigin(t)
+	dir := t.TempDir()
+	write(t, dir+"/rules.yaml", "rules:\n  - {id: own, characteristics: [ip], limits: [{threshold: 7, period: 1h}]}\n")
+	c := startPop(t, "--nodes=1", "--rules="+dir+"/rules.yaml", "--origin="+origin.URL, "--ratelimit-headers=both")
+	if a := get(t, http.DefaultClient, c.clients+"/x"); !strings.HasPrefix(a.body, "GET /x HTTP/1.1\n") || a.Header.Get("X-RateLimit-Limit") != "7" {
+		t.Errorf("answer %q with %v", a.body, a.Header)
+	}
+	text := c.stdout.String()
+	for _, not := range []string{"sample", "demo", "login", "seq 60"} {
+		if strings.Contains(text, not) {
+			t.Errorf("the text has %q:\n%s", not, text)
+		}
+	}
+	// SIGHUP loads the rules again.
+	mark := c.stderr.mark()
+	replace(t, dir+"/rules.yaml", "rules:\n  - {id: own, characteristics: [ip], limits: [{threshold: 8, period: 1h}]}\n")
+	c.signal(syscall.SIGHUP)
+	c.waitSince(c.stderr, mark, `rules loaded`)
+	if a := get(t, http.DefaultClient, c.clients+"/x"); a.Header.Get("X-RateLimit-Limit") != "8" {
+		t.Errorf("after a reload: %v", a.Header)
+	}
+	c.terminate()
+}
+
+// A PoP with nothing to load again ends with its terminal.
+func TestPopHangup(t *testing.T) {
+	t.Parallel()
+	c := startPop(t, "--nodes=1")
+	c.signal(syscall.SIGHUP)
+	if code := c.end(); code != -1 {
+		t.Errorf("exit code after SIGHUP = %d, want the end by a signal", code)
+	}
+}
+
+// Where the ports after the clients' are taken, the nodes have others.
+func TestPopNodesFindPorts(t *testing.T) {
+	t.Parallel()
+	first := startPop(t, "--nodes=1")
+	taken := strings.TrimPrefix(first.nodes[0], "http://")
+	host, port, _ := strings.Cut(taken, ":")
+	number, _ := strconv.Atoi(port)
+	if got := portAfter(fmt.Sprintf("%s:%d", host, number-1), 1); got != host+":0" {
+		t.Errorf("port after %d, which is taken: %s, want any", number-1, got)
+	}
+	if a := get(t, http.DefaultClient, first.metrics[0]); !strings.Contains(a.body, "edge_requests_total") {
+		t.Error("no metrics")
+	}
+}
