@@ -1,0 +1,3 @@
+module github.com/edgelimit/edge/bench
+
+go 1.26.0

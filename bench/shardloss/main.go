@@ -1,0 +1,221 @@
+// Command shardloss measures what losing a shard costs the requests that pass: nothing, if
+// the request path touches no network. It runs a PoP with three memcached, and compares
+// runs of requests in pairs, one beside the other in time: two undisturbed ones, whose
+// differences show the machine's noise, and one undisturbed with one in which a memcached
+// has just been killed, or stalled.
+//
+//	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./shardloss -edge /tmp/edge
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const rules = `rules:
+  - {id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1m}]}
+`
+
+var (
+	edge     = flag.String("edge", "edge", "the `binary`")
+	pairs    = flag.Int("pairs", 20, "pairs of runs")
+	requests = flag.Int("requests", 4000, "requests in a run")
+	conns    = flag.Int("conns", 4, "connections")
+	clients  = flag.Int("clients", 1000, "clients that the requests come from")
+	stall    = flag.Bool("stall", false, "stall a memcached (SIGSTOP) instead of killing it")
+)
+
+func main() {
+	log.SetFlags(0)
+	flag.Parse()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	dir, err := os.MkdirTemp("", "shardloss")
+	check(err)
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "rules.yaml")
+	check(os.WriteFile(file, []byte(rules), 0o600))
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "hello from the origin\n")
+	}))
+	defer origin.Close()
+
+	var shards [3]*memcached
+	args := []string{"pop", "--nodes", "3", "--rules", file, "--origin", origin.URL, "--listen", freeAddr(),
+		"--trusted-proxy", "127.0.0.0/8", "--log-level", "error"}
+	for i := range shards {
+		shards[i] = &memcached{addr: freeAddr()}
+		shards[i].start(ctx)
+		args = append(args, "--shard", shards[i].addr)
+	}
+	pop := exec.CommandContext(ctx, *edge, args...)
+	pop.Stderr = os.Stderr
+	check(pop.Start())
+	defer func() {
+		_ = pop.Process.Signal(syscall.SIGTERM)
+		_ = pop.Wait()
+	}()
+	url := "http://" + args[8] + "/"
+	waitFor(args[8])
+
+	run(url)                                      // warm up
+	var undisturbed, disturbed [2][]time.Duration // of medians, of 99th percentiles
+	for i := range *pairs {
+		add(&undisturbed, run(url), run(url))
+		s := shards[i%len(shards)]
+		// The order alternates, so that a drift of the machine cancels out.
+		var healthy result
+		if i%2 == 0 {
+			healthy = run(url)
+		}
+		s.lose(*stall)
+		lost := run(url)
+		s.regain(ctx, *stall)
+		settle(url)
+		if i%2 == 1 {
+			healthy = run(url)
+		}
+		add(&disturbed, lost, healthy)
+	}
+	what := "killed"
+	if *stall {
+		what = "stalled"
+	}
+	fmt.Printf("%d pairs of %d requests over %d connections, %d clients; a memcached is %s\n\n", *pairs, *requests, *conns, *clients, what)
+	fmt.Printf("%-28s %12s %26s %12s\n", "difference in a pair", "median", "undisturbed: quartiles", "within")
+	for i, name := range []string{"median latency", "99th percentile"} {
+		u, d := undisturbed[i], disturbed[i]
+		slices.Sort(u)
+		slices.Sort(d)
+		low, high, median := u[len(u)/4], u[len(u)*3/4], d[len(d)/2]
+		fmt.Printf("%-28s %12v %12v … %11v %12t\n", name, median, low, high, low <= median && median <= high)
+	}
+	fmt.Printf("\nmedian of undisturbed differences: %v, of 99th percentiles: %v\n", undisturbed[0][len(undisturbed[0])/2], undisturbed[1][len(undisturbed[1])/2])
+	fmt.Printf("failed requests: %d of %d\n", failed.Load(), sent.Load())
+	if failed.Load() > 0 {
+		defer os.Exit(1)
+	}
+}
+
+// A result is the median and the 99th percentile of a run.
+type result [2]time.Duration
+
+func add(to *[2][]time.Duration, a, b result) {
+	for i := range to {
+		to[i] = append(to[i], a[i]-b[i])
+	}
+}
+
+var sent, failed atomic.Int64
+
+// run sends the requests of a run, as fast as each connection answers.
+func run(url string) result {
+	latencies := make([][]time.Duration, *conns)
+	var wg sync.WaitGroup
+	for c := range *conns {
+		wg.Go(func() {
+			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
+			defer client.CloseIdleConnections()
+			for i := range *requests / *conns {
+				r, err := http.NewRequest("GET", url, nil)
+				check(err)
+				n := (i*7 + c*131) % *clients
+				r.Header.Set("X-Forwarded-For", fmt.Sprintf("10.0.%d.%d", n/256, n%256))
+				start := time.Now()
+				resp, err := client.Do(r)
+				sent.Add(1)
+				if err != nil {
+					failed.Add(1)
+					log.Print(err)
+					continue
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				latencies[c] = append(latencies[c], time.Since(start))
+				if resp.StatusCode != http.StatusOK {
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	all := slices.Concat(latencies...)
+	slices.Sort(all)
+	return result{all[len(all)/2], all[len(all)*99/100]}
+}
+
+// settle lets what was kept for a shard be sent, and its breaker close.
+func settle(url string) {
+	time.Sleep(time.Second)
+	run(url)
+}
+
+// A memcached is one shard.
+type memcached struct {
+	addr string
+	cmd  *exec.Cmd
+}
+
+func (m *memcached) start(ctx context.Context) {
+	_, port, err := net.SplitHostPort(m.addr)
+	check(err)
+	m.cmd = exec.CommandContext(ctx, "memcached", "-l", "127.0.0.1", "-p", port, "-U", "0", "-u", "root")
+	check(m.cmd.Start())
+	waitFor(m.addr)
+}
+
+func (m *memcached) lose(stall bool) {
+	if stall {
+		check(m.cmd.Process.Signal(syscall.SIGSTOP))
+		return
+	}
+	check(m.cmd.Process.Kill())
+	_ = m.cmd.Wait()
+}
+
+func (m *memcached) regain(ctx context.Context, stall bool) {
+	if stall {
+		check(m.cmd.Process.Signal(syscall.SIGCONT))
+		return
+	}
+	m.start(ctx)
+}
+
+// freeAddr returns an address of this machine that nobody listens on.
+func freeAddr() string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// waitFor waits until somebody listens on addr.
+func waitFor(addr string) {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if conn, err := net.Dial("tcp", addr); err == nil {
+			_ = conn.Close()
+			return
+		}
+	}
+	log.Fatalf("nobody listens on %s", addr)
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
