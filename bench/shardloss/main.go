@@ -24,6 +24,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/edgelimit/edge/bench/harness"
 )
 
 const rules = `rules:
@@ -45,32 +47,32 @@ func main() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	dir, err := os.MkdirTemp("", "shardloss")
-	check(err)
+	harness.Check(err)
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "rules.yaml")
-	check(os.WriteFile(file, []byte(rules), 0o600))
+	harness.Check(os.WriteFile(file, []byte(rules), 0o600))
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "hello from the origin\n")
 	}))
 	defer origin.Close()
 
 	var shards [3]*memcached
-	args := []string{"pop", "--nodes", "3", "--rules", file, "--origin", origin.URL, "--listen", freeAddr(),
+	args := []string{"pop", "--nodes", "3", "--rules", file, "--origin", origin.URL, "--listen", harness.FreeAddr(),
 		"--trusted-proxy", "127.0.0.0/8", "--log-level", "error"}
 	for i := range shards {
-		shards[i] = &memcached{addr: freeAddr()}
+		shards[i] = &memcached{addr: harness.FreeAddr()}
 		shards[i].start(ctx)
 		args = append(args, "--shard", shards[i].addr)
 	}
 	pop := exec.CommandContext(ctx, *edge, args...)
 	pop.Stderr = os.Stderr
-	check(pop.Start())
+	harness.Check(pop.Start())
 	defer func() {
 		_ = pop.Process.Signal(syscall.SIGTERM)
 		_ = pop.Wait()
 	}()
 	url := "http://" + args[8] + "/"
-	waitFor(args[8])
+	harness.WaitFor(args[8])
 
 	run(url)                                      // warm up
 	var undisturbed, disturbed [2][]time.Duration // of medians, of 99th percentiles
@@ -132,7 +134,7 @@ func run(url string) result {
 			defer client.CloseIdleConnections()
 			for i := range *requests / *conns {
 				r, err := http.NewRequest("GET", url, nil)
-				check(err)
+				harness.Check(err)
 				n := (i*7 + c*131) % *clients
 				r.Header.Set("X-Forwarded-For", fmt.Sprintf("10.0.%d.%d", n/256, n%256))
 				start := time.Now()
@@ -172,50 +174,25 @@ type memcached struct {
 
 func (m *memcached) start(ctx context.Context) {
 	_, port, err := net.SplitHostPort(m.addr)
-	check(err)
+	harness.Check(err)
 	m.cmd = exec.CommandContext(ctx, "memcached", "-l", "127.0.0.1", "-p", port, "-U", "0", "-u", "root")
-	check(m.cmd.Start())
-	waitFor(m.addr)
+	harness.Check(m.cmd.Start())
+	harness.WaitFor(m.addr)
 }
 
 func (m *memcached) lose(stall bool) {
 	if stall {
-		check(m.cmd.Process.Signal(syscall.SIGSTOP))
+		harness.Check(m.cmd.Process.Signal(syscall.SIGSTOP))
 		return
 	}
-	check(m.cmd.Process.Kill())
+	harness.Check(m.cmd.Process.Kill())
 	_ = m.cmd.Wait()
 }
 
 func (m *memcached) regain(ctx context.Context, stall bool) {
 	if stall {
-		check(m.cmd.Process.Signal(syscall.SIGCONT))
+		harness.Check(m.cmd.Process.Signal(syscall.SIGCONT))
 		return
 	}
 	m.start(ctx)
-}
-
-// freeAddr returns an address of this machine that nobody listens on.
-func freeAddr() string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	check(err)
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
-// waitFor waits until somebody listens on addr.
-func waitFor(addr string) {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if conn, err := net.Dial("tcp", addr); err == nil {
-			_ = conn.Close()
-			return
-		}
-	}
-	log.Fatalf("nobody listens on %s", addr)
-}
-
-func check(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
 }

@@ -65,7 +65,7 @@ it is rate × (lag + answer time), since those that have none yet come on top.`,
 			if err != nil {
 				return err
 			}
-			checkText(out, set, o.late)
+			checkText(out, set, o)
 			return nil
 		},
 	}
@@ -101,8 +101,15 @@ func (o worst) late(r *rule.Rule) uint64 {
 	return uint64(math.Ceil(o.rate * float64(lag) / 1e9))
 }
 
+// explain says what the second number of each worst case is.
+func (o worst) explain() string {
+	return fmt.Sprintf("Worst cases, with no counts lost, are 2·(threshold + K) + 1. K are the requests that pass before every node knows: "+
+		"%v/s × %v, and where answers are counted %v/s × %v (--rate, --lag, --answer-time).",
+		o.rate, o.lag, o.rate, o.lag+o.answer)
+}
+
 // checkText writes what the rules of set mean.
-func checkText(w io.Writer, set *rule.Set, late func(*rule.Rule) uint64) {
+func checkText(w io.Writer, set *rule.Set, o worst) {
 	for i, r := range set.Rules() {
 		if i > 0 {
 			fmt.Fprintln(w)
@@ -110,13 +117,16 @@ func checkText(w io.Writer, set *rule.Set, late func(*rule.Rule) uint64) {
 		fmt.Fprintf(w, "%s (%s:%d)\n", r.ID, r.File, r.Line)
 		fmt.Fprintln(w, indent(wrap(r.Describe(), 88), "  "))
 		for _, l := range r.Limits {
-			k := late(r)
+			k := o.late(r)
 			fmt.Fprintf(w, "  worst case%s in any %s: 2·(%d + %d) + 1 = %d requests of one key\n",
 				map[bool]string{true: ", if it did not only log,"}[r.Action == rule.Log], rule.FormatDuration(l.Period), l.Threshold, k, l.Bound(k))
 		}
 		for _, note := range r.Notes() {
 			fmt.Fprintln(w, indent(wrap("note: "+note, 88), "  "))
 		}
+	}
+	if len(set.Rules()) > 0 {
+		fmt.Fprintln(w, "\n"+wrap(o.explain(), 90))
 	}
 	if allowed, denied := set.Listed(); allowed+denied > 0 {
 		if len(set.Rules()) > 0 {

@@ -1,0 +1,35 @@
+// Package harness holds what benchmarks of whole processes have in common. What fails ends
+// the program.
+package harness
+
+import (
+	"log"
+	"net"
+	"time"
+)
+
+// FreeAddr returns an address of this machine that nobody listens on.
+func FreeAddr() string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	Check(err)
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// WaitFor waits until somebody listens on addr.
+func WaitFor(addr string) {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if conn, err := net.Dial("tcp", addr); err == nil {
+			_ = conn.Close()
+			return
+		}
+	}
+	log.Fatalf("nobody listens on %s", addr)
+}
+
+// Check ends the program if there is an error.
+func Check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
