@@ -1,0 +1,80 @@
+package gossip
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+)
+
+// Statuses carry three times, in microseconds: when the packet was sent by the sender's
+// wall clock, the same of the last packet that the sender got from the receiver, and how
+// long ago it got that; zero if it got none.
+const timesSize = 24
+
+// A clock reckons by how much a peer's wall clock is ahead of ours, as NTP does (RFC 5905,
+// section 8): from the times of a packet there and one back, and best from the pair that
+// was under way for the shortest time.
+type clock struct {
+	heard   int64     // by the peer's clock, when it sent the last status; 0: none
+	heardAt time.Time // when we got it
+	samples [8]sample
+	n       int // of samples so far
+}
+
+// A sample is one measurement.
+type sample struct {
+	offset time.Duration // how far the peer is ahead
+	delay  time.Duration // how long both packets were under way
+}
+
+// appendTimes appends the times of a status that is sent at now.
+func (c *clock) appendTimes(dst []byte, now time.Time) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, uint64(now.UnixMicro()))
+	held := int64(0)
+	if c.heard != 0 {
+		held = max(0, now.Sub(c.heardAt).Microseconds())
+	}
+	dst = binary.BigEndian.AppendUint64(dst, uint64(c.heard))
+	return binary.BigEndian.AppendUint64(dst, uint64(held))
+}
+
+// take takes in the times of a status that was received at now.
+func (c *clock) take(times []byte, now time.Time) {
+	sent := int64(binary.BigEndian.Uint64(times))
+	echo := int64(binary.BigEndian.Uint64(times[8:]))
+	held := int64(binary.BigEndian.Uint64(times[16:]))
+	c.heard, c.heardAt = sent, now
+	back := now.UnixMicro()
+	if echo == 0 || held < 0 || held > time.Minute.Microseconds() {
+		return
+	}
+	delay := back - echo - held
+	if delay < 0 || delay > time.Minute.Microseconds() {
+		return // a clock was set in between
+	}
+	// The peer got our packet at sent − held, by its clock.
+	offset := (sent - held - echo + sent - back) / 2
+	c.samples[c.n%len(c.samples)] = sample{time.Duration(offset) * time.Microsecond, time.Duration(delay) * time.Microsecond}
+	c.n++
+}
+
+// offset returns how far the peer's clock is ahead of ours. ok is false while that is not
+// known.
+func (c *clock) offset() (offset time.Duration, ok bool) {
+	known := c.samples[:min(c.n, len(c.samples))]
+	if len(known) == 0 {
+		return 0, false
+	}
+	best := slices.MinFunc(known, func(a, b sample) int { return int(a.delay - b.delay) })
+	return best.offset, true
+}
+
+// median returns the middle one of offsets, the mean of two where their number is even.
+func median(offsets []time.Duration) time.Duration {
+	slices.Sort(offsets)
+	n := len(offsets)
+	if n%2 == 1 {
+		return offsets[n/2]
+	}
+	return (offsets[n/2-1] + offsets[n/2]) / 2
+}

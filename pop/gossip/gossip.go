@@ -1,0 +1,333 @@
+package gossip
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options configures a Gossip. Name, Listen and Receive are required.
+type Options struct {
+	// Name tells the nodes of a PoP apart.
+	Name string
+
+	// Listen is the address, IP:PORT, that other nodes send to, by UDP and TCP. Port 0 is
+	// any that is free. Without Keys it must be of the loopback network.
+	Listen string
+
+	// Advertise is the address, IP:PORT, that others reach Listen by. If empty, it is
+	// Listen, or where that is all addresses of the machine, a private one of them.
+	Advertise string
+
+	// Join are the addresses, HOST:PORT, of nodes to begin with; the node itself may be
+	// one of them. Without any, others have to join this node.
+	Join []string
+
+	// Keys encrypt and authenticate, each of 16, 24 or 32 bytes: the first one what is
+	// sent, all of them what is received.
+	Keys [][]byte
+
+	// Meta is what the others are told of this node when they meet it, of MaxMeta bytes at
+	// most.
+	Meta []byte
+
+	// Receive is given each message of another node. It must not block, and not keep the
+	// message.
+	Receive func(from string, message []byte)
+
+	// Status returns what all others are told again and again, of MaxStatus bytes at most;
+	// ReceiveStatus is given that of another node. Both must not block. May be nil.
+	Status        func() []byte
+	ReceiveStatus func(from string, status []byte)
+
+	// Logger gets a line for each member that comes or goes. If nil, slog.Default().
+	Logger *slog.Logger
+
+	// Registerer registers the metrics. If nil, they are not registered.
+	Registerer prometheus.Registerer
+
+	// Tests replace the transport, and shorten times.
+	wrap func(memberlist.Transport) memberlist.Transport
+	tune func(*memberlist.Config)
+}
+
+// MaxMeta is the size of Options.Meta, in bytes, at most.
+const MaxMeta = memberlist.MetaMaxSize - metaHeader
+
+// Meta of memberlist: version, run, Options.Meta.
+const metaHeader = 9
+
+// ErrNoKey is what New returns if others than this machine could listen in.
+var ErrNoKey = errors.New("gossip: without a key, nodes listen on the loopback network only")
+
+func (o Options) withDefaults() (Options, error) {
+	listen, err := netip.ParseAddrPort(o.Listen)
+	switch {
+	case o.Name == "" || o.Receive == nil:
+		return o, errors.New("gossip: Name and Receive are required")
+	case err != nil:
+		return o, fmt.Errorf("gossip: %q is not IP:PORT", o.Listen)
+	case len(o.Keys) == 0 && !listen.Addr().IsLoopback():
+		return o, ErrNoKey
+	case len(o.Meta) > MaxMeta:
+		return o, fmt.Errorf("gossip: %d bytes are too much to tell of a node, there may be %d", len(o.Meta), MaxMeta)
+	}
+	if o.Advertise != "" {
+		if _, err := netip.ParseAddrPort(o.Advertise); err != nil {
+			return o, fmt.Errorf("gossip: %q is not IP:PORT", o.Advertise)
+		}
+	}
+	for _, addr := range o.Join {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return o, fmt.Errorf("gossip: %q is not HOST:PORT", addr)
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o, checkKeys(o.Keys)
+}
+
+func checkKeys(keys [][]byte) error {
+	for i, key := range keys {
+		if err := memberlist.ValidateKey(key); err != nil {
+			return fmt.Errorf("gossip: a key of %d bytes: keys have 16, 24 or 32", len(key))
+		}
+		if slices.ContainsFunc(keys[:i], func(other []byte) bool { return string(other) == string(key) }) {
+			return errors.New("gossip: a key is given twice")
+		}
+	}
+	return nil
+}
+
+// A Gossip is one node's part in the conversation of a PoP. Its methods may be called
+// concurrently.
+type Gossip struct {
+	o       Options
+	run     uint64 // of this process: no other ever had it
+	metrics *metrics
+	wake    chan struct{} // holds at most one: there is something to send
+	keyring *memberlist.Keyring
+	list    *memberlist.Memberlist // set by Start
+	addr    string                 // set by Start
+
+	end     context.CancelFunc
+	running sync.WaitGroup
+
+	mu       sync.Mutex       // guards what follows
+	links    map[uint64]*link // by run
+	members  map[string]*link // by name: those that are alive, without this node
+	messages [][]byte         // to be sent to all
+	seen     map[string]time.Time
+}
+
+// New makes a Gossip. Start opens its sockets.
+func New(o Options) (*Gossip, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	g := &Gossip{o: o, wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[string]*link{}, seen: map[string]time.Time{}}
+	var run [8]byte
+	_, _ = rand.Read(run[:]) // never fails
+	g.run = binary.BigEndian.Uint64(run[:])
+	g.metrics = newMetrics(o.Registerer, g)
+	return g, nil
+}
+
+// config returns the configuration of the membership.
+func (g *Gossip) config() (*memberlist.Config, error) {
+	c := memberlist.DefaultLANConfig()
+	listen := netip.MustParseAddrPort(g.o.Listen)
+	c.Name = g.o.Name
+	c.BindAddr, c.BindPort = listen.Addr().String(), int(listen.Port())
+	c.AdvertisePort = int(listen.Port())
+	if g.o.Advertise != "" {
+		advertise := netip.MustParseAddrPort(g.o.Advertise)
+		c.AdvertiseAddr, c.AdvertisePort = advertise.Addr().String(), int(advertise.Port())
+	}
+	// Twice as quick as on a LAN by default: the nodes of a PoP are close to each other.
+	c.ProbeInterval, c.ProbeTimeout = 500*time.Millisecond, 250*time.Millisecond
+	c.GossipInterval = 100 * time.Millisecond
+	c.PushPullInterval = 10 * time.Second
+	c.TCPTimeout = joinTimeout
+	c.DeadNodeReclaimTime = 5 * time.Second // a node may come back with another address
+	c.EnableCompression = false             // records do not get smaller
+	c.Logger = slog.NewLogLogger(g.o.Logger.Handler(), slog.LevelDebug)
+	d := delegate{g}
+	c.Delegate, c.Events, c.Conflict = d, d, d
+	if len(g.o.Keys) > 0 {
+		keyring, err := memberlist.NewKeyring(g.o.Keys, g.o.Keys[0])
+		if err != nil {
+			return nil, fmt.Errorf("gossip: %w", err)
+		}
+		g.keyring, c.Keyring = keyring, keyring
+	}
+	if g.o.wrap != nil {
+		transport, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{
+			BindAddrs: []string{c.BindAddr}, BindPort: c.BindPort, Logger: c.Logger})
+		if err != nil {
+			return nil, fmt.Errorf("gossip: %w", err)
+		}
+		c.BindPort, c.AdvertisePort = transport.GetAutoBindPort(), transport.GetAutoBindPort()
+		c.Transport = g.o.wrap(transport)
+	}
+	if g.o.tune != nil {
+		g.o.tune(c)
+	}
+	return c, nil
+}
+
+// Start opens the sockets and joins the PoP. Nodes that cannot be reached now are joined
+// when they can. After an error nothing runs.
+func (g *Gossip) Start() error {
+	c, err := g.config()
+	if err != nil {
+		return err
+	}
+	// Events come while it is being created.
+	if g.list, err = memberlist.Create(c); err != nil {
+		return fmt.Errorf("gossip: listening at %s: %w", g.o.Listen, err)
+	}
+	g.addr = g.list.LocalNode().Address()
+	var ctx context.Context
+	ctx, g.end = context.WithCancel(context.Background())
+	g.running.Go(func() { g.send(ctx) })
+	g.running.Go(func() { g.keepJoined(ctx) })
+	return nil
+}
+
+// leaveTimeout is how long Stop tells the others that this node leaves.
+const leaveTimeout = 500 * time.Millisecond
+
+// Stop sends what waits, tells the others that this node leaves, and closes the sockets.
+// Only a Gossip that was started can be stopped, and only once.
+func (g *Gossip) Stop() error {
+	g.end()
+	g.running.Wait()
+	err := g.list.Leave(leaveTimeout)
+	return errors.Join(err, g.list.Shutdown())
+}
+
+// Addr returns the address that other nodes send to.
+func (g *Gossip) Addr() string { return g.addr }
+
+// SetKeys replaces the keys, as Options.Keys gives them. A key is replaced without
+// interruption in three steps, each on every node: it is added as the last one, made the
+// first one, and then the old one is removed.
+func (g *Gossip) SetKeys(keys [][]byte) error {
+	switch {
+	case (len(keys) == 0) != (g.keyring == nil):
+		return errors.New("gossip: whether there are keys cannot be changed while a node runs")
+	case len(keys) == 0:
+		return nil
+	}
+	if err := checkKeys(keys); err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if err := g.keyring.AddKey(key); err != nil {
+			return fmt.Errorf("gossip: %w", err)
+		}
+	}
+	if err := g.keyring.UseKey(keys[0]); err != nil {
+		return fmt.Errorf("gossip: %w", err)
+	}
+	for _, old := range g.keyring.GetKeys() {
+		if !slices.ContainsFunc(keys, func(key []byte) bool { return string(old) == string(key) }) {
+			if err := g.keyring.RemoveKey(old); err != nil {
+				return fmt.Errorf("gossip: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// A Member is a node that is alive.
+type Member struct {
+	Name string
+	Addr string // IP:PORT that it listens at
+	Meta []byte // what it tells of itself; not to be changed
+}
+
+// Members returns the other members, by name.
+func (g *Gossip) Members() (all []Member) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, l := range g.members {
+		all = append(all, Member{l.name, l.node.Address(), l.node.Meta[metaHeader:]})
+	}
+	slices.SortFunc(all, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// ClockOffset returns how far this node's clock is ahead of the median of the others', 0
+// while there are none.
+func (g *Gossip) ClockOffset() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var offsets []time.Duration
+	for _, l := range g.members {
+		if offset, ok := l.clock.offset(); ok {
+			offsets = append(offsets, offset)
+		}
+	}
+	if len(offsets) == 0 {
+		return 0
+	}
+	return -median(offsets)
+}
+
+// maxMessages is how many messages wait to be sent to all.
+const maxMessages = 1 << 16
+
+// Send passes a message, of MaxMessage bytes at most, to every member. It does not block.
+func (g *Gossip) Send(message []byte) {
+	g.mu.Lock()
+	if len(g.messages) < maxMessages {
+		g.messages = append(g.messages, slices.Clone(message))
+	} else {
+		g.metrics.dropped.Inc()
+	}
+	g.mu.Unlock()
+	g.signal()
+}
+
+// SendTo passes messages, of MaxMessage bytes at most each, to one member, after what is
+// sent to all. It reports whether it is a member. It does not block.
+func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
+	g.mu.Lock()
+	l, ok := g.members[name]
+	if ok {
+		g.metrics.sent.Add(float64(len(messages)))
+		g.metrics.dropped.Add(float64(enqueue(&l.bulk, pack(messages))))
+	}
+	g.mu.Unlock()
+	g.signal()
+	return ok
+}
+
+func (g *Gossip) signal() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+// addrPort returns the address of a node.
+func addrPort(n *memberlist.Node) string {
+	return net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port)))
+}

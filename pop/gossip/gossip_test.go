@@ -1,0 +1,344 @@
+package gossip_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/memberlist"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"github.com/edgelimit/edge/pop/gossip"
+)
+
+func TestMain(m *testing.M) {
+	// A probe of memberlist that is under way ends some time after Shutdown.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
+}
+
+func key(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
+
+func withKeys(keys ...[]byte) func(*gossip.Options) {
+	return func(o *gossip.Options) { o.Keys = keys }
+}
+
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	nodes := startAll(t, 3, withKeys(key(1)))
+	want := []gossip.Member{
+		{Name: "n1", Addr: nodes[0].Addr(), Meta: []byte("meta of n1")},
+		{Name: "n3", Addr: nodes[2].Addr(), Meta: []byte("meta of n3")},
+	}
+	if d := cmp.Diff(want, nodes[1].Members()); d != "" {
+		t.Errorf("members of n2 (-want +got):\n%s", d)
+	}
+	if err := nodes[2].Stop(); err != nil {
+		t.Error(err)
+	}
+	nodes[2].Gossip = nil
+	whole(t, nodes[:2])
+	if got := nodes[0].metric(t, "edge_gossip_members", ""); got != 2 {
+		t.Errorf("edge_gossip_members = %v, want 2", got)
+	}
+	if problems, err := testutil.GatherAndLint(nodes[0].registry); err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+// Every message reaches every other member, once.
+func TestSend(t *testing.T) {
+	t.Parallel()
+	const count = 10000
+	nodes := startAll(t, 4, withKeys(key(1)))
+	for i := range count {
+		nodes[i%len(nodes)].Send(numbered(i))
+	}
+	allReceived(t, nodes, count)
+	repeated := 0.0
+	for _, n := range nodes {
+		repeated += n.metric(t, "edge_gossip_packets_repeated_total", "")
+	}
+	t.Logf("%v packets were sent again", repeated)
+}
+
+// allReceived waits until each node has each message that it did not send, and checks that
+// it has it once. Message i is of node i modulo their number.
+func allReceived(t *testing.T, nodes []*node, count int) {
+	t.Helper()
+	eventually(t, "all messages are received", func() bool {
+		return !slices.ContainsFunc(nodes, func(n *node) bool { return n.received() < count*(len(nodes)-1)/len(nodes) })
+	})
+	for of, n := range nodes {
+		for i := range count {
+			want := 1
+			if i%len(nodes) == of {
+				want = 0
+			}
+			if got := n.times(numbered(i)); got != want {
+				t.Errorf("%s has message %d %d times, want %d", n.name, i, got, want)
+			}
+		}
+	}
+}
+
+// With a third of all packets lost nothing is missing.
+func TestSendOverLoss(t *testing.T) {
+	t.Parallel()
+	const count = 2000
+	nodes := startAll(t, 4, nil)
+	for _, n := range nodes {
+		n.wire.set(func(w *wire) { w.loss = 0.3 })
+	}
+	for i := range count {
+		nodes[i%len(nodes)].Send(numbered(i))
+	}
+	allReceived(t, nodes, count)
+	if nodes[0].metric(t, "edge_gossip_packets_repeated_total", "") == 0 {
+		t.Error("no packet was sent again: none was lost")
+	}
+}
+
+func TestSendTo(t *testing.T) {
+	t.Parallel()
+	nodes := startAll(t, 3, withKeys(key(1)))
+	long := bytes.Repeat([]byte("x"), gossip.MaxMessage)
+	if !nodes[0].SendTo("n3", []byte("a"), long, []byte{}) {
+		t.Error("n3 is no member")
+	}
+	if nodes[0].SendTo("n9", []byte("a")) {
+		t.Error("n9 is a member")
+	}
+	eventually(t, "three messages are received", func() bool { return nodes[2].received() == 3 })
+	if nodes[1].received() > 0 {
+		t.Error("n2 has what was for n3")
+	}
+}
+
+func TestStatusAndClock(t *testing.T) {
+	t.Parallel()
+	nodes := startAll(t, 3, nil)
+	eventually(t, "n1 has the status of the others", func() bool {
+		nodes[0].mu.Lock()
+		defer nodes[0].mu.Unlock()
+		return nodes[0].statuses["n2"] == "status of n2" && nodes[0].statuses["n3"] == "status of n3"
+	})
+	// All share this machine's clock.
+	if got := nodes[0].ClockOffset().Abs(); got > time.Second {
+		t.Errorf("the clock is %v from the others", got)
+	}
+}
+
+// shortLived lets the dead be forgotten at once, as after a long partition.
+func shortLived(o *gossip.Options) {
+	*o = o.Tuned(func(c *memberlist.Config) {
+		c.ProbeInterval, c.ProbeTimeout = 50*time.Millisecond, 20*time.Millisecond
+		c.SuspicionMult, c.GossipToTheDeadTime = 1, time.Millisecond
+	})
+}
+
+// cut cuts the network between two parts, or mends it.
+func cut(cut bool, one, other []*node) {
+	for _, parts := range [][2][]*node{{one, other}, {other, one}} {
+		for _, from := range parts[0] {
+			for _, to := range parts[1] {
+				from.wire.set(func(w *wire) { w.cut[to.Addr()] = cut })
+			}
+		}
+	}
+}
+
+// A partition that lasts longer than the dead are remembered heals, also between nodes that
+// were never told of each other's addresses.
+func TestPartitionHeals(t *testing.T) {
+	t.Parallel()
+	var nodes []*node
+	for i := range 5 {
+		var seeds []*node
+		if i > 0 {
+			seeds = nodes[:1]
+		}
+		nodes = append(nodes, start(t, fmt.Sprint("n", i+1), shortLived, seeds...))
+	}
+	whole(t, nodes)
+	for range 2 {
+		cut(true, nodes[:2], nodes[2:])
+		whole(t, nodes[:2])
+		whole(t, nodes[2:])
+		nodes[0].Send([]byte("not heard by n5"))
+		cut(false, nodes[:2], nodes[2:])
+		whole(t, nodes)
+	}
+	nodes[4].Send([]byte("hello"))
+	nodes[0].Send([]byte("hello"))
+	eventually(t, "messages cross where the partition was", func() bool {
+		return nodes[0].received() == 1 && nodes[4].received() == 1
+	})
+}
+
+// A node that dies comes back under its name, with another address.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	nodes := startAll(t, 3, func(o *gossip.Options) {
+		*o = o.Tuned(func(c *memberlist.Config) {
+			c.ProbeInterval, c.ProbeTimeout = 50*time.Millisecond, 20*time.Millisecond
+			c.SuspicionMult, c.DeadNodeReclaimTime = 1, time.Millisecond
+		})
+	})
+	nodes[2].kill()
+	whole(t, nodes[:2])
+	nodes[2] = start(t, "n3", nil, nodes[0])
+	whole(t, nodes)
+	nodes[2].Send([]byte("back"))
+	nodes[0].Send([]byte("welcome"))
+	eventually(t, "n3 takes part", func() bool { return nodes[1].received() == 2 && nodes[2].received() == 1 })
+}
+
+// Who does not have the key, has another one, or sends garbage, is not heard, and hears
+// nothing.
+func TestWrongKey(t *testing.T) {
+	t.Parallel()
+	nodes := startAll(t, 2, withKeys(key(1)))
+	for name, set := range map[string]func(*gossip.Options){"other": withKeys(key(2)), "none": nil} {
+		start(t, name, set, nodes[0]).Send([]byte("let me in"))
+	}
+	for _, garbage := range [][]byte{{}, {8}, []byte("\x08\x01garbage"), bytes.Repeat([]byte{0xff}, 1400)} {
+		if _, err := nodes[1].wire.WriteTo(garbage, nodes[0].Addr()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// It takes longer than what strangers send.
+	nodes[1].Send([]byte("hello"))
+	eventually(t, "a member is heard", func() bool { return nodes[0].received() == 1 })
+	if len(nodes[0].Members()) != 1 || nodes[0].times([]byte("hello")) != 1 {
+		t.Errorf("members %v, hello was received %d times", nodes[0].Members(), nodes[0].times([]byte("hello")))
+	}
+}
+
+// Packets that are recorded and sent again change nothing: neither at once, nor after the
+// receiver has begun another run.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	tuned := func(o *gossip.Options) {
+		o.Keys = [][]byte{key(1)}
+		*o = o.Tuned(func(c *memberlist.Config) {
+			c.ProbeInterval, c.ProbeTimeout = 50*time.Millisecond, 20*time.Millisecond
+			c.SuspicionMult, c.DeadNodeReclaimTime = 1, time.Millisecond
+		})
+	}
+	nodes := startAll(t, 2, tuned)
+	nodes[0].wire.set(func(w *wire) { w.capture = true })
+	for i := range 20 {
+		nodes[0].Send(numbered(i))
+	}
+	eventually(t, "all is received", func() bool { return nodes[1].received() == 20 })
+	nodes[0].wire.set(func(w *wire) { w.capture = false })
+	replay := func() {
+		nodes[0].wire.mu.Lock()
+		packets := nodes[0].wire.captured
+		nodes[0].wire.mu.Unlock()
+		for _, p := range packets {
+			if _, err := nodes[0].wire.WriteTo(p, nodes[1].Addr()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	replay()
+	eventually(t, "repeated packets are refused", func() bool {
+		return nodes[1].metric(t, "edge_gossip_packets_refused_total", "replayed") > 0
+	})
+	for i := range 20 {
+		if times := nodes[1].times(numbered(i)); times != 1 {
+			t.Errorf("message %d was received %d times", i, times)
+		}
+	}
+	nodes[1].kill()
+	whole(t, nodes[:1])
+	nodes[1] = start(t, "n2", tuned, nodes[0])
+	whole(t, nodes)
+	replay()
+	eventually(t, "packets for the run before are refused", func() bool {
+		return nodes[1].metric(t, "edge_gossip_packets_refused_total", "stranger") > 0
+	})
+	if got := nodes[1].received(); got > 0 {
+		t.Errorf("%d messages of the run before were received", got)
+	}
+}
+
+// A key is replaced in three steps, and nodes understand each other after each.
+func TestSetKeys(t *testing.T) {
+	t.Parallel()
+	nodes := startAll(t, 3, withKeys(key(1)))
+	sent := 0
+	for _, keys := range [][][]byte{{key(1), key(2)}, {key(2), key(1)}, {key(2)}} {
+		for _, n := range nodes {
+			if err := n.SetKeys(keys); err != nil {
+				t.Fatal(err)
+			}
+			nodes[sent%3].Send(numbered(sent))
+			sent++
+			eventually(t, fmt.Sprint("message ", sent, " is received"), func() bool {
+				return nodes[0].received()+nodes[1].received()+nodes[2].received() == 2*sent
+			})
+		}
+	}
+	late := start(t, "n4", withKeys(key(1)), nodes[0])
+	nodes[0].Send([]byte("without the old key"))
+	eventually(t, "the others are heard", func() bool { return nodes[1].received() > 2*sent/3 })
+	if len(late.Members()) > 0 || late.received() > 0 {
+		t.Error("the old key is still good")
+	}
+	if err := nodes[0].SetKeys(nil); err == nil {
+		t.Error("encryption can be switched off")
+	}
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	good := gossip.Options{Name: "n1", Listen: "127.0.0.1:0", Receive: func(string, []byte) {}}
+	for _, test := range []struct {
+		name   string
+		change func(*gossip.Options)
+		want   string // part of the error
+	}{
+		{"no name", func(o *gossip.Options) { o.Name = "" }, "required"},
+		{"nobody receives", func(o *gossip.Options) { o.Receive = nil }, "required"},
+		{"no address", func(o *gossip.Options) { o.Listen = "here" }, `"here" is not IP:PORT`},
+		{"advertised by name", func(o *gossip.Options) { o.Advertise = "node1:7946" }, `"node1:7946" is not IP:PORT`},
+		{"open without a key", func(o *gossip.Options) { o.Listen = "0.0.0.0:0" }, "without a key"},
+		{"seed without port", func(o *gossip.Options) { o.Join = []string{"10.0.0.1"} }, `"10.0.0.1" is not HOST:PORT`},
+		{"short key", func(o *gossip.Options) { o.Keys = [][]byte{make([]byte, 5)} }, "a key of 5 bytes"},
+		{"key given twice", func(o *gossip.Options) { o.Keys = [][]byte{key(1), key(1)} }, "twice"},
+		{"too much to tell", func(o *gossip.Options) { o.Meta = make([]byte, gossip.MaxMeta+1) }, "too much"},
+	} {
+		o := good
+		test.change(&o)
+		if _, err := gossip.New(o); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: error %v, want one with %q", test.name, err, test.want)
+		}
+	}
+	open := good
+	open.Listen = "[::]:0"
+	if _, err := gossip.New(open); !errors.Is(err, gossip.ErrNoKey) {
+		t.Errorf("error %v, want ErrNoKey", err)
+	}
+	if _, err := gossip.New(good); err != nil {
+		t.Error(err)
+	}
+	n := start(t, "n1", nil)
+	taken := good
+	taken.Listen, taken.Logger = n.Addr(), slog.New(slog.DiscardHandler)
+	g, err := gossip.New(taken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Start(); err == nil {
+		t.Error("a node listens where another one does")
+	}
+}

@@ -1,0 +1,204 @@
+package gossip_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/pop/gossip"
+)
+
+// patience is how long a test waits before it gives up. No test depends on its length.
+const patience = 30 * time.Second
+
+// A node takes part in the gossip, and keeps what it hears.
+type node struct {
+	*gossip.Gossip
+	name     string
+	registry *prometheus.Registry
+	wire     *wire
+
+	mu       sync.Mutex
+	messages map[string]int    // how often each was received
+	statuses map[string]string // the last one, by sender
+}
+
+// A wire is a transport that loses packets, can be cut, and remembers what came in.
+type wire struct {
+	memberlist.Transport
+	mu       sync.Mutex
+	loss     float64
+	cut      map[string]bool // addresses that cannot be reached
+	captured [][]byte        // packets that were sent
+	capture  bool
+}
+
+var errCut = errors.New("the network is cut")
+
+func (w *wire) WriteTo(b []byte, addr string) (time.Time, error) {
+	w.mu.Lock()
+	lost := w.cut[addr] || rand.Float64() < w.loss
+	if w.capture {
+		w.captured = append(w.captured, slices.Clone(b))
+	}
+	w.mu.Unlock()
+	if lost {
+		return time.Now(), nil
+	}
+	return w.Transport.WriteTo(b, addr)
+}
+
+func (w *wire) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	w.mu.Lock()
+	lost := w.cut[addr] || rand.Float64() < w.loss
+	w.mu.Unlock()
+	if lost {
+		return nil, errCut
+	}
+	return w.Transport.DialTimeout(addr, timeout)
+}
+
+func (w *wire) set(change func(*wire)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(w)
+}
+
+// start starts a node.
+func start(t *testing.T, name string, set func(*gossip.Options), join ...*node) *node {
+	t.Helper()
+	n := &node{name: name, registry: prometheus.NewRegistry(), messages: map[string]int{}, statuses: map[string]string{}}
+	o := gossip.Options{
+		Name:   name,
+		Listen: "127.0.0.1:0",
+		Meta:   []byte("meta of " + name),
+		Receive: func(_ string, message []byte) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.messages[string(message)]++
+		},
+		Status: func() []byte { return []byte("status of " + name) },
+		ReceiveStatus: func(from string, status []byte) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.statuses[from] = string(status)
+		},
+		Logger:     slog.New(slog.DiscardHandler),
+		Registerer: n.registry,
+	}
+	for _, other := range join {
+		o.Join = append(o.Join, other.Addr())
+	}
+	if set != nil {
+		set(&o)
+	}
+	o = o.WithTransport(func(inner memberlist.Transport) memberlist.Transport {
+		n.wire = &wire{Transport: inner, cut: map[string]bool{}}
+		return n.wire
+	})
+	g, err := gossip.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Start(); err != nil {
+		t.Fatal(err)
+	}
+	n.Gossip = g
+	t.Cleanup(func() {
+		if n.Gossip != nil {
+			_ = g.Stop() // the others may be gone
+		}
+	})
+	return n
+}
+
+// kill ends n as if its process had died.
+func (n *node) kill() {
+	n.wire.set(func(w *wire) { w.loss = 1 })
+	_ = n.Stop() // nobody hears that it leaves
+	n.Gossip = nil
+}
+
+// startAll starts nodes that know each other.
+func startAll(t *testing.T, count int, set func(*gossip.Options)) (nodes []*node) {
+	t.Helper()
+	for i := range count {
+		nodes = append(nodes, start(t, fmt.Sprint("n", i+1), set, nodes...))
+	}
+	whole(t, nodes)
+	return nodes
+}
+
+// whole waits until nodes are each other's members.
+func whole(t *testing.T, nodes []*node) {
+	t.Helper()
+	eventually(t, "all are members", func() bool {
+		for _, n := range nodes {
+			if len(n.Members()) != len(nodes)-1 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (n *node) received() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.messages)
+}
+
+// times returns how often message was received.
+func (n *node) times(message []byte) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.messages[string(message)]
+}
+
+// eventually waits until ok says true.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	giveUp := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-giveUp:
+			t.Fatalf("it did not happen: %s", what)
+		}
+	}
+}
+
+// metric returns the value of a metric without labels, or with one.
+func (n *node) metric(t *testing.T, name, label string) float64 {
+	t.Helper()
+	families, err := n.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == name && (label == "" || m.Label[0].GetValue() == label) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	t.Fatalf("there is no metric %s %s", name, label)
+	return 0
+}
+
+// numbered returns the ith message, as long as a mitigation record.
+func numbered(i int) []byte {
+	return binary.BigEndian.AppendUint32(make([]byte, 88), uint32(i))
+}

@@ -1,0 +1,267 @@
+package gossip
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/memberlist"
+	"pgregory.net/rapid"
+)
+
+func TestWindow(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		numbers []uint64
+		want    []arrival
+	}{
+		{"in order", []uint64{1, 2, 3}, []arrival{fresh, fresh, fresh}},
+		{"twice", []uint64{1, 1, 2, 1}, []arrival{fresh, repeated, fresh, repeated}},
+		{"in any order", []uint64{5, 2, 4, 2, 3}, []arrival{fresh, fresh, fresh, repeated, fresh}},
+		{"zero is none", []uint64{0, 1, 0}, []arrival{outdated, fresh, outdated}},
+		{"the oldest that counts", []uint64{windowSize, 1, 1}, []arrival{fresh, fresh, repeated}},
+		{"too old", []uint64{windowSize + 1, 1, 2}, []arrival{fresh, outdated, fresh}},
+		{"a long way ahead", []uint64{7, 10 * windowSize, 9*windowSize + 1, 9 * windowSize, 7}, []arrival{fresh, fresh, fresh, outdated, outdated}},
+		{"bits are used again", []uint64{3, 3 + windowSize, 3 + windowSize, 4 + windowSize}, []arrival{fresh, fresh, repeated, fresh}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var w window
+			for i, n := range test.numbers {
+				if got := w.take(n); got != test.want[i] {
+					t.Errorf("take(%d) = %v, want %v", n, got, test.want[i])
+				}
+			}
+		})
+	}
+}
+
+// Whatever the order, no number is taken as fresh twice, and each that is not too old is
+// once.
+func TestWindowProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var w window
+		seen := map[uint64]bool{}
+		var highest uint64
+		for _, n := range rapid.SliceOfN(rapid.Uint64Range(1, 3*windowSize), 1, 200).Draw(t, "numbers") {
+			want := fresh
+			switch {
+			case n+windowSize <= highest:
+				want = outdated
+			case seen[n]:
+				want = repeated
+			}
+			if got := w.take(n); got != want {
+				t.Fatalf("take(%d) = %v, want %v; the highest was %d", n, got, want, highest)
+			}
+			seen[n], highest = true, max(highest, n)
+		}
+	})
+}
+
+func FuzzPacket(f *testing.F) {
+	f.Add(header{kindMessages, 1, 2, 3}.append(nil))
+	f.Add(append(header{kindMessages, 1, 2, 3}.append(nil), pack([][]byte{[]byte("a"), {}, []byte("bcd")})[0]...))
+	f.Add(append(header{kindAcks, 1, 2, 0}.append(nil), make([]byte, 16)...))
+	f.Add(append(header{kindStatus, 1, 2, 9}.append(nil), make([]byte, timesSize+5)...))
+	f.Add([]byte{packetVersion, 9})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, body, err := parsePacket(b)
+		if err != nil {
+			return
+		}
+		if again := append(h.append(nil), body...); !bytes.Equal(again, b) {
+			t.Errorf("%x is read as %x", b, again)
+		}
+		switch h.kind {
+		case kindMessages:
+			var all [][]byte
+			for m := range messages(body) {
+				all = append(all, m)
+			}
+			if len(body) <= maxBody && len(all) > 0 && !bytes.Equal(slices.Concat(pack(all)...), body) {
+				t.Errorf("messages of %x are %x", body, all)
+			}
+		case kindAcks:
+			new(link).arrived(body)
+		case kindStatus:
+			new(clock).take(body, time.Unix(1e9, 0))
+		}
+	})
+}
+
+func TestPack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := rapid.SliceOf(rapid.SliceOfN(rapid.Byte(), 0, MaxMessage)).Draw(t, "messages")
+		var out [][]byte
+		for _, body := range pack(in) {
+			if len(body) > maxBody {
+				t.Fatalf("a body has %d bytes, want %d at most", len(body), maxBody)
+			}
+			for m := range messages(body) {
+				out = append(out, m)
+			}
+		}
+		if !slices.EqualFunc(in, out, bytes.Equal) {
+			t.Fatalf("packed %x, unpacked %x", in, out)
+		}
+	})
+}
+
+// A peer whose clock is an hour ahead, and two of whose packets were delayed.
+func TestClock(t *testing.T) {
+	start := time.Unix(1_800_000_000, 0)
+	const ahead = time.Hour
+	var mine, theirs clock
+	if _, ok := mine.offset(); ok {
+		t.Error("an offset is known from nothing")
+	}
+	now := start
+	for _, delays := range [][2]time.Duration{
+		{400 * time.Millisecond, time.Millisecond}, // one way slower: wrong by half of it
+		{time.Millisecond, time.Millisecond},
+		{time.Millisecond, 300 * time.Millisecond},
+	} {
+		packet := mine.appendTimes(nil, now)
+		now = now.Add(delays[0])
+		theirs.take(packet, now.Add(ahead))
+		now = now.Add(100 * time.Millisecond)
+		packet = theirs.appendTimes(nil, now.Add(ahead))
+		now = now.Add(delays[1])
+		mine.take(packet, now)
+		now = now.Add(100 * time.Millisecond)
+	}
+	got, ok := mine.offset()
+	if !ok || (got-ahead).Abs() > time.Millisecond {
+		t.Errorf("offset %v, %v; want %v", got, ok, ahead)
+	}
+	if got := median([]time.Duration{5, 1, 100}); got != 5 {
+		t.Errorf("median = %d, want 5", got)
+	}
+	if got := median([]time.Duration{6, 1, 100, 4}); got != 5 {
+		t.Errorf("median = %d, want 5", got)
+	}
+}
+
+// A clock that is set back, and times that make no sense, are no measurement.
+func TestClockGarbage(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	for name, times := range map[string][3]int64{
+		"not heard":      {now.UnixMicro(), 0, 0},
+		"from tomorrow":  {now.UnixMicro(), now.Add(24 * time.Hour).UnixMicro(), 0},
+		"held for years": {now.UnixMicro(), now.UnixMicro(), 1 << 60},
+		"held before":    {now.UnixMicro(), now.UnixMicro(), -5},
+		"of last week":   {now.UnixMicro(), now.Add(-7 * 24 * time.Hour).UnixMicro(), 0},
+	} {
+		var b []byte
+		for _, v := range times {
+			b = binary.BigEndian.AppendUint64(b, uint64(v))
+		}
+		var c clock
+		c.take(b, now)
+		if offset, ok := c.offset(); ok {
+			t.Errorf("%s: offset %v, want none", name, offset)
+		}
+	}
+}
+
+// A network of one link, in pretended time: what is sent is lost at random, and yet all
+// arrives, in a time that is short.
+func TestLinkOverLoss(t *testing.T) {
+	const loss, count = 0.3, 2000
+	random := rand.New(rand.NewPCG(1, 2))
+	m := newMetrics(nil, new(Gossip))
+	to := &link{run: 2, node: new(memberlist.Node)}
+	back := &link{run: 1, node: new(memberlist.Node)}
+	now := time.Unix(1_800_000_000, 0)
+	sent := map[string]time.Time{}
+	var took []time.Duration
+	twice := 0
+	for i := 0; i < count || len(to.flights) > 0; i++ {
+		if i < count {
+			message := binary.BigEndian.AppendUint32(nil, uint32(i))
+			sent[string(message)] = now
+			enqueue(&to.urgent, pack([][]byte{message}))
+		}
+		var there, ack []outgoing
+		there, _ = to.due(1, now, nil, m)
+		for _, o := range there {
+			if random.Float64() < loss {
+				continue
+			}
+			h, body, err := parsePacket(o.packet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch back.got.take(h.number) {
+			case fresh:
+				for message := range messages(body) {
+					took = append(took, now.Sub(sent[string(message)]))
+					delete(sent, string(message))
+				}
+			case repeated:
+				twice++
+			case outdated:
+				t.Fatal("a packet came too late")
+			}
+			back.acknowledge(h.number, now)
+		}
+		ack, _ = back.due(2, now, nil, m)
+		for _, o := range ack {
+			if random.Float64() < loss {
+				continue
+			}
+			_, body, err := parsePacket(o.packet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to.arrived(body)
+		}
+		now = now.Add(time.Millisecond)
+	}
+	slices.Sort(took)
+	p99 := took[len(took)*99/100]
+	t.Logf("99th percentile %v, longest %v, %d arrived twice", p99, took[len(took)-1], twice)
+	if len(sent) > 0 || p99 > 250*time.Millisecond {
+		t.Errorf("%d are missing, 99th percentile %v; want none, 250ms at most", len(sent), p99)
+	}
+	if twice == 0 {
+		t.Error("nothing arrived twice: acknowledgements were not lost")
+	}
+}
+
+// What is never acknowledged is given up, and what has no room is dropped; both are known.
+func TestLinkBounds(t *testing.T) {
+	m := newMetrics(nil, new(Gossip))
+	l := &link{run: 2, node: new(memberlist.Node)}
+	now := time.Unix(1_800_000_000, 0)
+	dropped := enqueue(&l.bulk, slices.Repeat([][]byte{{1}}, queueSize+5))
+	if dropped != 5 || len(l.bulk) != queueSize {
+		t.Errorf("dropped %d, %d wait; want 5, %d", dropped, len(l.bulk), queueSize)
+	}
+	enqueue(&l.urgent, [][]byte{{2}})
+	out, next := l.due(1, now, nil, m)
+	if len(out) != inFlight || out[0].packet[headerSize] != 2 {
+		t.Errorf("%d packets are sent, the first of %d; want %d, of what is urgent", len(out), out[0].packet[headerSize], inFlight)
+	}
+	if want := now.Add(again(1)); !next.Equal(want) {
+		t.Errorf("next at %v, want %v", next, want)
+	}
+	sends := 0
+	for ; len(l.bulk) > queueSize-inFlight; now = next {
+		out, next = l.due(1, now, nil, m)
+		sends += len(out)
+	}
+	if tries := sends / inFlight; tries < 6 || tries > 14 {
+		t.Errorf("a packet was sent %d times, want about ten", tries)
+	}
+	if d := cmp.Diff(queueSize-2*inFlight+1, len(l.bulk)); d != "" {
+		t.Errorf("what waits (-want +got):\n%s", d)
+	}
+	if got := l.leave(now); got != queueSize-inFlight+1 || l.take() != nil || len(l.flights) > 0 {
+		t.Errorf("%d packets are dropped when the member leaves, %d are left", got, len(l.flights))
+	}
+}

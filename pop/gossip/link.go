@@ -1,0 +1,170 @@
+package gossip
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+const (
+	// queueSize is how many packets wait for one member.
+	queueSize = 1 << 14
+
+	// inFlight is how many packets to one member may be unacknowledged.
+	inFlight = 256
+
+	// ackPause is how long an acknowledgement waits for others.
+	ackPause = 2 * time.Millisecond
+
+	// giveUp is after how long an unacknowledged packet is no longer sent.
+	giveUp = 2 * time.Second
+)
+
+// again returns how long to wait for the acknowledgement of a packet that was sent n
+// times, before it is sent once more: long enough for both ways on one continent at
+// first, then half as long again each time.
+func again(n int) time.Duration {
+	pause := 30 * time.Millisecond
+	for range min(n, 8) - 1 {
+		pause += pause / 2
+	}
+	return pause
+}
+
+// A link is what a node keeps of one run of another. It outlives the membership: a node
+// that was cut off comes back with the same run, and its old packets must stay refused.
+type link struct {
+	run    uint64
+	name   string
+	node   *memberlist.Node // where it is; nil while it is no member
+	gone   time.Time        // when it ceased to be one
+	number uint64           // of the last packet to it
+
+	urgent, bulk [][]byte  // bodies that wait; urgent ones first
+	flights      []*flight // unacknowledged, in the order of their numbers
+
+	got      window   // numbers of its messages
+	acks     []uint64 // to be sent
+	ackAt    time.Time
+	statusOf uint64 // number of its last status
+	clock    clock
+}
+
+// A flight is a packet that is not acknowledged.
+type flight struct {
+	number uint64
+	body   []byte
+	first  time.Time // when it was sent first
+	next   time.Time // when it is sent again
+	sent   int       // how often it was
+}
+
+// enqueue appends bodies to a queue of l and returns how many old ones had to go.
+func enqueue(queue *[][]byte, bodies [][]byte) (dropped int) {
+	*queue = append(*queue, bodies...)
+	if dropped = len(*queue) - queueSize; dropped > 0 {
+		*queue = slices.Delete(*queue, 0, dropped)
+		return dropped
+	}
+	return 0
+}
+
+// take removes the body that is to be sent next, nil if there is none.
+func (l *link) take() []byte {
+	for _, queue := range []*[][]byte{&l.urgent, &l.bulk} {
+		if len(*queue) > 0 {
+			body := (*queue)[0]
+			(*queue)[0] = nil
+			if *queue = (*queue)[1:]; len(*queue) == 0 {
+				*queue = nil
+			}
+			return body
+		}
+	}
+	return nil
+}
+
+// header returns the header of the next packet to l.
+func (l *link) header(kind byte, from uint64) header {
+	l.number++
+	return header{kind, from, l.run, l.number}
+}
+
+// due appends the packets to l that are to be sent at now to out, and returns the moment
+// when there is more to do, zero if there is none.
+func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []outgoing, next time.Time) {
+	earlier := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	l.flights = slices.DeleteFunc(l.flights, func(f *flight) bool {
+		if over := now.Sub(f.first) >= giveUp; over {
+			m.givenUp.Inc()
+			return true
+		}
+		if !now.Before(f.next) {
+			m.repeated.Inc()
+			f.sent++
+			f.next = now.Add(again(f.sent))
+			out = append(out, outgoing{l.node, append(header{kindMessages, from, l.run, f.number}.append(nil), f.body...)})
+		}
+		earlier(f.next)
+		return false
+	})
+	for len(l.flights) < inFlight {
+		body := l.take()
+		if body == nil {
+			break
+		}
+		h := l.header(kindMessages, from)
+		l.flights = append(l.flights, &flight{h.number, body, now, now.Add(again(1)), 1})
+		out = append(out, outgoing{l.node, append(h.append(nil), body...)})
+		earlier(now.Add(again(1)))
+	}
+	for len(l.acks) > 0 {
+		if len(l.acks) < maxAcks && now.Before(l.ackAt) {
+			earlier(l.ackAt)
+			break
+		}
+		n := min(len(l.acks), maxAcks)
+		packet := header{kindAcks, from, l.run, 0}.append(nil)
+		for _, number := range l.acks[:n] {
+			packet = binary.BigEndian.AppendUint64(packet, number)
+		}
+		l.acks = slices.Delete(l.acks, 0, n)
+		out = append(out, outgoing{l.node, packet})
+	}
+	return out, next
+}
+
+// acknowledge notes that the messages of number have arrived, and are to be acknowledged.
+func (l *link) acknowledge(number uint64, now time.Time) {
+	if len(l.acks) == 0 {
+		l.ackAt = now.Add(ackPause)
+	}
+	l.acks = append(l.acks, number)
+}
+
+// arrived takes in acknowledgements.
+func (l *link) arrived(body []byte) {
+	for ; len(body) > 0; body = body[8:] {
+		number := binary.BigEndian.Uint64(body)
+		if i, ok := slices.BinarySearchFunc(l.flights, number, func(f *flight, n uint64) int {
+			return cmp.Compare(f.number, n)
+		}); ok {
+			l.flights = slices.Delete(l.flights, i, i+1)
+		}
+	}
+}
+
+// leave forgets what is to be sent: the node is no member now.
+func (l *link) leave(now time.Time) (dropped int) {
+	dropped = len(l.urgent) + len(l.bulk) + len(l.flights)
+	l.node, l.gone = nil, now
+	l.urgent, l.bulk, l.flights, l.acks = nil, nil, nil, nil
+	return dropped
+}

@@ -1,0 +1,200 @@
+package gossip
+
+import (
+	"context"
+	"encoding/binary"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+const metaVersion = 1
+
+// delegate is what memberlist calls. Its calls must not block.
+type delegate struct{ g *Gossip }
+
+func (d delegate) NodeMeta(int) []byte {
+	meta := binary.BigEndian.AppendUint64([]byte{metaVersion}, d.g.run)
+	return append(meta, d.g.o.Meta...)
+}
+
+func (d delegate) NotifyMsg(packet []byte)         { d.g.receive(packet) }
+func (d delegate) GetBroadcasts(_, _ int) [][]byte { return nil }
+func (d delegate) LocalState(bool) []byte          { return nil }
+func (d delegate) MergeRemoteState([]byte, bool)   {}
+func (d delegate) NotifyJoin(n *memberlist.Node)   { d.g.joined(n) }
+func (d delegate) NotifyUpdate(n *memberlist.Node) { d.g.joined(n) }
+func (d delegate) NotifyLeave(n *memberlist.Node)  { d.g.left(n) }
+func (d delegate) NotifyConflict(a, b *memberlist.Node) {
+	d.g.o.Logger.Error("two nodes have the same name; give each its own", "name", a.Name, "addr", addrPort(a), "other", addrPort(b))
+}
+
+// joined notes that n is alive, or begins another run.
+func (g *Gossip) joined(n *memberlist.Node) {
+	if n.Name == g.o.Name {
+		return
+	}
+	if len(n.Meta) < metaHeader || n.Meta[0] != metaVersion {
+		g.o.Logger.Error("a node of another release cannot take part in the gossip", "name", n.Name, "addr", addrPort(n))
+		return
+	}
+	run := binary.BigEndian.Uint64(n.Meta[1:])
+	node := *n // memberlist changes its own
+	node.Meta = slices.Clone(n.Meta)
+	now := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.members[n.Name]
+	if before != nil && before.run != run {
+		g.metrics.dropped.Add(float64(before.leave(now)))
+	}
+	l := g.links[run]
+	if l == nil {
+		l = &link{run: run}
+		g.links[run] = l
+		g.trim()
+	}
+	l.name, l.node = n.Name, &node
+	g.members[n.Name] = l
+	g.seen[addrPort(&node)] = now
+	if before == nil || before.run != run {
+		g.o.Logger.Info("node joined the PoP", "name", n.Name, "addr", addrPort(&node))
+	}
+	g.signal()
+}
+
+// left notes that n is dead, or has left.
+func (g *Gossip) left(n *memberlist.Node) {
+	now := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.members[n.Name]
+	if l == nil {
+		return
+	}
+	delete(g.members, n.Name)
+	g.metrics.dropped.Add(float64(l.leave(now)))
+	if n.State == memberlist.StateLeft {
+		delete(g.seen, addrPort(n))
+	}
+	g.o.Logger.Info("node left the PoP", "name", n.Name, "addr", addrPort(n))
+}
+
+// maxLinks is of how many runs is remembered which of their packets were received.
+const maxLinks = 1 << 12
+
+// trim forgets the run that is gone for the longest time, where there are too many.
+func (g *Gossip) trim() {
+	if len(g.links) <= maxLinks {
+		return
+	}
+	var oldest *link
+	for _, l := range g.links {
+		if l.node == nil && !l.gone.IsZero() && (oldest == nil || l.gone.Before(oldest.gone)) {
+			oldest = l
+		}
+	}
+	if oldest != nil {
+		delete(g.links, oldest.run)
+	}
+}
+
+const (
+	// joinInterval is how often missing nodes are joined again.
+	joinInterval = 500 * time.Millisecond
+
+	// joinTimeout bounds the attempt.
+	joinTimeout = time.Second
+
+	// forget is after how long a node that is missing is no longer looked for. Seeds
+	// always are.
+	forget = 24 * time.Hour
+
+	// maxSeen is how many nodes are looked for at most.
+	maxSeen = 256
+)
+
+// keepJoined joins the seeds, and nodes that were members before, for as long as they are
+// missing, until ctx is done.
+func (g *Gossip) keepJoined(ctx context.Context) {
+	tick := time.NewTicker(joinInterval)
+	defer tick.Stop()
+	var joining sync.WaitGroup
+	defer joining.Wait()
+	var mu sync.Mutex
+	under := map[string]bool{} // guarded by mu: addresses that are being joined
+	for {
+		for _, addr := range g.missing(ctx) {
+			mu.Lock()
+			busy := under[addr]
+			under[addr] = true
+			mu.Unlock()
+			if busy {
+				continue
+			}
+			joining.Go(func() {
+				_, _ = g.list.Join([]string{addr}) // tried again if it fails
+				mu.Lock()
+				defer mu.Unlock()
+				delete(under, addr)
+			})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// missing returns the addresses, IP:PORT, of nodes that should be members and are not.
+func (g *Gossip) missing(ctx context.Context) []string {
+	wanted := map[string]bool{}
+	for _, seed := range g.o.Join {
+		for _, addr := range resolve(ctx, seed) {
+			wanted[addr] = true
+		}
+	}
+	now := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for addr, at := range g.seen {
+		if now.Sub(at) > forget {
+			delete(g.seen, addr)
+			continue
+		}
+		wanted[addr] = true
+	}
+	for len(g.seen) > maxSeen {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(g.seen)), func(a, b string) int { return g.seen[a].Compare(g.seen[b]) })
+		delete(g.seen, oldest)
+	}
+	for _, l := range g.members {
+		g.seen[addrPort(l.node)] = now
+		delete(wanted, addrPort(l.node))
+	}
+	delete(wanted, g.addr)
+	return slices.Sorted(maps.Keys(wanted))
+}
+
+// resolve returns the addresses, IP:PORT, of a seed.
+func resolve(ctx context.Context, seed string) (addrs []string) {
+	host, port, err := net.SplitHostPort(seed)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupHost(ctx, host)
+	if err != nil {
+		return nil
+	}
+	for _, ip := range ips {
+		addrs = append(addrs, net.JoinHostPort(ip, port))
+	}
+	return addrs
+}

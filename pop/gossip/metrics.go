@@ -1,0 +1,62 @@
+package gossip
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+type metrics struct {
+	sent, received prometheus.Counter            // messages
+	dropped        prometheus.Counter            // packets
+	givenUp        prometheus.Counter            // packets
+	repeated       prometheus.Counter            // packets
+	refused        map[string]prometheus.Counter // packets, by cause
+}
+
+// causes for which packets are refused
+const (
+	malformed = "malformed" // no packet of this version
+	stranger  = "stranger"  // from no member, or not for this run
+	replayed  = "replayed"  // too old, or received before and not acknowledged
+)
+
+func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
+	f := promauto.With(reg)
+	messages := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "edge_gossip_messages_total",
+		Help: "Messages between the nodes of the PoP; one that is sent to several members counts for each.",
+	}, []string{"direction"})
+	refused := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "edge_gossip_packets_refused_total",
+		Help: "Packets of other nodes that were not accepted.",
+	}, []string{"cause"})
+	m := &metrics{
+		sent:     messages.WithLabelValues("sent"),
+		received: messages.WithLabelValues("received"),
+		dropped: f.NewCounter(prometheus.CounterOpts{
+			Name: "edge_gossip_packets_dropped_total",
+			Help: "Packets that were not sent, because too many waited or the receiver was no member any more.",
+		}),
+		givenUp: f.NewCounter(prometheus.CounterOpts{
+			Name: "edge_gossip_packets_given_up_total",
+			Help: "Packets that were sent, and never acknowledged.",
+		}),
+		repeated: f.NewCounter(prometheus.CounterOpts{
+			Name: "edge_gossip_packets_repeated_total",
+			Help: "Packets that were sent once more, because they were not acknowledged in time.",
+		}),
+		refused: map[string]prometheus.Counter{},
+	}
+	for _, cause := range []string{malformed, stranger, replayed} {
+		m.refused[cause] = refused.WithLabelValues(cause)
+	}
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edge_gossip_members",
+		Help: "Nodes of the PoP that are alive, this one included.",
+	}, func() float64 { return float64(len(g.Members()) + 1) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edge_clock_offset_seconds",
+		Help: "How far this node's clock is ahead of the median of the other nodes' clocks.",
+	}, func() float64 { return g.ClockOffset().Seconds() })
+	return m
+}

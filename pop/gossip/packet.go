@@ -1,0 +1,117 @@
+package gossip
+
+import (
+	"encoding/binary"
+	"errors"
+	"iter"
+)
+
+// Packets, inside of what memberlist encrypts. All numbers are big endian.
+//
+//	 0  version
+//	 1  kind
+//	 2  run of the sender
+//	10  run of the receiver
+//	18  number, from 1, by sender and receiver
+//	26  body
+//
+// The body of messages is each message after its length, of two bytes; that of
+// acknowledgements the numbers of the packets; that of a status its times, see clock, and
+// the status.
+const (
+	packetVersion = 1
+	headerSize    = 26
+
+	// maxBody keeps packets below 1,400 bytes, with what memberlist and encryption add
+	// and the label of a path's tunnel.
+	maxBody = 1200
+
+	// MaxMessage is the size of a message, in bytes, at most.
+	MaxMessage = maxBody - 2
+
+	// MaxStatus is the size of a status, in bytes, at most.
+	MaxStatus = maxBody - timesSize
+
+	// maxAcks is how many packets are acknowledged by one.
+	maxAcks = maxBody / 8
+)
+
+// kinds of packets
+const (
+	kindMessages byte = 1 + iota
+	kindAcks
+	kindStatus
+)
+
+// A header is what each packet begins with.
+type header struct {
+	kind     byte
+	from, to uint64 // runs
+	number   uint64
+}
+
+func (h header) append(dst []byte) []byte {
+	dst = append(dst, packetVersion, h.kind)
+	dst = binary.BigEndian.AppendUint64(dst, h.from)
+	dst = binary.BigEndian.AppendUint64(dst, h.to)
+	return binary.BigEndian.AppendUint64(dst, h.number)
+}
+
+var errMalformed = errors.New("gossip: malformed packet")
+
+// parsePacket splits a packet. body is part of b.
+func parsePacket(b []byte) (h header, body []byte, err error) {
+	if len(b) < headerSize || b[0] != packetVersion || b[1] < kindMessages || b[1] > kindStatus {
+		return h, nil, errMalformed
+	}
+	h = header{b[1], binary.BigEndian.Uint64(b[2:]), binary.BigEndian.Uint64(b[10:]), binary.BigEndian.Uint64(b[18:])}
+	body = b[headerSize:]
+	switch h.kind {
+	case kindMessages:
+		for rest := body; len(rest) > 0; {
+			if len(rest) < 2 || len(rest)-2 < int(binary.BigEndian.Uint16(rest)) {
+				return h, nil, errMalformed
+			}
+			rest = rest[2+binary.BigEndian.Uint16(rest):]
+		}
+	case kindAcks:
+		if len(body)%8 != 0 {
+			return h, nil, errMalformed
+		}
+	case kindStatus:
+		if len(body) < timesSize {
+			return h, nil, errMalformed
+		}
+	}
+	return h, body, nil
+}
+
+// messages returns the messages of a body that parsePacket returned.
+func messages(body []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(body) > 0 {
+			end := 2 + int(binary.BigEndian.Uint16(body))
+			if !yield(body[2:end:end]) {
+				return
+			}
+			body = body[end:]
+		}
+	}
+}
+
+// pack puts messages into as few bodies as their order allows.
+func pack(messages [][]byte) (bodies [][]byte) {
+	var body []byte
+	for _, m := range messages {
+		if len(body)+2+len(m) > maxBody {
+			bodies = append(bodies, body)
+			body = nil
+		}
+		body = binary.BigEndian.AppendUint16(body, uint16(len(m)))
+		body = append(body, m...)
+	}
+	if body != nil {
+		bodies = append(bodies, body)
+	}
+	return bodies
+}

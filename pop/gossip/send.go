@@ -1,0 +1,138 @@
+package gossip
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// statusInterval is how often the others are told this node's status.
+const statusInterval = 250 * time.Millisecond
+
+// An outgoing is a packet on its way out.
+type outgoing struct {
+	to     *memberlist.Node
+	packet []byte
+}
+
+// send sends what is due until ctx is done, and once more then.
+func (g *Gossip) send(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var status time.Time // when it is due
+	for done := false; !done; {
+		select {
+		case <-ctx.Done():
+			done = true
+		case <-g.wake:
+		case <-timer.C:
+		}
+		now := time.Now()
+		var out []outgoing
+		if !now.Before(status) {
+			out, status = g.statuses(now), now.Add(statusInterval)
+		}
+		out, next := g.due(now, out)
+		for _, o := range out {
+			// What is lost is sent again, so that an error is no news.
+			_ = g.list.SendBestEffort(o.to, o.packet)
+		}
+		if next.IsZero() || status.Before(next) {
+			next = status
+		}
+		timer.Reset(time.Until(next))
+	}
+}
+
+// due appends the packets that are to be sent at now to out, and returns when there are
+// more, zero if no time is known.
+func (g *Gossip) due(now time.Time, out []outgoing) (_ []outgoing, next time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	bodies := pack(g.messages)
+	g.metrics.sent.Add(float64(len(g.messages) * len(g.members)))
+	g.messages = nil
+	for _, l := range g.members {
+		g.metrics.dropped.Add(float64(enqueue(&l.urgent, bodies)))
+		var of time.Time
+		out, of = l.due(g.run, now, out, g.metrics)
+		if !of.IsZero() && (next.IsZero() || of.Before(next)) {
+			next = of
+		}
+	}
+	return out, next
+}
+
+// statuses returns a packet with this node's status for each member.
+func (g *Gossip) statuses(now time.Time) (out []outgoing) {
+	var status []byte
+	if g.o.Status != nil {
+		status = g.o.Status()
+	}
+	if len(status) > MaxStatus {
+		panic("gossip: the status is longer than MaxStatus")
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, l := range g.members {
+		packet := l.header(kindStatus, g.run).append(nil)
+		packet = l.clock.appendTimes(packet, now)
+		out = append(out, outgoing{l.node, append(packet, status...)})
+	}
+	return out
+}
+
+// receive takes in a packet of another node.
+func (g *Gossip) receive(packet []byte) {
+	now := time.Now()
+	h, body, err := parsePacket(packet)
+	if err != nil {
+		g.metrics.refused[malformed].Inc()
+		return
+	}
+	g.mu.Lock()
+	l := g.links[h.from]
+	if h.to != g.run || l == nil || l.node == nil {
+		g.mu.Unlock()
+		g.metrics.refused[stranger].Inc()
+		return
+	}
+	from, accepted := l.name, true
+	switch h.kind {
+	case kindMessages:
+		arrival := l.got.take(h.number)
+		if arrival != outdated {
+			// What was received before was acknowledged before, and that was lost.
+			l.acknowledge(h.number, now)
+		}
+		accepted = arrival == fresh
+	case kindAcks:
+		l.arrived(body)
+	case kindStatus:
+		if accepted = h.number > l.statusOf; accepted {
+			l.statusOf = h.number
+			l.clock.take(body, now)
+		}
+	}
+	g.mu.Unlock()
+	if !accepted {
+		g.metrics.refused[replayed].Inc()
+		return
+	}
+	switch h.kind {
+	case kindMessages:
+		g.signal()
+		for m := range messages(body) {
+			g.metrics.received.Inc()
+			g.o.Receive(from, m)
+		}
+	case kindAcks:
+		g.signal() // there may be room for what waits
+	case kindStatus:
+		if g.o.ReceiveStatus != nil {
+			g.o.ReceiveStatus(from, slices.Clip(body[timesSize:]))
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package gossip
+
+// windowSize is how far behind the highest number a packet may arrive.
+const windowSize = 1 << 13
+
+// A window knows which numbers were received. The zero window has received none; numbers
+// begin at 1.
+type window struct {
+	highest uint64
+	seen    [windowSize / 64]uint64 // ring of bits
+}
+
+// An arrival says what a number is to a window.
+type arrival int
+
+const (
+	fresh    arrival = iota // not received before
+	repeated                // received before
+	outdated                // too old to know
+)
+
+// take notes that number was received.
+func (w *window) take(number uint64) arrival {
+	if number == 0 || number+windowSize <= w.highest {
+		return outdated
+	}
+	if number > w.highest {
+		if number-w.highest >= windowSize {
+			w.seen = [windowSize / 64]uint64{}
+		} else {
+			for n := w.highest + 1; n < number; n++ {
+				w.seen[n/64%uint64(len(w.seen))] &^= 1 << (n % 64)
+			}
+		}
+		w.highest = number
+		w.seen[number/64%uint64(len(w.seen))] |= 1 << (number % 64)
+		return fresh
+	}
+	word, bit := &w.seen[number/64%uint64(len(w.seen))], uint64(1)<<(number%64)
+	if *word&bit != 0 {
+		return repeated
+	}
+	*word |= bit
+	return fresh
+}
