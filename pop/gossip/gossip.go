@@ -44,9 +44,9 @@ type Options struct {
 	// most.
 	Meta []byte
 
-	// Receive is given each message of another node. It must not block, and not keep the
-	// message.
-	Receive func(from string, message []byte)
+	// Receive is given each message of another node, and how long ago that node was given
+	// it: 0 while its clock is not known. It must not block, and not keep the message.
+	Receive func(from string, message []byte, age time.Duration)
 
 	// Status returns what all others are told again and again, of MaxStatus bytes at most;
 	// ReceiveStatus is given that of another node. Both must not block. May be nil.
@@ -313,7 +313,7 @@ func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 	l, ok := g.members[name]
 	if ok {
 		g.metrics.sent.Add(float64(len(messages)))
-		g.metrics.dropped.Add(float64(enqueue(&l.bulk, pack(messages))))
+		g.metrics.dropped.Add(float64(enqueue(&l.bulk, pack(messages, time.Now()))))
 	}
 	g.mu.Unlock()
 	g.signal()

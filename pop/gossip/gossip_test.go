@@ -301,7 +301,7 @@ func TestSetKeys(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	good := gossip.Options{Name: "n1", Listen: "127.0.0.1:0", Receive: func(string, []byte) {}}
+	good := gossip.Options{Name: "n1", Listen: "127.0.0.1:0", Receive: func(string, []byte, time.Duration) {}}
 	for _, test := range []struct {
 		name   string
 		change func(*gossip.Options)

@@ -82,7 +82,7 @@ func start(t *testing.T, name string, set func(*gossip.Options), join ...*node) 
 		Name:   name,
 		Listen: "127.0.0.1:0",
 		Meta:   []byte("meta of " + name),
-		Receive: func(_ string, message []byte) {
+		Receive: func(_ string, message []byte, _ time.Duration) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.messages[string(message)]++

@@ -3,9 +3,12 @@ package gossip
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -63,10 +66,10 @@ func TestWindowProperty(t *testing.T) {
 }
 
 func FuzzPacket(f *testing.F) {
-	f.Add(header{kindMessages, 1, 2, 3}.append(nil))
-	f.Add(append(header{kindMessages, 1, 2, 3}.append(nil), pack([][]byte{[]byte("a"), {}, []byte("bcd")})[0]...))
-	f.Add(append(header{kindAcks, 1, 2, 0}.append(nil), make([]byte, 16)...))
-	f.Add(append(header{kindStatus, 1, 2, 9}.append(nil), make([]byte, timesSize+5)...))
+	f.Add(header{kindMessages, 1, 2, 3, 4}.append(nil))
+	f.Add(append(header{kindMessages, 1, 2, 3, 4}.append(nil), pack([][]byte{[]byte("a"), {}, []byte("bcd")}, time.Unix(9, 0))[0].bytes...))
+	f.Add(append(header{kindAcks, 1, 2, 0, 4}.append(nil), make([]byte, 16)...))
+	f.Add(append(header{kindStatus, 1, 2, 9, 4}.append(nil), make([]byte, timesSize+5)...))
 	f.Add([]byte{packetVersion, 9})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, body, err := parsePacket(b)
@@ -82,7 +85,7 @@ func FuzzPacket(f *testing.F) {
 			for m := range messages(body) {
 				all = append(all, m)
 			}
-			if len(body) <= maxBody && len(all) > 0 && !bytes.Equal(slices.Concat(pack(all)...), body) {
+			if len(body) <= maxBody && len(all) > 0 && !bytes.Equal(pack(all, time.Unix(9, 0))[0].bytes, body) {
 				t.Errorf("messages of %x are %x", body, all)
 			}
 		case kindAcks:
@@ -97,11 +100,11 @@ func TestPack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := rapid.SliceOf(rapid.SliceOfN(rapid.Byte(), 0, MaxMessage)).Draw(t, "messages")
 		var out [][]byte
-		for _, body := range pack(in) {
-			if len(body) > maxBody {
-				t.Fatalf("a body has %d bytes, want %d at most", len(body), maxBody)
+		for _, body := range pack(in, time.Unix(9, 0)) {
+			if len(body.bytes) > maxBody || body.at != 9e6 {
+				t.Fatalf("a body has %d bytes, of %d; want %d at most, of 9 s", len(body.bytes), body.at, maxBody)
 			}
-			for m := range messages(body) {
+			for m := range messages(body.bytes) {
 				out = append(out, m)
 			}
 		}
@@ -184,7 +187,7 @@ func TestLinkOverLoss(t *testing.T) {
 		if i < count {
 			message := binary.BigEndian.AppendUint32(nil, uint32(i))
 			sent[string(message)] = now
-			enqueue(&to.urgent, pack([][]byte{message}))
+			enqueue(&to.urgent, pack([][]byte{message}, now))
 		}
 		var there, ack []outgoing
 		there, _ = to.due(1, now, nil, m)
@@ -238,11 +241,11 @@ func TestLinkBounds(t *testing.T) {
 	m := newMetrics(nil, new(Gossip))
 	l := &link{run: 2, node: new(memberlist.Node)}
 	now := time.Unix(1_800_000_000, 0)
-	dropped := enqueue(&l.bulk, slices.Repeat([][]byte{{1}}, queueSize+5))
+	dropped := enqueue(&l.bulk, slices.Repeat([]body{{now.UnixMicro(), []byte{1}}}, queueSize+5))
 	if dropped != 5 || len(l.bulk) != queueSize {
 		t.Errorf("dropped %d, %d wait; want 5, %d", dropped, len(l.bulk), queueSize)
 	}
-	enqueue(&l.urgent, [][]byte{{2}})
+	enqueue(&l.urgent, []body{{now.UnixMicro(), []byte{2}}})
 	out, next := l.due(1, now, nil, m)
 	if len(out) != inFlight || out[0].packet[headerSize] != 2 {
 		t.Errorf("%d packets are sent, the first of %d; want %d, of what is urgent", len(out), out[0].packet[headerSize], inFlight)
@@ -261,7 +264,67 @@ func TestLinkBounds(t *testing.T) {
 	if d := cmp.Diff(queueSize-2*inFlight+1, len(l.bulk)); d != "" {
 		t.Errorf("what waits (-want +got):\n%s", d)
 	}
-	if got := l.leave(now); got != queueSize-inFlight+1 || l.take() != nil || len(l.flights) > 0 {
+	if got := l.leave(now); got != queueSize-inFlight+1 || len(l.urgent)+len(l.bulk)+len(l.flights) > 0 {
 		t.Errorf("%d packets are dropped when the member leaves, %d are left", got, len(l.flights))
 	}
+	l.node = new(memberlist.Node)
+	enqueue(&l.bulk, []body{{now.Add(-maxWait - time.Second).UnixMicro(), []byte{1}}})
+	if out, _ := l.due(1, now, nil, m); len(out) > 0 {
+		t.Error("what has waited for too long is sent")
+	}
+}
+
+// What is received, by its header: messages on the way for too long and old statuses are
+// refused, and the age of messages is reckoned by the sender's clock.
+func TestReceive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const me, peer, ahead = 1, 2, time.Hour
+		var got []string
+		g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{}}
+		g.o.Receive = func(from string, message []byte, age time.Duration) {
+			got = append(got, fmt.Sprintf("%s %s %v", from, message, age))
+		}
+		g.o.ReceiveStatus = func(from string, status []byte) { got = append(got, fmt.Sprintf("%s status %s", from, status)) }
+		g.metrics = newMetrics(nil, g)
+		l := &link{run: peer, name: "n2", node: new(memberlist.Node)}
+		g.links[peer] = l
+		messages := func(from, to, number uint64, at time.Time, text string) []byte {
+			return append(header{kindMessages, from, to, number, at.UnixMicro()}.append(nil), pack([][]byte{[]byte(text)}, at)[0].bytes...)
+		}
+		status := func(number uint64) []byte {
+			c := clock{heard: time.Now().UnixMicro(), heardAt: time.Now().Add(ahead)} // no way takes any time
+			return append(c.appendTimes(header{kindStatus, peer, me, number, 0}.append(nil), time.Now().Add(ahead)), "ok"...)
+		}
+		theirs := func() time.Time { return time.Now().Add(ahead) }
+		for _, test := range []struct {
+			name   string
+			packet []byte
+			want   string
+			acks   int
+		}{
+			{"clock not known", messages(peer, me, 1, theirs().Add(-time.Hour), "a"), "n2 a 0s", 1},
+			{"status", status(2), "n2 status ok", 1},
+			{"status again", status(2), "", 1},
+			{"status from before", status(1), "", 1},
+			{"at once", messages(peer, me, 3, theirs(), "b"), "n2 b 0s", 2},
+			{"after two seconds", messages(peer, me, 4, theirs().Add(-2*time.Second), "c"), "n2 c 2s", 3},
+			{"from the future", messages(peer, me, 5, theirs().Add(time.Minute), "d"), "n2 d 0s", 4},
+			{"too late", messages(peer, me, 6, theirs().Add(-tooOld-time.Millisecond), "e"), "", 4},
+			{"again, acknowledged again", messages(peer, me, 4, theirs(), "c"), "", 5},
+			{"for another run", messages(peer, 9, 7, theirs(), "f"), "", 5},
+			{"from another run", messages(9, me, 7, theirs(), "g"), "", 5},
+			{"garbage", []byte("garbage that is longer than a header has to be"), "", 5},
+		} {
+			got = nil
+			g.receive(test.packet)
+			if text := strings.Join(got, "; "); text != test.want || len(l.acks) != test.acks {
+				t.Errorf("%s: received %q with %d acknowledgements, want %q with %d", test.name, text, len(l.acks), test.want, test.acks)
+			}
+		}
+		l.leave(time.Now())
+		got = nil
+		if g.receive(messages(peer, me, 8, theirs(), "h")); got != nil {
+			t.Errorf("received %q from no member", got)
+		}
+	})
 }

@@ -21,6 +21,14 @@ const (
 
 	// giveUp is after how long an unacknowledged packet is no longer sent.
 	giveUp = 2 * time.Second
+
+	// tooOld is the age of messages that come too late to be believed: they lay in a
+	// socket while the node stood still, or somebody held them back. It leaves them time
+	// to wait, to be given up, and a second for the error of the clocks.
+	tooOld = maxWait + giveUp + time.Second
+
+	// maxWait is how long messages wait to be sent first.
+	maxWait = 5 * time.Second
 )
 
 // again returns how long to wait for the acknowledgement of a packet that was sent n
@@ -43,7 +51,7 @@ type link struct {
 	gone   time.Time        // when it ceased to be one
 	number uint64           // of the last packet to it
 
-	urgent, bulk [][]byte  // bodies that wait; urgent ones first
+	urgent, bulk []body    // that wait; urgent ones first
 	flights      []*flight // unacknowledged, in the order of their numbers
 
 	got      window   // numbers of its messages
@@ -56,14 +64,14 @@ type link struct {
 // A flight is a packet that is not acknowledged.
 type flight struct {
 	number uint64
-	body   []byte
+	body   body
 	first  time.Time // when it was sent first
 	next   time.Time // when it is sent again
 	sent   int       // how often it was
 }
 
 // enqueue appends bodies to a queue of l and returns how many old ones had to go.
-func enqueue(queue *[][]byte, bodies [][]byte) (dropped int) {
+func enqueue(queue *[]body, bodies []body) (dropped int) {
 	*queue = append(*queue, bodies...)
 	if dropped = len(*queue) - queueSize; dropped > 0 {
 		*queue = slices.Delete(*queue, 0, dropped)
@@ -72,25 +80,24 @@ func enqueue(queue *[][]byte, bodies [][]byte) (dropped int) {
 	return 0
 }
 
-// take removes the body that is to be sent next, nil if there is none.
-func (l *link) take() []byte {
-	for _, queue := range []*[][]byte{&l.urgent, &l.bulk} {
+// take removes the body that is to be sent next, if there is one.
+func (l *link) take() (next body, ok bool) {
+	for _, queue := range []*[]body{&l.urgent, &l.bulk} {
 		if len(*queue) > 0 {
-			body := (*queue)[0]
-			(*queue)[0] = nil
+			next, (*queue)[0] = (*queue)[0], body{}
 			if *queue = (*queue)[1:]; len(*queue) == 0 {
 				*queue = nil
 			}
-			return body
+			return next, true
 		}
 	}
-	return nil
+	return body{}, false
 }
 
-// header returns the header of the next packet to l.
-func (l *link) header(kind byte, from uint64) header {
+// header returns the header of the next packet to l, given at a time.
+func (l *link) header(kind byte, from uint64, at int64) header {
 	l.number++
-	return header{kind, from, l.run, l.number}
+	return header{kind, from, l.run, l.number, at}
 }
 
 // due appends the packets to l that are to be sent at now to out, and returns the moment
@@ -110,19 +117,23 @@ func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []
 			m.repeated.Inc()
 			f.sent++
 			f.next = now.Add(again(f.sent))
-			out = append(out, outgoing{l.node, append(header{kindMessages, from, l.run, f.number}.append(nil), f.body...)})
+			out = append(out, outgoing{l.node, append(header{kindMessages, from, l.run, f.number, f.body.at}.append(nil), f.body.bytes...)})
 		}
 		earlier(f.next)
 		return false
 	})
 	for len(l.flights) < inFlight {
-		body := l.take()
-		if body == nil {
+		body, ok := l.take()
+		if !ok {
 			break
 		}
-		h := l.header(kindMessages, from)
+		if now.UnixMicro()-body.at > maxWait.Microseconds() {
+			m.dropped.Inc()
+			continue
+		}
+		h := l.header(kindMessages, from, body.at)
 		l.flights = append(l.flights, &flight{h.number, body, now, now.Add(again(1)), 1})
-		out = append(out, outgoing{l.node, append(h.append(nil), body...)})
+		out = append(out, outgoing{l.node, append(h.append(nil), body.bytes...)})
 		earlier(now.Add(again(1)))
 	}
 	for len(l.acks) > 0 {
@@ -131,7 +142,7 @@ func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []
 			break
 		}
 		n := min(len(l.acks), maxAcks)
-		packet := header{kindAcks, from, l.run, 0}.append(nil)
+		packet := header{kindAcks, from, l.run, 0, now.UnixMicro()}.append(nil)
 		for _, number := range l.acks[:n] {
 			packet = binary.BigEndian.AppendUint64(packet, number)
 		}
@@ -139,6 +150,16 @@ func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []
 		out = append(out, outgoing{l.node, packet})
 	}
 	return out, next
+}
+
+// age returns how long ago a body was given to the sender at a time of its clock, 0 while
+// its clock is not known.
+func (l *link) age(at int64, now time.Time) time.Duration {
+	offset, ok := l.clock.offset()
+	if !ok {
+		return 0
+	}
+	return max(0, time.Duration(now.UnixMicro()-at)*time.Microsecond+offset)
 }
 
 // acknowledge notes that the messages of number have arrived, and are to be acknowledged.

@@ -17,7 +17,8 @@ type metrics struct {
 const (
 	malformed = "malformed" // no packet of this version
 	stranger  = "stranger"  // from no member, or not for this run
-	replayed  = "replayed"  // too old, or received before and not acknowledged
+	replayed  = "replayed"  // received before, or too far behind to know
+	late      = "late"      // on the way for too long
 )
 
 func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
@@ -47,7 +48,7 @@ func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 		}),
 		refused: map[string]prometheus.Counter{},
 	}
-	for _, cause := range []string{malformed, stranger, replayed} {
+	for _, cause := range []string{malformed, stranger, replayed, late} {
 		m.refused[cause] = refused.WithLabelValues(cause)
 	}
 	f.NewGaugeFunc(prometheus.GaugeOpts{

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"iter"
+	"time"
 )
 
 // Packets, inside of what memberlist encrypts. All numbers are big endian.
@@ -13,14 +14,15 @@ import (
 //	 2  run of the sender
 //	10  run of the receiver
 //	18  number, from 1, by sender and receiver
-//	26  body
+//	26  when the sender was given the body, by its wall clock, in microseconds
+//	34  body
 //
 // The body of messages is each message after its length, of two bytes; that of
 // acknowledgements the numbers of the packets; that of a status its times, see clock, and
 // the status.
 const (
 	packetVersion = 1
-	headerSize    = 26
+	headerSize    = 34
 
 	// maxBody keeps packets below 1,400 bytes, with what memberlist and encryption add
 	// and the label of a path's tunnel.
@@ -48,13 +50,15 @@ type header struct {
 	kind     byte
 	from, to uint64 // runs
 	number   uint64
+	at       int64
 }
 
 func (h header) append(dst []byte) []byte {
 	dst = append(dst, packetVersion, h.kind)
 	dst = binary.BigEndian.AppendUint64(dst, h.from)
 	dst = binary.BigEndian.AppendUint64(dst, h.to)
-	return binary.BigEndian.AppendUint64(dst, h.number)
+	dst = binary.BigEndian.AppendUint64(dst, h.number)
+	return binary.BigEndian.AppendUint64(dst, uint64(h.at))
 }
 
 var errMalformed = errors.New("gossip: malformed packet")
@@ -64,7 +68,13 @@ func parsePacket(b []byte) (h header, body []byte, err error) {
 	if len(b) < headerSize || b[0] != packetVersion || b[1] < kindMessages || b[1] > kindStatus {
 		return h, nil, errMalformed
 	}
-	h = header{b[1], binary.BigEndian.Uint64(b[2:]), binary.BigEndian.Uint64(b[10:]), binary.BigEndian.Uint64(b[18:])}
+	h = header{
+		kind:   b[1],
+		from:   binary.BigEndian.Uint64(b[2:]),
+		to:     binary.BigEndian.Uint64(b[10:]),
+		number: binary.BigEndian.Uint64(b[18:]),
+		at:     int64(binary.BigEndian.Uint64(b[26:])),
+	}
 	body = b[headerSize:]
 	switch h.kind {
 	case kindMessages:
@@ -99,19 +109,25 @@ func messages(body []byte) iter.Seq[[]byte] {
 	}
 }
 
-// pack puts messages into as few bodies as their order allows.
-func pack(messages [][]byte) (bodies [][]byte) {
-	var body []byte
+// A body is what a packet carries.
+type body struct {
+	at    int64 // when its messages were given, by our wall clock
+	bytes []byte
+}
+
+// pack puts messages that were given at a time into as few bodies as their order allows.
+func pack(messages [][]byte, at time.Time) (bodies []body) {
+	var bytes []byte
 	for _, m := range messages {
-		if len(body)+2+len(m) > maxBody {
-			bodies = append(bodies, body)
-			body = nil
+		if len(bytes)+2+len(m) > maxBody {
+			bodies = append(bodies, body{at.UnixMicro(), bytes})
+			bytes = nil
 		}
-		body = binary.BigEndian.AppendUint16(body, uint16(len(m)))
-		body = append(body, m...)
+		bytes = binary.BigEndian.AppendUint16(bytes, uint16(len(m)))
+		bytes = append(bytes, m...)
 	}
-	if body != nil {
-		bodies = append(bodies, body)
+	if bytes != nil {
+		bodies = append(bodies, body{at.UnixMicro(), bytes})
 	}
 	return bodies
 }

@@ -51,7 +51,7 @@ func (g *Gossip) send(ctx context.Context) {
 func (g *Gossip) due(now time.Time, out []outgoing) (_ []outgoing, next time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	bodies := pack(g.messages)
+	bodies := pack(g.messages, now)
 	g.metrics.sent.Add(float64(len(g.messages) * len(g.members)))
 	g.messages = nil
 	for _, l := range g.members {
@@ -77,7 +77,7 @@ func (g *Gossip) statuses(now time.Time) (out []outgoing) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, l := range g.members {
-		packet := l.header(kindStatus, g.run).append(nil)
+		packet := l.header(kindStatus, g.run, now.UnixMicro()).append(nil)
 		packet = l.clock.appendTimes(packet, now)
 		out = append(out, outgoing{l.node, append(packet, status...)})
 	}
@@ -99,26 +99,34 @@ func (g *Gossip) receive(packet []byte) {
 		g.metrics.refused[stranger].Inc()
 		return
 	}
-	from, accepted := l.name, true
+	from, age, refuse := l.name, l.age(h.at, now), ""
 	switch h.kind {
 	case kindMessages:
+		if age > tooOld {
+			refuse = late
+			break
+		}
 		arrival := l.got.take(h.number)
 		if arrival != outdated {
 			// What was received before was acknowledged before, and that was lost.
 			l.acknowledge(h.number, now)
 		}
-		accepted = arrival == fresh
+		if arrival != fresh {
+			refuse = replayed
+		}
 	case kindAcks:
 		l.arrived(body)
 	case kindStatus:
-		if accepted = h.number > l.statusOf; accepted {
-			l.statusOf = h.number
-			l.clock.take(body, now)
+		if h.number <= l.statusOf {
+			refuse = replayed
+			break
 		}
+		l.statusOf = h.number
+		l.clock.take(body, now)
 	}
 	g.mu.Unlock()
-	if !accepted {
-		g.metrics.refused[replayed].Inc()
+	if refuse != "" {
+		g.metrics.refused[refuse].Inc()
 		return
 	}
 	switch h.kind {
@@ -126,7 +134,7 @@ func (g *Gossip) receive(packet []byte) {
 		g.signal()
 		for m := range messages(body) {
 			g.metrics.received.Inc()
-			g.o.Receive(from, m)
+			g.o.Receive(from, m, age)
 		}
 	case kindAcks:
 		g.signal() // there may be room for what waits
