@@ -26,7 +26,8 @@ type Record struct {
 	Key counter.Key
 
 	// Generation counts the lifts before this record: one that is made after a lift
-	// has the lift's generation + 1, and so wins over it.
+	// has the lift's generation + 1, and so wins over it. It is counted as well where the
+	// mitigation before has a later end, by clocks that were set since.
 	Generation uint32
 
 	// Lifted ends all mitigations of the generation.
@@ -79,9 +80,9 @@ func (w Why) String() string {
 	return w.Limit.Explain(w.Prev, w.Cur, w.Elapsed)
 }
 
-// end returns when r ends, in microseconds since the Unix epoch, by the clock of the
-// node that made it.
-func (r Record) end() int64 { return r.Start + r.Lifetime.Microseconds() }
+// End returns when r ends, in microseconds since the Unix epoch, by the clock of the node
+// that made it.
+func (r Record) End() int64 { return r.Start + r.Lifetime.Microseconds() }
 
 // Wins reports whether r holds where o, of the same key, is known as well.
 func (r Record) Wins(o Record) bool { return compare(r, o) > 0 }
@@ -98,7 +99,7 @@ func compare(a, b Record) int {
 	return cmp.Or(
 		cmp.Compare(a.Generation, b.Generation),
 		cmp.Compare(lifted(a), lifted(b)),
-		cmp.Compare(a.end(), b.end()),
+		cmp.Compare(a.End(), b.End()),
 		cmp.Compare(a.Node, b.Node),
 		cmp.Compare(a.Start, b.Start),
 	)

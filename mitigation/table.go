@@ -34,8 +34,9 @@ type Table struct {
 	part [parts]*lru.Cache[counter.Key, *held]
 	wake chan struct{} // holds at most one: something ends earlier
 
-	mu  sync.Mutex // held to write
-	due expiry     // what is held, by deadline
+	mu     sync.Mutex // held to write, and guards what follows
+	due    expiry     // what is held, by the time when there is something to do
+	digest Digest
 
 	evicted prometheus.Counter
 }
@@ -44,7 +45,20 @@ type Table struct {
 type held struct {
 	Record
 	used atomic.Int64 // second in which it was last made the youngest of its part
+	over bool         // past its deadline, and said so
 	at   int          // place in Table.due, or -1
+}
+
+// kept is how long a record is kept after its deadline: longer than a copy of it may be on
+// its way, which would begin to live again.
+const kept = 10 * time.Second
+
+// until returns when there is something to do about h.
+func (h *held) until() time.Time {
+	if h.over {
+		return h.Deadline.Add(kept)
+	}
+	return h.Deadline
 }
 
 // New returns an empty table.
@@ -70,7 +84,7 @@ func New(o Options) (*Table, error) {
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_mitigation_records",
-		Help: "Mitigation records in memory, also those of lifts.",
+		Help: "Mitigation records in memory, also those of lifts and those that have just ended.",
 	}, func() float64 { return float64(t.Len()) })
 	return t, nil
 }
@@ -102,7 +116,16 @@ func (t *Table) Held(k counter.Key, now time.Time) (Record, bool) {
 	return h.Record, true
 }
 
-// Len returns how many records are held.
+// Last returns the record of k, also for some time after its end.
+func (t *Table) Last(k counter.Key) (Record, bool) {
+	h, ok := t.of(k).Peek(k)
+	if !ok {
+		return Record{}, false
+	}
+	return h.Record, true
+}
+
+// Len returns how many records are held, those that have just ended included.
 func (t *Table) Len() (n int) {
 	for _, part := range t.part {
 		n += part.Len()
@@ -113,7 +136,7 @@ func (t *Table) Len() (n int) {
 // Merge keeps the greater of r and the record that t holds for r's key, by generation,
 // lifted, end and node, and reports whether t changed. Of two copies of the same record
 // the earlier deadline stays. Records may arrive in any order, and twice; one that is
-// past its deadline is ignored.
+// past its deadline is ignored, as is a copy of one that has just ended here.
 func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 	if latest := now.Add(min(r.Lifetime, MaxLifetime)); r.Deadline.After(latest) {
 		r.Deadline = latest
@@ -125,23 +148,23 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 	defer t.mu.Unlock()
 	part := t.of(r.Key)
 	old, ok := part.Peek(r.Key)
-	if ok && now.Before(old.Deadline) {
+	changed = true
+	if ok {
+		forgotten := !now.Before(old.Deadline.Add(kept))
 		switch c := compare(r, old.Record); {
+		case forgotten:
 		case c < 0, c == 0 && !r.Deadline.Before(old.Deadline):
 			return false
-		case c > 0:
-			changed = true
+		case c == 0:
+			changed = false
 		}
-	} else {
-		changed = true
-	}
-	if ok {
 		t.forget(old)
-		if r.Sample == nil {
+		if r.Sample == nil && now.Before(old.Deadline) {
 			r.Sample = old.Sample
 		}
 	}
 	h := &held{Record: r}
+	t.digest.toggle(r)
 	h.used.Store(now.Unix())
 	heap.Push(&t.due, h)
 	part.Add(r.Key, h) // may call gone for the longest unused
@@ -154,10 +177,19 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 	return changed
 }
 
-// forget removes h from the order of deadlines.
+// forget removes h from the order of deadlines, and from the digest.
 func (t *Table) forget(h *held) {
 	if h.at >= 0 {
 		heap.Remove(&t.due, h.at)
+	}
+	t.end(h)
+}
+
+// end notes that h mitigates no more.
+func (t *Table) end(h *held) {
+	if !h.over {
+		h.over = true
+		t.digest.toggle(h.Record)
 	}
 }
 
@@ -165,13 +197,15 @@ func (t *Table) forget(h *held) {
 // anything out.
 func (t *Table) gone(_ counter.Key, h *held) {
 	if h.at >= 0 {
-		t.evicted.Inc()
+		if !h.over {
+			t.evicted.Inc()
+		}
 		t.forget(h)
 	}
 }
 
-// Run forgets each record at its deadline and passes those of mitigations that have
-// ended so to ended. It returns when ctx is done.
+// Run ends each record at its deadline and passes those of mitigations that have ended so
+// to ended. It forgets them some time later. It returns when ctx is done.
 func (t *Table) Run(ctx context.Context, ended func(Record)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -193,30 +227,35 @@ func (t *Table) Run(ctx context.Context, ended func(Record)) {
 	}
 }
 
-// expire removes what is past its deadline. It returns the mitigations among it, and the
-// next deadline, zero if there is none.
+// expire ends what is past its deadline, and removes what has ended for some time. It
+// returns the mitigations that end, and when there is more to do, zero if nothing is held.
 func (t *Table) expire(now time.Time) (ended []Record, next time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.due) > 0 {
 		h := t.due[0]
-		if now.Before(h.Deadline) {
-			return ended, h.Deadline
-		}
-		t.forget(h)
-		t.of(h.Key).Remove(h.Key)
-		if !h.Lifted {
-			ended = append(ended, h.Record)
+		switch until := h.until(); {
+		case now.Before(until):
+			return ended, until
+		case h.over:
+			t.forget(h)
+			t.of(h.Key).Remove(h.Key)
+		default:
+			t.end(h)
+			heap.Fix(&t.due, h.at)
+			if !h.Lifted {
+				ended = append(ended, h.Record)
+			}
 		}
 	}
 	return ended, time.Time{}
 }
 
-// expiry is a heap by deadline.
+// expiry is a heap by the time when there is something to do.
 type expiry []*held
 
 func (e expiry) Len() int           { return len(e) }
-func (e expiry) Less(i, j int) bool { return e[i].Deadline.Before(e[j].Deadline) }
+func (e expiry) Less(i, j int) bool { return e[i].until().Before(e[j].until()) }
 func (e expiry) Swap(i, j int) {
 	e[i], e[j] = e[j], e[i]
 	e[i].at, e[j].at = i, j

@@ -140,9 +140,37 @@ func TestExpiredRecordsAreIgnored(t *testing.T) {
 		t.Errorf("%d records are held, want 0", n)
 	}
 	merge(t, table, record(time.Minute), start, true)
-	shorter := record(30 * time.Second)
-	shorter.Deadline = start.Add(2 * time.Minute) // from a node whose clock is slow
-	merge(t, table, shorter, start.Add(90*time.Second), true)
+	later := record(2 * time.Minute)
+	merge(t, table, later, start.Add(90*time.Second), true)
+}
+
+// A copy that comes after the end does not begin to live again: not that of the record,
+// and not that of one that it had prolonged. A new mitigation does.
+func TestWhatHasEndedStaysEnded(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	merge(t, table, record(time.Minute), start, true)
+	detour := func(lifetime time.Duration) mitigation.Record {
+		r := record(lifetime)
+		r.Deadline = start.Add(2 * time.Minute)
+		return r
+	}
+	end := start.Add(time.Minute)
+	merge(t, table, detour(time.Minute), end, false)
+	merge(t, table, detour(time.Minute), end.Add(9*time.Second), false)
+	merge(t, table, detour(30*time.Second), end.Add(time.Second), false)
+	mitigated(t, table, key(1), end.Add(time.Second), false)
+	if last, ok := table.Last(key(1)); !ok || last.End() != end.UnixMicro() {
+		t.Errorf("Last = %+v, %t; want the record that ended", last, ok)
+	}
+	anew := record(time.Minute)
+	anew.Start, anew.Deadline = end.UnixMicro(), end.Add(time.Minute)
+	merge(t, table, anew, end, true)
+	mitigated(t, table, key(1), end.Add(time.Second), true)
+
+	// After some time nobody has a copy any more.
+	table = newTable(t, mitigation.Options{})
+	merge(t, table, record(time.Minute), start, true)
+	merge(t, table, detour(30*time.Second), end.Add(11*time.Second), true)
 }
 
 // draw returns records of one key that nodes could have made.
@@ -201,7 +229,7 @@ func TestBound(t *testing.T) {
 	mitigated(t, table, key(64), start, false)
 	mitigated(t, table, key(128), start, true)
 	want := `
-# HELP edge_mitigation_records Mitigation records in memory, also those of lifts.
+# HELP edge_mitigation_records Mitigation records in memory, also those of lifts and those that have just ended.
 # TYPE edge_mitigation_records gauge
 edge_mitigation_records 1
 # HELP edge_mitigation_records_evicted_total Records that were forgotten before their end because the table was full.

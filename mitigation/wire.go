@@ -78,7 +78,7 @@ func ParseStored(b []byte, key counter.Key, now time.Time) (Record, error) {
 	if r.Key != key {
 		return Record{}, fmt.Errorf("mitigation: a record of %v is stored under the key of %v", r.Key, key)
 	}
-	return r.remaining(time.Duration(r.end()-now.UnixMicro())*time.Microsecond, now)
+	return r.remaining(time.Duration(r.End()-now.UnixMicro())*time.Microsecond, now)
 }
 
 // ParseSent reads a record that another node sent. The error is ErrExpired or says why

@@ -269,20 +269,21 @@ func (l *Limiter) merge(key counter.Key, timeout time.Duration, f finding, sampl
 	l.merging.Lock()
 	defer l.merging.Unlock()
 	record = mitigation.Record{Key: key, Start: now.UnixMicro(), Node: l.o.Node, Why: f.why}
-	held, known := l.o.Table.Held(key, now)
-	switch {
-	case known && !held.Lifted:
-		record.Generation, record.Start = held.Generation, held.Start
-	case known:
-		record.Generation = held.Generation + 1
-		fallthrough
-	default:
+	last, known := l.o.Table.Last(key)
+	prolongs := known && !last.Lifted && now.Before(last.Deadline)
+	if prolongs {
+		record.Start = last.Start
+	} else {
 		record.Sample = &sample
 	}
 	lifetime := max(timeout, time.Duration(f.back.UnixMicro()-record.Start)*time.Microsecond)
 	record.Lifetime = min(lifetime, mitigation.MaxLifetime)
-	left := time.Duration(record.Start-now.UnixMicro())*time.Microsecond + record.Lifetime
-	record.Deadline = now.Add(left)
+	record.Deadline = now.Add(time.Duration(record.End()-now.UnixMicro()) * time.Microsecond)
+	record.Generation = last.Generation
+	// The mitigation before may end later by clocks that were set since.
+	if known && !prolongs && (last.Lifted || record.End() <= last.End()) {
+		record.Generation++
+	}
 	return record, l.o.Table.Merge(record, now)
 }
 

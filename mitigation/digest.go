@@ -1,0 +1,79 @@
+package mitigation
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// buckets is how many parts a digest has. A key's first byte names its bucket.
+const buckets = 256
+
+// A Digest sums up the records of a table that have not ended: for each bucket, what is
+// the same on every node of each record, hashed and added up. Two nodes whose digests are
+// equal hold the same records; else they differ in the buckets that differ. A Digest is
+// no proof against those who can make records.
+type Digest [buckets]uint32
+
+// DigestSize is the size of a digest between nodes, in bytes.
+const DigestSize = 4 * buckets
+
+// toggle adds r, or takes it away if it is there.
+func (d *Digest) toggle(r Record) {
+	r.Why = Why{}
+	d[r.Key[0]] ^= uint32(xxhash.Sum64(r.AppendStored(make([]byte, 0, StoredSize))))
+}
+
+// Sum returns a hash of d.
+func (d *Digest) Sum() uint64 { return xxhash.Sum64(d.Append(make([]byte, 0, DigestSize))) }
+
+// Append appends the form of d between nodes, of DigestSize bytes.
+func (d *Digest) Append(dst []byte) []byte {
+	for _, sum := range d {
+		dst = binary.BigEndian.AppendUint32(dst, sum)
+	}
+	return dst
+}
+
+// ParseDigest reads a digest that another node sent.
+func ParseDigest(b []byte) (d Digest, err error) {
+	if len(b) != DigestSize {
+		return d, errors.New("mitigation: the size of a digest is wrong")
+	}
+	for i := range d {
+		d[i] = binary.BigEndian.Uint32(b[4*i:])
+	}
+	return d, nil
+}
+
+// Digest returns the digest of t.
+func (t *Table) Digest() Digest {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.digest
+}
+
+// Where returns the records that have not ended at now and are in buckets where t differs
+// from d, those that end last first.
+func (t *Table) Where(d Digest, now time.Time) (records []Record) {
+	mine := t.Digest()
+	for p, part := range t.part {
+		differs := false
+		for b := p; b < buckets; b += parts {
+			differs = differs || mine[b] != d[b]
+		}
+		if !differs {
+			continue
+		}
+		for _, h := range part.Values() {
+			if mine[h.Key[0]] != d[h.Key[0]] && now.Before(h.Deadline) {
+				records = append(records, h.Record)
+			}
+		}
+	}
+	slices.SortFunc(records, func(a, b Record) int { return b.Deadline.Compare(a.Deadline) })
+	return records
+}

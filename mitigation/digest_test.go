@@ -1,0 +1,119 @@
+package mitigation_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/mitigation"
+)
+
+// Two tables have the same digest if they hold the same records, whatever happened to
+// them before; and what differs is found by it.
+func TestDigest(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		a, b := newTable(t, mitigation.Options{}), newTable(t, mitigation.Options{})
+		empty := a.Digest()
+		var records []mitigation.Record
+		for _, r := range rapid.SliceOfN(rapid.Custom(func(t *rapid.T) mitigation.Record {
+			r := draw(t)[0]
+			r.Key = key(rapid.Uint64Range(0, 700).Draw(t, "key"))
+			r.Deadline = start.Add(r.Lifetime)
+			return r
+		}), 1, 20).Draw(rt, "records") {
+			records = append(records, r)
+		}
+		for _, r := range records {
+			a.Merge(r, start)
+			b.Merge(r, start)
+			c := r
+			c.Deadline = start.Add(time.Second) // another way, another deadline
+			b.Merge(c, start)
+		}
+		if a.Digest() != b.Digest() {
+			rt.Fatal("the same records have another digest")
+		}
+		if a.Digest() == empty {
+			rt.Fatal("records do not change the digest")
+		}
+		one := record(time.Hour)
+		one.Key = key(rapid.Uint64Range(0, 700).Draw(rt, "one more"))
+		one.Generation = 9
+		b.Merge(one, start)
+		if da, db := a.Digest(), b.Digest(); da == db || da.Sum() == db.Sum() {
+			rt.Fatal("another record has the same digest")
+		}
+		found := false
+		for _, r := range b.Where(a.Digest(), start) {
+			if r.Key[0] != one.Key[0] {
+				rt.Fatalf("the record of %v is said to differ, and is in another bucket than %v", r.Key, one.Key)
+			}
+			found = found || r.Key == one.Key
+			a.Merge(r, start)
+		}
+		if !found || a.Digest() != b.Digest() {
+			rt.Fatal("the tables differ after one gave the other what it said differs")
+		}
+		if rest := b.Where(a.Digest(), start); len(rest) > 0 {
+			rt.Fatalf("%d records differ where the digests are equal", len(rest))
+		}
+	})
+}
+
+// What ends, is forgotten, or makes room, leaves the digest.
+func TestDigestOfWhatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := newTable(t, mitigation.Options{Size: 64}) // one record in each part
+		empty := table.Digest()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			table.Run(ctx, func(mitigation.Record) {})
+			close(done)
+		}()
+		now := time.Now()
+		for n := range uint64(200) {
+			r := mitigation.Record{Key: key(n), Start: now.UnixMicro(), Lifetime: time.Minute, Deadline: now.Add(time.Minute)}
+			table.Merge(r, now)
+		}
+		if got := len(table.Where(empty, now)); got != 64 {
+			t.Errorf("%d records differ from none, want the 64 that there is room for", got)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if table.Digest() != empty {
+			t.Error("the digest knows of records that have ended")
+		}
+		if table.Len() != 64 || len(table.Where(mitigation.Digest{1}, time.Now())) != 0 {
+			t.Errorf("%d records are kept for a time, and %d of them passed on; want 64 and none", table.Len(), len(table.Where(mitigation.Digest{1}, time.Now())))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if table.Len() != 0 || table.Digest() != empty {
+			t.Errorf("%d records are kept for ever", table.Len())
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestDigestWire(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	merge(t, table, record(time.Minute), start, true)
+	d := table.Digest()
+	wire := d.Append([]byte{7})
+	if len(wire) != 1+mitigation.DigestSize {
+		t.Errorf("a digest has %d bytes, want %d", len(wire)-1, mitigation.DigestSize)
+	}
+	got, err := mitigation.ParseDigest(wire[1:])
+	if diff := cmp.Diff(d, got); err != nil || diff != "" {
+		t.Errorf("ParseDigest: %v (-want +got):\n%s", err, diff)
+	}
+	if _, err := mitigation.ParseDigest(wire); err == nil {
+		t.Error("ParseDigest of something longer returns no error")
+	}
+}
