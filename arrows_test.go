@@ -31,7 +31,7 @@ var arrows = map[string][]string{
 	"pop/proxy":                   {"pop/limit", "pop/rule"},
 	"pop/admin":                   {},
 	"pop/gossip":                  {},
-	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/limit", "pop/proxy", "pop/rule"},
+	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/gossip", "pop/limit", "pop/proxy", "pop/rule"},
 	"cmd/edge":                    {"counter", "counter/shard", "pop", "pop/admin", "pop/proxy", "pop/rule"},
 }
 

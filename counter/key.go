@@ -45,6 +45,13 @@ func (s Secret) Tag(what []byte) Key {
 	return k
 }
 
+// Fingerprint returns a hash by which two nodes can tell that they have the same secret,
+// and nobody can tell which.
+func (s Secret) Fingerprint() uint64 {
+	sum := s.Tag([]byte("fingerprint"))
+	return binary.LittleEndian.Uint64(sum[:])
+}
+
 // CounterKey returns the key in memcached of a window's number: 16 characters, the
 // base64url of 96 bits of
 //

@@ -3,6 +3,7 @@ package pop
 import (
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,13 +17,16 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// files are the rules and the certificate of a node, which may change while it runs.
+// files are the rules, the certificate and the keys of a node, which may change while it
+// runs.
 type files struct {
 	o           Options
 	metrics     *metrics
 	logger      *slog.Logger
 	rules       *rule.Set // the first
 	certificate atomic.Pointer[tls.Certificate]
+	keys        [][]byte // of the gossip, the first
+	setKeys     func([][]byte) error
 
 	mu    sync.Mutex // held while loading
 	stamp string     // of what was loaded last, in force or not
@@ -33,6 +37,10 @@ func newFiles(o Options, m *metrics) (*files, error) {
 	f := &files{o: o, metrics: m, logger: o.Logger, rules: o.Rules}
 	f.stamp = f.now()
 	if err := f.loadCertificate(); err != nil {
+		return nil, err
+	}
+	var err error
+	if f.keys, err = f.loadKeys(); err != nil {
 		return nil, err
 	}
 	if len(o.RuleFiles) > 0 {
@@ -58,6 +66,54 @@ func (f *files) loadCertificate() error {
 	return nil
 }
 
+// keyFile returns the name of the file with the keys of the gossip, if there is one.
+func (f *files) keyFile() string {
+	if f.o.Gossip == nil {
+		return ""
+	}
+	return f.o.Gossip.KeyFile
+}
+
+// loadKeys reads the keys of the gossip.
+func (f *files) loadKeys() (keys [][]byte, err error) {
+	file := f.keyFile()
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("pop: reading the keys of the gossip: %w", err)
+	}
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		key, err := base64.StdEncoding.DecodeString(line)
+		if err != nil {
+			return nil, fmt.Errorf("pop: %s:%d: a key is not base64; head -c 32 /dev/urandom | base64 makes one", file, number)
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("pop: %s has no key; head -c 32 /dev/urandom | base64 makes one", file)
+	}
+	return keys, nil
+}
+
+// reloadKeys reads the keys again.
+func (f *files) reloadKeys() error {
+	if f.keyFile() == "" {
+		return nil
+	}
+	keys, err := f.loadKeys()
+	if err != nil {
+		return err
+	}
+	return f.setKeys(keys)
+}
+
 // tls returns the configuration of the TLS listener.
 func (f *files) tls() *tls.Config {
 	return &tls.Config{
@@ -74,22 +130,22 @@ func (f *files) reload(set func(*rule.Set)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stamp = f.now()
-	certErr := f.loadCertificate()
+	otherErr := errors.Join(f.loadCertificate(), f.reloadKeys())
 	if len(f.o.RuleFiles) == 0 {
-		return certErr
+		return otherErr
 	}
 	rules, err := rule.Load(f.o.RuleFiles...)
 	if f.metrics.reloaded(err); err == nil {
 		set(rules)
 		f.logger.Info("rules loaded", "rules", len(rules.Rules()))
 	}
-	return errors.Join(err, certErr)
+	return errors.Join(err, otherErr)
 }
 
 // watch reloads the files when they change, until ctx is done. It looks once a second,
 // and loads what has stayed the same for one: by then it is written whole.
 func (f *files) watch(ctx context.Context, set func(*rule.Set)) {
-	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" {
+	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.keyFile() == "" {
 		return
 	}
 	ticker := time.NewTicker(time.Second)
@@ -147,7 +203,7 @@ func singleErrors(err error) (all []error) {
 func (f *files) now() string {
 	names, _ := rule.Files(f.o.RuleFiles...) // an error shows as a change
 	var b strings.Builder
-	for _, name := range slices.Concat(names, []string{f.o.TLSCert, f.o.TLSKey}) {
+	for _, name := range slices.Concat(names, []string{f.o.TLSCert, f.o.TLSKey, f.keyFile()}) {
 		if info, err := os.Stat(name); err == nil {
 			fmt.Fprintf(&b, "%s %d %d\n", name, info.Size(), info.ModTime().UnixNano())
 		}

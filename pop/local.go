@@ -22,7 +22,7 @@ type LocalOptions struct {
 	// node. If empty, there is none.
 	Listen string
 
-	// Node are the options of each node. Name, Listen, MetricsListen and Broadcast are set
+	// Node are the options of each node. Name, Listen, MetricsListen and Peers are set
 	// by the PoP; without Shards, each node gets a shard of its own, reached by all.
 	Node Options
 
@@ -77,27 +77,20 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 			return l, err
 		}
 	}
-	// Broadcast finds the peers once all are made.
-	var peers atomic.Pointer[[]*Node]
+	neighbours := new(neighbours)
 	for i := range o.Nodes {
 		node := o.Node
 		node.Name = fmt.Sprintf("node-%d", i+1)
 		node.Listen, node.MetricsListen = o.NodeListen(i), o.NodeMetrics(i)
 		node.Logger = loggerOf(o.Node).With("node", node.Name)
-		node.Broadcast = func(packet []byte) {
-			for j, peer := range *peers.Load() {
-				if j != i {
-					_ = peer.Receive(packet) // our own packets are in order
-				}
-			}
-		}
+		node.Peers = neighbour{neighbours, node.Name}
 		n, err := New(node)
 		if err != nil {
 			return l, err
 		}
 		l.nodes = append(l.nodes, n)
 	}
-	peers.Store(&l.nodes)
+	neighbours.nodes.Store(&l.nodes)
 	// What is wrong with rules files is said before an address that is taken.
 	if o.Listen != "" {
 		if l.ln, err = net.Listen("tcp", o.Listen); err != nil {
@@ -113,6 +106,39 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		return l, l.startSpreader(loggerOf(o.Node))
 	}
 	return l, nil
+}
+
+// neighbours are the nodes of one process.
+type neighbours struct {
+	nodes atomic.Pointer[[]*Node] // set when all are made
+}
+
+// A neighbour is a node's way to the others of its process.
+type neighbour struct {
+	*neighbours
+	name string
+}
+
+// Send lets the other nodes receive a message.
+func (n neighbour) Send(message []byte) {
+	for _, other := range *n.nodes.Load() {
+		if other.Name() != n.name {
+			_ = other.Receive(n.name, message, 0) // our own messages make sense
+		}
+	}
+}
+
+// SendTo lets one node receive messages.
+func (n neighbour) SendTo(name string, messages ...[]byte) (ok bool) {
+	for _, other := range *n.nodes.Load() {
+		if other.Name() == name {
+			ok = true
+			for _, message := range messages {
+				_ = other.Receive(n.name, message, 0)
+			}
+		}
+	}
+	return ok
 }
 
 // startShards starts n shards and returns their addresses.

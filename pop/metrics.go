@@ -7,15 +7,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics say whether the files that a node reads are in force.
+// metrics say whether the files that a node reads are in force, and whether it agrees with
+// the other nodes.
 type metrics struct {
 	successful prometheus.Gauge
 	loaded     prometheus.Gauge
+	differ     map[string]prometheus.Gauge // by what they differ in
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
-	return &metrics{
+	m := &metrics{
+		differ: map[string]prometheus.Gauge{},
 		successful: f.NewGauge(prometheus.GaugeOpts{
 			Name: "edge_rules_last_reload_successful",
 			Help: "1 if the rules files as they are now are in force, 0 if they have an error and older rules stay.",
@@ -25,6 +28,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "When the rules in force were loaded.",
 		}),
 	}
+	differ := f.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "edge_nodes_differing",
+		Help: "Other nodes of the PoP that have had another secret, other shards or other rules for a while, so that counts are split.",
+	}, []string{"in"})
+	for _, of := range agreements {
+		m.differ[of] = differ.WithLabelValues(of)
+	}
+	return m
 }
 
 func (m *metrics) reloaded(err error) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/gossip"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
@@ -33,10 +35,14 @@ type Node struct {
 	limiter  *limit.Limiter
 	proxy    *proxy.Proxy
 	origins  proxy.Origins
+	table    *mitigation.Table
+	secret   counter.Secret
 	shards   []*counter.Shard
 	inner    *innerShard // if no shards are given
 	files    *files
 	metrics  *metrics
+	gossip   *gossip.Gossip // nil if there is none
+	peering  *peering
 
 	upgraded context.Context // of connections that are no longer HTTP
 	end      context.CancelFunc
@@ -82,6 +88,9 @@ func New(o Options) (*Node, error) {
 	if err := n.makeLimiter(); err != nil {
 		return nil, err
 	}
+	if err := n.makePeering(); err != nil {
+		return nil, err
+	}
 	var access = o.Logger
 	if !o.AccessLog {
 		access = nil
@@ -108,8 +117,8 @@ func New(o Options) (*Node, error) {
 // makeLimiter makes the limiter with its table and shards.
 func (n *Node) makeLimiter() error {
 	o := n.o
-	secret, err := newSecret(o.Secret)
-	if err != nil {
+	var err error
+	if n.secret, err = newSecret(o.Secret); err != nil {
 		return err
 	}
 	if len(o.Shards) == 0 {
@@ -122,15 +131,14 @@ func (n *Node) makeLimiter() error {
 	for _, addr := range o.Shards {
 		n.shards = append(n.shards, counter.NewShard(addr, o.ShardOptions))
 	}
-	table, err := mitigation.New(mitigation.Options{Size: o.MitigationRecords, Registerer: n.registry})
-	if err != nil {
+	if n.table, err = mitigation.New(mitigation.Options{Size: o.MitigationRecords, Registerer: n.registry}); err != nil {
 		return err
 	}
 	n.limiter, err = limit.New(limit.Options{
-		Secret:      secret,
+		Secret:      n.secret,
 		Node:        o.id(),
 		Rules:       n.files.rules,
-		Table:       table,
+		Table:       n.table,
 		Shards:      n.shards,
 		Client:      o.Client,
 		Interval:    o.FlushInterval,
@@ -142,6 +150,37 @@ func (n *Node) makeLimiter() error {
 		Registerer:  n.registry,
 	})
 	return err
+}
+
+// makePeering makes what the node talks with others by.
+func (n *Node) makePeering() (err error) {
+	n.peering = &peering{logger: n.o.Logger, metrics: n.metrics, peers: map[string]*peer{}}
+	g := n.o.Gossip
+	if g == nil {
+		return nil
+	}
+	n.peering.seeks = len(g.Join) > 0
+	n.gossip, err = gossip.New(gossip.Options{
+		Name:      n.o.Name,
+		Listen:    g.Listen,
+		Advertise: g.Advertise,
+		Join:      g.Join,
+		Keys:      n.files.keys,
+		Receive: func(from string, message []byte, age time.Duration) {
+			if err := n.Receive(from, message, age); err != nil {
+				n.o.Logger.Warn("message of another node makes no sense", "from", from, "err", err)
+			}
+		},
+		Status:        n.Status,
+		ReceiveStatus: n.ReceiveStatus,
+		Logger:        n.o.Logger,
+		Registerer:    n.registry,
+	})
+	if err != nil {
+		return err
+	}
+	n.o.Peers, n.files.setKeys = n.gossip, n.gossip.SetKeys
+	return nil
 }
 
 // newSecret returns the secret of text, or of random bytes if it is empty: then the node
@@ -166,8 +205,8 @@ func (n *Node) Gatherer() prometheus.Gatherer { return n.registry }
 // Rules returns the rules in force.
 func (n *Node) Rules() *rule.Set { return n.limiter.Rules() }
 
-// Addr returns the address of a listener that Start has opened: "http", "https" or
-// "metrics". It is nil if there is none.
+// Addr returns the address of a listener that Start has opened: "http", "https", "metrics"
+// or "gossip". It is nil if there is none.
 func (n *Node) Addr(of string) net.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -184,6 +223,14 @@ func (n *Node) Start() error {
 	listeners, err := n.listen()
 	if err != nil {
 		return err
+	}
+	n.peering.start(time.Now())
+	if n.gossip != nil {
+		if err := n.gossip.Start(); err != nil {
+			closeAll(listeners)
+			return err
+		}
+		n.addrs["gossip"] = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(n.gossip.Addr()))
 	}
 	n.state = started
 	var ctx context.Context
@@ -219,9 +266,7 @@ type listener struct {
 func (n *Node) listen() (all []listener, err error) {
 	defer func() {
 		if err != nil {
-			for _, l := range all {
-				_ = l.Close()
-			}
+			closeAll(all)
 		}
 	}()
 	for _, l := range []listener{
@@ -245,6 +290,12 @@ func (n *Node) listen() (all []listener, err error) {
 		all = append(all, l)
 	}
 	return all, nil
+}
+
+func closeAll(listeners []listener) {
+	for _, l := range listeners {
+		_ = l.Close()
+	}
 }
 
 // withProxyProtocol lets trusted proxies say whom they speak for. A header from anybody
@@ -295,14 +346,15 @@ func (n *Node) serveLocked(ln net.Listener, handler http.Handler) *http.Server {
 	return server
 }
 
-// readiness says why the node should get no connections.
-func (n *Node) readiness() error {
+// readiness says why the node should get no connections, and what operators should know.
+func (n *Node) readiness() (detail []string, err error) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.state != started {
-		return errors.New("the node stops")
+	state := n.state
+	n.mu.Unlock()
+	if state != started {
+		return nil, errors.New("the node stops")
 	}
-	return nil
+	return n.peering.ready(time.Now())
 }
 
 // Reload loads the rules files and the certificate again. If something is wrong with one,
@@ -311,30 +363,6 @@ func (n *Node) Reload() error { return n.files.reload(n.limiter.SetRules) }
 
 // SetRules replaces the rules of a node that was made without rules files.
 func (n *Node) SetRules(set *rule.Set) { n.limiter.SetRules(set) }
-
-// publish sends a record of this node to the others.
-func (n *Node) publish(r mitigation.Record) {
-	if n.o.Broadcast != nil {
-		n.o.Broadcast(r.AppendSent(nil, time.Now()))
-	}
-}
-
-// Receive takes in the records that another node sent, one after the other in packet. What
-// is no record ends it with an error; those before it count.
-func (n *Node) Receive(packet []byte) error {
-	now := time.Now()
-	for len(packet) > 0 {
-		r, err := mitigation.ParseSent(packet[:min(len(packet), mitigation.SentSize)], now)
-		if err != nil && !errors.Is(err, mitigation.ErrExpired) {
-			return err
-		}
-		if err == nil {
-			n.limiter.Learn(r, "peer", now)
-		}
-		packet = packet[mitigation.SentSize:]
-	}
-	return nil
-}
 
 // ErrCutOff is what Stop returns if requests had not ended when the time for it was over.
 var ErrCutOff = errors.New("pop: requests that did not end in time were cut off")
@@ -380,6 +408,9 @@ func (n *Node) Stop(ctx context.Context) error {
 	}
 	n.stop()
 	<-n.counted
+	if n.gossip != nil {
+		errs = append(errs, n.gossip.Stop())
+	}
 	if operators != nil {
 		_ = operators.Close()
 	}

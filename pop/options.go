@@ -95,9 +95,22 @@ type Options struct {
 	LogClients bool // lines about mitigations name the client
 	Logger     *slog.Logger
 
-	// Broadcast passes records, as Receive takes them, to the other nodes of the PoP. It
-	// must not block. If nil, the others learn of them from the shards.
-	Broadcast func(packet []byte)
+	// Gossip lets the node talk with the other nodes of the PoP. If nil, they learn of its
+	// mitigations from the shards, unless there are Peers.
+	Gossip *GossipOptions
+
+	// Peers replace the gossip.
+	Peers Peers
+}
+
+// GossipOptions configures a node's gossip; see gossip.Options.
+type GossipOptions struct {
+	Listen, Advertise string
+	Join              []string
+
+	// KeyFile has the keys, in base64, each in a line of its own, the first one for what
+	// is sent. It is read again by Reload and when it changes.
+	KeyFile string
 }
 
 // errNoSecret is what New says where a node would count under keys that everybody can
@@ -118,6 +131,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("pop: a certificate needs a key, and a key a certificate")
 	case (o.TLSListen == "") != (o.TLSCert == ""):
 		return o, errors.New("pop: a TLS listener needs a certificate, and a certificate a TLS listener")
+	case o.Gossip != nil && o.Peers != nil:
+		return o, errors.New("pop: Gossip and Peers contradict each other")
 	case o.ProxyProtocol && len(o.TrustedProxies) == 0:
 		return o, errors.New("pop: the PROXY protocol needs trusted proxies: anybody could send its header")
 	case o.BodyTimeout < 0:

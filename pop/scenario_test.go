@@ -44,6 +44,7 @@ func TestScenarios(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &scenario{t: t, shards: map[string]*fakeShard{}}
+				s.network = &network{part: map[string]int{}, fail: func(err error) { t.Error(err) }}
 				defer s.stop()
 				datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
 					return s.run(d)
@@ -63,6 +64,9 @@ type scenario struct {
 	log    eventLog
 	turn   int // of the node that gets the next request
 
+	network *network
+	end     context.CancelFunc // of its statuses; nil if there are none
+
 	mu   sync.Mutex
 	last *httptest.ResponseRecorder // guarded by mu
 }
@@ -71,7 +75,7 @@ func (s *scenario) run(d *datadriven.TestData) string {
 	commands := map[string]func(*datadriven.TestData) (string, error){
 		"pop": s.pop, "request": s.request, "advance": s.advance, "rules": s.rules, "headers": s.headers,
 		"kill": s.kill, "restart": s.restart, "stall": s.stall, "resume": s.resume, "commands": s.commands, "metric": s.metric,
-		"at": s.at,
+		"at": s.at, "partition": s.partition, "heal": s.heal, "messages": s.messages,
 	}
 	command, ok := commands[d.Cmd]
 	if !ok {
@@ -118,7 +122,8 @@ func duration(d *datadriven.TestData, name, otherwise string) time.Duration {
 }
 
 // pop starts a PoP: pop nodes=3 shards=3, with rules below. Nodes tell each other of
-// mitigations, unless peers=no: then they learn of them from the shards.
+// mitigations, unless peers=no: then they learn of them from the shards. With statuses=yes
+// they find out what they missed.
 func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 	rules, err := rule.Parse("rules.yaml", []byte(d.Input))
 	if err != nil {
@@ -145,15 +150,7 @@ func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 			Logger:        slog.New(&eventHandler{log: &s.log, start: s.start, node: fmt.Sprintf("n%d", i+1)}),
 		}
 		if arg(d, "peers", "yes") == "yes" {
-			o.Broadcast = func(packet []byte) {
-				for j, peer := range s.nodes {
-					if j != i {
-						if err := peer.Receive(packet); err != nil {
-							s.t.Error(err)
-						}
-					}
-				}
-			}
+			o.Peers = way{s.network, o.Name}
 		}
 		n, err := pop.New(o)
 		if err != nil {
@@ -161,15 +158,24 @@ func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 		}
 		s.nodes = append(s.nodes, n)
 	}
+	s.network.nodes = s.nodes
 	for _, n := range s.nodes {
 		if err := n.Start(); err != nil {
 			return "", err
 		}
 	}
+	if arg(d, "statuses", "no") == "yes" {
+		ctx, cancel := context.WithCancel(context.Background())
+		s.end = cancel
+		go s.network.tell(ctx)
+	}
 	return "", nil
 }
 
 func (s *scenario) stop() {
+	if s.end != nil {
+		s.end()
+	}
 	for _, n := range s.nodes {
 		if err := n.Stop(context.Background()); err != nil {
 			s.t.Error(err)
@@ -277,14 +283,16 @@ func (s *scenario) at(d *datadriven.TestData) (string, error) {
 	return "", nil
 }
 
-// rules replaces the rules of all nodes by those below.
+// rules replaces the rules by those below: of all nodes, or of one, node=2.
 func (s *scenario) rules(d *datadriven.TestData) (string, error) {
 	rules, err := rule.Parse("rules.yaml", []byte(d.Input))
 	if err != nil {
 		return "", err
 	}
-	for _, n := range s.nodes {
-		n.SetRules(rules)
+	for i, n := range s.nodes {
+		if only := number(d, "node", 0); only == 0 || only == i+1 {
+			n.SetRules(rules)
+		}
 	}
 	return "", nil
 }

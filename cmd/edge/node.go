@@ -118,6 +118,7 @@ func (f *nodeFlags) options(stderr io.Writer) (pop.Options, error) {
 func newNode() *cobra.Command {
 	var f nodeFlags
 	var o ownFlags
+	var g gossipFlags
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Run a node of a PoP: a reverse proxy that counts and stops",
@@ -129,11 +130,15 @@ SIGHUP loads the rules and the certificate again.`,
   edge node --config node.yaml
   head -c 24 /dev/urandom | base64 > secret
   edge node --rules rules.d --origin http://127.0.0.1:3000 --secret-file secret \
-      --shard 127.0.0.1:11211,127.0.0.1:11212 --trusted-proxy 10.0.0.0/8`,
+      --shard 127.0.0.1:11211,127.0.0.1:11212 --trusted-proxy 10.0.0.0/8
+  edge node --rules rules.d --origin http://127.0.0.1:3000 --secret-file secret \
+      --shard 127.0.0.1:11211 --gossip-listen 127.0.0.1:7946 --join 127.0.0.1:7947`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := f.options(cmd.ErrOrStderr())
-			if err := errors.Join(f.checkNode(), o.check(&f), err); err != nil {
+			var gossipErr error
+			options.Gossip, gossipErr = g.options(cmd.Flags())
+			if err := errors.Join(f.checkNode(), o.check(&f), gossipErr, err); err != nil {
 				return err
 			}
 			options.Name = o.name
@@ -146,6 +151,7 @@ SIGHUP loads the rules and the certificate again.`,
 	flags.SortFlags = false
 	o.register(flags)
 	f.register(flags)
+	g.register(flags)
 	return withSettings(cmd)
 }
 
@@ -182,7 +188,7 @@ func runNode(ctx context.Context, o pop.Options) error {
 		return err
 	}
 	attrs := []any{"name", o.Name}
-	for _, of := range []string{"http", "https", "metrics"} {
+	for _, of := range []string{"http", "https", "metrics", "gossip"} {
 		if addr := n.Addr(of); addr != nil {
 			attrs = append(attrs, of, addr)
 		}

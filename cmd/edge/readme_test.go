@@ -104,7 +104,7 @@ func TestSampleSettings(t *testing.T) {
 			continue
 		}
 		f, on := flags.Lookup(name), !strings.HasPrefix(m[0], "#")
-		if own := strings.Contains(" name rules origin secret-file shard trusted-proxy ", " "+name+" "); on && !own && f.Value.String() != f.DefValue {
+		if own := strings.Contains(" name rules origin secret-file shard trusted-proxy gossip-listen gossip-key-file join ", " "+name+" "); on && !own && f.Value.String() != f.DefValue {
 			t.Errorf("%s is %s, the default is %s", name, f.Value, f.DefValue)
 		}
 	}

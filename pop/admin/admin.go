@@ -10,20 +10,24 @@ import (
 )
 
 // Handler serves /metrics from g, /livez, which answers while the process runs, and
-// /readyz, which answers 503 while ready says why the node should get no connections.
-// Shards that are down are no reason: the node serves without them.
-func Handler(g prometheus.Gatherer, ready func() error) http.Handler {
+// /readyz, which answers 503 while ready says why the node should get no connections, and
+// else 200 with what operators should know, a line for each detail. Shards that are down
+// are no reason: the node serves without them.
+func Handler(g prometheus.Gatherer, ready func() (detail []string, err error)) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "ok\n")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
+		detail, err := ready()
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = io.WriteString(w, "ok\n")
+		for _, line := range append([]string{"ok"}, detail...) {
+			_, _ = io.WriteString(w, line+"\n")
+		}
 	})
 	return mux
 }

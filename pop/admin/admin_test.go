@@ -16,7 +16,7 @@ func TestHandler(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	promauto.With(reg).NewCounter(prometheus.CounterOpts{Name: "edge_things_total", Help: "Things."}).Add(3)
 	var notReady error
-	h := admin.Handler(reg, func() error { return notReady })
+	h := admin.Handler(reg, func() ([]string, error) { return []string{"rules differ from those of n2"}, notReady })
 
 	for _, test := range []struct {
 		name, method, path string
@@ -27,7 +27,7 @@ func TestHandler(t *testing.T) {
 		{"metrics", "GET", "/metrics", nil, 200, "\nedge_things_total 3\n"},
 		{"alive", "GET", "/livez", nil, 200, "ok\n"},
 		{"alive while it stops", "GET", "/livez", errors.New("stopping"), 200, "ok\n"},
-		{"ready", "GET", "/readyz", nil, 200, "ok\n"},
+		{"ready", "GET", "/readyz", nil, 200, "ok\nrules differ from those of n2\n"},
 		{"not ready", "GET", "/readyz", errors.New("stopping"), 503, "stopping\n"},
 		{"head", "HEAD", "/readyz", nil, 200, ""},
 		{"no such page", "GET", "/", nil, 404, ""},

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/gaissmai/bart"
 )
 
@@ -146,7 +147,14 @@ func (l *loader) set() (*Set, error) {
 	if len(l.errs) > 0 {
 		return nil, l.report()
 	}
-	return newSet(slices.Clip(l.rules), access), nil
+	set := newSet(slices.Clip(l.rules), access)
+	hash := xxhash.New()
+	for _, f := range l.files {
+		_, _ = hash.Write(f.text)
+		_, _ = hash.Write([]byte{0})
+	}
+	set.hash = hash.Sum64()
+	return set, nil
 }
 
 func (l *loader) checkIDs() {

@@ -23,6 +23,7 @@ type Set struct {
 	longest    int // bytes of the longest key of suffixes
 
 	access *bart.Table[Access] // nil if there is no list
+	hash   uint64              // of the files' text
 
 	byID func() []uint32 // places in rules in the order of IDs; made when first used
 }
@@ -102,6 +103,10 @@ func uncovered(hosts []string) []string {
 		return false
 	})
 }
+
+// Hash returns a hash of the text of the files, by which two nodes can tell that they have
+// the same rules. It is not keyed.
+func (s *Set) Hash() uint64 { return s.hash }
 
 // Rules returns all rules in the order of the files. The slice must not be modified.
 func (s *Set) Rules() []*Rule { return s.rules }

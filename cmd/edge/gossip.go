@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+
+	"github.com/spf13/pflag"
+
+	"github.com/edgelimit/edge/pop"
+)
+
+// gossipFlags are the settings of a node's talk with the other nodes.
+type gossipFlags struct {
+	listen, advertise, keyFile string
+	join                       []string
+}
+
+func (g *gossipFlags) register(s *pflag.FlagSet) {
+	s.StringVar(&g.listen, "gossip-listen", "", "`address` for the other nodes, IP:PORT, UDP and TCP; empty: they learn of mitigations from the shards")
+	s.StringVar(&g.advertise, "gossip-advertise", "", "`address` that the other nodes reach --gossip-listen by, if it is another one")
+	listVar(s, &g.join, "join", "`addresses` of other nodes, HOST:PORT, to begin with; the node's own may be among them")
+	s.StringVar(&g.keyFile, "gossip-key-file", "", "`file` with the keys of the gossip, in base64, one in a line, the first for what is sent; loaded again like the rules")
+}
+
+// options returns the options, nil without gossip, and what is wrong with them.
+func (g *gossipFlags) options(s *pflag.FlagSet) (*pop.GossipOptions, error) {
+	if g.listen == "" {
+		for name, given := range map[string]bool{"gossip-advertise": g.advertise != "", "join": len(g.join) > 0, "gossip-key-file": g.keyFile != ""} {
+			if given {
+				return nil, fail(s, name, "--gossip-listen 10.0.0.1:7946", "it needs an address to listen on for the other nodes")
+			}
+		}
+		return nil, nil
+	}
+	const hint = "write IP:PORT, or :PORT for all addresses of the machine"
+	host, port, err := net.SplitHostPort(g.listen)
+	if err != nil || !isPort(port) {
+		return nil, fail(s, "gossip-listen", hint, "%q is no address to listen on", g.listen)
+	}
+	ip := netip.IPv4Unspecified()
+	if host != "" {
+		if ip, err = netip.ParseAddr(host); err != nil {
+			return nil, fail(s, "gossip-listen", hint, "%q is not an IP address", host)
+		}
+	}
+	var errs []error
+	if g.keyFile == "" && !ip.IsLoopback() {
+		errs = append(errs, fail(s, "gossip-listen", "--gossip-key-file FILE, the same on every node, made by: head -c 32 /dev/urandom | base64 > FILE",
+			"without a key, nodes listen on the loopback network only"))
+	}
+	if g.advertise != "" {
+		if _, err := netip.ParseAddrPort(g.advertise); err != nil {
+			errs = append(errs, fail(s, "gossip-advertise", "write IP:PORT", "%q is not IP:PORT", g.advertise))
+		}
+	}
+	for _, addr := range g.join {
+		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || !isPort(port) || port == "0" {
+			errs = append(errs, fail(s, "join", "write HOST:PORT, as the other node's --gossip-listen has it", "%q is not HOST:PORT", addr))
+		}
+	}
+	return &pop.GossipOptions{Listen: net.JoinHostPort(ip.String(), port), Advertise: g.advertise, Join: g.join, KeyFile: g.keyFile}, errors.Join(errs...)
+}

@@ -1,0 +1,113 @@
+package pop_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/edgelimit/edge/pop"
+)
+
+// A network carries the messages of a scenario's nodes, at once. It may be cut into parts.
+type network struct {
+	mu    sync.Mutex // guards what follows
+	nodes []*pop.Node
+	part  map[string]int // of each node; nodes of different parts hear nothing of each other
+	sent  int            // messages
+	fail  func(error)
+}
+
+// A way leads from a node to the others.
+type way struct {
+	*network
+	from string
+}
+
+// reachable returns the nodes that from can reach, itself excluded.
+func (n *network) reachable(from string) (nodes []*pop.Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, other := range n.nodes {
+		if other.Name() != from && n.part[other.Name()] == n.part[from] {
+			nodes = append(nodes, other)
+		}
+	}
+	return nodes
+}
+
+func (w way) Send(message []byte) {
+	for _, other := range w.reachable(w.from) {
+		w.deliver(other, message)
+	}
+}
+
+func (w way) SendTo(name string, messages ...[]byte) (ok bool) {
+	for _, other := range w.reachable(w.from) {
+		if other.Name() == name {
+			ok = true
+			for _, message := range messages {
+				w.deliver(other, message)
+			}
+		}
+	}
+	return ok
+}
+
+func (w way) deliver(to *pop.Node, message []byte) {
+	w.mu.Lock()
+	w.sent++
+	w.mu.Unlock()
+	if err := to.Receive(w.from, message, 0); err != nil {
+		w.fail(err)
+	}
+}
+
+// tell lets the nodes tell each other their status four times a second, until ctx is done.
+// That is never at the moment of anything else.
+func (n *network) tell(ctx context.Context) {
+	time.Sleep(333 * time.Microsecond)
+	ticker := time.NewTicker(250 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, from := range n.nodes {
+			status := from.Status()
+			for _, to := range n.reachable(from.Name()) {
+				to.ReceiveStatus(from.Name(), status)
+			}
+		}
+	}
+}
+
+// partition cuts nodes off the others: partition n1 n2.
+func (s *scenario) partition(d *datadriven.TestData) (string, error) {
+	s.network.mu.Lock()
+	defer s.network.mu.Unlock()
+	for _, a := range d.CmdArgs {
+		s.network.part[a.Key] = 1
+	}
+	return "", nil
+}
+
+// heal joins all parts.
+func (s *scenario) heal(*datadriven.TestData) (string, error) {
+	s.network.mu.Lock()
+	defer s.network.mu.Unlock()
+	clear(s.network.part)
+	return "", nil
+}
+
+// messages prints how many messages were sent since the last time.
+func (s *scenario) messages(*datadriven.TestData) (string, error) {
+	s.network.mu.Lock()
+	defer s.network.mu.Unlock()
+	defer func() { s.network.sent = 0 }()
+	return fmt.Sprintf("%d messages\n", s.network.sent), nil
+}

@@ -1,0 +1,312 @@
+package pop
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/gossip"
+)
+
+// Peers carry messages to the other nodes of a PoP. What they carry back goes to
+// Node.Receive and Node.ReceiveStatus. Their methods must not block, and may keep what
+// they are given.
+type Peers interface {
+	// Send passes a message to all other nodes.
+	Send(message []byte)
+
+	// SendTo passes messages to one, and reports whether there is such a node.
+	SendTo(name string, messages ...[]byte) bool
+}
+
+// Messages between nodes begin with their kind.
+const (
+	messageRecords byte = 1 + iota // records that are new
+	messageDigest                  // what the sender has: where that differs, it wants the receiver's records
+	messageRepair                  // records, as an answer to that
+)
+
+// recordsInMessage is how many records a message holds at most.
+const recordsInMessage = (gossip.MaxMessage - 1) / mitigation.SentSize
+
+// A status tells other nodes whether they agree with this one. All numbers are big endian.
+//
+//	0  version
+//	1  sum of the digest of the mitigations
+//	9  fingerprints of the secret, the shards and the rules
+const (
+	statusVersion = 1
+	statusSize    = 33
+)
+
+// agreements are what all nodes of a PoP must have in common, in the order of their
+// fingerprints.
+var agreements = [...]string{"secret", "shards", "rules"}
+
+const (
+	// repairPause is how long a node waits before it asks the same peer again for what
+	// it lacks. The pause doubles up to maxRepairPause for as long as nothing comes of it.
+	repairPause    = 250 * time.Millisecond
+	maxRepairPause = 8 * time.Second
+
+	// silence is after how long a peer that says nothing is no longer reckoned with.
+	silence = 3 * time.Second
+
+	// disagreeFor is after how long a node says that another one differs: while rules
+	// are rolled out, they do for a time.
+	disagreeFor = 30 * time.Second
+)
+
+// A peering is what a node knows of the others.
+type peering struct {
+	logger  *slog.Logger
+	metrics *metrics
+	seeks   bool // whether it is to find others before it is ready
+
+	mu       sync.Mutex // guards what follows
+	started  time.Time
+	peers    map[string]*peer
+	informed bool // the mitigations of another node are all here
+}
+
+// A peer is another node.
+type peer struct {
+	heard  time.Time // its last status
+	first  time.Time // its first one since it was silent
+	asked  time.Time // when it was asked for what this node lacks
+	pause  time.Duration
+	differ [len(agreements)]time.Time // since when; zero: it agrees
+	said   [len(agreements)]bool      // whether that was logged
+}
+
+// start notes that the node runs from now on.
+func (p *peering) start(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.started = now
+}
+
+// Receive takes in a message of another node, given to that age ago. What makes no sense is
+// an error; records before it count.
+func (n *Node) Receive(from string, message []byte, age time.Duration) error {
+	if len(message) == 0 {
+		return errors.New("pop: a message is empty")
+	}
+	kind, body := message[0], message[1:]
+	switch kind {
+	case messageRecords, messageRepair:
+		news, err := n.receiveRecords(body, time.Now(), age)
+		if news && kind == messageRepair {
+			n.peering.repaired(from)
+		}
+		return err
+	case messageDigest:
+		theirs, err := mitigation.ParseDigest(body)
+		if err != nil {
+			return err
+		}
+		n.repair(from, theirs)
+		return nil
+	}
+	return fmt.Errorf("pop: a message of kind %d is of another release", kind)
+}
+
+// receiveRecords merges records, and reports whether one of them is news.
+func (n *Node) receiveRecords(records []byte, now time.Time, age time.Duration) (news bool, err error) {
+	for len(records) > 0 {
+		// What was left of its lifetime was so when it was sent.
+		r, err := mitigation.ParseSent(records[:min(len(records), mitigation.SentSize)], now.Add(-age))
+		if err != nil && !errors.Is(err, mitigation.ErrExpired) {
+			return news, err
+		}
+		if err == nil {
+			news = n.limiter.Learn(r, "peer", now) || news
+		}
+		records = records[mitigation.SentSize:]
+	}
+	return news, nil
+}
+
+// publish sends a record of this node to the others.
+func (n *Node) publish(r mitigation.Record) {
+	if n.o.Peers != nil {
+		n.o.Peers.Send(r.AppendSent([]byte{messageRecords}, time.Now()))
+	}
+}
+
+// repair sends a peer the records where its digest differs from this node's.
+func (n *Node) repair(to string, theirs mitigation.Digest) {
+	now := time.Now()
+	var messages [][]byte
+	for some := range slices.Chunk(n.table.Where(theirs, now), recordsInMessage) {
+		message := []byte{messageRepair}
+		for _, r := range some {
+			message = r.AppendSent(message, now)
+		}
+		messages = append(messages, message)
+	}
+	if len(messages) > 0 {
+		n.o.Peers.SendTo(to, messages...)
+	}
+}
+
+// Status returns what the other nodes are to be told, again and again.
+func (n *Node) Status() []byte {
+	digest := n.table.Digest()
+	status := binary.BigEndian.AppendUint64([]byte{statusVersion}, digest.Sum())
+	for _, fingerprint := range n.fingerprints() {
+		status = binary.BigEndian.AppendUint64(status, fingerprint)
+	}
+	return status
+}
+
+// fingerprints returns hashes of what all nodes must have in common.
+func (n *Node) fingerprints() [len(agreements)]uint64 {
+	return [...]uint64{n.secret.Fingerprint(), shardsFingerprint(n.o.Shards), n.Rules().Hash()}
+}
+
+// shardsFingerprint returns a hash of a list of shards, in any order.
+func shardsFingerprint(shards []string) uint64 {
+	hash := xxhash.New()
+	for _, addr := range slices.Sorted(slices.Values(shards)) {
+		_, _ = hash.WriteString(addr + "\n")
+	}
+	return hash.Sum64()
+}
+
+// ReceiveStatus takes in the status of another node. If it has other mitigations, this node
+// asks for those that it lacks.
+func (n *Node) ReceiveStatus(from string, status []byte) {
+	if len(status) < statusSize || status[0] != statusVersion {
+		return // a node of another release
+	}
+	now := time.Now()
+	digest := n.table.Digest()
+	same := binary.BigEndian.Uint64(status[1:]) == digest.Sum()
+	if n.peering.heard(from, same, now) {
+		n.o.Peers.SendTo(from, digest.Append([]byte{messageDigest}))
+	}
+	for i, fingerprint := range n.fingerprints() {
+		n.peering.agrees(from, i, binary.BigEndian.Uint64(status[9+8*i:]) == fingerprint, now)
+	}
+}
+
+// heard notes a status of a peer, and whether it has the same mitigations. It reports
+// whether the peer is to be asked for what this node lacks.
+func (p *peering) heard(from string, same bool, now time.Time) (ask bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.peers[from]
+	if one == nil || now.Sub(one.heard) > silence {
+		one = &peer{first: now, pause: repairPause}
+		p.peers[from] = one
+	}
+	one.heard = now
+	if same {
+		one.pause, p.informed = repairPause, true
+		return false
+	}
+	if now.Sub(one.asked) < one.pause {
+		return false
+	}
+	if !one.asked.IsZero() {
+		one.pause = min(2*one.pause, maxRepairPause)
+	}
+	one.asked = now
+	return true
+}
+
+// repaired notes that asking a peer brought news.
+func (p *peering) repaired(from string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.peers[from]; one != nil {
+		one.pause = repairPause
+	}
+}
+
+// agrees notes whether a peer agrees with this node, and says so once it has differed for a
+// while.
+func (p *peering) agrees(with string, i int, agrees bool, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.peers[with]
+	switch {
+	case agrees && one.said[i]:
+		p.logger.Info("another node agrees again", "on", agreements[i], "with", with)
+		fallthrough
+	case agrees:
+		one.differ[i], one.said[i] = time.Time{}, false
+	case one.differ[i].IsZero():
+		one.differ[i] = now
+	case now.Sub(one.differ[i]) >= disagreeFor && !one.said[i]:
+		one.said[i] = true
+		p.logger.Error("another node differs, so that counts are split; give all nodes the same", "in", agreements[i], "from", with)
+	}
+	p.forget(now)
+	for i, of := range agreements {
+		p.metrics.differ[of].Set(float64(len(p.differing(i))))
+	}
+}
+
+// forget removes the peers that are silent. mu is held.
+func (p *peering) forget(now time.Time) {
+	for name, one := range p.peers {
+		if now.Sub(one.heard) > silence {
+			delete(p.peers, name)
+		}
+	}
+}
+
+// differing returns the peers that differ from this node in the ith agreement. mu is held.
+func (p *peering) differing(i int) (names []string) {
+	for name, one := range p.peers {
+		if one.said[i] {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+const (
+	// learnFor is how long a node that has found its peers may take to learn their
+	// mitigations before it is ready without.
+	learnFor = time.Second
+
+	// seekFor is how long a node looks for peers before it is ready without any.
+	seekFor = 2 * time.Second
+)
+
+// ready says why the node is not ready, and what an operator should know if it is.
+func (p *peering) ready(now time.Time) (detail []string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget(now)
+	met := time.Time{}
+	for _, one := range p.peers {
+		if met.IsZero() || one.first.Before(met) {
+			met = one.first
+		}
+	}
+	switch {
+	case p.informed || !p.seeks:
+	case met.IsZero() && now.Sub(p.started) < seekFor:
+		return nil, errors.New("the node looks for the others")
+	case !met.IsZero() && now.Sub(met) < learnFor:
+		return nil, errors.New("the node learns the mitigations of the others")
+	}
+	for i, of := range agreements {
+		for _, name := range p.differing(i) {
+			detail = append(detail, fmt.Sprintf("%s differ from those of %s", of, name))
+		}
+	}
+	return detail, nil
+}
