@@ -127,11 +127,11 @@ type Gossip struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 
-	mu       sync.Mutex       // guards what follows
-	links    map[uint64]*link // by run
-	members  map[string]*link // by name: those that are alive, without this node
-	messages [][]byte         // to be sent to all
-	seen     map[string]time.Time
+	mu       sync.Mutex           // guards what follows
+	links    map[uint64]*link     // by run
+	members  map[uint64]*link     // by run: those that are alive, without this node
+	messages [][]byte             // to be sent to all
+	seen     map[string]time.Time // by address: nodes that are, or were, members
 }
 
 // New makes a Gossip. Start opens its sockets.
@@ -140,7 +140,7 @@ func New(o Options) (*Gossip, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Gossip{o: o, wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[string]*link{}, seen: map[string]time.Time{}}
+	g := &Gossip{o: o, wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[uint64]*link{}, seen: map[string]time.Time{}}
 	var run [8]byte
 	_, _ = rand.Read(run[:]) // never fails
 	g.run = binary.BigEndian.Uint64(run[:])
@@ -152,7 +152,9 @@ func New(o Options) (*Gossip, error) {
 func (g *Gossip) config() (*memberlist.Config, error) {
 	c := memberlist.DefaultLANConfig()
 	listen := netip.MustParseAddrPort(g.o.Listen)
-	c.Name = g.o.Name
+	// A node that is killed and comes back is another member at once, wherever it is; the
+	// one that it was is found dead later.
+	c.Name = fmt.Sprintf("%s@%016x", g.o.Name, g.run)
 	c.BindAddr, c.BindPort = listen.Addr().String(), int(listen.Port())
 	c.AdvertisePort = int(listen.Port())
 	if g.o.Advertise != "" {
@@ -164,11 +166,10 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 	c.GossipInterval = 100 * time.Millisecond
 	c.PushPullInterval = 10 * time.Second
 	c.TCPTimeout = joinTimeout
-	c.DeadNodeReclaimTime = 5 * time.Second // a node may come back with another address
-	c.EnableCompression = false             // records do not get smaller
+	c.EnableCompression = false // records do not get smaller
 	c.Logger = slog.NewLogLogger(g.o.Logger.Handler(), slog.LevelDebug)
 	d := delegate{g}
-	c.Delegate, c.Events, c.Conflict = d, d, d
+	c.Delegate, c.Events = d, d
 	if len(g.o.Keys) > 0 {
 		keyring, err := memberlist.NewKeyring(g.o.Keys, g.o.Keys[0])
 		if err != nil {
@@ -263,14 +264,15 @@ type Member struct {
 	Meta []byte // what it tells of itself; not to be changed
 }
 
-// Members returns the other members, by name.
+// Members returns the other members, by name. A node that was killed and came back is there
+// twice until the others have found out.
 func (g *Gossip) Members() (all []Member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, l := range g.members {
 		all = append(all, Member{l.name, l.node.Address(), l.node.Meta[metaHeader:]})
 	}
-	slices.SortFunc(all, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Addr, b.Addr)) })
 	return all
 }
 
@@ -310,10 +312,13 @@ func (g *Gossip) Send(message []byte) {
 // sent to all. It reports whether it is a member. It does not block.
 func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 	g.mu.Lock()
-	l, ok := g.members[name]
-	if ok {
-		g.metrics.sent.Add(float64(len(messages)))
-		g.metrics.dropped.Add(float64(enqueue(&l.bulk, pack(messages, time.Now()))))
+	now := time.Now()
+	for _, l := range g.members {
+		if l.name == name {
+			ok = true
+			g.metrics.sent.Add(float64(len(messages)))
+			g.metrics.dropped.Add(float64(enqueue(&l.bulk, pack(messages, now))))
+		}
 	}
 	g.mu.Unlock()
 	g.signal()

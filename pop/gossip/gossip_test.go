@@ -182,22 +182,18 @@ func TestPartitionHeals(t *testing.T) {
 	})
 }
 
-// A node that dies comes back under its name, with another address.
+// A node that dies comes back under its name, with another address, and takes part before
+// the others have found out that it was dead.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	nodes := startAll(t, 3, func(o *gossip.Options) {
-		*o = o.Tuned(func(c *memberlist.Config) {
-			c.ProbeInterval, c.ProbeTimeout = 50*time.Millisecond, 20*time.Millisecond
-			c.SuspicionMult, c.DeadNodeReclaimTime = 1, time.Millisecond
-		})
-	})
+	nodes := startAll(t, 3, nil)
 	nodes[2].kill()
-	whole(t, nodes[:2])
 	nodes[2] = start(t, "n3", nil, nodes[0])
-	whole(t, nodes)
+	eventually(t, "n3 finds the others", func() bool { return len(nodes[2].Members()) >= 2 })
 	nodes[2].Send([]byte("back"))
 	nodes[0].Send([]byte("welcome"))
 	eventually(t, "n3 takes part", func() bool { return nodes[1].received() == 2 && nodes[2].received() == 1 })
+	whole(t, nodes)
 }
 
 // Who does not have the key, has another one, or sends garbage, is not heard, and hears
@@ -229,7 +225,7 @@ func TestReplay(t *testing.T) {
 		o.Keys = [][]byte{key(1)}
 		*o = o.Tuned(func(c *memberlist.Config) {
 			c.ProbeInterval, c.ProbeTimeout = 50*time.Millisecond, 20*time.Millisecond
-			c.SuspicionMult, c.DeadNodeReclaimTime = 1, time.Millisecond
+			c.SuspicionMult = 1
 		})
 	}
 	nodes := startAll(t, 2, tuned)

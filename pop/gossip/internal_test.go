@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -327,4 +329,41 @@ func TestReceive(t *testing.T) {
 			t.Errorf("received %q from no member", got)
 		}
 	})
+}
+
+// Two nodes of one name are an error that is said once, but not while one of them may be
+// what the other was before it was killed.
+func TestTwins(t *testing.T) {
+	var log bytes.Buffer
+	g := &Gossip{wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[uint64]*link{}, seen: map[string]time.Time{}}
+	g.o.Name, g.o.Logger = "n1", slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
+	start := time.Now()
+	member := func(run uint64, name string) {
+		meta := binary.BigEndian.AppendUint64([]byte{metaVersion}, run)
+		g.joined(&memberlist.Node{Name: fmt.Sprintf("%s@%x", name, run), Addr: net.IPv4(127, 0, 0, byte(run)), Port: 7946, Meta: meta})
+	}
+	member(2, "n2")
+	member(3, "n@3")
+	g.sayTwins(start.Add(twins / 2))
+	g.sayTwins(start.Add(2 * twins))
+	if log.Len() > 0 {
+		t.Errorf("of nodes with names of their own it is said: %s", &log)
+	}
+	member(4, "n@3")
+	g.sayTwins(start.Add(twins / 2))
+	if log.Len() > 0 {
+		t.Errorf("of a node that was killed and came back it is said: %s", &log)
+	}
+	for range 2 {
+		g.sayTwins(start.Add(2 * twins))
+	}
+	if got := strings.Count(log.String(), "two nodes have the same name"); got != 1 || !strings.Contains(log.String(), "name=n@3") {
+		t.Errorf("of twins it is said %d times, want once: %s", got, &log)
+	}
+	log.Reset()
+	member(5, "n1")
+	g.sayTwins(start.Add(2 * twins))
+	if !strings.Contains(log.String(), "name=n1") {
+		t.Errorf("of this node's twin it is said: %s", &log)
+	}
 }

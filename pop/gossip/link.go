@@ -48,7 +48,9 @@ type link struct {
 	run    uint64
 	name   string
 	node   *memberlist.Node // where it is; nil while it is no member
+	joined time.Time        // when it became one
 	gone   time.Time        // when it ceased to be one
+	twin   bool             // it was said that it has another node's name
 	number uint64           // of the last packet to it
 
 	urgent, bulk []body    // that wait; urgent ones first

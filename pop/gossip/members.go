@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,41 +30,36 @@ func (d delegate) MergeRemoteState([]byte, bool)   {}
 func (d delegate) NotifyJoin(n *memberlist.Node)   { d.g.joined(n) }
 func (d delegate) NotifyUpdate(n *memberlist.Node) { d.g.joined(n) }
 func (d delegate) NotifyLeave(n *memberlist.Node)  { d.g.left(n) }
-func (d delegate) NotifyConflict(a, b *memberlist.Node) {
-	d.g.o.Logger.Error("two nodes have the same name; give each its own", "name", a.Name, "addr", addrPort(a), "other", addrPort(b))
-}
 
-// joined notes that n is alive, or begins another run.
+// joined notes that n is alive.
 func (g *Gossip) joined(n *memberlist.Node) {
-	if n.Name == g.o.Name {
-		return
-	}
 	if len(n.Meta) < metaHeader || n.Meta[0] != metaVersion {
 		g.o.Logger.Error("a node of another release cannot take part in the gossip", "name", n.Name, "addr", addrPort(n))
 		return
 	}
 	run := binary.BigEndian.Uint64(n.Meta[1:])
+	if run == g.run {
+		return
+	}
 	node := *n // memberlist changes its own
 	node.Meta = slices.Clone(n.Meta)
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	before := g.members[n.Name]
-	if before != nil && before.run != run {
-		g.metrics.dropped.Add(float64(before.leave(now)))
-	}
 	l := g.links[run]
 	if l == nil {
 		l = &link{run: run}
 		g.links[run] = l
 		g.trim()
 	}
-	l.name, l.node = n.Name, &node
-	g.members[n.Name] = l
-	g.seen[addrPort(&node)] = now
-	if before == nil || before.run != run {
-		g.o.Logger.Info("node joined the PoP", "name", n.Name, "addr", addrPort(&node))
+	if l.node == nil {
+		l.name = n.Name[:max(0, strings.LastIndexByte(n.Name, '@'))]
+		l.joined = now
+		g.o.Logger.Info("node joined the PoP", "name", l.name, "addr", addrPort(&node))
 	}
+	l.node = &node
+	g.members[run] = l
+	g.seen[addrPort(&node)] = now
 	g.signal()
 }
 
@@ -72,16 +68,37 @@ func (g *Gossip) left(n *memberlist.Node) {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l := g.members[n.Name]
-	if l == nil {
-		return
+	for run, l := range g.members {
+		if l.node.Name != n.Name {
+			continue
+		}
+		delete(g.members, run)
+		g.metrics.dropped.Add(float64(l.leave(now)))
+		if n.State == memberlist.StateLeft {
+			delete(g.seen, addrPort(n))
+		}
+		g.o.Logger.Info("node left the PoP", "name", l.name, "addr", addrPort(n))
 	}
-	delete(g.members, n.Name)
-	g.metrics.dropped.Add(float64(l.leave(now)))
-	if n.State == memberlist.StateLeft {
-		delete(g.seen, addrPort(n))
+}
+
+// twins is after how long two members of one name cannot be a node that was killed and
+// came back.
+const twins = 15 * time.Second
+
+// sayTwins says of members that they have the name of this node or of another member. mu is
+// held.
+func (g *Gossip) sayTwins(now time.Time) {
+	names := map[string]string{g.o.Name: g.addr}
+	for _, l := range g.members {
+		if now.Sub(l.joined) < twins || l.twin {
+			continue
+		}
+		if other, ok := names[l.name]; ok {
+			l.twin = true
+			g.o.Logger.Error("two nodes have the same name; give each its own", "name", l.name, "addr", addrPort(l.node), "other", other)
+		}
+		names[l.name] = addrPort(l.node)
 	}
-	g.o.Logger.Info("node left the PoP", "name", n.Name, "addr", addrPort(n))
 }
 
 // maxLinks is of how many runs is remembered which of their packets were received.
@@ -173,6 +190,7 @@ func (g *Gossip) missing(ctx context.Context) []string {
 		oldest := slices.MinFunc(slices.Collect(maps.Keys(g.seen)), func(a, b string) int { return g.seen[a].Compare(g.seen[b]) })
 		delete(g.seen, oldest)
 	}
+	g.sayTwins(now)
 	for _, l := range g.members {
 		g.seen[addrPort(l.node)] = now
 		delete(wanted, addrPort(l.node))

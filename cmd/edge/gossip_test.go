@@ -1,0 +1,142 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A pointOfPresence is several edge node processes that share a shard and gossip.
+type pointOfPresence struct {
+	t     *testing.T
+	dir   string
+	shard string
+	rules string
+	keys  string // file
+	nodes []*node
+	addrs []string // of the gossip
+}
+
+// startProcesses starts a PoP of edge node processes.
+func startProcesses(t *testing.T, nodes int, rules string) *pointOfPresence {
+	t.Helper()
+	p := &pointOfPresence{t: t, dir: t.TempDir()}
+	_, p.shard, _ = startShard(t)
+	p.rules, p.keys = p.dir+"/rules.yaml", p.dir+"/keys"
+	write(t, p.rules, rules)
+	write(t, p.keys, gossipKey(1))
+	write(t, p.dir+"/secret", "a secret of the tests")
+	for i := range nodes {
+		p.nodes, p.addrs = append(p.nodes, nil), append(p.addrs, "")
+		p.start(i)
+	}
+	p.whole()
+	return p
+}
+
+func gossipKey(n byte) string {
+	return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(string(rune('a'+n)), 32))) + "\n"
+}
+
+// start starts the ith node, which joins the others.
+func (p *pointOfPresence) start(i int) {
+	p.t.Helper()
+	args := []string{fmt.Sprint("--name=n", i+1), "--origin=" + newOrigin(p.t).URL, "--secret-file=" + p.dir + "/secret", "--shard=" + p.shard,
+		"--gossip-listen=127.0.0.1:0", "--gossip-key-file=" + p.keys}
+	for j, addr := range p.addrs {
+		if j != i && addr != "" {
+			args = append(args, "--join="+addr)
+		}
+	}
+	p.nodes[i] = startNodeOf(p.t, p.rules, args...)
+	p.addrs[i] = regexp.MustCompile(`gossip=(\S+)`).FindStringSubmatch(p.nodes[i].stderr.String())[1]
+}
+
+// whole waits until all nodes are each other's members.
+func (p *pointOfPresence) whole() {
+	p.t.Helper()
+	for _, n := range p.nodes {
+		eventually(p.t, "all nodes are members", func() bool {
+			return value(p.t, metrics(p.t, n.metrics), "edge_gossip_members") == float64(len(p.nodes))
+		})
+	}
+}
+
+// ready waits until a node reports ready.
+func (n *node) ready(t *testing.T) {
+	t.Helper()
+	eventually(t, "the node is ready", func() bool {
+		a, err := try(http.DefaultClient, "http://"+n.metrics+"/readyz")
+		return err == nil && a.StatusCode == http.StatusOK
+	})
+}
+
+// status asks a node for a path and returns the status.
+func (n *node) status(t *testing.T, path string) int {
+	t.Helper()
+	return get(t, http.DefaultClient, "http://"+n.http+path).StatusCode
+}
+
+// The nodes of a PoP are processes. Who is mitigated on one is on the others, though they
+// have counted nothing; a node that comes back knows it when it is ready; and keys are
+// replaced while they run.
+func TestGossipOfProcesses(t *testing.T) {
+	t.Parallel()
+	p := startProcesses(t, 3, oneAnHour)
+	exceed(t, p.nodes[0])
+	for _, n := range p.nodes[1:] {
+		eventually(t, "the others refuse", func() bool { return n.status(t, "/once") == http.StatusTeapot })
+		if got := value(t, metrics(t, n.metrics), "edge_mitigations_learned_total", "source", "peer"); got != 1 {
+			t.Errorf("%v mitigations were learned from peers, want 1", got)
+		}
+	}
+
+	// Killed, and started again with nothing: the first request after it is ready is
+	// refused, and no shard was asked for it.
+	if err := p.nodes[2].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.nodes[2].end()
+	p.start(2)
+	p.nodes[2].ready(t)
+	if got := p.nodes[2].status(t, "/once"); got != http.StatusTeapot {
+		t.Errorf("status %d after a restart, want %d", got, http.StatusTeapot)
+	}
+	if got := value(t, metrics(t, p.nodes[2].metrics), "edge_mitigations_learned_total", "source", "shard"); got != 0 {
+		t.Errorf("%v mitigations were learned from the shard, want 0", got)
+	}
+	p.whole()
+
+	for _, keys := range []string{gossipKey(1) + gossipKey(2), gossipKey(2) + gossipKey(1), "# the new one\n" + gossipKey(2)} {
+		replace(t, p.keys, keys)
+		mark := make([]int, len(p.nodes))
+		for i, n := range p.nodes {
+			mark[i] = n.stderr.mark()
+			n.signal(syscall.SIGHUP)
+		}
+		for i, n := range p.nodes {
+			n.waitSince(n.stderr, mark[i], `rules loaded`)
+		}
+	}
+	late := startNodeOf(t, p.rules, "--name=late", "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--gossip-key-file="+p.keys, "--join="+p.addrs[0])
+	late.ready(t)
+	eventually(t, "a node with the new key is a member", func() bool { return value(t, metrics(t, late.metrics), "edge_gossip_members") == 4 })
+	for _, n := range append(p.nodes, late) {
+		n.terminate()
+	}
+}
+
+// A node that finds nobody is ready nonetheless.
+func TestGossipFindsNobody(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--join="+unused(t))
+	n.ready(t)
+	if got := n.status(t, "/"); got != http.StatusOK {
+		t.Errorf("status %d, want 200", got)
+	}
+	n.terminate()
+}
