@@ -118,7 +118,7 @@ func NewShard(addr string, o ShardOptions) *Shard {
 			}
 		},
 	})
-	for _, op := range []string{"incr", "add", "get", "cas"} {
+	for _, op := range []string{"incr", "add", "get", "cas", "delete"} {
 		s.seconds[op] = o.Metrics.seconds.WithLabelValues(addr, op)
 	}
 	return s
@@ -236,6 +236,16 @@ func (s *Shard) Update(key string, change func(old []byte) (value []byte, ttl in
 		}
 	}
 	return fmt.Errorf("%w: others write the record of %s at the same time", ErrUnknown, s.addr)
+}
+
+// Delete removes the counters under keys. Those that do not exist are no error.
+func (s *Shard) Delete(keys ...string) error {
+	for _, key := range keys {
+		if err := s.do("delete", func() error { return s.client.Delete(key) }); err != nil && err != memcache.ErrCacheMiss {
+			return err
+		}
+	}
+	return nil
 }
 
 // do runs one round trip under the breaker. An answer of the shard is a success, also

@@ -144,6 +144,22 @@ func TestUpdate(t *testing.T) {
 }
 
 // A number that has become shorter is padded.
+func TestDelete(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *counter.Shard) {
+		count(t, s, "one", 5, 5)
+		count(t, s, "two", 7, 7)
+		if err := s.Delete("one", "missing", "two"); err != nil {
+			t.Error(err)
+		}
+		count(t, s, "one", 1, 1)
+		count(t, s, "two", 1, 1)
+	})
+	s := counter.NewShard("nowhere:1", counter.ShardOptions{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, io.EOF }})
+	if err := s.Delete("one"); !errors.Is(err, counter.ErrNotSent) {
+		t.Errorf("Delete at no shard: %v, want %v", err, counter.ErrNotSent)
+	}
+}
+
 func TestParseNumber(t *testing.T) {
 	for text, want := range map[string]uint64{"0": 0, "42": 42, "9                   ": 9, "18446744073709551615": 1<<64 - 1} {
 		if got, err := counter.ParseNumber([]byte(text)); err != nil || got != want {

@@ -364,6 +364,11 @@ func (n *Node) Reload() error { return n.files.reload(n.limiter.SetRules) }
 // SetRules replaces the rules of a node that was made without rules files.
 func (n *Node) SetRules(set *rule.Set) { n.limiter.SetRules(set) }
 
+// Lift ends the mitigation of a key on all nodes; see limit.Limiter.Lift.
+func (n *Node) Lift(key counter.Key) (mitigation.Record, error) {
+	return n.limiter.Lift(key, time.Now())
+}
+
 // ErrCutOff is what Stop returns if requests had not ended when the time for it was over.
 var ErrCutOff = errors.New("pop: requests that did not end in time were cut off")
 

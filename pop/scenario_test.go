@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -54,6 +55,8 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
+const scenarioSecret = "a secret of the scenarios"
+
 // A scenario is a PoP with what happens to it.
 type scenario struct {
 	t      *testing.T
@@ -75,7 +78,7 @@ func (s *scenario) run(d *datadriven.TestData) string {
 	commands := map[string]func(*datadriven.TestData) (string, error){
 		"pop": s.pop, "request": s.request, "advance": s.advance, "rules": s.rules, "headers": s.headers,
 		"kill": s.kill, "restart": s.restart, "stall": s.stall, "resume": s.resume, "commands": s.commands, "metric": s.metric,
-		"at": s.at, "partition": s.partition, "heal": s.heal, "messages": s.messages,
+		"at": s.at, "lift": s.lift, "partition": s.partition, "heal": s.heal, "messages": s.messages,
 	}
 	command, ok := commands[d.Cmd]
 	if !ok {
@@ -140,7 +143,7 @@ func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 	for i := range number(d, "nodes", 3) {
 		o := pop.Options{
 			Name:          fmt.Sprintf("n%d", i+1),
-			Secret:        "a secret of the scenarios",
+			Secret:        scenarioSecret,
 			Rules:         rules,
 			Origin:        "http://origin",
 			OriginOptions: proxy.OriginOptions{Transport: &s.origin},
@@ -295,6 +298,24 @@ func (s *scenario) rules(d *datadriven.TestData) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// lift ends a mitigation at a node: lift node=1 rule=all ip=192.0.2.1.
+func (s *scenario) lift(d *datadriven.TestData) (string, error) {
+	secret, err := counter.NewSecret(scenarioSecret)
+	if err != nil {
+		return "", err
+	}
+	n := s.nodes[number(d, "node", 1)-1]
+	for _, r := range n.Rules().Rules() {
+		if r.ID == arg(d, "rule", "all") {
+			req := rule.Request{Addr: netip.MustParseAddr(arg(d, "ip", "192.0.2.1")), Method: "GET", Host: "example.com", Path: "/"}
+			req.Canonicalize(rule.ClientPrefix{})
+			key, _ := r.AppendKey(nil, &req)
+			_, err = n.Lift(secret.Tag(key))
+		}
+	}
+	return "", err
 }
 
 // each applies f to the shards that the command names: kill s1 s2.

@@ -207,6 +207,9 @@ func (l *Limiter) Rules() *rule.Set { return l.rules.Load().set }
 // Learn merges a record that another node made, and reports whether it was news. source
 // is "peer" or "shard".
 func (l *Limiter) Learn(r mitigation.Record, source string, now time.Time) bool {
+	if held, ok := l.o.Table.Held(r.Key, now); r.Lifted && (!ok || r.Wins(held)) {
+		l.forgetCounts(r.Key) // before they can mitigate the key again
+	}
 	if !l.o.Table.Merge(r, now) {
 		return false
 	}

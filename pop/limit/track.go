@@ -51,7 +51,7 @@ func (t *track) setRule(r *rule.Rule, now time.Time) {
 	}
 	windows := make([]window, len(r.Limits))
 	for i, l := range r.Limits {
-		limit := counter.Limit{Threshold: l.Threshold, Period: l.Period.Microseconds(), Layout: counter.Plain}
+		limit := newLimit(l)
 		number, _ := counter.Window(now, limit.Period)
 		windows[i] = window{number: number, fresh: true, seen: -1}
 		for _, old := range t.windows {
@@ -62,6 +62,21 @@ func (t *track) setRule(r *rule.Rule, now time.Time) {
 		windows[i].limit = limit
 	}
 	t.rule, t.windows = r, windows
+}
+
+// newLimit returns how a limit of a rule is counted.
+func newLimit(l rule.Limit) counter.Limit {
+	return counter.Limit{Threshold: l.Threshold, Period: l.Period.Microseconds(), Layout: counter.Plain}
+}
+
+// forget forgets what was counted: the mitigation that came of it was lifted.
+func (t *track) forget() {
+	for i := range t.windows {
+		w := &t.windows[i]
+		w.prev, w.cur = tally{}, tally{}
+		w.fresh, w.again, w.seen, w.others = true, 0, -1, false
+	}
+	t.store = false
 }
 
 // add counts n requests that arrived at a time: now, or a little earlier.
