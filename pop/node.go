@@ -331,6 +331,9 @@ func (n *Node) Serve(ln net.Listener) error {
 	if n.state != started {
 		return errors.New("pop: the node does not run")
 	}
+	if n.o.ProxyProtocol {
+		ln = n.withProxyProtocol(ln)
+	}
 	n.servers = append(n.servers, n.serveLocked(ln, n.upgrading.follow(n.proxy)))
 	return nil
 }

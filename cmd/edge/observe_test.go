@@ -31,7 +31,7 @@ func TestNodeLogsText(t *testing.T) {
 	n.wait(n.stderr, `level=INFO msg=request client=127\.0\.0\.1 method=GET host=\S+ uri="?/a\?b=c"? proto=HTTP/1\.1 status=200 bytes=\d+ duration=\S+ verdict=passed\n`)
 	exceed(t, n)
 	n.wait(n.stderr, `msg=request .*uri=/once .*status=418 bytes=2 .*verdict=blocked rule=once\n`)
-	n.wait(n.stderr, `level=INFO msg="mitigation started" rule=once key=[0-9a-f]{32} action=block for=\S+ why="0×\S+\+2 = 2 > 1" period=1h0m0s client=127\.0\.0\.1 method=GET host=127\.0\.0\.1 path=/once\n`)
+	n.wait(n.stderr, `level=INFO msg="mitigation started" rule=once key=[0-9a-f]{32} action=block for=\S+ why="0×\S+\+\d = \d > 1" period=1h0m0s client=127\.0\.0\.1 method=GET host=127\.0\.0\.1 path=/once\n`)
 	n.terminate()
 	n.wait(n.stderr, `msg="node stops" name=n1\n`)
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/gaissmai/bart"
@@ -110,6 +111,12 @@ func exchangeOf(r *http.Request) *exchange {
 // ServeHTTP decides about r, then passes it on or answers it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
+	if r.URL.Opaque != "" || !plainHost(r.Host) {
+		// The transport would write something else than what the rules see.
+		p.bound(w, r)
+		http.Error(w, "bad request target", http.StatusBadRequest)
+		return
+	}
 	x := new(exchange)
 	x.peer = peer(r)
 	x.trusted = p.trusted.Contains(x.peer)
@@ -137,6 +144,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.header = w.Header()
 	p.sign(x)
 	if x.decision.Verdict.Refused() {
+		p.bound(w, r)
 		p.refuse(w, r, x, now)
 		return
 	}
@@ -153,23 +161,26 @@ func (p *Proxy) sign(x *exchange) {
 // pass sends r to the origin of host.
 func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, x *exchange, host string) {
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
+		p.bound(w, r)
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
 		return
 	}
 	if x.origin = p.o.Origins.of(host); x.origin == nil {
+		p.bound(w, r)
 		http.Error(w, "no origin for this host", http.StatusMisdirectedRequest)
 		return
 	}
 	control := http.NewResponseController(w)
-	if r.ProtoMajor == 1 && r.Body != http.NoBody {
-		// The origin may answer before it has the whole request. Not every writer can.
-		_ = control.EnableFullDuplex()
+	if r.Body != http.NoBody {
+		x.body = &body{ReadCloser: r.Body, control: control, timeout: p.o.BodyTimeout}
+		r.Body = x.body
+		if r.ProtoMajor == 1 {
+			// The origin may answer before it has the whole request. Not every writer can.
+			_ = control.EnableFullDuplex()
+			defer x.body.leave()
+		}
 	}
 	if p.o.BodyTimeout > 0 {
-		if r.Body != http.NoBody {
-			x.body = &body{ReadCloser: r.Body, control: control, timeout: p.o.BodyTimeout}
-			r.Body = x.body
-		}
 		w = &timedWriter{ResponseWriter: w, control: control, timeout: p.o.BodyTimeout, http2: r.ProtoMajor == 2}
 	}
 	x.sent = time.Now()
@@ -194,6 +205,11 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 			}
 		}
 	}
+	if h2c(pr.Out.Header.Get("Upgrade")) {
+		// What came by that connection would pass uncounted.
+		pr.Out.Header.Del("Upgrade")
+		pr.Out.Header.Del("Connection")
+	}
 	if _, ok := pr.Out.Header["User-Agent"]; !ok {
 		pr.Out.Header["User-Agent"] = nil // else the transport would add its own
 	}
@@ -204,6 +220,10 @@ func (p *Proxy) answered(resp *http.Response) error {
 	x := exchangeOf(resp.Request)
 	now := time.Now()
 	p.metrics.origin.Observe(now.Sub(x.sent).Seconds())
+	if x.body != nil && resp.Request.ProtoMajor == 1 && !x.body.ended.Load() {
+		// net/http panics where the rest of a body comes after the answer.
+		x.header["Connection"] = []string{"close"}
+	}
 	p.o.Limiter.Answered(&x.decision, resp.StatusCode, now)
 	// Not into the answer's header, which is copied in Go's spelling; and again what an
 	// interim answer has cleared.
@@ -244,3 +264,25 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 
 // statusClientClosed is what nginx logs where the client went away.
 const statusClientClosed = 499
+
+// plainHost reports whether host reaches the origin as the rules see it: the transport
+// writes another one where host is not ASCII, has a zone, or is no host at all.
+func plainHost(host string) bool {
+	for i := range len(host) {
+		if c := host[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("%\"<>\\^`{|}/?#@", c) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// h2c reports whether an Upgrade header asks for HTTP/2, in which requests pass by the node.
+func h2c(upgrade string) bool {
+	for token := range strings.SplitSeq(upgrade, ",") {
+		name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(token)), "/")
+		if name == "h2c" || name == "h2" || name == "http" {
+			return true
+		}
+	}
+	return false
+}

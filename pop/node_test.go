@@ -1,0 +1,62 @@
+package pop_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Trusted proxies may use the PROXY protocol also where a listener is given to Serve.
+func TestServeProxyProtocol(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Header.Get("X-Forwarded-For"))
+	}))
+	defer origin.Close()
+	set, err := rule.Parse("rules.yaml", []byte("rules: []"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := pop.New(pop.Options{
+		Name: "n1", Rules: set, Origin: origin.URL, ProxyProtocol: true,
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer n.Stop(t.Context())
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Serve(ln); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	fmt.Fprintf(conn, "PROXY TCP4 203.0.113.1 127.0.0.1 1000 80\r\nGET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK || string(body) != "203.0.113.1" {
+		t.Errorf("%s %q, %v; want 200 with 203.0.113.1", resp.Status, body, err)
+	}
+}

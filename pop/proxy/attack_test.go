@@ -1,0 +1,226 @@
+package proxy_test
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/pop/proxy"
+)
+
+// dialRaw connects to the server at url. What is not read within patience is an error.
+func dialRaw(t *testing.T, url string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+const patience = 20 * time.Second
+
+// quick lets clients pause for a short time only.
+func quick(o *proxy.Options) { o.BodyTimeout = 100 * time.Millisecond }
+
+// h2Request returns the frames of a request, with header fields as they are given.
+func h2Request(fields ...[2]string) string {
+	var block strings.Builder
+	for _, f := range fields {
+		block.WriteByte(0) // a literal that is not indexed
+		for _, text := range f {
+			block.WriteByte(byte(len(text)))
+			block.WriteString(text)
+		}
+	}
+	frame := func(kind, flags byte, stream uint32, payload string) string {
+		h := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}
+		return string(binary.BigEndian.AppendUint32(h, stream)) + payload
+	}
+	const settings, headers, endStreamAndHeaders = 4, 1, 5
+	return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0, "") + frame(headers, endStreamAndHeaders, 1, block.String())
+}
+
+// A request that would reach the origin as another one than the rules see is refused: where
+// the target is opaque to net/url, and where the transport would translate the host.
+func TestTargetsThatTheOriginWouldSeeOtherwise(t *testing.T) {
+	reached := make(chan string, 100)
+	p, _ := newProxy(t, noRules, serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		reached <- r.Host + r.URL.String()
+	})).URL, nil)
+	url := serve(t, p).URL
+	for _, target := range []string{
+		"x:http://shop.example/login",
+		"http://b\u00fccher.example/login",
+		"http://%EF%BD%93hop.example/login", // a wide s
+		"http://shop%E3%80%82example/login", // an ideographic full stop
+		"http://[::1%25x]/login",
+		"http://a@b%40shop.example/login",
+	} {
+		conn := dialRaw(t, url)
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: other.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", target)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", target, err)
+		}
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %s, want 400", target, resp.Status)
+		}
+	}
+	for _, test := range []struct{ authority, path string }{
+		{"other.example", "x:http://shop.example/login"},
+		{"b\u00fccher.example", "/login"},
+		{"[::1%x]", "/login"},
+	} {
+		s := httptest.NewUnstartedServer(p)
+		s.Config.Protocols = new(http.Protocols)
+		s.Config.Protocols.SetUnencryptedHTTP2(true)
+		s.Start()
+		conn := dialRaw(t, s.URL)
+		if _, err := io.WriteString(conn, h2Request([2]string{":method", "POST"}, [2]string{":scheme", "http"},
+			[2]string{":authority", test.authority}, [2]string{":path", test.path})); err != nil {
+			t.Fatal(err)
+		}
+		// The answer, or the end of the stream, comes after the server's settings.
+		for read := false; !read; {
+			var h [9]byte
+			if _, err := io.ReadFull(conn, h[:]); err != nil {
+				t.Fatalf("%+v: %v", test, err)
+			}
+			_, _ = io.CopyN(io.Discard, conn, int64(h[0])<<16|int64(h[1])<<8|int64(h[2]))
+			read = binary.BigEndian.Uint32(h[5:]) == 1
+		}
+		conn.Close()
+		s.Close()
+	}
+	close(reached)
+	for got := range reached {
+		t.Errorf("the origin served %s", got)
+	}
+}
+
+// The body of a refused request is not waited for any longer than that of another one:
+// net/http reads it before it sends the answer.
+func TestRefusedRequestWithASlowBody(t *testing.T) {
+	for name, rules := range map[string]string{"denied": "rules: []\ndeny: [127.0.0.0/8]", "method": noRules} {
+		conn := dialRaw(t, front(t, rules, ok, quick))
+		method := map[string]string{"denied": "POST", "method": "TRACE"}[name]
+		fmt.Fprintf(conn, "%s / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nx", method)
+		if _, err := io.ReadAll(conn); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Who is refused and does not read the answers is cut off.
+func TestRefusedAndUnread(t *testing.T) {
+	for _, rules := range []string{noRules, "rules: []\ndeny: [127.0.0.0/8]"} {
+		p, _ := newProxy(t, rules, serve(t, http.HandlerFunc(ok)).URL, quick)
+		closed := make(chan struct{})
+		s := httptest.NewUnstartedServer(p)
+		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateClosed {
+				close(closed)
+			}
+		}
+		s.Start()
+		conn := dialRaw(t, s.URL)
+		go func() {
+			many := strings.Repeat("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n", 1000)
+			for {
+				if _, err := io.WriteString(conn, many); err != nil {
+					return
+				}
+			}
+		}()
+		select {
+		case <-closed:
+		case <-time.After(patience):
+			t.Errorf("%s: the connection is still held", rules)
+		}
+		conn.Close()
+		s.Close()
+	}
+}
+
+// After a 408, and where the origin answers before it has the body, a client that sends no
+// more does not hold the connection.
+func TestConnectionEndsWhereTheBodyDoesNot(t *testing.T) {
+	for name, origin := range map[string]http.HandlerFunc{
+		"the origin waits": func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			ok(w, r)
+		},
+		"the origin answers": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+		},
+	} {
+		conn := dialRaw(t, front(t, noRules, origin, quick))
+		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nx")
+		if _, err := io.ReadAll(conn); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// An answer that comes before the request's end says that the connection closes: net/http
+// would not survive the rest of the body.
+func TestEarlyAnswerCloses(t *testing.T) {
+	origin, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer origin.Close()
+	go func() {
+		conn, err := origin.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn)
+	}()
+	p, _ := newProxy(t, noRules, "http://"+origin.Addr().String(), nil)
+	conn := dialRaw(t, serve(t, p).URL)
+	fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nx")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusUnauthorized || !resp.Close {
+		t.Errorf("%s, close %t; want 401, true", resp.Status, resp.Close)
+	}
+}
+
+// An upgrade to HTTP/2 is not passed on: in it requests would reach the origin uncounted.
+func TestUpgradeToHTTP2IsNotPassedOn(t *testing.T) {
+	for _, upgrade := range []string{"h2c", "H2C", "websocket, h2c", "HTTP/2.0"} {
+		got := make(chan http.Header, 1)
+		url := front(t, noRules, func(w http.ResponseWriter, r *http.Request) {
+			got <- r.Header
+			ok(w, r)
+		}, nil)
+		conn := dialRaw(t, url)
+		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\nHTTP2-Settings: AAMAAABk\r\n\r\n", upgrade)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := <-got; resp.StatusCode != http.StatusOK || h.Get("Upgrade") != "" || h.Get("Connection") != "" || h.Get("HTTP2-Settings") != "" {
+			t.Errorf("Upgrade: %s: %s, the origin got %v; want 200 and no upgrade", upgrade, resp.Status, h)
+		}
+	}
+}
