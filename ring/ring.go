@@ -1,13 +1,16 @@
 // Package ring finds the shard that owns a key, by consistent hashing with bounded
-// loads: when a shard comes or goes, only its part of the keys moves.
+// loads. While a shard is out, its part of the keys is spread over the others, and no
+// other key moves. When the list of shards itself changes, bounded loads move a few keys
+// between those that stay, too.
 //
-// Placement is wire protocol: all nodes of a PoP that name the same shards place every
-// key alike, whatever the order in which they name them.
+// Placement is wire protocol: all nodes of a PoP that name the same shards, and the same
+// of them as out, place every key alike, whatever the order in which they name them.
 package ring
 
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync/atomic"
 
 	"github.com/buraksezer/consistent"
@@ -22,7 +25,7 @@ const (
 	load        = 1.25 // of the fullest shard, as a multiple of the mean
 )
 
-// ErrEmpty says that a ring has no shards.
+// ErrEmpty says that a ring has no shards, or that all of them are out.
 var ErrEmpty = errors.New("ring: no shards")
 
 // A Ring maps keys to shards of type S. The zero Ring is empty. Owner may be called
@@ -34,18 +37,36 @@ type Ring[S any] struct {
 // Set replaces the shards by those given under their names. A name is a shard's
 // address, host:port, spelled alike on every node. Owner answers from the old shards
 // until Set returns. After an error the old ones stay.
-func (r *Ring[S]) Set(shards map[string]S) error {
-	if len(shards) == 0 {
+//
+// out names those of the shards that own nothing for now. What they own in the ring of
+// all goes to its owner in the ring of those that are in; what others own stays. Names
+// in out that are none of the shards mean nothing.
+func (r *Ring[S]) Set(shards map[string]S, out ...string) error {
+	in := maps.Clone(shards)
+	for _, name := range out {
+		delete(in, name)
+	}
+	if len(in) == 0 {
 		r.owners.Store(nil)
 		return nil
 	}
-	placed, err := place(shards)
+	home, err := place(shards)
 	if err != nil {
 		return err
 	}
+	refuge := home
+	if len(in) < len(shards) {
+		if refuge, err = place(in); err != nil {
+			return err
+		}
+	}
 	var owners [partitions]S
 	for i := range owners {
-		owners[i] = shards[placed.GetPartitionOwner(i).String()]
+		owner, ok := in[home.GetPartitionOwner(i).String()]
+		if !ok {
+			owner = in[refuge.GetPartitionOwner(i).String()]
+		}
+		owners[i] = owner
 	}
 	r.owners.Store(&owners)
 	return nil

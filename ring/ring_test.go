@@ -3,7 +3,9 @@ package ring_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/buraksezer/consistent"
@@ -24,11 +26,11 @@ func named(n int) map[string]string {
 	return shards
 }
 
-func newRing(t testing.TB, shards map[string]string) *ring.Ring[string] {
+func newRing(t testing.TB, shards map[string]string, out ...string) *ring.Ring[string] {
 	t.Helper()
 	r := new(ring.Ring[string])
-	if err := r.Set(shards); err != nil {
-		t.Fatalf("Set(%v): %v", shards, err)
+	if err := r.Set(shards, out...); err != nil {
+		t.Fatalf("Set(%v, %v): %v", shards, out, err)
 	}
 	return r
 }
@@ -63,6 +65,10 @@ func TestEmpty(t *testing.T) {
 	}
 	if shard, err := r.Owner([16]byte{1}); !errors.Is(err, ring.ErrEmpty) {
 		t.Errorf("Owner after Set(nil) = %q, %v, want ErrEmpty", shard, err)
+	}
+	r = newRing(t, named(2), "10.0.0.0:11211", "10.0.0.1:11211")
+	if shard, err := r.Owner([16]byte{1}); !errors.Is(err, ring.ErrEmpty) {
+		t.Errorf("Owner with all shards out = %q, %v, want ErrEmpty", shard, err)
 	}
 }
 
@@ -116,35 +122,104 @@ func TestPlacementIsPinned(t *testing.T) {
 	}
 }
 
-// A shard that goes takes only its own keys with it, to several others; when it comes
-// back everything is as before.
+// Where the keys of a shard go that is out was printed once, too.
+func TestPlacementWithAShardOutIsPinned(t *testing.T) {
+	r := newRing(t, named(5), "10.0.0.1:11211", "10.0.0.2:11211")
+	got := map[string]string{}
+	for _, key := range keys(8) {
+		got[fmt.Sprintf("%x", key[:4])] = owner(t, r, key)
+	}
+	want := map[string]string{
+		"0cd87274": "10.0.0.0:11211",
+		"12f4a465": "10.0.0.4:11211",
+		"3a311de8": "10.0.0.0:11211",
+		"6ae6783f": "10.0.0.0:11211",
+		"740489ea": "10.0.0.4:11211",
+		"dbe5882e": "10.0.0.3:11211",
+		"ee635acc": "10.0.0.4:11211",
+		"fef55fe0": "10.0.0.3:11211",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("placement (-want +got):\n%s", diff)
+	}
+}
+
+// A shard that leaves the list takes its own keys with it, to several others; bounded
+// loads move a few more.
 func TestOneShardLess(t *testing.T) {
 	all, list := named(10), keys(20000)
 	before := newRing(t, all)
 	const gone = "10.0.0.3:11211"
 	fewer := named(10)
 	delete(fewer, gone)
-	after := newRing(t, fewer)
-	moved, elsewhere, heirs := 0, 0, map[string]int{}
-	for _, key := range list {
-		switch was, is := owner(t, before, key), owner(t, after, key); {
-		case was == gone:
-			moved++
-			heirs[is]++
-		case was != is:
-			elsewhere++
+	for _, tt := range []struct {
+		name  string
+		after *ring.Ring[string]
+		most  int // keys that move between shards that stay
+	}{
+		{"not in the list", newRing(t, fewer), len(list) * 4 / 100},
+		{"out", newRing(t, all, gone), 0},
+	} {
+		moved, elsewhere, heirs := 0, 0, map[string]int{}
+		for _, key := range list {
+			switch was, is := owner(t, before, key), owner(t, tt.after, key); {
+			case was == gone:
+				moved++
+				heirs[is]++
+			case was != is:
+				elsewhere++
+			}
+		}
+		if elsewhere > tt.most {
+			t.Errorf("%s: %d of %d keys moved between shards that stayed, want at most %d", tt.name, elsewhere, len(list), tt.most)
+		}
+		if moved < len(list)*6/100 || moved > len(list)*13/100 {
+			t.Errorf("%s: %d of %d keys were on one shard of ten", tt.name, moved, len(list))
+		}
+		if len(heirs) < 5 || heirs[gone] > 0 {
+			t.Errorf("%s: the keys of one shard went to %v, want most of the others", tt.name, heirs)
 		}
 	}
-	// Bounded loads move a few keys more than those of the shard that went.
-	if max := len(list) * 4 / 100; elsewhere > max {
-		t.Errorf("%d of %d keys moved between shards that stayed, want at most %d", elsewhere, len(list), max)
-	}
-	if moved < len(list)*6/100 || moved > len(list)*13/100 {
-		t.Errorf("%d of %d keys were on one shard of ten", moved, len(list))
-	}
-	if len(heirs) < 5 {
-		t.Errorf("the keys of one shard went to %d others, want most of them", len(heirs))
-	}
+}
+
+// The keys of shards that are in never move, whichever others are out, nothing is placed
+// on one that is out, and once all are back everything is where it was.
+func TestOnlyKeysOfShardsThatAreOutMove(t *testing.T) {
+	list := keys(4000) // most partitions
+	rapid.Check(t, func(rt *rapid.T) {
+		all := named(rapid.IntRange(1, 12).Draw(rt, "shards"))
+		out := map[string]bool{}
+		r := newRing(t, all)
+		before := map[[16]byte]string{}
+		for _, key := range list {
+			before[key] = owner(t, r, key)
+		}
+		for range rapid.IntRange(1, 4).Draw(rt, "changes") {
+			var names []string
+			clear(out)
+			for _, addr := range slices.Sorted(maps.Keys(all)) {
+				if rapid.Bool().Draw(rt, "out") && len(names) < len(all)-1 {
+					names, out[addr] = append(names, addr), true
+				}
+			}
+			if err := r.Set(all, names...); err != nil {
+				rt.Fatal(err)
+			}
+			for _, key := range list {
+				if was, is := before[key], owner(t, r, key); was != is && !out[was] || out[is] {
+					rt.Fatalf("%x of %s is on %s while %v are out", key, was, is, names)
+				}
+			}
+		}
+		if err := r.Set(all, "10.9.9.9:11211"); err != nil { // none of them
+			rt.Fatal(err)
+		}
+		for _, key := range list {
+			if was, is := before[key], owner(t, r, key); was != is {
+				rt.Fatalf("%x was on %s, and with all shards back is on %s", key, was, is)
+			}
+		}
+	})
 }
 
 func TestBalance(t *testing.T) {
