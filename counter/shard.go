@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
@@ -78,6 +79,7 @@ type Shard struct {
 	addr    address
 	client  *memcache.Client
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
+	down    atomic.Bool // the breaker is not closed
 	metrics *Metrics
 	seconds map[string]prometheus.Observer // by operation
 }
@@ -112,6 +114,7 @@ func NewShard(addr string, o ShardOptions) *Shard {
 		Timeout:     o.Pause,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= uint32(o.Failures) },
 		OnStateChange: func(_ string, _, to gobreaker.State) {
+			s.down.Store(to != gobreaker.StateClosed)
 			open.Set(0)
 			if to != gobreaker.StateClosed {
 				open.Set(1)
@@ -135,6 +138,17 @@ func (s *Shard) Addr() string { return string(s.addr) }
 // Available reports whether the shard would be asked now, rather than be left alone
 // because it failed.
 func (s *Shard) Available() bool { return s.breaker.State() != gobreaker.StateOpen }
+
+// Down reports whether the shard is left alone but for a probe now and then: from when its
+// breaker opens until a probe succeeds. It reads a flag, so that the request path may call
+// it.
+func (s *Shard) Down() bool { return s.down.Load() }
+
+// Probe asks the shard for nothing in particular, to find out whether it answers.
+func (s *Shard) Probe() error {
+	_, err := s.Numbers("probe")
+	return err
+}
 
 // Close closes idle connections. The Shard may still be used.
 func (s *Shard) Close() error { return s.client.Close() }

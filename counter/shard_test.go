@@ -273,11 +273,14 @@ func TestBreaker(t *testing.T) {
 		var hangs atomic.Bool
 		var asked atomic.Int64
 		hangs.Store(true)
-		answer := func(string) string {
+		answer := func(line string) string {
 			asked.Add(1)
-			if hangs.Load() {
+			switch {
+			case hangs.Load():
 				time.Sleep(time.Second)
 				return ""
+			case strings.HasPrefix(line, "get"):
+				return "END\r\n"
 			}
 			return "1\r\n"
 		}
@@ -299,16 +302,22 @@ func TestBreaker(t *testing.T) {
 		if took := time.Since(start); took != 150*time.Millisecond || asked.Load() != 3 {
 			t.Errorf("20 counts took %v and asked %d times, want 3 timeouts of 50ms", took, asked.Load())
 		}
-		if s.Available() {
-			t.Error("the shard is available, though its breaker is open")
+		if s.Available() || !s.Down() {
+			t.Errorf("Available = %t and Down = %t while the breaker is open", s.Available(), s.Down())
+		}
+		if err := s.Probe(); !errors.Is(err, counter.ErrNotSent) {
+			t.Errorf("Probe while the breaker is open: %v, want ErrNotSent", err)
 		}
 		if open := testutil.ToFloat64(gauge(t, reg, "edge_shard_breaker_open")); open != 1 {
 			t.Errorf("edge_shard_breaker_open = %v, want 1", open)
 		}
 		hangs.Store(false)
 		time.Sleep(251 * time.Millisecond)
-		if !s.Available() {
-			t.Error("the shard is not probed after the pause")
+		if !s.Available() || !s.Down() {
+			t.Errorf("Available = %t and Down = %t after the pause, want a probe that is still to come", s.Available(), s.Down())
+		}
+		if err := s.Probe(); err != nil || s.Down() {
+			t.Errorf("Probe after the shard answers again: %v, and Down = %t", err, s.Down())
 		}
 		if n, err := s.Count("k", 1, 60); err != nil || n != 1 {
 			t.Errorf("Count after the shard answers again: %d, %v", n, err)
