@@ -15,6 +15,29 @@
 // threshold, a record is merged into this node's table, passed on to the other nodes, and
 // stored beside the counters.
 //
+// # Changes of the shards
+//
+// While a shard is out its keys belong to others: [Limiter.SetOut], [Limiter.SetShards]. No
+// count is copied then. Each request is counted at one shard, the one that owned its key on
+// the node that it came to, so that the number of a window is the sum of the numbers at all
+// shards that owned the key in it, and that can never be more than was requested. A node
+// remembers who owned what in the last 8 placements. It reads what a former owner has when
+// it first counts a key after the change, and once more when all nodes have followed. What
+// was provably not sent goes to the new owner; what was sent and not answered does not. A
+// former owner that is dead keeps its last known number, as a lower bound.
+//
+// So a change lets a client pass the threshold once more at most: nodes that have followed
+// it see what was counted before, and those that have not yet see what is counted by
+// others like them.
+//
+// # Without shards
+//
+// A node whose shards are all down or out counts by itself, with the same rules, and says so
+// in its log and in the metric edge_counting_alone. Keys wait, within bounds, to be sent; a
+// shard that is down is probed until it answers.
+//
+// # Bounds of knowledge
+//
 // What a node knows of a key never exceeds what was really requested: unknown outcomes
 // and lost counters make it less, nothing makes it more. So no client is refused for
 // requests that it did not make.

@@ -3,6 +3,7 @@ package limit
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
@@ -21,17 +22,20 @@ const (
 // its lane once at most, so that it has one increment in flight.
 type lane struct {
 	shard *counter.Shard
-	wake  chan struct{} // holds at most one: something was parked
+	down  atomic.Bool   // the shard was seen down
+	wake  chan struct{} // holds at most one: something was parked, or the shard is down
+	ended chan struct{} // closed by close
 
 	mu     sync.Mutex // guards what follows
 	more   sync.Cond  // on mu: ready is not empty, or closed
 	ready  []*track
 	parked []*track
-	closed bool // nothing is parked any more
+	closed bool // nothing enters any more
 }
 
+// newLane returns the lane of a shard. That of none only parks.
 func newLane(s *counter.Shard) *lane {
-	ln := &lane{shard: s, wake: make(chan struct{}, 1)}
+	ln := &lane{shard: s, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	ln.more.L = &ln.mu
 	return ln
 }
@@ -40,7 +44,7 @@ func newLane(s *counter.Shard) *lane {
 func (ln *lane) enter(t *track) bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if len(ln.ready) >= laneSize {
+	if ln.closed || len(ln.ready) >= laneSize {
 		return false
 	}
 	ln.ready = append(ln.ready, t)
@@ -73,22 +77,30 @@ func (ln *lane) park(t *track) bool {
 		return false
 	}
 	ln.parked = append(ln.parked, t)
+	ln.rouse()
+	return true
+}
+
+// rouse lets retry look whether there is something to do.
+func (ln *lane) rouse() {
 	select {
 	case ln.wake <- struct{}{}:
 	default:
 	}
-	return true
 }
 
-// retry brings parked keys back when the shard may take them, until ctx is done. It
-// sleeps while nothing is parked.
-func (ln *lane) retry(ctx context.Context) {
+// retry brings parked keys back when the shard may take them, until ctx is done or the
+// lane is closed. While the shard is down it probes it, since no request may come to do
+// so, and calls probed. It sleeps while there is nothing to do.
+func (ln *lane) retry(ctx context.Context, probed func(*lane)) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	armed := false
 	for {
 		select {
 		case <-ctx.Done():
+			return
+		case <-ln.ended:
 			return
 		case <-ln.wake:
 			if !armed {
@@ -98,7 +110,11 @@ func (ln *lane) retry(ctx context.Context) {
 			continue
 		case <-timer.C:
 		}
-		if armed = ln.unpark() > 0; armed {
+		if ln.shard.Down() && ln.shard.Available() {
+			_ = ln.shard.Probe() // the breaker takes note
+			probed(ln)
+		}
+		if armed = ln.unpark() > 0 || ln.shard.Down(); armed {
 			timer.Reset(retryPause)
 		}
 	}
@@ -118,12 +134,23 @@ func (ln *lane) unpark() int {
 	return len(ln.parked)
 }
 
-// close lets take end when the lane is empty. Parked keys come once more.
+// wakeAll queues all that is parked, whatever the shard: it may go elsewhere now.
+func (ln *lane) wakeAll() {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.ready = append(ln.ready, ln.parked...)
+	ln.parked = nil
+	ln.more.Broadcast()
+}
+
+// close lets take end when the lane is empty. Parked keys come once more. It must be called
+// once.
 func (ln *lane) close() {
-	ln.unpark()
+	ln.wakeAll()
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.closed = true
+	close(ln.ended)
 	ln.more.Broadcast()
 }
 

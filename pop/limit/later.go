@@ -1,23 +1,39 @@
 package limit
 
 import (
+	"container/heap"
 	"context"
 	"sync"
 	"time"
 )
 
-// later holds keys until their previous counter is to be read once more. All of them
-// wait for about the same time, so that their order is that in which they come.
+// later holds keys until there is something to be read once more: their previous counter,
+// or what former owners have.
 type later struct {
 	wake chan struct{} // holds at most one
 
 	mu    sync.Mutex
-	waits []wait // guarded by mu
+	waits waits // guarded by mu
 }
 
 type wait struct {
 	track *track
 	until time.Time
+}
+
+// waits is a heap by time.
+type waits []wait
+
+func (w waits) Len() int           { return len(w) }
+func (w waits) Less(i, j int) bool { return w[i].until.Before(w[j].until) }
+func (w waits) Swap(i, j int)      { w[i], w[j] = w[j], w[i] }
+func (w *waits) Push(x any)        { *w = append(*w, x.(wait)) }
+func (w *waits) Pop() any {
+	last := len(*w) - 1
+	x := (*w)[last]
+	(*w)[last] = wait{}
+	*w = (*w)[:last]
+	return x
 }
 
 // maxLater is how many keys wait. What does not fit is read with its next count.
@@ -29,8 +45,8 @@ func (l *later) add(t *track, until time.Time) {
 	if len(l.waits) >= maxLater {
 		return
 	}
-	l.waits = append(l.waits, wait{t, until})
-	if len(l.waits) == 1 {
+	heap.Push(&l.waits, wait{t, until})
+	if l.waits[0].track == t { // perhaps earlier than all others
 		select {
 		case l.wake <- struct{}{}:
 		default:
@@ -63,11 +79,9 @@ func (l *later) run(ctx context.Context, do func(*track)) {
 func (l *later) due(now time.Time) (due []*track, next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := 0
-	for ; n < len(l.waits) && !l.waits[n].until.After(now); n++ {
-		due = append(due, l.waits[n].track)
+	for len(l.waits) > 0 && !l.waits[0].until.After(now) {
+		due = append(due, heap.Pop(&l.waits).(wait).track)
 	}
-	l.waits = append(l.waits[:0], l.waits[n:]...)
 	if len(l.waits) > 0 {
 		next = l.waits[0].until.Sub(now)
 	}

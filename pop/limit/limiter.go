@@ -17,7 +17,6 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/ring"
 )
 
 // Options configures a Limiter. Table and Rules are required; the zero value of every
@@ -35,8 +34,13 @@ type Options struct {
 	// Table holds the mitigations. The Limiter runs it.
 	Table *mitigation.Table
 
-	// Shards own the counters. Without any the node counts alone.
+	// Shards own the counters; SetShards replaces them. Without any the node counts alone.
 	Shards []*counter.Shard
+
+	// Settle is after how long at most all nodes of the PoP have made the same change of
+	// the shards. Then what former owners have is final, and is read once more. If zero,
+	// 1 s.
+	Settle time.Duration
 
 	// Client says which part of an address is one client. If zero, an IPv4 address, an
 	// IPv6 /64.
@@ -79,8 +83,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Table == nil || o.Rules == nil {
 		return o, errors.New("limit: Table and Rules are required")
 	}
-	if o.Queue < 0 || o.TrackedKeys < 0 || o.Workers < 0 || o.Interval < 0 || o.Drain < 0 {
-		return o, errors.New("limit: Queue, TrackedKeys, Workers, Interval and Drain cannot be negative")
+	if o.Queue < 0 || o.TrackedKeys < 0 || o.Workers < 0 || o.Interval < 0 || o.Drain < 0 || o.Settle < 0 {
+		return o, errors.New("limit: Queue, TrackedKeys, Workers, Interval, Drain and Settle cannot be negative")
 	}
 	if o.Client.IPv4 < 0 || o.Client.IPv4 > 32 || o.Client.IPv6 < 0 || o.Client.IPv6 > 128 {
 		return o, fmt.Errorf("limit: a client cannot be an IPv4 /%d or an IPv6 /%d", o.Client.IPv4, o.Client.IPv6)
@@ -94,6 +98,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Workers == 0 {
 		o.Workers = 8
 	}
+	if o.Settle == 0 {
+		o.Settle = time.Second
+	}
 	if o.Drain == 0 {
 		o.Drain = 2 * time.Second
 	}
@@ -103,21 +110,28 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// A Limiter decides about requests and counts them. Decide, Answered, Quotas, SetRules
-// and Learn may be called concurrently; Run once.
+// A Limiter decides about requests and counts them. Decide, Answered, Quotas, SetRules,
+// SetShards, SetOut and Learn may be called concurrently; Run once.
 type Limiter struct {
 	o       Options
 	rules   atomic.Pointer[rules]
 	queue   *async.Queue[arrival, offered]
 	near    nearSet
 	tracks  [trackParts]*lru.Cache[counter.Key, *track]
-	lanes   []*lane
-	ring    ring.Ring[*lane]
+	placed  atomic.Pointer[placement]
+	nowhere *lane // keys that wait for a shard to be in
 	later   later
+	alone   atomic.Bool // no shard is available
 	metrics *metrics
 
-	loading sync.Mutex // held by SetRules
-	merging sync.Mutex // held by merge: a mitigation starts once
+	loading  sync.Mutex // held by SetRules
+	merging  sync.Mutex // held by merge: a mitigation starts once
+	checking sync.Mutex // held by checkAlone
+
+	members sync.Mutex  // guards what follows
+	lanes   []*lane     // in the order of their addresses
+	out     []string    // addresses of those that own nothing for now, in order
+	start   func(*lane) // starts a lane; nil unless Run runs
 }
 
 // trackParts is how many locks the tracks share.
@@ -143,7 +157,7 @@ func New(o Options) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{o: o}
+	l := &Limiter{o: o, nowhere: newLane(nil)}
 	l.metrics = newMetrics(o.Registerer, l)
 	for i := range l.tracks {
 		if l.tracks[i], err = lru.NewWithEvict((o.TrackedKeys+trackParts-1)/trackParts, l.forgotten); err != nil {
@@ -163,15 +177,11 @@ func New(o Options) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	lanes := map[string]*lane{}
-	for _, s := range o.Shards {
-		lanes[s.Addr()] = newLane(s)
-		l.lanes = append(l.lanes, lanes[s.Addr()])
+	lanes, err := l.lanesOf(o.Shards)
+	if err != nil {
+		return nil, err
 	}
-	if len(lanes) < len(o.Shards) {
-		return nil, errors.New("limit: a shard is given twice")
-	}
-	if err := l.ring.Set(lanes); err != nil {
+	if err := l.setLocked(lanes, nil); err != nil {
 		return nil, err
 	}
 	l.later.wake = make(chan struct{}, 1)
@@ -229,32 +239,53 @@ func (l *Limiter) Run(ctx context.Context) {
 	queue.Go(func() { l.queue.Run(ctx, l.flush) })
 	rest.Go(func() { l.o.Table.Run(stop, l.ended) })
 	rest.Go(func() { l.later.run(stop, l.dispatch) })
-	for _, lane := range l.lanes {
-		rest.Go(func() { lane.retry(stop) })
+	l.members.Lock()
+	l.start = func(ln *lane) {
+		rest.Go(func() { ln.retry(stop, l.watch) })
 		for range l.o.Workers {
-			workers.Go(func() { l.work(lane) })
+			workers.Go(func() { l.work(ln) })
 		}
 	}
-	queue.Wait()
-	for _, lane := range l.lanes {
-		lane.close()
+	for _, ln := range l.lanes {
+		l.start(ln)
 	}
+	l.members.Unlock()
+	l.checkAlone()
+	queue.Wait()
+	l.members.Lock()
+	l.start = nil
+	lanes := l.lanes
+	for _, ln := range lanes {
+		ln.close()
+	}
+	l.members.Unlock()
 	late := time.AfterFunc(l.o.Drain, func() {
-		for _, lane := range l.lanes {
-			l.drop(lane.discard())
+		for _, ln := range lanes {
+			l.drop(ln.discard()...)
 		}
 	})
 	workers.Wait()
 	late.Stop()
 	stopped()
 	rest.Wait()
+	l.dropRest(lanes)
+}
+
+// dropRest counts what could not be sent before the end.
+func (l *Limiter) dropRest(lanes []*lane) {
+	for _, ln := range append(lanes, l.nowhere) {
+		l.drop(ln.discard()...)
+	}
+	for _, part := range l.tracks {
+		l.drop(part.Values()...)
+	}
 }
 
 // drop counts the requests of tracks that will not be sent.
-func (l *Limiter) drop(tracks []*track) {
+func (l *Limiter) drop(tracks ...*track) {
 	for _, t := range tracks {
 		t.mu.Lock()
-		l.metrics.dropped[dropShard].Add(float64(t.unsentRequests()))
+		l.metrics.dropped[dropShard].Add(float64(t.dropUnsent() + t.late()))
 		t.mu.Unlock()
 	}
 }

@@ -1,159 +1,16 @@
 package limit_test
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"math/big"
-	"math/rand/v2"
-	"net"
 	"runtime"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
-
-	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/counter/shard"
-	"github.com/edgelimit/edge/mitigation"
-	"github.com/edgelimit/edge/pop/limit"
 )
-
-// A testPop is some limiters that count in the same shards, reached by pipes.
-type testPop struct {
-	limiters []*limit.Limiter
-	shards   []*testShard
-	cancel   context.CancelFunc
-	running  sync.WaitGroup
-}
-
-// A testShard can be killed; what it held is lost then. It can also lose the replies to
-// what it has done.
-type testShard struct {
-	mu     sync.Mutex
-	loses  bool
-	random *rand.Rand
-	pipe   *shard.Pipe
-	conns  []net.Conn
-	cancel context.CancelFunc
-}
-
-func (s *testShard) start(running *sync.WaitGroup) {
-	server, err := shard.New(shard.Options{})
-	if err != nil {
-		panic(err)
-	}
-	var ctx context.Context
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ctx, s.cancel = context.WithCancel(context.Background())
-	s.pipe = shard.NewPipe()
-	pipe := s.pipe
-	running.Go(func() { _ = server.Serve(ctx, pipe) })
-}
-
-func (s *testShard) kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cancel()
-	_ = s.pipe.Close()
-	for _, conn := range s.conns {
-		_ = conn.Close()
-	}
-	s.conns = nil
-}
-
-func (s *testShard) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	conn, err := s.pipe.Dial(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	s.conns = append(s.conns, conn)
-	return &lossyConn{conn, s}, nil
-}
-
-// A lossyConn is the near end of a connection to a shard.
-type lossyConn struct {
-	net.Conn
-	shard *testShard
-}
-
-// Read loses one reply in four, and with it the connection, if the shard is to do so.
-func (c *lossyConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	c.shard.mu.Lock()
-	defer c.shard.mu.Unlock()
-	if err == nil && c.shard.loses && c.shard.random.IntN(4) == 0 {
-		return 0, io.ErrUnexpectedEOF
-	}
-	return n, err
-}
-
-// startPop runs so many limiters and shards. Limiters tell each other of mitigations if
-// peers is set.
-func startPop(tb testing.TB, limiters, shards int, peers bool, rules string) *testPop {
-	tb.Helper()
-	set := parse(tb, rules)
-	secret, err := counter.NewSecret("a secret of the property")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	p := new(testPop)
-	for i := range shards {
-		s := &testShard{random: rand.New(rand.NewPCG(uint64(i), 1))}
-		s.start(&p.running)
-		p.shards = append(p.shards, s)
-	}
-	var ctx context.Context
-	ctx, p.cancel = context.WithCancel(context.Background())
-	for i := range limiters {
-		table, err := mitigation.New(mitigation.Options{Size: 1024})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		o := limit.Options{
-			Secret: secret, Node: mitigation.NodeID(i + 1), Rules: set, Table: table,
-			Queue: 1024, TrackedKeys: 1024, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		}
-		for j, s := range p.shards {
-			o.Shards = append(o.Shards, counter.NewShard(fmt.Sprintf("s%d:11211", j), counter.ShardOptions{Dial: s.dial}))
-		}
-		if peers {
-			o.Publish = func(r mitigation.Record) {
-				now := time.Now()
-				packet := r.AppendSent(nil, now)
-				for j, other := range p.limiters {
-					if received, err := mitigation.ParseSent(packet, now); err == nil && j != i {
-						other.Learn(received, "peer", now)
-					}
-				}
-			}
-		}
-		l, err := limit.New(o)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		p.limiters = append(p.limiters, l)
-	}
-	for _, l := range p.limiters {
-		p.running.Go(func() { l.Run(ctx) })
-	}
-	return p
-}
-
-func (p *testPop) stop() {
-	p.cancel()
-	for _, s := range p.shards {
-		s.kill()
-	}
-	p.running.Wait()
-}
 
 // An event is a request of one client.
 type event struct {
@@ -215,7 +72,7 @@ func late(events []event, threshold int, period time.Duration) (most int) {
 const clients = 2
 
 // The two promises, over random schedules: who is innocent is never refused, whatever
-// fails; and where nothing fails, nobody passes more often than the bound allows.
+// fails or moves; and where nothing does, nobody passes more often than the bound allows.
 func TestPromises(t *testing.T) {
 	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -224,7 +81,7 @@ func TestPromises(t *testing.T) {
 		period := time.Duration(rapid.IntRange(1, 10).Draw(rt, "period")) * time.Second
 		timeout := rapid.IntRange(0, 15).Draw(rt, "timeout")
 		nodes, shards := rapid.IntRange(1, 4).Draw(rt, "nodes"), rapid.IntRange(1, 3).Draw(rt, "shards")
-		faults := rapid.Bool().Draw(rt, "faults")
+		faults, moves := rapid.Bool().Draw(rt, "faults"), rapid.Bool().Draw(rt, "moves")
 		var careful [clients]bool // never exceed the threshold, however near they come
 		for i := range careful {
 			careful[i] = rapid.Bool().Draw(rt, "careful")
@@ -248,6 +105,21 @@ func TestPromises(t *testing.T) {
 					time.Sleep(time.Duration(rapid.IntRange(0, 500).Draw(rt, "down")) * time.Millisecond)
 					s.start(&p.running)
 				}
+				if moves && rapid.IntRange(0, 4).Draw(rt, "move") == 0 {
+					var out []string
+					for i := range p.shards {
+						if rapid.Bool().Draw(rt, "out") {
+							out = append(out, fmt.Sprintf("s%d:11211", i))
+						}
+					}
+					// Nodes change their rings at different moments, and some perhaps never.
+					for _, l := range p.limiters[rapid.IntRange(0, nodes-1).Draw(rt, "first"):] {
+						if err := l.SetOut(out...); err != nil {
+							t.Error(err)
+						}
+						time.Sleep(time.Duration(rapid.IntRange(0, 300).Draw(rt, "until the next")) * time.Millisecond)
+					}
+				}
 				client := rapid.IntRange(0, clients-1).Draw(rt, "client")
 				for range rapid.IntRange(1, threshold+1).Draw(rt, "requests") {
 					time.Sleep(time.Duration(rapid.IntRange(0, 5000).Draw(rt, "µs")) * time.Microsecond)
@@ -261,7 +133,7 @@ func TestPromises(t *testing.T) {
 				}
 			}
 			for client := range clients {
-				check(rt, events[client], threshold, period, faults || !peers)
+				check(rt, events[client], threshold, period, faults || moves || !peers)
 			}
 		})
 	})

@@ -22,6 +22,11 @@ type track struct {
 	store      bool // the record is to be stored in the shard
 	busy       bool // in a lane: queued, at work, or parked
 	parked     bool // the shard did not take it; it is tried again soon
+
+	// Who owns the key is told by place, which whoever makes t busy calls.
+	change  uint64   // of the placement that is known
+	owner   string   // address of the shard; empty if there was none yet
+	formers []former // shards that owned the key and still matter, the last one first
 }
 
 // A window is the current window of one limit, and the previous one.
@@ -61,6 +66,8 @@ func (t *track) setRule(r *rule.Rule, now time.Time) {
 		}
 		windows[i].limit = limit
 	}
+	// Other limits may need other counters of former owners.
+	t.change, t.formers = 0, nil
 	t.rule, t.windows = r, windows
 }
 
@@ -126,6 +133,16 @@ func (t *track) unsentRequests() (n uint64) {
 	return n
 }
 
+// dropUnsent forgets the requests that are not sent and returns how many they are, for
+// each limit.
+func (t *track) dropUnsent() uint64 {
+	n := t.unsentRequests()
+	for i := range t.windows {
+		t.windows[i].prev.pending, t.windows[i].cur.pending = 0, 0
+	}
+	return n
+}
+
 // at returns elapsed at now in the current window. If the clock was set back it is 0.
 func (w *window) at(now time.Time) int64 {
 	number, elapsed := counter.Window(now, w.limit.Period)
@@ -149,7 +166,6 @@ func (w *window) tally(number int64) *tally {
 
 // A send is an increment of one counter.
 type send struct {
-	window int // place in track.windows
 	limit  counter.Limit
 	number int64 // of the counter's window
 	delta  uint64
@@ -157,43 +173,47 @@ type send struct {
 
 // A job is what is to be done for a track at a shard, in this order.
 type job struct {
-	sends  []send
-	reads  []int // places in track.windows of which the previous counter is read
-	record bool  // whether the record is read
-	store  bool  // whether the record is stored
+	sends   []send
+	reads   []send   // windows whose previous counter is read
+	record  bool     // whether the record is read
+	store   bool     // whether the record is stored
+	formers []former // former owners that are read
 }
 
 // next takes the work that there is at now into j, which it returns, and reports whether
 // there is any. What is taken must be given back by counted, unsent or unknown.
 func (t *track) next(now time.Time, j job) (_ job, any bool) {
-	j = job{sends: j.sends[:0], reads: j.reads[:0]}
+	j = job{sends: j.sends[:0], reads: j.reads[:0], formers: j.formers[:0]}
+	var settled bool
+	j.formers, settled = t.dueFormers(j.formers, now)
 	for i := range t.windows {
 		w := &t.windows[i]
 		number, _ := counter.Window(now, w.limit.Period)
 		w.roll(number)
 		for _, number := range []int64{w.number - 1, w.number} {
 			if tally := w.tally(number); tally.pending > 0 {
-				j.sends = append(j.sends, send{i, w.limit, number, tally.send()})
+				j.sends = append(j.sends, send{w.limit, number, tally.send()})
 			}
 		}
 		first := w.fresh && w.cur.known() > 0
-		if first || w.again > 0 && w.at(now) >= w.again {
-			j.reads = append(j.reads, i)
+		if first || settled || w.again > 0 && w.at(now) >= w.again {
+			j.reads = append(j.reads, send{limit: w.limit, number: w.number})
 		}
 		t.readRecord = t.readRecord || first
 	}
 	j.record, j.store = t.readRecord, t.store
-	return j, len(j.sends) > 0 || len(j.reads) > 0 || j.record || j.store
+	return j, len(j.sends) > 0 || len(j.reads) > 0 || j.record || j.store || len(j.formers) > 0
 }
 
 // find returns what is known of the window that s counts in; nil if it has passed, or the
 // rule has changed.
 func (t *track) find(s send) (*window, *tally) {
-	if s.window >= len(t.windows) || t.windows[s.window].limit.Period != s.limit.Period {
-		return nil, nil
+	for i := range t.windows {
+		if w := &t.windows[i]; w.limit.Period == s.limit.Period && w.limit.Layout == s.limit.Layout {
+			return w, w.tally(s.number)
+		}
 	}
-	w := &t.windows[s.window]
-	return w, w.tally(s.number)
+	return nil, nil
 }
 
 // counted takes in the reply to s.
@@ -217,11 +237,11 @@ func (t *track) unknown(s send) {
 	}
 }
 
-// read takes in the previous counter of the ith window, as it was at now. If other nodes
-// may still add to it, until catchUp after the window's beginning, it is read once more.
-func (t *track) read(i int, limit counter.Limit, number int64, value uint64, now time.Time, catchUp time.Duration) (again time.Time) {
-	w, tally := t.find(send{window: i, limit: limit, number: number - 1})
-	if tally == nil || w.number != number {
+// read takes in the previous counter of a window, as it was at now. If other nodes may
+// still add to it, until catchUp after the window's beginning, it is read once more.
+func (t *track) read(s send, value uint64, now time.Time, catchUp time.Duration) (again time.Time) {
+	w, tally := t.find(send{limit: s.limit, number: s.number - 1})
+	if tally == nil || w.number != s.number {
 		return time.Time{}
 	}
 	tally.read(value)

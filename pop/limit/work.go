@@ -66,13 +66,39 @@ func (l *Limiter) dispatch(t *track) {
 	busy := t.busy
 	t.busy = true
 	t.mu.Unlock()
-	if busy {
+	if !busy {
+		l.send(t)
+	}
+}
+
+// send passes t, which is busy, to the lane of the shard that owns it. Where there is no
+// shard, it waits for one.
+func (l *Limiter) send(t *track) {
+	for {
+		p, ln := l.owner(t)
+		switch {
+		case ln == nil && l.wait(t, l.nowhere):
+			if l.placed.Load() != p {
+				l.place() // nobody else may have seen t there
+			}
+		case ln != nil && ln.enter(t):
+			return
+		case l.placed.Load() != p:
+			continue // to a lane that has ended
+		default:
+			l.release(t)
+		}
+		l.evaluate(t)
 		return
 	}
-	if lane, err := l.ring.Owner(t.key); err != nil || !lane.enter(t) {
-		l.release(t)
-		l.evaluate(t)
-	}
+}
+
+// wait parks t, which is busy, in a lane, and reports whether there was room.
+func (l *Limiter) wait(t *track, ln *lane) bool {
+	t.mu.Lock()
+	t.parked = true
+	t.mu.Unlock()
+	return ln.park(t)
 }
 
 // release says that t is in no lane.
@@ -98,6 +124,11 @@ func (l *Limiter) work(ln *lane) {
 func (l *Limiter) serve(ln *lane, t *track, j job) job {
 	for {
 		var any bool
+		p, owner := l.owner(t)
+		if owner != ln {
+			l.send(t)
+			return j
+		}
 		t.mu.Lock()
 		if j, any = t.next(time.Now(), j); !any {
 			t.busy = false
@@ -110,15 +141,27 @@ func (l *Limiter) serve(ln *lane, t *track, j job) job {
 			return j
 		}
 		done := l.perform(ln.shard, t, j)
+		l.watch(ln)
+		if !done {
+			t.mu.Lock()
+			t.parked = true
+			t.mu.Unlock()
+		}
 		l.evaluate(t)
+		if len(j.formers) > 0 {
+			// Last, since it may take as long as shards do that are about to go.
+			for i := range j.formers {
+				l.readFormer(t, &j.formers[i])
+			}
+			l.evaluate(t)
+		}
 		if done {
 			continue
 		}
-		t.mu.Lock()
-		t.parked = true
-		t.mu.Unlock()
 		if !ln.park(t) {
 			l.release(t)
+		} else if l.placed.Load() != p {
+			ln.wakeAll() // the shard may have gone out meanwhile
 		}
 		return j
 	}
@@ -152,22 +195,9 @@ func (l *Limiter) perform(shard *counter.Shard, t *track, j job) (done bool) {
 
 // read reads previous counters and the record, in one round trip.
 func (l *Limiter) read(shard *counter.Shard, t *track, j job) (done bool) {
-	type previous struct {
-		window int
-		limit  counter.Limit
-		number int64 // of the window whose previous one is read
-	}
-	var windows []previous
-	t.mu.Lock()
-	for _, i := range j.reads {
-		if i < len(t.windows) {
-			windows = append(windows, previous{i, t.windows[i].limit, t.windows[i].number})
-		}
-	}
-	t.mu.Unlock()
-	keys := make([]string, 0, len(windows)+1)
-	for _, w := range windows {
-		keys = append(keys, l.o.Secret.CounterKey(t.key, w.limit, w.number-1))
+	keys := make([]string, 0, len(j.reads)+1)
+	for _, s := range j.reads {
+		keys = append(keys, l.o.Secret.CounterKey(t.key, s.limit, s.number-1))
 	}
 	if j.record {
 		keys = append(keys, l.o.Secret.RecordKey(t.key))
@@ -180,10 +210,10 @@ func (l *Limiter) read(shard *counter.Shard, t *track, j job) (done bool) {
 	// Until then other nodes may still add to the window before.
 	catchUp := 2 * l.o.Interval
 	t.mu.Lock()
-	for i, w := range windows {
+	for i, s := range j.reads {
 		// What is no number is as good as none: nothing is known from it.
 		value, _ := counter.ParseNumber(values[keys[i]])
-		if again := t.read(w.window, w.limit, w.number, value, now, catchUp); !again.IsZero() {
+		if again := t.read(s, value, now, catchUp); !again.IsZero() {
 			l.later.add(t, again)
 		}
 	}
@@ -195,6 +225,37 @@ func (l *Limiter) read(shard *counter.Shard, t *track, j job) (done bool) {
 		l.learnStored(values[keys[len(keys)-1]], t.key)
 	}
 	return true
+}
+
+// readFormer reads what a former owner has of t, counters and record, in one round trip.
+// Where it does not answer, what is known from it stays. A record follows to the owner.
+func (l *Limiter) readFormer(t *track, f *former) {
+	t.mu.Lock()
+	reads := t.formerReads(f)
+	t.mu.Unlock()
+	keys := make([]string, 0, len(reads)+1)
+	for _, s := range reads {
+		keys = append(keys, l.o.Secret.CounterKey(t.key, s.limit, s.number))
+	}
+	keys = append(keys, l.o.Secret.RecordKey(t.key))
+	now := time.Now() // before the round trip
+	values, err := f.lane.shard.Numbers(keys...)
+	l.watch(f.lane)
+	record := false
+	if err == nil {
+		_, record = l.learnStored(values[keys[len(reads)]], t.key)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.triedFormer(f, now, err == nil)
+	if err != nil {
+		return
+	}
+	for i, s := range reads {
+		value, _ := counter.ParseNumber(values[keys[i]])
+		t.readFormer(f, s, value)
+	}
+	t.store = t.store || record
 }
 
 // learnStored merges a record as it is stored. What is none is ignored: it will be
@@ -234,8 +295,9 @@ func (l *Limiter) evaluate(t *track) {
 	now := time.Now()
 	t.mu.Lock()
 	f := t.evaluate(now)
-	r, sample := t.rule, t.sample
+	r, sample, late := t.rule, t.sample, t.late()
 	t.mu.Unlock()
+	l.metrics.dropped[dropShard].Add(float64(late))
 	l.near.set(t.key, f.near)
 	if f.over && l.mitigate(t.key, r, f, sample, now) {
 		t.mu.Lock()

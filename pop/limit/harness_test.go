@@ -1,0 +1,198 @@
+package limit_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/limit"
+)
+
+// A testPop is some limiters that count in the same shards, reached by pipes.
+type testPop struct {
+	limiters []*limit.Limiter
+	shards   []*testShard
+	registry *prometheus.Registry // of the first limiter
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
+}
+
+// A testShard can be killed; what it held is lost then. It can also lose the replies to
+// what it has done.
+type testShard struct {
+	mu     sync.Mutex
+	loses  bool
+	random *rand.Rand
+	pipe   *shard.Pipe
+	conns  []net.Conn
+	cancel context.CancelFunc
+}
+
+func (s *testShard) start(running *sync.WaitGroup) {
+	server, err := shard.New(shard.Options{})
+	if err != nil {
+		panic(err)
+	}
+	var ctx context.Context
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx, s.cancel = context.WithCancel(context.Background())
+	s.pipe = shard.NewPipe()
+	pipe := s.pipe
+	running.Go(func() { _ = server.Serve(ctx, pipe) })
+}
+
+func (s *testShard) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel()
+	_ = s.pipe.Close()
+	for _, conn := range s.conns {
+		_ = conn.Close()
+	}
+	s.conns = nil
+}
+
+func (s *testShard) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	conn, err := s.pipe.Dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	s.conns = append(s.conns, conn)
+	return &lossyConn{conn, s}, nil
+}
+
+// A lossyConn is the near end of a connection to a shard.
+type lossyConn struct {
+	net.Conn
+	shard *testShard
+}
+
+// Read loses one reply in four, and with it the connection, if the shard is to do so.
+func (c *lossyConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.shard.mu.Lock()
+	defer c.shard.mu.Unlock()
+	if err == nil && c.shard.loses && c.shard.random.IntN(4) == 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// startPop runs so many limiters and shards. Limiters tell each other of mitigations if
+// peers is set.
+func startPop(tb testing.TB, limiters, shards int, peers bool, rules string) *testPop {
+	tb.Helper()
+	set := parse(tb, rules)
+	secret, err := counter.NewSecret("a secret of the property")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &testPop{registry: prometheus.NewRegistry()}
+	for i := range shards {
+		s := &testShard{random: rand.New(rand.NewPCG(uint64(i), 1))}
+		s.start(&p.running)
+		p.shards = append(p.shards, s)
+	}
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(context.Background())
+	for i := range limiters {
+		table, err := mitigation.New(mitigation.Options{Size: 1024})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		o := limit.Options{
+			Secret: secret, Node: mitigation.NodeID(i + 1), Rules: set, Table: table,
+			Queue: 1024, TrackedKeys: 1024, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		}
+		if i == 0 {
+			o.Registerer = p.registry
+		}
+		for j := range p.shards {
+			o.Shards = append(o.Shards, p.clients(j)...)
+		}
+		if peers {
+			o.Publish = func(r mitigation.Record) {
+				now := time.Now()
+				packet := r.AppendSent(nil, now)
+				for j, other := range p.limiters {
+					if received, err := mitigation.ParseSent(packet, now); err == nil && j != i {
+						other.Learn(received, "peer", now)
+					}
+				}
+			}
+		}
+		l, err := limit.New(o)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		p.limiters = append(p.limiters, l)
+	}
+	for _, l := range p.limiters {
+		p.running.Go(func() { l.Run(ctx) })
+	}
+	return p
+}
+
+func (p *testPop) stop() {
+	p.cancel()
+	for _, s := range p.shards {
+		s.kill()
+	}
+	p.running.Wait()
+}
+
+// clients returns new clients of shards, by their numbers.
+func (p *testPop) clients(shards ...int) (clients []*counter.Shard) {
+	for _, i := range shards {
+		clients = append(clients, counter.NewShard(fmt.Sprintf("s%d:11211", i), counter.ShardOptions{Dial: p.shards[i].dial}))
+	}
+	return clients
+}
+
+// lines is a log that may be read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// waitFor waits in real time until ok, asked again and again.
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	giveUp := time.After(20 * time.Second)
+	for !ok() {
+		select {
+		case <-ticker.C:
+		case <-giveUp:
+			t.Fatalf("waited too long for %s", what)
+		}
+	}
+}

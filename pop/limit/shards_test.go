@@ -1,0 +1,166 @@
+package limit_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/limit"
+)
+
+const manyPerMinute = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 1m}]}]"
+
+// ask lets a client ask a node, and returns how many requests of it the node knew of
+// before, of 1000; -1 if it does not know.
+func ask(l *limit.Limiter, client uint32) int {
+	req := request(client)
+	now := time.Now()
+	d := l.Decide(&req, now)
+	for _, q := range l.Quotas(nil, &d, now) {
+		if q.Known {
+			return 1000 - int(q.Remaining)
+		}
+	}
+	return -1
+}
+
+// wantKnown lets clients ask a node twice, the second time when the first is counted, and
+// fails where the node then does not know of as many requests before.
+func wantKnown(t *testing.T, what string, l *limit.Limiter, clients uint32, before int) {
+	t.Helper()
+	for client := range clients {
+		ask(l, client)
+	}
+	time.Sleep(10 * time.Millisecond)
+	for client := range clients {
+		if known := ask(l, client); known != before+1 {
+			t.Errorf("%s: %d requests of client %d are known, want %d", what, known, client, before+1)
+		}
+	}
+	time.Sleep(10 * time.Millisecond)
+}
+
+// setOut takes shards out on all nodes, by their numbers.
+func (p *testPop) setOut(t *testing.T, shards ...int) {
+	t.Helper()
+	var names []string
+	for _, i := range shards {
+		names = append(names, fmt.Sprintf("s%d:11211", i))
+	}
+	for _, l := range p.limiters {
+		if err := l.SetOut(names...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Shards go out, come back, leave the list and join it while requests are counted: every
+// node knows of all of them.
+func TestCountsFollowTheShards(t *testing.T) {
+	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		p := startPop(t, 3, 4, true, manyPerMinute)
+		defer p.stop()
+		const clients = 40
+		wantKnown(t, "at first", p.limiters[0], clients, 0)
+		p.setOut(t, 1)
+		wantKnown(t, "one is out", p.limiters[1], clients, 2)
+		p.setOut(t, 1, 2)
+		wantKnown(t, "two are out", p.limiters[2], clients, 4)
+		p.setOut(t)
+		wantKnown(t, "all are back", p.limiters[0], clients, 6)
+
+		set := func(l *limit.Limiter, shards ...int) {
+			t.Helper()
+			if err := l.SetShards(p.clients(shards...), "s3:11211", "none:11211"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, l := range p.limiters {
+			set(l, 0, 2, 3) // one leaves, one is out
+		}
+		wantKnown(t, "one has left the list", p.limiters[1], clients, 8)
+		time.Sleep(2 * time.Second)
+		for _, l := range p.limiters {
+			set(l, 1, 2) // it joins again, others leave
+		}
+		wantKnown(t, "one joins again", p.limiters[2], clients, 10)
+		// The next window weighs what was counted everywhere in this one.
+		time.Sleep(time.Minute - time.Since(time.Now().Truncate(time.Minute)))
+		wantKnown(t, "in the next window", p.limiters[0], clients, 12)
+	})
+}
+
+// What a shard did not take is counted by the key's new owner as soon as the shard is out,
+// and by anybody once one is in again.
+func TestWaitingCountsMove(t *testing.T) {
+	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		p := startPop(t, 3, 2, true, manyPerMinute)
+		defer p.stop()
+		const clients = 20
+		p.shards[0].kill()
+		for range 3 {
+			for client := range uint32(clients) {
+				ask(p.limiters[0], client)
+			}
+			time.Sleep(300 * time.Millisecond)
+		}
+		p.setOut(t, 0)
+		time.Sleep(10 * time.Millisecond)
+		wantKnown(t, "a dead shard went out", p.limiters[1], clients, 3)
+
+		p.setOut(t, 0, 1)
+		wantKnown(t, "nobody is in", p.limiters[0], clients, 3)
+		p.setOut(t, 0)
+		time.Sleep(10 * time.Millisecond)
+		wantKnown(t, "one is in again", p.limiters[2], clients, 7)
+	})
+}
+
+// The counts that a node could not send before its end are counted as dropped.
+func TestWhatIsNotSentAtTheEndIsCounted(t *testing.T) {
+	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for _, tt := range []struct {
+		name  string
+		spoil func(*testPop)
+	}{
+		{"the shard is dead", func(p *testPop) { p.shards[0].kill() }},
+		{"the shard is out", func(p *testPop) { _ = p.limiters[0].SetOut("s0:11211") }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := startPop(t, 1, 1, false, manyPerMinute)
+			tt.spoil(p)
+			for client := range uint32(10) {
+				ask(p.limiters[0], client)
+			}
+			time.Sleep(time.Second)
+			p.stop()
+			if dropped := value(t, p.registry, "edge_increments_dropped_total", ""); dropped != 10 {
+				t.Errorf("%s: %v requests are counted as dropped, want 10", tt.name, dropped)
+			}
+		})
+	}
+}
+
+func TestShardsGivenTwice(t *testing.T) {
+	l, _, _ := newLimiter(t, oneRule)
+	a, b := counter.NewShard("s:1", counter.ShardOptions{}), counter.NewShard("s:1", counter.ShardOptions{})
+	for _, shards := range [][]*counter.Shard{{a, a}, {a, b}} {
+		if err := l.SetShards(shards); err == nil {
+			t.Error("SetShards with the same address twice returns no error")
+		}
+	}
+	if err := l.SetShards([]*counter.Shard{a}); err != nil {
+		t.Error(err)
+	}
+	if err := l.SetShards([]*counter.Shard{b}); err != nil {
+		t.Errorf("another client of the same shard: %v", err)
+	}
+}
