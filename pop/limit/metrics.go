@@ -79,6 +79,15 @@ func newMetrics(reg prometheus.Registerer, l *Limiter) *metrics {
 		}
 		return float64(n)
 	})
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edge_counting_alone",
+		Help: "1 while no shard is available, so that the node counts by itself; see also edge_shard_breaker_open.",
+	}, func() float64 {
+		if l.alone.Load() {
+			return 1
+		}
+		return 0
+	})
 	m.none = m.of("", Passed, Allowed, Denied)
 	return m
 }

@@ -1,0 +1,65 @@
+package limit_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/limit"
+)
+
+// A node whose shards are all down counts by itself, says so once, and recovers by itself.
+func TestCountingAlone(t *testing.T) {
+	m := memcachedtest.Start(t)
+	table, err := mitigation.New(mitigation.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg, log := prometheus.NewRegistry(), new(lines)
+	s := counter.NewShard(m.Addr, counter.ShardOptions{Timeout: 10 * time.Second})
+	defer s.Close()
+	l, err := limit.New(limit.Options{
+		Rules: parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 1h}]}]"), Table: table,
+		Shards: []*counter.Shard{s}, Logger: slog.New(slog.NewTextHandler(log, nil)), Registerer: reg,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runLimiter(t, l)
+	alone := func() float64 { return value(t, reg, "edge_counting_alone", "") }
+	waitFor(t, "the first count", func() bool { return ask(l, 1) > 0 })
+	if alone() != 0 {
+		t.Error("the node counts alone beside a shard that answers")
+	}
+	m.Kill()
+	known := 0
+	waitFor(t, "the node to notice", func() bool { known = ask(l, 1); return alone() == 1 })
+	waitFor(t, "more counts", func() bool { return ask(l, 1) > known+10 })
+	// Also clients that nobody has seen before are limited.
+	waitFor(t, "a mitigation", func() bool {
+		req := request(2)
+		return l.Decide(&req, time.Now()).Verdict == limit.Blocked
+	})
+	m.Restart()
+	waitFor(t, "the shard to be found", func() bool { return alone() == 0 })
+	waitFor(t, "what waited to be sent", func() bool {
+		return value(t, reg, "edge_increments_dropped_total", "") == 0 && ask(l, 1) > known+10
+	})
+	if err := l.SetOut(m.Addr); err != nil || alone() != 1 {
+		t.Errorf("with its only shard out: %v, counting alone = %v", err, alone())
+	}
+	if err := l.SetOut(); err != nil || alone() != 0 {
+		t.Errorf("with the shard in again: %v, counting alone = %v", err, alone())
+	}
+	for text, want := range map[string]int{"level=WARN msg=\"no shard is available": 2, "level=INFO msg=\"a shard is available": 2} {
+		if got := strings.Count(log.String(), text); got != want {
+			t.Errorf("%d lines with %s, want %d:\n%s", got, text, want, log)
+		}
+	}
+}
