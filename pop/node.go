@@ -372,6 +372,11 @@ func (n *Node) Lift(key counter.Key) (mitigation.Record, error) {
 	return n.limiter.Lift(key, time.Now())
 }
 
+// SetOut says which shards are out of the ring, by address: they own no keys for now, and
+// theirs go to the others. All other shards are in. Every node of a PoP must be told, within
+// about a second; see [limit.Limiter.SetShards].
+func (n *Node) SetOut(shards ...string) error { return n.limiter.SetOut(shards...) }
+
 // ErrCutOff is what Stop returns if requests had not ended when the time for it was over.
 var ErrCutOff = errors.New("pop: requests that did not end in time were cut off")
 
