@@ -153,6 +153,7 @@ type ruleJSON struct {
 	Line    int         `json:"line"`
 	Meaning string      `json:"meaning"`
 	Action  string      `json:"action"`
+	Failure string      `json:"on_failure"`
 	Limits  []limitJSON `json:"limits"`
 	Notes   []string    `json:"notes"`
 }
@@ -185,7 +186,7 @@ func checkJSON(w io.Writer, set *rule.Set, wrong error, late func(*rule.Rule) ui
 		}
 	} else {
 		for _, r := range set.Rules() {
-			d := ruleJSON{r.ID, r.File, r.Line, r.Describe(), r.Action.String(), nil, append([]string{}, r.Notes()...)}
+			d := ruleJSON{r.ID, r.File, r.Line, r.Describe(), r.Action.String(), r.OnFailure.String(), nil, append([]string{}, r.Notes()...)}
 			for _, l := range r.Limits {
 				d.Limits = append(d.Limits, limitJSON{l.Threshold, int64(l.Period / time.Second), late(r), l.Bound(late(r))})
 			}

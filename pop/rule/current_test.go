@@ -19,7 +19,7 @@ func TestCurrent(t *testing.T) {
 	after := parse(t, "rules:\n"+
 		"- {id: new, characteristics: [ip], "+limits+"}\n"+
 		"- {id: other-name, characteristics: [header:b], "+limits+"}\n"+
-		"- {id: edited, characteristics: [ip], limits: [{threshold: 6, period: 1h}], action: log, match: {hosts: [a]}}\n"+
+		"- {id: edited, characteristics: [ip], limits: [{threshold: 6, period: 1h}], action: log, on_failure: open, match: {hosts: [a]}}\n"+
 		"- {id: other-key, characteristics: [ip, host], "+limits+"}\n"+
 		"- {id: same, characteristics: [ip], "+limits+"}\n")
 	for _, r := range before.Rules() {
@@ -69,8 +69,8 @@ func TestSuggest(t *testing.T) {
 			t.Errorf("%s: Suggest(%q) = %q, want %q", test.name, test.word, got, test.want)
 		}
 	}
-	many := []string{"a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9"}
-	if got, want := rule.Suggest("zzz", many), "there are a1, a2, a3, a4, a5, a6 and 3 more"; got != want {
+	many := []string{"a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9", "b1"}
+	if got, want := rule.Suggest("zzz", many), "there are a1, a2, a3, a4, a5, a6, a7 and 3 more"; got != want {
 		t.Errorf("Suggest of %d words = %q, want %q", len(many), got, want)
 	}
 }

@@ -56,6 +56,12 @@ func (r *Rule) Describe() string {
 	} else {
 		b.WriteString("the threshold.")
 	}
+	switch {
+	case r.OnFailure == FailOpen:
+		b.WriteString(" While the shard that counts it is unavailable, nothing new starts.")
+	case r.FailsClosed():
+		b.WriteString(" While the shard that counts it is unavailable, a request is answered with 503 Service Unavailable.")
+	}
 	return b.String()
 }
 
@@ -130,6 +136,9 @@ func (r *Rule) Notes() []string {
 	}
 	if r.Action == Log && *r.Response != new(draft).complete(Log) {
 		notes = append(notes, "The response is never sent: this rule only logs.")
+	}
+	if r.Action == Log && r.OnFailure == FailClosed {
+		notes = append(notes, "on_failure: closed has no effect: this rule only logs.")
 	}
 	return notes
 }

@@ -61,12 +61,18 @@ func TestDescribe(t *testing.T) {
 			"GET, HEAD and OPTIONS requests are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"paths only", withKeys("match: {paths: [/a*]}"),
 			"Requests for /a* are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
-		{"many hosts", withKeys("match: {hosts: [a, b, c, d, e, f, g, h, i]}"),
-			"Requests to a, b, c, d, e, f and 3 more are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+		{"many hosts", withKeys("match: {hosts: [a, b, c, d, e, f, g, h, i, j]}"),
+			"Requests to a, b, c, d, e, f, g and 3 more are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"statuses in a row", withKeys("count: {statuses: [404, 500, 501, 502, 599, 598, 201, 200]}"),
 			"All requests that the origin answers with 200, 201, 404, 500 to 502, 598 or 599 are counted for each client address; once one has more than 5 in 1m, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"all characteristics", withCharacteristics(`[ip, host, path, method, header:a, cookie:B, "query:c d"]`),
 			"All requests are counted for each combination of client address, host, path, method, header a, cookie B and query parameter c d; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+		{"open", withKeys("on_failure: open"),
+			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. While the shard that counts it is unavailable, nothing new starts."},
+		{"closed", withKeys("on_failure: closed", "action: shadow_ban"),
+			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests get a prepared 200 OK and never reach the origin until the estimate is back at the threshold. While the shard that counts it is unavailable, a request is answered with 503 Service Unavailable."},
+		{"local", withKeys("on_failure: local", "action: log"),
+			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests still pass, but are logged, until the estimate is back at the threshold."},
 		{"three limits", withLimits("[{threshold: 5, period: 1s}, {threshold: 50, period: 90s}, {threshold: 500, period: 7d}]"),
 			"All requests are counted for each client address; once one has more than 5 in 1s, 50 in 1m30s or 500 in 7d, its further requests are refused with 429 Too Many Requests until the estimate is back at every threshold."},
 	} {
@@ -84,6 +90,7 @@ func TestNotes(t *testing.T) {
 		all    = "All clients share the counts of this rule: one of them can exceed a limit for all."
 		shadow = "The limit of %s has no effect: %s is reached first."
 		silent = "The response is never sent: this rule only logs."
+		passes = "on_failure: closed has no effect: this rule only logs."
 	)
 	for _, test := range []struct {
 		name, text string
@@ -103,6 +110,8 @@ func TestNotes(t *testing.T) {
 		{"periods that do not divide each other", withLimits("[{threshold: 50, period: 7s}, {threshold: 50, period: 10s}]"), nil},
 		{"log with a response", withKeys("action: log", "response: {status: 503}"), []string{silent}},
 		{"log without a response", withKeys("action: log"), nil},
+		{"log that fails closed", withKeys("action: log", "on_failure: closed"), []string{passes}},
+		{"block that fails closed", withKeys("on_failure: closed"), nil},
 	} {
 		got := parse(t, test.text).Rules()[0].Notes()
 		if diff := cmp.Diff(strings.Join(test.want, "\n"), strings.Join(got, "\n")); diff != "" {
@@ -126,6 +135,7 @@ func TestString(t *testing.T) {
 		want  string
 	}{
 		{rule.Log, "log"}, {rule.ShadowBan, "shadow_ban"}, {rule.Block, "block"}, {rule.Close, "close"},
+		{rule.FailLocal, "local"}, {rule.FailOpen, "open"}, {rule.FailClosed, "closed"},
 		{rule.IP, "ip"}, {rule.Query, "query"},
 		{r.Characteristics[0], "ip"}, {r.Characteristics[1], "header:x-api-key"},
 		{r.Limits[0], "5 in 1m"}, {r.Response, "429 Too Many Requests"},

@@ -33,7 +33,7 @@ func Keys() map[string]map[string]bool {
 
 // Words returns the words that are values, by what they are values of.
 func Words() map[string][]string {
-	words := map[string][]string{"action": actionNames[:], "missing": missingNames[:]}
+	words := map[string][]string{"action": actionNames[:], "on_failure": onFailureNames[:], "missing": missingNames[:]}
 	for kind := IP; kind <= Query; kind++ {
 		if kind.named() {
 			words["named"] = append(words["named"], kind.String())

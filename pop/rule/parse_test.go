@@ -98,6 +98,18 @@ deny: [198.51.100.0/24]
 			{ID: "b", Index: 2, File: "r.yaml", Line: 11, Characteristics: byIP, Limits: []rule.Limit{{Threshold: 5, Period: 168 * time.Hour}}, Action: rule.Block,
 				Response: &rule.Response{Status: 599, ContentType: "text/plain; charset=utf-8", Body: strings.Repeat("x", 64<<10)}},
 		}, nil},
+	{"ways to fail", `
+rules:
+- {id: none, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}
+- {on_failure: local, id: local, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}
+- {id: open, characteristics: [ip], on_failure: open, limits: [{threshold: 5, period: 1m}]}
+- {id: closed, characteristics: [ip], limits: [{threshold: 5, period: 1m}], on_failure: "closed"}
+`, []*rule.Rule{
+		{ID: "none", Index: 0, File: "r.yaml", Line: 3, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal},
+		{ID: "local", Index: 1, File: "r.yaml", Line: 4, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal},
+		{ID: "open", Index: 2, File: "r.yaml", Line: 5, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, OnFailure: rule.FailOpen},
+		{ID: "closed", Index: 3, File: "r.yaml", Line: 6, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, OnFailure: rule.FailClosed},
+	}, nil},
 	{"responses of the actions, in any order of keys", `
 rules:
 - {id: block, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}

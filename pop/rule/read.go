@@ -109,6 +109,9 @@ func (r *reader) ruleFields(rule *Rule, answer *draft) []field {
 			rule.Action = Action(max(r.choice(n, "action", actionNames[:]), 0))
 		}},
 		{"response", "", func(n *yaml.Node) { r.response(n, answer) }},
+		{"on_failure", "", func(n *yaml.Node) {
+			rule.OnFailure = OnFailure(max(r.choice(n, "on_failure", onFailureNames[:]), 0))
+		}},
 	}
 }
 

@@ -58,7 +58,15 @@ type Rule struct {
 
 	Action   Action
 	Response *Response
+
+	// OnFailure is what becomes of requests whose key's counter shard is unavailable. It
+	// is no part of the key.
+	OnFailure OnFailure
 }
+
+// FailsClosed reports whether requests are refused while their key's counter shard is
+// unavailable. A rule that only logs refuses none.
+func (r *Rule) FailsClosed() bool { return r.OnFailure == FailClosed && r.Action != Log }
 
 // A Limit is exceeded when the estimated number of requests in any Period is
 // greater than Threshold.
@@ -83,6 +91,21 @@ var actionNames = [...]string{Log: "log", ShadowBan: "shadow_ban", Block: "block
 
 // String returns the action as rules files write it.
 func (a Action) String() string { return actionNames[a] }
+
+// OnFailure says what happens to a request while the counter shard that owns its key is
+// unavailable. Mitigations in force stay in force whatever it says.
+type OnFailure uint8
+
+const (
+	FailLocal  OnFailure = iota // count and limit by what this node knows
+	FailOpen                    // start no mitigation by what this node counts alone
+	FailClosed                  // refuse with 503, and do not count
+)
+
+var onFailureNames = [...]string{FailLocal: "local", FailOpen: "open", FailClosed: "closed"}
+
+// String returns the choice as rules files write it.
+func (o OnFailure) String() string { return onFailureNames[o] }
 
 // A Response is what a refused request gets.
 type Response struct {

@@ -110,6 +110,7 @@ func TestSchemaHasTheWordsAndBoundsOfTheParser(t *testing.T) {
 		got  any
 	}{
 		{"actions", want["action"], at(t, defs, "rule", "properties", "action", "enum")},
+		{"ways to fail", want["on_failure"], at(t, defs, "rule", "properties", "on_failure", "enum")},
 		{"characteristics without name", want["unnamed"], at(t, choices[0], "enum")},
 		{"ways to treat requests without a value", want["missing"], at(t, mapping, "properties", "missing", "enum")},
 	} {
@@ -306,7 +307,7 @@ var edges = []string{
 	"null", "true", "[]", "{}", `""`, "0", "1", "-1", "5", "199", "200", "204", "429", "599", "600", "9007199254740992", "9007199254740993",
 	"1.5", "5.0", "1e3", "010", "0x10", "1_000", "+1", ".inf", "2024-01-31", "~", "on", "no", `"5"`, `"0"`,
 	"0s", "1s", "1m", "60s", "7d", "7d1s", "8d", "500ms", "1w", `"60"`, "01m", "1h1h", "1m1h",
-	"a", "A", "a b", `"-a"`, "block", "log", "shadow_ban", "close", "Block", "skip", "share",
+	"a", "A", "a b", `"-a"`, "block", "log", "shadow_ban", "close", "Block", "open", "local", "closed", "skip", "share",
 	"ip", "host", "path", "method", "IP", "header:x", "header:Host", "cookie:a", "query:a b", `"header:"`, "header", "ip:x", `"query:"`, "Host",
 	"{header: x}", "{header: X, missing: skip}", "{cookie: a, query: b}", "{missing: skip}", "{header: host}",
 	"GET", "get", "GET POST", "/", `"/*"`, `"*"`, "/a", "/a/../b", "//", "/%41", `"/a?b"`, "a/b", "/.x", `"/.*"`,

@@ -10,7 +10,7 @@ import (
 // enumerate joins list as prose does: a, b or c. Of a long list it says the first and
 // how many more there are.
 func enumerate(list []string, conjunction string) string {
-	const most = 8
+	const most = 9 // a rule has so many keys
 	if n := len(list); n > most {
 		shown := most - 2
 		list = append(list[:shown:shown], fmt.Sprintf("%d more", n-shown))
