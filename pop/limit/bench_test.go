@@ -2,7 +2,9 @@ package limit_test
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +23,10 @@ rules:
     limits: [{threshold: 1000000000, period: 1m}]
 `
 
-func newLimiter(tb testing.TB, rules string) (*limit.Limiter, *mitigation.Table, counter.Secret) {
+// closedRule fails closed.
+var closedRule = strings.Replace(oneRule, "characteristics", "on_failure: closed\n    characteristics", 1)
+
+func newLimiter(tb testing.TB, rules string, shards ...*counter.Shard) (*limit.Limiter, *mitigation.Table, counter.Secret) {
 	tb.Helper()
 	table, err := mitigation.New(mitigation.Options{})
 	if err != nil {
@@ -31,7 +36,7 @@ func newLimiter(tb testing.TB, rules string) (*limit.Limiter, *mitigation.Table,
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l, err := limit.New(limit.Options{Secret: secret, Rules: parse(tb, rules), Table: table})
+	l, err := limit.New(limit.Options{Secret: secret, Rules: parse(tb, rules), Table: table, Shards: shards, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -80,6 +85,19 @@ func TestDecideAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkDecide(b *testing.B) {
+	b.Run("unavailable", func(b *testing.B) {
+		l, _, _ := newLimiter(b, closedRule, deadShards(b, 3)...)
+		now := time.Now()
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for i := uint32(0); pb.Next(); i++ {
+				req := request(i)
+				if d := l.Decide(&req, now); d.Verdict != limit.Unavailable {
+					b.Fatal(d.Verdict)
+				}
+			}
+		})
+	})
 	b.Run("mitigated", func(b *testing.B) {
 		l, table, secret := newLimiter(b, oneRule)
 		now := time.Now()

@@ -16,13 +16,14 @@ const (
 	Allowed                     // to the origin, by the allow list
 	Logged                      // to the origin; a rule would mitigate if its action were not log
 	Denied                      // refused by the deny list
+	Unavailable                 // refused: a rule fails closed, and its key's shard is unavailable
 	ShadowBanned                // answered without the origin
 	Blocked                     // refused
 	Closed                      // refused without an answer
 	verdicts
 )
 
-var verdictNames = [verdicts]string{"passed", "allowed", "logged", "denied", "shadow_banned", "blocked", "closed"}
+var verdictNames = [verdicts]string{"passed", "allowed", "logged", "denied", "unavailable", "shadow_banned", "blocked", "closed"}
 
 // String returns the verdict as metrics and logs write it.
 func (v Verdict) String() string { return verdictNames[v] }
@@ -39,7 +40,8 @@ type Decision struct {
 
 	// Rule and Record say who is mitigated and why, where the verdict is that of a
 	// mitigation. Of several the most severe action decides, then the longest that
-	// remains, then the order of the files.
+	// remains, then the order of the files. Where the verdict is Unavailable, Rule is the
+	// first that fails closed, and there is no record.
 	Rule   *rule.Rule
 	Record mitigation.Record
 
@@ -99,11 +101,13 @@ func (l *Limiter) Decide(req *rule.Request, now time.Time) (d Decision) {
 	return d
 }
 
-// look finds the records that mitigate req.
+// look finds the records that mitigate req, and otherwise whether one of its rules fails
+// closed.
 func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.Time) {
 	// Both fit ordinary requests, so that they stay on the stack.
 	var matched [8]*rule.Rule
 	var key [256]byte
+	var closed *rule.Rule
 	for _, r := range set.Match(req, matched[:0]) {
 		what, counts := r.AppendKey(key[:0], req)
 		if !counts {
@@ -112,9 +116,15 @@ func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.T
 		tag := l.o.Secret.Tag(what)
 		if record, ok := l.o.Table.Get(tag, now); ok {
 			d.consider(r, &record)
-		} else {
-			d.add(count{r, tag})
+			continue
 		}
+		d.add(count{r, tag})
+		if r.FailsClosed() && l.unavailable(tag) && (closed == nil || r.Index < closed.Index) {
+			closed = r
+		}
+	}
+	if closed != nil && !d.Verdict.Refused() {
+		d.Verdict, d.Rule, d.Record = Unavailable, closed, mitigation.Record{}
 	}
 }
 

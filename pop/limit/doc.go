@@ -5,7 +5,10 @@
 // [Limiter.Decide] matches a request against the rules, makes the key of each rule that
 // concerns it and looks the key up in the table of mitigations. It reads memory only: it
 // never waits, never allocates for ordinary requests and never returns an error. Trouble
-// in the infrastructure is counted, and the request passes: the limiter fails open.
+// in the infrastructure is counted, and the request passes: the limiter fails open, but for
+// rules that say on_failure: closed. While the shard that owns the key of such a rule is
+// unavailable, a request that no mitigation refuses has the verdict [Unavailable] and is
+// counted by none. What is looked at for that is the ring's table and a flag of the shard.
 //
 // # The counting work
 //
@@ -34,7 +37,8 @@
 //
 // A node whose shards are all down or out counts by itself, with the same rules, and says so
 // in its log and in the metric edge_counting_alone. Keys wait, within bounds, to be sent; a
-// shard that is down is probed until it answers.
+// shard that is down is probed until it answers. Until then a key of a rule with
+// on_failure: open is not mitigated anew: only what a shard has counted is held against it.
 //
 // # Bounds of knowledge
 //

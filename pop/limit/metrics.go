@@ -124,7 +124,7 @@ func (m *metrics) bind(set *rule.Set) *rules {
 		}
 		if byRule[id] == nil {
 			if byRule[id] = m.byRule[id]; byRule[id] == nil {
-				byRule[id] = m.of(id, Logged, ShadowBanned, Blocked, Closed)
+				byRule[id] = m.of(id, Logged, ShadowBanned, Blocked, Closed, Unavailable)
 			}
 		}
 		bound.metered[i] = byRule[id]

@@ -67,10 +67,12 @@ edge_requests_total{rule="a",verdict="blocked"} 0
 edge_requests_total{rule="a",verdict="closed"} 0
 edge_requests_total{rule="a",verdict="logged"} 0
 edge_requests_total{rule="a",verdict="shadow_banned"} 0
+edge_requests_total{rule="a",verdict="unavailable"} 0
 edge_requests_total{rule="b",verdict="blocked"} 0
 edge_requests_total{rule="b",verdict="closed"} 0
 edge_requests_total{rule="b",verdict="logged"} 0
 edge_requests_total{rule="b",verdict="shadow_banned"} 0
+edge_requests_total{rule="b",verdict="unavailable"} 0
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "edge_requests_total"); err != nil {
 		t.Error(err)
@@ -85,12 +87,12 @@ edge_requests_total{rule="b",verdict="shadow_banned"} 0
 
 	// The series of a rule that is gone go with it.
 	l.SetRules(parse(t, withIDs("b", "c")))
-	for id, want := range map[string]int{"a": 0, "b": 4, "c": 4} {
+	for id, want := range map[string]int{"a": 0, "b": 5, "c": 5} {
 		if got := series(t, reg, "edge_requests_total", id); got != want {
 			t.Errorf("rule %s has %d series of requests, want %d", id, got, want)
 		}
-		if got := series(t, reg, "edge_mitigations_started_total", id); got != want/4 {
-			t.Errorf("rule %s has %d series of mitigations, want %d", id, got, want/4)
+		if got := series(t, reg, "edge_mitigations_started_total", id); got != want/5 {
+			t.Errorf("rule %s has %d series of mitigations, want %d", id, got, want/5)
 		}
 	}
 }
@@ -109,7 +111,7 @@ func TestManyRulesShareSeries(t *testing.T) {
 	if _, err := limit.New(limit.Options{Rules: parse(t, withIDs(ids...)), Table: table, Registerer: reg}); err != nil {
 		t.Fatal(err)
 	}
-	if n := testutil.CollectAndCount(collector{reg}, "edge_requests_total"); n != 3+4*1001 {
+	if n := testutil.CollectAndCount(collector{reg}, "edge_requests_total"); n != 3+5*1001 {
 		t.Errorf("%d series of requests, want those of 1000 rules, of all others together and of no rule", n)
 	}
 }

@@ -295,10 +295,13 @@ func (l *Limiter) evaluate(t *track) {
 	now := time.Now()
 	t.mu.Lock()
 	f := t.evaluate(now)
-	r, sample, late := t.rule, t.sample, t.late()
+	r, sample, late, parked := t.rule, t.sample, t.late(), t.parked
 	t.mu.Unlock()
 	l.metrics.dropped[dropShard].Add(float64(late))
 	l.near.set(t.key, f.near)
+	if f.over && r.OnFailure == rule.FailOpen && (parked || l.unavailable(t.key)) {
+		return // it is evaluated again when the shard has answered
+	}
 	if f.over && l.mitigate(t.key, r, f, sample, now) {
 		t.mu.Lock()
 		t.store = true

@@ -17,6 +17,13 @@ func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, x *exchange, now 
 		header.Set("Content-Type", "text/plain; charset=utf-8")
 		writeAnswer(w, r, http.StatusForbidden, "forbidden\n")
 		return
+	case d.Verdict == limit.Unavailable:
+		// A shard that can be found again is found within a second.
+		header["Retry-After"] = []string{"1"}
+		header["Cache-Control"] = []string{"no-store"}
+		header.Set("Content-Type", "text/plain; charset=utf-8")
+		writeAnswer(w, r, http.StatusServiceUnavailable, "temporarily unavailable\n")
+		return
 	case d.Verdict == limit.Closed && !x.trusted:
 		// net/http closes the connection of HTTP/1, and resets the stream of HTTP/2.
 		panic(http.ErrAbortHandler)

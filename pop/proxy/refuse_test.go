@@ -95,6 +95,29 @@ func TestDenied(t *testing.T) {
 	}
 }
 
+// Without shards a rule that fails closed lets nothing pass. The client is told when to come
+// back, and nothing of a limit, for it has exceeded none.
+func TestUnavailable(t *testing.T) {
+	p, log := newProxy(t, block("close", ", on_failure: closed, response: {status: 418, body: teapot}"), serve(t, http.HandlerFunc(ok)).URL,
+		func(o *proxy.Options) { o.AccessLog = o.Logger })
+	url := serve(t, p).URL
+	for method, want := range map[string]string{"GET": "temporarily unavailable\n", "HEAD": ""} {
+		resp, body := do(t, client(t), newRequest(t, method, url, nil))
+		h := resp.Header
+		if resp.StatusCode != http.StatusServiceUnavailable || body != want || h.Get("Retry-After") != "1" || h.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: %d %q %v, want 503 and Retry-After: 1", method, resp.StatusCode, body, h)
+		}
+		for name := range h {
+			if strings.HasPrefix(strings.ToLower(name), "ratelimit") {
+				t.Errorf("%s: the answer has %s", method, name)
+			}
+		}
+	}
+	if n := strings.Count(log.String(), "verdict=unavailable"); n != 2 {
+		t.Errorf("%d lines of the access log say that the requests were refused so, want 2:\n%s", n, log)
+	}
+}
+
 func TestCloseEndsTheConnection(t *testing.T) {
 	url := front(t, block("close", ""), ok, nil)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
