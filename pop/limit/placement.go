@@ -171,18 +171,24 @@ func (l *Limiter) unavailable(key counter.Key) bool {
 // watch notices when a shard fails and when it is back. It is called after each round trip.
 func (l *Limiter) watch(ln *lane) {
 	if down := ln.shard.Down(); ln.down.Load() != down && ln.down.Swap(down) != down {
-		ln.rouse() // to probe it
 		l.checkAlone()
 	}
 }
 
 // checkAlone says when this node begins to count alone, because no shard is available, and
-// when that ends.
+// when that ends. It lets all shards be probed that own keys and are down.
 func (l *Limiter) checkAlone() {
 	l.checking.Lock()
 	defer l.checking.Unlock()
 	p := l.placed.Load()
-	alone := !slices.ContainsFunc(p.in, func(ln *lane) bool { return !ln.shard.Down() })
+	alone := true
+	for _, ln := range p.in {
+		if ln.shard.Down() {
+			ln.rouse() // to probe it
+		} else {
+			alone = false
+		}
+	}
 	switch was := l.alone.Swap(alone); {
 	case alone && !was:
 		l.o.Logger.Warn("no shard is available: this node counts alone", "shards", len(p.in))

@@ -149,6 +149,56 @@ func TestWhatIsNotSentAtTheEndIsCounted(t *testing.T) {
 	}
 }
 
+// A rule that fails closed lets no request try whether a shard is back. It is found all the
+// same, also if it left and joined again while it was down.
+func TestAShardIsFoundWithoutRequests(t *testing.T) {
+	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		p := startPop(t, 1, 1, false, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 1m}], on_failure: closed}]")
+		defer p.stop()
+		l, shards := p.limiters[0], p.clients(0)
+		verdict := func() limit.Verdict {
+			req := request(1)
+			return l.Decide(&req, time.Now()).Verdict
+		}
+		set := func(shards []*counter.Shard) {
+			t.Helper()
+			if err := l.SetShards(shards); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set(shards)
+		p.shards[0].kill()
+		for range 10 {
+			verdict()
+			time.Sleep(50 * time.Millisecond)
+		}
+		if v := verdict(); v != limit.Unavailable {
+			t.Errorf("with a dead shard: %v", v)
+		}
+		p.shards[0].start(&p.running)
+		time.Sleep(500 * time.Millisecond)
+		if v := verdict(); v != limit.Passed {
+			t.Errorf("half a second after its return: %v", v)
+		}
+
+		p.shards[0].kill()
+		for range 10 {
+			verdict()
+			time.Sleep(50 * time.Millisecond)
+		}
+		set(nil)
+		time.Sleep(time.Minute)
+		p.shards[0].start(&p.running)
+		set(shards)
+		time.Sleep(500 * time.Millisecond)
+		if v := verdict(); v != limit.Passed {
+			t.Errorf("half a second after it joined again: %v", v)
+		}
+	})
+}
+
 func TestShardsGivenTwice(t *testing.T) {
 	l, _, _ := newLimiter(t, oneRule)
 	a, b := counter.NewShard("s:1", counter.ShardOptions{}), counter.NewShard("s:1", counter.ShardOptions{})

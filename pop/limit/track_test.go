@@ -209,6 +209,23 @@ func TestSetRule(t *testing.T) {
 	wantPlan(t, "after the change", p, want)
 }
 
+// The reply to an increment finds its window, whatever a reload did to the order of the
+// limits meanwhile.
+func TestSetRuleWhileCounting(t *testing.T) {
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}, {threshold: 90, period: 60s}]"), at(1, 0))
+	tr.add(10, at(1, 0))
+	j, _ := next(tr, at(1, 0))
+	tr.setRule(newRule(t, "[{threshold: 90, period: 60s}, {threshold: 50, period: 10s}]"), at(1, 0))
+	for _, s := range j.sends {
+		tr.counted(s, 12)
+	}
+	for _, w := range tr.windows {
+		if known := w.cur.known(); known != 12 {
+			t.Errorf("of the limit %+v %d requests are known, want 12: %+v", w.limit, known, w.cur)
+		}
+	}
+}
+
 func TestTally(t *testing.T) {
 	type step struct {
 		do    func(*tally)

@@ -155,13 +155,13 @@ func (l *Limiter) serve(ln *lane, t *track, j job) job {
 			}
 			l.evaluate(t)
 		}
-		if done {
-			continue
+		if done || l.placed.Load() != p {
+			continue // perhaps elsewhere
 		}
 		if !ln.park(t) {
 			l.release(t)
 		} else if l.placed.Load() != p {
-			ln.wakeAll() // the shard may have gone out meanwhile
+			ln.wakeAll() // the shard may have gone out just now
 		}
 		return j
 	}
