@@ -13,6 +13,7 @@ type former struct {
 	settled time.Time // by then every node has, so that its counters are final
 	next    time.Time // when it is to be read; zero: at once
 	tried   bool
+	settles bool // it was tried after it settled
 	done    bool // it has been read after it settled
 }
 
@@ -27,14 +28,14 @@ func (f *former) addr() string { return f.lane.shard.Addr() }
 // read once more. held says that there is a record of the key: it follows to the new owner.
 func (t *track) place(p *placement, owner *lane, now time.Time, settle time.Duration, held bool) (again []time.Time) {
 	addr := owner.shard.Addr()
-	if t.owner != addr {
+	moved := t.owner != addr
+	if moved {
 		for i := range t.windows {
 			w := &t.windows[i]
 			w.prev.move(t.owner, addr)
 			w.cur.move(t.owner, addr)
 			w.fresh = true
 		}
-		t.store = t.store || held && t.owner != ""
 		t.owner = addr
 	}
 	known := t.formers
@@ -58,6 +59,7 @@ func (t *track) place(p *placement, owner *lane, now time.Time, settle time.Dura
 		}
 		t.formers = append(t.formers, f)
 	}
+	t.store = t.store || moved && held && len(t.formers) > 0
 	return again
 }
 
@@ -85,12 +87,12 @@ func (t *track) concerns(f *former, now time.Time) bool {
 }
 
 // dueFormers appends to dst the former owners that are to be read at now, and reports
-// whether one of them has settled: then this is for the last time.
+// whether one of them has just settled: then other nodes count here what they did there.
 func (t *track) dueFormers(dst []former, now time.Time) (_ []former, settled bool) {
 	for i := range t.formers {
 		if f := &t.formers[i]; !f.done && !now.Before(f.next) && t.concerns(f, now) {
 			dst = append(dst, *f)
-			settled = settled || !now.Before(f.settled)
+			settled = settled || !f.settles && !now.Before(f.settled)
 		}
 	}
 	return dst, settled
@@ -98,19 +100,19 @@ func (t *track) dueFormers(dst []former, now time.Time) (_ []former, settled boo
 
 // formerReads returns the counters that are to be read of f: those of each limit's
 // windows in which it may have been counted in.
-func (t *track) formerReads(f *former) (reads []send) {
+func (t *track) formerReads(f *former) (reads []slot) {
 	for i := range t.windows {
 		w := &t.windows[i]
 		last, _ := counter.Window(f.settled, w.limit.Period)
 		for number := w.number - 1; number <= min(w.number, last); number++ {
-			reads = append(reads, send{limit: w.limit, number: number})
+			reads = append(reads, slot{w.limit, number})
 		}
 	}
 	return reads
 }
 
 // readFormer takes in a counter of f.
-func (t *track) readFormer(f *former, read send, number uint64) {
+func (t *track) readFormer(f *former, read slot, number uint64) {
 	w, tally := t.find(read)
 	if tally == nil || f.addr() == t.owner {
 		return
@@ -126,7 +128,7 @@ func (t *track) triedFormer(f *former, now time.Time, answered bool) {
 	if mine == nil || !mine.until.Equal(f.until) {
 		return
 	}
-	mine.tried = true
+	mine.tried, mine.settles = true, !now.Before(f.settled)
 	switch {
 	case answered && !now.Before(f.settled):
 		mine.done = true

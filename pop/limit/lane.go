@@ -143,12 +143,14 @@ func (ln *lane) wakeAll() {
 	ln.more.Broadcast()
 }
 
-// close lets take end when the lane is empty. Parked keys come once more. It must be called
-// once.
+// close lets take end when the lane is empty. Parked keys come once more.
 func (ln *lane) close() {
 	ln.wakeAll()
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
+	if ln.closed {
+		return
+	}
 	ln.closed = true
 	close(ln.ended)
 	ln.more.Broadcast()

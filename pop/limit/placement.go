@@ -56,6 +56,8 @@ func newPlacement(lanes []*lane, out []string, before *placement, now time.Time)
 // key's new owner. What the former owner has counted stays there, and is added to what the
 // new one counts for the rest of the window and the next one: it is asked for that, also
 // if it is no longer among the shards.
+//
+// All nodes of a PoP are to make the same changes, each within Options.Settle of the first.
 func (l *Limiter) SetShards(shards []*counter.Shard, out ...string) error {
 	l.members.Lock()
 	lanes, err := l.lanesOf(shards)

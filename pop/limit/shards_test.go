@@ -199,6 +199,27 @@ func TestAShardIsFoundWithoutRequests(t *testing.T) {
 	})
 }
 
+// Before Run and after it the shards may change as well; nothing is counted then.
+func TestShardsChangeAroundRun(t *testing.T) {
+	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		p := startPop(t, 1, 2, false, manyPerMinute)
+		p.stop()
+		for _, shards := range [][]int{{1}, {}, {0, 1}, {0}} {
+			if err := p.limiters[0].SetShards(p.clients(shards...)); err != nil {
+				t.Error(err)
+			}
+		}
+		l, _, _ := newLimiter(t, oneRule)
+		for _, shards := range [][]int{{1}, {0, 1}, {}} {
+			if err := l.SetShards(p.clients(shards...), "s0:11211"); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestShardsGivenTwice(t *testing.T) {
 	l, _, _ := newLimiter(t, oneRule)
 	a, b := counter.NewShard("s:1", counter.ShardOptions{}), counter.NewShard("s:1", counter.ShardOptions{})

@@ -164,17 +164,22 @@ func (w *window) tally(number int64) *tally {
 	return nil
 }
 
+// A slot is a window of a limit, which has one counter.
+type slot struct {
+	limit  counter.Limit
+	number int64
+}
+
 // A send is an increment of one counter.
 type send struct {
-	limit  counter.Limit
-	number int64 // of the counter's window
-	delta  uint64
+	slot
+	delta uint64
 }
 
 // A job is what is to be done for a track at a shard, in this order.
 type job struct {
 	sends   []send
-	reads   []send   // windows whose previous counter is read
+	reads   []slot   // windows whose previous counter is read
 	record  bool     // whether the record is read
 	store   bool     // whether the record is stored
 	formers []former // former owners that are read
@@ -192,12 +197,12 @@ func (t *track) next(now time.Time, j job) (_ job, any bool) {
 		w.roll(number)
 		for _, number := range []int64{w.number - 1, w.number} {
 			if tally := w.tally(number); tally.pending > 0 {
-				j.sends = append(j.sends, send{w.limit, number, tally.send()})
+				j.sends = append(j.sends, send{slot{w.limit, number}, tally.send()})
 			}
 		}
 		first := w.fresh && w.cur.known() > 0
 		if first || settled || w.again > 0 && w.at(now) >= w.again {
-			j.reads = append(j.reads, send{limit: w.limit, number: w.number})
+			j.reads = append(j.reads, slot{w.limit, w.number})
 		}
 		t.readRecord = t.readRecord || first
 	}
@@ -205,9 +210,9 @@ func (t *track) next(now time.Time, j job) (_ job, any bool) {
 	return j, len(j.sends) > 0 || len(j.reads) > 0 || j.record || j.store || len(j.formers) > 0
 }
 
-// find returns what is known of the window that s counts in; nil if it has passed, or the
-// rule has changed.
-func (t *track) find(s send) (*window, *tally) {
+// find returns what is known of the window that s is; nil if it has passed, or the rule has
+// changed.
+func (t *track) find(s slot) (*window, *tally) {
 	for i := range t.windows {
 		if w := &t.windows[i]; w.limit.Period == s.limit.Period && w.limit.Layout == s.limit.Layout {
 			return w, w.tally(s.number)
@@ -218,29 +223,29 @@ func (t *track) find(s send) (*window, *tally) {
 
 // counted takes in the reply to s.
 func (t *track) counted(s send, number uint64) {
-	if w, tally := t.find(s); tally != nil && tally.counted(number, s.delta) && s.number == w.number {
+	if w, tally := t.find(s.slot); tally != nil && tally.counted(number, s.delta) && s.number == w.number {
 		w.others = true
 	}
 }
 
 // unsent takes s back: it is to be sent again.
 func (t *track) unsent(s send) {
-	if _, tally := t.find(s); tally != nil {
+	if _, tally := t.find(s.slot); tally != nil {
 		tally.unsent(s.delta)
 	}
 }
 
 // unknown takes in that nobody knows whether s was counted.
 func (t *track) unknown(s send) {
-	if _, tally := t.find(s); tally != nil {
+	if _, tally := t.find(s.slot); tally != nil {
 		tally.unknown(s.delta)
 	}
 }
 
 // read takes in the previous counter of a window, as it was at now. If other nodes may
 // still add to it, until catchUp after the window's beginning, it is read once more.
-func (t *track) read(s send, value uint64, now time.Time, catchUp time.Duration) (again time.Time) {
-	w, tally := t.find(send{limit: s.limit, number: s.number - 1})
+func (t *track) read(s slot, value uint64, now time.Time, catchUp time.Duration) (again time.Time) {
+	w, tally := t.find(slot{s.limit, s.number - 1})
 	if tally == nil || w.number != s.number {
 		return time.Time{}
 	}

@@ -35,11 +35,11 @@ type plan struct {
 // next takes the work of t.
 func next(t *track, now time.Time) (j job, p plan) {
 	j, _ = t.next(now, job{})
-	at := func(s send) int {
+	at := func(s slot) int {
 		return slices.IndexFunc(t.windows, func(w window) bool { return w.limit == s.limit })
 	}
 	for _, s := range j.sends {
-		p.Sends = append(p.Sends, [3]int64{int64(at(s)), s.number, int64(s.delta)})
+		p.Sends = append(p.Sends, [3]int64{int64(at(s.slot)), s.number, int64(s.delta)})
 	}
 	for _, s := range j.reads {
 		p.Reads = append(p.Reads, at(s))
@@ -103,7 +103,7 @@ func TestPrevIsReadOnceMore(t *testing.T) {
 	tr.add(1, at(10, 0))
 	j, _ := next(tr, at(10, 1000))
 	tr.counted(j.sends[0], 1)
-	again := tr.read(send{limit: tr.windows[0].limit, number: tr.windows[0].number}, 3, at(10, 1000), catchUp)
+	again := tr.read(slot{tr.windows[0].limit, tr.windows[0].number}, 3, at(10, 1000), catchUp)
 	if want := at(10, 4000); !again.Equal(want) {
 		t.Errorf("read again at %v, want %v", again, want)
 	}
@@ -113,7 +113,7 @@ func TestPrevIsReadOnceMore(t *testing.T) {
 	}
 	_, p := next(tr, at(10, 4000))
 	wantPlan(t, "after the others have caught up", p, plan{Reads: []int{0}})
-	if again := tr.read(send{limit: tr.windows[0].limit, number: tr.windows[0].number}, 9, at(10, 4000), catchUp); !again.IsZero() {
+	if again := tr.read(slot{tr.windows[0].limit, tr.windows[0].number}, 9, at(10, 4000), catchUp); !again.IsZero() {
 		t.Errorf("read a third time at %v", again)
 	}
 	if f := tr.evaluate(at(10, 5000)); !f.over || f.why.Prev != 9 || f.why.Cur != 1 {
@@ -136,7 +136,7 @@ func TestTheRecordIsReadWhereAnotherNodeMaySeeMore(t *testing.T) {
 		tr.add(1, at(10, 0))
 		j, _ := next(tr, at(10, 10_000))
 		tr.counted(j.sends[0], 1)
-		tr.read(send{limit: tr.windows[0].limit, number: tr.windows[0].number}, 8, at(10, 10_000), 0)
+		tr.read(slot{tr.windows[0].limit, tr.windows[0].number}, 8, at(10, 10_000), 0)
 		tr.readRecord = false
 		if f := tr.evaluate(at(10, 10_000)); f.over {
 			t.Fatalf("%s: 8 and 1 of 10: %+v", tt.name, f)
