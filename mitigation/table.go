@@ -39,7 +39,12 @@ type Table struct {
 	digest Digest
 
 	evicted prometheus.Counter
+	onEvict func(counter.Key)
 }
+
+// OnEvict lets f be called with each key whose record is forgotten before its end. It is to
+// be called before t is used; f must not use t.
+func (t *Table) OnEvict(f func(counter.Key)) { t.onEvict = f }
 
 // held is a record in a table.
 type held struct {
@@ -69,7 +74,7 @@ func New(o Options) (*Table, error) {
 	if o.Size == 0 {
 		o.Size = 1 << 17
 	}
-	t := &Table{wake: make(chan struct{}, 1)}
+	t := &Table{wake: make(chan struct{}, 1), onEvict: func(counter.Key) {}}
 	for i := range t.part {
 		part, err := lru.NewWithEvict((o.Size+parts-1)/parts, t.gone)
 		if err != nil {
@@ -199,6 +204,7 @@ func (t *Table) gone(_ counter.Key, h *held) {
 	if h.at >= 0 {
 		if !h.over {
 			t.evicted.Inc()
+			t.onEvict(h.Key)
 		}
 		t.forget(h)
 	}

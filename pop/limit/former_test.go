@@ -55,7 +55,7 @@ const testSettle = time.Second
 // testLanes returns lanes that lead nowhere.
 func testLanes(names ...string) (lanes []*lane) {
 	for _, name := range names {
-		lanes = append(lanes, newLane(counter.NewShard(name, counter.ShardOptions{})))
+		lanes = append(lanes, newLane(counter.NewShard(name, counter.ShardOptions{}), minLaneSize))
 	}
 	return lanes
 }

@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	// laneSize is how many keys wait for one shard, and how many are parked. What does
-	// not fit keeps its counts until its next request, or until it is forgotten.
-	laneSize = 1 << 14
+	// minLaneSize is how many keys wait for one shard at least, and how many are parked.
+	// There is room for all keys that are tracked. What does not fit keeps its counts
+	// until its next request, or until it is forgotten.
+	minLaneSize = 1 << 14
 
 	// retryPause is how long keys are parked that their shard did not take.
 	retryPause = 100 * time.Millisecond
@@ -22,6 +23,7 @@ const (
 // its lane once at most, so that it has one increment in flight.
 type lane struct {
 	shard *counter.Shard
+	size  int           // how many keys wait at most, and how many are parked
 	down  atomic.Bool   // the shard was seen down
 	wake  chan struct{} // holds at most one: something was parked, or the shard is down
 	ended chan struct{} // closed by close
@@ -34,8 +36,8 @@ type lane struct {
 }
 
 // newLane returns the lane of a shard. That of none only parks.
-func newLane(s *counter.Shard) *lane {
-	ln := &lane{shard: s, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+func newLane(s *counter.Shard, size int) *lane {
+	ln := &lane{shard: s, size: size, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	ln.more.L = &ln.mu
 	return ln
 }
@@ -44,7 +46,7 @@ func newLane(s *counter.Shard) *lane {
 func (ln *lane) enter(t *track) bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if ln.closed || len(ln.ready) >= laneSize {
+	if ln.closed || len(ln.ready) >= ln.size {
 		return false
 	}
 	ln.ready = append(ln.ready, t)
@@ -73,7 +75,7 @@ func (ln *lane) take() (t *track, ok bool) {
 func (ln *lane) park(t *track) bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if ln.closed || len(ln.parked) >= laneSize {
+	if ln.closed || len(ln.parked) >= ln.size {
 		return false
 	}
 	ln.parked = append(ln.parked, t)
@@ -126,7 +128,7 @@ func (ln *lane) unpark() int {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	if ln.shard.Available() {
-		n := min(len(ln.parked), laneSize-len(ln.ready))
+		n := min(len(ln.parked), ln.size-len(ln.ready))
 		ln.ready = append(ln.ready, ln.parked[:n]...)
 		ln.parked = append(ln.parked[:0], ln.parked[n:]...)
 		ln.more.Broadcast()

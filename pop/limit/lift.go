@@ -22,9 +22,16 @@ func (l *Limiter) Lift(key counter.Key, now time.Time) (mitigation.Record, error
 	if held, ok := l.o.Table.Held(key, now); !ok || held.Lifted {
 		return held, ErrNotMitigated
 	}
-	lane, shardErr := l.ring.Owner(key)
+	p := l.placed.Load()
+	owner, shardErr := p.ring.Owner(key)
 	if shardErr == nil {
-		shardErr = lane.shard.Delete(l.counterKeys(key, now)...)
+		shardErr = owner.shard.Delete(l.counterKeys(key, now)...)
+	}
+	// Those that owned the key before matter as well, unless they are gone.
+	for _, past := range p.past {
+		if former, err := past.ring.Owner(key); err == nil && former != owner {
+			_ = former.shard.Delete(l.counterKeys(key, now)...)
+		}
 	}
 	l.forgetCounts(key)
 	record, err := l.lift(key, now)
@@ -36,7 +43,7 @@ func (l *Limiter) Lift(key counter.Key, now time.Time) (mitigation.Record, error
 	}
 	l.o.Logger.Info("mitigation lifted", "key", key)
 	if shardErr == nil {
-		shardErr = lane.shard.Update(l.o.Secret.RecordKey(key), func([]byte) ([]byte, int32) {
+		shardErr = owner.shard.Update(l.o.Secret.RecordKey(key), func([]byte) ([]byte, int32) {
 			return record.AppendStored(nil), int32(record.Lifetime / time.Second)
 		})
 	}

@@ -157,7 +157,8 @@ func New(o Options) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{o: o, nowhere: newLane(nil)}
+	l := &Limiter{o: o}
+	l.nowhere = newLane(nil, l.laneSize())
 	l.metrics = newMetrics(o.Registerer, l)
 	for i := range l.tracks {
 		if l.tracks[i], err = lru.NewWithEvict((o.TrackedKeys+trackParts-1)/trackParts, l.forgotten); err != nil {
@@ -184,6 +185,7 @@ func New(o Options) (*Limiter, error) {
 	if err := l.setLocked(lanes, nil); err != nil {
 		return nil, err
 	}
+	o.Table.OnEvict(l.readAgain)
 	l.later.wake = make(chan struct{}, 1)
 	l.SetRules(o.Rules)
 	return l, nil
@@ -226,6 +228,16 @@ func (l *Limiter) Learn(r mitigation.Record, source string, now time.Time) bool 
 	l.metrics.learned[source].Inc()
 	l.o.Logger.Debug("mitigation learned", "key", r.Key, "from", source, "for", r.Deadline.Sub(now), "why", r.Why)
 	return true
+}
+
+// readAgain lets the record of key, which the table has forgotten, be read with the key's
+// next count.
+func (l *Limiter) readAgain(key counter.Key) {
+	if t, ok := l.tracks[key[0]%trackParts].Peek(key); ok {
+		t.mu.Lock()
+		t.readRecord = true
+		t.mu.Unlock()
+	}
 }
 
 // Run counts what is offered and ends mitigations at their time, until ctx is done. Then

@@ -87,7 +87,7 @@ func (l *Limiter) lanesOf(shards []*counter.Shard) ([]*lane, error) {
 		if i >= 0 {
 			lanes = append(lanes, l.lanes[i])
 		} else {
-			lanes = append(lanes, newLane(s))
+			lanes = append(lanes, newLane(s, l.laneSize()))
 		}
 	}
 	slices.SortFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.shard.Addr(), b.shard.Addr()) })
@@ -97,6 +97,9 @@ func (l *Limiter) lanesOf(shards []*counter.Shard) ([]*lane, error) {
 	}
 	return lanes, nil
 }
+
+// laneSize returns how many keys wait in a lane at most.
+func (l *Limiter) laneSize() int { return max(minLaneSize, l.o.TrackedKeys) }
 
 // setLocked changes the placement. members is held.
 func (l *Limiter) setLocked(lanes []*lane, out []string) error {

@@ -22,6 +22,7 @@ type track struct {
 	store      bool // the record is to be stored in the shard
 	busy       bool // in a lane: queued, at work, or parked
 	parked     bool // the shard did not take it; it is tried again soon
+	forgotten  bool // another key has its place
 
 	// Who owns the key is told by place, which whoever makes t busy calls.
 	change  uint64   // of the placement that is known
@@ -115,6 +116,19 @@ func (w *window) roll(number int64) {
 	w.number, w.fresh, w.again, w.seen, w.others = number, true, 0, -1, false
 }
 
+// advance makes the window at now the current one of each limit. Where the clock was set
+// back by a window or more, it begins anew: what was counted by the wrong time says nothing.
+func (t *track) advance(now time.Time) {
+	for i := range t.windows {
+		w := &t.windows[i]
+		number, _ := counter.Window(now, w.limit.Period)
+		if number < w.number-1 {
+			w.number = number - 2 // so that both windows have passed
+		}
+		w.roll(number)
+	}
+}
+
 // late returns how many requests, for each limit, were not sent before it was too late,
 // since the last call.
 func (t *track) late() (n uint64) {
@@ -191,10 +205,9 @@ func (t *track) next(now time.Time, j job) (_ job, any bool) {
 	j = job{sends: j.sends[:0], reads: j.reads[:0], formers: j.formers[:0]}
 	var settled bool
 	j.formers, settled = t.dueFormers(j.formers, now)
+	t.advance(now)
 	for i := range t.windows {
 		w := &t.windows[i]
-		number, _ := counter.Window(now, w.limit.Period)
-		w.roll(number)
 		for _, number := range []int64{w.number - 1, w.number} {
 			if tally := w.tally(number); tally.pending > 0 {
 				j.sends = append(j.sends, send{slot{w.limit, number}, tally.send()})
@@ -230,8 +243,11 @@ func (t *track) counted(s send, number uint64) {
 
 // unsent takes s back: it is to be sent again.
 func (t *track) unsent(s send) {
-	if _, tally := t.find(s.slot); tally != nil {
+	switch w, tally := t.find(s.slot); {
+	case tally != nil:
 		tally.unsent(s.delta)
+	case w != nil:
+		w.late += w.limit.Layout.Sum(s.delta)
 	}
 }
 
@@ -273,10 +289,9 @@ type finding struct {
 // the last evaluation and this one, when the previous window weighed more; then the
 // record is to be read.
 func (t *track) evaluate(now time.Time) (f finding) {
+	t.advance(now)
 	for i := range t.windows {
 		w := &t.windows[i]
-		number, _ := counter.Window(now, w.limit.Period)
-		w.roll(number)
 		prev, cur, elapsed := w.prev.known(), w.cur.known(), w.at(now)
 		if w.limit.Over(prev, cur, elapsed) {
 			back := now.Add(time.Duration(w.limit.Back(prev, cur, elapsed)-elapsed) * time.Microsecond)

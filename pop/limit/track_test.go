@@ -180,19 +180,27 @@ func TestNear(t *testing.T) {
 	}
 }
 
+// Where the clock is set back by windows, counting begins anew; by less, it goes on.
 func TestAClockThatIsSetBack(t *testing.T) {
 	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}]"), at(30, 0))
 	tr.add(5, at(30, 0))
-	if f := tr.evaluate(at(15, 0)); f.over {
-		t.Errorf("5 of 5, seen from two windows before: %+v", f)
+	tr.add(1, at(25, 0))
+	if f := tr.evaluate(at(25, 0)); !f.over {
+		t.Error("6 of 5 are not over, seen from the window before")
 	}
 	tr.add(1, at(15, 0)) // belongs to no window that is kept
 	if late := tr.late(); late != 1 {
 		t.Errorf("%d requests were too late, want 1", late)
 	}
-	tr.add(1, at(31, 0))
-	if f := tr.evaluate(at(31, 0)); !f.over {
-		t.Error("6 of 5 are not over after the clock is right again")
+	if f := tr.evaluate(at(15, 0)); f.over {
+		t.Errorf("6 of 5, seen from two windows before: %+v", f)
+	}
+	if late := tr.late(); late != 6 {
+		t.Errorf("%d requests of a wrong time are lost, want 6", late)
+	}
+	tr.add(6, at(15, 0))
+	if f := tr.evaluate(at(15, 0)); !f.over {
+		t.Error("6 of 5 are not over after the clock was set back")
 	}
 }
 
@@ -256,5 +264,69 @@ func TestTally(t *testing.T) {
 				t.Errorf("%s: after step %d known = %d, want %d (%+v)", name, i+1, tl.known(), s.known, tl)
 			}
 		}
+	}
+}
+
+// A reload changes the order of a rule's limits while an increment is in flight: its reply
+// belongs to the limit, not to the place.
+func TestLimitsThatChangePlacesAreNotCountedTwice(t *testing.T) {
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 100, period: 60s}, {threshold: 10, period: 10s}]"), at(8, 0))
+	tr.add(6, at(8, 0))
+	j, _ := next(tr, at(8, 1000))
+	tr.setRule(newRule(t, "[{threshold: 10, period: 10s}, {threshold: 100, period: 60s}]"), at(8, 1500))
+	for _, s := range j.sends {
+		tr.counted(s, 6)
+	}
+	tr.add(1, at(10, 0))
+	j, _ = next(tr, at(10, 1000))
+	for _, s := range j.sends {
+		tr.counted(s, s.delta)
+	}
+	for _, s := range j.reads {
+		tr.read(s, 6, at(10, 1000), 0)
+	}
+	if f := tr.evaluate(at(10, 2000)); f.over {
+		t.Errorf("6 requests and 1 request are over a limit of 10: %v", f.why)
+	}
+}
+
+// The same, where the shard did not take the increment.
+func TestLimitsThatChangePlacesLoseNothing(t *testing.T) {
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 100, period: 60s}, {threshold: 10, period: 10s}]"), at(8, 0))
+	tr.add(6, at(8, 0))
+	j, _ := next(tr, at(8, 1000))
+	tr.setRule(newRule(t, "[{threshold: 10, period: 10s}, {threshold: 100, period: 60s}]"), at(8, 1500))
+	for _, s := range j.sends {
+		tr.unsent(s)
+	}
+	if n := tr.unsentRequests() + tr.late(); n != 12 {
+		t.Errorf("%d requests are to be sent or counted as lost, want 2·6", n)
+	}
+}
+
+// An increment that comes back not sent after its window has passed is counted as lost.
+func TestUnsentAfterItsWindow(t *testing.T) {
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 10, period: 1s}]"), at(0, 0))
+	tr.add(6, at(0, 0))
+	j, _ := next(tr, at(1, 999_000)) // the previous window, just before it is too late
+	tr.add(1, at(2, 0))              // meanwhile another request rolls the windows
+	for _, s := range j.sends {
+		tr.unsent(s)
+	}
+	if n := tr.unsentRequests() + tr.late(); n != 7 {
+		t.Errorf("%d requests are to be sent or counted as lost, want 7", n)
+	}
+}
+
+// The clock jumps ahead and is set right again: what comes then is counted.
+func TestAClockThatIsAheadForAMoment(t *testing.T) {
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 10, period: 10s}]"), at(0, 0))
+	tr.add(1, at(100, 0)) // 100 s ahead
+	next(tr, at(100, 0))
+	tr.advance(at(1, 0)) // right again
+	tr.add(50, at(1, 0))
+	next(tr, at(1, 1000))
+	if f := tr.evaluate(at(1, 2000)); !f.over {
+		t.Errorf("50 requests are not over a limit of 10 (%d lost as late)", tr.late())
 	}
 }

@@ -3,6 +3,7 @@ package limit
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/edgelimit/edge/async"
@@ -26,8 +27,9 @@ func (l *Limiter) flush(items []async.Item[arrival, offered]) {
 		t := l.track(what.key, r, now)
 		t.mu.Lock()
 		t.setRule(r, now)
+		t.advance(now)
 		t.add(offered.n, time.Unix(what.second, 0))
-		t.sample = offered.sample
+		t.sample = kept(offered.sample)
 		parked := t.parked
 		t.mu.Unlock()
 		if parked {
@@ -35,6 +37,18 @@ func (l *Limiter) flush(items []async.Item[arrival, offered]) {
 		}
 		l.dispatch(t)
 	}
+}
+
+// maxSample is how many bytes of each value of a sample are kept.
+const maxSample = 256
+
+// kept returns s without what else is in the memory that it points to: the whole line of
+// the request.
+func kept(s mitigation.Sample) mitigation.Sample {
+	for _, text := range []*string{&s.Method, &s.Host, &s.Path} {
+		*text = strings.Clone((*text)[:min(len(*text), maxSample)])
+	}
+	return s
 }
 
 // track returns the track of key, a new one if there is none.
@@ -54,8 +68,9 @@ func (l *Limiter) forgotten(_ counter.Key, t *track) {
 	l.metrics.evicted.Inc()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.forgotten = true
 	if !t.busy {
-		l.metrics.dropped[dropMemory].Add(float64(t.unsentRequests()))
+		l.metrics.dropped[dropMemory].Add(float64(t.dropUnsent() + t.late()))
 	}
 }
 
@@ -105,6 +120,9 @@ func (l *Limiter) wait(t *track, ln *lane) bool {
 func (l *Limiter) release(t *track) {
 	t.mu.Lock()
 	t.busy, t.parked = false, false
+	if t.forgotten {
+		l.metrics.dropped[dropShard].Add(float64(t.dropUnsent() + t.late()))
+	}
 	t.mu.Unlock()
 }
 
@@ -293,7 +311,14 @@ func (l *Limiter) store(shard *counter.Shard, t *track) (done bool) {
 // evaluate mitigates t if a limit is exceeded.
 func (l *Limiter) evaluate(t *track) {
 	now := time.Now()
+	set := l.Rules()
 	t.mu.Lock()
+	current := set.Current(t.rule)
+	if current == nil { // it was removed since
+		t.mu.Unlock()
+		return
+	}
+	t.setRule(current, now)
 	f := t.evaluate(now)
 	r, sample, late, parked := t.rule, t.sample, t.late(), t.parked
 	t.mu.Unlock()
@@ -336,17 +361,23 @@ func (l *Limiter) merge(key counter.Key, timeout time.Duration, f finding, sampl
 	record = mitigation.Record{Key: key, Start: now.UnixMicro(), Node: l.o.Node, Why: f.why}
 	last, known := l.o.Table.Last(key)
 	prolongs := known && !last.Lifted && now.Before(last.Deadline)
-	if prolongs {
-		record.Start = last.Start
-	} else {
-		record.Sample = &sample
-	}
-	lifetime := max(timeout, time.Duration(f.back.UnixMicro()-record.Start)*time.Microsecond)
-	record.Lifetime = min(lifetime, mitigation.MaxLifetime)
-	record.Deadline = now.Add(time.Duration(record.End()-now.UnixMicro()) * time.Microsecond)
 	record.Generation = last.Generation
+	if prolongs {
+		// Its start may be by another node's clock: what is added is a time, not an end.
+		more := (f.back.Sub(last.Deadline) + time.Microsecond - 1).Truncate(time.Microsecond)
+		if more <= 0 {
+			return last, false
+		}
+		record.Start = last.Start
+		record.Lifetime = min(last.Lifetime+more, mitigation.MaxLifetime)
+		record.Deadline = last.Deadline.Add(record.Lifetime - last.Lifetime)
+		return record, l.o.Table.Merge(record, now)
+	}
+	record.Sample = &sample
+	record.Lifetime = min(max(timeout, f.back.Sub(now).Truncate(time.Microsecond)), mitigation.MaxLifetime)
+	record.Deadline = now.Add(record.Lifetime)
 	// The mitigation before may end later by clocks that were set since.
-	if known && !prolongs && (last.Lifted || record.End() <= last.End()) {
+	if known && (last.Lifted || record.End() <= last.End()) {
 		record.Generation++
 	}
 	return record, l.o.Table.Merge(record, now)
