@@ -25,8 +25,10 @@ type testPop struct {
 	limiters []*limit.Limiter
 	shards   []*testShard
 	registry *prometheus.Registry // of the first limiter
+	secret   counter.Secret
 	cancel   context.CancelFunc
-	running  sync.WaitGroup
+	running  sync.WaitGroup // shards
+	limited  sync.WaitGroup // limiters
 }
 
 // A testShard can be killed; what it held is lost then. It can also lose the replies to
@@ -102,7 +104,7 @@ func startPop(tb testing.TB, limiters, shards int, peers bool, rules string) *te
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &testPop{registry: prometheus.NewRegistry()}
+	p := &testPop{registry: prometheus.NewRegistry(), secret: secret}
 	for i := range shards {
 		s := &testShard{random: rand.New(rand.NewPCG(uint64(i), 1))}
 		s.start(&p.running)
@@ -143,7 +145,7 @@ func startPop(tb testing.TB, limiters, shards int, peers bool, rules string) *te
 		p.limiters = append(p.limiters, l)
 	}
 	for _, l := range p.limiters {
-		p.running.Go(func() { l.Run(ctx) })
+		p.limited.Go(func() { l.Run(ctx) })
 	}
 	return p
 }
@@ -153,6 +155,7 @@ func (p *testPop) stop() {
 	for _, s := range p.shards {
 		s.kill()
 	}
+	p.limited.Wait()
 	p.running.Wait()
 }
 

@@ -158,6 +158,16 @@ func (ln *lane) close() {
 	ln.more.Broadcast()
 }
 
+// hasEnded reports whether close was called.
+func (ln *lane) hasEnded() bool {
+	select {
+	case <-ln.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // discard empties the lane and returns what was in it.
 func (ln *lane) discard() []*track {
 	ln.mu.Lock()

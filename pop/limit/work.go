@@ -144,8 +144,16 @@ func (l *Limiter) serve(ln *lane, t *track, j job) job {
 		var any bool
 		p, owner := l.owner(t)
 		if owner != ln {
-			l.send(t)
-			return j
+			switch {
+			case owner != nil && owner.enter(t):
+				return j
+			case owner == nil || !owner.hasEnded():
+				l.send(t)
+				return j
+			case l.placed.Load() != p:
+				continue
+			}
+			ln = owner // at the end its workers may have gone already
 		}
 		t.mu.Lock()
 		if j, any = t.next(time.Now(), j); !any {

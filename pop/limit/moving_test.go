@@ -1,0 +1,119 @@
+package limit_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Two nodes count at full speed while shards go out and come back, leave and join, at any
+// moment and on each node by itself. In the end every request is in exactly one counter.
+func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
+	const keys, requests, nodes, shards = 300, 30_000, 2, 4
+	period := counter.Limit{Period: 3600e6, Layout: counter.Plain}
+	p := startPop(t, nodes, shards, true, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1h}]}]")
+	first, _ := counter.Window(time.Now(), period.Period)
+	clients := func() (list []*counter.Shard) {
+		for i := range p.shards {
+			list = append(list, counter.NewShard(fmt.Sprintf("s%d:11211", i), counter.ShardOptions{Dial: p.shards[i].dial, Timeout: time.Minute}))
+		}
+		return list
+	}
+	var deciding, changing sync.WaitGroup
+	decided := make(chan struct{})
+	for i, l := range p.limiters {
+		mine := clients()
+		if err := l.SetShards(mine); err != nil {
+			t.Fatal(err)
+		}
+		changing.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 2))
+			ticker := time.NewTicker(3 * time.Millisecond)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-decided:
+					return
+				case <-ticker.C:
+				}
+				var members []*counter.Shard
+				var out []string
+				for _, s := range mine {
+					switch random.IntN(4) {
+					case 0:
+						out = append(out, s.Addr())
+						fallthrough
+					case 1, 2:
+						members = append(members, s)
+					}
+				}
+				if err := l.SetShards(members, out...); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		for range 2 {
+			deciding.Go(func() { decide(t, l, keys, requests) })
+		}
+	}
+	deciding.Wait()
+	close(decided)
+	changing.Wait()
+	for _, l := range p.limiters {
+		if err := l.SetShards(clients()); err != nil {
+			t.Error(err)
+		}
+	}
+	p.cancel() // Run drains
+	p.limited.Wait()
+
+	total := uint64(0)
+	for client := range uint32(keys) {
+		req := request(client)
+		req.Canonicalize(rule.ClientPrefix{IPv4: 32, IPv6: 64})
+		what, _ := p.limiters[0].Rules().Rules()[0].AppendKey(nil, &req)
+		for _, s := range clients() {
+			for window := first; window <= first+1; window++ {
+				key := p.secret.CounterKey(p.secret.Tag(what), period, window)
+				values, err := s.Numbers(key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if value, ok := values[key]; ok {
+					n, err := counter.ParseNumber(value)
+					if err != nil {
+						t.Error(err)
+					}
+					total += n
+				}
+			}
+			_ = s.Close()
+		}
+	}
+	if want := uint64(nodes * 2 * requests); total != want {
+		t.Errorf("%d requests are counted, want %d; %v were dropped by the first node", total, want, value(t, p.registry, "edge_increments_dropped_total", ""))
+	}
+	p.stop()
+}
+
+// decide lets so many requests of clients pass, a hundred at once, so that flushes come
+// between.
+func decide(t *testing.T, l *limit.Limiter, clients uint32, requests int) {
+	ticker := time.NewTicker(500 * time.Microsecond)
+	defer ticker.Stop()
+	for i := range requests {
+		if i%100 == 0 {
+			<-ticker.C
+		}
+		req := request(rand.Uint32N(clients))
+		if d := l.Decide(&req, time.Now()); d.Verdict != limit.Passed {
+			t.Errorf("request %d: %v", i, d.Verdict)
+		}
+	}
+}
