@@ -29,9 +29,11 @@
 // was provably not sent goes to the new owner; what was sent and not answered does not. A
 // former owner that is dead keeps its last known number, as a lower bound.
 //
-// So a change lets a client pass the threshold once more at most: nodes that have followed
-// it see what was counted before, and those that have not yet see what is counted by
-// others like them.
+// So a change lets a client pass the threshold once more at most. Nodes that have not
+// followed it yet know of all that is counted at the former owner, which exceeds the
+// threshold no more than ever; those that have know of all that is counted at the new one.
+// Once the change has settled all nodes know of both. The same holds where the former owner
+// is dead: then what a node never heard of it is lost, the threshold at most.
 //
 // # Without shards
 //

@@ -3,9 +3,13 @@ package limit_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/limit"
@@ -100,6 +104,65 @@ func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
 		t.Errorf("%d requests are counted, want %d; %v were dropped by the first node", total, want, value(t, p.registry, "edge_increments_dropped_total", ""))
 	}
 	p.stop()
+}
+
+// A change of the ring lets a client pass the threshold once more at most, however the nodes
+// follow it within the time to settle, and however the client spreads its requests over
+// them. It knows when: it sends all it can.
+func TestWhatAChangeLetsThrough(t *testing.T) {
+	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	rapid.Check(t, func(rt *rapid.T) {
+		nodes, shards := rapid.IntRange(1, 4).Draw(rt, "nodes"), rapid.IntRange(2, 4).Draw(rt, "shards")
+		threshold, peers := rapid.IntRange(5, 40).Draw(rt, "threshold"), rapid.Bool().Draw(rt, "peers")
+		client := rapid.Uint32Range(0, 20).Draw(rt, "client")
+		synctest.Test(t, func(t *testing.T) {
+			p := startPop(t, nodes, shards, peers, fmt.Sprintf(
+				"rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], mitigation_timeout: 1m}]", threshold))
+			defer p.stop()
+			passed := 0
+			ask := func(n int) {
+				req := request(client)
+				if d := p.limiters[n].Decide(&req, time.Now()); !d.Verdict.Refused() {
+					passed++
+				}
+				time.Sleep(5 * time.Millisecond) // it is counted before the next
+			}
+			for range rapid.IntRange(0, threshold).Draw(rt, "before") {
+				ask(rapid.IntRange(0, nodes-1).Draw(rt, "node"))
+			}
+			begin := time.Now()
+			follows := make([]time.Duration, nodes)
+			for i := range follows {
+				follows[i] = time.Duration(rapid.IntRange(0, 900).Draw(rt, "follows")) * time.Millisecond
+			}
+			out := fmt.Sprintf("s%d:11211", rapid.IntRange(0, shards-1).Draw(rt, "out"))
+			for time.Since(begin) < 900*time.Millisecond {
+				for i, l := range p.limiters {
+					if time.Since(begin) >= follows[i] {
+						if err := l.SetOut(out); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+				ask(rapid.IntRange(0, nodes-1).Draw(rt, "node"))
+			}
+			time.Sleep(2 * time.Second)
+			for n := range nodes { // each reads what it has not seen, or the record
+				ask(n)
+			}
+			if most := 2*threshold + 2*nodes; passed > most {
+				rt.Fatalf("%d requests passed, want at most %d", passed, most)
+			}
+			before := passed
+			for n := range nodes {
+				ask(n)
+			}
+			if passed > before {
+				rt.Fatalf("%d requests passed after the change has settled", passed-before)
+			}
+		})
+	})
 }
 
 // decide lets so many requests of clients pass, a hundred at once, so that flushes come
