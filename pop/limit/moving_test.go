@@ -151,7 +151,7 @@ func TestWhatAChangeLetsThrough(t *testing.T) {
 			for n := range nodes { // each reads what it has not seen, or the record
 				ask(n)
 			}
-			if most := 2*threshold + 2*nodes; passed > most {
+			if most := 2*threshold + nodes; passed > most {
 				rt.Fatalf("%d requests passed, want at most %d", passed, most)
 			}
 			before := passed
