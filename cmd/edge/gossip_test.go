@@ -90,8 +90,8 @@ func TestGossipOfProcesses(t *testing.T) {
 	exceed(t, p.nodes[0])
 	for _, n := range p.nodes[1:] {
 		eventually(t, "the others refuse", func() bool { return n.status(t, "/once") == http.StatusTeapot })
-		if got := value(t, metrics(t, n.metrics), "edge_mitigations_learned_total", "source", "peer"); got != 1 {
-			t.Errorf("%v mitigations were learned from peers, want 1", got)
+		if got := value(t, metrics(t, n.metrics), "edge_mitigations_learned_total", "source", "peer"); got < 1 {
+			t.Errorf("%v mitigations were learned from peers, want one at least", got)
 		}
 	}
 

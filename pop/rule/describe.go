@@ -120,7 +120,7 @@ func (r *Rule) Notes() []string {
 	}
 	switch {
 	case len(made) > 0:
-		notes = append(notes, fmt.Sprintf("A client that makes up a new %s for each request is never counted twice: a second rule, by ip alone, would stop it.", enumerate(made, "or")))
+		notes = append(notes, fmt.Sprintf("A client that makes up a new %s for each request, or adds one to its own, is never counted twice: a second rule, by ip alone, would stop it.", enumerate(made, "or")))
 	case !slices.ContainsFunc(r.Characteristics, func(c Characteristic) bool { return c.Kind == IP }):
 		notes = append(notes, "All clients share the counts of this rule: one of them can exceed a limit for all.")
 	}

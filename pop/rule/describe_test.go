@@ -32,7 +32,7 @@ func Example() {
 	//   50 in 1h: at most 107 in any 1h, with 3 that are late
 	// keys: All requests are counted for each combination of host and header x-api-key; once one has more than 600 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold.
 	//   note: Requests without the header x-api-key escape this rule: they are neither counted nor refused.
-	//   note: A client that makes up a new header x-api-key for each request is never counted twice: a second rule, by ip alone, would stop it.
+	//   note: A client that makes up a new header x-api-key for each request, or adds one to its own, is never counted twice: a second rule, by ip alone, would stop it.
 	//   600 in 1m: at most 1207 in any 1m, with 3 that are late
 }
 
@@ -86,7 +86,7 @@ func TestNotes(t *testing.T) {
 	const (
 		escape = "Requests without the %s escape this rule: they are neither counted nor refused."
 		share  = "Requests without the %s share one count, and are mitigated together."
-		makeUp = "A client that makes up a new %s for each request is never counted twice: a second rule, by ip alone, would stop it."
+		makeUp = "A client that makes up a new %s for each request, or adds one to its own, is never counted twice: a second rule, by ip alone, would stop it."
 		all    = "All clients share the counts of this rule: one of them can exceed a limit for all."
 		shadow = "The limit of %s has no effect: %s is reached first."
 		silent = "The response is never sent: this rule only logs."
