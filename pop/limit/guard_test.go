@@ -20,7 +20,7 @@ import (
 func TestGuardedDecisions(t *testing.T) {
 	runtime.SetBlockProfileRate(1)
 	defer runtime.SetBlockProfileRate(0)
-	p := startPop(t, 2, 2, true, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1s}]}]")
+	p := startPop(t, 2, 2, true, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}]")
 	defer p.stop()
 	verdicts := map[limit.Verdict]int{}
 	var mu sync.Mutex
