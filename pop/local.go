@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/edgelimit/edge/counter/shard"
 )
@@ -38,6 +39,8 @@ type Local struct {
 	shards []*localShard
 	ln     net.Listener // the spreader's, nil if there is none
 	spread sync.WaitGroup
+	talk   sync.WaitGroup // of the nodes
+	quiet  context.CancelFunc
 	serve  sync.WaitGroup // shards
 	end    context.CancelFunc
 }
@@ -102,6 +105,9 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 			return l, err
 		}
 	}
+	var ctx context.Context
+	ctx, l.quiet = context.WithCancel(context.Background())
+	l.talk.Go(func() { neighbours.tell(ctx) })
 	if l.ln != nil {
 		return l, l.startSpreader(loggerOf(o.Node))
 	}
@@ -139,6 +145,27 @@ func (n neighbour) SendTo(name string, messages ...[]byte) (ok bool) {
 		}
 	}
 	return ok
+}
+
+// tell lets the nodes tell each other their status, until ctx is done.
+func (n *neighbours) tell(ctx context.Context) {
+	ticker := time.NewTicker(voteInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, from := range *n.nodes.Load() {
+			status := from.Status()
+			for _, to := range *n.nodes.Load() {
+				if to != from {
+					to.ReceiveStatus(from.Name(), status)
+				}
+			}
+		}
+	}
 }
 
 // startShards starts n shards and returns their addresses.
@@ -205,6 +232,10 @@ func (l *Local) Reload() error {
 func (l *Local) Stop(ctx context.Context) error {
 	if l.ln != nil {
 		_ = l.ln.Close()
+	}
+	if l.quiet != nil {
+		l.quiet()
+		l.talk.Wait()
 	}
 	errs := make([]error, len(l.nodes))
 	var wg sync.WaitGroup

@@ -13,6 +13,7 @@ type metrics struct {
 	successful prometheus.Gauge
 	loaded     prometheus.Gauge
 	differ     map[string]prometheus.Gauge // by what they differ in
+	inRing     *prometheus.GaugeVec        // by shard
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -28,6 +29,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "When the rules in force were loaded.",
 		}),
 	}
+	m.inRing = f.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "edge_shard_in_ring",
+		Help: "1 while the shard owns keys, 0 while it is out of the ring, because most nodes find it down or an operator drains it.",
+	}, []string{"shard"})
 	differ := f.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "edge_nodes_differing",
 		Help: "Other nodes of the PoP that have had another secret, other shards or other rules for a while, so that counts are split.",

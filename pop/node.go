@@ -43,6 +43,7 @@ type Node struct {
 	metrics  *metrics
 	gossip   *gossip.Gossip // nil if there is none
 	peering  *peering
+	votes    *votes
 
 	upgraded context.Context // of connections that are no longer HTTP
 	end      context.CancelFunc
@@ -154,6 +155,7 @@ func (n *Node) makeLimiter() error {
 
 // makePeering makes what the node talks with others by.
 func (n *Node) makePeering() (err error) {
+	n.votes = newVotes(n.shards, n.limiter.SetOut, n.o.Logger, n.metrics.inRing)
 	n.peering = &peering{logger: n.o.Logger, metrics: n.metrics, peers: map[string]*peer{}}
 	g := n.o.Gossip
 	if g == nil {
@@ -243,6 +245,9 @@ func (n *Node) Start() error {
 		n.running.Go(func() { n.inner.run(n.upgraded) })
 	}
 	n.running.Go(func() { n.files.watch(ctx, n.limiter.SetRules) })
+	if len(n.shards) > 1 {
+		n.running.Go(func() { n.votes.run(ctx, n.peering.votes) })
+	}
 	for _, l := range listeners {
 		n.addrs[l.name] = l.Addr()
 		server := n.serveLocked(l.Listener, l.handler)
@@ -372,10 +377,10 @@ func (n *Node) Lift(key counter.Key) (mitigation.Record, error) {
 	return n.limiter.Lift(key, time.Now())
 }
 
-// SetOut says which shards are out of the ring, by address: they own no keys for now, and
-// theirs go to the others. All other shards are in. Every node of a PoP must be told, within
-// about a second; see [limit.Limiter.SetShards].
-func (n *Node) SetOut(shards ...string) error { return n.limiter.SetOut(shards...) }
+// Drain takes a shard out of the ring of all nodes, by its address: it owns no keys then, and
+// theirs go to the others within a second; see [limit.Limiter.SetShards]. With on false it
+// comes back.
+func (n *Node) Drain(shard string, on bool) error { return n.votes.drain(shard, on, time.Now()) }
 
 // ErrCutOff is what Stop returns if requests had not ended when the time for it was over.
 var ErrCutOff = errors.New("pop: requests that did not end in time were cut off")

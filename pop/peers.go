@@ -38,12 +38,14 @@ const recordsInMessage = (gossip.MaxMessage - 1) / mitigation.SentSize
 
 // A status tells other nodes whether they agree with this one. All numbers are big endian.
 //
-//	0  version
-//	1  sum of the digest of the mitigations
-//	9  fingerprints of the secret, the shards and the rules
+//	 0  version
+//	 1  sum of the digest of the mitigations
+//	 9  fingerprints of the secret, the shards and the rules
+//	33  how many shards the node finds down, and each of them, in 8 bytes
+//	..  which shards are drained, see drain: each in 16 bytes
 const (
 	statusVersion = 1
-	statusSize    = 33
+	statusSize    = 34 // at least
 )
 
 // agreements are what all nodes of a PoP must have in common, in the order of their
@@ -82,6 +84,7 @@ type peer struct {
 	first  time.Time // its first one since it was silent
 	asked  time.Time // when it was asked for what this node lacks
 	pause  time.Duration
+	down   []uint64                   // shards that it finds down
 	differ [len(agreements)]time.Time // since when; zero: it agrees
 	said   [len(agreements)]bool      // whether that was logged
 }
@@ -164,7 +167,7 @@ func (n *Node) Status() []byte {
 	for _, fingerprint := range n.fingerprints() {
 		status = binary.BigEndian.AppendUint64(status, fingerprint)
 	}
-	return status
+	return n.votes.append(status)
 }
 
 // fingerprints returns hashes of what all nodes must have in common.
@@ -190,7 +193,8 @@ func (n *Node) ReceiveStatus(from string, status []byte) {
 	now := time.Now()
 	digest := n.table.Digest()
 	same := binary.BigEndian.Uint64(status[1:]) == digest.Sum()
-	if n.peering.heard(from, same, now) {
+	down := n.votes.read(status[statusSize-1:])
+	if n.peering.heard(from, same, down, now) {
 		n.o.Peers.SendTo(from, digest.Append([]byte{messageDigest}))
 	}
 	for i, fingerprint := range n.fingerprints() {
@@ -198,9 +202,9 @@ func (n *Node) ReceiveStatus(from string, status []byte) {
 	}
 }
 
-// heard notes a status of a peer, and whether it has the same mitigations. It reports
-// whether the peer is to be asked for what this node lacks.
-func (p *peering) heard(from string, same bool, now time.Time) (ask bool) {
+// heard notes a status of a peer: whether it has the same mitigations, and which shards it
+// finds down. It reports whether the peer is to be asked for what this node lacks.
+func (p *peering) heard(from string, same bool, down []uint64, now time.Time) (ask bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one := p.peers[from]
@@ -208,7 +212,7 @@ func (p *peering) heard(from string, same bool, now time.Time) (ask bool) {
 		one = &peer{first: now, pause: repairPause}
 		p.peers[from] = one
 	}
-	one.heard = now
+	one.heard, one.down = now, down
 	if same {
 		one.pause, p.informed = repairPause, true
 		return false
@@ -221,6 +225,17 @@ func (p *peering) heard(from string, same bool, now time.Time) (ask bool) {
 	}
 	one.asked = now
 	return true
+}
+
+// votes returns which shards each of the live peers finds down.
+func (p *peering) votes(now time.Time) (all [][]uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget(now)
+	for _, one := range p.peers {
+		all = append(all, one.down)
+	}
+	return all
 }
 
 // repaired notes that asking a peer brought news.

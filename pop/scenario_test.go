@@ -43,7 +43,7 @@ func TestScenarios(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &scenario{t: t, shards: map[string]*fakeShard{}, out: map[*pop.Node][]string{}}
+				s := &scenario{t: t, shards: map[string]*fakeShard{}}
 				s.network = &network{part: map[string]int{}, fail: func(err error) { t.Error(err) }}
 				defer s.stop()
 				datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
@@ -62,7 +62,6 @@ type scenario struct {
 	start  time.Time
 	nodes  []*pop.Node
 	shards map[string]*fakeShard
-	out    map[*pop.Node][]string // addresses of shards that a node has out
 	origin fakeOrigin
 	log    eventLog
 	turn   int // of the node that gets the next request
@@ -342,32 +341,24 @@ func (s *scenario) resume(d *datadriven.TestData) (string, error) {
 	return s.each(d, (*fakeShard).resume)
 }
 
-// takeOut takes shards out of the rings of all nodes, or of one: out s2 node=1.
-func (s *scenario) takeOut(d *datadriven.TestData) (string, error) {
-	return s.change(d, func(out []string, addr string) []string {
-		return append(out, addr)
-	})
-}
+// takeOut drains shards at all nodes, or at one: out s2 node=1.
+func (s *scenario) takeOut(d *datadriven.TestData) (string, error) { return s.drain(d, true) }
 
 // takeIn takes shards in again: in s2.
-func (s *scenario) takeIn(d *datadriven.TestData) (string, error) {
-	return s.change(d, func(out []string, addr string) []string {
-		return slices.DeleteFunc(out, func(a string) bool { return a == addr })
-	})
-}
+func (s *scenario) takeIn(d *datadriven.TestData) (string, error) { return s.drain(d, false) }
 
-func (s *scenario) change(d *datadriven.TestData, change func(out []string, addr string) []string) (string, error) {
+func (s *scenario) drain(d *datadriven.TestData, on bool) (string, error) {
 	for i, n := range s.nodes {
 		if only := number(d, "node", 0); only != 0 && only != i+1 {
 			continue
 		}
 		for _, a := range d.CmdArgs {
-			if a.Key != "node" {
-				s.out[n] = change(s.out[n], a.Key+":11211")
+			if a.Key == "node" {
+				continue
 			}
-		}
-		if err := n.SetOut(s.out[n]...); err != nil {
-			return "", err
+			if err := n.Drain(a.Key+":11211", on); err != nil {
+				return "", err
+			}
 		}
 	}
 	return "", nil

@@ -1,0 +1,92 @@
+package pop_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// quiet are peers that hear nothing.
+type quiet struct{}
+
+func (quiet) Send([]byte)                   {}
+func (quiet) SendTo(string, ...[]byte) bool { return true }
+
+// newQuietNode returns a node that was not started.
+func newQuietNode(t testing.TB) *pop.Node {
+	t.Helper()
+	set, err := rule.Parse("rules.yaml", []byte("rules: []"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := pop.New(pop.Options{
+		Name: "n1", Secret: scenarioSecret, Rules: set, Origin: "http://origin", Shards: []string{"s1:1", "s2:1"},
+		MitigationRecords: 64, Peers: quiet{}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Whatever another node sends, this one goes on; and what makes sense to one makes sense to
+// the next.
+func FuzzMessages(f *testing.F) {
+	n := newQuietNode(f)
+	now := time.Now()
+	r := mitigation.Record{Start: now.UnixMicro(), Lifetime: time.Minute, Deadline: now.Add(time.Minute), Lifted: true}
+	f.Add(r.AppendSent([]byte{1}, now), true)
+	f.Add(append([]byte{2}, make([]byte, mitigation.DigestSize)...), true)
+	f.Add(r.AppendSent(r.AppendSent([]byte{3}, now), now), true)
+	f.Add([]byte{9}, true)
+	f.Add([]byte{}, true)
+	if err := n.Drain("s1:1", true); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(n.Status(), false)
+	f.Add(append(n.Status()[:33], 200, 1, 2, 3), false)
+	f.Fuzz(func(t *testing.T, message []byte, sent bool) {
+		if sent {
+			_ = n.Receive("n2", message, time.Second)
+		} else {
+			n.ReceiveStatus("n2", message)
+		}
+		if len(n.Status()) > 1000 {
+			t.Errorf("the status has %d bytes", len(n.Status()))
+		}
+	})
+}
+
+// A record that was on its way for a time has less left of its lifetime; one that was on its
+// way for longer than that is none.
+func TestReceiveAge(t *testing.T) {
+	n := newQuietNode(t)
+	now := time.Now()
+	record := func(key byte) []byte {
+		r := mitigation.Record{Start: now.UnixMicro(), Lifetime: time.Minute, Deadline: now.Add(time.Minute), Lifted: true}
+		r.Key[0] = key
+		return r.AppendSent([]byte{1}, now)
+	}
+	before := n.Status()
+	if err := n.Receive("n2", record(1), time.Minute); err != nil {
+		t.Error(err)
+	}
+	if string(n.Status()) != string(before) {
+		t.Error("a record lives that was on its way for all of its lifetime")
+	}
+	if err := n.Receive("n2", record(2), 59*time.Second); err != nil {
+		t.Error(err)
+	}
+	if string(n.Status()) == string(before) {
+		t.Error("a record that has a second left is not learned")
+	}
+	for name, message := range map[string][]byte{"empty": {}, "of another kind": {77}, "cut short": record(3)[:50], "a digest cut short": {2, 0}} {
+		if err := n.Receive("n2", message, 0); err == nil {
+			t.Errorf("a message that is %s is no error", name)
+		}
+	}
+}
