@@ -245,6 +245,10 @@ func (n *Node) Start() error {
 		n.running.Go(func() { n.inner.run(n.upgraded) })
 	}
 	n.running.Go(func() { n.files.watch(ctx, n.limiter.SetRules) })
+	if n.gossip != nil {
+		watch := &clockWatch{offset: n.gossip.ClockOffset, rules: n.Rules, logger: n.o.Logger}
+		n.running.Go(func() { watch.run(ctx) })
+	}
 	if len(n.shards) > 1 {
 		n.running.Go(func() { n.votes.run(ctx, n.peering.votes) })
 	}

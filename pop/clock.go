@@ -1,0 +1,76 @@
+package pop
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+const (
+	// clockInterval is how often a node looks how far its clock is from the others'.
+	clockInterval = time.Second
+
+	// clockShare is the part of the shortest period by which clocks may differ: requests
+	// are counted in windows by each node's clock.
+	clockShare = 20
+
+	// clockFor is for how many looks in a row a clock is wrong before that is said.
+	clockFor = 5
+)
+
+// A clockWatch says when a node's clock is too far from the others'.
+type clockWatch struct {
+	offset func() time.Duration // how far it is ahead of the others
+	rules  func() *rule.Set
+	logger *slog.Logger
+
+	set      *rule.Set // whose shortest period is known
+	shortest time.Duration
+	wrong    int // looks in a row
+}
+
+// run looks at the clock until ctx is done.
+func (c *clockWatch) run(ctx context.Context) {
+	ticker := time.NewTicker(clockInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			c.look()
+		}
+	}
+}
+
+func (c *clockWatch) look() {
+	if set := c.rules(); set != c.set {
+		c.set, c.shortest = set, shortestPeriod(set)
+	}
+	offset := c.offset()
+	if offset.Abs() <= c.shortest/clockShare {
+		if c.wrong >= clockFor {
+			c.logger.Info("the clock is right again", "ahead", offset)
+		}
+		c.wrong = 0
+		return
+	}
+	if c.wrong++; c.wrong == clockFor {
+		c.logger.Warn("the clock is far from those of the other nodes, so that windows differ; synchronize it",
+			"ahead", offset, "shortest_period", c.shortest)
+	}
+}
+
+// shortestPeriod returns the shortest period of a set; a week, the longest there may be, if
+// there are no limits.
+func shortestPeriod(set *rule.Set) time.Duration {
+	shortest := rule.MaxPeriod
+	for _, r := range set.Rules() {
+		for _, l := range r.Limits {
+			shortest = min(shortest, l.Period)
+		}
+	}
+	return shortest
+}
