@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,6 +129,19 @@ func (t *Table) Last(k counter.Key) (Record, bool) {
 		return Record{}, false
 	}
 	return h.Record, true
+}
+
+// Records returns the records that have not ended at now, those that end last first.
+func (t *Table) Records(now time.Time) (records []Record) {
+	for _, part := range t.part {
+		for _, h := range part.Values() {
+			if now.Before(h.Deadline) {
+				records = append(records, h.Record)
+			}
+		}
+	}
+	slices.SortFunc(records, func(a, b Record) int { return b.Deadline.Compare(a.Deadline) })
+	return records
 }
 
 // Len returns how many records are held, those that have just ended included.

@@ -281,7 +281,7 @@ func (n *Node) listen() (all []listener, err error) {
 	for _, l := range []listener{
 		{name: "http", handler: n.upgrading.follow(n.proxy)},
 		{name: "https", handler: n.upgrading.follow(n.proxy)},
-		{name: "metrics", handler: admin.Handler(n.registry, n.readiness)},
+		{name: "metrics", handler: admin.Handler(n.registry, n.readiness, n.operations())},
 	} {
 		addr := map[string]string{"http": n.o.Listen, "https": n.o.TLSListen, "metrics": n.o.MetricsListen}[l.name]
 		if addr == "" {

@@ -3,7 +3,6 @@ package pop
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
@@ -141,7 +141,7 @@ func (v *votes) drainLocked(shard uint64, d drain) {
 func (v *votes) drain(addr string, on bool, now time.Time) error {
 	i := slices.IndexFunc(v.shards, func(s *counter.Shard) bool { return s.Addr() == addr })
 	if i < 0 {
-		return fmt.Errorf("pop: there is no shard %s", addr)
+		return admin.Unknown("pop: there is no shard " + addr)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -10,22 +10,25 @@ import (
 	"testing"
 )
 
-// A pointOfPresence is several edge node processes that share a shard and gossip.
+// A pointOfPresence is several edge node processes that share two shards and gossip.
 type pointOfPresence struct {
-	t     *testing.T
-	dir   string
-	shard string
-	rules string
-	keys  string // file
-	nodes []*node
-	addrs []string // of the gossip
+	t      *testing.T
+	dir    string
+	shards []string
+	rules  string
+	keys   string // file
+	nodes  []*node
+	addrs  []string // of the gossip
 }
 
 // startProcesses starts a PoP of edge node processes.
 func startProcesses(t *testing.T, nodes int, rules string) *pointOfPresence {
 	t.Helper()
 	p := &pointOfPresence{t: t, dir: t.TempDir()}
-	_, p.shard, _ = startShard(t)
+	for range 2 {
+		_, addr, _ := startShard(t)
+		p.shards = append(p.shards, addr)
+	}
 	p.rules, p.keys = p.dir+"/rules.yaml", p.dir+"/keys"
 	write(t, p.rules, rules)
 	write(t, p.keys, gossipKey(1))
@@ -45,7 +48,7 @@ func gossipKey(n byte) string {
 // start starts the ith node, which joins the others.
 func (p *pointOfPresence) start(i int) {
 	p.t.Helper()
-	args := []string{fmt.Sprint("--name=n", i+1), "--origin=" + newOrigin(p.t).URL, "--secret-file=" + p.dir + "/secret", "--shard=" + p.shard,
+	args := []string{fmt.Sprint("--name=n", i+1), "--origin=" + newOrigin(p.t).URL, "--secret-file=" + p.dir + "/secret", "--shard=" + strings.Join(p.shards, ","),
 		"--gossip-listen=127.0.0.1:0", "--gossip-key-file=" + p.keys}
 	for j, addr := range p.addrs {
 		if j != i && addr != "" {

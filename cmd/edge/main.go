@@ -63,7 +63,7 @@ a rule, from memory.`,
 	root.SetErr(stderr)
 	root.SetVersionTemplate("edge {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newNode(), newPop(), newCheck(), newShard(), newVersion())
+	root.AddCommand(newNode(), newPop(), newCheck(), newShard(), newMitigations(), newShards(), newVersion())
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -196,6 +196,12 @@ type usageError struct {
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
+// A hintedError is no mistake in the command line; there is something to do about it.
+type hintedError struct {
+	error
+	hint string
+}
+
 // report writes err for people: each line begins with the command's name, and what to do
 // about it has a line of its own. Of several errors each is written once.
 func report(w io.Writer, err error) {
@@ -249,9 +255,12 @@ func reportOne(w io.Writer, err error) {
 // hintAt returns what to do about err, or nothing.
 func hintAt(err error) string {
 	var usage usageError
+	var hinted hintedError
 	switch {
 	case errors.As(err, &usage):
 		return usage.hint
+	case errors.As(err, &hinted):
+		return hinted.hint
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "something listens there already; stop it, or choose another address (port 0: any that is free)"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
