@@ -75,7 +75,7 @@ func (w *wire) set(change func(*wire)) {
 }
 
 // start starts a node.
-func start(t *testing.T, name string, set func(*gossip.Options), join ...*node) *node {
+func start(t testing.TB, name string, set func(*gossip.Options), join ...*node) *node {
 	t.Helper()
 	n := &node{name: name, registry: prometheus.NewRegistry(), messages: map[string]int{}, statuses: map[string]string{}}
 	o := gossip.Options{
@@ -130,7 +130,7 @@ func (n *node) kill() {
 }
 
 // startAll starts nodes that know each other.
-func startAll(t *testing.T, count int, set func(*gossip.Options)) (nodes []*node) {
+func startAll(t testing.TB, count int, set func(*gossip.Options)) (nodes []*node) {
 	t.Helper()
 	for i := range count {
 		nodes = append(nodes, start(t, fmt.Sprint("n", i+1), set, nodes...))
@@ -140,7 +140,7 @@ func startAll(t *testing.T, count int, set func(*gossip.Options)) (nodes []*node
 }
 
 // whole waits until nodes are each other's members.
-func whole(t *testing.T, nodes []*node) {
+func whole(t testing.TB, nodes []*node) {
 	t.Helper()
 	eventually(t, "all are members", func() bool {
 		for _, n := range nodes {
@@ -166,7 +166,7 @@ func (n *node) times(message []byte) int {
 }
 
 // eventually waits until ok says true.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	giveUp := time.After(patience)
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -260,8 +260,8 @@ func TestLinkBounds(t *testing.T) {
 		out, next = l.due(1, now, nil, m)
 		sends += len(out)
 	}
-	if tries := sends / inFlight; tries < 6 || tries > 14 {
-		t.Errorf("a packet was sent %d times, want about ten", tries)
+	if tries := sends / inFlight; tries < 12 || tries > 18 {
+		t.Errorf("a packet was sent %d times, want about fifteen", tries)
 	}
 	if d := cmp.Diff(queueSize-2*inFlight+1, len(l.bulk)); d != "" {
 		t.Errorf("what waits (-want +got):\n%s", d)
