@@ -1,8 +1,8 @@
 // Command shardloss measures what losing a shard costs the requests that pass: nothing, if
-// the request path touches no network. It runs a PoP with three memcached, and compares
-// runs of requests in pairs, one beside the other in time: two undisturbed ones, whose
-// differences show the machine's noise, and one undisturbed with one in which a memcached
-// has just been killed, or stalled.
+// the request path touches no network. It runs a PoP of three nodes and three memcached, and
+// compares runs of requests at one node in pairs, one beside the other in time: two
+// undisturbed ones, whose differences show the machine's noise, and one undisturbed with one
+// in which a memcached has just been killed or stalled, or all of them and the other nodes.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./shardloss -edge /tmp/edge
 package main
@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -38,7 +39,7 @@ var (
 	requests = flag.Int("requests", 4000, "requests in a run")
 	conns    = flag.Int("conns", 4, "connections")
 	clients  = flag.Int("clients", 1000, "clients that the requests come from")
-	stall    = flag.Bool("stall", false, "stall a memcached (SIGSTOP) instead of killing it")
+	lose     = flag.String("lose", "killed", "what is lost: a memcached `killed` or stalled, or everything: all memcached and all other nodes stalled")
 )
 
 func main() {
@@ -56,48 +57,45 @@ func main() {
 	}))
 	defer origin.Close()
 
-	var shards [3]*memcached
-	args := []string{"pop", "--nodes", "3", "--rules", file, "--origin", origin.URL, "--listen", harness.FreeAddr(),
-		"--trusted-proxy", "127.0.0.0/8", "--log-level", "error"}
-	for i := range shards {
-		shards[i] = &memcached{addr: harness.FreeAddr()}
-		shards[i].start(ctx)
-		args = append(args, "--shard", shards[i].addr)
+	var lost []process // what is lost in a pair: one of them in turn, or all
+	var shards []string
+	for range 3 {
+		m := &memcached{addr: harness.FreeAddr()}
+		m.start(ctx)
+		lost, shards = append(lost, m), append(shards, m.addr)
 	}
-	pop := exec.CommandContext(ctx, *edge, args...)
-	pop.Stderr = os.Stderr
-	harness.Check(pop.Start())
-	defer func() {
-		_ = pop.Process.Signal(syscall.SIGTERM)
-		_ = pop.Wait()
-	}()
-	url := "http://" + args[8] + "/"
-	harness.WaitFor(args[8])
+	url, nodes := startNodes(ctx, dir, file, origin.URL, shards)
+	if *lose == "everything" {
+		lost = append(lost, nodes...)
+	}
 
 	run(url)                                      // warm up
 	var undisturbed, disturbed [2][]time.Duration // of medians, of 99th percentiles
 	for i := range *pairs {
 		add(&undisturbed, run(url), run(url))
-		s := shards[i%len(shards)]
+		these := lost[i%len(lost) : i%len(lost)+1]
+		if *lose == "everything" {
+			these = lost
+		}
 		// The order alternates, so that a drift of the machine cancels out.
 		var healthy result
 		if i%2 == 0 {
 			healthy = run(url)
 		}
-		s.lose(*stall)
-		lost := run(url)
-		s.regain(ctx, *stall)
+		for _, p := range these {
+			p.lose(*lose != "killed")
+		}
+		lonely := run(url)
+		for _, p := range these {
+			p.regain(ctx, *lose != "killed")
+		}
 		settle(url)
 		if i%2 == 1 {
 			healthy = run(url)
 		}
-		add(&disturbed, lost, healthy)
+		add(&disturbed, lonely, healthy)
 	}
-	what := "killed"
-	if *stall {
-		what = "stalled"
-	}
-	fmt.Printf("%d pairs of %d requests over %d connections, %d clients; a memcached is %s\n\n", *pairs, *requests, *conns, *clients, what)
+	fmt.Printf("%d pairs of %d requests over %d connections, %d clients; lost: %s\n\n", *pairs, *requests, *conns, *clients, *lose)
 	fmt.Printf("%-28s %12s %26s %12s\n", "difference in a pair", "median", "undisturbed: 10 … 90%", "within")
 	for i, name := range []string{"median latency", "99th percentile"} {
 		u, d := undisturbed[i], disturbed[i]
@@ -165,6 +163,41 @@ func settle(url string) {
 	time.Sleep(time.Second)
 	run(url)
 }
+
+// A process is one that can be lost.
+type process interface {
+	lose(stall bool)
+	regain(ctx context.Context, stalled bool)
+}
+
+// startNodes starts three nodes that share the shards and gossip, and returns the URL of the
+// first and the others.
+func startNodes(ctx context.Context, dir, rules, origin string, shards []string) (url string, others []process) {
+	secret := filepath.Join(dir, "secret")
+	harness.Check(os.WriteFile(secret, []byte("a secret of the benchmark"), 0o600))
+	gossip := []string{harness.FreeAddr(), harness.FreeAddr(), harness.FreeAddr()}
+	for i := range gossip {
+		addr := harness.FreeAddr()
+		cmd := exec.CommandContext(ctx, *edge, "node", "--name", fmt.Sprint("n", i+1), "--rules", rules, "--origin", origin, "--listen", addr,
+			"--metrics-listen", "", "--secret-file", secret, "--shard", strings.Join(shards, ","), "--trusted-proxy", "127.0.0.0/8",
+			"--gossip-listen", gossip[i], "--join", strings.Join(gossip, ","), "--log-level", "error")
+		cmd.Stderr = os.Stderr
+		harness.Check(cmd.Start())
+		harness.WaitFor(addr)
+		if i == 0 {
+			url = "http://" + addr + "/"
+		} else {
+			others = append(others, &node{cmd})
+		}
+	}
+	return url, others
+}
+
+// A node is another one than that which is measured.
+type node struct{ cmd *exec.Cmd }
+
+func (n *node) lose(bool)                    { harness.Check(n.cmd.Process.Signal(syscall.SIGSTOP)) }
+func (n *node) regain(context.Context, bool) { harness.Check(n.cmd.Process.Signal(syscall.SIGCONT)) }
 
 // A memcached is one shard.
 type memcached struct {

@@ -21,11 +21,11 @@ type pointOfPresence struct {
 	addrs  []string // of the gossip
 }
 
-// startProcesses starts a PoP of edge node processes.
-func startProcesses(t *testing.T, nodes int, rules string) *pointOfPresence {
+// startProcesses starts a PoP of edge node processes. Without shards it starts two.
+func startProcesses(t *testing.T, nodes int, rules string, shards ...string) *pointOfPresence {
 	t.Helper()
-	p := &pointOfPresence{t: t, dir: t.TempDir()}
-	for range 2 {
+	p := &pointOfPresence{t: t, dir: t.TempDir(), shards: shards}
+	for len(p.shards) < 2 {
 		_, addr, _ := startShard(t)
 		p.shards = append(p.shards, addr)
 	}
@@ -49,7 +49,7 @@ func gossipKey(n byte) string {
 func (p *pointOfPresence) start(i int) {
 	p.t.Helper()
 	args := []string{fmt.Sprint("--name=n", i+1), "--origin=" + newOrigin(p.t).URL, "--secret-file=" + p.dir + "/secret", "--shard=" + strings.Join(p.shards, ","),
-		"--gossip-listen=127.0.0.1:0", "--gossip-key-file=" + p.keys}
+		"--gossip-listen=127.0.0.1:0", "--gossip-key-file=" + p.keys, "--trusted-proxy=127.0.0.0/8"}
 	for j, addr := range p.addrs {
 		if j != i && addr != "" {
 			args = append(args, "--join="+addr)

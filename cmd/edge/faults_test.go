@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+)
+
+// as asks a node on behalf of a client and returns the status, 0 if there is no answer.
+func (n *node) as(client string) int {
+	r, err := http.NewRequest("GET", "http://"+n.http+"/", nil)
+	if err != nil {
+		return 0
+	}
+	r.Header.Set("X-Forwarded-For", client)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// fiftyAnHour is a rule that an innocent client of a test does not exceed.
+const fiftyAnHour = "rules:\n  - {id: all, characteristics: [ip], limits: [{threshold: 50, period: 1h}], mitigation_timeout: 1h}\n"
+
+// attack sends requests of a client to the nodes in turn until one is refused, and returns
+// how many passed.
+func (p *pointOfPresence) attack(client string) (passed int) {
+	p.t.Helper()
+	for passed = range 10000 {
+		switch status := p.nodes[passed%len(p.nodes)].as(client); status {
+		case http.StatusOK:
+		case http.StatusTooManyRequests:
+			return passed
+		default:
+			p.t.Fatalf("%s got status %d", client, status)
+		}
+	}
+	p.t.Fatalf("%s is not stopped", client)
+	return 0
+}
+
+// refused waits until every node refuses a client.
+func (p *pointOfPresence) refused(client string) {
+	p.t.Helper()
+	for _, n := range p.nodes {
+		eventually(p.t, "every node refuses", func() bool { return n.as(client) == http.StatusTooManyRequests })
+	}
+}
+
+// Shards are killed and started again, and stopped and continued, twenty times under load.
+// No innocent client is refused, no request fails, who is mitigated stays so, and who
+// attacks meanwhile is caught.
+func TestShardsComeAndGo(t *testing.T) {
+	t.Parallel()
+	var shards []*memcachedtest.Process
+	var addrs []string
+	for range 3 {
+		m := memcachedtest.Start(t)
+		shards, addrs = append(shards, m), append(addrs, m.Addr)
+	}
+	p := startProcesses(t, 3, fiftyAnHour, addrs...)
+	p.attack("192.0.2.66")
+	p.refused("192.0.2.66")
+
+	var failed, refused, leaked atomic.Int64
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	for i, n := range p.nodes {
+		load.Go(func() {
+			for request := 0; ; request++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				// Forty requests of each client are innocent, whatever is lost or not.
+				switch n.as(fmt.Sprintf("10.%d.%d.%d", i, request/40/250, request/40%250)) {
+				case http.StatusOK:
+				case http.StatusTooManyRequests:
+					refused.Add(1)
+				default:
+					failed.Add(1)
+				}
+				if n.as("192.0.2.66") != http.StatusTooManyRequests {
+					leaked.Add(1)
+				}
+			}
+		})
+	}
+	for round := range 20 {
+		m := shards[round%len(shards)]
+		if round%4 < 2 {
+			m.Kill()
+		} else {
+			m.Stall()
+		}
+		attacker := fmt.Sprintf("198.51.100.%d", round)
+		// Each node may let the whole threshold pass, if it hears nothing of the others.
+		if passed := p.attack(attacker); passed > 3*51+10 {
+			t.Errorf("round %d: %d requests of an attacker passed, want %d at most", round, passed, 3*51+10)
+		}
+		p.refused(attacker)
+		if round%4 < 2 {
+			m.Restart()
+		} else {
+			m.Resume()
+		}
+	}
+	close(stop)
+	load.Wait()
+	if failed.Load()+refused.Load()+leaked.Load() > 0 {
+		t.Errorf("%d requests failed, %d of innocent clients were refused, %d of a mitigated one passed; want none", failed.Load(), refused.Load(), leaked.Load())
+	}
+	for _, n := range p.nodes {
+		n.terminate()
+	}
+}
+
+// Every node is stopped and started again, one after the other. No mitigation is lost.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	p := startProcesses(t, 3, fiftyAnHour)
+	var clients []string
+	for i := range 10 {
+		clients = append(clients, fmt.Sprintf("192.0.2.%d", i))
+		p.attack(clients[i])
+		p.refused(clients[i])
+	}
+	for i := range p.nodes {
+		p.nodes[i].terminate()
+		p.start(i)
+		p.nodes[i].ready(t)
+		for _, client := range clients {
+			if got := p.nodes[i].as(client); got != http.StatusTooManyRequests {
+				t.Errorf("node %d, just ready, answers %s with %d", i+1, client, got)
+			}
+		}
+		p.whole()
+	}
+	for _, n := range p.nodes {
+		n.signal(syscall.SIGTERM)
+	}
+}
