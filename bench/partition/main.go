@@ -1,0 +1,233 @@
+// Command partition cuts a PoP of five nodes into two and three, starts and lifts
+// mitigations on both sides, heals the network, and measures how long it takes until all
+// nodes hold the same records. The nodes are processes in network namespaces of their own,
+// on bridges; only their gossip connects them. It has to run as root, and needs ip and curl.
+//
+//	go build -o /tmp/edge ./cmd/edge && cd bench && sudo go run ./partition -edge /tmp/edge -for 30s
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/edgelimit/edge/bench/harness"
+)
+
+const (
+	count = 5
+	left  = 2 // nodes on one side
+	each  = 20
+)
+
+// Two rules: one whose mitigations last, one whose end while the network is cut.
+const rules = `rules:
+  - {id: long, match: {paths: [/long]}, characteristics: [ip], limits: [{threshold: 1, period: 1s}], mitigation_timeout: 2h}
+  - {id: short, match: {paths: [/short]}, characteristics: [ip], limits: [{threshold: 1, period: 1s}], mitigation_timeout: 10s}
+`
+
+var (
+	edge   = flag.String("edge", "edge", "the `binary`")
+	length = flag.Duration("for", 30*time.Second, "how long the network is cut")
+)
+
+func main() {
+	log.SetFlags(0)
+	flag.Parse()
+	if !measure() {
+		os.Exit(1)
+	}
+}
+
+// failure ends measure from wherever it is.
+type failure string
+
+func measure() (ok bool) {
+	defer func() {
+		if f, failed := recover().(failure); failed {
+			log.Print(string(f))
+		}
+	}()
+	dir, err := os.MkdirTemp("", "partition")
+	harness.Check(err)
+	defer os.RemoveAll(dir)
+	harness.Check(os.WriteFile(dir+"/rules.yaml", []byte(rules), 0o600))
+	harness.Check(os.WriteFile(dir+"/secret", []byte("a secret of the benchmark"), 0o600))
+	harness.Check(os.WriteFile(dir+"/keys", []byte("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n"), 0o600))
+	defer network()()
+	var nodes []*exec.Cmd
+	defer func() {
+		for _, n := range nodes {
+			_ = n.Process.Signal(syscall.SIGTERM)
+			_ = n.Wait()
+		}
+	}()
+	for i := range count {
+		nodes = append(nodes, start(dir, i))
+	}
+	wait("the nodes to find each other", func() bool { return members() })
+
+	// What is there before: some of it is lifted on either side while the network is cut.
+	for i := range each {
+		attack(0, "/long", fmt.Sprintf("192.0.2.%d", i))
+	}
+	wait("all to know what is there before", same)
+
+	for i := left; i < count; i++ {
+		run("ip", "-n", wires, "link", "set", veth(i), "master", "edge-b")
+	}
+	cut := time.Now()
+	for i := range each {
+		attack(0, "/long", fmt.Sprintf("198.51.100.%d", i))
+		attack(count-1, "/long", fmt.Sprintf("203.0.113.%d", i))
+		attack(1, "/short", fmt.Sprintf("198.51.100.%d", i))
+	}
+	for i := range each / 2 {
+		lift(0, fmt.Sprintf("192.0.2.%d", i))
+		lift(count-1, fmt.Sprintf("192.0.2.%d", each-1-i))
+	}
+	log.Printf("cut into %d and %d nodes, with %d mitigations before, %d started and %d lifted on each side", left, count-left, each, each, each/2)
+	time.Sleep(time.Until(cut.Add(*length)))
+	if same() {
+		panic(failure("the sides know of each other while they are cut"))
+	}
+	for i := left; i < count; i++ {
+		run("ip", "-n", wires, "link", "set", veth(i), "master", "edge-a")
+	}
+	healed := time.Now()
+	wait("the nodes to be equal", same)
+	fmt.Printf("cut for %v: equal %v after healing\n", *length, time.Since(healed).Round(10*time.Millisecond))
+
+	active, lifted := 0, 0
+	for _, r := range records(0) {
+		if r.Lifted {
+			lifted++
+		} else {
+			active++
+		}
+	}
+	fmt.Printf("%d records mitigate, want %d; %d are lifts, want %d\n", active, 2*each, lifted, each)
+	return active == 2*each && lifted == each
+}
+
+func ns(i int) string   { return fmt.Sprint("edge-", i+1) }
+func veth(i int) string { return fmt.Sprint("edge-v", i+1) }
+func ip(i int) string   { return fmt.Sprint("10.99.0.", i+1) }
+
+// wires is the namespace of the bridges, where no firewall of the machine is.
+const wires = "edge-wires"
+
+// network makes a namespace for each node, all on one bridge, and returns what removes them.
+func network() (remove func()) {
+	remove = func() {
+		for i := range count {
+			_ = exec.Command("ip", "netns", "del", ns(i)).Run()
+		}
+		_ = exec.Command("ip", "netns", "del", wires).Run()
+	}
+	remove()
+	run("ip", "netns", "add", wires)
+	for _, bridge := range []string{"edge-a", "edge-b"} {
+		run("ip", "-n", wires, "link", "add", bridge, "type", "bridge")
+		run("ip", "-n", wires, "link", "set", bridge, "up")
+	}
+	for i := range count {
+		run("ip", "netns", "add", ns(i))
+		run("ip", "-n", wires, "link", "add", veth(i), "type", "veth", "peer", "name", "eth0", "netns", ns(i))
+		run("ip", "-n", wires, "link", "set", veth(i), "master", "edge-a", "up")
+		run("ip", "-n", ns(i), "addr", "add", ip(i)+"/24", "dev", "eth0")
+		run("ip", "-n", ns(i), "link", "set", "eth0", "up")
+		run("ip", "-n", ns(i), "link", "set", "lo", "up")
+	}
+	return remove
+}
+
+// start starts the ith node, which joins the first.
+func start(dir string, i int) *exec.Cmd {
+	cmd := exec.Command("ip", "netns", "exec", ns(i), *edge, "node", "--name", ns(i), "--rules", dir+"/rules.yaml", "--secret-file", dir+"/secret",
+		"--origin", "http://127.0.0.1:1", "--listen", "127.0.0.1:8080", "--trusted-proxy", "127.0.0.1",
+		"--gossip-listen", ip(i)+":7946", "--gossip-key-file", filepath.Join(dir, "keys"), "--join", ip(0)+":7946", "--log-level", "error")
+	cmd.Stderr = os.Stderr
+	harness.Check(cmd.Start())
+	wait("a node to run", func() bool { _, err := curl(i, "http://127.0.0.1:9180/livez"); return err == nil })
+	return cmd
+}
+
+func run(name string, args ...string) {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		panic(failure(fmt.Sprintf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)))
+	}
+}
+
+// curl asks the ith node, from its own machine.
+func curl(i int, args ...string) ([]byte, error) {
+	return exec.Command("ip", append([]string{"netns", "exec", ns(i), "curl", "-sf"}, args...)...).Output()
+}
+
+// attack sends requests for a client until it is mitigated.
+func attack(i int, path, client string) {
+	wait("a mitigation", func() bool {
+		out, _ := exec.Command("ip", "netns", "exec", ns(i), "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", "X-Forwarded-For: "+client,
+			"http://127.0.0.1:8080"+path).Output()
+		return string(out) == "429"
+	})
+}
+
+func lift(i int, client string) {
+	run("ip", "netns", "exec", ns(i), *edge, "mitigations", "lift", "--rule", "long", "--ip", client)
+}
+
+// A record is what all nodes must agree on.
+type record struct {
+	Key    string
+	Start  time.Time
+	Lifted bool
+}
+
+func records(i int) []record {
+	out, err := curl(i, "http://127.0.0.1:9180/mitigations")
+	harness.Check(err)
+	var answer struct{ Mitigations []record }
+	harness.Check(json.Unmarshal(out, &answer))
+	slices.SortFunc(answer.Mitigations, func(a, b record) int { return cmp.Compare(a.Key, b.Key) })
+	return answer.Mitigations
+}
+
+// same reports whether all nodes have the same records.
+func same() bool {
+	first := records(0)
+	for i := 1; i < count; i++ {
+		if !slices.Equal(records(i), first) {
+			return false
+		}
+	}
+	return true
+}
+
+// members reports whether each node knows all.
+func members() bool {
+	for i := range count {
+		out, err := curl(i, "http://127.0.0.1:9180/metrics")
+		if err != nil || !strings.Contains(string(out), fmt.Sprintf("\nedge_gossip_members %d\n", count)) {
+			return false
+		}
+	}
+	return true
+}
+
+func wait(what string, ok func() bool) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			panic(failure("waited too long for " + what))
+		}
+	}
+}
