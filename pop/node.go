@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,7 @@ type Node struct {
 	files    *files
 	metrics  *metrics
 	gossip   *gossip.Gossip // nil if there is none
+	discover *discovery     // nil unless shards are found by gossip
 	peering  *peering
 	votes    *votes
 
@@ -122,13 +124,24 @@ func (n *Node) makeLimiter() error {
 	if n.secret, err = newSecret(o.Secret); err != nil {
 		return err
 	}
+	o.ShardOptions.Metrics = counter.NewMetrics(n.registry)
+	away := o.ShardOptions
 	if len(o.Shards) == 0 {
 		if n.inner, err = newInnerShard(n.registry); err != nil {
 			return err
 		}
-		o.Shards, o.ShardOptions.Dial = []string{"inside"}, n.inner.pipe.Dial
+		o.ShardOptions.Dial = n.inner.pipe.Dial
+		if o.ShardListen == "" {
+			o.Shards = []string{"inside"}
+		}
 	}
-	o.ShardOptions.Metrics = counter.NewMetrics(n.registry)
+	if o.ShardListen != "" {
+		n.discover = &discovery{
+			changed: make(chan struct{}, 1), known: map[string]*counter.Shard{},
+			newOwn:  func(addr string) *counter.Shard { return counter.NewShard(addr, o.ShardOptions) },
+			newAway: func(addr string) *counter.Shard { return counter.NewShard(addr, away) },
+		}
+	}
 	for _, addr := range o.Shards {
 		n.shards = append(n.shards, counter.NewShard(addr, o.ShardOptions))
 	}
@@ -155,14 +168,17 @@ func (n *Node) makeLimiter() error {
 
 // makePeering makes what the node talks with others by.
 func (n *Node) makePeering() (err error) {
-	n.votes = newVotes(n.shards, n.limiter.SetOut, n.o.Logger, n.metrics.inRing)
+	n.votes = newVotes(n.limiter.SetShards, n.o.Logger, n.metrics.inRing)
+	if n.discover == nil {
+		n.votes.replace(n.shards)
+	}
 	n.peering = &peering{logger: n.o.Logger, metrics: n.metrics, peers: map[string]*peer{}}
 	g := n.o.Gossip
 	if g == nil {
 		return nil
 	}
 	n.peering.seeks = len(g.Join) > 0
-	n.gossip, err = gossip.New(gossip.Options{
+	o := gossip.Options{
 		Name:      n.o.Name,
 		Listen:    g.Listen,
 		Advertise: g.Advertise,
@@ -177,8 +193,11 @@ func (n *Node) makePeering() (err error) {
 		ReceiveStatus: n.ReceiveStatus,
 		Logger:        n.o.Logger,
 		Registerer:    n.registry,
-	})
-	if err != nil {
+	}
+	if n.discover != nil {
+		o.Meta, o.Changed = n.discover.meta, n.discover.notice
+	}
+	if n.gossip, err = gossip.New(o); err != nil {
 		return err
 	}
 	n.o.Peers, n.files.setKeys = n.gossip, n.gossip.SetKeys
@@ -207,8 +226,8 @@ func (n *Node) Gatherer() prometheus.Gatherer { return n.registry }
 // Rules returns the rules in force.
 func (n *Node) Rules() *rule.Set { return n.limiter.Rules() }
 
-// Addr returns the address of a listener that Start has opened: "http", "https", "metrics"
-// or "gossip". It is nil if there is none.
+// Addr returns the address of a listener that Start has opened: "http", "https", "metrics",
+// "gossip" or "shard". It is nil if there is none.
 func (n *Node) Addr(of string) net.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -228,6 +247,11 @@ func (n *Node) Start() error {
 	}
 	n.peering.start(time.Now())
 	if n.gossip != nil {
+		for _, l := range listeners {
+			if l.name == "shard" {
+				n.discover.port = l.Addr().(*net.TCPAddr).AddrPort().Port()
+			}
+		}
 		if err := n.gossip.Start(); err != nil {
 			closeAll(listeners)
 			return err
@@ -245,15 +269,23 @@ func (n *Node) Start() error {
 		n.running.Go(func() { n.inner.run(n.upgraded) })
 	}
 	n.running.Go(func() { n.files.watch(ctx, n.limiter.SetRules) })
+	if n.discover != nil {
+		n.discover.gossip, n.discover.replace = n.gossip, n.votes.replace
+		n.running.Go(func() { n.discover.run(ctx) })
+	}
 	if n.gossip != nil {
 		watch := &clockWatch{offset: n.gossip.ClockOffset, rules: n.Rules, logger: n.o.Logger}
 		n.running.Go(func() { watch.run(ctx) })
 	}
-	if len(n.shards) > 1 {
+	if len(n.shards) > 1 || n.discover != nil {
 		n.running.Go(func() { n.votes.run(ctx, n.peering.votes) })
 	}
 	for _, l := range listeners {
 		n.addrs[l.name] = l.Addr()
+		if l.name == "shard" {
+			n.running.Go(func() { _ = n.inner.server.Serve(n.upgraded, l.Listener) }) // until its context ends
+			continue
+		}
 		server := n.serveLocked(l.Listener, l.handler)
 		if l.name == "metrics" {
 			n.operators = server
@@ -282,15 +314,16 @@ func (n *Node) listen() (all []listener, err error) {
 		{name: "http", handler: n.upgrading.follow(n.proxy)},
 		{name: "https", handler: n.upgrading.follow(n.proxy)},
 		{name: "metrics", handler: admin.Handler(n.registry, n.readiness, n.operations())},
+		{name: "shard"},
 	} {
-		addr := map[string]string{"http": n.o.Listen, "https": n.o.TLSListen, "metrics": n.o.MetricsListen}[l.name]
+		addr := map[string]string{"http": n.o.Listen, "https": n.o.TLSListen, "metrics": n.o.MetricsListen, "shard": n.o.ShardListen}[l.name]
 		if addr == "" {
 			continue
 		}
 		if l.Listener, err = net.Listen("tcp", addr); err != nil {
 			return all, fmt.Errorf("pop: listening for %s: %w", l.name, err)
 		}
-		if n.o.ProxyProtocol && l.name != "metrics" {
+		if n.o.ProxyProtocol && strings.HasPrefix(l.name, "http") {
 			l.Listener = n.withProxyProtocol(l.Listener)
 		}
 		if l.name == "https" {
@@ -440,6 +473,11 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.running.Wait()
 	for _, s := range n.shards {
 		errs = append(errs, s.Close())
+	}
+	if n.discover != nil {
+		for _, s := range n.discover.known {
+			errs = append(errs, s.Close())
+		}
 	}
 	n.origins.Close()
 	n.stopErr = errors.Join(errs...)

@@ -57,6 +57,11 @@ type Options struct {
 	Shards       []string
 	ShardOptions counter.ShardOptions
 
+	// ShardListen is the address, HOST:PORT, of a shard inside of this node for the whole
+	// PoP: the shards of all nodes that have one are found by gossip. If empty, and no
+	// Shards are given, the shard inside is this node's alone.
+	ShardListen string
+
 	// TrustedProxies are believed about whom they speak for: by X-Forwarded-For, and by
 	// the PROXY protocol if ProxyProtocol is set.
 	TrustedProxies []netip.Prefix
@@ -131,6 +136,12 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("pop: a certificate needs a key, and a key a certificate")
 	case (o.TLSListen == "") != (o.TLSCert == ""):
 		return o, errors.New("pop: a TLS listener needs a certificate, and a certificate a TLS listener")
+	case o.ShardListen != "" && len(o.Shards) > 0:
+		return o, errors.New("pop: Shards and ShardListen contradict each other")
+	case o.ShardListen != "" && o.Gossip == nil:
+		return o, errors.New("pop: nodes find each other's shards by gossip, and there is none")
+	case o.ShardListen != "" && o.Secret == "":
+		return o, errNoSecret
 	case o.Gossip != nil && o.Peers != nil:
 		return o, errors.New("pop: Gossip and Peers contradict each other")
 	case o.ProxyProtocol && len(o.TrustedProxies) == 0:

@@ -3,6 +3,7 @@ package pop
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -42,15 +43,16 @@ const (
 // nodes hear the same votes, and so decide alike within their interval. A node that cannot
 // reach a shard which most others reach goes on from what it knows.
 type votes struct {
-	shards []*counter.Shard
-	setOut func(...string) error
+	set    func(shards []*counter.Shard, out ...string) error
 	logger *slog.Logger
 	inRing *prometheus.GaugeVec
 
 	mu     sync.Mutex       // guards what follows
-	votes  []vote           // one for each of shards
+	shards []*counter.Shard // that there are
+	votes  map[string]*vote // by address
 	drains map[uint64]drain // by shard
-	out    []string         // as set
+	ring   string           // as it was set, to notice changes
+	out    []string         // as it was set
 }
 
 // A drain is an operator's word on a shard: whether it is to be out of the ring. The last
@@ -69,11 +71,34 @@ type vote struct {
 	inAfter time.Duration
 }
 
-func newVotes(shards []*counter.Shard, setOut func(...string) error, logger *slog.Logger, inRing *prometheus.GaugeVec) *votes {
+func newVotes(set func([]*counter.Shard, ...string) error, logger *slog.Logger, inRing *prometheus.GaugeVec) *votes {
+	return &votes{set: set, logger: logger, inRing: inRing, votes: map[string]*vote{}, drains: map[uint64]drain{}}
+}
+
+// replace says which shards there are, in a slice that is not changed.
+func (v *votes) replace(shards []*counter.Shard) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	votes := map[string]*vote{}
 	for _, s := range shards {
-		inRing.WithLabelValues(s.Addr()).Set(1)
+		if votes[s.Addr()] = v.votes[s.Addr()]; votes[s.Addr()] == nil {
+			votes[s.Addr()] = new(vote)
+		}
 	}
-	return &votes{shards: shards, setOut: setOut, logger: logger, inRing: inRing, votes: make([]vote, len(shards)), drains: map[uint64]drain{}}
+	for _, s := range v.shards {
+		if votes[s.Addr()] == nil {
+			v.inRing.DeleteLabelValues(s.Addr())
+		}
+	}
+	v.shards, v.votes = shards, votes
+	v.applyLocked()
+}
+
+// all returns the shards that there are.
+func (v *votes) all() []*counter.Shard {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.shards
 }
 
 // voteFor returns what a shard is called in a status.
@@ -81,7 +106,7 @@ func voteFor(s *counter.Shard) uint64 { return xxhash.Sum64String(s.Addr()) }
 
 // down returns the shards that this node finds down.
 func (v *votes) down() (all []uint64) {
-	for _, s := range v.shards {
+	for _, s := range v.all() {
 		if s.Down() && len(all) < maxVotes {
 			all = append(all, voteFor(s))
 		}
@@ -139,12 +164,12 @@ func (v *votes) drainLocked(shard uint64, d drain) {
 
 // drain takes a shard out of the ring of all nodes, or lets it in again.
 func (v *votes) drain(addr string, on bool, now time.Time) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	i := slices.IndexFunc(v.shards, func(s *counter.Shard) bool { return s.Addr() == addr })
 	if i < 0 {
 		return admin.Unknown("pop: there is no shard " + addr)
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
 	of := voteFor(v.shards[i])
 	v.drainLocked(of, drain{max(now.UnixMicro(), v.drains[of].at+1), on})
 	return nil
@@ -168,16 +193,17 @@ func (v *votes) run(ctx context.Context, others func(now time.Time) [][]uint64) 
 // count takes in the votes of the others, and changes the ring where they say so.
 func (v *votes) count(others [][]uint64, now time.Time) {
 	v.probe(others)
+	mine := v.down()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for i, s := range v.shards {
+	for _, s := range v.shards {
 		against := 0
-		for _, of := range append(others, v.down()) {
+		for _, of := range append(others, mine) {
 			if slices.Contains(of, voteFor(s)) {
 				against++
 			}
 		}
-		one := &v.votes[i]
+		one := v.votes[s.Addr()]
 		if bad := 2*against > len(others)+1; bad != one.bad || one.since.IsZero() {
 			one.bad, one.since = bad, now
 		}
@@ -199,11 +225,11 @@ func (v *votes) count(others [][]uint64, now time.Time) {
 // nothing would be gained. mu is held.
 func (v *votes) applyLocked() {
 	var out, voted []string
-	for i, s := range v.shards {
+	for _, s := range v.shards {
 		switch {
 		case v.drains[voteFor(s)].on:
 			out = append(out, s.Addr())
-		case v.votes[i].out:
+		case v.votes[s.Addr()].out:
 			voted = append(voted, s.Addr())
 		}
 	}
@@ -211,14 +237,17 @@ func (v *votes) applyLocked() {
 		out = append(out, voted...)
 	}
 	slices.Sort(out)
-	if slices.Equal(out, v.out) {
+	ring := fmt.Sprint(addrs(v.shards), out)
+	if ring == v.ring {
 		return
 	}
-	if err := v.setOut(out...); err != nil {
-		v.logger.Error("the ring does not change", "out", out, "err", err)
+	if err := v.set(v.shards, out...); err != nil {
+		v.logger.Error("the ring does not change", "shards", addrs(v.shards), "out", out, "err", err)
 		return
 	}
-	v.logger.Info("the ring has changed", "out", out, "shards", len(v.shards))
+	if v.ring != "" {
+		v.logger.Info("the ring has changed", "out", out, "shards", len(v.shards))
+	}
 	for _, s := range v.shards {
 		in := 1.0
 		if slices.Contains(out, s.Addr()) {
@@ -226,13 +255,21 @@ func (v *votes) applyLocked() {
 		}
 		v.inRing.WithLabelValues(s.Addr()).Set(in)
 	}
-	v.out = out
+	v.ring, v.out = ring, out
+}
+
+// addrs returns the addresses of shards.
+func addrs(shards []*counter.Shard) (all []string) {
+	for _, s := range shards {
+		all = append(all, s.Addr())
+	}
+	return all
 }
 
 // probe asks the shards that others find down and this node does not: it may have had no
 // reason to ask them. And it asks those that are down whether they still are.
 func (v *votes) probe(others [][]uint64) {
-	for _, s := range v.shards {
+	for _, s := range v.all() {
 		if s.Down() {
 			if s.Available() {
 				_ = s.Probe() // the breaker takes note

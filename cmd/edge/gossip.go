@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 
@@ -14,19 +15,23 @@ import (
 type gossipFlags struct {
 	listen, advertise, keyFile string
 	join                       []string
+	shardListen                string
 }
 
 func (g *gossipFlags) register(s *pflag.FlagSet) {
 	s.StringVar(&g.listen, "gossip-listen", "", "`address` for the other nodes, IP:PORT, UDP and TCP; empty: they learn of mitigations from the shards")
 	s.StringVar(&g.advertise, "gossip-advertise", "", "`address` that the other nodes reach --gossip-listen by, if it is another one")
 	listVar(s, &g.join, "join", "`addresses` of other nodes, HOST:PORT, to begin with; the node's own may be among them")
+	s.StringVar(&g.shardListen, "shard-listen", "", "`address` of a shard inside of this node for all nodes, HOST:PORT, instead of --shard: nodes find each other's by gossip")
 	s.StringVar(&g.keyFile, "gossip-key-file", "", "`file` with the keys of the gossip, in base64, one in a line, the first for what is sent; loaded again like the rules")
 }
 
-// options returns the options, nil without gossip, and what is wrong with them.
-func (g *gossipFlags) options(s *pflag.FlagSet) (*pop.GossipOptions, error) {
+// options returns the options, nil without gossip, and what is wrong with them and with
+// those that f has.
+func (g *gossipFlags) options(f *nodeFlags) (*pop.GossipOptions, error) {
+	s := f.set
 	if g.listen == "" {
-		for name, given := range map[string]bool{"gossip-advertise": g.advertise != "", "join": len(g.join) > 0, "gossip-key-file": g.keyFile != ""} {
+		for name, given := range map[string]bool{"gossip-advertise": g.advertise != "", "join": len(g.join) > 0, "gossip-key-file": g.keyFile != "", "shard-listen": g.shardListen != ""} {
 			if given {
 				return nil, fail(s, name, "--gossip-listen 10.0.0.1:7946", "it needs an address to listen on for the other nodes")
 			}
@@ -57,6 +62,16 @@ func (g *gossipFlags) options(s *pflag.FlagSet) (*pop.GossipOptions, error) {
 	for _, addr := range g.join {
 		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || !isPort(port) || port == "0" {
 			errs = append(errs, fail(s, "join", "write HOST:PORT, as the other node's --gossip-listen has it", "%q is not HOST:PORT", addr))
+		}
+	}
+	if g.shardListen != "" {
+		errs = append(errs, checkListeners(s, []string{"shard-listen"}, []string{g.shardListen}))
+		if len(f.shards) > 0 {
+			errs = append(errs, usageError{fmt.Errorf("%s and %s contradict each other", place(s, "shard-listen"), place(s, "shard")), "give one of them"})
+		}
+		if f.secret == "" && f.secretFile == "" {
+			errs = append(errs, fail(s, "shard-listen", "--secret-file FILE, made by: head -c 24 /dev/urandom | base64 > FILE",
+				"a node that shares shards needs a secret, the same on every node of the PoP"))
 		}
 	}
 	return &pop.GossipOptions{Listen: net.JoinHostPort(ip.String(), port), Advertise: g.advertise, Join: g.join, KeyFile: g.keyFile}, errors.Join(errs...)

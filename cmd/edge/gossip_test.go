@@ -21,6 +21,9 @@ type pointOfPresence struct {
 	addrs  []string // of the gossip
 }
 
+// ownShards stand for the shards inside of the nodes.
+var ownShards = []string{"own", "own"}
+
 // startProcesses starts a PoP of edge node processes. Without shards it starts two.
 func startProcesses(t *testing.T, nodes int, rules string, shards ...string) *pointOfPresence {
 	t.Helper()
@@ -48,8 +51,13 @@ func gossipKey(n byte) string {
 // start starts the ith node, which joins the others.
 func (p *pointOfPresence) start(i int) {
 	p.t.Helper()
-	args := []string{fmt.Sprint("--name=n", i+1), "--origin=" + newOrigin(p.t).URL, "--secret-file=" + p.dir + "/secret", "--shard=" + strings.Join(p.shards, ","),
+	args := []string{fmt.Sprint("--name=n", i+1), "--origin=" + newOrigin(p.t).URL, "--secret-file=" + p.dir + "/secret",
 		"--gossip-listen=127.0.0.1:0", "--gossip-key-file=" + p.keys, "--trusted-proxy=127.0.0.0/8"}
+	if p.shards[0] == ownShards[0] {
+		args = append(args, "--shard-listen=127.0.0.1:0")
+	} else {
+		args = append(args, "--shard="+strings.Join(p.shards, ","))
+	}
 	for j, addr := range p.addrs {
 		if j != i && addr != "" {
 			args = append(args, "--join="+addr)

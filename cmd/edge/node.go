@@ -137,13 +137,14 @@ SIGHUP loads the rules and the certificate again.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := f.options(cmd.ErrOrStderr())
 			var gossipErr error
-			options.Gossip, gossipErr = g.options(cmd.Flags())
+			options.Gossip, gossipErr = g.options(&f)
 			if err := errors.Join(f.checkNode(), o.check(&f), gossipErr, err); err != nil {
 				return err
 			}
 			options.Name = o.name
 			options.Listen, options.TLSListen, options.MetricsListen = o.listen, o.tlsListen, o.metricsListen
 			options.TLSCert, options.TLSKey, options.ProxyProtocol = o.tlsCert, o.tlsKey, o.proxyProtocol
+			options.ShardListen = g.shardListen
 			return runNode(cmd.Context(), options)
 		},
 	}
@@ -188,13 +189,13 @@ func runNode(ctx context.Context, o pop.Options) error {
 		return err
 	}
 	attrs := []any{"name", o.Name}
-	for _, of := range []string{"http", "https", "metrics", "gossip"} {
+	for _, of := range []string{"http", "https", "metrics", "gossip", "shard"} {
 		if addr := n.Addr(of); addr != nil {
 			attrs = append(attrs, of, addr)
 		}
 	}
 	o.Logger.Info("node runs", append(attrs, "rules", len(n.Rules().Rules()), "shards", len(o.Shards))...)
-	if len(o.Shards) == 0 {
+	if len(o.Shards) == 0 && o.ShardListen == "" {
 		o.Logger.Info("no shards are given, so that this node counts alone")
 	}
 	waitForEnd(ctx, o, hangup, n.Reload)

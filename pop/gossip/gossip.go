@@ -40,9 +40,12 @@ type Options struct {
 	// sent, all of them what is received.
 	Keys [][]byte
 
-	// Meta is what the others are told of this node when they meet it, of MaxMeta bytes at
-	// most.
-	Meta []byte
+	// Meta returns what the others are told of this node when they meet it, of MaxMeta bytes
+	// at most. It is asked once, by Start. May be nil.
+	Meta func() []byte
+
+	// Changed is called when a member comes or goes. It must not block. May be nil.
+	Changed func()
 
 	// Receive is given each message of another node, and how long ago that node was given
 	// it: 0 while its clock is not known. It must not block, and not keep the message.
@@ -82,8 +85,6 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("gossip: %q is not IP:PORT", o.Listen)
 	case len(o.Keys) == 0 && !listen.Addr().IsLoopback():
 		return o, ErrNoKey
-	case len(o.Meta) > MaxMeta:
-		return o, fmt.Errorf("gossip: %d bytes are too much to tell of a node, there may be %d", len(o.Meta), MaxMeta)
 	}
 	if o.Advertise != "" {
 		if _, err := netip.ParseAddrPort(o.Advertise); err != nil {
@@ -97,6 +98,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Changed == nil {
+		o.Changed = func() {}
 	}
 	return o, checkKeys(o.Keys)
 }
@@ -123,6 +127,7 @@ type Gossip struct {
 	keyring *memberlist.Keyring
 	list    *memberlist.Memberlist // set by Start
 	addr    string                 // set by Start
+	meta    []byte                 // set by Start
 
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -198,6 +203,12 @@ func (g *Gossip) Start() error {
 	c, err := g.config()
 	if err != nil {
 		return err
+	}
+	if g.o.Meta != nil {
+		g.meta = g.o.Meta()
+	}
+	if len(g.meta) > MaxMeta {
+		return fmt.Errorf("gossip: %d bytes are too much to tell of a node, there may be %d", len(g.meta), MaxMeta)
 	}
 	// Events come while it is being created.
 	if g.list, err = memberlist.Create(c); err != nil {

@@ -311,7 +311,6 @@ func TestOptions(t *testing.T) {
 		{"seed without port", func(o *gossip.Options) { o.Join = []string{"10.0.0.1"} }, `"10.0.0.1" is not HOST:PORT`},
 		{"short key", func(o *gossip.Options) { o.Keys = [][]byte{make([]byte, 5)} }, "a key of 5 bytes"},
 		{"key given twice", func(o *gossip.Options) { o.Keys = [][]byte{key(1), key(1)} }, "twice"},
-		{"too much to tell", func(o *gossip.Options) { o.Meta = make([]byte, gossip.MaxMeta+1) }, "too much"},
 	} {
 		o := good
 		test.change(&o)
@@ -326,6 +325,11 @@ func TestOptions(t *testing.T) {
 	}
 	if _, err := gossip.New(good); err != nil {
 		t.Error(err)
+	}
+	talkative := good
+	talkative.Meta = func() []byte { return make([]byte, gossip.MaxMeta+1) }
+	if g, err := gossip.New(talkative); err != nil || g.Start() == nil {
+		t.Errorf("a node may tell more than others can hear (%v)", err)
 	}
 	n := start(t, "n1", nil)
 	taken := good

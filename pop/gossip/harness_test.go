@@ -81,7 +81,7 @@ func start(t testing.TB, name string, set func(*gossip.Options), join ...*node) 
 	o := gossip.Options{
 		Name:   name,
 		Listen: "127.0.0.1:0",
-		Meta:   []byte("meta of " + name),
+		Meta:   func() []byte { return []byte("meta of " + name) },
 		Receive: func(_ string, message []byte, _ time.Duration) {
 			n.mu.Lock()
 			defer n.mu.Unlock()

@@ -336,6 +336,7 @@ func TestReceive(t *testing.T) {
 func TestTwins(t *testing.T) {
 	var log bytes.Buffer
 	g := &Gossip{wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[uint64]*link{}, seen: map[string]time.Time{}}
+	g.o.Changed = func() {}
 	g.o.Name, g.o.Logger = "n1", slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
 	start := time.Now()
 	member := func(run uint64, name string) {

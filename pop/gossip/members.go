@@ -20,7 +20,7 @@ type delegate struct{ g *Gossip }
 
 func (d delegate) NodeMeta(int) []byte {
 	meta := binary.BigEndian.AppendUint64([]byte{metaVersion}, d.g.run)
-	return append(meta, d.g.o.Meta...)
+	return append(meta, d.g.meta...)
 }
 
 func (d delegate) NotifyMsg(packet []byte)         { d.g.receive(packet) }
@@ -61,6 +61,7 @@ func (g *Gossip) joined(n *memberlist.Node) {
 	g.members[run] = l
 	g.seen[addrPort(&node)] = now
 	g.signal()
+	g.o.Changed()
 }
 
 // left notes that n is dead, or has left.
@@ -78,6 +79,7 @@ func (g *Gossip) left(n *memberlist.Node) {
 			delete(g.seen, addrPort(n))
 		}
 		g.o.Logger.Info("node left the PoP", "name", l.name, "addr", addrPort(n))
+		g.o.Changed()
 	}
 }
 

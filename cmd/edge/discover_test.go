@@ -1,0 +1,58 @@
+package main
+
+import (
+	"net/http"
+	"testing"
+)
+
+// Without memcached, the nodes' own shards are the PoP's: they find each other's, count
+// together, and go on when one of them is killed with its shard.
+func TestNodesShareTheirShards(t *testing.T) {
+	t.Parallel()
+	p := startProcesses(t, 3, fiftyAnHour, ownShards...)
+	p.inRing(3)
+	for _, client := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "192.0.2.6"} {
+		if passed := p.attack(client); passed < 50 || passed > 51+10 {
+			t.Errorf("%d requests of %s passed at three nodes, want 51 and a few", passed, client)
+		}
+		p.refused(client)
+	}
+	if err := p.nodes[2].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.nodes[2].end()
+	killed := p.nodes[2]
+	p.nodes = p.nodes[:2]
+	// Its keys are counted by each node alone at first.
+	for _, client := range []string{"198.51.100.1", "198.51.100.2", "198.51.100.3", "198.51.100.4"} {
+		if passed := p.attack(client); passed > 2*51+10 {
+			t.Errorf("%d requests of %s passed at two nodes, want %d at most", passed, client, 2*51+10)
+		}
+		p.refused(client)
+	}
+	p.inRing(2)
+	p.nodes = append(p.nodes, killed)
+	p.start(2)
+	p.nodes[2].ready(t)
+	if got := p.nodes[2].as("192.0.2.1"); got != http.StatusTooManyRequests {
+		t.Errorf("a node that came back answers with %d, want %d", got, http.StatusTooManyRequests)
+	}
+	p.inRing(3)
+	for _, n := range p.nodes {
+		n.terminate()
+	}
+}
+
+// inRing waits until every node has so many shards in its ring.
+func (p *pointOfPresence) inRing(shards int) {
+	p.t.Helper()
+	for _, n := range p.nodes {
+		eventually(p.t, "the ring is whole", func() bool {
+			in := 0
+			for _, m := range metrics(p.t, n.metrics)["edge_shard_in_ring"].GetMetric() {
+				in += int(m.GetGauge().GetValue())
+			}
+			return in == shards
+		})
+	}
+}
