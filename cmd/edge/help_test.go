@@ -47,6 +47,9 @@ origin: http://127.0.0.1:3000
 	// Their ports may be taken where the test runs.
 	env := []string{"EDGE_LISTEN=127.0.0.1:0"}
 	args := strings.Fields(example)
+	if args[1] == "healthcheck" {
+		env = []string{"EDGE_METRICS_LISTEN=" + startNode(t, generous, "--origin=http://127.0.0.1:1").metrics}
+	}
 	serves := args[0] == "edge" && (args[1] == "node" || args[1] == "pop" || args[1] == "shard")
 	if serves {
 		example = "exec " + example

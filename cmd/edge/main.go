@@ -63,7 +63,7 @@ a rule, from memory.`,
 	root.SetErr(stderr)
 	root.SetVersionTemplate("edge {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newNode(), newPop(), newCheck(), newShard(), newMitigations(), newShards(), newVersion())
+	root.AddCommand(newNode(), newPop(), newCheck(), newShard(), newMitigations(), newShards(), newHealthcheck(), newVersion())
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func newHealthcheck() *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "healthcheck [URL]",
+		Short: "Ask a node whether it is ready",
+		Long: `Ask a node whether it is ready, and print what it answers. The exit code is 0 if it is
+ready, and 1 if it is not or does not answer: a health check for containers that hold
+no other program.
+
+The URL is that of /readyz, or HOST:PORT of the node's --metrics-listen. Without one it
+is EDGE_METRICS_LISTEN, and else 127.0.0.1:9180, where nodes listen by default.`,
+		Example: `  edge healthcheck
+  edge healthcheck --timeout 500ms`,
+		Args: func(cmd *cobra.Command, args []string) error { return noArgs(cmd, args[min(len(args), 1):]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			given := cmp.Or(os.Getenv(variable("metrics-listen")), "127.0.0.1:9180")
+			if len(args) > 0 {
+				given = args[0]
+			}
+			target, err := readiness(given)
+			if timeout <= 0 {
+				err = errors.Join(err, fail(cmd.Flags(), "timeout", "", "%v is not positive", timeout))
+			}
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			return askReady(ctx, cmd.OutOrStdout(), target)
+		},
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "how long the answer may take")
+	return cmd
+}
+
+// readiness returns the URL of /readyz for a URL, or for an address to listen on.
+func readiness(given string) (string, error) {
+	wrong := usageError{fmt.Errorf("%q is neither a URL nor HOST:PORT", given), "127.0.0.1:9180, or http://127.0.0.1:9180/readyz"}
+	if !strings.Contains(given, "://") {
+		host, port, err := net.SplitHostPort(given)
+		if err != nil || !isPort(port) {
+			return "", wrong
+		}
+		// A node that listens on all addresses of its machine is asked on this machine.
+		if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+			host = "127.0.0.1"
+			if ip.Is6() {
+				host = "::1"
+			}
+		}
+		given = "http://" + net.JoinHostPort(host, port)
+	}
+	u, err := url.Parse(given)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return "", wrong
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/readyz"
+	}
+	return u.String(), nil
+}
+
+// maxDetail bounds what is read of an answer.
+const maxDetail = 64 << 10
+
+// askReady asks target, writes what it answers to out, and returns why it is not ready.
+func askReady(ctx context.Context, out io.Writer, target string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return err
+	}
+	// Never through a proxy of the environment, nor on to where an answer points.
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("asking %s: %w", target, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDetail))
+	if err != nil {
+		return fmt.Errorf("asking %s: %w", target, err)
+	}
+	switch why, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n"); {
+	case resp.StatusCode == http.StatusServiceUnavailable && why != "":
+		return fmt.Errorf("%s answers %s: %s", target, resp.Status, why)
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s answers %s", target, resp.Status)
+	}
+	_, err = out.Write(body)
+	return err
+}
