@@ -1,0 +1,125 @@
+// Package deploy_test tries the files that operators begin with.
+package deploy_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A query is what a panel of the dashboard shows.
+type query struct{ Expr, LegendFormat string }
+
+// dashboard returns the queries of the dashboard.
+func dashboard(t *testing.T) (all []query) {
+	t.Helper()
+	text, err := os.ReadFile("grafana/dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct{ Panels []struct{ Targets []query } }
+	if err := json.Unmarshal(text, &board); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range board.Panels {
+		all = append(all, p.Targets...)
+	}
+	return all
+}
+
+// alerts returns the expressions of the alerts.
+func alerts(t *testing.T) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile("alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^ +expr: (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+// Every metric of the dashboard and the alerts is one that a node has.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	page := nodeMetrics(t)
+	exprs := alerts(t)
+	for _, q := range dashboard(t) {
+		exprs = append(exprs, q.Expr)
+	}
+	if len(exprs) < 20 {
+		t.Fatalf("there are only %d expressions", len(exprs))
+	}
+	used := map[string]bool{}
+	for _, expr := range exprs {
+		for _, name := range regexp.MustCompile(`\bedge_\w+`).FindAllString(expr, -1) {
+			used[name] = true
+			if !regexp.MustCompile(`(?m)^` + name + `[ {]`).MatchString(page) {
+				t.Errorf("a node has no metric %s, in %s", name, expr)
+			}
+		}
+	}
+	for _, name := range []string{
+		"edge_requests_total", "edge_mitigations_started_total", "edge_mitigations_learned_total", "edge_mitigation_records",
+		"edge_increments_total", "edge_increments_dropped_total", "edge_shard_breaker_open", "edge_counting_alone", "edge_nodes_differing",
+		"edge_gossip_members", "edge_decision_duration_seconds_bucket", "edge_shard_request_duration_seconds_bucket",
+	} {
+		if !used[name] {
+			t.Errorf("%s is shown nowhere", name)
+		}
+	}
+}
+
+// nodeMetrics returns /metrics of a node that has shards and talks to others.
+func nodeMetrics(t *testing.T) string {
+	t.Helper()
+	edge := filepath.Join(t.TempDir(), "edge")
+	if out, err := exec.Command("go", "build", "-o", edge, "../cmd/edge").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cmd := exec.Command(edge, "node", "--rules=rules", "--origin=http://127.0.0.1:1", "--secret=0123456789abcdef", "--shard=127.0.0.1:1",
+		"--gossip-listen=127.0.0.1:0", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() {
+		late.Stop()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	var log strings.Builder
+	where := regexp.MustCompile(`node runs.* metrics=(\S+)`)
+	for buf := make([]byte, 4096); ; {
+		n, err := stderr.Read(buf)
+		log.Write(buf[:n])
+		if m := where.FindStringSubmatch(log.String()); m != nil {
+			c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+			resp, err := c.Get("http://" + m[1] + "/metrics")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			page, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(page)
+		}
+		if err != nil {
+			t.Fatalf("the node does not run: %v\n%s", err, &log)
+		}
+	}
+}
