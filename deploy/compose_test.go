@@ -1,0 +1,546 @@
+//go:build linux
+
+package deploy_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The PoP of docker-compose.yml, as people run it: it stops a client on all nodes, stops
+// nobody else, and goes on doing so while a node and a memcached are gone.
+//
+// No image is loaded from anywhere: standin_test.go says what runs in place of each.
+func TestCompose(t *testing.T) {
+	p := startPoP(t)
+	attacker, innocent := p.newClient("attacker"), p.newClient("innocent")
+
+	// The front tells nodes who a client is, and the origin is told.
+	for _, c := range []*client{attacker, innocent} {
+		if a := c.ask(1)[0]; a.status != http.StatusOK || a.body != "the origin answers "+c.addr+"\n" {
+			t.Fatalf("%s: %d %q, want 200 with its address %s", c.name, a.status, a.body, c.addr)
+		}
+	}
+	for _, node := range nodes {
+		eventually(t, node+" sees three members", func() bool { return innocent.metric(node, "edge_gossip_members") == "3" })
+	}
+
+	// One client is refused after 50 requests, by every node, whatever it claims to be.
+	const threshold = 50
+	passed := 1
+	eventually(t, "the attacker is refused", func() bool {
+		for _, a := range attacker.ask(15) {
+			if a.status == http.StatusOK {
+				passed++
+				continue
+			}
+			return true
+		}
+		return false
+	})
+	if passed < threshold || passed > threshold+15 {
+		t.Errorf("%d requests of the attacker passed, want %d or a few more", passed, threshold)
+	}
+	eventually(t, "all nodes refuse the attacker", func() bool { return attacker.refusedBy(6) == "edge-1 edge-2 edge-3" })
+	for _, a := range attacker.ask(6, "X-Forwarded-For: 203.0.113.7") {
+		if a.status != http.StatusTooManyRequests || a.retryAfter == "" {
+			t.Errorf("%s answers the attacker %d, want 429", a.node, a.status)
+		}
+	}
+	claim := "PROXY TCP4 203.0.113.7 203.0.113.8 1 1"
+	if a := attacker.send(1, "edge-1", []string{claim, "GET / HTTP/1.1", "Host: pop.example", "Connection: close"})[0]; a.status == http.StatusOK {
+		t.Error("a node believes the PROXY protocol of a client")
+	}
+	if got := innocent.passedBy(6); got != "edge-1 edge-2 edge-3" {
+		t.Errorf("the innocent client passes at %s, want all nodes", got)
+	}
+
+	// From outside, by the ports of this machine.
+	outside := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	if status, body := get(t, outside, "http://"+p.port("front", "8080")); status != http.StatusOK || !strings.HasPrefix(body, "the origin answers ") {
+		t.Errorf("from outside: %d %q, want 200 of the origin", status, body)
+	}
+	if status, body := get(t, outside, "http://"+p.port("grafana", "3000")+"/api/health"); status != http.StatusOK {
+		t.Errorf("Grafana: %d %q", status, body)
+	}
+	prom := prometheus{t, outside, "http://" + p.port("prometheus", "9090")}
+	eventually(t, "Prometheus sees three nodes", func() bool { return prom.value(`sum(up{job="edge"})`) == "3" })
+	eventually(t, "Prometheus sees requests refused", func() bool {
+		return prom.value(`count(sum by (instance) (edge_requests_total{rule="everything",verdict="blocked"}) > 0)`) == "3"
+	})
+	prom.checkAlerts()
+	prom.checkDashboard()
+
+	// A node and a memcached are gone: the same client is refused, the other one passes.
+	p.docker("kill", p.container("edge-2"), p.container("memcached-2"))
+	if got := innocent.passedBy(10); got != "edge-1 edge-3" {
+		t.Errorf("with edge-2 gone the innocent client passes at %s", got)
+	}
+	if got := attacker.refusedBy(6); got != "edge-1 edge-3" {
+		t.Errorf("with edge-2 gone the attacker is refused by %s", got)
+	}
+	for _, node := range []string{"edge-1", "edge-3"} {
+		eventually(t, node+" sees two members", func() bool { return innocent.metric(node, "edge_gossip_members") == "2" })
+	}
+	eventually(t, "Prometheus sees two nodes", func() bool { return prom.value(`sum(up{job="edge"})`) == "2" })
+	if got := innocent.passedBy(6); got != "edge-1 edge-3" {
+		t.Errorf("with edge-2 gone for long the innocent client passes at %s", got)
+	}
+
+	// The secret stays when the PoP is started again; only nodes can read it.
+	before := p.keys()
+	p.docker("start", "-a", p.container("keys"))
+	if after := p.keys(); after != before {
+		t.Errorf("the keys are made again:\n%s\nthey were\n%s", after, before)
+	}
+	if got := len(regexp.MustCompile(`(?m)^-rw-------.* 65532 +65532 `).FindAllString(before, -1)); got != 2 {
+		t.Errorf("the keys are not two files of the nodes alone:\n%s", before)
+	}
+
+	// Both are back. A node is ready once it knows whom to refuse.
+	p.compose("start", "edge-2", "memcached-2")
+	p.waitHealthy()
+	for _, node := range nodes {
+		eventually(t, node+" sees three members again", func() bool { return innocent.metric(node, "edge_gossip_members") == "3" })
+	}
+	eventually(t, "the front uses edge-2 again", func() bool { return strings.Contains(attacker.refusedBy(3), "edge-2") })
+	if got := attacker.refusedBy(6); got != "edge-1 edge-2 edge-3" {
+		t.Errorf("with edge-2 back the attacker is refused by %s, want all nodes", got)
+	}
+	if got := innocent.passedBy(6); got != "edge-1 edge-2 edge-3" {
+		t.Errorf("with edge-2 back the innocent client passes at %s, want all nodes", got)
+	}
+	eventually(t, "Prometheus sees three nodes again", func() bool { return prom.value(`sum(up{job="edge"})`) == "3" })
+}
+
+var nodes = []string{"edge-1", "edge-2", "edge-3"}
+
+// project is the name of the test's PoP. There is one at a time on a machine, so that a
+// test removes what is left of one that was killed.
+const project = "edge-compose-test"
+
+// A popOf is a PoP that runs under Docker.
+type popOf struct {
+	t     *testing.T
+	tool  []string // docker-compose, or docker compose
+	env   []string
+	image string // of the nodes
+}
+
+// startPoP starts the PoP, which ends with the test, and waits until it is healthy.
+func startPoP(t *testing.T) *popOf {
+	t.Helper()
+	p := &popOf{t: t, tool: composeTool(t), image: project + "-node"}
+	lock(t)
+	standIns(t)
+	p.env = append(os.Environ(),
+		"POP_PORT=0", "POP_PROMETHEUS_PORT=0", "POP_GRAFANA_PORT=0", "POP_ORIGIN=", // any free ports
+		"POP_NETWORK="+freeNetwork(t), "POP_IMAGE="+p.image,
+		"DOCKER_BUILDKIT=0", // the builder that is in every engine
+	)
+	p.remove()
+	t.Cleanup(func() {
+		if t.Failed() {
+			logs, _ := p.tryCompose("logs", "--no-color", "--tail=40")
+			t.Log(logs)
+		}
+		p.remove()
+	})
+	p.compose("build", "edge-1")
+	if user := p.docker("image", "inspect", "--format", "{{.Config.User}}", p.image); user != "65532:65532" {
+		t.Errorf("the image of a node runs as %q", user)
+	}
+	if v := p.docker("run", "--rm", "--network", "none", p.image, "version"); !strings.HasPrefix(v, "edge ") {
+		t.Errorf("the image of a node says %q", v)
+	}
+	p.compose("up", "-d")
+	p.waitHealthy()
+	return p
+}
+
+// remove removes all that the test makes of its PoP.
+func (p *popOf) remove() {
+	p.removeContainers("name=^" + project + "-client-")
+	if out, err := p.tryCompose("down", "-v", "-t", "1", "--remove-orphans"); err != nil {
+		p.t.Errorf("%v\n%s", err, out)
+	}
+	p.tryDocker("rmi", p.image)
+	// What the builder leaves: its labels are those of the stand-in it began with.
+	p.removeContainers("label=" + standInLabel)
+	p.tryDocker("image", "prune", "-f", "--filter", "label="+standInLabel)
+}
+
+// keys returns what is in the volume of the secret and the gossip key.
+func (p *popOf) keys() string {
+	p.t.Helper()
+	return p.docker("run", "--rm", "--network", "none", "--volume", project+"_keys:/keys:ro", "--user", "0", "--entrypoint", "sh", memcachedImage,
+		"-c", "ls -ln /keys; cd /keys; sha256sum *")
+}
+
+// removeContainers removes containers, running or not.
+func (p *popOf) removeContainers(filter string) {
+	if ids := strings.Fields(p.tryDocker("ps", "-aq", "--filter", filter)); len(ids) > 0 {
+		p.tryDocker(append([]string{"rm", "-f"}, ids...)...)
+	}
+}
+
+func (p *popOf) compose(args ...string) string {
+	p.t.Helper()
+	out, err := p.tryCompose(args...)
+	if err != nil {
+		p.t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+func (p *popOf) tryCompose(args ...string) (string, error) {
+	args = slices.Concat(p.tool[1:], []string{"-f", "../docker-compose.yml", "-p", project}, args)
+	return command(p.env, nil, p.tool[0], args...)
+}
+
+func (p *popOf) docker(args ...string) string {
+	p.t.Helper()
+	out, err := command(nil, nil, "docker", args...)
+	if err != nil {
+		p.t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+// tryDocker runs a command that may fail.
+func (p *popOf) tryDocker(args ...string) string {
+	out, _ := command(nil, nil, "docker", args...)
+	return out
+}
+
+// container returns the ID of the container of a service.
+func (p *popOf) container(service string) string {
+	p.t.Helper()
+	return p.docker("ps", "-aq", "--filter", "label=com.docker.compose.project="+project, "--filter", "label=com.docker.compose.service="+service)
+}
+
+// port returns where a port of a service is on this machine.
+func (p *popOf) port(service, port string) string {
+	p.t.Helper()
+	first, _, _ := strings.Cut(p.docker("port", p.container(service), port), "\n")
+	addr, err := netip.ParseAddrPort(first)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if addr.Addr().IsUnspecified() {
+		addr = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), addr.Port())
+	}
+	return addr.String()
+}
+
+// waitHealthy waits until every service is healthy.
+func (p *popOf) waitHealthy() {
+	p.t.Helper()
+	var last string
+	defer func() {
+		if p.t.Failed() {
+			p.t.Log(last)
+		}
+	}()
+	eventually(p.t, "all services are healthy", func() bool {
+		last = p.docker("ps", "--filter", "label=com.docker.compose.project="+project, "--format", "{{.Names}} {{.Status}}")
+		return strings.Count(last, "(healthy)") == 10 // nodes, memcached, origin, front, Prometheus, Grafana
+	})
+}
+
+// composeTool returns the command of Docker Compose. Without an engine the test is
+// skipped. With one it may be skipped only where the environment does not forbid it.
+func composeTool(t *testing.T) []string {
+	t.Helper()
+	if out, err := command(nil, nil, "docker", "info"); err != nil {
+		t.Skipf("no Docker engine runs here: %v\n%s", err, out)
+	}
+	for _, tool := range [][]string{{"docker-compose"}, {"docker", "compose"}} {
+		if _, err := command(nil, nil, tool[0], append(tool[1:], "version")...); err == nil {
+			return tool
+		}
+	}
+	missing(t, "docker-compose")
+	return nil
+}
+
+// lock lets one test at a time use the project's name and the names of the images.
+func lock(t *testing.T) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), project+".lock"), os.O_CREATE|os.O_RDONLY, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() }) // which unlocks it
+	within(t, 3*time.Minute, "another test of the PoP has ended", func() bool {
+		return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+	})
+}
+
+// freeNetwork returns the first three numbers of a network that no other of Docker's
+// overlaps.
+func freeNetwork(t *testing.T) string {
+	t.Helper()
+	ids, err := command(nil, nil, "docker", "network", "ls", "-q")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, ids)
+	}
+	// A network that vanishes meanwhile is no failure: what the others have is printed.
+	out, _ := command(nil, nil, "docker", append([]string{"network", "inspect", "--format", "{{range .IPAM.Config}}{{.Subnet}} {{end}}"}, strings.Fields(ids)...)...)
+	var taken []netip.Prefix
+	for _, text := range strings.Fields(out) {
+		if prefix, err := netip.ParsePrefix(text); err == nil {
+			taken = append(taken, prefix)
+		}
+	}
+	for i := 100; i < 250; i++ {
+		first := fmt.Sprintf("10.89.%d", i)
+		ours := netip.MustParsePrefix(first + ".0/24")
+		if !slices.ContainsFunc(taken, ours.Overlaps) {
+			return first
+		}
+	}
+	t.Fatal("no network is free")
+	return ""
+}
+
+// A client is a container with an address of its own in the front's network.
+type client struct {
+	p          *popOf
+	name, addr string
+	id         string
+}
+
+func (p *popOf) newClient(name string) *client {
+	p.t.Helper()
+	id := p.docker("run", "-d", "--name", project+"-client-"+name, "--network", project+"_pop", "--user", "0", "--tmpfs", "/tmp",
+		"--entrypoint", "sleep", memcachedImage, "600")
+	addr := p.docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", id)
+	return &client{p, name, addr, id}
+}
+
+func (c *client) run(script string) string {
+	c.p.t.Helper()
+	return c.p.docker("exec", c.id, "sh", "-c", script)
+}
+
+// An answer is what a client got.
+type answer struct {
+	status                 int
+	node, retryAfter, body string
+}
+
+// ask sends n requests to the front, each on a connection of its own, one after another.
+func (c *client) ask(n int, headers ...string) []answer {
+	c.p.t.Helper()
+	return c.send(n, "front", append([]string{"GET / HTTP/1.1", "Host: pop.example", "Connection: close"}, headers...))
+}
+
+// send sends the lines of a request n times. A connection without an answer fails the test.
+func (c *client) send(n int, to string, lines []string) (all []answer) {
+	c.p.t.Helper()
+	request := strings.Join(lines, `\r\n`) + `\r\n\r\n`
+	// The pipe stays open, so that the client does not close its half before the answer.
+	out := c.run(fmt.Sprintf(`rm -f /tmp/in; mkfifo /tmp/in; exec 3<>/tmp/in
+for i in $(seq %d); do printf '%s' >&3; timeout 10 nc %s 8080 <&3; printf '\n--end--\n'; done`, n, request, to))
+	for text := range strings.SplitSeq(out+"\n", "\n--end--\n") {
+		if text == "" {
+			continue
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(text)), nil)
+		if err != nil {
+			c.p.t.Fatalf("%s got %q: %v", c.name, text, err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			c.p.t.Fatalf("%s got %q: %v", c.name, text, err)
+		}
+		all = append(all, answer{resp.StatusCode, resp.Header.Get("X-Edge-Node"), resp.Header.Get("Retry-After"), string(body)})
+	}
+	if len(all) != n {
+		c.p.t.Fatalf("%s got %d answers to %d requests:\n%s", c.name, len(all), n, out)
+	}
+	return all
+}
+
+// refusedBy sends n requests and returns which nodes refused them, in order, and what else
+// was answered.
+func (c *client) refusedBy(n int) string { return c.answeredBy(n, http.StatusTooManyRequests) }
+
+// passedBy sends n requests and returns which nodes let them pass, in order, and what else
+// was answered.
+func (c *client) passedBy(n int) string { return c.answeredBy(n, http.StatusOK) }
+
+func (c *client) answeredBy(n, status int) string {
+	c.p.t.Helper()
+	var by []string
+	for _, a := range c.ask(n) {
+		if a.status != status {
+			a.node += fmt.Sprint(": ", a.status)
+		}
+		by = append(by, a.node)
+	}
+	slices.Sort(by)
+	return strings.Join(slices.Compact(by), " ")
+}
+
+// metric returns a figure of a node, or what else it answers.
+func (c *client) metric(node, name string) string {
+	c.p.t.Helper()
+	out := c.run(fmt.Sprintf("timeout 10 wget -q -O - http://%s:9180/metrics || true", node))
+	if m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(out); m != nil {
+		return m[1]
+	}
+	return out
+}
+
+// A prometheus is one that answers queries.
+type prometheus struct {
+	t    *testing.T
+	c    *http.Client
+	addr string
+}
+
+// A series is an element of what Prometheus answers.
+type series struct {
+	Metric map[string]string
+	Value  []any
+}
+
+// query returns the value of an expression.
+func (p prometheus) query(expr string) []series {
+	p.t.Helper()
+	status, body := get(p.t, p.c, p.addr+"/api/v1/query?query="+url.QueryEscape(expr))
+	var got struct{ Data struct{ Result []series } }
+	if err := json.Unmarshal([]byte(body), &got); err != nil || status != http.StatusOK {
+		p.t.Fatalf("%s: %d %v %s", expr, status, err, body)
+	}
+	return got.Data.Result
+}
+
+// value returns the value of an expression with one series, or nothing.
+func (p prometheus) value(expr string) string {
+	p.t.Helper()
+	if got := p.query(expr); len(got) == 1 && len(got[0].Value) == 2 {
+		return fmt.Sprint(got[0].Value[1])
+	}
+	return ""
+}
+
+// checkAlerts checks that all alerts are evaluated.
+func (p prometheus) checkAlerts() {
+	p.t.Helper()
+	eventually(p.t, "Prometheus evaluates the alerts", func() bool {
+		_, body := get(p.t, p.c, p.addr+"/api/v1/rules")
+		var got struct {
+			Data struct {
+				Groups []struct {
+					Rules []struct{ Name, Health, LastError string }
+				}
+			}
+		}
+		if err := json.Unmarshal([]byte(body), &got); err != nil {
+			p.t.Fatal(err)
+		}
+		healthy := 0
+		for _, g := range got.Data.Groups {
+			for _, r := range g.Rules {
+				if r.Health == "err" {
+					p.t.Fatalf("alert %s: %s", r.Name, r.LastError)
+				}
+				if r.Health == "ok" {
+					healthy++
+				}
+			}
+		}
+		return healthy == len(alerts(p.t))
+	})
+}
+
+// checkDashboard checks that every query of the dashboard has a result, and that the
+// labels that its legend shows are there.
+func (p prometheus) checkDashboard() {
+	p.t.Helper()
+	for _, q := range dashboard(p.t) {
+		var got []series
+		eventually(p.t, "there is a result for "+q.Expr, func() bool {
+			got = p.query(strings.ReplaceAll(q.Expr, "$__rate_interval", "1m"))
+			return len(got) > 0
+		})
+		for _, label := range regexp.MustCompile(`{{(\w+)}}`).FindAllStringSubmatch(q.LegendFormat, -1) {
+			if _, has := got[0].Metric[label[1]]; !has && label[1] != "rule" { // "" is no label to Prometheus
+				p.t.Errorf("%s has no label %s: %v", q.Expr, label[1], got[0].Metric)
+			}
+		}
+	}
+}
+
+// get asks for a URL.
+func get(t *testing.T, c *http.Client, url string) (status int, body string) {
+	t.Helper()
+	resp, err := c.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// command runs a command for two minutes at most, with env instead of the test's own, if
+// there is one, and returns what it prints, trimmed.
+func command(env []string, stdin io.Reader, name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Env, cmd.Stdin = env, stdin
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	late := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	err := cmd.Wait()
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(out.String()), err
+}
+
+// eventually waits until ok says true.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	within(t, 45*time.Second, what, ok)
+}
+
+// within waits until ok says true, but no longer than patience.
+func within(t *testing.T, patience time.Duration, what string, ok func() bool) {
+	t.Helper()
+	giveUp := time.After(patience)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-giveUp:
+			t.Fatalf("it did not happen: %s", what)
+		}
+	}
+}
