@@ -119,7 +119,8 @@ func TestManyRulesShareSeries(t *testing.T) {
 // collector passes on what a registry gathers.
 type collector struct{ *prometheus.Registry }
 
-// value returns the sum of a metric's series that have a label with this value.
+// value returns the sum of a metric's series that have a label with this value; of a
+// histogram, how many observations there were.
 func value(tb testing.TB, g prometheus.Gatherer, name, label string) (sum float64) {
 	tb.Helper()
 	families, err := g.Gather()
@@ -133,7 +134,7 @@ func value(tb testing.TB, g prometheus.Gatherer, name, label string) (sum float6
 				matches = matches || l.GetValue() == label
 			}
 			if f.GetName() == name && matches {
-				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 			}
 		}
 	}

@@ -1,0 +1,224 @@
+package limit_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// stored returns a client of a's shard, and what it has under a key.
+func (a *single) stored(t *testing.T, key string) []byte {
+	t.Helper()
+	s := counter.NewShard("s:1", counter.ShardOptions{Dial: a.pipe.Dial})
+	defer s.Close()
+	values, err := s.Numbers(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values[key]
+}
+
+// minuteKey returns the key of a client's counter of this minute.
+func (a *single) minuteKey(client uint32) string {
+	limit := counter.Limit{Period: 60e6, Layout: counter.Plain}
+	number, _ := counter.Window(time.Now(), limit.Period)
+	return a.secret.CounterKey(a.key(client), limit, number)
+}
+
+// What was provably not sent is sent when the shard is back, once. What the node does not
+// know meanwhile it does not tell.
+func TestNotSentIsSentLater(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Second)
+		a := startSingle(t, fmt.Sprintf(perMinute, 100, "0s"), nil)
+		defer a.close()
+		remaining := func() (uint64, bool) {
+			d := a.decide(1)
+			time.Sleep(10 * time.Millisecond)
+			q := a.Quotas(nil, &d, time.Now())
+			return q[0].Remaining, q[0].Known
+		}
+		a.down.Store(true)
+		for range 5 {
+			if n, known := remaining(); known {
+				t.Errorf("%d requests remain, though the counts before are not known", n)
+			}
+			time.Sleep(time.Second)
+		}
+		a.down.Store(false)
+		time.Sleep(2 * time.Second)
+		if got := a.stored(t, a.minuteKey(1)); string(got) != "5" {
+			t.Errorf("the shard has counted %q requests, want 5", got)
+		}
+		if n, known := remaining(); !known || n != 94 {
+			t.Errorf("%d requests remain, known = %t, want 94", n, known)
+		}
+		if n := value(t, a.reg, "edge_increments_total", "unknown"); n != 0 {
+			t.Errorf("%v increments have an unknown outcome", n)
+		}
+	})
+}
+
+// A record in the shard that is greater than this node's own stays there, and the node
+// learns it.
+func TestAGreaterRecordStaysStored(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	for _, tt := range []struct {
+		name   string
+		change func(*mitigation.Record)
+		stays  bool
+	}{
+		{"a later end", func(r *mitigation.Record) { r.Lifetime = time.Hour }, true},
+		{"a lift", func(r *mitigation.Record) { r.Lifted, r.Lifetime = true, 20*time.Second }, true},
+		{"an earlier end", func(r *mitigation.Record) { r.Lifetime = 20 * time.Second }, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(time.Second)
+			a := startSingle(t, fmt.Sprintf(perMinute, 5, "1m"), nil)
+			defer a.close()
+			a.decide(1)
+			time.Sleep(10 * time.Millisecond) // it has looked for a record
+			now := time.Now()
+			other := mitigation.Record{Key: a.key(1), Node: 7, Start: now.UnixMicro()}
+			other.Why = mitigation.Why{Limit: counter.Limit{Threshold: 5, Period: 60e6, Layout: counter.Plain}, Cur: 6}
+			tt.change(&other)
+			s := counter.NewShard("s:1", counter.ShardOptions{Dial: a.pipe.Dial})
+			defer s.Close()
+			key := a.secret.RecordKey(a.key(1))
+			if err := s.Update(key, func([]byte) ([]byte, int32) { return other.AppendStored(nil), 3600 }); err != nil {
+				t.Fatal(err)
+			}
+			for range 5 {
+				a.decide(1)
+			}
+			time.Sleep(10 * time.Millisecond)
+			stays, written := bytes.Equal(a.stored(t, key), other.AppendStored(nil)), value(t, a.reg, "edge_shard_request_duration_seconds", "cas")
+			if stays != tt.stays || stays != (written == 0) {
+				t.Errorf("%s: the other node's record is still stored: %t, want %t; %v were written over it", tt.name, stays, tt.stays, written)
+			}
+			held, _ := a.table.Held(a.key(1), time.Now())
+			if (held.Node == 7) != tt.stays || held.Lifted != (other.Lifted && tt.stays) {
+				t.Errorf("%s: the node holds %+v", tt.name, held)
+			}
+		})
+	}
+}
+
+// A rule that is removed between a request and its counting counts no more.
+func TestRequestsOfARemovedRule(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		a := startSingle(t, fmt.Sprintf(perMinute, 5, "1m"), nil)
+		defer a.close()
+		for range 10 {
+			a.decide(1)
+		}
+		a.SetRules(parse(t, withIDs("other")))
+		time.Sleep(time.Second)
+		for name, want := range map[string]float64{"edge_increments_total": 0, "edge_tracked_keys": 0, "edge_mitigation_records": 0} {
+			if n := value(t, a.reg, name, ""); n != want {
+				t.Errorf("%s = %v, want %v", name, n, want)
+			}
+		}
+	})
+}
+
+// A shard that takes what it is sent and never answers delays the end by Options.Drain and
+// the round trips under way, however much waits for it. What was not tried is counted, also
+// of keys that made room for others.
+func TestRunEndsBesideAStalledShard(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		const keys, timeout, drain = 50, time.Second, 3 * time.Second
+		reg := prometheus.NewRegistry()
+		stalled := shardThatStalls(timeout, counter.NewMetrics(reg))
+		defer stalled.Close()
+		a := startSingle(t, fmt.Sprintf(perMinute, 100, "0s"), func(o *limit.Options, _ *mitigation.Options) {
+			o.Shards, o.Workers, o.TrackedKeys, o.Drain = []*counter.Shard{stalled}, 1, keys, drain
+		})
+		defer a.close()
+		for i := range uint32(keys) {
+			a.decide(i)
+		}
+		time.Sleep(10 * time.Millisecond)
+		start := time.Now()
+		a.end()
+		if took := time.Since(start); took < drain || took > drain+3*timeout {
+			t.Errorf("Run returned after %v, want %v and the timeouts of one key", took, drain)
+		}
+		dropped, tried := value(t, a.reg, "edge_increments_dropped_total", "shard_unavailable"), value(t, reg, "edge_increments_total", "unknown")
+		if dropped == 0 || tried == 0 || dropped+tried != keys {
+			t.Errorf("%v of %d requests are counted as dropped and %v were tried", dropped, keys, tried)
+		}
+		if value(t, a.reg, "edge_tracked_keys_evicted_total", "") == 0 {
+			t.Error("no key made room for another")
+		}
+	})
+}
+
+// shardThatStalls returns a shard that is never given up.
+func shardThatStalls(timeout time.Duration, metrics *counter.Metrics) *counter.Shard {
+	return counter.NewShard("s:1", counter.ShardOptions{Timeout: timeout, Failures: 1 << 20, Metrics: metrics, Dial: func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			for p := make([]byte, 1<<10); ; {
+				if _, err := far.Read(p); err != nil {
+					return
+				}
+			}
+		}()
+		return near, nil
+	}})
+}
+
+// Of two active records with the same action the one that lasts longer decides, then the
+// order of the files.
+func TestWhichRecordDecides(t *testing.T) {
+	table, err := mitigation.New(mitigation.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := limit.New(limit.Options{Table: table, Rules: parse(t, `
+rules:
+  - {id: path, characteristics: [ip, path], limits: [{threshold: 5, period: 1m}]}
+  - {id: host, characteristics: [ip, host], limits: [{threshold: 5, period: 1m}]}
+  - {id: ban, characteristics: [ip], limits: [{threshold: 5, period: 1m}], action: shadow_ban}
+`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	req := request(1)
+	req.Canonicalize(rule.ClientPrefix{})
+	for _, tt := range []struct {
+		name            string
+		path, host, ban time.Duration // what remains of each rule's record
+		want            string
+	}{
+		{"they end together", time.Minute, time.Minute, 0, "path"},
+		{"the first lasts longer", 2 * time.Minute, time.Minute, 0, "path"},
+		{"the second lasts longer", 2 * time.Minute, 3 * time.Minute, 0, "host"},
+		{"one that does less lasts longest", 2 * time.Minute, 3 * time.Minute, time.Hour, "host"},
+	} {
+		for i, left := range []time.Duration{tt.path, tt.host, tt.ban} {
+			what, _ := l.Rules().Rules()[i].AppendKey(nil, &req)
+			table.Merge(mitigation.Record{Key: counter.Secret{}.Tag(what), Start: now.UnixMicro(), Lifetime: left, Deadline: now.Add(left)}, now)
+		}
+		if d := l.Decide(&req, now); d.Verdict != limit.Blocked || d.Rule.ID != tt.want {
+			t.Errorf("%s: %v by %+v, want %s", tt.name, d.Verdict, d.Rule, tt.want)
+		}
+	}
+}
