@@ -104,6 +104,7 @@ func TestBack(t *testing.T) {
 		{"twice the threshold", plain(50, minute), 0, 100, 30e6, minute + 30e6},
 		{"a hundred times", plain(1, minute), 5, 100, 0, minute + 59_400_000},
 		{"more than fits", plain(1, minute), 0, 1 << 63, 0, 2 * minute},
+		{"a quotient of 2^64, one more than fits", plain(1<<53, 7*24*3600*1e6), 295_312_500, 0, 7, 7},
 	}
 	for _, tt := range tests {
 		if got := tt.limit.Back(tt.prev, tt.cur, tt.elapsed); got != tt.want {

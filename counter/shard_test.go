@@ -136,6 +136,22 @@ func TestUpdate(t *testing.T) {
 		if got := string(values["r"]); got != "one two! three" {
 			t.Errorf("two writers made %q", got)
 		}
+		// What was read is gone when it is to be replaced.
+		tries = 0
+		if err := s.Update("r", func(old []byte) ([]byte, int32) {
+			if tries++; tries == 1 {
+				if err := s.Delete("r"); err != nil {
+					t.Error(err)
+				}
+			}
+			return append(old, "four"...), 60
+		}); err != nil || tries != 2 {
+			t.Errorf("Update of what is deleted: %v after %d tries, want success after 2", err, tries)
+		}
+		values, _ = s.Numbers("r")
+		if got := string(values["r"]); got != "four" {
+			t.Errorf("after a deletion the update made %q", got)
+		}
 		tries = 0
 		if err := s.Update("r", interfere(99)); !errors.Is(err, counter.ErrUnknown) || tries != 3 {
 			t.Errorf("Update beside an eager writer: %v after %d tries, want ErrUnknown after 3", err, tries)
@@ -226,20 +242,22 @@ func TestOutcomes(t *testing.T) {
 		dial func(t *testing.T, sent *[]string) func(context.Context, string, string) (net.Conn, error)
 		want error
 		sent []string
+		trip float64 // how many replies the client tripped over
 	}{
-		{"nobody listens", func(*testing.T, *[]string) func(context.Context, string, string) (net.Conn, error) { return refuse }, counter.ErrNotSent, nil},
-		{"the reply is lost", script(map[string]string{"incr": ""}), counter.ErrUnknown, []string{"incr"}},
-		{"the reply to ADD is lost", script(map[string]string{"incr": "NOT_FOUND\r\n", "add": ""}), counter.ErrUnknown, []string{"incr", "add"}},
-		{"the counter comes and goes", script(map[string]string{"incr": "NOT_FOUND\r\n", "add": "NOT_STORED\r\n"}), counter.ErrNotSent, []string{"incr", "add", "incr"}},
-		{"an empty reply, over which the client trips", script(map[string]string{"incr": "\n"}), counter.ErrUnknown, []string{"incr"}},
-		{"an error without words, likewise", script(map[string]string{"incr": "CLIENT_ERROR \n"}), counter.ErrUnknown, []string{"incr"}},
-		{"out of memory", script(map[string]string{"incr": "SERVER_ERROR out of memory in incr\r\n"}), counter.ErrUnknown, []string{"incr"}},
-		{"words instead of a number", script(map[string]string{"incr": "many\r\n"}), counter.ErrUnknown, []string{"incr"}},
+		{"nobody listens", func(*testing.T, *[]string) func(context.Context, string, string) (net.Conn, error) { return refuse }, counter.ErrNotSent, nil, 0},
+		{"the reply is lost", script(map[string]string{"incr": ""}), counter.ErrUnknown, []string{"incr"}, 0},
+		{"the reply to ADD is lost", script(map[string]string{"incr": "NOT_FOUND\r\n", "add": ""}), counter.ErrUnknown, []string{"incr", "add"}, 0},
+		{"the counter comes and goes", script(map[string]string{"incr": "NOT_FOUND\r\n", "add": "NOT_STORED\r\n"}), counter.ErrNotSent, []string{"incr", "add", "incr"}, 0},
+		{"an empty reply, over which the client trips", script(map[string]string{"incr": "\n"}), counter.ErrUnknown, []string{"incr"}, 1},
+		{"an error without words, likewise", script(map[string]string{"incr": "CLIENT_ERROR \n"}), counter.ErrUnknown, []string{"incr"}, 1},
+		{"out of memory", script(map[string]string{"incr": "SERVER_ERROR out of memory in incr\r\n"}), counter.ErrUnknown, []string{"incr"}, 0},
+		{"words instead of a number", script(map[string]string{"incr": "many\r\n"}), counter.ErrUnknown, []string{"incr"}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var sent []string
-				s := counter.NewShard("s:1", counter.ShardOptions{Dial: tt.dial(t, &sent)})
+				reg := prometheus.NewPedanticRegistry()
+				s := counter.NewShard("s:1", counter.ShardOptions{Dial: tt.dial(t, &sent), Metrics: counter.NewMetrics(reg)})
 				defer s.Close()
 				if _, err := s.Count("k", 1, 60); !errors.Is(err, tt.want) {
 					t.Errorf("Count: %v, want %v", err, tt.want)
@@ -247,6 +265,14 @@ func TestOutcomes(t *testing.T) {
 				synctest.Wait()
 				if diff := cmp.Diff(tt.sent, sent); diff != "" {
 					t.Errorf("commands (-want +got):\n%s", diff)
+				}
+				want := fmt.Sprintf(`
+# HELP edge_shard_malformed_replies_total Replies of counter shards that the client could not make sense of.
+# TYPE edge_shard_malformed_replies_total counter
+edge_shard_malformed_replies_total %v
+`, tt.trip)
+				if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "edge_shard_malformed_replies_total"); err != nil {
+					t.Error(err)
 				}
 			})
 		})
