@@ -37,12 +37,14 @@ func TestClientAddress(t *testing.T) {
 		{"IPv6 in brackets", "10.0.0.1", []string{"[2001:db8::1]"}, "2001:db8::1"},
 		{"IPv4 in IPv6", "10.0.0.1", []string{"::ffff:203.0.113.9"}, "203.0.113.9"},
 		{"a peer that is IPv4 in IPv6", "::ffff:10.0.0.1", []string{"203.0.113.9"}, "203.0.113.9"},
+		{"a trusted proxy that is IPv4 in IPv6", "10.0.0.1", []string{"203.0.113.9, ::ffff:10.0.0.2"}, "203.0.113.9"},
+		{"likewise with a port", "10.0.0.1", []string{"203.0.113.9, [::ffff:10.0.0.2]:4711"}, "203.0.113.9"},
 		{"a zone", "10.0.0.1", []string{"fe80::1%eth0"}, "fe80::1"},
 		{"a trusted IPv6 proxy", "2001:db8:aaaa::7", []string{"203.0.113.9"}, "203.0.113.9"},
 	}
 	for _, tt := range tests {
 		p, _ := newProxy(t, fmt.Sprintf("rules: []\ndeny: [%q]", tt.want), "http://127.0.0.1:1", func(o *proxy.Options) {
-			o.Trusted = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:aaaa::/48")}
+			o.Trusted = []netip.Prefix{netip.MustParsePrefix("10.9.8.7/8"), netip.MustParsePrefix("2001:db8:aaaa::/48")}
 		})
 		r := httptest.NewRequest("GET", "/", nil)
 		r.RemoteAddr = netip.AddrPortFrom(netip.MustParseAddr(tt.peer), 1234).String()

@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"net"
@@ -66,6 +67,27 @@ func TestRequestsArriveAsTheyWere(t *testing.T) {
 	}
 	if resp.StatusCode != http.StatusTeapot || body != "short and stout" || resp.Header.Get("X-Answer") != "yes" || resp.Header.Get("X-Hop") != "" {
 		t.Errorf("the client got %d %q %v", resp.StatusCode, body, resp.Header)
+	}
+}
+
+// An answer that the origin has compressed, though nobody asked for that, is passed on as it
+// is, and nobody asks.
+func TestCompressedAnswersPassUntouched(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = io.WriteString(z, "short and stout")
+	_ = z.Close()
+	url := front(t, noRules, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Asked", r.Header.Get("Accept-Encoding"))
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(packed.Bytes())
+	}, nil)
+	resp, body := do(t, client(t), newRequest(t, "GET", url, nil))
+	if resp.Header.Get("Content-Encoding") != "gzip" || resp.ContentLength != int64(packed.Len()) || body != packed.String() {
+		t.Errorf("the client got %d bytes, %q, %v", resp.ContentLength, body, resp.Header)
+	}
+	if asked := resp.Header.Get("X-Asked"); asked != "" {
+		t.Errorf("the origin is asked for %q", asked)
 	}
 }
 
@@ -332,20 +354,27 @@ func TestBodyTimeout(t *testing.T) {
 // A client that does not read its answer is cut off, and the origin let go. This cannot be
 // played in fake time, for net/http waits for a lock.
 func TestUnreadAnswer(t *testing.T) {
-	free := make(chan struct{})
-	url := front(t, noRules, func(w http.ResponseWriter, _ *http.Request) {
-		defer close(free)
-		for {
-			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
-				return
+	for name, length := range map[string]string{"of a known length": "1000000000000", "without end": ""} {
+		t.Run(name, func(t *testing.T) {
+			free := make(chan struct{})
+			url := front(t, noRules, func(w http.ResponseWriter, _ *http.Request) {
+				defer close(free)
+				if length != "" {
+					w.Header().Set("Content-Length", length)
+				}
+				for {
+					if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+						return
+					}
+				}
+			}, func(o *proxy.Options) { o.BodyTimeout = 20 * time.Millisecond })
+			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-	}, func(o *proxy.Options) { o.BodyTimeout = 20 * time.Millisecond })
-	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		t.Fatal(err)
+			defer conn.Close()
+			fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			<-free
+		})
 	}
-	defer conn.Close()
-	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	<-free
 }

@@ -1,0 +1,17 @@
+package proxy
+
+import (
+	"testing"
+	"time"
+)
+
+// What clients are told to wait is never less than they have to, and never nothing.
+func TestSeconds(t *testing.T) {
+	for d, want := range map[time.Duration]int64{
+		-time.Second: 1, 0: 1, 1: 1, time.Second: 1, time.Second + 1: 2, 90 * time.Second: 90,
+	} {
+		if got := seconds(d); got != want {
+			t.Errorf("seconds(%v) = %d, want %d", d, got, want)
+		}
+	}
+}
