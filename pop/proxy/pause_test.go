@@ -75,7 +75,8 @@ func TestClientsMayPauseBetweenRequests(t *testing.T) {
 }
 
 // A client answers for its own pauses only: the origin may take its time between the parts
-// of a body that it reads, before it answers, and between the parts of its answer.
+// of a body that it reads, before it answers, between the parts of its answer, and before
+// the answer's end.
 func TestTheOriginMayPause(t *testing.T) {
 	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -106,6 +107,11 @@ func TestTheOriginMayPause(t *testing.T) {
 			write(w, "one ")
 			time.Sleep(pause)
 			write(w, "two")
+		}},
+		{"at the answer's end", func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			write(w, "one two")
+			time.Sleep(pause)
 		}},
 	} {
 		for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {

@@ -185,6 +185,10 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, x *exchange, host s
 	}
 	x.sent = time.Now()
 	p.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+	if p.o.BodyTimeout > 0 && r.ProtoMajor == 1 {
+		// The answer's end is written after the handler, however long ago the last part was.
+		_ = control.SetWriteDeadline(time.Now().Add(p.o.BodyTimeout))
+	}
 }
 
 // rewrite makes the request that the origin gets.
