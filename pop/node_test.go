@@ -60,3 +60,36 @@ func TestServeProxyProtocol(t *testing.T) {
 		t.Errorf("%s %q, %v; want 200 with 203.0.113.1", resp.Status, body, err)
 	}
 }
+
+// Clients that are refused are refused whatever they ask: net/http answers nothing for the
+// node.
+func TestEveryRequestIsDecided(t *testing.T) {
+	set, err := rule.Parse("rules.yaml", []byte("rules: []\ndeny: [127.0.0.0/8]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := pop.New(pop.Options{Name: "n1", Rules: set, Origin: "http://127.0.0.1:1", Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer n.Stop(t.Context())
+	for _, line := range []string{"GET /", "OPTIONS *", "OPTIONS /", "CONNECT a.example:80", "TRACE /"} {
+		conn, err := net.Dial("tcp", n.Addr("http").String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n", line)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %s, want 403", line, resp.Status)
+		}
+		_ = conn.Close()
+	}
+}

@@ -1,0 +1,226 @@
+package pop_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/proxy"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A piped is a node in a bubble, between clients and an origin that are reached by pipes.
+type piped struct {
+	*pop.Node
+	log   *eventLog
+	front *shard.Pipe
+}
+
+// startPiped starts a node. What set leaves out is usual.
+func startPiped(t *testing.T, origin http.HandlerFunc, set func(*pop.Options)) *piped {
+	t.Helper()
+	back, server := shard.NewPipe(), &http.Server{Handler: origin}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(back)
+	}()
+	p := &piped{log: new(eventLog), front: shard.NewPipe()}
+	transport := &http.Transport{DialContext: back.Dial}
+	o := pop.Options{
+		Name: "n1", Origin: "http://origin", OriginOptions: proxy.OriginOptions{Transport: transport},
+		Logger: slog.New(&eventHandler{log: p.log, start: time.Now(), node: "n1"}),
+	}
+	set(&o)
+	if len(o.RuleFiles) == 0 {
+		var err error
+		if o.Rules, err = rule.Parse("rules.yaml", []byte("rules: []")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if p.Node, err = pop.New(o); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Serve(p.front); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Stop(t.Context())
+		transport.CloseIdleConnections()
+		_ = server.Close()
+		<-served
+	})
+	return p
+}
+
+// connect connects a client that sends text at first.
+func (p *piped) connect(t *testing.T, text string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := p.front.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn, bufio.NewReader(conn)
+}
+
+// echo is an origin that says again what comes by a connection that is no longer HTTP.
+func echo(w http.ResponseWriter, _ *http.Request) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	_, _ = io.Copy(conn, buffered)
+}
+
+// Stop waits for connections that are no longer HTTP as it does for requests, and cuts them
+// off when the time for it is over.
+func TestStopWaitsForUpgradedConnections(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	for _, tt := range []struct {
+		name string
+		ends time.Duration // by the client, after the node was told to stop
+		want time.Duration // until Stop returns
+		log  string
+	}{
+		{"the client ends it", 10 * time.Second, 10 * time.Second, ""},
+		{"nobody does", time.Hour, 30 * time.Second, "30s n1: upgraded connections are cut off connections=1\n"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := startPiped(t, echo, func(*pop.Options) {})
+			conn, r := p.connect(t, "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+				t.Fatalf("%s: %+v, %v", tt.name, resp, err)
+			}
+			start, stopped := time.Now(), make(chan time.Time, 1)
+			go func() {
+				_ = p.Stop(t.Context())
+				stopped <- time.Now()
+			}()
+			time.AfterFunc(tt.ends, func() { _ = conn.Close() })
+			time.Sleep(5 * time.Second)
+			fmt.Fprintln(conn, "still there?")
+			if line, err := r.ReadString('\n'); err != nil || line != "still there?\n" {
+				t.Errorf("%s: while the node stops: %q, %v", tt.name, line, err)
+			}
+			if took := (<-stopped).Sub(start); took != tt.want {
+				t.Errorf("%s: Stop took %v, want %v", tt.name, took, tt.want)
+			}
+			if log := p.log.take(); log != tt.log {
+				t.Errorf("%s: log %q, want %q", tt.name, log, tt.log)
+			}
+			_ = conn.Close()
+			time.Sleep(tt.ends) // until the timer has fired
+		})
+	}
+}
+
+// A connection by which no request comes is closed.
+func TestIdleConnectionsAreClosed(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	const idle, header = 20 * time.Second, 7 * time.Second
+	for _, tt := range []struct {
+		name, sent string
+		want       time.Duration
+	}{
+		{"no request", "", header},
+		{"half a header", "GET / HTTP/1.1\r\nHost:", header},
+		{"after a request", "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n", idle},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
+				o.IdleTimeout, o.ReadHeaderTimeout = idle, header
+			})
+			start := time.Now()
+			_, r := p.connect(t, tt.sent)
+			time.AfterFunc(time.Minute, func() { _ = p.Stop(t.Context()) }) // at the latest
+			if _, err := io.Copy(io.Discard, r); err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+			if took := time.Since(start); took != tt.want {
+				t.Errorf("%s: the connection is closed after %v, want %v", tt.name, took, tt.want)
+			}
+			time.Sleep(time.Minute)
+		})
+	}
+}
+
+// Files that change are loaded once, when they have stayed the same for a second, whatever
+// they are then.
+func TestFilesAreLoadedOnce(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	const one = "rules:\n  - {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n"
+	two := one + strings.ReplaceAll(one[len("rules:\n"):], "id: a", "id: b")
+	for _, tt := range []struct {
+		name  string
+		write func(p *piped, write func(string))
+		rules int
+		log   string
+	}{
+		{"nothing changes", func(*piped, func(string)) {}, 1, ""},
+		{"a file changes", func(_ *piped, write func(string)) { write(two) }, 2, "3s n1: rules loaded rules=2\n"},
+		{"a file has an error", func(_ *piped, write func(string)) { write("rules: 7") }, 1, "3s n1: rules not reloaded, the old ones stay\n"},
+		{"it is loaded before anybody looks", func(p *piped, write func(string)) {
+			write(two)
+			if err := p.Reload(); err != nil {
+				t.Error(err)
+			}
+		}, 2, "1.5s n1: rules loaded rules=2\n"},
+		{"it is written half, then whole", func(_ *piped, write func(string)) {
+			for n := 10; n < len(two); n += len(two) / 4 {
+				write(two[:n])
+				time.Sleep(700 * time.Millisecond)
+			}
+			write(two)
+		}, 2, "6s n1: rules loaded rules=2\n"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "rules.yaml")
+			write := func(text string) {
+				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+			write(one)
+			p := startPiped(t, echo, func(o *pop.Options) { o.RuleFiles = []string{file} })
+			time.Sleep(1500 * time.Millisecond)
+			tt.write(p, write)
+			time.Sleep(time.Minute)
+			if n := len(p.Rules().Rules()); n != tt.rules {
+				t.Errorf("%s: %d rules are in force, want %d", tt.name, n, tt.rules)
+			}
+			var log strings.Builder
+			for line := range strings.Lines(p.log.take()) {
+				before, _, cut := strings.Cut(line, " err=")
+				log.WriteString(before)
+				if cut {
+					log.WriteByte('\n')
+				}
+			}
+			if log.String() != tt.log {
+				t.Errorf("%s: log\n%swant\n%s", tt.name, log.String(), tt.log)
+			}
+		})
+	}
+}

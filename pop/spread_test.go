@@ -1,0 +1,96 @@
+package pop
+
+import (
+	"log/slog"
+	"net"
+	"testing"
+	"testing/synctest"
+
+	"github.com/edgelimit/edge/counter/shard"
+)
+
+// Connections go to the ways in turn; those of a way that is closed go to the next one.
+func TestSpreader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ways = 3
+		s := newSpreader(shard.NewPipe(), ways, slog.New(slog.DiscardHandler))
+		got := make(chan int, 1)
+		for i, w := range s.ways {
+			go func() { // also beyond its end: what it is given then is lost
+				for range w.conns {
+					got <- i
+				}
+			}()
+		}
+		near, far := net.Pipe()
+		defer near.Close()
+		defer far.Close()
+		give := func(i, want int) {
+			t.Helper()
+			if !s.give(near, i) {
+				t.Errorf("connection %d is given to nobody, want way %d", i, want)
+				return
+			}
+			if way := <-got; way != want {
+				t.Errorf("connection %d is given to way %d, want %d", i, way, want)
+			}
+		}
+		for i := range 2 * ways {
+			give(i, i%ways)
+		}
+		_ = s.ways[1].Close()
+		for range 20 { // of two things that are possible select does either
+			give(0, 0)
+			give(1, 2)
+			give(2, 2)
+		}
+		_ = s.ways[2].Close()
+		give(1, 0)
+		_ = s.ways[0].Close()
+		if s.give(near, 0) {
+			t.Error("a connection is given though all ways are closed")
+		}
+		for _, w := range s.ways {
+			close(w.conns)
+		}
+	})
+}
+
+// A way that is closed while a connection waits for it does not hold the others up.
+func TestSpreaderBesideAWayThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		front := shard.NewPipe()
+		s := newSpreader(front, 2, slog.New(slog.DiscardHandler))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.run()
+		}()
+		client, err := front.Dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the first way accepts nothing
+		_ = s.ways[0].Close()
+		conn, err := s.ways[1].Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = client.Write([]byte("x")) }()
+		if n, err := conn.Read(make([]byte, 2)); n != 1 || err != nil {
+			t.Errorf("read %d bytes, %v", n, err)
+		}
+		_ = client.Close()
+
+		// Where all have ended, the connection ends as well.
+		_ = s.ways[1].Close()
+		if client, err = front.Dial(t.Context(), "", ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Read(make([]byte, 1)); err == nil {
+			t.Error("a connection that nobody takes stays open")
+		}
+		_ = front.Close()
+		<-done
+	})
+}
