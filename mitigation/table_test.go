@@ -133,6 +133,51 @@ func TestLift(t *testing.T) {
 	mitigated(t, table, key(1), start, true)
 }
 
+// What crossed the line is remembered for as long as the mitigation lasts, however often it
+// is prolonged, and not beyond.
+func TestASampleIsKeptWhileItsMitigationLasts(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	sample := &mitigation.Sample{Rule: "login"}
+	first := record(time.Minute)
+	first.Sample = sample
+	merge(t, table, first, start, true)
+	wantSample := func(what string, now time.Time, want *mitigation.Sample) {
+		t.Helper()
+		if r, ok := table.Get(key(1), now); !ok || r.Sample != want {
+			t.Errorf("%s: Sample = %+v, %t, want %+v", what, r.Sample, ok, want)
+		}
+	}
+	copied := record(time.Minute)
+	copied.Deadline = start.Add(50 * time.Second)
+	merge(t, table, copied, start, false)
+	wantSample("an earlier copy", start, sample)
+	prolonged := record(2 * time.Minute)
+	prolonged.Node = 2
+	merge(t, table, prolonged, start, true)
+	wantSample("prolonged by another node", start, sample)
+	next := record(5 * time.Minute)
+	merge(t, table, next, start.Add(2*time.Minute), true)
+	wantSample("the next mitigation", start.Add(2*time.Minute), nil)
+}
+
+// A record is held until its deadline, and remembered for some time.
+func TestHeldUntilTheDeadline(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	merge(t, table, record(time.Minute), start, true)
+	for _, tt := range []struct {
+		after      time.Duration
+		held, last bool
+	}{{0, true, true}, {time.Minute - 1, true, true}, {time.Minute, false, true}, {time.Hour, false, true}} {
+		_, held := table.Held(key(1), start.Add(tt.after))
+		if _, last := table.Last(key(1)); held != tt.held || last != tt.last {
+			t.Errorf("after %v: held = %t, last = %t, want %t, %t", tt.after, held, last, tt.held, tt.last)
+		}
+	}
+	if r, ok := table.Held(key(2), start); ok {
+		t.Errorf("a key without a record has %+v", r)
+	}
+}
+
 func TestExpiredRecordsAreIgnored(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
 	merge(t, table, record(time.Minute), start.Add(time.Minute), false)
@@ -257,6 +302,35 @@ func TestUseKeepsARecord(t *testing.T) {
 	merge(t, table, r, start.Add(2*time.Second), true)
 	mitigated(t, table, key(0), start.Add(2*time.Second), true)
 	mitigated(t, table, key(64), start.Add(2*time.Second), false)
+}
+
+// Use makes a record the youngest once a second at most, since that takes the lock that
+// writers take: not within the second in which it came.
+func TestUseCountsOnceASecond(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		used  []time.Duration // when record 0 is used
+		first bool            // whether it is the one to go
+	}{
+		{"in the second in which it came", []time.Duration{0, 500 * time.Millisecond}, true},
+		{"in the next one", []time.Duration{time.Second}, false},
+	} {
+		table := newTable(t, mitigation.Options{Size: 2 * 64})
+		for n := range uint64(2) {
+			r := record(time.Hour)
+			r.Key = key(n * 64) // all in one part
+			merge(t, table, r, start, true)
+		}
+		for _, after := range tt.used {
+			mitigated(t, table, key(0), start.Add(after), true)
+		}
+		r := record(time.Hour)
+		r.Key = key(2 * 64)
+		merge(t, table, r, start.Add(2*time.Second), true)
+		if _, held := table.Held(key(0), start.Add(2*time.Second)); held == tt.first {
+			t.Errorf("%s: record 0 is still held: %t", tt.name, held)
+		}
+	}
 }
 
 func TestRunEndsRecordsAtTheirDeadline(t *testing.T) {

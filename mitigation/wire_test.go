@@ -105,6 +105,7 @@ func TestRefusedRecords(t *testing.T) {
 		"a start before the epoch":      change(24, 0xff),
 		"a start in the year 20000":     change(24, 0x08),
 		"a period of 0":                 change(72, 0, 0, 0, 0),
+		"elapsed of a whole period":     change(76, 0, 0, 0, 0, 0x03, 0x93, 0x87, 0x00),
 		"elapsed beyond the period":     change(76, 0, 0, 0, 1),
 	} {
 		if got, err := mitigation.ParseSent(b, start); err == nil || errors.Is(err, mitigation.ErrExpired) {
