@@ -3,12 +3,14 @@ package async_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -126,6 +128,61 @@ func TestEndFlushesTheRest(t *testing.T) {
 	if diff := cmp.Diff([]string{"0s: 1×2"}, got); diff != "" {
 		t.Errorf("flushes (-want +got):\n%s", diff)
 	}
+}
+
+// What is offered while its own stripe is flushed wakes the queue again.
+func TestOffersDuringAFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &flushes{start: time.Now()}
+		q := newQueue(t, async.Options[int, int]{Interval: 4 * time.Millisecond})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			q.Run(ctx, func(items []async.Item[int, int]) {
+				if f.flush(items); len(f.log) < 3 {
+					q.Offer(7, 1, false)
+				}
+			})
+			close(done)
+		}()
+		q.Offer(7, 1, false)
+		time.Sleep(time.Hour)
+		cancel()
+		<-done
+		if diff := cmp.Diff([]string{"4ms: 7×1", "8ms: 7×1", "12ms: 7×1"}, f.log); diff != "" {
+			t.Errorf("flushes (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// What was flushed is let go, also where a queue has nothing more to do for a long time.
+func TestFlushedValuesAreLetGo(t *testing.T) {
+	type value [64]byte
+	q, err := async.New(async.Options[int, *value]{Hash: func(k int) uint64 { return uint64(k) }, Merge: func(**value, *value) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []weak.Pointer[value]
+	for k := range 100 {
+		v := new(value)
+		values = append(values, weak.Make(v))
+		q.Offer(k, v, false)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	flushed := 0
+	q.Run(ctx, func(items []async.Item[int, *value]) { flushed += len(items) })
+	runtime.GC()
+	kept := 0
+	for _, v := range values {
+		if v.Value() != nil {
+			kept++
+		}
+	}
+	if flushed != 100 || kept > 0 {
+		t.Errorf("%d values were flushed, %d are still in memory", flushed, kept)
+	}
+	runtime.KeepAlive(q)
 }
 
 // A full queue refuses new keys, and still takes more of the keys that it has.
