@@ -26,6 +26,7 @@ import (
 //
 // No image is loaded from anywhere: standin_test.go says what runs in place of each.
 func TestCompose(t *testing.T) {
+	look(t)
 	p := startPoP(t)
 	attacker, innocent := p.newClient("attacker"), p.newClient("innocent")
 
