@@ -9,11 +9,17 @@ import (
 )
 
 // FreeAddr returns an address of this machine that nobody listens on.
-func FreeAddr() string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	Check(err)
-	defer ln.Close()
-	return ln.Addr().String()
+func FreeAddr() string { return FreeAddrs(1)[0] }
+
+// FreeAddrs returns so many different ones.
+func FreeAddrs(n int) (addrs []string) {
+	for range n {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		Check(err)
+		defer ln.Close()
+		addrs = append(addrs, ln.Addr().String())
+	}
+	return addrs
 }
 
 // WaitFor waits until somebody listens on addr.
