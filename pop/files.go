@@ -77,8 +77,11 @@ func (f *files) keyFile() string {
 // loadKeys reads the keys of the gossip.
 func (f *files) loadKeys() (keys [][]byte, err error) {
 	file := f.keyFile()
-	if file == "" {
+	switch {
+	case f.o.Gossip == nil:
 		return nil, nil
+	case file == "":
+		return f.o.Gossip.Keys, nil
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -113,8 +113,9 @@ type GossipOptions struct {
 	Listen, Advertise string
 	Join              []string
 
-	// KeyFile has the keys, in base64, each in a line of its own, the first one for what
-	// is sent. It is read again by Reload and when it changes.
+	// Keys are the keys, the first one for what is sent, unless KeyFile has them: in base64,
+	// each in a line of its own. It is read again by Reload and when it changes.
+	Keys    [][]byte
 	KeyFile string
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -14,7 +15,7 @@ import (
 // gossipFlags are the settings of a node's talk with the other nodes.
 type gossipFlags struct {
 	listen, advertise, keyFile string
-	join                       []string
+	join, keys                 []string
 	shardListen                string
 }
 
@@ -23,6 +24,7 @@ func (g *gossipFlags) register(s *pflag.FlagSet) {
 	s.StringVar(&g.advertise, "gossip-advertise", "", "`address` that the other nodes reach --gossip-listen by, if it is another one")
 	listVar(s, &g.join, "join", "`addresses` of other nodes, HOST:PORT, to begin with; the node's own may be among them")
 	s.StringVar(&g.shardListen, "shard-listen", "", "`address` of a shard inside of this node for all nodes, HOST:PORT, instead of --shard: nodes find each other's by gossip")
+	listVar(s, &g.keys, "gossip-key", "`keys` of the gossip, in base64, the first for what is sent; better given by --gossip-key-file or EDGE_GOSSIP_KEY")
 	s.StringVar(&g.keyFile, "gossip-key-file", "", "`file` with the keys of the gossip, in base64, one in a line, the first for what is sent; loaded again like the rules")
 }
 
@@ -31,7 +33,7 @@ func (g *gossipFlags) register(s *pflag.FlagSet) {
 func (g *gossipFlags) options(f *nodeFlags) (*pop.GossipOptions, error) {
 	s := f.set
 	if g.listen == "" {
-		for name, given := range map[string]bool{"gossip-advertise": g.advertise != "", "join": len(g.join) > 0, "gossip-key-file": g.keyFile != "", "shard-listen": g.shardListen != ""} {
+		for name, given := range map[string]bool{"gossip-advertise": g.advertise != "", "join": len(g.join) > 0, "gossip-key": len(g.keys) > 0, "gossip-key-file": g.keyFile != "", "shard-listen": g.shardListen != ""} {
 			if given {
 				return nil, fail(s, name, "--gossip-listen 10.0.0.1:7946", "it needs an address to listen on for the other nodes")
 			}
@@ -50,7 +52,19 @@ func (g *gossipFlags) options(f *nodeFlags) (*pop.GossipOptions, error) {
 		}
 	}
 	var errs []error
-	if g.keyFile == "" && !ip.IsLoopback() {
+	var keys [][]byte
+	for _, text := range g.keys {
+		key, err := base64.StdEncoding.DecodeString(text)
+		if n := len(key); err != nil || n != 16 && n != 24 && n != 32 {
+			// The text is a secret, or nearly one.
+			errs = append(errs, fail(s, "gossip-key", "head -c 32 /dev/urandom | base64", "a key is not base64 of 16, 24 or 32 bytes"))
+		}
+		keys = append(keys, key)
+	}
+	if len(g.keys) > 0 && g.keyFile != "" {
+		errs = append(errs, usageError{fmt.Errorf("%s and %s contradict each other", place(s, "gossip-key"), place(s, "gossip-key-file")), "give one of them"})
+	}
+	if g.keyFile == "" && len(g.keys) == 0 && !ip.IsLoopback() {
 		errs = append(errs, fail(s, "gossip-listen", "--gossip-key-file FILE, the same on every node, made by: head -c 32 /dev/urandom | base64 > FILE",
 			"without a key, nodes listen on the loopback network only"))
 	}
@@ -74,5 +88,5 @@ func (g *gossipFlags) options(f *nodeFlags) (*pop.GossipOptions, error) {
 				"a node that shares shards needs a secret, the same on every node of the PoP"))
 		}
 	}
-	return &pop.GossipOptions{Listen: net.JoinHostPort(ip.String(), port), Advertise: g.advertise, Join: g.join, KeyFile: g.keyFile}, errors.Join(errs...)
+	return &pop.GossipOptions{Listen: net.JoinHostPort(ip.String(), port), Advertise: g.advertise, Join: g.join, Keys: keys, KeyFile: g.keyFile}, errors.Join(errs...)
 }

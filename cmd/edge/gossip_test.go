@@ -151,3 +151,17 @@ func TestGossipFindsNobody(t *testing.T) {
 	}
 	n.terminate()
 }
+
+// Keys may be given without a file. Who has others is no member.
+func TestGossipKeys(t *testing.T) {
+	t.Parallel()
+	first := startNode(t, generous, "--name=a", "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--gossip-key="+strings.TrimSpace(gossipKey(1)))
+	addr := regexp.MustCompile(`gossip=(\S+)`).FindStringSubmatch(first.stderr.String())[1]
+	for key, members := range map[string]float64{gossipKey(2): 1, strings.TrimSpace(gossipKey(2)) + "," + gossipKey(1): 1, gossipKey(1): 2} {
+		other := startNode(t, generous, "--name=b", "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--join="+addr, "--gossip-key="+strings.TrimSpace(key))
+		other.ready(t)
+		eventually(t, "the members are those with the key", func() bool { return value(t, metrics(t, other.metrics), "edge_gossip_members") == members })
+		other.terminate()
+	}
+	first.terminate()
+}

@@ -212,7 +212,7 @@ type settingsFile struct {
 }
 
 // aSecret matches a line that must not be shown.
-var aSecret = regexp.MustCompile(`^\s*["']?secret["']?\s*:`)
+var aSecret = regexp.MustCompile(`^\s*["']?(secret|gossip-key)["']?\s*:`)
 
 // fail returns an error at a place of the file.
 func (s *settingsFile) fail(line, column int, hint, format string, args ...any) error {
