@@ -294,7 +294,7 @@ func FuzzBack(f *testing.F) {
 	f.Add(uint64(1<<63), ^uint64(0), uint64(1<<53), int64(1), int64(7*24*3600), uint8(5))
 	f.Fuzz(func(t *testing.T, prev, cur, threshold uint64, elapsed, seconds int64, layout uint8) {
 		if seconds < 1 || seconds > 7*24*3600 || threshold < 1 || threshold > 1<<53 || elapsed < 0 || elapsed >= seconds*1e6 {
-			t.Skip()
+			return // no limit
 		}
 		limit := counter.Limit{Threshold: threshold, Period: seconds * 1e6, Layout: layouts[int(layout)%len(layouts)]}
 		back := limit.Back(prev, cur, elapsed)

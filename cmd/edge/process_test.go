@@ -226,11 +226,15 @@ func dialer(addr string) *net.Dialer {
 	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}}
 }
 
-// severalAddresses skips a test where the machine's loopback network is one address.
+// severalAddresses skips a test where the machine's loopback network is one address, unless
+// the environment says that it must not be skipped.
 func severalAddresses(t *testing.T) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
+		if os.Getenv(memcachedtest.Require) != "" {
+			t.Fatalf("127.0.0.2 is no address of this machine, and %s is set", memcachedtest.Require)
+		}
 		t.Skip("127.0.0.2 is no address of this machine")
 	}
 	_ = ln.Close()

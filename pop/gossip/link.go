@@ -33,8 +33,8 @@ const (
 
 // again returns how long to wait for the acknowledgement of a packet that was sent n
 // times, before it is sent once more: long enough for both ways on one continent at
-// first, then half as long again each time, four times. With a third of all packets lost,
-// one in ten million is lost for good.
+// first, then half as long again each time, four times. So a packet is sent about fifteen
+// times before it is given up.
 func again(n int) time.Duration {
 	pause := 30 * time.Millisecond
 	for range min(n, 5) - 1 {
