@@ -2,7 +2,6 @@ package counter
 
 import (
 	"fmt"
-	"math/bits"
 	"strconv"
 	"strings"
 )
@@ -55,18 +54,13 @@ func (l Limit) subWindow(elapsed int64) int {
 //
 // It is exact in 128-bit integers. 0 ≤ elapsed < Period, in microseconds.
 func (l Limit) Over(prev, cur uint64, elapsed int64) bool {
-	return l.weigh(prev, cur, elapsed).greater(times(l.Threshold, l.Period))
+	return l.Estimate(prev, cur, elapsed).Over(l.Threshold)
 }
 
 // Remaining returns how many more requests may come at elapsed before the limit is
 // exceeded.
 func (l Limit) Remaining(prev, cur uint64, elapsed int64) uint64 {
-	threshold, estimate := times(l.Threshold, l.Period), l.weigh(prev, cur, elapsed)
-	if estimate.greater(threshold) {
-		return 0
-	}
-	n, _ := threshold.minus(estimate).over(uint64(l.Period))
-	return n
+	return l.Estimate(prev, cur, elapsed).room(l.Threshold)
 }
 
 // Back returns when the estimate is back at the threshold if no more requests come, in
@@ -127,80 +121,35 @@ func (l Limit) split(prev, cur uint64, j int) (whole, part uint64) {
 	return whole, l.Layout.field(prev, j)
 }
 
-// weigh returns the estimate times Period.
-func (l Limit) weigh(prev, cur uint64, elapsed int64) wide {
+// Estimate returns the estimated number of requests in the period that ends elapsed into
+// the current window.
+func (l Limit) Estimate(prev, cur uint64, elapsed int64) Estimate {
 	j := l.subWindow(elapsed)
 	whole, part := l.split(prev, cur, j)
-	return times(whole, l.Period).plus(times(part, int64(j+1)*l.Period-int64(l.Layout.Fields)*elapsed))
-}
-
-// Estimate returns the estimated number of requests in the period that ends elapsed into
-// the current window. It is for showing: decisions are made by Over.
-func (l Limit) Estimate(prev, cur uint64, elapsed int64) float64 {
-	return l.weigh(prev, cur, elapsed).float() / float64(l.Period)
+	return Estimate{whole, part, int64(j+1)*l.Period - int64(l.Layout.Fields)*elapsed, l.Period}
 }
 
 // Explain writes the arithmetic of a decision: 42×0.75+18 = 49.5 > 49. What is counted
 // whole comes last. Numbers are rounded, but never so far that the comparison would
 // look wrong.
 func (l Limit) Explain(prev, cur uint64, elapsed int64) string {
-	j := l.subWindow(elapsed)
-	whole, part := l.split(prev, cur, j)
-	weight := float64(int64(j+1)*l.Period-int64(l.Layout.Fields)*elapsed) / float64(l.Period)
-	over, sign := l.Over(prev, cur, elapsed), "≤"
+	e := l.Estimate(prev, cur, elapsed)
+	over, sign := e.Over(l.Threshold), "≤"
 	if over {
 		sign = ">"
 	}
-	estimate := l.Estimate(prev, cur, elapsed)
 	shown := ""
 	for decimals := 2; decimals <= 12; decimals++ {
-		shown = trimmed(estimate, decimals)
+		shown = trimmed(e.Float(), decimals)
 		if v, _ := strconv.ParseFloat(shown, 64); v > float64(l.Threshold) == over {
 			break
 		}
 	}
-	return fmt.Sprintf("%d×%s+%d = %s %s %d", part, trimmed(weight, 4), whole, shown, sign, l.Threshold)
+	return fmt.Sprintf("%d×%s+%d = %s %s %d", e.Part, trimmed(float64(e.Left)/float64(e.Of), 4), e.Whole, shown, sign, l.Threshold)
 }
 
 // trimmed formats v with at most so many decimals.
 func trimmed(v float64, decimals int) string {
 	s := strconv.FormatFloat(v, 'f', decimals, 64)
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
-}
-
-// wide is an unsigned integer of 128 bits. A count is below 2^64 and a period below
-// 2^40 µs, so that no sum here overflows.
-type wide struct{ hi, lo uint64 }
-
-func times(a uint64, b int64) wide {
-	hi, lo := bits.Mul64(a, uint64(b))
-	return wide{hi, lo}
-}
-
-func (a wide) plus(b wide) wide {
-	lo, carry := bits.Add64(a.lo, b.lo, 0)
-	return wide{a.hi + b.hi + carry, lo}
-}
-
-// minus returns a−b, which must not be negative.
-func (a wide) minus(b wide) wide {
-	lo, borrow := bits.Sub64(a.lo, b.lo, 0)
-	return wide{a.hi - b.hi - borrow, lo}
-}
-
-// over returns ⌊a/d⌋, and whether it fits in 64 bits.
-func (a wide) over(d uint64) (q uint64, fits bool) {
-	if a.hi >= d {
-		return 0, false
-	}
-	q, _ = bits.Div64(a.hi, a.lo, d)
-	return q, true
-}
-
-func (a wide) greater(b wide) bool {
-	return a.hi > b.hi || a.hi == b.hi && a.lo > b.lo
-}
-
-func (a wide) float() float64 {
-	return float64(a.hi)*(1<<64) + float64(a.lo)
 }
