@@ -69,7 +69,7 @@ func TestDigestOfWhatEnds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
-			table.Run(ctx, func(mitigation.Record) {})
+			table.Run(ctx, time.Now, func(mitigation.Record) {})
 			close(done)
 		}()
 		now := time.Now()

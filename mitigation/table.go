@@ -225,8 +225,9 @@ func (t *Table) gone(_ counter.Key, h *held) {
 }
 
 // Run ends each record at its deadline and passes those of mitigations that have ended so
-// to ended. It forgets them some time later. It returns when ctx is done.
-func (t *Table) Run(ctx context.Context, ended func(Record)) {
+// to ended. It forgets them some time later. It reads the clock by clock, and returns when
+// ctx is done.
+func (t *Table) Run(ctx context.Context, clock func() time.Time, ended func(Record)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -236,7 +237,7 @@ func (t *Table) Run(ctx context.Context, ended func(Record)) {
 		case <-t.wake:
 		case <-timer.C:
 		}
-		now := time.Now()
+		now := clock()
 		records, next := t.expire(now)
 		for _, r := range records {
 			ended(r)

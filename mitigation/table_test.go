@@ -347,7 +347,7 @@ func TestRunEndsRecordsAtTheirDeadline(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			table.Run(ctx, func(r mitigation.Record) {
+			table.Run(ctx, time.Now, func(r mitigation.Record) {
 				mu.Lock()
 				defer mu.Unlock()
 				log = append(log, fmt.Sprintf("%v: %d", time.Since(begin), r.Key[0]))
@@ -383,7 +383,7 @@ func TestConcurrently(t *testing.T) {
 	table := newTable(t, mitigation.Options{Size: 128})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { table.Run(ctx, func(mitigation.Record) {}) })
+	running.Go(func() { table.Run(ctx, time.Now, func(mitigation.Record) {}) })
 	var wg sync.WaitGroup
 	for g := range uint64(4) {
 		wg.Go(func() {

@@ -106,6 +106,7 @@ func New(o Options) (*Node, error) {
 		NodeHeader:  o.NodeHeader,
 		NodeName:    o.Name,
 		BodyTimeout: o.BodyTimeout,
+		Now:         o.Now,
 		AccessLog:   access,
 		Logger:      o.Logger,
 		Registerer:  n.registry,
@@ -153,12 +154,13 @@ func (n *Node) makeLimiter() error {
 		Node:        o.id(),
 		Rules:       n.files.rules,
 		Table:       n.table,
-		Shards:      n.shards,
+		Shards:      limiterShards(n.shards),
 		Client:      o.Client,
 		Interval:    o.FlushInterval,
 		Queue:       o.QueueSize,
 		TrackedKeys: o.TrackedKeys,
 		Publish:     n.publish,
+		Now:         o.Now,
 		LogClients:  o.LogClients,
 		Logger:      o.Logger,
 		Registerer:  n.registry,
@@ -166,9 +168,21 @@ func (n *Node) makeLimiter() error {
 	return err
 }
 
+// limiterShards returns shards as the limiter takes them.
+func limiterShards(shards []*counter.Shard) []limit.Shard {
+	all := make([]limit.Shard, len(shards))
+	for i, s := range shards {
+		all[i] = s
+	}
+	return all
+}
+
 // makePeering makes what the node talks with others by.
 func (n *Node) makePeering() (err error) {
-	n.votes = newVotes(n.limiter.SetShards, n.o.Logger, n.metrics.inRing)
+	set := func(shards []*counter.Shard, out ...string) error {
+		return n.limiter.SetShards(limiterShards(shards), out...)
+	}
+	n.votes = newVotes(set, n.o.Logger, n.metrics.inRing)
 	if n.discover == nil {
 		n.votes.replace(n.shards)
 	}
@@ -245,7 +259,7 @@ func (n *Node) Start() error {
 	if err != nil {
 		return err
 	}
-	n.peering.start(time.Now())
+	n.peering.start(n.o.Now())
 	if n.gossip != nil {
 		for _, l := range listeners {
 			if l.name == "shard" {
@@ -278,7 +292,7 @@ func (n *Node) Start() error {
 		n.running.Go(func() { watch.run(ctx) })
 	}
 	if len(n.shards) > 1 || n.discover != nil {
-		n.running.Go(func() { n.votes.run(ctx, n.peering.votes) })
+		n.running.Go(func() { n.votes.run(ctx, n.o.Now, n.peering.votes) })
 	}
 	for _, l := range listeners {
 		n.addrs[l.name] = l.Addr()
@@ -399,7 +413,7 @@ func (n *Node) readiness() (detail []string, err error) {
 	if state != started {
 		return nil, errors.New("the node stops")
 	}
-	return n.peering.ready(time.Now())
+	return n.peering.ready(n.o.Now())
 }
 
 // Reload loads the rules files and the certificate again. If something is wrong with one,
@@ -411,13 +425,13 @@ func (n *Node) SetRules(set *rule.Set) { n.limiter.SetRules(set) }
 
 // Lift ends the mitigation of a key on all nodes; see limit.Limiter.Lift.
 func (n *Node) Lift(key counter.Key) (mitigation.Record, error) {
-	return n.limiter.Lift(key, time.Now())
+	return n.limiter.Lift(key, n.o.Now())
 }
 
 // Drain takes a shard out of the ring of all nodes, by its address: it owns no keys then, and
 // theirs go to the others within a second; see [limit.Limiter.SetShards]. With on false it
 // comes back.
-func (n *Node) Drain(shard string, on bool) error { return n.votes.drain(shard, on, time.Now()) }
+func (n *Node) Drain(shard string, on bool) error { return n.votes.drain(shard, on, n.o.Now()) }
 
 // ErrCutOff is what Stop returns if requests had not ended when the time for it was over.
 var ErrCutOff = errors.New("pop: requests that did not end in time were cut off")

@@ -21,7 +21,7 @@ func (n *Node) operations() *admin.Operations {
 
 // mitigations returns what is mitigated, and what was lifted, the ones that end last first.
 func (n *Node) mitigations() (all []admin.Mitigation) {
-	now := time.Now()
+	now := n.o.Now()
 	for _, r := range n.table.Records(now) {
 		m := admin.Mitigation{
 			Key: r.Key.String(), Start: time.UnixMicro(r.Start).UTC(), Left: r.Deadline.Sub(now).Seconds(), Lifted: r.Lifted,

@@ -96,6 +96,10 @@ type Options struct {
 	// MaxHeaderBytes bounds a request's header. If zero, 64 KiB.
 	MaxHeaderBytes int
 
+	// Now reads the node's clock, by which requests are counted, mitigations end and shards
+	// leave the ring. If nil, time.Now.
+	Now func() time.Time
+
 	AccessLog  bool // a line for each request
 	LogClients bool // lines about mitigations name the client
 	Logger     *slog.Logger
@@ -176,6 +180,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.MaxHeaderBytes == 0 {
 		o.MaxHeaderBytes = 64 << 10
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	o.Logger = loggerOf(o)
 	return o, nil

@@ -105,7 +105,7 @@ func (n *Node) Receive(from string, message []byte, age time.Duration) error {
 	kind, body := message[0], message[1:]
 	switch kind {
 	case messageRecords, messageRepair:
-		news, err := n.receiveRecords(body, time.Now(), age)
+		news, err := n.receiveRecords(body, n.o.Now(), age)
 		if news && kind == messageRepair {
 			n.peering.repaired(from)
 		}
@@ -140,13 +140,13 @@ func (n *Node) receiveRecords(records []byte, now time.Time, age time.Duration) 
 // publish sends a record of this node to the others.
 func (n *Node) publish(r mitigation.Record) {
 	if n.o.Peers != nil {
-		n.o.Peers.Send(r.AppendSent([]byte{messageRecords}, time.Now()))
+		n.o.Peers.Send(r.AppendSent([]byte{messageRecords}, n.o.Now()))
 	}
 }
 
 // repair sends a peer the records where its digest differs from this node's.
 func (n *Node) repair(to string, theirs mitigation.Digest) {
-	now := time.Now()
+	now := n.o.Now()
 	var messages [][]byte
 	for some := range slices.Chunk(n.table.Where(theirs, now), recordsInMessage) {
 		message := []byte{messageRepair}
@@ -190,7 +190,7 @@ func (n *Node) ReceiveStatus(from string, status []byte) {
 	if len(status) < statusSize || status[0] != statusVersion {
 		return // a node of another release
 	}
-	now := time.Now()
+	now := n.o.Now()
 	digest := n.table.Digest()
 	same := binary.BigEndian.Uint64(status[1:]) == digest.Sum()
 	down := n.votes.read(status[statusSize-1:])

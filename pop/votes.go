@@ -175,8 +175,9 @@ func (v *votes) drain(addr string, on bool, now time.Time) error {
 	return nil
 }
 
-// run counts the votes until ctx is done. others returns those of the other live nodes.
-func (v *votes) run(ctx context.Context, others func(now time.Time) [][]uint64) {
+// run counts the votes by clock until ctx is done. others returns those of the other
+// live nodes.
+func (v *votes) run(ctx context.Context, clock func() time.Time, others func(now time.Time) [][]uint64) {
 	ticker := time.NewTicker(voteInterval)
 	defer ticker.Stop()
 	for {
@@ -185,7 +186,7 @@ func (v *votes) run(ctx context.Context, others func(now time.Time) [][]uint64) 
 			return
 		case <-ticker.C:
 		}
-		now := time.Now()
+		now := clock()
 		v.count(others(now), now)
 	}
 }

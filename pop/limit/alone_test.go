@@ -26,7 +26,7 @@ func TestCountingAlone(t *testing.T) {
 	defer s.Close()
 	l, err := limit.New(limit.Options{
 		Rules: parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 1h}]}]"), Table: table,
-		Shards: []*counter.Shard{s}, Logger: slog.New(slog.NewTextHandler(log, nil)), Registerer: reg,
+		Shards: []limit.Shard{s}, Logger: slog.New(slog.NewTextHandler(log, nil)), Registerer: reg,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ rules:
 // closedRule fails closed.
 var closedRule = strings.Replace(oneRule, "characteristics", "on_failure: closed\n    characteristics", 1)
 
-func newLimiter(tb testing.TB, rules string, shards ...*counter.Shard) (*limit.Limiter, *mitigation.Table, counter.Secret) {
+func newLimiter(tb testing.TB, rules string, shards ...limit.Shard) (*limit.Limiter, *mitigation.Table, counter.Secret) {
 	tb.Helper()
 	table, err := mitigation.New(mitigation.Options{})
 	if err != nil {

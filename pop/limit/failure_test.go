@@ -17,7 +17,7 @@ import (
 )
 
 // deadShards returns shards whose breakers are open.
-func deadShards(tb testing.TB, n int) (shards []*counter.Shard) {
+func deadShards(tb testing.TB, n int) (shards []limit.Shard) {
 	refuse := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("refused") }
 	for i := range n {
 		s := counter.NewShard(fmt.Sprintf("s%d:1", i), counter.ShardOptions{Dial: refuse})
@@ -34,10 +34,10 @@ func deadShards(tb testing.TB, n int) (shards []*counter.Shard) {
 func TestDecideToFailClosedAllocatesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		shards []*counter.Shard
+		shards []limit.Shard
 		want   limit.Verdict
 	}{
-		{"shards that were not asked yet", []*counter.Shard{counter.NewShard("s:1", counter.ShardOptions{})}, limit.Passed},
+		{"shards that were not asked yet", []limit.Shard{counter.NewShard("s:1", counter.ShardOptions{})}, limit.Passed},
 		{"dead shards", deadShards(t, 2), limit.Unavailable},
 		{"no shards", nil, limit.Unavailable},
 	} {

@@ -160,7 +160,7 @@ func (p *testPop) stop() {
 }
 
 // clients returns new clients of shards, by their numbers.
-func (p *testPop) clients(shards ...int) (clients []*counter.Shard) {
+func (p *testPop) clients(shards ...int) (clients []limit.Shard) {
 	for _, i := range shards {
 		clients = append(clients, counter.NewShard(fmt.Sprintf("s%d:11211", i), counter.ShardOptions{Dial: p.shards[i].dial}))
 	}

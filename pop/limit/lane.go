@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/edgelimit/edge/counter"
 )
 
 const (
@@ -22,7 +20,7 @@ const (
 // A lane leads to one shard: the keys that have work for it, in their order. A key is in
 // its lane once at most, so that it has one increment in flight.
 type lane struct {
-	shard *counter.Shard
+	shard Shard
 	size  int           // how many keys wait at most, and how many are parked
 	down  atomic.Bool   // the shard was seen down
 	wake  chan struct{} // holds at most one: something was parked, or the shard is down
@@ -36,7 +34,7 @@ type lane struct {
 }
 
 // newLane returns the lane of a shard. That of none only parks.
-func newLane(s *counter.Shard, size int) *lane {
+func newLane(s Shard, size int) *lane {
 	ln := &lane{shard: s, size: size, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	ln.more.L = &ln.mu
 	return ln

@@ -39,7 +39,7 @@ func idle(tb testing.TB, limits string, size int) (*Limiter, *lane) {
 		tb.Fatal(err)
 	}
 	l, err := New(Options{
-		Rules: set, Table: table, Shards: []*counter.Shard{dead()}, TrackedKeys: trackParts, Queue: 16, Logger: slog.New(slog.DiscardHandler),
+		Rules: set, Table: table, Shards: []Shard{dead()}, TrackedKeys: trackParts, Queue: 16, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		tb.Fatal(err)

@@ -54,8 +54,8 @@ func (l *later) add(t *track, until time.Time) {
 	}
 }
 
-// run passes each key to do when its time has come, until ctx is done.
-func (l *later) run(ctx context.Context, do func(*track)) {
+// run passes each key to do when its time has come by the clock now, until ctx is done.
+func (l *later) run(ctx context.Context, now func() time.Time, do func(*track)) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -65,7 +65,7 @@ func (l *later) run(ctx context.Context, do func(*track)) {
 		case <-l.wake:
 		case <-timer.C:
 		}
-		due, next := l.due(time.Now())
+		due, next := l.due(now())
 		for _, t := range due {
 			do(t)
 		}

@@ -35,7 +35,7 @@ type Options struct {
 	Table *mitigation.Table
 
 	// Shards own the counters; SetShards replaces them. Without any the node counts alone.
-	Shards []*counter.Shard
+	Shards []Shard
 
 	// Settle is after how long at most all nodes of the PoP have made the same change of
 	// the shards. Then what former owners have is final, and is read once more. If zero,
@@ -67,6 +67,9 @@ type Options struct {
 	// Publish passes a record that this node made or prolonged on to the other nodes. It
 	// must not block. May be nil.
 	Publish func(mitigation.Record)
+
+	// Now reads the node's clock, by which windows and deadlines are. If nil, time.Now.
+	Now func() time.Time
 
 	// LogClients lets log lines name the client and its request. They are personal data,
 	// so by default only the key is logged.
@@ -103,6 +106,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Drain == 0 {
 		o.Drain = 2 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -249,8 +255,8 @@ func (l *Limiter) Run(ctx context.Context) {
 	stop, stopped := context.WithCancel(context.Background())
 	defer stopped()
 	queue.Go(func() { l.queue.Run(ctx, l.flush) })
-	rest.Go(func() { l.o.Table.Run(stop, l.ended) })
-	rest.Go(func() { l.later.run(stop, l.dispatch) })
+	rest.Go(func() { l.o.Table.Run(stop, l.o.Now, l.ended) })
+	rest.Go(func() { l.later.run(stop, l.o.Now, l.dispatch) })
 	l.members.Lock()
 	l.start = func(ln *lane) {
 		rest.Go(func() { ln.retry(stop, l.watch) })

@@ -23,7 +23,7 @@ func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
 	period := counter.Limit{Period: 3600e6, Layout: counter.Plain}
 	p := startPop(t, nodes, shards, true, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1h}]}]")
 	first, _ := counter.Window(time.Now(), period.Period)
-	clients := func() (list []*counter.Shard) {
+	clients := func() (list []limit.Shard) {
 		for i := range p.shards {
 			list = append(list, counter.NewShard(fmt.Sprintf("s%d:11211", i), counter.ShardOptions{Dial: p.shards[i].dial, Timeout: time.Minute}))
 		}
@@ -46,7 +46,7 @@ func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
 					return
 				case <-ticker.C:
 				}
-				var members []*counter.Shard
+				var members []limit.Shard
 				var out []string
 				for _, s := range mine {
 					switch random.IntN(4) {
@@ -97,7 +97,7 @@ func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
 					total += n
 				}
 			}
-			_ = s.Close()
+			_ = s.(*counter.Shard).Close()
 		}
 	}
 	if want := uint64(nodes * 2 * requests); total != want {

@@ -58,7 +58,7 @@ func newPlacement(lanes []*lane, out []string, before *placement, now time.Time)
 // if it is no longer among the shards.
 //
 // All nodes of a PoP are to make the same changes, each within Options.Settle of the first.
-func (l *Limiter) SetShards(shards []*counter.Shard, out ...string) error {
+func (l *Limiter) SetShards(shards []Shard, out ...string) error {
 	l.members.Lock()
 	lanes, err := l.lanesOf(shards)
 	if err == nil {
@@ -80,7 +80,7 @@ func (l *Limiter) SetOut(names ...string) error {
 
 // lanesOf returns the lanes of shards in the order of their addresses, those that there
 // are already and new ones. members is held.
-func (l *Limiter) lanesOf(shards []*counter.Shard) ([]*lane, error) {
+func (l *Limiter) lanesOf(shards []Shard) ([]*lane, error) {
 	lanes := make([]*lane, 0, len(shards))
 	for _, s := range shards {
 		i := slices.IndexFunc(l.lanes, func(ln *lane) bool { return ln.shard == s })
@@ -112,7 +112,7 @@ func (l *Limiter) setLocked(lanes []*lane, out []string) error {
 	if before != nil && slices.Equal(lanes, l.lanes) && slices.Equal(out, l.out) {
 		return nil
 	}
-	p, err := newPlacement(lanes, out, before, time.Now())
+	p, err := newPlacement(lanes, out, before, l.o.Now())
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (l *Limiter) owner(t *track) (p *placement, ln *lane) {
 	if t.change == p.change {
 		return p, ln
 	}
-	now := time.Now()
+	now := l.o.Now()
 	_, held := l.o.Table.Held(t.key, now)
 	for _, again := range t.place(p, ln, now, l.o.Settle+2*l.o.Interval, held) {
 		l.later.add(t, again)

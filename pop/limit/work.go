@@ -15,7 +15,7 @@ import (
 // flush adds what the queue gathered to the tracks of its keys, and sends them on their
 // way.
 func (l *Limiter) flush(items []async.Item[arrival, offered]) {
-	now := time.Now()
+	now := l.o.Now()
 	set := l.Rules()
 	for i := range items {
 		what, offered := &items[i].Key, &items[i].Value
@@ -156,7 +156,7 @@ func (l *Limiter) serve(ln *lane, t *track, j job) job {
 			ln = owner // at the end its workers may have gone already
 		}
 		t.mu.Lock()
-		if j, any = t.next(time.Now(), j); !any {
+		if j, any = t.next(l.o.Now(), j); !any {
 			t.busy = false
 		}
 		t.parked = false
@@ -194,7 +194,7 @@ func (l *Limiter) serve(ln *lane, t *track, j job) job {
 }
 
 // perform does j for t at a shard. It reports false if some of it is to be tried again.
-func (l *Limiter) perform(shard *counter.Shard, t *track, j job) (done bool) {
+func (l *Limiter) perform(shard Shard, t *track, j job) (done bool) {
 	done = true
 	for _, s := range j.sends {
 		number, err := shard.Count(l.o.Secret.CounterKey(t.key, s.limit, s.number), s.delta, counter.TTL(s.limit.Period))
@@ -220,7 +220,7 @@ func (l *Limiter) perform(shard *counter.Shard, t *track, j job) (done bool) {
 }
 
 // read reads previous counters and the record, in one round trip.
-func (l *Limiter) read(shard *counter.Shard, t *track, j job) (done bool) {
+func (l *Limiter) read(shard Shard, t *track, j job) (done bool) {
 	keys := make([]string, 0, len(j.reads)+1)
 	for _, s := range j.reads {
 		keys = append(keys, l.o.Secret.CounterKey(t.key, s.limit, s.number-1))
@@ -228,7 +228,7 @@ func (l *Limiter) read(shard *counter.Shard, t *track, j job) (done bool) {
 	if j.record {
 		keys = append(keys, l.o.Secret.RecordKey(t.key))
 	}
-	now := time.Now() // before the round trip: what comes later is read once more
+	now := l.o.Now() // before the round trip: what comes later is read once more
 	values, err := shard.Numbers(keys...)
 	if err != nil {
 		return false
@@ -264,7 +264,7 @@ func (l *Limiter) readFormer(t *track, f *former) {
 		keys = append(keys, l.o.Secret.CounterKey(t.key, s.limit, s.number))
 	}
 	keys = append(keys, l.o.Secret.RecordKey(t.key))
-	now := time.Now() // before the round trip
+	now := l.o.Now() // before the round trip
 	values, err := f.lane.shard.Numbers(keys...)
 	l.watch(f.lane)
 	record := false
@@ -287,7 +287,7 @@ func (l *Limiter) readFormer(t *track, f *former) {
 // learnStored merges a record as it is stored. What is none is ignored: it will be
 // overwritten.
 func (l *Limiter) learnStored(value []byte, key counter.Key) (mitigation.Record, bool) {
-	now := time.Now()
+	now := l.o.Now()
 	r, err := mitigation.ParseStored(value, key, now)
 	if err != nil {
 		return r, false
@@ -297,10 +297,10 @@ func (l *Limiter) learnStored(value []byte, key counter.Key) (mitigation.Record,
 }
 
 // store writes this node's record of t beside the counters, unless a greater one is there.
-func (l *Limiter) store(shard *counter.Shard, t *track) (done bool) {
+func (l *Limiter) store(shard Shard, t *track) (done bool) {
 	err := shard.Update(l.o.Secret.RecordKey(t.key), func(old []byte) ([]byte, int32) {
 		stored, ok := l.learnStored(old, t.key)
-		now := time.Now()
+		now := l.o.Now()
 		mine, held := l.o.Table.Held(t.key, now)
 		if !held || ok && !mine.Wins(stored) {
 			return nil, 0
@@ -318,7 +318,7 @@ func (l *Limiter) store(shard *counter.Shard, t *track) (done bool) {
 
 // evaluate mitigates t if a limit is exceeded.
 func (l *Limiter) evaluate(t *track) {
-	now := time.Now()
+	now := l.o.Now()
 	set := l.Rules()
 	t.mu.Lock()
 	current := set.Current(t.rule)

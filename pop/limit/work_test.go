@@ -147,7 +147,7 @@ func TestRunEndsBesideAStalledShard(t *testing.T) {
 		stalled := shardThatStalls(timeout, counter.NewMetrics(reg))
 		defer stalled.Close()
 		a := startSingle(t, fmt.Sprintf(perMinute, 100, "0s"), func(o *limit.Options, _ *mitigation.Options) {
-			o.Shards, o.Workers, o.TrackedKeys, o.Drain = []*counter.Shard{stalled}, 1, keys, drain
+			o.Shards, o.Workers, o.TrackedKeys, o.Drain = []limit.Shard{stalled}, 1, keys, drain
 		})
 		defer a.close()
 		for i := range uint32(keys) {

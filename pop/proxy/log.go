@@ -45,7 +45,7 @@ func (p *Proxy) logAccess(r *http.Request, x *exchange, w *loggedWriter, start t
 		slog.String("proto", r.Proto),
 		slog.Int("status", w.status),
 		slog.Int64("bytes", w.bytes),
-		slog.Duration("duration", time.Since(start)),
+		slog.Duration("duration", p.o.Now().Sub(start)),
 		slog.String("verdict", x.decision.Verdict.String()),
 	}
 	if x.decision.Rule != nil {

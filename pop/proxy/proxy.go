@@ -42,6 +42,9 @@ type Options struct {
 	// no limit.
 	BodyTimeout time.Duration
 
+	// Now reads the node's clock, as it is told to the Limiter. If nil, time.Now.
+	Now func() time.Time
+
 	// AccessLog gets a line for each request. If nil, there is no access log.
 	AccessLog *slog.Logger
 
@@ -67,6 +70,9 @@ func New(o Options) (*Proxy, error) {
 	}
 	if o.Origins.Default == nil && len(o.Origins.ByHost) == 0 {
 		return nil, errors.New("proxy: an origin is required")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -110,7 +116,7 @@ func exchangeOf(r *http.Request) *exchange {
 
 // ServeHTTP decides about r, then passes it on or answers it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	now := time.Now()
+	now := p.o.Now()
 	if r.URL.Opaque != "" || !plainHost(r.Host) {
 		// The transport would write something else than what the rules see.
 		p.bound(w, r)
@@ -134,7 +140,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.decision = p.o.Limiter.Decide(&req, now)
 	if now.Nanosecond()&63 == 0 { // a clock read costs as much as the decision
-		p.metrics.decision.Observe(time.Since(now).Seconds())
+		p.metrics.decision.Observe(p.o.Now().Sub(now).Seconds())
 	}
 	if p.o.AccessLog != nil {
 		logged := &loggedWriter{ResponseWriter: w}
@@ -183,7 +189,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, x *exchange, host s
 	if p.o.BodyTimeout > 0 {
 		w = &timedWriter{ResponseWriter: w, control: control, timeout: p.o.BodyTimeout, http2: r.ProtoMajor == 2}
 	}
-	x.sent = time.Now()
+	x.sent = p.o.Now()
 	p.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 	if p.o.BodyTimeout > 0 && r.ProtoMajor == 1 {
 		// The answer's end is written after the handler, however long ago the last part was.
@@ -222,7 +228,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 // answered sees the origin's answer before the client does.
 func (p *Proxy) answered(resp *http.Response) error {
 	x := exchangeOf(resp.Request)
-	now := time.Now()
+	now := p.o.Now()
 	p.metrics.origin.Observe(now.Sub(x.sent).Seconds())
 	if x.body != nil && resp.Request.ProtoMajor == 1 && !x.body.ended.Load() {
 		// net/http panics where the rest of a body comes after the answer.
