@@ -147,6 +147,14 @@ func (q *Queue[K, V]) Run(ctx context.Context, flush func([]Item[K, V])) {
 	}
 }
 
+// Flush passes what is queued to flush, in the caller's goroutine, whether it has waited for
+// the interval or not. It is what a caller without Run does, and must not run beside it.
+func (q *Queue[K, V]) Flush(flush func([]Item[K, V])) {
+	q.waiting.Store(false)
+	q.urgent.Store(0)
+	q.flush(1<<stripes-1, flush)
+}
+
 // flush passes the items of the stripes whose bits are set.
 func (q *Queue[K, V]) flush(which uint32, flush func([]Item[K, V])) {
 	for ; which != 0; which &= which - 1 {

@@ -296,3 +296,22 @@ func BenchmarkOffer(b *testing.B) {
 		})
 	}
 }
+
+// Without Run the caller flushes, as often as it likes.
+func TestFlush(t *testing.T) {
+	q := newQueue(t, async.Options[int, int]{Interval: time.Hour})
+	f := &flushes{start: time.Now()}
+	q.Offer(1, 1, false)
+	q.Offer(2, 1, true)
+	q.Offer(1, 1, false)
+	q.Flush(f.flush)
+	q.Flush(f.flush)
+	if diff := cmp.Diff(map[int]int{1: 2, 2: 1}, f.sum); diff != "" || q.Len() != 0 {
+		t.Errorf("flushed (-want +got):\n%s%d are left", diff, q.Len())
+	}
+	q.Offer(1, 5, false)
+	q.Flush(f.flush)
+	if f.sum[1] != 7 {
+		t.Errorf("flushed %d of key 1 after another offer, want 7", f.sum[1])
+	}
+}

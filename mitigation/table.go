@@ -238,18 +238,25 @@ func (t *Table) Run(ctx context.Context, clock func() time.Time, ended func(Reco
 		case <-timer.C:
 		}
 		now := clock()
-		records, next := t.expire(now)
-		for _, r := range records {
-			ended(r)
-		}
+		next := t.Expire(now, ended)
 		if timer.Stop(); !next.IsZero() {
 			timer.Reset(next.Sub(now))
 		}
 	}
 }
 
-// expire ends what is past its deadline, and removes what has ended for some time. It
-// returns the mitigations that end, and when there is more to do, zero if nothing is held.
+// Expire does what Run does at now: it ends what is past its deadline, passes mitigations
+// that have ended so to ended, and forgets what ended some time ago. It returns when there is
+// more to do, zero if nothing is held.
+func (t *Table) Expire(now time.Time, ended func(Record)) (next time.Time) {
+	records, next := t.expire(now)
+	for _, r := range records {
+		ended(r)
+	}
+	return next
+}
+
+// expire removes what Expire says, and returns the mitigations that end.
 func (t *Table) expire(now time.Time) (ended []Record, next time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -85,25 +85,51 @@ func (d *Decision) at(i int) count {
 // decision to Answered when the origin has answered.
 func (l *Limiter) Decide(req *rule.Request, now time.Time) (d Decision) {
 	rules := l.rules.Load()
-	req.Canonicalize(l.o.Client)
-	switch rules.set.Access(req.Addr) {
-	case rule.Allowed:
-		d.Verdict = Allowed
-	case rule.Denied:
-		d.Verdict = Denied
-	default:
-		l.look(&d, rules.set, req, now)
-		if !d.Verdict.Refused() && d.n > 0 {
-			l.countArrival(&d, req, now)
-		}
+	l.look(&d, rules.set, req, now)
+	if !d.Verdict.Refused() && d.n > 0 {
+		l.countArrival(&d, req, now)
 	}
 	rules.metrics(d.Rule).verdicts[d.Verdict].Inc()
 	return d
 }
 
-// look finds the records that mitigate req, and otherwise whether one of its rules fails
-// closed.
+// Look decides about a request as Decide does, and neither counts it nor reckons it among
+// the requests of the metrics.
+func (l *Limiter) Look(req *rule.Request, now time.Time) (d Decision) {
+	l.look(&d, l.Rules(), req, now)
+	return d
+}
+
+// Counts yields the rules that count a request with this decision, each with the key: those
+// that concern it and have no record, unless it is refused. A rule with statuses counts it
+// only if the origin answers with one of them.
+func (d *Decision) Counts(yield func(*rule.Rule, counter.Key) bool) {
+	if d.Verdict.Refused() {
+		return
+	}
+	for i := range d.n {
+		if c := d.at(i); !yield(c.rule, c.key) {
+			return
+		}
+	}
+}
+
+// look looks req up in the lists, and in the table.
 func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.Time) {
+	req.Canonicalize(l.o.Client)
+	switch set.Access(req.Addr) {
+	case rule.Allowed:
+		d.Verdict = Allowed
+	case rule.Denied:
+		d.Verdict = Denied
+	default:
+		l.lookUp(d, set, req, now)
+	}
+}
+
+// lookUp finds the records that mitigate req, and otherwise whether one of its rules fails
+// closed.
+func (l *Limiter) lookUp(d *Decision, set *rule.Set, req *rule.Request, now time.Time) {
 	// Both fit ordinary requests, so that they stay on the stack.
 	var matched [8]*rule.Rule
 	var key [256]byte

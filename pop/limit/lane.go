@@ -63,10 +63,25 @@ func (ln *lane) take() (t *track, ok bool) {
 		}
 		ln.more.Wait()
 	}
-	t = ln.ready[0]
+	return ln.firstLocked(), true
+}
+
+// poll returns the next key, if there is one.
+func (ln *lane) poll() (t *track, ok bool) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if len(ln.ready) == 0 {
+		return nil, false
+	}
+	return ln.firstLocked(), true
+}
+
+// firstLocked takes the next key of those that are ready. mu is held.
+func (ln *lane) firstLocked() *track {
+	t := ln.ready[0]
 	ln.ready[0] = nil
 	ln.ready = ln.ready[1:]
-	return t, true
+	return t
 }
 
 // park keeps t, which is busy, to be tried again, and reports whether there was room.
@@ -110,14 +125,19 @@ func (ln *lane) retry(ctx context.Context, probed func(*lane)) {
 			continue
 		case <-timer.C:
 		}
-		if ln.shard.Down() && ln.shard.Available() {
-			_ = ln.shard.Probe() // the breaker takes note
-			probed(ln)
-		}
-		if armed = ln.unpark() > 0 || ln.shard.Down(); armed {
+		if armed = ln.tryAgain(probed); armed {
 			timer.Reset(retryPause)
 		}
 	}
+}
+
+// tryAgain does once what retry does, and reports whether it is to be done again.
+func (ln *lane) tryAgain(probed func(*lane)) bool {
+	if ln.shard.Down() && ln.shard.Available() {
+		_ = ln.shard.Probe() // the breaker takes note
+		probed(ln)
+	}
+	return ln.unpark() > 0 || ln.shard.Down()
 }
 
 // unpark queues what is parked, if the shard may take it, and returns how many keys

@@ -1,7 +1,9 @@
 package limit
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -393,6 +395,9 @@ func (l *Limiter) merge(key counter.Key, timeout time.Duration, f finding, sampl
 
 // logStart writes the line of a mitigation that starts.
 func (l *Limiter) logStart(record mitigation.Record, r *rule.Rule) {
+	if !l.o.Logger.Enabled(context.Background(), slog.LevelInfo) {
+		return // before the arithmetic is written
+	}
 	attrs := append([]any{"rule", r.ID, "key", record.Key, "action", r.Action,
 		"for", record.Lifetime.Round(time.Millisecond), "why", record.Why.String(),
 		"period", time.Duration(record.Why.Limit.Period) * time.Microsecond}, l.sampleAttrs(record)...)
@@ -401,7 +406,7 @@ func (l *Limiter) logStart(record mitigation.Record, r *rule.Rule) {
 
 // ended writes the line of a mitigation that has ended, on the node where it started.
 func (l *Limiter) ended(record mitigation.Record) {
-	if record.Sample == nil {
+	if record.Sample == nil || !l.o.Logger.Enabled(context.Background(), slog.LevelInfo) {
 		return
 	}
 	attrs := append([]any{"rule", record.Sample.Rule, "key", record.Key, "after", record.Lifetime.Round(time.Millisecond),
