@@ -69,12 +69,24 @@ func (c *clock) offset() (offset time.Duration, ok bool) {
 	return best.offset, true
 }
 
-// median returns the middle one of offsets, the mean of two where their number is even.
-func median(offsets []time.Duration) time.Duration {
-	slices.Sort(offsets)
-	n := len(offsets)
-	if n%2 == 1 {
-		return offsets[n/2]
+// delay returns how long packets are under way there and back, 0 while that is not known.
+func (c *clock) delay() time.Duration {
+	var delays []time.Duration
+	for _, s := range c.samples[:min(c.n, len(c.samples))] {
+		delays = append(delays, s.delay)
 	}
-	return (offsets[n/2-1] + offsets[n/2]) / 2
+	if len(delays) == 0 {
+		return 0
+	}
+	return median(delays)
+}
+
+// median returns the middle one of values, the mean of two where their number is even.
+func median(values []time.Duration) time.Duration {
+	slices.Sort(values)
+	n := len(values)
+	if n%2 == 1 {
+		return values[n/2]
+	}
+	return (values[n/2-1] + values[n/2]) / 2
 }

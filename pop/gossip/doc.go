@@ -10,9 +10,10 @@
 //
 // Send passes a message to every member, SendTo to one. Messages are packed into packets
 // that fit a path's limit, sent straight to their receivers by UDP, and sent again until
-// they are acknowledged: after two seconds at the latest they are given up, which is
-// counted. Sending never blocks: queues are bounded, and what does not fit is counted.
-// Messages may arrive in any order; none arrives twice.
+// they are acknowledged, the more patiently the longer packets are under way: after two
+// seconds at the latest they are given up, which is counted. Sending never blocks: queues
+// are bounded, and what does not fit is counted. Messages may arrive in any order; none
+// arrives twice.
 //
 // # Security
 //

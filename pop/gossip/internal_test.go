@@ -238,6 +238,33 @@ func TestLinkOverLoss(t *testing.T) {
 	}
 }
 
+// A packet is sent again when its acknowledgement could have come: sooner where packets are
+// under way for a short time, and never much later.
+func TestAgain(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		delays []time.Duration // of statuses, there and back
+		want   []time.Duration // pauses after a packet was sent once, twice, …
+	}{
+		{"not known", nil, []time.Duration{30000, 45000, 67500, 101250, 150000, 150000}},
+		{"one machine", []time.Duration{300, 200, 400}, []time.Duration{30000, 45000}},
+		{"one continent", []time.Duration{30000, 30200, 29000}, []time.Duration{60000, 90000, 135000, 150000}},
+		{"one was held up", []time.Duration{400, 900000, 400}, []time.Duration{30000}},
+		{"more to do than they can", []time.Duration{900000, 700000, 400}, []time.Duration{150000, 150000}},
+	} {
+		var c clock
+		for _, delay := range test.delays {
+			c.samples[c.n] = sample{delay: delay * time.Microsecond}
+			c.n++
+		}
+		for i, want := range test.want {
+			if got := again(i+1, c.delay()); got != want*time.Microsecond {
+				t.Errorf("%s: pause %v after a packet was sent %d times, want %v", test.name, got, i+1, want*time.Microsecond)
+			}
+		}
+	}
+}
+
 // What is never acknowledged is given up, and what has no room is dropped; both are known.
 func TestLinkBounds(t *testing.T) {
 	m := newMetrics(nil, new(Gossip))
@@ -252,7 +279,7 @@ func TestLinkBounds(t *testing.T) {
 	if len(out) != inFlight || out[0].packet[headerSize] != 2 {
 		t.Errorf("%d packets are sent, the first of %d; want %d, of what is urgent", len(out), out[0].packet[headerSize], inFlight)
 	}
-	if want := now.Add(again(1)); !next.Equal(want) {
+	if want := now.Add(again(1, 0)); !next.Equal(want) {
 		t.Errorf("next at %v, want %v", next, want)
 	}
 	sends := 0

@@ -29,18 +29,30 @@ const (
 
 	// maxWait is how long messages wait to be sent first.
 	maxWait = 5 * time.Second
+
+	// linger is how long a member that is found dead is sent what the members are: where
+	// many packets are lost it may be alive, and is a member again as soon as it has said
+	// so, or was joined again.
+	linger = 3 * time.Second
+)
+
+const (
+	// firstAgain and lastAgain bound how long the acknowledgement of a packet is waited
+	// for.
+	firstAgain = 30 * time.Millisecond
+	lastAgain  = 150 * time.Millisecond
 )
 
 // again returns how long to wait for the acknowledgement of a packet that was sent n
-// times, before it is sent once more: long enough for both ways on one continent at
-// first, then half as long again each time, four times. So a packet is sent about fifteen
-// times before it is given up.
-func again(n int) time.Duration {
-	pause := 30 * time.Millisecond
-	for range min(n, 5) - 1 {
+// times, before it is sent once more: at first twice as long as packets are under way there
+// and back, so that nodes with more to do than they can are not given more, then half as
+// long again each time. So a packet is sent about fifteen times before it is given up.
+func again(n int, delay time.Duration) time.Duration {
+	pause := max(firstAgain, 2*delay)
+	for range min(n, 6) - 1 {
 		pause += pause / 2
 	}
-	return pause
+	return min(pause, lastAgain)
 }
 
 // A link is what a node keeps of one run of another. It outlives the membership: a node
@@ -111,6 +123,7 @@ func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []
 			next = t
 		}
 	}
+	delay := l.clock.delay()
 	l.flights = slices.DeleteFunc(l.flights, func(f *flight) bool {
 		if over := now.Sub(f.first) >= giveUp; over {
 			m.givenUp.Inc()
@@ -119,7 +132,7 @@ func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []
 		if !now.Before(f.next) {
 			m.repeated.Inc()
 			f.sent++
-			f.next = now.Add(again(f.sent))
+			f.next = now.Add(again(f.sent, delay))
 			out = append(out, outgoing{l.node, append(header{kindMessages, from, l.run, f.number, f.body.at}.append(nil), f.body.bytes...)})
 		}
 		earlier(f.next)
@@ -135,9 +148,9 @@ func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []
 			continue
 		}
 		h := l.header(kindMessages, from, body.at)
-		l.flights = append(l.flights, &flight{h.number, body, now, now.Add(again(1)), 1})
+		l.flights = append(l.flights, &flight{h.number, body, now, now.Add(again(1, delay)), 1})
 		out = append(out, outgoing{l.node, append(h.append(nil), body.bytes...)})
-		earlier(now.Add(again(1)))
+		earlier(now.Add(again(1, delay)))
 	}
 	for len(l.acks) > 0 {
 		if len(l.acks) < maxAcks && now.Before(l.ackAt) {
