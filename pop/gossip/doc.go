@@ -5,6 +5,8 @@
 // hashicorp/memberlist says who is alive. It forgets dead nodes after half a minute and
 // then never speaks to them again, so that a longer partition would last for ever: nodes
 // that were seen once, and the seeds, are joined again for as long as they are missing.
+// Where many packets are lost, nodes are found dead that live. Such a node is still spoken
+// with for some seconds, so that it misses nothing if it is back by then.
 //
 // # Messages
 //

@@ -293,7 +293,7 @@ func TestLinkBounds(t *testing.T) {
 	if d := cmp.Diff(queueSize-2*inFlight+1, len(l.bulk)); d != "" {
 		t.Errorf("what waits (-want +got):\n%s", d)
 	}
-	if got := l.leave(now); got != queueSize-inFlight+1 || len(l.urgent)+len(l.bulk)+len(l.flights) > 0 {
+	if got := l.leave(); got != queueSize-inFlight+1 || len(l.urgent)+len(l.bulk)+len(l.flights) > 0 {
 		t.Errorf("%d packets are dropped when the member leaves, %d are left", got, len(l.flights))
 	}
 	l.node = new(memberlist.Node)
@@ -350,7 +350,7 @@ func TestReceive(t *testing.T) {
 				t.Errorf("%s: received %q with %d acknowledgements, want %q with %d", test.name, text, len(l.acks), test.want, test.acks)
 			}
 		}
-		l.leave(time.Now())
+		l.leave()
 		got = nil
 		if g.receive(messages(peer, me, 8, theirs(), "h")); got != nil {
 			t.Errorf("received %q from no member", got)
@@ -362,7 +362,7 @@ func TestReceive(t *testing.T) {
 // what the other was before it was killed.
 func TestTwins(t *testing.T) {
 	var log bytes.Buffer
-	g := &Gossip{wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[uint64]*link{}, seen: map[string]time.Time{}}
+	g := &Gossip{wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[uint64]*link{}, absent: map[uint64]*link{}, seen: map[string]time.Time{}}
 	g.o.Changed = func() {}
 	g.o.Name, g.o.Logger = "n1", slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
 	start := time.Now()

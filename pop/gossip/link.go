@@ -60,7 +60,7 @@ func again(n int, delay time.Duration) time.Duration {
 type link struct {
 	run    uint64
 	name   string
-	node   *memberlist.Node // where it is; nil while it is no member
+	node   *memberlist.Node // where it is; nil while it is no member, nor was a moment ago
 	joined time.Time        // when it became one
 	gone   time.Time        // when it ceased to be one
 	twin   bool             // it was said that it has another node's name
@@ -198,10 +198,10 @@ func (l *link) arrived(body []byte) {
 	}
 }
 
-// leave forgets what is to be sent: the node is no member now.
-func (l *link) leave(now time.Time) (dropped int) {
+// leave forgets what is to be sent: the node is not there any more.
+func (l *link) leave() (dropped int) {
 	dropped = len(l.urgent) + len(l.bulk) + len(l.flights)
-	l.node, l.gone = nil, now
+	l.node = nil
 	l.urgent, l.bulk, l.flights, l.acks = nil, nil, nil, nil
 	return dropped
 }

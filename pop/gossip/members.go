@@ -52,13 +52,19 @@ func (g *Gossip) joined(n *memberlist.Node) {
 		g.links[run] = l
 		g.trim()
 	}
-	if l.node == nil {
+	if g.members[run] == nil {
 		l.name = n.Name[:max(0, strings.LastIndexByte(n.Name, '@'))]
 		l.joined = now
 		g.o.Logger.Info("node joined the PoP", "name", l.name, "addr", addrPort(&node))
 	}
 	l.node = &node
 	g.members[run] = l
+	delete(g.absent, run)
+	for other, was := range g.absent {
+		if was.name == l.name {
+			g.vanish(other, was) // it has begun another run
+		}
+	}
 	g.seen[addrPort(&node)] = now
 	g.signal()
 	g.o.Changed()
@@ -74,13 +80,32 @@ func (g *Gossip) left(n *memberlist.Node) {
 			continue
 		}
 		delete(g.members, run)
-		g.metrics.dropped.Add(float64(l.leave(now)))
+		g.absent[run], l.gone = l, now
 		if n.State == memberlist.StateLeft {
 			delete(g.seen, addrPort(n))
+		}
+		if n.State == memberlist.StateLeft || g.isMember(l.name) {
+			g.vanish(run, l)
 		}
 		g.o.Logger.Info("node left the PoP", "name", l.name, "addr", addrPort(n))
 		g.o.Changed()
 	}
+}
+
+// isMember reports whether a run of that name is a member. mu is held.
+func (g *Gossip) isMember(name string) bool {
+	for _, l := range g.members {
+		if l.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// vanish notes that a run is over. mu is held.
+func (g *Gossip) vanish(run uint64, l *link) {
+	delete(g.absent, run)
+	g.metrics.dropped.Add(float64(l.leave()))
 }
 
 // twins is after how long two members of one name cannot be a node that was killed and

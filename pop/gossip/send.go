@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -51,10 +52,15 @@ func (g *Gossip) send(ctx context.Context) {
 func (g *Gossip) due(now time.Time, out []outgoing) (_ []outgoing, next time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	for run, l := range g.absent {
+		if now.Sub(l.gone) >= linger {
+			g.vanish(run, l)
+		}
+	}
 	bodies := pack(g.messages, now)
-	g.metrics.sent.Add(float64(len(g.messages) * len(g.members)))
+	g.metrics.sent.Add(float64(len(g.messages) * (len(g.members) + len(g.absent))))
 	g.messages = nil
-	for _, l := range g.members {
+	for l := range g.reached() {
 		g.metrics.dropped.Add(float64(enqueue(&l.urgent, bodies)))
 		var of time.Time
 		out, of = l.due(g.run, now, out, g.metrics)
@@ -65,7 +71,20 @@ func (g *Gossip) due(now time.Time, out []outgoing) (_ []outgoing, next time.Tim
 	return out, next
 }
 
-// statuses returns a packet with this node's status for each member.
+// reached yields those that messages go to. mu is held.
+func (g *Gossip) reached() iter.Seq[*link] {
+	return func(yield func(*link) bool) {
+		for _, all := range []map[uint64]*link{g.members, g.absent} {
+			for _, l := range all {
+				if !yield(l) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// statuses returns a packet with this node's status for each that messages go to.
 func (g *Gossip) statuses(now time.Time) (out []outgoing) {
 	var status []byte
 	if g.o.Status != nil {
@@ -76,7 +95,7 @@ func (g *Gossip) statuses(now time.Time) (out []outgoing) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, l := range g.members {
+	for l := range g.reached() {
 		packet := l.header(kindStatus, g.run, now.UnixMicro()).append(nil)
 		packet = l.clock.appendTimes(packet, now)
 		out = append(out, outgoing{l.node, append(packet, status...)})

@@ -1,0 +1,89 @@
+package gossip
+
+import (
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/memberlist"
+)
+
+// memberAt returns what memberlist tells of a run.
+func memberAt(name string, run uint64) *memberlist.Node {
+	meta := binary.BigEndian.AppendUint64([]byte{metaVersion}, run)
+	return &memberlist.Node{Name: fmt.Sprintf("%s@%x", name, run), Addr: net.IPv4(127, 0, 0, byte(run)), Port: 7946, Meta: meta}
+}
+
+// A member that is found dead by mistake misses nothing: messages from before and meanwhile
+// are sent until it acknowledges them, and its own are taken. What has left, has begun
+// another run, or stays dead, is sent nothing.
+func TestFoundDead(t *testing.T) {
+	const me = 1
+	for _, test := range []struct {
+		name string
+		then func(g *Gossip) // after n2, which is run 2, was found dead
+		want []string        // what is sent to whom within two seconds
+	}{
+		{"comes back", func(g *Gossip) { time.Sleep(linger / 2); g.joined(memberAt("n2", 2)) }, []string{"2 after", "2 before", "2 meanwhile"}},
+		{"is not heard of", func(*Gossip) {}, []string{"2 after", "2 before", "2 meanwhile"}},
+		{"stays dead", func(*Gossip) { time.Sleep(linger) }, nil},
+		{"comes back and leaves", func(g *Gossip) { g.joined(memberAt("n2", 2)); g.leftAs(2, memberlist.StateLeft) }, nil},
+		{"begins another run", func(g *Gossip) { g.joined(memberAt("n2", 3)) }, []string{"3 after"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				received := 0
+				g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[uint64]*link{}, absent: map[uint64]*link{}, seen: map[string]time.Time{}}
+				g.o.Changed, g.o.Logger = func() {}, slog.New(slog.DiscardHandler)
+				g.o.Receive = func(string, []byte, time.Duration) { received++ }
+				g.metrics = newMetrics(nil, g)
+				g.joined(memberAt("n2", 2))
+				g.Send([]byte("before"))
+				g.due(time.Now(), nil) // lost
+				g.leftAs(2, memberlist.StateDead)
+				if got := len(g.Members()); got > 0 {
+					t.Errorf("%d members, want none", got)
+				}
+				g.Send([]byte("meanwhile"))
+				g.due(time.Now(), nil) // lost
+				g.receive(append(header{kindMessages, 2, me, 1, 0}.append(nil), pack([][]byte{[]byte("from the dead")}, time.Now())[0].bytes...))
+				if received != 1 {
+					t.Error("the member that was found dead is not heard")
+				}
+				test.then(g)
+				g.Send([]byte("after"))
+				var got []string
+				for range 200 {
+					out, _ := g.due(time.Now(), nil)
+					for _, o := range out {
+						h, body, err := parsePacket(o.packet)
+						if err != nil || h.kind != kindMessages {
+							continue
+						}
+						for message := range messages(body) {
+							got = append(got, fmt.Sprintf("%d %s", h.to, message))
+						}
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				slices.Sort(got)
+				if d := cmp.Diff(test.want, slices.Compact(got)); d != "" {
+					t.Errorf("sent (-want +got):\n%s", d)
+				}
+			})
+		})
+	}
+}
+
+// leftAs notes that a run of n2 is in a state.
+func (g *Gossip) leftAs(run uint64, state memberlist.NodeStateType) {
+	n := memberAt("n2", run)
+	n.State = state
+	g.left(n)
+}
