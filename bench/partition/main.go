@@ -43,27 +43,22 @@ var (
 func main() {
 	log.SetFlags(0)
 	flag.Parse()
-	if !measure() {
+	if !harness.Measure(measure, func(f string) { log.Print(f) }) {
 		os.Exit(1)
 	}
 }
 
-// failure ends measure from wherever it is.
-type failure string
+// network is what the nodes are on.
+var network = harness.Network{Size: count}
 
-func measure() (ok bool) {
-	defer func() {
-		if f, failed := recover().(failure); failed {
-			log.Print(string(f))
-		}
-	}()
+func measure() bool {
 	dir, err := os.MkdirTemp("", "partition")
 	harness.Check(err)
 	defer os.RemoveAll(dir)
 	harness.Check(os.WriteFile(dir+"/rules.yaml", []byte(rules), 0o600))
 	harness.Check(os.WriteFile(dir+"/secret", []byte("a secret of the benchmark"), 0o600))
 	harness.Check(os.WriteFile(dir+"/keys", []byte("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n"), 0o600))
-	defer network()()
+	defer network.Up()()
 	var nodes []*exec.Cmd
 	defer func() {
 		for _, n := range nodes {
@@ -74,17 +69,15 @@ func measure() (ok bool) {
 	for i := range count {
 		nodes = append(nodes, start(dir, i))
 	}
-	wait("the nodes to find each other", func() bool { return members() })
+	harness.Eventually("the nodes to find each other", func() bool { return members() })
 
 	// What is there before: some of it is lifted on either side while the network is cut.
 	for i := range each {
 		attack(0, "/long", fmt.Sprintf("192.0.2.%d", i))
 	}
-	wait("all to know what is there before", same)
+	harness.Eventually("all to know what is there before", same)
 
-	for i := left; i < count; i++ {
-		run("ip", "-n", wires, "link", "set", veth(i), "master", "edge-b")
-	}
+	network.Cut(left)
 	cut := time.Now()
 	for i := range each {
 		attack(0, "/long", fmt.Sprintf("198.51.100.%d", i))
@@ -98,13 +91,11 @@ func measure() (ok bool) {
 	log.Printf("cut into %d and %d nodes, with %d mitigations before, %d started and %d lifted on each side", left, count-left, each, each, each/2)
 	time.Sleep(time.Until(cut.Add(*length)))
 	if same() {
-		panic(failure("the sides know of each other while they are cut"))
+		panic(harness.Failure("the sides know of each other while they are cut"))
 	}
-	for i := left; i < count; i++ {
-		run("ip", "-n", wires, "link", "set", veth(i), "master", "edge-a")
-	}
+	network.Heal(left)
 	healed := time.Now()
-	wait("the nodes to be equal", same)
+	harness.Eventually("the nodes to be equal", same)
 	fmt.Printf("cut for %v: equal %v after healing\n", *length, time.Since(healed).Round(10*time.Millisecond))
 
 	active, lifted := 0, 0
@@ -119,71 +110,33 @@ func measure() (ok bool) {
 	return active == 2*each && lifted == each
 }
 
-func ns(i int) string   { return fmt.Sprint("edge-", i+1) }
-func veth(i int) string { return fmt.Sprint("edge-v", i+1) }
-func ip(i int) string   { return fmt.Sprint("10.99.0.", i+1) }
-
-// wires is the namespace of the bridges, where no firewall of the machine is.
-const wires = "edge-wires"
-
-// network makes a namespace for each node, all on one bridge, and returns what removes them.
-func network() (remove func()) {
-	remove = func() {
-		for i := range count {
-			_ = exec.Command("ip", "netns", "del", ns(i)).Run()
-		}
-		_ = exec.Command("ip", "netns", "del", wires).Run()
-	}
-	remove()
-	run("ip", "netns", "add", wires)
-	for _, bridge := range []string{"edge-a", "edge-b"} {
-		run("ip", "-n", wires, "link", "add", bridge, "type", "bridge")
-		run("ip", "-n", wires, "link", "set", bridge, "up")
-	}
-	for i := range count {
-		run("ip", "netns", "add", ns(i))
-		run("ip", "-n", wires, "link", "add", veth(i), "type", "veth", "peer", "name", "eth0", "netns", ns(i))
-		run("ip", "-n", wires, "link", "set", veth(i), "master", "edge-a", "up")
-		run("ip", "-n", ns(i), "addr", "add", ip(i)+"/24", "dev", "eth0")
-		run("ip", "-n", ns(i), "link", "set", "eth0", "up")
-		run("ip", "-n", ns(i), "link", "set", "lo", "up")
-	}
-	return remove
-}
-
 // start starts the ith node, which joins the first.
 func start(dir string, i int) *exec.Cmd {
-	cmd := exec.Command("ip", "netns", "exec", ns(i), *edge, "node", "--name", ns(i), "--rules", dir+"/rules.yaml", "--secret-file", dir+"/secret",
+	cmd := network.Command(i, *edge, "node", "--name", network.Name(i), "--rules", dir+"/rules.yaml", "--secret-file", dir+"/secret",
 		"--origin", "http://127.0.0.1:1", "--listen", "127.0.0.1:8080", "--trusted-proxy", "127.0.0.1",
-		"--gossip-listen", ip(i)+":7946", "--gossip-key-file", filepath.Join(dir, "keys"), "--join", ip(0)+":7946", "--log-level", "error")
+		"--gossip-listen", network.IP(i)+":7946", "--gossip-key-file", filepath.Join(dir, "keys"), "--join", network.IP(0)+":7946", "--log-level", "error")
 	cmd.Stderr = os.Stderr
 	harness.Check(cmd.Start())
-	wait("a node to run", func() bool { _, err := curl(i, "http://127.0.0.1:9180/livez"); return err == nil })
+	harness.Eventually("a node to run", func() bool { _, err := curl(i, "http://127.0.0.1:9180/livez"); return err == nil })
 	return cmd
-}
-
-func run(name string, args ...string) {
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-		panic(failure(fmt.Sprintf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)))
-	}
 }
 
 // curl asks the ith node, from its own machine.
 func curl(i int, args ...string) ([]byte, error) {
-	return exec.Command("ip", append([]string{"netns", "exec", ns(i), "curl", "-sf"}, args...)...).Output()
+	return network.Command(i, "curl", append([]string{"-sf"}, args...)...).Output()
 }
 
 // attack sends requests for a client until it is mitigated.
 func attack(i int, path, client string) {
-	wait("a mitigation", func() bool {
-		out, _ := exec.Command("ip", "netns", "exec", ns(i), "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", "X-Forwarded-For: "+client,
+	harness.Eventually("a mitigation", func() bool {
+		out, _ := network.Command(i, "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", "X-Forwarded-For: "+client,
 			"http://127.0.0.1:8080"+path).Output()
 		return string(out) == "429"
 	})
 }
 
 func lift(i int, client string) {
-	run("ip", "netns", "exec", ns(i), *edge, "mitigations", "lift", "--rule", "long", "--ip", client)
+	harness.Run(network.Command(i, *edge, "mitigations", "lift", "--rule", "long", "--ip", client))
 }
 
 // A record is what all nodes must agree on.
@@ -222,12 +175,4 @@ func members() bool {
 		}
 	}
 	return true
-}
-
-func wait(what string, ok func() bool) {
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			panic(failure("waited too long for " + what))
-		}
-	}
 }
