@@ -1,0 +1,221 @@
+package accesslog
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+)
+
+// A block is some whole lines of one file, and what was read from them. The blocks of a
+// pass are used again and again.
+type block struct {
+	file   int
+	number uint64
+	layout layout
+	buffer []byte
+	text   []byte // the lines, in buffer
+	long   int64  // lines before text that are too long, not in it
+	err    error  // of reading; nothing follows then
+	done   chan struct{}
+
+	// What was read.
+	arrivals  []Arrival // in order
+	records   string    // of entries: an Arrival's Client is where its record is in here
+	first     int64     // the first entry's time, in the order of the input
+	last      int64
+	steps     int64
+	lines     int64
+	malformed int64
+	unnamed   int64
+	size      int64
+	samples   []Sample // their lines from the beginning of the block
+	names     []named  // of clients, that the worker had not seen before
+}
+
+type named struct {
+	client Client
+	name   string
+}
+
+// A cutter cuts the text of a file into blocks at the ends of lines.
+type cutter struct {
+	text    io.Reader
+	rest    []byte // the beginning of a line, or whole lines, not yet in a block
+	maxLine int
+	long    bool // within a line that is too long
+	end     bool
+}
+
+// fill fills b with lines. It reports false if there are no more, which b may still hold
+// the last of, and the error of reading if there was one.
+func (c *cutter) fill(b *block, size int) (more bool, err error) {
+	b.long = 0
+	buffer := append(b.buffer[:0], c.rest...)
+	c.rest = c.rest[:0]
+	for !c.end {
+		if len(buffer) == cap(buffer) {
+			buffer = append(make([]byte, 0, max(size, 2*cap(buffer))), buffer...)
+		}
+		n, err := readFull(c.text, buffer[len(buffer):cap(buffer)])
+		buffer = buffer[:len(buffer)+n]
+		if c.end = errors.Is(err, io.EOF); err != nil && !c.end {
+			b.buffer, b.text = buffer, buffer[:bytes.LastIndexByte(buffer, '\n')+1]
+			return false, err
+		}
+		if c.long {
+			i := bytes.IndexByte(buffer, '\n')
+			if i < 0 {
+				buffer = buffer[:0]
+				continue
+			}
+			c.long = false
+			buffer = buffer[:copy(buffer, buffer[i+1:])]
+			if !c.end && len(buffer) < cap(buffer) {
+				continue
+			}
+		}
+		if i := bytes.LastIndexByte(buffer, '\n'); i >= 0 || c.end {
+			if !c.end {
+				c.rest = append(c.rest, buffer[i+1:]...)
+				buffer = buffer[:i+1]
+			}
+			break
+		}
+		if len(buffer) > c.maxLine {
+			c.long = true
+			b.long++
+			buffer = buffer[:0]
+		}
+	}
+	b.buffer, b.text = buffer, buffer
+	return !c.end, nil
+}
+
+// readFull reads until b is full or there is an error, which may be io.EOF. Unlike
+// io.ReadFull it tells the end of a file from that of a torn compressed one.
+func readFull(r io.Reader, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var more int
+		more, err = r.Read(b[n:])
+		n += more
+	}
+	return n, err
+}
+
+// parse reads b's lines. If entries are asked for, it keeps their records.
+func (b *block) parse(w *worker) {
+	b.arrivals, b.records, b.samples, b.names = w.free.get(), "", b.samples[:0], b.names[:0]
+	b.lines, b.malformed, b.unnamed, b.steps = b.long, b.long, 0, 0
+	b.size = int64(len(b.text))
+	for i := range b.long {
+		w.sample(b, i, "longer than a line may be", nil)
+	}
+	r := &w.record
+	r.need = w.need
+	w.text = w.text[:0]
+	for text := b.text; len(text) > 0; {
+		s := text
+		if i := bytes.IndexByte(text, '\n'); i >= 0 {
+			s, text = text[:i], text[i+1:]
+		} else {
+			text = nil
+		}
+		b.lines++
+		if n := len(s); n > 0 && s[n-1] == '\r' {
+			s = s[:n-1]
+		}
+		if len(s) == 0 || s[0] == '#' {
+			continue
+		}
+		if len(s) > w.maxLine {
+			w.malformed(b, "longer than a line may be", s)
+			continue
+		}
+		r.reset()
+		if reason := b.layout.parse(s, r); reason != "" {
+			if len(bytes.TrimSpace(s)) > 0 {
+				w.malformed(b, reason, s)
+			}
+			continue
+		}
+		if len(r.client) == 1 && r.client[0] == '-' {
+			b.unnamed++
+		}
+		if n := len(b.arrivals); n > 0 && r.time < b.arrivals[n-1].Time {
+			b.steps++
+		}
+		if !w.entries {
+			b.arrivals = append(b.arrivals, Arrival{r.time, w.client(b, r.client)})
+			continue
+		}
+		from := len(w.text)
+		w.text = r.append(w.text)
+		b.arrivals = append(b.arrivals, Arrival{r.time, reference(b.number, from, len(w.text))})
+	}
+	b.records = string(w.text)
+	if n := len(b.arrivals); n > 0 {
+		b.first, b.last = b.arrivals[0].Time, b.arrivals[n-1].Time
+	}
+	if b.steps > 0 {
+		w.sort(b)
+	}
+}
+
+// reference is what an Arrival of an entry has for a client: where its record is.
+func reference(number uint64, from, to int) (c Client) {
+	binary.LittleEndian.PutUint64(c[:], number)
+	binary.LittleEndian.PutUint32(c[8:], uint32(from))
+	binary.LittleEndian.PutUint32(c[12:], uint32(to))
+	return c
+}
+
+func (c Client) reference() (number uint64, from, to uint32) {
+	return binary.LittleEndian.Uint64(c[:]), binary.LittleEndian.Uint32(c[8:]), binary.LittleEndian.Uint32(c[12:])
+}
+
+// A worker parses blocks.
+type worker struct {
+	entries bool // as entries, not arrivals
+	need    Fields
+	named   map[Client]bool // long names that were seen, where names are kept
+	maxLine int
+	keep    int // malformed lines
+	free    batches
+	record  record
+	text    []byte
+	sorted  []Arrival
+	runs    []int
+}
+
+func (w *worker) malformed(b *block, reason string, s []byte) {
+	b.malformed++
+	w.sample(b, b.lines-1, reason, s)
+}
+
+func (w *worker) sample(b *block, line int64, reason string, s []byte) {
+	if len(b.samples) < w.keep {
+		b.samples = append(b.samples, Sample{Line: line, Reason: reason, Text: string(s[:min(len(s), 200)])})
+	}
+}
+
+// client returns the client of that name, and notes its name if it is to be kept.
+func (w *worker) client(b *block, name []byte) Client {
+	c := clientOf(name)
+	if w.named != nil && c[15] != 0 && !w.named[c] {
+		w.named[c] = true
+		b.names = append(b.names, named{c, string(name)})
+	}
+	return c
+}
+
+func (w *worker) sort(b *block) {
+	if cap(w.sorted) < len(b.arrivals) {
+		w.sorted = make([]Arrival, 0, cap(b.arrivals))
+	}
+	sorted, runs := sortStable(b.arrivals, w.sorted, w.runs)
+	w.runs = runs
+	if &sorted[0] != &b.arrivals[0] {
+		b.arrivals, w.sorted = sorted, b.arrivals
+	}
+}

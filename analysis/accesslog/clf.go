@@ -1,0 +1,77 @@
+package accesslog
+
+import "bytes"
+
+// clf is the common log format and all that begin like it: combined, with a virtual host
+// in front, with more fields behind.
+//
+//	host ident user [dd/Mon/yyyy:HH:MM:SS +zzzz] "request" status bytes "referer" "agent"
+//
+// The client is the host, the line's first word, and the time is the first that is found:
+// a line with both is an entry, whatever the rest looks like.
+type clf struct{}
+
+func (clf) parse(s []byte, r *record) string {
+	end := bytes.IndexByte(s, ' ')
+	if end <= 0 {
+		return "no client"
+	}
+	if s[0] == '[' && s[end-1] != ']' {
+		return "no client in front of the time"
+	}
+	client, rest := s[:end], s[end+1:]
+	at := 0
+	if len(rest) > 2+clfLength && rest[0] == '-' && rest[1] == ' ' {
+		if at = 2; rest[2] == '-' && rest[3] == ' ' && rest[4] == '[' {
+			at = 4
+		}
+	} else if host, client2, ok := virtualHost(client, rest); ok {
+		if r.need&Host != 0 {
+			r.host = host
+		}
+		client, rest = client2, rest[len(client2):]
+	}
+	for {
+		i := bytes.IndexByte(rest[at:], '[')
+		if i < 0 {
+			return "no time like [02/Jan/2006:15:04:05 -0700]"
+		}
+		at += i + 1
+		if len(rest) > at+clfLength && rest[at+clfLength] == ']' {
+			if t, ok := r.clock.clf(rest[at:]); ok {
+				r.time, r.client = t, client
+				break
+			}
+		}
+	}
+	if r.need&^Addr != 0 {
+		r.combined(rest[at+clfLength+1:])
+	}
+	return ""
+}
+
+// combined reads what follows the time.
+func (r *record) combined([]byte) {}
+
+// virtualHost reports whether the first word of a line is not the client but the host
+// that was asked for: the next one is an address, or there is one word more than usual
+// before the time. It returns the host and the client.
+func virtualHost(first, rest []byte) (host, client []byte, ok bool) {
+	end := bytes.IndexByte(rest, ' ')
+	if end <= 0 || rest[0] == '[' || rest[0] == '"' || first[0] == '[' || first[len(first)-1] == ',' {
+		return nil, nil, false
+	}
+	client = rest[:end]
+	if addressOf(client).IsValid() {
+		return first, client, true
+	}
+	if end == 1 && client[0] == '-' || addressOf(first).IsValid() {
+		return nil, nil, false
+	}
+	// host client - user [
+	after := rest[end+1:]
+	if len(after) < 3 || after[0] != '-' || after[1] != ' ' || after[2] == '[' {
+		return nil, nil, false
+	}
+	return first, client, true
+}

@@ -1,0 +1,196 @@
+package accesslog
+
+import (
+	"bytes"
+	"time"
+)
+
+const second = int64(time.Second / time.Microsecond)
+
+// A clock reads times. It remembers the last day and zone that it read, since the next
+// line's are mostly the same.
+type clock struct {
+	location *time.Location
+
+	clfDay  [11]byte // dd/Mon/yyyy
+	clfZone [6]byte  // " +zzzz"
+	clfAt   int64    // its beginning, in seconds since the Unix epoch
+
+	wallAt     int64 // the last minute of a clock without a zone, in minutes
+	wallOffset int64 // in seconds
+	wallKnown  bool
+}
+
+// clfLength is the length of dd/Mon/yyyy:HH:MM:SS +zzzz.
+const clfLength = 26
+
+// clf reads dd/Mon/yyyy:HH:MM:SS +zzzz.
+func (c *clock) clf(s []byte) (micros int64, ok bool) {
+	if len(s) < clfLength {
+		return 0, false
+	}
+	s = s[:clfLength]
+	if [11]byte(s[:11]) != c.clfDay || [6]byte(s[20:]) != c.clfZone {
+		if !c.clfBegin(s) {
+			return 0, false
+		}
+	}
+	of, ok := hms(s[12:20])
+	if !ok || s[11] != ':' {
+		return 0, false
+	}
+	return (c.clfAt + of) * second, true
+}
+
+// clfBegin notes the day and zone of s.
+func (c *clock) clfBegin(s []byte) bool {
+	day, ok := clfDay(s[:11])
+	if !ok {
+		return false
+	}
+	offset, ok := zone(s[21:26])
+	if !ok || s[20] != ' ' {
+		return false
+	}
+	c.clfAt = day - offset
+	c.clfDay, c.clfZone = [11]byte(s[:11]), [6]byte(s[20:])
+	return true
+}
+
+// clfDay reads dd/Mon/yyyy, as seconds since the epoch in UTC.
+func clfDay(s []byte) (int64, bool) {
+	day, ok := number(s[:2])
+	year, ok2 := number(s[7:11])
+	month := monthOf(s[3:6])
+	if !ok || !ok2 || s[2] != '/' || s[6] != '/' {
+		return 0, false
+	}
+	return dayOf(year, month, day)
+}
+
+// monthOf returns the month of that name, or 0.
+func monthOf(name []byte) int {
+	i := bytes.Index([]byte("JanFebMarAprMayJunJulAugSepOctNovDec"), name)
+	if i%3 != 0 {
+		return 0
+	}
+	return i/3 + 1
+}
+
+// dayOf returns the beginning of a day in UTC.
+func dayOf(year, month, day int) (int64, bool) {
+	t := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
+	return t.Unix(), month >= 1 && month <= 12 && day >= 1 && t.Day() == day
+}
+
+// hms reads HH:MM:SS as seconds. A leap second is the next second.
+func hms(s []byte) (int64, bool) {
+	s = s[:8]
+	h1, h0, m1, m0, s1, s0 := s[0]-'0', s[1]-'0', s[3]-'0', s[4]-'0', s[6]-'0', s[7]-'0'
+	h, m, sec := int64(h1)*10+int64(h0), int64(m1)*10+int64(m0), int64(s1)*10+int64(s0)
+	ok := h1 < 3 && h0 < 10 && h < 24 && m1 < 6 && m0 < 10 && s1 < 7 && s0 < 10 && sec < 61 && s[2] == ':' && s[5] == ':'
+	return h*3600 + m*60 + sec, ok
+}
+
+// zone reads +hhmm as seconds.
+func zone(s []byte) (int64, bool) {
+	n, ok := number(s[1:5])
+	offset := int64(n/100*3600 + n%100*60)
+	if s[0] == '-' {
+		offset = -offset
+	}
+	return offset, ok && n%100 < 60 && n/100 < 24 && (s[0] == '-' || s[0] == '+')
+}
+
+// number reads digits only, at most 18 of them.
+func number(s []byte) (n int, ok bool) {
+	for _, c := range s {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int(c-'0')
+	}
+	return n, len(s) > 0 && len(s) <= 18
+}
+
+// wall turns seconds that a clock without a zone showed into seconds since the epoch.
+func (c *clock) wall(shown int64) int64 {
+	if c.location == time.UTC || c.location == nil {
+		return shown
+	}
+	if minute := floorDiv(shown, 60); !c.wallKnown || minute != c.wallAt {
+		c.wallAt, c.wallKnown = minute, true
+		c.wallOffset = c.offset(shown)
+	}
+	return shown - c.wallOffset
+}
+
+// offset returns how far the clock that showed this was ahead of UTC. If it showed it
+// twice, the first time counts; if it skipped it, what it was before.
+func (c *clock) offset(shown int64) int64 {
+	at := func(t int64) int64 {
+		_, offset := time.Unix(t, 0).In(c.location).Zone()
+		return int64(offset)
+	}
+	const day = 24 * 3600
+	before, after := at(shown-day), at(shown+day)
+	first, second := before, after // the greater offset gives the earlier time
+	if after > before {
+		first, second = after, before
+	}
+	switch {
+	case at(shown-first) == first:
+		return first
+	case at(shown-second) == second:
+		return second
+	default:
+		return before
+	}
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// unix reads a number since the epoch, with or without a fraction. Its unit is seconds,
+// or milli-, micro- or nanoseconds if as seconds it would be after the year 5138.
+func unix(s []byte) (micros int64, ok bool) {
+	whole, fraction := s, []byte(nil)
+	if i := bytes.IndexByte(s, '.'); i >= 0 {
+		whole, fraction = s[:i], s[i+1:]
+		if len(fraction) == 0 {
+			return 0, false
+		}
+	}
+	n := int64(0)
+	for _, c := range whole {
+		if c < '0' || c > '9' || n > 1<<59 {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	if len(whole) == 0 {
+		return 0, false
+	}
+	unit := second
+	for limit := int64(100_000_000_000); n >= limit && unit > 0; limit *= 1000 {
+		unit /= 1000
+	}
+	part := int64(0)
+	for scale := unit; len(fraction) > 0; fraction = fraction[1:] {
+		c := fraction[0]
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		scale /= 10
+		part += int64(c-'0') * scale
+	}
+	if unit == 0 {
+		return n / 1000, true
+	}
+	return n*unit + part, true
+}

@@ -1,0 +1,7 @@
+package accesslog
+
+// WithBlocks returns o with blocks of that many bytes instead of many.
+func (o Options) WithBlocks(bytes int) Options {
+	o.block = bytes
+	return o
+}

@@ -1,0 +1,187 @@
+package accesslog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+)
+
+// at is a line of a trace: a time in seconds, and a client.
+type at struct {
+	Time   int64
+	Client string
+}
+
+// files writes traces to files.
+func files(t testing.TB, traces ...[]at) (names []string) {
+	t.Helper()
+	dir := t.TempDir()
+	for i, trace := range traces {
+		var text strings.Builder
+		for _, line := range trace {
+			fmt.Fprintf(&text, "%d\t%s\n", line.Time, line.Client)
+		}
+		name := filepath.Join(dir, fmt.Sprintf("%d.tsv", i))
+		if err := os.WriteFile(name, []byte(text.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// read reads what l hands out, as arrivals or as entries.
+func read(ctx context.Context, l *accesslog.Log, entries bool, got *[]at) error {
+	if entries {
+		return l.Entries(ctx, func(e *accesslog.Entry) error {
+			*got = append(*got, at{e.Time / 1e6, strings.Clone(e.Client)})
+			return nil
+		})
+	}
+	return l.Arrivals(ctx, func(as []accesslog.Arrival) error {
+		for _, a := range as {
+			*got = append(*got, at{a.Time / 1e6, l.Name(a.Client)})
+		}
+		return nil
+	})
+}
+
+func open(t testing.TB, names []string, o accesslog.Options) *accesslog.Log {
+	t.Helper()
+	o.Names = true
+	l, err := accesslog.Open(names, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// trace draws lines at times that are out of order by up to so many lines.
+func trace(rt *rapid.T, late int) (lines []at) {
+	n := rapid.IntRange(0, 400).Draw(rt, "lines")
+	step := rapid.SampledFrom([]int64{0, 1, 7}).Draw(rt, "step")
+	for i := range n {
+		back := rapid.IntRange(0, late).Draw(rt, "back")
+		if rapid.IntRange(0, 9).Draw(rt, "in order") > 0 {
+			back = 0
+		}
+		lines = append(lines, at{1_500_000_000 + int64(max(0, i-back))*step, fmt.Sprint("client", i, strings.Repeat("x", i%20))})
+	}
+	return lines
+}
+
+// However the lines are out of order, read in which blocks, by how many workers: they
+// come in the order that a stable sort gives.
+func TestOrder(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		late := rapid.SampledFrom([]int{0, 3, 50, 1000}).Draw(rt, "late")
+		lines := trace(rt, late)
+		split := rapid.IntRange(0, len(lines)).Draw(rt, "split")
+		names := files(t, lines[:split], lines[split:])
+		o := accesslog.Options{
+			Format:  "trace",
+			Workers: rapid.IntRange(1, 4).Draw(rt, "workers"),
+			Buffer:  rapid.SampledFrom([]int{1, 10, 100, 1000}).Draw(rt, "buffer"),
+			Sort:    rapid.SampledFrom([]accesslog.Sort{accesslog.SortAuto, accesslog.SortDisk}).Draw(rt, "sort"),
+			TempDir: t.TempDir(),
+		}.WithBlocks(rapid.SampledFrom([]int{40, 300, 100_000}).Draw(rt, "block"))
+		var got []at
+		restarts := 0
+		o.Restart = func() { got, restarts = nil, restarts+1 }
+		if err := read(t.Context(), open(t, names, o), rapid.Bool().Draw(rt, "entries"), &got); err != nil {
+			rt.Fatal(err)
+		}
+		want := slices.Clone(lines)
+		sort.SliceStable(want, func(i, j int) bool { return want[i].Time < want[j].Time })
+		if diff := cmp.Diff(want, got); diff != "" {
+			rt.Errorf("order (-want +got):\n%s", diff)
+		}
+		if (late < o.Buffer || o.Sort == accesslog.SortDisk) && restarts > 0 {
+			rt.Errorf("begun again for lines that are at most %d late, with a buffer of %d", late, o.Buffer)
+		}
+		if left, err := os.ReadDir(o.TempDir); err != nil || len(left) > 0 {
+			rt.Errorf("left in the temporary directory: %v, %v", left, err)
+		}
+	})
+}
+
+// late is a trace whose last line belongs before its first.
+func late(n int) []at {
+	lines := []at{}
+	for i := range n {
+		lines = append(lines, at{1_500_000_000 + int64(i), fmt.Sprint(i)})
+	}
+	return append(lines, at{1_400_000_000, "late"})
+}
+
+func TestTooLate(t *testing.T) {
+	o := accesslog.Options{Format: "trace", Buffer: 10}.WithBlocks(100)
+	for _, test := range []struct {
+		name  string
+		stdin bool
+		sort  accesslog.Sort
+		hint  string
+	}{
+		{"no way to begin again", false, accesslog.SortAuto, "sort on disk"},
+		{"not on disk", false, accesslog.SortMemory, "sort on disk"},
+		{"from a pipe", true, accesslog.SortAuto, "sort on disk, or give the input as files, oldest first"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			names := files(t, late(100))
+			o := o
+			o.Sort = test.sort
+			l := open(t, names, o)
+			if test.stdin {
+				o.Restart = func() { t.Error("begun again") }
+				f, err := os.Open(names[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				if l, err = accesslog.OpenWith([]string{"-"}, f, o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := l.Arrivals(t.Context(), func([]accesslog.Arrival) error { return nil })
+			var order *accesslog.OrderError
+			if !errors.As(err, &order) {
+				t.Fatalf("error %v, want an OrderError", err)
+			}
+			if order.Hint() != test.hint || order.By < 1157*24*time.Hour || order.Buffer != 10 {
+				t.Errorf("got %+v with hint %q, want %q", *order, order.Hint(), test.hint)
+			}
+		})
+	}
+}
+
+// An error of who reads ends the reading, and leaves nothing behind.
+func TestStop(t *testing.T) {
+	stop := errors.New("enough")
+	for _, sort := range []accesslog.Sort{accesslog.SortMemory, accesslog.SortDisk} {
+		o := accesslog.Options{Format: "trace", Buffer: 10, Sort: sort, TempDir: t.TempDir()}.WithBlocks(100)
+		l := open(t, files(t, late(10_000)[:10_000]), o)
+		if err := l.Arrivals(t.Context(), func([]accesslog.Arrival) error { return stop }); !errors.Is(err, stop) {
+			t.Errorf("error %v, want %v", err, stop)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		err := l.Arrivals(ctx, func([]accesslog.Arrival) error { cancel(); return nil })
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v, want that ctx is done", err)
+		}
+		if left, err := os.ReadDir(o.TempDir); err != nil || len(left) > 0 {
+			t.Errorf("left in the temporary directory: %v, %v", left, err)
+		}
+	}
+}

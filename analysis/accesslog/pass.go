@@ -1,0 +1,234 @@
+package accesslog
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// A carrier hands out what has been put in order, to who asked for arrivals or entries.
+// An entry is put in order as an Arrival too, which tells where its record is.
+type carrier interface {
+	take(b *block)                           // before b's arrivals come
+	batch(as []Arrival) error                // hands out
+	spill(buffer []byte, a Arrival) []byte   // appends what a stands for, for the disk
+	spilled(time int64, record []byte) error // hands out what comes back from there
+	flush() error                            // hands out what spilled still holds
+}
+
+// An order puts batches of arrivals, each in order, in order as a whole.
+type order interface {
+	add(b []Arrival) error
+	finish() error
+	close() error
+}
+
+// pass reads all of the input once, or twice if it has to begin again.
+func (l *Log) pass(ctx context.Context, need Fields, carrier func() carrier) error {
+	if l.passes++; l.passes > 1 && !l.again() {
+		return errors.New("accesslog: the input can only be read once")
+	}
+	sort := l.o.Sort
+	for {
+		err := l.run(ctx, need, sort, carrier())
+		late := new(OrderError)
+		if !errors.As(err, &late) {
+			return err
+		}
+		late.Again = l.again()
+		if sort != SortAuto || !late.Again || l.o.Restart == nil {
+			return err
+		}
+		l.o.Restart()
+		sort = SortDisk
+	}
+}
+
+// run reads all of the input: one goroutine reads blocks, workers parse them, and the
+// caller's puts them in order and hands them out.
+func (l *Log) run(ctx context.Context, need Fields, sort Sort, out carrier) (err error) {
+	l.read.Store(0)
+	l.stats = Stats{Files: make([]FileStats, len(l.sources))}
+	for i, s := range l.sources {
+		l.stats.Files[i] = FileStats{Name: s.name, Format: s.format, Compression: s.compression}
+	}
+	free := batches{make(chan []Arrival, l.o.Buffer/batchSize+64)}
+	o := l.order(ctx, sort, out, free)
+	defer func() { err = errors.Join(err, o.close()) }()
+
+	ctx, cancel := context.WithCancel(ctx)
+	n := 2*l.o.Workers + 2
+	r := &reader{
+		log:   l,
+		free:  make(chan *block, n),
+		work:  make(chan *block, n),
+		order: make(chan *block, n),
+	}
+	for range n {
+		r.free <- &block{done: make(chan struct{}, 1)}
+	}
+	var working sync.WaitGroup
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		r.run(ctx)
+	}()
+	_, entries := out.(*entries)
+	for range l.o.Workers {
+		w := &worker{entries: entries, need: need, maxLine: l.o.MaxLine, keep: l.o.Samples, free: free}
+		w.record.clock.location = l.o.Location
+		if l.o.Names {
+			w.named = map[Client]bool{}
+		}
+		working.Go(func() {
+			for b := range r.work {
+				if ctx.Err() == nil {
+					b.parse(w)
+				}
+				b.done <- struct{}{}
+			}
+		})
+	}
+	defer func() {
+		cancel()
+		if !l.again() {
+			select {
+			case <-read:
+			default:
+				return // it may be waiting for a sender that never sends, and ends when that does
+			}
+		}
+		<-read
+		working.Wait()
+	}()
+	for {
+		b, err := r.parsed(ctx)
+		if err != nil {
+			return err
+		}
+		if b == nil {
+			return o.finish()
+		}
+		if err := l.take(b, o, out); err != nil {
+			return err
+		}
+		r.free <- b
+	}
+}
+
+func (l *Log) order(ctx context.Context, sort Sort, out carrier, free batches) order {
+	hand := func(b []Arrival) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return out.batch(b)
+	}
+	if sort == SortDisk {
+		return &disk{ctx: ctx, batches: free, limit: l.o.Buffer, hand: hand, out: out, dir: l.o.TempDir}
+	}
+	return &window{batches: free, limit: l.o.Buffer, hand: hand}
+}
+
+// take counts what is in b, and puts it in order.
+func (l *Log) take(b *block, o order, out carrier) error {
+	if l.stats.Entries > 0 && len(b.arrivals) > 0 && b.first < l.previous {
+		b.steps++
+	}
+	l.stats.count(b, l.o.Samples)
+	for _, n := range b.names {
+		l.names[n.client] = n.name
+	}
+	if len(b.arrivals) > 0 {
+		l.previous = b.last
+		out.take(b)
+		if err := o.add(b.arrivals); err != nil {
+			if late := new(OrderError); errors.As(err, &late) && late.File == "" {
+				late.File = l.sources[b.file].name
+			}
+			return err
+		}
+		b.arrivals = nil
+	}
+	return b.err
+}
+
+// parsed returns the next block when it is parsed, or nil after the last.
+func (r *reader) parsed(ctx context.Context) (*block, error) {
+	select {
+	case b := <-r.order:
+		if b != nil {
+			<-b.done
+		}
+		return b, ctx.Err()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A reader reads the input and cuts it into blocks.
+type reader struct {
+	log    *Log
+	free   chan *block // to be filled
+	work   chan *block // to be parsed
+	order  chan *block // the same, in the order of the input
+	number uint64
+}
+
+func (r *reader) run(ctx context.Context) {
+	defer close(r.work)
+	defer close(r.order)
+	for i, s := range r.log.sources {
+		if ctx.Err() != nil {
+			return
+		}
+		f, err := s.take()
+		if err == nil {
+			err = r.file(ctx, i, s, f)
+			err = errors.Join(err, f.close())
+		}
+		if err != nil {
+			if b := r.next(ctx); b != nil {
+				b.text, b.long, b.err = b.text[:0], 0, err
+				r.send(b, i, s.layout)
+			}
+			return
+		}
+	}
+}
+
+func (r *reader) file(ctx context.Context, i int, s *source, f *file) error {
+	c := &cutter{text: f.text, maxLine: r.log.o.MaxLine}
+	layout := s.layout
+	for {
+		b := r.next(ctx)
+		if b == nil {
+			return nil
+		}
+		b.err = nil
+		more, err := c.fill(b, r.log.o.block)
+		r.send(b, i, layout)
+		if err != nil {
+			return s.failed(err)
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+// next returns a block to be filled, or nil if ctx is done.
+func (r *reader) next(ctx context.Context) *block {
+	select {
+	case b := <-r.free:
+		return b
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func (r *reader) send(b *block, file int, l layout) {
+	b.file, b.layout, b.number = file, l, r.number
+	r.number++
+	r.work <- b
+	r.order <- b
+}

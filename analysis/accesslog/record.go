@@ -1,0 +1,198 @@
+package accesslog
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+)
+
+// Fields are a set of the fields of an Entry. Its Time and Client are always filled in.
+type Fields uint8
+
+// The fields that can be asked for.
+const (
+	Addr Fields = 1 << iota
+	Method
+	Host
+	Path // and Query
+	Status
+	Header
+	All = Addr | Method | Host | Path | Status | Header
+)
+
+// A record is what a layout reads from a line. Its slices point into the line, or into
+// what it keeps for text that had to be unescaped.
+type record struct {
+	need   Fields
+	time   int64
+	client []byte // as it is named, without port and brackets
+	method []byte
+	host   []byte
+	path   []byte
+	query  []byte
+	status int
+	header []line
+
+	clock clock
+	plain []byte // text without escapes
+}
+
+// A line is one of a request's header.
+type line struct {
+	name  string
+	value []byte
+}
+
+// reset forgets all but what is kept from one line to the next.
+func (r *record) reset() {
+	r.time, r.client = 0, nil
+	if r.need != 0 {
+		r.method, r.host, r.path, r.query, r.status = nil, nil, nil, nil, 0
+		r.header, r.plain = r.header[:0], r.plain[:0]
+	}
+}
+
+// set notes a header line if it is asked for and was sent.
+func (r *record) set(name string, value []byte) {
+	if r.need&Header != 0 && !missing(value) {
+		r.header = append(r.header, line{name, value})
+	}
+}
+
+// missing reports whether a field says that there was none.
+func missing(value []byte) bool { return len(value) == 0 || len(value) == 1 && value[0] == '-' }
+
+// append appends r but its time to b, in a form that restore reads.
+func (r *record) append(b []byte) []byte {
+	var kind byte
+	var address netip.Addr
+	if r.need&Addr != 0 {
+		address = addressOf(r.client)
+		if address.IsValid() {
+			kind = byte(address.BitLen() / 8)
+		}
+		if address.Zone() != "" {
+			kind = 1
+		}
+	}
+	b = append(b, kind)
+	b = appendText(b, r.client)
+	switch kind {
+	case 4:
+		a := address.As4()
+		b = append(b, a[:]...)
+	case 16:
+		a := address.As16()
+		b = append(b, a[:]...)
+	}
+	if r.need == 0 {
+		return b
+	}
+	b = appendText(b, r.method)
+	b = appendText(b, r.host)
+	b = appendText(b, r.path)
+	b = appendText(b, r.query)
+	b = binary.AppendUvarint(b, uint64(r.status))
+	b = binary.AppendUvarint(b, uint64(len(r.header)))
+	for _, h := range r.header {
+		b = binary.AppendUvarint(b, uint64(len(h.name)))
+		b = append(b, h.name...)
+		b = appendText(b, h.value)
+	}
+	return b
+}
+
+func appendText(b, text []byte) []byte {
+	if len(text) < 0x80 {
+		b = append(b, byte(len(text)))
+	} else {
+		b = binary.AppendUvarint(b, uint64(len(text)))
+	}
+	return append(b, text...)
+}
+
+// restore sets all of e but its time to what was appended to s.
+func (e *Entry) restore(s string) {
+	*e = Entry{Time: e.Time, Header: e.Header[:0]}
+	kind := s[0]
+	e.Client, s = cutText(s[1:])
+	switch kind {
+	case 4:
+		e.Addr, s = netip.AddrFrom4([4]byte([]byte(s[:4]))), s[4:]
+	case 16:
+		e.Addr, s = netip.AddrFrom16([16]byte([]byte(s[:16]))), s[16:]
+	case 1:
+		e.Addr, _ = netip.ParseAddr(e.Client)
+	}
+	if s == "" {
+		return
+	}
+	e.Method, s = cutText(s)
+	e.Host, s = cutText(s)
+	e.Path, s = cutText(s)
+	e.Query, s = cutText(s)
+	status, s := cutNumber(s)
+	e.Status = int(status)
+	n, s := cutNumber(s)
+	for range n {
+		var f Field
+		f.Name, s = cutText(s)
+		f.Value, s = cutText(s)
+		e.Header = append(e.Header, f)
+	}
+}
+
+func cutText(s string) (text, rest string) {
+	n, s := cutNumber(s)
+	return s[:n], s[n:]
+}
+
+func cutNumber(s string) (n uint64, rest string) {
+	for i := 0; i < len(s); i++ {
+		n |= uint64(s[i]&0x7f) << (7 * i)
+		if s[i] < 0x80 {
+			return n, s[i+1:]
+		}
+	}
+	panic(errTorn)
+}
+
+var errTorn = errors.New("accesslog: a record of our own ends too early")
+
+// addressOf returns the address that name is, if it is one.
+func addressOf(name []byte) (a netip.Addr) {
+	if v4, ok := parseIPv4(name); ok {
+		return netip.AddrFrom4(v4)
+	}
+	if len(name) > 1 && len(name) < 64 {
+		a, _ = netip.ParseAddr(string(name))
+	}
+	return a
+}
+
+// parseIPv4 is netip.ParseAddr for the commonest case, without the string.
+func parseIPv4(s []byte) (a [4]byte, ok bool) {
+	part, n, digits := 0, 0, 0
+	for _, c := range s {
+		switch {
+		case c >= '0' && c <= '9':
+			if digits > 0 && n == 0 {
+				return a, false // a leading zero
+			}
+			n = 10*n + int(c-'0')
+			if digits++; n > 255 {
+				return a, false
+			}
+		case c == '.' && digits > 0 && part < 3:
+			a[part] = byte(n)
+			part, n, digits = part+1, 0, 0
+		default:
+			return a, false
+		}
+	}
+	if part != 3 || digits == 0 {
+		return a, false
+	}
+	a[3] = byte(n)
+	return a, true
+}
