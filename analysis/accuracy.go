@@ -1,0 +1,238 @@
+package analysis
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+)
+
+// AccuracyOptions configures an Accuracy. Limits are required.
+type AccuracyOptions struct {
+	// Limits are what estimates are held against, at most 32 of the same period.
+	Limits []Limit
+
+	// Estimators are the names of those that are compared: see EstimatorNames. If empty,
+	// all, of packed sub-windows those that fit one of the limits.
+	Estimators []string
+
+	// Phases is how many beginnings of windows are tried, evenly over a period. The
+	// first, from the epoch, is what is reported; of the others the ranges are. If zero, 1.
+	Phases int
+
+	// Spread places the requests of each client in a second evenly within it: the kth of
+	// n at (k−½)/n. It is for logs whose times are whole seconds.
+	Spread bool
+
+	// Resolution is that of the log's times: 1 s, the greatest, unless they are finer. If
+	// zero, 1 s, or 1 µs with Spread.
+	Resolution time.Duration
+
+	// Workers is how many goroutines share the clients. It changes no result. If zero,
+	// GOMAXPROCS.
+	Workers int
+}
+
+const maxLimits = 32 // of a period: their flags fit one word
+
+func (o AccuracyOptions) withDefaults() (AccuracyOptions, error) {
+	if len(o.Limits) == 0 {
+		return o, errors.New("analysis: no limit is given")
+	}
+	seen := map[Limit]bool{}
+	for _, l := range o.Limits {
+		switch {
+		case l.Threshold == 0 || l.Threshold > 1<<53:
+			return o, fmt.Errorf("analysis: a threshold of %d is not between 1 and 2^53", l.Threshold)
+		case l.Period < 1e6 || l.Period%1e6 != 0 || l.Period > 7*24*3600*1e6:
+			return o, fmt.Errorf("analysis: a period of %v is not whole seconds, 1 s to 7 days", time.Duration(l.Period)*time.Microsecond)
+		case seen[l]:
+			return o, fmt.Errorf("analysis: the limit %v is given twice", l)
+		}
+		seen[l] = true
+	}
+	if o.Phases < 0 || o.Phases > 1000 {
+		return o, fmt.Errorf("analysis: %d phases are not between 1 and 1000", o.Phases)
+	}
+	if o.Phases == 0 {
+		o.Phases = 1
+	}
+	if o.Resolution == 0 {
+		if o.Resolution = time.Second; o.Spread {
+			o.Resolution = time.Microsecond
+		}
+	}
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	return o, nil
+}
+
+// An Accuracy compares estimators with the exact sliding log, over requests that are
+// passed to Add in the order of time. It is not safe for concurrent use; it uses
+// goroutines of its own until Report is called.
+type Accuracy struct {
+	o        AccuracyOptions
+	methods  []method
+	unasked  bool // fixed is computed for comparison only
+	groups   []group
+	clients  map[accesslog.Client]uint32 // in the order of their first requests
+	events   uint64
+	normal   *normalised
+	workers  []*worker
+	second   []accesslog.Arrival // with Spread: those of a second that may go on
+	inSecond map[accesslog.Client]turn
+	last     int64
+}
+
+// A turn says that k of the n requests of a client in a second have had theirs.
+type turn struct{ k, n int64 }
+
+// A group is what has the same period.
+type group struct {
+	period    int64
+	limits    []Limit // and their places in AccuracyOptions.Limits:
+	places    []int
+	countings []counting
+	words     int // for all countings of one client
+}
+
+// A counting is an estimator at one phase. It takes the words of each client from at on:
+// the estimator's own, the sum of errors, and the flags.
+type counting struct {
+	method    int // place in Accuracy.methods
+	estimator estimator
+	phase     int
+	shift     int64  // added to times
+	limits    uint64 // a bit for each of the group's limits that it is for
+	at        int
+}
+
+// NewAccuracy returns an Accuracy, whose goroutines end with Report.
+func NewAccuracy(o AccuracyOptions) (*Accuracy, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	a := &Accuracy{o: o, clients: map[accesslog.Client]uint32{}, normal: newNormalised(), last: math.MinInt64, inSecond: map[accesslog.Client]turn{}}
+	if a.methods = methods(o.Limits); len(o.Estimators) > 0 {
+		a.methods = nil
+		for _, name := range o.Estimators {
+			m, err := methodNamed(name)
+			if err != nil {
+				return nil, fmt.Errorf("analysis: %w", err)
+			}
+			if !slices.ContainsFunc(a.methods, func(other method) bool { return other.name == m.name }) {
+				a.methods = append(a.methods, m)
+			}
+		}
+		if a.unasked = !slices.Contains(o.Estimators, methodFixed.name); a.unasked {
+			a.methods = append(a.methods, methodFixed)
+		}
+	}
+	for i, l := range o.Limits {
+		at := slices.IndexFunc(a.groups, func(g group) bool { return g.period == l.Period })
+		if at < 0 {
+			at, a.groups = len(a.groups), append(a.groups, group{period: l.Period})
+		}
+		g := &a.groups[at]
+		if g.limits, g.places = append(g.limits, l), append(g.places, i); len(g.limits) > maxLimits {
+			return nil, fmt.Errorf("analysis: there are more than %d limits with the period %v", maxLimits, time.Duration(l.Period)*time.Microsecond)
+		}
+	}
+	for i := range a.groups {
+		a.count(&a.groups[i])
+	}
+	for range o.Workers {
+		a.workers = append(a.workers, newWorker(a.groups))
+	}
+	return a, nil
+}
+
+// count makes the countings of g.
+func (a *Accuracy) count(g *group) {
+	add := func(method int, l Limit, limits uint64) {
+		m := &a.methods[method]
+		phases := 1
+		if m.aligned {
+			phases = a.o.Phases
+		}
+		e := m.make(l, a.o.Resolution.Microseconds())
+		for phase := range phases {
+			c := counting{method: method, estimator: e, phase: phase, limits: limits, at: g.words,
+				shift: g.period * int64(phase) / int64(phases)}
+			g.words += e.words() + 2
+			g.countings = append(g.countings, c)
+		}
+	}
+	for i := range a.methods {
+		switch m := &a.methods[i]; {
+		case m.name == methodExact.name:
+		case m.own:
+			for j, l := range g.limits {
+				add(i, l, 1<<j)
+			}
+		default:
+			add(i, g.limits[0], 1<<len(g.limits)-1)
+		}
+	}
+}
+
+// Add takes in requests, in the order of time. It keeps nothing of batch.
+func (a *Accuracy) Add(batch []accesslog.Arrival) error {
+	for i := range batch {
+		if batch[i].Time < a.last {
+			return fmt.Errorf("analysis: a request at %d µs comes after one at %d µs", batch[i].Time, a.last)
+		}
+		a.last = batch[i].Time
+		if !a.o.Spread {
+			a.arrive(batch[i].Time, batch[i])
+			continue
+		}
+		if len(a.second) > 0 && second(a.second[0].Time) != second(batch[i].Time) {
+			a.spread()
+		}
+		a.second = append(a.second, batch[i])
+	}
+	return nil
+}
+
+// second returns the second in which t lies.
+func second(t int64) int64 { number, _ := window(t, 1e6); return number }
+
+// spread passes on the requests of a second.
+func (a *Accuracy) spread() {
+	clear(a.inSecond)
+	for _, arrival := range a.second {
+		turn := a.inSecond[arrival.Client]
+		turn.n++
+		a.inSecond[arrival.Client] = turn
+	}
+	for _, arrival := range a.second {
+		turn := a.inSecond[arrival.Client]
+		a.arrive(second(arrival.Time)*1e6+(2*turn.k+1)*1e6/(2*turn.n), arrival)
+		turn.k++
+		a.inSecond[arrival.Client] = turn
+	}
+	a.second = a.second[:0]
+}
+
+// arrive gives a request, taken to be at t, to the worker that has its client.
+func (a *Accuracy) arrive(t int64, arrival accesslog.Arrival) {
+	number, known := a.clients[arrival.Client]
+	if !known {
+		number = uint32(len(a.clients))
+		a.clients[arrival.Client] = number
+	}
+	a.events++
+	a.normal.add(arrival.Time, number)
+	w := a.workers[int(number)%len(a.workers)]
+	w.next = append(w.next, event{t, number / uint32(len(a.workers))})
+	if len(w.next) == cap(w.next) {
+		w.pass()
+	}
+}

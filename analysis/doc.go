@@ -1,0 +1,18 @@
+// Package analysis answers from logs what a limit would have done, and how accurate an
+// estimate of the rate is.
+//
+// # Accuracy
+//
+// An [Accuracy] compares estimators with the exact sliding log, request by request, in the
+// manner of the analysis that this design is known for. With t the time of a request and P
+// the period, the exact number of its client's requests is that in (t−P, t], the request
+// itself counted, others at the same moment by their order in the log. The estimate is
+// taken right after the request was counted. Over means greater than the threshold. A
+// request is wrongly allowed where the exact number is over and the estimate is not, and
+// wrongly limited where it is the other way round.
+//
+// There is no feedback: every request is counted, also those that a limiter would have
+// refused. All decisions are made in integers by [counter.Estimate], and relative errors
+// are summed in multiples of 2^−32, so that results depend neither on the number of
+// goroutines nor on the order in which clients are looked at.
+package analysis
