@@ -222,7 +222,9 @@ func (s *spreads) report() {
 		}
 	}
 	slices.Sort(took)
-	at := func(part float64) time.Duration { return took[int(part*float64(len(took)-1))].Round(100 * time.Microsecond) }
+	at := func(part float64) time.Duration {
+		return took[int(part*float64(len(took)-1))].Round(100 * time.Microsecond)
+	}
 	fmt.Printf("%d nodes, %d mitigations at %d a second, %d%% of packets lost\n", *nodes, started, *rate, *loss)
 	fmt.Printf("on another node after: p50 %v, p99 %v, p99.9 %v, longest %v\n", at(0.5), at(0.99), at(0.999), at(1))
 	fmt.Printf("not everywhere after %v: %d of %d, of these never: %d; members taken for dead: %d\n", after, missing, started, never, s.lost)
