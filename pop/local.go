@@ -86,7 +86,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		node.Name = fmt.Sprintf("node-%d", i+1)
 		node.Listen, node.MetricsListen = o.NodeListen(i), o.NodeMetrics(i)
 		node.Logger = loggerOf(o.Node).With("node", node.Name)
-		node.Peers = neighbour{neighbours, node.Name}
+		node.Peers, node.together = neighbour{neighbours, node.Name}, true
 		n, err := New(node)
 		if err != nil {
 			return l, err

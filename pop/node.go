@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pires/go-proxyproto"
@@ -62,6 +61,7 @@ type Node struct {
 	stopErr   error
 
 	upgrading upgrades
+	leaving   farewell
 }
 
 type state int
@@ -325,8 +325,8 @@ func (n *Node) listen() (all []listener, err error) {
 		}
 	}()
 	for _, l := range []listener{
-		{name: "http", handler: n.upgrading.follow(n.proxy)},
-		{name: "https", handler: n.upgrading.follow(n.proxy)},
+		{name: "http", handler: n.clients()},
+		{name: "https", handler: n.clients()},
 		{name: "metrics", handler: admin.Handler(n.registry, n.readiness, n.operations())},
 		{name: "shard"},
 	} {
@@ -380,6 +380,9 @@ func (n *Node) trusts(addr *net.TCPAddr) bool {
 	return false
 }
 
+// clients returns what answers the clients of a listener.
+func (n *Node) clients() http.Handler { return n.leaving.follow(n.upgrading.follow(n.proxy)) }
+
 // Serve lets clients connect by ln as well, until Stop, which closes it.
 func (n *Node) Serve(ln net.Listener) error {
 	n.mu.Lock()
@@ -390,7 +393,7 @@ func (n *Node) Serve(ln net.Listener) error {
 	if n.o.ProxyProtocol {
 		ln = n.withProxyProtocol(ln)
 	}
-	n.servers = append(n.servers, n.serveLocked(ln, n.upgrading.follow(n.proxy)))
+	n.servers = append(n.servers, n.serveLocked(ln, n.clients()))
 	return nil
 }
 
@@ -432,78 +435,3 @@ func (n *Node) Lift(key counter.Key) (mitigation.Record, error) {
 // theirs go to the others within a second; see [limit.Limiter.SetShards]. With on false it
 // comes back.
 func (n *Node) Drain(shard string, on bool) error { return n.votes.drain(shard, on, n.o.Now()) }
-
-// ErrCutOff is what Stop returns if requests had not ended when the time for it was over.
-var ErrCutOff = errors.New("pop: requests that did not end in time were cut off")
-
-// Stop ends the node in the order of a request's way: no new connections, the requests
-// that are under way, what they counted, the connections behind. Operators may look on
-// until then. It waits for requests until ctx is done or Options.DrainTimeout is over, and
-// cuts off what is left. Calling it again waits for the first call.
-func (n *Node) Stop(ctx context.Context) error {
-	n.mu.Lock()
-	before := n.state
-	n.state = stopping
-	servers, operators := n.servers, n.operators
-	n.mu.Unlock()
-	switch before {
-	case stopping:
-		<-n.stopped
-		return n.stopErr
-	case made:
-		n.end()
-		close(n.stopped)
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, n.o.DrainTimeout)
-	defer cancel()
-	var errs []error
-	var wg sync.WaitGroup
-	var cutOff atomic.Bool
-	for _, server := range servers {
-		wg.Go(func() {
-			if err := server.Shutdown(ctx); err != nil {
-				cutOff.Store(true)
-				_ = server.Close()
-			}
-		})
-	}
-	wg.Wait()
-	if cutOff.Load() {
-		errs = append(errs, ErrCutOff)
-	}
-	if cut := n.upgrading.wait(ctx); cut > 0 {
-		n.o.Logger.Warn("upgraded connections are cut off", "connections", cut)
-	}
-	n.stop()
-	<-n.counted
-	if n.gossip != nil {
-		errs = append(errs, n.gossip.Stop())
-	}
-	if operators != nil {
-		_ = operators.Close()
-	}
-	n.end()
-	n.running.Wait()
-	for _, s := range n.shards {
-		errs = append(errs, s.Close())
-	}
-	if n.discover != nil {
-		for _, s := range n.discover.known {
-			errs = append(errs, s.Close())
-		}
-	}
-	n.origins.Close()
-	n.stopErr = errors.Join(errs...)
-	close(n.stopped)
-	return n.stopErr
-}
-
-// Run starts the node, waits for ctx, and stops it.
-func (n *Node) Run(ctx context.Context) error {
-	if err := n.Start(); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return n.Stop(context.WithoutCancel(ctx))
-}

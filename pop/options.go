@@ -110,6 +110,9 @@ type Options struct {
 
 	// Peers replace the gossip.
 	Peers Peers
+
+	// All nodes of the PoP stop together: clients have nowhere to go.
+	together bool
 }
 
 // GossipOptions configures a node's gossip; see gossip.Options.

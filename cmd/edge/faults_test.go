@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
@@ -120,31 +119,5 @@ func TestShardsComeAndGo(t *testing.T) {
 	}
 	for _, n := range p.nodes {
 		n.terminate()
-	}
-}
-
-// Every node is stopped and started again, one after the other. No mitigation is lost.
-func TestRollingRestart(t *testing.T) {
-	t.Parallel()
-	p := startProcesses(t, 3, fiftyAnHour)
-	var clients []string
-	for i := range 10 {
-		clients = append(clients, fmt.Sprintf("192.0.2.%d", i))
-		p.attack(clients[i])
-		p.refused(clients[i])
-	}
-	for i := range p.nodes {
-		p.nodes[i].terminate()
-		p.start(i)
-		p.nodes[i].ready(t)
-		for _, client := range clients {
-			if got := p.nodes[i].as(client); got != http.StatusTooManyRequests {
-				t.Errorf("node %d, just ready, answers %s with %d", i+1, client, got)
-			}
-		}
-		p.whole()
-	}
-	for _, n := range p.nodes {
-		n.signal(syscall.SIGTERM)
 	}
 }

@@ -124,8 +124,9 @@ func newNode() *cobra.Command {
 		Short: "Run a node of a PoP: a reverse proxy that counts and stops",
 		Long: `Run a node of a PoP: a reverse proxy in front of an origin that counts the requests of
 each client together with the other nodes, in the same shards, and stops who exceeds
-a rule. SIGTERM lets requests end and counts be sent, a second one ends it at once;
-SIGHUP loads the rules and the certificate again.`,
+a rule. SIGTERM lets clients go to other nodes, for five seconds at most, requests end
+and counts be sent; a second one ends it at once. SIGHUP loads the rules and the
+certificate again.`,
 		Example: `  edge node --rules rules.yaml --origin http://127.0.0.1:3000
   edge node --config node.yaml
   head -c 24 /dev/urandom | base64 > secret

@@ -1,0 +1,153 @@
+package pop
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrCutOff is what Stop returns if requests had not ended when the time for it was over.
+var ErrCutOff = errors.New("pop: requests that did not end in time were cut off")
+
+// Stop ends the node in the order of a request's way: no new connections, the requests
+// that are under way, what they counted, the connections behind. Operators may look on
+// until then. Before that it gives the front time to notice that the node is not ready, and
+// clients a reason to go elsewhere: until none has asked anything for a second, for five at
+// most, connections are accepted still, and answers ask to close them. It waits for requests
+// until ctx is done or Options.DrainTimeout is over, and cuts off what is left. Calling it
+// again waits for the first call.
+func (n *Node) Stop(ctx context.Context) error {
+	n.mu.Lock()
+	before := n.state
+	n.state = stopping
+	servers, operators := n.servers, n.operators
+	n.mu.Unlock()
+	switch before {
+	case stopping:
+		<-n.stopped
+		return n.stopErr
+	case made:
+		n.end()
+		close(n.stopped)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.o.DrainTimeout)
+	defer cancel()
+	if len(servers) > 0 && !n.o.together {
+		n.leaving.wait(ctx)
+	}
+	var errs []error
+	var wg sync.WaitGroup
+	var cutOff atomic.Bool
+	for _, server := range servers {
+		wg.Go(func() {
+			if err := server.Shutdown(ctx); err != nil {
+				cutOff.Store(true)
+				_ = server.Close()
+			}
+		})
+	}
+	wg.Wait()
+	if cutOff.Load() {
+		errs = append(errs, ErrCutOff)
+	}
+	if cut := n.upgrading.wait(ctx); cut > 0 {
+		n.o.Logger.Warn("upgraded connections are cut off", "connections", cut)
+	}
+	n.stop()
+	<-n.counted
+	if n.gossip != nil {
+		errs = append(errs, n.gossip.Stop())
+	}
+	if operators != nil {
+		_ = operators.Close()
+	}
+	n.end()
+	n.running.Wait()
+	for _, s := range n.shards {
+		errs = append(errs, s.Close())
+	}
+	if n.discover != nil {
+		for _, s := range n.discover.known {
+			errs = append(errs, s.Close())
+		}
+	}
+	n.origins.Close()
+	n.stopErr = errors.Join(errs...)
+	close(n.stopped)
+	return n.stopErr
+}
+
+// Run starts the node, waits for ctx, and stops it.
+func (n *Node) Run(ctx context.Context) error {
+	if err := n.Start(); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return n.Stop(context.WithoutCancel(ctx))
+}
+
+const (
+	// quiet is for how long no client must have asked anything before a node that stops
+	// closes its listeners and idle connections.
+	quiet = time.Second
+
+	// notice is how long it waits for that: the time in which the front notices.
+	notice = 5 * time.Second
+)
+
+// A farewell lets the clients of a node that stops go elsewhere. Who connects meanwhile, or
+// asks by a connection that was kept, is answered, and asked to close the connection: where
+// the node closed it, the next request could be on its way already.
+type farewell struct {
+	begun atomic.Bool
+	asked atomic.Bool // since that was last looked at
+}
+
+// follow returns a handler that passes requests to next.
+func (f *farewell) follow(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f.begun.Load() {
+			f.asked.Store(true)
+			if _, upgrade := r.Header["Upgrade"]; !upgrade {
+				w = &lastWriter{w}
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// wait waits until no client asks any more, notice is over or ctx is done.
+func (f *farewell) wait(ctx context.Context) {
+	f.begun.Store(true)
+	ctx, cancel := context.WithTimeout(ctx, notice)
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(quiet):
+		}
+		if !f.asked.Swap(false) {
+			return
+		}
+	}
+}
+
+// A lastWriter writes the last answer of a connection: of HTTP/1 by a header, from which
+// net/http makes a GOAWAY of HTTP/2.
+type lastWriter struct{ http.ResponseWriter }
+
+// WriteHeader writes the header. Interim answers have none of this.
+func (w *lastWriter) WriteHeader(status int) {
+	if status >= http.StatusOK {
+		w.Header().Set("Connection", "close")
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets net/http find what else the writer can do.
+func (w *lastWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
