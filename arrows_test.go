@@ -20,7 +20,7 @@ const module = "github.com/edgelimit/edge"
 // arrows are the packages of the module, and what each may import of it. A package that
 // imports nothing is a leaf. Every new arrow is a decision: it is made here.
 var arrows = map[string][]string{
-	"analysis":                    {"analysis/accesslog", "counter"},
+	"analysis":                    {"analysis/accesslog", "counter", "pop/rule"},
 	"analysis/accesslog":          {},
 	"async":                       {},
 	"ring":                        {},
@@ -34,7 +34,7 @@ var arrows = map[string][]string{
 	"pop/admin":                   {},
 	"pop/gossip":                  {},
 	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/gossip", "pop/limit", "pop/proxy", "pop/rule"},
-	"cmd/edge":                    {"counter", "counter/shard", "pop", "pop/admin", "pop/proxy", "pop/rule"},
+	"cmd/edge":                    {"analysis", "analysis/accesslog", "counter", "counter/shard", "pop", "pop/admin", "pop/proxy", "pop/rule"},
 }
 
 // A listed is what go list says of a package.

@@ -73,8 +73,8 @@ func (o AccuracyOptions) withDefaults() (AccuracyOptions, error) {
 }
 
 // An Accuracy compares estimators with the exact sliding log, over requests that are
-// passed to Add in the order of time. It is not safe for concurrent use; it uses
-// goroutines of its own until Report is called.
+// passed to Add in the order of time. It is not safe for concurrent use; from the first
+// Add until Report it uses goroutines of its own.
 type Accuracy struct {
 	o        AccuracyOptions
 	methods  []method
@@ -87,6 +87,7 @@ type Accuracy struct {
 	second   []accesslog.Arrival // with Spread: those of a second that may go on
 	inSecond map[accesslog.Client]turn
 	last     int64
+	running  bool // the goroutines
 }
 
 // A turn says that k of the n requests of a client in a second have had theirs.
@@ -112,7 +113,7 @@ type counting struct {
 	at        int
 }
 
-// NewAccuracy returns an Accuracy, whose goroutines end with Report.
+// NewAccuracy returns an Accuracy that has seen nothing.
 func NewAccuracy(o AccuracyOptions) (*Accuracy, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -184,6 +185,7 @@ func (a *Accuracy) count(g *group) {
 
 // Add takes in requests, in the order of time. It keeps nothing of batch.
 func (a *Accuracy) Add(batch []accesslog.Arrival) error {
+	a.start()
 	for i := range batch {
 		if batch[i].Time < a.last {
 			return fmt.Errorf("analysis: a request at %d µs comes after one at %d µs", batch[i].Time, a.last)
@@ -199,6 +201,18 @@ func (a *Accuracy) Add(batch []accesslog.Arrival) error {
 		a.second = append(a.second, batch[i])
 	}
 	return nil
+}
+
+// start starts the goroutines, if they are not.
+func (a *Accuracy) start() {
+	if a.running {
+		return
+	}
+	a.running = true
+	go a.normal.run()
+	for _, w := range a.workers {
+		go w.run()
+	}
 }
 
 // second returns the second in which t lies.

@@ -28,15 +28,17 @@ func newNormalised() *normalised {
 	for range 3 {
 		n.blank <- make([]byte, 0, hashAtOnce)
 	}
-	go func() {
-		h := sha256.New()
-		for b := range n.full {
-			h.Write(b)
-			n.blank <- b[:0]
-		}
-		n.sum <- h
-	}()
 	return n
+}
+
+// run hashes what is passed on, until finish.
+func (n *normalised) run() {
+	h := sha256.New()
+	for b := range n.full {
+		h.Write(b)
+		n.blank <- b[:0]
+	}
+	n.sum <- h
 }
 
 // add hashes a request at t, in microseconds.

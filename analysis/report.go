@@ -68,6 +68,7 @@ type PhaseRange struct {
 // Report returns what was found, and ends a's goroutines. It is called once, after all
 // requests were added.
 func (a *Accuracy) Report() *AccuracyReport {
+	a.start()
 	a.spread()
 	for _, w := range a.workers {
 		w.finish()
@@ -176,10 +177,10 @@ func (a *Accuracy) result(r Result, g, i, c int) Result {
 	r.MeanAbsRelErrWeighted = unit * float64(partlyErrors) / float64(max(1, partly))
 	r.MinPeakOfThose = float64(peakLimited) / threshold
 	if missed > 0 {
-		r.MaxOvershootOfThose = float64(missed)/threshold - 1
+		r.MaxOvershootOfThose = float64(missed-r.Limit) / threshold
 	}
 	if worst > 0 {
-		r.WorstWronglyAllowed = float64(worst)/threshold - 1
+		r.WorstWronglyAllowed = float64(worst-r.Limit) / threshold
 	}
 	return r
 }

@@ -83,7 +83,6 @@ func newWorker(groups []group) *worker {
 		}
 		w.groups = append(w.groups, work)
 	}
-	go w.run()
 	return w
 }
 

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+)
+
+// inputFlags say how logs are read.
+type inputFlags struct {
+	set      *pflag.FlagSet
+	format   string
+	zone     string
+	sort     string
+	tempDir  string
+	workers  int
+	progress bool
+}
+
+var sorts = map[string]accesslog.Sort{"auto": accesslog.SortAuto, "memory": accesslog.SortMemory, "disk": accesslog.SortDisk}
+
+func (f *inputFlags) register(flags *pflag.FlagSet) {
+	f.set = flags
+	var names []string
+	for _, format := range accesslog.Formats() {
+		names = append(names, format.Name)
+	}
+	flags.StringVar(&f.format, "format", "", "`format` of the logs (default: found out from the first lines): "+strings.Join(names, ", ")+
+		", a pattern of nginx's log_format, or json:NAME=FIELD,…")
+	flags.StringVar(&f.zone, "time-zone", "UTC", "of times that name none, such as Europe/Berlin")
+	flags.StringVar(&f.sort, "sort", "auto", "memory: lines may be a million entries late; disk: they are sorted on disk; auto: on disk where it turns out to be needed")
+	flags.StringVar(&f.tempDir, "temp-dir", "", "`directory` to sort in (default: the system's)")
+	flags.IntVar(&f.workers, "workers", 0, "goroutines that read and count (default: one for each core)")
+	flags.BoolVar(&f.progress, "progress", true, "show progress, if standard error is a terminal")
+}
+
+// open finds out what files are.
+func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader, stderr io.Writer) (*input, error) {
+	sort, known := sorts[f.sort]
+	if !known {
+		return nil, fail(f.set, "sort", "there are auto, memory and disk", "%q is unknown", f.sort)
+	}
+	zone, err := time.LoadLocation(f.zone)
+	if err != nil {
+		return nil, fail(f.set, "time-zone", "a name such as Europe/Berlin; UTC is the default", "%q is unknown", f.zone)
+	}
+	if f.workers < 0 {
+		return nil, fail(f.set, "workers", "", "%d cannot be negative", f.workers)
+	}
+	in := &input{stderr: stderr, progress: f.progress}
+	in.log, err = accesslog.OpenWith(files, stdin, accesslog.Options{
+		Format: f.format, Location: zone, Need: need, Workers: f.workers, Sort: sort, TempDir: f.tempDir, Names: need != 0,
+		Restart: func() { in.restarted = true },
+	})
+	return in, err
+}
+
+// An input is the logs that are read.
+type input struct {
+	log       *accesslog.Log
+	stderr    io.Writer
+	progress  bool
+	restarted bool // what was handed out before is void
+}
+
+func (in *input) close() error { return in.log.Close() }
+
+// arrivals passes on all requests in the order of time. It calls again where it begins
+// from the start: what was passed on before is void.
+func (in *input) arrivals(ctx context.Context, again func() error, f func([]accesslog.Arrival) error) error {
+	defer in.show()()
+	return in.explain(ctx, in.log.Arrivals(ctx, func(batch []accesslog.Arrival) error {
+		if err := in.begin(again); err != nil {
+			return err
+		}
+		return f(batch)
+	}))
+}
+
+// entries is arrivals for whole entries.
+func (in *input) entries(ctx context.Context, again func() error, f func(*accesslog.Entry) error) error {
+	defer in.show()()
+	return in.explain(ctx, in.log.Entries(ctx, func(e *accesslog.Entry) error {
+		if err := in.begin(again); err != nil {
+			return err
+		}
+		return f(e)
+	}))
+}
+
+func (in *input) begin(again func() error) error {
+	if !in.restarted {
+		return nil
+	}
+	in.restarted = false
+	return again()
+}
+
+// explain says what to do about an error of reading, and what was malformed.
+func (in *input) explain(ctx context.Context, err error) error {
+	var disorder *accesslog.OrderError
+	switch {
+	case err == nil:
+	case errors.As(err, &disorder):
+		return hintedError{err, "--sort disk puts everything in order first"}
+	case ctx.Err() != nil:
+		return errors.New("interrupted before the end of the log")
+	default:
+		return err
+	}
+	stats := in.log.Stats()
+	if stats.Entries == 0 {
+		return hintedError{errors.New("there are no requests in the log"), "see 'edge replay --help' for the formats, and name one with --format"}
+	}
+	if stats.Malformed > 0 {
+		report(in.stderr, fmt.Errorf("%s malformed, and not counted; the first:", count(int(stats.Malformed), "line")))
+		for _, s := range stats.Samples {
+			fmt.Fprintf(in.stderr, "    %s:%d: %s: %q\n", s.File, s.Line, s.Reason, s.Text)
+		}
+	}
+	return nil
+}
+
+// summarise writes what was read.
+func (in *input) summarise(w io.Writer) {
+	s := in.log.Stats()
+	var files []string
+	for _, f := range s.Files {
+		files = append(files, fmt.Sprintf("%s (%s)", f.Name, f.Format))
+	}
+	if len(files) > 3 {
+		files = append(files[:3], fmt.Sprintf("and %d more", len(s.Files)-3))
+	}
+	fmt.Fprintf(w, "%s: %s, %s to %s\n\n", strings.Join(files, ", "), count(int(s.Entries), "request"), at(s.First), at(s.Last))
+}
+
+// show shows progress, until the function that it returns is called.
+func (in *input) show() (stop func()) {
+	file, isFile := in.stderr.(*os.File)
+	if !in.progress || !isFile || !term.IsTerminal(int(file.Fd())) {
+		return func() {}
+	}
+	_, total := in.log.Progress()
+	if total == 0 {
+		total = -1 // a pipe: nobody knows how long it is
+	}
+	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(file), progressbar.OptionShowBytes(true), progressbar.OptionSetWidth(30),
+		progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetDescription("reading"))
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-end:
+				bar.Finish()
+				return
+			case <-tick.C:
+				read, _ := in.log.Progress()
+				bar.Set64(read)
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
