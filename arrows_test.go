@@ -23,6 +23,7 @@ var arrows = map[string][]string{
 	"analysis":                    {"analysis/accesslog", "counter", "pop/rule"},
 	"analysis/accesslog":          {},
 	"async":                       {},
+	"load/mix":                    {},
 	"ring":                        {},
 	"counter":                     {},
 	"counter/shard":               {},

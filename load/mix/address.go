@@ -1,0 +1,137 @@
+package mix
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"net/netip"
+)
+
+// A block is the addresses of a component: networks that its clients are spread over.
+type block struct {
+	networks []netip.Prefix
+	key      uint64
+}
+
+// indexBits is how many bits tell the clients of a network from one another. Of IPv6 it
+// is how many /64 networks there are, since limiters take each for one client.
+func indexBits(p netip.Prefix) int {
+	if p.Addr().Is4() {
+		return 32 - p.Bits()
+	}
+	return min(64-p.Bits(), 48)
+}
+
+// capacity returns how many clients b has addresses for.
+func (b *block) capacity() uint64 {
+	least := uint64(1) << 48
+	for _, p := range b.networks {
+		least = min(least, 1<<indexBits(p))
+	}
+	return least * uint64(len(b.networks))
+}
+
+// addr returns the address of a client, from 0. The clients go round the networks, and
+// are scattered within each, so that neighbours in number are none in address.
+func (b *block) addr(client uint64) netip.Addr {
+	n := uint64(len(b.networks))
+	p := b.networks[client%n]
+	i := permute(client/n, indexBits(p), b.key)
+	if p.Addr().Is4() {
+		a := p.Addr().As4()
+		var out [4]byte
+		binary.BigEndian.PutUint32(out[:], binary.BigEndian.Uint32(a[:])|uint32(i))
+		return netip.AddrFrom4(out)
+	}
+	out := p.Addr().As16()
+	binary.BigEndian.PutUint64(out[:8], binary.BigEndian.Uint64(out[:8])|i)
+	binary.BigEndian.PutUint64(out[8:], scramble(b.key^client))
+	return netip.AddrFrom16(out)
+}
+
+// permute returns a number of so many bits, another one for each i.
+func permute(i uint64, width int, key uint64) uint64 {
+	if width == 0 {
+		return 0
+	}
+	mask := uint64(1)<<width - 1
+	for range 3 {
+		i = (i*(key|1) + key>>7) & mask
+		i ^= i >> (width/2 + 1)
+		key = scramble(key)
+	}
+	return i & mask
+}
+
+// Where the clients of components without addresses come from: IPv4, or IPv6 for as many
+// as a flood has.
+var (
+	pool4 = netip.MustParsePrefix("10.0.0.0/8")
+	pool6 = netip.MustParsePrefix("2001:db8::/32")
+)
+
+// A pool gives out networks that overlap none before.
+type pool struct{ taken []netip.Prefix }
+
+// take returns the first network of whole that has addresses for n clients and overlaps
+// none that is taken.
+func (p *pool) take(whole netip.Prefix, n uint64) (netip.Prefix, error) {
+	last := 32
+	if whole.Addr().Is6() {
+		last = 64
+	}
+	width := bits.Len64(max(n, 1) - 1)
+	if width > last-whole.Bits() {
+		return netip.Prefix{}, fmt.Errorf("%v has no room for %d clients", whole, n)
+	}
+	next := netip.PrefixFrom(whole.Addr(), last-width)
+	for whole.Contains(next.Addr()) {
+		other, free := p.overlapping(next)
+		if free {
+			p.taken = append(p.taken, next)
+			return next, nil
+		}
+		if other.Bits() > next.Bits() {
+			other = next
+		}
+		after, ok := following(other)
+		if !ok {
+			break
+		}
+		next = netip.PrefixFrom(after, last-width)
+	}
+	return netip.Prefix{}, fmt.Errorf("%v has no room left for %d clients", whole, n)
+}
+
+// overlapping returns a taken network that overlaps one, or reports that it is free.
+func (p *pool) overlapping(one netip.Prefix) (_ netip.Prefix, free bool) {
+	for _, t := range p.taken {
+		if t.Overlaps(one) {
+			return t, false
+		}
+	}
+	return netip.Prefix{}, true
+}
+
+// following returns the address behind a network.
+func following(p netip.Prefix) (netip.Addr, bool) {
+	a := p.Addr().As16()
+	width := p.Addr().BitLen() - p.Bits()
+	hi, lo := binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])
+	var carry uint64
+	if width >= 64 {
+		hi, carry = bits.Add64(hi, 1<<(width-64), 0)
+	} else {
+		lo, carry = bits.Add64(lo, 1<<width, 0)
+		hi, carry = bits.Add64(hi, 0, carry)
+	}
+	binary.BigEndian.PutUint64(a[:8], hi)
+	binary.BigEndian.PutUint64(a[8:], lo)
+	addr := netip.AddrFrom16(a)
+	if p.Addr().Is4() {
+		if addr = addr.Unmap(); !addr.Is4() {
+			return addr, false
+		}
+	}
+	return addr, carry == 0
+}

@@ -1,0 +1,133 @@
+package mix
+
+import (
+	"math/bits"
+	"time"
+)
+
+// ticks are the time within a component: 2⁻¹⁶ µs from its beginning. They are so fine that
+// gaps of a few µs keep their mean; 64 bits hold four years of them.
+type ticks int64
+
+const (
+	perMicrosecond = 1 << 16
+	never          = ticks(1 << 61) // two of them do not overflow
+)
+
+func ticksOf(d time.Duration) ticks { return ticks(d.Microseconds()) * perMicrosecond }
+
+// A profile is how busy a component is over its time, in steps of constant business.
+type profile interface {
+	// step returns how long the ith step is, and how busy, in units of 2⁻³². Both are 0
+	// behind the last one.
+	step(i int) (length ticks, busy uint64)
+}
+
+// A warp bends the even time of a generator so that its requests follow a profile: where
+// that is 2, twice as many requests come as on average, twice as close together. No
+// request is lost or added, and even spacing stays even from one request to the next. It
+// takes times in their order.
+type warp struct {
+	profile   profile
+	next      int   // the step behind the current one
+	from      ticks // where the current step begins, in real time
+	even      ticks // and in even time
+	length    ticks
+	evenly    ticks  // how long it is in even time
+	stretch   uint64 // real time per even time, in units of 2⁻³²
+	exhausted bool
+}
+
+// real returns the real time of an even one, or never.
+func (w *warp) real(t ticks) ticks {
+	for t-w.even >= w.evenly {
+		if !w.advance() {
+			return never
+		}
+	}
+	hi, lo := bits.Mul64(uint64(t-w.even), w.stretch)
+	return w.from + min(ticks(hi<<32|lo>>32), w.length)
+}
+
+func (w *warp) advance() bool {
+	if w.exhausted {
+		return false
+	}
+	w.from, w.even = w.from+w.length, w.even+w.evenly
+	var busy uint64
+	w.length, busy = w.profile.step(w.next)
+	w.next++
+	if w.exhausted = w.length == 0; w.exhausted {
+		return false
+	}
+	hi, lo := bits.Mul64(uint64(w.length), busy)
+	w.evenly = ticks(hi<<32 | lo>>32)
+	if w.evenly > 0 {
+		w.stretch, _ = bits.Div64(uint64(w.length)>>32, uint64(w.length)<<32, uint64(w.evenly))
+	}
+	return true
+}
+
+const one = 1 << 32 // average business
+
+// A diurnal is a profile that swings once in a period, by depth around the average.
+type diurnal struct {
+	period ticks
+	offset uint64 // how far behind a peak the component begins, in units of 2⁻⁶⁴ periods
+	depth  float64
+}
+
+// diurnalSteps is how many steps a period has: of a day, steps of 5 minutes.
+const diurnalSteps = 288
+
+func newDiurnal(period, peak time.Duration, depth float64, start int64) *diurnal {
+	d := &diurnal{period: ticksOf(period), depth: depth}
+	behind := (start - peak.Microseconds()) % period.Microseconds()
+	if behind < 0 {
+		behind += period.Microseconds()
+	}
+	d.offset, _ = bits.Div64(uint64(behind), 0, uint64(period.Microseconds()))
+	return d
+}
+
+func (d *diurnal) step(i int) (ticks, uint64) {
+	turn, within := ticks(i/diurnalSteps), ticks(i%diurnalSteps)
+	begin := func(k ticks) ticks {
+		return turn*d.period + d.period/diurnalSteps*k + d.period%diurnalSteps*k/diurnalSteps
+	}
+	return begin(within+1) - begin(within), d.busy((float64(within) + 0.5) / diurnalSteps)
+}
+
+// busy returns the business some periods behind the component's beginning.
+func (d *diurnal) busy(periods float64) uint64 {
+	swing := cosine(periods + float64(d.offset>>11)/(1<<53))
+	return uint64((1 + float64(d.depth*swing)) * one)
+}
+
+// A crowd is a profile that rises, holds its peak and falls. Its average is its peak.
+type crowd struct{ ramp, hold, decay ticks }
+
+// rampSteps is how many steps a slope has.
+const rampSteps = 256
+
+func (c *crowd) step(i int) (ticks, uint64) {
+	share := func(of ticks, k int) ticks { return of/rampSteps*ticks(k) + of%rampSteps*ticks(k)/rampSteps }
+	slope := func(of ticks, k int) (ticks, uint64) {
+		return share(of, k+1) - share(of, k), uint64(2*k+1) * one / (2 * rampSteps)
+	}
+	switch {
+	case i < rampSteps && c.ramp > 0:
+		return slope(c.ramp, i)
+	case i < rampSteps:
+		return 1, 0
+	case i == rampSteps && c.hold > 0:
+		return c.hold, one
+	case i == rampSteps:
+		return 1, 0
+	case i <= 2*rampSteps && c.decay > 0:
+		length, _ := slope(c.decay, i-rampSteps-1)
+		_, busy := slope(c.decay, 2*rampSteps-i)
+		return length, busy
+	}
+	return 0, 0
+}

@@ -1,0 +1,138 @@
+package mix
+
+// What is checked, and made, once a whole file is read.
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+func (r *reader) complete() {
+	for _, d := range r.drafts {
+		r.completeTimes(d)
+		if d.Kind, d.Attack = d.word.name, d.word.attack; d.attack != nil {
+			d.Attack = *d.attack
+		}
+		if d.kinds != 1 {
+			r.fail(d.place, "give it one of "+enumerate(kindNames(), "and"), "this component has %d kinds", d.kinds)
+		} else {
+			r.completeLooks(d)
+			r.countClients(d)
+		}
+	}
+	if len(r.errs) == 0 {
+		r.assign()
+	}
+}
+
+func (r *reader) completeTimes(d *draft) {
+	switch whole := r.mix.duration; {
+	case d.until == nil:
+		d.to = whole
+	case d.to > whole:
+		r.fail(d.until, "the duration of the whole is "+whole.String(), "this component ends after the end")
+	}
+	if whole := r.mix.duration; d.from >= d.to && d.to <= whole {
+		r.fail(d.place, "from and to are counted from the beginning of the whole, which lasts "+whole.String(), "this component ends before it begins")
+	}
+}
+
+// countClients sets how many clients a component has: of a flood, more than it has
+// requests.
+func (r *reader) countClients(d *draft) {
+	if d.Clients = d.kind.clients(); d.Clients > 0 {
+		return
+	}
+	flood := d.kind.(*randomKeys)
+	expected := float64(flood.total.n) / flood.total.per.Seconds() * (d.to - d.from).Seconds()
+	d.Clients = uint64(float64(expected*(1.1+d.swing.depth))) + 1000
+	if d.clientsOf != nil {
+		r.fail(d.clientsOf, "leave clients_of out", "every request of random_keys has a client of its own")
+	}
+}
+
+// assign gives every component its clients and their addresses.
+func (r *reader) assign() {
+	var taken pool
+	for _, d := range r.drafts {
+		for _, p := range d.networks {
+			if other, free := taken.overlapping(p); !free {
+				r.fail(d.addresses, "write clients_of to have the same clients in two components", "%v overlaps %v of another component", p, other)
+			}
+			taken.taken = append(taken.taken, p)
+		}
+	}
+	for _, d := range r.drafts {
+		if d.clientsOf != nil {
+			continue
+		}
+		if d.networks == nil {
+			d.networks = r.free(d, &taken)
+		}
+		d.block = &block{networks: d.networks, key: hash(d.Name)}
+		if n := d.block.capacity(); n < d.Clients {
+			r.fail(cmp.Or(d.addresses, d.place), "give it larger networks", "there are %d addresses for %d clients", n, d.Clients)
+		}
+	}
+	r.number()
+	for _, d := range r.drafts {
+		if d.clientsOf != nil {
+			r.share(d)
+		}
+	}
+}
+
+// number gives clients their numbers: first those that come again, then those of floods.
+func (r *reader) number() {
+	var next uint64
+	for _, flood := range []bool{false, true} {
+		for _, d := range r.drafts {
+			if d.clientsOf == nil && (d.kind.clients() == 0) == flood {
+				d.First = next
+				next += d.Clients
+			}
+		}
+	}
+}
+
+// free returns networks for a component that names none.
+func (r *reader) free(d *draft, taken *pool) []netip.Prefix {
+	whole := pool4
+	if d.kind.clients() == 0 {
+		whole = pool6
+	}
+	p, err := taken.take(whole, d.Clients)
+	if err != nil {
+		r.fail(d.place, "write addresses: [2001:db8::/32], or another network", "%v", err)
+	}
+	return []netip.Prefix{p}
+}
+
+// share gives d the clients of the component that it names.
+func (r *reader) share(d *draft) {
+	name, ok := r.string(d.clientsOf, "clients_of")
+	if !ok {
+		return
+	}
+	at := slices.IndexFunc(r.drafts, func(o *draft) bool { return o.Name == name })
+	switch {
+	case at < 0:
+		var all []string
+		for _, o := range r.drafts {
+			all = append(all, o.Name)
+		}
+		r.fail(d.clientsOf, didYouMean(name, all), "there is no component %s", quote(name))
+		return
+	case r.drafts[at].clientsOf != nil:
+		r.fail(d.clientsOf, "name the component that has them itself", "%s has no clients of its own", quote(name))
+		return
+	case d.addresses != nil:
+		r.fail(d.addresses, "leave addresses out", "the clients of another component have addresses already")
+	}
+	o := r.drafts[at]
+	if d.Clients > o.Clients {
+		r.fail(d.clientsOf, "it has as many at most", "%s has only %d clients", quote(name), o.Clients)
+	}
+	d.First, d.block = o.First, o.block
+}

@@ -1,0 +1,164 @@
+package mix
+
+// The kinds whose clients have schedules of their own.
+
+import (
+	"math/bits"
+	"time"
+)
+
+// onOff is clients that send evenly for a while and then pause, each at its own time.
+type onOff struct {
+	bent
+	n       uint64
+	each    rate // while on
+	on, off time.Duration
+}
+
+func (k *onOff) clients() uint64 { return k.n }
+
+func (k *onOff) generator(set *setting) generator {
+	g := &pulses{gap: max(ticksOf(k.each.per)/ticks(k.each.n), 1), cycle: ticksOf(k.on + k.off)}
+	g.burst = uint32((ticksOf(k.on) - 1) / g.gap)
+	turns := make([]turn, k.n)
+	for i := range turns {
+		// The cycle that the client is in has begun some time ago. What would have been
+		// sent before the beginning is not.
+		ago := ticks(set.stream.below(uint64(g.cycle)))
+		if sent := (ago + g.gap - 1) / g.gap; sent <= ticks(g.burst) {
+			turns[i] = turn{at: sent*g.gap - ago, client: uint32(i), left: g.burst - uint32(sent)}
+		} else {
+			turns[i] = turn{at: g.cycle - ago, client: uint32(i), left: g.burst}
+		}
+	}
+	g.schedule = newSchedule(turns)
+	return g
+}
+
+// pulses makes the requests of onOff.
+type pulses struct {
+	schedule
+	gap, cycle ticks
+	burst      uint32 // requests of a cycle behind its first
+}
+
+func (g *pulses) next(a *arrival) bool {
+	t := &g.schedule[0]
+	a.at, a.client = t.at, uint64(t.client)
+	if t.left > 0 {
+		t.at, t.left = t.at+g.gap, t.left-1
+	} else {
+		t.at, t.left = t.at+g.cycle-ticks(g.burst)*g.gap, g.burst
+	}
+	g.down(0)
+	return true
+}
+
+// botnet is many clients that each send evenly, at a rate a little below a given one.
+type botnet struct {
+	bent
+	n      uint64
+	below  rate
+	spread float64 // how far below at most, as a share of the rate
+}
+
+func (k *botnet) clients() uint64 { return k.n }
+
+func (k *botnet) generator(set *setting) generator {
+	g := &crawl{
+		key:    set.stream.next(),
+		least:  max(ticksOf(k.below.per)/ticks(k.below.n), 1) + 1,
+		spread: uint64(k.spread * one),
+	}
+	turns := make([]turn, k.n)
+	for i := range turns {
+		turns[i] = turn{at: ticks(set.stream.below(uint64(g.gap(uint32(i))))), client: uint32(i)}
+	}
+	g.schedule = newSchedule(turns)
+	return g
+}
+
+// crawl makes the requests of botnet.
+type crawl struct {
+	schedule
+	key    uint64
+	least  ticks  // the gap at the rate that all are below
+	spread uint64 // in units of 2⁻³²
+}
+
+// gap returns the time between a client's requests.
+func (g *crawl) gap(client uint32) ticks {
+	slower := scramble(g.key^uint64(client)) >> 32 * g.spread >> 32
+	hi, lo := bits.Mul64(uint64(g.least), one)
+	gap, _ := bits.Div64(hi, lo, one-slower)
+	return ticks(gap)
+}
+
+func (g *crawl) next(a *arrival) bool {
+	t := &g.schedule[0]
+	a.at, a.client = t.at, uint64(t.client)
+	t.at += g.gap(t.client)
+	g.down(0)
+	return true
+}
+
+// pages is clients that load a page, all that belongs to it in a burst, and think.
+type pages struct {
+	bent
+	n           uint64
+	think, load time.Duration // means
+	assets      uint64        // mean
+}
+
+func (k *pages) clients() uint64 { return k.n }
+
+// The looks of pages.
+const (
+	pageLook = iota
+	assetLook
+)
+
+func (k *pages) generator(set *setting) generator {
+	g := &views{
+		stream: set.stream,
+		think:  newMean(ticksOf(k.think), 1),
+		assets: k.assets,
+	}
+	if k.assets > 0 {
+		g.between = newMean(ticksOf(k.load), k.assets)
+	}
+	turns := make([]turn, k.n)
+	for i := range turns {
+		turns[i] = turn{at: g.think.draw(&g.stream), client: uint32(i)}
+	}
+	g.schedule = newSchedule(turns)
+	return g
+}
+
+// views makes the requests of pages. What is left of a turn is twice the assets still to
+// come, plus one if the request is an asset itself.
+type views struct {
+	schedule
+	stream
+	think, between mean
+	assets         uint64
+}
+
+func (g *views) next(a *arrival) bool {
+	t := &g.schedule[0]
+	a.at, a.client, a.look = t.at, uint64(t.client), pageLook
+	left := t.left >> 1
+	if t.left&1 == 1 {
+		a.look = assetLook
+	} else {
+		// Half as many as on average, up to one and a half times as many.
+		left = uint32(g.assets-g.assets/2) + uint32(g.below(g.assets/2*2+1))
+	}
+	if left > 0 {
+		t.at, t.left = t.at+g.between.draw(&g.stream), (left-1)<<1|1
+	} else {
+		t.at, t.left = t.at+g.think.draw(&g.stream), 0
+	}
+	g.down(0)
+	return true
+}

@@ -1,0 +1,133 @@
+package mix
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Mix is traffic as a file describes it. It may be used concurrently as long as its
+// fields are not changed.
+type Mix struct {
+	// Seed is what everything random depends on. Another seed gives other requests with
+	// the same properties, from the same addresses.
+	Seed uint64
+
+	// Requests is after how many requests the traffic ends. 0 is no bound but its
+	// duration.
+	Requests uint64
+
+	start      int64 // in microseconds since the epoch
+	duration   time.Duration
+	components []component
+}
+
+// A Component is one of the parts that a mix consists of.
+type Component struct {
+	Name string
+	Kind string // as the file calls it, such as zipf
+
+	// Attack says that these requests are meant to be refused.
+	Attack bool
+
+	// First is the number of its first client; the others follow. Two components have
+	// clients in common only if the file says so.
+	First uint64
+
+	// Clients is how many there may be.
+	Clients uint64
+}
+
+// A component is a Component with what it does.
+type component struct {
+	Component
+	kind     kind
+	from, to time.Duration // since the beginning of the mix
+	swing    swing
+	block    *block // shared by components with the same clients
+	looks    []look
+	agents   []string
+}
+
+// A swing is how the business of a component follows the time of day.
+type swing struct {
+	period, peak time.Duration // period is 0 if there is none
+	depth        float64
+}
+
+//go:embed mixes
+var mixes embed.FS
+
+// Names returns the names of the bundled mixes, sorted.
+func Names() []string {
+	files, err := fs.Glob(mixes, "mixes/*.yaml")
+	if err != nil {
+		panic("mix: " + err.Error())
+	}
+	for i, f := range files {
+		files[i] = strings.TrimSuffix(path.Base(f), ".yaml")
+	}
+	return files
+}
+
+// Text returns the file of a bundled mix, and whether there is one.
+func Text(name string) ([]byte, bool) {
+	text, err := mixes.ReadFile("mixes/" + name + ".yaml")
+	return text, err == nil
+}
+
+// Load reads the bundled mix of the name spec or, if there is none, the file spec. What
+// is wrong in a file is an [Errors].
+func Load(spec string) (*Mix, error) {
+	if slices.Contains(Names(), spec) {
+		text, _ := Text(spec)
+		return Parse(spec+".yaml", text)
+	}
+	text, err := os.ReadFile(spec)
+	if err != nil {
+		return nil, fmt.Errorf("mix: reading a mix: %w", err)
+	}
+	return Parse(spec, text)
+}
+
+// Start returns when the traffic begins.
+func (m *Mix) Start() time.Time { return time.UnixMicro(m.start).UTC() }
+
+// Duration returns how long it is.
+func (m *Mix) Duration() time.Duration { return m.duration }
+
+// Components returns the parts of m, in the order of the file.
+func (m *Mix) Components() []Component {
+	list := make([]Component, len(m.components))
+	for i := range list {
+		list[i] = m.components[i].Component
+	}
+	return list
+}
+
+// returning returns how many clients may come again. They have the lowest numbers.
+func (m *Mix) returning() (n uint64) {
+	for i := range m.components {
+		if c := &m.components[i]; c.kind.clients() > 0 {
+			n = max(n, c.First+c.Clients)
+		}
+	}
+	return n
+}
+
+// Addr returns the address of a client, or the zero one if there is no such client. It
+// is the same with every seed.
+func (m *Mix) Addr(client uint64) netip.Addr {
+	for i := range m.components {
+		if c := &m.components[i]; c.First <= client && client-c.First < c.Clients {
+			return c.block.addr(client - c.First)
+		}
+	}
+	return netip.Addr{}
+}

@@ -1,0 +1,307 @@
+package mix_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/load/mix"
+)
+
+func parse(t testing.TB, text string) *mix.Mix {
+	t.Helper()
+	m, err := mix.Parse("m.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// requests returns all requests of a mix.
+func requests(m *mix.Mix) (list []mix.Request) {
+	s := m.Source()
+	for r := (mix.Request{}); s.Next(&r); {
+		list = append(list, r)
+	}
+	return list
+}
+
+func load(t testing.TB, spec string) *mix.Mix {
+	t.Helper()
+	m, err := mix.Load(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// What a mix writes must never change by accident: people compare their results over
+// machines and years. These are the SHA-256 of all that testdata/all.yaml writes. If they
+// change on purpose, the change log says so.
+func TestSameEverywhere(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		o    mix.WriteOptions
+		want string
+	}{
+		{"trace", mix.WriteOptions{}, "8d05a53374feddf8b664889f4c9d9c3801be05d02d60aa14d5e9c4377aa83c3a"},
+		{"trace with fractions", mix.WriteOptions{Fraction: true}, "100cbd838b3325f46bc9e55e1e2a8cafb077f254647875f3bd1982394594f1ab"},
+		{"combined", mix.WriteOptions{Format: mix.Combined}, "e8c68b41ae86841e545db1f8235bf29b95b33c5987dcbcb5506b4710d3526e7d"},
+		{"json", mix.WriteOptions{Format: mix.JSON}, "b9cf89e17e627ca8d7e275889952f45e79c9405d6deb94e96747c271c6b719ae"},
+	} {
+		h := sha256.New()
+		n, err := mix.Write(h, load(t, "testdata/all.yaml"), test.o)
+		if got := fmt.Sprintf("%x", h.Sum(nil)); err != nil || got != test.want {
+			t.Errorf("%s: wrote %d requests with the sum %s, %v, want %s", test.name, n, got, err, test.want)
+		}
+	}
+}
+
+// Everything else hangs on the order of time, ties in the order of components.
+func TestOrder(t *testing.T) {
+	for _, spec := range append(mix.Names(), "testdata/all.yaml") {
+		m := load(t, spec)
+		m.Requests = 200_000
+		begin, end := m.Start().UnixMicro(), m.Start().Add(m.Duration()).UnixMicro()
+		before, n := mix.Request{}, uint64(0)
+		s := m.Source()
+		for r := (mix.Request{}); s.Next(&r); before, n = r, n+1 {
+			if r.Time < begin || r.Time >= end {
+				t.Fatalf("%s: request %d is at %d, outside of the mix from %d to %d", spec, n, r.Time, begin, end)
+			}
+			if r.Time < before.Time || r.Time == before.Time && r.Component < before.Component {
+				t.Fatalf("%s: request %d is %+v, behind %+v", spec, n, r, before)
+			}
+		}
+		if n == 0 || n > m.Requests {
+			t.Errorf("%s: %d requests, want 1 to %d", spec, n, m.Requests)
+		}
+	}
+}
+
+func TestSeed(t *testing.T) {
+	m := load(t, "testdata/all.yaml")
+	first, again := requests(m), requests(m)
+	if diff := cmp.Diff(first, again); diff != "" {
+		t.Errorf("two sources of one mix differ: %s", diff)
+	}
+	m.Seed++
+	if other := requests(m); cmp.Equal(first, other) {
+		t.Error("another seed makes the same requests")
+	}
+}
+
+// Who looks for the cause of something takes other components out, and must still
+// see the same.
+func TestComponentsAreIndependent(t *testing.T) {
+	const head = "duration: 5m\ncomponents:\n"
+	const one = "- name: one\n  zipf: {clients: 50, rate: 10/s, exponent: 1}\n  addresses: [192.0.2.0/24]\n  request: {paths: [/, /a, /b]}\n"
+	const other = "- name: other\n  pages: {clients: 50}\n"
+	type seen struct {
+		time int64
+		addr netip.Addr
+		path string
+	}
+	only := func(m *mix.Mix) (list []seen) {
+		for _, r := range requests(m) {
+			if m.Components()[r.Component].Name == "one" {
+				list = append(list, seen{r.Time, m.Addr(r.Client), r.Path})
+			}
+		}
+		return list
+	}
+	alone := only(parse(t, head+one))
+	for _, text := range []string{head + one + other, head + other + one} {
+		if together := only(parse(t, text)); len(alone) == 0 || !cmp.Equal(alone, together, cmp.AllowUnexported(seen{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })) {
+			t.Errorf("of %d requests %d are there, or differ, once another component is", len(alone), len(together))
+		}
+	}
+}
+
+func TestEndsAfterRequests(t *testing.T) {
+	m := load(t, "testdata/all.yaml")
+	all := requests(m)
+	m.Requests = 100
+	if diff := cmp.Diff(all[:100], requests(m)); diff != "" {
+		t.Errorf("the first 100 requests: %s", diff)
+	}
+	m.Requests = uint64(len(all)) + 1
+	if got := len(requests(m)); got != len(all) {
+		t.Errorf("%d requests where %d were asked for, want %d", got, m.Requests, len(all))
+	}
+}
+
+func TestLoad(t *testing.T) {
+	if _, err := mix.Load("testdata/none.yaml"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Load of a missing file = %v", err)
+	}
+	for _, name := range mix.Names() {
+		text, ok := mix.Text(name)
+		if line, _, _ := strings.Cut(string(text), "\n"); !ok || !strings.HasPrefix(line, "# ") {
+			t.Errorf("the mix %s begins with %q, want what it is", name, line)
+		}
+		load(t, name)
+	}
+	if _, ok := mix.Text("../mix"); ok {
+		t.Error("there is a mix ../mix")
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	m := load(t, "testdata/all.yaml")
+	owner := map[netip.Addr]uint64{}
+	for _, r := range requests(m) {
+		addr := m.Addr(r.Client)
+		if client, known := owner[addr]; known && client != r.Client {
+			t.Fatalf("%v is client %d and client %d", addr, client, r.Client)
+		}
+		owner[addr] = r.Client
+		c := m.Components()[r.Component]
+		if r.Client < c.First || r.Client-c.First >= c.Clients {
+			t.Fatalf("client %d is of %+v", r.Client, c)
+		}
+		if c.Name == "random" && !netip.MustParsePrefix("192.0.2.0/28").Contains(addr) && !netip.MustParsePrefix("2001:db8:1::/60").Contains(addr) {
+			t.Fatalf("client %d has the address %v, outside of its networks", r.Client, addr)
+		}
+	}
+	if addr := m.Addr(1 << 60); addr.IsValid() {
+		t.Errorf("a client that is none has the address %v", addr)
+	}
+
+	// A limiter takes a /64 for one client.
+	m = parse(t, "duration: 1s\ncomponents:\n- name: all\n  steady: {clients: 65536, rate: 1/s}\n  addresses: [2001:db8::/48]\n")
+	networks := map[netip.Prefix]bool{}
+	for client := range uint64(65536) {
+		p, err := m.Addr(client).Prefix(64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		networks[p] = true
+	}
+	if len(networks) != 65536 {
+		t.Errorf("65536 clients are in %d networks", len(networks))
+	}
+}
+
+func TestNextAllocatesNothing(t *testing.T) {
+	s := load(t, "testdata/all.yaml").Source()
+	var r mix.Request
+	if n := testing.AllocsPerRun(10_000, func() { s.Next(&r) }); n != 0 {
+		t.Errorf("Next allocates %v times", n)
+	}
+}
+
+func TestWriteFormats(t *testing.T) {
+	const text = `duration: 1m
+start: 2026-03-29T01:59:59Z
+components:
+- name: v4
+  steady: {clients: 1, rate: 1/2s}
+  addresses: [192.0.2.7/32]
+  request: {hosts: [example.com], methods: [PUT], paths: [/a?b=c], status: 204, user_agents: [curl/8.5.0 (x; y)]}
+- name: keys
+  random_keys: {rate: 1/s}
+  addresses: [2001:db8::/40]
+requests: 3
+`
+	for _, test := range []struct {
+		name string
+		o    mix.WriteOptions
+		want string
+	}{
+		{"trace", mix.WriteOptions{}, "1774749599\t0\n1774749600\t1\n1774749600\t2\n"},
+		{"trace with fractions", mix.WriteOptions{Fraction: true}, "1774749599.827458\t0\n1774749600.000000\t1\n1774749600.300364\t2\n"},
+		{"combined", mix.WriteOptions{Format: mix.Combined}, `2001:db8:c5:3136:e6ef:3000:fee1:8bbb - - [29/Mar/2026:01:59:59 +0000] "GET / HTTP/1.1" 200 23301 "-" "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+192.0.2.7 - - [29/Mar/2026:02:00:00 +0000] "PUT /a?b=c HTTP/1.1" 204 10437 "-" "curl/8.5.0 (x; y)"
+2001:db8:b0:8e5e:4c6d:5d6d:7f32:e199 - - [29/Mar/2026:02:00:00 +0000] "GET / HTTP/1.1" 200 23301 "-" "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+`},
+		{"json", mix.WriteOptions{Format: mix.JSON}, `{"time":"2026-03-29T01:59:59.827458Z","remote_addr":"2001:db8:c5:3136:e6ef:3000:fee1:8bbb","request_method":"GET","host":"www.example.com","request_uri":"/","status":200,"body_bytes_sent":23301,"http_user_agent":"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"}
+{"time":"2026-03-29T02:00:00.000000Z","remote_addr":"192.0.2.7","request_method":"PUT","host":"example.com","request_uri":"/a?b=c","status":204,"body_bytes_sent":10437,"http_user_agent":"curl/8.5.0 (x; y)"}
+{"time":"2026-03-29T02:00:00.300364Z","remote_addr":"2001:db8:b0:8e5e:4c6d:5d6d:7f32:e199","request_method":"GET","host":"www.example.com","request_uri":"/","status":200,"body_bytes_sent":23301,"http_user_agent":"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"}
+`},
+	} {
+		var b bytes.Buffer
+		n, err := mix.Write(&b, parse(t, text), test.o)
+		if diff := cmp.Diff(test.want, b.String()); diff != "" || n != 3 || err != nil {
+			t.Errorf("%s: %d requests, %v:\n%s", test.name, n, err, diff)
+		}
+	}
+}
+
+// In a trace the first client that appears is 0, the next one 1, and so on.
+func TestTraceNumbers(t *testing.T) {
+	m := load(t, "testdata/all.yaml")
+	var b bytes.Buffer
+	if _, err := mix.Write(&b, m, mix.WriteOptions{Fraction: true}); err != nil {
+		t.Fatal(err)
+	}
+	numbers := map[uint64]int{}
+	for i, r := range requests(m) {
+		line, err := b.ReadString('\n')
+		if _, known := numbers[r.Client]; !known {
+			numbers[r.Client] = len(numbers)
+		}
+		want := fmt.Sprintf("%d.%06d\t%d\n", r.Time/1e6, r.Time%1e6, numbers[r.Client])
+		if line != want || err != nil {
+			t.Fatalf("line %d is %q, %v, want %q", i+1, line, err, want)
+		}
+	}
+	if b.Len() > 0 {
+		t.Errorf("%d bytes are left", b.Len())
+	}
+}
+
+func TestWriteProgress(t *testing.T) {
+	m := load(t, "testdata/all.yaml")
+	var before float64
+	var last uint64
+	n, err := mix.Write(io.Discard, m, mix.WriteOptions{Format: mix.JSON, Progress: func(requests uint64, share float64) {
+		if share < before || share > 1 || requests <= last {
+			t.Errorf("after %d requests and %v of the traffic: %d and %v", last, before, requests, share)
+		}
+		before, last = share, requests
+	}})
+	if err != nil || last != n || before != 1 {
+		t.Errorf("Write = %d, %v after %d requests and %v of the traffic", n, err, last, before)
+	}
+	failing := errors.New("no space")
+	if _, err := mix.Write(writerFunc(func([]byte) (int, error) { return 0, failing }), m, mix.WriteOptions{}); !errors.Is(err, failing) {
+		t.Errorf("Write on a full disk = %v", err)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+func TestParseFormat(t *testing.T) {
+	for _, name := range mix.FormatNames() {
+		if _, err := mix.ParseFormat(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := mix.ParseFormat("jsom"); err == nil || err.Error() != `mix: unknown format "jsom": did you mean json?` {
+		t.Errorf("ParseFormat(jsom) = %v", err)
+	}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	for _, name := range mix.FormatNames() {
+		format, _ := mix.ParseFormat(name)
+		b.Run(name, func(b *testing.B) {
+			m := parse(b, "duration: 300d\ncomponents:\n- name: z\n  zipf: {clients: 270000, rate: 4630/s, exponent: 1, offset: 100}\n")
+			m.Requests = uint64(b.N)
+			if _, err := mix.Write(io.Discard, m, mix.WriteOptions{Format: format}); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,153 @@
+package mix
+
+// A Request is one request of a mix. Its strings live as long as the mix.
+type Request struct {
+	Time      int64  // in microseconds since the Unix epoch
+	Client    uint64 // [Mix.Addr] has its address
+	Component int    // index in [Mix.Components]
+	Method    string
+	Host      string
+	Path      string
+	Agent     string // User-Agent; of one client in one component always the same
+	Status    int    // what the origin answers
+}
+
+// An arrival is what a generator knows of a request.
+type arrival struct {
+	at     ticks  // in even time, see warp
+	client uint64 // within its component
+	look   uint8  // index in the looks of its component
+}
+
+// A generator makes the requests of a component in the order of time.
+type generator interface {
+	// next makes a request, and reports false where none is left. That one is beyond the
+	// component's end is not its concern.
+	next(a *arrival) bool
+}
+
+// A Source makes the requests of a mix one after the other: in the order of time, and of
+// components where they have the same microsecond. Its memory grows with the clients
+// of the mix, not with its requests. It is for one goroutine; of one mix there may be
+// many sources, which all make the same requests.
+type Source struct {
+	lanes []*lane // a heap by time; the first is the request made last, if made
+	made  bool
+	left  uint64
+}
+
+// A lane is a component on its way, with its next request.
+type lane struct {
+	generator
+	warp   *warp // nil if real time is even
+	start  int64 // in microseconds since the epoch
+	end    ticks
+	head   arrival
+	time   int64 // of head, in microseconds since the epoch
+	index  int
+	of     *component
+	random stream // for looks alone, so that they change nothing else
+}
+
+// Source returns a source of the requests of m from the first on.
+func (m *Mix) Source() *Source {
+	s := &Source{left: m.Requests}
+	if m.Requests == 0 {
+		s.left = 1<<64 - 1
+	}
+	for i := range m.components {
+		if l := m.lane(i); l.advance() {
+			s.lanes = append(s.lanes, l)
+		}
+	}
+	for i := len(s.lanes) - 1; i >= 0; i-- {
+		s.down(i)
+	}
+	return s
+}
+
+func (m *Mix) lane(i int) *lane {
+	c := &m.components[i]
+	l := &lane{index: i, of: c, start: m.start + c.from.Microseconds(), end: ticksOf(c.to - c.from)}
+	l.random = newStream(m.Seed, c.Name+" looks")
+	set := setting{stream: newStream(m.Seed, c.Name), start: l.start, end: l.end, addresses: c.Clients}
+	if c.swing.period > 0 {
+		set.swing = newDiurnal(c.swing.period, c.swing.peak, c.swing.depth, l.start)
+		if !c.kind.skips() {
+			l.warp = &warp{profile: set.swing}
+		}
+	}
+	l.generator = c.kind.generator(&set)
+	return l
+}
+
+// advance makes the lane's next request, and reports false where none is left.
+func (l *lane) advance() bool {
+	if !l.next(&l.head) {
+		return false
+	}
+	at := l.head.at
+	if l.warp != nil {
+		at = l.warp.real(at)
+	}
+	if at >= l.end {
+		return false
+	}
+	l.time = l.start + int64(at/perMicrosecond)
+	return true
+}
+
+// step returns the lane whose head is the next request, or nil where none is left.
+func (s *Source) step() *lane {
+	if s.left == 0 {
+		return nil
+	}
+	if s.made {
+		if !s.lanes[0].advance() {
+			last := len(s.lanes) - 1
+			s.lanes[0], s.lanes[last] = s.lanes[last], nil
+			s.lanes = s.lanes[:last]
+		}
+		s.down(0)
+	}
+	if s.made = len(s.lanes) > 0; !s.made {
+		return nil
+	}
+	s.left--
+	return s.lanes[0]
+}
+
+// down restores the order of the heap below i.
+func (s *Source) down(i int) {
+	for {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(s.lanes); child++ {
+			if s.lanes[child].before(s.lanes[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		s.lanes[i], s.lanes[least] = s.lanes[least], s.lanes[i]
+		i = least
+	}
+}
+
+func (l *lane) before(o *lane) bool {
+	return l.time < o.time || l.time == o.time && l.index < o.index
+}
+
+// Next makes the next request into r, and reports false where none is left. It allocates
+// nothing.
+func (s *Source) Next(r *Request) bool {
+	l := s.step()
+	if l == nil {
+		return false
+	}
+	r.Time, r.Client, r.Component = l.time, l.of.First+l.head.client, l.index
+	k, c := l.choose()
+	r.Method, r.Host, r.Path, r.Status = k.methods[c.method], k.hosts[c.host], k.paths[c.path], k.status
+	r.Agent = l.of.agents[c.agent]
+	return true
+}

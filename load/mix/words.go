@@ -1,0 +1,120 @@
+package mix
+
+// How values are written in files, and what errors say of them.
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+var units = []struct {
+	name string
+	is   time.Duration
+}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"ms", time.Millisecond}, {"m", time.Minute}, {"s", time.Second}}
+
+// maxDuration bounds what durations say, so that their ticks are far from overflowing.
+const maxDuration = 366 * 24 * time.Hour
+
+// parseDuration reads whole numbers of days, hours, minutes, seconds and milliseconds, in
+// any order: 10s, 1h30m, 250ms. A lone 0 needs no unit.
+func parseDuration(s string) (time.Duration, bool) {
+	if s == "0" {
+		return 0, true
+	}
+	var total time.Duration
+	for rest := s; rest != ""; {
+		n := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
+		v, ok := digits(rest[:n])
+		if rest = rest[n:]; !ok {
+			return 0, false
+		}
+		unit := time.Duration(0)
+		for _, u := range units {
+			if strings.HasPrefix(rest, u.name) {
+				unit, rest = u.is, rest[len(u.name):]
+				break
+			}
+		}
+		if unit == 0 || v > uint64(maxDuration/unit) || total+time.Duration(v)*unit > maxDuration {
+			return 0, false
+		}
+		total += time.Duration(v) * unit
+	}
+	return total, s != ""
+}
+
+// parseRate reads a number of requests, a slash, and a duration of which the number may
+// be left out if it is 1: 50/1m, 50/m, 2_000/s.
+func parseRate(s string) (rate, bool) {
+	left, right, _ := strings.Cut(s, "/")
+	n, ok := digits(left)
+	if right != "" && (right[0] < '0' || right[0] > '9') {
+		right = "1" + right
+	}
+	per, valid := parseDuration(right)
+	return rate{n, per}, ok && valid && n > 0 && n <= 1e9 && per > 0 && per <= maxPer
+}
+
+// maxPer bounds the durations of rates.
+const maxPer = 31 * 24 * time.Hour
+
+// enumerate joins list as prose does: a, b or c.
+func enumerate(list []string, conjunction string) string {
+	switch n := len(list); n {
+	case 0:
+		return ""
+	case 1:
+		return list[0]
+	default:
+		return strings.Join(list[:n-1], ", ") + " " + conjunction + " " + list[n-1]
+	}
+}
+
+// quote quotes s and shortens it where it is long.
+func quote(s string) string {
+	const most = 60
+	if letters := []rune(s); len(letters) > most {
+		return fmt.Sprintf("%q…", string(letters[:most]))
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// didYouMean returns a hint at the one of words that was probably meant by s, or at all.
+func didYouMean(s string, words []string) string {
+	best, least := "", 3
+	for _, w := range words {
+		if n := distance(strings.ToLower(s), w); n < least && n <= max(len(w)/3, 1) {
+			best, least = w, n
+		}
+	}
+	if best == "" {
+		return "there are " + enumerate(words, "and")
+	}
+	return fmt.Sprintf("did you mean %s?", best)
+}
+
+// distance returns how many letters must be inserted, deleted or replaced to make a
+// into b.
+func distance(a, b string) int {
+	if len(a) > 32 {
+		return len(a)
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, diagonal+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
