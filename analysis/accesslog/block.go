@@ -29,11 +29,11 @@ type block struct {
 	malformed int64
 	unnamed   int64
 	size      int64
-	samples   []Sample // their lines from the beginning of the block
-	names     []named  // of clients, that the worker had not seen before
+	samples   []Sample     // their lines from the beginning of the block
+	names     []clientName // of clients, that the worker had not seen before
 }
 
-type named struct {
+type clientName struct {
 	client Client
 	name   string
 }
@@ -204,7 +204,7 @@ func (w *worker) client(b *block, name []byte) Client {
 	c := clientOf(name)
 	if w.named != nil && c[15] != 0 && !w.named[c] {
 		w.named[c] = true
-		b.names = append(b.names, named{c, string(name)})
+		b.names = append(b.names, clientName{c, string(name)})
 	}
 	return c
 }

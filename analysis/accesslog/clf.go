@@ -51,7 +51,28 @@ func (clf) parse(s []byte, r *record) string {
 }
 
 // combined reads what follows the time.
-func (r *record) combined([]byte) {}
+func (r *record) combined(s []byte) {
+	request, s, ok := cutQuoted(trimSpaces(s))
+	if !ok {
+		return
+	}
+	r.request(request)
+	if r.need&(Status|Header) == 0 {
+		return
+	}
+	status, s := cutWord(s)
+	r.code(status)
+	if r.need&Header == 0 {
+		return
+	}
+	_, s = cutWord(s) // bytes
+	referer, s, ok := cutQuoted(trimSpaces(s))
+	agent, _, ok2 := cutQuoted(trimSpaces(s))
+	if ok && ok2 {
+		r.set("Referer", r.unescape(referer))
+		r.set("User-Agent", r.unescape(agent))
+	}
+}
 
 // virtualHost reports whether the first word of a line is not the client but the host
 // that was asked for: the next one is an address, or there is one word more than usual

@@ -16,6 +16,11 @@ type clock struct {
 	clfZone [6]byte  // " +zzzz"
 	clfAt   int64    // its beginning, in seconds since the Unix epoch
 
+	isoDay   [10]byte // yyyy-mm-dd
+	isoAt    int64
+	localDay [11]byte // dd/Mon/yyyy of a time without a zone
+	localAt  int64
+
 	wallAt     int64 // the last minute of a clock without a zone, in minutes
 	wallOffset int64 // in seconds
 	wallKnown  bool

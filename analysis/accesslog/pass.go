@@ -1,6 +1,8 @@
 package accesslog
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -54,7 +56,7 @@ func (l *Log) run(ctx context.Context, need Fields, sort Sort, out carrier) (err
 	}
 	free := batches{make(chan []Arrival, l.o.Buffer/batchSize+64)}
 	o := l.order(ctx, sort, out, free)
-	defer func() { err = errors.Join(err, o.close()) }()
+	defer func() { err = cmp.Or(err, o.close()) }()
 
 	ctx, cancel := context.WithCancel(ctx)
 	n := 2*l.o.Workers + 2
@@ -184,7 +186,7 @@ func (r *reader) run(ctx context.Context) {
 		f, err := s.take()
 		if err == nil {
 			err = r.file(ctx, i, s, f)
-			err = errors.Join(err, f.close())
+			err = cmp.Or(err, f.close())
 		}
 		if err != nil {
 			if b := r.next(ctx); b != nil {
@@ -199,19 +201,61 @@ func (r *reader) run(ctx context.Context) {
 func (r *reader) file(ctx context.Context, i int, s *source, f *file) error {
 	c := &cutter{text: f.text, maxLine: r.log.o.MaxLine}
 	layout := s.layout
-	for {
+	for first := true; ; first = false {
 		b := r.next(ctx)
 		if b == nil {
 			return nil
 		}
-		b.err = nil
 		more, err := c.fill(b, r.log.o.block)
+		if first {
+			b.text = bytes.TrimPrefix(b.text, byteOrderMark)
+		}
+		if d, ok := layout.(directed); ok {
+			if b, layout = r.direct(ctx, b, i, d); b == nil {
+				return nil
+			}
+		}
 		r.send(b, i, layout)
 		if err != nil {
 			return s.failed(err)
 		}
 		if !more {
 			return nil
+		}
+	}
+}
+
+// direct sends what is in b before each line that changes the layout, with the one that
+// it is in. It returns what is left of b, and the layout that this is in.
+func (r *reader) direct(ctx context.Context, b *block, file int, l directed) (*block, layout) {
+	for at := 0; ; {
+		if at == len(b.text) || b.text[at] != '#' {
+			next := bytes.Index(b.text[at:], []byte("\n#"))
+			if next < 0 {
+				return b, l
+			}
+			at += next + 1
+		}
+		end := bytes.IndexByte(b.text[at:], '\n')
+		if end < 0 {
+			end = len(b.text) - at
+		}
+		line := bytes.TrimSuffix(b.text[at:at+end], []byte("\r"))
+		if next := l.direct(line).(directed); next != l {
+			rest := r.next(ctx)
+			if rest == nil {
+				return nil, nil
+			}
+			// The line itself goes with what follows it.
+			rest.buffer = append(rest.buffer[:0], b.text[at:]...)
+			rest.text, rest.long = rest.buffer, 0
+			b.text = b.text[:at]
+			r.send(b, file, l)
+			b, l, at = rest, next, 0
+			end = min(end, len(b.text))
+		}
+		if at += end + 1; at > len(b.text) {
+			return b, l
 		}
 	}
 }

@@ -34,7 +34,8 @@ type record struct {
 	header []line
 
 	clock clock
-	plain []byte // text without escapes
+	plain []byte  // text without escapes
+	slots []value // of an object
 }
 
 // A line is one of a request's header.
@@ -88,10 +89,10 @@ func (r *record) append(b []byte) []byte {
 	if r.need == 0 {
 		return b
 	}
-	b = appendText(b, r.method)
-	b = appendText(b, r.host)
-	b = appendText(b, r.path)
-	b = appendText(b, r.query)
+	b = appendText(b, r.needed(Method, r.method))
+	b = appendText(b, r.needed(Host, r.host))
+	b = appendText(b, r.needed(Path, r.path))
+	b = appendText(b, r.needed(Path, r.query))
 	b = binary.AppendUvarint(b, uint64(r.status))
 	b = binary.AppendUvarint(b, uint64(len(r.header)))
 	for _, h := range r.header {
@@ -100,6 +101,14 @@ func (r *record) append(b []byte) []byte {
 		b = appendText(b, h.value)
 	}
 	return b
+}
+
+// needed returns text if the field that it is of is asked for.
+func (r *record) needed(f Fields, text []byte) []byte {
+	if r.need&f == 0 {
+		return nil
+	}
+	return text
 }
 
 func appendText(b, text []byte) []byte {

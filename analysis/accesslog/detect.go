@@ -1,0 +1,245 @@
+package accesslog
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+)
+
+// byteOrderMark is what some editors put in front of UTF-8.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// recognise finds out the format of a text that begins with head, or finds it to be in
+// the format that is named.
+func (s *source) recognise(head []byte, whole bool) error {
+	lines := sample(head, whole)
+	if len(lines) == 0 {
+		s.format, s.layout = "empty", clf{}
+		if guess, binary := binaryGuess(head); binary {
+			return &RefusedError{File: s.name, Guess: guess.what, hint: guess.hint}
+		}
+	}
+	if format := s.log.o.Format; format != "" {
+		l, name, err := formatOf(format)
+		if err != nil {
+			return err
+		}
+		s.format, s.layout = name, s.prefix(l, lines)
+		if len(lines) > 0 && matches(s.layout, lines, s.log.o.Location) == 0 && entriesExpected(lines) {
+			g := guessOf(head, lines)
+			return &RefusedError{File: s.name, Format: name, Reason: firstReason(s.layout, lines, s.log.o.Location), Guess: g.what, hint: g.hint}
+		}
+		return nil
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	if g, binary := binaryGuess(head); binary {
+		return &RefusedError{File: s.name, Guess: g.what, hint: g.hint}
+	}
+	f, l, n := detect(lines, s.log.o.Location)
+	if n*50 < len(lines) || n == 0 && entriesExpected(lines) {
+		g := guessOf(head, lines)
+		return &RefusedError{File: s.name, Guess: g.what, hint: g.hint}
+	}
+	if g, is := notHTTP(f, lines); is {
+		return &RefusedError{File: s.name, Guess: g.what, hint: g.hint}
+	}
+	s.format, s.layout = f, l
+	return nil
+}
+
+// sampleLines is how many lines are looked at.
+const sampleLines = 2000
+
+// sample returns the first lines that are not blank.
+func sample(head []byte, whole bool) (lines [][]byte) {
+	head = bytes.TrimPrefix(head, byteOrderMark)
+	for len(head) > 0 && len(lines) < sampleLines {
+		line, rest, ended := bytes.Cut(head, []byte("\n"))
+		if !ended && !whole && len(lines) > 0 {
+			break
+		}
+		head = rest
+		if line = bytes.TrimSuffix(line, []byte("\r")); len(bytes.TrimSpace(line)) > 0 {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// entriesExpected reports whether there are lines that are no comments.
+func entriesExpected(lines [][]byte) bool {
+	for _, line := range lines {
+		if line[0] != '#' {
+			return true
+		}
+	}
+	return false
+}
+
+// matches counts the lines that l reads.
+func matches(l layout, lines [][]byte, location *time.Location) (n int) {
+	var r record
+	r.clock.location = location
+	for _, line := range lines {
+		if line[0] == '#' {
+			if d, ok := l.(directed); ok {
+				l = d.direct(line)
+			}
+			continue
+		}
+		if r.reset(); l.parse(line, &r) == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// firstReason says why the first line is no entry.
+func firstReason(l layout, lines [][]byte, location *time.Location) string {
+	var r record
+	r.clock.location = location
+	for _, line := range lines {
+		if line[0] == '#' {
+			if d, ok := l.(directed); ok {
+				l = d.direct(line)
+			}
+			continue
+		}
+		return l.parse(line, &r)
+	}
+	return ""
+}
+
+// detect returns the format that reads the most of lines, and how many it reads.
+func detect(lines [][]byte, location *time.Location) (format string, l layout, most int) {
+	if format, l, ok := declared(lines); ok {
+		return format, l, matches(l, lines, location)
+	}
+	plain := withoutPrefix(lines)
+	for _, name := range tried {
+		candidate, _, err := formatOf(name)
+		if err != nil {
+			panic(err) // a name of our own
+		}
+		among := lines
+		if name == "combined" || name == "nginx-proxy-manager" {
+			among = plain // else the first word of what syslog writes would be a client
+		}
+		if n := matches(candidate, among, location); n > most {
+			format, l, most = name, candidate, n
+		}
+	}
+	for _, c := range cuttings {
+		rest := make([][]byte, 0, len(lines))
+		for _, line := range lines {
+			if cut, ok := c.cut(line); ok && len(cut) > 0 {
+				rest = append(rest, cut)
+			}
+		}
+		if len(rest)*2 < len(lines) {
+			continue
+		}
+		for _, name := range tried {
+			candidate, _, _ := formatOf(name)
+			if n := matches(candidate, rest, location); n > most {
+				format, l, most = name, prefixed{candidate, c.cut}, n
+				lines = rest
+			}
+		}
+	}
+	if format == "combined" && !quoted(lines) {
+		format = "clf"
+	}
+	return format, l, most
+}
+
+// tried is in which order the formats are tried. Of two that read as many lines the first counts:
+// the one that expects more.
+var tried = []string{
+	"alb", "s3", "elb", "haproxy", "squid", "trace", "envoy", "caddy", "traefik", "cloudflare", "fastly", "json",
+	"cloudfront", "combined", "nginx-proxy-manager",
+}
+
+// declared returns the format of a file that says it itself.
+func declared(lines [][]byte) (format string, l layout, ok bool) {
+	for _, line := range lines {
+		switch {
+		case bytes.HasPrefix(line, []byte("#fields\t")):
+			return "zeek", &columns{zeek: true, tabs: true}, true
+		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
+			if bytes.Contains(line, []byte("x-edge-")) {
+				return "cloudfront", newCloudFront(), true
+			}
+			return "w3c", &columns{}, true
+		case line[0] != '#':
+			return "", nil, false
+		}
+	}
+	return "", nil, false
+}
+
+// withoutPrefix returns the lines that nothing is put in front of.
+func withoutPrefix(lines [][]byte) (plain [][]byte) {
+	for _, line := range lines {
+		found := false
+		for _, c := range cuttings {
+			if _, ok := c.cut(line); ok {
+				found = true
+			}
+		}
+		if !found {
+			plain = append(plain, line)
+		}
+	}
+	return plain
+}
+
+// prefix returns l, made to cut off what is put in front of most lines, if that helps.
+func (s *source) prefix(l layout, lines [][]byte) layout {
+	best, most := l, matches(l, withoutPrefix(lines), s.log.o.Location)
+	if n := matches(l, lines, s.log.o.Location); n > 0 {
+		if _, text := l.(clf); !text {
+			return l
+		}
+	}
+	for _, c := range cuttings {
+		p := prefixed{l, c.cut}
+		if n := matches(p, lines, s.log.o.Location); n > most {
+			best, most = p, n
+		}
+	}
+	return best
+}
+
+// quoted reports whether most lines have referer and agent.
+func quoted(lines [][]byte) bool {
+	n := 0
+	for _, line := range lines {
+		if bytes.Count(line, []byte{'"'}) >= 6 {
+			n++
+		}
+	}
+	return 2*n >= len(lines)
+}
+
+// A RefusedError says that a file is no access log, or not in the format that was named.
+type RefusedError struct {
+	File   string
+	Format string // that was named
+	Reason string // why its first line is not in it
+	Guess  string // what the file looks like
+
+	hint string
+}
+
+func (e *RefusedError) Error() string {
+	if e.Format != "" {
+		return fmt.Sprintf("accesslog: %s is not in the format %s (%s): it looks like %s", e.File, e.Format, e.Reason, e.Guess)
+	}
+	return fmt.Sprintf("accesslog: %s is no access log: it looks like %s", e.File, e.Guess)
+}
+
+// Hint says what to do about it.
+func (e *RefusedError) Hint() string { return e.hint }

@@ -1,0 +1,193 @@
+package accesslog
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A guess is what a file may be that is no access log, and what to do.
+type guess struct{ what, hint string }
+
+const nameFormat = "if it is one, name its format, or describe it in nginx's notation, as in '$remote_addr [$time_local] \"$request\"'"
+
+// binaryGuess tells what a file is that is not text.
+func binaryGuess(head []byte) (guess, bool) {
+	for _, m := range []struct{ magic, what, hint string }{
+		{"\xfd7zXZ\x00", "data compressed by xz", "decompress it first, as in: xz -dc FILE | …"},
+		{"\x04\x22\x4d\x18", "data compressed by lz4", "decompress it first, as in: lz4 -dc FILE | …"},
+		{"\x1f\x9d", "data compressed by compress", "decompress it first, as in: gzip -dc FILE | …"},
+		{"LZIP", "data compressed by lzip", "decompress it first, as in: lzip -dc FILE | …"},
+		{"PK\x03\x04", "a zip archive", "unpack it first, as in: unzip -p FILE | …"},
+		{"PAR1", "a Parquet file", "export it as JSON, one object a line"},
+		{"SQLite format 3\x00", "an SQLite database", "export the log as text"},
+		{"LPKSHHRH", "a systemd journal", "export it, as in: journalctl -o cat -u nginx | …"},
+		{"\xff\xfe", "text in UTF-16", "convert it, as in: iconv -f UTF-16 -t UTF-8 FILE | …"},
+		{"\xfe\xff", "text in UTF-16", "convert it, as in: iconv -f UTF-16 -t UTF-8 FILE | …"},
+		{"\xd4\xc3\xb2\xa1", "a packet capture", "only logs of requests can be read"},
+		{"\x0a\x0d\x0d\x0a", "a packet capture", "only logs of requests can be read"},
+		{"\x7fELF", "a program", "only logs of requests can be read"},
+		{"%PDF", "a PDF document", "only logs of requests can be read"},
+	} {
+		if bytes.HasPrefix(head, []byte(m.magic)) {
+			return guess{m.what, m.hint}, true
+		}
+	}
+	if len(head) > 262 && string(head[257:262]) == "ustar" {
+		return guess{"a tar archive", "unpack it first, as in: tar -xOf FILE | …"}, true
+	}
+	first := head[:min(len(head), 4096)]
+	if bytes.Count(first, []byte{0})*20 > len(first) {
+		return guess{"binary data", "only text can be read, plain or compressed by gzip, zstd or bzip2"}, true
+	}
+	return guess{}, false
+}
+
+// textGuesses are what lines of other logs look like. An access log of a format that is
+// read never gets here.
+var textGuesses = []struct {
+	line       *regexp.Regexp
+	what, hint string
+}{
+	{regexp.MustCompile(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] \d+#\d+:`), "nginx's error log", "give the access log, which access_log in nginx's configuration names"},
+	{regexp.MustCompile(`^\[\w{3} \w{3} [ \d]\d [\d:.]+ \d{4}\] \[\S*\w+\]`), "Apache's error log", "give the access log, which CustomLog in Apache's configuration names"},
+	{regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \[(NOTICE|INFO|WARN|ERROR|DEBUG)\]`), "an error log, such as LiteSpeed's", "give the server's access log"},
+	{regexp.MustCompile(`^<Event[ >]`), "Windows events as XML", "give the log files that IIS writes in the W3C format"},
+	{regexp.MustCompile(`^<(\?xml|!DOCTYPE|html)`), "XML or HTML", "give the server's access log"},
+	{regexp.MustCompile(`(query: \S+ IN \w+|named\[\d+\]|query\[\w+\] |dnsmasq\[)`), "a DNS server's log", "only logs of HTTP requests can be read"},
+	{regexp.MustCompile(`^\w{3} \w{3} [ \d]\d [\d:]{8} \d{4} (\d+ \S+ \d+ \S+ [ab] \S+ [oid] |\[pid \d+\])`), "an FTP server's log", "only logs of HTTP requests can be read"},
+	{regexp.MustCompile(`^\d+ \d{12} eni-`), "a log of flows in an AWS VPC", "it has connections, not requests: give the load balancer's log"},
+	{regexp.MustCompile(`^tls \d\.\d \d{4}-`), "the log of an AWS Network Load Balancer", "it has connections, not requests: give the log of what is behind"},
+	{regexp.MustCompile(`\S+:\d+ \[\d\d/\w{3}/\d{4}:[\d:.]+\] \S+ \S+/\S+ -?\d+/-?\d+/`), "HAProxy's TCP log", "it has connections, not requests: set 'option httplog' in HAProxy"},
+	{regexp.MustCompile(`(?i)^(time|ts|level)=\S+ .*\b(level|msg)=`), "an application's log in logfmt", "give the server's access log"},
+	{regexp.MustCompile(`^\s*[{\[]\s*$`), "JSON over several lines", "put each object on a line of its own, as in: jq -c . FILE | …"},
+	{regexp.MustCompile(`^\[\s*\{`), "a JSON array", "put each object on a line of its own, as in: jq -c '.[]' FILE | …"},
+}
+
+// guessOf tells what a text looks like that no format reads.
+func guessOf(head []byte, lines [][]byte) guess {
+	if g, binary := binaryGuess(head); binary {
+		return g
+	}
+	if g, ok := declaredGuess(lines); ok {
+		return g
+	}
+	// Most lines of a log of another kind look like it.
+	counts := make([]int, len(textGuesses))
+	objects, syslog := 0, 0
+	for _, line := range lines {
+		for i, g := range textGuesses {
+			if g.line.Match(line) {
+				counts[i]++
+				break
+			}
+		}
+		if line[0] == '{' && line[len(line)-1] == '}' {
+			objects++
+		}
+		if _, ok := cutSyslog(line); ok {
+			syslog++
+		}
+	}
+	best := 0
+	for i := range counts {
+		if counts[i] > counts[best] {
+			best = i
+		}
+	}
+	switch {
+	case counts[best]*3 >= len(lines) || counts[best] > 0 && best >= len(textGuesses)-2:
+		return guess{textGuesses[best].what, textGuesses[best].hint}
+	case objects*2 >= len(lines):
+		return guess{"JSON objects without a time or a client that is known", "name the fields, as in json:time=at,client=ip,method=verb,path=url,status=code"}
+	case syslog*2 >= len(lines):
+		return guess{"a system's log (syslog)", "give the web server's own access log"}
+	}
+	return guess{"text in no format that is known", nameFormat}
+}
+
+// declaredGuess tells what a file says itself that it is.
+func declaredGuess(lines [][]byte) (guess, bool) {
+	zeek := ""
+	for _, line := range lines {
+		switch {
+		case bytes.HasPrefix(line, []byte("#path\t")):
+			zeek = string(line[len("#path\t"):])
+		case bytes.HasPrefix(line, []byte("#fields\t")):
+			if zeek == "" {
+				return guess{"a log of Zeek's that is not its http.log", "give Zeek's http.log"}, true
+			}
+			return guess{"Zeek's " + zeekKind(zeek) + " log", "give Zeek's http.log"}, true
+		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
+			c := (&columns{}).direct(line).(*columns)
+			switch {
+			case c.has&(1<<client) == 0:
+				return guess{"a W3C log without the client's address", "let the server log c-ip, or name the field, as in w3c:client=cs(X-Forwarded-For)"}, true
+			case !c.complete():
+				return guess{"a W3C log without times", "let the server log date and time"}, true
+			}
+			return guess{"a W3C log whose lines are not as #Fields says", nameFormat}, true
+		}
+	}
+	return guess{}, false
+}
+
+// zeekKind says what a log of Zeek's is about, where its name does not.
+func zeekKind(path string) string {
+	switch path {
+	case "conn":
+		return "connections (conn)"
+	case "dns":
+		return "DNS (dns)"
+	case "ftp":
+		return "FTP (ftp)"
+	case "dhcp":
+		return "DHCP (dhcp)"
+	case "files":
+		return "files (files)"
+	}
+	return path
+}
+
+// notHTTP tells what a log in a known format is if it is of another protocol: IIS logs
+// FTP and mail like HTTP, with commands for methods, and Zeek logs much.
+func notHTTP(format string, lines [][]byte) (guess, bool) {
+	if format != "w3c" && format != "zeek" {
+		return guess{}, false
+	}
+	var l layout = &columns{zeek: format == "zeek", tabs: format == "zeek"}
+	r := record{need: Method | Path}
+	methods, ftp, mail := 0, 0, 0
+	for _, line := range lines {
+		if line[0] == '#' {
+			l = l.(directed).direct(line)
+			continue
+		}
+		if r.reset(); l.parse(line, &r) != "" || len(r.method) == 0 {
+			continue
+		}
+		methods++
+		switch m := strings.ToUpper(string(r.method)); {
+		case m[0] == '[', slices.Contains(ftpCommands, m):
+			ftp++
+		case slices.Contains(mailCommands, m):
+			mail++
+		}
+	}
+	switch {
+	case format == "zeek" && methods == 0:
+		return declaredGuess(lines)
+	case 2*ftp > methods:
+		return guess{"an FTP server's log", "only logs of HTTP requests can be read"}, true
+	case 2*mail > methods:
+		return guess{"a mail server's log", "only logs of HTTP requests can be read"}, true
+	}
+	return guess{}, false
+}
+
+var (
+	ftpCommands = strings.Fields("USER PASS QUIT RETR STOR APPE CWD CDUP PWD XPWD PASV EPSV PORT EPRT LIST NLST MLSD TYPE SYST FEAT SIZE MDTM DELE RNFR RNTO MKD RMD ABOR " +
+		"REST AUTH PBSZ PROT OPTS NOOP CONTROLCHANNELOPENED CONTROLCHANNELCLOSED DATACHANNELOPENED DATACHANNELCLOSED")
+	mailCommands = strings.Fields("EHLO HELO MAIL RCPT DATA BDAT RSET VRFY STARTTLS")
+)

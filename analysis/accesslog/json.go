@@ -1,0 +1,202 @@
+package accesslog
+
+import (
+	"bytes"
+	"net/textproto"
+	"slices"
+	"strings"
+)
+
+// names are where a format that writes an object a line has what is wanted, the best
+// first.
+type names struct {
+	time    []string // or one has the day and one the time of day
+	client  []string
+	request []string // the request line
+	method  []string
+	host    []string
+	path    []string // with the query or without it
+	query   []string
+	status  []string
+	header  map[string][]string // by the header's name
+	headers string              // an object of header lines
+	prefix  string              // of members that are header lines
+	mark    []string            // one of these has to be there
+	http    bool                // a request line, a method or a path has to be there
+}
+
+// objects is a format of one JSON object a line. What is before it in the line, such as
+// what a container engine writes there, is skipped.
+type objects struct {
+	shape shape
+	names names
+	slots int
+
+	time, client, request, method, host, path, query, status, mark span
+
+	header []headerSpan
+}
+
+// A span is the slots of a list of names.
+type span struct{ from, to int }
+
+type headerSpan struct {
+	name string
+	span
+}
+
+func newObjects(n names) *objects {
+	o := &objects{shape: shape{members: map[string]*member{}}, names: n}
+	list := func(paths []string) span {
+		s := span{from: o.slots}
+		for _, path := range paths {
+			if m := o.shape.members[path]; m != nil && m.slot >= 0 {
+				continue // it has one meaning only
+			}
+			o.shape.want(path, o.slots)
+			o.slots++
+		}
+		s.to = o.slots
+		return s
+	}
+	o.time, o.client = list(n.time), list(n.client)
+	o.request, o.method, o.host = list(n.request), list(n.method), list(n.host)
+	o.path, o.query, o.status = list(n.path), list(n.query), list(n.status)
+	o.mark = list(n.mark)
+	for name, paths := range n.header {
+		o.header = append(o.header, headerSpan{name, list(paths)})
+	}
+	slices.SortFunc(o.header, func(a, b headerSpan) int { return strings.Compare(a.name, b.name) })
+	if n.headers != "" {
+		s := &o.shape
+		for name := range strings.SplitSeq(n.headers, ".") {
+			m := s.member(name)
+			if m.shape == nil {
+				m.shape = &shape{members: map[string]*member{}}
+			}
+			s = m.shape
+		}
+		s.collect = func(r *record, name []byte, v value) {
+			if r.need&Header != 0 {
+				r.set(headerName(name), r.plainOf(v))
+			}
+		}
+	}
+	if n.prefix != "" {
+		prefix := []byte(n.prefix)
+		o.shape.collect = func(r *record, name []byte, v value) {
+			if r.need&Header != 0 && bytes.HasPrefix(name, prefix) {
+				r.set(headerName(name[len(prefix):]), r.plainOf(v))
+			}
+		}
+	}
+	return o
+}
+
+// headerName spells a header's name as net/http does.
+func headerName(name []byte) string { return textproto.CanonicalMIMEHeaderKey(string(name)) }
+
+func (o *objects) parse(s []byte, r *record) string {
+	i := bytes.IndexByte(s, '{')
+	if i < 0 {
+		return "no JSON object"
+	}
+	if cap(r.slots) < o.slots {
+		r.slots = make([]value, o.slots)
+	}
+	slots := r.slots[:o.slots]
+	clear(slots)
+	p := scanner{s[i+1:], r}
+	if !p.object(&o.shape, slots, 0) {
+		return "no whole JSON object"
+	}
+	if len(bytes.TrimSpace(p.s)) > 0 {
+		return "more than a JSON object"
+	}
+	get := func(s span) value {
+		for _, v := range slots[s.from:s.to] {
+			if !v.missing() {
+				return v
+			}
+		}
+		return value{}
+	}
+	if o.mark.from < o.mark.to && len(get(o.mark).text) == 0 {
+		return "not an entry of this format"
+	}
+	if o.names.http && len(get(o.request).text)+len(get(o.method).text)+len(get(o.path).text) == 0 {
+		return "no request"
+	}
+	if !o.readTime(slots, r) {
+		return "no time that can be read"
+	}
+	client := get(o.client)
+	if r.client = firstOf(r.plainOf(client)); len(r.client) == 0 {
+		if !slices.ContainsFunc(slots[o.client.from:o.client.to], func(v value) bool { return string(v.text) == "-" }) {
+			return "no client"
+		}
+		r.client = []byte("-")
+	}
+	if r.need&^Addr == 0 {
+		return ""
+	}
+	if v := get(o.request); v.text != nil {
+		if v.escaped {
+			v.text = r.plainOf(v)
+		}
+		r.request(v.text)
+	}
+	if v := get(o.method); v.text != nil {
+		r.method = r.plainOf(v)
+	}
+	if v := get(o.path); v.text != nil {
+		r.target(r.plainOf(v))
+	}
+	if v := get(o.query); v.text != nil && len(r.query) == 0 {
+		r.query = bytes.TrimPrefix(r.plainOf(v), []byte("?"))
+	}
+	if v := get(o.host); v.text != nil {
+		r.host = r.plainOf(v)
+	}
+	r.code(get(o.status).text)
+	for _, h := range o.header {
+		r.set(h.name, r.plainOf(get(h.span)))
+	}
+	return ""
+}
+
+// readTime reads the first of the times that can be read.
+func (o *objects) readTime(slots []value, r *record) (ok bool) {
+	times := slots[o.time.from:o.time.to]
+	for _, v := range times {
+		if v.missing() {
+			continue
+		}
+		text := r.plainOf(v)
+		if day, ok := r.clock.date(text); ok {
+			for _, v := range times {
+				if of, ok := hmsOf(v.text); ok {
+					r.time = r.clock.wall(day+of)*second + fractionOf(v.text)
+					return true
+				}
+			}
+		}
+		if r.time, ok = r.clock.any(text); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// hmsOf reads HH:MM:SS with or without a fraction.
+func hmsOf(s []byte) (int64, bool) {
+	if len(s) < 8 || len(s) > 8 && s[8] != '.' && s[8] != ',' {
+		return 0, false
+	}
+	return hms(s[:8])
+}
+
+func fractionOf(s []byte) int64 {
+	micros, _ := fraction(s[8:])
+	return micros
+}

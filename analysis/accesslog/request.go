@@ -1,0 +1,115 @@
+package accesslog
+
+import (
+	"bytes"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// request reads a request line. Of one that is none, as far as it can be read.
+func (r *record) request(s []byte) {
+	if r.need&(Method|Path|Host) == 0 {
+		return
+	}
+	end := bytes.IndexByte(s, ' ')
+	if end <= 0 || end > 32 || !letters(s[:end]) {
+		return
+	}
+	method, target := s[:end], trimSpaces(s[end+1:])
+	complete := false
+	if i := bytes.LastIndex(target, []byte(" HTTP/")); i >= 0 {
+		target, complete = bytes.TrimRight(target[:i], " "), true
+	}
+	if len(target) == 0 || !complete && target[0] != '/' && target[0] != '*' && !bytes.Contains(target, []byte("://")) {
+		return
+	}
+	r.method = method
+	r.target(r.unescape(target))
+}
+
+// letters reports whether s is made of letters, - and _, as every method in use is.
+func letters(s []byte) bool {
+	for _, c := range s {
+		if (c|0x20 < 'a' || c|0x20 > 'z') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return len(s) > 0
+}
+
+// target reads what was requested: a path with a query, or a URL, or for CONNECT a host.
+func (r *record) target(s []byte) {
+	if len(s) > 0 && s[0] != '/' {
+		if i := bytes.Index(s, []byte("://")); i > 0 && i < 12 && letters(s[:i]) {
+			scheme, rest := s[:i], s[i+3:]
+			end := bytes.IndexAny(rest, "/?#")
+			if end < 0 {
+				end = len(rest)
+			}
+			r.host = withoutDefaultPort(rest[:end], scheme)
+			if s = rest[end:]; len(s) == 0 || s[0] != '/' {
+				r.path, r.query = []byte("/"), bytes.TrimPrefix(s, []byte("?"))
+				return
+			}
+		} else if string(r.method) == "CONNECT" {
+			r.host = s
+			return
+		}
+	}
+	if i := bytes.IndexByte(s, '?'); i >= 0 {
+		r.path, r.query = s[:i], s[i+1:]
+		return
+	}
+	r.path = s
+}
+
+func withoutDefaultPort(host, scheme []byte) []byte {
+	switch string(scheme) {
+	case "http":
+		return bytes.TrimSuffix(host, []byte(":80"))
+	case "https":
+		return bytes.TrimSuffix(host, []byte(":443"))
+	}
+	return host
+}
+
+// code reads a status, which is 0 if it is none.
+func (r *record) code(s []byte) {
+	if n, ok := number(s); ok && n < 1000 {
+		r.status = n
+	}
+}
+
+// unicode appends the character of the digits after \u, and returns how many bytes of s
+// it is of, or 0.
+func (r *record) unicode(s []byte) int {
+	c, ok := hex4(s)
+	if !ok {
+		return 0
+	}
+	n := 4
+	if utf16.IsSurrogate(c) {
+		second, ok := rune(0), false
+		if len(s) >= 10 && s[4] == '\\' && s[5] == 'u' {
+			second, ok = hex4(s[6:])
+		}
+		if c = utf16.DecodeRune(c, second); ok && c != utf8.RuneError {
+			n = 10
+		}
+	}
+	r.plain = utf8.AppendRune(r.plain, c)
+	return n
+}
+
+func hex4(s []byte) (c rune, ok bool) {
+	if len(s) < 4 {
+		return 0, false
+	}
+	for _, d := range s[:4] {
+		if d = hex(d); d > 15 {
+			return 0, false
+		}
+		c = c<<4 | rune(d)
+	}
+	return c, true
+}

@@ -1,0 +1,194 @@
+package accesslog
+
+import (
+	"bytes"
+	"strings"
+)
+
+// A shape is what is wanted of a JSON object: which members, under which slot.
+type shape struct {
+	members map[string]*member
+	collect func(r *record, name []byte, v value) // of all members, if not nil
+}
+
+type member struct {
+	slot  int // or -1
+	shape *shape
+}
+
+// want adds a member to be put in slot: of that name, and if there are points in it, also
+// of objects within objects.
+func (s *shape) want(path string, slot int) {
+	s.member(path).slot = slot
+	for {
+		name, rest, nested := strings.Cut(path, ".")
+		if !nested {
+			break
+		}
+		m := s.member(name)
+		if m.shape == nil {
+			m.shape = &shape{members: map[string]*member{}}
+		}
+		s, path = m.shape, rest
+		s.member(path).slot = slot
+	}
+}
+
+func (s *shape) member(name string) *member {
+	m := s.members[name]
+	if m == nil {
+		m = &member{slot: -1}
+		s.members[name] = m
+	}
+	return m
+}
+
+// A value is a string's text between the quotes, or a number, or a word such as null. Of
+// an array it is the first of its elements.
+type value struct {
+	text    []byte
+	quoted  bool
+	escaped bool
+}
+
+func (v value) missing() bool {
+	return missing(v.text) || !v.quoted && string(v.text) == "null"
+}
+
+// plain returns the text without escapes.
+func (r *record) plainOf(v value) []byte {
+	if v.escaped {
+		return r.unescape(v.text)
+	}
+	return v.text
+}
+
+// A scanner reads a JSON object, and keeps nothing but what is wanted. It forgives what
+// web servers get wrong when they put variables into JSON themselves: \x22, and words
+// that are none of JSON's. depth is bounded, since what it reads is nobody's friend.
+type scanner struct {
+	s []byte
+	r *record
+}
+
+const maxDepth = 64
+
+// object reads an object, from behind its brace.
+func (p *scanner) object(want *shape, slots []value, depth int) bool {
+	if depth > maxDepth {
+		return false
+	}
+	p.space()
+	if p.accept('}') {
+		return true
+	}
+	for {
+		if p.space(); !p.accept('"') {
+			return false
+		}
+		name, _, ok := p.text()
+		if p.space(); !ok || !p.accept(':') {
+			return false
+		}
+		var m *member
+		if want != nil {
+			m = want.members[string(name)]
+		}
+		var inner *shape
+		if m != nil {
+			inner = m.shape
+		}
+		v, ok := p.value(inner, slots, depth)
+		if !ok {
+			return false
+		}
+		if m != nil && m.slot >= 0 {
+			slots[m.slot] = v
+		}
+		if want != nil && want.collect != nil {
+			want.collect(p.r, name, v)
+		}
+		if p.space(); p.accept(',') {
+			continue
+		}
+		return p.accept('}')
+	}
+}
+
+func (p *scanner) value(want *shape, slots []value, depth int) (v value, ok bool) {
+	p.space()
+	switch {
+	case p.accept('"'):
+		text, escaped, ok := p.text()
+		return value{text, true, escaped}, ok
+	case p.accept('{'):
+		return value{}, p.object(want, slots, depth+1)
+	case p.accept('['):
+		return p.array(depth + 1)
+	}
+	i := bytes.IndexAny(p.s, ",}] \t")
+	if i <= 0 {
+		return value{}, false
+	}
+	v.text, p.s = p.s[:i], p.s[i:]
+	return v, bytes.IndexAny(v.text, "{[\"\\:") < 0
+}
+
+// array reads an array, from behind its bracket, and returns its first element.
+func (p *scanner) array(depth int) (first value, ok bool) {
+	if depth > maxDepth {
+		return value{}, false
+	}
+	p.space()
+	if p.accept(']') {
+		return value{}, true
+	}
+	for n := 0; ; n++ {
+		v, ok := p.value(nil, nil, depth)
+		if !ok {
+			return value{}, false
+		}
+		if n == 0 {
+			first = v
+		}
+		if p.space(); p.accept(',') {
+			continue
+		}
+		return first, p.accept(']')
+	}
+}
+
+// text reads a string, from behind its quote.
+func (p *scanner) text() (text []byte, escaped, ok bool) {
+	for i := 0; ; {
+		j := bytes.IndexByte(p.s[i:], '"')
+		if j < 0 {
+			return nil, false, false
+		}
+		part := p.s[i : i+j]
+		if k := bytes.IndexByte(part, '\\'); k >= 0 {
+			escaped = true
+			if i += k + 2; i > len(p.s) {
+				return nil, false, false
+			}
+			continue
+		}
+		text = p.s[:i+j]
+		p.s = p.s[i+j+1:]
+		return text, escaped, true
+	}
+}
+
+func (p *scanner) space() {
+	for len(p.s) > 0 && (p.s[0] == ' ' || p.s[0] == '\t') {
+		p.s = p.s[1:]
+	}
+}
+
+func (p *scanner) accept(c byte) bool {
+	if len(p.s) == 0 || p.s[0] != c {
+		return false
+	}
+	p.s = p.s[1:]
+	return true
+}

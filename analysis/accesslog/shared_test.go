@@ -1,0 +1,129 @@
+package accesslog_test
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+)
+
+// outcome is what becomes of a file: it is read, or refused for what it looks like.
+type outcome struct {
+	Format    string
+	Entries   int64
+	Malformed int64
+	Refused   string
+}
+
+// samples are what becomes of every sample of other log tools' test suites. Lines of
+// error logs and of what is no request are malformed; blank lines and comments are not.
+var samples = map[string]outcome{
+	"crowdsec/apache2-logs.log":               {Format: "combined", Entries: 7, Malformed: 2},
+	"crowdsec/apache2-malformed.log":          {Format: "combined", Entries: 11},
+	"crowdsec/aws-alb-logs.log":               {Format: "alb", Entries: 14},
+	"crowdsec/aws-cloudfront-logs.log":        {Format: "cloudfront", Entries: 2},
+	"crowdsec/caddy-logs.log":                 {Format: "caddy", Entries: 10, Malformed: 1},
+	"crowdsec/envoy-logs.log":                 {Format: "envoy", Entries: 10},
+	"crowdsec/fastly-logs.log":                {Format: "fastly", Entries: 4},
+	"crowdsec/haproxy-logs.log":               {Format: "haproxy", Entries: 2, Malformed: 3},
+	"crowdsec/http-bf-wordpress-bf.log":       {Format: "combined", Entries: 9},
+	"crowdsec/http-dos-bypass-cache.log":      {Format: "combined", Entries: 356},
+	"crowdsec/http-dos-random-uri.log":        {Format: "combined", Entries: 66},
+	"crowdsec/iis-xml-logs.log":               {Refused: "Windows events as XML"},
+	"crowdsec/litespeed-admin-bf.log":         {Refused: "an error log, such as LiteSpeed's"},
+	"crowdsec/nginx-http-malformed.log":       {Format: "combined", Entries: 12},
+	"crowdsec/nginx-proxy-manager-logs.log":   {Format: "nginx-proxy-manager", Entries: 12, Malformed: 2},
+	"crowdsec/nginx_http-logs.log":            {Format: "combined", Entries: 8, Malformed: 1},
+	"crowdsec/nginx_req_limit_exceeded.log":   {Refused: "nginx's error log"},
+	"crowdsec/traefik_base-http-scenario.log": {Format: "traefik", Entries: 80},
+	"crowdsec/traefik_clf.log":                {Format: "combined", Entries: 7},
+	"crowdsec/traefik_json.log":               {Format: "traefik", Entries: 6, Malformed: 1},
+	"lnav/logfile_access_log.0":               {Format: "combined", Entries: 3},
+	"lnav/logfile_access_log.1":               {Format: "combined", Entries: 1},
+	"lnav/logfile_access_log_dupe.0":          {Format: "combined", Entries: 3},
+	"lnav/logfile_bad_access_log.0":           {Format: "combined", Entries: 3},
+	"lnav/logfile_caddy_log.0":                {Format: "caddy", Entries: 4, Malformed: 35},
+	"lnav/logfile_caddy_log.1":                {Format: "caddy", Entries: 4},
+	"lnav/logfile_cloudflare.1":               {Format: "cloudflare", Entries: 15},
+	"lnav/logfile_cloudflare.json":            {Format: "cloudflare", Entries: 1},
+	"lnav/logfile_haproxy.0":                  {Format: "haproxy", Entries: 13, Malformed: 4},
+	"lnav/logfile_shop_access_log.0":          {Format: "combined", Entries: 1000},
+	"lnav/logfile_syslog_with_access_log.0":   {Refused: "a system's log (syslog)"},
+	"lnav/logfile_w3c.0":                      {Format: "w3c", Entries: 1},
+	"lnav/logfile_w3c.1":                      {Format: "w3c", Entries: 1},
+	"lnav/logfile_w3c.2":                      {Refused: "an FTP server's log"},
+	"lnav/logfile_w3c.3":                      {Format: "w3c", Entries: 3},
+	"lnav/logfile_w3c.4":                      {Format: "w3c", Entries: 2},
+	"lnav/logfile_w3c.5":                      {Refused: "a W3C log without the client's address"},
+	"lnav/logfile_w3c.6":                      {Format: "w3c", Entries: 1},
+	"lnav/logfile_w3c_big.0":                  {Format: "w3c", Entries: 210},
+	"webreadr/app_stats.log":                  {Refused: "Zeek's app_stats log"},
+	"webreadr/combined_log.clf":               {Format: "combined", Entries: 12},
+	"webreadr/conn.log":                       {Refused: "Zeek's connections (conn) log"},
+	"webreadr/dhcp.log":                       {Refused: "Zeek's DHCP (dhcp) log"},
+	"webreadr/dns.log":                        {Refused: "Zeek's DNS (dns) log"},
+	"webreadr/files.log":                      {Refused: "Zeek's files (files) log"},
+	"webreadr/ftp.log":                        {Refused: "Zeek's FTP (ftp) log"},
+	"webreadr/http.log":                       {Format: "zeek", Entries: 91},
+	"webreadr/iis.log":                        {Format: "w3c", Entries: 1},
+	"webreadr/log.aws":                        {Format: "cloudfront", Entries: 2},
+	"webreadr/log.clf":                        {Format: "clf", Entries: 2},
+	"webreadr/log.squid":                      {Format: "squid", Entries: 121},
+	"webreadr/s3.log":                         {Format: "s3", Entries: 6},
+}
+
+// become reads a file, both ways.
+func become(t *testing.T, name string) outcome {
+	t.Helper()
+	l, err := accesslog.Open([]string{name}, accesslog.Options{})
+	if refused := new(accesslog.RefusedError); errors.As(err, &refused) {
+		if refused.Hint() == "" {
+			t.Errorf("%v: no hint what to do", err)
+		}
+		return outcome{Refused: refused.Guess}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	arrivals := int64(0)
+	if err := l.Arrivals(t.Context(), func(as []accesslog.Arrival) error { arrivals += int64(len(as)); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	entries := int64(0)
+	if err := l.Entries(t.Context(), func(e *accesslog.Entry) error {
+		entries++
+		if e.Client == "" || e.Time == 0 {
+			t.Errorf("an entry without client or time: %+v", *e)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s := l.Stats()
+	if arrivals != s.Entries || entries != s.Entries {
+		t.Errorf("%d arrivals and %d entries were handed out, and %d counted", arrivals, entries, s.Entries)
+	}
+	return outcome{Format: s.Files[0].Format, Entries: s.Entries, Malformed: s.Malformed}
+}
+
+func TestSamplesOfOtherTools(t *testing.T) {
+	dir := shared(t, "formats")
+	got := map[string]outcome{}
+	if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == "README.md" {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		got[filepath.ToSlash(name)] = become(t, path)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(samples, got); diff != "" {
+		t.Errorf("what became of the samples (-want +got):\n%s", diff)
+	}
+}

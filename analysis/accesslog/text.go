@@ -1,0 +1,185 @@
+package accesslog
+
+import "bytes"
+
+// cutWord returns s up to the next space, and what follows the spaces there. Spaces in
+// front are skipped.
+func cutWord(s []byte) (word, rest []byte) {
+	for len(s) > 0 && s[0] == ' ' {
+		s = s[1:]
+	}
+	i := bytes.IndexByte(s, ' ')
+	if i < 0 {
+		return s, nil
+	}
+	return s[:i], s[i+1:]
+}
+
+// skipWords returns what follows n words.
+func skipWords(s []byte, n int) []byte {
+	for range n {
+		_, s = cutWord(s)
+	}
+	return s
+}
+
+// cutQuoted returns what is between the quotes at the beginning of s, and what follows.
+// A quote that is escaped, or that neither a space nor the end of the line follows, is
+// part of the text: old servers do not escape. Without an end the text was cut off.
+func cutQuoted(s []byte) (text, rest []byte, ok bool) {
+	if len(s) == 0 || s[0] != '"' {
+		return nil, s, false
+	}
+	s = s[1:]
+	for i := 0; ; i++ {
+		j := bytes.IndexByte(s[i:], '"')
+		if j < 0 {
+			return s, nil, true
+		}
+		i += j
+		if i+1 < len(s) && s[i+1] != ' ' || escaped(s[:i]) {
+			continue
+		}
+		return s[:i], s[i+1:], true
+	}
+}
+
+// escaped reports whether s ends with an odd number of backslashes.
+func escaped(s []byte) bool {
+	n := len(s)
+	for n > 0 && s[n-1] == '\\' {
+		n--
+	}
+	return (len(s)-n)%2 == 1
+}
+
+// trimSpaces cuts off the spaces in front of s.
+func trimSpaces(s []byte) []byte {
+	for len(s) > 0 && s[0] == ' ' {
+		s = s[1:]
+	}
+	return s
+}
+
+// unescape undoes what servers do to text in their logs: \xHH, \" and the like.
+func (r *record) unescape(s []byte) []byte {
+	i := bytes.IndexByte(s, '\\')
+	if i < 0 {
+		return s
+	}
+	from := len(r.plain)
+	r.plain = append(r.plain, s[:i]...)
+	for ; i < len(s); i++ {
+		c := s[i]
+		if c != '\\' || i+1 == len(s) {
+			r.plain = append(r.plain, c)
+			continue
+		}
+		i++
+		switch c = s[i]; c {
+		case 'x':
+			if i+2 < len(s) {
+				if hi, lo := hex(s[i+1]), hex(s[i+2]); hi < 16 && lo < 16 {
+					r.plain = append(r.plain, hi<<4|lo)
+					i += 2
+					continue
+				}
+			}
+			r.plain = append(r.plain, '\\', c)
+		case 'n':
+			r.plain = append(r.plain, '\n')
+		case 't':
+			r.plain = append(r.plain, '\t')
+		case 'r':
+			r.plain = append(r.plain, '\r')
+		case 'b':
+			r.plain = append(r.plain, '\b')
+		case 'f':
+			r.plain = append(r.plain, '\f')
+		case 'v':
+			r.plain = append(r.plain, '\v')
+		case '"', '\\', '/', '\'':
+			r.plain = append(r.plain, c)
+		case 'u':
+			if n := r.unicode(s[i+1:]); n > 0 {
+				i += n
+				continue
+			}
+			r.plain = append(r.plain, '\\', c)
+		default:
+			r.plain = append(r.plain, '\\', c)
+		}
+	}
+	return r.plain[from:]
+}
+
+// hex returns the value of a hexadecimal digit, or 16 or more.
+func hex(c byte) byte {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0'
+	case c >= 'a' && c <= 'f':
+		return c - 'a' + 10
+	case c >= 'A' && c <= 'F':
+		return c - 'A' + 10
+	}
+	return 16
+}
+
+// unpercent undoes percent-encoding.
+func (r *record) unpercent(s []byte) []byte {
+	if bytes.IndexByte(s, '%') < 0 {
+		return s
+	}
+	from := len(r.plain)
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if hi, lo := hex(s[i+1]), hex(s[i+2]); hi < 16 && lo < 16 {
+				r.plain = append(r.plain, hi<<4|lo)
+				i += 2
+				continue
+			}
+		}
+		r.plain = append(r.plain, s[i])
+	}
+	return r.plain[from:]
+}
+
+// unplus turns + into spaces, as IIS writes them.
+func (r *record) unplus(s []byte) []byte {
+	if bytes.IndexByte(s, '+') < 0 {
+		return s
+	}
+	from := len(r.plain)
+	for _, c := range s {
+		if c == '+' {
+			c = ' '
+		}
+		r.plain = append(r.plain, c)
+	}
+	return r.plain[from:]
+}
+
+// withoutPort returns the address of address:port and [address]:port, and what is
+// neither as it is. In an IPv6 address without brackets the last part is no port.
+func withoutPort(s []byte) []byte {
+	if len(s) > 0 && s[0] == '[' {
+		if i := bytes.IndexByte(s, ']'); i > 0 {
+			return s[1:i]
+		}
+		return s
+	}
+	if i := bytes.IndexByte(s, ':'); i > 0 && bytes.IndexByte(s[i+1:], ':') < 0 {
+		return s[:i]
+	}
+	return s
+}
+
+// firstOf returns the first of a list of addresses with commas between, such as
+// X-Forwarded-For, without its port.
+func firstOf(s []byte) []byte {
+	if i := bytes.IndexByte(s, ','); i >= 0 {
+		s = s[:i]
+	}
+	return withoutPort(bytes.TrimSpace(s))
+}

@@ -1,0 +1,132 @@
+package accesslog
+
+import "bytes"
+
+// iso reads yyyy-mm-ddTHH:MM:SS, with a fraction or without, with a zone or without one:
+// Z, +hh, +hhmm, +hh:mm. There may be a space or underscore for the T, and slashes in the
+// date. It returns how many bytes were read.
+func (c *clock) iso(s []byte) (micros int64, n int, ok bool) {
+	if len(s) < 19 || s[10] != 'T' && s[10] != ' ' && s[10] != 't' && s[10] != '_' {
+		return 0, 0, false
+	}
+	day, ok := c.date(s[:10])
+	of, ok2 := hms(s[11:19])
+	if !ok || !ok2 {
+		return 0, 0, false
+	}
+	n = 19
+	part, digits := fraction(s[n:])
+	n += digits
+	seconds := day + of
+	offset, length, zoned := isoZone(s[n:])
+	if zoned {
+		seconds -= offset
+	} else {
+		seconds = c.wall(seconds)
+	}
+	return seconds*second + part, n + length, true
+}
+
+// fraction reads a point and digits, in microseconds. It returns how many bytes it is.
+func fraction(s []byte) (micros int64, n int) {
+	if len(s) < 2 || s[0] != '.' && s[0] != ',' {
+		return 0, 0
+	}
+	scale := second
+	for n = 1; n < len(s) && s[n] >= '0' && s[n] <= '9'; n++ {
+		scale /= 10
+		micros += int64(s[n]-'0') * scale
+	}
+	if n == 1 {
+		return 0, 0
+	}
+	return micros, n
+}
+
+// isoZone reads a zone, after a space or none. It returns how many bytes it is.
+func isoZone(s []byte) (offset int64, n int, ok bool) {
+	if len(s) > 1 && s[0] == ' ' && (s[1] == '+' || s[1] == '-') {
+		offset, n, ok = isoZone(s[1:])
+		return offset, n + 1, ok
+	}
+	switch {
+	case len(s) == 0:
+		return 0, 0, false
+	case s[0] == 'Z' || s[0] == 'z':
+		return 0, 1, true
+	case s[0] != '+' && s[0] != '-':
+		return 0, 0, false
+	case len(s) >= 6 && s[3] == ':':
+		offset, ok = zone([]byte{s[0], s[1], s[2], s[4], s[5]})
+		return offset, 6, ok
+	}
+	if len(s) >= 5 {
+		if offset, ok = zone(s[:5]); ok {
+			return offset, 5, true
+		}
+	}
+	if len(s) >= 3 {
+		offset, ok = zone([]byte{s[0], s[1], s[2], '0', '0'})
+		return offset, 3, ok
+	}
+	return 0, 0, false
+}
+
+// date reads yyyy-mm-dd or yyyy/mm/dd as seconds since the epoch in UTC.
+func (c *clock) date(s []byte) (int64, bool) {
+	if len(s) != 10 {
+		return 0, false
+	}
+	if [10]byte(s) == c.isoDay {
+		return c.isoAt, true
+	}
+	year, ok := number(s[:4])
+	month, ok2 := number(s[5:7])
+	day, ok3 := number(s[8:])
+	if !ok || !ok2 || !ok3 || s[4] != s[7] || s[4] != '-' && s[4] != '/' {
+		return 0, false
+	}
+	at, ok := dayOf(year, month, day)
+	if ok {
+		c.isoDay, c.isoAt = [10]byte(s), at
+	}
+	return at, ok
+}
+
+// any reads a time in any of the forms that logs write it in, and nothing else.
+func (c *clock) any(s []byte) (micros int64, ok bool) {
+	s = bytes.TrimSpace(s)
+	if n := len(s); n > 2 && s[0] == '[' && s[n-1] == ']' {
+		s = s[1 : n-1]
+	}
+	if micros, ok = unix(s); ok {
+		return micros, true
+	}
+	if micros, n, ok := c.iso(s); ok {
+		rest := s[n:]
+		return micros, len(rest) == 0 || rest[0] == ' ' // the zone's name
+	}
+	if len(s) == clfLength {
+		return c.clf(s)
+	}
+	micros, n, ok := c.clfLocal(s)
+	return micros, ok && n == len(s)
+}
+
+// clfLocal reads dd/Mon/yyyy:HH:MM:SS and a fraction, without a zone. It returns how many
+// bytes were read.
+func (c *clock) clfLocal(s []byte) (micros int64, n int, ok bool) {
+	if len(s) < 20 || s[11] != ':' {
+		return 0, 0, false
+	}
+	if [11]byte(s[:11]) != c.localDay {
+		day, ok := clfDay(s[:11])
+		if !ok {
+			return 0, 0, false
+		}
+		c.localDay, c.localAt = [11]byte(s[:11]), day
+	}
+	of, ok := hms(s[12:20])
+	part, digits := fraction(s[20:])
+	return c.wall(c.localAt+of)*second + part, 20 + digits, ok
+}
