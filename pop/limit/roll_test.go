@@ -111,3 +111,27 @@ func TestPrevIsReadOnceMoreWithinTheWindow(t *testing.T) {
 	_, p := next(tr, again)
 	wantPlan(t, "at the window's end", p, plan{Reads: []int{0}})
 }
+
+// Where other nodes may need longer than a window to catch up, the previous counter is read
+// for the last time at the window's end, and not again and again there.
+func TestALateReadIsTheLastOne(t *testing.T) {
+	const catchUp = time.Minute
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 10, period: 10s}]"), at(10, 0))
+	tr.add(1, at(10, 0))
+	j, _ := next(tr, at(10, 0))
+	tr.counted(j.sends[0], 1)
+	end := at(20, 0).Add(-time.Microsecond)
+	if again := tr.read(j.reads[0], 0, at(10, 0), catchUp); !again.Equal(end) {
+		t.Fatalf("read again at %v, want the end of the window, %v", again, end)
+	}
+	tr.readRecord = false
+	if j, _ = next(tr, end); len(j.reads) != 1 {
+		t.Fatalf("%d counters are read at the end of the window, want 1", len(j.reads))
+	}
+	if again := tr.read(j.reads[0], 0, end, catchUp); !again.IsZero() {
+		t.Errorf("read once more at %v", again)
+	}
+	if j, _ = next(tr, end); len(j.reads) != 0 {
+		t.Error("there is something to read for ever")
+	}
+}

@@ -267,9 +267,10 @@ func (t *track) read(s slot, value uint64, now time.Time, catchUp time.Duration)
 	}
 	tally.read(value)
 	w.fresh, w.again = false, 0
-	if elapsed := w.at(now); elapsed < catchUp.Microseconds() {
-		w.again = min(catchUp.Microseconds(), w.limit.Period-1)
-		return now.Add(time.Duration(w.again-elapsed) * time.Microsecond)
+	last := min(catchUp.Microseconds(), w.limit.Period-1)
+	if elapsed := w.at(now); elapsed < last {
+		w.again = last
+		return now.Add(time.Duration(last-elapsed) * time.Microsecond)
 	}
 	return time.Time{}
 }
