@@ -39,6 +39,10 @@ func (r *Request) Canonicalize(p ClientPrefix) {
 	r.Path = canonicalPath(r.Path)
 }
 
+// Client returns the address that stands for the client of a canonical request: the first one
+// of its network.
+func (r *Request) Client() netip.Addr { return r.client }
+
 func (p ClientPrefix) client(addr netip.Addr) netip.Addr {
 	bits := p.IPv6
 	switch {
