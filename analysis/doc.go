@@ -1,4 +1,4 @@
-// Package analysis answers from logs what a limit would have done, and how accurate an
+// Package analysis answers from logs what rules would have done, and how accurate an
 // estimate of the rate is.
 //
 // # Accuracy
@@ -15,4 +15,14 @@
 // refused. All decisions are made in integers by [counter.Estimate], and relative errors
 // are summed in multiples of 2^−32, so that results depend neither on the number of
 // goroutines nor on the order in which clients are looked at.
+//
+// # Enforcement
+//
+// An [Enforcer] plays a log through simulated PoPs: nodes that match, decide, count and
+// mitigate by the packages that real nodes are made of, on a virtual clock, with shards in
+// memory. Here there is feedback: what is refused is not counted. Which decisions are wrong
+// is judged by a PoP that differs in counting exactly and at once: with t the time of a
+// request, more than the threshold of the requests that it counted lie in (t−P, t], and it
+// mitigates the key from then on, until the rule's timeout is over and no more than the
+// threshold are left.
 package analysis

@@ -67,3 +67,15 @@ func (l *SlidingLog) grow() {
 	copy(stamps[n:], l.stamps[:l.first])
 	l.stamps, l.first = stamps, 0
 }
+
+// Back returns when no more than threshold requests will be left in the period, if no more
+// come. There must be more now.
+func (l *SlidingLog) Back(threshold uint64, period int64) int64 {
+	left := l.total
+	for i := 0; ; i++ {
+		oldest := l.stamps[(l.first+i)&(len(l.stamps)-1)]
+		if left -= oldest.n; left <= threshold {
+			return oldest.t + period
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package analysis_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/accesslog"
+)
+
+// newYear is the beginning of a window of each period that is used here.
+var newYear = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// enforce returns what o does to entries, whose times count from newYear.
+func enforce(t *testing.T, o analysis.EnforcementOptions, entries []accesslog.Entry) *analysis.Enforcement {
+	t.Helper()
+	f, err := analysis.NewEnforcer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		e.Time += newYear.UnixMicro()
+		f.Add(&e)
+	}
+	return f.Report()
+}
+
+// asks returns n requests of a client, the first one at a time, each some time after the one
+// before.
+func asks(client string, n int, at, every time.Duration) (entries []accesslog.Entry) {
+	for range n {
+		entries = append(entries, accesslog.Entry{
+			Time: at.Microseconds(), Client: client, Method: "GET", Host: "example.com", Path: "/" + client, Status: 200,
+		})
+		at += every
+	}
+	return entries
+}
+
+// A report says who is refused what, from when on, and for how long.
+func TestEnforcement(t *testing.T) {
+	entries := asks("7", 15, 0, time.Second) // over with the 11th, for 55 s
+	entries = append(entries, asks("8", 10, 20*time.Second, time.Millisecond)...)
+	entries = append(entries, asks("7", 1, 30*time.Second, 0)...)
+	got := enforce(t, analysis.EnforcementOptions{
+		Rules: parse(t, `rules:
+  - {id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}], mitigation_timeout: 20s}
+  - {id: eight, match: {paths: [/8]}, characteristics: [path], limits: [{threshold: 4, period: 10s}], action: log}
+`),
+		Name: func(client string) string { return "client " + client },
+	}, entries)
+	first, logged := newYear.Add(11*time.Second), newYear.Add(20*time.Second+5*time.Millisecond)
+	got.Timeline.Points = got.Timeline.Points[:1]
+	want := &analysis.Enforcement{
+		Requests: 26, Clients: 2, From: newYear, To: newYear.Add(30 * time.Second),
+		PoP:     analysis.PoPReport{Nodes: 1, Shards: 1, Spread: "connection"},
+		Refused: 5, Logged: 5,
+		Rules: []analysis.RuleEnforcement{{
+			Rule: "all", Action: "block", Matched: 26, Counted: 21, Refused: 5, RefusedPct: 100 * 5. / 26,
+			Clients: 1, FirstRefusal: &first,
+			TopClients: []analysis.RefusedClient{{Client: "client 7", Refused: 5, First: first}},
+			TopPaths:   []analysis.RefusedPath{{Path: "/7", Refused: 5}},
+			// 11 in this window: 11×0.909+0 = 10 in the next one, 65.454546 s from here.
+			Mitigations:  1,
+			Mitigated:    analysis.MitigationDuration{TotalS: 55.454546, MedianS: 55.455, MaxS: 55.454546},
+			ExactRefused: 5,
+		}, {
+			Rule: "eight", Action: "log", Matched: 10, Counted: 5, Refused: 5, RefusedPct: 50,
+			Clients: 1, FirstRefusal: &logged,
+			TopClients:   []analysis.RefusedClient{{Client: "client 8", Refused: 5, First: logged}},
+			TopPaths:     []analysis.RefusedPath{{Path: "/8", Refused: 5}},
+			Mitigations:  1,
+			Mitigated:    analysis.MitigationDuration{TotalS: 11.996, MedianS: 11.996, MaxS: 11.996},
+			ExactRefused: 5,
+		}},
+		Timeline: analysis.Timeline{From: newYear, StepS: 1, Points: []analysis.Point{{Requests: 1}}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}
+
+const perMinute = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}], mitigation_timeout: 1m}]"
+
+// Each wrong decision has the cause without which it would have been right.
+func TestCausesOfWrongDecisions(t *testing.T) {
+	late := analysis.PoPOptions{Nodes: 3, Shards: 2, Spread: analysis.ByRequest, Lag: 500 * time.Millisecond}
+	lossy := late
+	lossy.Losses = []analysis.Loss{{Shard: 0, At: 5 * time.Second, For: 30 * time.Second}, {Shard: 1, At: 5 * time.Second, For: 30 * time.Second}}
+	slow := append(asks("1", 1, 0, 0), asks("2", 20, 4*time.Second, 2*time.Second)...)
+	for _, tt := range []struct {
+		name             string
+		pop              analysis.PoPOptions
+		entries          []accesslog.Entry
+		refused, allowed analysis.Disagreement
+	}{
+		{"a steady client is estimated rightly", late, asks("1", 100, 0, 10*time.Second), analysis.Disagreement{}, analysis.Disagreement{}},
+		{
+			"8 requests at the beginning of a window weigh 4 in the middle of the next one",
+			analysis.PoPOptions{}, append(asks("1", 8, 0, time.Millisecond), asks("1", 8, 90*time.Second, time.Millisecond)...),
+			// 8×0.5+7 > 10: the 8th is refused.
+			analysis.Disagreement{Requests: 1, Clients: 1, ByCause: analysis.ByCause{Estimate: 1}}, analysis.Disagreement{},
+		},
+		{
+			"8 requests at the end of a window weigh 4 in the middle of the next one",
+			analysis.PoPOptions{}, append(asks("1", 8, 59*time.Second, time.Millisecond), asks("1", 8, 90*time.Second, time.Millisecond)...),
+			// The exact log mitigates with the 3rd, the estimate with the 7th.
+			analysis.Disagreement{}, analysis.Disagreement{Requests: 4, Clients: 1, ByCause: analysis.ByCause{Estimate: 4}},
+		},
+		{
+			"a burst is over before anybody knows",
+			late, asks("1", 100, 0, time.Millisecond),
+			analysis.Disagreement{}, analysis.Disagreement{Requests: 89, Clients: 1, ByCause: analysis.ByCause{Lag: 89}},
+		},
+		{
+			// Exactly the 12th is refused, at 26 s. The nodes send what they know at 35 s.
+			"all shards are lost, and each node counts by itself until they are back",
+			lossy, slow,
+			analysis.Disagreement{}, analysis.Disagreement{Requests: 5, Clients: 1, ByCause: analysis.ByCause{Failure: 5}},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := enforce(t, analysis.EnforcementOptions{Rules: parse(t, perMinute), PoP: tt.pop}, tt.entries)
+			if diff := cmp.Diff([]analysis.Disagreement{tt.refused, tt.allowed}, []analysis.Disagreement{got.WronglyRefused, got.WronglyAllowed}); diff != "" {
+				t.Errorf("wrongly refused and wrongly allowed (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(got.WronglyAllowed, got.Rules[0].WronglyAllowed); diff != "" {
+				t.Errorf("wrongly allowed in all, and by the only rule (-all +rule):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,134 @@
+package analysis
+
+import "time"
+
+// An Enforcement is what rules would have done to the requests of a log. A request is said to
+// be refused by the rule that decided about it, also where that has the action log and only
+// would have: see Action.
+type Enforcement struct {
+	Requests uint64    `json:"requests"`
+	Clients  int       `json:"clients"`
+	From     time.Time `json:"from"`
+	To       time.Time `json:"to"`
+	PoP      PoPReport `json:"pop"`
+
+	Allowed uint64 `json:"allowed"` // by the allow list, whatever the rules
+	Denied  uint64 `json:"denied"`  // by the deny list
+	Refused uint64 `json:"refused"` // by rules that do not only log
+	Logged  uint64 `json:"logged"`  // by rules that do
+
+	WronglyRefused Disagreement `json:"wrongly_refused"` // of all rules together
+	WronglyAllowed Disagreement `json:"wrongly_allowed"`
+
+	Rules    []RuleEnforcement `json:"rules"` // in the order of the files
+	Timeline Timeline          `json:"timeline"`
+}
+
+// A PoPReport is what a PoP was like. Times are in seconds.
+type PoPReport struct {
+	Nodes  int      `json:"nodes"`
+	Shards int      `json:"shards"`
+	Spread string   `json:"spread"`
+	LagS   float64  `json:"lag_s"`
+	SkewS  float64  `json:"skew_s"`
+	Losses []string `json:"losses,omitempty"` // as ParseLoss reads them
+	Seed   uint64   `json:"seed"`
+}
+
+// A RuleEnforcement is what one rule would have done. Several rules may concern one request;
+// where it is refused, one of them decides, and none counts it.
+type RuleEnforcement struct {
+	Rule   string `json:"rule"`
+	Action string `json:"action"`
+
+	Matched    uint64  `json:"matched"`     // requests that it concerns
+	Counted    uint64  `json:"counted"`     // those that it counted
+	Refused    uint64  `json:"refused"`     // those that it refused, or would have
+	RefusedPct float64 `json:"refused_pct"` // of those that it concerns
+
+	Clients      int             `json:"clients"` // that it refused something
+	FirstRefusal *time.Time      `json:"first_refusal,omitempty"`
+	TopClients   []RefusedClient `json:"top_clients,omitempty"`
+	TopPaths     []RefusedPath   `json:"top_paths,omitempty"`
+
+	// Mitigations are counted per key: what several nodes start at once is one.
+	Mitigations int                `json:"mitigations"`
+	Mitigated   MitigationDuration `json:"mitigated"`
+
+	// ExactRefused is how many requests the rule would have refused by exact counts.
+	ExactRefused   uint64       `json:"exact_refused"`
+	WronglyRefused Disagreement `json:"wrongly_refused"` // by this rule, and not by exact counts
+	WronglyAllowed Disagreement `json:"wrongly_allowed"` // refused by this rule by exact counts, and here not
+}
+
+// A RefusedClient is a client whose requests were refused.
+type RefusedClient struct {
+	Client  string    `json:"client"`
+	Refused uint64    `json:"refused"`
+	First   time.Time `json:"first_refusal"`
+}
+
+// A RefusedPath is a path for which requests were refused, without queries.
+type RefusedPath struct {
+	Path    string `json:"path"`
+	Refused uint64 `json:"refused"`
+}
+
+// A MitigationDuration is how long mitigations lasted from their start to their end, also
+// where that is after the end of the log. Times are in seconds.
+type MitigationDuration struct {
+	TotalS  float64 `json:"total_s"`
+	MedianS float64 `json:"median_s"`
+	MaxS    float64 `json:"max_s"`
+}
+
+// A Disagreement is what was decided otherwise than by exact counts.
+type Disagreement struct {
+	Requests uint64  `json:"requests"`
+	Clients  int     `json:"clients"`
+	ByCause  ByCause `json:"by_cause"`
+}
+
+// A ByCause is how many requests each cause explains.
+type ByCause struct {
+	Estimate uint64 `json:"estimate"`
+	Lag      uint64 `json:"lag"`
+	Failure  uint64 `json:"failure"`
+}
+
+// A Cause is why a decision differs from the exact one.
+type Cause uint8
+
+const (
+	ByEstimate Cause = iota // the previous window is taken as evenly filled
+	ByLag                   // nodes learn of counts and records later, and by other clocks
+	ByFailure               // a shard is lost with its counts
+	causesOfError
+)
+
+// String returns the name of the cause in reports.
+func (c Cause) String() string { return [...]string{"estimate", "lag", "failure"}[c] }
+
+func (b *ByCause) add(c Cause) {
+	switch c {
+	case ByEstimate:
+		b.Estimate++
+	case ByLag:
+		b.Lag++
+	case ByFailure:
+		b.Failure++
+	}
+}
+
+// A Timeline is requests and refusals over time, in parts of the same length.
+type Timeline struct {
+	From   time.Time `json:"from"`
+	StepS  int64     `json:"step_s"`
+	Points []Point   `json:"points"`
+}
+
+// A Point is one part of a Timeline.
+type Point struct {
+	Requests uint64 `json:"requests"`
+	Refused  uint64 `json:"refused"` // also those that are only logged
+}

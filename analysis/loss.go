@@ -1,0 +1,85 @@
+package analysis
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Loss is a shard that fails, and loses all that it has counted. The nodes notice it with
+// the next request. As in a PoP, the shard leaves the ring a second later, when most nodes
+// have found it down for that long, and returns to it when it has been up again for three
+// seconds; the last shard stays.
+type Loss struct {
+	Shard int           // the first one is 0
+	At    time.Duration // since the log's first request
+	For   time.Duration // if zero, for the rest of the log
+}
+
+// As pop has them. There the pause before a shard returns grows if it fails again soon.
+const (
+	outAfter = time.Second
+	inAfter  = 3 * time.Second
+)
+
+// ParseLoss reads a Loss: 10m is the first shard after ten minutes, 10m+30s the same for half
+// a minute, 2@10m+30s the second shard.
+func ParseLoss(text string) (l Loss, err error) {
+	when, bad := text, fmt.Errorf("analysis: %q does not say when a shard is lost: 10m, 10m+30s, or 2@10m+30s for the second shard", text)
+	if shard, rest, ok := strings.Cut(text, "@"); ok {
+		n, err := strconv.Atoi(shard)
+		if err != nil || n < 1 {
+			return l, bad
+		}
+		l.Shard, when = n-1, rest
+	}
+	at, duration, limited := strings.Cut(when, "+")
+	if l.At, err = time.ParseDuration(at); err != nil || l.At < 0 {
+		return l, bad
+	}
+	if limited {
+		if l.For, err = time.ParseDuration(duration); err != nil || l.For <= 0 {
+			return l, bad
+		}
+	}
+	return l, nil
+}
+
+// String returns l as ParseLoss reads it.
+func (l Loss) String() string {
+	text := fmt.Sprintf("%d@%v", l.Shard+1, l.At)
+	if l.For > 0 {
+		text += "+" + l.For.String()
+	}
+	return text
+}
+
+// turnsOf returns when something changes, in microseconds since the first request, in order.
+func turnsOf(losses []Loss) (turns []int64) {
+	for _, l := range losses {
+		turns = append(turns, l.At.Microseconds(), (l.At + outAfter).Microseconds())
+		if l.For > 0 {
+			turns = append(turns, (l.At + l.For).Microseconds(), (l.At + l.For + inAfter).Microseconds())
+		}
+	}
+	slices.Sort(turns)
+	return slices.Compact(turns)
+}
+
+// stateOf returns what is the matter with a shard, so many microseconds after the first
+// request: whether it is down, and whether it is out of the ring.
+func stateOf(losses []Loss, shard int, elapsed int64) (lost, out bool) {
+	for _, l := range losses {
+		since := elapsed - l.At.Microseconds()
+		if l.Shard != shard || since < 0 {
+			continue
+		}
+		lasts := l.For.Microseconds()
+		lost = lost || lasts == 0 || since < lasts
+		noticed := since >= outAfter.Microseconds() && (lasts == 0 || lasts >= outAfter.Microseconds())
+		out = out || noticed && (lasts == 0 || since < lasts+inAfter.Microseconds())
+	}
+	return lost, out
+}

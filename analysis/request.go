@@ -1,0 +1,77 @@
+package analysis
+
+import (
+	"cmp"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// requests makes requests of entries. What it returns is valid until the next call.
+type requests struct {
+	header map[string][]string
+	values []string
+}
+
+// of returns what rules look at of e, as a node would be sent it.
+func (r *requests) of(e *accesslog.Entry) rule.Request {
+	req := rule.Request{Addr: address(e), Method: e.Method, Host: e.Host, Path: e.Path, Query: e.Query}
+	if len(e.Header) == 0 {
+		return req
+	}
+	if r.header == nil {
+		r.header = map[string][]string{}
+	}
+	clear(r.header)
+	r.values = r.values[:0]
+	for _, f := range e.Header {
+		if before, ok := r.header[f.Name]; ok {
+			r.header[f.Name] = append(before[:len(before):len(before)], f.Value)
+			continue
+		}
+		r.values = append(r.values, f.Value)
+		n := len(r.values)
+		r.header[f.Name] = r.values[n-1 : n : n]
+	}
+	req.Header = r.header
+	return req
+}
+
+// address returns the address of e's client. A client that the log calls something else has
+// an address of fd00::/8 for itself, so that rules which count by ip tell it from others: the
+// client n, a number below 2^55, has n in the 55 bits that follow fd0, any other a hash of its
+// name in those that follow fd8. They are the upper half of the address, the part that makes
+// a client by default.
+func address(e *accesslog.Entry) netip.Addr {
+	if e.Addr.IsValid() {
+		return e.Addr
+	}
+	const own = 1 << 55
+	n, err := strconv.ParseUint(e.Client, 10, 64)
+	if err != nil || n >= own {
+		n = own | xxhash.Sum64String(e.Client)%own
+	}
+	addr := [16]byte{0: 0xfd, 15: 1}
+	for i := range 7 {
+		addr[7-i] = byte(n >> (8 * i))
+	}
+	return netip.AddrFrom16(addr)
+}
+
+// nameOf returns what a report calls the client of a canonical request: what the log calls
+// it, or its network if that is one client.
+func nameOf(e *accesslog.Entry, req *rule.Request, p rule.ClientPrefix) string {
+	bits := cmp.Or(p.IPv6, 64)
+	if req.Addr.Is4() {
+		bits = cmp.Or(p.IPv4, 32)
+	}
+	if !e.Addr.IsValid() || bits >= req.Addr.BitLen() {
+		return strings.Clone(e.Client)
+	}
+	return netip.PrefixFrom(req.Client(), bits).String()
+}

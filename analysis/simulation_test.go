@@ -1,0 +1,214 @@
+package analysis_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// decide returns the verdicts of a simulation on entries, whose times count from newYear.
+func decide(t *testing.T, o analysis.PoPOptions, rules *rule.Set, entries []accesslog.Entry) (verdicts []limit.Verdict) {
+	t.Helper()
+	s, err := analysis.NewSimulation(o, rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		e.Time += newYear.UnixMicro()
+		d := s.Decide(&e)
+		verdicts = append(verdicts, d.Verdict)
+	}
+	return verdicts
+}
+
+// passes returns how many requests pass.
+func passes(verdicts []limit.Verdict) (n int) {
+	for _, v := range verdicts {
+		if !v.Refused() {
+			n++
+		}
+	}
+	return n
+}
+
+// Nodes that know everything at once are like one, wherever the counts are.
+func TestNodesWithoutLagAreLikeOne(t *testing.T) {
+	rules, entries := parse(t, manyRules), bursts(7, 6000)
+	want := decide(t, analysis.PoPOptions{}, rules, entries)
+	if n := passes(want); n < 1000 || n > 5000 {
+		t.Fatalf("%d of 6000 requests pass: the test says less than it should", n)
+	}
+	for name, o := range map[string]analysis.PoPOptions{
+		"4 nodes, by connection": {Nodes: 4, Shards: 1},
+		"4 nodes, by request":    {Nodes: 4, Shards: 3, Spread: analysis.ByRequest, Seed: 3},
+	} {
+		if diff := cmp.Diff(want, decide(t, o, rules, entries)); diff != "" {
+			t.Errorf("%s (-one +all):\n%s", name, diff)
+		}
+	}
+}
+
+// The same options give the same verdicts, and the seed says who meets whom.
+func TestSimulationIsDeterministic(t *testing.T) {
+	rules, entries := parse(t, manyRules), bursts(8, 3000)
+	o := analysis.PoPOptions{
+		Nodes: 3, Shards: 3, Spread: analysis.ByRequest, Lag: 300 * time.Millisecond, Skew: 2 * time.Second,
+		Losses: []analysis.Loss{{Shard: 1, At: 30 * time.Second, For: time.Minute}, {Shard: 2, At: 40 * time.Second}},
+	}
+	first := decide(t, o, rules, entries)
+	if diff := cmp.Diff(first, decide(t, o, rules, entries)); diff != "" {
+		t.Errorf("the same twice (-first +second):\n%s", diff)
+	}
+	o.Seed++
+	if slices.Equal(first, decide(t, o, rules, entries)) {
+		t.Error("another seed changes nothing")
+	}
+}
+
+// A client that asks one node at a time passes what the PoP does not yet know.
+func TestWhatPassesUnderALag(t *testing.T) {
+	rules := parse(t, perMinute)
+	flood := asks("1", 400, 0, 10*time.Millisecond) // in 4 s
+	for _, tt := range []struct {
+		name      string
+		o         analysis.PoPOptions
+		low, high int
+	}{
+		{"none", analysis.PoPOptions{Nodes: 2}, 11, 11},
+		{"counts are sent after a second", analysis.PoPOptions{Lag: time.Second}, 100, 100},
+		// The other node sends its own counts by then, and needs no record.
+		{"counts are sent after a second by two nodes", analysis.PoPOptions{Nodes: 2, Spread: analysis.ByRequest, Lag: time.Second}, 100, 102},
+		{"nobody learns anything in time", analysis.PoPOptions{Nodes: 2, Spread: analysis.ByRequest, Lag: time.Minute}, 400, 400},
+	} {
+		if n := passes(decide(t, tt.o, rules, flood)); n < tt.low || n > tt.high {
+			t.Errorf("%s: %d requests pass, want %d to %d", tt.name, n, tt.low, tt.high)
+		}
+	}
+}
+
+// Nodes whose clocks are apart count the same moment in different windows: each knows half of
+// what it should.
+func TestWhatPassesUnderSkew(t *testing.T) {
+	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 1m}]")
+	entries := asks("1", 30, 9*time.Second, 10*time.Millisecond)
+	o := analysis.PoPOptions{Nodes: 2, Spread: analysis.ByRequest}
+	together := passes(decide(t, o, rules, entries))
+	o.Skew = 4 * time.Second // one is at 7 s, the other at 11 s
+	apart := passes(decide(t, o, rules, entries))
+	if together != 11 || apart <= together || apart > 22 {
+		t.Errorf("%d requests pass with the same clocks, want 11; %d with clocks that are apart, want more, and 22 at most", together, apart)
+	}
+}
+
+// A shard that is lost takes its counts along, and a client passes the threshold once more.
+// Mitigations that are known stay.
+func TestLosses(t *testing.T) {
+	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1h}]}]")
+	for _, tt := range []struct {
+		name    string
+		o       analysis.PoPOptions
+		entries []accesslog.Entry
+		want    int
+	}{
+		{"nothing is lost", analysis.PoPOptions{}, asks("1", 30, 0, time.Second), 11},
+		{
+			"one node remembers what it has heard", analysis.PoPOptions{Losses: []analysis.Loss{{At: 5 * time.Second}}},
+			asks("1", 30, 0, time.Second), 11,
+		},
+		{
+			"the counts of one shard go, and those that are sent from then on are with the other",
+			analysis.PoPOptions{Shards: 2, Losses: []analysis.Loss{{Shard: 0, At: 5 * time.Second}, {Shard: 1, At: 25 * time.Second}}},
+			asks("1", 30, 0, time.Second), 11,
+		},
+		{
+			"who is stopped already stays so", analysis.PoPOptions{Losses: []analysis.Loss{{At: 20 * time.Second, For: time.Second}}},
+			asks("1", 30, 0, time.Second), 11,
+		},
+	} {
+		if n := passes(decide(t, tt.o, rules, tt.entries)); n != tt.want {
+			t.Errorf("%s: %d requests pass, want %d", tt.name, n, tt.want)
+		}
+	}
+
+	// A node that has not heard of the client begins anew, once.
+	seen := map[int]bool{}
+	entries := append(asks("1", 10, 0, time.Second), asks("1", 50, 2*time.Minute, time.Second)...)
+	for seed := range uint64(8) {
+		o := analysis.PoPOptions{Nodes: 2, Seed: seed, Losses: []analysis.Loss{{At: 30 * time.Second, For: time.Second}}}
+		seen[passes(decide(t, o, rules, entries))] = true
+	}
+	if diff := cmp.Diff(map[int]bool{11: true, 21: true}, seen); diff != "" {
+		t.Errorf("requests that pass if the next connection is with the same node, and with another (-want +got):\n%s", diff)
+	}
+
+	closed := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 1h}], on_failure: closed}]")
+	o := analysis.PoPOptions{Losses: []analysis.Loss{{At: 10 * time.Second, For: 5 * time.Second}}}
+	verdicts := decide(t, o, closed, asks("1", 20, 0, time.Second))
+	for i, v := range verdicts {
+		if want := i >= 10 && i < 15; (v == limit.Unavailable) != want {
+			t.Errorf("request %d of a rule that fails closed is %v", i+1, v)
+		}
+	}
+}
+
+func TestBadPoP(t *testing.T) {
+	rules := parse(t, perMinute)
+	for name, o := range map[string]analysis.PoPOptions{
+		"nodes":            {Nodes: -1},
+		"shards":           {Shards: -1},
+		"lag":              {Lag: -1},
+		"skew":             {Skew: -1},
+		"spread":           {Spread: 2},
+		"no such shard":    {Shards: 2, Losses: []analysis.Loss{{Shard: 2}}},
+		"before the start": {Losses: []analysis.Loss{{At: -1}}},
+	} {
+		if _, err := analysis.NewSimulation(o, rules); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if _, err := analysis.NewEnforcer(analysis.EnforcementOptions{Rules: rules, PoP: o}); err == nil {
+			t.Errorf("%s: the enforcer has no error", name)
+		}
+	}
+	if _, err := analysis.NewEnforcer(analysis.EnforcementOptions{}); err == nil {
+		t.Error("no rules: no error")
+	}
+}
+
+func TestParseLoss(t *testing.T) {
+	for text, want := range map[string]analysis.Loss{
+		"10m":       {At: 10 * time.Minute},
+		"10m+30s":   {At: 10 * time.Minute, For: 30 * time.Second},
+		"2@1h+1m5s": {Shard: 1, At: time.Hour, For: 65 * time.Second},
+	} {
+		got, err := analysis.ParseLoss(text)
+		if err != nil || got != want {
+			t.Errorf("ParseLoss(%q) = %v, %v, want %v", text, got, err, want)
+		}
+		if again, err := analysis.ParseLoss(got.String()); err != nil || again != got {
+			t.Errorf("ParseLoss(%q) = %v, %v, want what it was made of", got.String(), again, err)
+		}
+	}
+	for _, text := range []string{"", "x", "-1s", "10m+", "10m+-1s", "10m+0s", "0@10m", "a@10m", "1@"} {
+		if l, err := analysis.ParseLoss(text); err == nil {
+			t.Errorf("ParseLoss(%q) = %v, want an error", text, l)
+		}
+	}
+}
+
+func TestParseSpread(t *testing.T) {
+	for _, s := range []analysis.Spread{analysis.ByConnection, analysis.ByRequest} {
+		if got, err := analysis.ParseSpread(s.String()); err != nil || got != s {
+			t.Errorf("ParseSpread(%q) = %v, %v", s, got, err)
+		}
+	}
+	if _, err := analysis.ParseSpread("random"); err == nil {
+		t.Error("ParseSpread(random): no error")
+	}
+}

@@ -1,0 +1,71 @@
+package analysis
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A Spread says how requests come to the nodes of a PoP.
+type Spread uint8
+
+const (
+	// ByConnection lets the requests of one address come to the same node, until it was
+	// silent for a minute: then its next connection lands on any node.
+	ByConnection Spread = iota
+
+	// ByRequest lets each request come to any node.
+	ByRequest
+)
+
+var spreadNames = [...]string{ByConnection: "connection", ByRequest: "request"}
+
+// String returns the name that ParseSpread reads.
+func (s Spread) String() string { return spreadNames[s] }
+
+// ParseSpread reads the name of a Spread: connection or request.
+func ParseSpread(name string) (Spread, error) {
+	for s, known := range spreadNames {
+		if name == known {
+			return Spread(s), nil
+		}
+	}
+	return 0, fmt.Errorf("analysis: %q is no way to spread requests: connection or request", name)
+}
+
+// silence is after how long a client's connection is closed.
+const silence = time.Minute
+
+// spread draws the nodes that requests come to.
+type spread struct {
+	by          Spread
+	nodes       int
+	random      *rand.Rand
+	connections aging[netip.Addr, int] // the node of each
+}
+
+func newSpread(o PoPOptions) spread {
+	return spread{
+		by: o.Spread, nodes: o.Nodes,
+		random:      rand.New(rand.NewPCG(o.Seed, 0)),
+		connections: aging[netip.Addr, int]{life: silence.Microseconds()},
+	}
+}
+
+// node returns the node that a request comes to at now.
+func (s *spread) node(req *rule.Request, now int64) int {
+	switch {
+	case s.nodes == 1:
+		return 0
+	case s.by == ByRequest:
+		return s.random.IntN(s.nodes)
+	}
+	node, known := s.connections.get(req.Addr, now)
+	if !known {
+		*node = s.random.IntN(s.nodes)
+	}
+	return *node
+}
