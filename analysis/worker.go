@@ -139,20 +139,21 @@ func (g *groupWork) count(e event) {
 			g.limits[i].near++
 		}
 	}
+	inverse := 1 / float64(exact)
 	for i := range g.countings {
 		c := &g.countings[i]
 		words := c.estimator.words()
 		mine := state[c.at : c.at+words+2]
 		estimate := c.estimator.arrive(mine[:words], e.t+c.shift)
 		t := &g.tallies[i]
-		mine[words] += t.err(estimate, exact)
+		mine[words] += t.err(estimate, exact, inverse)
 		mine[words+1] |= t.decide(c, g.group.limits, estimate, exact, over)
 	}
 }
 
 // err adds up how far the estimate is from the exact number, and returns the relative
-// error, in 2^−32.
-func (t *tally) err(estimate counter.Estimate, exact uint64) (size uint64) {
+// error, in 2^−32. inverse is 1/exact.
+func (t *tally) err(estimate counter.Estimate, exact uint64, inverse float64) (size uint64) {
 	if estimate.Part == 0 && estimate.Whole == exact {
 		return 0
 	}
@@ -160,7 +161,7 @@ func (t *tally) err(estimate counter.Estimate, exact uint64) (size uint64) {
 	if estimate.Part != 0 {
 		difference += float64(float64(estimate.Part)*float64(estimate.Left)) / float64(estimate.Of)
 	}
-	signed := int64(math.RoundToEven(difference / float64(exact) * (1 << 32)))
+	signed := int64(math.RoundToEven(difference * inverse * (1 << 32)))
 	t.signed += signed
 	size = uint64(max(signed, -signed))
 	if estimate.Part != 0 {

@@ -44,7 +44,7 @@ would have done to the requests in them.
 and counts each of them: nobody is refused. It tells how many decisions would have been
 wrong, for each estimator, and what a client costs in memory.`,
 		Example: `  edge replay --accuracy access.log
-  edge replay --accuracy --limit 10/10s,50/1m,1000/1h --phases 4 access.log
+  edge replay --accuracy --limit 10/10s,50/1m,1000/1h --phases 10 access.log
   edge replay --accuracy --json access.log | jq '.results[] | [.estimator, .wrong_pct]'`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
@@ -68,7 +68,7 @@ wrong, for each estimator, and what a client costs in memory.`,
 	flags.BoolVar(&f.accuracy, "accuracy", false, "compare estimates with the exact sliding log")
 	flags.StringSliceVar(&f.limits, "limit", []string{"50/1m"}, "`threshold/period`, several with commas")
 	flags.StringSliceVar(&f.estimators, "estimators", nil, "`names` of those to compare (default all): "+strings.Join(analysis.EstimatorNames(), ", "))
-	flags.IntVar(&f.phases, "phases", 1, "beginnings of windows to try, evenly over the period; the first is the epoch's")
+	flags.IntVar(&f.phases, "phases", 4, "beginnings of windows to try, evenly over the period; the first is the epoch's")
 	flags.BoolVar(&f.spread, "spread-seconds", false, "place the requests of a client in a second evenly within it")
 	f.input.register(flags)
 	flags.BoolVar(&f.asJSON, "json", false, "write JSON")
