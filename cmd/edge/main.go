@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/edgelimit/edge/load/mix"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -227,16 +228,15 @@ func single(err error) (all []error) {
 }
 
 // packages are what errors begin with. To users it is all one command.
-var packages = regexp.MustCompile(`^(accesslog|analysis|async|counter|limit|mitigation|pop|proxy|ring|rule|shard): `)
+var packages = regexp.MustCompile(`^(accesslog|analysis|async|counter|limit|mitigation|mix|pop|proxy|ring|rule|shard): `)
 
 // message returns what err says, without the package that says it.
 func message(err error) string { return packages.ReplaceAllLiteralString(err.Error(), "") }
 
 func reportOne(w io.Writer, err error) {
 	hint := hintAt(err)
-	var place *rule.Error
-	switch {
-	case errors.As(err, &place):
+	switch place := placeIn(err); {
+	case place != nil:
 		bare := *place
 		bare.Hint = ""
 		fmt.Fprintf(w, "edge: %v\n", &bare)
@@ -250,6 +250,17 @@ func reportOne(w io.Writer, err error) {
 	if hint != "" {
 		fmt.Fprintf(w, "edge: hint: %s\n", hint)
 	}
+}
+
+// placeIn returns the place in a file that err is about, or nil.
+func placeIn(err error) *rule.Error {
+	var inRules *rule.Error
+	var inMix *mix.Error
+	if errors.As(err, &inMix) {
+		return (*rule.Error)(inMix)
+	}
+	errors.As(err, &inRules)
+	return inRules
 }
 
 // hintAt returns what to do about err, or nothing.

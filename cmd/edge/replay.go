@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/load/mix"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -22,6 +23,7 @@ type replayFlags struct {
 
 	// What is asked; one of them.
 	accuracy bool
+	generate string
 
 	input  inputFlags
 	asJSON bool
@@ -30,25 +32,33 @@ type replayFlags struct {
 	estimators []string
 	phases     int
 	spread     bool
+
+	generation generateFlags
 }
 
 func newReplay() *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
-		Use:   "replay --accuracy [flags] FILE…",
+		Use:   "replay --accuracy|--generate [flags] FILE…",
 		Short: "Say from access logs what a limit would have done, and how accurate it is",
 		Long: `Read access logs, oldest file first, "-" for the standard input, and say what a limit
 would have done to the requests in them.
 
 --accuracy compares estimates of the rate with the exact sliding log, at every request,
 and counts each of them: nobody is refused. It tells how many decisions would have been
-wrong, for each estimator, and what a client costs in memory.`,
+wrong, for each estimator, and what a client costs in memory.
+
+--generate writes a log of its own making instead: the same every time.`,
 		Example: `  edge replay --accuracy access.log
   edge replay --accuracy --limit 10/10s,50/1m,1000/1h --phases 10 access.log
-  edge replay --accuracy --json access.log | jq '.results[] | [.estimator, .wrong_pct]'`,
+  edge replay --accuracy --json access.log | jq '.results[] | [.estimator, .wrong_pct]'
+  edge replay --generate web | edge replay --accuracy -`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			f.set = cmd.Flags()
+			if f.generate != "" {
+				return f.generation.write(f.generate, files, cmd.OutOrStdout())
+			}
 			o, err := f.accuracyOptions()
 			if err := errors.Join(f.check(files), err); err != nil {
 				return err
@@ -66,12 +76,14 @@ wrong, for each estimator, and what a client costs in memory.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.BoolVar(&f.accuracy, "accuracy", false, "compare estimates with the exact sliding log")
+	flags.StringVar(&f.generate, "generate", "", "write a log: `mix` is a file, or one of "+strings.Join(mix.Names(), ", "))
 	flags.StringSliceVar(&f.limits, "limit", []string{"50/1m"}, "`threshold/period`, several with commas")
 	flags.StringSliceVar(&f.estimators, "estimators", nil, "`names` of those to compare (default all): "+strings.Join(analysis.EstimatorNames(), ", "))
 	flags.IntVar(&f.phases, "phases", 4, "beginnings of windows to try, evenly over the period; the first is the epoch's")
 	flags.BoolVar(&f.spread, "spread-seconds", false, "place the requests of a client in a second evenly within it")
 	f.input.register(flags)
 	flags.BoolVar(&f.asJSON, "json", false, "write JSON")
+	f.generation.register(flags)
 	return cmd
 }
 
