@@ -3,6 +3,7 @@ package pop_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +25,13 @@ type network struct {
 type way struct {
 	*network
 	from string
+}
+
+// replace lets another node be in the place of the ith.
+func (n *network) replace(i int, node *pop.Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.nodes[i] = node
 }
 
 // reachable returns the nodes that from can reach, itself excluded.
@@ -77,7 +85,10 @@ func (n *network) tell(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		for _, from := range n.nodes {
+		n.mu.Lock()
+		nodes := slices.Clone(n.nodes)
+		n.mu.Unlock()
+		for _, from := range nodes {
 			status := from.Status()
 			for _, to := range n.reachable(from.Name()) {
 				to.ReceiveStatus(from.Name(), status)

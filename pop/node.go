@@ -294,6 +294,9 @@ func (n *Node) Start() error {
 	if len(n.shards) > 1 || n.discover != nil {
 		n.running.Go(func() { n.votes.run(ctx, n.o.Now, n.peering.votes) })
 	}
+	if len(n.shards) > 1 {
+		n.running.Go(func() { n.votes.keep(ctx, n.secret.RecordKey(n.secret.Tag([]byte("drains")))) })
+	}
 	for _, l := range listeners {
 		n.addrs[l.name] = l.Addr()
 		if l.name == "shard" {
@@ -433,5 +436,6 @@ func (n *Node) Lift(key counter.Key) (mitigation.Record, error) {
 
 // Drain takes a shard out of the ring of all nodes, by its address: it owns no keys then, and
 // theirs go to the others within a second; see [limit.Limiter.SetShards]. With on false it
-// comes back.
+// comes back. Shards that are given, and not found by gossip, keep that word, so that it
+// outlives all nodes. Nodes without peers hear of it when they start.
 func (n *Node) Drain(shard string, on bool) error { return n.votes.drain(shard, on, n.o.Now()) }

@@ -58,13 +58,14 @@ const scenarioSecret = "a secret of the scenarios"
 
 // A scenario is a PoP with what happens to it.
 type scenario struct {
-	t      *testing.T
-	start  time.Time
-	nodes  []*pop.Node
-	shards map[string]*fakeShard
-	origin fakeOrigin
-	log    eventLog
-	turn   int // of the node that gets the next request
+	t       *testing.T
+	start   time.Time
+	nodes   []*pop.Node
+	options []pop.Options // of the nodes
+	shards  map[string]*fakeShard
+	origin  fakeOrigin
+	log     eventLog
+	turn    int // of the node that gets the next request
 
 	network *network
 	end     context.CancelFunc // of its statuses; nil if there are none
@@ -78,7 +79,7 @@ func (s *scenario) run(d *datadriven.TestData) string {
 		"pop": s.pop, "request": s.request, "advance": s.advance, "rules": s.rules, "headers": s.headers,
 		"kill": s.kill, "restart": s.restart, "stall": s.stall, "resume": s.resume, "commands": s.commands, "metric": s.metric,
 		"at": s.at, "lift": s.lift, "partition": s.partition, "heal": s.heal, "messages": s.messages,
-		"out": s.takeOut, "in": s.takeIn,
+		"out": s.takeOut, "in": s.takeIn, "reboot": s.reboot,
 	}
 	command, ok := commands[d.Cmd]
 	if !ok {
@@ -159,7 +160,7 @@ func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		s.nodes = append(s.nodes, n)
+		s.nodes, s.options = append(s.nodes, n), append(s.options, o)
 	}
 	s.network.nodes = s.nodes
 	for _, n := range s.nodes {
@@ -359,6 +360,32 @@ func (s *scenario) drain(d *datadriven.TestData, on bool) (string, error) {
 			if err := n.Drain(a.Key+":11211", on); err != nil {
 				return "", err
 			}
+		}
+	}
+	return "", nil
+}
+
+// reboot stops all nodes, or one, node=2, and starts them again. They remember nothing.
+func (s *scenario) reboot(d *datadriven.TestData) (string, error) {
+	begin := func(i int) bool { only := number(d, "node", 0); return only == 0 || only == i+1 }
+	for i, n := range s.nodes {
+		if begin(i) {
+			if err := n.Stop(context.Background()); err != nil {
+				return "", err
+			}
+		}
+	}
+	for i := range s.nodes {
+		if !begin(i) {
+			continue
+		}
+		n, err := pop.New(s.options[i])
+		if err != nil {
+			return "", err
+		}
+		s.network.replace(i, n)
+		if err := n.Start(); err != nil {
+			return "", err
 		}
 	}
 	return "", nil

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
@@ -46,6 +45,7 @@ type votes struct {
 	set    func(shards []*counter.Shard, out ...string) error
 	logger *slog.Logger
 	inRing *prometheus.GaugeVec
+	said   chan struct{} // holds at most one: an operator has drained a shard here
 
 	mu     sync.Mutex       // guards what follows
 	shards []*counter.Shard // that there are
@@ -53,13 +53,6 @@ type votes struct {
 	drains map[uint64]drain // by shard
 	ring   string           // as it was set, to notice changes
 	out    []string         // as it was set
-}
-
-// A drain is an operator's word on a shard: whether it is to be out of the ring. The last
-// word holds on all nodes.
-type drain struct {
-	at int64 // when it was said, in microseconds since the Unix epoch
-	on bool
 }
 
 // A vote is what became of a shard.
@@ -72,7 +65,7 @@ type vote struct {
 }
 
 func newVotes(set func([]*counter.Shard, ...string) error, logger *slog.Logger, inRing *prometheus.GaugeVec) *votes {
-	return &votes{set: set, logger: logger, inRing: inRing, votes: map[string]*vote{}, drains: map[uint64]drain{}}
+	return &votes{set: set, logger: logger, inRing: inRing, said: make(chan struct{}, 1), votes: map[string]*vote{}, drains: map[uint64]drain{}}
 }
 
 // replace says which shards there are, in a slice that is not changed.
@@ -123,17 +116,7 @@ func (v *votes) append(status []byte) []byte {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, s := range v.shards {
-		if d, ok := v.drains[voteFor(s)]; ok && len(status) < gossip.MaxStatus-16 {
-			word := uint64(d.at) << 1
-			if d.on {
-				word |= 1
-			}
-			status = binary.BigEndian.AppendUint64(status, voteFor(s))
-			status = binary.BigEndian.AppendUint64(status, word)
-		}
-	}
-	return status
+	return v.appendDrainsLocked(status, gossip.MaxStatus)
 }
 
 // read returns the shards that another node finds down by what append appended there, and
@@ -145,34 +128,10 @@ func (v *votes) read(status []byte) (down []uint64) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for ; n == 0 && len(status) >= 16; status = status[16:] {
-		word := binary.BigEndian.Uint64(status[8:])
-		v.drainLocked(binary.BigEndian.Uint64(status), drain{int64(word >> 1), word&1 != 0})
+	if n == 0 {
+		v.readDrainsLocked(status)
 	}
 	return down
-}
-
-// drainLocked takes in what was said of a shard, unless something was said later. mu is
-// held.
-func (v *votes) drainLocked(shard uint64, d drain) {
-	known := slices.ContainsFunc(v.shards, func(s *counter.Shard) bool { return voteFor(s) == shard })
-	if before, ok := v.drains[shard]; known && (!ok || d.at > before.at) {
-		v.drains[shard] = d
-		v.applyLocked()
-	}
-}
-
-// drain takes a shard out of the ring of all nodes, or lets it in again.
-func (v *votes) drain(addr string, on bool, now time.Time) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	i := slices.IndexFunc(v.shards, func(s *counter.Shard) bool { return s.Addr() == addr })
-	if i < 0 {
-		return admin.Unknown("pop: there is no shard " + addr)
-	}
-	of := voteFor(v.shards[i])
-	v.drainLocked(of, drain{max(now.UnixMicro(), v.drains[of].at+1), on})
-	return nil
 }
 
 // run counts the votes by clock until ctx is done. others returns those of the other
