@@ -1,48 +1,54 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/edgelimit/edge/analysis"
-	"github.com/edgelimit/edge/load/mix"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// replayFlags are the flags of edge replay.
-type replayFlags struct {
-	set *pflag.FlagSet
+// A replayMode is one of the questions that edge replay answers. Its flags are its own.
+type replayMode struct {
+	name  string // of the flag that asks it
+	flags *pflag.FlagSet
 
-	// What is asked; one of them.
-	accuracy bool
-	generate string
+	// asked reports whether it is asked.
+	asked func() bool
 
-	input  inputFlags
-	asJSON bool
+	// needs are the fields of entries that it looks at; 0 if it only looks at arrivals.
+	needs accesslog.Fields
 
-	limits     []string
-	estimators []string
-	phases     int
-	spread     bool
+	// check refuses what is wrong before the log is opened.
+	check func() error
 
-	generation generateFlags
+	// run answers it.
+	run func(ctx context.Context, in *input, out destination) error
 }
 
 func newReplay() *cobra.Command {
-	var f replayFlags
+	var in inputFlags
+	var out outputFlags
+	var generate generateFlags
+	modes := []replayMode{newAccuracy(&in)}
+	general := pflag.NewFlagSet("", pflag.ContinueOnError)
+	in.register(general)
+	out.register(general)
+	generating := generate.flags()
 	cmd := &cobra.Command{
-		Use:   "replay --accuracy|--generate [flags] FILE…",
+		Use:   "replay [flags] FILE…",
 		Short: "Say from access logs what a limit would have done, and how accurate it is",
-		Long: `Read access logs, oldest file first, "-" for the standard input, and say what a limit
-would have done to the requests in them.
+		Long: `Read access logs, oldest file first, "-" for the standard input, and say what limits would
+have done to the requests in them. Formats are found out from the first lines. Logs may
+be compressed by gzip, zstd or bzip2.
 
 --accuracy compares estimates of the rate with the exact sliding log, at every request,
 and counts each of them: nobody is refused. It tells how many decisions would have been
@@ -55,83 +61,103 @@ wrong, for each estimator, and what a client costs in memory.
   edge replay --generate web | edge replay --accuracy -`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
-			f.set = cmd.Flags()
-			if f.generate != "" {
-				return f.generation.write(f.generate, files, cmd.OutOrStdout())
+			if generate.mix != "" {
+				if err := foreign(cmd.Flags(), generating); err != nil {
+					return err
+				}
+				return generate.write(files, cmd.OutOrStdout())
 			}
-			o, err := f.accuracyOptions()
-			if err := errors.Join(f.check(files), err); err != nil {
+			mode, err := chosen(modes)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(foreign(cmd.Flags(), general, mode.flags), mode.check(), someFiles(files, mode.name)); err != nil {
 				return err
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			in, err := f.input.open(files, 0, cmd.InOrStdin(), cmd.ErrOrStderr())
+			in, err := in.open(files, mode.needs, cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			defer in.close()
-			return f.replayAccuracy(ctx, o, in, cmd.OutOrStdout())
+			return mode.run(ctx, in, destination{outputFlags: out, stdout: cmd.OutOrStdout()})
 		},
 	}
-	flags := cmd.Flags()
-	flags.SortFlags = false
-	flags.BoolVar(&f.accuracy, "accuracy", false, "compare estimates with the exact sliding log")
-	flags.StringVar(&f.generate, "generate", "", "write a log: `mix` is a file, or one of "+strings.Join(mix.Names(), ", "))
-	flags.StringSliceVar(&f.limits, "limit", []string{"50/1m"}, "`threshold/period`, several with commas")
-	flags.StringSliceVar(&f.estimators, "estimators", nil, "`names` of those to compare (default all): "+strings.Join(analysis.EstimatorNames(), ", "))
-	flags.IntVar(&f.phases, "phases", 4, "beginnings of windows to try, evenly over the period; the first is the epoch's")
-	flags.BoolVar(&f.spread, "spread-seconds", false, "place the requests of a client in a second evenly within it")
-	f.input.register(flags)
-	flags.BoolVar(&f.asJSON, "json", false, "write JSON")
-	f.generation.register(flags)
+	var groups []flagGroup
+	for _, m := range modes {
+		groups = append(groups, flagGroup{"Flags of --" + m.name, m.flags})
+	}
+	groupFlags(cmd, append(groups, flagGroup{"Flags of --generate", generating}, flagGroup{"Flags of all but --generate", general})...)
 	return cmd
 }
 
-// check refuses what contradicts itself, before anything is read.
-func (f *replayFlags) check(files []string) error {
-	switch {
-	case !f.accuracy:
-		return usageError{errors.New("what is to be said of the log?"), "edge replay --accuracy access.log"}
-	case len(files) == 0:
-		return usageError{errors.New("no log is given"), "edge replay --accuracy access.log; - is the standard input"}
-	}
-	return nil
-}
-
-// accuracyOptions returns what is asked of an Accuracy.
-func (f *replayFlags) accuracyOptions() (o analysis.AccuracyOptions, err error) {
-	o = analysis.AccuracyOptions{Estimators: f.estimators, Phases: f.phases, Spread: f.spread, Workers: f.input.workers}
-	for _, text := range f.limits {
-		l, err := parseLimit(text)
-		if err != nil {
-			return o, fail(f.set, "limit", "--limit 50/1m: 50 requests in a minute", "%q: %v", text, err)
+// chosen returns the mode that is asked for.
+func chosen(modes []replayMode) (mode replayMode, err error) {
+	var asked, names []string
+	for _, m := range modes {
+		names = append(names, "--"+m.name)
+		if m.asked() {
+			asked, mode = append(asked, "--"+m.name), m
 		}
-		o.Limits = append(o.Limits, l)
 	}
-	if _, err := analysis.NewAccuracy(o); err != nil {
-		return o, usageError{err, "see 'edge replay --help'"}
+	switch {
+	case len(asked) > 1:
+		return mode, usageError{fmt.Errorf("%s are different questions", strings.Join(asked, " and ")), "ask one at a time"}
+	case len(asked) == 0:
+		return mode, usageError{errors.New("what is to be said of the log?"), "give one of " + strings.Join(names, ", ") + ", --generate"}
 	}
-	return o, nil
+	return mode, nil
 }
 
-// parseLimit reads a limit such as 50/1m.
-func parseLimit(text string) (analysis.Limit, error) {
-	threshold, period, ok := strings.Cut(text, "/")
-	if !ok {
-		return analysis.Limit{}, errors.New("a limit is a threshold, a slash and a period")
+// foreign refuses flags that are in none of the groups that are asked for.
+func foreign(given *pflag.FlagSet, groups ...*pflag.FlagSet) error {
+	var errs []error
+	given.Visit(func(f *pflag.Flag) {
+		for _, g := range groups {
+			if g.Lookup(f.Name) != nil {
+				return
+			}
+		}
+		errs = append(errs, usageError{fmt.Errorf("--%s has no meaning here", f.Name), "see 'edge replay --help' for what goes together"})
+	})
+	return errors.Join(errs...)
+}
+
+func someFiles(files []string, mode string) error {
+	if len(files) > 0 {
+		return nil
 	}
-	n, err := strconv.ParseUint(threshold, 10, 64)
-	if err != nil || n < 1 || n > rule.MaxThreshold {
-		return analysis.Limit{}, fmt.Errorf("the threshold %q is no number from 1 to 2^53", threshold)
+	return usageError{errors.New("no log is given"), "edge replay --" + mode + " … access.log; - is the standard input"}
+}
+
+// outputFlags say how an answer is written.
+type outputFlags struct {
+	asJSON bool
+}
+
+func (f *outputFlags) register(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.asJSON, "json", false, "write JSON")
+}
+
+// A destination is where an answer is written to.
+type destination struct {
+	outputFlags
+	stdout io.Writer
+}
+
+// A written report can write itself, for people.
+type writtenReport interface {
+	WriteText(io.Writer) error
+}
+
+// write writes a report about what in was.
+func (d destination) write(in *input, report writtenReport) error {
+	if d.asJSON {
+		return writeJSON(d.stdout, report)
 	}
-	p, err := rule.ParseDuration(period)
-	if err != nil {
-		return analysis.Limit{}, err
-	}
-	if p < rule.MinPeriod || p > rule.MaxPeriod {
-		return analysis.Limit{}, fmt.Errorf("the period %s is not between %s and %s", period, rule.FormatDuration(rule.MinPeriod), rule.FormatDuration(rule.MaxPeriod))
-	}
-	return analysis.Limit{Threshold: n, Period: p.Microseconds()}, nil
+	in.summarise(d.stdout)
+	return report.WriteText(d.stdout)
 }
 
 // writeJSON writes v for programs.
@@ -144,3 +170,39 @@ func writeJSON(w io.Writer, v any) error {
 
 // at writes a time in microseconds since the epoch.
 func at(t int64) string { return time.UnixMicro(t).UTC().Format(time.RFC3339) }
+
+// A flagGroup is flags that the help shows together.
+type flagGroup struct {
+	title string
+	flags *pflag.FlagSet
+}
+
+// groupFlags gives cmd the flags of groups, in this order in its help.
+func groupFlags(cmd *cobra.Command, groups ...flagGroup) {
+	cmd.Flags().SortFlags = false
+	for _, g := range groups {
+		g.flags.SortFlags = false
+		cmd.Flags().AddFlagSet(g.flags)
+	}
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
+		var b strings.Builder
+		fmt.Fprintf(&b, "Usage:\n  %s\n", cmd.UseLine())
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
+		for _, g := range groups {
+			fmt.Fprintf(&b, "\n%s:\n%s", g.title, g.flags.FlagUsagesWrapped(helpWidth))
+		}
+		_, err := io.WriteString(cmd.OutOrStderr(), b.String())
+		return err
+	})
+}
+
+const helpWidth = 100 // columns
+
+// quantity writes n of a unit, with commas between thousands.
+func quantity(n int64, unit string) string {
+	digits := fmt.Sprint(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits + " " + cmp.Or(map[bool]string{true: unit}[n == 1], unit+"s")
+}

@@ -2,15 +2,76 @@ package main
 
 import (
 	"context"
-	"io"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
-// replayAccuracy compares estimators over the requests of in.
-func (f *replayFlags) replayAccuracy(ctx context.Context, o analysis.AccuracyOptions, in *input, stdout io.Writer) error {
+// accuracyMode compares estimators with the exact sliding log.
+type accuracyMode struct {
+	flags      *pflag.FlagSet
+	asked      bool
+	limits     []string
+	estimators []string
+	o          analysis.AccuracyOptions
+	in         *inputFlags
+}
+
+func newAccuracy(in *inputFlags) replayMode {
+	m := &accuracyMode{flags: pflag.NewFlagSet("", pflag.ContinueOnError), in: in}
+	m.flags.BoolVar(&m.asked, "accuracy", false, "compare estimates with the exact sliding log")
+	m.flags.StringSliceVar(&m.limits, "limit", []string{"50/1m"}, "`threshold/period`, several with commas")
+	m.flags.StringSliceVar(&m.estimators, "estimators", nil, "`names` of those to compare (default all): "+strings.Join(analysis.EstimatorNames(), ", "))
+	m.flags.IntVar(&m.o.Phases, "phases", 4, "beginnings of windows to try, evenly over the period; the first is the epoch's")
+	m.flags.BoolVar(&m.o.Spread, "spread-seconds", false, "place the requests of a client in a second evenly within it")
+	return replayMode{name: "accuracy", flags: m.flags, asked: func() bool { return m.asked }, check: m.check, run: m.run}
+}
+
+// check reads the limits, and refuses what an Accuracy would refuse.
+func (m *accuracyMode) check() error {
+	m.o.Estimators, m.o.Workers, m.o.Limits = m.estimators, m.in.workers, nil
+	for _, text := range m.limits {
+		l, err := parseLimit(text)
+		if err != nil {
+			return fail(m.flags, "limit", "--limit 50/1m: 50 requests in a minute", "%q: %v", text, err)
+		}
+		m.o.Limits = append(m.o.Limits, l)
+	}
+	if _, err := analysis.NewAccuracy(m.o); err != nil {
+		return usageError{err, "see 'edge replay --help'"}
+	}
+	return nil
+}
+
+// parseLimit reads a limit such as 50/1m.
+func parseLimit(text string) (analysis.Limit, error) {
+	threshold, period, ok := strings.Cut(text, "/")
+	if !ok {
+		return analysis.Limit{}, errors.New("a limit is a threshold, a slash and a period")
+	}
+	n, err := strconv.ParseUint(threshold, 10, 64)
+	if err != nil || n < 1 || n > rule.MaxThreshold {
+		return analysis.Limit{}, fmt.Errorf("the threshold %q is no number from 1 to 2^53", threshold)
+	}
+	p, err := rule.ParseDuration(period)
+	if err != nil {
+		return analysis.Limit{}, err
+	}
+	if p < rule.MinPeriod || p > rule.MaxPeriod {
+		return analysis.Limit{}, fmt.Errorf("the period %s is not between %s and %s", period, rule.FormatDuration(rule.MinPeriod), rule.FormatDuration(rule.MaxPeriod))
+	}
+	return analysis.Limit{Threshold: n, Period: p.Microseconds()}, nil
+}
+
+func (m *accuracyMode) run(ctx context.Context, in *input, out destination) error {
 	var a *analysis.Accuracy
 	again := func() error {
 		if a != nil {
@@ -22,10 +83,10 @@ func (f *replayFlags) replayAccuracy(ctx context.Context, o analysis.AccuracyOpt
 	defer again()
 	err := in.arrivals(ctx, again, func(batch []accesslog.Arrival) (err error) {
 		if a == nil {
-			if !f.spread && finer(batch) {
-				o.Resolution = time.Microsecond
+			if !m.o.Spread && finer(batch) {
+				m.o.Resolution = time.Microsecond
 			}
-			if a, err = analysis.NewAccuracy(o); err != nil {
+			if a, err = analysis.NewAccuracy(m.o); err != nil {
 				return err
 			}
 		}
@@ -36,11 +97,7 @@ func (f *replayFlags) replayAccuracy(ctx context.Context, o analysis.AccuracyOpt
 	}
 	report := a.Report()
 	a = nil
-	if f.asJSON {
-		return writeJSON(stdout, report)
-	}
-	in.summarise(stdout)
-	return report.WriteText(stdout)
+	return out.write(in, report)
 }
 
 // finer reports whether the times of a log are finer than seconds, by its first requests.

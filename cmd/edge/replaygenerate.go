@@ -13,30 +13,33 @@ import (
 // generateFlags say what log is written.
 type generateFlags struct {
 	set      *pflag.FlagSet
+	mix      string
 	seed     uint64
 	requests uint64
 	format   string
 	fraction bool
 }
 
-func (f *generateFlags) register(flags *pflag.FlagSet) {
-	f.set = flags
-	flags.Uint64Var(&f.seed, "seed", 0, "with --generate: another seed than that of the mix")
-	flags.Uint64Var(&f.requests, "requests", 0, "with --generate: end after so many")
-	flags.StringVar(&f.format, "generate-format", mix.FormatNames()[0], "with --generate: "+strings.Join(mix.FormatNames(), ", "))
-	flags.BoolVar(&f.fraction, "fraction", false, "with --generate: times of a trace have six decimals")
+func (f *generateFlags) flags() *pflag.FlagSet {
+	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.set.StringVar(&f.mix, "generate", "", "write the log of a `mix`: a file, or one of "+strings.Join(mix.Names(), ", "))
+	f.set.Uint64Var(&f.seed, "seed", 0, "another seed than that of the mix")
+	f.set.Uint64Var(&f.requests, "requests", 0, "end after so many")
+	f.set.StringVar(&f.format, "generate-format", mix.FormatNames()[0], strings.Join(mix.FormatNames(), ", "))
+	f.set.BoolVar(&f.fraction, "fraction", false, "times of a trace have six decimals")
+	return f.set
 }
 
 // write writes the log of a mix.
-func (f *generateFlags) write(spec string, files []string, stdout io.Writer) error {
+func (f *generateFlags) write(files []string, stdout io.Writer) error {
 	if len(files) > 0 {
-		return usageError{fmt.Errorf("--generate reads no log, and %q is one", files[0]), "edge replay --generate " + spec + " > access.log"}
+		return usageError{fmt.Errorf("--generate reads no log, and %q is one", files[0]), "edge replay --generate " + f.mix + " > access.log"}
 	}
 	format, err := mix.ParseFormat(f.format)
 	if err != nil {
 		return fail(f.set, "generate-format", "", "%s", message(err))
 	}
-	m, err := mix.Load(spec)
+	m, err := mix.Load(f.mix)
 	if err != nil {
 		return err
 	}

@@ -123,7 +123,7 @@ func (in *input) explain(ctx context.Context, err error) error {
 		return hintedError{errors.New("there are no requests in the log"), "see 'edge replay --help' for the formats, and name one with --format"}
 	}
 	if stats.Malformed > 0 {
-		report(in.stderr, fmt.Errorf("%s malformed, and not counted; the first:", count(int(stats.Malformed), "line")))
+		report(in.stderr, fmt.Errorf("%s malformed, and not counted; the first:", quantity(stats.Malformed, "line")))
 		for _, s := range stats.Samples {
 			fmt.Fprintf(in.stderr, "    %s:%d: %s: %q\n", s.File, s.Line, s.Reason, s.Text)
 		}
@@ -141,7 +141,7 @@ func (in *input) summarise(w io.Writer) {
 	if len(files) > 3 {
 		files = append(files[:3], fmt.Sprintf("and %d more", len(s.Files)-3))
 	}
-	fmt.Fprintf(w, "%s: %s, %s to %s\n\n", strings.Join(files, ", "), count(int(s.Entries), "request"), at(s.First), at(s.Last))
+	fmt.Fprintf(w, "%s: %s, %s to %s\n\n", strings.Join(files, ", "), quantity(s.Entries, "request"), at(s.First), at(s.Last))
 }
 
 // show shows progress, until the function that it returns is called.
