@@ -9,6 +9,18 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
+// ParseCharacteristic reads a characteristic as rules files write it in a word: ip, host,
+// path, method, header:NAME, cookie:NAME, query:NAME. Requests without a value share one
+// count.
+func ParseCharacteristic(text string) (Characteristic, error) {
+	r := newReader("", 0)
+	c, ok := r.characteristic(&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text})
+	if !ok {
+		return Characteristic{}, fmt.Errorf("rule: %s (%s)", r.errs[0].Message, r.errs[0].Hint)
+	}
+	return c, nil
+}
+
 func (r *reader) characteristicList(n *yaml.Node) []Characteristic {
 	nodes, _ := r.sequence(n, "characteristics", "write a list: [ip]", "write [ip] to count each client apart, [host] to count each host apart")
 	list := make([]Characteristic, 0, len(nodes))

@@ -165,3 +165,20 @@ func TestStatuses(t *testing.T) {
 		}
 	}
 }
+
+// A characteristic in a word is what a rules file makes of it.
+func TestParseCharacteristic(t *testing.T) {
+	for _, text := range []string{"ip", "host", "path", "method", "header:X-Api-Key", "cookie:sid", "query:a b"} {
+		want := keyed(t, fmt.Sprintf("[%q]", text)).Characteristics[0]
+		if got, err := rule.ParseCharacteristic(text); err != nil || got != want {
+			t.Errorf("ParseCharacteristic(%q) = %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "write ip", "IP": "did you mean ip?", "header": "write header:NAME", "ip:1": "write ip alone", "header:host": "write host", "header:a b": "no spaces",
+	} {
+		if got, err := rule.ParseCharacteristic(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParseCharacteristic(%q) = %v, %v, want an error with %q", text, got, err, want)
+		}
+	}
+}
