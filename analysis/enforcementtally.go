@@ -20,7 +20,7 @@ type enforcementTally struct {
 	rules      []ruleTally // by the index of the rule
 	byID       map[string]int
 	mitigating map[counter.Key]*span
-	timeline   timeline
+	timeline   TimelineCollector
 	wrong      [2]disagreements
 	key        []byte // memory for keys
 	matched    []*rule.Rule
@@ -86,7 +86,7 @@ func (t *enforcementTally) add(e *accesslog.Entry, req *rule.Request, d *limit.D
 	}
 	t.to = now
 	t.clients[req.Client()] = struct{}{}
-	t.timeline.add(now, levelOf(d) != passed)
+	t.timeline.Add(now, levelOf(d) != passed)
 	switch d.Verdict {
 	case limit.Allowed:
 		t.sums.Allowed++
@@ -169,7 +169,7 @@ func (t *enforcementTally) report() *Enforcement {
 	e.From, e.To = timeOf(t.from), timeOf(t.to)
 	e.PoP = t.o.PoP.report()
 	e.WronglyRefused, e.WronglyAllowed = t.wrong[wronglyRefused].report(), t.wrong[wronglyAllowed].report()
-	e.Timeline = t.timeline.report()
+	e.Timeline = t.timeline.Timeline()
 	for i := range t.rules {
 		e.Rules = append(e.Rules, t.rules[i].report(t.o))
 	}

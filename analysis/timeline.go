@@ -1,20 +1,25 @@
 package analysis
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // maxPoints is how many parts a timeline has at most.
 const maxPoints = 512
 
-// timeline gathers a Timeline. Where it becomes too long, its parts become twice as long.
-type timeline struct {
+// A TimelineCollector makes a Timeline in one pass, however long the log is: where it would
+// have more than 512 parts, they become twice as long. The zero value is empty. It is not
+// safe for concurrent use.
+type TimelineCollector struct {
 	from   int64 // in seconds
 	step   int64
 	points []Point
 }
 
-// add takes in a request at t, in microseconds. t must not fall.
-func (l *timeline) add(t int64, refused bool) {
-	second := t / 1e6
+// Add takes in a request at t, in microseconds since the Unix epoch. t must not fall.
+func (l *TimelineCollector) Add(t int64, refused bool) {
+	second := second(t)
 	if l.points == nil {
 		l.from, l.step = second, 1
 	}
@@ -32,7 +37,7 @@ func (l *timeline) add(t int64, refused bool) {
 }
 
 // halve joins each two neighbours.
-func (l *timeline) halve() {
+func (l *TimelineCollector) halve() {
 	for i := range l.points {
 		p := l.points[i]
 		l.points[i] = Point{}
@@ -43,6 +48,7 @@ func (l *timeline) halve() {
 	l.step *= 2
 }
 
-func (l *timeline) report() Timeline {
-	return Timeline{From: time.Unix(l.from, 0).UTC(), StepS: l.step, Points: l.points}
+// Timeline returns what was taken in so far.
+func (l *TimelineCollector) Timeline() Timeline {
+	return Timeline{From: time.Unix(l.from, 0).UTC(), StepS: l.step, Points: slices.Clone(l.points)}
 }

@@ -10,11 +10,11 @@ func TestTimeline(t *testing.T) {
 		seconds, step int64
 		points        int
 	}{{1, 1, 1}, {512, 1, 512}, {513, 2, 257}, {100_000, 256, 391}} {
-		var l timeline
+		var l TimelineCollector
 		for second := range tt.seconds {
-			l.add((1e9+second)*1e6, second%2 == 0)
+			l.Add((1e9+second)*1e6, second%2 == 0)
 		}
-		r := l.report()
+		r := l.Timeline()
 		var requests, refused uint64
 		for _, p := range r.Points {
 			requests, refused = requests+p.Requests, refused+p.Refused
@@ -24,9 +24,9 @@ func TestTimeline(t *testing.T) {
 		}
 	}
 	// A pause of years is no work of years.
-	var l timeline
-	l.add(0, false)
-	l.add(1e9*1e6, false)
+	var l TimelineCollector
+	l.Add(0, false)
+	l.Add(1e9*1e6, false)
 	if len(l.points) > maxPoints || l.points[len(l.points)-1].Requests != 1 {
 		t.Errorf("%d points after a pause", len(l.points))
 	}
