@@ -25,4 +25,10 @@
 // request, more than the threshold of the requests that it counted lie in (t−P, t], and it
 // mitigates the key from then on, until the rule's timeout is over and no more than the
 // threshold are left.
+//
+// # Choosing a threshold
+//
+// A [Sweep] tries a grid of thresholds, periods and characteristics in one pass. Each cell
+// is a rule by itself on one node, and refuses the very requests that an Enforcer refuses
+// with that rule. It recommends the smallest threshold that touches few enough clients.
 package analysis

@@ -1,0 +1,271 @@
+package analysis
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A grid is what a Sweep tries of the same characteristics.
+type grid struct {
+	o       *SweepOptions
+	rule    rule.Rule // for its keys
+	keys    map[counter.Key]uint32
+	bytes   []byte
+	columns []column // one for each period
+
+	// windows are of each key one for each period. They grow by blocks, so that nothing
+	// is copied.
+	windows [][]keyWindow
+}
+
+// A column is what a grid tries of the same period.
+type column struct {
+	over  []overKey // keys that have exceeded the smallest threshold
+	cells []cell    // one for each threshold
+}
+
+// A cell is one rule.
+type cell struct {
+	refused  uint64
+	refusals perPart // the same over time
+}
+
+// A keyWindow is what is known of a key for a period, whatever the threshold: the window of
+// its last request and how many came in it and in the one before, none refused.
+type keyWindow struct {
+	number    uint32
+	prev, cur uint32
+	over      uint32 // 1 + its place in column.over; 0 if it is not there
+}
+
+// An overKey is a key that has exceeded the smallest threshold.
+type overKey struct {
+	name   string // once something was refused
+	states []keyState
+}
+
+// A keyState is what a rule with one of the thresholds knows of a key: of its windows what
+// was refused and so not counted, and until when it is mitigated. A key that has not
+// exceeded a threshold has none: there is nothing that was refused. Since all thresholds
+// have the same counts until then, it exceeds the smaller ones first.
+type keyState struct {
+	refused           uint64
+	until             int64
+	lessPrev, lessCur uint32
+}
+
+// keysInBlock is of how many keys the windows are in one block.
+const keysInBlock = 1 << 12
+
+func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
+	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list}, keys: map[counter.Key]uint32{}}
+	for range o.Periods {
+		g.columns = append(g.columns, column{cells: make([]cell, len(o.Thresholds))})
+	}
+	return g
+}
+
+// add takes in a request, which is in a part of the time of the log.
+func (g *grid) add(e *accesslog.Entry, req *rule.Request, moments []moment, part int) error {
+	var counted bool
+	if g.bytes, counted = g.rule.AppendKey(g.bytes[:0], req); !counted {
+		return nil
+	}
+	windows, err := g.of(secret.Tag(g.bytes), moments)
+	if err != nil {
+		return err
+	}
+	for i := range windows {
+		w, m, c := &windows[i], &moments[i], &g.columns[i]
+		if w.number != m.number {
+			c.roll(w, m.number)
+		}
+		if w.cur == math.MaxUint32 {
+			return fmt.Errorf("analysis: more than %d requests in one window of %v have the same %s", w.cur, g.o.Periods[i], join(g.rule.Characteristics))
+		}
+		w.cur++
+		// The estimate is at most the sum of both windows.
+		if w.over == 0 && uint64(w.prev)+uint64(w.cur) <= g.o.Thresholds[0] {
+			continue
+		}
+		if refused := c.decide(w, m, e.Time, g.o, part); refused != nil && refused.name == "" {
+			refused.name = g.name(e, req)
+		}
+	}
+	return nil
+}
+
+// of returns the windows of a key.
+func (g *grid) of(key counter.Key, moments []moment) ([]keyWindow, error) {
+	n, periods := len(g.keys), len(g.columns)
+	at, known := g.keys[key]
+	if known {
+		n = int(at)
+	} else if uint64(n) > math.MaxUint32 {
+		return nil, fmt.Errorf("analysis: there are more than %d different %s", n-1, join(g.rule.Characteristics))
+	} else {
+		g.keys[key] = uint32(n)
+		if n%keysInBlock == 0 {
+			g.windows = append(g.windows, make([]keyWindow, keysInBlock*periods))
+		}
+	}
+	first := n % keysInBlock * periods
+	windows := g.windows[n/keysInBlock][first : first+periods]
+	if !known {
+		for i := range windows {
+			windows[i].number = moments[i].number
+		}
+	}
+	return windows, nil
+}
+
+// roll makes number the current window.
+func (c *column) roll(w *keyWindow, number uint32) {
+	next := number == w.number+1
+	w.number, w.prev, w.cur = number, w.cur, 0
+	if !next {
+		w.prev = 0
+	}
+	if w.over == 0 {
+		return
+	}
+	states := c.over[w.over-1].states
+	for i := range states {
+		k := &states[i]
+		k.lessPrev, k.lessCur = k.lessCur, 0
+		if !next {
+			k.lessPrev = 0
+		}
+	}
+}
+
+// decide lets each threshold decide about a request at t, which w has counted. It returns
+// the key if one of them refuses.
+func (c *column) decide(w *keyWindow, m *moment, t int64, o *SweepOptions, part int) (refused *overKey) {
+	known := 0
+	if w.over > 0 {
+		over := &c.over[w.over-1]
+		known = len(over.states)
+		for i := range over.states {
+			k := &over.states[i]
+			if t < k.until {
+				k.refused++
+				k.lessCur++
+				c.cells[i].refused++
+				c.cells[i].refusals.add(part)
+				refused = over
+				continue
+			}
+			k.mitigate(o, i, uint64(w.prev-k.lessPrev), uint64(w.cur-k.lessCur), m, t)
+		}
+	}
+	for i := known; i < len(o.Thresholds); i++ {
+		var k keyState
+		if !k.mitigate(o, i, uint64(w.prev), uint64(w.cur), m, t) {
+			break
+		}
+		if w.over == 0 {
+			c.over = append(c.over, overKey{})
+			w.over = uint32(len(c.over))
+		}
+		over := &c.over[w.over-1]
+		over.states = append(over.states, k)
+	}
+	return refused
+}
+
+// mitigate starts a mitigation if the estimate exceeds the ith threshold, and reports
+// whether it does. It ends at the later of its timeout and the moment when the estimate is
+// back, as in pop/limit.
+func (k *keyState) mitigate(o *SweepOptions, i int, prev, cur uint64, m *moment, t int64) (started bool) {
+	estimate := counter.Estimate{Whole: cur, Part: prev, Left: m.period - m.elapsed, Of: m.period}
+	if !estimate.Over(o.Thresholds[i]) {
+		return false
+	}
+	limit := counter.Limit{Threshold: o.Thresholds[i], Period: m.period, Layout: counter.Plain}
+	k.until = t + max(o.MitigationTimeout.Microseconds(), limit.Back(prev, cur, m.elapsed)-m.elapsed)
+	return true
+}
+
+// halve joins each two neighbouring parts of the time of the log.
+func (g *grid) halve() {
+	for i := range g.columns {
+		for j := range g.columns[i].cells {
+			g.columns[i].cells[j].refusals.halve()
+		}
+	}
+}
+
+// name returns what the report calls what a request is counted with: the values of its
+// characteristics, with blanks between. They are read from g.bytes, the key.
+func (g *grid) name(e *accesslog.Entry, req *rule.Request) string {
+	rest := g.bytes
+	number := func() int {
+		n := binary.BigEndian.Uint32(rest)
+		rest = rest[4:]
+		return int(n)
+	}
+	text := func() string {
+		n := number()
+		s := string(rest[:n])
+		rest = rest[n:]
+		return s
+	}
+	rest = rest[1:] // version
+	text()          // rule ID
+	var names []string
+	for _, c := range g.rule.Characteristics {
+		rest = rest[1:] // kind
+		text()          // name
+		var values []string
+		for range number() {
+			values = append(values, text())
+		}
+		name := strings.Join(values, ",")
+		switch {
+		case len(values) == 0:
+			name = "(no " + c.String() + ")"
+		case c.Kind == rule.IP:
+			name = g.o.Name(nameOf(e, req, g.o.Client))
+		case c.Kind == rule.Host || c.Kind == rule.Path || c.Kind == rule.Method:
+		default:
+			name = g.o.Name(name)
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, " ")
+}
+
+// join writes characteristics as ParseCharacteristics reads them.
+func join(list []rule.Characteristic) string {
+	words := make([]string, len(list))
+	for i, c := range list {
+		words[i] = c.String()
+	}
+	return strings.Join(words, "+")
+}
+
+// A perPart is a number for each part of a timeline, as far as they are not 0.
+type perPart []uint64
+
+func (p *perPart) add(part int) {
+	for len(*p) <= part {
+		*p = append(*p, 0)
+	}
+	(*p)[part]++
+}
+
+// halve joins each two neighbours.
+func (p *perPart) halve() {
+	for i, n := range *p {
+		(*p)[i] = 0
+		(*p)[i/2] += n
+	}
+	*p = (*p)[:(len(*p)+1)/2]
+}

@@ -1,0 +1,33 @@
+package analysis
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+)
+
+// A Namer returns what a report calls a client that a log calls name. Reports show no name
+// of a client, and no value of a header, cookie or query parameter, that has not passed
+// through it. It returns the same for the same name, and may be called concurrently.
+//
+// Hosts and paths are shown as they are. They can hold personal data too, such as
+// /users/jane: who publishes a report looks at them first.
+type Namer func(name string) string
+
+// Pseudonyms returns a Namer that replaces each name by client- and 64 bits, in hexadecimal,
+// of HMAC-SHA-256(key, name). With the same key the same name has the same pseudonym in
+// every report; without the key no name can be found from its pseudonym, nor tried out, few
+// as addresses are. If key is empty, it is a random one that nobody knows.
+func Pseudonyms(key []byte) Namer {
+	if len(key) == 0 {
+		key = make([]byte, sha256.Size)
+		_, _ = rand.Read(key) // never fails
+	}
+	key = append([]byte(nil), key...)
+	return func(name string) string {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(name))
+		return "client-" + hex.EncodeToString(mac.Sum(nil)[:8])
+	}
+}

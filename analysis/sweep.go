@@ -1,0 +1,224 @@
+package analysis
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// SweepOptions say what a Sweep tries. The zero value is usable.
+type SweepOptions struct {
+	// Thresholds and Periods are tried each with each. If empty, DefaultThresholds and
+	// DefaultPeriods.
+	Thresholds []uint64
+	Periods    []time.Duration
+
+	// Characteristics are what is counted apart, tried one after another, each as a rule
+	// would have it. If empty, ip.
+	Characteristics [][]rule.Characteristic
+
+	// MaxClientsPct is the share of clients, in percent, that a recommended threshold
+	// touches at most. If zero, 0.1.
+	MaxClientsPct float64
+
+	// MitigationTimeout is that of the rules. 0 throttles.
+	MitigationTimeout time.Duration
+
+	// Client says which part of an address is one client. If zero, an IPv4 address, an
+	// IPv6 /64.
+	Client rule.ClientPrefix
+
+	// Top is how many sources are named for each threshold. If zero, 10.
+	Top int
+
+	// Name is what the report calls sources. If nil, what the log does.
+	Name Namer
+}
+
+// DefaultThresholds are the thresholds that a Sweep tries: 5, 10, 20, 50 … 1,000,000.
+func DefaultThresholds() []uint64 {
+	thresholds := []uint64{5}
+	for n := uint64(10); n < 1e6; n *= 10 {
+		thresholds = append(thresholds, n, 2*n, 5*n)
+	}
+	return append(thresholds, 1e6)
+}
+
+// DefaultPeriods are the periods that a Sweep tries: 10 s, 1 m, 10 m and 1 h.
+func DefaultPeriods() []time.Duration {
+	return []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute, time.Hour}
+}
+
+// ParseCharacteristics reads characteristics that are counted together, joined by plus
+// signs: ip+path.
+func ParseCharacteristics(text string) (list []rule.Characteristic, err error) {
+	for word := range strings.SplitSeq(text, "+") {
+		c, err := rule.ParseCharacteristic(word)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, checkCharacteristics(list)
+}
+
+func checkCharacteristics(list []rule.Characteristic) error {
+	seen := map[string]bool{}
+	for _, c := range list {
+		if seen[c.String()] {
+			return fmt.Errorf("analysis: the characteristic %s is given twice", c)
+		}
+		seen[c.String()] = true
+	}
+	if len(list) == 0 {
+		return errors.New("analysis: characteristics are given of which there are none")
+	}
+	return nil
+}
+
+func (o SweepOptions) withDefaults() (SweepOptions, error) {
+	if len(o.Thresholds) == 0 {
+		o.Thresholds = DefaultThresholds()
+	}
+	if len(o.Periods) == 0 {
+		o.Periods = DefaultPeriods()
+	}
+	if len(o.Characteristics) == 0 {
+		o.Characteristics = [][]rule.Characteristic{{{Kind: rule.IP}}}
+	}
+	o.Thresholds, o.Periods = slices.Clone(o.Thresholds), slices.Clone(o.Periods)
+	slices.Sort(o.Thresholds)
+	slices.Sort(o.Periods)
+	for i, n := range o.Thresholds {
+		if n == 0 || n > rule.MaxThreshold {
+			return o, fmt.Errorf("analysis: a threshold of %d is not between 1 and 2^53", n)
+		}
+		if i > 0 && n == o.Thresholds[i-1] {
+			return o, fmt.Errorf("analysis: the threshold %d is given twice", n)
+		}
+	}
+	for i, p := range o.Periods {
+		if p < rule.MinPeriod || p > rule.MaxPeriod || p%time.Second != 0 {
+			return o, fmt.Errorf("analysis: a period of %v is not whole seconds, 1 s to 7 days", p)
+		}
+		if i > 0 && p == o.Periods[i-1] {
+			return o, fmt.Errorf("analysis: the period %v is given twice", p)
+		}
+	}
+	for _, list := range o.Characteristics {
+		if err := checkCharacteristics(list); err != nil {
+			return o, err
+		}
+	}
+	if o.MitigationTimeout < 0 || o.MitigationTimeout > rule.MaxPeriod || o.MitigationTimeout%time.Second != 0 {
+		return o, fmt.Errorf("analysis: a mitigation timeout of %v is not whole seconds, up to 7 days", o.MitigationTimeout)
+	}
+	if !(o.MaxClientsPct >= 0 && o.MaxClientsPct <= 100) {
+		return o, fmt.Errorf("analysis: %v%% of clients is no share of them", o.MaxClientsPct)
+	}
+	if o.Top < 0 {
+		return o, errors.New("analysis: Top cannot be negative")
+	}
+	o.MaxClientsPct = cmp.Or(o.MaxClientsPct, 0.1)
+	o.Top = cmp.Or(o.Top, 10)
+	if o.Name == nil {
+		o.Name = func(name string) string { return name }
+	}
+	return o, nil
+}
+
+// A Sweep tries a grid of thresholds, periods and characteristics on a log in one pass.
+// Each cell of the grid is a rule of its own, with one limit, on one node that knows
+// everything at once: a request is counted where it passes, one that exceeds the threshold
+// starts a mitigation, and those until its end are refused. The methods of a Sweep are to be
+// called one at a time.
+//
+// Memory is bounded by clients, not by requests: a client that never exceeds the smallest
+// threshold takes two counters for each period, shared by all thresholds. One that does
+// takes, for each threshold that it exceeds, what those counters would be less.
+type Sweep struct {
+	o        SweepOptions
+	requests requests
+	grids    []*grid
+	moments  []moment // one for each period
+	events   uint64
+	timeline TimelineCollector
+	origin   int64 // time of the first request
+	last     int64
+}
+
+// A moment is where a request is in the windows of a period.
+type moment struct {
+	number  uint32 // of the window, from that of the first request
+	elapsed int64
+	period  int64
+}
+
+// NewSweep returns a Sweep.
+func NewSweep(o SweepOptions) (*Sweep, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Sweep{o: o, last: math.MinInt64}
+	for _, p := range o.Periods {
+		s.moments = append(s.moments, moment{period: p.Microseconds()})
+	}
+	for _, list := range o.Characteristics {
+		s.grids = append(s.grids, newGrid(list, &s.o))
+	}
+	return s, nil
+}
+
+// maxSpan is how much time a log may cover, so that windows have numbers of 32 bits.
+const maxSpan = 100 * 365 * 24 * 3600 * 1e6 // microseconds
+
+// Add takes in the next request of the log. Times must not fall. e is not kept.
+func (s *Sweep) Add(e *accesslog.Entry) error {
+	if s.events == 0 {
+		s.origin = e.Time
+	}
+	switch {
+	case e.Time < s.last:
+		return fmt.Errorf("analysis: a request at %d µs comes after one at %d µs", e.Time, s.last)
+	case uint64(e.Time-s.origin) > maxSpan:
+		return fmt.Errorf("analysis: a request at %v comes more than a century after the first one, at %v",
+			time.UnixMicro(e.Time).UTC(), time.UnixMicro(s.origin).UTC())
+	}
+	s.last = e.Time
+	s.events++
+	for i := range s.moments {
+		m := &s.moments[i]
+		first, _ := window(s.origin, m.period)
+		number, elapsed := window(e.Time, m.period)
+		m.number, m.elapsed = uint32(number-first), elapsed
+	}
+	part := s.part()
+	req := s.requests.of(e)
+	req.Canonicalize(s.o.Client)
+	for _, g := range s.grids {
+		if err := g.add(e, &req, s.moments, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// part takes the request of now into the timeline and returns its part.
+func (s *Sweep) part() int {
+	step := s.timeline.step
+	s.timeline.Add(s.last, false)
+	for ; step > 0 && step < s.timeline.step; step *= 2 {
+		for _, g := range s.grids {
+			g.halve()
+		}
+	}
+	return len(s.timeline.points) - 1
+}

@@ -1,0 +1,463 @@
+package analysis_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+var update = flag.Bool("update", false, "write expected files anew; read the difference before committing it")
+
+// golden compares what was made with a file of testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+// entry returns a request of an address.
+func entry(at float64, addr string) accesslog.Entry {
+	return accesslog.Entry{Time: int64(at * 1e6), Client: addr, Addr: netip.MustParseAddr(addr), Method: "GET", Host: "example.com", Path: "/"}
+}
+
+// sweep returns what a Sweep finds in a log.
+func sweep(t fataler, log []accesslog.Entry, o analysis.SweepOptions) *analysis.SweepReport {
+	s, err := analysis.NewSweep(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range log {
+		if err := s.Add(&log[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s.Report()
+}
+
+// A throttle is one rule as it is defined. It keeps every request.
+type throttle struct {
+	threshold, period, timeout int64
+	passed                     map[string][]int64 // times, by client
+	until                      map[string]int64   // by client: start of the mitigation + timeout
+	refused                    map[string]uint64
+}
+
+// over reports whether the estimate at t exceeds the threshold.
+func (h *throttle) over(client string, t int64) bool {
+	var prev, cur int64
+	for _, at := range h.passed[client] {
+		switch t/h.period - at/h.period {
+		case 0:
+			cur++
+		case 1:
+			prev++
+		}
+	}
+	return prev*(h.period-t%h.period)+cur*h.period > h.threshold*h.period
+}
+
+// request lets a request pass or not. While nothing passes the estimate only falls, so that
+// a mitigation lasts exactly as long as the estimate is over, or its timeout runs.
+func (h *throttle) request(client string, t int64) {
+	if t < h.until[client] || h.over(client, t) {
+		h.refused[client]++
+		return
+	}
+	h.passed[client] = append(h.passed[client], t)
+	if h.over(client, t) {
+		h.until[client] = t + h.timeout
+	}
+}
+
+// Every cell of the grid is what its rule would do by itself.
+func TestSweepCellsAreRules(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		timeout := rapid.SampledFrom([]time.Duration{0, 3 * time.Second, time.Minute}).Draw(t, "timeout")
+		thresholds := rapid.SliceOfNDistinct(rapid.Uint64Range(1, 12), 1, 5, rapid.ID[uint64]).Draw(t, "thresholds")
+		periods := rapid.SliceOfNDistinct(rapid.SampledFrom([]time.Duration{1e9, 5e9, 7e9, 60e9}), 1, 3, rapid.ID[time.Duration]).Draw(t, "periods")
+		fine := rapid.Bool().Draw(t, "fine")
+		clients := []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"}
+		steps := rapid.SampledFrom([]int64{0, 1, 40_000, 300_000, 1_000_000, 4_000_000, 13_000_000})
+		now := int64(1_700_000_000_000_000)
+		var log []accesslog.Entry
+		for range rapid.IntRange(0, 120).Draw(t, "requests") {
+			now += steps.Draw(t, "step")
+			at := now
+			if !fine {
+				at = now / 1e6 * 1e6
+			}
+			e := entry(0, rapid.SampledFrom(clients).Draw(t, "client"))
+			e.Time = at
+			log = append(log, e)
+		}
+		report := sweep(t, log, analysis.SweepOptions{Thresholds: thresholds, Periods: periods, MitigationTimeout: timeout})
+		slices.Sort(thresholds)
+		slices.Sort(periods)
+		for i, period := range periods {
+			for j, threshold := range thresholds {
+				h := throttle{int64(threshold), period.Microseconds(), timeout.Microseconds(), map[string][]int64{}, map[string]int64{}, map[string]uint64{}}
+				seen := map[string]bool{}
+				for _, e := range log {
+					seen[e.Client] = true
+					h.request(e.Client, e.Time)
+				}
+				var want []analysis.Source
+				var total uint64
+				for client, refused := range h.refused {
+					want = append(want, analysis.Source{Name: client, Refused: refused})
+					total += refused
+				}
+				byName := func(a, b analysis.Source) int { return cmp.Compare(a.Name, b.Name) }
+				slices.SortFunc(want, byName)
+				cell := report.Curves[i].Cells[j]
+				got := slices.SortedFunc(slices.Values(cell.Top), byName)
+				if diff := gocmp.Diff(want, got); diff != "" || cell.Refused != total || cell.Clients != len(want) || cell.Threshold != threshold {
+					t.Fatalf("%d in %v: refused %d of %d clients, want %d of %d (-want +got):\n%s", threshold, period, cell.Refused, cell.Clients, total, len(want), diff)
+				}
+				if report.Curves[i].Clients != len(seen) {
+					t.Fatalf("there are %d clients, want %d", report.Curves[i].Clients, len(seen))
+				}
+			}
+		}
+	})
+}
+
+// office is a log of 2000 clients. Most make a few requests, 200 once seven and 20 once
+// fifteen at a time. Of three machines each makes more than the one before.
+func office() (log []accesslog.Entry) {
+	random := rand.New(rand.NewPCG(1, 2))
+	begin := float64(time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC).Unix())
+	for i := range 1997 {
+		name := fmt.Sprintf("10.0.%d.%d", i/250, i%250)
+		n, at := 1+random.IntN(4), 0.0
+		switch {
+		case i < 20:
+			n, at = 15, random.Float64()*7200
+		case i < 220:
+			n, at = 7, random.Float64()*7200
+		}
+		for range n {
+			if i >= 220 {
+				at = random.Float64() * 7200
+			}
+			log = append(log, entry(begin+at, name))
+		}
+	}
+	for i, pause := range []float64{2, 0.5, 0.1} {
+		for at := 600.0; at < 1800; at += pause {
+			log = append(log, entry(begin+at, fmt.Sprintf("203.0.113.%d", i+1)))
+		}
+	}
+	slices.SortStableFunc(log, func(a, b accesslog.Entry) int { return cmp.Compare(a.Time, b.Time) })
+	return log
+}
+
+// In a minute the machines make 30, 120 and 600 requests. So 223 clients are touched by a
+// threshold of 5, 23 by 10, 3 by 20, 2 by 50 and 100, and 1 by 200 and 500.
+func TestSweepRecommends(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		pct  float64
+		want uint64
+	}{
+		{"a tenth of a percent is two clients", 0, 50},
+		{"half as many is one", 0.05, 200},
+		{"fewer than one is nobody", 0.01, 1000},
+		{"three", 0.15, 20},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			report := sweep(t, office(), analysis.SweepOptions{MaxClientsPct: test.pct, Periods: []time.Duration{time.Minute}})
+			if got := report.Curves[0]; got.Recommended != test.want || got.Knee != 20 {
+				t.Errorf("recommended %d with the knee at %d, want %d and 20", got.Recommended, got.Knee, test.want)
+			}
+		})
+	}
+	report := sweep(t, office(), analysis.SweepOptions{})
+	for _, c := range report.Curves {
+		var requests, refused uint64
+		for _, p := range c.Timeline.Points {
+			requests, refused = requests+p.Requests, refused+p.Refused
+		}
+		i := slices.IndexFunc(c.Cells, func(cell analysis.Cell) bool { return cell.Threshold == c.Recommended })
+		if requests != report.Requests || refused != c.Cells[i].Refused {
+			t.Errorf("over time %d of %d requests are refused, in all %d of %d", refused, requests, c.Cells[i].Refused, report.Requests)
+		}
+	}
+	report = sweep(t, office(), analysis.SweepOptions{MaxClientsPct: 0.01, Thresholds: []uint64{5, 10}})
+	if c := report.Curves[0]; c.Recommended != 0 || c.Rule != "" || c.Timeline != nil {
+		t.Errorf("recommended %d with the rule %q where each threshold touches too many", c.Recommended, c.Rule)
+	}
+}
+
+func TestSweepText(t *testing.T) {
+	log := office()
+	for i := range log {
+		if log[i].Client == "203.0.113.3" {
+			log[i].Path = "/a\x1b[2J\u202e" + strings.Repeat("long/", 30)
+		}
+	}
+	byPath, err := analysis.ParseCharacteristics("ip+path")
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := sweep(t, log, analysis.SweepOptions{
+		Periods: []time.Duration{time.Minute, time.Hour}, Characteristics: [][]rule.Characteristic{{{Kind: rule.IP}}, byPath, {{Kind: rule.Host}}},
+	})
+	var b bytes.Buffer
+	if err := report.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "sweep.txt", b.Bytes())
+	for line := range strings.Lines(b.String()) {
+		if len([]rune(line)) > 101 || strings.ContainsRune(line, '\x1b') {
+			t.Errorf("too long, or not for terminals: %q", line)
+		}
+	}
+	_, rules, _ := strings.Cut(b.String(), "\n\n# ")
+	set, err := rule.Parse("pasted", []byte("# "+rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(set.Rules()); got != 6 {
+		t.Errorf("%d rules can be pasted, want one for each curve:\n%s", got, rules)
+	}
+}
+
+// What is recommended can be loaded, and is what was tried.
+func TestSweepRules(t *testing.T) {
+	header, err := rule.Parse("skip", []byte(`rules: [{id: a, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 1, period: 1s}]}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := [][]rule.Characteristic{header.Rules()[0].Characteristics}
+	for _, text := range []string{"ip", "host+path", "header:X-Api-Key", "cookie:sid", "query:q[]\"'#: é", "method+query:" + strings.Repeat("n", 100)} {
+		list, err := analysis.ParseCharacteristics(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lists = append(lists, list)
+	}
+	report := sweep(t, office(), analysis.SweepOptions{Characteristics: lists, MitigationTimeout: 90 * time.Second, Thresholds: []uint64{100_000}})
+	var all bytes.Buffer
+	for i, c := range report.Curves {
+		set, err := rule.Parse("curve", []byte(c.Rule))
+		if err != nil {
+			t.Errorf("%v\n%s", err, c.Rule)
+			continue
+		}
+		got := set.Rules()[0]
+		want := rule.Rule{ID: got.ID, Characteristics: lists[i/4], MitigationTimeout: 90 * time.Second, Limits: []rule.Limit{{Threshold: 100_000, Period: time.Duration(c.PeriodS) * time.Second}}}
+		if fmt.Sprint(got.Characteristics, got.MitigationTimeout, got.Limits) != fmt.Sprint(want.Characteristics, want.MitigationTimeout, want.Limits) {
+			t.Errorf("the rule\n%s\nis %v, want %v", c.Rule, got, want)
+		}
+		if got.Action != rule.Block {
+			t.Errorf("the action is %v", got.Action)
+		}
+		_, one, _ := strings.Cut(c.Rule, "\n")
+		all.WriteString(one)
+	}
+	if _, err := rule.Parse("all", append([]byte("rules:\n"), all.Bytes()...)); err != nil {
+		t.Errorf("the rules together: %v", err)
+	}
+}
+
+// What is counted apart has the values of its characteristics as its name.
+func TestSweepSources(t *testing.T) {
+	three := func(change func(*accesslog.Entry)) (log []accesslog.Entry) {
+		for range 3 {
+			e := entry(1e9, "2001:db8:1:2:3::4")
+			change(&e)
+			log = append(log, e)
+		}
+		return log
+	}
+	header := func(fields ...string) func(*accesslog.Entry) {
+		return func(e *accesslog.Entry) {
+			for i := 0; i < len(fields); i += 2 {
+				e.Header = append(e.Header, accesslog.Field{Name: fields[i], Value: fields[i+1]})
+			}
+		}
+	}
+	for _, test := range []struct {
+		name, characteristics string
+		change                func(*accesslog.Entry)
+		want                  string
+	}{
+		{"a network of version 6", "ip", header(), "<2001:db8:1:2::/64>"},
+		{"an address of version 4", "ip", func(e *accesslog.Entry) { e.Client, e.Addr = "192.0.2.7", netip.MustParseAddr("192.0.2.7") }, "<192.0.2.7>"},
+		{"a client without an address", "ip", func(e *accesslog.Entry) { e.Client, e.Addr = "host.example", netip.Addr{} }, "<host.example>"},
+		{"what is no person passes as it is", "host+path+method", func(e *accesslog.Entry) { e.Host, e.Path = "A.example:80", "/%61" }, "a.example /a GET"},
+		{"a header", "ip+header:x-api-key", header("X-Api-Key", "k1"), "<2001:db8:1:2::/64> <k1>"},
+		{"two values", "header:x-api-key", header("X-Api-Key", "k1", "X-Api-Key", "k2"), "<k1,k2>"},
+		{"none", "header:x-api-key", header("X-Other", "k1"), "(no header:x-api-key)"},
+		{"an empty one", "header:x-api-key", header("X-Api-Key", ""), "<>"},
+		{"a cookie", "cookie:sid", header("Cookie", "a=b; sid=7"), "<7>"},
+		{"a parameter", "query:q", func(e *accesslog.Entry) { e.Query = "q=a+b" }, "<a b>"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			list, err := analysis.ParseCharacteristics(test.characteristics)
+			if err != nil {
+				t.Fatal(err)
+			}
+			report := sweep(t, three(test.change), analysis.SweepOptions{
+				Characteristics: [][]rule.Characteristic{list}, Thresholds: []uint64{1}, Name: func(name string) string { return "<" + name + ">" },
+			})
+			if diff := gocmp.Diff([]analysis.Source{{Name: test.want, Refused: 1}}, report.Curves[0].Cells[0].Top); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// Requests that a characteristic does not concern are neither counted nor clients.
+func TestSweepSkips(t *testing.T) {
+	set, err := rule.Parse("skip", []byte(`rules: [{id: a, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 1, period: 1s}]}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := sweep(t, office(), analysis.SweepOptions{Characteristics: [][]rule.Characteristic{set.Rules()[0].Characteristics}, Thresholds: []uint64{1}})
+	if c := report.Curves[0]; c.Clients != 0 || c.Cells[0].Refused != 0 {
+		t.Errorf("%d clients and %d refusals of requests without the header", c.Clients, c.Cells[0].Refused)
+	}
+}
+
+// Names of clients are in no output unless they have passed through the Namer.
+func TestPseudonyms(t *testing.T) {
+	name := analysis.Pseudonyms([]byte("a key"))
+	if a, b := name("192.0.2.1"), name("192.0.2.2"); a == b || a != name("192.0.2.1") || a != analysis.Pseudonyms([]byte("a key"))("192.0.2.1") {
+		t.Errorf("%s and %s: names are not told apart, or not the same each time", a, b)
+	}
+	if got, want := name("192.0.2.1"), "client-72ec07d2e3abea38"; got != want {
+		t.Errorf("with this key the name is %s, want %s as openssl says", got, want)
+	}
+	if a, b := analysis.Pseudonyms(nil)("x"), analysis.Pseudonyms(nil)("x"); a == b {
+		t.Error("without a key two runs have the same names")
+	}
+	report := sweep(t, office(), analysis.SweepOptions{Name: name})
+	asJSON, err := json.Marshal(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := report.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for format, out := range map[string]string{"JSON": string(asJSON), "text": text.String()} {
+		if strings.Contains(out, "203.0.113.") || !strings.Contains(out, name("203.0.113.3")) {
+			t.Errorf("the %s does not hold pseudonyms alone:\n%s", format, out)
+		}
+	}
+}
+
+func TestSweepOptions(t *testing.T) {
+	ip := rule.Characteristic{Kind: rule.IP}
+	for _, test := range []struct {
+		name string
+		o    analysis.SweepOptions
+		want string
+	}{
+		{"a threshold of 0", analysis.SweepOptions{Thresholds: []uint64{0}}, "threshold of 0"},
+		{"a great threshold", analysis.SweepOptions{Thresholds: []uint64{1<<53 + 1}}, "not between 1 and 2^53"},
+		{"a threshold twice", analysis.SweepOptions{Thresholds: []uint64{7, 8, 7}}, "threshold 7 is given twice"},
+		{"a short period", analysis.SweepOptions{Periods: []time.Duration{time.Millisecond}}, "not whole seconds"},
+		{"a period twice", analysis.SweepOptions{Periods: []time.Duration{time.Minute, time.Minute}}, "1m0s is given twice"},
+		{"a characteristic twice", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{ip, ip}}}, "ip is given twice"},
+		{"no characteristic", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{}}}, "there are none"},
+		{"a share of more than all", analysis.SweepOptions{MaxClientsPct: 101}, "no share"},
+		{"a timeout of half a second", analysis.SweepOptions{MitigationTimeout: time.Second / 2}, "mitigation timeout"},
+		{"a negative Top", analysis.SweepOptions{Top: -1}, "Top"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := analysis.NewSweep(test.o); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want one with %q", err, test.want)
+			}
+		})
+	}
+	for _, text := range []string{"", "ip+", "ip+ip", "agent", "header:"} {
+		if list, err := analysis.ParseCharacteristics(text); err == nil {
+			t.Errorf("ParseCharacteristics(%q) = %v without an error", text, list)
+		}
+	}
+	s, err := analysis.NewSweep(analysis.SweepOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		at   float64
+		want string
+	}{{1e9, ""}, {1e9 - 1, "comes after"}, {5e9, "century"}, {1e9, ""}} {
+		e := entry(test.at, "192.0.2.1")
+		if err := s.Add(&e); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("a request at %.0f: %v, want %q", test.at, err, test.want)
+		}
+	}
+}
+
+// An empty log is no reason to stop.
+func TestSweepOfNothing(t *testing.T) {
+	report := sweep(t, nil, analysis.SweepOptions{})
+	var b bytes.Buffer
+	if err := report.WriteText(&b); err != nil || report.Requests != 0 || len(report.Curves) != 4 {
+		t.Errorf("%v, %+v", err, report)
+	}
+	if _, err := json.Marshal(report); err != nil {
+		t.Error(err)
+	}
+}
+
+// A sweep of many clients, few of which exceed anything.
+func BenchmarkSweep(b *testing.B) {
+	names := make([]accesslog.Entry, 200_000)
+	for i := range names {
+		names[i] = entry(0, fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255))
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	zipf := rand.NewZipf(random, 1.2, 20, uint64(len(names)-1))
+	log := make([]accesslog.Entry, 1<<20)
+	for i := range log {
+		log[i] = names[zipf.Uint64()]
+	}
+	s, err := analysis.NewSweep(analysis.SweepOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	at, n := int64(1.7e15), 0
+	b.ReportAllocs()
+	for b.Loop() {
+		e := log[n%len(log)]
+		at += 500
+		e.Time = at
+		if err := s.Add(&e); err != nil {
+			b.Fatal(err)
+		}
+		n++
+	}
+}

@@ -1,0 +1,91 @@
+package analysis_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// refusedByNode returns how many requests of each client a simulated node refuses that
+// counts each of them before the next one comes.
+func refusedByNode(t *testing.T, log []accesslog.Entry, threshold uint64, period, timeout time.Duration) map[string]uint64 {
+	t.Helper()
+	set, err := rule.Parse("rules", fmt.Appendf(nil, "rules: [{id: a, characteristics: [ip], limits: [{threshold: %d, period: %s}], mitigation_timeout: %s}]",
+		threshold, rule.FormatDuration(period), rule.FormatDuration(timeout)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := analysis.NewEnforcer(analysis.EnforcementOptions{Rules: set, Top: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range log {
+		node.Add(&log[i])
+	}
+	refused := map[string]uint64{}
+	for _, c := range node.Report().Rules[0].TopClients {
+		refused[c.Client] = c.Refused
+	}
+	return refused
+}
+
+// A cell refuses the very requests that a node would refuse.
+func TestSweepEqualsANode(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		timeout time.Duration
+		fine    bool
+	}{
+		{"throttling, whole seconds", 0, false},
+		{"throttling, microseconds", 0, true},
+		{"a mitigation timeout", 20 * time.Second, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(3, 4))
+			now := int64(1_700_000_000_000_000)
+			var log []accesslog.Entry
+			for range 1500 {
+				now += int64(random.ExpFloat64() * 250_000)
+				e := entry(0, fmt.Sprintf("192.0.2.%d", random.IntN(1+random.IntN(6))))
+				if e.Time = now; !test.fine {
+					e.Time = now / 1e6 * 1e6
+				}
+				log = append(log, e)
+			}
+			equalsANode(t, log, []uint64{2, 5, 9}, []time.Duration{4 * time.Second, time.Minute}, test.timeout)
+		})
+	}
+}
+
+// The same for real traffic.
+func TestSweepEqualsANodeOnATrace(t *testing.T) {
+	var log []accesslog.Entry
+	for _, a := range trace(t, "xzymo")[:20_000] {
+		log = append(log, accesslog.Entry{Time: a.Time, Client: strings.TrimRight(string(a.Client[:]), "\x00")})
+	}
+	equalsANode(t, log, []uint64{20}, []time.Duration{time.Minute}, 0)
+}
+
+func equalsANode(t *testing.T, log []accesslog.Entry, thresholds []uint64, periods []time.Duration, timeout time.Duration) {
+	report := sweep(t, log, analysis.SweepOptions{Thresholds: thresholds, Periods: periods, MitigationTimeout: timeout, Top: 1000})
+	for i, period := range periods {
+		for j, threshold := range thresholds {
+			want := refusedByNode(t, log, threshold, period, timeout)
+			cell := report.Curves[i].Cells[j]
+			if len(want) == 0 || cell.Clients != len(want) {
+				t.Errorf("%d in %v: %d clients are refused something, a node refuses %d", threshold, period, cell.Clients, len(want))
+			}
+			for _, s := range cell.Top {
+				if n := want[s.Name]; n != s.Refused {
+					t.Errorf("%d in %v: %d requests of %s are refused, a node refuses %d", threshold, period, s.Refused, s.Name, n)
+				}
+			}
+		}
+	}
+}

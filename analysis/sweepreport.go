@@ -1,0 +1,216 @@
+package analysis
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A SweepReport is what a Sweep found. Shares named pct are in percent.
+type SweepReport struct {
+	Requests           uint64    `json:"requests"`
+	From               time.Time `json:"from"` // the first request
+	To                 time.Time `json:"to"`   // and the last
+	MaxClientsPct      float64   `json:"max_clients_pct"`
+	MitigationTimeoutS int64     `json:"mitigation_timeout_s"`
+	Curves             []Curve   `json:"curves"` // by characteristics as they were given, then by period
+	Timeline           Timeline  `json:"timeline"`
+}
+
+// A Curve is what thresholds do for a period, all else being the same. Its clients are what
+// its characteristics tell apart, also where that is no person or machine.
+type Curve struct {
+	Characteristics []string `json:"characteristics"`
+	PeriodS         int64    `json:"period_s"`
+	Clients         int      `json:"clients"`
+
+	// Recommended is the smallest threshold of those tried that touches at most
+	// MaxClientsPct of the clients, 0 if none does.
+	Recommended uint64 `json:"recommended"`
+
+	// Knee is the threshold at which the curve of touched clients turns most: above it a
+	// greater threshold spares few more clients, below it a smaller one touches many
+	// more. 0 if the curve has no knee. See Sweep.Report.
+	Knee uint64 `json:"knee"`
+
+	// Rule is a rules file with the recommended threshold. Empty if there is none.
+	Rule string `json:"rule,omitempty"`
+
+	Cells []Cell `json:"cells"` // by threshold
+
+	// Timeline is what the recommended threshold would have done, over time.
+	Timeline *Timeline `json:"timeline,omitempty"`
+}
+
+// A Cell is what one threshold would have done.
+type Cell struct {
+	Threshold  uint64   `json:"threshold"`
+	Clients    int      `json:"clients"` // of which it refused something
+	ClientsPct float64  `json:"clients_pct"`
+	Refused    uint64   `json:"refused"` // requests
+	RefusedPct float64  `json:"refused_pct"`
+	Top1Pct    float64  `json:"top_1_pct"`  // of the refused requests, from the client with the most of them
+	Top10Pct   float64  `json:"top_10_pct"` // and from the ten with the most
+	Top        []Source `json:"top,omitempty"`
+}
+
+// A Source is a client of which requests were refused. Its name is the values of the
+// characteristics.
+type Source struct {
+	Name    string `json:"name"`
+	Refused uint64 `json:"refused"`
+}
+
+// Report returns what was found so far.
+//
+// The knee is found in the manner of Kneedle (Satopää et al., Finding a "Kneedle" in a
+// Haystack, 2011): with the threshold x and the number of touched clients y on logarithmic
+// scales, log x and log(1+y), both stretched to 0…1 between the first threshold and the first
+// that touches nobody, or the last, it is the point furthest below the line from the
+// first point to the last.
+func (s *Sweep) Report() *SweepReport {
+	r := &SweepReport{
+		Requests: s.events, MaxClientsPct: s.o.MaxClientsPct, MitigationTimeoutS: int64(s.o.MitigationTimeout / time.Second),
+		Timeline: s.timeline.Timeline(),
+	}
+	if s.events > 0 {
+		r.From, r.To = time.UnixMicro(s.origin).UTC(), time.UnixMicro(s.last).UTC()
+	}
+	ids := map[string]bool{}
+	for _, g := range s.grids {
+		for i := range g.columns {
+			c := s.curve(g, i)
+			if c.Recommended > 0 {
+				c.Rule = g.rules(ids, s.o.Periods[i], c.Recommended)
+			}
+			r.Curves = append(r.Curves, c)
+		}
+	}
+	return r
+}
+
+// curve returns what thresholds do for the ith period of g.
+func (s *Sweep) curve(g *grid, i int) Curve {
+	c := Curve{PeriodS: int64(s.o.Periods[i] / time.Second), Clients: len(g.keys)}
+	for _, one := range g.rule.Characteristics {
+		c.Characteristics = append(c.Characteristics, one.String())
+	}
+	column := &g.columns[i]
+	for j, threshold := range s.o.Thresholds {
+		cell := Cell{Threshold: threshold, Refused: column.cells[j].refused}
+		var top top
+		for k := range column.over {
+			if over := &column.over[k]; j < len(over.states) && over.states[j].refused > 0 {
+				cell.Clients++
+				top.add(Source{over.name, over.states[j].refused}, max(10, s.o.Top))
+			}
+		}
+		cell.ClientsPct = percent(uint64(cell.Clients), uint64(c.Clients))
+		cell.RefusedPct = percent(cell.Refused, s.events)
+		cell.Top1Pct = percent(top.sum(1), cell.Refused)
+		cell.Top10Pct = percent(top.sum(10), cell.Refused)
+		cell.Top = top[:min(len(top), s.o.Top)]
+		if c.Cells = append(c.Cells, cell); c.Recommended == 0 && cell.ClientsPct <= s.o.MaxClientsPct {
+			c.Recommended = threshold
+			l := s.timeline.Timeline()
+			for k, n := range column.cells[j].refusals {
+				l.Points[k].Refused = n
+			}
+			c.Timeline = &l
+		}
+	}
+	c.Knee = knee(c.Cells)
+	return c
+}
+
+// top is the sources with the most refusals, those that exceeded the smallest threshold
+// first where they have as many.
+type top []Source
+
+// add takes in a source, and keeps n of them.
+func (t *top) add(s Source, n int) {
+	at, _ := slices.BinarySearchFunc(*t, s, func(a, b Source) int {
+		return cmp.Or(cmp.Compare(b.Refused, a.Refused), -1)
+	})
+	if at < n {
+		*t = slices.Insert(*t, at, s)
+		*t = (*t)[:min(n, len(*t))]
+	}
+}
+
+// sum returns what was refused of the first n.
+func (t top) sum(n int) (refused uint64) {
+	for _, s := range t[:min(n, len(t))] {
+		refused += s.Refused
+	}
+	return refused
+}
+
+// knee returns the threshold at the knee of cells, as Report says.
+func knee(cells []Cell) uint64 {
+	end := slices.IndexFunc(cells, func(c Cell) bool { return c.Clients == 0 })
+	if end < 0 {
+		end = len(cells) - 1
+	}
+	if end < 2 {
+		return 0
+	}
+	x := func(i int) float64 { return math.Log(float64(cells[i].Threshold)) }
+	y := func(i int) float64 { return math.Log1p(float64(cells[i].Clients)) }
+	var at uint64
+	deepest := 0.0
+	for i := 1; i < end; i++ {
+		// Both scaled to 0…1, the line from (0,1) to (1,0) is y = 1−x.
+		depth := 1 - (x(i)-x(0))/(x(end)-x(0)) - (y(i)-y(end))/(y(0)-y(end))
+		if depth > deepest+1e-9 { // beyond what rounding does to points on the line
+			at, deepest = cells[i].Threshold, depth
+		}
+	}
+	return at
+}
+
+// rules returns a rules file with a rule for g's characteristics. Its ID is none of ids.
+func (g *grid) rules(ids map[string]bool, period time.Duration, threshold uint64) string {
+	length := rule.FormatDuration(period)
+	name := strings.Map(func(r rune) rune {
+		if 'a' <= r|0x20 && r|0x20 <= 'z' || '0' <= r && r <= '9' || strings.ContainsRune("-_.", r) {
+			return r
+		}
+		return '-'
+	}, join(g.rule.Characteristics))
+	id := ""
+	for n := 1; id == "" || ids[id]; n++ {
+		end := "-" + length
+		if n > 1 {
+			end = fmt.Sprintf("-%d%s", n, end)
+		}
+		id = name[:min(len(name), rule.MaxID-len(end))] + end
+	}
+	ids[id] = true
+	var words []string
+	for _, c := range g.rule.Characteristics {
+		word := c.String()
+		if strings.ContainsFunc(word, func(r rune) bool { return !('a' <= r && r <= 'z') }) {
+			b, _ := json.Marshal(word) // no string is refused; YAML reads what JSON writes
+			word = string(b)
+		}
+		if c.Skip {
+			b, _ := json.Marshal(c.Name)
+			word = fmt.Sprintf("{%s: %s, missing: skip}", c.Kind, b)
+		}
+		words = append(words, word)
+	}
+	return fmt.Sprintf(`rules:
+  - id: %s
+    characteristics: [%s]
+    limits: [{threshold: %d, period: %s}]
+    mitigation_timeout: %s
+    action: block                      # try it with log
+`, id, strings.Join(words, ", "), threshold, length, rule.FormatDuration(g.o.MitigationTimeout))
+}
