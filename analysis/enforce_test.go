@@ -60,8 +60,8 @@ func TestEnforcement(t *testing.T) {
 		Rules: []analysis.RuleEnforcement{{
 			Rule: "all", Action: "block", Matched: 26, Counted: 21, Refused: 5, RefusedPct: 100 * 5. / 26,
 			Clients: 1, FirstRefusal: &first,
-			TopClients: []analysis.RefusedClient{{Client: "client 7", Refused: 5, First: first}},
-			TopPaths:   []analysis.RefusedPath{{Path: "/7", Refused: 5}},
+			TopClients: []analysis.TopClient{{Client: "client 7", Requests: 5, First: first}},
+			TopPaths:   []analysis.TopPath{{Path: "/7", Requests: 5}},
 			// 11 in this window: 11×0.909+0 = 10 in the next one, 65.454546 s from here.
 			Mitigations:  1,
 			Mitigated:    analysis.MitigationDuration{TotalS: 55.454546, MedianS: 55.455, MaxS: 55.454546},
@@ -69,8 +69,8 @@ func TestEnforcement(t *testing.T) {
 		}, {
 			Rule: "eight", Action: "log", Matched: 10, Counted: 5, Refused: 5, RefusedPct: 50,
 			Clients: 1, FirstRefusal: &logged,
-			TopClients:   []analysis.RefusedClient{{Client: "client 8", Refused: 5, First: logged}},
-			TopPaths:     []analysis.RefusedPath{{Path: "/8", Refused: 5}},
+			TopClients:   []analysis.TopClient{{Client: "client 8", Requests: 5, First: logged}},
+			TopPaths:     []analysis.TopPath{{Path: "/8", Requests: 5}},
 			Mitigations:  1,
 			Mitigated:    analysis.MitigationDuration{TotalS: 11.996, MedianS: 11.996, MaxS: 11.996},
 			ExactRefused: 5,

@@ -46,10 +46,10 @@ type RuleEnforcement struct {
 	Refused    uint64  `json:"refused"`     // those that it refused, or would have
 	RefusedPct float64 `json:"refused_pct"` // of those that it concerns
 
-	Clients      int             `json:"clients"` // that it refused something
-	FirstRefusal *time.Time      `json:"first_refusal,omitempty"`
-	TopClients   []RefusedClient `json:"top_clients,omitempty"`
-	TopPaths     []RefusedPath   `json:"top_paths,omitempty"`
+	Clients      int         `json:"clients"` // that it refused something
+	FirstRefusal *time.Time  `json:"first_refusal,omitempty"`
+	TopClients   []TopClient `json:"top_clients,omitempty"`
+	TopPaths     []TopPath   `json:"top_paths,omitempty"`
 
 	// Mitigations are counted per key: what several nodes start at once is one.
 	Mitigations int                `json:"mitigations"`
@@ -61,17 +61,17 @@ type RuleEnforcement struct {
 	WronglyAllowed Disagreement `json:"wrongly_allowed"` // refused by this rule by exact counts, and here not
 }
 
-// A RefusedClient is a client whose requests were refused.
-type RefusedClient struct {
-	Client  string    `json:"client"`
-	Refused uint64    `json:"refused"`
-	First   time.Time `json:"first_refusal"`
+// A TopClient is a client with how many of its requests are meant.
+type TopClient struct {
+	Client   string    `json:"client"`
+	Requests uint64    `json:"requests"`
+	First    time.Time `json:"first"`
 }
 
-// A RefusedPath is a path for which requests were refused, without queries.
-type RefusedPath struct {
-	Path    string `json:"path"`
-	Refused uint64 `json:"refused"`
+// A TopPath is a path, without queries, with how many requests for it are meant.
+type TopPath struct {
+	Path     string `json:"path"`
+	Requests uint64 `json:"requests"`
 }
 
 // A MitigationDuration is how long mitigations lasted from their start to their end, also

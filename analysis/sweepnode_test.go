@@ -30,7 +30,7 @@ func refusedByNode(t *testing.T, log []accesslog.Entry, threshold uint64, period
 	}
 	refused := map[string]uint64{}
 	for _, c := range node.Report().Rules[0].TopClients {
-		refused[c.Client] = c.Refused
+		refused[c.Client] = c.Requests
 	}
 	return refused
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// refusals are what was refused, by client and by path.
+// refusals are requests that were refused, or of which something else is to be told, by client
+// and by path.
 type refusals struct {
 	requests uint64
 	first    int64
@@ -25,7 +26,7 @@ type refusedClient struct {
 	first   int64
 }
 
-// add takes in a request that was refused at a time.
+// add takes in a canonical request.
 func (r *refusals) add(e *accesslog.Entry, req *rule.Request, p rule.ClientPrefix, now int64) {
 	if r.requests++; r.requests == 1 {
 		r.first = now
@@ -74,7 +75,7 @@ func (r *refusals) forgetRare() {
 
 // topClients returns the n clients with the most refusals, those first that were refused
 // first where they have as many.
-func (r *refusals) topClients(n int, name func(string) string) (top []RefusedClient) {
+func (r *refusals) topClients(n int, name func(string) string) (top []TopClient) {
 	all := make([]*refusedClient, 0, len(r.clients))
 	for _, c := range r.clients {
 		all = append(all, c)
@@ -83,18 +84,18 @@ func (r *refusals) topClients(n int, name func(string) string) (top []RefusedCli
 		return cmp.Or(cmp.Compare(b.refused, a.refused), cmp.Compare(a.first, b.first), cmp.Compare(a.name, b.name))
 	})
 	for _, c := range all[:min(n, len(all))] {
-		top = append(top, RefusedClient{name(c.name), c.refused, timeOf(c.first)})
+		top = append(top, TopClient{name(c.name), c.refused, timeOf(c.first)})
 	}
 	return top
 }
 
 // topPaths returns the n paths with the most refusals.
-func (r *refusals) topPaths(n int) (top []RefusedPath) {
+func (r *refusals) topPaths(n int) (top []TopPath) {
 	for path, refused := range r.paths {
-		top = append(top, RefusedPath{path, refused})
+		top = append(top, TopPath{path, refused})
 	}
-	slices.SortFunc(top, func(a, b RefusedPath) int {
-		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Path, b.Path))
+	slices.SortFunc(top, func(a, b TopPath) int {
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Path, b.Path))
 	})
 	return slices.Clip(top[:min(n, len(top))])
 }

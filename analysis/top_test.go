@@ -22,7 +22,7 @@ func TestTopPaths(t *testing.T) {
 	if len(r.paths) > maxPaths {
 		t.Errorf("%d paths are remembered", len(r.paths))
 	}
-	if top := r.topPaths(1); len(top) != 1 || top[0] != (RefusedPath{"/often", 10_000}) {
+	if top := r.topPaths(1); len(top) != 1 || top[0] != (TopPath{"/often", 10_000}) {
 		t.Errorf("top path %v", top)
 	}
 }

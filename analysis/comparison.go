@@ -1,0 +1,208 @@
+package analysis
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// ComparisonOptions say what a Comparer compares. Rules and Base are required; the zero value
+// of every other field is usable.
+type ComparisonOptions struct {
+	// Rules are the new ones, Base the old ones.
+	Rules, Base *rule.Set
+
+	// PoP is what both are enforced by.
+	PoP PoPOptions
+
+	// Top is how many clients and paths are named. If zero, 10.
+	Top int
+
+	// Name is what the report calls a client. If nil, what the log does.
+	Name func(client string) string
+
+	// MaxNewlyRefused is how many requests may be newly refused. If nil, any number.
+	MaxNewlyRefused *uint64
+}
+
+// A Comparer finds out what new rules would do otherwise than old ones to the requests of a
+// log: it plays them through two equal PoPs. Its methods are to be called one at a time.
+type Comparer struct {
+	o         ComparisonOptions
+	requests  requests
+	now, base *Simulation
+	sums      Comparison
+	from, to  int64
+	clients   map[netip.Addr]clientHistory
+	refused   change
+	allowed   change
+}
+
+// clientHistory is what happened to a client.
+type clientHistory struct {
+	byBase, byRules       bool // it was refused something
+	newlyRefused, allowed bool
+}
+
+// A change gathers a Change.
+type change struct {
+	refusals
+	rules map[string]uint64
+}
+
+func (c *change) add(e *accesslog.Entry, req *rule.Request, p rule.ClientPrefix, by *limit.Decision, now int64) {
+	c.refusals.add(e, req, p, now)
+	if c.rules == nil {
+		c.rules = map[string]uint64{}
+	}
+	if by.Rule == nil {
+		c.rules[denyList]++
+	} else {
+		c.rules[by.Rule.ID]++
+	}
+}
+
+// denyList stands for a rule where the deny list refuses. No rule can have this ID.
+const denyList = "(deny list)"
+
+// NewComparer returns a Comparer.
+func NewComparer(o ComparisonOptions) (*Comparer, error) {
+	if o.Rules == nil || o.Base == nil {
+		return nil, errors.New("analysis: Rules and Base are required")
+	}
+	if o.Top < 0 {
+		return nil, errors.New("analysis: Top cannot be negative")
+	}
+	o.Top = cmp.Or(o.Top, 10)
+	if o.Name == nil {
+		o.Name = func(client string) string { return client }
+	}
+	c := &Comparer{o: o, clients: map[netip.Addr]clientHistory{}}
+	var err error
+	if c.now, err = NewSimulation(o.PoP, o.Rules); err != nil {
+		return nil, err
+	}
+	if c.base, err = NewSimulation(o.PoP, o.Base); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Add takes in the next request of the log; see Enforcer.Add.
+func (c *Comparer) Add(e *accesslog.Entry) {
+	asked := c.requests.of(e)
+	req := asked
+	before := c.base.decide(e, &req)
+	req = asked
+	after := c.now.decide(e, &req)
+	now := c.now.now
+	if c.sums.Requests++; c.sums.Requests == 1 {
+		c.from = now
+	}
+	c.to = now
+	history := c.clients[req.Client()]
+	if before.Verdict.Refused() {
+		c.sums.BaseRefused++
+		history.byBase = true
+	}
+	if after.Verdict.Refused() {
+		c.sums.Refused++
+		history.byRules = true
+	}
+	switch {
+	case after.Verdict.Refused() && !before.Verdict.Refused():
+		c.refused.add(e, &req, c.o.PoP.Client, &after, now)
+		history.newlyRefused = true
+	case before.Verdict.Refused() && !after.Verdict.Refused():
+		c.allowed.add(e, &req, c.o.PoP.Client, &before, now)
+		history.allowed = true
+	}
+	c.clients[req.Client()] = history
+}
+
+// A Comparison is what new rules would do otherwise than old ones. Rules that only log refuse
+// nothing here.
+type Comparison struct {
+	Requests uint64    `json:"requests"`
+	Clients  int       `json:"clients"`
+	From     time.Time `json:"from"`
+	To       time.Time `json:"to"`
+	PoP      PoPReport `json:"pop"`
+
+	Refused     uint64 `json:"refused"`      // by the new rules
+	BaseRefused uint64 `json:"base_refused"` // by the old ones
+
+	NewlyRefused Change `json:"newly_refused"` // by the new rules only
+	NewlyAllowed Change `json:"newly_allowed"` // by the old rules only
+
+	// MaxNewlyRefused is how many requests may be newly refused, nil if any number.
+	MaxNewlyRefused *uint64 `json:"max_newly_refused,omitempty"`
+}
+
+// A Change is requests with which one of two sets of rules deals otherwise.
+type Change struct {
+	Requests uint64 `json:"requests"`
+	Clients  int    `json:"clients"` // that made them
+
+	// Only is how many of the clients the other rules refuse nothing at all. The others
+	// are stopped by both, but not with the same request.
+	Only int `json:"clients_only_here"`
+
+	First      *time.Time   `json:"first,omitempty"`
+	Rules      []RuleChange `json:"rules,omitempty"` // that decided, those with the most requests first
+	TopClients []TopClient  `json:"top_clients,omitempty"`
+	TopPaths   []TopPath    `json:"top_paths,omitempty"`
+}
+
+// A RuleChange is how many requests a rule decided.
+type RuleChange struct {
+	Rule     string `json:"rule"` // its ID, or "(deny list)"
+	Requests uint64 `json:"requests"`
+}
+
+// Report returns what was found. It is called once, after all requests were added.
+func (c *Comparer) Report() *Comparison {
+	r := &c.sums
+	r.Clients = len(c.clients)
+	r.From, r.To, r.PoP = timeOf(c.from), timeOf(c.to), c.now.o.report()
+	r.NewlyRefused, r.NewlyAllowed = c.refused.report(c.o), c.allowed.report(c.o)
+	for _, h := range c.clients {
+		if h.newlyRefused && !h.byBase {
+			r.NewlyRefused.Only++
+		}
+		if h.allowed && !h.byRules {
+			r.NewlyAllowed.Only++
+		}
+	}
+	r.MaxNewlyRefused = c.o.MaxNewlyRefused
+	return r
+}
+
+func (c *change) report(o ComparisonOptions) Change {
+	r := Change{
+		Requests: c.requests, Clients: len(c.clients), First: c.firstRefusal(),
+		TopClients: c.topClients(o.Top, o.Name), TopPaths: c.topPaths(o.Top),
+	}
+	for id, n := range c.rules {
+		r.Rules = append(r.Rules, RuleChange{id, n})
+	}
+	slices.SortFunc(r.Rules, func(a, b RuleChange) int {
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Rule, b.Rule))
+	})
+	return r
+}
+
+// Check returns an error if more requests are newly refused than may be.
+func (r *Comparison) Check() error {
+	if most := r.MaxNewlyRefused; most != nil && r.NewlyRefused.Requests > *most {
+		return fmt.Errorf("analysis: %d requests are newly refused, %d at most may be", r.NewlyRefused.Requests, *most)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package analysis_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/accesslog"
+)
+
+// goldenJSON compares v with a file of testdata: programs rely on its names.
+func goldenJSON(t *testing.T, name string, v any) {
+	t.Helper()
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, name, append(text, '\n'))
+}
+
+// compare returns what o says of entries, whose times count from newYear.
+func compare(t *testing.T, o analysis.ComparisonOptions, entries []accesslog.Entry) *analysis.Comparison {
+	t.Helper()
+	c, err := analysis.NewComparer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		e.Time += newYear.UnixMicro()
+		c.Add(&e)
+	}
+	return c.Report()
+}
+
+// story is a client that only a stricter rule stops, one that is stopped by both, one that
+// only the old rule stops, and one with a path that nobody should print as it is.
+func story() []accesslog.Entry {
+	entries := asks("7", 12, 0, time.Second)
+	entries = append(entries, asks("8", 40, 20*time.Second, time.Millisecond)...)
+	for _, e := range asks("9", 9, 30*time.Second, time.Millisecond) {
+		e.Path = "/old/|`\x1b[2J"
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+const (
+	oldRules = `
+rules:
+  - {id: all, characteristics: [ip], limits: [{threshold: 20, period: 1m}]}
+  - {id: old, match: {paths: [/old/*]}, characteristics: [ip], limits: [{threshold: 4, period: 1m}]}
+`
+	newRules = `
+rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}]}]
+deny: [192.0.2.1]
+`
+)
+
+// A comparison says who is refused by one set of rules and not by the other.
+func TestComparison(t *testing.T) {
+	most := uint64(10)
+	got := compare(t, analysis.ComparisonOptions{Rules: parse(t, newRules), Base: parse(t, oldRules), MaxNewlyRefused: &most}, story())
+	at := func(d time.Duration) *time.Time { when := newYear.Add(d); return &when }
+	want := &analysis.Comparison{
+		Requests: 61, Clients: 3, From: newYear, To: *at(30*time.Second + 8*time.Millisecond),
+		PoP:     analysis.PoPReport{Nodes: 1, Shards: 1, Spread: "connection"},
+		Refused: 1 + 29, BaseRefused: 19 + 4,
+		NewlyRefused: analysis.Change{
+			Requests: 1 + 10, Clients: 2, Only: 1, First: at(11 * time.Second),
+			Rules: []analysis.RuleChange{{Rule: "all", Requests: 11}},
+			TopClients: []analysis.TopClient{
+				{Client: "8", Requests: 10, First: *at(20*time.Second + 11*time.Millisecond)},
+				{Client: "7", Requests: 1, First: *at(11 * time.Second)},
+			},
+			TopPaths: []analysis.TopPath{{Path: "/8", Requests: 10}, {Path: "/7", Requests: 1}},
+		},
+		NewlyAllowed: analysis.Change{
+			Requests: 4, Clients: 1, Only: 1, First: at(30*time.Second + 5*time.Millisecond),
+			Rules:      []analysis.RuleChange{{Rule: "old", Requests: 4}},
+			TopClients: []analysis.TopClient{{Client: "9", Requests: 4, First: *at(30*time.Second + 5*time.Millisecond)}},
+			TopPaths:   []analysis.TopPath{{Path: "/old/|`\x1b[2J", Requests: 4}},
+		},
+		MaxNewlyRefused: &most,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+	if err := got.Check(); err == nil {
+		t.Error("11 requests are newly refused and 10 may be: no error")
+	}
+	most = 11
+	if err := got.Check(); err != nil {
+		t.Errorf("11 requests are newly refused and 11 may be: %v", err)
+	}
+	same := compare(t, analysis.ComparisonOptions{Rules: parse(t, oldRules), Base: parse(t, oldRules)}, story())
+	if same.NewlyRefused.Requests != 0 || same.NewlyAllowed.Requests != 0 || same.Refused != 23 || same.Check() != nil {
+		t.Errorf("the same rules differ: %+v", same)
+	}
+}
+
+// Reports as people read them. No client can write to the terminal or into the page.
+func TestComparisonTexts(t *testing.T) {
+	most := uint64(10)
+	r := compare(t, analysis.ComparisonOptions{Rules: parse(t, newRules), Base: parse(t, oldRules), MaxNewlyRefused: &most, Top: 2}, story())
+	var text, markdown bytes.Buffer
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteMarkdown(&markdown); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "comparison.txt", text.Bytes())
+	golden(t, "comparison.md", markdown.Bytes())
+	goldenJSON(t, "comparison.json", r)
+	for _, b := range append(text.Bytes(), markdown.Bytes()...) {
+		if b < ' ' && b != '\n' {
+			t.Fatalf("byte %q is written as a client sent it", b)
+		}
+	}
+}
+
+func TestEnforcementText(t *testing.T) {
+	e := enforce(t, analysis.EnforcementOptions{
+		Rules: parse(t, oldRules+"allow: [192.0.2.0/24]\n"), Top: 2,
+		PoP: analysis.PoPOptions{Nodes: 2, Shards: 3, Spread: analysis.ByRequest, Lag: 5 * time.Millisecond, Losses: []analysis.Loss{{Shard: 1, At: time.Minute}}},
+	}, story())
+	var text bytes.Buffer
+	if err := e.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "enforcement.txt", text.Bytes())
+	goldenJSON(t, "enforcement.json", e)
+}
+
+func TestBadComparison(t *testing.T) {
+	rules := parse(t, perMinute)
+	for name, o := range map[string]analysis.ComparisonOptions{
+		"no rules": {Base: rules},
+		"no base":  {Rules: rules},
+		"top":      {Rules: rules, Base: rules, Top: -1},
+		"pop":      {Rules: rules, Base: rules, PoP: analysis.PoPOptions{Nodes: -1}},
+	} {
+		if _, err := analysis.NewComparer(o); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package analysis
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// WriteText writes the report for people at a terminal.
+func (e *Enforcement) WriteText(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s of %s%s\n", number(e.Requests, "request"), number(e.Clients, "client"), between(e.From, e.To))
+	if e.PoP.Nodes > 1 || e.PoP.LagS > 0 || len(e.PoP.Losses) > 0 {
+		fmt.Fprintf(&b, "%s\n", e.PoP)
+	}
+	if e.Allowed+e.Denied > 0 {
+		fmt.Fprintf(&b, "lists: %s allowed, %s denied, whatever the rules\n", number(e.Allowed, "request"), grouped(e.Denied))
+	}
+	for i := range e.Rules {
+		b.WriteByte('\n')
+		e.Rules[i].write(&b)
+	}
+	if len(e.Rules) > 1 {
+		b.WriteString("\nall rules\n")
+		line(&b, "refused", "%s", number(e.Refused, "request"))
+		if e.Logged > 0 {
+			line(&b, "only logged", "%s", number(e.Logged, "request"))
+		}
+		writeWrong(&b, e.WronglyRefused, e.WronglyAllowed)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// line writes a line with a label.
+func line(b *strings.Builder, label, format string, args ...any) {
+	fmt.Fprintf(b, "  %-17s", label)
+	fmt.Fprintf(b, format+"\n", args...)
+}
+
+// String says what the PoP was like.
+func (p PoPReport) String() string {
+	s := fmt.Sprintf("PoP: %s, %s, spread by %s, lag %v, clocks %v apart", number(p.Nodes, "node"), number(p.Shards, "shard"), p.Spread, lasting(p.LagS), lasting(p.SkewS))
+	if len(p.Losses) > 0 {
+		s += ", lost: shard " + strings.Join(p.Losses, ", shard ")
+	}
+	return s
+}
+
+func (r *RuleEnforcement) write(b *strings.Builder) {
+	fmt.Fprintf(b, "%s (%s)\n", r.Rule, r.Action)
+	line(b, "concerns", "%s, and counted %s", number(r.Matched, "request"), grouped(r.Counted))
+	verb := "refused"
+	if r.Action == "log" {
+		verb = "would refuse"
+	}
+	since := ""
+	if r.FirstRefusal != nil {
+		since = "; the first at " + clock(*r.FirstRefusal)
+	}
+	line(b, verb, "%s (%.4g%%) of %s%s", number(r.Refused, "request"), r.RefusedPct, number(r.Clients, "client"), since)
+	line(b, "by exact counts", "%s", number(r.ExactRefused, "request"))
+	writeWrong(b, r.WronglyRefused, r.WronglyAllowed)
+	if r.Mitigations > 0 {
+		line(b, "mitigations", "%s, for %v at the median, %v at most, %v in total", grouped(uint64(r.Mitigations)),
+			lasting(r.Mitigated.MedianS), lasting(r.Mitigated.MaxS), lasting(r.Mitigated.TotalS))
+	}
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	writeTop(t, r.TopClients, r.TopPaths)
+	t.Flush()
+}
+
+// writeWrong says what was decided otherwise than by exact counts.
+func writeWrong(b *strings.Builder, refused, allowed Disagreement) {
+	for i, d := range []Disagreement{refused, allowed} {
+		label := []string{"wrongly refused", "wrongly allowed"}[i]
+		if d.Requests == 0 {
+			line(b, label, "none")
+			continue
+		}
+		line(b, label, "%s of %s: %s", number(d.Requests, "request"), number(d.Clients, "client"), d.ByCause)
+	}
+}
+
+// String says what explains how many requests.
+func (c ByCause) String() string {
+	var parts []string
+	for _, part := range []struct {
+		n    uint64
+		name string
+	}{{c.Estimate, "by the estimate"}, {c.Lag, "by the lag"}, {c.Failure, "by the failure"}} {
+		if part.n > 0 {
+			parts = append(parts, grouped(part.n)+" "+part.name)
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,53 @@
+package analysis
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// number writes a count of things: 1 request, 1,234 requests.
+func number[N int | uint64](n N, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return grouped(uint64(n)) + " " + thing
+}
+
+// codeSpan returns text that anybody may have sent as code in a cell of a table. A bar would
+// end the cell, and a backtick the code.
+func codeSpan(text string) string {
+	text = strings.NewReplacer("|", `\|`, "`", "'").Replace(printable(text))
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
+}
+
+// printable returns text that anybody may have sent so that a terminal shows it and does
+// nothing else.
+func printable(text string) string {
+	for _, r := range text {
+		if !strconv.IsPrint(r) || r == '\ufffd' {
+			return strconv.QuoteToGraphic(text)
+		}
+	}
+	return text
+}
+
+// clock writes a moment of a log.
+func clock(t time.Time) string { return t.Format("2006-01-02 15:04:05") }
+
+// between says what time a log covers.
+func between(from, to time.Time) string {
+	if from.Equal(to) {
+		return " at " + clock(from)
+	}
+	return fmt.Sprintf(" from %s to %s (UTC)", clock(from), clock(to))
+}
+
+// lasting returns a number of seconds as people write it, to the millisecond.
+func lasting(s float64) time.Duration {
+	return time.Duration(s * float64(time.Second)).Round(time.Millisecond)
+}
