@@ -147,6 +147,9 @@ func (n neighbour) SendTo(name string, messages ...[]byte) (ok bool) {
 	return ok
 }
 
+// ClockAhead returns 0: the nodes of a process have one clock.
+func (neighbour) ClockAhead() time.Duration { return 0 }
+
 // tell lets the nodes tell each other their status, until ctx is done.
 func (n *neighbours) tell(ctx context.Context) {
 	ticker := time.NewTicker(voteInterval)

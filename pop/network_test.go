@@ -16,8 +16,9 @@ import (
 type network struct {
 	mu    sync.Mutex // guards what follows
 	nodes []*pop.Node
-	part  map[string]int // of each node; nodes of different parts hear nothing of each other
-	sent  int            // messages
+	part  map[string]int           // of each node; nodes of different parts hear nothing of each other
+	sent  int                      // messages
+	ahead map[string]time.Duration // by how much each node's clock is ahead; not changed
 	fail  func(error)
 }
 
@@ -62,6 +63,14 @@ func (w way) SendTo(name string, messages ...[]byte) (ok bool) {
 		}
 	}
 	return ok
+}
+
+// ClockAhead returns what gossip measures.
+func (w way) ClockAhead() (ahead time.Duration) {
+	for _, other := range w.reachable(w.from) {
+		ahead = max(ahead, w.ahead[w.from]-w.ahead[other.Name()])
+	}
+	return ahead
 }
 
 func (w way) deliver(to *pop.Node, message []byte) {

@@ -161,11 +161,20 @@ func (n *Node) makeLimiter() error {
 		TrackedKeys: o.TrackedKeys,
 		Publish:     n.publish,
 		Now:         o.Now,
+		Ahead:       n.clockAhead,
 		LogClients:  o.LogClients,
 		Logger:      o.Logger,
 		Registerer:  n.registry,
 	})
 	return err
+}
+
+// clockAhead returns how far the node's clock is ahead of the others', as its peers know it.
+func (n *Node) clockAhead() time.Duration {
+	if n.o.Peers == nil {
+		return 0
+	}
+	return n.o.Peers.ClockAhead()
 }
 
 // limiterShards returns shards as the limiter takes them.

@@ -24,6 +24,10 @@ type Peers interface {
 
 	// SendTo passes messages to one, and reports whether there is such a node.
 	SendTo(name string, messages ...[]byte) bool
+
+	// ClockAhead returns how far this node's clock is ahead of that of the node that is most
+	// behind, 0 if none is.
+	ClockAhead() time.Duration
 }
 
 // Messages between nodes begin with their kind.

@@ -15,6 +15,7 @@ type quiet struct{}
 
 func (quiet) Send([]byte)                   {}
 func (quiet) SendTo(string, ...[]byte) bool { return true }
+func (quiet) ClockAhead() time.Duration     { return 0 }
 
 // newQuietNode returns a node that was not started.
 func newQuietNode(t testing.TB) *pop.Node {

@@ -44,7 +44,7 @@ func TestScenarios(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &scenario{t: t, shards: map[string]*fakeShard{}}
-				s.network = &network{part: map[string]int{}, fail: func(err error) { t.Error(err) }}
+				s.network = &network{part: map[string]int{}, ahead: map[string]time.Duration{}, fail: func(err error) { t.Error(err) }}
 				defer s.stop()
 				datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
 					return s.run(d)
@@ -127,7 +127,7 @@ func duration(d *datadriven.TestData, name, otherwise string) time.Duration {
 
 // pop starts a PoP: pop nodes=3 shards=3, with rules below. Nodes tell each other of
 // mitigations, unless peers=no: then they learn of them from the shards. With statuses=yes
-// they find out what they missed.
+// they find out what they missed. clocks=(0s,200ms) says by how much theirs are ahead.
 func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 	rules, err := rule.Parse("rules.yaml", []byte(d.Input))
 	if err != nil {
@@ -141,7 +141,13 @@ func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 		s.shards[addr].restart()
 	}
 	s.start = time.Now()
+	clocks := strings.Split(arg(d, "clocks", "0s"), ",")
 	for i := range number(d, "nodes", 3) {
+		ahead, err := time.ParseDuration(clocks[i%len(clocks)])
+		if err != nil {
+			return "", err
+		}
+		s.network.ahead[fmt.Sprintf("n%d", i+1)] = ahead
 		o := pop.Options{
 			Name:          fmt.Sprintf("n%d", i+1),
 			Secret:        scenarioSecret,
@@ -151,6 +157,7 @@ func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 			Shards:        addrs,
 			ShardOptions:  counter.ShardOptions{Dial: s.dial},
 			BodyTimeout:   -1,
+			Now:           func() time.Time { return time.Now().Add(ahead) },
 			Logger:        slog.New(&eventHandler{log: &s.log, start: s.start, node: fmt.Sprintf("n%d", i+1)}),
 		}
 		if arg(d, "peers", "yes") == "yes" {

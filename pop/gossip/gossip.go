@@ -311,6 +311,19 @@ func (g *Gossip) ClockOffset() time.Duration {
 	return -median(offsets)
 }
 
+// ClockAhead returns how far this node's clock is ahead of that of the member that is most
+// behind, 0 if none is.
+func (g *Gossip) ClockAhead() (ahead time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, l := range g.members {
+		if offset, ok := l.clock.offset(); ok {
+			ahead = max(ahead, -offset)
+		}
+	}
+	return ahead
+}
+
 // maxMessages is how many messages wait to be sent to all.
 const maxMessages = 1 << 16
 

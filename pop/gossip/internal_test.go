@@ -151,6 +151,32 @@ func TestClock(t *testing.T) {
 	}
 }
 
+// How far a node is ahead of the one that is most behind. Whose clock is not known says
+// nothing.
+func TestClockAhead(t *testing.T) {
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		name   string
+		others []time.Duration // how far they are ahead
+		want   time.Duration
+	}{
+		{"nobody", nil, 0},
+		{"the others are ahead", []time.Duration{200 * ms, 5 * ms}, 0},
+		{"one is behind", []time.Duration{200 * ms, -150 * ms, 3 * ms}, 150 * ms},
+		{"all are", []time.Duration{-20 * ms, -150 * ms}, 150 * ms},
+	} {
+		g := &Gossip{members: map[uint64]*link{9: {}}}
+		for i, offset := range test.others {
+			l := new(link)
+			l.clock.samples[0], l.clock.n = sample{offset: offset}, 1
+			g.members[uint64(i)] = l
+		}
+		if got := g.ClockAhead(); got != test.want {
+			t.Errorf("%s: ahead by %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
 // A clock that is set back, and times that make no sense, are no measurement.
 func TestClockGarbage(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)

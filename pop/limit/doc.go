@@ -42,6 +42,29 @@
 // shard that is down is probed until it answers. Until then a key of a rule with
 // on_failure: open is not mitigated anew: only what a shard has counted is held against it.
 //
+// # Clocks
+//
+// Windows are those of each node's clock: there is nobody to ask. Where clocks differ by d,
+// a node that is behind finds in the window that begins what others have counted there for d
+// already, and one that is ahead weighs the window before by less. So estimates differ by
+// d/period of what was counted in that window. A client that sends n requests a period, evenly,
+// is never refused while n·(1+d/period)+1 is within the threshold: with 200 ms and periods of
+// 10 s and more, at 95% of thresholds from 34.
+//
+// While one node is in the next window and another is not, for d, each counts in its own. So
+// clients that send at both may pass the threshold in each, twice the threshold in all. A node
+// that is ahead reads the window before once more when the others have left it:
+// [Options.Ahead]. Of 100 requests in 10 s, with clocks 200 ms apart and with equal ones,
+// passed:
+//
+//	333 requests a second at both nodes while the edges pass      134   101
+//	exhausts one node, then the one that is ahead                 104   101
+//	100 at once around the edges                                  100   100
+//	100, and half a window later at the one that is behind         52    53
+//	100, and half a window later at the one that is ahead          54    53
+//
+// These are the scenarios clocks_edge and clocks_equal of package pop.
+//
 // # Bounds of knowledge
 //
 // What a node knows of a key never exceeds what was really requested: unknown outcomes

@@ -71,6 +71,11 @@ type Options struct {
 	// Now reads the node's clock, by which windows and deadlines are. If nil, time.Now.
 	Now func() time.Time
 
+	// Ahead returns how far this node's clock is ahead of the other nodes', of the one that
+	// is most behind: for so long after the beginning of a window others may still count in
+	// the one before. If nil, 0.
+	Ahead func() time.Duration
+
 	// LogClients lets log lines name the client and its request. They are personal data,
 	// so by default only the key is logged.
 	LogClients bool
@@ -109,6 +114,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Ahead == nil {
+		o.Ahead = func() time.Duration { return 0 }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

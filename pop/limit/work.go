@@ -236,7 +236,7 @@ func (l *Limiter) read(shard Shard, t *track, j job) (done bool) {
 		return false
 	}
 	// Until then other nodes may still add to the window before.
-	catchUp := 2 * l.o.Interval
+	catchUp := 2*l.o.Interval + max(0, l.o.Ahead())
 	t.mu.Lock()
 	for i, s := range j.reads {
 		// What is no number is as good as none: nothing is known from it.
