@@ -13,7 +13,10 @@ type clf struct{}
 
 func (clf) parse(s []byte, r *record) string {
 	end := bytes.IndexByte(s, ' ')
-	if end <= 0 {
+	switch {
+	case end < 0:
+		return "no time like [02/Jan/2006:15:04:05 -0700]"
+	case end == 0:
 		return "no client"
 	}
 	if s[0] == '[' && s[end-1] != ']' {
@@ -52,7 +55,7 @@ func (clf) parse(s []byte, r *record) string {
 
 // combined reads what follows the time.
 func (r *record) combined(s []byte) {
-	request, s, ok := cutQuoted(trimSpaces(s))
+	request, s, ok := cutRequest(trimSpaces(s))
 	if !ok {
 		return
 	}
@@ -71,6 +74,24 @@ func (r *record) combined(s []byte) {
 	if ok && ok2 {
 		r.set("Referer", r.unescape(referer))
 		r.set("User-Agent", r.unescape(agent))
+	}
+}
+
+// cutRequest is cutQuoted for the request, which a status follows: old servers do not
+// escape the quotes in it.
+func cutRequest(s []byte) (text, rest []byte, ok bool) {
+	text, rest, ok = cutQuoted(s)
+	if len(rest) < 2 || rest[1] == '-' || rest[1] >= '0' && rest[1] <= '9' {
+		return text, rest, ok
+	}
+	for i := len(text) + 2; ; i++ {
+		j := bytes.Index(s[i:], []byte(`" `))
+		if j < 0 {
+			return text, rest, ok
+		}
+		if i += j; i+2 < len(s) && (s[i+2] == '-' || s[i+2] >= '0' && s[i+2] <= '9') {
+			return s[1:i], s[i+1:], true
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -112,25 +113,12 @@ func firstReason(l layout, lines [][]byte, location *time.Location) string {
 	return ""
 }
 
-// detect returns the format that reads the most of lines, and how many it reads.
-func detect(lines [][]byte, location *time.Location) (format string, l layout, most int) {
+// detect returns the format that lines are in, and how many of them are.
+func detect(lines [][]byte, location *time.Location) (format string, l layout, n int) {
 	if format, l, ok := declared(lines); ok {
 		return format, l, matches(l, lines, location)
 	}
-	plain := withoutPrefix(lines)
-	for _, name := range tried {
-		candidate, _, err := formatOf(name)
-		if err != nil {
-			panic(err) // a name of our own
-		}
-		among := lines
-		if name == "combined" || name == "nginx-proxy-manager" {
-			among = plain // else the first word of what syslog writes would be a client
-		}
-		if n := matches(candidate, among, location); n > most {
-			format, l, most = name, candidate, n
-		}
-	}
+	format, l, n = best(lines, withoutPrefix(lines), location)
 	for _, c := range cuttings {
 		rest := make([][]byte, 0, len(lines))
 		for _, line := range lines {
@@ -141,25 +129,54 @@ func detect(lines [][]byte, location *time.Location) (format string, l layout, m
 		if len(rest)*2 < len(lines) {
 			continue
 		}
-		for _, name := range tried {
-			candidate, _, _ := formatOf(name)
-			if n := matches(candidate, rest, location); n > most {
-				format, l, most = name, prefixed{candidate, c.cut}, n
-				lines = rest
-			}
+		if f, inner, m := best(rest, rest, location); m > n {
+			format, l, n = f, prefixed{inner, c.cut}, m
+			lines = rest
 		}
 	}
 	if format == "combined" && !quoted(lines) {
 		format = "clf"
 	}
-	return format, l, most
+	return format, l, n
 }
 
-// tried is in which order the formats are tried. Of two that read as many lines the first counts:
-// the one that expects more.
+// tried is in which order the formats are tried: those first that expect more.
 var tried = []string{
 	"alb", "s3", "elb", "haproxy", "squid", "trace", "envoy", "caddy", "traefik", "cloudflare", "fastly", "json",
-	"cloudfront", "combined", "nginx-proxy-manager",
+	"cloudfront", "nginx-proxy-manager", "combined",
+}
+
+// best returns the first format that reads at least half as many lines as the one that
+// reads the most: a torn line of S3's log is still an entry of the common log format. Of
+// plain are the lines whose first word is not what syslog writes.
+func best(lines, plain [][]byte, location *time.Location) (format string, l layout, n int) {
+	layouts := make([]layout, len(tried))
+	counts := make([]int, len(tried))
+	for i, name := range tried {
+		var err error
+		if layouts[i], _, err = formatOf(name); err != nil {
+			panic(err) // a name of our own
+		}
+		among := lines
+		switch name {
+		case "combined":
+			among = plain
+		case "nginx-proxy-manager":
+			among = plain
+			own := slices.DeleteFunc(slices.Clone(plain), func(s []byte) bool { return s[0] != '[' })
+			if matches(layouts[i], own, location) == 0 {
+				continue // what it reads is combined
+			}
+		}
+		counts[i] = matches(layouts[i], among, location)
+	}
+	most := slices.Max(counts)
+	for i, n := range counts {
+		if n > 0 && 2*n >= most {
+			return tried[i], layouts[i], n
+		}
+	}
+	return "", nil, 0
 }
 
 // declared returns the format of a file that says it itself.

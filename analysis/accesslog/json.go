@@ -32,41 +32,39 @@ type objects struct {
 	names names
 	slots int
 
-	time, client, request, method, host, path, query, status, mark span
+	// The slots of the lists of names.
+	time, client, request, method, host, path, query, status, mark []int
 
-	header []headerSpan
+	header []headerSlots
 }
 
-// A span is the slots of a list of names.
-type span struct{ from, to int }
-
-type headerSpan struct {
-	name string
-	span
+type headerSlots struct {
+	name  string
+	slots []int
 }
 
 func newObjects(n names) *objects {
 	o := &objects{shape: shape{members: map[string]*member{}}, names: n}
-	list := func(paths []string) span {
-		s := span{from: o.slots}
+	list := func(paths []string) (slots []int) {
 		for _, path := range paths {
 			if m := o.shape.members[path]; m != nil && m.slot >= 0 {
-				continue // it has one meaning only
+				slots = append(slots, m.slot)
+				continue
 			}
 			o.shape.want(path, o.slots)
+			slots = append(slots, o.slots)
 			o.slots++
 		}
-		s.to = o.slots
-		return s
+		return slots
 	}
 	o.time, o.client = list(n.time), list(n.client)
 	o.request, o.method, o.host = list(n.request), list(n.method), list(n.host)
 	o.path, o.query, o.status = list(n.path), list(n.query), list(n.status)
 	o.mark = list(n.mark)
 	for name, paths := range n.header {
-		o.header = append(o.header, headerSpan{name, list(paths)})
+		o.header = append(o.header, headerSlots{name, list(paths)})
 	}
-	slices.SortFunc(o.header, func(a, b headerSpan) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(o.header, func(a, b headerSlots) int { return strings.Compare(a.name, b.name) })
 	if n.headers != "" {
 		s := &o.shape
 		for name := range strings.SplitSeq(n.headers, ".") {
@@ -113,15 +111,15 @@ func (o *objects) parse(s []byte, r *record) string {
 	if len(bytes.TrimSpace(p.s)) > 0 {
 		return "more than a JSON object"
 	}
-	get := func(s span) value {
-		for _, v := range slots[s.from:s.to] {
-			if !v.missing() {
+	get := func(list []int) value {
+		for _, i := range list {
+			if v := slots[i]; !v.missing() {
 				return v
 			}
 		}
 		return value{}
 	}
-	if o.mark.from < o.mark.to && len(get(o.mark).text) == 0 {
+	if len(o.mark) > 0 && !slices.ContainsFunc(o.mark, func(i int) bool { return slots[i].there() }) {
 		return "not an entry of this format"
 	}
 	if o.names.http && len(get(o.request).text)+len(get(o.method).text)+len(get(o.path).text) == 0 {
@@ -132,7 +130,7 @@ func (o *objects) parse(s []byte, r *record) string {
 	}
 	client := get(o.client)
 	if r.client = firstOf(r.plainOf(client)); len(r.client) == 0 {
-		if !slices.ContainsFunc(slots[o.client.from:o.client.to], func(v value) bool { return string(v.text) == "-" }) {
+		if !slices.ContainsFunc(o.client, func(i int) bool { return string(slots[i].text) == "-" }) {
 			return "no client"
 		}
 		r.client = []byte("-")
@@ -160,23 +158,24 @@ func (o *objects) parse(s []byte, r *record) string {
 	}
 	r.code(get(o.status).text)
 	for _, h := range o.header {
-		r.set(h.name, r.plainOf(get(h.span)))
+		r.set(h.name, r.plainOf(get(h.slots)))
 	}
 	return ""
 }
 
 // readTime reads the first of the times that can be read.
 func (o *objects) readTime(slots []value, r *record) (ok bool) {
-	times := slots[o.time.from:o.time.to]
-	for _, v := range times {
+	for _, i := range o.time {
+		v := slots[i]
 		if v.missing() {
 			continue
 		}
 		text := r.plainOf(v)
 		if day, ok := r.clock.date(text); ok {
-			for _, v := range times {
-				if of, ok := hmsOf(v.text); ok {
-					r.time = r.clock.wall(day+of)*second + fractionOf(v.text)
+			for _, i := range o.time {
+				text := slots[i].text
+				if of, ok := hmsOf(text); ok {
+					r.time = r.clock.wall(day+of)*second + fractionOf(text)
 					return true
 				}
 			}

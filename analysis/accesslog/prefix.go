@@ -20,14 +20,14 @@ func (p prefixed) parse(s []byte, r *record) string {
 
 // A cutting is something that puts text in front of lines.
 type cutting struct {
-	name string // as it is called where a log is refused
+	what string
 	cut  func(s []byte) (rest []byte, ok bool)
 }
 
 var cuttings = []cutting{
-	{"syslog", cutSyslog},
 	{"container engine", cutContainer},
 	{"docker compose", cutCompose},
+	{"syslog", cutSyslog},
 }
 
 // cutSyslog cuts off what syslog puts in front: priority, time, host, and the process if
@@ -55,7 +55,8 @@ func cutSyslog(s []byte) (rest []byte, ok bool) {
 		return s, false
 	}
 	host, s := cutWord(s)
-	if len(host) == 0 || host[0] == '{' || host[0] == '[' || host[0] == '"' {
+	switch {
+	case len(host) == 0, host[0] == '{', host[0] == '[', host[0] == '"', string(host) == "stdout", string(host) == "stderr":
 		return s, false
 	}
 	if versioned {
@@ -76,7 +77,7 @@ func cutSyslog(s []byte) (rest []byte, ok bool) {
 }
 
 // cutContainer cuts off what container engines put in front on Kubernetes: time, stream,
-// and F for a whole line.
+// and F for a whole line. Of a line in parts nothing is left.
 func cutContainer(s []byte) (rest []byte, ok bool) {
 	var t clock
 	_, n, ok := t.iso(s)
@@ -88,7 +89,10 @@ func cutContainer(s []byte) (rest []byte, ok bool) {
 		return s, false
 	}
 	whole, rest := cutWord(rest)
-	return rest, string(whole) == "F"
+	if string(whole) != "F" {
+		return nil, true
+	}
+	return rest, true
 }
 
 // cutCompose cuts off the name of a container and a bar.

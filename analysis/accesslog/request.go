@@ -27,10 +27,11 @@ func (r *record) request(s []byte) {
 	r.target(r.unescape(target))
 }
 
-// letters reports whether s is made of letters, - and _, as every method in use is.
+// letters reports whether s is made of letters, - and _, and begins with a letter, as
+// every method in use does.
 func letters(s []byte) bool {
-	for _, c := range s {
-		if (c|0x20 < 'a' || c|0x20 > 'z') && c != '-' && c != '_' {
+	for i, c := range s {
+		if (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c != '-' && c != '_') {
 			return false
 		}
 	}

@@ -51,6 +51,9 @@ type value struct {
 	escaped bool
 }
 
+// there reports whether there was one, such as it is.
+func (v value) there() bool { return v.text != nil || v.quoted }
+
 func (v value) missing() bool {
 	return missing(v.text) || !v.quoted && string(v.text) == "null"
 }

@@ -38,7 +38,7 @@ var envoyObject = names{
 	header: map[string][]string{
 		"User-Agent":      {"user-agent", "user_agent"},
 		"Referer":         {"referer", "referrer"},
-		"X-Forwarded-For": {"xff"},
+		"X-Forwarded-For": {"x-forwarded-for", "x_forwarded_for"},
 		"X-Request-Id":    {"x-request-id", "request_id", "x_request_id"},
 	},
 	mark: []string{"response_flags", "upstream_cluster", "upstream_host", "route_name", "response_code_details"},

@@ -1,0 +1,108 @@
+package accesslog_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// told writes down all that l tells.
+func told(t *testing.T, l *accesslog.Log) string {
+	t.Helper()
+	var text strings.Builder
+	if err := l.Entries(t.Context(), func(e *accesslog.Entry) error {
+		fmt.Fprintf(&text, "%s %q", time.UnixMicro(e.Time).UTC().Format("2006-01-02T15:04:05.999999Z"), e.Client)
+		if e.Addr.IsValid() {
+			fmt.Fprintf(&text, " = %s", e.Addr)
+		}
+		fmt.Fprintf(&text, "\n\t%q %q %q %q %d", e.Method, e.Host, e.Path, e.Query, e.Status)
+		for _, f := range e.Header {
+			fmt.Fprintf(&text, "\n\t%s: %q", f.Name, f.Value)
+		}
+		text.WriteByte('\n')
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s := l.Stats()
+	fmt.Fprintf(&text, "\n%s: %d entries in %d lines, %d malformed\n", s.Files[0].Format, s.Entries, s.Lines, s.Malformed)
+	for _, sample := range s.Samples {
+		fmt.Fprintf(&text, "line %d: %s: %.60q\n", sample.Line, sample.Reason, sample.Text)
+	}
+	return text.String()
+}
+
+// Every format tells what its documentation says that it does. The lines are of our own
+// making: read the diff before you commit.
+func TestFormatsTell(t *testing.T) {
+	logs, err := filepath.Glob(filepath.Join("testdata", "formats", "*.log"))
+	if err != nil || len(logs) == 0 {
+		t.Fatal(logs, err)
+	}
+	for _, name := range logs {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			l, err := accesslog.Open([]string{name}, accesslog.Options{Samples: 100})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := told(t, l)
+			golden := strings.TrimSuffix(name, ".log") + ".golden"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Every example of the help is recognised as what it is an example of, and tells its
+// client.
+func TestExamples(t *testing.T) {
+	for _, f := range accesslog.Formats() {
+		t.Run(f.Name, func(t *testing.T) {
+			for _, format := range []string{"", f.Name} {
+				l, err := accesslog.OpenWith([]string{"-"}, strings.NewReader(f.Example), accesslog.Options{Format: format})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var clients []string
+				if err := l.Entries(t.Context(), func(e *accesslog.Entry) error {
+					clients = append(clients, strings.Clone(e.Client))
+					if f.Name != "trace" && (e.Method != "GET" || e.Path != "/a" && e.Path != "/bucket/a" || e.Query != "b=c" || e.Status != 200) {
+						t.Errorf("%s %s?%s %d, want GET /a?b=c 200", e.Method, e.Path, e.Query, e.Status)
+					}
+					if at := time.UnixMicro(e.Time).UTC().Truncate(time.Second); at.Format(time.DateTime) != "2026-01-02 15:04:05" {
+						t.Errorf("time %v", at)
+					}
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff([]string{"203.0.113.7"}, clients); diff != "" {
+					t.Errorf("clients (-want +got):\n%s", diff)
+				}
+				if got := l.Stats().Files[0].Format; got != f.Name {
+					t.Errorf("recognised as %s", got)
+				}
+			}
+		})
+	}
+}
