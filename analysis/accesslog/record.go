@@ -93,6 +93,9 @@ func (r *record) append(b []byte) []byte {
 	b = appendText(b, r.needed(Host, r.host))
 	b = appendText(b, r.needed(Path, r.path))
 	b = appendText(b, r.needed(Path, r.query))
+	if r.need&Status == 0 {
+		r.status = 0
+	}
 	b = binary.AppendUvarint(b, uint64(r.status))
 	b = binary.AppendUvarint(b, uint64(len(r.header)))
 	for _, h := range r.header {

@@ -28,17 +28,18 @@ type source struct {
 	format      string
 	layout      layout
 
-	// Of what cannot be opened again: what Open opened, the text at its beginning, and
-	// what follows.
-	held   *file
-	head   []byte
-	reopen bool
+	// Of what cannot be opened again: what Open opened, and the text at its beginning.
+	held *file
+	head []byte
 }
 
 // A file is an open source.
 type file struct {
-	text    io.Reader
-	closers []func() error
+	text        io.Reader
+	regular     bool
+	size        int64
+	compression string
+	closers     []func() error
 }
 
 func (f *file) close() error {
@@ -56,6 +57,7 @@ func (s *source) inspect() error {
 	if err != nil {
 		return err
 	}
+	s.regular, s.size, s.compression = f.regular, f.size, f.compression
 	head := make([]byte, headSize)
 	n, err := readFull(f.text, head)
 	head = head[:n]
@@ -118,8 +120,8 @@ func (s *source) open() (*file, error) {
 			f.close()
 			return nil, fmt.Errorf("accesslog: %s is a directory", s.name)
 		}
-		if s.regular = info.Mode().IsRegular(); s.regular {
-			s.size = info.Size()
+		if f.regular = info.Mode().IsRegular(); f.regular {
+			f.size = info.Size()
 		}
 		stored = opened
 	}
@@ -129,32 +131,33 @@ func (s *source) open() (*file, error) {
 		f.close()
 		return nil, s.failed(err)
 	}
-	if err := s.decompress(f, counted, magic); err != nil {
+	if err := f.decompress(counted, magic); err != nil {
 		f.close()
-		return nil, err
+		return nil, s.failed(err)
 	}
 	return f, nil
 }
 
-func (s *source) decompress(f *file, stored *bufio.Reader, magic []byte) error {
+// decompress finds out by its first bytes how what is stored is compressed.
+func (f *file) decompress(stored *bufio.Reader, magic []byte) error {
 	switch {
 	case bytes.HasPrefix(magic, []byte("\x1f\x8b")):
-		s.compression = "gzip"
+		f.compression = "gzip"
 		z, err := gzip.NewReader(stored)
 		if err != nil {
-			return s.failed(err)
+			return fmt.Errorf("gzip: %w", err)
 		}
 		f.text, f.closers = z, append(f.closers, z.Close)
 	case bytes.HasPrefix(magic, []byte("\x28\xb5\x2f\xfd")),
 		len(magic) > 4 && magic[0]&0xf0 == 0x50 && bytes.HasPrefix(magic[1:], []byte("\x2a\x4d\x18")):
-		s.compression = "zstd"
+		f.compression = "zstd"
 		z, err := zstd.NewReader(stored)
 		if err != nil {
-			return s.failed(err)
+			return fmt.Errorf("zstd: %w", err)
 		}
 		f.text, f.closers = z, append(f.closers, func() error { z.Close(); return nil })
 	case len(magic) >= 10 && bytes.HasPrefix(magic, []byte("BZh")) && string(magic[4:10]) == "1AY&SY":
-		s.compression = "bzip2"
+		f.compression = "bzip2"
 		f.text = bzip2.NewReader(stored)
 	default:
 		f.text = stored

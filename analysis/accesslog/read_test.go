@@ -1,0 +1,306 @@
+package accesslog_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+	"go.uber.org/goleak"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// plain is a trace of three lines, and what is read of it.
+const plain = "1767366245\ta\n1767366246\tb\n1767366247\ta\n"
+
+var three = []at{{1767366245, "a"}, {1767366246, "b"}, {1767366247, "a"}}
+
+// bzipped is plain, compressed by bzip2, for which Go has no compressor.
+const bzipped = "QlpoOTFBWSZTWeibPZUAAANJAAAwP4AwACAAMQDTTQR6o9Iemo/PKnRHBkpELEiEPi7kinChIdE2eyo="
+
+func gzipped(t *testing.T, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := io.WriteString(z, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func zstded(t *testing.T, text string) []byte {
+	t.Helper()
+	z, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	return z.EncodeAll([]byte(text), nil)
+}
+
+func save(t *testing.T, data []byte) string {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
+}
+
+func TestCompression(t *testing.T) {
+	bz, err := base64.StdEncoding.DecodeString(bzipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name   string
+		stored []byte
+	}{
+		{"", []byte(plain)},
+		{"gzip", gzipped(t, plain)},
+		{"gzip", append(gzipped(t, plain[:20]), gzipped(t, plain[20:])...)},
+		{"zstd", zstded(t, plain)},
+		{"zstd", append(zstded(t, plain[:20]), zstded(t, plain[20:])...)},
+		{"bzip2", bz},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := open(t, []string{save(t, test.stored)}, accesslog.Options{})
+			var got []at
+			if err := read(t.Context(), l, false, &got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(three, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if got := l.Stats().Files[0].Compression; got != test.name {
+				t.Errorf("compression %q, want %q", got, test.name)
+			}
+			if read, total := l.Progress(); read != int64(len(test.stored)) || total != read {
+				t.Errorf("progress %d of %d, want all of %d", read, total, len(test.stored))
+			}
+		})
+	}
+}
+
+// What was written of a compressed file until the writer was stopped is read, and then
+// there is an error that names the file.
+func TestTornCompression(t *testing.T) {
+	long := strings.Repeat(plain, 50_000)
+	for name, stored := range map[string][]byte{"gzip": gzipped(t, long), "zstd": zstded(t, long)} {
+		l := open(t, []string{save(t, stored[:len(stored)*3/4])}, accesslog.Options{Sort: accesslog.SortDisk})
+		var got []at
+		err := read(t.Context(), l, false, &got)
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: error %v, want one that names the compression", name, err)
+		}
+	}
+}
+
+// The standard input is read once, at whatever pace it comes.
+func TestStandardInput(t *testing.T) {
+	for name, r := range map[string]io.Reader{
+		"at once":      strings.NewReader(plain),
+		"byte by byte": iotest.OneByteReader(strings.NewReader(plain)),
+		"compressed":   iotest.HalfReader(bytes.NewReader(gzipped(t, plain))),
+	} {
+		l, err := accesslog.OpenWith([]string{"-"}, r, accesslog.Options{})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var got []at
+		if err := read(t.Context(), l, true, &got); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(three, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if _, total := l.Progress(); total != 0 {
+			t.Errorf("%s: a total of %d bytes, want that it is not known", name, total)
+		}
+		if err := read(t.Context(), l, true, &got); err == nil {
+			t.Errorf("%s: read twice", name)
+		}
+	}
+}
+
+// Who waits for a sender that sends nothing more can be stopped.
+func TestCancelWhileWaiting(t *testing.T) {
+	r, w := io.Pipe()
+	defer w.Close()
+	go io.WriteString(w, strings.Repeat(plain, 10_000)) // more than is looked at, less than fills a block
+	l, err := accesslog.OpenWith([]string{"-"}, r, accesslog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := l.Arrivals(ctx, func([]accesslog.Arrival) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want that the context is done", err)
+	}
+}
+
+func TestSeveralFiles(t *testing.T) {
+	names := []string{
+		save(t, []byte("1767366245\tfirst\n1767366246\tfirst")), // without an end of the last line
+		save(t, gzipped(t, "1767366246\tsecond\nbad\n1767366244\tsecond\n")),
+		save(t, []byte(`203.0.113.7 - - [02/Jan/2026:15:04:06 +0000] "GET / HTTP/1.1" 200 1`)),
+		save(t, nil),
+	}
+	l := open(t, names, accesslog.Options{})
+	var got []at
+	if err := read(t.Context(), l, false, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := []at{
+		{1767366244, "second"}, {1767366245, "first"},
+		{1767366246, "first"}, {1767366246, "second"}, {1767366246, "203.0.113.7"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	stats := l.Stats()
+	wantStats := accesslog.Stats{
+		Lines: 6, Entries: 5, Malformed: 1, Bytes: stats.Bytes, Steps: 1,
+		First: 1767366244e6, Last: 1767366246e6,
+		Samples: []accesslog.Sample{{File: names[1], Line: 2, Reason: "no tab between time and client", Text: "bad"}},
+		Files: []accesslog.FileStats{
+			{Name: names[0], Format: "trace", Lines: 2, Entries: 2, Bytes: 33},
+			{Name: names[1], Format: "trace", Compression: "gzip", Lines: 3, Entries: 2, Malformed: 1, Bytes: 40},
+			{Name: names[2], Format: "clf", Lines: 1, Entries: 1, Bytes: 67},
+			{Name: names[3], Format: "empty"},
+		},
+	}
+	if diff := cmp.Diff(wantStats, stats); diff != "" {
+		t.Errorf("stats (-want +got):\n%s", diff)
+	}
+}
+
+// A line that is too long is one malformed line, however it lies in the blocks.
+func TestLongLines(t *testing.T) {
+	text := "1767366245\ta\n" + strings.Repeat("x", 500) + "\n1767366246\tb\n" +
+		strings.Repeat("y", 5000) + "\n" + strings.Repeat("z", 600) + "\n1767366247\ta\n" + strings.Repeat("e", 700)
+	for _, block := range []int{16, 64, 100, 4096, 100_000} {
+		o := accesslog.Options{Format: "trace", MaxLine: 300, Samples: 10}.WithBlocks(block)
+		l := open(t, []string{save(t, []byte(text))}, o)
+		var got []at
+		if err := read(t.Context(), l, true, &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(three, got); diff != "" {
+			t.Errorf("blocks of %d (-want +got):\n%s", block, diff)
+		}
+		var lines []int64
+		for _, s := range l.Stats().Samples {
+			lines = append(lines, s.Line)
+			if s.Reason != "longer than a line may be" {
+				t.Errorf("line %d: %s", s.Line, s.Reason)
+			}
+		}
+		if diff := cmp.Diff([]int64{2, 4, 5, 7}, lines); diff != "" || l.Stats().Lines != 7 {
+			t.Errorf("blocks of %d: %d lines, too long are (-want +got):\n%s", block, l.Stats().Lines, diff)
+		}
+	}
+}
+
+// A client of more than 15 bytes is a hash, whose name is kept if it is asked for.
+func TestNames(t *testing.T) {
+	clients := []string{"a", "fifteen bytes!!", "sixteen bytes!!!", "2001:db8:1:2:3:4:5:6", "with\x00zero", "with"}
+	var text strings.Builder
+	for _, c := range clients {
+		fmt.Fprintf(&text, "1767366245\t%s\n", c)
+	}
+	for _, keep := range []bool{false, true} {
+		l, err := accesslog.Open([]string{save(t, []byte(text.String()))}, accesslog.Options{Names: keep, Format: "trace"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[accesslog.Client]bool{}
+		var got []string
+		if err := l.Arrivals(t.Context(), func(as []accesslog.Arrival) error {
+			for _, a := range as {
+				seen[a.Client] = true
+				got = append(got, l.Name(a.Client))
+				if long := len(got) > 2 && len(got) < 6; long != (a.Client[15] != 0) {
+					t.Errorf("the last byte of %q is %d", clients[len(got)-1], a.Client[15])
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		want := clients
+		if !keep {
+			want = []string{"a", "fifteen bytes!!", "", "", "", "with"}
+		}
+		if diff := cmp.Diff(want, got); diff != "" || len(seen) != len(clients) {
+			t.Errorf("%d clients, names (-want +got):\n%s", len(seen), diff)
+		}
+	}
+}
+
+// What is not needed is not filled in.
+func TestNeed(t *testing.T) {
+	line := `www.example.com 203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /a?b=c HTTP/1.1" 200 512 "-" "curl/8.5.0"`
+	name := save(t, []byte(line))
+	for _, need := range []accesslog.Fields{accesslog.Addr, accesslog.Method, accesslog.Host, accesslog.Path, accesslog.Status, accesslog.Header} {
+		l := open(t, []string{name}, accesslog.Options{Need: need})
+		if err := l.Entries(t.Context(), func(e *accesslog.Entry) error {
+			var got accesslog.Fields
+			for field, filled := range map[accesslog.Fields]bool{
+				accesslog.Addr: e.Addr.IsValid(), accesslog.Method: e.Method != "", accesslog.Host: e.Host != "",
+				accesslog.Path: e.Path != "" || e.Query != "", accesslog.Status: e.Status != 0, accesslog.Header: len(e.Header) > 0,
+			} {
+				if filled {
+					got |= field
+				}
+			}
+			if got != need || e.Client != "203.0.113.7" {
+				t.Errorf("fields %b were filled in, want %b", got, need)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	dir := t.TempDir()
+	for name, file := range map[string]string{"a directory": dir, "no file": filepath.Join(dir, "none")} {
+		if _, err := accesslog.Open([]string{file}, accesslog.Options{}); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: error %v, want one that names it", name, err)
+		}
+	}
+	broken := iotest.ErrReader(errors.New("broken"))
+	if _, err := accesslog.OpenWith([]string{"-"}, broken, accesslog.Options{}); err == nil || !strings.Contains(err.Error(), "stdin: broken") {
+		t.Errorf("error %v, want that stdin is broken", err)
+	}
+	for _, o := range []accesslog.Options{{Workers: -1}, {Sort: 7}, {Sort: -1}} {
+		if _, err := accesslog.Open(nil, o); err == nil {
+			t.Errorf("%+v is accepted", o)
+		}
+	}
+}
