@@ -1,0 +1,172 @@
+package accesslog_test
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+)
+
+// text opens a text as standard input.
+func text(text string, o accesslog.Options) (*accesslog.Log, error) {
+	return accesslog.OpenWith([]string{"-"}, strings.NewReader(text), o)
+}
+
+// What is no access log is refused, with a guess and a hint.
+func TestRefused(t *testing.T) {
+	for _, test := range []struct {
+		name, text, guess, hint string
+	}{
+		{"prose", "It was a dark\nand stormy night.\n", "text in no format that is known", "name its format"},
+		{"nginx's error log", "2026/01/02 15:04:05 [error] 31#31: *46 open() failed\n", "nginx's error log", "access_log"},
+		{"Apache's error log", "[Fri Jan 02 15:04:05.123456 2026] [core:error] [pid 1] [client 203.0.113.7:1] AH00126\n", "Apache's error log", "CustomLog"},
+		{"BIND's log", "02-Jan-2026 15:04:05.123 client @0x1 203.0.113.7#53 (example.com): query: example.com IN A +E(0)K (10.0.0.1)\n", "a DNS server's log", ""},
+		{"dnsmasq's log", "Jan  2 15:04:05 dnsmasq[1]: query[A] example.com from 203.0.113.7\n", "a DNS server's log", ""},
+		{"xferlog", "Fri Jan  2 15:04:05 2026 1 203.0.113.7 512 /a b _ o r user ftp 0 * c\n", "an FTP server's log", ""},
+		{"auth.log", "Jan  2 15:04:05 host sshd[1]: Failed password for root from 203.0.113.7\n", "a system's log (syslog)", ""},
+		{"a VPC's flows", "2 123456789010 eni-1235b8ca 203.0.113.7 10.0.0.1 22 20641 6 20 4249 1767366245 1767366305 ACCEPT OK\n", "a log of flows in an AWS VPC", ""},
+		{"an NLB's log", "tls 2.0 2026-01-02T15:04:05 net/lb/c6 c6 203.0.113.7:1 10.0.0.1:443 5 2 98 246 - arn\n", "the log of an AWS Network Load Balancer", ""},
+		{"HAProxy's TCP log", "Jan  2 15:04:05 lb haproxy[1]: 203.0.113.7:3 [02/Jan/2026:15:04:05.655] fe bck/srv1 0/0/5007 212 -- 0/0/0/0/3 0/0\n", "HAProxy's TCP log", "httplog"},
+		{"logfmt", "time=2026-01-02T15:04:05Z level=info msg=\"started\"\n", "an application's log in logfmt", ""},
+		{"an application's JSON", `{"time":"2026-01-02T15:04:05Z","level":"info","msg":"started"}` + "\n", "JSON objects without a time or a client that is known", "json:time=at,client=ip"},
+		{"pretty JSON", "{\n  \"ClientIP\": \"203.0.113.7\"\n}\n", "JSON over several lines", "jq -c ."},
+		{"a JSON array", `[{"ClientIP":"203.0.113.7"},{"ClientIP":"203.0.113.7"}]`, "a JSON array", "jq -c '.[]'"},
+		{"HTML", "<!DOCTYPE html>\n<html></html>\n", "XML or HTML", ""},
+		{"Zeek's dns.log", "#path\tdns\n#fields\tts\tid.orig_h\tquery\n1767366245.1\t203.0.113.7\texample.com\n", "Zeek's DNS (dns) log", "http.log"},
+		{"IIS's FTP log", "#Fields: date time c-ip cs-method cs-uri-stem sc-status\n2026-01-02 15:04:05 203.0.113.7 ControlChannelOpened - 0\n2026-01-02 15:04:05 203.0.113.7 USER a 331\n", "an FTP server's log", ""},
+		{"IIS's SMTP log", "#Fields: date time c-ip cs-method cs-uri-stem sc-status\n2026-01-02 15:04:05 203.0.113.7 EHLO - 250\n", "a mail server's log", ""},
+		{"no client", "#Fields: date time cs-method\n2026-01-02 15:04:05 GET\n", "a W3C log without the client's address", "c-ip"},
+		{"no time", "#Fields: c-ip cs-method\n203.0.113.7 GET\n", "a W3C log without times", "date and time"},
+		{"xz", "\xfd7zXZ\x00\x00\x04", "data compressed by xz", "xz -dc"},
+		{"zip", "PK\x03\x04\x14\x00", "a zip archive", "unzip -p"},
+		{"UTF-16", "\xff\xfe2\x000\x003\x00", "text in UTF-16", "iconv"},
+		{"a program", "\x7fELF\x02\x01\x01\x00", "a program", ""},
+		{"noise", strings.Repeat("\x00\x01\x02\x03", 100), "binary data", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := text(test.text, accesslog.Options{})
+			var refused *accesslog.RefusedError
+			if !errors.As(err, &refused) {
+				t.Fatalf("error %v, want a RefusedError", err)
+			}
+			if refused.Guess != test.guess || refused.File != "stdin" {
+				t.Errorf("%s: looks like %s, want %s", refused.File, refused.Guess, test.guess)
+			}
+			if hint := refused.Hint(); hint == "" || !strings.Contains(hint, test.hint) {
+				t.Errorf("hint %q, want one with %q", hint, test.hint)
+			}
+		})
+	}
+}
+
+// A format that is named must be the one that the file is in.
+func TestNamedFormat(t *testing.T) {
+	_, err := text(plain, accesslog.Options{Format: "alb"})
+	want := "accesslog: stdin is not in the format alb (not a type of connection: 1767366245\ta): it looks like text in no format that is known"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	_, err = text(plain, accesslog.Options{Format: "apache"})
+	var unknown *accesslog.FormatError
+	if !errors.As(err, &unknown) || !strings.Contains(unknown.Hint(), "combined, clf, json") {
+		t.Errorf("error %v, want a FormatError that names the formats", err)
+	}
+	for _, empty := range []string{"", "\n\n", "# nothing yet\n"} {
+		l, err := text(empty, accesslog.Options{Format: "alb"})
+		if err != nil {
+			t.Fatalf("%q: %v", empty, err)
+		}
+		if err := l.Arrivals(t.Context(), func([]accesslog.Arrival) error { return nil }); err != nil || l.Stats().Malformed != 0 {
+			t.Errorf("%q: %v, %+v", empty, err, l.Stats())
+		}
+	}
+}
+
+// Formats can be described: fields by their names, lines by a pattern.
+func TestDescribedFormats(t *testing.T) {
+	for _, test := range []struct {
+		name, format, text string
+		want               accesslog.Entry
+	}{
+		{
+			"JSON with names of one's own",
+			"json:time=at,client=peer.addr,method=verb,host=site,path=what,query=rest,status=outcome,header:x-api-key=key",
+			`{"at":1767366245,"remote_addr":"10.0.0.1","peer":{"addr":"203.0.113.7:80"},"verb":"GET","site":"example.com","what":"/a","rest":"b=c","outcome":"200","key":"k"}`,
+			accesslog.Entry{Client: "203.0.113.7", Method: "GET", Host: "example.com", Path: "/a", Query: "b=c", Status: 200, Header: []accesslog.Field{{Name: "X-Api-Key", Value: "k"}}},
+		},
+		{
+			"another client in a vendor's JSON", "caddy:client=request.headers.Cf-Connecting-Ip",
+			`{"ts":1767366245,"request":{"remote_ip":"10.0.0.1","proto":"HTTP/1.1","method":"GET","uri":"/","headers":{"Cf-Connecting-Ip":["203.0.113.7"]}},"status":200}`,
+			accesslog.Entry{Client: "203.0.113.7", Method: "GET", Path: "/", Status: 200, Header: []accesslog.Field{{Name: "Cf-Connecting-Ip", Value: "203.0.113.7"}}},
+		},
+		{
+			"another client in a W3C log", "w3c:client=X-Forwarded-For",
+			"#Fields: date time cs-method c-ip X-Forwarded-For\n2026-01-02 15:04:05 GET 10.0.0.1 203.0.113.7,+10.0.0.2\n",
+			accesslog.Entry{Client: "203.0.113.7", Method: "GET"},
+		},
+		{
+			"a pattern", `$http_x_forwarded_for|$remote_addr [$time_local] "$request" $status "$http_user_agent" $request_time`,
+			`198.51.100.3|203.0.113.7 [02/Jan/2026:15:04:05 +0000] "GET /a?b=c HTTP/1.1" 200 "quo\"ted" 0.1`,
+			accesslog.Entry{Client: "203.0.113.7", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Header: []accesslog.Field{{Name: "X-Forwarded-For", Value: "198.51.100.3"}, {Name: "User-Agent", Value: `quo"ted`}}},
+		},
+		{
+			"a pattern of parts", "at=${msec}s\tip=$client\t$request_method\t$host\t$uri\t$args\t$status",
+			"at=1767366245.000s\tip=203.0.113.7, 10.0.0.1\tGET\texample.com\t/a\tb=c\t200",
+			accesslog.Entry{Client: "203.0.113.7", Method: "GET", Host: "example.com", Path: "/a", Query: "b=c", Status: 200},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, err := text(test.text, accesslog.Options{Format: test.format})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			if err := l.Entries(t.Context(), func(e *accesslog.Entry) error {
+				n++
+				got := *e
+				if at := time.UnixMicro(got.Time); at.Unix() != 1767366245 {
+					t.Errorf("time %v", at)
+				}
+				if got.Addr.String() != test.want.Client {
+					t.Errorf("address %v", got.Addr)
+				}
+				got.Time, got.Addr = 0, netip.Addr{}
+				if diff := cmp.Diff(test.want, got, cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				return nil
+			}); err != nil || n != 1 {
+				t.Errorf("%d entries, error %v", n, err)
+			}
+		})
+	}
+}
+
+func TestBadDescriptions(t *testing.T) {
+	for format, want := range map[string]string{
+		"json:time":                        `"time" is not as in json:time=at,client=ip`,
+		"json:size=bytes":                  `there is no field "size" to be named`,
+		"alb:client=ip":                    "the fields of alb have no names",
+		"w3c:time=at":                      "only the field of the client can be named",
+		"$remote_addr$status":              "nothing between $remote_addr and the next variable",
+		"$remote_addr $":                   "a $ without a name",
+		"${remote_addr":                    "a brace that nothing closes",
+		"$status $time_local":              "no variable of the pattern",
+		"$remote_addr [$time] $ip $client": "",
+		"$remote_addr $status":             "has the time",
+	} {
+		_, err := text("", accesslog.Options{Format: format})
+		if want == "" && err == nil {
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one with %q", format, err, want)
+		}
+	}
+}

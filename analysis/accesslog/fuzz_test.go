@@ -1,0 +1,93 @@
+package accesslog_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+)
+
+// FuzzRead reads anything in any format: every line is an entry, malformed, blank or a
+// comment, and neither the workers nor the size of the blocks nor the way of reading
+// changes what is read.
+func FuzzRead(f *testing.F) {
+	logs, err := filepath.Glob(filepath.Join("testdata", "formats", "*.log"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, name := range logs {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, "")
+		for line := range bytes.Lines(data) {
+			f.Add(bytes.Clone(line), strings.TrimSuffix(filepath.Base(name), ".log"))
+		}
+	}
+	f.Add([]byte(`a "b" c|1767366245`), `$client|$time`)
+	f.Fuzz(func(t *testing.T, data []byte, format string) {
+		type result struct {
+			Lines, Entries, Malformed int64
+			Arrivals                  []accesslog.Arrival
+			Clients                   []string
+		}
+		run := func(entries bool, workers, block int) (r result, ok bool) {
+			o := accesslog.Options{Format: format, Workers: workers, Names: true, MaxLine: 4096, Sort: accesslog.SortDisk}.WithBlocks(block)
+			l, err := accesslog.OpenWith([]string{"-"}, bytes.NewReader(data), o)
+			if err != nil {
+				if refused := new(accesslog.RefusedError); errors.As(err, &refused) && refused.Hint() == "" {
+					t.Fatalf("%v: without a hint", err)
+				}
+				return r, false
+			}
+			if entries {
+				err = l.Entries(t.Context(), func(e *accesslog.Entry) error {
+					r.Clients = append(r.Clients, strings.Clone(e.Client))
+					return nil
+				})
+			} else {
+				err = l.Arrivals(t.Context(), func(as []accesslog.Arrival) error {
+					r.Arrivals = append(r.Arrivals, as...)
+					for _, a := range as {
+						r.Clients = append(r.Clients, l.Name(a.Client))
+					}
+					return nil
+				})
+			}
+			if err != nil {
+				return r, false // of decompression
+			}
+			s := l.Stats()
+			r.Lines, r.Entries, r.Malformed = s.Lines, s.Entries, s.Malformed
+			return r, true
+		}
+		one, ok := run(false, 1, 100_000)
+		if !ok {
+			return
+		}
+		if one.Entries+one.Malformed > one.Lines || int64(len(one.Arrivals)) != one.Entries {
+			t.Errorf("%d lines, %d entries, %d handed out, %d malformed", one.Lines, one.Entries, len(one.Arrivals), one.Malformed)
+		}
+		for i, a := range one.Arrivals {
+			if a.Client == (accesslog.Client{}) || i > 0 && a.Time < one.Arrivals[i-1].Time {
+				t.Errorf("arrival %d of %v", i, one.Arrivals)
+			}
+		}
+		other, _ := run(false, 3, 64)
+		if diff := cmp.Diff(one, other); diff != "" {
+			t.Errorf("in other blocks (-one worker +three):\n%s", diff)
+		}
+		entries, _ := run(true, 2, 300)
+		one.Arrivals = nil
+		if diff := cmp.Diff(one, entries); diff != "" {
+			t.Errorf("as entries (-arrivals +entries):\n%s", diff)
+		}
+	})
+}
