@@ -162,6 +162,7 @@ func (n *Node) makeLimiter() error {
 		Publish:     n.publish,
 		Now:         o.Now,
 		Ahead:       n.clockAhead,
+		Refresh:     o.refresh(),
 		LogClients:  o.LogClients,
 		Logger:      o.Logger,
 		Registerer:  n.registry,

@@ -105,7 +105,8 @@ type Options struct {
 	Logger     *slog.Logger
 
 	// Gossip lets the node talk with the other nodes of the PoP. If nil, they learn of its
-	// mitigations from the shards, unless there are Peers.
+	// mitigations from the shards, unless there are Peers: of those that start with their
+	// next count of the key, of those that are lifted within 30 s.
 	Gossip *GossipOptions
 
 	// Peers replace the gossip.
@@ -189,6 +190,17 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	o.Logger = loggerOf(o)
 	return o, nil
+}
+
+// lonelyRefresh is after how long a node that has shards and no peers hears of a lift.
+const lonelyRefresh = 30 * time.Second
+
+// refresh returns how often the node reads records again, 0 for never.
+func (o Options) refresh() time.Duration {
+	if o.Gossip != nil || o.Peers != nil || len(o.Shards) == 0 {
+		return 0
+	}
+	return lonelyRefresh
 }
 
 // id returns what tells the records of this node from those of others.

@@ -76,6 +76,10 @@ type Options struct {
 	// the one before. If nil, 0.
 	Ahead func() time.Duration
 
+	// Refresh is how often records of active mitigations are read from the shards, for a
+	// node that is told of lifts by nobody. If zero, they are not.
+	Refresh time.Duration
+
 	// LogClients lets log lines name the client and its request. They are personal data,
 	// so by default only the key is logged.
 	LogClients bool
@@ -91,8 +95,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Table == nil || o.Rules == nil {
 		return o, errors.New("limit: Table and Rules are required")
 	}
-	if o.Queue < 0 || o.TrackedKeys < 0 || o.Workers < 0 || o.Interval < 0 || o.Drain < 0 || o.Settle < 0 {
-		return o, errors.New("limit: Queue, TrackedKeys, Workers, Interval, Drain and Settle cannot be negative")
+	if o.Queue < 0 || o.TrackedKeys < 0 || o.Workers < 0 || o.Interval < 0 || o.Drain < 0 || o.Settle < 0 || o.Refresh < 0 {
+		return o, errors.New("limit: Queue, TrackedKeys, Workers, Interval, Drain, Settle and Refresh cannot be negative")
 	}
 	if o.Client.IPv4 < 0 || o.Client.IPv4 > 32 || o.Client.IPv6 < 0 || o.Client.IPv6 > 128 {
 		return o, fmt.Errorf("limit: a client cannot be an IPv4 /%d or an IPv6 /%d", o.Client.IPv4, o.Client.IPv6)
@@ -265,6 +269,9 @@ func (l *Limiter) Run(ctx context.Context) {
 	queue.Go(func() { l.queue.Run(ctx, l.flush) })
 	rest.Go(func() { l.o.Table.Run(stop, l.o.Now, l.ended) })
 	rest.Go(func() { l.later.run(stop, l.o.Now, l.dispatch) })
+	if l.o.Refresh > 0 {
+		rest.Go(func() { l.refreshAgain(stop) })
+	}
 	l.members.Lock()
 	l.start = func(ln *lane) {
 		rest.Go(func() { ln.retry(stop, l.watch) })
