@@ -14,9 +14,12 @@ func (r *reader) complete() {
 		if d.Kind, d.Attack = d.word.name, d.word.attack; d.attack != nil {
 			d.Attack = *d.attack
 		}
-		if d.kinds != 1 {
-			r.fail(d.place, "give it one of "+enumerate(kindNames(), "and"), "this component has %d kinds", d.kinds)
-		} else {
+		switch {
+		case d.kinds > 1:
+			r.fail(d.place, "make a component of each", "this component is of %d kinds", d.kinds)
+		case d.kinds == 0 && d.sound:
+			r.fail(d.place, "give it one of "+enumerate(kindNames(), "and"), "this component does nothing")
+		case d.kinds == 1:
 			r.completeLooks(d)
 			r.countClients(d)
 		}
@@ -31,10 +34,10 @@ func (r *reader) completeTimes(d *draft) {
 	case d.until == nil:
 		d.to = whole
 	case d.to > whole:
-		r.fail(d.until, "the duration of the whole is "+whole.String(), "this component ends after the end")
+		r.fail(d.until, "the duration of the whole is "+formatDuration(whole), "this component ends after the end")
 	}
 	if whole := r.mix.duration; d.from >= d.to && d.to <= whole {
-		r.fail(d.place, "from and to are counted from the beginning of the whole, which lasts "+whole.String(), "this component ends before it begins")
+		r.fail(d.place, "from and to are counted from the beginning of the whole, which lasts "+formatDuration(whole), "this component ends before it begins")
 	}
 }
 
@@ -71,7 +74,7 @@ func (r *reader) assign() {
 			d.networks = r.free(d, &taken)
 		}
 		d.block = &block{networks: d.networks, key: hash(d.Name)}
-		if n := d.block.capacity(); n < d.Clients {
+		if n := d.block.capacity(); d.networks != nil && n < d.Clients {
 			r.fail(cmp.Or(d.addresses, d.place), "give it larger networks", "there are %d addresses for %d clients", n, d.Clients)
 		}
 	}
@@ -105,6 +108,7 @@ func (r *reader) free(d *draft, taken *pool) []netip.Prefix {
 	p, err := taken.take(whole, d.Clients)
 	if err != nil {
 		r.fail(d.place, "write addresses: [2001:db8::/32], or another network", "%v", err)
+		return nil
 	}
 	return []netip.Prefix{p}
 }
@@ -123,6 +127,9 @@ func (r *reader) share(d *draft) {
 			all = append(all, o.Name)
 		}
 		r.fail(d.clientsOf, didYouMean(name, all), "there is no component %s", quote(name))
+		return
+	case r.drafts[at].kind.clients() == 0:
+		r.fail(d.clientsOf, "name a component of another kind", "the clients of %s never come again", quote(name))
 		return
 	case r.drafts[at].clientsOf != nil:
 		r.fail(d.clientsOf, "name the component that has them itself", "%s has no clients of its own", quote(name))

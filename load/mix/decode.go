@@ -251,7 +251,7 @@ func digits(s string) (uint64, bool) {
 
 // fraction returns the decimal number n from low to high.
 func (d *decoder) fraction(n *yaml.Node, what string, low, high float64) float64 {
-	hint := fmt.Sprintf("write a number from %v to %v", low, high)
+	hint := fmt.Sprintf("write a number from %v to %s", low, strconv.FormatFloat(high, 'f', -1, 64))
 	s, ok := d.scalar(n, what, hint)
 	if !ok {
 		return low

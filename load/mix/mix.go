@@ -2,6 +2,7 @@ package mix
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
@@ -90,8 +91,10 @@ func Load(spec string) (*Mix, error) {
 		return Parse(spec+".yaml", text)
 	}
 	text, err := os.ReadFile(spec)
-	if err != nil {
-		return nil, fmt.Errorf("mix: reading a mix: %w", err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("mix: %w; it is no bundled mix either: %s", err, didYouMean(spec, Names()))
+	} else if err != nil {
+		return nil, fmt.Errorf("mix: %w", err)
 	}
 	return Parse(spec, text)
 }

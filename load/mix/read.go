@@ -26,6 +26,7 @@ type reader struct {
 type draft struct {
 	component
 	place     *yaml.Node
+	sound     bool // nothing was wrong so far
 	word      kindWord
 	kinds     int   // how many it names
 	attack    *bool // nil if the file does not say
@@ -66,7 +67,9 @@ func (r *reader) fileFields() []field {
 		{"components", `components: and a list of them, each with a name and one of ` + enumerate(kindNames(), "or"), func(n *yaml.Node) {
 			for _, each := range r.sequence(n, "components", `begin every component with "- name:"`) {
 				d := &draft{place: each, component: component{to: -1}}
+				before := len(r.errs)
 				if r.mapping(each, "this component", r.componentFields(d)) {
+					d.sound = len(r.errs) == before
 					r.drafts = append(r.drafts, d)
 				}
 			}
@@ -116,7 +119,7 @@ func (r *reader) time(n *yaml.Node) int64 {
 }
 
 func (r *reader) duration(n *yaml.Node, what string, low, high time.Duration) time.Duration {
-	const hint = "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d"
+	const hint = "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d"
 	s, ok := r.scalar(n, what, hint)
 	if !ok {
 		return low
@@ -126,7 +129,7 @@ func (r *reader) duration(n *yaml.Node, what string, low, high time.Duration) ti
 	case !ok:
 		r.fail(n, hint, "%s cannot be %s", what, quote(s))
 	case d < low || d > high:
-		r.fail(n, "it is from "+low.String()+" to "+high.String(), "%s cannot be %s", what, quote(s))
+		r.fail(n, "it is from "+formatDuration(low)+" to "+formatDuration(high), "%s cannot be %s", what, quote(s))
 	default:
 		return d
 	}
@@ -135,7 +138,7 @@ func (r *reader) duration(n *yaml.Node, what string, low, high time.Duration) ti
 
 // rate reads the rate of each of n clients.
 func (r *reader) rate(n *yaml.Node, what string) rate {
-	const hint = "write requests per duration, such as 50/1m or 2_000/s"
+	const hint = "write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d"
 	s, ok := r.scalar(n, what, hint)
 	if !ok {
 		return rate{1, time.Second}
@@ -177,7 +180,7 @@ func (r *reader) networks(n *yaml.Node) (list []netip.Prefix) {
 		case p.Addr().Is6() && p.Bits() > 64:
 			r.fail(each, "every client has a /64 of its own, since limiters take that for one client", "%s is smaller than a /64", quote(s))
 		case p.Bits() < 8:
-			r.fail(each, "a network has at least 8 bits", "%s is too large", quote(s))
+			r.fail(each, "write /8 or more", "%s is too large", quote(s))
 		case slices.ContainsFunc(list, p.Overlaps):
 			r.fail(each, "leave it out", "%s overlaps a network before", quote(s))
 		default:

@@ -11,7 +11,7 @@ import (
 var units = []struct {
 	name string
 	is   time.Duration
-}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"ms", time.Millisecond}, {"m", time.Minute}, {"s", time.Second}}
+}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}}
 
 // maxDuration bounds what durations say, so that their ticks are far from overflowing.
 const maxDuration = 366 * 24 * time.Hour
@@ -29,11 +29,11 @@ func parseDuration(s string) (time.Duration, bool) {
 		if rest = rest[n:]; !ok {
 			return 0, false
 		}
+		name := rest[:len(rest)-len(strings.TrimLeft(rest, letters))]
 		unit := time.Duration(0)
 		for _, u := range units {
-			if strings.HasPrefix(rest, u.name) {
-				unit, rest = u.is, rest[len(u.name):]
-				break
+			if u.name == name {
+				unit, rest = u.is, rest[len(name):]
 			}
 		}
 		if unit == 0 || v > uint64(maxDuration/unit) || total+time.Duration(v)*unit > maxDuration {
@@ -42,6 +42,21 @@ func parseDuration(s string) (time.Duration, bool) {
 		total += time.Duration(v) * unit
 	}
 	return total, s != ""
+}
+
+// formatDuration writes d as parseDuration reads it.
+func formatDuration(d time.Duration) string {
+	var b strings.Builder
+	for _, u := range units {
+		if n := d / u.is; n > 0 {
+			fmt.Fprintf(&b, "%d%s", n, u.name)
+			d -= n * u.is
+		}
+	}
+	if b.Len() == 0 {
+		return "0"
+	}
+	return b.String()
 }
 
 // parseRate reads a number of requests, a slash, and a duration of which the number may
@@ -84,7 +99,7 @@ func quote(s string) string {
 func didYouMean(s string, words []string) string {
 	best, least := "", 3
 	for _, w := range words {
-		if n := distance(strings.ToLower(s), w); n < least && n <= max(len(w)/3, 1) {
+		if n := distance(strings.ToLower(s), w); n < least && n <= len(w)/3 {
 			best, least = w, n
 		}
 	}

@@ -1,0 +1,198 @@
+package mix_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/load/mix"
+)
+
+// head begins a file with a component, of which the kind is missing.
+const head = "duration: 1m\ncomponents:\n- name: a\n  "
+
+// invalid are files that are refused, with all that is said of them.
+var invalid = []struct {
+	name, text string
+	want       []string
+}{
+	{"empty file", "", []string{`m.yaml: the file is empty (begin it with the lines "duration: 10m" and "components:")`}},
+	{"only null", "~\n", []string{`m.yaml:1:1: the file is empty, not a mapping (its keys are seed, start, duration, requests and components)`}},
+	{"a list", "[]\n", []string{`m.yaml:1:1: the file is a list, not a mapping (its keys are seed, start, duration, requests and components)`}},
+	{"no components", "duration: 1m\n", []string{`m.yaml:1:1: the file has no components (write components: and a list of them, each with a name and one of steady, zipf, pages, flash_crowd, boundary, on_off, botnet, guessing or random_keys)`}},
+	{"empty list of components", "duration: 1m\ncomponents: []\n", []string{`m.yaml:2:13: components is an empty list (begin every component with "- name:")`}},
+	{"components that are no list", "duration: 1m\ncomponents: {}\n", []string{`m.yaml:2:13: components is a mapping, not a list (begin every component with "- name:")`}},
+	{"second document", "duration: 1m\n---\nduration: 1m\n", []string{`m.yaml:2:1: a second document begins here (write one document into each file)`}},
+	{"bracket not closed", "duration: [\n", []string{`m.yaml:2:1: not YAML: did not find expected node content (see whether the indentation, quotes and brackets here and above are right)`}},
+	{"tab indents a line", "\tduration: 1m\n", []string{`m.yaml:1:1: not YAML: found character that cannot start any token (indent with spaces instead of tabs)`}},
+	{"key twice", "duration: 1m\nduration: 2m\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", []string{`m.yaml:2:1: duration is in the file twice, first in line 1 (leave one of them out)`}},
+	{"not UTF-8", "duration: \xff\n", []string{`m.yaml: the file is not UTF-8 (save it as UTF-8)`}},
+	{"no unit", "duration: 60\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", []string{`m.yaml:1:11: duration cannot be "60" (write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d)`}},
+	{"bad values of the whole", "seed: -1\nstart: yesterday\nduration: 1.5h\nrequests: 0\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", []string{
+		`m.yaml:1:7: seed cannot be "-1" (write a whole number from 0 to 18446744073709551615)`,
+		`m.yaml:2:8: start cannot be "yesterday" (write it as 2026-01-01T00:00:00Z, from 1970 to 2200)`,
+		`m.yaml:3:11: duration cannot be "1.5h" (write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d)`,
+		`m.yaml:4:11: requests cannot be "0" (write a whole number from 1 to 9223372036854775808)`,
+	}},
+	{"too short", "duration: 500ms\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", []string{`m.yaml:1:11: duration cannot be "500ms" (it is from 1s to 366d)`}},
+	{"too long", "duration: 400d\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", []string{`m.yaml:1:11: duration cannot be "400d" (write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d)`}},
+	{"a name for a component", "duration: 1m\ncomponents: [a]\n", []string{`m.yaml:2:14: this component is "a", not a mapping (its keys are name, attack, from, to, clients_of, addresses, diurnal, request, steady, zipf, pages, flash_crowd, boundary, on_off, botnet, guessing and random_keys)`}},
+	{"no kind", head, []string{`m.yaml:3:3: this component does nothing (give it one of steady, zipf, pages, flash_crowd, boundary, on_off, botnet, guessing and random_keys)`}},
+	{"kind misspelled", head + "stedy: {clients: 1, rate: 1/s}\n", []string{`m.yaml:4:3: unknown key "stedy" in this component (did you mean steady?)`}},
+	{"two kinds", head + "steady: {clients: 1, rate: 1/s}\n  zipf: {clients: 1, rate: 1/s, exponent: 1}\n", []string{`m.yaml:3:3: this component is of 2 kinds (make a component of each)`}},
+	{"bad values of steady", head + "steady: {clients: 0, rate: fast, poisson: yes}\n", []string{
+		`m.yaml:4:21: clients cannot be "0" (write a whole number from 1 to 16777216)`,
+		`m.yaml:4:30: rate cannot be "fast" (write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d)`,
+		`m.yaml:4:45: poisson is "yes" (write true or false)`,
+	}},
+	{"too much for steady", head + "steady: {clients: 16777217, rate: 1/32d, poison: true}\n", []string{
+		`m.yaml:4:21: clients cannot be "16777217" (write a whole number from 1 to 16777216)`,
+		`m.yaml:4:37: rate cannot be "1/32d" (write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d)`,
+		`m.yaml:4:44: unknown key "poison" in steady (did you mean poisson?)`,
+	}},
+	{"too many requests", head + "steady: {clients: 1_000_000, rate: 1000/s}\n", []string{`m.yaml:4:11: this component has too many requests a second (at most 10 million a second)`}},
+	{"list for a mapping", head + "steady: []\n", []string{`m.yaml:4:11: steady is a list, not a mapping (its keys are clients, rate and poisson)`}},
+	{"no rate", head + "steady: {clients: 1}\n", []string{`m.yaml:4:11: steady has no rate (write rate: 50/1m)`}},
+	{"bad values of zipf", head + "zipf: {clients: 1, rate: 0/s, exponent: -1, offset: 1e3}\n", []string{
+		`m.yaml:4:28: rate cannot be "0/s" (write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d)`,
+		`m.yaml:4:43: exponent cannot be "-1" (write a number from 0 to 10)`,
+		`m.yaml:4:55: offset cannot be "1e3" (write a number from 0 to 1000000000)`,
+	}},
+	{"crowd that never comes", head + "flash_crowd: {clients: 1, rate: 1/s}\n", []string{`m.yaml:4:16: this crowd never comes: it has neither ramp nor hold nor decay (write ramp: 30s, hold: 2m and decay: 10m)`}},
+	{"bursts that overlap", head + "boundary: {clients: 1, requests: 5, period: 1m, width: 3m}\n", []string{`m.yaml:4:13: the bursts of this component overlap (make width shorter)`}},
+	{"botnet that stands still", head + "botnet: {clients: 1, rate: 1/s, spread: 1}\n", []string{`m.yaml:4:43: spread cannot be "1" (write a number from 0 to 0.9)`}},
+	{"begins at the end", head + "steady: {clients: 3, rate: 1/s}\n  from: 1m\n", []string{`m.yaml:3:3: this component ends before it begins (from and to are counted from the beginning of the whole, which lasts 1m)`}},
+	{"ends after the end", head + "steady: {clients: 3, rate: 1/s}\n  to: 2m\n", []string{`m.yaml:5:7: this component ends after the end (the duration of the whole is 1m)`}},
+	{"ends before it begins", head + "steady: {clients: 3, rate: 1/s}\n  from: 30s\n  to: 10s\n", []string{`m.yaml:3:3: this component ends before it begins (from and to are counted from the beginning of the whole, which lasts 1m)`}},
+	{"bad networks", head + "steady: {clients: 3, rate: 1/s}\n  addresses: [192.0.2.1/24, 192.0.2.0/24, 192.0.2.0/25, 2001:db8::/65, ::/0, x, 1]\n", []string{
+		`m.yaml:5:15: "192.0.2.1/24" is an address inside of a network (write 192.0.2.0/24)`,
+		`m.yaml:5:43: "192.0.2.0/25" overlaps a network before (leave it out)`,
+		`m.yaml:5:57: "2001:db8::/65" is smaller than a /64 (every client has a /64 of its own, since limiters take that for one client)`,
+		`m.yaml:5:72: "::/0" is too large (write /8 or more)`,
+		`m.yaml:5:78: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/48)`,
+		`m.yaml:5:81: a network is "1", not a string (quote it: "1")`,
+	}},
+	{"too few addresses", head + "steady: {clients: 300, rate: 1/s}\n  addresses: [192.0.2.0/24]\n", []string{`m.yaml:5:14: there are 256 addresses for 300 clients (give it larger networks)`}},
+	{"one network", head + "steady: {clients: 3, rate: 1/s}\n  addresses: 192.0.2.0/24\n", []string{`m.yaml:5:14: addresses is "192.0.2.0/24", not a list (write a list: [192.0.2.0/24, 2001:db8::/48])`}},
+	{"no networks", head + "steady: {clients: 3, rate: 1/s}\n  addresses: []\n", []string{`m.yaml:5:14: addresses is an empty list (write a list: [192.0.2.0/24, 2001:db8::/48])`}},
+	{"clients of a flood for itself", head + "random_keys: {rate: 1/s}\n  clients_of: a\n", []string{`m.yaml:5:15: every request of random_keys has a client of its own (leave clients_of out)`}},
+	{"clients of nobody", head + "steady: {clients: 3, rate: 1/s}\n  clients_of: b\n", []string{`m.yaml:5:15: there is no component "b" (there are a)`}},
+	{"clients of itself", head + "steady: {clients: 3, rate: 1/s}\n  clients_of: a\n", []string{`m.yaml:5:15: "a" has no clients of its own (name the component that has them itself)`}},
+	{"clients of a flood", head + "steady: {clients: 3, rate: 1/s}\n  clients_of: b\n- name: b\n  random_keys: {rate: 1/s}\n", []string{`m.yaml:5:15: the clients of "b" never come again (name a component of another kind)`}},
+	{"more clients than there are", head + "steady: {clients: 3, rate: 1/s}\n  clients_of: b\n  addresses: [192.0.2.0/24]\n- name: b\n  steady: {clients: 2, rate: 1/s}\n", []string{
+		`m.yaml:5:15: "b" has only 2 clients (it has as many at most)`,
+		`m.yaml:6:14: the clients of another component have addresses already (leave addresses out)`,
+	}},
+	{"same name", head + "steady: {clients: 3, rate: 1/s}\n- name: a\n  steady: {clients: 3, rate: 1/s}\n", []string{`m.yaml:5:9: there is a component "a" already (every component has a name of its own)`}},
+	{"same addresses", head + "steady: {clients: 3, rate: 1/s}\n  addresses: [192.0.2.0/24]\n- name: b\n  steady: {clients: 3, rate: 1/s}\n  addresses: [192.0.2.128/25]\n", []string{`m.yaml:8:14: 192.0.2.128/25 overlaps 192.0.2.0/24 of another component (write clients_of to have the same clients in two components)`}},
+	{"bad values of diurnal", head + "steady: {clients: 3, rate: 1/s}\n  attack: 1\n  diurnal: {depth: 2, period: 1s}\n", []string{
+		`m.yaml:5:11: attack is "1" (write true or false)`,
+		`m.yaml:6:20: depth cannot be "2" (write a number from 0 to 1)`,
+		`m.yaml:6:31: period cannot be "1s" (it is from 1m to 366d)`,
+	}},
+	{"diurnal without depth", head + "steady: {clients: 3, rate: 1/s}\n  diurnal: {}\n", []string{`m.yaml:5:12: diurnal has no depth (write depth: 0.5, or how far the rate swings above and below its average)`}},
+	{"bad values of request", head + "steady: {clients: 3, rate: 1/s}\n  request: {hosts: [a b], methods: [get], paths: [x, '/\"'], assets: [/a], status: 99, user_agents: ['\"', 3]}\n", []string{
+		`m.yaml:5:21: an entry of hosts cannot be "a b" (they consist of letters, digits, dots, hyphens and colons)`,
+		`m.yaml:5:37: an entry of methods cannot be "get" (they consist of capital letters)`,
+		`m.yaml:5:51: an entry of paths cannot be "x" (they consist of a slash and then printable characters without quotes)`,
+		`m.yaml:5:54: an entry of paths cannot be "/\"" (they consist of a slash and then printable characters without quotes)`,
+		`m.yaml:5:69: only pages have assets (leave assets out)`,
+		`m.yaml:5:83: status cannot be "99" (write a whole number from 200 to 599)`,
+		`m.yaml:5:101: an entry of user_agents cannot be "\"" (they consist of printable characters without quotes and backslashes)`,
+		`m.yaml:5:106: an entry of user_agents is "3", not a string (quote it: "3")`,
+	}},
+	{"flood with too few addresses", head + "random_keys: {rate: 1000000/s}\n  addresses: [10.0.0.0/8]\n", []string{`m.yaml:5:14: there are 16777216 addresses for 66001000 clients (give it larger networks)`}},
+	{"flood beyond all addresses", "duration: 366d\ncomponents:\n- name: a\n  random_keys: {rate: 10000000/s}\n", []string{`m.yaml:3:3: 2001:db8::/32 has no room for 347846400001000 clients (write addresses: [2001:db8::/32], or another network)`}},
+	{"addresses used up", head + "steady: {clients: 10000000, rate: 1/m}\n- name: b\n  steady: {clients: 10000000, rate: 1/m}\n", []string{`m.yaml:5:3: 10.0.0.0/8 has no room left for 10000000 clients (write addresses: [2001:db8::/32], or another network)`}},
+	{"bad name", "duration: 1m\ncomponents:\n- name: a b\n  steady: {clients: 3, rate: 1/s}\n", []string{`m.yaml:3:9: name cannot be "a b" (a name has 1 to 64 letters, digits, dots, hyphens and underscores)`}},
+}
+
+func TestParseInvalid(t *testing.T) {
+	for _, test := range invalid {
+		m, err := mix.Parse("m.yaml", []byte(test.text))
+		var errs mix.Errors
+		if m != nil || !errors.As(err, &errs) {
+			t.Errorf("%s: Parse = %v, %v", test.name, m, err)
+			continue
+		}
+		if diff := cmp.Diff(test.want, strings.Split(err.Error(), "\n")); diff != "" {
+			t.Errorf("%s:\n%s", test.name, diff)
+		}
+	}
+}
+
+func TestExcerpt(t *testing.T) {
+	for _, test := range []struct{ name, text, want string }{
+		{"in a line", head + "steady: {clients: 1, rate: 7}\n", "  steady: {clients: 1, rate: 7}\n                             ^"},
+		{"whole file", "", ""},
+		{"long line", "duration: x # " + strings.Repeat("z", 1000), "duration: x # " + strings.Repeat("z", 146) + "\n          ^"},
+		{"control character", "duration: \"\\u0007\" # é\n", "duration: \"\\u0007\" # é\n          ^"},
+	} {
+		_, err := mix.Parse("m.yaml", []byte(test.text))
+		var one *mix.Error
+		if !errors.As(err, &one) {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		errs := err.(mix.Errors)
+		if got := errs[len(errs)-1].Excerpt(); got != test.want {
+			t.Errorf("%s: the excerpt is\n%s\nwant\n%s", test.name, got, test.want)
+		}
+	}
+}
+
+func TestManyErrors(t *testing.T) {
+	_, err := mix.Parse("m.yaml", []byte("duration: 1m\ncomponents:\n"+strings.Repeat("- {nme: a}\n", 10_000)))
+	errs := err.(mix.Errors)
+	if last := errs[len(errs)-1].Error(); len(errs) != 21 || last != "m.yaml: too many errors; the rest is not shown" {
+		t.Errorf("%d errors, the last one %s", len(errs), last)
+	}
+}
+
+// Whatever a file says, it is refused with a place in it, or makes requests in order
+// without a panic.
+func FuzzParse(f *testing.F) {
+	for _, test := range invalid {
+		f.Add([]byte(test.text))
+	}
+	bundled, err := filepath.Glob("mixes/*.yaml")
+	if err != nil || len(bundled) == 0 {
+		f.Fatalf("no bundled mixes: %v", err)
+	}
+	for _, file := range append(bundled, "testdata/all.yaml") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m, err := mix.Parse("m.yaml", text)
+		if err != nil {
+			errs, ok := err.(mix.Errors)
+			if m != nil || !ok || len(errs) == 0 {
+				t.Fatalf("Parse = %v, %#v", m, err)
+			}
+			for _, e := range errs {
+				e.Excerpt()
+			}
+			return
+		}
+		for _, c := range m.Components() {
+			if c.Clients > 100_000 && c.Kind != "random_keys" {
+				t.Skip("too large for a fuzz test")
+			}
+		}
+		m.Requests = 1000
+		var r mix.Request
+		before := m.Start().UnixMicro()
+		for s := m.Source(); s.Next(&r); before = r.Time {
+			if r.Time < before || !m.Addr(r.Client).IsValid() || r.Path == "" || r.Host == "" {
+				t.Fatalf("%+v behind %d", r, before)
+			}
+		}
+	})
+}
