@@ -57,7 +57,17 @@
 // of Go. For this, random numbers come from a generator written out here, and all that is
 // computed for a request is computed in integers. Shares of clients and profiles of
 // rates are set up in floating point, with operations that IEEE 754 rounds in one way
-// and that no compiler may fuse. A component depends on its own name and keys and on the
-// seed: others may be added or removed. What [Write] writes may still differ from one
-// version of this package to another; the change log says where it does.
+// and that no compiler may fuse. When a component sends depends on its own name and keys
+// and on the seed: others may be added or removed, and change at most the numbers of
+// clients and the addresses that are not written out. What [Write] writes may still
+// differ from one version of this package to another; the change log says where it does.
+//
+// # The published analysis
+//
+// The mix cloudflare is a day of 400 million requests from 270,000 sources under which the
+// weighted estimate, at 50 requests a minute, is as accurate as Cloudflare published of
+// as much traffic. Its file says what must hold for that. In short: 0.003% of wrong
+// decisions needs traffic with hardly anybody near the threshold, and a mean difference
+// of 6% is what many clients with a few requests a period make of it, whatever the
+// threshold.
 package mix

@@ -293,15 +293,30 @@ func TestParseFormat(t *testing.T) {
 	}
 }
 
+// The cost of one request of the largest mix, in each format.
 func BenchmarkWrite(b *testing.B) {
 	for _, name := range mix.FormatNames() {
-		format, _ := mix.ParseFormat(name)
+		format, err := mix.ParseFormat(name)
+		if err != nil {
+			b.Fatal(err)
+		}
 		b.Run(name, func(b *testing.B) {
-			m := parse(b, "duration: 300d\ncomponents:\n- name: z\n  zipf: {clients: 270000, rate: 4630/s, exponent: 1, offset: 100}\n")
+			m := load(b, "cloudflare")
 			m.Requests = uint64(b.N)
+			b.ReportAllocs()
 			if _, err := mix.Write(io.Discard, m, mix.WriteOptions{Format: format}); err != nil {
 				b.Fatal(err)
 			}
 		})
+	}
+}
+
+// The cost of one request of the largest mix for who sends it.
+func BenchmarkNext(b *testing.B) {
+	s := load(b, "cloudflare").Source()
+	var r mix.Request
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Next(&r)
 	}
 }

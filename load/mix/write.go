@@ -1,6 +1,7 @@
 package mix
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -58,13 +59,14 @@ const (
 )
 
 // Write writes the requests of m to w, in the order of time, and returns how many it has
-// written. For a trace it needs 8 bytes for each client that may come again.
+// written. For a trace it needs 4 bytes for each client that may come again; a trace ends
+// with an error before it has 2³² clients.
 func Write(w io.Writer, m *Mix, o WriteOptions) (requests uint64, err error) {
-	e := &encoder{source: m.Source(), fraction: o.Fraction, buf: make([]byte, 0, bufferSize)}
+	e := &encoder{fraction: o.Fraction}
 	line := e.trace
 	switch o.Format {
 	case Trace:
-		e.numbers = make([]uint64, m.returning())
+		e.numbers = make([]uint32, m.returning())
 	case Combined:
 		line = e.combined
 	case JSON:
@@ -72,17 +74,21 @@ func Write(w io.Writer, m *Mix, o WriteOptions) (requests uint64, err error) {
 	default:
 		panic("mix: unknown format")
 	}
+	s, b := m.Source(), make([]byte, 0, bufferSize)
 	for {
-		l := e.source.step()
+		l := s.step()
 		if l != nil {
-			line(l)
+			b = line(b, l)
 			requests++
 		}
-		if l == nil || len(e.buf) > bufferSize-maxLine {
-			if _, err := w.Write(e.buf); err != nil {
+		if l == nil || len(b) > bufferSize-maxLine {
+			if _, err := w.Write(b); err != nil {
 				return requests, err
 			}
-			e.buf = e.buf[:0]
+			if e.full {
+				return requests, errors.New("mix: a trace cannot have more clients")
+			}
+			b = b[:0]
 			if o.Progress != nil {
 				o.Progress(requests, m.share(l, requests))
 			}
@@ -105,30 +111,29 @@ func (m *Mix) share(l *lane, requests uint64) float64 {
 	return share
 }
 
-// An encoder writes lines into its buffer.
+// An encoder appends lines to a buffer.
 type encoder struct {
-	source   *Source
-	buf      []byte
 	fraction bool
 
 	second int64  // since the epoch, of stamp
 	stamp  []byte // how that second is written
 
-	numbers []uint64 // of clients that may come again, plus 1; 0 where none is given
-	last    uint64   // number given, plus 1
+	numbers []uint32 // of the clients that may come again, plus 1; 0 where none is given
+	last    uint32   // number given, plus 1
+	full    bool     // there are numbers for this buffer, but not for another one
 }
 
-// at appends the time of a request, of which layout is the part to the second.
-func (e *encoder) at(t int64, layout func([]byte, int64) []byte) {
+// time appends the time t, of which layout is the part to the second.
+func (e *encoder) time(b []byte, t int64, layout func([]byte, int64) []byte) []byte {
 	if second := t / 1e6; second != e.second || len(e.stamp) == 0 {
 		e.second = second
 		e.stamp = layout(e.stamp[:0], second)
 	}
-	e.buf = append(e.buf, e.stamp...)
+	return append(b, e.stamp...)
 }
 
-// micros appends what of t is behind the second.
-func (e *encoder) micros(t int64) {
+// appendMicros appends what of t is behind the second.
+func appendMicros(b []byte, t int64) []byte {
 	rest := t % 1e6
 	var digits [7]byte
 	for i := 6; i > 0; i-- {
@@ -136,27 +141,31 @@ func (e *encoder) micros(t int64) {
 		rest /= 10
 	}
 	digits[0] = '.'
-	e.buf = append(e.buf, digits[:]...)
+	return append(b, digits[:]...)
 }
 
-func (e *encoder) trace(l *lane) {
-	e.at(l.time, appendUnix)
+// number returns the number of a client in a trace.
+func (e *encoder) number(client uint64) uint32 {
+	again := client < uint64(len(e.numbers))
+	if again && e.numbers[client] > 0 {
+		return e.numbers[client] - 1
+	}
+	e.last++
+	e.full = e.last > 1<<32-bufferSize // a buffer has fewer lines than bytes
+	if again {
+		e.numbers[client] = e.last
+	}
+	return e.last - 1
+}
+
+func (e *encoder) trace(b []byte, l *lane) []byte {
+	b = e.time(b, l.time, appendUnix)
 	if e.fraction {
-		e.micros(l.time)
+		b = appendMicros(b, l.time)
 	}
-	e.buf = append(e.buf, '\t')
-	client := l.of.First + l.head.client
-	number := e.last
-	if client < uint64(len(e.numbers)) {
-		if e.numbers[client] == 0 {
-			e.last++
-			e.numbers[client] = e.last
-		}
-		number = e.numbers[client] - 1
-	} else {
-		e.last++
-	}
-	e.buf = append(strconv.AppendUint(e.buf, number, 10), '\n')
+	b = append(b, '\t')
+	b = strconv.AppendUint(b, uint64(e.number(l.of.First+l.head.client)), 10)
+	return append(b, '\n')
 }
 
 func appendUnix(b []byte, second int64) []byte { return strconv.AppendInt(b, second, 10) }
@@ -165,48 +174,48 @@ func appendCommon(b []byte, second int64) []byte {
 	return time.Unix(second, 0).UTC().AppendFormat(b, "[02/Jan/2006:15:04:05 -0700]")
 }
 
-func (e *encoder) combined(l *lane) {
+func (e *encoder) combined(b []byte, l *lane) []byte {
 	k, c := l.choose()
-	e.buf = l.of.block.addr(l.head.client).AppendTo(e.buf)
-	e.buf = append(e.buf, " - - "...)
-	e.at(l.time, appendCommon)
-	e.buf = append(e.buf, ` "`...)
-	e.buf = append(e.buf, k.methods[c.method]...)
-	e.buf = append(e.buf, ' ')
-	e.buf = append(e.buf, k.paths[c.path]...)
-	e.buf = append(e.buf, ` HTTP/1.1" `...)
-	e.buf = strconv.AppendInt(e.buf, int64(k.status), 10)
-	e.buf = append(e.buf, ' ')
-	e.buf = strconv.AppendUint(e.buf, k.sizes[c.path], 10)
-	e.buf = append(e.buf, ` "-" "`...)
-	e.buf = append(e.buf, l.of.agents[c.agent]...)
-	e.buf = append(e.buf, "\"\n"...)
+	b = l.of.block.addr(l.head.client).AppendTo(b)
+	b = append(b, " - - "...)
+	b = e.time(b, l.time, appendCommon)
+	b = append(b, ` "`...)
+	b = append(b, k.methods[c.method]...)
+	b = append(b, ' ')
+	b = append(b, k.paths[c.path]...)
+	b = append(b, ` HTTP/1.1" `...)
+	b = strconv.AppendInt(b, int64(k.status), 10)
+	b = append(b, ' ')
+	b = strconv.AppendUint(b, k.sizes[c.path], 10)
+	b = append(b, ` "-" "`...)
+	b = append(b, l.of.agents[c.agent]...)
+	return append(b, "\"\n"...)
 }
 
 func appendRFC3339(b []byte, second int64) []byte {
 	return time.Unix(second, 0).UTC().AppendFormat(b, "2006-01-02T15:04:05")
 }
 
-// json needs to escape nothing: files have no quotes, backslashes or control characters
-// where a mix is read from.
-func (e *encoder) json(l *lane) {
+// json needs to escape nothing: no text of a mix may have quotes, backslashes or control
+// characters.
+func (e *encoder) json(b []byte, l *lane) []byte {
 	k, c := l.choose()
-	e.buf = append(e.buf, `{"time":"`...)
-	e.at(l.time, appendRFC3339)
-	e.micros(l.time)
-	e.buf = append(e.buf, `Z","remote_addr":"`...)
-	e.buf = l.of.block.addr(l.head.client).AppendTo(e.buf)
-	e.buf = append(e.buf, `","request_method":"`...)
-	e.buf = append(e.buf, k.methods[c.method]...)
-	e.buf = append(e.buf, `","host":"`...)
-	e.buf = append(e.buf, k.hosts[c.host]...)
-	e.buf = append(e.buf, `","request_uri":"`...)
-	e.buf = append(e.buf, k.paths[c.path]...)
-	e.buf = append(e.buf, `","status":`...)
-	e.buf = strconv.AppendInt(e.buf, int64(k.status), 10)
-	e.buf = append(e.buf, `,"body_bytes_sent":`...)
-	e.buf = strconv.AppendUint(e.buf, k.sizes[c.path], 10)
-	e.buf = append(e.buf, `,"http_user_agent":"`...)
-	e.buf = append(e.buf, l.of.agents[c.agent]...)
-	e.buf = append(e.buf, "\"}\n"...)
+	b = append(b, `{"time":"`...)
+	b = e.time(b, l.time, appendRFC3339)
+	b = appendMicros(b, l.time)
+	b = append(b, `Z","remote_addr":"`...)
+	b = l.of.block.addr(l.head.client).AppendTo(b)
+	b = append(b, `","request_method":"`...)
+	b = append(b, k.methods[c.method]...)
+	b = append(b, `","host":"`...)
+	b = append(b, k.hosts[c.host]...)
+	b = append(b, `","request_uri":"`...)
+	b = append(b, k.paths[c.path]...)
+	b = append(b, `","status":`...)
+	b = strconv.AppendInt(b, int64(k.status), 10)
+	b = append(b, `,"body_bytes_sent":`...)
+	b = strconv.AppendUint(b, k.sizes[c.path], 10)
+	b = append(b, `,"http_user_agent":"`...)
+	b = append(b, l.of.agents[c.agent]...)
+	return append(b, "\"}\n"...)
 }
