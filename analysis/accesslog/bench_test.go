@@ -71,6 +71,29 @@ func BenchmarkArrivals(b *testing.B) {
 	}
 }
 
+// BenchmarkEntries reads whole entries, and those that rules mostly need.
+func BenchmarkEntries(b *testing.B) {
+	name := combined(b, benchLines)
+	for need, fields := range map[string]accesslog.Fields{"all": accesslog.All, "path": accesslog.Addr | accesslog.Method | accesslog.Path} {
+		b.Run("need="+need, func(b *testing.B) {
+			for b.Loop() {
+				l, err := accesslog.Open([]string{name}, accesslog.Options{Need: fields})
+				if err != nil {
+					b.Fatal(err)
+				}
+				n := 0
+				if err := l.Entries(b.Context(), func(*accesslog.Entry) error { n++; return nil }); err != nil {
+					b.Fatal(err)
+				}
+				if n != benchLines {
+					b.Fatal(n)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchLines, "ns/line")
+		})
+	}
+}
+
 // BenchmarkBare is the least that a program can do: find the lines and clients, and count.
 func BenchmarkBare(b *testing.B) {
 	name := combined(b, benchLines)

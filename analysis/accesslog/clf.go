@@ -97,22 +97,20 @@ func cutRequest(s []byte) (text, rest []byte, ok bool) {
 
 // virtualHost reports whether the first word of a line is not the client but the host
 // that was asked for: the next one is an address, or there is one word more than usual
-// before the time. It returns the host and the client.
+// before the time. It returns the host and the client. Two addresses are host and client
+// only if identity and user follow, since lighttpd writes the client before the host.
 func virtualHost(first, rest []byte) (host, client []byte, ok bool) {
 	end := bytes.IndexByte(rest, ' ')
 	if end <= 0 || rest[0] == '[' || rest[0] == '"' || first[0] == '[' || first[len(first)-1] == ',' {
 		return nil, nil, false
 	}
 	client = rest[:end]
-	if addressOf(client).IsValid() {
-		return first, client, true
-	}
-	if end == 1 && client[0] == '-' || addressOf(first).IsValid() {
-		return nil, nil, false
-	}
-	// host client - user [
 	after := rest[end+1:]
-	if len(after) < 3 || after[0] != '-' || after[1] != ' ' || after[2] == '[' {
+	more := len(after) > 2 && after[0] == '-' && after[1] == ' ' && after[2] != '['
+	switch firstIs, secondIs := addressOf(first).IsValid(), addressOf(client).IsValid(); {
+	case secondIs && (more || !firstIs):
+		return first, client, true
+	case firstIs || secondIs || !more || end == 1 && client[0] == '-':
 		return nil, nil, false
 	}
 	return first, client, true

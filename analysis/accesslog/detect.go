@@ -26,7 +26,7 @@ func (s *source) recognise(head []byte, whole bool) error {
 			return err
 		}
 		s.format, s.layout = name, s.prefix(l, lines)
-		if len(lines) > 0 && matches(s.layout, lines, s.log.o.Location) == 0 && entriesExpected(lines) {
+		if len(lines) > 0 && matches(s.layout, lines, s.log.o.Location) == 0 && entriesExpected(lines) > 0 {
 			g := guessOf(head, lines)
 			return &RefusedError{File: s.name, Format: name, Reason: firstReason(s.layout, lines, s.log.o.Location), Guess: g.what, hint: g.hint}
 		}
@@ -39,12 +39,15 @@ func (s *source) recognise(head []byte, whole bool) error {
 		return &RefusedError{File: s.name, Guess: g.what, hint: g.hint}
 	}
 	f, l, n := detect(lines, s.log.o.Location)
-	if n*50 < len(lines) || n == 0 && entriesExpected(lines) {
+	if expected := entriesExpected(lines); n*50 < expected || n == 0 && expected > 0 {
 		g := guessOf(head, lines)
 		return &RefusedError{File: s.name, Guess: g.what, hint: g.hint}
 	}
 	if g, is := notHTTP(f, lines); is {
 		return &RefusedError{File: s.name, Guess: g.what, hint: g.hint}
+	}
+	if l == nil { // nothing but comments
+		f, l = "empty", clf{}
 	}
 	s.format, s.layout = f, l
 	return nil
@@ -69,14 +72,14 @@ func sample(head []byte, whole bool) (lines [][]byte) {
 	return lines
 }
 
-// entriesExpected reports whether there are lines that are no comments.
-func entriesExpected(lines [][]byte) bool {
+// entriesExpected counts the lines that are no comments.
+func entriesExpected(lines [][]byte) (n int) {
 	for _, line := range lines {
 		if line[0] != '#' {
-			return true
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 // matches counts the lines that l reads.

@@ -14,9 +14,8 @@ import (
 
 // Options say how a Log is read. The zero value of every field is usable.
 type Options struct {
-	// Format is the name of one of Formats, or a format that is described: "json:" with
-	// the names of fields, or a pattern in the notation of nginx's log_format.
-	// If empty, each file's format is found out from its first lines.
+	// Format is the name of one of Formats, or describes one, as the package
+	// documentation says. If empty, each file's is found out from its first lines.
 	Format string
 
 	// Location is where the clocks of a format without time zones stood. If nil, UTC.

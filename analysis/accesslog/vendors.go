@@ -22,7 +22,7 @@ var traefik = names{
 	path:   []string{"RequestPath"},
 	status: []string{"DownstreamStatus", "OriginStatus"},
 	prefix: "request_",
-	mark:   []string{"RequestProtocol", "RequestLine", "RouterName", "entryPointName", "OriginStatus", "Overhead"},
+	http:   true,
 }
 
 var envoyObject = names{
@@ -78,37 +78,37 @@ var fastly = names{
 var object = names{
 	time: []string{
 		"time_iso8601", "@timestamp", "timestamp", "time_local", "msec", "time", "ts", "datetime",
-		"date_time", "start_time", "time_start", "requestTime", "logged_at", "timestamp(ms)", "date",
+		"date_time", "start_time", "time_start", "requestTime", "logged_at", "started_at", "timeStamp", "TimeGenerated", "reqTimeSec", "timestamp(ms)", "date",
 	},
 	client: []string{
 		"client_ip", "clientIp", "clientIP", "ClientIP", "client_address", "client_addr", "clientAddr",
 		"remote_addr", "remoteAddr", "remote_ip", "remoteIp", "remote_address", "remoteAddress", "remote_host",
-		"c-ip", "source_ip", "src_ip", "ip", "ip_address", "ipAddress", "client", "httpRequest.remoteIp", "httpRequest.clientIp",
+		"clientip", "remoteip", "remoteIP", "cliIP", "c-ip", "source_ip", "src_ip", "ip", "ip_address", "ipAddress", "client", "httpRequest.remoteIp", "httpRequest.clientIp",
 		"properties.clientIp", "properties.clientIP", "request.remote_ip", "request.client_ip", "client.ip", "source.ip",
 		"client.address", "source.address", "id.orig_h", "requestContext.identity.sourceIp", "http_x_forwarded_for",
 		"x_forwarded_for", "xff",
 	},
 	request: []string{"request", "request_line"},
 	method: []string{
-		"request_method", "requestMethod", "method", "http_method", "httpMethod", "verb", "cs-method",
+		"request_method", "requestMethod", "method", "http_method", "httpMethod", "reqMethod", "verb", "cs-method",
 		"httpRequest.requestMethod", "httpRequest.httpMethod", "http.request.method", "properties.httpMethod", "request.method",
 	},
 	host: []string{
 		"http_host", "host", "server_name", "vhost", "virtual_host", "authority", "x-host-header", "cs(Host)", "url.domain",
-		"properties.hostName", "request.host",
+		"properties.hostName", "request.host", "reqHost",
 	},
 	path: []string{
-		"request_uri", "requestUri", "uri", "url", "path", "request_path", "requestPath", "cs-uri-stem", "httpRequest.requestUrl",
+		"request_uri", "requestUri", "uri", "url", "path", "request_path", "requestPath", "reqPath", "resourcePath", "cs-uri-stem", "httpRequest.requestUrl",
 		"httpRequest.uri", "url.original", "url.path", "properties.requestUri", "request.uri", "request.url", "request.path",
 	},
-	query: []string{"args", "query_string", "queryString", "query", "cs-uri-query", "httpRequest.args", "url.query"},
+	query: []string{"args", "query_string", "queryString", "query", "queryStr", "cs-uri-query", "httpRequest.args", "url.query"},
 	status: []string{
 		"status", "status_code", "statusCode", "response_status", "response_code", "responseCode", "http_status", "code", "sc-status",
 		"httpRequest.status", "http.response.status_code", "properties.httpStatusCode", "response.status",
 	},
 	header: map[string][]string{
 		"User-Agent": {
-			"http_user_agent", "user_agent", "userAgent", "useragent", "user-agent", "agent", "cs(User-Agent)",
+			"http_user_agent", "user_agent", "userAgent", "useragent", "user-agent", "agent", "UA", "cs(User-Agent)",
 			"httpRequest.userAgent", "user_agent.original", "properties.userAgent",
 		},
 		"Referer": {"http_referer", "http_referrer", "referer", "referrer", "cs(Referer)", "httpRequest.referer", "http.request.referrer"},
