@@ -86,6 +86,7 @@ type Accuracy struct {
 	workers  []*worker
 	second   []accesslog.Arrival // with Spread: those of a second that may go on
 	inSecond map[accesslog.Client]turn
+	first    int64
 	last     int64
 	running  bool // the goroutines
 }
@@ -186,6 +187,9 @@ func (a *Accuracy) count(g *group) {
 // Add takes in requests, in the order of time. It keeps nothing of batch.
 func (a *Accuracy) Add(batch []accesslog.Arrival) error {
 	a.start()
+	if len(batch) > 0 && a.last == math.MinInt64 {
+		a.first = batch[0].Time
+	}
 	for i := range batch {
 		if batch[i].Time < a.last {
 			return fmt.Errorf("analysis: a request at %d µs comes after one at %d µs", batch[i].Time, a.last)

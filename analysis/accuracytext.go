@@ -15,6 +15,7 @@ import (
 // WriteText writes the report as tables, for people.
 func (r *AccuracyReport) WriteText(w io.Writer) error {
 	var b strings.Builder
+	fmt.Fprintf(&b, "%s of %s%s\n\n", number(r.Events, "request"), number(r.Clients, "client"), between(r.From, r.To))
 	for i := 0; i < len(r.Results); {
 		n := i + 1
 		for n < len(r.Results) && r.Results[n].Limit == r.Results[i].Limit && r.Results[n].PeriodS == r.Results[i].PeriodS {

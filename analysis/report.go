@@ -3,15 +3,18 @@ package analysis
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // An AccuracyReport is what an Accuracy found. Shares named pct are in percent, relative
 // errors, overshoots and peaks are fractions.
 type AccuracyReport struct {
-	Events           uint64   `json:"events"`
-	Clients          int      `json:"clients"`
-	NormalisedSHA256 string   `json:"normalised_sha256"`
-	Results          []Result `json:"results"`
+	Events           uint64    `json:"events"`
+	Clients          int       `json:"clients"`
+	From             time.Time `json:"from"`
+	To               time.Time `json:"to"`
+	NormalisedSHA256 string    `json:"normalised_sha256"`
+	Results          []Result  `json:"results"`
 }
 
 // A Result is what an estimator did with one limit.
@@ -74,6 +77,7 @@ func (a *Accuracy) Report() *AccuracyReport {
 		w.finish()
 	}
 	report := &AccuracyReport{Events: a.events, Clients: len(a.clients), NormalisedSHA256: a.normal.finish()}
+	report.From, report.To = timeOf(a.first), timeOf(a.last)
 	results := make([][]Result, len(a.o.Limits))
 	for g := range a.groups {
 		for i, place := range a.groups[g].places {

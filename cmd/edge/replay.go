@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
@@ -38,7 +38,9 @@ func newReplay() *cobra.Command {
 	var in inputFlags
 	var out outputFlags
 	var generate generateFlags
-	modes := []replayMode{newAccuracy(&in)}
+	var shared sharedFlags
+	entries := shared.flags()
+	modes := []replayMode{newRules(&shared, entries), newSweep(&shared, entries), newAccuracy(&in)}
 	general := pflag.NewFlagSet("", pflag.ContinueOnError)
 	in.register(general)
 	out.register(general)
@@ -50,12 +52,26 @@ func newReplay() *cobra.Command {
 have done to the requests in them. Formats are found out from the first lines. Logs may
 be compressed by gzip, zstd or bzip2.
 
+--rules says what rules would have refused: from whom, which paths, when first, how long,
+and where an exact count would have decided otherwise. The rules are enforced by the
+very code of a node, on a clock that stands where the log does: by one node that knows
+everything at once, or by a PoP with its lag, clocks that differ, and shards that fail;
+then it also says what each of these costs. With --base it says who would be newly
+refused and newly allowed by a change of rules; as a check in CI, with --max-newly-refused.
+
+--sweep tries many thresholds and periods in one pass, and recommends the smallest
+threshold that would have touched hardly any clients.
+
 --accuracy compares estimates of the rate with the exact sliding log, at every request,
 and counts each of them: nobody is refused. It tells how many decisions would have been
 wrong, for each estimator, and what a client costs in memory.
 
 --generate writes a log of its own making instead: the same every time.`,
-		Example: `  edge replay --accuracy access.log
+		Example: `  edge replay --rules rules.yaml access.log
+  edge replay --rules rules.yaml --nodes 3 --lag 20ms --lose-shard 10m+30s access.log
+  edge replay --rules new.yaml --base rules.yaml --max-newly-refused 100 access.log
+  edge replay --sweep --by ip --by ip+path access.log
+  edge replay --accuracy access.log
   edge replay --accuracy --limit 10/10s,50/1m,1000/1h --phases 10 access.log
   edge replay --accuracy --json access.log | jq '.results[] | [.estimator, .wrong_pct]'
   edge replay --generate web | edge replay --accuracy -`,
@@ -81,7 +97,8 @@ wrong, for each estimator, and what a client costs in memory.
 				return err
 			}
 			defer in.close()
-			return mode.run(ctx, in, destination{outputFlags: out, stdout: cmd.OutOrStdout()})
+			in.anonymise = out.anonymise
+			return mode.run(ctx, in, out.destination(cmd.OutOrStdout()))
 		},
 	}
 	var groups []flagGroup
@@ -133,17 +150,31 @@ func someFiles(files []string, mode string) error {
 
 // outputFlags say how an answer is written.
 type outputFlags struct {
-	asJSON bool
+	asJSON    bool
+	anonymise bool
+	key       string
 }
 
 func (f *outputFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.asJSON, "json", false, "write JSON")
+	flags.BoolVar(&f.anonymise, "anonymise", false, "replace names of clients by pseudonyms")
+	flags.StringVar(&f.key, "anonymise-key", "", "`key` of the pseudonyms: with the same one they are the same (default: a random one)")
+}
+
+// destination returns where answers go, which is stdout.
+func (f *outputFlags) destination(stdout io.Writer) destination {
+	d := destination{outputFlags: *f, stdout: stdout}
+	if f.anonymise {
+		d.name = analysis.Pseudonyms([]byte(f.key))
+	}
+	return d
 }
 
 // A destination is where an answer is written to.
 type destination struct {
 	outputFlags
 	stdout io.Writer
+	name   analysis.Namer // nil if clients keep their names
 }
 
 // A written report can write itself, for people.
@@ -167,9 +198,6 @@ func writeJSON(w io.Writer, v any) error {
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }
-
-// at writes a time in microseconds since the epoch.
-func at(t int64) string { return time.UnixMicro(t).UTC().Format(time.RFC3339) }
 
 // A flagGroup is flags that the help shows together.
 type flagGroup struct {

@@ -70,6 +70,7 @@ type input struct {
 	log       *accesslog.Log
 	stderr    io.Writer
 	progress  bool
+	anonymise bool
 	restarted bool // what was handed out before is void
 }
 
@@ -125,7 +126,11 @@ func (in *input) explain(ctx context.Context, err error) error {
 	if stats.Malformed > 0 {
 		report(in.stderr, fmt.Errorf("%s malformed, and not counted; the first:", quantity(stats.Malformed, "line")))
 		for _, s := range stats.Samples {
-			fmt.Fprintf(in.stderr, "    %s:%d: %s: %q\n", s.File, s.Line, s.Reason, s.Text)
+			text := fmt.Sprintf(": %q", s.Text)
+			if in.anonymise {
+				text = "" // it may name a client
+			}
+			fmt.Fprintf(in.stderr, "    %s:%d: %s%s\n", s.File, s.Line, s.Reason, text)
 		}
 	}
 	return nil
@@ -141,7 +146,7 @@ func (in *input) summarise(w io.Writer) {
 	if len(files) > 3 {
 		files = append(files[:3], fmt.Sprintf("and %d more", len(s.Files)-3))
 	}
-	fmt.Fprintf(w, "%s: %s, %s to %s\n\n", strings.Join(files, ", "), quantity(s.Entries, "request"), at(s.First), at(s.Last))
+	fmt.Fprintf(w, "%s\n\n", strings.Join(files, ", "))
 }
 
 // show shows progress, until the function that it returns is called.

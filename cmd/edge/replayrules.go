@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/pflag"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// rulesMode enforces rules, and compares them with others.
+type rulesMode struct {
+	flags  *pflag.FlagSet
+	rules  []string
+	base   []string
+	spread string
+	losses []string
+	most   uint64
+	pop    analysis.PoPOptions
+	shared *sharedFlags
+
+	set, before *rule.Set
+}
+
+// sharedFlags are those of all modes that look at whole entries.
+type sharedFlags struct {
+	ipv4, ipv6 int
+	top        int
+}
+
+func (f *sharedFlags) flags() *pflag.FlagSet {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.IntVar(&f.ipv4, "ipv4-prefix", 32, "leading bits of an IPv4 address that make one client")
+	flags.IntVar(&f.ipv6, "ipv6-prefix", 64, "leading bits of an IPv6 address that make one client")
+	flags.IntVar(&f.top, "top", 10, "how many clients and paths to name")
+	return flags
+}
+
+func (f *sharedFlags) check(flags *pflag.FlagSet) error {
+	var errs []error
+	if f.ipv4 < 1 || f.ipv4 > 32 {
+		errs = append(errs, fail(flags, "ipv4-prefix", "", "%d is not between 1 and 32", f.ipv4))
+	}
+	if f.ipv6 < 1 || f.ipv6 > 128 {
+		errs = append(errs, fail(flags, "ipv6-prefix", "", "%d is not between 1 and 128", f.ipv6))
+	}
+	if f.top < 1 {
+		errs = append(errs, fail(flags, "top", "", "%d is not 1 or more", f.top))
+	}
+	return errors.Join(errs...)
+}
+
+func (f *sharedFlags) client() rule.ClientPrefix {
+	return rule.ClientPrefix{IPv4: f.ipv4, IPv6: f.ipv6}
+}
+
+func newRules(shared *sharedFlags, sharedSet *pflag.FlagSet) replayMode {
+	m := &rulesMode{flags: pflag.NewFlagSet("", pflag.ContinueOnError), shared: shared}
+	m.flags.StringSliceVar(&m.rules, "rules", nil, "`files` or directories of rules: say what they would have refused")
+	m.flags.StringSliceVar(&m.base, "base", nil, "`files` of other rules: say who would be newly refused and newly allowed, compared with them")
+	m.flags.Uint64Var(&m.most, "max-newly-refused", 0, "with --base: write Markdown, and exit with 1 if more requests are newly refused")
+	m.flags.IntVar(&m.pop.Nodes, "nodes", 1, "nodes of the PoP that enforces them")
+	m.flags.IntVar(&m.pop.Shards, "shards", 1, "counter shards of the PoP")
+	m.flags.DurationVar(&m.pop.Lag, "lag", 0, "time that counts and mitigations take")
+	m.flags.StringVar(&m.spread, "spread", "connection", "how requests come to nodes: by connection, or by request")
+	m.flags.DurationVar(&m.pop.Skew, "skew", 0, "how far the nodes' clocks are apart")
+	m.flags.StringSliceVar(&m.losses, "lose-shard", nil, "`time` since the log's start at which a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard")
+	m.flags.AddFlagSet(sharedSet)
+	return replayMode{name: "rules", flags: m.flags, asked: func() bool { return len(m.rules) > 0 }, needs: accesslog.All, check: m.check, run: m.run}
+}
+
+func (m *rulesMode) check() (err error) {
+	errs := []error{m.shared.check(m.flags)}
+	if m.flags.Changed("max-newly-refused") && len(m.base) == 0 {
+		errs = append(errs, fail(m.flags, "max-newly-refused", "--base old.yaml", "there is nothing to compare with"))
+	}
+	if m.pop.Spread, err = analysis.ParseSpread(m.spread); err != nil {
+		errs = append(errs, fail(m.flags, "spread", "", "%s", message(err)))
+	}
+	m.pop.Losses = nil
+	for _, text := range m.losses {
+		loss, err := analysis.ParseLoss(text)
+		if err != nil {
+			errs = append(errs, fail(m.flags, "lose-shard", "", "%s", message(err)))
+		}
+		m.pop.Losses = append(m.pop.Losses, loss)
+	}
+	m.pop.Client = m.shared.client()
+	if m.set, err = rule.Load(m.rules...); err != nil {
+		errs = append(errs, err)
+	}
+	if len(m.base) > 0 {
+		if m.before, err = rule.Load(m.base...); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if _, err := analysis.NewSimulation(m.pop, m.set); err != nil {
+		return usageError{err, "see 'edge replay --help'"}
+	}
+	return nil
+}
+
+func (m *rulesMode) run(ctx context.Context, in *input, to destination) error {
+	if m.before != nil {
+		return m.compare(ctx, in, to)
+	}
+	var enforcer *analysis.Enforcer
+	begin := func() (err error) {
+		enforcer, err = analysis.NewEnforcer(analysis.EnforcementOptions{Rules: m.set, PoP: m.pop, Top: m.shared.top, Name: to.name})
+		return err
+	}
+	if err := begin(); err != nil {
+		return err
+	}
+	err := in.entries(ctx, begin, func(e *accesslog.Entry) error { enforcer.Add(e); return nil })
+	if err != nil {
+		return err
+	}
+	return to.write(in, enforcer.Report())
+}
+
+// compare says what the rules would do otherwise than those before.
+func (m *rulesMode) compare(ctx context.Context, in *input, to destination) error {
+	o := analysis.ComparisonOptions{Rules: m.set, Base: m.before, PoP: m.pop, Top: m.shared.top, Name: to.name}
+	isCheck := m.flags.Changed("max-newly-refused")
+	if isCheck {
+		o.MaxNewlyRefused = &m.most
+	}
+	var comparer *analysis.Comparer
+	begin := func() (err error) {
+		comparer, err = analysis.NewComparer(o)
+		return err
+	}
+	if err := begin(); err != nil {
+		return err
+	}
+	err := in.entries(ctx, begin, func(e *accesslog.Entry) error { comparer.Add(e); return nil })
+	if err != nil {
+		return err
+	}
+	report := comparer.Report()
+	if isCheck && !to.asJSON {
+		err = report.WriteMarkdown(to.stdout)
+	} else {
+		err = to.write(in, report)
+	}
+	return errors.Join(err, report.Check())
+}

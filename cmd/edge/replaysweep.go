@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// sweepMode looks for a threshold.
+type sweepMode struct {
+	flags      *pflag.FlagSet
+	asked      bool
+	thresholds []string
+	periods    []string
+	by         []string
+	o          analysis.SweepOptions
+	timeout    string
+	shared     *sharedFlags
+}
+
+func newSweep(shared *sharedFlags, sharedSet *pflag.FlagSet) replayMode {
+	m := &sweepMode{flags: pflag.NewFlagSet("", pflag.ContinueOnError), shared: shared}
+	m.flags.BoolVar(&m.asked, "sweep", false, "try many thresholds and periods, and recommend one")
+	m.flags.StringSliceVar(&m.thresholds, "thresholds", nil, "`numbers` to try (default 5, 10, 20, 50, 100 …)")
+	m.flags.StringSliceVar(&m.periods, "periods", nil, "to try (default 10s, 1m, 10m, 1h)")
+	m.flags.StringArrayVar(&m.by, "by", nil, "`characteristics` to count by, joined by +; may be given several times (default ip)")
+	m.flags.Float64Var(&m.o.MaxClientsPct, "max-clients", 0.1, "`percent` of clients that a recommended threshold may touch")
+	m.flags.StringVar(&m.timeout, "mitigation-timeout", "0", "`time` that a mitigation lasts at least; 0 throttles")
+	m.flags.AddFlagSet(sharedSet)
+	return replayMode{name: "sweep", flags: m.flags, asked: func() bool { return m.asked }, needs: accesslog.All, check: m.check, run: m.run}
+}
+
+func (m *sweepMode) check() error {
+	errs := []error{m.shared.check(m.flags)}
+	m.o.Thresholds, m.o.Periods, m.o.Characteristics = nil, nil, nil
+	for _, text := range m.thresholds {
+		l, err := parseLimit(text + "/1m")
+		if err != nil {
+			errs = append(errs, fail(m.flags, "thresholds", "--thresholds 10,20,50", "%v", err))
+		}
+		m.o.Thresholds = append(m.o.Thresholds, l.Threshold)
+	}
+	for _, text := range m.periods {
+		l, err := parseLimit("1/" + text)
+		if err != nil {
+			errs = append(errs, fail(m.flags, "periods", "--periods 10s,1m,1h", "%v", err))
+		}
+		m.o.Periods = append(m.o.Periods, time.Duration(l.Period)*time.Microsecond)
+	}
+	for _, text := range m.by {
+		var all []rule.Characteristic
+		for word := range strings.SplitSeq(text, "+") {
+			c, err := rule.ParseCharacteristic(word)
+			if err != nil {
+				errs = append(errs, fail(m.flags, "by", "--by ip+path", "%s", message(err)))
+			}
+			all = append(all, c)
+		}
+		m.o.Characteristics = append(m.o.Characteristics, all)
+	}
+	if !(m.o.MaxClientsPct > 0 && m.o.MaxClientsPct <= 100) { // NaN is neither
+		errs = append(errs, fail(m.flags, "max-clients", "", "%v is not a share of clients, in percent", m.o.MaxClientsPct))
+	}
+	var err error
+	if m.o.MitigationTimeout, err = rule.ParseDuration(m.timeout); err != nil {
+		errs = append(errs, fail(m.flags, "mitigation-timeout", "", "%v", err))
+	}
+	m.o.Client, m.o.Top = m.shared.client(), m.shared.top
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if _, err := analysis.NewSweep(m.o); err != nil {
+		return usageError{err, "see 'edge replay --help'"}
+	}
+	return nil
+}
+
+func (m *sweepMode) run(ctx context.Context, in *input, to destination) error {
+	m.o.Name = to.name
+	var sweep *analysis.Sweep
+	begin := func() (err error) {
+		sweep, err = analysis.NewSweep(m.o)
+		return err
+	}
+	if err := begin(); err != nil {
+		return err
+	}
+	if err := in.entries(ctx, begin, func(e *accesslog.Entry) error { return sweep.Add(e) }); err != nil {
+		return err
+	}
+	return to.write(in, sweep.Report())
+}
