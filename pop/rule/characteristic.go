@@ -96,9 +96,9 @@ var missingNames = [...]string{share: "share", skip: "skip"}
 
 // characteristicFields are the keys of a characteristic that is written as a mapping;
 // they read into c.
-func (r *reader) characteristicFields(c *Characteristic) []field {
-	named := func(kind Kind) field {
-		return field{kind.String(), "", func(n *yaml.Node) {
+func (r *reader) characteristicFields(c *Characteristic) []Field {
+	named := func(kind Kind) Field {
+		return Field{kind.String(), "", func(n *yaml.Node) {
 			if c.Kind != 0 {
 				r.fail(n, "make it two characteristics", "this characteristic is %s and %s at once", c.Kind, kind)
 				return
@@ -109,7 +109,7 @@ func (r *reader) characteristicFields(c *Characteristic) []field {
 			}
 		}}
 	}
-	return []field{named(Header), named(Cookie), named(Query),
+	return []Field{named(Header), named(Cookie), named(Query),
 		{"missing", "", func(n *yaml.Node) {
 			c.Skip = r.choice(n, "missing", missingNames[:]) == skip
 		}},

@@ -61,25 +61,25 @@ func isString(n *yaml.Node) bool   { return is(n, yaml.ScalarNode, "!!str") }
 func isInteger(n *yaml.Node) bool  { return is(n, yaml.ScalarNode, "!!int") }
 func isFloat(n *yaml.Node) bool    { return is(n, yaml.ScalarNode, "!!float") }
 
-// A field is a key that a mapping may have.
-type field struct {
-	name string
-	need string // how to write it, where it is required
-	read func(n *yaml.Node)
+// A Field is a key that a mapping may have.
+type Field struct {
+	Name string
+	Need string // how to write it, where it is required
+	Read func(n *yaml.Node)
 }
 
 // names returns the names of fields.
-func names(fields []field) []string {
+func names(fields []Field) []string {
 	list := make([]string, len(fields))
 	for i, f := range fields {
-		list[i] = f.name
+		list[i] = f.Name
 	}
 	return list
 }
 
 // mapping reads the mapping n, whose keys are those of fields. what names it in
 // errors, and hint says how to write it. mapping reports whether n is a mapping.
-func (d *decoder) mapping(n *yaml.Node, what, hint string, fields []field) bool {
+func (d *decoder) mapping(n *yaml.Node, what, hint string, fields []Field) bool {
 	place := n
 	if n = resolve(n); !isMapping(n) {
 		d.fail(place, hint, "%s is %s, not a mapping", what, kindOf(n))
@@ -87,7 +87,7 @@ func (d *decoder) mapping(n *yaml.Node, what, hint string, fields []field) bool 
 	}
 	index := func(key *yaml.Node) int {
 		key = resolve(key)
-		return slices.IndexFunc(fields, func(f field) bool { return f.name == key.Value && isString(key) })
+		return slices.IndexFunc(fields, func(f Field) bool { return f.Name == key.Value && isString(key) })
 	}
 	var first [16]*yaml.Node // of the keys of each field
 	var meant []string       // fields that unknown keys are probably meant for
@@ -100,8 +100,8 @@ func (d *decoder) mapping(n *yaml.Node, what, hint string, fields []field) bool 
 		}
 	}
 	for i, f := range fields {
-		if f.need != "" && first[i] == nil && !slices.Contains(meant, f.name) {
-			d.fail(place, "write "+f.need, "%s has no %s", what, f.name)
+		if f.Need != "" && first[i] == nil && !slices.Contains(meant, f.Name) {
+			d.fail(place, "write "+f.Need, "%s has no %s", what, f.Name)
 		}
 	}
 	for i := 0; i+1 < len(n.Content) && !d.full(); i += 2 {
@@ -110,9 +110,9 @@ func (d *decoder) mapping(n *yaml.Node, what, hint string, fields []field) bool 
 		case at < 0:
 			d.unknown(key, what, fields)
 		case first[at] != key:
-			d.fail(key, "leave one of them out", "%s is in %s twice, first in line %d", fields[at].name, what, first[at].Line+d.offset)
+			d.fail(key, "leave one of them out", "%s is in %s twice, first in line %d", fields[at].Name, what, first[at].Line+d.offset)
 		default:
-			fields[at].read(value)
+			fields[at].Read(value)
 		}
 	}
 	return true
@@ -127,7 +127,7 @@ var belongs = map[string]string{
 }
 
 // unknown records that a mapping with fields has a key that is none of them.
-func (d *decoder) unknown(place *yaml.Node, what string, fields []field) {
+func (d *decoder) unknown(place *yaml.Node, what string, fields []Field) {
 	key := resolve(place)
 	if key.Kind != yaml.ScalarNode {
 		d.fail(place, "the keys are "+enumerate(names(fields), "and"), "a key of %s is %s", what, kindOf(key))

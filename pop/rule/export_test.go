@@ -14,7 +14,7 @@ const MaxErrors = maxErrors
 func Keys() map[string]map[string]bool {
 	r := newReader("", 0)
 	keys := map[string]map[string]bool{}
-	for object, fields := range map[string][]field{
+	for object, fields := range map[string][]Field{
 		"":               r.fileFields(),
 		"rule":           r.ruleFields(new(Rule), new(draft)),
 		"match":          r.matchFields(new(Rule)),
@@ -25,7 +25,7 @@ func Keys() map[string]map[string]bool {
 	} {
 		keys[object] = map[string]bool{}
 		for _, f := range fields {
-			keys[object][f.name] = f.need != ""
+			keys[object][f.Name] = f.Need != ""
 		}
 	}
 	return keys

@@ -67,8 +67,8 @@ func (r *reader) document(text []byte) {
 }
 
 // fileFields are the keys of a rules file.
-func (r *reader) fileFields() []field {
-	return []field{
+func (r *reader) fileFields() []Field {
+	return []Field{
 		{"rules", "", r.ruleList},
 		{"allow", "", func(n *yaml.Node) { r.accessList(n, "allow", Allowed) }},
 		{"deny", "", func(n *yaml.Node) { r.accessList(n, "deny", Denied) }},
@@ -86,8 +86,8 @@ func (r *reader) ruleList(n *yaml.Node) {
 }
 
 // ruleFields are the keys of a rule; they read into rule and answer.
-func (r *reader) ruleFields(rule *Rule, answer *draft) []field {
-	return []field{
+func (r *reader) ruleFields(rule *Rule, answer *draft) []Field {
+	return []Field{
 		{"id", "id: and a stable name, such as login", func(n *yaml.Node) {
 			rule.ID = r.id(n)
 			r.ids[len(r.ids)-1] = r.place(n)
@@ -145,8 +145,8 @@ func (r *reader) id(n *yaml.Node) string {
 	return id
 }
 
-func (r *reader) countFields(rule *Rule) []field {
-	return []field{{"statuses", "statuses: [401, 403], or leave count out", func(n *yaml.Node) {
+func (r *reader) countFields(rule *Rule) []Field {
+	return []Field{{"statuses", "statuses: [401, 403], or leave count out", func(n *yaml.Node) {
 		nodes, _ := r.sequence(n, "statuses", "write [401, 403]", "leave count out to count every request")
 		var statuses Statuses
 		for _, each := range nodes {
@@ -162,8 +162,8 @@ func (r *reader) countFields(rule *Rule) []field {
 }
 
 // limitFields are the keys of a limit; they read into l, which comes after before.
-func (r *reader) limitFields(l *Limit, before []Limit) []field {
-	return []field{
+func (r *reader) limitFields(l *Limit, before []Limit) []Field {
+	return []Field{
 		{"threshold", "threshold: 50, or how many requests are allowed", func(n *yaml.Node) {
 			l.Threshold, _ = r.integer(n, "threshold", 1, MaxThreshold)
 		}},
@@ -225,8 +225,8 @@ func (r *reader) response(n *yaml.Node, d *draft) {
 	}
 }
 
-func (r *reader) responseFields(d *draft) []field {
-	return []field{
+func (r *reader) responseFields(d *draft) []Field {
+	return []Field{
 		{"status", "", func(n *yaml.Node) {
 			status, _ := r.integer(n, "status", MinStatus, MaxStatus)
 			d.Status = int(status)

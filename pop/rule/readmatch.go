@@ -12,8 +12,8 @@ import (
 )
 
 // matchFields are the keys of a match; they read into rule.
-func (r *reader) matchFields(rule *Rule) []field {
-	return []field{
+func (r *reader) matchFields(rule *Rule) []Field {
+	return []Field{
 		{"hosts", "", func(n *yaml.Node) {
 			rule.Hosts = r.matchList(n, "host", "[example.com]", r.host)
 			if len(rule.Hosts) > 1 { // a single host is mostly a rule's own
