@@ -26,6 +26,9 @@
 // mitigates the key from then on, until the rule's timeout is over and no more than the
 // threshold are left.
 //
+// A [Comparer] plays a log through two PoPs that differ in their rules. [Cases] are unit tests
+// of rules, played to one node.
+//
 // # Choosing a threshold
 //
 // A [Sweep] tries a grid of thresholds, periods and characteristics in one pass. Each cell
