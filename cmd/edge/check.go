@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 func newCheck() *cobra.Command {
 	var o worst
 	var asJSON, schema bool
+	var tests []string
 	cmd := &cobra.Command{
 		Use:   "check FILE…",
 		Short: "Say what rules mean, and what is wrong with them",
@@ -27,10 +27,15 @@ files in them; all files together are one set.
 The worst case: with no counts lost, a key passes at most 2·(threshold + K) + 1 requests
 in any period, K being those that pass between the one that crosses the threshold and
 the moment when every node knows. K is rate × lag; where a rule counts by the answer,
-it is rate × (lag + answer time), since those that have none yet come on top.`,
+it is rate × (lag + answer time), since those that have none yet come on top.
+
+With --test, play the cases of a file to a node and say which ones do not come out as
+they expect: each is a list of requests with times, and the verdicts that they get. The
+rules are those that the file names, or those that are given.`,
 		Example: `  edge check rules.yaml
   edge check --rate 2000 --lag 25ms rules.d
   edge check --json rules.yaml | jq '.rules[].limits'
+  edge check --test cases.yaml
   edge check --schema > rules.schema.json`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
@@ -45,8 +50,10 @@ it is rate × (lag + answer time), since those that have none yet come on top.`,
 				}
 			}
 			switch {
-			case schema && (len(files) > 0 || asJSON):
+			case schema && (len(files) > 0 || asJSON || tests != nil):
 				errs = append(errs, usageError{errors.New("--schema stands alone: it is about no file"), "edge check --schema > rules.schema.json"})
+			case tests != nil:
+				errs = append(errs, worstWithTests(flags))
 			case !schema && len(files) == 0:
 				errs = append(errs, usageError{errors.New("no rules file is given"), "edge check rules.yaml"})
 			}
@@ -57,6 +64,9 @@ it is rate × (lag + answer time), since those that have none yet come on top.`,
 			if schema {
 				_, err := out.Write(rule.Schema)
 				return err
+			}
+			if tests != nil {
+				return checkTests(out, tests, files, asJSON)
 			}
 			set, err := rule.Load(files...)
 			if asJSON {
@@ -72,6 +82,7 @@ it is rate × (lag + answer time), since those that have none yet come on top.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.BoolVar(&asJSON, "json", false, "write JSON, what is wrong included")
+	flags.StringArrayVar(&tests, "test", nil, "play the cases of this `file`; may be given several times")
 	flags.BoolVar(&schema, "schema", false, "write the JSON Schema of rules files, for editors, and nothing else")
 	flags.Float64Var(&o.rate, "rate", 500, "requests per second of one key, for the worst case")
 	flags.DurationVar(&o.lag, "lag", 10*time.Millisecond, "time until every node knows of a mitigation, for the worst case")
@@ -168,6 +179,22 @@ type errorJSON struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
+// errorsJSON returns what is wrong, as programs read it.
+func errorsJSON(wrong error) []errorJSON {
+	all := []errorJSON{}
+	if wrong == nil {
+		return all
+	}
+	for _, err := range single(wrong) {
+		e, ok := err.(*rule.Error)
+		if !ok {
+			e = &rule.Error{Message: message(err)}
+		}
+		all = append(all, errorJSON{e.File, e.Line, e.Column, e.Message, e.Hint})
+	}
+	return all
+}
+
 // checkJSON writes the same for programs, and what is wrong, which it returns too.
 func checkJSON(w io.Writer, set *rule.Set, wrong error, late func(*rule.Rule) uint64) error {
 	result := struct {
@@ -177,13 +204,7 @@ func checkJSON(w io.Writer, set *rule.Set, wrong error, late func(*rule.Rule) ui
 		Errors  []errorJSON `json:"errors"`
 	}{Rules: []ruleJSON{}, Errors: []errorJSON{}}
 	if wrong != nil {
-		for _, err := range single(wrong) {
-			e, ok := err.(*rule.Error)
-			if !ok {
-				e = &rule.Error{Message: message(err)}
-			}
-			result.Errors = append(result.Errors, errorJSON{e.File, e.Line, e.Column, e.Message, e.Hint})
-		}
+		result.Errors = errorsJSON(wrong)
 	} else {
 		for _, r := range set.Rules() {
 			d := ruleJSON{r.ID, r.File, r.Line, r.Describe(), r.Action.String(), r.OnFailure.String(), nil, append([]string{}, r.Notes()...)}
@@ -194,10 +215,7 @@ func checkJSON(w io.Writer, set *rule.Set, wrong error, late func(*rule.Rule) ui
 		}
 		result.Allowed, result.Denied = set.Listed()
 	}
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return errors.Join(e.Encode(result), wrong)
+	return errors.Join(writeJSON(w, result), wrong)
 }
 
 // indent puts prefix before each line of text.

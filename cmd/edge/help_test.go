@@ -44,6 +44,7 @@ func tryExample(t *testing.T, example string) {
 	}
 	dir := t.TempDir()
 	write(t, dir+"/rules.yaml", generous)
+	write(t, dir+"/cases.yaml", "rules: [rules.yaml]\ncases: [{name: one passes, requests: [{at: 0s, expect: passed}]}]\n")
 	write(t, dir+"/secret", "0123456789abcdef\n")
 	write(t, dir+"/new.yaml", generous)
 	write(t, dir+"/access.log", strings.Repeat(`203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /a?b=c HTTP/1.1" 200 512 "-" "curl/8.5.0"`+"\n", 60))

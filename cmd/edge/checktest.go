@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// worstWithTests refuses flags that say nothing about cases.
+func worstWithTests(flags *pflag.FlagSet) error {
+	var errs []error
+	for _, name := range []string{"rate", "lag", "answer-time"} {
+		if flags.Changed(name) {
+			errs = append(errs, fail(flags, name, "leave it out: it is for the worst case", "it says nothing about --test"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkTests plays the cases of some files to a node with rules: those that each file names,
+// or others.
+func checkTests(w io.Writer, files, rules []string, asJSON bool) error {
+	result := struct {
+		OK     bool                   `json:"ok"`
+		Files  []*analysis.CaseReport `json:"files"`
+		Errors []errorJSON            `json:"errors"`
+	}{Files: []*analysis.CaseReport{}}
+	var wrong, failed []error
+	for _, file := range files {
+		report, err := runCases(file, rules)
+		if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		result.Files = append(result.Files, report)
+		failed = append(failed, report.Err())
+	}
+	failure, mistake := errors.Join(failed...), errors.Join(wrong...)
+	result.OK, result.Errors = failure == nil && mistake == nil, errorsJSON(mistake)
+	err := errors.Join(mistake, failure)
+	if asJSON {
+		return errors.Join(writeJSON(w, result), err)
+	}
+	for _, report := range result.Files {
+		err = errors.Join(report.WriteText(w), err)
+	}
+	return err
+}
+
+// runCases plays the cases of a file.
+func runCases(file string, rules []string) (*analysis.CaseReport, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	cases, err := analysis.ParseCases(file, text)
+	if err != nil {
+		return nil, err
+	}
+	if len(rules) == 0 {
+		rules = cases.Paths()
+	}
+	if len(rules) == 0 {
+		return nil, hintedError{fmt.Errorf("%s names no rules", file), fmt.Sprintf("write rules: [rules.yaml] into it, or edge check --test %s rules.yaml", file)}
+	}
+	set, err := rule.Load(rules...)
+	if err != nil {
+		return nil, err
+	}
+	return cases.Run(set)
+}
