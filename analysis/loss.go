@@ -49,9 +49,9 @@ func ParseLoss(text string) (l Loss, err error) {
 
 // String returns l as ParseLoss reads it.
 func (l Loss) String() string {
-	text := fmt.Sprintf("%d@%v", l.Shard+1, l.At)
+	text := fmt.Sprintf("%d@%s", l.Shard+1, briefly(l.At))
 	if l.For > 0 {
-		text += "+" + l.For.String()
+		text += "+" + briefly(l.For)
 	}
 	return text
 }

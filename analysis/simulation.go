@@ -27,7 +27,9 @@ type PoPOptions struct {
 
 	// Lag is how long a node gathers counts before it sends them, from the first one on,
 	// and how long a record takes to the other nodes. If zero, both are done before the
-	// next request.
+	// next request. Real nodes do not wait that long with a key that is near its threshold,
+	// so what passes here is the most that passes there. Here as there a node that has
+	// gathered many counts sends them sooner.
 	Lag time.Duration
 
 	// Skew is how far the nodes' clocks are apart: evenly from Skew/2 behind the log's time,
@@ -100,6 +102,7 @@ type simulatedNode struct {
 	limiter *limit.Limiter
 	ahead   int64 // of the log's time, in microseconds
 	flush   int64 // when it sends what it has counted; never if there is nothing
+	waiting int   // how many counts that are
 	due     int64 // when else there is something to do
 }
 
@@ -109,6 +112,10 @@ type letter struct {
 	at     int64
 	packet []byte
 }
+
+// maxWaiting is how many counts a node gathers: half of what its queue holds, so that none is
+// dropped.
+const maxWaiting = 8192
 
 // never is later than any time of a log.
 const never = 1<<63 - 1
@@ -165,12 +172,12 @@ var secret = func() counter.Secret {
 }()
 
 // queue returns how many keys wait to be counted at most: without a lag, those of one
-// request.
+// request. A queue has 16 parts, and keys may all fall into one.
 func (s *Simulation) queue(rules *rule.Set) int {
 	if s.o.Lag == 0 {
 		return 16 * min(len(rules.Rules())+1, 1<<10)
 	}
-	return 0 // the default
+	return 2*maxWaiting + 16*len(rules.Rules())
 }
 
 // clock returns what n's clock shows at a time of the log.
@@ -197,11 +204,16 @@ func (s *Simulation) decide(e *accesslog.Entry, req *rule.Request) limit.Decisio
 		return d
 	}
 	n.limiter.Answered(&d, e.Status, now)
+	for r := range d.Counts {
+		if counts(r, e.Status) {
+			n.waiting++
+		}
+	}
 	switch {
-	case s.o.Lag == 0:
+	case s.o.Lag == 0 || n.waiting >= maxWaiting:
 		s.count(n)
-		s.advance(s.now) // records arrive before the next request
-	case n.flush == never:
+		s.advance(s.now) // without a lag, records arrive before the next request
+	case n.waiting > 0 && n.flush == never:
 		n.flush = s.now + s.o.Lag.Microseconds()
 	}
 	return d
@@ -267,7 +279,7 @@ func (s *Simulation) next() (at int64, do func()) {
 
 // count sends what n has counted, and takes in the answers.
 func (s *Simulation) count(n *simulatedNode) {
-	n.flush = never
+	n.flush, n.waiting = never, 0
 	n.limiter.Flush()
 	s.step(n)
 }

@@ -1,7 +1,9 @@
 package analysis_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,6 +92,20 @@ func TestWhatPassesUnderALag(t *testing.T) {
 		if n := passes(decide(t, tt.o, rules, flood)); n < tt.low || n > tt.high {
 			t.Errorf("%s: %d requests pass, want %d to %d", tt.name, n, tt.low, tt.high)
 		}
+	}
+}
+
+// A node that has gathered many counts does not wait for the lag, and drops none.
+func TestManyCountsAreSentSooner(t *testing.T) {
+	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1h}]}]")
+	entries := asks("0", 11, 0, 0)
+	for i := range 9000 {
+		entries = append(entries, asks(fmt.Sprint(i+1), 1, time.Second, 0)...)
+	}
+	entries = append(entries, asks("0", 1, 2*time.Second, 0)...)
+	verdicts := decide(t, analysis.PoPOptions{Lag: time.Hour}, rules, entries)
+	if last := verdicts[len(verdicts)-1]; last != limit.Blocked || passes(verdicts) != len(verdicts)-1 {
+		t.Errorf("the last request is %v and %d of %d pass, want all but the last", last, passes(verdicts), len(verdicts))
 	}
 }
 
@@ -190,6 +206,9 @@ func TestParseLoss(t *testing.T) {
 		got, err := analysis.ParseLoss(text)
 		if err != nil || got != want {
 			t.Errorf("ParseLoss(%q) = %v, %v, want %v", text, got, err, want)
+		}
+		if strings.TrimPrefix(got.String(), "1@") != text {
+			t.Errorf("ParseLoss(%q) is written %v", text, got)
 		}
 		if again, err := analysis.ParseLoss(got.String()); err != nil || again != got {
 			t.Errorf("ParseLoss(%q) = %v, %v, want what it was made of", got.String(), again, err)

@@ -48,6 +48,17 @@ func between(from, to time.Time) string {
 }
 
 // lasting returns a number of seconds as people write it, to the millisecond.
-func lasting(s float64) time.Duration {
-	return time.Duration(s * float64(time.Second)).Round(time.Millisecond)
+func lasting(s float64) string {
+	return briefly(time.Duration(s * float64(time.Second)).Round(time.Millisecond))
+}
+
+// briefly writes d without units of which there are none at its end: 10m.
+func briefly(d time.Duration) string {
+	s := d.String()
+	for _, none := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, none) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
 }
