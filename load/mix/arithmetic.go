@@ -2,7 +2,9 @@ package mix
 
 // The functions of package math may differ in their last bit from machine to machine, and
 // compilers may fuse a product and a sum. These are for setting up: they use only what
-// IEEE 754 rounds in one way, and a conversion behind every product keeps it apart.
+// IEEE 754 rounds in one way, and a conversion behind every product keeps it apart, here
+// and where they are used, except where one factor is a power of two: that product is
+// exact, and the sum rounded once either way.
 
 import "math"
 

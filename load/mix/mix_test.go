@@ -3,6 +3,7 @@ package mix_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -143,6 +145,10 @@ func TestLoad(t *testing.T) {
 	if _, err := mix.Load("testdata/none.yaml"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Load of a missing file = %v", err)
 	}
+	const want = "mix: open attac: no such file or directory; it is no bundled mix either: did you mean attack?"
+	if _, err := mix.Load("attac"); err == nil || err.Error() != want {
+		t.Errorf("Load(attac) = %v, want %s", err, want)
+	}
 	for _, name := range mix.Names() {
 		text, ok := mix.Text(name)
 		if line, _, _ := strings.Cut(string(text), "\n"); !ok || !strings.HasPrefix(line, "# ") {
@@ -232,6 +238,37 @@ requests: 3
 		n, err := mix.Write(&b, parse(t, text), test.o)
 		if diff := cmp.Diff(test.want, b.String()); diff != "" || n != 3 || err != nil {
 			t.Errorf("%s: %d requests, %v:\n%s", test.name, n, err, diff)
+		}
+	}
+}
+
+// A line of JSON says what the request says.
+func TestWriteJSON(t *testing.T) {
+	m := load(t, "testdata/all.yaml")
+	var b bytes.Buffer
+	if _, err := mix.Write(&b, m, mix.WriteOptions{Format: mix.JSON}); err != nil {
+		t.Fatal(err)
+	}
+	d := json.NewDecoder(&b)
+	d.DisallowUnknownFields()
+	for i, r := range requests(m) {
+		var line struct {
+			Time   time.Time  `json:"time"`
+			Addr   netip.Addr `json:"remote_addr"`
+			Method string     `json:"request_method"`
+			Host   string     `json:"host"`
+			Path   string     `json:"request_uri"`
+			Status int        `json:"status"`
+			Size   int        `json:"body_bytes_sent"`
+			Agent  string     `json:"http_user_agent"`
+		}
+		if err := d.Decode(&line); err != nil {
+			t.Fatal(err)
+		}
+		got := mix.Request{Time: line.Time.UnixMicro(), Client: r.Client, Component: r.Component,
+			Method: line.Method, Host: line.Host, Path: line.Path, Agent: line.Agent, Status: line.Status}
+		if got != r || line.Addr != m.Addr(r.Client) || line.Size == 0 {
+			t.Fatalf("line %d is %+v, want %+v from %v", i+1, line, r, m.Addr(r.Client))
 		}
 	}
 }

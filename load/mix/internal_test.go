@@ -1,0 +1,137 @@
+package mix
+
+// What no request shows: how exact the arithmetic behind them is.
+
+import (
+	"math"
+	"net/netip"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestArithmetic(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x := rapid.Float64Range(1e-300, 1e300).Draw(t, "x")
+		if got, want := ln(x), math.Log(x); math.Abs(got-want) > 1e-15*max(math.Abs(want), 1) {
+			t.Errorf("ln(%v) = %v, want %v", x, got, want)
+		}
+		y := rapid.Float64Range(-690, 690).Draw(t, "y")
+		if got, want := exp(y), math.Exp(y); math.Abs(got-want) > 1e-13*want {
+			t.Errorf("exp(%v) = %v, want %v", y, got, want)
+		}
+		turns := rapid.Float64Range(-1000, 1000).Draw(t, "turns")
+		if got, want := cosine(turns), math.Cos(2*math.Pi*(turns-math.Floor(turns))); math.Abs(got-want) > 1e-12 {
+			t.Errorf("cosine(%v) = %v, want %v", turns, got, want)
+		}
+	})
+}
+
+// A stream of which the next number is known.
+func streamBefore(next uint64) *stream {
+	// scramble is a bijection: run it backwards.
+	z := next
+	z ^= z>>31 ^ z>>62
+	z *= inverse(0x94d049bb133111eb)
+	z ^= z>>27 ^ z>>54
+	z *= inverse(0xbf58476d1ce4e5b9)
+	z ^= z>>30 ^ z>>60
+	s := stream(z - 0x9e3779b97f4a7c15)
+	return &s
+}
+
+// inverse returns what an odd number must be multiplied with to be 1 (Newton).
+func inverse(odd uint64) uint64 {
+	x := odd
+	for range 6 {
+		x *= 2 - odd*x
+	}
+	return x
+}
+
+func TestExponential(t *testing.T) {
+	check := func(u uint64) {
+		if got := streamBefore(u).next(); got != u {
+			t.Fatalf("the stream gives %x, want %x", got, u)
+		}
+		got := float64(streamBefore(u).exponential()) / (1 << 32)
+		if want := 64 - math.Log2(float64(u|1)); math.Abs(got-want) > 2e-7 {
+			t.Errorf("exponential of %x is %v, want %v", u, got, want)
+		}
+	}
+	for _, u := range []uint64{0, 1, 2, 3, 1 << 32, 1<<63 - 1, 1 << 63, 1<<64 - 1, 3 << 62} {
+		check(u)
+	}
+	s := stream(1)
+	for range 100_000 {
+		u := s.next()
+		check(u >> (u % 64))
+	}
+}
+
+// Every number has the share of its weight, to the last 2⁻³² of a slot.
+func TestAlias(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		weights := rapid.SliceOfN(rapid.Uint64Range(1, 1<<40), 1, 200).Draw(t, "weights")
+		var sum float64
+		want := make([]float64, len(weights))
+		for i, w := range weights {
+			want[i] = float64(w)
+			sum += want[i]
+		}
+		n := float64(len(weights))
+		got := make([]float64, len(weights))
+		for i, s := range newAlias(weights) {
+			keep := float64(s.keep) / (1 << 32)
+			got[i] += keep / n
+			got[s.other] += (1 - keep) / n
+		}
+		for i := range want {
+			if share := want[i] / sum; math.Abs(got[i]-share) > 1e-9 {
+				t.Errorf("%d of %v has the share %v, want %v", i, want, got[i], share)
+			}
+		}
+	})
+}
+
+// All clients of a network have addresses of their own.
+func TestPermute(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		width, key := rapid.IntRange(0, 12).Draw(t, "width"), rapid.Uint64().Draw(t, "key")
+		seen := map[uint64]bool{}
+		for i := range uint64(1) << width {
+			j := permute(i, width, key)
+			if seen[j] || j >= 1<<width {
+				t.Fatalf("permute(%d, %d, %d) = %d, outside or for the second time", i, width, key, j)
+			}
+			seen[j] = true
+		}
+	})
+}
+
+// What a pool gives out lies in it, is large enough, and overlaps nothing.
+func TestPool(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := pool{taken: []netip.Prefix{netip.MustParsePrefix("10.0.4.0/22"), netip.MustParsePrefix("10.200.0.0/16"), netip.MustParsePrefix("2001:db8::/40")}}
+		for range rapid.IntRange(1, 30).Draw(t, "networks") {
+			whole := rapid.SampledFrom([]netip.Prefix{pool4, pool6}).Draw(t, "pool")
+			n := rapid.Uint64Range(0, 1<<21).Draw(t, "clients")
+			before := len(p.taken)
+			got, err := p.take(whole, n)
+			if err != nil {
+				if whole == pool6 {
+					t.Fatalf("take %d of %v: %v", n, whole, err)
+				}
+				continue // 10.0.0.0/8 is soon used up
+			}
+			for _, other := range p.taken[:before] {
+				if got.Overlaps(other) {
+					t.Fatalf("%v overlaps %v", got, other)
+				}
+			}
+			if b := (block{networks: []netip.Prefix{got}}); !whole.Contains(got.Addr()) || got.Bits() < whole.Bits() || b.capacity() < n {
+				t.Fatalf("take %d of %v = %v", n, whole, got)
+			}
+		}
+	})
+}
