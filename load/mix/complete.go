@@ -14,12 +14,12 @@ func (r *reader) complete() {
 		if d.Kind, d.Attack = d.word.name, d.word.attack; d.attack != nil {
 			d.Attack = *d.attack
 		}
-		switch {
-		case d.kinds > 1:
-			r.fail(d.place, "make a component of each", "this component is of %d kinds", d.kinds)
-		case d.kinds == 0 && d.sound:
+		switch d.kinds {
+		case 0:
 			r.fail(d.place, "give it one of "+enumerate(kindNames(), "and"), "this component does nothing")
-		case d.kinds == 1:
+		default:
+			r.fail(d.place, "make a component of each", "this component is of %d kinds", d.kinds)
+		case 1:
 			r.completeLooks(d)
 			r.countClients(d)
 		}
@@ -30,13 +30,14 @@ func (r *reader) complete() {
 }
 
 func (r *reader) completeTimes(d *draft) {
-	switch whole := r.mix.duration; {
-	case d.until == nil:
+	whole := r.mix.duration
+	if d.until == nil {
 		d.to = whole
+	}
+	switch {
 	case d.to > whole:
 		r.fail(d.until, "the duration of the whole is "+formatDuration(whole), "this component ends after the end")
-	}
-	if whole := r.mix.duration; d.from >= d.to && d.to <= whole {
+	case d.from >= d.to:
 		r.fail(d.place, "from and to are counted from the beginning of the whole, which lasts "+formatDuration(whole), "this component ends before it begins")
 	}
 }

@@ -198,7 +198,7 @@ func (d *decoder) sequence(n *yaml.Node, what, hint string) []*yaml.Node {
 	return list.Content
 }
 
-// text returns the string n. Plain scalars that YAML takes for something else are
+// string returns the string n. Plain scalars that YAML takes for something else are
 // refused, so that nothing is read in another spelling than the file has.
 func (d *decoder) string(n *yaml.Node, what string) (string, bool) {
 	s := resolve(n)

@@ -120,6 +120,9 @@ func readBoundary(r *reader, node *yaml.Node) kind {
 	if k.width > k.period*time.Duration(k.every) {
 		r.fail(node, "make width shorter", "the bursts of this component overlap")
 	}
+	if k.period*time.Duration(k.every) > maxDuration {
+		r.fail(node, "make period or every smaller", "there is more than a year between the bursts of this component")
+	}
 	r.bound(node, rate{k.requests, k.width}, k.n)
 	return k
 }
@@ -128,6 +131,9 @@ func readOnOff(r *reader, node *yaml.Node) kind {
 	k := &onOff{n: 1, each: rate{1, time.Second}, on: time.Second}
 	r.mapping(node, "on_off", []field{r.count(&k.n), r.rateOf("rate", &k.each),
 		r.span("on", "on: 30s", &k.on, time.Millisecond), r.span("off", "off: 5m", &k.off, 0)})
+	if float64(k.each.n)/k.each.per.Seconds()*k.on.Seconds() > 1e9 {
+		r.fail(node, "use steady", "a client of this component sends more than a billion requests before it pauses")
+	}
 	r.bound(node, k.each, k.n)
 	return k
 }

@@ -26,7 +26,6 @@ type reader struct {
 type draft struct {
 	component
 	place     *yaml.Node
-	sound     bool // nothing was wrong so far
 	word      kindWord
 	kinds     int   // how many it names
 	attack    *bool // nil if the file does not say
@@ -43,7 +42,10 @@ type draft struct {
 func Parse(file string, text []byte) (*Mix, error) {
 	const start = 1767225600e6 // 2026-01-01T00:00:00Z
 	r := &reader{decoder: decoder{file: file, text: text}, mix: &Mix{Seed: 1, start: start}}
-	if root := r.parse(); root != nil && r.mapping(root, "the file", r.fileFields()) {
+	if root := r.parse(); root != nil {
+		r.mapping(root, "the file", r.fileFields())
+	}
+	if len(r.errs) == 0 {
 		r.complete()
 	}
 	if len(r.errs) > 0 {
@@ -66,10 +68,8 @@ func (r *reader) fileFields() []field {
 		{"requests", "", func(n *yaml.Node) { r.mix.Requests = r.integer(n, "requests", 1, 1<<63) }},
 		{"components", `components: and a list of them, each with a name and one of ` + enumerate(kindNames(), "or"), func(n *yaml.Node) {
 			for _, each := range r.sequence(n, "components", `begin every component with "- name:"`) {
-				d := &draft{place: each, component: component{to: -1}}
-				before := len(r.errs)
+				d := &draft{place: each}
 				if r.mapping(each, "this component", r.componentFields(d)) {
-					d.sound = len(r.errs) == before
 					r.drafts = append(r.drafts, d)
 				}
 			}
@@ -81,9 +81,7 @@ func (r *reader) fileFields() []field {
 func (r *reader) componentFields(d *draft) []field {
 	fields := []field{
 		{"name", "name: and one of its own, such as visitors", func(n *yaml.Node) { d.Name = r.name(n) }},
-		{"attack", "", func(n *yaml.Node) {
-			d.attack = new(r.boolean(n, "attack"))
-		}},
+		{"attack", "", func(n *yaml.Node) { d.attack = new(r.boolean(n, "attack")) }},
 		{"from", "", func(n *yaml.Node) { d.from = r.duration(n, "from", 0, maxDuration) }},
 		{"to", "", func(n *yaml.Node) { d.to, d.until = r.duration(n, "to", 0, maxDuration), n }},
 		{"clients_of", "", func(n *yaml.Node) { d.clientsOf = n }},
@@ -136,7 +134,6 @@ func (r *reader) duration(n *yaml.Node, what string, low, high time.Duration) ti
 	return low
 }
 
-// rate reads the rate of each of n clients.
 func (r *reader) rate(n *yaml.Node, what string) rate {
 	const hint = "write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d"
 	s, ok := r.scalar(n, what, hint)
