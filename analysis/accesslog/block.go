@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 )
 
 // A block is some whole lines of one file, and what was read from them. The blocks of a
@@ -159,6 +160,12 @@ func (b *block) parse(w *worker) {
 	}
 	if b.steps > 0 {
 		w.sort(b)
+	}
+	// Where few lines fill a block, what holds a million entries must not be mostly empty.
+	if n := len(b.arrivals); 4*n < cap(b.arrivals) {
+		few := slices.Clone(b.arrivals)
+		w.free.put(b.arrivals)
+		b.arrivals = few
 	}
 }
 

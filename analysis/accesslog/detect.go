@@ -146,7 +146,7 @@ func detect(lines [][]byte, location *time.Location) (format string, l layout, n
 // tried is in which order the formats are tried: those first that expect more.
 var tried = []string{
 	"alb", "s3", "elb", "haproxy", "squid", "trace", "envoy", "caddy", "traefik", "cloudflare", "fastly", "json",
-	"cloudfront", "nginx-proxy-manager", "combined",
+	"cloudfront", "w3c", "nginx-proxy-manager", "combined",
 }
 
 // best returns the first format that reads at least half as many lines as the one that
@@ -161,9 +161,14 @@ func best(lines, plain [][]byte, location *time.Location) (format string, l layo
 			panic(err) // a name of our own
 		}
 		among := lines
+		if name == "json" {
+			counts[i] = matches(newObjects(object.answered()), lines, location)
+			continue
+		}
 		switch name {
 		case "combined":
-			among = plain
+			// Others write the time so, too, such as CUPS of the pages that it prints.
+			among = slices.DeleteFunc(slices.Clone(plain), func(s []byte) bool { return !bytes.Contains(s, []byte(`] "`)) })
 		case "nginx-proxy-manager":
 			among = plain
 			own := slices.DeleteFunc(slices.Clone(plain), func(s []byte) bool { return s[0] != '[' })

@@ -34,7 +34,12 @@ func TestRefused(t *testing.T) {
 		{"an NLB's log", "tls 2.0 2026-01-02T15:04:05 net/lb/c6 c6 203.0.113.7:1 10.0.0.1:443 5 2 98 246 - arn\n", "the log of an AWS Network Load Balancer", ""},
 		{"HAProxy's TCP log", "Jan  2 15:04:05 lb haproxy[1]: 203.0.113.7:3 [02/Jan/2026:15:04:05.655] fe bck/srv1 0/0/5007 212 -- 0/0/0/0/3 0/0\n", "HAProxy's TCP log", "httplog"},
 		{"logfmt", "time=2026-01-02T15:04:05Z level=info msg=\"started\"\n", "an application's log in logfmt", ""},
-		{"an application's JSON", `{"time":"2026-01-02T15:04:05Z","level":"info","msg":"started"}` + "\n", "JSON objects without a time or a client that is known", "json:time=at,client=ip"},
+		{"an application's JSON", `{"time":"2026-01-02T15:04:05Z","level":"info","msg":"started"}` + "\n", "JSON objects that do not tell time, client, request and status under usual names", "json:time=at,client=ip"},
+		{"an application's JSON of requests", `{"level":"error","method":"POST","msg":"Unsuccessful","path":"/api","remote_ip":"203.0.113.7","time":"2026-01-02T15:04:05Z"}` + "\n", "JSON objects that do not tell time, client, request and status under usual names", ""},
+		{"Docker's JSON", `{"log":"203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] \"GET / HTTP/1.1\" 200 1\n","stream":"stdout","time":"2026-01-02T15:04:05.1Z"}` + "\n", "lines that Docker has put into JSON", "jq -rj .log"},
+		{"CUPS's page log", "DeskJet root 1 [02/Jan/2026:15:04:05 +0000] 1 1 acme-123 localhost\n", "text in no format that is known", ""},
+		{"uWSGI's log", "[pid: 1|app: 0|req: 1/1] 203.0.113.7 () {32 vars in 12 bytes} [Fri Jan  2 15:04:05 2026] GET / => generated 0 bytes\n", "uWSGI's log", ""},
+		{"unbound's log", "[1767366245] unbound[1:0] info: 203.0.113.7 example.com. A IN\n", "a DNS server's log", ""},
 		{"pretty JSON", "{\n  \"ClientIP\": \"203.0.113.7\"\n}\n", "JSON over several lines", "jq -c ."},
 		{"a JSON array", `[{"ClientIP":"203.0.113.7"},{"ClientIP":"203.0.113.7"}]`, "a JSON array", "jq -c '.[]'"},
 		{"HTML", "<!DOCTYPE html>\n<html></html>\n", "XML or HTML", ""},
@@ -62,6 +67,31 @@ func TestRefused(t *testing.T) {
 				t.Errorf("hint %q, want one with %q", hint, test.hint)
 			}
 		})
+	}
+}
+
+// IIS's and CloudFront's logs are read without their directives too: who ships logs line
+// by line loses them.
+func TestWithoutDirectives(t *testing.T) {
+	for want, line := range map[string]string{
+		"w3c":        "2026-01-02 15:04:05 10.0.0.1 GET /a b=c 443 - 203.0.113.7 curl/8.5.0 - 200 0 0 15",
+		"cloudfront": "2026-01-02\t15:04:05\tFRA50-P2\t512\t203.0.113.7\tGET\td111.cloudfront.net\t/a\t200\t-\tcurl/8.5.0\tb=c\t-\tHit\t6b1e\texample.com\thttps\t80\t0.001\t-\tTLSv1.3",
+	} {
+		l, err := text(line, accesslog.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Entries(t.Context(), func(e *accesslog.Entry) error {
+			if e.Client != "203.0.113.7" || e.Path != "/a" || e.Query != "b=c" || e.Status != 200 {
+				t.Errorf("%s: %+v", want, *e)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if s := l.Stats(); s.Files[0].Format != want || s.Entries != 1 {
+			t.Errorf("%s: %+v", want, s)
+		}
 	}
 }
 

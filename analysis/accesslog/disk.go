@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bufio"
+	"cmp"
 	"container/heap"
 	"context"
 	"encoding/binary"
@@ -24,6 +25,7 @@ type disk struct {
 	waiting [][]Arrival // each in order
 	count   int         // of waiting
 	file    *os.File
+	removed bool
 	w       *bufio.Writer
 	size    int64
 	runs    []*run
@@ -53,6 +55,9 @@ func (d *disk) write() error {
 			return fmt.Errorf("accesslog: sorting on disk: %w", err)
 		}
 		d.file, d.w = f, bufio.NewWriterSize(f, 1<<20)
+		// Where an open file can be removed, nothing of it is left even if the process is
+		// killed.
+		d.removed = os.Remove(f.Name()) == nil
 	}
 	if len(d.runs) == 0 || sequence[0][0].Time < d.newest {
 		d.runs = append(d.runs, &run{from: d.size, to: d.size})
@@ -131,7 +136,11 @@ func (d *disk) close() error {
 	if d.file == nil {
 		return nil
 	}
-	return errors.Join(d.file.Close(), os.Remove(d.file.Name()))
+	err := d.file.Close()
+	if !d.removed {
+		err = cmp.Or(err, os.Remove(d.file.Name()))
+	}
+	return err
 }
 
 // A run is a part of the file that is in order.

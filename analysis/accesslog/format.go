@@ -44,7 +44,7 @@ func Formats() []Format {
 		{"fastly", "the JSON log that Fastly's documentation has; its default one is clf",
 			`{"timestamp":"2026-01-02T15:04:05+0000","client_ip":"203.0.113.7","host":"example.com","url":"/a?b=c","request_method":"GET","response_status":200,"fastly_is_edge":true}`, nil, &fastly},
 		{"w3c", "the W3C's extended log format, which IIS writes; #Fields names its columns",
-			"#Fields: date time c-ip cs-method cs-uri-stem cs-uri-query sc-status\n2026-01-02 15:04:05 203.0.113.7 GET /a b=c 200", &columns{}, nil},
+			"#Fields: date time c-ip cs-method cs-uri-stem cs-uri-query sc-status\n2026-01-02 15:04:05 203.0.113.7 GET /a b=c 200", newW3C(), nil},
 		{"cloudfront", "Amazon CloudFront's standard log",
 			"2026-01-02\t15:04:05\tFRA50-P2\t512\t203.0.113.7\tGET\td111.cloudfront.net\t/a\t200\t-\tcurl/8.5.0\tb=c\t-\tHit\t6b1e\texample.com\thttps\t80\t0.001", newCloudFront(), nil},
 		{"alb", "an AWS Application Load Balancer's log",
@@ -85,9 +85,11 @@ func (f Format) reader(change map[string]string) (layout, error) {
 			}
 			c.client = name
 		}
+		usual := iisFields
 		if f.Name == "cloudfront" {
-			c.setFields(strings.Fields(cloudFrontFields))
+			usual = cloudFrontFields
 		}
+		c.setFields(strings.Fields(usual))
 		return &c, nil
 	case len(change) > 0:
 		return nil, fmt.Errorf("accesslog: the fields of %s have no names", f.Name)

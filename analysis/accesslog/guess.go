@@ -55,12 +55,15 @@ var textGuesses = []struct {
 	{regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \[(NOTICE|INFO|WARN|ERROR|DEBUG)\]`), "an error log, such as LiteSpeed's", "give the server's access log"},
 	{regexp.MustCompile(`^<Event[ >]`), "Windows events as XML", "give the log files that IIS writes in the W3C format"},
 	{regexp.MustCompile(`^<(\?xml|!DOCTYPE|html)`), "XML or HTML", "give the server's access log"},
-	{regexp.MustCompile(`(query: \S+ IN \w+|named\[\d+\]|query\[\w+\] |dnsmasq\[)`), "a DNS server's log", "only logs of HTTP requests can be read"},
+	{regexp.MustCompile(`(query: \S+ IN \w+|named\[\d+\]|query\[\w+\] |dnsmasq\[|unbound\[|"\w+ IN \S+ (udp|tcp) )`), "a DNS server's log", "only logs of HTTP requests can be read"},
 	{regexp.MustCompile(`^\w{3} \w{3} [ \d]\d [\d:]{8} \d{4} (\d+ \S+ \d+ \S+ [ab] \S+ [oid] |\[pid \d+\])`), "an FTP server's log", "only logs of HTTP requests can be read"},
 	{regexp.MustCompile(`^\d+ \d{12} eni-`), "a log of flows in an AWS VPC", "it has connections, not requests: give the load balancer's log"},
 	{regexp.MustCompile(`^tls \d\.\d \d{4}-`), "the log of an AWS Network Load Balancer", "it has connections, not requests: give the log of what is behind"},
 	{regexp.MustCompile(`\S+:\d+ \[\d\d/\w{3}/\d{4}:[\d:.]+\] \S+ \S+/\S+ -?\d+/-?\d+/`), "HAProxy's TCP log", "it has connections, not requests: set 'option httplog' in HAProxy"},
-	{regexp.MustCompile(`(?i)^(time|ts|level)=\S+ .*\b(level|msg)=`), "an application's log in logfmt", "give the server's access log"},
+	{regexp.MustCompile(`^\{"log":".*"stream":"std(out|err)"`), "lines that Docker has put into JSON", "take them out, as in: jq -rj .log FILE | …"},
+	{regexp.MustCompile(`"__REALTIME_TIMESTAMP"`), "lines that the systemd journal has put into JSON", "take them out, as in: journalctl -o cat -u nginx | …"},
+	{regexp.MustCompile(`^\[pid: \d+\|app: `), "uWSGI's log", "give the log of the web server in front of it"},
+	{regexp.MustCompile(`(?i)^\w+=("[^"]*"|\S+) .*\b(level|lvl|msg)=`), "an application's log in logfmt", "give the server's access log"},
 	{regexp.MustCompile(`^\s*[{\[]\s*$`), "JSON over several lines", "put each object on a line of its own, as in: jq -c . FILE | …"},
 	{regexp.MustCompile(`^\[\s*\{`), "a JSON array", "put each object on a line of its own, as in: jq -c '.[]' FILE | …"},
 }
@@ -100,7 +103,7 @@ func guessOf(head []byte, lines [][]byte) guess {
 	case counts[best]*3 >= len(lines) || counts[best] > 0 && best >= len(textGuesses)-2:
 		return guess{textGuesses[best].what, textGuesses[best].hint}
 	case objects*2 >= len(lines):
-		return guess{"JSON objects without a time or a client that is known", "name the fields, as in json:time=at,client=ip,method=verb,path=url,status=code"}
+		return guess{"JSON objects that do not tell time, client, request and status under usual names", "name the fields, as in json:time=at,client=ip,method=verb,path=url,status=code"}
 	case syslog*2 >= len(lines):
 		return guess{"a system's log (syslog)", "give the web server's own access log"}
 	}

@@ -23,6 +23,14 @@ type names struct {
 	prefix  string              // of members that are header lines
 	mark    []string            // one of these has to be there
 	http    bool                // a request line, a method or a path has to be there
+	answer  bool                // a status has to be there
+}
+
+// answered returns n, but for entries with a status only: what has a method and a path may
+// also be what an application says of a request.
+func (n names) answered() names {
+	n.answer = true
+	return n
 }
 
 // objects is a format of one JSON object a line. What is before it in the line, such as
@@ -124,6 +132,9 @@ func (o *objects) parse(s []byte, r *record) string {
 	}
 	if o.names.http && len(get(o.request).text)+len(get(o.method).text)+len(get(o.path).text) == 0 {
 		return "no request"
+	}
+	if o.names.answer && len(get(o.status).text) == 0 {
+		return "no status"
 	}
 	if !o.readTime(slots, r) {
 		return "no time that can be read"

@@ -60,6 +60,9 @@ func (p batches) get() []Arrival {
 }
 
 func (p batches) put(b []Arrival) {
+	if cap(b) < batchSize {
+		return
+	}
 	select {
 	case p.free <- b:
 	default:

@@ -26,7 +26,7 @@ var traefik = names{
 }
 
 var envoyObject = names{
-	time: []string{"start_time"},
+	time: []string{"start_time", "@timestamp", "timestamp"},
 	client: []string{
 		"downstream_remote_address", "downstream_remote_address_without_port",
 		"downstream_direct_remote_address", "x-forwarded-for", "x_forwarded_for",

@@ -17,6 +17,7 @@ type directed interface {
 type columns struct {
 	zeek   bool
 	tabs   bool   // between columns, and nothing else
+	bare   bool   // no #Fields yet: the columns are those that are usual
 	client string // the field that names the client, if it is not the usual one
 	fields []field
 	count  int   // columns
@@ -75,6 +76,7 @@ func (c *columns) direct(s []byte) layout {
 	next := *c
 	switch string(bytes.ToLower(name)) {
 	case "#fields":
+		next.bare = false
 		next.setFields(strings.Fields(string(rest)))
 	case "#date", "#start-date":
 		var t clock
@@ -215,8 +217,8 @@ func (c *columns) parse(s []byte, r *record) string {
 	if n < c.count {
 		return "fewer columns than #Fields names"
 	}
-	if n > c.count && !addressOf(r.client).IsValid() {
-		return "more columns than #Fields names"
+	if (n > c.count || c.bare) && !addressOf(r.client).IsValid() {
+		return "other columns than #Fields names"
 	}
 	if len(r.client) == 0 {
 		return "no client"
@@ -316,9 +318,21 @@ func (c *columns) header(r *record, s []byte) []byte {
 const cloudFrontFields = "date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) " +
 	"cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id x-host-header cs-protocol cs-bytes time-taken"
 
+// iisFields are the columns that IIS logs if it is not told otherwise. Older versions do
+// not log the last.
+const iisFields = "date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) cs(Referer) " +
+	"sc-status sc-substatus sc-win32-status"
+
+// newW3C reads the log of IIS also where its directives were cut off.
+func newW3C() *columns {
+	c := &columns{bare: true}
+	c.setFields(strings.Fields(iisFields))
+	return c
+}
+
 // newCloudFront reads CloudFront's log also where its directives were cut off.
 func newCloudFront() *columns {
-	c := &columns{tabs: true}
+	c := &columns{tabs: true, bare: true}
 	c.setFields(strings.Fields(cloudFrontFields))
 	return c
 }
