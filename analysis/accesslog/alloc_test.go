@@ -43,3 +43,32 @@ func TestLinesAllocateNothing(t *testing.T) {
 		}
 	}
 }
+
+// What is held does not grow with the lines either: an entry that was handed out is let
+// go.
+func TestEntriesAreLetGo(t *testing.T) {
+	const lines = 200_000
+	line := `203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /` + strings.Repeat("x", 200) + ` HTTP/1.1" 200 512 "-" "curl/8.5.0"` + "\n"
+	name := save(t, []byte(strings.Repeat(line, lines)))
+	l, err := accesslog.Open([]string{name}, accesslog.Options{Buffer: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, n := held(), 0
+	if err := l.Entries(t.Context(), func(*accesslog.Entry) error {
+		if n++; n == lines-2000 {
+			if after := held(); after > before+20<<20 {
+				t.Errorf("%d MiB are held of entries that have %d MiB in all", (after-before)>>20, lines*len(line)>>20)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}

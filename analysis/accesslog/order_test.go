@@ -86,7 +86,7 @@ func trace(rt *rapid.T, late int) (lines []at) {
 // come in the order that a stable sort gives.
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		late := rapid.SampledFrom([]int{0, 3, 50, 1000}).Draw(rt, "late")
+		late := rapid.SampledFrom([]int{0, 3, 50, 99, 1000}).Draw(rt, "late")
 		lines := trace(rt, late)
 		split := rapid.IntRange(0, len(lines)).Draw(rt, "split")
 		names := files(t, lines[:split], lines[split:])
@@ -100,8 +100,18 @@ func TestOrder(t *testing.T) {
 		var got []at
 		restarts := 0
 		o.Restart = func() { got, restarts = nil, restarts+1 }
-		if err := read(t.Context(), open(t, names, o), rapid.Bool().Draw(rt, "entries"), &got); err != nil {
+		l := open(t, names, o)
+		if err := read(t.Context(), l, rapid.Bool().Draw(rt, "entries"), &got); err != nil {
 			rt.Fatal(err)
+		}
+		steps := int64(0)
+		for i := range lines {
+			if i > 0 && lines[i].Time < lines[i-1].Time {
+				steps++
+			}
+		}
+		if s := l.Stats(); s.Steps != steps || s.Entries != int64(len(lines)) {
+			rt.Errorf("%d steps back in %d entries, want %d in %d", s.Steps, s.Entries, steps, len(lines))
 		}
 		want := slices.Clone(lines)
 		sort.SliceStable(want, func(i, j int) bool { return want[i].Time < want[j].Time })
@@ -115,6 +125,30 @@ func TestOrder(t *testing.T) {
 			rt.Errorf("left in the temporary directory: %v, %v", left, err)
 		}
 	})
+}
+
+// Lines that are late by almost as much as the buffer mends are put in order without
+// beginning again.
+func TestOrderAtTheEdge(t *testing.T) {
+	for back := 80; back <= 100; back++ {
+		var lines []at
+		for i := range 1000 {
+			line := at{1_500_000_000 + int64(i), fmt.Sprint(i)}
+			if i >= back && i%37 == 0 {
+				line.Time -= int64(back)
+			}
+			lines = append(lines, line)
+		}
+		o := accesslog.Options{Format: "trace", Buffer: 100, Sort: accesslog.SortMemory}.WithBlocks(40)
+		var got []at
+		if err := read(t.Context(), open(t, files(t, lines), o), back%2 == 0, &got); err != nil {
+			t.Fatalf("%d lines late: %v", back, err)
+		}
+		sort.SliceStable(lines, func(i, j int) bool { return lines[i].Time < lines[j].Time })
+		if diff := cmp.Diff(lines, got); diff != "" {
+			t.Errorf("%d lines late (-want +got):\n%s", back, diff)
+		}
+	}
 }
 
 // late is a trace whose last line belongs before its first.

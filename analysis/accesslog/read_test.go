@@ -225,6 +225,20 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
+// An object within objects without end is malformed, not the end of the stack.
+func TestDeepObjects(t *testing.T) {
+	head := `{"time":"2026-01-02T15:04:05Z","remote_addr":"203.0.113.7","request":"GET / HTTP/1.1","status":200,"x":`
+	good := head + strings.Repeat("[", 50) + strings.Repeat("]", 50) + "}\n"
+	bad := head + strings.Repeat(`{"a":[`, 100_000) + strings.Repeat("]}", 100_000) + "}\n"
+	l := open(t, []string{save(t, []byte(good+bad+good))}, accesslog.Options{})
+	if err := l.Arrivals(t.Context(), func([]accesslog.Arrival) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if s := l.Stats(); s.Entries != 2 || s.Malformed != 1 {
+		t.Errorf("%d entries, %d malformed, want 2 and 1", s.Entries, s.Malformed)
+	}
+}
+
 // A client of more than 15 bytes is a hash, whose name is kept if it is asked for.
 func TestNames(t *testing.T) {
 	clients := []string{"a", "fifteen bytes!!", "sixteen bytes!!!", "2001:db8:1:2:3:4:5:6", "with\x00zero", "with"}
