@@ -6,7 +6,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -21,11 +20,7 @@ const (
 // to be pasted. Of thresholds that touch nobody it shows the first.
 func (r *SweepReport) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s requests", grouped(r.Requests))
-	if r.Requests > 0 {
-		fmt.Fprintf(&b, ", %s to %s UTC", r.From.Format(time.DateTime), r.To.Format(time.DateTime))
-	}
-	b.WriteByte('\n')
+	fmt.Fprintf(&b, "%s%s\n", number(r.Requests, "request"), when(r.Requests > 0, "%s", between(r.From, r.To)))
 	for i := range r.Curves {
 		r.Curves[i].write(&b)
 	}
@@ -50,7 +45,7 @@ func (r *SweepReport) WriteText(w io.Writer) error {
 
 // write writes the table of c.
 func (c *Curve) write(b *strings.Builder) {
-	fmt.Fprintf(b, "\n%s in %s: %s client%s\n\n", shown(strings.Join(c.Characteristics, "+"), textWidth/2), rule.FormatDuration(time.Duration(c.PeriodS)*time.Second), grouped(uint64(c.Clients)), when(c.Clients != 1, "s"))
+	fmt.Fprintf(b, "\n%s in %s: %s\n\n", shown(strings.Join(c.Characteristics, "+"), textWidth/2), rule.FormatDuration(time.Duration(c.PeriodS)*time.Second), number(c.Clients, "client"))
 	var table strings.Builder
 	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "\tthreshold\tclients touched\t%\trequests refused\t%\ttop 1\ttop 10\t")
@@ -94,15 +89,9 @@ func (c *Curve) write(b *strings.Builder) {
 	}
 }
 
-// shown returns what a log says as a terminal may be sent it: without control characters,
-// and at most n characters.
+// shown returns what a log says as a terminal may be sent it, at most n characters of it.
 func shown(text string, n int) string {
-	letters := []rune(strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text))
+	letters := []rune(printable(text))
 	if len(letters) > n {
 		letters = append(letters[:n-1], '…')
 	}
