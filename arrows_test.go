@@ -22,6 +22,7 @@ const module = "github.com/edgelimit/edge"
 var arrows = map[string][]string{
 	"analysis":                    {"analysis/accesslog", "counter", "mitigation", "pop/limit", "pop/rule"},
 	"analysis/accesslog":          {},
+	"analysis/page":               {},
 	"async":                       {},
 	"load/mix":                    {},
 	"ring":                        {},

@@ -1,0 +1,170 @@
+package page
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An axis says where values are: share is 0 at its beginning and 1 at its end.
+type axis struct {
+	name  string
+	share func(v float64) float64
+	ticks []tick
+}
+
+// A tick is a value that an axis names.
+type tick struct {
+	at    float64
+	name  string
+	quiet bool // no line of the grid
+}
+
+// linear returns an axis from 0 that holds greatest.
+func linear(name string, greatest float64) axis {
+	step := nice(max(greatest, 1) / 4)
+	end := step * math.Ceil(max(greatest, 1)/step)
+	a := axis{name: name, share: func(v float64) float64 { return v / end }}
+	for i := range int(math.Round(end/step)) + 1 {
+		v := step * float64(i)
+		a.ticks = append(a.ticks, tick{at: v, name: short(v)})
+	}
+	return a
+}
+
+// nice returns the smallest of 1, 2, 5, 10, 20, 50 … that is not less than v.
+func nice(v float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, m := range []float64{1, 2, 5, 10} {
+		if m*power >= v*(1-1e-9) {
+			return m * power
+		}
+	}
+	return 10 * power
+}
+
+// logarithmic returns an axis from least to greatest, both positive, with some room at each
+// end.
+func logarithmic(name string, least, greatest float64) axis {
+	from, to := math.Log10(least), math.Log10(greatest)
+	room := max((to-from)*.04, .05)
+	from, to = from-room, to+room
+	a := axis{name: name, share: func(v float64) float64 { return (math.Log10(v) - from) / (to - from) }}
+	for power := math.Floor(from); power <= to; power++ {
+		for _, m := range []float64{1, 2, 5} {
+			if m > 1 && to-from > 3.5 {
+				continue
+			}
+			if v := m * math.Pow(10, power); math.Log10(v) >= from-1e-9 && math.Log10(v) <= to+1e-9 {
+				a.ticks = append(a.ticks, tick{at: v, name: short(v)})
+			}
+		}
+	}
+	return a
+}
+
+// withZero returns an axis of counts from 0 to greatest, on the scale of log(1+v).
+func withZero(name string, greatest float64) axis {
+	end := math.Log1p(max(greatest, 1)) * 1.03
+	a := axis{name: name, share: func(v float64) float64 { return math.Log1p(v) / end }, ticks: []tick{{at: 0, name: "0"}}}
+	for v := 1.0; math.Log1p(v) <= end; v *= 10 {
+		a.ticks = append(a.ticks, tick{at: v, name: short(v)})
+	}
+	return a
+}
+
+// overTime returns an axis of seconds since the Unix epoch, named in UTC.
+func overTime(from, to int64) axis {
+	whole := max(to-from, 1)
+	a := axis{share: func(v float64) float64 { return (v - float64(from)) / float64(whole) }}
+	const day = 24 * 3600
+	steps := []struct {
+		seconds int64
+		name    string
+	}{
+		{1, "15:04:05"}, {2, "15:04:05"}, {5, "15:04:05"}, {10, "15:04:05"}, {15, "15:04:05"}, {30, "15:04:05"},
+		{60, "15:04"}, {120, "15:04"}, {300, "15:04"}, {600, "15:04"}, {900, "15:04"}, {1800, "15:04"},
+		{3600, "15:04"}, {2 * 3600, "15:04"}, {3 * 3600, "15:04"}, {6 * 3600, "15:04"}, {12 * 3600, "15:04"},
+		{day, "2 Jan"}, {2 * day, "2 Jan"}, {4 * day, "2 Jan"}, {7 * day, "2 Jan"}, {14 * day, "2 Jan"},
+	}
+	const most = 9
+	for _, s := range steps {
+		if whole/s.seconds >= most {
+			continue
+		}
+		at := (from + s.seconds - 1) / s.seconds * s.seconds
+		if s.seconds > day {
+			at = (from + day - 1) / day * day
+		}
+		for ; at <= to; at += s.seconds {
+			t := time.Unix(at, 0).UTC()
+			name := t.Format(s.name)
+			if s.seconds < day && at%day == 0 {
+				name = t.Format("2 Jan")
+			}
+			a.ticks = append(a.ticks, tick{at: float64(at), name: name})
+		}
+		return a
+	}
+	months := 1
+	for _, n := range []int{1, 2, 3, 6, 12, 24, 60, 120} {
+		if months = n; whole/(30*day*int64(n)) < most {
+			break
+		}
+	}
+	first := time.Unix(from, 0).UTC()
+	for t := time.Date(first.Year(), 1, 1, 0, 0, 0, 0, time.UTC); t.Unix() <= to; t = t.AddDate(0, months, 0) {
+		if t.Unix() < from {
+			continue
+		}
+		name := t.Format("Jan 2006")
+		if months >= 12 {
+			name = t.Format("2006")
+		}
+		a.ticks = append(a.ticks, tick{at: float64(t.Unix()), name: name})
+	}
+	return a
+}
+
+// short writes a number as axes do: 20, 1.5k, 3M, 0.01.
+func short(v float64) string {
+	for _, unit := range []struct {
+		of   float64
+		name string
+	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+		if math.Abs(v) >= unit.of*.9995 {
+			return trimmed(v/unit.of) + unit.name
+		}
+	}
+	return trimmed(v)
+}
+
+// trimmed writes v with three digits.
+func trimmed(v float64) string {
+	s := strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(max(math.Abs(v), 1e-9))))), 64)
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	return s
+}
+
+// grouped writes n with commas between thousands.
+func grouped(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// span writes a duration without its zeros: 34m8s, 2h.
+func span(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []struct{ end, keep string }{{"m0s", "m"}, {"h0m", "h"}} {
+		if rest, ok := strings.CutSuffix(s, zero.end); ok {
+			s = rest + zero.keep
+		}
+	}
+	return s
+}

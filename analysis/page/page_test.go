@@ -1,0 +1,285 @@
+package page_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/analysis/page"
+)
+
+var update = flag.Bool("update", false, "write expected files anew; read the difference before committing it")
+
+// example has a block of each kind. text is put wherever a text may be.
+func example(text string) page.Page {
+	return page.Page{
+		Title: "Replay" + text, Subtitle: "access.log" + text,
+		Sections: []page.Section{{
+			Title: "All kinds" + text, Lead: "What there is" + text,
+			Figures: []page.Figure{{Name: "requests" + text, Value: "1,234" + text, Note: "of 5 clients" + text}, {Name: "refused", Value: "7"}},
+			Blocks: []page.Block{
+				page.Area{Title: "Traffic" + text, Note: text, From: time.Date(2026, 3, 1, 22, 0, 0, 0, time.UTC), Step: time.Hour,
+					All: []uint64{3600, 7200, 0, 1800}, Part: []uint64{0, 3600, 0, 900}, AllName: "requests" + text, PartName: "refused" + text, PartIsRefusals: true},
+				page.Curve{Title: "Curve" + text, Note: "note" + text, XName: "threshold" + text, YName: "clients" + text, Budget: 9, BudgetName: "0.1%" + text, Lines: []page.Line{
+					{Name: "1m" + text, Points: []page.LinePoint{{X: 5, N: 400, Tip: "a" + text}, {X: 50, N: 20, Knee: true}, {X: 500, N: 3, Name: "500 in 1m" + text}, {X: 5000}}},
+					{Name: "1h", Points: []page.LinePoint{{X: 5, N: 900}, {X: 5000, N: 0, Name: "5,000 in 1h"}}},
+				}},
+				page.Scatter{Title: "Scatter" + text, Note: "note" + text, XName: "bytes" + text, YName: "wrong %" + text, Points: []page.ScatterPoint{
+					{X: 8, Y: 5.6, Name: "fixed" + text, Tip: "b" + text, Best: true}, {X: 16, Y: .6, Name: "weighted", Best: true}, {X: 32, Y: .7, Name: "beaten"}, {X: 124, Name: "exact", Best: true},
+				}},
+				page.Bars{Title: "Sources" + text, Note: "note" + text, Refusals: true, Parts: []string{"allowed" + text, "limited"}, Rows: []page.Bar{
+					{Name: "203.0.113.7" + text, Values: []uint64{70, 30}, Note: "90%" + text}, {Name: strings.Repeat("long/", 20), Values: []uint64{10, 0}},
+				}},
+				page.Table{Title: "Table" + text, Columns: []page.Column{{Name: "rule" + text}, {Name: "refused", Numbers: true}}, Rows: []page.Row{
+					{Cells: []string{"one" + text, "12"}, Note: "recommended" + text, Strong: true}, {Cells: []string{"two", "3"}},
+				}},
+				page.Code{Title: "Code" + text, Text: "rules:\n  - id: a" + text + "\n"},
+			},
+		}},
+	}
+}
+
+func write(t fataler, p page.Page) []byte {
+	var b bytes.Buffer
+	if err := page.Write(&b, p); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// A fataler is a test, or a draw of one.
+type fataler interface {
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+func TestGolden(t *testing.T) {
+	got := write(t, example(""))
+	file := filepath.Join("testdata", "page.html")
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	check(t, got)
+}
+
+// A document is what a parser sees of a page.
+type document struct {
+	elements map[string]int
+	text     string // of all elements and tips
+}
+
+// check reads a page as XML and returns what is in it. It fails where the page asks the
+// network for something, runs what is not its own script, or draws outside of its plots.
+func check(t fataler, html []byte) document {
+	d := xml.NewDecoder(bytes.NewReader(html))
+	d.Entity = map[string]string{}
+	doc := document{elements: map[string]int{}}
+	var width, height float64
+	var text strings.Builder
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("not well-formed: %v", err)
+		}
+		switch token := token.(type) {
+		case xml.CharData:
+			text.Write(token)
+		case xml.StartElement:
+			doc.elements[token.Name.Local]++
+			numbers := map[string]float64{}
+			for _, a := range token.Attr {
+				name := a.Name.Local
+				if strings.HasPrefix(name, "on") || name == "src" || name == "href" || name == "style" {
+					t.Fatalf("<%s> has the attribute %s=%q", token.Name.Local, name, a.Value)
+				}
+				switch name {
+				case "data-tip":
+					text.WriteString(a.Value + "\n")
+				case "viewBox":
+					fmt.Sscanf(a.Value, "0 0 %f %f", &width, &height)
+				case "d":
+					places := regexp.MustCompile(`[ML]([-0-9.e]+) ([-0-9.e]+)`).FindAllStringSubmatch(a.Value, -1)
+					if len(places) == 0 || regexp.MustCompile(`[^-0-9. MLZ]`).MatchString(a.Value) {
+						t.Fatalf("no path: %q", a.Value)
+					}
+					for _, p := range places {
+						var x, y float64
+						fmt.Sscan(p[1], &x)
+						fmt.Sscan(p[2], &y)
+						if !(x >= -1 && x <= width+1 && y >= -1 && y <= height+1) {
+							t.Fatalf("a path leaves its drawing of %v by %v: %q", width, height, a.Value)
+						}
+					}
+				default:
+					if v := math.NaN(); token.Name.Local != "svg" {
+						if _, err := fmt.Sscan(a.Value, &v); err == nil {
+							numbers[name] = v
+						}
+					}
+				}
+			}
+			for _, name := range []string{"x", "cx"} {
+				if v, ok := numbers[name]; ok && !(v >= -1 && v+numbers["width"] <= width+1 && numbers["width"] >= 0) {
+					t.Fatalf("a %s is at %s = %v, wide %v, of %v", token.Name.Local, name, v, numbers["width"], width)
+				}
+			}
+			for _, name := range []string{"y", "cy"} {
+				if v, ok := numbers[name]; ok && !(v >= -1 && v+numbers["height"] <= height+10 && numbers["height"] >= 0) {
+					t.Fatalf("a %s is at %s = %v, high %v, of %v", token.Name.Local, name, v, numbers["height"], height)
+				}
+			}
+		}
+	}
+	doc.text = text.String()
+	for _, outside := range []string{"url(", "@import", "<link", "<img", "<iframe", "fetch(", "XMLHttpRequest", "import("} {
+		if bytes.Contains(html, []byte(outside)) {
+			t.Fatalf("the page has %q", outside)
+		}
+	}
+	if doc.elements["script"] != 1 || doc.elements["style"] != 1 {
+		t.Fatalf("%d scripts and %d styles, want one of each", doc.elements["script"], doc.elements["style"])
+	}
+	return doc
+}
+
+// Whatever a log holds is text: it changes nothing of the page's structure, and reads as it is.
+func TestTextsStayTexts(t *testing.T) {
+	want := check(t, write(t, example(""))).elements
+	for _, text := range []string{
+		`</script><script>alert(1)</script>`,
+		`"><img src=x onerror=alert(1)>`,
+		`' onmouseover='alert(1)`,
+		`</title></style></svg><svg onload=alert(1)>`,
+		`]]> <![CDATA[ <!-- --> &amp; &lt; {{.Title}} \u003cscript`,
+		`javascript:alert(1)`,
+		"é 漢字 \U0001F600",
+	} {
+		doc := check(t, write(t, example(text)))
+		if diff := cmp.Diff(want, doc.elements); diff != "" {
+			t.Errorf("%q changes the structure (-want +got):\n%s", text, diff)
+		}
+		for _, whole := range []string{"Replay", "access.log", "All kinds", "What there is", "1,234", "Traffic", "a", "b", "203.0.113.7", "one", "  - id: a", "recommended"} {
+			if !strings.Contains(doc.text, whole+text) {
+				t.Errorf("the text %q is not in the page", whole+text)
+			}
+		}
+	}
+}
+
+// Bytes that are no characters, or steer a terminal or the direction of writing, are replaced.
+func TestControlsAreReplaced(t *testing.T) {
+	html := write(t, example("\x00\x1b[2J\u202e\xff\u2028"))
+	check(t, html)
+	if bytes.ContainsAny(html, "\x00\x1b\u202e\u2028") || !bytes.Contains(html, []byte("Replay\ufffd\ufffd[2J\ufffd\ufffd\ufffd")) {
+		t.Error("the page holds characters that cannot be printed")
+	}
+}
+
+// Plots of any numbers stay within their bounds.
+func TestPlotsStayInside(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		count := rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64Range(0, 1<<53))
+		counts := rapid.SliceOfN(count, 1, 20).Draw(t, "counts")
+		positive := rapid.Float64Range(.001, 1e9)
+		var s page.Scatter
+		var c page.Curve
+		var l page.Line
+		for i, n := range counts {
+			y := positive.Draw(t, "y")
+			if n < 3 {
+				y = 0
+			}
+			s.Points = append(s.Points, page.ScatterPoint{X: positive.Draw(t, "x"), Y: y, Name: "a name", Best: n%2 == 0})
+			l.Points = append(l.Points, page.LinePoint{X: math.Exp2(float64(i)), N: n, Name: "here"})
+		}
+		c.Lines, c.Budget = []page.Line{l}, float64(count.Draw(t, "budget"))
+		var b page.Bars
+		for _, n := range counts {
+			b.Rows = append(b.Rows, page.Bar{Name: "a name", Values: []uint64{n / 4, n / 3}})
+		}
+		step := time.Duration(1<<rapid.IntRange(0, 24).Draw(t, "step")) * time.Second
+		a := page.Area{From: time.Unix(rapid.Int64Range(0, 2e9).Draw(t, "from"), 0), Step: step, All: counts, Part: counts, AllName: "all", PartName: "part"}
+		check(t, write(t, page.Page{Sections: []page.Section{{Blocks: []page.Block{s, c, b, a}}}}))
+	})
+}
+
+// What is empty takes no room.
+func TestNothing(t *testing.T) {
+	doc := check(t, write(t, page.Page{Sections: []page.Section{{Blocks: []page.Block{page.Area{}, page.Curve{}, page.Scatter{}, page.Bars{}, page.Bars{Rows: []page.Bar{{Name: "none", Values: []uint64{0}}}}}}}}))
+	if doc.elements["figure"]+doc.elements["svg"]+doc.elements["dl"] != 0 {
+		t.Errorf("there are %v", doc.elements)
+	}
+}
+
+func TestTicks(t *testing.T) {
+	at := func(text string) float64 {
+		v, err := time.Parse(time.DateTime, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return float64(v.Unix())
+	}
+	for _, test := range []struct {
+		name, kind string
+		from, to   float64
+		want       string
+	}{
+		{"counts", "linear", 0, 17, "0 5 10 15 20"},
+		{"many", "linear", 0, 11_500, "0 5k 10k 15k"},
+		{"hardly any", "linear", 0, .2, "0 0.5 1"},
+		{"decades", "logarithmic", 8, 500, "10 20 50 100 200 500"},
+		{"many decades", "logarithmic", .002, 3e6, "0.001 0.01 0.1 1 10 100 1k 10k 100k 1M"},
+		{"one value", "logarithmic", 10, 10, "10"},
+		{"counts and none", "with zero", 0, 4700, "0 1 10 100 1k"},
+		{"a moment", "time", 1e9, 1e9 + 1, "01:46:40 01:46:41"},
+		{"seconds", "time", at("2026-03-01 23:59:50"), at("2026-03-02 00:00:05"), "23:59:50 23:59:52 23:59:54 23:59:56 23:59:58 2 Mar 00:00:02 00:00:04"},
+		{"hours across a day", "time", at("2026-03-01 20:10:00"), at("2026-03-02 04:00:00"), "21:00 22:00 23:00 2 Mar 01:00 02:00 03:00 04:00"},
+		{"two weeks", "time", at("2024-01-26 19:00:00"), at("2024-02-10 10:00:00"), "27 Jan 29 Jan 31 Jan 2 Feb 4 Feb 6 Feb 8 Feb 10 Feb"},
+		{"half a year", "time", at("2026-01-15 00:00:00"), at("2026-07-15 00:00:00"), "Feb 2026 Mar 2026 Apr 2026 May 2026 Jun 2026 Jul 2026"},
+		{"years", "time", at("2005-04-19 00:00:00"), at("2018-04-26 00:00:00"), "2007 2009 2011 2013 2015 2017"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := strings.Join(page.Ticks(test.kind, test.from, test.to), " "); got != test.want {
+				t.Errorf("%s from %v to %v: %q, want %q", test.kind, test.from, test.to, got, test.want)
+			}
+		})
+	}
+}
+
+// Whatever the time that a log covers, there is something to read, and not too much.
+func TestTimesHaveTicks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from := rapid.Int64Range(0, 4e9).Draw(t, "from")
+		span := rapid.OneOf(rapid.Int64Range(2, 100), rapid.Int64Range(2, 1e6), rapid.Int64Range(2, 3e9)).Draw(t, "span")
+		names := page.Ticks("time", float64(from), float64(from+span))
+		if len(names) < 1 || len(names) > 12 || slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "outside") }) {
+			t.Fatalf("ticks %q", names)
+		}
+	})
+}
