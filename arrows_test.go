@@ -20,7 +20,7 @@ const module = "github.com/edgelimit/edge"
 // arrows are the packages of the module, and what each may import of it. A package that
 // imports nothing is a leaf. Every new arrow is a decision: it is made here.
 var arrows = map[string][]string{
-	"analysis":                    {"analysis/accesslog", "counter", "mitigation", "pop/limit", "pop/rule"},
+	"analysis":                    {"analysis/accesslog", "analysis/page", "counter", "mitigation", "pop/limit", "pop/rule"},
 	"analysis/accesslog":          {},
 	"analysis/page":               {},
 	"async":                       {},

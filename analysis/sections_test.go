@@ -1,0 +1,141 @@
+package analysis_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// html returns the page that sections make, which is well-formed, and the text in it.
+func html(t *testing.T, sections []page.Section) (raw, text string) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := page.Write(&b, page.Page{Title: "a page", Sections: sections}); err != nil {
+		t.Fatal(err)
+	}
+	raw = b.String()
+	var all strings.Builder
+	for d := xml.NewDecoder(&b); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return raw, all.String()
+		}
+		if err != nil {
+			t.Fatalf("not well-formed: %v", err)
+		}
+		switch token := token.(type) {
+		case xml.CharData:
+			all.Write(token)
+		case xml.StartElement:
+			for _, a := range token.Attr {
+				if a.Name.Local == "data-tip" {
+					all.WriteString(a.Value + "\n")
+				}
+			}
+		}
+	}
+}
+
+// hostile is office with paths of somebody who hopes that the report is opened.
+func hostile() []accesslog.Entry {
+	log := office()
+	for i := range log {
+		log[i].Path = `/</script><script>alert(1)</script>`
+	}
+	return log
+}
+
+func TestSweepPage(t *testing.T) {
+	name := analysis.Pseudonyms([]byte("a key"))
+	byPath, err := analysis.ParseCharacteristics("ip+path")
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := sweep(t, hostile(), analysis.SweepOptions{
+		Characteristics: [][]rule.Characteristic{{{Kind: rule.IP}}, byPath}, Periods: []time.Duration{time.Minute, time.Hour}, Name: name,
+	})
+	raw, text := html(t, report.Sections())
+	for _, want := range []string{
+		"touches 2 of 2,000 clients (0.1%)", "50 in 1m\ntouches 2 clients", "0.1% of 2,000 clients", "recommended", "knee", "id: ip-path-1h",
+		name("203.0.113.3") + ` /</script><script>alert(1)</script>`, "10,999 (88.7%)", "ip+path in 1h",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	if strings.Contains(raw, "203.0.113.") || strings.Count(raw, "<script") != 1 {
+		t.Error("the page holds an address, or the script of a path")
+	}
+	if raw, _ := html(t, sweep(t, nil, analysis.SweepOptions{}).Sections()); strings.Contains(raw, "NaN") {
+		t.Error("the page of an empty log has figures that are none")
+	}
+}
+
+func TestAccuracyPage(t *testing.T) {
+	var arrivals []accesslog.Arrival
+	var traffic analysis.TimelineCollector
+	for _, e := range office() {
+		arrivals = append(arrivals, accesslog.Arrival{Time: e.Time, Client: client(e.Client)})
+		traffic.Add(e.Time, false)
+	}
+	report := accuracy(t, arrivals, analysis.AccuracyOptions{Limits: []analysis.Limit{{Threshold: 50, Period: 60e6}, {Threshold: 1000, Period: 3600e6}}})
+	_, text := html(t, report.Sections(traffic.Timeline()))
+	for _, want := range []string{"21,181", "50 requests in 1m", "1,000 requests in 1h", "Traffic", "Error against memory", "sub_windows_60_whole", "packed_auto", "not beaten"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	if _, text := html(t, report.Sections(analysis.Timeline{})); strings.Contains(text, "Traffic") {
+		t.Error("there is a plot of traffic that was not gathered")
+	}
+}
+
+func TestEnforcementPage(t *testing.T) {
+	name := analysis.Pseudonyms([]byte("a key"))
+	rules := func(threshold string) *rule.Set {
+		set, err := rule.Parse("rules", []byte("rules: [{id: each, characteristics: [ip], limits: [{threshold: "+threshold+", period: 1m}]}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	e, err := analysis.NewEnforcer(analysis.EnforcementOptions{Rules: rules("50"), Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := analysis.NewComparer(analysis.ComparisonOptions{Rules: rules("50"), Base: rules("200"), Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := hostile()
+	for i := range log {
+		e.Add(&log[i])
+		c.Add(&log[i])
+	}
+	for title, test := range map[string]struct {
+		sections []page.Section
+		want     []string
+	}{
+		"enforcement": {e.Report().Sections(), []string{"12,398", "Rule each", name("203.0.113.3"), "10,999 (88.7%)", "Requests and refusals", `alert(1)`}},
+		"comparison":  {c.Report().Sections(), []string{"12,398", "7,999", "Newly refused", "By rule", name("203.0.113.2"), `alert(1)`}},
+	} {
+		raw, text := html(t, test.sections)
+		for _, want := range test.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("the page of the %s does not say %q", title, want)
+			}
+		}
+		if strings.Contains(raw, "203.0.113.") || strings.Count(raw, "<script") != 1 {
+			t.Errorf("the page of the %s holds an address, or the script of a path", title)
+		}
+	}
+}
