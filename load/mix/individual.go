@@ -18,39 +18,44 @@ type onOff struct {
 func (k *onOff) clients() uint64 { return k.n }
 
 func (k *onOff) generator(set *setting) generator {
-	g := &pulses{gap: max(ticksOf(k.each.per)/ticks(k.each.n), 1), cycle: ticksOf(k.on + k.off)}
-	g.burst = uint32((ticksOf(k.on) - 1) / g.gap)
-	turns := make([]turn, k.n)
-	for i := range turns {
+	gap, cycle := max(ticksOf(k.each.per)/ticks(k.each.n), 1), ticksOf(k.on+k.off)
+	burst := uint32((ticksOf(k.on) - 1) / gap)
+	g := &pulses{gap: gap, pause: cycle - ticks(burst)*gap, burst: burst}
+	var sending, pausing []turn
+	for client := range uint32(k.n) {
 		// The cycle that the client is in has begun some time ago. What would have been
 		// sent before the beginning is not.
-		ago := ticks(set.stream.below(uint64(g.cycle)))
-		if sent := (ago + g.gap - 1) / g.gap; sent <= ticks(g.burst) {
-			turns[i] = turn{at: sent*g.gap - ago, client: uint32(i), left: g.burst - uint32(sent)}
+		ago := ticks(set.stream.below(uint64(cycle)))
+		if sent := (ago + gap - 1) / gap; sent <= ticks(burst) {
+			sending = append(sending, turn{at: sent*gap - ago, client: client, left: burst - uint32(sent)})
 		} else {
-			turns[i] = turn{at: g.cycle - ago, client: uint32(i), left: g.burst}
+			pausing = append(pausing, turn{at: cycle - ago, client: client, left: burst})
 		}
 	}
-	g.schedule = newSchedule(turns)
+	g.sending, g.pausing = newLine(sending, k.n), newLine(pausing, k.n)
 	return g
 }
 
-// pulses makes the requests of onOff.
+// pulses makes the requests of onOff. All who go on sending wait for the same time, and so
+// do all who pause: two queues do, where other kinds need a heap.
 type pulses struct {
-	schedule
-	gap, cycle ticks
-	burst      uint32 // requests of a cycle behind its first
+	sending, pausing line
+	gap, pause       ticks
+	burst            uint32 // requests of a cycle behind its first
 }
 
 func (g *pulses) next(a *arrival) bool {
-	t := &g.schedule[0]
+	from := &g.sending
+	if from.n == 0 || g.pausing.n > 0 && g.pausing.first().before(from.first()) {
+		from = &g.pausing
+	}
+	t := from.pop()
 	a.at, a.client = t.at, uint64(t.client)
 	if t.left > 0 {
-		t.at, t.left = t.at+g.gap, t.left-1
+		g.sending.push(turn{at: t.at + g.gap, client: t.client, left: t.left - 1})
 	} else {
-		t.at, t.left = t.at+g.cycle-ticks(g.burst)*g.gap, g.burst
+		g.pausing.push(turn{at: t.at + g.pause, client: t.client, left: g.burst})
 	}
-	g.down(0)
 	return true
 }
 
