@@ -24,6 +24,7 @@ var arrows = map[string][]string{
 	"analysis/accesslog":          {},
 	"analysis/page":               {},
 	"async":                       {},
+	"load":                        {"load/mix"},
 	"load/mix":                    {},
 	"ring":                        {},
 	"counter":                     {},
@@ -36,7 +37,7 @@ var arrows = map[string][]string{
 	"pop/admin":                   {},
 	"pop/gossip":                  {},
 	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/gossip", "pop/limit", "pop/proxy", "pop/rule"},
-	"cmd/edge":                    {"analysis", "analysis/accesslog", "counter", "counter/shard", "load/mix", "pop", "pop/admin", "pop/proxy", "pop/rule"},
+	"cmd/edge":                    {"analysis", "analysis/accesslog", "counter", "counter/shard", "load", "load/mix", "pop", "pop/admin", "pop/proxy", "pop/rule"},
 }
 
 // A listed is what go list says of a package.

@@ -3,6 +3,7 @@ module github.com/edgelimit/edge
 go 1.26.0
 
 require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c
 	github.com/buraksezer/consistent v1.0.0 // exactly: placement differs between versions
 	github.com/cespare/xxhash/v2 v2.3.0
@@ -34,6 +35,8 @@ require (
 	golang.org/x/tools v0.51.0
 	pgregory.net/rapid v1.3.0
 )
+
+require github.com/HdrHistogram/hdrhistogram-go v1.4.0
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

@@ -2,6 +2,8 @@ package main
 
 import (
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"syscall"
@@ -59,6 +61,11 @@ origin: http://127.0.0.1:3000
 	if strings.HasPrefix(example, "edge mitigations") || strings.HasPrefix(example, "edge shards") {
 		tryAsking(t, example)
 		return
+	}
+	if strings.HasPrefix(example, "edge load") {
+		server := httptest.NewServer(http.NotFoundHandler())
+		defer server.Close()
+		example = strings.ReplaceAll(example, "http://127.0.0.1:8080", server.URL)
 	}
 	// Their ports may be taken where the test runs.
 	env := []string{"EDGE_LISTEN=127.0.0.1:0"}

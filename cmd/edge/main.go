@@ -64,7 +64,7 @@ a rule, from memory.`,
 	root.SetErr(stderr)
 	root.SetVersionTemplate("edge {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newNode(), newPop(), newCheck(), newReplay(), newShard(), newMitigations(), newShards(), newHealthcheck(), newVersion())
+	root.AddCommand(newNode(), newPop(), newCheck(), newReplay(), newLoad(), newShard(), newMitigations(), newShards(), newHealthcheck(), newVersion())
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -228,7 +228,7 @@ func single(err error) (all []error) {
 }
 
 // packages are what errors begin with. To users it is all one command.
-var packages = regexp.MustCompile(`^(accesslog|analysis|async|counter|limit|mitigation|mix|pop|proxy|ring|rule|shard): `)
+var packages = regexp.MustCompile(`^(accesslog|analysis|async|counter|limit|load|mitigation|mix|pop|proxy|ring|rule|shard): `)
 
 // message returns what err says, without the package that says it.
 func message(err error) string { return packages.ReplaceAllLiteralString(err.Error(), "") }

@@ -149,17 +149,22 @@ func (in *input) summarise(w io.Writer) {
 	fmt.Fprintf(w, "%s\n\n", strings.Join(files, ", "))
 }
 
+// isTerminal reports whether w is a terminal.
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
 // show shows progress, until the function that it returns is called.
 func (in *input) show() (stop func()) {
-	file, isFile := in.stderr.(*os.File)
-	if !in.progress || !isFile || !term.IsTerminal(int(file.Fd())) {
+	if !in.progress || !isTerminal(in.stderr) {
 		return func() {}
 	}
 	_, total := in.log.Progress()
 	if total == 0 {
 		total = -1 // a pipe: nobody knows how long it is
 	}
-	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(file), progressbar.OptionShowBytes(true), progressbar.OptionSetWidth(30),
+	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(in.stderr), progressbar.OptionShowBytes(true), progressbar.OptionSetWidth(30),
 		progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetDescription("reading"))
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {

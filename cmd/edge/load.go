@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/edgelimit/edge/load"
+)
+
+func newLoad() *cobra.Command {
+	var traffic trafficFlags
+	var sending sendingFlags
+	var out outputFlags
+	var progress bool
+	general := pflag.NewFlagSet("", pflag.ContinueOnError)
+	general.BoolVar(&progress, "progress", true, "show progress, if standard error is a terminal")
+	out.register(general)
+	groups := []flagGroup{
+		{"Flags for what is sent", traffic.flags()},
+		{"Flags for how it is sent", sending.flags()},
+		{"Other flags", general},
+	}
+	cmd := &cobra.Command{
+		Use:   "load [flags] TARGET…",
+		Short: "Send traffic of many clients to a PoP, and say what became of it",
+		Long: `Send traffic to a PoP, or to any HTTP server: at a rate that does not depend on how fast
+it answers. Several targets are the nodes of a PoP: each connection goes to one of
+them. Latencies are counted from when a request was due, so that one answer that is
+late does not hide those behind it; where the rate could not be kept, that is said.
+
+Ctrl-C ends it early, with a report of what was done.`,
+		Example: `  edge load --rate 2000/s --duration 2s http://127.0.0.1:8080
+  edge load --rate max --duration 2s --connections 16 http://127.0.0.1:8080
+  edge load --rate 10/s,500/s@1s,10/s@2s --duration 3s --clients 1000 http://127.0.0.1:8080
+  edge load --mix web --duration 2s --json http://127.0.0.1:8080 | jq .latency.p99_ms`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, targets []string) error {
+			if len(targets) == 0 {
+				return usageError{errors.New("there is no target"), "edge load … http://127.0.0.1:8080"}
+			}
+			o, err := sending.options(cmd.Context(), targets)
+			if err := errors.Join(err, traffic.apply(&o)); err != nil {
+				return err
+			}
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return runLoad(ctx, o, destination{outputFlags: out, stdout: cmd.OutOrStdout()}, showLoad(progress, cmd.ErrOrStderr()))
+		},
+	}
+	groupFlags(cmd, groups...)
+	return cmd
+}
+
+// runLoad sends, and writes the report.
+func runLoad(ctx context.Context, o load.Options, out destination, show progressLine) error {
+	o.Progress = show.update
+	log, err := load.Run(ctx, o)
+	show.end()
+	if err != nil {
+		return err
+	}
+	if log.Requests() == 0 {
+		return errors.New("nothing was sent")
+	}
+	report := log.Report()
+	if out.asJSON {
+		return writeJSON(out.stdout, report)
+	}
+	return report.WriteText(out.stdout)
+}
+
+// A progressLine is a line of a terminal that shows how far a run is.
+type progressLine struct {
+	update func(load.Progress) // nil if nothing is shown
+	end    func()
+}
+
+// showLoad shows progress on w, if that is a terminal.
+func showLoad(wanted bool, w io.Writer) progressLine {
+	if !wanted || !isTerminal(w) {
+		return progressLine{nil, func() {}}
+	}
+	const clear = "\r\x1b[K"
+	var before load.Progress
+	return progressLine{
+		update: func(p load.Progress) {
+			fmt.Fprintf(w, clear+"%s sent, %d/s, %s refused, %s failed, %s waiting, p50 %.1f ms, p99 %.1f ms", quantity(int64(p.Requests), "request"),
+				(p.Requests-before.Requests)*uint64(load.ProgressesPerSecond), quantity(int64(p.Refused), "request"), quantity(int64(p.Failed), "request"),
+				quantity(int64(p.Waiting), "request"), float64(p.P50)/1e3, float64(p.P99)/1e3)
+			before = p
+		},
+		end: func() { fmt.Fprint(w, clear) },
+	}
+}

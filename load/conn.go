@@ -1,0 +1,243 @@
+package load
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// A conn sends requests over one HTTP/1.1 connection after the other, each when the one before
+// is answered.
+type conn struct {
+	run    *run
+	from   feed
+	target int  // index of the only target; of any if it is negative
+	live   live // what is shown while it runs
+	tape   tape
+
+	http2   *http2Conn               // nil for HTTP/1.1
+	nc      atomic.Pointer[net.Conn] // for the watchdog
+	since   atomic.Int64             // when the request under way was sent, 0 if there is none
+	to      int                      // the target that it is connected to
+	owner   uint64                   // whose connection it is, where the PROXY protocol is spoken
+	sent    int                      // requests over this connection
+	wire    wire
+	answer  answer
+	out     []byte
+	request Request
+	record  record
+	node    []byte // the last one's name, and its number
+	number  uint16
+	random  *rand.Rand
+}
+
+// work sends until there is nothing left to be sent.
+func (c *conn) work() {
+	defer c.disconnect()
+	c.wire.buf = make([]byte, 16<<10)
+	c.wire.nodeHeader, c.wire.bodies = []byte(c.run.o.NodeHeader), c.run.bodies
+	for c.from.next(c, &c.request) {
+		if c.run.returns.holds(&c.request) {
+			continue
+		}
+		c.exchange()
+	}
+}
+
+// exchange sends a request, reads the answer, and records both.
+func (c *conn) exchange() {
+	q, r := &c.request, &c.record
+	*r = record{due: q.Due.Microseconds(), client: q.Client, look: q.Look.number, remaining: -1}
+	if q.probe {
+		r.flags = probed
+	}
+	err := c.connect()
+	if err != nil && c.run.over.Err() != nil {
+		c.run.unsent.Add(1)
+		return
+	}
+	r.sent = c.run.now()
+	if c.run.closedLoop {
+		r.due = r.sent // the connection was the schedule
+	}
+	r.target = uint16(max(0, c.to))
+	if err != nil {
+		r.failure = notSent
+	} else {
+		err = c.roundTrip()
+	}
+	r.done = c.run.now()
+	c.since.Store(0)
+	c.sent++
+	if err != nil {
+		if r.failure == answered {
+			r.failure = failureOf(err)
+		}
+		r.node = c.run.nodes.of(r.target)
+		c.disconnect()
+	}
+	c.tape.add(r)
+	c.live.add(r)
+	if r.status != 0 && r.retry > 0 {
+		c.run.returns.refused(q, r)
+	}
+	if err == nil && (c.answer.last || c.run.o.KeepAlive > 0 && c.sent >= c.run.o.KeepAlive) {
+		c.disconnect()
+	}
+}
+
+// roundTrip sends the request and reads the answer into the record.
+func (c *conn) roundTrip() error {
+	if c.http2 != nil {
+		return c.http2.roundTrip(c)
+	}
+	r := &c.record
+	c.out = c.appendRequest(c.out[:0])
+	c.since.Store(max(1, r.sent))
+	if _, err := (*c.nc.Load()).Write(c.out); err != nil {
+		return err
+	}
+	if err := c.wire.read(&c.answer, c.request.Look.Method == "HEAD"); err != nil {
+		return err
+	}
+	c.take()
+	return nil
+}
+
+// take records the answer.
+func (c *conn) take() {
+	r, a := &c.record, &c.answer
+	r.status, r.retry, r.remaining, r.flags = a.status, a.retry, a.remaining, r.flags|a.flags
+	r.node = c.nodeOf(a.node)
+}
+
+// nodeOf returns the number of the node that answered.
+func (c *conn) nodeOf(name []byte) uint16 {
+	if len(name) == 0 {
+		return c.run.nodes.of(uint16(c.to))
+	}
+	if string(name) != string(c.node) {
+		c.node = append(c.node[:0], name...)
+		c.number = c.run.nodes.named(string(name))
+	}
+	return c.number
+}
+
+// appendRequest writes the request as it is sent.
+func (c *conn) appendRequest(b []byte) []byte {
+	look, t := c.request.Look, &c.run.o.Targets[c.to]
+	path, host := cmp.Or(look.Target, t.Path), cmp.Or(look.Host, t.Name)
+	b = append(append(b, look.Method...), ' ')
+	b = append(append(b, path...), " HTTP/1.1\r\nHost: "...)
+	b = append(append(b, host...), "\r\n"...)
+	if look.Agent != "" {
+		b = append(append(append(b, "User-Agent: "...), look.Agent...), "\r\n"...)
+	}
+	b = append(b, c.run.fixed...)
+	b = c.run.o.Identity.appendHeader(b, &c.request)
+	if hasBody(look.Method) {
+		b = append(b, "Content-Length: 0\r\n"...)
+	}
+	return append(b, "\r\n"...)
+}
+
+// hasBody reports whether requests of a method say how long their body is.
+func hasBody(method string) bool { return method == "POST" || method == "PUT" || method == "PATCH" }
+
+// connect sees to it that there is a connection, and that it is one for the request.
+func (c *conn) connect() error {
+	if c.http2 != nil {
+		c.to = c.http2.target
+		return c.run.over.Err()
+	}
+	proxy := c.run.o.Identity.Proxy != 0
+	if c.nc.Load() != nil {
+		if !proxy || c.owner == c.request.Client {
+			return nil
+		}
+		c.disconnect()
+	}
+	if c.to = c.target; c.to < 0 {
+		c.to = c.random.IntN(len(c.run.o.Targets))
+	}
+	if c.run.over.Err() != nil {
+		return c.run.over.Err()
+	}
+	t := &c.run.o.Targets[c.to]
+	ctx, cancel := context.WithTimeout(c.run.over, c.run.o.Timeout)
+	defer cancel()
+	var dialer net.Dialer
+	nc, err := dialer.DialContext(ctx, "tcp", t.Addr.String())
+	if err != nil {
+		return err
+	}
+	c.run.opened.Add(1)
+	if c.sent, c.owner = 0, c.request.Client; proxy {
+		header := c.run.o.Identity.appendProxy(nil, c.request.Addr, t.Addr)
+		if _, err := nc.Write(header); err != nil {
+			nc.Close()
+			return err
+		}
+	}
+	if t.TLS {
+		secure := tls.Client(nc, c.run.tlsOf(t))
+		if err := secure.HandshakeContext(ctx); err != nil {
+			nc.Close()
+			return err
+		}
+		nc = secure
+	}
+	c.nc.Store(&nc)
+	c.wire.reset(nc)
+	return nil
+}
+
+func (c *conn) disconnect() {
+	if nc := c.nc.Swap(nil); nc != nil {
+		(*nc).Close()
+	}
+}
+
+// watch ends a request that is under way since before a time.
+func (c *conn) watch(before int64) {
+	since := c.since.Load()
+	if nc := c.nc.Load(); since != 0 && since < before && nc != nil {
+		_ = (*nc).SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+func failureOf(err error) failure {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
+		return timedOut
+	case errors.Is(err, errMalformed):
+		return malformed
+	}
+	return closed
+}
+
+// tlsOf returns how TLS is spoken with a target.
+func (r *run) tlsOf(t *Target) *tls.Config {
+	config := r.o.TLS.Clone()
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(t.Name)
+		if config.ServerName == "" {
+			config.ServerName = t.Name
+		}
+	}
+	return config
+}
+
+// fixedHeader returns the header lines that all requests have.
+func fixedHeader(lines [][2]string) (b []byte) {
+	for _, l := range lines {
+		b = append(append(append(append(b, l[0]...), ": "...), l[1]...), "\r\n"...)
+	}
+	return b
+}

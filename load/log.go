@@ -1,0 +1,55 @@
+package load
+
+import (
+	"slices"
+	"time"
+)
+
+// A Log is what became of the requests of a run.
+type Log struct {
+	Began       time.Time
+	Elapsed     time.Duration
+	Interrupted bool
+
+	// Unsent is how many requests were due and not sent when the run ended.
+	Unsent uint64
+
+	// Held is how many were not sent since their clients waited for their Retry-After.
+	Held uint64
+
+	// Connections is how many were opened.
+	Connections uint64
+
+	late    uint64 // requests that the generator itself was late with
+	o       Options
+	records []record // by the time when they were sent
+	looks   []*Look
+	nodes   []string
+}
+
+// log gathers what was recorded.
+func (r *run) log() *Log {
+	l := &Log{
+		Began: r.began, Elapsed: time.Since(r.began), Unsent: r.unsent.Load(), Held: r.returns.held,
+		Connections: r.opened.Load(), late: r.late.Load(), o: r.o, looks: r.looks, nodes: r.nodes.names,
+	}
+	for _, lane := range r.lanes {
+		l.Unsent += uint64(lane.left())
+	}
+	total := 0
+	for _, c := range r.conns {
+		total += len(c.tape.full)*tapePiece + len(c.tape.last)
+	}
+	l.records = make([]record, 0, total)
+	for _, c := range r.conns {
+		for _, piece := range append(c.tape.full, c.tape.last) {
+			l.records = append(l.records, piece...)
+		}
+		c.tape = tape{}
+	}
+	slices.SortStableFunc(l.records, func(a, b record) int { return int(a.sent - b.sent) })
+	return l
+}
+
+// Requests returns how many requests were sent, or could not be for want of a connection.
+func (l *Log) Requests() int { return len(l.records) }

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package load
+
+import "time"
+
+// nap sleeps for less than some milliseconds.
+func nap(d time.Duration) { time.Sleep(d) }

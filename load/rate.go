@@ -1,0 +1,154 @@
+package load
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Point is a rate at a time. Between points the rate changes evenly; after the last one it
+// stays.
+type Point struct {
+	After time.Duration // since the beginning
+	Rate  float64       // requests a second
+}
+
+// ParseProfile reads points such as 100/s,1000/s@10s: a hundred requests a second at the
+// beginning, a thousand after ten seconds. The first point needs no time. The unit of a rate
+// is s, m or h; without one it is s.
+func ParseProfile(text string) (profile []Point, err error) {
+	for i, each := range strings.Split(text, ",") {
+		rate, after, timed := strings.Cut(strings.TrimSpace(each), "@")
+		number, unit, _ := strings.Cut(rate, "/")
+		per, known := map[string]float64{"": 1, "s": 1, "m": 60, "h": 3600}[unit]
+		n, err := strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64)
+		if err != nil || !known || !(n >= 0) || n > 1e7 {
+			return nil, fmt.Errorf("load: %q is no rate from 0 to 10,000,000/s", rate)
+		}
+		p := Point{Rate: n / per}
+		if timed {
+			if p.After, err = time.ParseDuration(after); err != nil {
+				return nil, fmt.Errorf("load: %q is no time", after)
+			}
+		}
+		if i == 0 && p.After != 0 {
+			return nil, errors.New("load: the first rate is that of the beginning, without a time")
+		}
+		if i > 0 && p.After <= profile[i-1].After {
+			return nil, fmt.Errorf("load: the rate %s is not after the one before", each)
+		}
+		profile = append(profile, p)
+	}
+	return profile, nil
+}
+
+// Steady is a Source of requests that all look alike, from clients in turn.
+type Steady struct {
+	// Profile is the rate over time. If it is empty all requests are due at once: as many
+	// are sent as the connections carry.
+	Profile []Point
+
+	// Clients is how many there are. If zero, 1.
+	Clients uint64
+
+	// Networks are where they come from, in turn: IPv4 networks that have an address for
+	// each, or IPv6 ones that have a /64 for each. If empty, 10.0.0.0/8.
+	Networks []netip.Prefix
+
+	// Look is what the requests look like.
+	Look Look
+
+	// Attack says that they are meant to be refused.
+	Attack bool
+
+	made  uint64
+	piece int     // of the profile
+	begun float64 // requests before it
+}
+
+// Components returns the one component, named steady.
+func (s *Steady) Components() []Component { return []Component{{"steady", s.Attack}} }
+
+// Next makes the next request.
+func (s *Steady) Next(r *Request) bool {
+	due, ok := s.due()
+	if !ok {
+		return false
+	}
+	client := s.made % max(1, s.Clients)
+	*r = Request{Due: due, Client: client, Addr: s.addr(client), Look: &s.Look}
+	s.made++
+	return true
+}
+
+// due returns when the next request is due, and false if the rate has fallen to 0 for good.
+func (s *Steady) due() (time.Duration, bool) {
+	if len(s.Profile) == 0 {
+		return 0, true
+	}
+	n := float64(s.made)
+	for ; s.piece+1 < len(s.Profile); s.piece++ {
+		from, to := s.Profile[s.piece], s.Profile[s.piece+1]
+		length := (to.After - from.After).Seconds()
+		if here := length * (from.Rate + to.Rate) / 2; n-s.begun >= here {
+			s.begun += here
+			continue
+		}
+		// rate·t + slope·t²/2 = n − begun
+		slope, left := (to.Rate-from.Rate)/length, n-s.begun
+		t := 2 * left / (from.Rate + math.Sqrt(max(0, from.Rate*from.Rate+2*slope*left)))
+		if left == 0 {
+			t = 0
+		}
+		return from.After + time.Duration(t*1e9), true
+	}
+	last := s.Profile[s.piece]
+	if last.Rate == 0 {
+		return 0, false
+	}
+	return last.After + time.Duration((n-s.begun)/last.Rate*1e9), true
+}
+
+var ownNetworks = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+
+// addr returns the address of a client.
+func (s *Steady) addr(client uint64) netip.Addr {
+	networks := s.Networks
+	if len(networks) == 0 {
+		networks = ownNetworks
+	}
+	p, n := networks[client%uint64(len(networks))], client/uint64(len(networks))
+	if p.Addr().Is4() {
+		a := p.Addr().As4()
+		binary.BigEndian.PutUint32(a[:], binary.BigEndian.Uint32(a[:])+uint32(n))
+		return netip.AddrFrom4(a)
+	}
+	a := p.Addr().As16()
+	binary.BigEndian.PutUint64(a[:8], binary.BigEndian.Uint64(a[:8])+n)
+	a[15] |= 1
+	return netip.AddrFrom16(a)
+}
+
+// Check says whether the networks have room for the clients.
+func (s *Steady) Check() error {
+	networks := s.Networks
+	if len(networks) == 0 {
+		networks = ownNetworks
+	}
+	each := (max(1, s.Clients) + uint64(len(networks)) - 1) / uint64(len(networks))
+	for _, p := range networks {
+		room := 64 - p.Bits()
+		if p.Addr().Is4() {
+			room = 32 - p.Bits()
+		}
+		if room < 0 || room < 63 && each > 1<<room {
+			return fmt.Errorf("load: %v has no room for %d clients", p, each)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package load
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// A Report is what a run found. Names that end in _s are seconds, _ms milliseconds, _pct
+// percent.
+type Report struct {
+	Began       time.Time `json:"began"`
+	DurationS   float64   `json:"duration_s"`
+	Interrupted bool      `json:"interrupted"` // it was ended before its time
+	Targets     []string  `json:"targets"`
+
+	Sending Sending `json:"sending"`
+
+	// Latency is from the moment when a request was due to the end of its answer, Service
+	// from the moment when it was sent.
+	Latency Latency `json:"latency"`
+	Service Latency `json:"service"`
+
+	Statuses   map[string]uint64 `json:"statuses"`           // answers by status
+	Failures   map[string]uint64 `json:"failures,omitempty"` // requests without an answer, by what happened
+	Nodes      []NodeCount       `json:"nodes"`
+	Components []ComponentCount  `json:"components"`
+}
+
+// Sending is what the generator did.
+type Sending struct {
+	Requests    uint64  `json:"requests"`
+	RatePerS    float64 `json:"rate_per_s"`
+	Connections uint64  `json:"connections"` // opened
+	Unsent      uint64  `json:"unsent"`      // due before the end, and not sent
+	Held        uint64  `json:"held"`        // of clients that waited for their Retry-After
+
+	// Late are requests that were sent more than 10 ms after they were due: OwnLate
+	// because the generator could not keep up, the others because no connection was free.
+	Late    uint64  `json:"late"`
+	OwnLate uint64  `json:"own_late"`
+	LateP99 float64 `json:"late_p99_ms"`
+	Kept    bool    `json:"kept_rate"` // at most 1% are late or unsent
+}
+
+// A Latency is a distribution, in milliseconds.
+type Latency struct {
+	MeanMS float64 `json:"mean_ms"`
+	P50MS  float64 `json:"p50_ms"`
+	P90MS  float64 `json:"p90_ms"`
+	P99MS  float64 `json:"p99_ms"`
+	P999MS float64 `json:"p999_ms"`
+	MaxMS  float64 `json:"max_ms"`
+}
+
+// A NodeCount is what came from one node, or from one target where nodes have no names.
+type NodeCount struct {
+	Name     string `json:"name"`
+	Requests uint64 `json:"requests"`
+	Refused  uint64 `json:"refused"`
+}
+
+// A ComponentCount is what became of a part of the traffic.
+type ComponentCount struct {
+	Component
+	Requests uint64 `json:"requests"`
+	Refused  uint64 `json:"refused"`
+	Failed   uint64 `json:"failed"`
+}
+
+// newHistogram returns a histogram of microseconds up to an hour, to a thousandth.
+func newHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, time.Hour.Microseconds(), 3)
+}
+
+func record1(h *hdrhistogram.Histogram, micros int64) {
+	_ = h.RecordValue(min(max(micros, 1), h.HighestTrackableValue())) // within its bounds
+}
+
+func latencyOf(h *hdrhistogram.Histogram) Latency {
+	at := func(q float64) float64 { return float64(h.ValueAtQuantile(q)) / 1e3 }
+	if h.TotalCount() == 0 {
+		return Latency{}
+	}
+	return Latency{MeanMS: h.Mean() / 1e3, P50MS: at(50), P90MS: at(90), P99MS: at(99), P999MS: at(99.9), MaxMS: float64(h.Max()) / 1e3}
+}
+
+// Report says what happened, without the oracle.
+func (l *Log) Report() *Report {
+	r := &Report{
+		Began: l.Began.UTC(), DurationS: l.Elapsed.Seconds(), Interrupted: l.Interrupted,
+		Statuses: map[string]uint64{}, Failures: map[string]uint64{},
+	}
+	for _, t := range l.o.Targets {
+		r.Targets = append(r.Targets, t.Name)
+	}
+	for _, c := range l.o.Source.Components() {
+		r.Components = append(r.Components, ComponentCount{Component: c})
+	}
+	nodes := make([]NodeCount, len(l.nodes))
+	statuses := map[uint16]uint64{}
+	latency, service, late := newHistogram(), newHistogram(), newHistogram()
+	for i := range l.records {
+		q := &l.records[i]
+		c, n := &r.Components[l.looks[q.look-1].Component], &nodes[q.node]
+		c.Requests++
+		n.Requests++
+		record1(late, q.sent-q.due)
+		if q.sent-q.due > lateBy.Microseconds() {
+			r.Sending.Late++
+		}
+		if l.refused(q) {
+			c.Refused++
+			n.Refused++
+		}
+		if q.failure != answered {
+			r.Failures[failureNames[q.failure]]++
+			c.Failed++
+			continue
+		}
+		statuses[q.status]++
+		record1(latency, q.done-q.due)
+		record1(service, q.done-q.sent)
+	}
+	for status, n := range statuses {
+		r.Statuses[fmt.Sprint(status)] = n
+	}
+	for i, n := range nodes {
+		if n.Name = l.nodes[i]; n.Requests > 0 {
+			r.Nodes = append(r.Nodes, n)
+		}
+	}
+	r.Latency, r.Service = latencyOf(latency), latencyOf(service)
+	r.Sending = l.sending(r.Sending.Late)
+	r.Sending.LateP99 = float64(late.ValueAtQuantile(99)) / 1e3
+	return r
+}
+
+func (l *Log) sending(late uint64) Sending {
+	s := Sending{
+		Requests: uint64(len(l.records)), Connections: l.Connections, Unsent: l.Unsent, Held: l.Held,
+		Late: late, OwnLate: min(l.late, late),
+	}
+	if n := len(l.records); n > 0 {
+		s.RatePerS = float64(n) / max(1e-6, float64(l.records[n-1].done)/1e6)
+	}
+	s.Kept = l.o.ClosedLoop || 100*(s.Late+s.Unsent) <= s.Requests+s.Unsent
+	return s
+}
+
+// refused reports whether an answer refuses its request. What only looks like an answer of
+// the origin, or is none, is known from the rules: see Options.Bodies.
+func (l *Log) refused(q *record) bool {
+	return q.failure == answered && (q.status == 429 || q.retry > 0 || q.flags&prepared != 0)
+}

@@ -1,0 +1,43 @@
+package load
+
+import (
+	"net/netip"
+	"time"
+)
+
+// A Request is one that is to be sent.
+type Request struct {
+	Due    time.Duration // since the beginning of the run
+	Client uint64
+	Addr   netip.Addr // of the client
+	Look   *Look
+	probe  bool // it comes back when Retry-After is over
+}
+
+// A Look is what requests have in common. Those of a source that look alike share one, which
+// does not change.
+type Look struct {
+	Component int // index in [Source.Components]
+	Method    string
+	Host      string // if empty, that of the target
+	Target    string // path and query
+	Agent     string // User-Agent; none if empty
+	Status    int    // what the origin answers, as far as is known; 200 if zero
+
+	number uint32 // in the run, from 1
+}
+
+// A Component is a part of the traffic.
+type Component struct {
+	Name   string `json:"name"`
+	Attack bool   `json:"attack"` // meant to be refused
+}
+
+// A Source makes requests in the order in which they are due. It is called by one goroutine at
+// a time.
+type Source interface {
+	Components() []Component
+
+	// Next makes the next request into r, and reports false where none is left.
+	Next(r *Request) bool
+}

@@ -1,0 +1,351 @@
+package load
+
+import (
+	"bytes"
+	"errors"
+	"io"
+)
+
+var errMalformed = errors.New("load: malformed answer")
+
+// An answer is what is read of a response.
+type answer struct {
+	status    uint16
+	retry     uint32
+	remaining int32
+	flags     flags
+	last      bool   // the connection ends after it
+	node      []byte // as Options.NodeHeader says; reused
+}
+
+// A wire reads the responses of an HTTP/1.1 connection, of which one is under way at a time.
+// It looks at what it needs and allocates nothing.
+type wire struct {
+	from       io.Reader
+	buf        []byte
+	have       int // bytes in buf that are not read yet
+	at         int // where they begin
+	nodeHeader []byte
+	bodies     [][]byte // that rules answer with
+}
+
+func (w *wire) reset(from io.Reader) { w.from, w.have, w.at = from, 0, 0 }
+
+// fill reads more behind what there is.
+func (w *wire) fill() error {
+	if w.at > 0 && w.at+w.have == len(w.buf) {
+		copy(w.buf, w.buf[w.at:w.at+w.have])
+		w.at = 0
+	}
+	if w.have == len(w.buf) {
+		return errMalformed // a head as large as the buffer
+	}
+	n, err := w.from.Read(w.buf[w.at+w.have:])
+	w.have += n
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+func (w *wire) unread() []byte { return w.buf[w.at : w.at+w.have] }
+
+func (w *wire) skip(n int) {
+	w.at, w.have = w.at+n, w.have-n
+	if w.have == 0 {
+		w.at = 0
+	}
+}
+
+// read reads the answer to a request. bodiless says that it has no body whatever it says.
+func (w *wire) read(a *answer, bodiless bool) error {
+	for {
+		end, err := w.head()
+		if err != nil {
+			return err
+		}
+		length, chunked, err := w.parse(a, w.unread()[:end])
+		if err != nil {
+			return err
+		}
+		w.skip(end)
+		switch {
+		case a.status == 101:
+			return errMalformed // nobody asked for it
+		case a.status < 200:
+			continue
+		case bodiless || a.status == 204 || a.status == 304:
+			return nil
+		case chunked:
+			return w.chunks()
+		case length < 0:
+			a.last = true
+			return w.rest()
+		}
+		return w.body(a, length)
+	}
+}
+
+var headEnd = []byte("\r\n\r\n")
+
+// head returns how long the head is, once it is there.
+func (w *wire) head() (int, error) {
+	looked := 0
+	for {
+		if i := bytes.Index(w.unread()[looked:], headEnd); i >= 0 {
+			return looked + i + len(headEnd), nil
+		}
+		looked = max(0, w.have-len(headEnd)+1)
+		if err := w.fill(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// parse reads the lines of a head. length is −1 if nothing says how long the body is.
+func (w *wire) parse(a *answer, head []byte) (length int64, chunked bool, err error) {
+	*a = answer{remaining: -1, node: a.node[:0]}
+	if len(head) < 13 || string(head[:7]) != "HTTP/1." {
+		return 0, false, errMalformed
+	}
+	a.last = head[7] == '0'
+	status, ok := number(head[9:12])
+	if !ok || status < 100 {
+		return 0, false, errMalformed
+	}
+	a.status, length = uint16(status), -1
+	at := bytes.IndexByte(head, '\n') + 1
+	for at < len(head)-2 {
+		end := at + bytes.IndexByte(head[at:], '\n')
+		line := bytes.TrimSuffix(head[at:end], []byte("\r"))
+		at = end + 1
+		colon := bytes.IndexByte(line, ':')
+		if colon < 0 {
+			return 0, false, errMalformed
+		}
+		name, value := line[:colon], bytes.TrimSpace(line[colon+1:])
+		switch {
+		case is(name, "content-length"):
+			if length, ok = number(value); !ok {
+				return 0, false, errMalformed
+			}
+		case is(name, "transfer-encoding"):
+			chunked = is(value, "chunked")
+		case is(name, "connection"):
+			a.last = is(value, "close")
+		default:
+			a.notice(name, value, w.nodeHeader)
+		}
+	}
+	return length, chunked, nil
+}
+
+// notice looks at a header line for what the score needs.
+func (a *answer) notice(name, value, nodeHeader []byte) {
+	switch {
+	case is(name, "retry-after"):
+		if n, ok := number(value); ok {
+			a.retry = uint32(min(n, 1<<31))
+		}
+	case is(name, "ratelimit"):
+		a.leastRemaining(value)
+	case is(name, "x-ratelimit-remaining"):
+		if n, ok := number(value); ok {
+			a.remain(n)
+		}
+	case is(name, "ratelimit-policy"), is(name, "x-ratelimit-limit"):
+		a.flags |= hasLimits
+	case len(nodeHeader) > 0 && bytes.EqualFold(name, nodeHeader):
+		a.node = append(a.node, value...)
+	}
+}
+
+func (a *answer) remain(n int64) {
+	n = min(n, 1<<31-1)
+	if a.remaining < 0 || int32(n) < a.remaining {
+		a.remaining = int32(n)
+	}
+}
+
+var remainingIs = []byte(";r=")
+
+// leastRemaining reads the least r of a list such as "everything";r=0;t=21.
+func (a *answer) leastRemaining(value []byte) {
+	for {
+		i := bytes.Index(value, remainingIs)
+		if i < 0 {
+			return
+		}
+		value = value[i+len(remainingIs):]
+		end := bytes.IndexAny(value, ";,")
+		if end < 0 {
+			end = len(value)
+		}
+		if n, ok := number(value[:end]); ok {
+			a.remain(n)
+		}
+	}
+}
+
+// is reports whether b is the word, which is in lower case.
+func is(b []byte, word string) bool {
+	if len(b) != len(word) {
+		return false
+	}
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != word[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func number(b []byte) (n int64, ok bool) {
+	if len(b) == 0 || len(b) > 18 {
+		return 0, false
+	}
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n, true
+}
+
+// body reads a body of a length.
+func (w *wire) body(a *answer, length int64) error {
+	if w.expects(length) {
+		for int64(w.have) < length {
+			if err := w.fill(); err != nil {
+				return err
+			}
+		}
+		a.compare(w.unread()[:length], w.bodies)
+	}
+	return w.discard(length)
+}
+
+// expects reports whether a body of this length may be one that rules answer with. Longer
+// ones than the buffer are not looked at.
+func (w *wire) expects(length int64) bool {
+	for _, b := range w.bodies {
+		if int64(len(b)) == length && len(b) <= len(w.buf)/2 {
+			return true
+		}
+	}
+	return false
+}
+
+// compare notes whether a body is one that rules answer with.
+func (a *answer) compare(body []byte, bodies [][]byte) {
+	for _, b := range bodies {
+		if bytes.Equal(b, body) {
+			a.flags |= prepared
+		}
+	}
+}
+
+// rest reads until the connection ends.
+func (w *wire) rest() error {
+	for {
+		w.skip(w.have)
+		switch err := w.fill(); err {
+		case nil:
+		case io.EOF:
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
+// line returns the next line without its end. It is valid until the next read.
+func (w *wire) line() ([]byte, error) {
+	for {
+		if i := bytes.IndexByte(w.unread(), '\n'); i >= 0 {
+			line := bytes.TrimSuffix(w.unread()[:i], []byte("\r"))
+			w.skip(i + 1)
+			return line, nil
+		}
+		if err := w.fill(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// chunks reads a chunked body with its trailer.
+func (w *wire) chunks() error {
+	for {
+		line, err := w.line()
+		if err != nil {
+			return err
+		}
+		size, ok := hexadecimal(line)
+		if !ok {
+			return errMalformed
+		}
+		if size == 0 {
+			break
+		}
+		if err := w.discard(size); err != nil {
+			return err
+		}
+		if line, err = w.line(); err != nil {
+			return err
+		}
+		if len(line) > 0 {
+			return errMalformed
+		}
+	}
+	for {
+		line, err := w.line()
+		if err != nil || len(line) == 0 {
+			return err
+		}
+	}
+}
+
+// discard reads n bytes.
+func (w *wire) discard(n int64) error {
+	for {
+		some := int(min(n, int64(w.have)))
+		w.skip(some)
+		if n -= int64(some); n == 0 {
+			return nil
+		}
+		if err := w.fill(); err != nil {
+			return err
+		}
+	}
+}
+
+// hexadecimal reads the size of a chunk, which extensions may follow.
+func hexadecimal(b []byte) (n int64, ok bool) {
+	for i, c := range b {
+		var digit byte
+		switch {
+		case '0' <= c && c <= '9':
+			digit = c - '0'
+		case 'a' <= c && c <= 'f':
+			digit = c - 'a' + 10
+		case 'A' <= c && c <= 'F':
+			digit = c - 'A' + 10
+		case i > 0 && (c == ';' || c == ' '):
+			return n, true
+		default:
+			return 0, false
+		}
+		if n > 1<<40 {
+			return 0, false
+		}
+		n = n<<4 | int64(digit)
+	}
+	return n, len(b) > 0
+}

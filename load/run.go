@@ -1,0 +1,274 @@
+package load
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options say what is sent where, and how. Targets and Source are required; the zero value of
+// every other field is usable.
+type Options struct {
+	// Targets are where connections go.
+	Targets []Target
+
+	// Source makes the requests.
+	Source Source
+
+	// Hashed lets all requests of a client go to the same target. If false they go to any.
+	Hashed bool
+
+	// ClosedLoop sends as much as the connections carry, whenever requests are due.
+	ClosedLoop bool
+
+	// Duration bounds the run. If zero, 10 s.
+	Duration time.Duration
+
+	// Requests bounds how many are sent. If zero, a million.
+	Requests uint64
+
+	// Connections is how many there are at most at a time, to all targets together. If
+	// zero, 64.
+	Connections int
+
+	// KeepAlive is how many requests a connection carries. If zero, there is no bound but
+	// the target's.
+	KeepAlive int
+
+	// HTTP2 speaks HTTP/2, with Streams requests at a time on each connection. If Streams
+	// is zero, 1.
+	HTTP2   bool
+	Streams int
+
+	// TLS is how https targets are spoken with. If nil, as the system trusts.
+	TLS *tls.Config
+
+	// Identity is how clients are told apart.
+	Identity Identity
+
+	// Timeout bounds a request and a dial. If zero, 5 s.
+	Timeout time.Duration
+
+	// NodeHeader is the response header that names the node. If empty, X-Edge-Node. Where
+	// it is missing, the target stands for the node.
+	NodeHeader string
+
+	// Header are more lines for each request.
+	Header [][2]string
+
+	// Bodies are what rules answer with that do not say that they refuse: an answer with
+	// one of them is a refusal, whatever its status.
+	Bodies [][]byte
+
+	// Return lets some of the clients that are refused be silent until their Retry-After is
+	// over, and come back then. With ClosedLoop nobody does.
+	Return bool
+
+	// Progress is called ProgressesPerSecond times if it is not nil.
+	Progress func(Progress)
+}
+
+func (o Options) withDefaults() (Options, error) {
+	switch {
+	case len(o.Targets) == 0 || len(o.Targets) > 1<<15:
+		return o, errors.New("load: there is no target, or there are more than 32,768")
+	case o.Source == nil:
+		return o, errors.New("load: there is no source")
+	case o.Duration < 0 || o.Connections < 0 || o.KeepAlive < 0 || o.Streams < 0 || o.Timeout < 0:
+		return o, errors.New("load: durations and numbers cannot be negative")
+	case o.HTTP2 && o.Identity.Proxy != 0:
+		return o, errors.New("load: the PROXY protocol is spoken before HTTP/1.1 only")
+	}
+	o.Duration = cmp.Or(o.Duration, 10*time.Second)
+	o.Requests = cmp.Or(o.Requests, 1_000_000)
+	o.Connections = cmp.Or(o.Connections, 64)
+	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
+	o.Streams = cmp.Or(o.Streams, 1)
+	o.NodeHeader = cmp.Or(o.NodeHeader, "X-Edge-Node")
+	if o.TLS == nil {
+		o.TLS = &tls.Config{}
+	}
+	if o.Hashed && o.Connections < len(o.Targets) {
+		return o, fmt.Errorf("load: %d connections are too few for %d targets", o.Connections, len(o.Targets))
+	}
+	if !o.HTTP2 {
+		o.Streams = 1
+	}
+	return o, nil
+}
+
+// A run is what goes on while requests are sent.
+type run struct {
+	o          Options
+	began      time.Time
+	over       context.Context // done when nothing is sent any more
+	closedLoop bool
+	fixed      []byte
+	bodies     [][]byte
+	source     *drawn
+	lanes      []*lane
+	returns    returns
+	looks      []*Look
+	nodes      nodes
+	opened     atomic.Uint64
+	unsent     atomic.Uint64
+	late       atomic.Uint64 // requests that were ready to be sent too late
+	working    sync.WaitGroup
+	ended      int64 // when it was over, for the watchdog alone
+
+	mu    sync.Mutex // guards what follows
+	conns []*conn
+}
+
+// now is the time since the beginning, in microseconds.
+func (r *run) now() int64 { return time.Since(r.began).Microseconds() }
+
+// nodes number the names of nodes. The first are the targets.
+type nodes struct {
+	mu      sync.Mutex
+	targets int
+	names   []string
+}
+
+// of returns the number that stands for a target.
+func (n *nodes) of(target uint16) uint16 { return target }
+
+func (n *nodes) named(name string) uint16 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	i := slices.Index(n.names[n.targets:], name)
+	if i < 0 {
+		i = len(n.names) - n.targets
+		n.names = append(n.names, name)
+	}
+	return uint16(min(n.targets+i, 1<<16-1))
+}
+
+// Run sends what o says, and returns what became of it. It ends early when ctx is done; what
+// was done until then is returned as well.
+func Run(ctx context.Context, o Options) (*Log, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	over, end := context.WithTimeout(ctx, o.Duration)
+	defer end()
+	r := &run{o: o, over: over, closedLoop: o.ClosedLoop, fixed: fixedHeader(o.Header), bodies: o.Bodies}
+	r.source = &drawn{run: r, source: o.Source}
+	r.returns = returns{run: r, enabled: o.Return && !o.ClosedLoop, clients: map[uint64]*returning{}}
+	r.nodes.targets = len(o.Targets)
+	for _, t := range o.Targets {
+		r.nodes.names = append(r.nodes.names, t.Name)
+	}
+	r.began = time.Now()
+	r.start()
+	watching, unwatch := context.WithCancel(context.Background())
+	var watchdog sync.WaitGroup
+	watchdog.Go(func() { r.watch(watching) })
+	r.working.Wait()
+	log := r.log()
+	log.Interrupted = ctx.Err() != nil
+	end()
+	r.returns.timers.Wait()
+	unwatch()
+	watchdog.Wait()
+	return log, nil
+}
+
+// start starts what sends.
+func (r *run) start() {
+	each := r.o.Connections * r.o.Streams
+	switch {
+	case r.o.Identity.Proxy != 0: // a client meets its connection again
+		for range r.o.Connections {
+			r.addLane(1, -1)
+		}
+	case r.o.Hashed:
+		for i := range r.o.Targets {
+			r.addLane(max(1, (each+i)/len(r.o.Targets)), i)
+		}
+	case r.closedLoop:
+		for range each {
+			r.open(r.source, -1)
+		}
+		return
+	default:
+		r.addLane(each, -1)
+	}
+	r.working.Go(r.dispatch)
+}
+
+// addLane adds a lane whose connections go to a target.
+func (r *run) addLane(connections, target int) {
+	l := newLane(r, connections, func(l *lane) { r.open(l, target) })
+	r.lanes = append(r.lanes, l)
+}
+
+// open starts another connection, or another stream of one.
+func (r *run) open(from feed, target int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := &conn{run: r, from: from, target: target, random: rand.New(rand.NewPCG(1, uint64(len(r.conns))))}
+	if r.o.HTTP2 {
+		if n := len(r.conns); n%r.o.Streams == 0 || r.conns[n-1].target != target {
+			c.http2 = newHTTP2(r, target, c.random)
+		} else {
+			c.http2 = r.conns[n-1].http2
+		}
+	}
+	r.conns = append(r.conns, c)
+	r.working.Go(c.work)
+}
+
+// finish says that there will be nothing more to send.
+func (r *run) finish() {
+	for _, l := range r.lanes {
+		l.finish()
+	}
+}
+
+// ProgressesPerSecond is how often Options.Progress is called.
+const ProgressesPerSecond = 2
+
+const ticksPerSecond = 10 // of the watchdog
+
+// watch ends what takes too long, and shows progress.
+func (r *run) watch(ctx context.Context) {
+	tick := time.NewTicker(time.Second / ticksPerSecond)
+	defer tick.Stop()
+	var before [128]uint32
+	for i := 1; ; i++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		oldest := r.now() - r.o.Timeout.Microseconds()
+		if r.over.Err() != nil {
+			r.finish() // wakes those that wait
+			// What is under way has another second.
+			if r.ended == 0 {
+				r.ended = r.now()
+			}
+			if r.now()-r.ended > time.Second.Microseconds() {
+				oldest = r.now()
+			}
+		}
+		r.mu.Lock()
+		conns := r.conns
+		r.mu.Unlock()
+		for _, c := range conns {
+			c.watch(oldest)
+		}
+		if r.o.Progress != nil && i%(ticksPerSecond/ProgressesPerSecond) == 0 {
+			r.o.Progress(r.progress(&before))
+		}
+	}
+}

@@ -1,0 +1,416 @@
+package load_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pires/go-proxyproto"
+
+	"github.com/edgelimit/edge/load"
+)
+
+// seen is what a server saw of requests.
+type seen struct {
+	mu    sync.Mutex
+	lines map[string]int
+}
+
+func (s *seen) add(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lines == nil {
+		s.lines = map[string]int{}
+	}
+	s.lines[fmt.Sprintf(format, args...)]++
+}
+
+// target returns a server as a target.
+func target(t *testing.T, url string) load.Target {
+	t.Helper()
+	target, err := load.ParseTarget(t.Context(), url, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return target
+}
+
+// run sends what o says, a hundred requests by default.
+func run(t *testing.T, o load.Options) *load.Report {
+	t.Helper()
+	o.Requests = max(o.Requests, 100)
+	if o.Duration == 0 {
+		o.Duration = time.Minute // it ends with its requests
+	}
+	log, err := load.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log.Report()
+}
+
+// fast is a schedule that takes no time worth mentioning.
+var fast = []load.Point{{Rate: 20_000}}
+
+func TestIdentities(t *testing.T) {
+	v4, v6 := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/30")}, []netip.Prefix{netip.MustParsePrefix("2001:db8::/62")}
+	for _, test := range []struct {
+		name     string
+		id       string
+		networks []netip.Prefix
+		want     map[string]int
+	}{
+		{"none", "none", v4, map[string]int{"127.0.0.1||": 100}},
+		{"X-Forwarded-For", "xff", v4, map[string]int{"127.0.0.1|192.0.2.0|": 25, "127.0.0.1|192.0.2.1|": 25, "127.0.0.1|192.0.2.2|": 25, "127.0.0.1|192.0.2.3|": 25}},
+		{"header and cookie", "header:x-api-key,cookie:sid", v4, map[string]int{"127.0.0.1||client-0,sid=client-0": 25, "127.0.0.1||client-1,sid=client-1": 25, "127.0.0.1||client-2,sid=client-2": 25, "127.0.0.1||client-3,sid=client-3": 25}},
+		{"PROXY protocol 1", "proxy1", v4, map[string]int{"192.0.2.0||": 25, "192.0.2.1||": 25, "192.0.2.2||": 25, "192.0.2.3||": 25}},
+		{"PROXY protocol 2", "proxy2", v4, map[string]int{"192.0.2.0||": 25, "192.0.2.1||": 25, "192.0.2.2||": 25, "192.0.2.3||": 25}},
+		{"PROXY protocol 1, IPv6", "proxy1", v6, map[string]int{"2001:db8::1||": 25, "2001:db8:0:1::1||": 25, "2001:db8:0:2::1||": 25, "2001:db8:0:3::1||": 25}},
+		{"PROXY protocol 2, IPv6, with a key", "proxy2,header:X-Api-Key", v6, map[string]int{"2001:db8::1||client-0": 25, "2001:db8:0:1::1||client-1": 25, "2001:db8:0:2::1||client-2": 25, "2001:db8:0:3::1||client-3": 25}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var saw seen
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				host, _, _ := net.SplitHostPort(r.RemoteAddr)
+				keys := strings.Trim(r.Header.Get("X-Api-Key")+","+r.Header.Get("Cookie"), ",")
+				saw.add("%s|%s|%s", host, r.Header.Get("X-Forwarded-For"), keys)
+			}))
+			if strings.HasPrefix(test.id, "proxy") {
+				s.Listener = &proxyproto.Listener{Listener: s.Listener, ConnPolicy: func(proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) { return proxyproto.REQUIRE, nil }}
+			}
+			s.Start()
+			defer s.Close()
+			id, err := load.ParseIdentity(test.id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source := &load.Steady{Profile: fast, Clients: 4, Networks: test.networks, Look: load.Look{Method: "GET"}}
+			if err := source.Check(); err != nil {
+				t.Fatal(err)
+			}
+			r := run(t, load.Options{Targets: []load.Target{target(t, s.URL)}, Source: source, Identity: id, Connections: 3})
+			if diff := cmp.Diff(test.want, saw.lines); diff != "" {
+				t.Errorf("requests by peer, X-Forwarded-For and keys (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(map[string]uint64{"200": 100}, r.Statuses); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestProtocols(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		secure, http2 bool
+		want          string
+	}{
+		{"HTTP/1.1", false, false, "POST /a?b=c HTTP/1.1 example.com probe/1"},
+		{"HTTP/1.1 over TLS", true, false, "POST /a?b=c HTTP/1.1 example.com probe/1"},
+		{"HTTP/2", false, true, "POST /a?b=c HTTP/2.0 example.com probe/1"},
+		{"HTTP/2 over TLS", true, true, "POST /a?b=c HTTP/2.0 example.com probe/1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var saw seen
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				saw.add("%s %s %s %s %s", r.Method, r.RequestURI, r.Proto, r.Host, r.UserAgent())
+				w.WriteHeader(http.StatusTeapot)
+				_, _ = io.WriteString(w, strings.Repeat("tea", 10_000))
+			}))
+			s.EnableHTTP2 = true
+			s.Config.Protocols = new(http.Protocols)
+			s.Config.Protocols.SetHTTP1(true)
+			s.Config.Protocols.SetHTTP2(true)
+			s.Config.Protocols.SetUnencryptedHTTP2(true)
+			if test.secure {
+				s.StartTLS()
+			} else {
+				s.Start()
+			}
+			defer s.Close()
+			o := load.Options{
+				Targets: []load.Target{target(t, s.URL)}, HTTP2: test.http2, Streams: 4, Connections: 2,
+				Source: &load.Steady{Profile: fast, Look: load.Look{Method: "POST", Host: "example.com", Target: "/a?b=c", Agent: "probe/1"}},
+			}
+			if test.secure {
+				o.TLS = &tls.Config{RootCAs: x509.NewCertPool()}
+				o.TLS.RootCAs.AddCert(s.Certificate())
+			}
+			r := run(t, o)
+			if diff := cmp.Diff(map[string]int{test.want: 100}, saw.lines); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if r.Statuses["418"] != 100 || r.Sending.Connections > 2 {
+				t.Errorf("statuses %v over %d connections, want 100 × 418 over at most 2", r.Statuses, r.Sending.Connections)
+			}
+		})
+	}
+}
+
+// Connections end after so many requests, and each goes to one target.
+func TestConnections(t *testing.T) {
+	var opened [2]atomic.Int32
+	var byClient seen
+	var targets []load.Target
+	for i := range 2 {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			byClient.add("%s at %d", r.Header.Get("X-Forwarded-For"), i)
+		}))
+		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				opened[i].Add(1)
+			}
+		}
+		s.Start()
+		defer s.Close()
+		targets = append(targets, target(t, s.URL))
+	}
+	o := load.Options{
+		Targets: targets, Connections: 4, KeepAlive: 10, Requests: 400, Hashed: true, Identity: load.Identity{Forwarded: true},
+		Source: &load.Steady{Profile: fast, Clients: 20, Look: load.Look{Method: "GET"}},
+	}
+	r := run(t, o)
+	if len(byClient.lines) != 20 {
+		t.Errorf("20 clients were seen at %d places: %v", len(byClient.lines), byClient.lines)
+	}
+	if total := opened[0].Load() + opened[1].Load(); total < 40 || total > 44 || uint64(total) != r.Sending.Connections {
+		t.Errorf("400 requests were sent over %d connections, the report says %d; want 40 to 44", total, r.Sending.Connections)
+	}
+	o.Hashed, o.Source = false, &load.Steady{Profile: fast, Clients: 20, Look: load.Look{Method: "GET"}}
+	run(t, o)
+	if len(byClient.lines) < 30 {
+		t.Errorf("20 clients were seen at %d places, want most of them at both targets", len(byClient.lines))
+	}
+}
+
+// A latency begins when the request was due, not when a connection was free for it.
+func TestNoCoordinatedOmission(t *testing.T) {
+	first := make(chan struct{}, 1)
+	first <- struct{}{}
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		select {
+		case <-first:
+			time.Sleep(300 * time.Millisecond)
+		default:
+		}
+	}))
+	defer s.Close()
+	r := run(t, load.Options{
+		Targets: []load.Target{target(t, s.URL)}, Connections: 1,
+		Source: &load.Steady{Profile: []load.Point{{Rate: 1000}}, Look: load.Look{Method: "GET"}},
+	})
+	// While the first one took 300 ms, the 99 others became due within 99 ms.
+	if r.Latency.P50MS < 200 || r.Service.P50MS > r.Latency.P50MS/2 {
+		t.Errorf("the median latency is %v ms, of which %v after sending; want 200 at least, most of it before", r.Latency.P50MS, r.Service.P50MS)
+	}
+	if r.Sending.Kept || r.Sending.Late < 90 {
+		t.Errorf("sending was %+v, want most requests late", r.Sending)
+	}
+}
+
+// Answers as they may come.
+func TestAnswers(t *testing.T) {
+	for _, test := range []struct {
+		name, raw        string
+		status, failures map[string]uint64
+	}{
+		{"plain", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", map[string]uint64{"200": 2}, nil},
+		{"chunks with a trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\nA\r\n0123456789\r\n0\r\nX: y\r\n\r\n", map[string]uint64{"200": 2}, nil},
+		{"early hints", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 429 Too Many\r\nretry-AFTER: 7\r\nContent-Length: 0\r\n\r\n", map[string]uint64{"429": 2}, nil},
+		{"until the end", "HTTP/1.1 200 OK\r\n\r\nhello", map[string]uint64{"200": 2}, nil},
+		{"close", "HTTP/1.0 500 no\r\nContent-Length: 0\r\n\r\n", map[string]uint64{"500": 2}, nil},
+		{"no HTTP", "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n\r\n", map[string]uint64{}, map[string]uint64{"malformed": 2}},
+		{"a length that is none", "HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\n", map[string]uint64{}, map[string]uint64{"malformed": 2}},
+		{"an endless head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<15), map[string]uint64{}, map[string]uint64{"malformed": 2}},
+		{"cut off", "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", map[string]uint64{}, map[string]uint64{"closed": 2}},
+		{"nothing", "", map[string]uint64{}, map[string]uint64{"closed": 2}},
+	} {
+		for _, piece := range []int{1 << 20, 1} {
+			t.Run(fmt.Sprintf("%s/in pieces of %d", test.name, piece), func(t *testing.T) {
+				ln, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer ln.Close()
+				go answer(ln, test.raw, piece)
+				r := run(t, load.Options{
+					Targets: []load.Target{target(t, "http://"+ln.Addr().String())}, Requests: 2, Connections: 1, KeepAlive: 1,
+					Source: &two{Steady: load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}},
+				})
+				if diff := cmp.Diff(test.status, r.Statuses); diff != "" {
+					t.Errorf("statuses (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(test.failures, r.Failures, cmp.Comparer(func(a, b map[string]uint64) bool { return fmt.Sprint(a) == fmt.Sprint(b) })); diff != "" {
+					t.Errorf("failures (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// two makes two requests of those of a source.
+type two struct {
+	load.Steady
+	n int
+}
+
+func (s *two) Next(r *load.Request) bool {
+	s.n++
+	return s.n <= 2 && s.Steady.Next(r)
+}
+
+// answer answers a request on each connection, and ends it.
+func answer(ln net.Listener, raw string, piece int) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		r := bufio.NewReader(c)
+		if _, err := http.ReadRequest(r); err == nil {
+			for b := []byte(raw); len(b) > 0; {
+				n := min(piece, len(b))
+				if _, err := c.Write(b[:n]); err != nil {
+					break
+				}
+				b = b[n:]
+			}
+		}
+		_ = c.Close()
+	}
+}
+
+func TestEndings(t *testing.T) {
+	hang := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hang" {
+			<-hang
+		}
+	}))
+	defer s.Close()
+	defer close(hang)
+	targets := []load.Target{target(t, s.URL)}
+	t.Run("nobody listens", func(t *testing.T) {
+		r := run(t, load.Options{Targets: []load.Target{target(t, "http://127.0.0.1:1")}, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}})
+		if r.Failures["not_connected"] != 100 {
+			t.Errorf("failures are %v, want 100 that found no connection", r.Failures)
+		}
+	})
+	t.Run("no answer", func(t *testing.T) {
+		r := run(t, load.Options{Targets: targets, Connections: 100, Timeout: 200 * time.Millisecond, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}}})
+		if r.Failures["timeout"] != 100 {
+			t.Errorf("failures are %v, want 100 timeouts", r.Failures)
+		}
+	})
+	t.Run("interrupted", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		log, err := load.Run(ctx, load.Options{
+			Targets: targets, Source: &load.Steady{Profile: []load.Point{{Rate: 2000}}, Look: load.Look{Method: "GET"}},
+			Duration: time.Hour, Progress: func(p load.Progress) {
+				if p.Requests > 10 {
+					cancel()
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := log.Report()
+		if !r.Interrupted || r.Sending.Requests < 10 || r.Statuses["200"] == 0 {
+			t.Errorf("the report of an interrupted run is %+v", r)
+		}
+		var b bytes.Buffer
+		if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "interrupted before its end") {
+			t.Errorf("%v\n%s", err, b.String())
+		}
+	})
+	t.Run("as much as connections carry", func(t *testing.T) {
+		r := run(t, load.Options{Targets: targets, ClosedLoop: true, Connections: 2, Requests: 500, Source: &load.Steady{Look: load.Look{Method: "GET"}}})
+		if r.Statuses["200"] != 500 || !r.Sending.Kept || r.Latency != r.Service {
+			t.Errorf("statuses %v, sending %+v", r.Statuses, r.Sending)
+		}
+	})
+}
+
+func TestTargets(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want load.Target
+		fail string // part of the error
+	}{
+		{"127.0.0.1:8080", load.Target{Name: "127.0.0.1:8080", Addr: netip.MustParseAddrPort("127.0.0.1:8080"), Path: "/"}, ""},
+		{"http://10.1.2.3/a?b", load.Target{Name: "10.1.2.3", Addr: netip.MustParseAddrPort("10.1.2.3:80"), Path: "/a?b"}, ""},
+		{"https://[::1]", load.Target{Name: "[::1]", Addr: netip.MustParseAddrPort("[::1]:443"), TLS: true, Path: "/"}, ""},
+		{"http://192.0.2.1/", load.Target{}, "neither this machine nor in a private network"},
+		{"http://[2001:db8::1]/", load.Target{}, "neither this machine nor in a private network"},
+		{"ftp://127.0.0.1", load.Target{}, "is no target"},
+		{"http://", load.Target{}, "is no target"},
+	} {
+		got, err := load.ParseTarget(t.Context(), test.text, false)
+		if test.fail == "" && (err != nil || got != test.want) || test.fail != "" && (err == nil || !strings.Contains(err.Error(), test.fail)) {
+			t.Errorf("ParseTarget(%q) = %+v, %v; want %+v, %q", test.text, got, err, test.want, test.fail)
+		}
+	}
+	if _, err := load.ParseTarget(t.Context(), "http://192.0.2.1", true); err != nil {
+		t.Errorf("a public target that is ours is refused: %v", err)
+	}
+	var public *load.PublicError
+	if _, err := load.ParseTarget(t.Context(), "http://192.0.2.1", false); !errors.As(err, &public) {
+		t.Errorf("%v is no PublicError", err)
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		at   map[int]time.Duration // when the nth request is due, from 0
+		last int                   // how many there are; 0 if endless
+	}{
+		{"100/s", map[int]time.Duration{0: 0, 1: 10 * time.Millisecond, 500: 5 * time.Second}, 0},
+		{"60/m", map[int]time.Duration{1: time.Second}, 0},
+		{"7200/h", map[int]time.Duration{4: 2 * time.Second}, 0},
+		{"0/s,100/s@10s", map[int]time.Duration{0: 0, 5: time.Second, 500: 10 * time.Second, 600: 11 * time.Second}, 0},
+		{"100/s,0/s@10s", map[int]time.Duration{0: 0, 375: 5 * time.Second}, 500},
+		{"10/s,10/s@1s,1_000/s@1001ms", map[int]time.Duration{10: time.Second}, 0},
+	} {
+		profile, err := load.ParseProfile(test.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &load.Steady{Profile: profile}
+		var r load.Request
+		n, before := 0, time.Duration(0)
+		for ; n < 1000 && s.Next(&r); n++ {
+			if want, ok := test.at[n]; ok && (r.Due-want).Abs() > time.Microsecond {
+				t.Errorf("%s: request %d is due after %v, want %v", test.text, n, r.Due, want)
+			}
+			if r.Due < before {
+				t.Errorf("%s: request %d is due before the one before it", test.text, n)
+			}
+			before = r.Due
+		}
+		if test.last > 0 && n != test.last || test.last == 0 && n != 1000 {
+			t.Errorf("%s has %d requests, want %d", test.text, n, test.last)
+		}
+	}
+	for _, text := range []string{"", "fast", "-1/s", "10/x", "10@5s", "10,20", "10,20@5s,30@4s", "nan", "1e9"} {
+		if p, err := load.ParseProfile(text); err == nil {
+			t.Errorf("ParseProfile(%q) = %v, want an error", text, p)
+		}
+	}
+}

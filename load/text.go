@@ -1,0 +1,108 @@
+package load
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// WriteText writes the report for people.
+func (r *Report) WriteText(w io.Writer) error {
+	t := &text{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	s := r.Sending
+	t.row("sent", fmt.Sprintf("%s in %.1f s, %.0f/s, over %s", plural(s.Requests, "request"), r.DurationS, s.RatePerS, plural(s.Connections, "connection")))
+	if r.Interrupted {
+		t.row("", "interrupted before its end")
+	}
+	if !s.Kept {
+		t.row("", fmt.Sprintf("COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others for want of a free connection), %s not sent",
+			plural(s.Late, "request"), grouped(s.OwnLate), grouped(s.Unsent)))
+	}
+	if s.Held > 0 {
+		t.row("", grouped(s.Held)+" more not sent: their clients waited for their Retry-After")
+	}
+	t.row("answers", statuses(r.Statuses)+unanswered(r.Failures))
+	t.row("latency", r.Latency.String()+"   from when they were due")
+	t.row("", r.Service.String()+"   from when they were sent")
+	for i, n := range r.Nodes {
+		t.row(first(i, "nodes"), fmt.Sprintf("%s: %s, %s refused", n.Name, plural(n.Requests, "request"), grouped(n.Refused)))
+	}
+	for i, c := range r.Components {
+		what := map[bool]string{true: "attack"}[c.Attack]
+		t.row(first(i, "traffic"), fmt.Sprintf("%s: %s, %s refused, %s failed%s", c.Name, plural(c.Requests, "request"), grouped(c.Refused), grouped(c.Failed), after("; ", what)))
+	}
+	return t.w.Flush()
+}
+
+// A text is lines of two columns.
+type text struct{ w *tabwriter.Writer }
+
+func (t *text) row(name, value string) { fmt.Fprintf(t.w, "%s\t%s\n", name, value) }
+
+func first(i int, name string) string {
+	if i > 0 {
+		return ""
+	}
+	return name
+}
+
+func after(before, what string) string {
+	if what == "" {
+		return ""
+	}
+	return before + what
+}
+
+// String writes the distribution in a line.
+func (l Latency) String() string {
+	return fmt.Sprintf("p50 %s  p90 %s  p99 %s  p99.9 %s  max %s", millis(l.P50MS), millis(l.P90MS), millis(l.P99MS), millis(l.P999MS), millis(l.MaxMS))
+}
+
+func millis(ms float64) string {
+	switch {
+	case ms >= 1000:
+		return fmt.Sprintf("%.2f s", ms/1000)
+	case ms >= 10:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+	return fmt.Sprintf("%.2f ms", ms)
+}
+
+func statuses(m map[string]uint64) string {
+	var parts []string
+	for _, status := range slices.Sorted(maps.Keys(m)) {
+		parts = append(parts, grouped(m[status])+" × "+status)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func unanswered(m map[string]uint64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		parts = append(parts, grouped(m[name])+" "+strings.ReplaceAll(name, "_", " "))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "; without an answer: " + strings.Join(parts, ", ")
+}
+
+// plural writes n with its unit.
+func plural(n uint64, unit string) string {
+	if n == 1 {
+		return "1 " + unit
+	}
+	return grouped(n) + " " + unit + "s"
+}
+
+// grouped writes n with commas between thousands.
+func grouped(n uint64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
