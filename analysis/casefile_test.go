@@ -147,3 +147,26 @@ func errorText(err error) string {
 	}
 	return err.Error()
 }
+
+// Whatever a file says, it is read or refused with its name.
+func FuzzParseCases(f *testing.F) {
+	sample, err := os.ReadFile("../testdata/cases.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(sample)
+	for _, line := range []string{"at: 0s, expect: passed", "at: 1d, count: 3, every: 1s, refused: 2, rule: all", "at: 0s, header: {a: b}", "at: &a 1s, every: *a"} {
+		f.Add([]byte(request(line)))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		cases, err := analysis.ParseCases("cases.yaml", text)
+		if (cases == nil) == (err == nil) {
+			t.Fatalf("cases %v and error %v", cases, err)
+		}
+		for line := range strings.Lines(errorText(err)) {
+			if !strings.HasPrefix(line, "cases.yaml:") {
+				t.Errorf("an error without a place: %s", line)
+			}
+		}
+	})
+}
