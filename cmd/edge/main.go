@@ -267,7 +267,10 @@ func placeIn(err error) *rule.Error {
 func hintAt(err error) string {
 	var usage usageError
 	var hinted hintedError
+	var knowing interface{ Hint() string }
 	switch {
+	case errors.As(err, &knowing):
+		return knowing.Hint()
 	case errors.As(err, &usage):
 		return usage.hint
 	case errors.As(err, &hinted):

@@ -113,7 +113,7 @@ func (in *input) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 	case errors.As(err, &disorder):
-		return hintedError{err, "--sort disk puts everything in order first"}
+		return hintedError{err, "--sort disk puts everything in order first"} // instead of what the package would say
 	case ctx.Err() != nil:
 		return errors.New("interrupted before the end of the log")
 	default:
@@ -132,6 +132,9 @@ func (in *input) explain(ctx context.Context, err error) error {
 			}
 			fmt.Fprintf(in.stderr, "    %s:%d: %s%s\n", s.File, s.Line, s.Reason, text)
 		}
+	}
+	if stats.Unnamed > 0 {
+		report(in.stderr, fmt.Errorf("%s without a client in the log: all of them count as one", quantity(stats.Unnamed, "request")))
 	}
 	return nil
 }
