@@ -34,4 +34,10 @@
 // A [Sweep] tries a grid of thresholds, periods and characteristics in one pass. Each cell
 // is a rule by itself on one node, and refuses the very requests that an Enforcer refuses
 // with that rule. It recommends the smallest threshold that touches few enough clients.
+//
+// # Output
+//
+// Every report is a struct with stable names in JSON, writes itself as text with WriteText,
+// and tells its Sections, of which package page makes one HTML file. Names of clients pass
+// through a [Namer] before they enter a report, so that [Pseudonyms] hold in all of them.
 package analysis

@@ -14,15 +14,24 @@ import (
 // A grid is what a Sweep tries of the same characteristics.
 type grid struct {
 	o       *SweepOptions
-	rule    rule.Rule // for its keys
-	keys    map[counter.Key]uint32
+	rule    rule.Rule              // for its keys
+	keys    map[counter.Key]uint32 // every key that was seen, with its place, or nowhere
 	bytes   []byte
 	columns []column // one for each period
-
-	// windows are of each key one for each period. They grow by blocks, so that nothing
-	// is copied.
-	windows [][]keyWindow
+	blocks  []block
+	free    []uint32 // places
+	kept    int      // places that were in use after the last release
 }
+
+// A block is places for windows, which each key has that may have counts. They grow by
+// blocks, so that nothing is copied.
+type block struct {
+	keys    []counter.Key
+	windows []keyWindow // of each key one for each period
+}
+
+// nowhere is the place of a key without counts.
+const nowhere = math.MaxUint32
 
 // A column is what a grid tries of the same period.
 type column struct {
@@ -60,7 +69,7 @@ type keyState struct {
 	lessPrev, lessCur uint32
 }
 
-// keysInBlock is of how many keys the windows are in one block.
+// keysInBlock is how many places a block has.
 const keysInBlock = 1 << 12
 
 func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
@@ -103,26 +112,68 @@ func (g *grid) add(e *accesslog.Entry, req *rule.Request, moments []moment, part
 
 // of returns the windows of a key.
 func (g *grid) of(key counter.Key, moments []moment) ([]keyWindow, error) {
-	n, periods := len(g.keys), len(g.columns)
 	at, known := g.keys[key]
-	if known {
-		n = int(at)
-	} else if uint64(n) > math.MaxUint32 {
-		return nil, fmt.Errorf("analysis: there are more than %d different %s", n-1, join(g.rule.Characteristics))
-	} else {
-		g.keys[key] = uint32(n)
-		if n%keysInBlock == 0 {
-			g.windows = append(g.windows, make([]keyWindow, keysInBlock*periods))
-		}
+	if known && at != nowhere {
+		_, windows := g.at(at)
+		return windows, nil
 	}
-	first := n % keysInBlock * periods
-	windows := g.windows[n/keysInBlock][first : first+periods]
-	if !known {
-		for i := range windows {
-			windows[i].number = moments[i].number
+	if len(g.free) == 0 {
+		if len(g.blocks) == nowhere/keysInBlock {
+			return nil, fmt.Errorf("analysis: there are too many different %s", join(g.rule.Characteristics))
 		}
+		g.extend(moments)
+	}
+	at = g.free[len(g.free)-1]
+	g.free = g.free[:len(g.free)-1]
+	g.keys[key] = at
+	holder, windows := g.at(at)
+	*holder = key
+	for i := range windows {
+		windows[i] = keyWindow{number: moments[i].number}
 	}
 	return windows, nil
+}
+
+// at returns what is at a place: whose it is, and the windows.
+func (g *grid) at(place uint32) (*counter.Key, []keyWindow) {
+	b := &g.blocks[place/keysInBlock]
+	i, n := int(place%keysInBlock), len(g.columns)
+	return &b.keys[i], b.windows[i*n : i*n+n]
+}
+
+// extend makes free places. When twice as many are in use as after the last time, those
+// of keys are free that have no counts any more, because their last windows have passed. So
+// there are about as many places as keys that were active at once, and each is looked at
+// once for each that is taken.
+func (g *grid) extend(moments []moment) {
+	used := len(g.blocks) * keysInBlock
+	if used >= 2*g.kept {
+		for place := range uint32(used) {
+			key, windows := g.at(place)
+			if idle(windows, moments) {
+				g.keys[*key] = nowhere
+				g.free = append(g.free, place)
+			}
+		}
+		g.kept = used - len(g.free)
+	}
+	if len(g.free) > 0 {
+		return
+	}
+	g.blocks = append(g.blocks, block{make([]counter.Key, keysInBlock), make([]keyWindow, keysInBlock*len(g.columns))})
+	for i := range uint32(keysInBlock) {
+		g.free = append(g.free, uint32(used)+keysInBlock-1-i)
+	}
+}
+
+// idle reports whether windows are as good as new ones.
+func idle(windows []keyWindow, moments []moment) bool {
+	for i := range windows {
+		if windows[i].over > 0 || moments[i].number-windows[i].number < 2 {
+			return false
+		}
+	}
+	return true
 }
 
 // roll makes number the current window.

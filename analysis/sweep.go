@@ -140,9 +140,10 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 // starts a mitigation, and those until its end are refused. The methods of a Sweep are to be
 // called one at a time.
 //
-// Memory is bounded by clients, not by requests: a client that never exceeds the smallest
-// threshold takes two counters for each period, shared by all thresholds. One that does
-// takes, for each threshold that it exceeds, what those counters would be less.
+// Memory is bounded by clients, not by requests. Of each client there is a key of 16 bytes.
+// Two counters for each period, shared by all thresholds, are there as long as their windows
+// matter. A client that exceeds the smallest threshold is remembered; it takes, for each
+// threshold that it exceeds, what those counters would be less.
 type Sweep struct {
 	o        SweepOptions
 	requests requests

@@ -421,6 +421,43 @@ func TestSweepOptions(t *testing.T) {
 	}
 }
 
+// Clients that are gone are counted, but have no counts. One that comes back is as new.
+func TestSweepForgets(t *testing.T) {
+	s, err := analysis.NewSweep(analysis.SweepOptions{Thresholds: []uint64{3}, Periods: []time.Duration{time.Second, 10 * time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const clients = 100_000
+	at := 1e9
+	come := func(name string, n int) {
+		for range n {
+			e := accesslog.Entry{Time: int64(at * 1e6), Client: name}
+			if err := s.Add(&e); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range clients {
+		come(fmt.Sprint("once ", i), 1)
+		if i%1000 == 0 {
+			at += 20
+			come("now and then", 3)
+		}
+	}
+	// 1,000 clients come in the time of three windows.
+	if got := s.Places(); got > 3*4096 {
+		t.Errorf("there are places for %d clients", got)
+	}
+	for i := range 10 {
+		come(fmt.Sprint("once ", i), 5)
+	}
+	for _, c := range s.Report().Curves {
+		if c.Clients != clients+1 || c.Cells[0].Clients != 10 || c.Cells[0].Refused != 10 {
+			t.Errorf("%d clients, %d of them touched with %d requests; want %d, 10, 10", c.Clients, c.Cells[0].Clients, c.Cells[0].Refused, clients+1)
+		}
+	}
+}
+
 // An empty log is no reason to stop.
 func TestSweepOfNothing(t *testing.T) {
 	report := sweep(t, nil, analysis.SweepOptions{})

@@ -1,0 +1,61 @@
+package analysis_test
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/accesslog"
+)
+
+// Nine people ask once a minute, and a machine every second.
+func ExampleSweep() {
+	s, err := analysis.NewSweep(analysis.SweepOptions{
+		Thresholds: []uint64{1, 2, 10, 100}, Periods: []time.Duration{time.Minute}, MaxClientsPct: 10,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	begin := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
+	for second := range 600 {
+		at := begin.Add(time.Duration(second) * time.Second).UnixMicro()
+		request := func(client string) {
+			if err := s.Add(&accesslog.Entry{Time: at, Client: client}); err != nil {
+				fmt.Println(err)
+			}
+		}
+		request("machine")
+		if person := second % 60; person < 9 {
+			request(fmt.Sprint("person ", person+1))
+		}
+	}
+	if err := s.Report().WriteText(os.Stdout); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// 690 requests from 2026-03-02 08:00:00 to 2026-03-02 08:09:59 (UTC)
+	//
+	// ip in 1m: 10 clients
+	//
+	//      threshold  clients touched       %  requests refused      %   top 1  top 10
+	//   →          1                1  10.000               589  85.36  100.0%  100.0%  recommended
+	//              2                1  10.000               579  83.91  100.0%  100.0%
+	//             10                1  10.000               499  72.32  100.0%  100.0%
+	//            100                0   0.000                 0   0.00
+	//
+	//   most refused at 1:
+	//            589  100.0%  machine
+	//
+	// recommended: the smallest threshold that touches at most 10% of clients
+	// knee: where the curve of touched clients turns most, both axes logarithmic
+	//
+	// # recommended thresholds as rules: keep those that you want
+	// rules:
+	//   - id: ip-1m
+	//     characteristics: [ip]
+	//     limits: [{threshold: 1, period: 1m}]
+	//     mitigation_timeout: 0
+	//     action: block                      # try it with log
+}
