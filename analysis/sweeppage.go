@@ -35,6 +35,9 @@ func (r *SweepReport) Sections() []page.Section {
 		}
 		rules.WriteString(one)
 		f := page.Figure{Name: c.name(), Value: "none", Note: "every threshold touches more"}
+		if c.Clients == 0 {
+			f.Note = "no request was counted"
+		}
 		if cell := c.recommended(); cell != nil {
 			f.Value = grouped(cell.Threshold)
 			f.Note = fmt.Sprintf("touches %s of %s clients (%.3g%%), refuses %.3g%% of the requests", grouped(uint64(cell.Clients)), grouped(uint64(c.Clients)), cell.ClientsPct, cell.RefusedPct)

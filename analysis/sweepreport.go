@@ -31,7 +31,7 @@ type Curve struct {
 	Clients         int      `json:"clients"`
 
 	// Recommended is the smallest threshold of those tried that touches at most
-	// MaxClientsPct of the clients, 0 if none does.
+	// MaxClientsPct of the clients, 0 if none does or there are no clients.
 	Recommended uint64 `json:"recommended"`
 
 	// Knee is the threshold at which the curve of touched clients turns most: above it a
@@ -116,7 +116,7 @@ func (s *Sweep) curve(g *grid, i int) Curve {
 		cell.Top1Pct = percent(top.sum(1), cell.Refused)
 		cell.Top10Pct = percent(top.sum(10), cell.Refused)
 		cell.Top = top[:min(len(top), s.o.Top)]
-		if c.Cells = append(c.Cells, cell); c.Recommended == 0 && cell.ClientsPct <= s.o.MaxClientsPct {
+		if c.Cells = append(c.Cells, cell); c.Recommended == 0 && c.Clients > 0 && cell.ClientsPct <= s.o.MaxClientsPct {
 			c.Recommended = threshold
 			l := s.timeline.Timeline()
 			for k, n := range column.cells[j].refusals {

@@ -72,7 +72,10 @@ func (c *Curve) write(b *strings.Builder) {
 	for line := range strings.Lines(table.String()) {
 		b.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
-	if c.Recommended == 0 {
+	switch {
+	case c.Clients == 0:
+		b.WriteString("\n  no request was counted\n")
+	case c.Recommended == 0:
 		b.WriteString("\n  no threshold touches as few clients as that: try greater ones\n")
 	}
 	for _, cell := range c.Cells {
