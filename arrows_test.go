@@ -37,7 +37,7 @@ var arrows = map[string][]string{
 	"pop/admin":                   {},
 	"pop/gossip":                  {},
 	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/gossip", "pop/limit", "pop/proxy", "pop/rule"},
-	"cmd/edge":                    {"analysis", "analysis/accesslog", "counter", "counter/shard", "load", "load/mix", "pop", "pop/admin", "pop/proxy", "pop/rule"},
+	"cmd/edge":                    {"analysis", "analysis/accesslog", "analysis/page", "counter", "counter/shard", "load", "load/mix", "pop", "pop/admin", "pop/proxy", "pop/rule"},
 }
 
 // A listed is what go list says of a package.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/page"
 )
 
 // A replayMode is one of the questions that edge replay answers. Its flags are its own.
@@ -71,7 +73,7 @@ wrong, for each estimator, and what a client costs in memory.
   edge replay --rules rules.yaml --nodes 3 --lag 20ms --lose-shard 10m+30s access.log
   edge replay --rules new.yaml --base rules.yaml --max-newly-refused 100 access.log
   edge replay --sweep --by ip --by ip+path access.log
-  edge replay --accuracy access.log
+  edge replay --accuracy --html accuracy.html access.log
   edge replay --accuracy --limit 10/10s,50/1m,1000/1h --phases 10 access.log
   edge replay --accuracy --json access.log | jq '.results[] | [.estimator, .wrong_pct]'
   edge replay --generate web | edge replay --accuracy -`,
@@ -98,7 +100,11 @@ wrong, for each estimator, and what a client costs in memory.
 			}
 			defer in.close()
 			in.anonymise = out.anonymise
-			return mode.run(ctx, in, out.destination(cmd.OutOrStdout()))
+			to, err := out.open(cmd.OutOrStdout())
+			if err != nil {
+				return err
+			}
+			return mode.run(ctx, in, to)
 		},
 	}
 	var groups []flagGroup
@@ -153,27 +159,34 @@ type outputFlags struct {
 	asJSON    bool
 	anonymise bool
 	key       string
+	html      string
 }
 
 func (f *outputFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.asJSON, "json", false, "write JSON")
+	flags.StringVar(&f.html, "html", "", "write a page with plots to this `file` as well")
 	flags.BoolVar(&f.anonymise, "anonymise", false, "replace names of clients by pseudonyms")
 	flags.StringVar(&f.key, "anonymise-key", "", "`key` of the pseudonyms: with the same one they are the same (default: a random one)")
 }
 
-// destination returns where answers go, which is stdout.
-func (f *outputFlags) destination(stdout io.Writer) destination {
-	d := destination{outputFlags: *f, stdout: stdout}
+// open returns where answers go, which is stdout, and the page. That it can be written
+// is found out here: reading the log may take long.
+func (f *outputFlags) open(stdout io.Writer) (d destination, err error) {
+	d = destination{outputFlags: *f, stdout: stdout}
 	if f.anonymise {
 		d.name = analysis.Pseudonyms([]byte(f.key))
 	}
-	return d
+	if f.html != "" {
+		d.page, err = os.OpenFile(f.html, os.O_WRONLY|os.O_CREATE, 0o644)
+	}
+	return d, err
 }
 
 // A destination is where an answer is written to.
 type destination struct {
 	outputFlags
 	stdout io.Writer
+	page   *os.File       // nil if none is wanted
 	name   analysis.Namer // nil if clients keep their names
 }
 
@@ -182,13 +195,25 @@ type writtenReport interface {
 	WriteText(io.Writer) error
 }
 
-// write writes a report about what in was.
-func (d destination) write(in *input, report writtenReport) error {
+// write writes a report about what in was. sections are those of its page.
+func (d destination) write(in *input, report writtenReport, sections func() []page.Section) error {
+	err := d.writePage(in, sections)
 	if d.asJSON {
-		return writeJSON(d.stdout, report)
+		return errors.Join(err, writeJSON(d.stdout, report))
 	}
 	in.summarise(d.stdout)
-	return report.WriteText(d.stdout)
+	return errors.Join(err, report.WriteText(d.stdout))
+}
+
+func (d destination) writePage(in *input, sections func() []page.Section) error {
+	if d.page == nil {
+		return nil
+	}
+	err := d.page.Truncate(0)
+	if err == nil {
+		err = page.Write(d.page, page.Page{Title: "Access log replay", Subtitle: in.names(), Sections: sections()})
+	}
+	return errors.Join(err, d.page.Close())
 }
 
 // writeJSON writes v for programs.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -71,9 +72,11 @@ func parseLimit(text string) (analysis.Limit, error) {
 	return analysis.Limit{Threshold: n, Period: p.Microseconds()}, nil
 }
 
-func (m *accuracyMode) run(ctx context.Context, in *input, out destination) error {
+func (m *accuracyMode) run(ctx context.Context, in *input, to destination) error {
 	var a *analysis.Accuracy
+	var traffic analysis.TimelineCollector
 	again := func() error {
+		traffic = analysis.TimelineCollector{}
 		if a != nil {
 			a.Report() // ends its goroutines
 			a = nil
@@ -90,6 +93,11 @@ func (m *accuracyMode) run(ctx context.Context, in *input, out destination) erro
 				return err
 			}
 		}
+		if to.page != nil {
+			for i := range batch {
+				traffic.Add(batch[i].Time, false)
+			}
+		}
 		return a.Add(batch)
 	})
 	if err != nil {
@@ -97,7 +105,7 @@ func (m *accuracyMode) run(ctx context.Context, in *input, out destination) erro
 	}
 	report := a.Report()
 	a = nil
-	return out.write(in, report)
+	return to.write(in, report, func() []page.Section { return report.Sections(traffic.Timeline()) })
 }
 
 // finer reports whether the times of a log are finer than seconds, by its first requests.

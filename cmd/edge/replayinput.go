@@ -140,16 +140,19 @@ func (in *input) explain(ctx context.Context, err error) error {
 }
 
 // summarise writes what was read.
-func (in *input) summarise(w io.Writer) {
-	s := in.log.Stats()
+func (in *input) summarise(w io.Writer) { fmt.Fprintf(w, "%s\n\n", in.names()) }
+
+// names returns what the files are called, and their formats.
+func (in *input) names() string {
+	all := in.log.Stats().Files
 	var files []string
-	for _, f := range s.Files {
+	for _, f := range all {
 		files = append(files, fmt.Sprintf("%s (%s)", f.Name, f.Format))
 	}
 	if len(files) > 3 {
-		files = append(files[:3], fmt.Sprintf("and %d more", len(s.Files)-3))
+		files = append(files[:3], fmt.Sprintf("and %d more", len(all)-3))
 	}
-	fmt.Fprintf(w, "%s\n\n", strings.Join(files, ", "))
+	return strings.Join(files, ", ")
 }
 
 // isTerminal reports whether w is a terminal.

@@ -122,7 +122,8 @@ func (m *rulesMode) run(ctx context.Context, in *input, to destination) error {
 	if err != nil {
 		return err
 	}
-	return to.write(in, enforcer.Report())
+	report := enforcer.Report()
+	return to.write(in, report, report.Sections)
 }
 
 // compare says what the rules would do otherwise than those before.
@@ -146,9 +147,9 @@ func (m *rulesMode) compare(ctx context.Context, in *input, to destination) erro
 	}
 	report := comparer.Report()
 	if isCheck && !to.asJSON {
-		err = report.WriteMarkdown(to.stdout)
+		err = errors.Join(to.writePage(in, report.Sections), report.WriteMarkdown(to.stdout))
 	} else {
-		err = to.write(in, report)
+		err = to.write(in, report, report.Sections)
 	}
 	return errors.Join(err, report.Check())
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -55,13 +54,9 @@ func (m *sweepMode) check() error {
 		m.o.Periods = append(m.o.Periods, time.Duration(l.Period)*time.Microsecond)
 	}
 	for _, text := range m.by {
-		var all []rule.Characteristic
-		for word := range strings.SplitSeq(text, "+") {
-			c, err := rule.ParseCharacteristic(word)
-			if err != nil {
-				errs = append(errs, fail(m.flags, "by", "--by ip+path", "%s", message(err)))
-			}
-			all = append(all, c)
+		all, err := analysis.ParseCharacteristics(text)
+		if err != nil {
+			errs = append(errs, fail(m.flags, "by", "--by ip+path", "%s", message(err)))
 		}
 		m.o.Characteristics = append(m.o.Characteristics, all)
 	}
@@ -95,5 +90,6 @@ func (m *sweepMode) run(ctx context.Context, in *input, to destination) error {
 	if err := in.entries(ctx, begin, func(e *accesslog.Entry) error { return sweep.Add(e) }); err != nil {
 		return err
 	}
-	return to.write(in, sweep.Report())
+	report := sweep.Report()
+	return to.write(in, report, report.Sections)
 }
