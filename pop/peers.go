@@ -22,7 +22,8 @@ type Peers interface {
 	// Send passes a message to all other nodes.
 	Send(message []byte)
 
-	// SendTo passes messages to one, and reports whether there is such a node.
+	// SendTo passes messages to one, and reports whether there is such a node, and it takes
+	// them now.
 	SendTo(name string, messages ...[]byte) bool
 
 	// ClockAhead returns how far this node's clock is ahead of that of the node that is most
@@ -57,8 +58,9 @@ const (
 var agreements = [...]string{"secret", "shards", "rules"}
 
 const (
-	// repairPause is how long a node waits before it asks the same peer again for what
-	// it lacks. The pause doubles up to maxRepairPause for as long as nothing comes of it.
+	// repairPause is how long a node waits before it asks for what it lacks again, another
+	// peer or the same one: most of what one sends is what the others would. For the same
+	// peer the pause doubles up to maxRepairPause for as long as nothing comes of it.
 	repairPause    = 250 * time.Millisecond
 	maxRepairPause = 8 * time.Second
 
@@ -79,7 +81,8 @@ type peering struct {
 	mu       sync.Mutex // guards what follows
 	started  time.Time
 	peers    map[string]*peer
-	informed bool // the mitigations of another node are all here
+	informed bool      // the mitigations of another node are all here
+	asked    time.Time // when a peer was asked last
 }
 
 // A peer is another node.
@@ -221,13 +224,13 @@ func (p *peering) heard(from string, same bool, down []uint64, now time.Time) (a
 		one.pause, p.informed = repairPause, true
 		return false
 	}
-	if now.Sub(one.asked) < one.pause {
+	if now.Sub(one.asked) < one.pause || now.Sub(p.asked) < repairPause {
 		return false
 	}
 	if !one.asked.IsZero() {
 		one.pause = min(2*one.pause, maxRepairPause)
 	}
-	one.asked = now
+	one.asked, p.asked = now, now
 	return true
 }
 

@@ -340,12 +340,13 @@ func (g *Gossip) Send(message []byte) {
 }
 
 // SendTo passes messages, of MaxMessage bytes at most each, to one member, after what is
-// sent to all. It reports whether it is a member, or was a moment ago. It does not block.
+// sent to all. It reports whether it is a member, or was a moment ago, and does not have to
+// wait for what it was sent before: else nothing is sent. It does not block.
 func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 	g.mu.Lock()
 	now := time.Now()
 	for l := range g.reached() {
-		if l.name == name {
+		if l.name == name && len(l.bulk) == 0 {
 			ok = true
 			g.metrics.sent.Add(float64(len(messages)))
 			g.metrics.dropped.Add(float64(enqueue(&l.bulk, pack(messages, now))))

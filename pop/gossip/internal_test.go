@@ -264,6 +264,35 @@ func TestLinkOverLoss(t *testing.T) {
 	}
 }
 
+// One member is sent more only when what it was sent before is on its way: else what is to
+// repair would add to what is too much.
+func TestSendToWaits(t *testing.T) {
+	g := &Gossip{wake: make(chan struct{}, 1), members: map[uint64]*link{2: {run: 2, name: "n2", node: new(memberlist.Node)}}}
+	g.metrics = newMetrics(nil, g)
+	now := time.Now()
+	for _, test := range []struct {
+		name    string
+		packets int
+		want    bool
+	}{
+		{"first", inFlight, true},
+		{"none is on its way yet", 1, false},
+	} {
+		if got := g.SendTo("n2", slices.Repeat([][]byte{make([]byte, MaxMessage)}, test.packets)...); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+	if out, _ := g.due(now, nil); len(out) != inFlight {
+		t.Errorf("%d packets are sent, want %d", len(out), inFlight)
+	}
+	if !g.SendTo("n2", []byte("more")) {
+		t.Error("nothing waits, and no more is taken")
+	}
+	if g.SendTo("n2", []byte("more")) {
+		t.Error("what waits for those on their way does not count")
+	}
+}
+
 // A packet is sent again when its acknowledgement could have come: sooner where packets are
 // under way for a short time, and never much later.
 func TestAgain(t *testing.T) {
@@ -276,7 +305,8 @@ func TestAgain(t *testing.T) {
 		{"one machine", []time.Duration{300, 200, 400}, []time.Duration{30000, 45000}},
 		{"one continent", []time.Duration{30000, 30200, 29000}, []time.Duration{60000, 90000, 135000, 150000}},
 		{"one was held up", []time.Duration{400, 900000, 400}, []time.Duration{30000}},
-		{"more to do than they can", []time.Duration{900000, 700000, 400}, []time.Duration{150000, 150000}},
+		{"between continents", []time.Duration{100000, 110000, 90000}, []time.Duration{200000, 200000}},
+		{"more to do than they can", []time.Duration{900000, 700000, 400}, []time.Duration{500000, 500000}},
 	} {
 		var c clock
 		for _, delay := range test.delays {

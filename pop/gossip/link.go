@@ -38,21 +38,24 @@ const (
 
 const (
 	// firstAgain and lastAgain bound how long the acknowledgement of a packet is waited
-	// for.
+	// for, and slowAgain where packets are under way for longer than that.
 	firstAgain = 30 * time.Millisecond
 	lastAgain  = 150 * time.Millisecond
+	slowAgain  = 500 * time.Millisecond
 )
 
 // again returns how long to wait for the acknowledgement of a packet that was sent n
 // times, before it is sent once more: at first twice as long as packets are under way there
 // and back, so that nodes with more to do than they can are not given more, then half as
-// long again each time. So a packet is sent about fifteen times before it is given up.
+// long again each time. So a packet is sent about fifteen times before it is given up, four
+// times where nodes are slow.
 func again(n int, delay time.Duration) time.Duration {
-	pause := max(firstAgain, 2*delay)
+	pause := min(max(firstAgain, 2*delay), slowAgain)
+	last := max(lastAgain, pause)
 	for range min(n, 6) - 1 {
 		pause += pause / 2
 	}
-	return min(pause, lastAgain)
+	return min(pause, last)
 }
 
 // A link is what a node keeps of one run of another. It outlives the membership: a node
