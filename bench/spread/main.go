@@ -141,7 +141,7 @@ func measure() bool {
 			_ = n.Process.Signal(syscall.SIGTERM)
 		}
 	}()
-	var drivers []io.Writer
+	var drivers []*driver
 	for i := range *nodes {
 		n := network.Command(i, *edge, "node", "--name", network.Name(i), "--rules", dir+"/rules.yaml", "--secret-file", dir+"/secret",
 			"--origin", "http://127.0.0.1:1", "--listen", "127.0.0.1:8080", "--trusted-proxy", "127.0.0.1", "--log-level", "debug", "--log-format", "json",
@@ -166,8 +166,12 @@ func measure() bool {
 	tick := time.NewTicker(time.Second / time.Duration(*rate))
 	for i := range *count {
 		<-tick.C
-		_, err := fmt.Fprintf(drivers[i%*nodes], "10.%d.%d.%d\n", i>>16, i>>8&255, i&255)
+		_, err := fmt.Fprintf(drivers[i%*nodes].clients, "10.%d.%d.%d\n", i>>16, i>>8&255, i&255)
 		harness.Check(err)
+	}
+	for _, d := range drivers {
+		_ = d.clients.Close()
+		harness.Check(d.cmd.Wait())
 	}
 	time.Sleep(2 * after)
 	s.report()
@@ -179,17 +183,22 @@ func measure() bool {
 	return true
 }
 
-// startDriver starts what sends requests to the ith node, and returns where the clients go
-// that it is to send them for.
-func startDriver(i int) io.Writer {
+// A driver sends requests to one node.
+type driver struct {
+	cmd     *exec.Cmd
+	clients io.WriteCloser // it sends them for those that are written here, and ends with them
+}
+
+// startDriver starts what sends requests to the ith node.
+func startDriver(i int) *driver {
 	self, err := os.Executable()
 	harness.Check(err)
-	driver := network.Command(i, self, "-drive")
-	driver.Stderr = os.Stderr
-	clients, err := driver.StdinPipe()
+	d := &driver{cmd: network.Command(i, self, "-drive")}
+	d.cmd.Stderr = os.Stderr
+	d.clients, err = d.cmd.StdinPipe()
 	harness.Check(err)
-	harness.Check(driver.Start()) // it ends with its input
-	return clients
+	harness.Check(d.cmd.Start())
+	return d
 }
 
 func (s *spreads) report() {
@@ -200,7 +209,7 @@ func (s *spreads) report() {
 	started, missing, never := 0, 0, 0
 	for _, one := range s.of {
 		if one.node < 0 {
-			continue // learned after it was lifted, or so: there is none
+			panic(harness.Failure("a mitigation is learned that has not started"))
 		}
 		started++
 		incomplete := false
@@ -227,7 +236,7 @@ func (s *spreads) report() {
 	}
 	fmt.Printf("%d nodes, %d mitigations at %d a second, %d%% of packets lost\n", *nodes, started, *rate, *loss)
 	fmt.Printf("on another node after: p50 %v, p99 %v, p99.9 %v, longest %v\n", at(0.5), at(0.99), at(0.999), at(1))
-	fmt.Printf("not everywhere after %v: %d of %d, of these never: %d; members taken for dead: %d\n", after, missing, started, never, s.lost)
+	fmt.Printf("not everywhere after %v: %d of %d; %d copies never came; members were taken for dead %d times\n", after, missing, started, never, s.lost)
 }
 
 // scrape returns the ith node's metrics.
