@@ -19,7 +19,35 @@
 // A number may hold more than one count: a [Layout] of n fields of b bits counts each
 // nth of the window apart, so that only the sub-window in which the period begins is
 // taken as evenly filled. [Plain], one count of 64 bits, is the estimate above. All
-// arithmetic here is for any layout.
+// arithmetic here is for any layout: it decides as n+1 counters of an nth would. A [Kind]
+// says what else may be made of the same numbers.
+//
+// # No field overflows
+//
+// Numbers grow by INCR alone, which knows no fields: a field that overflowed would carry
+// into its neighbour. Senders keep to three rules, for each field of each number:
+//
+//  1. One INCR is on its way at a time. What is counted meanwhile waits for its reply.
+//  2. An INCR adds no more than [Layout.Budget], B, less what INCRs without a reply were to
+//     add: a shard that has stalled may still execute those.
+//  3. After a reply in which the field is at [Layout.Stop], S, or above, no INCR adds to it.
+//
+// Let an INCR be the first to bring the field to S. Before it the field is S − 1 at most.
+// What one sender adds from then on, that INCR included, is what it had on its way: INCRs
+// without a reply and at most one more, together B at most by the second rule. For when the
+// latter is answered, the reply shows S or more, since a field never falls, and by the third
+// rule the sender is done; when it is not, it takes up its part of B. So N senders
+// leave the field at
+//
+//	S − 1 + N·B ≤ 3·2^(b−2) − 1 + 2^(b−2) = 2^b − 1
+//
+// which fits. A shard that restarts begins at 0, where the same holds. A node that restarts
+// forgets what was without a reply, and is another sender; N has to provide for that.
+//
+// A field that is not counted further is at S ≥ 8·threshold, or more. As long as it is
+// counted whole, the limit is exceeded whatever else there is. When it is the oldest one,
+// that goes on for seven eighths of its time; had all been counted, for some of the last
+// eighth too.
 //
 // # Where numbers are
 //

@@ -6,33 +6,39 @@ import (
 	"strings"
 )
 
-// A Layout says how a window's number holds its counts: Fields counts of Bits bits, the
-// count of the first nth of the window in the lowest bits. Fields·Bits ≤ 64.
-type Layout struct {
-	Fields, Bits uint8
-}
+// A Kind says what an estimate counts of the previous window.
+type Kind uint8
 
-// Plain is one count of 64 bits: the number is the number of requests in the window.
-var Plain = Layout{Fields: 1, Bits: 64}
+const (
+	// Weighted counts the sub-window in which the period begins by the part of it that is
+	// in the period, and those after it whole.
+	Weighted Kind = iota
 
-// field returns the kth count of number.
-func (l Layout) field(number uint64, k int) uint64 {
-	return number >> (uint(l.Bits) * uint(k)) & (^uint64(0) >> (64 - l.Bits))
-}
+	// Fixed counts nothing of it.
+	Fixed
 
-// Sum returns all counts of number together.
-func (l Layout) Sum(number uint64) (sum uint64) {
-	for k := range int(l.Fields) {
-		sum += l.field(number, k)
-	}
-	return sum
-}
+	// WholeOldest counts all of them whole, so that the estimate is never less than what
+	// really came in the period.
+	WholeOldest
+)
+
+var kindNames = [...]string{Weighted: "weighted", Fixed: "fixed", WholeOldest: "whole_oldest"}
+
+// KindNames returns the kinds as rules write them, in their order.
+func KindNames() []string { return kindNames[:] }
+
+// String returns the kind as rules write it.
+func (k Kind) String() string { return kindNames[k] }
+
+// Known reports whether k is one of those that there are.
+func (k Kind) Known() bool { return int(k) < len(kindNames) }
 
 // A Limit is what an estimate is held against.
 type Limit struct {
 	Threshold uint64 // requests per period that are still allowed
 	Period    int64  // microseconds, a whole number of seconds
 	Layout    Layout
+	Kind      Kind
 }
 
 // Delta returns what n requests at elapsed add to a window's number. 0 ≤ elapsed <
@@ -43,6 +49,9 @@ func (l Limit) Delta(n uint64, elapsed int64) uint64 {
 
 // subWindow returns which nth of the window elapsed falls into.
 func (l Limit) subWindow(elapsed int64) int {
+	if l.Layout.Fields == 1 {
+		return 0
+	}
 	return int(elapsed * int64(l.Layout.Fields) / l.Period)
 }
 
@@ -81,8 +90,10 @@ func (l Limit) Back(prev, cur uint64, elapsed int64) int64 {
 	if back, ok := l.backWithin(prev, cur, elapsed); ok {
 		return back
 	}
-	back, _ := l.backWithin(cur, 0, 0) // at its end nothing is left of cur
-	return l.Period + back
+	if back, ok := l.backWithin(cur, 0, 0); ok {
+		return l.Period + back
+	}
+	return 2 * l.Period // at its end nothing is left of cur
 }
 
 // backWithin looks for the moment in the current window, from elapsed to its end.
@@ -114,11 +125,15 @@ func (l Limit) backWithin(prev, cur uint64, elapsed int64) (back int64, ok bool)
 // of the current window and of the previous one what is younger than the sub-window in
 // which the period begins, and that one.
 func (l Limit) split(prev, cur uint64, j int) (whole, part uint64) {
-	whole = l.Layout.Sum(cur)
-	for k := j + 1; k < int(l.Layout.Fields); k++ {
-		whole += l.Layout.field(prev, k)
+	if l.Kind == Fixed {
+		return l.Layout.Sum(cur), 0
 	}
-	return whole, l.Layout.field(prev, j)
+	prev >>= int(l.Layout.Bits) * j
+	if l.Kind == WholeOldest {
+		return l.Layout.sum(cur, prev), 0
+	}
+	part = prev & l.Layout.mask()
+	return l.Layout.sum(cur, prev>>l.Layout.Bits), part
 }
 
 // Estimate returns the estimated number of requests in the period that ends elapsed into
@@ -129,14 +144,49 @@ func (l Limit) Estimate(prev, cur uint64, elapsed int64) Estimate {
 	return Estimate{whole, part, int64(j+1)*l.Period - int64(l.Layout.Fields)*elapsed, l.Period}
 }
 
+// Falls returns when the estimate falls next, at the latest, if no more requests come, in
+// microseconds from the start of the current window: when the beginning of the period comes
+// to the oldest sub-window that counts, or leaves it. If nothing counts it is the end of the
+// window.
+func (l Limit) Falls(prev, cur uint64, elapsed int64) int64 {
+	if l.Kind == Fixed {
+		return l.Period
+	}
+	n, first := int(l.Layout.Fields), l.subWindow(elapsed)
+	for k := first; k < n; k++ {
+		if l.Layout.field(prev, k) > 0 {
+			return l.leaves(k, k == first)
+		}
+	}
+	for k := range n {
+		if l.Layout.field(cur, k) > 0 {
+			return l.Period + l.leaves(k, false)
+		}
+	}
+	return l.Period
+}
+
+// leaves returns when the kth sub-window of the previous window counts for less: when the
+// period begins in it, or, if that has come or makes no difference, ends.
+func (l Limit) leaves(k int, began bool) int64 {
+	if began || l.Kind == WholeOldest {
+		k++
+	}
+	n := int64(l.Layout.Fields)
+	return (int64(k)*l.Period + n - 1) / n
+}
+
 // Explain writes the arithmetic of a decision: 42×0.75+18 = 49.5 > 49. What is counted
-// whole comes last. Numbers are rounded, but never so far that the comparison would
-// look wrong.
+// whole comes last, and alone where nothing is weighted: 51 > 50. Numbers are rounded, but
+// never so far that the comparison would look wrong.
 func (l Limit) Explain(prev, cur uint64, elapsed int64) string {
 	e := l.Estimate(prev, cur, elapsed)
 	over, sign := e.Over(l.Threshold), "≤"
 	if over {
 		sign = ">"
+	}
+	if l.Kind != Weighted {
+		return fmt.Sprintf("%d %s %d", e.Whole, sign, l.Threshold)
 	}
 	shown := ""
 	for decimals := 2; decimals <= 12; decimals++ {

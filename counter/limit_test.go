@@ -49,6 +49,14 @@ func TestWindow(t *testing.T) {
 	}
 }
 
+// sixths is the layout of six sub-windows.
+var sixths = counter.Layout{Fields: 6, Bits: 10}
+
+// of returns a limit for a minute.
+func of(layout counter.Layout, kind counter.Kind, threshold uint64) counter.Limit {
+	return counter.Limit{Threshold: threshold, Period: minute, Layout: layout, Kind: kind}
+}
+
 func TestTTL(t *testing.T) {
 	// memcached reads a time to live of more than 30 days as a date.
 	if ttl := counter.TTL(7 * 24 * 3600 * 1e6); ttl > 30*24*3600 || ttl <= 14*24*3600 {
@@ -104,6 +112,10 @@ func TestBack(t *testing.T) {
 		{"twice the threshold", plain(50, minute), 0, 100, 30e6, minute + 30e6},
 		{"a hundred times", plain(1, minute), 5, 100, 0, minute + 59_400_000},
 		{"more than fits", plain(1, minute), 0, 1 << 63, 0, 2 * minute},
+		{"what a fixed window counts is gone at its end", of(counter.Plain, counter.Fixed, 50), 99, 51, 7, minute},
+		{"the oldest sub-window is counted whole until the period has left it", of(sixths, counter.WholeOldest, 50), 51, 0, 1, 10e6},
+		{"half of the oldest sub-window weighs half", of(sixths, counter.Weighted, 50), 100, 0, 1, 5e6},
+		{"the last sub-window of the current window is over alone", of(sixths, counter.WholeOldest, 50), 0, 51 << 50, 55e6, 2 * minute},
 		{"a quotient of 2^64, one more than fits", plain(1<<53, 7*24*3600*1e6), 295_312_500, 0, 7, 7},
 	}
 	for _, tt := range tests {
@@ -144,6 +156,9 @@ func TestExplain(t *testing.T) {
 	}{
 		{"no previous window", plain(50, minute), 0, 51, 12e6, "0×0.8+51 = 51 > 50"},
 		{"rounding must not hide that it is over", plain(49, minute), 1, 48, 1, "1×1+48 = 49 ≤ 49"},
+		{"sub-windows", of(sixths, counter.Weighted, 49), 42 | 3<<10, 8 | 8<<10, 12_500_000, "3×0.75+16 = 18.25 ≤ 49"},
+		{"a fixed window", of(counter.Plain, counter.Fixed, 50), 99, 51, 7, "51 > 50"},
+		{"the oldest sub-window whole", of(sixths, counter.WholeOldest, 49), 42, 8, 7, "50 > 49"},
 		{"a hair above", plain(48, minute), 1, 48, minute - 1, "1×0+48 = 48.00000002 > 48"},
 	}
 	for _, tt := range tests {
@@ -172,6 +187,7 @@ func drawCounts(t *rapid.T) counts {
 		period = rapid.Int64Range(1, 120).Draw(t, "short period") * 1e6
 	}
 	c := counts{limit: counter.Limit{Period: period, Layout: layout}}
+	c.limit.Kind = rapid.SampledFrom([]counter.Kind{counter.Weighted, counter.Fixed, counter.WholeOldest}).Draw(t, "kind")
 	scale := rapid.SampledFrom([]uint64{3, 100, 1 << 20, 1 << 40, 1 << 53, most}).Draw(t, "scale")
 	c.limit.Threshold = rapid.Uint64Range(1, min(scale, 1<<53)).Draw(t, "threshold")
 	for w := range c.fields {
@@ -190,7 +206,8 @@ func drawCounts(t *rapid.T) counts {
 }
 
 // estimate is the definition in exact fractions: every sub-window of the previous window
-// counts by the part of it that lies in the period that ends now.
+// counts by the part of it that lies in the period that ends now; or whole, if any of it
+// does; or never.
 func (c counts) estimate(elapsed int64) *big.Rat {
 	sum := new(big.Rat)
 	n := int64(c.limit.Layout.Fields)
@@ -204,7 +221,10 @@ func (c counts) estimate(elapsed int64) *big.Rat {
 		if left.Sign() <= 0 {
 			continue
 		}
-		if left.Cmp(big.NewRat(1, 1)) > 0 {
+		if c.limit.Kind == counter.Fixed {
+			break
+		}
+		if left.Cmp(big.NewRat(1, 1)) > 0 || c.limit.Kind == counter.WholeOldest {
 			left = big.NewRat(1, 1)
 		}
 		sum.Add(sum, left.Mul(left, new(big.Rat).SetInt(new(big.Int).SetUint64(count))))
@@ -245,18 +265,13 @@ func TestBackIsTheFirstMoment(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCounts(t)
 		later := func(at int64) bool { // whether the estimate is over, at the same or a later time
-			if at < c.limit.Period {
-				return c.over(at)
-			}
-			next := c
-			next.fields = [2][]uint64{c.fields[1], nil}
-			return next.over(at - c.limit.Period)
+			return c.estimateAt(at).Cmp(new(big.Rat).SetUint64(c.limit.Threshold)) > 0
 		}
 		back := c.limit.Back(c.prev, c.cur, c.elapsed)
 		if back < c.elapsed || back > 2*c.limit.Period {
 			t.Fatalf("Back = %d, elapsed is %d and the period %d", back, c.elapsed, c.limit.Period)
 		}
-		if back < 2*c.limit.Period && later(back) {
+		if later(back) {
 			t.Fatalf("the estimate is over at Back = %d", back)
 		}
 		if back > c.elapsed && !later(back-1) {
@@ -289,6 +304,56 @@ func TestDeltaCountsInItsSubWindow(t *testing.T) {
 	})
 }
 
+func TestFalls(t *testing.T) {
+	tests := []struct {
+		name      string
+		limit     counter.Limit
+		prev, cur uint64
+		elapsed   int64
+		want      int64
+	}{
+		{"nothing counts", plain(50, minute), 0, 0, 7, minute},
+		{"the previous window", plain(50, minute), 1, 5, 7, minute},
+		{"the current window", plain(50, minute), 0, 5, 7, minute},
+		{"the sub-window in which the period begins", of(sixths, counter.Weighted, 50), 1, 5, 7, 10e6},
+		{"a later one", of(sixths, counter.Weighted, 50), 1 | 1<<30, 5, 11e6, 30e6},
+		{"none that has passed", of(sixths, counter.Weighted, 50), 1, 5, 10e6, minute},
+		{"the second of the current window", of(sixths, counter.Weighted, 50), 0, 5 << 10, 15e6, minute + 10e6},
+		{"the same, whole", of(sixths, counter.WholeOldest, 50), 0, 5 << 10, 15e6, minute + 20e6},
+		{"a later one, whole", of(sixths, counter.WholeOldest, 50), 1 << 30, 5, 11e6, 40e6},
+		{"a fixed window", of(counter.Plain, counter.Fixed, 50), 5, 0, 7, minute},
+	}
+	for _, tt := range tests {
+		if got := tt.limit.Falls(tt.prev, tt.cur, tt.elapsed); got != tt.want {
+			t.Errorf("%s: %v.Falls(%d, %d, %d) = %d, want %d", tt.name, tt.limit, tt.prev, tt.cur, tt.elapsed, got, tt.want)
+		}
+	}
+}
+
+// Until Falls nothing is lost: by then the estimate is less than it is now.
+func TestFallsIsLateEnough(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCounts(t)
+		at := c.limit.Falls(c.prev, c.cur, c.elapsed)
+		if at <= c.elapsed || at > 2*c.limit.Period {
+			t.Fatalf("Falls = %d, elapsed is %d and the period %d", at, c.elapsed, c.limit.Period)
+		}
+		later, now := c.estimateAt(at+1), c.estimate(c.elapsed)
+		if now.Sign() > 0 && later.Cmp(now) >= 0 {
+			t.Fatalf("the estimate is %v, and %v after Falls = %d", now, later, at)
+		}
+	})
+}
+
+// estimateAt is estimate, also for moments of the next window and later ones.
+func (c counts) estimateAt(at int64) *big.Rat {
+	for at >= c.limit.Period {
+		at -= c.limit.Period
+		c.fields = [2][]uint64{c.fields[1], nil}
+	}
+	return c.estimate(at)
+}
+
 func FuzzBack(f *testing.F) {
 	f.Add(uint64(42), uint64(18), uint64(49), int64(15e6), int64(60), uint8(0))
 	f.Add(uint64(1<<63), ^uint64(0), uint64(1<<53), int64(1), int64(7*24*3600), uint8(5))
@@ -317,13 +382,16 @@ func FuzzBack(f *testing.F) {
 }
 
 func TestEvaluationAllocatesNothing(t *testing.T) {
-	limit := plain(50, minute)
-	if n := testing.AllocsPerRun(1000, func() {
-		limit.Over(42, 18, 15e6)
-		limit.Back(42, 18, 15e6)
-		limit.Remaining(42, 18, 15e6)
-	}); n != 0 {
-		t.Errorf("evaluating allocates %v times, want 0", n)
+	for _, layout := range layouts {
+		limit := of(layout, counter.Weighted, 50)
+		if n := testing.AllocsPerRun(1000, func() {
+			limit.Over(42, 18, 15e6)
+			limit.Back(42, 18, 15e6)
+			limit.Remaining(42, 18, 15e6)
+			limit.Falls(42, 18, 15e6)
+		}); n != 0 {
+			t.Errorf("evaluating %v allocates %v times, want 0", layout, n)
+		}
 	}
 }
 
@@ -331,11 +399,14 @@ func BenchmarkOver(b *testing.B) {
 	for _, layout := range layouts {
 		b.Run(fmt.Sprintf("%dx%d", layout.Fields, layout.Bits), func(b *testing.B) {
 			limit := counter.Limit{Threshold: 49, Period: minute, Layout: layout}
+			prev, cur := layout.Each(6), layout.Each(2) // near the threshold: nothing is decided early
 			b.ReportAllocs()
 			elapsed := int64(0)
 			for b.Loop() {
-				limit.Over(42, 18, elapsed%minute)
-				elapsed += 17
+				limit.Over(prev, cur, elapsed)
+				if elapsed += 7_777_777; elapsed >= minute {
+					elapsed -= minute
+				}
 			}
 		})
 	}
