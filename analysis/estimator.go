@@ -60,9 +60,9 @@ func methods(limits []Limit) []method {
 		all = append(all, methodSubWindows(n, true))
 	}
 	all = append(all, methodFirstLast, methodTokenBucket, methodGCRA)
-	for i := len(layouts) - 1; i >= 0; i-- {
-		if fits := func(l Limit) bool { return l.Threshold <= layouts[i].upTo }; slices.ContainsFunc(limits, fits) {
-			all = append(all, methodPacked(layouts[i].Layout))
+	for _, layout := range layouts {
+		if slices.ContainsFunc(limits, func(l Limit) bool { return l.Threshold <= layout.MaxThreshold() }) {
+			all = append(all, methodPacked(layout))
 		}
 	}
 	return append(all, methodPackedAuto, methodExact)

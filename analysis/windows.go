@@ -33,7 +33,9 @@ var methodWeighted = method{
 
 var methodPackedAuto = method{
 	name: "packed_auto", counters: 2, bytes: 16, own: true, aligned: true,
-	make: func(l Limit, _ int64) estimator { return newPacked(l, autoLayout(l.Threshold)) },
+	make: func(l Limit, _ int64) estimator {
+		return newPacked(l, counter.AutoLayout(l.Threshold, counter.MaxFields))
+	},
 }
 
 func methodPacked(layout counter.Layout) method {
@@ -43,28 +45,15 @@ func methodPacked(layout counter.Layout) method {
 	}
 }
 
-// layouts are those of packed sub-windows, the coarsest first: a limit takes the finest
-// whose fields hold eight times its threshold before they stop.
-var layouts = []struct {
-	counter.Layout
-	upTo uint64 // threshold
-}{
-	{counter.Layout{Fields: 2, Bits: 32}, 1 << 53},
-	{counter.Layout{Fields: 3, Bits: 21}, 196608},
-	{counter.Layout{Fields: 4, Bits: 16}, 6144},
-	{counter.Layout{Fields: 5, Bits: 12}, 384},
-	{counter.Layout{Fields: 6, Bits: 10}, 96},
-}
-
-func autoLayout(threshold uint64) counter.Layout {
-	finest := layouts[0].Layout
-	for _, l := range layouts {
-		if threshold <= l.upTo {
-			finest = l.Layout
+// layouts are those of packed sub-windows, the finest first.
+var layouts = func() (all []counter.Layout) {
+	for fields := counter.MaxFields; fields > 1; fields-- {
+		if l, ok := counter.LayoutOf(fields); ok {
+			all = append(all, l)
 		}
 	}
-	return finest
-}
+	return all
+}()
 
 func plain(l Limit) counter.Limit {
 	return counter.Limit{Threshold: l.Threshold, Period: l.Period, Layout: counter.Plain}
@@ -101,11 +90,11 @@ func (p packed) arrive(state []uint64, t int64) counter.Estimate {
 	return p.limit.Estimate(state[1], state[2], elapsed)
 }
 
-// full reports whether the field of number that delta adds to has reached 3·2^(bits−2):
+// full reports whether the field of number that delta adds to has reached its stop:
 // then nodes stop counting it, so that no field ever overflows into the next.
 func (p packed) full(number, delta uint64) bool {
 	field := number / delta & (1<<p.limit.Layout.Bits - 1)
-	return field >= 3<<(p.limit.Layout.Bits-2)
+	return field >= p.limit.Layout.Stop()
 }
 
 // maxSubWindows bounds sub-windows that have counters of their own.
