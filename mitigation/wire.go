@@ -13,7 +13,7 @@ import (
 // All numbers are big endian.
 //
 //	 0  version
-//	 1  flags: 1 lifted
+//	 1  flags: 1 lifted; 2 and 4, as a number, the kind of the estimate
 //	 2  fields, bits of the layout
 //	 4  generation
 //	 8  key
@@ -40,7 +40,7 @@ var ErrExpired = errors.New("mitigation: the record has expired")
 
 // AppendStored appends the form of r in a shard, of StoredSize bytes.
 func (r Record) AppendStored(dst []byte) []byte {
-	var flags byte
+	flags := byte(r.Why.Limit.Kind) << 1
 	if r.Lifted {
 		flags |= 1
 	}
@@ -106,7 +106,8 @@ func (r Record) remaining(left time.Duration, now time.Time) (Record, error) {
 
 // parse reads what both forms have.
 func parse(b []byte) (Record, error) {
-	if b[0] != wireVersion || b[1] > 1 {
+	kind := counter.Kind(b[1] >> 1)
+	if b[0] != wireVersion || !kind.Known() {
 		return Record{}, fmt.Errorf("mitigation: a record of version %d with flags %#x is of another release", b[0], b[1])
 	}
 	lifetime := binary.BigEndian.Uint64(b[32:])
@@ -123,6 +124,7 @@ func parse(b []byte) (Record, error) {
 				Threshold: binary.BigEndian.Uint64(b[64:]),
 				Period:    period,
 				Layout:    counter.Layout{Fields: b[2], Bits: b[3]},
+				Kind:      kind,
 			},
 			Prev:    binary.BigEndian.Uint64(b[48:]),
 			Cur:     binary.BigEndian.Uint64(b[56:]),
@@ -145,7 +147,5 @@ const maxStart = 253402300799 * 1e6
 
 // valid reports whether w can be evaluated.
 func (w Why) valid() bool {
-	layout := w.Limit.Layout
-	return layout.Fields > 0 && layout.Bits > 0 && int(layout.Fields)*int(layout.Bits) <= 64 &&
-		w.Limit.Period > 0 && w.Elapsed >= 0 && w.Elapsed < w.Limit.Period
+	return w.Limit.Layout.Known() && w.Limit.Period > 0 && w.Elapsed >= 0 && w.Elapsed < w.Limit.Period
 }
