@@ -27,7 +27,8 @@ func blocks(t *testing.T, language string) (all []string) {
 	return all
 }
 
-// The configuration that the README shows is that of testdata.
+// The configuration that the README shows is that of testdata: the rules as a whole, and the
+// settings up to one of their empty lines.
 func TestReadmeConfiguration(t *testing.T) {
 	t.Parallel()
 	shown := blocks(t, "yaml")
@@ -36,7 +37,7 @@ func TestReadmeConfiguration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i >= len(shown) || shown[i] != string(text) {
+		if i >= len(shown) || shown[i] != string(text) && (i == 0 || !strings.HasPrefix(string(text), shown[i]+"\n") || len(shown[i]) < 1000) {
 			t.Errorf("the README does not show %s as it is", file)
 		}
 	}

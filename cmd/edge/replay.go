@@ -68,7 +68,15 @@ threshold that would have touched hardly any clients.
 and counts each of them: nobody is refused. It tells how many decisions would have been
 wrong, for each estimator, and what a client costs in memory.
 
---generate writes a log of its own making instead: the same every time.`,
+--generate writes a log of its own making instead: the same every time.
+
+Estimators are ` + wrap(strings.Join(analysis.EstimatorNames(), ", "), 88) + `; of
+sub-windows any number.
+
+Formats are these, a pattern in the notation of nginx's log_format, and JSON with fields
+of other names, as in json:time=at,client=ip:
+
+` + strings.TrimRight(formats(), "\n"),
 		Example: `  edge replay --rules rules.yaml access.log
   edge replay --rules rules.yaml --nodes 3 --lag 20ms --lose-shard 10m+30s access.log
   edge replay --rules new.yaml --base rules.yaml --max-newly-refused 100 access.log

@@ -30,7 +30,7 @@ func newAccuracy(in *inputFlags) replayMode {
 	m := &accuracyMode{flags: pflag.NewFlagSet("", pflag.ContinueOnError), in: in}
 	m.flags.BoolVar(&m.asked, "accuracy", false, "compare estimates with the exact sliding log")
 	m.flags.StringSliceVar(&m.limits, "limit", []string{"50/1m"}, "`threshold/period`, several with commas")
-	m.flags.StringSliceVar(&m.estimators, "estimators", nil, "`names` of those to compare (default all): "+strings.Join(analysis.EstimatorNames(), ", "))
+	m.flags.StringSliceVar(&m.estimators, "estimators", nil, "`names` of those to compare (default: all that suit the limits)")
 	m.flags.IntVar(&m.o.Phases, "phases", 4, "beginnings of windows to try, evenly over the period; the first is the epoch's")
 	m.flags.BoolVar(&m.o.Spread, "spread-seconds", false, "place the requests of a client in a second evenly within it")
 	return replayMode{name: "accuracy", flags: m.flags, asked: func() bool { return m.asked }, check: m.check, run: m.run}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -31,14 +32,9 @@ var sorts = map[string]accesslog.Sort{"auto": accesslog.SortAuto, "memory": acce
 
 func (f *inputFlags) register(flags *pflag.FlagSet) {
 	f.set = flags
-	var names []string
-	for _, format := range accesslog.Formats() {
-		names = append(names, format.Name)
-	}
-	flags.StringVar(&f.format, "format", "", "`format` of the logs (default: found out from the first lines): "+strings.Join(names, ", ")+
-		", a pattern of nginx's log_format, or json:NAME=FIELD,…")
+	flags.StringVar(&f.format, "format", "", "`name` of the logs' format, a pattern of nginx's log_format, or json:FIELD=NAME,… (default: found out)")
 	flags.StringVar(&f.zone, "time-zone", "UTC", "of times that name none, such as Europe/Berlin")
-	flags.StringVar(&f.sort, "sort", "auto", "memory: lines may be a million entries late; disk: they are sorted on disk; auto: on disk where it turns out to be needed")
+	flags.StringVar(&f.sort, "sort", "auto", "memory: lines may be a million entries late; disk: sorted on disk; auto: on disk where it turns out to be needed")
 	flags.StringVar(&f.tempDir, "temp-dir", "", "`directory` to sort in (default: the system's)")
 	flags.IntVar(&f.workers, "workers", 0, "goroutines that read and count (default: one for each core)")
 	flags.BoolVar(&f.progress, "progress", true, "show progress, if standard error is a terminal")
@@ -189,4 +185,15 @@ func (in *input) show() (stop func()) {
 		}
 	}()
 	return func() { close(end); <-ended }
+}
+
+// formats lists the formats of logs, for the help.
+func formats() string {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, f := range accesslog.Formats() {
+		fmt.Fprintf(t, "  %s\t%s\n", f.Name, f.About)
+	}
+	t.Flush()
+	return b.String()
 }
