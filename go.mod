@@ -36,7 +36,7 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/HdrHistogram/hdrhistogram-go v1.4.0
+require github.com/expr-lang/expr v1.17.8
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

@@ -172,8 +172,7 @@ func (c *conn) connect() error {
 	t := &c.run.o.Targets[c.to]
 	ctx, cancel := context.WithTimeout(c.run.over, c.run.o.Timeout)
 	defer cancel()
-	var dialer net.Dialer
-	nc, err := dialer.DialContext(ctx, "tcp", t.Addr.String())
+	nc, err := c.run.o.Dial(ctx, t)
 	if err != nil {
 		return err
 	}

@@ -9,4 +9,31 @@
 //
 // Every connection goes to one target, as every connection of a client goes to one node of a
 // PoP. All connections are opened before one is used again, and then they are used in turn.
+//
+// # The oracle
+//
+// [Log.Score] holds the answers of a run against rules. Three limiters look at every request
+// at the moment when it was sent:
+//
+//   - an exact one, which is that of the replay (analysis.Exact): of [Log.Write]'s log a replay
+//     says the same;
+//   - one that estimates as nodes do, and knows everything at once;
+//   - bounds on what any limiter may do, given what really passed.
+//
+// The bounds take each request to have arrived at any moment between the one when it was sent
+// and the one when it was answered. A mitigation may begin with the first request after which,
+// with all that may have arrived, the exact log or the estimate is over; it must have begun
+// when, OracleOptions.Lag after the answer of a request, both are over with only what must
+// have arrived. Likewise for its end. What is refused when nothing may refuse it, or passes
+// when all must, is a fault, whichever way the requests met on their way: to tell
+// a limiter that is off by one request needs no luck. Other differences from
+// the exact limiter are explained by the estimate, where the second limiter decides so too,
+// or else by the lag.
+//
+// Faults are named by what would explain them: bounds for thresholds that are greater or less
+// by one, or for fixed windows, are tried until one leaves next to nothing unexplained.
+//
+// A client is innocent if no threshold is ever exceeded with all its requests counted, refused
+// or not. What the target counted before the run is not known: a run that repeats another one
+// has to wait for two periods.
 package load

@@ -165,7 +165,7 @@ func (r *run) sleep(until time.Duration) bool {
 			case <-time.After(wait - time.Millisecond):
 			}
 		default:
-			nap(wait)
+			r.o.nap(wait)
 		}
 	}
 }

@@ -31,8 +31,7 @@ func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {
 	protocols.SetUnencryptedHTTP2(true)
 	h.transport = &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var dialer net.Dialer
-			nc, err := dialer.DialContext(ctx, "tcp", t.Addr.String())
+			nc, err := r.o.Dial(ctx, t)
 			if err == nil {
 				r.opened.Add(1)
 			}

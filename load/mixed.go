@@ -1,6 +1,7 @@
 package load
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/edgelimit/edge/load/mix"
@@ -32,6 +33,9 @@ func (s *Mixed) Components() (list []Component) {
 	}
 	return list
 }
+
+// Addr returns the address of a client.
+func (s *Mixed) Addr(client uint64) netip.Addr { return s.mix.Addr(client) }
 
 // Next makes the next request.
 func (s *Mixed) Next(r *Request) bool {

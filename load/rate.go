@@ -81,7 +81,7 @@ func (s *Steady) Next(r *Request) bool {
 		return false
 	}
 	client := s.made % max(1, s.Clients)
-	*r = Request{Due: due, Client: client, Addr: s.addr(client), Look: &s.Look}
+	*r = Request{Due: due, Client: client, Addr: s.Addr(client), Look: &s.Look}
 	s.made++
 	return true
 }
@@ -116,8 +116,8 @@ func (s *Steady) due() (time.Duration, bool) {
 
 var ownNetworks = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 
-// addr returns the address of a client.
-func (s *Steady) addr(client uint64) netip.Addr {
+// Addr returns the address of a client.
+func (s *Steady) Addr(client uint64) netip.Addr {
 	networks := s.Networks
 	if len(networks) == 0 {
 		networks = ownNetworks

@@ -26,6 +26,9 @@ type Report struct {
 	Failures   map[string]uint64 `json:"failures,omitempty"` // requests without an answer, by what happened
 	Nodes      []NodeCount       `json:"nodes"`
 	Components []ComponentCount  `json:"components"`
+
+	// Score is what the oracle says, where there are rules.
+	Score *Score `json:"score,omitempty"`
 }
 
 // Sending is what the generator did.

@@ -38,6 +38,9 @@ type Component struct {
 type Source interface {
 	Components() []Component
 
+	// Addr returns the address of a client. It may be called beside Next.
+	Addr(client uint64) netip.Addr
+
 	// Next makes the next request into r, and reports false where none is left.
 	Next(r *Request) bool
 }

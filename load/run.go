@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -71,8 +72,13 @@ type Options struct {
 	// over, and come back then. With ClosedLoop nobody does.
 	Return bool
 
+	// Dial connects to a target. If nil, by TCP to its address.
+	Dial func(ctx context.Context, t *Target) (net.Conn, error)
+
 	// Progress is called ProgressesPerSecond times if it is not nil.
 	Progress func(Progress)
+
+	nap func(time.Duration) // sleeps for less than some milliseconds
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -95,6 +101,12 @@ func (o Options) withDefaults() (Options, error) {
 	if o.TLS == nil {
 		o.TLS = &tls.Config{}
 	}
+	if o.Dial == nil {
+		o.Dial = dial
+	}
+	if o.nap == nil {
+		o.nap = nap
+	}
 	if o.Hashed && o.Connections < len(o.Targets) {
 		return o, fmt.Errorf("load: %d connections are too few for %d targets", o.Connections, len(o.Targets))
 	}
@@ -102,6 +114,12 @@ func (o Options) withDefaults() (Options, error) {
 		o.Streams = 1
 	}
 	return o, nil
+}
+
+// dial connects to a target by TCP.
+func dial(ctx context.Context, t *Target) (net.Conn, error) {
+	var dialer net.Dialer
+	return dialer.DialContext(ctx, "tcp", t.Addr.String())
 }
 
 // A run is what goes on while requests are sent.

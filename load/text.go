@@ -34,6 +34,9 @@ func (r *Report) WriteText(w io.Writer) error {
 		what := map[bool]string{true: "attack"}[c.Attack]
 		t.row(first(i, "traffic"), fmt.Sprintf("%s: %s, %s refused, %s failed%s", c.Name, plural(c.Requests, "request"), grouped(c.Refused), grouped(c.Failed), after("; ", what)))
 	}
+	if r.Score != nil {
+		r.Score.write(t)
+	}
 	return t.w.Flush()
 }
 

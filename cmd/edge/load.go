@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 func newLoad() *cobra.Command {
 	var traffic trafficFlags
 	var sending sendingFlags
+	var oracle oracleFlags
 	var out outputFlags
 	var progress bool
 	general := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -23,6 +23,7 @@ func newLoad() *cobra.Command {
 	groups := []flagGroup{
 		{"Flags for what is sent", traffic.flags()},
 		{"Flags for how it is sent", sending.flags()},
+		{"Flags for what is expected", oracle.flags()},
 		{"Other flags", general},
 	}
 	cmd := &cobra.Command{
@@ -33,10 +34,17 @@ it answers. Several targets are the nodes of a PoP: each connection goes to one 
 them. Latencies are counted from when a request was due, so that one answer that is
 late does not hide those behind it; where the rate could not be kept, that is said.
 
+Given the rules of the PoP, an oracle knows what each request should have been answered: it
+keeps the exact log of each client, and says how many of the innocent were refused, what
+passed of an attack, how fast all nodes refused, whether Retry-After was true, and what of
+all this the estimate and the lag explain. What nothing explains is named as a fault.
+
 Ctrl-C ends it early, with a report of what was done.`,
 		Example: `  edge load --rate 2000/s --duration 2s http://127.0.0.1:8080
   edge load --rate max --duration 2s --connections 16 http://127.0.0.1:8080
   edge load --rate 10/s,500/s@1s,10/s@2s --duration 3s --clients 1000 http://127.0.0.1:8080
+  edge load --mix web --duration 2s --rules rules.yaml --fail-if 'innocent_refused > 0' http://127.0.0.1:8080
+  edge load --replay access.log --speed 100 --duration 2s http://127.0.0.1:8080
   edge load --mix web --duration 2s --json http://127.0.0.1:8080 | jq .latency.p99_ms`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, targets []string) error {
@@ -44,34 +52,20 @@ Ctrl-C ends it early, with a report of what was done.`,
 				return usageError{errors.New("there is no target"), "edge load … http://127.0.0.1:8080"}
 			}
 			o, err := sending.options(cmd.Context(), targets)
-			if err := errors.Join(err, traffic.apply(&o)); err != nil {
+			if err := errors.Join(err, oracle.check(&o)); err != nil {
+				return errors.Join(err, traffic.check())
+			}
+			end, err := traffic.apply(cmd.Context(), &o)
+			if err != nil {
 				return err
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			return runLoad(ctx, o, destination{outputFlags: out, stdout: cmd.OutOrStdout()}, showLoad(progress, cmd.ErrOrStderr()))
+			return errors.Join(runLoad(ctx, o, &oracle, destination{outputFlags: out, stdout: cmd.OutOrStdout()}, showLoad(progress, cmd.ErrOrStderr())), end())
 		},
 	}
 	groupFlags(cmd, groups...)
 	return cmd
-}
-
-// runLoad sends, and writes the report.
-func runLoad(ctx context.Context, o load.Options, out destination, show progressLine) error {
-	o.Progress = show.update
-	log, err := load.Run(ctx, o)
-	show.end()
-	if err != nil {
-		return err
-	}
-	if log.Requests() == 0 {
-		return errors.New("nothing was sent")
-	}
-	report := log.Report()
-	if out.asJSON {
-		return writeJSON(out.stdout, report)
-	}
-	return report.WriteText(out.stdout)
 }
 
 // A progressLine is a line of a terminal that shows how far a run is.

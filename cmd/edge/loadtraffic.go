@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/load/mix"
 )
@@ -17,6 +20,7 @@ type trafficFlags struct {
 	set      *pflag.FlagSet
 	rate     string
 	mix      string
+	replay   []string
 	speed    float64
 	seed     uint64
 	clients  uint64
@@ -31,7 +35,8 @@ func (f *trafficFlags) flags() *pflag.FlagSet {
 	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.set.StringVar(&f.rate, "rate", "", "requests a second: `500/s`; 10/s,500/s@10s rises evenly for ten seconds; max: what the connections carry")
 	f.set.StringVar(&f.mix, "mix", "", "send the requests of a `mix`: a file, or one of "+strings.Join(mix.Names(), ", "))
-	f.set.Float64Var(&f.speed, "speed", 1, "how many times as fast as it was, a mix is sent")
+	listVar(f.set, &f.replay, "replay", "send the requests of access `logs`, oldest first, in the formats of edge replay")
+	f.set.Float64Var(&f.speed, "speed", 1, "how many times as fast as it was a mix or a log is sent")
 	f.set.Uint64Var(&f.seed, "seed", 0, "another seed than that of the mix")
 	f.set.Uint64Var(&f.clients, "clients", 1, "how many clients send at the rate, in turn")
 	listVar(f.set, &f.networks, "networks", "where they come from, as `CIDRs` (default 10.0.0.0/8)")
@@ -42,20 +47,67 @@ func (f *trafficFlags) flags() *pflag.FlagSet {
 	return f.set
 }
 
-// apply sets what is sent.
-func (f *trafficFlags) apply(o *load.Options) error {
-	if (f.rate == "") == (f.mix == "") {
-		return usageError{errors.New("what is to be sent?"), "give one of --rate 500/s, --mix web"}
+// A kindOfTraffic is one of those that exclude each other, with the flags that it has no use
+// for.
+type kindOfTraffic struct {
+	flag  string
+	given bool
+	no    []string
+	apply func(context.Context, *load.Options) (end func() error, err error)
+}
+
+func (f *trafficFlags) kinds() []kindOfTraffic {
+	steady := []string{"clients", "networks", "method", "path", "host", "attack"}
+	return []kindOfTraffic{
+		{"rate", f.rate != "", []string{"speed", "seed"}, f.applyRate},
+		{"mix", f.mix != "", steady, f.applyMix},
+		{"replay", len(f.replay) > 0, append([]string{"seed"}, steady...), f.applyLog},
 	}
-	if f.mix != "" {
-		return f.applyMix(o)
-	}
-	var errs []error
-	for _, name := range []string{"speed", "seed"} {
-		if f.set.Changed(name) {
-			errs = append(errs, fail(f.set, name, "--rate says how fast", "it is for mixes"))
+}
+
+// check refuses what contradicts itself.
+func (f *trafficFlags) check() error {
+	_, err := f.kind()
+	return err
+}
+
+// kind returns which one is asked for.
+func (f *trafficFlags) kind() (kind kindOfTraffic, err error) {
+	n := 0
+	for _, k := range f.kinds() {
+		if k.given {
+			kind = k
+			n++
 		}
 	}
+	if n != 1 {
+		return kind, usageError{errors.New("what is to be sent?"), "give one of --rate 500/s, --mix web, --replay access.log"}
+	}
+	var errs []error
+	for _, name := range kind.no {
+		if f.set.Changed(name) {
+			errs = append(errs, fail(f.set, name, "", "it has no meaning with --%s", kind.flag))
+		}
+	}
+	if f.speed <= 0 || f.speed > 1e6 {
+		errs = append(errs, fail(f.set, "speed", "", "%v is not between 0 and a million", f.speed))
+	}
+	return kind, errors.Join(errs...)
+}
+
+// apply sets what is sent. The function that it returns is called at the end.
+func (f *trafficFlags) apply(ctx context.Context, o *load.Options) (end func() error, err error) {
+	kind, err := f.kind()
+	if err != nil {
+		return nil, err
+	}
+	return kind.apply(ctx, o)
+}
+
+func nothing() error { return nil }
+
+func (f *trafficFlags) applyRate(_ context.Context, o *load.Options) (end func() error, err error) {
+	var errs []error
 	s := &load.Steady{Clients: f.clients, Attack: f.attack, Look: load.Look{Method: f.method, Host: f.host, Target: f.path}}
 	if f.rate == "max" {
 		o.ClosedLoop = true
@@ -81,26 +133,33 @@ func (f *trafficFlags) apply(o *load.Options) error {
 		errs = append(errs, fail(f.set, "networks", "", "%s", message(err)))
 	}
 	o.Source = s
-	return errors.Join(errs...)
+	return nothing, errors.Join(errs...)
 }
 
-func (f *trafficFlags) applyMix(o *load.Options) error {
-	var errs []error
-	for _, name := range []string{"clients", "networks", "method", "path", "host", "attack"} {
-		if f.set.Changed(name) {
-			errs = append(errs, fail(f.set, name, "its file says it", "it is not for mixes"))
-		}
-	}
-	if f.speed <= 0 || f.speed > 1e6 {
-		errs = append(errs, fail(f.set, "speed", "", "%v is not between 0 and a million", f.speed))
-	}
+func (f *trafficFlags) applyMix(_ context.Context, o *load.Options) (end func() error, err error) {
 	m, err := mix.Load(f.mix)
 	if err != nil {
-		return errors.Join(append(errs, err)...)
+		return nil, err
 	}
 	if f.set.Changed("seed") {
 		m.Seed = f.seed
 	}
-	o.Source = load.NewMixed(m, f.speed, time.Duration(0))
-	return errors.Join(errs...)
+	// Bursts at the edges of windows are to meet those of the nodes.
+	var skip time.Duration
+	if f.speed == 1 && slices.ContainsFunc(m.Components(), func(c mix.Component) bool { return c.Kind == "boundary" }) {
+		now := time.Now()
+		skip = now.Sub(now.Truncate(time.Minute))
+	}
+	o.Source = load.NewMixed(m, f.speed, skip)
+	return nothing, nil
+}
+
+func (f *trafficFlags) applyLog(ctx context.Context, o *load.Options) (end func() error, err error) {
+	log, err := accesslog.Open(f.replay, accesslog.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s := load.NewRecorded(ctx, log, f.speed)
+	o.Source = s
+	return s.Close, nil
 }

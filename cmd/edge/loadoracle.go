@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/edgelimit/edge/load"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// oracleFlags say what answers are held against, and what is made of that.
+type oracleFlags struct {
+	set      *pflag.FlagSet
+	rules    []string
+	o        load.OracleOptions
+	comeBack bool
+	failIf   []string
+	log      string
+
+	conditions []*load.Condition
+}
+
+func (f *oracleFlags) flags() *pflag.FlagSet {
+	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
+	listVar(f.set, &f.rules, "rules", "rules `files` of the PoP, and directories of them")
+	f.set.DurationVar(&f.o.Lag, "lag", 500*time.Millisecond, "how long the PoP may take until all nodes act on what was counted; later it is a fault")
+	f.set.DurationVar(&f.o.Skew, "skew", 5*time.Millisecond, "how far the nodes' clocks may be from this machine's")
+	f.set.IntVar(&f.o.Client.IPv4, "ipv4-prefix", 32, "leading `bits` of an address that make one client, as the nodes are told")
+	f.set.IntVar(&f.o.Client.IPv6, "ipv6-prefix", 64, "")
+	f.set.BoolVar(&f.comeBack, "come-back", true, "let some clients wait when they are refused, and come back when Retry-After is over")
+	f.set.StringArrayVar(&f.failIf, "fail-if", nil, "exit with 1 if this `expression` of names in the JSON holds: 'innocent_refused > 0'")
+	f.set.StringVar(&f.log, "log", "", "write what was sent to this `file`, as a log for edge replay")
+	return f.set
+}
+
+// check reads rules and conditions.
+func (f *oracleFlags) check(o *load.Options) error {
+	var errs []error
+	if len(f.rules) == 0 {
+		for _, name := range []string{"lag", "skew", "ipv4-prefix", "ipv6-prefix", "come-back"} {
+			if f.set.Changed(name) {
+				errs = append(errs, fail(f.set, name, "--rules rules.yaml: those of the PoP", "without rules there is nothing to hold answers against"))
+			}
+		}
+	} else if rules, err := rule.Load(f.rules...); err != nil {
+		errs = append(errs, err)
+	} else {
+		f.use(rules, o)
+	}
+	if f.o.Lag <= 0 || f.o.Skew < 0 {
+		errs = append(errs, usageError{errors.New("--lag has to be positive, and --skew cannot be negative"), ""})
+	}
+	errs = append(errs, within(f.set, "ipv4-prefix", int64(f.o.Client.IPv4), 32), within(f.set, "ipv6-prefix", int64(f.o.Client.IPv6), 128))
+	for _, text := range f.failIf {
+		c, err := load.ParseCondition(text, len(f.rules) > 0)
+		if err != nil {
+			errs = append(errs, fail(f.set, "fail-if", "names are those that --json has; those of the score need --rules", "%s", message(err)))
+		}
+		f.conditions = append(f.conditions, c)
+	}
+	return errors.Join(errs...)
+}
+
+// use holds answers against rules.
+func (f *oracleFlags) use(rules *rule.Set, o *load.Options) {
+	f.o.Rules, o.Return = rules, f.comeBack
+	for _, r := range rules.Rules() {
+		if r.Action == rule.ShadowBan && r.Response.Body != "" {
+			o.Bodies = append(o.Bodies, []byte(r.Response.Body))
+		}
+	}
+}
+
+// report says what a run found.
+func (f *oracleFlags) report(l *load.Log) (*load.Report, error) {
+	r := l.Report()
+	if f.o.Rules == nil {
+		return r, nil
+	}
+	var err error
+	r.Score, err = l.Score(f.o)
+	return r, err
+}
+
+// keep writes the log, if one is asked for.
+func (f *oracleFlags) keep(l *load.Log) error {
+	if f.log == "" {
+		return nil
+	}
+	file, err := os.Create(f.log)
+	if err != nil {
+		return fmt.Errorf("writing the log: %w", err)
+	}
+	return errors.Join(l.Write(file, f.o), file.Close())
+}
+
+// judge returns an error for each condition that holds.
+func (f *oracleFlags) judge(r *load.Report) error {
+	var errs []error
+	for _, c := range f.conditions {
+		switch holds, err := c.Holds(r); {
+		case err != nil:
+			errs = append(errs, err)
+		case holds:
+			errs = append(errs, fmt.Errorf("--fail-if: it is so that %s", c))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// runLoad sends, and writes the report.
+func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out destination, show progressLine) error {
+	o.Progress = show.update
+	log, err := load.Run(ctx, o)
+	show.end()
+	if err != nil {
+		return err
+	}
+	if log.Requests() == 0 {
+		return errors.New("nothing was sent")
+	}
+	report, err := oracle.report(log)
+	if err != nil {
+		return err
+	}
+	if out.asJSON {
+		err = writeJSON(out.stdout, report)
+	} else {
+		err = report.WriteText(out.stdout)
+	}
+	return errors.Join(err, oracle.keep(log), oracle.judge(report))
+}

@@ -1,0 +1,92 @@
+package load
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/vm"
+)
+
+// A Condition is a question about a report, such as innocent_refused > 0 or
+// latency.p99_ms > 20 || len(faults) > 0, or statuses["500"] > 0. Its names are those of the report's JSON; what is
+// in score is also known without that word.
+type Condition struct {
+	text    string
+	program *vm.Program
+}
+
+// ParseCondition reads a condition. scored says that reports have scores.
+func ParseCondition(text string, scored bool) (*Condition, error) {
+	empty := &Report{Statuses: map[string]uint64{}, Failures: map[string]uint64{}, Nodes: []NodeCount{}, Components: []ComponentCount{}}
+	if scored {
+		empty.Score = &Score{Faults: []Fault{}, Rules: []RuleScore{}}
+	}
+	names, err := namesOf(empty)
+	if err != nil {
+		return nil, err
+	}
+	program, err := expr.Compile(text, expr.Env(names), expr.AsBool())
+	if err != nil {
+		return nil, firstLine(err)
+	}
+	c := &Condition{text, program}
+	if _, err := c.Holds(empty); err != nil { // a name within a name may be wrong
+		return nil, err
+	}
+	return c, nil
+}
+
+// Holds reports whether it is so.
+func (c *Condition) Holds(r *Report) (bool, error) {
+	names, err := namesOf(r)
+	if err != nil {
+		return false, err
+	}
+	result, err := expr.Run(c.program, names)
+	if err != nil {
+		return false, firstLine(err)
+	}
+	return result == true, nil
+}
+
+// firstLine leaves out the picture of where in the text an error is.
+func firstLine(err error) error {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return errors.New("load: " + text)
+}
+
+// String returns the condition as it was written.
+func (c *Condition) String() string { return c.text }
+
+// namesOf returns what the names of a condition stand for.
+func namesOf(r *Report) (names map[string]any, err error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &names); err != nil {
+		return nil, err
+	}
+	// What did not happen, happened 0 times.
+	failed := map[string]any{}
+	for _, name := range failureNames[1:] {
+		failed[name] = 0
+	}
+	if some, ok := names["failures"].(map[string]any); ok {
+		maps.Copy(failed, some)
+	}
+	statuses := map[string]any{}
+	for status := 100; status < 600; status++ {
+		statuses[strconv.Itoa(status)] = 0
+	}
+	maps.Copy(statuses, names["statuses"].(map[string]any))
+	names["failures"], names["statuses"] = failed, statuses
+	if score, ok := names["score"].(map[string]any); ok {
+		maps.Copy(names, score)
+	}
+	return names, nil
+}

@@ -1,0 +1,158 @@
+package load_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/load"
+	"github.com/edgelimit/edge/load/mix"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// traffic comes close to a threshold of 10 requests in 10 s, from below and from above, evenly
+// and in bursts at the edges of windows.
+const traffic = `
+duration: 60s
+start: 2026-01-01T00:00:00Z
+components:
+- name: modest
+  steady: {clients: 200, rate: 3/10s, poisson: true}
+- name: exact # as much as is allowed, and no more
+  boundary: {clients: 20, requests: 10, period: 10s, width: 6s, every: 2}
+  attack: false
+- name: attackers
+  steady: {clients: 20, rate: 14/10s}
+  attack: true
+- name: fast
+  steady: {clients: 5, rate: 10/1s}
+  attack: true
+- name: edges
+  boundary: {clients: 10, requests: 20, period: 10s, width: 8s, every: 2}
+`
+
+func trafficSource(t *testing.T) load.Source {
+	t.Helper()
+	m, err := mix.Parse("traffic.yaml", []byte(traffic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return load.NewMixed(m, 1, 0)
+}
+
+// score lets a limiter be loaded, and says what the oracle found.
+func (l *limiter) score(t *testing.T, source load.Source) *load.Score {
+	t.Helper()
+	l.threshold, l.period = 10, 10*time.Second
+	log := l.attack(t, load.Options{Source: source, Duration: time.Minute, Return: true})
+	s, err := log.Score(load.OracleOptions{Rules: l.rules(t), Lag: 20 * time.Millisecond, Skew: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// The oracle names what is wrong with a limiter, and nothing else.
+func TestOracleNamesFaults(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		*limiter
+		want []string
+	}{
+		{"counts exactly", &limiter{}, nil},
+		{"counts exactly, mitigates for 5 s", &limiter{timeout: 5 * time.Second}, nil},
+		{"estimates", &limiter{estimates: true}, nil},
+		{"estimates, mitigates for 20 s", &limiter{estimates: true, timeout: 20 * time.Second}, nil},
+		{"nodes know 15 ms later", &limiter{estimates: true, timeout: 5 * time.Second, late: 15 * time.Millisecond}, nil},
+		{"one too many", &limiter{more: 1}, []string{load.ThresholdHigh}},
+		{"one too many by the estimate", &limiter{more: 1, estimates: true, timeout: 5 * time.Second}, []string{load.ThresholdHigh}},
+		{"one too few", &limiter{more: -1}, []string{load.ThresholdLow}},
+		{"one too few by the estimate", &limiter{more: -1, estimates: true}, []string{load.ThresholdLow}},
+		{"fixed window", &limiter{fixed: true}, []string{load.FixedWindow}},
+		{"a node that ignores mitigations", &limiter{deaf: 2, timeout: 5 * time.Second}, []string{load.DeafNode}},
+		{"Retry-After is too short", &limiter{hurry: 3, timeout: 5 * time.Second}, []string{load.RetryTooShort}},
+		{"no Retry-After", &limiter{silent: true}, []string{load.HeadersDiffer}},
+		{"one innocent client is refused", &limiter{refuses: "10.0.0.3"}, []string{load.RefusesSome}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := test.score(t, trafficSource(t))
+			var got []string
+			for _, f := range s.Faults {
+				got = append(got, f.Name)
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("faults %v, want %v\n%+v", got, test.want, s)
+			}
+			for _, f := range s.Faults {
+				switch f.Name {
+				case load.DeafNode:
+					if f.Node != "node-2" {
+						t.Errorf("the node is said to be %s", f.Node)
+					}
+				case load.RefusesSome:
+					if !slices.Equal(f.Clients, []string{"10.0.0.3"}) {
+						t.Errorf("the clients are said to be %v", f.Clients)
+					}
+				}
+			}
+			if s.RetryAfter.Checked == 0 && !test.silent {
+				t.Error("nobody came back after Retry-After")
+			}
+			if s.Exact == 0 || s.WronglyAllowed.Requests+s.WronglyRefused.Requests > s.Requests/2 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// The exact decisions are those of a replay of the run's log.
+func TestExactDecisionsAreThoseOfTheReplay(t *testing.T) {
+	l := &limiter{threshold: 10, period: 10 * time.Second, timeout: 5 * time.Second, estimates: true}
+	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: time.Minute, Return: true})
+	rules := l.rules(t)
+	s, err := log.Score(load.OracleOptions{Rules: rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := log.Write(&b, load.OracleOptions{Rules: rules}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "run.log")
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := replay(t, file, rules)
+	if e.Requests != uint64(log.Requests()) || e.Rules[0].ExactRefused != s.Exact || s.Exact < 1000 {
+		t.Errorf("the replay has %d requests, of which an exact limiter refuses %d; the oracle says %d and %d", e.Requests, e.Rules[0].ExactRefused, log.Requests(), s.Exact)
+	}
+	if s.Rules[0].ExactRefused != s.Exact {
+		t.Errorf("the only rule refuses %d of %d", s.Rules[0].ExactRefused, s.Exact)
+	}
+}
+
+// replay plays a log through a PoP.
+func replay(t *testing.T, file string, rules *rule.Set) *analysis.Enforcement {
+	t.Helper()
+	f, err := analysis.NewEnforcer(analysis.EnforcementOptions{Rules: rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := accesslog.Open([]string{file}, accesslog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	if err := log.Entries(t.Context(), func(e *accesslog.Entry) error { f.Add(e); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if s := log.Stats(); s.Malformed > 0 {
+		t.Fatalf("the log was read as %+v", s)
+	}
+	return f.Report()
+}

@@ -1,0 +1,176 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/accesslog"
+)
+
+// A Recorded is a Source of the requests of a log. Where the log's times are whole seconds,
+// those of a second are spread over it. Clients without an address have one of fd00::/8.
+type Recorded struct {
+	speed   float64
+	batches chan []Request
+	batch   []Request
+	end     context.CancelFunc
+	err     error // when batches is closed
+	clients map[string]uint64
+	looks   map[Look]*Look
+
+	mu    sync.Mutex // guards what follows
+	addrs []netip.Addr
+}
+
+// NewRecorded returns a source of the requests of a log, speed times as fast; if that is zero,
+// 1. It reads until Close, which closes the log too.
+func NewRecorded(ctx context.Context, log *accesslog.Log, speed float64) *Recorded {
+	if speed == 0 {
+		speed = 1
+	}
+	ctx, end := context.WithCancel(ctx)
+	s := &Recorded{
+		speed: speed, batches: make(chan []Request, 16), end: end, clients: map[string]uint64{}, looks: map[Look]*Look{},
+	}
+	go func() {
+		defer close(s.batches)
+		s.err = errors.Join(s.read(ctx, log), log.Close())
+	}()
+	return s
+}
+
+// Close ends reading, and returns what was wrong with the log.
+func (s *Recorded) Close() error {
+	s.end()
+	for range s.batches { // until the reader has ended
+	}
+	if errors.Is(s.err, context.Canceled) {
+		return nil
+	}
+	return s.err
+}
+
+// read passes on batches of requests of the same second.
+func (s *Recorded) read(ctx context.Context, log *accesslog.Log) error {
+	var batch []Request
+	var start, at int64
+	pass := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		if at%1e6 == 0 {
+			for i := range batch {
+				batch[i].Due += s.scaled(int64(i) * 1e6 / int64(len(batch)))
+			}
+		}
+		select {
+		case s.batches <- batch:
+			batch = nil
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	err := log.Entries(ctx, func(e *accesslog.Entry) error {
+		if start == 0 {
+			start, at = e.Time, e.Time
+		}
+		if e.Time != at || len(batch) == 1<<16 {
+			if err := pass(); err != nil {
+				return err
+			}
+			at = e.Time
+		}
+		if look, ok := s.look(e); ok {
+			client := s.client(e)
+			batch = append(batch, Request{Due: s.scaled(e.Time - start), Client: client, Addr: s.Addr(client), Look: look})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return pass()
+}
+
+// scaled returns when something of the log is due.
+func (s *Recorded) scaled(micros int64) time.Duration {
+	return time.Duration(float64(micros) / s.speed * 1e3)
+}
+
+// client returns the number of a client.
+func (s *Recorded) client(e *accesslog.Entry) uint64 {
+	n, known := s.clients[e.Client]
+	if !known {
+		n = uint64(len(s.clients))
+		s.clients[strings.Clone(e.Client)] = n
+		req := analysis.RequestOf(e)
+		s.mu.Lock()
+		s.addrs = append(s.addrs, req.Addr.Unmap().WithZone(""))
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// look returns what a request looks like, and false if it cannot be sent.
+func (s *Recorded) look(e *accesslog.Entry) (*Look, bool) {
+	if e.Method == "CONNECT" {
+		return nil, false
+	}
+	look := Look{Method: e.Method, Host: e.Host, Target: e.Path, Status: e.Status}
+	if !isToken(look.Method) {
+		look.Method = "GET"
+	}
+	if look.Host == "-" || strings.ContainsFunc(look.Host, unsendable) {
+		look.Host = ""
+	}
+	if e.Query != "" {
+		look.Target += "?" + e.Query
+	}
+	if !strings.HasPrefix(look.Target, "/") || strings.ContainsFunc(look.Target, unsendable) {
+		look.Target = "/"
+	}
+	for _, f := range e.Header {
+		if f.Name == "User-Agent" && !strings.ContainsFunc(f.Value, func(r rune) bool { return r != ' ' && unsendable(r) }) {
+			look.Agent = f.Value
+		}
+	}
+	known, ok := s.looks[look]
+	if !ok {
+		look.Method, look.Host, look.Target, look.Agent = strings.Clone(look.Method), strings.Clone(look.Host), strings.Clone(look.Target), strings.Clone(look.Agent)
+		known = &look
+		s.looks[look] = known
+	}
+	return known, true
+}
+
+// unsendable reports whether a character is not for a head of HTTP.
+func unsendable(r rune) bool { return r <= ' ' || r == 0x7f }
+
+// Components returns the one component, named log.
+func (s *Recorded) Components() []Component { return []Component{{"log", false}} }
+
+// Addr returns the address of a client.
+func (s *Recorded) Addr(client uint64) netip.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.addrs[client]
+}
+
+// Next makes the next request.
+func (s *Recorded) Next(r *Request) bool {
+	for len(s.batch) == 0 {
+		batch, ok := <-s.batches
+		if !ok {
+			return false
+		}
+		s.batch = batch
+	}
+	*r, s.batch = s.batch[0], s.batch[1:]
+	return true
+}

@@ -1,0 +1,81 @@
+package load_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/load"
+)
+
+// A log is sent again as it was: twice as fast, each second's requests spread over it.
+func TestRecorded(t *testing.T) {
+	const text = `203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /a?b=c HTTP/1.1" 200 512 "-" "curl/8.5.0"
+203.0.113.8 - - [02/Jan/2026:15:04:05 +0000] "POST /login HTTP/1.1" 401 512 "-" "-"
+203.0.113.7 - - [02/Jan/2026:15:04:07 +0000] "\x16\x03\x01" 400 0 "-" "-"
+2001:db8::5 - - [02/Jan/2026:15:04:08 +0000] "GET / HTTP/1.1" 200 512 "-" "curl/8.5.0"
+`
+	var saw seen
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		saw.add("%s %s %s by %q", r.Header.Get("X-Forwarded-For"), r.Method, r.RequestURI, r.UserAgent())
+	}))
+	defer server.Close()
+	open := func() *load.Recorded {
+		file := filepath.Join(t.TempDir(), "access.log")
+		write(t, file, text)
+		log, err := accesslog.Open([]string{file}, accesslog.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return load.NewRecorded(t.Context(), log, 2)
+	}
+	s := open()
+	var due []time.Duration
+	for r := (load.Request{}); s.Next(&r); {
+		due = append(due, r.Due)
+	}
+	if diff := cmp.Diff([]time.Duration{0, 250 * time.Millisecond, time.Second, 1500 * time.Millisecond}, due); diff != "" {
+		t.Errorf("requests are due at (-want +got):\n%s", diff)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	s = open()
+	run(t, load.Options{Targets: []load.Target{target(t, server.URL)}, Source: s, Identity: load.Identity{Forwarded: true}})
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	want := map[string]int{
+		`203.0.113.7 GET /a?b=c by "curl/8.5.0"`: 1, `203.0.113.8 POST /login by ""`: 1, `203.0.113.7 GET / by ""`: 1, `2001:db8::5 GET / by "curl/8.5.0"`: 1,
+	}
+	if diff := cmp.Diff(want, saw.lines); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A source that is not used up can be closed.
+func TestRecordedClosedEarly(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "trace.tsv")
+	text := make([]byte, 0, 1<<20)
+	for range 100_000 {
+		text = append(text, "1700000000\t1\n1700000001\t2\n"...)
+	}
+	write(t, file, string(text))
+	log, err := accesslog.Open([]string{file}, accesslog.Options{Sort: accesslog.SortMemory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := load.NewRecorded(t.Context(), log, 1)
+	var r load.Request
+	if !s.Next(&r) || !r.Addr.Is6() {
+		t.Errorf("the first request is %+v", r)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
