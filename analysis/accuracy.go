@@ -80,12 +80,12 @@ type Accuracy struct {
 	methods  []method
 	unasked  bool // fixed is computed for comparison only
 	groups   []group
-	clients  map[accesslog.Client]uint32 // in the order of their first requests
+	clients  *clients
 	events   uint64
 	normal   *normalised
 	workers  []*worker
-	second   []accesslog.Arrival // with Spread: those of a second that may go on
-	inSecond map[accesslog.Client]turn
+	second   []event // with Spread: those of a second that may go on
+	inSecond map[uint32]turn
 	first    int64
 	last     int64
 	running  bool // the goroutines
@@ -120,7 +120,7 @@ func NewAccuracy(o AccuracyOptions) (*Accuracy, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Accuracy{o: o, clients: map[accesslog.Client]uint32{}, normal: newNormalised(), last: math.MinInt64, inSecond: map[accesslog.Client]turn{}}
+	a := &Accuracy{o: o, clients: newClients(), normal: newNormalised(), last: math.MinInt64, inSecond: map[uint32]turn{}}
 	if a.methods = methods(o.Limits); len(o.Estimators) > 0 {
 		a.methods = nil
 		for _, name := range o.Estimators {
@@ -190,19 +190,22 @@ func (a *Accuracy) Add(batch []accesslog.Arrival) error {
 	if len(batch) > 0 && a.last == math.MinInt64 {
 		a.first = batch[0].Time
 	}
-	for i := range batch {
-		if batch[i].Time < a.last {
-			return fmt.Errorf("analysis: a request at %d µs comes after one at %d µs", batch[i].Time, a.last)
+	for some := range slices.Chunk(batch, fetchedAtOnce) {
+		a.clients.fetch(some)
+		for i := range some {
+			if some[i].Time < a.last {
+				return fmt.Errorf("analysis: a request at %d µs comes after one at %d µs", some[i].Time, a.last)
+			}
+			a.last = some[i].Time
+			number := a.clients.number(i, &some[i].Client)
+			a.events++
+			a.normal.add(a.last, number)
+			if a.o.Spread {
+				a.gather(event{a.last, number})
+			} else {
+				a.arrive(event{a.last, number})
+			}
 		}
-		a.last = batch[i].Time
-		if !a.o.Spread {
-			a.arrive(batch[i].Time, batch[i])
-			continue
-		}
-		if len(a.second) > 0 && second(a.second[0].Time) != second(batch[i].Time) {
-			a.spread()
-		}
-		a.second = append(a.second, batch[i])
 	}
 	return nil
 }
@@ -222,34 +225,36 @@ func (a *Accuracy) start() {
 // second returns the second in which t lies.
 func second(t int64) int64 { number, _ := window(t, 1e6); return number }
 
+// gather holds e back until its second is over.
+func (a *Accuracy) gather(e event) {
+	if len(a.second) > 0 && second(a.second[0].t) != second(e.t) {
+		a.spread()
+	}
+	a.second = append(a.second, e)
+}
+
 // spread passes on the requests of a second.
 func (a *Accuracy) spread() {
 	clear(a.inSecond)
-	for _, arrival := range a.second {
-		turn := a.inSecond[arrival.Client]
+	for _, e := range a.second {
+		turn := a.inSecond[e.client]
 		turn.n++
-		a.inSecond[arrival.Client] = turn
+		a.inSecond[e.client] = turn
 	}
-	for _, arrival := range a.second {
-		turn := a.inSecond[arrival.Client]
-		a.arrive(second(arrival.Time)*1e6+(2*turn.k+1)*1e6/(2*turn.n), arrival)
+	for _, e := range a.second {
+		turn := a.inSecond[e.client]
+		a.arrive(event{second(e.t)*1e6 + (2*turn.k+1)*1e6/(2*turn.n), e.client})
 		turn.k++
-		a.inSecond[arrival.Client] = turn
+		a.inSecond[e.client] = turn
 	}
 	a.second = a.second[:0]
 }
 
-// arrive gives a request, taken to be at t, to the worker that has its client.
-func (a *Accuracy) arrive(t int64, arrival accesslog.Arrival) {
-	number, known := a.clients[arrival.Client]
-	if !known {
-		number = uint32(len(a.clients))
-		a.clients[arrival.Client] = number
-	}
-	a.events++
-	a.normal.add(arrival.Time, number)
-	w := a.workers[int(number)%len(a.workers)]
-	w.next = append(w.next, event{t, number / uint32(len(a.workers))})
+// arrive gives a request to the worker that has its client, which numbers its own.
+func (a *Accuracy) arrive(e event) {
+	n := uint32(len(a.workers))
+	w := a.workers[e.client%n]
+	w.next = append(w.next, event{e.t, e.client / n})
 	if len(w.next) == cap(w.next) {
 		w.pass()
 	}

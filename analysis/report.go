@@ -76,7 +76,7 @@ func (a *Accuracy) Report() *AccuracyReport {
 	for _, w := range a.workers {
 		w.finish()
 	}
-	report := &AccuracyReport{Events: a.events, Clients: len(a.clients), NormalisedSHA256: a.normal.finish()}
+	report := &AccuracyReport{Events: a.events, Clients: int(a.clients.n), NormalisedSHA256: a.normal.finish()}
 	report.From, report.To = timeOf(a.first), timeOf(a.last)
 	results := make([][]Result, len(a.o.Limits))
 	for g := range a.groups {
@@ -92,7 +92,7 @@ func (a *Accuracy) Report() *AccuracyReport {
 func (a *Accuracy) results(g, i int) (results []Result) {
 	group := &a.groups[g]
 	limit := group.limits[i]
-	base := Result{Limit: limit.Threshold, PeriodS: limit.Period / 1e6, Sources: len(a.clients), Requests: a.events}
+	base := Result{Limit: limit.Threshold, PeriodS: limit.Period / 1e6, Sources: int(a.clients.n), Requests: a.events}
 	var near uint64
 	var logged float64 // bytes of all exact logs at their peaks
 	for _, w := range a.workers {
@@ -124,7 +124,7 @@ func (a *Accuracy) results(g, i int) (results []Result) {
 			r.Phases = rangeOf(phases)
 		default: // the exact log itself
 			r.ApproxOver = r.ExactOver
-			r.BytesPerClient = logged / float64(max(1, len(a.clients)))
+			r.BytesPerClient = logged / float64(max(1, a.clients.n))
 		}
 		results = append(results, r)
 	}

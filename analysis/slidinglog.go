@@ -43,6 +43,14 @@ func (l *SlidingLog) Count(t, period int64) uint64 {
 	return l.total
 }
 
+// oldest returns the time of the oldest request, 0 if there is none.
+func (l *SlidingLog) oldest() int64 {
+	if l.used == 0 {
+		return 0
+	}
+	return l.stamps[l.first].t
+}
+
 // forget removes the requests at and before t.
 func (l *SlidingLog) forget(t int64) {
 	for l.used > 0 {

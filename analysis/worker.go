@@ -9,7 +9,7 @@ import (
 // An event is a request of a worker's client.
 type event struct {
 	t      int64
-	client uint32 // numbered for each worker
+	client uint32 // its number
 }
 
 // A worker counts the requests of its share of the clients.
@@ -22,8 +22,9 @@ type worker struct {
 }
 
 const (
-	eventsAtOnce = 8192
-	chunkClients = 64 // whose words are allocated together
+	eventsAtOnce  = 8192
+	fetchedAtOnce = 16
+	chunkClients  = 64 // whose words are allocated together
 )
 
 // groupWork is what a worker knows of a group.
@@ -33,6 +34,7 @@ type groupWork struct {
 	chunks  [][]uint64 // words of chunkClients clients each
 	limits  []limitTally
 	tallies []tally
+	fetched int64 // of no meaning: see fetch
 }
 
 // A source is a client, as far as no estimator is concerned.
@@ -103,11 +105,28 @@ func (w *worker) run() {
 	defer close(w.done)
 	for events := range w.full {
 		for i := range w.groups {
-			for _, e := range events {
-				w.groups[i].count(e)
+			g := &w.groups[i]
+			for rest := events; len(rest) > 0; {
+				some := rest[:min(len(rest), fetchedAtOnce)]
+				rest = rest[len(some):]
+				g.fetch(some)
+				for _, e := range some {
+					g.count(e)
+				}
 			}
 		}
 		w.empty <- events[:0]
+	}
+}
+
+// fetch reads a little of what counting events will look at, for no other reason than that
+// memory then brings it at the same time and not one after the other.
+func (g *groupWork) fetch(events []event) {
+	for _, e := range events {
+		if int(e.client) < len(g.sources) {
+			g.fetched += g.sources[e.client].log.oldest()
+			g.fetched += int64(g.chunks[e.client/chunkClients][int(e.client%chunkClients)*g.words])
+		}
 	}
 }
 
