@@ -168,6 +168,7 @@ func (in *input) show() (stop func()) {
 	}
 	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(in.stderr), progressbar.OptionShowBytes(true), progressbar.OptionSetWidth(30),
 		progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetDescription("reading"))
+	bar.RenderBlank() // its clock begins to run
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
