@@ -18,11 +18,11 @@ import (
 // traffic comes close to a threshold of 10 requests in 10 s, from below and from above, evenly
 // and in bursts at the edges of windows.
 const traffic = `
-duration: 60s
+duration: 40s
 start: 2026-01-01T00:00:00Z
 components:
 - name: modest
-  steady: {clients: 200, rate: 3/10s, poisson: true}
+  steady: {clients: 60, rate: 3/10s, poisson: true}
 - name: exact # as much as is allowed, and no more
   boundary: {clients: 20, requests: 10, period: 10s, width: 6s, every: 2}
   attack: false
@@ -49,7 +49,7 @@ func trafficSource(t *testing.T) load.Source {
 func (l *limiter) score(t *testing.T, source load.Source) *load.Score {
 	t.Helper()
 	l.threshold, l.period = 10, 10*time.Second
-	log := l.attack(t, load.Options{Source: source, Duration: time.Minute, Return: true})
+	log := l.attack(t, load.Options{Source: source, Duration: 40 * time.Second, Return: true})
 	s, err := log.Score(load.OracleOptions{Rules: l.rules(t), Lag: 20 * time.Millisecond, Skew: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestOracleNamesFaults(t *testing.T) {
 // The exact decisions are those of a replay of the run's log.
 func TestExactDecisionsAreThoseOfTheReplay(t *testing.T) {
 	l := &limiter{threshold: 10, period: 10 * time.Second, timeout: 5 * time.Second, estimates: true}
-	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: time.Minute, Return: true})
+	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 40 * time.Second, Return: true})
 	rules := l.rules(t)
 	s, err := log.Score(load.OracleOptions{Rules: rules})
 	if err != nil {

@@ -149,16 +149,16 @@ func (x *oracle) compare(s *Score, j *judgement) {
 		if o == refused {
 			d = &s.WronglyRefused
 		}
-		differs := (o == refused) != x.exact[i]
+		if (o == refused) == x.exact[i] {
+			continue
+		}
+		d.Requests++
 		switch {
 		case unexplained[int32(i)]:
-			d.Requests++
 			d.Unexplained++
-		case differs && x.estimate[i] == (o == refused):
-			d.Requests++
+		case x.estimate[i] == (o == refused):
 			d.Estimate++
-		case differs:
-			d.Requests++
+		default:
 			d.Lag++
 		}
 	}

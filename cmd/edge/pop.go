@@ -27,14 +27,18 @@ func newPop() *cobra.Command {
 	var f nodeFlags
 	var listen string
 	var nodes int
+	var demo time.Duration
 	cmd := &cobra.Command{
 		Use:   "pop",
 		Short: "Run a whole PoP on this machine, nothing to set up",
 		Long: `Run a whole PoP on this machine: several nodes, each with a shard of its own, and a
 spreader that gives every new connection to another node, as the routers of a PoP do.
 Without --rules there are sample rules, without --origin a demo origin. --shard uses
-real memcached servers instead of the nodes' own shards.`,
+real memcached servers instead of the nodes' own shards.
+
+--demo sends traffic to it, says what became of it and why, and ends.`,
 		Example: `  edge pop
+  edge pop --demo
   edge pop --nodes 5 --rules rules.yaml --origin http://127.0.0.1:3000
   edge pop --shard 127.0.0.1:11211,127.0.0.1:11212`,
 		Args: noArgs,
@@ -48,13 +52,18 @@ real memcached servers instead of the nodes' own shards.`,
 			if err := errors.Join(errs...); err != nil {
 				return err
 			}
-			return runPop(cmd.Context(), cmd.OutOrStdout(), listen, nodes, options)
+			if demo > 0 {
+				options.TrustedProxies = append(options.TrustedProxies, loopback...)
+			}
+			return runPop(cmd.Context(), cmd.OutOrStdout(), listen, nodes, options, demonstration{demo, showLoad(true, cmd.ErrOrStderr())})
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.IntVar(&nodes, "nodes", 3, "how many nodes")
 	flags.StringVar(&listen, "listen", "127.0.0.1:8080", "`address` for clients; the nodes' own are the ports after it, where they are free")
+	flags.DurationVar(&demo, "demo", 0, "send traffic for 20s, or so `long`, explain what is seen, and end")
+	flags.Lookup("demo").NoOptDefVal = "20s"
 	f.register(flags)
 	for name, value := range map[string]string{"node-header": "X-Edge-Node", "log-clients": "true"} {
 		flag := flags.Lookup(name)
@@ -64,9 +73,9 @@ real memcached servers instead of the nodes' own shards.`,
 	return withSettings(cmd)
 }
 
-// runPop runs a PoP until ctx is done or the process is told to end. It says on out how to
-// use it.
-func runPop(ctx context.Context, out io.Writer, listen string, nodes int, o pop.Options) error {
+// runPop runs a PoP until ctx is done or the process is told to end, or as long as it is
+// demonstrated. It says on out how to use it.
+func runPop(ctx context.Context, out io.Writer, listen string, nodes int, o pop.Options, d demonstration) error {
 	sample, demo := len(o.RuleFiles) == 0, o.Origin == "" && len(o.HostOrigins) == 0
 	// Without files there is nothing to load again: then a closed terminal ends the PoP.
 	var hangup chan os.Signal
@@ -101,8 +110,13 @@ func runPop(ctx context.Context, out io.Writer, listen string, nodes int, o pop.
 		return err
 	}
 	describePop(out, local, o, sample, demo)
-	waitForEnd(ctx, o, hangup, local.Reload)
-	return local.Stop(context.WithoutCancel(ctx))
+	if d.length > 0 {
+		err = d.run(ctx, local, out)
+	} else {
+		suggest(out, local, o, sample, demo)
+		waitForEnd(ctx, o, hangup, local.Reload)
+	}
+	return errors.Join(err, local.Stop(context.WithoutCancel(ctx)))
 }
 
 // portAfter returns the address whose port is n after that of addr, or that of any free
@@ -131,7 +145,7 @@ func metricsPort(listen string, n int) string {
 	return portAfter("127.0.0.1:9180", n)
 }
 
-// describePop says where the PoP is and what to try.
+// describePop says where the PoP is and what it enforces.
 func describePop(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
 	rules := local.Nodes()[0].Rules().Rules()
 	fmt.Fprintf(w, "A PoP of %s runs.\n\n", count(len(local.Nodes()), "node"))
@@ -160,7 +174,16 @@ func describePop(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool
 		}
 		fmt.Fprintf(w, "  %s: %s\n", r.ID, strings.TrimPrefix(indent(wrap(r.Describe(), 84), "    "), "    "))
 	}
-	fmt.Fprintf(w, "\nTry, in another terminal:\n")
+	fmt.Fprintln(w)
+}
+
+// suggest says what to try.
+func suggest(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
+	shards, url := o.Shards, "http://"+reachable(local.Addr())
+	if len(shards) == 0 {
+		shards = local.ShardAddrs()
+	}
+	fmt.Fprintf(w, "Try, in another terminal:\n")
 	if demo && sample {
 		fmt.Fprintf(w, "  for i in $(seq 8); do curl -s -o /dev/null -w '%%{http_code} ' -d password=guess %s/login; done\n", url)
 	}

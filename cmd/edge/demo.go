@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/load"
+	"github.com/edgelimit/edge/load/mix"
+	"github.com/edgelimit/edge/pop"
+)
+
+//go:embed demo.yaml
+var demoMix []byte
+
+// loopback are the addresses that the demonstration's requests come from, each with the name
+// of a client.
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+
+// A demonstration is traffic that is sent to a PoP, and explained. There is none if its length
+// is not positive.
+type demonstration struct {
+	length time.Duration
+	show   progressLine
+}
+
+// run sends the traffic, and says what became of it.
+func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer) error {
+	m, err := mix.Parse("demo.yaml", demoMix)
+	if err != nil {
+		return err
+	}
+	t, err := load.ParseTarget(ctx, "http://"+reachable(local.Addr()), false)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "Traffic is sent for %v. Its clients are told apart by X-Forwarded-For.\n\n", d.length)
+	o := load.Options{
+		Targets: []load.Target{t}, Source: load.NewMixed(m, 1, 0), Duration: d.length, Connections: 24, KeepAlive: 100,
+		Identity: load.Identity{Forwarded: true}, Progress: d.show.update,
+	}
+	log, err := load.Run(ctx, o)
+	d.show.end()
+	if err != nil || log.Requests() == 0 {
+		return err
+	}
+	report := log.Report()
+	if report.Score, err = log.Score(load.OracleOptions{Rules: local.Nodes()[0].Rules()}); err != nil {
+		return err
+	}
+	return explain(out, report)
+}
+
+// demoParts say who the components of the demonstration are.
+var demoParts = map[string]string{
+	"readers":  "200 people who read pages",
+	"readers6": "100 more, by IPv6",
+	"regulars": "10 clients with 2 requests a second: not more than 50 as long as this lasts",
+	"scrapers": "3 clients with 10 requests a second",
+	"guessers": "4 clients that guess a password a second",
+}
+
+// explain says what a demonstration has shown.
+func explain(w io.Writer, r *load.Report) error {
+	s := r.Score
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s came to %s, over %s:\n\n", quantity(int64(r.Sending.Requests), "request"), count(len(r.Nodes), "node"), quantity(int64(r.Sending.Connections), "connection"))
+	for _, c := range r.Components {
+		fmt.Fprintf(&b, "  %-9s %6d, %5d refused   %s\n", c.Name, c.Requests, c.Refused, demoParts[c.Name])
+	}
+	fmt.Fprintf(&b, "\nIs that right? The generator kept an exact log of every client, and knows:\n\n")
+	fmt.Fprintf(&b, "  innocent   %s of clients that exceeded no limit refused; %d of clients that only the\n             estimate found over\n",
+		quantity(int64(s.InnocentRefused), "request"), s.InnocentByEstimate)
+	fmt.Fprintf(&b, "  guilty     %s exceeded a limit. All counting is done after a request has passed, so the\n             next ones may pass as well: %d did, of %d that an exact limiter refuses\n",
+		count(int(s.ClientsOver), "client"), s.WronglyAllowed.Requests, s.Exact)
+	if t := s.AllRefuse; t.Clients > 0 {
+		fmt.Fprintf(&b, "  reaction   from the request that exceeded the limit until no node let another through:\n             median %.1f ms, longest %.1f ms, network and the client's own pauses included\n", t.P50, t.Max)
+	}
+	fmt.Fprintf(&b, "  latency    half of the answers within %.1f ms, 99%% within %.1f ms. No request waits for\n             counters: they are asked afterwards\n", r.Latency.P50MS, r.Latency.P99MS)
+	if len(s.Faults) == 0 {
+		b.WriteString("  faults     none\n")
+	}
+	for _, f := range s.Faults {
+		fmt.Fprintf(&b, "  fault      %s: %s\n", f.Name, f.Text)
+	}
+	b.WriteString("\nThe lines \"mitigation started\" above say whom the nodes refused, and by which numbers.\nedge load does the same to any PoP; edge pop without --demo keeps one running for you.\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
