@@ -31,7 +31,7 @@ func (f *oracleFlags) flags() *pflag.FlagSet {
 	f.set.DurationVar(&f.o.Lag, "lag", 500*time.Millisecond, "how long the PoP may take until all nodes act on what was counted; later it is a fault")
 	f.set.DurationVar(&f.o.Skew, "skew", 5*time.Millisecond, "how far the nodes' clocks may be from this machine's")
 	f.set.IntVar(&f.o.Client.IPv4, "ipv4-prefix", 32, "leading `bits` of an address that make one client, as the nodes are told")
-	f.set.IntVar(&f.o.Client.IPv6, "ipv6-prefix", 64, "")
+	f.set.IntVar(&f.o.Client.IPv6, "ipv6-prefix", 64, "the same of IPv6 addresses")
 	f.set.BoolVar(&f.comeBack, "come-back", true, "let some clients wait when they are refused, and come back when Retry-After is over")
 	f.set.StringArrayVar(&f.failIf, "fail-if", nil, "exit with 1 if this `expression` of names in the JSON holds: 'innocent_refused > 0'")
 	f.set.StringVar(&f.log, "log", "", "write what was sent to this `file`, as a log for edge replay")
