@@ -17,6 +17,7 @@ type block struct {
 	buffer []byte
 	text   []byte // the lines, in buffer
 	long   int64  // lines before text that are too long, not in it
+	torn   bool   // the file is cut off after text
 	err    error  // of reading; nothing follows then
 	done   chan struct{}
 
@@ -123,6 +124,10 @@ func (b *block) parse(w *worker) {
 			text = nil
 		}
 		b.lines++
+		if b.torn && text == nil {
+			w.malformed(b, "cut off, as the file is", s)
+			continue
+		}
 		if n := len(s); n > 0 && s[n-1] == '\r' {
 			s = s[:n-1]
 		}

@@ -215,6 +215,7 @@ func (r *reader) file(ctx context.Context, i int, s *source, f *file) error {
 				return nil
 			}
 		}
+		b.torn = !more && f.torn
 		r.send(b, i, layout)
 		if err != nil {
 			return s.failed(err)
@@ -264,6 +265,7 @@ func (r *reader) direct(ctx context.Context, b *block, file int, l directed) (*b
 func (r *reader) next(ctx context.Context) *block {
 	select {
 	case b := <-r.free:
+		b.torn = false
 		return b
 	case <-ctx.Done():
 		return nil

@@ -105,16 +105,46 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// What was written of a compressed file until the writer was stopped is read, and then
-// there is an error that names the file.
+// What was written of a compressed file until the writer was stopped is read, but for the
+// line that is cut off. What follows in other files is read as well.
 func TestTornCompression(t *testing.T) {
-	long := strings.Repeat(plain, 50_000)
-	for name, stored := range map[string][]byte{"gzip": gzipped(t, long), "zstd": zstded(t, long)} {
-		l := open(t, []string{save(t, stored[:len(stored)*3/4])}, accesslog.Options{Sort: accesslog.SortDisk})
-		var got []at
-		err := read(t.Context(), l, false, &got)
-		if err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: error %v, want one that names the compression", name, err)
+	var long strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&long, "%d\t203.0.113.%d\n", 1767366245+i, i%250)
+	}
+	for name, stored := range map[string][]byte{"gzip": gzipped(t, long.String()), "zstd": zstded(t, long.String())} {
+		t.Run(name, func(t *testing.T) {
+			torn := save(t, stored[:len(stored)*3/4])
+			l := open(t, []string{torn, save(t, []byte("1800000000\tlast\n"))}, accesslog.Options{})
+			var got []at
+			if err := read(t.Context(), l, false, &got); err != nil {
+				t.Fatal(err)
+			}
+			if len(got) < 10_000 || got[len(got)-1].Client != "last" {
+				t.Fatalf("%d entries, the last %v", len(got), got[len(got)-1:])
+			}
+			for i, e := range got[:len(got)-1] {
+				if want := (at{1767366245 + int64(i), fmt.Sprint("203.0.113.", i%250)}); e != want {
+					t.Fatalf("entry %d is %v, want %v", i, e, want)
+				}
+			}
+			s := l.Stats()
+			if !s.Files[0].Torn || s.Files[1].Torn {
+				t.Errorf("torn: %v and %v, want the first", s.Files[0].Torn, s.Files[1].Torn)
+			}
+			if s.Malformed > 1 || s.Malformed == 1 && !strings.HasPrefix(s.Samples[0].Reason, "cut off") {
+				t.Errorf("malformed: %+v, want at most the line that is cut off", s.Samples)
+			}
+		})
+	}
+}
+
+// A compressed file of which not even a line can be read is an error that names it.
+func TestTornAtOnce(t *testing.T) {
+	for name, stored := range map[string][]byte{"gzip": gzipped(t, plain)[:12], "zstd": zstded(t, plain)[:8]} {
+		file := save(t, stored)
+		if _, err := accesslog.Open([]string{file}, accesslog.Options{}); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: error %v, want one that names file and compression", name, err)
 		}
 	}
 }

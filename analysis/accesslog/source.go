@@ -39,6 +39,7 @@ type file struct {
 	regular     bool
 	size        int64
 	compression string
+	torn        bool // what is compressed turned out to end early
 	closers     []func() error
 }
 
@@ -62,6 +63,9 @@ func (s *source) inspect() error {
 	n, err := readFull(f.text, head)
 	head = head[:n]
 	whole := errors.Is(err, io.EOF)
+	if f.torn && bytes.IndexByte(head, '\n') < 0 { // not even one whole line
+		err, whole = io.ErrUnexpectedEOF, false
+	}
 	if err != nil && !whole {
 		f.close()
 		return s.failed(err)
@@ -147,7 +151,7 @@ func (f *file) decompress(stored *bufio.Reader, magic []byte) error {
 		if err != nil {
 			return fmt.Errorf("gzip: %w", err)
 		}
-		f.text, f.closers = z, append(f.closers, z.Close)
+		f.text, f.closers = z, append(f.closers, func() error { z.Close(); return nil }) // its error is Read's
 	case bytes.HasPrefix(magic, []byte("\x28\xb5\x2f\xfd")),
 		len(magic) > 4 && magic[0]&0xf0 == 0x50 && bytes.HasPrefix(magic[1:], []byte("\x2a\x4d\x18")):
 		f.compression = "zstd"
@@ -161,7 +165,9 @@ func (f *file) decompress(stored *bufio.Reader, magic []byte) error {
 		f.text = bzip2.NewReader(stored)
 	default:
 		f.text = stored
+		return nil
 	}
+	f.text = &untilTorn{f.text, &f.torn}
 	return nil
 }
 
@@ -171,6 +177,21 @@ func (s *source) failed(err error) error {
 		return fmt.Errorf("accesslog: reading %s (%s): %w", s.name, s.compression, err)
 	}
 	return fmt.Errorf("accesslog: reading %s: %w", s.name, err)
+}
+
+// An untilTorn ends where what is compressed ends early, such as in a file that is still
+// being written, and notes that it did.
+type untilTorn struct {
+	io.Reader
+	torn *bool
+}
+
+func (u *untilTorn) Read(b []byte) (int, error) {
+	n, err := u.Reader.Read(b)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		*u.torn, err = true, io.EOF
+	}
+	return n, err
 }
 
 // A counter counts what is read.

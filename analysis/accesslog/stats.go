@@ -20,6 +20,7 @@ type FileStats struct {
 	Name        string
 	Format      string // see Formats
 	Compression string // "gzip", "zstd", "bzip2", or nothing
+	Torn        bool   // what is compressed ends early: what could be read was
 	Lines       int64
 	Entries     int64
 	Malformed   int64
@@ -54,6 +55,7 @@ func (s *Stats) count(b *block, samples int) {
 	f.Entries += entries
 	f.Malformed += b.malformed
 	f.Bytes += b.size
+	f.Torn = f.Torn || b.torn
 	s.Lines += b.lines
 	s.Malformed += b.malformed
 	s.Bytes += b.size

@@ -119,6 +119,11 @@ func (in *input) explain(ctx context.Context, err error) error {
 	if stats.Entries == 0 {
 		return hintedError{errors.New("there are no requests in the log"), "see 'edge replay --help' for the formats, and name one with --format"}
 	}
+	for _, f := range stats.Files {
+		if f.Torn {
+			report(in.stderr, hintedError{fmt.Errorf("%s is cut off: its first %s were read", f.Name, quantity(f.Lines, "line")), "is it still being written, or copied only in part?"})
+		}
+	}
 	if stats.Malformed > 0 {
 		report(in.stderr, fmt.Errorf("%s malformed, and not counted; the first:", quantity(stats.Malformed, "line")))
 		for _, s := range stats.Samples {
