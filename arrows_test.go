@@ -31,13 +31,13 @@ var arrows = map[string][]string{
 	"counter/shard":               {},
 	"counter/shard/memcachedtest": {},
 	"mitigation":                  {"counter"},
-	"pop/rule":                    {},
+	"pop/rule":                    {"counter"},
 	"pop/limit":                   {"async", "counter", "mitigation", "pop/rule", "ring"},
 	"pop/proxy":                   {"pop/limit", "pop/rule"},
 	"pop/admin":                   {},
 	"pop/gossip":                  {},
 	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/gossip", "pop/limit", "pop/proxy", "pop/rule"},
-	"cmd/edge":                    {"analysis", "analysis/accesslog", "analysis/page", "counter", "counter/shard", "load", "load/mix", "pop", "pop/admin", "pop/proxy", "pop/rule"},
+	"cmd/edge":                    {"analysis", "analysis/accesslog", "analysis/page", "counter", "counter/shard", "load", "load/mix", "pop", "pop/admin", "pop/limit", "pop/proxy", "pop/rule"},
 }
 
 // A listed is what go list says of a package.

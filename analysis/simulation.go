@@ -152,6 +152,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 			Queue:    s.queue(rules),
 			Now:      func() time.Time { return n.clock(s.now) },
 			Publish:  func(r mitigation.Record) { s.publish(i, r) },
+			Nodes:    func() int { return o.Nodes },
 			Logger:   slog.New(slog.DiscardHandler),
 		})
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -27,6 +28,7 @@ type files struct {
 	certificate atomic.Pointer[tls.Certificate]
 	keys        [][]byte // of the gossip, the first
 	setKeys     func([][]byte) error
+	nodes       func() int // how many the PoP has
 
 	mu    sync.Mutex // held while loading
 	stamp string     // of what was loaded last, in force or not
@@ -44,11 +46,12 @@ func newFiles(o Options, m *metrics) (*files, error) {
 		return nil, err
 	}
 	if len(o.RuleFiles) > 0 {
-		rules, err := rule.Load(o.RuleFiles...)
-		if err != nil {
+		if f.rules, err = rule.Load(o.RuleFiles...); err != nil {
 			return nil, err
 		}
-		f.rules = rules
+	}
+	if err := limit.CheckNodes(f.rules, o.MaxNodes); err != nil {
+		return nil, err
 	}
 	m.reloaded(nil)
 	return f, nil
@@ -138,6 +141,9 @@ func (f *files) reload(set func(*rule.Set)) error {
 		return otherErr
 	}
 	rules, err := rule.Load(f.o.RuleFiles...)
+	if err == nil {
+		err = limit.CheckNodes(rules, f.nodes())
+	}
 	if f.metrics.reloaded(err); err == nil {
 		set(rules)
 		f.logger.Info("rules loaded", "rules", len(rules.Rules()))

@@ -162,6 +162,7 @@ func (n *Node) makeLimiter() error {
 		Publish:     n.publish,
 		Now:         o.Now,
 		Ahead:       n.clockAhead,
+		Nodes:       n.nodes,
 		Refresh:     o.refresh(),
 		LogClients:  o.LogClients,
 		Logger:      o.Logger,
@@ -169,6 +170,9 @@ func (n *Node) makeLimiter() error {
 	})
 	return err
 }
+
+// nodes returns how many nodes the PoP has, as far as this one knows.
+func (n *Node) nodes() int { return max(n.o.MaxNodes, int(n.peering.most.Load())) }
 
 // clockAhead returns how far the node's clock is ahead of the others', as its peers know it.
 func (n *Node) clockAhead() time.Duration {
@@ -196,6 +200,7 @@ func (n *Node) makePeering() (err error) {
 	if n.discover == nil {
 		n.votes.replace(n.shards)
 	}
+	n.files.nodes = n.nodes
 	n.peering = &peering{logger: n.o.Logger, metrics: n.metrics, peers: map[string]*peer{}}
 	g := n.o.Gossip
 	if g == nil {

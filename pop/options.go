@@ -112,6 +112,11 @@ type Options struct {
 	// Peers replace the gossip.
 	Peers Peers
 
+	// MaxNodes is how many nodes the PoP has at most, where that is more than 16, and more
+	// than this node has heard of at once. Rules may have fewer sub-windows then: see
+	// limit.CheckNodes.
+	MaxNodes int
+
 	// All nodes of the PoP stop together: clients have nowhere to go.
 	together bool
 }
@@ -155,6 +160,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("pop: Gossip and Peers contradict each other")
 	case o.ProxyProtocol && len(o.TrustedProxies) == 0:
 		return o, errors.New("pop: the PROXY protocol needs trusted proxies: anybody could send its header")
+	case o.MaxNodes < 0:
+		return o, fmt.Errorf("pop: a PoP cannot have %d nodes", o.MaxNodes)
 	case o.BodyTimeout < 0:
 		o.BodyTimeout = 0
 	case o.BodyTimeout == 0:

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -77,6 +78,10 @@ type peering struct {
 	logger  *slog.Logger
 	metrics *metrics
 	seeks   bool // whether it is to find others before it is ready
+
+	// most is how many nodes there were at once, with this one. It never falls: those that
+	// are silent may still count.
+	most atomic.Int32
 
 	mu       sync.Mutex // guards what follows
 	started  time.Time
@@ -220,6 +225,7 @@ func (p *peering) heard(from string, same bool, down []uint64, now time.Time) (a
 		p.peers[from] = one
 	}
 	one.heard, one.down = now, down
+	p.most.Store(max(p.most.Load(), int32(len(p.peers)+1)))
 	if same {
 		one.pause, p.informed = repairPause, true
 		return false

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -17,6 +19,7 @@ func newCheck() *cobra.Command {
 	var o worst
 	var asJSON, schema bool
 	var tests []string
+	var nodes int
 	cmd := &cobra.Command{
 		Use:   "check FILE…",
 		Short: "Say what rules mean, and what is wrong with them",
@@ -49,6 +52,9 @@ rules are those that the file names, or those that are given.`,
 					errs = append(errs, fail(flags, []string{"lag", "answer-time"}[i], "", "%v is not between 0s and %v", d, maxLag))
 				}
 			}
+			if nodes < 1 || nodes > maxNodes {
+				errs = append(errs, fail(flags, "nodes", "", "%d is not between 1 and %d", nodes, maxNodes))
+			}
 			switch {
 			case schema && (len(files) > 0 || asJSON || tests != nil):
 				errs = append(errs, usageError{errors.New("--schema stands alone: it is about no file"), "edge check --schema > rules.schema.json"})
@@ -69,6 +75,9 @@ rules are those that the file names, or those that are given.`,
 				return checkTests(out, tests, files, asJSON)
 			}
 			set, err := rule.Load(files...)
+			if err == nil {
+				err = limit.CheckNodes(set, nodes)
+			}
 			if asJSON {
 				return checkJSON(out, set, err, o.late)
 			}
@@ -86,6 +95,7 @@ rules are those that the file names, or those that are given.`,
 	flags.BoolVar(&schema, "schema", false, "write the JSON Schema of rules files, for editors, and nothing else")
 	flags.Float64Var(&o.rate, "rate", 500, "requests per second of one key, for the worst case")
 	flags.DurationVar(&o.lag, "lag", 10*time.Millisecond, "time until every node knows of a mitigation, for the worst case")
+	flags.IntVar(&nodes, "nodes", 16, "nodes of the PoP, which must all fit into a sub-window")
 	flags.DurationVar(&o.answer, "answer-time", 100*time.Millisecond, "time that the origin takes to answer, for the worst case")
 	return cmd
 }
@@ -97,8 +107,9 @@ type worst struct {
 }
 
 const (
-	maxRate = 1e9
-	maxLag  = time.Hour
+	maxRate  = 1e9
+	maxNodes = 1 << 20
+	maxLag   = time.Hour
 )
 
 // late returns how many requests pass between the one that crosses a threshold of r and
@@ -128,9 +139,12 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 		fmt.Fprintf(w, "%s (%s:%d)\n", r.ID, r.File, r.Line)
 		fmt.Fprintln(w, indent(wrap(r.Describe(), 88), "  "))
 		for _, l := range r.Limits {
-			k := o.late(r)
-			fmt.Fprintf(w, "  worst case%s in any %s: 2·(%d + %d) + 1 = %d requests of one key\n",
-				map[bool]string{true: ", if it did not only log,"}[r.Action == rule.Log], rule.FormatDuration(l.Period), l.Threshold, k, l.Bound(k))
+			if how := l.Counting(); how != "" {
+				fmt.Fprintf(w, "  %v: %s\n", l, how)
+			}
+			most, arithmetic := l.Bound(o.late(r))
+			fmt.Fprintf(w, "  worst case%s in any %s: %s = %d requests of one key\n",
+				map[bool]string{true: ", if it did not only log,"}[r.Action == rule.Log], rule.FormatDuration(l.Period), arithmetic, most)
 		}
 		for _, note := range r.Notes() {
 			fmt.Fprintln(w, indent(wrap("note: "+note, 88), "  "))
@@ -151,10 +165,34 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 
 // A limitJSON is a limit as programs read it.
 type limitJSON struct {
-	Threshold uint64 `json:"threshold"`
-	PeriodS   int64  `json:"period_s"`
-	Late      uint64 `json:"late"`
-	WorstCase uint64 `json:"worst_case"`
+	Threshold uint64        `json:"threshold"`
+	PeriodS   int64         `json:"period_s"`
+	Late      uint64        `json:"late"`
+	WorstCase uint64        `json:"worst_case"`
+	Estimate  string        `json:"estimate,omitempty"` // if it is not weighted
+	Counting  *countingJSON `json:"sub_windows,omitempty"`
+}
+
+// A countingJSON says how a limit with sub-windows is counted.
+type countingJSON struct {
+	Layout       string  `json:"layout"` // number × bits
+	Number       int     `json:"number"`
+	ResolutionS  float64 `json:"resolution_s"`
+	MaxThreshold uint64  `json:"max_threshold"`
+}
+
+// newLimitJSON returns l, of which late requests come before every node acts.
+func newLimitJSON(l rule.Limit, late uint64) limitJSON {
+	most, _ := l.Bound(late)
+	j := limitJSON{Threshold: l.Threshold, PeriodS: int64(l.Period / time.Second), Late: late, WorstCase: most}
+	counted := l.Counted()
+	if counted.Kind != counter.Weighted {
+		j.Estimate = counted.Kind.String()
+	}
+	if layout := counted.Layout; layout.Fields > 1 {
+		j.Counting = &countingJSON{layout.String(), int(layout.Fields), l.Resolution().Seconds(), layout.MaxThreshold()}
+	}
+	return j
 }
 
 // A ruleJSON is a rule as programs read it.
@@ -209,7 +247,7 @@ func checkJSON(w io.Writer, set *rule.Set, wrong error, late func(*rule.Rule) ui
 		for _, r := range set.Rules() {
 			d := ruleJSON{r.ID, r.File, r.Line, r.Describe(), r.Action.String(), r.OnFailure.String(), nil, append([]string{}, r.Notes()...)}
 			for _, l := range r.Limits {
-				d.Limits = append(d.Limits, limitJSON{l.Threshold, int64(l.Period / time.Second), late(r), l.Bound(late(r))})
+				d.Limits = append(d.Limits, newLimitJSON(l, late(r)))
 			}
 			result.Rules = append(result.Rules, d)
 		}

@@ -34,7 +34,7 @@ func (t *track) place(p *placement, owner *lane, now time.Time, settle time.Dura
 			w := &t.windows[i]
 			w.prev.move(t.owner, addr)
 			w.cur.move(t.owner, addr)
-			w.fresh = true
+			w.fresh, w.due = true, w.outdated()
 		}
 		t.owner = addr
 	}
@@ -111,15 +111,15 @@ func (t *track) formerReads(f *former) (reads []slot) {
 	return reads
 }
 
-// readFormer takes in a counter of f.
-func (t *track) readFormer(f *former, read slot, number uint64) {
+// readFormer takes in a counter of f, and reports whether its number fell.
+func (t *track) readFormer(f *former, read slot, number uint64) (fell bool) {
 	w, tally := t.find(read)
 	if tally == nil || f.addr() == t.owner {
-		return
+		return false
 	}
-	if tally.readFormer(f.addr(), number) {
-		w.others = true
-	}
+	more, fell := tally.readFormer(read.limit.Layout, f.addr(), number)
+	w.others = w.others || more
+	return fell
 }
 
 // triedFormer takes in that f was asked at now, and whether it answered.

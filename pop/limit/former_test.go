@@ -20,13 +20,17 @@ func TestTallyMoves(t *testing.T) {
 		known uint64
 	}
 	pending := func(n uint64) func(*tally) { return func(t *tally) { t.pending += n } }
-	sent := func(t *tally) { t.send() }
-	reply := func(number, delta uint64) func(*tally) { return func(t *tally) { t.counted(number, delta) } }
-	unknown := func(delta uint64) func(*tally) { return func(t *tally) { t.unknown(delta) } }
-	unsent := func(delta uint64) func(*tally) { return func(t *tally) { t.unsent(delta) } }
-	read := func(n uint64) func(*tally) { return func(t *tally) { t.read(n) } }
+	sent := func(t *tally) { t.send(counter.Plain, 0) }
+	reply := func(number, delta uint64) func(*tally) {
+		return func(t *tally) { t.counted(counter.Plain, number, delta) }
+	}
+	unknown := func(delta uint64) func(*tally) { return func(t *tally) { t.unknown(counter.Plain, delta) } }
+	unsent := func(delta uint64) func(*tally) { return func(t *tally) { t.unsent(counter.Plain, delta) } }
+	read := func(n uint64) func(*tally) { return func(t *tally) { t.read(counter.Plain, n) } }
 	move := func(from, to string) func(*tally) { return func(t *tally) { t.move(from, to) } }
-	former := func(shard string, n uint64) func(*tally) { return func(t *tally) { t.readFormer(shard, n) } }
+	former := func(shard string, n uint64) func(*tally) {
+		return func(t *tally) { t.readFormer(counter.Plain, shard, n) }
+	}
 	for name, steps := range map[string][]step{
 		"A to B":                     {{pending(3), 3}, {sent, 3}, {reply(10, 3), 10}, {move("a", "b"), 10}, {pending(1), 11}, {sent, 11}, {reply(1, 1), 11}},
 		"others counted at A":        {{read(10), 10}, {move("a", "b"), 10}, {former("a", 14), 14}, {former("a", 12), 14}},
@@ -43,8 +47,8 @@ func TestTallyMoves(t *testing.T) {
 	} {
 		var tl tally
 		for i, s := range steps {
-			if s.do(&tl); tl.known() != s.known {
-				t.Errorf("%s: after step %d known = %d, want %d (%+v)", name, i+1, tl.known(), s.known, tl)
+			if s.do(&tl); tl.known(counter.Plain) != s.known {
+				t.Errorf("%s: after step %d known = %d, want %d (%+v)", name, i+1, tl.known(counter.Plain), s.known, tl)
 			}
 		}
 	}
@@ -85,7 +89,7 @@ func put(tb testing.TB, t *track, p *placement, now time.Time) []time.Time {
 func TestFormerOwnersAreRead(t *testing.T) {
 	lanes := testLanes("a:1", "b:1")
 	first := placed(t, lanes, nil, at(0, 0))
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}]"), at(1, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}]"), at(1, 0), nil)
 	put(t, tr, first, at(1, 0))
 	home := tr.owner
 	tr.add(3, at(1, 0))
@@ -114,7 +118,7 @@ func TestFormerOwnersAreRead(t *testing.T) {
 	tr.readRecord = false
 	tr.readFormer(&j.formers[0], tr.formerReads(&j.formers[0])[1], 9)
 	tr.triedFormer(&j.formers[0], at(5, 0), true)
-	if got := tr.windows[0].cur.known(); got != 10 {
+	if got := tr.windows[0].cur.known(counter.Plain); got != 10 {
 		t.Errorf("known = %d, want 9 at the former owner and 1 at the new one", got)
 	}
 	if _, p := next(tr, at(5, 499_999)); p.Formers != nil {
@@ -133,7 +137,7 @@ func TestFormerOwnersAreRead(t *testing.T) {
 	tr.add(1, at(10, 0))
 	_, p = next(tr, at(10, 0))
 	wantPlan(t, "in the next window", p, plan{Sends: [][3]int64{{0, 361, 1}}, Reads: []int{0}, Record: true})
-	if got := tr.windows[0].prev.known(); got != 13 {
+	if got := tr.windows[0].prev.known(counter.Plain); got != 13 {
 		t.Errorf("prev = %d, want 12 at the former owner and 1 at the new one", got)
 	}
 
@@ -147,14 +151,14 @@ func TestFormerOwnersAreRead(t *testing.T) {
 		{"in the window after the change", at(19, 0), []string{home}},
 		{"two windows after the change", at(20, 0), nil},
 	} {
-		tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}]"), tt.now)
+		tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}]"), tt.now, nil)
 		put(t, tr, second, tt.now)
 		tr.add(1, tt.now)
 		if _, p := next(tr, tt.now); !slices.Equal(p.Formers, tt.want) {
 			t.Errorf("%s: former owners %v are read, want %v", tt.name, p.Formers, tt.want)
 		}
 	}
-	tr = newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}], mitigation_timeout: 1h"), at(600, 0))
+	tr = newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}], mitigation_timeout: 1h"), at(600, 0), nil)
 	put(t, tr, second, at(600, 0))
 	if _, p := next(tr, at(600, 0)); !slices.Equal(p.Formers, []string{home}) {
 		t.Errorf("former owners %v are read for a record, want %v", p.Formers, []string{home})
@@ -166,7 +170,7 @@ func TestFormerOwnersAreRead(t *testing.T) {
 func TestAFormerOwnerThatIsDead(t *testing.T) {
 	lanes := testLanes("a:1", "b:1")
 	first := placed(t, lanes, nil, at(0, 0))
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}]"), at(1, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}]"), at(1, 0), nil)
 	put(t, tr, first, at(1, 0))
 	tr.add(7, at(1, 0))
 	j, _ := next(tr, at(1, 0))
@@ -182,7 +186,7 @@ func TestAFormerOwnerThatIsDead(t *testing.T) {
 		for _, s := range j.reads {
 			tr.read(s, 0, now, 0)
 		}
-		if known := tr.windows[0].cur.known(); now.Before(at(10, 0)) && known != 7 {
+		if known := tr.windows[0].cur.known(counter.Plain); now.Before(at(10, 0)) && known != 7 {
 			t.Fatalf("known = %d, want the last reply, 7", known)
 		}
 	}
@@ -227,7 +231,7 @@ func (m *model) work(n *modelNode) {
 		if n.track.change != n.placed.change {
 			n.track.place(n.placed, ln, m.now, testSettle, false)
 		}
-		j, any := n.track.next(m.now, job{})
+		j, any := n.track.next(m.now, sendersOf(0), job{})
 		if !any {
 			return
 		}
@@ -251,7 +255,7 @@ func (m *model) work(n *modelNode) {
 		}
 		for _, s := range j.reads {
 			if m.outcome() == "ok" {
-				n.track.read(s, numbers[[2]int64{s.limit.Period, s.number - 1}], m.now, 0)
+				n.track.read(s, numbers[[2]int64{s.limit.Period, s.number}], m.now, 0)
 			} else {
 				retry = true
 			}
@@ -288,7 +292,7 @@ func (m *model) outcome() string {
 func (m *model) check(n *modelNode) {
 	for i := range n.track.windows {
 		w := &n.track.windows[i]
-		for number, known := range map[int64]uint64{w.number - 1: w.prev.known(), w.number: w.cur.known()} {
+		for number, known := range map[int64]uint64{w.number - 1: w.prev.known(counter.Plain), w.number: w.cur.known(counter.Plain)} {
 			if made := m.made[[2]int64{w.limit.Period, number}]; known > made {
 				m.t.Fatalf("%d requests are known of window %d, %d were made: %+v", known, number, made, n.track)
 			}
@@ -342,7 +346,7 @@ func TestCountsOverMoves(t *testing.T) {
 		}
 		key := counter.Key{byte(rapid.IntRange(0, 255).Draw(rt, "key"))}
 		for range rapid.IntRange(1, 3).Draw(rt, "nodes") {
-			m.nodes = append(m.nodes, &modelNode{track: newTrack(key, r, m.now), placed: placed(t, m.lanes, nil, m.now)})
+			m.nodes = append(m.nodes, &modelNode{track: newTrack(key, r, m.now, nil), placed: placed(t, m.lanes, nil, m.now)})
 		}
 		changes := 0
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
@@ -375,8 +379,8 @@ func TestCountsOverMoves(t *testing.T) {
 		last := m.nodes[len(m.nodes)-1].track
 		for i := range last.windows {
 			w := &last.windows[i]
-			if made := m.made[[2]int64{w.limit.Period, w.number}]; w.cur.known() != made {
-				rt.Fatalf("%d requests are known of window %d, %d were made: %+v", w.cur.known(), w.number, made, last)
+			if made := m.made[[2]int64{w.limit.Period, w.number}]; w.cur.known(counter.Plain) != made {
+				rt.Fatalf("%d requests are known of window %d, %d were made: %+v", w.cur.known(counter.Plain), w.number, made, last)
 			}
 		}
 		m.now = m.now.Add(time.Duration(last.windows[1].limit.Period) * time.Microsecond)
@@ -384,8 +388,8 @@ func TestCountsOverMoves(t *testing.T) {
 			m.request(n, 1)
 			m.work(n)
 			w := &n.track.windows[1]
-			if made := m.made[[2]int64{w.limit.Period, w.number - 1}]; w.prev.known() != made {
-				rt.Fatalf("%d requests are known of the previous window %d, %d were made: %+v", w.prev.known(), w.number-1, made, n.track)
+			if made := m.made[[2]int64{w.limit.Period, w.number - 1}]; w.prev.known(counter.Plain) != made {
+				rt.Fatalf("%d requests are known of the previous window %d, %d were made: %+v", w.prev.known(counter.Plain), w.number-1, made, n.track)
 			}
 		}
 	})

@@ -51,8 +51,8 @@ func idle(tb testing.TB, limits string, size int) (*Limiter, *lane) {
 // count lets n requests of a key come out of the queue.
 func (l *Limiter) count(key counter.Key, n uint64) *track {
 	r := l.Rules().Rules()[0]
-	l.flush([]async.Item[arrival, offered]{{Key: arrival{key, time.Now().Unix()}, Value: offered{rule: r, n: n}}})
-	return l.track(key, r, time.Now())
+	l.flush([]async.Item[arrival, offered]{{Key: arrival{key, time.Now().UnixMilli()}, Value: offered{rule: r, n: n}}})
+	return l.track(key, r, time.Now(), nil)
 }
 
 // dropped returns how many requests are counted as lost by a cause.

@@ -85,16 +85,23 @@ func (l *Limiter) forgetCounts(key counter.Key) {
 // their limits, and the key does not tell its rule.
 func (l *Limiter) counterKeys(key counter.Key, now time.Time) (keys []string) {
 	var seen []counter.Limit
-	for _, r := range l.Rules().Rules() {
+	add := func(limit counter.Limit) {
+		if slices.ContainsFunc(seen, func(other counter.Limit) bool { return sameCounters(other, limit) }) {
+			return
+		}
+		seen = append(seen, limit)
+		number, _ := counter.Window(now, limit.Period)
+		keys = append(keys, l.o.Secret.CounterKey(key, limit, number), l.o.Secret.CounterKey(key, limit, number-1))
+	}
+	rules := l.rules.Load()
+	for _, r := range rules.set.Rules() {
 		for _, each := range r.Limits {
-			limit := newLimit(each)
-			limit.Threshold = 0
-			if slices.Contains(seen, limit) {
-				continue
-			}
-			seen = append(seen, limit)
-			number, _ := counter.Window(now, limit.Period)
-			keys = append(keys, l.o.Secret.CounterKey(key, limit, number), l.o.Secret.CounterKey(key, limit, number-1))
+			add(each.Counted())
+		}
+	}
+	for _, list := range rules.outdated {
+		for _, o := range list {
+			add(o.limit)
 		}
 	}
 	return keys

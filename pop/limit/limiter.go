@@ -57,6 +57,11 @@ type Options struct {
 	// forgotten is read anew with its next count. If zero, 262144.
 	TrackedKeys int
 
+	// Nodes returns how many nodes the PoP has, at most. It bounds what one of them has on
+	// its way to a sub-window, which holds few bits; fewer than 16 count as so many. If nil,
+	// 0.
+	Nodes func() int
+
 	// Workers is how many round trips a shard is sent at once. If zero, 8.
 	Workers int
 
@@ -119,6 +124,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Nodes == nil {
+		o.Nodes = func() int { return 0 }
+	}
 	if o.Ahead == nil {
 		o.Ahead = func() time.Duration { return 0 }
 	}
@@ -155,11 +163,30 @@ type Limiter struct {
 // trackParts is how many locks the tracks share.
 const trackParts = 64
 
-// An arrival is what is counted together: a key in a second. Windows begin at whole
-// seconds, so a second lies in one window of each limit.
+// An arrival is what is counted together: a key in a tick.
 type arrival struct {
-	key    counter.Key
-	second int64
+	key  counter.Key
+	tick int64 // when it begins, in milliseconds since the Unix epoch
+}
+
+// ticks of a rule, in milliseconds. Windows begin at whole seconds, so that a second lies in
+// one window of each limit, and in one sub-window where those last whole seconds too. Others
+// need shorter ticks: one that the edge of two sub-windows cuts counts in the earlier one,
+// so that some requests are taken for older than they are, and none for younger.
+const (
+	longTick  = 1000
+	shortTick = 10
+)
+
+// tickOf returns the tick in which a request that r counts arrives at now.
+func tickOf(r *rule.Rule, now time.Time) int64 {
+	for i := range r.Limits {
+		if n := r.Limits[i].SubWindows; n > 1 && r.Limits[i].Period%(time.Duration(n)*time.Second) != 0 {
+			ms := now.UnixMilli()
+			return ms - ms%shortTick
+		}
+	}
+	return now.Unix() * longTick
 }
 
 // offered is what waits to be counted.
@@ -211,9 +238,10 @@ func New(o Options) (*Limiter, error) {
 
 // rules is a set with what belongs to each of its rules.
 type rules struct {
-	set     *rule.Set
-	none    *ruleMetrics // of requests that no rule decided
-	metered []*ruleMetrics
+	set      *rule.Set
+	outdated map[*rule.Rule][]outdated // layouts that limits of the set had before
+	none     *ruleMetrics              // of requests that no rule decided
+	metered  []*ruleMetrics
 }
 
 func (r *rules) metrics(of *rule.Rule) *ruleMetrics {
@@ -224,11 +252,15 @@ func (r *rules) metrics(of *rule.Rule) *ruleMetrics {
 }
 
 // SetRules replaces the rules, all at once. Rules that keep their ID and characteristics
-// keep their counts, and active mitigations keep their end.
+// keep their counts, and active mitigations keep their end. A limit with other sub-windows
+// than before counts in other counters; until they cover a period, what the ones before say
+// is taken off its threshold. All nodes of a PoP are to load the same rules within 5 s.
 func (l *Limiter) SetRules(set *rule.Set) {
 	l.loading.Lock()
 	defer l.loading.Unlock()
-	l.rules.Store(l.metrics.bind(set))
+	bound := l.metrics.bind(set)
+	bound.outdated = l.rules.Load().outdatedBy(set, l.o.Now())
+	l.rules.Store(bound)
 }
 
 // Rules returns the rules in force.
@@ -318,7 +350,14 @@ func (l *Limiter) dropRest(lanes []*lane) {
 func (l *Limiter) drop(tracks ...*track) {
 	for _, t := range tracks {
 		t.mu.Lock()
-		l.metrics.dropped[dropShard].Add(float64(t.dropUnsent() + t.late()))
+		l.reckon(t, dropShard, t.dropUnsent())
 		t.mu.Unlock()
 	}
+}
+
+// reckon counts what t has not counted: n requests and those that came too late, by cause,
+// and those of full sub-windows. t.mu is held.
+func (l *Limiter) reckon(t *track, cause string, n uint64) {
+	l.metrics.dropped[cause].Add(float64(n + t.late()))
+	l.metrics.dropped[dropFull].Add(float64(t.full()))
 }

@@ -20,6 +20,7 @@ type metrics struct {
 	dropped  map[string]prometheus.Counter
 	learned  map[string]prometheus.Counter
 	evicted  prometheus.Counter
+	fell     prometheus.Counter
 	none     *ruleMetrics
 	byRule   map[string]*ruleMetrics // guarded by the caller of bind
 }
@@ -34,6 +35,7 @@ const (
 	dropQueue  = "queue_full"
 	dropShard  = "shard_unavailable"
 	dropMemory = "key_forgotten"
+	dropFull   = "sub_window_full"
 )
 
 func newMetrics(reg prometheus.Registerer, l *Limiter) *metrics {
@@ -53,13 +55,17 @@ func newMetrics(reg prometheus.Registerer, l *Limiter) *metrics {
 			Name: "edge_tracked_keys_evicted_total",
 			Help: "Keys whose counts were forgotten because too many were tracked; they are read again with their next count.",
 		}),
+		fell: f.NewCounter(prometheus.CounterOpts{
+			Name: "edge_numbers_fallen_total",
+			Help: "Counters whose number, or part of it, was less than before: the shard restarted, or evicted them.",
+		}),
 		byRule: map[string]*ruleMetrics{},
 	}
 	dropped := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_increments_dropped_total",
 		Help: "Requests that were not counted, for each limit, by cause.",
 	}, []string{"cause"})
-	for _, cause := range []string{dropQueue, dropShard, dropMemory} {
+	for _, cause := range []string{dropQueue, dropShard, dropMemory, dropFull} {
 		m.dropped[cause] = dropped.WithLabelValues(cause)
 	}
 	learned := f.NewCounterVec(prometheus.CounterOpts{

@@ -18,21 +18,30 @@ type event struct {
 	passed bool
 }
 
+// A promised limit is one that promises are made of.
+type promised struct {
+	threshold int
+	period    time.Duration
+	n         int64 // sub-windows
+}
+
 // over reports whether the estimate exceeds the threshold at a time, recomputed from all of
-// events with nothing lost or late.
-func over(events []event, at time.Time, threshold int, period time.Duration) bool {
-	p, now := period.Microseconds(), at.UnixMicro()
-	var prev, cur int64
+// events with nothing lost or late. Sub-windows are counted from the epoch on: with those
+// that are younger than the period count whole.
+func (l promised) over(events []event, at time.Time) bool {
+	p, now := l.period.Microseconds(), at.UnixMicro()
+	latest := now * l.n / p
+	var oldest, rest int64
 	for _, e := range events {
-		switch e.at.UnixMicro() / p {
-		case now / p:
-			cur++
-		case now/p - 1:
-			prev++
+		switch age := latest - e.at.UnixMicro()*l.n/p; {
+		case age < l.n:
+			rest++
+		case age == l.n:
+			oldest++
 		}
 	}
-	estimate := new(big.Rat).SetFrac64(prev*(p-now%p)+cur*p, p)
-	return estimate.Cmp(big.NewRat(int64(threshold), 1)) > 0
+	estimate := big.NewRat(oldest*((latest+1)*p-l.n*now)+rest*p, p)
+	return estimate.Cmp(big.NewRat(int64(l.threshold), 1)) > 0
 }
 
 // mostPassed returns how many requests passed in any trailing period at most.
@@ -52,7 +61,7 @@ func mostPassed(events []event, period time.Duration) (most int) {
 
 // late returns how many requests passed between one that crossed the threshold and the
 // next refusal, at most.
-func late(events []event, threshold int, period time.Duration) (most int) {
+func (l promised) late(events []event) (most int) {
 	var passed []event
 	run, crossed := 0, false
 	for _, e := range events {
@@ -63,7 +72,7 @@ func late(events []event, threshold int, period time.Duration) (most int) {
 		if passed = append(passed, e); crossed {
 			run++
 		}
-		crossed = crossed || over(passed, e.at, threshold, period)
+		crossed = crossed || l.over(passed, e.at)
 		most = max(most, run)
 	}
 	return most
@@ -79,6 +88,8 @@ func TestPromises(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		threshold := rapid.IntRange(1, 20).Draw(rt, "threshold")
 		period := time.Duration(rapid.IntRange(1, 10).Draw(rt, "period")) * time.Second
+		// No sub-window is shorter than a second.
+		l := promised{threshold, period, rapid.Int64Range(1, min(6, int64(period/time.Second))).Draw(rt, "sub-windows")}
 		timeout := rapid.IntRange(0, 15).Draw(rt, "timeout")
 		nodes, shards := rapid.IntRange(1, 4).Draw(rt, "nodes"), rapid.IntRange(1, 3).Draw(rt, "shards")
 		faults, moves := rapid.Bool().Draw(rt, "faults"), rapid.Bool().Draw(rt, "moves")
@@ -89,7 +100,7 @@ func TestPromises(t *testing.T) {
 		peers := rapid.Bool().Draw(rt, "peers")
 		synctest.Test(t, func(t *testing.T) {
 			p := startPop(t, nodes, shards, peers, fmt.Sprintf(
-				"rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: %v}], mitigation_timeout: %ds}]", threshold, period, timeout))
+				"rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: %v, sub_windows: %d}], mitigation_timeout: %ds}]", threshold, period, l.n, timeout))
 			defer p.stop()
 			for _, s := range p.shards {
 				s.loses = faults
@@ -124,7 +135,7 @@ func TestPromises(t *testing.T) {
 				for range rapid.IntRange(1, threshold+1).Draw(rt, "requests") {
 					time.Sleep(time.Duration(rapid.IntRange(0, 5000).Draw(rt, "µs")) * time.Microsecond)
 					now := time.Now()
-					if careful[client] && over(append(slices.Clip(events[client]), event{at: now}), now, threshold, period) {
+					if careful[client] && l.over(append(slices.Clip(events[client]), event{at: now}), now) {
 						break
 					}
 					req := request(uint32(client))
@@ -133,16 +144,18 @@ func TestPromises(t *testing.T) {
 				}
 			}
 			for client := range clients {
-				check(rt, events[client], threshold, period, faults || moves || !peers)
+				// Where sub-windows last no whole seconds, some requests are taken for older.
+				short := period%(time.Duration(l.n)*time.Second) != 0
+				l.check(rt, events[client], faults || moves || !peers || short)
 			}
 		})
 	})
 }
 
-func check(t *rapid.T, events []event, threshold int, period time.Duration, lossy bool) {
+func (l promised) check(t *rapid.T, events []event, lossy bool) {
 	innocent := true
 	for i := range events {
-		innocent = innocent && !over(events[:i+1], events[i].at, threshold, period)
+		innocent = innocent && !l.over(events[:i+1], events[i].at)
 	}
 	refused := slices.ContainsFunc(events, func(e event) bool { return !e.passed })
 	if innocent && refused {
@@ -151,9 +164,9 @@ func check(t *rapid.T, events []event, threshold int, period time.Duration, loss
 	if lossy {
 		return
 	}
-	k := late(events, threshold, period)
-	if most, bound := mostPassed(events, period), 2*(threshold+k)+1; most > bound {
-		t.Fatalf("%d requests passed in %v, the bound is 2·(%d+%d)+1 = %d", most, period, threshold, k, bound)
+	k := l.late(events)
+	if most, bound := mostPassed(events, l.period), 2*(l.threshold+k)+1; most > bound {
+		t.Fatalf("%d requests passed in %v, the bound is 2·(%d+%d)+1 = %d", most, l.period, l.threshold, k, bound)
 	}
 	// Once the threshold is crossed nobody passes for longer than a count takes.
 	var passed []event
@@ -161,7 +174,7 @@ func check(t *rapid.T, events []event, threshold int, period time.Duration, loss
 		if !e.passed {
 			continue
 		}
-		if n := len(passed); n > 0 && e.at.Sub(passed[n-1].at) > 10*time.Millisecond && over(passed, e.at, threshold, period) {
+		if n := len(passed); n > 0 && e.at.Sub(passed[n-1].at) > 10*time.Millisecond && l.over(passed, e.at) {
 			t.Fatalf("a request passed at %v, the estimate being over for more than 10 ms: %v", e.at, events)
 		}
 		passed = append(passed, e)

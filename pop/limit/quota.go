@@ -19,8 +19,9 @@ type Quota struct {
 	// Remaining is how many more requests may come now before the limit is exceeded.
 	Remaining uint64
 
-	// Reset is when that changes at the latest without further requests: at the end of
-	// the window, or of the mitigation.
+	// Reset is when that changes at the latest without further requests: when the period
+	// leaves the oldest sub-window that counts, or enters it, or at the end of the
+	// mitigation. With whole windows it is the end of the current one.
 	Reset time.Duration
 }
 
@@ -64,12 +65,13 @@ func (l *Limiter) remaining(dst []Quota, c count, now time.Time) []Quota {
 		for j := range t.windows {
 			w := &t.windows[j]
 			number, elapsed := counter.Window(now, w.limit.Period)
-			if w.limit.Period != q.Limit.Period.Microseconds() || w.number != number || w.fresh || w.seen < 0 {
+			if w.outdated() || w.limit.Period != q.Limit.Period.Microseconds() || w.number != number || w.fresh || w.seen < 0 {
 				continue
 			}
+			prev, cur, limit := w.prev.known(w.limit.Layout), w.cur.known(w.limit.Layout), t.held(w, elapsed)
 			q.Known = true
-			q.Remaining = w.limit.Remaining(w.prev.known(), w.cur.known(), elapsed)
-			q.Reset = time.Duration(w.limit.Period-elapsed) * time.Microsecond
+			q.Remaining = limit.Remaining(prev, cur, elapsed)
+			q.Reset = time.Duration(limit.Falls(prev, cur, elapsed)-elapsed) * time.Microsecond
 		}
 	}
 	return dst

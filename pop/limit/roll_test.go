@@ -19,7 +19,7 @@ func TestUnsentRequestsAreLateAfterTwoWindows(t *testing.T) {
 		{"two windows on", 30, 3 + 4},
 		{"an hour on", 3600, 3 + 4},
 	} {
-		tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}]"), at(9, 0))
+		tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}]"), at(9, 0), nil)
 		tr.add(3, at(9, 0))
 		tr.add(4, at(10, 0))
 		tr.advance(at(tt.at, 0))
@@ -35,7 +35,7 @@ func TestUnsentRequestsAreLateAfterTwoWindows(t *testing.T) {
 // What was to be read or looked at in a window ends with it.
 func TestAWindowBeginsAnew(t *testing.T) {
 	const catchUp = 4 * time.Millisecond
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 10, period: 10s}]"), at(10, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 10, period: 10s}]"), at(10, 0), nil)
 	count := func(seconds int64, number, prev uint64) {
 		t.Helper()
 		tr.add(1, at(seconds, 0))
@@ -69,8 +69,8 @@ func TestStaleReads(t *testing.T) {
 		{"of the window before", 20},
 		{"of the window to come, since the clock was set back", 9},
 	} {
-		tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}]"), at(30, 0))
-		read := slot{tr.windows[0].limit, 361}
+		tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}]"), at(30, 0), nil)
+		read := slot{tr.windows[0].limit, 360}
 		tr.advance(at(tt.at, 0)) // from two windows ahead
 		tr.read(read, 9, at(tt.at, 0), 0)
 		current := tt.at/10 == 1
@@ -87,7 +87,7 @@ func TestStaleReads(t *testing.T) {
 // A clock that is set back within the windows that are kept lets the previous one weigh as
 // much as it can.
 func TestEvaluateBeforeTheWindow(t *testing.T) {
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}]"), at(9, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}]"), at(9, 0), nil)
 	tr.add(5, at(9, 0))
 	tr.add(1, at(10, 0))
 	f := tr.evaluate(at(9, 900_000))
@@ -99,12 +99,12 @@ func TestEvaluateBeforeTheWindow(t *testing.T) {
 // Where nodes catch up for longer than a window lasts, the previous counter is read once
 // more at the window's end.
 func TestPrevIsReadOnceMoreWithinTheWindow(t *testing.T) {
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 1s}]"), at(10, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 1s}]"), at(10, 0), nil)
 	tr.add(1, at(10, 0))
 	j, _ := next(tr, at(10, 0))
 	tr.counted(j.sends[0], 1)
 	tr.readRecord = false
-	again := tr.read(j.reads[0], 0, at(10, 0), 3*time.Second)
+	again, _ := tr.read(j.reads[0], 0, at(10, 0), 3*time.Second)
 	if want := at(10, 999_999); !again.Equal(want) {
 		t.Errorf("read again at %v, want the last microsecond of the window, %v", again, want)
 	}
@@ -116,19 +116,19 @@ func TestPrevIsReadOnceMoreWithinTheWindow(t *testing.T) {
 // for the last time at the window's end, and not again and again there.
 func TestALateReadIsTheLastOne(t *testing.T) {
 	const catchUp = time.Minute
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 10, period: 10s}]"), at(10, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 10, period: 10s}]"), at(10, 0), nil)
 	tr.add(1, at(10, 0))
 	j, _ := next(tr, at(10, 0))
 	tr.counted(j.sends[0], 1)
 	end := at(20, 0).Add(-time.Microsecond)
-	if again := tr.read(j.reads[0], 0, at(10, 0), catchUp); !again.Equal(end) {
+	if again, _ := tr.read(j.reads[0], 0, at(10, 0), catchUp); !again.Equal(end) {
 		t.Fatalf("read again at %v, want the end of the window, %v", again, end)
 	}
 	tr.readRecord = false
 	if j, _ = next(tr, end); len(j.reads) != 1 {
 		t.Fatalf("%d counters are read at the end of the window, want 1", len(j.reads))
 	}
-	if again := tr.read(j.reads[0], 0, end, catchUp); !again.IsZero() {
+	if again, _ := tr.read(j.reads[0], 0, end, catchUp); !again.IsZero() {
 		t.Errorf("read once more at %v", again)
 	}
 	if j, _ = next(tr, end); len(j.reads) != 0 {

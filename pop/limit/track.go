@@ -16,7 +16,7 @@ type track struct {
 
 	mu         sync.Mutex // guards what follows
 	rule       *rule.Rule
-	windows    []window // one for each of the rule's limits
+	windows    []window // one for each of the rule's limits, then those of outdated layouts
 	sample     mitigation.Sample
 	readRecord bool // another node may have mitigated the key
 	store      bool // the record is to be stored in the shard
@@ -40,48 +40,67 @@ type window struct {
 	seen      int64 // elapsed when it was last evaluated; -1: not yet
 	others    bool  // other nodes have counted since then
 	late      uint64
+	full      uint64 // requests of sub-windows that are not counted further
+
+	// Of an outdated layout nothing is counted any more. See outdated.
+	until   time.Time // zero: the layout is that of the rule
+	settled time.Time
+	due     bool // it is to be read
 }
 
+// outdated reports whether the layout is another one than that of the rule.
+func (w *window) outdated() bool { return !w.until.IsZero() }
+
 // newTrack returns the track of key, counted by r, at now.
-func newTrack(key counter.Key, r *rule.Rule, now time.Time) *track {
+func newTrack(key counter.Key, r *rule.Rule, now time.Time, outdated []outdated) *track {
 	t := &track{key: key}
-	t.setRule(r, now)
+	t.setRule(r, now, outdated)
 	return t
 }
 
 // setRule lets t be counted by r, which may be another version of its rule. Limits that
-// keep their period keep their counts.
-func (t *track) setRule(r *rule.Rule, now time.Time) {
+// keep their period and layout keep their counts; those of outdated layouts are still read.
+func (t *track) setRule(r *rule.Rule, now time.Time, outdated []outdated) {
 	if t.rule == r {
 		return
 	}
-	windows := make([]window, len(r.Limits))
-	for i, l := range r.Limits {
-		limit := newLimit(l)
-		number, _ := counter.Window(now, limit.Period)
-		windows[i] = window{number: number, fresh: true, seen: -1}
-		for _, old := range t.windows {
-			if old.limit.Period == limit.Period && old.limit.Layout == limit.Layout {
-				windows[i] = old
-			}
-		}
-		windows[i].limit = limit
+	windows := make([]window, 0, len(r.Limits)+len(outdated))
+	for _, l := range r.Limits {
+		w := t.window(l.Counted(), now)
+		w.until, w.settled, w.due = time.Time{}, time.Time{}, false
+		windows = append(windows, w)
+	}
+	for _, o := range outdated {
+		limit, _ := countedAs(r, o.limit)
+		limit.Layout = o.limit.Layout
+		w := t.window(limit, now)
+		w.until, w.settled, w.fresh, w.due = o.until, o.settled, true, true
+		windows = append(windows, w)
 	}
 	// Other limits may need other counters of former owners.
 	t.change, t.formers = 0, nil
 	t.rule, t.windows = r, windows
 }
 
-// newLimit returns how a limit of a rule is counted.
-func newLimit(l rule.Limit) counter.Limit {
-	return counter.Limit{Threshold: l.Threshold, Period: l.Period.Microseconds(), Layout: counter.Plain}
+// window returns the windows of limit: those that t has, with their counts, or new ones.
+func (t *track) window(limit counter.Limit, now time.Time) window {
+	number, _ := counter.Window(now, limit.Period)
+	w := window{number: number, fresh: true, seen: -1}
+	for _, old := range t.windows {
+		if sameCounters(old.limit, limit) {
+			w = old
+		}
+	}
+	w.limit = limit
+	return w
 }
 
 // forget forgets what was counted: the mitigation that came of it was lifted.
 func (t *track) forget() {
 	for i := range t.windows {
 		w := &t.windows[i]
-		w.prev, w.cur = tally{}, tally{}
+		w.prev.forget()
+		w.cur.forget()
 		w.fresh, w.again, w.seen, w.others = true, 0, -1, false
 	}
 	t.store = false
@@ -93,8 +112,13 @@ func (t *track) add(n uint64, arrived time.Time) {
 		w := &t.windows[i]
 		number, elapsed := counter.Window(arrived, w.limit.Period)
 		w.roll(number)
+		if w.outdated() {
+			w.due = w.due || w.fresh
+			continue
+		}
 		if tally := w.tally(number); tally != nil {
-			tally.pending += w.limit.Delta(n, elapsed)
+			fits := min(n, w.limit.Layout.Stop())
+			w.full += n - fits + tally.add(w.limit.Layout, w.limit.Delta(fits, elapsed))
 		} else {
 			w.late += n
 		}
@@ -110,10 +134,15 @@ func (w *window) roll(number int64) {
 		w.late += w.limit.Layout.Sum(w.prev.pending)
 		w.prev, w.cur = w.cur, tally{}
 	default:
-		w.late += w.limit.Layout.Sum(w.prev.pending) + w.limit.Layout.Sum(w.cur.pending)
+		w.late += w.unsent()
 		w.prev, w.cur = tally{}, tally{}
 	}
 	w.number, w.fresh, w.again, w.seen, w.others = number, true, 0, -1, false
+}
+
+// unsent returns how many requests are not sent.
+func (w *window) unsent() uint64 {
+	return w.limit.Layout.Sum(w.prev.pending) + w.limit.Layout.Sum(w.cur.pending)
 }
 
 // advance makes the window at now the current one of each limit. Where the clock was set
@@ -127,6 +156,7 @@ func (t *track) advance(now time.Time) {
 		}
 		w.roll(number)
 	}
+	t.dropOutdated(now)
 }
 
 // late returns how many requests, for each limit, were not sent before it was too late,
@@ -139,10 +169,20 @@ func (t *track) late() (n uint64) {
 	return n
 }
 
+// full returns how many requests, for each limit, were not counted since their sub-window
+// was full, since the last call.
+func (t *track) full() (n uint64) {
+	for i := range t.windows {
+		n += t.windows[i].full
+		t.windows[i].full = 0
+	}
+	return n
+}
+
 // unsentRequests returns how many requests, for each limit, are not sent.
 func (t *track) unsentRequests() (n uint64) {
-	for _, w := range t.windows {
-		n += w.limit.Layout.Sum(w.prev.pending) + w.limit.Layout.Sum(w.cur.pending)
+	for i := range t.windows {
+		n += t.windows[i].unsent()
 	}
 	return n
 }
@@ -193,29 +233,42 @@ type send struct {
 // A job is what is to be done for a track at a shard, in this order.
 type job struct {
 	sends   []send
-	reads   []slot   // windows whose previous counter is read
+	reads   []slot   // counters that are read
 	record  bool     // whether the record is read
 	store   bool     // whether the record is stored
 	formers []former // former owners that are read
 }
 
 // next takes the work that there is at now into j, which it returns, and reports whether
-// there is any. What is taken must be given back by counted, unsent or unknown.
-func (t *track) next(now time.Time, j job) (_ job, any bool) {
+// there is any. So many senders count in the same numbers. What is taken must be given back
+// by counted, unsent or unknown.
+func (t *track) next(now time.Time, senders int, j job) (_ job, any bool) {
 	j = job{sends: j.sends[:0], reads: j.reads[:0], formers: j.formers[:0]}
 	var settled bool
 	j.formers, settled = t.dueFormers(j.formers, now)
 	t.advance(now)
 	for i := range t.windows {
 		w := &t.windows[i]
+		budget := max(1, w.limit.Layout.Budget(senders)) // see CheckNodes
 		for _, number := range []int64{w.number - 1, w.number} {
-			if tally := w.tally(number); tally.pending > 0 {
-				j.sends = append(j.sends, send{slot{w.limit, number}, tally.send()})
+			tally := w.tally(number)
+			if tally.pending == 0 {
+				continue
+			}
+			delta, full := tally.send(w.limit.Layout, budget)
+			if w.full += full; delta > 0 {
+				j.sends = append(j.sends, send{slot{w.limit, number}, delta})
 			}
 		}
-		first := w.fresh && w.cur.known() > 0
+		if w.outdated() {
+			if w.due || settled {
+				j.reads = append(j.reads, slot{w.limit, w.number - 1}, slot{w.limit, w.number})
+			}
+			continue
+		}
+		first := w.fresh && w.cur.known(w.limit.Layout) > 0
 		if first || settled || w.again > 0 && w.at(now) >= w.again {
-			j.reads = append(j.reads, slot{w.limit, w.number})
+			j.reads = append(j.reads, slot{w.limit, w.number - 1})
 		}
 		t.readRecord = t.readRecord || first
 	}
@@ -227,52 +280,65 @@ func (t *track) next(now time.Time, j job) (_ job, any bool) {
 // changed.
 func (t *track) find(s slot) (*window, *tally) {
 	for i := range t.windows {
-		if w := &t.windows[i]; w.limit.Period == s.limit.Period && w.limit.Layout == s.limit.Layout {
+		if w := &t.windows[i]; sameCounters(w.limit, s.limit) {
 			return w, w.tally(s.number)
 		}
 	}
 	return nil, nil
 }
 
-// counted takes in the reply to s.
-func (t *track) counted(s send, number uint64) {
-	if w, tally := t.find(s.slot); tally != nil && tally.counted(number, s.delta) && s.number == w.number {
-		w.others = true
+// counted takes in the reply to s, and reports whether the number fell.
+func (t *track) counted(s send, number uint64) (fell bool) {
+	w, tally := t.find(s.slot)
+	if tally == nil {
+		return false
 	}
+	others, fell := tally.counted(s.limit.Layout, number, s.delta)
+	w.others = w.others || others && s.number == w.number
+	return fell
 }
 
 // unsent takes s back: it is to be sent again.
 func (t *track) unsent(s send) {
 	switch w, tally := t.find(s.slot); {
 	case tally != nil:
-		tally.unsent(s.delta)
+		w.full += tally.unsent(s.limit.Layout, s.delta)
 	case w != nil:
-		w.late += w.limit.Layout.Sum(s.delta)
+		w.late += s.limit.Layout.Sum(s.delta)
+	default:
+		t.windows[0].late += s.limit.Layout.Sum(s.delta)
 	}
 }
 
 // unknown takes in that nobody knows whether s was counted.
 func (t *track) unknown(s send) {
 	if _, tally := t.find(s.slot); tally != nil {
-		tally.unknown(s.delta)
+		tally.unknown(s.limit.Layout, s.delta)
 	}
 }
 
-// read takes in the previous counter of a window, as it was at now. If other nodes may
-// still add to it, until catchUp after the window's beginning, it is read once more.
-func (t *track) read(s slot, value uint64, now time.Time, catchUp time.Duration) (again time.Time) {
-	w, tally := t.find(slot{s.limit, s.number - 1})
-	if tally == nil || w.number != s.number {
-		return time.Time{}
+// read takes in a counter, as it was at now, and reports whether its number fell. If other
+// nodes may still add to it, until catchUp after its window, it is read once more.
+func (t *track) read(s slot, value uint64, now time.Time, catchUp time.Duration) (again time.Time, fell bool) {
+	w, tally := t.find(s)
+	if tally == nil || s.number == w.number && !w.outdated() {
+		return time.Time{}, false
 	}
-	tally.read(value)
+	fell = tally.read(w.limit.Layout, value)
+	switch {
+	case s.number == w.number:
+		return time.Time{}, fell
+	case w.outdated():
+		w.due, w.fresh = false, now.Before(w.settled)
+		return time.Time{}, fell
+	}
 	w.fresh, w.again = false, 0
 	last := min(catchUp.Microseconds(), w.limit.Period-1)
 	if elapsed := w.at(now); elapsed < last {
 		w.again = last
-		return now.Add(time.Duration(last-elapsed) * time.Microsecond)
+		again = now.Add(time.Duration(last-elapsed) * time.Microsecond)
 	}
-	return time.Time{}
+	return again, fell
 }
 
 // A finding is what the counts of a key say.
@@ -293,18 +359,22 @@ func (t *track) evaluate(now time.Time) (f finding) {
 	t.advance(now)
 	for i := range t.windows {
 		w := &t.windows[i]
-		prev, cur, elapsed := w.prev.known(), w.cur.known(), w.at(now)
-		if w.limit.Over(prev, cur, elapsed) {
-			back := now.Add(time.Duration(w.limit.Back(prev, cur, elapsed)-elapsed) * time.Microsecond)
+		if w.outdated() {
+			continue
+		}
+		layout, elapsed := w.limit.Layout, w.at(now)
+		prev, cur, limit := w.prev.known(layout), w.cur.known(layout), t.held(w, elapsed)
+		if limit.Over(prev, cur, elapsed) {
+			back := now.Add(time.Duration(t.back(w, elapsed)-elapsed) * time.Microsecond)
 			if !f.over || back.After(f.back) {
 				f.back = back
-				f.why = mitigation.Why{Limit: w.limit, Prev: prev, Cur: cur, Elapsed: elapsed}
+				f.why = mitigation.Why{Limit: limit, Prev: prev, Cur: cur, Elapsed: elapsed}
 			}
 			f.over = true
-		} else if w.others && w.seen >= 0 && w.limit.Over(prev, cur, min(w.seen, elapsed)) {
+		} else if w.others && w.seen >= 0 && limit.Over(prev, cur, min(w.seen, elapsed)) {
 			t.readRecord = true
 		}
-		f.near = f.near || w.limit.Remaining(prev, cur, elapsed) <= w.limit.Threshold/nearFraction
+		f.near = f.near || limit.Remaining(prev, cur, elapsed) <= w.limit.Threshold/nearFraction
 		w.seen, w.others = elapsed, false
 	}
 	return f

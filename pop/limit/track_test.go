@@ -34,7 +34,7 @@ type plan struct {
 
 // next takes the work of t.
 func next(t *track, now time.Time) (j job, p plan) {
-	j, _ = t.next(now, job{})
+	j, _ = t.next(now, sendersOf(0), job{})
 	at := func(s slot) int {
 		return slices.IndexFunc(t.windows, func(w window) bool { return w.limit == s.limit })
 	}
@@ -59,7 +59,7 @@ func wantPlan(tb testing.TB, what string, got, want plan) {
 }
 
 func TestAKeyIsReadWhenFirstSeenInAWindow(t *testing.T) {
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}, {threshold: 20, period: 60s}]"), at(1, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}, {threshold: 20, period: 60s}]"), at(1, 0), nil)
 	tr.add(3, at(1, 0))
 	j, p := next(tr, at(1, 2000))
 	wantPlan(t, "the first requests", p, plan{Sends: [][3]int64{{0, 360, 3}, {1, 60, 3}}, Reads: []int{0, 1}, Record: true})
@@ -67,7 +67,7 @@ func TestAKeyIsReadWhenFirstSeenInAWindow(t *testing.T) {
 		tr.counted(s, 3)
 	}
 	for i, s := range j.reads {
-		if again := tr.read(s, 0, at(1, 2000), 4*time.Millisecond); !again.IsZero() {
+		if again, _ := tr.read(s, 0, at(1, 2000), 4*time.Millisecond); !again.IsZero() {
 			t.Errorf("window %d is read again at %v, though it began a second ago", i, again)
 		}
 	}
@@ -84,7 +84,7 @@ func TestAKeyIsReadWhenFirstSeenInAWindow(t *testing.T) {
 }
 
 func TestLateCountsGoToTheirWindow(t *testing.T) {
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}]"), at(9, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}]"), at(9, 0), nil)
 	tr.add(2, at(9, 0))
 	tr.add(1, at(10, 0))
 	tr.add(4, at(9, 0)) // flushed after the edge
@@ -99,11 +99,11 @@ func TestLateCountsGoToTheirWindow(t *testing.T) {
 // Other nodes may still count in the previous window when it is read first.
 func TestPrevIsReadOnceMore(t *testing.T) {
 	const catchUp = 4 * time.Millisecond
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}]"), at(10, 500))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}]"), at(10, 500), nil)
 	tr.add(1, at(10, 0))
 	j, _ := next(tr, at(10, 1000))
 	tr.counted(j.sends[0], 1)
-	again := tr.read(slot{tr.windows[0].limit, tr.windows[0].number}, 3, at(10, 1000), catchUp)
+	again, _ := tr.read(slot{tr.windows[0].limit, tr.windows[0].number - 1}, 3, at(10, 1000), catchUp)
 	if want := at(10, 4000); !again.Equal(want) {
 		t.Errorf("read again at %v, want %v", again, want)
 	}
@@ -113,7 +113,7 @@ func TestPrevIsReadOnceMore(t *testing.T) {
 	}
 	_, p := next(tr, at(10, 4000))
 	wantPlan(t, "after the others have caught up", p, plan{Reads: []int{0}})
-	if again := tr.read(slot{tr.windows[0].limit, tr.windows[0].number}, 9, at(10, 4000), catchUp); !again.IsZero() {
+	if again, _ := tr.read(slot{tr.windows[0].limit, tr.windows[0].number - 1}, 9, at(10, 4000), catchUp); !again.IsZero() {
 		t.Errorf("read a third time at %v", again)
 	}
 	if f := tr.evaluate(at(10, 5000)); !f.over || f.why.Prev != 9 || f.why.Cur != 1 {
@@ -132,11 +132,11 @@ func TestTheRecordIsReadWhereAnotherNodeMaySeeMore(t *testing.T) {
 		{"nobody else counted", 0, false},
 		{"another node counted 2", 2, true},
 	} {
-		tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 10, period: 10s}]"), at(10, 0))
+		tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 10, period: 10s}]"), at(10, 0), nil)
 		tr.add(1, at(10, 0))
 		j, _ := next(tr, at(10, 10_000))
 		tr.counted(j.sends[0], 1)
-		tr.read(slot{tr.windows[0].limit, tr.windows[0].number}, 8, at(10, 10_000), 0)
+		tr.read(slot{tr.windows[0].limit, tr.windows[0].number - 1}, 8, at(10, 10_000), 0)
 		tr.readRecord = false
 		if f := tr.evaluate(at(10, 10_000)); f.over {
 			t.Fatalf("%s: 8 and 1 of 10: %+v", tt.name, f)
@@ -155,7 +155,7 @@ func TestTheRecordIsReadWhereAnotherNodeMaySeeMore(t *testing.T) {
 }
 
 func TestTheLastLimitToBeBackDecidesTheEnd(t *testing.T) {
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}, {threshold: 6, period: 60s}]"), at(1, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}, {threshold: 6, period: 60s}]"), at(1, 0), nil)
 	tr.add(10, at(1, 0))
 	f := tr.evaluate(at(1, 0))
 	if !f.over || f.why.Limit.Threshold != 6 {
@@ -172,7 +172,7 @@ func TestNear(t *testing.T) {
 		requests uint64
 		want     bool
 	}{{43, false}, {44, true}, {50, true}} {
-		tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}]"), at(1, 0))
+		tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}]"), at(1, 0), nil)
 		tr.add(tt.requests, at(1, 0))
 		if f := tr.evaluate(at(1, 0)); f.near != tt.want {
 			t.Errorf("%d of 50: near = %t, want %t", tt.requests, f.near, tt.want)
@@ -182,7 +182,7 @@ func TestNear(t *testing.T) {
 
 // Where the clock is set back by windows, counting begins anew; by less, it goes on.
 func TestAClockThatIsSetBack(t *testing.T) {
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}]"), at(30, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 5, period: 10s}]"), at(30, 0), nil)
 	tr.add(5, at(30, 0))
 	tr.add(1, at(25, 0))
 	if f := tr.evaluate(at(25, 0)); !f.over {
@@ -205,9 +205,9 @@ func TestAClockThatIsSetBack(t *testing.T) {
 }
 
 func TestSetRule(t *testing.T) {
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}, {threshold: 90, period: 60s}]"), at(1, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}, {threshold: 90, period: 60s}]"), at(1, 0), nil)
 	tr.add(10, at(1, 0))
-	tr.setRule(newRule(t, "[{threshold: 60, period: 60s}, {threshold: 9, period: 10s}, {threshold: 9, period: 30s}]"), at(2, 0))
+	tr.setRule(newRule(t, "[{threshold: 60, period: 60s}, {threshold: 9, period: 10s}, {threshold: 9, period: 30s}]"), at(2, 0), nil)
 	f := tr.evaluate(at(2, 0))
 	if !f.over || f.why.Limit.Period != 10e6 || f.why.Cur != 10 {
 		t.Errorf("a threshold that is lowered to 9 finds 10 requests: %+v", f)
@@ -220,15 +220,15 @@ func TestSetRule(t *testing.T) {
 // The reply to an increment finds its window, whatever a reload did to the order of the
 // limits meanwhile.
 func TestSetRuleWhileCounting(t *testing.T) {
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}, {threshold: 90, period: 60s}]"), at(1, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 50, period: 10s}, {threshold: 90, period: 60s}]"), at(1, 0), nil)
 	tr.add(10, at(1, 0))
 	j, _ := next(tr, at(1, 0))
-	tr.setRule(newRule(t, "[{threshold: 90, period: 60s}, {threshold: 50, period: 10s}]"), at(1, 0))
+	tr.setRule(newRule(t, "[{threshold: 90, period: 60s}, {threshold: 50, period: 10s}]"), at(1, 0), nil)
 	for _, s := range j.sends {
 		tr.counted(s, 12)
 	}
 	for _, w := range tr.windows {
-		if known := w.cur.known(); known != 12 {
+		if known := w.cur.known(counter.Plain); known != 12 {
 			t.Errorf("of the limit %+v %d requests are known, want 12: %+v", w.limit, known, w.cur)
 		}
 	}
@@ -240,11 +240,13 @@ func TestTally(t *testing.T) {
 		known uint64
 	}
 	pending := func(n uint64) func(*tally) { return func(t *tally) { t.pending += n } }
-	sent := func(t *tally) { t.send() }
-	reply := func(number, delta uint64) func(*tally) { return func(t *tally) { t.counted(number, delta) } }
-	unknown := func(delta uint64) func(*tally) { return func(t *tally) { t.unknown(delta) } }
-	unsent := func(delta uint64) func(*tally) { return func(t *tally) { t.unsent(delta) } }
-	read := func(n uint64) func(*tally) { return func(t *tally) { t.read(n) } }
+	sent := func(t *tally) { t.send(counter.Plain, 0) }
+	reply := func(number, delta uint64) func(*tally) {
+		return func(t *tally) { t.counted(counter.Plain, number, delta) }
+	}
+	unknown := func(delta uint64) func(*tally) { return func(t *tally) { t.unknown(counter.Plain, delta) } }
+	unsent := func(delta uint64) func(*tally) { return func(t *tally) { t.unsent(counter.Plain, delta) } }
+	read := func(n uint64) func(*tally) { return func(t *tally) { t.read(counter.Plain, n) } }
 	for name, steps := range map[string][]step{
 		"counted":                                {{pending(3), 3}, {sent, 3}, {reply(10, 3), 10}},
 		"more came while it was sent":            {{pending(3), 3}, {sent, 3}, {pending(2), 5}, {reply(10, 3), 12}},
@@ -260,8 +262,8 @@ func TestTally(t *testing.T) {
 	} {
 		var tl tally
 		for i, s := range steps {
-			if s.do(&tl); tl.known() != s.known {
-				t.Errorf("%s: after step %d known = %d, want %d (%+v)", name, i+1, tl.known(), s.known, tl)
+			if s.do(&tl); tl.known(counter.Plain) != s.known {
+				t.Errorf("%s: after step %d known = %d, want %d (%+v)", name, i+1, tl.known(counter.Plain), s.known, tl)
 			}
 		}
 	}
@@ -270,10 +272,10 @@ func TestTally(t *testing.T) {
 // A reload changes the order of a rule's limits while an increment is in flight: its reply
 // belongs to the limit, not to the place.
 func TestLimitsThatChangePlacesAreNotCountedTwice(t *testing.T) {
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 100, period: 60s}, {threshold: 10, period: 10s}]"), at(8, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 100, period: 60s}, {threshold: 10, period: 10s}]"), at(8, 0), nil)
 	tr.add(6, at(8, 0))
 	j, _ := next(tr, at(8, 1000))
-	tr.setRule(newRule(t, "[{threshold: 10, period: 10s}, {threshold: 100, period: 60s}]"), at(8, 1500))
+	tr.setRule(newRule(t, "[{threshold: 10, period: 10s}, {threshold: 100, period: 60s}]"), at(8, 1500), nil)
 	for _, s := range j.sends {
 		tr.counted(s, 6)
 	}
@@ -292,10 +294,10 @@ func TestLimitsThatChangePlacesAreNotCountedTwice(t *testing.T) {
 
 // The same, where the shard did not take the increment.
 func TestLimitsThatChangePlacesLoseNothing(t *testing.T) {
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 100, period: 60s}, {threshold: 10, period: 10s}]"), at(8, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 100, period: 60s}, {threshold: 10, period: 10s}]"), at(8, 0), nil)
 	tr.add(6, at(8, 0))
 	j, _ := next(tr, at(8, 1000))
-	tr.setRule(newRule(t, "[{threshold: 10, period: 10s}, {threshold: 100, period: 60s}]"), at(8, 1500))
+	tr.setRule(newRule(t, "[{threshold: 10, period: 10s}, {threshold: 100, period: 60s}]"), at(8, 1500), nil)
 	for _, s := range j.sends {
 		tr.unsent(s)
 	}
@@ -306,7 +308,7 @@ func TestLimitsThatChangePlacesLoseNothing(t *testing.T) {
 
 // An increment that comes back not sent after its window has passed is counted as lost.
 func TestUnsentAfterItsWindow(t *testing.T) {
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 10, period: 1s}]"), at(0, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 10, period: 1s}]"), at(0, 0), nil)
 	tr.add(6, at(0, 0))
 	j, _ := next(tr, at(1, 999_000)) // the previous window, just before it is too late
 	tr.add(1, at(2, 0))              // meanwhile another request rolls the windows
@@ -320,7 +322,7 @@ func TestUnsentAfterItsWindow(t *testing.T) {
 
 // The clock jumps ahead and is set right again: what comes then is counted.
 func TestAClockThatIsAheadForAMoment(t *testing.T) {
-	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 10, period: 10s}]"), at(0, 0))
+	tr := newTrack(counter.Key{}, newRule(t, "[{threshold: 10, period: 10s}]"), at(0, 0), nil)
 	tr.add(1, at(100, 0)) // 100 s ahead
 	next(tr, at(100, 0))
 	tr.advance(at(1, 0)) // right again

@@ -18,19 +18,19 @@ import (
 // way.
 func (l *Limiter) flush(items []async.Item[arrival, offered]) {
 	now := l.o.Now()
-	set := l.Rules()
+	rules := l.rules.Load()
 	for i := range items {
 		what, offered := &items[i].Key, &items[i].Value
 		// The request may have been matched long ago, by rules that have changed.
-		r := set.Current(offered.rule)
+		r := rules.set.Current(offered.rule)
 		if r == nil {
 			continue
 		}
-		t := l.track(what.key, r, now)
+		t := l.track(what.key, r, now, rules.outdated[r])
 		t.mu.Lock()
-		t.setRule(r, now)
+		t.setRule(r, now, rules.outdated[r])
 		t.advance(now)
-		t.add(offered.n, time.Unix(what.second, 0))
+		t.add(offered.n, time.UnixMilli(what.tick))
 		t.sample = kept(offered.sample)
 		parked := t.parked
 		t.mu.Unlock()
@@ -54,11 +54,11 @@ func kept(s mitigation.Sample) mitigation.Sample {
 }
 
 // track returns the track of key, a new one if there is none.
-func (l *Limiter) track(key counter.Key, r *rule.Rule, now time.Time) *track {
+func (l *Limiter) track(key counter.Key, r *rule.Rule, now time.Time, outdated []outdated) *track {
 	part := l.tracks[key[0]%trackParts]
 	t, ok := part.Get(key)
 	if !ok {
-		t = newTrack(key, r, now)
+		t = newTrack(key, r, now, outdated)
 		part.Add(key, t)
 	}
 	return t
@@ -72,7 +72,7 @@ func (l *Limiter) forgotten(_ counter.Key, t *track) {
 	defer t.mu.Unlock()
 	t.forgotten = true
 	if !t.busy {
-		l.metrics.dropped[dropMemory].Add(float64(t.dropUnsent() + t.late()))
+		l.reckon(t, dropMemory, t.dropUnsent())
 	}
 }
 
@@ -123,7 +123,7 @@ func (l *Limiter) release(t *track) {
 	t.mu.Lock()
 	t.busy, t.parked = false, false
 	if t.forgotten {
-		l.metrics.dropped[dropShard].Add(float64(t.dropUnsent() + t.late()))
+		l.reckon(t, dropShard, t.dropUnsent())
 	}
 	t.mu.Unlock()
 }
@@ -158,13 +158,12 @@ func (l *Limiter) serve(ln *lane, t *track, j job) job {
 			ln = owner // at the end its workers may have gone already
 		}
 		t.mu.Lock()
-		if j, any = t.next(l.o.Now(), j); !any {
+		if j, any = t.next(l.o.Now(), l.senders(), j); !any {
 			t.busy = false
 		}
 		t.parked = false
-		late := t.late()
+		l.reckon(t, dropShard, 0)
 		t.mu.Unlock()
-		l.metrics.dropped[dropShard].Add(float64(late))
 		if !any {
 			return j
 		}
@@ -203,7 +202,7 @@ func (l *Limiter) perform(shard Shard, t *track, j job) (done bool) {
 		t.mu.Lock()
 		switch {
 		case err == nil:
-			t.counted(s, number)
+			l.fell(t.counted(s, number))
 		case errors.Is(err, counter.ErrNotSent):
 			t.unsent(s)
 			done = false
@@ -221,11 +220,18 @@ func (l *Limiter) perform(shard Shard, t *track, j job) (done bool) {
 	return done
 }
 
-// read reads previous counters and the record, in one round trip.
+// fell counts a number that fell since it was last known.
+func (l *Limiter) fell(it bool) {
+	if it {
+		l.metrics.fell.Inc()
+	}
+}
+
+// read reads counters and the record, in one round trip.
 func (l *Limiter) read(shard Shard, t *track, j job) (done bool) {
 	keys := make([]string, 0, len(j.reads)+1)
 	for _, s := range j.reads {
-		keys = append(keys, l.o.Secret.CounterKey(t.key, s.limit, s.number-1))
+		keys = append(keys, l.o.Secret.CounterKey(t.key, s.limit, s.number))
 	}
 	if j.record {
 		keys = append(keys, l.o.Secret.RecordKey(t.key))
@@ -241,7 +247,8 @@ func (l *Limiter) read(shard Shard, t *track, j job) (done bool) {
 	for i, s := range j.reads {
 		// What is no number is as good as none: nothing is known from it.
 		value, _ := counter.ParseNumber(values[keys[i]])
-		if again := t.read(s, value, now, catchUp); !again.IsZero() {
+		again, fell := t.read(s, value, now, catchUp)
+		if l.fell(fell); !again.IsZero() {
 			l.later.add(t, again)
 		}
 	}
@@ -281,7 +288,7 @@ func (l *Limiter) readFormer(t *track, f *former) {
 	}
 	for i, s := range reads {
 		value, _ := counter.ParseNumber(values[keys[i]])
-		t.readFormer(f, s, value)
+		l.fell(t.readFormer(f, s, value))
 	}
 	t.store = t.store || record
 }
@@ -321,18 +328,18 @@ func (l *Limiter) store(shard Shard, t *track) (done bool) {
 // evaluate mitigates t if a limit is exceeded.
 func (l *Limiter) evaluate(t *track) {
 	now := l.o.Now()
-	set := l.Rules()
+	rules := l.rules.Load()
 	t.mu.Lock()
-	current := set.Current(t.rule)
+	current := rules.set.Current(t.rule)
 	if current == nil { // it was removed since
 		t.mu.Unlock()
 		return
 	}
-	t.setRule(current, now)
+	t.setRule(current, now, rules.outdated[current])
 	f := t.evaluate(now)
-	r, sample, late, parked := t.rule, t.sample, t.late(), t.parked
+	r, sample, parked := t.rule, t.sample, t.parked
+	l.reckon(t, dropShard, 0)
 	t.mu.Unlock()
-	l.metrics.dropped[dropShard].Add(float64(late))
 	l.near.set(t.key, f.near)
 	if f.over && r.OnFailure == rule.FailOpen && (parked || l.unavailable(t.key)) {
 		return // it is evaluated again when the shard has answered

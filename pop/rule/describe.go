@@ -7,22 +7,6 @@ import (
 	"strings"
 )
 
-// Bound returns how many requests of one key pass in any trailing period at most,
-// where late of them pass between the one that crosses the threshold and the moment
-// when every node of the PoP acts on it:
-//
-//	2·(threshold + late) + 1
-//
-// The weighted estimate alone lets through at most twice the threshold: all of it at
-// the end of one window, and all of it again while the weight of that window
-// falls.
-func (l Limit) Bound(late uint64) uint64 { return 2*(l.Threshold+late) + 1 }
-
-// String returns the limit as people say it: 50 in 1m.
-func (l Limit) String() string {
-	return fmt.Sprintf("%d in %s", l.Threshold, FormatDuration(l.Period))
-}
-
 // Describe says in a sentence what r means.
 func (r *Rule) Describe() string {
 	var b strings.Builder
@@ -126,9 +110,9 @@ func (r *Rule) Notes() []string {
 	}
 	for _, l := range r.Limits {
 		// Where the longer period is a multiple of the shorter, its estimate is
-		// never less.
+		// never less: that of whole windows.
 		i := slices.IndexFunc(r.Limits, func(longer Limit) bool {
-			return longer.Period > l.Period && longer.Period%l.Period == 0 && longer.Threshold <= l.Threshold
+			return l.plain() && longer.plain() && longer.Period > l.Period && longer.Period%l.Period == 0 && longer.Threshold <= l.Threshold
 		})
 		if i >= 0 {
 			notes = append(notes, fmt.Sprintf("The limit of %v has no effect: %v is reached first.", l, r.Limits[i]))

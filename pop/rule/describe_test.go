@@ -5,7 +5,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/rule"
 	"github.com/google/go-cmp/cmp"
 )
@@ -23,7 +25,8 @@ func Example() {
 			fmt.Println("  note:", note)
 		}
 		for _, l := range r.Limits {
-			fmt.Printf("  %v: at most %d in any %s, with 3 that are late\n", l, l.Bound(3), rule.FormatDuration(l.Period))
+			most, _ := l.Bound(3)
+			fmt.Printf("  %v: at most %d in any %s, with 3 that are late\n", l, most, rule.FormatDuration(l.Period))
 		}
 	}
 	// Output:
@@ -107,6 +110,7 @@ func TestNotes(t *testing.T) {
 			[]string{fmt.Sprintf(share, "header a"), fmt.Sprintf(escape, "cookie b"), fmt.Sprintf(share, "query parameter c"), fmt.Sprintf(makeUp, "header a, cookie b or query parameter c")}},
 		{"stricter limits of longer periods", withLimits("[{threshold: 50, period: 1h}, {threshold: 51, period: 1m}, {threshold: 50, period: 10s}, {threshold: 49, period: 1s}]"),
 			[]string{fmt.Sprintf(shadow, "51 in 1m", "50 in 1h"), fmt.Sprintf(shadow, "50 in 10s", "50 in 1h")}},
+		{"sub-windows may see less in a longer period", withLimits("[{threshold: 50, period: 1m, sub_windows: auto}, {threshold: 50, period: 10s}]"), nil},
 		{"periods that do not divide each other", withLimits("[{threshold: 50, period: 7s}, {threshold: 50, period: 10s}]"), nil},
 		{"log with a response", withKeys("action: log", "response: {status: 503}"), []string{silent}},
 		{"log without a response", withKeys("action: log"), nil},
@@ -121,9 +125,34 @@ func TestNotes(t *testing.T) {
 }
 
 func TestBound(t *testing.T) {
-	for _, test := range []struct{ threshold, late, want uint64 }{{5, 0, 11}, {5, 3, 17}, {1, 0, 3}, {rule.MaxThreshold, rule.MaxThreshold, 1<<55 + 1}} {
-		if got := (rule.Limit{Threshold: test.threshold}).Bound(test.late); got != test.want {
-			t.Errorf("Bound(%d) of threshold %d = %d, want %d", test.late, test.threshold, got, test.want)
+	for _, test := range []struct {
+		limit      rule.Limit
+		late, want uint64
+		arithmetic string
+	}{
+		{rule.Limit{Threshold: 5}, 0, 11, "2·(5 + 0) + 1"},
+		{rule.Limit{Threshold: 5, SubWindows: 6}, 3, 17, "2·(5 + 3) + 1"},
+		{rule.Limit{Threshold: 5, Estimate: counter.Fixed}, 3, 18, "2·(5 + 3 + 1)"},
+		{rule.Limit{Threshold: 5, Estimate: counter.WholeOldest}, 3, 9, "5 + 3 + 1"},
+		{rule.Limit{Threshold: rule.MaxThreshold}, rule.MaxThreshold, 1<<55 + 1, "2·(9007199254740992 + 9007199254740992) + 1"},
+	} {
+		if got, arithmetic := test.limit.Bound(test.late); got != test.want || arithmetic != test.arithmetic {
+			t.Errorf("Bound(%d) of %+v = %d, %q, want %d, %q", test.late, test.limit, got, arithmetic, test.want, test.arithmetic)
+		}
+	}
+}
+
+func TestCounting(t *testing.T) {
+	for limit, want := range map[rule.Limit]string{
+		{Threshold: 50, Period: time.Minute}:                                                "",
+		{Threshold: 50, Period: time.Minute, SubWindows: 6}:                                 "counted in 6 sub-windows of 10s (6×10 bits, for thresholds up to 96)",
+		{Threshold: 50, Period: 10 * time.Second, SubWindows: 6}:                            "counted in 6 sub-windows of 1.667s (6×10 bits, for thresholds up to 96)",
+		{Threshold: 500, Period: time.Minute, SubWindows: 4, Estimate: counter.WholeOldest}: "counted in 4 sub-windows of 15s (4×16 bits, for thresholds up to 6144), the oldest one whole",
+		{Threshold: 500, Period: time.Minute, Estimate: counter.WholeOldest}:                "counted in whole windows, the oldest one whole",
+		{Threshold: 500, Period: 90 * time.Minute, Estimate: counter.Fixed}:                 "counted in fixed windows of 1h30m",
+	} {
+		if got := limit.Counting(); got != want {
+			t.Errorf("Counting of %+v = %q, want %q", limit, got, want)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/edgelimit/edge/counter"
 )
 
 // MaxErrors is how many errors are reported.
@@ -20,7 +22,7 @@ func Keys() map[string]map[string]bool {
 		"match":          r.matchFields(new(Rule)),
 		"count":          r.countFields(new(Rule)),
 		"characteristic": r.characteristicFields(new(Characteristic)),
-		"limit":          r.limitFields(new(Limit), nil),
+		"limit":          r.limitFields(new(limitDraft), nil),
 		"response":       r.responseFields(new(draft)),
 	} {
 		keys[object] = map[string]bool{}
@@ -33,7 +35,7 @@ func Keys() map[string]map[string]bool {
 
 // Words returns the words that are values, by what they are values of.
 func Words() map[string][]string {
-	words := map[string][]string{"action": actionNames[:], "on_failure": onFailureNames[:], "missing": missingNames[:]}
+	words := map[string][]string{"action": actionNames[:], "on_failure": onFailureNames[:], "missing": missingNames[:], "estimate": counter.KindNames()}
 	for kind := IP; kind <= Query; kind++ {
 		if kind.named() {
 			words["named"] = append(words["named"], kind.String())

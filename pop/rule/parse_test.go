@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/rule"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -98,6 +99,23 @@ deny: [198.51.100.0/24]
 			{ID: "b", Index: 2, File: "r.yaml", Line: 11, Characteristics: byIP, Limits: []rule.Limit{{Threshold: 5, Period: 168 * time.Hour}}, Action: rule.Block,
 				Response: &rule.Response{Status: 599, ContentType: "text/plain; charset=utf-8", Body: strings.Repeat("x", 64<<10)}},
 		}, nil},
+	{"sub-windows and estimates", withLimits("[{threshold: 50, period: 1m, sub_windows: auto}, {sub_windows: 4, threshold: 96, period: 2m, estimate: whole_oldest}, {threshold: 97, sub_windows: auto, period: 2h}, " +
+		"{threshold: 5, period: 3h, sub_windows: 1}, {threshold: 5, period: 4h, estimate: fixed}, {threshold: 50, period: 4s, sub_windows: auto, estimate: weighted}, {threshold: 50, period: 1s, sub_windows: auto}, {threshold: 5, period: 2s, estimate: fixed, sub_windows: 1}]"), []*rule.Rule{
+		{ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Action: rule.Block, Response: refusal, Limits: []rule.Limit{
+			{Threshold: 50, Period: time.Minute, SubWindows: 6}, {Threshold: 96, Period: 2 * time.Minute, SubWindows: 4, Estimate: counter.WholeOldest}, {Threshold: 97, Period: 2 * time.Hour, SubWindows: 5},
+			{Threshold: 5, Period: 3 * time.Hour}, {Threshold: 5, Period: 4 * time.Hour, Estimate: counter.Fixed}, {Threshold: 50, Period: 4 * time.Second, SubWindows: 4}, {Threshold: 50, Period: time.Second}, {Threshold: 5, Period: 2 * time.Second, Estimate: counter.Fixed},
+		}},
+	}, nil},
+	{"limits that differ in their counting alone", `
+rules:
+- {id: plain, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}
+- {id: packed, characteristics: [ip], limits: [{threshold: 5, period: 1m, sub_windows: 2}]}
+- {id: fixed, characteristics: [ip], limits: [{threshold: 5, period: 1m, estimate: fixed}]}
+`, []*rule.Rule{
+		{ID: "plain", Index: 0, File: "r.yaml", Line: 3, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal},
+		{ID: "packed", Index: 1, File: "r.yaml", Line: 4, Characteristics: byIP, Limits: []rule.Limit{{Threshold: 5, Period: time.Minute, SubWindows: 2}}, Action: rule.Block, Response: refusal},
+		{ID: "fixed", Index: 2, File: "r.yaml", Line: 5, Characteristics: byIP, Limits: []rule.Limit{{Threshold: 5, Period: time.Minute, Estimate: counter.Fixed}}, Action: rule.Block, Response: refusal},
+	}, nil},
 	{"ways to fail", `
 rules:
 - {id: none, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -159,34 +158,6 @@ func (r *reader) countFields(rule *Rule) []Field {
 		}
 		rule.Statuses = intern(r.statuses, statuses, &statuses)
 	}}}
-}
-
-// limitFields are the keys of a limit; they read into l, which comes after before.
-func (r *reader) limitFields(l *Limit, before []Limit) []Field {
-	return []Field{
-		{"threshold", "threshold: 50, or how many requests are allowed", func(n *yaml.Node) {
-			l.Threshold, _ = r.integer(n, "threshold", 1, MaxThreshold)
-		}},
-		{"period", "period: 1m, or how long the threshold is for", func(n *yaml.Node) {
-			var ok bool
-			l.Period, ok = r.duration(n, "period", MinPeriod)
-			if ok && slices.ContainsFunc(before, func(o Limit) bool { return o.Period == l.Period }) {
-				r.fail(n, "a rule has one threshold for each period", "another limit of this rule has the period %s", FormatDuration(l.Period))
-			}
-		}},
-	}
-}
-
-func (r *reader) limitList(n *yaml.Node) []Limit {
-	nodes, _ := r.sequence(n, "limits", "write a list: [{threshold: 50, period: 1m}]", "write [{threshold: 50, period: 1m}]")
-	list := make([]Limit, 0, len(nodes))
-	for _, each := range nodes {
-		var l Limit
-		if r.mapping(each, "this limit", "write {threshold: 50, period: 1m}", r.limitFields(&l, list)) {
-			list = append(list, l)
-		}
-	}
-	return intern(r.limits, fmt.Sprint(list), list)
 }
 
 func (r *reader) duration(n *yaml.Node, what string, low time.Duration) (time.Duration, bool) {

@@ -68,13 +68,6 @@ type Rule struct {
 // unavailable. A rule that only logs refuses none.
 func (r *Rule) FailsClosed() bool { return r.OnFailure == FailClosed && r.Action != Log }
 
-// A Limit is exceeded when the estimated number of requests in any Period is
-// greater than Threshold.
-type Limit struct {
-	Threshold uint64
-	Period    time.Duration // whole seconds
-}
-
 // An Action is what happens to the requests of a mitigated key. A greater
 // action is more severe: where several rules mitigate a request, the most
 // severe one decides.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/rule"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -111,11 +112,19 @@ func TestSchemaHasTheWordsAndBoundsOfTheParser(t *testing.T) {
 	}{
 		{"actions", want["action"], at(t, defs, "rule", "properties", "action", "enum")},
 		{"ways to fail", want["on_failure"], at(t, defs, "rule", "properties", "on_failure", "enum")},
+		{"estimates", want["estimate"], at(t, defs, "limit", "properties", "estimate", "enum")},
 		{"characteristics without name", want["unnamed"], at(t, choices[0], "enum")},
 		{"ways to treat requests without a value", want["missing"], at(t, mapping, "properties", "missing", "enum")},
 	} {
 		if diff := cmp.Diff(test.want, words(test.got), cmpopts.SortSlices(strings.Compare)); diff != "" {
 			t.Errorf("%s (-parser +schema):\n%s", test.name, diff)
+		}
+	}
+	for i, each := range at(t, defs, "limit", "allOf").([]any) {
+		layout, _ := counter.LayoutOf(counter.MaxFields - i)
+		got := fmt.Sprintln(at(t, each, "if", "properties", "sub_windows", "const"), at(t, each, "then", "properties", "threshold", "maximum"))
+		if want := fmt.Sprintln(layout.Fields, layout.MaxThreshold()); got != want {
+			t.Errorf("the greatest threshold for sub-windows is %s, want %s", got, want)
 		}
 	}
 	for _, kind := range want["named"] {
@@ -314,6 +323,7 @@ var edges = []string{
 	"example.com", "EXAMPLE.com", "example.com:80", `"*.example.com"`, `"*example.com"`, ".example.com", "bücher.example", `"[::1]"`, `"[0::1]"`, `"[:::1]"`, `"[1.2.3.4]"`, `"::1"`,
 	"192.0.2.0/24", "192.0.2.1/24", "192.0.2.0/33", "192.0.2.300", "text/html", "text", `"text/html; a"`, `"text/html\n"`,
 	"{threshold: 5, period: 1m}", "{threshold: 5, period: 60s}", "{threshold: 6, period: 1m}",
+	"auto", "2", "3", "4", "6", "96", "97", "384", "385", "6145", "196609", "402653185", "weighted", "fixed", "whole_oldest",
 }
 
 // mutate changes one thing in the document that root is.
@@ -351,10 +361,10 @@ func mutate(t *rapid.T, root *tree, names []string) {
 // onlyParser are the errors that no schema finds, by words that are in their message or
 // hint.
 var onlyParser = []string{
-	" twice",                     // after values are made canonical
-	" already, at ",              // IDs and networks
-	"another limit of this rule", // periods
-	"is tagged", "is the date",   // tags
+	" twice",                                           // after values are made canonical
+	" already, at ",                                    // IDs and networks
+	"another limit of this rule", "a sub-window lasts", // periods
+	"is tagged", "is the date", // tags
 	"in plain decimal digits",                                  // spellings of numbers
 	"it is from",                                               // lengths of periods
 	"matches no request",                                       // paths

@@ -1,0 +1,49 @@
+package limit_test
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/limit"
+)
+
+// A shard that restarts has forgotten its counters. The node notices by their numbers, whole
+// or in sub-windows, counts that, and goes on with what it knew.
+func TestARestartedShardIsNoticed(t *testing.T) {
+	for _, subWindows := range []int{1, 4} {
+		t.Run(fmt.Sprintf("%d sub-windows", subWindows), func(t *testing.T) {
+			m := memcachedtest.Start(t)
+			table, err := mitigation.New(mitigation.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			reg := prometheus.NewRegistry()
+			s := counter.NewShard(m.Addr, counter.ShardOptions{Timeout: 10 * time.Second})
+			defer s.Close()
+			l, err := limit.New(limit.Options{
+				Rules: parse(t, fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 1h, sub_windows: %d}]}]", subWindows)),
+				Table: table, Shards: []limit.Shard{s}, Logger: slog.New(slog.DiscardHandler), Registerer: reg,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			runLimiter(t, l)
+			fallen := func() float64 { return value(t, reg, "edge_numbers_fallen_total", "") }
+			known := 0
+			waitFor(t, "20 requests to be counted", func() bool { known = ask(l, 1); return known >= 20 })
+			if n := fallen(); n != 0 {
+				t.Errorf("%v numbers fell before anything happened", n)
+			}
+			m.Kill()
+			m.Restart()
+			waitFor(t, "the shard to be asked again, and noticed", func() bool { return ask(l, 1) > known+5 && fallen() > 0 })
+		})
+	}
+}
