@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// returns lets some of the clients that are refused be silent until their Retry-After is over,
-// and come back then.
+// returns lets some of the clients that are refused, the first and then each fifth, be silent
+// until their Retry-After is over, and come back then.
 type returns struct {
 	run     *run
 	enabled bool
@@ -26,7 +26,8 @@ type returning struct {
 }
 
 const (
-	mostReturning = 1000 // clients that come back in a run
+	mostReturning = 5000 // clients of which it is known that they are refused
+	oneReturns    = 5    // of so many of them one comes back
 
 	// A client goes on for a while when it is refused, since others are to be seen
 	// refusing it too.
@@ -64,7 +65,7 @@ func (t *returns) refused(q *Request, r *record) {
 		if len(t.clients) == mostReturning {
 			return
 		}
-		c = &returning{first: r.sent}
+		c = &returning{first: r.sent, done: len(t.clients)%oneReturns != 0}
 		t.clients[q.Client] = c
 	}
 	if c.done || c.until != 0 || r.sent-c.first < returnAfter {

@@ -1,0 +1,177 @@
+// Command load compares load generators: how many requests a second each of them sends to
+// nginx, over as many kept-alive connections, and what CPU time a request costs it. They take
+// turns, so that a drift of the machine cancels out. edge load runs as it is, and with rules,
+// with which it keeps an exact log of 10,000 clients and says of each answer whether it was
+// right: the CPU time of that is counted as well.
+//
+//	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./load -edge /tmp/edge
+//
+// It needs nginx and wrk; hey and vegeta are built in the versions named below.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/edgelimit/edge/bench/harness"
+)
+
+var (
+	edge   = flag.String("edge", "edge", "the `binary`")
+	rounds = flag.Int("rounds", 3, "turns of each")
+	length = flag.Duration("length", 5*time.Second, "length of a turn, whole seconds")
+	conns  = flag.Int("conns", 64, "connections")
+)
+
+// modules are where the others come from.
+var modules = map[string]string{"hey": "github.com/rakyll/hey@v0.1.4", "vegeta": "github.com/tsenart/vegeta/v12@v12.12.0"}
+
+// A tool is one of those that are compared.
+type tool struct {
+	name      string
+	command   func(url string) *exec.Cmd
+	rate      func(out []byte) (perSecond float64)
+	rates     []float64
+	cpu       []float64 // µs a request
+	wholeTime []float64 // seconds, until it has ended
+}
+
+func main() {
+	log.SetFlags(0)
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "load")
+	harness.Check(err)
+	defer os.RemoveAll(dir)
+	url, stop := startNginx(dir)
+	defer stop()
+
+	rules := filepath.Join(dir, "rules.yaml")
+	harness.Check(os.WriteFile(rules, []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1m}]}]\n"), 0o600))
+	seconds, connections := fmt.Sprintf("%.0fs", length.Seconds()), strconv.Itoa(*conns)
+	hey, vegeta := build(dir, "hey"), build(dir, "vegeta")
+	load := []string{"load", "--rate", "max", "--connections", connections, "--duration", seconds, "--requests", "100000000", "--clients", "10000", "--json"}
+	rated := func(out []byte) float64 {
+		var r struct {
+			Sending struct {
+				Rate float64 `json:"rate_per_s"`
+			} `json:"sending"`
+			Failures map[string]int `json:"failures"`
+		}
+		harness.Check(json.Unmarshal(out, &r))
+		if len(r.Failures) > 0 {
+			log.Fatalf("edge load: %v", r.Failures)
+		}
+		return r.Sending.Rate
+	}
+	tools := []*tool{
+		{name: "wrk", rate: found(`Requests/sec:\s+([0-9.]+)`), command: func(url string) *exec.Cmd {
+			return exec.Command("wrk", "-t1", "-c"+connections, "-d"+seconds, url)
+		}},
+		{name: "edge load", rate: rated, command: func(url string) *exec.Cmd { return exec.Command(*edge, append(load, url)...) }},
+		{name: "edge load --rules", rate: rated, command: func(url string) *exec.Cmd {
+			return exec.Command(*edge, append(load, "--rules", rules, url)...)
+		}},
+		{name: "hey", rate: found(`Requests/sec:\s+([0-9.]+)`), command: func(url string) *exec.Cmd {
+			return exec.Command(hey, "-z", seconds, "-c", connections, url)
+		}},
+		{name: "vegeta", rate: found(`"rate":([0-9.]+)`), command: func(url string) *exec.Cmd {
+			return exec.Command("sh", "-c", fmt.Sprintf("echo GET %s | %s attack -rate 0 -workers %s -max-workers %s -connections %s -duration %s | %s report -type json",
+				url, vegeta, connections, connections, connections, seconds, vegeta))
+		}},
+	}
+	for range *rounds {
+		for _, t := range tools {
+			t.turn(url)
+		}
+	}
+	fmt.Printf("%-18s %12s %12s %16s %12s   (medians of %d turns of %v, %d connections)\n", "", "requests/s", "of wrk's", "CPU µs/request", "ends after", *rounds, *length, *conns)
+	wrk := median(tools[0].rates)
+	for _, t := range tools {
+		fmt.Printf("%-18s %12.0f %12.2f %16.1f %10.1f s\n", t.name, median(t.rates), median(t.rates)/wrk, median(t.cpu), median(t.wholeTime))
+	}
+	ours := median(tools[2].rates)
+	fmt.Printf("edge load --rules: %.2f × wrk, %.2f × hey, %.2f × vegeta\n", ours/wrk, ours/median(tools[3].rates), ours/median(tools[4].rates))
+}
+
+// turn lets the tool send.
+func (t *tool) turn(url string) {
+	cmd := t.command(url)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	begun := time.Now()
+	if err := cmd.Run(); err != nil {
+		log.Fatalf("%s: %v\n%s", t.name, err, out.Bytes())
+	}
+	rate := t.rate(out.Bytes())
+	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	t.rates = append(t.rates, rate)
+	t.cpu = append(t.cpu, float64(used.Microseconds())/(rate*length.Seconds()))
+	t.wholeTime = append(t.wholeTime, time.Since(begun).Seconds())
+}
+
+// found returns a function that finds a number in what a tool writes.
+func found(pattern string) func([]byte) float64 {
+	expr := regexp.MustCompile(pattern)
+	return func(out []byte) float64 {
+		m := expr.FindSubmatch(out)
+		if m == nil {
+			log.Fatalf("there is no %s in\n%s", pattern, out)
+		}
+		n, err := strconv.ParseFloat(string(m[1]), 64)
+		harness.Check(err)
+		return n
+	}
+}
+
+// build builds a tool, and returns its binary. go install would ask for a list of versions,
+// which not every proxy has.
+func build(dir, name string) string {
+	module := filepath.Join(dir, name+".mod")
+	harness.Check(os.Mkdir(module, 0o700))
+	binary := filepath.Join(dir, name)
+	path, _, _ := bytes.Cut([]byte(modules[name]), []byte("@"))
+	for _, args := range [][]string{
+		{"mod", "init", "tool"}, {"mod", "edit", "-require", modules[name]}, {"build", "-mod=mod", "-o", binary, string(path)},
+	} {
+		cmd := exec.Command("go", args...)
+		cmd.Dir = module
+		if out, err := cmd.CombinedOutput(); err != nil {
+			log.Fatalf("building %s: %v\n%s", name, err, out)
+		}
+	}
+	return binary
+}
+
+// startNginx runs nginx as one process that answers 200.
+func startNginx(dir string) (url string, stop func()) {
+	addr := harness.FreeAddr()
+	file := filepath.Join(dir, "nginx.conf")
+	harness.Check(os.WriteFile(file, []byte(fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log %[1]s/log error;
+		events { worker_connections 1024; }
+		http { client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
+		access_log off; keepalive_requests 1000000000; server { listen %[2]s; location / { return 200 "hello\n"; } } }`, dir, addr)), 0o600))
+	cmd := exec.Command("nginx", "-p", dir, "-c", file)
+	cmd.Stderr = os.Stderr
+	harness.Check(cmd.Start())
+	harness.WaitFor(addr)
+	return "http://" + addr + "/", func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	}
+}
+
+func median(values []float64) float64 {
+	values = slices.Sorted(slices.Values(values))
+	return values[len(values)/2]
+}

@@ -1,0 +1,100 @@
+package load_test
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/edgelimit/edge/load"
+)
+
+// What net/http understands is understood alike, in whatever pieces it comes.
+func FuzzAnswers(f *testing.F) {
+	for _, seed := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 429 No\r\nRetry-After: 7\r\nRateLimit: \"a\";r=0;t=7, \"b\";r=3;t=1\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Edge-Node: n1\r\n\r\n5;x=y\r\nhello\r\n0\r\nX: y\r\n\r\n",
+		"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.0 204 None\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end",
+		"HTTP/1.1 999\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n", "\r\n\r\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		whole, wholeErr := load.ReadAnswers(bytes.NewReader(raw))
+		bytewise, byteErr := load.ReadAnswers(iotest.OneByteReader(bytes.NewReader(raw)))
+		if len(whole) != len(bytewise) || (wholeErr == nil) != (byteErr == nil) {
+			t.Fatalf("at once %v, %v; byte by byte %v, %v", whole, wholeErr, bytewise, byteErr)
+		}
+		r := bufio.NewReader(bytes.NewReader(raw))
+		for i, status := range whole {
+			var resp *http.Response
+			var err error
+			for { // those before the answer
+				if resp, err = http.ReadResponse(r, nil); err != nil || resp.StatusCode >= 200 {
+					break
+				}
+			}
+			if err != nil {
+				return // net/http is stricter
+			}
+			if resp.StatusCode != status {
+				t.Fatalf("answer %d has the status %d, net/http says %d", i, status, resp.StatusCode)
+			}
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.ContentLength < 0 && len(resp.TransferEncoding) > 0 && !bytes.Contains(raw, []byte("0\r\n\r\n")) {
+				return
+			}
+			resp.Body.Close()
+			if strings.Contains(strings.ToLower(string(raw)), "transfer-encoding") {
+				return // what both of length and encoding mean is read otherwise
+			}
+		}
+	})
+}
+
+// Nothing is allocated for a request.
+func TestAllocations(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		buf, answer := make([]byte, 4096), []byte("HTTP/1.1 429 No\r\nX-Edge-Node: n1\r\nRateLimit: \"a\";r=0;t=7\r\nRetry-After: 7\r\nContent-Length: 5\r\n\r\nhello")
+		for {
+			if n, err := c.Read(buf); err != nil || !bytes.HasSuffix(buf[:n], []byte("\r\n\r\n")) {
+				return
+			}
+			if _, err := c.Write(answer); err != nil {
+				return
+			}
+		}
+	}()
+	const requests = 20_000
+	o := load.Options{
+		Targets: []load.Target{target(t, "http://"+ln.Addr().String())}, ClosedLoop: true, Connections: 1, Requests: requests, Duration: time.Minute,
+		Source: &load.Steady{Clients: 100, Look: load.Look{Method: "GET", Agent: "probe/1"}}, Identity: load.Identity{Forwarded: true},
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	log, err := load.Run(t.Context(), o)
+	runtime.ReadMemStats(&after)
+	if err != nil || log.Requests() != requests {
+		t.Fatalf("%d requests, %v", log.Requests(), err)
+	}
+	// What is recorded is allocated in pieces of thousands.
+	if each := float64(after.Mallocs-before.Mallocs) / requests; each > 0.05 {
+		t.Errorf("%.2f allocations for each request", each)
+	}
+}
