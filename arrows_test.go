@@ -24,7 +24,7 @@ var arrows = map[string][]string{
 	"analysis/accesslog":          {},
 	"analysis/page":               {},
 	"async":                       {},
-	"load":                        {"analysis", "analysis/accesslog", "counter", "load/mix", "pop/rule"},
+	"load":                        {"analysis", "analysis/accesslog", "analysis/page", "counter", "load/mix", "pop/rule"},
 	"load/mix":                    {},
 	"ring":                        {},
 	"counter":                     {},

@@ -154,22 +154,35 @@ func (x *oracle) decide() error {
 		q := &x.log.records[i]
 		x.entry(q, &e)
 		x.first[i] = finder.find(q, &e)
-		x.outcomes[i] = x.outcome(q, x.first[i])
+		if x.outcomes[i] = x.outcome(q, x.first[i]); x.outcomes[i] != unmade {
+			for _, k := range x.keysOf[x.first[i]] {
+				x.keys[k].sent++
+			}
+		}
+	}
+	for i := range x.log.records {
 		x.exactRules[i] = -1
-		if x.outcomes[i] == unmade {
+		if x.outcomes[i] == unmade || !x.busy(x.first[i]) {
 			continue
 		}
+		x.entry(&x.log.records[i], &e)
 		d := exact.Decide(&e)
 		if x.exact[i] = d.Verdict.Refused(); d.Rule != nil {
 			x.exactRules[i] = int16(d.Rule.Index)
 		}
 		d = estimate.Decide(&e)
 		x.estimate[i] = d.Verdict.Refused()
-		for _, k := range x.keysOf[x.first[i]] {
-			x.keys[k].sent++
-		}
 	}
 	return nil
+}
+
+// busy reports whether one of the keys had enough requests in the whole run to exceed a
+// threshold. Of others no limiter has to remember anything, and there may be a million.
+func (x *oracle) busy(keys int32) bool {
+	return slices.ContainsFunc(x.keysOf[keys], func(n int32) bool {
+		k := &x.keys[n]
+		return slices.ContainsFunc(k.rule.Limits, func(l rule.Limit) bool { return k.sent > l.Threshold })
+	})
 }
 
 // outcome says what became of a request.

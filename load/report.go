@@ -26,6 +26,7 @@ type Report struct {
 	Failures   map[string]uint64 `json:"failures,omitempty"` // requests without an answer, by what happened
 	Nodes      []NodeCount       `json:"nodes"`
 	Components []ComponentCount  `json:"components"`
+	Timeline   Timeline          `json:"timeline"`
 
 	// Score is what the oracle says, where there are rules.
 	Score *Score `json:"score,omitempty"`
@@ -72,6 +73,33 @@ type ComponentCount struct {
 	Failed   uint64 `json:"failed"`
 }
 
+// A Timeline is requests and refusals over time since the beginning, in parts of the same
+// length.
+type Timeline struct {
+	StepS  int64       `json:"step_s"`
+	Points []TimePoint `json:"points"`
+}
+
+// A TimePoint is one part of a Timeline.
+type TimePoint struct {
+	Requests uint64 `json:"requests"`
+	Refused  uint64 `json:"refused"`
+}
+
+const mostPoints = 240 // of a timeline
+
+// add takes in a request that was sent at a time in microseconds.
+func (t *Timeline) add(at int64, refused bool) {
+	i := int(at / (t.StepS * 1e6))
+	for len(t.Points) <= i {
+		t.Points = append(t.Points, TimePoint{})
+	}
+	t.Points[i].Requests++
+	if refused {
+		t.Points[i].Refused++
+	}
+}
+
 // newHistogram returns a histogram of microseconds up to an hour, to a thousandth.
 func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, time.Hour.Microseconds(), 3)
@@ -104,8 +132,10 @@ func (l *Log) Report() *Report {
 	nodes := make([]NodeCount, len(l.nodes))
 	statuses := map[uint16]uint64{}
 	latency, service, late := newHistogram(), newHistogram(), newHistogram()
+	r.Timeline.StepS = 1 + int64(l.Elapsed/time.Second)/mostPoints
 	for i := range l.records {
 		q := &l.records[i]
+		r.Timeline.add(q.sent, l.refused(q))
 		c, n := &r.Components[l.looks[q.look-1].Component], &nodes[q.node]
 		c.Requests++
 		n.Requests++

@@ -15,11 +15,12 @@ func newLoad() *cobra.Command {
 	var traffic trafficFlags
 	var sending sendingFlags
 	var oracle oracleFlags
-	var out outputFlags
+	var out loadOutput
 	var progress bool
 	general := pflag.NewFlagSet("", pflag.ContinueOnError)
 	general.BoolVar(&progress, "progress", true, "show progress, if standard error is a terminal")
-	out.register(general)
+	general.BoolVar(&out.asJSON, "json", false, "write JSON")
+	general.StringVar(&out.html, "html", "", "write a page with plots to this `file` as well")
 	groups := []flagGroup{
 		{"Flags for what is sent", traffic.flags()},
 		{"Flags for how it is sent", sending.flags()},
@@ -61,7 +62,7 @@ Ctrl-C ends it early, with a report of what was done.`,
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			return errors.Join(runLoad(ctx, o, &oracle, destination{outputFlags: out, stdout: cmd.OutOrStdout()}, showLoad(progress, cmd.ErrOrStderr())), end())
+			return errors.Join(runLoad(ctx, o, &oracle, out.to(cmd.OutOrStdout()), showLoad(progress, cmd.ErrOrStderr())), end())
 		},
 	}
 	groupFlags(cmd, groups...)

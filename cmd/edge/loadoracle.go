@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -111,27 +110,4 @@ func (f *oracleFlags) judge(r *load.Report) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// runLoad sends, and writes the report.
-func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out destination, show progressLine) error {
-	o.Progress = show.update
-	log, err := load.Run(ctx, o)
-	show.end()
-	if err != nil {
-		return err
-	}
-	if log.Requests() == 0 {
-		return errors.New("nothing was sent")
-	}
-	report, err := oracle.report(log)
-	if err != nil {
-		return err
-	}
-	if out.asJSON {
-		err = writeJSON(out.stdout, report)
-	} else {
-		err = report.WriteText(out.stdout)
-	}
-	return errors.Join(err, oracle.keep(log), oracle.judge(report))
 }

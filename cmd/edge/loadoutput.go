@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/load"
+)
+
+// A loadOutput is where the report of a run goes, and how it is written.
+type loadOutput struct {
+	asJSON bool
+	html   string // a file for a page; empty for none
+	stdout io.Writer
+}
+
+func (o loadOutput) to(stdout io.Writer) loadOutput {
+	o.stdout = stdout
+	return o
+}
+
+// runLoad sends, and writes the report.
+func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadOutput, show progressLine) error {
+	if err := out.writable(oracle.log); err != nil {
+		return err
+	}
+	o.Progress = show.update
+	log, err := load.Run(ctx, o)
+	show.end()
+	if err != nil {
+		return err
+	}
+	if log.Requests() == 0 {
+		return errors.New("nothing was sent")
+	}
+	report, err := oracle.report(log)
+	if err != nil {
+		return err
+	}
+	return errors.Join(out.write(report), oracle.keep(log), oracle.judge(report))
+}
+
+// writable finds out that files can be written before anything is sent.
+func (o loadOutput) writable(files ...string) error {
+	for _, name := range append(files, o.html) {
+		if name == "" {
+			continue
+		}
+		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return err
+		}
+		if err := file.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o loadOutput) write(r *load.Report) error {
+	var err error
+	if o.html != "" {
+		var b bytes.Buffer
+		title := fmt.Sprintf("%d requests in %.1f s to %s", r.Sending.Requests, r.DurationS, joined(r.Targets))
+		err = page.Write(&b, page.Page{Title: "Load", Subtitle: title, Sections: r.Sections()})
+		err = errors.Join(err, os.WriteFile(o.html, b.Bytes(), 0o644))
+	}
+	if o.asJSON {
+		return errors.Join(err, writeJSON(o.stdout, r))
+	}
+	return errors.Join(err, r.WriteText(o.stdout))
+}
+
+// joined writes names, of many only the first.
+func joined(names []string) (s string) {
+	for i, name := range names {
+		switch {
+		case i == 3:
+			return s + fmt.Sprintf(" and %d more", len(names)-3)
+		case i > 0:
+			s += ", "
+		}
+		s += name
+	}
+	return s
+}

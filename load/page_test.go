@@ -1,0 +1,53 @@
+package load_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/load"
+)
+
+// The report of a limiter that is wrong says so on paper too.
+func TestPage(t *testing.T) {
+	l := &limiter{threshold: 10, period: 10 * time.Second, timeout: 5 * time.Second, deaf: 2}
+	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 40 * time.Second})
+	r := log.Report()
+	var err error
+	if r.Score, err = log.Score(load.OracleOptions{Rules: l.rules(t), Lag: 20 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	var html, text bytes.Buffer
+	if err := page.Write(&html, page.Page{Title: "Load", Sections: r.Sections()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"node_ignores_mitigations", "node-2 lets through", "attackers"} {
+		if !strings.Contains(html.String(), want) || !strings.Contains(text.String(), want) {
+			t.Errorf("there is no %q in the page or the text\n%s", want, text.String())
+		}
+	}
+	d := xml.NewDecoder(&html)
+	d.Strict, d.Entity = true, xml.HTMLEntity
+	for {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var points uint64
+	for _, p := range r.Timeline.Points {
+		points += p.Requests
+	}
+	if points != r.Sending.Requests {
+		t.Errorf("the timeline has %d of %d requests", points, r.Sending.Requests)
+	}
+}
