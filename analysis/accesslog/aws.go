@@ -30,7 +30,7 @@ func balancer(s []byte, r *record) string {
 	}
 	_, s = cutWord(s)
 	client, s := cutWord(s)
-	if client = withoutPort(client); !missing(client) && !addressOf(client).IsValid() {
+	if client = withoutItsPort(client); !missing(client) && !addressOf(client).IsValid() {
 		return "no address of a client"
 	}
 	if len(client) == 0 {

@@ -15,14 +15,8 @@ func (haproxy) parse(s []byte, r *record) string {
 	if i := bytes.LastIndexByte(before, ' '); i >= 0 {
 		before = before[i+1:]
 	}
-	// The port is what follows the last colon, also of an IPv6 address without brackets.
-	i := bytes.LastIndexByte(before, ':')
-	if i <= 0 {
+	if bytes.LastIndexByte(before, ':') <= 0 {
 		return "no client:port before the time"
-	}
-	client := withoutPort(before)
-	if before[0] != '[' {
-		client = before[:i]
 	}
 	frontend, rest := cutWord(rest)
 	if n := len(frontend); n > 0 && frontend[n-1] == ':' {
@@ -36,7 +30,7 @@ func (haproxy) parse(s []byte, r *record) string {
 	if bytes.Count(timers, []byte("/")) < 4 {
 		return "a TCP connection, not a request"
 	}
-	r.time, r.client = t, client
+	r.time, r.client = t, withoutItsPort(before)
 	if r.need&^Addr == 0 {
 		return ""
 	}

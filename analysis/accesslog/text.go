@@ -175,6 +175,15 @@ func withoutPort(s []byte) []byte {
 	return s
 }
 
+// withoutItsPort is withoutPort where there always is a port: it is what follows the last
+// colon, also of an IPv6 address without brackets.
+func withoutItsPort(s []byte) []byte {
+	if i := bytes.LastIndexByte(s, ':'); i > 0 && s[0] != '[' {
+		return s[:i]
+	}
+	return withoutPort(s)
+}
+
 // firstOf returns the first of a list of addresses with commas between, such as
 // X-Forwarded-For, without its port.
 func firstOf(s []byte) []byte {
