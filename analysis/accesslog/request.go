@@ -47,7 +47,9 @@ func (r *record) target(s []byte) {
 			if end < 0 {
 				end = len(rest)
 			}
-			r.host = withoutDefaultPort(rest[:end], scheme)
+			host := rest[:end]
+			host = host[bytes.LastIndexByte(host, '@')+1:] // without user and password
+			r.host = withoutDefaultPort(host, scheme)
 			if s = rest[end:]; len(s) == 0 || s[0] != '/' {
 				r.path, r.query = []byte("/"), bytes.TrimPrefix(s, []byte("?"))
 				return
