@@ -3,6 +3,8 @@ package analysis_test
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,6 +148,30 @@ func TestBadComparison(t *testing.T) {
 	} {
 		if _, err := analysis.NewComparer(o); err == nil {
 			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// No path can leave its cell of the Markdown's table, and so the code that it is shown as.
+func TestMarkdownCells(t *testing.T) {
+	for _, path := range []string{`/a|b`, `/a\|b`, `/a\\|b`, `/a\`, "/`|`", `/\|![x](http://192.0.2.1)|`} {
+		entries := asks("7", 30, 0, time.Millisecond)
+		for i := range entries {
+			entries[i].Path = path
+		}
+		report := compare(t, analysis.ComparisonOptions{Rules: parse(t, newRules), Base: parse(t, "rules: []")}, entries)
+		var b strings.Builder
+		if err := report.WriteMarkdown(&b); err != nil {
+			t.Fatal(err)
+		}
+		row := regexp.MustCompile(`(?m)^\| path .*$`).FindString(b.String())
+		// A cell as GitHub reads it: a backslash and what follows it, or anything but a bar.
+		cells := regexp.MustCompile(`\|((?:\\[[:punct:]]|[^|])*)`).FindAllStringSubmatch(row, -1)
+		if len(cells) != 5 { // the last is what follows the last bar: nothing
+			t.Fatalf("path %q: %d cells, want 4: %s", path, len(cells)-1, row)
+		}
+		if code := strings.TrimSpace(cells[1][1]); strings.Count(code, "`") != 2 || code[0] != '`' || code[len(code)-1] != '`' {
+			t.Errorf("path %q: %s is not all code", path, code)
 		}
 	}
 }

@@ -16,13 +16,17 @@ func number[N int | uint64](n N, thing string) string {
 }
 
 // codeSpan returns text that anybody may have sent as code in a cell of a table. A bar would
-// end the cell, and a backtick the code.
+// end the cell, and a backtick the code. A backslash in front of the bar would undo the one
+// that is put there: where there are bars, backslashes are doubled.
 func codeSpan(text string) string {
-	text = strings.NewReplacer("|", `\|`, "`", "'").Replace(printable(text))
+	text = printable(text)
+	if strings.Contains(text, "|") {
+		text = strings.NewReplacer(`\`, `\\`, "|", `\|`).Replace(text)
+	}
 	if text == "" {
 		return ""
 	}
-	return "`" + text + "`"
+	return "`" + strings.ReplaceAll(text, "`", "'") + "`"
 }
 
 // printable returns text that anybody may have sent so that a terminal shows it and does
