@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // AccuracyOptions configures an Accuracy. Limits are required.
@@ -51,7 +52,7 @@ func (o AccuracyOptions) withDefaults() (AccuracyOptions, error) {
 		case l.Period < 1e6 || l.Period%1e6 != 0 || l.Period > 7*24*3600*1e6:
 			return o, fmt.Errorf("analysis: a period of %v is not whole seconds, 1 s to 7 days", time.Duration(l.Period)*time.Microsecond)
 		case seen[l]:
-			return o, fmt.Errorf("analysis: the limit %v is given twice", l)
+			return o, fmt.Errorf("analysis: the limit %d/%s is given twice", l.Threshold, rule.FormatDuration(time.Duration(l.Period)*time.Microsecond))
 		}
 		seen[l] = true
 	}

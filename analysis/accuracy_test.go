@@ -248,7 +248,7 @@ func TestAccuracyOptions(t *testing.T) {
 		{"no limit", analysis.AccuracyOptions{}, "no limit is given"},
 		{"threshold 0", analysis.AccuracyOptions{Limits: []analysis.Limit{{0, 60e6}}}, "threshold of 0"},
 		{"half a second", analysis.AccuracyOptions{Limits: []analysis.Limit{{1, 5e5}}}, "500ms is not whole seconds"},
-		{"the same twice", analysis.AccuracyOptions{Limits: []analysis.Limit{minute, minute}}, "given twice"},
+		{"the same twice", analysis.AccuracyOptions{Limits: []analysis.Limit{minute, minute}}, "the limit 50/1m is given twice"},
 		{"an unknown estimator", analysis.AccuracyOptions{Limits: []analysis.Limit{minute}, Estimators: []string{"wieghted"}}, `no estimator "wieghted"`},
 		{"too many sub-windows", analysis.AccuracyOptions{Limits: []analysis.Limit{minute}, Estimators: []string{"sub_windows_99999"}}, "sub_windows_3600"},
 		{"a negative number of phases", analysis.AccuracyOptions{Limits: []analysis.Limit{minute}, Phases: -1}, "-1 phases"},

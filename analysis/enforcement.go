@@ -36,7 +36,8 @@ type PoPReport struct {
 }
 
 // A RuleEnforcement is what one rule would have done. Several rules may concern one request;
-// where it is refused, one of them decides, and none counts it.
+// where it is refused, the one with the most severe action decides, of those the one whose
+// mitigation lasts longest, and none counts it.
 type RuleEnforcement struct {
 	Rule   string `json:"rule"`
 	Action string `json:"action"`

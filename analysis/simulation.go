@@ -16,10 +16,10 @@ import (
 // PoPOptions say what a simulated PoP is like. The zero value is one node that knows
 // everything at once.
 type PoPOptions struct {
-	// Nodes is how many nodes there are. If zero, 1.
+	// Nodes is how many nodes there are, at most 1000. If zero, 1.
 	Nodes int
 
-	// Shards is how many counter shards there are. If zero, 1.
+	// Shards is how many counter shards there are, at most 1000. If zero, 1.
 	Shards int
 
 	// Spread says how requests come to nodes.
@@ -47,10 +47,14 @@ type PoPOptions struct {
 	Seed uint64
 }
 
+const maxParts = 1000 // nodes, and shards; each takes memory
+
 func (o PoPOptions) withDefaults() (PoPOptions, error) {
 	switch {
-	case o.Nodes < 0 || o.Shards < 0:
-		return o, errors.New("analysis: a PoP cannot have a negative number of nodes or shards")
+	case o.Nodes < 0 || o.Nodes > maxParts:
+		return o, fmt.Errorf("analysis: a PoP cannot have %d nodes, 1 to %d can be simulated", o.Nodes, maxParts)
+	case o.Shards < 0 || o.Shards > maxParts:
+		return o, fmt.Errorf("analysis: a PoP cannot have %d shards, 1 to %d can be simulated", o.Shards, maxParts)
 	case o.Lag < 0 || o.Skew < 0:
 		return o, errors.New("analysis: a lag or a skew cannot be negative")
 	case o.Spread > ByRequest:

@@ -178,7 +178,9 @@ func TestBadPoP(t *testing.T) {
 	rules := parse(t, perMinute)
 	for name, o := range map[string]analysis.PoPOptions{
 		"nodes":            {Nodes: -1},
+		"many nodes":       {Nodes: 1001},
 		"shards":           {Shards: -1},
+		"many shards":      {Shards: 1001},
 		"lag":              {Lag: -1},
 		"skew":             {Skew: -1},
 		"spread":           {Spread: 2},

@@ -112,9 +112,12 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 			return o, fmt.Errorf("analysis: the period %v is given twice", p)
 		}
 	}
-	for _, list := range o.Characteristics {
+	for i, list := range o.Characteristics {
 		if err := checkCharacteristics(list); err != nil {
 			return o, err
+		}
+		if slices.ContainsFunc(o.Characteristics[:i], func(other []rule.Characteristic) bool { return slices.Equal(other, list) }) {
+			return o, fmt.Errorf("analysis: %s is given twice", join(list))
 		}
 	}
 	if o.MitigationTimeout < 0 || o.MitigationTimeout > rule.MaxPeriod || o.MitigationTimeout%time.Second != 0 {

@@ -382,7 +382,7 @@ func TestPseudonyms(t *testing.T) {
 }
 
 func TestSweepOptions(t *testing.T) {
-	ip := rule.Characteristic{Kind: rule.IP}
+	ip, path := rule.Characteristic{Kind: rule.IP}, rule.Characteristic{Kind: rule.Path}
 	for _, test := range []struct {
 		name string
 		o    analysis.SweepOptions
@@ -393,6 +393,7 @@ func TestSweepOptions(t *testing.T) {
 		{"a threshold twice", analysis.SweepOptions{Thresholds: []uint64{7, 8, 7}}, "threshold 7 is given twice"},
 		{"a short period", analysis.SweepOptions{Periods: []time.Duration{time.Millisecond}}, "not whole seconds"},
 		{"a period twice", analysis.SweepOptions{Periods: []time.Duration{time.Minute, time.Minute}}, "1m0s is given twice"},
+		{"characteristics twice", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{ip, path}, {ip}, {ip, path}}}, "ip+path is given twice"},
 		{"a characteristic twice", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{ip, ip}}}, "ip is given twice"},
 		{"no characteristic", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{}}}, "there are none"},
 		{"a share of more than all", analysis.SweepOptions{MaxClientsPct: 101}, "no share"},

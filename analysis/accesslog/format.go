@@ -168,6 +168,15 @@ func formatOf(text string) (layout, string, error) {
 	return l, name, err
 }
 
+// CheckFormat says what is wrong with a format as Options.Format has it.
+func CheckFormat(text string) error {
+	if text == "" {
+		return nil
+	}
+	_, _, err := formatOf(text)
+	return err
+}
+
 // A FormatError says that there is no format of that name.
 type FormatError struct {
 	Name  string
