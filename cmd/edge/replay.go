@@ -97,7 +97,7 @@ of other names, as in json:time=at,client=ip:
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(foreign(cmd.Flags(), general, mode.flags), mode.check(), someFiles(files, mode.name)); err != nil {
+			if err := errors.Join(foreign(cmd.Flags(), general, mode.flags), mode.check(), out.check(cmd.Flags()), someFiles(files, mode.name)); err != nil {
 				return err
 			}
 			ctx, stop := untilSignal(cmd.Context())
@@ -177,6 +177,14 @@ func (f *outputFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.key, "anonymise-key", "", "`key` of the pseudonyms: with the same one they are the same (default: a random one)")
 }
 
+// check refuses a key that would hide nothing.
+func (f *outputFlags) check(flags *pflag.FlagSet) error {
+	if f.key != "" && !f.anonymise {
+		return fail(flags, "anonymise-key", "--anonymise", "names of clients are not to be replaced")
+	}
+	return nil
+}
+
 // open returns where answers go, which is stdout, and the page. That it can be written
 // is found out here: reading the log may take long.
 func (f *outputFlags) open(stdout io.Writer) (d destination, err error) {
@@ -185,9 +193,29 @@ func (f *outputFlags) open(stdout io.Writer) (d destination, err error) {
 		d.name = analysis.Pseudonyms([]byte(f.key))
 	}
 	if f.html != "" {
+		if isNoPage(f.html) {
+			return d, usageError{fmt.Errorf("--html would overwrite %s, which is no page", f.html), "name the page to be written, or remove that file"}
+		}
 		d.page, err = os.OpenFile(f.html, os.O_WRONLY|os.O_CREATE, 0o644)
 	}
 	return d, err
+}
+
+// isNoPage reports whether there is a file of that name that holds something else: most
+// likely a log.
+func isNoPage(name string) bool {
+	info, err := os.Stat(name)
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return false // to open it for writing will say why
+	}
+	defer file.Close()
+	head := make([]byte, len("<!DOCTYPE html"))
+	_, err = io.ReadFull(file, head)
+	return err != nil || !strings.EqualFold(string(head), "<!DOCTYPE html")
 }
 
 // A destination is where an answer is written to.

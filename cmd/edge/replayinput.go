@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -46,12 +48,18 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 	if !known {
 		return nil, fail(f.set, "sort", "there are auto, memory and disk", "%q is unknown", f.sort)
 	}
+	if err := accesslog.CheckFormat(f.format); err != nil {
+		return nil, fail(f.set, "format", cmp.Or(hintAt(err), "see 'edge replay --help' for how formats are described"), "%s", message(err))
+	}
 	zone, err := time.LoadLocation(f.zone)
 	if err != nil {
 		return nil, fail(f.set, "time-zone", "a name such as Europe/Berlin; UTC is the default", "%q is unknown", f.zone)
 	}
 	if f.workers < 0 {
 		return nil, fail(f.set, "workers", "", "%d cannot be negative", f.workers)
+	}
+	if i := slices.Index(files, "-"); i >= 0 && slices.Contains(files[i+1:], "-") {
+		return nil, usageError{errors.New("the standard input is given twice"), "give - once"}
 	}
 	in := &input{stderr: stderr, progress: f.progress}
 	in.log, err = accesslog.OpenWith(files, stdin, accesslog.Options{
