@@ -16,8 +16,8 @@ type model struct {
 // are in microseconds since the Unix epoch and must not fall.
 type count struct {
 	exact           analysis.SlidingLog
-	window          int64 // the number of the current one
-	prev, cur, next uint64
+	window          int64  // the number of the current one
+	prev, cur, next uint64 // numbers of windows, in the layout of the limit
 }
 
 // roll makes the window of t the current one, unless a later one is.
@@ -56,13 +56,13 @@ type over struct {
 	exactUntil, estimateUntil int64
 }
 
-// over holds what is counted at t against a limit. stretch is how much longer the exact log's
-// period is.
-func (c *count) over(t int64, l counter.Limit, stretch int64, m model) (o over) {
+// over holds what is counted at t against a limit. longer is by how much the exact log's period
+// is.
+func (c *count) over(t int64, l counter.Limit, longer int64, m model) (o over) {
 	prev, cur, start := c.at(t, l.Period)
 	elapsed := max(0, t-start)
 	if m.fixed {
-		if cur > l.Threshold {
+		if l.Layout.Sum(cur) > l.Threshold {
 			until := start + l.Period
 			return over{true, true, until, until}
 		}
@@ -71,7 +71,7 @@ func (c *count) over(t int64, l counter.Limit, stretch int64, m model) (o over) 
 	if l.Over(prev, cur, elapsed) {
 		o.estimate, o.estimateUntil = true, start+l.Back(prev, cur, elapsed)
 	}
-	if period := l.Period + stretch; period > 0 && c.exact.Count(t, period) > l.Threshold {
+	if period := l.Period + longer; period > 0 && c.exact.Count(t, period) > l.Threshold {
 		o.exact, o.exactUntil = true, c.exact.Back(l.Threshold, period)
 	}
 	return o
@@ -104,9 +104,8 @@ type key struct {
 func newKey(r *rule.Rule, m model) *key {
 	k := &key{rule: r, bounds: make([]bound, len(r.Limits))}
 	for i, l := range r.Limits {
-		k.bounds[i].limit = counter.Limit{
-			Threshold: uint64(max(0, int64(l.Threshold)+m.more)), Period: l.Period.Microseconds(), Layout: counter.Plain,
-		}
+		k.bounds[i].limit = l.Counted()
+		k.bounds[i].limit.Threshold = uint64(max(0, int64(l.Threshold)+m.more))
 	}
 	return k
 }
@@ -117,13 +116,70 @@ type slack struct {
 	skew int64 // between clocks
 }
 
+// A stretch is when a request may have been counted, in sub-windows since the Unix epoch; a
+// window without them is one of them.
+type stretch struct {
+	first, last int64
+	fields      int64 // sub-windows of a window
+	period      int64
+}
+
+// A node takes requests for older than they are by so much, where sub-windows last no whole
+// seconds.
+const tick = 10_000 // microseconds
+
+// stretchOf returns the sub-windows between two times.
+func stretchOf(from, to int64, l counter.Limit, s slack) stretch {
+	n := int64(l.Layout.Fields)
+	if from -= s.skew; n > 1 {
+		from -= tick
+	}
+	return stretch{from * n / l.Period, (to + s.skew) * n / l.Period, n, l.Period}
+}
+
+// in returns the window of a sub-window, and what a request there adds to its number.
+func (s stretch) in(sub int64, l counter.Layout) (window int64, delta uint64) {
+	return sub / s.fields, 1 << (uint(l.Bits) * uint(sub%s.fields))
+}
+
+// starts returns when the sub-window begins.
+func (s stretch) starts(sub int64) int64 { return (sub*s.period + s.fields - 1) / s.fields }
+
+// add counts a request in each sub-window that it may lie in. from must not fall.
+func (c *count) add(from, to int64, l counter.Limit, s slack) {
+	in := stretchOf(from, to, l, s)
+	c.roll(in.starts(in.first), l.Period)
+	for sub := in.first; sub <= in.last; sub++ {
+		switch window, delta := in.in(sub, l.Layout); window - c.window {
+		case -1:
+			c.prev = l.Layout.Add(c.prev, delta)
+		case 0:
+			c.cur = l.Layout.Add(c.cur, delta)
+		case 1:
+			c.next = l.Layout.Add(c.next, delta)
+		}
+	}
+	c.exact.Add(from, l.Period+s.lag)
+}
+
+// greatest calls f with the limit as it is when it may be exceeded by most, while a request is
+// counted: at once, and at the beginning of each sub-window after that.
+func (c *count) greatest(from, to int64, l counter.Limit, s slack, m model, f func(over)) {
+	in := stretchOf(from, to, l, s)
+	f(c.over(from-s.skew, l, s.lag, m))
+	for sub := in.first + 1; sub <= in.last; sub++ {
+		if at := in.starts(sub); at > from-s.skew {
+			f(c.over(at, l, s.lag, m))
+		}
+	}
+}
+
 // sent takes in that a request was sent, which may be counted between from and to.
 func (k *key) sent(from, to int64, s slack, m model) {
 	for i := range k.bounds {
 		b := &k.bounds[i]
-		b.most.add(from, to, b.limit.Period, s)
-		for _, t := range moments(from-s.skew, to+s.skew, b.limit.Period) {
-			o := b.most.over(t, b.limit, s.lag, m)
+		b.most.add(from, to, b.limit, s)
+		b.most.greatest(from, to, b.limit, s, m, func(o over) {
 			if o.exact {
 				k.mayUntil = max(k.mayUntil, o.exactUntil+s.lag)
 			}
@@ -133,27 +189,8 @@ func (k *key) sent(from, to int64, s slack, m model) {
 			if o.exact || o.estimate {
 				k.mayUntil = max(k.mayUntil, to+k.rule.MitigationTimeout.Microseconds()+s.lag)
 			}
-		}
+		})
 	}
-}
-
-// add counts a request in each window that it may lie in. from must not fall.
-func (c *count) add(from, to, period int64, s slack) {
-	c.roll(from-s.skew, period)
-	c.cur++
-	if (to+s.skew)/period > c.window {
-		c.next++
-	}
-	c.exact.Add(from, period+s.lag)
-}
-
-// moments returns when an estimate between two times is greatest: at the first, and at the
-// beginning of the next window.
-func moments(from, to, period int64) []int64 {
-	if next := (from/period + 1) * period; next <= to {
-		return []int64{from, next}
-	}
-	return []int64{from}
 }
 
 // passed takes in that a request was counted by now, to which the slack is added. It was sent
@@ -162,13 +199,13 @@ func (k *key) passed(from, now int64, s slack, m model) {
 	for i := range k.bounds {
 		b := &k.bounds[i]
 		late := now + s.lag
-		if n := (from - s.skew) / b.limit.Period; n >= late/b.limit.Period-1 {
-			b.least.roll(late, b.limit.Period)
-			if n < b.least.window {
-				b.least.prev++
-			} else {
-				b.least.cur++
-			}
+		b.least.roll(late, b.limit.Period)
+		in := stretchOf(from, now, b.limit, s)
+		switch window, delta := in.in(in.first, b.limit.Layout); window - b.least.window {
+		case -1:
+			b.least.prev = b.limit.Layout.Add(b.least.prev, delta)
+		case 0:
+			b.least.cur = b.limit.Layout.Add(b.least.cur, delta)
 		}
 		if b.limit.Period > s.lag {
 			b.least.exact.Add(now, b.limit.Period-s.lag)
@@ -185,10 +222,9 @@ func (k *key) passed(from, now int64, s slack, m model) {
 func (k *key) asked(from, to int64, s slack) {
 	for i := range k.bounds {
 		b := &k.bounds[i]
-		b.all.add(from, to, b.limit.Period, s)
-		for _, t := range moments(from-s.skew, to+s.skew, b.limit.Period) {
-			o := b.all.over(t, b.limit, s.lag, model{})
+		b.all.add(from, to, b.limit, s)
+		b.all.greatest(from, to, b.limit, s, model{}, func(o over) {
 			k.overExact, k.overEstimate = k.overExact || o.exact, k.overEstimate || o.estimate
-		}
+		})
 	}
 }

@@ -22,3 +22,28 @@ func ReadAnswers(from io.Reader) (statuses []int, err error) {
 	}
 	return statuses, nil
 }
+
+// A Decided is a request with what became of it, at one of the nodes.
+type Decided struct {
+	At         time.Duration // since the beginning; must not fall
+	Client     uint64
+	Refused    bool
+	RetryAfter uint32 // seconds
+}
+
+// DecidedLog returns the log of a run that sent requests, each of which took a millisecond.
+func DecidedLog(began time.Time, source Source, requests []Decided) *Log {
+	look := &Look{Method: "GET", Host: "example.com", Target: "/", number: 1}
+	l := &Log{
+		Began: began, looks: []*Look{look}, nodes: []string{"node"},
+		o: Options{Source: source, Targets: make([]Target, 1), Identity: Identity{Forwarded: true}},
+	}
+	for _, q := range requests {
+		r := record{sent: q.At.Microseconds(), done: q.At.Microseconds() + 1000, client: q.Client, look: 1, status: 200, remaining: -1}
+		if q.Refused {
+			r.status, r.retry = 429, q.RetryAfter
+		}
+		l.records = append(l.records, r)
+	}
+	return l
+}
