@@ -65,6 +65,34 @@
 //
 // These are the scenarios clocks_edge and clocks_equal of package pop.
 //
+// # Sub-windows
+//
+// The number of a window may hold a count for each of its parts: see [counter.Layout]. One
+// INCR carries what came in all of them, so that they cost no operation. What a node knows of
+// them is added and compared field by field, and where a field cannot hold it stays at the
+// most that it can, more than ten times the threshold.
+//
+// That no field at a shard overflows is proved in package counter, from rules that a tally
+// keeps: a key is at work in one place at a time, so that one INCR is in flight; what exceeds
+// the budget of a field waits for its reply, and what was sent without a reply takes up
+// budget for the rest of the window. A lost reply so costs a few counts of room, and many of
+// them let the node go on by what it knows alone. Senders are counted twice for each node of
+// the PoP, and as 16 nodes at least: a node that restarts, or has forgotten a key, does not
+// know of its last INCRs. A key that comes back to a former owner finds its budget there as
+// it left it.
+//
+// A field that is full belongs to a client that is over by far. Its further requests are
+// counted under the cause sub_window_full alone.
+//
+// # Other sub-windows
+//
+// A reload that changes the sub-windows of a limit leaves the counters behind. They are read
+// once more with a key's next count, with each count for as long as other nodes may not have
+// loaded the rules, and after that once. What they say at a time, rounded down, is taken off
+// the threshold at that time; a period after the reload nothing in them is in the period any
+// more. A node that starts anew knows nothing of the rules before: while sub-windows change,
+// reload rather than restart, or a client may pass the threshold once more.
+//
 // # Bounds of knowledge
 //
 // What a node knows of a key never exceeds what was really requested: unknown outcomes
