@@ -27,6 +27,7 @@ type conn struct {
 	to      int                      // the target that it is connected to
 	owner   uint64                   // whose connection it is, where the PROXY protocol is spoken
 	sent    int                      // requests over this connection
+	last    int64                    // when it was used last
 	wire    wire
 	answer  answer
 	out     []byte
@@ -41,7 +42,7 @@ type conn struct {
 func (c *conn) work() {
 	defer c.disconnect()
 	c.wire.buf = make([]byte, 16<<10)
-	c.wire.nodeHeader, c.wire.bodies = []byte(c.run.o.NodeHeader), c.run.bodies
+	c.wire.nodeHeader, c.wire.bodies = []byte(c.run.o.NodeHeader), c.run.o.Bodies
 	for c.from.next(c, &c.request) {
 		if c.run.returns.holds(&c.request) {
 			continue
@@ -63,23 +64,28 @@ func (c *conn) exchange() {
 		return
 	}
 	r.sent = c.run.now()
-	if c.run.closedLoop {
+	if c.run.o.ClosedLoop {
 		r.due = r.sent // the connection was the schedule
 	}
 	r.target = uint16(max(0, c.to))
 	if err != nil {
 		r.failure = notSent
-	} else {
-		err = c.roundTrip()
+	} else if err = c.roundTrip(); err != nil && c.stale(err) {
+		c.disconnect()
+		if err = c.connect(); err == nil {
+			r.sent = c.run.now()
+			err = c.roundTrip()
+		}
 	}
 	r.done = c.run.now()
+	c.last = r.done
 	c.since.Store(0)
 	c.sent++
 	if err != nil {
 		if r.failure == answered {
 			r.failure = failureOf(err)
 		}
-		r.node = c.run.nodes.of(r.target)
+		r.node = r.target
 		c.disconnect()
 	}
 	c.tape.add(r)
@@ -90,6 +96,15 @@ func (c *conn) exchange() {
 	if err == nil && (c.answer.last || c.run.o.KeepAlive > 0 && c.sent >= c.run.o.KeepAlive) {
 		c.disconnect()
 	}
+}
+
+// staleAfter is how long a connection is idle before the target may have ended it for that.
+const staleAfter = 100_000 // microseconds
+
+// stale reports whether a request failed because the target had ended an idle connection: then
+// it did not see the request.
+func (c *conn) stale(err error) bool {
+	return c.http2 == nil && c.sent > 0 && c.record.sent-c.last > staleAfter && c.wire.have == 0 && failureOf(err) == closed
 }
 
 // roundTrip sends the request and reads the answer into the record.
@@ -120,7 +135,7 @@ func (c *conn) take() {
 // nodeOf returns the number of the node that answered.
 func (c *conn) nodeOf(name []byte) uint16 {
 	if len(name) == 0 {
-		return c.run.nodes.of(uint16(c.to))
+		return uint16(c.to)
 	}
 	if string(name) != string(c.node) {
 		c.node = append(c.node[:0], name...)

@@ -105,7 +105,8 @@ func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, time.Hour.Microseconds(), 3)
 }
 
-func record1(h *hdrhistogram.Histogram, micros int64) {
+// recordIn takes in a duration, or the nearest that h can hold.
+func recordIn(h *hdrhistogram.Histogram, micros int64) {
 	_ = h.RecordValue(min(max(micros, 1), h.HighestTrackableValue())) // within its bounds
 }
 
@@ -139,7 +140,7 @@ func (l *Log) Report() *Report {
 		c, n := &r.Components[l.looks[q.look-1].Component], &nodes[q.node]
 		c.Requests++
 		n.Requests++
-		record1(late, q.sent-q.due)
+		recordIn(late, q.sent-q.due)
 		if q.sent-q.due > lateBy.Microseconds() {
 			r.Sending.Late++
 		}
@@ -153,8 +154,8 @@ func (l *Log) Report() *Report {
 			continue
 		}
 		statuses[q.status]++
-		record1(latency, q.done-q.due)
-		record1(service, q.done-q.sent)
+		recordIn(latency, q.done-q.due)
+		recordIn(service, q.done-q.sent)
 	}
 	for status, n := range statuses {
 		r.Statuses[fmt.Sprint(status)] = n

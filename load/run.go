@@ -124,22 +124,20 @@ func dial(ctx context.Context, t *Target) (net.Conn, error) {
 
 // A run is what goes on while requests are sent.
 type run struct {
-	o          Options
-	began      time.Time
-	over       context.Context // done when nothing is sent any more
-	closedLoop bool
-	fixed      []byte
-	bodies     [][]byte
-	source     *drawn
-	lanes      []*lane
-	returns    returns
-	looks      []*Look
-	nodes      nodes
-	opened     atomic.Uint64
-	unsent     atomic.Uint64
-	late       atomic.Uint64 // requests that were ready to be sent too late
-	working    sync.WaitGroup
-	ended      int64 // when it was over, for the watchdog alone
+	o       Options
+	began   time.Time
+	over    context.Context // done when nothing is sent any more
+	fixed   []byte          // header lines of all requests
+	source  *drawn
+	lanes   []*lane
+	returns returns
+	looks   []*Look
+	nodes   nodes
+	opened  atomic.Uint64
+	unsent  atomic.Uint64
+	late    atomic.Uint64 // requests that were ready to be sent too late
+	working sync.WaitGroup
+	ended   int64 // when it was over, for the watchdog alone
 
 	mu    sync.Mutex // guards what follows
 	conns []*conn
@@ -148,16 +146,15 @@ type run struct {
 // now is the time since the beginning, in microseconds.
 func (r *run) now() int64 { return time.Since(r.began).Microseconds() }
 
-// nodes number the names of nodes. The first are the targets.
+// nodes number the names of nodes. Those of the targets come first, as in Options.Targets: a
+// target stands for the node where that has no name.
 type nodes struct {
 	mu      sync.Mutex
 	targets int
 	names   []string
 }
 
-// of returns the number that stands for a target.
-func (n *nodes) of(target uint16) uint16 { return target }
-
+// named returns the number of a node that says its name.
 func (n *nodes) named(name string) uint16 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -178,7 +175,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	}
 	over, end := context.WithTimeout(ctx, o.Duration)
 	defer end()
-	r := &run{o: o, over: over, closedLoop: o.ClosedLoop, fixed: fixedHeader(o.Header), bodies: o.Bodies}
+	r := &run{o: o, over: over, fixed: fixedHeader(o.Header)}
 	r.source = &drawn{run: r, source: o.Source}
 	r.returns = returns{run: r, enabled: o.Return && !o.ClosedLoop, clients: map[uint64]*returning{}}
 	r.nodes.targets = len(o.Targets)
@@ -212,7 +209,7 @@ func (r *run) start() {
 		for i := range r.o.Targets {
 			r.addLane(max(1, (each+i)/len(r.o.Targets)), i)
 		}
-	case r.closedLoop:
+	case r.o.ClosedLoop:
 		for range each {
 			r.open(r.source, -1)
 		}

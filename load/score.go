@@ -273,8 +273,8 @@ func (x *oracle) crossings(s *Score) {
 			}
 			continue
 		}
-		record1(first, c.refused-c.at)
-		record1(all, max(c.refused, c.lastPass)-c.at)
+		recordIn(first, c.refused-c.at)
+		recordIn(all, max(c.refused, c.lastPass)-c.at)
 	}
 	s.FirstRefusal, s.AllRefuse = timesOf(first), timesOf(all)
 }

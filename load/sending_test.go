@@ -339,6 +339,19 @@ func TestEndings(t *testing.T) {
 			t.Errorf("%v\n%s", err, b.String())
 		}
 	})
+	t.Run("idle connections end", func(t *testing.T) {
+		brief := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		brief.Config.IdleTimeout = 20 * time.Millisecond
+		brief.Start()
+		defer brief.Close()
+		r := run(t, load.Options{
+			Targets: []load.Target{target(t, brief.URL)}, Connections: 1, Duration: 1200 * time.Millisecond,
+			Source: &load.Steady{Profile: []load.Point{{Rate: 3}}, Look: load.Look{Method: "GET"}},
+		})
+		if len(r.Failures) > 0 || r.Sending.Connections < 3 {
+			t.Errorf("failures %v over %d connections, want none over one for each request", r.Failures, r.Sending.Connections)
+		}
+	})
 	t.Run("as much as connections carry", func(t *testing.T) {
 		r := run(t, load.Options{Targets: targets, ClosedLoop: true, Connections: 2, Requests: 500, Source: &load.Steady{Look: load.Look{Method: "GET"}}})
 		if r.Statuses["200"] != 500 || !r.Sending.Kept || r.Latency != r.Service {
