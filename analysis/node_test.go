@@ -298,7 +298,7 @@ func TestSimulationEqualsNodeOnTraces(t *testing.T) {
 			verdicts := sameAsNode(t, `rules:
   - {id: short, characteristics: [ip], limits: [{threshold: 10, period: 10s}]}
   - {id: long, characteristics: [ip], limits: [{threshold: 50, period: 1m}, {threshold: 300, period: 15m}], mitigation_timeout: 10m}
-`, 1, firstOf(t, file, 5000))
+`, 1, firstOf(t, file, 2000))
 			if verdicts["short blocked"] == 0 {
 				t.Errorf("nothing was blocked: %v", verdicts)
 			}

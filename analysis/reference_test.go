@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -175,11 +176,13 @@ func TestReferenceSensitivity(t *testing.T) {
 			inPercent(r.MeanAbsRelErr), inPercent(r.MeanSignedRelErr))
 	}
 	arrivals := trace(t, "bplogs")
+	o := analysis.AccuracyOptions{Limits: limits, Estimators: []string{"weighted"}, Phases: 2}
+	plains := accuracy(t, arrivals, o).Results
+	o.Spread = true
+	spreads := accuracy(t, arrivals, o).Results
 	for _, row := range rows(t, "Sensitivity", "bplogs") {
-		o := analysis.AccuracyOptions{Limits: []analysis.Limit{limitNamed(t, row[1])}, Estimators: []string{"weighted"}, Phases: 2}
-		plain := accuracy(t, arrivals, o).Results[0]
-		o.Spread = true
-		spread := accuracy(t, arrivals, o).Results[0]
+		i := slices.Index(limits, limitNamed(t, row[1]))
+		plain, spread := plains[i], spreads[i]
 		if got, want := short(plain), row[2]; got != want {
 			t.Errorf("%s: %s, want %s", row[1], got, want)
 		}
@@ -207,10 +210,11 @@ func TestReferenceSensitivity(t *testing.T) {
 func TestReferenceSubWindows(t *testing.T) {
 	names := []string{"sub_windows_1", "sub_windows_2", "sub_windows_3", "sub_windows_6", "sub_windows_10", "sub_windows_60"}
 	arrivals := trace(t, "bplogs")
+	results := accuracy(t, arrivals, analysis.AccuracyOptions{Limits: limits, Estimators: names, Spread: true}).Results
 	for _, row := range rows(t, "More counters", "bplogs") {
 		l := limitNamed(t, row[1])
-		report := accuracy(t, arrivals, analysis.AccuracyOptions{Limits: []analysis.Limit{l}, Estimators: names, Spread: true})
-		for i, r := range report.Results {
+		at := slices.Index(limits, l) * len(names)
+		for i, r := range results[at : at+len(names)] {
 			if l.Period%int64(r.Counters-1) != 0 {
 				continue
 			}
