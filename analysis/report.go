@@ -155,8 +155,10 @@ func (a *Accuracy) result(r Result, g, i, c int) Result {
 		worst = max(worst, d.worst)
 		for client := range work.sources {
 			s := &work.sources[client]
-			_, state := work.state(uint32(client))
-			sum, flags := state[flagsAt-1], state[flagsAt]>>(2*i)
+			var sum, flags uint64
+			if state := work.state(s); state != nil {
+				sum, flags = state[flagsAt-1], state[flagsAt]>>(2*i)
+			}
 			errors += sum
 			ofSources += sum / s.requests
 			if flags&flagDiffer != 0 {

@@ -32,6 +32,8 @@ type groupWork struct {
 	group
 	sources []source
 	chunks  [][]uint64 // words of chunkClients clients each
+	placed  int        // clients that have words
+	once    []uint64   // memory for words of a client's first request
 	limits  []limitTally
 	tallies []tally
 	fetched int64 // of no meaning: see fetch
@@ -42,6 +44,7 @@ type source struct {
 	log      SlidingLog
 	requests uint64
 	peak     uint64 // greatest exact number
+	place    int    // of its words, from 1 on; 0 as long as it has none
 }
 
 // A limitTally is what is counted for a limit, whatever estimates.
@@ -79,7 +82,7 @@ func newWorker(groups []group) *worker {
 		w.empty <- make([]event, 0, eventsAtOnce)
 	}
 	for _, g := range groups {
-		work := groupWork{group: g, limits: make([]limitTally, len(g.limits)), tallies: make([]tally, len(g.countings))}
+		work := groupWork{group: g, once: make([]uint64, g.words), limits: make([]limitTally, len(g.limits)), tallies: make([]tally, len(g.countings))}
 		for i := range work.tallies {
 			work.tallies[i].limits = make([]decisions, len(g.limits))
 		}
@@ -124,27 +127,56 @@ func (w *worker) run() {
 func (g *groupWork) fetch(events []event) {
 	for _, e := range events {
 		if int(e.client) < len(g.sources) {
-			g.fetched += g.sources[e.client].log.oldest()
-			g.fetched += int64(g.chunks[e.client/chunkClients][int(e.client%chunkClients)*g.words])
+			s := &g.sources[e.client]
+			g.fetched += s.log.oldest()
+			if state := g.state(s); len(state) > 0 {
+				g.fetched += int64(state[0])
+			}
 		}
 	}
 }
 
-// state returns the words of a client, which is the next one if it is new.
-func (g *groupWork) state(client uint32) (*source, []uint64) {
-	if int(client) == len(g.sources) {
-		g.sources = append(g.sources, source{})
-		if client%chunkClients == 0 {
-			g.chunks = append(g.chunks, make([]uint64, g.words*chunkClients))
-		}
+// state returns the words of a client, or nothing if it has none.
+func (g *groupWork) state(s *source) []uint64 {
+	if s.place == 0 {
+		return nil
 	}
-	at := int(client%chunkClients) * g.words
-	return &g.sources[client], g.chunks[client/chunkClients][at : at+g.words : at+g.words]
+	chunk, at := (s.place-1)/chunkClients, (s.place-1)%chunkClients*g.words
+	return g.chunks[chunk][at : at+g.words : at+g.words]
+}
+
+// meet returns the words of a client that makes a request, before it is in the client's
+// log. Most clients of most logs make one request: only with the second one a client gets
+// words of its own. Every estimator is right about a first request, so that nothing is to be
+// remembered of it but its time, which is in the log.
+func (g *groupWork) meet(s *source) []uint64 {
+	if s.requests == 0 {
+		clear(g.once)
+		return g.once
+	}
+	if s.place > 0 {
+		return g.state(s)
+	}
+	if g.placed%chunkClients == 0 {
+		g.chunks = append(g.chunks, make([]uint64, g.words*chunkClients))
+	}
+	g.placed++
+	s.place = g.placed
+	state := g.state(s)
+	for i := range g.countings {
+		c := &g.countings[i]
+		c.estimator.arrive(state[c.at:c.at+c.estimator.words()], s.log.oldest()+c.shift)
+	}
+	return state
 }
 
 // count counts e for all estimators.
 func (g *groupWork) count(e event) {
-	s, state := g.state(e.client)
+	if int(e.client) == len(g.sources) {
+		g.sources = append(g.sources, source{})
+	}
+	s := &g.sources[e.client]
+	state := g.meet(s)
 	exact := s.log.Add(e.t, g.period)
 	s.requests++
 	s.peak = max(s.peak, exact)
