@@ -1,0 +1,162 @@
+// Command subwindows compares a PoP of three nodes that counts in whole windows with one that
+// counts in sub-windows, under the same traffic, by turns: how many decisions differ from
+// those of an exact log and why, how many operations memcached does for each request, and
+// what processor time a node takes. It needs memcached.
+//
+//	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./subwindows -edge /tmp/edge
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/edgelimit/edge/bench/harness"
+)
+
+// mix is traffic near a threshold of 60 in 12 s, most of which comes in bursts.
+const mix = `
+duration: 1h
+components:
+- name: people
+  zipf: {clients: 1000, rate: 150/s, exponent: 1, offset: 100}
+- name: on-off
+  on_off: {clients: 30, rate: 15/s, on: 5s, off: 11s}
+  attack: true
+- name: edges
+  boundary: {clients: 20, requests: 70, period: 12s, width: 6s}
+  attack: true
+- name: just-above
+  steady: {clients: 20, rate: 64/12s, poisson: true}
+  attack: true
+`
+
+var (
+	edge     = flag.String("edge", "edge", "the `binary`")
+	duration = flag.Duration("duration", 2*time.Minute, "of each run")
+	runs     = flag.Int("runs", 2, "of each kind, by turns")
+	nodes    = flag.Int("nodes", 3, "nodes")
+)
+
+func main() {
+	log.SetFlags(0)
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "subwindows")
+	harness.Check(err)
+	defer os.RemoveAll(dir)
+	harness.Check(os.WriteFile(filepath.Join(dir, "mix.yaml"), []byte(mix), 0o644))
+	origin, err := net.Listen("tcp", "127.0.0.1:0")
+	harness.Check(err)
+	go func() {
+		log.Print(http.Serve(origin, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })))
+	}()
+	fmt.Println("sub_windows  requests  refused  wrong %  by estimate  by lag  unexplained  operations/request  CPU µs/request  faults")
+	for range *runs {
+		for _, subWindows := range []string{"1", "auto"} {
+			run(dir, "http://"+origin.Addr().String(), subWindows)
+		}
+	}
+}
+
+// run measures one PoP.
+func run(dir, origin, subWindows string) {
+	rules := filepath.Join(dir, "rules.yaml")
+	harness.Check(os.WriteFile(rules, fmt.Appendf(nil, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 60, period: 12s, sub_windows: %s}]}]\n", subWindows), 0o644))
+	addrs := harness.FreeAddrs(1 + 2**nodes)
+	_, port, err := net.SplitHostPort(addrs[0])
+	harness.Check(err)
+	args := []string{"-l", "127.0.0.1", "-p", port, "-U", "0"}
+	if os.Geteuid() == 0 {
+		args = append(args, "-u", "root")
+	}
+	memcached := exec.Command("memcached", args...)
+	harness.Check(memcached.Start())
+	harness.WaitFor(addrs[0])
+	var running []*exec.Cmd
+	targets := make([]string, 0, *nodes)
+	for i := range *nodes {
+		node := exec.Command(*edge, "node", "--name", fmt.Sprint("n", i+1), "--secret", "a secret of the benchmark", "--rules", rules, "--origin", origin,
+			"--shard", addrs[0], "--listen", addrs[1+2*i], "--metrics-listen", "", "--trusted-proxy", "127.0.0.0/8", "--node-header", "X-Edge-Node",
+			"--gossip-listen", addrs[2+2*i], "--join", addrs[2], "--log-level", "error")
+		node.Stderr = os.Stderr
+		harness.Check(node.Start())
+		running = append(running, node)
+		targets = append(targets, "http://"+addrs[1+2*i])
+	}
+	for i := range *nodes {
+		harness.WaitFor(addrs[1+2*i])
+	}
+	time.Sleep(time.Second) // until they know each other
+	before := operations(addrs[0])
+	load := exec.Command(*edge, append([]string{"load", "--mix", filepath.Join(dir, "mix.yaml"), "--duration", duration.String(), "--rules", rules, "--come-back=false", "--json", "--connections", "24"}, targets...)...)
+	load.Stderr = os.Stderr
+	out, err := load.Output()
+	if len(out) == 0 {
+		harness.Check(err)
+	}
+	ops := operations(addrs[0]) - before
+	var cpu time.Duration
+	for _, node := range running {
+		harness.Check(node.Process.Signal(syscall.SIGTERM))
+	}
+	for _, node := range running {
+		_ = node.Wait()
+		cpu += node.ProcessState.UserTime() + node.ProcessState.SystemTime()
+	}
+	harness.Check(memcached.Process.Signal(syscall.SIGTERM))
+	_ = memcached.Wait()
+	report(out, subWindows, ops, cpu)
+}
+
+// operations returns what memcached says that it did.
+func operations(addr string) (sum int) {
+	conn, err := net.Dial("tcp", addr)
+	harness.Check(err)
+	defer conn.Close()
+	fmt.Fprint(conn, "stats\r\n")
+	counted := map[string]bool{"cmd_get": true, "cmd_set": true, "incr_hits": true, "incr_misses": true}
+	for lines := bufio.NewScanner(conn); lines.Scan() && lines.Text() != "END"; {
+		fields := strings.Fields(lines.Text())
+		if len(fields) == 3 && counted[fields[1]] {
+			n, err := strconv.Atoi(fields[2])
+			harness.Check(err)
+			sum += n
+		}
+	}
+	return sum
+}
+
+// report writes a line of the table.
+func report(out []byte, subWindows string, ops int, cpu time.Duration) {
+	type disagreement struct{ Requests, Estimate, Lag, Unexplained float64 }
+	var r struct {
+		Sending struct{ Requests float64 }
+		Score   struct {
+			Refused        float64
+			WronglyRefused disagreement `json:"wrongly_refused"`
+			WronglyAllowed disagreement `json:"wrongly_allowed"`
+			Faults         []struct{ Name string }
+		} `json:"score"`
+	}
+	harness.Check(json.Unmarshal(out, &r))
+	a, b := r.Score.WronglyRefused, r.Score.WronglyAllowed
+	pct := func(n float64) float64 { return 100 * n / r.Sending.Requests }
+	var faults []string
+	for _, f := range r.Score.Faults {
+		faults = append(faults, f.Name)
+	}
+	fmt.Printf("%-11s  %8.0f  %7.0f  %7.3f  %11.3f  %6.3f  %11.3f  %18.4f  %14.1f  %v\n", subWindows, r.Sending.Requests, r.Score.Refused,
+		pct(a.Requests+b.Requests), pct(a.Estimate+b.Estimate), pct(a.Lag+b.Lag), pct(a.Unexplained+b.Unexplained),
+		float64(ops)/r.Sending.Requests, float64(cpu.Microseconds())/r.Sending.Requests, faults)
+}
