@@ -1,0 +1,79 @@
+package limit_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/limit"
+)
+
+// A countedShard counts what is asked of it.
+type countedShard struct {
+	limit.Shard
+	increments, reads int
+}
+
+func (s *countedShard) Count(key string, delta uint64, ttl int32) (uint64, error) {
+	s.increments++
+	return s.Shard.Count(key, delta, ttl)
+}
+
+func (s *countedShard) Numbers(keys ...string) (map[string][]byte, error) {
+	s.reads++
+	return s.Shard.Numbers(keys...)
+}
+
+// Sub-windows cost no operation: the same requests are as many increments and reads.
+func TestSubWindowsCostNoOperation(t *testing.T) {
+	operations := func(subWindows string) string {
+		server, err := shard.New(shard.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		pipe := shard.NewPipe()
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = server.Serve(ctx, pipe) })
+		defer serving.Wait()
+		defer cancel()
+		table, err := mitigation.New(mitigation.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := counter.NewShard("s:11211", counter.ShardOptions{Dial: pipe.Dial, Timeout: 10 * time.Second})
+		defer client.Close()
+		s := &countedShard{Shard: client}
+		now := time.Unix(1_800_000_000, 0)
+		l, err := limit.New(limit.Options{
+			Rules: parse(t, fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 96, period: 12s, sub_windows: %s}]}]", subWindows)),
+			Table: table, Shards: []limit.Shard{s}, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		random := rand.New(rand.NewPCG(1, 6))
+		for i := range 5000 {
+			now = now.Add(time.Duration(random.Int64N(int64(20 * time.Millisecond))))
+			req := request(uint32(random.IntN(50)))
+			if d := l.Decide(&req, now); d.Verdict != limit.Passed {
+				t.Fatalf("request %d is %v", i, d.Verdict)
+			}
+			if i%10 == 0 {
+				l.Flush()
+				l.Step()
+			}
+		}
+		return fmt.Sprintf("%d increments, %d reads", s.increments, s.reads)
+	}
+	if whole, sub := operations("1"), operations("auto"); whole != sub {
+		t.Errorf("sub-windows take %s, whole windows %s", sub, whole)
+	}
+}
