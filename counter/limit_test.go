@@ -388,7 +388,7 @@ func TestEvaluationAllocatesNothing(t *testing.T) {
 			limit.Over(42, 18, 15e6)
 			limit.Back(42, 18, 15e6)
 			limit.Remaining(42, 18, 15e6)
-			limit.Falls(42, 18, 15e6)
+			_ = limit.Falls(42, 18, 15e6)
 		}); n != 0 {
 			t.Errorf("evaluating %v allocates %v times, want 0", layout, n)
 		}

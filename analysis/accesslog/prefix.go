@@ -99,7 +99,7 @@ func cutContainer(s []byte) (rest []byte, ok bool) {
 func cutCompose(s []byte) (rest []byte, ok bool) {
 	name, rest := cutWord(s)
 	rest = trimSpaces(rest)
-	if len(name) == 0 || len(rest) < 2 || rest[0] != '|' || rest[1] != ' ' || bytes.IndexAny(name, `["{/:`) >= 0 {
+	if len(name) == 0 || len(rest) < 2 || rest[0] != '|' || rest[1] != ' ' || bytes.ContainsAny(name, `["{/:`) {
 		return s, false
 	}
 	return rest[2:], true

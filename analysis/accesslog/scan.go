@@ -134,7 +134,7 @@ func (p *scanner) value(want *shape, slots []value, depth int) (v value, ok bool
 		return value{}, false
 	}
 	v.text, p.s = p.s[:i], p.s[i:]
-	return v, bytes.IndexAny(v.text, "{[\"\\:") < 0
+	return v, !bytes.ContainsAny(v.text, "{[\"\\:")
 }
 
 // array reads an array, from behind its bracket, and returns its first element.

@@ -133,7 +133,7 @@ func (in *input) explain(ctx context.Context, err error) error {
 		}
 	}
 	if stats.Malformed > 0 {
-		report(in.stderr, fmt.Errorf("%s malformed, and not counted; the first:", quantity(stats.Malformed, "line")))
+		report(in.stderr, fmt.Errorf("%s malformed, and not counted; the first are below", quantity(stats.Malformed, "line")))
 		for _, s := range stats.Samples {
 			text := fmt.Sprintf(": %q", s.Text)
 			if in.anonymise {

@@ -17,11 +17,11 @@ func (r *reader) complete() {
 		switch d.kinds {
 		case 0:
 			r.fail(d.place, "give it one of "+enumerate(kindNames(), "and"), "this component does nothing")
-		default:
-			r.fail(d.place, "make a component of each", "this component is of %d kinds", d.kinds)
 		case 1:
 			r.completeLooks(d)
 			r.countClients(d)
+		default:
+			r.fail(d.place, "make a component of each", "this component is of %d kinds", d.kinds)
 		}
 	}
 	if len(r.errs) == 0 {
