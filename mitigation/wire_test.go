@@ -132,6 +132,8 @@ func TestRefusedRecords(t *testing.T) {
 func TestRecordsSurviveTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		for _, r := range draw(t) {
+			r.Why.Limit.Layout, _ = counter.LayoutOf(rapid.IntRange(1, counter.MaxFields).Draw(t, "sub-windows"))
+			r.Why.Limit.Kind = counter.Kind(rapid.IntRange(0, len(counter.KindNames())-1).Draw(t, "kind"))
 			got, err := mitigation.ParseSent(r.AppendSent(nil, start), start)
 			r.Deadline = start.Add(r.Deadline.Sub(start).Truncate(time.Microsecond))
 			if r.Deadline.Equal(start) {

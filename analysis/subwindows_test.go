@@ -1,0 +1,235 @@
+package analysis_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// rewriteSubWindows makes the figures of README.md about sub-windows under enforcement. It
+// plays five real traces some 80 times each, which takes minutes.
+var rewriteSubWindows = flag.String("sub-windows", "", "write what sub-windows do under enforcement to this `file`, and a plot beside it")
+
+var traces = []string{"bplogs", "airisdata", "esnote_2017", "srhegde", "xzymo"}
+
+// entries returns the requests of a trace, each at its place within its second: the kth of n
+// of one client at (k+½)/n.
+func entries(t *testing.T, name string) []accesslog.Entry {
+	arrivals := trace(t, name)
+	all := make([]accesslog.Entry, 0, len(arrivals))
+	for first := 0; first < len(arrivals); {
+		last := first
+		in := map[accesslog.Client]int64{}
+		for ; last < len(arrivals) && arrivals[last].Time == arrivals[first].Time; last++ {
+			in[arrivals[last].Client]++
+		}
+		seen := map[accesslog.Client]int64{}
+		for _, a := range arrivals[first:last] {
+			at := (2*seen[a.Client] + 1) * 500_000 / in[a.Client]
+			seen[a.Client]++
+			all = append(all, accesslog.Entry{Time: a.Time + at, Client: strings.TrimRight(string(a.Client[:]), "\x00"), Method: "GET", Host: "example.com", Path: "/", Status: 200})
+		}
+		first = last
+	}
+	slices.SortStableFunc(all, func(a, b accesslog.Entry) int { return int(a.Time - b.Time) })
+	return all
+}
+
+// An exactly is what a limit does by exact counts, the way that a PoP enforces it: from when
+// a client is over, until no more than the threshold are left in the period, it is refused,
+// and not counted.
+type exactly struct {
+	refused   []bool          // by request
+	innocents map[string]bool // clients that have never been over, with all their requests counted
+	attack    int             // requests that are refused
+}
+
+func enforceExactly(all []accesslog.Entry, l analysis.Limit, timeout time.Duration) exactly {
+	type client struct {
+		passed, all analysis.SlidingLog
+		until       int64
+	}
+	x := exactly{refused: make([]bool, len(all)), innocents: map[string]bool{}}
+	clients := map[string]*client{}
+	for i := range all {
+		e := &all[i]
+		c := clients[e.Client]
+		if c == nil {
+			c = new(client)
+			clients[e.Client], x.innocents[e.Client] = c, true
+		}
+		if c.all.Add(e.Time, l.Period) > l.Threshold {
+			x.innocents[e.Client] = false
+		}
+		switch {
+		case e.Time < c.until:
+			x.refused[i] = true
+			x.attack++
+		case c.passed.Add(e.Time, l.Period) > l.Threshold:
+			c.until = max(e.Time+timeout.Microseconds(), c.passed.Back(l.Threshold, l.Period))
+		}
+	}
+	return x
+}
+
+// A played is what a PoP decided, beside the exact decisions.
+type played struct {
+	requests, wronglyRefused, wronglyPassed, attack int
+	innocents                                       int // clients that were refused something
+	innocentRequests                                int
+}
+
+func (p *played) add(o played) {
+	p.requests += o.requests
+	p.wronglyRefused += o.wronglyRefused
+	p.wronglyPassed += o.wronglyPassed
+	p.attack += o.attack
+	p.innocents += o.innocents
+	p.innocentRequests += o.innocentRequests
+}
+
+func (p played) wrongPct() float64 {
+	return 100 * float64(p.wronglyRefused+p.wronglyPassed) / float64(p.requests)
+}
+
+// enforced lets a PoP enforce a limit.
+func enforced(all []accesslog.Entry, x exactly, l analysis.Limit, timeout time.Duration, subWindows string, nodes int) (p played, err error) {
+	rules, err := rule.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: r, characteristics: [ip], limits: [{threshold: %d, period: %ds, sub_windows: %s}], mitigation_timeout: %ds}]", l.Threshold, l.Period/1e6, subWindows, timeout/time.Second))
+	if err != nil {
+		return p, err
+	}
+	s, err := analysis.NewSimulation(analysis.PoPOptions{Nodes: nodes, Lag: 20 * time.Millisecond, Spread: analysis.ByRequest}, rules)
+	if err != nil {
+		return p, err
+	}
+	refused := map[string]bool{}
+	for i := range all {
+		switch d := s.Decide(&all[i]); {
+		case d.Verdict.Refused() && x.innocents[all[i].Client]:
+			p.innocentRequests++
+			refused[all[i].Client] = true
+			fallthrough
+		case d.Verdict.Refused() && !x.refused[i]:
+			p.wronglyRefused++
+		case !d.Verdict.Refused() && x.refused[i]:
+			p.wronglyPassed++
+		}
+	}
+	p.requests, p.attack, p.innocents = len(all), x.attack, len(refused)
+	return p, nil
+}
+
+func TestSubWindowsUnderEnforcement(t *testing.T) {
+	if *rewriteSubWindows == "" {
+		t.Skip("it takes minutes: run it with -sub-windows FILE")
+	}
+	settings := []string{"1", "4", "6", "auto"}
+	pops := []struct {
+		nodes   int
+		timeout time.Duration
+	}{{1, 0}, {3, 0}, {10, 0}, {3, 10 * time.Minute}}
+	type row struct {
+		pop            int
+		trace, setting string
+	}
+	sums := map[row]played{}
+	var mu sync.Mutex
+	add := func(pop int, trace, setting string, p played) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, of := range []string{trace, "all"} {
+			sum := sums[row{pop, of, setting}]
+			sum.add(p)
+			sums[row{pop, of, setting}] = sum
+		}
+	}
+	var work sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for _, name := range traces {
+		all := entries(t, name)
+		for _, l := range limits {
+			exact := map[time.Duration]exactly{}
+			for i, pop := range pops {
+				x, known := exact[pop.timeout]
+				if !known {
+					x = enforceExactly(all, l, pop.timeout)
+					exact[pop.timeout] = x
+				}
+				for _, setting := range settings {
+					if setting == "6" && l.Threshold > 96 {
+						continue
+					}
+					work.Go(func() {
+						slots <- struct{}{}
+						defer func() { <-slots }()
+						p, err := enforced(all, x, l, pop.timeout, setting, pop.nodes)
+						if err != nil {
+							t.Error(err)
+						}
+						add(i, name, setting, p)
+						if setting == "1" && l.Threshold <= 96 {
+							add(i, name, "1, where 6 fit", p)
+						}
+					})
+				}
+			}
+		}
+		work.Wait()
+	}
+	var b strings.Builder
+	for i, pop := range pops {
+		for _, name := range append(traces, "all") {
+			for _, setting := range append(settings, "1, where 6 fit") {
+				p := sums[row{i, name, setting}]
+				fmt.Fprintf(&b, "| %d | %v | %s | %s | %.3f | %d | %d | %d | %.2f |\n", pop.nodes, pop.timeout, name, setting, p.wrongPct(),
+					p.wronglyRefused, p.innocents, p.innocentRequests, 100*float64(p.wronglyPassed)/float64(max(1, p.attack)))
+			}
+		}
+	}
+	var bars []bar
+	for i, pop := range pops[:3] {
+		for _, setting := range []string{"1", "4", "auto"} {
+			p := sums[row{i, "all", setting}]
+			bars = append(bars, bar{fmt.Sprintf("%d nodes, %s", pop.nodes, setting), 100 * float64(p.wronglyPassed) / float64(max(1, p.attack)), p.wrongPct()})
+		}
+	}
+	for name, text := range map[string]string{*rewriteSubWindows: b.String(), *rewriteSubWindows + ".svg": plot(bars)} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A bar is a PoP with two shares, in percent.
+type bar struct {
+	name              string
+	letThrough, wrong float64
+}
+
+// plot draws two bars for each PoP.
+func plot(bars []bar) string {
+	const row, left, perPct = 40, 130, 45
+	var b strings.Builder
+	fmt.Fprintf(&b, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 640 %d' font-family='sans-serif' font-size='12'>\n", 30+row*len(bars))
+	fmt.Fprintf(&b, "<rect width='100%%' height='100%%' fill='#fff'/>\n<text x='%d' y='16'>sub-windows: of an attack let through (dark), of all decisions wrong (light), in percent</text>\n", 8)
+	for i, each := range bars {
+		y := 28 + row*i
+		fmt.Fprintf(&b, "<text x='%d' y='%d' text-anchor='end'>%s</text>\n", left-8, y+17, each.name)
+		for j, pct := range []float64{each.letThrough, each.wrong} {
+			width := int(pct * perPct)
+			fmt.Fprintf(&b, "<rect x='%d' y='%d' width='%d' height='12' fill='%s'/><text x='%d' y='%d'>%.2f</text>\n",
+				left, y+14*j, width, []string{"#1f4e79", "#9dc3e6"}[j], left+width+4, y+14*j+10, pct)
+		}
+	}
+	return b.String() + "</svg>\n"
+}
