@@ -77,3 +77,51 @@ func TestSubWindowsCostNoOperation(t *testing.T) {
 		t.Errorf("sub-windows take %s, whole windows %s", sub, whole)
 	}
 }
+
+// A mapShard answers at once.
+type mapShard struct {
+	limit.Shard // nothing else is asked of it
+	numbers     map[string]uint64
+}
+
+func (mapShard) Addr() string    { return "map" }
+func (mapShard) Down() bool      { return false }
+func (mapShard) Available() bool { return true }
+
+func (s mapShard) Count(key string, delta uint64, _ int32) (uint64, error) {
+	s.numbers[key] += delta
+	return s.numbers[key], nil
+}
+
+func (s mapShard) Numbers(...string) (map[string][]byte, error) { return nil, nil }
+
+// BenchmarkCounting is all of a node's work for a request that passes, but for its sockets:
+// the decision, and the counting of ten at a time.
+func BenchmarkCounting(b *testing.B) {
+	for _, subWindows := range []string{"1", "auto"} {
+		b.Run(subWindows, func(b *testing.B) {
+			table, err := mitigation.New(mitigation.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			now := time.Unix(1_800_000_000, 0)
+			l, err := limit.New(limit.Options{
+				Rules: parse(b, fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 96, period: 12s, sub_windows: %s}]}]", subWindows)),
+				Table: table, Shards: []limit.Shard{mapShard{numbers: map[string]uint64{}}}, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			i := uint32(0)
+			for b.Loop() {
+				req := request(i % 1000)
+				l.Decide(&req, now)
+				if i++; i%10 == 0 {
+					now = now.Add(10 * time.Millisecond)
+					l.Flush()
+				}
+			}
+		})
+	}
+}
