@@ -84,7 +84,7 @@ of other names, as in json:time=at,client=ip:
   edge replay --accuracy --html accuracy.html access.log
   edge replay --accuracy --limit 10/10s,50/1m,1000/1h --phases 10 access.log
   edge replay --accuracy --json access.log | jq '.results[] | [.estimator, .wrong_pct]'
-  edge replay --generate web | edge replay --accuracy -`,
+  edge replay --generate web --requests 10000 | edge replay --accuracy -`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if generate.mix != "" {
