@@ -353,34 +353,6 @@ func TestSweepSkips(t *testing.T) {
 	}
 }
 
-// Names of clients are in no output unless they have passed through the Namer.
-func TestPseudonyms(t *testing.T) {
-	name := analysis.Pseudonyms([]byte("a key"))
-	if a, b := name("192.0.2.1"), name("192.0.2.2"); a == b || a != name("192.0.2.1") || a != analysis.Pseudonyms([]byte("a key"))("192.0.2.1") {
-		t.Errorf("%s and %s: names are not told apart, or not the same each time", a, b)
-	}
-	if got, want := name("192.0.2.1"), "client-72ec07d2e3abea38"; got != want {
-		t.Errorf("with this key the name is %s, want %s as openssl says", got, want)
-	}
-	if a, b := analysis.Pseudonyms(nil)("x"), analysis.Pseudonyms(nil)("x"); a == b {
-		t.Error("without a key two runs have the same names")
-	}
-	report := sweep(t, office(), analysis.SweepOptions{Name: name})
-	asJSON, err := json.Marshal(report)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text bytes.Buffer
-	if err := report.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
-	for format, out := range map[string]string{"JSON": string(asJSON), "text": text.String()} {
-		if strings.Contains(out, "203.0.113.") || !strings.Contains(out, name("203.0.113.3")) {
-			t.Errorf("the %s does not hold pseudonyms alone:\n%s", format, out)
-		}
-	}
-}
-
 func TestSweepOptions(t *testing.T) {
 	ip, path := rule.Characteristic{Kind: rule.IP}, rule.Characteristic{Kind: rule.Path}
 	for _, test := range []struct {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	_ "time/tzdata" // for --time-zone in an image that holds nothing but the binary
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
