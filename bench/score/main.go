@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -33,8 +34,8 @@ var (
 
 const rules = `rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 10s}], mitigation_timeout: 10s}]`
 
-// mix has a fifth of the requests come from attackers, four times as fast as the limit allows at
-// 10,000 a second.
+// mix has half of the requests come from attackers, each ten times as fast as the limit allows
+// at 10,000 a second.
 const mix = `
 duration: 1h
 components:
@@ -61,7 +62,6 @@ func main() {
 		events { worker_connections 4096; }
 		http { client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
 		access_log off; keepalive_requests 1000000000; server { listen %[2]s; location / { return 200 "hello\n"; } } }`, dir, origin))), origin)
-	defer end(nginx)
 	shards := harness.FreeAddrs(3)
 	memcached := func(addr string) *exec.Cmd {
 		host, port, _ := net.SplitHostPort(addr)
@@ -71,24 +71,19 @@ func main() {
 	for _, addr := range shards {
 		running = append(running, memcached(addr))
 	}
-	defer func() {
-		for _, cmd := range running {
-			end(cmd)
-		}
-	}()
 	rulesFile := write("rules.yaml", rules)
+	var pop []*exec.Cmd
 	nodes := harness.FreeAddrs(3)
 	secret := write("secret", "a secret of the benchmark\n")
 	peers := harness.FreeAddrs(3)
 	for i, addr := range nodes {
-		node := start(exec.Command(*edge, "node", "--name", fmt.Sprintf("node-%d", i+1), "--rules", rulesFile, "--listen", addr, "--metrics-listen", "",
+		pop = append(pop, start(exec.Command(*edge, "node", "--name", fmt.Sprintf("node-%d", i+1), "--rules", rulesFile, "--listen", addr, "--metrics-listen", "",
 			"--origin", "http://"+origin, "--shard", strings.Join(shards, ","), "--secret-file", secret, "--trusted-proxy", "127.0.0.0/8",
-			"--gossip-listen", peers[i], "--join", strings.Join(peers, ","), "--node-header", "X-Edge-Node", "--log-level", "error"), addr)
-		defer end(node)
+			"--gossip-listen", peers[i], "--join", strings.Join(peers, ","), "--node-header", "X-Edge-Node", "--log-level", "error"), addr))
 	}
 	time.Sleep(3 * time.Second) // until the nodes have found each other
 
-	args := []string{"load", "--mix", write("mix.yaml", fmt.Sprintf(mix, *rate*4/5, *rate/5)), "--rules", rulesFile, "--duration", length.String(), "--requests", "100000000"}
+	args := []string{"load", "--mix", write("mix.yaml", fmt.Sprintf(mix, *rate/2, *rate/2)), "--rules", rulesFile, "--duration", length.String(), "--requests", "100000000"}
 	for _, addr := range nodes {
 		args = append(args, "http://"+addr)
 	}
@@ -105,6 +100,8 @@ func main() {
 	}
 	harness.Check(load.Wait())
 	_, _ = os.Stdout.Write(out.Bytes())
+	fmt.Printf("CPU              of %.0f s: nodes %.1f s, memcached %.1f s, nginx %.1f s, edge load %.1f s\n",
+		(*length * time.Duration(runtime.NumCPU())).Seconds(), end(pop...).Seconds(), end(running...).Seconds(), end(nginx).Seconds(), used(load).Seconds())
 }
 
 func start(cmd *exec.Cmd, addr string) *exec.Cmd {
@@ -114,7 +111,17 @@ func start(cmd *exec.Cmd, addr string) *exec.Cmd {
 	return cmd
 }
 
-func end(cmd *exec.Cmd) {
-	_ = cmd.Process.Signal(syscall.SIGTERM)
-	_ = cmd.Wait()
+// end stops processes and returns the CPU time that they took.
+func end(cmds ...*exec.Cmd) (sum time.Duration) {
+	for _, cmd := range cmds {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		sum += used(cmd)
+	}
+	return sum
+}
+
+// used returns the CPU time that a process took until it ended.
+func used(cmd *exec.Cmd) time.Duration {
+	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }

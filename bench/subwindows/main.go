@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,27 +26,29 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// mix is traffic near a threshold of 60 in 12 s, most of which comes in bursts.
+// mix is traffic near a threshold of 60 in 12 s, most of which comes in bursts: 450 requests
+// a second from 1,070 clients, times the scale.
 const mix = `
 duration: 1h
 components:
 - name: people
-  zipf: {clients: 1000, rate: 150/s, exponent: 1, offset: 100}
+  zipf: {clients: %d, rate: %d/s, exponent: 1, offset: %d}
 - name: on-off
-  on_off: {clients: 30, rate: 15/s, on: 5s, off: 11s}
+  on_off: {clients: %d, rate: 15/s, on: 5s, off: 11s}
   attack: true
 - name: edges
-  boundary: {clients: 20, requests: 70, period: 12s, width: 6s}
+  boundary: {clients: %d, requests: 70, period: 12s, width: 6s}
   attack: true
 - name: just-above
-  steady: {clients: 20, rate: 64/12s, poisson: true}
+  steady: {clients: %[5]d, rate: 64/12s, poisson: true}
   attack: true
 `
 
 var (
 	edge     = flag.String("edge", "edge", "the `binary`")
 	duration = flag.Duration("duration", 2*time.Minute, "of each run")
-	runs     = flag.Int("runs", 2, "of each kind, by turns")
+	pairs    = flag.Int("pairs", 2, "runs of each kind, by turns")
+	scale    = flag.Int("scale", 1, "times as many clients")
 	nodes    = flag.Int("nodes", 3, "nodes")
 )
 
@@ -55,22 +58,32 @@ func main() {
 	dir, err := os.MkdirTemp("", "subwindows")
 	harness.Check(err)
 	defer os.RemoveAll(dir)
-	harness.Check(os.WriteFile(filepath.Join(dir, "mix.yaml"), []byte(mix), 0o644))
+	harness.Check(os.WriteFile(filepath.Join(dir, "mix.yaml"), fmt.Appendf(nil, mix, *scale*1000, *scale*150, *scale*100, *scale*30, *scale*20), 0o644))
 	origin, err := net.Listen("tcp", "127.0.0.1:0")
 	harness.Check(err)
 	go func() {
 		log.Print(http.Serve(origin, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })))
 	}()
 	fmt.Println("sub_windows  requests  refused  wrong %  by estimate  by lag  unexplained  operations/request  CPU µs/request  faults")
-	for range *runs {
-		for _, subWindows := range []string{"1", "auto"} {
-			run(dir, "http://"+origin.Addr().String(), subWindows)
+	var ratios []float64
+	for i := range *pairs {
+		cpu := map[string]float64{}
+		kinds := []string{"1", "auto"}
+		if i%2 == 1 {
+			slices.Reverse(kinds)
 		}
+		for _, subWindows := range kinds {
+			cpu[subWindows] = run(dir, "http://"+origin.Addr().String(), subWindows)
+		}
+		ratios = append(ratios, cpu["auto"]/cpu["1"])
 	}
+	slices.Sort(ratios)
+	fmt.Printf("CPU with sub-windows / without, by pair: least %.3f, median %.3f, most %.3f\n", ratios[0], ratios[len(ratios)/2], ratios[len(ratios)-1])
 }
 
-// run measures one PoP.
-func run(dir, origin, subWindows string) {
+// run measures one PoP, and returns the processor time that it took for each request, in
+// microseconds.
+func run(dir, origin, subWindows string) float64 {
 	rules := filepath.Join(dir, "rules.yaml")
 	harness.Check(os.WriteFile(rules, fmt.Appendf(nil, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 60, period: 12s, sub_windows: %s}]}]\n", subWindows), 0o644))
 	addrs := harness.FreeAddrs(1 + 2**nodes)
@@ -116,7 +129,7 @@ func run(dir, origin, subWindows string) {
 	}
 	harness.Check(memcached.Process.Signal(syscall.SIGTERM))
 	_ = memcached.Wait()
-	report(out, subWindows, ops, cpu)
+	return report(out, subWindows, ops, cpu)
 }
 
 // operations returns what memcached says that it did.
@@ -137,8 +150,8 @@ func operations(addr string) (sum int) {
 	return sum
 }
 
-// report writes a line of the table.
-func report(out []byte, subWindows string, ops int, cpu time.Duration) {
+// report writes a line of the table, and returns its processor time.
+func report(out []byte, subWindows string, ops int, cpu time.Duration) float64 {
 	type disagreement struct{ Requests, Estimate, Lag, Unexplained float64 }
 	var r struct {
 		Sending struct{ Requests float64 }
@@ -156,7 +169,9 @@ func report(out []byte, subWindows string, ops int, cpu time.Duration) {
 	for _, f := range r.Score.Faults {
 		faults = append(faults, f.Name)
 	}
+	each := float64(cpu.Microseconds()) / r.Sending.Requests
 	fmt.Printf("%-11s  %8.0f  %7.0f  %7.3f  %11.3f  %6.3f  %11.3f  %18.4f  %14.1f  %v\n", subWindows, r.Sending.Requests, r.Score.Refused,
 		pct(a.Requests+b.Requests), pct(a.Estimate+b.Estimate), pct(a.Lag+b.Lag), pct(a.Unexplained+b.Unexplained),
-		float64(ops)/r.Sending.Requests, float64(cpu.Microseconds())/r.Sending.Requests, faults)
+		float64(ops)/r.Sending.Requests, each, faults)
+	return each
 }
