@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -106,6 +107,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.nap == nil {
 		o.nap = nap
+		if runtime.GOMAXPROCS(0) == 1 {
+			o.nap = time.Sleep // connections need the processor meanwhile
+		}
 	}
 	if o.Hashed && o.Connections < len(o.Targets) {
 		return o, fmt.Errorf("load: %d connections are too few for %d targets", o.Connections, len(o.Targets))

@@ -33,7 +33,8 @@ func newLoad() *cobra.Command {
 		Long: `Send traffic to a PoP, or to any HTTP server: at a rate that does not depend on how fast
 it answers. Several targets are the nodes of a PoP: each connection goes to one of
 them. Latencies are counted from when a request was due, so that one answer that is
-late does not hide those behind it; where the rate could not be kept, that is said.
+late does not hide those behind it; where the rate could not be kept, that is said. With
+--rate max it leaves half of the cores to a target on this machine, unless GOMAXPROCS is set.
 
 Given the rules of the PoP, an oracle knows what each request should have been answered: it
 keeps the exact log of each client, and says how many of the innocent were refused, what

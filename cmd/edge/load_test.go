@@ -3,9 +3,13 @@ package main
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/edgelimit/edge/load"
 )
 
 // Ctrl-C ends a run early, with a report of what was done.
@@ -24,6 +28,33 @@ func TestLoadInterrupted(t *testing.T) {
 	}
 	if out := p.stdout.String(); !strings.Contains(out, "interrupted before its end") || !strings.Contains(out, "× 200") {
 		t.Errorf("the report is\n%s", out)
+	}
+}
+
+// A target on this machine keeps half of the cores, where requests are sent as fast as they can be.
+func TestLoadLeavesCores(t *testing.T) {
+	all := runtime.GOMAXPROCS(4)
+	defer runtime.GOMAXPROCS(all)
+	here := []load.Target{{Addr: netip.MustParseAddrPort("127.0.0.1:80")}}
+	elsewhere := []load.Target{{Addr: netip.MustParseAddrPort("10.0.0.1:80")}}
+	for _, test := range []struct {
+		o    load.Options
+		env  string
+		want int
+	}{
+		{load.Options{Targets: here, ClosedLoop: true}, "", 2},
+		{load.Options{Targets: here, ClosedLoop: true}, "4", 4},
+		{load.Options{Targets: elsewhere, ClosedLoop: true}, "", 4},
+		{load.Options{Targets: here}, "", 4},
+	} {
+		t.Setenv("GOMAXPROCS", test.env)
+		back := leaveCores(test.o)
+		if got := runtime.GOMAXPROCS(0); got != test.want {
+			t.Errorf("%v, GOMAXPROCS=%q: %d cores, want %d", test.o.Targets[0].Addr, test.env, got, test.want)
+		}
+		if back(); runtime.GOMAXPROCS(0) != 4 {
+			t.Errorf("it keeps %d cores", runtime.GOMAXPROCS(0))
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"slices"
 
 	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/load"
@@ -30,7 +32,9 @@ func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadO
 		return err
 	}
 	o.Progress = show.update
+	back := leaveCores(o)
 	log, err := load.Run(ctx, o)
+	back()
 	show.end()
 	if err != nil {
 		return err
@@ -43,6 +47,19 @@ func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadO
 		return err
 	}
 	return errors.Join(out.write(report), oracle.keep(log), oracle.judge(report))
+}
+
+// leaveCores leaves half of the cores to targets on this machine where requests are sent as fast
+// as connections carry them: else the generator and the target wait for each other's. It returns
+// what takes them back. A GOMAXPROCS in the environment stands.
+func leaveCores(o load.Options) (back func()) {
+	here := slices.ContainsFunc(o.Targets, func(t load.Target) bool { return t.Addr.Addr().IsLoopback() })
+	if !o.ClosedLoop || !here || os.Getenv("GOMAXPROCS") != "" {
+		return func() {}
+	}
+	all := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS((all + 1) / 2)
+	return func() { runtime.GOMAXPROCS(all) }
 }
 
 // writable finds out that files can be written before anything is sent.
