@@ -131,7 +131,7 @@ func (b *block) parse(w *worker) {
 		if n := len(s); n > 0 && s[n-1] == '\r' {
 			s = s[:n-1]
 		}
-		if len(s) == 0 || s[0] == '#' {
+		if s = withoutHole(s); len(s) == 0 || s[0] == '#' {
 			continue
 		}
 		if len(s) > w.maxLine {

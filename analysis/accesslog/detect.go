@@ -13,6 +13,9 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 // recognise finds out the format of a text that begins with head, or finds it to be in
 // the format that is named.
 func (s *source) recognise(head []byte, whole bool) error {
+	if rest := withoutHole(head); len(rest) > 0 {
+		head = rest
+	}
 	lines := sample(head, whole)
 	if len(lines) == 0 {
 		s.format, s.layout = "empty", clf{}
@@ -65,7 +68,7 @@ func sample(head []byte, whole bool) (lines [][]byte) {
 			break
 		}
 		head = rest
-		if line = bytes.TrimSuffix(line, []byte("\r")); len(bytes.TrimSpace(line)) > 0 {
+		if line = withoutHole(bytes.TrimSuffix(line, []byte("\r"))); len(bytes.TrimSpace(line)) > 0 {
 			lines = append(lines, line)
 		}
 	}

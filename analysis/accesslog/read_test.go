@@ -255,6 +255,25 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
+// A log that was cut to nothing while its server went on writing begins with zeros, or has
+// them before the next line. They are no part of a client's name.
+func TestHoles(t *testing.T) {
+	hole := strings.Repeat("\x00", 10_000)
+	many := strings.Repeat("1767366240\ta\n", 500)
+	for name, text := range map[string]string{"at the beginning": hole + many + plain, "within": many + hole + plain, "at the end": many + plain + hole} {
+		for _, format := range []string{"", "trace", "$msec\t$client"} {
+			l := open(t, []string{save(t, []byte(text))}, accesslog.Options{Format: format})
+			var got []at
+			if err := read(t.Context(), l, true, &got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(three, got[len(got)-3:]); diff != "" || len(got) != 503 || l.Stats().Malformed != 0 {
+				t.Errorf("%s, format %q: %d entries, %d malformed (-want +got):\n%s", name, format, len(got), l.Stats().Malformed, diff)
+			}
+		}
+	}
+}
+
 // An object within objects without end is malformed, not the end of the stack.
 func TestDeepObjects(t *testing.T) {
 	head := `{"time":"2026-01-02T15:04:05Z","remote_addr":"203.0.113.7","request":"GET / HTTP/1.1","status":200,"x":`

@@ -53,6 +53,15 @@ func escaped(s []byte) bool {
 	return (len(s)-n)%2 == 1
 }
 
+// withoutHole cuts off the zeros in front of s. They are in a file that was cut to nothing
+// while a server went on writing where it was.
+func withoutHole(s []byte) []byte {
+	if len(s) > 0 && s[0] == 0 {
+		return bytes.TrimLeft(s, "\x00")
+	}
+	return s
+}
+
 // trimSpaces cuts off the spaces in front of s.
 func trimSpaces(s []byte) []byte {
 	for len(s) > 0 && s[0] == ' ' {
