@@ -63,6 +63,8 @@ func TestTimes(t *testing.T) {
 		{"no such minute", "2026-01-02T15:60:05Z", ""},
 		{"no such second", "2026-01-02T15:04:61Z", ""},
 		{"no such zone", "02/Jan/2026:15:04:05 +0060", ""},
+		{"no such zone, in ISO", "2026-01-02T15:04:05+99:99", ""},
+		{"a word for a zone", "2026-01-02T15:04:05-abc", ""},
 		{"no digits", "2026-01-0aT15:04:05Z", ""},
 		{"two points", "1.2.3", ""},
 		{"nothing after the point", "1767366245.", ""},

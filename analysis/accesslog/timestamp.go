@@ -19,12 +19,10 @@ func (c *clock) iso(s []byte) (micros int64, n int, ok bool) {
 	n += digits
 	seconds := day + of
 	offset, length, zoned := isoZone(s[n:])
-	if zoned {
-		seconds -= offset
-	} else {
-		seconds = c.wall(seconds)
+	if !zoned {
+		return c.wall(seconds)*second + part, n, true
 	}
-	return seconds*second + part, n + length, true
+	return (seconds-offset)*second + part, n + length, true
 }
 
 // fraction reads a point and digits, in microseconds. It returns how many bytes it is.
