@@ -7,6 +7,8 @@ import "bytes"
 //
 //	host ident user [dd/Mon/yyyy:HH:MM:SS +zzzz] "request" status bytes "referer" "agent"
 //
+// The seconds may have a fraction, as people have Apache write it.
+//
 // The client is the host, the line's first word, and the time is the first that is found:
 // a line with both is an entry, whatever the rest looks like.
 type clf struct{}
@@ -40,15 +42,15 @@ func (clf) parse(s []byte, r *record) string {
 			return "no time like [02/Jan/2006:15:04:05 -0700]"
 		}
 		at += i + 1
-		if len(rest) > at+clfLength && rest[at+clfLength] == ']' {
-			if t, ok := r.clock.clf(rest[at:]); ok {
-				r.time, r.client = t, client
-				break
-			}
+		t, n, ok := r.clock.clfZoned(rest[at:])
+		if end := at + n; ok && len(rest) > end && rest[end] == ']' {
+			r.time, r.client = t, client
+			rest = rest[end+1:]
+			break
 		}
 	}
 	if r.need&^Addr != 0 {
-		r.combined(rest[at+clfLength+1:])
+		r.combined(rest)
 	}
 	return ""
 }

@@ -47,6 +47,25 @@ func (c *clock) clf(s []byte) (micros int64, ok bool) {
 	return (c.clfAt + of) * second, true
 }
 
+// clfZoned is clf for seconds with a fraction or without. It returns how many bytes were
+// read.
+func (c *clock) clfZoned(s []byte) (micros int64, n int, ok bool) {
+	if len(s) < clfLength || s[20] == ' ' {
+		micros, ok = c.clf(s)
+		return micros, clfLength, ok
+	}
+	part, digits := fraction(s[20:])
+	end := 20 + digits
+	if digits == 0 || len(s) < end+6 {
+		return 0, 0, false
+	}
+	var whole [clfLength]byte
+	copy(whole[:], s[:20])
+	copy(whole[20:], s[end:])
+	micros, ok = c.clf(whole[:])
+	return micros + part, end + 6, ok
+}
+
 // clfBegin notes the day and zone of s.
 func (c *clock) clfBegin(s []byte) bool {
 	day, ok := clfDay(s[:11])

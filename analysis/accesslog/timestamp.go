@@ -104,8 +104,8 @@ func (c *clock) any(s []byte) (micros int64, ok bool) {
 		rest := s[n:]
 		return micros, len(rest) == 0 || rest[0] == ' ' // the zone's name
 	}
-	if len(s) == clfLength {
-		return c.clf(s)
+	if micros, n, ok := c.clfZoned(s); ok && n == len(s) {
+		return micros, true
 	}
 	micros, n, ok := c.clfLocal(s)
 	return micros, ok && n == len(s)
