@@ -95,6 +95,35 @@ func TestWithoutDirectives(t *testing.T) {
 	}
 }
 
+// A W3C log's times are in UTC, unless its fields or directives say something else.
+func TestTimesOfW3C(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ name, text string }{
+		{"UTC", "#Fields: date time c-ip\n2026-01-02 15:04:05 203.0.113.7\n"},
+		{"local", "#Fields: date-local time-local c-ip\n2026-01-02 16:04:05 203.0.113.7\n"},
+		{"both", "#Fields: date-local time-local date time c-ip\n2026-01-02 16:04:05 2026-01-02 15:04:05 203.0.113.7\n"},
+		{"both, local last", "#Fields: date time c-ip date-local time-local\n2026-01-02 15:04:05 203.0.113.7 2026-01-02 16:04:05\n"},
+		{"an offset", "#GMT-Offset: -0800\n#Fields: date time c-ip\n2026-01-02 07:04:05 203.0.113.7\n"},
+		{"an offset that concerns no time since the epoch", "#GMT-Offset: -0800\n#Fields: timestamp c-ip\n1767366245 203.0.113.7\n"},
+	} {
+		l, err := text(test.text, accesslog.Options{Location: berlin})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Arrivals(t.Context(), func(as []accesslog.Arrival) error {
+			if at := time.UnixMicro(as[0].Time).UTC(); at.Unix() != 1767366245 {
+				t.Errorf("%s: %v", test.name, at)
+			}
+			return nil
+		}); err != nil || l.Stats().Entries != 1 {
+			t.Errorf("%s: %d entries, error %v", test.name, l.Stats().Entries, err)
+		}
+	}
+}
+
 // A format that is named must be the one that the file is in.
 func TestNamedFormat(t *testing.T) {
 	_, err := text(plain, accesslog.Options{Format: "alb"})

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 )
 
@@ -120,6 +121,10 @@ func (c *columns) setFields(names []string) {
 		case c.client != "" && kind == client:
 			known = false
 		}
+		utc, local := strings.CutSuffix(lower, "-local")
+		if local && slices.ContainsFunc(names, func(other string) bool { return strings.EqualFold(other, utc) }) {
+			known = false // it is there in UTC too
+		}
 		if lower == "user_agent" {
 			head = "User-Agent"
 		}
@@ -127,7 +132,7 @@ func (c *columns) setFields(names []string) {
 			head = "Referer"
 		}
 		if known {
-			c.wall = c.wall || strings.HasSuffix(lower, "-local")
+			c.wall = c.wall || local
 			c.has |= 1 << kind
 			c.fields = append(c.fields, field{i, kind, head})
 		}
@@ -149,7 +154,7 @@ func (c *columns) parse(s []byte, r *record) string {
 		return "no field of #Fields has the time"
 	}
 	var day, of, part int64
-	var dated, timed bool
+	var dated, timed, absolute bool
 	var target []byte
 	next := 0
 	n := 0
@@ -175,7 +180,10 @@ func (c *columns) parse(s []byte, r *record) string {
 			}
 			part = fractionOf(column)
 		case epoch:
-			t, ok := r.clock.any(column)
+			t, ok := unix(column)
+			if absolute = ok; !ok {
+				t, ok = r.clock.any(column)
+			}
 			if !ok {
 				return "no time that can be read"
 			}
@@ -229,9 +237,11 @@ func (c *columns) parse(s []byte, r *record) string {
 		}
 		day = c.day
 	}
-	seconds := day + of - c.zone
-	if c.wall {
-		seconds = r.clock.wall(seconds)
+	seconds := day + of
+	if !absolute {
+		if seconds -= c.zone; c.wall {
+			seconds = r.clock.wall(seconds)
+		}
 	}
 	r.time = seconds*second + part
 	if target != nil {
