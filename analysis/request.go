@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"cmp"
+	"math/bits"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -46,15 +47,18 @@ func (r *requests) of(e *accesslog.Entry) rule.Request {
 // an address of fd00::/8 for itself, so that rules which count by ip tell it from others: the
 // client n, a number below 2^55, has n in the 55 bits that follow fd0, any other a hash of its
 // name in those that follow fd8. They are the upper half of the address, the part that makes
-// a client by default.
+// a client by default. n has its lowest bit first, so that clients stay apart where less of
+// an address makes one.
 func address(e *accesslog.Entry) netip.Addr {
 	if e.Addr.IsValid() {
 		return e.Addr
 	}
 	const own = 1 << 55
 	n, err := strconv.ParseUint(e.Client, 10, 64)
-	if err != nil || n >= own {
+	if err != nil || n >= own || len(e.Client) > 1 && e.Client[0] == '0' { // 007 is not 7
 		n = own | xxhash.Sum64String(e.Client)%own
+	} else {
+		n = bits.Reverse64(n) >> 9
 	}
 	addr := [16]byte{0: 0xfd, 15: 1}
 	for i := range 7 {
@@ -66,12 +70,12 @@ func address(e *accesslog.Entry) netip.Addr {
 // nameOf returns what a report calls the client of a canonical request: what the log calls
 // it, or its network if that is one client.
 func nameOf(e *accesslog.Entry, req *rule.Request, p rule.ClientPrefix) string {
-	bits := cmp.Or(p.IPv6, 64)
+	length := cmp.Or(p.IPv6, 64)
 	if req.Addr.Is4() {
-		bits = cmp.Or(p.IPv4, 32)
+		length = cmp.Or(p.IPv4, 32)
 	}
-	if !e.Addr.IsValid() || bits >= req.Addr.BitLen() {
+	if !e.Addr.IsValid() || length >= req.Addr.BitLen() {
 		return strings.Clone(e.Client)
 	}
-	return netip.PrefixFrom(req.Client(), bits).String()
+	return netip.PrefixFrom(req.Client(), length).String()
 }

@@ -2,30 +2,33 @@ package analysis
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Clients without an address have one each, in a network of its own.
+// Clients without an address have one each, in a network of its own, also where a large
+// network is one client.
 func TestAddressesOfClientsWithout(t *testing.T) {
-	var seen []string
-	for _, client := range []string{"0", "1", "2", "256", "36028797018963967", "36028797018963968", "example.com", "-", "a user"} {
-		req := new(requests).of(&accesslog.Entry{Client: client})
-		req.Canonicalize(rule.ClientPrefix{})
-		if !req.Addr.IsPrivate() {
-			t.Errorf("client %s has %v, which somebody may have", client, req.Addr)
+	clients := []string{"0", "1", "2", "256", "65536", "7", "007", "36028797018963967", "36028797018963968", "example.com", "-", "a user"}
+	for _, prefix := range []rule.ClientPrefix{{}, {IPv6: 48}, {IPv6: 128}} {
+		seen := map[string]string{}
+		for _, client := range clients {
+			req := new(requests).of(&accesslog.Entry{Client: client})
+			req.Canonicalize(prefix)
+			if !req.Addr.IsPrivate() {
+				t.Errorf("client %s has %v, which somebody may have", client, req.Addr)
+			}
+			addr := req.Client().String()
+			if other, known := seen[addr]; known {
+				t.Errorf("clients %s and %s are the same with %+v: %s", client, other, prefix, addr)
+			}
+			seen[addr] = client
 		}
-		seen = append(seen, req.Client().String())
-	}
-	if seen[0] != "fd00::" || seen[3] != "fd00:0:0:100::" {
-		t.Errorf("clients are %v", seen)
-	}
-	slices.Sort(seen)
-	if n := len(slices.Compact(seen)); n != 9 {
-		t.Errorf("%d addresses of 9 clients", n)
+		if prefix == (rule.ClientPrefix{}) && (seen["fd00::"] != "0" || seen["fd40::"] != "1") {
+			t.Errorf("clients are %v", seen)
+		}
 	}
 }
 
