@@ -46,7 +46,7 @@ func clock(t time.Time) string { return t.Format("2006-01-02 15:04:05") }
 // between says what time a log covers.
 func between(from, to time.Time) string {
 	if from.Equal(to) {
-		return " at " + clock(from)
+		return " at " + clock(from) + " (UTC)"
 	}
 	return fmt.Sprintf(" from %s to %s (UTC)", clock(from), clock(to))
 }

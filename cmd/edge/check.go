@@ -59,7 +59,7 @@ rules are those that the file names, or those that are given.`,
 			case schema && (len(files) > 0 || asJSON || tests != nil):
 				errs = append(errs, usageError{errors.New("--schema stands alone: it is about no file"), "edge check --schema > rules.schema.json"})
 			case tests != nil:
-				errs = append(errs, worstWithTests(flags))
+				errs = append(errs, foreignToTests(flags))
 			case !schema && len(files) == 0:
 				errs = append(errs, usageError{errors.New("no rules file is given"), "edge check rules.yaml"})
 			}

@@ -12,12 +12,12 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// worstWithTests refuses flags that say nothing about cases.
-func worstWithTests(flags *pflag.FlagSet) error {
+// foreignToTests refuses flags that say nothing about cases.
+func foreignToTests(flags *pflag.FlagSet) error {
 	var errs []error
-	for _, name := range []string{"rate", "lag", "answer-time"} {
+	for _, name := range []string{"rate", "lag", "nodes", "answer-time"} {
 		if flags.Changed(name) {
-			errs = append(errs, fail(flags, name, "leave it out: it is for the worst case", "it says nothing about --test"))
+			errs = append(errs, fail(flags, name, "leave it out: cases are played to one node that knows everything at once", "it says nothing about --test"))
 		}
 	}
 	return errors.Join(errs...)

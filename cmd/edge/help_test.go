@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -49,7 +50,11 @@ func tryExample(t *testing.T, example string) {
 	write(t, dir+"/cases.yaml", "rules: [rules.yaml]\ncases: [{name: one passes, requests: [{at: 0s, expect: passed}]}]\n")
 	write(t, dir+"/secret", "0123456789abcdef\n")
 	write(t, dir+"/new.yaml", generous)
-	write(t, dir+"/access.log", strings.Repeat(`203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /a?b=c HTTP/1.1" 200 512 "-" "curl/8.5.0"`+"\n", 60))
+	var log strings.Builder
+	for minute := range 60 {
+		fmt.Fprintf(&log, `203.0.113.7 - - [02/Jan/2026:15:%02d:05 +0000] "GET /a?b=c HTTP/1.1" 200 512 "-" "curl/8.5.0"`+"\n", minute)
+	}
+	write(t, dir+"/access.log", log.String())
 	if err := os.Mkdir(dir+"/rules.d", 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -46,6 +46,9 @@ func (m *accuracyMode) check() error {
 		}
 		m.o.Limits = append(m.o.Limits, l)
 	}
+	if m.o.Phases == 0 {
+		return fail(m.flags, "phases", "", "there is 1 at least")
+	}
 	if _, err := analysis.NewAccuracy(m.o); err != nil {
 		return usageError{err, "see 'edge replay --help'"}
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -77,6 +79,9 @@ func (m *rulesMode) check() (err error) {
 	if m.flags.Changed("max-newly-refused") && len(m.base) == 0 {
 		errs = append(errs, fail(m.flags, "max-newly-refused", "--base old.yaml", "there is nothing to compare with"))
 	}
+	if m.pop.Skew > 0 && m.pop.Nodes == 1 {
+		errs = append(errs, fail(m.flags, "skew", "--nodes 3", "one node has one clock"))
+	}
 	if m.pop.Spread, err = analysis.ParseSpread(m.spread); err != nil {
 		errs = append(errs, fail(m.flags, "spread", "", "%s", message(err)))
 	}
@@ -122,8 +127,20 @@ func (m *rulesMode) run(ctx context.Context, in *input, to destination) error {
 	if err != nil {
 		return err
 	}
+	m.warn(in)
 	report := enforcer.Report()
 	return to.write(in, report, report.Sections)
+}
+
+// warn says which shards were not lost, because the log had ended by then.
+func (m *rulesMode) warn(in *input) {
+	stats := in.log.Stats()
+	length := time.Duration(stats.Last-stats.First) * time.Microsecond
+	for i, l := range m.pop.Losses {
+		if l.At > length {
+			report(in.stderr, fmt.Errorf("--lose-shard %s changes nothing: the log ends %v after its first request", m.losses[i], length))
+		}
+	}
 }
 
 // compare says what the rules would do otherwise than those before.
@@ -145,6 +162,7 @@ func (m *rulesMode) compare(ctx context.Context, in *input, to destination) erro
 	if err != nil {
 		return err
 	}
+	m.warn(in)
 	report := comparer.Report()
 	if isCheck && !to.asJSON {
 		err = errors.Join(to.writePage(in, report.Sections), report.WriteMarkdown(to.stdout))
