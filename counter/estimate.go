@@ -37,12 +37,6 @@ func (e Estimate) room(threshold uint64) uint64 {
 	return threshold - e.Whole - part
 }
 
-// Floor returns e rounded down, or the greatest number that there is.
-func (e Estimate) Floor() uint64 {
-	part, _ := times(e.Part, e.Left).over(uint64(e.Of)) // at most Part, which fits
-	return e.Whole + min(part, ^e.Whole)
-}
-
 // Float returns e rounded. It is for showing: decisions are made by Over.
 func (e Estimate) Float() float64 {
 	if e.Part == 0 {

@@ -115,11 +115,29 @@ func (l Layout) sum(a, b uint64) uint64 {
 	return (a + a>>wide + a>>(2*wide)) & (1<<wide - 1)
 }
 
+// From returns number, whose layout is other, in l: each of its counts in the field in which
+// its sub-window begins, at most what that holds. So requests may be taken for older than they
+// are, and none for younger; where the fields of other are a multiple of those of l, they are
+// all in their own field.
+func (l Layout) From(other Layout, number uint64) (in uint64) {
+	if l == other {
+		return number
+	}
+	for k := range int(other.Fields) {
+		n := min(other.field(number, k), l.mask())
+		in = l.Add(in, n<<(int(l.Bits)*(k*int(l.Fields)/int(other.Fields))))
+	}
+	return in
+}
+
 // What follows works field by field. What is below zero or above what a field holds stays
 // there: no field ever borrows from its neighbour or carries into it.
 
 // Add returns a + b, each field at most what it holds.
 func (l Layout) Add(a, b uint64) uint64 {
+	if a == 0 || b == 0 {
+		return a | b // mostly there is nothing to add
+	}
 	return l.zip(a, b, func(x, y uint64) uint64 { return x + min(y, l.mask()-x) })
 }
 

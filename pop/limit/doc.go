@@ -88,10 +88,19 @@
 //
 // A reload that changes the sub-windows of a limit leaves the counters behind. They are read
 // once more with a key's next count, with each count for as long as other nodes may not have
-// loaded the rules, and after that once. What they say at a time, rounded down, is taken off
-// the threshold at that time; a period after the reload nothing in them is in the period any
-// more. A node that starts anew knows nothing of the rules before: while sub-windows change,
-// reload rather than restart, or a client may pass the threshold once more.
+// loaded the rules, and after that once. A period later they are left alone: nothing in them is
+// in the period any more.
+//
+// Until then all that is known is added up in each of the layouts, and the limit is exceeded if
+// one of them says so. There each count of another layout is taken for one of the sub-window in
+// which its own begins. So a request weighs no more than if it had been counted in that layout,
+// and who exceeds the limit in none of them is not refused, however often they change. And no
+// gate opens: in each layout all requests of the current window count whole, and where the
+// sub-windows of one are parts of the other's, the estimate of the latter is what it would be
+// without the reload.
+//
+// A node that starts anew knows nothing of the rules before: while sub-windows change, reload
+// rather than restart, or a client may pass the threshold once more.
 //
 // # Bounds of knowledge
 //

@@ -253,8 +253,8 @@ func (r *rules) metrics(of *rule.Rule) *ruleMetrics {
 
 // SetRules replaces the rules, all at once. Rules that keep their ID and characteristics
 // keep their counts, and active mitigations keep their end. A limit with other sub-windows
-// than before counts in other counters; until they cover a period, what the ones before say
-// is taken off its threshold. All nodes of a PoP are to load the same rules within 5 s.
+// than before counts in other counters; the ones before count as well until what they say has
+// left the period. All nodes of a PoP are to load the same rules within 5 s.
 func (l *Limiter) SetRules(set *rule.Set) {
 	l.loading.Lock()
 	defer l.loading.Unlock()

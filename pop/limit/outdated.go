@@ -1,8 +1,8 @@
 package limit
 
 import (
+	"iter"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
@@ -10,12 +10,12 @@ import (
 )
 
 // An outdated layout is one that a limit had before a reload. Its counters are not counted
-// in any more, but what they say goes on to count until the new ones have covered a period:
-// so a reload opens no gate.
+// in any more, but what they say goes on to count until it has left the period: so a reload
+// opens no gate. See view.
 type outdated struct {
 	limit   counter.Limit
 	settled time.Time // by then all nodes have reloaded, so that the counters are final
-	until   time.Time // from then on nothing in them is in the period
+	until   time.Time // a period after that: from then on nothing in them is in the period
 }
 
 // rulesSettle is within how long all nodes of a PoP load the same rules. Until it is over
@@ -37,7 +37,8 @@ func (r *rules) outdatedBy(after *rule.Set, now time.Time) map[*rule.Rule][]outd
 		list := r.outdated[old]
 		for _, limit := range old.Limits {
 			counted := limit.Counted()
-			list = append(list[:len(list):len(list)], outdated{counted, now.Add(rulesSettle), now.Add(limit.Period)})
+			settled := now.Add(rulesSettle)
+			list = append(list[:len(list):len(list)], outdated{counted, settled, settled.Add(limit.Period)})
 		}
 		for _, o := range list {
 			limit, ok := countedAs(current, o.limit)
@@ -79,53 +80,61 @@ func countedAs(r *rule.Rule, limit counter.Limit) (counter.Limit, bool) {
 
 // dropOutdated removes the windows of layouts that do not count any more at now.
 func (t *track) dropOutdated(now time.Time) {
-	kept := t.windows[:0]
-	for _, w := range t.windows {
-		if w.outdated() && !now.Before(w.until) {
-			t.windows[0].late += w.late + w.unsent()
-		} else {
-			kept = append(kept, w)
+	t.windows = slices.DeleteFunc(t.windows, func(w window) bool {
+		passed := w.outdated() && !now.Before(w.until)
+		if passed {
+			t.leave(&w)
 		}
-	}
-	clear(t.windows[len(kept):])
-	t.windows = kept
+		return passed
+	})
 }
 
-// held returns the limit that the counts of w are held against at elapsed: its own, less
-// what outdated counters of the same period say, rounded down. See counter.Limit.
-func (t *track) held(w *window, elapsed int64) counter.Limit {
-	limit := w.limit
-	at := time.UnixMicro(w.number*limit.Period + elapsed)
+// A view is what is known of a limit's windows, in one layout: its own, or an outdated one in
+// which other requests of the same period were counted.
+type view struct {
+	limit     counter.Limit
+	prev, cur uint64
+	until     time.Time // when the layout ceases to matter; zero: never
+}
+
+// views yields all that is known of w in its layout, and in each outdated one of its period.
+// What was counted in other layouts is never more in one than if it had been counted in it:
+// see counter.Layout.From.
+func (t *track) views(w *window) iter.Seq[view] {
+	return func(yield func(view) bool) {
+		for i := range t.windows {
+			if o := &t.windows[i]; o.limit.Period == w.limit.Period && !yield(t.view(w, o)) {
+				return
+			}
+		}
+	}
+}
+
+// view returns all that is known of w in the layout of o.
+func (t *track) view(w, o *window) view {
+	v := view{limit: w.limit, until: o.until}
+	v.limit.Layout = o.limit.Layout
 	for i := range t.windows {
-		if o := &t.windows[i]; o.limit.Period == limit.Period && o.number == w.number && at.Before(o.until) {
-			limit.Threshold -= min(limit.Threshold, o.estimate(elapsed).Floor())
+		if each := &t.windows[i]; each.limit.Period == w.limit.Period && each.number == w.number {
+			l := each.limit.Layout
+			v.prev = v.limit.Layout.Add(v.prev, v.limit.Layout.From(l, each.prev.known(l)))
+			v.cur = v.limit.Layout.Add(v.cur, v.limit.Layout.From(l, each.cur.known(l)))
 		}
 	}
-	return limit
+	return v
 }
 
-// back returns when the counts of w are back at the limit, in microseconds from the start
-// of its window. Where outdated counters count as well, their share falls meanwhile.
-func (t *track) back(w *window, elapsed int64) int64 {
-	limit := t.held(w, elapsed)
-	last := limit.Back(w.prev.known(limit.Layout), w.cur.known(limit.Layout), elapsed)
-	if limit == w.limit {
-		return last
-	}
-	return elapsed + int64(sort.Search(int(last-elapsed), func(more int) bool {
-		at := elapsed + int64(more)
-		return !w.estimate(at).Over(t.held(w, at).Threshold)
-	}))
-}
+// over reports whether the limit is exceeded at elapsed.
+func (v *view) over(elapsed int64) bool { return v.limit.Over(v.prev, v.cur, elapsed) }
 
-// estimate returns the estimate at elapsed, which may lie in the next window or after it.
-func (w *window) estimate(elapsed int64) counter.Estimate {
-	l := w.limit.Layout
-	switch {
-	case elapsed < w.limit.Period:
-		return w.limit.Estimate(w.prev.known(l), w.cur.known(l), elapsed)
-	case elapsed < 2*w.limit.Period:
-		return w.limit.Estimate(w.cur.known(l), 0, elapsed-w.limit.Period)
+// remaining returns how many more requests may come at elapsed.
+func (v *view) remaining(elapsed int64) uint64 { return v.limit.Remaining(v.prev, v.cur, elapsed) }
+
+// back returns when the limit is not exceeded any more, at now, which is elapsed.
+func (v *view) back(elapsed int64, now time.Time) time.Time {
+	back := now.Add(time.Duration(v.limit.Back(v.prev, v.cur, elapsed)-elapsed) * time.Microsecond)
+	if !v.until.IsZero() && v.until.Before(back) {
+		return v.until
 	}
-	return counter.Estimate{Of: 1}
+	return back
 }

@@ -68,10 +68,12 @@ func (l *Limiter) remaining(dst []Quota, c count, now time.Time) []Quota {
 			if w.outdated() || w.limit.Period != q.Limit.Period.Microseconds() || w.number != number || w.fresh || w.seen < 0 {
 				continue
 			}
-			prev, cur, limit := w.prev.known(w.limit.Layout), w.cur.known(w.limit.Layout), t.held(w, elapsed)
-			q.Known = true
-			q.Remaining = limit.Remaining(prev, cur, elapsed)
-			q.Reset = time.Duration(limit.Falls(prev, cur, elapsed)-elapsed) * time.Microsecond
+			for v := range t.views(w) {
+				if n := v.remaining(elapsed); !q.Known || n < q.Remaining {
+					q.Known, q.Remaining = true, n
+					q.Reset = time.Duration(v.limit.Falls(v.prev, v.cur, elapsed)-elapsed) * time.Microsecond
+				}
+			}
 		}
 	}
 	return dst

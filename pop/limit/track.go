@@ -67,6 +67,7 @@ func (t *track) setRule(r *rule.Rule, now time.Time, outdated []outdated) {
 	windows := make([]window, 0, len(r.Limits)+len(outdated))
 	for _, l := range r.Limits {
 		w := t.window(l.Counted(), now)
+		w.fresh = w.fresh || w.outdated() // others may have come back to it before
 		w.until, w.settled, w.due = time.Time{}, time.Time{}, false
 		windows = append(windows, w)
 	}
@@ -79,7 +80,19 @@ func (t *track) setRule(r *rule.Rule, now time.Time, outdated []outdated) {
 	}
 	// Other limits may need other counters of former owners.
 	t.change, t.formers = 0, nil
+	before := t.windows
 	t.rule, t.windows = r, windows
+	for i := range before {
+		if w, _ := t.find(slot{limit: before[i].limit}); w == nil {
+			t.leave(&before[i])
+		}
+	}
+}
+
+// leave takes note of what is given up with w, which is not among the windows any more.
+func (t *track) leave(w *window) {
+	t.windows[0].late += w.late + w.unsent()
+	t.windows[0].full += w.full
 }
 
 // window returns the windows of limit: those that t has, with their counts, or new ones.
@@ -362,19 +375,19 @@ func (t *track) evaluate(now time.Time) (f finding) {
 		if w.outdated() {
 			continue
 		}
-		layout, elapsed := w.limit.Layout, w.at(now)
-		prev, cur, limit := w.prev.known(layout), w.cur.known(layout), t.held(w, elapsed)
-		if limit.Over(prev, cur, elapsed) {
-			back := now.Add(time.Duration(t.back(w, elapsed)-elapsed) * time.Microsecond)
-			if !f.over || back.After(f.back) {
-				f.back = back
-				f.why = mitigation.Why{Limit: limit, Prev: prev, Cur: cur, Elapsed: elapsed}
+		elapsed := w.at(now)
+		for v := range t.views(w) {
+			if v.over(elapsed) {
+				if back := v.back(elapsed, now); !f.over || back.After(f.back) {
+					f.back = back
+					f.why = mitigation.Why{Limit: v.limit, Prev: v.prev, Cur: v.cur, Elapsed: elapsed}
+				}
+				f.over = true
+			} else if w.others && w.seen >= 0 && v.over(min(w.seen, elapsed)) {
+				t.readRecord = true
 			}
-			f.over = true
-		} else if w.others && w.seen >= 0 && limit.Over(prev, cur, min(w.seen, elapsed)) {
-			t.readRecord = true
+			f.near = f.near || v.remaining(elapsed) <= w.limit.Threshold/nearFraction
 		}
-		f.near = f.near || limit.Remaining(prev, cur, elapsed) <= w.limit.Threshold/nearFraction
 		w.seen, w.others = elapsed, false
 	}
 	return f

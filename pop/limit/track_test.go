@@ -332,3 +332,44 @@ func TestAClockThatIsAheadForAMoment(t *testing.T) {
 		t.Errorf("50 requests are not over a limit of 10 (%d lost as late)", tr.late())
 	}
 }
+
+// A reload that takes a limit away, or leaves a layout behind for longer than it matters, loses
+// what was not sent yet. That is counted.
+func TestWhatAReloadLosesIsCounted(t *testing.T) {
+	before := newRule(t, "[{threshold: 100, period: 60s}, {threshold: 10, period: 10s}]")
+	tr := newTrack(counter.Key{}, before, at(8, 0), nil)
+	tr.add(6, at(8, 0))
+	tr.setRule(newRule(t, "[{threshold: 96, period: 60s, sub_windows: 6}]"), at(8, 0), []outdated{
+		{before.Limits[0].Counted(), at(13, 0), at(73, 0)},
+	})
+	if n := tr.late(); n != 6 {
+		t.Errorf("%d requests are lost with a limit, want 6", n)
+	}
+	tr.advance(at(72, 0))
+	if n, kept := tr.late(), tr.unsentRequests(); n != 0 || kept != 6 {
+		t.Errorf("%d requests are lost and %d kept of an outdated layout, want 0 and 6", n, kept)
+	}
+	tr.advance(at(73, 0))
+	if n, kept := tr.late(), tr.unsentRequests(); n != 6 || kept != 0 {
+		t.Errorf("%d requests are lost and %d kept after that, want 6 and 0", n, kept)
+	}
+}
+
+// A layout that comes back is read anew: other nodes may have counted in it before.
+func TestALayoutThatComesBackIsReadAnew(t *testing.T) {
+	whole, sixths := newRule(t, "[{threshold: 100, period: 60s}]"), newRule(t, "[{threshold: 96, period: 60s, sub_windows: 6}]")
+	tr := newTrack(counter.Key{}, whole, at(8, 0), nil)
+	tr.add(6, at(8, 0))
+	next(tr, at(8, 0))
+	tr.setRule(sixths, at(9, 0), []outdated{{whole.Limits[0].Counted(), at(14, 0), at(74, 0)}})
+	tr.add(1, at(61, 0))
+	j, _ := next(tr, at(61, 0))
+	for _, s := range j.reads {
+		tr.read(s, 0, at(61, 0), 0)
+	}
+	tr.setRule(whole, at(62, 0), []outdated{{sixths.Limits[0].Counted(), at(67, 0), at(127, 0)}})
+	tr.add(1, at(62, 0))
+	if j, _ := next(tr, at(62, 0)); len(j.reads) != 3 || j.reads[0] != (slot{whole.Limits[0].Counted(), 60}) {
+		t.Errorf("read are %+v, want the window before, and two in sixths", j.reads)
+	}
+}

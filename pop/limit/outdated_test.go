@@ -1,0 +1,141 @@
+package limit_test
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/pop/limit"
+)
+
+// Who is innocent by the estimate of the layout before a reload and by that of the one after
+// it is not refused, also where older requests weigh more in the one and younger ones in the
+// other: here both estimates are 50 at most, while the requests from before the reload weigh
+// 12.5 in whole windows, and those after it 50 in sub-windows.
+func TestAReloadRefusesNobodyInnocent(t *testing.T) {
+	now := time.Unix(6000, 0)
+	limiters := steppedPop(t, 2, func() time.Time { return now }, io.Discard, subWindows(1))
+	ask := func(node int) {
+		t.Helper()
+		for i := range 25 {
+			req := request(1)
+			if d := limiters[node].Decide(&req, now); d.Verdict != limit.Passed {
+				t.Fatalf("at %v request %d is %v: %v", now.Unix(), i+1, d.Verdict, d.Record.Why)
+			}
+			for _, l := range limiters {
+				l.Flush()
+				l.Step()
+			}
+		}
+	}
+	ask(0)
+	now = time.Unix(6040, 0)
+	for _, l := range limiters {
+		l.SetRules(parse(t, subWindows(6)))
+	}
+	now = time.Unix(6055, 0)
+	ask(1)
+	now = time.Unix(6090, 0)
+	ask(0)
+}
+
+// What a node counted in the counters before the reload, since it loaded the rules 5 s later
+// than another one, is still in the period when that has loaded them a period ago.
+func TestANodeThatReloadsLater(t *testing.T) {
+	now := time.Unix(6000, 0)
+	limiters := steppedPop(t, 2, func() time.Time { return now }, io.Discard, subWindows(1))
+	ask := func(node, requests int) (passed int) {
+		for range requests {
+			req := request(1)
+			if d := limiters[node].Decide(&req, now); !d.Verdict.Refused() {
+				passed++
+			}
+			limiters[node].Flush()
+			limiters[node].Step()
+		}
+		return passed
+	}
+	limiters[0].SetRules(parse(t, subWindows(6)))
+	now = now.Add(4900 * time.Millisecond)
+	if n := ask(1, 50); n != 50 {
+		t.Fatalf("%d of 50 requests passed at the node that has not reloaded", n)
+	}
+	limiters[1].SetRules(parse(t, subWindows(6)))
+	now = time.Unix(6061, 0)
+	if n := ask(0, 10); n > 1 {
+		t.Errorf("%d requests passed besides 50 in the same period", n)
+	}
+}
+
+// subWindows returns a rule of 50 requests a minute with so many sub-windows.
+func subWindows(n int) string {
+	return fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m, sub_windows: %d}]}]", n)
+}
+
+// Over random reloads, at each node at another time: who is innocent by the estimate of each
+// layout is never refused. Where nodes reload at once, nobody passes more often than without
+// reloads.
+func TestPromisesOverReloads(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		const threshold = 50
+		period := time.Duration(rapid.Int64Range(6, 30).Draw(rt, "period")) * time.Second
+		rules := func(n int64) string {
+			return fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: %v, sub_windows: %d}]}]", threshold, period, n)
+		}
+		now := time.Unix(6000, rapid.Int64Range(0, period.Microseconds()).Draw(rt, "phase")*1000)
+		layout := rapid.Int64Range(1, 6)
+		first, nodes := layout.Draw(rt, "sub-windows"), rapid.IntRange(1, 3).Draw(rt, "nodes")
+		used, apart := []promised{{threshold, period, first}}, rapid.Bool().Draw(rt, "apart")
+		limiters := steppedPop(t, nodes, func() time.Time { return now }, io.Discard, rules(first))
+		careful := rapid.Bool().Draw(rt, "careful") // never over, by no layout that there was
+		over := func(events []event) bool {
+			return slices.ContainsFunc(used, func(l promised) bool { return l.over(events, events[len(events)-1].at) })
+		}
+		var events []event
+		innocent, refused := true, false
+		ask := func() {
+			now = now.Add(time.Duration(rapid.IntRange(0, 10).Draw(rt, "ms")) * time.Millisecond)
+			all := append(events, event{at: now})
+			is := !over(all)
+			if careful && !is {
+				return
+			}
+			innocent = innocent && is
+			l := limiters[rapid.IntRange(0, nodes-1).Draw(rt, "node")]
+			req := request(1)
+			d := l.Decide(&req, now)
+			l.Flush()
+			l.Step()
+			refused = refused || d.Verdict.Refused()
+			events = append(events, event{now, !d.Verdict.Refused()})
+			if innocent && refused {
+				rt.Fatalf("an innocent client is refused at %v: %v\n%+v\n%v", now, d.Record.Why, used, events)
+			}
+		}
+		for range rapid.IntRange(1, 12).Draw(rt, "bursts") {
+			now = now.Add(time.Duration(rapid.Int64Range(0, period.Microseconds()/2).Draw(rt, "pause")) * time.Microsecond)
+			if rapid.Bool().Draw(rt, "reload") {
+				next := layout.Draw(rt, "other sub-windows")
+				used = append(used, promised{threshold, period, next})
+				for _, l := range limiters {
+					l.SetRules(parse(t, rules(next)))
+					if apart {
+						now = now.Add(time.Duration(rapid.IntRange(0, 1500).Draw(rt, "later")) * time.Millisecond)
+						ask()
+					}
+				}
+			}
+			for range rapid.IntRange(0, 60).Draw(rt, "requests") {
+				ask()
+			}
+		}
+		// Without peers each other node passes one more before it reads the record.
+		if most, bound := mostPassed(events, period), 2*(threshold+nodes)+1; !apart && most > bound {
+			rt.Fatalf("%d requests passed in %v, the bound is %d: %+v\n%v", most, period, bound, used, events)
+		}
+	})
+}
