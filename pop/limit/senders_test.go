@@ -73,3 +73,40 @@ func TestAFullSubWindow(t *testing.T) {
 		t.Errorf("beside a full sub-window %+v is counted, want 2 in the third", j.sends)
 	}
 }
+
+// A shard that takes what it is sent, and never answers.
+type silentShard struct {
+	Shard
+	asked func()
+}
+
+func (s silentShard) Count(string, uint64, int32) (uint64, error) {
+	s.asked()
+	return 0, counter.ErrUnknown
+}
+
+func (silentShard) Numbers(...string) (map[string][]byte, error) { return nil, nil }
+
+// What a key cannot send, since replies that are missing have used up its budget, is counted
+// as lost when the key is forgotten, also if that happens while it is at work.
+func TestAForgottenKeyWithoutBudget(t *testing.T) {
+	for _, atWork := range []bool{false, true} {
+		l, ln := idle(t, "[{threshold: 50, period: 168h, sub_windows: 6}]", 10)
+		part := [2]counter.Key{{1}, {1 + trackParts}}
+		forget := func() { l.track(part[1], l.Rules().Rules()[0], time.Now(), nil) }
+		ln.shard = silentShard{ln.shard, func() {
+			if atWork {
+				forget()
+			}
+		}}
+		tr := l.count(part[0], 20)
+		l.serveReady()
+		forget()
+		if !tr.forgotten || tr.busy {
+			t.Fatalf("at work: %t: the key is forgotten: %t, busy: %t", atWork, tr.forgotten, tr.busy)
+		}
+		if n := l.dropped(dropMemory) + l.dropped(dropShard); n != 12 {
+			t.Errorf("at work: %t: %v requests are counted as lost, want 12 of 20: 8 were sent", atWork, n)
+		}
+	}
+}

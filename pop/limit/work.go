@@ -158,11 +158,13 @@ func (l *Limiter) serve(ln *lane, t *track, j job) job {
 			ln = owner // at the end its workers may have gone already
 		}
 		t.mu.Lock()
-		if j, any = t.next(l.o.Now(), l.senders(), j); !any {
-			t.busy = false
+		j, any = t.next(l.o.Now(), l.senders(), j)
+		t.busy, t.parked = any, false
+		lost := uint64(0)
+		if !any && t.forgotten {
+			lost = t.dropUnsent() // there was no room for it in its sub-window
 		}
-		t.parked = false
-		l.reckon(t, dropShard, 0)
+		l.reckon(t, dropShard, lost)
 		t.mu.Unlock()
 		if !any {
 			return j
