@@ -363,3 +363,28 @@ func TestPackedTally(t *testing.T) {
 		}
 	}
 }
+
+// Who is lifted keeps what may still be counted, also at a shard that owned the key before and
+// will again: there is as little room for more as before.
+func TestALiftLeavesTheBudgetAsItIs(t *testing.T) {
+	l := packedLayouts[4]
+	var tl tally
+	tl.unknown(l, 8)
+	tl.move("a", "b")
+	tl.unknown(l, 5)
+	tl.forget()
+	if n := tl.known(l); n != 0 {
+		t.Errorf("%d requests are known after a lift", n)
+	}
+	for _, tt := range []struct {
+		shard string
+		want  uint64
+	}{{"b", 3}, {"a", 0}} {
+		tl.pending = 20
+		if sent, _ := tl.send(l, 8); sent != tt.want {
+			t.Errorf("%d of 20 are sent to %s, want %d", sent, tt.shard, tt.want)
+		}
+		tl.unknown(l, tl.flying)
+		tl.move("b", "a")
+	}
+}

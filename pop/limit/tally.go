@@ -132,8 +132,13 @@ func (t *tally) unsent(l counter.Layout, delta uint64) (full uint64) {
 	return t.add(l, delta)
 }
 
-// forget forgets everything but what may still be counted.
-func (t *tally) forget() { *t = tally{share: share{unsure: t.unsure}} }
+// forget forgets everything but what may still be counted, at whichever shard.
+func (t *tally) forget() {
+	for i := range t.former {
+		t.former[i].share = share{unsure: t.former[i].unsure}
+	}
+	*t = tally{share: share{unsure: t.unsure}, former: t.former}
+}
 
 // read takes in a counter that was read, and not incremented. It reports whether the number
 // fell; what was known stays.
