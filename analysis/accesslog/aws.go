@@ -12,7 +12,7 @@ func (alb) parse(s []byte, r *record) string {
 	switch string(kind) {
 	case "http", "https", "h2", "grpcs", "ws", "wss":
 	default:
-		return "not a type of connection: " + trimmed(kind)
+		return "no type of connection, such as https"
 	}
 	return balancer(s, r)
 }
@@ -53,14 +53,6 @@ func balancer(s []byte, r *record) string {
 		r.set("User-Agent", r.unescape(agent))
 	}
 	return ""
-}
-
-// trimmed is the beginning of a word, for a message.
-func trimmed(s []byte) string {
-	if len(s) > 20 {
-		return string(s[:20]) + "…"
-	}
-	return string(s)
 }
 
 // s3 is Amazon S3's server access log.

@@ -44,6 +44,7 @@ func TestRefused(t *testing.T) {
 		{"a JSON array", `[{"ClientIP":"203.0.113.7"},{"ClientIP":"203.0.113.7"}]`, "a JSON array", "jq -c '.[]'"},
 		{"HTML", "<!DOCTYPE html>\n<html></html>\n", "XML or HTML", ""},
 		{"Zeek's dns.log", "#path\tdns\n#fields\tts\tid.orig_h\tquery\n1767366245.1\t203.0.113.7\texample.com\n", "Zeek's DNS (dns) log", "http.log"},
+		{"a log of Zeek's with no name to be shown", "#path\t\x1b[2J\n#fields\tts\tid.orig_h\n1767366245.1\t203.0.113.7\n", "a log of Zeek's that is not its http.log", "http.log"},
 		{"IIS's FTP log", "#Fields: date time c-ip cs-method cs-uri-stem sc-status\n2026-01-02 15:04:05 203.0.113.7 ControlChannelOpened - 0\n2026-01-02 15:04:05 203.0.113.7 USER a 331\n", "an FTP server's log", ""},
 		{"IIS's SMTP log", "#Fields: date time c-ip cs-method cs-uri-stem sc-status\n2026-01-02 15:04:05 203.0.113.7 EHLO - 250\n", "a mail server's log", ""},
 		{"no client", "#Fields: date time cs-method\n2026-01-02 15:04:05 GET\n", "a W3C log without the client's address", "c-ip"},
@@ -127,7 +128,7 @@ func TestTimesOfW3C(t *testing.T) {
 // A format that is named must be the one that the file is in.
 func TestNamedFormat(t *testing.T) {
 	_, err := text(plain, accesslog.Options{Format: "alb"})
-	want := "accesslog: stdin is not in the format alb (not a type of connection: 1767366245\ta): it looks like text in no format that is known"
+	want := "accesslog: stdin is not in the format alb (no type of connection, such as https): it looks like text in no format that is known"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -118,7 +118,7 @@ func declaredGuess(lines [][]byte) (guess, bool) {
 		case bytes.HasPrefix(line, []byte("#path\t")):
 			zeek = string(line[len("#path\t"):])
 		case bytes.HasPrefix(line, []byte("#fields\t")):
-			if zeek == "" {
+			if !letters([]byte(zeek)) { // it is shown
 				return guess{"a log of Zeek's that is not its http.log", "give Zeek's http.log"}, true
 			}
 			return guess{"Zeek's " + zeekKind(zeek) + " log", "give Zeek's http.log"}, true

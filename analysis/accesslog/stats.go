@@ -31,7 +31,7 @@ type FileStats struct {
 type Sample struct {
 	File   string
 	Line   int64 // from 1
-	Reason string
+	Reason string // of our own words alone
 	Text   string // the line's first 200 bytes
 }
 
