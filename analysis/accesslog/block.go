@@ -31,13 +31,7 @@ type block struct {
 	malformed int64
 	unnamed   int64
 	size      int64
-	samples   []Sample     // their lines from the beginning of the block
-	names     []clientName // of clients, that the worker had not seen before
-}
-
-type clientName struct {
-	client Client
-	name   string
+	samples   []Sample // their lines from the beginning of the block
 }
 
 // A cutter cuts the text of a file into blocks at the ends of lines.
@@ -107,7 +101,7 @@ func readFull(r io.Reader, b []byte) (n int, err error) {
 
 // parse reads b's lines. If entries are asked for, it keeps their records.
 func (b *block) parse(w *worker) {
-	b.arrivals, b.records, b.samples, b.names = w.free.get(), "", b.samples[:0], b.names[:0]
+	b.arrivals, b.records, b.samples = w.free.get(), "", b.samples[:0]
 	b.lines, b.malformed, b.unnamed, b.steps = b.long, b.long, 0, 0
 	b.size = int64(len(b.text))
 	for i := range b.long {
@@ -152,7 +146,7 @@ func (b *block) parse(w *worker) {
 			b.steps++
 		}
 		if !w.entries {
-			b.arrivals = append(b.arrivals, Arrival{r.time, w.client(b, r.client)})
+			b.arrivals = append(b.arrivals, Arrival{r.time, clientOf(r.client)})
 			continue
 		}
 		from := len(w.text)
@@ -190,7 +184,6 @@ func (c Client) reference() (number uint64, from, to uint32) {
 type worker struct {
 	entries bool // as entries, not arrivals
 	need    Fields
-	named   map[Client]bool // long names that were seen, where names are kept
 	maxLine int
 	keep    int // malformed lines
 	free    batches
@@ -209,16 +202,6 @@ func (w *worker) sample(b *block, line int64, reason string, s []byte) {
 	if len(b.samples) < w.keep {
 		b.samples = append(b.samples, Sample{Line: line, Reason: reason, Text: string(s[:min(len(s), 200)])})
 	}
-}
-
-// client returns the client of that name, and notes its name if it is to be kept.
-func (w *worker) client(b *block, name []byte) Client {
-	c := clientOf(name)
-	if w.named != nil && c[15] != 0 && !w.named[c] {
-		w.named[c] = true
-		b.names = append(b.names, clientName{c, string(name)})
-	}
-	return c
 }
 
 func (w *worker) sort(b *block) {

@@ -24,11 +24,3 @@ func hashed(name []byte) (c Client) {
 	c[15] |= 0x80
 	return c
 }
-
-// name returns c's name if it is in c itself.
-func (c Client) name() (name string, ok bool) {
-	if c[15] != 0 {
-		return "", false
-	}
-	return string(bytes.TrimRight(c[:], "\x00")), true
-}

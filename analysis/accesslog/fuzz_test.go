@@ -36,10 +36,10 @@ func FuzzRead(f *testing.F) {
 		type result struct {
 			Lines, Entries, Malformed int64
 			Arrivals                  []accesslog.Arrival
-			Clients                   []string
+			Clients                   []accesslog.Client
 		}
 		run := func(entries bool, workers, block int) (r result, ok bool) {
-			o := accesslog.Options{Format: format, Workers: workers, Names: true, MaxLine: 4096, Sort: accesslog.SortDisk}.WithBlocks(block)
+			o := accesslog.Options{Format: format, Workers: workers, MaxLine: 4096, Sort: accesslog.SortDisk}.WithBlocks(block)
 			l, err := accesslog.OpenWith([]string{"-"}, bytes.NewReader(data), o)
 			if err != nil {
 				if refused := new(accesslog.RefusedError); errors.As(err, &refused) && refused.Hint() == "" {
@@ -49,14 +49,14 @@ func FuzzRead(f *testing.F) {
 			}
 			if entries {
 				err = l.Entries(t.Context(), func(e *accesslog.Entry) error {
-					r.Clients = append(r.Clients, strings.Clone(e.Client))
+					r.Clients = append(r.Clients, accesslog.ClientOf(e.Client))
 					return nil
 				})
 			} else {
 				err = l.Arrivals(t.Context(), func(as []accesslog.Arrival) error {
 					r.Arrivals = append(r.Arrivals, as...)
 					for _, a := range as {
-						r.Clients = append(r.Clients, l.Name(a.Client))
+						r.Clients = append(r.Clients, a.Client)
 					}
 					return nil
 				})

@@ -26,9 +26,6 @@ type Options struct {
 	// Need are the fields of an Entry that are asked for. If zero, all.
 	Need Fields
 
-	// Names keeps the names of clients longer than 15 bytes, for Name.
-	Names bool
-
 	// Workers parse lines. If zero, GOMAXPROCS. The result does not depend on it.
 	Workers int
 
@@ -121,7 +118,6 @@ type Log struct {
 	passes   int
 	stats    Stats
 	previous int64 // the time of the last entry in the input
-	names    map[Client]string
 }
 
 // Open finds out what the named files are. They are named oldest first; "-" is the
@@ -137,7 +133,7 @@ func OpenWith(names []string, stdin io.Reader, o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{o: o, names: map[Client]string{}}
+	l := &Log{o: o}
 	for _, name := range names {
 		s := &source{name: name, log: l}
 		if name == "-" {
@@ -175,15 +171,6 @@ func (l *Log) Arrivals(ctx context.Context, f func([]Arrival) error) error {
 // valid only during the call.
 func (l *Log) Entries(ctx context.Context, f func(*Entry) error) error {
 	return l.pass(ctx, l.o.Need, func() carrier { return newEntries(f) })
-}
-
-// Name returns what the log calls c, or nothing if that has more than 15 bytes and
-// Options.Names is not set. It may be called from what Arrivals calls.
-func (l *Log) Name(c Client) string {
-	if name, short := c.name(); short {
-		return name
-	}
-	return l.names[c]
 }
 
 // Progress returns how many bytes have been read of how many in total, as they are

@@ -79,9 +79,6 @@ func (l *Log) run(ctx context.Context, need Fields, sort Sort, out carrier) (err
 	for range l.o.Workers {
 		w := &worker{entries: entries, need: need, maxLine: l.o.MaxLine, keep: l.o.Samples, free: free}
 		w.record.clock.location = l.o.Location
-		if l.o.Names {
-			w.named = map[Client]bool{}
-		}
 		working.Go(func() {
 			for b := range r.work {
 				if ctx.Err() == nil {
@@ -137,9 +134,6 @@ func (l *Log) take(b *block, o order, out carrier) error {
 		b.steps++
 	}
 	l.stats.count(b, l.o.Samples)
-	for _, n := range b.names {
-		l.names[n.client] = n.name
-	}
 	if len(b.arrivals) > 0 {
 		l.previous = b.last
 		out.take(b)

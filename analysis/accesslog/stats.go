@@ -30,7 +30,7 @@ type FileStats struct {
 // A Sample is a malformed line.
 type Sample struct {
 	File   string
-	Line   int64 // from 1
+	Line   int64  // from 1
 	Reason string // of our own words alone
 	Text   string // the line's first 200 bytes
 }

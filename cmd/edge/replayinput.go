@@ -64,7 +64,7 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 	}
 	in := &input{stderr: stderr, progress: f.progress}
 	in.log, err = accesslog.OpenWith(files, stdin, accesslog.Options{
-		Format: f.format, Location: zone, Need: need, Workers: f.workers, Sort: sort, TempDir: f.tempDir, Names: need != 0,
+		Format: f.format, Location: zone, Need: need, Workers: f.workers, Sort: sort, TempDir: f.tempDir,
 		Restart: func() { in.restarted = true },
 	})
 	return in, err
