@@ -228,16 +228,6 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 	}
 }
 
-// Of weighted windows, what is wrong falls with their number, and the exact log is right.
-func TestExactIsNeverWrong(t *testing.T) {
-	report := accuracy(t, trace(t, "xzymo"), analysis.AccuracyOptions{Limits: limits})
-	for _, r := range report.Results {
-		if r.Estimator == "exact" && (r.WrongPct != 0 || r.MeanAbsRelErr != 0 || r.ApproxOver != r.ExactOver || r.SourcesDecisionEverDiffers != 0) {
-			t.Errorf("the exact log is wrong: %+v", r)
-		}
-	}
-}
-
 func TestAccuracyOptions(t *testing.T) {
 	minute := analysis.Limit{Threshold: 50, Period: 60e6}
 	for _, tt := range []struct {
