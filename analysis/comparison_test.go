@@ -3,6 +3,7 @@ package analysis_test
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"regexp"
 	"strings"
 	"testing"
@@ -116,6 +117,14 @@ func TestComparisonTexts(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "comparison.txt", text.Bytes())
+	r.PoP.Nodes = 3
+	for name, write := range map[string]func(io.Writer) error{"text": r.WriteText, "Markdown": r.WriteMarkdown} {
+		var b strings.Builder
+		if err := write(&b); err != nil || !strings.Contains(b.String(), "PoP: 3 nodes, 1 shard") {
+			t.Errorf("the %s does not say what the PoP is like: %v\n%s", name, err, b.String())
+		}
+	}
+	r.PoP.Nodes = 1
 	golden(t, "comparison.md", markdown.Bytes())
 	goldenJSON(t, "comparison.json", r)
 	for _, b := range append(text.Bytes(), markdown.Bytes()...) {

@@ -11,6 +11,9 @@ import (
 func (r *Comparison) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of %s%s\n", number(r.Requests, "request"), number(r.Clients, "client"), between(r.From, r.To))
+	if !r.PoP.simplest() {
+		fmt.Fprintf(&b, "%s\n", r.PoP)
+	}
 	fmt.Fprintf(&b, "refused: %s by the new rules, %s by the old ones\n", grouped(r.Refused), grouped(r.BaseRefused))
 	r.NewlyRefused.write(&b, "newly refused", "the old rules")
 	r.NewlyAllowed.write(&b, "newly allowed", "the new rules")
@@ -30,7 +33,7 @@ func (c Change) write(b *strings.Builder, what, others string) {
 	fmt.Fprintf(b, ", to %d of whom %s refuse nothing; the first at %s\n", c.Only, others, clock(*c.First))
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for _, rule := range c.Rules {
-		fmt.Fprintf(t, "  rule\t%s\t%s\n", printable(rule.Rule), grouped(rule.Requests))
+		fmt.Fprintf(t, "  rule\t%s\t%s\n", printable(rule.Rule), number(rule.Requests, "request"))
 	}
 	writeTop(t, c.TopClients, c.TopPaths)
 	t.Flush()
@@ -39,10 +42,10 @@ func (c Change) write(b *strings.Builder, what, others string) {
 // writeTop writes rows of clients and paths.
 func writeTop(w io.Writer, clients []TopClient, paths []TopPath) {
 	for _, c := range clients {
-		fmt.Fprintf(w, "  client\t%s\t%s\tsince %s\n", printable(c.Client), grouped(c.Requests), clock(c.First))
+		fmt.Fprintf(w, "  client\t%s\t%s\tsince %s\n", printable(c.Client), number(c.Requests, "request"), clock(c.First))
 	}
 	for _, p := range paths {
-		fmt.Fprintf(w, "  path\t%s\t%s\n", printable(p.Path), grouped(p.Requests))
+		fmt.Fprintf(w, "  path\t%s\t%s\n", printable(p.Path), number(p.Requests, "request"))
 	}
 }
 
@@ -67,6 +70,9 @@ func (r *Comparison) WriteMarkdown(w io.Writer) error {
 		fmt.Fprintf(&b, "%s **%s**\n\n", mark, r.outcome())
 	}
 	fmt.Fprintf(&b, "%s of %s%s.\n\n", number(r.Requests, "request"), number(r.Clients, "client"), between(r.From, r.To))
+	if !r.PoP.simplest() {
+		fmt.Fprintf(&b, "%s.\n\n", r.PoP)
+	}
 	b.WriteString("| | requests | clients | refused nothing by the other rules |\n|---|--:|--:|--:|\n")
 	fmt.Fprintf(&b, "| refused by the old rules | %s | | |\n", grouped(r.BaseRefused))
 	fmt.Fprintf(&b, "| refused by the new rules | %s | | |\n", grouped(r.Refused))

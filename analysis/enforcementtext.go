@@ -11,7 +11,7 @@ import (
 func (e *Enforcement) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of %s%s\n", number(e.Requests, "request"), number(e.Clients, "client"), between(e.From, e.To))
-	if e.PoP.Nodes > 1 || e.PoP.LagS > 0 || len(e.PoP.Losses) > 0 {
+	if !e.PoP.simplest() {
 		fmt.Fprintf(&b, "%s\n", e.PoP)
 	}
 	if e.Allowed+e.Denied > 0 {
@@ -38,6 +38,10 @@ func line(b *strings.Builder, label, format string, args ...any) {
 	fmt.Fprintf(b, "  %-17s", label)
 	fmt.Fprintf(b, format+"\n", args...)
 }
+
+// simplest reports whether the PoP is one node that knows everything at once, and loses
+// nothing.
+func (p PoPReport) simplest() bool { return p.Nodes == 1 && p.LagS == 0 && len(p.Losses) == 0 }
 
 // String says what the PoP was like.
 func (p PoPReport) String() string {

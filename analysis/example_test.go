@@ -48,6 +48,6 @@ func ExampleEnforcer() {
 	//   wrongly refused  none
 	//   wrongly allowed  28 requests of 1 client: 28 by the lag
 	//   mitigations      1, for 1m21.505s at the median, 1m21.505s at most, 1m21.505s in total
-	//   client  203.0.113.9  121  since 2024-01-01 00:00:00
-	//   path    /search      121
+	//   client  203.0.113.9  121 requests  since 2024-01-01 00:00:00
+	//   path    /search      121 requests
 }

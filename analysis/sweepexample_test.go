@@ -49,6 +49,8 @@ func ExampleSweep() {
 	//            589  100.0%  machine
 	//
 	// recommended: the smallest threshold that touches at most 10% of clients
+	// touched: something of them was refused
+	// top 1, top 10: the share of the refused requests that so few clients made
 	// knee: where the curve of touched clients turns most, both axes logarithmic
 	//
 	// # recommended thresholds as rules: keep those that you want

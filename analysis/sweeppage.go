@@ -15,7 +15,7 @@ func (r *SweepReport) Sections() []page.Section {
 	all := page.Section{
 		Title: "Choosing a threshold",
 		Lead: fmt.Sprintf("Each threshold is tried as a rule by itself, on every request of the log. Recommended is the smallest one that touches at most %.4g%% of the clients, in that it refuses something of them%s.",
-			r.MaxClientsPct, when(r.MitigationTimeoutS > 0, ", with a mitigation timeout of %ds", r.MitigationTimeoutS)),
+			r.MaxClientsPct, when(r.MitigationTimeoutS > 0, ", with a mitigation timeout of %s", rule.FormatDuration(time.Duration(r.MitigationTimeoutS)*time.Second))),
 	}
 	var rules strings.Builder
 	for i := 0; i < len(r.Curves); {

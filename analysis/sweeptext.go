@@ -25,7 +25,9 @@ func (r *SweepReport) WriteText(w io.Writer) error {
 		r.Curves[i].write(&b)
 	}
 	fmt.Fprintf(&b, "\nrecommended: the smallest threshold that touches at most %.4g%% of clients%s\n", r.MaxClientsPct,
-		when(r.MitigationTimeoutS > 0, ", mitigated for %ds at least", r.MitigationTimeoutS))
+		when(r.MitigationTimeoutS > 0, ", mitigated for %s at least", rule.FormatDuration(time.Duration(r.MitigationTimeoutS)*time.Second)))
+	b.WriteString("touched: something of them was refused\n")
+	b.WriteString("top 1, top 10: the share of the refused requests that so few clients made\n")
 	b.WriteString("knee: where the curve of touched clients turns most, both axes logarithmic\n")
 	first := true
 	for _, c := range r.Curves {
