@@ -15,10 +15,10 @@ var ErrCutOff = errors.New("pop: requests that did not end in time were cut off"
 // Stop ends the node in the order of a request's way: no new connections, the requests
 // that are under way, what they counted, the connections behind. Operators may look on
 // until then. Before that it gives the front time to notice that the node is not ready, and
-// clients a reason to go elsewhere: until none has asked anything for a second, for five at
-// most, connections are accepted still, and answers ask to close them. It waits for requests
-// until ctx is done or Options.DrainTimeout is over, and cuts off what is left. Calling it
-// again waits for the first call.
+// clients a reason to go elsewhere: until none has asked anything for a second, for five or
+// half of Options.DrainTimeout at most, connections are accepted still, and answers ask to
+// close them. It waits for requests until ctx is done or Options.DrainTimeout is over, and cuts
+// off what is left. Calling it again waits for the first call.
 func (n *Node) Stop(ctx context.Context) error {
 	n.mu.Lock()
 	before := n.state
@@ -81,21 +81,13 @@ func (n *Node) Stop(ctx context.Context) error {
 	return n.stopErr
 }
 
-// Run starts the node, waits for ctx, and stops it.
-func (n *Node) Run(ctx context.Context) error {
-	if err := n.Start(); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return n.Stop(context.WithoutCancel(ctx))
-}
-
 const (
 	// quiet is for how long no client must have asked anything before a node that stops
 	// closes its listeners and idle connections.
 	quiet = time.Second
 
-	// notice is how long it waits for that: the time in which the front notices.
+	// notice is how long it waits for that: the time in which the front notices. It is half
+	// of the time for stopping at most: requests under way need the rest.
 	notice = 5 * time.Second
 )
 
@@ -120,10 +112,15 @@ func (f *farewell) follow(next http.Handler) http.Handler {
 	})
 }
 
-// wait waits until no client asks any more, notice is over or ctx is done.
+// wait waits until no client asks any more, notice or half of the time until ctx's deadline is
+// over, or ctx is done.
 func (f *farewell) wait(ctx context.Context) {
 	f.begun.Store(true)
-	ctx, cancel := context.WithTimeout(ctx, notice)
+	patience := notice
+	if deadline, ok := ctx.Deadline(); ok {
+		patience = min(notice, time.Until(deadline)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		select {

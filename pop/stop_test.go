@@ -1,11 +1,13 @@
 package pop_test
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net"
 	"net/http"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,4 +86,35 @@ func every(d, last time.Duration) (all []time.Duration) {
 		all = append(all, at)
 	}
 	return all
+}
+
+// Where there is little time to stop, clients are not let go for all of it: requests that
+// are under way end.
+func TestStopLeavesTimeForRequests(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }
+		p := startPiped(t, slow, func(o *pop.Options) { o.DrainTimeout = 4 * time.Second })
+		stopped := make(chan error, 1)
+		go func() { stopped <- p.Stop(t.Context()) }()
+		var asking sync.WaitGroup
+		for {
+			time.Sleep(300 * time.Millisecond)
+			conn, err := p.front.Dial(t.Context(), "", "")
+			if err != nil {
+				break // the node has stopped to listen
+			}
+			asking.Go(func() {
+				defer conn.Close()
+				_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
+				if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != http.StatusOK {
+					t.Errorf("a request that was under way: %+v, %v; want 200", resp, err)
+				}
+			})
+		}
+		asking.Wait()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
 }
