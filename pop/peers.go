@@ -75,9 +75,8 @@ const (
 
 // A peering is what a node knows of the others.
 type peering struct {
-	logger  *slog.Logger
-	metrics *metrics
-	seeks   bool // whether it is to find others before it is ready
+	logger *slog.Logger
+	seeks  bool // whether it is to find others before it is ready
 
 	// most is how many nodes there were at once, with this one. It never falls: those that
 	// are silent may still count.
@@ -219,8 +218,9 @@ func (n *Node) ReceiveStatus(from string, status []byte) {
 func (p *peering) heard(from string, same bool, down []uint64, now time.Time) (ask bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.forget(now)
 	one := p.peers[from]
-	if one == nil || now.Sub(one.heard) > silence {
+	if one == nil {
 		one = &peer{first: now, pause: repairPause}
 		p.peers[from] = one
 	}
@@ -267,6 +267,7 @@ func (p *peering) agrees(with string, i int, agrees bool, now time.Time) {
 	defer p.mu.Unlock()
 	one := p.peers[with]
 	switch {
+	case one == nil: // this process stood still since, and another goroutine was faster
 	case agrees && one.said[i]:
 		p.logger.Info("another node agrees again", "on", agreements[i], "with", with)
 		fallthrough
@@ -277,10 +278,6 @@ func (p *peering) agrees(with string, i int, agrees bool, now time.Time) {
 	case now.Sub(one.differ[i]) >= disagreeFor && !one.said[i]:
 		one.said[i] = true
 		p.logger.Error("another node differs, so that counts are split; give all nodes the same", "in", agreements[i], "from", with)
-	}
-	p.forget(now)
-	for i, of := range agreements {
-		p.metrics.differ[of].Set(float64(len(p.differing(i))))
 	}
 }
 

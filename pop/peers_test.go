@@ -2,7 +2,9 @@ package pop_test
 
 import (
 	"log/slog"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/mitigation"
@@ -90,4 +92,37 @@ func TestReceiveAge(t *testing.T) {
 			t.Errorf("a message that is %s is no error", name)
 		}
 	}
+}
+
+// A node that differs is counted once it has for a while, until it agrees or is heard of no
+// more.
+func TestNodesDiffering(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newQuietNode(t)
+		same := n.Status()
+		other := slices.Clone(same)
+		other[32]++ // the last byte of the fingerprint of the rules
+		for _, test := range []struct {
+			name    string
+			status  []byte // each second; nil: none
+			seconds int
+			want    float64
+		}{
+			{"just now", other, 10, 0},
+			{"for long", other, 21, 1},
+			{"it agrees", same, 1, 0},
+			{"it differs again", other, 31, 1},
+			{"it is silent", nil, 4, 0},
+		} {
+			for range test.seconds {
+				if test.status != nil {
+					n.ReceiveStatus("n2", test.status)
+				}
+				time.Sleep(time.Second)
+			}
+			if got, err := sum(n.Gatherer(), "edge_nodes_differing/rules"); got != test.want || err != nil {
+				t.Errorf("%s: %v nodes differ, %v; want %v", test.name, got, err, test.want)
+			}
+		}
+	})
 }
