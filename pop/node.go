@@ -216,7 +216,7 @@ func (n *Node) makePeering() (err error) {
 		Keys:      n.files.keys,
 		Receive: func(from string, message []byte, age time.Duration) {
 			if err := n.Receive(from, message, age); err != nil {
-				n.o.Logger.Warn("message of another node makes no sense", "from", from, "err", err)
+				n.peering.puzzle(from, err, n.o.Now())
 			}
 		},
 		Status:        n.Status,

@@ -1,6 +1,7 @@
 package pop
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -68,6 +69,9 @@ const (
 	// silence is after how long a peer that says nothing is no longer reckoned with.
 	silence = 3 * time.Second
 
+	// puzzlePause is how often it is said at most that a peer makes no sense.
+	puzzlePause = 10 * time.Second
+
 	// disagreeFor is after how long a node says that another one differs: while rules
 	// are rolled out, they do for a time.
 	disagreeFor = 30 * time.Second
@@ -87,6 +91,8 @@ type peering struct {
 	peers    map[string]*peer
 	informed bool      // the mitigations of another node are all here
 	asked    time.Time // when a peer was asked last
+	puzzled  time.Time // when it was said last that a peer makes no sense
+	unlogged int       // how often that was not said since
 }
 
 // A peer is another node.
@@ -108,7 +114,7 @@ func (p *peering) start(now time.Time) {
 }
 
 // Receive takes in a message of another node, given to that age ago. What makes no sense is
-// an error; records before it count.
+// an error; other records of the message count.
 func (n *Node) Receive(from string, message []byte, age time.Duration) error {
 	if len(message) == 0 {
 		return errors.New("pop: a message is empty")
@@ -132,20 +138,19 @@ func (n *Node) Receive(from string, message []byte, age time.Duration) error {
 	return fmt.Errorf("pop: a message of kind %d is of another release", kind)
 }
 
-// receiveRecords merges records, and reports whether one of them is news.
+// receiveRecords merges records, and reports whether one of them is news. The error is that of
+// the first that is none.
 func (n *Node) receiveRecords(records []byte, now time.Time, age time.Duration) (news bool, err error) {
-	for len(records) > 0 {
+	for record := range slices.Chunk(records, mitigation.SentSize) {
 		// What was left of its lifetime was so when it was sent.
-		r, err := mitigation.ParseSent(records[:min(len(records), mitigation.SentSize)], now.Add(-age))
-		if err != nil && !errors.Is(err, mitigation.ErrExpired) {
-			return news, err
-		}
-		if err == nil {
+		switch r, wrong := mitigation.ParseSent(record, now.Add(-age)); {
+		case wrong == nil:
 			news = n.limiter.Learn(r, "peer", now) || news
+		case !errors.Is(wrong, mitigation.ErrExpired):
+			err = cmp.Or(err, wrong)
 		}
-		records = records[mitigation.SentSize:]
 	}
-	return news, nil
+	return news, err
 }
 
 // publish sends a record of this node to the others.
@@ -198,10 +203,11 @@ func shardsFingerprint(shards []string) uint64 {
 // ReceiveStatus takes in the status of another node. If it has other mitigations, this node
 // asks for those that it lacks.
 func (n *Node) ReceiveStatus(from string, status []byte) {
-	if len(status) < statusSize || status[0] != statusVersion {
-		return // a node of another release
-	}
 	now := n.o.Now()
+	if len(status) < statusSize || status[0] != statusVersion {
+		n.peering.puzzle(from, errors.New("pop: a status is of another release"), now)
+		return
+	}
 	digest := n.table.Digest()
 	same := binary.BigEndian.Uint64(status[1:]) == digest.Sum()
 	down := n.votes.read(status[statusSize-1:])
@@ -238,6 +244,21 @@ func (p *peering) heard(from string, same bool, down []uint64, now time.Time) (a
 	}
 	one.asked, p.asked = now, now
 	return true
+}
+
+// puzzle says that a peer sends what makes no sense, once in ten seconds at most: it does
+// so again and again.
+func (p *peering) puzzle(from string, err error, now time.Time) {
+	p.mu.Lock()
+	if now.Sub(p.puzzled) < puzzlePause {
+		p.unlogged++
+		p.mu.Unlock()
+		return
+	}
+	more := p.unlogged
+	p.puzzled, p.unlogged = now, 0
+	p.mu.Unlock()
+	p.logger.Warn("another node sends what makes no sense; give all nodes the same release", "from", from, "err", err, "unlogged", more)
 }
 
 // votes returns which shards each of the live peers finds down.

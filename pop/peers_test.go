@@ -87,6 +87,15 @@ func TestReceiveAge(t *testing.T) {
 	if string(n.Status()) == string(before) {
 		t.Error("a record that has a second left is not learned")
 	}
+	before = n.Status()
+	broken := record(3)
+	broken[1] = 77 // the version
+	if err := n.Receive("n2", append(broken, record(4)[1:]...), 0); err == nil {
+		t.Error("a record that is none is no error")
+	}
+	if string(n.Status()) == string(before) {
+		t.Error("the record after one that is none is not learned")
+	}
 	for name, message := range map[string][]byte{"empty": {}, "of another kind": {77}, "cut short": record(3)[:50], "a digest cut short": {2, 0}} {
 		if err := n.Receive("n2", message, 0); err == nil {
 			t.Errorf("a message that is %s is no error", name)
