@@ -316,7 +316,8 @@ func (n *Node) Start() error {
 	for _, l := range listeners {
 		n.addrs[l.name] = l.Addr()
 		if l.name == "shard" {
-			n.running.Go(func() { _ = n.inner.server.Serve(n.upgraded, l.Listener) }) // until its context ends
+			ln := &steadyListener{Listener: l.Listener, logger: n.o.Logger}
+			n.running.Go(func() { _ = n.inner.server.Serve(n.upgraded, ln) }) // until its context ends
 			continue
 		}
 		server := n.serveLocked(l.Listener, l.handler)
@@ -419,11 +420,7 @@ func (n *Node) Serve(ln net.Listener) error {
 // serveLocked starts a server for ln. mu is held.
 func (n *Node) serveLocked(ln net.Listener, handler http.Handler) *http.Server {
 	server := n.o.server(handler, n.upgraded)
-	n.running.Go(func() {
-		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			n.o.Logger.Error("listener failed", "addr", ln.Addr(), "err", err)
-		}
-	})
+	n.running.Go(func() { _ = server.Serve(&steadyListener{Listener: ln, logger: n.o.Logger}) }) // until it is closed
 	return server
 }
 

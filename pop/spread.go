@@ -1,29 +1,22 @@
 package pop
 
 import (
-	"errors"
 	"log/slog"
 	"net"
 	"sync"
-	"time"
 )
 
 // A spreader gives each connection of a listener to another one of its ways, in turn, as
 // the routers of a PoP do. A connection is handed over as it is, so that its node sees
 // the client itself.
 type spreader struct {
-	ln     net.Listener
-	ways   []*way
-	logger *slog.Logger
+	ln   net.Listener
+	ways []*way
 }
-
-// acceptPause is how long a spreader waits where a connection cannot be accepted, such as
-// for want of file descriptors, which others give back.
-const acceptPause = 50 * time.Millisecond
 
 // newSpreader spreads the connections of ln over n ways.
 func newSpreader(ln net.Listener, n int, logger *slog.Logger) *spreader {
-	s := &spreader{ln: ln, logger: logger}
+	s := &spreader{ln: &steadyListener{Listener: ln, logger: logger}}
 	for range n {
 		s.ways = append(s.ways, &way{addr: ln.Addr(), conns: make(chan net.Conn), closed: make(chan struct{})})
 	}
@@ -37,21 +30,11 @@ func (s *spreader) run() {
 			_ = w.Close()
 		}
 	}()
-	failing := false
 	for i := 0; ; i++ {
 		conn, err := s.ln.Accept()
-		if errors.Is(err, net.ErrClosed) {
+		if err != nil {
 			return
 		}
-		if err != nil {
-			if !failing {
-				s.logger.Error("connections cannot be accepted", "err", err)
-			}
-			failing = true
-			time.Sleep(acceptPause)
-			continue
-		}
-		failing = false
 		if !s.give(conn, i) {
 			_ = conn.Close()
 		}
