@@ -178,7 +178,7 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 	c.EnableCompression = false // records do not get smaller
 	c.Logger = slog.NewLogLogger(g.o.Logger.Handler(), slog.LevelDebug)
 	d := delegate{g}
-	c.Delegate, c.Events = d, d
+	c.Delegate, c.Events, c.Alive = d, d, d
 	if len(g.o.Keys) > 0 {
 		keyring, err := memberlist.NewKeyring(g.o.Keys, g.o.Keys[0])
 		if err != nil {

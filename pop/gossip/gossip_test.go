@@ -220,6 +220,23 @@ func TestWrongKey(t *testing.T) {
 	}
 }
 
+// Without a key, a packet that makes no sense to memberlist makes no member: nobody
+// could join as long as that is not found dead.
+func TestGarbageIsNoMember(t *testing.T) {
+	t.Parallel()
+	forgiving := func(o *gossip.Options) {
+		*o = o.Tuned(func(c *memberlist.Config) { c.ProbeInterval = time.Hour }) // nobody is found dead
+	}
+	nodes := startAll(t, 2, forgiving)
+	const alive = 4 // of memberlist's messages; what follows is a map without entries
+	if _, err := nodes[1].wire.WriteTo([]byte{alive, 0x80}, nodes[0].Addr()); err != nil {
+		t.Fatal(err)
+	}
+	nodes[1].Send([]byte("after it"))
+	eventually(t, "what is sent after it is received", func() bool { return nodes[0].received() == 1 })
+	whole(t, append(nodes, start(t, "n3", forgiving, nodes[0])))
+}
+
 // Packets that are recorded and sent again change nothing: neither at once, nor after the
 // receiver has begun another run.
 func TestReplay(t *testing.T) {

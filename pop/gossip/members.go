@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,15 @@ func (d delegate) MergeRemoteState([]byte, bool)   {}
 func (d delegate) NotifyJoin(n *memberlist.Node)   { d.g.joined(n) }
 func (d delegate) NotifyUpdate(n *memberlist.Node) { d.g.joined(n) }
 func (d delegate) NotifyLeave(n *memberlist.Node)  { d.g.left(n) }
+
+// NotifyAlive refuses nodes that are none: memberlist would take garbage for a node without a
+// name, and then nobody could join who hears of it.
+func (d delegate) NotifyAlive(n *memberlist.Node) error {
+	if _, ok := netip.AddrFromSlice(n.Addr); !ok || n.Name == "" || len(n.Meta) == 0 {
+		return errMalformed
+	}
+	return nil
+}
 
 // joined notes that n is alive.
 func (g *Gossip) joined(n *memberlist.Node) {
