@@ -48,7 +48,7 @@ func (d *discovery) notice() {
 
 // run follows the members until ctx is done.
 func (d *discovery) run(ctx context.Context) {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(discoverPause)
 	defer timer.Stop()
 	for {
 		select {

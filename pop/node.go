@@ -288,6 +288,10 @@ func (n *Node) Start() error {
 		}
 		n.addrs["gossip"] = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(n.gossip.Addr()))
 	}
+	if n.discover != nil {
+		n.discover.gossip, n.discover.replace = n.gossip, n.votes.replace
+		n.discover.replace(n.discover.shards()) // before there is something to count
+	}
 	n.state = started
 	var ctx context.Context
 	ctx, n.stop = context.WithCancel(context.Background())
@@ -300,7 +304,6 @@ func (n *Node) Start() error {
 	}
 	n.running.Go(func() { n.files.watch(ctx, n.limiter.SetRules) })
 	if n.discover != nil {
-		n.discover.gossip, n.discover.replace = n.gossip, n.votes.replace
 		n.running.Go(func() { n.discover.run(ctx) })
 	}
 	if n.gossip != nil {

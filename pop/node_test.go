@@ -93,3 +93,25 @@ func TestEveryRequestIsDecided(t *testing.T) {
 		_ = conn.Close()
 	}
 }
+
+// A node counts in its own shard from the beginning, also where it looks for those of others.
+func TestOwnShardFromTheBeginning(t *testing.T) {
+	set, err := rule.Parse("rules.yaml", []byte("rules: []"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := pop.New(pop.Options{
+		Name: "n1", Rules: set, Origin: "http://127.0.0.1:1", Secret: scenarioSecret, ShardListen: "127.0.0.1:0",
+		Gossip: &pop.GossipOptions{Listen: "127.0.0.1:0"}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer n.Stop(t.Context())
+	if in, err := sum(n.Gatherer(), "edge_shard_in_ring/"+n.Addr("shard").String()); in != 1 || err != nil {
+		t.Errorf("of the node's shard %v are in the ring, %v; want 1", in, err)
+	}
+}
