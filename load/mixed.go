@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -12,18 +13,21 @@ type Mixed struct {
 	mix   *mix.Mix
 	from  *mix.Source
 	speed float64
-	start int64 // what of the mix is due at the beginning, in microseconds since the epoch
 	looks map[Look]*Look
 	next  mix.Request
 }
 
-// NewMixed returns a source of the requests of m, speed times as fast; if that is zero, 1. It
-// leaves out what lies before skip.
-func NewMixed(m *mix.Mix, speed float64, skip time.Duration) *Mixed {
-	if speed == 0 {
-		speed = 1
+// NewMixed returns a source of the requests of m, speed times as fast; if that is zero, 1.
+func NewMixed(m *mix.Mix, speed float64) *Mixed {
+	return &Mixed{m, m.Source(), cmp.Or(speed, 1), map[Look]*Look{}, mix.Request{}}
+}
+
+// Begin lets bursts around the edges of windows meet those of the nodes, unless the speed is
+// another one than 1: then they cannot.
+func (s *Mixed) Begin(now time.Time) {
+	if s.speed == 1 {
+		s.from.Begin(now)
 	}
-	return &Mixed{m, m.Source(), speed, m.Start().Add(skip).UnixMicro(), map[Look]*Look{}, mix.Request{}}
 }
 
 // Components returns the components of the mix.
@@ -39,16 +43,11 @@ func (s *Mixed) Addr(client uint64) netip.Addr { return s.mix.Addr(client) }
 
 // Next makes the next request.
 func (s *Mixed) Next(r *Request) bool {
-	for {
-		if !s.from.Next(&s.next) {
-			return false
-		}
-		if s.next.Time >= s.start {
-			break
-		}
-	}
 	q := &s.next
-	r.Due = time.Duration(float64(q.Time-s.start) / s.speed * 1e3)
+	if !s.from.Next(q) {
+		return false
+	}
+	r.Due = time.Duration(float64(q.Time-s.mix.Start().UnixMicro()) / s.speed * 1e3)
 	r.Client, r.Addr = q.Client, s.mix.Addr(q.Client)
 	look := Look{Component: q.Component, Method: q.Method, Host: q.Host, Target: q.Path, Agent: q.Agent, Status: q.Status}
 	known, ok := s.looks[look]

@@ -42,7 +42,7 @@ func trafficSource(t *testing.T) load.Source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return load.NewMixed(m, 1, 0)
+	return load.NewMixed(m, 1)
 }
 
 // score lets a limiter be loaded, and says what the oracle found.

@@ -53,7 +53,7 @@ func TestRealPoP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := load.Options{Source: load.NewMixed(m, 1, 0), Duration: 6 * time.Second, Identity: load.Identity{Forwarded: true}, Return: true, Connections: 12}
+	o := load.Options{Source: load.NewMixed(m, 1), Duration: 6 * time.Second, Identity: load.Identity{Forwarded: true}, Return: true, Connections: 12}
 	for _, n := range local.Nodes() {
 		o.Targets = append(o.Targets, target(t, "http://"+n.Addr("http").String()))
 	}

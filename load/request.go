@@ -34,7 +34,7 @@ type Component struct {
 }
 
 // A Source makes requests in the order in which they are due. It is called by one goroutine at
-// a time.
+// a time. One that has a method Begin(time.Time) is told when the run begins, before Next.
 type Source interface {
 	Components() []Component
 

@@ -187,6 +187,9 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 		r.nodes.names = append(r.nodes.names, t.Name)
 	}
 	r.began = time.Now()
+	if s, ok := o.Source.(interface{ Begin(time.Time) }); ok {
+		s.Begin(r.began)
+	}
 	r.start()
 	watching, unwatch := context.WithCancel(context.Background())
 	var watchdog sync.WaitGroup

@@ -223,6 +223,24 @@ func TestNoCoordinatedOmission(t *testing.T) {
 	}
 }
 
+// A begun is a source that is told when the run begins.
+type begun struct {
+	load.Steady
+	at time.Time
+}
+
+func (s *begun) Begin(now time.Time) { s.at = now }
+
+// A source learns when the run begins, such as one that meets the edges of windows.
+func TestBegin(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer s.Close()
+	source := &begun{Steady: load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}}
+	if r := run(t, load.Options{Targets: []load.Target{target(t, s.URL)}, Source: source}); !r.Began.Equal(source.at) {
+		t.Errorf("the run began at %v, and its source was told %v", r.Began, source.at)
+	}
+}
+
 // Answers as they may come.
 func TestAnswers(t *testing.T) {
 	for _, test := range []struct {

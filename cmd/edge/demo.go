@@ -40,7 +40,7 @@ func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer)
 	}
 	fmt.Fprintf(out, "Traffic is sent for %v. Its clients are told apart by X-Forwarded-For.\n\n", d.length)
 	o := load.Options{
-		Targets: []load.Target{t}, Source: load.NewMixed(m, 1, 0), Duration: d.length, Connections: 24, KeepAlive: 100,
+		Targets: []load.Target{t}, Source: load.NewMixed(m, 1), Duration: d.length, Connections: 24, KeepAlive: 100,
 		Identity: load.Identity{Forwarded: true}, Progress: d.show.update,
 	}
 	log, err := load.Run(ctx, o)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -144,13 +142,7 @@ func (f *trafficFlags) applyMix(_ context.Context, o *load.Options) (end func() 
 	if f.set.Changed("seed") {
 		m.Seed = f.seed
 	}
-	// Bursts at the edges of windows are to meet those of the nodes.
-	var skip time.Duration
-	if f.speed == 1 && slices.ContainsFunc(m.Components(), func(c mix.Component) bool { return c.Kind == "boundary" }) {
-		now := time.Now()
-		skip = now.Sub(now.Truncate(time.Minute))
-	}
-	o.Source = load.NewMixed(m, f.speed, skip)
+	o.Source = load.NewMixed(m, f.speed)
 	return nothing, nil
 }
 

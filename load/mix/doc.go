@@ -37,6 +37,7 @@
 //     client sends so many requests, spaced evenly over the width, half of them before
 //     an edge of the period's windows, half from it on; at every second edge. With twice a
 //     threshold as requests, no window has more than the threshold.
+//     Windows are those of the mix's time or, if it is sent as fast as it is, of the clock.
 //   - on_off: {clients, rate, on, off}. Every client sends evenly at the rate, pauses, and
 //     so on, each beginning at a time of its own.
 //   - botnet: {clients, rate, spread: 0.1}. Every client sends evenly at a rate of its

@@ -18,7 +18,7 @@ type kind interface {
 // A setting is what a generator is given beside its kind.
 type setting struct {
 	stream    stream
-	start     int64 // in microseconds since the epoch
+	start     int64 // by the clock of limits' windows, in microseconds since the epoch
 	end       ticks
 	swing     *diurnal // nil if there is none
 	addresses uint64   // how many the component has

@@ -224,6 +224,62 @@ func TestBoundary(t *testing.T) {
 	}
 }
 
+// Traffic that is sent begins at any time, and its bursts meet the edges of windows all the same.
+func TestBegin(t *testing.T) {
+	m := parse(t, `duration: 10m
+requests: 5000
+components:
+- name: edges
+  boundary: {clients: 2, requests: 20, period: 90s, width: 8s, every: 1}
+- name: short
+  boundary: {clients: 1, requests: 10, period: 7s, width: 1s, every: 1}
+  from: 14s
+  to: 16s # there is an edge in here by the one clock alone
+- name: others
+  zipf: {clients: 5, rate: 5/s, exponent: 1}
+`)
+	now := time.Date(2026, 7, 19, 14, 22, 37, 123_456_000, time.UTC)
+	for now.Add(15*time.Second).Unix()%7 != 0 {
+		now = now.Add(time.Second)
+	}
+	s := m.Source()
+	s.Begin(now)
+	var others []mix.Request
+	bursts := map[int64][2]int{} // before an edge, and from it on
+	for r := (mix.Request{}); s.Next(&r); {
+		at := now.UnixMicro() + r.Time - m.Start().UnixMicro()
+		switch r.Component {
+		case 0:
+			edge := (at + 45e6) / 90e6
+			n := bursts[edge]
+			if at < edge*90e6 {
+				n[0]++
+			} else {
+				n[1]++
+			}
+			bursts[edge] = n
+			between(t, "distance from the edge", float64(at-edge*90e6), -4e6, 4e6)
+		case 1:
+			bursts[-1] = [2]int{bursts[-1][0] + 1, 0}
+		case 2:
+			others = append(others, r)
+		}
+	}
+	if n := bursts[-1][0]; n != 10 {
+		t.Errorf("the short component has %d requests, want a burst of 10", n)
+	}
+	delete(bursts, -1)
+	for edge, n := range bursts {
+		if n != [2]int{20, 20} {
+			t.Errorf("around edge %d are %v requests, want 20 on each side", edge, n)
+		}
+	}
+	between(t, "bursts", float64(len(bursts)), 6, 7)
+	if want := slices.DeleteFunc(requests(m), func(r mix.Request) bool { return r.Component != 2 }); !slices.Equal(others, want) {
+		t.Error("the requests of another kind have changed")
+	}
+}
+
 // A burst keeps its edge at any time of the day; there are fewer at night.
 func TestBoundaryDiurnal(t *testing.T) {
 	clients := byClient(of(t, "24h", "boundary: {clients: 20, requests: 10, period: 1m, every: 1}\n  diurnal: {depth: 1, peak: 12h}"))

@@ -1,5 +1,11 @@
 package mix
 
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
 // A Request is one request of a mix. Its strings live as long as the mix.
 type Request struct {
 	Time      int64  // in microseconds since the Unix epoch
@@ -31,6 +37,7 @@ type generator interface {
 // of the mix, not with its requests. It is for one goroutine; of one mix there may be
 // many sources, which all make the same requests.
 type Source struct {
+	mix   *Mix
 	lanes []*lane // a heap by time; the first is the request made last, if made
 	made  bool
 	left  uint64
@@ -51,26 +58,40 @@ type lane struct {
 
 // Source returns a source of the requests of m from the first on.
 func (m *Mix) Source() *Source {
-	s := &Source{left: m.Requests}
-	if m.Requests == 0 {
-		s.left = 1<<64 - 1
-	}
-	for i := range m.components {
-		if l := m.lane(i); l.advance() {
+	s := &Source{mix: m, left: cmp.Or(m.Requests, 1<<64-1)}
+	s.add(m.start, func(kind) bool { return true })
+	return s
+}
+
+// Begin lets bursts around the edges of windows meet those of a clock that shows now when the
+// traffic begins. Nothing else changes. It must be called before Next.
+func (s *Source) Begin(now time.Time) {
+	s.lanes = slices.DeleteFunc(s.lanes, func(l *lane) bool { return l.of.kind.skips() })
+	s.add(now.UnixMicro(), kind.skips)
+}
+
+// add adds lanes for the components of some kinds. clock is what the clock of limits' windows
+// shows at the beginning, in microseconds since the epoch.
+func (s *Source) add(clock int64, some func(kind) bool) {
+	for i := range s.mix.components {
+		if !some(s.mix.components[i].kind) {
+			continue
+		}
+		if l := s.mix.lane(i, clock); l.advance() {
 			s.lanes = append(s.lanes, l)
 		}
 	}
 	for i := len(s.lanes) - 1; i >= 0; i-- {
 		s.down(i)
 	}
-	return s
 }
 
-func (m *Mix) lane(i int) *lane {
+func (m *Mix) lane(i int, clock int64) *lane {
 	c := &m.components[i]
-	l := &lane{index: i, of: c, start: m.start + c.from.Microseconds(), end: ticksOf(c.to - c.from)}
+	from := c.from.Microseconds()
+	l := &lane{index: i, of: c, start: m.start + from, end: ticksOf(c.to - c.from)}
 	l.random = newStream(m.Seed, c.Name+" looks")
-	set := setting{stream: newStream(m.Seed, c.Name), start: l.start, end: l.end, addresses: c.Clients}
+	set := setting{stream: newStream(m.Seed, c.Name), start: clock + from, end: l.end, addresses: c.Clients}
 	if c.swing.period > 0 {
 		set.swing = newDiurnal(c.swing.period, c.swing.peak, c.swing.depth, l.start)
 		if !c.kind.skips() {
