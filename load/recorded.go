@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -12,8 +13,8 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// A Recorded is a Source of the requests of a log. Where the log's times are whole seconds,
-// those of a second are spread over it. Clients without an address have one of fd00::/8.
+// A Recorded is a Source of the requests of a log. As long as all times are whole seconds, the
+// requests of a second are spread over it. Clients without an address have one of fd00::/8.
 type Recorded struct {
 	speed   float64
 	batches chan []Request
@@ -28,19 +29,18 @@ type Recorded struct {
 }
 
 // NewRecorded returns a source of the requests of a log, speed times as fast; if that is zero,
-// 1. It reads until Close, which closes the log too.
+// 1. It reads until Close, which closes the log too. It returns once the first requests are
+// known: to put a log in order, much of it may be read before.
 func NewRecorded(ctx context.Context, log *accesslog.Log, speed float64) *Recorded {
-	if speed == 0 {
-		speed = 1
-	}
 	ctx, end := context.WithCancel(ctx)
 	s := &Recorded{
-		speed: speed, batches: make(chan []Request, 16), end: end, clients: map[string]uint64{}, looks: map[Look]*Look{},
+		speed: cmp.Or(speed, 1), batches: make(chan []Request, 16), end: end, clients: map[string]uint64{}, looks: map[Look]*Look{},
 	}
 	go func() {
 		defer close(s.batches)
 		s.err = errors.Join(s.read(ctx, log), log.Close())
 	}()
+	s.batch = <-s.batches
 	return s
 }
 
@@ -55,15 +55,20 @@ func (s *Recorded) Close() error {
 	return s.err
 }
 
-// read passes on batches of requests of the same second.
+// mostOfSecond is how many requests of a second are spread over it. All others are due at its
+// end.
+const mostOfSecond = 1 << 20
+
+// read passes on batches of requests of the same time.
 func (s *Recorded) read(ctx context.Context, log *accesslog.Log) error {
 	var batch []Request
-	var start, at int64
+	var start, at, ahead int64 // ahead is how much of the second is passed on
+	begun, whole := false, true
 	pass := func() error {
 		if len(batch) == 0 {
 			return nil
 		}
-		if at%1e6 == 0 {
+		if whole && ahead == 0 {
 			for i := range batch {
 				batch[i].Due += s.scaled(int64(i) * 1e6 / int64(len(batch)))
 			}
@@ -77,18 +82,22 @@ func (s *Recorded) read(ctx context.Context, log *accesslog.Log) error {
 		}
 	}
 	err := log.Entries(ctx, func(e *accesslog.Entry) error {
-		if start == 0 {
-			start, at = e.Time, e.Time
+		if !begun {
+			begun, start, at = true, e.Time, e.Time
 		}
-		if e.Time != at || len(batch) == 1<<16 {
+		whole = whole && e.Time%1e6 == 0
+		if e.Time != at || len(batch) == mostOfSecond {
 			if err := pass(); err != nil {
 				return err
+			}
+			if ahead = 0; e.Time == at && whole {
+				ahead = 999_999
 			}
 			at = e.Time
 		}
 		if look, ok := s.look(e); ok {
 			client := s.client(e)
-			batch = append(batch, Request{Due: s.scaled(e.Time - start), Client: client, Addr: s.Addr(client), Look: look})
+			batch = append(batch, Request{Due: s.scaled(e.Time - start + ahead), Client: client, Addr: s.Addr(client), Look: look})
 		}
 		return nil
 	})

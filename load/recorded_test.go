@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +56,36 @@ func TestRecorded(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, saw.lines); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Only where all times are whole seconds are the requests of a second spread over it.
+func TestRecordedTimes(t *testing.T) {
+	for _, test := range []struct {
+		name, trace string
+		want        []time.Duration
+	}{
+		{"whole seconds", "7 a\n7 b\n8 a\n8 b\n8 c\n8 d\n", []time.Duration{0, 500, 1000, 1250, 1500, 1750}},
+		{"milliseconds", "7.000 a\n7.000 b\n7.001 a\n7.002 a\n8.000 a\n8.000 b\n8.001 a\n", []time.Duration{0, 0, 1, 2, 1000, 1000, 1001}},
+		{"from 0 on", "0 a\n1 a\n1 b\n", []time.Duration{0, 1000, 1500}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "trace.tsv")
+			write(t, file, strings.ReplaceAll(test.trace, " ", "\t"))
+			log, err := accesslog.Open([]string{file}, accesslog.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := load.NewRecorded(t.Context(), log, 1)
+			defer s.Close()
+			var due []time.Duration
+			for r := (load.Request{}); s.Next(&r); {
+				due = append(due, r.Due/time.Millisecond)
+			}
+			if diff := cmp.Diff(test.want, due); diff != "" {
+				t.Errorf("due in ms (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
