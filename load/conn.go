@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"sync/atomic"
 	"time"
@@ -58,34 +59,22 @@ func (c *conn) exchange() {
 	if q.probe {
 		r.flags = probed
 	}
-	err := c.connect()
-	if err != nil && c.run.over.Err() != nil {
+	err := c.send()
+	if err != nil && c.stale(err) {
+		c.disconnect()
+		err = c.send()
+	}
+	if failureOf(err) == notSent && c.run.over.Err() != nil {
 		c.run.unsent.Add(1)
 		return
-	}
-	r.sent = c.run.now()
-	if c.run.o.ClosedLoop {
-		r.due = r.sent // the connection was the schedule
-	}
-	r.target = uint16(max(0, c.to))
-	if err != nil {
-		r.failure = notSent
-	} else if err = c.roundTrip(); err != nil && c.stale(err) {
-		c.disconnect()
-		if err = c.connect(); err == nil {
-			r.sent = c.run.now()
-			err = c.roundTrip()
-		}
 	}
 	r.done = c.run.now()
 	c.last = r.done
 	c.since.Store(0)
 	c.sent++
 	if err != nil {
-		if r.failure == answered {
-			r.failure = failureOf(err)
-		}
-		r.node = r.target
+		r.failure, r.node = failureOf(err), r.target
+		c.run.failed(r.failure, err)
 		c.disconnect()
 	}
 	c.tape.add(r)
@@ -107,12 +96,20 @@ func (c *conn) stale(err error) bool {
 	return c.http2 == nil && c.sent > 0 && c.record.sent-c.last > staleAfter && c.wire.have == 0 && failureOf(err) == closed
 }
 
-// roundTrip sends the request and reads the answer into the record.
-func (c *conn) roundTrip() error {
+// send sends the request, connecting before if need be, and reads the answer into the record.
+func (c *conn) send() error {
+	r := &c.record
+	err := c.connect()
+	r.sent, r.target = c.run.now(), uint16(max(0, c.to))
+	if c.run.o.ClosedLoop {
+		r.due = r.sent // the connection was the schedule
+	}
+	if err != nil {
+		return &unconnected{err}
+	}
 	if c.http2 != nil {
 		return c.http2.roundTrip(c)
 	}
-	r := &c.record
 	c.out = c.appendRequest(c.out[:0])
 	c.since.Store(max(1, r.sent))
 	if _, err := (*c.nc.Load()).Write(c.out); err != nil {
@@ -120,6 +117,9 @@ func (c *conn) roundTrip() error {
 	}
 	if err := c.wire.read(&c.answer, c.request.Look.Method == "HEAD"); err != nil {
 		return err
+	}
+	if c.wire.have > 0 {
+		c.answer.last = true // nobody asked for what is behind the answer
 	}
 	c.take()
 	return nil
@@ -139,7 +139,7 @@ func (c *conn) nodeOf(name []byte) uint16 {
 	}
 	if string(name) != string(c.node) {
 		c.node = append(c.node[:0], name...)
-		c.number = c.run.nodes.named(string(name))
+		c.number = c.run.nodes.named(string(name), uint16(c.to))
 	}
 	return c.number
 }
@@ -171,45 +171,54 @@ func (c *conn) connect() error {
 		c.to = c.http2.target
 		return c.run.over.Err()
 	}
-	proxy := c.run.o.Identity.Proxy != 0
 	if c.nc.Load() != nil {
-		if !proxy || c.owner == c.request.Client {
+		if c.run.o.Identity.Proxy == 0 || c.owner == c.request.Client {
 			return nil
 		}
 		c.disconnect()
 	}
-	if c.to = c.target; c.to < 0 {
-		c.to = c.random.IntN(len(c.run.o.Targets))
+	switch n := len(c.run.o.Targets); {
+	case c.target >= 0:
+		c.to = c.target
+	case c.run.o.Hashed:
+		c.to = int(scramble(c.request.Client) % uint64(n))
+	default:
+		c.to = c.random.IntN(n)
 	}
-	if c.run.over.Err() != nil {
-		return c.run.over.Err()
-	}
-	t := &c.run.o.Targets[c.to]
 	ctx, cancel := context.WithTimeout(c.run.over, c.run.o.Timeout)
 	defer cancel()
-	nc, err := c.run.o.Dial(ctx, t)
+	nc, err := c.run.dial(ctx, &c.run.o.Targets[c.to], c.request.Addr)
 	if err != nil {
 		return err
 	}
-	c.run.opened.Add(1)
-	if c.sent, c.owner = 0, c.request.Client; proxy {
-		header := c.run.o.Identity.appendProxy(nil, c.request.Addr, t.Addr)
-		if _, err := nc.Write(header); err != nil {
-			nc.Close()
-			return err
-		}
-	}
-	if t.TLS {
-		secure := tls.Client(nc, c.run.tlsOf(t))
-		if err := secure.HandshakeContext(ctx); err != nil {
-			nc.Close()
-			return err
-		}
-		nc = secure
-	}
+	c.sent, c.owner = 0, c.request.Client
 	c.nc.Store(&nc)
 	c.wire.reset(nc)
 	return nil
+}
+
+// dial connects to a target, for a client where the PROXY protocol is spoken.
+func (r *run) dial(ctx context.Context, t *Target, client netip.Addr) (net.Conn, error) {
+	nc, err := r.o.Dial(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	r.opened.Add(1)
+	if r.o.Identity.Proxy != 0 {
+		if _, err := nc.Write(r.o.Identity.appendProxy(nil, client, t.Addr)); err != nil {
+			nc.Close()
+			return nil, err
+		}
+	}
+	if !t.TLS {
+		return nc, nil
+	}
+	secure := tls.Client(nc, r.tlsOf(t))
+	if err := secure.HandshakeContext(ctx); err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return secure, nil
 }
 
 func (c *conn) disconnect() {
@@ -222,13 +231,24 @@ func (c *conn) disconnect() {
 func (c *conn) watch(before int64) {
 	since := c.since.Load()
 	if nc := c.nc.Load(); since != 0 && since < before && nc != nil {
-		_ = (*nc).SetReadDeadline(time.Unix(1, 0))
+		_ = (*nc).SetDeadline(time.Unix(1, 0))
 	}
 }
 
+// An unconnected is why there is no connection.
+type unconnected struct{ error }
+
+func (e *unconnected) Unwrap() error { return e.error }
+
 func failureOf(err error) failure {
+	if err == nil {
+		return answered
+	}
+	var none *unconnected
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &none):
+		return notSent
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return timedOut
 	case errors.Is(err, errMalformed):
 		return malformed
@@ -236,9 +256,21 @@ func failureOf(err error) failure {
 	return closed
 }
 
+// failed keeps the first error of each kind.
+func (r *run) failed(f failure, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.why[f] == "" {
+		r.why[f] = printable(err.Error())
+	}
+}
+
 // tlsOf returns how TLS is spoken with a target.
 func (r *run) tlsOf(t *Target) *tls.Config {
 	config := r.o.TLS.Clone()
+	if r.o.HTTP2 {
+		config.NextProtos = []string{"h2"}
+	}
 	if config.ServerName == "" {
 		config.ServerName, _, _ = net.SplitHostPort(t.Name)
 		if config.ServerName == "" {

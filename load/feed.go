@@ -43,7 +43,8 @@ type lane struct {
 	open     func(*lane) // opens another connection for the lane
 	spare    int         // how many more may be opened
 	mu       sync.Mutex
-	wake     sync.Cond
+	wake     sync.Cond // there is a request, or no more will come
+	room     sync.Cond // there are few requests, or no more will come
 	requests []Request // a ring; its length is a power of two
 	first    int
 	used     int
@@ -52,14 +53,17 @@ type lane struct {
 
 func newLane(r *run, connections int, open func(*lane)) *lane {
 	l := &lane{run: r, open: open, spare: connections, requests: make([]Request, 16)}
-	l.wake.L = &l.mu
+	l.wake.L, l.room.L = &l.mu, &l.mu
 	return l
 }
 
 // push adds a request. As long as connections may be opened, one is opened for it: so all of
-// them are used in turn.
+// them are used in turn. A closed loop waits until there is room.
 func (l *lane) push(r *Request) {
 	l.mu.Lock()
+	for l.run.o.ClosedLoop && l.used == len(l.requests) && !l.no {
+		l.room.Wait()
+	}
 	if l.no {
 		l.mu.Unlock()
 		return
@@ -96,6 +100,7 @@ func (l *lane) next(_ *conn, r *Request) bool {
 	*r = l.requests[l.first]
 	l.first = (l.first + 1) & (len(l.requests) - 1)
 	l.used--
+	l.room.Signal()
 	return true
 }
 
@@ -105,6 +110,7 @@ func (l *lane) finish() {
 	l.no = true
 	l.mu.Unlock()
 	l.wake.Broadcast()
+	l.room.Broadcast()
 }
 
 // left returns how many requests are in the lane.
@@ -124,7 +130,9 @@ func (r *run) dispatch() {
 	var q Request
 	for r.source.next(nil, &q) {
 		if !r.sleep(q.Due) {
-			r.unsent.Add(1)
+			if q.Due <= time.Since(r.began) {
+				r.unsent.Add(1)
+			}
 			return
 		}
 		if time.Since(r.began)-q.Due > lateBy {

@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"net/url"
 	"strings"
 	"sync/atomic"
 )
@@ -16,6 +20,7 @@ import (
 type http2Conn struct {
 	run       *run
 	target    int
+	streams   int // that share it
 	transport *http.Transport
 	sent      atomic.Int64
 }
@@ -24,42 +29,50 @@ func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {
 	if target < 0 {
 		target = random.IntN(len(r.o.Targets))
 	}
-	h := &http2Conn{run: r, target: target}
-	t := &r.o.Targets[target]
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		nc, err := r.dial(ctx, &r.o.Targets[target], netip.Addr{})
+		if err != nil {
+			return nil, &unconnected{err}
+		}
+		return nc, nil
+	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
-	h.transport = &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			nc, err := r.o.Dial(ctx, t)
-			if err == nil {
-				r.opened.Add(1)
-			}
-			return nc, err
-		},
-		TLSClientConfig:    r.tlsOf(t),
-		MaxConnsPerHost:    1,
-		DisableCompression: true,
-		Protocols:          protocols,
-	}
-	return h
+	return &http2Conn{run: r, target: target, transport: &http.Transport{
+		DialContext: dial, DialTLSContext: dial, MaxConnsPerHost: 1, DisableCompression: true, Protocols: protocols,
+	}}
 }
+
+// mostTries is on how many connections a request is tried.
+const mostTries = 3
+
+var errUntaken = errors.New("load: connections end before they take a request")
 
 // roundTrip sends c's request and takes in the answer.
 func (h *http2Conn) roundTrip(c *conn) error {
 	r := h.run
-	ctx, cancel := context.WithTimeout(context.Background(), r.o.Timeout)
+	ctx, cancel := context.WithTimeout(r.cut, r.o.Timeout)
 	defer cancel()
+	// The transport goes on for as long as connections end before they have taken the request.
+	tries := 0
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) {
+		if tries++; tries > mostTries {
+			cancel()
+		}
+	}})
 	t, look := &r.o.Targets[h.target], c.request.Look
-	scheme := map[bool]string{false: "http://", true: "https://"}[t.TLS]
-	req, err := http.NewRequestWithContext(ctx, look.Method, scheme+t.Name+cmp.Or(look.Target, t.Path), nil)
-	if err != nil {
-		return err
+	host := cmp.Or(look.Host, t.Name)
+	req := (&http.Request{
+		Method: look.Method, Host: host, Header: http.Header{"User-Agent": nil}, ProtoMajor: 2,
+		// The target as it stands, whatever a URL may be like.
+		URL: &url.URL{Scheme: "http", Host: t.Name, Opaque: "//" + host + cmp.Or(look.Target, t.Path)},
+	}).WithContext(ctx)
+	if t.TLS {
+		req.URL.Scheme = "https"
 	}
-	req.Host = look.Host
-	req.Header["User-Agent"] = []string{look.Agent}
-	if look.Agent == "" {
-		req.Header["User-Agent"] = nil
+	if look.Agent != "" {
+		req.Header["User-Agent"] = []string{look.Agent}
 	}
 	lines := r.o.Identity.appendHeader(bytes.Clone(r.fixed), &c.request)
 	for line := range strings.SplitSeq(string(lines), "\r\n") {
@@ -71,7 +84,10 @@ func (h *http2Conn) roundTrip(c *conn) error {
 		req.Close = true
 	}
 	resp, err := h.transport.RoundTrip(req)
-	if err != nil {
+	switch {
+	case err != nil && tries > mostTries:
+		return errUntaken
+	case err != nil:
 		return err
 	}
 	defer resp.Body.Close()

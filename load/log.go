@@ -25,16 +25,19 @@ type Log struct {
 	records []record // by the time when they were sent
 	looks   []*Look
 	nodes   []string
+	why     [failures]string
 }
 
 // log gathers what was recorded.
 func (r *run) log() *Log {
 	l := &Log{
 		Began: r.began, Elapsed: time.Since(r.began), Unsent: r.unsent.Load(), Held: r.returns.held,
-		Connections: r.opened.Load(), late: r.late.Load(), o: r.o, looks: r.looks, nodes: r.nodes.names,
+		Connections: r.opened.Load(), late: r.late.Load(), o: r.o, looks: r.looks, nodes: r.nodes.names, why: r.why,
 	}
-	for _, lane := range r.lanes {
-		l.Unsent += uint64(lane.left())
+	if !r.o.ClosedLoop { // there nothing is due before it is sent
+		for _, lane := range r.lanes {
+			l.Unsent += uint64(lane.left())
+		}
 	}
 	total := 0
 	for _, c := range r.conns {

@@ -31,6 +31,9 @@ type wire struct {
 
 func (w *wire) reset(from io.Reader) { w.from, w.have, w.at = from, 0, 0 }
 
+// mostHead is how long a head may be, in bytes, or any line.
+const mostHead = 1 << 18
+
 // fill reads more behind what there is.
 func (w *wire) fill() error {
 	if w.at > 0 && w.at+w.have == len(w.buf) {
@@ -38,7 +41,10 @@ func (w *wire) fill() error {
 		w.at = 0
 	}
 	if w.have == len(w.buf) {
-		return errMalformed // a head as large as the buffer
+		if w.have >= mostHead {
+			return errMalformed
+		}
+		w.buf = append(w.buf, make([]byte, len(w.buf))...)
 	}
 	n, err := w.from.Read(w.buf[w.at+w.have:])
 	w.have += n
@@ -112,6 +118,7 @@ func (w *wire) parse(a *answer, head []byte) (length int64, chunked bool, err er
 		return 0, false, errMalformed
 	}
 	a.last = head[7] == '0'
+	closes := false // it says so
 	status, ok := number(head[9:12])
 	if !ok || status < 100 {
 		return 0, false, errMalformed
@@ -132,10 +139,14 @@ func (w *wire) parse(a *answer, head []byte) (length int64, chunked bool, err er
 			if length, ok = number(value); !ok {
 				return 0, false, errMalformed
 			}
-		case is(name, "transfer-encoding"):
-			chunked = is(value, "chunked")
+		case is(name, "transfer-encoding"): // chunked comes last, if at all
+			chunked = has(value, "chunked")
 		case is(name, "connection"):
-			a.last = is(value, "close")
+			if has(value, "close") {
+				a.last, closes = true, true
+			} else if has(value, "keep-alive") {
+				a.last = closes
+			}
 		default:
 			a.notice(name, value, w.nodeHeader)
 		}
@@ -206,6 +217,21 @@ func is(b []byte, word string) bool {
 	return true
 }
 
+// has reports whether a list has the word, which is in lower case.
+func has(list []byte, word string) bool {
+	for len(list) > 0 {
+		end := bytes.IndexByte(list, ',')
+		if end < 0 {
+			end = len(list)
+		}
+		if is(bytes.TrimSpace(list[:end]), word) {
+			return true
+		}
+		list = list[min(end+1, len(list)):]
+	}
+	return false
+}
+
 func number(b []byte) (n int64, ok bool) {
 	if len(b) == 0 || len(b) > 18 {
 		return 0, false
@@ -232,11 +258,11 @@ func (w *wire) body(a *answer, length int64) error {
 	return w.discard(length)
 }
 
-// expects reports whether a body of this length may be one that rules answer with. Longer
-// ones than the buffer are not looked at.
+// expects reports whether a body of this length may be one that rules answer with. Very
+// long ones are not looked at.
 func (w *wire) expects(length int64) bool {
 	for _, b := range w.bodies {
-		if int64(len(b)) == length && len(b) <= len(w.buf)/2 {
+		if int64(len(b)) == length && len(b) <= mostHead/2 {
 			return true
 		}
 	}

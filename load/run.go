@@ -10,9 +10,12 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Options say what is sent where, and how. Targets and Source are required; the zero value of
@@ -103,7 +106,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.TLS = &tls.Config{}
 	}
 	if o.Dial == nil {
-		o.Dial = dial
+		o.Dial = dialTCP
 	}
 	if o.nap == nil {
 		o.nap = nap
@@ -120,8 +123,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// dial connects to a target by TCP.
-func dial(ctx context.Context, t *Target) (net.Conn, error) {
+// dialTCP connects to a target.
+func dialTCP(ctx context.Context, t *Target) (net.Conn, error) {
 	var dialer net.Dialer
 	return dialer.DialContext(ctx, "tcp", t.Addr.String())
 }
@@ -131,7 +134,9 @@ type run struct {
 	o       Options
 	began   time.Time
 	over    context.Context // done when nothing is sent any more
-	fixed   []byte          // header lines of all requests
+	cut     context.Context // done when what is under way ends too
+	cutNow  context.CancelFunc
+	fixed   []byte // header lines of all requests
 	source  *drawn
 	lanes   []*lane
 	returns returns
@@ -143,8 +148,10 @@ type run struct {
 	working sync.WaitGroup
 	ended   int64 // when it was over, for the watchdog alone
 
-	mu    sync.Mutex // guards what follows
-	conns []*conn
+	mu     sync.Mutex // guards what follows
+	conns  []*conn
+	shared map[feed]*http2Conn // the last one of each feed
+	why    [failures]string    // the first error of each kind
 }
 
 // now is the time since the beginning, in microseconds.
@@ -158,16 +165,38 @@ type nodes struct {
 	names   []string
 }
 
-// named returns the number of a node that says its name.
-func (n *nodes) named(name string) uint16 {
+// mostNodes is how many nodes may name themselves. Whatever else the header says is taken for
+// no name.
+const mostNodes = 1000
+
+// named returns the number of a node that says its name, or else if there are too many.
+func (n *nodes) named(name string, or uint16) uint16 {
+	name = printable(name)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	i := slices.Index(n.names[n.targets:], name)
 	if i < 0 {
-		i = len(n.names) - n.targets
+		if i = len(n.names) - n.targets; i == mostNodes {
+			return or
+		}
 		n.names = append(n.names, name)
 	}
-	return uint16(min(n.targets+i, 1<<16-1))
+	return uint16(n.targets + i)
+}
+
+// printable returns what a target said in a way that may be shown: without control characters,
+// and not at length.
+func printable(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, s)
+	if letters := []rune(s); len(letters) > 200 {
+		return string(letters[:200]) + "…"
+	}
+	return s
 }
 
 // Run sends what o says, and returns what became of it. It ends early when ctx is done; what
@@ -179,7 +208,9 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	}
 	over, end := context.WithTimeout(ctx, o.Duration)
 	defer end()
-	r := &run{o: o, over: over, fixed: fixedHeader(o.Header)}
+	r := &run{o: o, over: over, fixed: fixedHeader(o.Header), shared: map[feed]*http2Conn{}}
+	r.cut, r.cutNow = context.WithCancel(context.Background())
+	defer r.cutNow()
 	r.source = &drawn{run: r, source: o.Source}
 	r.returns = returns{run: r, enabled: o.Return && !o.ClosedLoop, clients: map[uint64]*returning{}}
 	r.nodes.targets = len(o.Targets)
@@ -206,7 +237,6 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 
 // start starts what sends.
 func (r *run) start() {
-	each := r.o.Connections * r.o.Streams
 	switch {
 	case r.o.Identity.Proxy != 0: // a client meets its connection again
 		for range r.o.Connections {
@@ -214,22 +244,22 @@ func (r *run) start() {
 		}
 	case r.o.Hashed:
 		for i := range r.o.Targets {
-			r.addLane(max(1, (each+i)/len(r.o.Targets)), i)
+			r.addLane(max(1, (r.o.Connections+i)/len(r.o.Targets)), i)
 		}
 	case r.o.ClosedLoop:
-		for range each {
+		for range r.o.Connections * r.o.Streams {
 			r.open(r.source, -1)
 		}
 		return
 	default:
-		r.addLane(each, -1)
+		r.addLane(r.o.Connections, -1)
 	}
 	r.working.Go(r.dispatch)
 }
 
-// addLane adds a lane whose connections go to a target.
+// addLane adds a lane whose connections go to a target, or to any.
 func (r *run) addLane(connections, target int) {
-	l := newLane(r, connections, func(l *lane) { r.open(l, target) })
+	l := newLane(r, connections*r.o.Streams, func(l *lane) { r.open(l, target) })
 	r.lanes = append(r.lanes, l)
 }
 
@@ -239,11 +269,13 @@ func (r *run) open(from feed, target int) {
 	defer r.mu.Unlock()
 	c := &conn{run: r, from: from, target: target, random: rand.New(rand.NewPCG(1, uint64(len(r.conns))))}
 	if r.o.HTTP2 {
-		if n := len(r.conns); n%r.o.Streams == 0 || r.conns[n-1].target != target {
-			c.http2 = newHTTP2(r, target, c.random)
-		} else {
-			c.http2 = r.conns[n-1].http2
+		shared := r.shared[from]
+		if shared == nil || shared.streams == r.o.Streams {
+			shared = newHTTP2(r, target, c.random)
+			r.shared[from] = shared
 		}
+		shared.streams++
+		c.http2 = shared
 	}
 	r.conns = append(r.conns, c)
 	r.working.Go(c.work)
@@ -281,6 +313,7 @@ func (r *run) watch(ctx context.Context) {
 			}
 			if r.now()-r.ended > time.Second.Microseconds() {
 				oldest = r.now()
+				r.cutNow()
 			}
 		}
 		r.mu.Lock()

@@ -120,10 +120,10 @@ func TestProtocols(t *testing.T) {
 		secure, http2 bool
 		want          string
 	}{
-		{"HTTP/1.1", false, false, "POST /a?b=c HTTP/1.1 example.com probe/1"},
-		{"HTTP/1.1 over TLS", true, false, "POST /a?b=c HTTP/1.1 example.com probe/1"},
-		{"HTTP/2", false, true, "POST /a?b=c HTTP/2.0 example.com probe/1"},
-		{"HTTP/2 over TLS", true, true, "POST /a?b=c HTTP/2.0 example.com probe/1"},
+		{"HTTP/1.1", false, false, "POST //a?b=c#d HTTP/1.1 example.com probe/1"},
+		{"HTTP/1.1 over TLS", true, false, "POST //a?b=c#d HTTP/1.1 example.com probe/1"},
+		{"HTTP/2", false, true, "POST //a?b=c#d HTTP/2.0 example.com probe/1"},
+		{"HTTP/2 over TLS", true, true, "POST //a?b=c#d HTTP/2.0 example.com probe/1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var saw seen
@@ -145,7 +145,7 @@ func TestProtocols(t *testing.T) {
 			defer s.Close()
 			o := load.Options{
 				Targets: []load.Target{target(t, s.URL)}, HTTP2: test.http2, Streams: 4, Connections: 2,
-				Source: &load.Steady{Profile: fast, Look: load.Look{Method: "POST", Host: "example.com", Target: "/a?b=c", Agent: "probe/1"}},
+				Source: &load.Steady{Profile: fast, Look: load.Look{Method: "POST", Host: "example.com", Target: "//a?b=c#d", Agent: "probe/1"}},
 			}
 			if test.secure {
 				o.TLS = &tls.Config{RootCAs: x509.NewCertPool()}
@@ -191,11 +191,38 @@ func TestConnections(t *testing.T) {
 	if total := opened[0].Load() + opened[1].Load(); total < 40 || total > 44 || uint64(total) != r.Sending.Connections {
 		t.Errorf("400 requests were sent over %d connections, the report says %d; want 40 to 44", total, r.Sending.Connections)
 	}
+	t.Run("a connection for each client", func(t *testing.T) {
+		clear(byClient.lines)
+		o := o
+		o.Identity, o.Source = load.Identity{Proxy: 1, Header: "X-Forwarded-For"}, &load.Steady{Profile: fast, Clients: 20, Look: load.Look{Method: "GET"}}
+		// The servers take the first line for a bad request; who it came to is what counts.
+		o.Dial = func(ctx context.Context, t *load.Target) (net.Conn, error) {
+			nc, err := new(net.Dialer).DialContext(ctx, "tcp", t.Addr.String())
+			return &headless{Conn: nc}, err
+		}
+		if run(t, o); len(byClient.lines) != 20 {
+			t.Errorf("20 clients were seen at %d places: %v", len(byClient.lines), byClient.lines)
+		}
+	})
 	o.Hashed, o.Source = false, &load.Steady{Profile: fast, Clients: 20, Look: load.Look{Method: "GET"}}
 	run(t, o)
 	if len(byClient.lines) < 30 {
 		t.Errorf("20 clients were seen at %d places, want most of them at both targets", len(byClient.lines))
 	}
+}
+
+// A headless is a connection that leaves out what is written first.
+type headless struct {
+	net.Conn
+	begun bool
+}
+
+func (c *headless) Write(b []byte) (int, error) {
+	if !c.begun {
+		c.begun = true
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
 }
 
 // A latency begins when the request was due, not when a connection was free for it.
@@ -252,9 +279,11 @@ func TestAnswers(t *testing.T) {
 		{"early hints", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 429 Too Many\r\nretry-AFTER: 7\r\nContent-Length: 0\r\n\r\n", map[string]uint64{"429": 2}, nil},
 		{"until the end", "HTTP/1.1 200 OK\r\n\r\nhello", map[string]uint64{"200": 2}, nil},
 		{"close", "HTTP/1.0 500 no\r\nContent-Length: 0\r\n\r\n", map[string]uint64{"500": 2}, nil},
+		{"several encodings", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", map[string]uint64{"200": 2}, nil},
+		{"a long head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 60_000) + "\r\nContent-Length: 0\r\n\r\n", map[string]uint64{"200": 2}, nil},
 		{"no HTTP", "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n\r\n", map[string]uint64{}, map[string]uint64{"malformed": 2}},
 		{"a length that is none", "HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\n", map[string]uint64{}, map[string]uint64{"malformed": 2}},
-		{"an endless head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<15), map[string]uint64{}, map[string]uint64{"malformed": 2}},
+		{"an endless head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<19), map[string]uint64{}, map[string]uint64{"malformed": 2}},
 		{"cut off", "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", map[string]uint64{}, map[string]uint64{"closed": 2}},
 		{"nothing", "", map[string]uint64{}, map[string]uint64{"closed": 2}},
 	} {
@@ -278,6 +307,75 @@ func TestAnswers(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Answers say in several ways whether the connection ends, and some send more than was asked
+// for. None of it becomes the answer to the next request.
+func TestAnswersOfOneConnection(t *testing.T) {
+	for _, test := range []struct {
+		name, raw   string
+		connections uint64
+	}{
+		{"it goes on", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 1},
+		{"HTTP/1.0 goes on", "HTTP/1.0 200 OK\r\nConnection: Keep-Alive, X\r\nContent-Length: 0\r\n\r\n", 1},
+		{"HTTP/1.0", "HTTP/1.0 200 OK\r\nConnection: X\r\nContent-Length: 0\r\n\r\n", 20},
+		{"it ends", "HTTP/1.1 200 OK\r\nConnection: X, Close\r\nConnection: Y\r\nContent-Length: 0\r\n\r\n", 20},
+		{"more than was asked for", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 500 no\r\nContent-Length: 0\r\n\r\n", 20},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			go func() {
+				for {
+					c, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					go func() {
+						defer c.Close()
+						for r := bufio.NewReader(c); ; {
+							if _, err := http.ReadRequest(r); err != nil {
+								return
+							}
+							if _, err := io.WriteString(c, test.raw); err != nil {
+								return
+							}
+						}
+					}()
+				}
+			}()
+			log, err := load.Run(t.Context(), load.Options{
+				Targets: []load.Target{target(t, "http://"+ln.Addr().String())}, Requests: 20, Connections: 1, Duration: time.Minute,
+				Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r := log.Report(); r.Statuses["200"] != 20 || r.Sending.Connections != test.connections {
+				t.Errorf("statuses %v, failures %v over %d connections; want 20 × 200 over %d", r.Statuses, r.Failures, r.Sending.Connections, test.connections)
+			}
+		})
+	}
+}
+
+// Nodes name themselves, and a target that says something else each time has no names without
+// end.
+func TestNodeNames(t *testing.T) {
+	var n atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Edge-Node", fmt.Sprintf("edge\t%d%s", n.Add(1), strings.Repeat("x", 1000)))
+	}))
+	defer s.Close()
+	r := run(t, load.Options{Targets: []load.Target{target(t, s.URL)}, Requests: 3000, Connections: 4, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}})
+	if len(r.Nodes) > 1001 || r.Nodes[0].Requests != 2000 {
+		t.Errorf("%d nodes, the target itself with %d requests; want 1000 and 2000", len(r.Nodes), r.Nodes[0].Requests)
+	}
+	if name := r.Nodes[1].Name; !strings.HasPrefix(name, "edge\ufffd") || len(name) > 300 {
+		t.Errorf("a node has the name %q", name)
 	}
 }
 
@@ -313,6 +411,17 @@ func answer(ln net.Listener, raw string, piece int) {
 	}
 }
 
+// drawnFrom counts the requests that are made.
+type drawnFrom struct {
+	load.Steady
+	n int
+}
+
+func (s *drawnFrom) Next(r *load.Request) bool {
+	s.n++
+	return s.Steady.Next(r)
+}
+
 func TestEndings(t *testing.T) {
 	hang := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -321,8 +430,14 @@ func TestEndings(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	defer close(hang)
 	targets := []load.Target{target(t, s.URL)}
+	s2 := httptest.NewUnstartedServer(s.Config.Handler)
+	s2.Config.Protocols = new(http.Protocols)
+	s2.Config.Protocols.SetUnencryptedHTTP2(true)
+	s2.Start()
+	defer s2.Close()
+	defer close(hang)
+	targets2 := []load.Target{target(t, s2.URL)}
 	t.Run("nobody listens", func(t *testing.T) {
 		r := run(t, load.Options{Targets: []load.Target{target(t, "http://127.0.0.1:1")}, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}})
 		if r.Failures["not_connected"] != 100 {
@@ -357,6 +472,23 @@ func TestEndings(t *testing.T) {
 			t.Errorf("%v\n%s", err, b.String())
 		}
 	})
+	t.Run("interrupted before the next is due", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		log, err := load.Run(ctx, load.Options{
+			Targets: targets, Source: &load.Steady{Profile: []load.Point{{Rate: 0.01}}, Look: load.Look{Method: "GET"}}, Duration: time.Hour,
+			Progress: func(p load.Progress) {
+				if p.Requests > 0 {
+					cancel()
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := log.Report(); r.Sending.Requests != 1 || r.Sending.Unsent != 0 || !r.Sending.Kept {
+			t.Errorf("sending was %+v, want all that was due", r.Sending)
+		}
+	})
 	t.Run("idle connections end", func(t *testing.T) {
 		brief := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		brief.Config.IdleTimeout = 20 * time.Millisecond
@@ -368,6 +500,59 @@ func TestEndings(t *testing.T) {
 		})
 		if len(r.Failures) > 0 || r.Sending.Connections < 3 {
 			t.Errorf("failures %v over %d connections, want none over one for each request", r.Failures, r.Sending.Connections)
+		}
+	})
+	t.Run("HTTP/2 to nobody", func(t *testing.T) {
+		r := run(t, load.Options{Targets: []load.Target{target(t, "http://127.0.0.1:1")}, HTTP2: true, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}})
+		if r.Failures["not_connected"] != 100 {
+			t.Errorf("failures are %v, want 100 that found no connection", r.Failures)
+		}
+	})
+	t.Run("TLS without HTTP/2", func(t *testing.T) {
+		secure := httptest.NewTLSServer(http.NotFoundHandler())
+		defer secure.Close()
+		r := run(t, load.Options{
+			Targets: []load.Target{target(t, secure.URL)}, HTTP2: true, TLS: &tls.Config{InsecureSkipVerify: true}, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}},
+		})
+		if r.Failures["not_connected"] != 100 {
+			t.Errorf("failures are %v, want 100 that found no connection", r.Failures)
+		}
+	})
+	t.Run("HTTP/2 without an answer", func(t *testing.T) {
+		log, err := load.Run(t.Context(), load.Options{
+			Targets: targets2, HTTP2: true, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}},
+			Duration: 100 * time.Millisecond, Timeout: time.Hour,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := log.Report(); r.Failures["timeout"] != 64 {
+			t.Errorf("failures are %v, want one that was cut off on each connection", r.Failures)
+		}
+	})
+	t.Run("HTTP/2 whose connections end at once", func(t *testing.T) {
+		r := run(t, load.Options{Targets: targets2, HTTP2: true, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/%zz"}}})
+		if r.Failures["closed"] != 100 || r.Sending.Connections > 300 {
+			t.Errorf("failures are %v over %d connections, want 100 over at most 300", r.Failures, r.Sending.Connections)
+		}
+	})
+	t.Run("HTTP/2, a client always to the same target", func(t *testing.T) {
+		r := run(t, load.Options{
+			Targets: append(targets2, targets2...), HTTP2: true, Hashed: true, Connections: 5, Streams: 10, Requests: 1000,
+			Source: &load.Steady{Profile: fast, Clients: 100, Look: load.Look{Method: "GET"}},
+		})
+		if r.Statuses["200"] != 1000 || r.Sending.Connections > 5 {
+			t.Errorf("statuses %v over %d connections, want 1000 × 200 over at most 5", r.Statuses, r.Sending.Connections)
+		}
+	})
+	t.Run("as much as connections carry to each target", func(t *testing.T) {
+		source := &drawnFrom{Steady: load.Steady{Clients: 100, Look: load.Look{Method: "GET", Target: "/hang"}}}
+		log, err := load.Run(t.Context(), load.Options{Targets: targets, Hashed: true, ClosedLoop: true, Connections: 2, Requests: 100_000, Duration: 100 * time.Millisecond, Source: source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := log.Report(); source.n > 1000 || r.Sending.Unsent != 0 {
+			t.Errorf("%d requests were made for two connections, sending was %+v", source.n, r.Sending)
 		}
 	})
 	t.Run("as much as connections carry", func(t *testing.T) {
