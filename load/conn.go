@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -256,12 +257,15 @@ func failureOf(err error) failure {
 	return closed
 }
 
-// failed keeps the first error of each kind.
+// failed keeps the first error of each kind of which the error says more than the kind.
 func (r *run) failed(f failure, err error) {
+	if f != notSent && f != closed {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.why[f] == "" {
-		r.why[f] = printable(err.Error())
+		r.why[f] = printable(strings.TrimPrefix(err.Error(), "load: "))
 	}
 }
 

@@ -22,8 +22,9 @@ type Report struct {
 	Latency Latency `json:"latency"`
 	Service Latency `json:"service"`
 
-	Statuses   map[string]uint64 `json:"statuses"`           // answers by status
-	Failures   map[string]uint64 `json:"failures,omitempty"` // requests without an answer, by what happened
+	Statuses   map[string]uint64 `json:"statuses"`                   // answers by status
+	Failures   map[string]uint64 `json:"failures,omitempty"`         // requests without an answer, by what happened
+	Examples   map[string]string `json:"failure_examples,omitempty"` // the first error of each kind of failure
 	Nodes      []NodeCount       `json:"nodes"`
 	Components []ComponentCount  `json:"components"`
 	Timeline   Timeline          `json:"timeline"`
@@ -35,7 +36,7 @@ type Report struct {
 // Sending is what the generator did.
 type Sending struct {
 	Requests    uint64  `json:"requests"`
-	RatePerS    float64 `json:"rate_per_s"`
+	RatePerS    float64 `json:"rate_per_s"`  // from the first request to the last one
 	Connections uint64  `json:"connections"` // opened
 	Unsent      uint64  `json:"unsent"`      // due before the end, and not sent
 	Held        uint64  `json:"held"`        // of clients that waited for their Retry-After
@@ -122,7 +123,12 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 func (l *Log) Report() *Report {
 	r := &Report{
 		Began: l.Began.UTC(), DurationS: l.Elapsed.Seconds(), Interrupted: l.Interrupted,
-		Statuses: map[string]uint64{}, Failures: map[string]uint64{},
+		Statuses: map[string]uint64{}, Failures: map[string]uint64{}, Examples: map[string]string{},
+	}
+	for f, text := range l.why {
+		if text != "" {
+			r.Examples[failureNames[f]] = text
+		}
 	}
 	for _, t := range l.o.Targets {
 		r.Targets = append(r.Targets, t.Name)
@@ -176,8 +182,8 @@ func (l *Log) sending(late uint64) Sending {
 		Requests: uint64(len(l.records)), Connections: l.Connections, Unsent: l.Unsent, Held: l.Held,
 		Late: late, OwnLate: min(l.late, late),
 	}
-	if n := len(l.records); n > 0 {
-		s.RatePerS = float64(n) / max(1e-6, float64(l.records[n-1].done)/1e6)
+	if n := len(l.records); n > 1 {
+		s.RatePerS = float64(n-1) / float64(max(1, l.records[n-1].sent-l.records[0].sent)) * 1e6
 	}
 	s.Kept = l.o.ClosedLoop || 100*(s.Late+s.Unsent) <= s.Requests+s.Unsent
 	return s

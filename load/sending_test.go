@@ -443,6 +443,10 @@ func TestEndings(t *testing.T) {
 		if r.Failures["not_connected"] != 100 {
 			t.Errorf("failures are %v, want 100 that found no connection", r.Failures)
 		}
+		var b bytes.Buffer
+		if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "100 not connected; the first: dial tcp 127.0.0.1:1: connect: connection refused") || strings.Contains(b.String(), "latency") {
+			t.Errorf("%v\n%s", err, b.String())
+		}
 	})
 	t.Run("no answer", func(t *testing.T) {
 		r := run(t, load.Options{Targets: targets, Connections: 100, Timeout: 200 * time.Millisecond, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}}})

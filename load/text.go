@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -24,9 +25,14 @@ func (r *Report) WriteText(w io.Writer) error {
 	if s.Held > 0 {
 		t.row("", grouped(s.Held)+" more not sent: their clients waited for their Retry-After")
 	}
-	t.row("answers", statuses(r.Statuses)+unanswered(r.Failures))
-	t.row("latency", r.Latency.String()+"   from when they were due")
-	t.row("", r.Service.String()+"   from when they were sent")
+	t.row("answers", cmp.Or(statuses(r.Statuses), "none"))
+	for i, name := range slices.Sorted(maps.Keys(r.Failures)) {
+		t.row(first(i, "failures"), grouped(r.Failures[name])+" "+strings.ReplaceAll(name, "_", " ")+after("; the first: ", r.Examples[name]))
+	}
+	if len(r.Statuses) > 0 {
+		t.row("latency", r.Latency.String()+"   from when they were due")
+		t.row("", r.Service.String()+"   from when they were sent")
+	}
 	for i, n := range r.Nodes {
 		t.row(first(i, "nodes"), fmt.Sprintf("%s: %s, %s refused", n.Name, plural(n.Requests, "request"), grouped(n.Refused)))
 	}
@@ -80,17 +86,6 @@ func statuses(m map[string]uint64) string {
 		parts = append(parts, grouped(m[status])+" × "+status)
 	}
 	return strings.Join(parts, ", ")
-}
-
-func unanswered(m map[string]uint64) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		parts = append(parts, grouped(m[name])+" "+strings.ReplaceAll(name, "_", " "))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return "; without an answer: " + strings.Join(parts, ", ")
 }
 
 // plural writes n with its unit.
