@@ -1,7 +1,6 @@
 package load
 
 import (
-	"slices"
 	"time"
 )
 
@@ -39,18 +38,11 @@ func (r *run) log() *Log {
 			l.Unsent += uint64(lane.left())
 		}
 	}
-	total := 0
-	for _, c := range r.conns {
-		total += len(c.tape.full)*tapePiece + len(c.tape.last)
+	tapes := make([]tape, len(r.conns))
+	for i, c := range r.conns {
+		tapes[i], c.tape = c.tape, tape{}
 	}
-	l.records = make([]record, 0, total)
-	for _, c := range r.conns {
-		for _, piece := range append(c.tape.full, c.tape.last) {
-			l.records = append(l.records, piece...)
-		}
-		c.tape = tape{}
-	}
-	slices.SortStableFunc(l.records, func(a, b record) int { return int(a.sent - b.sent) })
+	l.records = merged(tapes)
 	return l
 }
 

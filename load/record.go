@@ -1,5 +1,7 @@
 package load
 
+import "container/heap"
+
 // A record is what became of one request. Times are in microseconds since the beginning of
 // the run.
 type record struct {
@@ -37,20 +39,62 @@ const (
 	probed                      // it came back when Retry-After was over
 )
 
-// A tape holds records in pieces, so that none is ever moved.
-type tape struct {
-	full [][]record
-	last []record
-}
+// A tape holds the records of a connection in the order in which they were sent: in pieces, so
+// that none is ever moved.
+type tape struct{ pieces [][]record }
 
 const tapePiece = 2048
 
 func (t *tape) add(r *record) {
-	if len(t.last) == cap(t.last) {
-		if t.last != nil {
-			t.full = append(t.full, t.last)
-		}
-		t.last = make([]record, 0, tapePiece)
+	last := len(t.pieces) - 1
+	if last < 0 || len(t.pieces[last]) == tapePiece {
+		t.pieces = append(t.pieces, make([]record, 0, tapePiece))
+		last++
 	}
-	t.last = append(t.last, *r)
+	t.pieces[last] = append(t.pieces[last], *r)
+}
+
+// merged returns the records of all tapes in the order in which they were sent. The tapes are
+// used up, so that there is hardly ever more than one copy.
+func merged(tapes []tape) []record {
+	total := 0
+	h := make(heads, 0, len(tapes))
+	for i := range tapes {
+		for _, piece := range tapes[i].pieces {
+			total += len(piece)
+		}
+		if len(tapes[i].pieces) > 0 {
+			h = append(h, &tapes[i])
+		}
+	}
+	heap.Init(&h)
+	all := make([]record, 0, total)
+	for len(h) > 0 {
+		t := h[0]
+		all = append(all, t.pieces[0][0])
+		if t.pieces[0] = t.pieces[0][1:]; len(t.pieces[0]) == 0 {
+			t.pieces[0] = nil
+			t.pieces = t.pieces[1:]
+		}
+		if len(t.pieces) > 0 {
+			heap.Fix(&h, 0)
+		} else {
+			heap.Pop(&h)
+		}
+	}
+	return all
+}
+
+// heads are tapes that are not used up: a heap by the first record of each.
+type heads []*tape
+
+func (h heads) Len() int           { return len(h) }
+func (h heads) Less(i, j int) bool { return h[i].pieces[0][0].sent < h[j].pieces[0][0].sent }
+func (h heads) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *heads) Push(t any)        { *h = append(*h, t.(*tape)) }
+func (h *heads) Pop() any {
+	last := len(*h) - 1
+	t := (*h)[last]
+	*h = (*h)[:last]
+	return t
 }
