@@ -9,6 +9,9 @@ import (
 // goroutines wait.
 func (o *Options) UseTimers() { o.nap = time.Sleep }
 
+// Taking returns the first address that takes connections, or else the first one.
+var Taking = taking
+
 // ReadAnswers reads answers until one is wrong or the connection ends, and returns their
 // statuses.
 func ReadAnswers(from io.Reader) (statuses []int, err error) {

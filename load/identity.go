@@ -2,8 +2,10 @@ package load
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,6 +22,7 @@ type Identity struct {
 // ParseIdentity reads words such as xff, proxy1, proxy2, header:x-api-key, cookie:sid, with
 // commas between them, or none.
 func ParseIdentity(text string) (id Identity, err error) {
+	given := map[string]bool{}
 	for word := range strings.SplitSeq(text, ",") {
 		kind, name, named := strings.Cut(strings.TrimSpace(word), ":")
 		switch {
@@ -30,26 +33,55 @@ func ParseIdentity(text string) (id Identity, err error) {
 			id.Proxy = 1
 		case kind == "proxy2" && !named:
 			id.Proxy = 2
-		case kind == "header" && isToken(name):
+		case kind == "header" && isToken(name) && !isOwn(name):
 			id.Header = name
 		case kind == "cookie" && isToken(name):
 			id.Cookie = name
 		default:
 			return id, fmt.Errorf("load: %q is no way to tell clients apart; there are xff, proxy1, proxy2, header:NAME, cookie:NAME and none", word)
 		}
+		if given[kind] {
+			return id, fmt.Errorf("load: there is one %s at most", kind)
+		}
+		given[kind] = true
 	}
-	if id.Forwarded && id.Proxy != 0 {
-		return id, fmt.Errorf("load: the address is told by xff or by %s, not by both", fmt.Sprintf("proxy%d", id.Proxy))
+	if given["none"] && len(given) > 1 {
+		return id, errors.New("load: none stands alone")
+	}
+	if n := len(slices.DeleteFunc([]string{"xff", "proxy1", "proxy2"}, func(kind string) bool { return !given[kind] })); n > 1 {
+		return id, errors.New("load: the address is told by one of xff, proxy1 and proxy2")
 	}
 	return id, nil
 }
 
-// isToken reports whether s may be the name of a header.
-func isToken(s string) bool {
-	return s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
-	}) < 0
+// ParseHeader reads a header line such as "Accept: text/html".
+func ParseHeader(line string) (header [2]string, err error) {
+	name, value, ok := strings.Cut(line, ":")
+	if !ok || !isToken(name) || strings.ContainsFunc(value, func(r rune) bool { return r != ' ' && r != '\t' && unsendable(r) }) {
+		return header, fmt.Errorf("load: %q is no header line", line)
+	}
+	if isOwn(name) {
+		return header, fmt.Errorf("load: every request has a line %s of its own, or none", name)
+	}
+	return [2]string{name, strings.TrimSpace(value)}, nil
 }
+
+// isToken reports whether s may be the name of a header, a method or the name of a cookie (RFC
+// 9110, section 5.6.2).
+func isToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		return !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
+}
+
+// isOwn reports whether a header line is the generator's to write.
+func isOwn(name string) bool {
+	return slices.Contains([]string{"host", "connection", "content-length", "transfer-encoding"}, strings.ToLower(name))
+}
+
+// unsendable reports whether a character is not for a request line.
+func unsendable(r rune) bool { return r <= ' ' || r == 0x7f }
 
 // tellsAddr reports whether the target learns the client's address.
 func (id Identity) tellsAddr() bool { return id.Forwarded || id.Proxy != 0 }
@@ -88,7 +120,7 @@ func (id *Identity) appendProxy(b []byte, client netip.Addr, to netip.AddrPort) 
 		if client.Is4() {
 			family = "TCP4"
 		}
-		return fmt.Appendf(b, "PROXY %s %s %s %d %d\r\n", family, client, to.Addr(), port, to.Port())
+		return fmt.Appendf(b, "PROXY %s %s %s %d %d\r\n", family, client, to.Addr().WithZone(""), port, to.Port())
 	}
 	b = append(b, "\r\n\r\n\x00\r\nQUIT\n\x21"...) // signature, version 2, PROXY
 	if client.Is4() {

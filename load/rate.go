@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ func ParseProfile(text string) (profile []Point, err error) {
 		number, unit, _ := strings.Cut(rate, "/")
 		per, known := map[string]float64{"": 1, "s": 1, "m": 60, "h": 3600}[unit]
 		n, err := strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64)
-		if err != nil || !known || !(n >= 0) || n > 1e7 {
+		if err != nil || !known || !(n >= 0) || n/per > 1e7 {
 			return nil, fmt.Errorf("load: %q is no rate from 0 to 10,000,000/s", rate)
 		}
 		p := Point{Rate: n / per}
@@ -86,7 +87,8 @@ func (s *Steady) Next(r *Request) bool {
 	return true
 }
 
-// due returns when the next request is due, and false if the rate has fallen to 0 for good.
+// due returns when the next request is due, and false if the rate has fallen to next to 0 for
+// good.
 func (s *Steady) due() (time.Duration, bool) {
 	if len(s.Profile) == 0 {
 		return 0, true
@@ -107,11 +109,13 @@ func (s *Steady) due() (time.Duration, bool) {
 		}
 		return from.After + time.Duration(t*1e9), true
 	}
+	const never = 1e9 // seconds
 	last := s.Profile[s.piece]
-	if last.Rate == 0 {
+	t := (n - s.begun) / last.Rate
+	if last.Rate == 0 || t > never {
 		return 0, false
 	}
-	return last.After + time.Duration((n-s.begun)/last.Rate*1e9), true
+	return last.After + time.Duration(t*1e9), true
 }
 
 var ownNetworks = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
@@ -134,17 +138,26 @@ func (s *Steady) Addr(client uint64) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// Check says whether the networks have room for the clients.
+// Check says whether the requests can be made, and the networks have room for the clients.
 func (s *Steady) Check() error {
+	if err := s.Look.Check(); err != nil {
+		return err
+	}
 	networks := s.Networks
 	if len(networks) == 0 {
 		networks = ownNetworks
 	}
 	each := (max(1, s.Clients) + uint64(len(networks)) - 1) / uint64(len(networks))
-	for _, p := range networks {
+	for i, p := range networks {
+		if slices.ContainsFunc(networks[:i], p.Overlaps) {
+			return fmt.Errorf("load: %v overlaps a network before", p)
+		}
 		room := 64 - p.Bits()
 		if p.Addr().Is4() {
 			room = 32 - p.Bits()
+		}
+		if p.Addr().Is4In6() {
+			return fmt.Errorf("load: %v is an IPv4 network in the manner of IPv6", p)
 		}
 		if room < 0 || room < 63 && each > 1<<room {
 			return fmt.Errorf("load: %v has no room for %d clients", p, each)

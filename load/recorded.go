@@ -158,9 +158,6 @@ func (s *Recorded) look(e *accesslog.Entry) (*Look, bool) {
 	return known, true
 }
 
-// unsendable reports whether a character is not for a head of HTTP.
-func unsendable(r rune) bool { return r <= ' ' || r == 0x7f }
-
 // Components returns the one component, named log.
 func (s *Recorded) Components() []Component { return []Component{{"log", false}} }
 

@@ -1,7 +1,9 @@
 package load
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -25,6 +27,19 @@ type Look struct {
 	Status    int    // what the origin answers, as far as is known; 200 if zero
 
 	number uint32 // in the run, from 1
+}
+
+// Check says whether l makes requests.
+func (l *Look) Check() error {
+	switch {
+	case !isToken(l.Method) || l.Method == "CONNECT":
+		return fmt.Errorf("load: no request has the method %q", l.Method)
+	case strings.ContainsFunc(l.Host, unsendable) || strings.ContainsAny(l.Host, "/?#@"):
+		return fmt.Errorf("load: no request has the host %q", l.Host)
+	case l.Target != "" && l.Target[0] != '/' || strings.ContainsFunc(l.Target, unsendable):
+		return fmt.Errorf("load: no request has the path %q", l.Target)
+	}
+	return nil
 }
 
 // A Component is a part of the traffic.

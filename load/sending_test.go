@@ -576,6 +576,12 @@ func TestTargets(t *testing.T) {
 		{"127.0.0.1:8080", load.Target{Name: "127.0.0.1:8080", Addr: netip.MustParseAddrPort("127.0.0.1:8080"), Path: "/"}, ""},
 		{"http://10.1.2.3/a?b", load.Target{Name: "10.1.2.3", Addr: netip.MustParseAddrPort("10.1.2.3:80"), Path: "/a?b"}, ""},
 		{"https://[::1]", load.Target{Name: "[::1]", Addr: netip.MustParseAddrPort("[::1]:443"), TLS: true, Path: "/"}, ""},
+		{"http://0.0.0.0:8080", load.Target{Name: "0.0.0.0:8080", Addr: netip.MustParseAddrPort("0.0.0.0:8080"), Path: "/"}, ""},
+		{"http://[fe80::1%25lo]:8080", load.Target{Name: "[fe80::1]:8080", Addr: netip.MustParseAddrPort("[fe80::1%lo]:8080"), Path: "/"}, ""},
+		{"http://127.0.0.1/a?b c", load.Target{}, "is no target"},
+		{"http://:8080", load.Target{}, "is no target"},
+		{"http://me@127.0.0.1", load.Target{}, "is no target"},
+		{"http://127.0.0.1:99999", load.Target{}, "is no port"},
 		{"http://192.0.2.1/", load.Target{}, "neither this machine nor in a private network"},
 		{"http://[2001:db8::1]/", load.Target{}, "neither this machine nor in a private network"},
 		{"ftp://127.0.0.1", load.Target{}, "is no target"},
@@ -595,6 +601,73 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// A name may have several addresses, and a server listens at one of them.
+func TestTaking(t *testing.T) {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	v4 := ln.Addr().(*net.TCPAddr).AddrPort()
+	v6, nobody := netip.AddrPortFrom(netip.IPv6Loopback(), v4.Port()), netip.MustParseAddrPort("127.0.0.1:1")
+	for _, test := range []struct {
+		name  string
+		addrs []netip.AddrPort
+		want  netip.AddrPort
+	}{
+		{"only IPv4 is served", []netip.AddrPort{v6, v4}, v4},
+		{"the first of those that are", []netip.AddrPort{v4, v6}, v4},
+		{"none is", []netip.AddrPort{nobody, netip.AddrPortFrom(netip.IPv6Loopback(), 1)}, nobody},
+	} {
+		if got := load.Taking(t.Context(), test.addrs); got != test.want {
+			t.Errorf("%s: of %v it is %v, want %v", test.name, test.addrs, got, test.want)
+		}
+	}
+}
+
+// What would make another request than is meant is refused.
+func TestUnsendable(t *testing.T) {
+	for _, look := range []load.Look{
+		{Method: ""}, {Method: "GET /x"}, {Method: "GET\r\nX: y"}, {Method: "CONNECT"},
+		{Method: "GET", Host: "a b"}, {Method: "GET", Host: "a\nX: y"}, {Method: "GET", Host: "a/b"}, {Method: "GET", Host: "me@a"},
+		{Method: "GET", Target: "x"}, {Method: "GET", Target: "/ HTTP/1.1\r\nX: y"}, {Method: "GET", Target: "/a\tb"}, {Method: "GET", Target: "/\x7f"},
+	} {
+		if s := (&load.Steady{Look: look}); s.Check() == nil {
+			t.Errorf("Check() has no error with %+v", look)
+		}
+	}
+	for _, look := range []load.Look{{Method: "GET"}, {Method: "M-SEARCH", Host: "[::1]:80", Target: "//a?b=%zz#c"}} {
+		if err := look.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, line := range []string{"", ":", ": x", "a b: c", "a", "a: b\r\nc: d", "a: b\x00", "Host: x", "content-length: 5", "Transfer-Encoding: chunked", "Connection: close"} {
+		if h, err := load.ParseHeader(line); err == nil {
+			t.Errorf("ParseHeader(%q) = %q, want an error", line, h)
+		}
+	}
+	if h, err := load.ParseHeader("X-A:b: c "); err != nil || h != [2]string{"X-A", "b: c"} {
+		t.Errorf("%q, %v", h, err)
+	}
+	for _, text := range []string{"", "xff:", "header", "header:", "header:a b", "header:Host", "cookie:a;b", "xff,proxy1", "proxy1,proxy2", "header:a,header:b", "xff,xff", "none,xff"} {
+		if id, err := load.ParseIdentity(text); err == nil {
+			t.Errorf("ParseIdentity(%q) = %+v, want an error", text, id)
+		}
+	}
+	if id, err := load.ParseIdentity("proxy2, cookie:connect.sid,header:x"); err != nil || id != (load.Identity{Proxy: 2, Cookie: "connect.sid", Header: "x"}) {
+		t.Errorf("%+v, %v", id, err)
+	}
+	for _, networks := range []string{"192.0.2.0/30", "10.0.0.0/8 10.1.0.0/16", "::ffff:10.0.0.0/104", "2001:db8::/65"} {
+		s := &load.Steady{Clients: 10, Look: load.Look{Method: "GET"}}
+		for text := range strings.FieldsSeq(networks) {
+			s.Networks = append(s.Networks, netip.MustParsePrefix(text))
+		}
+		if s.Check() == nil {
+			t.Errorf("10 clients have addresses in %s", networks)
+		}
+	}
+}
+
 func TestProfiles(t *testing.T) {
 	for _, test := range []struct {
 		text string
@@ -606,6 +679,8 @@ func TestProfiles(t *testing.T) {
 		{"7200/h", map[int]time.Duration{4: 2 * time.Second}, 0},
 		{"0/s,100/s@10s", map[int]time.Duration{0: 0, 5: time.Second, 500: 10 * time.Second, 600: 11 * time.Second}, 0},
 		{"100/s,0/s@10s", map[int]time.Duration{0: 0, 375: 5 * time.Second}, 500},
+		{"36_000_000/h", map[int]time.Duration{1: 100 * time.Microsecond}, 0},
+		{"100/s,0.000000001/h@1s", map[int]time.Duration{0: 0}, 51}, // the last one as long as it falls
 		{"10/s,10/s@1s,1_000/s@1001ms", map[int]time.Duration{10: time.Second}, 0},
 	} {
 		profile, err := load.ParseProfile(test.text)

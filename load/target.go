@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // A Target is where connections go: a node, or an address behind which nodes are.
@@ -28,14 +29,15 @@ func (e *PublicError) Error() string {
 }
 
 // ParseTarget reads http://HOST:PORT/PATH or https://…, and looks the host up. The address is
-// used from then on, so that what was checked is what is loaded. One that is neither loopback,
-// private nor link-local is a PublicError, unless public is set.
+// used from then on, so that what was checked is what is loaded: of several, the first that
+// takes connections. One that is neither loopback, private nor link-local is a PublicError,
+// unless public is set.
 func ParseTarget(ctx context.Context, text string, public bool) (t Target, err error) {
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Fragment != "" {
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Fragment != "" || strings.ContainsFunc(u.RequestURI(), unsendable) {
 		return t, fmt.Errorf("load: %q is no target; write it as http://127.0.0.1:8080", text)
 	}
 	t.TLS = u.Scheme == "https"
@@ -44,22 +46,52 @@ func ParseTarget(ctx context.Context, text string, public bool) (t Target, err e
 		port = map[bool]string{false: "80", true: "443"}[t.TLS]
 	}
 	t.Name, t.Path = u.Host, u.RequestURI()
+	if zone := strings.IndexByte(t.Name, '%'); zone >= 0 { // it means nothing to others
+		t.Name = t.Name[:zone] + t.Name[strings.IndexByte(t.Name, ']'):]
+	}
 	number, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
 	if err != nil {
 		return t, fmt.Errorf("load: %q is no port", port)
 	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
+	found, err := lookUp(ctx, u.Hostname())
 	if err != nil {
 		return t, fmt.Errorf("load: finding %s: %w", u.Hostname(), err)
 	}
-	for _, a := range addrs {
+	addrs := make([]netip.AddrPort, len(found))
+	for i, a := range found {
 		if a = a.Unmap(); !public && !ours(a) {
 			return t, &PublicError{text, a}
 		}
+		addrs[i] = netip.AddrPortFrom(a, uint16(number))
 	}
-	t.Addr = netip.AddrPortFrom(addrs[0].Unmap(), uint16(number))
+	t.Addr = taking(ctx, addrs)
 	return t, nil
 }
 
+// lookUp returns the addresses of a host.
+func lookUp(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a}, nil // the resolver would leave out its zone
+	}
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+}
+
+// taking returns the first address that takes connections, or else the first one.
+func taking(ctx context.Context, addrs []netip.AddrPort) netip.AddrPort {
+	if len(addrs) == 1 {
+		return addrs[0]
+	}
+	dialer := net.Dialer{Timeout: time.Second}
+	for _, a := range addrs {
+		if c, err := dialer.DialContext(ctx, "tcp", a.String()); err == nil {
+			c.Close()
+			return a
+		}
+	}
+	return addrs[0]
+}
+
 // ours reports whether an address is of this machine or of a private network.
-func ours(a netip.Addr) bool { return a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() }
+func ours(a netip.Addr) bool {
+	return a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsUnspecified()
+}

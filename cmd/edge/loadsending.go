@@ -6,8 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"os"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -50,11 +51,15 @@ func (f *sendingFlags) flags() *pflag.FlagSet {
 func (f *sendingFlags) options(ctx context.Context, targets []string) (load.Options, error) {
 	o := f.o
 	var errs []error
-	for name, n := range map[string]int64{
-		"duration": int64(o.Duration), "requests": int64(o.Requests), "connections": int64(o.Connections), "streams": int64(o.Streams), "timeout": int64(o.Timeout),
+	for _, number := range []struct {
+		name string
+		n    int64
+	}{
+		{"duration", int64(o.Duration)}, {"requests", int64(min(o.Requests, math.MaxInt64))}, {"connections", int64(o.Connections)},
+		{"streams", int64(o.Streams)}, {"timeout", int64(o.Timeout)},
 	} {
-		if n <= 0 {
-			errs = append(errs, fail(f.set, name, "", "it has to be positive"))
+		if number.n <= 0 {
+			errs = append(errs, fail(f.set, number.name, "", "it has to be positive"))
 		}
 	}
 	if o.KeepAlive < 0 {
@@ -68,12 +73,12 @@ func (f *sendingFlags) options(ctx context.Context, targets []string) (load.Opti
 		errs = append(errs, fail(f.set, "identity", "", "%s", message(err)))
 	}
 	o.Identity = id
-	for _, h := range f.headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok || !isToken(name) || strings.ContainsAny(value, "\r\n") {
-			errs = append(errs, fail(f.set, "header", "--header 'Accept: text/html'", "%q is no header line", h))
+	for _, line := range f.headers {
+		header, err := load.ParseHeader(line)
+		if err != nil {
+			errs = append(errs, fail(f.set, "header", "--header 'Accept: text/html'", "%s", message(err)))
 		}
-		o.Header = append(o.Header, [2]string{name, strings.TrimSpace(value)})
+		o.Header = append(o.Header, header)
 	}
 	if o.TLS, err = f.tls(); err != nil {
 		errs = append(errs, err)
@@ -89,7 +94,31 @@ func (f *sendingFlags) options(ctx context.Context, targets []string) (load.Opti
 		}
 		o.Targets = append(o.Targets, t)
 	}
-	return o, errors.Join(errs...)
+	return o, errors.Join(append(errs, f.contradictions(&o)...)...)
+}
+
+// contradictions returns what of the flags has no meaning beside others.
+func (f *sendingFlags) contradictions(o *load.Options) (errs []error) {
+	add := func(name, hint, format string, args ...any) {
+		errs = append(errs, fail(f.set, name, hint, format, args...))
+	}
+	if f.set.Changed("streams") && !o.HTTP2 {
+		add("streams", "--http2", "a connection of HTTP/1.1 carries one request at a time")
+	}
+	if o.HTTP2 && o.Identity.Proxy != 0 {
+		add("http2", "", "the PROXY protocol is spoken before HTTP/1.1 only")
+	}
+	if o.Hashed && o.Connections < len(o.Targets) {
+		add("connections", fmt.Sprintf("--connections %d", len(o.Targets)), "%d are too few for %d targets by hash", o.Connections, len(o.Targets))
+	}
+	if f.ca != "" && f.insecure {
+		add("ca", "", "it has no meaning with --insecure")
+	}
+	if (f.ca != "" || f.insecure) && !slices.ContainsFunc(o.Targets, func(t load.Target) bool { return t.TLS }) {
+		name := map[bool]string{true: "insecure", false: "ca"}[f.insecure]
+		add(name, "https://…", "no target speaks TLS")
+	}
+	return errs
 }
 
 func (f *sendingFlags) tls() (*tls.Config, error) {

@@ -124,11 +124,11 @@ func (f *trafficFlags) applyRate(_ context.Context, o *load.Options) (end func()
 		}
 		s.Networks = append(s.Networks, p.Masked())
 	}
-	if f.path != "" && (f.path[0] != '/' || strings.ContainsAny(f.path, " \r\n")) || strings.ContainsAny(f.host, " \r\n/") || !isToken(f.method) {
-		errs = append(errs, usageError{errors.New("--method, --host and --path: they do not make a request"), "--method POST --host example.com --path /login"})
+	if f.clients == 0 {
+		errs = append(errs, fail(f.set, "clients", "", "it has to be positive"))
 	}
 	if err := s.Check(); err != nil && len(errs) == 0 {
-		errs = append(errs, fail(f.set, "networks", "", "%s", message(err)))
+		errs = append(errs, usageError{err, "--method POST --host example.com --path /login --networks 10.0.0.0/8"})
 	}
 	o.Source = s
 	return nothing, errors.Join(errs...)
