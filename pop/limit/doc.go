@@ -81,6 +81,15 @@
 // know of its last INCRs. A key that comes back to a former owner finds its budget there as
 // it left it.
 //
+// How many nodes there are is what a node is told, or the most that it has heard of at once,
+// if that is more. One that starts has heard of none: a PoP of more than 16 nodes whose rules
+// have sub-windows is to tell them all. A layout is for [MostNodes] at most, 128 for six
+// sub-windows; [CheckNodes] refuses rules that have more. Where a node hears of more only
+// later, it sends nothing to such numbers any more, so that no field overflows: it counts
+// these limits by itself, with the cause too_many_nodes and the metric
+// edge_limits_counted_alone, as it does without shards. What its rules have besides is counted
+// as ever.
+//
 // A field that is full belongs to a client that is over by far. Its further requests are
 // counted under the cause sub_window_full alone.
 //

@@ -58,8 +58,8 @@ type Options struct {
 	TrackedKeys int
 
 	// Nodes returns how many nodes the PoP has, at most. It bounds what one of them has on
-	// its way to a sub-window, which holds few bits; fewer than 16 count as so many. If nil,
-	// 0.
+	// its way to a sub-window, which holds few bits; fewer than MinNodes count as so many.
+	// Where there are more than MostNodes, each counts by itself. If nil, 0.
 	Nodes func() int
 
 	// Workers is how many round trips a shard is sent at once. If zero, 8.
@@ -239,8 +239,9 @@ func New(o Options) (*Limiter, error) {
 // rules is a set with what belongs to each of its rules.
 type rules struct {
 	set      *rule.Set
-	outdated map[*rule.Rule][]outdated // layouts that limits of the set had before
-	none     *ruleMetrics              // of requests that no rule decided
+	outdated map[*rule.Rule][]outdated  // layouts that limits of the set had before
+	packed   [counter.MaxFields + 1]int // how many limits have so many sub-windows
+	none     *ruleMetrics               // of requests that no rule decided
 	metered  []*ruleMetrics
 }
 
@@ -259,6 +260,7 @@ func (l *Limiter) SetRules(set *rule.Set) {
 	l.loading.Lock()
 	defer l.loading.Unlock()
 	bound := l.metrics.bind(set)
+	bound.packed = packedIn(set)
 	bound.outdated = l.rules.Load().outdatedBy(set, l.o.Now())
 	l.rules.Store(bound)
 }
@@ -356,8 +358,9 @@ func (l *Limiter) drop(tracks ...*track) {
 }
 
 // reckon counts what t has not counted: n requests and those that came too late, by cause,
-// and those of full sub-windows. t.mu is held.
+// those of full sub-windows, and those that only this node counts. t.mu is held.
 func (l *Limiter) reckon(t *track, cause string, n uint64) {
 	l.metrics.dropped[cause].Add(float64(n + t.late()))
 	l.metrics.dropped[dropFull].Add(float64(t.full()))
+	l.metrics.dropped[dropNodes].Add(float64(t.alone()))
 }

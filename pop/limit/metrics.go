@@ -36,6 +36,7 @@ const (
 	dropShard  = "shard_unavailable"
 	dropMemory = "key_forgotten"
 	dropFull   = "sub_window_full"
+	dropNodes  = "too_many_nodes"
 )
 
 func newMetrics(reg prometheus.Registerer, l *Limiter) *metrics {
@@ -65,7 +66,7 @@ func newMetrics(reg prometheus.Registerer, l *Limiter) *metrics {
 		Name: "edge_increments_dropped_total",
 		Help: "Requests that were not counted, for each limit, by cause.",
 	}, []string{"cause"})
-	for _, cause := range []string{dropQueue, dropShard, dropMemory, dropFull} {
+	for _, cause := range []string{dropQueue, dropShard, dropMemory, dropFull, dropNodes} {
 		m.dropped[cause] = dropped.WithLabelValues(cause)
 	}
 	learned := f.NewCounterVec(prometheus.CounterOpts{
@@ -93,6 +94,13 @@ func newMetrics(reg prometheus.Registerer, l *Limiter) *metrics {
 			return 1
 		}
 		return 0
+	})
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edge_limits_counted_alone",
+		Help: "Limits with more sub-windows than the PoP's nodes can count in, so that each node counts them by itself.",
+	}, func() float64 {
+		_, alone := l.SubWindows()
+		return float64(alone)
 	})
 	m.none = m.of("", Passed, Allowed, Denied)
 	return m

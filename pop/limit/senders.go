@@ -2,43 +2,90 @@ package limit
 
 import (
 	"fmt"
+	"math"
 
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
 const (
-	// minNodes is how many nodes are reckoned with at least: those that a node has not
+	// MinNodes is how many nodes are reckoned with at least: those that a node has not
 	// heard of count in the same sub-windows.
-	minNodes = 16
+	MinNodes = 16
 
 	// lives is how often each node is reckoned with: a node that restarts, or forgets a
 	// key, does not know of what it had on its way before.
 	lives = 2
+
+	maxErrors = 20 // of CheckNodes
 )
 
 // sendersOf returns how many senders count in the same numbers, in a PoP of so many nodes.
-func sendersOf(nodes int) int { return lives * max(minNodes, nodes) }
+func sendersOf(nodes int) int { return lives * max(MinNodes, nodes) }
 
 // senders returns how many senders count in the same numbers.
 func (l *Limiter) senders() int { return sendersOf(l.o.Nodes()) }
 
-// CheckNodes reports which rule of set has more sub-windows than a PoP of so many nodes can
-// count in: each node needs room in every one for what it has on its way.
+// MostNodes returns how many nodes of a PoP can count in the same numbers of a layout: each
+// needs room in every sub-window for what it has on its way.
+func MostNodes(l counter.Layout) int {
+	return int(min(uint64(1)<<(l.Bits-2)/lives, math.MaxInt32))
+}
+
+// CheckNodes reports which limits of set have more sub-windows than a PoP of so many nodes
+// can count in: see [MostNodes].
 func CheckNodes(set *rule.Set, nodes int) error {
+	var errs rule.Errors
 	for _, r := range set.Rules() {
 		for _, l := range r.Limits {
-			if l.SubWindows <= 1 || l.Counted().Layout.Budget(sendersOf(nodes)) > 0 {
+			most := MostNodes(l.Counted().Layout)
+			if nodes <= most {
 				continue
 			}
-			fewer := l.SubWindows
-			for l.SubWindows > 1 && l.Counted().Layout.Budget(sendersOf(nodes)) == 0 {
-				l.SubWindows--
+			if len(errs) == maxErrors {
+				return append(errs, &rule.Error{File: r.File, Message: "too many errors; the rest is not shown"})
 			}
-			return &rule.Error{File: r.File, Line: r.Line, Column: 1,
-				Message: fmt.Sprintf("rule %s: %d sub-windows are too many for a PoP of %d nodes", r.ID, fewer, nodes),
-				Hint:    fmt.Sprintf("write sub_windows: %d for the limit of %v", l.SubWindows, l),
+			fewer := l
+			for MostNodes(fewer.Counted().Layout) < nodes {
+				fewer.SubWindows--
+			}
+			errs = append(errs, &rule.Error{File: r.File, Line: r.Line, Column: 1,
+				Message: fmt.Sprintf("rule %s: the limit of %v has %d sub-windows, which are for %d nodes at most, and the PoP may have %d",
+					r.ID, l, l.SubWindows, most, nodes),
+				Hint: fmt.Sprintf("write sub_windows: %d", fewer.SubWindows),
+			})
+		}
+	}
+	if errs == nil {
+		return nil
+	}
+	return errs
+}
+
+// SubWindows returns how many limits have sub-windows, and how many of these have more than
+// the PoP's nodes can count in, so that each node counts them by itself.
+func (l *Limiter) SubWindows() (limits, alone int) {
+	rules, nodes := l.rules.Load(), l.o.Nodes()
+	for fields, n := range rules.packed {
+		if n == 0 {
+			continue
+		}
+		limits += n
+		if layout, _ := counter.LayoutOf(fields); nodes > MostNodes(layout) {
+			alone += n
+		}
+	}
+	return limits, alone
+}
+
+// packedIn returns how many limits of set have sub-windows, by their number.
+func packedIn(set *rule.Set) (n [counter.MaxFields + 1]int) {
+	for _, r := range set.Rules() {
+		for i := range r.Limits {
+			if fields := r.Limits[i].SubWindows; fields > 1 {
+				n[fields]++
 			}
 		}
 	}
-	return nil
+	return n
 }

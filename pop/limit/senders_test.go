@@ -1,6 +1,8 @@
 package limit
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -13,21 +15,64 @@ func TestCheckNodes(t *testing.T) {
 	for _, tt := range []struct {
 		name, limits string
 		nodes        int
-		want         string // part of the error; empty if there is none
+		want         string // the errors; empty if there are none
 	}{
 		{"whole windows", "[{threshold: 50, period: 1m}]", 1 << 20, ""},
 		{"six sub-windows, as many nodes as fit", "[{threshold: 50, period: 1m, sub_windows: auto}]", 128, ""},
-		{"one node more", "[{threshold: 50, period: 1m, sub_windows: auto}]", 129, "rules.yaml:1:1: rule r: 6 sub-windows are too many for a PoP of 129 nodes (write sub_windows: 5 for the limit of 50 in 1m)"},
-		{"thousands of nodes", "[{threshold: 5, period: 1h}, {threshold: 50, period: 1m, sub_windows: 5}]", 5000, "write sub_windows: 4 for"},
-		{"more nodes than there are", "[{threshold: 50, period: 1m, sub_windows: 2}]", 1 << 30, "write sub_windows: 1 for"},
+		{"one node more", "[{threshold: 50, period: 1m, sub_windows: auto}]", 129,
+			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 6 sub-windows, which are for 128 nodes at most, and the PoP may have 129 (write sub_windows: 5)"},
+		{"thousands of nodes, two limits of three", "[{threshold: 5, period: 1h}, {threshold: 50, period: 1m, sub_windows: 5}, {threshold: 7, period: 1s}, {threshold: 9, period: 2h, sub_windows: 6}]", 5000,
+			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 5 sub-windows, which are for 512 nodes at most, and the PoP may have 5000 (write sub_windows: 4)\n" +
+				"rules.yaml:1:1: rule r: the limit of 9 in 2h has 6 sub-windows, which are for 128 nodes at most, and the PoP may have 5000 (write sub_windows: 4)"},
+		{"more nodes than there are", "[{threshold: 50, period: 1m, sub_windows: 2}]", 1 << 30,
+			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 2 sub-windows, which are for 536870912 nodes at most, and the PoP may have 1073741824 (write sub_windows: 1)"},
 	} {
 		set, err := rule.Parse("rules.yaml", []byte("rules: [{id: r, characteristics: [ip], limits: "+tt.limits+"}]"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := CheckNodes(set, tt.nodes); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		got := ""
+		if err := CheckNodes(set, tt.nodes); err != nil {
+			got = err.Error()
 		}
+		if got != tt.want {
+			t.Errorf("%s:\n%s\nwant\n%s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// The schema of rules files says these.
+func TestMostNodesOfTheSchema(t *testing.T) {
+	for fields, want := range map[int]int{6: 128, 5: 512, 4: 8192} {
+		if got := MostNodes(packedLayouts[fields-2]); got != want || !strings.Contains(string(rule.Schema), fmt.Sprintf("%d are for %d nodes", fields, want)) && !strings.Contains(string(rule.Schema), fmt.Sprintf("%d for %d", fields, want)) {
+			t.Errorf("%d sub-windows are for %d nodes, the schema says otherwise", fields, got)
+		}
+	}
+}
+
+// What is checked is what a node does: with one node more than a layout is for, it has no
+// budget.
+func TestMostNodes(t *testing.T) {
+	for _, l := range packedLayouts {
+		if n := MostNodes(l); l.Budget(sendersOf(n)) == 0 || l.Budget(sendersOf(n+1)) != 0 {
+			t.Errorf("%v: of %d nodes one may send %d, of one more %d", l, n, l.Budget(sendersOf(n)), l.Budget(sendersOf(n+1)))
+		}
+	}
+}
+
+// Of many errors the first are said.
+func TestCheckNodesOfManyRules(t *testing.T) {
+	text := "rules:\n"
+	for i := range 30 {
+		text += fmt.Sprintf("  - {id: r%d, characteristics: [ip], limits: [{threshold: 5, period: 1m, sub_windows: 6}]}\n", i)
+	}
+	set, err := rule.Parse("rules.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errs rule.Errors
+	if err := CheckNodes(set, 200); !errors.As(err, &errs) || len(errs) != 21 || errs[19].Line != 21 || errs[20].Message != "too many errors; the rest is not shown" {
+		t.Errorf("30 rules do not fit: %v", err)
 	}
 }
 
@@ -107,6 +152,67 @@ func TestAForgottenKeyWithoutBudget(t *testing.T) {
 		}
 		if n := l.dropped(dropMemory) + l.dropped(dropShard); n != 12 {
 			t.Errorf("at work: %t: %v requests are counted as lost, want 12 of 20: 8 were sent", atWork, n)
+		}
+	}
+}
+
+// A node that knows of more nodes than a sub-window has room for sends nothing to it, and
+// decides by what it counts itself. Its other limits are counted as ever.
+func TestMoreNodesThanASubWindowHolds(t *testing.T) {
+	r := newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}, {threshold: 500, period: 1h}]")
+	sent := func(tr *track, nodes int) (packed, whole uint64) {
+		j, _ := tr.next(at(1, 0), sendersOf(nodes), job{})
+		for _, s := range j.sends {
+			tr.counted(s, s.delta)
+			if s.limit.Layout == counter.Plain {
+				whole += s.delta
+			} else {
+				packed += s.delta
+			}
+		}
+		return packed, whole
+	}
+	for nodes, want := range map[int]uint64{16: 8, 128: 1, 129: 0, 1000: 0, 1 << 20: 0} {
+		tr := newTrack(counter.Key{}, r, at(1, 0), nil)
+		tr.add(40, at(1, 0))
+		packed, whole := sent(tr, nodes)
+		if packed != want || whole != 40 {
+			t.Errorf("of %d nodes one sends %d to a sub-window and %d to a window, want %d and 40", nodes, packed, whole, want)
+		}
+		if tr.evaluate(at(2, 0)).over {
+			t.Errorf("%d nodes: 40 requests are over a limit of 50", nodes)
+		}
+		tr.add(11, at(3, 0))
+		if !tr.evaluate(at(3, 0)).over {
+			t.Errorf("%d nodes: 51 requests are not over a limit of 50", nodes)
+		}
+		sent(tr, nodes)
+		alone, left := tr.alone(), tr.windows[0].unsent()
+		if want == 0 && (alone != 51 || left != 0) || want > 0 && alone != 0 {
+			t.Errorf("%d nodes: %d requests are counted by the node alone, %d wait", nodes, alone, left)
+		}
+		if !tr.evaluate(at(3, 0)).over {
+			t.Errorf("%d nodes: sending made 51 requests less", nodes)
+		}
+	}
+}
+
+// All nodes of a crowd have on their way what they may when a sub-window is about to be
+// full, and again after a restart.
+func TestNoCrowdOverflowsASubWindow(t *testing.T) {
+	r := newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}]")
+	stop := r.Limits[0].Counted().Layout.Stop()
+	for _, nodes := range []int{1, 16, 64, 128, 129, 256, 300, 600} {
+		number := stop - 1
+		for range lives * nodes {
+			tr := newTrack(counter.Key{}, r, at(1, 0), nil)
+			tr.add(stop, at(1, 0))
+			if j, _ := tr.next(at(1, 0), sendersOf(nodes), job{}); len(j.sends) > 0 {
+				number += j.sends[0].delta
+			}
+		}
+		if number > 1023 {
+			t.Errorf("%d nodes bring a sub-window to %d, it holds 1023", nodes, number)
 		}
 	}
 }

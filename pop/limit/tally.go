@@ -106,6 +106,13 @@ func (t *tally) send(l counter.Layout, budget uint64) (delta, full uint64) {
 	return delta, full
 }
 
+// keep counts what is pending on this node alone, and returns how many requests that were.
+func (t *tally) keep(l counter.Layout) (n uint64) {
+	n = l.Sum(t.pending)
+	t.least, t.pending = l.Add(t.sent(l), t.pending), 0
+	return n
+}
+
 // counted takes in the shard's reply to an increment by delta. It reports whether other
 // nodes counted as well since the last reply, and whether the number fell: then the counter
 // was evicted, or the shard restarted. Of each field that fell the earlier replies are kept.

@@ -41,6 +41,7 @@ type window struct {
 	others    bool  // other nodes have counted since then
 	late      uint64
 	full      uint64 // requests of sub-windows that are not counted further
+	alone     uint64 // requests that only this node counts: there are too many nodes
 
 	// Of an outdated layout nothing is counted any more. See outdated.
 	until   time.Time // zero: the layout is that of the rule
@@ -192,6 +193,16 @@ func (t *track) full() (n uint64) {
 	return n
 }
 
+// alone returns how many requests, for each limit, only this node has counted, since there
+// are too many nodes for its sub-windows, since the last call.
+func (t *track) alone() (n uint64) {
+	for i := range t.windows {
+		n += t.windows[i].alone
+		t.windows[i].alone = 0
+	}
+	return n
+}
+
 // unsentRequests returns how many requests, for each limit, are not sent.
 func (t *track) unsentRequests() (n uint64) {
 	for i := range t.windows {
@@ -262,10 +273,14 @@ func (t *track) next(now time.Time, senders int, j job) (_ job, any bool) {
 	t.advance(now)
 	for i := range t.windows {
 		w := &t.windows[i]
-		budget := max(1, w.limit.Layout.Budget(senders)) // see CheckNodes
+		budget := w.limit.Layout.Budget(senders)
 		for _, number := range []int64{w.number - 1, w.number} {
 			tally := w.tally(number)
 			if tally.pending == 0 {
+				continue
+			}
+			if budget == 0 { // see CheckNodes
+				w.alone += tally.keep(w.limit.Layout)
 				continue
 			}
 			delta, full := tally.send(w.limit.Layout, budget)
