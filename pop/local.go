@@ -87,6 +87,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		node.Listen, node.MetricsListen = o.NodeListen(i), o.NodeMetrics(i)
 		node.Logger = loggerOf(o.Node).With("node", node.Name)
 		node.Peers, node.together = neighbour{neighbours, node.Name}, true
+		node.MaxNodes = max(node.MaxNodes, o.Nodes)
 		n, err := New(node)
 		if err != nil {
 			return l, err

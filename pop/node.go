@@ -44,6 +44,7 @@ type Node struct {
 	gossip   *gossip.Gossip // nil if there is none
 	discover *discovery     // nil unless shards are found by gossip
 	peering  *peering
+	crowd    crowd
 	votes    *votes
 
 	upgraded context.Context // of connections that are no longer HTTP
@@ -302,7 +303,7 @@ func (n *Node) Start() error {
 	if n.inner != nil {
 		n.running.Go(func() { n.inner.run(n.upgraded) })
 	}
-	n.running.Go(func() { n.files.watch(ctx, n.limiter.SetRules) })
+	n.running.Go(func() { n.files.watch(ctx, n.setRules) })
 	if n.discover != nil {
 		n.running.Go(func() { n.discover.run(ctx) })
 	}
@@ -435,15 +436,31 @@ func (n *Node) readiness() (detail []string, err error) {
 	if state != started {
 		return nil, errors.New("the node stops")
 	}
-	return n.peering.ready(n.o.Now())
+	if detail, err = n.peering.ready(n.o.Now()); err != nil {
+		return nil, err
+	}
+	return append(detail, n.crowded()...), nil
 }
 
 // Reload loads the rules files and the certificate again. If something is wrong with one,
 // the old ones stay.
-func (n *Node) Reload() error { return n.files.reload(n.limiter.SetRules) }
+func (n *Node) Reload() error { return n.files.reload(n.setRules) }
 
-// SetRules replaces the rules of a node that was made without rules files.
-func (n *Node) SetRules(set *rule.Set) { n.limiter.SetRules(set) }
+// SetRules replaces the rules of a node that was made without rules files. Rules with more
+// sub-windows than the PoP's nodes can count in are refused, and the old ones stay.
+func (n *Node) SetRules(set *rule.Set) error {
+	if err := limit.CheckNodes(set, n.nodes()); err != nil {
+		return err
+	}
+	n.setRules(set)
+	return nil
+}
+
+// setRules replaces the rules by others that were checked.
+func (n *Node) setRules(set *rule.Set) {
+	n.limiter.SetRules(set)
+	n.noteNodes()
+}
 
 // Lift ends the mitigation of a key on all nodes; see limit.Limiter.Lift.
 func (n *Node) Lift(key counter.Key) (mitigation.Record, error) {

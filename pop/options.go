@@ -14,6 +14,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -112,9 +113,9 @@ type Options struct {
 	// Peers replace the gossip.
 	Peers Peers
 
-	// MaxNodes is how many nodes the PoP has at most, where that is more than 16, and more
-	// than this node has heard of at once. Rules may have fewer sub-windows then: see
-	// limit.CheckNodes.
+	// MaxNodes is how many nodes the PoP has at most, also while some are replaced. If zero,
+	// 16; where the node hears of more at once, it reckons with those. Rules may have fewer
+	// sub-windows then: see limit.CheckNodes.
 	MaxNodes int
 
 	// All nodes of the PoP stop together: clients have nowhere to go.
@@ -195,6 +196,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	o.MaxNodes = max(o.MaxNodes, limit.MinNodes)
 	o.Logger = loggerOf(o)
 	return o, nil
 }

@@ -211,7 +211,12 @@ func (n *Node) ReceiveStatus(from string, status []byte) {
 	digest := n.table.Digest()
 	same := binary.BigEndian.Uint64(status[1:]) == digest.Sum()
 	down := n.votes.read(status[statusSize-1:])
-	if n.peering.heard(from, same, down, now) {
+	known := n.nodes()
+	ask := n.peering.heard(from, same, down, now)
+	if n.nodes() > known {
+		n.noteNodes()
+	}
+	if ask {
 		n.o.Peers.SendTo(from, digest.Append([]byte{messageDigest}))
 	}
 	for i, fingerprint := range n.fingerprints() {

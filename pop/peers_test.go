@@ -1,8 +1,13 @@
 package pop_test
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,15 +25,15 @@ func (quiet) SendTo(string, ...[]byte) bool { return true }
 func (quiet) ClockAhead() time.Duration     { return 0 }
 
 // newQuietNode returns a node that was not started.
-func newQuietNode(t testing.TB) *pop.Node {
+func newQuietNode(t testing.TB, rules ...string) *pop.Node {
 	t.Helper()
-	set, err := rule.Parse("rules.yaml", []byte("rules: []"))
+	set, err := rule.Parse("rules.yaml", []byte("rules: ["+strings.Join(rules, ", ")+"]"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	n, err := pop.New(pop.Options{
 		Name: "n1", Secret: scenarioSecret, Rules: set, Origin: "http://origin", Shards: []string{"s1:1", "s2:1"},
-		MitigationRecords: 64, Peers: quiet{}, Logger: slog.New(slog.DiscardHandler),
+		MitigationRecords: 64, Peers: quiet{}, MetricsListen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -134,4 +139,50 @@ func TestNodesDiffering(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Where an operator looks, a node says that there are more nodes than it was told, and than its
+// limits have sub-windows for. No rule with sub-windows, nothing to say.
+func TestReadinessInACrowd(t *testing.T) {
+	packed := "{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m, sub_windows: 6}]}"
+	crowded, whole := newQuietNode(t, packed), newQuietNode(t, strings.Replace(packed, "6", "1", 1))
+	for _, n := range []*pop.Node{crowded, whole} {
+		if err := n.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer n.Stop(context.Background())
+	}
+	ready := func(n *pop.Node) string {
+		r, err := http.Get("http://" + n.Addr("metrics").String() + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		if err != nil || r.StatusCode != 200 {
+			t.Fatalf("%d, %v", r.StatusCode, err)
+		}
+		return string(text)
+	}
+	for _, step := range []struct {
+		nodes int
+		want  string
+	}{
+		{16, "ok\n"},
+		{17, "ok\nthere are 17 nodes, and max-nodes is 16\n"},
+		{128, "ok\nthere are 128 nodes, and max-nodes is 16\n"},
+		{129, "ok\nlimits counted by each node alone, since 129 nodes are too many for their sub-windows: 1\n"},
+	} {
+		for i := range step.nodes - 1 {
+			for _, n := range []*pop.Node{crowded, whole} {
+				n.ReceiveStatus(fmt.Sprintf("n%d", i+2), n.Status())
+			}
+		}
+		if got := ready(crowded); got != step.want {
+			t.Errorf("with %d nodes, /readyz says %q, want %q", step.nodes, got, step.want)
+		}
+		if got := ready(whole); got != "ok\n" {
+			t.Errorf("without sub-windows and with %d nodes, /readyz says %q", step.nodes, got)
+		}
+	}
 }

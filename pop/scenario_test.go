@@ -79,7 +79,7 @@ func (s *scenario) run(d *datadriven.TestData) string {
 		"pop": s.pop, "request": s.request, "advance": s.advance, "rules": s.rules, "headers": s.headers,
 		"kill": s.kill, "restart": s.restart, "stall": s.stall, "resume": s.resume, "commands": s.commands, "metric": s.metric,
 		"at": s.at, "lift": s.lift, "partition": s.partition, "heal": s.heal, "messages": s.messages,
-		"out": s.takeOut, "in": s.takeIn, "reboot": s.reboot,
+		"out": s.takeOut, "in": s.takeIn, "reboot": s.reboot, "strangers": s.strangers,
 	}
 	command, ok := commands[d.Cmd]
 	if !ok {
@@ -127,7 +127,8 @@ func duration(d *datadriven.TestData, name, otherwise string) time.Duration {
 
 // pop starts a PoP: pop nodes=3 shards=3, with rules below. Nodes tell each other of
 // mitigations, unless peers=no: then they learn of them from the shards. With statuses=yes
-// they find out what they missed. clocks=(0s,200ms) says by how much theirs are ahead.
+// they find out what they missed. clocks=(0s,200ms) says by how much theirs are ahead,
+// max-nodes=20 how many there are at most.
 func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 	rules, err := rule.Parse("rules.yaml", []byte(d.Input))
 	if err != nil {
@@ -157,6 +158,7 @@ func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 			Shards:        addrs,
 			ShardOptions:  counter.ShardOptions{Dial: s.dial},
 			BodyTimeout:   -1,
+			MaxNodes:      number(d, "max-nodes", 0),
 			Now:           func() time.Time { return time.Now().Add(ahead) },
 			Logger:        slog.New(&eventHandler{log: &s.log, start: s.start, node: fmt.Sprintf("n%d", i+1)}),
 		}
@@ -302,7 +304,19 @@ func (s *scenario) rules(d *datadriven.TestData) (string, error) {
 	}
 	for i, n := range s.nodes {
 		if only := number(d, "node", 0); only == 0 || only == i+1 {
-			n.SetRules(rules)
+			if err := n.SetRules(rules); err != nil {
+				return "", err
+			}
+		}
+	}
+	return "", nil
+}
+
+// strangers lets the nodes hear of so many others: strangers x=20.
+func (s *scenario) strangers(d *datadriven.TestData) (string, error) {
+	for _, n := range s.nodes {
+		for i := range number(d, "x", 1) {
+			n.ReceiveStatus(fmt.Sprintf("stranger-%d", i+1), n.Status())
 		}
 	}
 	return "", nil

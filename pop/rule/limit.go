@@ -18,7 +18,8 @@ type Limit struct {
 
 	// SubWindows is into how many parts a window is divided, which are counted apart: the
 	// more, the less the estimate errs. 0 is the same as 1. It is never more than
-	// Threshold and Period allow.
+	// Threshold and Period allow. For how many nodes it is, limit.MostNodes says: a PoP of
+	// more refuses the rule.
 	SubWindows int
 
 	// Estimate says what counts of the window before.
