@@ -130,6 +130,9 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := limit.CheckNodes(rules, o.Nodes); err != nil {
+		return nil, err
+	}
 	s := &Simulation{o: o, spread: newSpread(o)}
 	var shards []limit.Shard
 	for i := range o.Shards {

@@ -194,6 +194,12 @@ func TestBadPoP(t *testing.T) {
 			t.Errorf("%s: the enforcer has no error", name)
 		}
 	}
+	packed := parse(t, strings.Replace(perMinute, "period", "sub_windows: 6, period", 1))
+	for nodes, fits := range map[int]bool{128: true, 129: false} {
+		if _, err := analysis.NewSimulation(analysis.PoPOptions{Nodes: nodes}, packed); (err == nil) != fits {
+			t.Errorf("%d nodes count in six sub-windows: %v", nodes, err)
+		}
+	}
 	if _, err := analysis.NewEnforcer(analysis.EnforcementOptions{}); err == nil {
 		t.Error("no rules: no error")
 	}
