@@ -32,11 +32,16 @@ in any period, K being those that pass between the one that crosses the threshol
 the moment when every node knows. K is rate × lag; where a rule counts by the answer,
 it is rate × (lag + answer time), since those that have none yet come on top.
 
+A limit with sub_windows says into how many parts of a window it counts, how long one is,
+and for which thresholds and how many nodes its layout is. That --max-nodes are too many
+for it is an error, as it is to a node.
+
 With --test, play the cases of a file to a node and say which ones do not come out as
 they expect: each is a list of requests with times, and the verdicts that they get. The
 rules are those that the file names, or those that are given.`,
 		Example: `  edge check rules.yaml
   edge check --rate 2000 --lag 25ms rules.d
+  edge check --max-nodes 40 rules.yaml
   edge check --json rules.yaml | jq '.rules[].limits'
   edge check --test cases.yaml
   edge check --schema > rules.schema.json`,
@@ -52,9 +57,7 @@ rules are those that the file names, or those that are given.`,
 					errs = append(errs, fail(flags, []string{"lag", "answer-time"}[i], "", "%v is not between 0s and %v", d, maxLag))
 				}
 			}
-			if nodes < 1 || nodes > maxNodes {
-				errs = append(errs, fail(flags, "nodes", "", "%d is not between 1 and %d", nodes, maxNodes))
-			}
+			errs = append(errs, within(flags, "max-nodes", int64(nodes), maxNodes))
 			switch {
 			case schema && (len(files) > 0 || asJSON || tests != nil):
 				errs = append(errs, usageError{errors.New("--schema stands alone: it is about no file"), "edge check --schema > rules.schema.json"})
@@ -95,8 +98,8 @@ rules are those that the file names, or those that are given.`,
 	flags.BoolVar(&schema, "schema", false, "write the JSON Schema of rules files, for editors, and nothing else")
 	flags.Float64Var(&o.rate, "rate", 500, "requests per second of one key, for the worst case")
 	flags.DurationVar(&o.lag, "lag", 10*time.Millisecond, "time until every node knows of a mitigation, for the worst case")
-	flags.IntVar(&nodes, "nodes", 16, "nodes of the PoP, which must all fit into a sub-window")
 	flags.DurationVar(&o.answer, "answer-time", 100*time.Millisecond, "time that the origin takes to answer, for the worst case")
+	flags.IntVar(&nodes, "max-nodes", limit.MinNodes, "how many nodes the PoP has at once, at most, as its nodes are told: limits with sub-windows need room for all")
 	return cmd
 }
 
@@ -107,9 +110,8 @@ type worst struct {
 }
 
 const (
-	maxRate  = 1e9
-	maxNodes = 1 << 20
-	maxLag   = time.Hour
+	maxRate = 1e9
+	maxLag  = time.Hour
 )
 
 // late returns how many requests pass between the one that crosses a threshold of r and
@@ -140,6 +142,9 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 		fmt.Fprintln(w, indent(wrap(r.Describe(), 88), "  "))
 		for _, l := range r.Limits {
 			if how := l.Counting(); how != "" {
+				if l.SubWindows > 1 {
+					how += fmt.Sprintf(", on %d nodes at most", limit.MostNodes(l.Counted().Layout))
+				}
 				fmt.Fprintf(w, "  %v: %s\n", l, how)
 			}
 			most, arithmetic := l.Bound(o.late(r))
@@ -179,6 +184,7 @@ type countingJSON struct {
 	Number       int     `json:"number"`
 	ResolutionS  float64 `json:"resolution_s"`
 	MaxThreshold uint64  `json:"max_threshold"`
+	MaxNodes     int     `json:"max_nodes"`
 }
 
 // newLimitJSON returns l, of which late requests come before every node acts.
@@ -190,7 +196,7 @@ func newLimitJSON(l rule.Limit, late uint64) limitJSON {
 		j.Estimate = counted.Kind.String()
 	}
 	if layout := counted.Layout; layout.Fields > 1 {
-		j.Counting = &countingJSON{layout.String(), int(layout.Fields), l.Resolution().Seconds(), layout.MaxThreshold()}
+		j.Counting = &countingJSON{layout.String(), int(layout.Fields), l.Resolution().Seconds(), layout.MaxThreshold(), limit.MostNodes(layout)}
 	}
 	return j
 }

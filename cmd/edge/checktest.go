@@ -15,7 +15,7 @@ import (
 // foreignToTests refuses flags that say nothing about cases.
 func foreignToTests(flags *pflag.FlagSet) error {
 	var errs []error
-	for _, name := range []string{"rate", "lag", "nodes", "answer-time"} {
+	for _, name := range []string{"rate", "lag", "answer-time", "max-nodes"} {
 		if flags.Changed(name) {
 			errs = append(errs, fail(flags, name, "leave it out: cases are played to one node that knows everything at once", "it says nothing about --test"))
 		}

@@ -139,13 +139,13 @@ certificate again.`,
 			options, err := f.options(cmd.ErrOrStderr())
 			var gossipErr error
 			options.Gossip, gossipErr = g.options(&f)
-			if err := errors.Join(f.checkNode(), o.check(&f), gossipErr, err); err != nil {
+			if err := errors.Join(f.checkNode(), o.check(&f), within(f.set, "max-nodes", int64(g.maxNodes), maxNodes), gossipErr, err); err != nil {
 				return err
 			}
 			options.Name = o.name
 			options.Listen, options.TLSListen, options.MetricsListen = o.listen, o.tlsListen, o.metricsListen
 			options.TLSCert, options.TLSKey, options.ProxyProtocol = o.tlsCert, o.tlsKey, o.proxyProtocol
-			options.ShardListen = g.shardListen
+			options.ShardListen, options.MaxNodes = g.shardListen, g.maxNodes
 			return runNode(cmd.Context(), options)
 		},
 	}

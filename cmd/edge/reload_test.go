@@ -84,6 +84,25 @@ func TestNodeReloadOnHangup(t *testing.T) {
 	n.terminate()
 }
 
+// A node keeps its rules where the new ones have more sub-windows than so many nodes can count
+// in.
+func TestNodeReloadOfTooManySubWindows(t *testing.T) {
+	t.Parallel()
+	packed := func(q, n int) string {
+		return fmt.Sprintf("rules:\n  - {id: all, characteristics: [ip], limits: [{threshold: %d, period: 1h, sub_windows: %d}]}\n", q, n)
+	}
+	n := startNode(t, packed(90, 5), "--origin="+newOrigin(t).URL, "--max-nodes=129")
+	n.refuses(90, regexp.QuoteMeta(n.rules)+`:2:1: rule all: the limit of 91 in 1h has 6 sub-windows, which are for 128 nodes [^\n]*\(write sub_windows: 5\)`, func() {
+		replace(t, n.rules, packed(91, 6))
+		n.signal(syscall.SIGHUP)
+	})
+	n.loads(92, func() {
+		replace(t, n.rules, packed(92, 5))
+		n.signal(syscall.SIGHUP)
+	})
+	n.terminate()
+}
+
 func TestNodeReloadOnChange(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, threshold(100), "--origin="+newOrigin(t).URL)

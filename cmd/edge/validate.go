@@ -167,6 +167,7 @@ func isPort(text string) bool {
 const (
 	maxKeys        = 1 << 24
 	maxHeaderBytes = 16 << 20
+	maxNodes       = 1 << 20
 )
 
 // checkBounds refuses what the code would take for "not set", or cannot do.
