@@ -158,6 +158,10 @@ func (ln *lane) unpark() int {
 func (ln *lane) wakeAll() {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
+	ln.wakeAllLocked()
+}
+
+func (ln *lane) wakeAllLocked() {
 	ln.ready = append(ln.ready, ln.parked...)
 	ln.parked = nil
 	ln.more.Broadcast()
@@ -165,15 +169,14 @@ func (ln *lane) wakeAll() {
 
 // close lets take end when the lane is empty. Parked keys come once more.
 func (ln *lane) close() {
-	ln.wakeAll()
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	if ln.closed {
 		return
 	}
+	ln.wakeAllLocked()
 	ln.closed = true
 	close(ln.ended)
-	ln.more.Broadcast()
 }
 
 // hasEnded reports whether close was called.

@@ -194,12 +194,12 @@ func TestLostCounts(t *testing.T) {
 			time.Sleep(time.Minute)
 			l.evaluate(tr)
 		}, dropShard, 6},
-		{"the node ends", func(l *Limiter, ln *lane) {
+		{"the node ends", func(l *Limiter, _ *lane) {
 			tr := l.count(one, 3)
 			time.Sleep(3 * time.Second)
 			tr.advance(time.Now())
-			l.dropRest([]*lane{ln})
-			l.dropRest([]*lane{ln}) // each once
+			l.dropRest()
+			l.dropRest() // each once
 		}, dropShard, 6},
 		{"the queue is full", func(l *Limiter, _ *lane) {
 			req := rule.Request{}

@@ -148,6 +148,7 @@ type Limiter struct {
 	nowhere *lane // keys that wait for a shard to be in
 	later   later
 	alone   atomic.Bool // no shard is available
+	late    atomic.Bool // Run ends, and the time to drain is over
 	metrics *metrics
 
 	loading  sync.Mutex // held by SetRules
@@ -158,6 +159,7 @@ type Limiter struct {
 	lanes   []*lane     // in the order of their addresses
 	out     []string    // addresses of those that own nothing for now, in order
 	start   func(*lane) // starts a lane; nil unless Run runs
+	ends    bool        // Run ends: lanes are closed, also new ones
 }
 
 // trackParts is how many locks the tracks share.
@@ -320,29 +322,22 @@ func (l *Limiter) Run(ctx context.Context) {
 	l.checkAlone()
 	queue.Wait()
 	l.members.Lock()
-	l.start = nil
-	lanes := l.lanes
-	for _, ln := range lanes {
+	l.start, l.ends = nil, true
+	for _, ln := range l.lanes {
 		ln.close()
 	}
 	l.members.Unlock()
-	late := time.AfterFunc(l.o.Drain, func() {
-		for _, ln := range lanes {
-			l.drop(ln.discard()...)
-		}
-	})
+	late := time.AfterFunc(l.o.Drain, func() { l.late.Store(true) })
 	workers.Wait()
 	late.Stop()
 	stopped()
 	rest.Wait()
-	l.dropRest(lanes)
+	l.dropRest()
 }
 
-// dropRest counts what could not be sent before the end.
-func (l *Limiter) dropRest(lanes []*lane) {
-	for _, ln := range append(lanes, l.nowhere) {
-		l.drop(ln.discard()...)
-	}
+// dropRest counts what could not be sent before the end: lanes are closed and empty.
+func (l *Limiter) dropRest() {
+	l.drop(l.nowhere.discard()...)
 	for _, part := range l.tracks {
 		l.drop(part.Values()...)
 	}

@@ -116,11 +116,13 @@ func (l *Limiter) setLocked(lanes []*lane, out []string) error {
 	if err != nil {
 		return err
 	}
-	if l.start != nil {
-		for _, ln := range lanes {
-			if !slices.Contains(l.lanes, ln) {
-				l.start(ln)
-			}
+	for _, ln := range lanes {
+		switch {
+		case slices.Contains(l.lanes, ln):
+		case l.start != nil:
+			l.start(ln)
+		case l.ends:
+			ln.close() // nobody works there: see serve
 		}
 	}
 	was := l.lanes

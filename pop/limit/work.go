@@ -143,6 +143,10 @@ func (l *Limiter) work(ln *lane) {
 // serve does all work of t. It returns j for its memory.
 func (l *Limiter) serve(ln *lane, t *track, j job) job {
 	for {
+		if l.late.Load() {
+			l.release(t)
+			return j
+		}
 		var any bool
 		p, owner := l.owner(t)
 		if owner != ln {
