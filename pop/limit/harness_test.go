@@ -22,13 +22,13 @@ import (
 
 // A testPop is some limiters that count in the same shards, reached by pipes.
 type testPop struct {
-	limiters []*limit.Limiter
-	shards   []*testShard
-	registry *prometheus.Registry // of the first limiter
-	secret   counter.Secret
-	cancel   context.CancelFunc
-	running  sync.WaitGroup // shards
-	limited  sync.WaitGroup // limiters
+	limiters   []*limit.Limiter
+	shards     []*testShard
+	registries []*prometheus.Registry // of the limiters
+	secret     counter.Secret
+	cancel     context.CancelFunc
+	running    sync.WaitGroup // shards
+	limited    sync.WaitGroup // limiters
 }
 
 // A testShard can be killed; what it held is lost then. It can also lose the replies to
@@ -104,7 +104,7 @@ func startPop(tb testing.TB, limiters, shards int, peers bool, rules string) *te
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &testPop{registry: prometheus.NewRegistry(), secret: secret}
+	p := &testPop{secret: secret}
 	for i := range shards {
 		s := &testShard{random: rand.New(rand.NewPCG(uint64(i), 1))}
 		s.start(&p.running)
@@ -117,12 +117,11 @@ func startPop(tb testing.TB, limiters, shards int, peers bool, rules string) *te
 		if err != nil {
 			tb.Fatal(err)
 		}
+		registry := prometheus.NewRegistry()
+		p.registries = append(p.registries, registry)
 		o := limit.Options{
-			Secret: secret, Node: mitigation.NodeID(i + 1), Rules: set, Table: table,
-			Queue: 1024, TrackedKeys: 1024, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		}
-		if i == 0 {
-			o.Registerer = p.registry
+			Secret: secret, Node: mitigation.NodeID(i + 1), Rules: set, Table: table, Registerer: registry,
+			Queue: 1024, TrackedKeys: 1024, Drain: time.Minute, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		}
 		for j := range p.shards {
 			o.Shards = append(o.Shards, p.clients(j)...)

@@ -142,7 +142,7 @@ func TestWhatIsNotSentAtTheEndIsCounted(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			p.stop()
-			if dropped := value(t, p.registry, "edge_increments_dropped_total", ""); dropped != 10 {
+			if dropped := value(t, p.registries[0], "edge_increments_dropped_total", ""); dropped != 10 {
 				t.Errorf("%s: %v requests are counted as dropped, want 10", tt.name, dropped)
 			}
 		})
