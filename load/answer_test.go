@@ -58,6 +58,39 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
+// What headers say is held against Retry-After, in whatever form they say it.
+func TestHeaders(t *testing.T) {
+	for _, test := range []struct {
+		name, lines string
+		want        load.Told
+	}{
+		{"nothing is said", "Retry-After: 7\r\n", load.Told{Remaining: -1}},
+		{"they agree", "RateLimit-Policy: \"a\";q=5;w=10\r\nRateLimit: \"a\";r=0;t=7\r\nRetry-After: 7\r\n", load.Told{NoneRemains: true}},
+		{"t is earlier", "RateLimit: \"a\";r=0;t=6\r\nRetry-After: 7\r\n", load.Told{NoneRemains: true, OtherTime: true}},
+		{"t is later", "Retry-After: 7\r\nRateLimit: \"a\";t=8;r=0\r\n", load.Told{NoneRemains: true, OtherTime: true}},
+		{"t is now", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=0\r\n", load.Told{NoneRemains: true, OtherTime: true}},
+		{"no t", "Retry-After: 7\r\nRateLimit: \"a\";r=0\r\n", load.Told{NoneRemains: true}},
+		{"no Retry-After", "RateLimit: \"a\";r=0;t=7\r\n", load.Told{NoneRemains: true}},
+		{"the last of several is back then", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=2, \"b\";r=0;t=7, \"c\";r=1;t=60\r\n", load.Told{NoneRemains: true}},
+		{"in several lines", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=2\r\nRateLimit: \"b\";r=0;t=8\r\n", load.Told{NoneRemains: true, OtherTime: true}},
+		{"with spaces, and more parameters", "Retry-After: 7\r\nRateLimit: \"a\"; r=0; pk=:cj0x:; t=7; x;y=\"t=9\"\r\n", load.Told{NoneRemains: true}},
+		{"names that look like parameters", "Retry-After: 7\r\nRateLimit: \"a;t=9,;r=0\\\";r=0\";r=3;t=1\r\n", load.Told{Remaining: 3}},
+		{"no integers", "Retry-After: 7\r\nRateLimit: \"a\";r=0.5;t=-1, b;r=;t\r\n", load.Told{Remaining: -1}},
+		{"a dictionary of an older draft", "Retry-After: 7\r\nRateLimit: limit=5, remaining=0, reset=9\r\n", load.Told{Remaining: -1}},
+		{"the older form agrees", "X-RateLimit-Limit: 5\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 7\r\nRetry-After: 7\r\n", load.Told{}},
+		{"the older form does not", "X-RateLimit-Reset: 9\r\nX-RateLimit-Remaining: 0\r\nRetry-After: 7\r\n", load.Told{OtherTime: true}},
+		{"as a date", "X-RateLimit-Reset: 1767225600\r\nX-RateLimit-Remaining: 0\r\nRetry-After: 7\r\n", load.Told{}},
+		{"of what remains", "X-RateLimit-Reset: 9\r\nX-RateLimit-Remaining: 1\r\nRetry-After: 7\r\n", load.Told{Remaining: 1}},
+		{"more than the limit", "RateLimit-Policy: \"a\";q=5;w=10\r\nRateLimit: \"a\";r=6;t=7\r\n", load.Told{Remaining: 6, BeyondLimit: true}},
+		{"more than the limit, in the older form", "X-RateLimit-Limit: 5\r\nX-RateLimit-Remaining: 6\r\n", load.Told{Remaining: 6, BeyondLimit: true}},
+		{"not more than another limit", "RateLimit-Policy: \"a\";q=5;w=10, \"b\";q=50;w=60\r\nX-RateLimit-Remaining: 60\r\n", load.Told{Remaining: 60}},
+	} {
+		if got := load.ReadHeaders(test.lines); got != test.want {
+			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
+		}
+	}
+}
+
 // Nothing is allocated for a request.
 func TestAllocations(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -71,7 +104,7 @@ func TestAllocations(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		buf, answer := make([]byte, 4096), []byte("HTTP/1.1 429 No\r\nX-Edge-Node: n1\r\nRateLimit: \"a\";r=0;t=7\r\nRetry-After: 7\r\nContent-Length: 5\r\n\r\nhello")
+		buf, answer := make([]byte, 4096), []byte("HTTP/1.1 429 No\r\nX-Edge-Node: n1\r\nRateLimit-Policy: \"a\";q=5;w=10\r\nRateLimit: \"a\";r=0;t=7\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 7\r\nRetry-After: 7\r\nContent-Length: 5\r\n\r\nhello")
 		for {
 			if n, err := c.Read(buf); err != nil || !bytes.HasSuffix(buf[:n], []byte("\r\n\r\n")) {
 				return

@@ -57,9 +57,6 @@ func (c *conn) work() {
 func (c *conn) exchange() {
 	q, r := &c.request, &c.record
 	*r = record{due: q.Due.Microseconds(), client: q.Client, look: q.Look.number, remaining: -1}
-	if q.probe {
-		r.flags = probed
-	}
 	err := c.send()
 	if err != nil && c.stale(err) {
 		c.disconnect()
@@ -129,7 +126,7 @@ func (c *conn) send() error {
 // take records the answer.
 func (c *conn) take() {
 	r, a := &c.record, &c.answer
-	r.status, r.retry, r.remaining, r.flags = a.status, a.retry, a.remaining, r.flags|a.flags
+	r.status, r.retry, r.remaining, r.flags = a.status, a.retry, a.least(), a.flags|a.agreement()
 	r.node = c.nodeOf(a.node)
 }
 

@@ -34,6 +34,29 @@
 // by one, or for fixed windows, are tried until one leaves next to nothing unexplained.
 //
 // A client is innocent if no threshold is ever exceeded with all its requests counted, refused
-// or not. What the target counted before the run is not known: a run that repeats another one
-// has to wait for two periods.
+// or not. If innocent clients are refused, and all is as it should be for one client that sends
+// all the requests, the PoP does not learn who the clients are, and the fault says so.
+//
+// # Headers
+//
+// Status and headers are one statement. A refusal has a Retry-After and leaves nothing: those
+// limits of which nothing remains are all back, by RateLimit or X-RateLimit-Reset, when
+// Retry-After says. Headers that are not sent are not missed, but for Retry-After. Whoever
+// comes back then, to rules of whose keys nothing has passed since, has to pass. An answer that
+// passes has no Retry-After, does not say that nothing remains to a client that sent less than
+// any threshold, and says of no limit that more remains than it is.
+//
+// # What the oracle cannot know
+//
+//   - What the target counted, and whom it mitigated, before the run: a run that repeats another
+//     one has to wait for two periods, and for the mitigation timeout. If all that is wrong comes
+//     so early, the fault says so.
+//   - What else comes to the target at the same time under the same keys. It is counted there,
+//     and not here.
+//   - Counts that are lost, with a shard or since a bound is reached. More passes then, which is
+//     named as a fault: the oracle says that it passes, and the nodes' metrics say why.
+//   - What became of requests without an answer. They may have been counted or not.
+//   - How the origin answers requests that are refused, where a rule counts by that: for these
+//     Look.Status is taken.
+//   - Lists, rules and clocks that are not those that it is told.
 package load

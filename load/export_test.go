@@ -2,6 +2,7 @@ package load
 
 import (
 	"io"
+	"strings"
 	"time"
 )
 
@@ -26,12 +27,31 @@ func ReadAnswers(from io.Reader) (statuses []int, err error) {
 	return statuses, nil
 }
 
+// Told is what is read of an answer's headers: the least that remains, and what is wrong.
+type Told struct {
+	Remaining                           int32
+	OtherTime, NoneRemains, BeyondLimit bool
+}
+
+// ReadHeaders reads header lines.
+func ReadHeaders(lines string) Told {
+	w := wire{buf: make([]byte, 4096)}
+	w.reset(strings.NewReader("HTTP/1.1 429 Too Many Requests\r\n" + lines + "Content-Length: 0\r\n\r\n"))
+	var a answer
+	if err := w.read(&a, false); err != nil {
+		panic(err)
+	}
+	f := a.agreement()
+	return Told{a.least(), f&otherTime != 0, f&noneRemains != 0, f&beyondLimit != 0}
+}
+
 // A Decided is a request with what became of it, at one of the nodes.
 type Decided struct {
 	At         time.Duration // since the beginning; must not fall
 	Client     uint64
 	Refused    bool
 	RetryAfter uint32 // seconds
+	Down       bool   // refused for want of a shard
 }
 
 // DecidedLog returns the log of a run that sent requests, each of which took a millisecond.
@@ -45,6 +65,9 @@ func DecidedLog(began time.Time, source Source, requests []Decided) *Log {
 		r := record{sent: q.At.Microseconds(), done: q.At.Microseconds() + 1000, client: q.Client, look: 1, status: 200, remaining: -1}
 		if q.Refused {
 			r.status, r.retry = 429, q.RetryAfter
+		}
+		if q.Down {
+			r.status, r.retry = 503, 1
 		}
 		l.records = append(l.records, r)
 	}

@@ -3,7 +3,9 @@ package load
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
+	"strings"
 )
 
 // A Fault is something that the target does wrong, whatever its lag.
@@ -38,7 +40,13 @@ func (x *oracle) faults(s *Score, j *judgement) {
 		s.Faults = append(s.Faults, Fault{Name: name, Requests: uint64(requests), Text: fmt.Sprintf(format, args...)})
 		return &s.Faults[len(s.Faults)-1]
 	}
-	leaks, wrong := j.leaks, j.wrong
+	leaks, wrong, returned, headers := j.leaks, j.wrong, s.RetryAfter, s.Headers
+	innocent, others := x.innocent(j, wrong)
+	if one, m, ok := x.asOne(j, innocent); ok {
+		found(RefusesSome, len(innocent), "it refuses clients that never exceed a threshold; %s", x.distrust()).Clients = x.clients(innocent)
+		// What is left is what is wrong with that one client.
+		leaks, wrong, returned, headers = nil, nil, one.returned(m), one.headers()
+	}
 	explained := func(m model) bool {
 		o := x.judge(m)
 		return mostOf(len(leaks)+len(wrong)-len(o.leaks)-len(o.wrong), len(leaks)+len(wrong))
@@ -60,9 +68,9 @@ func (x *oracle) faults(s *Score, j *judgement) {
 		found(ThresholdLow, len(wrong), "it refuses as if each threshold were less by one").Clients = x.clients(wrong)
 		wrong = nil
 	}
-	if innocent := x.innocent(j, wrong); len(innocent) > 0 {
+	if len(wrong) > 0 && len(innocent) > 0 {
 		found(RefusesSome, len(innocent), "it refuses clients that never exceed a threshold%s", x.early(innocent)).Clients = x.clients(innocent)
-		wrong = slices.DeleteFunc(slices.Clone(wrong), func(i int32) bool { return slices.Contains(innocent, i) })
+		wrong = others
 	}
 	if len(leaks) > 0 {
 		found(LeaksElsewise, len(leaks), "requests pass that should be refused, longer than %v after their client crossed the threshold", x.o.Lag).Clients = x.clients(leaks)
@@ -70,29 +78,49 @@ func (x *oracle) faults(s *Score, j *judgement) {
 	if len(wrong) > 0 {
 		found(RefusesWrongly, len(wrong), "requests are refused before a threshold is exceeded, or after that is over%s", x.early(wrong)).Clients = x.clients(wrong)
 	}
-	if n := int(s.RetryAfter.Untrue); n > 0 {
-		found(RetryTooShort, n, "of %d clients that came back when they were told to, %d were refused again", s.RetryAfter.Checked, n)
+	if returned.Untrue > 0 {
+		found(RetryTooShort, int(returned.Untrue), "of %d clients that came back when they were told to, %d were refused again", returned.Checked, returned.Untrue)
 	}
-	if h := s.Headers; h != (Headers{}) {
-		found(HeadersDiffer, int(h.NoRetryAfter+h.Remaining+h.PassedRetryAfter), "%d refusals have no Retry-After, %d say that more requests may come; %d answers that pass have a Retry-After",
-			h.NoRetryAfter, h.Remaining, h.PassedRetryAfter)
+	if headers != (Headers{}) {
+		found(HeadersDiffer, int(headers.sum()), "%s", headers)
 	}
+}
+
+// asOne returns an oracle for which all clients are one, and its judgement, if that explains what
+// nothing else does: the target does not believe who they are. innocent are refusals of clients
+// that exceed nothing.
+func (x *oracle) asOne(j *judgement, innocent []int32) (one *oracle, m *judgement, ok bool) {
+	if len(innocent) == 0 || !x.log.o.Identity.tellsAddr() {
+		return nil, nil, false
+	}
+	log := *x.log
+	log.o.Identity.Forwarded, log.o.Identity.Proxy = false, 0
+	one = newOracle(&log, x.o)
+	m = one.judge(model{})
+	differences := len(j.leaks) + len(j.wrong)
+	return one, m, mostOf(differences-len(m.leaks)-len(m.wrong), differences)
+}
+
+// distrust asks whether the target believes who the clients are.
+func (x *oracle) distrust() string {
+	how, flags := "X-Forwarded-For", "--trusted-proxy "
+	if x.log.o.Identity.Proxy != 0 {
+		how, flags = "PROXY header", "--proxy-protocol --trusted-proxy "
+	}
+	var own []string
+	for _, a := range x.sources {
+		if p := netip.PrefixFrom(a, a.BitLen()).String(); !slices.Contains(own, p) {
+			own = append(own, p)
+		}
+	}
+	return fmt.Sprintf("does the PoP trust this machine's %s? (%s%s)", how, flags, strings.Join(own, ","))
 }
 
 // early says that records are all of the beginning, when what was counted before the run is
 // remembered.
 func (x *oracle) early(records []int32) string {
-	longest := int64(0)
-	for _, r := range x.rules {
-		for _, l := range r.Limits {
-			longest = max(longest, l.Period.Microseconds())
-		}
-		longest = max(longest, r.MitigationTimeout.Microseconds())
-	}
-	for _, i := range records {
-		if x.log.records[i].sent > 2*longest {
-			return ""
-		}
+	if slices.ContainsFunc(records, func(i int32) bool { return x.alone(&x.log.records[i]) }) {
+		return ""
 	}
 	return "; all of them so soon after the start that it may be for requests before this run"
 }
@@ -150,12 +178,14 @@ func (x *oracle) deaf(leaks []int32) (node uint16, ok bool) {
 	return 0, false
 }
 
-// innocent returns those of records whose clients never exceed a threshold.
-func (x *oracle) innocent(j *judgement, records []int32) (innocent []int32) {
+// innocent divides records into those whose clients never exceed a threshold, and others.
+func (x *oracle) innocent(j *judgement, records []int32) (innocent, others []int32) {
 	for _, i := range records {
-		if !slices.ContainsFunc(x.keysOf[x.first[i]], func(n int32) bool { k := j.keys[n]; return k != nil && k.overEstimate }) {
+		if slices.ContainsFunc(x.keysOf[x.first[i]], func(n int32) bool { k := j.keys[n]; return k != nil && k.overEstimate }) {
+			others = append(others, i)
+		} else {
 			innocent = append(innocent, i)
 		}
 	}
-	return innocent
+	return innocent, others
 }

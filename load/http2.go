@@ -92,7 +92,7 @@ func (h *http2Conn) roundTrip(c *conn) error {
 	}
 	defer resp.Body.Close()
 	a := &c.answer
-	*a = answer{status: uint16(resp.StatusCode), remaining: -1, node: a.node[:0]}
+	a.begin(uint16(resp.StatusCode))
 	for name, values := range resp.Header {
 		for _, v := range values {
 			a.notice([]byte(name), []byte(v), c.wire.nodeHeader)

@@ -34,6 +34,15 @@ type limiter struct {
 	hurry     int    // how many seconds Retry-After is too short
 	silent    bool   // there is no Retry-After
 	estimates bool   // it counts by two windows
+	blind     bool   // it does not learn who the clients are
+	wobble    int    // how many seconds RateLimit and X-RateLimit-Reset are later than Retry-After
+	poor      bool   // who passes is told that nothing remains
+	boast     bool   // who passes is told that more remains than the limit is
+
+	// A second rule, of which each request that is refused by neither is counted too, and
+	// whether Retry-After is then that of the first.
+	also      *limiter
+	forgetful bool
 
 	late time.Duration // until nodes know of a mitigation
 
@@ -66,15 +75,43 @@ func (l *limiter) in(requests []time.Time, t time.Time) (n float64) {
 func (l *limiter) answer(node int, client string) (seconds int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.counted == nil {
-		l.counted, l.since, l.until = map[string][]time.Time{}, map[string]time.Time{}, map[string]time.Time{}
-	}
 	now := time.Now()
-	if client == l.refuses {
+	switch {
+	case client == l.refuses:
 		return 1
+	case l.blind:
+		client = ""
 	}
+	seconds = l.refusal(node, client, now)
+	if l.also == nil {
+		if seconds == 0 {
+			l.count(client, now)
+		}
+		return seconds
+	}
+	more := l.also.refusal(node, client, now)
+	switch {
+	case seconds == 0 && more == 0:
+		l.count(client, now)
+		l.also.count(client, now)
+	case seconds == 0 || more > seconds && !l.forgetful:
+		return more
+	}
+	return seconds
+}
+
+// refusal returns after how many seconds a client is no longer refused, 0 if it is not.
+func (l *limiter) refusal(node int, client string, now time.Time) (seconds int) {
 	if left := l.until[client].Sub(now); left > 0 && node != l.deaf && now.Sub(l.since[client]) >= l.late {
 		return max(1, int((left+time.Second-1)/time.Second)-l.hurry)
+	}
+	return 0
+}
+
+// count takes in a request that passes.
+func (l *limiter) count(client string, now time.Time) {
+	if l.counted == nil {
+		l.counted, l.since, l.until = map[string][]time.Time{}, map[string]time.Time{}, map[string]time.Time{}
 	}
 	requests := append(l.counted[client], now)
 	for requests[0].Before(now.Add(-2 * l.period)) {
@@ -92,18 +129,26 @@ func (l *limiter) answer(node int, client string) (seconds int) {
 		}
 		l.until[client] = until
 	}
-	return 0
 }
 
 // rules are those that it enforces.
 func (l *limiter) rules(t testing.TB) *rule.Set {
 	t.Helper()
-	rules, err := rule.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: %s}], mitigation_timeout: %s}]",
-		l.threshold, rule.FormatDuration(l.period), rule.FormatDuration(l.timeout)))
+	text := "rules: [" + l.rule("all")
+	if l.also != nil {
+		text += ", " + l.also.rule("also")
+	}
+	rules, err := rule.Parse("rules.yaml", []byte(text+"]"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rules
+}
+
+// rule writes its rule.
+func (l *limiter) rule(id string) string {
+	return fmt.Sprintf("{id: %s, characteristics: [ip], limits: [{threshold: %d, period: %s}], mitigation_timeout: %s}",
+		id, l.threshold, rule.FormatDuration(l.period), rule.FormatDuration(l.timeout))
 }
 
 // serve answers requests at a node.
@@ -113,14 +158,25 @@ func (l *limiter) serve(node int) http.Handler {
 		time.Sleep(200 * time.Microsecond)
 		seconds := l.answer(node, r.Header.Get("X-Forwarded-For"))
 		time.Sleep(300 * time.Microsecond)
+		w.Header().Set("RateLimit-Policy", fmt.Sprintf(`"all";q=%d;w=%d, "never,;r=0"; q=7; w=1`, l.threshold, l.period/time.Second))
+		w.Header().Set("X-RateLimit-Limit", strconv.Itoa(l.threshold))
 		if seconds == 0 {
-			w.Header().Set("RateLimit", `"all";r=5;t=60`)
+			switch {
+			case l.poor:
+				w.Header().Set("RateLimit", `"never,;r=0"; r=7; t=1, "all";r=0;t=10`)
+			case l.boast:
+				w.Header().Set("RateLimit", fmt.Sprintf(`"all";r=%d;t=10`, l.threshold+1))
+			default:
+				w.Header().Set("RateLimit", `"all";r=5;t=60, "never,;r=0"; t=1; r=7`)
+			}
 			_, _ = io.WriteString(w, "hello")
 			return
 		}
 		if !l.silent {
 			w.Header().Set("Retry-After", strconv.Itoa(seconds))
-			w.Header().Set("RateLimit", fmt.Sprintf(`"all";r=0;t=%d`, seconds))
+			w.Header().Set("RateLimit", fmt.Sprintf(`"never,;r=0";r=7;t=100, "all";r=0;t=%d, "often";r=0;t=1`, seconds+l.wobble))
+			w.Header().Set("X-RateLimit-Remaining", "0")
+			w.Header().Set("X-RateLimit-Reset", strconv.Itoa(seconds+l.wobble))
 		}
 		w.WriteHeader(http.StatusTooManyRequests)
 	})

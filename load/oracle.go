@@ -40,6 +40,7 @@ type oracle struct {
 	slack   slack
 	began   int64 // in microseconds since the Unix epoch
 	sources []netip.Addr
+	memory  int64 // the longest period or mitigation timeout
 
 	// Of each record: which keys it has in keysOf, and what it is.
 	first    []int32
@@ -78,19 +79,23 @@ type event struct {
 	answer bool
 }
 
-// newOracle looks at the requests of a run.
-func newOracle(l *Log, o OracleOptions) (*oracle, error) {
+// newOracle looks at the requests of a run. What limiters would have decided is for decide.
+func newOracle(l *Log, o OracleOptions) *oracle {
 	o.Lag, o.Skew = cmp.Or(o.Lag, 500*time.Millisecond), cmp.Or(o.Skew, 5*time.Millisecond)
 	o.Top = cmp.Or(o.Top, 10)
 	x := &oracle{o: o, log: l, slack: slack{o.Lag.Microseconds(), o.Skew.Microseconds()}, began: l.Began.UnixMicro(), rules: o.Rules.Rules()}
 	for _, t := range l.o.Targets {
 		x.sources = append(x.sources, ownAddr(t.Addr))
 	}
-	if err := x.decide(); err != nil {
-		return nil, err
+	for _, r := range x.rules {
+		x.memory = max(x.memory, r.MitigationTimeout.Microseconds())
+		for _, l := range r.Limits {
+			x.memory = max(x.memory, l.Period.Microseconds())
+		}
 	}
+	x.find()
 	x.order()
-	return x, nil
+	return x
 }
 
 // ownAddr returns the address that connections to a target come from.
@@ -134,20 +139,10 @@ func (x *oracle) entry(q *record, e *accesslog.Entry) {
 	}
 }
 
-// decide finds the keys of all records, what became of them, and what an exact limiter and one
-// that estimates would have answered.
-func (x *oracle) decide() error {
-	exact, err := analysis.NewExact(x.o.Client, x.o.Rules)
-	if err != nil {
-		return err
-	}
-	estimate, err := analysis.NewSimulation(analysis.PoPOptions{Client: x.o.Client}, x.o.Rules)
-	if err != nil {
-		return err
-	}
+// find finds the keys of all records, and what became of them.
+func (x *oracle) find() {
 	n := len(x.log.records)
 	x.first, x.outcomes = make([]int32, n), make([]outcome, n)
-	x.exact, x.estimate, x.exactRules = make([]bool, n), make([]bool, n), make([]int16, n)
 	finder := newKeyFinder(x)
 	var e accesslog.Entry
 	for i := range x.log.records {
@@ -160,6 +155,21 @@ func (x *oracle) decide() error {
 			}
 		}
 	}
+}
+
+// decide finds what an exact limiter and one that estimates would have answered.
+func (x *oracle) decide() error {
+	exact, err := analysis.NewExact(x.o.Client, x.o.Rules)
+	if err != nil {
+		return err
+	}
+	estimate, err := analysis.NewSimulation(analysis.PoPOptions{Client: x.o.Client}, x.o.Rules)
+	if err != nil {
+		return err
+	}
+	n := len(x.log.records)
+	x.exact, x.estimate, x.exactRules = make([]bool, n), make([]bool, n), make([]int16, n)
+	var e accesslog.Entry
 	for i := range x.log.records {
 		x.exactRules[i] = -1
 		if x.outcomes[i] == unmade || !x.busy(x.first[i]) {
@@ -184,6 +194,19 @@ func (x *oracle) busy(keys int32) bool {
 		return slices.ContainsFunc(k.rule.Limits, func(l rule.Limit) bool { return k.sent > l.Threshold })
 	})
 }
+
+// modest reports whether none of the keys had so many requests in the whole run that nothing
+// of a limit remained.
+func (x *oracle) modest(keys int32) bool {
+	return !slices.ContainsFunc(x.keysOf[keys], func(n int32) bool {
+		k := &x.keys[n]
+		return slices.ContainsFunc(k.rule.Limits, func(l rule.Limit) bool { return k.sent >= l.Threshold })
+	})
+}
+
+// alone reports whether a request was sent so late that what the target counted before the run
+// no longer matters.
+func (x *oracle) alone(q *record) bool { return q.sent > 2*x.memory+x.slack.lag }
 
 // outcome says what became of a request.
 func (x *oracle) outcome(q *record, keys int32) outcome {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +78,15 @@ func TestOracleNamesFaults(t *testing.T) {
 		{"a node that ignores mitigations", &limiter{deaf: 2, timeout: 5 * time.Second}, []string{load.DeafNode}},
 		{"Retry-After is too short", &limiter{hurry: 3, timeout: 5 * time.Second}, []string{load.RetryTooShort}},
 		{"no Retry-After", &limiter{silent: true}, []string{load.HeadersDiffer}},
+		{"another time in RateLimit", &limiter{wobble: 1}, []string{load.HeadersDiffer}},
+		{"an earlier one", &limiter{wobble: -1}, []string{load.HeadersDiffer}},
+		{"nothing is said to remain", &limiter{poor: true}, []string{load.HeadersDiffer}},
+		{"too much is said to remain", &limiter{boast: true}, []string{load.HeadersDiffer}},
+		{"two rules", &limiter{also: &limiter{threshold: 14, period: 20 * time.Second}}, nil},
+		{"two rules that mitigate", &limiter{timeout: 4 * time.Second, also: &limiter{threshold: 14, period: 20 * time.Second, timeout: 9 * time.Second}}, nil},
+		{"Retry-After is that of the first rule", &limiter{forgetful: true, timeout: 4 * time.Second, also: &limiter{threshold: 10, period: 10 * time.Second, timeout: 9 * time.Second}}, []string{load.RetryTooShort}},
+		{"all clients are one", &limiter{blind: true}, []string{load.RefusesSome}},
+		{"all clients are one, by the estimate", &limiter{blind: true, estimates: true, timeout: 5 * time.Second}, []string{load.RefusesSome}},
 		{"one innocent client is refused", &limiter{refuses: "10.0.0.3"}, []string{load.RefusesSome}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -95,7 +105,10 @@ func TestOracleNamesFaults(t *testing.T) {
 						t.Errorf("the node is said to be %s", f.Node)
 					}
 				case load.RefusesSome:
-					if !slices.Equal(f.Clients, []string{"10.0.0.3"}) {
+					if asks := strings.HasSuffix(f.Text, "; does the PoP trust this machine's X-Forwarded-For? (--trusted-proxy 127.0.0.1/32)"); asks != test.blind {
+						t.Errorf("the PoP is accused of this: %s", f.Text)
+					}
+					if !test.blind && !slices.Equal(f.Clients, []string{"10.0.0.3"}) {
 						t.Errorf("the clients are said to be %v", f.Clients)
 					}
 				}
@@ -103,10 +116,24 @@ func TestOracleNamesFaults(t *testing.T) {
 			if s.RetryAfter.Checked == 0 && !test.silent {
 				t.Error("nobody came back after Retry-After")
 			}
-			if s.Exact == 0 || s.WronglyAllowed.Requests+s.WronglyRefused.Requests > s.Requests/2 {
+			if s.Exact == 0 || !test.blind && s.WronglyAllowed.Requests+s.WronglyRefused.Requests > s.Requests/2 {
 				t.Errorf("%+v", s)
 			}
 		})
+	}
+}
+
+// Who is refused for want of a shard is promised nothing by a limit.
+func TestUnavailable(t *testing.T) {
+	source := &load.Steady{Clients: 1}
+	var requests []load.Decided
+	for i := range 10 {
+		requests = append(requests, load.Decided{At: time.Duration(i) * 2 * time.Second, Refused: true, Down: true})
+	}
+	l := &limiter{threshold: 10, period: 10 * time.Second}
+	s, err := load.DecidedLog(time.Now(), source, requests).Score(load.OracleOptions{Rules: l.rules(t)})
+	if err != nil || s.Refused != 10 || len(s.Faults) > 0 {
+		t.Errorf("%v, %+v", err, s)
 	}
 }
 

@@ -7,12 +7,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/load/mix"
 	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -29,35 +31,40 @@ components:
   attack: true
 `
 
-// A real PoP refuses no innocent client, and the replay of the run agrees with the oracle.
-func TestRealPoP(t *testing.T) {
+// startPoP starts a PoP of three nodes that tell of their limits in every form, and returns
+// them as targets.
+func startPoP(t *testing.T, rules *rule.Set, trusted ...netip.Prefix) (targets []load.Target) {
+	t.Helper()
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
-	defer origin.Close()
-	rules, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}], mitigation_timeout: 1s}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(origin.Close)
 	local, err := pop.StartLocal(pop.LocalOptions{Node: pop.Options{
-		Rules: rules, Origin: origin.URL, NodeHeader: "X-Edge-Node", TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		Rules: rules, Origin: origin.URL, NodeHeader: "X-Edge-Node", TrustedProxies: trusted, Headers: proxy.BothHeaders,
 		Logger: slog.New(slog.DiscardHandler),
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := local.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	for _, n := range local.Nodes() {
+		targets = append(targets, target(t, "http://"+n.Addr("http").String()))
+	}
+	return targets
+}
+
+// runMixed sends the mixed traffic, and returns what became of it.
+func runMixed(t *testing.T, rules *rule.Set, targets []load.Target) (*load.Report, *load.Score) {
+	t.Helper()
 	m, err := mix.Parse("mixed.yaml", []byte(mixed))
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := load.Options{Source: load.NewMixed(m, 1), Duration: 6 * time.Second, Identity: load.Identity{Forwarded: true}, Return: true, Connections: 12}
-	for _, n := range local.Nodes() {
-		o.Targets = append(o.Targets, target(t, "http://"+n.Addr("http").String()))
-	}
-	log, err := load.Run(t.Context(), o)
+	log, err := load.Run(t.Context(), load.Options{
+		Targets: targets, Source: load.NewMixed(m, 1), Duration: 6 * time.Second, Identity: load.Identity{Forwarded: true}, Return: true, Connections: 12,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,14 +73,50 @@ func TestRealPoP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := log.Report()
-	if len(r.Nodes) != 3 || r.Statuses["200"]+r.Statuses["429"] != r.Sending.Requests {
-		t.Errorf("nodes %v, statuses %v", r.Nodes, r.Statuses)
+	return log.Report(), s
+}
+
+func parse(t *testing.T, text string) *rule.Set {
+	t.Helper()
+	rules, err := rule.Parse("rules.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if s.InnocentRefused != 0 || s.Refused < 100 || s.Exact < 100 || s.AttackNotRefused != 0 {
-		t.Errorf("%+v", s)
+	return rules
+}
+
+// A real PoP refuses no innocent client, and what its answers say is true.
+func TestRealPoP(t *testing.T) {
+	t.Parallel()
+	for name, rules := range map[string]string{
+		"one rule":  "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}], mitigation_timeout: 1s}]",
+		"two rules": "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}, {threshold: 40, period: 30s}]}, {id: more, characteristics: [ip], limits: [{threshold: 12, period: 2s}], mitigation_timeout: 1s}]",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rules := parse(t, rules)
+			r, s := runMixed(t, rules, startPoP(t, rules, netip.MustParsePrefix("127.0.0.0/8")))
+			if len(r.Nodes) != 3 || r.Statuses["200"]+r.Statuses["429"] != r.Sending.Requests {
+				t.Errorf("nodes %v, statuses %v", r.Nodes, r.Statuses)
+			}
+			if s.InnocentRefused != 0 || s.Refused < 100 || s.Exact < 100 || s.AttackNotRefused != 0 {
+				t.Errorf("%+v", s)
+			}
+			for _, f := range s.Faults {
+				t.Errorf("fault %s: %s %v", f.Name, f.Text, f.Clients)
+			}
+		})
 	}
-	for _, f := range s.Faults {
-		t.Errorf("fault %s: %s %v", f.Name, f.Text, f.Clients)
+}
+
+// A PoP that does not trust the generator refuses everybody for the requests of all. It is said
+// why, and nothing else.
+func TestDistrust(t *testing.T) {
+	t.Parallel()
+	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}], mitigation_timeout: 1s}]")
+	_, s := runMixed(t, rules, startPoP(t, rules))
+	if s.InnocentRefused < 100 || len(s.Faults) != 1 || s.Faults[0].Name != load.RefusesSome ||
+		!strings.HasSuffix(s.Faults[0].Text, "; does the PoP trust this machine's X-Forwarded-For? (--trusted-proxy 127.0.0.1/32)") {
+		t.Errorf("%d innocent requests are refused, faults %+v", s.InnocentRefused, s.Faults)
 	}
 }

@@ -34,9 +34,10 @@ var failureNames = [failures]string{"", "not_connected", "closed", "timeout", "m
 type flags uint8
 
 const (
-	hasLimits flags = 1 << iota // it had RateLimit-Policy or X-RateLimit-Limit
-	prepared                    // its body is one that a rule answers with
-	probed                      // it came back when Retry-After was over
+	prepared    flags = 1 << iota // its body is one that a rule answers with
+	otherTime                     // nothing remains of limits that are back at another time than Retry-After says
+	noneRemains                   // nothing remains of a limit, by RateLimit
+	beyondLimit                   // more remains than the limit is
 )
 
 // A tape holds the records of a connection in the order in which they were sent: in pieces, so

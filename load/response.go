@@ -10,12 +10,19 @@ var errMalformed = errors.New("load: malformed answer")
 
 // An answer is what is read of a response.
 type answer struct {
-	status    uint16
-	retry     uint32
-	remaining int32
-	flags     flags
-	last      bool   // the connection ends after it
-	node      []byte // as Options.NodeHeader says; reused
+	status uint16
+	retry  uint32
+	quota  quota // RateLimit-Policy and RateLimit
+	older  quota // X-RateLimit-Limit, -Remaining and -Reset
+	flags  flags
+	last   bool   // the connection ends after it
+	node   []byte // as Options.NodeHeader says; reused
+}
+
+// begin forgets the answer before.
+func (a *answer) begin(status uint16) {
+	nothing := quota{-1, -1, -1}
+	*a = answer{status: status, quota: nothing, older: nothing, node: a.node[:0]}
 }
 
 // A wire reads the responses of an HTTP/1.1 connection, of which one is under way at a time.
@@ -113,7 +120,7 @@ func (w *wire) head() (int, error) {
 
 // parse reads the lines of a head. length is −1 if nothing says how long the body is.
 func (w *wire) parse(a *answer, head []byte) (length int64, chunked bool, err error) {
-	*a = answer{remaining: -1, node: a.node[:0]}
+	a.begin(0)
 	if len(head) < 13 || string(head[:7]) != "HTTP/1." {
 		return 0, false, errMalformed
 	}
@@ -161,51 +168,132 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 		if n, ok := number(value); ok {
 			a.retry = uint32(min(n, 1<<31))
 		}
-	case is(name, "ratelimit"):
-		a.leastRemaining(value)
+	case is(name, "ratelimit"), is(name, "ratelimit-policy"):
+		a.quota.list(value)
+	case is(name, "x-ratelimit-limit"):
+		if n, ok := number(value); ok {
+			a.older.take(n, -1, -1)
+		}
 	case is(name, "x-ratelimit-remaining"):
 		if n, ok := number(value); ok {
-			a.remain(n)
+			a.older.take(-1, n, -1)
 		}
-	case is(name, "ratelimit-policy"), is(name, "x-ratelimit-limit"):
-		a.flags |= hasLimits
+	case is(name, "x-ratelimit-reset"):
+		if n, ok := number(value); ok && n < aDate {
+			a.older.back = max(a.older.back, n)
+		}
 	case len(nodeHeader) > 0 && bytes.EqualFold(name, nodeHeader):
 		a.node = append(a.node, value...)
 	}
 }
 
-func (a *answer) remain(n int64) {
-	n = min(n, 1<<31-1)
-	if a.remaining < 0 || int32(n) < a.remaining {
-		a.remaining = int32(n)
+// aDate is from when on X-RateLimit-Reset is no number of seconds from now, but a date, as some
+// write it.
+const aDate = 1_000_000_000
+
+// A quota is what an answer says of limits in one form of headers. What it does not say is −1.
+type quota struct {
+	limit     int64 // the greatest
+	remaining int64 // the least
+	back      int64 // seconds until all those are back of which nothing remains
+}
+
+// take takes in what is said of a limit.
+func (q *quota) take(limit, remaining, back int64) {
+	q.limit = max(q.limit, limit)
+	if remaining >= 0 && (q.remaining < 0 || remaining < q.remaining) {
+		q.remaining = remaining
+	}
+	if remaining == 0 {
+		q.back = max(q.back, back)
 	}
 }
 
-var remainingIs = []byte(";r=")
-
-// leastRemaining reads the least r of a list such as "everything";r=0;t=21.
-func (a *answer) leastRemaining(value []byte) {
-	for {
-		i := bytes.Index(value, remainingIs)
-		if i < 0 {
-			return
-		}
-		value = value[i+len(remainingIs):]
-		end := bytes.IndexAny(value, ";,")
-		if end < 0 {
-			end = len(value)
-		}
-		if n, ok := number(value[:end]); ok {
-			a.remain(n)
+// list reads a structured list such as "everything";r=0;t=21, "login";r=3;t=9, or that of the
+// policies, with q for the limits.
+func (q *quota) list(value []byte) {
+	limit, remaining, back := int64(-1), int64(-1), int64(-1)
+	for at := 0; at < len(value); {
+		switch value[at] {
+		case '"':
+			at += quoted(value[at:])
+		case ',':
+			q.take(limit, remaining, back)
+			limit, remaining, back = -1, -1, -1
+			at++
+		case ';':
+			for at++; at < len(value) && value[at] == ' '; at++ {
+			}
+			if at+1 >= len(value) || value[at+1] != '=' {
+				continue
+			}
+			name, digits := value[at], at+2
+			for at = digits; at < len(value) && '0' <= value[at] && value[at] <= '9'; at++ {
+			}
+			n, ok := number(value[digits:at])
+			switch {
+			case !ok || at < len(value) && value[at] == '.': // no integer
+			case name == 'q':
+				limit = n
+			case name == 'r':
+				remaining = n
+			case name == 't':
+				back = n
+			}
+		default:
+			at++
 		}
 	}
+	q.take(limit, remaining, back)
+}
+
+// quoted returns how long the string is that b begins with.
+func quoted(b []byte) int {
+	for i := 1; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(b)
+}
+
+// least returns the least that remains by either form, −1 if none says so.
+func (a *answer) least() int32 {
+	n := a.quota.remaining
+	if m := a.older.remaining; n < 0 || 0 <= m && m < n {
+		n = m
+	}
+	return int32(min(n, 1<<31-1))
+}
+
+// agreement returns what is wrong among the headers.
+func (a *answer) agreement() (f flags) {
+	if a.quota.remaining == 0 {
+		f |= noneRemains
+	}
+	return f | a.quota.agreement(a.retry) | a.older.agreement(a.retry)
+}
+
+func (q *quota) agreement(retry uint32) (f flags) {
+	if q.remaining < 0 {
+		return 0
+	}
+	if q.remaining == 0 && q.back >= 0 && retry > 0 && q.back != int64(retry) {
+		f |= otherTime
+	}
+	if q.limit >= 0 && q.remaining > q.limit {
+		f |= beyondLimit
+	}
+	return f
 }
 
 // is reports whether b is the word, which is in lower case.
-func is(b []byte, word string) bool {
-	if len(b) != len(word) {
-		return false
-	}
+func is(b []byte, word string) bool { return len(b) == len(word) && alike(b, word) } // inlined
+
+func alike(b []byte, word string) bool {
 	for i, c := range b {
 		if 'A' <= c && c <= 'Z' {
 			c += 'a' - 'A'

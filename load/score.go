@@ -83,9 +83,27 @@ type RetryAfter struct {
 
 // Headers says whether what answers say agrees with their status.
 type Headers struct {
-	NoRetryAfter     uint64 `json:"refused_without_retry_after"`
-	Remaining        uint64 `json:"refused_with_remaining"`  // they say that more requests may come
+	NoRetryAfter uint64 `json:"refused_without_retry_after"`
+	Remaining    uint64 `json:"refused_with_remaining"` // they say that more requests may come
+
+	// OtherTime are refusals whose limits of which nothing remains are all back, by the t of
+	// RateLimit or by X-RateLimit-Reset, at another time than that of Retry-After.
+	OtherTime uint64 `json:"refused_with_other_time"`
+
 	PassedRetryAfter uint64 `json:"passed_with_retry_after"` // they say to come back later
+
+	// NoneRemains are answers that pass with an r of 0 in RateLimit, though all requests of
+	// their client, in the whole run, are fewer than each threshold. What was counted before
+	// the run is over when they are looked at.
+	NoneRemains uint64 `json:"passed_with_none_remaining"`
+
+	// BeyondLimit are answers that say that more remains than the limit is.
+	BeyondLimit uint64 `json:"remaining_beyond_limit"`
+}
+
+// sum is how many answers disagree.
+func (h Headers) sum() uint64 {
+	return h.NoRetryAfter + h.Remaining + h.OtherTime + h.PassedRetryAfter + h.NoneRemains + h.BeyondLimit
 }
 
 // A RuleScore is what one rule did.
@@ -99,8 +117,8 @@ type RuleScore struct {
 
 // Score holds what a run was answered against rules.
 func (l *Log) Score(o OracleOptions) (*Score, error) {
-	x, err := newOracle(l, o)
-	if err != nil {
+	x := newOracle(l, o)
+	if err := x.decide(); err != nil {
 		return nil, err
 	}
 	j := x.judge(model{})
@@ -109,8 +127,8 @@ func (l *Log) Score(o OracleOptions) (*Score, error) {
 	x.innocents(s, j)
 	x.crossings(s)
 	x.overshoot(s, j)
-	x.returned(s, j)
-	x.headers(s)
+	s.RetryAfter = x.returned(j)
+	s.Headers = x.headers()
 	x.faults(s, j)
 	return s, nil
 }
@@ -310,60 +328,89 @@ func (x *oracle) overshoot(s *Score, j *judgement) {
 	s.Overshoot = Overshoot{uint64(n), at(50), at(90), at(99), beyond[n-1]}
 }
 
-// A promise is what a client was told last.
+// A promise is what was said of a key last.
 type promise struct {
-	until    int64 // when it may come back
-	lastPass int64 // when a request of its key passed last
+	sent     int64 // when the request was that was refused
+	until    int64 // when it may come back; 0 before any refusal
+	lastPass int64 // when a request of the key was answered last that was not refused
 }
 
-// returned checks requests that came when Retry-After was over, with nothing of the key having
-// passed since, nor so shortly before that it was not counted yet.
-func (x *oracle) returned(s *Score, j *judgement) {
-	promises := map[int32]*promise{} // by key
+// returned checks requests that came when Retry-After was over, with nothing of their keys
+// having passed since, nor so shortly before that it was not counted yet.
+//
+// Where several rules refuse alike, Retry-After is that of the longest mitigation. So it is
+// said of each key of the request that its own is over by then, and a request has to pass when
+// that was said of all its keys. Where the actions of the rules differ, the most severe one
+// answers, and says nothing of the others.
+func (x *oracle) returned(j *judgement) (r RetryAfter) {
+	promises := make([]promise, len(x.keys))
+	for n := range promises {
+		promises[n].lastPass = -x.slack.lag
+	}
+	wrong := make(map[int32]bool, len(j.wrong))
+	for _, i := range j.wrong {
+		wrong[i] = true
+	}
 	for i, o := range x.outcomes {
-		q := &x.log.records[i]
-		keys := x.keysOf[x.first[i]]
-		if o == unmade || o == outside || len(keys) != 1 {
-			continue // of several rules nobody knows which one promised
+		q, keys := &x.log.records[i], x.keysOf[x.first[i]]
+		if o == unmade || o == outside {
+			continue
 		}
-		p := promises[keys[0]]
-		if p == nil {
-			p = &promise{lastPass: -x.slack.lag}
-			promises[keys[0]] = p
-		}
-		due := p.until > 0 && q.sent >= p.until+returnMargin.Microseconds()
-		if due && o == passed {
-			s.RetryAfter.Checked++
-		}
-		if due && o == refused && !slices.Contains(j.wrong, int32(i)) {
-			s.RetryAfter.Checked++
-			s.RetryAfter.Untrue++
-		}
+		due := !slices.ContainsFunc(keys, func(n int32) bool {
+			p := &promises[n]
+			return p.until == 0 || q.sent < p.until+returnMargin.Microseconds() || p.sent < p.lastPass+x.slack.lag
+		})
+		told := o == refused && x.prominent(q, int32(i)) // by a rule, not for want of a shard
 		switch {
-		case o != refused:
-			p.until, p.lastPass = 0, q.done
-		case q.retry > 0 && q.sent >= p.lastPass+x.slack.lag:
-			p.until = q.done + int64(q.retry)*1e6
+		case due && o == passed:
+			r.Checked++
+		case due && told && !wrong[int32(i)]:
+			r.Checked++
+			r.Untrue++
+		}
+		for _, n := range keys {
+			switch p := &promises[n]; {
+			case o != refused:
+				p.lastPass = max(p.lastPass, q.done)
+			case told && q.retry > 0 && x.actAlike(keys):
+				p.sent, p.until = q.sent, q.done+int64(q.retry)*1e6
+			}
 		}
 	}
+	return r
+}
+
+// actAlike reports whether the rules of keys have one action.
+func (x *oracle) actAlike(keys []int32) bool {
+	return !slices.ContainsFunc(keys, func(n int32) bool { return x.keys[n].rule.Action != x.keys[keys[0]].rule.Action })
 }
 
 // headers holds what answers say against their status.
-func (x *oracle) headers(s *Score) {
+func (x *oracle) headers() (h Headers) {
 	for i, o := range x.outcomes {
 		q := &x.log.records[i]
+		visible := o == passed || o == refused && q.status != 0 && x.prominent(q, int32(i))
+		if visible && q.flags&beyondLimit != 0 {
+			h.BeyondLimit++
+		}
 		switch {
-		case o == refused && q.status != 0 && x.prominent(q, int32(i)):
+		case visible && o == refused:
 			if q.retry == 0 {
-				s.Headers.NoRetryAfter++
+				h.NoRetryAfter++
 			}
 			if q.remaining > 0 {
-				s.Headers.Remaining++
+				h.Remaining++
+			}
+			if q.flags&otherTime != 0 {
+				h.OtherTime++
 			}
 		case o == passed && q.retry > 0 && q.status < 400:
-			s.Headers.PassedRetryAfter++
+			h.PassedRetryAfter++
+		case o == passed && q.flags&noneRemains != 0 && x.alone(q) && x.modest(x.first[i]):
+			h.NoneRemains++
 		}
 	}
+	return h
 }
 
 // prominent reports whether the refusal of a request is to be seen as one.

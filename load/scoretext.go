@@ -55,3 +55,24 @@ func (d Disagreement) String() string {
 func (t Times) String() string {
 	return fmt.Sprintf("p50 %s, p99 %s, max %s", millis(t.P50), millis(t.P99), millis(t.Max))
 }
+
+// String writes what disagrees.
+func (h Headers) String() string {
+	var parts []string
+	for _, c := range []struct {
+		answers uint64
+		what    string
+	}{
+		{h.NoRetryAfter, "refusals have no Retry-After"},
+		{h.Remaining, "refusals say that more requests may come"},
+		{h.OtherTime, "refusals have another time in RateLimit's t, or X-RateLimit-Reset, than in Retry-After"},
+		{h.PassedRetryAfter, "answers that pass have a Retry-After"},
+		{h.NoneRemains, "answers that pass say that nothing remains, to clients that sent less than any threshold"},
+		{h.BeyondLimit, "answers say that more remains than the limit is"},
+	} {
+		if c.answers > 0 {
+			parts = append(parts, grouped(c.answers)+" "+c.what)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
