@@ -99,14 +99,14 @@ func (l Layout) field(number uint64, k int) uint64 {
 // Sum returns all counts of number together.
 func (l Layout) Sum(number uint64) uint64 { return l.sum(number, 0) }
 
-// sum returns all counts of two numbers together.
+// sum returns all counts of two numbers together, or the greatest number that there is.
 //
 // Every other field has the room of its neighbour to grow into: so fields are added in
 // pairs, all at once, and the at most three sums of pairs by two shifts. A shift by 64 and
 // more gives 0, so that layouts of fewer fields need no other code.
 func (l Layout) sum(a, b uint64) uint64 {
 	if l.Fields == 1 {
-		return a + b
+		return a + min(b, ^a)
 	}
 	wide := 2 * l.Bits
 	pairs := l.mask()
