@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // What is known of a window is the sum over the shards that owned the key, each counted
@@ -207,18 +208,51 @@ type model struct {
 	now    time.Time
 	faults bool
 	lanes  []*lane
-	shards map[string]map[[2]int64]uint64 // number by period and window
+	shards map[string]map[counted]uint64 // numbers
 	nodes  []*modelNode
-	made   map[[2]int64]uint64 // requests by period and window
+	made   map[counted]uint64 // requests, as numbers
+	rules  *rules             // in force
 }
+
+// What is counted in one number.
+type counted struct {
+	period int64
+	layout counter.Layout
+	window int64
+}
+
+func countedIn(s slot) counted { return counted{s.limit.Period, s.limit.Layout, s.number} }
 
 func (m *model) request(n *modelNode, requests uint64) {
 	n.track.add(requests, m.now)
 	for i := range n.track.windows {
-		period := n.track.windows[i].limit.Period
-		number, _ := counter.Window(m.now, period)
-		m.made[[2]int64{period, number}] += requests
+		if w := &n.track.windows[i]; !w.outdated() {
+			number, elapsed := counter.Window(m.now, w.limit.Period)
+			at := countedIn(slot{w.limit, number})
+			m.made[at] = w.limit.Layout.Add(m.made[at], w.limit.Delta(requests, elapsed))
+		}
 	}
+}
+
+// reload lets one node after the other load other rules. Requests go on.
+func (m *model) reload() {
+	m.draw()
+	r := m.rules.set.Rules()[0]
+	for _, n := range m.nodes {
+		n.track.setRule(r, m.now, m.rules.outdated[r])
+		m.count()
+	}
+}
+
+// draw puts rules with other sub-windows, or the same, in force.
+func (m *model) draw() {
+	set, err := rule.Parse("rules.yaml", fmt.Appendf(nil,
+		"rules: [{id: r, characteristics: [ip], limits: [{threshold: 50, period: 3s, sub_windows: %d}, {threshold: 90, period: 10s, sub_windows: %d}]}]",
+		rapid.IntRange(1, 3).Draw(m.t, "sub-windows of 3 s"), rapid.IntRange(1, 6).Draw(m.t, "sub-windows of 10 s")))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.rules = &rules{set: set, outdated: m.rules.outdatedBy(set, m.now)}
 }
 
 // work does what there is to do for a node, and lets it fail where there are faults.
@@ -238,7 +272,7 @@ func (m *model) work(n *modelNode) {
 		numbers := m.shards[ln.shard.Addr()]
 		retry := false
 		for _, s := range j.sends {
-			at := [2]int64{s.limit.Period, s.number}
+			at := countedIn(s.slot)
 			switch outcome := m.outcome(); outcome {
 			case "ok":
 				numbers[at] += s.delta
@@ -255,7 +289,7 @@ func (m *model) work(n *modelNode) {
 		}
 		for _, s := range j.reads {
 			if m.outcome() == "ok" {
-				n.track.read(s, numbers[[2]int64{s.limit.Period, s.number}], m.now, 0)
+				n.track.read(s, numbers[countedIn(s)], m.now, 0)
 			} else {
 				retry = true
 			}
@@ -268,7 +302,7 @@ func (m *model) work(n *modelNode) {
 			ok := m.outcome() == "ok"
 			for _, s := range n.track.formerReads(f) {
 				if ok {
-					n.track.readFormer(f, s, m.shards[f.addr()][[2]int64{s.limit.Period, s.number}])
+					n.track.readFormer(f, s, m.shards[f.addr()][countedIn(s)])
 				}
 			}
 			n.track.triedFormer(f, m.now, ok)
@@ -292,9 +326,10 @@ func (m *model) outcome() string {
 func (m *model) check(n *modelNode) {
 	for i := range n.track.windows {
 		w := &n.track.windows[i]
-		for number, known := range map[int64]uint64{w.number - 1: w.prev.known(counter.Plain), w.number: w.cur.known(counter.Plain)} {
-			if made := m.made[[2]int64{w.limit.Period, number}]; known > made {
-				m.t.Fatalf("%d requests are known of window %d, %d were made: %+v", known, number, made, n.track)
+		l := w.limit.Layout
+		for number, known := range map[int64]uint64{w.number - 1: w.prev.known(l), w.number: w.cur.known(l)} {
+			if made := m.made[countedIn(slot{w.limit, number})]; l.Below(made, known) != 0 {
+				m.t.Fatalf("%#x is known of window %d in %v, %#x was made: %+v", known, number, l, made, n.track)
 			}
 		}
 	}
@@ -330,23 +365,22 @@ func (m *model) count() {
 	}
 }
 
-// Over random schedules of requests, moves and faults: what a node knows never exceeds
-// what was requested, and with no faults but moves it is what was requested, once
-// everything was read.
+// Over random schedules of requests, moves, reloads and faults: what a node knows never exceeds
+// what was requested, and with no faults it is what was requested, once everything was read.
 func TestCountsOverMoves(t *testing.T) {
-	r := newRule(t, "[{threshold: 50, period: 3s}, {threshold: 90, period: 10s}]")
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{
 			t: rt, now: at(0, rapid.Int64Range(0, 30e6).Draw(rt, "phase")), faults: rapid.Bool().Draw(rt, "faults"),
-			shards: map[string]map[[2]int64]uint64{}, made: map[[2]int64]uint64{},
+			shards: map[string]map[counted]uint64{}, made: map[counted]uint64{},
 		}
 		for i := range rapid.IntRange(1, 3).Draw(rt, "shards") {
 			m.lanes = append(m.lanes, testLanes(fmt.Sprintf("s%d:1", i))...)
-			m.shards[fmt.Sprintf("s%d:1", i)] = map[[2]int64]uint64{}
+			m.shards[fmt.Sprintf("s%d:1", i)] = map[counted]uint64{}
 		}
 		key := counter.Key{byte(rapid.IntRange(0, 255).Draw(rt, "key"))}
+		m.draw()
 		for range rapid.IntRange(1, 3).Draw(rt, "nodes") {
-			m.nodes = append(m.nodes, &modelNode{track: newTrack(key, r, m.now, nil), placed: placed(t, m.lanes, nil, m.now)})
+			m.nodes = append(m.nodes, &modelNode{track: newTrack(key, m.rules.set.Rules()[0], m.now, nil), placed: placed(t, m.lanes, nil, m.now)})
 		}
 		changes := 0
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
@@ -357,6 +391,8 @@ func TestCountsOverMoves(t *testing.T) {
 				m.change()
 			case what == 1 && m.faults:
 				clear(m.shards[m.lanes[rapid.IntRange(0, len(m.lanes)-1).Draw(rt, "restarts")].shard.Addr()])
+			case what == 2:
+				m.reload()
 			default:
 				m.count()
 			}
@@ -371,7 +407,7 @@ func TestCountsOverMoves(t *testing.T) {
 			}
 			m.work(n)
 		}
-		m.now = m.now.Add(testSettle)
+		m.now = m.now.Add(max(testSettle, rulesSettle))
 		for _, n := range m.nodes {
 			m.request(n, 1)
 			m.work(n)
@@ -379,18 +415,25 @@ func TestCountsOverMoves(t *testing.T) {
 		last := m.nodes[len(m.nodes)-1].track
 		for i := range last.windows {
 			w := &last.windows[i]
-			if made := m.made[[2]int64{w.limit.Period, w.number}]; w.cur.known(counter.Plain) != made {
-				rt.Fatalf("%d requests are known of window %d, %d were made: %+v", w.cur.known(counter.Plain), w.number, made, last)
-			}
+			m.want(w, w.number, &w.cur)
 		}
-		m.now = m.now.Add(time.Duration(last.windows[1].limit.Period) * time.Microsecond)
+		m.now = m.now.Add(10 * time.Second)
 		for _, n := range m.nodes {
 			m.request(n, 1)
 			m.work(n)
-			w := &n.track.windows[1]
-			if made := m.made[[2]int64{w.limit.Period, w.number - 1}]; w.prev.known(counter.Plain) != made {
-				rt.Fatalf("%d requests are known of the previous window %d, %d were made: %+v", w.prev.known(counter.Plain), w.number-1, made, n.track)
+			for i := range n.track.windows {
+				if w := &n.track.windows[i]; w.limit.Period == 10e6 {
+					m.want(w, w.number-1, &w.prev)
+				}
 			}
 		}
 	})
+}
+
+// want wants all requests of a window to be known.
+func (m *model) want(w *window, number int64, t *tally) {
+	known, made := t.known(w.limit.Layout), m.made[countedIn(slot{w.limit, number})]
+	if known != made {
+		m.t.Fatalf("%#x is known of window %d in %v, %#x was made: %+v", known, number, w.limit.Layout, made, t)
+	}
 }

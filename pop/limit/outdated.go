@@ -25,29 +25,34 @@ const rulesSettle = 5 * time.Second
 // outdatedBy returns the layouts that are outdated once the rules after replace those of r,
 // at now. r may be nil.
 func (r *rules) outdatedBy(after *rule.Set, now time.Time) map[*rule.Rule][]outdated {
-	if r == nil || !hasSubWindows(r.set) && !hasSubWindows(after) && r.outdated == nil {
+	if r == nil || !hasSubWindows(r.set) && !hasSubWindows(after) && len(r.outdated) == 0 {
 		return nil // all layouts are the same, also where there are a million
 	}
 	all := map[*rule.Rule][]outdated{}
+	settled := now.Add(rulesSettle)
 	for _, old := range r.set.Rules() {
 		current := after.Current(old)
 		if current == nil {
 			continue
 		}
-		list := r.outdated[old]
-		for _, limit := range old.Limits {
-			counted := limit.Counted()
-			settled := now.Add(rulesSettle)
-			list = append(list[:len(list):len(list)], outdated{counted, settled, settled.Add(limit.Period)})
-		}
-		for _, o := range list {
+		var list []outdated
+		add := func(o outdated) {
 			limit, ok := countedAs(current, o.limit)
 			if !ok || limit.Layout == o.limit.Layout || !now.Before(o.until) {
-				continue
+				return
 			}
-			all[current] = append(slices.DeleteFunc(all[current], func(known outdated) bool {
+			list = append(slices.DeleteFunc(list, func(known outdated) bool {
 				return sameCounters(known.limit, o.limit) // it was outdated before, for a while
 			}), o)
+		}
+		for _, o := range r.outdated[old] {
+			add(o)
+		}
+		for _, limit := range old.Limits {
+			add(outdated{limit.Counted(), settled, settled.Add(limit.Period)})
+		}
+		if list != nil {
+			all[current] = list
 		}
 	}
 	return all
