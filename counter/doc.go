@@ -25,12 +25,13 @@
 // # No field overflows
 //
 // Numbers grow by INCR alone, which knows no fields: a field that overflowed would carry
-// into its neighbour. Senders keep to three rules, for each field of each number:
+// into its neighbour. The ADD that makes a number counts as its first INCR. Senders keep to
+// three rules, for each field of each number:
 //
 //  1. One INCR is on its way at a time. What is counted meanwhile waits for its reply.
 //  2. An INCR adds no more than [Layout.Budget], B, less what INCRs without a reply were to
 //     add: a shard that has stalled may still execute those.
-//  3. After a reply in which the field is at [Layout.Stop], S, or above, no INCR adds to it.
+//  3. While the last reply has the field at [Layout.Stop], S, or above, no INCR adds to it.
 //
 // Let an INCR be the first to bring the field to S. Before it the field is S − 1 at most.
 // What one sender adds from then on, that INCR included, is what it had on its way: INCRs
@@ -41,8 +42,10 @@
 //
 //	S − 1 + N·B ≤ 3·2^(b−2) − 1 + 2^(b−2) = 2^b − 1
 //
-// which fits. A shard that restarts begins at 0, where the same holds. A node that restarts
-// forgets what was without a reply, and is another sender; N has to provide for that.
+// which fits. No time is part of this: clocks may differ, and senders and shards pause for as
+// long as they like. A number that is lost, since its shard restarts or it is deleted, begins
+// again at 0, where the same holds. A node that restarts forgets what was without a reply, and
+// is another sender; N has to provide for that.
 //
 // A field that is not counted further is at S ≥ 8·threshold, or more. As long as it is
 // counted whole, the limit is exceeded whatever else there is. When it is the oldest one,

@@ -77,9 +77,9 @@
 // the budget of a field waits for its reply, and what was sent without a reply takes up
 // budget for the rest of the window. A lost reply so costs a few counts of room, and many of
 // them let the node go on by what it knows alone. Senders are counted twice for each node of
-// the PoP, and as 16 nodes at least: a node that restarts, or has forgotten a key, does not
-// know of its last INCRs. A key that comes back to a former owner finds its budget there as
-// it left it.
+// the PoP, and as 16 nodes at least: a node that restarts, has forgotten a key, or has set its
+// clock by windows, does not know of its last INCRs. A key that comes back to a former owner
+// finds its budget there as it left it.
 //
 // How many nodes there are is what a node is told, or the most that it has heard of at once,
 // if that is more. One that starts has heard of none: a PoP of more than 16 nodes whose rules
@@ -100,13 +100,13 @@
 // loaded the rules, and after that once. A period later they are left alone: nothing in them is
 // in the period any more.
 //
-// Until then all that is known is added up in each of the layouts, and the limit is exceeded if
-// one of them says so. There each count of another layout is taken for one of the sub-window in
-// which its own begins. So a request weighs no more than if it had been counted in that layout,
-// and who exceeds the limit in none of them is not refused, however often they change. And no
-// gate opens: in each layout all requests of the current window count whole, and where the
-// sub-windows of one are parts of the other's, the estimate of the latter is what it would be
-// without the reload.
+// Until then all that is known is added up in each of the layouts and estimated as it was by the
+// rule that had it, and the limit is exceeded if one of these estimates says so. What was counted
+// in other layouts is taken for requests of the sub-window in which its own begins. So it weighs
+// no more than if it had been counted in this one, and who exceeds the limit by none of the
+// estimates is not refused, however often they change. And no gate opens: in each layout all
+// requests of the current window count whole, and where the sub-windows of one are parts of the
+// other's, the estimate of the latter is what it would be without the reload.
 //
 // A node that starts anew knows nothing of the rules before: while sub-windows change, reload
 // rather than restart, or a client may pass the threshold once more.

@@ -58,7 +58,7 @@ func newMetrics(reg prometheus.Registerer, l *Limiter) *metrics {
 		}),
 		fell: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_numbers_fallen_total",
-			Help: "Counters whose number, or part of it, was less than before: the shard restarted, or evicted them.",
+			Help: "Counters whose number, or part of it, was less than before: the shard restarted or evicted them, or a lift deleted them.",
 		}),
 		byRule: map[string]*ruleMetrics{},
 	}

@@ -13,9 +13,9 @@ import (
 // in any more, but what they say goes on to count until it has left the period: so a reload
 // opens no gate. See view.
 type outdated struct {
-	limit   counter.Limit
-	settled time.Time // by then all nodes have reloaded, so that the counters are final
-	until   time.Time // a period after that: from then on nothing in them is in the period
+	limit   counter.Limit // as it was
+	settled time.Time     // by then all nodes have reloaded, so that the counters are final
+	until   time.Time     // a period after that: from then on nothing in them is in the period
 }
 
 // rulesSettle is within how long all nodes of a PoP load the same rules. Until it is over
@@ -115,10 +115,9 @@ func (t *track) views(w *window) iter.Seq[view] {
 	}
 }
 
-// view returns all that is known of w in the layout of o.
+// view returns all that is known of w in the layout of o, which may be w.
 func (t *track) view(w, o *window) view {
-	v := view{limit: w.limit, until: o.until}
-	v.limit.Layout = o.limit.Layout
+	v := view{limit: o.limit, until: o.until}
 	for i := range t.windows {
 		if each := &t.windows[i]; each.limit.Period == w.limit.Period && each.number == w.number {
 			l := each.limit.Layout

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/counter"
 )
 
 // An event is a request of one client.
@@ -23,6 +25,7 @@ type promised struct {
 	threshold int
 	period    time.Duration
 	n         int64 // sub-windows
+	kind      counter.Kind
 }
 
 // over reports whether the estimate exceeds the threshold at a time, recomputed from all of
@@ -40,7 +43,14 @@ func (l promised) over(events []event, at time.Time) bool {
 			oldest++
 		}
 	}
-	estimate := big.NewRat(oldest*((latest+1)*p-l.n*now)+rest*p, p)
+	left := (latest+1)*p - l.n*now // of the oldest, in parts of p
+	switch l.kind {
+	case counter.Fixed:
+		left = 0
+	case counter.WholeOldest:
+		left = p
+	}
+	estimate := big.NewRat(oldest*left+rest*p, p)
 	return estimate.Cmp(big.NewRat(int64(l.threshold), 1)) > 0
 }
 
@@ -89,7 +99,7 @@ func TestPromises(t *testing.T) {
 		threshold := rapid.IntRange(1, 20).Draw(rt, "threshold")
 		period := time.Duration(rapid.IntRange(1, 10).Draw(rt, "period")) * time.Second
 		// No sub-window is shorter than a second.
-		l := promised{threshold, period, rapid.Int64Range(1, min(6, int64(period/time.Second))).Draw(rt, "sub-windows")}
+		l := promised{threshold: threshold, period: period, n: rapid.Int64Range(1, min(6, int64(period/time.Second))).Draw(rt, "sub-windows")}
 		timeout := rapid.IntRange(0, 15).Draw(rt, "timeout")
 		nodes, shards := rapid.IntRange(1, 4).Draw(rt, "nodes"), rapid.IntRange(1, 3).Draw(rt, "shards")
 		faults, moves := rapid.Bool().Draw(rt, "faults"), rapid.Bool().Draw(rt, "moves")

@@ -74,8 +74,8 @@ func (t *track) setRule(r *rule.Rule, now time.Time, outdated []outdated) {
 	}
 	for _, o := range outdated {
 		limit, _ := countedAs(r, o.limit)
-		limit.Layout = o.limit.Layout
-		w := t.window(limit, now)
+		o.limit.Threshold = limit.Threshold
+		w := t.window(o.limit, now)
 		w.until, w.settled, w.fresh, w.due = o.until, o.settled, true, true
 		windows = append(windows, w)
 	}
