@@ -84,6 +84,22 @@ func TestEnforcement(t *testing.T) {
 
 const perMinute = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}], mitigation_timeout: 1m}]"
 
+// A rule that fails closed refuses what comes while its shard is lost, and nothing else. That is
+// by the failure: exact counts are never lost.
+func TestRulesThatFailClosed(t *testing.T) {
+	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 1m}], on_failure: closed}]")
+	entries := asks("1", 20, 0, time.Second)
+	got := enforce(t, analysis.EnforcementOptions{Rules: rules}, entries)
+	if got.Refused != 0 || got.Rules[0].ExactRefused != 0 || got.WronglyAllowed.Requests != 0 {
+		t.Errorf("nothing is lost: %d refused, by exact counts %d, wrongly allowed %+v", got.Refused, got.Rules[0].ExactRefused, got.WronglyAllowed)
+	}
+	got = enforce(t, analysis.EnforcementOptions{Rules: rules, PoP: analysis.PoPOptions{Losses: []analysis.Loss{{At: 10 * time.Second, For: 5 * time.Second}}}}, entries)
+	want := analysis.Disagreement{Requests: 5, Clients: 1, ByCause: analysis.ByCause{Failure: 5}}
+	if diff := cmp.Diff(want, got.WronglyRefused); diff != "" || got.Refused != 5 || got.WronglyAllowed.Requests != 0 {
+		t.Errorf("lost for 5 s: %d refused, wrongly allowed %+v, wrongly refused (-want +got):\n%s", got.Refused, got.WronglyAllowed, diff)
+	}
+}
+
 // Each wrong decision has the cause without which it would have been right.
 func TestCausesOfWrongDecisions(t *testing.T) {
 	late := analysis.PoPOptions{Nodes: 3, Shards: 2, Spread: analysis.ByRequest, Lag: 500 * time.Millisecond}

@@ -34,6 +34,8 @@ func newExactPoP(o PoPOptions, rules *rule.Set) (*exactPoP, error) {
 	}
 	limiter, err := limit.New(limit.Options{
 		Secret: secret, Rules: rules, Table: table, Client: o.Client, Queue: 16, Logger: slog.New(slog.DiscardHandler),
+		// It holds nothing. Without one that is available, rules that fail closed would refuse everything.
+		Shards: []limit.Shard{newMemoryShard("exact")},
 	})
 	if err != nil {
 		return nil, err
