@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -120,20 +121,35 @@ func (m *rulesMode) run(ctx context.Context, in *input, to destination) error {
 		enforcer, err = analysis.NewEnforcer(analysis.EnforcementOptions{Rules: m.set, PoP: m.pop, Top: m.shared.top, Name: to.name})
 		return err
 	}
-	if err := begin(); err != nil {
+	if err := m.play(ctx, in, begin, func(e *accesslog.Entry) { enforcer.Add(e) }); err != nil {
 		return err
 	}
-	err := in.entries(ctx, begin, func(e *accesslog.Entry) error { enforcer.Add(e); return nil })
-	if err != nil {
-		return err
-	}
-	m.warn(in)
 	report := enforcer.Report()
 	return to.write(in, report, report.Sections)
 }
 
-// warn says which shards were not lost, because the log had ended by then.
-func (m *rulesMode) warn(in *input) {
+// play passes on all requests of the log, and then says what of the question was asked in
+// vain. It calls begin at first, and again where it begins from the start.
+func (m *rulesMode) play(ctx context.Context, in *input, begin func() error, add func(*accesslog.Entry)) error {
+	if err := begin(); err != nil {
+		return err
+	}
+	rules := m.set.Rules()
+	if m.before != nil {
+		rules = slices.Concat(rules, m.before.Rules())
+	}
+	told := newTold(rules)
+	err := in.entries(ctx, begin, func(e *accesslog.Entry) error {
+		told.add(e)
+		add(e)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := told.check(rules); err != nil {
+		report(in.stderr, err)
+	}
 	stats := in.log.Stats()
 	length := time.Duration(stats.Last-stats.First) * time.Microsecond
 	for i, l := range m.pop.Losses {
@@ -141,6 +157,7 @@ func (m *rulesMode) warn(in *input) {
 			report(in.stderr, fmt.Errorf("--lose-shard %s changes nothing: the log ends %v after its first request", m.losses[i], length))
 		}
 	}
+	return nil
 }
 
 // compare says what the rules would do otherwise than those before.
@@ -155,14 +172,10 @@ func (m *rulesMode) compare(ctx context.Context, in *input, to destination) erro
 		comparer, err = analysis.NewComparer(o)
 		return err
 	}
-	if err := begin(); err != nil {
-		return err
-	}
-	err := in.entries(ctx, begin, func(e *accesslog.Entry) error { comparer.Add(e); return nil })
+	err := m.play(ctx, in, begin, func(e *accesslog.Entry) { comparer.Add(e) })
 	if err != nil {
 		return err
 	}
-	m.warn(in)
 	report := comparer.Report()
 	if isCheck && !to.asJSON {
 		err = errors.Join(to.writePage(in, report.Sections), report.WriteMarkdown(to.stdout))

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/textproto"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A told is what a log tells of at least one request, of what rules look at.
+type told struct {
+	host, method, status, path, query bool
+	headers                           map[string]bool // those that rules count by
+}
+
+func newTold(rules []*rule.Rule) *told {
+	t := &told{headers: map[string]bool{}}
+	for _, r := range rules {
+		for _, c := range r.Characteristics {
+			if name := headerOf(c); name != "" {
+				t.headers[name] = false
+			}
+		}
+	}
+	return t
+}
+
+// headerOf returns the header that c is in, if it is in one.
+func headerOf(c rule.Characteristic) string {
+	switch c.Kind {
+	case rule.Header:
+		return textproto.CanonicalMIMEHeaderKey(c.Name)
+	case rule.Cookie:
+		return "Cookie"
+	}
+	return ""
+}
+
+func (t *told) add(e *accesslog.Entry) {
+	t.host, t.method, t.status = t.host || e.Host != "", t.method || e.Method != "", t.status || e.Status != 0
+	t.path, t.query = t.path || e.Path != "", t.query || e.Query != ""
+	for _, f := range e.Header {
+		if told, asked := t.headers[f.Name]; asked && !told {
+			t.headers[f.Name] = true
+		}
+	}
+}
+
+// of reports whether the log tells of c.
+func (t *told) of(c rule.Characteristic) bool {
+	switch c.Kind {
+	case rule.Host:
+		return t.host
+	case rule.Method:
+		return t.method
+	case rule.Path:
+		return t.path
+	case rule.Query:
+		return t.query
+	case rule.Header, rule.Cookie:
+		return t.headers[headerOf(c)]
+	}
+	return true
+}
+
+// check says which rules do something else here than where they are used, because the log does
+// not tell what they look at.
+func (t *told) check(rules []*rule.Rule) error {
+	var errs []error
+	for _, r := range rules {
+		for _, part := range []struct {
+			asked, told bool
+			what        string
+		}{
+			{r.Hosts != nil, t.host, "no host: it concerns no request"},
+			{r.Methods != nil, t.method, "no method: it concerns no request"},
+			{r.Statuses != nil, t.status, "no status: it counts nothing"},
+		} {
+			if part.asked && !part.told {
+				errs = append(errs, fmt.Errorf("rule %s: the log tells %s", r.ID, part.what))
+			}
+		}
+		for _, c := range r.Characteristics {
+			switch {
+			case t.of(c):
+			case c.Skip:
+				errs = append(errs, fmt.Errorf("rule %s: the log tells no %s: it concerns no request", r.ID, c))
+			default:
+				errs = append(errs, fmt.Errorf("rule %s: the log tells no %s: all requests count as if they had the same", r.ID, c))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
