@@ -85,10 +85,10 @@ func showLoad(wanted bool, w io.Writer) progressLine {
 	var before load.Progress
 	return progressLine{
 		update: func(p load.Progress) {
-			fmt.Fprintf(w, clear+"%s sent, %d/s, %s refused, %s failed, %s waiting, p50 %.1f ms, p99 %.1f ms", quantity(int64(p.Requests), "request"),
-				(p.Requests-before.Requests)*uint64(load.ProgressesPerSecond), quantity(int64(p.Refused), "request"), quantity(int64(p.Failed), "request"),
-				quantity(int64(p.Waiting), "request"), float64(p.P50)/1e3, float64(p.P99)/1e3)
+			line := fmt.Sprintf("%d sent, %d/s, %d refused, %d failed, %d waiting, p50 %.1f, p99 %.1f ms", p.Requests,
+				(p.Requests-before.Requests)*uint64(load.ProgressesPerSecond), p.Refused, p.Failed, p.Waiting, float64(p.P50)/1e3, float64(p.P99)/1e3)
 			before = p
+			fmt.Fprint(w, clear+line[:min(len(line), widthOf(w))])
 		},
 		end: func() { fmt.Fprint(w, clear) },
 	}

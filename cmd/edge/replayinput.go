@@ -171,6 +171,14 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
+// widthOf returns how long a line of a terminal may be, so that the next one can erase it.
+func widthOf(terminal io.Writer) int {
+	if columns, _, err := term.GetSize(int(terminal.(*os.File).Fd())); err == nil && columns > 0 {
+		return columns - 1
+	}
+	return 79
+}
+
 // show shows progress, until the function that it returns is called.
 func (in *input) show() (stop func()) {
 	if !in.progress || !isTerminal(in.stderr) {

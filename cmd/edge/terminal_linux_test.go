@@ -1,0 +1,165 @@
+package main
+
+// What terminals show while something runs.
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// openTerminal returns the two ends of a pseudo-terminal: what is written to tty appears on
+// screen.
+func openTerminal(t *testing.T, columns uint16) (screen, tty *os.File) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("there are no pseudo-terminals: %v", err)
+	}
+	t.Cleanup(func() { _ = screen.Close() })
+	if err := unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetUint32(int(screen.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetWinsize(int(screen.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns}); err != nil {
+		t.Fatal(err)
+	}
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return screen, tty
+}
+
+// onTerminal runs edge, whose standard error is a terminal, to its end, and returns what was
+// written there and to standard output.
+func onTerminal(t *testing.T, columns uint16, dir string, args ...string) (stderr, stdout string) {
+	t.Helper()
+	screen, tty := openTerminal(t, columns)
+	cmd := exec.CommandContext(t.Context(), "edge", args...)
+	out := newOutput()
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, environ(), out, tty
+	err := cmd.Start()
+	_ = tty.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := newOutput()
+	for buf := make([]byte, 4096); ; {
+		n, err := screen.Read(buf)
+		_, _ = shown.Write(buf[:n])
+		if err != nil {
+			break // when the terminal is closed
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("edge %s: %v", strings.Join(args, " "), err)
+	}
+	return shown.String(), out.String()
+}
+
+// lastLine returns what is left of the line on a screen.
+func lastLine(t *testing.T, written string) string {
+	t.Helper()
+	var line []rune
+	at := 0
+	for len(written) > 0 {
+		switch erased, control := strings.CutPrefix(written, "\x1b["); {
+		case control && strings.HasPrefix(erased, "K"):
+			line, written = line[:min(at, len(line))], erased[1:]
+		case control && strings.HasPrefix(erased, "2K"):
+			line, written = nil, erased[2:]
+		case control:
+			t.Fatalf("the terminal is told to do this: %q", written)
+		case written[0] == '\r' || written[0] == '\n':
+			at, written = 0, written[1:]
+		default:
+			r := []rune(written)[0]
+			for len(line) <= at {
+				line = append(line, ' ')
+			}
+			line[at], written = r, written[len(string(r)):]
+			at++
+		}
+	}
+	return strings.TrimSpace(string(line))
+}
+
+// While it sends, a line shows what was sent, and is gone at the end.
+func TestLoadOnATerminal(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Uint64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		switch asked.Add(1) % 3 {
+		case 0:
+			w.WriteHeader(http.StatusTooManyRequests)
+		case 1:
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	defer server.Close()
+	args := []string{"load", "--rate=100/s", "--duration=2s", server.URL}
+	const clear = "\r\x1b[K"
+	shown, report := onTerminal(t, 80, t.TempDir(), args...)
+	lines := strings.Split(shown, clear)
+	if len(lines) < 3 || lines[0] != "" || lastLine(t, shown) != "" {
+		t.Fatalf("on the terminal is %q, and %q is left", shown, lastLine(t, shown))
+	}
+	line := regexp.MustCompile(`^\d+ sent, \d+/s, \d+ refused, \d+ failed, \d+ waiting, p50 \d+\.\d, p99 \d+\.\d ms$`)
+	for _, l := range lines[1 : len(lines)-1] {
+		if !line.MatchString(l) {
+			t.Errorf("a line is %q", l)
+		}
+	}
+	if l := lines[len(lines)-2]; !regexp.MustCompile(`^[1-9].* [1-9]\d* refused, [1-9]\d* failed`).MatchString(l) {
+		t.Errorf("the last line is %q", l)
+	}
+	if !strings.Contains(report, "× 429") || strings.Contains(report, "\x1b") {
+		t.Errorf("the report is %q", report)
+	}
+	// A line that went on in the next one could not be erased.
+	shown, _ = onTerminal(t, 30, t.TempDir(), args...)
+	for l := range strings.SplitSeq(shown, clear) {
+		if len(l) >= 30 {
+			t.Errorf("in 30 columns is %q", l)
+		}
+	}
+	if shown, _ := onTerminal(t, 80, t.TempDir(), append(args, "--progress=false", "--requests=10")...); shown != "" {
+		t.Errorf("on the terminal is %q, though no progress is wanted", shown)
+	}
+}
+
+// While it reads, a bar shows how far it is, and is gone at the end.
+func TestReplayOnATerminal(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var log strings.Builder
+	for i := range 50_000 {
+		fmt.Fprintf(&log, "192.0.2.%d - - [21/Nov/2026:10:%02d:%02d +0000] \"GET /%d HTTP/1.1\" 200 5\n", i%200, i/1000, i%1000*60/1000, i%7)
+	}
+	write(t, filepath.Join(dir, "access.log"), log.String())
+	write(t, filepath.Join(dir, "rules.yaml"), generous)
+	args := []string{"replay", "--rules=rules.yaml", "access.log"}
+	shown, report := onTerminal(t, 80, dir, args...)
+	if !regexp.MustCompile(`reading +\d+% \|`).MatchString(shown) || lastLine(t, shown) != "" {
+		t.Errorf("on the terminal is %q, and %q is left", shown, lastLine(t, shown))
+	}
+	if !strings.Contains(report, "50,000") || strings.Contains(report, "\x1b") {
+		t.Errorf("the report is %q", report)
+	}
+	if shown, _ := onTerminal(t, 80, dir, append(args, "--progress=false")...); shown != "" {
+		t.Errorf("on the terminal is %q, though no progress is wanted", shown)
+	}
+}
