@@ -169,6 +169,9 @@ func (l *limiter) serve(node int) http.Handler {
 			default:
 				w.Header().Set("RateLimit", `"all";r=5;t=60, "never,;r=0"; t=1; r=7`)
 			}
+			if r.Method == http.MethodPost {
+				w.WriteHeader(http.StatusUnauthorized)
+			}
 			_, _ = io.WriteString(w, "hello")
 			return
 		}
@@ -229,7 +232,7 @@ func (l *limiter) attack(t *testing.T, o load.Options) (log *load.Log) {
 			o.Targets = append(o.Targets, load.Target{Name: fmt.Sprintf("edge-%d", port), Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), port), Path: "/"})
 		}
 		o.Dial = func(ctx context.Context, t *load.Target) (net.Conn, error) { return nodes[t.Addr.Port()].dial(ctx) }
-		o.Identity = load.Identity{Forwarded: true}
+		o.Identity.Forwarded = true
 		o.UseTimers()
 		var err error
 		if log, err = load.Run(t.Context(), o); err != nil {

@@ -163,6 +163,59 @@ func TestExactDecisionsAreThoseOfTheReplay(t *testing.T) {
 	}
 }
 
+// They are also with several rules, of which one counts wrong passwords, and with clients that are
+// told apart by what else they send.
+func TestExactDecisionsOfSeveralRules(t *testing.T) {
+	m, err := mix.Parse("mix.yaml", []byte(`
+duration: 30s
+components:
+- name: pages
+  pages: {clients: 20, think: 3s, load: 1s, assets: 4}
+  addresses: [2001:db8:6::/48]
+- name: api
+  zipf: {clients: 30, rate: 40/s, exponent: 1}
+  request: {hosts: [api.example.com, www.example.com], methods: [GET, PUT], paths: ["/v1/items?a=1", /v1/x%2Fy, "//"], user_agents: [a/1, b/2]}
+- name: guessers
+  guessing: {clients: 5, rate: 1/1s}
+  clients_of: pages
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := rule.Parse("rules.yaml", []byte(`
+rules:
+- {id: login, match: {methods: [POST], paths: [/login]}, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 2, period: 10s}, {threshold: 4, period: 20s}]}
+- {id: key, match: {paths: ["/v1/*"]}, characteristics: [{header: x-api-key, missing: skip}, path], limits: [{threshold: 5, period: 10s}]}
+- {id: sid, characteristics: ["cookie:sid", host], limits: [{threshold: 12, period: 10s}], mitigation_timeout: 3s}
+- {id: agent, characteristics: ["header:user-agent"], limits: [{threshold: 150, period: 10s}]}
+- {id: all, characteristics: [ip], limits: [{threshold: 20, period: 10s}]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &limiter{threshold: 15, period: 10 * time.Second, estimates: true}
+	log := l.attack(t, load.Options{
+		Source: load.NewMixed(m, 1), Duration: 30 * time.Second, Identity: load.Identity{Header: "X-Api-Key", Cookie: "sid"},
+		Header: [][2]string{{"Cookie", "theme=dark"}, {"Accept", "*/*"}},
+	})
+	o := load.OracleOptions{Rules: rules}
+	s, err := log.Score(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := log.Write(&b, o); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "run.log")
+	write(t, file, b.String())
+	for i, r := range replay(t, file, rules).Rules {
+		if r.ExactRefused != s.Rules[i].ExactRefused || r.ExactRefused == 0 {
+			t.Errorf("rule %s: an exact limiter refuses %d in the replay, and %d says the oracle", r.Rule, r.ExactRefused, s.Rules[i].ExactRefused)
+		}
+	}
+}
+
 // replay plays a log through a PoP.
 func replay(t *testing.T, file string, rules *rule.Set) *analysis.Enforcement {
 	t.Helper()

@@ -60,7 +60,11 @@ func writeEntry(w *bufio.Writer, e *accesslog.Entry) error {
 		if l.Request.Headers == nil {
 			l.Request.Headers = map[string][]string{}
 		}
-		l.Request.Headers[f.Name] = append(l.Request.Headers[f.Name], f.Value)
+		if before := l.Request.Headers[f.Name]; len(before) > 0 { // of several lines one is read
+			before[0] += map[bool]string{true: "; ", false: ", "}[f.Name == "Cookie"] + f.Value
+		} else {
+			l.Request.Headers[f.Name] = []string{f.Value}
+		}
 	}
 	l.Status = e.Status
 	text, err := json.Marshal(l)
