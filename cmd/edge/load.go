@@ -41,6 +41,9 @@ keeps the exact log of each client, and says how many of the innocent were refus
 passed of an attack, how fast all nodes refused, whether Retry-After was true, and what of
 all this the estimate and the lag explain. What nothing explains is named as a fault.
 
+Clients are told apart by X-Forwarded-For, unless --identity says otherwise. Nodes believe it
+if --trusted-proxy has this machine; else all clients are one to them.
+
 Ctrl-C ends it early, with a report of what was done.`,
 		Example: `  edge load --rate 2000/s --duration 2s http://127.0.0.1:8080
   edge load --rate max --duration 2s --connections 16 http://127.0.0.1:8080

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/load"
@@ -40,7 +41,7 @@ func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadO
 		return err
 	}
 	if log.Requests() == 0 {
-		return errors.New("nothing was sent")
+		return fmt.Errorf("nothing was sent: no request was due in %v", log.Elapsed.Round(time.Millisecond))
 	}
 	report, err := oracle.report(log)
 	if err != nil {

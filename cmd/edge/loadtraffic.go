@@ -34,7 +34,7 @@ func (f *trafficFlags) flags() *pflag.FlagSet {
 	f.set.StringVar(&f.rate, "rate", "", "requests a second: `500/s`; 10/s,500/s@10s rises evenly for ten seconds; max: what the connections carry")
 	f.set.StringVar(&f.mix, "mix", "", "send the requests of a `mix`: a file, or one of "+strings.Join(mix.Names(), ", "))
 	listVar(f.set, &f.replay, "replay", "send the requests of access `logs`, oldest first, in the formats of edge replay")
-	f.set.Float64Var(&f.speed, "speed", 1, "how many times as fast as it was a mix or a log is sent")
+	f.set.Float64Var(&f.speed, "speed", 1, "how many times as fast as it was a mix or a log is sent; bursts meet the edges of windows at 1 only")
 	f.set.Uint64Var(&f.seed, "seed", 0, "another seed than that of the mix")
 	f.set.Uint64Var(&f.clients, "clients", 1, "how many clients send at the rate, in turn")
 	listVar(f.set, &f.networks, "networks", "where they come from, as `CIDRs` (default 10.0.0.0/8)")

@@ -48,6 +48,9 @@ real memcached servers instead of the nodes' own shards.
 			if listen == "" {
 				errs = append(errs, f.fail("listen", "--listen :8080", "a PoP needs an address to listen on"))
 			}
+			if cmd.Flags().Changed("demo") && (demo <= 0 || demo > time.Hour) {
+				errs = append(errs, f.fail("demo", "--demo=20s", "%v is not between 0 and 1h", demo))
+			}
 			errs = append(errs, checkListeners(f.set, []string{"listen"}, []string{listen}), f.checkLoop("listen", listen))
 			if err := errors.Join(errs...); err != nil {
 				return err
