@@ -72,6 +72,9 @@ func (c *conn) exchange() {
 	c.sent++
 	if err != nil {
 		r.failure, r.node = failureOf(err), r.target
+		if r.failure == timedOut && r.done-r.sent < c.run.o.Timeout.Microseconds() {
+			r.failure = cutOff
+		}
 		c.run.failed(r.failure, err)
 		c.disconnect()
 	}

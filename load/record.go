@@ -26,10 +26,11 @@ const (
 	closed            // the connection ended before the answer did
 	timedOut          // Options.Timeout
 	malformed         // the answer was no HTTP
+	cutOff            // the run was interrupted
 	failures
 )
 
-var failureNames = [failures]string{"", "not_connected", "closed", "timeout", "malformed"}
+var failureNames = [failures]string{"", "not_connected", "closed", "timeout", "malformed", "cut_off"}
 
 type flags uint8
 

@@ -133,6 +133,7 @@ func dialTCP(ctx context.Context, t *Target) (net.Conn, error) {
 type run struct {
 	o       Options
 	began   time.Time
+	asked   context.Context // done when it is interrupted
 	over    context.Context // done when nothing is sent any more
 	cut     context.Context // done when what is under way ends too
 	cutNow  context.CancelFunc
@@ -146,7 +147,7 @@ type run struct {
 	unsent  atomic.Uint64
 	late    atomic.Uint64 // requests that were ready to be sent too late
 	working sync.WaitGroup
-	ended   int64 // when it was over, for the watchdog alone
+	ended   int64 // when it was interrupted, for the watchdog alone
 
 	mu     sync.Mutex // guards what follows
 	conns  []*conn
@@ -199,8 +200,8 @@ func printable(s string) string {
 	return s
 }
 
-// Run sends what o says, and returns what became of it. It ends early when ctx is done; what
-// was done until then is returned as well.
+// Run sends what o says, waits for the answers, and returns what became of it. It ends early,
+// within a second or two, when ctx is done; what was done until then is returned as well.
 func Run(ctx context.Context, o Options) (*Log, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -208,7 +209,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	}
 	over, end := context.WithTimeout(ctx, o.Duration)
 	defer end()
-	r := &run{o: o, over: over, fixed: fixedHeader(o.Header), shared: map[feed]*http2Conn{}}
+	r := &run{o: o, asked: ctx, over: over, fixed: fixedHeader(o.Header), shared: map[feed]*http2Conn{}}
 	r.cut, r.cutNow = context.WithCancel(context.Background())
 	defer r.cutNow()
 	r.source = &drawn{run: r, source: o.Source}
@@ -307,10 +308,9 @@ func (r *run) watch(ctx context.Context) {
 		oldest := r.now() - r.o.Timeout.Microseconds()
 		if r.over.Err() != nil {
 			r.finish() // wakes those that wait
-			// What is under way has another second.
-			if r.ended == 0 {
-				r.ended = r.now()
-			}
+		}
+		if r.asked.Err() != nil { // what is under way has another second
+			r.ended = cmp.Or(r.ended, r.now())
 			if r.now()-r.ended > time.Second.Microseconds() {
 				oldest = r.now()
 				r.cutNow()

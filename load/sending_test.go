@@ -523,15 +523,38 @@ func TestEndings(t *testing.T) {
 		}
 	})
 	t.Run("HTTP/2 without an answer", func(t *testing.T) {
+		r := run(t, load.Options{Targets: targets2, HTTP2: true, Connections: 100, Timeout: 200 * time.Millisecond, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}}})
+		if r.Failures["timeout"] != 100 {
+			t.Errorf("failures are %v, want 100 timeouts", r.Failures)
+		}
+	})
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("interrupted without an answer/HTTP2=%t", http2), func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			log, err := load.Run(ctx, load.Options{
+				Targets: map[bool][]load.Target{false: targets, true: targets2}[http2], HTTP2: http2, Duration: time.Hour, Timeout: time.Hour,
+				Source:   &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}},
+				Progress: func(load.Progress) { cancel() },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r := log.Report(); r.Failures["cut_off"] != 64 || len(r.Failures) != 1 {
+				t.Errorf("failures are %v, want one that was cut off on each connection", r.Failures)
+			}
+		})
+	}
+	t.Run("answers that take longer than the end", func(t *testing.T) {
+		slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(1500 * time.Millisecond) }))
+		defer slow.Close()
 		log, err := load.Run(t.Context(), load.Options{
-			Targets: targets2, HTTP2: true, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}},
-			Duration: 100 * time.Millisecond, Timeout: time.Hour,
+			Targets: []load.Target{target(t, slow.URL)}, Duration: 100 * time.Millisecond, Source: &load.Steady{Profile: []load.Point{{Rate: 100}}, Look: load.Look{Method: "GET"}},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := log.Report(); r.Failures["timeout"] != 64 {
-			t.Errorf("failures are %v, want one that was cut off on each connection", r.Failures)
+		if r := log.Report(); len(r.Failures) > 0 || r.Interrupted {
+			t.Errorf("failures are %v, want none", r.Failures)
 		}
 	})
 	t.Run("HTTP/2 whose connections end at once", func(t *testing.T) {
@@ -551,7 +574,7 @@ func TestEndings(t *testing.T) {
 	})
 	t.Run("as much as connections carry to each target", func(t *testing.T) {
 		source := &drawnFrom{Steady: load.Steady{Clients: 100, Look: load.Look{Method: "GET", Target: "/hang"}}}
-		log, err := load.Run(t.Context(), load.Options{Targets: targets, Hashed: true, ClosedLoop: true, Connections: 2, Requests: 100_000, Duration: 100 * time.Millisecond, Source: source})
+		log, err := load.Run(t.Context(), load.Options{Targets: targets, Hashed: true, ClosedLoop: true, Connections: 2, Requests: 100_000, Duration: 100 * time.Millisecond, Timeout: 200 * time.Millisecond, Source: source})
 		if err != nil {
 			t.Fatal(err)
 		}
