@@ -16,6 +16,10 @@ type Log struct {
 	// Held is how many were not sent since their clients waited for their Retry-After.
 	Held uint64
 
+	// ClockStep is by how much this machine's clock was set meanwhile. The run does not follow,
+	// and is off by as much from the windows of nodes that do.
+	ClockStep time.Duration
+
 	// Connections is how many were opened.
 	Connections uint64
 
@@ -29,8 +33,9 @@ type Log struct {
 
 // log gathers what was recorded.
 func (r *run) log() *Log {
+	now := time.Now()
 	l := &Log{
-		Began: r.began, Elapsed: time.Since(r.began), Unsent: r.unsent.Load(), Held: r.returns.held,
+		Began: r.began, Elapsed: now.Sub(r.began), ClockStep: clockStep(r.began, now), Unsent: r.unsent.Load(), Held: r.returns.held,
 		Connections: r.opened.Load(), late: r.late.Load(), o: r.o, looks: r.looks, nodes: r.nodes.names, why: r.why,
 	}
 	if !r.o.ClosedLoop { // there nothing is due before it is sent
@@ -44,6 +49,11 @@ func (r *run) log() *Log {
 	}
 	l.records = merged(tapes)
 	return l
+}
+
+// clockStep returns by how much the wall clock has gone ahead of the monotonic one.
+func clockStep(from, to time.Time) time.Duration {
+	return to.Round(0).Sub(from.Round(0)) - to.Sub(from)
 }
 
 // Requests returns how many requests were sent, or could not be for want of a connection.

@@ -5,6 +5,9 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -49,5 +52,23 @@ func TestPage(t *testing.T) {
 	}
 	if points != r.Sending.Requests {
 		t.Errorf("the timeline has %d of %d requests", points, r.Sending.Requests)
+	}
+}
+
+// Who sets the clock during a run learns what that does to it.
+func TestClockStep(t *testing.T) {
+	for ms, want := range map[float64]bool{0: false, 0.4: false, -250: true, 3000: true} {
+		var text bytes.Buffer
+		if err := (&load.Report{ClockStepMS: ms}).WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(text.String(), "THE CLOCK WAS SET by"); got != want {
+			t.Errorf("of %v ms it is said %t, want %t:\n%s", ms, got, want, text.String())
+		}
+	}
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	if r := run(t, load.Options{Targets: []load.Target{target(t, s.URL)}, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}}); math.Abs(r.ClockStepMS) > 1000 {
+		t.Errorf("the clock is said to have been set by %v ms", r.ClockStepMS)
 	}
 }

@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
 )
+
+// leastStepMS is from when on it is worth mentioning that the clock was set.
+const leastStepMS = 5
 
 // WriteText writes the report for people.
 func (r *Report) WriteText(w io.Writer) error {
@@ -17,6 +21,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	t.row("sent", fmt.Sprintf("%s in %.1f s, %.0f/s, over %s", plural(s.Requests, "request"), r.DurationS, s.RatePerS, plural(s.Connections, "connection")))
 	if r.Interrupted {
 		t.row("", "interrupted before its end")
+	}
+	if ms := math.Abs(r.ClockStepMS); ms > leastStepMS {
+		t.row("", "THE CLOCK WAS SET by "+millis(ms)+" meanwhile: what is said of rules is off by as much")
 	}
 	if !s.Kept {
 		t.row("", fmt.Sprintf("COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others for want of a free connection), %s not sent",
