@@ -61,7 +61,7 @@ type Enforcer struct {
 
 // A step is a PoP with something that the one before does not have.
 type step struct {
-	cause Cause
+	cause cause
 	pop   *Simulation
 }
 
@@ -78,22 +78,22 @@ func NewEnforcer(o EnforcementOptions) (*Enforcer, error) {
 	if f.exact, err = newExactPoP(o.PoP, o.Rules); err != nil {
 		return nil, err
 	}
-	causes := map[Cause]PoPOptions{ByEstimate: {Client: o.PoP.Client}}
+	causes := map[cause]PoPOptions{byEstimate: {Client: o.PoP.Client}}
 	if o.PoP.Nodes > 1 || o.PoP.Lag > 0 {
 		late := o.PoP
 		late.Losses = nil
-		causes[ByLag] = late
+		causes[byLag] = late
 	}
 	if len(o.PoP.Losses) > 0 {
-		causes[ByFailure] = o.PoP
+		causes[byFailure] = o.PoP
 	}
-	for cause := range causesOfError {
-		if options, ok := causes[cause]; ok {
+	for c := range causesOfError {
+		if options, ok := causes[c]; ok {
 			pop, err := NewSimulation(options, o.Rules)
 			if err != nil {
 				return nil, err
 			}
-			f.steps = append(f.steps, step{cause, pop})
+			f.steps = append(f.steps, step{c, pop})
 		}
 	}
 	f.tally = newEnforcementTally(o)

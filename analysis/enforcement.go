@@ -97,26 +97,26 @@ type ByCause struct {
 	Failure  uint64 `json:"failure"`
 }
 
-// A Cause is why a decision differs from the exact one.
-type Cause uint8
+// A cause is why a decision differs from the exact one.
+type cause uint8
 
 const (
-	ByEstimate Cause = iota // the previous window is taken as evenly filled
-	ByLag                   // nodes learn of counts and records later, and by other clocks
-	ByFailure               // a shard is lost with its counts
+	byEstimate cause = iota // the previous window is taken as evenly filled
+	byLag                   // nodes learn of counts and records later, and by other clocks
+	byFailure               // a shard is lost with its counts
 	causesOfError
 )
 
 // String returns the name of the cause in reports.
-func (c Cause) String() string { return [...]string{"estimate", "lag", "failure"}[c] }
+func (c cause) String() string { return [...]string{"estimate", "lag", "failure"}[c] }
 
-func (b *ByCause) add(c Cause) {
+func (b *ByCause) add(c cause) {
 	switch c {
-	case ByEstimate:
+	case byEstimate:
 		b.Estimate++
-	case ByLag:
+	case byLag:
 		b.Lag++
-	case ByFailure:
+	case byFailure:
 		b.Failure++
 	}
 }

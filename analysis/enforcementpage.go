@@ -59,13 +59,13 @@ func (d Disagreement) figure(name string) page.Figure {
 // causes returns what wrong decisions come from.
 func (e *Enforcement) causes() page.Block {
 	bars := page.Bars{Title: "Why decisions are wrong", Parts: []string{"wrongly allowed", "wrongly refused"}}
-	add := func(cause Cause, allowed, refused uint64) {
-		bars.Rows = append(bars.Rows, page.Bar{Name: cause.String(), Values: []uint64{allowed, refused}, Note: grouped(allowed + refused)})
+	add := func(c cause, allowed, refused uint64) {
+		bars.Rows = append(bars.Rows, page.Bar{Name: c.String(), Values: []uint64{allowed, refused}, Note: grouped(allowed + refused)})
 	}
 	allowed, refused := e.WronglyAllowed.ByCause, e.WronglyRefused.ByCause
-	add(ByEstimate, allowed.Estimate, refused.Estimate)
-	add(ByLag, allowed.Lag, refused.Lag)
-	add(ByFailure, allowed.Failure, refused.Failure)
+	add(byEstimate, allowed.Estimate, refused.Estimate)
+	add(byLag, allowed.Lag, refused.Lag)
+	add(byFailure, allowed.Failure, refused.Failure)
 	return bars
 }
 

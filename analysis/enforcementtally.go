@@ -46,7 +46,7 @@ type disagreements struct {
 	clients map[netip.Addr]struct{}
 }
 
-func (d *disagreements) add(client netip.Addr, c Cause) {
+func (d *disagreements) add(client netip.Addr, c cause) {
 	if d.clients == nil {
 		d.clients = map[netip.Addr]struct{}{}
 	}
@@ -126,7 +126,7 @@ func (t *enforcementTally) exact(d *limit.Decision) {
 }
 
 // differs takes in that the last PoP decided otherwise than the exact one.
-func (t *enforcementTally) differs(exact, last *limit.Decision, req *rule.Request, c Cause) {
+func (t *enforcementTally) differs(exact, last *limit.Decision, req *rule.Request, c cause) {
 	how, by := wronglyRefused, last.Rule
 	if levelOf(last) < levelOf(exact) {
 		how, by = wronglyAllowed, exact.Rule
