@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 )
@@ -85,18 +86,30 @@ func entriesExpected(lines [][]byte) (n int) {
 	return n
 }
 
+// tries lets l read the lines that are no comments. It hands out what was read of each, and
+// why it is no entry, or nothing.
+func tries(l layout, lines [][]byte, location *time.Location, need Fields) iter.Seq2[*record, string] {
+	return func(yield func(*record, string) bool) {
+		r := record{need: need}
+		r.clock.location = location
+		for _, line := range lines {
+			if line[0] == '#' {
+				if d, ok := l.(directed); ok {
+					l = d.direct(line)
+				}
+				continue
+			}
+			if r.reset(); !yield(&r, l.parse(line, &r)) {
+				return
+			}
+		}
+	}
+}
+
 // matches counts the lines that l reads.
 func matches(l layout, lines [][]byte, location *time.Location) (n int) {
-	var r record
-	r.clock.location = location
-	for _, line := range lines {
-		if line[0] == '#' {
-			if d, ok := l.(directed); ok {
-				l = d.direct(line)
-			}
-			continue
-		}
-		if r.reset(); l.parse(line, &r) == "" {
+	for _, reason := range tries(l, lines, location, 0) {
+		if reason == "" {
 			n++
 		}
 	}
@@ -105,16 +118,8 @@ func matches(l layout, lines [][]byte, location *time.Location) (n int) {
 
 // firstReason says why the first line is no entry.
 func firstReason(l layout, lines [][]byte, location *time.Location) string {
-	var r record
-	r.clock.location = location
-	for _, line := range lines {
-		if line[0] == '#' {
-			if d, ok := l.(directed); ok {
-				l = d.direct(line)
-			}
-			continue
-		}
-		return l.parse(line, &r)
+	for _, reason := range tries(l, lines, location, 0) {
+		return reason
 	}
 	return ""
 }

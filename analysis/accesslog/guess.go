@@ -159,15 +159,10 @@ func notHTTP(format string, lines [][]byte) (guess, bool) {
 	if format != "w3c" && format != "zeek" {
 		return guess{}, false
 	}
-	var l layout = &columns{zeek: format == "zeek", tabs: format == "zeek"}
-	r := record{need: Method | Path}
+	l := &columns{zeek: format == "zeek", tabs: format == "zeek"}
 	methods, ftp, mail := 0, 0, 0
-	for _, line := range lines {
-		if line[0] == '#' {
-			l = l.(directed).direct(line)
-			continue
-		}
-		if r.reset(); l.parse(line, &r) != "" || len(r.method) == 0 {
+	for r, reason := range tries(l, lines, nil, Method|Path) {
+		if reason != "" || len(r.method) == 0 {
 			continue
 		}
 		methods++
