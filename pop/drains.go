@@ -22,26 +22,41 @@ type drain struct {
 const drainSize = 16
 
 // appendDrainsLocked appends what was said of shards, as long as dst is not longer than
-// longest. mu is held.
+// longest. It begins where it had to end the last time, so that all is told in the end. mu is
+// held.
 func (v *votes) appendDrainsLocked(dst []byte, longest int) []byte {
-	for _, s := range v.shards {
-		if d, ok := v.drains[voteFor(s)]; ok && len(dst) <= longest-drainSize {
-			word := uint64(d.at) << 1
-			if d.on {
-				word |= 1
-			}
-			dst = binary.BigEndian.AppendUint64(dst, voteFor(s))
-			dst = binary.BigEndian.AppendUint64(dst, word)
+	for i := range v.shards {
+		at := (v.turn + i) % len(v.shards)
+		of := voteFor(v.shards[at])
+		d, ok := v.drains[of]
+		if !ok {
+			continue
 		}
+		if len(dst) > longest-drainSize {
+			v.turn = at
+			break
+		}
+		word := uint64(d.at) << 1
+		if d.on {
+			word |= 1
+		}
+		dst = binary.BigEndian.AppendUint64(dst, of)
+		dst = binary.BigEndian.AppendUint64(dst, word)
 	}
 	return dst
 }
+
+// latestDrain is the year 9999. What was said later makes no sense, and nothing could be said
+// after it.
+const latestDrain = 253402300799 * 1e6
 
 // readDrainsLocked takes in what appendDrainsLocked appended elsewhere. mu is held.
 func (v *votes) readDrainsLocked(drains []byte) {
 	for ; len(drains) >= drainSize; drains = drains[drainSize:] {
 		word := binary.BigEndian.Uint64(drains[8:])
-		v.drainLocked(binary.BigEndian.Uint64(drains), drain{int64(word >> 1), word&1 != 0})
+		if at := int64(word >> 1); at <= latestDrain {
+			v.drainLocked(binary.BigEndian.Uint64(drains), drain{at, word&1 != 0})
+		}
 	}
 }
 
@@ -73,8 +88,9 @@ func (v *votes) drain(addr string, on bool, now time.Time) error {
 }
 
 const (
-	// keepInterval is how often drains are stored again.
-	keepInterval = 24 * time.Hour
+	// keepInterval is how often drains are read and stored again: a shard may have been
+	// down or have lost them, and nodes without peers hear of them by nothing else.
+	keepInterval = 30 * time.Second
 
 	// keepFor is how long a shard keeps them: memcached takes more for a date.
 	keepFor = 30 * 24 * time.Hour
@@ -84,7 +100,7 @@ const (
 )
 
 // keep lets the shards keep the drains under key, so that they outlive a restart of all nodes:
-// it reads what they have when it begins, and stores what is said, until ctx is done.
+// it reads what they have, and stores what is said, until ctx is done.
 func (v *votes) keep(ctx context.Context, key string) {
 	tick := time.NewTicker(keepInterval)
 	defer tick.Stop()

@@ -470,5 +470,5 @@ func (n *Node) Lift(key counter.Key) (mitigation.Record, error) {
 // Drain takes a shard out of the ring of all nodes, by its address: it owns no keys then, and
 // theirs go to the others within a second; see [limit.Limiter.SetShards]. With on false it
 // comes back. Shards that are given, and not found by gossip, keep that word, so that it
-// outlives all nodes. Nodes without peers hear of it when they start.
+// outlives all nodes. Nodes without peers hear of it within 30 s.
 func (n *Node) Drain(shard string, on bool) error { return n.votes.drain(shard, on, n.o.Now()) }

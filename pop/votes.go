@@ -51,6 +51,7 @@ type votes struct {
 	shards []*counter.Shard // that there are
 	votes  map[string]*vote // by address
 	drains map[uint64]drain // by shard
+	turn   int              // place in shards of the drain that a status had no room for
 	ring   string           // as it was set, to notice changes
 	out    []string         // as it was set
 }
