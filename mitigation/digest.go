@@ -3,6 +3,7 @@ package mitigation
 import (
 	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -57,10 +58,13 @@ func (t *Table) Digest() Digest {
 }
 
 // Where returns the records that have not ended at now and are in buckets where t differs
-// from d, those that end last first.
-func (t *Table) Where(d Digest, now time.Time) (records []Record) {
+// from d, those that end last first. Where they are more than most, those of some buckets are
+// left out, of others each time, so that tables that are told so again and again become equal.
+func (t *Table) Where(d Digest, most int, now time.Time) (records []Record) {
 	mine := t.Digest()
-	for p, part := range t.part {
+	begin := rand.IntN(parts)
+	for i := range parts {
+		p := (begin + i) % parts
 		differs := false
 		for b := p; b < buckets; b += parts {
 			differs = differs || mine[b] != d[b]
@@ -68,10 +72,15 @@ func (t *Table) Where(d Digest, now time.Time) (records []Record) {
 		if !differs {
 			continue
 		}
-		for _, h := range part.Values() {
+		before := len(records)
+		for _, h := range t.part[p].Values() {
 			if mine[h.Key[0]] != d[h.Key[0]] && now.Before(h.Deadline) {
 				records = append(records, h.Record)
 			}
+		}
+		if before > 0 && len(records) > most {
+			records = records[:before]
+			break
 		}
 	}
 	slices.SortFunc(records, func(a, b Record) int { return b.Deadline.Compare(a.Deadline) })

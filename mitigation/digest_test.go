@@ -45,7 +45,7 @@ func TestDigest(t *testing.T) {
 			rt.Fatal("another record has the same digest")
 		}
 		found := false
-		for _, r := range b.Where(a.Digest(), start) {
+		for _, r := range b.Where(a.Digest(), 1000, start) {
 			if r.Key[0] != one.Key[0] {
 				rt.Fatalf("the record of %v is said to differ, and is in another bucket than %v", r.Key, one.Key)
 			}
@@ -55,10 +55,30 @@ func TestDigest(t *testing.T) {
 		if !found || a.Digest() != b.Digest() {
 			rt.Fatal("the tables differ after one gave the other what it said differs")
 		}
-		if rest := b.Where(a.Digest(), start); len(rest) > 0 {
+		if rest := b.Where(a.Digest(), 1000, start); len(rest) > 0 {
 			rt.Fatalf("%d records differ where the digests are equal", len(rest))
 		}
 	})
+}
+
+// Tables that differ in more than is told at once become equal.
+func TestDigestOfMoreThanIsTold(t *testing.T) {
+	const most = 100
+	a, b := newTable(t, mitigation.Options{}), newTable(t, mitigation.Options{})
+	for n := range uint64(2000) {
+		r := record(time.Hour)
+		r.Key = key(n)
+		b.Merge(r, start)
+	}
+	for rounds := 0; a.Digest() != b.Digest(); rounds++ {
+		records := b.Where(a.Digest(), most, start)
+		if len(records) == 0 || len(records) > most || rounds == 1000 {
+			t.Fatalf("%d records are told after %d rounds, and the tables still differ; want %d at most", len(records), rounds, most)
+		}
+		for _, r := range records {
+			a.Merge(r, start)
+		}
+	}
 }
 
 // What ends, is forgotten, or makes room, leaves the digest.
@@ -77,7 +97,7 @@ func TestDigestOfWhatEnds(t *testing.T) {
 			r := mitigation.Record{Key: key(n), Start: now.UnixMicro(), Lifetime: time.Minute, Deadline: now.Add(time.Minute)}
 			table.Merge(r, now)
 		}
-		if got := len(table.Where(empty, now)); got != 64 {
+		if got := len(table.Where(empty, 1000, now)); got != 64 {
 			t.Errorf("%d records differ from none, want the 64 that there is room for", got)
 		}
 		time.Sleep(time.Minute)
@@ -85,8 +105,8 @@ func TestDigestOfWhatEnds(t *testing.T) {
 		if table.Digest() != empty {
 			t.Error("the digest knows of records that have ended")
 		}
-		if table.Len() != 64 || len(table.Where(mitigation.Digest{1}, time.Now())) != 0 {
-			t.Errorf("%d records are kept for a time, and %d of them passed on; want 64 and none", table.Len(), len(table.Where(mitigation.Digest{1}, time.Now())))
+		if table.Len() != 64 || len(table.Where(mitigation.Digest{1}, 1000, time.Now())) != 0 {
+			t.Errorf("%d records are kept for a time, and %d of them passed on; want 64 and none", table.Len(), len(table.Where(mitigation.Digest{1}, 1000, time.Now())))
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -160,11 +160,14 @@ func (n *Node) publish(r mitigation.Record) {
 	}
 }
 
+// recordsInRepair is how many records are sent to repair at most.
+const recordsInRepair = gossip.MaxSendTo * recordsInMessage
+
 // repair sends a peer the records where its digest differs from this node's.
 func (n *Node) repair(to string, theirs mitigation.Digest) {
 	now := n.o.Now()
 	var messages [][]byte
-	for some := range slices.Chunk(n.table.Where(theirs, now), recordsInMessage) {
+	for some := range slices.Chunk(n.table.Where(theirs, recordsInRepair, now), recordsInMessage) {
 		message := []byte{messageRepair}
 		for _, r := range some {
 			message = r.AppendSent(message, now)

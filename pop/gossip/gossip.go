@@ -339,8 +339,8 @@ func (g *Gossip) Send(message []byte) {
 	g.signal()
 }
 
-// SendTo passes messages, of MaxMessage bytes at most each, to one member, after what is
-// sent to all. It reports whether it is a member, or was a moment ago, and does not have to
+// SendTo passes messages, MaxSendTo of MaxMessage bytes each at most, to one member, after what
+// is sent to all. It reports whether it is a member, or was a moment ago, and does not have to
 // wait for what it was sent before: else nothing is sent. It does not block.
 func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 	g.mu.Lock()

@@ -13,6 +13,9 @@ const (
 	// queueSize is how many packets wait for one member.
 	queueSize = 1 << 14
 
+	// MaxSendTo is how many messages SendTo passes at most; of more, the first are dropped.
+	MaxSendTo = queueSize
+
 	// inFlight is how many packets to one member may be unacknowledged.
 	inFlight = 256
 
