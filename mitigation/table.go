@@ -33,6 +33,7 @@ const parts = 64
 // be called concurrently. Get takes a lock that writers hold for a map operation only.
 type Table struct {
 	part [parts]*lru.Cache[counter.Key, *held]
+	size int           // of all parts
 	wake chan struct{} // holds at most one: something ends earlier
 
 	mu     sync.Mutex // held to write, and guards what follows
@@ -75,9 +76,10 @@ func New(o Options) (*Table, error) {
 	if o.Size == 0 {
 		o.Size = 1 << 17
 	}
-	t := &Table{wake: make(chan struct{}, 1), onEvict: func(counter.Key) {}}
+	inPart := (o.Size + parts - 1) / parts
+	t := &Table{size: parts * inPart, wake: make(chan struct{}, 1), onEvict: func(counter.Key) {}}
 	for i := range t.part {
-		part, err := lru.NewWithEvict((o.Size+parts-1)/parts, t.gone)
+		part, err := lru.NewWithEvict(inPart, t.gone)
 		if err != nil {
 			return nil, fmt.Errorf("mitigation: %w", err)
 		}
@@ -195,6 +197,9 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 	}
 	return changed
 }
+
+// Full reports whether no record has room, but in place of another one.
+func (t *Table) Full() bool { return t.Len() >= t.size }
 
 // forget removes h from the order of deadlines, and from the digest.
 func (t *Table) forget(h *held) {

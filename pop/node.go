@@ -202,7 +202,7 @@ func (n *Node) makePeering() (err error) {
 		n.votes.replace(n.shards)
 	}
 	n.files.nodes = n.nodes
-	n.peering = &peering{logger: n.o.Logger, peers: map[string]*peer{}}
+	n.peering = &peering{logger: n.o.Logger, full: n.table.Full, peers: map[string]*peer{}}
 	n.peering.register(n.registry, n.o.Now)
 	g := n.o.Gossip
 	if g == nil {

@@ -11,7 +11,7 @@ import (
 
 // A process that stands still within a status goes on.
 func TestStandingStillWithinAStatus(t *testing.T) {
-	p := &peering{logger: slog.New(slog.DiscardHandler), peers: map[string]*peer{}}
+	p := &peering{logger: slog.New(slog.DiscardHandler), full: func() bool { return false }, peers: map[string]*peer{}}
 	now := time.Now()
 	p.heard("n2", true, nil, now)
 	p.votes(now.Add(time.Hour)) // n2 is silent by then

@@ -62,7 +62,9 @@ var agreements = [...]string{"secret", "shards", "rules"}
 const (
 	// repairPause is how long a node waits before it asks for what it lacks again, another
 	// peer or the same one: most of what one sends is what the others would. For the same
-	// peer the pause doubles up to maxRepairPause for as long as nothing comes of it.
+	// peer the pause doubles up to maxRepairPause for as long as nothing comes of it. A node
+	// without room waits for that each time: what it would learn takes the place of what others
+	// have, and so on for ever.
 	repairPause    = 250 * time.Millisecond
 	maxRepairPause = 8 * time.Second
 
@@ -80,7 +82,8 @@ const (
 // A peering is what a node knows of the others.
 type peering struct {
 	logger *slog.Logger
-	seeks  bool // whether it is to find others before it is ready
+	seeks  bool        // whether it is to find others before it is ready
+	full   func() bool // whether there is no room for more mitigations
 
 	// most is how many nodes there were at once, with this one. It never falls: those that
 	// are silent may still count.
@@ -244,7 +247,11 @@ func (p *peering) heard(from string, same bool, down []uint64, now time.Time) (a
 		one.pause, p.informed = repairPause, true
 		return false
 	}
-	if now.Sub(one.asked) < one.pause || now.Sub(p.asked) < repairPause {
+	pause := repairPause
+	if p.full() {
+		pause = maxRepairPause
+	}
+	if now.Sub(one.asked) < one.pause || now.Sub(p.asked) < pause {
 		return false
 	}
 	if !one.asked.IsZero() {

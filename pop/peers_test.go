@@ -2,10 +2,13 @@ package pop_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -26,14 +29,19 @@ func (quiet) ClockAhead() time.Duration     { return 0 }
 
 // newQuietNode returns a node that was not started.
 func newQuietNode(t testing.TB, rules ...string) *pop.Node {
+	return newNode(t, "n1", 64, quiet{}, rules...)
+}
+
+// newNode returns a node that was not started, with room for so many records.
+func newNode(t testing.TB, name string, records int, peers pop.Peers, rules ...string) *pop.Node {
 	t.Helper()
 	set, err := rule.Parse("rules.yaml", []byte("rules: ["+strings.Join(rules, ", ")+"]"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	n, err := pop.New(pop.Options{
-		Name: "n1", Secret: scenarioSecret, Rules: set, Origin: "http://origin", Shards: []string{"s1:1", "s2:1"},
-		MitigationRecords: 64, Peers: quiet{}, MetricsListen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
+		Name: name, Secret: scenarioSecret, Rules: set, Origin: "http://origin", Shards: []string{"s1:1", "s2:1"},
+		MitigationRecords: records, Peers: peers, MetricsListen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -185,4 +193,41 @@ func TestReadinessInACrowd(t *testing.T) {
 			t.Errorf("without sub-windows and with %d nodes, /readyz says %q", step.nodes, got)
 		}
 	}
+}
+
+// Nodes with more mitigations than room for them do not pass them around for ever.
+func TestRepairWithoutRoom(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	const nodes, room = 5, 128
+	synctest.Test(t, func(t *testing.T) {
+		n := &network{part: map[string]int{}, ahead: map[string]time.Duration{}, fail: func(err error) { t.Error(err) }}
+		for i := range nodes {
+			name := fmt.Sprint("n", i+1)
+			n.nodes = append(n.nodes, newNode(t, name, room, way{n, name}))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go n.tell(ctx)
+		random := rand.New(rand.NewPCG(1, 2))
+		for range 6000 { // a minute
+			now := time.Now()
+			r := mitigation.Record{Start: now.UnixMicro(), Lifetime: time.Hour, Deadline: now.Add(time.Hour), Lifted: true}
+			binary.LittleEndian.PutUint64(r.Key[:], random.Uint64())
+			for _, node := range n.nodes {
+				if random.IntN(20) == 0 {
+					continue // it does not hear of it
+				}
+				if err := node.Receive("n9", r.AppendSent([]byte{1}, now), 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		// All that one has is ten messages, and asked for every eight seconds.
+		if most := nodes * 8 * 11; n.sent > most {
+			t.Errorf("%d messages within a minute, want %d at most", n.sent, most)
+		}
+	})
 }
