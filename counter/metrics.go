@@ -41,3 +41,35 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"shard"}),
 	}
 }
+
+// series are the metrics of one shard.
+type series struct {
+	seconds map[string]prometheus.Observer // by operation
+	open    prometheus.Gauge
+}
+
+// of returns the series of a shard.
+func (m *Metrics) of(addr string) *series {
+	s := &series{map[string]prometheus.Observer{}, m.open.WithLabelValues(addr)}
+	for _, op := range []string{"incr", "add", "get", "cas", "delete"} {
+		s.seconds[op] = m.seconds.WithLabelValues(addr, op)
+	}
+	return s
+}
+
+// tell says whether the shard's breaker is open. s may be nil.
+func (s *series) tell(open bool) {
+	switch {
+	case s == nil:
+	case open:
+		s.open.Set(1)
+	default:
+		s.open.Set(0)
+	}
+}
+
+// forget removes the series of a shard.
+func (m *Metrics) forget(addr string) {
+	m.open.DeleteLabelValues(addr)
+	m.seconds.DeletePartialMatch(prometheus.Labels{"shard": addr})
+}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sony/gobreaker/v2"
 )
 
@@ -81,7 +80,7 @@ type Shard struct {
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	down    atomic.Bool // the breaker is not closed
 	metrics *Metrics
-	seconds map[string]prometheus.Observer // by operation
+	series  atomic.Pointer[series] // nil while the shard is hidden
 }
 
 // address is the shard's host:port. It is the client's whole server list.
@@ -96,7 +95,7 @@ func (a address) Each(visit func(net.Addr) error) error { return visit(a) }
 // used. Close releases its connections.
 func NewShard(addr string, o ShardOptions) *Shard {
 	o = o.withDefaults()
-	s := &Shard{addr: address(addr), metrics: o.Metrics, seconds: map[string]prometheus.Observer{}}
+	s := &Shard{addr: address(addr), metrics: o.Metrics}
 	s.client = memcache.NewFromSelector(s.addr)
 	s.client.Timeout = o.Timeout
 	s.client.MaxIdleConns = o.Connections
@@ -108,22 +107,16 @@ func NewShard(addr string, o ShardOptions) *Shard {
 		}
 		return guard(conn), nil
 	}
-	open := o.Metrics.open.WithLabelValues(addr)
+	s.Show()
 	s.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        addr,
 		Timeout:     o.Pause,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= uint32(o.Failures) },
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			s.down.Store(to != gobreaker.StateClosed)
-			open.Set(0)
-			if to != gobreaker.StateClosed {
-				open.Set(1)
-			}
+			s.series.Load().tell(s.Down())
 		},
 	})
-	for _, op := range []string{"incr", "add", "get", "cas", "delete"} {
-		s.seconds[op] = o.Metrics.seconds.WithLabelValues(addr, op)
-	}
 	return s
 }
 
@@ -148,6 +141,22 @@ func (s *Shard) Down() bool { return s.down.Load() }
 func (s *Shard) Probe() error {
 	_, err := s.Numbers("probe")
 	return err
+}
+
+// Hide lets metrics tell nothing of the shard, since it is gone, until Show. It may still be
+// used.
+func (s *Shard) Hide() {
+	s.series.Store(nil)
+	s.metrics.forget(s.Addr())
+}
+
+// Show lets metrics tell of the shard, as they do of a new one.
+func (s *Shard) Show() {
+	if s.series.Load() == nil {
+		told := s.metrics.of(s.Addr())
+		s.series.Store(told)
+		told.tell(s.Down())
+	}
 }
 
 // Close closes idle connections. The Shard may still be used.
@@ -282,7 +291,9 @@ func (s *Shard) do(op string, roundTrip func() error) (err error) {
 			return
 		}
 		done(nil)
-		s.seconds[op].Observe(time.Since(start).Seconds())
+		if told := s.series.Load(); told != nil {
+			told.seconds[op].Observe(time.Since(start).Seconds())
+		}
 	}()
 	if err = roundTrip(); err == nil || answered(err) {
 		return err

@@ -365,6 +365,35 @@ edge_increments_total{result="unknown"} 3
 	})
 }
 
+// A shard that is gone leaves the metrics, also if something still asks it; one that is back
+// is told of again, as it is.
+func TestHide(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	s := counter.NewShard("s:1", counter.ShardOptions{
+		Dial:     func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no such machine") },
+		Failures: 1, Metrics: counter.NewMetrics(reg),
+	})
+	series := func(want int) {
+		t.Helper()
+		if got, err := testutil.GatherAndCount(reg, "edge_shard_breaker_open", "edge_shard_request_duration_seconds"); got != want || err != nil {
+			t.Errorf("%d series, %v; want %d", got, err, want)
+		}
+	}
+	series(1 + 5)
+	s.Hide()
+	s.Hide()
+	if s.Probe() == nil || !s.Down() {
+		t.Error("a shard that cannot be reached is not down")
+	}
+	series(0)
+	s.Show()
+	s.Show()
+	series(1 + 5)
+	if open := testutil.ToFloat64(gauge(t, reg, "edge_shard_breaker_open")); open != 1 {
+		t.Errorf("edge_shard_breaker_open = %v, want 1", open)
+	}
+}
+
 // gauge returns the only series of a metric, as it is now.
 func gauge(t *testing.T, g prometheus.Gatherer, name string) prometheus.Collector {
 	t.Helper()

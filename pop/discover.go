@@ -76,12 +76,16 @@ func (d *discovery) shards() (all []*counter.Shard) {
 			all = append(all, s)
 		}
 	}
-	if len(d.known) > maxKnown {
-		for addr, s := range d.known {
-			if !slices.Contains(all, s) {
-				_ = s.Close()
-				delete(d.known, addr)
-			}
+	for addr, s := range d.known {
+		switch {
+		case slices.Contains(all, s):
+			s.Show()
+		case len(d.known) > maxKnown:
+			_ = s.Close()
+			delete(d.known, addr)
+			fallthrough
+		default:
+			s.Hide()
 		}
 	}
 	slices.SortFunc(all, func(a, b *counter.Shard) int { return cmp.Compare(a.Addr(), b.Addr()) })

@@ -43,16 +43,16 @@ func TestNodesShareTheirShards(t *testing.T) {
 	}
 }
 
-// inRing waits until every node has so many shards in its ring.
+// inRing waits until every node has so many shards in its ring, and tells of no others.
 func (p *pointOfPresence) inRing(shards int) {
 	p.t.Helper()
 	for _, n := range p.nodes {
 		eventually(p.t, "the ring is whole", func() bool {
-			in := 0
-			for _, m := range metrics(p.t, n.metrics)["edge_shard_in_ring"].GetMetric() {
+			in, all := 0, metrics(p.t, n.metrics)
+			for _, m := range all["edge_shard_in_ring"].GetMetric() {
 				in += int(m.GetGauge().GetValue())
 			}
-			return in == shards
+			return in == shards && len(all["edge_shard_breaker_open"].GetMetric()) == shards
 		})
 	}
 }
