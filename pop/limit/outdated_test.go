@@ -3,7 +3,9 @@ package limit_test
 import (
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -150,4 +152,96 @@ func TestPromisesOverReloads(t *testing.T) {
 			rt.Fatalf("%d requests passed in %v, the bound is %d: %+v\n%v", most, period, bound, used, events)
 		}
 	})
+}
+
+// A soloShard fails the test where a counter is incremented twice at once by its node.
+type soloShard struct {
+	limit.Shard
+	t     *testing.T
+	mu    sync.Mutex
+	asked map[string]bool // guarded by mu: increments without a reply, by counter
+}
+
+func (s *soloShard) Count(key string, delta uint64, ttl int32) (uint64, error) {
+	mark := func(asked bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.asked[key] == asked {
+			s.t.Error("two increments of one counter are on their way at once")
+		}
+		s.asked[key] = asked
+	}
+	mark(true)
+	defer mark(false)
+	return s.Shard.Count(key, delta, ttl)
+}
+
+// Two nodes count at full speed while rules with other sub-windows are loaded, on each node by
+// itself. In the end every request is in one counter of one layout, and no counter ever had two
+// increments of one node on their way.
+func TestEveryRequestIsCountedOnceWhileSubWindowsChange(t *testing.T) {
+	const keys, requests, nodes = 50, 5000, 2
+	p := startPop(t, nodes, 1, true, hourly(1))
+	now := time.Now()
+	first, _ := counter.Window(now, 3600e6)
+	client := func() limit.Shard {
+		return counter.NewShard("s0:11211", counter.ShardOptions{Dial: p.shards[0].dial, Timeout: time.Minute})
+	}
+	var deciding, loading sync.WaitGroup
+	decided := make(chan struct{})
+	for i, l := range p.limiters {
+		if err := l.SetShards([]limit.Shard{&soloShard{Shard: client(), t: t, asked: map[string]bool{}}}); err != nil {
+			t.Fatal(err)
+		}
+		loading.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 3))
+			ticker := time.NewTicker(3 * time.Millisecond)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-decided:
+					return
+				case <-ticker.C:
+					l.SetRules(parse(t, hourly(1+random.IntN(4))))
+				}
+			}
+		})
+		for range 2 {
+			deciding.Go(func() { decide(t, l, keys, requests, now) })
+		}
+	}
+	deciding.Wait()
+	close(decided)
+	loading.Wait()
+	p.cancel() // Run drains
+	p.limited.Wait()
+
+	total, s := uint64(0), client()
+	for client := range uint32(keys) {
+		req := request(client)
+		req.Canonicalize(rule.ClientPrefix{IPv4: 32, IPv6: 64})
+		what, _ := p.limiters[0].Rules().Rules()[0].AppendKey(nil, &req)
+		for fields := 1; fields <= 4; fields++ {
+			l, _ := counter.LayoutOf(fields)
+			for window := first; window <= first+1; window++ {
+				key := p.secret.CounterKey(p.secret.Tag(what), counter.Limit{Period: 3600e6, Layout: l}, window)
+				values, err := s.Numbers(key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n, err := counter.ParseNumber(values[key]); err == nil {
+					total += l.Sum(n)
+				}
+			}
+		}
+	}
+	if want := uint64(nodes * 2 * requests); total != want {
+		t.Errorf("%d requests are counted, want %d", total, want)
+	}
+	p.stop()
+}
+
+// hourly returns a rule of 5000 requests an hour with so many sub-windows.
+func hourly(n int) string {
+	return fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 5000, period: 1h, sub_windows: %d}]}]", n)
 }
