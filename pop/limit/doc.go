@@ -106,7 +106,7 @@
 // no more than if it had been counted in this one, and who exceeds the limit by none of the
 // estimates is not refused, however often they change. And no gate opens: in each layout all
 // requests of the current window count whole, and where the sub-windows of one are parts of the
-// other's, the estimate of the latter is what it would be without the reload.
+// other's, nothing is lost of what the latter would say if it had been the only one.
 //
 // A node that starts anew knows nothing of the rules before: while sub-windows change, reload
 // rather than restart, or a client may pass the threshold once more.

@@ -373,3 +373,19 @@ func TestALayoutThatComesBackIsReadAnew(t *testing.T) {
 		t.Errorf("read are %+v, want the window before, and two in sixths", j.reads)
 	}
 }
+
+// Evaluating a key takes no memory, also in more than one layout.
+func TestEvaluatingAllocatesNothing(t *testing.T) {
+	whole, sixths := newRule(t, "[{threshold: 96, period: 60s}]"), newRule(t, "[{threshold: 96, period: 60s, sub_windows: 6}]")
+	tr := newTrack(counter.Key{}, whole, at(8, 0), nil)
+	tr.add(60, at(8, 0))
+	tr.setRule(sixths, at(9, 0), []outdated{{whole.Limits[0].Counted(), at(14, 0), at(74, 0)}})
+	tr.add(60, at(61, 0))
+	if n := testing.AllocsPerRun(100, func() {
+		if f := tr.evaluate(at(61, 0)); !f.over {
+			t.Fatal("60 and 60 requests are not over 96")
+		}
+	}); n != 0 {
+		t.Errorf("evaluating allocates %v times, want 0", n)
+	}
+}
