@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -28,6 +30,35 @@ func TestLoadInterrupted(t *testing.T) {
 	}
 	if out := p.stdout.String(); !strings.Contains(out, "interrupted before its end") || !strings.Contains(out, "× 200") {
 		t.Errorf("the report is\n%s", out)
+	}
+}
+
+// A reader notes how large a file is when something is written for it to read.
+type reader struct {
+	file string
+	size int64
+}
+
+func (r *reader) Write(b []byte) (int, error) {
+	if info, err := os.Stat(r.file); err == nil && r.size == 0 {
+		r.size = info.Size()
+	}
+	return len(b), nil
+}
+
+// Who reads the report may stop, as head does, which ends the process: the log is there by then.
+func TestLoadLogComesFirst(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	target, err := load.ParseTarget(t.Context(), server.URL, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := load.Options{Targets: []load.Target{target}, Requests: 5, Source: &load.Steady{Profile: []load.Point{{Rate: 1000}}, Look: load.Look{Method: "GET"}}}
+	r := &reader{file: filepath.Join(t.TempDir(), "run.log")}
+	err = runLoad(t.Context(), o, &oracleFlags{log: r.file}, loadOutput{stdout: r}, progressLine{end: func() {}})
+	if err != nil || r.size == 0 {
+		t.Errorf("%v; the log had %d bytes when the report was written", err, r.size)
 	}
 }
 

@@ -47,7 +47,8 @@ func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadO
 	if err != nil {
 		return err
 	}
-	return errors.Join(out.write(report), oracle.keep(log), oracle.judge(report))
+	// Standard output comes last: whoever reads it may stop, which ends the process.
+	return errors.Join(oracle.keep(log), out.write(report), oracle.judge(report))
 }
 
 // leaveCores leaves half of the cores to targets on this machine where requests are sent as fast
@@ -66,8 +67,11 @@ func leaveCores(o load.Options) (back func()) {
 // writable finds out that files can be written before anything is sent.
 func (o loadOutput) writable(files ...string) error {
 	for _, name := range append(files, o.html) {
-		if name == "" {
+		switch {
+		case name == "":
 			continue
+		case name == o.html && slices.Contains(files, name):
+			return usageError{fmt.Errorf("%s cannot be the log and the page", name), ""}
 		}
 		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
 		if err != nil {
