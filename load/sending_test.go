@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -513,7 +514,9 @@ func TestEndings(t *testing.T) {
 		}
 	})
 	t.Run("TLS without HTTP/2", func(t *testing.T) {
-		secure := httptest.NewTLSServer(http.NotFoundHandler())
+		secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+		secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+		secure.StartTLS()
 		defer secure.Close()
 		r := run(t, load.Options{
 			Targets: []load.Target{target(t, secure.URL)}, HTTP2: true, TLS: &tls.Config{InsecureSkipVerify: true}, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}},
