@@ -59,8 +59,8 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 	if f.workers < 0 {
 		return nil, fail(f.set, "workers", "", "%d cannot be negative", f.workers)
 	}
-	if i := slices.Index(files, "-"); i >= 0 && slices.Contains(files[i+1:], "-") {
-		return nil, usageError{errors.New("the standard input is given twice"), "give - once"}
+	if err := onlyOnce(files); err != nil {
+		return nil, err
 	}
 	in := &input{stderr: stderr, progress: f.progress}
 	in.log, err = accesslog.OpenWith(files, stdin, accesslog.Options{
@@ -68,6 +68,25 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 		Restart: func() { in.restarted = true },
 	})
 	return in, err
+}
+
+// onlyOnce refuses a log that is given twice: all of its requests would count twice.
+func onlyOnce(files []string) error {
+	if i := slices.Index(files, "-"); i >= 0 && slices.Contains(files[i+1:], "-") {
+		return usageError{errors.New("the standard input is given twice"), "give - once"}
+	}
+	var seen []os.FileInfo
+	for _, name := range files {
+		info, err := os.Stat(name)
+		if err != nil || !info.Mode().IsRegular() {
+			continue // to open it will say what is wrong
+		}
+		if slices.ContainsFunc(seen, func(other os.FileInfo) bool { return os.SameFile(info, other) }) {
+			return usageError{fmt.Errorf("%s is given twice", name), "give each log once: its requests would count twice"}
+		}
+		seen = append(seen, info)
+	}
+	return nil
 }
 
 // An input is the logs that are read.
