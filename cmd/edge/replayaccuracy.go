@@ -87,9 +87,12 @@ func (m *accuracyMode) run(ctx context.Context, in *input, to destination) error
 		return nil
 	}
 	defer again()
+	moved := false // requests that had their own times
 	err := in.arrivals(ctx, again, func(batch []accesslog.Arrival) (err error) {
 		if a == nil {
-			if !m.o.Spread && finer(batch) {
+			if fine := finer(batch); m.o.Spread {
+				moved = fine
+			} else if fine {
 				m.o.Resolution = time.Microsecond
 			}
 			if a, err = analysis.NewAccuracy(m.o); err != nil {
@@ -106,9 +109,12 @@ func (m *accuracyMode) run(ctx context.Context, in *input, to destination) error
 	if err != nil {
 		return err
 	}
-	report := a.Report()
+	if moved {
+		report(in.stderr, hintedError{errors.New("--spread-seconds has moved requests whose times are finer than seconds"), "leave it out"})
+	}
+	found := a.Report()
 	a = nil
-	return to.write(in, report, func() []page.Section { return report.Sections(traffic.Timeline()) })
+	return to.write(in, found, func() []page.Section { return found.Sections(traffic.Timeline()) })
 }
 
 // finer reports whether the times of a log are finer than seconds, by its first requests.
