@@ -124,10 +124,10 @@ func TestWhatAChangeLetsThrough(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		nodes, shards := rapid.IntRange(1, 4).Draw(rt, "nodes"), rapid.IntRange(2, 4).Draw(rt, "shards")
 		threshold, peers := rapid.IntRange(5, 40).Draw(rt, "threshold"), rapid.Bool().Draw(rt, "peers")
-		client := rapid.Uint32Range(0, 20).Draw(rt, "client")
+		client, subWindows := rapid.Uint32Range(0, 20).Draw(rt, "client"), rapid.IntRange(1, 6).Draw(rt, "sub-windows")
 		synctest.Test(t, func(t *testing.T) {
 			p := startPop(t, nodes, shards, peers, fmt.Sprintf(
-				"rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], mitigation_timeout: 1m}]", threshold))
+				"rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m, sub_windows: %d}], mitigation_timeout: 1m}]", threshold, subWindows))
 			defer p.stop()
 			passed := 0
 			ask := func(n int) {
