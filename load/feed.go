@@ -19,14 +19,19 @@ type drawn struct {
 	source Source
 	made   uint64
 	ended  bool
+	full   bool // it has more than Options.Requests
 }
 
 // next draws the next request. Whether it is due is not its concern.
 func (d *drawn) next(_ *conn, r *Request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.ended || d.run.over.Err() != nil || d.made == d.run.o.Requests || !d.source.Next(r) || r.Due >= d.run.o.Duration {
+	if d.ended || d.run.over.Err() != nil || !d.source.Next(r) || r.Due >= d.run.o.Duration {
 		d.ended = true
+		return false
+	}
+	if d.made == d.run.o.Requests {
+		d.ended, d.full = true, true
 		return false
 	}
 	d.made++

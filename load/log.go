@@ -9,6 +9,7 @@ type Log struct {
 	Began       time.Time
 	Elapsed     time.Duration
 	Interrupted bool
+	Full        bool // more would have been sent, but for Options.Requests
 
 	// Unsent is how many requests were due and not sent when the run ended.
 	Unsent uint64
@@ -35,7 +36,7 @@ type Log struct {
 func (r *run) log() *Log {
 	now := time.Now()
 	l := &Log{
-		Began: r.began, Elapsed: now.Sub(r.began), ClockStep: clockStep(r.began, now), Unsent: r.unsent.Load(), Held: r.returns.held,
+		Began: r.began, Full: r.source.full, Elapsed: now.Sub(r.began), ClockStep: clockStep(r.began, now), Unsent: r.unsent.Load(), Held: r.returns.held,
 		Connections: r.opened.Load(), late: r.late.Load(), o: r.o, looks: r.looks, nodes: r.nodes.names, why: r.why,
 	}
 	if !r.o.ClosedLoop { // there nothing is due before it is sent

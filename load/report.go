@@ -13,6 +13,7 @@ type Report struct {
 	Began       time.Time `json:"began"`
 	DurationS   float64   `json:"duration_s"`
 	Interrupted bool      `json:"interrupted"`   // it was ended before its time
+	Full        bool      `json:"full"`          // it ended early with all the requests that it may send
 	ClockStepMS float64   `json:"clock_step_ms"` // by how much this machine's clock was set meanwhile
 	Targets     []string  `json:"targets"`
 
@@ -123,7 +124,7 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 // Report says what happened, without the oracle.
 func (l *Log) Report() *Report {
 	r := &Report{
-		Began: l.Began.UTC(), DurationS: l.Elapsed.Seconds(), Interrupted: l.Interrupted, ClockStepMS: float64(l.ClockStep) / 1e6,
+		Began: l.Began.UTC(), DurationS: l.Elapsed.Seconds(), Interrupted: l.Interrupted, Full: l.Full, ClockStepMS: float64(l.ClockStep) / 1e6,
 		Statuses: map[string]uint64{}, Failures: map[string]uint64{}, Examples: map[string]string{},
 	}
 	for f, text := range l.why {

@@ -490,7 +490,7 @@ func TestEndings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := log.Report(); r.Sending.Requests != 1 || r.Sending.Unsent != 0 || !r.Sending.Kept {
+		if r := log.Report(); r.Full || r.Sending.Requests != 1 || r.Sending.Unsent != 0 || !r.Sending.Kept {
 			t.Errorf("sending was %+v, want all that was due", r.Sending)
 		}
 	})
@@ -587,7 +587,7 @@ func TestEndings(t *testing.T) {
 	})
 	t.Run("as much as connections carry", func(t *testing.T) {
 		r := run(t, load.Options{Targets: targets, ClosedLoop: true, Connections: 2, Requests: 500, Source: &load.Steady{Look: load.Look{Method: "GET"}}})
-		if r.Statuses["200"] != 500 || !r.Sending.Kept || r.Latency != r.Service {
+		if r.Statuses["200"] != 500 || !r.Full || !r.Sending.Kept || r.Latency != r.Service {
 			t.Errorf("statuses %v, sending %+v", r.Statuses, r.Sending)
 		}
 	})

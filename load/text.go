@@ -22,6 +22,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	if r.Interrupted {
 		t.row("", "interrupted before its end")
 	}
+	if r.Full {
+		t.row("", "ended early: it may send no more requests than these")
+	}
 	if ms := math.Abs(r.ClockStepMS); ms > leastStepMS {
 		t.row("", "THE CLOCK WAS SET by "+millis(ms)+" meanwhile: what is said of rules is off by as much")
 	}

@@ -38,7 +38,7 @@ func (r *reader) completeTimes(d *draft) {
 	case d.to > whole:
 		r.fail(d.until, "the duration of the whole is "+formatDuration(whole), "this component ends after the end")
 	case d.from >= d.to:
-		r.fail(d.place, "from and to are counted from the beginning of the whole, which lasts "+formatDuration(whole), "this component ends before it begins")
+		r.fail(cmp.Or(d.since, d.until, d.place), "from and to are counted from the beginning of the whole, which lasts "+formatDuration(whole), "this component ends before it begins")
 	}
 }
 

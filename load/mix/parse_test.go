@@ -67,9 +67,9 @@ var invalid = []struct {
 	{"bursts once in a decade", head + "boundary: {clients: 1, requests: 5, period: 31d, every: 1000}\n", []string{`m.yaml:4:13: there is more than a year between the bursts of this component (make period or every smaller)`}},
 	{"on for ever", head + "on_off: {clients: 1, rate: 1000/s, on: 31d, off: 1s}\n", []string{`m.yaml:4:11: a client of this component sends more than a billion requests before it pauses (use steady)`}},
 	{"botnet that stands still", head + "botnet: {clients: 1, rate: 1/s, spread: 1}\n", []string{`m.yaml:4:43: spread cannot be "1" (write a number from 0 to 0.9)`}},
-	{"begins at the end", head + "steady: {clients: 3, rate: 1/s}\n  from: 1m\n", []string{`m.yaml:3:3: this component ends before it begins (from and to are counted from the beginning of the whole, which lasts 1m)`}},
+	{"begins at the end", head + "steady: {clients: 3, rate: 1/s}\n  from: 1m\n", []string{`m.yaml:5:9: this component ends before it begins (from and to are counted from the beginning of the whole, which lasts 1m)`}},
 	{"ends after the end", head + "steady: {clients: 3, rate: 1/s}\n  to: 2m\n", []string{`m.yaml:5:7: this component ends after the end (the duration of the whole is 1m)`}},
-	{"ends before it begins", head + "steady: {clients: 3, rate: 1/s}\n  from: 30s\n  to: 10s\n", []string{`m.yaml:3:3: this component ends before it begins (from and to are counted from the beginning of the whole, which lasts 1m)`}},
+	{"ends before it begins", head + "steady: {clients: 3, rate: 1/s}\n  from: 30s\n  to: 10s\n", []string{`m.yaml:5:9: this component ends before it begins (from and to are counted from the beginning of the whole, which lasts 1m)`}},
 	{"bad networks", head + "steady: {clients: 3, rate: 1/s}\n  addresses: [192.0.2.1/24, 192.0.2.0/24, 192.0.2.0/25, 2001:db8::/65, ::/0, x, 1]\n", []string{
 		`m.yaml:5:15: "192.0.2.1/24" is an address inside of a network (write 192.0.2.0/24)`,
 		`m.yaml:5:43: "192.0.2.0/25" overlaps a network before (leave it out)`,

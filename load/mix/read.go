@@ -35,6 +35,7 @@ type draft struct {
 	networks  []netip.Prefix
 	addresses *yaml.Node // nil if there are none
 	clientsOf *yaml.Node // nil if there is none
+	since     *yaml.Node // nil if it begins with the whole
 	until     *yaml.Node // nil if it lasts to the end
 }
 
@@ -82,7 +83,7 @@ func (r *reader) componentFields(d *draft) []field {
 	fields := []field{
 		{"name", "name: and one of its own, such as visitors", func(n *yaml.Node) { d.Name = r.name(n) }},
 		{"attack", "", func(n *yaml.Node) { d.attack = new(r.boolean(n, "attack")) }},
-		{"from", "", func(n *yaml.Node) { d.from = r.duration(n, "from", 0, maxDuration) }},
+		{"from", "", func(n *yaml.Node) { d.from, d.since = r.duration(n, "from", 0, maxDuration), n }},
 		{"to", "", func(n *yaml.Node) { d.to, d.until = r.duration(n, "to", 0, maxDuration), n }},
 		{"clients_of", "", func(n *yaml.Node) { d.clientsOf = n }},
 		{"addresses", "", func(n *yaml.Node) { d.networks, d.addresses = r.networks(n), n }},
