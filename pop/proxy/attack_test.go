@@ -3,13 +3,17 @@ package proxy_test
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/pop/proxy"
@@ -121,34 +125,27 @@ func TestRefusedRequestWithASlowBody(t *testing.T) {
 	}
 }
 
-// Who is refused and does not read the answers is cut off.
+// Who does not read the answers is cut off, refused or not. A pipe holds nothing; a socket
+// would hold what the machine lets it.
 func TestRefusedAndUnread(t *testing.T) {
+	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, rules := range []string{noRules, "rules: []\ndeny: [127.0.0.0/8]"} {
-		p, _ := newProxy(t, rules, serve(t, http.HandlerFunc(ok)).URL, quick)
-		closed := make(chan struct{})
-		s := httptest.NewUnstartedServer(p)
-		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-			if state == http.StateClosed {
-				close(closed)
+		synctest.Test(t, func(t *testing.T) {
+			c := piped(t, rules, false, ok)
+			conn, err := c.Transport.(*http.Transport).DialContext(t.Context(), "tcp", "a.example:80")
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		s.Start()
-		conn := dialRaw(t, s.URL)
-		go func() {
-			many := strings.Repeat("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n", 1000)
-			for {
-				if _, err := io.WriteString(conn, many); err != nil {
-					return
-				}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(time.Hour))
+			for err == nil {
+				_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
 			}
-		}()
-		select {
-		case <-closed:
-		case <-time.After(patience):
-			t.Errorf("%s: the connection is still held", rules)
-		}
-		conn.Close()
-		s.Close()
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: the connection is still held", rules)
+			}
+		})
 	}
 }
 

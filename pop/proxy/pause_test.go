@@ -15,9 +15,10 @@ import (
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
-// piped returns a client of a proxy in front of origin, all connected by pipes, in a
-// bubble. Both sides speak HTTP/2 if http2 is set. Bodies may pause for 5 s.
-func piped(t *testing.T, http2 bool, origin http.HandlerFunc) *http.Client {
+// piped returns a client at 127.0.0.1 of a proxy with these rules in front of origin, all
+// connected by pipes, in a bubble. Both sides speak HTTP/2 if http2 is set. Bodies may pause
+// for 5 s.
+func piped(t *testing.T, rules string, http2 bool, origin http.HandlerFunc) *http.Client {
 	t.Helper()
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!http2)
@@ -35,11 +36,14 @@ func piped(t *testing.T, http2 bool, origin http.HandlerFunc) *http.Client {
 		return tr
 	}
 	tr := start(origin)
-	p, _ := newProxy(t, noRules, "http://origin", func(o *proxy.Options) {
+	p, _ := newProxy(t, rules, "http://origin", func(o *proxy.Options) {
 		o.BodyTimeout = 5 * time.Second
 		o.Origins.Default, _ = proxy.NewOrigin("http://origin", proxy.OriginOptions{Transport: tr})
 	})
-	return &http.Client{Transport: start(p)}
+	return &http.Client{Transport: start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.RemoteAddr = "127.0.0.1:1234" // a pipe has none
+		p.ServeHTTP(w, r)
+	}))}
 }
 
 // A client may leave a connection alone for longer than it may pause within a request: what
@@ -50,7 +54,7 @@ func TestClientsMayPauseBetweenRequests(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := piped(t, http2, func(w http.ResponseWriter, r *http.Request) {
+				c := piped(t, noRules, http2, func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Path == "/304" {
 						w.WriteHeader(http.StatusNotModified)
 						return
@@ -117,7 +121,7 @@ func TestTheOriginMayPause(t *testing.T) {
 		for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
 			t.Run(tt.name+", "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c := piped(t, http2, tt.origin)
+					c := piped(t, noRules, http2, tt.origin)
 					resp, body := do(t, c, newRequest(t, "POST", "http://a.example/", strings.NewReader(strings.Repeat("x", size))))
 					if resp.StatusCode != http.StatusOK || body != "one two" {
 						t.Errorf("%d %q", resp.StatusCode, body)
