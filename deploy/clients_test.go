@@ -25,7 +25,7 @@ type client struct {
 func (p *popOf) newClient(name string) *client {
 	p.t.Helper()
 	id := p.docker("run", "-d", "--name", project+"-client-"+name, "--network", project+"_pop", "--user", "0", "--tmpfs", "/tmp",
-		"--entrypoint", "sleep", memcachedImage, "600")
+		"--entrypoint", "sleep", memcachedImage, "3600")
 	addr := p.docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", id)
 	return &client{p, name, addr, id}
 }
@@ -53,7 +53,7 @@ func (c *client) send(n int, to string, lines []string) (all []answer) {
 	request := strings.Join(lines, `\r\n`) + `\r\n\r\n`
 	// The pipe stays open, so that the client does not close its half before the answer.
 	out := c.run(fmt.Sprintf(`rm -f /tmp/in; mkfifo /tmp/in; exec 3<>/tmp/in
-for i in $(seq %d); do printf '%s' >&3; timeout 10 nc %s 8080 <&3; printf '\n--end--\n'; done`, n, request, to))
+for i in $(seq %d); do printf '%s' >&3; timeout 60 nc %s 8080 <&3; printf '\n--end--\n'; done`, n, request, to))
 	for text := range strings.SplitSeq(out+"\n", "\n--end--\n") {
 		if text == "" {
 			continue
@@ -98,7 +98,7 @@ func (c *client) answeredBy(n, status int) string {
 // metric returns a figure of a node, or what else it answers.
 func (c *client) metric(node, name string) string {
 	c.p.t.Helper()
-	out := c.run(fmt.Sprintf("timeout 10 wget -q -O - http://%s:9180/metrics || true", node))
+	out := c.run(fmt.Sprintf("timeout 60 wget -q -O - http://%s:9180/metrics || true", node))
 	if m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(out); m != nil {
 		return m[1]
 	}

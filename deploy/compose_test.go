@@ -3,6 +3,7 @@
 package deploy_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -68,7 +69,7 @@ func TestCompose(t *testing.T) {
 	}
 
 	// From outside, by the ports of this machine.
-	outside := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	outside := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience(t)}
 	if status, body := get(t, outside, "http://"+p.port("front", "8080")); status != http.StatusOK || !strings.HasPrefix(body, "the origin answers ") {
 		t.Errorf("from outside: %d %q, want 200 of the origin", status, body)
 	}
@@ -207,12 +208,12 @@ func (p *popOf) compose(args ...string) string {
 
 func (p *popOf) tryCompose(args ...string) (string, error) {
 	args = slices.Concat(p.tool[1:], []string{"-f", "../docker-compose.yml", "-p", project}, args)
-	return command(p.env, nil, p.tool[0], args...)
+	return command(p.t, p.env, nil, p.tool[0], args...)
 }
 
 func (p *popOf) docker(args ...string) string {
 	p.t.Helper()
-	out, err := command(nil, nil, "docker", args...)
+	out, err := command(p.t, nil, nil, "docker", args...)
 	if err != nil {
 		p.t.Fatalf("%v\n%s", err, out)
 	}
@@ -221,7 +222,7 @@ func (p *popOf) docker(args ...string) string {
 
 // tryDocker runs a command that may fail.
 func (p *popOf) tryDocker(args ...string) string {
-	out, _ := command(nil, nil, "docker", args...)
+	out, _ := command(p.t, nil, nil, "docker", args...)
 	return out
 }
 
@@ -264,11 +265,11 @@ func (p *popOf) waitHealthy() {
 // skipped. With one it may be skipped only where the environment does not forbid it.
 func composeTool(t *testing.T) []string {
 	t.Helper()
-	if out, err := command(nil, nil, "docker", "info"); err != nil {
+	if out, err := command(t, nil, nil, "docker", "info"); err != nil {
 		t.Skipf("no Docker engine runs here: %v\n%s", err, out)
 	}
 	for _, tool := range [][]string{{"docker-compose"}, {"docker", "compose"}} {
-		if _, err := command(nil, nil, tool[0], append(tool[1:], "version")...); err == nil {
+		if _, err := command(t, nil, nil, tool[0], append(tool[1:], "version")...); err == nil {
 			return tool
 		}
 	}
@@ -284,7 +285,7 @@ func lock(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.Close() }) // which unlocks it
-	within(t, 3*time.Minute, "another test of the PoP has ended", func() bool {
+	eventually(t, "another test of the PoP has ended", func() bool {
 		return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 	})
 }
@@ -293,12 +294,12 @@ func lock(t *testing.T) {
 // overlaps.
 func freeNetwork(t *testing.T) string {
 	t.Helper()
-	ids, err := command(nil, nil, "docker", "network", "ls", "-q")
+	ids, err := command(t, nil, nil, "docker", "network", "ls", "-q")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, ids)
 	}
 	// A network that vanishes meanwhile is no failure: what the others have is printed.
-	out, _ := command(nil, nil, "docker", append([]string{"network", "inspect", "--format", "{{range .IPAM.Config}}{{.Subnet}} {{end}}"}, strings.Fields(ids)...)...)
+	out, _ := command(t, nil, nil, "docker", append([]string{"network", "inspect", "--format", "{{range .IPAM.Config}}{{.Subnet}} {{end}}"}, strings.Fields(ids)...)...)
 	var taken []netip.Prefix
 	for _, text := range strings.Fields(out) {
 		if prefix, err := netip.ParsePrefix(text); err == nil {
@@ -331,20 +332,28 @@ func get(t *testing.T, c *http.Client, url string) (status int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// command runs a command for two minutes at most, with env instead of the test's own, if
-// there is one, and returns what it prints, trimmed.
-func command(env []string, stdin io.Reader, name string, args ...string) (string, error) {
-	cmd := exec.Command(name, args...)
+// patience is how long a test waits for one thing: as long as it may run, but for what it
+// takes to clean up after it. A busy machine builds for minutes.
+func patience(t *testing.T) time.Duration {
+	const cleaning = 90 * time.Second
+	deadline, ok := t.Deadline()
+	if !ok {
+		return time.Hour
+	}
+	return max(time.Until(deadline)-cleaning, cleaning/3)
+}
+
+// command runs a command, with env instead of the test's own, if there is one, and returns
+// what it prints, trimmed.
+func command(t *testing.T, env []string, stdin io.Reader, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience(t))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env, cmd.Stdin = env, stdin
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = time.Second
-	if err := cmd.Start(); err != nil {
-		return "", err
-	}
-	late := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
-	defer late.Stop()
-	err := cmd.Wait()
+	err := cmd.Run()
 	if err != nil {
 		err = fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
 	}
@@ -354,13 +363,7 @@ func command(env []string, stdin io.Reader, name string, args ...string) (string
 // eventually waits until ok says true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	within(t, 45*time.Second, what, ok)
-}
-
-// within waits until ok says true, but no longer than patience.
-func within(t *testing.T, patience time.Duration, what string, ok func() bool) {
-	t.Helper()
-	giveUp := time.After(patience)
+	giveUp := time.After(patience(t))
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {

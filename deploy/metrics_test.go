@@ -118,7 +118,7 @@ func nodeMetrics(t *testing.T) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	late := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	late := time.AfterFunc(5*time.Minute, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() {
 		late.Stop()
 		_ = cmd.Process.Kill()
@@ -130,7 +130,7 @@ func nodeMetrics(t *testing.T) string {
 		n, err := stderr.Read(buf)
 		log.Write(buf[:n])
 		if m := where.FindStringSubmatch(log.String()); m != nil {
-			c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+			c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Minute}
 			resp, err := c.Get("http://" + m[1] + "/metrics")
 			if err != nil {
 				t.Fatal(err)

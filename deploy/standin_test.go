@@ -80,12 +80,12 @@ func standIns(t *testing.T) {
 func (s standIn) make(t *testing.T) {
 	t.Helper()
 	key, value, _ := strings.Cut(standInLabel, "=")
-	switch label, err := command(nil, nil, "docker", "image", "inspect", "--format", fmt.Sprintf("{{index .Config.Labels %q}}", key), s.image); {
+	switch label, err := command(t, nil, nil, "docker", "image", "inspect", "--format", fmt.Sprintf("{{index .Config.Labels %q}}", key), s.image); {
 	case err == nil && label != value:
 		t.Logf("%s is used as it is", s.image)
 		return
 	case err == nil: // left by a test that was killed
-		_, _ = command(nil, nil, "docker", "rmi", s.image)
+		_, _ = command(t, nil, nil, "docker", "rmi", s.image)
 	}
 	if strings.HasPrefix(s.image, "golang:") {
 		s.files = goCommand(t)
@@ -100,7 +100,7 @@ func (s standIn) make(t *testing.T) {
 		a.file(name, text)
 	}
 	a.program("busybox", "/bin/busybox")
-	applets, err := command(nil, nil, "busybox", "--list")
+	applets, err := command(t, nil, nil, "busybox", "--list")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,11 +119,11 @@ func (s standIn) make(t *testing.T) {
 	for _, c := range append(s.config, "LABEL "+standInLabel, "ENV PATH=/usr/local/sbin:/usr/local/bin:/bin") {
 		args = append(args, "--change", c)
 	}
-	if out, err := command(nil, &layer, "docker", append(args, "-", s.image)...); err != nil {
+	if out, err := command(t, nil, &layer, "docker", append(args, "-", s.image)...); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Cleanup(func() {
-		if out, err := command(nil, nil, "docker", "rmi", s.image); err != nil {
+		if out, err := command(t, nil, nil, "docker", "rmi", s.image); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
@@ -138,10 +138,10 @@ func goCommand(t *testing.T) map[string][]byte {
 		t.Fatal("the Dockerfile builds nothing")
 	}
 	binary := filepath.Join(t.TempDir(), "edge")
-	if out, err := command(nil, nil, "sh", "-c", "cd .. && "+m[1]+binary+m[3]); err != nil {
+	if out, err := command(t, nil, nil, "sh", "-c", "cd .. && "+m[1]+binary+m[3]); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	sources, err := command(nil, nil, "sh", "-c", `cd .. && go list -deps -f '{{if .Module}}{{if .Module.Main}}{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}} {{end}}{{range .EmbedFiles}}{{$d}}/{{.}} {{end}}{{end}}{{end}}' ./cmd/edge`)
+	sources, err := command(t, nil, nil, "sh", "-c", `cd .. && go list -deps -f '{{if .Module}}{{if .Module.Main}}{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}} {{end}}{{range .EmbedFiles}}{{$d}}/{{.}} {{end}}{{end}}{{end}}' ./cmd/edge`)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, sources)
 	}
@@ -217,7 +217,7 @@ func (a archive) program(program, name string) {
 	a.t.Helper()
 	from := find(a.t, program)
 	a.file(name, []byte(read(a.t, from)))
-	libraries, _ := command(nil, nil, "ldd", from) // which fails for a static program
+	libraries, _ := command(a.t, nil, nil, "ldd", from) // which fails for a static program
 	for _, m := range regexp.MustCompile(`(/\S+) \(0x`).FindAllStringSubmatch(libraries, -1) {
 		a.file(m[1], []byte(read(a.t, m[1])))
 	}
