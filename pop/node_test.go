@@ -94,15 +94,16 @@ func TestEveryRequestIsDecided(t *testing.T) {
 	}
 }
 
-// A node counts in its own shard from the beginning, also where it looks for those of others.
-func TestOwnShardFromTheBeginning(t *testing.T) {
+// startSharing starts a node whose shard is found by gossip.
+func startSharing(t *testing.T, name string, join ...string) *pop.Node {
+	t.Helper()
 	set, err := rule.Parse("rules.yaml", []byte("rules: []"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	n, err := pop.New(pop.Options{
-		Name: "n1", Rules: set, Origin: "http://127.0.0.1:1", Secret: scenarioSecret, ShardListen: "127.0.0.1:0",
-		Gossip: &pop.GossipOptions{Listen: "127.0.0.1:0"}, Logger: slog.New(slog.DiscardHandler),
+		Name: name, Rules: set, Origin: "http://127.0.0.1:1", Secret: scenarioSecret, ShardListen: "127.0.0.1:0",
+		Gossip: &pop.GossipOptions{Listen: "127.0.0.1:0", Join: join}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -110,8 +111,48 @@ func TestOwnShardFromTheBeginning(t *testing.T) {
 	if err := n.Start(); err != nil {
 		t.Fatal(err)
 	}
+	return n
+}
+
+// A node counts in its own shard from the beginning, also where it looks for those of others.
+func TestOwnShardFromTheBeginning(t *testing.T) {
+	n := startSharing(t, "n1")
 	defer n.Stop(t.Context())
 	if in, err := sum(n.Gatherer(), "edge_shard_in_ring/"+n.Addr("shard").String()); in != 1 || err != nil {
 		t.Errorf("of the node's shard %v are in the ring, %v; want 1", in, err)
+	}
+}
+
+// The shard of a node that leaves answers until nobody counts in it.
+func TestShardAnswersUntilItIsLeft(t *testing.T) {
+	stays := startSharing(t, "n1")
+	defer stays.Stop(t.Context())
+	leaves := startSharing(t, "n2", stays.Addr("gossip").String())
+	awaitRing := func(want float64) {
+		t.Helper()
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for giveUp := time.After(30 * time.Second); ; {
+			if in, err := sum(stays.Gatherer(), "edge_shard_in_ring"); in == want && err == nil {
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-giveUp:
+				t.Fatalf("there are never %v shards in the ring", want)
+			}
+		}
+	}
+	awaitRing(2)
+	stopped := make(chan error, 1)
+	go func() { stopped <- leaves.Stop(t.Context()) }()
+	awaitRing(1)
+	conn, err := net.Dial("tcp", leaves.Addr("shard").String())
+	if err != nil {
+		t.Fatalf("a shard is gone when the others leave it: %v", err)
+	}
+	_ = conn.Close()
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }

@@ -60,7 +60,14 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.stop()
 	<-n.counted
 	if n.gossip != nil {
+		others := len(n.gossip.Members()) > 0
 		errs = append(errs, n.gossip.Stop())
+		if n.discover != nil && others {
+			select { // they count in this node's shard until their rings have changed
+			case <-ctx.Done():
+			case <-time.After(shardLinger):
+			}
+		}
 	}
 	if operators != nil {
 		_ = operators.Close()
@@ -90,6 +97,10 @@ const (
 	// of the time for stopping at most: requests under way need the rest.
 	notice = 5 * time.Second
 )
+
+// shardLinger is for how long the shard of a node that has left still answers the others: until
+// all of them count elsewhere, and have read what was counted here of clients that come again.
+const shardLinger = 4 * discoverPause
 
 // A farewell lets the clients of a node that stops go elsewhere. Who connects meanwhile, or
 // asks by a connection that was kept, is answered, and asked to close the connection: where
