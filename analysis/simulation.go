@@ -160,6 +160,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 			Now:      func() time.Time { return n.clock(s.now) },
 			Publish:  func(r mitigation.Record) { s.publish(i, r) },
 			Nodes:    func() int { return o.Nodes },
+			Ahead:    func() time.Duration { return time.Duration(n.ahead-s.nodes[0].ahead) * time.Microsecond },
 			Logger:   slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
