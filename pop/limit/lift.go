@@ -43,7 +43,10 @@ func (l *Limiter) Lift(key counter.Key, now time.Time) (mitigation.Record, error
 	}
 	l.o.Logger.Info("mitigation lifted", "key", key)
 	if shardErr == nil {
-		shardErr = owner.shard.Update(l.o.Secret.RecordKey(key), func([]byte) ([]byte, int32) {
+		shardErr = owner.shard.Update(l.o.Secret.RecordKey(key), func(old []byte) ([]byte, int32) {
+			if stored, ok := l.learnStored(old, key); ok && !record.Wins(stored) {
+				return nil, 0 // another node mitigates the key anew
+			}
 			return record.AppendStored(nil), int32(record.Lifetime / time.Second)
 		})
 	}

@@ -117,6 +117,46 @@ func TestAGreaterRecordStaysStored(t *testing.T) {
 	}
 }
 
+// A mitigation that another node starts while this one lifts the one before stays stored, and
+// this node learns it.
+func TestALiftLeavesWhatStartsAfterIt(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Second)
+		var a *single
+		var stored []byte
+		a = startSingle(t, fmt.Sprintf(perMinute, 5, "1m"), func(o *limit.Options, _ *mitigation.Options) {
+			o.Publish = func(r mitigation.Record) {
+				if !r.Lifted {
+					return
+				}
+				r.Lifted, r.Generation, r.Node, r.Lifetime = false, r.Generation+1, 7, time.Minute
+				r.Why = mitigation.Why{Limit: counter.Limit{Threshold: 5, Period: 60e6, Layout: counter.Plain}, Cur: 6}
+				stored = r.AppendStored(nil)
+				s := counter.NewShard("s:1", counter.ShardOptions{Dial: a.pipe.Dial})
+				defer s.Close()
+				if err := s.Update(a.secret.RecordKey(r.Key), func([]byte) ([]byte, int32) { return stored, 3600 }); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		defer a.close()
+		for range 6 {
+			a.decide(1)
+		}
+		time.Sleep(10 * time.Millisecond)
+		if _, err := a.Lift(a.key(1), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.stored(t, a.secret.RecordKey(a.key(1))); stored == nil || !bytes.Equal(got, stored) {
+			t.Errorf("stored is %x, want %x", got, stored)
+		}
+		if held, _ := a.table.Held(a.key(1), time.Now()); held.Node != 7 || held.Lifted {
+			t.Errorf("the node holds %+v", held)
+		}
+	})
+}
+
 // A rule that is removed between a request and its counting counts no more.
 func TestRequestsOfARemovedRule(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
