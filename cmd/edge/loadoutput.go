@@ -47,8 +47,12 @@ func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadO
 	if err != nil {
 		return err
 	}
+	var none error
+	if len(report.Statuses) == 0 {
+		none = errors.New("no request was answered: nothing is known of the target")
+	}
 	// Standard output comes last: whoever reads it may stop, which ends the process.
-	return errors.Join(oracle.keep(log), out.write(report), oracle.judge(report))
+	return errors.Join(oracle.keep(log), out.write(report), none, oracle.judge(report))
 }
 
 // leaveCores leaves half of the cores to targets on this machine where requests are sent as fast
