@@ -191,10 +191,15 @@ func (l *Limiter) serve(ln *lane, t *track, j job) job {
 		if done || l.placed.Load() != p {
 			continue // perhaps elsewhere
 		}
-		if !ln.park(t) {
+		switch {
+		case ln.park(t):
+			if l.placed.Load() != p {
+				ln.wakeAll() // the shard may have gone out just now
+			}
+		case l.placed.Load() != p:
+			continue // or have left, with its lane
+		default:
 			l.release(t)
-		} else if l.placed.Load() != p {
-			ln.wakeAll() // the shard may have gone out just now
 		}
 		return j
 	}
