@@ -3,16 +3,20 @@ package load_test
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
 
 	"github.com/edgelimit/edge/load"
+	"github.com/google/go-cmp/cmp"
 )
 
 // What net/http understands is understood alike, in whatever pieces it comes.
@@ -129,5 +133,148 @@ func TestAllocations(t *testing.T) {
 	// What is recorded is allocated in pieces of thousands.
 	if each := float64(after.Mallocs-before.Mallocs) / requests; each > 0.05 {
 		t.Errorf("%.2f allocations for each request", each)
+	}
+}
+
+// Answers as they may come.
+func TestAnswers(t *testing.T) {
+	for _, test := range []struct {
+		name, raw        string
+		status, failures map[string]uint64
+	}{
+		{"plain", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", map[string]uint64{"200": 2}, nil},
+		{"chunks with a trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\nA\r\n0123456789\r\n0\r\nX: y\r\n\r\n", map[string]uint64{"200": 2}, nil},
+		{"early hints", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 429 Too Many\r\nretry-AFTER: 7\r\nContent-Length: 0\r\n\r\n", map[string]uint64{"429": 2}, nil},
+		{"until the end", "HTTP/1.1 200 OK\r\n\r\nhello", map[string]uint64{"200": 2}, nil},
+		{"close", "HTTP/1.0 500 no\r\nContent-Length: 0\r\n\r\n", map[string]uint64{"500": 2}, nil},
+		{"several encodings", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", map[string]uint64{"200": 2}, nil},
+		{"a long head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 60_000) + "\r\nContent-Length: 0\r\n\r\n", map[string]uint64{"200": 2}, nil},
+		{"no HTTP", "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n\r\n", map[string]uint64{}, map[string]uint64{"malformed": 2}},
+		{"a length that is none", "HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\n", map[string]uint64{}, map[string]uint64{"malformed": 2}},
+		{"an endless head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<19), map[string]uint64{}, map[string]uint64{"malformed": 2}},
+		{"cut off", "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", map[string]uint64{}, map[string]uint64{"closed": 2}},
+		{"nothing", "", map[string]uint64{}, map[string]uint64{"closed": 2}},
+	} {
+		for _, piece := range []int{1 << 20, 1} {
+			t.Run(fmt.Sprintf("%s/in pieces of %d", test.name, piece), func(t *testing.T) {
+				ln, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer ln.Close()
+				go answer(ln, test.raw, piece)
+				r := run(t, load.Options{
+					Targets: []load.Target{target(t, "http://"+ln.Addr().String())}, Requests: 2, Connections: 1, KeepAlive: 1,
+					Source: &two{Steady: load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}},
+				})
+				if diff := cmp.Diff(test.status, r.Statuses); diff != "" {
+					t.Errorf("statuses (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(test.failures, r.Failures, cmp.Comparer(func(a, b map[string]uint64) bool { return fmt.Sprint(a) == fmt.Sprint(b) })); diff != "" {
+					t.Errorf("failures (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// Answers say in several ways whether the connection ends, and some send more than was asked
+// for. None of it becomes the answer to the next request.
+func TestAnswersOfOneConnection(t *testing.T) {
+	for _, test := range []struct {
+		name, raw   string
+		connections uint64
+	}{
+		{"it goes on", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 1},
+		{"HTTP/1.0 goes on", "HTTP/1.0 200 OK\r\nConnection: Keep-Alive, X\r\nContent-Length: 0\r\n\r\n", 1},
+		{"HTTP/1.0", "HTTP/1.0 200 OK\r\nConnection: X\r\nContent-Length: 0\r\n\r\n", 20},
+		{"it ends", "HTTP/1.1 200 OK\r\nConnection: X, Close\r\nConnection: Y\r\nContent-Length: 0\r\n\r\n", 20},
+		{"more than was asked for", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 500 no\r\nContent-Length: 0\r\n\r\n", 20},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			go func() {
+				for {
+					c, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					go func() {
+						defer c.Close()
+						for r := bufio.NewReader(c); ; {
+							if _, err := http.ReadRequest(r); err != nil {
+								return
+							}
+							if _, err := io.WriteString(c, test.raw); err != nil {
+								return
+							}
+						}
+					}()
+				}
+			}()
+			log, err := load.Run(t.Context(), load.Options{
+				Targets: []load.Target{target(t, "http://"+ln.Addr().String())}, Requests: 20, Connections: 1, Duration: time.Minute,
+				Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r := log.Report(); r.Statuses["200"] != 20 || r.Sending.Connections != test.connections {
+				t.Errorf("statuses %v, failures %v over %d connections; want 20 × 200 over %d", r.Statuses, r.Failures, r.Sending.Connections, test.connections)
+			}
+		})
+	}
+}
+
+// Nodes name themselves, and a target that says something else each time has no names without
+// end.
+func TestNodeNames(t *testing.T) {
+	var n atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Edge-Node", fmt.Sprintf("edge\t%d%s", n.Add(1), strings.Repeat("x", 1000)))
+	}))
+	defer s.Close()
+	r := run(t, load.Options{Targets: []load.Target{target(t, s.URL)}, Requests: 3000, Connections: 4, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}})
+	if len(r.Nodes) > 1001 || r.Nodes[0].Requests != 2000 {
+		t.Errorf("%d nodes, the target itself with %d requests; want 1000 and 2000", len(r.Nodes), r.Nodes[0].Requests)
+	}
+	if name := r.Nodes[1].Name; !strings.HasPrefix(name, "edge\ufffd") || len(name) > 300 {
+		t.Errorf("a node has the name %q", name)
+	}
+}
+
+// two makes two requests of those of a source.
+type two struct {
+	load.Steady
+	n int
+}
+
+func (s *two) Next(r *load.Request) bool {
+	s.n++
+	return s.n <= 2 && s.Steady.Next(r)
+}
+
+// answer answers a request on each connection, and ends it.
+func answer(ln net.Listener, raw string, piece int) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		r := bufio.NewReader(c)
+		if _, err := http.ReadRequest(r); err == nil {
+			for b := []byte(raw); len(b) > 0; {
+				n := min(piece, len(b))
+				if _, err := c.Write(b[:n]); err != nil {
+					break
+				}
+				b = b[n:]
+			}
+		}
+		_ = c.Close()
 	}
 }

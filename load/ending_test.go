@@ -1,0 +1,198 @@
+package load_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/load"
+)
+
+// drawnFrom counts the requests that are made.
+type drawnFrom struct {
+	load.Steady
+	n int
+}
+
+func (s *drawnFrom) Next(r *load.Request) bool {
+	s.n++
+	return s.Steady.Next(r)
+}
+
+func TestEndings(t *testing.T) {
+	hang := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hang" {
+			<-hang
+		}
+	}))
+	defer s.Close()
+	targets := []load.Target{target(t, s.URL)}
+	s2 := httptest.NewUnstartedServer(s.Config.Handler)
+	s2.Config.Protocols = new(http.Protocols)
+	s2.Config.Protocols.SetUnencryptedHTTP2(true)
+	s2.Start()
+	defer s2.Close()
+	defer close(hang)
+	targets2 := []load.Target{target(t, s2.URL)}
+	t.Run("nobody listens", func(t *testing.T) {
+		r := run(t, load.Options{Targets: []load.Target{target(t, "http://127.0.0.1:1")}, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}})
+		if r.Failures["not_connected"] != 100 {
+			t.Errorf("failures are %v, want 100 that found no connection", r.Failures)
+		}
+		var b bytes.Buffer
+		if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "100 not connected; the first: dial tcp 127.0.0.1:1: connect: connection refused") || strings.Contains(b.String(), "latency") {
+			t.Errorf("%v\n%s", err, b.String())
+		}
+	})
+	t.Run("no answer", func(t *testing.T) {
+		r := run(t, load.Options{Targets: targets, Connections: 100, Timeout: 200 * time.Millisecond, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}}})
+		if r.Failures["timeout"] != 100 {
+			t.Errorf("failures are %v, want 100 timeouts", r.Failures)
+		}
+	})
+	t.Run("interrupted", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		log, err := load.Run(ctx, load.Options{
+			Targets: targets, Source: &load.Steady{Profile: []load.Point{{Rate: 2000}}, Look: load.Look{Method: "GET"}},
+			Duration: time.Hour, Progress: func(p load.Progress) {
+				if p.Requests > 10 {
+					cancel()
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := log.Report()
+		if !r.Interrupted || r.Sending.Requests < 10 || r.Statuses["200"] == 0 {
+			t.Errorf("the report of an interrupted run is %+v", r)
+		}
+		var b bytes.Buffer
+		if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "interrupted before its end") {
+			t.Errorf("%v\n%s", err, b.String())
+		}
+	})
+	t.Run("interrupted before the next is due", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		log, err := load.Run(ctx, load.Options{
+			Targets: targets, Source: &load.Steady{Profile: []load.Point{{Rate: 0.01}}, Look: load.Look{Method: "GET"}}, Duration: time.Hour,
+			Progress: func(p load.Progress) {
+				if p.Requests > 0 {
+					cancel()
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := log.Report(); r.Full || r.Sending.Requests != 1 || r.Sending.Unsent != 0 || !r.Sending.Kept {
+			t.Errorf("sending was %+v, want all that was due", r.Sending)
+		}
+	})
+	t.Run("idle connections end", func(t *testing.T) {
+		brief := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		brief.Config.IdleTimeout = 20 * time.Millisecond
+		brief.Start()
+		defer brief.Close()
+		r := run(t, load.Options{
+			Targets: []load.Target{target(t, brief.URL)}, Connections: 1, Duration: 1200 * time.Millisecond,
+			Source: &load.Steady{Profile: []load.Point{{Rate: 3}}, Look: load.Look{Method: "GET"}},
+		})
+		if len(r.Failures) > 0 || r.Sending.Connections < 3 {
+			t.Errorf("failures %v over %d connections, want none over one for each request", r.Failures, r.Sending.Connections)
+		}
+	})
+	t.Run("HTTP/2 to nobody", func(t *testing.T) {
+		r := run(t, load.Options{Targets: []load.Target{target(t, "http://127.0.0.1:1")}, HTTP2: true, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}})
+		if r.Failures["not_connected"] != 100 {
+			t.Errorf("failures are %v, want 100 that found no connection", r.Failures)
+		}
+	})
+	t.Run("TLS without HTTP/2", func(t *testing.T) {
+		secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+		secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+		secure.StartTLS()
+		defer secure.Close()
+		r := run(t, load.Options{
+			Targets: []load.Target{target(t, secure.URL)}, HTTP2: true, TLS: &tls.Config{InsecureSkipVerify: true}, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}},
+		})
+		if r.Failures["not_connected"] != 100 {
+			t.Errorf("failures are %v, want 100 that found no connection", r.Failures)
+		}
+	})
+	t.Run("HTTP/2 without an answer", func(t *testing.T) {
+		r := run(t, load.Options{Targets: targets2, HTTP2: true, Connections: 100, Timeout: 200 * time.Millisecond, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}}})
+		if r.Failures["timeout"] != 100 {
+			t.Errorf("failures are %v, want 100 timeouts", r.Failures)
+		}
+	})
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("interrupted without an answer/HTTP2=%t", http2), func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			log, err := load.Run(ctx, load.Options{
+				Targets: map[bool][]load.Target{false: targets, true: targets2}[http2], HTTP2: http2, Duration: time.Hour, Timeout: time.Hour,
+				Source:   &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}},
+				Progress: func(load.Progress) { cancel() },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r := log.Report(); r.Failures["cut_off"] != 64 || len(r.Failures) != 1 {
+				t.Errorf("failures are %v, want one that was cut off on each connection", r.Failures)
+			}
+		})
+	}
+	t.Run("answers that take longer than the end", func(t *testing.T) {
+		slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(1500 * time.Millisecond) }))
+		defer slow.Close()
+		log, err := load.Run(t.Context(), load.Options{
+			Targets: []load.Target{target(t, slow.URL)}, Duration: 100 * time.Millisecond, Source: &load.Steady{Profile: []load.Point{{Rate: 100}}, Look: load.Look{Method: "GET"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := log.Report(); len(r.Failures) > 0 || r.Interrupted {
+			t.Errorf("failures are %v, want none", r.Failures)
+		}
+	})
+	t.Run("HTTP/2 whose connections end at once", func(t *testing.T) {
+		r := run(t, load.Options{Targets: targets2, HTTP2: true, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/%zz"}}})
+		// Three for each request, and one that it may begin to dial before it is given up.
+		if r.Failures["closed"] != 100 || r.Sending.Connections > 400 {
+			t.Errorf("failures are %v over %d connections, want 100 over at most 400", r.Failures, r.Sending.Connections)
+		}
+	})
+	t.Run("HTTP/2, a client always to the same target", func(t *testing.T) {
+		r := run(t, load.Options{
+			Targets: append(targets2, targets2...), HTTP2: true, Hashed: true, Connections: 5, Streams: 10, Requests: 1000,
+			Source: &load.Steady{Profile: fast, Clients: 100, Look: load.Look{Method: "GET"}},
+		})
+		if r.Statuses["200"] != 1000 || r.Sending.Connections > 5 {
+			t.Errorf("statuses %v over %d connections, want 1000 × 200 over at most 5", r.Statuses, r.Sending.Connections)
+		}
+	})
+	t.Run("as much as connections carry to each target", func(t *testing.T) {
+		source := &drawnFrom{Steady: load.Steady{Clients: 100, Look: load.Look{Method: "GET", Target: "/hang"}}}
+		log, err := load.Run(t.Context(), load.Options{Targets: targets, Hashed: true, ClosedLoop: true, Connections: 2, Requests: 100_000, Duration: 100 * time.Millisecond, Timeout: 200 * time.Millisecond, Source: source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := log.Report(); source.n > 1000 || r.Sending.Unsent != 0 {
+			t.Errorf("%d requests were made for two connections, sending was %+v", source.n, r.Sending)
+		}
+	})
+	t.Run("as much as connections carry", func(t *testing.T) {
+		r := run(t, load.Options{Targets: targets, ClosedLoop: true, Connections: 2, Requests: 500, Source: &load.Steady{Look: load.Look{Method: "GET"}}})
+		if r.Statuses["200"] != 500 || !r.Full || !r.Sending.Kept || r.Latency != r.Service {
+			t.Errorf("statuses %v, sending %+v", r.Statuses, r.Sending)
+		}
+	})
+}

@@ -1,0 +1,69 @@
+package load_test
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/edgelimit/edge/load"
+)
+
+func TestTargets(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want load.Target
+		fail string // part of the error
+	}{
+		{"127.0.0.1:8080", load.Target{Name: "127.0.0.1:8080", Addr: netip.MustParseAddrPort("127.0.0.1:8080"), Path: "/"}, ""},
+		{"http://10.1.2.3/a?b", load.Target{Name: "10.1.2.3", Addr: netip.MustParseAddrPort("10.1.2.3:80"), Path: "/a?b"}, ""},
+		{"https://[::1]", load.Target{Name: "[::1]", Addr: netip.MustParseAddrPort("[::1]:443"), TLS: true, Path: "/"}, ""},
+		{"http://0.0.0.0:8080", load.Target{Name: "0.0.0.0:8080", Addr: netip.MustParseAddrPort("0.0.0.0:8080"), Path: "/"}, ""},
+		{"http://[fe80::1%25lo]:8080", load.Target{Name: "[fe80::1]:8080", Addr: netip.MustParseAddrPort("[fe80::1%lo]:8080"), Path: "/"}, ""},
+		{"http://127.0.0.1/a?b c", load.Target{}, "is no target"},
+		{"http://:8080", load.Target{}, "is no target"},
+		{"http://me@127.0.0.1", load.Target{}, "is no target"},
+		{"http://127.0.0.1:99999", load.Target{}, "is no port"},
+		{"http://192.0.2.1/", load.Target{}, "neither this machine nor in a private network"},
+		{"http://[2001:db8::1]/", load.Target{}, "neither this machine nor in a private network"},
+		{"ftp://127.0.0.1", load.Target{}, "is no target"},
+		{"http://", load.Target{}, "is no target"},
+	} {
+		got, err := load.ParseTarget(t.Context(), test.text, false)
+		if test.fail == "" && (err != nil || got != test.want) || test.fail != "" && (err == nil || !strings.Contains(err.Error(), test.fail)) {
+			t.Errorf("ParseTarget(%q) = %+v, %v; want %+v, %q", test.text, got, err, test.want, test.fail)
+		}
+	}
+	if _, err := load.ParseTarget(t.Context(), "http://192.0.2.1", true); err != nil {
+		t.Errorf("a public target that is ours is refused: %v", err)
+	}
+	var public *load.PublicError
+	if _, err := load.ParseTarget(t.Context(), "http://192.0.2.1", false); !errors.As(err, &public) {
+		t.Errorf("%v is no PublicError", err)
+	}
+}
+
+// A name may have several addresses, and a server listens at one of them.
+func TestTaking(t *testing.T) {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	v4 := ln.Addr().(*net.TCPAddr).AddrPort()
+	v6, nobody := netip.AddrPortFrom(netip.IPv6Loopback(), v4.Port()), netip.MustParseAddrPort("127.0.0.1:1")
+	for _, test := range []struct {
+		name  string
+		addrs []netip.AddrPort
+		want  netip.AddrPort
+	}{
+		{"only IPv4 is served", []netip.AddrPort{v6, v4}, v4},
+		{"the first of those that are", []netip.AddrPort{v4, v6}, v4},
+		{"none is", []netip.AddrPort{nobody, netip.AddrPortFrom(netip.IPv6Loopback(), 1)}, nobody},
+	} {
+		if got := load.Taking(t.Context(), test.addrs); got != test.want {
+			t.Errorf("%s: of %v it is %v, want %v", test.name, test.addrs, got, test.want)
+		}
+	}
+}
