@@ -19,15 +19,23 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// shared is where real traces are, and figures that an independent program made of them.
-const shared = "../../shared"
+// shared returns a file or a directory beside the module: real traces are there, and figures that
+// an independent program made of them. A folder need not be there; what it holds then must be.
+func shared(t testing.TB, folder string, names ...string) string {
+	t.Helper()
+	dir := filepath.Join("..", "..", "shared", folder)
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("no test data beside the module: %v", err)
+	}
+	return filepath.Join(append([]string{dir}, names...)...)
+}
 
 // trace returns the requests of a trace.
 func trace(t testing.TB, name string) (arrivals []accesslog.Arrival) {
 	t.Helper()
-	file, err := os.Open(filepath.Join(shared, "traces", name+".tsv.gz"))
+	file, err := os.Open(shared(t, "traces", name+".tsv.gz"))
 	if err != nil {
-		t.Skipf("the traces are not here: %v", err)
+		t.Fatal(err)
 	}
 	defer file.Close()
 	z, err := gzip.NewReader(file)
@@ -91,9 +99,9 @@ func row(r analysis.Result) string {
 
 // The figures that an independent program computed, over the same traces.
 func TestReference(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(shared, "reference", "accuracy.md"))
+	page, err := os.ReadFile(shared(t, "reference", "accuracy.md"))
 	if err != nil {
-		t.Skipf("the reference figures are not here: %v", err)
+		t.Fatal(err)
 	}
 	tables := 0
 	for _, section := range bytes.Split(page, []byte("\n#### "))[1:] {
@@ -135,9 +143,9 @@ func TestReference(t *testing.T) {
 // of the reference figures.
 func rows(t *testing.T, heading, first string) (rows [][]string) {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(shared, "reference", "accuracy.md"))
+	page, err := os.ReadFile(shared(t, "reference", "accuracy.md"))
 	if err != nil {
-		t.Skipf("the reference figures are not here: %v", err)
+		t.Fatal(err)
 	}
 	_, rest, found := strings.Cut(string(page), "\n### "+heading)
 	rest, _, _ = strings.Cut(rest, "\n### ")

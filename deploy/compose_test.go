@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 )
 
 // The PoP of docker-compose.yml, as people run it: it stops a client on all nodes, stops
@@ -273,7 +275,7 @@ func composeTool(t *testing.T) []string {
 			return tool
 		}
 	}
-	missing(t, "docker-compose")
+	memcachedtest.Unavailable(t, "docker-compose is not installed")
 	return nil
 }
 

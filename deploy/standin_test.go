@@ -231,18 +231,8 @@ func find(t *testing.T, program string) string {
 			return file
 		}
 	}
-	missing(t, program)
+	memcachedtest.Unavailable(t, program+" is not installed")
 	return ""
-}
-
-// missing skips a test that needs a program, or fails it if the environment says that it
-// must not be skipped.
-func missing(t *testing.T, program string) {
-	t.Helper()
-	if os.Getenv(memcachedtest.Require) != "" {
-		t.Fatalf("%s is not installed, and %s is set", program, memcachedtest.Require)
-	}
-	t.Skipf("%s is not installed", program)
 }
 
 func read(t *testing.T, file string) string {

@@ -226,29 +226,21 @@ func dialer(addr string) *net.Dialer {
 	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}}
 }
 
-// severalAddresses skips a test where the machine's loopback network is one address, unless
-// the environment says that it must not be skipped.
+// severalAddresses skips a test where the machine's loopback network is one address.
 func severalAddresses(t *testing.T) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
-		if os.Getenv(memcachedtest.Require) != "" {
-			t.Fatalf("127.0.0.2 is no address of this machine, and %s is set", memcachedtest.Require)
-		}
-		t.Skip("127.0.0.2 is no address of this machine")
+		memcachedtest.Unavailable(t, "127.0.0.2 is no address of this machine")
 	}
 	_ = ln.Close()
 }
 
-// installed skips a test where a program is not, unless the environment says that it must
-// not be skipped.
+// installed skips a test where a program is not.
 func installed(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
-		if os.Getenv(memcachedtest.Require) != "" {
-			t.Fatalf("%s is not installed, and %s is set", program, memcachedtest.Require)
-		}
-		t.Skipf("%s is not installed", program)
+		memcachedtest.Unavailable(t, program+" is not installed")
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,7 +24,7 @@ func openTerminal(t *testing.T, columns uint16) (screen, tty *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skipf("there are no pseudo-terminals: %v", err)
+		memcachedtest.Unavailable(t, fmt.Sprintf("there are no pseudo-terminals: %v", err))
 	}
 	t.Cleanup(func() { _ = screen.Close() })
 	if err := unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0); err != nil {

@@ -14,8 +14,17 @@ import (
 )
 
 // Require is the variable that, if it is set, makes a test fail rather than be skipped
-// where a program that it needs is not installed.
+// where what it needs is not there, such as a program.
 const Require = "EDGE_TEST_REQUIRE"
+
+// Unavailable ends a test for want of what it needs: it is skipped or, if Require is set, fails.
+func Unavailable(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv(Require) != "" {
+		t.Fatalf("%s, and %s is set", why, Require)
+	}
+	t.Skip(why)
+}
 
 // patience is how long a test waits for memcached before it gives up. No test depends on
 // its length.
@@ -32,16 +41,13 @@ type Process struct {
 	ended chan struct{}
 }
 
-// Start starts memcached on a free port of 127.0.0.1. Where it is not installed the test is
-// skipped, unless the environment says that it must not be.
+// Start starts memcached on a free port of 127.0.0.1. Where it is not installed it is
+// Unavailable.
 func Start(t testing.TB, args ...string) *Process {
 	t.Helper()
 	path, err := exec.LookPath("memcached")
 	if err != nil {
-		if os.Getenv(Require) != "" {
-			t.Fatalf("memcached is not installed, and %s is set", Require)
-		}
-		t.Skip("memcached is not installed")
+		Unavailable(t, "memcached is not installed")
 	}
 	if os.Geteuid() == 0 {
 		args = append(args, "-u", "root")
