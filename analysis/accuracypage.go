@@ -15,7 +15,7 @@ func (r *AccuracyReport) Sections(traffic Timeline) []page.Section {
 		Title: "How accurate estimates are",
 		Lead: "Each estimator is compared with the exact sliding log at every request. Nobody is refused: every request is counted. " +
 			"Wrong decisions are requests that one of the two would refuse and the other one would not.",
-		Figures: []page.Figure{{Name: "requests", Value: grouped(r.Events)}, {Name: "clients", Value: grouped(uint64(r.Clients))}},
+		Figures: []page.Figure{{Name: "requests", Value: page.Grouped(r.Events)}, {Name: "clients", Value: page.Grouped(uint64(r.Clients))}},
 	}}
 	if len(traffic.Points) > 0 {
 		sections[0].Blocks = append(sections[0].Blocks, traffic.plot("Traffic"))
@@ -41,14 +41,14 @@ func limitSection(results []Result) page.Section {
 		}
 	}
 	s := page.Section{
-		Title: fmt.Sprintf("%s requests in %s", grouped(first.Limit), rule.FormatDuration(time.Duration(first.PeriodS)*time.Second)),
+		Title: fmt.Sprintf("%s requests in %s", page.Grouped(first.Limit), rule.FormatDuration(time.Duration(first.PeriodS)*time.Second)),
 		Lead: fmt.Sprintf("By the exact log %s requests (%.4g%%) of %s clients are over. %.4g%% of all are near the threshold, from half of it to twice: only those can well be decided wrongly. The figures are those of the estimator %s.",
-			grouped(first.ExactOver), percent(first.ExactOver, first.Requests), grouped(uint64(first.SourcesExactOver)), first.NearPct, first.Estimator),
+			page.Grouped(first.ExactOver), percent(first.ExactOver, first.Requests), page.Grouped(uint64(first.SourcesExactOver)), first.NearPct, first.Estimator),
 		Figures: []page.Figure{
-			{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", first.WrongPct), Note: fmt.Sprintf("%s wrongly allowed, %s wrongly limited", grouped(first.WronglyAllowed), grouped(first.WronglyLimited))},
+			{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", first.WrongPct), Note: fmt.Sprintf("%s wrongly allowed, %s wrongly limited", page.Grouped(first.WronglyAllowed), page.Grouped(first.WronglyLimited))},
 			{Name: "mean difference", Value: fmt.Sprintf("%.2f%%", 100*first.MeanAbsRelErr), Note: fmt.Sprintf("from the exact number; signed %+.2f%%", 100*first.MeanSignedRelErr)},
-			{Name: "clients missed", Value: grouped(uint64(first.SourcesOverButNeverLimited)), Note: when(first.SourcesOverButNeverLimited > 0, "over by up to %.0f%%, never limited", 100*first.MaxOvershootOfThose)},
-			{Name: "clients wrongly limited", Value: grouped(uint64(first.SourcesLimitedButNeverOver)), Note: when(first.SourcesLimitedButNeverOver > 0, "never over, from %.0f%% of the threshold on", 100*first.MinPeakOfThose)},
+			{Name: "clients missed", Value: page.Grouped(uint64(first.SourcesOverButNeverLimited)), Note: when(first.SourcesOverButNeverLimited > 0, "over by up to %.0f%%, never limited", 100*first.MaxOvershootOfThose)},
+			{Name: "clients wrongly limited", Value: page.Grouped(uint64(first.SourcesLimitedButNeverOver)), Note: when(first.SourcesLimitedButNeverOver > 0, "never over, from %.0f%% of the threshold on", 100*first.MinPeakOfThose)},
 		},
 	}
 	scatter := page.Scatter{Title: "Error against memory", Note: "to the lower left is better; no estimator beats those that are joined",
@@ -61,13 +61,13 @@ func limitSection(results []Result) page.Section {
 	best := frontier(results)
 	for i, r := range results {
 		tip := fmt.Sprintf("%s\n%.0f bytes per client\n%.4f%% wrong: %s allowed, %s limited\nmean difference %.2f%%", r.Estimator, r.BytesPerClient, r.WrongPct,
-			grouped(r.WronglyAllowed), grouped(r.WronglyLimited), 100*r.MeanAbsRelErr)
+			page.Grouped(r.WronglyAllowed), page.Grouped(r.WronglyLimited), 100*r.MeanAbsRelErr)
 		if r.BytesPerClient > 0 {
 			scatter.Points = append(scatter.Points, page.ScatterPoint{X: r.BytesPerClient, Y: r.WrongPct, Name: r.Estimator, Tip: tip, Best: best[i]})
 		}
 		bars.Rows = append(bars.Rows, page.Bar{Name: r.Estimator, Values: []uint64{r.WronglyAllowed, r.WronglyLimited}, Note: fmt.Sprintf("%.4f%%", r.WrongPct)})
-		row := page.Row{Cells: []string{r.Estimator, fmt.Sprintf("%.0f", r.BytesPerClient), fmt.Sprintf("%.4f", r.WrongPct), grouped(r.WronglyAllowed), grouped(r.WronglyLimited),
-			fmt.Sprintf("%.2f%%", 100*r.MeanAbsRelErr), grouped(uint64(r.SourcesOverButNeverLimited)), grouped(uint64(r.SourcesLimitedButNeverOver))}}
+		row := page.Row{Cells: []string{r.Estimator, fmt.Sprintf("%.0f", r.BytesPerClient), fmt.Sprintf("%.4f", r.WrongPct), page.Grouped(r.WronglyAllowed), page.Grouped(r.WronglyLimited),
+			fmt.Sprintf("%.2f%%", 100*r.MeanAbsRelErr), page.Grouped(uint64(r.SourcesOverButNeverLimited)), page.Grouped(uint64(r.SourcesLimitedButNeverOver))}}
 		if best[i] {
 			row.Note, row.Strong = "not beaten", true
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -199,7 +200,7 @@ func (r *CaseReport) Err() error {
 	if failed == 0 {
 		return nil
 	}
-	return fmt.Errorf("analysis: %s: %d of %s failed", r.File, failed, number(len(r.Cases), "case"))
+	return fmt.Errorf("analysis: %s: %d of %s failed", r.File, failed, page.Count(len(r.Cases), "case"))
 }
 
 // WriteText writes the report for people.
@@ -218,7 +219,7 @@ func (r *CaseReport) WriteText(w io.Writer) error {
 		}
 	}
 	if r.OK {
-		fmt.Fprintf(&b, "  SUCCESS: %s, %s\n", number(len(r.Cases), "case"), number(requests, "request"))
+		fmt.Fprintf(&b, "  SUCCESS: %s, %s\n", page.Count(len(r.Cases), "case"), page.Count(requests, "request"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

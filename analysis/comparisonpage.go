@@ -12,15 +12,15 @@ func (c *Comparison) Sections() []page.Section {
 		Title: "What the new rules would do otherwise",
 		Lead:  fmt.Sprintf("Two sets of rules are played through two equal PoPs by the code of the nodes. %s.", c.PoP),
 		Figures: []page.Figure{
-			{Name: "requests", Value: grouped(c.Requests), Note: "of " + number(c.Clients, "client")},
-			{Name: "refused by the new rules", Value: grouped(c.Refused), Note: fmt.Sprintf("%.3g%% of the requests", percent(c.Refused, c.Requests))},
-			{Name: "refused by the old rules", Value: grouped(c.BaseRefused), Note: fmt.Sprintf("%.3g%% of the requests", percent(c.BaseRefused, c.Requests))},
+			{Name: "requests", Value: page.Grouped(c.Requests), Note: "of " + page.Count(c.Clients, "client")},
+			{Name: "refused by the new rules", Value: page.Grouped(c.Refused), Note: fmt.Sprintf("%.3g%% of the requests", percent(c.Refused, c.Requests))},
+			{Name: "refused by the old rules", Value: page.Grouped(c.BaseRefused), Note: fmt.Sprintf("%.3g%% of the requests", percent(c.BaseRefused, c.Requests))},
 			c.NewlyRefused.figure("newly refused"),
 			c.NewlyAllowed.figure("newly allowed"),
 		},
 	}
 	if n := c.MaxNewlyRefused; n != nil {
-		all.Figures[3].Note += fmt.Sprintf("; at most %s may be", grouped(*n))
+		all.Figures[3].Note += fmt.Sprintf("; at most %s may be", page.Grouped(*n))
 	}
 	sections := []page.Section{all}
 	for _, part := range []struct {
@@ -35,7 +35,7 @@ func (c *Comparison) Sections() []page.Section {
 }
 
 func (c *Change) figure(name string) page.Figure {
-	return page.Figure{Name: name, Value: grouped(c.Requests), Note: fmt.Sprintf("of %s, %s only so", number(c.Clients, "client"), grouped(uint64(c.Only)))}
+	return page.Figure{Name: name, Value: page.Grouped(c.Requests), Note: fmt.Sprintf("of %s, %s only so", page.Count(c.Clients, "client"), page.Grouped(uint64(c.Only)))}
 }
 
 func (c *Change) section(title string) page.Section {

@@ -5,16 +5,18 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/edgelimit/edge/analysis/page"
 )
 
 // WriteText writes the comparison for people at a terminal.
 func (r *Comparison) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s of %s%s\n", number(r.Requests, "request"), number(r.Clients, "client"), between(r.From, r.To))
+	fmt.Fprintf(&b, "%s of %s%s\n", page.Count(r.Requests, "request"), page.Count(r.Clients, "client"), between(r.From, r.To))
 	if !r.PoP.simplest() {
 		fmt.Fprintf(&b, "%s\n", r.PoP)
 	}
-	fmt.Fprintf(&b, "refused: %s by the new rules, %s by the old ones\n", grouped(r.Refused), grouped(r.BaseRefused))
+	fmt.Fprintf(&b, "refused: %s by the new rules, %s by the old ones\n", page.Grouped(r.Refused), page.Grouped(r.BaseRefused))
 	r.NewlyRefused.write(&b, "newly refused", "the old rules")
 	r.NewlyAllowed.write(&b, "newly allowed", "the new rules")
 	if r.MaxNewlyRefused != nil {
@@ -25,7 +27,7 @@ func (r *Comparison) WriteText(w io.Writer) error {
 }
 
 func (c Change) write(b *strings.Builder, what, others string) {
-	fmt.Fprintf(b, "\n%s: %s of %s", what, number(c.Requests, "request"), number(c.Clients, "client"))
+	fmt.Fprintf(b, "\n%s: %s of %s", what, page.Count(c.Requests, "request"), page.Count(c.Clients, "client"))
 	if c.Requests == 0 {
 		b.WriteByte('\n')
 		return
@@ -33,7 +35,7 @@ func (c Change) write(b *strings.Builder, what, others string) {
 	fmt.Fprintf(b, ", to %d of whom %s refuse nothing; the first at %s\n", c.Only, others, clock(*c.First))
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for _, rule := range c.Rules {
-		fmt.Fprintf(t, "  rule\t%s\t%s\n", printable(rule.Rule), number(rule.Requests, "request"))
+		fmt.Fprintf(t, "  rule\t%s\t%s\n", printable(rule.Rule), page.Count(rule.Requests, "request"))
 	}
 	writeTop(t, c.TopClients, c.TopPaths)
 	t.Flush()
@@ -42,20 +44,20 @@ func (c Change) write(b *strings.Builder, what, others string) {
 // writeTop writes rows of clients and paths.
 func writeTop(w io.Writer, clients []TopClient, paths []TopPath) {
 	for _, c := range clients {
-		fmt.Fprintf(w, "  client\t%s\t%s\tsince %s\n", printable(c.Client), number(c.Requests, "request"), clock(c.First))
+		fmt.Fprintf(w, "  client\t%s\t%s\tsince %s\n", printable(c.Client), page.Count(c.Requests, "request"), clock(c.First))
 	}
 	for _, p := range paths {
-		fmt.Fprintf(w, "  path\t%s\t%s\n", printable(p.Path), number(p.Requests, "request"))
+		fmt.Fprintf(w, "  path\t%s\t%s\n", printable(p.Path), page.Count(p.Requests, "request"))
 	}
 }
 
 // outcome says whether the check has passed.
 func (r *Comparison) outcome() string {
-	most := grouped(*r.MaxNewlyRefused)
+	most := page.Grouped(*r.MaxNewlyRefused)
 	if r.Check() == nil {
-		return fmt.Sprintf("passed: %s newly refused, %s may be", number(r.NewlyRefused.Requests, "request"), most)
+		return fmt.Sprintf("passed: %s newly refused, %s may be", page.Count(r.NewlyRefused.Requests, "request"), most)
 	}
-	return fmt.Sprintf("failed: %s newly refused, only %s may be", number(r.NewlyRefused.Requests, "request"), most)
+	return fmt.Sprintf("failed: %s newly refused, only %s may be", page.Count(r.NewlyRefused.Requests, "request"), most)
 }
 
 // WriteMarkdown writes the comparison for a page such as a pull request's.
@@ -69,18 +71,18 @@ func (r *Comparison) WriteMarkdown(w io.Writer) error {
 		}
 		fmt.Fprintf(&b, "%s **%s**\n\n", mark, r.outcome())
 	}
-	fmt.Fprintf(&b, "%s of %s%s.\n\n", number(r.Requests, "request"), number(r.Clients, "client"), between(r.From, r.To))
+	fmt.Fprintf(&b, "%s of %s%s.\n\n", page.Count(r.Requests, "request"), page.Count(r.Clients, "client"), between(r.From, r.To))
 	if !r.PoP.simplest() {
 		fmt.Fprintf(&b, "%s.\n\n", r.PoP)
 	}
 	b.WriteString("| | requests | clients | refused nothing by the other rules |\n|---|--:|--:|--:|\n")
-	fmt.Fprintf(&b, "| refused by the old rules | %s | | |\n", grouped(r.BaseRefused))
-	fmt.Fprintf(&b, "| refused by the new rules | %s | | |\n", grouped(r.Refused))
+	fmt.Fprintf(&b, "| refused by the old rules | %s | | |\n", page.Grouped(r.BaseRefused))
+	fmt.Fprintf(&b, "| refused by the new rules | %s | | |\n", page.Grouped(r.Refused))
 	for _, row := range []struct {
 		name string
 		Change
 	}{{"**newly refused**", r.NewlyRefused}, {"newly allowed", r.NewlyAllowed}} {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", row.name, grouped(row.Requests), grouped(uint64(row.Clients)), grouped(uint64(row.Only)))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", row.name, page.Grouped(row.Requests), page.Grouped(uint64(row.Clients)), page.Grouped(uint64(row.Only)))
 	}
 	r.NewlyRefused.markdown(&b, "Newly refused")
 	r.NewlyAllowed.markdown(&b, "Newly allowed")
@@ -94,13 +96,13 @@ func (c Change) markdown(b *strings.Builder, title string) {
 	}
 	fmt.Fprintf(b, "\n<details><summary>%s: by rule, client and path</summary>\n\n| | | requests | first |\n|---|---|--:|---|\n", title)
 	for _, rule := range c.Rules {
-		fmt.Fprintf(b, "| rule | %s | %s | |\n", codeSpan(rule.Rule), grouped(rule.Requests))
+		fmt.Fprintf(b, "| rule | %s | %s | |\n", codeSpan(rule.Rule), page.Grouped(rule.Requests))
 	}
 	for _, one := range c.TopClients {
-		fmt.Fprintf(b, "| client | %s | %s | %s |\n", codeSpan(one.Client), grouped(one.Requests), clock(one.First))
+		fmt.Fprintf(b, "| client | %s | %s | %s |\n", codeSpan(one.Client), page.Grouped(one.Requests), clock(one.First))
 	}
 	for _, p := range c.TopPaths {
-		fmt.Fprintf(b, "| path | %s | %s | |\n", codeSpan(p.Path), grouped(p.Requests))
+		fmt.Fprintf(b, "| path | %s | %s | |\n", codeSpan(p.Path), page.Grouped(p.Requests))
 	}
 	b.WriteString("\n</details>\n")
 }

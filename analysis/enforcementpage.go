@@ -12,8 +12,8 @@ func (e *Enforcement) Sections() []page.Section {
 		Title: "What the rules would have done",
 		Lead:  e.PoP.lead(),
 		Figures: []page.Figure{
-			{Name: "requests", Value: grouped(e.Requests), Note: "of " + number(e.Clients, "client")},
-			{Name: "refused", Value: grouped(e.Refused), Note: fmt.Sprintf("%.3g%% of the requests", percent(e.Refused, e.Requests))},
+			{Name: "requests", Value: page.Grouped(e.Requests), Note: "of " + page.Count(e.Clients, "client")},
+			{Name: "refused", Value: page.Grouped(e.Refused), Note: fmt.Sprintf("%.3g%% of the requests", percent(e.Refused, e.Requests))},
 		},
 	}
 	for _, f := range []struct {
@@ -25,7 +25,7 @@ func (e *Enforcement) Sections() []page.Section {
 		{"allowed", "by the allow list", e.Allowed},
 	} {
 		if f.n > 0 {
-			all.Figures = append(all.Figures, page.Figure{Name: f.name, Value: grouped(f.n), Note: f.note})
+			all.Figures = append(all.Figures, page.Figure{Name: f.name, Value: page.Grouped(f.n), Note: f.note})
 		}
 	}
 	all.Figures = append(all.Figures, e.WronglyRefused.figure("wrongly refused"), e.WronglyAllowed.figure("wrongly allowed"))
@@ -36,8 +36,8 @@ func (e *Enforcement) Sections() []page.Section {
 	sections := []page.Section{{}}
 	for i := range e.Rules {
 		r := &e.Rules[i]
-		table.Rows = append(table.Rows, page.Row{Cells: []string{r.Rule, r.Action, grouped(r.Matched), grouped(r.Refused), fmt.Sprintf("%.2f", r.RefusedPct), grouped(uint64(r.Clients)),
-			grouped(uint64(r.Mitigations)), grouped(r.ExactRefused), grouped(r.WronglyRefused.Requests), grouped(r.WronglyAllowed.Requests)}})
+		table.Rows = append(table.Rows, page.Row{Cells: []string{r.Rule, r.Action, page.Grouped(r.Matched), page.Grouped(r.Refused), fmt.Sprintf("%.2f", r.RefusedPct), page.Grouped(uint64(r.Clients)),
+			page.Grouped(uint64(r.Mitigations)), page.Grouped(r.ExactRefused), page.Grouped(r.WronglyRefused.Requests), page.Grouped(r.WronglyAllowed.Requests)}})
 		if r.Refused > 0 {
 			sections = append(sections, r.section())
 		}
@@ -53,14 +53,14 @@ func (p PoPReport) lead() string {
 }
 
 func (d Disagreement) figure(name string) page.Figure {
-	return page.Figure{Name: name, Value: grouped(d.Requests), Note: when(d.Requests > 0, "of %s", number(d.Clients, "client"))}
+	return page.Figure{Name: name, Value: page.Grouped(d.Requests), Note: when(d.Requests > 0, "of %s", page.Count(d.Clients, "client"))}
 }
 
 // causes returns what wrong decisions come from.
 func (e *Enforcement) causes() page.Block {
 	bars := page.Bars{Title: "Why decisions are wrong", Parts: []string{"wrongly allowed", "wrongly refused"}}
 	add := func(c cause, allowed, refused uint64) {
-		bars.Rows = append(bars.Rows, page.Bar{Name: c.String(), Values: []uint64{allowed, refused}, Note: grouped(allowed + refused)})
+		bars.Rows = append(bars.Rows, page.Bar{Name: c.String(), Values: []uint64{allowed, refused}, Note: page.Grouped(allowed + refused)})
 	}
 	allowed, refused := e.WronglyAllowed.ByCause, e.WronglyRefused.ByCause
 	add(byEstimate, allowed.Estimate, refused.Estimate)
@@ -78,9 +78,9 @@ func (r *RuleEnforcement) section() page.Section {
 	s := page.Section{
 		Title: "Rule " + r.Rule,
 		Figures: []page.Figure{
-			{Name: verb, Value: grouped(r.Refused), Note: fmt.Sprintf("%.3g%% of %s requests", r.RefusedPct, grouped(r.Matched))},
-			{Name: "clients", Value: grouped(uint64(r.Clients))},
-			{Name: "mitigations", Value: grouped(uint64(r.Mitigations)), Note: when(r.Mitigations > 0, "median %v, longest %v", lasting(r.Mitigated.MedianS), lasting(r.Mitigated.MaxS))},
+			{Name: verb, Value: page.Grouped(r.Refused), Note: fmt.Sprintf("%.3g%% of %s requests", r.RefusedPct, page.Grouped(r.Matched))},
+			{Name: "clients", Value: page.Grouped(uint64(r.Clients))},
+			{Name: "mitigations", Value: page.Grouped(uint64(r.Mitigations)), Note: when(r.Mitigations > 0, "median %v, longest %v", lasting(r.Mitigated.MedianS), lasting(r.Mitigated.MaxS))},
 			r.WronglyRefused.figure("wrongly refused"),
 			r.WronglyAllowed.figure("wrongly allowed"),
 		},
@@ -114,5 +114,5 @@ func pathBars(title string, top []TopPath, all uint64) page.Block {
 }
 
 func shareBar(name string, n, all uint64) page.Bar {
-	return page.Bar{Name: name, Values: []uint64{n}, Note: fmt.Sprintf("%s (%.1f%%)", grouped(n), percent(n, all))}
+	return page.Bar{Name: name, Values: []uint64{n}, Note: fmt.Sprintf("%s (%.1f%%)", page.Grouped(n), percent(n, all))}
 }

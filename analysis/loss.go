@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/edgelimit/edge/analysis/page"
 )
 
 // A Loss is a shard that fails, and loses all that it has counted. The nodes notice it with
@@ -49,9 +51,9 @@ func ParseLoss(text string) (l Loss, err error) {
 
 // String returns l as ParseLoss reads it.
 func (l Loss) String() string {
-	text := fmt.Sprintf("%d@%s", l.Shard+1, briefly(l.At))
+	text := fmt.Sprintf("%d@%s", l.Shard+1, page.Span(l.At))
 	if l.For > 0 {
-		text += "+" + briefly(l.For)
+		text += "+" + page.Span(l.For)
 	}
 	return text
 }

@@ -39,8 +39,8 @@ func (r *SweepReport) Sections() []page.Section {
 			f.Note = "no request was counted"
 		}
 		if cell := c.recommended(); cell != nil {
-			f.Value = grouped(cell.Threshold)
-			f.Note = fmt.Sprintf("touches %s of %s clients (%.3g%%), refuses %.3g%% of the requests", grouped(uint64(cell.Clients)), grouped(uint64(c.Clients)), cell.ClientsPct, cell.RefusedPct)
+			f.Value = page.Grouped(cell.Threshold)
+			f.Note = fmt.Sprintf("touches %s of %s clients (%.3g%%), refuses %.3g%% of the requests", page.Grouped(uint64(cell.Clients)), page.Grouped(uint64(c.Clients)), cell.ClientsPct, cell.RefusedPct)
 		}
 		all.Figures = append(all.Figures, f)
 		sections = append(sections, c.section())
@@ -61,17 +61,17 @@ func (r *SweepReport) plot(curves []Curve) page.Block {
 		XName: "threshold, requests per period", YName: "clients touched",
 	}
 	if budget := r.MaxClientsPct / 100 * float64(first.Clients); budget >= 1 {
-		plot.Budget, plot.BudgetName = budget, fmt.Sprintf("%.4g%% of %s clients", r.MaxClientsPct, grouped(uint64(first.Clients)))
+		plot.Budget, plot.BudgetName = budget, fmt.Sprintf("%.4g%% of %s clients", r.MaxClientsPct, page.Grouped(uint64(first.Clients)))
 	}
 	for i := range curves {
 		c := &curves[i]
 		l := page.Line{Name: c.period()}
 		for _, cell := range c.Cells {
 			p := page.LinePoint{X: float64(cell.Threshold), N: uint64(cell.Clients), Knee: cell.Threshold == c.Knee}
-			p.Tip = fmt.Sprintf("%s in %s\ntouches %s clients (%.3g%%)\nrefuses %s requests (%.3g%%)", grouped(cell.Threshold), c.period(),
-				grouped(uint64(cell.Clients)), cell.ClientsPct, grouped(cell.Refused), cell.RefusedPct)
+			p.Tip = fmt.Sprintf("%s in %s\ntouches %s clients (%.3g%%)\nrefuses %s requests (%.3g%%)", page.Grouped(cell.Threshold), c.period(),
+				page.Grouped(uint64(cell.Clients)), cell.ClientsPct, page.Grouped(cell.Refused), cell.RefusedPct)
 			if cell.Threshold == c.Recommended {
-				p.Name = fmt.Sprintf("%s in %s", grouped(cell.Threshold), c.period())
+				p.Name = fmt.Sprintf("%s in %s", page.Grouped(cell.Threshold), c.period())
 			}
 			if l.Points = append(l.Points, p); cell.Clients == 0 && cell.Threshold >= c.Recommended {
 				break
@@ -99,8 +99,8 @@ func (c *Curve) recommended() *Cell {
 func (c *Curve) section() page.Section {
 	s := page.Section{Title: c.name()}
 	if cell := c.recommended(); cell != nil && c.Timeline != nil {
-		s.Blocks = append(s.Blocks, c.Timeline.plot(fmt.Sprintf("What a threshold of %s would have refused", grouped(cell.Threshold))))
-		bars := page.Bars{Title: fmt.Sprintf("From whom a threshold of %s would have refused most", grouped(cell.Threshold)), Note: "share of the refused requests", Refusals: true}
+		s.Blocks = append(s.Blocks, c.Timeline.plot(fmt.Sprintf("What a threshold of %s would have refused", page.Grouped(cell.Threshold))))
+		bars := page.Bars{Title: fmt.Sprintf("From whom a threshold of %s would have refused most", page.Grouped(cell.Threshold)), Note: "share of the refused requests", Refusals: true}
 		for _, source := range cell.Top {
 			bars.Rows = append(bars.Rows, shareBar(source.Name, source.Refused, cell.Refused))
 		}
@@ -118,8 +118,8 @@ func (c *Curve) section() page.Section {
 		if cell.Threshold == c.Knee {
 			marks = append(marks, "knee")
 		}
-		row := page.Row{Note: strings.Join(marks, ", "), Strong: cell.Threshold == c.Recommended, Cells: []string{grouped(cell.Threshold), grouped(uint64(cell.Clients)), fmt.Sprintf("%.3f", cell.ClientsPct),
-			grouped(cell.Refused), fmt.Sprintf("%.2f", cell.RefusedPct), "", ""}}
+		row := page.Row{Note: strings.Join(marks, ", "), Strong: cell.Threshold == c.Recommended, Cells: []string{page.Grouped(cell.Threshold), page.Grouped(uint64(cell.Clients)), fmt.Sprintf("%.3f", cell.ClientsPct),
+			page.Grouped(cell.Refused), fmt.Sprintf("%.2f", cell.RefusedPct), "", ""}}
 		if cell.Refused > 0 {
 			row.Cells[5], row.Cells[6] = fmt.Sprintf("%.1f%%", cell.Top1Pct), fmt.Sprintf("%.1f%%", cell.Top10Pct)
 		}

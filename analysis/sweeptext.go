@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -20,7 +21,7 @@ const (
 // to be pasted. Of thresholds that touch nobody it shows the first.
 func (r *SweepReport) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s\n", number(r.Requests, "request"), when(r.Requests > 0, "%s", between(r.From, r.To)))
+	fmt.Fprintf(&b, "%s%s\n", page.Count(r.Requests, "request"), when(r.Requests > 0, "%s", between(r.From, r.To)))
 	for i := range r.Curves {
 		r.Curves[i].write(&b)
 	}
@@ -47,7 +48,7 @@ func (r *SweepReport) WriteText(w io.Writer) error {
 
 // write writes the table of c.
 func (c *Curve) write(b *strings.Builder) {
-	fmt.Fprintf(b, "\n%s in %s: %s\n\n", shown(strings.Join(c.Characteristics, "+"), textWidth/2), rule.FormatDuration(time.Duration(c.PeriodS)*time.Second), number(c.Clients, "client"))
+	fmt.Fprintf(b, "\n%s in %s: %s\n\n", shown(strings.Join(c.Characteristics, "+"), textWidth/2), rule.FormatDuration(time.Duration(c.PeriodS)*time.Second), page.Count(c.Clients, "client"))
 	var table strings.Builder
 	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "\tthreshold\tclients touched\t%\trequests refused\t%\ttop 1\ttop 10\t")
@@ -64,8 +65,8 @@ func (c *Curve) write(b *strings.Builder) {
 		if cell.Refused > 0 {
 			tops = fmt.Sprintf("%.1f%%\t%.1f%%", cell.Top1Pct, cell.Top10Pct)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.3f\t%s\t%.2f\t%s\t%s\n", arrow, grouped(cell.Threshold), grouped(uint64(cell.Clients)), cell.ClientsPct,
-			grouped(cell.Refused), cell.RefusedPct, tops, when(len(marks) > 0, "  %s", strings.Join(marks, ", ")))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.3f\t%s\t%.2f\t%s\t%s\n", arrow, page.Grouped(cell.Threshold), page.Grouped(uint64(cell.Clients)), cell.ClientsPct,
+			page.Grouped(cell.Refused), cell.RefusedPct, tops, when(len(marks) > 0, "  %s", strings.Join(marks, ", ")))
 		if cell.Clients == 0 {
 			break
 		}
@@ -84,9 +85,9 @@ func (c *Curve) write(b *strings.Builder) {
 		if cell.Threshold != c.Recommended || cell.Refused == 0 {
 			continue
 		}
-		fmt.Fprintf(b, "\n  most refused at %s:\n", grouped(cell.Threshold))
+		fmt.Fprintf(b, "\n  most refused at %s:\n", page.Grouped(cell.Threshold))
 		for _, s := range cell.Top[:min(len(cell.Top), topInText)] {
-			fmt.Fprintf(b, "  %12s  %5.1f%%  %s\n", grouped(s.Refused), percent(s.Refused, cell.Refused), shown(s.Name, textWidth-sourceText))
+			fmt.Fprintf(b, "  %12s  %5.1f%%  %s\n", page.Grouped(s.Refused), percent(s.Refused, cell.Refused), shown(s.Name, textWidth-sourceText))
 		}
 	}
 	if c.Clients == 1 {

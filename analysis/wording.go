@@ -5,15 +5,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-)
 
-// number writes a count of things: 1 request, 1,234 requests.
-func number[N int | uint64](n N, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return grouped(uint64(n)) + " " + thing
-}
+	"github.com/edgelimit/edge/analysis/page"
+)
 
 // codeSpan returns text that anybody may have sent as code in a cell of a table. A bar would
 // end the cell, and a backtick the code. A backslash in front of the bar would undo the one
@@ -53,16 +47,5 @@ func between(from, to time.Time) string {
 
 // lasting returns a number of seconds as people write it, to the millisecond.
 func lasting(s float64) string {
-	return briefly(time.Duration(s * float64(time.Second)).Round(time.Millisecond))
-}
-
-// briefly writes d without units of which there are none at its end: 10m.
-func briefly(d time.Duration) string {
-	s := d.String()
-	for _, none := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(s, none) {
-			s = s[:len(s)-2]
-		}
-	}
-	return s
+	return page.Span(time.Duration(s * float64(time.Second)).Round(time.Millisecond))
 }

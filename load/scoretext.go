@@ -3,30 +3,32 @@ package load
 import (
 	"fmt"
 	"strings"
+
+	"github.com/edgelimit/edge/analysis/page"
 )
 
 // write writes the score for people.
 func (s *Score) write(t *text) {
 	t.row("", "")
-	t.row("oracle", fmt.Sprintf("%s that a rule concerns: %s refused, %s by an exact limiter", plural(s.Requests, "request"), grouped(s.Refused), grouped(s.Exact)))
-	t.row("innocent", fmt.Sprintf("%s of clients that never exceed a threshold refused; %s of clients that only the estimate finds over", plural(s.InnocentRefused, "request"), grouped(s.InnocentByEstimate)))
+	t.row("oracle", fmt.Sprintf("%s that a rule concerns: %s refused, %s by an exact limiter", page.Count(s.Requests, "request"), page.Grouped(s.Refused), page.Grouped(s.Exact)))
+	t.row("innocent", fmt.Sprintf("%s of clients that never exceed a threshold refused; %s of clients that only the estimate finds over", page.Count(s.InnocentRefused, "request"), page.Grouped(s.InnocentByEstimate)))
 	for _, r := range s.Rules {
 		if r.InnocentRefused+r.InnocentByEst > 0 {
-			t.row("", fmt.Sprintf("by %s: %s and %s", r.Rule, grouped(r.InnocentRefused), grouped(r.InnocentByEst)))
+			t.row("", fmt.Sprintf("by %s: %s and %s", r.Rule, page.Grouped(r.InnocentRefused), page.Grouped(r.InnocentByEst)))
 		}
 	}
 	t.row("wrongly refused", s.WronglyRefused.String())
 	t.row("wrongly allowed", s.WronglyAllowed.String())
 	if s.AttackRequests > 0 {
 		t.row("attack", fmt.Sprintf("%s, of which passed: %s before they crossed a threshold, %s after; %s never refused",
-			plural(s.AttackRequests, "request"), grouped(s.LetThroughBefore), grouped(s.LetThroughAfter), plural(s.AttackNotRefused, "client")))
+			page.Count(s.AttackRequests, "request"), page.Grouped(s.LetThroughBefore), page.Grouped(s.LetThroughAfter), page.Count(s.AttackNotRefused, "client")))
 	}
 	if s.FirstRefusal.Clients > 0 {
 		t.row("reaction", fmt.Sprintf("first refusal after %s, all nodes refuse after %s (%s that crossed a threshold)",
-			s.FirstRefusal.String(), s.AllRefuse.String(), plural(s.FirstRefusal.Clients, "client")))
+			s.FirstRefusal.String(), s.AllRefuse.String(), page.Count(s.FirstRefusal.Clients, "client")))
 	}
 	if o := s.Overshoot; o.Keys > 0 {
-		t.row("overshoot", fmt.Sprintf("requests beyond the threshold in a period: p50 %d  p90 %d  p99 %d  max %d, of %s that any passed of", o.P50, o.P90, o.P99, o.Max, plural(o.Keys, "client")))
+		t.row("overshoot", fmt.Sprintf("requests beyond the threshold in a period: p50 %d  p90 %d  p99 %d  max %d, of %s that any passed of", o.P50, o.P90, o.P99, o.Max, page.Count(o.Keys, "client")))
 	}
 	if r := s.RetryAfter; r.Checked > 0 {
 		t.row("Retry-After", fmt.Sprintf("true for %d of %d that came back when they were told to", r.Checked-r.Untrue, r.Checked))
@@ -36,7 +38,7 @@ func (s *Score) write(t *text) {
 		if len(f.Clients) > 0 {
 			who += " (" + strings.Join(f.Clients, ", ") + ")"
 		}
-		t.row(first(i, "FAULTS"), fmt.Sprintf("%s: %s: %s", f.Name, plural(f.Requests, "request"), who))
+		t.row(first(i, "FAULTS"), fmt.Sprintf("%s: %s: %s", f.Name, page.Count(f.Requests, "request"), who))
 	}
 	if len(s.Faults) == 0 {
 		t.row("faults", "none: the estimate and the lag explain every difference")
@@ -48,7 +50,7 @@ func (d Disagreement) String() string {
 	if d.Requests == 0 {
 		return "none"
 	}
-	return fmt.Sprintf("%s: the estimate explains %s, the lag %s; %s unexplained", plural(d.Requests, "request"), grouped(d.Estimate), grouped(d.Lag), grouped(d.Unexplained))
+	return fmt.Sprintf("%s: the estimate explains %s, the lag %s; %s unexplained", page.Count(d.Requests, "request"), page.Grouped(d.Estimate), page.Grouped(d.Lag), page.Grouped(d.Unexplained))
 }
 
 // String writes the distribution in a line.
@@ -71,7 +73,7 @@ func (h Headers) String() string {
 		{h.BeyondLimit, "answers say that more remains than the limit is"},
 	} {
 		if c.answers > 0 {
-			parts = append(parts, grouped(c.answers)+" "+c.what)
+			parts = append(parts, page.Grouped(c.answers)+" "+c.what)
 		}
 	}
 	return strings.Join(parts, "; ")

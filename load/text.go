@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/edgelimit/edge/analysis/page"
 )
 
 // leastStepMS is from when on it is worth mentioning that the clock was set.
@@ -18,7 +20,7 @@ const leastStepMS = 5
 func (r *Report) WriteText(w io.Writer) error {
 	t := &text{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	s := r.Sending
-	t.row("sent", fmt.Sprintf("%s in %.1f s, %.0f/s, over %s", plural(s.Requests, "request"), r.DurationS, s.RatePerS, plural(s.Connections, "connection")))
+	t.row("sent", fmt.Sprintf("%s in %.1f s, %.0f/s, over %s", page.Count(s.Requests, "request"), r.DurationS, s.RatePerS, page.Count(s.Connections, "connection")))
 	if r.Interrupted {
 		t.row("", "interrupted before its end")
 	}
@@ -30,25 +32,25 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	if !s.Kept {
 		t.row("", fmt.Sprintf("COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others for want of a free connection), %s not sent",
-			plural(s.Late, "request"), grouped(s.OwnLate), grouped(s.Unsent)))
+			page.Count(s.Late, "request"), page.Grouped(s.OwnLate), page.Grouped(s.Unsent)))
 	}
 	if s.Held > 0 {
-		t.row("", grouped(s.Held)+" more not sent: their clients waited for their Retry-After")
+		t.row("", page.Grouped(s.Held)+" more not sent: their clients waited for their Retry-After")
 	}
 	t.row("answers", cmp.Or(statuses(r.Statuses), "none"))
 	for i, name := range slices.Sorted(maps.Keys(r.Failures)) {
-		t.row(first(i, "failures"), grouped(r.Failures[name])+" "+strings.ReplaceAll(name, "_", " ")+after("; the first: ", r.Examples[name]))
+		t.row(first(i, "failures"), page.Grouped(r.Failures[name])+" "+strings.ReplaceAll(name, "_", " ")+after("; the first: ", r.Examples[name]))
 	}
 	if len(r.Statuses) > 0 {
 		t.row("latency", r.Latency.String()+"   from when they were due")
 		t.row("", r.Service.String()+"   from when they were sent")
 	}
 	for i, n := range r.Nodes {
-		t.row(first(i, "nodes"), fmt.Sprintf("%s: %s, %s refused", n.Name, plural(n.Requests, "request"), grouped(n.Refused)))
+		t.row(first(i, "nodes"), fmt.Sprintf("%s: %s, %s refused", n.Name, page.Count(n.Requests, "request"), page.Grouped(n.Refused)))
 	}
 	for i, c := range r.Components {
 		what := map[bool]string{true: "attack"}[c.Attack]
-		t.row(first(i, "traffic"), fmt.Sprintf("%s: %s, %s refused, %s failed%s", c.Name, plural(c.Requests, "request"), grouped(c.Refused), grouped(c.Failed), after("; ", what)))
+		t.row(first(i, "traffic"), fmt.Sprintf("%s: %s, %s refused, %s failed%s", c.Name, page.Count(c.Requests, "request"), page.Grouped(c.Refused), page.Grouped(c.Failed), after("; ", what)))
 	}
 	if r.Score != nil {
 		r.Score.write(t)
@@ -93,24 +95,7 @@ func millis(ms float64) string {
 func statuses(m map[string]uint64) string {
 	var parts []string
 	for _, status := range slices.Sorted(maps.Keys(m)) {
-		parts = append(parts, grouped(m[status])+" × "+status)
+		parts = append(parts, page.Grouped(m[status])+" × "+status)
 	}
 	return strings.Join(parts, ", ")
-}
-
-// plural writes n with its unit.
-func plural(n uint64, unit string) string {
-	if n == 1 {
-		return "1 " + unit
-	}
-	return grouped(n) + " " + unit + "s"
-}
-
-// grouped writes n with commas between thousands.
-func grouped(n uint64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }

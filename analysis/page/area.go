@@ -76,15 +76,15 @@ func (a Area) view() view {
 		if at.UTC().YearDay() == end.UTC().YearDay() {
 			layout = "15:04:05"
 		}
-		tip += fmt.Sprintf("%s UTC\n%s %s", end.UTC().Format(layout), grouped(n), a.AllName)
+		tip += fmt.Sprintf("%s UTC\n%s %s", end.UTC().Format(layout), Grouped(n), a.AllName)
 		if i < len(a.Part) {
-			tip += fmt.Sprintf("\n%s %s", grouped(a.Part[i]), a.PartName)
+			tip += fmt.Sprintf("\n%s %s", Grouped(a.Part[i]), a.PartName)
 		}
 		x1, x2 := d.x(x, float64(at.Unix())), d.x(x, float64(end.Unix()))
 		d.add(mark{Kind: "rect", Class: "hit", X: x1, Y: d.top, W: max(x2-x1, .1), H: d.bottom - d.top, Tip: tip})
 	}
 	if d.Note == "" {
-		d.Note = fmt.Sprintf("UTC, one step is %s", span(a.Step))
+		d.Note = fmt.Sprintf("UTC, one step is %s", Span(a.Step))
 	}
 	return view{Chart: d}
 }

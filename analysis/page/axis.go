@@ -148,23 +148,3 @@ func trimmed(v float64) string {
 	}
 	return s
 }
-
-// grouped writes n with commas between thousands.
-func grouped(n uint64) string {
-	s := strconv.FormatUint(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// span writes a duration without its zeros: 34m8s, 2h.
-func span(d time.Duration) string {
-	s := d.String()
-	for _, zero := range []struct{ end, keep string }{{"m0s", "m"}, {"h0m", "h"}} {
-		if rest, ok := strings.CutSuffix(s, zero.end); ok {
-			s = rest + zero.keep
-		}
-	}
-	return s
-}

@@ -57,7 +57,7 @@ func (b Bars) view() view {
 		for part, v := range r.Values {
 			w := float64(v) / float64(most) * room
 			if name := b.name(part); v > 0 || len(b.Parts) > 1 {
-				tip = append(tip, strings.TrimSpace(grouped(v)+" "+name))
+				tip = append(tip, strings.TrimSpace(Grouped(v)+" "+name))
 			}
 			if v > 0 {
 				d.add(mark{Kind: "rect", Class: class(part) + " bar", X: x, Y: top, W: max(w, 1), H: row - 8, R: 2})

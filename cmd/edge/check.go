@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
@@ -162,7 +163,7 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 		if len(set.Rules()) > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s never limited, %s always refused\n", count(allowed, "network"), count(denied, "network"))
+		fmt.Fprintf(w, "%s never limited, %s always refused\n", page.Count(allowed, "network"), page.Count(denied, "network"))
 	} else if len(set.Rules()) == 0 {
 		fmt.Fprintln(w, "There are no rules: every request passes.")
 	}

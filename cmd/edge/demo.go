@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/load/mix"
 	"github.com/edgelimit/edge/pop"
@@ -68,15 +69,15 @@ var demoParts = map[string]string{
 func explain(w io.Writer, r *load.Report) error {
 	s := r.Score
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s came to %s, over %s:\n\n", quantity(int64(r.Sending.Requests), "request"), count(len(r.Nodes), "node"), quantity(int64(r.Sending.Connections), "connection"))
+	fmt.Fprintf(&b, "%s came to %s, over %s:\n\n", page.Count(r.Sending.Requests, "request"), page.Count(len(r.Nodes), "node"), page.Count(r.Sending.Connections, "connection"))
 	for _, c := range r.Components {
 		fmt.Fprintf(&b, "  %-9s %6d, %5d refused   %s\n", c.Name, c.Requests, c.Refused, demoParts[c.Name])
 	}
 	fmt.Fprintf(&b, "\nIs that right? The generator kept an exact log of every client, and knows:\n\n")
 	fmt.Fprintf(&b, "  innocent   %s of clients that exceeded no limit refused; %d of clients that only the\n             estimate found over\n",
-		quantity(int64(s.InnocentRefused), "request"), s.InnocentByEstimate)
+		page.Count(s.InnocentRefused, "request"), s.InnocentByEstimate)
 	fmt.Fprintf(&b, "  guilty     %s exceeded a limit. All counting is done after a request has passed, so the\n             next ones may pass as well: %d did, of %d that an exact limiter refuses\n",
-		count(int(s.ClientsOver), "client"), s.WronglyAllowed.Requests, s.Exact)
+		page.Count(s.ClientsOver, "client"), s.WronglyAllowed.Requests, s.Exact)
 	if t := s.AllRefuse; t.Clients > 0 {
 		fmt.Fprintf(&b, "  reaction   from the request that exceeded the limit until no node let another through:\n             median %.1f ms, longest %.1f ms, network and the client's own pauses included\n", t.P50, t.Max)
 	}

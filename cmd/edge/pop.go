@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -151,7 +152,7 @@ func metricsPort(listen string, n int) string {
 // describePop says where the PoP is and what it enforces.
 func describePop(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
 	rules := local.Nodes()[0].Rules().Rules()
-	fmt.Fprintf(w, "A PoP of %s runs.\n\n", count(len(local.Nodes()), "node"))
+	fmt.Fprintf(w, "A PoP of %s runs.\n\n", page.Count(len(local.Nodes()), "node"))
 	url := "http://" + reachable(local.Addr())
 	fmt.Fprintf(w, "  clients  %s   every new connection goes to another node\n", url)
 	shards := local.ShardAddrs()
@@ -196,14 +197,6 @@ func suggest(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
 	fmt.Fprintf(w, "  curl -i %s/\n", url)
 	fmt.Fprintf(w, "  printf 'stats\\r\\nquit\\r\\n' | curl -s telnet://%s | grep cmd_\n", shards[0])
 	fmt.Fprintf(w, "\nWhat is counted and refused is logged here. Stop it with Ctrl-C.\n\n")
-}
-
-// count writes n with its unit.
-func count(n int, unit string) string {
-	if n == 1 {
-		return "1 " + unit
-	}
-	return fmt.Sprintf("%d %ss", n, unit)
 }
 
 // reachable returns addr as a client on this machine can use it.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -286,12 +285,3 @@ func groupFlags(cmd *cobra.Command, groups ...flagGroup) {
 }
 
 const helpWidth = 100 // columns
-
-// quantity writes n of a unit, with commas between thousands.
-func quantity(n int64, unit string) string {
-	digits := fmt.Sprint(n)
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits + " " + cmp.Or(map[bool]string{true: unit}[n == 1], unit+"s")
-}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/page"
 )
 
 // inputFlags say how logs are read.
@@ -149,11 +150,11 @@ func (in *input) explain(ctx context.Context, err error) error {
 	}
 	for _, f := range stats.Files {
 		if f.Torn {
-			report(in.stderr, hintedError{fmt.Errorf("%s is cut off: its first %s were read", f.Name, quantity(f.Lines, "line")), "is it still being written, or copied only in part?"})
+			report(in.stderr, hintedError{fmt.Errorf("%s is cut off: its first %s were read", f.Name, page.Count(f.Lines, "line")), "is it still being written, or copied only in part?"})
 		}
 	}
 	if stats.Malformed > 0 {
-		report(in.stderr, fmt.Errorf("%s malformed, and not counted; the first are below", quantity(stats.Malformed, "line")))
+		report(in.stderr, fmt.Errorf("%s malformed, and not counted; the first are below", page.Count(stats.Malformed, "line")))
 		for _, s := range stats.Samples {
 			text := fmt.Sprintf(": %q", s.Text)
 			if in.anonymise {
@@ -163,7 +164,7 @@ func (in *input) explain(ctx context.Context, err error) error {
 		}
 	}
 	if stats.Unnamed > 0 {
-		report(in.stderr, fmt.Errorf("%s without a client in the log: all of them count as one", quantity(stats.Unnamed, "request")))
+		report(in.stderr, fmt.Errorf("%s without a client in the log: all of them count as one", page.Count(stats.Unnamed, "request")))
 	}
 	return nil
 }

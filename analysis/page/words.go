@@ -1,0 +1,35 @@
+package page
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Grouped writes a number with commas between thousands. It is not negative.
+func Grouped[N int | int64 | uint64](n N) string {
+	s := strconv.FormatUint(uint64(n), 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Count writes how many things there are: 1 request, 1,234 requests.
+func Count[N int | int64 | uint64](n N, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return Grouped(n) + " " + thing
+}
+
+// Span writes a duration without units of which there are none at its end: 34m8s, 2h.
+func Span(d time.Duration) string {
+	s := d.String()
+	for _, none := range []struct{ end, keep string }{{"m0s", "m"}, {"h0m", "h"}} {
+		if rest, ok := strings.CutSuffix(s, none.end); ok {
+			s = rest + none.keep
+		}
+	}
+	return s
+}
