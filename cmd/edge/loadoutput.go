@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +19,7 @@ type loadOutput struct {
 	asJSON bool
 	html   string // a file for a page; empty for none
 	stdout io.Writer
+	page   *os.File // nil if none is wanted
 }
 
 func (o loadOutput) to(stdout io.Writer) loadOutput {
@@ -29,7 +29,7 @@ func (o loadOutput) to(stdout io.Writer) loadOutput {
 
 // runLoad sends, and writes the report.
 func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadOutput, show progressLine) error {
-	if err := out.writable(oracle.log); err != nil {
+	if err := out.open(oracle.log); err != nil {
 		return err
 	}
 	o.Progress = show.update
@@ -68,33 +68,26 @@ func leaveCores(o load.Options) (back func()) {
 	return func() { runtime.GOMAXPROCS(all) }
 }
 
-// writable finds out that files can be written before anything is sent.
-func (o loadOutput) writable(files ...string) error {
-	for _, name := range append(files, o.html) {
-		switch {
-		case name == "":
-			continue
-		case name == o.html && slices.Contains(files, name):
-			return usageError{fmt.Errorf("%s cannot be the log and the page", name), ""}
-		}
-		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
-		if err != nil {
-			return err
-		}
-		if err := file.Close(); err != nil {
-			return err
-		}
+// open opens the page, and finds out that the log can be written, before anything is sent.
+func (o *loadOutput) open(log string) (err error) {
+	if log != "" && log == o.html {
+		return usageError{fmt.Errorf("%s cannot be the log and the page", log), ""}
 	}
-	return nil
+	if o.page, err = openPage(o.html); err != nil || log == "" {
+		return err
+	}
+	file, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 func (o loadOutput) write(r *load.Report) error {
 	var err error
-	if o.html != "" {
-		var b bytes.Buffer
-		title := fmt.Sprintf("%d requests in %.1f s to %s", r.Sending.Requests, r.DurationS, joined(r.Targets))
-		err = page.Write(&b, page.Page{Title: "Load", Subtitle: title, Sections: r.Sections()})
-		err = errors.Join(err, os.WriteFile(o.html, b.Bytes(), 0o644))
+	if o.page != nil {
+		title := fmt.Sprintf("%s in %.1f s to %s", page.Count(r.Sending.Requests, "request"), r.DurationS, joined(r.Targets))
+		err = writePage(o.page, page.Page{Title: "Load", Subtitle: title, Sections: r.Sections()})
 	}
 	if o.asJSON {
 		return errors.Join(err, writeJSON(o.stdout, r))

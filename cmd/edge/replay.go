@@ -191,13 +191,29 @@ func (f *outputFlags) open(stdout io.Writer) (d destination, err error) {
 	if f.anonymise {
 		d.name = analysis.Pseudonyms([]byte(f.key))
 	}
-	if f.html != "" {
-		if isNoPage(f.html) {
-			return d, usageError{fmt.Errorf("--html would overwrite %s, which is no page", f.html), "name the page to be written, or remove that file"}
-		}
-		d.page, err = os.OpenFile(f.html, os.O_WRONLY|os.O_CREATE, 0o644)
-	}
+	d.page, err = openPage(f.html)
 	return d, err
+}
+
+// openPage opens the file that --html names, to be written with writePage; nil if it names none.
+// It refuses one that holds something else.
+func openPage(name string) (*os.File, error) {
+	switch {
+	case name == "":
+		return nil, nil
+	case isNoPage(name):
+		return nil, usageError{fmt.Errorf("--html would overwrite %s, which is no page", name), "name the page to be written, or remove that file"}
+	}
+	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+}
+
+// writePage writes p to a file that openPage opened, and closes it.
+func writePage(file *os.File, p page.Page) error {
+	err := file.Truncate(0)
+	if err == nil {
+		err = page.Write(file, p)
+	}
+	return errors.Join(err, file.Close())
 }
 
 // isNoPage reports whether there is a file of that name that holds something else: most
@@ -244,11 +260,7 @@ func (d destination) writePage(in *input, sections func() []page.Section) error 
 	if d.page == nil {
 		return nil
 	}
-	err := d.page.Truncate(0)
-	if err == nil {
-		err = page.Write(d.page, page.Page{Title: "Access log replay", Subtitle: in.names(), Sections: sections()})
-	}
-	return errors.Join(err, d.page.Close())
+	return writePage(d.page, page.Page{Title: "Access log replay", Subtitle: in.names(), Sections: sections()})
 }
 
 // writeJSON writes v for programs.
