@@ -31,6 +31,7 @@
 //     An expired deadline is t0, not a number near 2^32.
 //   - A delayed flush_all does not bring back what an earlier one removed, nor
 //     does one with a date before the server's start do nothing.
+//   - stats tells the name of the instance as well, which no other one has.
 //   - Any item may be the one to be evicted, since there are no slab classes.
 //
 // # Bounds
@@ -44,6 +45,7 @@ package shard
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -115,9 +117,10 @@ func (o Options) withDefaults() (Options, error) {
 // Server holds items in memory and serves them to memcached clients. It may be
 // used by any number of goroutines.
 type Server struct {
-	options Options
-	store   *store
-	start   time.Time
+	options  Options
+	store    *store
+	start    time.Time
+	instance string // told by stats: tells servers in one process apart
 
 	conns         atomic.Int64
 	acceptedConns atomic.Int64
@@ -139,7 +142,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	now := time.Now()
-	s := &Server{options: o, store: newStore(o.MaxBytes, o.MaxItemSize, now), start: now}
+	s := &Server{options: o, store: newStore(o.MaxBytes, o.MaxItemSize, now), start: now, instance: rand.Text()}
 	newMetrics(s, o.Registerer)
 	return s, nil
 }

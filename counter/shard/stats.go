@@ -157,6 +157,7 @@ func (c *conn) generalStats(now time.Time) {
 	c.stat("evicted_unfetched", n.counts[evictedUnfetched])
 	c.stat("evictions", n.counts[evictions])
 	c.stat("reclaimed", n.counts[reclaimed])
+	c.stat("instance", s.instance) // memcached has none
 	c.reply("END")
 }
 
