@@ -56,5 +56,6 @@
 //
 // The numbers live in shards, memcached servers, under keys that a [Secret] makes:
 // see [Secret.Tag] and [Secret.CounterKey]. A [Shard] counts in one of them, and never
-// counts a request twice.
+// counts a request twice. A number belongs to one run of a server, an [Instance]; each reply
+// says over which [Link] it came.
 package counter

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -76,11 +78,21 @@ func (o ShardOptions) withDefaults() ShardOptions {
 // Errors are [ErrNotSent] or [ErrUnknown], wrapped with what was done and why it failed.
 type Shard struct {
 	addr    address
-	client  *memcache.Client
+	o       ShardOptions
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	down    atomic.Bool // the breaker is not closed
 	metrics *Metrics
 	series  atomic.Pointer[series] // nil while the shard is hidden
+
+	mu   sync.Mutex // guards what follows
+	idle []*client  // the one that was used last is the last
+}
+
+// A client has one connection, and is used by one goroutine at a time, so that one knows which
+// instance has answered. It dials anew after an error.
+type client struct {
+	*memcache.Client
+	link *Link // of the last connection
 }
 
 // address is the shard's host:port. It is the client's whole server list.
@@ -95,18 +107,7 @@ func (a address) Each(visit func(net.Addr) error) error { return visit(a) }
 // used. Close releases its connections.
 func NewShard(addr string, o ShardOptions) *Shard {
 	o = o.withDefaults()
-	s := &Shard{addr: address(addr), metrics: o.Metrics}
-	s.client = memcache.NewFromSelector(s.addr)
-	s.client.Timeout = o.Timeout
-	s.client.MaxIdleConns = o.Connections
-	s.client.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		mustNotDecide("dial")
-		conn, err := o.Dial(ctx, network, addr)
-		if err != nil {
-			return nil, dialError{err}
-		}
-		return guard(conn), nil
-	}
+	s := &Shard{addr: address(addr), o: o, metrics: o.Metrics}
 	s.Show()
 	s.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        addr,
@@ -118,6 +119,61 @@ func NewShard(addr string, o ShardOptions) *Shard {
 		},
 	})
 	return s
+}
+
+// take returns a client that nobody else uses until give.
+func (s *Shard) take() *client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last := len(s.idle) - 1; last >= 0 {
+		c := s.idle[last]
+		s.idle = s.idle[:last]
+		return c
+	}
+	c := &client{Client: memcache.NewFromSelector(s.addr)}
+	c.Timeout = s.o.Timeout
+	c.MaxIdleConns = 1
+	c.DialContext = func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+		mustNotDecide("dial")
+		if conn, c.link, err = s.dial(ctx, network, addr); err != nil {
+			return nil, err
+		}
+		return conn, nil
+	}
+	return c
+}
+
+// give keeps c for others, unless there are enough.
+func (s *Shard) give(c *client) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.idle) < s.o.Connections {
+		s.idle = append(s.idle, c)
+	} else {
+		_ = c.Close()
+	}
+}
+
+// dial connects, and asks which instance it has come to. Of a server that closes the
+// connection for that question, such as a proxy, the instance is unknown.
+func (s *Shard) dial(ctx context.Context, network, addr string) (net.Conn, *Link, error) {
+	conn, err := s.o.Dial(ctx, network, addr)
+	if err != nil {
+		return nil, nil, dialError{err}
+	}
+	conn = guard(conn)
+	instance, err := ask(ctx, conn)
+	if err == nil {
+		return conn, &Link{instance}, nil
+	}
+	_ = conn.Close()
+	if !errors.Is(err, io.EOF) {
+		return nil, nil, dialError{err}
+	}
+	if conn, err = s.o.Dial(ctx, network, addr); err != nil {
+		return nil, nil, dialError{err}
+	}
+	return guard(conn), new(Link), nil
 }
 
 // dialError tells a failed dial, after which nothing was sent, from everything else.
@@ -160,7 +216,15 @@ func (s *Shard) Show() {
 }
 
 // Close closes idle connections. The Shard may still be used.
-func (s *Shard) Close() error { return s.client.Close() }
+func (s *Shard) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.idle {
+		_ = c.Close()
+	}
+	s.idle = nil
+	return nil
+}
 
 // Count adds delta to the counter under key and returns its new number. A counter that
 // does not exist is made, with a time to live in seconds. Nothing is counted twice:
@@ -185,15 +249,17 @@ func outcome(err error) error {
 // count increments. INCR fails on a counter that does not exist and ADD on one that
 // does; between the two another node may have made it, so INCR has the last word.
 func (s *Shard) count(key string, delta uint64, ttl int32) (number uint64, err error) {
+	c := s.take()
+	defer s.give(c)
 	increment := func() (err error) {
-		number, err = s.client.Increment(key, delta)
+		number, err = c.Increment(key, delta)
 		return err
 	}
 	if err := s.do("incr", increment); err != memcache.ErrCacheMiss {
 		return number, err
 	}
 	item := memcache.Item{Key: key, Value: strconv.AppendUint(nil, delta, 10), Expiration: ttl}
-	if err := s.do("add", func() error { return s.client.Add(&item) }); err != memcache.ErrNotStored {
+	if err := s.do("add", func() error { return c.Add(&item) }); err != memcache.ErrNotStored {
 		return delta, err
 	}
 	if err := s.do("incr", increment); err != memcache.ErrCacheMiss {
@@ -202,12 +268,14 @@ func (s *Shard) count(key string, delta uint64, ttl int32) (number uint64, err e
 	return 0, fmt.Errorf("%w: a counter of %s came and went", ErrNotSent, s.addr)
 }
 
-// Numbers reads the counters and the record under keys, in one round trip. What does not
-// exist is missing from the result.
+// Numbers reads the counters and the record under keys, in one round trip. What does not exist is
+// missing from the result.
 func (s *Shard) Numbers(keys ...string) (values map[string][]byte, err error) {
+	c := s.take()
+	defer s.give(c)
 	var items map[string]*memcache.Item
 	err = s.do("get", func() (err error) {
-		items, err = s.client.GetMulti(keys)
+		items, err = c.GetMulti(keys)
 		return err
 	})
 	values = make(map[string][]byte, len(items))
@@ -231,10 +299,12 @@ func ParseNumber(value []byte) (uint64, error) {
 // tries against other writers. old is nil if there is none. change returns the new
 // value and its time to live in seconds, or nil to leave it.
 func (s *Shard) Update(key string, change func(old []byte) (value []byte, ttl int32)) error {
+	c := s.take()
+	defer s.give(c)
 	for range 3 {
 		var item *memcache.Item
 		err := s.do("get", func() (err error) {
-			item, err = s.client.Get(key)
+			item, err = c.Get(key)
 			return err
 		})
 		if err == memcache.ErrCacheMiss {
@@ -247,9 +317,9 @@ func (s *Shard) Update(key string, change func(old []byte) (value []byte, ttl in
 		if value == nil {
 			return nil
 		}
-		write, op := s.client.CompareAndSwap, "cas"
+		write, op := c.CompareAndSwap, "cas"
 		if item.Value == nil {
-			write, op = s.client.Add, "add"
+			write, op = c.Add, "add"
 		}
 		item.Value, item.Expiration = value, ttl
 		switch err := s.do(op, func() error { return write(item) }); err {
@@ -263,8 +333,10 @@ func (s *Shard) Update(key string, change func(old []byte) (value []byte, ttl in
 
 // Delete removes the counters under keys. Those that do not exist are no error.
 func (s *Shard) Delete(keys ...string) error {
+	c := s.take()
+	defer s.give(c)
 	for _, key := range keys {
-		if err := s.do("delete", func() error { return s.client.Delete(key) }); err != nil && err != memcache.ErrCacheMiss {
+		if err := s.do("delete", func() error { return c.Delete(key) }); err != nil && err != memcache.ErrCacheMiss {
 			return err
 		}
 	}
@@ -304,7 +376,7 @@ func (s *Shard) do(op string, roundTrip func() error) (err error) {
 	}
 	// The other idle connections are probably as dead as this one; each would cost
 	// one more increment.
-	s.client.Close()
+	_ = s.Close()
 	return fmt.Errorf("%w: %s by %s: %w", ErrUnknown, op, s.addr, err)
 }
 

@@ -201,7 +201,8 @@ func TestPoisonedCounter(t *testing.T) {
 }
 
 // A scripted shard answers each line it reads with what answer returns; "" closes the
-// connection. Lines of data are skipped.
+// connection. Lines of data are skipped. It does not say
+// which instance it is.
 func scripted(t *testing.T, answer func(line string) string) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
@@ -217,6 +218,12 @@ func scripted(t *testing.T, answer func(line string) string) func(context.Contex
 					if _, err := lines.ReadString('\n'); err != nil {
 						return
 					}
+				}
+				if strings.HasPrefix(line, "stats") {
+					if _, err := io.WriteString(far, "END\r\n"); err != nil {
+						return
+					}
+					continue
 				}
 				reply := answer(strings.TrimSpace(line))
 				if reply == "" {
