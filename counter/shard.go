@@ -138,7 +138,7 @@ func (s *Shard) take() *client {
 		if conn, c.link, err = s.dial(ctx, network, addr); err != nil {
 			return nil, err
 		}
-		return conn, nil
+		return &boundedConn{Conn: conn}, nil
 	}
 	return c
 }

@@ -1,0 +1,57 @@
+package counter_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+)
+
+// A forged VALUE line costs no memory, and no line is endless.
+func TestForgedValues(t *testing.T) {
+	for _, reply := range []string{
+		"VALUE r 0 4294967290\r\n",
+		"VALUE r 0 4294967290 1\r\n",
+		"VALUE r 0 200000\r\n",
+		"VALUE r 0 -1\r\n",
+		"VALUE r 0 99999999999999999999\r\n",
+		"VALUE " + strings.Repeat("r", 1<<20),
+		strings.Repeat("x", 1<<20),
+	} {
+		s := counter.NewShard("s:1", counter.ShardOptions{
+			Timeout: 5 * time.Second,
+			Dial: func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				go func() {
+					defer far.Close()
+					in := bufio.NewReader(far)
+					if line, _ := in.ReadString('\n'); line == "stats\r\n" {
+						_, _ = io.WriteString(far, "END\r\n")
+					}
+					if line, _ := in.ReadString('\n'); strings.HasPrefix(line, "get") {
+						_, _ = io.WriteString(far, reply)
+					}
+				}()
+				return near, nil
+			},
+		})
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := s.Update("r", func([]byte) ([]byte, int32) { return nil, 0 })
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, counter.ErrUnknown) {
+			t.Errorf("%.30q: Update = %v, want ErrUnknown", reply, err)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > 8<<20 {
+			t.Errorf("%.30q: %d bytes are allocated", reply, n)
+		}
+		_ = s.Close()
+	}
+}
