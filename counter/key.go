@@ -52,29 +52,55 @@ func (s Secret) Fingerprint() uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// CounterKey returns the key in memcached of a window's number: 16 characters, the
-// base64url of 96 bits of
+// An Item is memcached's name for a counter or a record.
+type Item [16]byte
+
+// String returns the name.
+func (i Item) String() string { return string(i[:]) }
+
+// CounterItem returns the item of a window's counter, by the window's index: 16 characters,
+// the base64url of 96 bits of
 //
-//	SipHash-2-4-128(secret, tag ‖ fields ‖ bits ‖ window length in seconds ‖ window number)
+//	SipHash-2-4-128(secret, key ‖ fields ‖ bits ‖ window length in seconds ‖ window index)
 //
 // in 16, 1, 1, 4 and 8 bytes, big endian. 16 characters leave an item in memcached's
-// smallest chunk even where its number has 20 digits.
-func (s Secret) CounterKey(tag Key, l Limit, window int64) string {
-	b := make([]byte, 0, 30)
-	b = append(b, tag[:]...)
-	b = append(b, l.Layout.Fields, l.Layout.Bits)
-	b = binary.BigEndian.AppendUint32(b, uint32(l.Period/1e6))
-	b = binary.BigEndian.AppendUint64(b, uint64(window))
-	return s.name(b)
+// smallest chunk even where its value has 20 digits. It does not allocate.
+func (s Secret) CounterItem(key Key, l Limit, index int64) Item {
+	var b [30]byte
+	copy(b[:], key[:])
+	b[16], b[17] = l.Layout.Fields, l.Layout.Bits
+	binary.BigEndian.PutUint32(b[18:], uint32(l.Period/1e6))
+	binary.BigEndian.PutUint64(b[22:], uint64(index))
+	return s.item(b[:])
 }
 
-// RecordKey returns the key in memcached of the mitigation record: like CounterKey, of
-// tag ‖ "m".
-func (s Secret) RecordKey(tag Key) string {
-	return s.name(append(tag[:], 'm'))
+// CounterKey returns the name of CounterItem.
+func (s Secret) CounterKey(key Key, l Limit, index int64) string {
+	return s.CounterItem(key, l, index).String()
 }
 
-func (s Secret) name(b []byte) string {
+// After returns the key that requests of key are counted under after as many lifts. Counters
+// from before a lift so never count again, wherever they are.
+func (s Secret) After(key Key, lifts uint32) Key {
+	if lifts == 0 {
+		return key
+	}
+	return s.Tag(binary.BigEndian.AppendUint32(append(key[:], 'l'), lifts))
+}
+
+// RecordItem returns the item of the mitigation record: like CounterItem, of key ‖ "m".
+func (s Secret) RecordItem(key Key) Item {
+	var b [17]byte
+	copy(b[:], key[:])
+	b[16] = 'm'
+	return s.item(b[:])
+}
+
+// RecordKey returns the name of RecordItem.
+func (s Secret) RecordKey(key Key) string { return s.RecordItem(key).String() }
+
+func (s Secret) item(b []byte) (i Item) {
 	sum := s.Tag(b)
-	return base64.RawURLEncoding.EncodeToString(sum[:12])
+	base64.RawURLEncoding.Encode(i[:], sum[:12])
+	return i
 }
