@@ -43,7 +43,7 @@ func TestBreaker(t *testing.T) {
 		defer s.Close()
 		start := time.Now()
 		for i := range 20 {
-			_, err := s.Count("k", 1, 60)
+			_, err := one(s, "k", 1, 60)
 			want := counter.ErrUnknown
 			if i >= 3 {
 				want = counter.ErrNotSent
@@ -72,14 +72,16 @@ func TestBreaker(t *testing.T) {
 		if err := s.Probe(); err != nil || s.Down() {
 			t.Errorf("Probe after the shard answers again: %v, and Down = %t", err, s.Down())
 		}
-		if n, err := s.Count("k", 1, 60); err != nil || n != 1 {
+		if n, err := one(s, "k", 1, 60); err != nil || n != 1 {
 			t.Errorf("Count after the shard answers again: %d, %v", n, err)
 		}
 		want := `
-# HELP edge_increments_total Increments for counter shards, by result: ok, not_sent (kept, and sent later), unknown (not repeated).
+# HELP edge_increments_total Increments for counter shards, by result: ok, not_sent (kept, and sent later), absent (the counter was evicted; sent once more), refused (the shard has no memory for it), unknown (not repeated).
 # TYPE edge_increments_total counter
+edge_increments_total{result="absent"} 0
 edge_increments_total{result="not_sent"} 17
 edge_increments_total{result="ok"} 1
+edge_increments_total{result="refused"} 0
 edge_increments_total{result="unknown"} 3
 `
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "edge_increments_total"); err != nil {
@@ -106,7 +108,7 @@ func TestHide(t *testing.T) {
 			t.Errorf("%d series, %v; want %d", got, err, want)
 		}
 	}
-	series(1 + 5)
+	series(1 + 6)
 	s.Hide()
 	s.Hide()
 	if s.Probe() == nil || !s.Down() {
@@ -115,7 +117,7 @@ func TestHide(t *testing.T) {
 	series(0)
 	s.Show()
 	s.Show()
-	series(1 + 5)
+	series(1 + 6)
 	if open := testutil.ToFloat64(gauge(t, reg, "edge_shard_breaker_open")); open != 1 {
 		t.Errorf("edge_shard_breaker_open = %v, want 1", open)
 	}

@@ -7,7 +7,7 @@ import (
 
 // Metrics are shared by the shards of a node.
 type Metrics struct {
-	increments map[error]prometheus.Counter // by outcome, nil for a reply
+	increments [Unknown + 1]prometheus.Counter // by outcome
 	panics     prometheus.Counter
 	seconds    *prometheus.HistogramVec
 	open       *prometheus.GaugeVec
@@ -18,13 +18,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	increments := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_increments_total",
-		Help: "Increments for counter shards, by result: ok, not_sent (kept, and sent later), unknown (not repeated).",
+		Help: "Increments for counter shards, by result: ok, not_sent (kept, and sent later), absent (the counter was evicted; sent once more), refused (the shard has no memory for it), unknown (not repeated).",
 	}, []string{"result"})
 	return &Metrics{
-		increments: map[error]prometheus.Counter{
-			nil:        increments.WithLabelValues("ok"),
-			ErrNotSent: increments.WithLabelValues("not_sent"),
-			ErrUnknown: increments.WithLabelValues("unknown"),
+		increments: [...]prometheus.Counter{
+			Done:    increments.WithLabelValues("ok"),
+			NotSent: increments.WithLabelValues("not_sent"),
+			Absent:  increments.WithLabelValues("absent"),
+			Refused: increments.WithLabelValues("refused"),
+			Unknown: increments.WithLabelValues("unknown"),
 		},
 		panics: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_shard_malformed_replies_total",
@@ -42,6 +44,19 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 }
 
+// exchanged counts the increments of a batch by their outcomes.
+func (m *Metrics) exchanged(b *Batch) {
+	var n [Unknown + 1]int
+	for i := range b.Increments {
+		n[b.Increments[i].Outcome]++
+	}
+	for outcome, n := range n {
+		if n > 0 {
+			m.increments[outcome].Add(float64(n))
+		}
+	}
+}
+
 // series are the metrics of one shard.
 type series struct {
 	seconds map[string]prometheus.Observer // by operation
@@ -51,7 +66,7 @@ type series struct {
 // of returns the series of a shard.
 func (m *Metrics) of(addr string) *series {
 	s := &series{map[string]prometheus.Observer{}, m.open.WithLabelValues(addr)}
-	for _, op := range []string{"incr", "add", "get", "cas", "delete"} {
+	for _, op := range []string{"batch", "incr", "add", "get", "cas", "delete"} {
 		s.seconds[op] = m.seconds.WithLabelValues(addr, op)
 	}
 	return s

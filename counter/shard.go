@@ -84,8 +84,10 @@ type Shard struct {
 	metrics *Metrics
 	series  atomic.Pointer[series] // nil while the shard is hidden
 
-	mu   sync.Mutex // guards what follows
-	idle []*client  // the one that was used last is the last
+	mu        sync.Mutex // guards what follows
+	idle      []*client  // the one that was used last is the last
+	conns     []*conn    // idle connections for batches
+	slowSince time.Time  // every answer since then was slow; zero: the last one was not
 }
 
 // A client has one connection, and is used by one goroutine at a time, so that one knows which
@@ -217,6 +219,7 @@ func (s *Shard) Show() {
 
 // Close closes idle connections. The Shard may still be used.
 func (s *Shard) Close() error {
+	s.closeIdle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.idle {
@@ -235,15 +238,15 @@ func (s *Shard) Count(key string, delta uint64, ttl int32) (number uint64, err e
 	return number, err
 }
 
-// outcome returns the sentinel that err wraps.
-func outcome(err error) error {
+// outcome returns what became of an increment.
+func outcome(err error) Outcome {
 	switch {
 	case err == nil:
-		return nil
+		return Done
 	case errors.Is(err, ErrNotSent):
-		return ErrNotSent
+		return NotSent
 	}
-	return ErrUnknown
+	return Unknown
 }
 
 // count increments. INCR fails on a counter that does not exist and ADD on one that

@@ -1,0 +1,362 @@
+package counter
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// An Outcome is what became of one operation of a [Batch].
+type Outcome uint8
+
+const (
+	NotSent Outcome = iota // provably not sent: it may be sent again
+	Done                   // done by the shard
+	Absent                 // not done: the item does not exist, or exists where it must not
+	Refused                // not done: the shard answered with an error
+	Unknown                // sent without an answer: it must not be sent again
+	outcomes
+)
+
+// An Increment adds Delta to a counter. If Make is set, the counter is made first, unless it
+// exists, with a time to live in seconds.
+type Increment struct {
+	Item  Item
+	Delta uint64
+	TTL   int32
+	Make  bool
+
+	Outcome Outcome
+	Value   uint64 // of the counter, if Done
+	end     int    // of the command in Batch.out
+}
+
+// A Read reads a counter or a record.
+type Read struct {
+	Item Item
+
+	Outcome Outcome
+	Value   []byte // if Done; it belongs to the batch
+	CAS     uint64 // version of the value
+}
+
+// A Store writes a record with a time to live in seconds: a new one if CAS is 0, or in place
+// of the one that was read with this version.
+type Store struct {
+	Item  Item
+	Value []byte
+	TTL   int32
+	CAS   uint64
+
+	Outcome Outcome
+	end     int
+}
+
+// A Batch is what a shard is asked in one exchange: increments, then stores, then reads. The
+// zero value is empty; [Batch.Reset] empties it for the next use and keeps its memory. A batch
+// belongs to one goroutine at a time.
+type Batch struct {
+	Increments []Increment
+	Stores     []Store
+	Reads      []Read
+
+	// From is the connection that the answers came over, nil if there are none.
+	From *Link
+
+	out []byte // commands
+	in  []byte // values that were read
+}
+
+// Reset empties the batch.
+func (b *Batch) Reset() {
+	b.Increments, b.Stores, b.Reads = b.Increments[:0], b.Stores[:0], b.Reads[:0]
+	b.From = nil
+}
+
+// Len returns how many operations the batch holds.
+func (b *Batch) Len() int { return len(b.Increments) + len(b.Stores) + len(b.Reads) }
+
+const (
+	// inGet is how many items one command reads. It stays below the 2048 bytes from which on
+	// memcached treats a line without an end as an attack.
+	inGet = 64
+
+	// maxValue is the size in bytes of the longest value that is kept. Counters have 20
+	// digits, records 84 bytes. Of longer values nothing is known.
+	maxValue = 128
+
+	// maxSkip bounds what is read of a longer value, in bytes: memcached's largest item.
+	maxSkip = 1 << 20
+)
+
+// zeros is a new counter. It has the width of the greatest value, so that no INCR makes an
+// item of another size: a full memcached that evicts nothing would refuse that.
+const zeros = "00000000000000000000"
+
+// encode writes the commands.
+func (b *Batch) encode() {
+	b.out = b.out[:0]
+	for i := range b.Increments {
+		op := &b.Increments[i]
+		if op.Make {
+			b.out = append(append(b.out, "add "...), op.Item[:]...)
+			b.out = append(b.out, " 0 "...)
+			b.out = strconv.AppendInt(b.out, int64(op.TTL), 10)
+			b.out = append(b.out, " 20 noreply\r\n"+zeros+"\r\n"...)
+		}
+		b.out = append(append(b.out, "incr "...), op.Item[:]...)
+		b.out = append(b.out, ' ')
+		b.out = strconv.AppendUint(b.out, op.Delta, 10)
+		b.out = append(b.out, "\r\n"...)
+		op.end = len(b.out)
+	}
+	for i := range b.Stores {
+		op := &b.Stores[i]
+		name := "add "
+		if op.CAS != 0 {
+			name = "cas "
+		}
+		b.out = append(append(b.out, name...), op.Item[:]...)
+		b.out = append(b.out, " 0 "...)
+		b.out = strconv.AppendInt(b.out, int64(op.TTL), 10)
+		b.out = append(b.out, ' ')
+		b.out = strconv.AppendInt(b.out, int64(len(op.Value)), 10)
+		if op.CAS != 0 {
+			b.out = append(b.out, ' ')
+			b.out = strconv.AppendUint(b.out, op.CAS, 10)
+		}
+		b.out = append(b.out, "\r\n"...)
+		b.out = append(append(b.out, op.Value...), "\r\n"...)
+		op.end = len(b.out)
+	}
+	for i := range b.Reads {
+		if i%inGet == 0 {
+			b.out = append(b.out, "gets"...)
+		}
+		b.out = append(append(b.out, ' '), b.Reads[i].Item[:]...)
+		if i%inGet == inGet-1 || i == len(b.Reads)-1 {
+			b.out = append(b.out, "\r\n"...)
+		}
+	}
+	if b.Len() == 0 {
+		b.out = append(b.out, "version\r\n"...)
+	}
+}
+
+// prepare makes the outcomes those of a batch of which nothing was sent.
+func (b *Batch) prepare() {
+	b.From, b.in = nil, b.in[:0]
+	for i := range b.Increments {
+		b.Increments[i].Outcome = NotSent
+	}
+	for i := range b.Stores {
+		b.Stores[i].Outcome = NotSent
+	}
+	for i := range b.Reads {
+		b.Reads[i].Outcome, b.Reads[i].Value = NotSent, nil
+	}
+}
+
+// broke makes the outcomes those of a batch of which so many bytes were written at most: what
+// has no answer is unknown where it may have been read by the shard.
+func (b *Batch) broke(written int) {
+	start := 0
+	for i := range b.Increments {
+		op := &b.Increments[i]
+		if op.Outcome == NotSent && start < written {
+			op.Outcome = Unknown
+		}
+		start = op.end
+	}
+	for i := range b.Stores {
+		op := &b.Stores[i]
+		if op.Outcome == NotSent && start < written {
+			op.Outcome = Unknown
+		}
+		start = op.end
+	}
+}
+
+// errMalformed says that a shard does not speak memcached's protocol.
+var errMalformed = errors.New("malformed reply")
+
+func malformed(line []byte) error {
+	return fmt.Errorf("%w: %.40q", errMalformed, line)
+}
+
+// A replies reads the answers of one connection. Its lines are bounded by the reader's buffer.
+type replies struct {
+	*bufio.Reader
+	refill func() // called before more is read from the connection
+}
+
+// line returns the next line without its end. It is valid until the next read.
+func (r *replies) line() ([]byte, error) {
+	if r.Buffered() == 0 {
+		r.refill()
+	}
+	line, err := r.ReadSlice('\n')
+	switch {
+	case errors.Is(err, bufio.ErrBufferFull):
+		return nil, malformed(line)
+	case err != nil:
+		return nil, err
+	case len(line) < 2 || line[len(line)-2] != '\r':
+		return nil, malformed(line)
+	}
+	return line[:len(line)-2], nil
+}
+
+// value reads n bytes and the end of their line, and appends the bytes if they are to be kept.
+func (r *replies) value(n int, into []byte) ([]byte, error) {
+	if n <= maxValue {
+		from := len(into)
+		into = append(into, make([]byte, n+2)...)
+		if _, err := io.ReadFull(r, into[from:]); err != nil {
+			return into, err
+		}
+		if string(into[from+n:]) != "\r\n" {
+			return into, malformed(into[from+n:])
+		}
+		return into[:from+n], nil
+	}
+	for n += 2; n > 0; {
+		r.refill()
+		k, err := r.Discard(min(n, r.Size()))
+		if n -= k; err != nil {
+			return into, err
+		}
+	}
+	return into, nil
+}
+
+// decode reads the answers. After an error the connection is of no more use, and the
+// operations without an answer are as before.
+func (b *Batch) decode(r *replies) error {
+	if b.Len() == 0 {
+		_, err := r.line()
+		return err
+	}
+	for i := range b.Increments {
+		line, err := r.line()
+		if err != nil {
+			return err
+		}
+		op := &b.Increments[i]
+		switch value, ok := parseDigits(line); {
+		case ok:
+			op.Outcome, op.Value = Done, value
+		case string(line) == "NOT_FOUND":
+			op.Outcome = Absent
+		case isError(line):
+			op.Outcome = Refused
+		default:
+			return malformed(line)
+		}
+	}
+	for i := range b.Stores {
+		line, err := r.line()
+		if err != nil {
+			return err
+		}
+		op := &b.Stores[i]
+		switch {
+		case string(line) == "STORED":
+			op.Outcome = Done
+		case string(line) == "NOT_STORED", string(line) == "EXISTS", string(line) == "NOT_FOUND":
+			op.Outcome = Absent
+		case bytes.HasPrefix(line, []byte("SERVER_ERROR ")):
+			op.Outcome = Refused
+		default:
+			return malformed(line) // the value may be read as a command
+		}
+	}
+	for from := 0; from < len(b.Reads); from += inGet {
+		if err := b.decodeReads(b.Reads[from:min(from+inGet, len(b.Reads))], r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decodeReads reads the answer to one command, which leaves out what does not exist.
+func (b *Batch) decodeReads(reads []Read, r *replies) error {
+	next := 0
+	for {
+		line, err := r.line()
+		if err != nil {
+			return err
+		}
+		if string(line) == "END" {
+			break
+		}
+		if isError(line) {
+			for ; next < len(reads); next++ {
+				reads[next].Outcome = Refused
+			}
+			return nil
+		}
+		var fields [5][]byte
+		if split(line, &fields) != len(fields) || string(fields[0]) != "VALUE" {
+			return malformed(line)
+		}
+		size, ok := parseDigits(fields[3])
+		cas, okCAS := parseDigits(fields[4])
+		if !ok || !okCAS || size > maxSkip {
+			return malformed(line)
+		}
+		for next < len(reads) && string(reads[next].Item[:]) != string(fields[1]) {
+			reads[next].Outcome = Absent
+			next++
+		}
+		if next == len(reads) {
+			return malformed(line)
+		}
+		op, from := &reads[next], len(b.in)
+		next++
+		if b.in, err = r.value(int(size), b.in); err != nil {
+			return err
+		}
+		op.Outcome, op.CAS, op.Value = Done, cas, b.in[from:len(b.in):len(b.in)]
+	}
+	for ; next < len(reads); next++ {
+		reads[next].Outcome = Absent
+	}
+	return nil
+}
+
+// isError reports whether a line refuses a command that has no value.
+func isError(line []byte) bool {
+	return bytes.HasPrefix(line, []byte("SERVER_ERROR ")) || bytes.HasPrefix(line, []byte("CLIENT_ERROR "))
+}
+
+// split cuts a line at its blanks, and returns how many fields it has, len(fields)+1 if more.
+func split(line []byte, fields *[5][]byte) (n int) {
+	for n < len(fields) {
+		at := bytes.IndexByte(line, ' ')
+		if at < 0 {
+			fields[n] = line
+			return n + 1
+		}
+		fields[n], line = line[:at], line[at+1:]
+		n++
+	}
+	return n + 1
+}
+
+// parseDigits returns the decimal number that text is, of at most 64 bits.
+func parseDigits(text []byte) (n uint64, ok bool) {
+	if len(text) == 0 || len(text) > len(zeros) {
+		return 0, false
+	}
+	for _, c := range text {
+		if c -= '0'; c > 9 || n > (1<<64-1)/10 || 10*n > 1<<64-1-uint64(c) {
+			return 0, false
+		}
+		n = 10*n + uint64(c)
+	}
+	return n, true
+}

@@ -1,0 +1,483 @@
+package counter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+)
+
+// increments returns a batch that adds 1 to each of n counters, by the prefix of their names.
+func increments(prefix string, n int, make bool) *counter.Batch {
+	b := new(counter.Batch)
+	for i := range n {
+		b.Increments = append(b.Increments, counter.Increment{
+			Item: counter.Item([]byte(fmt.Sprintf("%s%0*d", prefix, 16-len(prefix), i))), Delta: 1, TTL: 60, Make: make,
+		})
+	}
+	return b
+}
+
+// A batch makes counters, counts in them, stores records and reads both, as gomemcache sees
+// them.
+func TestBatch(t *testing.T) {
+	for name, start := range map[string]func(testing.TB) string{
+		"embedded":  embedded,
+		"memcached": func(t testing.TB) string { return memcachedtest.Start(t).Addr },
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := start(t)
+			s := counter.NewShard(addr, counter.ShardOptions{Timeout: 10 * time.Second})
+			defer s.Close()
+			reference := memcache.New(addr)
+			defer reference.Close()
+			const n = 3000
+			b := increments("new", n, true)
+			b.Increments = append(b.Increments, increments("none", 1, false).Increments...)
+			record := bytes.Repeat([]byte{'\n', 0, 'x', ' '}, 21)
+			for i := range 100 {
+				b.Stores = append(b.Stores, counter.Store{Item: counter.Item([]byte(fmt.Sprintf("record%010d", i%50))), Value: record, TTL: 60})
+			}
+			if err := s.Exchange(b); err != nil {
+				t.Fatal(err)
+			}
+			for i := range b.Increments[:n] {
+				if op := b.Increments[i]; op.Outcome != counter.Done || op.Value != 1 {
+					t.Fatalf("a new counter is %d, outcome %d", op.Value, op.Outcome)
+				}
+			}
+			if got := b.Increments[n].Outcome; got != counter.Absent {
+				t.Errorf("a counter that nobody has made: outcome %d, want Absent", got)
+			}
+			for i, op := range b.Stores {
+				if want := []counter.Outcome{counter.Done, counter.Absent}[i/50]; op.Outcome != want {
+					t.Fatalf("the %dth store: outcome %d, want %d", i, op.Outcome, want)
+				}
+			}
+			if item, err := reference.Get(b.Increments[7].Item.String()); err != nil || len(item.Value) != 20 || strings.TrimRight(string(item.Value), " ") != "1" {
+				t.Errorf("a new counter is stored as %q, %v, want 1 in 20 characters", item.Value, err)
+			}
+			from := b.From
+			if from == nil || !from.Same(from) {
+				t.Error("the instance is not known")
+			}
+
+			again := increments("new", n, false)
+			for i := range 200 { // every other one does not exist
+				again.Reads = append(again.Reads, counter.Read{Item: counter.Item([]byte(fmt.Sprintf("record%010d", i)))})
+			}
+			again.Reads = append(again.Reads, counter.Read{Item: b.Increments[3].Item})
+			if err := s.Exchange(again); err != nil {
+				t.Fatal(err)
+			}
+			for i := range again.Increments {
+				if op := again.Increments[i]; op.Outcome != counter.Done || op.Value != 2 {
+					t.Fatalf("a counter is %d, outcome %d, want 2", op.Value, op.Outcome)
+				}
+			}
+			for i, op := range again.Reads[:200] {
+				if found := op.Outcome == counter.Done && bytes.Equal(op.Value, record); found != (i < 50) || !found && op.Outcome != counter.Absent {
+					t.Fatalf("the %dth record: outcome %d, %q", i, op.Outcome, op.Value)
+				}
+			}
+			if value, err := counter.ParseNumber(again.Reads[200].Value); value != 2 || err != nil {
+				t.Errorf("the counter reads %d, %v, want 2", value, err)
+			}
+			if again.From != from {
+				t.Error("the connection has changed")
+			}
+
+			// A record is replaced by the version that was read, once.
+			var swap counter.Batch
+			for range 2 {
+				swap.Stores = append(swap.Stores, counter.Store{Item: again.Reads[9].Item, Value: []byte("other"), TTL: 60, CAS: again.Reads[9].CAS})
+			}
+			if err := s.Exchange(&swap); err != nil || swap.Stores[0].Outcome != counter.Done || swap.Stores[1].Outcome != counter.Absent {
+				t.Errorf("two writes with one version: %v, %d, %d, want the first to be done", err, swap.Stores[0].Outcome, swap.Stores[1].Outcome)
+			}
+			if item, err := reference.Get(again.Reads[9].Item.String()); err != nil || string(item.Value) != "other" {
+				t.Errorf("the record is %q, %v", item.Value, err)
+			}
+		})
+	}
+}
+
+// A cutter is a proxy that breaks connections after some bytes from the client, or from the
+// shard.
+type cutter struct {
+	addr        string
+	there, back atomic.Int64 // bytes that are let through; negative: all
+}
+
+func startCutter(t *testing.T, to string) *cutter {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cutter{addr: ln.Addr().String()}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { ln.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", to)
+			if err != nil {
+				near.Close()
+				continue
+			}
+			var both sync.WaitGroup
+			pass := func(dst, src net.Conn, most int64) {
+				if most >= 0 {
+					_, _ = io.CopyN(dst, src, most)
+				} else {
+					_, _ = io.Copy(dst, src)
+				}
+				near.Close()
+				far.Close()
+			}
+			there, back := c.there.Load(), c.back.Load()
+			both.Go(func() { pass(far, near, there) })
+			both.Go(func() { pass(near, far, back) })
+			wg.Go(both.Wait)
+		}
+	})
+	return c
+}
+
+// Wherever a batch breaks off, what is counted is what was answered and some of what is unknown,
+// and nothing of what is said not to be sent.
+func TestBatchesCutAtEveryByte(t *testing.T) {
+	m := memcachedtest.Start(t)
+	c := startCutter(t, m.Addr)
+	reference := memcache.New(m.Addr)
+	defer reference.Close()
+	seen, tries := map[counter.Outcome]int{}, 0
+	test := func(there, back int64) (done bool) {
+		c.there.Store(there)
+		c.back.Store(back)
+		tries++
+		s := counter.NewShard(c.addr, counter.ShardOptions{Timeout: 5 * time.Second})
+		defer s.Close()
+		b := increments(fmt.Sprintf("cut%05d", tries), 3, true)
+		b.Increments = append(b.Increments, b.Increments[0])
+		b.Increments[3].Make = false
+		b.Reads = append(b.Reads, counter.Read{Item: b.Increments[0].Item})
+		err := s.Exchange(b)
+		if err != nil && !errors.Is(err, counter.ErrUnknown) && !errors.Is(err, counter.ErrNotSent) {
+			t.Fatalf("cut after %d, %d bytes: %v", there, back, err)
+		}
+		time.Sleep(2 * time.Millisecond) // memcached may still read what was sent
+		least, most := map[string]uint64{}, map[string]uint64{}
+		for _, op := range b.Increments {
+			seen[op.Outcome]++
+			switch op.Outcome {
+			case counter.Done:
+				least[op.Item.String()]++
+				most[op.Item.String()]++
+			case counter.Unknown:
+				most[op.Item.String()]++
+			case counter.NotSent:
+			default:
+				t.Fatalf("cut after %d, %d bytes: outcome %d", there, back, op.Outcome)
+			}
+		}
+		for name := range map[string]bool{b.Increments[0].Item.String(): true, b.Increments[1].Item.String(): true, b.Increments[2].Item.String(): true} {
+			var value uint64
+			if item, err := reference.Get(name); err == nil {
+				if value, err = counter.ParseNumber(item.Value); err != nil {
+					t.Fatal(err)
+				}
+			} else if err != memcache.ErrCacheMiss {
+				t.Fatal(err)
+			}
+			if value < least[name] || value > most[name] {
+				t.Fatalf("cut after %d, %d bytes: %s is %d, want %d to %d", there, back, name, value, least[name], most[name])
+			}
+		}
+		return err == nil
+	}
+	for cut := int64(0); !test(cut, -1); cut++ {
+	}
+	// Most of what comes back is the answer to stats.
+	for cut := int64(0); !test(-1, cut); cut++ {
+		if cut == 40 {
+			cut = 1500
+		}
+	}
+	if seen[counter.Done] == 0 || seen[counter.Unknown] == 0 {
+		t.Errorf("outcomes %v: the cuts say little", seen)
+	}
+}
+
+// A shard that does not speak the protocol costs bounded memory and time, and increments that
+// were sent are unknown.
+func TestMalformedReplies(t *testing.T) {
+	const stats = "STAT pid 1\r\nSTAT time 100\r\nSTAT uptime 10\r\nEND\r\n"
+	for _, tt := range []struct {
+		name  string
+		stats string
+		reply string // to the batch
+		again bool   // endlessly
+		want  error
+		done  int // increments of 2 that are done
+	}{
+		{"an empty line", stats, "\n", false, counter.ErrUnknown, 0},
+		{"words instead of a number", stats, "many\r\n", false, counter.ErrUnknown, 0},
+		{"a number that is too great", stats, "18446744073709551616\r\n", false, counter.ErrUnknown, 0},
+		{"a line without an end", stats, strings.Repeat("1", 1<<16), true, counter.ErrUnknown, 0},
+		{"a huge value", stats, "1\r\n1\r\nVALUE two............. 0 4294967295 1\r\n", true, counter.ErrUnknown, 2},
+		{"a value that nobody has asked for", stats, "1\r\n1\r\nVALUE other........... 0 1 1\r\nx\r\nEND\r\n", false, counter.ErrUnknown, 2},
+		{"a value longer than it says", stats, "1\r\n1\r\nVALUE two............. 0 1 1\r\nxxxxx\r\nEND\r\n", false, counter.ErrUnknown, 2},
+		{"a negative length", stats, "1\r\n1\r\nVALUE two............. 0 -1 1\r\n\r\nEND\r\n", false, counter.ErrUnknown, 2},
+		{"endless values", stats, "1\r\n1\r\n" + strings.Repeat("VALUE two............. 0 1 1\r\nx\r\n", 99), true, counter.ErrUnknown, 2},
+		{"a value of another number of fields", stats, "1\r\n1\r\nVALUE two............. 0 1\r\nx\r\nEND\r\n", false, counter.ErrUnknown, 2},
+		{"the end", stats, "1\r\n", false, counter.ErrUnknown, 1},
+		{"an endless line in place of stats", strings.Repeat("S", 1<<17), "", false, counter.ErrUnknown, 0},
+		{"endless stats", strings.Repeat("STAT pid 1\r\n", 1<<14), "", false, counter.ErrUnknown, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			near, far := net.Pipe()
+			go func() {
+				defer far.Close()
+				_, _ = far.Read(make([]byte, 1<<16))
+				if _, err := io.WriteString(far, tt.stats); err != nil {
+					return
+				}
+				_, _ = far.Read(make([]byte, 1<<16)) // all of the batch
+				for {
+					if _, err := io.WriteString(far, tt.reply); err != nil || !tt.again {
+						return
+					}
+				}
+			}()
+			reg := prometheus.NewPedanticRegistry()
+			s := counter.NewShard("s:1", counter.ShardOptions{
+				Timeout: 200 * time.Millisecond, Metrics: counter.NewMetrics(reg),
+				Dial: func(context.Context, string, string) (net.Conn, error) { return near, nil },
+			})
+			defer s.Close()
+			b := increments("k", 2, true)
+			b.Reads = append(b.Reads, counter.Read{Item: counter.Item([]byte(named("one")))}, counter.Read{Item: counter.Item([]byte(named("two")))})
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			if err := s.Exchange(b); !errors.Is(err, tt.want) {
+				t.Errorf("Exchange: %v, want %v", err, tt.want)
+			}
+			runtime.ReadMemStats(&after)
+			if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
+				t.Errorf("%d bytes were allocated", n)
+			}
+			done := 0
+			for _, op := range b.Increments {
+				switch op.Outcome {
+				case counter.Done:
+					done++
+				case counter.Unknown:
+				case counter.NotSent:
+					if tt.stats == stats {
+						t.Error("an increment that was sent is said not to be")
+					}
+				default:
+					t.Errorf("outcome %d, want Done or Unknown", op.Outcome)
+				}
+			}
+			if done != tt.done {
+				t.Errorf("%d increments are done, want %d", done, tt.done)
+			}
+		})
+	}
+}
+
+// An answer that nobody has asked for closes the connection, so that it is not taken for the
+// next one.
+func TestTooManyReplies(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	var dials atomic.Int64
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			dials.Add(1)
+			go func() {
+				defer conn.Close()
+				buf := make([]byte, 1<<12)
+				for n := 0; ; n++ {
+					if _, err := conn.Read(buf); err != nil {
+						return
+					}
+					answer := "7\r\n8\r\n"
+					if n == 0 {
+						answer = "END\r\n"
+					}
+					_, _ = io.WriteString(conn, answer)
+				}
+			}()
+		}
+	}()
+	s := counter.NewShard(ln.Addr().String(), counter.ShardOptions{Timeout: 5 * time.Second})
+	defer s.Close()
+	for i := range 5 {
+		b := increments("k", 1, false)
+		if err := s.Exchange(b); err != nil || b.Increments[0].Value != 7 {
+			t.Fatalf("the %dth answer is %d, %v, want 7", i, b.Increments[0].Value, err)
+		}
+	}
+	if n := dials.Load(); n != 5 {
+		t.Errorf("%d connections for 5 batches that are answered with too much, want 5", n)
+	}
+}
+
+// A full memcached that evicts nothing refuses new counters, and still counts in those that it
+// has: their values do not grow.
+func TestFullMemcached(t *testing.T) {
+	m := memcachedtest.Start(t, "-M", "-m", "8")
+	s := counter.NewShard(m.Addr, counter.ShardOptions{Timeout: 10 * time.Second})
+	defer s.Close()
+	known := increments("known", 10, true)
+	if err := s.Exchange(known); err != nil {
+		t.Fatal(err)
+	}
+	full := false
+	for round := 0; round < 100 && !full; round++ {
+		b := increments(fmt.Sprintf("r%03d", round), 5000, true)
+		if err := s.Exchange(b); err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range b.Increments {
+			full = full || op.Outcome == counter.Absent || op.Outcome == counter.Refused
+		}
+	}
+	if !full {
+		t.Fatal("memcached is not full")
+	}
+	for i := range known.Increments {
+		op := &known.Increments[i]
+		op.Make, op.Delta = false, 1<<63
+	}
+	if err := s.Exchange(known); err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range known.Increments {
+		if op.Outcome != counter.Done || op.Value != 1<<63+1 {
+			t.Errorf("a known counter is %d, outcome %d", op.Value, op.Outcome)
+		}
+	}
+}
+
+// A shard that answers slowly each time counts as down after 5 s, and as up with the first
+// prompt answer.
+func TestSlowShardCountsAsDown(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		delay := 30 * time.Millisecond
+		s := counter.NewShard("s:1", counter.ShardOptions{Dial: scripted(t, func(string) string {
+			time.Sleep(delay)
+			return "1\r\n"
+		})})
+		defer s.Close()
+		if _, err := one(s, "k", 1, 60); err != nil { // connects
+			t.Fatal(err)
+		}
+		start := time.Now()
+		for range 1000 {
+			if _, err := one(s, "k", 1, 60); s.Down() {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(start); took < 5*time.Second || took > 6*time.Second {
+			t.Errorf("the shard is down after %v", took)
+		}
+		for range 10 { // probes are as slow
+			time.Sleep(300 * time.Millisecond)
+			_, _ = one(s, "k", 1, 60)
+		}
+		if !s.Down() {
+			t.Error("the shard is up, and as slow as before")
+		}
+		delay = 20 * time.Millisecond
+		time.Sleep(300 * time.Millisecond)
+		if _, err := one(s, "k", 1, 60); err != nil || s.Down() {
+			t.Errorf("the shard is down after a prompt answer: %v", err)
+		}
+	})
+}
+
+// Random bytes never make more than they should of an exchange.
+func FuzzReplies(f *testing.F) {
+	f.Add([]byte("1\r\n2\r\nEND\r\n"))
+	f.Add([]byte("1\r\nNOT_FOUND\r\nVALUE one............. 0 3 9\r\nabc\r\nEND\r\n"))
+	f.Fuzz(func(t *testing.T, reply []byte) {
+		near, far := net.Pipe()
+		go func() {
+			_, _ = far.Read(make([]byte, 1<<16))
+			_, _ = io.WriteString(far, "END\r\n")
+			_, _ = far.Read(make([]byte, 1<<16)) // all of the batch
+			_, _ = far.Write(reply)
+			far.Close()
+		}()
+		s := counter.NewShard("s:1", counter.ShardOptions{Dial: func(context.Context, string, string) (net.Conn, error) { return near, nil }})
+		defer s.Close()
+		b := increments("k", 2, rand.IntN(2) == 0)
+		b.Reads = append(b.Reads, counter.Read{Item: counter.Item([]byte(named("one")))})
+		err := s.Exchange(b)
+		for _, op := range b.Increments {
+			if op.Outcome == counter.NotSent {
+				t.Errorf("an increment that was sent is said not to be")
+			}
+			if err == nil && op.Outcome == counter.Unknown {
+				t.Error("an increment is unknown after a good exchange")
+			}
+		}
+		if op := b.Reads[0]; len(op.Value) > 128 {
+			t.Errorf("a value of %d bytes is kept", len(op.Value))
+		}
+	})
+}
+
+// A batch of known counters allocates nothing for each.
+func TestExchangeAllocatesNothingPerKey(t *testing.T) {
+	s := counter.NewShard(memcachedtest.Start(t).Addr, counter.ShardOptions{Timeout: 10 * time.Second})
+	defer s.Close()
+	b := increments("alloc", 1000, true)
+	exchange := func() {
+		if err := s.Exchange(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exchange()
+	if n := testing.AllocsPerRun(20, exchange); n > 50 {
+		t.Errorf("a batch of 1000 allocates %v times", n)
+	}
+	if diff := cmp.Diff(uint64(22), b.Increments[0].Value); diff != "" {
+		t.Errorf("the value (-want +got):\n%s", diff)
+	}
+}

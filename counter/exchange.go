@@ -1,0 +1,173 @@
+package counter
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// patience is how many times ShardOptions.Timeout an exchange may take in all: a shard that
+// answers drop by drop does not hold a batch for longer.
+const patience = 10
+
+// A conn is a connection of one's own to a shard.
+type conn struct {
+	net.Conn
+	replies
+	link     *Link
+	deadline time.Time // of the exchange
+}
+
+// Exchange has the shard do what b asks for, and sets the outcomes. It writes all commands at
+// once and reads the answers meanwhile. An empty batch finds out whether the shard answers.
+//
+// Where the exchange breaks off, what was answered is Done, what was sent is Unknown, and what
+// was not is NotSent. Its error is [ErrNotSent] or [ErrUnknown].
+func (s *Shard) Exchange(b *Batch) (err error) {
+	b.prepare()
+	defer func() { s.metrics.exchanged(b) }()
+	done, err := s.breaker.Allow()
+	if err != nil {
+		return fmt.Errorf("%w: the breaker of %s is open", ErrNotSent, s.addr)
+	}
+	c, err := s.connect()
+	if err != nil {
+		done(err)
+		return fmt.Errorf("%w: connecting to %s: %w", ErrNotSent, s.addr, err)
+	}
+	start := time.Now()
+	first, err := c.exchange(b, s.o.Timeout)
+	if err != nil {
+		_ = c.Close()
+		s.closeIdle() // the others are probably as dead as this one
+		if errors.Is(err, errMalformed) {
+			s.metrics.panics.Inc()
+		}
+		done(err)
+		return fmt.Errorf("%w: batch by %s: %w", ErrUnknown, s.addr, err)
+	}
+	if told := s.series.Load(); told != nil {
+		told.seconds["batch"].Observe(time.Since(start).Seconds())
+	}
+	s.keep(c)
+	done(s.slowness(first, start.Add(first)))
+	return nil
+}
+
+// connect returns an idle connection, or a new one.
+func (s *Shard) connect() (*conn, error) {
+	for {
+		s.mu.Lock()
+		last := len(s.conns) - 1
+		if last < 0 {
+			s.mu.Unlock()
+			break
+		}
+		c := s.conns[last]
+		s.conns = s.conns[:last]
+		s.mu.Unlock()
+		if c.Buffered() == 0 && quiet(c.Conn) {
+			return c, nil
+		}
+		_ = c.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Timeout)
+	defer cancel()
+	mustNotDecide("dial")
+	raw, link, err := s.dial(ctx, "tcp", string(s.addr))
+	if err != nil {
+		return nil, err
+	}
+	return &conn{Conn: raw, link: link, replies: replies{Reader: bufio.NewReaderSize(raw, 1<<14)}}, nil
+}
+
+// keep keeps a connection for the next exchange.
+func (s *Shard) keep(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.Buffered() > 0 || len(s.conns) >= maxIdle { // more was answered than asked
+		_ = c.Close()
+		return
+	}
+	s.conns = append(s.conns, c)
+}
+
+// maxIdle is how many connections are kept: batches of increments use one, reads of former
+// owners another.
+const maxIdle = 4
+
+func (s *Shard) closeIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		_ = c.Close()
+	}
+	s.conns = nil
+}
+
+// exchange does b, and returns after how long the first answer came.
+func (c *conn) exchange(b *Batch, timeout time.Duration) (first time.Duration, err error) {
+	b.encode()
+	start := time.Now()
+	c.deadline = start.Add(patience * timeout)
+	c.refill = func() {
+		next := time.Now().Add(timeout)
+		if next.After(c.deadline) {
+			next = c.deadline
+		}
+		_ = c.SetReadDeadline(next)
+	}
+	if err := c.SetWriteDeadline(c.deadline); err != nil {
+		return 0, err
+	}
+	written := make(chan int, 1)
+	go func() {
+		n, _ := c.Write(b.out)
+		written <- n
+	}()
+	c.refill()
+	if _, err = c.Peek(1); err == nil {
+		first = time.Since(start)
+		b.From = c.link
+		err = b.decode(&c.replies)
+	}
+	if err != nil {
+		_ = c.Close() // ends the writing
+		b.broke(<-written)
+		return first, err
+	}
+	select {
+	case n := <-written:
+		if n < len(b.out) {
+			return first, fmt.Errorf("%w: answers to what was not asked", errMalformed)
+		}
+	case <-time.After(timeout):
+		return first, fmt.Errorf("%w: answers to what was not asked", errMalformed)
+	}
+	return first, nil
+}
+
+// slowAfter is for how long every answer of a shard must be slow before it counts as failed.
+const slowAfter = 5 * time.Second
+
+// errSlow says that a shard answers too slowly to count in.
+var errSlow = errors.New("the shard is slow")
+
+// slowness takes note of after how long the shard has answered, and returns an error where that
+// has been more than half of the timeout each time for long.
+func (s *Shard) slowness(latency time.Duration, now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case latency <= s.o.Timeout/2:
+		s.slowSince = time.Time{}
+	case s.slowSince.IsZero():
+		s.slowSince = now
+	case now.Sub(s.slowSince) >= slowAfter:
+		return errSlow
+	}
+	return nil
+}

@@ -1,0 +1,30 @@
+//go:build unix
+
+package counter
+
+import (
+	"net"
+	"syscall"
+)
+
+// quiet reports whether an idle connection is as it should be: open, with nothing to read. A
+// memcached that has ended meanwhile then costs nothing, and an answer that nobody has asked
+// for is not taken for the next one.
+func quiet(c net.Conn) bool {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return true
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return false
+	}
+	waits := false
+	err = raw.Read(func(fd uintptr) bool {
+		var b [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		waits = err == syscall.EAGAIN
+		return true
+	})
+	return err == nil && waits
+}
