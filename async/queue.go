@@ -46,6 +46,10 @@ type Queue[K comparable, V any] struct {
 	wake    chan struct{} // holds at most one
 	waiting atomic.Bool   // something was offered since the last flush
 	urgent  atomic.Uint32 // stripes with an urgent offer, a bit each
+
+	// When to flush everything, when the urgent, and when they were last flushed. They belong
+	// to the caller of Poll.
+	all, some, last time.Time
 }
 
 // New returns a queue. Nothing leaves it until Run is called.
@@ -74,14 +78,16 @@ func New[K comparable, V any](o Options[K, V]) (*Queue[K, V], error) {
 	return q, nil
 }
 
-// Offer queues v under k, or merges it into what is queued there, and reports whether it
-// did: where the queue is full, v is dropped, and the caller counts that. It never blocks
-// and never allocates. An urgent offer is flushed at once, with its neighbours.
-func (q *Queue[K, V]) Offer(k K, v V, urgent bool) bool {
+// Offer queues v under k, or merges it into what is queued there. It returns how many offers
+// wait under k, this one included, and whether it did: if the queue is full, v is dropped, and
+// the caller counts that. It never blocks and never allocates. An urgent offer is flushed at
+// once, with its neighbours.
+func (q *Queue[K, V]) Offer(k K, v V, urgent bool) (offers int, ok bool) {
 	h := q.o.Hash(k)
 	i := h % stripes
-	if !q.stripe[i].offer(h, k, v, q.o.Merge) {
-		return false
+	offers = q.stripe[i].offer(h, k, v, q.o.Merge)
+	if offers == 0 {
+		return 0, false
 	}
 	if urgent && q.urgent.Or(1<<i)&(1<<i) == 0 || !q.waiting.Load() && q.waiting.CompareAndSwap(false, true) {
 		select {
@@ -89,7 +95,7 @@ func (q *Queue[K, V]) Offer(k K, v V, urgent bool) bool {
 		default:
 		}
 	}
-	return true
+	return offers, true
 }
 
 // Len returns how many keys are queued.
@@ -103,14 +109,40 @@ func (q *Queue[K, V]) Len() (n int) {
 	return n
 }
 
-// Run passes what is queued to flush, again and again until ctx is done, then once more,
-// and returns. flush is called from Run's goroutine; the items are its own until it
-// returns. While nothing is offered, Run sleeps.
-func (q *Queue[K, V]) Run(ctx context.Context, flush func([]Item[K, V])) {
+// Wake returns a channel that gets a value when Poll is to be called earlier than it said.
+func (q *Queue[K, V]) Wake() <-chan struct{} { return q.wake }
+
+// Poll passes to flush what has waited for the interval at now, and what is urgent. It returns
+// when it is to be called next, zero if nothing waits; see also Wake. flush is called from the
+// caller's goroutine; the items are its own until it returns. Calls of Poll and Flush must not
+// overlap.
+func (q *Queue[K, V]) Poll(now time.Time, flush func([]Item[K, V])) (next time.Time) {
 	// Urgent offers need not wait for the interval, but a client that stays near its
 	// threshold must not turn every one of its requests into a flush.
-	gap := q.o.Interval / 8
-	var all, some, last time.Time // when to flush everything, when the urgent, when they were last
+	if q.urgent.Load() != 0 && q.some.IsZero() {
+		q.some = q.last.Add(q.o.Interval / 8)
+	}
+	if q.waiting.Load() && q.all.IsZero() {
+		q.all = now.Add(q.o.Interval)
+	}
+	if !q.some.IsZero() && !q.some.After(now) {
+		q.some, q.last = time.Time{}, now
+		q.flush(q.urgent.Swap(0), flush)
+	}
+	if !q.all.IsZero() && !q.all.After(now) {
+		q.all = time.Time{}
+		q.waiting.Store(false)
+		q.flush(1<<stripes-1, flush)
+	}
+	if !q.some.IsZero() && (q.all.IsZero() || q.some.Before(q.all)) {
+		return q.some
+	}
+	return q.all
+}
+
+// Run passes what is queued to flush, as Poll does, again and again until ctx is done, then
+// once more, and returns. While nothing is offered, Run sleeps.
+func (q *Queue[K, V]) Run(ctx context.Context, flush func([]Item[K, V])) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -122,25 +154,7 @@ func (q *Queue[K, V]) Run(ctx context.Context, flush func([]Item[K, V])) {
 		case <-timer.C:
 		}
 		now := time.Now()
-		if q.urgent.Load() != 0 && some.IsZero() {
-			some = last.Add(gap)
-		}
-		if q.waiting.Load() && all.IsZero() {
-			all = now.Add(q.o.Interval)
-		}
-		if !some.IsZero() && !some.After(now) {
-			some, last = time.Time{}, now
-			q.flush(q.urgent.Swap(0), flush)
-		}
-		if !all.IsZero() && !all.After(now) {
-			all = time.Time{}
-			q.waiting.Store(false)
-			q.flush(1<<stripes-1, flush)
-		}
-		next := all
-		if !some.IsZero() && (all.IsZero() || some.Before(all)) {
-			next = some
-		}
+		next := q.Poll(now, flush)
 		if timer.Stop(); !next.IsZero() {
 			timer.Reset(next.Sub(now))
 		}

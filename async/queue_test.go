@@ -191,16 +191,16 @@ func TestFull(t *testing.T) {
 	// One stripe's share of the capacity: all keys hash into the same.
 	q := newQueue(t, async.Options[int, int]{Capacity: 3 * 16, Hash: func(int) uint64 { return 0 }, Registerer: reg})
 	for k := range 3 {
-		if !q.Offer(k, 1, false) {
+		if _, ok := q.Offer(k, 1, false); !ok {
 			t.Errorf("Offer(%d) = false with %d keys queued of 3", k, k)
 		}
 	}
 	for range 2 {
-		if q.Offer(99, 1, false) {
+		if _, ok := q.Offer(99, 1, false); ok {
 			t.Error("Offer of a fourth key = true, want false")
 		}
 	}
-	if !q.Offer(2, 1, false) {
+	if _, ok := q.Offer(2, 1, false); !ok {
 		t.Error("Offer(2) = false, but it is queued already")
 	}
 	want := `
@@ -251,7 +251,8 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 	for g := range 4 {
 		wg.Go(func() {
 			for i := range 20000 {
-				if k := (i*7 + g) % 100; q.Offer(k, 1, i%50 == 0) {
+				k := (i*7 + g) % 100
+				if _, ok := q.Offer(k, 1, i%50 == 0); ok {
 					offered[k].Add(1)
 				}
 			}

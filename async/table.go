@@ -7,8 +7,9 @@ import (
 
 // An Item is a key with what was offered under it, merged.
 type Item[K comparable, V any] struct {
-	Key   K
-	Value V
+	Key    K
+	Value  V
+	Offers int // how many were merged into Value
 }
 
 // A stripe is a part of a queue with a lock of its own. Offers go to one table while
@@ -21,11 +22,11 @@ type stripe[K comparable, V any] struct {
 	_ [64]byte // the neighbour's lock is on another cache line
 }
 
-func (s *stripe[K, V]) offer(h uint64, k K, v V, merge func(queued *V, offered V)) bool {
+func (s *stripe[K, V]) offer(h uint64, k K, v V, merge func(queued *V, offered V)) (offers int) {
 	s.mu.Lock()
-	ok := s.queued.add(h, k, v, merge)
+	offers = s.queued.add(h, k, v, merge)
 	s.mu.Unlock()
-	return ok
+	return offers
 }
 
 // take returns what is queued. It is valid until spare is reset.
@@ -50,20 +51,23 @@ func newTable[K comparable, V any](capacity int) table[K, V] {
 	}
 }
 
-func (t *table[K, V]) add(h uint64, k K, v V, merge func(queued *V, offered V)) bool {
+// add returns how many offers there are under k with this one, 0 if there is no room for it.
+func (t *table[K, V]) add(h uint64, k K, v V, merge func(queued *V, offered V)) (offers int) {
 	mask := uint64(len(t.index) - 1)
 	for i := h >> 32 & mask; ; i = (i + 1) & mask {
 		switch at := t.index[i]; {
 		case at == 0:
 			if len(t.items) == cap(t.items) {
-				return false
+				return 0
 			}
-			t.items = append(t.items, Item[K, V]{k, v})
+			t.items = append(t.items, Item[K, V]{k, v, 1})
 			t.index[i] = uint32(len(t.items))
-			return true
+			return 1
 		case t.items[at-1].Key == k:
-			merge(&t.items[at-1].Value, v)
-			return true
+			item := &t.items[at-1]
+			merge(&item.Value, v)
+			item.Offers++
+			return item.Offers
 		}
 	}
 }

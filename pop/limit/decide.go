@@ -196,7 +196,7 @@ func (l *Limiter) Answered(d *Decision, status int, now time.Time) {
 // and that is.
 func (l *Limiter) offer(c count, d *Decision, now time.Time) {
 	slot := arrival{key: c.key, tick: tickOf(c.rule, now)}
-	if !l.queue.Offer(slot, offered{rule: c.rule, n: 1, sample: d.sample}, l.near.has(c.key)) {
+	if _, ok := l.queue.Offer(slot, offered{rule: c.rule, n: 1, sample: d.sample}, l.near.has(c.key)); !ok {
 		l.metrics.dropped[dropQueue].Add(float64(len(c.rule.Limits)))
 	}
 }
