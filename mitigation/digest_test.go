@@ -81,6 +81,33 @@ func TestDigestOfMoreThanIsTold(t *testing.T) {
 	}
 }
 
+// Records that the other node has greater ones for, and will not take, do not keep those behind
+// them from being sent.
+func TestDigestWhereMuchStaysDifferent(t *testing.T) {
+	const most = 100
+	a, b := newTable(t, mitigation.Options{}), newTable(t, mitigation.Options{})
+	for part := range uint64(2) {
+		for n := range uint64(60) {
+			r := record(time.Hour)
+			r.Key = key(n<<8 | part)
+			b.Merge(r, start)
+			r.Generation = 1
+			a.Merge(r, start)
+		}
+	}
+	behind := record(time.Hour)
+	behind.Key = key(2)
+	b.Merge(behind, start)
+	for range 2000 { // it is in two of 64 answers
+		for _, r := range b.Where(a.Digest(), most, start) {
+			if r.Key == behind.Key {
+				return
+			}
+		}
+	}
+	t.Error("a record is never sent")
+}
+
 // What ends, is forgotten, or makes room, leaves the digest.
 func TestDigestOfWhatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -99,6 +126,13 @@ func TestDigestOfWhatEnds(t *testing.T) {
 		}
 		if got := len(table.Where(empty, 1000, now)); got != 64 {
 			t.Errorf("%d records differ from none, want the 64 that there is room for", got)
+		}
+		fresh := newTable(t, mitigation.Options{})
+		for _, r := range table.Records(now) {
+			fresh.Merge(r, now)
+		}
+		if table.Digest() != fresh.Digest() {
+			t.Error("the digest is not the digest of the records that are held")
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -54,6 +54,8 @@ type held struct {
 	used atomic.Int64 // second in which it was last made the youngest of its part
 	over bool         // past its deadline, and said so
 	at   int          // place in Table.due, or -1
+
+	remembered time.Time // when it is forgotten, once it is over
 }
 
 // kept is how long a record is kept after its deadline: longer than a copy of it may be on
@@ -63,7 +65,7 @@ const kept = 10 * time.Second
 // until returns when there is something to do about h.
 func (h *held) until() time.Time {
 	if h.over {
-		return h.Deadline.Add(kept)
+		return h.remembered
 	}
 	return h.Deadline
 }
@@ -92,7 +94,7 @@ func New(o Options) (*Table, error) {
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_mitigation_records",
-		Help: "Mitigation records in memory, also those of lifts and those that have just ended.",
+		Help: "Mitigation records in memory, also those of lifts, those that ended after one, and those that have just ended.",
 	}, func() float64 { return float64(t.Len()) })
 	return t, nil
 }
@@ -112,6 +114,24 @@ func (t *Table) Get(k counter.Key, now time.Time) (Record, bool) {
 		part.Get(k)
 	}
 	return h.Record, true
+}
+
+// Generation returns the generation of a mitigation of k that begins now, by what is known: 0
+// unless there was a lift. That is remembered for MaxLifetime, also when a later mitigation
+// ends before.
+func (t *Table) Generation(k counter.Key) uint32 {
+	if h, ok := t.of(k).Peek(k); ok {
+		return h.next()
+	}
+	return 0
+}
+
+// next returns the generation of a mitigation that begins while r is known.
+func (r Record) next() uint32 {
+	if r.Lifted {
+		return r.Generation + 1
+	}
+	return r.Generation
 }
 
 // Held returns the record of k, whether it mitigates or says that a mitigation was
@@ -156,36 +176,42 @@ func (t *Table) Len() (n int) {
 
 // Merge keeps the greater of r and the record that t holds for r's key, by generation,
 // lifted, end and node, and reports whether t changed. Of two copies of the same record
-// the earlier deadline stays. Records may arrive in any order, and twice; one that is
-// past its deadline is ignored, as is a copy of one that has just ended here.
+// the earlier deadline stays. Records may arrive in any order, and twice. One that is past its
+// deadline changes nothing, as does a copy of one that has just ended here; what it says of
+// lifts before it is remembered.
 func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 	if latest := now.Add(min(r.Lifetime, MaxLifetime)); r.Deadline.After(latest) {
 		r.Deadline = latest
 	}
-	if !now.Before(r.Deadline) {
+	h := &held{Record: r, over: !now.Before(r.Deadline), remembered: r.Deadline.Add(kept)}
+	if r.Generation > 0 {
+		h.remembered = now.Add(MaxLifetime)
+	} else if h.over {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	part := t.of(r.Key)
 	old, ok := part.Peek(r.Key)
-	changed = true
+	changed = !h.over
 	if ok {
-		forgotten := !now.Before(old.Deadline.Add(kept))
+		forgotten := !now.Before(old.remembered)
 		switch c := compare(r, old.Record); {
 		case forgotten:
 		case c < 0, c == 0 && !r.Deadline.Before(old.Deadline):
 			return false
 		case c == 0:
 			changed = false
+			h.remembered = old.remembered
 		}
 		t.forget(old)
 		if r.Sample == nil && now.Before(old.Deadline) {
-			r.Sample = old.Sample
+			h.Sample = old.Sample
 		}
 	}
-	h := &held{Record: r}
-	t.digest.toggle(r)
+	if !h.over {
+		t.digest.toggle(r)
+	}
 	h.used.Store(now.Unix())
 	heap.Push(&t.due, h)
 	part.Add(r.Key, h) // may call gone for the longest unused

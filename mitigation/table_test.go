@@ -274,7 +274,7 @@ func TestBound(t *testing.T) {
 	mitigated(t, table, key(64), start, false)
 	mitigated(t, table, key(128), start, true)
 	want := `
-# HELP edge_mitigation_records Mitigation records in memory, also those of lifts and those that have just ended.
+# HELP edge_mitigation_records Mitigation records in memory, also those of lifts, those that ended after one, and those that have just ended.
 # TYPE edge_mitigation_records gauge
 edge_mitigation_records 1
 # HELP edge_mitigation_records_evicted_total Records that were forgotten before their end because the table was full.
@@ -286,6 +286,40 @@ edge_mitigation_records_evicted_total 1
 	}
 	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+// A table is full once each further record takes the place of another.
+func TestFull(t *testing.T) {
+	const size = 64 // one record in each part
+	table := newTable(t, mitigation.Options{Size: size})
+	for n := range uint64(size) {
+		if table.Full() {
+			t.Errorf("with %d records a table for %d is full", n, size)
+		}
+		r := record(time.Hour)
+		r.Key = key(n)
+		merge(t, table, r, start, true)
+	}
+	if !table.Full() {
+		t.Errorf("with %d records a table for %d is not full", size, size)
+	}
+}
+
+// OnEvict is told of each record that is forgotten before its end, and of no other.
+func TestOnEvict(t *testing.T) {
+	var evicted []counter.Key
+	table := newTable(t, mitigation.Options{Size: 64}) // one record in each part
+	table.OnEvict(func(k counter.Key) { evicted = append(evicted, k) })
+	same, longer, next := record(time.Minute), record(time.Hour), record(time.Hour)
+	merge(t, table, same, start, true)
+	merge(t, table, longer, start, true)
+	next.Key = key(1 + 64)
+	merge(t, table, next, start, true)
+	table.Expire(start.Add(2*time.Hour), func(mitigation.Record) {})
+	table.Expire(start.Add(3*time.Hour), func(mitigation.Record) {})
+	if diff := cmp.Diff([]counter.Key{key(1)}, evicted); diff != "" || table.Len() > 0 {
+		t.Errorf("evicted (-want +got):\n%s\n%d records are held, want none", diff, table.Len())
 	}
 }
 

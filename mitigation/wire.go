@@ -64,9 +64,19 @@ func (r Record) AppendSent(dst []byte, now time.Time) []byte {
 	return binary.BigEndian.AppendUint64(dst, uint64(max(0, r.Deadline.Sub(now).Microseconds())))
 }
 
+// StoredTTL returns for how many seconds a shard keeps r at now: until its deadline, or for
+// MaxLifetime if it tells of a lift.
+func (r *Record) StoredTTL(now time.Time) int32 {
+	left := r.Deadline.Sub(now)
+	if r.Lifted || r.Generation > 0 {
+		left = MaxLifetime
+	}
+	return int32(left/time.Second) + 1 // never 0, which would be for ever
+}
+
 // ParseStored reads a record from the shard that holds it for key. What is left of it at
-// now is reckoned by this node's clock, and never more than the lifetime. The error is
-// ErrExpired or says why this is no record of the key.
+// now is counted by this node's clock, and never more than the lifetime. The error is
+// ErrExpired, with the record, or says why this is not a record of the key.
 func ParseStored(b []byte, key counter.Key, now time.Time) (Record, error) {
 	if len(b) != StoredSize {
 		return Record{}, fmt.Errorf("mitigation: a stored record has %d bytes, this has %d", StoredSize, len(b))
@@ -98,7 +108,8 @@ func ParseSent(b []byte, now time.Time) (Record, error) {
 // remaining sets the deadline.
 func (r Record) remaining(left time.Duration, now time.Time) (Record, error) {
 	if left <= 0 {
-		return Record{}, ErrExpired
+		r.Deadline = now
+		return r, ErrExpired
 	}
 	r.Deadline = now.Add(min(left, r.Lifetime))
 	return r, nil

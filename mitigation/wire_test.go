@@ -56,6 +56,16 @@ func TestSentRecordsNeedNoClock(t *testing.T) {
 	}
 }
 
+// A record that ends while it is being sent does not live again elsewhere.
+func TestSentAfterTheEnd(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Microsecond, time.Hour} {
+		r := record(time.Minute)
+		if got, err := mitigation.ParseSent(r.AppendSent(nil, r.Deadline.Add(after)), start); !errors.Is(err, mitigation.ErrExpired) {
+			t.Errorf("sent %v after its end: %+v, %v; want ErrExpired", after, got, err)
+		}
+	}
+}
+
 func TestStoredRecordsLiveNoLongerThanTheirLifetime(t *testing.T) {
 	r := record(10 * time.Minute)
 	for _, tt := range []struct {
