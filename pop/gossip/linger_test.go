@@ -81,6 +81,41 @@ func TestFoundDead(t *testing.T) {
 	}
 }
 
+// A node that was cut off and comes back with the same run is sent, and heard, as before:
+// packets that were received before the partition are not received again.
+func TestReplayAfterAPartition(t *testing.T) {
+	const me = 1
+	for _, state := range []memberlist.NodeStateType{memberlist.StateDead, memberlist.StateLeft} {
+		synctest.Test(t, func(t *testing.T) {
+			var received []string
+			g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[uint64]*link{}, absent: map[uint64]*link{}, seen: map[string]time.Time{}}
+			g.o.Changed, g.o.Logger = func() {}, slog.New(slog.DiscardHandler)
+			g.o.Receive = func(_ string, message []byte, _ time.Duration) { received = append(received, string(message)) }
+			g.o.ReceiveStatus = func(_ string, status []byte) { received = append(received, string(status)) }
+			g.metrics = newMetrics(nil, g)
+			packet := func(kind byte, number uint64, body []byte) []byte {
+				return append(header{kind, 2, me, number, time.Now().UnixMicro()}.append(nil), body...)
+			}
+			old := packet(kindMessages, 1, pack([][]byte{[]byte("old")}, time.Now())[0].bytes)
+			status := packet(kindStatus, 2, append(new(clock).appendTimes(nil, time.Now()), "status"...))
+			g.joined(memberAt("n2", 2))
+			g.receive(old)
+			g.receive(status)
+			g.leftAs(2, state)
+			time.Sleep(linger)
+			g.due(time.Now(), nil) // the link is over
+			g.receive(old)
+			g.joined(memberAt("n2", 2))
+			g.receive(old)
+			g.receive(status)
+			g.receive(packet(kindMessages, 3, pack([][]byte{[]byte("new")}, time.Now())[0].bytes))
+			if d := cmp.Diff([]string{"old", "status", "new"}, received); d != "" {
+				t.Errorf("received (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
 // leftAs notes that a run of n2 is in a state.
 func (g *Gossip) leftAs(run uint64, state memberlist.NodeStateType) {
 	n := memberAt("n2", run)

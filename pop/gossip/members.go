@@ -32,8 +32,8 @@ func (d delegate) NotifyJoin(n *memberlist.Node)   { d.g.joined(n) }
 func (d delegate) NotifyUpdate(n *memberlist.Node) { d.g.joined(n) }
 func (d delegate) NotifyLeave(n *memberlist.Node)  { d.g.left(n) }
 
-// NotifyAlive refuses nodes that are none: memberlist would take garbage for a node without a
-// name, and then nobody could join who hears of it.
+// NotifyAlive refuses nodes without an address, a name or metadata. Otherwise memberlist would
+// decode garbage as a nameless node, and no node that hears of it could join.
 func (d delegate) NotifyAlive(n *memberlist.Node) error {
 	if _, ok := netip.AddrFromSlice(n.Addr); !ok || n.Name == "" || len(n.Meta) == 0 {
 		return errMalformed
@@ -44,7 +44,7 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 // joined notes that n is alive.
 func (g *Gossip) joined(n *memberlist.Node) {
 	if len(n.Meta) < metaHeader || n.Meta[0] != metaVersion {
-		g.o.Logger.Error("a node of another release cannot take part in the gossip", "name", n.Name, "addr", addrPort(n))
+		g.o.Logger.Error("cannot gossip with a node of another version; run the same version on all nodes", "name", n.Name, "addr", addrPort(n))
 		return
 	}
 	run := binary.BigEndian.Uint64(n.Meta[1:])

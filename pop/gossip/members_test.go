@@ -1,0 +1,177 @@
+package gossip
+
+import (
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/memberlist"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// newGossip returns the gossip of a node that was not started.
+func newGossip(t *testing.T, set func(*Options)) *Gossip {
+	t.Helper()
+	o := Options{Name: "n1", Listen: "127.0.0.1:0", Receive: func(string, []byte, time.Duration) {}, Logger: slog.New(slog.DiscardHandler)}
+	if set != nil {
+		set(&o)
+	}
+	g, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// nodeAt returns what memberlist knows of a node whose run is the last bytes of its address.
+func nodeAt(run uint32) *memberlist.Node {
+	ip := binary.BigEndian.AppendUint32(nil, 10<<24|run)
+	meta := binary.BigEndian.AppendUint64([]byte{metaVersion}, uint64(run))
+	return &memberlist.Node{Name: fmt.Sprintf("n%d@%x", run, run), Addr: net.IP(ip), Port: 7946, Meta: meta}
+}
+
+func (g *Gossip) leaves(run uint32, state memberlist.NodeStateType) {
+	n := nodeAt(run)
+	n.State = state
+	g.left(n)
+}
+
+// Seeds and nodes that were members are joined again while they are missing, nodes that have left
+// are not.
+func TestMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGossip(t, func(o *Options) { o.Join = []string{"10.0.0.1:7946", "10.0.0.2:7946"} })
+		g.addr = "10.0.0.1:7946"
+		for _, tt := range []struct {
+			name string
+			do   func()
+			want []string
+		}{
+			{"nobody was met", func() {}, []string{"10.0.0.2:7946"}},
+			{"all are members", func() { g.joined(nodeAt(2)); g.joined(nodeAt(3)); g.joined(nodeAt(4)) }, nil},
+			{"one is found dead", func() { g.leaves(3, memberlist.StateDead) }, []string{"10.0.0.3:7946"}},
+			{"one leaves", func() { g.leaves(4, memberlist.StateLeft) }, []string{"10.0.0.3:7946"}},
+			{"a seed leaves", func() { g.leaves(2, memberlist.StateLeft) }, []string{"10.0.0.2:7946", "10.0.0.3:7946"}},
+			{"a member changes its address", func() {
+				g.joined(nodeAt(4))
+				moved := nodeAt(4)
+				moved.Port = 7947
+				g.joined(moved)
+				delete(g.seen, "10.0.0.4:7946")
+			}, []string{"10.0.0.2:7946", "10.0.0.3:7946"}},
+			{"for a day", func() { time.Sleep(forget) }, []string{"10.0.0.2:7946", "10.0.0.3:7946"}},
+			{"for longer", func() { time.Sleep(time.Second) }, []string{"10.0.0.2:7946"}},
+		} {
+			tt.do()
+			if d := cmp.Diff(tt.want, g.missing(t.Context())); d != "" {
+				t.Errorf("%s: missing (-want +got):\n%s", tt.name, d)
+			}
+		}
+	})
+}
+
+// Of very many nodes that are gone, only the last are looked for.
+func TestMissingIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGossip(t, nil)
+		const nodes = maxSeen + 50
+		for run := range uint32(nodes) {
+			time.Sleep(time.Second)
+			g.joined(nodeAt(run))
+			g.leaves(run, memberlist.StateDead)
+		}
+		g.missing(t.Context())
+		missing := g.missing(t.Context())
+		if len(missing) != maxSeen || len(g.seen) != maxSeen {
+			t.Errorf("%d of %d nodes are looked for, want %d", len(missing), nodes, maxSeen)
+		}
+		if _, ok := g.seen[addrPort(nodeAt(nodes-1))]; !ok {
+			t.Error("the last node is not looked for")
+		}
+	})
+}
+
+// The runs that are remembered are bounded. Members and the last that are gone stay: their
+// packets must not be received twice.
+func TestLinksAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGossip(t, nil)
+		const member, gone = 1<<20 + 1, maxLinks + 100
+		g.joined(nodeAt(member))
+		for run := range uint32(gone) {
+			time.Sleep(time.Second)
+			g.joined(nodeAt(run))
+			g.leaves(run, memberlist.StateLeft)
+		}
+		if len(g.links) > maxLinks {
+			t.Errorf("%d runs are remembered, want at most %d", len(g.links), maxLinks)
+		}
+		for _, run := range []uint64{member, gone - 1, gone - 2, gone - maxLinks/2} {
+			if g.links[run] == nil {
+				t.Errorf("run %d is forgotten", run)
+			}
+		}
+	})
+}
+
+// Whoever follows the members hears of each that comes or goes, once each.
+func TestChanged(t *testing.T) {
+	changes := 0
+	g := newGossip(t, func(o *Options) { o.Changed = func() { changes++ } })
+	for i, do := range []func(){
+		func() { g.joined(nodeAt(2)) },
+		func() { g.joined(nodeAt(3)) },
+		func() { g.leaves(2, memberlist.StateDead) },
+		func() { g.leaves(3, memberlist.StateLeft) },
+		func() { g.joined(nodeAt(2)) },
+	} {
+		do()
+		if changes != i+1 {
+			t.Errorf("after %d changes %d are told", i+1, changes)
+		}
+	}
+	if g.leaves(9, memberlist.StateDead); changes != 5 {
+		t.Error("a stranger that is found dead is told of")
+	}
+}
+
+// Packets that have no room, and packets for a node that leaves, are counted.
+func TestDroppedPackets(t *testing.T) {
+	g := newGossip(t, nil)
+	g.joined(nodeAt(2))
+	const more = 50 // than there is room for
+	for range queueSize + more {
+		g.Send(make([]byte, MaxMessage))
+	}
+	now := time.Now()
+	g.due(now, nil)
+	if got := testutil.ToFloat64(g.metrics.dropped); got != more {
+		t.Errorf("%v packets are dropped without room, want %d", got, more)
+	}
+	g.leaves(2, memberlist.StateLeft)
+	if got, want := testutil.ToFloat64(g.metrics.dropped), float64(queueSize+more); got != want {
+		t.Errorf("%v packets are dropped when the node has left, want %v", got, want)
+	}
+}
+
+// Messages that wait are bounded, and the rest is counted. The caller may use its bytes again.
+func TestSendIsBounded(t *testing.T) {
+	g := newGossip(t, nil)
+	g.joined(nodeAt(2))
+	message := []byte("first")
+	for range maxMessages + 3 {
+		g.Send(message)
+	}
+	copy(message, "other")
+	if got := testutil.ToFloat64(g.metrics.dropped); len(g.messages) != maxMessages || got != 3 {
+		t.Errorf("%d messages wait and %v are dropped, want %d and 3", len(g.messages), got, maxMessages)
+	}
+	if got := string(g.messages[0]); got != "first" {
+		t.Errorf("%q waits to be sent, want %q", got, "first")
+	}
+}
