@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -24,6 +25,17 @@ func (s *Set) Access(addr netip.Addr) Access {
 	}
 	access, _ := s.access.Lookup(addr.Unmap())
 	return access
+}
+
+// Networks returns the networks on the allow and deny lists.
+func (s *Set) Networks() map[netip.Prefix]Access {
+	networks := map[netip.Prefix]Access{}
+	if s.access != nil {
+		for network, access := range s.access.All() {
+			networks[network] = access
+		}
+	}
+	return networks
 }
 
 // Listed returns how many networks are on the allow and on the deny list.
@@ -59,34 +71,54 @@ func (r *reader) accessList(n *yaml.Node, what string, access Access) {
 		if !ok {
 			continue
 		}
-		prefix, ok := parsePrefix(text)
-		if masked := prefix.Masked(); !ok {
-			r.fail(each, "write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address", "%s is no network", quote(text))
-		} else if masked != prefix {
-			r.fail(each, fmt.Sprintf("write %v for the network, %v for the address", masked, prefix.Addr()), "%s is an address inside of a network", text)
-		} else {
-			r.access = append(r.access, listed{prefix, access, r.file, r.place(each)})
+		prefix, err := ParsePrefix(text)
+		if wrong := new(PrefixError); errors.As(err, &wrong) {
+			r.fail(each, wrong.hint, "%s %s", quote(text), wrong.problem)
+			continue
 		}
+		r.access = append(r.access, listed{prefix, access, r.file, r.place(each)})
 	}
 }
 
-// parsePrefix reads a network, or an address as the network of it alone. IPv4 networks
-// written as IPv6 become IPv4.
-func parsePrefix(s string) (netip.Prefix, bool) {
-	if !strings.Contains(s, "/") {
-		addr, err := netip.ParseAddr(s)
-		if err != nil || addr.Zone() != "" {
-			return netip.Prefix{}, false
+// A PrefixError says why a text is not a network.
+type PrefixError struct{ problem, hint string }
+
+func (e *PrefixError) Error() string { return e.problem }
+
+// Hint returns what to write instead.
+func (e *PrefixError) Hint() string { return e.hint }
+
+// ParsePrefix reads a network, or an address as the network of it alone. IPv4 written as IPv6
+// (::ffff:192.0.2.0/120) becomes IPv4. An error is a [PrefixError].
+func ParsePrefix(text string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(text)
+	if !strings.Contains(text, "/") {
+		var addr netip.Addr
+		if addr, err = netip.ParseAddr(text); addr.Zone() == "" {
+			prefix = netip.PrefixFrom(addr, addr.BitLen())
 		}
-		addr = addr.Unmap()
-		return netip.PrefixFrom(addr, addr.BitLen()), true
 	}
-	prefix, err := netip.ParsePrefix(s)
-	if err != nil {
-		return netip.Prefix{}, false
+	if err != nil || !prefix.IsValid() {
+		return netip.Prefix{}, &PrefixError{"is not a network", "write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address"}
 	}
-	if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
-		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
+	if prefix, err = Unmap(prefix); err != nil {
+		return netip.Prefix{}, err
 	}
-	return prefix, true
+	if masked := prefix.Masked(); masked != prefix {
+		return netip.Prefix{}, &PrefixError{"is an address inside of a network", fmt.Sprintf("write %v for the network, %v for the address", masked, prefix.Addr())}
+	}
+	return prefix, nil
+}
+
+// Unmap returns prefix with IPv4 written as IPv6 as IPv4: addresses are looked up so. If prefix
+// begins so and has IPv6 addresses besides, the error is a [PrefixError].
+func Unmap(prefix netip.Prefix) (netip.Prefix, error) {
+	switch addr := prefix.Addr(); {
+	case !addr.Is4In6():
+		return prefix, nil
+	case prefix.Bits() < 96:
+		return netip.Prefix{}, &PrefixError{"begins as IPv4 written as IPv6, and is larger", "write IPv4 networks as 192.0.2.0/24, or ::ffff:192.0.2.0/120, of at least 96 bits"}
+	default:
+		return netip.PrefixFrom(addr.Unmap(), prefix.Bits()-96), nil
+	}
 }

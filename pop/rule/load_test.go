@@ -127,7 +127,7 @@ func TestLoadErrors(t *testing.T) {
 			"DIR/worse.yaml:1:7: something is missing at the end of the file (close every bracket, brace and quote)",
 			"DIR/same.yaml:3:7: there is a rule a already, at DIR/good.yaml:2 (every rule has an ID of its own, in all files together)",
 			"DIR/same.yaml:6:7: there is a rule a already, at DIR/good.yaml:2 (every rule has an ID of its own, in all files together)",
-			`DIR/bad.yaml:1:9: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+			`DIR/bad.yaml:1:9: "x" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
 		)},
 	} {
 		var paths []string
