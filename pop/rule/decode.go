@@ -19,6 +19,33 @@ type decoder struct {
 	offset int // lines before the text that nodes were parsed from
 	errs   Errors
 	broken bool // the text is not YAML
+
+	hyphens Hyphens
+}
+
+// Hyphens says which keys of a file have hyphens where keys have underscores: they are read all
+// the same.
+type Hyphens struct {
+	First *Error // the first one; nil if there is none
+	Count int
+}
+
+// Note returns what to say of the keys, or nil.
+func (h Hyphens) Note() error {
+	if h.First == nil {
+		return nil
+	}
+	note := *h.First
+	if h.Count > 1 {
+		note.Message += fmt.Sprintf("; %d such keys in all", h.Count)
+	}
+	return &note
+}
+
+func (h *Hyphens) add(other Hyphens) {
+	if h.Count += other.Count; h.First == nil {
+		h.First = other.First
+	}
 }
 
 // fail records an error at node n.
@@ -87,13 +114,18 @@ func (d *decoder) mapping(n *yaml.Node, what, hint string, fields []Field) bool 
 	}
 	index := func(key *yaml.Node) int {
 		key = resolve(key)
-		return slices.IndexFunc(fields, func(f Field) bool { return f.Name == key.Value && isString(key) })
+		name := underscored(key.Value)
+		return slices.IndexFunc(fields, func(f Field) bool { return f.Name == name && isString(key) })
 	}
-	var first [16]*yaml.Node // of the keys of each field
-	var meant []string       // fields that unknown keys are probably meant for
+	var few [16]*yaml.Node
+	first := few[:] // of the keys of each field
+	if len(fields) > len(few) {
+		first = make([]*yaml.Node, len(fields))
+	}
+	var meant []string // fields that unknown keys are probably meant for
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if at := index(n.Content[i]); at < 0 {
-			key := resolve(n.Content[i]).Value
+			key := underscored(resolve(n.Content[i]).Value)
 			meant = append(meant, guess(key, names(fields)), belongs[key])
 		} else if first[at] == nil {
 			first[at] = n.Content[i]
@@ -112,11 +144,18 @@ func (d *decoder) mapping(n *yaml.Node, what, hint string, fields []Field) bool 
 		case first[at] != key:
 			d.fail(key, "leave one of them out", "%s is in %s twice, first in line %d", fields[at].Name, what, first[at].Line+d.offset)
 		default:
+			if given := resolve(key).Value; given != fields[at].Name {
+				d.hyphens.add(Hyphens{&Error{File: d.file, Line: key.Line + d.offset, Column: key.Column,
+					Message: fmt.Sprintf("%s is spelled %s, but is accepted", given, fields[at].Name)}, 1})
+			}
 			fields[at].Read(value)
 		}
 	}
 	return true
 }
+
+// underscored returns key with underscores, as keys of files are spelled.
+func underscored(key string) string { return strings.ReplaceAll(key, "-", "_") }
 
 // belongs are the keys that are easily written a level too high or too low.
 var belongs = map[string]string{
@@ -133,8 +172,8 @@ func (d *decoder) unknown(place *yaml.Node, what string, fields []Field) {
 		d.fail(place, "the keys are "+enumerate(names(fields), "and"), "a key of %s is %s", what, kindOf(key))
 		return
 	}
-	hint := didYouMean(key.Value, names(fields), "the keys are", "and")
-	if parent := belongs[key.Value]; parent != "" && slices.Contains(names(fields), parent) {
+	hint := didYouMean(underscored(key.Value), names(fields), "the keys are", "and")
+	if parent := belongs[underscored(key.Value)]; parent != "" && slices.Contains(names(fields), parent) {
 		hint = fmt.Sprintf("it belongs under %s", parent)
 	} else if key.ShortTag() == "!!merge" {
 		hint = "mappings cannot be merged: write its keys out"

@@ -19,11 +19,13 @@ func NewDocument(file string, text []byte) *Document {
 	return &Document{decoder{file: file}, bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))}
 }
 
-// Read reads the whole document, a mapping. hint says how to begin it.
+// Read reads the whole document, a mapping. hint says how to begin it; if it is empty, so may be the
+// document.
 func (d *Document) Read(hint string, fields []Field) {
 	root := d.d.parse(d.text)
 	switch {
 	case d.d.broken:
+	case (root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null") && hint == "":
 	case root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null":
 		d.d.failAt(0, 0, hint, "the file is empty")
 	default:
@@ -31,7 +33,7 @@ func (d *Document) Read(hint string, fields []Field) {
 	}
 }
 
-// Mapping reads a mapping, whose keys are those of fields, at most 16. what names it in
+// Mapping reads a mapping, whose keys are those of fields. what names it in
 // errors, and hint says how to write it.
 func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) {
 	d.d.mapping(n, what, hint, fields)
@@ -79,6 +81,9 @@ func (d *Document) Pairs(n *yaml.Node, what, hint string) (pairs [][2]*yaml.Node
 func (d *Document) Fail(n *yaml.Node, hint, format string, args ...any) {
 	d.d.fail(n, hint, format, args...)
 }
+
+// Hyphens returns which keys have hyphens where keys have underscores.
+func (d *Document) Hyphens() Hyphens { return d.d.hyphens }
 
 // Err returns what is wrong, as [Errors] in the order of the lines, or nil.
 func (d *Document) Err() error {

@@ -84,6 +84,8 @@ type loader struct {
 	ids    []place // where the ID of each of rules is
 	access []listed
 	errs   Errors
+
+	hyphens Hyphens
 }
 
 // A source is the text of a file. It is kept until all files are read, for errors.
@@ -138,6 +140,7 @@ func (l *loader) join(one *reader) {
 	l.ids = append(l.ids, one.ids...)
 	l.access = append(l.access, one.access...)
 	l.errs = append(l.errs, one.errs...)
+	l.hyphens.add(one.hyphens)
 }
 
 // set checks what concerns all files together.
@@ -153,7 +156,7 @@ func (l *loader) set() (*Set, error) {
 		_, _ = hash.Write(f.text)
 		_, _ = hash.Write([]byte{0})
 	}
-	set.hash = hash.Sum64()
+	set.hash, set.hyphens = hash.Sum64(), l.hyphens
 	return set, nil
 }
 

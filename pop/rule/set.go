@@ -25,8 +25,13 @@ type Set struct {
 	access *bart.Table[Access] // nil if there is no list
 	hash   uint64              // of the files' text
 
+	hyphens Hyphens
+
 	byID func() []uint32 // places in rules in the order of IDs; made when first used
 }
+
+// Hyphens returns which keys of the files have hyphens where keys have underscores.
+func (s *Set) Hyphens() Hyphens { return s.hyphens }
 
 // A span is a part of Set.byHost.
 type span struct{ from, to uint32 }

@@ -1,0 +1,41 @@
+package rule_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/edgelimit/edge/pop/rule"
+	"github.com/google/go-cmp/cmp"
+)
+
+// Keys with hyphens are read as those with underscores, with one note; values are not touched.
+func TestHyphens(t *testing.T) {
+	const text = "rules:\n- id: a\n  characteristics: [{header: x-api-key}]\n  %s: 1m\n  %s: open\n  limits: [{threshold: 5, period: 1m, %s: 2}]\n  response: {%s: text/html}\n"
+	parse := func(keys ...any) *rule.Set {
+		set, err := rule.Parse("r.yaml", fmt.Appendf(nil, text, keys...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	underscores := parse("mitigation_timeout", "on_failure", "sub_windows", "content_type")
+	hyphens := parse("mitigation-timeout", "on-failure", "sub-windows", "content-type")
+	one := parse("mitigation_timeout", "on_failure", "sub-windows", "content_type")
+	for i, set := range []*rule.Set{hyphens, one} {
+		if diff := cmp.Diff(underscores.Rules(), set.Rules(), values); diff != "" {
+			t.Errorf("%d: %s", i, diff)
+		}
+	}
+	for _, row := range []struct {
+		set  *rule.Set
+		want string
+	}{
+		{underscores, "<nil>"},
+		{hyphens, "r.yaml:4:3: mitigation-timeout is spelled mitigation_timeout, but is accepted; 4 such keys in all"},
+		{one, "r.yaml:6:39: sub-windows is spelled sub_windows, but is accepted"},
+	} {
+		if got := fmt.Sprint(row.set.Hyphens().Note()); got != row.want {
+			t.Errorf("note %s, want %s", got, row.want)
+		}
+	}
+}
