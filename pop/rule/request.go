@@ -18,6 +18,10 @@ type Request struct {
 	Query  string              // without the question mark
 	Header map[string][]string // keys as net/http spells them; may be nil
 
+	// Malformed says that the request cannot be matched, so that only Addr is known. It
+	// concerns the rules without a match that count by ip alone.
+	Malformed bool
+
 	client netip.Addr // first address of the client's network
 }
 

@@ -20,7 +20,10 @@ type Set struct {
 	suffixes   map[string]span
 	byHost     []*Rule
 	everywhere []*Rule
-	longest    int // bytes of the longest key of suffixes
+	longest    int     // bytes of the longest key of suffixes
+	malformed  []*Rule // those that concern malformed requests
+
+	headers map[string]bool // that rules count by, as net/http spells them
 
 	access *bart.Table[Access] // nil if there is no list
 	hash   uint64              // of the files' text
@@ -38,12 +41,23 @@ type span struct{ from, to uint32 }
 
 // newSet indexes rules, which it takes over. access may be nil.
 func newSet(rules []*Rule, access *bart.Table[Access]) *Set {
-	s := &Set{rules: rules, access: access}
+	s := &Set{rules: rules, access: access, headers: map[string]bool{}}
 	s.byID = sync.OnceValue(s.sortByID)
 	for i, r := range rules {
 		r.Index = i
 		if len(r.Hosts) == 0 {
 			s.everywhere = append(s.everywhere, r)
+		}
+		if r.matchesAll() && len(r.Characteristics) == 1 && r.Characteristics[0].Kind == IP {
+			s.malformed = append(s.malformed, r)
+		}
+		for i := range r.Characteristics {
+			switch c := &r.Characteristics[i]; c.Kind {
+			case Header:
+				s.headers[c.canonical] = true
+			case Cookie:
+				s.headers["Cookie"] = true
+			}
 		}
 	}
 	s.exact, s.suffixes = s.index(false), s.index(true)
@@ -116,22 +130,59 @@ func (s *Set) Hash() uint64 { return s.hash }
 // Rules returns all rules in the order of the files. The slice must not be modified.
 func (s *Set) Rules() []*Rule { return s.rules }
 
+// CountsHeader reports whether a rule counts by the header called name, as net/http spells
+// it.
+func (s *Set) CountsHeader(name string) bool { return s.headers[name] }
+
+// Names reports whether a rule of s names host, which is canonical: as it is, or by a
+// wildcard.
+func (s *Set) Names(host string) bool {
+	if _, ok := s.exact[host]; ok {
+		return true
+	}
+	_, _, ok := s.wildcard(s.end(host))
+	return ok
+}
+
+// end returns the end of host that suffixes may hold. What is longer than all of them is
+// not looked up, so that a host of a megabyte of dots costs no more than a name.
+func (s *Set) end(host string) string {
+	if s.longest == 0 {
+		return ""
+	}
+	return host[max(0, len(host)-s.longest-1):]
+}
+
+// wildcard returns the rules of the longest wildcard that stands for host, and what of host
+// shorter ones may stand for.
+func (s *Set) wildcard(host string) (at span, rest string, ok bool) {
+	for {
+		dot := strings.IndexByte(host, '.')
+		if dot < 0 {
+			return span{}, "", false
+		}
+		host = host[dot+1:]
+		if at, ok := s.suffixes[host]; ok {
+			return at, host, true
+		}
+	}
+}
+
+// ReadsFields reports whether a rule looks at the header of requests.
+func (s *Set) ReadsFields() bool { return len(s.headers) > 0 }
+
 // Match appends to dst the rules that concern req, each once, in no particular
 // order. req must be canonical. Match allocates only to grow dst.
 func (s *Set) Match(req *Request, dst []*Rule) []*Rule {
+	if req.Malformed {
+		return append(dst, s.malformed...)
+	}
 	if at, ok := s.exact[req.Host]; ok {
 		dst = match(s.byHost[at.from:at.to], req, dst)
 	}
-	if s.longest > 0 {
-		// What is longer than all suffixes is not looked up, so that a host of a
-		// megabyte of dots costs no more than a name.
-		rest := req.Host[max(0, len(req.Host)-s.longest-1):]
-		for dot := strings.IndexByte(rest, '.'); dot >= 0; dot = strings.IndexByte(rest, '.') {
-			rest = rest[dot+1:]
-			if at, ok := s.suffixes[rest]; ok {
-				dst = match(s.byHost[at.from:at.to], req, dst)
-			}
-		}
+	at, rest, ok := s.wildcard(s.end(req.Host))
+	for ; ok; at, rest, ok = s.wildcard(rest) {
+		dst = match(s.byHost[at.from:at.to], req, dst)
 	}
 	return match(s.everywhere, req, dst)
 }
@@ -143,6 +194,11 @@ func match(rules []*Rule, req *Request, dst []*Rule) []*Rule {
 		}
 	}
 	return dst
+}
+
+// matchesAll reports whether r has no match.
+func (r *Rule) matchesAll() bool {
+	return len(r.Hosts) == 0 && len(r.Methods) == 0 && len(r.Paths) == 0
 }
 
 func (r *Rule) matchMethod(method string) bool {
