@@ -116,7 +116,7 @@ func TestAppendKeyValues(t *testing.T) {
 			{{}, {Path: "/"}},
 			{{Path: "*"}},
 		}},
-		{"method", "[method]", [][]rule.Request{{{Method: "GET"}}, {{Method: "get"}}, {{}}}},
+		{"method", "[method]", [][]rule.Request{{{Method: "GET"}, {Method: "get"}}, {{Method: "PURGE"}}, {{Method: "purge"}}, {{}}}},
 		{"header", "[header:x-api_key]", [][]rule.Request{
 			{header("X-Api_key: a"), header("X-Api_key: a", "X-Other: b")},
 			{header("X-Api_key: A")},

@@ -74,7 +74,9 @@ rules:
 		{"method", "POST", "methods", "/", "all post"},
 		{"second method", "PUT", "methods", "/", "all post"},
 		{"other method", "GET", "methods", "/", "all"},
-		{"method in lower case is another", "post", "methods", "/", "all"},
+		{"method in lower case", "post", "methods", "/", "all post"},
+		{"method in lower and upper case", "pOsT", "methods", "/", "all post"},
+		{"method that begins like another", "posts", "methods", "/", "all"},
 		{"no method", "", "methods", "/", "all"},
 
 		{"path", "GET", "paths", "/login", "all login any"},

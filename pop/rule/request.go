@@ -33,13 +33,15 @@ type ClientPrefix struct {
 
 // Canonicalize brings r into the one spelling that rules are matched and counted
 // by. Host becomes lower case, without port and final dots, an IPv6 address in
-// brackets its shortest form. Path is percent-decoded once, then dot segments and
+// brackets its shortest form. A method that differs from a registered one only in
+// case becomes that one. Path is percent-decoded once, then dot segments and
 // doubled slashes are removed. The address is unmapped, and the client is its
 // network by p. Canonicalize allocates only where Host or Path changes.
 func (r *Request) Canonicalize(p ClientPrefix) {
 	r.Addr = r.Addr.Unmap()
 	r.client = p.client(r.Addr)
 	r.Host = canonicalHost(r.Host)
+	r.Method = canonicalMethod(r.Method)
 	r.Path = canonicalPath(r.Path)
 }
 
