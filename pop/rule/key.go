@@ -17,7 +17,11 @@ const keyVersion = 1
 //
 // Strings are preceded by their length; lengths and numbers are 4 bytes, big endian.
 // The number of values is 0 where the request has none, so that a missing value is
-// never an empty one. req must be canonical. AppendKey allocates only to grow dst.
+// never an empty one. The value of ip is the first address of the client's network, 4
+// or 16 bytes. Unless the network is an IPv4 /32 or an IPv6 /64, the number of its bits
+// follows: the counts of a network must not become those of a client, on a node that is
+// told another [ClientPrefix]. req must be canonical. AppendKey allocates only to grow
+// dst.
 func (r *Rule) AppendKey(dst []byte, req *Request) (key []byte, counted bool) {
 	dst = appendString(append(dst, keyVersion), r.ID)
 	for i := range r.Characteristics {
@@ -47,12 +51,20 @@ func (c *Characteristic) appendValues(dst []byte, req *Request) (_ []byte, n uin
 		if !req.client.IsValid() {
 			return dst, 0
 		}
+		at := len(dst)
+		dst = append(dst, 0, 0, 0, 0)
 		if req.client.Is4() {
 			a := req.client.As4()
-			return append(append(dst, 0, 0, 0, 4), a[:]...), 1
+			dst = append(dst, a[:]...)
+		} else {
+			a := req.client.As16()
+			dst = append(dst, a[:]...)
 		}
-		a := req.client.As16()
-		return append(append(dst, 0, 0, 0, 16), a[:]...), 1
+		if req.bits != 0 {
+			dst = append(dst, req.bits)
+		}
+		dst[at+3] = byte(len(dst) - at - 4)
+		return dst, 1
 	case Host:
 		return appendString(dst, req.Host), 1
 	case Path:

@@ -23,6 +23,7 @@ type Request struct {
 	Malformed bool
 
 	client netip.Addr // first address of the client's network
+	bits   uint8      // of that network; 0 stands for an IPv4 /32 or an IPv6 /64
 }
 
 // ClientPrefix says how many leading bits of an address make one client.
@@ -39,7 +40,7 @@ type ClientPrefix struct {
 // network by p. Canonicalize allocates only where Host or Path changes.
 func (r *Request) Canonicalize(p ClientPrefix) {
 	r.Addr = r.Addr.Unmap()
-	r.client = p.client(r.Addr)
+	r.client, r.bits = p.client(r.Addr)
 	r.Host = canonicalHost(r.Host)
 	r.Method = canonicalMethod(r.Method)
 	r.Path = canonicalPath(r.Path)
@@ -49,21 +50,27 @@ func (r *Request) Canonicalize(p ClientPrefix) {
 // of its network.
 func (r *Request) Client() netip.Addr { return r.client }
 
-func (p ClientPrefix) client(addr netip.Addr) netip.Addr {
-	bits := p.IPv6
-	switch {
-	case addr.Is4():
-		if bits = p.IPv4; bits == 0 || bits == 32 {
-			return addr
-		}
-	case bits == 0:
-		bits = 64
+// client returns the first address of the network of addr, and its bits unless they are those of
+// the zero p.
+func (p ClientPrefix) client(addr netip.Addr) (netip.Addr, uint8) {
+	bits, usual := p.IPv6, 64
+	if addr.Is4() {
+		bits, usual = p.IPv4, 32
+	}
+	if bits == 0 {
+		bits = usual
+	}
+	if bits == usual && addr.Is4() {
+		return addr, 0
 	}
 	prefix, err := addr.Prefix(bits)
 	if err != nil {
-		return addr // none, or more bits than it has: checked where they are configured
+		return addr, 0 // none, or more bits than it has: checked where they are configured
 	}
-	return prefix.Addr()
+	if bits == usual {
+		bits = 0
+	}
+	return prefix.Addr(), uint8(bits)
 }
 
 // maxHost is how many bytes a name has at most in the DNS.

@@ -2,6 +2,7 @@ package rule_test
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"net/url"
 	"path"
@@ -194,11 +195,16 @@ func TestClientPrefix(t *testing.T) {
 		if value[3] == 0 {
 			return ""
 		}
-		got, ok := netip.AddrFromSlice(value[8:])
+		bits := ""
+		if value = value[8:]; len(value)%4 == 1 {
+			bits = fmt.Sprintf("/%d", value[len(value)-1])
+			value = value[:len(value)-1]
+		}
+		got, ok := netip.AddrFromSlice(value)
 		if !ok {
 			t.Fatalf("key of %v is %x", addr, key)
 		}
-		return got.String()
+		return got.String() + bits
 	}
 	for _, test := range []struct {
 		name, addr string
@@ -207,16 +213,16 @@ func TestClientPrefix(t *testing.T) {
 	}{
 		{"IPv4 by default", "192.0.2.77", rule.ClientPrefix{}, "192.0.2.77"},
 		{"IPv4 alone", "192.0.2.77", rule.ClientPrefix{IPv4: 32, IPv6: 64}, "192.0.2.77"},
-		{"IPv4 by network", "192.0.2.77", rule.ClientPrefix{IPv4: 24, IPv6: 64}, "192.0.2.0"},
-		{"IPv4 by one bit", "192.0.2.77", rule.ClientPrefix{IPv4: 1, IPv6: 64}, "128.0.0.0"},
-		{"IPv4 in IPv6", "::ffff:192.0.2.77", rule.ClientPrefix{IPv4: 24, IPv6: 64}, "192.0.2.0"},
+		{"IPv4 by network", "192.0.2.77", rule.ClientPrefix{IPv4: 24, IPv6: 64}, "192.0.2.0/24"},
+		{"IPv4 by one bit", "192.0.2.77", rule.ClientPrefix{IPv4: 1, IPv6: 64}, "128.0.0.0/1"},
+		{"IPv4 in IPv6", "::ffff:192.0.2.77", rule.ClientPrefix{IPv4: 24, IPv6: 64}, "192.0.2.0/24"},
 		{"IPv6 by default", "2001:db8:1:2:3:4:5:6", rule.ClientPrefix{}, "2001:db8:1:2::"},
-		{"IPv6 alone", "2001:db8:1:2:3:4:5:6", rule.ClientPrefix{IPv4: 32, IPv6: 128}, "2001:db8:1:2:3:4:5:6"},
-		{"IPv6 by /56", "2001:db8:1:2ff:3:4:5:6", rule.ClientPrefix{IPv4: 32, IPv6: 56}, "2001:db8:1:200::"},
-		{"IPv6 by one bit", "ffff::", rule.ClientPrefix{IPv4: 32, IPv6: 1}, "8000::"},
+		{"IPv6 alone", "2001:db8:1:2:3:4:5:6", rule.ClientPrefix{IPv4: 32, IPv6: 128}, "2001:db8:1:2:3:4:5:6/128"},
+		{"IPv6 by /56", "2001:db8:1:2ff:3:4:5:6", rule.ClientPrefix{IPv4: 32, IPv6: 56}, "2001:db8:1:200::/56"},
+		{"IPv6 by one bit", "ffff::", rule.ClientPrefix{IPv4: 32, IPv6: 1}, "8000::/1"},
 		{"IPv6 with a zone", "fe80::1%eth0", rule.ClientPrefix{}, "fe80::"},
-		{"IPv6 with a zone, alone", "fe80::1%eth0", rule.ClientPrefix{IPv6: 128}, "fe80::1"},
-		{"IPv6 that ends in IPv4", "::192.0.2.77", rule.ClientPrefix{IPv4: 24, IPv6: 128}, "::c000:24d"},
+		{"IPv6 with a zone, alone", "fe80::1%eth0", rule.ClientPrefix{IPv6: 128}, "fe80::1/128"},
+		{"IPv6 that ends in IPv4", "::192.0.2.77", rule.ClientPrefix{IPv4: 24, IPv6: 128}, "::c000:24d/128"},
 		{"more bits than there are", "192.0.2.77", rule.ClientPrefix{IPv4: 33, IPv6: 129}, "192.0.2.77"},
 	} {
 		if got := client(netip.MustParseAddr(test.addr), test.prefix); got != test.want {
@@ -225,6 +231,32 @@ func TestClientPrefix(t *testing.T) {
 	}
 	if got := client(netip.Addr{}, rule.ClientPrefix{}); got != "" {
 		t.Errorf("the client of no address is %s, want none", got)
+	}
+}
+
+// The counts of a network are never those of the client at its first address, which a node with
+// other prefixes counts.
+func TestNetworkIsNotItsFirstClient(t *testing.T) {
+	one := rule.Rule{ID: "a", Characteristics: []rule.Characteristic{{Kind: rule.IP}}}
+	for _, test := range []struct {
+		addr string
+		a, b rule.ClientPrefix
+	}{
+		{"192.0.2.0", rule.ClientPrefix{}, rule.ClientPrefix{IPv4: 24}},
+		{"192.0.0.0", rule.ClientPrefix{IPv4: 16}, rule.ClientPrefix{IPv4: 24}},
+		{"2001:db8::", rule.ClientPrefix{}, rule.ClientPrefix{IPv6: 56}},
+		{"2001:db8::", rule.ClientPrefix{IPv6: 128}, rule.ClientPrefix{IPv6: 64}},
+	} {
+		var keys [2]string
+		for i, p := range []rule.ClientPrefix{test.a, test.b} {
+			req := rule.Request{Addr: netip.MustParseAddr(test.addr)}
+			req.Canonicalize(p)
+			key, _ := one.AppendKey(nil, &req)
+			keys[i] = string(key)
+		}
+		if keys[0] == keys[1] {
+			t.Errorf("%s has one key by %+v and %+v", test.addr, test.a, test.b)
+		}
 	}
 }
 
