@@ -11,9 +11,9 @@ import (
 // MaxErrors is how many errors are reported.
 const MaxErrors = maxErrors
 
-// Keys returns for every object of a rules file, as the schema calls it, the keys that
+// FieldNames returns for every object of a rules file, as the schema calls it, the keys that
 // the parser knows, and which of them it requires.
-func Keys() map[string]map[string]bool {
+func FieldNames() map[string]map[string]bool {
 	r := newReader("", 0)
 	keys := map[string]map[string]bool{}
 	for object, fields := range map[string][]Field{

@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"bytes"
 	"encoding/binary"
 	"strings"
 )
@@ -8,102 +9,228 @@ import (
 // keyVersion begins every key; another encoding has another version.
 const keyVersion = 1
 
-// AppendKey appends to dst the bytes that tell r's counts for req from all others,
-// and reports whether r counts req at all: it does not where a characteristic with
-// Skip is missing. Two requests have the same bytes exactly if they have the same
-// values of all characteristics of the same rule ID:
+// MaxKeys is how many keys a rule has for one request at most.
+const MaxKeys = 4
+
+// severalValues stands for the number of values where they are not counted one by one.
+const severalValues = 1<<32 - 1
+
+// Keys are the keys under which a rule counts a request. They are valid until the
+// buffer that they were made in changes.
+type Keys struct {
+	bytes []byte
+	ends  [MaxKeys + 1]int // key i is bytes[ends[i]:ends[i+1]]
+	n     int
+}
+
+// Len returns how many keys there are: none where the rule does not count the request.
+func (k *Keys) Len() int { return k.n }
+
+// At returns the bytes of key i.
+func (k *Keys) At(i int) []byte { return k.bytes[k.ends[i]:k.ends[i+1]:k.ends[i+1]] }
+
+// Keys returns the bytes that tell r's counts for req from all others, in buf's memory. A
+// request that has one value of each characteristic, or none, has one key; one that lacks
+// a characteristic with Skip has none. If two requests have the same key, they have the
+// same values of all characteristics of the same rule ID:
 //
-//	version ‖ rule ID ‖ for each characteristic: kind ‖ name ‖ number of values ‖ values
+//	version ‖ rule ID ‖ for each characteristic: kind ‖ name ‖ number of values ‖ value
 //
 // Strings are preceded by their length; lengths and numbers are 4 bytes, big endian.
 // The number of values is 0 where the request has none, so that a missing value is
-// never an empty one. The value of ip is the first address of the client's network, 4
-// or 16 bytes. Unless the network is an IPv4 /32 or an IPv6 /64, the number of its bits
-// follows: the counts of a network must not become those of a client, on a node that is
-// told another [ClientPrefix]. req must be canonical. AppendKey allocates only to grow
-// dst.
-func (r *Rule) AppendKey(dst []byte, req *Request) (key []byte, counted bool) {
-	dst = appendString(append(dst, keyVersion), r.ID)
-	for i := range r.Characteristics {
-		c := &r.Characteristics[i]
-		dst = append(dst, byte(c.Kind))
-		dst = appendString(dst, c.Name)
-		at := len(dst)
-		dst = append(dst, 0, 0, 0, 0)
-		var n uint32
-		if dst, n = c.appendValues(dst, req); n == 0 && c.Skip {
-			return dst, false
-		}
-		binary.BigEndian.PutUint32(dst[at:], n)
+// never an empty one, else 1.
+//
+// A request with several distinct values of characteristics has a key for each
+// combination of them. If that were more than MaxKeys, it has a single key, in which the
+// number of values of these characteristics is 0xffffffff and no value follows.
+//
+// The value of ip is the first address of the client's network, 4 or 16 bytes. Unless the network
+// is an IPv4 /32 or an IPv6 /64, the number of its bits follows: the counts of a network must not
+// become those of a client, on a node that is told another [ClientPrefix].
+//
+// req must be canonical. Keys allocates to grow buf only.
+func (r *Rule) Keys(buf []byte, req *Request) Keys {
+	b, combinations := r.appendCombination(buf, req, 0)
+	if combinations > MaxKeys {
+		b, _ = r.appendCombination(buf, req, several)
+		combinations = 1
 	}
-	return dst, true
+	keys := Keys{n: combinations}
+	keys.ends[0] = len(buf)
+	for i := range combinations {
+		if i > 0 {
+			b, _ = r.appendCombination(b, req, i)
+		}
+		keys.ends[i+1] = len(b)
+	}
+	keys.bytes = b
+	return keys
+}
+
+// AppendKey appends the first of r's keys for req to dst, which is the only one unless req
+// has several values of a characteristic. It reports whether there is one.
+func (r *Rule) AppendKey(dst []byte, req *Request) (key []byte, counted bool) {
+	keys := r.Keys(dst, req)
+	if keys.n == 0 {
+		return dst, false
+	}
+	return append(dst, keys.At(0)...), true
+}
+
+// several is in the place of the number of a combination, for the key that stands for all.
+const several = -1
+
+// appendCombination appends the key of the ith combination of values to b, and returns how
+// many combinations there are: none where r does not count req, more than MaxKeys where it
+// does not matter.
+func (r *Rule) appendCombination(b []byte, req *Request, i int) (_ []byte, combinations int) {
+	b = appendString(append(b, keyVersion), r.ID)
+	combinations = 1
+	for at := range r.Characteristics {
+		c := &r.Characteristics[at]
+		b = appendString(append(b, byte(c.Kind)), c.Name)
+		if !c.Kind.several() {
+			b = appendValue(b, c.Kind, req)
+			continue
+		}
+		number := len(b)
+		v := r.collect(values{append(b, 0, 0, 0, 0), number + 4, 0}, c, req)
+		b = v.bytes
+		n := uint32(v.n)
+		switch {
+		case v.n == 0 && c.Skip:
+			return b, 0
+		case v.n > 1 && i == several:
+			b, n = b[:v.from], severalValues
+		case v.n > 1:
+			b, n = v.only(i%v.n), 1
+			i /= v.n
+		}
+		binary.BigEndian.PutUint32(b[number:], n)
+		combinations = min(combinations*max(1, v.n), MaxKeys+1)
+	}
+	return b, combinations
 }
 
 func appendString(dst []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint32(dst, uint32(len(s))), s...)
 }
 
-// appendValues appends req's values of c, each preceded by its length, and returns
-// their number.
-func (c *Characteristic) appendValues(dst []byte, req *Request) (_ []byte, n uint32) {
+// values are distinct values, each preceded by its length, at the end of bytes. Their methods
+// return what becomes of them, so that bytes can stay on the stack.
+type values struct {
+	bytes []byte
+	from  int // where the first begins
+	n     int // at most MaxKeys+1
+}
+
+// full reports whether further values do not matter.
+func (v values) full() bool { return v.n > MaxKeys }
+
+// begin begins a value, which is to be appended to bytes.
+func (v values) begin() values {
+	v.bytes = append(v.bytes, 0, 0, 0, 0)
+	return v
+}
+
+// end ends the value whose length is at from.
+func (v values) end(from int) values {
+	binary.BigEndian.PutUint32(v.bytes[from:], uint32(len(v.bytes)-from-4))
+	for at := v.from; at < from; {
+		next := at + 4 + int(binary.BigEndian.Uint32(v.bytes[at:]))
+		if bytes.Equal(v.bytes[at:next], v.bytes[from:]) {
+			v.bytes = v.bytes[:from]
+			return v
+		}
+		at = next
+	}
+	v.n++
+	return v
+}
+
+// only returns bytes with the ith value alone.
+func (v values) only(i int) []byte {
+	next := func(at int) int { return at + 4 + int(binary.BigEndian.Uint32(v.bytes[at:])) }
+	at := v.from
+	for range i {
+		at = next(at)
+	}
+	return append(v.bytes[:v.from], v.bytes[at:next(at)]...)
+}
+
+func (v values) add(s string) values {
+	from := len(v.bytes)
+	v.bytes = append(v.begin().bytes, s...)
+	return v.end(from)
+}
+
+// appendValue appends the number of req's values of a kind that has one value at most, and the
+// value.
+func appendValue(b []byte, kind Kind, req *Request) []byte {
+	switch {
+	case kind == Host:
+		return appendString(append(b, 0, 0, 0, 1), req.Host)
+	case kind == Method:
+		return appendString(append(b, 0, 0, 0, 1), req.Method)
+	case !req.client.IsValid():
+		return append(b, 0, 0, 0, 0)
+	}
+	b = append(b, 0, 0, 0, 1, 0, 0, 0, 0)
+	from := len(b)
+	if req.client.Is4() {
+		a := req.client.As4()
+		b = append(b, a[:]...)
+	} else {
+		a := req.client.As16()
+		b = append(b, a[:]...)
+	}
+	if req.bits != 0 {
+		b = append(b, req.bits)
+	}
+	b[from-1] = byte(len(b) - from)
+	return b
+}
+
+// collect adds req's values of c, of which there may be several, to v.
+func (r *Rule) collect(v values, c *Characteristic, req *Request) values {
 	switch c.Kind {
-	case IP:
-		if !req.client.IsValid() {
-			return dst, 0
-		}
-		at := len(dst)
-		dst = append(dst, 0, 0, 0, 0)
-		if req.client.Is4() {
-			a := req.client.As4()
-			dst = append(dst, a[:]...)
-		} else {
-			a := req.client.As16()
-			dst = append(dst, a[:]...)
-		}
-		if req.bits != 0 {
-			dst = append(dst, req.bits)
-		}
-		dst[at+3] = byte(len(dst) - at - 4)
-		return dst, 1
-	case Host:
-		return appendString(dst, req.Host), 1
 	case Path:
-		return appendString(dst, req.Path), 1
-	case Method:
-		return appendString(dst, req.Method), 1
+		return v.add(req.Path)
 	case Header:
-		values := req.Header[c.canonical]
-		for _, v := range values {
-			dst = appendString(dst, v)
+		for _, value := range req.Header[c.canonical] {
+			if v = v.add(value); v.full() {
+				break
+			}
 		}
-		return dst, uint32(len(values))
+		return v
 	case Cookie:
-		return appendCookies(dst, req.Header["Cookie"], c.Name)
+		return collectCookies(v, req.Header["Cookie"], c.Name)
 	default:
-		return appendParameters(dst, req.Query, c.Name)
+		return collectParameters(v, req.Query, c.Name)
 	}
 }
 
-// appendCookies appends the values of the cookies called name, in their order, without
-// the blanks and the pair of quotes that may surround them.
-func appendCookies(dst []byte, lines []string, name string) (_ []byte, n uint32) {
+// collectCookies adds the values of the cookies called name, without the blanks and the
+// pair of quotes that may surround them.
+func collectCookies(v values, lines []string, name string) values {
 	for _, line := range lines {
 		for line != "" {
 			var pair string
 			pair, line, _ = strings.Cut(line, ";")
-			k, v, _ := strings.Cut(pair, "=")
-			if trimBlanks(k) != name {
+			key, value, _ := strings.Cut(pair, "=")
+			if trimBlanks(key) != name {
 				continue
 			}
-			v = trimBlanks(v)
-			if len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
-				v = v[1 : len(v)-1]
+			value = trimBlanks(value)
+			if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
+				value = value[1 : len(value)-1]
 			}
-			dst = appendString(dst, v)
-			n++
+			if v = v.add(value); v.full() {
+				return v
+			}
 		}
 	}
-	return dst, n
+	return v
 }
 
 func trimBlanks(s string) string {
@@ -117,22 +244,23 @@ func trimBlanks(s string) string {
 	return s
 }
 
-// appendParameters appends the decoded values of the query parameters whose decoded
-// name is name, in their order.
-func appendParameters(dst []byte, query, name string) (_ []byte, n uint32) {
+// collectParameters adds the decoded values of the query parameters whose decoded name is
+// name.
+func collectParameters(v values, query, name string) values {
 	for query != "" {
 		var pair string
 		pair, query, _ = strings.Cut(query, "&")
-		k, v, _ := strings.Cut(pair, "=")
-		if !decodesTo(k, name) {
+		key, value, _ := strings.Cut(pair, "=")
+		if !decodesTo(key, name) {
 			continue
 		}
-		at := len(dst)
-		dst = decode(append(dst, 0, 0, 0, 0), v, true)
-		binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
-		n++
+		from := len(v.bytes)
+		v.bytes = decode(v.begin().bytes, value, true)
+		if v = v.end(from); v.full() {
+			break
+		}
 	}
-	return dst, n
+	return v
 }
 
 // decodesTo reports whether the query-encoded s means want.

@@ -144,6 +144,9 @@ func (k Kind) String() string { return kindNames[k] }
 // named reports whether characteristics of kind k have a name.
 func (k Kind) named() bool { return k >= Header }
 
+// several reports whether a request may have several values of characteristics of kind k.
+func (k Kind) several() bool { return k == Path || k.named() }
+
 // String returns the characteristic as rules files write it: ip, header:x-api-key.
 func (c Characteristic) String() string {
 	if !c.Kind.named() {

@@ -62,7 +62,7 @@ func words(value any) []string {
 
 func TestSchemaHasTheKeysOfTheParser(t *testing.T) {
 	_, root := schema(t)
-	for object, keys := range rule.Keys() {
+	for object, keys := range rule.FieldNames() {
 		definition := any(root)
 		if object != "" {
 			definition = at(t, root, "$defs", object)
@@ -382,7 +382,7 @@ func TestSchemaAgreesWithTheParser(t *testing.T) {
 		}
 	}
 	names := []string{"host", "x", ""}
-	for _, keys := range rule.Keys() {
+	for _, keys := range rule.FieldNames() {
 		for key := range keys {
 			names = append(names, key)
 		}
