@@ -190,6 +190,7 @@ func TestAllocs(t *testing.T) {
 	if got := set.Match(req, rules); len(got) != 2 {
 		t.Fatalf("Match = %d rules, want 2", len(got))
 	}
+	several := map[string][]string{"X-Api-Key": {"a", "b", "a"}}
 	ipv6 := netip.MustParseAddr("2001:db8::1")
 	for _, test := range []struct {
 		name string
@@ -197,6 +198,18 @@ func TestAllocs(t *testing.T) {
 	}{
 		{"Match", func() { set.Match(req, rules) }},
 		{"AppendKey", func() { set.Rules()[0].AppendKey(keyBytes, req) }},
+		{"Match and Keys of a path in upper case, with a trailing slash, and of several values", func() {
+			r := *req
+			r.Method, r.Path, r.Header = "post", "/API/Über/", several
+			r.Canonicalize(rule.ClientPrefix{})
+			if rules := set.Match(&r, rules); len(rules) != 2 {
+				t.Fatalf("Match = %d rules, want 2", len(rules))
+			}
+			if keys := set.Rules()[0].Keys(keyBytes, &r); keys.Len() != 2 {
+				t.Fatalf("there are %d keys, want 2", keys.Len())
+			}
+		}},
+		{"Names", func() { set.Names("a.b.c.example.com") }},
 		{"Access", func() { set.Access(req.Addr) }},
 		{"Access of IPv6", func() { set.Access(ipv6) }},
 		{"Canonicalize", func() {

@@ -160,6 +160,7 @@ func underscored(key string) string { return strings.ReplaceAll(key, "-", "_") }
 // belongs are the keys that are easily written a level too high or too low.
 var belongs = map[string]string{
 	"hosts": "match", "methods": "match", "paths": "match",
+	"path_case": "match", "path_trailing_slash": "match", "path_parameters": "match", "path_reading": "match",
 	"statuses":  "count",
 	"threshold": "limits", "period": "limits",
 	"status": "response", "content_type": "response", "body": "response",

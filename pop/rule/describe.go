@@ -40,6 +40,9 @@ func (r *Rule) Describe() string {
 	} else {
 		b.WriteString("the threshold.")
 	}
+	if r.looksAtPath() {
+		b.WriteString(" " + r.PathSyntax.Describe())
+	}
 	switch {
 	case r.OnFailure == FailOpen:
 		b.WriteString(" While the shard that counts it is unavailable, nothing new starts.")
@@ -47,6 +50,51 @@ func (r *Rule) Describe() string {
 		b.WriteString(" While the shard that counts it is unavailable, a request is answered with 503 Service Unavailable.")
 	}
 	return b.String()
+}
+
+// countsAnyHost reports whether r counts hosts apart that it does not name.
+func (r *Rule) countsAnyHost() bool {
+	named := len(r.Hosts) > 0 && !slices.ContainsFunc(r.Hosts, func(h string) bool { return strings.HasPrefix(h, "*.") })
+	return !named && r.counts(Host)
+}
+
+// counts reports whether r has a characteristic of a kind.
+func (r *Rule) counts(kind Kind) bool {
+	return slices.ContainsFunc(r.Characteristics, func(c Characteristic) bool { return c.Kind == kind })
+}
+
+// looksAtPath reports whether r matches or counts requests by their path.
+func (r *Rule) looksAtPath() bool {
+	return len(r.Paths) > 0 || r.counts(Path)
+}
+
+// Describe says in a sentence how paths are read.
+func (s PathSyntax) Describe() string {
+	how := map[PathReading]string{
+		ReadAny:      "in each way that origins read them",
+		ReadResolved: "as nginx, gunicorn, Go, Tomcat and IIS read them",
+		ReadLiteral:  "as they are sent, like Express and Spring read them",
+		ReadURL:      "as new URL(target, base) reads them",
+	}[s.Reading]
+	if ignored, _ := s.spokenDifferences(); len(ignored) > 0 {
+		how += ", without regard to " + enumerate(ignored, "and")
+	}
+	return "Paths are read " + how + "."
+}
+
+// spokenDifferences names what origins may ignore of a path: what s ignores, and what not.
+func (s PathSyntax) spokenDifferences() (ignored, exact []string) {
+	for _, d := range []struct {
+		name  string
+		exact bool
+	}{{"letter case", s.ExactCase}, {"a trailing slash", s.ExactSlash}, {";parameters", s.ExactParameters}} {
+		if d.exact {
+			exact = append(exact, d.name)
+		} else {
+			ignored = append(ignored, d.name)
+		}
+	}
+	return ignored, exact
 }
 
 // spokenKey names what the counts are told apart by.
@@ -91,6 +139,21 @@ func (r *Response) String() string {
 // Notes returns what a reader of the rule may not expect of it, a sentence each.
 func (r *Rule) Notes() []string {
 	var notes, made []string
+	if len(r.Hosts) > 0 {
+		notes = append(notes, "Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out.")
+	}
+	if r.countsAnyHost() {
+		notes = append(notes, "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.")
+	}
+	if _, exact := r.PathSyntax.spokenDifferences(); r.looksAtPath() && len(exact) > 0 {
+		notes = append(notes, fmt.Sprintf("An origin that ignores %s of a path answers requests that escape this rule.", enumerate(exact, "or")))
+	}
+	if r.PathSyntax.Reading != ReadAny && r.looksAtPath() {
+		notes = append(notes, fmt.Sprintf("An origin that reads paths in another way than %v answers requests that escape this rule.", r.PathSyntax.Reading))
+	}
+	if r.PathSyntax != (PathSyntax{}) && !r.looksAtPath() {
+		notes = append(notes, "How paths are read has no effect: this rule looks at no path.")
+	}
 	for _, c := range r.Characteristics {
 		switch {
 		case c.Skip:
@@ -104,8 +167,9 @@ func (r *Rule) Notes() []string {
 	}
 	switch {
 	case len(made) > 0:
-		notes = append(notes, fmt.Sprintf("A client that makes up a new %s for each request, or adds one to its own, is never counted twice: a second rule, by ip alone, would stop it.", enumerate(made, "or")))
-	case !slices.ContainsFunc(r.Characteristics, func(c Characteristic) bool { return c.Kind == IP }):
+		notes = append(notes, fmt.Sprintf("A request with several values counts under each of them; requests with more than %d combinations share one count.", MaxKeys))
+		notes = append(notes, fmt.Sprintf("A client that makes up a new %s for each request is never counted twice: a second rule, by ip alone, would stop it.", enumerate(made, "or")))
+	case !r.counts(IP):
 		notes = append(notes, "All clients share the counts of this rule: one of them can exceed a limit for all.")
 	}
 	for _, l := range r.Limits {

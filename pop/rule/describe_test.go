@@ -30,12 +30,15 @@ func Example() {
 		}
 	}
 	// Output:
-	// login: POST requests to example.com or *.example.com for /login or /api/* that the origin answers with 401 or 403 are counted for each client address; once one has more than 5 in 1m or 50 in 1h, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests for at least 10m and until the estimate is back at every threshold.
+	// login: POST requests to example.com or *.example.com for /login or /api/* that the origin answers with 401 or 403 are counted for each client address; once one has more than 5 in 1m or 50 in 1h, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests for at least 10m and until the estimate is back at every threshold. Paths are read in each way that origins read them, without regard to letter case, a trailing slash and ;parameters.
+	//   note: Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out.
 	//   5 in 1m: at most 17 in any 1m, with 3 that are late
 	//   50 in 1h: at most 107 in any 1h, with 3 that are late
 	// keys: All requests are counted for each combination of host and header x-api-key; once one has more than 600 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold.
+	//   note: A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.
 	//   note: Requests without the header x-api-key escape this rule: they are neither counted nor refused.
-	//   note: A client that makes up a new header x-api-key for each request, or adds one to its own, is never counted twice: a second rule, by ip alone, would stop it.
+	//   note: A request with several values counts under each of them; requests with more than 4 combinations share one count.
+	//   note: A client that makes up a new header x-api-key for each request is never counted twice: a second rule, by ip alone, would stop it.
 	//   600 in 1m: at most 1207 in any 1m, with 3 that are late
 }
 
@@ -63,13 +66,15 @@ func TestDescribe(t *testing.T) {
 		{"methods only", withKeys("match: {methods: [GET, HEAD, OPTIONS]}"),
 			"GET, HEAD and OPTIONS requests are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"paths only", withKeys("match: {paths: [/a*]}"),
-			"Requests for /a* are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+			"Requests for /a* are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read in each way that origins read them, without regard to letter case, a trailing slash and ;parameters."},
+		{"exact paths", withKeys("match: {paths: [/a*], path_case: exact, path_trailing_slash: exact, path_parameters: exact, path_reading: resolved}"),
+			"Requests for /a* are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read as nginx, gunicorn, Go, Tomcat and IIS read them."},
 		{"many hosts", withKeys("match: {hosts: [a, b, c, d, e, f, g, h, i, j]}"),
 			"Requests to a, b, c, d, e, f, g and 3 more are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"statuses in a row", withKeys("count: {statuses: [404, 500, 501, 502, 599, 598, 201, 200]}"),
 			"All requests that the origin answers with 200, 201, 404, 500 to 502, 598 or 599 are counted for each client address; once one has more than 5 in 1m, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"all characteristics", withCharacteristics(`[ip, host, path, method, header:a, cookie:B, "query:c d"]`),
-			"All requests are counted for each combination of client address, host, path, method, header a, cookie B and query parameter c d; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+			"All requests are counted for each combination of client address, host, path, method, header a, cookie B and query parameter c d; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read in each way that origins read them, without regard to letter case, a trailing slash and ;parameters."},
 		{"open", withKeys("on_failure: open"),
 			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. While the shard that counts it is unavailable, nothing new starts."},
 		{"closed", withKeys("on_failure: closed", "action: shadow_ban"),
@@ -89,11 +94,17 @@ func TestNotes(t *testing.T) {
 	const (
 		escape = "Requests without the %s escape this rule: they are neither counted nor refused."
 		share  = "Requests without the %s share one count, and are mitigated together."
-		makeUp = "A client that makes up a new %s for each request, or adds one to its own, is never counted twice: a second rule, by ip alone, would stop it."
-		all    = "All clients share the counts of this rule: one of them can exceed a limit for all."
-		shadow = "The limit of %s has no effect: %s is reached first."
-		silent = "The response is never sent: this rule only logs."
-		passes = "on_failure: closed has no effect: this rule only logs."
+		makeUp = "A request with several values counts under each of them; requests with more than 4 combinations share one count.\n" +
+			"A client that makes up a new %s for each request is never counted twice: a second rule, by ip alone, would stop it."
+		all     = "All clients share the counts of this rule: one of them can exceed a limit for all."
+		shadow  = "The limit of %s has no effect: %s is reached first."
+		silent  = "The response is never sent: this rule only logs."
+		hosts   = "Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out."
+		anyHost = "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts."
+		exact   = "An origin that ignores %s of a path answers requests that escape this rule."
+		other   = "An origin that reads paths in another way than %s answers requests that escape this rule."
+		noPath  = "How paths are read has no effect: this rule looks at no path."
+		passes  = "on_failure: closed has no effect: this rule only logs."
 	)
 	for _, test := range []struct {
 		name, text string
@@ -101,7 +112,16 @@ func TestNotes(t *testing.T) {
 	}{
 		{"ip", withCharacteristics("[ip]"), nil},
 		{"ip and path", withCharacteristics("[path, ip]"), nil},
-		{"host", withCharacteristics("[host]"), []string{all}},
+		{"host", withCharacteristics("[host]"), []string{anyHost, all}},
+		{"host, one of some", "rules: [{id: a, characteristics: [host, ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [a.example]}}]", []string{hosts}},
+		{"host, any of a domain", "rules: [{id: a, characteristics: [host, ip], limits: [{threshold: 5, period: 1m}], match: {hosts: ['*.example']}}]", []string{hosts, anyHost}},
+		{"hosts", withKeys("match: {hosts: [a.example]}"), []string{hosts}},
+		{"paths", withKeys("match: {paths: [/a]}"), nil},
+		{"exact paths", withKeys("match: {paths: [/a], path_case: exact, path_parameters: exact, path_reading: literal}"),
+			[]string{fmt.Sprintf(exact, "letter case or ;parameters"), fmt.Sprintf(other, "literal")}},
+		{"exact characteristic", "rules: [{id: a, characteristics: [ip, path], limits: [{threshold: 5, period: 1m}], match: {path_trailing_slash: exact}}]",
+			[]string{fmt.Sprintf(exact, "a trailing slash")}},
+		{"exact nothing", withKeys("match: {path_case: exact}"), []string{noPath}},
 		{"header that is skipped", withCharacteristics("[{header: X-Api-Key, missing: skip}]"),
 			[]string{fmt.Sprintf(escape, "header x-api-key"), fmt.Sprintf(makeUp, "header x-api-key")}},
 		{"header and ip", withCharacteristics("[ip, header:a]"),

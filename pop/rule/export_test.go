@@ -19,7 +19,7 @@ func FieldNames() map[string]map[string]bool {
 	for object, fields := range map[string][]Field{
 		"":               r.fileFields(),
 		"rule":           r.ruleFields(new(Rule), new(draft)),
-		"match":          r.matchFields(new(Rule)),
+		"match":          r.matchFields(&matchDraft{Rule: new(Rule)}),
 		"count":          r.countFields(new(Rule)),
 		"characteristic": r.characteristicFields(new(Characteristic)),
 		"limit":          r.limitFields(new(limitDraft), nil),
@@ -35,7 +35,7 @@ func FieldNames() map[string]map[string]bool {
 
 // Words returns the words that are values, by what they are values of.
 func Words() map[string][]string {
-	words := map[string][]string{"action": actionNames[:], "on_failure": onFailureNames[:], "missing": missingNames[:], "estimate": counter.KindNames()}
+	words := map[string][]string{"action": actionNames[:], "on_failure": onFailureNames[:], "missing": missingNames[:], "exact": exactNames[:], "path_reading": readingNames[:], "estimate": counter.KindNames()}
 	for kind := IP; kind <= Query; kind++ {
 		if kind.named() {
 			words["named"] = append(words["named"], kind.String())

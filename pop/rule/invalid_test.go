@@ -192,6 +192,10 @@ var invalid = []struct {
 	{"path with an escaped slash", withKeys("match: {paths: [/a%2fb*]}"), shape, `r.yaml:5:19: "/a%2fb*" matches no request (write it as it is matched, decoded and without empty and dot segments: "/a/b*")`},
 	{"path with a dot segment", withKeys("match: {paths: [/a/../b]}"), shape, `r.yaml:5:19: "/a/../b" matches no request (write it as it is matched, decoded and without empty and dot segments: "/b")`},
 	{"path with a doubled slash", withKeys("match: {paths: [/a//*]}"), shape, `r.yaml:5:19: "/a//*" matches no request (write it as it is matched, decoded and without empty and dot segments: "/a/*")`},
+	{"path with a parameter", withKeys("match: {paths: [/a, '/b;c']}"), "", `r.yaml:5:23: "/b;c" matches no request (set path_parameters: exact beside paths; by default what follows a semicolon is ignored)`},
+	{"path_case unknown", withKeys("match: {path_case: ignored}"), "", `r.yaml:5:22: path_case cannot be "ignored" (did you mean ignore?)`},
+	{"path_reading unknown", withKeys("match: {path_reading: express}"), "", `r.yaml:5:25: path_reading cannot be "express" (write any, resolved, literal or url)`},
+	{"path_case that belongs deeper", withKeys("path_case: exact"), "", `r.yaml:5:3: unknown key "path_case" in this rule (it belongs under match)`},
 	{"path twice", withKeys("match: {paths: [/a, /b, /a]}"), "", `r.yaml:5:27: "/a" is in paths twice (leave one of them out)`},
 
 	// Count.

@@ -48,7 +48,9 @@ func (k *Keys) At(i int) []byte { return k.bytes[k.ends[i]:k.ends[i+1]:k.ends[i+
 // is an IPv4 /32 or an IPv6 /64, the number of its bits follows: the counts of a network must not
 // become those of a client, on a node that is told another [ClientPrefix].
 //
-// req must be canonical. Keys allocates to grow buf only.
+// The values of path are the forms in which an origin may read the path, as far as r
+// concerns them. req must be canonical. Keys allocates to grow buf only, and where origins
+// read the path in several ways.
 func (r *Rule) Keys(buf []byte, req *Request) Keys {
 	b, combinations := r.appendCombination(buf, req, 0)
 	if combinations > MaxKeys {
@@ -195,7 +197,7 @@ func appendValue(b []byte, kind Kind, req *Request) []byte {
 func (r *Rule) collect(v values, c *Characteristic, req *Request) values {
 	switch c.Kind {
 	case Path:
-		return v.add(req.Path)
+		return r.collectPaths(v, req)
 	case Header:
 		for _, value := range req.Header[c.canonical] {
 			if v = v.add(value); v.full() {
@@ -208,6 +210,25 @@ func (r *Rule) collect(v values, c *Characteristic, req *Request) values {
 	default:
 		return collectParameters(v, req.Query, c.Name)
 	}
+}
+
+// collectPaths adds the forms of req's path that concern r.
+func (r *Rule) collectPaths(v values, req *Request) values {
+	for _, form := range req.target.read(r.PathSyntax) {
+		if !r.namesPath(form) {
+			continue
+		}
+		from := len(v.bytes)
+		if v = v.begin(); r.PathSyntax.ExactCase {
+			v.bytes = append(v.bytes, form...)
+		} else {
+			v.bytes = appendFolded(v.bytes, form)
+		}
+		if v = v.end(from); v.full() {
+			break
+		}
+	}
+	return v
 }
 
 // collectCookies adds the values of the cookies called name, without the blanks and the

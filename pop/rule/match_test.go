@@ -50,6 +50,8 @@ rules:
 - {id: root, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [paths], paths: [/]}}
 - {id: dots, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [paths], paths: ["/.*"]}}
 - {id: any, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [paths], paths: ["*"]}}
+- {id: exact, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [exact], paths: [/Login, /api/*, "/a;b", /d/],
+   path_case: exact, path_trailing_slash: exact, path_parameters: exact, path_reading: resolved}}
 `)
 	for _, test := range []struct {
 		name, method, host, path string
@@ -81,21 +83,36 @@ rules:
 
 		{"path", "GET", "paths", "/login", "all login any"},
 		{"path in another spelling", "GET", "paths", "//x/../%6Cogin", "all login any"},
-		{"path with a trailing slash is another", "GET", "paths", "/login/", "all any"},
-		{"path in upper case is another", "GET", "paths", "/Login", "all any"},
+		{"path with a trailing slash", "GET", "paths", "/login/", "all login any"},
+		{"path in upper case", "GET", "paths", "/Login", "all login any"},
+		{"path with a parameter", "GET", "paths", "/login;x=1", "all login any"},
+		{"path with an escaped slash in a parameter", "GET", "paths", "/login;x=%2f", "all login any"},
+		{"path after a host", "GET", "paths", "//localhost/login", "all login any"},
 		{"path that goes on", "GET", "paths", "/loginx", "all any"},
 		{"star stands for nothing", "GET", "paths", "/api/", "all api any"},
 		{"star stands for a segment", "GET", "paths", "/api/users", "all api any"},
 		{"star crosses slashes", "GET", "paths", "/api/users/1/", "all api any"},
-		{"star after a slash needs the slash", "GET", "paths", "/api", "all any"},
+		{"star after a slash, which may be missing", "GET", "paths", "/api", "all api any"},
+		{"star after a slash needs a segment to end", "GET", "paths", "/apix", "all any"},
 		{"star within a segment", "GET", "paths", "/v1beta/x", "all api any"},
-		{"dot segments do not lead out of a path", "GET", "paths", "/api/../login", "all login any"},
+		{"dot segments lead to a path, and may not lead out of one", "GET", "paths", "/api/../login", "all login api any"},
 		{"escaped slash is a slash", "GET", "paths", "/api%2Fusers", "all api any"},
 		{"root", "GET", "paths", "/", "all root any"},
 		{"no path", "GET", "paths", "", "all root any"},
 		{"dot file", "GET", "paths", "/.git/config", "all dots any"},
-		{"dot segment is no dot file", "GET", "paths", "/./git", "all any"},
+		{"dot segment may be a dot file", "GET", "paths", "/./git", "all dots any"},
 		{"path of OPTIONS", "OPTIONS", "paths", "*", "all any"},
+
+		{"exact path", "GET", "exact", "/Login", "all exact"},
+		{"exact path in another case", "GET", "exact", "/login", "all"},
+		{"exact path with a trailing slash", "GET", "exact", "/Login/", "all"},
+		{"exact path with its trailing slash", "GET", "exact", "/d/", "all exact"},
+		{"exact path without its trailing slash", "GET", "exact", "/d", "all"},
+		{"exact path with a parameter", "GET", "exact", "/Login;x", "all"},
+		{"exact path with its parameter", "GET", "exact", "/a;b", "all exact"},
+		{"exact path after a host", "GET", "exact", "//localhost/Login", "all"},
+		{"star after a slash needs the slash of exact paths", "GET", "exact", "/api", "all"},
+		{"dot segments do not lead out of a path that is resolved", "GET", "exact", "/api/../x", "all"},
 	} {
 		if got := strings.Join(matched(set, test.method, test.host, test.path), " "); got != test.want {
 			t.Errorf("%s: %s %q %q is matched by %q, want %q", test.name, test.method, test.host, test.path, got, test.want)
@@ -156,12 +173,12 @@ func TestMatchFindsWhatASearchFinds(t *testing.T) {
 			for _, part := range []struct {
 				key  string
 				list []string
-			}{{"hosts", distinct(pattern).Draw(t, "hosts")}, {"methods", distinct(method).Draw(t, "methods")}, {"paths", distinct(glob).Draw(t, "paths")}} {
+			}{{"hosts", distinct(pattern).Draw(t, "hosts")}, {"methods", distinct(method).Draw(t, "methods")}, {"paths", distinct(glob).Draw(t, "paths")}} { // as resolved, exactly
 				if len(part.list) > 0 {
 					fmt.Fprintf(&text, "%s: [\"%s\"], ", part.key, strings.Join(part.list, `", "`))
 				}
 			}
-			text.WriteString("}}\n")
+			text.WriteString("path_case: exact, path_trailing_slash: exact, path_parameters: exact, path_reading: resolved}}\n")
 		}
 		set, err := rule.Parse("r.yaml", []byte(text.String()))
 		if err != nil {

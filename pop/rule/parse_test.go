@@ -163,6 +163,14 @@ rules:
 		Methods: []string{"GET", "M-SEARCH", "X!#$%&'*+.^_|~"},
 		Paths:   []string{"/", "*", "/*", "/a*", "/a/*", "/.well-known/x", "/a/.*", "/a/..*", "/a b", "/%zz", "/über", "/a\nb"},
 	}}, nil},
+	{"paths that are equal as they are matched", withKeys("match: {paths: [/Login, /login/, /LOGIN, /api/*, /Ü/]}"), []*rule.Rule{{
+		ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal,
+		Paths: []string{"/login", "/api/*", "/ü"},
+	}}, nil},
+	{"paths as an exact origin reads them", withKeys("match: {paths: [/Login, '/a;b'], path_case: exact, path_trailing_slash: exact, path_parameters: exact, path_reading: url}"), []*rule.Rule{{
+		ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal,
+		Paths: []string{"/Login", "/a;b"}, PathSyntax: rule.PathSyntax{Reading: rule.ReadURL, ExactCase: true, ExactSlash: true, ExactParameters: true},
+	}}, nil},
 	{"anchors and aliases", `
 rules:
 - id: a

@@ -92,7 +92,7 @@ func (r *reader) ruleFields(rule *Rule, answer *draft) []Field {
 			r.ids[len(r.ids)-1] = r.place(n)
 		}},
 		{"match", "", func(n *yaml.Node) {
-			r.mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}", r.matchFields(rule))
+			r.match(n, rule)
 		}},
 		{"count", "", func(n *yaml.Node) {
 			r.mapping(n, "count", "write count: {statuses: [401, 403]}", r.countFields(rule))

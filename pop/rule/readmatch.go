@@ -11,8 +11,49 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
+// match reads what a rule concerns.
+func (r *reader) match(n *yaml.Node, rule *Rule) {
+	draft := matchDraft{Rule: rule}
+	r.mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}", r.matchFields(&draft))
+	if len(rule.Paths) == 0 {
+		return
+	}
+	// How the rule reads paths is known now.
+	if !rule.PathSyntax.ExactParameters {
+		for _, each := range resolve(draft.paths).Content {
+			if path := resolve(each).Value; strings.Contains(path, ";") {
+				r.fail(each, "set path_parameters: exact beside paths; by default what follows a semicolon is ignored", "%s matches no request", quote(path))
+			}
+		}
+	}
+	normal, seen := rule.Paths[:0], make(map[string]bool, len(rule.Paths))
+	for _, path := range rule.Paths {
+		if path = rule.PathSyntax.normalPattern(path); !seen[path] {
+			normal, seen[path] = append(normal, path), true
+		}
+	}
+	rule.Paths = r.internList(normal)
+}
+
+// A matchDraft is a match as a rules file writes it.
+type matchDraft struct {
+	*Rule
+	paths *yaml.Node // the list of paths
+}
+
+// The ways to treat what some origins ignore of a path.
+const (
+	ignore = iota
+	exact
+)
+
+var exactNames = [...]string{ignore: "ignore", exact: "exact"}
+
 // matchFields are the keys of a match; they read into rule.
-func (r *reader) matchFields(rule *Rule) []Field {
+func (r *reader) matchFields(rule *matchDraft) []Field {
+	exactField := func(name string, into *bool) Field {
+		return Field{name, "", func(n *yaml.Node) { *into = r.choice(n, name, exactNames[:]) == exact }}
+	}
 	return []Field{
 		{"hosts", "", func(n *yaml.Node) {
 			rule.Hosts = r.matchList(n, "host", "[example.com]", r.host)
@@ -21,7 +62,13 @@ func (r *reader) matchFields(rule *Rule) []Field {
 			}
 		}},
 		{"methods", "", func(n *yaml.Node) { rule.Methods = r.internList(r.matchList(n, "method", "[POST]", r.method)) }},
-		{"paths", "", func(n *yaml.Node) { rule.Paths = r.internList(r.matchList(n, "path", "[/login]", r.path)) }},
+		{"paths", "", func(n *yaml.Node) { rule.Paths, rule.paths = r.matchList(n, "path", "[/login]", r.path), n }},
+		exactField("path_case", &rule.PathSyntax.ExactCase),
+		exactField("path_trailing_slash", &rule.PathSyntax.ExactSlash),
+		exactField("path_parameters", &rule.PathSyntax.ExactParameters),
+		{"path_reading", "", func(n *yaml.Node) {
+			rule.PathSyntax.Reading = PathReading(max(r.choice(n, "path_reading", readingNames[:]), 0))
+		}},
 	}
 }
 

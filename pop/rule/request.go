@@ -1,15 +1,15 @@
 package rule
 
 import (
-	"bytes"
 	"net/netip"
 	"strings"
 )
 
 // A Request is what rules look at, in plain values, whichever engine read them.
 //
-// Fill the exported fields as they were received, then call [Request.Canonicalize]
-// once: Match and AppendKey expect it.
+// Fill the exported fields as they were received, then call [Request.Canonicalize]:
+// Match and Keys expect it. They remember what they find out in the Request, so
+// that each goroutine needs its own.
 type Request struct {
 	Addr   netip.Addr          // client address
 	Method string              // as received
@@ -24,6 +24,7 @@ type Request struct {
 
 	client netip.Addr // first address of the client's network
 	bits   uint8      // of that network; 0 stands for an IPv4 /32 or an IPv6 /64
+	target target     // Path, as it was received
 }
 
 // ClientPrefix says how many leading bits of an address make one client.
@@ -36,14 +37,19 @@ type ClientPrefix struct {
 // by. Host becomes lower case, without port and final dots, an IPv6 address in
 // brackets its shortest form. A method that differs from a registered one only in
 // case becomes that one. Path is percent-decoded once, then dot segments and
-// doubled slashes are removed. The address is unmapped, and the client is its
-// network by p. Canonicalize allocates only where Host or Path changes.
+// doubled slashes are removed; rules read the path as it was received, each by its
+// [PathSyntax]. The address is unmapped, and the client is its network by p.
+// Canonicalize allocates only where Host or Path changes. A second call changes
+// nothing but the client.
 func (r *Request) Canonicalize(p ClientPrefix) {
 	r.Addr = r.Addr.Unmap()
 	r.client, r.bits = p.client(r.Addr)
 	r.Host = canonicalHost(r.Host)
 	r.Method = canonicalMethod(r.Method)
-	r.Path = canonicalPath(r.Path)
+	if r.target.decoded == "" || r.target.decoded != r.Path {
+		r.target.set(r.Path)
+		r.Path = r.target.decoded
+	}
 }
 
 // Client returns the address that stands for the client of a canonical request: the first one
@@ -135,74 +141,6 @@ func lower(s string) string {
 		return s
 	}
 	return string(b)
-}
-
-// canonicalPath returns path percent-decoded once, then without dot segments and
-// doubled slashes. It allocates only where path changes. An escape that is not
-// followed by two hexadecimal digits stands for itself.
-func canonicalPath(path string) string {
-	if isCanonicalPath(path) || path == "*" { // OPTIONS *
-		return path
-	}
-	var decoded, cleaned [256]byte
-	b := clean(cleaned[:0], decode(decoded[:0], path, false))
-	if string(b) == path {
-		return path
-	}
-	return string(b)
-}
-
-// isCanonicalPath reports whether canonicalPath would return path. It may report
-// false where an escape that stands for itself is all that looks odd.
-func isCanonicalPath(path string) bool {
-	if path == "" || path[0] != '/' {
-		return false
-	}
-	for i := 1; i < len(path); i++ {
-		switch path[i] {
-		case '%':
-			return false
-		case '/':
-			if path[i-1] == '/' {
-				return false
-			}
-		case '.':
-			if path[i-1] == '/' && beginsWithDots(path[i:]) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// beginsWithDots reports whether the first segment of s is a dot segment.
-func beginsWithDots(s string) bool {
-	segment, _, _ := strings.Cut(s, "/")
-	return segment == "." || segment == ".."
-}
-
-// clean appends path to dst without empty segments and dot segments. A path whose
-// last segment is one of them ends in a slash.
-func clean(dst, path []byte) []byte {
-	slash := true
-	for len(path) > 0 {
-		var segment []byte
-		segment, path, slash = bytes.Cut(path, []byte("/"))
-		switch string(segment) {
-		case "":
-		case ".":
-			slash = true
-		case "..":
-			dst = dst[:max(0, bytes.LastIndexByte(dst, '/'))]
-			slash = true
-		default:
-			dst = append(append(dst, '/'), segment...)
-		}
-	}
-	if slash {
-		dst = append(dst, '/')
-	}
-	return dst
 }
 
 // decode appends s to dst with its percent escapes decoded once and, in a query,

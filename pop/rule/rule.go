@@ -36,10 +36,14 @@ type Rule struct {
 	Line int
 
 	// Hosts, Methods and Paths are what a request is matched against; an empty
-	// list matches everything. Hosts and paths are canonical. A host may begin
-	// with "*.", which stands for one or more labels; a path may end in "*",
-	// which stands for anything, also for more slashes.
+	// list matches everything. Hosts are canonical, and paths are in the normal form
+	// of PathSyntax. A host may begin with "*.", which stands for one or more labels;
+	// a path may end in "*", which stands for anything, also for more slashes.
 	Hosts, Methods, Paths []string
+
+	// PathSyntax is how the rule reads the paths of requests, to match them and to
+	// count them by path.
+	PathSyntax PathSyntax
 
 	// Statuses selects what is counted by the status that the origin answered.
 	// Nil counts every request, when it arrives.

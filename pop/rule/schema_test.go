@@ -113,6 +113,10 @@ func TestSchemaHasTheWordsAndBoundsOfTheParser(t *testing.T) {
 		{"actions", want["action"], at(t, defs, "rule", "properties", "action", "enum")},
 		{"ways to fail", want["on_failure"], at(t, defs, "rule", "properties", "on_failure", "enum")},
 		{"estimates", want["estimate"], at(t, defs, "limit", "properties", "estimate", "enum")},
+		{"ways to read paths", want["path_reading"], at(t, defs, "match", "properties", "path_reading", "enum")},
+		{"ways to treat case", want["exact"], at(t, defs, "match", "properties", "path_case", "enum")},
+		{"ways to treat trailing slashes", want["exact"], at(t, defs, "match", "properties", "path_trailing_slash", "enum")},
+		{"ways to treat parameters", want["exact"], at(t, defs, "match", "properties", "path_parameters", "enum")},
 		{"characteristics without name", want["unnamed"], at(t, choices[0], "enum")},
 		{"ways to treat requests without a value", want["missing"], at(t, mapping, "properties", "missing", "enum")},
 	} {

@@ -189,7 +189,7 @@ func (s *Set) Match(req *Request, dst []*Rule) []*Rule {
 
 func match(rules []*Rule, req *Request, dst []*Rule) []*Rule {
 	for _, r := range rules {
-		if r.matchMethod(req.Method) && r.matchPath(req.Path) {
+		if r.matchMethod(req.Method) && r.matchPath(&req.target) {
 			dst = append(dst, r)
 		}
 	}
@@ -205,9 +205,26 @@ func (r *Rule) matchMethod(method string) bool {
 	return len(r.Methods) == 0 || slices.Contains(r.Methods, method)
 }
 
-func (r *Rule) matchPath(path string) bool {
-	for _, p := range r.Paths {
-		if prefix, ok := strings.CutSuffix(p, "*"); ok && strings.HasPrefix(path, prefix) || p == path {
+// matchPath reports whether an origin may read t as a path that r names.
+func (r *Rule) matchPath(t *target) bool {
+	if len(r.Paths) == 0 {
+		return true
+	}
+	if !t.odd {
+		return r.namesPath(trimSlash(t.decoded, r.PathSyntax))
+	}
+	for _, form := range t.read(r.PathSyntax) {
+		if r.namesPath(form) {
+			return true
+		}
+	}
+	return false
+}
+
+// namesPath reports whether r concerns requests whose path has a form.
+func (r *Rule) namesPath(form string) bool {
+	for _, pattern := range r.Paths {
+		if r.PathSyntax.names(pattern, form) {
 			return true
 		}
 	}
