@@ -1,6 +1,9 @@
 package mix
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // An alias is a discrete distribution that is drawn from in constant time: every slot
 // stands for an equal share, which it gives to its own number or to one other (Walker;
@@ -63,9 +66,9 @@ func (a alias) draw(s *stream) uint32 {
 func zipfWeights(n uint64, exponent, offset float64) []uint64 {
 	const heaviest = 1 << 36 // times maxClients, it is less than 2⁶⁴
 	weights := make([]uint64, n)
-	first := ln(1 + offset)
+	first := math.Log(1 + offset)
 	for i := range weights {
-		w := exp(-float64(exponent * (ln(float64(i+1)+offset) - first)))
+		w := math.Exp(-exponent * (math.Log(float64(i+1)+offset) - first))
 		weights[i] = max(uint64(float64(w*heaviest)), 1)
 	}
 	return weights

@@ -1,6 +1,7 @@
 package mix
 
 import (
+	"math"
 	"math/bits"
 	"time"
 )
@@ -100,7 +101,7 @@ func (d *diurnal) step(i int) (ticks, uint64) {
 
 // busy returns the business some periods behind the component's beginning.
 func (d *diurnal) busy(periods float64) uint64 {
-	swing := cosine(periods + float64(d.offset>>11)/(1<<53))
+	swing := math.Cos(2 * math.Pi * (periods + float64(d.offset>>11)/(1<<53)))
 	return uint64((1 + float64(d.depth*swing)) * one)
 }
 

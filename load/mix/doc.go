@@ -54,11 +54,11 @@
 //
 // # Always the same
 //
-// The same file and seed make the same requests, on every machine and with every version
-// of Go. For this, random numbers come from a generator written out here, and all that is
-// computed for a request is computed in integers. Shares of clients and profiles of
-// rates are set up in floating point, with operations that IEEE 754 rounds in one way
-// and that no compiler may fuse. When a component sends depends on its own name and keys
+// The same file and seed make the same requests, with every version of Go. For this, random
+// numbers come from a generator written out here, and all that is computed for a request is
+// computed in integers. Shares of clients and profiles of rates are set up by package math, whose
+// last bits may differ between processor architectures: there a request in some billions may have
+// another client. When a component sends depends on its own name and keys
 // and on the seed: others may be added or removed, and change at most the numbers of
 // clients and the addresses that are not written out. What [Write] writes may still
 // differ from one version of this package to another; the change log says where it does.

@@ -1,6 +1,6 @@
 package mix
 
-// What no request shows: how exact the arithmetic behind them is.
+// What no request shows: how exact what they are drawn from is.
 
 import (
 	"math"
@@ -9,23 +9,6 @@ import (
 
 	"pgregory.net/rapid"
 )
-
-func TestArithmetic(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		x := rapid.Float64Range(1e-300, 1e300).Draw(t, "x")
-		if got, want := ln(x), math.Log(x); math.Abs(got-want) > 1e-15*max(math.Abs(want), 1) {
-			t.Errorf("ln(%v) = %v, want %v", x, got, want)
-		}
-		y := rapid.Float64Range(-690, 690).Draw(t, "y")
-		if got, want := exp(y), math.Exp(y); math.Abs(got-want) > 1e-13*want {
-			t.Errorf("exp(%v) = %v, want %v", y, got, want)
-		}
-		turns := rapid.Float64Range(-1000, 1000).Draw(t, "turns")
-		if got, want := cosine(turns), math.Cos(2*math.Pi*(turns-math.Floor(turns))); math.Abs(got-want) > 1e-12 {
-			t.Errorf("cosine(%v) = %v, want %v", turns, got, want)
-		}
-	})
-}
 
 // A stream of which the next number is known.
 func streamBefore(next uint64) *stream {

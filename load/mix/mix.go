@@ -63,7 +63,7 @@ type swing struct {
 }
 
 //go:embed mixes
-var mixes embed.FS
+var mixes embed.FS // rules/NAME.yaml are what NAME.yaml is made for
 
 // Names returns the names of the bundled mixes, sorted.
 func Names() []string {
@@ -83,6 +83,12 @@ func Text(name string) ([]byte, bool) {
 	return text, err == nil
 }
 
+// Rules returns the rules that a bundled mix is made for, and whether there are any.
+func Rules(name string) ([]byte, bool) {
+	text, err := mixes.ReadFile("mixes/rules/" + name + ".yaml")
+	return text, err == nil
+}
+
 // Load reads the bundled mix of the name spec or, if there is none, the file spec. What
 // is wrong in a file is an [Errors].
 func Load(spec string) (*Mix, error) {
@@ -92,7 +98,7 @@ func Load(spec string) (*Mix, error) {
 	}
 	text, err := os.ReadFile(spec)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("mix: %w; it is no bundled mix either: %s", err, didYouMean(spec, Names()))
+		return nil, fmt.Errorf("mix: %w, and no bundled mix has that name: %s", err, didYouMean(spec, Names()))
 	} else if err != nil {
 		return nil, fmt.Errorf("mix: %w", err)
 	}

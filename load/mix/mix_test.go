@@ -146,7 +146,7 @@ func TestLoad(t *testing.T) {
 	if _, err := mix.Load("testdata/none.yaml"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Load of a missing file = %v", err)
 	}
-	const want = "mix: open attac: no such file or directory; it is no bundled mix either: did you mean attack?"
+	const want = "mix: open attac: no such file or directory, and no bundled mix has that name: did you mean attack?"
 	if _, err := mix.Load("attac"); err == nil || err.Error() != want {
 		t.Errorf("Load(attac) = %v, want %s", err, want)
 	}

@@ -1,6 +1,9 @@
 package mix
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // A stream is a source of random bits: splitmix64 (Steele, Lea, Flood: "Fast splittable
 // pseudorandom number generators", OOPSLA 2014), written out here because no release of
@@ -48,7 +51,7 @@ const logBits = 10
 // logs are log₂(1 + i/1024) in units of 2⁻³².
 var logs = func() (t [1<<logBits + 1]uint64) {
 	for i := range t {
-		t[i] = uint64(float64(ln(1+float64(i)/(1<<logBits))/ln2)*(1<<32) + 0.5)
+		t[i] = uint64(math.Log2(1+float64(i)/(1<<logBits))*(1<<32) + 0.5)
 	}
 	return t
 }()
