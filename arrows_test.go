@@ -25,6 +25,7 @@ var arrows = map[string][]string{
 	"analysis/page":               {},
 	"async":                       {},
 	"load":                        {"analysis", "analysis/accesslog", "analysis/page", "counter", "load/mix", "pop/rule"},
+	"load/judge":                  {"pop/rule"}, // and nothing else that nodes count or decide by, ever
 	"load/mix":                    {},
 	"ring":                        {},
 	"counter":                     {},

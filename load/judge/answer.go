@@ -1,0 +1,245 @@
+package judge
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// An outcome is what became of a request, as far as rules are concerned.
+type outcome uint8
+
+const (
+	passed      outcome = iota
+	refused             // by a rule that concerns it
+	uncertain           // it may have been counted, or not
+	unmade              // it did not reach the target
+	unavailable         // refused because the shard of its key is out
+	foreign             // refused, though no rule can
+	denied              // by a list
+	undenied            // it passes though a list denies it
+)
+
+// classify says what became of each request.
+func (c *court) classify() {
+	c.outcomes = make([]outcome, c.trace.Len())
+	for i := range c.outcomes {
+		q := c.trace.At(i)
+		c.outcomes[i] = c.outcome(int32(i), &q.Answer)
+	}
+}
+
+func (c *court) outcome(i int32, a *Answer) outcome {
+	var rules []*rule.Rule
+	for _, k := range c.book.keysOf(i) {
+		rules = append(rules, c.book.keys[k].rule)
+	}
+	refusing := slices.ContainsFunc(rules, func(r *rule.Rule) bool { return refuses(r, a) })
+	list := c.book.list[c.book.of[i]]
+	switch {
+	case a.Failure == NotSent:
+		return unmade
+	case a.Failure == Closed && refusing:
+		return refused
+	case a.Failure != Answered, slices.ContainsFunc(c.others, func(r *rule.Rule) bool { return refuses(r, a) }):
+		return uncertain
+	case list == rule.Denied && a.Status == http.StatusForbidden:
+		return denied
+	case list == rule.Denied:
+		return undenied
+	case a.Status == http.StatusServiceUnavailable && a.Retry != NoRetry && !a.Prepared && slices.ContainsFunc(rules, failsClosed):
+		return unavailable
+	case refusing:
+		return refused
+	case a.Status == a.Expected:
+		return passed
+	case a.Status == http.StatusTooManyRequests, a.Retry != NoRetry && a.Status >= 400:
+		return foreign
+	case a.Status == http.StatusBadGateway, a.Status == http.StatusGatewayTimeout:
+		return uncertain // the node did not reach the origin
+	case a.Head && slices.ContainsFunc(rules, func(r *rule.Rule) bool { return r.Action == rule.ShadowBan && r.Response.Status == a.Status }):
+		return uncertain
+	}
+	return passed
+}
+
+// failsClosed reports whether a rule refuses what it cannot count.
+func failsClosed(r *rule.Rule) bool { return r.OnFailure == rule.FailClosed }
+
+// refuses reports whether an answer may be a rule's refusal.
+func refuses(r *rule.Rule, a *Answer) bool {
+	switch {
+	case r.Action == rule.Close && a.Failure == Closed:
+		return true
+	case r.Action == rule.Log || a.Failure != Answered || a.Status != r.Response.Status:
+		return false
+	case r.Action == rule.ShadowBan:
+		return a.Prepared
+	}
+	// An origin may answer so too, but does not say when to come back.
+	return a.Prepared || a.Retry != NoRetry || a.Status == http.StatusTooManyRequests && a.Status != a.Expected
+}
+
+// Headers says whether what answers say agrees with their status.
+type Headers struct {
+	NoRetryAfter uint64 `json:"refused_without_retry_after"`
+	Remaining    uint64 `json:"refused_with_remaining"` // they say that more requests may come
+
+	// OtherTime are refusals whose limits of which nothing remains are all back, by the t of
+	// RateLimit or by X-RateLimit-Reset, at another time than that of Retry-After.
+	OtherTime uint64 `json:"refused_with_other_time"`
+
+	PassedRetryAfter uint64 `json:"passed_with_retry_after"` // they say to come back later
+
+	// TooLittle are answers that pass and say that less remains than all that was sent leaves.
+	TooLittle uint64 `json:"passed_with_too_little_remaining"`
+
+	// BeyondLimit are answers that say that more remains than the limit is.
+	BeyondLimit uint64 `json:"remaining_beyond_limit"`
+
+	// ShadowShown are answers that tell a client of a rule that bans unseen.
+	ShadowShown uint64 `json:"shadow_ban_shown"`
+}
+
+// Sum returns how many answers disagree.
+func (h Headers) Sum() uint64 {
+	return h.NoRetryAfter + h.Remaining + h.OtherTime + h.PassedRetryAfter + h.TooLittle + h.BeyondLimit + h.ShadowShown
+}
+
+// RetryAfter says whether Retry-After is true.
+type RetryAfter struct {
+	// Checked came back when they were told to, of which Untrue were refused.
+	Checked uint64 `json:"checked"`
+	Untrue  uint64 `json:"untrue"`
+
+	// Compared are refusals whose Retry-After was held against the arithmetic: it must not end
+	// before the mitigation must, and not after it may.
+	Compared uint64 `json:"compared"`
+	TooShort uint64 `json:"too_short"`
+	TooLong  uint64 `json:"too_long"`
+	Zero     uint64 `json:"zero"`
+	Bad      uint64 `json:"not_a_number"`
+}
+
+// alone reports whether a request was sent so late that what the target counted before the run
+// no longer matters.
+func (c *court) alone(q *Request) bool { return q.Sent-c.trace.At(0).Sent > 2*c.memory+c.lag }
+
+// seen reports whether the refusal of a request is to be seen as one: its client is told why.
+func seen(b *book, i int32, a *Answer) bool {
+	return a.Failure == Answered && slices.ContainsFunc(b.keysOf(i), func(k int32) bool {
+		r := b.keys[k].rule
+		return (r.Action == rule.Block || r.Action == rule.Close) && refuses(r, a)
+	})
+}
+
+// headers holds what answers say against their status.
+func (c *court) headers(b *book, h *Headers, r *RetryAfter) {
+	for i, o := range c.outcomes {
+		q := c.trace.At(i)
+		a := &q.Answer
+		visible := o == refused && seen(b, int32(i), a)
+		hidden := len(b.keysOf(int32(i))) > 0 && !slices.ContainsFunc(b.keysOf(int32(i)), func(k int32) bool { return b.keys[k].rule.Action != rule.ShadowBan })
+		if (o == refused && !visible || o == passed && hidden) && a.Failure == Answered && (a.Retry != NoRetry || hidden && a.Remaining >= 0) {
+			h.ShadowShown++
+			continue
+		}
+		if (visible || o == passed) && a.Beyond {
+			h.BeyondLimit++
+		}
+		switch {
+		case o == passed && a.Retry >= 0 && a.Status < 400:
+			h.PassedRetryAfter++
+		case !visible:
+		case a.Retry == NoRetry:
+			h.NoRetryAfter++
+		case a.Retry == BadRetry:
+			r.Bad++
+		case a.Retry == 0:
+			r.Zero++
+		}
+		if visible && a.Remaining > 0 {
+			h.Remaining++
+		}
+		if visible && a.OtherTime {
+			h.OtherTime++
+		}
+	}
+}
+
+// A promise is what was said of a key last.
+type promise struct {
+	sent     int64 // when the request was that was refused
+	until    int64 // when it may come back; 0 before any refusal
+	lastPass int64 // when a request of the key was answered last that was not refused
+}
+
+// returnMargin is how much later than it was told a client has to come back, in microseconds.
+const returnMargin = 50_000
+
+// returned checks requests that came when Retry-After was over, with nothing of their keys
+// having passed since, nor so shortly before that it was not counted yet. wrong are those that
+// are refused for nothing.
+//
+// Where several rules refuse alike, Retry-After is that of the longest mitigation. So each key of
+// the request is told when it is over, and a request has to pass when all of its keys were.
+// Where the actions of the rules differ, the most severe one answers, and says nothing of the
+// others.
+func (c *court) returned(b *book, wrong map[int32]bool, r *RetryAfter) {
+	promises := make([]promise, len(b.keys))
+	for n := range promises {
+		promises[n].lastPass = -c.lag
+	}
+	for i, o := range c.outcomes {
+		q, keys := c.trace.At(i), b.keysOf(int32(i))
+		if o == unmade || len(keys) == 0 {
+			continue
+		}
+		due := !slices.ContainsFunc(keys, func(n int32) bool {
+			p := &promises[n]
+			return p.until == 0 || q.Sent < p.until+returnMargin || p.sent < p.lastPass+c.lag
+		})
+		told := o == refused && seen(b, int32(i), &q.Answer)
+		switch {
+		case due && o == passed:
+			r.Checked++
+		case due && told && !wrong[int32(i)]:
+			r.Checked++
+			r.Untrue++
+		}
+		alike := !slices.ContainsFunc(keys, func(n int32) bool { return b.keys[n].rule.Action != b.keys[keys[0]].rule.Action })
+		for _, n := range keys {
+			switch p := &promises[n]; {
+			case o != refused:
+				p.lastPass = max(p.lastPass, q.Done)
+			case told && q.Answer.Retry > 0 && alike:
+				p.sent, p.until = q.Sent, q.Done+int64(q.Answer.Retry)*1e6
+			}
+		}
+	}
+}
+
+// String writes what disagrees, and of how many refusals Retry-After is not a number.
+func (h Headers) String(bad uint64) string {
+	var parts []string
+	for _, c := range []struct {
+		answers uint64
+		what    string
+	}{
+		{h.NoRetryAfter, "refusals have no Retry-After"},
+		{bad, "refusals have a Retry-After that is not a number of seconds"},
+		{h.Remaining, "refusals say that more requests may come"},
+		{h.OtherTime, "refusals have another time in RateLimit's t, or X-RateLimit-Reset, than in Retry-After"},
+		{h.PassedRetryAfter, "answers that pass have a Retry-After"},
+		{h.TooLittle, "answers that pass say that less remains than all that was sent leaves"},
+		{h.BeyondLimit, "answers say that more remains than the limit is"},
+	} {
+		if c.answers > 0 {
+			parts = append(parts, fmt.Sprint(c.answers)+" "+c.what)
+		}
+	}
+	return strings.Join(parts, "; ")
+}

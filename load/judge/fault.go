@@ -1,0 +1,421 @@
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A Fault is something that the target does wrong, whatever its lag.
+type Fault struct {
+	Name     string   `json:"name"`
+	Text     string   `json:"text"`
+	Requests uint64   `json:"requests"`
+	Node     string   `json:"node,omitempty"`
+	Clients  []string `json:"clients,omitempty"` // the first of those that it concerns
+}
+
+// Names of faults.
+const (
+	ThresholdHigh = "threshold_high" // refuses some requests too late
+	ThresholdLow  = "threshold_low"  // refuses some requests too early
+	FixedWindow   = "fixed_window"   // forgets the window before
+	WeightWrong   = "weight_reversed"
+	WindowWrong   = "window_wrong" // takes one window for another
+	PrevWhole     = "previous_window_whole"
+	TokenBucket   = "token_bucket"
+	CountsApart   = "nodes_count_apart"
+	CountsRefused = "counts_refused_requests"
+	CountsTwice   = "counts_twice"
+	AllStatuses   = "ignores_statuses"
+	SharesMissing = "shares_missing_value"
+	ClientPrefix  = "client_prefix"
+	Leftmost      = "forwarded_from_left"
+	ClientsMixed  = "clients_mixed_up"
+	ClientsAsOne  = "clients_not_told_apart"
+
+	TimeoutIgnored    = "mitigation_timeout_ignored"
+	MitigationShort   = "mitigation_too_short"
+	MitigationLong    = "mitigation_too_long"
+	MitigationReturns = "mitigation_returns"       // it ends early and comes back
+	DeafNode          = "node_ignores_mitigations" // one node lets through what others refuse
+	NeverRefused      = "client_never_refused"
+
+	RefusesSome    = "refuses_innocent" // some clients are refused for nothing
+	RefusesAtWill  = "refuses_at_random"
+	Leaks          = "leaks"           // what should be refused passes, for no reason that is known
+	RefusesWrongly = "refuses_wrongly" // what should pass is refused, for no reason that is known
+	ByNoRule       = "refused_by_no_rule"
+	NoRuleApplies  = "no_rule_applies"
+	DenyIgnored    = "denied_pass"
+	OriginFails    = "origin_fails"
+
+	RetryTooShort  = "retry_after_too_short"
+	RetryTooLong   = "retry_after_too_long"
+	RetryZero      = "retry_after_zero"
+	ShadowBanShows = "shadow_ban_shows"
+	HeadersDiffer  = "headers_disagree"
+)
+
+// An investigation is what is found out about a trace.
+type investigation struct {
+	c      *court
+	s      *Score
+	found  []violation // by the rules
+	left   []violation // of them, those without an explanation
+	last   *trial      // the one that explains most
+	rough  bool        // it does not say when mitigations end
+	faults []Fault
+
+	overExact, overEstimate map[int32]bool // keys that exceed a threshold with all requests counted
+	mixedUp                 map[int32]bool // keys that are one with another to the target
+
+	// A part of the requests, from the beginning, by which hypotheses are compared.
+	sent, done []int32
+}
+
+// A hypothesis is a mistake that may explain violations.
+type hypothesis struct {
+	name, text string
+	m          model
+	v          variant
+	rough      bool // it does not say when mitigations end
+	trial      *trial
+	violated   map[int32]bool
+}
+
+// investigate finds what is wrong, and what would explain it. A limiter that keeps the time of
+// every request is right as well as one that estimates: the one that needs fewer explanations is
+// taken for what the target does.
+func (c *court) investigate(s *Score) *investigation {
+	overEstimate, overExact := c.everOver(model{refused: true}), c.everOver(model{refused: true, kind: slidingLog})
+	var best *investigation
+	for _, k := range []kind{weighted, slidingLog} {
+		v := &investigation{c: c, s: s, last: c.trial(c.book, model{kind: k}), overEstimate: overEstimate, overExact: overExact}
+		v.found = v.last.run()
+		v.left = slices.Clone(v.found)
+		v.explain()
+		if best == nil || v.better(best) {
+			best = v
+		}
+		if len(best.found) == 0 {
+			break
+		}
+	}
+	return best
+}
+
+// better reports whether v needs fewer explanations than o, and is in accord with more of what the
+// target says.
+func (v *investigation) better(o *investigation) bool {
+	a, b := v.last.retry, o.last.retry
+	return cmp.Or(cmp.Compare(len(v.faults), len(o.faults)), cmp.Compare(a.TooShort+a.TooLong, b.TooShort+b.TooLong), cmp.Compare(len(v.found), len(o.found))) < 0
+}
+
+// explain explains what is wrong: by mistakes that are known, and what is left by when and where
+// it happened.
+func (v *investigation) explain() {
+	if len(v.found) == 0 {
+		return
+	}
+	v.sample()
+	list := v.c.hypotheses(v.found)
+	for v.assume(list, 0.9) {
+	}
+	v.situations()
+}
+
+// Hypotheses are compared by so many requests, or those up to so many violations.
+const (
+	sampleRequests   = 100_000
+	sampleViolations = 1000
+)
+
+// sample takes a part of the requests.
+func (v *investigation) sample() {
+	n := sampleRequests
+	if len(v.found) > 0 {
+		last := v.found[min(len(v.found), sampleViolations)-1].request
+		at, _ := slices.BinarySearch(v.c.bySent, last)
+		n = max(n, at+1)
+	}
+	v.sent, v.done = v.c.bySent, v.c.byDone
+	if n < len(v.sent) {
+		v.sent = v.sent[:n]
+		v.done = v.c.answered(v.sent)
+	}
+}
+
+// everOver returns the keys that a model ever finds over.
+func (c *court) everOver(m model) map[int32]bool {
+	over := map[int32]bool{}
+	if !slices.Contains(c.outcomes, refused) {
+		return over
+	}
+	t := c.trial(c.book, m)
+	t.run()
+	for k, b := range t.keys {
+		if b != nil && b.spans[0].may > 0 {
+			over[int32(k)] = true
+		}
+	}
+	return over
+}
+
+// report says what is wrong.
+func (v *investigation) report(s *Score) {
+	explained := v.faults
+	v.faults = nil
+	v.basics()
+	v.faults = append(v.faults, explained...)
+	if leaks, _ := split(v.found); len(leaks) == 0 {
+		v.sharpen()
+	}
+	v.answers()
+	s.Faults = append(s.Faults, v.faults...)
+}
+
+// add reports a fault of requests.
+func (v *investigation) add(name string, requests []int32, format string, args ...any) *Fault {
+	f := Fault{Name: name, Requests: uint64(len(requests)), Text: fmt.Sprintf(format, args...)}
+	seen := map[uint64]bool{}
+	for _, i := range requests {
+		q := v.c.at(i)
+		if seen[q.Client] {
+			continue
+		}
+		if seen[q.Client] = true; len(f.Clients) == v.c.o.Top {
+			break
+		}
+		f.Clients = append(f.Clients, v.c.trace.Name(int(i)))
+	}
+	v.faults = append(v.faults, f)
+	return &v.faults[len(v.faults)-1]
+}
+
+// basics reports what needs no bounds.
+func (v *investigation) basics() {
+	var by [undenied + 1][]int32
+	var failed []int32
+	reached := 0
+	for i, o := range v.c.outcomes {
+		by[o] = append(by[o], int32(i))
+		if o == unmade {
+			continue
+		}
+		reached++
+		if status := v.c.at(int32(i)).Answer.Status; o == uncertain && (status == http.StatusBadGateway || status == http.StatusGatewayTimeout) {
+			failed = append(failed, int32(i))
+		}
+	}
+	if v.s.Requests == 0 && len(by[denied])+len(by[undenied]) == 0 {
+		v.add(NoRuleApplies, nil, "no request is concerned by a rule that refuses: %s", v.c.elsewhere())
+	}
+	if len(by[undenied]) > 0 {
+		v.add(DenyIgnored, by[undenied], "requests of clients on the deny list are not answered with 403")
+	}
+	if 100*len(failed) > reached {
+		v.add(OriginFails, failed, "the nodes do not reach their origin: answers are 502 or 504, and show nothing")
+	}
+}
+
+// elsewhere says why no rule may concern the requests.
+func (c *court) elsewhere() string {
+	if len(c.rules) == 0 || !slices.ContainsFunc(c.rules, func(r *rule.Rule) bool { return r.Action != rule.Log }) {
+		return "the rules only log, or there are none that are judged"
+	}
+	if c.trace.Len() == 0 {
+		return "nothing was sent"
+	}
+	p := c.trace.Properties(0, AsSent)
+	for _, r := range c.rules {
+		if len(r.Hosts) > 0 {
+			return fmt.Sprintf("the first one goes to %s %s at host %s, and rule %s is for %s; does the traffic have the right host, path and method?", p.Method, p.Target, p.Host, r.ID, r.Hosts[0])
+		}
+	}
+	return fmt.Sprintf("the first one is %s %s at host %s; does the traffic have the right path, method and headers?", p.Method, p.Target, p.Host)
+}
+
+// hypotheses are mistakes that are known, the plainest first, as far as they make a difference.
+func (c *court) hypotheses(found []violation) []hypothesis {
+	list := []hypothesis{
+		{name: ClientsAsOne, text: "it refuses clients for the requests of all: " + cmp.Or(c.o.Distrust, "it does not learn who they are"), v: variant{as: AsOne}},
+		{name: Leftmost, text: "it takes the leftmost address of X-Forwarded-For for the client's, which every client may choose", v: variant{as: AsLeftmost}},
+		{name: ThresholdHigh, text: "it refuses as if each threshold were greater by one", m: model{more: 1}},
+		{name: ThresholdHigh, text: "it refuses as if each threshold were greater by two", m: model{more: 2}},
+		{name: ThresholdHigh, text: "it refuses as if each threshold were greater by three", m: model{more: 3}},
+		{name: ThresholdLow, text: "it refuses as if each threshold were less by one", m: model{more: -1}},
+		{name: ThresholdLow, text: "it refuses as if each threshold were less by two", m: model{more: -2}},
+		{name: ThresholdLow, text: "it refuses as if each threshold were less by three", m: model{more: -3}},
+		{name: FixedWindow, text: "it counts from the beginning of each window anew, without the previous window: twice the threshold passes at an edge", m: model{kind: fixed}},
+		{name: WeightWrong, text: "it weights the previous window by what has passed of the current one, not by what is left", m: model{kind: reversed}},
+		{name: PrevWhole, text: "it counts the previous window whole", m: model{kind: neverFalls}},
+		{name: WindowWrong, text: "it takes the window before the previous one for the previous one", m: model{kind: outOfDate}},
+		{name: WindowWrong, text: "its windows begin a second late", m: model{shift: 1e6}},
+		{name: WindowWrong, text: "its windows begin a second early", m: model{shift: -1e6}},
+		{name: CountsRefused, text: "it counts requests that it refuses", m: model{refused: true}},
+	}
+	add := func(h hypothesis) { list = append(list, h) }
+	if len(c.trace.Nodes()) > 1 {
+		add(hypothesis{name: CountsApart, text: "each node counts for itself", m: model{apart: true, alone: true}})
+		add(hypothesis{name: CountsApart, text: "each node counts for itself, though mitigations are shared", m: model{apart: true}})
+	}
+	some := func(is func(r *rule.Rule) bool) bool { return slices.ContainsFunc(c.rules, is) }
+	if some(func(r *rule.Rule) bool { return r.Statuses != nil }) {
+		add(hypothesis{name: AllStatuses, text: "it counts requests whatever the origin answers, where the rule counts some statuses", m: model{statuses: true}})
+	}
+	if some(func(r *rule.Rule) bool {
+		return slices.ContainsFunc(r.Characteristics, func(c rule.Characteristic) bool { return c.Skip })
+	}) {
+		add(hypothesis{name: SharesMissing, text: "it counts requests without a value together, where the rule skips them", v: variant{share: true}})
+	}
+	own := c.o.Client
+	own.IPv4, own.IPv6 = cmp.Or(own.IPv4, 32), cmp.Or(own.IPv6, 64)
+	for _, bits := range []int{128, 64, 56, 48} {
+		if bits != own.IPv6 {
+			add(hypothesis{name: ClientPrefix, text: fmt.Sprintf("it takes IPv6 clients by /%d, not by /%d", bits, own.IPv6), v: variant{client: rule.ClientPrefix{IPv4: own.IPv4, IPv6: bits}}})
+		}
+	}
+	for _, bits := range []int{32, 24} {
+		if bits != own.IPv4 {
+			add(hypothesis{name: ClientPrefix, text: fmt.Sprintf("it takes IPv4 clients by /%d, not by /%d", bits, own.IPv4), v: variant{client: rule.ClientPrefix{IPv4: bits, IPv6: own.IPv6}}})
+		}
+	}
+	if some(func(r *rule.Rule) bool { return r.MitigationTimeout > 0 }) {
+		add(hypothesis{name: TimeoutIgnored, text: "its mitigations end without their timeout", m: model{replaced: true}})
+	}
+	short, long := c.lasted(found)
+	if short > 0 {
+		add(hypothesis{name: MitigationShort, text: fmt.Sprintf("its mitigations end after about %v", rounded(short)), m: model{timeout: short, replaced: true}, rough: true})
+	}
+	if long > 0 {
+		add(hypothesis{name: MitigationLong, text: fmt.Sprintf("its mitigations last for about %v", rounded(long)), m: model{timeout: long, replaced: true}, rough: true})
+	}
+	if violated := c.bucket(); violated != nil {
+		add(hypothesis{name: TokenBucket, text: "it is a token bucket: after a burst it lets requests through one by one, evenly, where the rule counts periods", violated: violated, rough: true})
+	}
+	add(hypothesis{name: CountsTwice, text: "it counts some requests twice", m: model{twice: true}})
+	return list
+}
+
+func rounded(micros int64) time.Duration {
+	return (time.Duration(micros) * time.Microsecond).Round(100 * time.Millisecond)
+}
+
+// lasted returns how long mitigations seem to last, if they are too short, or too long.
+func (c *court) lasted(found []violation) (short, long int64) {
+	short = math.MaxInt64
+	for _, v := range found {
+		q := c.at(v.request)
+		if v.leak && v.since > 0 {
+			short = min(short, q.Sent-v.since)
+		} else if !v.leak && v.since > 0 {
+			long = max(long, q.Done-v.since)
+		}
+	}
+	if short == math.MaxInt64 {
+		short = 0
+	}
+	return short, long
+}
+
+// try holds the sample against a hypothesis.
+func (v *investigation) try(h *hypothesis) {
+	if h.violated != nil {
+		return
+	}
+	b := v.c.book
+	if h.v != (variant{}) {
+		b = v.c.bookOf(h.v)
+	}
+	if h.m.kind == weighted {
+		h.m.kind = v.last.m.kind // whether it estimates or not
+	}
+	h.trial = v.c.trial(b, h.m)
+	h.trial.lag = v.last.lag
+	h.trial.sent, h.trial.done = v.sent, v.done
+	h.violated = requestsOf(h.trial.run())
+}
+
+// whole holds all requests against a hypothesis, if it was only tried on a part of them.
+func (v *investigation) whole(h *hypothesis) {
+	if h.trial == nil || len(h.trial.sent) == len(v.c.bySent) {
+		return
+	}
+	lag := h.trial.lag
+	h.trial = v.c.trial(h.trial.b, h.m)
+	h.trial.lag = lag
+	h.violated = requestsOf(h.trial.run())
+}
+
+// requestsOf returns the requests of violations.
+func requestsOf(found []violation) map[int32]bool {
+	requests := map[int32]bool{}
+	for _, w := range found {
+		requests[w.request] = true
+	}
+	return requests
+}
+
+// leastEvidence is how many requests a mistake has to explain.
+const leastEvidence = 3
+
+// assume reports the hypothesis that explains most of what is left, if it explains a part of all
+// that passes, or of all that is refused, and leads to hardly any other violation. It takes away
+// what the hypothesis explains, and reports whether there is one.
+func (v *investigation) assume(hypotheses []hypothesis, part float64) bool {
+	if len(v.left) == 0 {
+		return false
+	}
+	last := v.sent[len(v.sent)-1]
+	leaks, wrong := split(slices.DeleteFunc(slices.Clone(v.left), func(w violation) bool { return w.request > last }))
+	before := requestsOf(v.found)
+	var best *hypothesis
+	most := 0
+	for i := range hypotheses {
+		h := &hypotheses[i]
+		v.try(h)
+		gone := func(list []int32) (n int) {
+			for _, i := range list {
+				if !h.violated[i] {
+					n++
+				}
+			}
+			return n
+		}
+		more := 0
+		for i := range h.violated {
+			if !before[i] && i <= last {
+				more++
+			}
+		}
+		l, w := gone(leaks), gone(wrong)
+		enough := l > 0 && float64(l) >= part*float64(len(leaks)) || w > 0 && float64(w) >= part*float64(len(wrong))
+		if value := l + w - more; enough && l+w >= leastEvidence && float64(more) <= (1-part)*float64(l+w) && value > most {
+			best, most = h, value
+		}
+	}
+	if best == nil {
+		return false
+	}
+	v.whole(best)
+	var explained []int32
+	v.left = slices.DeleteFunc(v.left, func(w violation) bool {
+		if best.violated[w.request] {
+			return false
+		}
+		explained = append(explained, w.request)
+		return true
+	})
+	v.add(best.name, explained, "%s", best.text)
+	v.rough = v.rough || best.rough
+	if best.trial != nil {
+		v.last = best.trial
+	}
+	return true
+}

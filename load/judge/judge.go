@@ -1,0 +1,266 @@
+package judge
+
+import (
+	"cmp"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Options say what answers are held against. Rules are required; the zero value of every other
+// field is usable.
+type Options struct {
+	Rules *rule.Set
+
+	// Client says which part of an address is one client, as the nodes are told.
+	Client rule.ClientPrefix
+
+	// Lag is how long the PoP may take until all nodes have counted a request, and act on the
+	// mitigation that follows. If zero, 500 ms.
+	Lag time.Duration
+
+	// Skew is how far clocks may be apart: the generator's and the nodes'. If zero, 5 ms.
+	Skew time.Duration
+
+	// Distrust says what to do if the target does not learn who the clients are.
+	Distrust string
+
+	// Top is how many clients a fault names. If zero, 10.
+	Top int
+}
+
+// A Trace is what was sent, and what came back. Its methods are called by one goroutine.
+type Trace interface {
+	// Len returns how many requests there are.
+	Len() int
+
+	// At returns the ith request, in the order in which they were sent.
+	At(i int) Request
+
+	// Properties returns what rules look at in the ith request.
+	Properties(i int, as As) Properties
+
+	// Nodes returns the names of the nodes.
+	Nodes() []string
+
+	// Name returns what the client of the ith request is called.
+	Name(i int) string
+}
+
+// As says whom a target takes the clients for.
+type As int
+
+const (
+	AsSent     As = iota // who they say
+	AsOne                // the generator, which does not say so
+	AsLeftmost           // the leftmost address of X-Forwarded-For
+)
+
+// A Request is one of a trace. Times are in microseconds since the Unix epoch.
+type Request struct {
+	Sent, Done int64  // until it was answered, or given up
+	Client     uint64 // who sends
+	Look       uint64 // requests of one client and one look have the same properties
+	Attack     bool   // it is meant to be refused
+	Node       int    // index of the node that answered
+	Answer     Answer
+}
+
+// An Answer is what a target answered.
+type Answer struct {
+	Failure   Failure
+	Status    int  // 0 without an answer
+	Expected  int  // the status with which the origin answers
+	Prepared  bool // the body is one that a rule answers with
+	Head      bool // there is no body to look at
+	Retry     int  // seconds of Retry-After; NoRetry if there is none, BadRetry if it is not a number
+	Remaining int  // the least that remains of a limit, −1 if nothing says so
+	OtherTime bool // of a limit of which nothing remains it says another time than Retry-After
+	Beyond    bool // more remains than the limit is
+}
+
+// Values of Answer.Retry.
+const (
+	NoRetry  = -1
+	BadRetry = -2
+)
+
+// A Failure is why there is no answer.
+type Failure int
+
+const (
+	Answered Failure = iota
+	NotSent          // it did not reach the target
+	Closed           // the connection ended first
+	NoAnswer         // any other reason
+)
+
+// A court is what is known of a trace.
+type court struct {
+	o         Options
+	trace     Trace
+	lists     map[netip.Prefix]rule.Access
+	rules     []*rule.Rule // those that are judged
+	others    []*rule.Rule // those that are not
+	why       []string     // and why
+	lag, skew int64
+	memory    int64 // the longest period or mitigation timeout
+
+	book     *book   // with clients as they were sent
+	bySent   []int32 // requests that reached the target
+	byDone   []int32 // and by when they were answered
+	outcomes []outcome
+	refuses  bool // any request
+}
+
+// Judge holds a trace against rules.
+func Judge(trace Trace, o Options) (*Score, error) {
+	if o.Rules == nil {
+		return nil, errors.New("judge: there are no rules")
+	}
+	o.Lag, o.Skew, o.Top = cmp.Or(o.Lag, 500*time.Millisecond), cmp.Or(o.Skew, 5*time.Millisecond), cmp.Or(o.Top, 10)
+	c := &court{o: o, trace: trace, lists: o.Rules.Networks(), lag: o.Lag.Microseconds(), skew: o.Skew.Microseconds()}
+	for _, r := range o.Rules.Rules() {
+		if why := unknown(r); why != "" {
+			c.others, c.why = append(c.others, r), append(c.why, r.ID+": "+why)
+			continue
+		}
+		c.rules = append(c.rules, r)
+		c.memory = max(c.memory, r.MitigationTimeout.Microseconds())
+		for _, l := range r.Limits {
+			c.memory = max(c.memory, l.Period.Microseconds())
+		}
+	}
+	c.book = c.bookOf(variant{})
+	c.classify()
+	c.refuses = slices.Contains(c.outcomes, refused)
+	for i, o := range c.outcomes {
+		if o != unmade {
+			c.bySent = append(c.bySent, int32(i))
+		}
+	}
+	c.byDone = c.answered(c.bySent)
+	return c.score(), nil
+}
+
+// answered returns requests in the order in which they were answered.
+func (c *court) answered(requests []int32) []int32 {
+	type done struct {
+		at int64
+		i  int32
+	}
+	list := make([]done, len(requests))
+	for n, i := range requests {
+		list[n] = done{c.at(i).Done, i}
+	}
+	slices.SortStableFunc(list, func(a, b done) int { return cmp.Compare(a.at, b.at) })
+	order := make([]int32, len(list))
+	for n := range list {
+		order[n] = list[n].i
+	}
+	return order
+}
+
+// at returns a request.
+func (c *court) at(i int32) Request { return c.trace.At(int(i)) }
+
+// A variant is how the keys of requests are found.
+type variant struct {
+	as     As
+	client rule.ClientPrefix // if zero, that of the options
+	share  bool              // requests without a value share a count where the rule skips them
+}
+
+// A book says under which keys the requests of a trace are counted.
+type book struct {
+	of   []int32       // of each request, an index in sets
+	sets [][]int32     // of indexes in keys
+	list []rule.Access // what the lists say of each of sets
+	keys []key
+}
+
+// A key is what a rule counts together.
+type key struct {
+	rule *rule.Rule
+	sent int64 // requests
+}
+
+// bookOf finds the keys of all requests.
+func (c *court) bookOf(v variant) *book {
+	bits := v.client
+	if bits == (rule.ClientPrefix{}) {
+		bits = c.o.Client
+	}
+	type sender struct{ client, look uint64 }
+	type target struct{ method, host, path string }
+	b := &book{of: make([]int32, c.trace.Len())}
+	sets, numbers, rules := map[sender]int32{}, map[string]int32{}, map[target][]*rule.Rule{}
+	for i := range b.of {
+		q := c.trace.At(i)
+		set, found := sets[sender{q.Client, q.Look}]
+		if !found {
+			p := c.trace.Properties(i, v.as)
+			f := formOf(&p, bits)
+			to := target{p.Method, p.Host, p.Target}
+			list, found := rules[to]
+			if !found {
+				for _, r := range c.rules {
+					if r.Action != rule.Log && concerns(r, &f) {
+						list = append(list, r)
+					}
+				}
+				rules[to] = list
+			}
+			set = b.add(list, &f, c.listed(f.addr), v.share, numbers)
+			sets[sender{q.Client, q.Look}] = set
+		}
+		b.of[i] = set
+		if q.Answer.Failure != NotSent {
+			for _, k := range b.sets[set] {
+				b.keys[k].sent++
+			}
+		}
+	}
+	return b
+}
+
+// listed returns what the longest network on the lists says of an address.
+func (c *court) listed(a netip.Addr) rule.Access {
+	if len(c.lists) == 0 || !a.IsValid() {
+		return rule.Unlisted
+	}
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		p, _ := a.Prefix(bits)
+		if access, ok := c.lists[p]; ok {
+			return access
+		}
+	}
+	return rule.Unlisted
+}
+
+// add returns the index of a new set of keys: of none where a list decides.
+func (b *book) add(rules []*rule.Rule, f *form, list rule.Access, share bool, numbers map[string]int32) int32 {
+	var set []int32
+	for _, r := range rules {
+		if list != rule.Unlisted {
+			break
+		}
+		for _, k := range keys(r, f, share) {
+			n, found := numbers[k]
+			if !found {
+				n = int32(len(b.keys))
+				numbers[k] = n
+				b.keys = append(b.keys, key{rule: r})
+			}
+			set = append(set, n)
+		}
+	}
+	b.sets, b.list = append(b.sets, set), append(b.list, list)
+	return int32(len(b.sets) - 1)
+}
+
+// keysOf returns the keys of a request.
+func (b *book) keysOf(i int32) []int32 { return b.sets[b.of[i]] }

@@ -1,0 +1,198 @@
+package judge_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/load/judge"
+)
+
+// Rules of 10 requests in 10 s. Mitigations last as long as they must, or for 6 s.
+const (
+	throttle = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}]}"
+	ban      = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 6s}"
+	guesses  = "{id: all, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 10, period: 10s}]}"
+	apiKeys  = "{id: all, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 10, period: 10s}]}"
+	shadow   = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], action: shadow_ban, response: {body: ok}}"
+)
+
+// names returns the faults of a score.
+func names(s *judge.Score) (list []string) {
+	for _, f := range s.Faults {
+		list = append(list, f.Name)
+	}
+	return list
+}
+
+func apiKey(r *sent) string {
+	if len(r.Header) == 0 {
+		return "none"
+	}
+	return r.Header[0][1]
+}
+
+// onlyKeyed leaves those out that the rule skips.
+func onlyKeyed(r *sent) string {
+	if len(r.Header) == 0 {
+		return ""
+	}
+	return apiKey(r)
+}
+
+func countGuesses(r *sent, refused bool) int {
+	if refused || r.Answer.Expected != 401 {
+		return 0
+	}
+	return 1
+}
+
+// once counts a request that passes n times in some cases.
+func once(some func() bool, n int) func(*sent, bool) int {
+	return func(_ *sent, refused bool) int {
+		switch {
+		case refused:
+			return 0
+		case some():
+			return n
+		}
+		return 1
+	}
+}
+
+func oneOf(n int) func() bool {
+	random := rand.New(rand.NewPCG(3, 4))
+	return func() bool { return random.IntN(n) == 0 }
+}
+
+// pair lets two clients share a key.
+func pair(a, b uint64) func(r *sent) string {
+	return func(r *sent) string {
+		if r.Client == a || r.Client == b {
+			return "both"
+		}
+		return network(r.Addr)
+	}
+}
+
+// Mistakes are named, and nothing else is.
+func TestPlantedMistakes(t *testing.T) {
+	some, others := oneOf(100), oneOf(100)
+	for _, test := range []struct {
+		name  string
+		rules string
+		*limiter
+		want string
+	}{
+		{"fixed windows", throttle, &limiter{weigh: func(_, _, _ int64) int64 { return 0 }}, judge.FixedWindow},
+		{"fixed windows, with a timeout", ban, &limiter{weigh: func(_, _, _ int64) int64 { return 0 }}, judge.FixedWindow},
+		{"IPv6 by /128, not by /64", throttle, &limiter{key: func(r *sent) string { return r.Addr.String() }}, judge.ClientPrefix},
+		{"threshold +1", throttle, &limiter{more: 1}, judge.ThresholdHigh},
+		{"threshold +2", throttle, &limiter{more: 2}, judge.ThresholdHigh},
+		{"threshold −1", throttle, &limiter{more: -1}, judge.ThresholdLow},
+		{"threshold −2", throttle, &limiter{more: -2}, judge.ThresholdLow},
+		{"threshold +1, with a timeout", ban, &limiter{more: 1}, judge.ThresholdHigh},
+		{"threshold −1, with a timeout", ban, &limiter{more: -1}, judge.ThresholdLow},
+		{"exact, threshold +1", ban, &limiter{exact: true, more: 1}, judge.ThresholdHigh},
+		{"exact, threshold −1", throttle, &limiter{exact: true, more: -1}, judge.ThresholdLow},
+		{"weight reversed", throttle, &limiter{weigh: func(prev, _, elapsed int64) int64 { return prev * elapsed }}, judge.WeightWrong},
+		{"previous window whole", throttle, &limiter{weigh: func(prev, _, _ int64) int64 { return prev * 10_000_000 }}, judge.PrevWhole},
+		{"the window before the previous", throttle, &limiter{weigh: func(_, older, elapsed int64) int64 { return older * (10_000_000 - elapsed) }}, judge.WindowWrong},
+		{"windows off by a second", throttle, &limiter{shift: 1e6}, judge.WindowWrong},
+		{"each node counts apart", throttle, &limiter{apart: true}, judge.CountsApart},
+		{"each node counts apart, with a timeout", ban, &limiter{apart: true}, judge.CountsApart},
+		{"increments are repeated", throttle, &limiter{counts: once(oneOf(10), 2)}, judge.CountsTwice},
+		{"mitigated requests are counted", throttle, &limiter{counts: func(*sent, bool) int { return 1 }}, judge.CountsRefused},
+		{"counts double", throttle, &limiter{ring: 35_000_000}, judge.CountsTwice},
+		{"a lift that returns", ban, &limiter{lift: 31_000_000}, judge.MitigationReturns},
+		{"timeout ignored", ban, &limiter{timeout: -6_000_000}, judge.TimeoutIgnored},
+		{"mitigations too long", ban, &limiter{timeout: 6_000_000}, judge.MitigationLong},
+		{"mitigations too short", ban, &limiter{timeout: -2_500_000}, judge.MitigationShort},
+		{"a node without mitigations", ban, &limiter{deaf: 2}, judge.DeafNode},
+		{"Retry-After 30 s too long", ban, &limiter{answer: retry(func(n int) int { return n + 30 })}, judge.RetryTooLong},
+		{"Retry-After an hour", throttle, &limiter{answer: retry(func(int) int { return 3600 })}, judge.RetryTooLong},
+		{"Retry-After 2 s too short", ban, &limiter{answer: retry(func(n int) int { return max(1, n-2) })}, judge.RetryTooShort},
+		{"Retry-After 0", ban, &limiter{answer: retry(func(int) int { return 0 })}, judge.RetryZero},
+		{"no Retry-After", ban, &limiter{answer: retry(func(int) int { return judge.NoRetry })}, judge.HeadersDiffer},
+		{"Retry-After is not a number", ban, &limiter{answer: retry(func(int) int { return judge.BadRetry })}, judge.HeadersDiffer},
+		{"less is said to remain", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining /= 3 }}, judge.HeadersDiffer},
+		{"statuses ignored", guesses, &limiter{}, judge.AllStatuses},
+		{"a missing header is shared", apiKeys, &limiter{key: apiKey}, judge.SharesMissing},
+		{"X-Forwarded-For from the left", throttle, &limiter{key: func(r *sent) string { return r.left.String() }}, judge.Leftmost},
+		{"all clients are one", throttle, &limiter{key: func(r *sent) string { return "one" }}, judge.ClientsAsOne},
+		{"two clients mixed up", throttle, &limiter{key: pair(2, 44)}, judge.ClientsMixed},
+		{"1% refused at random", throttle, &limiter{refuses: func(*sent) bool { return some() }}, judge.RefusesAtWill},
+		{"every hundredth innocent", throttle, &limiter{refuses: func(r *sent) bool { return !r.Attack && others() }}, judge.RefusesAtWill},
+		{"an innocent client", throttle, &limiter{refuses: func(r *sent) bool { return r.Client == 2 }}, judge.RefusesSome},
+		{"a shadow ban with Retry-After", shadow, &limiter{unseen: true, answer: func(a *judge.Answer) {
+			if a.Remaining = -1; a.Prepared {
+				a.Retry = 3
+			}
+		}}, judge.ShadowBanShows},
+		{"a shadow ban that says what remains", shadow, &limiter{unseen: true}, judge.ShadowBanShows},
+		{"a client that is never refused", throttle, &limiter{exempt: 44}, judge.NeverRefused},
+		{"a token bucket", throttle, &limiter{bucket: 10}, judge.TokenBucket},
+		{"a token bucket with a burst of 5", throttle, &limiter{bucket: 5}, judge.TokenBucket},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := test.tried(t, test.rules, judge.Options{Lag: 50 * time.Millisecond})
+			got := names(s)
+			if test.lift > 0 { // it begins for some before they were refused, and ends for others when they were to be let through
+				got = slices.DeleteFunc(got, func(name string) bool { return name == judge.Leaks || name == judge.MitigationShort })
+			}
+			if !slices.Equal(got, []string{test.want}) {
+				t.Errorf("faults %v, want %s\n%s", got, test.want, told(s))
+			}
+		})
+	}
+}
+
+func retry(f func(int) int) func(a *judge.Answer) {
+	return func(a *judge.Answer) {
+		if a.Retry > 0 {
+			a.Retry = f(a.Retry)
+		}
+	}
+}
+
+func told(s *judge.Score) string {
+	var b strings.Builder
+	for _, f := range s.Faults {
+		fmt.Fprintf(&b, "%s: %s (%d requests, %v)\n", f.Name, f.Text, f.Requests, f.Clients)
+	}
+	return b.String()
+}
+
+// Of a limiter that does what its rules say nothing is said, however late it is within the bound.
+func TestNothingIsWrong(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for _, test := range []struct {
+		name string
+		lag  func() int64
+	}{
+		{"at once", func() int64 { return 0 }},
+		{"after 20 ms", func() int64 { return 20_000 }},
+		{"after up to 400 ms", func() int64 { return random.Int64N(400_000) }},
+		{"after 250 ms", func() int64 { return 250_000 }},
+	} {
+		for name, l := range map[string]*limiter{
+			throttle: {}, ban: {}, throttle + " ": {exact: true}, ban + " ": {exact: true}, guesses: {counts: countGuesses},
+			apiKeys: {key: onlyKeyed}, shadow: {unseen: true, answer: func(a *judge.Answer) { a.Remaining = -1 }},
+		} {
+			t.Run(test.name+"/"+name, func(t *testing.T) {
+				l.lag = test.lag
+				s := l.tried(t, name, judge.Options{})
+				if len(s.Faults) > 0 || s.InnocentRefused > 0 {
+					t.Errorf("%d requests of innocent clients are refused; faults:\n%s", s.InnocentRefused, told(s))
+				}
+				if s.Refused < 50 || s.Exact < 50 {
+					t.Errorf("%+v", s)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package judge_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/load/judge"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// began is an edge of windows.
+var began = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+
+// one returns requests of a client, as many as there are answers, each a tenth of a second after
+// the one before.
+func one(answers ...judge.Answer) (l ledger) {
+	for i, a := range answers {
+		at := began + int64(i)*100_000
+		a.Expected = 200
+		l = append(l, sent{
+			Request:    judge.Request{Sent: at, Done: at + 1000, Answer: a},
+			Properties: judge.Properties{Addr: netip.MustParseAddr("10.0.0.1"), Method: "GET", Host: "example.com", Target: "/"},
+		})
+	}
+	return l
+}
+
+// times repeats an answer.
+func times(n int, a judge.Answer) []judge.Answer { return slices.Repeat([]judge.Answer{a}, n) }
+
+// ok is the answer of the origin.
+var ok = status(200)
+
+// status is an answer of the origin with a status.
+func status(n int) judge.Answer { return judge.Answer{Status: n, Retry: judge.NoRetry, Remaining: -1} }
+
+// refusal is the answer of a rule.
+func refusal(n, seconds int) judge.Answer {
+	return judge.Answer{Status: n, Retry: seconds, Remaining: -1}
+}
+
+func judged(t *testing.T, l ledger, rules string, o judge.Options) *judge.Score {
+	t.Helper()
+	set, err := rule.Parse("rules.yaml", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Rules = set
+	s, err := judge.Judge(l, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// What is wrong with a run as a whole is said.
+func TestRuns(t *testing.T) {
+	const five = "rules: [{id: five, characteristics: [ip], limits: [{threshold: 5, period: 10s}], mitigation_timeout: 20s"
+	late := ok
+	late.Failure, late.Status = judge.NoAnswer, 0
+	prepared := refusal(503, 20)
+	prepared.Prepared = true
+	for _, test := range []struct {
+		name, rules string
+		answers     []judge.Answer
+		want        []string
+	}{
+		{"as it should be", five + "}]", append(times(6, ok), times(10, refusal(429, 20))...), nil},
+		{"nothing is refused", five + "}]", times(40, ok), []string{judge.Leaks}},
+		{"rules for another host", "rules: [{id: a, match: {hosts: [other.example]}, characteristics: [ip], limits: [{threshold: 5, period: 10s}]}]", times(20, ok), []string{judge.NoRuleApplies}},
+		{"refused by other rules, which none given is like", "rules: [{id: a, match: {hosts: [other.example]}, characteristics: [ip], limits: [{threshold: 5, period: 10s}]}]",
+			append(times(6, ok), times(30, refusal(429, 20))...), []string{judge.NoRuleApplies, judge.ByNoRule}},
+		{"refused with another status", five + "}]", append(times(2, ok), times(3, refusal(420, 20))...), []string{judge.ByNoRule}},
+		{"an origin that answers 429 itself", five + "}]", times(5, status(429)), nil},
+		{"rules that only log", five + ", action: log}]", times(20, ok), []string{judge.NoRuleApplies}},
+		{"a rule answers 503", five + ", response: {status: 503}}]", append(times(6, ok), times(10, refusal(503, 20))...), nil},
+		{"a rule answers 503 to innocents", five + ", response: {status: 503}}]", times(5, refusal(503, 20)), []string{judge.RefusesSome}},
+		{"a shard is out", five + ", on_failure: closed}]", times(10, refusal(503, 1)), nil},
+		{"a shard is out, of a rule that answers 503", five + ", response: {status: 503, body: no}, on_failure: closed}]", times(10, refusal(503, 1)), nil},
+		{"a rule that answers 503, and fails closed, refuses innocents", five + ", response: {status: 503, body: no}, on_failure: closed}]", times(5, prepared), []string{judge.RefusesSome}},
+		{"503 of a rule that does not fail closed", five + "}]", times(10, refusal(503, 1)), []string{judge.ByNoRule}},
+		{"the origin is dead", five + "}]", times(4, status(502)), []string{judge.OriginFails}},
+		{"the origin is dead, which counts or does not", five + "}]", append(append(times(3, ok), times(3, status(504))...), ok, refusal(429, 20)), []string{judge.OriginFails}},
+		{"no answers: they may have been counted", five + "}]", append(append(times(3, ok), times(3, late)...), refusal(429, 20), refusal(429, 20)), nil},
+		{"no answers: they may not have been counted", five + "}]", append(append(times(3, ok), times(9, late)...), ok, ok, ok, refusal(429, 20)), nil},
+		{"Retry-After is not the mitigation's", five + "}]", append(times(6, ok), times(10, refusal(429, 3600))...), []string{judge.RetryTooLong}},
+		{"Retry-After is 0", five + "}]", append(times(6, ok), times(10, refusal(429, 0))...), []string{judge.RetryZero}},
+		{"on the deny list", five + "}]\ndeny: [10.0.0.0/24]\nallow: [10.0.0.0/8]", times(10, status(403)), nil},
+		{"passes though on the deny list", five + "}]\ndeny: [10.0.0.0/24]", times(10, ok), []string{judge.DenyIgnored}},
+		{"refused though on the allow list", five + "}]\nallow: [10.0.0.1]", append(times(6, ok), times(9, refusal(429, 20))...), []string{judge.NoRuleApplies, judge.ClientsAsOne}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := one(test.answers...)
+			if test.name == "an origin that answers 429 itself" {
+				for i := range l {
+					l[i].Answer.Expected = 429
+				}
+			}
+			if s := judged(t, l, test.rules, judge.Options{Lag: 20 * time.Millisecond}); !slices.Equal(names(s), test.want) {
+				t.Errorf("faults %v, want %v\n%s%+v", names(s), test.want, told(s), s)
+			}
+		})
+	}
+}
+
+// A mistake is named even if the bound on the lag hides it from each single request.
+func TestMistakesBehindTheLag(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		rules string
+		*limiter
+		want string
+	}{
+		{"threshold +1", ban, &limiter{more: 1}, judge.ThresholdHigh},
+		{"threshold +2", throttle, &limiter{more: 2}, judge.ThresholdHigh},
+		{"threshold −1", ban, &limiter{more: -1}, judge.ThresholdLow},
+		{"threshold +1, 20 ms late", ban, &limiter{more: 1, lag: func() int64 { return 20_000 }}, judge.ThresholdHigh},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.hurried = true
+			if s := test.tried(t, test.rules, judge.Options{}); !slices.Equal(names(s), []string{test.want}) {
+				t.Errorf("faults %v, want %s\n%s", names(s), test.want, told(s))
+			}
+		})
+	}
+}
+
+// With hurried clients, which send faster than the bound on the lag, a limiter that is late within
+// it is not taken for one with a mistake.
+func TestLagIsNoMistake(t *testing.T) {
+	for name, lag := range map[string]int64{"at once": 0, "20 ms": 20_000, "80 ms": 80_000, "120 ms": 120_000, "300 ms": 300_000} {
+		t.Run(name, func(t *testing.T) {
+			l := &limiter{hurried: true, lag: func() int64 { return lag }}
+			if s := l.tried(t, ban, judge.Options{}); len(s.Faults) > 0 {
+				t.Errorf("faults:\n%s", told(s))
+			}
+		})
+	}
+}

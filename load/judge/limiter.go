@@ -1,0 +1,241 @@
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// A limiter decides about the requests of a trace as one that knows everything at once.
+type limiter struct {
+	b    *book
+	m    model
+	keys []limited
+}
+
+// A limited key is what a limiter knows of it.
+type limited struct {
+	counters []counter
+	until    int64 // of its mitigation
+}
+
+func newLimiter(b *book, m model) *limiter { return &limiter{b, m, make([]limited, len(b.keys))} }
+
+// decide returns the index of the key that a request is refused for, −1 if it passes. status is
+// what the origin answers.
+func (l *limiter) decide(i int32, q *Request, status int) int32 {
+	by := int32(-1)
+	for _, k := range l.b.keysOf(i) {
+		if q.Sent < l.keys[k].until && (by < 0 || l.prevails(k, by)) {
+			by = k
+		}
+	}
+	if by >= 0 {
+		return by
+	}
+	for _, k := range l.b.keysOf(i) {
+		r := l.b.keys[k].rule
+		if r.Statuses != nil && !r.Statuses.Has(status) {
+			continue
+		}
+		for n, limit := range r.Limits {
+			if l.b.keys[k].sent <= int64(min(limit.Threshold, 1<<62)) {
+				continue // it is never exceeded, and there may be a million such keys
+			}
+			known := &l.keys[k]
+			if known.counters == nil {
+				known.counters = make([]counter, len(r.Limits))
+			}
+			if known.counters[n] == nil {
+				known.counters[n] = l.m.counter(limit.Period.Microseconds(), limit.SubWindows, fmt.Sprint(limit.Estimate))
+			}
+			c := known.counters[n]
+			c.add(q.Sent, q.Sent, true)
+			if c.over(q.Sent, int64(limit.Threshold)) {
+				known.until = max(known.until, q.Sent+r.MitigationTimeout.Microseconds(), c.back(q.Sent, int64(limit.Threshold)))
+			}
+		}
+	}
+	return -1
+}
+
+// prevails reports whether the mitigation of a decides before that of b: the one with the more
+// severe action, then the one that lasts longer, then that of the first rule.
+func (l *limiter) prevails(a, b int32) bool {
+	x, y := l.b.keys[a].rule, l.b.keys[b].rule
+	return cmp.Or(cmp.Compare(x.Action, y.Action), cmp.Compare(l.keys[a].until, l.keys[b].until), cmp.Compare(y.Index, x.Index)) > 0
+}
+
+// compare holds each answer against what an exact limiter says, one that keeps a log of each
+// client, and measures how fast those were refused that had to be.
+func (c *court) compare(s *Score, violations []violation) {
+	for _, r := range c.rules {
+		s.Rules = append(s.Rules, RuleScore{Rule: r.ID})
+	}
+	rules := map[string]*RuleScore{}
+	for i := range s.Rules {
+		rules[s.Rules[i].Rule] = &s.Rules[i]
+	}
+	unexplained := map[int32]bool{}
+	for _, v := range violations {
+		unexplained[v.request] = true
+	}
+	exact, estimate := newLimiter(c.book, model{kind: slidingLog}), newLimiter(c.book, model{})
+	clients := map[uint64]*crossing{}
+	for i, o := range c.outcomes {
+		i := int32(i)
+		if o == unmade || len(c.book.keysOf(i)) == 0 {
+			continue
+		}
+		q := c.at(i)
+		status := q.Answer.Status
+		if o != passed {
+			status = q.Answer.Expected
+		}
+		k := exact.decide(i, &q, status)
+		over, estimated := k >= 0, estimate.decide(i, &q, status) >= 0
+		s.Requests++
+		if over {
+			s.Exact++
+			rules[c.book.keys[k].rule.ID].ExactRefused++
+		}
+		cross(s, clients, &q, o, over)
+		d := &s.WronglyAllowed
+		switch o {
+		case passed:
+		case refused:
+			s.Refused++
+			d = &s.WronglyRefused
+		case unavailable:
+			s.Unavailable++
+			continue
+		default:
+			s.Unknown++
+			continue
+		}
+		if (o == refused) == over {
+			continue
+		}
+		d.Requests++
+		switch {
+		case unexplained[i]:
+			d.Unexplained++
+		case estimated == (o == refused):
+			d.Estimate++
+		default:
+			d.Lag++
+		}
+	}
+	first, all := hdrhistogram.New(1, 3600_000_000, 3), hdrhistogram.New(1, 3600_000_000, 3)
+	record := func(h *hdrhistogram.Histogram, micros int64) {
+		_ = h.RecordValue(min(max(micros, 1), h.HighestTrackableValue())) // within its bounds
+	}
+	for _, x := range clients {
+		switch {
+		case !x.over:
+			continue
+		case x.refused >= 0:
+			record(first, x.refused-x.at)
+			record(all, max(x.refused, x.lastPass)-x.at)
+		case x.attack:
+			s.AttackNotRefused++
+		}
+		s.ClientsOver++
+	}
+	s.FirstRefusal, s.AllRefuse = timesOf(first), timesOf(all)
+}
+
+// A crossing is when a client exceeded a threshold first, and what followed.
+type crossing struct {
+	attack   bool
+	at       int64 // when it sent the request that crossed
+	over     bool  // the exact limiter refuses it since
+	ended    bool  // and no longer does
+	refused  int64 // when it was refused first; −1 before
+	lastPass int64 // when the last request was answered that should not have passed
+}
+
+// cross takes in what became of a request, and whether an exact limiter would refuse it.
+func cross(s *Score, clients map[uint64]*crossing, q *Request, o outcome, over bool) {
+	x := clients[q.Client]
+	if x == nil {
+		x = &crossing{refused: -1}
+		clients[q.Client] = x
+	}
+	x.attack = x.attack || q.Attack
+	if q.Attack {
+		s.AttackRequests++
+	}
+	switch {
+	case !over:
+		if !x.over {
+			x.at = q.Sent
+		}
+		x.ended = x.over
+		if q.Attack && o == passed && !x.over {
+			s.LetThroughBefore++
+		}
+	default:
+		x.over = true
+		if o == passed && q.Attack {
+			s.LetThroughAfter++
+		}
+		if o == passed && !x.ended {
+			x.lastPass = q.Done
+		}
+	}
+	if o == refused && x.refused < 0 {
+		x.refused = q.Done
+	}
+}
+
+func timesOf(h *hdrhistogram.Histogram) Times {
+	if h.TotalCount() == 0 {
+		return Times{}
+	}
+	return Times{uint64(h.TotalCount()), float64(h.ValueAtQuantile(50)) / 1e3, float64(h.ValueAtQuantile(99)) / 1e3, float64(h.Max()) / 1e3}
+}
+
+// overshoot measures how many more requests passed in a period than the threshold.
+func (c *court) overshoot() (o Overshoot) {
+	logs, peaks := map[int32][]log{}, map[int32]int64{}
+	for _, i := range c.byDone {
+		if c.outcomes[i] != passed {
+			continue
+		}
+		q := c.at(i)
+		for _, k := range c.book.keysOf(i) {
+			r := c.book.keys[k].rule
+			if r.Statuses != nil && !r.Statuses.Has(q.Answer.Status) {
+				continue
+			}
+			for n, limit := range r.Limits {
+				if c.book.keys[k].sent <= int64(min(limit.Threshold, 1<<62)) {
+					continue
+				}
+				if logs[k] == nil {
+					logs[k] = make([]log, len(r.Limits))
+				}
+				l := &logs[k][n]
+				l.period = limit.Period.Microseconds()
+				l.add(q.Done, q.Done, true)
+				if more := l.count(q.Done) - int64(limit.Threshold); more > 0 {
+					peaks[k] = max(peaks[k], more)
+				}
+			}
+		}
+	}
+	var beyond []int64
+	for _, n := range peaks {
+		beyond = append(beyond, n)
+	}
+	n := len(beyond)
+	if n == 0 {
+		return o
+	}
+	slices.Sort(beyond)
+	at := func(pct int) int64 { return beyond[(n*pct+99)/100-1] }
+	return Overshoot{uint64(n), at(50), at(90), at(99), beyond[n-1]}
+}

@@ -1,0 +1,309 @@
+package judge_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/edgelimit/edge/load/judge"
+	"github.com/edgelimit/edge/load/mix"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// traffic comes close to a threshold of 10 requests in 10 s, from below and from above, evenly and
+// in bursts at the edges of windows.
+const traffic = `
+duration: 50s
+start: 2026-01-01T00:00:00Z
+components:
+- name: modest
+  steady: {clients: 30, rate: 3/10s, poisson: true}
+- name: exact # as much as is allowed, and no more
+  boundary: {clients: 12, requests: 10, period: 10s, width: 6s, every: 2}
+  attack: false
+- name: attackers
+  steady: {clients: 12, rate: 14/10s, poisson: true}
+  attack: true
+- name: bursts # with pauses in which mitigations end
+  on_off: {clients: 12, rate: 3/1s, on: 7s, off: 15s}
+  attack: true
+- name: fast
+  steady: {clients: 3, rate: 10/1s}
+  attack: true
+- name: edges
+  boundary: {clients: 10, requests: 20, period: 10s, width: 8s, every: 2}
+- name: guessers
+  guessing: {clients: 12, rate: 12/10s}
+  attack: true
+`
+
+// hurry is traffic in which clients that exceed a threshold send often within the bound on the lag.
+const hurry = `
+duration: 40s
+start: 2026-01-01T00:00:00Z
+components:
+- name: modest
+  steady: {clients: 10, rate: 3/10s, poisson: true}
+- name: slow
+  on_off: {clients: 8, rate: 3/1s, on: 6s, off: 16s}
+  attack: true
+- name: fast
+  on_off: {clients: 8, rate: 8/1s, on: 6s, off: 16s}
+  attack: true
+- name: faster
+  on_off: {clients: 8, rate: 20/1s, on: 6s, off: 16s}
+  attack: true
+`
+
+// A sent request with its properties and its answer.
+type sent struct {
+	judge.Request
+	judge.Properties
+	left netip.Addr // an address that the client writes to the left of its own
+}
+
+// A ledger is what was sent, and what came back.
+type ledger []sent
+
+func (l ledger) Len() int               { return len(l) }
+func (l ledger) At(i int) judge.Request { return l[i].Request }
+func (l ledger) Nodes() []string        { return []string{"node-1", "node-2", "node-3"} }
+func (l ledger) Name(i int) string      { return fmt.Sprint("client-", l[i].Client) }
+
+func (l ledger) Properties(i int, as judge.As) judge.Properties {
+	p := l[i].Properties
+	switch as {
+	case judge.AsOne:
+		p.Addr = netip.MustParseAddr("127.0.0.1")
+	case judge.AsLeftmost:
+		p.Addr = l[i].left
+	}
+	return p
+}
+
+// attack returns requests without answers. Of IPv6 clients four are in one network of 64 bits.
+// Half of the clients send a key, and every fourth request gets another answer than 200.
+func attack(t testing.TB, traffic string) ledger {
+	t.Helper()
+	m, err := mix.Parse("traffic.yaml", []byte(traffic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	var l ledger
+	s := m.Source()
+	for q := (mix.Request{}); s.Next(&q); {
+		r := sent{
+			Request: judge.Request{
+				Sent: q.Time, Done: q.Time + 1000, Client: q.Client, Look: q.Client % 2, Attack: m.Components()[q.Component].Attack, Node: random.IntN(3),
+				Answer: judge.Answer{Status: 200, Expected: 200, Retry: judge.NoRetry, Remaining: -1},
+			},
+			Properties: judge.Properties{Addr: m.Addr(q.Client), Method: "GET", Host: "example.com", Target: "/"},
+			left:       netip.AddrFrom4([4]byte{192, 0, 2, byte(q.Client % 3)}),
+		}
+		if q.Client%2 == 0 {
+			r.Header = [][2]string{{"X-Api-Key", fmt.Sprint(q.Client)}}
+		} else if q.Client%4 == 1 {
+			r.Addr = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, 0, byte(q.Client / 16), 1, 15: byte(q.Client)})
+		}
+		if random.IntN(4) == 0 {
+			r.Look, r.Answer.Expected = r.Look+2, 401
+		}
+		l = append(l, r)
+	}
+	return l
+}
+
+// A limiter is a PoP of three nodes. It estimates by two windows, and acts on what it counts after
+// a lag. What is wrong with it is chosen.
+type limiter struct {
+	threshold, period, timeout int64
+	lag                        func() int64 // from a crossing until nodes refuse
+
+	more    int64                                  // how much greater its threshold really is
+	weigh   func(prev, older, elapsed int64) int64 // what it counts of the windows before, times the period
+	shift   int64                                  // how much later its windows begin
+	exact   bool                                   // it keeps the time of every request
+	bucket  int64                                  // it is a token bucket of this size
+	apart   bool                                   // nodes count for themselves
+	counts  func(r *sent, refused bool) int        // how often a request is counted
+	key     func(r *sent) string                   // what is counted together, "" for what is not
+	ring    int64                                  // when all counts double
+	lift    int64                                  // when all mitigations are lifted, to be back a second later
+	deaf    int                                    // a node that ignores mitigations, from 1
+	exempt  uint64                                 // a client that is never refused
+	refuses func(r *sent) bool                     // who is refused whatever is counted
+	answer  func(a *judge.Answer)                  // how answers differ
+	unseen  bool                                   // refusals look like answers of the origin
+	hurried bool                                   // it gets the traffic hurry
+
+	windows map[string]map[int64]int64
+	times   map[string][]int64
+	spans   map[string]*[2]int64 // from when, and until when
+	filled  map[string]float64
+	doubled bool
+	at      int64
+}
+
+// estimate returns how many requests of a key are in the period before t, times the period.
+func (l *limiter) estimate(key string, t int64) (n int64) {
+	if l.exact {
+		for _, at := range l.times[key] {
+			if at > t-l.period {
+				n += l.period
+			}
+		}
+		return n
+	}
+	w := (t - l.shift) / l.period
+	elapsed := (t - l.shift) % l.period
+	counts := l.windows[key]
+	return counts[w]*l.period + l.weigh(counts[w-1], counts[w-2], elapsed)
+}
+
+func (l *limiter) over(key string, t int64) bool {
+	return l.estimate(key, t) > (l.threshold+l.more)*l.period
+}
+
+// count counts a request, and mitigates.
+func (l *limiter) count(key string, t int64) {
+	if l.windows[key] == nil {
+		l.windows[key] = map[int64]int64{}
+	}
+	l.windows[key][(t-l.shift)/l.period]++
+	l.times[key] = append(l.times[key], t)
+	if !l.over(key, t) {
+		return
+	}
+	until := t
+	for ; l.over(key, until); until += 1000 {
+	}
+	until = max(until, t+l.timeout)
+	if s := l.spans[key]; s == nil || s[1] <= t {
+		l.spans[key] = &[2]int64{t + l.lag(), until}
+	} else {
+		s[1] = max(s[1], until)
+	}
+}
+
+// refused returns for how long a request is refused, 0 if it passes.
+func (l *limiter) refused(r *sent, key string, t int64) int64 {
+	s := l.spans[key]
+	switch {
+	case l.refuses != nil && l.refuses(r):
+		return 1
+	case r.Client == l.exempt && l.exempt > 0, r.Node+1 == l.deaf, s == nil || t < s[0] || t >= s[1], l.lift > 0 && t >= l.at+l.lift && t < l.at+l.lift+1e6:
+		return 0
+	}
+	return s[1] - t
+}
+
+// pour lets a token bucket decide.
+func (l *limiter) pour(key string, t int64) (wait int64) {
+	rate := float64(l.threshold) / float64(l.period)
+	full := max(0, l.filled[key]-float64(t-l.times[key+"@"][0])*rate)
+	l.times[key+"@"][0] = t
+	if full+1 > float64(l.bucket) {
+		l.filled[key] = full
+		return max(1, int64((full+1-float64(l.bucket))/rate))
+	}
+	l.filled[key] = full + 1
+	return 0
+}
+
+// network returns what of an address is one client.
+func network(a netip.Addr) string {
+	if a.Is6() {
+		return netip.PrefixFrom(a, 64).Masked().String()
+	}
+	return a.String()
+}
+
+// run answers all requests of a ledger.
+func (l *limiter) run(requests ledger) {
+	l.windows, l.times, l.spans, l.filled = map[string]map[int64]int64{}, map[string][]int64{}, map[string]*[2]int64{}, map[string]float64{}
+	if l.weigh == nil {
+		l.weigh = func(prev, _, elapsed int64) int64 { return prev * (l.period - elapsed) }
+	}
+	if l.lag == nil {
+		l.lag = func() int64 { return 0 }
+	}
+	l.at = requests[0].Sent
+	for i := range requests {
+		r := &requests[i]
+		t := r.Sent + 500
+		key := network(r.Addr)
+		if l.key != nil {
+			key = l.key(r)
+		}
+		r.Answer.Status = r.Answer.Expected
+		if key == "" {
+			continue
+		}
+		if l.apart {
+			key += fmt.Sprint(" at ", r.Node)
+		}
+		if l.ring > 0 && !l.doubled && t > l.at+l.ring {
+			l.doubled = true
+			for _, counts := range l.windows {
+				for w := range counts {
+					counts[w] *= 2
+				}
+			}
+		}
+		var left int64
+		if l.bucket > 0 {
+			if l.times[key+"@"] == nil {
+				l.times[key+"@"] = []int64{t}
+			}
+			left = l.pour(key, t)
+		} else {
+			left = l.refused(r, key, t)
+			n := 1
+			if left > 0 {
+				n = 0
+			}
+			if l.counts != nil {
+				n = l.counts(r, left > 0)
+			}
+			for range n {
+				l.count(key, t)
+			}
+		}
+		a := &r.Answer
+		switch {
+		case left == 0:
+			a.Remaining = int(max(0, l.threshold+l.more-(l.estimate(key, t)+l.period-1)/l.period))
+		case l.unseen:
+			a.Status, a.Prepared = 200, true
+		default:
+			a.Status, a.Retry, a.Remaining = 429, int(max(1, (left+999_999)/1_000_000)), 0
+		}
+		if l.answer != nil {
+			l.answer(a)
+		}
+	}
+}
+
+// tried returns what is said of the limiter by some rules.
+func (l *limiter) tried(t testing.TB, rules string, o judge.Options) *judge.Score {
+	t.Helper()
+	l.threshold, l.period = 10, 10_000_000
+	set, err := rule.Parse("rules.yaml", []byte("rules: ["+rules+"]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.timeout = set.Rules()[0].MitigationTimeout.Microseconds() + l.timeout
+	requests := attack(t, traffic)
+	if l.hurried {
+		requests = attack(t, hurry)
+	}
+	l.run(requests)
+	o.Rules = set
+	s, err := judge.Judge(requests, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

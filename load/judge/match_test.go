@@ -1,0 +1,109 @@
+package judge_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/load/judge"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// What a rule concerns, and what it counts together, is read from the documentation twice: here
+// and by the nodes. Both understand it alike.
+func TestKeysAreThoseOfNodes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		one := func(label string, list ...string) string { return rapid.SampledFrom(list).Draw(t, label) }
+		text := fmt.Sprintf("rules: [{id: a, match: {%s%s%s%s%s%s%s}, characteristics: [%s], limits: [{threshold: 5, period: 1m}]}]",
+			one("hosts", "", "hosts: [example.com, '*.example.com'], ", "hosts: ['*.b.example.com', '[2001:db8::1]'], "),
+			one("methods", "", "methods: [GET, purge], ", "methods: [POST], "),
+			one("paths", "", "paths: [/login], ", "paths: [/login/, '/a/*'], ", "paths: ['/api/*', /b], "),
+			one("case", "", "path_case: exact, "), one("slash", "", "path_trailing_slash: exact, "), one("parameters", "", "path_parameters: exact, "),
+			one("reading", "", "path_reading: resolved, ", "path_reading: literal, ", "path_reading: url, "),
+			one("characteristics", "ip", "ip, path", "'header:x-key'", "{header: x-key, missing: skip}", "'cookie:sid', method", "'query:user', host", "'header:x-key', 'query:user'"))
+		rules, err := rule.Parse("rules.yaml", []byte(text))
+		if err != nil {
+			t.Skip(err)
+		}
+		bits := rule.ClientPrefix{IPv4: rapid.SampledFrom([]int{0, 24}).Draw(t, "IPv4"), IPv6: rapid.SampledFrom([]int{0, 48, 128}).Draw(t, "IPv6")}
+		request := func() judge.Properties {
+			p := judge.Properties{
+				Addr:   netip.MustParseAddr(one("address", "192.0.2.1", "192.0.2.2", "::ffff:192.0.2.1", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1")),
+				Method: one("method", "GET", "get", "POST", "Purge", "purge"),
+				Host:   one("host", "example.com", "EXAMPLE.com:80", "a.example.com.", "x.b.example.com", "[2001:DB8:0::1]:443", "other"),
+			}
+			segments := rapid.SliceOfN(rapid.SampledFrom([]string{"login", "LOGIN", "a", "api", "b", "..", ".", "%2e", ".%2E", "", "x;y=1", "login;v", "%6Cogin", "%zz", `a\b`, `\..`, "ſ", "\xff", "%3B", "*"}), 0, 4).Draw(t, "segments")
+			p.Target = "/" + strings.Join(segments, "/")
+			if query := one("query", "", "user=a", "user=a&user=b", "%75ser=a&user=%61", "user=1&user=2&user=3&user=4&user=5", "user", "user=a+b&&x=y"); query != "" {
+				p.Target += "?" + query
+			}
+			for range rapid.IntRange(0, 3).Draw(t, "header lines") {
+				p.Header = append(p.Header, [2]string{"X-Key", one("value", "a", "b", "", "a, b")})
+			}
+			for range rapid.IntRange(0, 2).Draw(t, "cookie lines") {
+				p.Header = append(p.Header, [2]string{"Cookie", one("cookie", "sid=a", `sid="a"; x=y`, "sid=b; sid=a", "SID=c", "x; sid = a ")})
+			}
+			return p
+		}
+		p, q := request(), request()
+		a, b := judge.KeysOf(rules.Rules()[0], p, bits), judge.KeysOf(rules.Rules()[0], q, bits)
+		x, y := nodeKeys(rules, p, bits), nodeKeys(rules, q, bits)
+		if len(a) != len(x) || len(b) != len(y) || common(a, b) != common(x, y) {
+			t.Errorf("%s\n%q\n%q\nkeys %q and %q, of which %d are common\nnodes' keys %q and %q, of which %d are", text, p, q, a, b, common(a, b), x, y, common(x, y))
+		}
+	})
+}
+
+// nodeKeys returns the keys under which nodes count a request.
+func nodeKeys(rules *rule.Set, p judge.Properties, bits rule.ClientPrefix) (list []string) {
+	path, query, _ := strings.Cut(p.Target, "?")
+	req := rule.Request{Addr: p.Addr, Method: p.Method, Host: p.Host, Path: path, Query: query, Header: http.Header{}}
+	for _, h := range p.Header {
+		req.Header[h[0]] = append(req.Header[h[0]], h[1])
+	}
+	req.Canonicalize(bits)
+	for _, r := range rules.Match(&req, nil) {
+		keys := r.Keys(nil, &req)
+		for i := range keys.Len() {
+			list = append(list, string(keys.At(i)))
+		}
+	}
+	return list
+}
+
+func common(a, b []string) (n int) {
+	for _, k := range a {
+		if slices.Contains(b, k) {
+			n++
+		}
+	}
+	return n
+}
+
+// A rule that says something that the judge does not know is not judged.
+func TestUnknownRules(t *testing.T) {
+	plain := rule.Rule{
+		ID: "a", Characteristics: []rule.Characteristic{{Kind: rule.IP}}, Limits: []rule.Limit{{Threshold: 5}}, Response: &rule.Response{Body: "no"},
+	}
+	for name, change := range map[string]func(r *rule.Rule){
+		"":                     func(*rule.Rule) {},
+		"action":               func(r *rule.Rule) { r.Action = rule.Close + 1 },
+		"characteristic":       func(r *rule.Rule) { r.Characteristics = []rule.Characteristic{{Kind: rule.Query + 1}} },
+		"estimate":             func(r *rule.Rule) { r.Limits = []rule.Limit{{Estimate: counter.WholeOldest + 1}} },
+		"path_reading":         func(r *rule.Rule) { r.PathSyntax.Reading = rule.ReadURL + 1 },
+		"a shadow_ban without": func(r *rule.Rule) { r.Action, r.Response = rule.ShadowBan, &rule.Response{} },
+	} {
+		r := plain
+		change(&r)
+		got := judge.Unknown(&r)
+		if !strings.HasPrefix(got, name) || name == "" && got != "" {
+			t.Errorf("%q is said not to be known, want %q", got, name)
+		}
+	}
+}

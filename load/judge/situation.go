@@ -1,0 +1,434 @@
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// bucket returns what a token bucket, which lets through as many requests in a period as a rule
+// allows, and a burst of a size that is found out, would have done otherwise. It is nil where
+// nothing looks like one: no request passes after others of its key were refused.
+func (c *court) bucket() map[int32]bool {
+	type level struct {
+		at    int64
+		full  float64
+		waits bool
+	}
+	levels, burst := map[int32]*level{}, map[string]float64{}
+	resumed := map[string]bool{}  // rules of which requests pass after others were refused
+	waited := map[int32]float64{} // of each refusal, how full its bucket was
+	for i, o := range c.outcomes {
+		keys := c.book.keysOf(int32(i))
+		if (o != passed && o != refused) || len(keys) != 1 || len(c.book.keys[keys[0]].rule.Limits) != 1 {
+			continue
+		}
+		q, r := c.at(int32(i)), c.book.keys[keys[0]].rule
+		now, limit := q.Sent+(q.Done-q.Sent)/2, r.Limits[0]
+		l := levels[keys[0]]
+		if l == nil {
+			l = &level{at: now}
+			levels[keys[0]] = l
+		}
+		l.full = max(0, l.full-float64(now-l.at)*float64(limit.Threshold)/float64(limit.Period.Microseconds()))
+		if l.at = now; o == refused {
+			waited[int32(i)], l.waits = l.full, true
+			continue
+		}
+		if l.waits {
+			resumed[r.ID] = true
+		}
+		l.full++
+		burst[r.ID] = max(burst[r.ID], l.full)
+	}
+	if len(resumed) == 0 {
+		return nil
+	}
+	violated := map[int32]bool{}
+	for i, full := range waited {
+		q, r := c.at(i), c.book.keys[c.book.keysOf(i)[0]].rule
+		// How much may have run out meanwhile.
+		blur := min(1, full, float64(q.Done-q.Sent+bucketTick)*float64(r.Limits[0].Threshold)/float64(r.Limits[0].Period.Microseconds()))
+		if full+1 <= burst[r.ID]-blur || !resumed[r.ID] {
+			violated[i] = true
+		}
+	}
+	for i, o := range c.outcomes {
+		if o == refused || o == foreign {
+			if _, known := waited[int32(i)]; !known {
+				violated[int32(i)] = true
+			}
+		}
+	}
+	return violated
+}
+
+// bucketTick is how often a token bucket may look at its clock, in microseconds.
+const bucketTick = 2000
+
+// sharpLag is a bound on the lag that PoPs keep, in microseconds, and longLag one that they should.
+const (
+	sharpLag = 30_000
+	longLag  = 100_000
+)
+
+// sharpen looks for mistakes that the bound on the lag hides. If a hypothesis explains all that
+// passes after a much shorter lag, whatever the rates of clients, that is no lag: clients of
+// different rates do not let the same number of requests through in it.
+func (v *investigation) sharpen() {
+	if v.c.lag <= 2*sharpLag {
+		return
+	}
+	sharp := v.c.trial(v.last.b, v.last.m)
+	sharp.lag = sharpLag
+	found := sharp.run()
+	type crossing struct {
+		key   int32
+		since int64
+	}
+	crossings := map[crossing]bool{}
+	needed := int64(0)
+	for _, w := range found {
+		if q := v.c.at(w.request); w.leak {
+			crossings[crossing{w.key, w.since}] = true
+			needed = max(needed, q.Sent-w.since)
+		}
+	}
+	const enough = 10
+	if len(crossings) < enough || needed < longLag && needed < v.c.shown(sharp, found) {
+		return
+	}
+	known := map[int32]bool{}
+	for _, w := range v.found {
+		known[w.request] = true
+	}
+	found = slices.DeleteFunc(found, func(w violation) bool { return !w.leak || known[w.request] })
+	look := &investigation{c: v.c, s: v.s, found: found, left: slices.Clone(found), last: sharp}
+	look.sample()
+	list := slices.DeleteFunc(v.c.hypotheses(found), func(h hypothesis) bool { return h.violated != nil })
+	if look.assume(list, 0.98) {
+		v.faults = append(v.faults, look.faults...)
+	}
+}
+
+// shown returns how soon after its crossing a request was refused that had to be.
+func (c *court) shown(t *trial, found []violation) int64 {
+	since := map[int32]int64{}
+	shortest := int64(math.MaxInt64)
+	for _, w := range found {
+		if w.leak {
+			since[w.key] = w.since
+		}
+	}
+	for i, o := range c.outcomes {
+		if o != refused {
+			continue
+		}
+		for _, k := range t.b.keysOf(int32(i)) {
+			if from, ok := since[k]; ok {
+				if q := c.at(int32(i)); q.Sent > from {
+					shortest = min(shortest, q.Sent-from)
+				}
+			}
+		}
+	}
+	return shortest
+}
+
+// situations reports what no hypothesis explains by when and where it happened.
+func (v *investigation) situations() {
+	leaks, _ := split(v.left)
+	if node, ok := v.deaf(leaks); ok {
+		name := v.c.trace.Nodes()[node]
+		var its []int32
+		v.left = slices.DeleteFunc(v.left, func(w violation) bool {
+			mine := w.leak && v.c.at(w.request).Node == node
+			if mine {
+				its = append(its, w.request)
+			}
+			return mine
+		})
+		v.add(DeafNode, its, "%s lets through what it should refuse, and other nodes do refuse", name).Node = name
+	}
+	v.mixed()
+	lines := v.timelines()
+	refusals := map[int32][]int32{}
+	for k, line := range lines {
+		for _, i := range line {
+			if v.c.outcomes[i] == refused {
+				refusals[k] = append(refusals[k], i)
+			}
+		}
+	}
+	by := map[string][]int32{}
+	for _, w := range v.left {
+		name := v.situation(&w, lines[w.key], refusals[w.key])
+		by[name] = append(by[name], w.request)
+	}
+	v.atRandom(by)
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		if list := by[name]; len(list) > 0 {
+			text := texts[name]
+			if strings.Contains(text, "%v") {
+				text = fmt.Sprintf(text, time.Duration(v.c.lag)*time.Microsecond)
+			}
+			if name == RefusesWrongly || name == RefusesSome {
+				text += v.early(list)
+			}
+			v.add(name, list, "%s", text)
+		}
+	}
+}
+
+// texts say what situations are.
+var texts = map[string]string{
+	NeverRefused:      "clients that exceed a threshold are never refused, and others are",
+	MitigationReturns: "clients are refused, let through, and refused again by the same mitigation",
+	MitigationShort:   "mitigations end too early",
+	MitigationLong:    "mitigations go on when they should be over",
+	Leaks:             "requests pass that should be refused, longer than %v after their client crossed the threshold",
+	ByNoRule:          "requests are refused, which no rule that concerns them can cause: does the PoP have the same rules?",
+	RefusesSome:       "it refuses clients that never exceed a threshold",
+	RefusesAtWill:     "it refuses single requests of clients that it lets through before and after",
+	RefusesWrongly:    "requests are refused before a threshold is exceeded, or after that is over",
+}
+
+// timelines returns the requests of all keys with violations that are left.
+func (v *investigation) timelines() map[int32][]int32 {
+	lines := map[int32][]int32{}
+	for _, w := range v.left {
+		lines[w.key] = nil
+	}
+	for i, o := range v.c.outcomes {
+		if o != passed && o != refused || len(lines) == 0 {
+			continue
+		}
+		for _, k := range v.c.book.keysOf(int32(i)) {
+			if line, ok := lines[k]; ok {
+				lines[k] = append(line, int32(i))
+			}
+		}
+	}
+	return lines
+}
+
+// situation names a violation by what happened to its key before and after it.
+func (v *investigation) situation(w *violation, line, refusals []int32) string {
+	at, _ := slices.BinarySearch(line, w.request)
+	refusedAt := func(i int) bool { return i >= 0 && i < len(line) && v.c.outcomes[line[i]] == refused }
+	if w.leak {
+		// The refusals next to it tell: requests are in the order in which they were sent.
+		next, _ := slices.BinarySearch(refusals, w.request)
+		before := next > 0 && v.c.at(refusals[next-1]).Sent >= w.since
+		after := next < len(refusals) && v.c.at(refusals[next]).Sent <= w.until
+		switch {
+		case before && after:
+			return MitigationReturns
+		case before:
+			return MitigationShort
+		case len(refusals) == 0 && v.c.refuses:
+			return NeverRefused
+		}
+		return Leaks
+	}
+	switch {
+	case w.key == noKey:
+		return ByNoRule
+	case !refusedAt(at-1) && !refusedAt(at+1):
+		return RefusesAtWill
+	case !v.overExact[w.key] && !v.overEstimate[w.key]:
+		return RefusesSome
+	case w.until > 0 && refusedAt(at-1):
+		return MitigationLong
+	}
+	return RefusesWrongly
+}
+
+// atRandom takes refusals for random ones if most are of single requests, of several clients: some
+// of these follow each other, or a mitigation.
+func (v *investigation) atRandom(by map[string][]int32) {
+	clients := map[uint64]bool{}
+	for _, i := range by[RefusesAtWill] {
+		clients[v.c.at(i).Client] = true
+	}
+	n := 0
+	others := []string{RefusesSome, MitigationLong, RefusesWrongly}
+	for _, name := range others {
+		n += len(by[name])
+	}
+	if random := len(by[RefusesAtWill]); len(clients) >= 3 && random > 2*n {
+		for _, name := range others {
+			by[RefusesAtWill] = append(by[RefusesAtWill], by[name]...)
+			delete(by, name)
+		}
+		return
+	}
+	for _, i := range by[RefusesAtWill] {
+		name := RefusesSome
+		for _, k := range v.c.book.keysOf(i) {
+			if v.overEstimate[k] || v.overExact[k] {
+				name = RefusesWrongly
+			}
+		}
+		by[name] = append(by[name], i)
+	}
+	delete(by, RefusesAtWill)
+}
+
+// deaf returns the node that nearly all leaks are of, if there are others that refuse.
+func (v *investigation) deaf(leaks []int32) (node int, ok bool) {
+	byNode, refusals, keys := map[int]int{}, map[int]int{}, map[int32]bool{}
+	for _, i := range leaks {
+		byNode[v.c.at(i).Node]++
+		for _, k := range v.c.book.keysOf(i) {
+			keys[k] = true
+		}
+	}
+	for i, o := range v.c.outcomes {
+		if o == refused && slices.ContainsFunc(v.c.book.keysOf(int32(i)), func(k int32) bool { return keys[k] }) {
+			refusals[v.c.at(int32(i)).Node]++
+		}
+	}
+	for _, node = range slices.Sorted(maps.Keys(byNode)) {
+		others := 0
+		for other, n := range refusals {
+			if other != node {
+				others += n
+			}
+		}
+		if 10*byNode[node] >= 9*len(leaks) && others > refusals[node] {
+			return node, true
+		}
+	}
+	return 0, false
+}
+
+// Bounds on the search for clients that are mixed up.
+const (
+	mostVictims    = 20
+	mostCandidates = 300
+)
+
+// mixed looks for two keys of a rule that are one to the target: if all that is refused of both
+// is right for the requests of both together.
+func (v *investigation) mixed() {
+	victims, candidates := map[int32]int{}, map[int32]int{}
+	for _, w := range v.left {
+		if !w.leak && w.key != noKey && !v.overExact[w.key] && !v.overEstimate[w.key] {
+			victims[w.key]++
+		}
+	}
+	if len(victims) == 0 || len(victims) > mostVictims {
+		return
+	}
+	for k := range v.c.book.keys {
+		if v.overEstimate[int32(k)] || victims[int32(k)] > 0 {
+			candidates[int32(k)] = 1
+		}
+	}
+	if len(candidates) > mostCandidates {
+		return
+	}
+	lines := map[int32][]int32{}
+	for _, i := range v.c.bySent {
+		for _, k := range v.c.book.keysOf(i) {
+			if candidates[k] > 0 {
+				lines[k] = append(lines[k], i)
+			}
+		}
+	}
+	passes := func(k int32) bool { // else it cannot be told whose requests it is refused for
+		return slices.ContainsFunc(lines[k], func(i int32) bool { return v.c.outcomes[i] == passed })
+	}
+	explained := map[int32]bool{}
+	for _, a := range slices.Sorted(maps.Keys(victims)) {
+		var partners []int32
+		for _, b := range slices.Sorted(maps.Keys(candidates)) {
+			if a == b || !passes(a) || v.c.book.keys[a].rule != v.c.book.keys[b].rule {
+				continue
+			}
+			t := v.c.trial(v.c.book, v.last.m)
+			t.one = map[int32]int{a: 1, b: 1}
+			t.sent = slices.Concat(lines[a], lines[b])
+			slices.Sort(t.sent)
+			t.done = v.c.answered(t.sent)
+			if len(t.run()) == 0 {
+				partners = append(partners, b)
+			}
+		}
+		if len(partners) == 1 {
+			explained[a], explained[partners[0]] = true, true
+		}
+	}
+	v.mixedUp = explained
+	var requests []int32
+	v.left = slices.DeleteFunc(v.left, func(w violation) bool {
+		if explained[w.key] {
+			requests = append(requests, w.request)
+		}
+		return explained[w.key]
+	})
+	if len(requests) > 0 {
+		v.add(ClientsMixed, requests, "clients are refused for the requests of another one")
+	}
+}
+
+// early says that requests are all of the beginning, when what was counted before the run is
+// remembered.
+func (v *investigation) early(list []int32) string {
+	if slices.ContainsFunc(list, func(i int32) bool { q := v.c.at(i); return v.c.alone(&q) }) {
+		return ""
+	}
+	return "; all of them so soon after the start that it may be for requests before this run"
+}
+
+// answers reports what headers say that is not so.
+func (v *investigation) answers() {
+	s, c := v.s, v.c
+	wrong := map[int32]bool{}
+	for _, w := range v.last.found {
+		wrong[w.request] = wrong[w.request] || !w.leak
+	}
+	if !v.rough {
+		s.RetryAfter = v.last.retry
+	}
+	c.headers(v.last.b, &s.Headers, &s.RetryAfter)
+	if !v.last.m.refused { // else a promise is broken by the request that was refused
+		c.returned(v.last.b, wrong, &s.RetryAfter)
+	}
+	for _, i := range v.last.little {
+		if !slices.ContainsFunc(c.book.keysOf(i), func(k int32) bool { return v.mixedUp[k] }) {
+			s.Headers.TooLittle++
+		}
+	}
+	if len(v.faults) > 0 && 100*s.Headers.TooLittle < v.last.told {
+		s.Headers.TooLittle = 0
+	}
+	r := &s.RetryAfter
+	add := func(name string, n uint64, format string, args ...any) {
+		if n > 0 {
+			v.faults = append(v.faults, Fault{Name: name, Requests: n, Text: fmt.Sprintf(format, args...)})
+		}
+	}
+	if len(v.faults) > 0 && 100*r.TooShort < r.Compared { // what is wrong with it was only found out roughly
+		r.TooShort = 0
+	}
+	if slices.ContainsFunc(v.faults, func(f Fault) bool { return f.Name == DeafNode }) {
+		r.TooShort = 0 // nobody knows whether that node counts what it lets through
+	}
+	if len(v.faults) > 0 && 100*r.TooLong < r.Compared {
+		r.TooLong = 0
+	}
+	add(RetryTooShort, cmp.Or(r.Untrue, r.TooShort), "Retry-After is too short: of %d clients that came back when they were told to, %d were refused again; of %d answers %d say less than the mitigation lasts",
+		r.Checked, r.Untrue, r.Compared, r.TooShort)
+	add(RetryTooLong, r.TooLong, "Retry-After is too long: of %d answers %d say more than the mitigation can last", r.Compared, r.TooLong)
+	add(RetryZero, r.Zero, "Retry-After is 0 in %d refusals", r.Zero)
+	add(ShadowBanShows, s.Headers.ShadowShown, "answers of a rule that bans unseen have a Retry-After or say what remains")
+	if n := s.Headers.Sum() - s.Headers.ShadowShown + r.Bad; n > 0 {
+		add(HeadersDiffer, n, "%s", s.Headers.String(r.Bad))
+	}
+}

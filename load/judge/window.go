@@ -1,0 +1,172 @@
+package judge
+
+import "sort"
+
+// A kind is what is estimated from counts.
+type kind int
+
+const (
+	weighted    kind = iota // the oldest sub-window by the part of it that is in the period
+	wholeOldest             // the oldest sub-window whole
+	fixed                   // nothing of the window before
+	slidingLog              // no estimate: the time of every request is kept
+
+	// These are mistakes that are known.
+	reversed   // the oldest sub-window by the part of it that has left the period
+	outOfDate  // the window before the previous one in its place
+	neverFalls // the previous window whole
+)
+
+// kinds are the estimates that a rule may ask for, by their names.
+var kinds = map[string]kind{"weighted": weighted, "whole_oldest": wholeOldest, "fixed": fixed}
+
+// A counter counts requests. Times are in microseconds since the Unix epoch.
+type counter interface {
+	// add counts a request that arrived at some time between from and to: by its most, or
+	// else by its least contribution to later estimates.
+	add(from, to int64, most bool)
+
+	// over reports whether more than threshold requests are in the period that ends at t.
+	over(t, threshold int64) bool
+
+	// back returns the first time from t on when they no longer are, if no more come.
+	back(t, threshold int64) int64
+
+	// count returns how many there are at t, rounded down.
+	count(t int64) int64
+}
+
+// windows count by sub-windows of a period: estimates look at one period and the oldest
+// sub-window that it reaches into.
+type windows struct {
+	period, n int64 // there are n sub-windows in a period
+	shift     int64 // how much later than at the epoch windows begin
+	kind      kind
+	first     int64   // index of the first sub-window that is kept
+	counts    []int64 // of it, and of those behind it
+}
+
+// index returns the index of the sub-window at t.
+func (w *windows) index(t int64) int64 { return floor((t-w.shift)*w.n, w.period) }
+
+// begin returns when a sub-window begins.
+func (w *windows) begin(index int64) int64 { return -floor(-index*w.period, w.n) + w.shift }
+
+func floor(a, b int64) int64 {
+	if a < 0 && a%b != 0 {
+		return a/b - 1
+	}
+	return a / b
+}
+
+func (w *windows) add(from, to int64, most bool) {
+	first, last := w.index(from), w.index(to)
+	if !most {
+		if w.kind == outOfDate && first < last {
+			return // either may be nothing
+		}
+		last = first
+	}
+	if old := first - 3*w.n - w.first; old > int64(len(w.counts)) {
+		w.first, w.counts = first, w.counts[:0]
+	} else if old > 64 {
+		w.first, w.counts = w.first+old, w.counts[old:]
+	}
+	for i := max(first, w.first); i <= last; i++ {
+		for i-w.first >= int64(len(w.counts)) {
+			w.counts = append(w.counts, 0)
+		}
+		w.counts[i-w.first]++
+	}
+}
+
+// sum returns what the sub-windows from one to another count.
+func (w *windows) sum(from, to int64) (n int64) {
+	for i := max(from, w.first); i <= to && i-w.first < int64(len(w.counts)); i++ {
+		n += w.counts[i-w.first]
+	}
+	return n
+}
+
+// estimate returns what is counted whole at t, and what only by left of the period.
+func (w *windows) estimate(t int64) (whole, part, left int64) {
+	i := w.index(t)
+	left = (i+1)*w.period - w.n*(t-w.shift)
+	switch w.kind {
+	case fixed:
+		return w.sum(floor(i, w.n)*w.n, i), 0, 0
+	case wholeOldest:
+		return w.sum(i-w.n, i), 0, 0
+	case reversed:
+		return w.sum(i-w.n+1, i), w.sum(i-w.n, i-w.n), w.period - left
+	case outOfDate:
+		return w.sum(i-w.n+1, i), w.sum(i-2*w.n, i-2*w.n), left
+	case neverFalls:
+		return w.sum(floor(i, w.n)*w.n-w.n, i), 0, 0
+	}
+	return w.sum(i-w.n+1, i), w.sum(i-w.n, i-w.n), left
+}
+
+func (w *windows) over(t, threshold int64) bool {
+	whole, part, left := w.estimate(t)
+	// That is whole + part·left/period > threshold. Products stay below 2^63 with ten million
+	// requests and a period of seven days.
+	return whole > threshold || part*left > (threshold-whole)*w.period
+}
+
+func (w *windows) back(t, threshold int64) int64 {
+	// Within a sub-window the estimate only falls, or only rises.
+	for i := w.index(t); ; i++ {
+		begin, end := max(t, w.begin(i)), w.begin(i+1)
+		if !w.over(begin, threshold) {
+			return begin
+		}
+		if !w.over(end-1, threshold) {
+			return begin + int64(sort.Search(int(end-1-begin), func(n int) bool { return !w.over(begin+int64(n), threshold) }))
+		}
+	}
+}
+
+func (w *windows) count(t int64) int64 {
+	whole, part, left := w.estimate(t)
+	return whole + part*left/w.period
+}
+
+// A log keeps when requests arrived, as late as they may have, or as early.
+type log struct {
+	period int64
+	times  []int64
+}
+
+func (l *log) add(from, to int64, most bool) {
+	t := from
+	if most {
+		t = to
+	}
+	if n := len(l.times); n > 0 {
+		t = max(t, l.times[n-1])
+	}
+	l.times = append(l.times, t)
+}
+
+// old returns how many have left the period that ends at t.
+func (l *log) old(t int64) int {
+	return sort.Search(len(l.times), func(i int) bool { return l.times[i] > t-l.period })
+}
+
+func (l *log) over(t, threshold int64) bool { return l.count(t) > threshold }
+
+func (l *log) back(t, threshold int64) int64 {
+	if !l.over(t, threshold) {
+		return t
+	}
+	return l.times[len(l.times)-1-int(threshold)] + l.period
+}
+
+func (l *log) count(t int64) int64 {
+	old := l.old(t)
+	if old > 1024 && old > len(l.times)/2 {
+		l.times, old = append([]int64(nil), l.times[old:]...), 0
+	}
+	return int64(len(l.times) - old)
+}
