@@ -24,7 +24,7 @@ var arrows = map[string][]string{
 	"analysis/accesslog":          {},
 	"analysis/page":               {},
 	"async":                       {},
-	"load":                        {"analysis", "analysis/accesslog", "analysis/page", "counter", "load/mix", "pop/rule"},
+	"load":                        {"analysis", "analysis/accesslog", "analysis/page", "load/judge", "load/mix"},
 	"load/judge":                  {"pop/rule"}, // and nothing else that nodes count or decide by, ever
 	"load/mix":                    {},
 	"ring":                        {},
@@ -38,7 +38,7 @@ var arrows = map[string][]string{
 	"pop/admin":                   {},
 	"pop/gossip":                  {},
 	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/gossip", "pop/limit", "pop/proxy", "pop/rule"},
-	"cmd/edge":                    {"analysis", "analysis/accesslog", "analysis/page", "counter", "counter/shard", "load", "load/mix", "pop", "pop/admin", "pop/limit", "pop/proxy", "pop/rule"},
+	"cmd/edge":                    {"analysis", "analysis/accesslog", "analysis/page", "counter", "counter/shard", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/proxy", "pop/rule"},
 }
 
 // A listed is what go list says of a package.

@@ -69,15 +69,15 @@ func TestHeaders(t *testing.T) {
 		want        load.Told
 	}{
 		{"nothing is said", "Retry-After: 7\r\n", load.Told{Remaining: -1}},
-		{"they agree", "RateLimit-Policy: \"a\";q=5;w=10\r\nRateLimit: \"a\";r=0;t=7\r\nRetry-After: 7\r\n", load.Told{NoneRemains: true}},
-		{"t is earlier", "RateLimit: \"a\";r=0;t=6\r\nRetry-After: 7\r\n", load.Told{NoneRemains: true, OtherTime: true}},
-		{"t is later", "Retry-After: 7\r\nRateLimit: \"a\";t=8;r=0\r\n", load.Told{NoneRemains: true, OtherTime: true}},
-		{"t is now", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=0\r\n", load.Told{NoneRemains: true, OtherTime: true}},
-		{"no t", "Retry-After: 7\r\nRateLimit: \"a\";r=0\r\n", load.Told{NoneRemains: true}},
-		{"no Retry-After", "RateLimit: \"a\";r=0;t=7\r\n", load.Told{NoneRemains: true}},
-		{"the last of several is back then", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=2, \"b\";r=0;t=7, \"c\";r=1;t=60\r\n", load.Told{NoneRemains: true}},
-		{"in several lines", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=2\r\nRateLimit: \"b\";r=0;t=8\r\n", load.Told{NoneRemains: true, OtherTime: true}},
-		{"with spaces, and more parameters", "Retry-After: 7\r\nRateLimit: \"a\"; r=0; pk=:cj0x:; t=7; x;y=\"t=9\"\r\n", load.Told{NoneRemains: true}},
+		{"they agree", "RateLimit-Policy: \"a\";q=5;w=10\r\nRateLimit: \"a\";r=0;t=7\r\nRetry-After: 7\r\n", load.Told{}},
+		{"t is earlier", "RateLimit: \"a\";r=0;t=6\r\nRetry-After: 7\r\n", load.Told{OtherTime: true}},
+		{"t is later", "Retry-After: 7\r\nRateLimit: \"a\";t=8;r=0\r\n", load.Told{OtherTime: true}},
+		{"t is now", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=0\r\n", load.Told{OtherTime: true}},
+		{"no t", "Retry-After: 7\r\nRateLimit: \"a\";r=0\r\n", load.Told{}},
+		{"no Retry-After", "RateLimit: \"a\";r=0;t=7\r\n", load.Told{}},
+		{"the last of several is back then", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=2, \"b\";r=0;t=7, \"c\";r=1;t=60\r\n", load.Told{}},
+		{"in several lines", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=2\r\nRateLimit: \"b\";r=0;t=8\r\n", load.Told{OtherTime: true}},
+		{"with spaces, and more parameters", "Retry-After: 7\r\nRateLimit: \"a\"; r=0; pk=:cj0x:; t=7; x;y=\"t=9\"\r\n", load.Told{}},
 		{"names that look like parameters", "Retry-After: 7\r\nRateLimit: \"a;t=9,;r=0\\\";r=0\";r=3;t=1\r\n", load.Told{Remaining: 3}},
 		{"no integers", "Retry-After: 7\r\nRateLimit: \"a\";r=0.5;t=-1, b;r=;t\r\n", load.Told{Remaining: -1}},
 		{"a dictionary of an older draft", "Retry-After: 7\r\nRateLimit: limit=5, remaining=0, reset=9\r\n", load.Told{Remaining: -1}},
@@ -102,13 +102,10 @@ func TestAllocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	go func() {
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
+	answer := []byte("HTTP/1.1 429 No\r\nX-Edge-Node: n1\r\nRateLimit-Policy: \"a\";q=5;w=10\r\nRateLimit: \"a\";r=0;t=7\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 7\r\nRetry-After: 7\r\nContent-Length: 5\r\n\r\nhello")
+	serve := func(c net.Conn) {
 		defer c.Close()
-		buf, answer := make([]byte, 4096), []byte("HTTP/1.1 429 No\r\nX-Edge-Node: n1\r\nRateLimit-Policy: \"a\";q=5;w=10\r\nRateLimit: \"a\";r=0;t=7\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 7\r\nRetry-After: 7\r\nContent-Length: 5\r\n\r\nhello")
+		buf := make([]byte, 4096)
 		for {
 			if n, err := c.Read(buf); err != nil || !bytes.HasSuffix(buf[:n], []byte("\r\n\r\n")) {
 				return
@@ -116,6 +113,15 @@ func TestAllocations(t *testing.T) {
 			if _, err := c.Write(answer); err != nil {
 				return
 			}
+		}
+	}
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go serve(c)
 		}
 	}()
 	const requests = 20_000

@@ -4,11 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/vm"
+
+	"github.com/edgelimit/edge/load/judge"
 )
 
 // A Condition is a question about a report, such as innocent_refused > 0 or
@@ -17,13 +21,14 @@ import (
 type Condition struct {
 	text    string
 	program *vm.Program
+	values  []string // what it asks for, such as latency.p99_ms
 }
 
 // ParseCondition reads a condition. scored says that reports have scores.
 func ParseCondition(text string, scored bool) (*Condition, error) {
 	empty := &Report{Statuses: map[string]uint64{}, Failures: map[string]uint64{}, Nodes: []NodeCount{}, Components: []ComponentCount{}}
 	if scored {
-		empty.Score = &Score{Faults: []Fault{}, Rules: []RuleScore{}}
+		empty.Score = &judge.Score{Faults: []judge.Fault{}, Rules: []judge.RuleScore{}, NotJudged: []string{}}
 	}
 	names, err := namesOf(empty)
 	if err != nil {
@@ -33,7 +38,9 @@ func ParseCondition(text string, scored bool) (*Condition, error) {
 	if err != nil {
 		return nil, firstLine(err)
 	}
-	c := &Condition{text, program}
+	c := &Condition{text: text, program: program}
+	node := program.Node()
+	ast.Walk(&node, c)
 	if _, err := c.Holds(empty); err != nil { // a name within a name may be wrong
 		return nil, err
 	}
@@ -51,6 +58,46 @@ func (c *Condition) Holds(r *Report) (bool, error) {
 		return false, firstLine(err)
 	}
 	return result == true, nil
+}
+
+// Visit notes what a condition asks for. It is called for the parts of an expression before
+// the whole.
+func (c *Condition) Visit(node *ast.Node) {
+	switch n := (*node).(type) {
+	case *ast.IdentifierNode:
+	case *ast.MemberNode: // it stands for its parts
+		c.values = slices.DeleteFunc(c.values, func(v string) bool { return v == n.Node.String() })
+	default:
+		return
+	}
+	if text := (*node).String(); !slices.Contains(c.values, text) {
+		c.values = append(c.values, text)
+	}
+}
+
+// Was returns what a report has where the condition asks, such as 3, or of several values
+// innocent_refused 3, latency.p99_ms 20.5.
+func (c *Condition) Was(r *Report) string {
+	names, err := namesOf(r)
+	if err != nil {
+		return err.Error()
+	}
+	var was []string
+	for _, name := range c.values {
+		value, err := expr.Eval(name, names)
+		if err != nil {
+			continue
+		}
+		text, err := json.Marshal(value)
+		if err != nil || len(text) > 100 { // lists are in the report
+			continue
+		}
+		was = append(was, name+" "+string(text))
+	}
+	if len(was) == 1 {
+		return strings.TrimPrefix(was[0], c.values[0]+" ")
+	}
+	return strings.Join(was, ", ")
 }
 
 // firstLine leaves out the picture of where in the text an error is.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/edgelimit/edge/load"
+	"github.com/edgelimit/edge/load/judge"
 )
 
 func write(t *testing.T, file, text string) {
@@ -17,7 +18,7 @@ func write(t *testing.T, file, text string) {
 func TestConditions(t *testing.T) {
 	r := &load.Report{
 		Latency: load.Latency{P99MS: 12}, Statuses: map[string]uint64{"429": 3}, Failures: map[string]uint64{"timeout": 1},
-		Score: &load.Score{InnocentRefused: 2, Faults: []load.Fault{{Name: load.DeafNode}}},
+		Score: &judge.Score{InnocentRefused: 2, Faults: []judge.Fault{{Name: judge.DeafNode}}},
 	}
 	for text, want := range map[string]bool{
 		"innocent_refused > 0": true, "score.innocent_refused == 2": true, "latency.p99_ms > 12": false, `statuses["429"] == 3`: true,
@@ -31,6 +32,19 @@ func TestConditions(t *testing.T) {
 		}
 		if got, err := c.Holds(r); got != want || err != nil {
 			t.Errorf("%s is %t, %v; want %t", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"innocent_refused > 0": "2", `statuses["429"] == 3`: "3", "latency.p99_ms > 5 || latency.p99_ms < 1": "12",
+		"innocent_refused > 0 or failures.timeout > 0": "innocent_refused 2, failures.timeout 1", "len(faults) > 0": `[{"name":"node_ignores_mitigations","requests":0,"text":""}]`,
+	} {
+		c, err := load.ParseCondition(text, true)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := c.Was(r); got != want {
+			t.Errorf("%s was %s, want %s", text, got, want)
 		}
 	}
 	for _, text := range []string{"", "innocent_refused", "innocent > 0", "latency.p98_ms > 1", "failures.bad_luck > 0", "1 +"} {

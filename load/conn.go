@@ -9,13 +9,15 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 )
 
 // A conn sends requests over one HTTP/1.1 connection after the other, each when the one before
-// is answered.
+// is answered. It sends no request twice: a connection that the target has ended is replaced
+// before anything is written to it.
 type conn struct {
 	run    *run
 	from   feed
@@ -30,6 +32,7 @@ type conn struct {
 	owner   uint64                   // whose connection it is, where the PROXY protocol is spoken
 	sent    int                      // requests over this connection
 	last    int64                    // when it was used last
+	peek    peeker
 	wire    wire
 	answer  answer
 	out     []byte
@@ -58,10 +61,6 @@ func (c *conn) exchange() {
 	q, r := &c.request, &c.record
 	*r = record{due: q.Due.Microseconds(), client: q.Client, look: q.Look.number, remaining: -1}
 	err := c.send()
-	if err != nil && c.stale(err) {
-		c.disconnect()
-		err = c.send()
-	}
 	if failureOf(err) == notSent && c.run.over.Err() != nil {
 		c.run.unsent.Add(1)
 		return
@@ -88,14 +87,8 @@ func (c *conn) exchange() {
 	}
 }
 
-// staleAfter is how long a connection is idle before the target may have ended it for that.
-const staleAfter = 100_000 // microseconds
-
-// stale reports whether a request failed because the target had ended an idle connection: then
-// it did not see the request.
-func (c *conn) stale(err error) bool {
-	return c.http2 == nil && c.sent > 0 && c.record.sent-c.last > staleAfter && c.wire.have == 0 && failureOf(err) == closed
-}
+// idleAfter is for how long a connection is unused before the target may have ended it for that.
+const idleAfter = 1000 // microseconds
 
 // send sends the request, connecting before if need be, and reads the answer into the record.
 func (c *conn) send() error {
@@ -111,12 +104,23 @@ func (c *conn) send() error {
 	if c.http2 != nil {
 		return c.http2.roundTrip(c)
 	}
+	r.flags = 0
+	if c.sent > 0 {
+		r.flags = reused
+	}
 	c.out = c.appendRequest(c.out[:0])
 	c.since.Store(max(1, r.sent))
-	if _, err := (*c.nc.Load()).Write(c.out); err != nil {
-		return err
-	}
-	if err := c.wire.read(&c.answer, c.request.Look.Method == "HEAD"); err != nil {
+	if n, err := (*c.nc.Load()).Write(c.out); err != nil {
+		if n == 0 && c.sent > 0 && failureOf(err) == closed { // ended meanwhile, and nothing was sent
+			c.disconnect()
+			return c.send()
+		}
+		// A target may answer before it has read all of a body, and then close.
+		if n == 0 || c.read() != nil {
+			return err
+		}
+		c.answer.last = true
+	} else if err := c.read(); err != nil {
 		return err
 	}
 	if c.wire.have > 0 {
@@ -126,10 +130,14 @@ func (c *conn) send() error {
 	return nil
 }
 
+// read reads the answer.
+func (c *conn) read() error { return c.wire.read(&c.answer, c.request.Look.Method == "HEAD") }
+
 // take records the answer.
 func (c *conn) take() {
 	r, a := &c.record, &c.answer
-	r.status, r.retry, r.remaining, r.flags = a.status, a.retry, a.least(), a.flags|a.agreement()
+	r.status, r.retry, r.remaining = a.status, a.retry, a.least()
+	r.flags |= a.flags | a.agreement()
 	r.node = c.nodeOf(a.node)
 }
 
@@ -157,14 +165,28 @@ func (c *conn) appendRequest(b []byte) []byte {
 	}
 	b = append(b, c.run.fixed...)
 	b = c.run.o.Identity.appendHeader(b, &c.request)
-	if hasBody(look.Method) {
-		b = append(b, "Content-Length: 0\r\n"...)
+	body := c.run.o.bodyOf(look.Method)
+	if len(body) > 0 || hasBody(look.Method) {
+		b = append(strconv.AppendInt(append(b, "Content-Length: "...), int64(len(body)), 10), "\r\n"...)
 	}
-	return append(b, "\r\n"...)
+	return append(append(b, "\r\n"...), body...)
 }
 
-// hasBody reports whether requests of a method say how long their body is.
+// hasBody reports whether requests of a method say how long their body is, even if they have none.
 func hasBody(method string) bool { return method == "POST" || method == "PUT" || method == "PATCH" }
+
+// CarriesBody reports whether requests of a method carry Options.Body.
+func CarriesBody(method string) bool {
+	return method != "GET" && method != "HEAD" && method != "OPTIONS" && method != "TRACE"
+}
+
+// bodyOf returns the body of requests of a method.
+func (o *Options) bodyOf(method string) []byte {
+	if !CarriesBody(method) {
+		return nil
+	}
+	return o.Body
+}
 
 // connect sees to it that there is a connection, and that it is one for the request.
 func (c *conn) connect() error {
@@ -173,7 +195,8 @@ func (c *conn) connect() error {
 		return c.run.over.Err()
 	}
 	if c.nc.Load() != nil {
-		if c.run.o.Identity.Proxy == 0 || c.owner == c.request.Client {
+		own := c.run.o.Identity.Proxy == 0 || c.owner == c.request.Client
+		if own && (c.run.now()-c.last < idleAfter || c.peek.idle()) {
 			return nil
 		}
 		c.disconnect()
@@ -195,6 +218,7 @@ func (c *conn) connect() error {
 	c.sent, c.owner = 0, c.request.Client
 	c.nc.Store(&nc)
 	c.wire.reset(nc)
+	c.peek.reset(plain(nc))
 	return nil
 }
 
@@ -220,6 +244,14 @@ func (r *run) dial(ctx context.Context, t *Target, client netip.Addr) (net.Conn,
 		return nil, err
 	}
 	return secure, nil
+}
+
+// plain returns what TLS is spoken over, or else the connection itself.
+func plain(nc net.Conn) net.Conn {
+	if secure, ok := nc.(*tls.Conn); ok {
+		return secure.NetConn()
+	}
+	return nc
 }
 
 func (c *conn) disconnect() {
@@ -259,6 +291,13 @@ func failureOf(err error) failure {
 
 // failed keeps the first error of each kind of which the error says more than the kind.
 func (r *run) failed(f failure, err error) {
+	if r.giveUp.Load() == 0 {
+		patience := time.Second.Microseconds()
+		if f == timedOut {
+			patience = 0 // it has waited
+		}
+		r.giveUp.CompareAndSwap(0, r.now()+patience)
+	}
 	if f != notSent && f != closed {
 		return
 	}

@@ -29,8 +29,8 @@ func ReadAnswers(from io.Reader) (statuses []int, err error) {
 
 // Told is what is read of an answer's headers: the least that remains, and what is wrong.
 type Told struct {
-	Remaining                           int32
-	OtherTime, NoneRemains, BeyondLimit bool
+	Remaining              int32
+	OtherTime, BeyondLimit bool
 }
 
 // ReadHeaders reads header lines.
@@ -42,7 +42,7 @@ func ReadHeaders(lines string) Told {
 		panic(err)
 	}
 	f := a.agreement()
-	return Told{a.least(), f&otherTime != 0, f&noneRemains != 0, f&beyondLimit != 0}
+	return Told{a.least(), f&otherTime != 0, f&beyondLimit != 0}
 }
 
 // A Decided is a request with what became of it, at one of the nodes.

@@ -49,7 +49,7 @@ const mostTries = 3
 
 var errUntaken = errors.New("load: connections end before they take a request")
 
-// roundTrip sends c's request and takes in the answer.
+// roundTrip sends c's request and reads the answer.
 func (h *http2Conn) roundTrip(c *conn) error {
 	r := h.run
 	ctx, cancel := context.WithTimeout(r.cut, r.o.Timeout)
@@ -70,6 +70,11 @@ func (h *http2Conn) roundTrip(c *conn) error {
 	}).WithContext(ctx)
 	if t.TLS {
 		req.URL.Scheme = "https"
+	}
+	if body := r.o.bodyOf(look.Method); len(body) > 0 {
+		req.ContentLength = int64(len(body))
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		req.Body, _ = req.GetBody()
 	}
 	if look.Agent != "" {
 		req.Header["User-Agent"] = []string{look.Agent}

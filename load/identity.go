@@ -38,18 +38,18 @@ func ParseIdentity(text string) (id Identity, err error) {
 		case kind == "cookie" && isToken(name):
 			id.Cookie = name
 		default:
-			return id, fmt.Errorf("load: %q is no way to tell clients apart; there are xff, proxy1, proxy2, header:NAME, cookie:NAME and none", word)
+			return id, fmt.Errorf("load: unknown identity %q: use xff, proxy1, proxy2, header:NAME, cookie:NAME or none", word)
 		}
 		if given[kind] {
-			return id, fmt.Errorf("load: there is one %s at most", kind)
+			return id, fmt.Errorf("load: %s is given twice", kind)
 		}
 		given[kind] = true
 	}
 	if given["none"] && len(given) > 1 {
-		return id, errors.New("load: none stands alone")
+		return id, errors.New("load: none contradicts every other identity")
 	}
 	if n := len(slices.DeleteFunc([]string{"xff", "proxy1", "proxy2"}, func(kind string) bool { return !given[kind] })); n > 1 {
-		return id, errors.New("load: the address is told by one of xff, proxy1 and proxy2")
+		return id, errors.New("load: xff, proxy1 and proxy2 contradict each other: use one of them")
 	}
 	return id, nil
 }
@@ -58,10 +58,10 @@ func ParseIdentity(text string) (id Identity, err error) {
 func ParseHeader(line string) (header [2]string, err error) {
 	name, value, ok := strings.Cut(line, ":")
 	if !ok || !isToken(name) || strings.ContainsFunc(value, func(r rune) bool { return r != ' ' && r != '\t' && unsendable(r) }) {
-		return header, fmt.Errorf("load: %q is no header line", line)
+		return header, fmt.Errorf("load: invalid header line %q: write it as Name: value", line)
 	}
 	if isOwn(name) {
-		return header, fmt.Errorf("load: every request has a line %s of its own, or none", name)
+		return header, fmt.Errorf("load: cannot set the header %s: it depends on the request", name)
 	}
 	return [2]string{name, strings.TrimSpace(value)}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -100,6 +101,16 @@ func (l *limiter) answer(node int, client string) (seconds int) {
 	return seconds
 }
 
+// remains returns how many more requests of a client may come.
+func (l *limiter) remains(client string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.blind {
+		client = ""
+	}
+	return max(0, l.threshold+l.more-int(math.Ceil(l.in(l.counted[client], time.Now()))))
+}
+
 // refusal returns after how many seconds a client is no longer refused, 0 if it is not.
 func (l *limiter) refusal(node int, client string, now time.Time) (seconds int) {
 	if left := l.until[client].Sub(now); left > 0 && node != l.deaf && now.Sub(l.since[client]) >= l.late {
@@ -167,7 +178,7 @@ func (l *limiter) serve(node int) http.Handler {
 			case l.boast:
 				w.Header().Set("RateLimit", fmt.Sprintf(`"all";r=%d;t=10`, l.threshold+1))
 			default:
-				w.Header().Set("RateLimit", `"all";r=5;t=60, "never,;r=0"; t=1; r=7`)
+				w.Header().Set("RateLimit", fmt.Sprintf(`"all";r=%d;t=60, "never,;r=0"; t=1; r=%d`, l.remains(r.Header.Get("X-Forwarded-For")), l.threshold))
 			}
 			if r.Method == http.MethodPost {
 				w.WriteHeader(http.StatusUnauthorized)

@@ -3,6 +3,7 @@ package load
 import (
 	"math/bits"
 	"sync/atomic"
+	"time"
 )
 
 // A live is what is known of a connection while the run goes on. It is written by one
@@ -37,14 +38,16 @@ func classLatency(class int) int64 { return int64(4+class&3+1)<<(class/4) - 1 }
 
 // A Progress is how far a run is.
 type Progress struct {
-	Requests, Refused, Failed uint64 // refused: 429, or anything with Retry-After
-	Waiting                   uint64 // due, and not sent yet
-	P50, P99                  int64  // latencies since the last Progress, within a quarter; microseconds
+	Elapsed, Of               time.Duration // since the beginning, and Options.Duration
+	Requests, Refused, Failed uint64        // refused: 429, or anything with Retry-After
+	Waiting                   uint64        // due, and not sent yet
+	P50, P99                  int64         // latencies since the last Progress, within a quarter; microseconds
 }
 
 // progress returns what has happened, and latencies since before, which it replaces.
 func (r *run) progress(before *[128]uint32) (p Progress) {
 	var now [128]uint32
+	p.Elapsed, p.Of = time.Since(r.began), r.o.Duration
 	r.mu.Lock()
 	conns := r.conns
 	r.mu.Unlock()

@@ -10,6 +10,7 @@ type Log struct {
 	Elapsed     time.Duration
 	Interrupted bool
 	Full        bool // more would have been sent, but for Options.Requests
+	GaveUp      bool // it was ended early, since nothing was answered
 
 	// Unsent is how many requests were due and not sent when the run ended.
 	Unsent uint64
@@ -57,5 +58,5 @@ func clockStep(from, to time.Time) time.Duration {
 	return to.Round(0).Sub(from.Round(0)) - to.Sub(from)
 }
 
-// Requests returns how many requests were sent, or could not be for want of a connection.
+// Requests returns how many requests were sent, or not sent because no connection could be made.
 func (l *Log) Requests() int { return len(l.records) }

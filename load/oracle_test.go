@@ -12,6 +12,7 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/load"
+	"github.com/edgelimit/edge/load/judge"
 	"github.com/edgelimit/edge/load/mix"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -47,7 +48,7 @@ func trafficSource(t *testing.T) load.Source {
 }
 
 // score lets a limiter be loaded, and says what the oracle found.
-func (l *limiter) score(t *testing.T, source load.Source) *load.Score {
+func (l *limiter) score(t *testing.T, source load.Source) *judge.Score {
 	t.Helper()
 	l.threshold, l.period = 10, 10*time.Second
 	log := l.attack(t, load.Options{Source: source, Duration: 40 * time.Second, Return: true})
@@ -70,24 +71,24 @@ func TestOracleNamesFaults(t *testing.T) {
 		{"estimates", &limiter{estimates: true}, nil},
 		{"estimates, mitigates for 20 s", &limiter{estimates: true, timeout: 20 * time.Second}, nil},
 		{"nodes know 15 ms later", &limiter{estimates: true, timeout: 5 * time.Second, late: 15 * time.Millisecond}, nil},
-		{"one too many", &limiter{more: 1}, []string{load.ThresholdHigh}},
-		{"one too many by the estimate", &limiter{more: 1, estimates: true, timeout: 5 * time.Second}, []string{load.ThresholdHigh}},
-		{"one too few", &limiter{more: -1}, []string{load.ThresholdLow}},
-		{"one too few by the estimate", &limiter{more: -1, estimates: true}, []string{load.ThresholdLow}},
-		{"fixed window", &limiter{fixed: true}, []string{load.FixedWindow}},
-		{"a node that ignores mitigations", &limiter{deaf: 2, timeout: 5 * time.Second}, []string{load.DeafNode}},
-		{"Retry-After is too short", &limiter{hurry: 3, timeout: 5 * time.Second}, []string{load.RetryTooShort}},
-		{"no Retry-After", &limiter{silent: true}, []string{load.HeadersDiffer}},
-		{"another time in RateLimit", &limiter{wobble: 1}, []string{load.HeadersDiffer}},
-		{"an earlier one", &limiter{wobble: -1}, []string{load.HeadersDiffer}},
-		{"nothing is said to remain", &limiter{poor: true}, []string{load.HeadersDiffer}},
-		{"too much is said to remain", &limiter{boast: true}, []string{load.HeadersDiffer}},
+		{"one too many", &limiter{more: 1}, []string{judge.ThresholdHigh}},
+		{"one too many by the estimate", &limiter{more: 1, estimates: true, timeout: 5 * time.Second}, []string{judge.ThresholdHigh}},
+		{"one too few", &limiter{more: -1}, []string{judge.ThresholdLow}},
+		{"one too few by the estimate", &limiter{more: -1, estimates: true}, []string{judge.ThresholdLow}},
+		{"fixed window", &limiter{fixed: true}, []string{judge.FixedWindow}},
+		{"a node that ignores mitigations", &limiter{deaf: 2, timeout: 5 * time.Second}, []string{judge.DeafNode}},
+		{"Retry-After is too short", &limiter{hurry: 3, timeout: 5 * time.Second}, []string{judge.RetryTooShort}},
+		{"no Retry-After", &limiter{silent: true}, []string{judge.HeadersDiffer}},
+		{"another time in RateLimit", &limiter{wobble: 1}, []string{judge.HeadersDiffer}},
+		{"an earlier one", &limiter{wobble: -1}, []string{judge.HeadersDiffer}},
+		{"nothing is said to remain", &limiter{poor: true}, []string{judge.HeadersDiffer}},
+		{"too much is said to remain", &limiter{boast: true}, []string{judge.HeadersDiffer}},
 		{"two rules", &limiter{also: &limiter{threshold: 14, period: 20 * time.Second}}, nil},
 		{"two rules that mitigate", &limiter{timeout: 4 * time.Second, also: &limiter{threshold: 14, period: 20 * time.Second, timeout: 9 * time.Second}}, nil},
-		{"Retry-After is that of the first rule", &limiter{forgetful: true, timeout: 4 * time.Second, also: &limiter{threshold: 10, period: 10 * time.Second, timeout: 9 * time.Second}}, []string{load.RetryTooShort}},
-		{"all clients are one", &limiter{blind: true}, []string{load.RefusesSome}},
-		{"all clients are one, by the estimate", &limiter{blind: true, estimates: true, timeout: 5 * time.Second}, []string{load.RefusesSome}},
-		{"one innocent client is refused", &limiter{refuses: "10.0.0.3"}, []string{load.RefusesSome}},
+		{"Retry-After is that of the first rule", &limiter{forgetful: true, timeout: 4 * time.Second, also: &limiter{threshold: 10, period: 10 * time.Second, timeout: 9 * time.Second}}, []string{judge.RetryTooShort}},
+		{"all clients are one", &limiter{blind: true}, []string{judge.ClientsAsOne}},
+		{"all clients are one, by the estimate", &limiter{blind: true, estimates: true, timeout: 5 * time.Second}, []string{judge.ClientsAsOne}},
+		{"one innocent client is refused", &limiter{refuses: "10.0.0.3"}, []string{judge.RefusesSome}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := test.score(t, trafficSource(t))
@@ -100,20 +101,21 @@ func TestOracleNamesFaults(t *testing.T) {
 			}
 			for _, f := range s.Faults {
 				switch f.Name {
-				case load.DeafNode:
+				case judge.DeafNode:
 					if f.Node != "node-2" {
 						t.Errorf("the node is said to be %s", f.Node)
 					}
-				case load.RefusesSome:
-					if asks := strings.HasSuffix(f.Text, "; does the PoP trust this machine's X-Forwarded-For? (--trusted-proxy 127.0.0.1/32)"); asks != test.blind {
+				case judge.ClientsAsOne:
+					if !strings.HasSuffix(f.Text, ": does the PoP trust this machine's X-Forwarded-For? (--trusted-proxy 127.0.0.1/32)") {
 						t.Errorf("the PoP is accused of this: %s", f.Text)
 					}
-					if !test.blind && !slices.Equal(f.Clients, []string{"10.0.0.3"}) {
+				case judge.RefusesSome:
+					if !slices.Equal(f.Clients, []string{"10.0.0.3"}) {
 						t.Errorf("the clients are said to be %v", f.Clients)
 					}
 				}
 			}
-			if s.RetryAfter.Checked == 0 && !test.silent {
+			if s.RetryAfter.Checked == 0 && !test.silent && !test.blind {
 				t.Error("nobody came back after Retry-After")
 			}
 			if s.Exact == 0 || !test.blind && s.WronglyAllowed.Requests+s.WronglyRefused.Requests > s.Requests/2 {
@@ -130,9 +132,9 @@ func TestUnavailable(t *testing.T) {
 	for i := range 10 {
 		requests = append(requests, load.Decided{At: time.Duration(i) * 2 * time.Second, Refused: true, Down: true})
 	}
-	l := &limiter{threshold: 10, period: 10 * time.Second}
-	s, err := load.DecidedLog(time.Now(), source, requests).Score(load.OracleOptions{Rules: l.rules(t)})
-	if err != nil || s.Refused != 10 || len(s.Faults) > 0 {
+	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], on_failure: closed}]")
+	s, err := load.DecidedLog(time.Now(), source, requests).Score(load.OracleOptions{Rules: rules})
+	if err != nil || s.Unavailable != 10 || len(s.Faults) > 0 {
 		t.Errorf("%v, %+v", err, s)
 	}
 }
@@ -147,7 +149,7 @@ func TestExactDecisionsAreThoseOfTheReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := log.Write(&b, load.OracleOptions{Rules: rules}); err != nil {
+	if err := log.Write(&b); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "run.log")
@@ -204,7 +206,7 @@ rules:
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := log.Write(&b, o); err != nil {
+	if err := log.Write(&b); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "run.log")

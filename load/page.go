@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/load/judge"
 )
 
 // Sections returns the report as parts of a page.
@@ -39,7 +40,7 @@ func (r *Report) Sections() []page.Section {
 	if r.Score == nil {
 		return []page.Section{sent}
 	}
-	return []page.Section{r.Score.section(), sent}
+	return []page.Section{scoreSection(r.Score), sent}
 }
 
 // area returns requests and refusals over time.
@@ -72,8 +73,8 @@ func (r *Report) nodes() page.Table {
 	return t
 }
 
-// section returns what the oracle found.
-func (s *Score) section() page.Section {
+// scoreSection returns what the oracle found.
+func scoreSection(s *judge.Score) page.Section {
 	p := page.Section{
 		Title: "What was right",
 		Lead:  "Held against an exact log of every client. A difference from it is explained by the estimate, by the lag of counts and mitigations, or by nothing: then it is a fault.",
@@ -106,7 +107,7 @@ func (s *Score) section() page.Section {
 	reaction := page.Table{Title: "How the guilty fared", Columns: []page.Column{{Name: ""}, {Name: "of", Numbers: true}, {Name: "median", Numbers: true}, {Name: "p99", Numbers: true}, {Name: "most", Numbers: true}}}
 	for _, t := range []struct {
 		name string
-		Times
+		judge.Times
 	}{{"until the first refusal", s.FirstRefusal}, {"until no node let another through", s.AllRefuse}} {
 		reaction.Rows = append(reaction.Rows, page.Row{Cells: []string{t.name, page.Grouped(t.Clients), millis(t.P50), millis(t.P99), millis(t.Max)}})
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/load"
+	"github.com/edgelimit/edge/load/judge"
 	"github.com/edgelimit/edge/load/mix"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/proxy"
@@ -56,7 +57,7 @@ func startPoP(t *testing.T, rules *rule.Set, trusted ...netip.Prefix) (targets [
 }
 
 // runMixed sends the mixed traffic, and returns what became of it.
-func runMixed(t *testing.T, rules *rule.Set, targets []load.Target) (*load.Report, *load.Score) {
+func runMixed(t *testing.T, rules *rule.Set, targets []load.Target) (*load.Report, *judge.Score) {
 	t.Helper()
 	m, err := mix.Parse("mixed.yaml", []byte(mixed))
 	if err != nil {
@@ -85,12 +86,17 @@ func parse(t *testing.T, text string) *rule.Set {
 	return rules
 }
 
+// lasting has mitigations that last for longer than a run, so that whatever passes is found even if
+// nodes are slow to learn.
+const lasting = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 30s}], mitigation_timeout: 20s}]"
+
 // A real PoP refuses no innocent client, and what its answers say is true.
 func TestRealPoP(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string]string{
-		"one rule":  "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}], mitigation_timeout: 1s}]",
-		"two rules": "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}, {threshold: 40, period: 30s}]}, {id: more, characteristics: [ip], limits: [{threshold: 12, period: 2s}], mitigation_timeout: 1s}]",
+		"one rule":              "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}], mitigation_timeout: 1s}]",
+		"to the end of the run": lasting,
+		"two rules":             "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}, {threshold: 40, period: 30s}]}, {id: more, characteristics: [ip], limits: [{threshold: 12, period: 2s}], mitigation_timeout: 1s}]",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,14 +115,27 @@ func TestRealPoP(t *testing.T) {
 	}
 }
 
+// Of a node that refuses nobody, among those of a real PoP, it is said that it does so, and nothing
+// of the others.
+func TestRealPoPWithALeak(t *testing.T) {
+	t.Parallel()
+	rules := parse(t, lasting)
+	open := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Edge-Node", "open") }))
+	defer open.Close()
+	_, s := runMixed(t, rules, append(startPoP(t, rules, netip.MustParsePrefix("127.0.0.0/8")), target(t, open.URL)))
+	if len(s.Faults) != 1 || s.Faults[0].Name != judge.DeafNode || s.Faults[0].Node != "open" {
+		t.Errorf("faults %+v, want a node that lets through what others refuse", s.Faults)
+	}
+}
+
 // A PoP that does not trust the generator refuses everybody for the requests of all. It is said
 // why, and nothing else.
 func TestDistrust(t *testing.T) {
 	t.Parallel()
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}], mitigation_timeout: 1s}]")
 	_, s := runMixed(t, rules, startPoP(t, rules))
-	if s.InnocentRefused < 100 || len(s.Faults) != 1 || s.Faults[0].Name != load.RefusesSome ||
-		!strings.HasSuffix(s.Faults[0].Text, "; does the PoP trust this machine's X-Forwarded-For? (--trusted-proxy 127.0.0.1/32)") {
+	if s.InnocentRefused < 100 || len(s.Faults) != 1 || s.Faults[0].Name != judge.ClientsAsOne ||
+		!strings.HasSuffix(s.Faults[0].Text, ": does the PoP trust this machine's X-Forwarded-For? (--trusted-proxy 127.0.0.1/32)") {
 		t.Errorf("%d innocent requests are refused, faults %+v", s.InnocentRefused, s.Faults)
 	}
 }

@@ -29,19 +29,19 @@ func ParseProfile(text string) (profile []Point, err error) {
 		per, known := map[string]float64{"": 1, "s": 1, "m": 60, "h": 3600}[unit]
 		n, err := strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64)
 		if err != nil || !known || !(n >= 0) || n/per > 1e7 {
-			return nil, fmt.Errorf("load: %q is no rate from 0 to 10,000,000/s", rate)
+			return nil, fmt.Errorf("load: invalid rate %q: must be 0 to 10,000,000/s", rate)
 		}
 		p := Point{Rate: n / per}
 		if timed {
 			if p.After, err = time.ParseDuration(after); err != nil {
-				return nil, fmt.Errorf("load: %q is no time", after)
+				return nil, fmt.Errorf("load: invalid time %q of a rate: write it with its unit, as in 10s", after)
 			}
 		}
 		if i == 0 && p.After != 0 {
-			return nil, errors.New("load: the first rate is that of the beginning, without a time")
+			return nil, errors.New("load: the first rate holds from the beginning: write it without a time")
 		}
 		if i > 0 && p.After <= profile[i-1].After {
-			return nil, fmt.Errorf("load: the rate %s is not after the one before", each)
+			return nil, fmt.Errorf("load: the rate %s needs a time after that of the rate before it", each)
 		}
 		profile = append(profile, p)
 	}
@@ -150,17 +150,17 @@ func (s *Steady) Check() error {
 	each := (max(1, s.Clients) + uint64(len(networks)) - 1) / uint64(len(networks))
 	for i, p := range networks {
 		if slices.ContainsFunc(networks[:i], p.Overlaps) {
-			return fmt.Errorf("load: %v overlaps a network before", p)
+			return fmt.Errorf("load: %v overlaps another of the networks", p)
 		}
 		room := 64 - p.Bits()
 		if p.Addr().Is4() {
 			room = 32 - p.Bits()
 		}
 		if p.Addr().Is4In6() {
-			return fmt.Errorf("load: %v is an IPv4 network in the manner of IPv6", p)
+			return fmt.Errorf("load: %v is an IPv4-mapped network: write it as IPv4", p)
 		}
 		if room < 0 || room < 63 && each > 1<<room {
-			return fmt.Errorf("load: %v has no room for %d clients", p, each)
+			return fmt.Errorf("load: %v is too small for %d clients", p, each)
 		}
 	}
 	return nil

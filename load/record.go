@@ -8,7 +8,7 @@ type record struct {
 	due, sent, done int64
 	client          uint64
 	look            uint32 // in run.looks, from 1
-	retry           uint32 // seconds of Retry-After, 0 if there was none
+	retry           uint32 // seconds of Retry-After, 0 if there was none; see retryZero
 	remaining       int32  // the least r of RateLimit, or X-RateLimit-Remaining; −1 if there was none
 	status          uint16 // 0 if there was no answer
 	node            uint16 // in run.nodes
@@ -37,8 +37,10 @@ type flags uint8
 const (
 	prepared    flags = 1 << iota // its body is one that a rule answers with
 	otherTime                     // nothing remains of limits that are back at another time than Retry-After says
-	noneRemains                   // nothing remains of a limit, by RateLimit
 	beyondLimit                   // more remains than the limit is
+	reused                        // its connection had carried others: if it is closed, the target may have ended it before it read the request
+	retryZero                     // Retry-After is 0
+	retryBad                      // Retry-After is not a number of seconds
 )
 
 // A tape holds the records of a connection in the order in which they were sent: in pieces, so

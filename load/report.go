@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/edgelimit/edge/load/judge"
 )
 
 // A Report is what a run found. Names that end in _s are seconds, _ms milliseconds, _pct
@@ -14,6 +16,7 @@ type Report struct {
 	DurationS   float64   `json:"duration_s"`
 	Interrupted bool      `json:"interrupted"`   // it was ended before its time
 	Full        bool      `json:"full"`          // it ended early with all the requests that it may send
+	GaveUp      bool      `json:"gave_up"`       // it was ended early, since nothing was answered
 	ClockStepMS float64   `json:"clock_step_ms"` // by how much this machine's clock was set meanwhile
 	Targets     []string  `json:"targets"`
 
@@ -24,6 +27,10 @@ type Report struct {
 	Latency Latency `json:"latency"`
 	Service Latency `json:"service"`
 
+	// Histogram is the distribution of Latency.
+	Histogram []Bucket `json:"histogram"`
+	histogram *hdrhistogram.Histogram
+
 	Statuses   map[string]uint64 `json:"statuses"`                   // answers by status
 	Failures   map[string]uint64 `json:"failures,omitempty"`         // requests without an answer, by what happened
 	Examples   map[string]string `json:"failure_examples,omitempty"` // the first error of each kind of failure
@@ -32,7 +39,10 @@ type Report struct {
 	Timeline   Timeline          `json:"timeline"`
 
 	// Score is what the oracle says, where there are rules.
-	Score *Score `json:"score,omitempty"`
+	Score *judge.Score `json:"score,omitempty"`
+
+	// Hints are what may be wrong with the run itself.
+	Hints []string `json:"hints,omitempty"`
 }
 
 // Sending is what the generator did.
@@ -42,6 +52,10 @@ type Sending struct {
 	Connections uint64  `json:"connections"` // opened
 	Unsent      uint64  `json:"unsent"`      // due before the end, and not sent
 	Held        uint64  `json:"held"`        // of clients that waited for their Retry-After
+
+	// ClosedReused are requests without an answer whose connection had carried others: the
+	// target may have ended it before it read the request. They are not sent again.
+	ClosedReused uint64 `json:"closed_reused"`
 
 	// Late are requests that were sent more than 10 ms after they were due: OwnLate
 	// because the generator could not keep up, the others because no connection was free.
@@ -91,7 +105,7 @@ type TimePoint struct {
 
 const mostPoints = 240 // of a timeline
 
-// add takes in a request that was sent at a time in microseconds.
+// add counts a request that was sent at a time in microseconds.
 func (t *Timeline) add(at int64, refused bool) {
 	i := int(at / (t.StepS * 1e6))
 	for len(t.Points) <= i {
@@ -108,7 +122,7 @@ func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, time.Hour.Microseconds(), 3)
 }
 
-// recordIn takes in a duration, or the nearest that h can hold.
+// recordIn records a duration, or the nearest that h can hold.
 func recordIn(h *hdrhistogram.Histogram, micros int64) {
 	_ = h.RecordValue(min(max(micros, 1), h.HighestTrackableValue())) // within its bounds
 }
@@ -124,7 +138,7 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 // Report says what happened, without the oracle.
 func (l *Log) Report() *Report {
 	r := &Report{
-		Began: l.Began.UTC(), DurationS: l.Elapsed.Seconds(), Interrupted: l.Interrupted, Full: l.Full, ClockStepMS: float64(l.ClockStep) / 1e6,
+		Began: l.Began.UTC(), DurationS: l.Elapsed.Seconds(), Interrupted: l.Interrupted, Full: l.Full, GaveUp: l.GaveUp, ClockStepMS: float64(l.ClockStep) / 1e6,
 		Statuses: map[string]uint64{}, Failures: map[string]uint64{}, Examples: map[string]string{},
 	}
 	for f, text := range l.why {
@@ -159,6 +173,9 @@ func (l *Log) Report() *Report {
 		if q.failure != answered {
 			r.Failures[failureNames[q.failure]]++
 			c.Failed++
+			if q.failure == closed && q.flags&reused != 0 {
+				r.Sending.ClosedReused++
+			}
 			continue
 		}
 		statuses[q.status]++
@@ -174,16 +191,16 @@ func (l *Log) Report() *Report {
 		}
 	}
 	r.Latency, r.Service = latencyOf(latency), latencyOf(service)
-	r.Sending = l.sending(r.Sending.Late)
+	r.Histogram, r.histogram = bucketsOf(latency), latency
+	r.Hints = r.hints()
+	r.Sending = l.sending(r.Sending)
 	r.Sending.LateP99 = float64(late.ValueAtQuantile(99)) / 1e3
 	return r
 }
 
-func (l *Log) sending(late uint64) Sending {
-	s := Sending{
-		Requests: uint64(len(l.records)), Connections: l.Connections, Unsent: l.Unsent, Held: l.Held,
-		Late: late, OwnLate: min(l.late, late),
-	}
+// sending completes what was counted by record.
+func (l *Log) sending(s Sending) Sending {
+	s.Requests, s.Connections, s.Unsent, s.Held, s.OwnLate = uint64(len(l.records)), l.Connections, l.Unsent, l.Held, min(l.late, s.Late)
 	if n := len(l.records); n > 1 {
 		s.RatePerS = float64(n-1) / float64(max(1, l.records[n-1].sent-l.records[0].sent)) * 1e6
 	}

@@ -33,11 +33,11 @@ type Look struct {
 func (l *Look) Check() error {
 	switch {
 	case !isToken(l.Method) || l.Method == "CONNECT":
-		return fmt.Errorf("load: no request has the method %q", l.Method)
+		return fmt.Errorf("load: invalid method %q", l.Method)
 	case strings.ContainsFunc(l.Host, unsendable) || strings.ContainsAny(l.Host, "/?#@"):
-		return fmt.Errorf("load: no request has the host %q", l.Host)
+		return fmt.Errorf("load: invalid host %q", l.Host)
 	case l.Target != "" && l.Target[0] != '/' || strings.ContainsFunc(l.Target, unsendable):
-		return fmt.Errorf("load: no request has the path %q", l.Target)
+		return fmt.Errorf("load: invalid path %q: must begin with / and have no spaces", l.Target)
 	}
 	return nil
 }

@@ -165,7 +165,12 @@ func (w *wire) parse(a *answer, head []byte) (length int64, chunked bool, err er
 func (a *answer) notice(name, value, nodeHeader []byte) {
 	switch {
 	case is(name, "retry-after"):
-		if n, ok := number(value); ok {
+		switch n, ok := number(value); {
+		case !ok:
+			a.flags |= retryBad
+		case n == 0:
+			a.flags |= retryZero
+		default:
 			a.retry = uint32(min(n, 1<<31))
 		}
 	case is(name, "ratelimit"), is(name, "ratelimit-policy"):
@@ -271,10 +276,7 @@ func (a *answer) least() int32 {
 
 // agreement returns what is wrong among the headers.
 func (a *answer) agreement() (f flags) {
-	if a.quota.remaining == 0 {
-		f |= noneRemains
-	}
-	return f | a.quota.agreement(a.retry) | a.older.agreement(a.retry)
+	return a.quota.agreement(a.retry) | a.older.agreement(a.retry)
 }
 
 func (q *quota) agreement(retry uint32) (f flags) {

@@ -27,7 +27,7 @@ type returning struct {
 
 const (
 	mostReturning = 5000 // clients of which it is known that they are refused
-	oneReturns    = 5    // of so many of them one comes back
+	oneReturns    = 5    // one of this many comes back
 
 	// A client goes on for a while when it is refused, since others are to be seen
 	// refusing it too.
@@ -53,7 +53,7 @@ func (t *returns) holds(q *Request) bool {
 	return true
 }
 
-// refused takes in that a client was told to come back later.
+// refused notes that a client was told to come back later.
 func (t *returns) refused(q *Request, r *record) {
 	if !t.enabled {
 		return

@@ -68,6 +68,9 @@ type Options struct {
 	// Header are more lines for each request.
 	Header [][2]string
 
+	// Body is what each request carries whose method lets it: see CarriesBody.
+	Body []byte
+
 	// Bodies are what rules answer with that do not say that they refuse: an answer with
 	// one of them is a refusal, whatever its status.
 	Bodies [][]byte
@@ -88,13 +91,13 @@ type Options struct {
 func (o Options) withDefaults() (Options, error) {
 	switch {
 	case len(o.Targets) == 0 || len(o.Targets) > 1<<15:
-		return o, errors.New("load: there is no target, or there are more than 32,768")
+		return o, errors.New("load: a run needs 1 to 32,768 targets")
 	case o.Source == nil:
-		return o, errors.New("load: there is no source")
+		return o, errors.New("load: a run needs a source")
 	case o.Duration < 0 || o.Connections < 0 || o.KeepAlive < 0 || o.Streams < 0 || o.Timeout < 0:
-		return o, errors.New("load: durations and numbers cannot be negative")
+		return o, errors.New("load: durations and numbers must not be negative")
 	case o.HTTP2 && o.Identity.Proxy != 0:
-		return o, errors.New("load: the PROXY protocol is spoken before HTTP/1.1 only")
+		return o, errors.New("load: the PROXY protocol works with HTTP/1.1 only")
 	}
 	o.Duration = cmp.Or(o.Duration, 10*time.Second)
 	o.Requests = cmp.Or(o.Requests, 1_000_000)
@@ -135,6 +138,7 @@ type run struct {
 	began   time.Time
 	asked   context.Context // done when it is interrupted
 	over    context.Context // done when nothing is sent any more
+	end     context.CancelFunc
 	cut     context.Context // done when what is under way ends too
 	cutNow  context.CancelFunc
 	fixed   []byte // header lines of all requests
@@ -147,7 +151,12 @@ type run struct {
 	unsent  atomic.Uint64
 	late    atomic.Uint64 // requests that were ready to be sent too late
 	working sync.WaitGroup
-	ended   int64 // when it was interrupted, for the watchdog alone
+	giveUp  atomic.Int64 // when it ends unless something is answered before; 0 as long as nothing failed
+
+	// For the watchdog alone, until the run is over.
+	ended  int64 // when it was interrupted
+	heard  bool  // something was answered
+	gaveUp bool
 
 	mu     sync.Mutex // guards what follows
 	conns  []*conn
@@ -202,14 +211,16 @@ func printable(s string) string {
 
 // Run sends what o says, waits for the answers, and returns what became of it. It ends early,
 // within a second or two, when ctx is done; what was done until then is returned as well.
+//
+// It sends nothing, and returns an UnreachableError for each target, if none takes a connection
+// within 3 s. It gives up if nothing at all is answered: after Options.Timeout, or 1 s after the
+// first request that failed otherwise.
 func Run(ctx context.Context, o Options) (*Log, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	over, end := context.WithTimeout(ctx, o.Duration)
-	defer end()
-	r := &run{o: o, asked: ctx, over: over, fixed: fixedHeader(o.Header), shared: map[feed]*http2Conn{}}
+	r := &run{o: o, asked: ctx, fixed: fixedHeader(o.Header), shared: map[feed]*http2Conn{}}
 	r.cut, r.cutNow = context.WithCancel(context.Background())
 	defer r.cutNow()
 	r.source = &drawn{run: r, source: o.Source}
@@ -218,6 +229,13 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	for _, t := range o.Targets {
 		r.nodes.names = append(r.nodes.names, t.Name)
 	}
+	if err := r.reach(); err != nil {
+		return nil, err
+	}
+	over, end := context.WithTimeout(ctx, o.Duration)
+	defer end()
+	r.over, r.end = over, end
+	r.opened.Store(0)
 	r.began = time.Now()
 	if s, ok := o.Source.(interface{ Begin(time.Time) }); ok {
 		s.Begin(r.began)
@@ -233,6 +251,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	r.returns.timers.Wait()
 	unwatch()
 	watchdog.Wait()
+	log.GaveUp = r.gaveUp
 	return log, nil
 }
 
@@ -319,6 +338,11 @@ func (r *run) watch(ctx context.Context) {
 		r.mu.Lock()
 		conns := r.conns
 		r.mu.Unlock()
+		if r.unheard(conns) {
+			r.gaveUp, oldest = true, r.now()
+			r.end()
+			r.cutNow()
+		}
 		for _, c := range conns {
 			c.watch(oldest)
 		}
@@ -326,4 +350,11 @@ func (r *run) watch(ctx context.Context) {
 			r.o.Progress(r.progress(&before))
 		}
 	}
+}
+
+// unheard reports whether to give up, since nothing was ever answered.
+func (r *run) unheard(conns []*conn) bool {
+	r.heard = r.heard || slices.ContainsFunc(conns, func(c *conn) bool { return c.live.requests.Load() > c.live.failed.Load() })
+	at := r.giveUp.Load()
+	return !r.heard && at > 0 && r.now() >= at
 }

@@ -5,10 +5,11 @@ import (
 	"strings"
 
 	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/load/judge"
 )
 
-// write writes the score for people.
-func (s *Score) write(t *text) {
+// writeScore writes the score for people.
+func writeScore(t *text, s *judge.Score) {
 	t.row("", "")
 	t.row("oracle", fmt.Sprintf("%s that a rule concerns: %s refused, %s by an exact limiter", page.Count(s.Requests, "request"), page.Grouped(s.Refused), page.Grouped(s.Exact)))
 	t.row("innocent", fmt.Sprintf("%s of clients that never exceed a threshold refused; %s of clients that only the estimate finds over", page.Count(s.InnocentRefused, "request"), page.Grouped(s.InnocentByEstimate)))
@@ -17,21 +18,27 @@ func (s *Score) write(t *text) {
 			t.row("", fmt.Sprintf("by %s: %s and %s", r.Rule, page.Grouped(r.InnocentRefused), page.Grouped(r.InnocentByEst)))
 		}
 	}
-	t.row("wrongly refused", s.WronglyRefused.String())
-	t.row("wrongly allowed", s.WronglyAllowed.String())
+	t.row("wrongly refused", explained(s.WronglyRefused))
+	t.row("wrongly allowed", explained(s.WronglyAllowed))
 	if s.AttackRequests > 0 {
 		t.row("attack", fmt.Sprintf("%s, of which passed: %s before they crossed a threshold, %s after; %s never refused",
 			page.Count(s.AttackRequests, "request"), page.Grouped(s.LetThroughBefore), page.Grouped(s.LetThroughAfter), page.Count(s.AttackNotRefused, "client")))
 	}
 	if s.FirstRefusal.Clients > 0 {
 		t.row("reaction", fmt.Sprintf("first refusal after %s, all nodes refuse after %s (%s that crossed a threshold)",
-			s.FirstRefusal.String(), s.AllRefuse.String(), page.Count(s.FirstRefusal.Clients, "client")))
+			times(s.FirstRefusal), times(s.AllRefuse), page.Count(s.FirstRefusal.Clients, "client")))
 	}
 	if o := s.Overshoot; o.Keys > 0 {
 		t.row("overshoot", fmt.Sprintf("requests beyond the threshold in a period: p50 %d  p90 %d  p99 %d  max %d, of %s that any passed of", o.P50, o.P90, o.P99, o.Max, page.Count(o.Keys, "client")))
 	}
-	if r := s.RetryAfter; r.Checked > 0 {
-		t.row("Retry-After", fmt.Sprintf("true for %d of %d that came back when they were told to", r.Checked-r.Untrue, r.Checked))
+	if s.Refused > 0 {
+		t.row("Retry-After", retryAfter(s.RetryAfter))
+	}
+	if n := s.Unknown + s.Unavailable; n > 0 {
+		t.row("uncertain", fmt.Sprintf("%s without an answer of the origin or a rule, which may have been counted or not; %s refused because a shard was out", page.Count(s.Unknown, "request"), page.Grouped(s.Unavailable)))
+	}
+	for i, rule := range s.NotJudged {
+		t.row(first(i, "NOT JUDGED"), rule)
 	}
 	for i, f := range s.Faults {
 		who := f.Text
@@ -45,36 +52,27 @@ func (s *Score) write(t *text) {
 	}
 }
 
-// String writes what explains the requests.
-func (d Disagreement) String() string {
+// retryAfter writes how true Retry-After was.
+func retryAfter(r judge.RetryAfter) string {
+	if r.Checked+r.Compared == 0 {
+		return "not checked"
+	}
+	text := fmt.Sprintf("as the mitigation lasts in %s of %s", page.Grouped(r.Compared-r.TooShort-r.TooLong), page.Count(r.Compared, "refusal"))
+	if r.Checked == 0 {
+		return text + "; not checked whether clients that come back then are let through, since none did"
+	}
+	return text + fmt.Sprintf("; true for %d of %d that came back when they were told to", r.Checked-r.Untrue, r.Checked)
+}
+
+// explained writes what explains the requests.
+func explained(d judge.Disagreement) string {
 	if d.Requests == 0 {
 		return "none"
 	}
 	return fmt.Sprintf("%s: the estimate explains %s, the lag %s; %s unexplained", page.Count(d.Requests, "request"), page.Grouped(d.Estimate), page.Grouped(d.Lag), page.Grouped(d.Unexplained))
 }
 
-// String writes the distribution in a line.
-func (t Times) String() string {
+// times writes a distribution in a line.
+func times(t judge.Times) string {
 	return fmt.Sprintf("p50 %s, p99 %s, max %s", millis(t.P50), millis(t.P99), millis(t.Max))
-}
-
-// String writes what disagrees.
-func (h Headers) String() string {
-	var parts []string
-	for _, c := range []struct {
-		answers uint64
-		what    string
-	}{
-		{h.NoRetryAfter, "refusals have no Retry-After"},
-		{h.Remaining, "refusals say that more requests may come"},
-		{h.OtherTime, "refusals have another time in RateLimit's t, or X-RateLimit-Reset, than in Retry-After"},
-		{h.PassedRetryAfter, "answers that pass have a Retry-After"},
-		{h.NoneRemains, "answers that pass say that nothing remains, to clients that sent less than any threshold"},
-		{h.BeyondLimit, "answers say that more remains than the limit is"},
-	} {
-		if c.answers > 0 {
-			parts = append(parts, page.Grouped(c.answers)+" "+c.what)
-		}
-	}
-	return strings.Join(parts, "; ")
 }

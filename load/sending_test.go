@@ -159,17 +159,75 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
+// Requests carry the body if their method lets them, and say how long it is.
+func TestBodies(t *testing.T) {
+	for _, test := range []struct {
+		method, body, want string
+	}{
+		{"POST", "name=x", "POST 6 name=x"},
+		{"DELETE", "name=x", "DELETE 6 name=x"},
+		{"POST", "", "POST 0 "},
+		{"DELETE", "", "DELETE 0 "},
+		{"GET", "name=x", "GET 0 "},
+	} {
+		for _, http2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s %q, HTTP2=%t", test.method, test.body, http2), func(t *testing.T) {
+				var saw seen
+				s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					body, err := io.ReadAll(r.Body)
+					if err != nil {
+						t.Error(err)
+					}
+					saw.add("%s %d %s", r.Method, r.ContentLength, body)
+				}))
+				s.Config.Protocols = new(http.Protocols)
+				s.Config.Protocols.SetHTTP1(true)
+				s.Config.Protocols.SetUnencryptedHTTP2(true)
+				s.Start()
+				defer s.Close()
+				run(t, load.Options{
+					Targets: []load.Target{target(t, s.URL)}, HTTP2: http2, Body: []byte(test.body), Connections: 2,
+					Source: &load.Steady{Profile: fast, Look: load.Look{Method: test.method}},
+				})
+				if diff := cmp.Diff(map[string]int{test.want: 100}, saw.lines); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// An answer that comes before all of a body is read is an answer.
+func TestAnswerBeforeBody(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer s.Close()
+	r := run(t, load.Options{
+		Targets: []load.Target{target(t, s.URL)}, Body: make([]byte, 1<<16), Connections: 2,
+		Source: &load.Steady{Profile: fast, Look: load.Look{Method: "POST"}},
+	})
+	if r.Statuses["429"] != 100 {
+		t.Errorf("answers %v, failures %v; want 100 × 429", r.Statuses, r.Failures)
+	}
+}
+
 // Connections end after so many requests, and each goes to one target.
 func TestConnections(t *testing.T) {
 	var opened [2]atomic.Int32
+	var used sync.Map // connections; some that carry nothing find out whether anybody listens
 	var byClient seen
 	var targets []load.Target
 	for i := range 2 {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			byClient.add("%s at %d", r.Header.Get("X-Forwarded-For"), i)
 		}))
-		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-			if state == http.StateNew {
+		s.Config.ConnState = func(c net.Conn, state http.ConnState) {
+			if state != http.StateActive {
+				return
+			}
+			if _, before := used.LoadOrStore(c, true); !before {
 				opened[i].Add(1)
 			}
 		}

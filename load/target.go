@@ -38,7 +38,7 @@ func ParseTarget(ctx context.Context, text string, public bool) (t Target, err e
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Fragment != "" || strings.ContainsFunc(u.RequestURI(), unsendable) {
-		return t, fmt.Errorf("load: %q is no target; write it as http://127.0.0.1:8080", text)
+		return t, fmt.Errorf("load: invalid target %q: write it as http://127.0.0.1:8080", text)
 	}
 	t.TLS = u.Scheme == "https"
 	port := u.Port()
@@ -51,11 +51,11 @@ func ParseTarget(ctx context.Context, text string, public bool) (t Target, err e
 	}
 	number, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
 	if err != nil {
-		return t, fmt.Errorf("load: %q is no port", port)
+		return t, fmt.Errorf("load: invalid port %q: must be 1 to 65535", port)
 	}
 	found, err := lookUp(ctx, u.Hostname())
 	if err != nil {
-		return t, fmt.Errorf("load: finding %s: %w", u.Hostname(), err)
+		return t, fmt.Errorf("load: cannot find %s: %w", u.Hostname(), err)
 	}
 	addrs := make([]netip.AddrPort, len(found))
 	for i, a := range found {

@@ -21,14 +21,14 @@ func TestTargets(t *testing.T) {
 		{"https://[::1]", load.Target{Name: "[::1]", Addr: netip.MustParseAddrPort("[::1]:443"), TLS: true, Path: "/"}, ""},
 		{"http://0.0.0.0:8080", load.Target{Name: "0.0.0.0:8080", Addr: netip.MustParseAddrPort("0.0.0.0:8080"), Path: "/"}, ""},
 		{"http://[fe80::1%25lo]:8080", load.Target{Name: "[fe80::1]:8080", Addr: netip.MustParseAddrPort("[fe80::1%lo]:8080"), Path: "/"}, ""},
-		{"http://127.0.0.1/a?b c", load.Target{}, "is no target"},
-		{"http://:8080", load.Target{}, "is no target"},
-		{"http://me@127.0.0.1", load.Target{}, "is no target"},
-		{"http://127.0.0.1:99999", load.Target{}, "is no port"},
+		{"http://127.0.0.1/a?b c", load.Target{}, "invalid target"},
+		{"http://:8080", load.Target{}, "invalid target"},
+		{"http://me@127.0.0.1", load.Target{}, "invalid target"},
+		{"http://127.0.0.1:99999", load.Target{}, "invalid port"},
 		{"http://192.0.2.1/", load.Target{}, "neither this machine nor in a private network"},
 		{"http://[2001:db8::1]/", load.Target{}, "neither this machine nor in a private network"},
-		{"ftp://127.0.0.1", load.Target{}, "is no target"},
-		{"http://", load.Target{}, "is no target"},
+		{"ftp://127.0.0.1", load.Target{}, "invalid target"},
+		{"http://", load.Target{}, "invalid target"},
 	} {
 		got, err := load.ParseTarget(t.Context(), test.text, false)
 		if test.fail == "" && (err != nil || got != test.want) || test.fail != "" && (err == nil || !strings.Contains(err.Error(), test.fail)) {

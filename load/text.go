@@ -24,14 +24,17 @@ func (r *Report) WriteText(w io.Writer) error {
 	if r.Interrupted {
 		t.row("", "interrupted before its end")
 	}
+	if r.GaveUp {
+		t.row("", "ended early: nothing was answered")
+	}
 	if r.Full {
-		t.row("", "ended early: it may send no more requests than these")
+		t.row("", "ended after these: --requests allows no more")
 	}
 	if ms := math.Abs(r.ClockStepMS); ms > leastStepMS {
 		t.row("", "THE CLOCK WAS SET by "+millis(ms)+" meanwhile: what is said of rules is off by as much")
 	}
 	if !s.Kept {
-		t.row("", fmt.Sprintf("COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others for want of a free connection), %s not sent",
+		t.row("", fmt.Sprintf("COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others because no connection was free), %s not sent",
 			page.Count(s.Late, "request"), page.Grouped(s.OwnLate), page.Grouped(s.Unsent)))
 	}
 	if s.Held > 0 {
@@ -40,6 +43,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	t.row("answers", cmp.Or(statuses(r.Statuses), "none"))
 	for i, name := range slices.Sorted(maps.Keys(r.Failures)) {
 		t.row(first(i, "failures"), page.Grouped(r.Failures[name])+" "+strings.ReplaceAll(name, "_", " ")+after("; the first: ", r.Examples[name]))
+	}
+	if n := s.ClosedReused; n > 0 {
+		t.row("", page.Grouped(n)+" of the closed on connections that had carried others: the target may have ended them before it read the request")
 	}
 	if len(r.Statuses) > 0 {
 		t.row("latency", r.Latency.String()+"   from when they were due")
@@ -52,8 +58,11 @@ func (r *Report) WriteText(w io.Writer) error {
 		what := map[bool]string{true: "attack"}[c.Attack]
 		t.row(first(i, "traffic"), fmt.Sprintf("%s: %s, %s refused, %s failed%s", c.Name, page.Count(c.Requests, "request"), page.Grouped(c.Refused), page.Grouped(c.Failed), after("; ", what)))
 	}
+	for i, hint := range r.Hints {
+		t.row(first(i, "hint"), hint)
+	}
 	if r.Score != nil {
-		r.Score.write(t)
+		writeScore(t, r.Score)
 	}
 	return t.w.Flush()
 }

@@ -5,31 +5,24 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
+	"net/textproto"
 
-	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/load/judge"
 )
 
 // Write writes the requests that reached the target as an access log of JSON lines, in the
 // order and at the times in which they were sent. The status is what the origin answered; of
-// requests that were refused, what it would have. A replay of the log against the same rules
+// requests that it did not answer, what it would have. A replay of the log against the same rules
 // makes the same exact decisions as Score.
-func (l *Log) Write(w io.Writer, o OracleOptions) error {
-	x := &oracle{o: o, log: l, began: l.Began.UnixMicro()}
-	if o.Rules != nil {
-		x.rules = o.Rules.Rules()
-	}
-	for _, t := range l.o.Targets {
-		x.sources = append(x.sources, ownAddr(t.Addr))
-	}
+func (l *Log) Write(w io.Writer) error {
+	t := newTrace(l)
 	b := bufio.NewWriterSize(w, 1<<16)
-	var e accesslog.Entry
 	for i := range l.records {
-		q := &l.records[i]
-		if q.failure == notSent {
+		if l.records[i].failure == notSent {
 			continue
 		}
-		x.entry(q, &e)
-		if err := writeEntry(b, &e); err != nil {
+		if err := t.write(b, i); err != nil {
 			return fmt.Errorf("load: writing the log: %w", err)
 		}
 	}
@@ -49,24 +42,26 @@ type line struct {
 	Status int `json:"status"`
 }
 
-func writeEntry(w *bufio.Writer, e *accesslog.Entry) error {
+// write writes the ith request.
+func (t *trace) write(w io.Writer, i int) error {
+	q, r, p := &t.records[i], t.At(i), t.Properties(i, judge.AsSent)
 	var l line
-	l.Time = json.Number(fmt.Sprintf("%d.%06d", e.Time/1e6, e.Time%1e6))
-	l.Request.IP, l.Request.Method, l.Request.Host, l.Request.URI = e.Client, e.Method, e.Host, e.Path
-	if e.Query != "" {
-		l.Request.URI += "?" + e.Query
-	}
-	for _, f := range e.Header {
+	l.Time = json.Number(fmt.Sprintf("%d.%06d", r.Sent/1e6, r.Sent%1e6))
+	l.Request.IP, l.Request.Method, l.Request.Host, l.Request.URI = p.Addr.String(), p.Method, p.Host, p.Target
+	for _, h := range p.Header {
 		if l.Request.Headers == nil {
 			l.Request.Headers = map[string][]string{}
 		}
-		if before := l.Request.Headers[f.Name]; len(before) > 0 { // of several lines one is read
-			before[0] += map[bool]string{true: "; ", false: ", "}[f.Name == "Cookie"] + f.Value
+		name := textproto.CanonicalMIMEHeaderKey(h[0])
+		if before := l.Request.Headers[name]; len(before) > 0 { // of several lines one is read
+			before[0] += map[bool]string{true: "; ", false: ", "}[name == "Cookie"] + h[1]
 		} else {
-			l.Request.Headers[f.Name] = []string{f.Value}
+			l.Request.Headers[name] = []string{h[1]}
 		}
 	}
-	l.Status = e.Status
+	if l.Status = r.Answer.Status; l.Status == 0 || t.refused(q) || l.Status == http.StatusBadGateway || l.Status == http.StatusGatewayTimeout {
+		l.Status = r.Answer.Expected
+	}
 	text, err := json.Marshal(l)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,6 +21,8 @@ func newLoad() *cobra.Command {
 	general := pflag.NewFlagSet("", pflag.ContinueOnError)
 	general.BoolVar(&progress, "progress", true, "show progress, if standard error is a terminal")
 	general.BoolVar(&out.asJSON, "json", false, "write JSON")
+	general.BoolVar(&out.latency, "latency", false, "print the distribution of latencies: a histogram, and percentiles in the format of HdrHistogram")
+	general.StringVar(&out.csv, "csv", "", "write a line for each request to this `file`, as CSV")
 	general.StringVar(&out.html, "html", "", "write a page with plots to this `file` as well")
 	groups := []flagGroup{
 		{"Flags for what is sent", traffic.flags()},
@@ -29,40 +32,65 @@ func newLoad() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "load [flags] TARGET…",
-		Short: "Send traffic of many clients to a PoP, and say what became of it",
-		Long: `Send traffic to a PoP, or to any HTTP server: at a rate that does not depend on how fast
-it answers. Several targets are the nodes of a PoP: each connection goes to one of
-them. Latencies are counted from when a request was due, so that one answer that is
-late does not hide those behind it; where the rate could not be kept, that is said. With
---rate max it leaves half of the cores to a target on this machine, unless GOMAXPROCS is set.
+		Short: "Send traffic of many clients to a PoP, and check its answers",
+		Long: `Send traffic to a PoP, or to any HTTP server. Several targets are the nodes of a PoP: each
+connection goes to one of them. -c, -n, -d, -H and -m are as in hey and wrk; -d is the
+duration, as in wrk, and a request's body is --body.
 
-Given the rules of the PoP, an oracle knows what each request should have been answered: it
-keeps the exact log of each client, and says how many of the innocent were refused, what
-passed of an attack, how fast all nodes refused, whether Retry-After was true, and what of
-all this the estimate and the lag explain. What nothing explains is named as a fault.
+Without --rate, --mix or --replay, requests are sent as fast as answers come. On this machine
+that leaves half of the cores to the target, unless GOMAXPROCS is set. At a --rate, and with
+--mix and --replay, requests are sent when they are due, however slow the answers are, and
+latencies are counted from then on: a slow answer does not hide the requests behind it. The
+report shows whether the rate was reached.
+
+Given the rules of the PoP, an oracle computes what each request should have been answered. It
+keeps the exact log of each client, and reports how many requests of innocent clients were
+refused, what passed of an attack, how fast all nodes refused, whether Retry-After was true,
+and what of all this the estimate and the lag explain. What nothing explains is a fault.
 
 Clients are told apart by X-Forwarded-For, unless --identity says otherwise. Nodes believe it
-if --trusted-proxy has this machine; else all clients are one to them.
+if --trusted-proxy names this machine; otherwise all clients are one to them.
 
-Ctrl-C ends it early, with a report of what was done.`,
-		Example: `  edge load --rate 2000/s --duration 2s http://127.0.0.1:8080
-  edge load --rate max --duration 2s --connections 16 http://127.0.0.1:8080
-  edge load --rate 10/s,500/s@1s,10/s@2s --duration 3s --clients 1000 http://127.0.0.1:8080
-  edge load --mix web --duration 2s --rules rules.yaml --fail-if 'innocent_refused > 0' http://127.0.0.1:8080
-  edge load --replay access.log --speed 100 --duration 2s http://127.0.0.1:8080
-  edge load --mix web --duration 2s --json http://127.0.0.1:8080 | jq .latency.p99_ms`,
+If no target takes a connection within 3s, nothing is sent. If nothing is answered within
+--timeout, the run ends. In both cases the exit status is 1. Ctrl-C ends a run early, with a
+report of what was done.`,
+		Example: `  edge load -c 16 -n 1000 http://127.0.0.1:8080
+  edge load -d 2s -m POST -H 'Content-Type: application/json' --body '{"name":"x"}' http://127.0.0.1:8080/items
+  edge load --rate 2000/s -d 2s --latency http://127.0.0.1:8080
+  edge load --rate 10/s,500/s@1s,10/s@2s -d 3s --clients 1000 --csv requests.csv http://127.0.0.1:8080
+  edge load --replay access.log --speed 100 -d 2s http://127.0.0.1:8080
+  edge load --mix web -d 10s --json http://127.0.0.1:8080 | jq .latency.p99_ms
+
+  # A PoP, and every kind of traffic that its rules tell apart:
+  edge load --mix web --print-rules > web.yaml
+  edge pop --rules web.yaml --trusted-proxy 127.0.0.1 &
+  edge load --mix web -d 10s --rules web.yaml --fail-if 'innocent_refused > 0' http://127.0.0.1:8080`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, targets []string) error {
+			if traffic.printRules {
+				text, err := traffic.rules()
+				return errors.Join(err, writeAll(cmd.OutOrStdout(), text))
+			}
 			if len(targets) == 0 {
-				return usageError{errors.New("there is no target"), "edge load … http://127.0.0.1:8080"}
+				return usageError{errors.New("no target given"), "edge load http://127.0.0.1:8080"}
 			}
-			o, err := sending.options(cmd.Context(), targets)
-			if err := errors.Join(err, oracle.check(&o)); err != nil {
-				return errors.Join(err, traffic.check())
+			o, err := sending.options(targets)
+			if _, other := traffic.kind(); err != nil || other != nil {
+				return errors.Join(err, other, oracle.check(&o))
 			}
+			length := o.Duration > 0
 			end, err := traffic.apply(cmd.Context(), &o)
-			if err != nil {
+			if err := errors.Join(err, oracle.check(&o)); err != nil {
 				return err
+			}
+			if o.Duration == 0 && sending.set.Changed("requests") {
+				o.Duration = unbounded
+			}
+			if err := sending.reach(cmd.Context(), targets, &o); err != nil {
+				return errors.Join(err, end())
+			}
+			if plan := traffic.plan(&o, length, time.Now()); plan != "" && progress {
+				fmt.Fprintf(cmd.ErrOrStderr(), "edge: %s\n", plan)
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
@@ -70,7 +98,35 @@ Ctrl-C ends it early, with a report of what was done.`,
 		},
 	}
 	groupFlags(cmd, groups...)
+	cmd.SetFlagErrorFunc(loadFlagError)
 	return cmd
+}
+
+// elsewhere are flags of other load generators, with what they are here.
+var elsewhere = map[string]string{
+	"z": "-d 10s is the duration", "q": "--rate 100/s is the rate of all connections together", "R": "--rate 100/s is the rate",
+	"t": "GOMAXPROCS=2 in the environment bounds the threads; --timeout 5s is the time for an answer", "T": "-H 'Content-Type: …'",
+	"o": "--csv FILE writes a line for each request, --json the report", "L": "--latency prints the distribution", "k": "--insecure trusts any certificate",
+}
+
+// loadFlagError is flagError, for people who are used to other load generators.
+func loadFlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		if name := unknown.GetSpecifiedName(); elsewhere[name] != "" && unknown.GetSpecifiedShortnames() != "" {
+			return usageError{fmt.Errorf("unknown flag -%s", name), elsewhere[name]}
+		}
+	}
+	var wrong *pflag.InvalidValueError
+	if errors.As(err, &wrong) && wrong.GetFlag().Name == "duration" {
+		return usageError{fmt.Errorf("-d, --duration: %q is no duration", wrong.GetValue()), "write it with its unit, as in 300ms, 10s or 1h30m; --body is the body of requests"}
+	}
+	return flagError(cmd, err)
+}
+
+func writeAll(w io.Writer, text []byte) error {
+	_, err := w.Write(text)
+	return err
 }
 
 // A progressLine is a line of a terminal that shows how far a run is.
@@ -88,11 +144,19 @@ func showLoad(wanted bool, w io.Writer) progressLine {
 	var before load.Progress
 	return progressLine{
 		update: func(p load.Progress) {
-			line := fmt.Sprintf("%d sent, %d/s, %d refused, %d failed, %d waiting, p50 %.1f, p99 %.1f ms", p.Requests,
+			line := fmt.Sprintf("%s%d sent, %d/s, %d refused, %d failed, %d waiting, p50 %.1f, p99 %.1f ms", elapsed(p), p.Requests,
 				(p.Requests-before.Requests)*uint64(load.ProgressesPerSecond), p.Refused, p.Failed, p.Waiting, float64(p.P50)/1e3, float64(p.P99)/1e3)
 			before = p
 			fmt.Fprint(w, clear+line[:min(len(line), widthOf(w))])
 		},
 		end: func() { fmt.Fprint(w, clear) },
 	}
+}
+
+// elapsed says how much of a run is over, if it has an end.
+func elapsed(p load.Progress) string {
+	if p.Of >= unbounded {
+		return p.Elapsed.Round(time.Second).String() + ": "
+	}
+	return fmt.Sprintf("%v/%v: ", p.Elapsed.Round(time.Second), p.Of.Round(time.Second))
 }

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -85,6 +90,119 @@ func TestLoadLeavesCores(t *testing.T) {
 		}
 		if back(); runtime.GOMAXPROCS(0) != 4 {
 			t.Errorf("it keeps %d cores", runtime.GOMAXPROCS(0))
+		}
+	}
+}
+
+// A condition that holds is named with what it found, and the exit code is 1.
+func TestLoadFailIf(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	p := start(t, t.TempDir(), "load", "--rate=100/s", "--requests=10", "--fail-if", `statuses["404"] > 9`, "--fail-if", "sending.requests == 10", "--fail-if", "sending.requests > 10", server.URL)
+	want := "edge: --fail-if: statuses[\"404\"] > 9 (was 10)\nedge: --fail-if: sending.requests == 10 (was 10)\n"
+	if code := p.end(); code != 1 || !strings.HasSuffix(p.stderr.String(), want) {
+		t.Errorf("exit code %d, stderr %q, want 1 and %q", code, p.stderr, want)
+	}
+}
+
+// What answers nothing is named, with what to do, long before the end of the run.
+func TestLoadUnanswered(t *testing.T) {
+	for _, test := range []struct {
+		name, sends string
+		stderr      string
+	}{
+		{"silent", "", "edge: ADDR did not answer any request within 300ms\nedge: hint: --timeout allows more time; --identity proxy2 if it expects the PROXY protocol\n"},
+		{"other protocol", "220 mail.example.com\r\n\r\n", "edge: ADDR does not answer in HTTP\nedge: hint: write https:// if it speaks TLS\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			go func() {
+				for {
+					c, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					defer c.Close()
+					_, _ = io.WriteString(c, test.sends)
+				}
+			}()
+			p := start(t, t.TempDir(), "load", "--rate=100/s", "--timeout=300ms", "--duration=1h", "http://"+ln.Addr().String())
+			want := strings.ReplaceAll(test.stderr, "ADDR", ln.Addr().String())
+			if code := p.end(); code != 1 || !strings.HasSuffix(p.stderr.String(), want) || !strings.Contains(p.stdout.String(), "ended early: nothing was answered") {
+				t.Errorf("exit code %d, stderr %q, want 1 and %q; stdout\n%s", code, p.stderr, want, p.stdout)
+			}
+		})
+	}
+}
+
+// A mix and a log last as long as they are, and how long that takes is said before. -n alone is
+// for as long as the requests take.
+func TestLoadDuration(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	write(t, dir+"/short.yaml", "duration: 1500ms\ncomponents: [{name: all, steady: {clients: 1, rate: 10/1s}}]\n")
+	write(t, dir+"/access.log", `203.0.113.7 - - [02/Jan/2026:15:00:05 +0000] "GET /a HTTP/1.1" 200 512 "-" "curl/8.5.0"
+203.0.113.8 - - [02/Jan/2026:15:59:05 +0000] "GET /b HTTP/1.1" 200 512 "-" "curl/8.5.0"
+`)
+	for _, test := range []struct {
+		name     string
+		args     []string
+		stderr   string // a regular expression for all of it
+		requests uint64
+	}{
+		{"a mix", []string{"--mix", "short.yaml"}, `^edge: sending the mix short.yaml takes 1.5s, until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(--duration or --speed make it shorter\)\n$`, 15},
+		{"a mix, twice as fast", []string{"--mix", "short.yaml", "--speed", "2"}, `^edge: sending the mix short.yaml takes 750ms, `, 15},
+		{"a mix in part", []string{"--mix", "short.yaml", "-d", "500ms"}, `^$`, 5},
+		{"a log", []string{"--replay", "access.log", "--speed", "3600"}, `^edge: replaying access.log takes 980ms, until `, 2},
+		{"a log in part", []string{"--replay", "access.log", "-n", "1"}, `^edge: replaying access.log takes 1s, until `, 1},
+		{"requests alone", []string{"-n", "30", "-c", "2"}, `^$`, 30},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, dir, append(append([]string{"load", "--json"}, test.args...), server.URL)...)
+			var r load.Report
+			if code := p.end(); code != 0 || !regexp.MustCompile(test.stderr).MatchString(p.stderr.String()) {
+				t.Errorf("exit code %d, stderr %q, want %s", code, p.stderr, test.stderr)
+			}
+			if err := json.Unmarshal([]byte(p.stdout.String()), &r); err != nil || r.Sending.Requests != test.requests {
+				t.Errorf("%d requests were sent, want %d; %v", r.Sending.Requests, test.requests, err)
+			}
+		})
+	}
+}
+
+// Bodies come from the command line or a file, and make a request a POST.
+func TestLoadBody(t *testing.T) {
+	got := make(chan string, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		got <- fmt.Sprint(r.Method, " ", r.Header.Get("Content-Type"), " ", string(body), " ", err)
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	write(t, dir+"/x.json", `{"x":1}`)
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--body", "name=x"}, "POST application/x-www-form-urlencoded name=x <nil>"},
+		{[]string{"-m", "PUT", "-H", "Content-Type: application/json", "--body", "@x.json"}, `PUT application/json {"x":1} <nil>`},
+		{[]string{"-D", "x.json"}, `POST application/x-www-form-urlencoded {"x":1} <nil>`},
+		{nil, "GET   <nil>"},
+	} {
+		p := start(t, dir, append(append([]string{"load", "-n", "1"}, test.args...), server.URL)...)
+		if code := p.end(); code != 0 {
+			t.Fatalf("%q: exit code %d", test.args, code)
+		}
+		if text := <-got; text != test.want {
+			t.Errorf("%q: the target got %q, want %q", test.args, text, test.want)
 		}
 	}
 }

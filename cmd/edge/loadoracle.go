@@ -3,12 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/load"
+	"github.com/edgelimit/edge/load/judge"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -27,12 +30,12 @@ type oracleFlags struct {
 func (f *oracleFlags) flags() *pflag.FlagSet {
 	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
 	listVar(f.set, &f.rules, "rules", "rules `files` of the PoP, and directories of them")
-	f.set.DurationVar(&f.o.Lag, "lag", 500*time.Millisecond, "how long the PoP may take until all nodes act on what was counted; later it is a fault")
-	f.set.DurationVar(&f.o.Skew, "skew", 5*time.Millisecond, "how far the nodes' clocks may be from this machine's")
+	f.set.DurationVar(&f.o.Lag, "lag", 500*time.Millisecond, "maximum time until all nodes act on what was counted; more is a fault")
+	f.set.DurationVar(&f.o.Skew, "skew", 5*time.Millisecond, "maximum difference between the nodes' clocks and this machine's")
 	f.set.IntVar(&f.o.Client.IPv4, "ipv4-prefix", 32, "leading `bits` of an address that make one client, as the nodes are told")
 	f.set.IntVar(&f.o.Client.IPv6, "ipv6-prefix", 64, "the same of IPv6 addresses")
-	f.set.BoolVar(&f.comeBack, "come-back", true, "let some clients wait when they are refused, and come back when Retry-After is over")
-	f.set.StringArrayVar(&f.failIf, "fail-if", nil, "exit with 1 if this `expression` of names in the JSON holds: 'innocent_refused > 0'")
+	f.set.BoolVar(&f.comeBack, "come-back", true, "let some refused clients wait for their Retry-After, and come back then")
+	f.set.StringArrayVar(&f.failIf, "fail-if", nil, "exit with status 1 if this `expression` of names in the JSON is true: 'innocent_refused > 0'")
 	f.set.StringVar(&f.log, "log", "", "write what was sent to this `file`, as a log for edge replay")
 	return f.set
 }
@@ -43,7 +46,7 @@ func (f *oracleFlags) check(o *load.Options) error {
 	if len(f.rules) == 0 {
 		for _, name := range []string{"lag", "skew", "ipv4-prefix", "ipv6-prefix", "come-back"} {
 			if f.set.Changed(name) {
-				errs = append(errs, fail(f.set, name, "--rules rules.yaml: those of the PoP", "without rules there is nothing to hold answers against"))
+				errs = append(errs, fail(f.set, name, "--rules rules.yaml: those of the PoP", "it needs --rules"))
 			}
 		}
 	} else if rules, err := rule.Load(f.rules...); err != nil {
@@ -52,7 +55,7 @@ func (f *oracleFlags) check(o *load.Options) error {
 		f.use(rules, o)
 	}
 	if f.o.Lag <= 0 || f.o.Skew < 0 {
-		errs = append(errs, usageError{errors.New("--lag has to be positive, and --skew cannot be negative"), ""})
+		errs = append(errs, usageError{errors.New("--lag must be positive, and --skew must not be negative"), ""})
 	}
 	errs = append(errs, within(f.set, "ipv4-prefix", int64(f.o.Client.IPv4), 32), within(f.set, "ipv6-prefix", int64(f.o.Client.IPv6), 128))
 	for _, text := range f.failIf {
@@ -69,7 +72,8 @@ func (f *oracleFlags) check(o *load.Options) error {
 func (f *oracleFlags) use(rules *rule.Set, o *load.Options) {
 	f.o.Rules, o.Return = rules, f.comeBack
 	for _, r := range rules.Rules() {
-		if r.Action == rule.ShadowBan && r.Response.Body != "" {
+		// By its body a refusal is told from an answer of the origin, or of a node without a shard.
+		if (r.Action == rule.ShadowBan || r.Response.Status == http.StatusServiceUnavailable) && r.Response.Body != "" {
 			o.Bodies = append(o.Bodies, []byte(r.Response.Body))
 		}
 	}
@@ -95,18 +99,29 @@ func (f *oracleFlags) keep(l *load.Log) error {
 	if err != nil {
 		return fmt.Errorf("writing the log: %w", err)
 	}
-	return errors.Join(l.Write(file, f.o), file.Close())
+	return errors.Join(l.Write(file), file.Close())
 }
 
-// judge returns an error for each condition that holds.
+// judge returns an error for each condition that holds, for rules of which it is not known
+// whether it does, and if there was nothing to judge.
 func (f *oracleFlags) judge(r *load.Report) error {
 	var errs []error
+	if s := r.Score; s != nil {
+		if len(f.conditions) > 0 && len(s.NotJudged) > 0 {
+			errs = append(errs, fmt.Errorf("--fail-if: rules are not judged: %s", strings.Join(s.NotJudged, "; ")))
+		}
+		for _, fault := range s.Faults {
+			if fault.Name == judge.NoRuleApplies {
+				errs = append(errs, errors.New(fault.Text))
+			}
+		}
+	}
 	for _, c := range f.conditions {
 		switch holds, err := c.Holds(r); {
 		case err != nil:
 			errs = append(errs, err)
 		case holds:
-			errs = append(errs, fmt.Errorf("--fail-if: it is so that %s", c))
+			errs = append(errs, fmt.Errorf("--fail-if: %s (was %s)", c, c.Was(r)))
 		}
 	}
 	return errors.Join(errs...)

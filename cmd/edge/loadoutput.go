@@ -16,10 +16,12 @@ import (
 
 // A loadOutput is where the report of a run goes, and how it is written.
 type loadOutput struct {
-	asJSON bool
-	html   string // a file for a page; empty for none
-	stdout io.Writer
-	page   *os.File // nil if none is wanted
+	asJSON  bool
+	latency bool   // print the distribution
+	csv     string // a file for a line of each request; empty for none
+	html    string // a file for a page; empty for none
+	stdout  io.Writer
+	page    *os.File // nil if none is wanted
 }
 
 func (o loadOutput) to(stdout io.Writer) loadOutput {
@@ -47,12 +49,27 @@ func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadO
 	if err != nil {
 		return err
 	}
-	var none error
-	if len(report.Statuses) == 0 {
-		none = errors.New("no request was answered: nothing is known of the target")
+	// Standard output comes last: its reader may stop, which ends the process.
+	return errors.Join(oracle.keep(log), out.keep(log), out.write(report), unanswered(report, o.Timeout, o.HTTP2), oracle.judge(report))
+}
+
+// unanswered returns an error if nothing was answered.
+func unanswered(r *load.Report, timeout time.Duration, http2 bool) error {
+	if len(r.Statuses) > 0 {
+		return nil
 	}
-	// Standard output comes last: whoever reads it may stop, which ends the process.
-	return errors.Join(oracle.keep(log), out.write(report), none, oracle.judge(report))
+	to := joined(r.Targets)
+	switch {
+	case r.Failures["malformed"] > 0:
+		return hintedError{fmt.Errorf("%s does not answer in HTTP", to), "write https:// if it speaks TLS"}
+	case r.Failures["closed"] > 0 && http2:
+		return hintedError{fmt.Errorf("%s does not speak HTTP/2", to), "leave out --http2, or write https:// if it speaks HTTP/2 over TLS"}
+	case r.Failures["closed"] > 0:
+		return hintedError{fmt.Errorf("%s closes connections without an answer", to), "write https:// if it speaks TLS; --identity proxy2 if it expects the PROXY protocol"}
+	case r.Failures["timeout"] > 0:
+		return hintedError{fmt.Errorf("%s did not answer any request within %v", to, timeout), "--timeout allows more time; --identity proxy2 if it expects the PROXY protocol"}
+	}
+	return fmt.Errorf("%s did not answer any request", to)
 }
 
 // leaveCores leaves half of the cores to targets on this machine where requests are sent as fast
@@ -68,19 +85,45 @@ func leaveCores(o load.Options) (back func()) {
 	return func() { runtime.GOMAXPROCS(all) }
 }
 
-// open opens the page, and finds out that the log can be written, before anything is sent.
+// open opens the page, and finds out that the other files can be written, before anything is
+// sent.
 func (o *loadOutput) open(log string) (err error) {
-	if log != "" && log == o.html {
-		return usageError{fmt.Errorf("%s cannot be the log and the page", log), ""}
+	for _, other := range []struct{ what, file string }{{"the page", o.html}, {"the CSV", o.csv}} {
+		if log != "" && log == other.file {
+			return usageError{fmt.Errorf("%s cannot be the log and %s", log, other.what), ""}
+		}
 	}
-	if o.page, err = openPage(o.html); err != nil || log == "" {
+	if o.csv != "" && o.csv == o.html {
+		return usageError{fmt.Errorf("%s cannot be the CSV and the page", o.csv), ""}
+	}
+	if o.page, err = openPage(o.html); err != nil {
 		return err
 	}
-	file, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE, 0o644)
+	for _, name := range []string{log, o.csv} {
+		if name == "" {
+			continue
+		}
+		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return err
+		}
+		if err := file.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keep writes the CSV, if it is asked for.
+func (o loadOutput) keep(l *load.Log) error {
+	if o.csv == "" {
+		return nil
+	}
+	file, err := os.Create(o.csv)
 	if err != nil {
-		return err
+		return fmt.Errorf("writing the CSV: %w", err)
 	}
-	return file.Close()
+	return errors.Join(l.WriteCSV(file), file.Close())
 }
 
 func (o loadOutput) write(r *load.Report) error {
@@ -92,7 +135,10 @@ func (o loadOutput) write(r *load.Report) error {
 	if o.asJSON {
 		return errors.Join(err, writeJSON(o.stdout, r))
 	}
-	return errors.Join(err, r.WriteText(o.stdout))
+	if err := errors.Join(err, r.WriteText(o.stdout)); err != nil || !o.latency {
+		return err
+	}
+	return r.WriteLatency(o.stdout)
 }
 
 // joined writes names, of many only the first.

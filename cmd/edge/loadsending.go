@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -23,6 +25,8 @@ type sendingFlags struct {
 	spread   string
 	identity string
 	headers  []string
+	body     string
+	bodyFile string
 	insecure bool
 	ca       string
 	own      bool
@@ -30,16 +34,18 @@ type sendingFlags struct {
 
 func (f *sendingFlags) flags() *pflag.FlagSet {
 	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
-	f.set.DurationVar(&f.o.Duration, "duration", 10*time.Second, "end after so long")
-	f.set.Uint64Var(&f.o.Requests, "requests", 1_000_000, "end after so many")
-	f.set.IntVar(&f.o.Connections, "connections", 64, "to all targets together, at a time")
-	f.set.IntVar(&f.o.KeepAlive, "keep-alive", 0, "requests that a connection carries (default: as many as the target allows)")
+	f.set.DurationVarP(&f.o.Duration, "duration", "d", 0, "stop after this time (default: all of the mix or the log; 10s at a rate, or until --requests are sent)")
+	f.set.Uint64VarP(&f.o.Requests, "requests", "n", 1_000_000, "stop after this many")
+	f.set.IntVarP(&f.o.Connections, "connections", "c", 64, "at most this many at a time, to all targets together")
+	f.set.IntVar(&f.o.KeepAlive, "keep-alive", 0, "requests on one connection (default: as many as the target allows)")
 	f.set.StringVar(&f.spread, "spread", "random", "random: a connection goes to any target; hash: a client always to the same")
 	f.set.BoolVar(&f.o.HTTP2, "http2", false, "speak HTTP/2, without TLS too")
-	f.set.IntVar(&f.o.Streams, "streams", 1, "requests at a time on a connection of HTTP/2")
+	f.set.IntVar(&f.o.Streams, "streams", 1, "requests at a time on an HTTP/2 connection")
 	f.set.StringVar(&f.identity, "identity", "xff", "how clients are told apart: `words` of xff, proxy1, proxy2, header:NAME, cookie:NAME, none")
-	f.set.StringArrayVar(&f.headers, "header", nil, "another header `line` for all requests, several by repeating")
-	f.set.DurationVar(&f.o.Timeout, "timeout", 5*time.Second, "of a request, and of a dial")
+	f.set.StringArrayVarP(&f.headers, "header", "H", nil, "header `line` of all requests, such as 'Accept: text/html'; may be repeated")
+	f.set.StringVar(&f.body, "body", "", "body of all requests but GET, HEAD, OPTIONS and TRACE, as `text` or @FILE")
+	f.set.StringVarP(&f.bodyFile, "body-file", "D", "", "`file` with that body")
+	f.set.DurationVar(&f.o.Timeout, "timeout", 5*time.Second, "maximum time of a request, and of connecting")
 	f.set.StringVar(&f.o.NodeHeader, "node-header", "X-Edge-Node", "response header that names the node")
 	f.set.StringVar(&f.ca, "ca", "", "`file` of certificates to trust, in PEM")
 	f.set.BoolVar(&f.insecure, "insecure", false, "trust any certificate")
@@ -47,74 +53,111 @@ func (f *sendingFlags) flags() *pflag.FlagSet {
 	return f.set
 }
 
-// options returns what the flags say.
-func (f *sendingFlags) options(ctx context.Context, targets []string) (load.Options, error) {
+// options returns what the flags say, but for the targets. It opens no socket.
+func (f *sendingFlags) options(targets []string) (load.Options, error) {
 	o := f.o
 	var errs []error
 	for _, number := range []struct {
 		name string
 		n    int64
 	}{
-		{"duration", int64(o.Duration)}, {"requests", int64(min(o.Requests, math.MaxInt64))}, {"connections", int64(o.Connections)},
-		{"streams", int64(o.Streams)}, {"timeout", int64(o.Timeout)},
+		{"requests", int64(min(o.Requests, math.MaxInt64))}, {"connections", int64(o.Connections)}, {"streams", int64(o.Streams)}, {"timeout", int64(o.Timeout)},
 	} {
 		if number.n <= 0 {
-			errs = append(errs, fail(f.set, number.name, "", "it has to be positive"))
+			errs = append(errs, fail(f.set, number.name, "", "must be positive"))
 		}
 	}
+	if o.Duration < 0 || o.Duration == 0 && f.set.Changed("duration") {
+		errs = append(errs, fail(f.set, "duration", "", "must be positive"))
+	}
 	if o.KeepAlive < 0 {
-		errs = append(errs, fail(f.set, "keep-alive", "0 is no bound", "it cannot be negative"))
+		errs = append(errs, fail(f.set, "keep-alive", "0 is no bound", "must not be negative"))
 	}
 	if o.Hashed = f.spread == "hash"; !o.Hashed && f.spread != "random" {
-		errs = append(errs, fail(f.set, "spread", "there are random and hash", "%q is unknown", f.spread))
+		errs = append(errs, fail(f.set, "spread", "use random or hash", "unknown spread %q", f.spread))
 	}
 	id, err := load.ParseIdentity(f.identity)
 	if err != nil {
 		errs = append(errs, fail(f.set, "identity", "", "%s", message(err)))
 	}
 	o.Identity = id
+	if o.Body, err = f.readBody(); err != nil {
+		errs = append(errs, err)
+	}
+	typed := false
 	for _, line := range f.headers {
 		header, err := load.ParseHeader(line)
 		if err != nil {
-			errs = append(errs, fail(f.set, "header", "--header 'Accept: text/html'", "%s", message(err)))
+			errs = append(errs, fail(f.set, "header", "-H 'Accept: text/html'; for Host there is --host, for Connection: close --keep-alive 1", "%s", message(err)))
 		}
 		o.Header = append(o.Header, header)
+		typed = typed || strings.EqualFold(header[0], "Content-Type")
+	}
+	if len(o.Body) > 0 && !typed { // as curl does
+		o.Header = append(o.Header, [2]string{"Content-Type", "application/x-www-form-urlencoded"})
 	}
 	if o.TLS, err = f.tls(); err != nil {
 		errs = append(errs, err)
 	}
+	return o, errors.Join(append(errs, f.contradictions(&o, targets)...)...)
+}
+
+// readBody returns the body of requests, nil for none.
+func (f *sendingFlags) readBody() ([]byte, error) {
+	file, at := strings.CutPrefix(f.body, "@")
+	switch {
+	case f.body != "" && f.bodyFile != "":
+		return nil, fail(f.set, "body", "", "it contradicts --body-file")
+	case f.bodyFile != "":
+		file = f.bodyFile
+	case !at:
+		return []byte(f.body), nil
+	}
+	body, err := os.ReadFile(file)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("reading the body of requests: %w", err), ""}
+	}
+	return body, nil
+}
+
+// reach looks the targets up.
+func (f *sendingFlags) reach(ctx context.Context, targets []string, o *load.Options) error {
+	var errs []error
 	for _, text := range targets {
 		t, err := load.ParseTarget(ctx, text, f.own)
 		var public *load.PublicError
+		var unknown *net.DNSError
 		switch {
 		case errors.As(err, &public):
-			errs = append(errs, usageError{err, "load of strangers is an attack; if it is yours: --i-own-this-target"})
+			errs = append(errs, usageError{err, "to send load to others is an attack; if the target is yours: --i-own-this-target"})
+		case errors.As(err, &unknown):
+			errs = append(errs, usageError{err, "check the spelling of the host, or write its address"})
 		case err != nil:
 			errs = append(errs, usageError{err, ""})
 		}
 		o.Targets = append(o.Targets, t)
 	}
-	return o, errors.Join(append(errs, f.contradictions(&o)...)...)
+	return errors.Join(errs...)
 }
 
 // contradictions returns what of the flags has no meaning beside others.
-func (f *sendingFlags) contradictions(o *load.Options) (errs []error) {
+func (f *sendingFlags) contradictions(o *load.Options, targets []string) (errs []error) {
 	add := func(name, hint, format string, args ...any) {
 		errs = append(errs, fail(f.set, name, hint, format, args...))
 	}
 	if f.set.Changed("streams") && !o.HTTP2 {
-		add("streams", "--http2", "a connection of HTTP/1.1 carries one request at a time")
+		add("streams", "--http2", "an HTTP/1.1 connection carries one request at a time")
 	}
 	if o.HTTP2 && o.Identity.Proxy != 0 {
-		add("http2", "", "the PROXY protocol is spoken before HTTP/1.1 only")
+		add("http2", "", "the PROXY protocol works with HTTP/1.1 only")
 	}
-	if o.Hashed && o.Connections < len(o.Targets) {
-		add("connections", fmt.Sprintf("--connections %d", len(o.Targets)), "%d are too few for %d targets by hash", o.Connections, len(o.Targets))
+	if o.Hashed && o.Connections < len(targets) {
+		add("connections", fmt.Sprintf("--connections %d", len(targets)), "%d are too few for %d targets by hash", o.Connections, len(targets))
 	}
 	if f.ca != "" && f.insecure {
 		add("ca", "", "it has no meaning with --insecure")
 	}
-	if (f.ca != "" || f.insecure) && !slices.ContainsFunc(o.Targets, func(t load.Target) bool { return t.TLS }) {
+	if (f.ca != "" || f.insecure) && !slices.ContainsFunc(targets, func(t string) bool { return strings.HasPrefix(t, "https://") }) {
 		name := map[bool]string{true: "insecure", false: "ca"}[f.insecure]
 		add(name, "https://…", "no target speaks TLS")
 	}
@@ -128,7 +171,7 @@ func (f *sendingFlags) tls() (*tls.Config, error) {
 	}
 	pem, err := os.ReadFile(f.ca)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("reading certificates: %w", err), ""}
+		return nil, usageError{fmt.Errorf("cannot read certificates: %w", err), ""}
 	}
 	config.RootCAs = x509.NewCertPool()
 	if !config.RootCAs.AppendCertsFromPEM(pem) {

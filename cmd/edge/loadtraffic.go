@@ -1,16 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/load/mix"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // trafficFlags say what is sent.
@@ -27,26 +32,29 @@ type trafficFlags struct {
 	path     string
 	host     string
 	attack   bool
+
+	printRules bool
 }
 
 func (f *trafficFlags) flags() *pflag.FlagSet {
 	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
-	f.set.StringVar(&f.rate, "rate", "", "requests a second: `500/s`; 10/s,500/s@10s rises evenly for ten seconds; max: what the connections carry")
+	f.set.StringVar(&f.rate, "rate", "", "requests a second: `500/s`; 10/s,500/s@10s rises evenly for ten seconds; max, the default: as fast as answers come")
 	f.set.StringVar(&f.mix, "mix", "", "send the requests of a `mix`: a file, or one of "+strings.Join(mix.Names(), ", "))
+	f.set.BoolVar(&f.printRules, "print-rules", false, "print the rules that the bundled mix is made for, and send nothing")
 	listVar(f.set, &f.replay, "replay", "send the requests of access `logs`, oldest first, in the formats of edge replay")
-	f.set.Float64Var(&f.speed, "speed", 1, "how many times as fast as it was a mix or a log is sent; bursts meet the edges of windows at 1 only")
-	f.set.Uint64Var(&f.seed, "seed", 0, "another seed than that of the mix")
-	f.set.Uint64Var(&f.clients, "clients", 1, "how many clients send at the rate, in turn")
-	listVar(f.set, &f.networks, "networks", "where they come from, as `CIDRs` (default 10.0.0.0/8)")
-	f.set.StringVar(&f.method, "method", "GET", "of requests at the rate")
-	f.set.StringVar(&f.path, "path", "", "of requests at the rate (default: that of the target)")
-	f.set.StringVar(&f.host, "host", "", "of requests at the rate (default: that of the target)")
+	f.set.Float64Var(&f.speed, "speed", 1, "how many times as fast as recorded a mix or a log is sent; bursts meet the edges of windows only at 1")
+	f.set.Uint64Var(&f.seed, "seed", 0, "seed to use instead of the mix's own")
+	f.set.Uint64Var(&f.clients, "clients", 1, "number of clients that send at the rate, in turn")
+	listVar(f.set, &f.networks, "networks", "addresses of these clients, as `CIDRs` (default 10.0.0.0/8)")
+	f.set.StringVarP(&f.method, "method", "m", "", "method of requests at the rate (default: GET, or POST with a body)")
+	f.set.StringVar(&f.path, "path", "", "path of requests at the rate (default: that of the target)")
+	f.set.StringVar(&f.host, "host", "", "Host of requests at the rate (default: that of the target)")
 	f.set.BoolVar(&f.attack, "attack", false, "requests at the rate are meant to be refused")
 	return f.set
 }
 
-// A kindOfTraffic is one of those that exclude each other, with the flags that it has no use
-// for.
+// A kindOfTraffic is one of those that exclude each other, with the flags that have no meaning
+// for it.
 type kindOfTraffic struct {
 	flag  string
 	given bool
@@ -57,29 +65,29 @@ type kindOfTraffic struct {
 func (f *trafficFlags) kinds() []kindOfTraffic {
 	steady := []string{"clients", "networks", "method", "path", "host", "attack"}
 	return []kindOfTraffic{
-		{"rate", f.rate != "", []string{"speed", "seed"}, f.applyRate},
 		{"mix", f.mix != "", steady, f.applyMix},
 		{"replay", len(f.replay) > 0, append([]string{"seed"}, steady...), f.applyLog},
+		{"rate", f.rate != "", []string{"speed", "seed"}, f.applyRate},
 	}
 }
 
-// check refuses what contradicts itself.
-func (f *trafficFlags) check() error {
-	_, err := f.kind()
-	return err
-}
-
-// kind returns which one is asked for.
+// kind returns which one is asked for, by default requests as fast as answers come. It is an
+// error to ask for two, or for what has no meaning for the one.
 func (f *trafficFlags) kind() (kind kindOfTraffic, err error) {
-	n := 0
+	var given []string
 	for _, k := range f.kinds() {
 		if k.given {
+			given = append(given, "--"+k.flag)
+		}
+		if k.given || kind.flag == "" {
 			kind = k
-			n++
 		}
 	}
-	if n != 1 {
-		return kind, usageError{errors.New("what is to be sent?"), "give one of --rate 500/s, --mix web, --replay access.log"}
+	if len(given) > 1 {
+		return kind, usageError{fmt.Errorf("%s contradict each other", strings.Join(given, " and ")), "give one of them"}
+	}
+	if len(given) == 0 {
+		f.rate, kind = "max", f.kinds()[2]
 	}
 	var errs []error
 	for _, name := range kind.no {
@@ -88,12 +96,12 @@ func (f *trafficFlags) kind() (kind kindOfTraffic, err error) {
 		}
 	}
 	if f.speed <= 0 || f.speed > 1e6 {
-		errs = append(errs, fail(f.set, "speed", "", "%v is not between 0 and a million", f.speed))
+		errs = append(errs, fail(f.set, "speed", "", "invalid speed %v: must be between 0 and 1,000,000", f.speed))
 	}
 	return kind, errors.Join(errs...)
 }
 
-// apply sets what is sent. The function that it returns is called at the end.
+// apply sets what is sent, and for how long. The function that it returns is called at the end.
 func (f *trafficFlags) apply(ctx context.Context, o *load.Options) (end func() error, err error) {
 	kind, err := f.kind()
 	if err != nil {
@@ -102,11 +110,27 @@ func (f *trafficFlags) apply(ctx context.Context, o *load.Options) (end func() e
 	return kind.apply(ctx, o)
 }
 
+// rules returns the rules that a bundled mix is made for.
+func (f *trafficFlags) rules() ([]byte, error) {
+	text, ok := mix.Rules(f.mix)
+	if !ok {
+		return nil, fail(f.set, "print-rules", "edge load --mix web --print-rules > rules.yaml", "there are rules for the mixes web and attack")
+	}
+	return text, nil
+}
+
 func nothing() error { return nil }
+
+// unbounded is the duration of a run that ends with its requests.
+const unbounded = 10 * 365 * 24 * time.Hour
 
 func (f *trafficFlags) applyRate(_ context.Context, o *load.Options) (end func() error, err error) {
 	var errs []error
-	s := &load.Steady{Clients: f.clients, Attack: f.attack, Look: load.Look{Method: f.method, Host: f.host, Target: f.path}}
+	method := cmp.Or(f.method, map[bool]string{false: "GET", true: "POST"}[len(o.Body) > 0])
+	if len(o.Body) > 0 && !load.CarriesBody(method) {
+		errs = append(errs, fail(f.set, "body", "-m POST", "%s requests have no body", method))
+	}
+	s := &load.Steady{Clients: f.clients, Attack: f.attack, Look: load.Look{Method: method, Host: f.host, Target: f.path}}
 	if f.rate == "max" {
 		o.ClosedLoop = true
 	} else {
@@ -118,14 +142,17 @@ func (f *trafficFlags) applyRate(_ context.Context, o *load.Options) (end func()
 	}
 	for _, text := range f.networks {
 		p, err := netip.ParsePrefix(text)
+		if err == nil {
+			p, err = rule.Unmap(p)
+		}
 		if err != nil {
-			errs = append(errs, fail(f.set, "networks", "--networks 10.0.0.0/8,2001:db8::/32", "%q is no network", text))
+			errs = append(errs, fail(f.set, "networks", "--networks 10.0.0.0/8,2001:db8::/32", "invalid network %q", text))
 			continue
 		}
 		s.Networks = append(s.Networks, p.Masked())
 	}
 	if f.clients == 0 {
-		errs = append(errs, fail(f.set, "clients", "", "it has to be positive"))
+		errs = append(errs, fail(f.set, "clients", "", "must be positive"))
 	}
 	if err := s.Check(); err != nil && len(errs) == 0 {
 		errs = append(errs, usageError{err, "--method POST --host example.com --path /login --networks 10.0.0.0/8"})
@@ -143,10 +170,19 @@ func (f *trafficFlags) applyMix(_ context.Context, o *load.Options) (end func() 
 		m.Seed = f.seed
 	}
 	o.Source = load.NewMixed(m, f.speed)
+	o.Duration = cmp.Or(o.Duration, time.Duration(float64(m.Duration())/f.speed))
 	return nothing, nil
 }
 
 func (f *trafficFlags) applyLog(ctx context.Context, o *load.Options) (end func() error, err error) {
+	if err := onlyOnce(f.replay); err != nil {
+		return nil, err
+	}
+	if o.Duration == 0 {
+		if o.Duration, err = f.span(ctx, o.Requests); err != nil {
+			return nil, err
+		}
+	}
 	log, err := accesslog.Open(f.replay, accesslog.Options{})
 	if err != nil {
 		return nil, err
@@ -154,4 +190,59 @@ func (f *trafficFlags) applyLog(ctx context.Context, o *load.Options) (end func(
 	s := load.NewRecorded(ctx, log, f.speed)
 	o.Source = s
 	return s.Close, nil
+}
+
+var errEnough = errors.New("enough")
+
+// span returns how long it takes to send the first n requests of the logs, or unbounded if they
+// can be read only once.
+func (f *trafficFlags) span(ctx context.Context, n uint64) (time.Duration, error) {
+	for _, name := range f.replay {
+		if info, err := os.Stat(name); name == "-" || err == nil && !info.Mode().IsRegular() {
+			return unbounded, nil
+		}
+	}
+	var first, last int64 // microseconds
+	var seen uint64
+	log, err := accesslog.Open(f.replay, accesslog.Options{Restart: func() { seen, last = 0, 0 }})
+	if err != nil {
+		return 0, err
+	}
+	err = log.Arrivals(ctx, func(batch []accesslog.Arrival) error {
+		if seen == 0 {
+			first = batch[0].Time
+		}
+		batch = batch[:min(uint64(len(batch)), n-seen)]
+		seen += uint64(len(batch))
+		last = max(last, batch[len(batch)-1].Time)
+		if seen == n {
+			return errEnough
+		}
+		return nil
+	})
+	if err = errors.Join(err, log.Close()); err != nil && !errors.Is(err, errEnough) {
+		return 0, err
+	}
+	if seen == 0 {
+		return 0, fmt.Errorf("%s has no requests", joined(f.replay))
+	}
+	const second = 1e6 // the requests of a whole second are spread over it
+	return max(time.Millisecond, time.Duration(min(float64(last-first+second)/f.speed*1e3, float64(unbounded)))), nil
+}
+
+// plan says what is going to be sent, and how long that takes. It is empty if the length was
+// given, or is not known.
+func (f *trafficFlags) plan(o *load.Options, given bool, now time.Time) string {
+	if given || f.rate != "" || o.Duration >= unbounded {
+		return ""
+	}
+	what := "sending the mix " + f.mix
+	if len(f.replay) > 0 {
+		what = "replaying " + joined(f.replay)
+	}
+	takes := o.Duration.Round(time.Second)
+	if o.Duration < time.Minute {
+		takes = o.Duration.Round(10 * time.Millisecond)
+	}
+	return fmt.Sprintf("%s takes %v, until %s (--duration or --speed make it shorter)", what, takes, now.Add(o.Duration).Format("2006-01-02 15:04:05"))
 }

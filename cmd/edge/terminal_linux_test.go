@@ -118,7 +118,7 @@ func TestLoadOnATerminal(t *testing.T) {
 	if len(lines) < 3 || lines[0] != "" || lastLine(t, shown) != "" {
 		t.Fatalf("on the terminal is %q, and %q is left", shown, lastLine(t, shown))
 	}
-	line := regexp.MustCompile(`^\d+ sent, \d+/s, \d+ refused, \d+ failed, \d+ waiting, p50 \d+\.\d, p99 \d+\.\d ms$`)
+	line := regexp.MustCompile(`^\ds/2s: \d+ sent, \d+/s, \d+ refused, \d+ failed, \d+ waiting, p50 \d+\.\d, p99 \d+\.\d ms$`)
 	for _, l := range lines[1 : len(lines)-1] {
 		if !line.MatchString(l) {
 			t.Errorf("a line is %q", l)

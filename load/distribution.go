@@ -1,0 +1,126 @@
+package load
+
+import (
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/edgelimit/edge/analysis/page"
+)
+
+// A Bucket counts the answers that took at most UpToMS, and longer than the bucket before.
+type Bucket struct {
+	UpToMS   float64 `json:"up_to_ms"`
+	Requests uint64  `json:"requests"`
+}
+
+// bucketsOf returns the buckets of a histogram of microseconds from the first to the last that has
+// any: they end at 1, 2 and 5 times powers of ten.
+func bucketsOf(h *hdrhistogram.Histogram) []Bucket {
+	buckets := []Bucket{}
+	at := 0
+	bars := h.Distribution()
+	for decade := int64(10); at < len(bars); decade *= 10 {
+		for _, end := range []int64{decade, 2 * decade, 5 * decade} {
+			b := Bucket{UpToMS: float64(end) / 1e3}
+			for ; at < len(bars) && bars[at].From <= end; at++ {
+				b.Requests += uint64(bars[at].Count)
+			}
+			if b.Requests > 0 || len(buckets) > 0 && at < len(bars) {
+				buckets = append(buckets, b)
+			}
+		}
+	}
+	for len(buckets) > 0 && buckets[len(buckets)-1].Requests == 0 {
+		buckets = buckets[:len(buckets)-1]
+	}
+	return buckets
+}
+
+// WriteLatency writes the distribution of Latency for people: a histogram, and percentiles in
+// the format of HdrHistogram, in milliseconds.
+func (r *Report) WriteLatency(w io.Writer) error {
+	if len(r.Histogram) == 0 {
+		return nil
+	}
+	most := slices.MaxFunc(r.Histogram, func(a, b Bucket) int { return int(int64(a.Requests) - int64(b.Requests)) }).Requests
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "\nLatency histogram\n\n")
+	for _, b := range r.Histogram {
+		const width = 40
+		bar := strings.Repeat("■", int((b.Requests*width+most-1)/most))
+		fmt.Fprintf(t, "≤ %s\t%s\t%.2f%%\t  %s\n", millis(b.UpToMS), page.Grouped(b.Requests), 100*float64(b.Requests)/float64(r.histogram.TotalCount()), bar)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprint(w, "\nLatency percentiles, in milliseconds\n\n")
+	_, err := r.histogram.PercentilesPrint(w, 1, 1000)
+	return err
+}
+
+// WriteCSV writes a line for each request, in the order in which they were sent, below a line of
+// names. Times are since the beginning of the run. status is empty if there was no answer;
+// failure says why.
+func (l *Log) WriteCSV(w io.Writer) error {
+	c := csv.NewWriter(w)
+	_ = c.Write([]string{"due_s", "sent_s", "latency_ms", "service_ms", "status", "failure", "retry_after_s", "target", "node", "component", "client", "address", "method", "host", "path"})
+	micros := func(n, unit int64, digits int) string {
+		return strconv.FormatFloat(float64(n)/float64(unit), 'f', digits, 64)
+	}
+	components := l.o.Source.Components()
+	for i := range l.records {
+		q := &l.records[i]
+		look, target := l.looks[q.look-1], &l.o.Targets[q.target]
+		var status, retry string
+		if q.status != 0 {
+			status = strconv.Itoa(int(q.status))
+		}
+		if q.retry != 0 {
+			retry = strconv.Itoa(int(q.retry))
+		}
+		_ = c.Write([]string{
+			micros(q.due, 1e6, 6), micros(q.sent, 1e6, 6), micros(q.done-q.due, 1e3, 3), micros(q.done-q.sent, 1e3, 3), status, failureNames[q.failure], retry,
+			target.Name, l.nodes[q.node], components[look.Component].Name, strconv.FormatUint(q.client, 10), l.o.Source.Addr(q.client).String(),
+			look.Method, cmp.Or(look.Host, target.Name), cmp.Or(look.Target, target.Path),
+		})
+	}
+	c.Flush()
+	if err := c.Error(); err != nil {
+		return fmt.Errorf("load: writing the CSV: %w", err)
+	}
+	return nil
+}
+
+// hints returns what to do about a run in which all answers are of one kind.
+func (r *Report) hints() []string {
+	if len(r.Statuses) != 1 {
+		return nil
+	}
+	var status string
+	for status = range r.Statuses {
+	}
+	at := "every answer was " + status + ": "
+	switch status {
+	case "301", "302", "307", "308":
+		return []string{at + "give the address that the target redirects to"}
+	case "400":
+		return []string{at + "write https:// if the target speaks TLS, check --host, and see whether it expects the PROXY protocol (--identity)"}
+	case "401", "403":
+		return []string{at + "the target may need credentials (-H 'Authorization: …'), or deny this machine"}
+	case "404", "421":
+		return []string{at + "check the path of the target and --host"}
+	case "405":
+		return []string{at + "check --method"}
+	case "502", "503", "504":
+		return []string{at + "the target's origin may be down"}
+	}
+	return nil
+}

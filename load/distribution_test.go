@@ -1,0 +1,86 @@
+package load_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/edgelimit/edge/load"
+)
+
+// The histogram and the CSV hold every request once, and all requests.
+func TestDistribution(t *testing.T) {
+	var n int
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if n++; n%4 == 0 {
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	defer s.Close()
+	log, err := load.Run(t.Context(), load.Options{
+		Targets: []load.Target{target(t, s.URL)}, Requests: 100, Connections: 1, Identity: load.Identity{Forwarded: true},
+		Source: &load.Steady{Profile: fast, Clients: 5, Look: load.Look{Method: "GET", Target: "/a,b"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := log.Report()
+	var sum uint64
+	for i, b := range r.Histogram {
+		if sum += b.Requests; i > 0 && b.UpToMS <= r.Histogram[i-1].UpToMS {
+			t.Errorf("buckets end at %v and %v ms", r.Histogram[i-1].UpToMS, b.UpToMS)
+		}
+	}
+	last := len(r.Histogram) - 1
+	if sum != 100 || r.Histogram[0].Requests == 0 || r.Histogram[last].Requests == 0 || r.Latency.MaxMS > r.Histogram[last].UpToMS {
+		t.Errorf("the histogram is %+v, want 100 requests up to %v ms", r.Histogram, r.Latency.MaxMS)
+	}
+	var b bytes.Buffer
+	if err := r.WriteLatency(&b); err != nil || strings.Count(b.String(), "■") < 40 || !strings.Contains(b.String(), "TotalCount 1/(1-Percentile)") && !strings.Contains(b.String(), "TotalCount\t1/(1-Percentile)") {
+		t.Errorf("%v:\n%s", err, &b)
+	}
+
+	b.Reset()
+	if err := log.WriteCSV(&b); err != nil {
+		t.Fatal(err)
+	}
+	lines, err := csv.NewReader(&b).ReadAll()
+	if err != nil || len(lines) != 101 {
+		t.Fatalf("%d lines, %v", len(lines), err)
+	}
+	refused := 0
+	for i, line := range lines[1:] {
+		is := map[string]string{}
+		for j, name := range lines[0] {
+			is[name] = line[j]
+		}
+		due, err := strconv.ParseFloat(is["due_s"], 64)
+		sent, err2 := strconv.ParseFloat(is["sent_s"], 64)
+		if err != nil || err2 != nil || sent < due || is["path"] != "/a,b" || is["component"] != "steady" || is["address"] != "10.0.0."+is["client"] || is["failure"] != "" {
+			t.Errorf("line %d is %v", i+1, is)
+		}
+		if is["status"] == "429" && is["retry_after_s"] == "7" {
+			refused++
+		}
+	}
+	if refused != 25 {
+		t.Errorf("%d of 100 requests are refused, want 25", refused)
+	}
+}
+
+// If all answers are of one kind that is no success, the report says what may be wrong.
+func TestHints(t *testing.T) {
+	for status, want := range map[int]string{404: "check the path of the target and --host", 502: "origin may be down", 400: "https://", 200: "", 429: ""} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		defer s.Close()
+		r := run(t, load.Options{Targets: []load.Target{target(t, s.URL)}, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}})
+		if got := strings.Join(r.Hints, "\n"); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("if every answer is %d, the hint is %q, want %q", status, got, want)
+		}
+	}
+}

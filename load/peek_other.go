@@ -1,0 +1,12 @@
+//go:build !unix
+
+package load
+
+import "net"
+
+// A peeker would look whether the target has ended an idle connection.
+type peeker struct{}
+
+func (p *peeker) reset(net.Conn) {}
+
+func (p *peeker) idle() bool { return true }

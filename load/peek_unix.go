@@ -1,0 +1,43 @@
+//go:build unix
+
+package load
+
+import (
+	"errors"
+	"net"
+	"syscall"
+)
+
+// A peeker looks whether the target has ended an idle connection.
+type peeker struct {
+	raw  syscall.RawConn // nil if nothing can be known
+	look func(fd uintptr) bool
+	open bool
+	buf  [1]byte
+}
+
+func (p *peeker) reset(nc net.Conn) {
+	p.raw = nil
+	if s, ok := nc.(syscall.Conn); ok {
+		p.raw, _ = s.SyscallConn()
+	}
+	if p.look == nil {
+		p.look = p.peek
+	}
+}
+
+// idle reports whether nothing came over the connection since the last answer: neither its end,
+// nor anything else, such as a 408 or TLS's notice of the end.
+func (p *peeker) idle() bool {
+	p.open = true
+	if p.raw != nil {
+		_ = p.raw.Read(p.look) // what is wrong with the connection, a request will meet
+	}
+	return p.open
+}
+
+func (p *peeker) peek(fd uintptr) bool {
+	_, _, err := syscall.Recvfrom(int(fd), p.buf[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	p.open = errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR)
+	return true
+}

@@ -1,0 +1,143 @@
+package load_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/load"
+)
+
+// Nothing is sent to a target that takes no connection, and the error says what to do.
+func TestUnreachable(t *testing.T) {
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	insecure := &tls.Config{InsecureSkipVerify: true}
+	for _, test := range []struct {
+		name       string
+		url        string
+		o          load.Options
+		text, hint string // the hint whole or in part
+	}{
+		{"nobody listens", "http://127.0.0.1:1", load.Options{}, "nothing listens at 127.0.0.1:1: connection refused for 3s", "start the target first"},
+		{"nobody listens for HTTP/2", "http://127.0.0.1:1", load.Options{HTTP2: true}, "nothing listens at 127.0.0.1:1", "start the target first"},
+		{"TLS where none is spoken", strings.Replace(plain.URL, "http:", "https:", 1), load.Options{}, "does not speak TLS", "http://"},
+		{"a certificate of nobody", secure.URL, load.Options{}, "cannot trust 127.0.0.1", "--ca FILE"},
+		{"TLS without HTTP/2", secure.URL, load.Options{HTTP2: true, TLS: insecure}, "does not speak HTTP/2", "leave out --http2"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.o.Targets = []load.Target{target(t, test.url)}
+			test.o.Source = &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}
+			log, err := load.Run(t.Context(), test.o)
+			var unreachable *load.UnreachableError
+			if log != nil || !errors.As(err, &unreachable) || !strings.Contains(err.Error(), test.text) || !strings.Contains(unreachable.Hint(), test.hint) {
+				t.Errorf("Run() = %v, %v; want the error %q with the hint %q", log, err, test.text, test.hint)
+			}
+		})
+	}
+}
+
+// A target that starts to listen together with the run is waited for.
+func TestListensLate(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := target(t, "http://"+ln.Addr().String())
+	ln.Close()
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Listener.Close()
+	var once sync.Once
+	r := run(t, load.Options{
+		Targets: []load.Target{to}, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}},
+		Dial: func(ctx context.Context, to *load.Target) (net.Conn, error) {
+			nc, err := new(net.Dialer).DialContext(ctx, "tcp", to.Addr.String())
+			once.Do(func() { // it listens from the first attempt on
+				if s.Listener, err = net.Listen("tcp", to.Addr.String()); err != nil {
+					t.Error(err)
+					return
+				}
+				s.Start()
+				t.Cleanup(s.Close)
+				err = syscall.ECONNREFUSED
+			})
+			return nc, err
+		},
+	})
+	if r.Statuses["404"] != 100 {
+		t.Errorf("answers %v, failures %v", r.Statuses, r.Failures)
+	}
+}
+
+// A run ends early if nothing is ever answered, however long it should last.
+func TestGivesUp(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		serve func(net.Conn)
+		http2 bool
+		kinds string // of failures
+	}{
+		{"silent", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, false, "timeout cut_off"},
+		{"silent to HTTP/2", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, true, "timeout cut_off"},
+		{"closing", func(c net.Conn) { c.Close() }, false, "closed cut_off"},
+		{"speaking something else", func(c net.Conn) {
+			_, _ = io.WriteString(c, "SSH-2.0-OpenSSH_9.6\r\n\r\n")
+			_, _ = io.Copy(io.Discard, c)
+		}, false, "malformed cut_off"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { ln.Close() })
+			go func() {
+				for {
+					c, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					go func() {
+						defer c.Close()
+						test.serve(c)
+					}()
+				}
+			}()
+			log, err := load.Run(t.Context(), load.Options{
+				Targets: []load.Target{target(t, "http://"+ln.Addr().String())}, Duration: time.Hour, Timeout: 500 * time.Millisecond, HTTP2: test.http2,
+				Source: &load.Steady{Profile: []load.Point{{Rate: 100}}, Look: load.Look{Method: "GET"}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := log.Report()
+			var b bytes.Buffer
+			if err := r.WriteText(&b); err != nil || !r.GaveUp || !strings.Contains(b.String(), "ended early: nothing was answered") {
+				t.Errorf("%v: it did not give up:\n%s", err, &b)
+			}
+			for kind := range r.Failures {
+				if !strings.Contains(test.kinds, kind) {
+					t.Errorf("failures are %v, want %s", r.Failures, test.kinds)
+				}
+			}
+		})
+	}
+}
