@@ -34,6 +34,7 @@ var arrows = map[string][]string{
 	"mitigation":                  {"counter"},
 	"pop/rule":                    {"counter"},
 	"pop/limit":                   {"async", "counter", "mitigation", "pop/rule", "ring"},
+	"pop/http1":                   {},
 	"pop/proxy":                   {"pop/limit", "pop/rule"},
 	"pop/admin":                   {},
 	"pop/gossip":                  {},

@@ -1,0 +1,101 @@
+package http1
+
+import "errors"
+
+// An Answer is the head of an answer. What it returns is valid until its body is read.
+type Answer struct {
+	head
+
+	Status int
+	reason [2]uint32 // begin and end in raw
+}
+
+func (a *Answer) reset() {
+	a.head.reset()
+	*a = Answer{head: a.head}
+}
+
+// scan reads what buf has of the head, as Request.scan. toHead is whether the
+// request was HEAD.
+// Origins may end lines in LF: what clients get ends in CRLF. What is wrong with an answer is
+// an Error with the status 502.
+func (a *Answer) scan(buf []byte, maxBytes int, toHead bool) (done bool, err error) {
+	done, err = a.scanHead(buf, maxBytes, toHead)
+	var malformed *Error
+	if errors.As(err, &malformed) && malformed.Status != 502 {
+		err = &Error{502, malformed.Text}
+	}
+	return done, err
+}
+
+func (a *Answer) scanHead(buf []byte, maxBytes int, toHead bool) (done bool, err error) {
+	if !a.begun {
+		from, to, ok, err := a.nextLine(buf, true)
+		if err != nil {
+			return false, err
+		}
+		if !ok {
+			return false, a.tooLong(buf, maxBytes)
+		}
+		if err := a.statusLine(buf[from:to]); err != nil {
+			return false, err
+		}
+		a.begun = true
+	}
+	if done, err = a.scanFields(buf, true); err != nil {
+		return false, err
+	}
+	if err := a.tooLong(buf[:a.seek], maxBytes); err != nil || !done {
+		return false, err
+	}
+	return true, a.finish(toHead)
+}
+
+func (a *Answer) tooLong(buf []byte, maxBytes int) error {
+	if len(buf) > maxBytes {
+		return errHeadSize
+	}
+	return nil
+}
+
+// statusLine reads version, status and reason (RFC 9112, 4). The blank before a reason that is
+// empty may be missing.
+func (a *Answer) statusLine(line []byte) error {
+	const version = len("HTTP/1.1")
+	if len(line) < version+4 || string(line[:7]) != "HTTP/1." || class[line[7]]&digit == 0 || line[version] != ' ' {
+		return errStatusLine
+	}
+	a.Minor = int(line[7] - '0')
+	a.Close = a.Minor == 0
+	status := line[version+1 : version+4]
+	if !all(status, digit) || status[0] == '0' {
+		return errStatusLine
+	}
+	a.Status = int(status[0]-'0')*100 + int(status[1]-'0')*10 + int(status[2]-'0')
+	rest := line[version+4:]
+	if len(rest) > 0 && rest[0] != ' ' || len(rest) > 1 && !all(rest, text) {
+		return errStatusLine
+	}
+	a.reason = [2]uint32{uint32(min(version+5, len(line))), uint32(len(line))}
+	return nil
+}
+
+// finish finds out how long the body is (RFC 9112, 6.3).
+func (a *Answer) finish(toHead bool) error {
+	if err := a.frame(); err != nil {
+		return err
+	}
+	for i := range a.fields {
+		if f := &a.fields[i]; f.Name == Upgrade && a.Status == 101 {
+			f.dropped = false
+		}
+	}
+	switch {
+	case a.Status < 200 || a.Status == 204 || a.Status == 304 || toHead:
+		a.Body = NoBody
+	case a.Body == NoBody && a.Length < 0:
+		a.Body = UntilClose
+		a.Close = true
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package http1
+
+// What is refused in a chunked body (RFC 9112, 7.1).
+var (
+	errChunk    = &Error{400, "malformed chunk"}
+	errTrailers = &Error{400, "malformed trailer"}
+)
+
+// A bodyReader takes a message's body out of the bytes of a connection.
+type bodyReader struct {
+	kind  Body
+	left  uint64 // of a Sized body, or of the chunk
+	part  part   // of a Chunked body, what comes next
+	ended bool
+
+	// Trailers are the fields after the last chunk, as lines.
+	trailers []byte
+}
+
+type part uint8
+
+const (
+	chunkSize part = iota
+	chunkData
+	chunkEnd
+	trailer
+)
+
+// maxChunkLine is how many bytes the size of a chunk and its extensions have at most, and
+// maxTrailers all trailers together.
+const (
+	maxChunkLine = 1 << 10
+	maxTrailers  = 8 << 10
+)
+
+func newBodyReader(kind Body, length int64) bodyReader {
+	b := bodyReader{kind: kind, ended: kind == NoBody}
+	if kind == Sized {
+		b.left = uint64(length)
+	}
+	return b
+}
+
+// next takes the first bytes of buf: used of them, of which data are bytes of the body. Without
+// progress it needs more.
+func (b *bodyReader) next(buf []byte) (data []byte, used int, err error) {
+	switch b.kind {
+	case UntilClose:
+		return buf, len(buf), nil
+	case Sized:
+		n := int(min(b.left, uint64(len(buf))))
+		b.left -= uint64(n)
+		b.ended = b.left == 0
+		return buf[:n], n, nil
+	}
+	for !b.ended {
+		rest := buf[used:]
+		if b.part == chunkData {
+			n := int(min(b.left, uint64(len(rest))))
+			if b.left -= uint64(n); b.left == 0 {
+				b.part = chunkEnd
+			}
+			return rest[:n], used + n, nil
+		}
+		line, n, err := chunkLine(rest)
+		if err != nil || n == 0 {
+			return nil, used, err
+		}
+		used += n
+		if err := b.line(line); err != nil {
+			return nil, used, err
+		}
+	}
+	return nil, used, nil
+}
+
+// chunkLine returns the first line of buf, without its end, and how many bytes it takes: 0 if
+// it is not there yet.
+func chunkLine(buf []byte) (line []byte, n int, err error) {
+	for i, c := range buf {
+		switch {
+		case c == '\n':
+			if i == 0 || buf[i-1] != '\r' {
+				return nil, 0, errChunk
+			}
+			return buf[:i-1], i + 1, nil
+		case i > maxChunkLine:
+			return nil, 0, errChunk
+		}
+	}
+	return nil, 0, nil
+}
+
+// line reads a line between data.
+func (b *bodyReader) line(line []byte) error {
+	switch b.part {
+	case chunkSize:
+		if err := b.size(line); err != nil {
+			return err
+		}
+		if b.part = chunkData; b.left == 0 {
+			b.part = trailer
+		}
+	case chunkEnd:
+		if len(line) > 0 {
+			return errChunk
+		}
+		b.part = chunkSize
+	case trailer:
+		if len(line) == 0 {
+			b.ended = true
+			return nil
+		}
+		f, err := scanField(line)
+		if err != nil || len(b.trailers)+len(line) > maxTrailers {
+			return errTrailers
+		}
+		if f.Name == Other { // others say how to read a message, and come too late
+			b.trailers = append(append(b.trailers, line...), "\r\n"...)
+		}
+	}
+	return nil
+}
+
+// size reads the line before a chunk's data: hexadecimal digits, and extensions, which are
+// dropped.
+func (b *bodyReader) size(line []byte) error {
+	n := 0
+	b.left = 0
+	for ; n < len(line) && class[line[n]]&hex != 0; n++ {
+		if b.left >= 1<<59 {
+			return errChunk
+		}
+		b.left = b.left<<4 | uint64(unhex(line[n]))
+	}
+	extensions := trim(line[n:])
+	if n == 0 || len(extensions) > 0 && (extensions[0] != ';' || !all(extensions, text)) {
+		return errChunk
+	}
+	return nil
+}
+
+func unhex(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c | 0x20 - 'a' + 10
+}

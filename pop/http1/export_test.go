@@ -1,0 +1,52 @@
+package http1
+
+// Scan reads a head, for tests: how many bytes it has, 0 if it is not all there.
+func (r *Request) Scan(buf []byte, maxBytes int) (n int, err error) {
+	r.reset()
+	done, err := r.scan(buf, maxBytes)
+	if !done || err != nil {
+		return 0, err
+	}
+	return r.start + len(r.raw), nil
+}
+
+// ScanBytewise reads a head that comes byte by byte.
+func (r *Request) ScanBytewise(buf []byte, maxBytes int) (n int, err error) {
+	r.reset()
+	for n := range len(buf) + 1 {
+		if done, err := r.scan(buf[:n:n], maxBytes); done || err != nil {
+			return n, err
+		}
+	}
+	return 0, nil
+}
+
+// Scan reads the head of an answer to a request with method.
+func (a *Answer) Scan(buf []byte, method string) (n int, err error) {
+	a.reset()
+	done, err := a.scan(buf, 256<<10, method == "HEAD")
+	if !done || err != nil {
+		return 0, err
+	}
+	return len(a.raw), nil
+}
+
+// Dechunk reads a chunked body that comes in pieces of size bytes.
+func Dechunk(b []byte, size int) (data []byte, used int, trailers string, ended bool, err error) {
+	r := newBodyReader(Chunked, 0)
+	for end := 0; !r.ended; {
+		d, n, err := r.next(b[used:end])
+		if err != nil {
+			return data, used, "", false, err
+		}
+		data = append(data, d...)
+		if used += n; n > 0 || r.ended {
+			continue
+		}
+		if end == len(b) {
+			break
+		}
+		end = min(end+size, len(b))
+	}
+	return data, used, string(r.trailers), r.ended, nil
+}

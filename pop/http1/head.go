@@ -1,0 +1,306 @@
+package http1
+
+import (
+	"bytes"
+	"math"
+)
+
+// An Error is why a message is refused.
+type Error struct {
+	Status int    // what the client is answered
+	Text   string // what is wrong, for the answer's body and the log
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// What is refused in a head (RFC 9112, 2 to 6), and with which status.
+var (
+	errLineEnd       = &Error{400, "a line does not end in CRLF"}
+	errRequestLine   = &Error{400, "malformed request line"}
+	errTarget        = &Error{400, "invalid request target"}
+	errVersion       = &Error{505, "HTTP version not supported"}
+	errStatusLine    = &Error{502, "malformed status line"}
+	errField         = &Error{400, "malformed header field"}
+	errFold          = &Error{400, "a header field is folded"}
+	errHost          = &Error{400, "a request needs exactly one Host"}
+	errLength        = &Error{400, "invalid Content-Length"}
+	errLengthTwice   = &Error{400, "several Content-Length fields"}
+	errCoding        = &Error{501, "unsupported Transfer-Encoding"}
+	errCodingTwice   = &Error{400, "several Transfer-Encoding fields"}
+	errLengthCoding  = &Error{400, "Content-Length beside Transfer-Encoding"}
+	errCodingVersion = &Error{400, "Transfer-Encoding in HTTP/1.0"}
+	errHeadSize      = &Error{431, "header too large"}
+	errTargetSize    = &Error{414, "request target too long"}
+	errExpect        = &Error{417, "unsupported Expect"}
+)
+
+// A Name says which field it is, of those that the engine itself reads or writes.
+type Name uint8
+
+const (
+	Other Name = iota
+	Connection
+	ContentLength
+	Cookie
+	Date
+	Expect
+	Forwarded
+	Host
+	KeepAlive
+	ProxyAuthenticate
+	ProxyAuthorization
+	ProxyConnection
+	TE
+	TransferEncoding
+	Upgrade
+	XForwardedFor
+	XForwardedHost
+	XForwardedProto
+	names
+)
+
+var fieldNames = [names]string{
+	Connection: "connection", ContentLength: "content-length", Cookie: "cookie", Date: "date", Expect: "expect",
+	Forwarded: "forwarded", Host: "host", KeepAlive: "keep-alive", ProxyAuthenticate: "proxy-authenticate", ProxyAuthorization: "proxy-authorization",
+	ProxyConnection: "proxy-connection", TE: "te",
+	TransferEncoding: "transfer-encoding", Upgrade: "upgrade", XForwardedFor: "x-forwarded-for",
+	XForwardedHost: "x-forwarded-host", XForwardedProto: "x-forwarded-proto",
+}
+
+// nameOf returns which field s names, in any case.
+func nameOf(s []byte) Name {
+	if len(s) > len("proxy-authorization") {
+		return Other
+	}
+	for n := Other + 1; n < names; n++ {
+		if len(fieldNames[n]) == len(s) && fieldNames[n][0] == s[0]|0x20 && equalFold(s, fieldNames[n]) {
+			return n
+		}
+	}
+	return Other
+}
+
+// A Field is a line of a header: where its parts begin and end in the head.
+type Field struct {
+	Name               Name
+	dropped            bool // concerns one connection only (RFC 9110, 7.6.1)
+	start, colon       uint32
+	valueAt, valueEnds uint32
+}
+
+// Body says how the end of a message's body is found (RFC 9112, 6.3).
+type Body uint8
+
+const (
+	NoBody     Body = iota
+	Sized           // Length bytes
+	Chunked         // chunks, the last of which is empty
+	UntilClose      // of an answer: until the origin closes the connection
+)
+
+// A head is what the heads of requests and answers have in common. Its bytes are in the
+// buffer of a connection.
+type head struct {
+	raw    []byte // from the start line to the empty line
+	fields []Field
+
+	Minor  int // of the version: 1.Minor
+	Body   Body
+	Length int64 // of a Sized body
+	Close  bool  // the peer closes the connection after this message
+
+	upgrade bool // Connection names Upgrade
+
+	// Scanning stands here, in bytes of the buffer.
+	start, line, seek int
+	begun             bool // the start line has been read
+}
+
+func (h *head) reset() { *h = head{fields: h.fields[:0]} }
+
+// nextLine returns where the next line begins and ends in buf, without its end, or !ok if it
+// is not there yet. Lines end in CRLF; if lenient, also in LF.
+func (h *head) nextLine(buf []byte, lenient bool) (from, to int, ok bool, err error) {
+	i := bytes.IndexByte(buf[h.seek:], '\n')
+	if i < 0 {
+		h.seek = len(buf)
+		return 0, 0, false, nil
+	}
+	from, to = h.line, h.seek+i
+	h.line, h.seek = to+1, to+1
+	switch {
+	case to > from && buf[to-1] == '\r':
+		to--
+	case !lenient:
+		return 0, 0, false, errLineEnd
+	}
+	return from, to, true, nil
+}
+
+// scanFields reads the fields that are in buf, and reports whether that is all of them.
+func (h *head) scanFields(buf []byte, lenient bool) (done bool, err error) {
+	for {
+		from, to, ok, err := h.nextLine(buf, lenient)
+		if !ok {
+			return false, err
+		}
+		if from == to {
+			h.raw = buf[h.start:h.line]
+			return true, nil
+		}
+		f, err := scanField(buf[from:to])
+		if err != nil {
+			return false, err
+		}
+		at := uint32(from - h.start)
+		f.start, f.colon, f.valueAt, f.valueEnds = f.start+at, f.colon+at, f.valueAt+at, f.valueEnds+at
+		h.fields = append(h.fields, f)
+	}
+}
+
+// scanField reads a field line (RFC 9112, 5), whose positions are counted from its beginning.
+func scanField(line []byte) (f Field, err error) {
+	if line[0] == ' ' || line[0] == '\t' {
+		return f, errFold
+	}
+	colon := 0
+	for colon < len(line) && class[line[colon]]&tchar != 0 {
+		colon++
+	}
+	if colon == 0 || colon == len(line) || line[colon] != ':' {
+		return f, errField
+	}
+	from, to := colon+1, len(line)
+	for from < to && (line[from] == ' ' || line[from] == '\t') {
+		from++
+	}
+	for to > from && (line[to-1] == ' ' || line[to-1] == '\t') {
+		to--
+	}
+	for _, b := range line[from:to] {
+		if class[b]&text == 0 {
+			return f, errField
+		}
+	}
+	return Field{Name: nameOf(line[:colon]), colon: uint32(colon), valueAt: uint32(from), valueEnds: uint32(to)}, nil
+}
+
+// NameOf returns f's name as it was sent.
+func (h *head) NameOf(f *Field) []byte { return h.raw[f.start:f.colon] }
+
+// ValueOf returns f's value, without blanks around it.
+func (h *head) ValueOf(f *Field) []byte { return h.raw[f.valueAt:f.valueEnds] }
+
+// AppendOptions appends what the Connection fields name, as a list.
+func (h *head) AppendOptions(dst []byte) []byte {
+	for i := range h.fields {
+		if f := &h.fields[i]; f.Name == Connection {
+			dst = append(append(dst, h.ValueOf(f)...), ',')
+		}
+	}
+	return dst
+}
+
+// Fields yields the fields that concern more than one connection, in their order.
+func (h *head) Fields(yield func(*Field) bool) {
+	for i := range h.fields {
+		if f := &h.fields[i]; !f.dropped && !yield(f) {
+			return
+		}
+	}
+}
+
+// frame finds out how long the body is, and which fields concern this connection alone.
+func (h *head) frame() error {
+	h.Length = -1
+	coded := false
+	for i := range h.fields {
+		f := &h.fields[i]
+		switch f.Name {
+		case ContentLength:
+			if h.Length >= 0 {
+				return errLengthTwice
+			}
+			n, ok := decimal(h.ValueOf(f))
+			if !ok {
+				return errLength
+			}
+			h.Length = n
+		case TransferEncoding:
+			if coded {
+				return errCodingTwice
+			}
+			if !equalFold(h.ValueOf(f), "chunked") {
+				return errCoding
+			}
+			coded, f.dropped = true, true
+		case KeepAlive, ProxyConnection:
+			f.dropped = true
+		case TE:
+			// That trailers are welcome holds for the way to the origin too: they are
+			// passed on. Codings are not.
+			f.dropped = !equalFold(h.ValueOf(f), "trailers")
+		case Connection:
+			f.dropped = true
+			h.options(h.ValueOf(f))
+		}
+	}
+	if h.Minor == 0 && coded {
+		return errCodingVersion
+	}
+	switch {
+	case coded && h.Length >= 0:
+		return errLengthCoding
+	case coded:
+		h.Body = Chunked
+	case h.Length > 0:
+		h.Body = Sized
+	}
+	for i := range h.fields {
+		if f := &h.fields[i]; f.Name == Upgrade && !h.upgrade {
+			f.dropped = true
+		}
+	}
+	return nil
+}
+
+// options reads a Connection field (RFC 9110, 7.6.1).
+func (h *head) options(value []byte) {
+	for option := range elements(value) {
+		switch {
+		case equalFold(option, "close"):
+			h.Close = true
+		case equalFold(option, "keep-alive"):
+			h.Close = false
+		case equalFold(option, "upgrade"):
+			h.upgrade = true
+		default:
+			h.drop(option)
+		}
+	}
+}
+
+// drop marks the fields called name, but for those without which the message would mean
+// something else.
+func (h *head) drop(name []byte) {
+	switch nameOf(name) {
+	case Host, ContentLength, TransferEncoding, Expect, XForwardedFor, XForwardedHost, XForwardedProto, Forwarded, Date:
+		return
+	}
+	for i := range h.fields {
+		if f := &h.fields[i]; bytes.EqualFold(h.NameOf(f), name) {
+			f.dropped = true
+		}
+	}
+}
+
+// decimal reads a Content-Length: digits and nothing else (RFC 9110, 8.6).
+func decimal(s []byte) (n int64, ok bool) {
+	for _, b := range s {
+		if class[b]&digit == 0 || n > (math.MaxInt64-9)/10 {
+			return 0, false
+		}
+		n = 10*n + int64(b-'0')
+	}
+	return n, len(s) > 0
+}

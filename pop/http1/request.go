@@ -1,0 +1,202 @@
+package http1
+
+import (
+	"bytes"
+)
+
+// A Request is the head of a request. What it returns is valid until the request's body is
+// read.
+type Request struct {
+	head
+
+	method, target [2]uint32 // begin and end in raw
+	authority      [2]uint32 // in a target in absolute form
+	path           uint32    // where the path begins in the target
+	host           [2]uint32 // value of Host, or the authority
+
+	hostless bool // there is no Host
+
+	Head     bool // the method is HEAD: answers have no body
+	Upgrade  bool // the client asks for another protocol
+	Continue bool // the client waits for 100 before it sends the body
+}
+
+func (r *Request) reset() {
+	r.head.reset()
+	*r = Request{head: r.head}
+}
+
+// Method returns the method as it was sent.
+func (r *Request) Method() []byte { return r.raw[r.method[0]:r.method[1]] }
+
+// Target returns the request target as it was sent.
+func (r *Request) Target() []byte { return r.raw[r.target[0]:r.target[1]] }
+
+// Host returns the host that the request is for: that of the target if it has one, else the
+// value of Host (RFC 9112, 3.2.2).
+func (r *Request) Host() []byte { return r.raw[r.host[0]:r.host[1]] }
+
+// Path returns path and query of the target, or * for all of the server.
+func (r *Request) Path() []byte {
+	if r.path == r.target[1] {
+		return slash
+	}
+	return r.raw[r.path:r.target[1]]
+}
+
+var slash = []byte{'/'}
+
+// maxEmptyLines is how many empty lines before a request are ignored: some old clients end
+// a body with one (RFC 9112, 2.2).
+const maxEmptyLines = 2
+
+// scan reads what buf has of the head, and reports whether that is all of it. It goes on where
+// the last call has ended; buf may be another one, with the same bytes and more. maxBytes
+// bounds the head.
+func (r *Request) scan(buf []byte, maxBytes int) (done bool, err error) {
+	for !r.begun {
+		from, to, ok, err := r.nextLine(buf, false)
+		if err != nil {
+			return false, err
+		}
+		if !ok {
+			return false, r.tooLong(buf, maxBytes)
+		}
+		if from == to && r.line <= 2*maxEmptyLines {
+			r.start = r.line
+			continue
+		}
+		if err := r.requestLine(buf[from:to]); err != nil {
+			return false, err
+		}
+		r.begun = true
+	}
+	if done, err = r.scanFields(buf, false); err != nil {
+		return false, err
+	}
+	if err := r.tooLong(buf[:r.seek], maxBytes); err != nil || !done {
+		return false, err
+	}
+	return true, r.finish()
+}
+
+// tooLong says what is too long in a head that has the bytes of buf at least.
+func (r *Request) tooLong(buf []byte, maxBytes int) error {
+	switch {
+	case len(buf)-r.start <= maxBytes:
+		return nil
+	case !r.begun:
+		return errTargetSize
+	}
+	return errHeadSize
+}
+
+// requestLine reads method, target and version (RFC 9112, 3).
+func (r *Request) requestLine(line []byte) error {
+	method := bytes.IndexByte(line, ' ')
+	if method < 0 || !all(line[:method], tchar) {
+		return errRequestLine
+	}
+	end := bytes.LastIndexByte(line, ' ')
+	if end <= method+1 {
+		return errRequestLine // also that of HTTP/0.9
+	}
+	if !all(line[method+1:end], target) {
+		return errTarget
+	}
+	version := line[end+1:]
+	if len(version) != len("HTTP/1.1") || string(version[:5]) != "HTTP/" || class[version[5]]&digit == 0 || version[6] != '.' || class[version[7]]&digit == 0 {
+		return errRequestLine
+	}
+	if version[5] != '1' {
+		return errVersion
+	}
+	r.Minor = int(version[7] - '0')
+	r.Close = r.Minor == 0
+	r.method = [2]uint32{0, uint32(method)}
+	r.Head = string(line[:method]) == "HEAD"
+	r.target = [2]uint32{uint32(method + 1), uint32(end)}
+	return r.splitTarget(line[:method], line[method+1:end])
+}
+
+// splitTarget finds the parts of a target: in origin form, absolute form, authority form for
+// CONNECT, asterisk form for OPTIONS (RFC 9112, 3.2).
+func (r *Request) splitTarget(method, t []byte) error {
+	r.path = r.target[0]
+	switch {
+	case t[0] == '/':
+		return nil
+	case string(method) == "CONNECT":
+		r.authority = r.target
+		r.path = r.target[1]
+		return nil
+	case string(t) == "*" && string(method) == "OPTIONS":
+		return nil
+	}
+	var from int
+	switch {
+	case len(t) > 7 && equalFold(t[:7], "http://"):
+		from = 7
+	case len(t) > 8 && equalFold(t[:8], "https://"):
+		from = 8
+	default:
+		return errTarget
+	}
+	to := from
+	for to < len(t) && t[to] != '/' && t[to] != '?' {
+		to++
+	}
+	if from == to || to < len(t) && t[to] == '?' {
+		return errTarget
+	}
+	r.authority = [2]uint32{r.target[0] + uint32(from), r.target[0] + uint32(to)}
+	r.path = r.authority[1]
+	return nil
+}
+
+// finish checks what only the whole head can say.
+func (r *Request) finish() error {
+	hosts := 0
+	for i := range r.fields {
+		switch f := &r.fields[i]; f.Name {
+		case Host:
+			hosts++
+			r.host = [2]uint32{f.valueAt, f.valueEnds}
+		case Expect:
+			if !equalFold(r.ValueOf(f), "100-continue") {
+				return errExpect
+			}
+			r.Continue = r.Minor > 0
+		}
+	}
+	r.hostless = hosts == 0
+	if hosts > 1 || hosts == 0 && r.Minor > 0 {
+		return errHost
+	}
+	if err := r.frame(); err != nil {
+		return err
+	}
+	if r.authority[1] > 0 {
+		r.host = r.authority
+	}
+	for i := range r.fields {
+		if f := &r.fields[i]; f.Name == Upgrade && !f.dropped {
+			r.Upgrade = r.Minor > 0 && !isHTTP(r.ValueOf(f))
+			f.dropped = !r.Upgrade
+		}
+	}
+	r.Continue = r.Continue && r.Body != NoBody
+	return nil
+}
+
+// isHTTP reports whether an Upgrade field asks for HTTP in another version: its requests would
+// pass by the node.
+func isHTTP(upgrade []byte) bool {
+	for e := range elements(upgrade) {
+		name, _, _ := bytes.Cut(e, []byte("/"))
+		if name = trim(name); equalFold(name, "h2c") || equalFold(name, "h2") || equalFold(name, "http") {
+			return true
+		}
+	}
+	return false
+}

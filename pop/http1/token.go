@@ -1,0 +1,91 @@
+package http1
+
+// Classes of bytes, as bits of class.
+const (
+	tchar  = 1 << iota // of a token (RFC 9110, 5.6.2)
+	text               // of a field value: visible, blank, or obs-text (RFC 9110, 5.5)
+	target             // of a request target: visible but '#', and bytes beyond ASCII, as nginx passes them
+	digit
+	hex
+)
+
+var class = func() (c [256]uint8) {
+	for b := range 256 {
+		switch {
+		case b > ' ' && b < 0x7f:
+			c[b] |= text | target
+		case b >= 0x80:
+			c[b] |= text | target
+		case b == ' ' || b == '\t':
+			c[b] |= text
+		}
+		switch {
+		case '0' <= b && b <= '9':
+			c[b] |= tchar | digit | hex
+		case 'a' <= b|0x20 && b|0x20 <= 'z':
+			c[b] |= tchar
+			if b|0x20 <= 'f' {
+				c[b] |= hex
+			}
+		}
+	}
+	c['#'] &^= target
+	for _, b := range "!#$%&'*+-.^_`|~" {
+		c[b] |= tchar
+	}
+	return c
+}()
+
+// all reports whether every byte of s is of one of the classes, and s is not empty.
+func all(s []byte, of uint8) bool {
+	for _, b := range s {
+		if class[b]&of == 0 {
+			return false
+		}
+	}
+	return len(s) > 0
+}
+
+// equalFold reports whether s is lower, which is ASCII in lower case, in any case.
+func equalFold(s []byte, lower string) bool {
+	if len(s) != len(lower) {
+		return false
+	}
+	for i, b := range s {
+		if 'A' <= b && b <= 'Z' {
+			b += 'a' - 'A'
+		}
+		if b != lower[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// trim returns s without blanks around it.
+func trim(s []byte) []byte {
+	for len(s) > 0 && (s[0] == ' ' || s[0] == '\t') {
+		s = s[1:]
+	}
+	for len(s) > 0 && (s[len(s)-1] == ' ' || s[len(s)-1] == '\t') {
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
+// elements yields the elements of a comma-separated list (RFC 9110, 5.6.1), without the
+// empty ones.
+func elements(list []byte) func(yield func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		for len(list) > 0 {
+			end := 0
+			for end < len(list) && list[end] != ',' {
+				end++
+			}
+			if e := trim(list[:end]); len(e) > 0 && !yield(e) {
+				return
+			}
+			list = list[min(end+1, len(list)):]
+		}
+	}
+}
