@@ -24,7 +24,7 @@ func (r *Request) ScanBytewise(buf []byte, maxBytes int) (n int, err error) {
 // Scan reads the head of an answer to a request with method.
 func (a *Answer) Scan(buf []byte, method string) (n int, err error) {
 	a.reset()
-	done, err := a.scan(buf, 256<<10, method == "HEAD")
+	done, err := a.scan(buf, maxAnswerHead, method == "HEAD")
 	if !done || err != nil {
 		return 0, err
 	}

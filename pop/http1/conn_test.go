@@ -1,0 +1,240 @@
+package http1_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/pop/http1"
+)
+
+// countingConn counts the writes to a client.
+type countingConn struct {
+	net.Conn
+	writes *atomic.Int32
+}
+
+func (c countingConn) Write(b []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(b)
+}
+
+type countingListener struct {
+	net.Listener
+	writes atomic.Int32
+}
+
+func (l *countingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return countingConn{conn, &l.writes}, err
+}
+
+func options(h http1.Handler) http1.Options {
+	return http1.Options{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second, BodyTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+}
+
+// run serves ln until the test ends.
+func run(t *testing.T, o http1.Options, ln net.Listener) *http1.Server {
+	t.Helper()
+	s := http1.NewServer(o)
+	go func() { _ = s.Serve(ln) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+	})
+	return s
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln
+}
+
+func TestPipelinedRefusalsAreOneWrite(t *testing.T) {
+	ln := &countingListener{Listener: listen(t)}
+	run(t, options(relay{}), ln)
+	conn := dial(t, ln.Addr().String())
+	const n = 20
+	if _, err := io.WriteString(conn, strings.Repeat("GET /refused HTTP/1.1\r\nHost: a\r\n\r\n", n)); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(conn)
+	for i := range n {
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil || resp.StatusCode != 429 {
+			t.Fatalf("answer %d: %v, %v", i, resp, err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+	}
+	if w := ln.writes.Load(); w != 1 {
+		t.Errorf("%d answers were written in %d writes, want 1", n, w)
+	}
+}
+
+// A request that comes in any pieces is read as one that comes whole.
+func TestPieces(t *testing.T) {
+	addr := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %q %v", r.RequestURI, b, err)
+	}))
+	const two = "POST /one HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello" +
+		"POST /two HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+	for cut := 1; cut < len(two); cut++ {
+		conn := dial(t, addr)
+		for _, piece := range []string{two[:cut], two[cut:]} {
+			if _, err := io.WriteString(conn, piece); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all, err := io.ReadAll(conn)
+		if text := string(all); err != nil || !strings.Contains(text, `/one "hello" <nil>`) || !strings.Contains(text, `/two "abcde" <nil>`) {
+			t.Fatalf("cut at %d: %q, %v", cut, text, err)
+		}
+	}
+}
+
+// An origin that closes connections which it kept costs no request that can be repeated.
+func TestIdleOriginConnectionsThatEnd(t *testing.T) {
+	back := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(b)
+	}))
+	var mu sync.Mutex
+	var kept []net.Conn
+	back.Config.ConnState = func(c net.Conn, s http.ConnState) {
+		if s == http.StateIdle {
+			mu.Lock()
+			kept = append(kept, c)
+			mu.Unlock()
+		}
+	}
+	back.Start()
+	defer back.Close()
+	o := http1.NewOrigin(http1.OriginOptions{Dial: func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", back.Listener.Addr().String())
+	}})
+	defer o.Close()
+	addr := serve(t, relay{o})
+	for i, method := range []string{"GET", "POST", "PUT", "POST", "HEAD", "GET"} {
+		req, err := http.NewRequest(method, "http://"+addr, strings.NewReader("body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != 200 || method != "HEAD" && string(b) != "body" {
+			t.Errorf("request %d, %s: %d %q", i, method, resp.StatusCode, b)
+		}
+		for closed := false; !closed; {
+			mu.Lock()
+			for _, c := range kept {
+				_ = c.Close()
+				closed = true
+			}
+			kept = nil
+			mu.Unlock()
+		}
+	}
+}
+
+// The origin of a client that resets its connection is not waited for.
+func TestClientThatGoesAway(t *testing.T) {
+	asked, left := make(chan struct{}), make(chan struct{})
+	addr := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-r.Context().Done()
+		close(left)
+	}))
+	conn := dial(t, addr)
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	_ = conn.(*net.TCPConn).SetLinger(0)
+	_ = conn.Close()
+	<-left
+}
+
+func TestTimeouts(t *testing.T) {
+	o := options(relay{http1.NewOrigin(http1.OriginOptions{Dial: func(context.Context) (net.Conn, error) { return nil, errors.New("none") }})})
+	o.ReadHeaderTimeout, o.IdleTimeout, o.BodyTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+	ln := listen(t)
+	run(t, o, ln)
+	for _, test := range []struct{ name, sends, status string }{
+		{"nothing", "", ""},
+		{"half a head", "GET / HTTP/1.1\r\nHo", "HTTP/1.1 408 "},
+		{"after a request", "GET /refused HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 429 "},
+		{"a refused body that does not come", "POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 429 "},
+	} {
+		conn := dial(t, ln.Addr().String())
+		if _, err := io.WriteString(conn, test.sends); err != nil {
+			t.Fatal(err)
+		}
+		all, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(all), test.status) || test.status == "" && len(all) > 0 {
+			t.Errorf("%s: answered %q, %v; want %q", test.name, all, err, test.status)
+		}
+	}
+}
+
+// Shutdown closes connections that wait, and waits for requests that are under way.
+func TestShutdown(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-answer
+	}))
+	defer back.Close()
+	ln := listen(t)
+	s := http1.NewServer(options(relay{http1.NewOrigin(http1.OriginOptions{Dial: func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", back.Listener.Addr().String())
+	}})}))
+	go func() { _ = s.Serve(ln) }()
+	idle, busy := dial(t, ln.Addr().String()), dial(t, ln.Addr().String())
+	for conn, path := range map[net.Conn]string{idle: "/refused", busy: "/"} {
+		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if resp, err := http.ReadResponse(bufio.NewReader(idle), nil); err != nil || resp.StatusCode != 429 {
+		t.Fatal(resp, err)
+	}
+	<-asked
+	down := make(chan error)
+	go func() { down <- s.Shutdown(t.Context()) }()
+	if _, err := io.Copy(io.Discard, idle); err != nil {
+		t.Errorf("connection that waits: %v", err)
+	}
+	close(answer)
+	resp, err := http.ReadResponse(bufio.NewReader(busy), nil)
+	if err != nil || resp.StatusCode != 200 || !resp.Close {
+		t.Errorf("request under way: %v, %v", resp, err)
+	}
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+	if _, err := net.Dial("tcp", ln.Addr().String()); err == nil {
+		t.Error("the listener is still open")
+	}
+}

@@ -1,0 +1,160 @@
+package http1
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+// OriginOptions configures an Origin. Dial is required.
+type OriginOptions struct {
+	// Dial connects to the origin.
+	Dial func(context.Context) (net.Conn, error)
+
+	// Host is told to the origin in requests of HTTP/1.0 that name none.
+	Host string
+
+	// ConnectTimeout bounds Dial. If zero, 5 s.
+	ConnectTimeout time.Duration
+
+	// Timeout is how long the origin may take to begin its answer. If zero, 60 s.
+	Timeout time.Duration
+
+	// IdleConnections is how many connections without a request are kept. If zero, 512.
+	IdleConnections int
+
+	// IdleTimeout is how long they are kept. If zero, 90 s.
+	IdleTimeout time.Duration
+}
+
+// An Origin is a server that requests are relayed to, with the connections to it that are
+// idle. Its methods may be called concurrently.
+type Origin struct {
+	o OriginOptions
+
+	mu     sync.Mutex // guards what follows
+	idle   []*originConn
+	closed bool
+	reap   *time.Timer // runs while there are idle connections
+}
+
+// NewOrigin returns an origin. It connects with the first request.
+func NewOrigin(o OriginOptions) *Origin {
+	if o.ConnectTimeout == 0 {
+		o.ConnectTimeout = 5 * time.Second
+	}
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute
+	}
+	if o.IdleConnections == 0 {
+		o.IdleConnections = 512
+	}
+	if o.IdleTimeout == 0 {
+		o.IdleTimeout = 90 * time.Second
+	}
+	return &Origin{o: o}
+}
+
+// An originConn is a connection to an origin.
+type originConn struct {
+	wire
+	reused bool      // it has answered before
+	clean  bool      // the end of the last answer was found by its framing
+	since  time.Time // when it became idle
+}
+
+// settled is how long a connection may have been idle to be used again without checking that the
+// origin has not closed it.
+const settled = 100 * time.Millisecond
+
+// get returns the connection that became idle last, or a new one. A connection is always checked
+// before a request that cannot be repeated, and after an answer without a body: a faulty origin may
+// have sent one, which would be read as the next answer.
+func (o *Origin) get(repeatable, fresh bool, now time.Time) (*originConn, error) {
+	for !fresh {
+		c := o.take()
+		if c == nil {
+			break
+		}
+		if age := now.Sub(c.since); repeatable && c.clean && age < settled || age < o.o.IdleTimeout && c.open() {
+			return c, nil
+		}
+		c.close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), o.o.ConnectTimeout)
+	defer cancel()
+	conn, err := o.o.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &originConn{wire: newWire(conn)}, nil
+}
+
+func (o *Origin) take() *originConn {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	last := len(o.idle) - 1
+	if last < 0 {
+		return nil
+	}
+	c := o.idle[last]
+	o.idle[last] = nil
+	o.idle = o.idle[:last]
+	return c
+}
+
+// put keeps a connection that has answered for the next request.
+func (o *Origin) put(c *originConn, now time.Time) {
+	c.release()
+	c.reused, c.since = true, now
+	o.mu.Lock()
+	if o.closed || len(o.idle) >= o.o.IdleConnections {
+		o.mu.Unlock()
+		c.close()
+		return
+	}
+	o.idle = append(o.idle, c)
+	if o.reap == nil {
+		o.reap = time.AfterFunc(o.o.IdleTimeout, o.closeOld)
+	}
+	o.mu.Unlock()
+}
+
+// closeOld closes the connections that have been idle for too long.
+func (o *Origin) closeOld() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	old, now := 0, time.Now()
+	for old < len(o.idle) && now.Sub(o.idle[old].since) >= o.o.IdleTimeout {
+		o.idle[old].close()
+		old++
+	}
+	kept := copy(o.idle, o.idle[old:])
+	clear(o.idle[kept:])
+	if o.idle = o.idle[:kept]; kept == 0 {
+		o.reap = nil
+		return
+	}
+	o.reap.Reset(o.o.IdleTimeout - now.Sub(o.idle[0].since))
+}
+
+// Close closes the idle connections, and those that become idle later.
+func (o *Origin) Close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	if o.reap != nil {
+		o.reap.Stop()
+	}
+	for _, c := range o.idle {
+		c.close()
+	}
+	o.idle = nil
+}
+
+func (c *originConn) close() {
+	_ = c.conn.Close()
+	c.r, c.w, c.out = 0, 0, c.out[:0]
+	c.release()
+}

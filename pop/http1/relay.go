@@ -1,0 +1,316 @@
+package http1
+
+import (
+	"errors"
+	"io"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// A Relay edits a request and its answer on their way. Its methods are called by the goroutine of
+// the connection, but for Gone.
+type Relay interface {
+	// Keeps reports whether a field of the request is forwarded. name is its name as the client
+	// sent it.
+	Keeps(f *Field, name []byte) bool
+
+	// AppendRequest appends fields for the origin to dst, as lines that end in CRLF.
+	AppendRequest(dst []byte) []byte
+
+	// Hasty reports whether a client that disconnects must be noticed at once, and not only if
+	// the origin is slow. That costs a goroutine.
+	Hasty() bool
+
+	// Gone is called, from another goroutine, if the client disconnects or shuts down its side
+	// of the connection after it has sent its whole request and before the origin's answer. It
+	// reports whether to wait for the answer all the same; calling end stops waiting.
+	Gone(end func()) bool
+
+	// Answered is called with the status of the origin's final answer. It appends fields for the
+	// client to dst, as lines that end in CRLF.
+	Answered(dst []byte, status int) []byte
+}
+
+// A RelayError says why a request got no answer from its origin.
+type RelayError struct {
+	// Client is set if the client caused it: its body was malformed or timed out, or it
+	// disconnected. Otherwise the origin could not be reached or did not answer.
+	Client bool
+
+	Err error // an *Error, a timeout, or another error of reading, writing or dialing
+}
+
+func (e *RelayError) Error() string { return e.Err.Error() }
+func (e *RelayError) Unwrap() error { return e.Err }
+
+// watchAfter is how long an origin may take before a goroutine starts to watch whether the client
+// disconnects.
+const watchAfter = 250 * time.Millisecond
+
+// abandonAfter is how long the node waits for the origin after the client has shut down its side
+// of the connection. Such a client may still read the answer.
+const abandonAfter = 5 * time.Second
+
+// A relaying is one exchange with an origin.
+type relaying struct {
+	c      *Conn
+	x      *exchange
+	o      *Origin
+	oc     *originConn
+	edit   Relay
+	head   []byte // what the origin is sent first
+	toHead bool   // the request is HEAD
+	minor  int    // of the client's version
+
+	uploading chan error // of upload; nil unless it runs
+
+	watching chan struct{} // closed when watch has returned; nil if it does not run
+	over     chan struct{} // closed when watch is to return
+	gone     atomic.Bool   // the client no longer waits for an answer
+	begun    atomic.Bool   // the answer's header has been read
+	stop     atomic.Bool   // upload is to end
+	failure  error         // of upload, once it has ended
+}
+
+// Relay sends r to o, and o's answer to the client. If it returns a *RelayError, nothing of an
+// answer has been sent to the client, and the caller answers.
+func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
+	t := relaying{c: c, x: c.x, o: o, edit: edit, minor: r.Minor, toHead: r.Head}
+	err := t.ask(r)
+	if err == nil {
+		err = t.answer(r)
+	}
+	t.end()
+	if !c.x.body.ended {
+		c.closing = true // the rest of the body would be read as a request
+	}
+	return err
+}
+
+// repeatable reports whether a request may be sent again although the origin may have seen it
+// (RFC 9110, 9.2.2).
+func repeatable(r *Request) bool {
+	switch string(r.Method()) {
+	case "GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE":
+		return true
+	}
+	return false
+}
+
+// ask sends the request's head and the part of its body that has been read, and starts the upload
+// of the rest. The origin may have closed a kept connection meanwhile. Then the request is sent once
+// more, on a new connection, if nothing of it was sent or if it is idempotent.
+func (t *relaying) ask(r *Request) error {
+	c, b := t.c, &t.x.body
+	again := repeatable(r)
+	head := t.appendRequest(newBuffer(smallBuffer)[:0], r)
+	c.used()
+	t.x.req.raw = nil
+	head, err := t.frame(head)
+	if err != nil {
+		return &RelayError{true, err}
+	}
+	t.head = head
+	for fresh := false; ; fresh = true {
+		now := time.Now()
+		if t.oc, err = t.o.get(again && b.ended, fresh, now); err != nil {
+			return &RelayError{false, err}
+		}
+		c.upstream.Store(t.oc)
+		t.oc.setWriteDeadline(now, t.o.o.Timeout)
+		n, err := t.oc.conn.Write(head)
+		if err == nil && b.ended {
+			err = t.begins()
+			if err == nil {
+				return nil
+			}
+			n = len(head)
+		} else if err == nil {
+			t.uploading = make(chan error, 1)
+			go func() { t.uploading <- t.upload() }()
+			return nil
+		}
+		if !t.oc.reused || fresh || t.gone.Load() || IsTimeout(err) || n > 0 && !again || t.oc.w > 0 {
+			return t.failed(err)
+		}
+		t.stopWatching() // it ends the exchange by t.oc
+		t.oc.close()
+		t.oc = nil
+	}
+}
+
+// appendRequest appends the head that the origin gets: as it came, but for what concerns the
+// client's connection alone, and what the relay changes.
+func (t *relaying) appendRequest(dst []byte, r *Request) []byte {
+	dst = append(append(dst, r.Method()...), ' ')
+	dst = append(append(dst, r.Path()...), " HTTP/1.1\r\n"...)
+	switch {
+	case r.authority[1] > 0:
+		dst = append(append(append(dst, "Host: "...), r.Host()...), "\r\n"...)
+	case r.hostless:
+		dst = append(append(append(dst, "Host: "...), t.o.o.Host...), "\r\n"...)
+	}
+	for f := range r.Fields {
+		if f.Name == Host && r.authority[1] > 0 || !t.edit.Keeps(f, r.NameOf(f)) {
+			continue
+		}
+		dst = append(append(dst, r.raw[f.start:f.valueEnds]...), "\r\n"...)
+	}
+	dst = t.edit.AppendRequest(dst)
+	if r.Body == Chunked {
+		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
+	}
+	if r.Upgrade {
+		dst = append(dst, "Connection: upgrade\r\n"...)
+	}
+	return append(dst, "\r\n"...)
+}
+
+// frame appends what has come of the body.
+func (t *relaying) frame(dst []byte) ([]byte, error) {
+	c, b := t.c, &t.x.body
+	for !b.ended && c.r < c.w && len(dst) < largeBuffer {
+		data, n, err := b.next(c.buffered())
+		if err != nil {
+			return dst, err
+		}
+		dst = appendChunk(dst, b, data)
+		c.use(n)
+		if n == 0 {
+			break
+		}
+	}
+	if b.ended {
+		dst = appendEnd(dst, b)
+	}
+	return dst, nil
+}
+
+// appendChunk appends data of b as the next party reads it.
+func appendChunk(dst []byte, b *bodyReader, data []byte) []byte {
+	if len(data) == 0 {
+		return dst
+	}
+	if b.kind != Chunked {
+		return append(dst, data...)
+	}
+	dst = strconv.AppendUint(dst, uint64(len(data)), 16)
+	dst = append(append(dst, "\r\n"...), data...)
+	return append(dst, "\r\n"...)
+}
+
+// appendEnd appends what follows the last data of b.
+func appendEnd(dst []byte, b *bodyReader) []byte {
+	if b.kind != Chunked {
+		return dst
+	}
+	dst = append(dst, "0\r\n"...)
+	dst = append(dst, b.trailers...)
+	return append(dst, "\r\n"...)
+}
+
+// upload sends the rest of the body, in a goroutine of its own. It ends with the body, with an
+// error of the client's, or without one if the origin does not want more: it may answer.
+func (t *relaying) upload() error {
+	c, b := t.c, &t.x.body
+	pace := newPace(c.server.o.BodyTimeout, c.server.o.BodyRate)
+	for {
+		data, n, err := b.next(c.buffered())
+		if err != nil {
+			return err
+		}
+		out := appendChunk(t.oc.room(), b, data)
+		c.use(n)
+		if b.ended {
+			out = appendEnd(out, b)
+		}
+		t.oc.out = out
+		if b.ended || n == 0 || len(out) >= largeBuffer {
+			t.oc.setWriteDeadline(time.Now(), t.o.o.Timeout)
+			if t.oc.flush() != nil {
+				return nil
+			}
+		}
+		if b.ended {
+			return nil
+		}
+		if n > 0 {
+			continue
+		}
+		start := time.Now()
+		_ = c.conn.SetReadDeadline(pace.deadline(start, t.begun.Load()))
+		if t.stop.Load() {
+			return nil
+		}
+		before := c.w - c.r
+		err = c.fill(largeBuffer)
+		pace.read(c.w-c.r-before, time.Since(start))
+		if err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			t.giveUp() // nobody waits for an answer to half a request
+			return err
+		}
+	}
+}
+
+// begins waits for the first bytes of the answer.
+func (t *relaying) begins() error {
+	until := time.Now().Add(t.o.o.Timeout)
+	if t.oc.r < t.oc.w {
+		return nil
+	}
+	return t.fill(until)
+}
+
+// fill reads more of the answer, until a time, or for ever if it is zero. If that takes long, it
+// has the client watched meanwhile, as soon as that has sent all of its request.
+func (t *relaying) fill(until time.Time) error {
+	oc := t.oc
+	for waited := t.edit.Hasty(); t.watching == nil; waited = true {
+		if t.joinUpload(); waited && t.uploading == nil {
+			t.watch()
+			break
+		}
+		oc.setReadDeadline(time.Now(), watchAfter)
+		err := oc.fill(smallBuffer)
+		switch {
+		case err == nil || !IsTimeout(err):
+			return err
+		case t.gone.Load():
+			return errClosed
+		case !until.IsZero() && time.Now().After(until):
+			return err
+		}
+	}
+	if !oc.readBy.Equal(until) {
+		oc.readBy = until
+		_ = oc.conn.SetReadDeadline(until)
+	}
+	if t.gone.Load() {
+		return errClosed
+	}
+	return oc.fill(smallBuffer)
+}
+
+// giveUp ends the exchange with the origin, since the client is gone.
+func (t *relaying) giveUp() {
+	t.gone.Store(true)
+	t.oc.interrupt()
+}
+
+// failed returns what is to be said of an error before the answer.
+func (t *relaying) failed(err error) error {
+	t.endUpload()
+	switch {
+	case t.failure != nil && !t.x.body.ended && (IsTimeout(err) || errors.Is(err, errClosed)):
+		return &RelayError{true, t.failure}
+	case t.gone.Load():
+		return &RelayError{true, errClosed}
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF
+	}
+	return &RelayError{false, err}
+}

@@ -1,0 +1,258 @@
+package http1_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/pop/http1"
+)
+
+// A play is what a client sends, what the origin must get of it, what that answers, and what
+// the client must get. The origin reads all that it must get before it answers.
+type play struct {
+	name                         string
+	sends, gets, answers, wanted string
+	closes                       bool // the origin closes after its answer
+	halfClose                    bool // the client closes its side when it has sent
+}
+
+const (
+	added = "X-Via: edge\r\n" // by plain, to requests
+	node  = "X-Node: n1\r\n"  // by plain, to answers
+	gone  = "Connection: close\r\n"
+)
+
+var plays = []play{
+	{
+		name:    "names, order, repetitions and blanks stay",
+		sends:   "GET /a?b HTTP/1.1\r\nhOsT: x\r\nB:  1 \r\nA: 2\r\nb: 3\r\nConnection: close\r\n\r\n",
+		gets:    "GET /a?b HTTP/1.1\r\nhOsT: x\r\nB:  1\r\nA: 2\r\nb: 3\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 200 Fine\r\nETag: x\r\nset-cookie: a\r\nContent-Length: 2\r\nSet-Cookie: b\r\n\r\nok",
+		wanted:  "HTTP/1.1 200 Fine\r\nETag: x\r\nset-cookie: a\r\nContent-Length: 2\r\nSet-Cookie: b\r\n" + node + gone + "\r\nok",
+	}, {
+		name:    "fields of one connection",
+		sends:   "GET / HTTP/1.1\r\nHost: x\r\nConnection: close, X-A, host, content-length\r\nX-a: 1\r\nKeep-Alive: 5\r\nProxy-Connection: x\r\nTE: gzip\r\nUpgrade: x\r\n\r\n",
+		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 200 OK\r\nConnection: keep-alive, X-B\r\nx-b: 1\r\nKeep-Alive: timeout=5\r\nContent-Length: 0\r\n\r\n",
+		wanted:  "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + node + gone + "\r\n",
+	}, {
+		name:    "trailers are welcome",
+		sends:   "GET / HTTP/1.1\r\nHost: x\r\nTE: trailers\r\nConnection: close\r\n\r\n",
+		gets:    "GET / HTTP/1.1\r\nHost: x\r\nTE: trailers\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n",
+		wanted:  "HTTP/1.1 200 OK\r\n" + node + "Transfer-Encoding: chunked\r\n" + gone + "\r\n2\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n",
+	}, {
+		name:    "absolute form",
+		sends:   "GET http://y:1/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+		gets:    "GET /a HTTP/1.1\r\nHost: y:1\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 204 No Content\r\n\r\n",
+		wanted:  "HTTP/1.1 204 No Content\r\n" + node + gone + "\r\n",
+	}, {
+		name:    "body by length, behind the head",
+		sends:   "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc",
+		gets:    "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n" + added + "\r\nabc",
+		answers: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+		wanted:  "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + node + gone + "\r\n",
+	}, {
+		name:    "chunked body with trailers",
+		sends:   "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3;e=1\r\nabc\r\n0\r\nX-T: 1\r\n\r\n",
+		gets:    "POST / HTTP/1.1\r\nHost: x\r\n" + added + "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-T: 1\r\n\r\n",
+		answers: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+		wanted:  "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + node + gone + "\r\n",
+	}, {
+		name:    "answer until the origin closes",
+		sends:   "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 200 OK\r\n\r\nuntil the end",
+		closes:  true, halfClose: true,
+		wanted: "HTTP/1.1 200 OK\r\n" + node + "Transfer-Encoding: chunked\r\n\r\nd\r\nuntil the end\r\n0\r\n\r\n",
+	}, {
+		name:    "HTTP/1.0 client, chunked answer",
+		sends:   "GET / HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\n",
+		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+		wanted:  "HTTP/1.1 200 OK\r\n" + node + gone + "\r\nok",
+	}, {
+		name:    "HTTP/1.0 client is sent no interim answer",
+		sends:   "GET / HTTP/1.0\r\nHost: x\r\n\r\n",
+		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+		wanted:  "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + node + gone + "\r\nok",
+	}, {
+		name:    "interim answers",
+		sends:   "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+		wanted:  "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + node + gone + "\r\nok",
+	}, {
+		name:    "HTTP/1.0 client without Host",
+		sends:   "GET / HTTP/1.0\r\n\r\n",
+		gets:    "GET / HTTP/1.1\r\nHost: origin.example\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+		wanted:  "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + node + gone + "\r\nok",
+	}, {
+		name:    "HEAD",
+		sends:   "HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+		gets:    "HEAD / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 200 OK\r\nContent-Length: 200\r\n\r\n",
+		wanted:  "HTTP/1.1 200 OK\r\nContent-Length: 200\r\n" + node + gone + "\r\n",
+	}, {
+		name:    "304 with a length",
+		sends:   "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 304 Not Modified\r\nContent-Length: 200\r\n\r\n",
+		wanted:  "HTTP/1.1 304 Not Modified\r\nContent-Length: 200\r\n" + node + gone + "\r\n",
+	}, {
+		name:    "100 Continue",
+		sends:   "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
+		gets:    "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n",
+		wanted:  "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n" + node + gone + "\r\n",
+	}, {
+		name:    "early answer",
+		sends:   "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc",
+		gets:    "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n" + added + "\r\nabc",
+		answers: "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno",
+		wanted:  "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n" + node + gone + "\r\nno",
+	}, {
+		name:    "malformed chunk",
+		sends:   "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n",
+		answers: "",
+		wanted:  "HTTP/1.1 400 Bad Request\r\n",
+	}, {
+		name:    "answer that cannot be read",
+		sends:   "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 200 OK\r\nX: \x01\r\n\r\n",
+		wanted:  "HTTP/1.1 502 Bad Gateway\r\n",
+	}, {
+		name:   "origin closes without an answer",
+		sends:  "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+		gets:   "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
+		closes: true,
+		wanted: "HTTP/1.1 502 Bad Gateway\r\n",
+	}, {
+		name:    "half-closed client",
+		sends:   "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", halfClose: true,
+		wanted: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + node + "\r\nok",
+	}, {
+		name:    "upgrade, with bytes behind both heads",
+		sends:   "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nearly",
+		gets:    "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n" + added + "Connection: upgrade\r\n\r\n",
+		answers: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nfirst",
+		closes:  true,
+		wanted:  "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n" + node + "Connection: upgrade\r\n\r\nfirst",
+	}, {
+		name:    "protocol that is switched unasked",
+		sends:   "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
+		wanted:  "HTTP/1.1 502 Bad Gateway\r\n",
+	}, {
+		name:    "upgrade to HTTP/2 is not asked for",
+		sends:   "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n\r\n",
+		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
+		answers: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+		wanted:  "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + node + gone + "\r\n",
+	}, {
+		name:    "answer of HTTP/1.0",
+		sends:   "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
+		answers: "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+		wanted:  "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + node + gone + "\r\nok",
+	},
+}
+
+func TestPlays(t *testing.T) {
+	for _, p := range plays {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			back := newStage(t)
+			addr := serve(t, relay{back.origin(t)})
+			got := make(chan string, 1)
+			go func() { got <- back.act(t, p) }()
+			conn := dial(t, addr)
+			if _, err := io.WriteString(conn, p.sends); err != nil {
+				t.Fatal(err)
+			}
+			if p.halfClose {
+				_ = conn.(*net.TCPConn).CloseWrite()
+			}
+			all, err := io.ReadAll(conn)
+			if err != nil {
+				t.Errorf("reading the answer: %v", err)
+			}
+			if answer := string(all); answer != p.wanted && !(strings.HasSuffix(p.wanted, "\r\n") && !strings.Contains(p.wanted, "\r\n\r\n") && strings.HasPrefix(answer, p.wanted)) {
+				t.Errorf("the client got %q\nwant %q", answer, p.wanted)
+			}
+			if p.gets == "" {
+				_ = back.ln.Close()
+				<-got
+				return
+			}
+			if saw := <-got; saw != p.gets {
+				t.Errorf("the origin got %q\nwant %q", saw, p.gets)
+			}
+		})
+	}
+}
+
+// A stage is where an origin acts.
+type stage struct{ ln net.Listener }
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return &stage{ln}
+}
+
+func (s *stage) origin(t *testing.T) *http1.Origin {
+	o := http1.NewOrigin(http1.OriginOptions{Host: "origin.example", Timeout: 10 * time.Second, Dial: func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", s.ln.Addr().String())
+	}})
+	t.Cleanup(o.Close)
+	return o
+}
+
+// act plays the origin on one connection, and returns what it got.
+func (s *stage) act(t *testing.T, p play) string {
+	conn, err := s.ln.Accept()
+	if err != nil {
+		return ""
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	got := make([]byte, len(p.gets))
+	n, err := io.ReadFull(conn, got)
+	if err != nil && p.gets != "" {
+		t.Errorf("the origin got %q: %v", got[:n], err)
+	}
+	if _, err := io.WriteString(conn, p.answers); err != nil {
+		t.Error(err)
+	}
+	if p.closes {
+		_ = conn.(*net.TCPConn).CloseWrite()
+	}
+	return string(got[:n])
+}
+
+func dial(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	return conn
+}

@@ -1,0 +1,185 @@
+// Package http1 is an HTTP/1.1 engine: it reads the requests of clients, strictly as RFC 9112
+// says, and answers them or relays them to an origin as they came. It knows nothing of rules.
+//
+// Each connection is served by one goroutine, which waits for the client without a buffer. A
+// second one runs only while a request's body is relayed that did not come with its head, or
+// to notice that the client of a slow origin has gone away.
+package http1
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Handler answers requests. Its methods are called by the goroutines of connections.
+type Handler interface {
+	// ServeHTTP1 answers r by Conn.Answer, or relays it by Conn.Relay. r is valid until then.
+	ServeHTTP1(c *Conn, r *Request)
+
+	// Malformed answers what could not be read as a request, by Conn.Answer. The connection
+	// ends after that.
+	Malformed(c *Conn, err *Error)
+}
+
+// Options configures a Server. Handler is required; times and sizes are as the caller says,
+// without defaults.
+type Options struct {
+	Handler Handler
+
+	ReadHeaderTimeout time.Duration // for a whole head, from its first byte
+	IdleTimeout       time.Duration // for its first byte
+	BodyTimeout       time.Duration // for the next bytes of a body, either way; 0 for no limit
+	MaxHeaderBytes    int
+
+	// BodyRate is how many bytes of a request's body a client has to send each second while the
+	// origin has not begun its answer. It may fall behind by BodyTimeout, or a minute. If zero,
+	// any rate will do.
+	BodyRate int
+
+	// Tunnels ends the connections that have switched to another protocol, for which Shutdown
+	// does not wait. If nil, they end when client or origin do.
+	Tunnels context.Context
+
+	// Logger gets panics. If nil, slog.Default().
+	Logger *slog.Logger
+}
+
+// A Server serves the connections of one listener. Its methods may be called concurrently.
+type Server struct {
+	o       Options
+	leaving atomic.Bool // answers ask clients to close
+	ending  atomic.Bool // connections end as soon as they wait for a request
+	today   atomic.Pointer[stamp]
+
+	mu      sync.Mutex // guards what follows
+	ln      net.Listener
+	conns   map[*Conn]struct{}
+	closed  bool
+	serving sync.WaitGroup
+}
+
+// NewServer returns a server.
+func NewServer(o Options) *Server {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Tunnels == nil {
+		o.Tunnels = context.Background()
+	}
+	return &Server{o: o, conns: map[*Conn]struct{}{}}
+}
+
+// Serve serves the connections of ln until it is closed.
+func (s *Server) Serve(ln net.Listener) error {
+	s.mu.Lock()
+	s.ln = ln
+	s.mu.Unlock()
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		s.ServeConn(conn, nil, false)
+	}
+}
+
+// ServeConn serves a connection of which begun was read already, in a goroutine. secure is whether
+// the client connected by TLS.
+func (s *Server) ServeConn(conn net.Conn, begun []byte, secure bool) {
+	c := &Conn{server: s, wire: newWire(conn), secure: secure}
+	if len(begun) > 0 {
+		c.in = newBuffer(max(len(begun), smallBuffer))
+		c.w = copy(c.in, begun)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = conn.Close()
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.serving.Add(1)
+	go func() {
+		defer s.forget(c)
+		// A PROXY protocol header is read here.
+		c.peer, _ = netip.ParseAddrPort(conn.RemoteAddr().String())
+		c.serve()
+	}()
+}
+
+// forget removes c from the connections that Shutdown waits for.
+func (s *Server) forget(c *Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.conns[c]; ok {
+		delete(s.conns, c)
+		s.serving.Done()
+	}
+}
+
+// Leave makes every further answer close its connection.
+func (s *Server) Leave() { s.leaving.Store(true) }
+
+// Shutdown closes the listener and the connections that wait for a request, and waits until
+// the others have answered theirs, or until ctx is done: then it closes them all, and returns
+// ctx's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.Leave()
+	s.ending.Store(true)
+	s.mu.Lock()
+	s.closed = true
+	if s.ln != nil {
+		_ = s.ln.Close()
+	}
+	for c := range s.conns {
+		if c.state.CompareAndSwap(idle, ended) {
+			_ = c.conn.SetReadDeadline(long)
+		}
+	}
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		s.serving.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		_ = c.conn.Close()
+		if oc := c.upstream.Load(); oc != nil {
+			_ = oc.conn.Close()
+		}
+	}
+	return ctx.Err()
+}
+
+// A stamp is the value of Date in one second.
+type stamp struct {
+	second int64
+	text   []byte
+}
+
+// date returns the value of Date, now.
+func (s *Server) date() []byte {
+	now := time.Now()
+	d := s.today.Load()
+	if d == nil || d.second != now.Unix() {
+		d = &stamp{now.Unix(), now.UTC().AppendFormat(nil, http.TimeFormat)}
+		s.today.Store(d)
+	}
+	return d.text
+}
+
+var errClosed = errors.New("http1: the client has closed the connection")

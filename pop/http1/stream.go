@@ -1,0 +1,306 @@
+package http1
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// answer reads the origin's answer and sends it to the client.
+func (t *relaying) answer(r *Request) error {
+	a, now := &t.x.answer, time.Now()
+	until := now.Add(t.o.o.Timeout)
+	for {
+		if err := t.readHead(a, until); err != nil {
+			return t.failed(err)
+		}
+		if a.Status >= http.StatusOK {
+			break
+		}
+		if a.Status == http.StatusSwitchingProtocols {
+			if !r.Upgrade {
+				return t.failed(&Error{502, "the origin switches protocols unasked"})
+			}
+			t.switchProtocols(a)
+			return nil
+		}
+		t.interim(a)
+	}
+	if err := t.final(r, a); err != nil {
+		t.c.closing = true // what is sent cannot be taken back
+		_ = t.c.flushWithin()
+		t.c.out = t.c.out[:0]
+	}
+	return nil
+}
+
+// readHead reads the head of the next answer.
+func (t *relaying) readHead(a *Answer, until time.Time) error {
+	for a.reset(); ; {
+		done, err := a.scan(t.oc.buffered(), maxAnswerHead, t.toHead)
+		if done || err != nil {
+			return err
+		}
+		if err := t.fill(until); err != nil {
+			return err
+		}
+	}
+}
+
+// maxAnswerHead is how many bytes the head of an answer has at most.
+const maxAnswerHead = 256 << 10
+
+// interim forwards an interim answer, but not to HTTP/1.0 clients (RFC 9110, 15.2).
+func (t *relaying) interim(a *Answer) {
+	if t.minor > 0 {
+		out := t.appendHead(t.c.room(), a)
+		t.c.out = append(out, "\r\n"...)
+		_ = t.c.flushWithin() // the next write finds the same
+	}
+	t.oc.use(len(a.raw))
+}
+
+// appendHead appends status line and fields, but for those of the origin's connection.
+func (t *relaying) appendHead(dst []byte, a *Answer) []byte {
+	dst = append(dst, "HTTP/1.1 "...)
+	dst = strconv.AppendInt(dst, int64(a.Status), 10)
+	dst = append(dst, ' ')
+	dst = append(append(dst, a.raw[a.reason[0]:a.reason[1]]...), "\r\n"...)
+	for f := range a.Fields {
+		if f.Name == ContentLength && (a.Status < http.StatusOK || a.Status == http.StatusNoContent) {
+			continue
+		}
+		dst = append(append(dst, a.raw[f.start:f.valueEnds]...), "\r\n"...)
+	}
+	return dst
+}
+
+// final sends the last answer.
+func (t *relaying) final(r *Request, a *Answer) error {
+	c, oc := t.c, t.oc
+	c.sentStatus = a.Status
+	t.begun.Store(true)
+	t.joinUpload()
+	if t.uploading != nil || !t.x.body.ended {
+		c.closing = true
+	}
+	b := newBodyReader(a.Body, a.Length)
+	chunked := (b.kind == Chunked || b.kind == UntilClose) && t.minor > 0
+	out := t.appendHead(c.room(), a)
+	out = t.edit.Answered(out, a.Status)
+	if chunked {
+		out = append(out, "Transfer-Encoding: chunked\r\n"...)
+	}
+	framed := chunked || b.kind == Sized || b.kind == NoBody
+	c.out = append(c.appendConnection(out, r, framed), "\r\n"...)
+	oc.use(len(a.raw))
+	kept := !a.Close
+	if err := t.stream(&b, chunked); err != nil {
+		return err
+	}
+	t.stopWatching()
+	t.endUpload()
+	c.upstream.Store(nil)
+	if kept && t.uploading == nil && t.x.body.ended && oc.r == oc.w && !t.gone.Load() {
+		oc.clean = a.Body != NoBody
+		t.o.put(oc, time.Now())
+		t.oc = nil
+	}
+	return nil
+}
+
+// stream sends the body b of the answer.
+func (t *relaying) stream(b *bodyReader, chunked bool) error {
+	c, oc := t.c, t.oc
+	for !b.ended {
+		data, n, err := b.next(oc.buffered())
+		if err != nil {
+			return err
+		}
+		if len(data) > 0 {
+			c.sentBytes += int64(len(data))
+			if err := t.write(data, chunked); err != nil {
+				return err
+			}
+		}
+		oc.use(n)
+		if n > 0 || b.ended {
+			continue
+		}
+		if err := c.flushWithin(); err != nil {
+			return err
+		}
+		if err := t.fillBody(); err == io.EOF && b.kind == UntilClose {
+			b.ended = true
+		} else if err != nil {
+			return err
+		}
+	}
+	if chunked {
+		c.out = append(append(c.room(), "0\r\n"...), b.trailers...)
+		c.out = append(c.out, "\r\n"...)
+	}
+	return nil
+}
+
+// fillBody reads more of the body, however long the origin takes.
+func (t *relaying) fillBody() error {
+	if t.oc.r == t.oc.w && len(t.oc.in) < largeBuffer {
+		freeBuffer(t.oc.in)
+		t.oc.in = newBuffer(largeBuffer)
+	}
+	return t.fill(time.Time{})
+}
+
+// write sends data to the client.
+func (t *relaying) write(data []byte, chunked bool) error {
+	c := t.c
+	c.writeTimeout()
+	if !chunked {
+		return c.send(data)
+	}
+	c.out = strconv.AppendUint(c.room(), uint64(len(data)), 16)
+	c.out = append(c.out, "\r\n"...)
+	if err := c.send(data); err != nil {
+		return err
+	}
+	c.out = append(c.room(), "\r\n"...)
+	return nil
+}
+
+// joinUpload finds out whether the upload has ended.
+func (t *relaying) joinUpload() {
+	select {
+	case t.failure = <-t.uploading:
+		t.c.readBy, t.uploading = time.Time{}, nil
+	default:
+	}
+}
+
+// endUpload ends the upload if it is under way.
+func (t *relaying) endUpload() {
+	if t.joinUpload(); t.uploading == nil {
+		return
+	}
+	t.stop.Store(true)
+	t.c.interrupt()
+	_ = t.oc.conn.Close()
+	t.failure = <-t.uploading
+	t.c.readBy, t.uploading = time.Time{}, nil
+}
+
+// watch starts a goroutine that notices when the client disconnects. A client that has only shut
+// down its side may still read: the exchange goes on for abandonAfter.
+func (t *relaying) watch() {
+	raw := t.c.raw
+	if secure, ok := t.c.conn.(interface{ NetConn() net.Conn }); ok {
+		if socket, ok := secure.NetConn().(syscall.Conn); ok {
+			raw, _ = socket.SyscallConn()
+		}
+	}
+	if raw == nil {
+		return
+	}
+	t.c.readBy = time.Time{}
+	_ = t.c.conn.SetReadDeadline(time.Time{})
+	t.watching, t.over = make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(t.watching)
+		var events int16
+		err := raw.Read(func(fd uintptr) bool {
+			events = hungUp(fd)
+			return events != 0
+		})
+		if err != nil {
+			return // interrupted
+		}
+		if !t.begun.Load() && t.edit.Gone(t.giveUp) {
+			return
+		}
+		if events&(pollErr|pollHup) == 0 {
+			select {
+			case <-t.over:
+				return
+			case <-time.After(abandonAfter):
+			}
+		}
+		t.giveUp()
+	}()
+}
+
+// stopWatching ends the goroutine of watch.
+func (t *relaying) stopWatching() {
+	if t.watching == nil {
+		return
+	}
+	close(t.over)
+	t.c.interrupt()
+	<-t.watching
+	t.c.readBy = time.Time{}
+	t.watching = nil
+}
+
+// end releases what the exchange holds. It closes the connection to the origin unless final has
+// given it back.
+func (t *relaying) end() {
+	t.stopWatching()
+	t.endUpload()
+	t.c.upstream.Store(nil)
+	if t.oc != nil {
+		t.oc.close()
+	}
+	freeBuffer(t.head)
+}
+
+// switchProtocols forwards the answer 101, then bytes in both directions until both sides have
+// ended.
+func (t *relaying) switchProtocols(a *Answer) {
+	c, oc := t.c, t.oc
+	t.stopWatching()
+	t.endUpload()
+	c.closing = true
+	c.sentStatus = a.Status
+	out := t.appendHead(c.room(), a)
+	out = t.edit.Answered(out, a.Status)
+	out = append(out, "Connection: upgrade\r\n\r\n"...)
+	oc.use(len(a.raw))
+	c.out = append(out, oc.buffered()...)
+	if c.flushWithin() != nil {
+		return
+	}
+	for _, conn := range []net.Conn{c.conn, oc.conn} {
+		_ = conn.SetDeadline(time.Time{})
+	}
+	if _, err := oc.conn.Write(c.buffered()); err != nil {
+		return
+	}
+	c.r, c.w, oc.r, oc.w = 0, 0, 0, 0
+	c.release()
+	oc.release()
+	c.server.forget(c)
+	defer context.AfterFunc(c.server.o.Tunnels, func() {
+		_ = c.conn.Close()
+		_ = oc.conn.Close()
+	})()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tunnel(oc.conn, c.conn)
+	}()
+	tunnel(c.conn, oc.conn)
+	<-done
+}
+
+// tunnel copies what from sends to to, until it ends.
+func tunnel(to, from net.Conn) {
+	_, err := io.Copy(to, from)
+	if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil && half.CloseWrite() == nil {
+		return
+	}
+	_ = to.Close()
+	_ = from.Close()
+}

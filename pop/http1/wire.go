@@ -1,0 +1,246 @@
+package http1
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Sizes of buffers, in bytes.
+const (
+	smallBuffer = 4 << 10  // for heads; grows for greater ones
+	largeBuffer = 32 << 10 // for bodies
+	copied      = 8 << 10  // data up to this size is copied behind what waits to be written
+)
+
+// smallBuffers and largeBuffers are shared by all connections: an idle one holds no buffer.
+var (
+	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
+	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
+)
+
+func newBuffer(size int) []byte {
+	switch {
+	case size <= smallBuffer:
+		return smallBuffers.Get().(*[smallBuffer]byte)[:]
+	case size <= largeBuffer:
+		return largeBuffers.Get().(*[largeBuffer]byte)[:]
+	}
+	return make([]byte, size)
+}
+
+// freeBuffer takes back a buffer of newBuffer's. Nothing may refer to it any more.
+func freeBuffer(b []byte) {
+	switch cap(b) {
+	case smallBuffer:
+		smallBuffers.Put((*[smallBuffer]byte)(b[:smallBuffer]))
+	case largeBuffer:
+		largeBuffers.Put((*[largeBuffer]byte)(b[:largeBuffer]))
+	}
+}
+
+// A wire is a connection with its buffers. One goroutine may read while another one writes.
+type wire struct {
+	conn net.Conn
+	raw  syscall.RawConn // nil if conn is not a socket
+
+	in   []byte // in[r:w] is read and not used yet
+	r, w int
+	out  []byte // waits to be written
+
+	readBy, writeBy time.Time // the deadlines in force
+
+	// ready is readReady as a value, made once per connection.
+	ready func(fd uintptr) bool
+	err   error // of ready
+}
+
+func newWire(conn net.Conn) wire {
+	w := wire{conn: conn}
+	if socket, ok := conn.(syscall.Conn); ok {
+		w.raw, _ = socket.SyscallConn()
+	}
+	return w
+}
+
+// buffered returns what is read and not used yet.
+func (w *wire) buffered() []byte { return w.in[w.r:w.w] }
+
+// use marks n buffered bytes as used.
+func (w *wire) use(n int) {
+	if w.r += n; w.r == w.w {
+		w.r, w.w = 0, 0
+	}
+}
+
+// wait reads the first bytes of a message, and holds no buffer until they are there.
+func (w *wire) wait() error {
+	if w.r < w.w {
+		return nil
+	}
+	if w.raw == nil {
+		return w.fill(smallBuffer)
+	}
+	w.release()
+	if w.ready == nil {
+		w.ready = w.readReady
+	}
+	if err := w.raw.Read(w.ready); err != nil {
+		return err
+	}
+	return w.err
+}
+
+// readReady reads from the socket fd, and reports whether that is done.
+func (w *wire) readReady(fd uintptr) bool {
+	b := newBuffer(smallBuffer)
+	for {
+		n, err := syscall.Read(int(fd), b)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case n > 0:
+			w.in, w.r, w.w, w.err = b, 0, n, nil
+			return true
+		}
+		freeBuffer(b)
+		switch err {
+		case nil:
+			w.err = io.EOF
+		case syscall.EAGAIN:
+			return false
+		default:
+			w.err = os.NewSyscallError("read", err)
+		}
+		return true
+	}
+}
+
+// fill reads more, behind what is buffered. The buffer has size bytes at least. It grows, up
+// to limit, only if it is full of bytes that are not used yet.
+func (w *wire) fill(size int) error {
+	switch {
+	case w.r == w.w && len(w.in) < size:
+		freeBuffer(w.in)
+		w.in, w.r, w.w = newBuffer(size), 0, 0
+	case w.w == len(w.in) && w.r > 0:
+		w.w = copy(w.in, w.in[w.r:w.w])
+		w.r = 0
+	case w.w == len(w.in):
+		more := newBuffer(max(size, 2*len(w.in)))
+		w.w = copy(more, w.in[w.r:w.w])
+		w.r = 0
+		freeBuffer(w.in)
+		w.in = more
+	}
+	n, err := w.conn.Read(w.in[w.w:])
+	w.w += n
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		return io.ErrNoProgress
+	}
+	return err
+}
+
+// release gives back the buffers of a connection that has nothing in them.
+func (w *wire) release() {
+	if w.r == w.w && w.in != nil {
+		freeBuffer(w.in)
+		w.in, w.r, w.w = nil, 0, 0
+	}
+	if len(w.out) == 0 && w.out != nil {
+		freeBuffer(w.out[:cap(w.out)])
+		w.out = nil
+	}
+}
+
+// room returns what waits to be written, to append to.
+func (w *wire) room() []byte {
+	if w.out == nil {
+		w.out = newBuffer(smallBuffer)[:0]
+	}
+	return w.out
+}
+
+// flush writes what waits.
+func (w *wire) flush() error {
+	if len(w.out) == 0 {
+		return nil
+	}
+	_, err := w.conn.Write(w.out)
+	w.out = w.out[:0]
+	return err
+}
+
+// send writes data behind what waits: at once if there is much of it.
+func (w *wire) send(data []byte) error {
+	if len(data) <= copied {
+		w.out = append(w.room(), data...)
+		if len(w.out) <= 2*copied {
+			return nil
+		}
+		return w.flush()
+	}
+	if err := w.flush(); err != nil {
+		return err
+	}
+	_, err := w.conn.Write(data)
+	return err
+}
+
+// slack bounds how much earlier than asked a timeout may expire: by an eighth. Moving a deadline
+// with every request would cost more than it is worth.
+const slack = 8
+
+// setReadDeadline lets reads fail at now + timeout, or up to an eighth of timeout earlier.
+func (w *wire) setReadDeadline(now time.Time, timeout time.Duration) {
+	if by := now.Add(timeout); by.Before(w.readBy) || by.Sub(w.readBy) > timeout/slack {
+		w.readBy = by
+		_ = w.conn.SetReadDeadline(by)
+	}
+}
+
+// setWriteDeadline lets writes fail at now + timeout, or up to an eighth of timeout earlier.
+func (w *wire) setWriteDeadline(now time.Time, timeout time.Duration) {
+	if by := now.Add(timeout); by.Before(w.writeBy) || by.Sub(w.writeBy) > timeout/slack {
+		w.writeBy = by
+		_ = w.conn.SetWriteDeadline(by)
+	}
+}
+
+// long is a deadline that has passed: it ends a read that is under way.
+var long = time.Unix(1, 0)
+
+// interrupt ends the read that is under way, in another goroutine. The next one that sets a
+// deadline sets readBy to zero first.
+func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(long) }
+
+// open reports whether the peer has neither closed the connection nor sent anything. It does not
+// block.
+func (w *wire) open() bool {
+	if w.r < w.w {
+		return false
+	}
+	if w.raw == nil {
+		return true
+	}
+	var open bool
+	var b [1]byte
+	err := w.raw.Control(func(fd uintptr) {
+		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		open = errors.Is(err, syscall.EAGAIN)
+	})
+	return err == nil && open
+}
+
+// IsTimeout reports whether err is that of a deadline.
+func IsTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
