@@ -33,6 +33,7 @@ var arrows = map[string][]string{
 	"counter/shard/memcachedtest": {},
 	"mitigation":                  {"counter"},
 	"pop/rule":                    {"counter"},
+	"pop/count":                   {"async", "counter", "mitigation", "pop/rule", "ring"},
 	"pop/limit":                   {"async", "counter", "mitigation", "pop/rule", "ring"},
 	"pop/http1":                   {},
 	"pop/proxy":                   {"pop/limit", "pop/rule"},

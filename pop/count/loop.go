@@ -1,0 +1,422 @@
+package count
+
+import (
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/async"
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Options configures a Loop. Rules, Table, Exceeded and Learn are required; the zero value of
+// every other field is usable.
+type Options struct {
+	// Secret makes the names of counters and records. Every node of a PoP has the same.
+	Secret counter.Secret
+
+	// Rules are the first set; SetRules replaces it.
+	Rules *rule.Set
+
+	// Table holds the mitigations. Its records are stored beside the counters.
+	Table *mitigation.Table
+
+	// Exceeded is called when the counts of a key exceed a limit of a rule, and reports
+	// whether there is a new or prolonged record of that. It may be called on the path of a
+	// request.
+	Exceeded func(key counter.Key, r *rule.Rule, f Finding, sample *mitigation.Sample, now time.Time) (mitigation.Record, bool)
+
+	// Started is called by the loop with each record that Exceeded has made.
+	Started func(mitigation.Record, *rule.Rule)
+
+	// Learn merges a record that was read from a shard.
+	Learn func(mitigation.Record, time.Time)
+
+	// Shards own the counters; SetShards replaces them. Without any the node counts alone.
+	Shards []Shard
+
+	// Settle, Interval, Queue, TrackedKeys, Drain, Nodes, Now, Ahead: see limit.Options. Here
+	// they have no defaults.
+	Settle      time.Duration
+	Interval    time.Duration
+	Queue       int
+	TrackedKeys int
+	Drain       time.Duration
+	Nodes       func() int
+	Now         func() time.Time
+	Ahead       func() time.Duration
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// A Loop counts what requests offer. One goroutine, [Loop.Run], owns what is known of keys; it
+// never waits for the network. The methods may be called concurrently, but for Run, Flush and
+// Step: see there.
+type Loop struct {
+	o       Options
+	rules   atomic.Pointer[rules]
+	queue   *async.Queue[arrival, offered]
+	near    nearSet
+	tracks  [trackParts]*lru.Cache[counter.Key, *track] // only the loop adds
+	placed  atomic.Pointer[placement]
+	alone   atomic.Bool // no shard is available
+	metrics *metrics
+	wake    chan struct{} // holds at most one
+
+	members sync.Mutex // held by SetShards and SetOut
+	loading sync.Mutex // held by SetRules
+
+	shared sync.Mutex // guards what follows
+	begun  []begun
+
+	// What follows belongs to the loop.
+	seen    *placement
+	nowhere lane // keys that wait for a shard to be in
+	asking  []*lane
+	later   later
+	lost    losses
+	spare   []*batch
+	starts  func(*batch) // has a batch exchanged
+	slots   []slot
+	sends   []send
+	ending  bool
+}
+
+// trackParts is how many locks the tracks share.
+const trackParts = 64
+
+// rules is a set with the layouts that limits of it had before.
+type rules struct {
+	set      *rule.Set
+	outdated map[*rule.Rule][]outdated
+	packed   [counter.MaxFields + 1]int // how many limits have this many sub-windows
+}
+
+// New returns a Loop. It counts nothing before Run is called.
+func New(o Options) (c *Loop, err error) {
+	c = &Loop{o: o, wake: make(chan struct{}, 1), begun: make([]begun, 0, maxBegun)}
+	c.metrics = newMetrics(o.Registerer, c)
+	for i := range c.tracks {
+		if c.tracks[i], err = lru.NewWithEvict((o.TrackedKeys+trackParts-1)/trackParts, c.forgotten); err != nil {
+			return nil, err
+		}
+	}
+	c.queue, err = async.New(async.Options[arrival, offered]{
+		Hash: func(a arrival) uint64 { return binary.LittleEndian.Uint64(a.key[:]) },
+		Merge: func(queued *offered, more offered) {
+			queued.rule, queued.sample = more.rule, more.sample
+			queued.n += more.n
+		},
+		Capacity:   o.Queue,
+		Interval:   o.Interval,
+		Registerer: o.Registerer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.SetShards(o.Shards); err != nil {
+		return nil, err
+	}
+	o.Table.OnEvict(c.readAgain)
+	c.SetRules(o.Rules)
+	return c, nil
+}
+
+// SetRules replaces the rules. Rules that keep their ID and characteristics keep their counts.
+// A limit with other sub-windows than before counts in other counters; the ones before count as
+// well until what they say has left the period. All nodes of a PoP are to load the same rules
+// within 5 s.
+func (c *Loop) SetRules(set *rule.Set) {
+	c.loading.Lock()
+	defer c.loading.Unlock()
+	c.rules.Store(&rules{set: set, packed: packedIn(set), outdated: c.rules.Load().outdatedBy(set, c.o.Now())})
+}
+
+// readAgain has the record of key, which the table has forgotten, read with the key's
+// next count.
+func (c *Loop) readAgain(key counter.Key) {
+	if t := c.peek(key); t != nil {
+		t.readRecord.Store(true)
+	}
+}
+
+// peek returns the track of a key, nil if there is none.
+func (c *Loop) peek(key counter.Key) *track {
+	t, _ := c.tracks[key[0]%trackParts].Peek(key)
+	return t
+}
+
+// wakeUp has the loop look whether there is something to do.
+func (c *Loop) wakeUp() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// takeBegun announces the mitigations that requests have started, and has them stored.
+func (c *Loop) takeBegun(now time.Time) {
+	c.shared.Lock()
+	all := append([]begun(nil), c.begun...)
+	clear(c.begun)
+	c.begun = c.begun[:0]
+	c.shared.Unlock()
+	if len(all) > 0 {
+		c.queue.Flush(c.flush) // so that the keys have tracks
+	}
+	for _, b := range all {
+		c.o.Started(b.record, b.rule)
+		if t := c.peek(b.record.Key); t != nil {
+			t.store = true
+			c.send(t, now)
+		}
+	}
+}
+
+// Run counts what is offered until ctx is done. Then it sends what is still queued, for
+// Options.Drain at most, and returns once all its goroutines have.
+func (c *Loop) Run(ctx context.Context) {
+	answers := make(chan *batch, 64)
+	flying := 0
+	c.starts = func(b *batch) {
+		flying++
+		go func() { // received below
+			b.err = b.lane.shard.Exchange(&b.Batch)
+			answers <- b
+		}()
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var late <-chan time.Time
+	done := ctx.Done()
+	for {
+		select {
+		case <-done:
+			done, c.ending = nil, true
+			c.queue.Flush(c.flush)
+			late = time.After(c.o.Drain)
+		case <-late:
+			c.starts = nil
+		case <-c.queue.Wake():
+		case <-c.wake:
+		case b := <-answers:
+			flying--
+			c.answered(b)
+		case <-timer.C:
+		}
+		flushed := c.queue.Poll(time.Now(), c.flush)
+		next := c.turn()
+		if c.ending && flying == 0 {
+			break
+		}
+		wait := time.Duration(1<<63 - 1)
+		if !flushed.IsZero() {
+			wait = time.Until(flushed)
+		}
+		if !next.IsZero() {
+			wait = min(wait, next.Sub(c.o.Now()))
+		}
+		if probe := c.nextProbe(); !probe.IsZero() && !c.ending {
+			wait = min(wait, probe.Sub(c.o.Now()))
+		}
+		timer.Reset(max(0, wait))
+	}
+	for _, part := range c.tracks {
+		for _, t := range part.Values() {
+			t.loseAll(dropShard)
+		}
+	}
+	c.metrics.lose(&c.lost)
+}
+
+// Flush counts what was offered since the last call, and Step does what else is due, each in
+// the caller's goroutine. Together they are Run for a caller that goes through time by itself,
+// such as a simulation, whose clock is Options.Now and whose shards answer at once: what Run
+// leaves to goroutines and timers is done when they return, by the same code. They may be
+// called neither at once nor beside Run, and with SetOut but not with SetShards between them.
+func (c *Loop) Flush() {
+	c.inline()
+	c.queue.Flush(c.flush)
+	c.turn()
+}
+
+// Step reads counters once more whose time has come, and tries again what shards did not take.
+// It returns when there will be more to do, zero if nothing is known of.
+func (c *Loop) Step() (next time.Time) {
+	c.inline()
+	return c.turn()
+}
+
+// inline has batches exchanged in the caller's goroutine.
+func (c *Loop) inline() {
+	if c.starts == nil {
+		c.starts = func(b *batch) {
+			b.err = b.lane.shard.Exchange(&b.Batch)
+			c.answered(b)
+		}
+	}
+}
+
+// turn does what is due, and returns when there will be more to do.
+func (c *Loop) turn() (next time.Time) {
+	now := c.o.Now()
+	c.takeBegun(now)
+	c.move(now)
+	for {
+		for t := c.later.due(now); t != nil; t = c.later.due(now) {
+			if !t.forgotten {
+				c.send(t, now)
+			}
+		}
+		if !c.pump(now) {
+			break
+		}
+	}
+	c.metrics.lose(&c.lost)
+	c.metrics.note(c)
+	next = c.later.next()
+	for _, ln := range c.lanes() {
+		if ln.waiting() > 0 && now.Before(ln.retry) && !ln.shard.Down() && (next.IsZero() || ln.retry.Before(next)) {
+			next = ln.retry
+		}
+	}
+	return next
+}
+
+// nextProbe returns when a shard that is down is to be looked at, zero if all are up. One that
+// has not answered yet is looked at when it has.
+func (c *Loop) nextProbe() (next time.Time) {
+	for _, ln := range c.lanes() {
+		if ln.shard.Down() && ln.flying < inFlight && (next.IsZero() || ln.retry.Before(next)) {
+			next = ln.retry
+		}
+	}
+	return next
+}
+
+// flush adds what the queue gathered to the tracks of its keys. Each is evaluated at once, by
+// what the node knows for certain, whatever its shard does.
+func (c *Loop) flush(items []async.Item[arrival, offered]) {
+	now := c.o.Now()
+	rules := c.rules.Load()
+	for i := range items {
+		what, offered := &items[i].Key, &items[i].Value
+		// The request may have been matched long ago, by rules that have changed.
+		r := rules.set.Current(offered.rule)
+		if r == nil {
+			continue
+		}
+		t := c.track(what.key, r, now, rules.outdated[r])
+		t.setRule(r, now, rules.outdated[r])
+		c.catchUp(t)
+		if what.generation < t.generation { // it came before a lift
+			c.lost[dropLifted] += offered.n * uint64(len(r.Limits))
+			continue
+		}
+		t.advance(now)
+		t.add(offered.n, time.UnixMilli(what.tick))
+		if t.since == 0 {
+			t.since = offered.at
+		}
+		keep(&t.sample, &offered.sample)
+		c.evaluate(t, offered.n, now)
+		c.send(t, now)
+	}
+}
+
+// catchUp has t counted anew if its mitigation was lifted since.
+func (c *Loop) catchUp(t *track) {
+	if generation := c.o.Table.Generation(t.key); generation > t.generation {
+		t.lift(generation)
+	}
+}
+
+// maxSample is how many bytes of each value of a sample are kept.
+const maxSample = 256
+
+// keep makes of a sample what is kept of s, without what else is in the memory that it points
+// to: the whole line of the request.
+func keep(sample, s *mitigation.Sample) {
+	sample.Client = s.Client
+	for _, each := range [...]struct{ to, from *string }{{&sample.Method, &s.Method}, {&sample.Host, &s.Host}, {&sample.Path, &s.Path}} {
+		if text := (*each.from)[:min(len(*each.from), maxSample)]; *each.to != text {
+			*each.to = strings.Clone(text)
+		}
+	}
+}
+
+// track returns the track of key, a new one if there is none. It takes the place of the one
+// that was unused for longest, of those that are far from their thresholds first.
+func (c *Loop) track(key counter.Key, r *rule.Rule, now time.Time, outdated []outdated) *track {
+	part := c.tracks[key[0]%trackParts]
+	if t, ok := part.Get(key); ok {
+		return t
+	}
+	t := &track{key: key, lost: &c.lost}
+	t.setRule(r, now, outdated)
+	if part.Len() >= (c.o.TrackedKeys+trackParts-1)/trackParts {
+		for range maxSpared {
+			if oldest, old, ok := part.GetOldest(); ok && old.near {
+				part.Get(oldest)
+				continue
+			}
+			break
+		}
+	}
+	part.Add(key, t)
+	return t
+}
+
+// maxSpared is how many keys that are near their threshold are spared in a row.
+const maxSpared = 8
+
+// forgotten is called for a track that made room for another one.
+func (c *Loop) forgotten(_ counter.Key, t *track) {
+	c.metrics.evicted.Inc()
+	t.forgotten = true
+	t.leave()
+	if t.flying {
+		return // what is not sent is lost when the answer comes
+	}
+	c.lose(t)
+}
+
+// lose gives up what a forgotten track has not sent.
+func (c *Loop) lose(t *track) {
+	cause := dropMemory
+	if t.owner == nil || t.owner.shard.Down() {
+		cause = dropShard
+	}
+	t.loseAll(cause)
+}
+
+// evaluate starts the mitigation of t if a limit is exceeded. n requests came since the last
+// flush.
+func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
+	rules := c.rules.Load()
+	r := rules.set.Current(t.rule)
+	if r == nil { // it was removed since
+		return
+	}
+	t.setRule(r, now, rules.outdated[r])
+	c.catchUp(t)
+	f, over := t.evaluate(now, n)
+	c.near.set(t.key, t.near)
+	if !over || r.OnFailure == rule.FailOpen && c.Unavailable(t.key) {
+		return // it is evaluated again when the shard has answered
+	}
+	if record, ok := c.o.Exceeded(t.key, r, f, &t.sample, now); ok {
+		t.store = true
+		c.o.Started(record, r)
+	}
+}

@@ -1,0 +1,189 @@
+package count
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/ring"
+)
+
+// A placement says which shard owns which keys, and which ones did. It never changes.
+type placement struct {
+	change uint64 // 1 for the first placement, one more for each after it
+	ring   *ring.Ring[*lane]
+	all    []*lane // in the order of their addresses
+	in     []*lane // that own something
+	out    []string
+	past   []past // the last changes, the newest first
+}
+
+// A past is a placement that holds no more.
+type past struct {
+	ring  *ring.Ring[*lane]
+	until time.Time
+}
+
+// maxPast is how many former placements are remembered. Counts at a shard that owned a
+// key before the oldest are forgotten: the key passes more often, never less.
+const maxPast = 8
+
+// SetShards replaces the shards by those given, of which the named ones are out: they own
+// no keys for now. It may be called at any time, and does nothing if nothing changes. A
+// shard is known by its address.
+//
+// What was not sent to a shard that is out, or no longer among the shards, goes to the
+// key's new owner. What the former owner has counted stays there, and is added to what the
+// new one counts for the rest of the window and the next one: it is asked for that, also
+// if it is no longer among the shards.
+//
+// All nodes of a PoP are to make the same changes, each within Options.Settle of the first.
+func (c *Loop) SetShards(shards []Shard, out ...string) error {
+	c.members.Lock()
+	defer c.members.Unlock()
+	before := c.placed.Load()
+	var known []*lane
+	if before != nil {
+		known = before.all
+	}
+	lanes := make([]*lane, 0, len(shards))
+	for _, s := range shards {
+		i := slices.IndexFunc(known, func(ln *lane) bool { return ln.shard == s })
+		if i >= 0 {
+			lanes = append(lanes, known[i])
+		} else {
+			lanes = append(lanes, &lane{shard: s})
+		}
+	}
+	slices.SortFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.addr(), b.addr()) })
+	for i := range lanes[:max(0, len(lanes)-1)] {
+		if lanes[i].addr() == lanes[i+1].addr() {
+			return errors.New("limit: a shard is given twice")
+		}
+	}
+	return c.place(lanes, out)
+}
+
+// SetOut says which of the shards are out, by address; all others are in. See SetShards.
+func (c *Loop) SetOut(names ...string) error {
+	c.members.Lock()
+	defer c.members.Unlock()
+	return c.place(c.placed.Load().all, names)
+}
+
+// place changes the placement. members is held.
+func (c *Loop) place(lanes []*lane, out []string) error {
+	out = slices.DeleteFunc(slices.Clone(out), func(name string) bool {
+		return !slices.ContainsFunc(lanes, func(ln *lane) bool { return ln.addr() == name })
+	})
+	slices.Sort(out)
+	out = slices.Compact(out)
+	before := c.placed.Load()
+	if before != nil && slices.Equal(lanes, before.all) && slices.Equal(out, before.out) {
+		return nil
+	}
+	p := &placement{change: 1, ring: new(ring.Ring[*lane]), all: lanes, out: out}
+	named := make(map[string]*lane, len(lanes))
+	for _, ln := range lanes {
+		named[ln.addr()] = ln
+		if !slices.Contains(out, ln.addr()) {
+			p.in = append(p.in, ln)
+		}
+	}
+	if err := p.ring.Set(named, out...); err != nil {
+		return err
+	}
+	if before != nil {
+		p.change = before.change + 1
+		p.past = append([]past{{before.ring, c.o.Now()}}, before.past[:min(len(before.past), maxPast-1)]...)
+	}
+	c.placed.Store(p)
+	c.wakeUp()
+	return nil
+}
+
+// owner returns the lane of the shard that owns t's key, nil if there is none. t is told if
+// the owner is another one than before.
+func (c *Loop) owner(t *track, now time.Time) *lane {
+	p := c.placed.Load()
+	ln, err := p.ring.Owner(t.key)
+	if err != nil {
+		return nil
+	}
+	if t.change == p.change {
+		return ln
+	}
+	_, held := c.o.Table.Held(t.key, now)
+	t.place(p, ln, now, c.o.Settle+2*c.o.Interval, held)
+	for i := range t.retired {
+		if r := &t.retired[i]; now.Before(r.settled) {
+			c.later.add(t, r.settled)
+		}
+	}
+	return ln
+}
+
+// Unavailable reports whether the shard that owns a key cannot be asked. The request path
+// may call it: it reads a table and a flag.
+func (c *Loop) Unavailable(key counter.Key) bool {
+	ln, err := c.placed.Load().ring.Owner(key)
+	return err != nil || ln.shard.Down()
+}
+
+// Owner returns the shard that owns a key, and those that owned it before and may have counts
+// of it. owner is nil if there is none.
+func (c *Loop) Owner(key counter.Key) (owner Shard, formers []Shard) {
+	p := c.placed.Load()
+	if ln, err := p.ring.Owner(key); err == nil {
+		owner = ln.shard
+	}
+	for _, past := range p.past {
+		if ln, err := past.ring.Owner(key); err == nil && ln.shard != owner && !slices.Contains(formers, ln.shard) {
+			formers = append(formers, ln.shard)
+		}
+	}
+	return owner, formers
+}
+
+// move has the keys that wait go where they belong now, if the placement is another one than
+// before, and notices whether a shard is available.
+func (c *Loop) move(now time.Time) {
+	p := c.placed.Load()
+	if c.seen != p {
+		var moved list
+		for _, ln := range c.lanes() {
+			for t := ln.pop(); t != nil; t = ln.pop() {
+				moved.push(t)
+			}
+		}
+		for t := c.nowhere.pop(); t != nil; t = c.nowhere.pop() {
+			moved.push(t)
+		}
+		c.seen = p
+		for t := moved.head; t != nil; t = moved.head {
+			t.leave()
+			c.send(t, now)
+		}
+	}
+	alone := true
+	for _, ln := range p.in {
+		alone = alone && ln.shard.Down()
+	}
+	switch was := c.alone.Swap(alone); {
+	case alone && !was:
+		c.o.Logger.Warn("no shard is available: this node counts alone", "shards", len(p.in))
+	case was && !alone:
+		c.o.Logger.Info("a shard is available: this node no longer counts alone")
+	}
+}
+
+// lanes returns the lanes in use as the loop knows them: also those of shards that are gone and
+// still have something of keys.
+func (c *Loop) lanes() []*lane {
+	if c.seen == nil {
+		return nil
+	}
+	return c.seen.all
+}

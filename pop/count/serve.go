@@ -1,0 +1,344 @@
+package count
+
+import (
+	"errors"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+)
+
+// send has t wait for the shard that owns it, unless it is there already. What the answer
+// brings is sent after it.
+func (c *Loop) send(t *track, now time.Time) {
+	if t.flying || t.forgotten {
+		return
+	}
+	ln := c.owner(t, now)
+	if ln == nil {
+		ln = &c.nowhere
+	}
+	ln.push(t)
+}
+
+// pump sends batches to the shards that have room for one, and reports whether there were any.
+func (c *Loop) pump(now time.Time) (any bool) {
+	if c.starts == nil {
+		return false
+	}
+	for _, ln := range c.lanes() {
+		for ln.flying < inFlight {
+			b := c.fill(ln, now)
+			if b == nil {
+				break
+			}
+			ln.flying++
+			c.starts(b)
+			any = true
+		}
+	}
+	asking := c.asking
+	c.asking = nil
+	for _, ln := range asking {
+		if b := c.fillRetired(ln, now); b != nil {
+			ln.asking = true
+			c.starts(b)
+			any = true
+		}
+		if len(ln.ask) > 0 {
+			c.asking = append(c.asking, ln)
+		}
+	}
+	return any
+}
+
+// fill returns the next batch for a shard, nil if there is nothing to ask it for now. A shard
+// that is down gets an empty one now and then.
+func (c *Loop) fill(ln *lane, now time.Time) *batch {
+	switch {
+	case ln.ended:
+		return nil
+	case ln.shard.Down():
+		if c.ending || now.Before(ln.retry) {
+			return nil
+		}
+		ln.retry = now.Add(probePause)
+		if ln.flying > 0 || !ln.shard.Available() {
+			return nil
+		}
+		return c.batch(ln, now)
+	case ln.waiting() == 0 || now.Before(ln.retry):
+		return nil
+	}
+	b := c.batch(ln, now)
+	senders := c.senders()
+	for len(b.tracks) < inBatch {
+		t := ln.pop()
+		if t == nil {
+			break
+		}
+		if c.owner(t, now) != ln {
+			c.send(t, now)
+			continue
+		}
+		c.take(b, t, senders, now)
+	}
+	if b.Len() == 0 {
+		c.spare = append(c.spare, b)
+		return nil
+	}
+	return b
+}
+
+// batch returns an empty batch.
+func (c *Loop) batch(ln *lane, now time.Time) (b *batch) {
+	if last := len(c.spare) - 1; last >= 0 {
+		b, c.spare = c.spare[last], c.spare[:last]
+	} else {
+		b = new(batch)
+	}
+	b.reset()
+	b.lane, b.begun = ln, now
+	return b
+}
+
+// take puts what there is to do for t into b.
+func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
+	before := b.Len()
+	c.catchUp(t)
+	t.advance(now)
+	settled := false
+	for i := range t.retired {
+		r := &t.retired[i]
+		if !t.isDue(r, now) {
+			continue
+		}
+		if r.at == nil {
+			c.slots = t.slots(c.slots[:0], r)
+			c.read(b, t, true)
+			continue
+		}
+		settled = settled || !r.settles && !now.Before(r.settled)
+		if !t.asking && len(r.at.ask) < maxAsk {
+			t.asking = true
+			r.at.ask = append(r.at.ask, t)
+			c.asking = append(c.asking, r.at)
+		}
+	}
+	c.sends = t.take(c.sends[:0], senders)
+	for _, s := range c.sends {
+		b.Increments = append(b.Increments, counter.Increment{
+			Item: c.item(t.key, s.slot), Delta: s.delta, TTL: counter.TTL(s.limit.Period), Make: !s.made,
+		})
+		b.sends = append(b.sends, sent{t, s})
+	}
+	c.slots = t.wants(c.slots[:0], now, settled)
+	c.read(b, t, false)
+	if t.store && !t.conflict && len(b.Stores) < maxStores {
+		c.writeRecord(b, t, now)
+	}
+	if t.readRecord.Swap(false) || t.store && t.conflict {
+		c.readRecord(b, t)
+	}
+	if b.Len() > before {
+		t.flying = true
+		b.tracks = append(b.tracks, t)
+	}
+}
+
+// item returns the item of a counter of key.
+func (c *Loop) item(key counter.Key, s slot) counter.Item {
+	return c.o.Secret.CounterItem(c.o.Secret.After(key, s.generation), s.limit, s.index)
+}
+
+// read puts reads of counters into b.
+func (c *Loop) read(b *batch, t *track, retired bool) {
+	for _, s := range c.slots {
+		b.Reads = append(b.Reads, counter.Read{Item: c.item(t.key, s)})
+		b.reads = append(b.reads, read{track: t, slot: s, retired: retired})
+	}
+}
+
+// readRecord puts the read of t's record into b.
+func (c *Loop) readRecord(b *batch, t *track) {
+	b.Reads = append(b.Reads, counter.Read{Item: c.o.Secret.RecordItem(t.key)})
+	b.reads = append(b.reads, read{track: t, record: true})
+}
+
+// writeRecord puts the store of this node's record into b.
+func (c *Loop) writeRecord(b *batch, t *track, now time.Time) {
+	mine, held := c.o.Table.Held(t.key, now)
+	if !held {
+		t.store = false
+		return
+	}
+	b.Stores = append(b.Stores, counter.Store{
+		Item: c.o.Secret.RecordItem(t.key), Value: mine.AppendStored(nil), TTL: mine.StoredTTL(now), CAS: t.version,
+	})
+	b.stores = append(b.stores, t)
+}
+
+// fillRetired returns a batch that reads retired counters at a shard, nil if there is nothing to
+// be read now.
+func (c *Loop) fillRetired(ln *lane, now time.Time) *batch {
+	if ln.asking || len(ln.ask) == 0 {
+		return nil
+	}
+	b := c.batch(ln, now)
+	b.retired = true
+	up := ln.shard.Available()
+	for len(ln.ask) > 0 && len(b.tracks) < inBatch {
+		t := ln.ask[0]
+		if ln.ask[0], ln.ask = nil, ln.ask[1:]; len(ln.ask) == 0 {
+			ln.ask = nil
+		}
+		if t.asking = up && !t.forgotten; !t.asking {
+			t.tries(ln, now, false)
+			continue
+		}
+		for i := range t.retired {
+			if r := &t.retired[i]; r.at == ln && t.isDue(r, now) {
+				c.slots = t.slots(c.slots[:0], r)
+				c.read(b, t, true)
+			}
+		}
+		c.readRecord(b, t)
+		b.tracks = append(b.tracks, t)
+	}
+	if b.Len() == 0 {
+		c.spare = append(c.spare, b)
+		return nil
+	}
+	return b
+}
+
+// tries takes in that what was due at a shard was asked for, nil for the owner, and whether it
+// answered.
+func (t *track) tries(at *lane, now time.Time, answered bool) {
+	for i := range t.retired {
+		if r := &t.retired[i]; r.at == at && t.isDue(r, now) {
+			r.tries(now, answered)
+		}
+	}
+}
+
+// answered takes in the answers to a batch, or that there are none.
+func (c *Loop) answered(b *batch) {
+	now := c.o.Now()
+	at := b.lane
+	if b.retired {
+		at.asking = false
+	} else {
+		at.flying--
+		at = nil
+	}
+	if errors.Is(b.err, counter.ErrNotSent) {
+		b.lane.retry = now.Add(retryPause)
+		b.lane.ended = c.ending
+	}
+	for _, t := range b.tracks {
+		c.catchUp(t) // before what was counted for it before a lift is taken in
+	}
+	for i := range b.Increments {
+		c.counted(&b.Increments[i], &b.sends[i], b.From, now)
+	}
+	for i := range b.Stores {
+		switch t := b.stores[i]; b.Stores[i].Outcome {
+		case counter.Done, counter.Refused:
+			t.store, t.version = false, 0
+		case counter.Absent:
+			t.conflict = true
+		}
+	}
+	for i := range b.Reads {
+		c.hasRead(&b.Reads[i], &b.reads[i], b, now)
+	}
+	for _, t := range b.tracks {
+		t.tries(at, b.begun, b.err == nil)
+		if b.retired {
+			t.asking = false
+		} else {
+			t.flying = false
+		}
+		c.evaluate(t, 0, now)
+		switch {
+		case t.forgotten && !t.flying:
+			c.lose(t)
+		case t.unsent(), t.store, t.readRecord.Load(), t.redo, t.hasDue(now):
+			t.redo = false
+			c.send(t, now)
+		}
+	}
+	if len(c.spare) < maxSpare {
+		c.spare = append(c.spare, b)
+	}
+}
+
+// maxSpare is how many batches are kept for their memory.
+const maxSpare = 8
+
+// counted takes in what became of an increment.
+func (c *Loop) counted(op *counter.Increment, s *sent, from *counter.Link, now time.Time) {
+	switch op.Outcome {
+	case counter.Done:
+		c.fell(s.counted(&s.send, from, op.Value))
+		c.metrics.lag.Observe(float64(now.UnixMicro()-s.flown) / 1e6)
+	case counter.Unknown:
+		s.unknown(&s.send)
+	default:
+		s.takeBack(&s.send, op.Outcome)
+	}
+}
+
+// fell counts a counter whose value fell since it was last known.
+func (c *Loop) fell(it bool) {
+	if it {
+		c.metrics.fell.Inc()
+	}
+}
+
+// hasRead takes in what was read. A shard that cannot read an item has none.
+func (c *Loop) hasRead(op *counter.Read, r *read, b *batch, now time.Time) {
+	t := r.track
+	if op.Outcome == counter.NotSent {
+		if t.redo = !b.retired; r.record && !b.retired {
+			t.readRecord.Store(true)
+		}
+		return
+	}
+	if r.record {
+		stored, ok := c.learn(op.Value, t, now)
+		switch {
+		case b.retired:
+			t.store = t.store || ok // it follows to the owner
+		case t.conflict:
+			mine, held := c.o.Table.Held(t.key, now)
+			t.conflict, t.version = false, op.CAS
+			t.store = t.store && held && !(ok && !mine.Wins(stored))
+		}
+		return
+	}
+	// An invalid value is as good as none: nothing is known from it.
+	value, _ := counter.ParseNumber(op.Value)
+	if r.retired {
+		c.fell(t.readRetired(r.slot, b.lane, b.From, value))
+		return
+	}
+	// Until then other nodes may still add to the window before.
+	catchUp := 2*c.o.Interval + max(0, c.o.Ahead())
+	again, fell := t.read(r.slot, b.From, value, b.begun, catchUp)
+	if c.fell(fell); !again.IsZero() {
+		c.later.add(t, again)
+	}
+}
+
+// learn merges a record as it is stored. Invalid ones are ignored: they will be overwritten. One
+// that has expired tells of the lifts before it.
+func (c *Loop) learn(value []byte, t *track, now time.Time) (mitigation.Record, bool) {
+	r, err := mitigation.ParseStored(value, t.key, now)
+	if err != nil && !errors.Is(err, mitigation.ErrExpired) {
+		return r, false
+	}
+	c.o.Learn(r, now)
+	return r, err == nil
+}

@@ -1,0 +1,360 @@
+package count
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A track is what a node knows of the counts of one key. It does no input or output: next says
+// what is to be sent and read, counted and read take in the answers. It belongs to the loop,
+// but for what is said to be shared.
+type track struct {
+	key counter.Key
+
+	// generation is how often the key's mitigation was lifted. The counters of each generation
+	// are other items (see counter.Secret.After), so that what was counted before a lift does
+	// not come back, wherever it is.
+	generation uint32
+
+	rule    *rule.Rule
+	windows []window // one for each of the rule's limits, then those of outdated layouts
+	sample  mitigation.Sample
+	lost    *losses
+
+	readRecord atomic.Bool // shared: another node may have mitigated the key
+	store      bool        // the record is to be stored in the shard
+	conflict   bool        // the shard has another record: it is read before
+	version    uint64      // of the record that the shard has, 0 if it has none
+
+	burst     uint64 // requests of the last flush
+	near      bool   // a few more requests will exceed a threshold
+	flying    bool   // in a batch of its shard
+	asking    bool   // in a batch of a former shard, or waits for one
+	redo      bool   // something was not read
+	forgotten bool   // another key has its place
+	since     int64  // when the oldest request that is not sent came, in microseconds; 0: there is none
+	flown     int64  // when the oldest request that is being sent came
+
+	in         *list // where it waits for a batch; nil if it does not
+	next, prev *track
+
+	owner   *lane     // of the shard that owns the key; nil if that is not known
+	change  uint64    // of the placement that is known
+	retired []retired // counters that are not counted in any more, and still matter
+
+	mu      sync.Mutex
+	shown   []view // shared, guarded by mu: what was known when it was last evaluated
+	shownOf uint32 // shared, guarded by mu: the generation of that
+}
+
+// A window is the current window of one limit, and the previous one.
+type window struct {
+	counter.Windows[int64, tally]
+	limit  counter.Limit
+	fresh  bool  // the previous counter was not read yet
+	again  int64 // elapsed at which it is to be read once more; 0: it is final
+	seen   int64 // elapsed when the window was last evaluated; -1: not yet
+	others bool  // other nodes have counted since then
+
+	// until is when the layout ceases to matter, if it is outdated: nothing is counted in it
+	// any more. It is zero if the layout is that of the rule.
+	until time.Time
+}
+
+// outdated reports whether the layout is another one than that of the rule.
+func (w *window) outdated() bool { return !w.until.IsZero() }
+
+// setRule lets t be counted by r, which may be another version of its rule. Limits that
+// keep their period and layout keep their counts; those of outdated layouts are still read.
+func (t *track) setRule(r *rule.Rule, now time.Time, outdated []outdated) {
+	if t.rule == r {
+		return
+	}
+	windows := make([]window, 0, len(r.Limits)+len(outdated))
+	for _, l := range r.Limits {
+		w := t.window(l.Counted(), now)
+		w.fresh = w.fresh || w.outdated() // others may have come back to it before
+		w.until = time.Time{}
+		windows = append(windows, w)
+	}
+	before := t.windows
+	t.retired = nil
+	for _, o := range outdated {
+		limit, _ := countedAs(r, o.limit)
+		o.limit.Threshold = limit.Threshold
+		w := t.window(o.limit, now)
+		w.until, w.fresh = o.until, true
+		windows = append(windows, w)
+		t.retired = append(t.retired, retired{limit: o.limit, settled: o.settled})
+	}
+	t.change = 0 // other limits may need other counters of former owners
+	t.rule, t.windows = r, windows
+	for i := range before {
+		if w, _ := t.find(t.slot(before[i].limit, 0)); w == nil {
+			t.lose(dropShard, &before[i])
+		}
+	}
+}
+
+// lose takes note of requests that are given up with w.
+func (t *track) lose(cause int, w *window) {
+	t.lost[cause] += w.limit.Layout.Sum(w.Prev.pending) + w.limit.Layout.Sum(w.Cur.pending)
+	w.Prev.pending, w.Cur.pending = 0, 0
+}
+
+// loseAll gives up all that is not sent.
+func (t *track) loseAll(cause int) {
+	for i := range t.windows {
+		t.lose(cause, &t.windows[i])
+	}
+	t.since = 0
+}
+
+// window returns the windows of limit: those that t has, with their counts, or new ones.
+func (t *track) window(limit counter.Limit, now time.Time) window {
+	w := window{fresh: true, seen: -1}
+	w.Index, _ = counter.Window(now, limit.Period)
+	for i := range t.windows {
+		if sameCounters(t.windows[i].limit, limit) {
+			w = t.windows[i]
+		}
+	}
+	w.limit = limit
+	return w
+}
+
+// lift begins to count anew after a lift. Requests that wait, or whose replies are under way, do
+// not count any more.
+func (t *track) lift(generation uint32) {
+	for i := range t.windows {
+		w := &t.windows[i]
+		for _, each := range []*tally{&w.Prev, &w.Cur} {
+			t.lost[dropLifted] += w.limit.Layout.Sum(each.pending) + w.limit.Layout.Sum(each.flying)
+			*each = tally{}
+		}
+		w.fresh, w.again, w.seen, w.others = true, 0, -1, false
+	}
+	t.generation, t.store, t.conflict, t.near, t.since = generation, false, false, false, 0
+	t.change = 0 // former owners have counters of this generation, too
+	t.retired = slices.DeleteFunc(t.retired, func(r retired) bool { return r.at != nil })
+}
+
+// add counts n requests that arrived at a time: now, or a little earlier.
+func (t *track) add(n uint64, arrived time.Time) {
+	for i := range t.windows {
+		w := &t.windows[i]
+		index, elapsed := counter.Window(arrived, w.limit.Period)
+		t.roll(w, index)
+		if w.outdated() {
+			continue
+		}
+		if tally := w.At(index); tally != nil {
+			fits := min(n, w.limit.Layout.Stop())
+			t.lost[dropFull] += n - fits + tally.add(w.limit.Layout, w.limit.Delta(fits, elapsed))
+		} else {
+			t.lost[dropShard] += n
+		}
+	}
+	for i := range t.retired {
+		t.retired[i].askAgain()
+	}
+}
+
+// roll makes the window with an index the current one.
+func (t *track) roll(w *window, index int64) {
+	switch {
+	case index <= w.Index:
+		return
+	case index == w.Index+1:
+		t.lost[dropShard] += w.limit.Layout.Sum(w.Prev.pending)
+	default:
+		t.lose(dropShard, w)
+	}
+	w.Roll(index)
+	w.fresh, w.again, w.seen, w.others = true, 0, -1, false
+}
+
+// advance makes the window at now the current one of each limit. Where the clock was set
+// back by a window or more, it begins anew: what was counted by the wrong time says nothing.
+func (t *track) advance(now time.Time) {
+	for i := range t.windows {
+		w := &t.windows[i]
+		index, _ := counter.Window(now, w.limit.Period)
+		if index < w.Index-1 {
+			w.Index = index - 2 // so that both windows have passed
+		}
+		t.roll(w, index)
+	}
+	t.dropOutdated(now)
+}
+
+// at returns elapsed at now in the current window. If the clock was set back it is 0.
+func (w *window) at(now time.Time) int64 {
+	index, elapsed := counter.Window(now, w.limit.Period)
+	if index < w.Index {
+		return 0
+	}
+	return elapsed
+}
+
+// A slot is a window of a limit, which has one counter in each generation.
+type slot struct {
+	limit      counter.Limit
+	index      int64
+	generation uint32
+}
+
+// slot returns a window of a limit in t's generation.
+func (t *track) slot(limit counter.Limit, index int64) slot { return slot{limit, index, t.generation} }
+
+// A send is an increment of one counter.
+type send struct {
+	slot
+	delta uint64
+	made  bool // the counter exists, as far as is known
+}
+
+// take appends to dst the increments that there are. So many senders count in the same
+// counters. What is taken must be given back by counted, unsent or unknown.
+func (t *track) take(dst []send, senders int) []send {
+	for i := range t.windows {
+		w := &t.windows[i]
+		l := w.limit.Layout
+		budget := l.Budget(senders)
+		for index := w.Index - 1; index <= w.Index; index++ {
+			tally := w.At(index)
+			switch {
+			case tally.pending == 0:
+			case budget == 0: // see CheckNodes
+				t.lost[dropNodes] += tally.keep(l)
+			case tally.alone:
+				t.lost[dropRefused] += tally.keep(l)
+			default:
+				delta, full := tally.send(l, budget)
+				if t.lost[dropFull] += full; delta > 0 {
+					dst = append(dst, send{t.slot(w.limit, index), delta, tally.made})
+				}
+			}
+		}
+	}
+	t.flown, t.since = t.since, 0
+	if t.unsent() {
+		t.since = t.flown
+	}
+	return dst
+}
+
+// address returns the address of the shard that owns the key, as far as t was told.
+func (t *track) address() string {
+	if t.owner == nil {
+		return ""
+	}
+	return t.owner.addr()
+}
+
+// unsent reports whether there are requests that are not sent.
+func (t *track) unsent() bool {
+	return slices.ContainsFunc(t.windows, func(w window) bool { return w.Prev.pending|w.Cur.pending != 0 })
+}
+
+// wants appends to dst the counters of the owner that are to be read at now. With settled, a
+// former owner has just settled, so that other nodes count here what they did there.
+func (t *track) wants(dst []slot, now time.Time, settled bool) []slot {
+	for i := range t.windows {
+		w := &t.windows[i]
+		if w.outdated() {
+			if settled {
+				dst = append(dst, t.slot(w.limit, w.Index-1), t.slot(w.limit, w.Index))
+			}
+			continue
+		}
+		first := w.fresh && w.Cur.known(w.limit.Layout) > 0
+		if first || settled || w.again > 0 && w.at(now) >= w.again {
+			dst = append(dst, t.slot(w.limit, w.Index-1))
+		}
+		if first {
+			t.readRecord.Store(true)
+		}
+	}
+	return dst
+}
+
+// find returns what is known of the window that s is; nil if it has passed, or the rule has
+// changed, or there was a lift.
+func (t *track) find(s slot) (*window, *tally) {
+	if s.generation != t.generation {
+		return nil, nil
+	}
+	for i := range t.windows {
+		if w := &t.windows[i]; sameCounters(w.limit, s.limit) {
+			return w, w.At(s.index)
+		}
+	}
+	return nil, nil
+}
+
+// counted takes in the owner's reply to s, which came over from, and reports whether the value
+// fell.
+func (t *track) counted(s *send, from *counter.Link, value uint64) (fell bool) {
+	w, tally := t.find(s.slot)
+	if tally == nil {
+		return false
+	}
+	others, fell := tally.counted(s.limit.Layout, t.address(), from, value, s.delta)
+	w.others = w.others || others && s.index == w.Index
+	return fell
+}
+
+// takeBack takes back s, which was not made: it is to be sent again. Where the shard has refused
+// it, or has not had the counter twice in a row, this node counts by itself until the window is
+// over.
+func (t *track) takeBack(s *send, outcome counter.Outcome) {
+	if s.generation != t.generation {
+		return // a lift has dropped it
+	}
+	_, tally := t.find(s.slot)
+	if tally == nil {
+		t.lost[dropShard] += s.limit.Layout.Sum(s.delta)
+		return
+	}
+	t.lost[dropFull] += tally.unsent(s.limit.Layout, s.delta)
+	if outcome == counter.Absent {
+		tally.made = false
+		tally.misses++
+	}
+	tally.alone = tally.alone || outcome == counter.Refused || tally.misses > 1
+	t.since = t.flown
+}
+
+// unknown takes in that nobody knows whether s was counted.
+func (t *track) unknown(s *send) {
+	if _, tally := t.find(s.slot); tally != nil {
+		tally.unknown(s.limit.Layout, s.delta)
+	}
+}
+
+// read takes in a counter of the owner, as it was at now, and reports whether its value fell.
+// If other nodes may still add to it, until catchUp after its window, it is read once more.
+func (t *track) read(s slot, from *counter.Link, value uint64, now time.Time, catchUp time.Duration) (again time.Time, fell bool) {
+	w, tally := t.find(s)
+	if tally == nil || s.index == w.Index && !w.outdated() {
+		return time.Time{}, false
+	}
+	fell = tally.readOwner(w.limit.Layout, t.address(), from, value)
+	if s.index == w.Index || w.outdated() {
+		return time.Time{}, fell
+	}
+	w.fresh, w.again = false, 0
+	last := min(catchUp.Microseconds(), w.limit.Period-1)
+	if elapsed := w.at(now); elapsed < last {
+		w.again = last
+		again = now.Add(time.Duration(last-elapsed) * time.Microsecond)
+	}
+	return again, fell
+}
