@@ -20,7 +20,7 @@ const module = "github.com/edgelimit/edge"
 // arrows are the packages of the module, and what each may import of it. A package that
 // imports nothing is a leaf. Every new arrow is a decision: it is made here.
 var arrows = map[string][]string{
-	"analysis":                    {"analysis/accesslog", "analysis/page", "counter", "mitigation", "pop/limit", "pop/rule"},
+	"analysis":                    {"analysis/accesslog", "analysis/page", "counter", "mitigation", "pop/count", "pop/limit", "pop/rule"},
 	"analysis/accesslog":          {},
 	"analysis/page":               {},
 	"async":                       {},
@@ -34,13 +34,13 @@ var arrows = map[string][]string{
 	"mitigation":                  {"counter"},
 	"pop/rule":                    {"counter"},
 	"pop/count":                   {"async", "counter", "mitigation", "pop/rule", "ring"},
-	"pop/limit":                   {"async", "counter", "mitigation", "pop/rule", "ring"},
+	"pop/limit":                   {"counter", "mitigation", "pop/count", "pop/rule"},
 	"pop/http1":                   {},
 	"pop/proxy":                   {"pop/limit", "pop/rule"},
 	"pop/admin":                   {},
 	"pop/gossip":                  {},
-	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/gossip", "pop/limit", "pop/proxy", "pop/rule"},
-	"cmd/edge":                    {"analysis", "analysis/accesslog", "analysis/page", "counter", "counter/shard", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/proxy", "pop/rule"},
+	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/count", "pop/gossip", "pop/limit", "pop/proxy", "pop/rule"},
+	"cmd/edge":                    {"analysis", "analysis/accesslog", "analysis/page", "counter", "counter/shard", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/count", "pop/proxy", "pop/rule"},
 }
 
 // A listed is what go list says of a package.

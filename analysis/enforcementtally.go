@@ -22,7 +22,6 @@ type enforcementTally struct {
 	mitigating map[counter.Key]*span
 	timeline   TimelineCollector
 	wrong      [2]disagreements
-	key        []byte // memory for keys
 	matched    []*rule.Rule
 }
 
@@ -97,15 +96,17 @@ func (t *enforcementTally) add(e *accesslog.Entry, req *rule.Request, d *limit.D
 	}
 	t.matched = t.o.Rules.Match(req, t.matched[:0])
 	for _, r := range t.matched {
-		var concerned bool
-		if t.key, concerned = r.AppendKey(t.key[:0], req); concerned {
+		var buf [256]byte
+		if keys := r.Keys(buf[:0], req); keys.Len() > 0 {
 			t.rules[r.Index].sums.Matched++
 		}
 	}
+	var last *rule.Rule // it is yielded with each of its keys, in a row
 	for r := range d.Counts {
-		if counts(r, e.Status) {
+		if r != last && counts(r, e.Status) {
 			t.rules[r.Index].sums.Counted++
 		}
+		last = r
 	}
 	switch levelOf(d) {
 	case passed:

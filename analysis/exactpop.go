@@ -7,6 +7,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -35,7 +36,7 @@ func newExactPoP(o PoPOptions, rules *rule.Set) (*exactPoP, error) {
 	limiter, err := limit.New(limit.Options{
 		Secret: secret, Rules: rules, Table: table, Client: o.Client, Queue: 16, Logger: slog.New(slog.DiscardHandler),
 		// It holds nothing. Without one that is available, rules that fail closed would refuse everything.
-		Shards: []limit.Shard{newMemoryShard("exact")},
+		Shards: []count.Shard{newMemoryShard("exact")},
 	})
 	if err != nil {
 		return nil, err

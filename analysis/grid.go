@@ -16,8 +16,8 @@ type grid struct {
 	o       *SweepOptions
 	rule    rule.Rule              // for its keys
 	keys    map[counter.Key]uint32 // every key that was seen, with its place, or nowhere
-	bytes   []byte
-	columns []column // one for each period
+	bytes   []byte                 // memory for the bytes of keys
+	columns []column               // one for each period
 	blocks  []block
 	free    []uint32 // places
 	kept    int      // places that were in use after the last release
@@ -48,9 +48,8 @@ type cell struct {
 // A keyWindow is what is known of a key for a period, whatever the threshold: the window of
 // its last request and how many came in it and in the one before, none refused.
 type keyWindow struct {
-	number    uint32
-	prev, cur uint32
-	over      uint32 // 1 + its place in column.over; 0 if it is not there
+	counter.Windows[uint32, uint32]
+	over uint32 // 1 + its place in column.over; 0 if it is not there
 }
 
 // An overKey is a key that has exceeded the smallest threshold.
@@ -73,7 +72,7 @@ type keyState struct {
 const keysInBlock = 1 << 12
 
 func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
-	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list}, keys: map[counter.Key]uint32{}}
+	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list}, keys: map[counter.Key]uint32{}, bytes: make([]byte, 0, 512)}
 	for range o.Periods {
 		g.columns = append(g.columns, column{cells: make([]cell, len(o.Thresholds))})
 	}
@@ -82,30 +81,55 @@ func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
 
 // add takes in a request, which is in a part of the time of the log.
 func (g *grid) add(e *accesslog.Entry, req *rule.Request, moments []moment, part int) error {
-	var counted bool
-	if g.bytes, counted = g.rule.AppendKey(g.bytes[:0], req); !counted {
-		return nil
-	}
-	windows, err := g.of(secret.Tag(g.bytes), moments)
-	if err != nil {
-		return err
-	}
-	for i := range windows {
-		w, m, c := &windows[i], &moments[i], &g.columns[i]
-		if w.number != m.number {
-			c.roll(w, m.number)
+	keys := g.rule.Keys(g.bytes[:0], req)
+	var counted [rule.MaxKeys][]keyWindow // each with one for each period
+	for i := range keys.Len() {
+		windows, err := g.of(secret.Tag(keys.At(i)), moments)
+		if err != nil {
+			return err
 		}
-		if w.cur == math.MaxUint32 {
-			return fmt.Errorf("analysis: more than %d requests in one window of %v have the same %s", w.cur, g.o.Periods[i], join(g.rule.Characteristics))
+		if err := g.count(windows, moments); err != nil {
+			return err
 		}
-		w.cur++
+		counted[i] = windows
+	}
+	for p := range g.columns {
+		m, c := &moments[p], &g.columns[p]
+		if keys.Len() != 1 {
+			var windows [rule.MaxKeys]*keyWindow
+			for i := range keys.Len() {
+				windows[i] = &counted[i][p]
+			}
+			for i, refused := range c.decideTogether(windows[:keys.Len()], m, e.Time, g.o, part) {
+				if refused != nil && refused.name == "" {
+					refused.name = g.name(keys.At(i), e, req)
+				}
+			}
+			continue
+		}
+		w := &counted[0][p]
 		// The estimate is at most the sum of both windows.
-		if w.over == 0 && uint64(w.prev)+uint64(w.cur) <= g.o.Thresholds[0] {
+		if w.over == 0 && uint64(w.Prev)+uint64(w.Cur) <= g.o.Thresholds[0] {
 			continue
 		}
 		if refused := c.decide(w, m, e.Time, g.o, part); refused != nil && refused.name == "" {
-			refused.name = g.name(e, req)
+			refused.name = g.name(keys.At(0), e, req)
 		}
+	}
+	return nil
+}
+
+// count counts a request in the windows of a key.
+func (g *grid) count(windows []keyWindow, moments []moment) error {
+	for i := range windows {
+		w := &windows[i]
+		if w.Index != moments[i].number {
+			g.columns[i].roll(w, moments[i].number)
+		}
+		if w.Cur == math.MaxUint32 {
+			return fmt.Errorf("analysis: more than %d requests in one window of %v have the same %s", w.Cur, g.o.Periods[i], join(g.rule.Characteristics))
+		}
+		w.Cur++
 	}
 	return nil
 }
@@ -129,7 +153,7 @@ func (g *grid) of(key counter.Key, moments []moment) ([]keyWindow, error) {
 	holder, windows := g.at(at)
 	*holder = key
 	for i := range windows {
-		windows[i] = keyWindow{number: moments[i].number}
+		windows[i] = keyWindow{Windows: counter.Windows[uint32, uint32]{Index: moments[i].number}}
 	}
 	return windows, nil
 }
@@ -169,7 +193,7 @@ func (g *grid) extend(moments []moment) {
 // idle reports whether windows are as good as new ones.
 func idle(windows []keyWindow, moments []moment) bool {
 	for i := range windows {
-		if windows[i].over > 0 || moments[i].number-windows[i].number < 2 {
+		if windows[i].over > 0 || moments[i].number-windows[i].Index < 2 {
 			return false
 		}
 	}
@@ -178,11 +202,8 @@ func idle(windows []keyWindow, moments []moment) bool {
 
 // roll makes number the current window.
 func (c *column) roll(w *keyWindow, number uint32) {
-	next := number == w.number+1
-	w.number, w.prev, w.cur = number, w.cur, 0
-	if !next {
-		w.prev = 0
-	}
+	next := number == w.Index+1
+	w.Roll(number)
 	if w.over == 0 {
 		return
 	}
@@ -213,12 +234,12 @@ func (c *column) decide(w *keyWindow, m *moment, t int64, o *SweepOptions, part 
 				refused = over
 				continue
 			}
-			k.mitigate(o, i, uint64(w.prev-k.lessPrev), uint64(w.cur-k.lessCur), m, t)
+			k.mitigate(o, i, uint64(w.Prev-k.lessPrev), uint64(w.Cur-k.lessCur), m, t)
 		}
 	}
 	for i := known; i < len(o.Thresholds); i++ {
 		var k keyState
-		if !k.mitigate(o, i, uint64(w.prev), uint64(w.cur), m, t) {
+		if !k.mitigate(o, i, uint64(w.Prev), uint64(w.Cur), m, t) {
 			break
 		}
 		if w.over == 0 {
@@ -229,6 +250,75 @@ func (c *column) decide(w *keyWindow, m *moment, t int64, o *SweepOptions, part 
 		over.states = append(over.states, k)
 	}
 	return refused
+}
+
+// decideTogether is decide for a request that is counted under several keys: a threshold refuses
+// it if it mitigates one of them, and then counts it under none. It returns those of the keys
+// that are mitigated, each in its place.
+func (c *column) decideTogether(windows []*keyWindow, m *moment, t int64, o *SweepOptions, part int) (refused [rule.MaxKeys]*overKey) {
+	for i := range o.Thresholds {
+		mitigated, more := false, false
+		for k, w := range windows {
+			if known := c.statesOf(w); i < len(known) {
+				more = true
+				if t < known[i].until {
+					known[i].refused++
+					refused[k] = &c.over[w.over-1]
+					mitigated = true
+				}
+			}
+		}
+		if mitigated {
+			c.cells[i].refused++
+			c.cells[i].refusals.add(part)
+		}
+		for _, w := range windows {
+			if mitigated {
+				c.state(w, i).lessCur++
+				continue
+			}
+			var k keyState
+			if known := c.statesOf(w); i < len(known) {
+				k = known[i]
+			}
+			if k.mitigate(o, i, uint64(w.Prev-k.lessPrev), uint64(w.Cur-k.lessCur), m, t) {
+				*c.state(w, i) = k
+				more = true
+			}
+		}
+		if !more {
+			break // greater thresholds have no states, and are not exceeded
+		}
+	}
+	// c.over may have moved.
+	for k, w := range windows {
+		if refused[k] != nil {
+			refused[k] = &c.over[w.over-1]
+		}
+	}
+	return refused
+}
+
+// statesOf returns the states of a key.
+func (c *column) statesOf(w *keyWindow) []keyState {
+	if w.over == 0 {
+		return nil
+	}
+	return c.over[w.over-1].states
+}
+
+// state returns the state of a key for the ith threshold, and makes it and those of smaller
+// thresholds if there are none.
+func (c *column) state(w *keyWindow, i int) *keyState {
+	if w.over == 0 {
+		c.over = append(c.over, overKey{})
+		w.over = uint32(len(c.over))
+	}
+	over := &c.over[w.over-1]
+	for len(over.states) <= i {
+		over.states = append(over.states, keyState{})
+	}
+	return &over.states[i]
 }
 
 // mitigate starts a mitigation if the estimate exceeds the ith threshold, and reports
@@ -254,9 +344,9 @@ func (g *grid) halve() {
 }
 
 // name returns what the report calls what a request is counted with: the values of its
-// characteristics, with blanks between. They are read from g.bytes, the key.
-func (g *grid) name(e *accesslog.Entry, req *rule.Request) string {
-	rest := g.bytes
+// characteristics, with blanks between. They are read from the bytes of its key.
+func (g *grid) name(key []byte, e *accesslog.Entry, req *rule.Request) string {
+	rest := key
 	number := func() int {
 		n := binary.BigEndian.Uint32(rest)
 		rest = rest[4:]
@@ -274,14 +364,16 @@ func (g *grid) name(e *accesslog.Entry, req *rule.Request) string {
 	for _, c := range g.rule.Characteristics {
 		rest = rest[1:] // kind
 		text()          // name
-		var values []string
-		for range number() {
-			values = append(values, text())
+		name := ""
+		n := number()
+		if n == 1 {
+			name = text()
 		}
-		name := strings.Join(values, ",")
 		switch {
-		case len(values) == 0:
+		case n == 0:
 			name = "(no " + c.String() + ")"
+		case n > 1:
+			name = "(several " + c.String() + ")"
 		case c.Kind == rule.IP:
 			name = g.o.Name(nameOf(e, req, g.o.Client))
 		case c.Kind == rule.Host || c.Kind == rule.Path || c.Kind == rule.Method:

@@ -8,22 +8,25 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// A memoryShard is a limit.Shard in memory, on a virtual clock. What it holds expires as in
+// A memoryShard is a count.Shard in memory, on a virtual clock. What it holds expires as in
 // memcached. While it is down every call fails provably unsent, as where nobody listens.
 type memoryShard struct {
 	addr string
 	lost error // what calls fail with while it is down; else nil
 
+	versions uint64 // of records
+
 	second   int64 // now, since the Unix epoch
-	items    map[string]item
-	expiring map[int64][]string // by the second in which they expire; may name what is gone
-	due      seconds            // keys of expiring
+	items    map[counter.Item]item
+	expiring map[int64][]counter.Item // by the second in which they expire; may name what is gone
+	due      seconds                  // keys of expiring
 }
 
 // An item is a counter, or a record if it has a value.
 type item struct {
 	number  uint64
 	value   []byte
+	version uint64 // of a record
 	expires int64
 }
 
@@ -35,7 +38,7 @@ func newMemoryShard(addr string) *memoryShard {
 
 // clear forgets everything.
 func (s *memoryShard) clear() {
-	s.items, s.expiring, s.due = map[string]item{}, map[int64][]string{}, nil
+	s.items, s.expiring, s.due = map[counter.Item]item{}, map[int64][]counter.Item{}, nil
 }
 
 // tick sets the clock, and removes what has expired by then.
@@ -54,7 +57,7 @@ func (s *memoryShard) tick(second int64) {
 
 // put stores it under key for ttl seconds, as memcached does: until the second is over in
 // which it would end.
-func (s *memoryShard) put(key string, it item, ttl int32) {
+func (s *memoryShard) put(key counter.Item, it item, ttl int32) {
 	it.expires = s.second + int64(ttl)
 	s.items[key] = it
 	if _, known := s.expiring[it.expires]; !known {
@@ -75,42 +78,49 @@ func (s *memoryShard) restart() { s.lost = nil }
 func (s *memoryShard) Addr() string    { return s.addr }
 func (s *memoryShard) Down() bool      { return s.lost != nil }
 func (s *memoryShard) Available() bool { return s.lost == nil }
-func (s *memoryShard) Probe() error    { return s.lost }
 
-// Count is INCR, or ADD where there is no counter. INCR does not renew the time to live.
-func (s *memoryShard) Count(key string, delta uint64, ttl int32) (uint64, error) {
+// Exchange does what a memcached does. INCR does not renew the time to live.
+func (s *memoryShard) Exchange(b *counter.Batch) error {
 	if s.lost != nil {
-		return 0, s.lost
+		return s.lost
 	}
-	it, ok := s.items[key]
-	it.number += delta
-	if ok {
-		s.items[key] = it
-	} else {
-		s.put(key, it, ttl)
-	}
-	return it.number, nil
-}
-
-// Numbers is a GET of several keys.
-func (s *memoryShard) Numbers(keys ...string) (map[string][]byte, error) {
-	if s.lost != nil {
-		return nil, s.lost
-	}
-	var values map[string][]byte
-	for _, key := range keys {
-		it, ok := s.items[key]
-		if !ok {
+	for i := range b.Increments {
+		op := &b.Increments[i]
+		it, ok := s.items[op.Item]
+		if !ok && !op.Make {
+			op.Outcome = counter.Absent
 			continue
 		}
-		if values == nil {
-			values = make(map[string][]byte, len(keys))
+		it.number += op.Delta
+		if ok {
+			s.items[op.Item] = it
+		} else {
+			s.put(op.Item, it, op.TTL)
 		}
-		if values[key] = it.value; it.value == nil {
-			values[key] = strconv.AppendUint(nil, it.number, 10)
+		op.Outcome, op.Value = counter.Done, it.number
+	}
+	for i := range b.Stores {
+		op := &b.Stores[i]
+		if it := s.items[op.Item]; it.version != op.CAS {
+			op.Outcome = counter.Absent
+			continue
+		}
+		s.versions++
+		s.put(op.Item, item{value: op.Value, version: s.versions}, op.TTL)
+		op.Outcome = counter.Done
+	}
+	for i := range b.Reads {
+		op := &b.Reads[i]
+		it, ok := s.items[op.Item]
+		if op.Outcome = counter.Absent; !ok {
+			continue
+		}
+		op.Outcome, op.Value, op.CAS = counter.Done, it.value, it.version
+		if it.value == nil {
+			op.Value = strconv.AppendUint(nil, it.number, 10)
 		}
 	}
-	return values, nil
+	return nil
 }
 
 // Update is GETS and CAS. Nobody else writes meanwhile.
@@ -118,19 +128,10 @@ func (s *memoryShard) Update(key string, change func(old []byte) ([]byte, int32)
 	if s.lost != nil {
 		return s.lost
 	}
-	if value, ttl := change(s.items[key].value); value != nil {
-		s.put(key, item{value: value}, ttl)
-	}
-	return nil
-}
-
-// Delete is DELETE of several keys.
-func (s *memoryShard) Delete(keys ...string) error {
-	if s.lost != nil {
-		return s.lost
-	}
-	for _, key := range keys {
-		delete(s.items, key)
+	at := counter.Item([]byte(key))
+	if value, ttl := change(s.items[at].value); value != nil {
+		s.versions++
+		s.put(at, item{value: value, version: s.versions}, ttl)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -28,8 +29,8 @@ type PoPOptions struct {
 	// Lag is how long a node gathers counts before it sends them, from the first one on,
 	// and how long a record takes to the other nodes. If zero, both are done before the
 	// next request. Real nodes do not wait that long with a key that is near its threshold,
-	// so what passes here is the most that passes there. Here as there a node that has
-	// gathered many counts sends them sooner.
+	// so what passes here is the most that passes there. Here as there a node refuses on its own
+	// evidence before it has sent it, and sends counts sooner where it has gathered many.
 	Lag time.Duration
 
 	// Skew is how far the nodes' clocks are apart: evenly from Skew/2 behind the log's time,
@@ -130,11 +131,11 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := limit.CheckNodes(rules, o.Nodes); err != nil {
+	if err := count.CheckNodes(rules, o.Nodes); err != nil {
 		return nil, err
 	}
 	s := &Simulation{o: o, spread: newSpread(o)}
-	var shards []limit.Shard
+	var shards []count.Shard
 	for i := range o.Shards {
 		s.shards = append(s.shards, newMemoryShard(fmt.Sprintf("shard-%d", i+1)))
 		shards = append(shards, s.shards[i])

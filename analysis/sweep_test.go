@@ -84,17 +84,27 @@ func (h *throttle) over(client string, t int64) bool {
 	return prev*(h.period-t%h.period)+cur*h.period > h.threshold*h.period
 }
 
-// request lets a request pass or not. While nothing passes the estimate only falls, so that
-// a mitigation lasts exactly as long as the estimate is over, or its timeout runs.
-func (h *throttle) request(client string, t int64) {
-	if t < h.until[client] || h.over(client, t) {
-		h.refused[client]++
-		return
+// request lets a request of some clients at once pass or not, and reports whether it does. While
+// nothing passes the estimate only falls, so that a mitigation lasts exactly as long as the
+// estimate is over, or its timeout runs.
+func (h *throttle) request(clients []string, t int64) (passed bool) {
+	passed = true
+	for _, client := range clients {
+		if t < h.until[client] || h.over(client, t) {
+			h.refused[client]++
+			passed = false
+		}
 	}
-	h.passed[client] = append(h.passed[client], t)
-	if h.over(client, t) {
-		h.until[client] = t + h.timeout
+	for _, client := range clients {
+		if !passed {
+			break
+		}
+		h.passed[client] = append(h.passed[client], t)
+		if h.over(client, t) {
+			h.until[client] = t + h.timeout
+		}
 	}
+	return passed
 }
 
 // Every cell of the grid is what its rule would do by itself.
@@ -104,7 +114,7 @@ func TestSweepCellsAreRules(t *testing.T) {
 		thresholds := rapid.SliceOfNDistinct(rapid.Uint64Range(1, 12), 1, 5, rapid.ID[uint64]).Draw(t, "thresholds")
 		periods := rapid.SliceOfNDistinct(rapid.SampledFrom([]time.Duration{1e9, 5e9, 7e9, 60e9}), 1, 3, rapid.ID[time.Duration]).Draw(t, "periods")
 		fine := rapid.Bool().Draw(t, "fine")
-		clients := []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"}
+		clients := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), 1, rapid.IntRange(1, 3).Draw(t, "clients of a request"), rapid.ID[string])
 		steps := rapid.SampledFrom([]int64{0, 1, 40_000, 300_000, 1_000_000, 4_000_000, 13_000_000})
 		now := int64(1_700_000_000_000_000)
 		var log []accesslog.Entry
@@ -114,26 +124,40 @@ func TestSweepCellsAreRules(t *testing.T) {
 			if !fine {
 				at = now / 1e6 * 1e6
 			}
-			e := entry(0, rapid.SampledFrom(clients).Draw(t, "client"))
+			e := entry(0, "192.0.2.1")
 			e.Time = at
+			for _, client := range clients.Draw(t, "clients") {
+				e.Header = append(e.Header, accesslog.Field{Name: "Client", Value: client})
+			}
 			log = append(log, e)
 		}
-		report := sweep(t, log, analysis.SweepOptions{Thresholds: thresholds, Periods: periods, MitigationTimeout: timeout})
+		byClient, err := analysis.ParseCharacteristics("header:client")
+		if err != nil {
+			t.Fatal(err)
+		}
+		report := sweep(t, log, analysis.SweepOptions{
+			Characteristics: [][]rule.Characteristic{byClient}, Thresholds: thresholds, Periods: periods, MitigationTimeout: timeout,
+		})
 		slices.Sort(thresholds)
 		slices.Sort(periods)
 		for i, period := range periods {
 			for j, threshold := range thresholds {
 				h := throttle{int64(threshold), period.Microseconds(), timeout.Microseconds(), map[string][]int64{}, map[string]int64{}, map[string]uint64{}}
 				seen := map[string]bool{}
+				var total uint64
 				for _, e := range log {
-					seen[e.Client] = true
-					h.request(e.Client, e.Time)
+					var clients []string
+					for _, f := range e.Header {
+						seen[f.Value] = true
+						clients = append(clients, f.Value)
+					}
+					if !h.request(clients, e.Time) {
+						total++
+					}
 				}
 				var want []analysis.Source
-				var total uint64
 				for client, refused := range h.refused {
 					want = append(want, analysis.Source{Name: client, Refused: refused})
-					total += refused
 				}
 				byName := func(a, b analysis.Source) int { return cmp.Compare(a.Name, b.Name) }
 				slices.SortFunc(want, byName)
@@ -313,18 +337,19 @@ func TestSweepSources(t *testing.T) {
 	for _, test := range []struct {
 		name, characteristics string
 		change                func(*accesslog.Entry)
-		want                  string
+		want                  []string
 	}{
-		{"a network of version 6", "ip", header(), "<2001:db8:1:2::/64>"},
-		{"an address of version 4", "ip", func(e *accesslog.Entry) { e.Client, e.Addr = "192.0.2.7", netip.MustParseAddr("192.0.2.7") }, "<192.0.2.7>"},
-		{"a client without an address", "ip", func(e *accesslog.Entry) { e.Client, e.Addr = "host.example", netip.Addr{} }, "<host.example>"},
-		{"what is no person passes as it is", "host+path+method", func(e *accesslog.Entry) { e.Host, e.Path = "A.example:80", "/%61" }, "a.example /a GET"},
-		{"a header", "ip+header:x-api-key", header("X-Api-Key", "k1"), "<2001:db8:1:2::/64> <k1>"},
-		{"two values", "header:x-api-key", header("X-Api-Key", "k1", "X-Api-Key", "k2"), "<k1,k2>"},
-		{"none", "header:x-api-key", header("X-Other", "k1"), "(no header:x-api-key)"},
-		{"an empty one", "header:x-api-key", header("X-Api-Key", ""), "<>"},
-		{"a cookie", "cookie:sid", header("Cookie", "a=b; sid=7"), "<7>"},
-		{"a parameter", "query:q", func(e *accesslog.Entry) { e.Query = "q=a+b" }, "<a b>"},
+		{"a network of version 6", "ip", header(), []string{"<2001:db8:1:2::/64>"}},
+		{"an address of version 4", "ip", func(e *accesslog.Entry) { e.Client, e.Addr = "192.0.2.7", netip.MustParseAddr("192.0.2.7") }, []string{"<192.0.2.7>"}},
+		{"a client without an address", "ip", func(e *accesslog.Entry) { e.Client, e.Addr = "host.example", netip.Addr{} }, []string{"<host.example>"}},
+		{"what is no person passes as it is", "host+path+method", func(e *accesslog.Entry) { e.Host, e.Path = "A.example:80", "/%61" }, []string{"a.example /a GET"}},
+		{"a header", "ip+header:x-api-key", header("X-Api-Key", "k1"), []string{"<2001:db8:1:2::/64> <k1>"}},
+		{"two values", "header:x-api-key", header("X-Api-Key", "k1", "X-Api-Key", "k2"), []string{"<k1>", "<k2>"}},
+		{"five values", "header:x-api-key", header("X-Api-Key", "1", "X-Api-Key", "2", "X-Api-Key", "3", "X-Api-Key", "4", "X-Api-Key", "5"), []string{"(several header:x-api-key)"}},
+		{"none", "header:x-api-key", header("X-Other", "k1"), []string{"(no header:x-api-key)"}},
+		{"an empty one", "header:x-api-key", header("X-Api-Key", ""), []string{"<>"}},
+		{"a cookie", "cookie:sid", header("Cookie", "a=b; sid=7"), []string{"<7>"}},
+		{"a parameter", "query:q", func(e *accesslog.Entry) { e.Query = "q=a+b" }, []string{"<a b>"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			list, err := analysis.ParseCharacteristics(test.characteristics)
@@ -334,7 +359,11 @@ func TestSweepSources(t *testing.T) {
 			report := sweep(t, three(test.change), analysis.SweepOptions{
 				Characteristics: [][]rule.Characteristic{list}, Thresholds: []uint64{1}, Name: func(name string) string { return "<" + name + ">" },
 			})
-			if diff := gocmp.Diff([]analysis.Source{{Name: test.want, Refused: 1}}, report.Curves[0].Cells[0].Top); diff != "" {
+			var want []analysis.Source
+			for _, name := range test.want {
+				want = append(want, analysis.Source{Name: name, Refused: 1})
+			}
+			if diff := gocmp.Diff(want, report.Curves[0].Cells[0].Top); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})

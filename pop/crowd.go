@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/count"
 )
 
 // A crowd is what a node has said about more nodes than its settings and rules are for.
@@ -25,7 +25,7 @@ func (n *Node) noteNodes() {
 	switch {
 	case alone > c.alone:
 		n.o.Logger.Error("there are more nodes than limits have sub-windows for, so that each node counts these by itself; give them fewer",
-			"nodes", nodes, "limits", alone, "err", first(limit.CheckNodes(n.Rules(), nodes)))
+			"nodes", nodes, "limits", alone, "err", first(count.CheckNodes(n.Rules(), nodes)))
 	case alone == 0 && c.alone > 0:
 		n.o.Logger.Info("no limit has more sub-windows than the nodes can count in any more", "nodes", nodes)
 	}

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -50,7 +50,7 @@ func newFiles(o Options, m *metrics) (*files, error) {
 			return nil, err
 		}
 	}
-	if err := limit.CheckNodes(f.rules, o.MaxNodes); err != nil {
+	if err := count.CheckNodes(f.rules, o.MaxNodes); err != nil {
 		return nil, err
 	}
 	m.reloaded(nil)
@@ -142,7 +142,7 @@ func (f *files) reload(set func(*rule.Set)) error {
 	}
 	rules, err := rule.Load(f.o.RuleFiles...)
 	if err == nil {
-		err = limit.CheckNodes(rules, f.nodes())
+		err = count.CheckNodes(rules, f.nodes())
 	}
 	if f.metrics.reloaded(err); err == nil {
 		set(rules)

@@ -21,6 +21,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/gossip"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/proxy"
@@ -184,8 +185,8 @@ func (n *Node) clockAhead() time.Duration {
 }
 
 // limiterShards returns shards as the limiter takes them.
-func limiterShards(shards []*counter.Shard) []limit.Shard {
-	all := make([]limit.Shard, len(shards))
+func limiterShards(shards []*counter.Shard) []count.Shard {
+	all := make([]count.Shard, len(shards))
 	for i, s := range shards {
 		all[i] = s
 	}
@@ -449,7 +450,7 @@ func (n *Node) Reload() error { return n.files.reload(n.setRules) }
 // SetRules replaces the rules of a node that was made without rules files. Rules with more
 // sub-windows than the PoP's nodes can count in are refused, and the old ones stay.
 func (n *Node) SetRules(set *rule.Set) error {
-	if err := limit.CheckNodes(set, n.nodes()); err != nil {
+	if err := count.CheckNodes(set, n.nodes()); err != nil {
 		return err
 	}
 	n.setRules(set)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
-	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -115,7 +115,7 @@ type Options struct {
 
 	// MaxNodes is how many nodes the PoP has at most, also while some are replaced. If zero,
 	// 16; where the node hears of more at once, it reckons with those. Rules may have fewer
-	// sub-windows then: see limit.CheckNodes.
+	// sub-windows then: see count.CheckNodes.
 	MaxNodes int
 
 	// All nodes of the PoP stop together: clients have nowhere to go.
@@ -196,7 +196,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.MaxNodes = max(o.MaxNodes, limit.MinNodes)
+	o.MaxNodes = max(o.MaxNodes, count.MinNodes)
 	o.Logger = loggerOf(o)
 	return o, nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -80,7 +80,7 @@ rules are those that the file names, or those that are given.`,
 			}
 			set, err := rule.Load(files...)
 			if err == nil {
-				err = limit.CheckNodes(set, nodes)
+				err = count.CheckNodes(set, nodes)
 			}
 			if asJSON {
 				return checkJSON(out, set, err, o.late)
@@ -100,7 +100,7 @@ rules are those that the file names, or those that are given.`,
 	flags.Float64Var(&o.rate, "rate", 500, "requests per second of one key, for the worst case")
 	flags.DurationVar(&o.lag, "lag", 10*time.Millisecond, "time until every node knows of a mitigation, for the worst case")
 	flags.DurationVar(&o.answer, "answer-time", 100*time.Millisecond, "time that the origin takes to answer, for the worst case")
-	flags.IntVar(&nodes, "max-nodes", limit.MinNodes, "how many nodes the PoP has at once, at most, as its nodes are told: limits with sub-windows need room for all")
+	flags.IntVar(&nodes, "max-nodes", count.MinNodes, "how many nodes the PoP has at once, at most, as its nodes are told: limits with sub-windows need room for all")
 	return cmd
 }
 
@@ -144,7 +144,7 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 		for _, l := range r.Limits {
 			if how := l.Counting(); how != "" {
 				if l.SubWindows > 1 {
-					how += fmt.Sprintf(", on %d nodes at most", limit.MostNodes(l.Counted().Layout))
+					how += fmt.Sprintf(", on %d nodes at most", count.MostNodes(l.Counted().Layout))
 				}
 				fmt.Fprintf(w, "  %v: %s\n", l, how)
 			}
@@ -197,7 +197,7 @@ func newLimitJSON(l rule.Limit, late uint64) limitJSON {
 		j.Estimate = counted.Kind.String()
 	}
 	if layout := counted.Layout; layout.Fields > 1 {
-		j.Counting = &countingJSON{layout.String(), int(layout.Fields), l.Resolution().Seconds(), layout.MaxThreshold(), limit.MostNodes(layout)}
+		j.Counting = &countingJSON{layout.String(), int(layout.Fields), l.Resolution().Seconds(), layout.MaxThreshold(), count.MostNodes(layout)}
 	}
 	return j
 }

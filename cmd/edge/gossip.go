@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/count"
 )
 
 // gossipFlags are the settings of a node's talk with the other nodes.
@@ -25,7 +25,7 @@ func (g *gossipFlags) register(s *pflag.FlagSet) {
 	s.StringVar(&g.listen, "gossip-listen", "", "`address` for the other nodes, IP:PORT, UDP and TCP; empty: they learn of mitigations from the shards")
 	s.StringVar(&g.advertise, "gossip-advertise", "", "`address` that the other nodes reach --gossip-listen by, if it is another one")
 	listVar(s, &g.join, "join", "`addresses` of other nodes, HOST:PORT, to begin with; the node's own may be among them")
-	s.IntVar(&g.maxNodes, "max-nodes", limit.MinNodes, "how many nodes the PoP has at once, at most; limits with sub-windows need room for all")
+	s.IntVar(&g.maxNodes, "max-nodes", count.MinNodes, "how many nodes the PoP has at once, at most; limits with sub-windows need room for all")
 	s.StringVar(&g.shardListen, "shard-listen", "", "`address` of a shard inside of this node for all nodes, HOST:PORT, instead of --shard: nodes find each other's by gossip")
 	listVar(s, &g.keys, "gossip-key", "`keys` of the gossip, in base64, the first for what is sent; better given by --gossip-key-file or EDGE_GOSSIP_KEY")
 	s.StringVar(&g.keyFile, "gossip-key-file", "", "`file` with the keys of the gossip, in base64, one in a line, the first for what is sent; loaded again like the rules")

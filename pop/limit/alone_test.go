@@ -11,6 +11,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 )
 
@@ -26,7 +27,7 @@ func TestCountingAlone(t *testing.T) {
 	defer s.Close()
 	l, err := limit.New(limit.Options{
 		Rules: parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 1h}]}]"), Table: table,
-		Shards: []limit.Shard{s}, Logger: slog.New(slog.NewTextHandler(log, nil)), Registerer: reg,
+		Shards: []count.Shard{s}, Logger: slog.New(slog.NewTextHandler(log, nil)), Registerer: reg,
 	})
 	if err != nil {
 		t.Fatal(err)

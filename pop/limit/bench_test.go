@@ -11,6 +11,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -26,7 +27,7 @@ rules:
 // closedRule fails closed.
 var closedRule = strings.Replace(oneRule, "characteristics", "on_failure: closed\n    characteristics", 1)
 
-func newLimiter(tb testing.TB, rules string, shards ...limit.Shard) (*limit.Limiter, *mitigation.Table, counter.Secret) {
+func newLimiter(tb testing.TB, rules string, shards ...count.Shard) (*limit.Limiter, *mitigation.Table, counter.Secret) {
 	tb.Helper()
 	table, err := mitigation.New(mitigation.Options{})
 	if err != nil {

@@ -2,6 +2,7 @@ package limit_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -67,4 +68,55 @@ func TestANodeGoesByItsOwnClock(t *testing.T) {
 		stop()
 		running.Wait()
 	})
+}
+
+// A window into which the clock is set back lasts longer. A client stays innocent as long as it
+// sends so much less: see docs/clocks.md.
+func TestAClockThatIsSetBack(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	for _, tt := range []struct {
+		name     string
+		at, back time.Duration
+		every    time.Duration // of 60 per minute
+		refuses  bool
+	}{
+		{"within a window, 42 per minute", 50 * time.Second, 20 * time.Second, 1400 * time.Millisecond, false},
+		{"within a window, 58 per minute", 50 * time.Second, 20 * time.Second, 1030 * time.Millisecond, true},
+		{"into the window before, 42 per minute", 10 * time.Second, 20 * time.Second, 1400 * time.Millisecond, false},
+		{"into the window before, 58 per minute", 10 * time.Second, 20 * time.Second, 1030 * time.Millisecond, true},
+		{"by more than a window, 23 per minute", 30 * time.Second, 90 * time.Second, 2600 * time.Millisecond, false},
+		{"by more than a window, 58 per minute", 30 * time.Second, 90 * time.Second, 1030 * time.Millisecond, true},
+		{"by an hour, 28 per minute", 30 * time.Second, time.Hour, 2140 * time.Millisecond, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var back time.Duration
+			var mu sync.Mutex
+			clock := func() time.Time {
+				mu.Lock()
+				defer mu.Unlock()
+				return time.Now().Add(-back)
+			}
+			a := startSingle(t, fmt.Sprintf(perMinute, 60, "0s"), func(o *limit.Options, _ *mitigation.Options) { o.Now = clock })
+			defer a.close()
+			refused := 0
+			ask := func(until time.Time) {
+				for ; time.Now().Before(until); time.Sleep(tt.every) {
+					req := request(1)
+					if d := a.Decide(&req, clock()); d.Verdict.Refused() {
+						refused++
+					}
+				}
+			}
+			edge := time.Now().Truncate(time.Minute).Add(3 * time.Minute)
+			if ask(edge.Add(tt.at)); refused > 0 {
+				t.Fatalf("%s: %d requests are refused before", tt.name, refused)
+			}
+			mu.Lock()
+			back = tt.back
+			mu.Unlock()
+			if ask(edge.Add(10 * time.Minute)); refused > 0 != tt.refuses {
+				t.Errorf("%s: %d requests are refused after the clock was set back by %v", tt.name, refused, tt.back)
+			}
+		})
+	}
 }

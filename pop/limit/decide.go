@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"strings"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
@@ -16,6 +17,7 @@ const (
 	Allowed                     // to the origin, by the allow list
 	Logged                      // to the origin; a rule would mitigate if its action were not log
 	Denied                      // refused by the deny list
+	Malformed                   // refused: rules cannot match it
 	Unavailable                 // refused: a rule fails closed, and its key's shard is unavailable
 	ShadowBanned                // answered without the origin
 	Blocked                     // refused
@@ -23,7 +25,7 @@ const (
 	verdicts
 )
 
-var verdictNames = [verdicts]string{"passed", "allowed", "logged", "denied", "unavailable", "shadow_banned", "blocked", "closed"}
+var verdictNames = [verdicts]string{"passed", "allowed", "logged", "denied", "malformed", "unavailable", "shadow_banned", "blocked", "closed"}
 
 // String returns the verdict as metrics and logs write it.
 func (v Verdict) String() string { return verdictNames[v] }
@@ -45,22 +47,23 @@ type Decision struct {
 	Rule   *rule.Rule
 	Record mitigation.Record
 
-	// What the rules without an active record count. Requests rarely concern more than
-	// a few rules.
-	counts [4]count
-	more   []count
+	// What rules count under keys without an active record, a rule's keys in a row.
+	// Requests rarely have more than a few.
+	counts [4]counted
+	more   []counted
 	n      int
 	sample mitigation.Sample
 }
 
-// A count is a request that a rule counts under a key.
-type count struct {
-	rule *rule.Rule
-	key  counter.Key
+// A counted is a request that a rule counts under a key.
+type counted struct {
+	rule       *rule.Rule
+	key        counter.Key
+	generation uint32 // how often the key's mitigation was lifted before
 }
 
 // add appends c to what is counted.
-func (d *Decision) add(c count) {
+func (d *Decision) add(c counted) {
 	if d.n < len(d.counts) {
 		d.counts[d.n] = c
 	} else {
@@ -70,7 +73,7 @@ func (d *Decision) add(c count) {
 }
 
 // at returns the ith of what is counted.
-func (d *Decision) at(i int) count {
+func (d *Decision) at(i int) counted {
 	if i < len(d.counts) {
 		return d.counts[i]
 	}
@@ -78,8 +81,9 @@ func (d *Decision) at(i int) count {
 }
 
 // Decide decides about a request that arrived at now, and counts it where it passes. A
-// request that one rule refuses is counted by none. req is brought into its canonical
-// form.
+// request that one rule refuses, under one of its keys, is counted by none. A malformed request
+// is counted by the rules that concern it, and always refused. req is brought into its
+// canonical form.
 //
 // Rules that count by the origin's answer count nothing yet: the caller passes the
 // decision to Answered when the origin has answered.
@@ -88,6 +92,9 @@ func (l *Limiter) Decide(req *rule.Request, now time.Time) (d Decision) {
 	l.look(&d, rules.set, req, now)
 	if !d.Verdict.Refused() && d.n > 0 {
 		l.countArrival(&d, req, now)
+	}
+	if req.Malformed && !d.Verdict.Refused() {
+		d = Decision{Verdict: Malformed}
 	}
 	rules.metrics(d.Rule).verdicts[d.Verdict].Inc()
 	return d
@@ -101,8 +108,9 @@ func (l *Limiter) Look(req *rule.Request, now time.Time) (d Decision) {
 }
 
 // Counts yields the rules that count a request with this decision, each with the key: those
-// that concern it and have no record, unless it is refused. A rule with statuses counts it
-// only if the origin answers with one of them.
+// that concern it and have no record, unless it is refused. A rule that counts a request under
+// several keys is yielded with each, in a row. A rule with statuses counts it only if the origin
+// answers with one of them.
 func (d *Decision) Counts(yield func(*rule.Rule, counter.Key) bool) {
 	if d.Verdict.Refused() {
 		return
@@ -135,18 +143,17 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, req *rule.Request, now time
 	var key [256]byte
 	var closed *rule.Rule
 	for _, r := range set.Match(req, matched[:0]) {
-		what, counts := r.AppendKey(key[:0], req)
-		if !counts {
-			continue
-		}
-		tag := l.o.Secret.Tag(what)
-		if record, ok := l.o.Table.Get(tag, now); ok {
-			d.consider(r, &record)
-			continue
-		}
-		d.add(count{r, tag})
-		if r.FailsClosed() && l.unavailable(tag) && (closed == nil || r.Index < closed.Index) {
-			closed = r
+		keys := r.Keys(key[:0], req)
+		for i := range keys.Len() {
+			tag := l.o.Secret.Tag(keys.At(i))
+			if record, ok := l.o.Table.Get(tag, now); ok {
+				d.consider(r, &record)
+				continue
+			}
+			d.add(counted{r, tag, l.o.Table.Generation(tag)})
+			if r.FailsClosed() && l.Unavailable(tag) && (closed == nil || r.Index < closed.Index) {
+				closed = r
+			}
 		}
 	}
 	if closed != nil && !d.Verdict.Refused() {
@@ -170,9 +177,12 @@ func (d *Decision) consider(r *rule.Rule, record *mitigation.Record) {
 // countArrival counts req for the rules that do not wait for the answer.
 func (l *Limiter) countArrival(d *Decision, req *rule.Request, now time.Time) {
 	d.sample = mitigation.Sample{Client: req.Addr, Method: req.Method, Host: req.Host, Path: req.Path}
+	if req.Borrowed {
+		d.sample.Method, d.sample.Host, d.sample.Path = strings.Clone(req.Method), strings.Clone(req.Host), strings.Clone(req.Path)
+	}
 	for i := range d.n {
 		if c := d.at(i); c.rule.Statuses == nil {
-			l.offer(c, d, now)
+			l.Offer(c.rule, c.key, c.generation, d.sample, now)
 		}
 	}
 }
@@ -187,16 +197,7 @@ func (l *Limiter) Answered(d *Decision, status int, now time.Time) {
 	}
 	for i := range d.n {
 		if c := d.at(i); c.rule.Statuses != nil && c.rule.Statuses.Has(status) {
-			l.offer(c, d, now)
+			l.Offer(c.rule, c.key, c.generation, d.sample, now)
 		}
-	}
-}
-
-// offer queues c. It never blocks: where the queue is full, the request is not counted,
-// and that is.
-func (l *Limiter) offer(c count, d *Decision, now time.Time) {
-	slot := arrival{key: c.key, tick: tickOf(c.rule, now)}
-	if _, ok := l.queue.Offer(slot, offered{rule: c.rule, n: 1, sample: d.sample}, l.near.has(c.key)); !ok {
-		l.metrics.dropped[dropQueue].Add(float64(len(c.rule.Limits)))
 	}
 }

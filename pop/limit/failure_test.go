@@ -12,12 +12,13 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
 // deadShards returns shards whose breakers are open.
-func deadShards(tb testing.TB, n int) (shards []limit.Shard) {
+func deadShards(tb testing.TB, n int) (shards []count.Shard) {
 	refuse := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("refused") }
 	for i := range n {
 		s := counter.NewShard(fmt.Sprintf("s%d:1", i), counter.ShardOptions{Dial: refuse})
@@ -34,10 +35,10 @@ func deadShards(tb testing.TB, n int) (shards []limit.Shard) {
 func TestDecideToFailClosedAllocatesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		shards []limit.Shard
+		shards []count.Shard
 		want   limit.Verdict
 	}{
-		{"shards that were not asked yet", []limit.Shard{counter.NewShard("s:1", counter.ShardOptions{})}, limit.Passed},
+		{"shards that were not asked yet", []count.Shard{counter.NewShard("s:1", counter.ShardOptions{})}, limit.Passed},
 		{"dead shards", deadShards(t, 2), limit.Unavailable},
 		{"no shards", nil, limit.Unavailable},
 	} {

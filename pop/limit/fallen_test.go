@@ -11,6 +11,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 )
 
@@ -29,7 +30,7 @@ func TestARestartedShardIsNoticed(t *testing.T) {
 			defer s.Close()
 			l, err := limit.New(limit.Options{
 				Rules: parse(t, fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 1h, sub_windows: %d}]}]", subWindows)),
-				Table: table, Shards: []limit.Shard{s}, Logger: slog.New(slog.DiscardHandler), Registerer: reg,
+				Table: table, Shards: []count.Shard{s}, Logger: slog.New(slog.DiscardHandler), Registerer: reg,
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -151,7 +151,7 @@ func TestRaisedThresholdWhileParked(t *testing.T) {
 		s := counter.NewShard("s:1", counter.ShardOptions{Dial: a.pipe.Dial})
 		defer s.Close()
 		number, _ := counter.Window(time.Now(), 60e6)
-		if _, err := s.Count(a.secret.CounterKey(a.key(1), counter.Limit{Threshold: 1000, Period: 60e6, Layout: counter.Plain}, number), 20, 125); err != nil {
+		if _, err := increment(s, a.secret.CounterItem(a.key(1), counter.Limit{Threshold: 1000, Period: 60e6, Layout: counter.Plain}, number), 20); err != nil {
 			t.Fatal(err)
 		}
 		a.down.Store(false)

@@ -57,14 +57,14 @@ func TestGuardedDecisions(t *testing.T) {
 // A probe is a decision that counts at once, as none should.
 type probe struct{ shard *counter.Shard }
 
-func (p probe) Decide() { _, _ = p.shard.Count("key", 1, 60) }
+func (p probe) Decide() { _, _ = increment(p.shard, counter.Item([]byte("a-counter's-item")), 1) }
 
 func TestTheGuardPanics(t *testing.T) {
 	p := startPop(t, 1, 1, false, "rules: []")
 	defer p.stop()
 	s := counter.NewShard("s:1", counter.ShardOptions{Dial: p.shards[0].dial})
 	defer s.Close()
-	if _, err := s.Count("key", 1, 60); err != nil {
+	if _, err := increment(s, counter.Item([]byte("a-counter's-item")), 1); err != nil {
 		t.Fatalf("counting beside the request path: %v", err)
 	}
 	defer func() {

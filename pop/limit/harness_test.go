@@ -2,6 +2,7 @@ package limit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 )
 
@@ -32,8 +34,9 @@ type testPop struct {
 }
 
 // A testShard can be killed; what it held is lost then. It can also lose the replies to
-// what it has done.
+// what it has done, or keep them back.
 type testShard struct {
+	gate   gate
 	mu     sync.Mutex
 	loses  bool
 	random *rand.Rand
@@ -75,7 +78,7 @@ func (s *testShard) dial(ctx context.Context, network, addr string) (net.Conn, e
 		return nil, err
 	}
 	s.conns = append(s.conns, conn)
-	return &lossyConn{conn, s}, nil
+	return s.gate.through(&lossyConn{conn, s}), nil
 }
 
 // A lossyConn is the near end of a connection to a shard.
@@ -159,7 +162,7 @@ func (p *testPop) stop() {
 }
 
 // clients returns new clients of shards, by their numbers.
-func (p *testPop) clients(shards ...int) (clients []limit.Shard) {
+func (p *testPop) clients(shards ...int) (clients []count.Shard) {
 	for _, i := range shards {
 		clients = append(clients, counter.NewShard(fmt.Sprintf("s%d:11211", i), counter.ShardOptions{Dial: p.shards[i].dial}))
 	}
@@ -197,4 +200,16 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("waited too long for %s", what)
 		}
 	}
+}
+
+// increment adds to one counter, beside all limiters.
+func increment(s *counter.Shard, item counter.Item, delta uint64) (uint64, error) {
+	b := counter.Batch{Increments: []counter.Increment{{Item: item, Delta: delta, TTL: 125, Make: true}}}
+	err := s.Exchange(&b)
+	return b.Increments[0].Value, err
+}
+
+// dialNobody is a network in which nobody listens.
+func dialNobody(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.New("connection refused")
 }

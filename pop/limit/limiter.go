@@ -2,7 +2,6 @@ package limit
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,12 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -35,7 +33,7 @@ type Options struct {
 	Table *mitigation.Table
 
 	// Shards own the counters; SetShards replaces them. Without any the node counts alone.
-	Shards []Shard
+	Shards []count.Shard
 
 	// Settle is after how long at most all nodes of the PoP have made the same change of
 	// the shards. Then what former owners have is final, and is read once more. If zero,
@@ -58,12 +56,9 @@ type Options struct {
 	TrackedKeys int
 
 	// Nodes returns how many nodes the PoP has, at most. It bounds what one of them has on
-	// its way to a sub-window, which holds few bits; fewer than MinNodes count as so many.
-	// Where there are more than MostNodes, each counts by itself. If nil, 0.
+	// its way to a sub-window, which holds few bits; fewer than count.MinNodes count as so many.
+	// Where there are more than count.MostNodes, each counts by itself. If nil, 0.
 	Nodes func() int
-
-	// Workers is how many round trips a shard is sent at once. If zero, 8.
-	Workers int
 
 	// Drain bounds how long Run goes on sending what is counted after its context is
 	// done. If zero, 2 s.
@@ -100,8 +95,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Table == nil || o.Rules == nil {
 		return o, errors.New("limit: Table and Rules are required")
 	}
-	if o.Queue < 0 || o.TrackedKeys < 0 || o.Workers < 0 || o.Interval < 0 || o.Drain < 0 || o.Settle < 0 || o.Refresh < 0 {
-		return o, errors.New("limit: Queue, TrackedKeys, Workers, Interval, Drain, Settle and Refresh cannot be negative")
+	if o.Queue < 0 || o.TrackedKeys < 0 || o.Interval < 0 || o.Drain < 0 || o.Settle < 0 || o.Refresh < 0 {
+		return o, errors.New("limit: Queue, TrackedKeys, Interval, Drain, Settle and Refresh cannot be negative")
 	}
 	if o.Client.IPv4 < 0 || o.Client.IPv4 > 32 || o.Client.IPv6 < 0 || o.Client.IPv6 > 128 {
 		return o, fmt.Errorf("limit: a client cannot be an IPv4 /%d or an IPv6 /%d", o.Client.IPv4, o.Client.IPv6)
@@ -111,9 +106,6 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.TrackedKeys == 0 {
 		o.TrackedKeys = 1 << 18
-	}
-	if o.Workers == 0 {
-		o.Workers = 8
 	}
 	if o.Settle == 0 {
 		o.Settle = time.Second
@@ -136,66 +128,20 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// A Limiter decides about requests and counts them. Decide, Answered, Quotas, SetRules,
-// SetShards, SetOut and Learn may be called concurrently; Run once.
+// A Limiter decides about requests and counts them. Its methods may be called concurrently, but
+// for Run, which is called once.
 type Limiter struct {
+	*count.Loop
 	o       Options
 	rules   atomic.Pointer[rules]
-	queue   *async.Queue[arrival, offered]
-	near    nearSet
-	tracks  [trackParts]*lru.Cache[counter.Key, *track]
-	placed  atomic.Pointer[placement]
-	nowhere *lane // keys that wait for a shard to be in
-	later   later
-	alone   atomic.Bool // no shard is available
-	late    atomic.Bool // Run ends, and the time to drain is over
 	metrics *metrics
 
-	loading  sync.Mutex // held by SetRules
-	merging  sync.Mutex // held by merge: a mitigation starts once
-	checking sync.Mutex // held by checkAlone
+	abandoned abandoned
 
-	members sync.Mutex  // guards what follows
-	lanes   []*lane     // in the order of their addresses
-	out     []string    // addresses of those that own nothing for now, in order
-	start   func(*lane) // starts a lane; nil unless Run runs
-	ends    bool        // Run ends: lanes are closed, also new ones
-}
-
-// trackParts is how many locks the tracks share.
-const trackParts = 64
-
-// An arrival is what is counted together: a key in a tick.
-type arrival struct {
-	key  counter.Key
-	tick int64 // when it begins, in milliseconds since the Unix epoch
-}
-
-// ticks of a rule, in milliseconds. Windows begin at whole seconds, so that a second lies in
-// one window of each limit, and in one sub-window where those last whole seconds too. Others
-// need shorter ticks: one that the edge of two sub-windows cuts counts in the earlier one,
-// so that some requests are taken for older than they are, and none for younger.
-const (
-	longTick  = 1000
-	shortTick = 10
-)
-
-// tickOf returns the tick in which a request that r counts arrives at now.
-func tickOf(r *rule.Rule, now time.Time) int64 {
-	for i := range r.Limits {
-		if n := r.Limits[i].SubWindows; n > 1 && r.Limits[i].Period%(time.Duration(n)*time.Second) != 0 {
-			ms := now.UnixMilli()
-			return ms - ms%shortTick
-		}
-	}
-	return now.Unix() * longTick
-}
-
-// offered is what waits to be counted.
-type offered struct {
-	rule   *rule.Rule
-	n      uint64
-	sample mitigation.Sample // of the last request
+	loading sync.Mutex // held by SetRules
+	merging sync.Mutex // held by merge: a mitigation starts once
+	flaps   flaps
+	lifts   lifts
 }
 
 // New returns a Limiter. It decides at once, but counts nothing before Run is called.
@@ -204,47 +150,27 @@ func New(o Options) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{o: o}
-	l.nowhere = newLane(nil, l.laneSize())
-	l.metrics = newMetrics(o.Registerer, l)
-	for i := range l.tracks {
-		if l.tracks[i], err = lru.NewWithEvict((o.TrackedKeys+trackParts-1)/trackParts, l.forgotten); err != nil {
-			return nil, fmt.Errorf("limit: %w", err)
-		}
-	}
-	l.queue, err = async.New(async.Options[arrival, offered]{
-		Hash: func(a arrival) uint64 { return binary.LittleEndian.Uint64(a.key[:]) },
-		Merge: func(queued *offered, more offered) {
-			queued.rule, queued.sample = more.rule, more.sample
-			queued.n += more.n
-		},
-		Capacity:   o.Queue,
-		Interval:   o.Interval,
-		Registerer: o.Registerer,
+	l := &Limiter{o: o, metrics: newMetrics(o.Registerer), abandoned: abandoned{byKey: map[counter.Key]int{}}, lifts: lifts{wake: make(chan struct{}, 1)}}
+	l.Loop, err = count.New(count.Options{
+		Secret: o.Secret, Rules: o.Rules, Table: o.Table, Shards: o.Shards,
+		Settle: o.Settle, Interval: o.Interval, Queue: o.Queue, TrackedKeys: o.TrackedKeys, Drain: o.Drain,
+		Nodes: o.Nodes, Now: o.Now, Ahead: o.Ahead, Logger: o.Logger, Registerer: o.Registerer,
+		Exceeded: l.merge,
+		Started:  l.started,
+		Learn:    func(r mitigation.Record, now time.Time) { l.Learn(r, "shard", now) },
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("limit: %w", err)
 	}
-	lanes, err := l.lanesOf(o.Shards)
-	if err != nil {
-		return nil, err
-	}
-	if err := l.setLocked(lanes, nil); err != nil {
-		return nil, err
-	}
-	o.Table.OnEvict(l.readAgain)
-	l.later.wake = make(chan struct{}, 1)
 	l.SetRules(o.Rules)
 	return l, nil
 }
 
 // rules is a set with what belongs to each of its rules.
 type rules struct {
-	set      *rule.Set
-	outdated map[*rule.Rule][]outdated  // layouts that limits of the set had before
-	packed   [counter.MaxFields + 1]int // how many limits have so many sub-windows
-	none     *ruleMetrics               // of requests that no rule decided
-	metered  []*ruleMetrics
+	set     *rule.Set
+	none    *ruleMetrics // of requests that no rule decided
+	metered []*ruleMetrics
 }
 
 func (r *rules) metrics(of *rule.Rule) *ruleMetrics {
@@ -254,17 +180,26 @@ func (r *rules) metrics(of *rule.Rule) *ruleMetrics {
 	return r.metered[of.Index]
 }
 
-// SetRules replaces the rules, all at once. Rules that keep their ID and characteristics
-// keep their counts, and active mitigations keep their end. A limit with other sub-windows
-// than before counts in other counters; the ones before count as well until what they say has
-// left the period. All nodes of a PoP are to load the same rules within 5 s.
+// SetRules replaces the rules, all at once. Active mitigations keep their end. See
+// [count.Loop.SetRules] for what becomes of counts.
 func (l *Limiter) SetRules(set *rule.Set) {
 	l.loading.Lock()
 	defer l.loading.Unlock()
-	bound := l.metrics.bind(set)
-	bound.packed = packedIn(set)
-	bound.outdated = l.rules.Load().outdatedBy(set, l.o.Now())
-	l.rules.Store(bound)
+	l.Loop.SetRules(set)
+	l.rules.Store(l.metrics.bind(set))
+}
+
+// SetShards replaces the shards: see [count.Loop.SetShards]. Lifts are stored where their keys
+// belong then.
+func (l *Limiter) SetShards(shards []count.Shard, out ...string) error {
+	defer l.lifts.rouse()
+	return l.Loop.SetShards(shards, out...)
+}
+
+// SetOut says which shards are out: see [count.Loop.SetOut].
+func (l *Limiter) SetOut(out ...string) error {
+	defer l.lifts.rouse()
+	return l.Loop.SetOut(out...)
 }
 
 // Rules returns the rules in force.
@@ -273,89 +208,42 @@ func (l *Limiter) Rules() *rule.Set { return l.rules.Load().set }
 // Learn merges a record that another node made, and reports whether it was news. source
 // is "peer" or "shard".
 func (l *Limiter) Learn(r mitigation.Record, source string, now time.Time) bool {
-	if held, ok := l.o.Table.Held(r.Key, now); r.Lifted && (!ok || r.Wins(held)) {
-		l.forgetCounts(r.Key) // before they can mitigate the key again
-	}
 	if !l.o.Table.Merge(r, now) {
 		return false
+	}
+	if r.Lifted {
+		l.lifts.add(r.Key)
 	}
 	l.metrics.learned[source].Inc()
 	l.o.Logger.Debug("mitigation learned", "key", r.Key, "from", source, "for", r.Deadline.Sub(now), "why", r.Why)
 	return true
 }
 
-// readAgain lets the record of key, which the table has forgotten, be read with the key's
-// next count.
-func (l *Limiter) readAgain(key counter.Key) {
-	if t, ok := l.tracks[key[0]%trackParts].Peek(key); ok {
-		t.mu.Lock()
-		t.readRecord = true
-		t.mu.Unlock()
-	}
-}
-
 // Run counts what is offered and ends mitigations at their time, until ctx is done. Then
 // it sends what is still queued, for Options.Drain at most, and returns once all its
 // goroutines have.
 func (l *Limiter) Run(ctx context.Context) {
-	// Stages end in the order of the way that a count takes.
-	var queue, rest, workers sync.WaitGroup
+	var rest sync.WaitGroup
 	stop, stopped := context.WithCancel(context.Background())
 	defer stopped()
-	queue.Go(func() { l.queue.Run(ctx, l.flush) })
 	rest.Go(func() { l.o.Table.Run(stop, l.o.Now, l.ended) })
-	rest.Go(func() { l.later.run(stop, l.o.Now, l.dispatch) })
+	rest.Go(func() { l.runFlaps(stop) })
+	rest.Go(func() { l.storeLifts(stop) })
 	if l.o.Refresh > 0 {
 		rest.Go(func() { l.refreshAgain(stop) })
 	}
-	l.members.Lock()
-	l.start = func(ln *lane) {
-		rest.Go(func() { ln.retry(stop, l.watch) })
-		for range l.o.Workers {
-			workers.Go(func() { l.work(ln) })
-		}
-	}
-	for _, ln := range l.lanes {
-		l.start(ln)
-	}
-	l.members.Unlock()
-	l.checkAlone()
-	queue.Wait()
-	l.members.Lock()
-	l.start, l.ends = nil, true
-	for _, ln := range l.lanes {
-		ln.close()
-	}
-	l.members.Unlock()
-	late := time.AfterFunc(l.o.Drain, func() { l.late.Store(true) })
-	workers.Wait()
-	late.Stop()
+	l.Loop.Run(ctx)
 	stopped()
 	rest.Wait()
-	l.dropRest()
 }
 
-// dropRest counts what could not be sent before the end: lanes are closed and empty.
-func (l *Limiter) dropRest() {
-	l.drop(l.nowhere.discard()...)
-	for _, part := range l.tracks {
-		l.drop(part.Values()...)
+// Step does what is due besides Flush, in the caller's goroutine: see [count.Loop.Flush]. It
+// returns when there will be more to do, zero if nothing is known of.
+func (l *Limiter) Step() (next time.Time) {
+	next = l.Loop.Step()
+	ends := l.o.Table.Expire(l.o.Now(), l.ended)
+	if next.IsZero() || !ends.IsZero() && ends.Before(next) {
+		return ends
 	}
-}
-
-// drop counts the requests of tracks that will not be sent.
-func (l *Limiter) drop(tracks ...*track) {
-	for _, t := range tracks {
-		t.mu.Lock()
-		l.reckon(t, dropShard, t.dropUnsent())
-		t.mu.Unlock()
-	}
-}
-
-// reckon counts what t has not counted: n requests and those that came too late, by cause,
-// those of full sub-windows, and those that only this node counts. t.mu is held.
-func (l *Limiter) reckon(t *track, cause string, n uint64) {
-	l.metrics.dropped[cause].Add(float64(n + t.late()))
-	l.metrics.dropped[dropFull].Add(float64(t.full()))
-	l.metrics.dropped[dropNodes].Add(float64(t.alone()))
+	return next
 }

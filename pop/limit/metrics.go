@@ -17,10 +17,8 @@ const (
 type metrics struct {
 	requests *prometheus.CounterVec
 	started  *prometheus.CounterVec
-	dropped  map[string]prometheus.Counter
 	learned  map[string]prometheus.Counter
-	evicted  prometheus.Counter
-	fell     prometheus.Counter
+	unlogged prometheus.Counter
 	none     *ruleMetrics
 	byRule   map[string]*ruleMetrics // guarded by the caller of bind
 }
@@ -30,16 +28,7 @@ type ruleMetrics struct {
 	verdicts [verdicts]prometheus.Counter
 }
 
-// Causes for which counts are dropped.
-const (
-	dropQueue  = "queue_full"
-	dropShard  = "shard_unavailable"
-	dropMemory = "key_forgotten"
-	dropFull   = "sub_window_full"
-	dropNodes  = "too_many_nodes"
-)
-
-func newMetrics(reg prometheus.Registerer, l *Limiter) *metrics {
+func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	m := &metrics{
 		requests: f.NewCounterVec(prometheus.CounterOpts{
@@ -50,24 +39,12 @@ func newMetrics(reg prometheus.Registerer, l *Limiter) *metrics {
 			Name: "edge_mitigations_started_total",
 			Help: "Mitigations that started on this node.",
 		}, []string{"rule"}),
-		dropped: map[string]prometheus.Counter{},
 		learned: map[string]prometheus.Counter{},
-		evicted: f.NewCounter(prometheus.CounterOpts{
-			Name: "edge_tracked_keys_evicted_total",
-			Help: "Keys whose counts were forgotten because too many were tracked; they are read again with their next count.",
-		}),
-		fell: f.NewCounter(prometheus.CounterOpts{
-			Name: "edge_numbers_fallen_total",
-			Help: "Counters whose number, or part of it, was less than before: the shard restarted or evicted them, or a lift deleted them.",
+		unlogged: f.NewCounter(prometheus.CounterOpts{
+			Name: "edge_mitigation_log_lines_dropped_total",
+			Help: "Starts and ends of mitigations that were not logged, since the key flaps or there were too many in a second.",
 		}),
 		byRule: map[string]*ruleMetrics{},
-	}
-	dropped := f.NewCounterVec(prometheus.CounterOpts{
-		Name: "edge_increments_dropped_total",
-		Help: "Requests that were not counted, for each limit, by cause.",
-	}, []string{"cause"})
-	for _, cause := range []string{dropQueue, dropShard, dropMemory, dropFull, dropNodes} {
-		m.dropped[cause] = dropped.WithLabelValues(cause)
 	}
 	learned := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_mitigations_learned_total",
@@ -76,33 +53,7 @@ func newMetrics(reg prometheus.Registerer, l *Limiter) *metrics {
 	for _, source := range []string{"shard", "peer"} {
 		m.learned[source] = learned.WithLabelValues(source)
 	}
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "edge_tracked_keys",
-		Help: "Keys whose counts are remembered.",
-	}, func() float64 {
-		n := 0
-		for _, part := range l.tracks {
-			n += part.Len()
-		}
-		return float64(n)
-	})
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "edge_counting_alone",
-		Help: "1 while no shard is available, so that the node counts by itself; see also edge_shard_breaker_open.",
-	}, func() float64 {
-		if l.alone.Load() {
-			return 1
-		}
-		return 0
-	})
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "edge_limits_counted_alone",
-		Help: "Limits with more sub-windows than the PoP's nodes can count in, so that each node counts them by itself.",
-	}, func() float64 {
-		_, alone := l.SubWindows()
-		return float64(alone)
-	})
-	m.none = m.of("", Passed, Allowed, Denied)
+	m.none = m.of("", Passed, Allowed, Denied, Malformed)
 	return m
 }
 

@@ -62,6 +62,7 @@ func TestMetrics(t *testing.T) {
 # TYPE edge_requests_total counter
 edge_requests_total{rule="",verdict="allowed"} 1
 edge_requests_total{rule="",verdict="denied"} 1
+edge_requests_total{rule="",verdict="malformed"} 0
 edge_requests_total{rule="",verdict="passed"} 51
 edge_requests_total{rule="a",verdict="blocked"} 0
 edge_requests_total{rule="a",verdict="closed"} 0
@@ -111,7 +112,7 @@ func TestManyRulesShareSeries(t *testing.T) {
 	if _, err := limit.New(limit.Options{Rules: parse(t, withIDs(ids...)), Table: table, Registerer: reg}); err != nil {
 		t.Fatal(err)
 	}
-	if n := testutil.CollectAndCount(collector{reg}, "edge_requests_total"); n != 3+5*1001 {
+	if n := testutil.CollectAndCount(collector{reg}, "edge_requests_total"); n != 4+5*1001 {
 		t.Errorf("%d series of requests, want those of 1000 rules, of all others together and of no rule", n)
 	}
 }
@@ -172,7 +173,6 @@ func TestBadOptions(t *testing.T) {
 		"negative queue":      func(o *limit.Options) { o.Queue = -1 },
 		"negative interval":   func(o *limit.Options) { o.Interval = -1 },
 		"negative keys":       func(o *limit.Options) { o.TrackedKeys = -1 },
-		"negative workers":    func(o *limit.Options) { o.Workers = -1 },
 		"an IPv4 /33":         func(o *limit.Options) { o.Client = rule.ClientPrefix{IPv4: 33, IPv6: 64} },
 		"an IPv6 /129":        func(o *limit.Options) { o.Client = rule.ClientPrefix{IPv4: 32, IPv6: 129} },
 		"a negative deadline": func(o *limit.Options) { o.Drain = -1 },

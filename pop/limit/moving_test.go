@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -27,52 +28,25 @@ func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
 	p := startPop(t, nodes, shards, true, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1h}]}]")
 	now := time.Now()
 	first, _ := counter.Window(now, period.Period)
-	clients := func() (list []limit.Shard) {
+	clients := func() (list []count.Shard) {
 		for i := range p.shards {
 			list = append(list, counter.NewShard(fmt.Sprintf("s%d:11211", i), counter.ShardOptions{Dial: p.shards[i].dial, Timeout: time.Minute}))
 		}
 		return list
 	}
-	var deciding, changing sync.WaitGroup
-	decided := make(chan struct{})
+	mine := make([][]count.Shard, nodes)
 	for i, l := range p.limiters {
-		mine := clients()
-		if err := l.SetShards(mine); err != nil {
+		mine[i] = clients()
+		if err := l.SetShards(mine[i]); err != nil {
 			t.Fatal(err)
 		}
-		changing.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(i), 2))
-			ticker := time.NewTicker(3 * time.Millisecond)
-			defer ticker.Stop()
-			for {
-				select {
-				case <-decided:
-					return
-				case <-ticker.C:
-				}
-				var members []limit.Shard
-				var out []string
-				for _, s := range mine {
-					switch random.IntN(4) {
-					case 0:
-						out = append(out, s.Addr())
-						fallthrough
-					case 1, 2:
-						members = append(members, s)
-					}
-				}
-				if err := l.SetShards(members, out...); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-		for range 2 {
-			deciding.Go(func() { decide(t, l, keys, requests, now) })
-		}
 	}
-	deciding.Wait()
-	close(decided)
-	changing.Wait()
+	whileDeciding(t, p, keys, requests, now, func(i int, l *limit.Limiter, random *rand.Rand) {
+		members, out := someShards(mine[i], random.IntN)
+		if err := l.SetShards(members, out...); err != nil {
+			t.Error(err)
+		}
+	})
 	for _, l := range p.limiters {
 		if err := l.SetShards(clients()); err != nil {
 			t.Error(err)
@@ -81,29 +55,7 @@ func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
 	p.cancel() // Run drains
 	p.limited.Wait()
 
-	total := uint64(0)
-	for client := range uint32(keys) {
-		req := request(client)
-		req.Canonicalize(rule.ClientPrefix{IPv4: 32, IPv6: 64})
-		what, _ := p.limiters[0].Rules().Rules()[0].AppendKey(nil, &req)
-		for _, s := range clients() {
-			for window := first; window <= first+1; window++ {
-				key := p.secret.CounterKey(p.secret.Tag(what), period, window)
-				values, err := s.Numbers(key)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if value, ok := values[key]; ok {
-					n, err := counter.ParseNumber(value)
-					if err != nil {
-						t.Error(err)
-					}
-					total += n
-				}
-			}
-			_ = s.(*counter.Shard).Close()
-		}
-	}
+	total := counted(t, p, keys, clients(), first, period)
 	if want := uint64(nodes * 2 * requests); total != want {
 		t.Errorf("%d requests are counted, want %d", total, want)
 	}
@@ -188,4 +140,81 @@ func decide(t *testing.T, l *limit.Limiter, clients uint32, requests int, now ti
 			t.Errorf("request %d: %v", i, d.Verdict)
 		}
 	}
+}
+
+// whileDeciding lets two clients of each node send requests, and calls change again and again for
+// each node meanwhile.
+func whileDeciding(t *testing.T, p *testPop, keys uint32, requests int, now time.Time, change func(i int, l *limit.Limiter, random *rand.Rand)) {
+	t.Helper()
+	var deciding, changing sync.WaitGroup
+	decided := make(chan struct{})
+	for i, l := range p.limiters {
+		changing.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 2))
+			ticker := time.NewTicker(3 * time.Millisecond)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-decided:
+					return
+				case <-ticker.C:
+					change(i, l, random)
+				}
+			}
+		})
+		for range 2 {
+			deciding.Go(func() { decide(t, l, keys, requests, now) })
+		}
+	}
+	deciding.Wait()
+	close(decided)
+	changing.Wait()
+}
+
+// someShards draws which shards there are, and the names of those of them that are out.
+func someShards(all []count.Shard, intN func(int) int) (members []count.Shard, out []string) {
+	for _, s := range all {
+		switch intN(4) {
+		case 0:
+			out = append(out, s.Addr())
+			fallthrough
+		case 1, 2:
+			members = append(members, s)
+		}
+	}
+	return members, out
+}
+
+// counted returns how many requests of the first rule's keys are in the shards, in the counters
+// of any of the limits, and of the first window or the next. It closes the shards.
+func counted(t *testing.T, p *testPop, keys uint32, shards []count.Shard, first int64, limits ...counter.Limit) (total uint64) {
+	t.Helper()
+	for client := range keys {
+		req := request(client)
+		req.Canonicalize(rule.ClientPrefix{IPv4: 32, IPv6: 64})
+		what, _ := p.limiters[0].Rules().Rules()[0].AppendKey(nil, &req)
+		tag := p.secret.Tag(what)
+		for _, s := range shards {
+			for _, l := range limits {
+				for window := first; window <= first+1; window++ {
+					key := p.secret.CounterKey(tag, l, window)
+					values, err := s.(*counter.Shard).Numbers(key)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if value, ok := values[key]; ok {
+						n, err := counter.ParseNumber(value)
+						if err != nil {
+							t.Error(err)
+						}
+						total += l.Layout.Sum(n)
+					}
+				}
+			}
+		}
+	}
+	for _, s := range shards {
+		_ = s.(*counter.Shard).Close()
+	}
+	return total
 }

@@ -12,23 +12,20 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 )
 
 // A countedShard counts what is asked of it.
 type countedShard struct {
-	limit.Shard
+	count.Shard
 	increments, reads int
 }
 
-func (s *countedShard) Count(key string, delta uint64, ttl int32) (uint64, error) {
-	s.increments++
-	return s.Shard.Count(key, delta, ttl)
-}
-
-func (s *countedShard) Numbers(keys ...string) (map[string][]byte, error) {
-	s.reads++
-	return s.Shard.Numbers(keys...)
+func (s *countedShard) Exchange(b *counter.Batch) error {
+	s.increments += len(b.Increments)
+	s.reads += len(b.Reads)
+	return s.Shard.Exchange(b)
 }
 
 // Sub-windows cost no operation: the same requests are as many increments and reads.
@@ -54,7 +51,7 @@ func TestSubWindowsCostNoOperation(t *testing.T) {
 		now := time.Unix(1_800_000_000, 0)
 		l, err := limit.New(limit.Options{
 			Rules: parse(t, fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 96, period: 12s, sub_windows: %s}]}]", subWindows)),
-			Table: table, Shards: []limit.Shard{s}, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
+			Table: table, Shards: []count.Shard{s}, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -80,20 +77,28 @@ func TestSubWindowsCostNoOperation(t *testing.T) {
 
 // A mapShard answers at once.
 type mapShard struct {
-	limit.Shard // nothing else is asked of it
-	numbers     map[string]uint64
+	count.Shard // nothing else is asked of it
+	values      map[counter.Item]uint64
 }
 
 func (mapShard) Addr() string    { return "map" }
 func (mapShard) Down() bool      { return false }
 func (mapShard) Available() bool { return true }
 
-func (s mapShard) Count(key string, delta uint64, _ int32) (uint64, error) {
-	s.numbers[key] += delta
-	return s.numbers[key], nil
+func (s mapShard) Exchange(b *counter.Batch) error {
+	for i := range b.Increments {
+		op := &b.Increments[i]
+		s.values[op.Item] += op.Delta
+		op.Value, op.Outcome = s.values[op.Item], counter.Done
+	}
+	for i := range b.Stores {
+		b.Stores[i].Outcome = counter.Done
+	}
+	for i := range b.Reads {
+		b.Reads[i].Outcome = counter.Absent
+	}
+	return nil
 }
-
-func (s mapShard) Numbers(...string) (map[string][]byte, error) { return nil, nil }
 
 // BenchmarkCounting is all of a node's work for a request that passes, but for its sockets:
 // the decision, and the counting of ten at a time.
@@ -107,7 +112,7 @@ func BenchmarkCounting(b *testing.B) {
 			now := time.Unix(1_800_000_000, 0)
 			l, err := limit.New(limit.Options{
 				Rules: parse(b, fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 96, period: 12s, sub_windows: %s}]}]", subWindows)),
-				Table: table, Shards: []limit.Shard{mapShard{numbers: map[string]uint64{}}}, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
+				Table: table, Shards: []count.Shard{mapShard{values: map[counter.Item]uint64{}}}, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
 			})
 			if err != nil {
 				b.Fatal(err)

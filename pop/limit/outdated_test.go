@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -156,24 +157,26 @@ func TestPromisesOverReloads(t *testing.T) {
 
 // A soloShard fails the test where a counter is incremented twice at once by its node.
 type soloShard struct {
-	limit.Shard
+	count.Shard
 	t     *testing.T
 	mu    sync.Mutex
-	asked map[string]bool // guarded by mu: increments without a reply, by counter
+	asked map[counter.Item]bool // guarded by mu: increments without a reply, by counter
 }
 
-func (s *soloShard) Count(key string, delta uint64, ttl int32) (uint64, error) {
+func (s *soloShard) Exchange(b *counter.Batch) error {
 	mark := func(asked bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.asked[key] == asked {
-			s.t.Error("two increments of one counter are on their way at once")
+		for _, op := range b.Increments {
+			if s.asked[op.Item] == asked {
+				s.t.Error("two increments of one counter are on their way at once")
+			}
+			s.asked[op.Item] = asked
 		}
-		s.asked[key] = asked
 	}
 	mark(true)
 	defer mark(false)
-	return s.Shard.Count(key, delta, ttl)
+	return s.Shard.Exchange(b)
 }
 
 // Two nodes count at full speed while rules with other sub-windows are loaded, on each node by
@@ -184,57 +187,26 @@ func TestEveryRequestIsCountedOnceWhileSubWindowsChange(t *testing.T) {
 	p := startPop(t, nodes, 1, true, hourly(1))
 	now := time.Now()
 	first, _ := counter.Window(now, 3600e6)
-	client := func() limit.Shard {
+	client := func() count.Shard {
 		return counter.NewShard("s0:11211", counter.ShardOptions{Dial: p.shards[0].dial, Timeout: time.Minute})
 	}
-	var deciding, loading sync.WaitGroup
-	decided := make(chan struct{})
-	for i, l := range p.limiters {
-		if err := l.SetShards([]limit.Shard{&soloShard{Shard: client(), t: t, asked: map[string]bool{}}}); err != nil {
+	for _, l := range p.limiters {
+		if err := l.SetShards([]count.Shard{&soloShard{Shard: client(), t: t, asked: map[counter.Item]bool{}}}); err != nil {
 			t.Fatal(err)
 		}
-		loading.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(i), 3))
-			ticker := time.NewTicker(3 * time.Millisecond)
-			defer ticker.Stop()
-			for {
-				select {
-				case <-decided:
-					return
-				case <-ticker.C:
-					l.SetRules(parse(t, hourly(1+random.IntN(4))))
-				}
-			}
-		})
-		for range 2 {
-			deciding.Go(func() { decide(t, l, keys, requests, now) })
-		}
 	}
-	deciding.Wait()
-	close(decided)
-	loading.Wait()
+	whileDeciding(t, p, keys, requests, now, func(_ int, l *limit.Limiter, random *rand.Rand) {
+		l.SetRules(parse(t, hourly(1+random.IntN(4))))
+	})
 	p.cancel() // Run drains
 	p.limited.Wait()
 
-	total, s := uint64(0), client()
-	for client := range uint32(keys) {
-		req := request(client)
-		req.Canonicalize(rule.ClientPrefix{IPv4: 32, IPv6: 64})
-		what, _ := p.limiters[0].Rules().Rules()[0].AppendKey(nil, &req)
-		for fields := 1; fields <= 4; fields++ {
-			l, _ := counter.LayoutOf(fields)
-			for window := first; window <= first+1; window++ {
-				key := p.secret.CounterKey(p.secret.Tag(what), counter.Limit{Period: 3600e6, Layout: l}, window)
-				values, err := s.Numbers(key)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if n, err := counter.ParseNumber(values[key]); err == nil {
-					total += l.Sum(n)
-				}
-			}
-		}
+	var limits []counter.Limit
+	for fields := 1; fields <= 4; fields++ {
+		l, _ := counter.LayoutOf(fields)
+		limits = append(limits, counter.Limit{Period: 3600e6, Layout: l})
 	}
+	total := counted(t, p, keys, []count.Shard{client()}, first, limits...)
 	if want := uint64(nodes * 2 * requests); total != want {
 		t.Errorf("%d requests are counted, want %d", total, want)
 	}

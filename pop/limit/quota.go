@@ -3,7 +3,7 @@ package limit
 import (
 	"time"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -27,7 +27,8 @@ type Quota struct {
 
 // Quotas appends to dst what the client of a decided request may be told at now. Rules
 // that act unseen, with the actions log and shadow_ban, are left out. What is told of a
-// mitigation is what decided.
+// mitigation is what decided. Of a rule that counts the request under several keys the least
+// is told that remains, if it is known of all.
 func (l *Limiter) Quotas(dst []Quota, d *Decision, now time.Time) []Quota {
 	switch d.Verdict {
 	case Blocked, Closed:
@@ -39,40 +40,46 @@ func (l *Limiter) Quotas(dst []Quota, d *Decision, now time.Time) []Quota {
 			dst = append(dst, q)
 		}
 	case Passed, Logged:
+		var last *rule.Rule
+		at := 0 // where its quotas begin
 		for i := range d.n {
-			if c := d.at(i); c.rule.Action >= rule.Block {
-				dst = l.remaining(dst, c, now)
+			c := d.at(i)
+			if c.rule.Action < rule.Block {
+				continue
 			}
+			end := len(dst)
+			if dst = l.remaining(dst, c, now); c.rule != last {
+				last, at = c.rule, end
+				continue
+			}
+			for j, q := range dst[end:] {
+				dst[at+j] = dst[at+j].least(q)
+			}
+			dst = dst[:end]
 		}
 	}
 	return dst
 }
 
+// least returns what is to be told of a limit for two keys.
+func (q Quota) least(o Quota) Quota {
+	if !q.Known || o.Known && q.Remaining <= o.Remaining {
+		return q
+	}
+	return o
+}
+
 // remaining appends what is known of the limits of c.
-func (l *Limiter) remaining(dst []Quota, c count, now time.Time) []Quota {
+func (l *Limiter) remaining(dst []Quota, c counted, now time.Time) []Quota {
 	at := len(dst)
 	for _, limit := range c.rule.Limits {
 		dst = append(dst, Quota{Rule: c.rule, Limit: limit})
 	}
-	t, ok := l.tracks[c.key[0]%trackParts].Peek(c.key)
-	if !ok {
-		return dst
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i := range dst[at:] {
-		q := &dst[at+i]
-		for j := range t.windows {
-			w := &t.windows[j]
-			number, elapsed := counter.Window(now, w.limit.Period)
-			if w.outdated() || w.limit.Period != q.Limit.Period.Microseconds() || w.number != number || w.fresh || w.seen < 0 {
-				continue
-			}
-			for v := range t.views(w) {
-				if n := v.remaining(elapsed); !q.Known || n < q.Remaining {
-					q.Known, q.Remaining = true, n
-					q.Reset = time.Duration(v.limit.Falls(v.prev, v.cur, elapsed)-elapsed) * time.Microsecond
-				}
+	var known [4]count.Remaining
+	for _, r := range l.Remaining(known[:0], c.key, now) {
+		for i := range dst[at:] {
+			if q := &dst[at+i]; q.Limit.Period == r.Period {
+				q.Known, q.Remaining, q.Reset = true, r.Requests, r.Falls
 			}
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
 )
 
 // inRefresh is how many records are read in one round trip.
@@ -29,29 +31,30 @@ func (l *Limiter) refreshAgain(ctx context.Context) {
 
 // refresh reads the records of active mitigations once.
 func (l *Limiter) refresh(ctx context.Context) {
-	keys := map[*lane][]counter.Key{}
-	ring := l.placed.Load().ring
+	keys := map[count.Shard][]counter.Key{}
 	for _, r := range l.o.Table.Records(l.o.Now()) {
-		if owner, err := ring.Owner(r.Key); err == nil && !r.Lifted {
+		if owner, _ := l.Owner(r.Key); owner != nil && !r.Lifted {
 			keys[owner] = append(keys[owner], r.Key)
 		}
 	}
-	for ln, all := range keys {
+	var b counter.Batch
+	for shard, all := range keys {
 		for some := range slices.Chunk(all, inRefresh) {
-			if ctx.Err() != nil || !ln.shard.Available() {
+			if ctx.Err() != nil || shard.Down() {
 				break // next time
 			}
-			names := make([]string, len(some))
-			for i, key := range some {
-				names[i] = l.o.Secret.RecordKey(key)
+			b.Reset()
+			for _, key := range some {
+				b.Reads = append(b.Reads, counter.Read{Item: l.o.Secret.RecordItem(key)})
 			}
-			values, err := ln.shard.Numbers(names...)
-			l.watch(ln)
-			if err != nil {
+			if shard.Exchange(&b) != nil {
 				break
 			}
+			now := l.o.Now()
 			for i, key := range some {
-				l.learnStored(values[names[i]], key)
+				if stored, err := mitigation.ParseStored(b.Reads[i].Value, key, now); err == nil {
+					l.Learn(stored, "shard", now)
+				}
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 )
 
@@ -162,7 +163,7 @@ func TestAShardIsFoundWithoutRequests(t *testing.T) {
 			req := request(1)
 			return l.Decide(&req, time.Now()).Verdict
 		}
-		set := func(shards []limit.Shard) {
+		set := func(shards []count.Shard) {
 			t.Helper()
 			if err := l.SetShards(shards); err != nil {
 				t.Fatal(err)
@@ -223,15 +224,15 @@ func TestShardsChangeAroundRun(t *testing.T) {
 func TestShardsGivenTwice(t *testing.T) {
 	l, _, _ := newLimiter(t, oneRule)
 	a, b := counter.NewShard("s:1", counter.ShardOptions{}), counter.NewShard("s:1", counter.ShardOptions{})
-	for _, shards := range [][]limit.Shard{{a, a}, {a, b}} {
+	for _, shards := range [][]count.Shard{{a, a}, {a, b}} {
 		if err := l.SetShards(shards); err == nil {
 			t.Error("SetShards with the same address twice returns no error")
 		}
 	}
-	if err := l.SetShards([]limit.Shard{a}); err != nil {
+	if err := l.SetShards([]count.Shard{a}); err != nil {
 		t.Error(err)
 	}
-	if err := l.SetShards([]limit.Shard{b}); err != nil {
+	if err := l.SetShards([]count.Shard{b}); err != nil {
 		t.Errorf("another client of the same shard: %v", err)
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -60,7 +63,7 @@ func TestNotSentIsSentLater(t *testing.T) {
 		}
 		a.down.Store(false)
 		time.Sleep(2 * time.Second)
-		if got := a.stored(t, a.minuteKey(1)); string(got) != "5" {
+		if got := a.stored(t, a.minuteKey(1)); strings.TrimRight(string(got), " ") != "5" {
 			t.Errorf("the shard has counted %q requests, want 5", got)
 		}
 		if n, known := remaining(); !known || n != 94 {
@@ -105,9 +108,8 @@ func TestAGreaterRecordStaysStored(t *testing.T) {
 				a.decide(1)
 			}
 			time.Sleep(10 * time.Millisecond)
-			stays, written := bytes.Equal(a.stored(t, key), other.AppendStored(nil)), value(t, a.reg, "edge_shard_request_duration_seconds", "cas")
-			if stays != tt.stays || stays != (written == 0) {
-				t.Errorf("%s: the other node's record is still stored: %t, want %t; %v were written over it", tt.name, stays, tt.stays, written)
+			if stays := bytes.Equal(a.stored(t, key), other.AppendStored(nil)); stays != tt.stays {
+				t.Errorf("%s: the other node's record is still stored: %t, want %t", tt.name, stays, tt.stays)
 			}
 			held, _ := a.table.Held(a.key(1), time.Now())
 			if (held.Node == 7) != tt.stays || held.Lifted != (other.Lifted && tt.stays) {
@@ -148,6 +150,7 @@ func TestALiftLeavesWhatStartsAfterIt(t *testing.T) {
 		if _, err := a.Lift(a.key(1), time.Now()); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(10 * time.Millisecond) // the lift is stored
 		if got := a.stored(t, a.secret.RecordKey(a.key(1))); stored == nil || !bytes.Equal(got, stored) {
 			t.Errorf("stored is %x, want %x", got, stored)
 		}
@@ -163,7 +166,7 @@ func TestRequestsOfARemovedRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := startSingle(t, fmt.Sprintf(perMinute, 5, "1m"), nil)
 		defer a.close()
-		for range 10 {
+		for range 5 {
 			a.decide(1)
 		}
 		a.SetRules(parse(t, withIDs("other")))
@@ -182,12 +185,12 @@ func TestRequestsOfARemovedRule(t *testing.T) {
 func TestRunEndsBesideAStalledShard(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
-		const keys, timeout, drain = 50, time.Second, 3 * time.Second
+		const keys, timeout, drain = 20000, time.Second, 3 * time.Second
 		reg := prometheus.NewRegistry()
 		stalled := shardThatStalls(timeout, counter.NewMetrics(reg))
 		defer stalled.Close()
 		a := startSingle(t, fmt.Sprintf(perMinute, 100, "0s"), func(o *limit.Options, _ *mitigation.Options) {
-			o.Shards, o.Workers, o.TrackedKeys, o.Drain = []limit.Shard{stalled}, 1, keys, drain
+			o.Shards, o.TrackedKeys, o.Queue, o.Drain = []count.Shard{stalled}, keys, 2*keys, drain
 		})
 		defer a.close()
 		for i := range uint32(keys) {
@@ -199,7 +202,7 @@ func TestRunEndsBesideAStalledShard(t *testing.T) {
 		if took := time.Since(start); took < drain || took > drain+3*timeout {
 			t.Errorf("Run returned after %v, want %v and the timeouts of one key", took, drain)
 		}
-		dropped, tried := value(t, a.reg, "edge_increments_dropped_total", "shard_unavailable"), value(t, reg, "edge_increments_total", "unknown")
+		dropped, tried := value(t, a.reg, "edge_increments_dropped_total", ""), value(t, reg, "edge_increments_total", "unknown")
 		if dropped == 0 || tried == 0 || dropped+tried != keys {
 			t.Errorf("%v of %d requests are counted as dropped and %v were tried", dropped, keys, tried)
 		}
@@ -214,10 +217,10 @@ func shardThatStalls(timeout time.Duration, metrics *counter.Metrics) *counter.S
 	return counter.NewShard("s:1", counter.ShardOptions{Timeout: timeout, Failures: 1 << 20, Metrics: metrics, Dial: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		go func() {
-			for p := make([]byte, 1<<10); ; {
-				if _, err := far.Read(p); err != nil {
-					return
-				}
+			p := make([]byte, 1<<10)
+			_, err := far.Read(p)
+			for _, _ = io.WriteString(far, "ERROR\r\n"); err == nil; { // to stats
+				_, err = far.Read(p)
 			}
 		}()
 		return near, nil

@@ -18,7 +18,7 @@ type Limit struct {
 
 	// SubWindows is into how many parts a window is divided, which are counted apart: the
 	// more, the less the estimate errs. 0 is the same as 1. It is never more than
-	// Threshold and Period allow. For how many nodes it is, limit.MostNodes says: a PoP of
+	// Threshold and Period allow. For how many nodes it is, count.MostNodes says: a PoP of
 	// more refuses the rule.
 	SubWindows int
 
@@ -30,7 +30,7 @@ type Limit struct {
 func (l Limit) Counted() counter.Limit {
 	layout, ok := counter.LayoutOf(max(1, l.SubWindows))
 	if !ok {
-		panic(fmt.Sprintf("rule: a limit with %d sub-windows was made", l.SubWindows))
+		panic("rule: a limit has a number of sub-windows that no layout has")
 	}
 	return counter.Limit{Threshold: l.Threshold, Period: l.Period.Microseconds(), Layout: layout, Kind: l.Estimate}
 }

@@ -22,6 +22,10 @@ type Request struct {
 	// concerns the rules without a match that count by ip alone.
 	Malformed bool
 
+	// Borrowed says that the strings are valid only until the request has been decided about:
+	// whoever keeps one longer copies it.
+	Borrowed bool
+
 	client netip.Addr // first address of the client's network
 	bits   uint8      // of that network; 0 stands for an IPv4 /32 or an IPv6 /64
 	target target     // Path, as it was received

@@ -1,0 +1,279 @@
+package limit_test
+
+import (
+	"bufio"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
+	"github.com/edgelimit/edge/pop/limit"
+)
+
+// A relay is an address with several servers behind it, as a service of Kubernetes or a name
+// with several addresses is: each connection leads to the next one.
+type relay struct {
+	addr  string
+	mute  bool // it answers no stats
+	mu    sync.Mutex
+	turns int        // guarded by mu
+	conns []net.Conn // guarded by mu
+}
+
+func startRelay(t *testing.T, mute bool, servers ...string) *relay {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{addr: ln.Addr().String(), mute: mute}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { ln.Close(); r.cut(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			r.mu.Lock()
+			server := servers[r.turns%len(servers)]
+			r.turns++
+			r.conns = append(r.conns, near)
+			r.mu.Unlock()
+			wg.Go(func() { r.serve(near, server) })
+		}
+	})
+	return r
+}
+
+// serve relays a connection to a server until one of them closes it.
+func (r *relay) serve(near net.Conn, server string) {
+	defer near.Close()
+	far, err := net.Dial("tcp", server)
+	if err != nil {
+		return
+	}
+	var back sync.WaitGroup
+	defer back.Wait()
+	defer far.Close()
+	back.Go(func() {
+		_, _ = io.Copy(near, far)
+		near.Close()
+	})
+	lines := bufio.NewReader(near)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return
+		}
+		to := io.Writer(far)
+		if r.mute && line == "stats\r\n" {
+			to, line = near, "ERROR\r\n"
+		}
+		if _, err := io.WriteString(to, line); err != nil {
+			return
+		}
+	}
+}
+
+// connections returns how many were made.
+func (r *relay) connections() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.turns
+}
+
+// cut closes all connections.
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, conn := range r.conns {
+		conn.Close()
+	}
+	r.conns = nil
+}
+
+// A counting is a limiter that counts at an address, over several connections at once.
+type counting struct {
+	*limit.Limiter
+	t       *testing.T
+	metrics *counter.Metrics
+	reg     *prometheus.Registry
+	clients uint32
+	asked   float64 // requests
+}
+
+func countAt(t *testing.T, addr string, clients uint32) *counting {
+	t.Helper()
+	table, err := mitigation.New(mitigation.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &counting{t: t, reg: prometheus.NewRegistry(), clients: clients}
+	c.metrics = counter.NewMetrics(c.reg)
+	c.Limiter, err = limit.New(limit.Options{
+		Rules: parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 168h}]}]"),
+		Table: table, Shards: []count.Shard{c.shard(addr)}, Logger: slog.New(slog.DiscardHandler), Registerer: c.reg,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runLimiter(t, c.Limiter)
+	return c
+}
+
+func (c *counting) shard(addr string) *counter.Shard {
+	s := counter.NewShard(addr, counter.ShardOptions{Timeout: 10 * time.Second, Metrics: c.metrics})
+	c.t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// ask lets each client ask n times, each time when all before are counted.
+func (c *counting) ask(n int) {
+	c.t.Helper()
+	for range n {
+		for client := range c.clients {
+			ask(c.Limiter, client)
+			c.asked++
+		}
+		c.wait()
+	}
+}
+
+// wait waits until all requests are counted, as far as anybody knows.
+func (c *counting) wait() {
+	c.t.Helper()
+	waitFor(c.t, "requests to be counted", func() bool {
+		return value(c.t, c.reg, "edge_increments_total", "ok")+value(c.t, c.reg, "edge_increments_total", "unknown") == c.asked
+	})
+}
+
+// wantKnown fails unless each client is known to have asked from least to most times. Each
+// asks once more.
+func (c *counting) wantKnown(least, most int) {
+	c.t.Helper()
+	for client := range c.clients {
+		c.asked++
+		if known := ask(c.Limiter, client); known < least || known > most {
+			c.t.Errorf("%d requests of client %d are known, want %d to %d", known, client, least, most)
+		}
+	}
+	c.wait()
+}
+
+// Two servers behind one address are two shares of a count, whichever answers.
+func TestTwoInstancesAtOneAddress(t *testing.T) {
+	one, other := memcachedtest.Start(t), memcachedtest.Start(t)
+	r := startRelay(t, false, one.Addr, other.Addr)
+	c := countAt(t, r.addr, 32)
+	c.ask(20)
+	r.cut() // the next connection leads to the other one
+	c.ask(20)
+	if r.connections() < 2 {
+		t.Fatal("all counted over one connection")
+	}
+	c.wantKnown(40, 40)
+}
+
+// What another node has counted at the two is added up as well. No node knows of that unless it
+// tells them apart: its own requests are fewer.
+func TestTwoInstancesAtOneAddressOfTwoNodes(t *testing.T) {
+	one, other := memcachedtest.Start(t), memcachedtest.Start(t)
+	r := startRelay(t, false, one.Addr, other.Addr)
+	c, peer := countAt(t, r.addr, 1), countAt(t, r.addr, 1)
+	for range 3 { // each time at the other instance
+		c.ask(10)
+		r.cut()
+		peer.ask(30)
+		c.ask(10)
+		r.cut()
+	}
+	c.ask(10)
+	r.cut()
+	c.ask(10)
+	// Each connection that ended may take a count of each node with it.
+	c.wantKnown(80+90-14, 80+90)
+}
+
+// Where nothing tells the two apart, the greater number holds, and what the node sent itself.
+func TestInstancesThatCannotBeToldApart(t *testing.T) {
+	one, other := memcachedtest.Start(t), memcachedtest.Start(t)
+	r := startRelay(t, true, one.Addr, other.Addr)
+	c := countAt(t, r.addr, 32)
+	c.ask(20)
+	r.cut() // the next connection leads to the other one
+	c.ask(20)
+	if r.connections() < 2 {
+		t.Fatal("all counted over one connection")
+	}
+	c.wantKnown(40, 40)
+}
+
+// One server under two addresses is one share: a shard is written otherwise than before.
+func TestOneInstanceAtTwoAddresses(t *testing.T) {
+	m := memcachedtest.Start(t)
+	c := countAt(t, m.Addr, 8)
+	c.ask(40)
+	if err := c.SetShards([]count.Shard{c.shard(strings.Replace(m.Addr, "127.0.0.1", "localhost", 1))}); err != nil {
+		t.Fatal(err)
+	}
+	c.ask(10)
+	c.wantKnown(50, 50)
+}
+
+// A counter that begins anew on the same connection, or at an instance that has restarted, is
+// added to what was known before. On a new connection to a server that does not say which one
+// it is, it may be another counter: the greater number holds, and what the node sent since.
+func TestANumberThatFalls(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		mute        bool
+		anew        func(*memcachedtest.Process)
+		least, most int
+	}{
+		{"evicted", false, func(m *memcachedtest.Process) { flush(t, m.Addr) }, 60, 60},
+		{"evicted at a server without stats", true, func(m *memcachedtest.Process) { flush(t, m.Addr) }, 60, 60},
+		// A connection that ended may take the first count with it.
+		{"restarted", false, (*memcachedtest.Process).Restart, 59, 60},
+		{"restarted without stats", true, (*memcachedtest.Process).Restart, 40, 40},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := memcachedtest.Start(t)
+			r := startRelay(t, tt.mute, m.Addr)
+			other := countAt(t, r.addr, 1)
+			c := countAt(t, r.addr, 1)
+			other.ask(20)
+			c.ask(10)
+			c.wantKnown(30, 30)
+			tt.anew(m)
+			other.ask(20)
+			c.ask(9)
+			c.wantKnown(tt.least, tt.most)
+		})
+	}
+}
+
+// flush makes a server forget everything.
+func flush(t *testing.T, addr string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "flush_all\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := bufio.NewReader(conn).ReadString('\n'); reply != "OK\r\n" {
+		t.Fatalf("flush_all: %q, %v", reply, err)
+	}
+}

@@ -1,0 +1,222 @@
+package limit_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Counts that wait while a lift is made, and those whose replies are under way, are from before
+// it: they mitigate nobody, and are counted as dropped. That holds where the lift is made, and
+// where it is heard of.
+func TestALiftWhileCountsAreUnderWay(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	for _, tt := range []struct {
+		name string
+		lift func(*single)
+	}{
+		{"made here", func(a *single) {
+			if _, err := a.Lift(a.key(1), time.Now()); err != nil {
+				t.Error(err)
+			}
+		}},
+		{"made by another node", func(a *single) {
+			now := time.Now()
+			a.Learn(mitigation.Record{
+				Key: a.key(1), Lifted: true, Node: 7, Start: now.UnixMicro(),
+				Lifetime: mitigation.MaxLifetime, Deadline: now.Add(mitigation.MaxLifetime),
+			}, "peer", now)
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(time.Second)
+			a, g := startGated(t, fmt.Sprintf(perMinute, 10, "1h"), 10*time.Second)
+			defer a.close()
+			ask := func(n int, want limit.Verdict) {
+				t.Helper()
+				for range n {
+					if d := a.decide(1); d.Verdict != want {
+						t.Errorf("%s: a request is %v, want %v", tt.name, d.Verdict, want)
+					}
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			ask(5, limit.Passed)
+			g.close()
+			ask(2, limit.Passed) // under way
+			ask(3, limit.Passed) // these wait
+			now := time.Now()
+			a.Learn(mitigation.Record{
+				Key: a.key(1), Node: 6, Start: now.UnixMicro(), Lifetime: time.Hour, Deadline: now.Add(time.Hour),
+				Why: mitigation.Why{Limit: counter.Limit{Threshold: 10, Period: 60e6, Layout: counter.Plain}, Cur: 11},
+			}, "peer", now)
+			ask(1, limit.Blocked)
+			tt.lift(a)
+			g.open()
+			time.Sleep(10 * time.Millisecond)
+			ask(10, limit.Passed)
+			if n := value(t, a.reg, "edge_increments_dropped_total", "lifted"); n != 5 {
+				t.Errorf("%s: %v requests are counted as dropped by the lift, want 5", tt.name, n)
+			}
+			ask(1, limit.Passed)
+			ask(1, limit.Blocked) // the lift is no licence
+		})
+	}
+}
+
+// A request that the origin answers after a lift came before it.
+func TestALiftWhileTheOriginIsAtWork(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}], mitigation_timeout: 1h, count: {statuses: [401]}}]", nil)
+		defer a.close()
+		var decisions []limit.Decision
+		for range 22 {
+			decisions = append(decisions, a.decide(1))
+		}
+		for i := range decisions {
+			if i == 11 {
+				time.Sleep(10 * time.Millisecond)
+				if _, err := a.Lift(a.key(1), time.Now()); err != nil {
+					t.Error(err)
+				}
+			}
+			a.Answered(&decisions[i], 401, time.Now())
+		}
+		time.Sleep(10 * time.Millisecond)
+		if d := a.decide(1); d.Verdict != limit.Passed {
+			t.Errorf("a client is %v by what it asked before the lift", d.Verdict)
+		}
+		if n := value(t, a.reg, "edge_increments_dropped_total", "lifted"); n != 11 {
+			t.Errorf("%v requests are counted as dropped by the lift, want 11", n)
+		}
+	})
+}
+
+// A mitigation that began after a lift and has ended leaves the lift in force: what another
+// node has from before it, such as a shard that was out of reach, mitigates nobody.
+func TestALiftOutlastsTheNextMitigation(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Second)
+		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 30s}]", nil)
+		defer a.close()
+		ask := func(n int) {
+			for range n {
+				a.decide(1)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		ask(11)
+		if _, err := a.Lift(a.key(1), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		ask(11)
+		if d := a.decide(1); d.Verdict != limit.Blocked {
+			t.Fatalf("a client that goes on after the lift is %v, want %v", d.Verdict, limit.Blocked)
+		}
+		for _, later := range []time.Duration{time.Minute, 24 * time.Hour, 12 * 24 * time.Hour} {
+			time.Sleep(later)
+			now := time.Now()
+			a.Learn(mitigation.Record{
+				Key: a.key(1), Node: 6, Start: now.UnixMicro(), Lifetime: time.Hour, Deadline: now.Add(time.Hour),
+				Why: mitigation.Why{Limit: counter.Limit{Threshold: 10, Period: 10e6, Layout: counter.Plain}, Cur: 11},
+			}, "peer", now)
+			if d := a.decide(1); d.Verdict != limit.Passed {
+				t.Errorf("%v later the client is %v by a record from before the lift", later, d.Verdict)
+			}
+		}
+	})
+}
+
+// key returns the key of a client under the first rule.
+func (p *testPop) key(client uint32) counter.Key {
+	req := request(client)
+	req.Canonicalize(rule.ClientPrefix{})
+	l := p.limiters[0]
+	what, _ := l.Rules().Rules()[0].AppendKey(nil, &req)
+	return p.secret.Tag(what)
+}
+
+// A lift is stored again at the next owner of its key, which may have the mitigation still: a
+// node that starts then learns of the lift there.
+func TestALiftIsStoredAtTheNextOwner(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		p := startPop(t, 2, 2, false, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 1h}]")
+		defer p.stop()
+		const clients = 20
+		decide := func(l *limit.Limiter, client uint32) limit.Verdict {
+			req := request(client)
+			return l.Decide(&req, time.Now()).Verdict
+		}
+		p.setOut(t, 0)
+		for client := range uint32(clients) {
+			for range 11 {
+				decide(p.limiters[0], client)
+			}
+		}
+		time.Sleep(10 * time.Millisecond) // the records are at the second shard
+		p.setOut(t)
+		for client := range uint32(clients) {
+			if _, err := p.limiters[0].Lift(p.key(client), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute) // the lifts are at both, the counts say nothing any more
+		p.shards[0].kill()
+		p.setOut(t, 0)
+		time.Sleep(2 * time.Second)
+		for client := range uint32(clients) {
+			decide(p.limiters[1], client)
+		}
+		time.Sleep(10 * time.Millisecond)
+		for client := range uint32(clients) {
+			if v := decide(p.limiters[1], client); v != limit.Passed {
+				t.Errorf("client %d is %v at a node that knows only what the next owner has, want %v", client, v, limit.Passed)
+			}
+		}
+	})
+}
+
+// Of a former owner only what it counted after a lift is added.
+func TestAFormerOwnerAfterALift(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		p := startPop(t, 2, 2, true, manyPerMinute)
+		defer p.stop()
+		time.Sleep(time.Second)
+		const clients = 20
+		asks := func(n int) {
+			for client := range uint32(clients) {
+				for range n {
+					ask(p.limiters[1], client)
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		asks(20)
+		for client := range uint32(clients) {
+			now := time.Now()
+			for _, l := range p.limiters {
+				l.Learn(mitigation.Record{
+					Key: p.key(client), Node: 6, Start: now.UnixMicro(), Lifetime: time.Hour, Deadline: now.Add(time.Hour),
+					Why: mitigation.Why{Limit: counter.Limit{Threshold: 1000, Period: 60e6, Layout: counter.Plain}, Cur: 1001},
+				}, "peer", now)
+			}
+			if _, err := p.limiters[0].Lift(p.key(client), now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		asks(5)
+		p.setOut(t, 0)
+		wantKnown(t, "after the lift", p.limiters[0], clients, 5)
+	})
+}

@@ -1,0 +1,179 @@
+package limit_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/limit"
+)
+
+// A shard that does not answer when the previous window is read is asked again. Until it answers,
+// that window is unknown, not empty.
+func TestAReadThatTimesOutIsRepeated(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		a, g := startGated(t, fmt.Sprintf(perMinute, 10, "1h"), 50*time.Millisecond)
+		defer a.close()
+		minute := counter.Limit{Threshold: 10, Period: 60e6, Layout: counter.Plain}
+		begin := time.Now().Truncate(time.Minute).Add(time.Minute)
+		time.Sleep(time.Until(begin.Add(30 * time.Second)))
+		window, _ := counter.Window(time.Now(), minute.Period)
+		s := counter.NewShard("s:11211", counter.ShardOptions{Dial: a.pipe.Dial})
+		defer s.Close()
+		if _, err := increment(s, a.secret.CounterItem(a.key(1), minute, window), 10); err != nil { // by another node
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(begin.Add(time.Minute + 50*time.Millisecond))) // all nodes are done with it
+		a.decide(2)                                                          // opens a connection
+		time.Sleep(10 * time.Millisecond)
+		g.close()
+		for range 3 {
+			a.decide(1)
+		}
+		time.Sleep(200 * time.Millisecond)
+		g.open()
+		time.Sleep(2 * time.Second)
+		if d := a.decide(1); d.Verdict != limit.Blocked {
+			t.Errorf("a client with 10 requests in the previous window and 3 in this one, of 10, is %v", d.Verdict)
+		}
+	})
+}
+
+// A former owner that does not answer is asked again, with the key's next count after a second.
+func TestAReadOfAFormerOwnerThatTimesOutIsRepeated(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		p := startPop(t, 2, 2, false, manyPerMinute)
+		defer p.stop()
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
+		const clients = 20
+		for client := range uint32(clients) {
+			for range 20 {
+				ask(p.limiters[1], client)
+			}
+		}
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
+		p.setOut(t, 0)
+		time.Sleep(5 * time.Second) // all nodes have followed
+		p.shards[0].gate.close()
+		for client := range uint32(clients) {
+			ask(p.limiters[0], client)
+		}
+		time.Sleep(5 * time.Second)
+		p.shards[0].gate.open()
+		time.Sleep(5 * time.Second)
+		for client := range uint32(clients) {
+			ask(p.limiters[0], client)
+		}
+		time.Sleep(10 * time.Millisecond)
+		for client := range uint32(clients) {
+			if known := ask(p.limiters[0], client); known < 2+10 { // less than half a period later
+				t.Errorf("%d requests of client %d are known, want 2 and more than half of the 20 before", known, client)
+			}
+		}
+	})
+}
+
+// A node that holds the record of a key stores it at the key's new owner when it counts there,
+// also if the former owner is dead by then.
+func TestARecordFollowsItsKey(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		p := startPop(t, 2, 2, false, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 10m, count: {statuses: [401]}}]")
+		defer p.stop()
+		const clients = 20
+		decide := func(l *limit.Limiter, client uint32) limit.Decision {
+			req := request(client)
+			return l.Decide(&req, time.Now())
+		}
+		last := make([]limit.Decision, clients) // has no answer yet
+		for client := range last {
+			for range 11 {
+				d := decide(p.limiters[0], uint32(client))
+				p.limiters[0].Answered(&d, 401, time.Now())
+				last[client] = d
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+		p.shards[0].kill()
+		p.setOut(t, 0)
+		time.Sleep(10 * time.Millisecond)
+		for client := range last {
+			if d := decide(p.limiters[0], uint32(client)); d.Verdict != limit.Blocked {
+				t.Errorf("client %d is %v at the node that counted it, want %v", client, d.Verdict, limit.Blocked)
+			}
+			p.limiters[0].Answered(&last[client], 401, time.Now())
+		}
+		time.Sleep(time.Minute) // the counts say nothing any more
+		for client := range last {
+			d := decide(p.limiters[1], uint32(client))
+			p.limiters[1].Answered(&d, 401, time.Now())
+		}
+		time.Sleep(10 * time.Millisecond)
+		for client := range last {
+			if d := decide(p.limiters[1], uint32(client)); d.Verdict != limit.Blocked {
+				t.Errorf("client %d is %v at a node that knows only what the new owner has, want %v", client, d.Verdict, limit.Blocked)
+			}
+		}
+	})
+}
+
+// A record that ends within a second leaves the shard when it ends. With a time to live of 0 it
+// would stay for ever.
+func TestAShortMitigationLeavesTheShard(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + 800*time.Millisecond)))
+		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1s}], mitigation_timeout: 0s}]", nil)
+		defer a.close()
+		for range 11 {
+			a.decide(1)
+		}
+		time.Sleep(10 * time.Millisecond)
+		held, ok := a.table.Held(a.key(1), time.Now())
+		if !ok || held.Lifetime >= time.Second {
+			t.Fatalf("the node holds %+v, want a record that ends within a second", held)
+		}
+		record := a.secret.RecordKey(a.key(1))
+		if len(a.stored(t, record)) == 0 {
+			t.Fatal("no record is stored")
+		}
+		time.Sleep(time.Minute)
+		if got := a.stored(t, record); len(got) != 0 {
+			t.Errorf("a minute after its end %x is stored", got)
+		}
+	})
+}
+
+// A shard that stopped answering is probed until it answers, though no count waits for it and a
+// rule that fails closed brings no new ones.
+func TestAShardThatFailedIsProbed(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		a, g := startGated(t, "rules: [{id: all, on_failure: closed, characteristics: [ip], limits: [{threshold: 100, period: 1h}]}]", 50*time.Millisecond)
+		defer a.close()
+		a.decide(1)
+		time.Sleep(10 * time.Millisecond)
+		g.close()
+		for range 20 {
+			a.decide(1)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if d := a.decide(1); d.Verdict != limit.Unavailable {
+			t.Fatalf("beside a shard that does not answer a request is %v, want %v", d.Verdict, limit.Unavailable)
+		}
+		time.Sleep(10 * time.Minute)
+		g.open()
+		time.Sleep(5 * time.Second)
+		if d := a.decide(1); d.Verdict != limit.Passed {
+			t.Errorf("after the shard answers again a request is %v, want %v", d.Verdict, limit.Passed)
+		}
+		if n := value(t, a.reg, "edge_counting_alone", ""); n != 0 {
+			t.Errorf("edge_counting_alone = %v after the shard answers again", n)
+		}
+	})
+}
