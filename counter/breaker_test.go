@@ -108,7 +108,7 @@ func TestHide(t *testing.T) {
 			t.Errorf("%d series, %v; want %d", got, err, want)
 		}
 	}
-	series(1 + 6)
+	series(1 + 4)
 	s.Hide()
 	s.Hide()
 	if s.Probe() == nil || !s.Down() {
@@ -117,7 +117,7 @@ func TestHide(t *testing.T) {
 	series(0)
 	s.Show()
 	s.Show()
-	series(1 + 6)
+	series(1 + 4)
 	if open := testutil.ToFloat64(gauge(t, reg, "edge_shard_breaker_open")); open != 1 {
 		t.Errorf("edge_shard_breaker_open = %v, want 1", open)
 	}

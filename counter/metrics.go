@@ -66,7 +66,7 @@ type series struct {
 // of returns the series of a shard.
 func (m *Metrics) of(addr string) *series {
 	s := &series{map[string]prometheus.Observer{}, m.open.WithLabelValues(addr)}
-	for _, op := range []string{"batch", "incr", "add", "get", "cas", "delete"} {
+	for _, op := range []string{"batch", "add", "get", "cas"} {
 		s.seconds[op] = m.seconds.WithLabelValues(addr, op)
 	}
 	return s

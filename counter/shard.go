@@ -229,48 +229,6 @@ func (s *Shard) Close() error {
 	return nil
 }
 
-// Count adds delta to the counter under key and returns its new number. A counter that
-// does not exist is made, with a time to live in seconds. Nothing is counted twice:
-// see ErrNotSent and ErrUnknown.
-func (s *Shard) Count(key string, delta uint64, ttl int32) (number uint64, err error) {
-	number, err = s.count(key, delta, ttl)
-	s.metrics.increments[outcome(err)].Inc()
-	return number, err
-}
-
-// outcome returns what became of an increment.
-func outcome(err error) Outcome {
-	switch {
-	case err == nil:
-		return Done
-	case errors.Is(err, ErrNotSent):
-		return NotSent
-	}
-	return Unknown
-}
-
-// count increments. INCR fails on a counter that does not exist and ADD on one that
-// does; between the two another node may have made it, so INCR has the last word.
-func (s *Shard) count(key string, delta uint64, ttl int32) (number uint64, err error) {
-	c := s.take()
-	defer s.give(c)
-	increment := func() (err error) {
-		number, err = c.Increment(key, delta)
-		return err
-	}
-	if err := s.do("incr", increment); err != memcache.ErrCacheMiss {
-		return number, err
-	}
-	item := memcache.Item{Key: key, Value: strconv.AppendUint(nil, delta, 10), Expiration: ttl}
-	if err := s.do("add", func() error { return c.Add(&item) }); err != memcache.ErrNotStored {
-		return delta, err
-	}
-	if err := s.do("incr", increment); err != memcache.ErrCacheMiss {
-		return number, err
-	}
-	return 0, fmt.Errorf("%w: a counter of %s came and went", ErrNotSent, s.addr)
-}
-
 // Numbers reads the counters and the record under keys, in one round trip. What does not exist is
 // missing from the result.
 func (s *Shard) Numbers(keys ...string) (values map[string][]byte, err error) {
@@ -332,18 +290,6 @@ func (s *Shard) Update(key string, change func(old []byte) (value []byte, ttl in
 		}
 	}
 	return fmt.Errorf("%w: others write the record of %s at the same time", ErrUnknown, s.addr)
-}
-
-// Delete removes the counters under keys. Those that do not exist are no error.
-func (s *Shard) Delete(keys ...string) error {
-	c := s.take()
-	defer s.give(c)
-	for _, key := range keys {
-		if err := s.do("delete", func() error { return c.Delete(key) }); err != nil && err != memcache.ErrCacheMiss {
-			return err
-		}
-	}
-	return nil
 }
 
 // do runs one round trip under the breaker. An answer of the shard is a success, also
