@@ -12,12 +12,38 @@ import (
 // a byte a minute holds neither the node nor the origin.
 type body struct {
 	io.ReadCloser
-	control *http.ResponseController
-	timeout time.Duration
-	failed  atomic.Pointer[error] // what ended it before its end
-	ended   atomic.Bool           // it was read to its end
-	left    atomic.Bool           // the handler has returned, or is about to
-	reading sync.Mutex            // held by Read
+	control  *http.ResponseController
+	timeout  time.Duration         // for a pause; 0: no limit
+	rate     int                   // bytes that the client has to send each second; 0: any
+	failed   atomic.Pointer[error] // what ended it before its end
+	ended    atomic.Bool           // it was read to its end
+	answered atomic.Bool           // the origin has begun its answer, and may wait for more
+	left     atomic.Bool           // the handler has returned, or is about to
+	reading  sync.Mutex            // held by Read; guards what follows
+	credit   time.Duration         // for which the client may be silent before it falls below rate
+}
+
+// newBody returns the body of r, which is read as options say.
+func newBody(r *http.Request, control *http.ResponseController, o *Options) *body {
+	b := &body{ReadCloser: r.Body, control: control, timeout: o.BodyTimeout, rate: o.BodyRate}
+	b.credit = b.grace()
+	return b
+}
+
+// grace is how far a client may fall behind the rate.
+func (b *body) grace() time.Duration {
+	if b.timeout > 0 {
+		return b.timeout
+	}
+	return time.Minute
+}
+
+// patience returns how long the next Read may take, 0 for no limit.
+func (b *body) patience() time.Duration {
+	if b.rate == 0 || b.answered.Load() {
+		return b.timeout
+	}
+	return max(b.credit, 1) // at most timeout
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -26,14 +52,19 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.left.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
-	if b.timeout > 0 {
-		_ = b.control.SetReadDeadline(time.Now().Add(b.timeout))
+	start, patience := time.Now(), b.patience()
+	if patience > 0 {
+		_ = b.control.SetReadDeadline(start.Add(patience))
 	}
 	n, err := b.ReadCloser.Read(p)
 	// Between reads it is the origin that takes its time. HTTP/2 would end the body, and
 	// at its end HTTP/1 goes on reading, to learn whether the client is there.
-	if b.timeout > 0 && !b.left.Load() {
+	if patience > 0 && !b.left.Load() {
 		_ = b.control.SetReadDeadline(time.Time{})
+	}
+	if b.rate > 0 {
+		earned := time.Duration(n) * time.Second / time.Duration(b.rate)
+		b.credit = min(b.credit-time.Since(start)+earned, b.grace())
 	}
 	if err == io.EOF {
 		b.ended.Store(true)
@@ -61,18 +92,34 @@ func (b *body) leave() {
 	_ = b.control.SetReadDeadline(deadline)
 }
 
-// bound gives an answer of the node itself deadlines: net/http reads the request's body
-// before it writes the answer.
-func (p *Proxy) bound(w http.ResponseWriter, r *http.Request) {
-	if p.o.BodyTimeout == 0 || r.ProtoMajor != 1 {
+// early prepares an answer of the node itself, which does not wait for the request's body.
+// If all of that is there, the connection is kept; if not, it is closed after the answer.
+func (p *Proxy) early(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor != 1 {
 		return
 	}
-	control, deadline := http.NewResponseController(w), time.Now().Add(p.o.BodyTimeout)
-	_ = control.SetWriteDeadline(deadline.Add(p.o.BodyTimeout))
-	if r.Body != http.NoBody {
-		_ = control.SetReadDeadline(deadline)
+	control := http.NewResponseController(w)
+	if p.o.BodyTimeout > 0 {
+		_ = control.SetWriteDeadline(time.Now().Add(p.o.BodyTimeout))
+	}
+	if r.Body == http.NoBody {
+		return
+	}
+	_ = control.SetReadDeadline(time.Unix(1, 0))
+	if _, expects := r.Header["Expect"]; !expects { // reading would ask for the body
+		if _, err := io.CopyN(io.Discard, r.Body, maxDiscarded); err == io.EOF {
+			_ = control.SetReadDeadline(time.Time{})
+			return
+		}
+	}
+	w.Header().Set("Connection", "close")
+	if c := connOf(r); c != nil {
+		c.linger.Store(true)
 	}
 }
+
+// maxDiscarded is how much of a body that nobody wants is read to keep the connection.
+const maxDiscarded = 256 << 10
 
 // err returns what ended b before its end, or nil. b may be nil.
 func (b *body) err() error {

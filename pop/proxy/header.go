@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/edgelimit/edge/pop/limit"
@@ -43,47 +44,71 @@ func ParseHeaderStyle(text string) (HeaderStyle, error) {
 
 // write adds what the client may know after d to header.
 func (s HeaderStyle) write(header http.Header, l *limit.Limiter, d *limit.Decision, now time.Time) {
+	var buf [512]byte
+	setLines(header, s.append(buf[:0], l, d, now))
+}
+
+// setLines sets the fields of lines that end in CRLF.
+func setLines(header http.Header, lines []byte) {
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(lines), "\r\n"), "\r\n") {
+		if name, value, ok := strings.Cut(line, ": "); ok {
+			header[name] = []string{value}
+		}
+	}
+}
+
+// append appends what the client may know after d to dst, as lines of a header that end in CRLF.
+func (s HeaderStyle) append(dst []byte, l *limit.Limiter, d *limit.Decision, now time.Time) []byte {
 	if s == NoHeaders {
-		return
+		return dst
 	}
 	var buf [4]limit.Quota
 	quotas := l.Quotas(buf[:0], d, now)
 	if len(quotas) == 0 {
-		return
+		return dst
 	}
 	if s != XRateLimit {
-		writeDraft10(header, quotas)
+		dst = appendDraft10(dst, quotas)
 	}
 	if s != Draft10 {
-		writeXRateLimit(header, quotas)
+		dst = appendXRateLimit(dst, quotas)
 	}
+	return dst
 }
 
 // Header names are written as the draft and custom spell them, not as Go would.
 
-// writeDraft10 writes lists of strings with parameters: the policies q in w seconds, and of
+// appendDraft10 appends lists of strings with parameters: the policies q in w seconds, and of
 // those with a current estimate what remains, r, and for how long, t.
-func writeDraft10(header http.Header, quotas []limit.Quota) {
-	var policy, remaining []byte
+func appendDraft10(dst []byte, quotas []limit.Quota) []byte {
+	dst = append(dst, "RateLimit-Policy: "...)
+	for i, q := range quotas {
+		dst = appendName(dst, q, i == 0)
+		dst = append(dst, ";q="...)
+		dst = strconv.AppendUint(dst, min(q.Limit.Threshold, maxInteger), 10)
+		dst = append(dst, ";w="...)
+		dst = strconv.AppendInt(dst, int64(q.Limit.Period/time.Second), 10)
+	}
+	dst = append(dst, "\r\n"...)
+	known := 0
 	for _, q := range quotas {
-		policy = appendName(policy, q)
-		policy = append(policy, ";q="...)
-		policy = strconv.AppendUint(policy, min(q.Limit.Threshold, maxInteger), 10)
-		policy = append(policy, ";w="...)
-		policy = strconv.AppendInt(policy, int64(q.Limit.Period/time.Second), 10)
 		if !q.Known {
 			continue
 		}
-		remaining = appendName(remaining, q)
-		remaining = append(remaining, ";r="...)
-		remaining = strconv.AppendUint(remaining, min(q.Remaining, maxInteger), 10)
-		remaining = append(remaining, ";t="...)
-		remaining = strconv.AppendInt(remaining, seconds(q.Reset), 10)
+		if known == 0 {
+			dst = append(dst, "RateLimit: "...)
+		}
+		dst = appendName(dst, q, known == 0)
+		dst = append(dst, ";r="...)
+		dst = strconv.AppendUint(dst, min(q.Remaining, maxInteger), 10)
+		dst = append(dst, ";t="...)
+		dst = strconv.AppendInt(dst, seconds(q.Reset), 10)
+		known++
 	}
-	header["RateLimit-Policy"] = []string{string(policy)}
-	if remaining != nil {
-		header["RateLimit"] = []string{string(remaining)}
+	if known > 0 {
+		dst = append(dst, "\r\n"...)
 	}
+	return dst
 }
 
 // maxInteger is the greatest integer of a structured field (RFC 9651).
@@ -91,8 +116,8 @@ const maxInteger = 999_999_999_999_999
 
 // appendName appends the name of q's policy: the rule's ID, and where the rule has several
 // limits the period.
-func appendName(dst []byte, q limit.Quota) []byte {
-	if len(dst) > 0 {
+func appendName(dst []byte, q limit.Quota, first bool) []byte {
+	if !first {
 		dst = append(dst, ", "...)
 	}
 	dst = append(append(dst, '"'), q.Rule.ID...) // an ID needs no escapes
@@ -102,8 +127,8 @@ func appendName(dst []byte, q limit.Quota) []byte {
 	return append(dst, '"')
 }
 
-// writeXRateLimit tells of the limit with the least that remains.
-func writeXRateLimit(header http.Header, quotas []limit.Quota) {
+// appendXRateLimit tells of the limit with the least that remains.
+func appendXRateLimit(dst []byte, quotas []limit.Quota) []byte {
 	var least *limit.Quota
 	for i := range quotas {
 		if q := &quotas[i]; q.Known && (least == nil || q.Remaining < least.Remaining) {
@@ -111,15 +136,14 @@ func writeXRateLimit(header http.Header, quotas []limit.Quota) {
 		}
 	}
 	if least == nil {
-		set(header, "X-RateLimit-Limit", quotas[0].Limit.Threshold)
-		return
+		return appendField(dst, "X-RateLimit-Limit", quotas[0].Limit.Threshold)
 	}
-	set(header, "X-RateLimit-Limit", least.Limit.Threshold)
-	set(header, "X-RateLimit-Remaining", least.Remaining)
-	set(header, "X-RateLimit-Reset", uint64(seconds(least.Reset)))
+	dst = appendField(dst, "X-RateLimit-Limit", least.Limit.Threshold)
+	dst = appendField(dst, "X-RateLimit-Remaining", least.Remaining)
+	return appendField(dst, "X-RateLimit-Reset", uint64(seconds(least.Reset)))
 }
 
-// set writes a header in its usual spelling.
-func set(header http.Header, name string, value uint64) {
-	header[name] = []string{strconv.FormatUint(value, 10)}
+func appendField(dst []byte, name string, value uint64) []byte {
+	dst = append(append(dst, name...), ": "...)
+	return append(strconv.AppendUint(dst, value, 10), "\r\n"...)
 }

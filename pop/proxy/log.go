@@ -37,14 +37,22 @@ func (w *loggedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // logAccess writes the line of a request that is over.
 func (p *Proxy) logAccess(r *http.Request, x *exchange, w *loggedWriter, start time.Time) {
+	p.logRequest(x, start, requestLine{r.Method, r.Host, r.RequestURI, r.Proto}, w.status, w.bytes)
+}
+
+// A requestLine is what the access log says of a request.
+type requestLine struct{ method, host, uri, proto string }
+
+// logRequest writes a line of the access log.
+func (p *Proxy) logRequest(x *exchange, start time.Time, r requestLine, status int, bytes int64) {
 	attrs := []slog.Attr{
 		slog.String("client", x.client.String()),
-		slog.String("method", r.Method),
-		slog.String("host", r.Host),
-		slog.String("uri", r.RequestURI),
-		slog.String("proto", r.Proto),
-		slog.Int("status", w.status),
-		slog.Int64("bytes", w.bytes),
+		slog.String("method", r.method),
+		slog.String("host", r.host),
+		slog.String("uri", r.uri),
+		slog.String("proto", r.proto),
+		slog.Int("status", status),
+		slog.Int64("bytes", bytes),
 		slog.Duration("duration", p.o.Now().Sub(start)),
 		slog.String("verdict", x.decision.Verdict.String()),
 	}

@@ -40,6 +40,7 @@ func (o Origins) Close() {
 type Origin struct {
 	scheme, host string
 	transport    http.RoundTripper
+	timeout      time.Duration
 
 	mu       sync.Mutex // guards what follows
 	lastLog  time.Time
@@ -71,8 +72,11 @@ func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 		return nil, fmt.Errorf("proxy: origin %q has more than scheme, host and port; requests keep their own path", text)
 	}
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute
+	}
 	protocols := new(http.Protocols)
-	origin := &Origin{scheme: u.Scheme, host: u.Host, transport: o.Transport}
+	origin := &Origin{scheme: u.Scheme, host: u.Host, transport: o.Transport, timeout: o.Timeout}
 	switch u.Scheme {
 	case "http":
 		protocols.SetHTTP1(true)
@@ -92,9 +96,6 @@ func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 }
 
 func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
-	if o.Timeout == 0 {
-		o.Timeout = time.Minute
-	}
 	if o.ConnectTimeout == 0 {
 		o.ConnectTimeout = 5 * time.Second
 	}
@@ -137,13 +138,6 @@ func (o *Origin) Close() {
 	if t, ok := o.transport.(*http.Transport); ok {
 		t.CloseIdleConnections()
 	}
-}
-
-// roundTripper sends a request to the origin of its exchange.
-type roundTripper struct{}
-
-func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
-	return exchangeOf(r).origin.transport.RoundTrip(r)
 }
 
 // CanonicalHost returns host as Origins.ByHost is keyed.

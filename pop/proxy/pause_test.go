@@ -17,7 +17,7 @@ import (
 
 // piped returns a client at 127.0.0.1 of a proxy with these rules in front of origin, all
 // connected by pipes, in a bubble. Both sides speak HTTP/2 if http2 is set. Bodies may pause
-// for 5 s.
+// for 5 s, and come at 100 bytes per second at least.
 func piped(t *testing.T, rules string, http2 bool, origin http.HandlerFunc) *http.Client {
 	t.Helper()
 	protocols := new(http.Protocols)
@@ -37,7 +37,7 @@ func piped(t *testing.T, rules string, http2 bool, origin http.HandlerFunc) *htt
 	}
 	tr := start(origin)
 	p, _ := newProxy(t, rules, "http://origin", func(o *proxy.Options) {
-		o.BodyTimeout = 5 * time.Second
+		o.BodyTimeout, o.BodyRate = 5*time.Second, 100
 		o.Origins.Default, _ = proxy.NewOrigin("http://origin", proxy.OriginOptions{Transport: tr})
 	})
 	return &http.Client{Transport: start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,6 +75,75 @@ func TestClientsMayPauseBetweenRequests(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A client that sends its body more slowly than the rate, for longer than it may pause, is
+// cut off, however much it has sent before. Once the origin answers, they may talk slowly.
+func TestBodyRate(t *testing.T) {
+	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const echo, sink = "/echo", "/"
+	// write writes size bytes, then waits, so many times.
+	write := func(w io.Writer, size int, wait time.Duration, times int) {
+		for range times {
+			if _, err := w.Write(make([]byte, size)); err != nil {
+				return
+			}
+			time.Sleep(wait)
+		}
+	}
+	for _, tt := range []struct {
+		name, path string
+		send       func(io.Writer)
+		status     int
+		after      time.Duration // of the answer
+	}{
+		{"a byte each second", sink, func(w io.Writer) { write(w, 1, time.Second, 30) }, http.StatusRequestTimeout, 5 * time.Second},
+		{"the rate", sink, func(w io.Writer) { write(w, 100, time.Second, 30) }, http.StatusOK, 30 * time.Second},
+		{"pauses", sink, func(w io.Writer) { write(w, 400, 4*time.Second, 8) }, http.StatusOK, 32 * time.Second},
+		{"a pause that is too long", sink, func(w io.Writer) { write(w, 1000, 6*time.Second, 1) }, http.StatusRequestTimeout, 5 * time.Second},
+		{"much at once, then a byte each second", sink, func(w io.Writer) {
+			write(w, 1<<20, time.Second, 1)
+			write(w, 1, time.Second, 30)
+		}, http.StatusRequestTimeout, 5 * time.Second},
+		{"a conversation", echo, func(w io.Writer) { write(w, 1, 3*time.Second, 10) }, http.StatusOK, 0},
+	} {
+		for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
+			t.Run(tt.name+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := piped(t, noRules, http2, func(w http.ResponseWriter, r *http.Request) {
+						control := http.NewResponseController(w)
+						if r.URL.Path == echo {
+							_ = control.EnableFullDuplex()
+							_ = control.Flush()
+							_, _ = io.Copy(w, r.Body)
+							return
+						}
+						_, _ = io.Copy(io.Discard, r.Body)
+					})
+					body, send := io.Pipe()
+					go func() {
+						tt.send(send)
+						_ = send.Close()
+					}()
+					start := time.Now()
+					resp, err := c.Do(newRequest(t, "POST", "http://a.example"+tt.path, body))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if after := time.Since(start).Round(time.Second); resp.StatusCode != tt.status || after != tt.after {
+						t.Errorf("%s after %v, want %d after %v", resp.Status, after, tt.status, tt.after)
+					}
+					answer, err := io.ReadAll(resp.Body)
+					if tt.path == echo && (len(answer) != 10 || err != nil) {
+						t.Errorf("%d bytes come back, %v; want 10", len(answer), err)
+					}
+					resp.Body.Close()
+					time.Sleep(time.Minute) // until all is sent
+				})
+			})
+		}
 	}
 }
 

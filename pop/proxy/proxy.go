@@ -33,6 +33,14 @@ type Options struct {
 	// Headers says which rate-limit headers clients see. If zero, Draft10.
 	Headers HeaderStyle
 
+	// StrictHosts refuses hosts that neither a rule nor Origins.ByHost names with 421. By
+	// default the default origin serves them.
+	StrictHosts bool
+
+	// StrictMethods refuses methods that differ from a registered one only in case with 501.
+	// By default they are forwarded as they came.
+	StrictMethods bool
+
 	// NodeHeader names a response header that tells which node answered, as NodeName.
 	// If empty, there is none.
 	NodeHeader, NodeName string
@@ -41,6 +49,16 @@ type Options struct {
 	// request's body, or for room to write the next bytes of an answer. If zero, there is
 	// no limit.
 	BodyTimeout time.Duration
+
+	// AbandonedRequests is how many requests may wait for the origin's answer without their
+	// clients, because a rule counts by it. While there are more, new requests under such
+	// rules wait for a second at most and then get 503. If zero, 1024.
+	AbandonedRequests int
+
+	// BodyRate is how many bytes of a request's body a client has to send each second, on
+	// average, until the origin begins its answer. It may fall behind by BodyTimeout, or a
+	// minute if that is zero. If zero, there is no such limit.
+	BodyRate int
 
 	// Now reads the node's clock, as it is told to the Limiter. If nil, time.Now.
 	Now func() time.Time
@@ -61,6 +79,8 @@ type Proxy struct {
 	trusted *bart.Lite
 	forward httputil.ReverseProxy
 	metrics *metrics
+
+	abandoned abandoned
 }
 
 // New returns a Proxy.
@@ -71,6 +91,12 @@ func New(o Options) (*Proxy, error) {
 	if o.Origins.Default == nil && len(o.Origins.ByHost) == 0 {
 		return nil, errors.New("proxy: an origin is required")
 	}
+	if o.AbandonedRequests < 0 {
+		return nil, fmt.Errorf("proxy: invalid AbandonedRequests %d: must not be negative", o.AbandonedRequests)
+	}
+	if o.AbandonedRequests == 0 {
+		o.AbandonedRequests = 1024
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -78,6 +104,7 @@ func New(o Options) (*Proxy, error) {
 		o.Logger = slog.Default()
 	}
 	p := &Proxy{o: o, trusted: new(bart.Lite), metrics: newMetrics(o.Registerer)}
+	p.abandoned.init(o.AbandonedRequests, o.Registerer)
 	for _, prefix := range o.Trusted {
 		if !prefix.IsValid() {
 			return nil, fmt.Errorf("proxy: trusted network %v is not valid", prefix)
@@ -86,7 +113,7 @@ func New(o Options) (*Proxy, error) {
 	}
 	p.forward = httputil.ReverseProxy{
 		Rewrite:        p.rewrite,
-		Transport:      roundTripper{},
+		Transport:      roundTripper{p},
 		ModifyResponse: p.answered,
 		ErrorHandler:   p.failed,
 		BufferPool:     new(buffers),
@@ -117,11 +144,8 @@ func exchangeOf(r *http.Request) *exchange {
 // ServeHTTP decides about r, then passes it on or answers it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	now := p.o.Now()
-	if r.URL.Opaque != "" || !plainHost(r.Host) {
-		// The transport would write something else than what the rules see.
-		p.bound(w, r)
-		http.Error(w, "bad request target", http.StatusBadRequest)
-		return
+	if c := connOf(r); c != nil {
+		defer c.begin(r)()
 	}
 	x := new(exchange)
 	x.peer = peer(r)
@@ -130,14 +154,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if x.trusted {
 		x.client = p.client(x.peer, r.Header["X-Forwarded-For"])
 	}
-	req := rule.Request{
-		Addr:   x.client,
-		Method: r.Method,
-		Host:   r.Host,
-		Path:   r.URL.EscapedPath(),
-		Query:  r.URL.RawQuery,
-		Header: r.Header,
-	}
+	req := x.request(r)
 	x.decision = p.o.Limiter.Decide(&req, now)
 	if now.Nanosecond()&63 == 0 { // a clock read costs as much as the decision
 		p.metrics.decision.Observe(p.o.Now().Sub(now).Seconds())
@@ -150,11 +167,63 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.header = w.Header()
 	p.sign(x)
 	if x.decision.Verdict.Refused() {
-		p.bound(w, r)
+		p.early(w, r)
 		p.refuse(w, r, x, now)
 		return
 	}
-	p.pass(w, r, x, req.Host)
+	if status, why := p.unserved(&req, r.Method, x); status != 0 {
+		p.early(w, r)
+		http.Error(w, why, status)
+		return
+	}
+	if x.decision.CountsAnswer() && p.abandoned.full() {
+		if !p.abandoned.waitForPlace(r.Context()) {
+			p.early(w, r)
+			setLines(w.Header(), []byte(comeBack))
+			writeAnswer(w, r, http.StatusServiceUnavailable, unavailable)
+			return
+		}
+		// Meanwhile the client may have exceeded a limit.
+		again := x.request(r)
+		if d := p.o.Limiter.Look(&again, p.o.Now()); d.Verdict.Refused() {
+			x.decision = d
+			p.early(w, r)
+			p.refuse(w, r, x, p.o.Now())
+			return
+		}
+	}
+	p.pass(w, r, x)
+}
+
+// unserved finds the origin of a request that came with method, of which req is the canonical
+// form. If it may not pass,
+// it returns the status to answer with, and why.
+func (p *Proxy) unserved(req *rule.Request, method string, x *exchange) (status int, why string) {
+	x.origin = p.o.Origins.of(req.Host)
+	switch {
+	case req.Method == http.MethodConnect || req.Method == http.MethodTrace:
+		return http.StatusMethodNotAllowed, "method not allowed"
+	case p.o.StrictMethods && req.Method != method:
+		return http.StatusNotImplemented, "methods are told apart by case"
+	case p.o.StrictHosts && p.o.Origins.ByHost[req.Host] == nil && !p.o.Limiter.Rules().Names(req.Host):
+		return http.StatusMisdirectedRequest, "no site for this host"
+	case x.origin == nil:
+		return http.StatusMisdirectedRequest, "no origin for this host"
+	}
+	return 0, ""
+}
+
+// request returns r as it was received, for the limiter.
+func (x *exchange) request(r *http.Request) rule.Request {
+	return rule.Request{
+		Addr:      x.client,
+		Method:    r.Method,
+		Host:      r.Host,
+		Path:      r.URL.EscapedPath(),
+		Query:     r.URL.RawQuery,
+		Header:    r.Header,
+		Malformed: malformed(r),
+	}
 }
 
 // sign says which node answers.
@@ -164,21 +233,11 @@ func (p *Proxy) sign(x *exchange) {
 	}
 }
 
-// pass sends r to the origin of host.
-func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, x *exchange, host string) {
-	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
-		p.bound(w, r)
-		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
-		return
-	}
-	if x.origin = p.o.Origins.of(host); x.origin == nil {
-		p.bound(w, r)
-		http.Error(w, "no origin for this host", http.StatusMisdirectedRequest)
-		return
-	}
+// pass sends r to its origin.
+func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, x *exchange) {
 	control := http.NewResponseController(w)
 	if r.Body != http.NoBody {
-		x.body = &body{ReadCloser: r.Body, control: control, timeout: p.o.BodyTimeout}
+		x.body = newBody(r, control, &p.o)
 		r.Body = x.body
 		if r.ProtoMajor == 1 {
 			// The origin may answer before it has the whole request. Not every writer can.
@@ -220,6 +279,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 		pr.Out.Header.Del("Upgrade")
 		pr.Out.Header.Del("Connection")
 	}
+	p.dropShadows(pr.Out.Header, pr.In.Header)
 	if _, ok := pr.Out.Header["User-Agent"]; !ok {
 		pr.Out.Header["User-Agent"] = nil // else the transport would add its own
 	}
@@ -230,9 +290,15 @@ func (p *Proxy) answered(resp *http.Response) error {
 	x := exchangeOf(resp.Request)
 	now := p.o.Now()
 	p.metrics.origin.Observe(now.Sub(x.sent).Seconds())
+	if x.body != nil {
+		x.body.answered.Store(true)
+	}
 	if x.body != nil && resp.Request.ProtoMajor == 1 && !x.body.ended.Load() {
 		// net/http panics where the rest of a body comes after the answer.
 		x.header["Connection"] = []string{"close"}
+	}
+	if _, ok := resp.Header["Content-Type"]; !ok {
+		x.header["Content-Type"] = nil // else net/http would guess one from the body
 	}
 	p.o.Limiter.Answered(&x.decision, resp.StatusCode, now)
 	// Not into the answer's header, which is copied in Go's spelling; and again what an
@@ -274,17 +340,6 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 
 // statusClientClosed is what nginx logs where the client went away.
 const statusClientClosed = 499
-
-// plainHost reports whether host reaches the origin as the rules see it: the transport
-// writes another one where host is not ASCII, has a zone, or is no host at all.
-func plainHost(host string) bool {
-	for i := range len(host) {
-		if c := host[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("%\"<>\\^`{|}/?#@", c) >= 0 {
-			return false
-		}
-	}
-	return true
-}
 
 // h2c reports whether an Upgrade header asks for HTTP/2, in which requests pass by the node.
 func h2c(upgrade string) bool {

@@ -10,32 +10,50 @@ import (
 
 // refuse answers a request that the origin must not see.
 func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, x *exchange, now time.Time) {
-	d := &x.decision
-	header := w.Header()
-	switch {
-	case d.Verdict == limit.Denied:
-		header.Set("Content-Type", "text/plain; charset=utf-8")
-		writeAnswer(w, r, http.StatusForbidden, "forbidden\n")
-		return
-	case d.Verdict == limit.Unavailable:
-		// A shard that can be found again is found within a second.
-		header["Retry-After"] = []string{"1"}
-		header["Cache-Control"] = []string{"no-store"}
-		header.Set("Content-Type", "text/plain; charset=utf-8")
-		writeAnswer(w, r, http.StatusServiceUnavailable, "temporarily unavailable\n")
-		return
-	case d.Verdict == limit.Closed && !x.trusted:
+	if p.drops(x) {
 		// net/http closes the connection of HTTP/1, and resets the stream of HTTP/2.
 		panic(http.ErrAbortHandler)
-	case d.Verdict != limit.ShadowBanned:
-		header["Retry-After"] = []string{strconv.FormatInt(retryAfter(d, now), 10)}
-		header["Cache-Control"] = []string{"no-store"}
-		p.o.Headers.write(header, p.o.Limiter, d, now)
+	}
+	var buf [512]byte
+	fields, status, body := p.refusal(buf[:0], &x.decision, now)
+	setLines(w.Header(), fields)
+	writeAnswer(w, r, status, body)
+}
+
+// drops reports whether the refused client gets no answer. A trusted proxy would take that for
+// a failure of the node.
+func (p *Proxy) drops(x *exchange) bool { return x.decision.Verdict == limit.Closed && !x.trusted }
+
+const plainText = "Content-Type: text/plain; charset=utf-8\r\n"
+
+// refusal returns the answer to a refused request: fields, which it appends to dst as lines that
+// end in CRLF, status and body.
+func (p *Proxy) refusal(dst []byte, d *limit.Decision, now time.Time) (fields []byte, status int, body string) {
+	switch d.Verdict {
+	case limit.Denied:
+		return append(dst, plainText...), http.StatusForbidden, "forbidden\n"
+	case limit.Malformed:
+		return append(dst, plainText...), http.StatusBadRequest, "bad request target\n"
+	case limit.Unavailable:
+		return append(dst, comeBack...), http.StatusServiceUnavailable, unavailable
+	case limit.ShadowBanned:
+	default:
+		dst = append(dst, "Retry-After: "...)
+		dst = strconv.AppendInt(dst, retryAfter(d, now), 10)
+		dst = append(dst, "\r\nCache-Control: no-store\r\n"...)
+		dst = p.o.Headers.append(dst, p.o.Limiter, d, now)
 	}
 	response := d.Rule.Response
-	header["Content-Type"] = []string{response.ContentType}
-	writeAnswer(w, r, response.Status, response.Body)
+	dst = append(append(dst, "Content-Type: "...), response.ContentType...)
+	return append(dst, "\r\n"...), response.Status, response.Body
 }
+
+// What a client is told that may come back in a second: a shard that can be found again is found
+// within that, and a place for a request whose answer is counted may be free.
+const (
+	comeBack    = "Retry-After: 1\r\nCache-Control: no-store\r\n" + plainText
+	unavailable = "temporarily unavailable\n"
+)
 
 func writeAnswer(w http.ResponseWriter, r *http.Request, status int, body string) {
 	bodiless := status == http.StatusNoContent || status == http.StatusNotModified

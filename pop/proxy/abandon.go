@@ -1,0 +1,220 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// placePatience is how long a request waits while too many others are abandoned.
+const placePatience = time.Second
+
+// abandoned are the requests that wait for the origin's answer without their clients, since
+// a rule counts by it.
+type abandoned struct {
+	most    int
+	place   chan struct{} // received from by requests that wait for a place
+	results map[string]prometheus.Counter
+	refused prometheus.Counter
+
+	mu   sync.Mutex // guards what follows
+	ends map[*exchange]context.CancelFunc
+	cut  bool          // nothing goes on without its client any more
+	none chan struct{} // closed when ends is empty; nil unless Drain waits
+}
+
+// What became of requests that were abandoned.
+const (
+	abandonedAnswered = "answered" // by the origin, so that the rules could count them
+	abandonedCounted  = "counted"  // at once: their key had too many
+	abandonedFailed   = "failed"   // not counted: not sent whole, or the origin did not answer
+)
+
+func (a *abandoned) init(most int, reg prometheus.Registerer) {
+	a.most, a.place, a.ends = most, make(chan struct{}), map[*exchange]context.CancelFunc{}
+	f := promauto.With(reg)
+	results := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "edge_abandoned_requests_total",
+		Help: "Requests under rules that count by the answer whose clients did not wait for it, by what became of them.",
+	}, []string{"result"})
+	a.results = map[string]prometheus.Counter{}
+	for _, result := range []string{abandonedAnswered, abandonedCounted, abandonedFailed} {
+		a.results[result] = results.WithLabelValues(result)
+	}
+	a.refused = f.NewCounter(prometheus.CounterOpts{
+		Name: "edge_abandoned_refused_total",
+		Help: "Requests under rules that count by the answer that got 503 because too many others were abandoned.",
+	})
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edge_abandoned_waiting",
+		Help: "Requests that wait for the origin's answer without their clients.",
+	}, func() float64 {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return float64(len(a.ends))
+	})
+}
+
+// full reports whether new requests have to wait.
+func (a *abandoned) full() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.ends) >= a.most
+}
+
+// waitForPlace waits until an abandoned request ends, for placePatience at most and as long
+// as the client does, and reports whether one did. One that ends lets one that waits go on.
+func (a *abandoned) waitForPlace(ctx context.Context) bool {
+	timer := time.NewTimer(placePatience)
+	defer timer.Stop()
+	select {
+	case <-a.place:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	a.refused.Inc()
+	return false
+}
+
+// add takes in an exchange, which cancel ends, and reports whether it may go on.
+func (a *abandoned) add(x *exchange, cancel context.CancelFunc) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.cut {
+		a.ends[x] = cancel
+	}
+	return !a.cut
+}
+
+func (a *abandoned) remove(x *exchange) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.ends, x)
+	if len(a.ends) < a.most {
+		select {
+		case a.place <- struct{}{}:
+		default:
+		}
+	}
+	if len(a.ends) == 0 && a.none != nil {
+		close(a.none)
+		a.none = nil
+	}
+}
+
+// Drain waits until no request waits for an answer without its client, or ctx is done: then
+// it ends those that are left, and returns ctx's error. It is called once, when the servers
+// have stopped.
+func (p *Proxy) Drain(ctx context.Context) error {
+	a := &p.abandoned
+	a.mu.Lock()
+	none := make(chan struct{})
+	if len(a.ends) == 0 {
+		a.cut = true
+		a.mu.Unlock()
+		return nil
+	}
+	a.none = none
+	a.mu.Unlock()
+	var err error
+	select {
+	case <-none:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	a.mu.Lock()
+	a.cut = true
+	for _, cancel := range a.ends {
+		cancel()
+	}
+	a.mu.Unlock()
+	if err != nil {
+		<-none
+	}
+	return err
+}
+
+// A roundTripper sends a request to the origin of its exchange.
+type roundTripper struct{ *Proxy }
+
+func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	x := exchangeOf(r)
+	if !x.decision.CountsAnswer() {
+		return x.origin.transport.RoundTrip(r)
+	}
+	return t.answerWithoutClient(r, x)
+}
+
+// answerWithoutClient sends r to the origin and waits for the answer's header even if the
+// client does not, so that the rules can count by it: a client could try any number of
+// passwords otherwise, and learn from its next request which one was right.
+func (p *Proxy) answerWithoutClient(r *http.Request, x *exchange) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	left, waits := make(chan struct{}), false
+	var late *time.Timer
+	stay := context.AfterFunc(r.Context(), func() {
+		defer close(left)
+		whole := x.body == nil || x.body.ended.Load()
+		if waits = p.abandon(x, whole, cancel); waits {
+			late = time.AfterFunc(x.origin.timeout, cancel)
+		} else {
+			cancel()
+		}
+	})
+	resp, err := x.origin.transport.RoundTrip(r.WithContext(ctx))
+	if stay() {
+		if err == nil {
+			context.AfterFunc(r.Context(), cancel) // the rest of the answer is for the client alone
+		} else {
+			cancel()
+		}
+		return resp, err
+	}
+	<-left
+	status := 0
+	if err == nil {
+		status = resp.StatusCode
+		_ = resp.Body.Close()
+	}
+	cancel()
+	if waits {
+		late.Stop()
+		p.resolve(x, status)
+	}
+	return nil, r.Context().Err()
+}
+
+// resolve counts an exchange that has gone on without its client by the status that the origin
+// answered with, 0 if it did not.
+func (p *Proxy) resolve(x *exchange, status int) {
+	p.o.Limiter.Resolve(&x.decision, status, p.o.Now())
+	p.abandoned.remove(x)
+	result := abandonedAnswered
+	if status == 0 {
+		result = abandonedFailed
+	}
+	p.abandoned.results[result].Inc()
+}
+
+// abandon reports whether x goes on without its client, which is gone. Else it counts x if the
+// client sent it whole.
+func (p *Proxy) abandon(x *exchange, whole bool, cancel context.CancelFunc) bool {
+	if !p.abandoned.add(x, cancel) {
+		return false
+	}
+	if p.o.Limiter.Abandon(&x.decision, whole, p.o.Now()) {
+		return true
+	}
+	p.abandoned.remove(x)
+	result := abandonedCounted
+	if !whole {
+		result = abandonedFailed
+	}
+	p.abandoned.results[result].Inc()
+	return false
+}

@@ -1,0 +1,356 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A conn is a connection of a client, between a server and the network.
+type conn struct {
+	net.Conn
+	front   *Front
+	peer    netip.Addr
+	tls     *tls.ConnectionState // nil without TLS
+	sniffed []byte               // was read, and not by the server yet
+	headBy  time.Time            // when the first request's header must be there
+	frames  *watch               // of HTTP/2; nil for HTTP/1
+
+	began   atomic.Bool // the Proxy has had a request
+	handled atomic.Bool // the Proxy has the request that is under way
+	linger  atomic.Bool // the client may still send when the connection is closed
+}
+
+type connKey struct{}
+
+// ConnContext lets the Proxy find the connection of a request. It is to be set in an
+// http.Server that serves a Front.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// ConnState is told when a request has ended. It is to be set in an http.Server that serves
+// a Front.
+func ConnState(c net.Conn, state http.ConnState) {
+	if c, ok := c.(*conn); ok && state == http.StateIdle {
+		c.handled.Store(false)
+	}
+}
+
+// connOf returns the connection of r, or nil if it is not of a Front.
+func connOf(r *http.Request) *conn {
+	c, _ := r.Context().Value(connKey{}).(*conn)
+	return c
+}
+
+// begin is told that the Proxy has r. The returned function is to be called when it is done.
+func (c *conn) begin(r *http.Request) (end func()) {
+	if r.TLS == nil {
+		r.TLS = c.tls
+	}
+	c.began.Store(true)
+	c.handled.Store(true)
+	if c.frames == nil {
+		return func() {}
+	}
+	if c.frames.handled.Add(1)-c.frames.done.Load() >= maxHandlers {
+		c.frames.full.Store(true)
+	}
+	return func() { c.frames.done.Add(1) }
+}
+
+func (c *conn) Read(p []byte) (n int, err error) {
+	if len(c.sniffed) > 0 {
+		n = copy(p, c.sniffed)
+		c.sniffed = c.sniffed[n:]
+	} else {
+		n, err = c.Conn.Read(p)
+	}
+	if c.frames != nil {
+		c.frames.read(p[:n])
+	}
+	return n, err
+}
+
+// SetReadDeadline sets the deadline. The first header has the same one, whatever its first
+// bytes have cost.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	if c.frames == nil && !c.began.Load() && t.After(c.headBy) {
+		t = c.headBy
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// Write writes what the server answers. If it does so by itself, the request was malformed,
+// and a mitigated client gets another answer.
+func (c *conn) Write(p []byte) (int, error) {
+	if c.frames != nil {
+		c.frames.wrote(p)
+		return c.Conn.Write(p)
+	}
+	if c.handled.Load() || !isError(p) {
+		return c.Conn.Write(p)
+	}
+	c.linger.Store(true)
+	if answer := c.instead(p); len(answer) > 0 {
+		if _, err := c.Conn.Write(answer); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+// isError reports whether p begins an answer of HTTP/1 with a status of 4xx or 5xx.
+func isError(p []byte) bool {
+	return bytes.HasPrefix(p, []byte("HTTP/1.")) && len(p) > len("HTTP/1.1 4") && (p[9] == '4' || p[9] == '5')
+}
+
+// CloseWrite lets the client read the end.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// lingering is how long a connection is read, before it is closed, by a client that may still
+// send: an answer that it has not read yet would be lost with what it sends.
+const lingering = 500 * time.Millisecond
+
+// Close closes the connection.
+func (c *conn) Close() error {
+	if c.linger.Swap(false) && c.CloseWrite() == nil {
+		_ = c.Conn.SetReadDeadline(time.Now().Add(lingering))
+		_, _ = io.CopyN(io.Discard, c.Conn, 1<<20)
+	}
+	return c.Conn.Close()
+}
+
+// malformed counts a request that the server has answered by itself, and returns whether the
+// client is mitigated. Nobody knows whom a trusted proxy would have spoken for, so that
+// those of its connections do not count.
+func (c *conn) malformed(now time.Time) (d limit.Decision) {
+	if p := c.front.p; !p.trusted.Contains(c.peer) {
+		return p.o.Limiter.Decide(&rule.Request{Addr: c.peer, Malformed: true}, now)
+	}
+	return limit.Decision{Verdict: limit.Malformed}
+}
+
+// instead counts a malformed request, and returns what the client gets instead of answer.
+func (c *conn) instead(answer []byte) []byte {
+	now := c.front.p.o.Now()
+	d := c.malformed(now)
+	switch d.Verdict {
+	case limit.Malformed:
+		return answer
+	case limit.Blocked, limit.ShadowBanned:
+		retry := ""
+		if d.Verdict == limit.Blocked {
+			retry = fmt.Sprintf("Retry-After: %d\r\n", retryAfter(&d, now))
+		}
+		response := d.Rule.Response
+		return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\n%sCache-Control: no-store\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+			response.Status, http.StatusText(response.Status), retry, response.ContentType, len(response.Body), response.Body)
+	default: // denied, or to be closed
+		return nil
+	}
+}
+
+// addrOf returns the address of a client, as rules know it.
+func addrOf(a net.Addr) netip.Addr {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return tcp.AddrPort().Addr().Unmap().WithZone("")
+}
+
+// A watch follows the frames of a connection of HTTP/2.
+type watch struct {
+	conn *conn
+
+	handled, done atomic.Int64 // requests that the Proxy has had, and has ended
+	full          atomic.Bool  // requests may have waited for their turn
+
+	in, out  frames
+	preface  int       // bytes of it that were read
+	block    bool      // a header block has begun and not ended
+	newest   uint32    // stream
+	headerBy time.Time // when the header that has begun must be there; zero if there is none
+
+	mu     sync.Mutex // guards what follows
+	opened int64      // streams whose header block was read
+	answer int64      // of these, those that the server has answered by itself
+	armed  bool       // settle will be called
+}
+
+// Kinds and flags of frames.
+const (
+	frameData         = 0
+	frameHeaders      = 1
+	frameGoAway       = 7
+	frameContinuation = 9
+	endHeaders        = 4
+)
+
+// read is told what was read. A header that has begun must be there in time; net/http lets
+// it take for as long as a connection may be idle.
+func (w *watch) read(p []byte) {
+	skip := min(len(p), len(preface)-w.preface)
+	w.preface += skip
+	w.in.feed(p[skip:], w.readFrame)
+	switch within := w.block || w.in.within(); {
+	case within && w.headerBy.IsZero():
+		w.headerBy = time.Now().Add(w.conn.front.headerTimeout)
+		_ = w.conn.Conn.SetReadDeadline(w.headerBy)
+	case !within && !w.headerBy.IsZero():
+		w.headerBy = time.Time{}
+		_ = w.conn.Conn.SetReadDeadline(w.headerBy)
+	}
+}
+
+func (w *watch) readFrame(f *frames) {
+	if f.kind() != frameHeaders && f.kind() != frameContinuation {
+		return
+	}
+	if f.kind() == frameHeaders && f.stream() > w.newest {
+		w.newest = f.stream()
+		w.open()
+	}
+	w.block = f.head[4]&endHeaders == 0
+}
+
+// open is told that a client begins a request.
+func (w *watch) open() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.opened++
+	w.arm()
+}
+
+// handlerPatience is after how long the Proxy has a request that was read, also on a node
+// with too few cores.
+const handlerPatience = 5 * time.Second
+
+// arm lets settle look at the streams that are open now. mu is held.
+func (w *watch) arm() {
+	if !w.armed {
+		w.armed = true
+		opened := w.opened
+		time.AfterFunc(handlerPatience, func() { w.settle(opened) })
+	}
+}
+
+// maxHandlers is how many requests of a connection net/http lets be handled at once. More
+// wait, and never reach the Proxy if the client cancels them meanwhile, so that a connection
+// with that many is watched no longer.
+const maxHandlers = 250
+
+// settle counts the streams which the Proxy has not seen of those that were opened a while
+// ago: the server has reset them, or answered 400 or 431.
+func (w *watch) settle(opened int64) {
+	w.mu.Lock()
+	w.armed = false
+	handled := w.handled.Load()
+	bad := opened - handled - w.answer
+	if w.full.Load() || bad < 0 {
+		bad = 0
+	}
+	w.answer += bad
+	if w.opened > opened {
+		w.arm()
+	}
+	w.mu.Unlock()
+	for range bad {
+		w.malformed()
+	}
+}
+
+// malformed counts a malformed request, and ends the connection of a mitigated client.
+func (w *watch) malformed() {
+	if d := w.conn.malformed(w.conn.front.p.o.Now()); d.Verdict != limit.Malformed {
+		_ = w.conn.Conn.Close()
+	}
+}
+
+// wrote is told what the server writes: with GOAWAY and an error it ends the connection of a
+// client that does not speak HTTP/2.
+func (w *watch) wrote(p []byte) {
+	w.out.feed(p, func(f *frames) {
+		if f.kind() == frameGoAway && f.n == len(f.head) && f.head[16] != 0 && !w.waits() {
+			go w.malformed() // it may close the connection, on which the server writes
+		}
+	})
+}
+
+// waits reports whether settle has something to count.
+func (w *watch) waits() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.opened > w.handled.Load()+w.answer
+}
+
+// frames finds the frames in a stream of bytes.
+type frames struct {
+	head [17]byte // a frame's header, and what comes first in it
+	n    int      // bytes of head
+	left int      // bytes of the frame after those
+}
+
+func (f *frames) length() int { return int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2]) }
+func (f *frames) kind() byte  { return f.head[3] }
+func (f *frames) stream() uint32 {
+	return uint32(f.head[5]&0x7f)<<24 | uint32(f.head[6])<<16 | uint32(f.head[7])<<8 | uint32(f.head[8])
+}
+
+// feed takes the next bytes, and calls begun for each frame that begins in them.
+func (f *frames) feed(p []byte, begun func(*frames)) {
+	for len(p) > 0 {
+		if f.left > 0 {
+			k := min(f.left, len(p))
+			f.left -= k
+			p = p[k:]
+			continue
+		}
+		if f.whole() {
+			f.n = 0
+		}
+		k := copy(f.head[f.n:f.want()], p)
+		f.n += k
+		p = p[k:]
+		if f.whole() {
+			f.left = f.length() - (f.n - 9)
+			begun(f)
+		}
+	}
+}
+
+// want returns how many bytes of head the frame has.
+func (f *frames) want() int {
+	if f.n < 9 {
+		return 9
+	}
+	return 9 + min(8, f.length())
+}
+
+func (f *frames) whole() bool { return f.n >= 9 && f.n == f.want() }
+
+// within reports whether a frame has begun and not ended, other than a part of a body.
+func (f *frames) within() bool {
+	if f.n > 0 && !f.whole() {
+		return f.n < 4 || f.kind() != frameData
+	}
+	return f.left > 0 && f.kind() != frameData
+}

@@ -1,0 +1,63 @@
+package proxy
+
+import (
+	"net/http"
+	"net/textproto"
+	"strings"
+)
+
+// shadowable are the fields that the node sets, strips or believes, as net/http spells them,
+// with the bytes that CGI replaces.
+var shadowable = map[string]bool{
+	"Content-Length":      true,
+	"Http2-Settings":      true,
+	"Keep-Alive":          true,
+	"Proxy-Authenticate":  true,
+	"Proxy-Authorization": true,
+	"Proxy-Connection":    true,
+	"Transfer-Encoding":   true,
+	"X-Forwarded-For":     true,
+	"X-Forwarded-Host":    true,
+	"X-Forwarded-Proto":   true,
+}
+
+// dropShadows removes from out, the fields for the origin of a request that came with those
+// of in, the ones whose names mean to CGI and its like the same as a field that the node
+// sets, strips, believes, or counts by: X_Forwarded_For. Trusted proxies pass them on from
+// their clients, so that they are not believed either.
+func (p *Proxy) dropShadows(out, in http.Header) {
+	for name := range out {
+		at := strings.IndexFunc(name, func(c rune) bool { return c != '-' && !isAlphanumeric(byte(c)) })
+		if at < 0 {
+			continue
+		}
+		rules := p.o.Limiter.Rules()
+		means := meaning(name)
+		if shadowable[means] || named(in["Connection"], means) || rules.CountsHeader(means) && !rules.CountsHeader(name) {
+			delete(out, name)
+		}
+	}
+}
+
+// meaning returns the name with hyphens that CGI cannot tell from name, as net/http spells
+// it.
+func meaning(name string) string {
+	return textproto.CanonicalMIMEHeaderKey(strings.Map(func(c rune) rune {
+		if c < 0x80 && isAlphanumeric(byte(c)) {
+			return c
+		}
+		return '-'
+	}, name))
+}
+
+// named reports whether the lines of a Connection field name a field.
+func named(connection []string, field string) bool {
+	for _, line := range connection {
+		for name := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.Trim(name, " \t"), field) {
+				return true
+			}
+		}
+	}
+	return false
+}

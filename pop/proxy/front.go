@@ -1,0 +1,183 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+// A Front accepts connections of clients and hands each to the server of its protocol. It
+// sees what the server reads and writes, and so the requests that the server answers by
+// itself: they count, and clients that are mitigated get no other answer for them.
+type Front struct {
+	// HTTP1 and HTTP2 accept the connections for the servers. Closing one closes the other,
+	// and the listener behind.
+	HTTP1, HTTP2 net.Listener
+
+	http1, http2  chan net.Conn
+	p             *Proxy
+	ln            net.Listener
+	headerTimeout time.Duration
+	done          chan struct{} // closed when the listeners are
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool // of which the protocol is not known yet; nil when done is closed
+}
+
+// Front returns a Front for the connections of ln, which may be TLS. They have headerTimeout
+// for the TLS handshake, and for the header of a request. Run runs it.
+func (p *Proxy) Front(ln net.Listener, headerTimeout time.Duration) *Front {
+	f := &Front{
+		http1: make(chan net.Conn), http2: make(chan net.Conn), p: p, ln: ln, headerTimeout: headerTimeout,
+		done: make(chan struct{}), conns: map[net.Conn]bool{},
+	}
+	f.HTTP1, f.HTTP2 = &frontListener{f, f.http1}, &frontListener{f, f.http2}
+	return f
+}
+
+// A frontListener is what one of the servers accepts.
+type frontListener struct {
+	*Front
+	conns chan net.Conn
+}
+
+func (l *frontListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *frontListener) Addr() net.Addr { return l.ln.Addr() }
+
+// Close closes ln, and the connections that no server has yet.
+func (f *Front) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conns == nil {
+		return nil
+	}
+	close(f.done)
+	for c := range f.conns {
+		_ = c.Close()
+	}
+	f.conns = nil
+	return f.ln.Close()
+}
+
+// Run accepts connections until the listener is closed, and returns when none is left whose
+// protocol is not known.
+func (f *Front) Run() {
+	var greeting sync.WaitGroup
+	defer greeting.Wait()
+	defer f.Close()
+	for {
+		c, err := f.ln.Accept()
+		if err != nil {
+			return
+		}
+		if f.add(c) {
+			greeting.Go(func() { f.greet(c) })
+		}
+	}
+}
+
+// add reports whether the protocol of c may be found out. If not, c is closed.
+func (f *Front) add(c net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conns == nil {
+		_ = c.Close()
+		return false
+	}
+	f.conns[c] = true
+	return true
+}
+
+// greet finds out the protocol of nc and hands it to a server.
+func (f *Front) greet(nc net.Conn) {
+	c, to := f.open(nc)
+	f.mu.Lock()
+	delete(f.conns, nc)
+	f.mu.Unlock()
+	if c == nil {
+		_ = nc.Close()
+		return
+	}
+	select {
+	case to <- c:
+	case <-f.done:
+		_ = nc.Close()
+	}
+}
+
+// open returns nc as a server needs it, and which one. It returns nil if there is nothing to
+// serve.
+func (f *Front) open(nc net.Conn) (c *conn, to chan<- net.Conn) {
+	c = &conn{Conn: nc, front: f, headBy: time.Now().Add(f.headerTimeout)}
+	c.peer = addrOf(nc.RemoteAddr()) // may read a PROXY header
+	http2 := false
+	if secure, ok := nc.(*tls.Conn); ok {
+		if !c.handshake(secure) {
+			return nil, nil
+		}
+		c.headBy = time.Now().Add(f.headerTimeout)
+		http2 = c.tls.NegotiatedProtocol == "h2"
+	} else {
+		var err error
+		_ = nc.SetReadDeadline(c.headBy)
+		if http2, err = c.sniff(); err != nil && len(c.sniffed) == 0 {
+			return nil, nil
+		}
+	}
+	_ = nc.SetDeadline(time.Time{})
+	if http2 {
+		c.frames = &watch{conn: c}
+		return c, f.http2
+	}
+	return c, f.http1
+}
+
+// handshake reports whether the client speaks TLS.
+func (c *conn) handshake(secure *tls.Conn) bool {
+	_ = secure.SetDeadline(c.headBy)
+	err := secure.HandshakeContext(context.Background())
+	if err == nil {
+		state := secure.ConnectionState()
+		c.tls = &state
+		return true
+	}
+	c.front.p.o.Logger.Debug("TLS handshake failed", "err", err)
+	var no tls.RecordHeaderError
+	if errors.As(err, &no) && no.Conn != nil {
+		switch string(no.RecordHeader[:]) {
+		case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
+			answer := c.instead([]byte("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"))
+			_, _ = no.Conn.Write(answer)
+		}
+	}
+	return false
+}
+
+// preface is what every connection of HTTP/2 begins with, and none of HTTP/1.
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// sniff reads until it knows whether the client speaks HTTP/2, and no more than its preface.
+func (c *conn) sniff() (http2 bool, err error) {
+	buf := make([]byte, len(preface))
+	for n := 0; n < len(buf); {
+		var k int
+		k, err = c.Conn.Read(buf[n:])
+		n += k
+		c.sniffed = buf[:n]
+		if string(c.sniffed) != preface[:n] || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
