@@ -36,7 +36,7 @@ var arrows = map[string][]string{
 	"pop/count":                   {"async", "counter", "mitigation", "pop/rule", "ring"},
 	"pop/limit":                   {"counter", "mitigation", "pop/count", "pop/rule"},
 	"pop/http1":                   {},
-	"pop/proxy":                   {"pop/limit", "pop/rule"},
+	"pop/proxy":                   {"pop/http1", "pop/limit", "pop/rule"},
 	"pop/admin":                   {},
 	"pop/gossip":                  {},
 	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/count", "pop/gossip", "pop/limit", "pop/proxy", "pop/rule"},

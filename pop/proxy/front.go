@@ -17,6 +17,10 @@ type Front struct {
 	// and the listener behind.
 	HTTP1, HTTP2 net.Listener
 
+	// Own serves connections of HTTP/1 instead of the server behind HTTP1, if it is not nil, and
+	// returns at once. begun was read of conn already. It is set before Run.
+	Own func(conn net.Conn, begun []byte, secure bool)
+
 	http1, http2  chan net.Conn
 	p             *Proxy
 	ln            net.Listener
@@ -107,6 +111,10 @@ func (f *Front) greet(nc net.Conn) {
 	f.mu.Unlock()
 	if c == nil {
 		_ = nc.Close()
+		return
+	}
+	if to == f.http1 && f.Own != nil {
+		f.Own(nc, c.sniffed, c.tls != nil)
 		return
 	}
 	select {

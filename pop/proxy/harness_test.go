@@ -4,18 +4,24 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"flag"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/http1"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
@@ -64,6 +70,7 @@ func newProxy(t testing.TB, rules, origin string, set func(*proxy.Options)) (*pr
 	if err != nil {
 		t.Fatal(err)
 	}
+	bodyTimeouts.Store(p, o.BodyTimeout)
 	t.Cleanup(o.Origins.Close)
 	return p, log
 }
@@ -79,9 +86,41 @@ func (w *lockedWriter) Write(p []byte) (int, error) {
 	return w.w.Write(p)
 }
 
+// bodyTimeouts are the BodyTimeout of proxies, for the engine that serves them.
+var bodyTimeouts sync.Map // by *proxy.Proxy
+
+// own is whether proxies are served by the HTTP/1.1 engine, and not by net/http.
+var own bool
+
+// TestMain runs the tests with both engines.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if own = true; flag.Lookup("test.bench").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
+		fmt.Println("again, by the engine:")
+		code = max(code, m.Run())
+	}
+	os.Exit(code)
+}
+
 // serve starts a server for handler, on 127.0.0.1.
 func serve(t testing.TB, handler http.Handler) *httptest.Server {
 	t.Helper()
+	if p, ok := handler.(*proxy.Proxy); ok && own {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, _ := bodyTimeouts.Load(p)
+		bodyTimeout, _ := value.(time.Duration)
+		s := http1.NewServer(http1.Options{Handler: p, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, BodyTimeout: bodyTimeout, MaxHeaderBytes: 1 << 20})
+		go func() { _ = s.Serve(ln) }()
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			_ = s.Shutdown(ctx)
+		})
+		return &httptest.Server{URL: "http://" + ln.Addr().String(), Listener: ln}
+	}
 	s := httptest.NewServer(handler)
 	t.Cleanup(s.Close)
 	return s

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/edgelimit/edge/pop/http1"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -41,6 +43,7 @@ type Origin struct {
 	scheme, host string
 	transport    http.RoundTripper
 	timeout      time.Duration
+	plain        *http1.Origin // nil unless requests can be relayed as HTTP/1.1 without TLS
 
 	mu       sync.Mutex // guards what follows
 	lastLog  time.Time
@@ -91,8 +94,36 @@ func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 	}
 	if origin.transport == nil {
 		origin.transport = newTransport(protocols, o)
+		if u.Scheme == "http" {
+			origin.plain = newPlain(u, o)
+		}
 	}
 	return origin, nil
+}
+
+// newPlain returns the origin for the HTTP/1.1 engine.
+func newPlain(u *url.URL, o OriginOptions) *http1.Origin {
+	addr := u.Host
+	if u.Port() == "" {
+		addr = net.JoinHostPort(u.Hostname(), "80")
+	}
+	dialer := &net.Dialer{KeepAlive: 30 * time.Second}
+	return http1.NewOrigin(http1.OriginOptions{
+		Dial:            func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) },
+		Host:            u.Host,
+		ConnectTimeout:  o.ConnectTimeout,
+		Timeout:         o.Timeout,
+		IdleConnections: o.IdleConnections,
+	})
+}
+
+// Plain reports whether all origins can be relayed to as HTTP/1.1 without TLS.
+func (o Origins) Plain() bool {
+	plain := o.Default == nil || o.Default.plain != nil
+	for _, origin := range o.ByHost {
+		plain = plain && origin.plain != nil
+	}
+	return plain
 }
 
 func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
@@ -137,6 +168,9 @@ func (o *Origin) logFailure(logger *slog.Logger, err error) {
 func (o *Origin) Close() {
 	if t, ok := o.transport.(*http.Transport); ok {
 		t.CloseIdleConnections()
+	}
+	if o.plain != nil {
+		o.plain.Close()
 	}
 }
 

@@ -1,0 +1,328 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"net/textproto"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/edgelimit/edge/pop/http1"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A plainExchange is one request on its way through the HTTP/1.1 engine.
+type plainExchange struct {
+	exchange
+	p      *Proxy
+	now    time.Time
+	host   []byte // as the origin is told
+	peer   []byte // the peer's address, as X-Forwarded-For has it
+	chain  []byte // X-Forwarded-For as a trusted peer sent it
+	keeps  [3]bool
+	secure bool
+	lines  []byte // of the answer's header
+	names  []byte // options of Connection
+
+	abandoned atomic.Bool // the exchange goes on without its client
+	resolved  bool        // it has an answer nevertheless
+}
+
+var plainExchanges = sync.Pool{New: func() any { return new(plainExchange) }}
+
+// ServeHTTP1 decides about r as ServeHTTP does, then passes it on or answers it.
+func (p *Proxy) ServeHTTP1(c *http1.Conn, r *http1.Request) {
+	x := plainExchanges.Get().(*plainExchange)
+	defer func() {
+		if x.abandoned.Load() {
+			return // perhaps somebody still looks at it
+		}
+		*x = plainExchange{host: x.host[:0], peer: x.peer[:0], chain: x.chain[:0], lines: x.lines[:0], names: x.names[:0]}
+		plainExchanges.Put(x)
+	}()
+	x.p, x.now, x.secure = p, p.o.Now(), c.Secure()
+	x.exchange.peer = peerOf(c)
+	x.trusted = p.trusted.Contains(x.exchange.peer)
+	x.client = x.exchange.peer
+	if x.trusted {
+		x.readForwarded(r)
+	}
+	req := x.request(r)
+	x.decision = p.o.Limiter.Decide(&req, x.now)
+	if x.now.Nanosecond()&63 == 0 { // a clock read costs as much as the decision
+		p.metrics.decision.Observe(p.o.Now().Sub(x.now).Seconds())
+	}
+	if p.o.AccessLog != nil {
+		line := requestLine{string(r.Method()), string(r.Host()), string(r.Target()), "HTTP/1.1"}
+		if r.Minor == 0 {
+			line.proto = "HTTP/1.0"
+		}
+		defer func() {
+			status, bytes := c.Sent()
+			p.logRequest(&x.exchange, x.now, line, status, bytes)
+		}()
+	}
+	if !x.decision.Verdict.Refused() {
+		if status, why := p.unserved(&req, borrow(r.Method()), &x.exchange); status != 0 {
+			p.answerPlain(c, r, x, status, why)
+			return
+		}
+	}
+	if x.decision.CountsAnswer() && !x.decision.Verdict.Refused() && p.abandoned.full() {
+		if !p.abandoned.waitForPlace(context.Background()) {
+			x.lines = append(p.appendNode(x.lines), comeBack...)
+			c.Answer(r, http.StatusServiceUnavailable, x.lines, unavailable)
+			return
+		}
+		// Meanwhile the client may have exceeded a limit.
+		x.now = p.o.Now()
+		again := x.request(r)
+		if d := p.o.Limiter.Look(&again, x.now); d.Verdict.Refused() {
+			x.decision = d
+		}
+	}
+	switch {
+	case !x.decision.Verdict.Refused():
+		p.passPlain(c, r, x)
+	case p.drops(&x.exchange):
+		c.Drop()
+	default:
+		fields, status, body := p.refusal(p.appendNode(x.lines), &x.decision, x.now)
+		x.lines = fields
+		c.Answer(r, status, fields, body)
+	}
+}
+
+// request returns r as it was received, for the limiter, for as long as r is valid.
+func (x *plainExchange) request(r *http1.Request) rule.Request {
+	path, query, _ := strings.Cut(borrow(r.Path()), "?")
+	req := rule.Request{
+		Addr:      x.client,
+		Method:    borrow(r.Method()),
+		Host:      borrow(r.Host()),
+		Path:      path,
+		Query:     query,
+		Borrowed:  true,
+		Malformed: !validHost(borrow(r.Host())) || !validEscapes(path),
+	}
+	if x.p.o.Limiter.Rules().ReadsFields() {
+		req.Header = headerOf(r)
+	}
+	return req
+}
+
+// borrow returns b as a string that is valid for as long as b does not change.
+func borrow(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// peerOf returns the address of c's client: that of the connection, or of its PROXY protocol
+// header.
+func peerOf(c *http1.Conn) netip.Addr { return c.RemoteAddr().Addr().Unmap().WithZone("") }
+
+// Malformed answers what could not be read as a request. It counts for the client's address, unless
+// that is a trusted proxy: nobody knows which client it speaks for.
+func (p *Proxy) Malformed(c *http1.Conn, err *http1.Error) {
+	req := rule.Request{Addr: peerOf(c), Malformed: true}
+	now := p.o.Now()
+	x := exchange{peer: req.Addr, decision: limit.Decision{Verdict: limit.Malformed}}
+	if x.trusted = p.trusted.Contains(x.peer); !x.trusted {
+		x.decision = p.o.Limiter.Decide(&req, now)
+	}
+	fields := p.appendNode(nil)
+	switch {
+	case p.drops(&x), x.decision.Verdict == limit.Denied:
+		c.Drop()
+	case x.decision.Verdict.Refused() && x.decision.Verdict != limit.Malformed:
+		fields, status, body := p.refusal(fields, &x.decision, now)
+		c.Answer(nil, status, fields, body)
+	default:
+		c.Answer(nil, err.Status, append(fields, plainText...), err.Text+"\n")
+	}
+}
+
+// readForwarded finds the client behind a trusted proxy.
+func (x *plainExchange) readForwarded(r *http1.Request) {
+	var chain []string
+	for f := range r.Fields {
+		if f.Name != http1.XForwardedFor {
+			continue
+		}
+		if len(x.chain) > 0 {
+			x.chain = append(x.chain, ", "...)
+		}
+		x.chain = append(x.chain, r.ValueOf(f)...)
+		chain = append(chain, borrow(r.ValueOf(f)))
+	}
+	x.client = x.p.client(x.exchange.peer, chain)
+}
+
+// headerOf returns r's fields as rules read them.
+func headerOf(r *http1.Request) map[string][]string {
+	header := map[string][]string{}
+	for f := range r.Fields {
+		name := textproto.CanonicalMIMEHeaderKey(string(r.NameOf(f)))
+		header[name] = append(header[name], string(r.ValueOf(f)))
+	}
+	return header
+}
+
+// validEscapes reports whether every percent sign begins an escape. Origins read others each in
+// their own way.
+func validEscapes(path string) bool {
+	for i := 0; i < len(path); i++ {
+		if path[i] == '%' && (i+2 >= len(path) || !isHex(path[i+1]) || !isHex(path[i+2])) {
+			return false
+		}
+	}
+	return true
+}
+
+func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
+
+// appendNode appends the field that tells which node answers.
+func (p *Proxy) appendNode(dst []byte) []byte {
+	if p.o.NodeHeader == "" {
+		return dst
+	}
+	dst = append(append(dst, p.o.NodeHeader...), ": "...)
+	return append(append(dst, p.o.NodeName...), "\r\n"...)
+}
+
+// passPlain relays r to its origin.
+func (p *Proxy) passPlain(c *http1.Conn, r *http1.Request, x *plainExchange) {
+	x.host = append(x.host, r.Host()...)
+	x.peer = x.exchange.peer.AppendTo(x.peer)
+	x.seeFields(r)
+	x.sent = x.now
+	err := c.Relay(r, x.origin.plain, x)
+	if err != nil {
+		p.failedPlain(c, r, x, err)
+	}
+	if x.abandoned.Load() && !x.resolved {
+		p.resolve(&x.exchange, 0)
+	}
+}
+
+// Hasty lets the client be watched from the beginning if a rule counts by the answer.
+func (x *plainExchange) Hasty() bool { return x.decision.CountsAnswer() }
+
+// Gone lets the exchange go on without its client if a rule counts by the answer.
+func (x *plainExchange) Gone(end func()) bool {
+	if !x.decision.CountsAnswer() || !x.p.abandon(&x.exchange, true, end) {
+		return false
+	}
+	x.abandoned.Store(true)
+	return true
+}
+
+func (p *Proxy) answerPlain(c *http1.Conn, r *http1.Request, x *plainExchange, status int, text string) {
+	x.lines = append(p.appendNode(x.lines[:0]), plainText...)
+	c.Answer(r, status, x.lines, text+"\n")
+}
+
+// Fields that a trusted peer may set, in the order of plainExchange.keeps.
+var believed = [...]http1.Name{http1.XForwardedHost, http1.XForwardedProto, http1.Forwarded}
+
+// seeFields notes what r's fields mean for those that are added.
+func (x *plainExchange) seeFields(r *http1.Request) {
+	for f := range r.Fields {
+		for i, name := range believed {
+			x.keeps[i] = x.keeps[i] || x.trusted && f.Name == name
+		}
+	}
+	x.names = r.AppendOptions(x.names)
+}
+
+// Keeps reports whether a field of the request goes on to the origin: not if the node sets it,
+// or if CGI and its like read it as one that the node sets, strips, believes or counts by.
+func (x *plainExchange) Keeps(f *http1.Field, name []byte) bool {
+	switch f.Name {
+	case http1.XForwardedFor, http1.ProxyAuthenticate, http1.ProxyAuthorization:
+		return false
+	case http1.XForwardedHost, http1.XForwardedProto, http1.Forwarded:
+		return x.trusted
+	case http1.Other:
+	default:
+		return true
+	}
+	for _, c := range name {
+		if c != '-' && !isAlphanumeric(c) {
+			return !x.p.shadows(string(name), string(x.names))
+		}
+	}
+	return true
+}
+
+// shadows reports whether the field called name means the same to CGI as one that the node sets,
+// strips, believes or counts by.
+func (p *Proxy) shadows(name, options string) bool {
+	rules := p.o.Limiter.Rules()
+	means := meaning(name)
+	return shadowable[means] || named([]string{options}, means) || rules.CountsHeader(means) && !rules.CountsHeader(textproto.CanonicalMIMEHeaderKey(name))
+}
+
+// AppendRequest appends the fields that tell the origin of the client.
+func (x *plainExchange) AppendRequest(dst []byte) []byte {
+	dst = append(dst, "X-Forwarded-For: "...)
+	if len(x.chain) > 0 {
+		dst = append(append(dst, x.chain...), ", "...)
+	}
+	dst = append(append(dst, x.peer...), "\r\n"...)
+	if !x.keeps[0] {
+		dst = append(append(append(dst, "X-Forwarded-Host: "...), x.host...), "\r\n"...)
+	}
+	switch {
+	case x.keeps[1]:
+	case x.secure:
+		dst = append(dst, "X-Forwarded-Proto: https\r\n"...)
+	default:
+		dst = append(dst, "X-Forwarded-Proto: http\r\n"...)
+	}
+	return dst
+}
+
+// Answered counts by the origin's status, and appends what the client is told of its quota.
+func (x *plainExchange) Answered(dst []byte, status int) []byte {
+	p, now := x.p, x.p.o.Now()
+	p.metrics.origin.Observe(now.Sub(x.sent).Seconds())
+	if x.abandoned.Load() {
+		x.resolved = true
+		p.resolve(&x.exchange, status)
+	} else {
+		p.o.Limiter.Answered(&x.decision, status, now)
+	}
+	dst = p.o.Headers.append(dst, p.o.Limiter, &x.decision, now)
+	return p.appendNode(dst)
+}
+
+// failedPlain answers for an origin that did not. Such answers are not counted.
+func (p *Proxy) failedPlain(c *http1.Conn, r *http1.Request, x *plainExchange, err error) {
+	var malformed *http1.Error
+	timeout := errors.Is(err, context.DeadlineExceeded) || http1.IsTimeout(err)
+	var relaying *http1.RelayError
+	if errors.As(err, &relaying) && relaying.Client {
+		p.metrics.failed[reasonClient].Inc()
+		switch {
+		case errors.As(err, &malformed):
+			p.answerPlain(c, r, x, malformed.Status, malformed.Text)
+		case timeout:
+			p.answerPlain(c, r, x, http.StatusRequestTimeout, http.StatusText(http.StatusRequestTimeout))
+		default:
+			c.Gone(statusClientClosed)
+		}
+		return
+	}
+	if timeout {
+		p.metrics.failed[reasonTimeout].Inc()
+		p.answerPlain(c, r, x, http.StatusGatewayTimeout, "the origin did not answer in time")
+	} else {
+		p.metrics.failed[reasonOrigin].Inc()
+		p.answerPlain(c, r, x, http.StatusBadGateway, "the origin cannot be reached")
+	}
+	x.origin.logFailure(p.o.Logger, err)
+}
