@@ -46,7 +46,7 @@ type Node struct {
 	discover *discovery     // nil unless shards are found by gossip
 	peering  *peering
 	crowd    crowd
-	votes    *votes
+	ring     *ringWatch
 
 	upgraded context.Context // of connections that are no longer HTTP
 	end      context.CancelFunc
@@ -198,9 +198,9 @@ func (n *Node) makePeering() (err error) {
 	set := func(shards []*counter.Shard, out ...string) error {
 		return n.limiter.SetShards(limiterShards(shards), out...)
 	}
-	n.votes = newVotes(set, n.o.Logger, n.metrics.inRing)
+	n.ring = newRingWatch(set, n.o.Logger, n.metrics.inRing)
 	if n.discover == nil {
-		n.votes.replace(n.shards)
+		n.ring.replace(n.shards)
 	}
 	n.files.nodes = n.nodes
 	n.peering = &peering{logger: n.o.Logger, full: n.table.Full, peers: map[string]*peer{}}
@@ -291,7 +291,7 @@ func (n *Node) Start() error {
 		n.addrs["gossip"] = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(n.gossip.Addr()))
 	}
 	if n.discover != nil {
-		n.discover.gossip, n.discover.replace = n.gossip, n.votes.replace
+		n.discover.gossip, n.discover.replace = n.gossip, n.ring.replace
 		n.discover.replace(n.discover.shards()) // before there is something to count
 	}
 	n.state = started
@@ -312,11 +312,12 @@ func (n *Node) Start() error {
 		watch := &clockWatch{offset: n.gossip.ClockOffset, rules: n.Rules, logger: n.o.Logger}
 		n.running.Go(func() { watch.run(ctx) })
 	}
+	n.running.Go(func() { n.ring.runFollow(ctx) })
 	if len(n.shards) > 1 || n.discover != nil {
-		n.running.Go(func() { n.votes.run(ctx, n.o.Now, n.peering.votes) })
+		n.running.Go(func() { n.ring.run(ctx, n.o.Now, n.peering.votes) })
 	}
 	if len(n.shards) > 1 {
-		n.running.Go(func() { n.votes.keep(ctx, n.secret.RecordKey(n.secret.Tag([]byte("drains")))) })
+		n.running.Go(func() { n.ring.keep(ctx, n.secret.RecordKey(n.secret.Tag([]byte("drains")))) })
 	}
 	for _, l := range listeners {
 		n.addrs[l.name] = l.Addr()
@@ -472,4 +473,4 @@ func (n *Node) Lift(key counter.Key) (mitigation.Record, error) {
 // theirs go to the others within a second; see [limit.Limiter.SetShards]. With on false it
 // comes back. Shards that are given, and not found by gossip, keep that word, so that it
 // outlives all nodes. Nodes without peers hear of it within 30 s.
-func (n *Node) Drain(shard string, on bool) error { return n.votes.drain(shard, on, n.o.Now()) }
+func (n *Node) Drain(shard string, on bool) error { return n.ring.drain(shard, on, n.o.Now()) }

@@ -1,7 +1,6 @@
 package pop
 
 import (
-	"cmp"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -16,7 +15,7 @@ import (
 
 // operations returns what operators can see and do here.
 func (n *Node) operations() *admin.Operations {
-	return &admin.Operations{Mitigations: n.mitigations, Lift: n.liftHex, KeyOf: n.keyOf, Shards: n.votes.shardStates, Drain: n.Drain}
+	return &admin.Operations{Mitigations: n.mitigations, Lift: n.liftHex, KeyOf: n.keyOf, Shards: n.ring.states, Drain: n.Drain}
 }
 
 // mitigations returns what is mitigated, and what was lifted, the ones that end last first.
@@ -66,17 +65,4 @@ func (n *Node) keyOf(id string, client netip.Addr) (string, error) {
 	req.Canonicalize(n.o.Client)
 	what, _ := rules[i].AppendKey(nil, &req)
 	return n.secret.Tag(what).String(), nil
-}
-
-// shardStates returns the shards as operators see them.
-func (v *votes) shardStates() (all []admin.Shard) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, s := range v.shards {
-		all = append(all, admin.Shard{
-			Addr: s.Addr(), Down: s.Down(), InRing: !slices.Contains(v.out, s.Addr()), Drained: v.drains[voteFor(s)].on,
-		})
-	}
-	slices.SortFunc(all, func(a, b admin.Shard) int { return cmp.Compare(a.Addr, b.Addr) })
-	return all
 }

@@ -189,7 +189,7 @@ func (n *Node) Status() []byte {
 	for _, fingerprint := range n.fingerprints() {
 		status = binary.BigEndian.AppendUint64(status, fingerprint)
 	}
-	return n.votes.append(status)
+	return n.ring.append(status)
 }
 
 // fingerprints returns hashes of what all nodes must have in common.
@@ -216,7 +216,7 @@ func (n *Node) ReceiveStatus(from string, status []byte) {
 	}
 	digest := n.table.Digest()
 	same := binary.BigEndian.Uint64(status[1:]) == digest.Sum()
-	down := n.votes.read(status[statusSize-1:])
+	down := n.ring.read(status[statusSize-1:])
 	known := n.nodes()
 	ask := n.peering.heard(from, same, down, now)
 	if n.nodes() > known {

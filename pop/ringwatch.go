@@ -1,0 +1,286 @@
+package pop
+
+import (
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/gossip"
+)
+
+const (
+	// voteInterval is how often the votes are counted.
+	voteInterval = 250 * time.Millisecond
+
+	// failures is how many probes are sent to a shard that another node votes against: as many
+	// as open a breaker by default.
+	failures = 3
+)
+
+// A ringWatch keeps a node's ring as its votes say. Its methods may be called concurrently;
+// append, read and states never wait for the ring to change.
+type ringWatch struct {
+	set     func(shards []*counter.Shard, out ...string) error
+	logger  *slog.Logger
+	inRing  *prometheus.GaugeVec
+	stale   chan struct{} // holds at most one: the ring is to follow the votes
+	drained chan struct{} // holds at most one: an operator has drained a shard here
+
+	setting sync.Mutex // held while the ring changes, before mu
+
+	mu     sync.Mutex       // guards what follows; nothing that may wait is called under it
+	shards []*counter.Shard // as given to replace
+	votes  votes
+	ring   []*counter.Shard // shards as they were set
+	out    []string         // of these
+}
+
+func newRingWatch(set func([]*counter.Shard, ...string) error, logger *slog.Logger, inRing *prometheus.GaugeVec) *ringWatch {
+	return &ringWatch{set: set, logger: logger, inRing: inRing, stale: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
+}
+
+// replace replaces the shards, and returns when the ring has followed. The slice must not be
+// changed afterwards.
+func (w *ringWatch) replace(shards []*counter.Shard) {
+	w.mu.Lock()
+	w.shards = shards
+	w.votes.replace(addrs(shards))
+	w.mu.Unlock()
+	w.follow()
+}
+
+// addrs returns the addresses of shards.
+func addrs(shards []*counter.Shard) (all []string) {
+	for _, s := range shards {
+		all = append(all, s.Addr())
+	}
+	return all
+}
+
+// all returns the shards.
+func (w *ringWatch) all() []*counter.Shard {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.shards
+}
+
+// healthOf returns how this node finds a shard.
+func healthOf(s *counter.Shard) health { return health{down: s.Down()} }
+
+// against returns the shards that this node votes against.
+func (w *ringWatch) against() (all []uint64) {
+	for _, s := range w.all() {
+		if healthOf(s).bad() && len(all) < maxVotes {
+			all = append(all, voteFor(s.Addr()))
+		}
+	}
+	return all
+}
+
+// append appends this node's votes, and the drains, to a status.
+func (w *ringWatch) append(status []byte) []byte {
+	against := w.against()
+	status = append(status, byte(len(against)))
+	for _, shard := range against {
+		status = binary.BigEndian.AppendUint64(status, shard)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.votes.appendDrains(status, gossip.MaxStatus-8) // a fingerprint follows
+}
+
+// read reads what append appended on another node: it returns the shards that the node votes
+// against, and merges the drains. If these change the ring, it is set soon afterwards.
+func (w *ringWatch) read(status []byte) (against []uint64) {
+	n := int(status[0])
+	for status = status[1:]; n > 0 && len(status) >= 8; n-- {
+		against, status = append(against, binary.BigEndian.Uint64(status)), status[8:]
+	}
+	if n > 0 {
+		return against
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.votes.readDrains(status) {
+		notify(w.stale)
+	}
+	return against
+}
+
+// notify puts a notice into a channel that holds at most one.
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// drain takes a shard out of the ring of all nodes, or lets it in again, and returns when the
+// ring of this node has followed.
+func (w *ringWatch) drain(addr string, on bool, now time.Time) error {
+	w.mu.Lock()
+	ok := w.votes.drain(addr, on, now)
+	w.mu.Unlock()
+	if !ok {
+		return admin.Unknown("pop: there is no shard " + addr)
+	}
+	notify(w.drained)
+	w.follow()
+	return nil
+}
+
+// follow sets the ring if the votes say another one than was set.
+func (w *ringWatch) follow() {
+	w.setting.Lock()
+	defer w.setting.Unlock()
+	w.mu.Lock()
+	shards, out := w.shards, w.votes.out()
+	before, same := w.ring, slices.Equal(shards, w.ring) && slices.Equal(out, w.out)
+	w.mu.Unlock()
+	if same {
+		return
+	}
+	if err := w.set(shards, out...); err != nil {
+		w.logger.Error("cannot change the ring", "shards", addrs(shards), "out", out, "err", err)
+		return
+	}
+	if before != nil {
+		w.logger.Info("the ring has changed", "out", out, "shards", len(shards))
+	}
+	for _, gone := range before {
+		if !slices.Contains(addrs(shards), gone.Addr()) {
+			w.inRing.DeleteLabelValues(gone.Addr())
+		}
+	}
+	for _, s := range shards {
+		in := 1.0
+		if slices.Contains(out, s.Addr()) {
+			in = 0
+		}
+		w.inRing.WithLabelValues(s.Addr()).Set(in)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ring, w.out = shards, out
+}
+
+// runFollow sets the ring after drains of other nodes have changed the votes, until ctx is done.
+func (w *ringWatch) runFollow(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.stale:
+			w.follow()
+		}
+	}
+}
+
+// run counts the votes until ctx is done. clock reads the time, others returns the votes of the
+// other live nodes.
+func (w *ringWatch) run(ctx context.Context, clock func() time.Time, others func(now time.Time) [][]uint64) {
+	ticker := time.NewTicker(voteInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now := clock()
+		all := others(now)
+		w.probe(all)
+		all = append(all, w.against())
+		w.mu.Lock()
+		w.votes.count(all, now)
+		w.mu.Unlock()
+		w.follow()
+	}
+}
+
+// probe asks the shards that others vote against and this node does not: it may not have used
+// them. It also asks shards that are down whether they still are.
+func (w *ringWatch) probe(others [][]uint64) {
+	for _, s := range w.all() {
+		if s.Down() {
+			if s.Available() {
+				_ = s.Probe() // the breaker takes note
+			}
+			continue
+		}
+		if !slices.ContainsFunc(others, func(of []uint64) bool { return slices.Contains(of, voteFor(s.Addr())) }) {
+			continue
+		}
+		for range failures {
+			if s.Probe() == nil {
+				break
+			}
+		}
+	}
+}
+
+const (
+	// keepInterval is how often drains are read from the shards and stored again: a shard may
+	// have been down or have lost them, and nodes without peers learn of them from shards alone.
+	keepInterval = 30 * time.Second
+
+	// keepFor is how long a shard keeps them: memcached reads more as a date.
+	keepFor = 30 * 24 * time.Hour
+
+	// maxKept is the maximum size of the stored drains, in bytes.
+	maxKept = 1 << 16
+)
+
+// keep stores the drains in the shards under key, so that they outlive a restart of all nodes,
+// and merges what is stored there, until ctx is done.
+func (w *ringWatch) keep(ctx context.Context, key string) {
+	tick := time.NewTicker(keepInterval)
+	defer tick.Stop()
+	for {
+		for _, s := range w.all() {
+			// Connections may have ended since: then the second try dials.
+			if w.keepAt(s, key) != nil {
+				_ = w.keepAt(s, key)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-w.drained:
+		}
+	}
+}
+
+// keepAt merges the drains that a shard stores with those of this node.
+func (w *ringWatch) keepAt(s *counter.Shard, key string) error {
+	err := s.Update(key, func(old []byte) ([]byte, int32) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.votes.readDrains(old)
+		return w.votes.appendDrains(nil, maxKept), int32(keepFor / time.Second)
+	})
+	w.follow()
+	return err
+}
+
+// states returns the shards as operators see them, in the order of their addresses.
+func (w *ringWatch) states() (all []admin.Shard) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.shards {
+		all = append(all, admin.Shard{
+			Addr: s.Addr(), Down: s.Down(), InRing: !slices.Contains(w.out, s.Addr()), Drained: w.votes.drains[voteFor(s.Addr())].on,
+		})
+	}
+	slices.SortFunc(all, func(a, b admin.Shard) int { return strings.Compare(a.Addr, b.Addr) })
+	return all
+}
