@@ -1,7 +1,6 @@
 package pop
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"net"
@@ -13,23 +12,89 @@ import (
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
-// discoverPause is how long the members of the PoP must stay the same before the ring
-// follows, so that a node that restarts moves keys as seldom as it can.
-const discoverPause = 500 * time.Millisecond
+const (
+	// discoverPause is how long a shard must be there, or gone, before the ring follows: a node
+	// that restarts within that time moves no keys.
+	discoverPause = 500 * time.Millisecond
 
-// maxKnown is how many shards are remembered, also of nodes that are gone.
-const maxKnown = 1024
+	// discoverWait is how long a change that has lasted waits for others that have not, so that
+	// nodes that start together move keys once. A shard that comes and goes all the time holds
+	// up no other.
+	discoverWait = 2 * discoverPause
 
-// A discovery makes the shards inside of the nodes the shards of the PoP: each node's own,
-// and those that the others tell of.
+	// maxKnown is the maximum number of shards that are remembered, including those of nodes
+	// that are gone.
+	maxKnown = 1024
+)
+
+// A discovery makes the shards inside the nodes the shards of the PoP: the node's own and those
+// that the other nodes announce.
 type discovery struct {
-	gossip  *gossip.Gossip
-	port    uint16 // of this node's shard
-	changed chan struct{}
-	replace func([]*counter.Shard)
-	newOwn  func(addr string) *counter.Shard // the node's own
-	newAway func(addr string) *counter.Shard // another node's
-	known   map[string]*counter.Shard        // also of nodes that are gone: they may come back
+	gossip interface {
+		Addr() string
+		Members() []gossip.Member
+	}
+	port      uint16        // of this node's shard
+	changed   chan struct{} // holds at most one: a member has come or gone
+	replace   func([]*counter.Shard)
+	newOwn    func(addr string) *counter.Shard // the node's own
+	newAway   func(addr string) *counter.Shard // another node's
+	known     map[string]*counter.Shard        // includes those of nodes that are gone: they may come back
+	sightings sightings
+}
+
+// sightings say which shards are there and which are in the ring, by address.
+type sightings map[string]*sighting
+
+type sighting struct {
+	there, inRing bool
+	since         time.Time // when there changed last
+}
+
+// see notes which shards are there at now. It returns the shards that are to be in the ring, in
+// order, and when to look again even if nothing changes, 0 for never. The first shards to be seen
+// are in the ring at once.
+func (s sightings) see(there []string, now time.Time) (ring []string, again time.Duration) {
+	first := len(s) == 0
+	for _, addr := range there {
+		if s[addr] == nil {
+			s[addr] = &sighting{inRing: first}
+		}
+	}
+	apply, waited := true, false // all changes have lasted; one has waited long enough
+	for addr, one := range s {
+		if is := slices.Contains(there, addr); is != one.there {
+			one.there, one.since = is, now
+		}
+		if lasted := now.Sub(one.since); one.there != one.inRing {
+			apply = apply && lasted >= discoverPause
+			waited = waited || lasted >= discoverWait
+		}
+	}
+	for addr, one := range s {
+		lasted := now.Sub(one.since)
+		if (apply || waited) && lasted >= discoverPause {
+			one.inRing = one.there
+		}
+		switch {
+		case one.inRing:
+			ring = append(ring, addr)
+		case !one.there:
+			delete(s, addr)
+			continue
+		}
+		if one.there != one.inRing {
+			pause := discoverPause - lasted
+			if pause <= 0 {
+				pause = discoverWait - lasted
+			}
+			if again == 0 || pause < again {
+				again = pause
+			}
+		}
+	}
+	slices.Sort(ring)
+	return ring, again
 }
 
 // metaShard is the kind of what a node tells of itself where it has a shard; two bytes
@@ -38,43 +103,49 @@ const metaShard = 1
 
 func (d *discovery) meta() []byte { return binary.BigEndian.AppendUint16([]byte{metaShard}, d.port) }
 
-// notice is told that a member has come or gone.
-func (d *discovery) notice() {
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
-}
+// notice notes that a member has come or gone.
+func (d *discovery) notice() { notify(d.changed) }
 
 // run follows the members until ctx is done.
 func (d *discovery) run(ctx context.Context) {
-	timer := time.NewTimer(discoverPause)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-d.changed:
-			timer.Reset(discoverPause)
 		case <-timer.C:
-			d.replace(d.shards())
+		}
+		if again := d.look(time.Now()); again > 0 {
+			timer.Reset(again)
 		}
 	}
 }
 
-// shards returns the shards that there are now, by address.
-func (d *discovery) shards() (all []*counter.Shard) {
+// look replaces the shards by those that are to be in the ring at now, and returns when to look
+// again, 0 for when a member comes or goes.
+func (d *discovery) look(now time.Time) (again time.Duration) {
 	own := shardAt(d.gossip.Addr(), d.port)
-	all = append(all, d.client(own, d.newOwn))
+	there := []string{own}
 	for _, m := range d.gossip.Members() {
 		if len(m.Meta) != 3 || m.Meta[0] != metaShard {
 			continue // a node without a shard
 		}
-		addr := shardAt(m.Addr, binary.BigEndian.Uint16(m.Meta[1:]))
-		// A node that was killed and came back is there twice for a time.
-		if s := d.client(addr, d.newAway); !slices.Contains(all, s) {
-			all = append(all, s)
+		// Until it is found dead, a node that was killed is there beside its next process.
+		there = append(there, shardAt(m.Addr, binary.BigEndian.Uint16(m.Meta[1:])))
+	}
+	ring, again := d.sightings.see(there, now)
+	var all []*counter.Shard
+	for _, addr := range ring {
+		if d.known[addr] == nil {
+			if addr == own {
+				d.known[addr] = d.newOwn(addr)
+			} else {
+				d.known[addr] = d.newAway(addr)
+			}
 		}
+		all = append(all, d.known[addr])
 	}
 	for addr, s := range d.known {
 		switch {
@@ -88,15 +159,8 @@ func (d *discovery) shards() (all []*counter.Shard) {
 			s.Hide()
 		}
 	}
-	slices.SortFunc(all, func(a, b *counter.Shard) int { return cmp.Compare(a.Addr(), b.Addr()) })
-	return all
-}
-
-func (d *discovery) client(addr string, make func(string) *counter.Shard) *counter.Shard {
-	if d.known[addr] == nil {
-		d.known[addr] = make(addr)
-	}
-	return d.known[addr]
+	d.replace(all)
+	return again
 }
 
 // shardAt returns the address of the shard of the node that gossips at addr.

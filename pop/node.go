@@ -140,7 +140,7 @@ func (n *Node) makeLimiter() error {
 	}
 	if o.ShardListen != "" {
 		n.discover = &discovery{
-			changed: make(chan struct{}, 1), known: map[string]*counter.Shard{},
+			changed: make(chan struct{}, 1), known: map[string]*counter.Shard{}, sightings: sightings{},
 			newOwn:  func(addr string) *counter.Shard { return counter.NewShard(addr, o.ShardOptions) },
 			newAway: func(addr string) *counter.Shard { return counter.NewShard(addr, away) },
 		}
@@ -292,7 +292,7 @@ func (n *Node) Start() error {
 	}
 	if n.discover != nil {
 		n.discover.gossip, n.discover.replace = n.gossip, n.ring.replace
-		n.discover.replace(n.discover.shards()) // before there is something to count
+		n.discover.look(time.Now()) // before there is something to count
 	}
 	n.state = started
 	var ctx context.Context

@@ -1,0 +1,126 @@
+package pop
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/gossip"
+)
+
+// A fakeGossip has the members that a test sets.
+type fakeGossip struct {
+	d  *discovery
+	mu sync.Mutex
+	at map[int]bool // the last bytes of the members' addresses
+}
+
+func (g *fakeGossip) Addr() string { return "10.0.0.1:7946" }
+
+func (g *fakeGossip) Members() (all []gossip.Member) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for of, is := range g.at {
+		if is {
+			all = append(all, gossip.Member{
+				Name: fmt.Sprint("n", of), Addr: fmt.Sprintf("10.0.0.%d:7946", of),
+				Meta: binary.BigEndian.AppendUint16([]byte{metaShard}, 11211),
+			})
+		}
+	}
+	return all
+}
+
+// flip lets members come that are gone, and go that are there.
+func (g *fakeGossip) flip(members ...int) {
+	g.mu.Lock()
+	for _, of := range members {
+		g.at[of] = !g.at[of]
+	}
+	g.mu.Unlock()
+	g.d.notice()
+}
+
+// The ring follows members that stay, whatever others do meanwhile, and changes seldom.
+func TestDiscovery(t *testing.T) {
+	const ms = time.Millisecond
+	flap := func(g *fakeGossip, of int) { // for six seconds
+		for range 20 {
+			time.Sleep(300 * ms)
+			g.flip(of)
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		do   func(g *fakeGossip) // after a second, when 1, 2 and 3 are in the ring
+		want []string            // when the ring changed, and the shards that are in it then
+	}{
+		{"nothing", func(*fakeGossip) {}, nil},
+		{"a node joins", func(g *fakeGossip) { g.flip(4) }, []string{"1.5s 1 2 3 4"}},
+		{"a node leaves", func(g *fakeGossip) { g.flip(3) }, []string{"1.5s 1 2"}},
+		{"a node restarts", func(g *fakeGossip) { g.flip(3); time.Sleep(499 * ms); g.flip(3) }, nil},
+		{"a node restarts elsewhere", func(g *fakeGossip) { g.flip(3); time.Sleep(300 * ms); g.flip(4) }, []string{"1.8s 1 2 4"}},
+		{"a node flaps beside one that joins", func(g *fakeGossip) {
+			go flap(g, 3)
+			time.Sleep(1050 * ms)
+			g.flip(4)
+		}, []string{"2.8s 1 2 3 4"}},
+		{"a node flaps that was never in the ring, and leaves", func(g *fakeGossip) {
+			go flap(g, 4)
+			time.Sleep(1050 * ms)
+			g.flip(3)
+		}, []string{"2.8s 1 2"}},
+		{"a node flaps and stays", func(g *fakeGossip) { flap(g, 4); time.Sleep(300 * ms); g.flip(4) }, []string{"7.8s 1 2 3 4"}},
+		{"many nodes join", func(g *fakeGossip) {
+			for of := range 10 {
+				time.Sleep(100 * ms)
+				g.flip(4 + of)
+			}
+		}, []string{"2.1s 1 2 3 4 5 6 7 8 9", "2.5s 1 10 11 12 13 2 3 4 5 6 7 8 9"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				var got []string
+				newShard := func(addr string) *counter.Shard { return counter.NewShard(addr, counter.ShardOptions{}) }
+				last := ""
+				d := &discovery{
+					port: 11211, changed: make(chan struct{}, 1), known: map[string]*counter.Shard{}, sightings: sightings{},
+					newOwn: newShard, newAway: newShard,
+					replace: func(shards []*counter.Shard) {
+						var ring []string
+						for _, addr := range addrs(shards) {
+							ring = append(ring, strings.TrimSuffix(strings.TrimPrefix(addr, "10.0.0."), ":11211"))
+						}
+						slices.Sort(ring)
+						if now := strings.Join(ring, " "); now != last {
+							last = now
+							got = append(got, fmt.Sprint(time.Since(start), " ", now))
+						}
+					},
+				}
+				g := &fakeGossip{d: d, at: map[int]bool{2: true, 3: true}}
+				d.gossip = g
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go d.run(ctx)
+				time.Sleep(time.Second)
+				tt.do(g)
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				if diff := cmp.Diff(append([]string{"0s 1 2 3"}, tt.want...), got); diff != "" {
+					t.Errorf("the ring (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
