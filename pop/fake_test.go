@@ -88,6 +88,7 @@ type fakeShard struct {
 	server *shard.Server
 	conns  []net.Conn
 	gate   chan struct{} // closed while the shard is not stalled
+	slow   time.Duration // how late it reads what it is sent
 	cancel context.CancelFunc
 	seen   int
 }
@@ -184,11 +185,12 @@ type gatedConn struct {
 func (c *gatedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.shard.mu.Lock()
-	gate := c.shard.gate
+	gate, slow := c.shard.gate, c.shard.slow
 	if n > 0 {
 		c.shard.seen++
 	}
 	c.shard.mu.Unlock()
 	<-gate
+	time.Sleep(slow)
 	return n, err
 }

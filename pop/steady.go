@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	// acceptPause is how long a listener waits where a connection cannot be accepted.
+	// acceptPause is the pause before accept is retried.
 	acceptPause = 50 * time.Millisecond
 
-	// acceptSaid is how often that is said at most.
+	// acceptSaid is the pause between two log lines about it.
 	acceptSaid = 10 * time.Second
 )
 
-// A steadyListener goes on where a connection cannot be accepted, such as for want of file
-// descriptors or memory, which others give back. It says so: clients wait meanwhile.
+// A steadyListener retries when a connection cannot be accepted, for example because the process
+// is out of file descriptors. It logs that, since clients wait meanwhile.
 type steadyListener struct {
 	net.Listener
 	logger *slog.Logger
 	said   time.Time
 }
 
-// Accept returns no error but that l is closed. Only one goroutine may call it.
+// Accept returns an error only if l is closed. Only one goroutine may call it.
 func (l *steadyListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -32,7 +32,7 @@ func (l *steadyListener) Accept() (net.Conn, error) {
 		}
 		if now := time.Now(); now.Sub(l.said) >= acceptSaid {
 			l.said = now
-			l.logger.Error("connections cannot be accepted; it is tried again", "addr", l.Addr(), "err", err)
+			l.logger.Error("cannot accept connections; retrying", "addr", l.Addr(), "err", err)
 		}
 		time.Sleep(acceptPause)
 	}
