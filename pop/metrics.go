@@ -12,6 +12,8 @@ type metrics struct {
 	successful prometheus.Gauge
 	loaded     prometheus.Gauge
 	inRing     *prometheus.GaugeVec // by shard
+
+	unixSources prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -26,6 +28,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "When the rules in force were loaded.",
 		}),
 	}
+	m.unixSources = f.NewCounter(prometheus.CounterOpts{
+		Name: "edge_proxy_protocol_unix_total",
+		Help: "Connections whose PROXY header has UNIX addresses, so that it does not tell clients apart.",
+	})
 	m.inRing = f.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "edge_shard_in_ring",
 		Help: "1 while the shard owns keys, 0 while it is out of the ring, because most nodes find it down or an operator drains it.",

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pires/go-proxyproto"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -62,8 +61,9 @@ type Node struct {
 	stopped   chan struct{} // closed when Stop has
 	stopErr   error
 
-	upgrading upgrades
-	leaving   farewell
+	upgrading  upgrades
+	leaving    farewell
+	unixSource sync.Once // the first PROXY header of that family was logged
 }
 
 type state int
@@ -378,32 +378,6 @@ func closeAll(listeners []listener) {
 	for _, l := range listeners {
 		_ = l.Close()
 	}
-}
-
-// withProxyProtocol lets trusted proxies say whom they speak for. A header from anybody
-// else is not understood, and so no request.
-func (n *Node) withProxyProtocol(ln net.Listener) net.Listener {
-	return &proxyproto.Listener{
-		Listener:          ln,
-		ReadHeaderTimeout: n.o.ReadHeaderTimeout,
-		ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
-			tcp, ok := o.Upstream.(*net.TCPAddr)
-			if ok && n.trusts(tcp) {
-				return proxyproto.USE, nil
-			}
-			return proxyproto.SKIP, nil
-		},
-	}
-}
-
-func (n *Node) trusts(addr *net.TCPAddr) bool {
-	ip := addr.AddrPort().Addr().Unmap().WithZone("")
-	for _, prefix := range n.o.TrustedProxies {
-		if prefix.Contains(ip) {
-			return true
-		}
-	}
-	return false
 }
 
 // clients returns what answers the clients of a listener.
