@@ -44,7 +44,7 @@ func startPiped(t *testing.T, origin http.HandlerFunc, set func(*pop.Options)) *
 		Logger: slog.New(&eventHandler{log: p.log, start: time.Now(), node: "n1"}),
 	}
 	set(&o)
-	if len(o.RuleFiles) == 0 {
+	if len(o.RuleFiles) == 0 && o.Rules == nil {
 		var err error
 		if o.Rules, err = rule.Parse("rules.yaml", []byte("rules: []")); err != nil {
 			t.Fatal(err)

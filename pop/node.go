@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
@@ -108,10 +107,17 @@ func New(o Options) (*Node, error) {
 		NodeHeader:  o.NodeHeader,
 		NodeName:    o.Name,
 		BodyTimeout: o.BodyTimeout,
-		Now:         o.Now,
-		AccessLog:   access,
-		Logger:      o.Logger,
-		Registerer:  n.registry,
+		BodyRate:    o.BodyRate,
+
+		StrictHosts:   o.StrictHosts,
+		StrictMethods: o.StrictMethods,
+
+		AbandonedRequests: o.AbandonedRequests,
+
+		Now:        o.Now,
+		AccessLog:  access,
+		Logger:     o.Logger,
+		Registerer: n.registry,
 	})
 	if err != nil {
 		return nil, err
@@ -326,11 +332,13 @@ func (n *Node) Start() error {
 			n.running.Go(func() { _ = n.inner.server.Serve(n.upgraded, ln) }) // until its context ends
 			continue
 		}
-		server := n.serveLocked(l.Listener, l.handler)
 		if l.name == "metrics" {
-			n.operators = server
+			var both http.Protocols
+			both.SetHTTP1(true)
+			both.SetUnencryptedHTTP2(true)
+			n.operators = n.serveLocked(&steadyListener{Listener: l.Listener, logger: n.o.Logger}, l.handler, both)
 		} else {
-			n.servers = append(n.servers, server)
+			n.serveClientsLocked(l.Listener)
 		}
 	}
 	return nil
@@ -340,7 +348,7 @@ func (n *Node) Start() error {
 type listener struct {
 	net.Listener
 	name    string
-	handler http.Handler
+	handler http.Handler // of operators
 }
 
 // listen opens all listeners or none.
@@ -351,8 +359,8 @@ func (n *Node) listen() (all []listener, err error) {
 		}
 	}()
 	for _, l := range []listener{
-		{name: "http", handler: n.clients()},
-		{name: "https", handler: n.clients()},
+		{name: "http"},
+		{name: "https"},
 		{name: "metrics", handler: admin.Handler(n.registry, n.readiness, n.operations())},
 		{name: "shard"},
 	} {
@@ -363,7 +371,7 @@ func (n *Node) listen() (all []listener, err error) {
 		if l.Listener, err = net.Listen("tcp", addr); err != nil {
 			return all, fmt.Errorf("pop: listening for %s: %w", l.name, err)
 		}
-		if n.o.ProxyProtocol && strings.HasPrefix(l.name, "http") {
+		if n.o.ProxyProtocol && (l.name == "http" || l.name == "https") {
 			l.Listener = n.withProxyProtocol(l.Listener)
 		}
 		if l.name == "https" {
@@ -393,14 +401,24 @@ func (n *Node) Serve(ln net.Listener) error {
 	if n.o.ProxyProtocol {
 		ln = n.withProxyProtocol(ln)
 	}
-	n.servers = append(n.servers, n.serveLocked(ln, n.clients()))
+	n.serveClientsLocked(ln)
 	return nil
 }
 
+// serveClientsLocked starts servers for clients that connect to ln. mu is held.
+func (n *Node) serveClientsLocked(ln net.Listener) {
+	front := n.proxy.Front(&steadyListener{Listener: ln, logger: n.o.Logger}, n.o.ReadHeaderTimeout)
+	n.running.Go(front.Run)
+	var http1, http2 http.Protocols
+	http1.SetHTTP1(true)
+	http2.SetUnencryptedHTTP2(true)
+	n.servers = append(n.servers, n.serveLocked(front.HTTP1, n.clients(), http1), n.serveLocked(front.HTTP2, n.clients(), http2))
+}
+
 // serveLocked starts a server for ln. mu is held.
-func (n *Node) serveLocked(ln net.Listener, handler http.Handler) *http.Server {
-	server := n.o.server(handler, n.upgraded)
-	n.running.Go(func() { _ = server.Serve(&steadyListener{Listener: ln, logger: n.o.Logger}) }) // until it is closed
+func (n *Node) serveLocked(ln net.Listener, handler http.Handler, protocols http.Protocols) *http.Server {
+	server := n.o.server(handler, protocols, n.upgraded)
+	n.running.Go(func() { _ = server.Serve(ln) }) // until it is closed
 	return server
 }
 

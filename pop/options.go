@@ -91,6 +91,18 @@ type Options struct {
 	// unread. If zero, 1 min; if negative, there is no limit.
 	BodyTimeout time.Duration
 
+	// StrictHosts and StrictMethods refuse hosts that nothing names, and methods in another
+	// case; see proxy.Options.
+	StrictHosts, StrictMethods bool
+
+	// BodyRate is how many bytes of a request's body a client has to send each second, on
+	// average; see proxy.Options. If zero, 240; if negative, there is no limit.
+	BodyRate int
+
+	// AbandonedRequests is how many requests may wait for the origin's answer without their
+	// clients; see proxy.Options. If zero, 1024.
+	AbandonedRequests int
+
 	// DrainTimeout is how long Stop waits for requests to end. If zero, 30 s.
 	DrainTimeout time.Duration
 
@@ -168,6 +180,12 @@ func (o Options) withDefaults() (Options, error) {
 	case o.BodyTimeout == 0:
 		o.BodyTimeout = time.Minute
 	}
+	switch {
+	case o.BodyRate < 0:
+		o.BodyRate = 0
+	case o.BodyRate == 0:
+		o.BodyRate = 240
+	}
 	for _, addr := range o.Shards {
 		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
 			return o, fmt.Errorf("pop: shard %q is not host:port", addr)
@@ -240,16 +258,12 @@ func (o Options) origins() (origins proxy.Origins, err error) {
 	return origins, nil
 }
 
-// server returns the HTTP server of a listener. base is cancelled when connections that
+// server returns an HTTP server that speaks protocols. base is cancelled when connections that
 // are no longer HTTP have to end.
-func (o Options) server(handler http.Handler, base context.Context) *http.Server {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(true)
+func (o Options) server(handler http.Handler, protocols http.Protocols, base context.Context) *http.Server {
 	return &http.Server{
 		Handler:           handler,
-		Protocols:         protocols,
+		Protocols:         &protocols,
 		ReadHeaderTimeout: o.ReadHeaderTimeout,
 		IdleTimeout:       o.IdleTimeout,
 		MaxHeaderBytes:    o.MaxHeaderBytes,
@@ -260,6 +274,8 @@ func (o Options) server(handler http.Handler, base context.Context) *http.Server
 			PingTimeout:      15 * time.Second,
 			WriteByteTimeout: o.BodyTimeout,
 		},
+		ConnContext: proxy.ConnContext,
+		ConnState:   proxy.ConnState,
 		BaseContext: func(net.Listener) context.Context { return base },
 		ErrorLog:    slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}

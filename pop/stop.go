@@ -51,6 +51,9 @@ func (n *Node) Stop(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
+	if err := n.proxy.Drain(ctx); err != nil {
+		cutOff.Store(true)
+	}
 	if cutOff.Load() {
 		errs = append(errs, ErrCutOff)
 	}
