@@ -51,8 +51,8 @@ type Node struct {
 
 	mu        sync.Mutex // guards what follows
 	state     state
-	servers   []*http.Server // of clients
-	operators *http.Server   // nil if they have no listener
+	servers   []server     // of clients
+	operators *http.Server // nil if they have no listener
 	addrs     map[string]net.Addr
 	running   sync.WaitGroup // what Start and Serve have started, but for the limiter
 	stop      context.CancelFunc
@@ -408,6 +408,9 @@ func (n *Node) Serve(ln net.Listener) error {
 // serveClientsLocked starts servers for clients that connect to ln. mu is held.
 func (n *Node) serveClientsLocked(ln net.Listener) {
 	front := n.proxy.Front(&steadyListener{Listener: ln, logger: n.o.Logger}, n.o.ReadHeaderTimeout)
+	if n.o.HTTPEngine == OwnEngine && n.origins.Plain() {
+		n.servers = append(n.servers, n.ownEngine(front))
+	}
 	n.running.Go(front.Run)
 	var http1, http2 http.Protocols
 	http1.SetHTTP1(true)

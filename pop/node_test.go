@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +59,34 @@ func TestServeProxyProtocol(t *testing.T) {
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK || string(body) != "203.0.113.1" {
 		t.Errorf("%s %q, %v; want 200 with 203.0.113.1", resp.Status, body, err)
+	}
+}
+
+// A PROXY header with UNIX addresses does not make all clients of a proxy one: the proxy is
+// the peer then, and trusted. It is logged once and counted.
+func TestProxyProtocolWithUnixAddresses(t *testing.T) {
+	log := new(eventLog)
+	w := startWired(t, "rules: []", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Header.Get("X-Forwarded-For"))
+	}, func(o *pop.Options) {
+		o.ProxyProtocol, o.TrustedProxies = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		o.Logger = slog.New(&eventHandler{log: log, start: time.Now(), node: "n1"})
+	})
+	var addresses [216]byte
+	copy(addresses[:], "/run/client.sock")
+	copy(addresses[108:], "/run/front.sock")
+	header := "\r\n\r\n\x00\r\nQUIT\n\x21\x31\x00\xd8" + string(addresses[:])
+	for _, tt := range [][2]string{{"", "127.0.0.1"}, {"X-Forwarded-For: 203.0.113.7\r\n", "203.0.113.7, 127.0.0.1"}} {
+		resp, body := w.ask(header + strings.Replace(get("a.example"), "Connection", tt[0]+"Connection", 1))
+		if resp.StatusCode != http.StatusOK || body != tt[1] {
+			t.Errorf("%q: %s, the origin is told %q; want %q", tt[0], resp.Status, body, tt[1])
+		}
+	}
+	if lines := log.take(); strings.Count(lines, "UNIX") != 1 {
+		t.Errorf("log:\n%swant one line about UNIX addresses", lines)
+	}
+	if n, err := sum(w.Gatherer(), "edge_proxy_protocol_unix_total"); n != 2 || err != nil {
+		t.Errorf("%v connections are counted, %v; want 2", n, err)
 	}
 }
 

@@ -72,6 +72,9 @@ type Options struct {
 	// IPv6 /64.
 	Client rule.ClientPrefix
 
+	// HTTPEngine serves the HTTP/1.1 of clients. If zero, NetHTTP.
+	HTTPEngine Engine
+
 	Headers    proxy.HeaderStyle
 	NodeHeader string // response header with the node's name; if empty, there is none
 

@@ -37,6 +37,11 @@ func (n *Node) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, n.o.DrainTimeout)
 	defer cancel()
 	if len(servers) > 0 && !n.o.together {
+		for _, s := range servers {
+			if s, ok := s.(interface{ Leave() }); ok {
+				s.Leave()
+			}
+		}
 		n.leaving.wait(ctx)
 	}
 	var errs []error

@@ -1,0 +1,375 @@
+package pop_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// guesses limits wrong passwords of each address.
+const guesses = "rules: [{id: login, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 5, period: 7d}]}]"
+
+// A judge is an origin that takes its time over a password, until it is told to answer.
+type judge struct {
+	asked  chan struct{} // it has a guess
+	answer chan struct{} // closed, or sent to once for each answer
+}
+
+func newJudge() *judge { return &judge{make(chan struct{}), make(chan struct{})} }
+
+func (j *judge) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		return
+	}
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return
+	}
+	j.asked <- struct{}{}
+	select {
+	case <-j.answer:
+		w.WriteHeader(http.StatusUnauthorized)
+	case <-r.Context().Done():
+	}
+}
+
+// guess is a wrong password.
+const guess = "POST /login HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\n\r\nwrong"
+
+// await waits until done, which it asks again and again.
+func await(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for giveUp := time.After(patience); !done(); {
+		select {
+		case <-tick.C:
+		case <-giveUp:
+			t.Fatalf("it never happens that %s", what)
+		}
+	}
+}
+
+// metric returns the sum of a metric.
+func (w *wired) metric(name string) float64 {
+	w.t.Helper()
+	v, err := sum(w.Gatherer(), name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return v
+}
+
+// mitigated waits until the client is refused.
+func (w *wired) mitigated() {
+	w.t.Helper()
+	await(w.t, "the client is mitigated", func() bool {
+		resp, _ := w.ask(get("a.example"))
+		return resp.StatusCode == http.StatusTooManyRequests
+	})
+}
+
+// passes fails the test if the client is refused.
+func (w *wired) passes(when string) {
+	w.t.Helper()
+	for range 3 {
+		if resp, _ := w.ask(get("a.example")); resp.StatusCode != http.StatusOK {
+			w.t.Errorf("%s: %s, want 200", when, resp.Status)
+		}
+	}
+}
+
+// A guess counts, whether or not the client waits for the answer.
+func TestAbandonedGuessesCount(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		abandon func(w *wired, j *judge)
+	}{
+		{"HTTP/1.1, closed", func(w *wired, j *judge) {
+			conn, _ := w.dial(guess)
+			<-j.asked
+			_ = conn.Close()
+		}},
+		{"HTTP/1.1, half closed", func(w *wired, j *judge) {
+			conn, _ := w.dial(guess)
+			<-j.asked
+			_ = conn.(*net.TCPConn).CloseWrite()
+		}},
+		{"HTTP/2, the stream is reset", func(w *wired, j *judge) {
+			protocols := new(http.Protocols)
+			protocols.SetUnencryptedHTTP2(true)
+			tr := &http.Transport{Protocols: protocols}
+			w.t.Cleanup(tr.CloseIdleConnections)
+			ctx, cancel := context.WithCancel(w.t.Context())
+			go func() { <-j.asked; cancel() }()
+			r, err := http.NewRequestWithContext(ctx, "POST", "http://"+w.addr+"/login", strings.NewReader("wrong"))
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if _, err := tr.RoundTrip(r); !errors.Is(err, context.Canceled) {
+				w.t.Errorf("%v, want that it is cancelled", err)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			j := newJudge()
+			w := startWired(t, guesses, j.serve, nil)
+			for n := range 6 {
+				tt.abandon(w, j)
+				await(t, "the node knows that the client is gone", func() bool { return w.metric("edge_abandoned_waiting") == 1 })
+				if n == 5 {
+					w.passes("after five guesses")
+				}
+				j.answer <- struct{}{}
+				await(t, "the answer comes", func() bool { return w.metric("edge_abandoned_waiting") == 0 })
+			}
+			w.mitigated()
+			if n := w.metric("edge_abandoned_requests_total"); n != 6 {
+				t.Errorf("%v abandoned requests are counted, want 6", n)
+			}
+		})
+	}
+}
+
+// Of a key eight requests wait for the answer without the client. More count at once, and
+// the origin is not asked on.
+func TestAbandonedRequestsOfAKeyAreBounded(t *testing.T) {
+	j := newJudge()
+	w := startWired(t, guesses, j.serve, nil)
+	abandon := func() {
+		conn, _ := w.dial(guess)
+		<-j.asked
+		_ = conn.Close()
+	}
+	for n := range 8 {
+		abandon()
+		await(t, "it waits for the answer", func() bool { return w.metric("edge_abandoned_waiting") == float64(n+1) })
+	}
+	w.passes("while nothing is answered")
+	for n := range 6 {
+		abandon()
+		await(t, "it is counted at once", func() bool { return w.metric("edge_abandoned_requests_total") == float64(n+1) })
+	}
+	w.mitigated()
+	if n := w.metric("edge_abandoned_waiting"); n != 8 {
+		t.Errorf("%v requests wait for the answer, want 8", n)
+	}
+	close(j.answer)
+	await(t, "all are answered", func() bool { return w.metric("edge_abandoned_waiting") == 0 })
+}
+
+// A request that its client has not sent whole is no guess: it ends with the client.
+func TestAbandonedHalfwayIsNotCounted(t *testing.T) {
+	over := make(chan error)
+	w := startWired(t, guesses, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			_, err := io.Copy(io.Discard, r.Body)
+			over <- err
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}, nil)
+	for range 20 {
+		conn, _ := w.dial(strings.Replace(guess, "Content-Length: 5", "Content-Length: 50", 1))
+		_ = conn.Close()
+		if err := <-over; err == nil {
+			t.Fatal("the origin takes half a request for a whole one")
+		}
+	}
+	await(t, "none waits", func() bool { return w.metric("edge_abandoned_waiting") == 0 })
+	w.passes("after guesses that were not sent whole")
+}
+
+// A client that leaves after the answer has begun lets the origin go, as without such a rule.
+func TestAbandonedAnswerEnds(t *testing.T) {
+	free := make(chan struct{})
+	w := startWired(t, guesses, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush() // and no more
+		<-r.Context().Done()
+		close(free)
+	}, nil)
+	conn, r := w.dial("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
+	if _, err := r.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	select {
+	case <-free:
+	case <-time.After(patience):
+		t.Error("the origin still answers")
+	}
+}
+
+// Connections that are no longer HTTP pass under such a rule, and end with the client.
+func TestUpgradeUnderARuleForAnswers(t *testing.T) {
+	over := make(chan struct{})
+	w := startWired(t, guesses, func(w http.ResponseWriter, r *http.Request) {
+		echo(w, r)
+		close(over)
+	}, nil)
+	conn, r := w.dial("GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%+v, %v; want 101", resp, err)
+	}
+	fmt.Fprintln(conn, "hello")
+	if line, err := r.ReadString('\n'); err != nil || line != "hello\n" {
+		t.Errorf("%q, %v; want an echo", line, err)
+	}
+	_ = conn.Close()
+	<-over
+}
+
+// abandonedBubble plays in a bubble: a node with room for one abandoned request in front of
+// an origin that answers POSTs after a minute, and other requests at once. Each client's
+// key is the address that a trusted proxy tells.
+func abandonedBubble(t *testing.T, originTimeout time.Duration, play func(t *testing.T, p *piped)) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		play(t, startPiped(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				_, _ = io.Copy(io.Discard, r.Body)
+				time.Sleep(time.Minute)
+				w.WriteHeader(http.StatusUnauthorized)
+			}
+		}, func(o *pop.Options) {
+			var err error
+			if o.Rules, err = rule.Parse("rules.yaml", []byte(`rules:
+  - {id: login, match: {paths: [/login]}, count: {statuses: [401]}, characteristics: ["header:x-user"], limits: [{threshold: 5, period: 7d}]}
+  - {id: all, characteristics: [ip], limits: [{threshold: 10, period: 7d}]}`)); err != nil {
+				t.Fatal(err)
+			}
+			o.AbandonedRequests, o.DrainTimeout, o.OriginOptions.Timeout = 1, 30*time.Second, originTimeout
+		}))
+	})
+}
+
+// status sends text and returns the status of the answer, and when it came.
+func (p *piped) status(t *testing.T, text string) (int, time.Duration) {
+	t.Helper()
+	start := time.Now()
+	conn, r := p.connect(t, text)
+	defer conn.Close()
+	resp, err := http.ReadResponse(bufio.NewReader(r), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "1" {
+		t.Errorf("503 with Retry-After %q, want 1", resp.Header.Get("Retry-After"))
+	}
+	return resp.StatusCode, time.Since(start)
+}
+
+// While too many requests are abandoned, new ones under such rules wait for a second, and
+// pass if one ends meanwhile. Others pass at once.
+func TestAbandonedRequestsOfANodeAreBounded(t *testing.T) {
+	abandonedBubble(t, 2*time.Minute, func(t *testing.T, p *piped) {
+		const login = "GET /login HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"
+		conn, _ := p.connect(t, guess)
+		time.Sleep(time.Second)
+		_ = conn.Close()
+		synctest.Wait()
+		for _, tt := range []struct {
+			text   string
+			status int
+			after  time.Duration
+		}{
+			{get("a.example"), http.StatusOK, 0},
+			{login, http.StatusServiceUnavailable, time.Second},
+			{get("a.example"), http.StatusOK, 0},
+		} {
+			if status, after := p.status(t, tt.text); status != tt.status || after != tt.after {
+				t.Errorf("%.12q: %d after %v, want %d after %v", tt.text, status, after, tt.status, tt.after)
+			}
+		}
+		time.Sleep(57500 * time.Millisecond) // half a second before the answer
+		if status, after := p.status(t, login); status != http.StatusOK || after != 500*time.Millisecond {
+			t.Errorf("when a place becomes free: %d after %v, want 200 after 500ms", status, after)
+		}
+		if status, after := p.status(t, login); status != http.StatusOK || after != 0 {
+			t.Errorf("then: %d after %v, want 200 at once", status, after)
+		}
+	})
+}
+
+// A client that exceeds a limit while its request waits for a place is refused.
+func TestMitigatedWhileAllPlacesAreTaken(t *testing.T) {
+	abandonedBubble(t, 2*time.Minute, func(t *testing.T, p *piped) {
+		conn, _ := p.connect(t, guess)
+		time.Sleep(time.Second)
+		_ = conn.Close()
+		time.Sleep(58500 * time.Millisecond)
+		_, waiting := p.connect(t, strings.Replace(get("a.example"), "/", "/login", 1))
+		for range 15 {
+			p.status(t, get("a.example"))
+		}
+		if resp, err := http.ReadResponse(waiting, nil); err != nil || resp.StatusCode != http.StatusTooManyRequests {
+			t.Errorf("%+v, %v; want 429", resp, err)
+		}
+	})
+}
+
+// An abandoned request waits for as long as the origin may take to answer, and no longer.
+func TestAbandonedRequestsEnd(t *testing.T) {
+	abandonedBubble(t, 20*time.Second, func(t *testing.T, p *piped) {
+		conn, _ := p.connect(t, guess)
+		time.Sleep(time.Second)
+		_ = conn.Close()
+		for _, want := range []float64{1, 0} {
+			time.Sleep(19 * time.Second)
+			if n, err := sum(p.Gatherer(), "edge_abandoned_waiting"); n != want || err != nil {
+				t.Errorf("%v requests wait, %v; want %v", n, err, want)
+			}
+		}
+		time.Sleep(time.Minute) // until the origin is done
+	})
+}
+
+// A node that stops waits for the answers to abandoned requests as for others, and ends them
+// when the time for it is over.
+func TestStopWaitsForAbandonedRequests(t *testing.T) {
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		for _, tt := range []struct {
+			before time.Duration // Stop, after the request
+			took   time.Duration
+			err    error
+		}{
+			{40 * time.Second, 20 * time.Second, nil},
+			{10 * time.Second, 30 * time.Second, pop.ErrCutOff},
+		} {
+			t.Run(fmt.Sprint(name, tt.before), func(t *testing.T) {
+				abandonedBubble(t, 2*time.Minute, func(t *testing.T, p *piped) {
+					protocols := new(http.Protocols)
+					protocols.SetHTTP1(!http2)
+					protocols.SetUnencryptedHTTP2(http2)
+					tr := &http.Transport{Protocols: protocols, DialContext: p.front.Dial}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					r, _ := http.NewRequestWithContext(ctx, "POST", "http://a.example/login", strings.NewReader("wrong"))
+					if _, err := tr.RoundTrip(r); err == nil {
+						t.Fatal("the origin has answered")
+					}
+					tr.CloseIdleConnections()
+					time.Sleep(tt.before - time.Second)
+					start := time.Now()
+					if err := p.Stop(t.Context()); !errors.Is(err, tt.err) {
+						t.Errorf("Stop: %v, want %v", err, tt.err)
+					}
+					if took := time.Since(start); took < tt.took-time.Second || took > tt.took+time.Second {
+						t.Errorf("Stop took %v, want %v, or a second more or less", took, tt.took)
+					}
+					time.Sleep(time.Minute) // until the origin is done
+				})
+			})
+		}
+	}
+}

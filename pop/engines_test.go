@@ -1,0 +1,237 @@
+package pop_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/pop"
+)
+
+var update = flag.Bool("update", false, "write golden files anew")
+
+// corpus are requests whose reading matters. Each asks to close the connection where it can.
+var corpus = []struct{ name, text string }{
+	{"GET", "GET /a?b=c HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"empty line first", "\r\nGET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"absolute form", "GET http://b/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"HTTP/1.0", "GET / HTTP/1.0\r\n\r\n"},
+	{"length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc"},
+	{"chunked", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
+	{"chunked, with extension and trailer", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3;x=y\r\nabc\r\n0\r\nX: y\r\n\r\n"},
+	{"two requests at once", "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"bytes beyond ASCII in the target", "GET /\xc3\xa4 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"method of one's own", "FROBNICATE / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"HTTP/1.2", "GET / HTTP/1.2\r\nHost: a\r\nConnection: close\r\n\r\n"},
+
+	{"length and coding", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
+	{"coding and length 0", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 0\r\nConnection: close\r\n\r\n0\r\n\r\n"},
+	{"length twice, equal", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc"},
+	{"length twice, different", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 0\r\nConnection: close\r\n\r\nabc"},
+	{"list of lengths", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3, 3\r\nConnection: close\r\n\r\nabc"},
+	{"signed length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +3\r\nConnection: close\r\n\r\nabc"},
+	{"negative length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\nConnection: close\r\n\r\nabc"},
+	{"length in hexadecimal", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x3\r\nConnection: close\r\n\r\nabc"},
+	{"coding twice", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
+	{"coding that is none", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
+	{"list of codings", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
+	{"coding behind a vertical tab", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \x0bchunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
+	{"coding in HTTP/1.0", "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
+	{"blank before the colon", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length : 3\r\nConnection: close\r\n\r\nabc"},
+	{"folded field", "GET / HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\nConnection: close\r\n\r\n"},
+	{"LF alone", "GET / HTTP/1.1\nHost: a\nConnection: close\n\n"},
+	{"CR alone in a field", "GET / HTTP/1.1\r\nHost: a\r\nX: a\rX-Forwarded-For: b\r\nConnection: close\r\n\r\n"},
+	{"NUL in a field", "GET / HTTP/1.1\r\nHost: a\r\nX: a\x00b\r\nConnection: close\r\n\r\n"},
+	{"no colon", "GET / HTTP/1.1\r\nHost: a\r\nX\r\nConnection: close\r\n\r\n"},
+	{"empty name", "GET / HTTP/1.1\r\nHost: a\r\n: x\r\nConnection: close\r\n\r\n"},
+	{"no Host", "GET / HTTP/1.1\r\nConnection: close\r\n\r\n"},
+	{"two Hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n"},
+	{"bad Host", "GET / HTTP/1.1\r\nHost: a/b\r\nConnection: close\r\n\r\n"},
+	{"blank in the target", "GET /a b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"fragment", "GET /a#b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"bad escape", "GET /%zz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"control byte in the target", "GET /\x01 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"HTTP/0.9", "GET /\r\n\r\n"},
+	{"HTTP/2.0", "GET / HTTP/2.0\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"CONNECT", "CONNECT a:443 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"chunk size with a sign", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n+3\r\nabc\r\n0\r\n\r\n"},
+	{"chunk size that overflows", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n10000000000000003\r\nabc\r\n0\r\n\r\n"},
+	{"LF alone in a chunk line", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\nabc\r\n0\r\n\r\n"},
+	{"chunk without its end", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabcd\r\n0\r\n\r\n"},
+	{"request behind a body of length 0", "POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"Connection names Content-Length", "POST / HTTP/1.1\r\nHost: a\r\nConnection: close, Content-Length\r\nContent-Length: 3\r\n\r\nabc"},
+	{"Connection names X-Forwarded-For", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close, X-Forwarded-For\r\nX-Forwarded-For: b\r\n\r\n"},
+	{"underscores", "GET / HTTP/1.1\r\nHost: a\r\nX_Forwarded_For: b\r\nContent_Length: 3\r\nConnection: close\r\n\r\n"},
+}
+
+// A recorder is an origin that notes how it reads what comes.
+type recorder struct {
+	ln net.Listener
+
+	mu   sync.Mutex
+	seen []string
+}
+
+func newRecorder(t *testing.T) *recorder {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	r := &recorder{ln: ln}
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go r.serve(conn)
+		}
+	}()
+	return r
+}
+
+// serve reads one request of conn, answers it, and notes what else comes.
+func (r *recorder) serve(conn net.Conn) {
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	in := bufio.NewReader(conn)
+	if _, err := in.Peek(1); err != nil {
+		return // a connection that was not used
+	}
+	req, err := http.ReadRequest(in)
+	if err != nil {
+		r.note("unreadable: " + err.Error())
+		return
+	}
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return // what was not sent whole counts for nothing
+	}
+	note := req.Method + " " + req.RequestURI
+	if len(body) > 0 {
+		note += fmt.Sprintf(" %q", body)
+	}
+	if forwarded := req.Header["X-Forwarded-For"]; len(forwarded) != 1 || forwarded[0] != "127.0.0.1" && forwarded[0] != "unix:" {
+		note += fmt.Sprintf(" forwarded for %q", forwarded)
+	}
+	for name := range req.Header {
+		if strings.Contains(name, "_") {
+			note += " " + name
+		}
+	}
+	r.note(note)
+	_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+	_ = conn.(*net.TCPConn).CloseWrite()
+	if rest, _ := io.ReadAll(in); len(rest) > 0 {
+		r.note(fmt.Sprintf("behind it %q", rest))
+	}
+}
+
+func (r *recorder) note(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen = append(r.seen, what)
+}
+
+func (r *recorder) take() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen := strings.Join(r.seen, ", ")
+	r.seen = nil
+	return seen
+}
+
+// What nginx and both engines make of requests, bad ones above all: what the client is
+// answered, and what the origin sees. The differences are the point; they are explained in
+// docs/http.md.
+func TestEnginesAgree(t *testing.T) {
+	origin := newRecorder(t)
+	address := "http://" + origin.ln.Addr().String()
+	nginx := startNginx(t, fmt.Sprintf(`client_header_timeout 2s; client_body_timeout 2s; location / { proxy_pass %s; proxy_http_version 1.1; proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For 127.0.0.1; }`, address))
+	readers := []struct {
+		name string
+		dial func() (net.Conn, error)
+	}{{"nginx", func() (net.Conn, error) { return nginx.DialContext(t.Context(), "", "") }}}
+	for _, engine := range []pop.Engine{pop.OwnEngine, pop.NetHTTP} {
+		w := startWired(t, "rules: []", nil, func(o *pop.Options) {
+			o.Origin, o.HTTPEngine = address, engine
+			o.ReadHeaderTimeout, o.BodyTimeout = 2*time.Second, 2*time.Second
+		})
+		readers = append(readers, struct {
+			name string
+			dial func() (net.Conn, error)
+		}{engine.String(), func() (net.Conn, error) { return net.Dial("tcp", w.addr) }})
+	}
+	var got bytes.Buffer
+	for _, request := range corpus {
+		fmt.Fprintf(&got, "%s\n", request.name)
+		for _, reader := range readers {
+			conn, err := reader.dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			statuses := exchange(t, conn, request.text)
+			seen := origin.take()
+			fmt.Fprintf(&got, "  %-9s %s", reader.name, statuses)
+			if seen != "" {
+				fmt.Fprintf(&got, " | %s", seen)
+			}
+			fmt.Fprintln(&got)
+			if strings.Contains(seen, "behind it") || strings.Contains(seen, "unreadable") {
+				t.Errorf("%s, %s: the origin sees %s", request.name, reader.name, seen)
+			}
+		}
+	}
+	const golden = "testdata/engines.txt"
+	if *update {
+		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("%s (-golden +got):\n%s", golden, diff)
+	}
+}
+
+// exchange sends text by conn, and returns the statuses of all answers until conn ends.
+func exchange(t *testing.T, conn net.Conn, text string) string {
+	t.Helper()
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	_, _ = io.WriteString(conn, text)
+	in := bufio.NewReader(conn)
+	var statuses []string
+	for {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			break
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		statuses = append(statuses, fmt.Sprint(resp.StatusCode))
+	}
+	if len(statuses) == 0 {
+		return "no answer"
+	}
+	return strings.Join(statuses, " ")
+}

@@ -1,0 +1,211 @@
+package pop_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// patience is how long a test waits for what must come. No test depends on its length.
+const patience = 20 * time.Second
+
+// anything limits each address to five requests, of any kind.
+const anything = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 7d}]}]"
+
+// A wired is a node that clients reach by TCP.
+type wired struct {
+	*pop.Node
+	t    testing.TB
+	addr string
+}
+
+// engine serves the nodes of startWired.
+var engine pop.Engine
+
+// What clients notice of a node is the same by the own engine.
+func TestOwnEngine(t *testing.T) {
+	engine = pop.OwnEngine
+	defer func() { engine = pop.NetHTTP }()
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"abandoned guesses count", TestAbandonedGuessesCount},
+		{"abandoned requests of a key are bounded", TestAbandonedRequestsOfAKeyAreBounded},
+		{"abandoned halfway is not counted", TestAbandonedHalfwayIsNotCounted},
+		{"abandoned answer ends", TestAbandonedAnswerEnds},
+		{"mitigated while all places are taken", TestMitigatedWhileAllPlacesAreTaken},
+		{"abandoned requests end", TestAbandonedRequestsEnd},
+		{"stop waits for abandoned requests", TestStopWaitsForAbandonedRequests},
+		{"answers do not wait for bodies", TestAnswersDoNotWaitForBodies},
+		{"answers reach clients that send", TestAnswersReachClientsThatSend},
+		{"hosts that nginx serves", TestHostsThatNginxServes},
+		{"malformed requests count", TestMalformedRequestsCount},
+		{"malformed requests concern no other rules", TestMalformedRequestsConcernNoOtherRules},
+		{"malformed requests count on used connections", TestMalformedRequestsCountOnUsedConnections},
+		{"garbage of refused clients", TestGarbageOfRefusedClients},
+		{"garbage of trusted proxies", TestGarbageOfTrustedProxies},
+		{"TLS", TestTLS},
+		{"malformed requests count by TLS", TestMalformedRequestsCountByTLS},
+	} {
+		t.Run(test.name, test.run)
+	}
+}
+
+// startWired starts a node with these rules in front of origin.
+func startWired(t testing.TB, rules string, origin http.HandlerFunc, set func(*pop.Options)) *wired {
+	t.Helper()
+	parsed, err := rule.Parse("rules.yaml", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := pop.Options{Name: "n1", Rules: parsed, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), DrainTimeout: patience, HTTPEngine: engine}
+	if origin != nil {
+		s := httptest.NewServer(origin)
+		t.Cleanup(s.Close)
+		o.Origin = s.URL
+	}
+	if set != nil {
+		set(&o)
+	}
+	n, err := pop.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = n.Stop(now)
+	})
+	return &wired{n, t, n.Addr("http").String()}
+}
+
+// dial connects a client that sends text at first.
+func (w *wired) dial(text string) (net.Conn, *bufio.Reader) {
+	w.t.Helper()
+	conn, err := net.Dial("tcp", w.addr)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(conn, text); err != nil {
+		w.t.Fatal(err)
+	}
+	return conn, bufio.NewReader(conn)
+}
+
+// ask sends text by a connection of its own and returns the answer, and its body. After it
+// the connection is closed.
+func (w *wired) ask(text string) (*http.Response, string) {
+	w.t.Helper()
+	conn, r := w.dial(text)
+	defer conn.Close()
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		w.t.Fatalf("%.60q: %v", text, err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatalf("%.60q: reading the answer: %v", text, err)
+	}
+	return resp, string(body)
+}
+
+// refusedAfter sends text, again and again, until it is refused with 429, and returns how
+// many answers with want came before.
+func (w *wired) refusedAfter(text string, want int) int {
+	w.t.Helper()
+	for n := range 1000 {
+		resp, _ := w.ask(text)
+		if resp.StatusCode == http.StatusTooManyRequests {
+			return n
+		}
+		if resp.StatusCode != want {
+			w.t.Fatalf("%.60q: %s, want %d", text, resp.Status, want)
+		}
+	}
+	w.t.Fatalf("%.60q: 1000 requests are not refused", text)
+	return 0
+}
+
+// get returns a request for / with a Host.
+func get(host string) string {
+	return fmt.Sprintf("GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host)
+}
+
+// startNginx starts nginx with what is in a server block, and returns a transport to it.
+func startNginx(t testing.TB, server string) *http.Transport {
+	t.Helper()
+	path, err := exec.LookPath("nginx")
+	if err != nil {
+		memcachedtest.Unavailable(t, "nginx is not installed")
+	}
+	dir, err := os.MkdirTemp("", "edge-nginx") // short: a socket's path is
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket, user := filepath.Join(dir, "s"), ""
+	if os.Geteuid() == 0 {
+		user = "user root;"
+	}
+	config := fmt.Sprintf(`%s daemon off; master_process off; pid %[2]s/pid; error_log %[2]s/error;
+events {}
+http {
+	access_log off; client_body_temp_path %[2]s/b; proxy_temp_path %[2]s/p; fastcgi_temp_path %[2]s/f; uwsgi_temp_path %[2]s/u; scgi_temp_path %[2]s/c;
+	server { listen unix:%[3]s; %[4]s }
+}`, user, dir, socket, server)
+	file := filepath.Join(dir, "conf")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var output bytes.Buffer
+	cmd := exec.Command(path, "-p", dir, "-c", file)
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for giveUp := time.After(patience); ; {
+		if conn, err := dial(t.Context(), "", ""); err == nil {
+			_ = conn.Close()
+			break
+		}
+		select {
+		case <-ended:
+			t.Fatalf("nginx ended: %s", &output)
+		case <-giveUp:
+			t.Fatal("nginx does not listen")
+		case <-tick.C:
+		}
+	}
+	tr := &http.Transport{DialContext: dial}
+	t.Cleanup(tr.CloseIdleConnections)
+	return tr
+}
