@@ -49,6 +49,7 @@ func newFiles(o Options, m *metrics) (*files, error) {
 		if f.rules, err = rule.Load(o.RuleFiles...); err != nil {
 			return nil, err
 		}
+		f.noteHyphens(f.rules)
 	}
 	if err := count.CheckNodes(f.rules, o.MaxNodes); err != nil {
 		return nil, err
@@ -147,8 +148,16 @@ func (f *files) reload(set func(*rule.Set)) error {
 	if f.metrics.reloaded(err); err == nil {
 		set(rules)
 		f.logger.Info("rules loaded", "rules", len(rules.Rules()))
+		f.noteHyphens(rules)
 	}
 	return errors.Join(err, otherErr)
+}
+
+// noteHyphens logs that keys of rules files are spelled with hyphens.
+func (f *files) noteHyphens(rules *rule.Set) {
+	if note := rules.Hyphens().Note(); note != nil {
+		f.logger.Warn("keys of rules files have hyphens; underscores are the spelling", "note", note)
+	}
 }
 
 // watch reloads the files when they change, until ctx is done. It looks once a second,

@@ -54,7 +54,7 @@ type localShard struct {
 // StartLocal starts a PoP. After an error nothing runs.
 func StartLocal(o LocalOptions) (l *Local, err error) {
 	if o.Nodes < 0 {
-		return nil, fmt.Errorf("pop: a PoP of %d nodes is none", o.Nodes)
+		return nil, fmt.Errorf("pop: %d nodes: a PoP needs at least one", o.Nodes)
 	}
 	if o.Nodes == 0 {
 		o.Nodes = 3
@@ -66,7 +66,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 	if o.NodeMetrics == nil {
 		o.NodeMetrics = anyPort
 	}
-	if o.Node.Secret == "" {
+	if o.Node.Secret == "" && o.Node.SecretFile == "" {
 		o.Node.Secret = randomSecret()
 	}
 	l = new(Local)

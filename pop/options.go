@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
@@ -25,9 +26,9 @@ type Options struct {
 	// Name tells the nodes of a PoP apart.
 	Name string
 
-	// Secret makes the keys. All nodes of a PoP have the same, and nobody else has: 16
-	// bytes at least.
-	Secret string
+	// Secret makes the keys. All nodes of a PoP have the same, and nobody else has: at least 16
+	// bytes. SecretFile is the file that holds it, if Secret is empty.
+	Secret, SecretFile string
 
 	// RuleFiles are rules files and directories of them. They are loaded when the node is
 	// made, and again by Reload and when they change.
@@ -120,8 +121,8 @@ type Options struct {
 	LogClients bool // lines about mitigations name the client
 	Logger     *slog.Logger
 
-	// Gossip lets the node talk with the other nodes of the PoP. If nil, they learn of its
-	// mitigations from the shards, unless there are Peers: of those that start with their
+	// Gossip lets the node talk with the other nodes of the PoP. If it is nil or has no Listen, they
+	// learn of its mitigations from the shards, unless there are Peers: of those that start with their
 	// next count of the key, of those that are lifted within 30 s.
 	Gossip *GossipOptions
 
@@ -148,72 +149,29 @@ type GossipOptions struct {
 	KeyFile string
 }
 
-// errNoSecret is what New says where a node would count under keys that everybody can
-// make.
-var errNoSecret = errors.New("pop: a node that is given shards needs a secret, the same on every node of the PoP")
-
+// withDefaults checks o and gives what is 0 its default.
 func (o Options) withDefaults() (Options, error) {
-	switch {
-	case o.Name == "":
-		return o, errors.New("pop: a node needs a name")
-	case o.Secret == "" && len(o.Shards) > 0:
-		return o, errNoSecret
-	case o.Rules == nil && len(o.RuleFiles) == 0:
-		return o, errors.New("pop: a node needs rules")
-	case o.Rules != nil && len(o.RuleFiles) > 0:
-		return o, errors.New("pop: rules are given twice, as a set and as files")
-	case (o.TLSCert == "") != (o.TLSKey == ""):
-		return o, errors.New("pop: a certificate needs a key, and a key a certificate")
-	case (o.TLSListen == "") != (o.TLSCert == ""):
-		return o, errors.New("pop: a TLS listener needs a certificate, and a certificate a TLS listener")
-	case o.ShardListen != "" && len(o.Shards) > 0:
-		return o, errors.New("pop: Shards and ShardListen contradict each other")
-	case o.ShardListen != "" && o.Gossip == nil:
-		return o, errors.New("pop: nodes find each other's shards by gossip, and there is none")
-	case o.ShardListen != "" && o.Secret == "":
-		return o, errNoSecret
-	case o.Gossip != nil && o.Peers != nil:
-		return o, errors.New("pop: Gossip and Peers contradict each other")
-	case o.ProxyProtocol && len(o.TrustedProxies) == 0:
-		return o, errors.New("pop: the PROXY protocol needs trusted proxies: anybody could send its header")
-	case o.MaxNodes < 0:
-		return o, fmt.Errorf("pop: a PoP cannot have %d nodes", o.MaxNodes)
-	case o.BodyTimeout < 0:
-		o.BodyTimeout = 0
-	case o.BodyTimeout == 0:
-		o.BodyTimeout = time.Minute
+	g := GossipOptions{}
+	if o.Gossip != nil {
+		g = *o.Gossip
 	}
-	switch {
-	case o.BodyRate < 0:
-		o.BodyRate = 0
-	case o.BodyRate == 0:
-		o.BodyRate = 240
+	o.Gossip = &g
+	if err := o.check(); err != nil {
+		return o, err
 	}
-	for _, addr := range o.Shards {
-		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
-			return o, fmt.Errorf("pop: shard %q is not host:port", addr)
+	if addr, err := gossipAddr(g.Listen); err == nil {
+		g.Listen = addr.String()
+	} else {
+		o.Gossip = nil
+	}
+	var err error
+	o.TrustedProxies = slices.Clone(o.TrustedProxies)
+	for i, prefix := range o.TrustedProxies {
+		if o.TrustedProxies[i], err = rule.Unmap(prefix); err != nil {
+			return o, fmt.Errorf("pop: TrustedProxies: %w", err)
 		}
 	}
-	for what, d := range map[string]*time.Duration{"read header": &o.ReadHeaderTimeout, "idle": &o.IdleTimeout, "drain": &o.DrainTimeout} {
-		if *d < 0 {
-			return o, fmt.Errorf("pop: a %s timeout of %v is negative", what, *d)
-		}
-	}
-	if o.ReadHeaderTimeout == 0 {
-		o.ReadHeaderTimeout = 10 * time.Second
-	}
-	if o.IdleTimeout == 0 {
-		o.IdleTimeout = 2 * time.Minute
-	}
-	if o.DrainTimeout == 0 {
-		o.DrainTimeout = 30 * time.Second
-	}
-	if o.MaxHeaderBytes < 0 {
-		return o, fmt.Errorf("pop: a header of %d bytes at most is none", o.MaxHeaderBytes)
-	}
-	if o.MaxHeaderBytes == 0 {
-		o.MaxHeaderBytes = 64 << 10
-	}
+	o.BodyTimeout, o.BodyRate = max(o.BodyTimeout, 0), max(o.BodyRate, 0) // off
 	if o.Now == nil {
 		o.Now = time.Now
 	}

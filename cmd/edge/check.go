@@ -12,6 +12,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -58,7 +59,7 @@ rules are those that the file names, or those that are given.`,
 					errs = append(errs, fail(flags, []string{"lag", "answer-time"}[i], "", "%v is not between 0s and %v", d, maxLag))
 				}
 			}
-			errs = append(errs, within(flags, "max-nodes", int64(nodes), maxNodes))
+			errs = append(errs, within(flags, "max-nodes", int64(nodes), pop.MaxNodes))
 			switch {
 			case schema && (len(files) > 0 || asJSON || tests != nil):
 				errs = append(errs, usageError{errors.New("--schema stands alone: it is about no file"), "edge check --schema > rules.schema.json"})

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -107,4 +108,10 @@ func askReady(ctx context.Context, out io.Writer, target string) error {
 	}
 	_, err = out.Write(body)
 	return err
+}
+
+// isPort reports whether text is the number of a port.
+func isPort(text string) bool {
+	_, err := strconv.ParseUint(text, 10, 16)
+	return err == nil
 }

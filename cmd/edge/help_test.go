@@ -50,6 +50,7 @@ func tryExample(t *testing.T, example string) {
 	write(t, dir+"/cases.yaml", "rules: [rules.yaml]\ncases: [{name: one passes, requests: [{at: 0s, expect: passed}]}]\n")
 	write(t, dir+"/secret", "0123456789abcdef\n")
 	write(t, dir+"/new.yaml", generous)
+	write(t, dir+"/web.yaml", generous)
 	var log strings.Builder
 	for minute := range 60 {
 		fmt.Fprintf(&log, `203.0.113.7 - - [02/Jan/2026:15:%02d:05 +0000] "GET /a?b=c HTTP/1.1" 200 512 "-" "curl/8.5.0"`+"\n", minute)
@@ -82,7 +83,7 @@ origin: http://127.0.0.1:3000
 	example = strings.Replace(example, "--demo", "--demo=1s", 1) // it is told at length elsewhere
 	serves := !demonstrates && args[0] == "edge" && (args[1] == "node" || args[1] == "pop" || args[1] == "shard")
 	if serves {
-		example = "exec " + example
+		example = "exec " + strings.TrimSuffix(example, "&")
 		if args[1] != "pop" {
 			env = append(env, "EDGE_METRICS_LISTEN=127.0.0.1:0")
 		}

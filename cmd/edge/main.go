@@ -157,8 +157,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &missing):
 		return usageError{fmt.Errorf("--%s needs a value", missing.GetFlag().Name), seeHelp(cmd)}
 	case errors.As(err, &wrong):
-		message, hint := wrongValue(wrong.GetFlag(), wrong.GetValue(), wrong.Unwrap())
-		return usageError{fmt.Errorf("--%s: %s", wrong.GetFlag().Name, message), cmp.Or(hint, seeHelp(cmd))}
+		return usageError{fmt.Errorf("--%s: %s", wrong.GetFlag().Name, wrongValue(wrong.GetFlag(), wrong.GetValue(), wrong.Unwrap())), seeHelp(cmd)}
 	}
 	return usageError{err, seeHelp(cmd)}
 }
@@ -215,8 +214,18 @@ func report(w io.Writer, err error) {
 	}
 }
 
+// printNote writes what is not wrong, and should be otherwise. note may be nil.
+func printNote(w io.Writer, note error) {
+	if note != nil {
+		fmt.Fprintf(w, "edge: note: %v\n", note)
+	}
+}
+
 // single returns the errors that err consists of.
 func single(err error) (all []error) {
+	if err == nil {
+		return nil
+	}
 	many, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return []error{err}

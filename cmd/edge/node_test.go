@@ -172,7 +172,7 @@ func TestNodeClient(t *testing.T) {
 	severalAddresses(t)
 	t.Parallel()
 	const trusted, stranger = "127.0.0.50", "127.0.0.60"
-	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--trusted-proxy=127.0.0.50", "--trusted-proxy=127.0.0.51/32", "--proxy-protocol", "--access-log")
+	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--trusted-proxy=::ffff:127.0.0.50", "--trusted-proxy=::ffff:127.0.0.51/128", "--proxy-protocol", "--access-log")
 	header := func(version byte) string {
 		h := proxyproto.HeaderProxyFromAddrs(version, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 7}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 80})
 		text, err := h.Format()

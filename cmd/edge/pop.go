@@ -24,11 +24,20 @@ import (
 //go:embed sample.yaml
 var sampleRules []byte
 
-func newPop() *cobra.Command {
-	var f nodeFlags
-	var listen string
-	var nodes int
-	var demo time.Duration
+func newPop() *cobra.Command { return newPopFor(runPop) }
+
+// A localPop is what edge pop runs.
+type localPop struct {
+	Nodes  int
+	Listen string
+	Node   pop.Options
+	Demo   demonstration
+}
+
+// newPopFor returns the command with what runs the PoP.
+func newPopFor(run func(context.Context, io.Writer, localPop) error) *cobra.Command {
+	var p localPop
+	var log logging
 	cmd := &cobra.Command{
 		Use:   "pop",
 		Short: "Run a whole PoP on this machine, nothing to set up",
@@ -42,44 +51,56 @@ real memcached servers instead of the nodes' own shards.
   edge pop --demo
   edge pop --nodes 5 --rules rules.yaml --origin http://127.0.0.1:3000
   edge pop --shard 127.0.0.1:11211,127.0.0.1:11212`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, err := f.options(cmd.ErrOrStderr())
-			errs := []error{within(f.set, "nodes", int64(nodes), 64), err}
-			if listen == "" {
-				errs = append(errs, f.fail("listen", "--listen :8080", "a PoP needs an address to listen on"))
-			}
-			if cmd.Flags().Changed("demo") && (demo <= 0 || demo > time.Hour) {
-				errs = append(errs, f.fail("demo", "--demo=20s", "%v is not between 0 and 1h", demo))
-			}
-			errs = append(errs, checkListeners(f.set, []string{"listen"}, []string{listen}), f.checkLoop("listen", listen))
-			if err := errors.Join(errs...); err != nil {
-				return err
-			}
-			if demo > 0 {
-				options.TrustedProxies = append(options.TrustedProxies, loopback...)
-			}
-			return runPop(cmd.Context(), cmd.OutOrStdout(), listen, nodes, options, demonstration{demo, showLoad(true, cmd.ErrOrStderr())})
-		},
 	}
-	flags := cmd.Flags()
-	flags.SortFlags = false
-	flags.IntVar(&nodes, "nodes", 3, "how many nodes")
-	flags.StringVar(&listen, "listen", "127.0.0.1:8080", "`address` for clients; the nodes' own are the ports after it, where they are free")
-	flags.DurationVar(&demo, "demo", 0, "send traffic for 20s, or so `long`, explain what is seen, and end")
-	flags.Lookup("demo").NoOptDefVal = "20s"
-	f.register(flags)
-	for name, value := range map[string]string{"node-header": "X-Edge-Node", "log-clients": "true"} {
-		flag := flags.Lookup(name)
-		flag.DefValue = value
-		_ = flag.Value.Set(value) // right for its type
+	rows := []pop.Setting{
+		{Name: "nodes", Help: "number of nodes", Value: pop.Int(&p.Nodes, 3, 1, 64, "nodes")},
+		{Name: "listen", Help: "`address` for clients; the nodes' own are the ports after it, if they are free", Value: pop.Text(&p.Listen, "127.0.0.1:8080", nil)},
+		{Name: "demo", Help: "send traffic for 20s, or this `long`, explain what is seen, and end", Value: pop.Duration(&p.Demo.length, 0, 1, time.Hour)},
 	}
-	return withSettings(cmd)
+	for _, row := range append(pop.Settings(&p.Node), log.settings()...) {
+		if otherwise := map[string]string{"node-header": "X-Edge-Node", "log-clients": "true"}[row.Name]; otherwise != "" {
+			row.Value.Default = otherwise
+		}
+		if !row.Single {
+			rows = append(rows, row)
+		}
+	}
+	rows[2].Value.Default = ""
+	// What the PoP gives its nodes is filled in to check the rest.
+	check := func() error {
+		o := p.Node
+		o.Name, o.Listen = "node-1", p.Listen
+		if len(o.RuleFiles) == 0 {
+			o.Rules = new(rule.Set)
+		}
+		if o.Origin == "" && len(o.HostOrigins) == 0 {
+			o.Origin = "http://demo.invalid"
+		}
+		if o.Secret == "" && o.SecretFile == "" {
+			o.Secret = "chosen at random"
+		}
+		var err error
+		if p.Listen == "" {
+			err = &pop.SettingError{Setting: "listen", Hint: "--listen :8080"}
+		}
+		return errors.Join(o.Check(), err)
+	}
+	cmd = withSettings(cmd, rows, check, func(cmd *cobra.Command) error {
+		p.Node.Logger = log.logger(cmd.ErrOrStderr())
+		p.Demo.show = showLoad(true, cmd.ErrOrStderr())
+		return run(cmd.Context(), cmd.OutOrStdout(), p)
+	})
+	cmd.Flags().Lookup("demo").NoOptDefVal = "20s"
+	return cmd
 }
 
 // runPop runs a PoP until ctx is done or the process is told to end, or as long as it is
 // demonstrated. It says on out how to use it.
-func runPop(ctx context.Context, out io.Writer, listen string, nodes int, o pop.Options, d demonstration) error {
+func runPop(ctx context.Context, out io.Writer, p localPop) error {
+	o, listen, d := p.Node, p.Listen, p.Demo
+	if d.length > 0 {
+		o.TrustedProxies = append(o.TrustedProxies, loopback...)
+	}
 	sample, demo := len(o.RuleFiles) == 0, o.Origin == "" && len(o.HostOrigins) == 0
 	// Without files there is nothing to load again: then a closed terminal ends the PoP.
 	var hangup chan os.Signal
@@ -104,7 +125,7 @@ func runPop(ctx context.Context, out io.Writer, listen string, nodes int, o pop.
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	local, err := pop.StartLocal(pop.LocalOptions{
-		Nodes:       nodes,
+		Nodes:       p.Nodes,
 		Listen:      listen,
 		Node:        o,
 		NodeListen:  func(i int) string { return portAfter(listen, i+1) },

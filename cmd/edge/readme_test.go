@@ -1,12 +1,15 @@
 package main
 
 import (
+	"encoding/json"
+	"net"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
+	"github.com/edgelimit/edge/load"
 )
 
 func readme(t *testing.T) string {
@@ -65,58 +68,42 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
+// What the README shows of edge load works as it stands, one command after the other: every attack
+// is refused, and nobody else.
+func TestReadmeLoad(t *testing.T) {
+	t.Parallel()
+	installed(t, "bash")
+	var script string
+	for _, block := range blocks(t, "sh") {
+		if strings.Contains(block, "edge load --mix") {
+			script = block
+		}
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := ln.Addr().String()
+	ln.Close()
+	script = strings.ReplaceAll(script, "http://127.0.0.1:8080", "--json http://"+free)
+	p := startCommand(t, t.TempDir(), []string{"EDGE_LISTEN=" + free}, "bash", "-c", "set -e\ntrap 'kill $!; wait' EXIT\n"+strings.ReplaceAll(script, " &", " >pop.log 2>&1 &"))
+	if code := p.end(); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	var r load.Report
+	if err := json.Unmarshal([]byte(p.stdout.String()), &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.Components {
+		if attacks := slices.Contains([]string{"scraper", "edges", "guessers"}, c.Name); c.Requests == 0 || (c.Refused > 0) != attacks {
+			t.Errorf("%s: %d requests, %d refused", c.Name, c.Requests, c.Refused)
+		}
+	}
+}
+
 func TestReadmeLength(t *testing.T) {
 	t.Parallel()
 	if lines := strings.Count(readme(t), "\n"); lines > 250 {
 		t.Errorf("the README has %d lines, want 250 at most", lines)
-	}
-}
-
-// aSetting is a line of the sample settings, switched off or not.
-var aSetting = regexp.MustCompile(`(?m)^#?(([a-z0-9-]+): .*)$`)
-
-// The sample settings name every setting, show the default of those that are on, and can
-// be switched on by removing a #.
-func TestSampleSettings(t *testing.T) {
-	t.Parallel()
-	const file = "../../testdata/node.yaml"
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fresh := func() *pflag.FlagSet { return newNode().Flags() }
-	nothing := func(string) (string, bool) { return "", false }
-
-	missing := map[string]bool{}
-	for _, name := range settingNames(fresh()) {
-		missing[name] = true
-	}
-	for _, m := range aSetting.FindAllStringSubmatch(string(text), -1) {
-		line, name := m[1], m[2]
-		if !missing[name] {
-			t.Errorf("%s is no setting, or there twice", name)
-		}
-		delete(missing, name)
-		alone := t.TempDir() + "/node.yaml"
-		write(t, alone, line+"\n")
-		flags := fresh()
-		if err := readSettingsFile(flags, alone, map[string]bool{}); err != nil {
-			t.Errorf("%s: %v", line, err)
-			continue
-		}
-		f, on := flags.Lookup(name), !strings.HasPrefix(m[0], "#")
-		if own := strings.Contains(" name rules origin secret-file shard trusted-proxy gossip-listen gossip-key-file join ", " "+name+" "); on && !own && f.Value.String() != f.DefValue {
-			t.Errorf("%s is %s, the default is %s", name, f.Value, f.DefValue)
-		}
-	}
-	for name := range missing {
-		t.Errorf("%s is missing", name)
-	}
-	flags := fresh()
-	if err := flags.Set("config", file); err != nil {
-		t.Fatal(err)
-	}
-	if err := readSettings(flags, nothing); err != nil {
-		t.Error(err)
 	}
 }

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"slices"
@@ -15,83 +13,280 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v4"
 
+	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A command's settings are its flags. Each may also be given by a variable EDGE_NAME, or
-// by a key of the YAML file that --config names, with the same name. A flag wins over a
-// variable, a variable over the file.
+// A command's settings are rows of a table; see [pop.Settings]. Each is a flag (--queue-size), a
+// variable (EDGE_QUEUE_SIZE) and a key of the YAML file that --config names (queue_size, as keys of
+// rules are spelled). A flag wins over a variable, a variable over the file.
 
-// withSettings lets cmd be set by variables and a file too.
-func withSettings(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().String("config", "", "YAML `file` whose keys are these settings")
-	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+// settings are the settings of a command.
+type settings struct {
+	rows  []pop.Setting
+	flags *pflag.FlagSet
+	given map[string]given
+}
+
+// given is what a setting was given as, and where.
+type given struct {
+	texts []string
+	shown string      // the setting as it is spelled there
+	at    *rule.Error // its place in the file, or nil
+}
+
+// withSettings lets cmd be set by rows. check returns what is wrong with what they have set, run is
+// called if nothing is.
+func withSettings(cmd *cobra.Command, rows []pop.Setting, check func() error, run func(cmd *cobra.Command) error) *cobra.Command {
+	s := &settings{rows, cmd.Flags(), map[string]given{}}
+	s.flags.SortFlags = false
+	for _, row := range rows {
+		f := s.flags.VarPF(&flagValue{of: row.Value}, row.Name, "", row.Help)
+		if row.Value.Type == "bool" {
+			f.NoOptDefVal = "true"
+		}
+	}
+	s.flags.String("config", "", "YAML `file` whose keys are these settings")
+	cmd.Args = noArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, warning := range strayVariables(cmd, os.Environ()) {
 			report(cmd.ErrOrStderr(), warning)
 		}
-		return readSettings(cmd.Flags(), os.LookupEnv)
+		file := os.Getenv(variable("config"))
+		if s.flags.Changed("config") {
+			file, _ = s.flags.GetString("config")
+		}
+		note, err := s.read(file)
+		printNote(cmd.ErrOrStderr(), note)
+		if err != nil {
+			check = func() error { return nil }
+		}
+		if err := errors.Join(err, s.set(check)); err != nil {
+			return err
+		}
+		return run(cmd)
 	}
 	cmd.Long += `
 
 Every setting is a flag, a variable EDGE_… (--metrics-listen is EDGE_METRICS_LISTEN) and
-a key of the file that --config or EDGE_CONFIG names (metrics-listen: 127.0.0.1:9180).
+a key of the file that --config or EDGE_CONFIG names (metrics_listen: 127.0.0.1:9180).
 A flag wins over a variable, a variable over the file. Lists are written with commas,
 in the file also as lists.`
 	return cmd
 }
 
-// readSettings sets the flags that the command line does not.
-func readSettings(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
-	given := map[string]bool{}
-	flags.Visit(func(f *pflag.Flag) { given[f.Name] = true })
-	var errs []error
-	flags.VisitAll(func(f *pflag.Flag) {
-		name := variable(f.Name)
-		value, ok := lookup(name)
-		if !ok || given[f.Name] || !isSetting(f) {
-			return
-		}
-		given[f.Name] = true
-		setPlace(flags, f, name)
-		if err := flags.Set(f.Name, value); err != nil {
-			message, hint := wrongValue(f, value, cause(err))
-			if value == "" {
-				hint = "unset it to have the default"
-			}
-			errs = append(errs, usageError{fmt.Errorf("%s: %s", name, message), hint})
-		}
-	})
-	file, _ := flags.GetString("config")
-	if !flags.Changed("config") {
-		file, _ = lookup(variable("config"))
+// A flagValue collects what a flag is given; it is read when all is known that sets it.
+type flagValue struct {
+	of    pop.Value
+	texts []string
+}
+
+func (v *flagValue) Type() string { return v.of.Type }
+
+func (v *flagValue) String() string { return v.of.Default }
+
+func (v *flagValue) Set(text string) error {
+	texts, err := elements(v.of, text)
+	if !isList(v.of) {
+		v.texts = nil // the last one holds
 	}
+	v.texts = append(v.texts, texts...)
+	return err
+}
+
+func isList(v pop.Value) bool { return v.Type == "list" || v.Type == "map" }
+
+// elements returns the values that text has for v: one, or those of a list.
+func elements(v pop.Value, text string) ([]string, error) {
+	if isList(v) {
+		return splitList(text)
+	}
+	return []string{text}, nil
+}
+
+// splitList returns the elements of a list: separated by commas or line ends.
+func splitList(text string) (all []string, err error) {
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		for each := range strings.SplitSeq(line, ",") {
+			if each = strings.TrimSpace(each); each == "" {
+				return nil, errors.New("an element of the list is empty")
+			}
+			all = append(all, each)
+		}
+	}
+	return all, nil
+}
+
+// variable returns the name of the variable of a setting, key its key in a file.
+func variable(name string) string { return "EDGE_" + strings.ToUpper(key(name)) }
+func key(name string) string      { return strings.ReplaceAll(name, "-", "_") }
+
+// read finds out what the settings are given, in the file last. note says which keys of the file are
+// spelled otherwise.
+func (s *settings) read(file string) (note, err error) {
+	var errs []error
 	if file != "" {
-		errs = append(errs, readSettingsFile(flags, file, given))
+		note, err = s.readFile(file)
+		errs = append(errs, err)
+	}
+	for _, row := range s.rows {
+		if name := variable(row.Name); !s.flags.Changed(row.Name) {
+			if text, ok := os.LookupEnv(name); ok {
+				texts, err := elements(row.Value, text)
+				if err != nil {
+					errs = append(errs, usageError{fmt.Errorf("%s: %w", name, err), ""})
+				}
+				s.given[row.Name] = given{texts: texts, shown: name}
+			}
+			continue
+		}
+		s.given[row.Name] = given{texts: s.flags.Lookup(row.Name).Value.(*flagValue).texts, shown: "--" + row.Name}
+	}
+	return note, errors.Join(errs...)
+}
+
+// set sets what is given, or defaults, and checks it. It returns everything that is wrong.
+func (s *settings) set(check func() error) error {
+	var errs []error
+	wrong := map[string]bool{}
+	for _, row := range s.rows {
+		g, ok := s.given[row.Name]
+		if !ok && row.Value.Default != "" {
+			g.texts = []string{row.Value.Default}
+		}
+		if !ok && g.texts == nil {
+			continue
+		}
+		if err := row.Set(g.texts); err != nil {
+			wrong[row.Name] = true
+			errs = append(errs, s.explain(err))
+		}
+	}
+	for _, err := range single(check()) {
+		// What is about a value that could not be read is a consequence.
+		if e := new(pop.SettingError); !errors.As(err, &e) || !wrong[e.Setting] && !wrong[e.Other] {
+			errs = append(errs, s.explain(err))
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// variable returns the name of the variable of a setting.
-func variable(name string) string {
-	return "EDGE_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+// explain returns a SettingError as people read it: with the places where settings were given.
+func (s *settings) explain(err error) error {
+	e := new(pop.SettingError)
+	if !errors.As(err, &e) {
+		return err
+	}
+	text := e.Text(func(name string) string { return cmp.Or(s.given[name].shown, "--"+name) })
+	g, hint := s.given[e.Setting], e.Hint
+	if hint == "" && e.Value == `""` && g.shown == variable(e.Setting) {
+		hint = "unset it to have the default"
+	}
+	if g.at == nil {
+		return usageError{errors.New(text), hint}
+	}
+	at := *g.at
+	at.Message, at.Hint = text, hint
+	return usageError{&at, ""}
 }
 
-// isSetting reports whether f may be given outside of the command line.
-func isSetting(f *pflag.Flag) bool { return f.Name != "config" && f.Name != "help" }
+// aSecret begins the lines of a secret in a file, aKey those of any setting.
+var (
+	aSecret = regexp.MustCompile(`(^|[{,])\s*["']?(secret|gossip[-_]key)["']?\s*:`)
+	aKey    = regexp.MustCompile(`^["'\w]`)
+)
+
+// readFile reads the settings of a file. Lines with secrets are not shown.
+func (s *settings) readFile(file string) (note, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("reading settings: %w", err), ""}
+	}
+	source, hidden := strings.Split(string(text), "\n"), false
+	for i, line := range source {
+		if hidden = aSecret.MatchString(line) || hidden && !aKey.MatchString(line); hidden {
+			source[i] = ""
+		}
+	}
+	doc := rule.NewDocument(file, text)
+	var fields []rule.Field
+	for _, row := range s.rows {
+		fields = append(fields, rule.Field{Name: key(row.Name), Read: func(n *yaml.Node) {
+			if texts, ok := readTexts(doc, row, n); ok {
+				s.given[row.Name] = given{texts, key(row.Name), &rule.Error{File: file, Line: n.Line, Column: n.Column, Source: source[n.Line-1]}}
+			}
+		}})
+	}
+	doc.Read("", fields)
+	var errs []error
+	for _, err := range single(doc.Err()) {
+		if e, ok := err.(*rule.Error); ok && e.Line > 0 {
+			e.Source = source[e.Line-1]
+		}
+		errs = append(errs, usageError{err, ""})
+	}
+	return doc.Hyphens().Note(), errors.Join(errs...)
+}
+
+// readTexts returns the value of a setting in a file: one, a list, or a mapping.
+func readTexts(doc *rule.Document, row pop.Setting, n *yaml.Node) (texts []string, ok bool) {
+	name, value := key(row.Name), n
+	if n.Kind == yaml.AliasNode {
+		value = n.Alias
+	}
+	text, single := doc.Scalar(n)
+	switch {
+	case single:
+		texts, err := elements(row.Value, text)
+		if err != nil {
+			doc.Fail(n, "", "%s: %v", name, err)
+		}
+		return texts, err == nil
+	case value.Kind == yaml.ScalarNode:
+		doc.Fail(n, "remove the line to have the default", "%s has no value", name)
+		return nil, false
+	case value.Kind == yaml.SequenceNode && isList(row.Value):
+		for _, each := range value.Content {
+			text, ok := doc.Scalar(each)
+			if !ok || text == "" {
+				doc.Fail(each, "", "an element of %s is not one value", name)
+				return nil, false
+			}
+			texts = append(texts, text)
+		}
+		return texts, true
+	case value.Kind == yaml.MappingNode && row.Value.Type == "map":
+		for _, pair := range doc.Pairs(n, name, "") {
+			k, isKey := doc.Scalar(pair[0])
+			v, isValue := doc.Scalar(pair[1])
+			if !isKey || !isValue {
+				doc.Fail(pair[1], "", "%s has more than one value for %s", name, k)
+				return nil, false
+			}
+			texts = append(texts, k+"="+v)
+		}
+		return texts, true
+	case isList(row.Value):
+		doc.Fail(n, "", "%s must be a value or a list of values", name)
+	default:
+		doc.Fail(n, "", "%s must be one value", name)
+	}
+	return nil, false
+}
 
 // ofServices matches the variables that Kubernetes gives every container of a namespace
 // with a service whose name begins with edge.
 var ofServices = regexp.MustCompile(`^EDGE_(.+_)?(PORT|SERVICE_HOST|SERVICE_PORT)(_|$)`)
 
-// strayVariables returns what to say of variables that look like misspelled settings.
+// strayVariables returns warnings about variables that look like misspelled settings.
 // That is no error: others may use the prefix as well.
 func strayVariables(cmd *cobra.Command, environ []string) (warnings []error) {
-	known, mine := map[string]bool{variable("config"): true}, []string{variable("config")}
+	known, mine := map[string]bool{}, []string{}
 	for _, c := range cmd.Root().Commands() {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			known[variable(f.Name)] = true
 			if c == cmd {
-				mine = append(mine, variable(f.Name))
+				mine = append(mine, key(f.Name))
 			}
 		})
 	}
@@ -101,263 +296,13 @@ func strayVariables(cmd *cobra.Command, environ []string) (warnings []error) {
 			continue
 		}
 		// Compared without what all have in common, and would make alike.
-		var names []string
-		for _, m := range mine {
-			names = append(names, strings.ToLower(strings.TrimPrefix(m, "EDGE_")))
-		}
-		hint := meant(strings.TrimPrefix(name, "EDGE_"), names)
+		hint := meant(strings.TrimPrefix(name, "EDGE_"), mine)
 		if hint == "" {
 			continue
 		}
 		guess := strings.TrimSuffix(strings.TrimPrefix(hint, "did you mean "), "?")
-		warnings = append(warnings, usageError{fmt.Errorf("%s is no setting, and has no effect", name),
+		warnings = append(warnings, usageError{fmt.Errorf("%s is not a setting, and has no effect", name),
 			fmt.Sprintf("did you mean EDGE_%s?", strings.ToUpper(guess))})
 	}
 	return warnings
-}
-
-// placeKey is the annotation of a flag that says where its value was given.
-const placeKey = "edge_place"
-
-// setPlace notes where the value of f comes from, if not from the command line.
-func setPlace(flags *pflag.FlagSet, f *pflag.Flag, place string) {
-	_ = flags.SetAnnotation(f.Name, placeKey, []string{place}) // f is one of flags
-}
-
-// place returns where the value of the setting called name was given: --listen,
-// EDGE_LISTEN or node.yaml:3:9: listen.
-func place(flags *pflag.FlagSet, name string) string {
-	if at := flags.Lookup(name).Annotations[placeKey]; len(at) > 0 {
-		return at[0]
-	}
-	return "--" + name
-}
-
-// cause removes what pflag says before what is wrong.
-func cause(err error) error {
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) {
-		return invalid.Unwrap()
-	}
-	return err
-}
-
-// wrongValue says what is wrong with text as a value of f, and what to write.
-func wrongValue(f *pflag.Flag, text string, err error) (message, hint string) {
-	switch f.Value.Type() {
-	case "duration":
-		return fmt.Sprintf("%q is no duration", text), "write it with its unit, as in 300ms, 5s or 1h30m"
-	case "int", "int64":
-		return fmt.Sprintf("%q is no whole number, or too great", text), ""
-	case "float64":
-		return fmt.Sprintf("%q is no number", text), ""
-	case "bool":
-		return fmt.Sprintf("%q is neither true nor false", text), ""
-	}
-	return err.Error(), ""
-}
-
-// A list is the value of a flag with several values: separated by commas or line ends, or
-// in flags of their own.
-type list struct {
-	values *[]string
-	set    bool
-}
-
-// listVar defines a flag with several values.
-func listVar(flags *pflag.FlagSet, values *[]string, name, usage string) {
-	flags.Var(&list{values: values}, name, usage)
-}
-
-var errEmptyElement = errors.New("an element of the list is empty")
-
-// Set replaces the default by the values of text, and adds to what was set before.
-func (l *list) Set(text string) error {
-	if !l.set {
-		*l.values = nil
-	}
-	l.set = true
-	for line := range strings.Lines(strings.TrimSpace(text)) {
-		for each := range strings.SplitSeq(line, ",") {
-			if each = strings.TrimSpace(each); each == "" {
-				return errEmptyElement
-			}
-			*l.values = append(*l.values, each)
-		}
-	}
-	return nil
-}
-
-func (l *list) Type() string   { return "list" }
-func (l *list) String() string { return strings.Join(*l.values, ",") }
-
-// Append, Replace and GetSlice make it a pflag.SliceValue.
-func (l *list) Append(value string) error {
-	*l.values = append(*l.values, value)
-	return nil
-}
-
-func (l *list) Replace(values []string) error {
-	*l.values, l.set = values, true
-	return nil
-}
-
-func (l *list) GetSlice() []string { return *l.values }
-
-// A settingsFile is a file that sets flags.
-type settingsFile struct {
-	name  string
-	lines []string
-	flags *pflag.FlagSet
-}
-
-// aSecret matches a line that must not be shown.
-var aSecret = regexp.MustCompile(`^\s*["']?(secret|gossip-key)["']?\s*:`)
-
-// fail returns an error at a place of the file.
-func (s *settingsFile) fail(line, column int, hint, format string, args ...any) error {
-	e := &rule.Error{File: s.name, Line: max(line, 1), Column: max(column, 1), Message: fmt.Sprintf(format, args...), Hint: hint}
-	if e.Line <= len(s.lines) && !aSecret.MatchString(s.lines[e.Line-1]) {
-		e.Source = s.lines[e.Line-1]
-	}
-	return usageError{e, ""}
-}
-
-// readSettingsFile sets the flags that are not given from the keys of a file.
-func readSettingsFile(flags *pflag.FlagSet, file string, given map[string]bool) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return usageError{fmt.Errorf("reading settings: %w", err), ""}
-	}
-	s := &settingsFile{file, strings.Split(string(text), "\n"), flags}
-	var doc, second yaml.Node
-	loader, err := yaml.NewLoader(bytes.NewReader(text))
-	if err == nil {
-		err = loader.Load(&doc)
-	}
-	var syntax *yaml.LoadError
-	switch {
-	case err == io.EOF:
-		return nil // nothing is set
-	case errors.As(err, &syntax):
-		return s.fail(syntax.Mark.Line, syntax.Mark.Column, "", "not YAML: %s", syntax.Message)
-	case err != nil:
-		return usageError{fmt.Errorf("%s: %w", file, err), ""}
-	case loader.Load(&second) != io.EOF:
-		return s.fail(second.Line, second.Column, "write one document", "a second document begins here")
-	}
-	root := doc.Content[0]
-	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
-		return nil
-	}
-	if root.Kind != yaml.MappingNode {
-		return s.fail(root.Line, root.Column, "write one setting in a line, as in listen: :8080", "settings are keys with values")
-	}
-	var errs []error
-	seen := map[string]int{}
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		key, value := root.Content[i], root.Content[i+1]
-		f := flags.Lookup(key.Value)
-		switch {
-		case key.Kind != yaml.ScalarNode:
-			errs = append(errs, s.fail(key.Line, key.Column, "", "the name of a setting is one word"))
-		case f == nil || !isSetting(f):
-			errs = append(errs, s.fail(key.Line, key.Column, cmp.Or(meant(key.Value, settingNames(flags)), "settings are called as the flags are; see --help"), "unknown setting %q", key.Value))
-		case seen[key.Value] > 0:
-			errs = append(errs, s.fail(key.Line, key.Column, "", "%q is set twice, first in line %d", key.Value, seen[key.Value]))
-		default:
-			seen[key.Value] = key.Line
-			errs = append(errs, s.set(f, value, given[key.Value]))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func settingNames(flags *pflag.FlagSet) (names []string) {
-	flags.VisitAll(func(f *pflag.Flag) {
-		if isSetting(f) {
-			names = append(names, f.Name)
-		}
-	})
-	return names
-}
-
-// set sets f: to a scalar, a list of scalars, or a mapping as a list of key=value. What is
-// given already is only checked for its form.
-func (s *settingsFile) set(f *pflag.Flag, n *yaml.Node, given bool) error {
-	at, n := n, resolved(n)
-	fail := func(at *yaml.Node, hint, format string, args ...any) error {
-		if hint == "" {
-			_, hint = pflag.UnquoteUsage(f)
-		}
-		return s.fail(at.Line, at.Column, hint, "%s: "+format, append([]any{f.Name}, args...)...)
-	}
-	list, isList := f.Value.(pflag.SliceValue)
-	isMap := f.Name == "host-origin"
-	var values []string
-	switch {
-	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
-		return fail(at, "remove the line to have the default", "no value is given")
-	case n.Kind == yaml.ScalarNode:
-		if given {
-			return nil
-		}
-		if err := s.flags.Set(f.Name, n.Value); err != nil {
-			message, hint := wrongValue(f, n.Value, cause(err))
-			return fail(at, hint, "%s", message)
-		}
-		s.place(f, at)
-		return nil
-	case n.Kind == yaml.SequenceNode && isList:
-		for _, each := range n.Content {
-			value, ok := textOf(each)
-			if !ok {
-				return fail(each, "", "an element of the list is no plain value")
-			}
-			values = append(values, value)
-		}
-	case n.Kind == yaml.MappingNode && isMap:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			host, isHost := textOf(n.Content[i])
-			url, isURL := textOf(n.Content[i+1])
-			if !isHost || !isURL {
-				return fail(n.Content[i+1], "", "a host has one URL")
-			}
-			values = append(values, host+"="+url)
-		}
-	case isMap:
-		return fail(at, "", "neither HOST: URL lines nor a list of HOST=URL")
-	case isList:
-		return fail(at, "", "neither a value nor a list of values")
-	default:
-		return fail(at, "", "not one value")
-	}
-	if given {
-		return nil
-	}
-	if err := list.Replace(slices.Clip(values)); err != nil {
-		return err
-	}
-	f.Changed = true
-	s.place(f, at)
-	return nil
-}
-
-// place notes that f was set at n.
-func (s *settingsFile) place(f *pflag.Flag, n *yaml.Node) {
-	setPlace(s.flags, f, fmt.Sprintf("%s:%d:%d: %s", s.name, n.Line, cmp.Or(n.Column, 1), f.Name))
-}
-
-// resolved returns what n stands for.
-func resolved(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
-		return n.Alias
-	}
-	return n
-}
-
-// textOf returns the text of a scalar that has one.
-func textOf(n *yaml.Node) (text string, ok bool) {
-	n = resolved(n)
-	return n.Value, n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" && n.Value != ""
 }

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,106 +18,268 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/edgelimit/edge/pop"
 )
 
-// withSettingsOf are the commands that are set by variables and a file as well.
-var withSettingsOf = map[string]func() *cobra.Command{"node": newNode, "pop": newPop, "shard": newShard}
+// A settable is a command that has settings.
+type settable struct {
+	// make returns the command, which passes what it would run to run.
+	make func(run func(options any) error) *cobra.Command
 
-// values returns three values of the type of a setting, none of them its default.
-func values(t *testing.T, f *pflag.Flag) []string {
-	t.Helper()
-	of := map[string][]string{
-		"string":   {"flag", "variable", "file"},
-		"list":     {"flag-1,flag-2", "variable-1,variable-2", "file-1,file-2"},
-		"duration": {"11s", "12s", "13s"},
-		"int":      {"11", "12", "13"},
-		"int64":    {"11", "12", "13"},
-	}
-	if f.Value.Type() == "bool" {
-		// There are only two. What is not the default is given where it must win.
-		if f.DefValue == "true" {
-			return []string{"false", "true", "false"}
-		}
-		return []string{"true", "false", "true"}
-	}
-	v := of[f.Value.Type()]
-	if v == nil {
-		t.Fatalf("--%s is of type %s: say here how it is written", f.Name, f.Value.Type())
-	}
-	return v
+	// base are settings with which it runs.
+	base map[string]string
 }
 
-// given sets a new command's flags by any of the three ways; what is empty is not given.
-func given(t *testing.T, command func() *cobra.Command, name, flag, variableValue, file string) (value string) {
+var settables = map[string]settable{
+	"node": {
+		func(run func(any) error) *cobra.Command {
+			return newNodeFor(func(_ context.Context, o pop.Options) error { return run(o) })
+		},
+		map[string]string{
+			"name": "n1", "rules": "rules.yaml", "origin": "http://127.0.0.1:1", "secret": "0123456789abcdef", "shard": "127.0.0.1:2",
+			"trusted-proxy": "127.0.0.1", "tls-listen": "127.0.0.1:3", "tls-cert": "cert.pem", "tls-key": "key.pem",
+			"gossip-listen": "127.0.0.1:4", "gossip-advertise": "127.0.0.1:5", "join": "127.0.0.1:6",
+		},
+	},
+	"pop": {
+		func(run func(any) error) *cobra.Command {
+			return newPopFor(func(_ context.Context, _ io.Writer, p localPop) error { return run(p) })
+		},
+		map[string]string{"secret": "0123456789abcdef"},
+	},
+	"shard": {
+		func(run func(any) error) *cobra.Command {
+			return newShardFor(func(_ context.Context, _ io.Writer, s shardServer) error { return run(s) })
+		},
+		nil,
+	},
+}
+
+// others are values, not the default, of settings that are not any text, list or number.
+var others = map[string]string{
+	"http-engine": "own",
+	"listen":      "127.0.0.1:1111", "tls-listen": "127.0.0.1:1112", "metrics-listen": "127.0.0.1:1113", "shard-listen": "127.0.0.1:1114",
+	"gossip-listen": "127.0.0.2:1115", "gossip-advertise": "127.0.0.1:1116", "join": "127.0.0.1:1117,127.0.0.1:1118",
+	"gossip-key": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "secret": "another secret of the PoP", "shard": "127.0.0.1:1119",
+	"origin": "http://127.0.0.1:1120", "host-origin": "a.example=http://127.0.0.1:1121", "trusted-proxy": "10.0.0.0/8,192.0.2.1",
+	"ratelimit-headers": "both", "log-format": "json", "log-level": "debug", "demo": "11s", "memory": "11",
+}
+
+// without are settings of the base that contradict another one.
+var without = map[string][]string{"secret-file": {"secret", "shard"}, "shard-listen": {"shard"}}
+
+// fields are those of settings whose field is called otherwise.
+var fields = map[string]string{
+	"rules": "RuleFiles", "host-origin": "HostOrigins", "origin-timeout": "OriginOptions.Timeout", "origin-connect-timeout": "OriginOptions.ConnectTimeout",
+	"shard": "Shards", "trusted-proxy": "TrustedProxies", "ipv4-prefix": "Client.IPv4", "ipv6-prefix": "Client.IPv6", "ratelimit-headers": "Headers",
+	"shard-timeout": "ShardOptions.Timeout", "gossip-key": "Gossip.Keys", "demo": "Demo.length",
+	"log-format": "Logger", "log-level": "Logger", "memory": "Options.MaxBytes", "max-connections": "Options.MaxConns",
+}
+
+// run runs the command with settings and returns what it would run.
+func (s settable) run(t *testing.T, flags, variables map[string]string, file string) (any, error) {
 	t.Helper()
-	cmd := command()
-	flags := cmd.Flags()
-	var args []string
-	if flag != "" {
-		args = append(args, fmt.Sprintf("--%s=%s", name, flag))
+	for name, value := range variables {
+		t.Setenv(variable(name), value)
 	}
-	environment := map[string]string{}
-	if variableValue != "" {
-		environment[variable(name)] = variableValue
+	var options any
+	cmd := s.make(func(o any) error {
+		options = o
+		return nil
+	})
+	args := []string{}
+	for name, value := range flags {
+		args = append(args, fmt.Sprintf("--%s=%s", name, value))
 	}
 	if file != "" {
 		path := filepath.Join(t.TempDir(), "settings.yaml")
-		if err := os.WriteFile(path, []byte(name+": "+file+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		environment["EDGE_CONFIG"] = path
+		write(t, path, file)
+		args = append(args, "--config="+path)
 	}
-	if err := cmd.ParseFlags(args); err != nil {
-		t.Fatal(err)
+	cmd.SetArgs(args)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	err := cmd.Execute()
+	if err == nil && options == nil {
+		err = errors.New("the command runs nothing")
 	}
-	err := readSettings(flags, func(name string) (string, bool) {
-		v, ok := environment[name]
-		return v, ok
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return flags.Lookup(name).Value.String()
+	return options, err
 }
 
-// Every flag of every such command is a setting: it may be given in three ways, a flag
-// wins over a variable, and a variable over the file.
-func TestEverySettingInThreeWays(t *testing.T) {
-	for _, command := range slices.Sorted(maps.Keys(withSettingsOf)) {
-		makeCommand := withSettingsOf[command]
-		makeCommand().Flags().VisitAll(func(f *pflag.Flag) {
+// leaves returns the fields of v by their paths.
+func leaves(v reflect.Value, path string, into map[string]string) map[string]string {
+	if v.Type() == reflect.TypeFor[*pop.GossipOptions]() {
+		v = v.Elem()
+	}
+	if v.Kind() == reflect.Struct && !strings.HasPrefix(v.Type().String(), "netip.") {
+		for i := range v.NumField() {
+			leaves(v.Field(i), strings.TrimPrefix(path+"."+v.Type().Field(i).Name, "."), into)
+		}
+		return into
+	}
+	switch {
+	case v.Type() == reflect.TypeFor[*slog.Logger]():
+		logger := v.Interface().(*slog.Logger)
+		level := slog.LevelDebug
+		for !logger.Enabled(context.Background(), level) {
+			level++
+		}
+		into[path] = fmt.Sprintf("%T from %v", logger.Handler(), level)
+	case v.Kind() != reflect.Func && v.Kind() != reflect.Pointer: // those are no settings
+		into[path] = fmt.Sprint(v)
+	}
+	return into
+}
+
+// other returns a value of a setting that is not the default.
+func other(f *pflag.Flag) string {
+	if value := others[f.Name]; value != "" {
+		return value
+	}
+	switch f.Value.Type() {
+	case "text", "list":
+		return "other"
+	case "bool":
+		return map[string]string{"true": "false", "false": "true"}[f.DefValue]
+	case "duration":
+		return "11s"
+	}
+	return "11" // of any unit
+}
+
+// arrives reports what is wrong with the way of a setting to the options: given by a flag, a variable
+// and a file it sets the same field, one that is called as the setting is, and no other.
+func (s settable) arrives(t *testing.T, f *pflag.Flag) (wrong []string) {
+	t.Helper()
+	base := maps.Clone(s.base)
+	for _, name := range without[f.Name] {
+		delete(base, name)
+	}
+	if strings.HasSuffix(f.Name, "-file") {
+		others[f.Name] = filepath.Join(t.TempDir(), "file")
+		write(t, others[f.Name], "0123456789abcdef0123456789abcdef\n")
+	}
+	run := func(flags, variables map[string]string, file string) map[string]string {
+		all := maps.Clone(base)
+		if all == nil {
+			all = map[string]string{}
+		}
+		for name := range variables {
+			delete(all, name)
+		}
+		if file != "" {
+			delete(all, f.Name)
+		}
+		maps.Copy(all, flags)
+		options, err := s.run(t, all, variables, file)
+		if err != nil {
+			wrong = append(wrong, err.Error())
+			return nil
+		}
+		return leaves(reflect.ValueOf(options), "", map[string]string{})
+	}
+	before, value := run(nil, nil, ""), other(f)
+	for way, after := range map[string]map[string]string{
+		"flag":     run(map[string]string{f.Name: value}, nil, ""),
+		"file":     run(nil, nil, fmt.Sprintf("%s: %q\n", key(f.Name), value)),
+		"variable": run(nil, map[string]string{f.Name: value}, ""), // last: it stays in the environment
+	} {
+		var changed []string
+		for path := range after {
+			if after[path] != before[path] {
+				changed = append(changed, path)
+			}
+		}
+		want := fields[f.Name]
+		if len(changed) != 1 || strings.TrimPrefix(changed[0], "Node.") != want && !sameName(changed[0], f.Name) {
+			wrong = append(wrong, fmt.Sprintf("by %s %s=%s sets %q, want one field %s", way, f.Name, value, changed, want))
+			continue
+		}
+		if got := after[changed[0]]; fields[f.Name] == "" && others[f.Name] == "" && strings.Trim(got, "[]") != value {
+			wrong = append(wrong, fmt.Sprintf("by %s %s=%s sets %s to %s", way, f.Name, value, changed[0], got))
+		}
+	}
+	return wrong
+}
+
+// sameName reports whether the end of the path of a field is called as a setting is.
+func sameName(path, setting string) bool {
+	squeeze := func(s string) string { return strings.ToLower(strings.NewReplacer("-", "", ".", "").Replace(s)) }
+	return strings.HasSuffix(squeeze(path), squeeze(setting))
+}
+
+// Every setting of every command arrives where the command looks for it, however it is given.
+func TestEverySettingArrives(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(settables)) {
+		s := settables[name]
+		s.make(nil).Flags().VisitAll(func(f *pflag.Flag) {
 			if f.Name == "config" {
 				return
 			}
-			v := values(t, f)
-			normal := func(text string) string { // as the value writes itself
-				g := makeCommand().Flags().Lookup(f.Name)
-				if err := g.Value.Set(text); err != nil {
-					t.Fatal(err)
+			t.Run(name+"/"+f.Name, func(t *testing.T) {
+				for _, wrong := range s.arrives(t, f) {
+					t.Error(wrong)
 				}
-				return g.Value.String()
+			})
+		})
+	}
+}
+
+// A setting that goes nowhere, and one that goes to the field of another, are noticed.
+func TestSettingThatDoesNotArrive(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		setting func(o *pop.Options) pop.Setting
+	}{
+		{"to a copy", func(*pop.Options) pop.Setting {
+			return pop.Setting{Name: "lost", Value: pop.Text(new(string), "", nil)}
+		}},
+		{"to another field", func(o *pop.Options) pop.Setting {
+			return pop.Setting{Name: "lost", Value: pop.Int(&o.QueueSize, 1, 1, 100, "keys")}
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := settable{make: func(run func(any) error) *cobra.Command {
+				o := pop.Options{Logger: slog.Default(), Gossip: new(pop.GossipOptions)}
+				rows := []pop.Setting{row.setting(&o)}
+				return withSettings(new(cobra.Command), rows, func() error { return nil }, func(*cobra.Command) error { return run(o) })
+			}}
+			if wrong := s.arrives(t, s.make(nil).Flags().Lookup("lost")); len(wrong) != 3 {
+				t.Errorf("found wrong: %q, want one for each way", wrong)
 			}
-			for _, way := range []struct {
-				name                 string
-				flag, variable, file string
-				want                 string
-			}{
-				{"by nothing", "", "", "", f.DefValue},
-				{"by flag", v[0], "", "", v[0]},
-				{"by variable", "", v[0], "", v[0]},
-				{"by file", "", "", v[0], v[0]},
-				{"by flag and variable", v[0], v[1], "", v[0]},
-				{"by flag and file", v[0], "", v[1], v[0]},
-				{"by variable and file", "", v[0], v[1], v[0]},
-				{"by all", v[0], v[1], v[2], v[0]},
-			} {
-				got, want := given(t, makeCommand, f.Name, way.flag, way.variable, way.file), way.want
-				if way.name != "by nothing" {
-					want = normal(want)
-				}
-				if got != want && !(way.name == "by nothing" && want == "[]" && got == "") {
-					t.Errorf("%s: --%s given %s is %q, want %q", command, f.Name, way.name, got, want)
-				}
+		})
+	}
+}
+
+// A flag wins over a variable, a variable over the file, and the file over the default.
+func TestPrecedence(t *testing.T) {
+	for _, row := range []struct{ flag, variable, file, want string }{
+		{"", "", "", "16384"},
+		{"", "", "4", "4"},
+		{"", "3", "4", "3"},
+		{"2", "", "4", "2"},
+		{"2", "3", "", "2"},
+		{"2", "3", "4", "2"},
+		{"2", "", "many", "2"}, // what is overridden is not read
+		{"2", "many", "", "2"},
+	} {
+		t.Run(fmt.Sprintf("%+v", row), func(t *testing.T) {
+			flags, variables, file := maps.Clone(settables["node"].base), map[string]string{}, ""
+			if row.flag != "" {
+				flags["queue-size"] = row.flag
+			}
+			if row.variable != "" {
+				variables["queue-size"] = row.variable
+			}
+			if row.file != "" {
+				file = "queue_size: " + row.file
+			}
+			o, err := settables["node"].run(t, flags, variables, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprint(o.(pop.Options).QueueSize); got != row.want {
+				t.Errorf("queue-size is %s, want %s", got, row.want)
 			}
 		})
 	}
@@ -122,53 +289,50 @@ func TestEverySettingInThreeWays(t *testing.T) {
 func TestLists(t *testing.T) {
 	for _, row := range []struct {
 		name, flag, variable, file string
-		want                       string
+		want                       []string
 	}{
-		{"one", "a.yaml", "", "", "a.yaml"},
-		{"with commas", "a.yaml,b.yaml", "", "", "a.yaml,b.yaml"},
-		{"with commas and spaces", "", " a.yaml , b.yaml ", "", "a.yaml,b.yaml"},
-		{"in lines", "", "a.yaml\nb.yaml\n", "", "a.yaml,b.yaml"},
-		{"in the file with commas", "", "", "a.yaml, b.yaml", "a.yaml,b.yaml"},
-		{"in the file in brackets", "", "", "[a.yaml, b.yaml]", "a.yaml,b.yaml"},
-		{"in the file in lines", "", "", "\n  - a.yaml\n  - b.yaml", "a.yaml,b.yaml"},
-		{"none in the file", "", "", "[]", ""},
-		{"a flag replaces what the file has", "c.yaml", "", "[a.yaml, b.yaml]", "c.yaml"},
+		{"one", "a.yaml", "", "", []string{"a.yaml"}},
+		{"with commas", "a.yaml,b.yaml", "", "", []string{"a.yaml", "b.yaml"}},
+		{"with commas and spaces", "", " a.yaml , b.yaml ", "", []string{"a.yaml", "b.yaml"}},
+		{"in lines", "", "a.yaml\nb.yaml\n", "", []string{"a.yaml", "b.yaml"}},
+		{"in the file with commas", "", "", "rules: a.yaml, b.yaml", []string{"a.yaml", "b.yaml"}},
+		{"in the file in brackets", "", "", "rules: [a.yaml, b.yaml]", []string{"a.yaml", "b.yaml"}},
+		{"in the file in lines", "", "", "rules:\n  - a.yaml\n  - b.yaml", []string{"a.yaml", "b.yaml"}},
+		{"in the file with a comma in an element", "", "", "rules: ['a,b.yaml', c.yaml]", []string{"a,b.yaml", "c.yaml"}},
+		{"in the file twice", "", "", "shard: &list [a:1, b:2]\nrules: *list", []string{"a:1", "b:2"}},
+		{"a flag replaces what the file has", "c.yaml", "", "rules: [a.yaml, b.yaml]", []string{"c.yaml"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := given(t, newNode, "rules", row.flag, row.variable, row.file); got != row.want {
-				t.Errorf("rules = %q, want %q", got, row.want)
+			flags, variables := map[string]string{"origin": "http://127.0.0.1:1", "secret": "0123456789abcdef"}, map[string]string{}
+			if row.flag != "" {
+				flags["rules"] = row.flag
+			}
+			if row.variable != "" {
+				variables["rules"] = row.variable
+			}
+			o, err := settables["node"].run(t, flags, variables, row.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(row.want, o.(pop.Options).RuleFiles); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}
 }
 
-// A list in a file may hold what has a comma, and be given twice.
-func TestListOfFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "settings.yaml")
-	if err := os.WriteFile(path, []byte("rules: &list ['a,b.yaml', c.yaml]\nshard: *list\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var f nodeFlags
-	flags := pflag.NewFlagSet("node", pflag.ContinueOnError)
-	f.register(flags)
-	if err := readSettingsFile(flags, path, map[string]bool{}); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"a,b.yaml", "c.yaml"}
-	if diff := cmp.Diff([][]string{want, want}, [][]string{f.rules, f.shards}); diff != "" {
-		t.Error(diff)
-	}
-}
-
-// A flag may be repeated.
+// A flag of a list may be repeated.
 func TestRepeatedFlag(t *testing.T) {
-	var f nodeFlags
-	flags := pflag.NewFlagSet("node", pflag.ContinueOnError)
-	f.register(flags)
-	if err := flags.Parse([]string{"--rules=a.yaml,b.yaml", "--rules", "c.yaml"}); err != nil {
+	var o pop.Options
+	cmd := newNodeFor(func(_ context.Context, options pop.Options) error {
+		o = options
+		return nil
+	})
+	cmd.SetArgs([]string{"--rules=a.yaml,b.yaml", "--rules", "c.yaml", "--origin=http://127.0.0.1:1"})
+	if err := cmd.Execute(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"a.yaml", "b.yaml", "c.yaml"}, f.rules); diff != "" {
+	if diff := cmp.Diff([]string{"a.yaml", "b.yaml", "c.yaml"}, o.RuleFiles); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -177,29 +341,18 @@ func TestRepeatedFlag(t *testing.T) {
 func TestHostOriginInFile(t *testing.T) {
 	want := map[string]string{"a.example.com": "http://127.0.0.1:1", "b.example.com": "https://b.internal"}
 	for _, row := range []struct{ name, text string }{
-		{"mapping", "host-origin:\n  a.example.com: http://127.0.0.1:1\n  b.example.com: https://b.internal\n"},
-		{"list", "host-origin:\n  - a.example.com=http://127.0.0.1:1\n  - b.example.com=https://b.internal\n"},
-		{"commas", "host-origin: a.example.com=http://127.0.0.1:1, b.example.com=https://b.internal\n"},
-		{"alias", "origin: &a http://127.0.0.1:1\nhost-origin: {a.example.com: *a, b.example.com: https://b.internal}\n"},
+		{"mapping", "host_origin:\n  a.example.com: http://127.0.0.1:1\n  b.example.com: https://b.internal\n"},
+		{"list", "host_origin:\n  - a.example.com=http://127.0.0.1:1\n  - b.example.com=https://b.internal\n"},
+		{"commas", "host_origin: a.example.com=http://127.0.0.1:1, b.example.com=https://b.internal\n"},
+		{"alias", "origin: &a http://127.0.0.1:1\nhost_origin: {a.example.com: *a, b.example.com: https://b.internal}\n"},
+		{"hyphens", "host-origin: {a.example.com: http://127.0.0.1:1, b.example.com: https://b.internal}\n"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "settings.yaml")
-			if err := os.WriteFile(path, []byte(row.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			var f nodeFlags
-			var o ownFlags
-			flags := pflag.NewFlagSet("node", pflag.ContinueOnError)
-			o.register(flags)
-			f.register(flags)
-			if err := readSettingsFile(flags, path, map[string]bool{}); err != nil {
-				t.Fatal(err)
-			}
-			options, err := f.options(io.Discard)
+			o, err := settables["node"].run(t, map[string]string{"rules": "rules.yaml"}, nil, row.text)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, options.HostOrigins); diff != "" {
+			if diff := cmp.Diff(want, o.(pop.Options).HostOrigins); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -208,8 +361,8 @@ func TestHostOriginInFile(t *testing.T) {
 
 // No setting has a variable that Kubernetes might set for a service.
 func TestNoSettingIsOfAService(t *testing.T) {
-	for name, command := range withSettingsOf {
-		command().Flags().VisitAll(func(f *pflag.Flag) {
+	for name, s := range settables {
+		s.make(nil).Flags().VisitAll(func(f *pflag.Flag) {
 			if ofServices.MatchString(variable(f.Name)) {
 				t.Errorf("%s: %s may be set by Kubernetes for a service", name, variable(f.Name))
 			}
@@ -238,5 +391,67 @@ func TestFlagUsage(t *testing.T) {
 				t.Errorf("%s --%s: usage %q", cmd.Name(), f.Name, f.Usage)
 			}
 		})
+	}
+}
+
+// aFlag is a flag in the help of another one.
+var aFlag = regexp.MustCompile(`--[a-z][a-z-]*`)
+
+// sampleOf returns a file of settings with all of rows.
+func sampleOf(rows []pop.Setting) string {
+	var b strings.Builder
+	b.WriteString(`# Settings of a node: edge node --config node.yaml. Each is also a flag (--tls-listen) and a variable
+# (EDGE_TLS_LISTEN); a flag wins over a variable, a variable over this file. What stands behind a # is
+# off; the other values are defaults, except those that name machines and files.
+`)
+	for _, row := range rows {
+		if row.Group != "" {
+			fmt.Fprintf(&b, "\n# %s\n", row.Group)
+		}
+		value, off := strings.CutPrefix(row.Sample, "#")
+		line := key(row.Name) + ": "
+		if line += value; value == "" {
+			line += row.Value.Default
+		}
+		if off {
+			line = "#" + line
+		}
+		help := aFlag.ReplaceAllStringFunc(strings.ReplaceAll(row.Help, "`", ""), func(flag string) string { return key(flag[2:]) })
+		fmt.Fprintf(&b, "%-38s # %s\n", line, help)
+	}
+	return b.String()
+}
+
+// The sample settings name every setting, with its default or an example, and can be switched on by
+// removing a #.
+func TestSampleSettings(t *testing.T) {
+	const file = "../../testdata/node.yaml"
+	rows := append(pop.Settings(new(pop.Options)), new(logging).settings()...)
+	want := sampleOf(rows)
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(text)); diff != "" {
+		t.Errorf("%s is not made of the table of settings; write it with -update\n%s", file, diff)
+	}
+	t.Chdir(t.TempDir())
+	write(t, "secret", "0123456789abcdef\n")
+	if _, err := settables["node"].run(t, nil, nil, want); err != nil {
+		t.Errorf("as it is: %v", err)
+	}
+	for _, row := range rows {
+		if value, off := strings.CutPrefix(row.Sample, "#"); off {
+			if _, err := settables["node"].run(t, map[string]string{"rules": "rules.yaml", "origin": "http://127.0.0.1:1"}, nil, key(row.Name)+": "+value); err != nil {
+				if e := new(pop.SettingError); !errors.As(err, &e) && !strings.Contains(err.Error(), " needs ") {
+					t.Errorf("%s: %v", row.Name, err)
+				}
+			}
+		}
 	}
 }

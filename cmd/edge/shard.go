@@ -7,51 +7,29 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/admin"
 )
 
-// shardFlags are the settings of a shard.
-type shardFlags struct {
-	listen, metricsListen string
-	megabytes             int64
-	connections           int
-	idle                  time.Duration
+// A shardServer is what edge shard runs.
+type shardServer struct {
+	Listen, MetricsListen string
+	Options               shard.Options
 }
 
-func (o *shardFlags) register(s *pflag.FlagSet) {
-	s.StringVar(&o.listen, "listen", "127.0.0.1:11211", "`address` for nodes")
-	s.StringVar(&o.metricsListen, "metrics-listen", "", "`address` for operators: /metrics, /livez, /readyz; empty: none")
-	s.Int64Var(&o.megabytes, "memory", 64, "MiB of memory for items")
-	s.IntVar(&o.connections, "max-connections", 1024, "connections at the same time")
-	s.DurationVar(&o.idle, "idle-timeout", 0, "how long a connection may be silent; 0: for ever")
-}
+func newShard() *cobra.Command { return newShardFor(runShard) }
 
-// check refuses what a shard cannot do.
-func (o *shardFlags) check(s *pflag.FlagSet) error {
-	errs := []error{
-		within(s, "memory", o.megabytes, 1<<20),
-		within(s, "max-connections", int64(o.connections), 1<<20),
-		checkListeners(s, []string{"listen", "metrics-listen"}, []string{o.listen, o.metricsListen}),
-	}
-	if o.listen == "" {
-		errs = append(errs, fail(s, "listen", "--listen 127.0.0.1:11211", "a shard needs an address to listen on"))
-	}
-	if o.idle < 0 {
-		errs = append(errs, fail(s, "idle-timeout", "", "%v is negative", o.idle))
-	}
-	return errors.Join(errs...)
-}
-
-func newShard() *cobra.Command {
-	var o shardFlags
+// newShardFor returns the command with what runs the shard.
+func newShardFor(run func(context.Context, io.Writer, shardServer) error) *cobra.Command {
+	var o shardServer
 	cmd := &cobra.Command{
 		Use:   "shard",
 		Short: "Run the embedded shard alone: a small memcached",
@@ -59,37 +37,54 @@ func newShard() *cobra.Command {
 It has no authentication: let only the nodes of the PoP reach it.`,
 		Example: `  edge shard
   edge shard --memory 256 --max-connections 4096`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(cmd.Flags()); err != nil {
-				return err
-			}
-			return runShard(cmd.Context(), cmd.OutOrStdout(), o)
-		},
 	}
-	cmd.Flags().SortFlags = false
-	o.register(cmd.Flags())
-	return withSettings(cmd)
+	rows := []pop.Setting{
+		{Name: "listen", Help: "`address` for nodes", Value: pop.Text(&o.Listen, "127.0.0.1:11211", nil)},
+		{Name: "metrics-listen", Help: "`address` for operators: /metrics, /livez, /readyz; empty: none", Value: pop.Text(&o.MetricsListen, "", nil)},
+		{Name: "memory", Help: "memory for items, in `MiB`", Value: pop.Parsed("MiB", &o.Options.MaxBytes, "64", func(text string) (int64, error) {
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil || n < 1 || n > 1<<20 {
+				return 0, fmt.Errorf("must be a whole number from 1 to %d", 1<<20)
+			}
+			return n << 20, nil
+		})},
+		{Name: "max-connections", Help: "maximum number of connections at once", Value: pop.Int(&o.Options.MaxConns, 1024, 1, 1<<20, "connections")},
+		{Name: "idle-timeout", Help: "time after which an idle connection is closed; 0: never", Value: pop.Parsed("duration", &o.Options.IdleTimeout, "0s", func(text string) (time.Duration, error) {
+			d, err := time.ParseDuration(text)
+			if err != nil || d < 0 {
+				err = errors.New("must be a duration of 0 or more with its unit, such as 300ms, 5s or 1h30m")
+			}
+			return d, err
+		})},
+	}
+	check := func() error {
+		if o.Listen == "" {
+			return &pop.SettingError{Setting: "listen", Hint: "--listen 127.0.0.1:11211"}
+		}
+		return pop.CheckListeners(pop.Listener{Name: "listen", Addr: o.Listen}, pop.Listener{Name: "metrics-listen", Addr: o.MetricsListen})
+	}
+	return withSettings(cmd, rows, check, func(cmd *cobra.Command) error { return run(cmd.Context(), cmd.OutOrStdout(), o) })
 }
 
 // runShard runs a shard until ctx is done or the process is told to end.
-func runShard(ctx context.Context, out io.Writer, o shardFlags) error {
+func runShard(ctx context.Context, out io.Writer, o shardServer) error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
-	server, err := shard.New(shard.Options{MaxBytes: o.megabytes << 20, MaxConns: o.connections, IdleTimeout: o.idle, Registerer: reg})
+	o.Options.Registerer = reg
+	server, err := shard.New(o.Options)
 	if err != nil {
 		return err
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	ln, err := net.Listen("tcp", o.listen)
+	ln, err := net.Listen("tcp", o.Listen)
 	if err != nil {
 		return fmt.Errorf("listening for nodes: %w", err)
 	}
-	if o.metricsListen == "" {
+	if o.MetricsListen == "" {
 		fmt.Fprintf(out, "shard listens on %v\n", ln.Addr())
 	} else {
-		metrics, err := net.Listen("tcp", o.metricsListen)
+		metrics, err := net.Listen("tcp", o.MetricsListen)
 		if err != nil {
 			_ = ln.Close()
 			return fmt.Errorf("listening for metrics: %w", err)

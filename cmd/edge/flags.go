@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+)
+
+// fail returns what is wrong with the flag called name.
+func fail(_ *pflag.FlagSet, name, hint, format string, args ...any) error {
+	return usageError{fmt.Errorf("--%s: %s", name, fmt.Sprintf(format, args...)), hint}
+}
+
+// within refuses a value of the flag called name that is not from 1 to most.
+func within(flags *pflag.FlagSet, name string, value, most int64) error {
+	if value >= 1 && value <= most {
+		return nil
+	}
+	return fail(flags, name, "", "%d is not between 1 and %d", value, most)
+}
+
+// wrongValue says what is wrong with text as a value of f.
+func wrongValue(f *pflag.Flag, text string, err error) string {
+	switch f.Value.Type() {
+	case "duration":
+		return fmt.Sprintf("%q is not a duration with its unit, such as 300ms, 5s or 1h30m", text)
+	case "int", "int64", "uint64":
+		return fmt.Sprintf("%q is not a whole number, or too large", text)
+	case "float64":
+		return fmt.Sprintf("%q is not a number", text)
+	case "bool":
+		return fmt.Sprintf("%q is neither true nor false", text)
+	}
+	return err.Error()
+}
+
+// listVar defines a flag with several values, separated by commas or line ends, or in flags of
+// their own.
+func listVar(flags *pflag.FlagSet, values *[]string, name, usage string) {
+	flags.Func(name, usage, func(text string) error {
+		texts, err := splitList(text)
+		*values = append(*values, texts...)
+		return err
+	})
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/edgelimit/edge/pop"
+)
+
+// logging says how a node's log is written.
+type logging struct {
+	json  bool
+	level slog.Level
+}
+
+func (l *logging) settings() []pop.Setting {
+	return []pop.Setting{
+		{Name: "log-format", Help: "text, or json with durations in seconds", Value: pop.Parsed("text", &l.json, "text", func(text string) (json bool, err error) {
+			if text != "text" && text != "json" {
+				err = errors.New("must be text or json")
+			}
+			return text == "json", err
+		})},
+		{Name: "log-level", Help: "lowest level that is logged: debug, info, warn or error", Value: pop.Parsed("text", &l.level, "info", func(text string) (level slog.Level, err error) {
+			if level.UnmarshalText([]byte(text)) != nil {
+				err = errors.New("must be debug, info, warn or error")
+			}
+			return level, err
+		})},
+	}
+}
+
+// logger returns a logger that writes to w.
+func (l *logging) logger(w io.Writer) *slog.Logger {
+	if l.json {
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l.level, ReplaceAttr: plainJSON}))
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l.level}))
+}
+
+// plainJSON writes durations in seconds, and what has a name by it.
+func plainJSON(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.Float64Value(a.Value.Duration().Seconds())
+	}
+	if named, ok := a.Value.Any().(fmt.Stringer); ok && a.Value.Kind() == slog.KindAny {
+		a.Value = slog.StringValue(named.String())
+	}
+	return a
+}

@@ -1,0 +1,195 @@
+package pop
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/edgelimit/edge/counter"
+)
+
+// Check returns everything that is wrong with o, joined: numbers out of bounds, settings that are
+// missing, and those that contradict each other. It opens no socket. New refuses the same.
+func (o Options) Check() error {
+	_, err := o.withDefaults()
+	return err
+}
+
+// check gives numbers that are 0 their defaults, and returns what is wrong.
+func (o *Options) check() error {
+	rows := Settings(o)
+	byName := map[string]*Setting{}
+	for i := range rows {
+		byName[rows[i].Name] = &rows[i]
+	}
+	var errs []error
+	wrong := func(setting, problem, other string) {
+		of := byName[cmp.Or(other, setting)]
+		hint := fmt.Sprintf("--%s %s (%s)", of.Name, strings.Trim(of.Sample, "#[]"), strings.ReplaceAll(of.Help, "`", ""))
+		errs = append(errs, &SettingError{Setting: setting, Problem: problem, Other: other, Hint: hint})
+	}
+	for _, s := range rows {
+		errs = append(errs, s.about("", s.Value.check()))
+		if !s.Value.given() {
+			continue
+		}
+		if byName[s.Contradicts] != nil && byName[s.Contradicts].Value.given() {
+			wrong(s.Name, "contradicts", s.Contradicts)
+		}
+		for _, need := range s.Needs {
+			either := strings.Split(need, "|")
+			if !slices.ContainsFunc(either, func(name string) bool { return byName[name].Value.given() }) {
+				wrong(s.Name, "needs", either[0])
+			}
+		}
+	}
+	if o.Name == "" {
+		wrong("name", "", "")
+	}
+	switch rules := o.Rules != nil; {
+	case rules && len(o.RuleFiles) > 0:
+		errs = append(errs, errors.New("pop: Rules and RuleFiles contradict each other"))
+	case !rules && len(o.RuleFiles) == 0:
+		wrong("rules", "", "")
+	}
+	if o.Origin == "" && len(o.HostOrigins) == 0 {
+		wrong("origin", "", "")
+	}
+	if sorted := slices.Sorted(slices.Values(o.Shards)); len(slices.Compact(sorted)) < len(o.Shards) {
+		errs = append(errs, &SettingError{Setting: "shard", Problem: "must have each address once"})
+	}
+	if o.Gossip.Listen != "" && o.Peers != nil {
+		errs = append(errs, errors.New("pop: Gossip and Peers contradict each other"))
+	}
+	if addr, err := gossipAddr(o.Gossip.Listen); err == nil && o.Gossip.KeyFile == "" && len(o.Gossip.Keys) == 0 && !addr.Addr().IsLoopback() {
+		wrong("gossip-listen", "is not on the loopback network, and needs", "gossip-key-file")
+	}
+	var err error
+	o.Secret, err = o.secret()
+	return errors.Join(append(errs, err, o.checkListeners())...)
+}
+
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+
+// A Listener is a setting that is an address to listen on, HOST:PORT; empty is none.
+type Listener struct{ Name, Addr string }
+
+// CheckListeners refuses what is not an address, and listeners at the same one.
+func CheckListeners(listeners ...Listener) error {
+	var errs []error
+	for i, l := range listeners {
+		host, port, err := net.SplitHostPort(l.Addr)
+		switch {
+		case l.Addr == "":
+			continue
+		case err != nil || !isPort(port):
+			wrong := &SettingError{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: "must be HOST:PORT or :PORT"}
+			if isPort(l.Addr) {
+				wrong.Hint = fmt.Sprintf("did you mean :%s?", l.Addr)
+			}
+			errs = append(errs, wrong)
+			continue
+		}
+		for _, other := range listeners[:i] {
+			if otherHost, otherPort, err := net.SplitHostPort(other.Addr); err == nil && port == otherPort && port != "0" && sameHost(host, otherHost) {
+				errs = append(errs, &SettingError{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: "must have a port of its own, not that of", Other: other.Name})
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkListeners refuses listeners at the same address, and origins that are the node itself: each
+// request would come back until the machine has no ports left.
+func (o *Options) checkListeners() error {
+	listeners := []Listener{{"listen", o.Listen}, {"tls-listen", o.TLSListen}, {"metrics-listen", o.MetricsListen}, {"shard-listen", o.ShardListen}}
+	clients := listeners[:2]
+	if o.Gossip != nil && checkGossipListen(o.Gossip.Listen) == nil {
+		listeners = append(listeners, Listener{"gossip-listen", o.Gossip.Listen})
+	}
+	errs := []error{CheckListeners(listeners...)}
+	origins := []Listener{{"origin", o.Origin}}
+	for _, host := range sortedKeys(o.HostOrigins) {
+		origins = append(origins, Listener{"host-origin", o.HostOrigins[host]})
+	}
+	for _, l := range clients {
+		for _, origin := range origins {
+			if loops(origin.Addr, l.Addr) {
+				errs = append(errs, &SettingError{Setting: origin.Name, Value: strconv.Quote(origin.Addr), Problem: "must be the server behind the node, not the node's own", Other: l.Name})
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func sameHost(a, b string) bool { return a == b || isWildcard(a) || isWildcard(b) }
+
+// isWildcard reports whether host means all addresses of the machine.
+func isWildcard(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "" || err == nil && addr.Unmap().IsUnspecified()
+}
+
+// loops reports whether a connection to origin, a URL, comes to the listener at addr.
+func loops(origin, addr string) bool {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || port == "0" {
+		return false
+	}
+	u, err := url.Parse(origin)
+	if err != nil || origin == "" {
+		return false
+	}
+	to := u.Port()
+	if to == "" {
+		to = map[string]string{"http": "80", "https": "443", "h2c": "80"}[u.Scheme]
+	}
+	if to != port {
+		return false
+	}
+	target, _ := netip.ParseAddr(u.Hostname())
+	target = target.Unmap()
+	here := u.Hostname() == "localhost" || target.IsLoopback() || target.IsUnspecified()
+	at, _ := netip.ParseAddr(host)
+	at = at.Unmap()
+	switch {
+	case isWildcard(host):
+		return here
+	case u.Hostname() == "localhost" || host == "localhost":
+		return here && (host == "localhost" || at == netip.MustParseAddr("127.0.0.1") || at == netip.IPv6Loopback())
+	default:
+		return target == at || target.IsUnspecified()
+	}
+}
+
+func checkSecret(text string) error {
+	if n := len(text); n > 0 && n < counter.MinSecret {
+		return fmt.Errorf("must have at least %d bytes, not %d, as made by: head -c 24 /dev/urandom | base64", counter.MinSecret, n)
+	}
+	return nil
+}
+
+// secret returns the secret, given or from its file, or nothing.
+func (o *Options) secret() (string, error) {
+	if o.SecretFile == "" {
+		return o.Secret, nil
+	}
+	text, err := os.ReadFile(o.SecretFile)
+	secret := strings.TrimRight(string(text), "\r\n")
+	if err == nil && secret == "" {
+		err = fmt.Errorf("%s is empty", o.SecretFile)
+	}
+	if err = cmp.Or(err, checkSecret(secret)); err != nil {
+		return "", &SettingError{Setting: "secret-file", Problem: err.Error(), Hint: "head -c 24 /dev/urandom | base64 > FILE"}
+	}
+	return secret, nil
+}

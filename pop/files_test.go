@@ -1,0 +1,116 @@
+package pop
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// newKey returns the key of a certificate.
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// writeCertificate writes a certificate with a serial number, and its key.
+func writeCertificate(t *testing.T, key *ecdsa.PrivateKey, serial int64, certFile, keyFile string) {
+	t.Helper()
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial)}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A certificate and keys of the gossip that are replaced are in use two seconds later, without
+// anybody asking for it. A pair that does not fit leaves the one before.
+func TestCertificatesAndKeysAreWatched(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		cert, key, keys := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "gossip.keys")
+		first, second, elsewhere := newKey(t), newKey(t), filepath.Join(dir, "elsewhere.pem")
+		writeCertificate(t, first, 1, cert, key)
+		one, two := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+		writeKeys := func(all ...[]byte) {
+			text := "# the keys of the gossip\n"
+			for _, key := range all {
+				text += base64.StdEncoding.EncodeToString(key) + "\n"
+			}
+			if err := os.WriteFile(keys, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		writeKeys(one)
+		rules, err := rule.Parse("rules.yaml", []byte("rules: []"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := newFiles(Options{
+			Rules: rules, TLSCert: cert, TLSKey: key, Gossip: &GossipOptions{KeyFile: keys}, MaxNodes: 1,
+			Logger: slog.New(slog.DiscardHandler),
+		}, newMetrics(prometheus.NewRegistry()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var inUse atomic.Pointer[[][]byte]
+		inUse.Store(&f.keys)
+		f.setKeys = func(keys [][]byte) error { inUse.Store(&keys); return nil }
+		go f.watch(t.Context(), func(*rule.Set) { t.Error("rules are set that were not loaded from files") })
+		check := func(name string, serial int64, keys ...[]byte) {
+			t.Helper()
+			time.Sleep(3 * time.Second)
+			pair, err := f.tls().GetCertificate(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := pair.Leaf.SerialNumber.Int64(); got != serial {
+				t.Errorf("%s: certificate %d is in use, want %d", name, got, serial)
+			}
+			if got, want := bytes.Join(*inUse.Load(), nil), bytes.Join(keys, nil); !bytes.Equal(got, want) {
+				t.Errorf("%s: keys %x are in use, want %x", name, got, want)
+			}
+		}
+		check("nothing has changed", 1, one)
+		writeCertificate(t, first, 2, cert, elsewhere)
+		check("a certificate of the same key", 2, one)
+		writeCertificate(t, second, 3, cert, elsewhere)
+		check("a certificate of another key", 2, one)
+		if err := os.Rename(elsewhere, key); err != nil {
+			t.Fatal(err)
+		}
+		check("its key", 3, one)
+		writeKeys(two, one)
+		check("keys of the gossip", 3, two, one)
+	})
+}

@@ -1,0 +1,89 @@
+package pop_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"net/netip"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/edgelimit/edge/pop"
+)
+
+// Every field of the options is read by what makes and runs a node, not only by what declares and
+// checks it.
+func TestEveryOptionIsRead(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := []string{"o", "n.o", "f.o", "g", "n.o.Gossip", "f.o.Gossip"}
+	read := map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") || slices.Contains([]string{"setting.go", "settings.go", "check.go", "local.go"}, file) {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				return n.Name.Name != "withDefaults"
+			case *ast.SelectorExpr:
+				if slices.Contains(options, types.ExprString(n.X)) {
+					read[n.Sel.Name] = true
+				}
+			}
+			return true
+		})
+	}
+	for _, of := range []reflect.Type{reflect.TypeFor[pop.Options](), reflect.TypeFor[pop.GossipOptions]()} {
+		for i := range of.NumField() {
+			// The secret's file is read when the options are checked.
+			if f := of.Field(i); f.IsExported() && f.Name != "SecretFile" && !read[f.Name] {
+				t.Errorf("%v.%s is read by nothing", of, f.Name)
+			}
+		}
+	}
+}
+
+// What is wrong with options is wrong for programs too, not for the command alone.
+func TestOptionsAreChecked(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		set  func(*pop.Options)
+		want string
+	}{
+		{"nothing", func(*pop.Options) {}, ""},
+		{"without a name", func(o *pop.Options) { o.Name = "" }, "pop: missing setting name"},
+		{"too small", func(o *pop.Options) { o.QueueSize = -1 }, "pop: invalid queue-size -1: must be a whole number from 1 to 16777216"},
+		{"too large", func(o *pop.Options) { o.MaxHeaderBytes = 1 << 30 }, "pop: invalid max-header-bytes 1073741824: must be a whole number from 1 to 16777216"},
+		{"off", func(o *pop.Options) { o.BodyTimeout = -1 }, ""},
+		{"negative duration", func(o *pop.Options) { o.IdleTimeout = -1 }, `pop: invalid idle-timeout "-1ns": must be a duration from 1ns to 168h, such as 300ms, 5s or 1h30m`},
+		{"shard", func(o *pop.Options) { o.Shards = []string{"memcached"} }, `pop: invalid shard "memcached": must be HOST:PORT`},
+		{"gossip", func(o *pop.Options) { o.Gossip = &pop.GossipOptions{Listen: "here"} }, `pop: invalid gossip-listen "here": must be IP:PORT, or :PORT for all addresses of the machine`},
+		{"what another one needs", func(o *pop.Options) { o.TLSKey = "key.pem" }, "pop: tls-key needs tls-cert"},
+		{"contradiction", func(o *pop.Options) { o.SecretFile = "options_test.go" }, "pop: secret contradicts secret-file"},
+		{"secret", func(o *pop.Options) { o.Secret = "short" }, "pop: invalid secret: must have at least 16 bytes, not 5, as made by: head -c 24 /dev/urandom | base64"},
+		{"IPv4 in IPv6 and more", func(o *pop.Options) {
+			o.TrustedProxies = append(o.TrustedProxies, netip.MustParsePrefix("::ffff:0:0/90"))
+		}, "pop: TrustedProxies: begins as IPv4 written as IPv6, and is larger"},
+	} {
+		o := pop.Options{Name: "n1", Secret: scenarioSecret, Rules: newQuietNode(t).Rules(), Origin: "http://origin", Shards: []string{"s1:1"}}
+		row.set(&o)
+		got := ""
+		if err := o.Check(); err != nil {
+			got = err.Error()
+		}
+		if got != row.want {
+			t.Errorf("%s: %s\nwant %s", row.name, got, row.want)
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package pop
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Setting is a row of a table of settings, and the only declaration of one: flag, variable,
+// key of a file, default, checks, help and sample are made of it.
+type Setting struct {
+	Name  string // as its flag spells it, with hyphens
+	Value Value  // type, default, bounds, unit, and the field that it sets
+	Help  string // a noun phrase; what is in backquotes stands for the value
+
+	Needs       []string // settings without which it means nothing; a|b: one of them
+	Contradicts string   // a setting that must not be given too
+
+	// Sample is the value in a sample file, as YAML, if it is not the default. If it begins
+	// with #, the setting is off there.
+	Sample string
+
+	Group  string // heading of the settings that begin with this one, in a sample
+	Single bool   // differs between nodes, so that several nodes on one machine have no such setting
+	Secret bool   // its value is never shown
+}
+
+// A Value is the type of a setting, with the field that it sets.
+type Value struct {
+	Type    string // text, bool, list, map, duration, or the unit of a number
+	Default string // as settings write it
+
+	set   func(texts []string) error
+	given func() bool  // whether the field is not zero
+	check func() error // what is wrong with the field; a number that is 0 gets its default
+}
+
+// Set sets the field that the setting goes to from texts: one, but of a list or map any number.
+// An error is a [SettingError].
+func (s *Setting) Set(texts []string) error {
+	return s.about(strings.Join(texts, ","), s.Value.set(texts))
+}
+
+// about returns err as one about s, and about value if err does not say which.
+func (s *Setting) about(value string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := about(value, err)
+	if e.Setting = s.Name; s.Secret {
+		e.Value = ""
+	}
+	return e
+}
+
+// A SettingError says what is wrong with a setting, and what to do.
+type SettingError struct {
+	Setting string // name of the setting
+	Value   string // its value as it is shown; empty if it is secret or long
+	Problem string // such as: must be 1 to 16; empty if the setting is missing
+	Other   string // name of the setting that Problem is about, and ends with; may be empty
+	Hint    string // may be empty
+}
+
+// about returns err as a SettingError, about value if err does not say which.
+func about(value string, err error) *SettingError {
+	e := new(SettingError)
+	if !errors.As(err, &e) {
+		if _, err := strconv.ParseFloat(value, 64); err != nil {
+			value = strconv.Quote(value)
+		}
+		*e = SettingError{Value: value, Problem: err.Error()}
+		if knows, ok := err.(interface{ Hint() string }); ok {
+			e.Hint = knows.Hint()
+		}
+	}
+	return e
+}
+
+// Error returns the error with the settings' names.
+func (e *SettingError) Error() string {
+	return "pop: " + e.Text(func(name string) string { return name })
+}
+
+// Text returns the error with names as shown returns them, without the hint.
+func (e *SettingError) Text(shown func(name string) string) string {
+	problem := e.Problem
+	if e.Other != "" {
+		problem += " " + shown(e.Other)
+	}
+	switch {
+	case problem == "":
+		return "missing setting " + e.Setting
+	case e.Value != "":
+		return fmt.Sprintf("invalid %s %s: %s", shown(e.Setting), e.Value, problem)
+	case e.Other != "":
+		return shown(e.Setting) + " " + problem
+	}
+	return fmt.Sprintf("invalid %s: %s", shown(e.Setting), problem)
+}
+
+func nothingWrong() error { return nil }
+
+// ListOf is a list of what parse makes of texts.
+func ListOf[T any](to *[]T, parse func(string) (T, error)) Value {
+	return Value{Type: "list", check: nothingWrong, given: func() bool { return len(*to) > 0 }, set: func(texts []string) error {
+		list := make([]T, len(texts))
+		for i, text := range texts {
+			var err error
+			if list[i], err = parse(text); err != nil {
+				return about(text, err)
+			}
+		}
+		*to = list
+		return nil
+	}}
+}
+
+// List is a list of texts. check says what is wrong with one of them, and may be nil.
+func List(to *[]string, check func(string) error) Value {
+	v := ListOf(to, checked(check))
+	v.check = func() error { return v.set(*to) }
+	return v
+}
+
+// Map is a map, of texts KEY=VALUE; form says so. parse returns the key as it is stored, and what is
+// wrong with a pair.
+func Map(to *map[string]string, form string, parse func(key, value string) (string, error)) Value {
+	return Value{Type: "map", check: nothingWrong, given: func() bool { return len(*to) > 0 }, set: func(texts []string) error {
+		all := make(map[string]string, len(texts))
+		for _, text := range texts {
+			key, value, ok := strings.Cut(text, "=")
+			key, err := parse(key, value)
+			if _, twice := all[key]; !ok || twice {
+				err = fmt.Errorf("must be %s, each once", form)
+			}
+			if err != nil {
+				return about(text, err)
+			}
+			all[key] = value
+		}
+		*to = all
+		return nil
+	}}
+}
+
+// Parsed is what parse makes of a text; kind is its type or unit.
+func Parsed[T any](kind string, to *T, otherwise string, parse func(string) (T, error)) Value {
+	return Value{Type: kind, Default: otherwise, check: nothingWrong, given: func() bool { return !reflect.ValueOf(*to).IsZero() }, set: func(texts []string) error {
+		if len(texts) != 1 {
+			return fmt.Errorf("must be one value, not %d", len(texts))
+		}
+		v, err := parse(texts[0])
+		if err == nil {
+			*to = v
+		}
+		return err
+	}}
+}
+
+// Text is a text. check says what is wrong with one, and may be nil.
+func Text(to *string, otherwise string, check func(string) error) Value {
+	v := Parsed("text", to, otherwise, checked(check))
+	v.check = func() error {
+		if err := v.set([]string{*to}); err != nil {
+			return about(*to, err)
+		}
+		return nil
+	}
+	return v
+}
+
+// checked returns what parses texts that check has nothing against.
+func checked(check func(string) error) func(string) (string, error) {
+	return func(text string) (string, error) {
+		if check == nil {
+			return text, nil
+		}
+		return text, check(text)
+	}
+}
+
+// Bool is true or false.
+func Bool(to *bool, otherwise bool) Value {
+	return Parsed("bool", to, strconv.FormatBool(otherwise), func(text string) (bool, error) {
+		v, err := strconv.ParseBool(text)
+		if err != nil {
+			err = errors.New("must be true or false")
+		}
+		return v, err
+	})
+}
+
+// Int is a whole number from low to high, in a unit. If low is 0, 0 turns off what it is about.
+// In the field 0 is the default then, and -1 is off.
+func Int[T int | int64](to *T, otherwise, low, high T, unit string) Value {
+	form := fmt.Sprintf("must be a whole number from %d to %d", low, high)
+	return bounded(unit, to, otherwise, low, high, strconv.FormatInt(int64(otherwise), 10), form, func(text string) (T, error) {
+		v, err := strconv.ParseInt(text, 10, 64)
+		return T(min(v, int64(high)+1)), err
+	})
+}
+
+// Duration is a duration from low to high. If low is 0, 0 turns off what it is about. In the field
+// 0 is the default then, and -1 is off.
+func Duration(to *time.Duration, otherwise, low, high time.Duration) Value {
+	form := fmt.Sprintf("must be a duration from %v to %v, such as 300ms, 5s or 1h30m", low, shortDuration(high))
+	return bounded("duration", to, otherwise, low, high, shortDuration(otherwise), form, time.ParseDuration)
+}
+
+// bounded is a value from low to high; form says so.
+func bounded[T int | int64 | time.Duration](kind string, to *T, otherwise, low, high T, text, form string, parse func(string) (T, error)) Value {
+	within := func(v T, err error) (T, error) {
+		if err != nil || v < low || v > high {
+			return v, errors.New(form)
+		}
+		return v, nil
+	}
+	v := Parsed(kind, to, text, func(text string) (T, error) {
+		v, err := within(parse(text))
+		if v == 0 {
+			v = -1 // off
+		}
+		return v, err
+	})
+	v.check = func() error {
+		if *to == 0 {
+			*to = otherwise
+		}
+		if _, err := within(*to, nil); err != nil && (low > 0 || *to > 0) {
+			return about(fmt.Sprint(*to), err)
+		}
+		return nil
+	}
+	return v
+}
+
+var zeros = regexp.MustCompile(`([hm])(0m)?0s$`)
+
+// shortDuration writes d without parts that are 0.
+func shortDuration(d time.Duration) string { return zeros.ReplaceAllString(d.String(), "$1") }

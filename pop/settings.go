@@ -1,0 +1,188 @@
+package pop
+
+import (
+	"encoding/base64"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/edgelimit/edge/pop/count"
+	"github.com/edgelimit/edge/pop/proxy"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Bounds of sizes and times. More is a mistake.
+const (
+	maxKeys  = 1 << 24
+	MaxNodes = 1 << 20
+	maxTime  = 7 * 24 * time.Hour
+)
+
+// Settings returns the settings of a node, which set the fields of o. The defaults of numbers and
+// durations are those of Options as well, where they are 0; so are the bounds.
+//
+// A new setting is a field of [Options], with what it does, and one row here, in the group where
+// operators look for it:
+//
+//	{Name: "idle-timeout", Value: Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},
+//
+// Then `go test ./cmd/edge -run TestSampleSettings -update` writes testdata/node.yaml anew. If the
+// field is not called as the setting is, TestEverySettingArrives asks for its name. Settings that a
+// row needs or contradicts are columns of it; what else depends on several is in check.
+func Settings(o *Options) []Setting {
+	if o.Gossip == nil {
+		o.Gossip = new(GossipOptions)
+	}
+	g := o.Gossip
+	hostname, _ := os.Hostname()
+	return []Setting{
+		{Group: "the node", Name: "name", Value: Text(&o.Name, hostname, checkName), Help: "name of the node, unique in the PoP", Single: true, Sample: "edge-1"},
+		{Name: "rules", Value: List(&o.RuleFiles, nil), Help: "rules `files`, or directories of them; loaded again on SIGHUP and when they change", Sample: "[rules.yaml]"},
+		{Name: "listen", Value: Text(&o.Listen, ":8080", nil), Help: "`address` for clients: HTTP/1.1 and HTTP/2 without TLS; empty: none", Single: true},
+		{Name: "tls-listen", Value: Text(&o.TLSListen, "", nil), Help: "`address` for clients: HTTP/1.1 and HTTP/2 over TLS", Single: true, Sample: "#:8443", Needs: []string{"tls-cert"}},
+		{Name: "tls-cert", Value: Text(&o.TLSCert, "", nil), Help: "PEM `file` with the certificate chain; loaded again like the rules", Single: true, Sample: "#cert.pem", Needs: []string{"tls-key", "tls-listen"}},
+		{Name: "tls-key", Value: Text(&o.TLSKey, "", nil), Help: "PEM `file` with its key", Single: true, Sample: "#key.pem", Needs: []string{"tls-cert"}},
+		{Name: "metrics-listen", Value: Text(&o.MetricsListen, "127.0.0.1:9180", nil), Help: "`address` for operators: /metrics, /livez, /readyz; empty: none", Single: true},
+
+		{Group: "the origin", Name: "origin", Value: Text(&o.Origin, "", checkOrigin), Help: "`URL` of the origin: http://HOST:PORT, https://HOST or h2c://HOST:PORT", Sample: "http://127.0.0.1:3000"},
+		{Name: "host-origin", Value: Map(&o.HostOrigins, "HOST=URL", parseHostOrigin), Help: "origins of single hosts, `HOST=URL`; may be repeated", Sample: `#{app.example.com: "http://127.0.0.1:3001"}`},
+		{Name: "origin-timeout", Value: Duration(&o.OriginOptions.Timeout, time.Minute, 1, maxTime), Help: "time until an origin's answer begins"},
+		{Name: "origin-connect-timeout", Value: Duration(&o.OriginOptions.ConnectTimeout, 5*time.Second, 1, maxTime), Help: "time to connect to an origin"},
+
+		{Group: "the PoP", Name: "secret-file", Value: Text(&o.SecretFile, "", nil), Help: "`file` with the secret, the same on every node: head -c 24 /dev/urandom | base64 > FILE", Sample: "secret"},
+		{Name: "secret", Value: Text(&o.Secret, "", checkSecret), Help: "secret itself, at least 16 bytes; better given by --secret-file or EDGE_SECRET", Sample: "#sixteen bytes or more", Secret: true, Contradicts: "secret-file"},
+		{Name: "shard", Value: List(&o.Shards, checkServer), Help: "`addresses` of memcached servers, spelled alike on every node; without any, a shard inside", Sample: "[10.0.0.1:11211, 10.0.0.2:11211, 10.0.0.3:11211]", Needs: []string{"secret-file|secret"}},
+		{Name: "shard-listen", Value: Text(&o.ShardListen, "", nil), Help: "`address` of a shard in this node for all nodes, instead of --shard; needs gossip", Single: true, Sample: "#10.0.0.1:11211", Needs: []string{"gossip-listen", "secret-file|secret"}, Contradicts: "shard"},
+		{Name: "gossip-listen", Value: Text(&g.Listen, "", checkGossipListen), Help: "`address` for the other nodes, IP:PORT, UDP and TCP; empty: mitigations are learned from the shards", Single: true, Sample: ":7946"},
+		{Name: "gossip-advertise", Value: Text(&g.Advertise, "", checkAdvertise), Help: "`address` by which other nodes reach --gossip-listen, if it is another", Single: true, Sample: "#10.0.0.1:7946", Needs: []string{"gossip-listen"}},
+		{Name: "gossip-key-file", Value: Text(&g.KeyFile, "", nil), Help: "`file` with base64 keys of the gossip, one per line; what is sent uses the first; loaded again like the rules", Single: true, Sample: "gossip.keys", Needs: []string{"gossip-listen"}},
+		{Name: "gossip-key", Value: ListOf(&g.Keys, parseGossipKey), Help: "`keys` themselves, in base64; better given by --gossip-key-file or EDGE_GOSSIP_KEY", Single: true, Secret: true, Sample: "#[MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=]", Needs: []string{"gossip-listen"}, Contradicts: "gossip-key-file"},
+		{Name: "join", Value: List(&g.Join, checkServer), Help: "`addresses` of other nodes to begin with; the node's own may be among them", Single: true, Sample: "[10.0.0.1:7946, 10.0.0.2:7946, 10.0.0.3:7946]", Needs: []string{"gossip-listen"}},
+		{Name: "max-nodes", Value: Int(&o.MaxNodes, count.MinNodes, 1, MaxNodes, "nodes"), Help: "maximum number of nodes at once; limits with sub_windows need room for all", Single: true},
+
+		{Group: "clients", Name: "trusted-proxy", Value: ListOf(&o.TrustedProxies, parseProxy), Help: "`networks` of proxies whose X-Forwarded-For is believed", Sample: "[10.0.0.0/8]"},
+		{Name: "proxy-protocol", Value: Bool(&o.ProxyProtocol, false), Help: "read the PROXY protocol, version 1 or 2, from trusted proxies", Single: true, Needs: []string{"trusted-proxy"}},
+		{Name: "ipv4-prefix", Value: Int(&o.Client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that make one client, the same on every node"},
+		{Name: "ipv6-prefix", Value: Int(&o.Client.IPv6, 64, 1, 128, "bits"), Help: "leading `bits` of an IPv6 address that make one client, the same on every node"},
+		{Name: "strict-hosts", Value: Bool(&o.StrictHosts, false), Help: "refuse hosts that no rule and no --host-origin names, with 421; otherwise --origin serves them"},
+		{Name: "strict-methods", Value: Bool(&o.StrictMethods, false), Help: "refuse methods that differ from a registered one only in case (post), with 501"},
+		{Name: "http-engine", Value: Parsed("text", &o.HTTPEngine, NetHTTP.String(), ParseEngine), Help: "what serves HTTP/1.1: net/http, or own, which needs http:// origins; see docs/http.md"},
+		{Name: "read-header-timeout", Value: Duration(&o.ReadHeaderTimeout, 10*time.Second, 1, maxTime), Help: "time to read a request's header"},
+		{Name: "max-header-bytes", Value: Int(&o.MaxHeaderBytes, 64<<10, 1, 16<<20, "bytes"), Help: "maximum size of a request's header, in `bytes`"},
+		{Name: "body-timeout", Value: Duration(&o.BodyTimeout, time.Minute, 0, maxTime), Help: "maximum pause within a request's body, and of a client that does not read its answer; 0: no maximum"},
+		{Name: "body-rate", Value: Int(&o.BodyRate, 240, 0, 1<<30, "bytes"), Help: "minimum rate of a request's body, in `bytes` per second; a client may fall behind by body-timeout; 0: no minimum"},
+		{Name: "abandoned-requests", Value: Int(&o.AbandonedRequests, 1024, 1, 1<<20, "requests"), Help: "maximum number of `requests` that wait for an answer that a rule counts, without their clients"},
+		{Name: "idle-timeout", Value: Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},
+		{Name: "drain-timeout", Value: Duration(&o.DrainTimeout, 30*time.Second, 1, maxTime), Help: "time for requests to end after SIGTERM"},
+
+		{Group: "counting", Name: "flush-interval", Value: Duration(&o.FlushInterval, 2*time.Millisecond, 1, maxTime), Help: "time that a count waits for others of its key"},
+		{Name: "shard-timeout", Value: Duration(&o.ShardOptions.Timeout, 50*time.Millisecond, 1, maxTime), Help: "time for a round trip to a shard; no request waits for one"},
+		{Name: "queue-size", Value: Int(&o.QueueSize, 16384, 1, maxKeys, "keys"), Help: "maximum number of `keys` that wait to be counted"},
+		{Name: "tracked-keys", Value: Int(&o.TrackedKeys, 262144, 1, maxKeys, "keys"), Help: "maximum number of `keys` whose counts are remembered"},
+		{Name: "mitigation-records", Value: Int(&o.MitigationRecords, 131072, 1, maxKeys, "records"), Help: "maximum number of mitigation `records` in memory"},
+
+		{Group: "answers and logs", Name: "ratelimit-headers", Value: Parsed("text", &o.Headers, proxy.Draft10.String(), parseHeaders), Help: "headers that tell clients their quota: draft10 (RateLimit, RateLimit-Policy), x-ratelimit, both or none"},
+		{Name: "node-header", Value: Text(&o.NodeHeader, "", checkHeaderName), Help: "`name` of a response header that tells which node answered", Sample: "#X-Edge-Node"},
+		{Name: "access-log", Value: Bool(&o.AccessLog, false), Help: "log every request"},
+		{Name: "log-clients", Value: Bool(&o.LogClients, false), Help: "name the client and its request in log lines about mitigations"},
+	}
+}
+
+func checkName(name string) error {
+	if strings.ContainsFunc(name, unicode.IsControl) {
+		return errors.New("must not have control characters")
+	}
+	return nil
+}
+
+// isPort reports whether text is the number of a port.
+func isPort(text string) bool {
+	_, err := strconv.ParseUint(text, 10, 16)
+	return err == nil
+}
+
+// checkServer refuses what is not the address of another process.
+func checkServer(addr string) error {
+	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "0" || !isPort(port) {
+		return errors.New("must be HOST:PORT")
+	}
+	return nil
+}
+
+// gossipAddr returns the address to listen on for other nodes.
+func gossipAddr(text string) (netip.AddrPort, error) {
+	if port, all := strings.CutPrefix(text, ":"); all {
+		text = netip.IPv4Unspecified().String() + ":" + port
+	}
+	return netip.ParseAddrPort(text)
+}
+
+func checkGossipListen(addr string) error {
+	if _, err := gossipAddr(addr); addr != "" && err != nil {
+		return errors.New("must be IP:PORT, or :PORT for all addresses of the machine")
+	}
+	return nil
+}
+
+func checkAdvertise(addr string) error {
+	if _, err := netip.ParseAddrPort(addr); addr != "" && err != nil {
+		return errors.New("must be IP:PORT")
+	}
+	return nil
+}
+
+func parseGossipKey(text string) ([]byte, error) {
+	key, err := base64.StdEncoding.DecodeString(text)
+	if n := len(key); err != nil || n != 16 && n != 24 && n != 32 {
+		return nil, errors.New("must be base64 of 16, 24 or 32 bytes, made by: head -c 32 /dev/urandom | base64")
+	}
+	return key, nil
+}
+
+// parseProxy reads the network of a trusted proxy, or its address.
+func parseProxy(text string) (netip.Prefix, error) {
+	address, _, _ := strings.Cut(text, "%") // peers are compared without their zones
+	return rule.ParsePrefix(address)
+}
+
+func parseHeaders(text string) (proxy.HeaderStyle, error) {
+	style, err := proxy.ParseHeaderStyle(text)
+	if err != nil {
+		err = errors.New("must be draft10, x-ratelimit, both or none")
+	}
+	return style, err
+}
+
+func checkOrigin(text string) error {
+	if text == "" {
+		return nil
+	}
+	if _, err := proxy.NewOrigin(text, proxy.OriginOptions{}); err != nil {
+		return &SettingError{Problem: strings.TrimPrefix(err.Error(), "proxy: ")} // has the value
+	}
+	return nil
+}
+
+func parseHostOrigin(host, origin string) (canonical string, err error) {
+	canonical = proxy.CanonicalHost(host)
+	if canonical == "" || strings.ContainsAny(host, "*/@ ") || origin == "" {
+		return "", errors.New("must be HOST=URL, as in app.example.com=http://127.0.0.1:3000")
+	}
+	return canonical, checkOrigin(origin)
+}
+
+// checkHeaderName refuses what cannot be the name of a header (RFC 9110, section 5.6.2).
+func checkHeaderName(name string) error {
+	if strings.ContainsFunc(name, func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		return !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	}) {
+		return errors.New("must be the name of a header, of letters, digits and hyphens")
+	}
+	return nil
+}
