@@ -7,15 +7,15 @@ import (
 	"github.com/edgelimit/edge/pop/count"
 )
 
-// A crowd is what a node has said about more nodes than its settings and rules are for.
+// A crowd is what a node has logged about more nodes than its settings and rules are for.
 type crowd struct {
 	mu     sync.Mutex // guards what follows
-	untold bool       // that there are more than MaxNodes
-	alone  int        // of so many limits, that it counts them by itself
+	warned bool       // about more nodes than MaxNodes
+	alone  int        // number of limits that were logged as counted by each node alone
 }
 
-// noteNodes says what more nodes, or other rules, mean for limits with sub-windows. It is
-// called when the node has heard of more nodes than ever, and when it has other rules.
+// noteNodes logs what more nodes, or other rules, mean for limits with sub-windows. It is called
+// when the node has heard of more nodes than ever before, and when its rules change.
 func (n *Node) noteNodes() {
 	c := &n.crowd
 	c.mu.Lock()
@@ -24,20 +24,20 @@ func (n *Node) noteNodes() {
 	limits, alone := n.limiter.SubWindows()
 	switch {
 	case alone > c.alone:
-		n.o.Logger.Error("there are more nodes than limits have sub-windows for, so that each node counts these by itself; give them fewer",
+		n.o.Logger.Error("some limits have too many sub-windows for the number of nodes, so that each node counts them alone; give them fewer",
 			"nodes", nodes, "limits", alone, "err", first(count.CheckNodes(n.Rules(), nodes)))
 	case alone == 0 && c.alone > 0:
-		n.o.Logger.Info("no limit has more sub-windows than the nodes can count in any more", "nodes", nodes)
+		n.o.Logger.Info("all limits fit the number of nodes again", "nodes", nodes)
 	}
 	c.alone = alone
-	if limits > 0 && nodes > n.o.MaxNodes && !c.untold {
-		c.untold = true
-		n.o.Logger.Warn("there are more nodes than max-nodes says; one that starts does not know of so many, so that sub-windows may overflow: set it on all nodes",
+	if limits > 0 && nodes > n.o.MaxNodes && !c.warned {
+		c.warned = true
+		n.o.Logger.Warn("the PoP has more nodes than max-nodes, so that sub-windows may overflow when a node starts; set max-nodes on all nodes to at least this many",
 			"nodes", nodes, "max_nodes", n.o.MaxNodes)
 	}
 }
 
-// first returns the first error that err consists of, if there is one.
+// first returns the first error that err consists of, nil if err is.
 func first(err error) error {
 	if err == nil {
 		return nil
@@ -50,9 +50,9 @@ func (n *Node) crowded() []string {
 	nodes := n.nodes()
 	switch limits, alone := n.limiter.SubWindows(); {
 	case alone > 0:
-		return []string{fmt.Sprintf("limits counted by each node alone, since %d nodes are too many for their sub-windows: %d", nodes, alone)}
+		return []string{fmt.Sprintf("limits that each node counts alone, because their sub-windows do not fit %d nodes: %d", nodes, alone)}
 	case limits > 0 && nodes > n.o.MaxNodes:
-		return []string{fmt.Sprintf("there are %d nodes, and max-nodes is %d", nodes, n.o.MaxNodes)}
+		return []string{fmt.Sprintf("the PoP has %d nodes but max-nodes is %d: set max-nodes to at least %[1]d on every node", nodes, n.o.MaxNodes)}
 	}
 	return nil
 }

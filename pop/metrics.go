@@ -44,7 +44,7 @@ func (p *peering) register(reg prometheus.Registerer, clock func() time.Time) {
 	for i, of := range agreements {
 		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "edge_nodes_differing",
-			Help:        "Other nodes of the PoP that have had another secret, other shards or other rules for a while, so that counts are split.",
+			Help:        "Other nodes of the PoP that have had another secret, other shards, rules or client prefixes for a while, so that counts are split.",
 			ConstLabels: prometheus.Labels{"in": of},
 		}, func() float64 {
 			p.mu.Lock()

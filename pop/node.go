@@ -224,7 +224,7 @@ func (n *Node) makePeering() (err error) {
 		Keys:      n.files.keys,
 		Receive: func(from string, message []byte, age time.Duration) {
 			if err := n.Receive(from, message, age); err != nil {
-				n.peering.puzzle(from, err, n.o.Now())
+				n.peering.undecodable(from, err, n.o.Now())
 			}
 		},
 		Status:        n.Status,

@@ -4,14 +4,21 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
+
+func newPeering() *peering {
+	return &peering{logger: slog.New(slog.DiscardHandler), full: func() bool { return false }, peers: map[string]*peer{}}
+}
 
 // A process that stands still within a status goes on.
 func TestStandingStillWithinAStatus(t *testing.T) {
-	p := &peering{logger: slog.New(slog.DiscardHandler), full: func() bool { return false }, peers: map[string]*peer{}}
+	p := newPeering()
 	now := time.Now()
 	p.heard("n2", true, nil, now)
 	p.votes(now.Add(time.Hour)) // n2 is silent by then
@@ -21,16 +28,114 @@ func TestStandingStillWithinAStatus(t *testing.T) {
 	}
 }
 
-// A node that makes no sense again and again is said to, now and then.
-func TestPuzzle(t *testing.T) {
+// Messages that cannot be decoded are logged now and then, however many there are.
+func TestUndecodable(t *testing.T) {
 	var log bytes.Buffer
 	p := &peering{logger: slog.New(slog.NewTextHandler(&log, nil)), peers: map[string]*peer{}}
 	now := time.Now()
 	for range 100 {
-		p.puzzle("n2", errors.New("nonsense"), now)
+		p.undecodable("n2", errors.New("nonsense"), now)
 		now = now.Add(250 * time.Millisecond)
 	}
 	if got := strings.Count(log.String(), "\n"); got != 3 || strings.Count(log.String(), "unlogged=39\n") != 2 {
 		t.Errorf("in 25 s %d lines are logged, want 3, of 40 times each:\n%s", got, &log)
+	}
+}
+
+// A node that looks for others is ready once it has what they have, or has looked for long enough.
+func TestReady(t *testing.T) {
+	type status struct {
+		at   time.Duration
+		same bool // as this node has
+	}
+	for _, tt := range []struct {
+		name     string
+		seeks    bool
+		statuses []status // of n2
+		ready    []time.Duration
+		not      []time.Duration
+	}{
+		{"it looks for nobody", false, nil, []time.Duration{0}, nil},
+		{"nobody is there", true, nil, []time.Duration{seekFor}, []time.Duration{0, seekFor - 1}},
+		{"it has what the other has", true, []status{{time.Second, true}}, []time.Duration{time.Second}, nil},
+		{"it never gets all", true, []status{{time.Second, false}, {1500 * time.Millisecond, false}}, []time.Duration{time.Second + learnFor}, []time.Duration{1500 * time.Millisecond, time.Second + learnFor - 1}},
+		{"it gets all", true, []status{{time.Second, false}, {1500 * time.Millisecond, true}}, []time.Duration{1500 * time.Millisecond}, nil},
+		{"it got all once", true, []status{{0, true}, {time.Second, false}}, []time.Duration{time.Second}, nil},
+	} {
+		p := newPeering()
+		p.seeks = tt.seeks
+		start := time.Unix(1_800_000_000, 0)
+		p.start(start)
+		var times []time.Duration
+		want := map[time.Duration]bool{}
+		for _, at := range tt.ready {
+			times, want[at] = append(times, at), true
+		}
+		times = append(times, tt.not...)
+		slices.Sort(times)
+		for _, at := range times {
+			for len(tt.statuses) > 0 && tt.statuses[0].at <= at {
+				p.heard("n2", tt.statuses[0].same, nil, start.Add(tt.statuses[0].at))
+				tt.statuses = tt.statuses[1:]
+			}
+			if _, err := p.ready(start.Add(at)); (err == nil) != want[at] {
+				t.Errorf("%s: after %v: %v, want ready %t", tt.name, at, err, want[at])
+			}
+		}
+	}
+}
+
+// A node that is silent has no votes, and is not counted beside those that came after it.
+func TestSilentPeers(t *testing.T) {
+	p := newPeering()
+	now := time.Unix(1_800_000_000, 0)
+	p.heard("n2", true, []uint64{7}, now)
+	if diff := cmp.Diff([][]uint64{{7}}, p.votes(now.Add(silence))); diff != "" {
+		t.Errorf("votes (-want +got):\n%s", diff)
+	}
+	if got := p.votes(now.Add(silence + 1)); len(got) > 0 {
+		t.Errorf("a silent node votes: %v", got)
+	}
+	p.heard("n2", true, nil, now)
+	p.heard("n3", true, nil, now.Add(silence+1))
+	if got := p.most.Load(); got != 2 {
+		t.Errorf("%d nodes were there at once, want 2", got)
+	}
+}
+
+// A peer that has other mitigations is asked for them, less and less often while nothing comes of
+// it, and seldom if there is no room.
+func TestAskPauses(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name     string
+		peers    []string // whose statuses come every 50 ms
+		full     bool
+		repaired time.Duration // when asking n2 brings news
+		want     []time.Duration
+	}{
+		{"nothing comes of it", []string{"n2"}, false, 0, []time.Duration{0, 250 * ms, 750 * ms, 1750 * ms, 3750 * ms, 7750 * ms, 15750 * ms, 23750 * ms}},
+		{"it brings news", []string{"n2"}, false, 2 * time.Second, []time.Duration{0, 250 * ms, 750 * ms, 1750 * ms, 2000 * ms, 2500 * ms, 3500 * ms, 5500 * ms, 9500 * ms, 17500 * ms, 25500 * ms}},
+		{"no room", []string{"n2"}, true, 0, []time.Duration{0, 8 * time.Second, 16 * time.Second, 24 * time.Second}},
+		{"no room, two peers", []string{"n2", "n3"}, true, 0, []time.Duration{0, 8 * time.Second, 16 * time.Second, 24 * time.Second}},
+		{"two peers, one at a time", []string{"n2", "n3"}, false, 0, []time.Duration{0, 250 * ms, 500 * ms, 750 * ms, 1000 * ms, 1500 * ms, 1750 * ms, 2500 * ms, 3750 * ms, 4500 * ms, 7750 * ms, 8500 * ms, 15750 * ms, 16500 * ms, 23750 * ms, 24500 * ms}},
+	} {
+		p := newPeering()
+		p.full = func() bool { return tt.full }
+		start := time.Unix(1_800_000_000, 0)
+		var got []time.Duration
+		for at := time.Duration(0); at < 30*time.Second; at += 50 * ms {
+			if tt.repaired > 0 && at == tt.repaired {
+				p.repaired("n2")
+			}
+			for _, from := range tt.peers {
+				if p.heard(from, false, nil, start.Add(at)) {
+					got = append(got, at)
+				}
+			}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: asked at (-want +got):\n%s", tt.name, diff)
+		}
 	}
 }

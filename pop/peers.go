@@ -50,6 +50,7 @@ const recordsInMessage = (gossip.MaxMessage - 1) / mitigation.SentSize
 //	 9  fingerprints of the secret, the shards and the rules
 //	33  how many shards the node finds down, and each of them, in 8 bytes
 //	..  which shards are drained, see drain: each in 16 bytes
+//	..  fingerprint of the client prefixes; nodes from before it end here, and pass over it
 const (
 	statusVersion = 1
 	statusSize    = 34 // at least
@@ -57,7 +58,10 @@ const (
 
 // agreements are what all nodes of a PoP must have in common, in the order of their
 // fingerprints.
-var agreements = [...]string{"secret", "shards", "rules"}
+var agreements = [...]string{"secret", "shards", "rules", "client_prefixes"}
+
+// inHead is how many of the fingerprints are at the head of a status.
+const inHead = 3
 
 const (
 	// repairPause is how long a node waits before it asks for what it lacks again, another
@@ -68,14 +72,14 @@ const (
 	repairPause    = 250 * time.Millisecond
 	maxRepairPause = 8 * time.Second
 
-	// silence is after how long a peer that says nothing is no longer reckoned with.
+	// silence is how long a peer may send no status before it counts as gone.
 	silence = 3 * time.Second
 
-	// puzzlePause is how often it is said at most that a peer makes no sense.
-	puzzlePause = 10 * time.Second
+	// undecodablePause is the pause between two log lines about messages that cannot be decoded.
+	undecodablePause = 10 * time.Second
 
-	// disagreeFor is after how long a node says that another one differs: while rules
-	// are rolled out, they do for a time.
+	// disagreeFor is how long a peer may differ before that is logged: while rules are rolled
+	// out, nodes differ for a time.
 	disagreeFor = 30 * time.Second
 )
 
@@ -94,8 +98,8 @@ type peering struct {
 	peers    map[string]*peer
 	informed bool      // the mitigations of another node are all here
 	asked    time.Time // when a peer was asked last
-	puzzled  time.Time // when it was said last that a peer makes no sense
-	unlogged int       // how often that was not said since
+	logged   time.Time // when a message that cannot be decoded was logged last
+	unlogged int       // how many were not logged since
 }
 
 // A peer is another node.
@@ -116,11 +120,11 @@ func (p *peering) start(now time.Time) {
 	p.started = now
 }
 
-// Receive takes in a message of another node, given to that age ago. What makes no sense is
-// an error; other records of the message count.
+// Receive merges a message that another node sent age ago. It returns an error if part of the
+// message cannot be decoded; its other records are merged.
 func (n *Node) Receive(from string, message []byte, age time.Duration) error {
 	if len(message) == 0 {
-		return errors.New("pop: a message is empty")
+		return errors.New("pop: empty message")
 	}
 	kind, body := message[0], message[1:]
 	switch kind {
@@ -138,11 +142,11 @@ func (n *Node) Receive(from string, message []byte, age time.Duration) error {
 		n.repair(from, theirs)
 		return nil
 	}
-	return fmt.Errorf("pop: a message of kind %d is of another release", kind)
+	return fmt.Errorf("pop: unknown kind of message %d", kind)
 }
 
-// receiveRecords merges records, and reports whether one of them is news. The error is that of
-// the first that is none.
+// receiveRecords merges records, and reports whether one of them is new. It returns the error of
+// the first one that cannot be decoded.
 func (n *Node) receiveRecords(records []byte, now time.Time, age time.Duration) (news bool, err error) {
 	for record := range slices.Chunk(records, mitigation.SentSize) {
 		// What was left of its lifetime was so when it was sent.
@@ -182,19 +186,21 @@ func (n *Node) repair(to string, theirs mitigation.Digest) {
 	}
 }
 
-// Status returns what the other nodes are to be told, again and again.
+// Status returns this node's status, which the other nodes are sent four times a second.
 func (n *Node) Status() []byte {
 	digest := n.table.Digest()
 	status := binary.BigEndian.AppendUint64([]byte{statusVersion}, digest.Sum())
-	for _, fingerprint := range n.fingerprints() {
+	all := n.fingerprints()
+	for _, fingerprint := range all[:inHead] {
 		status = binary.BigEndian.AppendUint64(status, fingerprint)
 	}
-	return n.ring.append(status)
+	return binary.BigEndian.AppendUint64(n.ring.append(status), all[inHead])
 }
 
 // fingerprints returns hashes of what all nodes must have in common.
 func (n *Node) fingerprints() [len(agreements)]uint64 {
-	return [...]uint64{n.secret.Fingerprint(), shardsFingerprint(n.o.Shards), n.Rules().Hash()}
+	prefixes := uint64(n.o.Client.IPv4)<<8 | uint64(n.o.Client.IPv6)
+	return [...]uint64{n.secret.Fingerprint(), shardsFingerprint(n.o.Shards), n.Rules().Hash(), prefixes}
 }
 
 // shardsFingerprint returns a hash of a list of shards, in any order.
@@ -206,12 +212,12 @@ func shardsFingerprint(shards []string) uint64 {
 	return hash.Sum64()
 }
 
-// ReceiveStatus takes in the status of another node. If it has other mitigations, this node
-// asks for those that it lacks.
+// ReceiveStatus reads the status of another node. If that node has other mitigations, this one
+// asks for them.
 func (n *Node) ReceiveStatus(from string, status []byte) {
 	now := n.o.Now()
 	if len(status) < statusSize || status[0] != statusVersion {
-		n.peering.puzzle(from, errors.New("pop: a status is of another release"), now)
+		n.peering.undecodable(from, errors.New("pop: unknown version of a status"), now)
 		return
 	}
 	digest := n.table.Digest()
@@ -226,7 +232,14 @@ func (n *Node) ReceiveStatus(from string, status []byte) {
 		n.o.Peers.SendTo(from, digest.Append([]byte{messageDigest}))
 	}
 	for i, fingerprint := range n.fingerprints() {
-		n.peering.agrees(from, i, binary.BigEndian.Uint64(status[9+8*i:]) == fingerprint, now)
+		at := 9 + 8*i
+		if i == inHead {
+			at = len(status) - 8
+			if lists := at - statusSize - 8*int(status[statusSize-1]); lists < 0 || lists%drainSize != 0 {
+				continue // it has none
+			}
+		}
+		n.peering.agrees(from, i, binary.BigEndian.Uint64(status[at:]) == fingerprint, now)
 	}
 }
 
@@ -261,19 +274,19 @@ func (p *peering) heard(from string, same bool, down []uint64, now time.Time) (a
 	return true
 }
 
-// puzzle says that a peer sends what makes no sense, once in ten seconds at most: it does
-// so again and again.
-func (p *peering) puzzle(from string, err error, now time.Time) {
+// undecodable logs that a peer's message cannot be decoded, at most once in ten seconds: such a
+// peer sends them again and again.
+func (p *peering) undecodable(from string, err error, now time.Time) {
 	p.mu.Lock()
-	if now.Sub(p.puzzled) < puzzlePause {
+	if now.Sub(p.logged) < undecodablePause {
 		p.unlogged++
 		p.mu.Unlock()
 		return
 	}
 	more := p.unlogged
-	p.puzzled, p.unlogged = now, 0
+	p.logged, p.unlogged = now, 0
 	p.mu.Unlock()
-	p.logger.Warn("another node sends what makes no sense; give all nodes the same release", "from", from, "err", err, "unlogged", more)
+	p.logger.Warn("cannot decode a message from another node; run the same version on all nodes", "from", from, "err", err, "unlogged", more)
 }
 
 // votes returns which shards each of the live peers finds down.
@@ -305,7 +318,7 @@ func (p *peering) agrees(with string, i int, agrees bool, now time.Time) {
 	switch {
 	case one == nil: // this process stood still since, and another goroutine was faster
 	case agrees && one.said[i]:
-		p.logger.Info("another node agrees again", "on", agreements[i], "with", with)
+		p.logger.Info("nodes agree again", "on", agreements[i], "with", with)
 		fallthrough
 	case agrees:
 		one.differ[i], one.said[i] = time.Time{}, false
@@ -313,7 +326,7 @@ func (p *peering) agrees(with string, i int, agrees bool, now time.Time) {
 		one.differ[i] = now
 	case now.Sub(one.differ[i]) >= disagreeFor && !one.said[i]:
 		one.said[i] = true
-		p.logger.Error("another node differs, so that counts are split; give all nodes the same", "in", agreements[i], "from", with)
+		p.logger.Error("nodes differ, so that counts are split; configure all nodes alike", "in", agreements[i], "from", with)
 	}
 }
 
@@ -360,9 +373,9 @@ func (p *peering) ready(now time.Time) (detail []string, err error) {
 	switch {
 	case p.informed || !p.seeks:
 	case met.IsZero() && now.Sub(p.started) < seekFor:
-		return nil, errors.New("the node looks for the others")
+		return nil, errors.New("looking for other nodes")
 	case !met.IsZero() && now.Sub(met) < learnFor:
-		return nil, errors.New("the node learns the mitigations of the others")
+		return nil, errors.New("fetching the mitigations of other nodes")
 	}
 	for i, of := range agreements {
 		for _, name := range p.differing(i) {

@@ -27,6 +27,53 @@ func (quiet) Send([]byte)                   {}
 func (quiet) SendTo(string, ...[]byte) bool { return true }
 func (quiet) ClockAhead() time.Duration     { return 0 }
 
+// asked are quiet peers that count how often they are asked for their records.
+type asked struct {
+	quiet
+	times *int
+}
+
+func (a asked) SendTo(string, ...[]byte) bool { *a.times++; return true }
+
+// Only answers show that asking a peer is worthwhile: news from elsewhere does not make a node ask
+// more often.
+func TestNewsIsNoAnswer(t *testing.T) {
+	const answer, news = 3, 1
+	for _, tt := range []struct {
+		name        string
+		kind        byte
+		least, most int // times that n2 is asked in 20 s
+	}{
+		{"answers", answer, 75, 80},
+		{"news", news, 5, 8},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			times := 0
+			n := newNode(t, "n1", 1024, asked{times: &times})
+			theirs := newQuietNode(t)
+			now := time.Now()
+			record := func(key byte) []byte {
+				r := mitigation.Record{Start: now.UnixMicro(), Lifetime: time.Hour, Deadline: now.Add(time.Hour), Lifted: true}
+				r.Key[0] = key
+				return r.AppendSent([]byte{tt.kind}, now)
+			}
+			if err := theirs.Receive("n3", record(255), 0); err != nil {
+				t.Fatal(err)
+			}
+			for i := range byte(80) {
+				n.ReceiveStatus("n2", theirs.Status())
+				if err := n.Receive("n2", record(i), 0); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(250 * time.Millisecond)
+			}
+			if times < tt.least || times > tt.most {
+				t.Errorf("%s: n2 is asked %d times, want %d to %d", tt.name, times, tt.least, tt.most)
+			}
+		})
+	}
+}
+
 // newQuietNode returns a node that was not started.
 func newQuietNode(t testing.TB, rules ...string) *pop.Node {
 	return newNode(t, "n1", 64, quiet{}, rules...)
@@ -177,9 +224,9 @@ func TestReadinessInACrowd(t *testing.T) {
 		want  string
 	}{
 		{16, "ok\n"},
-		{17, "ok\nthere are 17 nodes, and max-nodes is 16\n"},
-		{128, "ok\nthere are 128 nodes, and max-nodes is 16\n"},
-		{129, "ok\nlimits counted by each node alone, since 129 nodes are too many for their sub-windows: 1\n"},
+		{17, "ok\nthe PoP has 17 nodes but max-nodes is 16: set max-nodes to at least 17 on every node\n"},
+		{128, "ok\nthe PoP has 128 nodes but max-nodes is 16: set max-nodes to at least 128 on every node\n"},
+		{129, "ok\nlimits that each node counts alone, because their sub-windows do not fit 129 nodes: 1\n"},
 	} {
 		for i := range step.nodes - 1 {
 			for _, n := range []*pop.Node{crowded, whole} {
@@ -193,6 +240,130 @@ func TestReadinessInACrowd(t *testing.T) {
 			t.Errorf("without sub-windows and with %d nodes, /readyz says %q", step.nodes, got)
 		}
 	}
+}
+
+// Nodes that are silent may still count, so the number of nodes that limits have to fit does not
+// fall again.
+func TestSilentNodesStillCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newQuietNode(t)
+		packed, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m, sub_windows: 6}]}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 128 { // with n1, one more than six sub-windows are for
+			n.ReceiveStatus(fmt.Sprintf("n%d", i+2), n.Status())
+		}
+		time.Sleep(time.Hour)
+		n.ReceiveStatus("n2", n.Status())
+		if err := n.SetRules(packed); err == nil {
+			t.Error("rules are accepted whose sub-windows are too many for the nodes that are silent")
+		}
+	})
+}
+
+// Nodes agree on the shards whatever their order, and differ if one has another shard.
+func TestShardsInAnyOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		withShards := func(shards ...string) *pop.Node {
+			set, err := rule.Parse("rules.yaml", []byte("rules: []"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := pop.New(pop.Options{
+				Name: strings.Join(shards, ","), Secret: scenarioSecret, Rules: set, Origin: "http://origin", Shards: shards,
+				Peers: quiet{}, Logger: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		n := withShards("s1:1", "s2:1", "s3:1")
+		for _, tt := range []struct {
+			shards []string
+			want   float64 // nodes that differ
+		}{
+			{[]string{"s1:1", "s2:1", "s3:1"}, 0},
+			{[]string{"s3:1", "s1:1", "s2:1"}, 0},
+			{[]string{"s3:1", "s2:1", "s4:1"}, 1},
+			{[]string{"s1:1", "s2:1"}, 1},
+		} {
+			other := withShards(tt.shards...)
+			for range 32 {
+				n.ReceiveStatus(other.Name(), other.Status())
+				time.Sleep(time.Second)
+			}
+			if got, err := sum(n.Gatherer(), "edge_nodes_differing/shards"); got != tt.want || err != nil {
+				t.Errorf("with %v: %v nodes differ, %v; want %v", tt.shards, got, err, tt.want)
+			}
+			time.Sleep(time.Minute) // it is forgotten
+		}
+	})
+}
+
+// Nodes whose clients are other parts of addresses split counts, and say so. A node of a release
+// that does not tell its prefixes is not counted.
+func TestClientPrefixesDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		withPrefixes := func(p rule.ClientPrefix) *pop.Node {
+			set, err := rule.Parse("rules.yaml", []byte("rules: []"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := pop.New(pop.Options{
+				Name: fmt.Sprintf("%d-%d", p.IPv4, p.IPv6), Secret: scenarioSecret, Rules: set, Origin: "http://origin", Shards: []string{"s1:1", "s2:1"},
+				Client: p, Peers: quiet{}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		n := withPrefixes(rule.ClientPrefix{})
+		differing := func() float64 {
+			t.Helper()
+			got, err := sum(n.Gatherer(), "edge_nodes_differing")
+			if prefixes, otherErr := sum(n.Gatherer(), "edge_nodes_differing/client_prefixes"); err != nil || otherErr != nil || prefixes != got {
+				t.Errorf("%v nodes differ, %v in their prefixes, %v, %v", got, prefixes, err, otherErr)
+			}
+			return got
+		}
+		for _, tt := range []struct {
+			client  rule.ClientPrefix
+			drained bool
+			cut     int // bytes of the status that a node from before does not send
+			want    float64
+		}{
+			{rule.ClientPrefix{}, false, 0, 0},
+			{rule.ClientPrefix{IPv4: 32, IPv6: 64}, false, 0, 0},
+			{rule.ClientPrefix{IPv4: 24}, false, 0, 1},
+			{rule.ClientPrefix{IPv6: 56}, false, 0, 1},
+			{rule.ClientPrefix{IPv6: 56}, true, 0, 1},
+			{rule.ClientPrefix{IPv6: 56}, false, 8, 0},
+			{rule.ClientPrefix{IPv6: 56}, true, 8, 0},
+		} {
+			other := withPrefixes(tt.client)
+			if tt.drained {
+				if err := other.Drain("s2:1", true); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 32 {
+				status := other.Status()
+				n.ReceiveStatus(other.Name(), status[:len(status)-tt.cut])
+				time.Sleep(time.Second)
+			}
+			if got := differing(); got != tt.want {
+				t.Errorf("%+v: %v nodes differ, want %v", tt, got, tt.want)
+			}
+			time.Sleep(time.Minute) // it is forgotten
+		}
+		if want := `msg="nodes differ, so that counts are split; configure all nodes alike" in=client_prefixes from=24-0`; !strings.Contains(log.String(), want) {
+			t.Errorf("the log has no %s:\n%s", want, &log)
+		}
+	})
 }
 
 // Nodes with more mitigations than room for them do not pass them around for ever.
