@@ -425,6 +425,9 @@ func (n *Node) serveLocked(ln net.Listener, handler http.Handler, protocols http
 	return server
 }
 
+// countingBehind is from which age of the oldest count on the node's readiness tells of it.
+const countingBehind = time.Second
+
 // readiness says why the node should get no connections, and what operators should know.
 func (n *Node) readiness() (detail []string, err error) {
 	n.mu.Lock()
@@ -435,6 +438,9 @@ func (n *Node) readiness() (detail []string, err error) {
 	}
 	if detail, err = n.peering.ready(n.o.Now()); err != nil {
 		return nil, err
+	}
+	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind {
+		detail = append(detail, fmt.Sprintf("counting is behind: %d keys wait for a shard, the oldest count for %v", keys, oldest.Round(100*time.Millisecond)))
 	}
 	return append(detail, n.crowded()...), nil
 }

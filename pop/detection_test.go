@@ -1,0 +1,73 @@
+package pop_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// How fast a client is refused is bounded as a number of its requests, in fake time. The bounds are
+// what counting keeps today; where it gets faster they become smaller.
+func TestDetection(t *testing.T) {
+	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const rules = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 1m}], mitigation_timeout: 10m}]"
+	for _, test := range []struct {
+		name      string
+		slow      time.Duration // how late shards read
+		strangers int           // new clients beside each request of the attacker
+		most      int           // requests that pass
+	}{
+		{"alone", 0, 0, 120},
+		{"beside shards of 20 ms", 20 * time.Millisecond, 0, 150},
+		{"beside a flood of new keys", 0, 5, 150},
+		{"beside both", 20 * time.Millisecond, 2, 150},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scenario{t: t, shards: map[string]*fakeShard{}}
+				s.network = &network{part: map[string]int{}, ahead: map[string]time.Duration{}, fail: func(err error) { t.Error(err) }}
+				defer time.Sleep(2 * test.slow) // until shards have read that their connections are closed
+				defer s.stop()
+				if _, err := s.pop(&datadriven.TestData{Cmd: "pop", Input: rules}); err != nil {
+					t.Fatal(err)
+				}
+				for _, each := range s.shards {
+					each.mu.Lock()
+					each.slow = test.slow
+					each.mu.Unlock()
+				}
+				s.origin.set(http.StatusOK, 0)
+				send := func(n int, ip string) string {
+					r := httptest.NewRequest(http.MethodGet, "http://example.com/", nil)
+					r.RemoteAddr = ip + ":1234"
+					return s.serve(s.nodes[n%len(s.nodes)], r)
+				}
+				passed, last := 0, 0
+				const before = 500 // milliseconds in which strangers fill what may be filled
+				for i := range before + 2000 {
+					time.Sleep(time.Millisecond)
+					if i >= before && send(i, "192.0.2.1") == "200" {
+						passed, last = passed+1, i-before
+					}
+					for n := range test.strangers {
+						stranger := i*test.strangers + n
+						if status := send(i+n, fmt.Sprintf("10.%d.%d.%d", stranger>>16, stranger>>8&255, stranger&255)); status != "200" {
+							t.Fatalf("a client is answered %s to its only request", status)
+						}
+					}
+				}
+				t.Logf("%d requests pass, the last one after %d ms", passed, last)
+				if passed > test.most {
+					t.Errorf("%d requests of a client pass, of 100 that may in a minute; want at most %d", passed, test.most)
+				}
+			})
+		})
+	}
+}
