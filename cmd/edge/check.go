@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/count"
+	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -32,7 +34,13 @@ files in them; all files together are one set.
 The worst case: with no counts lost, a key passes at most 2·(threshold + K) + 1 requests
 in any period, K being those that pass between the one that crosses the threshold and
 the moment when every node knows. K is rate × lag; where a rule counts by the answer,
-it is rate × (lag + answer time), since those that have none yet come on top.
+it is rate × (lag + answer time), since those that have none yet come on top. That holds
+for clients that do not wait for the answer, too: of each key, up to 8 such requests wait
+for it without the client, and more count at once. A request that the client does not send
+whole, or that the origin does not answer, does not count.
+
+The worst case is that of one key. A request with several values of a characteristic counts
+under each combination of them, up to 4. Notes say which requests escape a rule.
 
 A limit with sub_windows says into how many parts of a window it counts, how long one is,
 and for which thresholds and how many nodes its layout is. That --max-nodes are too many
@@ -81,6 +89,7 @@ rules are those that the file names, or those that are given.`,
 			}
 			set, err := rule.Load(files...)
 			if err == nil {
+				printNote(cmd.ErrOrStderr(), set.Hyphens().Note())
 				err = count.CheckNodes(set, nodes)
 			}
 			if asJSON {
@@ -99,7 +108,7 @@ rules are those that the file names, or those that are given.`,
 	flags.StringArrayVar(&tests, "test", nil, "play the cases of this `file`; may be given several times")
 	flags.BoolVar(&schema, "schema", false, "write the JSON Schema of rules files, for editors, and nothing else")
 	flags.Float64Var(&o.rate, "rate", 500, "requests per second of one key, for the worst case")
-	flags.DurationVar(&o.lag, "lag", 10*time.Millisecond, "time until every node knows of a mitigation, for the worst case")
+	flags.DurationVar(&o.lag, "lag", 100*time.Millisecond, "time until every node knows of a mitigation, for the worst case; the default holds on saturated nodes, see edge_counting_lag_seconds")
 	flags.DurationVar(&o.answer, "answer-time", 100*time.Millisecond, "time that the origin takes to answer, for the worst case")
 	flags.IntVar(&nodes, "max-nodes", count.MinNodes, "how many nodes the PoP has at once, at most, as its nodes are told: limits with sub-windows need room for all")
 	return cmd
@@ -128,10 +137,15 @@ func (o worst) late(r *rule.Rule) uint64 {
 }
 
 // explain says what the second number of each worst case is.
-func (o worst) explain() string {
-	return fmt.Sprintf("Worst cases, with no counts lost, are 2·(threshold + K) + 1. K are the requests that pass before every node knows: "+
+func (o worst) explain(set *rule.Set) string {
+	text := fmt.Sprintf("Worst cases, with no counts lost, are 2·(threshold + K) + 1. K are the requests that pass before every node knows: "+
 		"%v/s × %v, and where answers are counted %v/s × %v (--rate, --lag, --answer-time).",
 		o.rate, o.lag, o.rate, o.lag+o.answer)
+	if slices.ContainsFunc(set.Rules(), func(r *rule.Rule) bool { return r.Statuses != nil }) {
+		text += fmt.Sprintf(" An answer counts even if the client does not wait for it; beyond %d such requests of a key at once, the request counts at once. "+
+			"Requests that are not sent whole, or that the origin does not answer, do not count.", limit.MostAbandoned)
+	}
+	return text
 }
 
 // checkText writes what the rules of set mean.
@@ -158,7 +172,7 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 		}
 	}
 	if len(set.Rules()) > 0 {
-		fmt.Fprintln(w, "\n"+wrap(o.explain(), 90))
+		fmt.Fprintln(w, "\n"+wrap(o.explain(set), 90))
 	}
 	if allowed, denied := set.Listed(); allowed+denied > 0 {
 		if len(set.Rules()) > 0 {
