@@ -3,6 +3,7 @@ package load_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -161,17 +162,24 @@ func TestAnswers(t *testing.T) {
 		{"cut off", "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", map[string]uint64{}, map[string]uint64{"closed": 2}},
 		{"nothing", "", map[string]uint64{}, map[string]uint64{"closed": 2}},
 	} {
-		for _, piece := range []int{1 << 20, 1} {
-			t.Run(fmt.Sprintf("%s/in pieces of %d", test.name, piece), func(t *testing.T) {
-				ln, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer ln.Close()
-				go answer(ln, test.raw, piece)
-				r := run(t, load.Options{
-					Targets: []load.Target{target(t, "http://"+ln.Addr().String())}, Requests: 2, Connections: 1, KeepAlive: 1,
-					Source: &two{Steady: load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}},
+		for _, bytewise := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/byte by byte=%t", test.name, bytewise), func(t *testing.T) {
+				var r *load.Report
+				inBubble(t, func(t *testing.T) { // a run of which nothing is answered is given up after a second
+					o := load.Options{
+						Targets: make([]load.Target, 1), Requests: 2, Connections: 1, KeepAlive: 1,
+						Source: &two{Steady: load.Steady{Profile: fast, Look: load.Look{Method: "GET", Host: "example.com", Target: "/"}}},
+					}
+					o.Dial = func(context.Context, *load.Target) (net.Conn, error) {
+						ours, theirs := net.Pipe()
+						go answer(theirs, test.raw)
+						if bytewise {
+							return pieces{ours, iotest.OneByteReader(bufio.NewReader(ours))}, nil
+						}
+						return ours, nil
+					}
+					o.UseTimers()
+					r = run(t, o)
 				})
 				if diff := cmp.Diff(test.status, r.Statuses); diff != "" {
 					t.Errorf("statuses (-want +got):\n%s", diff)
@@ -264,23 +272,18 @@ func (s *two) Next(r *load.Request) bool {
 	return s.n <= 2 && s.Steady.Next(r)
 }
 
-// answer answers a request on each connection, and ends it.
-func answer(ln net.Listener, raw string, piece int) {
-	for {
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		r := bufio.NewReader(c)
-		if _, err := http.ReadRequest(r); err == nil {
-			for b := []byte(raw); len(b) > 0; {
-				n := min(piece, len(b))
-				if _, err := c.Write(b[:n]); err != nil {
-					break
-				}
-				b = b[n:]
-			}
-		}
-		_ = c.Close()
+// pieces is a connection that is read otherwise than it comes.
+type pieces struct {
+	net.Conn
+	io.Reader
+}
+
+func (p pieces) Read(b []byte) (int, error) { return p.Reader.Read(b) }
+
+// answer answers the request of a connection, and ends it.
+func answer(c net.Conn, raw string) {
+	defer c.Close()
+	if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+		_, _ = io.WriteString(c, raw)
 	}
 }

@@ -224,12 +224,18 @@ func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
+// inBubble calls f on a virtual clock.
+func inBubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, f)
+}
+
 // attack sends o at a PoP of three nodes on a virtual clock, and returns what became of it.
 // The clock begins at an edge of windows.
 func (l *limiter) attack(t *testing.T, o load.Options) (log *load.Log) {
 	t.Helper()
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		nodes := map[uint16]*pipes{}
 		var servers []*http.Server
 		var serving sync.WaitGroup
