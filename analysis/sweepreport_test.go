@@ -1,0 +1,159 @@
+package analysis_test
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// office is a log of 2000 clients. Most make a few requests, 200 once seven and 20 once
+// fifteen at a time. Of three machines each makes more than the one before.
+func office() (log []accesslog.Entry) {
+	random := rand.New(rand.NewPCG(1, 2))
+	begin := float64(time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC).Unix())
+	for i := range 1997 {
+		name := fmt.Sprintf("10.0.%d.%d", i/250, i%250)
+		n, at := 1+random.IntN(4), 0.0
+		switch {
+		case i < 20:
+			n, at = 15, random.Float64()*7200
+		case i < 220:
+			n, at = 7, random.Float64()*7200
+		}
+		for range n {
+			if i >= 220 {
+				at = random.Float64() * 7200
+			}
+			log = append(log, entry(begin+at, name))
+		}
+	}
+	for i, pause := range []float64{2, 0.5, 0.1} {
+		for at := 600.0; at < 1800; at += pause {
+			log = append(log, entry(begin+at, fmt.Sprintf("203.0.113.%d", i+1)))
+		}
+	}
+	slices.SortStableFunc(log, func(a, b accesslog.Entry) int { return cmp.Compare(a.Time, b.Time) })
+	return log
+}
+
+// In a minute the machines make 30, 120 and 600 requests. So 223 clients are touched by a
+// threshold of 5, 23 by 10, 3 by 20, 2 by 50 and 100, and 1 by 200 and 500.
+func TestSweepRecommends(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		pct  float64
+		want uint64
+	}{
+		{"a tenth of a percent is two clients", 0, 50},
+		{"half as many is one", 0.05, 200},
+		{"fewer than one is nobody", 0.01, 1000},
+		{"three", 0.15, 20},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			report := sweep(t, office(), analysis.SweepOptions{MaxClientsPct: test.pct, Periods: []time.Duration{time.Minute}})
+			if got := report.Curves[0]; got.Recommended != test.want || got.Knee != 20 {
+				t.Errorf("recommended %d with the knee at %d, want %d and 20", got.Recommended, got.Knee, test.want)
+			}
+		})
+	}
+	report := sweep(t, office(), analysis.SweepOptions{})
+	for _, c := range report.Curves {
+		var requests, refused uint64
+		for _, p := range c.Timeline.Points {
+			requests, refused = requests+p.Requests, refused+p.Refused
+		}
+		i := slices.IndexFunc(c.Cells, func(cell analysis.Cell) bool { return cell.Threshold == c.Recommended })
+		if requests != report.Requests || refused != c.Cells[i].Refused {
+			t.Errorf("over time %d of %d requests are refused, in all %d of %d", refused, requests, c.Cells[i].Refused, report.Requests)
+		}
+	}
+	report = sweep(t, office(), analysis.SweepOptions{MaxClientsPct: 0.01, Thresholds: []uint64{5, 10}})
+	if c := report.Curves[0]; c.Recommended != 0 || c.Rule != "" || c.Timeline != nil {
+		t.Errorf("recommended %d with the rule %q where each threshold touches too many", c.Recommended, c.Rule)
+	}
+}
+
+func TestSweepText(t *testing.T) {
+	log := office()
+	for i := range log {
+		if log[i].Client == "203.0.113.3" {
+			log[i].Path = "/a\x1b[2J\u202e" + strings.Repeat("long/", 30)
+		}
+	}
+	byPath, err := analysis.ParseCharacteristics("ip+path")
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := sweep(t, log, analysis.SweepOptions{
+		Periods: []time.Duration{time.Minute, time.Hour}, Characteristics: [][]rule.Characteristic{{{Kind: rule.IP}}, byPath, {{Kind: rule.Host}}},
+	})
+	var b bytes.Buffer
+	if err := report.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "sweep.txt", b.Bytes())
+	for line := range strings.Lines(b.String()) {
+		if len([]rune(line)) > 101 || strings.ContainsRune(line, '\x1b') {
+			t.Errorf("too long, or not for terminals: %q", line)
+		}
+	}
+	_, rules, _ := strings.Cut(b.String(), "\n\n# ")
+	set, err := rule.Parse("pasted", []byte("# "+rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(set.Rules()); got != 6 {
+		t.Errorf("%d rules can be pasted, want one for each curve:\n%s", got, rules)
+	}
+}
+
+// What is recommended can be loaded, and is what was tried.
+func TestSweepRules(t *testing.T) {
+	header, err := rule.Parse("skip", []byte(`rules: [{id: a, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 1, period: 1s}]}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := [][]rule.Characteristic{header.Rules()[0].Characteristics}
+	for _, text := range []string{"ip", "host+path", "header:X-Api-Key", "cookie:sid", "query:q[]\"'#: é", "method+query:" + strings.Repeat("n", 100)} {
+		list, err := analysis.ParseCharacteristics(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lists = append(lists, list)
+	}
+	log := office()
+	for i := range log {
+		log[i].Header = []accesslog.Field{{Name: "X-Api-Key", Value: "a key"}}
+	}
+	report := sweep(t, log, analysis.SweepOptions{Characteristics: lists, MitigationTimeout: 90 * time.Second, Thresholds: []uint64{100_000}})
+	var all bytes.Buffer
+	for i, c := range report.Curves {
+		set, err := rule.Parse("curve", []byte(c.Rule))
+		if err != nil {
+			t.Errorf("%v\n%s", err, c.Rule)
+			continue
+		}
+		got := set.Rules()[0]
+		want := rule.Rule{ID: got.ID, Characteristics: lists[i/4], MitigationTimeout: 90 * time.Second, Limits: []rule.Limit{{Threshold: 100_000, Period: time.Duration(c.PeriodS) * time.Second}}}
+		if fmt.Sprint(got.Characteristics, got.MitigationTimeout, got.Limits) != fmt.Sprint(want.Characteristics, want.MitigationTimeout, want.Limits) {
+			t.Errorf("the rule\n%s\nis %v, want %v", c.Rule, got, want)
+		}
+		if got.Action != rule.Block {
+			t.Errorf("the action is %v", got.Action)
+		}
+		_, one, _ := strings.Cut(c.Rule, "\n")
+		all.WriteString(one)
+	}
+	if _, err := rule.Parse("all", append([]byte("rules:\n"), all.Bytes()...)); err != nil {
+		t.Errorf("the rules together: %v", err)
+	}
+}
