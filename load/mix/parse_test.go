@@ -183,7 +183,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, c := range m.Components() {
 			if c.Clients > 100_000 && c.Kind != "random_keys" {
-				t.Skip("too large for a fuzz test")
+				return // it takes too long
 			}
 		}
 		m.Requests = 1000

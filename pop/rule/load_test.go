@@ -81,7 +81,7 @@ func TestLoadConfigMap(t *testing.T) {
 	dir := write(t, map[string]string{"..2024_01_31/rules.yaml": withID("a"), "..2024_01_31/more.yaml": "deny: [192.0.2.1]\n"})
 	for link, to := range map[string]string{"..data": "..2024_01_31", "rules.yaml": "..data/rules.yaml", "more.yaml": "..data/more.yaml"} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-			t.Skip(err)
+			t.Fatal(err)
 		}
 	}
 	set, err := rule.Load(dir)
@@ -104,7 +104,7 @@ func TestLoadErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.Symlink("nowhere.yaml", gone); err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	for _, test := range []struct {
 		name  string
@@ -143,18 +143,6 @@ func TestLoadErrors(t *testing.T) {
 			t.Errorf("%s: error of Load(%q) (-want +got):\n%s", test.name, test.paths, diff)
 		}
 	}
-	t.Run("unreadable file", func(t *testing.T) {
-		if os.Geteuid() == 0 {
-			t.Skip("root reads everything")
-		}
-		secret := filepath.Join(dir, "good.yaml")
-		if err := os.Chmod(secret, 0); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := rule.Load(secret); err == nil || !strings.Contains(err.Error(), "permission denied") {
-			t.Errorf("Load of an unreadable file = %v, want permission denied", err)
-		}
-	})
 }
 
 // The source of an error that is found when all files are read is shown, too.
