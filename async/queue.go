@@ -3,7 +3,6 @@
 package async
 
 import (
-	"context"
 	"errors"
 	"math/bits"
 	"sync/atomic"
@@ -39,7 +38,7 @@ const stripes = 16
 // A Queue holds at most one value for each key. What is offered under a key that is
 // queued already is merged into it, so that a flood by one client costs one place.
 //
-// Offer may be called concurrently with everything; Run once at a time.
+// Offer and Len may be called concurrently with everything. Poll and Flush must not overlap.
 type Queue[K comparable, V any] struct {
 	o       Options[K, V]
 	stripe  [stripes]stripe[K, V]
@@ -52,7 +51,7 @@ type Queue[K comparable, V any] struct {
 	all, some, last time.Time
 }
 
-// New returns a queue. Nothing leaves it until Run is called.
+// New returns a queue. Items leave it by Poll and Flush alone.
 func New[K comparable, V any](o Options[K, V]) (*Queue[K, V], error) {
 	if o.Hash == nil || o.Merge == nil {
 		return nil, errors.New("async: Hash and Merge are required")
@@ -114,8 +113,7 @@ func (q *Queue[K, V]) Wake() <-chan struct{} { return q.wake }
 
 // Poll passes to flush what has waited for the interval at now, and what is urgent. It returns
 // when it is to be called next, zero if nothing waits; see also Wake. flush is called from the
-// caller's goroutine; the items are its own until it returns. Calls of Poll and Flush must not
-// overlap.
+// caller's goroutine; the items are its own until it returns.
 func (q *Queue[K, V]) Poll(now time.Time, flush func([]Item[K, V])) (next time.Time) {
 	// Urgent offers need not wait for the interval, but a client that stays near its
 	// threshold must not turn every one of its requests into a flush.
@@ -140,29 +138,8 @@ func (q *Queue[K, V]) Poll(now time.Time, flush func([]Item[K, V])) (next time.T
 	return q.all
 }
 
-// Run passes what is queued to flush, as Poll does, again and again until ctx is done, then
-// once more, and returns. While nothing is offered, Run sleeps.
-func (q *Queue[K, V]) Run(ctx context.Context, flush func([]Item[K, V])) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			q.flush(1<<stripes-1, flush)
-			return
-		case <-q.wake:
-		case <-timer.C:
-		}
-		now := time.Now()
-		next := q.Poll(now, flush)
-		if timer.Stop(); !next.IsZero() {
-			timer.Reset(next.Sub(now))
-		}
-	}
-}
-
-// Flush passes what is queued to flush, in the caller's goroutine, whether it has waited for
-// the interval or not. It is what a caller without Run does, and must not run beside it.
+// Flush passes everything that is queued to flush, in the caller's goroutine, without waiting
+// for the interval.
 func (q *Queue[K, V]) Flush(flush func([]Item[K, V])) {
 	q.waiting.Store(false)
 	q.urgent.Store(0)

@@ -52,6 +52,26 @@ func (f *flushes) flush(items []async.Item[int, int]) {
 	}
 }
 
+// drain polls q when it asks for it, until ctx is done, then flushes the rest.
+func drain[V any](ctx context.Context, q *async.Queue[int, V], flush func([]async.Item[int, V])) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			q.Flush(flush)
+			return
+		case <-q.Wake():
+		case <-timer.C:
+		}
+		now := time.Now()
+		next := q.Poll(now, flush)
+		if timer.Stop(); !next.IsZero() {
+			timer.Reset(next.Sub(now))
+		}
+	}
+}
+
 // run runs test with a queue in fake time, and returns what was flushed.
 func run(t *testing.T, o async.Options[int, int], test func(q *async.Queue[int, int])) []string {
 	t.Helper()
@@ -62,7 +82,7 @@ func run(t *testing.T, o async.Options[int, int], test func(q *async.Queue[int, 
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
-			q.Run(ctx, f.flush)
+			drain(ctx, q, f.flush)
 			close(done)
 		}()
 		synctest.Wait()
@@ -138,7 +158,7 @@ func TestOffersDuringAFlush(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
-			q.Run(ctx, func(items []async.Item[int, int]) {
+			drain(ctx, q, func(items []async.Item[int, int]) {
 				if f.flush(items); len(f.log) < 3 {
 					q.Offer(7, 1, false)
 				}
@@ -168,10 +188,8 @@ func TestFlushedValuesAreLetGo(t *testing.T) {
 		values = append(values, weak.Make(v))
 		q.Offer(k, v, false)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
 	flushed := 0
-	q.Run(ctx, func(items []async.Item[int, *value]) { flushed += len(items) })
+	q.Flush(func(items []async.Item[int, *value]) { flushed += len(items) })
 	runtime.GC()
 	kept := 0
 	for _, v := range values {
@@ -215,9 +233,7 @@ edge_queue_depth 3
 		t.Errorf("lint: %v, %v", problems, err)
 	}
 	f := new(flushes)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	q.Run(ctx, f.flush)
+	q.Flush(f.flush)
 	if diff := cmp.Diff(map[int]int{0: 1, 1: 1, 2: 2}, f.sum); diff != "" {
 		t.Errorf("flushed (-want +got):\n%s", diff)
 	}
@@ -243,7 +259,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
-		q.Run(ctx, f.flush)
+		drain(ctx, q, f.flush)
 		close(done)
 	}()
 	var wg sync.WaitGroup
@@ -285,7 +301,7 @@ func BenchmarkOffer(b *testing.B) {
 			q := newQueue(b, async.Options[int, int]{})
 			ctx, cancel := context.WithCancel(b.Context())
 			var wg sync.WaitGroup
-			wg.Go(func() { q.Run(ctx, func([]async.Item[int, int]) {}) })
+			wg.Go(func() { drain(ctx, q, func([]async.Item[int, int]) {}) })
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for i := 0; pb.Next(); i++ {
@@ -298,7 +314,7 @@ func BenchmarkOffer(b *testing.B) {
 	}
 }
 
-// Without Run the caller flushes, as often as it likes.
+// Flush takes everything at once, as often as it is called.
 func TestFlush(t *testing.T) {
 	q := newQueue(t, async.Options[int, int]{Interval: time.Hour})
 	f := &flushes{start: time.Now()}
