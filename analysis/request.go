@@ -13,6 +13,9 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
+// RequestOf returns what rules look at of e, as a node would be sent it.
+func RequestOf(e *accesslog.Entry) rule.Request { return new(requests).of(e) }
+
 // requests makes requests of entries. What it returns is valid until the next call.
 type requests struct {
 	header map[string][]string

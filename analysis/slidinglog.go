@@ -36,13 +36,6 @@ func (l *SlidingLog) Add(t, period int64) uint64 {
 	return l.total
 }
 
-// Count returns how many requests there are in (t−period, t]. t must not be before the
-// last request.
-func (l *SlidingLog) Count(t, period int64) uint64 {
-	l.forget(t - period)
-	return l.total
-}
-
 // oldest returns the time of the oldest request, 0 if there is none.
 func (l *SlidingLog) oldest() int64 {
 	if l.used == 0 {
