@@ -46,9 +46,9 @@ const (
 	// maxStores is how many records a batch writes at most.
 	maxStores = 256
 
-	// maxAsk is how many keys wait for their retired counters to be read at a shard. What
-	// exceeds it is read with the key's next count.
-	maxAsk = 1 << 16
+	// maxAsk is how many keys are read at a former shard in one batch. What exceeds it is read
+	// with the key's next count.
+	maxAsk = 1 << 14
 )
 
 // A lane leads to one shard: the keys that have work for it. Those that are near their
@@ -58,9 +58,9 @@ type lane struct {
 	shard  Shard
 	near   list
 	far    list
-	ask    []*track  // keys that have retired counters here to be read
+	ask    *batch    // reads for keys that belong to other shards now; nil if there are none
 	flying int       // batches on their way
-	asking bool      // one that reads retired counters is on its way
+	asking bool      // one like ask is on its way
 	retry  time.Time // when the shard may be asked again
 	ended  bool      // the loop ends, and the shard could not be reached
 }
@@ -134,10 +134,10 @@ func (t *track) leave() {
 // A batch is what a shard is asked in one exchange, with what the answers are for.
 type batch struct {
 	counter.Batch
-	lane    *lane
-	retired bool // it reads retired counters for keys of other shards
-	begun   time.Time
-	err     error
+	lane   *lane
+	former bool // it reads for keys that belong to other shards now
+	begun  time.Time
+	err    error
 
 	tracks []*track
 	sends  []sent // of Increments
@@ -155,8 +155,7 @@ type sent struct {
 type read struct {
 	*track
 	slot
-	record  bool
-	retired bool
+	record bool
 }
 
 func (b *batch) reset() {
@@ -166,5 +165,5 @@ func (b *batch) reset() {
 	clear(b.reads)
 	clear(b.stores)
 	b.tracks, b.sends, b.reads, b.stores = b.tracks[:0], b.sends[:0], b.reads[:0], b.stores[:0]
-	b.retired, b.err = false, nil
+	b.former, b.err = false, nil
 }

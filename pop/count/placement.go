@@ -117,9 +117,14 @@ func (c *Loop) owner(t *track, now time.Time) *lane {
 	}
 	_, held := c.o.Table.Held(t.key, now)
 	t.place(p, ln, now, c.o.Settle+2*c.o.Interval, held)
-	for i := range t.retired {
-		if r := &t.retired[i]; now.Before(r.settled) {
-			c.later.add(t, r.settled)
+	for i := range t.formers {
+		if f := &t.formers[i]; now.Before(f.settled) {
+			c.later.add(t, f.settled)
+		}
+	}
+	for i := range t.windows {
+		if w := &t.windows[i]; w.outdated() && now.Before(w.settled) {
+			c.later.add(t, w.settled)
 		}
 	}
 	return ln

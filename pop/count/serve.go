@@ -12,6 +12,7 @@ import (
 // brings is sent after it.
 func (c *Loop) send(t *track, now time.Time) {
 	if t.flying || t.forgotten {
+		t.redo = t.flying
 		return
 	}
 	ln := c.owner(t, now)
@@ -40,14 +41,14 @@ func (c *Loop) pump(now time.Time) (any bool) {
 	asking := c.asking
 	c.asking = nil
 	for _, ln := range asking {
-		if b := c.fillRetired(ln, now); b != nil {
-			ln.asking = true
-			c.starts(b)
-			any = true
-		}
-		if len(ln.ask) > 0 {
+		b := ln.ask
+		if ln.asking {
 			c.asking = append(c.asking, ln)
+			continue
 		}
+		ln.ask, ln.asking, b.begun = nil, true, now
+		c.starts(b)
+		any = true
 	}
 	return any
 }
@@ -107,23 +108,14 @@ func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 	before := b.Len()
 	c.catchUp(t)
 	t.advance(now)
-	settled := false
-	for i := range t.retired {
-		r := &t.retired[i]
-		if !t.isDue(r, now) {
-			continue
+	for i := range t.formers {
+		if f := &t.formers[i]; !f.asking && !now.Before(f.next) && t.concerns(f, now) {
+			c.ask(t, f, now)
 		}
-		if r.at == nil {
-			c.slots = t.slots(c.slots[:0], r)
-			c.read(b, t, true)
-			continue
-		}
-		settled = settled || !r.settles && !now.Before(r.settled)
-		if !t.asking && len(r.at.ask) < maxAsk {
-			t.asking = true
-			r.at.ask = append(r.at.ask, t)
-			c.asking = append(c.asking, r.at)
-		}
+	}
+	settled := !t.settles.IsZero() && !now.Before(t.settles)
+	if settled {
+		t.settles = time.Time{}
 	}
 	c.sends = t.take(c.sends[:0], senders)
 	for _, s := range c.sends {
@@ -133,7 +125,7 @@ func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 		b.sends = append(b.sends, sent{t, s})
 	}
 	c.slots = t.wants(c.slots[:0], now, settled)
-	c.read(b, t, false)
+	c.read(b, t)
 	if t.store && !t.conflict && len(b.Stores) < maxStores {
 		c.writeRecord(b, t, now)
 	}
@@ -152,10 +144,10 @@ func (c *Loop) item(key counter.Key, s slot) counter.Item {
 }
 
 // read puts reads of counters into b.
-func (c *Loop) read(b *batch, t *track, retired bool) {
+func (c *Loop) read(b *batch, t *track) {
 	for _, s := range c.slots {
 		b.Reads = append(b.Reads, counter.Read{Item: c.item(t.key, s)})
-		b.reads = append(b.reads, read{track: t, slot: s, retired: retired})
+		b.reads = append(b.reads, read{track: t, slot: s})
 	}
 }
 
@@ -178,59 +170,34 @@ func (c *Loop) writeRecord(b *batch, t *track, now time.Time) {
 	b.stores = append(b.stores, t)
 }
 
-// fillRetired returns a batch that reads retired counters at a shard, nil if there is nothing to
-// be read now.
-func (c *Loop) fillRetired(ln *lane, now time.Time) *batch {
-	if ln.asking || len(ln.ask) == 0 {
-		return nil
+// ask has the next batch to a former shard read what it has of t.
+func (c *Loop) ask(t *track, f *former, now time.Time) {
+	ln := f.at
+	switch {
+	case !ln.shard.Available():
+		t.asked(ln, now, now, false)
+		return
+	case ln.ask == nil:
+		ln.ask = c.batch(ln, now)
+		ln.ask.former = true
+		c.asking = append(c.asking, ln)
+	case len(ln.ask.tracks) == maxAsk:
+		return
 	}
-	b := c.batch(ln, now)
-	b.retired = true
-	up := ln.shard.Available()
-	for len(ln.ask) > 0 && len(b.tracks) < inBatch {
-		t := ln.ask[0]
-		if ln.ask[0], ln.ask = nil, ln.ask[1:]; len(ln.ask) == 0 {
-			ln.ask = nil
-		}
-		if t.asking = up && !t.forgotten; !t.asking {
-			t.tries(ln, now, false)
-			continue
-		}
-		for i := range t.retired {
-			if r := &t.retired[i]; r.at == ln && t.isDue(r, now) {
-				c.slots = t.slots(c.slots[:0], r)
-				c.read(b, t, true)
-			}
-		}
-		c.readRecord(b, t)
-		b.tracks = append(b.tracks, t)
-	}
-	if b.Len() == 0 {
-		c.spare = append(c.spare, b)
-		return nil
-	}
-	return b
-}
-
-// tries takes in that what was due at a shard was asked for, nil for the owner, and whether it
-// answered.
-func (t *track) tries(at *lane, now time.Time, answered bool) {
-	for i := range t.retired {
-		if r := &t.retired[i]; r.at == at && t.isDue(r, now) {
-			r.tries(now, answered)
-		}
-	}
+	f.asking = true
+	c.slots = t.slots(c.slots[:0], f)
+	c.read(ln.ask, t)
+	c.readRecord(ln.ask, t)
+	ln.ask.tracks = append(ln.ask.tracks, t)
 }
 
 // answered takes in the answers to a batch, or that there are none.
 func (c *Loop) answered(b *batch) {
 	now := c.o.Now()
-	at := b.lane
-	if b.retired {
-		at.asking = false
+	if b.former {
+		b.lane.asking = false
 	} else {
-		at.flying--
-		at = nil
+		b.lane.flying--
 	}
 	if errors.Is(b.err, counter.ErrNotSent) {
 		b.lane.retry = now.Add(retryPause)
@@ -254,9 +221,8 @@ func (c *Loop) answered(b *batch) {
 		c.hasRead(&b.Reads[i], &b.reads[i], b, now)
 	}
 	for _, t := range b.tracks {
-		t.tries(at, b.begun, b.err == nil)
-		if b.retired {
-			t.asking = false
+		if b.former {
+			t.asked(b.lane, b.begun, now, b.err == nil)
 		} else {
 			t.flying = false
 		}
@@ -264,7 +230,7 @@ func (c *Loop) answered(b *batch) {
 		switch {
 		case t.forgotten && !t.flying:
 			c.lose(t)
-		case t.unsent(), t.store, t.readRecord.Load(), t.redo, t.hasDue(now):
+		case t.redo && !t.flying, t.unsent(), t.store, t.readRecord.Load():
 			t.redo = false
 			c.send(t, now)
 		}
@@ -301,7 +267,7 @@ func (c *Loop) fell(it bool) {
 func (c *Loop) hasRead(op *counter.Read, r *read, b *batch, now time.Time) {
 	t := r.track
 	if op.Outcome == counter.NotSent {
-		if t.redo = !b.retired; r.record && !b.retired {
+		if t.redo = t.redo || !b.former; r.record && !b.former {
 			t.readRecord.Store(true)
 		}
 		return
@@ -309,7 +275,7 @@ func (c *Loop) hasRead(op *counter.Read, r *read, b *batch, now time.Time) {
 	if r.record {
 		stored, ok := c.learn(op.Value, t, now)
 		switch {
-		case b.retired:
+		case b.former:
 			t.store = t.store || ok // it follows to the owner
 		case t.conflict:
 			mine, held := c.o.Table.Held(t.key, now)
@@ -320,8 +286,8 @@ func (c *Loop) hasRead(op *counter.Read, r *read, b *batch, now time.Time) {
 	}
 	// An invalid value is as good as none: nothing is known from it.
 	value, _ := counter.ParseNumber(op.Value)
-	if r.retired {
-		c.fell(t.readRetired(r.slot, b.lane, b.From, value))
+	if b.former {
+		c.fell(t.readFormer(r.slot, b.lane, b.From, value))
 		return
 	}
 	// Until then other nodes may still add to the window before.

@@ -35,8 +35,7 @@ type track struct {
 	burst     uint64 // requests of the last flush
 	near      bool   // a few more requests will exceed a threshold
 	flying    bool   // in a batch of its shard
-	asking    bool   // in a batch of a former shard, or waits for one
-	redo      bool   // something was not read
+	redo      bool   // there is more to do when the batch is answered
 	forgotten bool   // another key has its place
 	since     int64  // when the oldest request that is not sent came, in microseconds; 0: there is none
 	flown     int64  // when the oldest request that is being sent came
@@ -46,7 +45,8 @@ type track struct {
 
 	owner   *lane     // of the shard that owns the key; nil if that is not known
 	change  uint64    // of the placement that is known
-	retired []retired // counters that are not counted in any more, and still matter
+	formers []former  // shards that owned the key before, and still matter
+	settles time.Time // when the owner is to be read once more, since the last of these settles; zero: not
 
 	mu      sync.Mutex
 	shown   []view // shared, guarded by mu: what was known when it was last evaluated
@@ -63,8 +63,9 @@ type window struct {
 	others bool  // other nodes have counted since then
 
 	// until is when the layout ceases to matter, if it is outdated: nothing is counted in it
-	// any more. It is zero if the layout is that of the rule.
-	until time.Time
+	// any more, from settled on by no node. It is zero if the layout is that of the rule.
+	until, settled time.Time
+	final          bool // the counters of the outdated layout were read after that
 }
 
 // outdated reports whether the layout is another one than that of the rule.
@@ -84,14 +85,12 @@ func (t *track) setRule(r *rule.Rule, now time.Time, outdated []outdated) {
 		windows = append(windows, w)
 	}
 	before := t.windows
-	t.retired = nil
 	for _, o := range outdated {
 		limit, _ := countedAs(r, o.limit)
 		o.limit.Threshold = limit.Threshold
 		w := t.window(o.limit, now)
-		w.until, w.fresh = o.until, true
+		w.until, w.settled, w.final = o.until, o.settled, false
 		windows = append(windows, w)
-		t.retired = append(t.retired, retired{limit: o.limit, settled: o.settled})
 	}
 	t.change = 0 // other limits may need other counters of former owners
 	t.rule, t.windows = r, windows
@@ -138,11 +137,10 @@ func (t *track) lift(generation uint32) {
 			t.lost[dropLifted] += w.limit.Layout.Sum(each.pending) + w.limit.Layout.Sum(each.flying)
 			*each = tally{}
 		}
-		w.fresh, w.again, w.seen, w.others = true, 0, -1, false
+		w.fresh, w.again, w.seen, w.others, w.final = true, 0, -1, false, false
 	}
 	t.generation, t.store, t.conflict, t.near, t.since = generation, false, false, false, 0
-	t.change = 0 // former owners have counters of this generation, too
-	t.retired = slices.DeleteFunc(t.retired, func(r retired) bool { return r.at != nil })
+	t.change, t.formers = 0, nil // former owners have counters of this generation, too
 }
 
 // add counts n requests that arrived at a time: now, or a little earlier.
@@ -160,9 +158,6 @@ func (t *track) add(n uint64, arrived time.Time) {
 		} else {
 			t.lost[dropShard] += n
 		}
-	}
-	for i := range t.retired {
-		t.retired[i].askAgain()
 	}
 }
 
@@ -269,7 +264,7 @@ func (t *track) wants(dst []slot, now time.Time, settled bool) []slot {
 	for i := range t.windows {
 		w := &t.windows[i]
 		if w.outdated() {
-			if settled {
+			if settled || !w.final {
 				dst = append(dst, t.slot(w.limit, w.Index-1), t.slot(w.limit, w.Index))
 			}
 			continue
@@ -347,7 +342,8 @@ func (t *track) read(s slot, from *counter.Link, value uint64, now time.Time, ca
 		return time.Time{}, false
 	}
 	fell = tally.readOwner(w.limit.Layout, t.address(), from, value)
-	if s.index == w.Index || w.outdated() {
+	if w.outdated() {
+		w.final = !now.Before(w.settled)
 		return time.Time{}, fell
 	}
 	w.fresh, w.again = false, 0

@@ -8,78 +8,47 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A retired counter is one that nobody counts in any more once all nodes have heard of a
-// change, and that still counts: those of a shard which owned the key before, and those of a
-// layout which a limit had before. It is read when the key is first counted after the change,
-// and once more when it has settled. See window.until for how long it matters.
-type retired struct {
-	at    *lane         // the former shard; nil for a layout, which is read at the owner
-	limit counter.Limit // the outdated layout; zero for a shard, where all layouts are read
+// Some counters are not added to any more, and still count: those of a shard which owned the key
+// before, and those of a layout which a limit had before. Both are read when the key is first
+// counted after the change, and once more when it has settled: when all nodes have made it.
 
-	settled time.Time // by then every node has made the change, so that counters are final
+// A former is a shard that owned a key before.
+type former struct {
+	at      *lane
+	settled time.Time
 	next    time.Time // when it is to be read; zero: at once
-	tried   bool
-	settles bool // it was tried after it settled
-	done    bool // it has been read after it settled
+	looked  bool      // for the key's record
+	asking  bool      // in a batch to it
 }
 
 const (
-	// retiredPause is how long a former shard that did not answer is left alone by a key.
-	// Then it is asked with the key's next count.
-	retiredPause = time.Second
+	// formerPause is how long a former shard that did not answer is left alone by a key. Then
+	// it is asked with the key's next count.
+	formerPause = time.Second
 
 	// rulesSettle is within how long all nodes of a PoP load the same rules. Until it is over
 	// outdated layouts are read with each count of a key.
 	rulesSettle = 5 * time.Second
 )
 
-// askAgain has an outdated layout read with the count that has just come.
-func (r *retired) askAgain() {
-	if r.at == nil && !r.done {
-		r.next = time.Time{}
-	}
-}
-
-// isDue reports whether r is to be read for t at now.
-func (t *track) isDue(r *retired, now time.Time) bool {
-	return !r.done && !now.Before(r.next) && t.concerns(r, now)
-}
-
-// hasDue reports whether t has something to be read that is retired.
-func (t *track) hasDue(now time.Time) bool {
-	for i := range t.retired {
-		if r := &t.retired[i]; (r.at == nil || !t.asking) && t.isDue(r, now) {
+// concerns reports whether f may hold something that matters at now: counts of a current or
+// previous window, or, as long as nobody has looked, a record.
+func (t *track) concerns(f *former, now time.Time) bool {
+	for i := range t.windows {
+		period := t.windows[i].limit.Period
+		index, _ := counter.Window(now, period)
+		if last, _ := counter.Window(f.settled, period); last >= index-1 {
 			return true
 		}
 	}
-	return false
+	return !f.looked && t.rule != nil && f.settled.Add(t.rule.MitigationTimeout).After(now)
 }
 
-// concerns reports whether r may hold something that matters at now: counts of a current
-// or previous window, or, as long as nobody has looked, a record.
-func (t *track) concerns(r *retired, now time.Time) bool {
+// slots appends to dst the counters of the windows in which f may have counted.
+func (t *track) slots(dst []slot, f *former) []slot {
 	for i := range t.windows {
 		w := &t.windows[i]
-		if r.at == nil && !sameCounters(w.limit, r.limit) {
-			continue
-		}
-		index, _ := counter.Window(now, w.limit.Period)
-		if last, _ := counter.Window(r.settled, w.limit.Period); last >= index-1 {
-			return true
-		}
-	}
-	return r.at != nil && !r.tried && r.settled.Add(t.rule.MitigationTimeout).After(now)
-}
-
-// slots appends to dst the counters that are to be read of r: those of the windows in which it
-// may have been counted in.
-func (t *track) slots(dst []slot, r *retired) []slot {
-	for i := range t.windows {
-		w := &t.windows[i]
-		if r.at == nil && !sameCounters(w.limit, r.limit) {
-			continue
-		}
-		last, _ := counter.Window(r.settled, w.limit.Period)
+		last, _ := counter.Window(f.settled, w.limit.Period)
 		for index := w.Index - 1; index <= min(w.Index, last); index++ {
 			dst = append(dst, t.slot(w.limit, index))
 		}
@@ -87,27 +56,33 @@ func (t *track) slots(dst []slot, r *retired) []slot {
 	return dst
 }
 
-// tries takes in that r was asked at now, and whether it answered.
-func (r *retired) tries(now time.Time, answered bool) {
-	r.tried, r.settles = true, !now.Before(r.settled)
-	switch {
-	case answered:
-		r.done, r.next = r.settles, r.settled
-	default:
-		if r.next = now.Add(retiredPause); now.Before(r.settled) && r.settled.Before(r.next) {
-			r.next = r.settled
+// asked takes in that a former shard was asked at a time, and whether it answered.
+func (t *track) asked(at *lane, when, now time.Time, answered bool) {
+	t.formers = slices.DeleteFunc(t.formers, func(f former) bool {
+		return f.at == at && answered && !when.Before(f.settled)
+	})
+	for i := range t.formers {
+		f := &t.formers[i]
+		if f.at != at {
+			continue
+		}
+		f.asking = false
+		if answered {
+			f.looked, f.next = true, f.settled
+		} else if f.next = now.Add(formerPause); now.Before(f.settled) && f.settled.Before(f.next) {
+			f.next = f.settled
 		}
 	}
 }
 
-// readRetired takes in a retired counter, which was read over from at a shard, and reports
-// whether its value fell.
-func (t *track) readRetired(s slot, at *lane, from *counter.Link, value uint64) (fell bool) {
+// readFormer takes in a counter that was read over from at a former shard, and reports whether
+// its value fell.
+func (t *track) readFormer(s slot, at *lane, from *counter.Link, value uint64) (fell bool) {
 	w, tally := t.find(s)
 	if tally == nil {
 		return false
 	}
-	if at.addr() == t.address() {
+	if at.addr() == t.address() { // it owns the key again
 		return tally.readOwner(s.limit.Layout, t.address(), from, value)
 	}
 	more, fell := tally.readFormer(s.limit.Layout, at.addr(), value, from)
@@ -125,37 +100,32 @@ func (t *track) place(p *placement, owner *lane, now time.Time, settle time.Dura
 			w := &t.windows[i]
 			w.Prev.move(t.address(), owner.addr())
 			w.Cur.move(t.address(), owner.addr())
-			w.fresh = true
+			w.fresh, w.final = true, false
 		}
 		t.conflict, t.version = false, 0
 	}
-	known := t.retired
-	t.owner, t.retired, t.change = owner, nil, p.change
-	for _, r := range known {
-		if r.at == nil {
-			t.retired = append(t.retired, retired{limit: r.limit, settled: r.settled})
-		}
-	}
-	formers := 0
+	known := t.formers
+	t.owner, t.formers, t.change = owner, nil, p.change
 	for _, past := range p.past {
 		at, err := past.ring.Owner(t.key)
-		if err != nil || at.addr() == owner.addr() ||
-			slices.ContainsFunc(t.retired, func(r retired) bool { return r.at != nil && r.at.addr() == at.addr() }) {
+		if err != nil || at.addr() == owner.addr() || slices.ContainsFunc(t.formers, func(f former) bool { return f.at.addr() == at.addr() }) {
 			continue
 		}
-		r := retired{at: at, settled: past.until.Add(settle)}
-		if !t.concerns(&r, now) {
+		f := former{at: at, settled: past.until.Add(settle)}
+		if !t.concerns(&f, now) {
 			continue
 		}
-		for i := range known {
-			if known[i].at == at && known[i].settled.Equal(r.settled) {
-				r = known[i]
+		for _, k := range known {
+			if k.at == at && k.settled.Equal(f.settled) {
+				f = k
 			}
 		}
-		formers++
-		t.retired = append(t.retired, r)
+		t.formers = append(t.formers, f)
+		if now.Before(f.settled) && f.settled.After(t.settles) {
+			t.settles = f.settled
+		}
 	}
-	t.store = t.store || moved && held && formers > 0
+	t.store = t.store || moved && held && len(t.formers) > 0
 }
 
 // An outdated layout is one that a limit had before a reload. Its counters are not counted
