@@ -123,19 +123,6 @@ func (s *memoryShard) Exchange(b *counter.Batch) error {
 	return nil
 }
 
-// Update is GETS and CAS. Nobody else writes meanwhile.
-func (s *memoryShard) Update(key string, change func(old []byte) ([]byte, int32)) error {
-	if s.lost != nil {
-		return s.lost
-	}
-	at := counter.Item([]byte(key))
-	if value, ttl := change(s.items[at].value); value != nil {
-		s.versions++
-		s.put(at, item{value: value, version: s.versions}, ttl)
-	}
-	return nil
-}
-
 // seconds is a heap.
 type seconds []int64
 

@@ -22,10 +22,6 @@ type Shard interface {
 	// Exchange has the shard do what a batch asks for, and sets the outcomes. It blocks for
 	// a round trip. An empty batch finds out whether the shard answers.
 	Exchange(*counter.Batch) error
-
-	// Update replaces the value under key by what change makes of it: of nil if there is
-	// none, and into nil to leave it.
-	Update(key string, change func(old []byte) (value []byte, ttl int32)) error
 }
 
 const (

@@ -44,8 +44,8 @@ type Options struct {
 	// Shards own the counters; SetShards replaces them. Without any the node counts alone.
 	Shards []Shard
 
-	// Settle, Interval, Queue, TrackedKeys, Drain, Nodes, Now, Ahead: see limit.Options. Here
-	// they have no defaults.
+	// Settle, Interval, Queue, TrackedKeys, Drain, Nodes, Now, Ahead, Refresh: see
+	// limit.Options. Here they have no defaults.
 	Settle      time.Duration
 	Interval    time.Duration
 	Queue       int
@@ -54,6 +54,7 @@ type Options struct {
 	Nodes       func() int
 	Now         func() time.Time
 	Ahead       func() time.Duration
+	Refresh     time.Duration
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -78,12 +79,16 @@ type Loop struct {
 
 	shared sync.Mutex // guards what follows
 	begun  []begun
+	lifted []counter.Key
 
 	// What follows belongs to the loop.
 	seen    *placement
 	nowhere lane // keys that wait for a shard to be in
 	asking  []*lane
 	later   later
+	lifts   map[counter.Key]*lane // where the record of each lift is stored, as far as is known
+	lifting time.Time             // when lifts are looked at again; zero: all are stored
+	renewed time.Time             // when active records were read
 	lost    losses
 	spare   []*batch
 	starts  func(*batch) // has a batch exchanged
@@ -104,7 +109,7 @@ type rules struct {
 
 // New returns a Loop. It counts nothing before Run is called.
 func New(o Options) (c *Loop, err error) {
-	c = &Loop{o: o, wake: make(chan struct{}, 1), begun: make([]begun, 0, maxBegun)}
+	c = &Loop{o: o, wake: make(chan struct{}, 1), begun: make([]begun, 0, maxBegun), lifts: map[counter.Key]*lane{}, renewed: o.Now()}
 	c.metrics = newMetrics(o.Registerer, c)
 	for i := range c.tracks {
 		if c.tracks[i], err = lru.NewWithEvict((o.TrackedKeys+trackParts-1)/trackParts, c.forgotten); err != nil {
@@ -161,25 +166,6 @@ func (c *Loop) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
-	}
-}
-
-// takeBegun announces the mitigations that requests have started, and has them stored.
-func (c *Loop) takeBegun(now time.Time) {
-	c.shared.Lock()
-	all := append([]begun(nil), c.begun...)
-	clear(c.begun)
-	c.begun = c.begun[:0]
-	c.shared.Unlock()
-	if len(all) > 0 {
-		c.queue.Flush(c.flush) // so that the keys have tracks
-	}
-	for _, b := range all {
-		c.o.Started(b.record, b.rule)
-		if t := c.peek(b.record.Key); t != nil {
-			t.store = true
-			c.send(t, now)
-		}
 	}
 }
 
@@ -272,6 +258,7 @@ func (c *Loop) turn() (next time.Time) {
 	now := c.o.Now()
 	c.takeBegun(now)
 	c.move(now)
+	next = c.keepRecords(now)
 	for {
 		for t := c.later.due(now); t != nil; t = c.later.due(now) {
 			if !t.forgotten {
@@ -284,21 +271,29 @@ func (c *Loop) turn() (next time.Time) {
 	}
 	c.metrics.lose(&c.lost)
 	c.metrics.note(c)
-	next = c.later.next()
+	next = sooner(next, c.later.next())
 	for _, ln := range c.lanes() {
-		if ln.waiting() > 0 && now.Before(ln.retry) && !ln.shard.Down() && (next.IsZero() || ln.retry.Before(next)) {
-			next = ln.retry
+		if ln.waiting() > 0 && now.Before(ln.retry) && !ln.shard.Down() {
+			next = sooner(next, ln.retry)
 		}
 	}
 	return next
+}
+
+// sooner returns the earlier one of two times; zero stands for never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // nextProbe returns when a shard that is down is to be looked at, zero if all are up. One that
 // has not answered yet is looked at when it has.
 func (c *Loop) nextProbe() (next time.Time) {
 	for _, ln := range c.lanes() {
-		if ln.shard.Down() && ln.flying < inFlight && (next.IsZero() || ln.retry.Before(next)) {
-			next = ln.retry
+		if ln.shard.Down() && ln.flying < inFlight {
+			next = sooner(next, ln.retry)
 		}
 	}
 	return next
@@ -404,6 +399,9 @@ func (c *Loop) lose(t *track) {
 // flush.
 func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
 	rules := c.rules.Load()
+	if t.rule == nil { // only its record matters
+		return
+	}
 	r := rules.set.Current(t.rule)
 	if r == nil { // it was removed since
 		return

@@ -137,21 +137,6 @@ func (c *Loop) Unavailable(key counter.Key) bool {
 	return err != nil || ln.shard.Down()
 }
 
-// Owner returns the shard that owns a key, and those that owned it before and may have counts
-// of it. owner is nil if there is none.
-func (c *Loop) Owner(key counter.Key) (owner Shard, formers []Shard) {
-	p := c.placed.Load()
-	if ln, err := p.ring.Owner(key); err == nil {
-		owner = ln.shard
-	}
-	for _, past := range p.past {
-		if ln, err := past.ring.Owner(key); err == nil && ln.shard != owner && !slices.Contains(formers, ln.shard) {
-			formers = append(formers, ln.shard)
-		}
-	}
-	return owner, formers
-}
-
 // move has the keys that wait go where they belong now, if the placement is another one than
 // before, and notices whether a shard is available.
 func (c *Loop) move(now time.Time) {
@@ -166,7 +151,7 @@ func (c *Loop) move(now time.Time) {
 		for t := c.nowhere.pop(); t != nil; t = c.nowhere.pop() {
 			moved.push(t)
 		}
-		c.seen = p
+		c.seen, c.lifting = p, now
 		for t := moved.head; t != nil; t = moved.head {
 			t.leave()
 			c.send(t, now)

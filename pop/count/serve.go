@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/mitigation"
 )
 
 // send has t wait for the shard that owns it, unless it is there already. What the answer
@@ -151,25 +150,6 @@ func (c *Loop) read(b *batch, t *track) {
 	}
 }
 
-// readRecord puts the read of t's record into b.
-func (c *Loop) readRecord(b *batch, t *track) {
-	b.Reads = append(b.Reads, counter.Read{Item: c.o.Secret.RecordItem(t.key)})
-	b.reads = append(b.reads, read{track: t, record: true})
-}
-
-// writeRecord puts the store of this node's record into b.
-func (c *Loop) writeRecord(b *batch, t *track, now time.Time) {
-	mine, held := c.o.Table.Held(t.key, now)
-	if !held {
-		t.store = false
-		return
-	}
-	b.Stores = append(b.Stores, counter.Store{
-		Item: c.o.Secret.RecordItem(t.key), Value: mine.AppendStored(nil), TTL: mine.StoredTTL(now), CAS: t.version,
-	})
-	b.stores = append(b.stores, t)
-}
-
 // ask has the next batch to a former shard read what it has of t.
 func (c *Loop) ask(t *track, f *former, now time.Time) {
 	ln := f.at
@@ -210,12 +190,7 @@ func (c *Loop) answered(b *batch) {
 		c.counted(&b.Increments[i], &b.sends[i], b.From, now)
 	}
 	for i := range b.Stores {
-		switch t := b.stores[i]; b.Stores[i].Outcome {
-		case counter.Done, counter.Refused:
-			t.store, t.version = false, 0
-		case counter.Absent:
-			t.conflict = true
-		}
+		c.hasStored(&b.Stores[i], b.stores[i], b.lane)
 	}
 	for i := range b.Reads {
 		c.hasRead(&b.Reads[i], &b.reads[i], b, now)
@@ -273,15 +248,7 @@ func (c *Loop) hasRead(op *counter.Read, r *read, b *batch, now time.Time) {
 		return
 	}
 	if r.record {
-		stored, ok := c.learn(op.Value, t, now)
-		switch {
-		case b.former:
-			t.store = t.store || ok // it follows to the owner
-		case t.conflict:
-			mine, held := c.o.Table.Held(t.key, now)
-			t.conflict, t.version = false, op.CAS
-			t.store = t.store && held && !(ok && !mine.Wins(stored))
-		}
+		c.hasReadRecord(op, t, b, now)
 		return
 	}
 	// An invalid value is as good as none: nothing is known from it.
@@ -296,15 +263,4 @@ func (c *Loop) hasRead(op *counter.Read, r *read, b *batch, now time.Time) {
 	if c.fell(fell); !again.IsZero() {
 		c.later.add(t, again)
 	}
-}
-
-// learn merges a record as it is stored. Invalid ones are ignored: they will be overwritten. One
-// that has expired tells of the lifts before it.
-func (c *Loop) learn(value []byte, t *track, now time.Time) (mitigation.Record, bool) {
-	r, err := mitigation.ParseStored(value, t.key, now)
-	if err != nil && !errors.Is(err, mitigation.ErrExpired) {
-		return r, false
-	}
-	c.o.Learn(r, now)
-	return r, err == nil
 }

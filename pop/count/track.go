@@ -139,7 +139,7 @@ func (t *track) lift(generation uint32) {
 		}
 		w.fresh, w.again, w.seen, w.others, w.final = true, 0, -1, false, false
 	}
-	t.generation, t.store, t.conflict, t.near, t.since = generation, false, false, false, 0
+	t.generation, t.near, t.since = generation, false, 0
 	t.change, t.formers = 0, nil // former owners have counters of this generation, too
 }
 

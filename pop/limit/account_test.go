@@ -91,13 +91,6 @@ func (s *troubledShard) Exchange(b *counter.Batch) error {
 	return err
 }
 
-func (s *troubledShard) Update(key string, change func([]byte) ([]byte, int32)) error {
-	if err := s.trouble(); err != nil {
-		return err
-	}
-	return s.Shard.Update(key, change)
-}
-
 // causes of dropped counts.
 var causes = []string{"queue_full", "shard_unavailable", "key_forgotten", "sub_window_full"}
 

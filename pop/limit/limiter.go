@@ -141,7 +141,6 @@ type Limiter struct {
 	loading sync.Mutex // held by SetRules
 	merging sync.Mutex // held by merge: a mitigation starts once
 	flaps   flaps
-	lifts   lifts
 }
 
 // New returns a Limiter. It decides at once, but counts nothing before Run is called.
@@ -150,11 +149,11 @@ func New(o Options) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{o: o, metrics: newMetrics(o.Registerer), abandoned: abandoned{byKey: map[counter.Key]int{}}, lifts: lifts{wake: make(chan struct{}, 1)}}
+	l := &Limiter{o: o, metrics: newMetrics(o.Registerer), abandoned: abandoned{byKey: map[counter.Key]int{}}}
 	l.Loop, err = count.New(count.Options{
 		Secret: o.Secret, Rules: o.Rules, Table: o.Table, Shards: o.Shards,
 		Settle: o.Settle, Interval: o.Interval, Queue: o.Queue, TrackedKeys: o.TrackedKeys, Drain: o.Drain,
-		Nodes: o.Nodes, Now: o.Now, Ahead: o.Ahead, Logger: o.Logger, Registerer: o.Registerer,
+		Nodes: o.Nodes, Now: o.Now, Ahead: o.Ahead, Refresh: o.Refresh, Logger: o.Logger, Registerer: o.Registerer,
 		Exceeded: l.merge,
 		Started:  l.started,
 		Learn:    func(r mitigation.Record, now time.Time) { l.Learn(r, "shard", now) },
@@ -189,19 +188,6 @@ func (l *Limiter) SetRules(set *rule.Set) {
 	l.rules.Store(l.metrics.bind(set))
 }
 
-// SetShards replaces the shards: see [count.Loop.SetShards]. Lifts are stored where their keys
-// belong then.
-func (l *Limiter) SetShards(shards []count.Shard, out ...string) error {
-	defer l.lifts.rouse()
-	return l.Loop.SetShards(shards, out...)
-}
-
-// SetOut says which shards are out: see [count.Loop.SetOut].
-func (l *Limiter) SetOut(out ...string) error {
-	defer l.lifts.rouse()
-	return l.Loop.SetOut(out...)
-}
-
 // Rules returns the rules in force.
 func (l *Limiter) Rules() *rule.Set { return l.rules.Load().set }
 
@@ -212,7 +198,7 @@ func (l *Limiter) Learn(r mitigation.Record, source string, now time.Time) bool 
 		return false
 	}
 	if r.Lifted {
-		l.lifts.add(r.Key)
+		l.StoreLift(r.Key)
 	}
 	l.metrics.learned[source].Inc()
 	l.o.Logger.Debug("mitigation learned", "key", r.Key, "from", source, "for", r.Deadline.Sub(now), "why", r.Why)
@@ -228,10 +214,6 @@ func (l *Limiter) Run(ctx context.Context) {
 	defer stopped()
 	rest.Go(func() { l.o.Table.Run(stop, l.o.Now, l.ended) })
 	rest.Go(func() { l.runFlaps(stop) })
-	rest.Go(func() { l.storeLifts(stop) })
-	if l.o.Refresh > 0 {
-		rest.Go(func() { l.refreshAgain(stop) })
-	}
 	l.Loop.Run(ctx)
 	stopped()
 	rest.Wait()
