@@ -100,6 +100,51 @@ func TestALiftWhileTheOriginIsAtWork(t *testing.T) {
 	})
 }
 
+// Requests that were decided before a lift and are answered after it start no mitigation, also if
+// another one has begun and ended in between, and prolong none.
+func TestALiftBetweenManyDecisionsAndTheirAnswers(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Second)
+		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], count: {statuses: [401]}}]", nil)
+		defer a.close()
+		decided := func(n int) (all []limit.Decision) {
+			for range n {
+				all = append(all, a.decide(1))
+			}
+			return all
+		}
+		answer := func(all []limit.Decision) {
+			for i := range all {
+				a.Answered(&all[i], 401, time.Now())
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		old := decided(40) // whose answers come late
+		answer(decided(11))
+		if _, err := a.Lift(a.key(1), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		answer(decided(11))
+		ends, ok := a.table.Get(a.key(1), time.Now())
+		if !ok {
+			t.Fatal("11 requests after the lift mitigate nobody")
+		}
+		answer(old[:20])
+		if now, _ := a.table.Get(a.key(1), time.Now()); !now.Deadline.Equal(ends.Deadline) {
+			t.Errorf("requests from before the lift prolong a mitigation by %v", now.Deadline.Sub(ends.Deadline))
+		}
+		time.Sleep(time.Minute)
+		answer(old[20:])
+		if d := a.decide(1); d.Verdict != limit.Passed {
+			t.Errorf("a client is %v by what it asked before the lift", d.Verdict)
+		}
+		if n := value(t, a.reg, "edge_increments_dropped_total", "lifted"); n != 40 {
+			t.Errorf("%v requests are counted as dropped by the lift, want 40", n)
+		}
+	})
+}
+
 // A mitigation that began after a lift and has ended leaves the lift in force: what another
 // node has from before it, such as a shard that was out of reach, mitigates nobody.
 func TestALiftOutlastsTheNextMitigation(t *testing.T) {
