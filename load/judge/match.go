@@ -272,22 +272,46 @@ func valuesOf(r *rule.Rule, c rule.Characteristic, f *form) (values []string) {
 	case rule.Cookie:
 		for _, h := range f.header {
 			if strings.EqualFold(h[0], "Cookie") {
-				each(h[1], ";", func(s string) string { return strings.Trim(s, " \t") })
+				each(h[1], ";", unblank)
 			}
 		}
 		for i, v := range values {
-			values[i] = unquoted(v)
+			values[i] = cookie(v)
 		}
 	}
 	return values
 }
 
-// unquoted returns a cookie's value without the quotes that may be around it.
-func unquoted(s string) string {
-	if len(s) > 1 && s[0] == '"' && s[len(s)-1] == '"' {
-		return s[1 : len(s)-1]
+// unblank returns s without the blanks around it.
+func unblank(s string) string {
+	blank := func(c byte) bool { return strings.IndexByte(" \t\x85\xa0", c) >= 0 }
+	for s != "" && blank(s[0]) {
+		s = s[1:]
+	}
+	for s != "" && blank(s[len(s)-1]) {
+		s = s[:len(s)-1]
 	}
 	return s
+}
+
+var backslashed = regexp.MustCompile(`(?s)\\[0-3][0-7][0-7]|\\.|%[0-9a-fA-F]{2}`)
+
+// cookie returns what a cookie's value stands for.
+func cookie(s string) string {
+	if len(s) > 1 && s[0] == '"' && s[len(s)-1] == '"' {
+		s = backslashed.ReplaceAllStringFunc(s[1:len(s)-1], func(e string) string {
+			switch c, _ := strconv.ParseUint(e[1:], 8, 8); {
+			case e[0] == '%':
+				return unescape(e)
+			case len(e) == 4:
+				return string([]byte{byte(c)})
+			}
+			return e[1:]
+		})
+	} else {
+		s = unescape(s)
+	}
+	return strings.ReplaceAll(s, "+", " ")
 }
 
 // known are the fields of a rule that this package judges by, or that make no difference to it.

@@ -47,7 +47,7 @@ func TestKeysAreThoseOfNodes(t *testing.T) {
 				p.Header = append(p.Header, [2]string{"X-Key", one("value", "a", "b", "", "a, b")})
 			}
 			for range rapid.IntRange(0, 2).Draw(t, "cookie lines") {
-				p.Header = append(p.Header, [2]string{"Cookie", one("cookie", "sid=a", `sid="a"; x=y`, "sid=b; sid=a", "SID=c", "x; sid = a ")})
+				p.Header = append(p.Header, [2]string{"Cookie", one("cookie", "sid=a", `sid="a"; x=y`, "sid=b; sid=a", "SID=c", "x; sid = a ", "sid=%61", `sid="\141"; sid="\a%62"`, "sid=a+%2B; sid=a\xa0", "sid=%2561; sid=%zz")})
 			}
 			return p
 		}

@@ -231,8 +231,7 @@ func (r *Rule) collectPaths(v values, req *Request) values {
 	return v
 }
 
-// collectCookies adds the values of the cookies called name, without the blanks and the
-// pair of quotes that may surround them.
+// collectCookies adds the values of the cookies called name, as origins may decode them.
 func collectCookies(v values, lines []string, name string) values {
 	for _, line := range lines {
 		for line != "" {
@@ -242,11 +241,9 @@ func collectCookies(v values, lines []string, name string) values {
 			if trimBlanks(key) != name {
 				continue
 			}
-			value = trimBlanks(value)
-			if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
-				value = value[1 : len(value)-1]
-			}
-			if v = v.add(value); v.full() {
+			from := len(v.bytes)
+			v.bytes = appendCookie(v.begin().bytes, trimBlanks(value))
+			if v = v.end(from); v.full() {
 				return v
 			}
 		}
@@ -254,8 +251,40 @@ func collectCookies(v values, lines []string, name string) values {
 	return v
 }
 
+// appendCookie appends the value of a cookie to dst. PHP, Express, Rack and ASP.NET decode percent
+// escapes, Rack plus signs as well, and Python what backslashes escape between quotes. Spellings
+// that one of them reads as the same value become the same bytes.
+func appendCookie(dst []byte, value string) []byte {
+	quoted := len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"'
+	if quoted {
+		value = value[1 : len(value)-1]
+	}
+	for value != "" {
+		var c byte
+		switch {
+		case !quoted || value[0] != '\\' || len(value) == 1:
+			c, value = decodeByte(value, true)
+		case len(value) > 3 && isOctal(value[1:4]):
+			c, value = (value[1]-'0')<<6+(value[2]-'0')<<3+(value[3]-'0'), value[4:]
+		default:
+			c, value = value[1], value[2:]
+		}
+		if c == '+' {
+			c = ' '
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// isOctal reports whether s is a byte in three octal digits.
+func isOctal(s string) bool {
+	return '0' <= s[0] && s[0] <= '3' && '0' <= s[1] && s[1] <= '7' && '0' <= s[2] && s[2] <= '7'
+}
+
+// trimBlanks returns s without the blanks around it, as Python and JavaScript see them in Latin-1.
 func trimBlanks(s string) string {
-	isBlank := func(c byte) bool { return c == ' ' || c == '\t' }
+	isBlank := func(c byte) bool { return c == ' ' || c == '\t' || c == '\x85' || c == '\xa0' }
 	for s != "" && isBlank(s[0]) {
 		s = s[1:]
 	}
