@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/count"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // Check returns everything that is wrong with o, joined: numbers out of bounds, settings that are
@@ -75,6 +77,14 @@ func (o *Options) check() error {
 	var err error
 	o.Secret, err = o.secret()
 	return errors.Join(append(errs, err, o.checkListeners())...)
+}
+
+// checkRules returns what is wrong with rules for a node with o, in a PoP of this many nodes.
+func (o *Options) checkRules(set *rule.Set, nodes int) error {
+	if o.StrictHosts && len(o.HostOrigins) == 0 && !set.NamesHosts() {
+		return &SettingError{Setting: "strict-hosts", Problem: "refuses all requests, because no rule names a host: add hosts to a rule, or set", Other: "host-origin"}
+	}
+	return count.CheckNodes(set, nodes)
 }
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

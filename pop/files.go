@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -51,7 +50,7 @@ func newFiles(o Options, m *metrics) (*files, error) {
 		}
 		f.noteHyphens(f.rules)
 	}
-	if err := count.CheckNodes(f.rules, o.MaxNodes); err != nil {
+	if err := o.checkRules(f.rules, o.MaxNodes); err != nil {
 		return nil, err
 	}
 	m.reloaded(nil)
@@ -143,7 +142,7 @@ func (f *files) reload(set func(*rule.Set)) error {
 	}
 	rules, err := rule.Load(f.o.RuleFiles...)
 	if err == nil {
-		err = count.CheckNodes(rules, f.nodes())
+		err = f.o.checkRules(rules, f.nodes())
 	}
 	if f.metrics.reloaded(err); err == nil {
 		set(rules)

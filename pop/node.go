@@ -450,9 +450,10 @@ func (n *Node) readiness() (detail []string, err error) {
 func (n *Node) Reload() error { return n.files.reload(n.setRules) }
 
 // SetRules replaces the rules of a node that was made without rules files. Rules with more
-// sub-windows than the PoP's nodes can count in are refused, and the old ones stay.
+// sub-windows than the PoP's nodes can count in are refused, as are rules that name no host where
+// [Options.StrictHosts] needs one; the old ones stay.
 func (n *Node) SetRules(set *rule.Set) error {
-	if err := count.CheckNodes(set, n.nodes()); err != nil {
+	if err := n.o.checkRules(set, n.nodes()); err != nil {
 		return err
 	}
 	n.setRules(set)

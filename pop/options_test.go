@@ -5,7 +5,9 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -85,5 +87,37 @@ func TestOptionsAreChecked(t *testing.T) {
 		if got != row.want {
 			t.Errorf("%s: %s\nwant %s", row.name, got, row.want)
 		}
+	}
+}
+
+// A node that would refuse each request for its host does not start, and keeps the rules that it has.
+func TestStrictHostsWithoutHosts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write := func(match string) {
+		t.Helper()
+		text := "rules: [{id: a, match: {" + match + "}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}]"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := pop.Options{Name: "n1", RuleFiles: []string{file}, Origin: "http://origin", StrictHosts: true, Logger: slog.New(slog.DiscardHandler)}
+	const want = "pop: strict-hosts refuses all requests, because no rule names a host: add hosts to a rule, or set host-origin"
+	write("paths: [/a]")
+	if _, err := pop.New(o); err == nil || err.Error() != want {
+		t.Errorf("New with rules that name no host = %v, want %s", err, want)
+	}
+	o.HostOrigins = map[string]string{"example.com": "http://origin"}
+	if _, err := pop.New(o); err != nil {
+		t.Errorf("New with an origin of a host = %v", err)
+	}
+	o.HostOrigins = nil
+	write("hosts: ['*.example.com']")
+	n, err := pop.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("paths: [/a]")
+	if err := n.Reload(); err == nil || err.Error() != want || !n.Rules().Names("a.example.com") {
+		t.Errorf("Reload of rules that name no host = %v, want %s and the rules before", err, want)
 	}
 }

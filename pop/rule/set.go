@@ -134,6 +134,9 @@ func (s *Set) Rules() []*Rule { return s.rules }
 // it.
 func (s *Set) CountsHeader(name string) bool { return s.headers[name] }
 
+// NamesHosts reports whether a rule of s names a host.
+func (s *Set) NamesHosts() bool { return len(s.byHost) > 0 }
+
 // Names reports whether a rule of s names host, which is canonical: as it is, or by a
 // wildcard.
 func (s *Set) Names(host string) bool {
