@@ -408,7 +408,7 @@ func (n *Node) Serve(ln net.Listener) error {
 // serveClientsLocked starts servers for clients that connect to ln. mu is held.
 func (n *Node) serveClientsLocked(ln net.Listener) {
 	front := n.proxy.Front(&steadyListener{Listener: ln, logger: n.o.Logger}, n.o.ReadHeaderTimeout)
-	if n.o.HTTPEngine == OwnEngine && n.origins.Plain() {
+	if n.o.HTTPEngine == OwnEngine {
 		n.servers = append(n.servers, n.ownEngine(front))
 	}
 	n.running.Go(front.Run)

@@ -199,7 +199,7 @@ func (p *Proxy) passPlain(c *http1.Conn, r *http1.Request, x *plainExchange) {
 	x.peer = x.exchange.peer.AppendTo(x.peer)
 	x.seeFields(r)
 	x.sent = x.now
-	err := c.Relay(r, x.origin.plain, x)
+	err := c.Relay(r, x.origin.relayed, x)
 	if err != nil {
 		p.failedPlain(c, r, x, err)
 	}

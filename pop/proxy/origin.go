@@ -43,7 +43,7 @@ type Origin struct {
 	scheme, host string
 	transport    http.RoundTripper
 	timeout      time.Duration
-	plain        *http1.Origin // nil unless requests can be relayed as HTTP/1.1 without TLS
+	relayed      *http1.Origin // for the engine
 
 	mu       sync.Mutex // guards what follows
 	lastLog  time.Time
@@ -94,36 +94,29 @@ func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 	}
 	if origin.transport == nil {
 		origin.transport = newTransport(protocols, o)
-		if u.Scheme == "http" {
-			origin.plain = newPlain(u, o)
-		}
 	}
+	origin.relayed = newRelayed(origin, u, o)
 	return origin, nil
 }
 
-// newPlain returns the origin for the HTTP/1.1 engine.
-func newPlain(u *url.URL, o OriginOptions) *http1.Origin {
-	addr := u.Host
-	if u.Port() == "" {
-		addr = net.JoinHostPort(u.Hostname(), "80")
+// newRelayed returns origin for the engine.
+func newRelayed(origin *Origin, u *url.URL, o OriginOptions) *http1.Origin {
+	dial := http1.Bridge(origin.transport, origin.scheme, origin.host)
+	if u.Scheme == "http" && o.Transport == nil {
+		addr := u.Host
+		if u.Port() == "" {
+			addr = net.JoinHostPort(u.Hostname(), "80")
+		}
+		dialer := &net.Dialer{KeepAlive: 30 * time.Second}
+		dial = func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) }
 	}
-	dialer := &net.Dialer{KeepAlive: 30 * time.Second}
 	return http1.NewOrigin(http1.OriginOptions{
-		Dial:            func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) },
+		Dial:            dial,
 		Host:            u.Host,
 		ConnectTimeout:  o.ConnectTimeout,
 		Timeout:         o.Timeout,
 		IdleConnections: o.IdleConnections,
 	})
-}
-
-// Plain reports whether all origins can be relayed to as HTTP/1.1 without TLS.
-func (o Origins) Plain() bool {
-	plain := o.Default == nil || o.Default.plain != nil
-	for _, origin := range o.ByHost {
-		plain = plain && origin.plain != nil
-	}
-	return plain
 }
 
 func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
@@ -169,9 +162,7 @@ func (o *Origin) Close() {
 	if t, ok := o.transport.(*http.Transport); ok {
 		t.CloseIdleConnections()
 	}
-	if o.plain != nil {
-		o.plain.Close()
-	}
+	o.relayed.Close()
 }
 
 // CanonicalHost returns host as Origins.ByHost is keyed.

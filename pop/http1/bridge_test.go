@@ -1,0 +1,214 @@
+package http1_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"testing"
+
+	"github.com/edgelimit/edge/pop/http1"
+)
+
+// startBridged serves clients by an engine in front of an origin that speaks another protocol than
+// HTTP/1.1, and returns its address.
+func startBridged(t *testing.T, protocol string, origin http.Handler) string {
+	t.Helper()
+	back := httptest.NewUnstartedServer(origin)
+	transport := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true}
+	back.Config.Protocols = transport.Protocols
+	scheme := "https"
+	switch protocol {
+	case "h2c":
+		scheme = "http"
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		back.Start()
+	case "h2":
+		back.EnableHTTP2 = true
+		transport.Protocols.SetHTTP2(true)
+		back.StartTLS()
+	default:
+		transport.Protocols.SetHTTP1(true)
+		back.StartTLS()
+	}
+	t.Cleanup(back.Close)
+	t.Cleanup(transport.CloseIdleConnections)
+	o := http1.NewOrigin(http1.OriginOptions{Dial: http1.Bridge(transport, scheme, back.Listener.Addr().String())})
+	t.Cleanup(o.Close)
+	return serve(t, relay{o})
+}
+
+// bridges runs a test in front of each kind of origin.
+func bridges(t *testing.T, origin http.HandlerFunc, test func(t *testing.T, addr string)) {
+	for _, protocol := range []string{"h2c", "h2", "https"} {
+		t.Run(protocol, func(t *testing.T) { test(t, startBridged(t, protocol, origin)) })
+	}
+}
+
+// What a client sends, and what it is answered, passes a bridge whole: twice, since the connection
+// is used again.
+func TestBridge(t *testing.T) {
+	bridges(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hints" {
+			w.Header().Set("Link", "</a>")
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+		w.Header().Set("Trailer", "X-Announced")
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		fmt.Fprintf(w, "%s %s %s %d %s %q", r.Method, r.RequestURI, r.Host, len(body), r.Trailer.Get("X-Sum"), r.Header["User-Agent"])
+		w.Header().Set("X-Announced", "1")
+		w.Header().Set(http.TrailerPrefix+"X-Not", "2")
+	}, func(t *testing.T, addr string) {
+		hints := 0
+		trace := &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error {
+			hints++
+			return nil
+		}}
+		client := &http.Client{Transport: &http.Transport{}}
+		defer client.CloseIdleConnections()
+		for range 2 {
+			for _, n := range []int{0, 5, 100_000} {
+				body := io.MultiReader(strings.NewReader(strings.Repeat("x", n))) // chunked
+				r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), "POST", "http://"+addr+"/hints?%41//b", body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Trailer, r.Host, r.Header["User-Agent"] = http.Header{"X-Sum": {"7"}}, "a.example", nil
+				resp, err := client.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if want := fmt.Sprintf("POST /hints?%%41//b a.example %d 7 []", n); string(got) != want || err != nil {
+					t.Errorf("got %q, %v; want %q", got, err, want)
+				}
+				if resp.Trailer.Get("X-Announced") != "1" || resp.Trailer.Get("X-Not") != "2" {
+					t.Errorf("trailers %v", resp.Trailer)
+				}
+			}
+		}
+		if hints != 6 {
+			t.Errorf("%d interim answers, want 6", hints)
+		}
+	})
+}
+
+// An answer that is streamed passes in the parts that the origin flushes, and the origin notices
+// that the client has gone.
+func TestBridgeStreams(t *testing.T) {
+	gone := make(chan struct{}, 1)
+	bridges(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "one")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		gone <- struct{}{}
+	}, func(t *testing.T, addr string) {
+		conn := dial(t, addr)
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(io.LimitReader(resp.Body, 3)); string(got) != "one" {
+			t.Errorf("%q, %v", got, err)
+		}
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		_ = conn.Close()
+		<-gone
+	})
+}
+
+// Answers that come before the request's end, or without a body, end where they should.
+func TestBridgeFrames(t *testing.T) {
+	bridges(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/early":
+			http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+		case "/204":
+			w.WriteHeader(http.StatusNoContent)
+		case "/304":
+			w.WriteHeader(http.StatusNotModified)
+		default:
+			w.Header().Set("Content-Length", "3")
+			_, _ = io.WriteString(w, "abc")
+		}
+	}, func(t *testing.T, addr string) {
+		for _, test := range []struct {
+			sends  string
+			status int
+			body   string
+		}{
+			{"POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nabc", 413, "too large\n"},
+			{"GET /204 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 204, ""},
+			{"GET /304 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 304, ""},
+			{"HEAD / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 200, ""},
+			{"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 200, "abc"},
+		} {
+			conn := dial(t, addr)
+			_, _ = io.WriteString(conn, test.sends)
+			in := bufio.NewReader(conn)
+			resp, err := http.ReadResponse(in, &http.Request{Method: strings.Fields(test.sends)[0]})
+			if err != nil {
+				t.Fatalf("%.20q: %v", test.sends, err)
+			}
+			if body, _ := io.ReadAll(resp.Body); resp.StatusCode != test.status || string(body) != test.body {
+				t.Errorf("%.20q: %d %q", test.sends, resp.StatusCode, body)
+			}
+			if test.status == 413 {
+				continue
+			}
+			if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != 200 {
+				t.Errorf("after %.20q: %v, %v", test.sends, resp, err)
+			}
+		}
+	})
+}
+
+// A connection may switch to another protocol where the origin speaks HTTP/1.1.
+func TestBridgeUpgrade(t *testing.T) {
+	addr := startBridged(t, "https", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, buf, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nfirst")
+		_, _ = io.Copy(conn, buf)
+	}))
+	conn := dial(t, addr)
+	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n+early")
+	in := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "echo" {
+		t.Fatal(resp, err)
+	}
+	_, _ = io.WriteString(conn, "+late")
+	got := make([]byte, len("first+early+late"))
+	if _, err := io.ReadFull(in, got); string(got) != "first+early+late" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// What is wrong with the origin is said as without a bridge.
+func TestBridgeFails(t *testing.T) {
+	o := http1.NewOrigin(http1.OriginOptions{Dial: http1.Bridge(&http.Transport{}, "http", "127.0.0.1:1")})
+	resp, err := http.Get("http://" + serve(t, relay{o}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 502 || !strings.Contains(string(body), "connection refused") {
+		t.Errorf("%d %q", resp.StatusCode, body)
+	}
+}
