@@ -3,7 +3,6 @@ package pop
 import (
 	"context"
 	"errors"
-	"net"
 
 	"github.com/edgelimit/edge/pop/http1"
 	"github.com/edgelimit/edge/pop/proxy"
@@ -16,16 +15,16 @@ const (
 	// NetHTTP is the server and the reverse proxy of net/http.
 	NetHTTP Engine = iota
 
-	// OwnEngine is package http1. Where an origin needs TLS or HTTP/2, NetHTTP serves instead.
+	// OwnEngine is package http1.
 	OwnEngine
 )
 
 // String returns the engine as settings write it.
 func (e Engine) String() string {
-	if e == OwnEngine {
-		return "own"
+	if e == NetHTTP {
+		return "net/http"
 	}
-	return "net/http"
+	return "own"
 }
 
 // ParseEngine reads own or net/http.
@@ -63,7 +62,7 @@ func (n *Node) ownEngine(front *proxy.Front) server {
 		Tunnels:           n.upgraded,
 		Logger:            n.o.Logger,
 	})
-	front.Own = func(conn net.Conn, begun []byte, secure bool) { s.ServeConn(conn, begun, secure) }
+	front.Own = s.ServeConn
 	return &ownServer{s, front}
 }
 

@@ -1,7 +1,9 @@
 package pop
 
 import (
+	"io"
 	"net"
+	"time"
 
 	"github.com/pires/go-proxyproto"
 )
@@ -9,7 +11,7 @@ import (
 // withProxyProtocol lets trusted proxies say which client they speak for. A header from any
 // other peer is not understood, so that its request is malformed.
 func (n *Node) withProxyProtocol(ln net.Listener) net.Listener {
-	return &proxyproto.Listener{
+	return proxiedListener{&proxyproto.Listener{
 		Listener:          ln,
 		ReadHeaderTimeout: n.o.ReadHeaderTimeout,
 		ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
@@ -20,8 +22,34 @@ func (n *Node) withProxyProtocol(ln net.Listener) net.Listener {
 			return proxyproto.SKIP, nil
 		},
 		ValidateHeader: n.withoutUnix,
-	}
+	}}
 }
+
+type proxiedListener struct{ net.Listener }
+
+func (l proxiedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if head, ok := conn.(*proxyproto.Conn); ok {
+		if tcp, ok := head.TCPConn(); ok {
+			return &proxied{tcp, head}, err
+		}
+	}
+	return conn, err
+}
+
+// A proxied is a connection that may begin with a PROXY header, and can all that others can. What
+// comes with the header is read by the first Read.
+type proxied struct {
+	*net.TCPConn
+	head *proxyproto.Conn
+}
+
+func (p *proxied) Read(b []byte) (int, error)               { return p.head.Read(b) }
+func (p *proxied) LocalAddr() net.Addr                      { return p.head.LocalAddr() }
+func (p *proxied) RemoteAddr() net.Addr                     { return p.head.RemoteAddr() }
+func (p *proxied) SetDeadline(t time.Time) error            { return p.head.SetDeadline(t) }
+func (p *proxied) SetReadDeadline(t time.Time) error        { return p.head.SetReadDeadline(t) }
+func (p *proxied) WriteTo(w io.Writer) (n int64, err error) { return p.head.WriteTo(w) }
 
 // withoutUnix reads a header with UNIX addresses as if it had none: it does not tell clients
 // apart, but X-Forwarded-For of the proxy, which is then the peer, may.

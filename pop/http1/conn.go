@@ -17,7 +17,8 @@ type Conn struct {
 	server *Server
 	x      *exchange // of the request that is at work; nil between requests
 	peer   netip.AddrPort
-	secure bool // by TLS
+	since  time.Time // when the first head began; zero after it
+	secure bool      // by TLS
 
 	closing bool // after the answer that is under way
 	dropped bool // at once
@@ -97,13 +98,15 @@ func (c *Conn) begin() bool {
 		if err := c.flushWithin(); err != nil {
 			return false
 		}
-		patience := c.server.o.ReadHeaderTimeout // a connection is opened to be used
+		if c.since.IsZero() {
+			c.setReadDeadline(time.Now(), c.server.o.IdleTimeout)
+		} else {
+			c.setReadDeadline(c.since, c.server.o.ReadHeaderTimeout) // a connection is opened to be used
+		}
 		if c.x != nil {
 			exchanges.Put(c.x)
 			c.x = nil
-			patience = c.server.o.IdleTimeout
 		}
-		c.setReadDeadline(time.Now(), patience)
 		if c.state.Store(idle); c.server.ending.Load() {
 			return false
 		}
@@ -119,7 +122,10 @@ func (c *Conn) begin() bool {
 		c.x = exchanges.Get().(*exchange)
 	}
 	c.x.req.reset()
-	c.x.began = time.Now()
+	if c.x.began = c.since; c.since.IsZero() {
+		c.x.began = time.Now()
+	}
+	c.since = time.Time{}
 	return true
 }
 

@@ -86,32 +86,54 @@ func (s *Server) Serve(ln net.Listener) error {
 		if err != nil {
 			return err
 		}
-		s.ServeConn(conn, nil, false)
+		s.ServeConn(conn, Start{Since: time.Now()})
 	}
 }
 
-// ServeConn serves a connection of which begun was read already, in a goroutine. secure is whether
-// the client connected by TLS.
-func (s *Server) ServeConn(conn net.Conn, begun []byte, secure bool) {
-	c := &Conn{server: s, wire: newWire(conn), secure: secure}
-	if len(begun) > 0 {
-		c.in = newBuffer(max(len(begun), smallBuffer))
-		c.w = copy(c.in, begun)
+// A Start is what is known of a connection that the server gets.
+type Start struct {
+	Since  time.Time // the first head has ReadHeaderTimeout from then on
+	Read   []byte    // was read already
+	Secure bool      // the client connected by TLS
+	Ended  func()    // is called when the connection has ended; may be nil
+}
+
+// ServeConn serves a connection, in a goroutine.
+func (s *Server) ServeConn(conn net.Conn, start Start) {
+	c := &Conn{server: s, wire: newWire(conn), since: start.Since, secure: start.Secure}
+	if len(start.Read) > 0 {
+		c.in = newBuffer(max(len(start.Read), smallBuffer))
+		c.w = copy(c.in, start.Read)
 	}
+	ended := start.Ended
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		_ = conn.Close()
+		if ended != nil {
+			ended()
+		}
 		return
 	}
 	s.conns[c] = struct{}{}
 	s.serving.Add(1)
 	go func() {
 		defer s.forget(c)
-		// A PROXY protocol header is read here.
-		c.peer, _ = netip.ParseAddrPort(conn.RemoteAddr().String())
+		if ended != nil {
+			defer ended()
+		}
+		c.peer = peerOf(conn)
 		c.serve()
 	}()
+}
+
+// peerOf returns the address of the client. That of a PROXY protocol header may be read here.
+func peerOf(conn net.Conn) netip.AddrPort {
+	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		return tcp.AddrPort()
+	}
+	peer, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+	return peer
 }
 
 // forget removes c from the connections that Shutdown waits for.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"syscall"
 	"time"
 )
 
@@ -196,32 +195,16 @@ func (t *relaying) endUpload() {
 // watch starts a goroutine that notices when the client disconnects. A client that has only shut
 // down its side may still read: the exchange goes on for abandonAfter.
 func (t *relaying) watch() {
-	raw := t.c.raw
-	if secure, ok := t.c.conn.(interface{ NetConn() net.Conn }); ok {
-		if socket, ok := secure.NetConn().(syscall.Conn); ok {
-			raw, _ = socket.SyscallConn()
-		}
-	}
-	if raw == nil {
-		return
-	}
 	t.c.readBy = time.Time{}
 	_ = t.c.conn.SetReadDeadline(time.Time{})
 	t.watching, t.over = make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(t.watching)
-		var events int16
-		err := raw.Read(func(fd uintptr) bool {
-			events = hungUp(fd)
-			return events != 0
-		})
-		if err != nil {
-			return // interrupted
-		}
-		if !t.begun.Load() && t.edit.Gone(t.giveUp) {
+		half, gone := t.c.awaitEnd()
+		if !gone || !t.begun.Load() && t.edit.Gone(t.giveUp) {
 			return
 		}
-		if events&(pollErr|pollHup) == 0 {
+		if half {
 			select {
 			case <-t.over:
 				return

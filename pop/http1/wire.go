@@ -47,6 +47,7 @@ func freeBuffer(b []byte) {
 type wire struct {
 	conn net.Conn
 	raw  syscall.RawConn // nil if conn is not a socket
+	end  syscall.RawConn // the socket below, also of TLS; nil if there is none
 
 	in   []byte // in[r:w] is read and not used yet
 	r, w int
@@ -63,6 +64,11 @@ func newWire(conn net.Conn) wire {
 	w := wire{conn: conn}
 	if socket, ok := conn.(syscall.Conn); ok {
 		w.raw, _ = socket.SyscallConn()
+		w.end = w.raw
+	} else if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		if socket, ok := secure.NetConn().(syscall.Conn); ok {
+			w.end, _ = socket.SyscallConn()
+		}
 	}
 	return w
 }
@@ -237,6 +243,22 @@ func (w *wire) open() bool {
 		open = errors.Is(err, syscall.EAGAIN)
 	})
 	return err == nil && open
+}
+
+// awaitEnd waits until the peer has disconnected or, if half is set, shut down its side. It returns
+// before that if the read is interrupted, or if conn is not a socket, so that it has to be read, and
+// the peer sends more.
+func (w *wire) awaitEnd() (half, gone bool) {
+	if w.end == nil {
+		err := w.fill(smallBuffer)
+		return false, err != nil && !IsTimeout(err)
+	}
+	var events int16
+	err := w.end.Read(func(fd uintptr) bool {
+		events = hungUp(fd)
+		return events != 0
+	})
+	return events&(pollErr|pollHup) == 0, err == nil
 }
 
 // IsTimeout reports whether err is that of a deadline.

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/edgelimit/edge/pop/http1"
 )
 
 // A Front accepts connections of clients and hands each to the server of its protocol. It
@@ -18,8 +20,8 @@ type Front struct {
 	HTTP1, HTTP2 net.Listener
 
 	// Own serves connections of HTTP/1 instead of the server behind HTTP1, if it is not nil, and
-	// returns at once. begun was read of conn already. It is set before Run.
-	Own func(conn net.Conn, begun []byte, secure bool)
+	// returns at once. It is set before Run.
+	Own func(net.Conn, http1.Start)
 
 	http1, http2  chan net.Conn
 	p             *Proxy
@@ -114,7 +116,7 @@ func (f *Front) greet(nc net.Conn) {
 		return
 	}
 	if to == f.http1 && f.Own != nil {
-		f.Own(nc, c.sniffed, c.tls != nil)
+		f.Own(nc, http1.Start{Since: c.headBy.Add(-f.headerTimeout), Read: c.sniffed, Secure: c.tls != nil})
 		return
 	}
 	select {
@@ -175,15 +177,16 @@ func (c *conn) handshake(secure *tls.Conn) bool {
 // preface is what every connection of HTTP/2 begins with, and none of HTTP/1.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// sniff reads until it knows whether the client speaks HTTP/2, and no more than its preface.
+// sniff reads until it knows whether the client speaks HTTP/2. The first Read takes all that a PROXY
+// header came with: a server may read the socket itself afterwards.
 func (c *conn) sniff() (http2 bool, err error) {
-	buf := make([]byte, len(preface))
-	for n := 0; n < len(buf); {
+	buf := make([]byte, 512)
+	for n := 0; n < len(preface); {
 		var k int
 		k, err = c.Conn.Read(buf[n:])
 		n += k
 		c.sniffed = buf[:n]
-		if string(c.sniffed) != preface[:n] || err != nil {
+		if known := min(n, len(preface)); string(buf[:known]) != preface[:known] || err != nil {
 			return false, err
 		}
 	}
