@@ -325,7 +325,7 @@ func TestAbandonedRequestsEnd(t *testing.T) {
 		time.Sleep(time.Second)
 		_ = conn.Close()
 		for _, want := range []float64{1, 0} {
-			time.Sleep(19 * time.Second)
+			time.Sleep(18 * time.Second)
 			if n, err := sum(p.Gatherer(), "edge_abandoned_waiting"); n != want || err != nil {
 				t.Errorf("%v requests wait, %v; want %v", n, err, want)
 			}

@@ -12,11 +12,11 @@ import (
 type Engine uint8
 
 const (
-	// NetHTTP is the server and the reverse proxy of net/http.
-	NetHTTP Engine = iota
-
 	// OwnEngine is package http1.
-	OwnEngine
+	OwnEngine Engine = iota
+
+	// NetHTTP is the server and the reverse proxy of net/http.
+	NetHTTP
 )
 
 // String returns the engine as settings write it.

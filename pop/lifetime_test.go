@@ -40,7 +40,7 @@ func startPiped(t *testing.T, origin http.HandlerFunc, set func(*pop.Options)) *
 	p := &piped{log: new(eventLog), front: shard.NewPipe()}
 	transport := &http.Transport{DialContext: back.Dial}
 	o := pop.Options{
-		Name: "n1", Origin: "http://origin", OriginOptions: proxy.OriginOptions{Transport: transport},
+		Name: "n1", Origin: "http://origin", OriginOptions: proxy.OriginOptions{Transport: transport}, HTTPEngine: engine,
 		Logger: slog.New(&eventHandler{log: p.log, start: time.Now(), node: "n1"}),
 	}
 	set(&o)

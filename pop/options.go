@@ -73,7 +73,7 @@ type Options struct {
 	// IPv6 /64.
 	Client rule.ClientPrefix
 
-	// HTTPEngine serves the HTTP/1.1 of clients. If zero, NetHTTP.
+	// HTTPEngine serves the HTTP/1.1 of clients. If zero, OwnEngine.
 	HTTPEngine Engine
 
 	Headers    proxy.HeaderStyle

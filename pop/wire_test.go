@@ -37,10 +37,10 @@ type wired struct {
 // engine serves the nodes of startWired.
 var engine pop.Engine
 
-// What clients notice of a node is the same by the own engine.
-func TestOwnEngine(t *testing.T) {
-	engine = pop.OwnEngine
-	defer func() { engine = pop.NetHTTP }()
+// What clients notice of a node is the same by net/http.
+func TestNetHTTP(t *testing.T) {
+	engine = pop.NetHTTP
+	defer func() { engine = pop.OwnEngine }()
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T)
