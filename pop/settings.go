@@ -16,15 +16,15 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Bounds of sizes and times. More is a mistake.
+// Bounds of sizes and times. Greater values are mistakes.
 const (
 	maxKeys  = 1 << 24
 	MaxNodes = 1 << 20
 	maxTime  = 7 * 24 * time.Hour
 )
 
-// Settings returns the settings of a node, which set the fields of o. The defaults of numbers and
-// durations are those of Options as well, where they are 0; so are the bounds.
+// Settings returns the settings of a node, which set the fields of o. Fields of Options that are 0
+// get the same defaults, and their bounds are the same.
 //
 // A new setting is a field of [Options], with what it does, and one row here, in the group where
 // operators look for it:
@@ -32,8 +32,8 @@ const (
 //	{Name: "idle-timeout", Value: Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},
 //
 // Then `go test ./cmd/edge -run TestSampleSettings -update` writes testdata/node.yaml anew. If the
-// field is not called as the setting is, TestEverySettingArrives asks for its name. Settings that a
-// row needs or contradicts are columns of it; what else depends on several is in check.
+// names of field and setting differ, add them to TestEverySettingArrives. Settings that a row needs
+// or contradicts are columns of it; other checks of several settings are in check.
 func Settings(o *Options) []Setting {
 	if o.Gossip == nil {
 		o.Gossip = new(GossipOptions)
@@ -56,12 +56,12 @@ func Settings(o *Options) []Setting {
 
 		{Group: "the PoP", Name: "secret-file", Value: Text(&o.SecretFile, "", nil), Help: "`file` with the secret, the same on every node: head -c 24 /dev/urandom | base64 > FILE", Sample: "secret"},
 		{Name: "secret", Value: Text(&o.Secret, "", checkSecret), Help: "secret itself, at least 16 bytes; better given by --secret-file or EDGE_SECRET", Sample: "#sixteen bytes or more", Secret: true, Contradicts: "secret-file"},
-		{Name: "shard", Value: List(&o.Shards, checkServer), Help: "`addresses` of memcached servers, spelled alike on every node; without any, a shard inside", Sample: "[10.0.0.1:11211, 10.0.0.2:11211, 10.0.0.3:11211]", Needs: []string{"secret-file|secret"}},
+		{Name: "shard", Value: List(&o.Shards, checkServer), Help: "`addresses` of memcached servers, spelled alike on every node; without any, the node has a shard of its own", Sample: "[10.0.0.1:11211, 10.0.0.2:11211, 10.0.0.3:11211]", Needs: []string{"secret-file|secret"}},
 		{Name: "shard-listen", Value: Text(&o.ShardListen, "", nil), Help: "`address` of a shard in this node for all nodes, instead of --shard; needs gossip", Single: true, Sample: "#10.0.0.1:11211", Needs: []string{"gossip-listen", "secret-file|secret"}, Contradicts: "shard"},
 		{Name: "gossip-listen", Value: Text(&g.Listen, "", checkGossipListen), Help: "`address` for the other nodes, IP:PORT, UDP and TCP; empty: mitigations are learned from the shards", Single: true, Sample: ":7946"},
-		{Name: "gossip-advertise", Value: Text(&g.Advertise, "", checkAdvertise), Help: "`address` by which other nodes reach --gossip-listen, if it is another", Single: true, Sample: "#10.0.0.1:7946", Needs: []string{"gossip-listen"}},
-		{Name: "gossip-key-file", Value: Text(&g.KeyFile, "", nil), Help: "`file` with base64 keys of the gossip, one per line; what is sent uses the first; loaded again like the rules", Single: true, Sample: "gossip.keys", Needs: []string{"gossip-listen"}},
-		{Name: "gossip-key", Value: ListOf(&g.Keys, parseGossipKey), Help: "`keys` themselves, in base64; better given by --gossip-key-file or EDGE_GOSSIP_KEY", Single: true, Secret: true, Sample: "#[MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=]", Needs: []string{"gossip-listen"}, Contradicts: "gossip-key-file"},
+		{Name: "gossip-advertise", Value: Text(&g.Advertise, "", checkAdvertise), Help: "`address` by which other nodes reach --gossip-listen, if it differs", Single: true, Sample: "#10.0.0.1:7946", Needs: []string{"gossip-listen"}},
+		{Name: "gossip-key-file", Value: Text(&g.KeyFile, "", nil), Help: "`file` with the keys of the gossip in base64, one per line, the first of which encrypts; loaded again like the rules", Single: true, Sample: "gossip.keys", Needs: []string{"gossip-listen"}},
+		{Name: "gossip-key", Value: ListOf(&g.Keys, parseGossipKey), Help: "`keys` of the gossip themselves, in base64; better given by --gossip-key-file or EDGE_GOSSIP_KEY", Single: true, Secret: true, Sample: "#[MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=]", Needs: []string{"gossip-listen"}, Contradicts: "gossip-key-file"},
 		{Name: "join", Value: List(&g.Join, checkServer), Help: "`addresses` of other nodes to begin with; the node's own may be among them", Single: true, Sample: "[10.0.0.1:7946, 10.0.0.2:7946, 10.0.0.3:7946]", Needs: []string{"gossip-listen"}},
 		{Name: "max-nodes", Value: Int(&o.MaxNodes, count.MinNodes, 1, MaxNodes, "nodes"), Help: "maximum number of nodes at once; limits with sub_windows need room for all", Single: true},
 
@@ -74,8 +74,8 @@ func Settings(o *Options) []Setting {
 		{Name: "http-engine", Value: Parsed("text", &o.HTTPEngine, OwnEngine.String(), ParseEngine), Help: "what serves HTTP/1.1: own or net/http; see docs/http.md"},
 		{Name: "read-header-timeout", Value: Duration(&o.ReadHeaderTimeout, 10*time.Second, 1, maxTime), Help: "time to read a request's header"},
 		{Name: "max-header-bytes", Value: Int(&o.MaxHeaderBytes, 64<<10, 1, 16<<20, "bytes"), Help: "maximum size of a request's header, in `bytes`"},
-		{Name: "body-timeout", Value: Duration(&o.BodyTimeout, time.Minute, 0, maxTime), Help: "maximum pause within a request's body, and of a client that does not read its answer; 0: no maximum"},
-		{Name: "body-rate", Value: Int(&o.BodyRate, 240, 0, 1<<30, "bytes"), Help: "minimum rate of a request's body, in `bytes` per second; a client may fall behind by body-timeout; 0: no minimum"},
+		{Name: "body-timeout", Value: Duration(&o.BodyTimeout, time.Minute, 0, maxTime), Help: "maximum pause within a request's body, and of a client that does not read its answer; 0: no limit"},
+		{Name: "body-rate", Value: Int(&o.BodyRate, 240, 0, 1<<30, "bytes"), Help: "minimum rate of a request's body, in `bytes` per second; a client may fall behind by --body-timeout; 0: no minimum"},
 		{Name: "abandoned-requests", Value: Int(&o.AbandonedRequests, 1024, 1, 1<<20, "requests"), Help: "maximum number of `requests` that wait for an answer that a rule counts, without their clients"},
 		{Name: "idle-timeout", Value: Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},
 		{Name: "drain-timeout", Value: Duration(&o.DrainTimeout, 30*time.Second, 1, maxTime), Help: "time for requests to end after SIGTERM"},

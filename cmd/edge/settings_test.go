@@ -401,8 +401,8 @@ var aFlag = regexp.MustCompile(`--[a-z][a-z-]*`)
 func sampleOf(rows []pop.Setting) string {
 	var b strings.Builder
 	b.WriteString(`# Settings of a node: edge node --config node.yaml. Each is also a flag (--tls-listen) and a variable
-# (EDGE_TLS_LISTEN); a flag wins over a variable, a variable over this file. What stands behind a # is
-# off; the other values are defaults, except those that name machines and files.
+# (EDGE_TLS_LISTEN); a flag wins over a variable, a variable over this file. Settings behind a # are
+# off; the other values are defaults, except names of machines and files.
 `)
 	for _, row := range rows {
 		if row.Group != "" {
