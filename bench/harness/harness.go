@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"fmt"
 	"log"
 	"net"
 	"time"
@@ -30,12 +31,13 @@ func WaitFor(addr string) {
 			return
 		}
 	}
-	log.Fatalf("nobody listens on %s", addr)
+	Check(fmt.Errorf("nobody listens on %s", addr))
 }
 
 // Check ends the program if there is an error.
 func Check(err error) {
 	if err != nil {
+		leave()
 		log.Fatal(err)
 	}
 }

@@ -1,0 +1,184 @@
+package harness
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A Process is a program that this one has started. It ends with this one at the latest, however
+// that ends: the kernel kills it if nobody else does.
+type Process struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// Start starts a program on some cores, written as taskset has them ("0,1"); "" stands for all.
+func Start(cores, name string, args ...string) *Process {
+	if cores != "" {
+		name, args = "taskset", append([]string{"-c", cores, name}, args...)
+	}
+	return start(exec.Command(name, args...))
+}
+
+func start(cmd *exec.Cmd) *Process {
+	p := &Process{cmd, make(chan struct{})}
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	Check(cmd.Start())
+	go func() {
+		_ = cmd.Wait()
+		close(p.ended)
+	}()
+	return p
+}
+
+// Output runs a program until it ends by itself, on all cores, and returns what it writes.
+func Output(name string, args ...string) string {
+	var out strings.Builder
+	cmd := exec.Command(name, args...)
+	cmd.Stdout = &out
+	start(cmd).Wait()
+	return out.String()
+}
+
+// Wait waits until the process has ended by itself. That it fails ends the program.
+func (p *Process) Wait() {
+	<-p.ended
+	if !p.cmd.ProcessState.Success() {
+		Check(fmt.Errorf("%s: %v", strings.Join(p.cmd.Args, " "), p.cmd.ProcessState))
+	}
+}
+
+// End kills the process, and returns when it has ended.
+func (p *Process) End() {
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+}
+
+// CPU returns the CPU time that the process has used, user and system, in steps of 10 ms.
+func (p *Process) CPU() time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	Check(err)
+	// What follows the name, which is in parentheses, begins with field 3.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	user, _ := strconv.Atoi(fields[14-3])
+	system, _ := strconv.Atoi(fields[15-3])
+	return time.Duration(user+system) * time.Second / ticks
+}
+
+// ticks is how many units of CPU time, as /proc gives them, are in a second (USER_HZ).
+const ticks = 100
+
+// OwnCPU returns the CPU time that this process has used, user and system.
+func OwnCPU() time.Duration {
+	var used syscall.Rusage
+	Check(syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// Memcached starts a memcached of 2 GiB on some cores, with a hash table that need not grow below
+// six million items, and returns its address once it listens.
+func Memcached(cores string) (p *Process, addr string) {
+	addr = FreeAddr()
+	_, port, _ := net.SplitHostPort(addr)
+	p = Start(cores, "memcached", "-l", "127.0.0.1", "-p", port, "-U", "0", "-u", "root", "-m", "2048", "-o", "hashpower=22")
+	WaitFor(addr)
+	return p, addr
+}
+
+// Nginx starts nginx on some cores as one process, its only worker, with what its block http is to
+// hold, and returns once it listens on addr. It keeps what it writes in dir.
+func Nginx(cores, dir, addr, http string) *Process {
+	file := filepath.Join(dir, "nginx-"+strings.ReplaceAll(addr, ":", "-"))
+	Check(os.WriteFile(file+".conf", fmt.Appendf(nil, `daemon off; master_process off; pid %[1]s.pid; error_log stderr error;
+		events { worker_connections 4096; }
+		http { client_body_temp_path %[1]s.body; proxy_temp_path %[1]s.proxy; fastcgi_temp_path %[1]s.f; uwsgi_temp_path %[1]s.u; scgi_temp_path %[1]s.s;
+		access_log off; keepalive_requests 1000000000; %[2]s }`, file, http), 0o600))
+	p := Start(cores, "nginx", "-e", "stderr", "-p", dir, "-c", file+".conf")
+	WaitFor(addr)
+	return p
+}
+
+// An Origin is nginx that answers every request with 200.
+type Origin struct {
+	*Process
+	Addr  string
+	asked int
+}
+
+// StartOrigin starts an origin on some cores.
+func StartOrigin(cores, dir string) *Origin {
+	o := &Origin{Addr: FreeAddr()}
+	o.Process = Nginx(cores, dir, o.Addr, "server { listen "+o.Addr+` backlog=4096; location / { return 200 "hello\n"; } location /status { stub_status; } }`)
+	return o
+}
+
+// Requests returns how many requests the origin has had, but for those that ask for that.
+func (o *Origin) Requests() (n int) {
+	resp, err := http.Get("http://" + o.Addr + "/status")
+	Check(err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	Check(err)
+	o.asked++
+	n, err = strconv.Atoi(find(`\n \d+ \d+ (\d+)`, string(text)))
+	Check(err)
+	return n - o.asked
+}
+
+var dirs struct {
+	sync.Mutex
+	all []string
+}
+
+// TempDir makes a directory, which [Main] removes at the latest.
+func TempDir() (dir string, remove func()) {
+	dir, err := os.MkdirTemp("", "bench")
+	Check(err)
+	dirs.Lock()
+	defer dirs.Unlock()
+	dirs.all = append(dirs.all, dir)
+	return dir, func() { _ = os.RemoveAll(dir) }
+}
+
+// Main runs a benchmark. When the program is told to end, or fails by [Check], directories are
+// removed before it does.
+func Main(run func()) {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		<-told
+		leave()
+		os.Exit(1)
+	}()
+	run()
+	leave()
+}
+
+// leave removes what would outlive the program.
+func leave() {
+	dirs.Lock()
+	defer dirs.Unlock()
+	for _, dir := range dirs.all {
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// Median returns the median of values, of an even number of them the greater of the two.
+func Median[T int | float64 | time.Duration](values []T) T {
+	return slices.Sorted(slices.Values(values))[len(values)/2]
+}

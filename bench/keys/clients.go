@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
+
+	"github.com/edgelimit/edge/bench/harness"
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+var (
+	secret = func() counter.Secret {
+		s, err := counter.NewSecret("a secret of the benchmark")
+		harness.Check(err)
+		return s
+	}()
+	minute = counter.Limit{Threshold: 1_000_000, Period: 60e6, Layout: counter.Plain}
+)
+
+// ttl is that of a counter, in seconds.
+var ttl = counter.TTL(minute.Period)
+
+// keyOf returns the nth key.
+func keyOf(n uint64, fresh bool) counter.Key {
+	if !fresh {
+		n %= known
+	}
+	var material [8]byte
+	binary.BigEndian.PutUint64(material[:], n)
+	return secret.Tag(material[:])
+}
+
+// makeKnown counts all known keys once.
+func makeKnown(addr string) {
+	c := counter.NewShard(addr, counter.ShardOptions{Timeout: 10 * time.Second})
+	defer c.Close()
+	var b counter.Batch
+	for n := uint64(0); n < known; {
+		for b.Reset(); len(b.Increments) < inBatch; n++ {
+			b.Increments = append(b.Increments, counter.Increment{Item: secret.CounterItem(keyOf(n, false), minute, 1), Delta: 1, TTL: ttl, Make: true})
+		}
+		harness.Check(c.Exchange(&b))
+	}
+}
+
+// Gomemcache is eight goroutines, each of which counts one key after the other. A known key is an
+// INCR. A new one is an INCR that misses, an ADD, and a GET of the window before and of the record.
+type gomemcache struct{ *memcache.Client }
+
+func openGomemcache(addr string, fresh bool) (client, func()) {
+	if !fresh {
+		makeKnown(addr)
+	}
+	c := memcache.New(addr)
+	c.MaxIdleConns, c.Timeout = 8, 10*time.Second
+	return gomemcache{c}, func() { _ = c.Close() }
+}
+
+func (c gomemcache) count(from uint64, fresh bool, end time.Time) int {
+	var next atomic.Uint64
+	next.Store(from)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				key := keyOf(next.Add(1)-1, fresh)
+				item := secret.CounterKey(key, minute, 1)
+				_, err := c.Increment(item, 1)
+				if errors.Is(err, memcache.ErrCacheMiss) {
+					err = c.Add(&memcache.Item{Key: item, Value: []byte("1"), Expiration: ttl})
+					harness.Check(err)
+					_, err = c.GetMulti([]string{secret.CounterKey(key, minute, 0), secret.RecordKey(key)})
+				}
+				harness.Check(err)
+			}
+		})
+	}
+	wg.Wait()
+	return int(next.Load() - from)
+}
+
+// Batches are two goroutines, as many as a node has batches on their way to a shard, which
+// exchange full batches. For new keys they hold the same as what gomemcache is asked.
+type batches struct {
+	*counter.Shard
+	batch [2]counter.Batch
+	reads bool
+}
+
+func openBatches(addr string, fresh bool) (client, func()) {
+	if !fresh {
+		makeKnown(addr)
+	}
+	b := &batches{reads: fresh, Shard: counter.NewShard(addr, counter.ShardOptions{Timeout: 10 * time.Second})}
+	return b, func() { _ = b.Close() }
+}
+
+// openWrites leaves out the reads of new keys, which take memcached about half of its time.
+func openWrites(addr string, fresh bool) (client, func()) {
+	b, end := openBatches(addr, fresh)
+	b.(*batches).reads = false
+	return b, end
+}
+
+// inBatch is how many keys a node sends in a batch.
+const inBatch = 1024
+
+func (c *batches) count(from uint64, fresh bool, end time.Time) int {
+	var next atomic.Uint64
+	next.Store(from)
+	var wg sync.WaitGroup
+	for i := range c.batch {
+		wg.Go(func() {
+			b := &c.batch[i]
+			for time.Now().Before(end) {
+				b.Reset()
+				for n := next.Add(inBatch) - inBatch; len(b.Increments) < inBatch; n++ {
+					key := keyOf(n, fresh)
+					b.Increments = append(b.Increments, counter.Increment{Item: secret.CounterItem(key, minute, 1), Delta: 1, TTL: ttl, Make: fresh})
+					if c.reads {
+						b.Reads = append(b.Reads, counter.Read{Item: secret.CounterItem(key, minute, 0)}, counter.Read{Item: secret.RecordItem(key)})
+					}
+				}
+				harness.Check(c.Exchange(b))
+				for j := range b.Increments {
+					if b.Increments[j].Outcome != counter.Done {
+						harness.Check(errors.New("a key was not counted"))
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return int(next.Load() - from)
+}
+
+// Counting is a limiter to which keys are offered.
+type counting struct {
+	*limit.Limiter
+	rule *rule.Rule
+	done *countingShard
+	sent uint64
+}
+
+// A countingShard knows how many increments it has answered.
+type countingShard struct {
+	*counter.Shard
+	n atomic.Uint64
+}
+
+func (s *countingShard) Exchange(b *counter.Batch) error {
+	err := s.Shard.Exchange(b)
+	harness.Check(err)
+	s.n.Add(uint64(len(b.Increments)))
+	return err
+}
+
+func openCounting(addr string, fresh bool) (client, func()) {
+	rules, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1h}]}]"))
+	harness.Check(err)
+	table, err := mitigation.New(mitigation.Options{})
+	harness.Check(err)
+	shard := &countingShard{Shard: counter.NewShard(addr, counter.ShardOptions{Timeout: 10 * time.Second})}
+	l, err := limit.New(limit.Options{Secret: secret, Rules: rules, Table: table, Shards: []count.Shard{shard}, Logger: slog.New(slog.DiscardHandler)})
+	harness.Check(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { l.Run(ctx) })
+	c := &counting{Limiter: l, rule: rules.Rules()[0], done: shard}
+	for n := 0; !fresh && n < known; {
+		n += c.count(uint64(n), false, time.Now().Add(100*time.Millisecond))
+	}
+	return c, func() {
+		cancel()
+		running.Wait()
+		_ = shard.Close()
+	}
+}
+
+// atOnce is how many keys wait or are on their way at most. It is less than the queue holds, so
+// that none is dropped.
+const atOnce = 8 * inBatch
+
+func (c *counting) count(from uint64, fresh bool, end time.Time) int {
+	n := from
+	for now := time.Now(); now.Before(end); now = time.Now() {
+		for range inBatch / 4 {
+			key := keyOf(n, fresh)
+			c.Offer(c.rule, key, 0, mitigation.Sample{}, now)
+			n++
+			c.sent++
+		}
+		for c.sent-c.done.n.Load() > atOnce {
+			time.Sleep(200 * time.Microsecond)
+		}
+	}
+	for c.sent > c.done.n.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	return int(n - from)
+}

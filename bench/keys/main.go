@@ -1,0 +1,145 @@
+// Command keys measures what a key costs that is counted in memcached: the CPU time of the client
+// and of the server together, and how many keys a second go into one memcached. Batches, as nodes
+// send them, are held against gomemcache, which asks for one key after the other, in turns.
+//
+//	cd bench && go run ./keys
+//
+// It needs memcached.
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"time"
+
+	"github.com/edgelimit/edge/bench/harness"
+)
+
+var (
+	runs    = flag.Int("runs", 5, "turns of each; medians are printed, and the worst")
+	last    = flag.Duration("for", 2*time.Second, "how long each turn lasts")
+	only    = flag.String("only", "", "measure this `client` alone: gomemcache, batches or counting")
+	kind    = flag.String("keys", "", "measure these `keys` alone: known or new")
+	profile = flag.String("cpuprofile", "", "write a profile of this process to a `file`")
+)
+
+// known is how many keys there are of which the counters exist.
+const known = 100_000
+
+func main() {
+	log.SetFlags(0)
+	flag.Parse()
+	harness.Main(func() {
+		if *profile != "" {
+			f, err := os.Create(*profile)
+			harness.Check(err)
+			harness.Check(pprof.StartCPUProfile(f))
+			defer pprof.StopCPUProfile()
+		}
+		compare()
+	})
+}
+
+// A client counts keys in a memcached until end, from the nth on, and returns how many. If they
+// are not fresh, they are the known ones in turn.
+type client interface {
+	count(from uint64, fresh bool, end time.Time) (keys int)
+}
+
+// A figure is what one turn has shown of a key.
+type figure struct {
+	client, server float64 // CPU time in µs
+	rate           float64 // keys a second
+	allocations    float64
+}
+
+func (f figure) cpu() float64 { return f.client + f.server }
+
+func compare() {
+	clients := []struct {
+		name string
+		what string
+		open func(addr string, fresh bool) (client, func())
+	}{
+		{"gomemcache", "gomemcache, 8 goroutines", openGomemcache},
+		{"batches", "batches (`counter`)", openBatches},
+		{"writes", "batches without reads", openWrites},
+		{"counting", "all of counting (`pop/count`), from the offer on", openCounting},
+	}
+	fmt.Printf("%s\n\n", harness.Machine("memcached"))
+	fmt.Printf("CPU µs a key of client and memcached, medians (and the worst) of %d turns of %v:\n\n", *runs, *last)
+	fmt.Println("| | client | memcached | both (worst) | gomemcache's is … times as much | keys/s (worst) | allocations a key |")
+	fmt.Println("|---|--:|--:|--:|--:|--:|--:|")
+	for _, fresh := range []bool{false, true} {
+		keys := map[bool]string{false: "known", true: "new"}[fresh]
+		if cmp.Or(*kind, keys) != keys {
+			continue
+		}
+		figures := make([][]figure, len(clients))
+		for range *runs {
+			for i, c := range clients {
+				if cmp.Or(*only, c.name) == c.name {
+					figures[i] = append(figures[i], turn(c.open, fresh))
+				}
+			}
+		}
+		for i, c := range clients {
+			if figures[i] == nil {
+				continue
+			}
+			of := func(each []figure, value func(figure) float64) (median, least, most float64) {
+				values := make([]float64, len(each))
+				for j, f := range each {
+					values[j] = value(f)
+				}
+				return spread(values)
+			}
+			one, _, _ := of(figures[i], func(f figure) float64 { return f.client })
+			other, _, _ := of(figures[i], func(f figure) float64 { return f.server })
+			both, _, worst := of(figures[i], figure.cpu)
+			rate, slowest, _ := of(figures[i], func(f figure) float64 { return f.rate })
+			allocations, _, _ := of(figures[i], func(f figure) float64 { return f.allocations })
+			ratio := "1"
+			if i > 0 && figures[0] != nil {
+				peer, _, _ := of(figures[0], figure.cpu)
+				ratio = fmt.Sprintf("%.1f", peer/both)
+			}
+			fmt.Printf("| %s keys: %s | %.2f | %.2f | %.2f (%.2f) | %s | %s (%s) | %.3f |\n", keys,
+				c.what, one, other, both, worst, ratio, thousands(rate), thousands(slowest), allocations)
+		}
+	}
+}
+
+func spread(values []float64) (median, least, most float64) {
+	least, most = values[0], values[0]
+	for _, v := range values {
+		least, most = min(least, v), max(most, v)
+	}
+	return harness.Median(values), least, most
+}
+
+func thousands(n float64) string { return fmt.Sprintf("%d,%03d", int(n)/1000, int(n)%1000) }
+
+// turn measures a client with a memcached of its own.
+func turn(open func(addr string, fresh bool) (client, func()), fresh bool) figure {
+	memcached, addr := harness.Memcached("")
+	defer memcached.End()
+	c, end := open(addr, fresh)
+	defer end()
+	warm := c.count(0, fresh, time.Now().Add(*last/4))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	begin, own, other := time.Now(), harness.OwnCPU(), memcached.CPU()
+	n := float64(c.count(uint64(warm), fresh, begin.Add(*last)))
+	took, own, other := time.Since(begin), harness.OwnCPU()-own, memcached.CPU()-other
+	runtime.ReadMemStats(&after)
+	return figure{
+		client: own.Seconds() * 1e6 / n, server: other.Seconds() * 1e6 / n,
+		rate: n / took.Seconds(), allocations: float64(after.Mallocs-before.Mallocs) / n,
+	}
+}
