@@ -30,26 +30,21 @@ var (
 func main() {
 	log.SetFlags(0)
 	flag.Parse()
-	known := []struct {
-		name  string
-		print func()
-	}{{"flood", floods}, {"slow", slow}, {"burst", burst}, {"overshoot", overshoot}}
-	for name := range strings.SplitSeq(*tables, ",") {
-		if !slices.ContainsFunc(known, func(t struct {
-			name  string
-			print func()
-		}) bool {
-			return name == t.name || name == "all"
-		}) {
-			log.Fatalf("there is no table %q: choose flood, slow, burst, overshoot or all", name)
+	known := []string{"flood", "slow", "burst", "overshoot"}
+	print := map[string]func(){"flood": floods, "slow": slow, "burst": burst, "overshoot": overshoot}
+	chosen := strings.Split(*tables, ",")
+	if *tables == "all" {
+		chosen = known
+	}
+	for _, name := range chosen {
+		if print[name] == nil {
+			log.Fatalf("unknown table %q: choose flood, slow, burst, overshoot or all", name)
 		}
 	}
 	harness.Main(func() {
 		fmt.Println(harness.Machine("memcached", "nginx", "wrk", "h2load"))
-		for _, t := range known {
-			if *tables == "all" || slices.Contains(strings.Split(*tables, ","), t.name) {
-				t.print()
-			}
+		for _, name := range chosen {
+			print[name]()
 		}
 	})
 }

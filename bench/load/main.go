@@ -19,9 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/edgelimit/edge/bench/harness"
@@ -50,11 +48,15 @@ type tool struct {
 func main() {
 	log.SetFlags(0)
 	flag.Parse()
-	dir, err := os.MkdirTemp("", "load")
-	harness.Check(err)
-	defer os.RemoveAll(dir)
-	url, stop := startNginx(dir)
-	defer stop()
+	harness.Main(compare)
+}
+
+func compare() {
+	dir, remove := harness.TempDir()
+	defer remove()
+	origin := harness.StartOrigin("", dir)
+	defer origin.End()
+	url := "http://" + origin.Addr + "/"
 
 	rules := filepath.Join(dir, "rules.yaml")
 	harness.Check(os.WriteFile(rules, []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1m}]}]\n"), 0o600))
@@ -96,12 +98,12 @@ func main() {
 		}
 	}
 	fmt.Printf("%-18s %12s %12s %16s %12s   (medians of %d turns of %v, %d connections)\n", "", "requests/s", "of wrk's", "CPU µs/request", "ends after", *rounds, *length, *conns)
-	wrk := median(tools[0].rates)
+	wrk := harness.Median(tools[0].rates)
 	for _, t := range tools {
-		fmt.Printf("%-18s %12.0f %12.2f %16.1f %10.1f s\n", t.name, median(t.rates), median(t.rates)/wrk, median(t.cpu), median(t.wholeTime))
+		fmt.Printf("%-18s %12.0f %12.2f %16.1f %10.1f s\n", t.name, harness.Median(t.rates), harness.Median(t.rates)/wrk, harness.Median(t.cpu), harness.Median(t.wholeTime))
 	}
-	ours := median(tools[2].rates)
-	fmt.Printf("edge load --rules: %.2f × wrk, %.2f × hey, %.2f × vegeta\n", ours/wrk, ours/median(tools[3].rates), ours/median(tools[4].rates))
+	ours := harness.Median(tools[2].rates)
+	fmt.Printf("edge load --rules: %.2f × wrk, %.2f × hey, %.2f × vegeta\n", ours/wrk, ours/harness.Median(tools[3].rates), ours/harness.Median(tools[4].rates))
 }
 
 // turn lets the tool send.
@@ -151,27 +153,4 @@ func build(dir, name string) string {
 		}
 	}
 	return binary
-}
-
-// startNginx runs nginx as one process that answers 200.
-func startNginx(dir string) (url string, stop func()) {
-	addr := harness.FreeAddr()
-	file := filepath.Join(dir, "nginx.conf")
-	harness.Check(os.WriteFile(file, []byte(fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log %[1]s/log error;
-		events { worker_connections 1024; }
-		http { client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
-		access_log off; keepalive_requests 1000000000; server { listen %[2]s; location / { return 200 "hello\n"; } } }`, dir, addr)), 0o600))
-	cmd := exec.Command("nginx", "-p", dir, "-c", file)
-	cmd.Stderr = os.Stderr
-	harness.Check(cmd.Start())
-	harness.WaitFor(addr)
-	return "http://" + addr + "/", func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-	}
-}
-
-func median(values []float64) float64 {
-	values = slices.Sorted(slices.Values(values))
-	return values[len(values)/2]
 }

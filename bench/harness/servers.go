@@ -1,0 +1,62 @@
+package harness
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Memcached starts a memcached of 2 GiB on some cores, with a hash table that need not grow below
+// six million items, and returns its address once it listens.
+func Memcached(cores string) (p *Process, addr string) {
+	addr = FreeAddr()
+	_, port, _ := net.SplitHostPort(addr)
+	p = Start(cores, "memcached", "-l", "127.0.0.1", "-p", port, "-U", "0", "-u", "root", "-m", "2048", "-o", "hashpower=22")
+	WaitFor(addr)
+	return p, addr
+}
+
+// Nginx starts nginx on some cores as one process, its only worker, with what its block http is to
+// hold, and returns once it listens on addr. It keeps what it writes in dir.
+func Nginx(cores, dir, addr, http string) *Process {
+	file := filepath.Join(dir, "nginx-"+strings.ReplaceAll(addr, ":", "-"))
+	Check(os.WriteFile(file+".conf", fmt.Appendf(nil, `daemon off; master_process off; pid %[1]s.pid; error_log stderr error;
+		events { worker_connections 4096; }
+		http { client_body_temp_path %[1]s.body; proxy_temp_path %[1]s.proxy; fastcgi_temp_path %[1]s.f; uwsgi_temp_path %[1]s.u; scgi_temp_path %[1]s.s;
+		access_log off; keepalive_requests 1000000000; %[2]s }`, file, http), 0o600))
+	p := Start(cores, "nginx", "-e", "stderr", "-p", dir, "-c", file+".conf")
+	WaitFor(addr)
+	return p
+}
+
+// An Origin is nginx that answers every request with 200.
+type Origin struct {
+	*Process
+	Addr  string
+	asked int
+}
+
+// StartOrigin starts an origin on some cores.
+func StartOrigin(cores, dir string) *Origin {
+	o := &Origin{Addr: FreeAddr()}
+	o.Process = Nginx(cores, dir, o.Addr, "server { listen "+o.Addr+` backlog=4096; location / { return 200 "hello\n"; } location /status { stub_status; } }`)
+	return o
+}
+
+// Requests returns how many requests the origin has had, but for those that ask for that.
+func (o *Origin) Requests() (n int) {
+	resp, err := http.Get("http://" + o.Addr + "/status")
+	Check(err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	Check(err)
+	o.asked++
+	n, err = strconv.Atoi(find(`\n \d+ \d+ (\d+)`, string(text)))
+	Check(err)
+	return n - o.asked
+}
