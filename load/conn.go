@@ -61,7 +61,7 @@ func (c *conn) exchange() {
 	q, r := &c.request, &c.record
 	*r = record{due: q.Due.Microseconds(), client: q.Client, look: q.Look.number, remaining: -1}
 	err := c.send()
-	if failureOf(err) == notSent && c.run.over.Err() != nil {
+	if failureOf(err) == notSent && c.run.isOver() {
 		c.run.unsent.Add(1)
 		return
 	}

@@ -5,9 +5,11 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,10 +27,31 @@ func (s *drawnFrom) Next(r *load.Request) bool {
 	return s.Steady.Next(r)
 }
 
+// afterClose makes three requests, each after the connection of the one before was closed.
+type afterClose struct {
+	load.Steady
+	closed chan struct{}
+	began  time.Time
+	n      int
+}
+
+func (s *afterClose) Begin(now time.Time) { s.began = now }
+
+func (s *afterClose) Next(r *load.Request) bool {
+	<-s.closed // at first that of the connection by which the target was reached
+	if s.n++; s.n > 3 {
+		return false
+	}
+	*r = load.Request{Due: time.Since(s.began) + 5*time.Millisecond, Addr: s.Addr(0), Look: &s.Look}
+	return true
+}
+
 func TestEndings(t *testing.T) {
 	hang := make(chan struct{})
+	var hung atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hang" {
+			hung.Add(1)
 			<-hang
 		}
 	}))
@@ -102,7 +125,15 @@ func TestEndings(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("idle connections end/TLS=%t", secure), func(t *testing.T) {
 			brief := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-			brief.Config.IdleTimeout = 20 * time.Millisecond
+			source := &afterClose{Steady: load.Steady{Look: load.Look{Method: "GET"}}, closed: make(chan struct{}, 10)}
+			brief.Config.ConnState = func(c net.Conn, state http.ConnState) {
+				switch state {
+				case http.StateIdle:
+					c.Close()
+				case http.StateClosed:
+					source.closed <- struct{}{}
+				}
+			}
 			if secure {
 				brief.StartTLS()
 			} else {
@@ -110,10 +141,9 @@ func TestEndings(t *testing.T) {
 			}
 			defer brief.Close()
 			r := run(t, load.Options{
-				Targets: []load.Target{target(t, brief.URL)}, Connections: 1, Duration: 1200 * time.Millisecond, TLS: &tls.Config{InsecureSkipVerify: true},
-				Source: &load.Steady{Profile: []load.Point{{Rate: 3}}, Look: load.Look{Method: "GET"}},
+				Targets: []load.Target{target(t, brief.URL)}, Connections: 1, TLS: &tls.Config{InsecureSkipVerify: true}, Source: source,
 			})
-			if len(r.Failures) > 0 || r.Sending.Connections < 3 {
+			if len(r.Failures) > 0 || r.Sending.Connections != 3 {
 				t.Errorf("failures %v over %d connections, want none over one for each request", r.Failures, r.Sending.Connections)
 			}
 		})
@@ -127,10 +157,15 @@ func TestEndings(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("interrupted without an answer/HTTP2=%t", http2), func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
+			before := hung.Load()
 			log, err := load.Run(ctx, load.Options{
 				Targets: map[bool][]load.Target{false: targets, true: targets2}[http2], HTTP2: http2, Duration: time.Hour, Timeout: time.Hour,
-				Source:   &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}},
-				Progress: func(load.Progress) { cancel() },
+				Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}},
+				Progress: func(load.Progress) {
+					if hung.Load() == before+64 {
+						cancel()
+					}
+				},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -144,7 +179,7 @@ func TestEndings(t *testing.T) {
 		slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(1500 * time.Millisecond) }))
 		defer slow.Close()
 		log, err := load.Run(t.Context(), load.Options{
-			Targets: []load.Target{target(t, slow.URL)}, Duration: 100 * time.Millisecond, Source: &load.Steady{Profile: []load.Point{{Rate: 100}}, Look: load.Look{Method: "GET"}},
+			Targets: []load.Target{target(t, slow.URL)}, Duration: 100 * time.Millisecond, Timeout: time.Minute, Source: &load.Steady{Profile: []load.Point{{Rate: 100}}, Look: load.Look{Method: "GET"}},
 		})
 		if err != nil {
 			t.Fatal(err)

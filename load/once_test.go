@@ -54,7 +54,7 @@ func TestSentOnce(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			url, read := closing(t, test.closes)
-			test.o.Targets, test.o.Duration = []load.Target{target(t, url)}, time.Minute
+			test.o.Targets, test.o.Duration, test.o.Timeout = []load.Target{target(t, url)}, 10*time.Minute, time.Minute
 			log, err := load.Run(t.Context(), test.o)
 			if err != nil {
 				t.Fatal(err)

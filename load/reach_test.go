@@ -89,18 +89,19 @@ func TestListensLate(t *testing.T) {
 // A run ends early if nothing is ever answered, however long it should last.
 func TestGivesUp(t *testing.T) {
 	for _, test := range []struct {
-		name  string
-		serve func(net.Conn)
-		http2 bool
-		kinds string // of failures
+		name    string
+		serve   func(net.Conn)
+		http2   bool
+		timeout time.Duration
+		kinds   string // of failures
 	}{
-		{"silent", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, false, "timeout cut_off"},
-		{"silent to HTTP/2", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, true, "timeout cut_off"},
-		{"closing", func(c net.Conn) { c.Close() }, false, "closed cut_off"},
+		{"silent", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, false, 500 * time.Millisecond, "timeout cut_off not_connected"},
+		{"silent to HTTP/2", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, true, 500 * time.Millisecond, "timeout cut_off not_connected"},
+		{"closing", func(c net.Conn) { c.Close() }, false, time.Minute, "closed cut_off"},
 		{"speaking something else", func(c net.Conn) {
 			_, _ = io.WriteString(c, "SSH-2.0-OpenSSH_9.6\r\n\r\n")
 			_, _ = io.Copy(io.Discard, c)
-		}, false, "malformed cut_off"},
+		}, false, time.Minute, "malformed cut_off"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -122,7 +123,7 @@ func TestGivesUp(t *testing.T) {
 				}
 			}()
 			log, err := load.Run(t.Context(), load.Options{
-				Targets: []load.Target{target(t, "http://"+ln.Addr().String())}, Duration: time.Hour, Timeout: 500 * time.Millisecond, HTTP2: test.http2,
+				Targets: []load.Target{target(t, "http://"+ln.Addr().String())}, Duration: time.Hour, Timeout: test.timeout, HTTP2: test.http2,
 				Source: &load.Steady{Profile: []load.Point{{Rate: 100}}, Look: load.Look{Method: "GET"}},
 			})
 			if err != nil {

@@ -167,6 +167,13 @@ type run struct {
 // now is the time since the beginning, in microseconds.
 func (r *run) now() int64 { return time.Since(r.began).Microseconds() }
 
+// isOver reports whether nothing is sent any more. The deadline of a dial may pass before over is
+// done.
+func (r *run) isOver() bool {
+	end, _ := r.over.Deadline()
+	return r.over.Err() != nil || !time.Now().Before(end)
+}
+
 // nodes number the names of nodes. Those of the targets come first, as in Options.Targets: a
 // target stands for the node where that has no name.
 type nodes struct {

@@ -1,6 +1,7 @@
 package load_test
 
 import (
+	stdcmp "cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -52,8 +53,9 @@ func run(t *testing.T, o load.Options) *load.Report {
 	t.Helper()
 	o.Requests = max(o.Requests, 100)
 	if o.Duration == 0 {
-		o.Duration = time.Minute // it ends with its requests
+		o.Duration = 10 * time.Minute // it ends with its requests
 	}
+	o.Timeout = stdcmp.Or(o.Timeout, time.Minute) // nothing is that slow
 	log, err := load.Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

@@ -110,10 +110,11 @@ func TestLoadFailIf(t *testing.T) {
 func TestLoadUnanswered(t *testing.T) {
 	for _, test := range []struct {
 		name, sends string
+		timeout     string
 		stderr      string
 	}{
-		{"silent", "", "edge: ADDR did not answer any request within 300ms\nedge: hint: --timeout allows more time; --identity proxy2 if it expects the PROXY protocol\n"},
-		{"other protocol", "220 mail.example.com\r\n\r\n", "edge: ADDR does not answer in HTTP\nedge: hint: write https:// if it speaks TLS\n"},
+		{"silent", "", "300ms", "edge: ADDR did not answer any request within 300ms\nedge: hint: --timeout allows more time; --identity proxy2 if it expects the PROXY protocol\n"},
+		{"other protocol", "220 mail.example.com\r\n\r\n", "1m", "edge: ADDR does not answer in HTTP\nedge: hint: write https:// if it speaks TLS\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -132,7 +133,7 @@ func TestLoadUnanswered(t *testing.T) {
 					_, _ = io.WriteString(c, test.sends)
 				}
 			}()
-			p := start(t, t.TempDir(), "load", "--rate=100/s", "--timeout=300ms", "--duration=1h", "http://"+ln.Addr().String())
+			p := start(t, t.TempDir(), "load", "--rate=100/s", "--timeout", test.timeout, "--duration=1h", "http://"+ln.Addr().String())
 			want := strings.ReplaceAll(test.stderr, "ADDR", ln.Addr().String())
 			if code := p.end(); code != 1 || !strings.HasSuffix(p.stderr.String(), want) || !strings.Contains(p.stdout.String(), "ended early: nothing was answered") {
 				t.Errorf("exit code %d, stderr %q, want 1 and %q; stdout\n%s", code, p.stderr, want, p.stdout)
@@ -156,13 +157,14 @@ func TestLoadDuration(t *testing.T) {
 		args     []string
 		stderr   string // a regular expression for all of it
 		requests uint64
+		all      bool // of them are sent
 	}{
-		{"a mix", []string{"--mix", "short.yaml"}, `^edge: sending the mix short.yaml takes 1.5s, until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(--duration or --speed make it shorter\)\n$`, 15},
-		{"a mix, twice as fast", []string{"--mix", "short.yaml", "--speed", "2"}, `^edge: sending the mix short.yaml takes 750ms, `, 15},
-		{"a mix in part", []string{"--mix", "short.yaml", "-d", "500ms"}, `^$`, 5},
-		{"a log", []string{"--replay", "access.log", "--speed", "3600"}, `^edge: replaying access.log takes 980ms, until `, 2},
-		{"a log in part", []string{"--replay", "access.log", "-n", "1"}, `^edge: replaying access.log takes 1s, until `, 1},
-		{"requests alone", []string{"-n", "30", "-c", "2"}, `^$`, 30},
+		{"a mix", []string{"--mix", "short.yaml"}, `^edge: sending the mix short.yaml takes 1.5s, until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(--duration or --speed make it shorter\)\n$`, 15, false},
+		{"a mix, twice as fast", []string{"--mix", "short.yaml", "--speed", "2"}, `^edge: sending the mix short.yaml takes 750ms, `, 15, false},
+		{"a mix in part", []string{"--mix", "short.yaml", "-d", "500ms"}, `^$`, 5, false},
+		{"a log", []string{"--replay", "access.log", "--speed", "3600"}, `^edge: replaying access.log takes 980ms, until `, 2, false},
+		{"a log in part", []string{"--replay", "access.log", "-n", "1"}, `^edge: replaying access.log takes 1s, until `, 1, true},
+		{"requests alone", []string{"-n", "30", "-c", "2"}, `^$`, 30, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -171,7 +173,8 @@ func TestLoadDuration(t *testing.T) {
 			if code := p.end(); code != 0 || !regexp.MustCompile(test.stderr).MatchString(p.stderr.String()) {
 				t.Errorf("exit code %d, stderr %q, want %s", code, p.stderr, test.stderr)
 			}
-			if err := json.Unmarshal([]byte(p.stdout.String()), &r); err != nil || r.Sending.Requests != test.requests {
+			// On a busy machine the end may come before the last ones are sent.
+			if err := json.Unmarshal([]byte(p.stdout.String()), &r); err != nil || r.Sending.Requests > test.requests || test.all && r.Sending.Requests < test.requests {
 				t.Errorf("%d requests were sent, want %d; %v", r.Sending.Requests, test.requests, err)
 			}
 		})
