@@ -108,7 +108,7 @@ func (f *oracleFlags) judge(r *load.Report) error {
 	var errs []error
 	if s := r.Score; s != nil {
 		if len(f.conditions) > 0 && len(s.NotJudged) > 0 {
-			errs = append(errs, fmt.Errorf("--fail-if: rules are not judged: %s", strings.Join(s.NotJudged, "; ")))
+			errs = append(errs, fmt.Errorf("--fail-if: cannot judge %s", strings.Join(s.NotJudged, "; ")))
 		}
 		for _, fault := range s.Faults {
 			if fault.Name == judge.NoRuleApplies {

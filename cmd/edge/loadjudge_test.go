@@ -1,0 +1,35 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/edgelimit/edge/load"
+	"github.com/edgelimit/edge/load/judge"
+)
+
+// A condition on a score fails for rules that are not judged, whatever it says.
+func TestFailIfNotJudged(t *testing.T) {
+	condition, err := load.ParseCondition("innocent_refused > 0", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name       string
+		conditions []*load.Condition
+		score      judge.Score
+		want       string // part of the error
+	}{
+		{"all rules are judged", []*load.Condition{condition}, judge.Score{}, ""},
+		{"one is not", []*load.Condition{condition}, judge.Score{NotJudged: []string{"login: characteristic 9"}}, "--fail-if: cannot judge login: characteristic 9"},
+		{"one is not, and nobody asks", nil, judge.Score{NotJudged: []string{"login: characteristic 9"}}, ""},
+		{"the condition is true", []*load.Condition{condition}, judge.Score{InnocentRefused: 3}, "--fail-if: innocent_refused > 0 (was 3)"},
+		{"no rule applies", nil, judge.Score{Faults: []judge.Fault{{Name: judge.NoRuleApplies, Text: "nothing was sent"}}}, "nothing was sent"},
+	} {
+		r := &load.Report{Statuses: map[string]uint64{}, Score: &test.score}
+		err := (&oracleFlags{conditions: test.conditions}).judge(r)
+		if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.name, err, test.want)
+		}
+	}
+}
