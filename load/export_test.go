@@ -27,10 +27,11 @@ func ReadAnswers(from io.Reader) (statuses []int, err error) {
 	return statuses, nil
 }
 
-// Told is what is read of an answer's headers: the least that remains, and what is wrong.
+// Told is what an answer's headers say: the least that remains, and whether the time until then
+// differs from Retry-After.
 type Told struct {
-	Remaining              int32
-	OtherTime, BeyondLimit bool
+	Remaining int32
+	OtherTime bool
 }
 
 // ReadHeaders reads header lines.
@@ -41,8 +42,7 @@ func ReadHeaders(lines string) Told {
 	if err := w.read(&a, false); err != nil {
 		panic(err)
 	}
-	f := a.agreement()
-	return Told{a.least(), f&otherTime != 0, f&beyondLimit != 0}
+	return Told{a.least(), a.agreement() == otherTime}
 }
 
 // A Decided is a request with what became of it, at one of the nodes.

@@ -67,7 +67,7 @@ func (t *trace) At(i int) judge.Request {
 		Attack: t.attack[look.Component], Node: int(q.node),
 		Answer: judge.Answer{
 			Failure: judge.NoAnswer, Status: int(q.status), Expected: cmp.Or(look.Status, http.StatusOK), Prepared: q.flags&prepared != 0, Head: look.Method == http.MethodHead,
-			Retry: judge.NoRetry, Remaining: int(q.remaining), OtherTime: q.flags&otherTime != 0, Beyond: q.flags&beyondLimit != 0,
+			Retry: judge.NoRetry, Remaining: int(q.remaining), OtherTime: q.flags&otherTime != 0,
 		},
 	}
 	switch q.failure {

@@ -1,6 +1,9 @@
 package load
 
-import "container/heap"
+import (
+	"cmp"
+	"slices"
+)
 
 // A record is what became of one request. Times are in microseconds since the beginning of
 // the run.
@@ -35,12 +38,11 @@ var failureNames = [failures]string{"", "not_connected", "closed", "timeout", "m
 type flags uint8
 
 const (
-	prepared    flags = 1 << iota // its body is one that a rule answers with
-	otherTime                     // nothing remains of limits that are back at another time than Retry-After says
-	beyondLimit                   // more remains than the limit is
-	reused                        // its connection had carried others: if it is closed, the target may have ended it before it read the request
-	retryZero                     // Retry-After is 0
-	retryBad                      // Retry-After is not a number of seconds
+	prepared  flags = 1 << iota // its body is one that a rule answers with
+	otherTime                   // nothing remains of limits that are back at another time than Retry-After says
+	reused                      // its connection had carried others: if it is closed, the target may have ended it before it read the request
+	retryZero                   // Retry-After is 0
+	retryBad                    // Retry-After is not a number of seconds
 )
 
 // A tape holds the records of a connection in the order in which they were sent: in pieces, so
@@ -59,46 +61,20 @@ func (t *tape) add(r *record) {
 }
 
 // merged returns the records of all tapes in the order in which they were sent. The tapes are
-// used up, so that there is hardly ever more than one copy.
+// used up.
 func merged(tapes []tape) []record {
 	total := 0
-	h := make(heads, 0, len(tapes))
-	for i := range tapes {
-		for _, piece := range tapes[i].pieces {
+	for _, t := range tapes {
+		for _, piece := range t.pieces {
 			total += len(piece)
 		}
-		if len(tapes[i].pieces) > 0 {
-			h = append(h, &tapes[i])
-		}
 	}
-	heap.Init(&h)
 	all := make([]record, 0, total)
-	for len(h) > 0 {
-		t := h[0]
-		all = append(all, t.pieces[0][0])
-		if t.pieces[0] = t.pieces[0][1:]; len(t.pieces[0]) == 0 {
-			t.pieces[0] = nil
-			t.pieces = t.pieces[1:]
-		}
-		if len(t.pieces) > 0 {
-			heap.Fix(&h, 0)
-		} else {
-			heap.Pop(&h)
+	for _, t := range tapes {
+		for i, piece := range t.pieces {
+			all, t.pieces[i] = append(all, piece...), nil
 		}
 	}
+	slices.SortStableFunc(all, func(a, b record) int { return cmp.Compare(a.sent, b.sent) })
 	return all
-}
-
-// heads are tapes that are not used up: a heap by the first record of each.
-type heads []*tape
-
-func (h heads) Len() int           { return len(h) }
-func (h heads) Less(i, j int) bool { return h[i].pieces[0][0].sent < h[j].pieces[0][0].sent }
-func (h heads) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *heads) Push(t any)        { *h = append(*h, t.(*tape)) }
-func (h *heads) Pop() any {
-	last := len(*h) - 1
-	t := (*h)[last]
-	*h = (*h)[:last]
-	return t
 }

@@ -12,8 +12,8 @@ var errMalformed = errors.New("load: malformed answer")
 type answer struct {
 	status uint16
 	retry  uint32
-	quota  quota // RateLimit-Policy and RateLimit
-	older  quota // X-RateLimit-Limit, -Remaining and -Reset
+	quota  quota // RateLimit
+	older  quota // X-RateLimit-Remaining and -Reset
 	flags  flags
 	last   bool   // the connection ends after it
 	node   []byte // as Options.NodeHeader says; reused
@@ -21,7 +21,7 @@ type answer struct {
 
 // begin forgets the answer before.
 func (a *answer) begin(status uint16) {
-	nothing := quota{-1, -1, -1}
+	nothing := quota{-1, -1}
 	*a = answer{status: status, quota: nothing, older: nothing, node: a.node[:0]}
 }
 
@@ -173,15 +173,11 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 		default:
 			a.retry = uint32(min(n, 1<<31))
 		}
-	case is(name, "ratelimit"), is(name, "ratelimit-policy"):
+	case is(name, "ratelimit"):
 		a.quota.list(value)
-	case is(name, "x-ratelimit-limit"):
-		if n, ok := number(value); ok {
-			a.older.take(n, -1, -1)
-		}
 	case is(name, "x-ratelimit-remaining"):
 		if n, ok := number(value); ok {
-			a.older.take(-1, n, -1)
+			a.older.take(n, -1)
 		}
 	case is(name, "x-ratelimit-reset"):
 		if n, ok := number(value); ok && n < aDate {
@@ -198,14 +194,12 @@ const aDate = 1_000_000_000
 
 // A quota is what an answer says of limits in one form of headers. What it does not say is −1.
 type quota struct {
-	limit     int64 // the greatest
 	remaining int64 // the least
 	back      int64 // seconds until all those are back of which nothing remains
 }
 
-// take takes in what is said of a limit.
-func (q *quota) take(limit, remaining, back int64) {
-	q.limit = max(q.limit, limit)
+// take adds what is said of a limit.
+func (q *quota) take(remaining, back int64) {
 	if remaining >= 0 && (q.remaining < 0 || remaining < q.remaining) {
 		q.remaining = remaining
 	}
@@ -214,17 +208,16 @@ func (q *quota) take(limit, remaining, back int64) {
 	}
 }
 
-// list reads a structured list such as "everything";r=0;t=21, "login";r=3;t=9, or that of the
-// policies, with q for the limits.
+// list reads a structured list such as "everything";r=0;t=21, "login";r=3;t=9.
 func (q *quota) list(value []byte) {
-	limit, remaining, back := int64(-1), int64(-1), int64(-1)
+	remaining, back := int64(-1), int64(-1)
 	for at := 0; at < len(value); {
 		switch value[at] {
 		case '"':
 			at += quoted(value[at:])
 		case ',':
-			q.take(limit, remaining, back)
-			limit, remaining, back = -1, -1, -1
+			q.take(remaining, back)
+			remaining, back = -1, -1
 			at++
 		case ';':
 			for at++; at < len(value) && value[at] == ' '; at++ {
@@ -238,8 +231,6 @@ func (q *quota) list(value []byte) {
 			n, ok := number(value[digits:at])
 			switch {
 			case !ok || at < len(value) && value[at] == '.': // no integer
-			case name == 'q':
-				limit = n
 			case name == 'r':
 				remaining = n
 			case name == 't':
@@ -249,7 +240,7 @@ func (q *quota) list(value []byte) {
 			at++
 		}
 	}
-	q.take(limit, remaining, back)
+	q.take(remaining, back)
 }
 
 // quoted returns how long the string is that b begins with.
@@ -274,22 +265,14 @@ func (a *answer) least() int32 {
 	return int32(min(n, 1<<31-1))
 }
 
-// agreement returns what is wrong among the headers.
-func (a *answer) agreement() (f flags) {
-	return a.quota.agreement(a.retry) | a.older.agreement(a.retry)
-}
-
-func (q *quota) agreement(retry uint32) (f flags) {
-	if q.remaining < 0 {
-		return 0
+// agreement returns otherTime if one of the forms says another time than Retry-After.
+func (a *answer) agreement() flags {
+	for _, q := range []quota{a.quota, a.older} {
+		if q.remaining == 0 && q.back >= 0 && a.retry > 0 && q.back != int64(a.retry) {
+			return otherTime
+		}
 	}
-	if q.remaining == 0 && q.back >= 0 && retry > 0 && q.back != int64(retry) {
-		f |= otherTime
-	}
-	if q.limit >= 0 && q.remaining > q.limit {
-		f |= beyondLimit
-	}
-	return f
+	return 0
 }
 
 // is reports whether b is the word, which is in lower case.

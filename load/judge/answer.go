@@ -97,8 +97,9 @@ type Headers struct {
 	// TooLittle are answers that pass and say that less remains than all that was sent leaves.
 	TooLittle uint64 `json:"passed_with_too_little_remaining"`
 
-	// BeyondLimit are answers that say that more remains than the limit is.
-	BeyondLimit uint64 `json:"remaining_beyond_limit"`
+	// TooMuch are answers that pass and say that more remains than what their node has counted
+	// leaves.
+	TooMuch uint64 `json:"passed_with_too_much_remaining"`
 
 	// ShadowShown are answers that tell a client of a rule that bans unseen.
 	ShadowShown uint64 `json:"shadow_ban_shown"`
@@ -106,7 +107,7 @@ type Headers struct {
 
 // Sum returns how many answers disagree.
 func (h Headers) Sum() uint64 {
-	return h.NoRetryAfter + h.Remaining + h.OtherTime + h.PassedRetryAfter + h.TooLittle + h.BeyondLimit + h.ShadowShown
+	return h.NoRetryAfter + h.Remaining + h.OtherTime + h.PassedRetryAfter + h.TooLittle + h.TooMuch + h.ShadowShown
 }
 
 // RetryAfter says whether Retry-After is true.
@@ -146,9 +147,6 @@ func (c *court) headers(b *book, h *Headers, r *RetryAfter) {
 		if (o == refused && !visible || o == passed && hidden) && a.Failure == Answered && (a.Retry != NoRetry || hidden && a.Remaining >= 0) {
 			h.ShadowShown++
 			continue
-		}
-		if (visible || o == passed) && a.Beyond {
-			h.BeyondLimit++
 		}
 		switch {
 		case o == passed && a.Retry >= 0 && a.Status < 400:
@@ -235,7 +233,7 @@ func (h Headers) String(bad uint64) string {
 		{h.OtherTime, "refusals have another time in RateLimit's t, or X-RateLimit-Reset, than in Retry-After"},
 		{h.PassedRetryAfter, "answers that pass have a Retry-After"},
 		{h.TooLittle, "answers that pass say that less remains than all that was sent leaves"},
-		{h.BeyondLimit, "answers say that more remains than the limit is"},
+		{h.TooMuch, "answers that pass say that more remains than their node has counted"},
 	} {
 		if c.answers > 0 {
 			parts = append(parts, fmt.Sprint(c.answers)+" "+c.what)

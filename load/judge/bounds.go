@@ -31,6 +31,20 @@ type bound struct{ most, least counter }
 type keyBounds struct {
 	limits [][]bound // by node
 	spans  []span    // by node
+
+	counted []counted // in the order in which that is certain
+	views   []view    // by node; nil if nothing is
+}
+
+// A counted request is certain to be counted from a time on.
+type counted struct{ from, to, certain int64 }
+
+// A view is what a node must know of a key: what was counted before it last counted a request of
+// the key itself.
+type view struct {
+	limits []counter
+	n      int   // of counted
+	last   int64 // when that request was sent
 }
 
 // A span is until when requests of a key may be refused, and until when they must be.
@@ -65,6 +79,7 @@ type trial struct {
 	retry  RetryAfter
 	told   uint64  // answers that pass and say what remains
 	little []int32 // of them, those that say too little
+	much   []int32 // and those that say too much
 }
 
 func (c *court) trial(b *book, m model) *trial {
@@ -223,6 +238,9 @@ func (t *trial) counts(k int32, o outcome, q *Request) (may, must bool) {
 // asked takes in that a request was sent.
 func (t *trial) asked(i int32, q *Request) {
 	o := t.c.outcomes[i]
+	if o == passed && q.Answer.Remaining >= 0 && int64(q.Answer.Remaining) > t.mostRemaining(t.b.keysOf(i), q) {
+		t.much = append(t.much, i)
+	}
 	var leak *violation
 	for _, k := range t.b.keysOf(i) {
 		if t.keys[k] == nil {
@@ -237,10 +255,9 @@ func (t *trial) asked(i int32, q *Request) {
 			continue
 		}
 		from, to := t.blurred(q)
-		rule := t.b.keys[k].rule
-		timeout := t.timeout(k)
+		limits, timeout := t.b.keys[k].rule.Limits, t.timeout(k)
 		for l, b := range t.limitsAt(k, q) {
-			threshold := t.threshold(rule.Limits[l].Threshold)
+			threshold := t.threshold(limits[l].Threshold)
 			latest := to
 			if t.m.kind == slidingLog {
 				latest += t.lag // it may take the time when it counts
@@ -355,6 +372,50 @@ func (t *trial) remaining(i int32, keys []int32, q *Request) {
 	}
 }
 
+// mostRemaining returns how many requests a node may say remain, of whichever limit it tells. Of a
+// window in which it has counted no request of a key it need not know anything.
+func (t *trial) mostRemaining(keys []int32, q *Request) int64 {
+	if len(keys) == 0 {
+		return math.MaxInt64
+	}
+	most := int64(0)
+	for _, k := range keys {
+		for l, limit := range t.b.keys[k].rule.Limits {
+			n, period := int64(0), limit.Period.Microseconds()
+			if t.keys[k] != nil && t.keys[k].views != nil {
+				v := &t.keys[k].views[q.Node]
+				if from, to := t.blurred(q); v.limits != nil && floor(v.last, period) == floor(from, period) && floor(from, period) == floor(to, period) {
+					n = min(v.limits[l].count(from), v.limits[l].count(to))
+				}
+			}
+			most = max(most, t.threshold(limit.Threshold)-n)
+		}
+	}
+	return most
+}
+
+// see notes that the node that answered q has counted it.
+func (t *trial) see(k int32, q *Request) {
+	b := t.keys[k]
+	from, to := t.blurred(q)
+	b.counted = append(b.counted, counted{from, to, to + t.lag})
+	if b.views == nil {
+		b.views = make([]view, t.nodes)
+	}
+	v := &b.views[q.Node]
+	if v.limits == nil {
+		for _, l := range t.counters(k) {
+			v.limits = append(v.limits, l.least)
+		}
+	}
+	for ; v.n < len(b.counted) && b.counted[v.n].certain <= from; v.n++ {
+		for _, l := range v.limits {
+			l.add(b.counted[v.n].from, b.counted[v.n].to, false)
+		}
+	}
+	v.last = q.Sent
+}
+
 // settled takes in that the lag of an answer is over: the request is counted by now.
 func (t *trial) settled(i int32, q *Request) {
 	o := t.c.outcomes[i]
@@ -365,13 +426,16 @@ func (t *trial) settled(i int32, q *Request) {
 		if _, must := t.counts(k, o, q); !must {
 			continue
 		}
+		if !t.m.apart {
+			t.see(k, q)
+		}
 		from, to := t.blurred(q)
 		late := to + t.lag
-		rule := t.b.keys[k].rule
+		limits := t.b.keys[k].rule.Limits
 		s := &t.keys[k].spans[slot(t.m.alone, q)]
 		begins, until := true, int64(0)
 		for l, b := range t.limitsAt(k, q) {
-			threshold := t.threshold(rule.Limits[l].Threshold)
+			threshold := t.threshold(limits[l].Threshold)
 			b.least.add(from, to, false)
 			// An estimate falls meanwhile, but for some mistakes.
 			if b.least.over(late, threshold) && b.least.back(from, threshold) >= late {

@@ -75,8 +75,9 @@ type investigation struct {
 	overExact, overEstimate map[int32]bool // keys that exceed a threshold with all requests counted
 	mixedUp                 map[int32]bool // keys that are one with another to the target
 
-	// A part of the requests, from the beginning, by which hypotheses are compared.
+	// The requests by which hypotheses are compared.
 	sent, done []int32
+	sampled    []bool // by request
 }
 
 // A hypothesis is a mistake that may explain violations.
@@ -130,25 +131,34 @@ func (v *investigation) explain() {
 	v.situations()
 }
 
-// Hypotheses are compared by so many requests, or those up to so many violations.
-const (
-	sampleRequests   = 100_000
-	sampleViolations = 1000
-)
+// sampleSize is how many requests hypotheses are compared by: the first ones, and as many of the
+// clients with violations.
+const sampleSize = 50_000
 
-// sample takes a part of the requests.
+// sample takes requests to compare hypotheses by.
 func (v *investigation) sample() {
-	n := sampleRequests
-	if len(v.found) > 0 {
-		last := v.found[min(len(v.found), sampleViolations)-1].request
-		at, _ := slices.BinarySearch(v.c.bySent, last)
-		n = max(n, at+1)
+	v.sampled = make([]bool, len(v.c.outcomes))
+	first := v.c.bySent[:min(sampleSize, len(v.c.bySent))]
+	for _, i := range first {
+		v.sampled[i] = true
 	}
-	v.sent, v.done = v.c.bySent, v.c.byDone
-	if n < len(v.sent) {
-		v.sent = v.sent[:n]
-		v.done = v.c.answered(v.sent)
+	requests := map[uint64]int{} // by client
+	for _, i := range v.c.bySent[len(first):] {
+		requests[v.c.at(i).Client]++
 	}
+	clients, room := map[uint64]bool{}, sampleSize
+	for _, w := range v.found {
+		client := v.c.at(w.request).Client
+		if n := requests[client]; !clients[client] && n <= room {
+			clients[client] = true
+			room -= n
+		}
+	}
+	for _, i := range v.c.bySent[len(first):] {
+		v.sampled[i] = clients[v.c.at(i).Client]
+	}
+	v.sent = slices.DeleteFunc(slices.Clone(v.c.bySent), func(i int32) bool { return !v.sampled[i] })
+	v.done = slices.DeleteFunc(slices.Clone(v.c.byDone), func(i int32) bool { return !v.sampled[i] })
 }
 
 // everOver returns the keys that a model ever finds over.
@@ -324,14 +334,15 @@ func (c *court) lasted(found []violation) (short, long int64) {
 	return short, long
 }
 
-// try holds the sample against a hypothesis.
+// try holds the sample against a hypothesis, once.
 func (v *investigation) try(h *hypothesis) {
 	if h.violated != nil {
 		return
 	}
-	b := v.c.book
-	if h.v != (variant{}) {
+	b := v.c.books[h.v]
+	if b == nil {
 		b = v.c.bookOf(h.v)
+		v.c.books[h.v] = b
 	}
 	if h.m.kind == weighted {
 		h.m.kind = v.last.m.kind // whether it estimates or not
@@ -372,8 +383,7 @@ func (v *investigation) assume(hypotheses []hypothesis, part float64) bool {
 	if len(v.left) == 0 {
 		return false
 	}
-	last := v.sent[len(v.sent)-1]
-	leaks, wrong := split(slices.DeleteFunc(slices.Clone(v.left), func(w violation) bool { return w.request > last }))
+	leaks, wrong := split(slices.DeleteFunc(slices.Clone(v.left), func(w violation) bool { return !v.sampled[w.request] }))
 	before := requestsOf(v.found)
 	var best *hypothesis
 	most := 0
@@ -390,7 +400,7 @@ func (v *investigation) assume(hypotheses []hypothesis, part float64) bool {
 		}
 		more := 0
 		for i := range h.violated {
-			if !before[i] && i <= last {
+			if !before[i] && v.sampled[i] {
 				more++
 			}
 		}

@@ -79,7 +79,6 @@ type Answer struct {
 	Retry     int  // seconds of Retry-After; NoRetry if there is none, BadRetry if it is not a number
 	Remaining int  // the least that remains of a limit, −1 if nothing says so
 	OtherTime bool // of a limit of which nothing remains it says another time than Retry-After
-	Beyond    bool // more remains than the limit is
 }
 
 // Values of Answer.Retry.
@@ -109,7 +108,8 @@ type court struct {
 	lag, skew int64
 	memory    int64 // the longest period or mitigation timeout
 
-	book     *book   // with clients as they were sent
+	book     *book // with clients as they were sent
+	books    map[variant]*book
 	bySent   []int32 // requests that reached the target
 	byDone   []int32 // and by when they were answered
 	outcomes []outcome
@@ -135,6 +135,7 @@ func Judge(trace Trace, o Options) (*Score, error) {
 		}
 	}
 	c.book = c.bookOf(variant{})
+	c.books = map[variant]*book{{}: c.book}
 	c.classify()
 	c.refuses = slices.Contains(c.outcomes, refused)
 	for i, o := range c.outcomes {

@@ -106,12 +106,12 @@ func TestPlantedMistakes(t *testing.T) {
 		{"each node counts apart, with a timeout", ban, &limiter{apart: true}, judge.CountsApart},
 		{"increments are repeated", throttle, &limiter{counts: once(oneOf(10), 2)}, judge.CountsTwice},
 		{"mitigated requests are counted", throttle, &limiter{counts: func(*sent, bool) int { return 1 }}, judge.CountsRefused},
-		{"counts double", throttle, &limiter{ring: 35_000_000}, judge.CountsTwice},
+		{"counts double", throttle, &limiter{before: after(35, doubles)}, judge.CountsTwice},
 		{"a lift that returns", ban, &limiter{lift: 31_000_000}, judge.MitigationReturns},
 		{"timeout ignored", ban, &limiter{timeout: -6_000_000}, judge.TimeoutIgnored},
 		{"mitigations too long", ban, &limiter{timeout: 6_000_000}, judge.MitigationLong},
 		{"mitigations too short", ban, &limiter{timeout: -2_500_000}, judge.MitigationShort},
-		{"a node without mitigations", ban, &limiter{deaf: 2}, judge.DeafNode},
+		{"a node without mitigations", ban, &limiter{passes: func(r *sent) bool { return r.Node == 1 }}, judge.DeafNode},
 		{"Retry-After 30 s too long", ban, &limiter{answer: retry(func(n int) int { return n + 30 })}, judge.RetryTooLong},
 		{"Retry-After an hour", throttle, &limiter{answer: retry(func(int) int { return 3600 })}, judge.RetryTooLong},
 		{"Retry-After 2 s too short", ban, &limiter{answer: retry(func(n int) int { return max(1, n-2) })}, judge.RetryTooShort},
@@ -119,6 +119,9 @@ func TestPlantedMistakes(t *testing.T) {
 		{"no Retry-After", ban, &limiter{answer: retry(func(int) int { return judge.NoRetry })}, judge.HeadersDiffer},
 		{"Retry-After is not a number", ban, &limiter{answer: retry(func(int) int { return judge.BadRetry })}, judge.HeadersDiffer},
 		{"less is said to remain", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining /= 3 }}, judge.HeadersDiffer},
+		{"more is said to remain", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining = min(10, a.Remaining+3) }}, judge.HeadersDiffer},
+		{"the threshold is said to remain", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining = 10 }}, judge.HeadersDiffer},
+		{"more than the threshold is said to remain", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining += 10 }}, judge.HeadersDiffer},
 		{"statuses ignored", guesses, &limiter{}, judge.AllStatuses},
 		{"a missing header is shared", apiKeys, &limiter{key: apiKey}, judge.SharesMissing},
 		{"X-Forwarded-For from the left", throttle, &limiter{key: func(r *sent) string { return r.left.String() }}, judge.Leftmost},
@@ -133,7 +136,7 @@ func TestPlantedMistakes(t *testing.T) {
 			}
 		}}, judge.ShadowBanShows},
 		{"a shadow ban that says what remains", shadow, &limiter{unseen: true}, judge.ShadowBanShows},
-		{"a client that is never refused", throttle, &limiter{exempt: 44}, judge.NeverRefused},
+		{"a client that is never refused", throttle, &limiter{passes: func(r *sent) bool { return r.Client == 44 }}, judge.NeverRefused},
 		{"a token bucket", throttle, &limiter{bucket: 10}, judge.TokenBucket},
 		{"a token bucket with a burst of 5", throttle, &limiter{bucket: 5}, judge.TokenBucket},
 	} {
@@ -146,6 +149,77 @@ func TestPlantedMistakes(t *testing.T) {
 			}
 			if !slices.Equal(got, []string{test.want}) {
 				t.Errorf("faults %v, want %s\n%s", got, test.want, told(s))
+			}
+		})
+	}
+}
+
+// after returns what happens once, some seconds after the first request.
+func after(seconds int64, happens func(l *limiter)) func(*limiter, *sent) {
+	done := false
+	return func(l *limiter, r *sent) {
+		if !done && r.Sent > l.at+seconds*1e6 {
+			done = true
+			happens(l)
+		}
+	}
+}
+
+func doubles(l *limiter) {
+	for _, counts := range l.windows {
+		for w := range counts {
+			counts[w] *= 2
+		}
+	}
+}
+
+// Mistakes that nobody has told the judge of are found as well, and named by what they lead to.
+func TestInventedMistakes(t *testing.T) {
+	refusals := 0
+	for _, test := range []struct {
+		name  string
+		rules string
+		*limiter
+		want []string // one of these
+	}{
+		{"a mitigation clears the counts", throttle, &limiter{before: func(l *limiter, r *sent) {
+			if key := network(r.Addr); l.spans[key] != nil && l.spans[key][1]-l.spans[key][0] > 2e6 {
+				l.spans[key][1] = l.spans[key][0] + 2e6
+				clear(l.windows[key])
+			}
+		}}, []string{judge.MitigationShort}},
+		{"every refused request prolongs the mitigation", ban, &limiter{before: func(l *limiter, r *sent) {
+			if s := l.spans[network(r.Addr)]; s != nil && s[0] <= r.Sent && r.Sent < s[1] {
+				s[1] = max(s[1], r.Sent+6e6)
+			}
+		}}, []string{judge.MitigationLong, judge.CountsRefused}},
+		{"every tenth request passes while the others are refused", ban, &limiter{passes: func(r *sent) bool { refusals++; return refusals%10 == 0 }}, []string{judge.MitigationReturns}},
+		{"one in ten requests is counted, as ten", throttle, &limiter{counts: once(oneOf(10), 10)}, []string{judge.Leaks, judge.RefusesWrongly, judge.RefusesSome, judge.CountsTwice}},
+		{"the threshold is doubled half way", throttle, &limiter{before: after(25, func(l *limiter) { l.more = 10 })}, []string{judge.Leaks}},
+		{"the threshold is halved half way", throttle, &limiter{before: after(25, func(l *limiter) { l.more = -5 })}, []string{judge.RefusesSome, judge.RefusesWrongly, judge.CountsTwice}},
+		{"all counts are lost half way", throttle, &limiter{before: after(25, func(l *limiter) { clear(l.windows) })}, []string{judge.Leaks}},
+		{"API keys are cut off after a character", apiKeys, &limiter{key: func(r *sent) string { return onlyKeyed(r)[:min(1, len(onlyKeyed(r)))] }}, []string{judge.RefusesSome, judge.ClientsMixed, judge.ClientsAsOne}},
+		{"failed requests are not counted", throttle, &limiter{counts: func(r *sent, refused bool) int {
+			if refused || r.Answer.Expected != 200 {
+				return 0
+			}
+			return 1
+		}}, []string{judge.Leaks}},
+		{"a period of 20 s", throttle, &limiter{before: func(l *limiter, _ *sent) { l.period = 20e6 }}, []string{judge.RefusesWrongly, judge.MitigationLong, judge.RefusesSome}},
+		{"nodes refuse 700 ms late", ban, &limiter{lag: func() int64 { return 700_000 }, hurried: true}, []string{judge.Leaks}},
+		{"counts of two rules are one", throttle + ", {id: more, characteristics: [ip], limits: [{threshold: 16, period: 10s}]}", &limiter{counts: func(_ *sent, refused bool) int {
+			if refused {
+				return 0
+			}
+			return 2
+		}}, []string{judge.CountsTwice}},
+		{"Retry-After is always 1", ban, &limiter{answer: retry(func(int) int { return 1 })}, []string{judge.RetryTooShort}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := test.tried(t, test.rules, judge.Options{})
+			if !slices.ContainsFunc(names(s), func(name string) bool { return slices.Contains(test.want, name) }) {
+				t.Errorf("faults %v, want one of %v\n%s", names(s), test.want, told(s))
 			}
 		})
 	}

@@ -129,10 +129,9 @@ type limiter struct {
 	apart   bool                                   // nodes count for themselves
 	counts  func(r *sent, refused bool) int        // how often a request is counted
 	key     func(r *sent) string                   // what is counted together, "" for what is not
-	ring    int64                                  // when all counts double
+	before  func(l *limiter, r *sent)              // what happens before a request
 	lift    int64                                  // when all mitigations are lifted, to be back a second later
-	deaf    int                                    // a node that ignores mitigations, from 1
-	exempt  uint64                                 // a client that is never refused
+	passes  func(r *sent) bool                     // who passes whatever is counted
 	refuses func(r *sent) bool                     // who is refused whatever is counted
 	answer  func(a *judge.Answer)                  // how answers differ
 	unseen  bool                                   // refusals look like answers of the origin
@@ -142,8 +141,7 @@ type limiter struct {
 	times   map[string][]int64
 	spans   map[string]*[2]int64 // from when, and until when
 	filled  map[string]float64
-	doubled bool
-	at      int64
+	at      int64 // when the first request was sent
 }
 
 // estimate returns how many requests of a key are in the period before t, times the period.
@@ -177,7 +175,7 @@ func (l *limiter) count(key string, t int64) {
 		return
 	}
 	until := t
-	for ; l.over(key, until); until += 1000 {
+	for ; l.over(key, until); until += 20000 {
 	}
 	until = max(until, t+l.timeout)
 	if s := l.spans[key]; s == nil || s[1] <= t {
@@ -193,7 +191,7 @@ func (l *limiter) refused(r *sent, key string, t int64) int64 {
 	switch {
 	case l.refuses != nil && l.refuses(r):
 		return 1
-	case r.Client == l.exempt && l.exempt > 0, r.Node+1 == l.deaf, s == nil || t < s[0] || t >= s[1], l.lift > 0 && t >= l.at+l.lift && t < l.at+l.lift+1e6:
+	case l.passes != nil && l.passes(r), s == nil || t < s[0] || t >= s[1], l.lift > 0 && t >= l.at+l.lift && t < l.at+l.lift+1e6:
 		return 0
 	}
 	return s[1] - t
@@ -244,13 +242,8 @@ func (l *limiter) run(requests ledger) {
 		if l.apart {
 			key += fmt.Sprint(" at ", r.Node)
 		}
-		if l.ring > 0 && !l.doubled && t > l.at+l.ring {
-			l.doubled = true
-			for _, counts := range l.windows {
-				for w := range counts {
-					counts[w] *= 2
-				}
-			}
+		if l.before != nil {
+			l.before(l, r)
 		}
 		var left int64
 		if l.bucket > 0 {

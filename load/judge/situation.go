@@ -400,14 +400,19 @@ func (v *investigation) answers() {
 	if !v.last.m.refused { // else a promise is broken by the request that was refused
 		c.returned(v.last.b, wrong, &s.RetryAfter)
 	}
-	for _, i := range v.last.little {
-		if !slices.ContainsFunc(c.book.keysOf(i), func(k int32) bool { return v.mixedUp[k] }) {
-			s.Headers.TooLittle++
+	// If something else is wrong, a few of these follow from it.
+	most := func(answers []int32) (n uint64) {
+		for _, i := range answers {
+			if !slices.ContainsFunc(c.book.keysOf(i), func(k int32) bool { return v.mixedUp[k] }) {
+				n++
+			}
 		}
+		if v.rough || len(v.faults) > 0 && 100*n < v.last.told {
+			return 0
+		}
+		return n
 	}
-	if len(v.faults) > 0 && 100*s.Headers.TooLittle < v.last.told {
-		s.Headers.TooLittle = 0
-	}
+	s.Headers.TooLittle, s.Headers.TooMuch = most(v.last.little), most(v.last.much)
 	r := &s.RetryAfter
 	add := func(name string, n uint64, format string, args ...any) {
 		if n > 0 {
