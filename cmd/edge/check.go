@@ -26,29 +26,29 @@ func newCheck() *cobra.Command {
 	var nodes int
 	cmd := &cobra.Command{
 		Use:   "check FILE…",
-		Short: "Say what rules mean, and what is wrong with them",
-		Long: `Say what each rule means in a sentence, and how many requests it lets through at worst.
-The exit code is 1 if something is wrong. Directories stand for the .yaml and .yml
-files in them; all files together are one set.
+		Short: "Check rules and explain what they mean",
+		Long: `Check rules, explain each in a sentence, and compute how many requests it lets through in
+the worst case. The exit code is 1 if a rule is invalid. A directory stands for the .yaml
+and .yml files in it; all files together are one set.
 
 The worst case: with no counts lost, a key passes at most 2·(threshold + K) + 1 requests
-in any period, K being those that pass between the one that crosses the threshold and
-the moment when every node knows. K is rate × lag; where a rule counts by the answer,
-it is rate × (lag + answer time), since those that have none yet come on top. That holds
-for clients that do not wait for the answer, too: of each key, up to 8 such requests wait
-for it without the client, and more count at once. A request that the client does not send
-whole, or that the origin does not answer, does not count.
+in any period. K is the number of requests that pass after the one that crosses the
+threshold, until every node knows: rate × lag, or rate × (lag + answer time) for a rule
+that counts answers. That includes clients that do not wait for the answer: for each key,
+the node waits for up to 8 such answers without the client, and counts further requests
+immediately. A request that the client does not send whole, or that the origin does not
+answer, does not count.
 
 The worst case is that of one key. A request with several values of a characteristic counts
-under each combination of them, up to 4. Notes say which requests escape a rule.
+under each combination of them, up to 4. Notes list which requests evade a rule.
 
-A limit with sub_windows says into how many parts of a window it counts, how long one is,
-and for which thresholds and how many nodes its layout is. That --max-nodes are too many
-for it is an error, as it is to a node.
+For a limit with sub_windows, the number and length of its sub-windows are shown, and the
+thresholds and number of nodes that its layout has room for. If that is less than
+--max-nodes, it is an error, as for a node.
 
-With --test, play the cases of a file to a node and say which ones do not come out as
-they expect: each is a list of requests with times, and the verdicts that they get. The
-rules are those that the file names, or those that are given.`,
+With --test, play the cases of a file to a node and report those that fail. A case is a
+list of requests with times and the verdicts that they must get. The rules are those that
+the file names, or else the FILE arguments.`,
 		Example: `  edge check rules.yaml
   edge check --rate 2000 --lag 25ms rules.d
   edge check --max-nodes 40 rules.yaml
@@ -104,13 +104,13 @@ rules are those that the file names, or those that are given.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.BoolVar(&asJSON, "json", false, "write JSON, what is wrong included")
-	flags.StringArrayVar(&tests, "test", nil, "play the cases of this `file`; may be given several times")
-	flags.BoolVar(&schema, "schema", false, "write the JSON Schema of rules files, for editors, and nothing else")
+	flags.BoolVar(&asJSON, "json", false, "write JSON, including errors")
+	flags.StringArrayVar(&tests, "test", nil, "play the cases of this `file`; may be repeated")
+	flags.BoolVar(&schema, "schema", false, "write only the JSON Schema of rules files, for editors")
 	flags.Float64Var(&o.rate, "rate", 500, "requests per second of one key, for the worst case")
 	flags.DurationVar(&o.lag, "lag", 100*time.Millisecond, "time until every node knows of a mitigation, for the worst case; the default holds on saturated nodes, see edge_counting_lag_seconds")
 	flags.DurationVar(&o.answer, "answer-time", 100*time.Millisecond, "time that the origin takes to answer, for the worst case")
-	flags.IntVar(&nodes, "max-nodes", count.MinNodes, "how many nodes the PoP has at once, at most, as its nodes are told: limits with sub-windows need room for all")
+	flags.IntVar(&nodes, "max-nodes", count.MinNodes, "maximum number of nodes at once, as in the nodes' settings; limits with sub_windows need room for all")
 	return cmd
 }
 
@@ -138,11 +138,11 @@ func (o worst) late(r *rule.Rule) uint64 {
 
 // explain says what the second number of each worst case is.
 func (o worst) explain(set *rule.Set) string {
-	text := fmt.Sprintf("Worst cases, with no counts lost, are 2·(threshold + K) + 1. K are the requests that pass before every node knows: "+
+	text := fmt.Sprintf("Worst cases, with no counts lost, are 2·(threshold + K) + 1. K is the number of requests that pass before every node knows: "+
 		"%v/s × %v, and where answers are counted %v/s × %v (--rate, --lag, --answer-time).",
 		o.rate, o.lag, o.rate, o.lag+o.answer)
 	if slices.ContainsFunc(set.Rules(), func(r *rule.Rule) bool { return r.Statuses != nil }) {
-		text += fmt.Sprintf(" An answer counts even if the client does not wait for it; beyond %d such requests of a key at once, the request counts at once. "+
+		text += fmt.Sprintf(" An answer counts even if the client does not wait for it. While %d such requests of a key wait, further ones count immediately. "+
 			"Requests that are not sent whole, or that the origin does not answer, do not count.", limit.MostAbandoned)
 	}
 	return text

@@ -168,7 +168,7 @@ func TestNodeDrainTimeout(t *testing.T) {
 	if code := n.end(); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
-	n.wait(n.stderr, `(?m)^edge: requests that did not end in time were cut off\nedge: hint: --drain-timeout says how long they may take\n`)
+	n.wait(n.stderr, `(?m)^edge: requests that did not end in time were cut off\nedge: hint: --drain-timeout allows more time\n`)
 	if a := <-slow; a.Response != nil {
 		t.Errorf("the request under way got %s", a.Status)
 	}

@@ -19,7 +19,7 @@ func within(flags *pflag.FlagSet, name string, value, most int64) error {
 	return fail(flags, name, "", "%d is not between 1 and %d", value, most)
 }
 
-// wrongValue says what is wrong with text as a value of f.
+// wrongValue returns why text is not a value of f.
 func wrongValue(f *pflag.Flag, text string, err error) string {
 	switch f.Value.Type() {
 	case "duration":

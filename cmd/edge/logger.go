@@ -40,7 +40,7 @@ func (l *logging) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l.level}))
 }
 
-// plainJSON writes durations in seconds, and what has a name by it.
+// plainJSON writes durations in seconds, and values that have a String method as text.
 func plainJSON(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.Float64Value(a.Value.Duration().Seconds())

@@ -49,8 +49,8 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Use:   "edge",
 		Short: "A rate limiter for the edge of a network",
 		Long: `A rate limiter for the edge of a network. Nodes count the requests of each client
-together, in memcached, without making a request wait for it; they stop who exceeds
-a rule, from memory.`,
+together, in memcached, without making a request wait for it; each node refuses clients
+that exceed a rule, from memory.`,
 		Example: `  edge pop
   edge check rules.yaml
   edge node --rules rules.yaml --origin http://127.0.0.1:3000`,
@@ -214,7 +214,7 @@ func report(w io.Writer, err error) {
 	}
 }
 
-// printNote writes what is not wrong, and should be otherwise. note may be nil.
+// printNote writes a note about something that works but should be changed. note may be nil.
 func printNote(w io.Writer, note error) {
 	if note != nil {
 		fmt.Fprintf(w, "edge: note: %v\n", note)
@@ -287,11 +287,11 @@ func hintAt(err error) string {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "something listens there already; stop it, or choose another address (port 0: any that is free)"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return "this machine has no such address; 0.0.0.0 or nothing before the port means all that it has"
+		return "this machine does not have that address; 0.0.0.0, or nothing before the port, means all addresses of this machine"
 	case errors.Is(err, syscall.EACCES):
-		return "see who may read the file or, of a port below 1024, listen there"
+		return "check the permissions of the file; ports below 1024 need root or CAP_NET_BIND_SERVICE"
 	case errors.Is(err, pop.ErrCutOff):
-		return "--drain-timeout says how long they may take"
+		return "--drain-timeout allows more time"
 	}
 	return ""
 }

@@ -31,9 +31,9 @@ func newNodeFor(run func(context.Context, pop.Options) error) *cobra.Command {
 		Short: "Run a node of a PoP: a reverse proxy that counts and refuses",
 		Long: `Run a node of a PoP: a reverse proxy in front of an origin. It counts the requests of each
 client together with the other nodes, in the same shards, and refuses clients that
-exceed a rule. After SIGTERM it lets clients go to other nodes, for five seconds at most,
-then finishes requests and sends its counts; a second SIGTERM ends it at once. SIGHUP
-loads the rules and the certificate again.`,
+exceed a rule. After SIGTERM it sends clients to other nodes for up to five seconds, then
+finishes requests and sends its counts; a second SIGTERM ends it at once. SIGHUP reloads
+the rules and the certificate.`,
 		Example: `  edge node --rules rules.yaml --origin http://127.0.0.1:3000
   edge node --config node.yaml
   head -c 24 /dev/urandom | base64 > secret
@@ -78,7 +78,7 @@ func runNode(ctx context.Context, o pop.Options) error {
 	}
 	o.Logger.Info("node runs", append(attrs, "rules", len(n.Rules().Rules()), "shards", len(o.Shards))...)
 	if len(o.Shards) == 0 && o.ShardListen == "" {
-		o.Logger.Info("no shards are given, so that this node counts alone")
+		o.Logger.Info("no shards are set: this node counts alone")
 	}
 	waitForEnd(ctx, o, hangup, n.Reload)
 	o.Logger.Info("node stops", "name", o.Name)
@@ -112,8 +112,8 @@ func onHangup() chan os.Signal {
 	return hangup
 }
 
-// askShard warns if no memcached answers at addr. A node runs without, so that nothing
-// else would tell of an address that is mistyped.
+// askShard warns if no memcached answers at addr. A node runs without it, so a mistyped
+// address would go unnoticed.
 func askShard(ctx context.Context, logger *slog.Logger, addr string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

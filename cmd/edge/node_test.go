@@ -300,7 +300,7 @@ func TestNodeWithoutShards(t *testing.T) {
 func TestNodeAlone(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, oneAnHour, "--origin="+newOrigin(t).URL)
-	n.wait(n.stderr, `no shards are given, so that this node counts alone`)
+	n.wait(n.stderr, `no shards are set: this node counts alone`)
 	exceed(t, n)
 	n.terminate()
 }

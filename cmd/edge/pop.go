@@ -40,13 +40,13 @@ func newPopFor(run func(context.Context, io.Writer, localPop) error) *cobra.Comm
 	var log logging
 	cmd := &cobra.Command{
 		Use:   "pop",
-		Short: "Run a whole PoP on this machine, nothing to set up",
+		Short: "Run a whole PoP on this machine, without any setup",
 		Long: `Run a whole PoP on this machine: several nodes, each with a shard of its own, and a
 spreader that gives every new connection to another node, as the routers of a PoP do.
-Without --rules there are sample rules, without --origin a demo origin. --shard uses
-real memcached servers instead of the nodes' own shards.
+Without --rules it uses sample rules, without --origin a demo origin. --shard uses real
+memcached servers instead of the nodes' own shards.
 
---demo sends traffic to it, says what became of it and why, and ends.`,
+--demo sends traffic to it, explains what was refused and why, and ends.`,
 		Example: `  edge pop
   edge pop --demo
   edge pop --nodes 5 --rules rules.yaml --origin http://127.0.0.1:3000
@@ -54,8 +54,8 @@ real memcached servers instead of the nodes' own shards.
 	}
 	rows := []pop.Setting{
 		{Name: "nodes", Help: "number of nodes", Value: pop.Int(&p.Nodes, 3, 1, 64, "nodes")},
-		{Name: "listen", Help: "`address` for clients; the nodes' own are the ports after it, if they are free", Value: pop.Text(&p.Listen, "127.0.0.1:8080", nil)},
-		{Name: "demo", Help: "send traffic for 20s, or this `long`, explain what is seen, and end", Value: pop.Duration(&p.Demo.length, 0, 1, time.Hour)},
+		{Name: "listen", Help: "`address` for clients; the nodes listen on the next ports, if they are free", Value: pop.Text(&p.Listen, "127.0.0.1:8080", nil)},
+		{Name: "demo", Help: "send traffic for 20s, or for this `duration`, explain the result, and end", Value: pop.Duration(&p.Demo.length, 0, 1, time.Hour)},
 	}
 	for _, row := range append(pop.Settings(&p.Node), log.settings()...) {
 		if otherwise := map[string]string{"node-header": "X-Edge-Node", "log-clients": "true"}[row.Name]; otherwise != "" {
@@ -66,7 +66,7 @@ real memcached servers instead of the nodes' own shards.
 		}
 	}
 	rows[2].Value.Default = ""
-	// What the PoP gives its nodes is filled in to check the rest.
+	// Settings that the PoP gives its nodes are filled in, to check the rest.
 	check := func() error {
 		o := p.Node
 		o.Name, o.Listen = "node-1", p.Listen

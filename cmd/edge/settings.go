@@ -35,8 +35,8 @@ type given struct {
 	at    *rule.Error // its place in the file, or nil
 }
 
-// withSettings lets cmd be set by rows. check returns what is wrong with what they have set, run is
-// called if nothing is.
+// withSettings gives cmd the settings of rows. Once they are set, cmd calls check, and run if check
+// returns no error.
 func withSettings(cmd *cobra.Command, rows []pop.Setting, check func() error, run func(cmd *cobra.Command) error) *cobra.Command {
 	s := &settings{rows, cmd.Flags(), map[string]given{}}
 	s.flags.SortFlags = false
@@ -75,7 +75,7 @@ in the file also as lists.`
 	return cmd
 }
 
-// A flagValue collects what a flag is given; it is read when all is known that sets it.
+// A flagValue collects the texts of a flag. They are parsed later, with those of variables and files.
 type flagValue struct {
 	of    pop.Value
 	texts []string
@@ -121,8 +121,8 @@ func splitList(text string) (all []string, err error) {
 func variable(name string) string { return "EDGE_" + strings.ToUpper(key(name)) }
 func key(name string) string      { return strings.ReplaceAll(name, "-", "_") }
 
-// read finds out what the settings are given, in the file last. note says which keys of the file are
-// spelled otherwise.
+// read fills s.given from flags, variables and the file. note names keys of the file that are spelled
+// with hyphens.
 func (s *settings) read(file string) (note, err error) {
 	var errs []error
 	if file != "" {
@@ -145,7 +145,7 @@ func (s *settings) read(file string) (note, err error) {
 	return note, errors.Join(errs...)
 }
 
-// set sets what is given, or defaults, and checks it. It returns everything that is wrong.
+// set sets the given values, or defaults, and checks them. It returns all errors, joined.
 func (s *settings) set(check func() error) error {
 	var errs []error
 	wrong := map[string]bool{}
@@ -163,7 +163,7 @@ func (s *settings) set(check func() error) error {
 		}
 	}
 	for _, err := range single(check()) {
-		// What is about a value that could not be read is a consequence.
+		// Errors about a value that could not be parsed are consequences.
 		if e := new(pop.SettingError); !errors.As(err, &e) || !wrong[e.Setting] && !wrong[e.Other] {
 			errs = append(errs, s.explain(err))
 		}
@@ -171,7 +171,7 @@ func (s *settings) set(check func() error) error {
 	return errors.Join(errs...)
 }
 
-// explain returns a SettingError as people read it: with the places where settings were given.
+// explain returns a SettingError as users read it: with the places where settings were given.
 func (s *settings) explain(err error) error {
 	e := new(pop.SettingError)
 	if !errors.As(err, &e) {
@@ -180,7 +180,7 @@ func (s *settings) explain(err error) error {
 	text := e.Text(func(name string) string { return cmp.Or(s.given[name].shown, "--"+name) })
 	g, hint := s.given[e.Setting], e.Hint
 	if hint == "" && e.Value == `""` && g.shown == variable(e.Setting) {
-		hint = "unset it to have the default"
+		hint = "unset it to use the default"
 	}
 	if g.at == nil {
 		return usageError{errors.New(text), hint}
@@ -243,7 +243,7 @@ func readTexts(doc *rule.Document, row pop.Setting, n *yaml.Node) (texts []strin
 		}
 		return texts, err == nil
 	case value.Kind == yaml.ScalarNode:
-		doc.Fail(n, "remove the line to have the default", "%s has no value", name)
+		doc.Fail(n, "remove the line to use the default", "%s has no value", name)
 		return nil, false
 	case value.Kind == yaml.SequenceNode && isList(row.Value):
 		for _, each := range value.Content {
@@ -295,7 +295,7 @@ func strayVariables(cmd *cobra.Command, environ []string) (warnings []error) {
 		if !strings.HasPrefix(name, "EDGE_") || known[name] || ofServices.MatchString(name) {
 			continue
 		}
-		// Compared without what all have in common, and would make alike.
+		// Compared without the common prefix, which would make all names similar.
 		hint := meant(strings.TrimPrefix(name, "EDGE_"), mine)
 		if hint == "" {
 			continue
