@@ -308,7 +308,7 @@ func (c *column) statesOf(w *keyWindow) []keyState {
 }
 
 // state returns the state of a key for the ith threshold, and makes it and those of smaller
-// thresholds if there are none.
+// thresholds if they do not exist.
 func (c *column) state(w *keyWindow, i int) *keyState {
 	if w.over == 0 {
 		c.over = append(c.over, overKey{})

@@ -108,12 +108,12 @@ func (q *Queue[K, V]) Len() (n int) {
 	return n
 }
 
-// Wake returns a channel that gets a value when Poll is to be called earlier than it said.
+// Wake returns a channel that receives a value when Poll should be called earlier than it said.
 func (q *Queue[K, V]) Wake() <-chan struct{} { return q.wake }
 
-// Poll passes to flush what has waited for the interval at now, and what is urgent. It returns
-// when it is to be called next, zero if nothing waits; see also Wake. flush is called from the
-// caller's goroutine; the items are its own until it returns.
+// Poll passes items to flush that have waited for the interval at now, and urgent ones. It
+// returns when to call it next, or zero if nothing waits; see also Wake. flush runs in the
+// caller's goroutine and owns the items until it returns.
 func (q *Queue[K, V]) Poll(now time.Time, flush func([]Item[K, V])) (next time.Time) {
 	// Urgent offers need not wait for the interval, but a client that stays near its
 	// threshold must not turn every one of its requests into a flush.

@@ -63,7 +63,7 @@ type Batch struct {
 	Stores     []Store
 	Reads      []Read
 
-	// From is the connection that the answers came over, nil if there are none.
+	// From is the connection that the answers came over, or nil.
 	From *Link
 
 	out []byte // commands
@@ -160,7 +160,7 @@ func (b *Batch) prepare() {
 	}
 }
 
-// broke makes the outcomes those of a batch of which so many bytes were written at most: what
+// broke sets the outcomes of a batch of which at most this many bytes were written: what
 // has no answer is unknown where it may have been read by the shard.
 func (b *Batch) broke(written int) {
 	start := 0

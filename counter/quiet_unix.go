@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// quiet reports whether an idle connection is as it should be: open, with nothing to read. A
-// memcached that has ended meanwhile then costs nothing, and an answer that nobody has asked
-// for is not taken for the next one.
+// quiet reports whether an idle connection is usable: open, with nothing to read. So a
+// memcached that has ended meanwhile costs no batch, and an unexpected answer is not treated
+// as the next one.
 func quiet(c net.Conn) bool {
 	sc, ok := c.(syscall.Conn)
 	if !ok {

@@ -87,7 +87,7 @@ func (c *conn) exchange() {
 	}
 }
 
-// idleAfter is for how long a connection is unused before the target may have ended it for that.
+// idleAfter is how long a connection is unused before the target may have closed it as idle.
 const idleAfter = 1000 // microseconds
 
 // send sends the request, connecting before if need be, and reads the answer into the record.

@@ -116,9 +116,8 @@ func (t *Table) Get(k counter.Key, now time.Time) (Record, bool) {
 	return h.Record, true
 }
 
-// Generation returns the generation of a mitigation of k that begins now, by what is known: 0
-// unless there was a lift. That is remembered for MaxLifetime, also when a later mitigation
-// ends before.
+// Generation returns the generation of a mitigation of k that begins now: 0 unless t knows of
+// a lift. A lift is remembered for MaxLifetime, even if a later mitigation ends earlier.
 func (t *Table) Generation(k counter.Key) uint32 {
 	if h, ok := t.of(k).Peek(k); ok {
 		return h.next()

@@ -25,7 +25,7 @@ func (o Options) Check() error {
 	return err
 }
 
-// check gives numbers that are 0 their defaults, and returns what is wrong.
+// check replaces numbers that are 0 by their defaults, and returns all errors, joined.
 func (o *Options) check() error {
 	rows := Settings(o)
 	byName := map[string]*Setting{}
@@ -89,7 +89,7 @@ func (o *Options) checkRules(set *rule.Set, nodes int) error {
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// A Listener is a setting that is an address to listen on, HOST:PORT; empty is none.
+// A Listener is a setting with an address to listen on, HOST:PORT, or nothing.
 type Listener struct{ Name, Addr string }
 
 // CheckListeners refuses what is not an address, and listeners at the same one.

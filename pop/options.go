@@ -26,7 +26,7 @@ type Options struct {
 	// Name tells the nodes of a PoP apart.
 	Name string
 
-	// Secret makes the keys. All nodes of a PoP have the same, and nobody else has: at least 16
+	// Secret makes the keys. It is the same on all nodes of a PoP and known to nobody else: at least 16
 	// bytes. SecretFile is the file that holds it, if Secret is empty.
 	Secret, SecretFile string
 

@@ -17,7 +17,7 @@ type Setting struct {
 	Value Value  // type, default, bounds, unit, and the field that it sets
 	Help  string // a noun phrase; what is in backquotes stands for the value
 
-	Needs       []string // settings without which it means nothing; a|b: one of them
+	Needs       []string // settings that it has no effect without; a|b: one of them
 	Contradicts string   // a setting that must not be given too
 
 	// Sample is the value in a sample file, as YAML, if it is not the default. If it begins
@@ -36,7 +36,7 @@ type Value struct {
 
 	set   func(texts []string) error
 	given func() bool  // whether the field is not zero
-	check func() error // what is wrong with the field; a number that is 0 gets its default
+	check func() error // checks the field; a number that is 0 gets its default
 }
 
 // Set sets the field that the setting goes to from texts: one, but of a list or map any number.
@@ -57,7 +57,7 @@ func (s *Setting) about(value string, err error) error {
 	return e
 }
 
-// A SettingError says what is wrong with a setting, and what to do.
+// A SettingError is an invalid or missing setting, with a hint at what to do.
 type SettingError struct {
 	Setting string // name of the setting
 	Value   string // its value as it is shown; empty if it is secret or long
@@ -120,15 +120,15 @@ func ListOf[T any](to *[]T, parse func(string) (T, error)) Value {
 	}}
 }
 
-// List is a list of texts. check says what is wrong with one of them, and may be nil.
+// List is a list of texts. check refuses invalid ones, and may be nil.
 func List(to *[]string, check func(string) error) Value {
 	v := ListOf(to, checked(check))
 	v.check = func() error { return v.set(*to) }
 	return v
 }
 
-// Map is a map, of texts KEY=VALUE; form says so. parse returns the key as it is stored, and what is
-// wrong with a pair.
+// Map is a map, of texts KEY=VALUE, as form shows them. parse returns the key as it is stored, or an
+// error.
 func Map(to *map[string]string, form string, parse func(key, value string) (string, error)) Value {
 	return Value{Type: "map", check: nothingWrong, given: func() bool { return len(*to) > 0 }, set: func(texts []string) error {
 		all := make(map[string]string, len(texts))
@@ -162,7 +162,7 @@ func Parsed[T any](kind string, to *T, otherwise string, parse func(string) (T, 
 	}}
 }
 
-// Text is a text. check says what is wrong with one, and may be nil.
+// Text is a text. check refuses invalid ones, and may be nil.
 func Text(to *string, otherwise string, check func(string) error) Value {
 	v := Parsed("text", to, otherwise, checked(check))
 	v.check = func() error {
@@ -174,7 +174,7 @@ func Text(to *string, otherwise string, check func(string) error) Value {
 	return v
 }
 
-// checked returns what parses texts that check has nothing against.
+// checked returns a parser that returns a text unless check refuses it.
 func checked(check func(string) error) func(string) (string, error) {
 	return func(text string) (string, error) {
 		if check == nil {

@@ -75,7 +75,7 @@ type trial struct {
 	done   []int32       // and as they were answered
 	one    map[int32]int // if it is not nil, these keys alone, as if they were one
 	found  []violation
-	leaked map[int32]bool // requests that passed and had to be refused: whoever let them pass may not count them
+	leaked map[int32]bool // requests that passed and had to be refused: the node that let them pass may not count them
 	retry  RetryAfter
 	told   uint64  // answers that pass and say what remains
 	little []int32 // of them, those that say too little

@@ -26,7 +26,7 @@ const (
 	ThresholdLow  = "threshold_low"  // refuses some requests too early
 	FixedWindow   = "fixed_window"   // forgets the window before
 	WeightWrong   = "weight_reversed"
-	WindowWrong   = "window_wrong" // takes one window for another
+	WindowWrong   = "window_wrong" // confuses windows
 	PrevWhole     = "previous_window_whole"
 	TokenBucket   = "token_bucket"
 	CountsApart   = "nodes_count_apart"
@@ -237,7 +237,7 @@ func (v *investigation) basics() {
 // elsewhere says why no rule may concern the requests.
 func (c *court) elsewhere() string {
 	if len(c.rules) == 0 || !slices.ContainsFunc(c.rules, func(r *rule.Rule) bool { return r.Action != rule.Log }) {
-		return "the rules only log, or there are none that are judged"
+		return "the rules only log, or no rule is judged"
 	}
 	if c.trace.Len() == 0 {
 		return "nothing was sent"

@@ -34,7 +34,7 @@ type form struct {
 	header       [][2]string
 }
 
-// formOf returns the form of a request whose clients are networks of so many bits.
+// formOf returns the form of a request whose clients are networks of this many bits.
 func formOf(p *Properties, bits rule.ClientPrefix) form {
 	path, query, _ := strings.Cut(p.Target, "?")
 	addr := p.Addr.Unmap()

@@ -86,8 +86,8 @@
 // That no field at a shard overflows is proved in package counter, from rules that a tally
 // keeps: a key is at work in one place at a time, so that one INCR is in flight; what exceeds
 // the budget of a field waits for its reply, and what was sent without a reply takes up
-// budget for the rest of the window. A lost reply so costs a few counts of room, and many of
-// them let the node go on by what it knows alone. Senders are counted twice for each node of
+// budget for the rest of the window. So a lost reply costs a few counts of room, and many of
+// them leave the node with its own evidence alone. Senders are counted twice for each node of
 // the PoP, and as 16 nodes at least: a node that restarts, has forgotten a key, or has set its
 // clock by windows, does not know of its last INCRs. A key that comes back to a former owner
 // finds its budget there as it left it.
@@ -114,8 +114,8 @@
 // Until then all that is known is added up in each of the layouts and estimated as it was by the
 // rule that had it, and the limit is exceeded if one of these estimates says so. What was counted
 // in other layouts is taken for requests of the sub-window in which its own begins. So it weighs
-// no more than if it had been counted in this one, and who exceeds the limit by none of the
-// estimates is not refused, however often they change. And no gate opens: in each layout all
+// no more than if it had been counted in this one, and a client that exceeds the limit by none of
+// the estimates is not refused, however often they change. And no gate opens: in each layout all
 // requests of the current window count whole, and where the sub-windows of one are parts of the
 // other's, nothing is lost of what the latter would say if it had been the only one.
 //

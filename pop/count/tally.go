@@ -7,7 +7,7 @@ import (
 )
 
 // A tally is what a node knows of the number of one window. It never exceeds what was
-// really requested: who is refused is refused for requests that were made.
+// really requested: clients are refused only for requests that were made.
 //
 // Each request is counted at one instance of a server, and no count is ever copied. So the
 // number of a window is the sum of the greatest numbers that are known from each instance. The
@@ -32,7 +32,7 @@ type share struct {
 	from   *counter.Link // over which reply came; nil if nothing came yet
 	reply  uint64        // what the instance answered last
 	lost   uint64        // earlier replies, of a counter that has since begun anew
-	least  uint64        // at least so many were made, whatever the instance says
+	least  uint64        // at least this many were made, whatever the instance says
 	unsure uint64        // own requests that were sent without an answer: they may still be counted
 }
 
@@ -141,7 +141,7 @@ func (t *tally) shareOf(l counter.Layout, shard string, number uint64, from *cou
 }
 
 // add takes in delta, and returns how many requests of it are not kept, since they would
-// never be counted: so many wait for the same field that it will be full.
+// never be counted: enough wait for the same field to fill it.
 func (t *tally) add(l counter.Layout, delta uint64) (full uint64) {
 	full = l.Sum(t.pending)
 	t.pending = l.Add(t.pending, delta)

@@ -17,8 +17,8 @@ func (a *Answer) reset() {
 
 // scan reads what buf has of the head, as Request.scan. toHead is whether the
 // request was HEAD.
-// Origins may end lines in LF: what clients get ends in CRLF. What is wrong with an answer is
-// an Error with the status 502.
+// Origins may end lines in LF: what clients get ends in CRLF. A malformed answer is an Error
+// with the status 502.
 func (a *Answer) scan(buf []byte, maxBytes int, toHead bool) (done bool, err error) {
 	done, err = a.scanHead(buf, maxBytes, toHead)
 	var malformed *Error

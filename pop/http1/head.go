@@ -8,7 +8,7 @@ import (
 // An Error is why a message is refused.
 type Error struct {
 	Status int    // what the client is answered
-	Text   string // what is wrong, for the answer's body and the log
+	Text   string // the reason, for the answer's body and the log
 }
 
 func (e *Error) Error() string { return e.Text }
@@ -118,8 +118,8 @@ type head struct {
 
 func (h *head) reset() { *h = head{fields: h.fields[:0]} }
 
-// nextLine returns where the next line begins and ends in buf, without its end, or !ok if it
-// is not there yet. Lines end in CRLF; if lenient, also in LF.
+// nextLine returns where the next line begins and ends in buf, without CRLF, or !ok if it has
+// not arrived completely. Lines end in CRLF; if lenient, also in LF.
 func (h *head) nextLine(buf []byte, lenient bool) (from, to int, ok bool, err error) {
 	i := bytes.IndexByte(buf[h.seek:], '\n')
 	if i < 0 {

@@ -56,7 +56,7 @@ type Options struct {
 	TrackedKeys int
 
 	// Nodes returns how many nodes the PoP has, at most. It bounds what one of them has on
-	// its way to a sub-window, which holds few bits; fewer than count.MinNodes count as so many.
+	// its way to a sub-window, which holds few bits; at least count.MinNodes are assumed.
 	// Where there are more than count.MostNodes, each counts by itself. If nil, 0.
 	Nodes func() int
 

@@ -118,7 +118,7 @@ func (p *Proxy) early(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// maxDiscarded is how much of a body that nobody wants is read to keep the connection.
+// maxDiscarded is how much of an unread body is discarded to keep the connection.
 const maxDiscarded = 256 << 10
 
 // err returns what ended b before its end, or nil. b may be nil.

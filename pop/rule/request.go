@@ -23,7 +23,7 @@ type Request struct {
 	Malformed bool
 
 	// Borrowed says that the strings are valid only until the request has been decided about:
-	// whoever keeps one longer copies it.
+	// callers that keep one longer copy it.
 	Borrowed bool
 
 	client netip.Addr // first address of the client's network
