@@ -63,6 +63,7 @@ func (n *Node) ownEngine(front *proxy.Front) server {
 		Logger:            n.o.Logger,
 	})
 	front.Own = s.ServeConn
+	n.proxy.EndIdle(s.EndIdle)
 	return &ownServer{s, front}
 }
 

@@ -114,6 +114,10 @@ func New(o Options) (*Node, error) {
 
 		AbandonedRequests: o.AbandonedRequests,
 
+		Connections:       o.Connections,
+		ClientConnections: o.ClientConnections,
+		Client:            o.Client,
+
 		Now:        o.Now,
 		AccessLog:  access,
 		Logger:     o.Logger,

@@ -107,6 +107,10 @@ type Options struct {
 	// clients; see proxy.Options. If zero, 1024.
 	AbandonedRequests int
 
+	// Connections is how many connections clients may have at once, ClientConnections how many each
+	// one; see proxy.Options. If zero, 65536 and 32768; if negative, there is no limit.
+	Connections, ClientConnections int
+
 	// DrainTimeout is how long Stop waits for requests to end. If zero, 30 s.
 	DrainTimeout time.Duration
 
@@ -172,6 +176,7 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	o.BodyTimeout, o.BodyRate = max(o.BodyTimeout, 0), max(o.BodyRate, 0) // off
+	o.Connections, o.ClientConnections = max(o.Connections, 0), max(o.ClientConnections, 0)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

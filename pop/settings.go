@@ -72,6 +72,8 @@ func Settings(o *Options) []Setting {
 		{Name: "strict-hosts", Value: Bool(&o.StrictHosts, false), Help: "refuse hosts that no rule and no --host-origin names, with 421; otherwise --origin serves them"},
 		{Name: "strict-methods", Value: Bool(&o.StrictMethods, false), Help: "refuse methods that differ from a registered one only in case (post), with 501"},
 		{Name: "http-engine", Value: Parsed("text", &o.HTTPEngine, OwnEngine.String(), ParseEngine), Help: "what serves HTTP/1.1: own or net/http; see docs/http.md"},
+		{Name: "connections", Value: Int(&o.Connections, 1<<16, 0, 1<<24, "connections"), Help: "maximum number of `connections` of all clients, of those that open files allow; 0: as many as these"},
+		{Name: "client-connections", Value: Int(&o.ClientConnections, 1<<15, 0, 1<<24, "connections"), Help: "maximum number of `connections` of each client, unless it is a trusted proxy; 0: no maximum"},
 		{Name: "read-header-timeout", Value: Duration(&o.ReadHeaderTimeout, 10*time.Second, 1, maxTime), Help: "time to read a request's header"},
 		{Name: "max-header-bytes", Value: Int(&o.MaxHeaderBytes, 64<<10, 1, 16<<20, "bytes"), Help: "maximum size of a request's header, in `bytes`"},
 		{Name: "body-timeout", Value: Duration(&o.BodyTimeout, time.Minute, 0, maxTime), Help: "maximum pause within a request's body, and of a client that does not read its answer; 0: no limit"},

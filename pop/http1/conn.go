@@ -18,11 +18,14 @@ type Conn struct {
 	x      *exchange // of the request that is at work; nil between requests
 	peer   netip.AddrPort
 	since  time.Time // when the first head began; zero after it
+	now    time.Time // when the client was read last; zero while and after an origin is waited for
 	secure bool      // by TLS
 
 	closing bool // after the answer that is under way
 	dropped bool // at once
 	state   atomic.Uint32
+
+	refused bool // the last request
 
 	upstream atomic.Pointer[originConn] // that a request is relayed to
 
@@ -34,6 +37,7 @@ type Conn struct {
 const (
 	active uint32 = iota
 	idle          // waits for a request
+	spare         // waits for a request after one that was refused
 	ended         // is to be closed as soon as it is idle
 )
 
@@ -55,6 +59,13 @@ func (c *Conn) Secure() bool { return c.secure }
 
 // Drop closes the connection without an answer.
 func (c *Conn) Drop() { c.closing, c.dropped = true, true }
+
+// Refuse says that the request is refused. The connection is closed after the answer if last is set;
+// else it may wait for the next request as long as for a header, and EndIdle prefers it.
+func (c *Conn) Refuse(last bool) {
+	c.refused = true
+	c.closing = c.closing || last
+}
 
 // Gone records a status for the access log. The client has disconnected and gets no answer.
 func (c *Conn) Gone(status int) {
@@ -99,7 +110,7 @@ func (c *Conn) begin() bool {
 			return false
 		}
 		if c.since.IsZero() {
-			c.setReadDeadline(time.Now(), c.server.o.IdleTimeout)
+			c.setReadDeadline(c.clock(), c.patience())
 		} else {
 			c.setReadDeadline(c.since, c.server.o.ReadHeaderTimeout) // a connection is opened to be used
 		}
@@ -107,13 +118,18 @@ func (c *Conn) begin() bool {
 			exchanges.Put(c.x)
 			c.x = nil
 		}
-		if c.state.Store(idle); c.server.ending.Load() {
+		waits := idle
+		if c.refused {
+			waits = spare
+		}
+		if c.state.Store(waits); c.server.ending.Load() {
 			return false
 		}
 		err := c.wait()
-		if !c.state.CompareAndSwap(idle, active) || err != nil {
+		if c.state.Swap(active) == ended || err != nil {
 			return false
 		}
+		c.now = time.Now()
 	}
 	if len(c.out) > 2*copied && c.flushWithin() != nil {
 		return false
@@ -123,10 +139,29 @@ func (c *Conn) begin() bool {
 	}
 	c.x.req.reset()
 	if c.x.began = c.since; c.since.IsZero() {
-		c.x.began = time.Now()
+		c.x.began = c.clock()
 	}
 	c.since = time.Time{}
+	c.refused = false
 	return true
+}
+
+// endIdle ends c if it waits for a request, but not if refused is set and the last one was not. It
+// may be called from anywhere.
+func (c *Conn) endIdle(refused bool) bool {
+	if !c.state.CompareAndSwap(spare, ended) && (refused || !c.state.CompareAndSwap(idle, ended)) {
+		return false
+	}
+	_ = c.conn.SetReadDeadline(long)
+	return true
+}
+
+// patience is how long the client may take to its next request.
+func (c *Conn) patience() time.Duration {
+	if c.refused {
+		return min(c.server.o.IdleTimeout, c.server.o.ReadHeaderTimeout)
+	}
+	return c.server.o.IdleTimeout
 }
 
 // readHead reads a request's head.
@@ -143,7 +178,17 @@ func (c *Conn) readHead(x *exchange) error {
 		if err := c.fill(smallBuffer); err != nil {
 			return err
 		}
+		c.now = time.Now()
 	}
+}
+
+// clock returns the time, as read with the last bytes of the client if it has not waited since:
+// reading the clock for each deadline and Date takes a part of a refusal that can be measured.
+func (c *Conn) clock() time.Time {
+	if c.now.IsZero() {
+		return time.Now()
+	}
+	return c.now
 }
 
 // fail answers a request that could not be read.
@@ -156,7 +201,7 @@ func (c *Conn) fail(err error) {
 	default:
 		return // the client is gone
 	}
-	c.closing = true
+	c.closing, c.now = true, time.Time{}
 	if c.server.o.Handler.Malformed(c, malformed); !c.dropped {
 		c.linger()
 	}
@@ -179,7 +224,7 @@ func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
 	}
 	out := appendStatus(c.room(), status)
 	out = append(out, "Date: "...)
-	out = append(append(out, c.server.date()...), "\r\n"...)
+	out = append(append(out, c.server.date(c.clock())...), "\r\n"...)
 	out = append(out, fields...)
 	if !bodiless {
 		out = append(out, "Content-Length: "...)
@@ -228,7 +273,7 @@ func (c *Conn) flushWithin() error {
 // writeTimeout bounds the next write.
 func (c *Conn) writeTimeout() {
 	if c.server.o.BodyTimeout > 0 {
-		c.setWriteDeadline(time.Now(), c.server.o.BodyTimeout)
+		c.setWriteDeadline(c.clock(), c.server.o.BodyTimeout)
 	}
 }
 

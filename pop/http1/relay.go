@@ -76,6 +76,7 @@ type relaying struct {
 // Relay sends r to o, and o's answer to the client. If it returns a *RelayError, nothing of an
 // answer has been sent to the client, and the caller answers.
 func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
+	c.now = time.Time{}
 	t := relaying{c: c, x: c.x, o: o, edit: edit, minor: r.Minor, toHead: r.Head}
 	err := t.ask(r)
 	if err == nil {

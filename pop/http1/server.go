@@ -105,26 +105,33 @@ func (s *Server) ServeConn(conn net.Conn, start Start) {
 		c.in = newBuffer(max(len(start.Read), smallBuffer))
 		c.w = copy(c.in, start.Read)
 	}
-	ended := start.Ended
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	end := start.Ended
+	if end == nil {
+		end = func() {}
+	}
+	if !s.remember(c) {
 		_ = conn.Close()
-		if ended != nil {
-			ended()
-		}
+		end()
 		return
 	}
-	s.conns[c] = struct{}{}
-	s.serving.Add(1)
 	go func() {
 		defer s.forget(c)
-		if ended != nil {
-			defer ended()
-		}
+		defer end()
 		c.peer = peerOf(conn)
 		c.serve()
 	}()
+}
+
+// remember adds c to the connections that Shutdown waits for, unless the server is shut down.
+func (s *Server) remember(c *Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.conns[c] = struct{}{}
+	s.serving.Add(1)
+	return true
 }
 
 // peerOf returns the address of the client. That of a PROXY protocol header may be read here.
@@ -146,6 +153,22 @@ func (s *Server) forget(c *Conn) {
 	}
 }
 
+// EndIdle ends at most so many connections that wait for a request, only refused ones if refused is
+// set, and returns how many.
+func (s *Server) EndIdle(refused bool, most int) (ended int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if ended == most {
+			break
+		}
+		if c.endIdle(refused) {
+			ended++
+		}
+	}
+	return ended
+}
+
 // Leave makes every further answer close its connection.
 func (s *Server) Leave() { s.leaving.Store(true) }
 
@@ -161,9 +184,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		_ = s.ln.Close()
 	}
 	for c := range s.conns {
-		if c.state.CompareAndSwap(idle, ended) {
-			_ = c.conn.SetReadDeadline(long)
-		}
+		c.endIdle(false)
 	}
 	s.mu.Unlock()
 	done := make(chan struct{})
@@ -193,9 +214,8 @@ type stamp struct {
 	text   []byte
 }
 
-// date returns the value of Date, now.
-func (s *Server) date() []byte {
-	now := time.Now()
+// date returns the value of Date at now.
+func (s *Server) date(now time.Time) []byte {
 	d := s.today.Load()
 	if d == nil || d.second != now.Unix() {
 		d = &stamp{now.Unix(), now.UTC().AppendFormat(nil, http.TimeFormat)}

@@ -27,6 +27,7 @@ type conn struct {
 	sniffed []byte               // was read, and not by the server yet
 	headBy  time.Time            // when the first request's header must be there
 	frames  *watch               // of HTTP/2; nil for HTTP/1
+	ended   func()               // is told that the connection was closed; nil if it was refused
 
 	began   atomic.Bool // the Proxy has had a request
 	handled atomic.Bool // the Proxy has the request that is under way
@@ -134,6 +135,9 @@ func (c *conn) Close() error {
 	if c.linger.Swap(false) && c.CloseWrite() == nil {
 		_ = c.Conn.SetReadDeadline(time.Now().Add(lingering))
 		_, _ = io.CopyN(io.Discard, c.Conn, 1<<20)
+	}
+	if c.ended != nil {
+		c.ended()
 	}
 	return c.Conn.Close()
 }

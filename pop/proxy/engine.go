@@ -93,6 +93,7 @@ func (p *Proxy) ServeHTTP1(c *http1.Conn, r *http1.Request) {
 	case p.drops(&x.exchange):
 		c.Drop()
 	default:
+		c.Refuse(p.connections.scarce.Load() && !x.trusted)
 		fields, status, body := p.refusal(p.appendNode(x.lines), &x.decision, x.now)
 		x.lines = fields
 		c.Answer(r, status, fields, body)

@@ -107,34 +107,37 @@ func (f *Front) add(c net.Conn) bool {
 
 // greet finds out the protocol of nc and hands it to a server.
 func (f *Front) greet(nc net.Conn) {
-	c, to := f.open(nc)
+	c := &conn{Conn: nc, front: f, headBy: time.Now().Add(f.headerTimeout)}
+	c.peer = addrOf(nc.RemoteAddr()) // may read a PROXY header
+	c.ended = f.p.connections.add(c.peer, !f.p.trusted.Contains(c.peer))
+	var to chan<- net.Conn
+	if c.ended != nil {
+		to = c.open()
+	}
 	f.mu.Lock()
 	delete(f.conns, nc)
 	f.mu.Unlock()
-	if c == nil {
-		_ = nc.Close()
+	if to == nil {
+		_ = c.Close()
 		return
 	}
 	if to == f.http1 && f.Own != nil {
-		f.Own(nc, http1.Start{Since: c.headBy.Add(-f.headerTimeout), Read: c.sniffed, Secure: c.tls != nil})
+		f.Own(nc, http1.Start{Since: c.headBy.Add(-f.headerTimeout), Read: c.sniffed, Secure: c.tls != nil, Ended: c.ended})
 		return
 	}
 	select {
 	case to <- c:
 	case <-f.done:
-		_ = nc.Close()
+		_ = c.Close()
 	}
 }
 
-// open returns nc as a server needs it, and which one. It returns nil if there is nothing to
-// serve.
-func (f *Front) open(nc net.Conn) (c *conn, to chan<- net.Conn) {
-	c = &conn{Conn: nc, front: f, headBy: time.Now().Add(f.headerTimeout)}
-	c.peer = addrOf(nc.RemoteAddr()) // may read a PROXY header
-	http2 := false
+// open returns which server is for c, or nil if there is nothing to serve.
+func (c *conn) open() (to chan<- net.Conn) {
+	f, nc, http2 := c.front, c.Conn, false
 	if secure, ok := nc.(*tls.Conn); ok {
 		if !c.handshake(secure) {
-			return nil, nil
+			return nil
 		}
 		c.headBy = time.Now().Add(f.headerTimeout)
 		http2 = c.tls.NegotiatedProtocol == "h2"
@@ -142,15 +145,15 @@ func (f *Front) open(nc net.Conn) (c *conn, to chan<- net.Conn) {
 		var err error
 		_ = nc.SetReadDeadline(c.headBy)
 		if http2, err = c.sniff(); err != nil && len(c.sniffed) == 0 {
-			return nil, nil
+			return nil
 		}
 	}
 	_ = nc.SetDeadline(time.Time{})
 	if http2 {
 		c.frames = &watch{conn: c}
-		return c, f.http2
+		return f.http2
 	}
-	return c, f.http1
+	return f.http1
 }
 
 // handshake reports whether the client speaks TLS.

@@ -55,6 +55,12 @@ type Options struct {
 	// rules wait for a second at most and then get 503. If zero, 1024.
 	AbandonedRequests int
 
+	// Connections is how many connections clients may have at once, ClientConnections how many each
+	// one, of which Client says what it is. Connections of trusted proxies count for the former
+	// only. If zero, there is no limit but that of open files.
+	Connections, ClientConnections int
+	Client                         rule.ClientPrefix
+
 	// BodyRate is how many bytes of a request's body a client has to send each second, on
 	// average, until the origin begins its answer. It may fall behind by BodyTimeout, or a
 	// minute if that is zero. If zero, there is no such limit.
@@ -80,7 +86,8 @@ type Proxy struct {
 	forward httputil.ReverseProxy
 	metrics *metrics
 
-	abandoned abandoned
+	abandoned   abandoned
+	connections connections
 }
 
 // New returns a Proxy.
@@ -105,6 +112,7 @@ func New(o Options) (*Proxy, error) {
 	}
 	p := &Proxy{o: o, trusted: new(bart.Lite), metrics: newMetrics(o.Registerer)}
 	p.abandoned.init(o.AbandonedRequests, o.Registerer)
+	p.connections.init(&o)
 	for _, prefix := range o.Trusted {
 		if !prefix.IsValid() {
 			return nil, fmt.Errorf("proxy: trusted network %v is not valid", prefix)

@@ -15,6 +15,9 @@ func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, x *exchange, now 
 		panic(http.ErrAbortHandler)
 	}
 	var buf [512]byte
+	if p.connections.scarce.Load() && !x.trusted {
+		w.Header().Set("Connection", "close")
+	}
 	fields, status, body := p.refusal(buf[:0], &x.decision, now)
 	setLines(w.Header(), fields)
 	writeAnswer(w, r, status, body)

@@ -1,0 +1,105 @@
+package pop_test
+
+import (
+	"io"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/edgelimit/edge/pop"
+)
+
+const hello = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"
+
+// A client has no more connections than it may have, and others as many as they want. A trusted
+// proxy is not bounded.
+func TestConnectionsOfAClient(t *testing.T) {
+	for _, trusted := range []bool{false, true} {
+		w := startWired(t, "rules: []", func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
+			o.ClientConnections = 2
+			if trusted {
+				o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+			}
+		})
+		first, _ := w.dial("G")
+		w.dial("G")
+		await(t, "both connections count", func() bool { return w.metric("edge_connections") == 2 })
+		_, r := w.dial(hello)
+		resp, err := http.ReadResponse(r, nil)
+		if served := err == nil && resp.StatusCode == http.StatusOK; served != trusted {
+			t.Errorf("trusted=%v: the third connection: %v, %v", trusted, resp, err)
+		}
+		if trusted {
+			continue
+		}
+		if n := w.metric("edge_connections_closed_total"); n != 1 {
+			t.Errorf("%v connections were closed, want 1", n)
+		}
+		_ = first.Close()
+		await(t, "a connection becomes free", func() bool { return w.metric("edge_connections") == 1 })
+		_, r = w.dial(hello)
+		if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("after one has ended: %v, %v", resp, err)
+		}
+	}
+}
+
+// Where connections become scarce, those that wait after a refusal are closed. Those of clients
+// that were not refused stay.
+func TestConnectionsOfRefusedClients(t *testing.T) {
+	w := startWired(t, anything, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) { o.Connections = 12 })
+	innocent, answer := w.dial(hello)
+	if resp, err := http.ReadResponse(answer, nil); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp, err)
+	}
+	w.refusedAfter(get("a.example"), http.StatusOK)
+	ends := make(chan error, 6)
+	for range cap(ends) {
+		_, r := w.dial(hello)
+		if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusTooManyRequests {
+			t.Fatal(resp, err)
+		}
+		go func() {
+			_, err := io.Copy(io.Discard, r)
+			ends <- err
+		}()
+	}
+	for range 3 {
+		w.dial("G") // until more than three quarters are used
+	}
+	await(t, "refused connections end", func() bool {
+		conn, _ := w.dial("G")
+		_ = conn.Close()
+		return len(ends) == cap(ends)
+	})
+	for range cap(ends) {
+		if err := <-ends; err != nil {
+			t.Error(err)
+		}
+	}
+	_, _ = io.WriteString(innocent, hello)
+	if resp, err := http.ReadResponse(answer, nil); err != nil || resp.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("the connection of a client that was not refused: %v, %v", resp, err)
+	}
+}
+
+// A connection may wait for a request after a refusal for as long as for a header.
+func TestIdleAfterRefusal(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	for host, want := range map[string]time.Duration{"a.example": time.Hour, "a:::": 7 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
+				o.ReadHeaderTimeout, o.IdleTimeout = 7*time.Second, time.Hour
+			})
+			start := time.Now()
+			_, r := p.connect(t, "GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+			_, _ = io.Copy(io.Discard, r)
+			if took := time.Since(start); took != want {
+				t.Errorf("%s: the connection ends after %v, want %v", host, took, want)
+			}
+		})
+	}
+}
