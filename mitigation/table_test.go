@@ -133,6 +133,27 @@ func TestLift(t *testing.T) {
 	mitigated(t, table, key(1), start, true)
 }
 
+// A lift is remembered for MaxLifetime, also after a mitigation that began later has ended.
+func TestALiftIsRemembered(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	lift := record(mitigation.MaxLifetime)
+	lift.Lifted = true
+	merge(t, table, lift, start, true)
+	again := record(time.Minute)
+	again.Generation = 1
+	merge(t, table, again, start, true)
+	for _, after := range []time.Duration{time.Hour, 7 * 24 * time.Hour, mitigation.MaxLifetime - time.Second, mitigation.MaxLifetime} {
+		table.Expire(start.Add(after), func(mitigation.Record) {})
+		want := uint32(1)
+		if after == mitigation.MaxLifetime {
+			want = 0
+		}
+		if got := table.Generation(key(1)); got != want {
+			t.Errorf("%v after a lift the generation is %d, want %d", after, got, want)
+		}
+	}
+}
+
 // What crossed the line is remembered for as long as the mitigation lasts, however often it
 // is prolonged, and not beyond.
 func TestASampleIsKeptWhileItsMitigationLasts(t *testing.T) {

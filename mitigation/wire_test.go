@@ -92,6 +92,24 @@ func TestStoredRecordsLiveNoLongerThanTheirLifetime(t *testing.T) {
 	}
 }
 
+// A shard keeps a record until its end at least, and never for ever, which 0 would mean. One that
+// tells of a lift it keeps for as long as lifts are remembered.
+func TestStoredTTL(t *testing.T) {
+	for _, left := range []time.Duration{time.Microsecond, time.Second - time.Microsecond, time.Second, 90 * time.Second, mitigation.MaxLifetime} {
+		plain, lift, later := record(left), record(left), record(left)
+		lift.Lifted, later.Generation = true, 1
+		for _, r := range []mitigation.Record{plain, lift, later} {
+			want := left
+			if r.Lifted || r.Generation > 0 {
+				want = mitigation.MaxLifetime
+			}
+			if ttl := time.Duration(r.StoredTTL(start)) * time.Second; ttl < want || ttl > want+time.Second {
+				t.Errorf("generation %d, lifted %t, %v left: kept for %v, want up to a second more than %v", r.Generation, r.Lifted, left, ttl, want)
+			}
+		}
+	}
+}
+
 func TestRefusedRecords(t *testing.T) {
 	r := record(time.Minute)
 	good := r.AppendSent(nil, start)
