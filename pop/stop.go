@@ -123,9 +123,7 @@ func (f *farewell) follow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f.begun.Load() {
 			f.asked.Store(true)
-			if _, upgrade := r.Header["Upgrade"]; !upgrade {
-				w = &lastWriter{w}
-			}
+			w = &lastWriter{w}
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -157,7 +155,7 @@ func (f *farewell) wait(ctx context.Context) {
 // net/http makes a GOAWAY of HTTP/2.
 type lastWriter struct{ http.ResponseWriter }
 
-// WriteHeader writes the header. Interim answers have none of this.
+// WriteHeader writes the header. Interim answers and upgrades do not end a connection.
 func (w *lastWriter) WriteHeader(status int) {
 	if status >= http.StatusOK {
 		w.Header().Set("Connection", "close")

@@ -7,12 +7,14 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A node that stops answers who comes meanwhile, and asks them to go: by HTTP/1 with the
@@ -78,6 +80,75 @@ func TestStopLetsClientsGo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A node that stops does not change what is not the last answer of a connection: interim answers and
+// upgrades.
+func TestStopLetsInterimAnswersAndUpgradesPass(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		p := startPiped(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Upgrade") != "" {
+				echo(w, r)
+				return
+			}
+			w.WriteHeader(http.StatusEarlyHints)
+		}, func(*pop.Options) {})
+		stopped := make(chan error, 1)
+		go func() { stopped <- p.Stop(t.Context()) }()
+		time.Sleep(400 * time.Millisecond)
+		conn, r := p.connect(t, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
+		for _, want := range []struct {
+			status int
+			last   bool
+		}{{http.StatusEarlyHints, false}, {http.StatusOK, true}} {
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil || resp.StatusCode != want.status || resp.Close != want.last {
+				t.Fatalf("%+v, %v; want status %d, the last of its connection: %v", resp, err, want.status, want.last)
+			}
+		}
+		_ = conn.Close()
+		conn, r = p.connect(t, "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil || resp.StatusCode != http.StatusSwitchingProtocols || !strings.EqualFold(resp.Header.Get("Connection"), "Upgrade") {
+			t.Fatalf("%+v, %v; want 101 with Connection: upgrade", resp, err)
+		}
+		if _, err := io.WriteString(conn, "text"); err != nil {
+			t.Error(err)
+		}
+		text := make([]byte, 4)
+		if _, err := io.ReadFull(r, text); err != nil || string(text) != "text" {
+			t.Errorf("by the upgraded connection comes %q, %v; want text", text, err)
+		}
+		_ = conn.Close()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Stop returns once the requests that waited to be counted have been.
+func TestStopSendsWhatWaits(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		rules, err := rule.Parse("rules.yaml", []byte(anything))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
+			o.Rules, o.FlushInterval = rules, time.Hour
+		})
+		_, r := p.connect(t, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
+		if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%+v, %v", resp, err)
+		}
+		if err := p.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n, err := sum(p.Gatherer(), "edge_increments_total/ok"); n != 1 || err != nil {
+			t.Errorf("%v increments were sent when Stop returned, %v; want 1", n, err)
+		}
+	})
 }
 
 // every returns multiples of a duration, as far as to last.
