@@ -127,7 +127,7 @@ func TestStopLetsInterimAnswersAndUpgradesPass(t *testing.T) {
 	})
 }
 
-// Stop returns once the requests that waited to be counted have been.
+// Stop returns once the requests that waited to be counted have been, also if it is called again.
 func TestStopSendsWhatWaits(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
@@ -142,11 +142,17 @@ func TestStopSendsWhatWaits(t *testing.T) {
 		if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusOK {
 			t.Fatalf("%+v, %v", resp, err)
 		}
+		first := make(chan error, 1)
+		go func() { first <- p.Stop(t.Context()) }()
+		synctest.Wait()
 		if err := p.Stop(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if n, err := sum(p.Gatherer(), "edge_increments_total/ok"); n != 1 || err != nil {
 			t.Errorf("%v increments were sent when Stop returned, %v; want 1", n, err)
+		}
+		if err := <-first; err != nil {
+			t.Error(err)
 		}
 	})
 }
