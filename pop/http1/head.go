@@ -114,12 +114,15 @@ type head struct {
 	// Scanning stands here, in bytes of the buffer.
 	start, line, seek int
 	begun             bool // the start line has been read
+	bare              bool // the start line ends in LF without CR
 }
 
 func (h *head) reset() { *h = head{fields: h.fields[:0]} }
 
-// nextLine returns where the next line begins and ends in buf, without CRLF, or !ok if it has
-// not arrived completely. Lines end in CRLF; if lenient, also in LF.
+// nextLine returns where the next line begins and ends in buf, without its end, or !ok if it
+// is not there yet. Lines end in CRLF. Behind a start line that ends in LF they may end in LF
+// too, as people and scripts type them (RFC 9112, 2.2). Behind one that ends in CRLF they may not,
+// unless lenient: a proxy in front that ignores a bare LF has sent it as part of a value.
 func (h *head) nextLine(buf []byte, lenient bool) (from, to int, ok bool, err error) {
 	i := bytes.IndexByte(buf[h.seek:], '\n')
 	if i < 0 {
@@ -128,11 +131,15 @@ func (h *head) nextLine(buf []byte, lenient bool) (from, to int, ok bool, err er
 	}
 	from, to = h.line, h.seek+i
 	h.line, h.seek = to+1, to+1
+	bare := to == from || buf[to-1] != '\r'
 	switch {
-	case to > from && buf[to-1] == '\r':
-		to--
-	case !lenient:
+	case !h.begun:
+		h.bare = bare
+	case bare && !h.bare && !lenient:
 		return 0, 0, false, errLineEnd
+	}
+	if !bare {
+		to--
 	}
 	return from, to, true, nil
 }

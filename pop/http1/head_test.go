@@ -32,9 +32,12 @@ var heads = []struct {
 	{"length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0005\r\n\r\n", 0},
 	{"chunked", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n", 0},
 
-	{"LF alone after the request line", "GET / HTTP/1.1\nHost: a\r\n\r\n", 400},
+	{"LF alone throughout", "GET / HTTP/1.1\nHost: a\n\n", 0},
+	{"LF alone in an empty line before", "\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 0},
+	{"LF alone after the request line", "GET / HTTP/1.1\nHost: a\r\n\r\n", 0},
 	{"LF alone after a field", "GET / HTTP/1.1\r\nHost: a\n\r\n", 400},
 	{"LF alone at the end", "GET / HTTP/1.1\r\nHost: a\r\n\n", 400},
+	{"CR alone after LF alone", "GET / HTTP/1.1\nHost: a\nX: a\rb\n\n", 400},
 	{"CR alone in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n", 400},
 	{"two CR", "GET / HTTP/1.1\r\nHost: a\r\r\n\r\n", 400},
 	{"NUL in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: a\x00\r\n\r\n", 400},
