@@ -12,9 +12,6 @@ type OriginOptions struct {
 	// Dial connects to the origin.
 	Dial func(context.Context) (net.Conn, error)
 
-	// Host is told to the origin in requests of HTTP/1.0 that name none.
-	Host string
-
 	// ConnectTimeout bounds Dial. If zero, 5 s.
 	ConnectTimeout time.Duration
 

@@ -145,12 +145,14 @@ func (t *relaying) ask(r *Request) error {
 // client's connection alone, and what the relay changes.
 func (t *relaying) appendRequest(dst []byte, r *Request) []byte {
 	dst = append(append(dst, r.Method()...), ' ')
-	dst = append(append(dst, r.Path()...), " HTTP/1.1\r\n"...)
-	switch {
-	case r.authority[1] > 0:
+	dst = append(dst, r.Path()...)
+	if r.hostless { // HTTP/1.1 does not allow that
+		dst = append(dst, " HTTP/1.0\r\n"...)
+	} else {
+		dst = append(dst, " HTTP/1.1\r\n"...)
+	}
+	if r.authority[1] > 0 {
 		dst = append(append(append(dst, "Host: "...), r.Host()...), "\r\n"...)
-	case r.hostless:
-		dst = append(append(append(dst, "Host: "...), t.o.o.Host...), "\r\n"...)
 	}
 	for f := range r.Fields {
 		if f.Name == Host && r.authority[1] > 0 || !t.edit.Keeps(f, r.NameOf(f)) {

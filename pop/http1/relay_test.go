@@ -91,7 +91,7 @@ var plays = []play{
 	}, {
 		name:    "HTTP/1.0 client without Host",
 		sends:   "GET / HTTP/1.0\r\n\r\n",
-		gets:    "GET / HTTP/1.1\r\nHost: origin.example\r\n" + added + "\r\n",
+		gets:    "GET / HTTP/1.0\r\n" + added + "\r\n",
 		answers: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
 		wanted:  "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + node + gone + "\r\nok",
 	}, {
@@ -217,7 +217,7 @@ func newStage(t *testing.T) *stage {
 }
 
 func (s *stage) origin(t *testing.T) *http1.Origin {
-	o := http1.NewOrigin(http1.OriginOptions{Host: "origin.example", Timeout: 10 * time.Second, Dial: func(ctx context.Context) (net.Conn, error) {
+	o := http1.NewOrigin(http1.OriginOptions{Timeout: 10 * time.Second, Dial: func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", s.ln.Addr().String())
 	}})
 	t.Cleanup(o.Close)

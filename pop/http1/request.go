@@ -14,7 +14,7 @@ type Request struct {
 	path           uint32    // where the path begins in the target
 	host           [2]uint32 // value of Host, or the authority
 
-	hostless bool // there is no Host
+	hostless bool // it names no host, as HTTP/1.0 allows
 
 	Head     bool // the method is HEAD: answers have no body
 	Upgrade  bool // the client asks for another protocol
@@ -169,7 +169,7 @@ func (r *Request) finish() error {
 			r.Continue = r.Minor > 0
 		}
 	}
-	r.hostless = hosts == 0
+	r.hostless = hosts == 0 && r.authority[1] == 0
 	if hosts > 1 || hosts == 0 && r.Minor > 0 {
 		return errHost
 	}

@@ -97,7 +97,7 @@ func (t *relaying) final(r *Request, a *Answer) error {
 	framed := chunked || b.kind == Sized || b.kind == NoBody
 	c.out = append(c.appendConnection(out, r, framed), "\r\n"...)
 	oc.use(len(a.raw))
-	kept := !a.Close
+	kept := !a.Close && !r.hostless
 	if err := t.stream(&b, chunked); err != nil {
 		return err
 	}

@@ -112,7 +112,6 @@ func newRelayed(origin *Origin, u *url.URL, o OriginOptions) *http1.Origin {
 	}
 	return http1.NewOrigin(http1.OriginOptions{
 		Dial:            dial,
-		Host:            u.Host,
 		ConnectTimeout:  o.ConnectTimeout,
 		Timeout:         o.Timeout,
 		IdleConnections: o.IdleConnections,
