@@ -38,13 +38,12 @@ func (r *Request) Host() []byte { return r.raw[r.host[0]:r.host[1]] }
 
 // Path returns path and query of the target, or * for all of the server.
 func (r *Request) Path() []byte {
-	if r.path == r.target[1] {
-		return slash
+	path := r.raw[r.path:r.target[1]]
+	if len(path) == 0 || path[0] == '?' {
+		return append([]byte{'/'}, path...)
 	}
-	return r.raw[r.path:r.target[1]]
+	return path
 }
-
-var slash = []byte{'/'}
 
 // maxEmptyLines is how many empty lines before a request are ignored: some old clients end
 // a body with one (RFC 9112, 2.2).
@@ -127,6 +126,9 @@ func (r *Request) splitTarget(method, t []byte) error {
 	case t[0] == '/':
 		return nil
 	case string(method) == "CONNECT":
+		if port := bytes.LastIndexByte(t, ':') + 1; port == 0 || !all(t[port:], digit) {
+			return errTarget
+		}
 		r.authority = r.target
 		r.path = r.target[1]
 		return nil
@@ -146,7 +148,7 @@ func (r *Request) splitTarget(method, t []byte) error {
 	for to < len(t) && t[to] != '/' && t[to] != '?' {
 		to++
 	}
-	if from == to || to < len(t) && t[to] == '?' {
+	if from == to {
 		return errTarget
 	}
 	r.authority = [2]uint32{r.target[0] + uint32(from), r.target[0] + uint32(to)}
@@ -186,6 +188,8 @@ func (r *Request) finish() error {
 		}
 	}
 	r.Continue = r.Continue && r.Body != NoBody
+	// CONNECT is refused. What comes behind it may be meant for the tunnel.
+	r.Close = r.Close || string(r.Method()) == "CONNECT"
 	return nil
 }
 
