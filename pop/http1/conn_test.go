@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -107,6 +108,41 @@ func TestPieces(t *testing.T) {
 		if text := string(all); err != nil || !strings.Contains(text, `/one "hello" <nil>`) || !strings.Contains(text, `/two "abcde" <nil>`) {
 			t.Fatalf("cut at %d: %q, %v", cut, text, err)
 		}
+	}
+}
+
+// A short body that was sent with its head is forwarded in one write with it, and a client that has
+// sent more requests behind it is served on the same connection.
+func TestShortBodiesGoWithTheirHeads(t *testing.T) {
+	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%d bytes", len(b))
+	}))
+	defer back.Close()
+	var writes atomic.Int32
+	o := http1.NewOrigin(http1.OriginOptions{Dial: func(ctx context.Context) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", back.Listener.Addr().String())
+		return countingConn{conn, &writes}, err
+	}})
+	defer o.Close()
+	conn := dial(t, serve(t, relay{o}))
+	sizes := []int{1000, 5000, 20_000, 10}
+	var all, want strings.Builder
+	for i, n := range sizes {
+		option := ""
+		if i == len(sizes)-1 {
+			option = gone
+		}
+		fmt.Fprintf(&all, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%s\r\n%s", n, option, strings.Repeat("x", n))
+		fmt.Fprintf(&want, "%d bytes", n)
+	}
+	if _, err := io.WriteString(conn, all.String()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(conn)
+	bodies := strings.Join(regexp.MustCompile(`\d+ bytes`).FindAllString(string(got), -1), "")
+	if err != nil || bodies != want.String() || int(writes.Load()) != len(sizes) {
+		t.Errorf("bodies %q in %d writes, %v; want %q in %d", bodies, writes.Load(), err, want.String(), len(sizes))
 	}
 }
 

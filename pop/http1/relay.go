@@ -170,9 +170,21 @@ func (t *relaying) appendRequest(dst []byte, r *Request) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// frame appends what has come of the body.
+// frame appends what has come of the body. A short one is waiting in the socket if it was sent with
+// the head: it is forwarded with the head too, and needs no goroutine.
 func (t *relaying) frame(dst []byte) ([]byte, error) {
 	c, b := t.c, &t.x.body
+	if rest := int64(b.left) - int64(c.w-c.r); b.kind == Sized && rest > 0 && int64(len(dst))+int64(b.left) <= largeBuffer {
+		head := dst
+		dst = append(append(newBuffer(largeBuffer)[:0], head...), c.buffered()...)
+		freeBuffer(head)
+		c.use(c.w - c.r)
+		n := c.readNow(dst[len(dst) : len(dst)+int(rest)])
+		dst = dst[:len(dst)+n]
+		b.left = uint64(rest) - uint64(n)
+		b.ended = b.left == 0
+		return dst, nil
+	}
 	for !b.ended && c.r < c.w && len(dst) < largeBuffer {
 		data, n, err := b.next(c.buffered())
 		if err != nil {

@@ -154,6 +154,17 @@ func (w *wire) fill(size int) error {
 	return err
 }
 
+// readNow reads into b what the socket has, without waiting, and returns how many bytes that is.
+func (w *wire) readNow(b []byte) (n int) {
+	if w.raw != nil {
+		_ = w.raw.Read(func(fd uintptr) bool {
+			n, _ = syscall.Read(int(fd), b) // the next read finds the same error
+			return true
+		})
+	}
+	return max(n, 0)
+}
+
 // release gives back the buffers of a connection that has nothing in them.
 func (w *wire) release() {
 	if w.r == w.w && w.in != nil {
