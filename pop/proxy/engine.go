@@ -318,10 +318,14 @@ func (p *Proxy) failedPlain(c *http1.Conn, r *http1.Request, x *plainExchange, e
 		}
 		return
 	}
-	if timeout {
+	switch {
+	case timeout:
 		p.metrics.failed[reasonTimeout].Inc()
 		p.answerPlain(c, r, x, http.StatusGatewayTimeout, "the origin did not answer in time")
-	} else {
+	case errors.As(err, &malformed):
+		p.metrics.failed[reasonOrigin].Inc()
+		p.answerPlain(c, r, x, http.StatusBadGateway, "the origin's answer is invalid: "+malformed.Text)
+	default:
 		p.metrics.failed[reasonOrigin].Inc()
 		p.answerPlain(c, r, x, http.StatusBadGateway, "the origin cannot be reached")
 	}

@@ -260,12 +260,24 @@ func TestFailuresOfTheOrigin(t *testing.T) {
 	}
 	_ = dead.Close()
 	stuck := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	garbled := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nX: a\x01b\r\nContent-Length: 0\r\n\r\n")
+			_ = conn.Close()
+		}
+	}))
+	invalid := "the origin cannot be reached\n"
+	if own {
+		invalid = "the origin's answer is invalid: malformed header field\n"
+	}
 	for _, tt := range []struct {
 		name, origin string
 		want         int
+		text         string
 	}{
-		{"a dead origin", "http://" + dead.Addr().String(), http.StatusBadGateway},
-		{"an origin that does not answer", stuck.URL, http.StatusGatewayTimeout},
+		{"a dead origin", "http://" + dead.Addr().String(), http.StatusBadGateway, "the origin cannot be reached\n"},
+		{"an origin that does not answer", stuck.URL, http.StatusGatewayTimeout, "the origin did not answer in time\n"},
+		{"an origin with an invalid answer", garbled.URL, http.StatusBadGateway, invalid},
 	} {
 		reg := prometheus.NewPedanticRegistry()
 		p, _ := newProxy(t, rules, tt.origin, func(o *proxy.Options) {
@@ -277,8 +289,8 @@ func TestFailuresOfTheOrigin(t *testing.T) {
 		})
 		url := serve(t, p).URL
 		for range 10 {
-			if resp, _ := do(t, client(t), newRequest(t, "GET", url, nil)); resp.StatusCode != tt.want {
-				t.Fatalf("%s: %d, want %d", tt.name, resp.StatusCode, tt.want)
+			if resp, text := do(t, client(t), newRequest(t, "GET", url, nil)); resp.StatusCode != tt.want || text != tt.text {
+				t.Fatalf("%s: %d %q, want %d %q", tt.name, resp.StatusCode, text, tt.want, tt.text)
 			}
 		}
 		if got := sum(t, reg, "edge_origin_failures_total"); got != 10 {
