@@ -31,7 +31,7 @@ type Limit struct {
 type method struct {
 	name string
 
-	// counters is how many counters of a store a client has, 0 where it is no number.
+	// counters is how many counters of a store a client has, 0 where it is not a number.
 	counters int
 
 	// bytes is what a client takes at least, without keys; 0 if it depends on the log.

@@ -21,7 +21,7 @@ type AccuracyReport struct {
 type Result struct {
 	Limit     uint64 `json:"limit"`
 	PeriodS   int64  `json:"period_s"`
-	Counters  int    `json:"counters"` // of a client in a store; 0 where it is no number
+	Counters  int    `json:"counters"` // of a client in a store; 0 where it is not a number
 	Estimator string `json:"estimator"`
 
 	// BytesPerClient is what a limiter keeps of a client: numbers of 8 bytes each, without

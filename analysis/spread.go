@@ -33,7 +33,7 @@ func ParseSpread(name string) (Spread, error) {
 			return Spread(s), nil
 		}
 	}
-	return 0, fmt.Errorf("analysis: %q is no way to spread requests: connection or request", name)
+	return 0, fmt.Errorf("analysis: invalid spread %q: use connection or request", name)
 }
 
 // silence is after how long a client's connection is closed.

@@ -251,7 +251,7 @@ func (s *Shard) Numbers(keys ...string) (values map[string][]byte, err error) {
 func ParseNumber(value []byte) (uint64, error) {
 	number, err := strconv.ParseUint(string(bytes.TrimRight(value, " ")), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("counter: %q is no number", value)
+		return 0, fmt.Errorf("counter: %q is not a number", value)
 	}
 	return number, nil
 }

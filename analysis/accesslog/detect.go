@@ -87,7 +87,7 @@ func entriesExpected(lines [][]byte) (n int) {
 }
 
 // tries lets l read the lines that are no comments. It hands out what was read of each, and
-// why it is no entry, or nothing.
+// why it is not an entry, or nothing.
 func tries(l layout, lines [][]byte, location *time.Location, need Fields) iter.Seq2[*record, string] {
 	return func(yield func(*record, string) bool) {
 		r := record{need: need}
@@ -116,7 +116,7 @@ func matches(l layout, lines [][]byte, location *time.Location) (n int) {
 	return n
 }
 
-// firstReason says why the first line is no entry.
+// firstReason says why the first line is not an entry.
 func firstReason(l layout, lines [][]byte, location *time.Location) string {
 	for _, reason := range tries(l, lines, location, 0) {
 		return reason
@@ -257,7 +257,7 @@ func quoted(lines [][]byte) bool {
 	return 2*n >= len(lines)
 }
 
-// A RefusedError says that a file is no access log, or not in the format that was named.
+// A RefusedError says that a file is not an access log, or not in the format that was named.
 type RefusedError struct {
 	File   string
 	Format string // that was named
@@ -271,7 +271,7 @@ func (e *RefusedError) Error() string {
 	if e.Format != "" {
 		return fmt.Sprintf("accesslog: %s is not in the format %s (%s): it looks like %s", e.File, e.Format, e.Reason, e.Guess)
 	}
-	return fmt.Sprintf("accesslog: %s is no access log: it looks like %s", e.File, e.Guess)
+	return fmt.Sprintf("accesslog: %s is not an access log: it looks like %s", e.File, e.Guess)
 }
 
 // Hint says what to do about it.

@@ -18,12 +18,12 @@ func text(text string, o accesslog.Options) (*accesslog.Log, error) {
 	return accesslog.OpenWith([]string{"-"}, strings.NewReader(text), o)
 }
 
-// What is no access log is refused, with a guess and a hint.
+// What is not an access log is refused, with a guess and a hint.
 func TestRefused(t *testing.T) {
 	for _, test := range []struct {
 		name, text, guess, hint string
 	}{
-		{"prose", "It was a dark\nand stormy night.\n", "text in no format that is known", "name its format"},
+		{"prose", "It was a dark\nand stormy night.\n", "text in an unknown format", "name its format"},
 		{"nginx's error log", "2026/01/02 15:04:05 [error] 31#31: *46 open() failed\n", "nginx's error log", "access_log"},
 		{"Apache's error log", "[Fri Jan 02 15:04:05.123456 2026] [core:error] [pid 1] [client 203.0.113.7:1] AH00126\n", "Apache's error log", "CustomLog"},
 		{"BIND's log", "02-Jan-2026 15:04:05.123 client @0x1 203.0.113.7#53 (example.com): query: example.com IN A +E(0)K (10.0.0.1)\n", "a DNS server's log", ""},
@@ -37,7 +37,7 @@ func TestRefused(t *testing.T) {
 		{"an application's JSON", `{"time":"2026-01-02T15:04:05Z","level":"info","msg":"started"}` + "\n", "JSON objects that do not tell time, client, request and status under usual names", "json:time=at,client=ip"},
 		{"an application's JSON of requests", `{"level":"error","method":"POST","msg":"Unsuccessful","path":"/api","remote_ip":"203.0.113.7","time":"2026-01-02T15:04:05Z"}` + "\n", "JSON objects that do not tell time, client, request and status under usual names", ""},
 		{"Docker's JSON", `{"log":"203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] \"GET / HTTP/1.1\" 200 1\n","stream":"stdout","time":"2026-01-02T15:04:05.1Z"}` + "\n", "lines that Docker has put into JSON", "jq -rj .log"},
-		{"CUPS's page log", "DeskJet root 1 [02/Jan/2026:15:04:05 +0000] 1 1 acme-123 localhost\n", "text in no format that is known", ""},
+		{"CUPS's page log", "DeskJet root 1 [02/Jan/2026:15:04:05 +0000] 1 1 acme-123 localhost\n", "text in an unknown format", ""},
 		{"uWSGI's log", "[pid: 1|app: 0|req: 1/1] 203.0.113.7 () {32 vars in 12 bytes} [Fri Jan  2 15:04:05 2026] GET / => generated 0 bytes\n", "uWSGI's log", ""},
 		{"unbound's log", "[1767366245] unbound[1:0] info: 203.0.113.7 example.com. A IN\n", "a DNS server's log", ""},
 		{"pretty JSON", "{\n  \"ClientIP\": \"203.0.113.7\"\n}\n", "JSON over several lines", "jq -c ."},
@@ -128,7 +128,7 @@ func TestTimesOfW3C(t *testing.T) {
 // A format that is named must be the one that the file is in.
 func TestNamedFormat(t *testing.T) {
 	_, err := text(plain, accesslog.Options{Format: "alb"})
-	want := "accesslog: stdin is not in the format alb (no type of connection, such as https): it looks like text in no format that is known"
+	want := "accesslog: stdin is not in the format alb (no type of connection, such as https): it looks like text in an unknown format"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

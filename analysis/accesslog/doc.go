@@ -17,7 +17,7 @@
 // gzip, zstd and bzip2 are recognised by a file's first bytes. Of a compressed file that is
 // cut off, what can be read is. What syslog, container
 // engines and docker compose put in front of lines is skipped. A file that no format reads
-// is refused, with a guess at what it is. A line that is no entry is counted, unless it is
+// is refused, with a guess at what it is. A line that is not an entry is counted, unless it is
 // blank or a comment, and the first of them are kept.
 //
 // # Clients

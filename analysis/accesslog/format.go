@@ -9,7 +9,7 @@ import (
 // A layout reads the lines of a format. It is used by several workers at once.
 type layout interface {
 	// parse reads a line that is not empty, without its end, into r. It returns why the
-	// line is no entry, or nothing. No part of the line is in what it returns: that is
+	// line is not an entry, or nothing. No part of the line is in what it returns: that is
 	// shown as it is, also where clients are not to be named.
 	parse(s []byte, r *record) (reason string)
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A guess is what a file may be that is no access log, and what to do.
+// A guess is what a file may be that is not an access log, and what to do.
 type guess struct{ what, hint string }
 
 const nameFormat = "if it is one, name its format, or describe it in nginx's notation, as in '$remote_addr [$time_local] \"$request\"'"
@@ -107,7 +107,7 @@ func guessOf(head []byte, lines [][]byte) guess {
 	case syslog*2 >= len(lines):
 		return guess{"a system's log (syslog)", "give the web server's own access log"}
 	}
-	return guess{"text in no format that is known", nameFormat}
+	return guess{"text in an unknown format", nameFormat}
 }
 
 // declaredGuess tells what a file says itself that it is.

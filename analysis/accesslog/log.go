@@ -122,7 +122,7 @@ type Log struct {
 
 // Open finds out what the named files are. They are named oldest first; "-" is the
 // standard input. What cannot be read twice, such as a pipe, is kept open until Close.
-// A file that is no access log is refused with a RefusedError.
+// A file that is not an access log is refused with a RefusedError.
 func Open(names []string, o Options) (*Log, error) {
 	return OpenWith(names, os.Stdin, o)
 }

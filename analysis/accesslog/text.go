@@ -170,7 +170,7 @@ func (r *record) unplus(s []byte) []byte {
 }
 
 // withoutPort returns the address of address:port and [address]:port, and what is
-// neither as it is. In an IPv6 address without brackets the last part is no port.
+// neither as it is. In an IPv6 address without brackets the last part is not a port.
 func withoutPort(s []byte) []byte {
 	if len(s) > 0 && s[0] == '[' {
 		if i := bytes.IndexByte(s, ']'); i > 0 {

@@ -119,7 +119,7 @@ func loadFlagError(cmd *cobra.Command, err error) error {
 	}
 	var wrong *pflag.InvalidValueError
 	if errors.As(err, &wrong) && wrong.GetFlag().Name == "duration" {
-		return usageError{fmt.Errorf("-d, --duration: %q is no duration", wrong.GetValue()), "write it with its unit, as in 300ms, 10s or 1h30m; --body is the body of requests"}
+		return usageError{fmt.Errorf("-d, --duration: %q is not a duration", wrong.GetValue()), "write it with its unit, as in 300ms, 10s or 1h30m; --body is the body of requests"}
 	}
 	return flagError(cmd, err)
 }

@@ -43,7 +43,7 @@ var operatorClient = &http.Client{Timeout: 10 * time.Second}
 func (o *operator) call(method, path string, values url.Values) ([]byte, error) {
 	req, err := http.NewRequest(method, o.url(path, values), nil)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--node: %q is no address", o.node), "--node 127.0.0.1:9180"}
+		return nil, usageError{fmt.Errorf("--node: %q is not an address", o.node), "--node 127.0.0.1:9180"}
 	}
 	resp, err := operatorClient.Do(req)
 	if err != nil {
@@ -113,7 +113,7 @@ func newLift(o *operator) *cobra.Command {
 				values.Set("key", key)
 			case key == "" && rule != "" && ip != "":
 				if _, err := netip.ParseAddr(ip); err != nil {
-					return usageError{fmt.Errorf("--ip: %q is no address", ip), ""}
+					return usageError{fmt.Errorf("--ip: %q is not an address", ip), ""}
 				}
 				values.Set("rule", rule)
 				values.Set("ip", ip)

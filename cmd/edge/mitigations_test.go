@@ -47,7 +47,7 @@ func TestMitigations(t *testing.T) {
 		"lifted already": {[]string{"lift", "--rule", "all", "--ip", "127.0.0.1"}, 1, "is not mitigated"},
 		"no such rule":   {[]string{"lift", "--rule", "none", "--ip", "127.0.0.1"}, 1, "edge: the node says: there is no rule none\n"},
 		"no key":         {[]string{"lift", "--key", "xyz"}, 1, `"xyz" is no key`},
-		"no address":     {[]string{"lift", "--rule", "all", "--ip", "here"}, 2, `--ip: "here" is no address`},
+		"no address":     {[]string{"lift", "--rule", "all", "--ip", "here"}, 2, `--ip: "here" is not an address`},
 		"nothing":        {[]string{"lift"}, 2, "give --key, or --rule and --ip"},
 		"too much":       {[]string{"lift", "--key", "x", "--ip", "::1"}, 2, "give --key, or --rule and --ip"},
 	} {

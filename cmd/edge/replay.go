@@ -202,7 +202,7 @@ func openPage(name string) (*os.File, error) {
 	case name == "":
 		return nil, nil
 	case isNoPage(name):
-		return nil, usageError{fmt.Errorf("--html would overwrite %s, which is no page", name), "name the page to be written, or remove that file"}
+		return nil, usageError{fmt.Errorf("--html would overwrite %s, which is not a page", name), "name the page to be written, or remove that file"}
 	}
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
 }

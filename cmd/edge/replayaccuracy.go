@@ -63,7 +63,7 @@ func parseLimit(text string) (analysis.Limit, error) {
 	}
 	n, err := strconv.ParseUint(threshold, 10, 64)
 	if err != nil || n < 1 || n > rule.MaxThreshold {
-		return analysis.Limit{}, fmt.Errorf("the threshold %q is no number from 1 to 2^53", threshold)
+		return analysis.Limit{}, fmt.Errorf("the threshold %q is not a number from 1 to 2^53", threshold)
 	}
 	p, err := rule.ParseDuration(period)
 	if err != nil {

@@ -75,7 +75,7 @@ var invalid = []struct {
 		`m.yaml:5:43: "192.0.2.0/25" overlaps a network before (leave it out)`,
 		`m.yaml:5:57: "2001:db8::/65" is smaller than a /64 (every client has a /64 of its own, since limiters take that for one client)`,
 		`m.yaml:5:72: "::/0" is too large (write /8 or more)`,
-		`m.yaml:5:78: "x" is no network (write a network such as 192.0.2.0/24 or 2001:db8::/48)`,
+		`m.yaml:5:78: "x" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/48)`,
 		`m.yaml:5:81: a network is "1", not a string (quote it: "1")`,
 	}},
 	{"too few addresses", head + "steady: {clients: 300, rate: 1/s}\n  addresses: [192.0.2.0/24]\n", []string{`m.yaml:5:14: there are 256 addresses for 300 clients (give it larger networks)`}},

@@ -172,7 +172,7 @@ func (r *reader) networks(n *yaml.Node) (list []netip.Prefix) {
 		p, err := netip.ParsePrefix(s)
 		switch {
 		case err != nil || p.Addr().Is4In6():
-			r.fail(each, "write a network such as 192.0.2.0/24 or 2001:db8::/48", "%s is no network", quote(s))
+			r.fail(each, "write a network such as 192.0.2.0/24 or 2001:db8::/48", "%s is not a network", quote(s))
 		case p != p.Masked():
 			r.fail(each, "write "+p.Masked().String(), "%s is an address inside of a network", quote(s))
 		case p.Addr().Is6() && p.Bits() > 64:

@@ -15,8 +15,8 @@ type metrics struct {
 
 // causes for which packets are refused
 const (
-	malformed = "malformed" // no packet of this version
-	stranger  = "stranger"  // from no member, or not for this run
+	malformed = "malformed" // not a packet of this version
+	stranger  = "stranger"  // not from a member, or not for this run
 	replayed  = "replayed"  // received before, or too far behind to know
 	late      = "late"      // on the way for too long
 )
@@ -36,11 +36,11 @@ func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 		received: messages.WithLabelValues("received"),
 		dropped: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_gossip_packets_dropped_total",
-			Help: "Packets that were not sent, because too many waited or the receiver was no member any more.",
+			Help: "Packets that were not sent, because too many waited or the receiver had left.",
 		}),
 		givenUp: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_gossip_packets_given_up_total",
-			Help: "Packets that were sent, and never acknowledged.",
+			Help: "Packets that were sent and never acknowledged.",
 		}),
 		repeated: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_gossip_packets_repeated_total",

@@ -14,7 +14,7 @@ func peer(r *http.Request) netip.Addr {
 }
 
 // client returns the first address of forwarded, read from the right, that is no trusted
-// proxy. The lines of X-Forwarded-For are read as one list. What is no address ends the
+// proxy. The lines of X-Forwarded-For are read as one list. What is not an address ends the
 // search: the last proxy that was trusted is then the client, since it alone vouches for
 // what is left of it.
 func (p *Proxy) client(peer netip.Addr, forwarded []string) netip.Addr {

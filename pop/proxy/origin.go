@@ -70,7 +70,7 @@ type OriginOptions struct {
 func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Hostname() == "" {
-		return nil, fmt.Errorf("proxy: %q is no origin; write http://HOST:PORT, https://HOST or h2c://HOST:PORT", text)
+		return nil, fmt.Errorf("proxy: %q is not an origin; write http://HOST:PORT, https://HOST or h2c://HOST:PORT", text)
 	}
 	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 		return nil, fmt.Errorf("proxy: origin %q has more than scheme, host and port; requests keep their own path", text)

@@ -128,7 +128,7 @@ func (r *reader) host(n *yaml.Node, host string) (string, bool) {
 	default:
 		hint = `write a name such as example.com or "*.example.com", or an address`
 	}
-	r.fail(n, hint, "%s is no host", quote(host))
+	r.fail(n, hint, "%s is not a host", quote(host))
 	return "", false
 }
 
@@ -153,9 +153,9 @@ func isBracketed(s string) bool {
 func (r *reader) method(n *yaml.Node, method string) (string, bool) {
 	switch {
 	case !isToken(method):
-		r.fail(n, "write a method such as GET or POST", "%s is no method", quote(method))
+		r.fail(n, "write a method such as GET or POST", "%s is not a method", quote(method))
 	case method != strings.ToUpper(method):
-		r.fail(n, fmt.Sprintf("did you mean %s? methods are told apart by case", strings.ToUpper(method)), "%s is no method", quote(method))
+		r.fail(n, fmt.Sprintf("did you mean %s? methods are told apart by case", strings.ToUpper(method)), "%s is not a method", quote(method))
 	default:
 		return method, true
 	}

@@ -373,7 +373,7 @@ var onlyParser = []string{
 	"it is from",                                               // lengths of periods
 	"matches no request",                                       // paths
 	"address inside of", "24 or 2001:db8::/32, or one address", // networks
-	`is no host (write a name such as example.com or "*.example.com", or an address)`, // IPv6
+	`is not a host (write a name such as example.com or "*.example.com", or an address)`, // IPv6
 	"write a type such as text/html", // parameters
 }
 
