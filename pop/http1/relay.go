@@ -284,7 +284,8 @@ func (t *relaying) begins() error {
 // has the client watched meanwhile, as soon as that has sent all of its request.
 func (t *relaying) fill(until time.Time) error {
 	oc := t.oc
-	for waited := t.edit.Hasty(); t.watching == nil; waited = true {
+	// Once the client is watched, its exchange may be changed by Gone.
+	for waited := t.watching == nil && t.edit.Hasty(); t.watching == nil; waited = true {
 		if t.joinUpload(); waited && t.uploading == nil {
 			t.watch()
 			break
