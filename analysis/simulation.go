@@ -131,7 +131,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := count.CheckNodes(rules, o.Nodes); err != nil {
+	if err := rules.CheckNodes(o.Nodes); err != nil {
 		return nil, err
 	}
 	s := &Simulation{o: o, spread: newSpread(o)}

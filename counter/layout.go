@@ -2,6 +2,7 @@ package counter
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -77,6 +78,23 @@ func (l Layout) Budget(senders int) uint64 {
 		return 1<<64 - 1
 	}
 	return 1 << (l.Bits - 2) / uint64(max(1, senders))
+}
+
+// MinNodes is how many nodes a PoP is taken to have at least: those that a node has not heard of
+// count in the same sub-windows.
+const MinNodes = 16
+
+// lives is how often each node is counted as a sender: one that restarts, or forgets a key, does
+// not know of what it had on its way before.
+const lives = 2
+
+// Senders returns how many senders count in the same numbers, in a PoP of so many nodes.
+func Senders(nodes int) int { return lives * max(MinNodes, nodes) }
+
+// MostNodes returns how many nodes of a PoP can count in the same numbers of l: each needs room
+// in every sub-window for what it has on its way.
+func (l Layout) MostNodes() int {
+	return int(min(uint64(1)<<(l.Bits-2)/lives, math.MaxInt32))
 }
 
 // String returns the layout as 6×10.

@@ -157,3 +157,14 @@ func TestFromAnotherLayoutIsNeverMore(t *testing.T) {
 		}
 	})
 }
+
+// What is checked is what a node does: with one node more than a layout is for, it has no
+// budget.
+func TestMostNodes(t *testing.T) {
+	for fields := 2; fields <= counter.MaxFields; fields++ {
+		l, _ := counter.LayoutOf(fields)
+		if n := l.MostNodes(); l.Budget(counter.Senders(n)) == 0 || l.Budget(counter.Senders(n+1)) != 0 {
+			t.Errorf("%v: of %d nodes one may send %d, of one more %d", l, n, l.Budget(counter.Senders(n)), l.Budget(counter.Senders(n+1)))
+		}
+	}
+}

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -84,7 +83,7 @@ func (o *Options) checkRules(set *rule.Set, nodes int) error {
 	if o.StrictHosts && len(o.HostOrigins) == 0 && !set.NamesHosts() {
 		return &SettingError{Setting: "strict-hosts", Problem: "refuses all requests, because no rule names a host: add hosts to a rule, or set", Other: "host-origin"}
 	}
-	return count.CheckNodes(set, nodes)
+	return set.CheckNodes(nodes)
 }
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

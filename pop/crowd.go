@@ -3,8 +3,6 @@ package pop
 import (
 	"fmt"
 	"sync"
-
-	"github.com/edgelimit/edge/pop/count"
 )
 
 // A crowd is what a node has logged about more nodes than its settings and rules are for.
@@ -25,7 +23,7 @@ func (n *Node) noteNodes() {
 	switch {
 	case alone > c.alone:
 		n.o.Logger.Error("some limits have too many sub-windows for the number of nodes, so that each node counts them alone; give them fewer",
-			"nodes", nodes, "limits", alone, "err", first(count.CheckNodes(n.Rules(), nodes)))
+			"nodes", nodes, "limits", alone, "err", first(n.Rules().CheckNodes(nodes)))
 	case alone == 0 && c.alone > 0:
 		n.o.Logger.Info("all limits fit the number of nodes again", "nodes", nodes)
 	}

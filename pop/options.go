@@ -15,7 +15,6 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
-	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -135,7 +134,7 @@ type Options struct {
 
 	// MaxNodes is how many nodes the PoP has at most, also while some are replaced. If zero,
 	// 16; where the node hears of more at once, it reckons with those. Rules may have fewer
-	// sub-windows then: see count.CheckNodes.
+	// sub-windows then: see rule.Set.CheckNodes.
 	MaxNodes int
 
 	// All nodes of the PoP stop together: clients have nowhere to go.
@@ -180,7 +179,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.MaxNodes = max(o.MaxNodes, count.MinNodes)
+	o.MaxNodes = max(o.MaxNodes, counter.MinNodes)
 	o.Logger = loggerOf(o)
 	return o, nil
 }

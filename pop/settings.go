@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/edgelimit/edge/pop/count"
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -63,7 +63,7 @@ func Settings(o *Options) []Setting {
 		{Name: "gossip-key-file", Value: Text(&g.KeyFile, "", nil), Help: "`file` with the keys of the gossip in base64, one per line, the first of which encrypts; loaded again like the rules", Single: true, Sample: "gossip.keys", Needs: []string{"gossip-listen"}},
 		{Name: "gossip-key", Value: ListOf(&g.Keys, parseGossipKey), Help: "`keys` of the gossip themselves, in base64; better given by --gossip-key-file or EDGE_GOSSIP_KEY", Single: true, Secret: true, Sample: "#[MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=]", Needs: []string{"gossip-listen"}, Contradicts: "gossip-key-file"},
 		{Name: "join", Value: List(&g.Join, checkServer), Help: "`addresses` of other nodes to begin with; the node's own may be among them", Single: true, Sample: "[10.0.0.1:7946, 10.0.0.2:7946, 10.0.0.3:7946]", Needs: []string{"gossip-listen"}},
-		{Name: "max-nodes", Value: Int(&o.MaxNodes, count.MinNodes, 1, MaxNodes, "nodes"), Help: "maximum number of nodes at once; limits with sub_windows need room for all", Single: true},
+		{Name: "max-nodes", Value: Int(&o.MaxNodes, counter.MinNodes, 1, MaxNodes, "nodes"), Help: "maximum number of nodes at once; limits with sub_windows need room for all", Single: true},
 
 		{Group: "clients", Name: "trusted-proxy", Value: ListOf(&o.TrustedProxies, parseProxy), Help: "`networks` of proxies whose X-Forwarded-For is believed", Sample: "[10.0.0.0/8]"},
 		{Name: "proxy-protocol", Value: Bool(&o.ProxyProtocol, false), Help: "read the PROXY protocol, version 1 or 2, from trusted proxies", Single: true, Needs: []string{"trusted-proxy"}},

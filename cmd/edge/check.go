@@ -14,7 +14,6 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -90,7 +89,7 @@ the file names, or else the FILE arguments.`,
 			set, err := rule.Load(files...)
 			if err == nil {
 				printNote(cmd.ErrOrStderr(), set.Hyphens().Note())
-				err = count.CheckNodes(set, nodes)
+				err = set.CheckNodes(nodes)
 			}
 			if asJSON {
 				return checkJSON(out, set, err, o.late)
@@ -110,7 +109,7 @@ the file names, or else the FILE arguments.`,
 	flags.Float64Var(&o.rate, "rate", 500, "requests per second of one key, for the worst case")
 	flags.DurationVar(&o.lag, "lag", 100*time.Millisecond, "time until every node knows of a mitigation, for the worst case; the default holds on saturated nodes, see edge_counting_lag_seconds")
 	flags.DurationVar(&o.answer, "answer-time", 100*time.Millisecond, "time that the origin takes to answer, for the worst case")
-	flags.IntVar(&nodes, "max-nodes", count.MinNodes, "maximum number of nodes at once, as in the nodes' settings; limits with sub_windows need room for all")
+	flags.IntVar(&nodes, "max-nodes", counter.MinNodes, "maximum number of nodes at once, as in the nodes' settings; limits with sub_windows need room for all")
 	return cmd
 }
 
@@ -159,7 +158,7 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 		for _, l := range r.Limits {
 			if how := l.Counting(); how != "" {
 				if l.SubWindows > 1 {
-					how += fmt.Sprintf(", on %d nodes at most", count.MostNodes(l.Counted().Layout))
+					how += fmt.Sprintf(", on %d nodes at most", l.Counted().Layout.MostNodes())
 				}
 				fmt.Fprintf(w, "  %v: %s\n", l, how)
 			}
@@ -212,7 +211,7 @@ func newLimitJSON(l rule.Limit, late uint64) limitJSON {
 		j.Estimate = counted.Kind.String()
 	}
 	if layout := counted.Layout; layout.Fields > 1 {
-		j.Counting = &countingJSON{layout.String(), int(layout.Fields), l.Resolution().Seconds(), layout.MaxThreshold(), count.MostNodes(layout)}
+		j.Counting = &countingJSON{layout.String(), int(layout.Fields), l.Resolution().Seconds(), layout.MaxThreshold(), layout.MostNodes()}
 	}
 	return j
 }

@@ -140,7 +140,8 @@ type outdated struct {
 // outdatedBy returns the layouts that are outdated once the rules after replace those of r,
 // at now. r may be nil.
 func (r *rules) outdatedBy(after *rule.Set, now time.Time) map[*rule.Rule][]outdated {
-	if r == nil || !hasSubWindows(r.set) && !hasSubWindows(after) && len(r.outdated) == 0 {
+	var none [counter.MaxFields + 1]int
+	if r == nil || r.set.PackedLimits() == none && after.PackedLimits() == none && len(r.outdated) == 0 {
 		return nil // all layouts are the same, also where there are a million
 	}
 	all := map[*rule.Rule][]outdated{}
@@ -171,18 +172,6 @@ func (r *rules) outdatedBy(after *rule.Set, now time.Time) map[*rule.Rule][]outd
 		}
 	}
 	return all
-}
-
-// hasSubWindows reports whether a limit of set has sub-windows.
-func hasSubWindows(set *rule.Set) bool {
-	for _, r := range set.Rules() {
-		for _, l := range r.Limits {
-			if l.SubWindows > 1 {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // sameCounters reports whether two limits of a rule have the same counters.

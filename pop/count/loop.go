@@ -107,6 +107,21 @@ type rules struct {
 	packed   [counter.MaxFields + 1]int // how many limits have this many sub-windows
 }
 
+// SubWindows returns how many limits have sub-windows, and how many of these have more than
+// the PoP's nodes can count in, so that each node counts them by itself.
+func (c *Loop) SubWindows() (limits, alone int) {
+	rules, nodes := c.rules.Load(), c.o.Nodes()
+	for fields, n := range rules.packed {
+		if layout, _ := counter.LayoutOf(fields); n > 0 {
+			limits += n
+			if nodes > layout.MostNodes() {
+				alone += n
+			}
+		}
+	}
+	return limits, alone
+}
+
 // New returns a Loop. It counts nothing before Run is called.
 func New(o Options) (c *Loop, err error) {
 	c = &Loop{o: o, wake: make(chan struct{}, 1), begun: make([]begun, 0, maxBegun), lifts: map[counter.Key]*lane{}, renewed: o.Now()}
@@ -144,7 +159,7 @@ func New(o Options) (c *Loop, err error) {
 func (c *Loop) SetRules(set *rule.Set) {
 	c.loading.Lock()
 	defer c.loading.Unlock()
-	c.rules.Store(&rules{set: set, packed: packedIn(set), outdated: c.rules.Load().outdatedBy(set, c.o.Now())})
+	c.rules.Store(&rules{set: set, packed: set.PackedLimits(), outdated: c.rules.Load().outdatedBy(set, c.o.Now())})
 }
 
 // readAgain has the record of key, which the table has forgotten, read with the key's

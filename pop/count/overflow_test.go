@@ -68,7 +68,7 @@ type increment struct {
 func newCrowd(t *testing.T, l counter.Layout, nodes int, seed uint64) *crowd {
 	c := &crowd{t: t, layout: l, random: rand.New(rand.NewPCG(seed, 6)), fields: make([]uint64, l.Fields)}
 	for range nodes {
-		c.nodes = append(c.nodes, &crowdNode{budget: l.Budget(sendersOf(nodes))})
+		c.nodes = append(c.nodes, &crowdNode{budget: l.Budget(counter.Senders(nodes))})
 	}
 	return c
 }
@@ -225,7 +225,7 @@ func TestTheBudgetFillsAFieldExactly(t *testing.T) {
 	const nodes = 16
 	for _, l := range packedLayouts {
 		c := newCrowd(t, l, nodes, 0)
-		for range lives {
+		for range counter.Senders(nodes) / nodes {
 			for _, node := range c.nodes {
 				for range 3 { // each time-out leaves less
 					c.request(node, 0, l.Stop())
@@ -269,7 +269,7 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 							}
 							for {
 								own.add(l, one(l, k, 3*l.Stop()/4))
-								delta, full := own.send(l, l.Budget(sendersOf(nodes)))
+								delta, full := own.send(l, l.Budget(counter.Senders(nodes)))
 								if full > 0 {
 									break
 								}

@@ -1,80 +1,12 @@
 package count
 
 import (
-	"errors"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/rule"
 )
-
-func TestCheckNodes(t *testing.T) {
-	for _, tt := range []struct {
-		name, limits string
-		nodes        int
-		want         string // the errors; empty if there are none
-	}{
-		{"whole windows", "[{threshold: 50, period: 1m}]", 1 << 20, ""},
-		{"six sub-windows, as many nodes as fit", "[{threshold: 50, period: 1m, sub_windows: auto}]", 128, ""},
-		{"one node more", "[{threshold: 50, period: 1m, sub_windows: auto}]", 129,
-			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 6 sub-windows, which are for 128 nodes at most, and the PoP may have 129 (write sub_windows: 5)"},
-		{"thousands of nodes, two limits of three", "[{threshold: 5, period: 1h}, {threshold: 50, period: 1m, sub_windows: 5}, {threshold: 7, period: 1s}, {threshold: 9, period: 2h, sub_windows: 6}]", 5000,
-			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 5 sub-windows, which are for 512 nodes at most, and the PoP may have 5000 (write sub_windows: 4)\n" +
-				"rules.yaml:1:1: rule r: the limit of 9 in 2h has 6 sub-windows, which are for 128 nodes at most, and the PoP may have 5000 (write sub_windows: 4)"},
-		{"more nodes than there are", "[{threshold: 50, period: 1m, sub_windows: 2}]", 1 << 30,
-			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 2 sub-windows, which are for 536870912 nodes at most, and the PoP may have 1073741824 (write sub_windows: 1)"},
-	} {
-		set, err := rule.Parse("rules.yaml", []byte("rules: [{id: r, characteristics: [ip], limits: "+tt.limits+"}]"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := ""
-		if err := CheckNodes(set, tt.nodes); err != nil {
-			got = err.Error()
-		}
-		if got != tt.want {
-			t.Errorf("%s:\n%s\nwant\n%s", tt.name, got, tt.want)
-		}
-	}
-}
-
-// The schema of rules files says these.
-func TestMostNodesOfTheSchema(t *testing.T) {
-	for fields, want := range map[int]int{6: 128, 5: 512, 4: 8192} {
-		if got := MostNodes(packedLayouts[fields-2]); got != want || !strings.Contains(string(rule.Schema), fmt.Sprintf("%d are for %d nodes", fields, want)) && !strings.Contains(string(rule.Schema), fmt.Sprintf("%d for %d", fields, want)) {
-			t.Errorf("%d sub-windows are for %d nodes, the schema says otherwise", fields, got)
-		}
-	}
-}
-
-// What is checked is what a node does: with one node more than a layout is for, it has no
-// budget.
-func TestMostNodes(t *testing.T) {
-	for _, l := range packedLayouts {
-		if n := MostNodes(l); l.Budget(sendersOf(n)) == 0 || l.Budget(sendersOf(n+1)) != 0 {
-			t.Errorf("%v: of %d nodes one may send %d, of one more %d", l, n, l.Budget(sendersOf(n)), l.Budget(sendersOf(n+1)))
-		}
-	}
-}
-
-// Of many errors the first are said.
-func TestCheckNodesOfManyRules(t *testing.T) {
-	text := "rules:\n"
-	for i := range 30 {
-		text += fmt.Sprintf("  - {id: r%d, characteristics: [ip], limits: [{threshold: 5, period: 1m, sub_windows: 6}]}\n", i)
-	}
-	set, err := rule.Parse("rules.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var errs rule.Errors
-	if err := CheckNodes(set, 200); !errors.As(err, &errs) || len(errs) != 21 || errs[19].Line != 21 || errs[20].Message != "too many errors; the rest is not shown" {
-		t.Errorf("30 rules do not fit: %v", err)
-	}
-}
 
 // What arrives in a tick lies in one window and one sub-window of each limit, but where
 // sub-windows last no whole seconds.
@@ -131,16 +63,16 @@ func TestAFullSubWindow(t *testing.T) {
 	if !tr.exceeded(at(12, 0)) {
 		t.Error("5003 requests are not over a limit of 50")
 	}
-	sends := tr.take(nil, sendersOf(0))
+	sends := tr.take(nil, counter.Senders(0))
 	if got, want := sends[0].delta, uint64(8|3<<10); len(sends) != 1 || got != want {
 		t.Errorf("of 16 nodes or less one sends %#x, want %#x", got, want)
 	}
 	tr.counted(&sends[0], theShard, 770|3<<10) // others brought it there
-	if sends := tr.take(nil, sendersOf(0)); len(sends) != 0 || tr.unsent() || lost[dropFull] < 5003-8-3 {
+	if sends := tr.take(nil, counter.Senders(0)); len(sends) != 0 || tr.unsent() || lost[dropFull] < 5003-8-3 {
 		t.Errorf("a full sub-window is counted further: %+v", sends)
 	}
 	tr.add(2, at(21, 0))
-	if sends := tr.take(nil, sendersOf(0)); len(sends) != 1 || sends[0].delta != 2<<20 {
+	if sends := tr.take(nil, counter.Senders(0)); len(sends) != 1 || sends[0].delta != 2<<20 {
 		t.Errorf("beside a full sub-window %+v is counted, want 2 in the third", sends)
 	}
 }
@@ -150,7 +82,7 @@ func TestAFullSubWindow(t *testing.T) {
 func TestMoreNodesThanASubWindowHolds(t *testing.T) {
 	r := newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}, {threshold: 500, period: 1h}]")
 	sent := func(tr *track, nodes int) (packed, whole uint64) {
-		for _, s := range tr.take(nil, sendersOf(nodes)) {
+		for _, s := range tr.take(nil, counter.Senders(nodes)) {
 			tr.counted(&s, theShard, s.delta)
 			if s.limit.Layout == counter.Plain {
 				whole += s.delta
@@ -192,10 +124,10 @@ func TestNoCrowdOverflowsASubWindow(t *testing.T) {
 	stop := r.Limits[0].Counted().Layout.Stop()
 	for _, nodes := range []int{1, 16, 64, 128, 129, 256, 300, 600} {
 		value := stop - 1
-		for range lives * nodes {
+		for range 2 * nodes {
 			tr, _ := newTrack(r, at(1, 0))
 			tr.add(stop, at(1, 0))
-			if sends := tr.take(nil, sendersOf(nodes)); len(sends) > 0 {
+			if sends := tr.take(nil, counter.Senders(nodes)); len(sends) > 0 {
 				value += sends[0].delta
 			}
 		}

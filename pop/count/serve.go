@@ -71,7 +71,7 @@ func (c *Loop) fill(ln *lane, now time.Time) *batch {
 		return nil
 	}
 	b := c.batch(ln, now)
-	senders := c.senders()
+	senders := counter.Senders(c.o.Nodes())
 	for len(b.tracks) < inBatch {
 		t := ln.pop()
 		if t == nil {

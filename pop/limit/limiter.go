@@ -56,8 +56,8 @@ type Options struct {
 	TrackedKeys int
 
 	// Nodes returns how many nodes the PoP has, at most. It bounds what one of them has on
-	// its way to a sub-window, which holds few bits; at least count.MinNodes are assumed.
-	// Where there are more than count.MostNodes, each counts by itself. If nil, 0.
+	// its way to a sub-window, which holds few bits; at least counter.MinNodes are assumed.
+	// Where there are more than counter.Layout.MostNodes, each counts by itself. If nil, 0.
 	Nodes func() int
 
 	// Drain bounds how long Run goes on sending what is counted after its context is

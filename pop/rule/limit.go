@@ -18,7 +18,7 @@ type Limit struct {
 
 	// SubWindows is into how many parts a window is divided, which are counted apart: the
 	// more, the less the estimate errs. 0 is the same as 1. It is never more than
-	// Threshold and Period allow. For how many nodes it is, count.MostNodes says: a PoP of
+	// Threshold and Period allow. For how many nodes it is, counter.Layout.MostNodes says: a PoP of
 	// more refuses the rule.
 	SubWindows int
 
