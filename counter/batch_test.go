@@ -397,7 +397,7 @@ func TestSlowShardCountsAsDown(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
 		delay := 30 * time.Millisecond
-		s := counter.NewShard("s:1", counter.ShardOptions{Dial: scripted(t, func(string) string {
+		s := counter.NewShard("s:1", counter.ShardOptions{Timeout: 50 * time.Millisecond, Dial: scripted(t, func(string) string {
 			time.Sleep(delay)
 			return "1\r\n"
 		})})

@@ -29,7 +29,7 @@ var (
 // ShardOptions configures a Shard. The zero value of every field is usable.
 type ShardOptions struct {
 	// Timeout bounds dialling and each read or write. It never delays a request:
-	// counting is asynchronous. If zero, 50 ms.
+	// counting is asynchronous. If zero, 100 ms.
 	Timeout time.Duration
 
 	// Connections is how many idle connections are kept: as many as there are
@@ -52,7 +52,7 @@ type ShardOptions struct {
 
 func (o ShardOptions) withDefaults() ShardOptions {
 	if o.Timeout <= 0 {
-		o.Timeout = 50 * time.Millisecond
+		o.Timeout = 100 * time.Millisecond
 	}
 	if o.Connections <= 0 {
 		o.Connections = 8

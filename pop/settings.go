@@ -83,7 +83,7 @@ func Settings(o *Options) []Setting {
 		{Name: "drain-timeout", Value: Duration(&o.DrainTimeout, 30*time.Second, 1, maxTime), Help: "time for requests to end after SIGTERM"},
 
 		{Group: "counting", Name: "flush-interval", Value: Duration(&o.FlushInterval, 2*time.Millisecond, 1, maxTime), Help: "time that a count waits for others of its key"},
-		{Name: "shard-timeout", Value: Duration(&o.ShardOptions.Timeout, 50*time.Millisecond, 1, maxTime), Help: "time for a round trip to a shard; no request waits for one"},
+		{Name: "shard-timeout", Value: Duration(&o.ShardOptions.Timeout, 100*time.Millisecond, 1, maxTime), Help: "time for a round trip to a shard; no request waits for one"},
 		{Name: "queue-size", Value: Int(&o.QueueSize, 16384, 1, maxKeys, "keys"), Help: "maximum number of `keys` that wait to be counted"},
 		{Name: "tracked-keys", Value: Int(&o.TrackedKeys, 262144, 1, maxKeys, "keys"), Help: "maximum number of `keys` whose counts are remembered"},
 		{Name: "mitigation-records", Value: Int(&o.MitigationRecords, 131072, 1, maxKeys, "records"), Help: "maximum number of mitigation `records` in memory"},
