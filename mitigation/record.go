@@ -50,6 +50,10 @@ type Record struct {
 	// mitigation started. It is not compared and never leaves the node.
 	Sample *Sample
 
+	// Acted is how many requests this node has acted on because of the record. Only what
+	// Table.Run and Table.Expire pass on has it.
+	Acted uint64
+
 	// Deadline is when this node forgets the record, by its own monotonic clock. It is
 	// not compared: of two copies of a record the earlier deadline holds.
 	Deadline time.Time

@@ -51,9 +51,10 @@ func (t *Table) OnEvict(f func(counter.Key)) { t.onEvict = f }
 // held is a record in a table.
 type held struct {
 	Record
-	used atomic.Int64 // second in which it was last made the youngest of its part
-	over bool         // past its deadline, and said so
-	at   int          // place in Table.due, or -1
+	used  atomic.Int64  // second in which it was last made the youngest of its part
+	acted atomic.Uint64 // see Record.Acted
+	over  bool          // past its deadline, and said so
+	at    int           // place in Table.due, or -1
 
 	remembered time.Time // when it is forgotten, once it is over
 }
@@ -113,6 +114,7 @@ func (t *Table) Get(k counter.Key, now time.Time) (Record, bool) {
 	if second := now.Unix(); h.used.Load() != second && h.used.Swap(second) != second {
 		part.Get(k)
 	}
+	h.acted.Add(1)
 	return h.Record, true
 }
 
@@ -202,6 +204,9 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 		case c == 0:
 			changed = false
 			h.remembered = old.remembered
+		}
+		if !old.over { // its end was not passed on, and may never be
+			h.acted.Store(old.acted.Load())
 		}
 		t.forget(old)
 		if r.Sample == nil && now.Before(old.Deadline) {
@@ -302,7 +307,9 @@ func (t *Table) expire(now time.Time) (ended []Record, next time.Time) {
 			t.end(h)
 			heap.Fix(&t.due, h.at)
 			if !h.Lifted {
-				ended = append(ended, h.Record)
+				r := h.Record
+				r.Acted = h.acted.Load()
+				ended = append(ended, r)
 			}
 		}
 	}

@@ -165,12 +165,18 @@ func TestFlappingIsLoggedRarely(t *testing.T) {
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1s}], mitigation_timeout: 0s}]",
 			func(o *limit.Options, _ *mitigation.Options) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) })
 		defer a.close()
+		refused := 0
 		for range 130 * 100 {
-			a.decide(1)
+			if a.decide(1).Verdict.Refused() {
+				refused++
+			}
 			time.Sleep(10 * time.Millisecond)
 		}
 		time.Sleep(time.Minute)
 		text := log.String()
+		if want := fmt.Sprintf(" requests=%d ", refused); !strings.Contains(text[strings.LastIndex(text, "no longer flaps"):], want) {
+			t.Errorf("the last line does not say%s", want)
+		}
 		for part, want := range map[string]int{"mitigation started": 2, "mitigation ended": 2, "mitigation flaps": 1, "mitigation still flaps": 2, "mitigation no longer flaps": 1} {
 			if got := strings.Count(text, `msg="`+part); got != want {
 				t.Errorf("%q is logged %d times, want %d", part, got, want)

@@ -36,56 +36,84 @@ type flaps struct {
 
 // A flap is the mitigations of a key that came one after the other.
 type flap struct {
+	rule     string
 	starts   int
+	acted    uint64    // requests that they acted on
 	last     time.Time // when one started last
 	reported time.Time
-	since    int // starts at the last report
-	rule     string
+	then     struct { // at the last report
+		starts int
+		acted  uint64
+	}
 }
 
-// starts takes in that the mitigation of key has started, and reports whether it flaps, and
-// whether that has begun just now.
-func (f *flaps) starts(key counter.Key, r string, now time.Time) (flapping, begins bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	one := f.keys[key]
-	switch {
-	case one == nil && len(f.keys) >= maxFlaps:
-		return false, false
-	case one == nil:
-		if f.keys == nil {
-			f.keys = map[counter.Key]*flap{}
+func (f *flap) flaps() bool { return f.starts >= flapsAt }
+
+// attrs says how often the mitigation started, and how many requests it acted on.
+func (f *flap) attrs(key counter.Key) []any {
+	return []any{"rule", f.rule, "key", key, "starts", f.starts, "requests", f.acted,
+		"starts_since_last_line", f.starts - f.then.starts, "requests_since_last_line", f.acted - f.then.acted}
+}
+
+// log writes a line about a mitigation, unless there were too many in this second. l.flaps.mu is
+// held.
+func (l *Limiter) log(now time.Time, text string, attrs ...any) {
+	if second := now.Unix(); second != l.flaps.second {
+		l.flaps.second, l.flaps.lines = second, 0
+	}
+	if l.flaps.lines++; l.flaps.lines <= maxLines {
+		l.o.Logger.Info(text, attrs...)
+	} else {
+		l.metrics.unlogged.Inc()
+	}
+}
+
+// logStart writes the line of a mitigation that starts.
+func (l *Limiter) logStart(record mitigation.Record, r *rule.Rule) {
+	if !l.o.Logger.Enabled(context.Background(), slog.LevelInfo) {
+		return // before the arithmetic is written
+	}
+	now, text := l.o.Now(), "mitigation started"
+	l.flaps.mu.Lock()
+	defer l.flaps.mu.Unlock()
+	one := l.flaps.keys[record.Key]
+	if one == nil {
+		if one = new(flap); len(l.flaps.keys) < maxFlaps {
+			l.flaps.keys[record.Key] = one
 		}
-		one = new(flap)
-		f.keys[key] = one
-	case one.starts < flapsAt && now.Sub(one.last) > flapPause:
-		one.starts = 0
 	}
-	one.starts++
-	one.last, one.rule = now, r
-	if begins = one.starts == flapsAt; begins {
-		one.reported, one.since = now, one.starts
+	if !one.flaps() && now.Sub(one.last) > flapPause {
+		*one = flap{}
 	}
-	return one.starts >= flapsAt, begins
+	one.rule, one.last = r.ID, now
+	switch one.starts++; {
+	case one.starts == flapsAt:
+		text, one.reported = "mitigation flaps: its starts and ends are no longer logged", now
+		one.then.starts, one.then.acted = one.starts, one.acted
+	case one.starts > flapsAt:
+		l.metrics.unlogged.Inc()
+		return
+	}
+	l.log(now, text, append([]any{"rule", r.ID, "key", record.Key, "action", r.Action,
+		"for", record.Lifetime.Round(time.Millisecond), "why", record.Why.String(),
+		"period", time.Duration(record.Why.Limit.Period) * time.Microsecond}, l.sampleAttrs(record)...)...)
 }
 
-// flapping reports whether key flaps.
-func (f *flaps) flapping(key counter.Key) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	one := f.keys[key]
-	return one != nil && one.starts >= flapsAt
-}
-
-// room reports whether there may be one more line in this second.
-func (f *flaps) room(now time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if second := now.Unix(); second != f.second {
-		f.second, f.lines = second, 0
+// ended writes the line of a mitigation that has ended, on the node where it started.
+func (l *Limiter) ended(record mitigation.Record) {
+	if record.Sample == nil || !l.o.Logger.Enabled(context.Background(), slog.LevelInfo) {
+		return
 	}
-	f.lines++
-	return f.lines <= maxLines
+	l.flaps.mu.Lock()
+	defer l.flaps.mu.Unlock()
+	if one := l.flaps.keys[record.Key]; one != nil {
+		if one.acted += record.Acted; one.flaps() {
+			l.metrics.unlogged.Inc()
+			return
+		}
+	}
+	l.log(l.o.Now(), "mitigation ended", append([]any{"rule", record.Sample.Rule, "key", record.Key, "after", record.Lifetime.Round(time.Millisecond),
+		"requests", record.Acted, "why", record.Why.String()}, l.sampleAttrs(record)...)...)
 }
 
 // runFlaps logs which keys still flap, and which do so no longer, until ctx is done.
@@ -104,68 +132,19 @@ func (l *Limiter) runFlaps(ctx context.Context) {
 
 func (l *Limiter) reportFlaps(now time.Time) {
 	l.flaps.mu.Lock()
-	type line struct {
-		text string
-		key  counter.Key
-		flap flap
-	}
-	var lines []line
+	defer l.flaps.mu.Unlock()
 	for key, one := range l.flaps.keys {
 		switch ended := now.Sub(one.last) > flapPause; {
-		case ended && one.starts >= flapsAt:
-			lines = append(lines, line{"mitigation no longer flaps", key, *one})
-			fallthrough
 		case ended:
 			delete(l.flaps.keys, key)
-		case one.starts >= flapsAt && now.Sub(one.reported) >= flapReport:
-			lines = append(lines, line{"mitigation still flaps", key, *one})
-			one.reported, one.since = now, one.starts
+			if one.flaps() {
+				l.log(now, "mitigation no longer flaps", one.attrs(key)...)
+			}
+		case one.flaps() && now.Sub(one.reported) >= flapReport:
+			l.log(now, "mitigation still flaps", one.attrs(key)...)
+			one.reported, one.then.starts, one.then.acted = now, one.starts, one.acted
 		}
 	}
-	l.flaps.mu.Unlock()
-	for _, line := range lines {
-		l.log(now, line.text, "rule", line.flap.rule, "key", line.key, "starts", line.flap.starts, "since_last_line", line.flap.starts-line.flap.since)
-	}
-}
-
-// log writes a line about a mitigation, unless there were too many in this second.
-func (l *Limiter) log(now time.Time, text string, attrs ...any) {
-	if l.flaps.room(now) {
-		l.o.Logger.Info(text, attrs...)
-	} else {
-		l.metrics.unlogged.Inc()
-	}
-}
-
-// logStart writes the line of a mitigation that starts.
-func (l *Limiter) logStart(record mitigation.Record, r *rule.Rule) {
-	if !l.o.Logger.Enabled(context.Background(), slog.LevelInfo) {
-		return // before the arithmetic is written
-	}
-	now, text := l.o.Now(), "mitigation started"
-	switch flapping, begins := l.flaps.starts(record.Key, r.ID, now); {
-	case begins:
-		text = "mitigation flaps: its starts and ends are no longer logged"
-	case flapping:
-		l.metrics.unlogged.Inc()
-		return
-	}
-	l.log(now, text, append([]any{"rule", r.ID, "key", record.Key, "action", r.Action,
-		"for", record.Lifetime.Round(time.Millisecond), "why", record.Why.String(),
-		"period", time.Duration(record.Why.Limit.Period) * time.Microsecond}, l.sampleAttrs(record)...)...)
-}
-
-// ended writes the line of a mitigation that has ended, on the node where it started.
-func (l *Limiter) ended(record mitigation.Record) {
-	if record.Sample == nil || !l.o.Logger.Enabled(context.Background(), slog.LevelInfo) {
-		return
-	}
-	if l.flaps.flapping(record.Key) {
-		l.metrics.unlogged.Inc()
-		return
-	}
-	l.log(l.o.Now(), "mitigation ended", append([]any{"rule", record.Sample.Rule, "key", record.Key, "after", record.Lifetime.Round(time.Millisecond),
-		"why", record.Why.String()}, l.sampleAttrs(record)...)...)
 }
 
 // sampleAttrs names the client and its request, if that is allowed.

@@ -149,7 +149,7 @@ func New(o Options) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{o: o, metrics: newMetrics(o.Registerer), abandoned: abandoned{byKey: map[counter.Key]int{}}}
+	l := &Limiter{o: o, metrics: newMetrics(o.Registerer), abandoned: abandoned{byKey: map[counter.Key]int{}}, flaps: flaps{keys: map[counter.Key]*flap{}}}
 	l.Loop, err = count.New(count.Options{
 		Secret: o.Secret, Rules: o.Rules, Table: o.Table, Shards: o.Shards,
 		Settle: o.Settle, Interval: o.Interval, Queue: o.Queue, TrackedKeys: o.TrackedKeys, Drain: o.Drain,
