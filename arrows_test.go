@@ -40,7 +40,7 @@ var arrows = map[string][]string{
 	"pop/admin":                   {},
 	"pop/gossip":                  {},
 	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/count", "pop/gossip", "pop/http1", "pop/limit", "pop/proxy", "pop/rule"},
-	"cmd/edge":                    {"analysis", "analysis/accesslog", "analysis/page", "counter", "counter/shard", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/count", "pop/limit", "pop/rule"},
+	"cmd/edge":                    {"analysis", "analysis/accesslog", "analysis/page", "counter", "counter/shard", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule"},
 }
 
 // A listed is what go list says of a package.
