@@ -74,6 +74,7 @@ type trial struct {
 	sent   []int32       // the requests that are looked at, as they were sent
 	done   []int32       // and as they were answered
 	one    map[int32]int // if it is not nil, these keys alone, as if they were one
+	brief  bool          // what answers say remains is not checked
 	found  []violation
 	leaked map[int32]bool // requests that passed and had to be refused: the node that let them pass may not count them
 	retry  RetryAfter
@@ -238,7 +239,7 @@ func (t *trial) counts(k int32, o outcome, q *Request) (may, must bool) {
 // asked takes in that a request was sent.
 func (t *trial) asked(i int32, q *Request) {
 	o := t.c.outcomes[i]
-	if o == passed && q.Answer.Remaining >= 0 && int64(q.Answer.Remaining) > t.mostRemaining(t.b.keysOf(i), q) {
+	if o == passed && q.Answer.Remaining >= 0 && !t.brief && int64(q.Answer.Remaining) > t.mostRemaining(t.b.keysOf(i), q) {
 		t.much = append(t.much, i)
 	}
 	var leak *violation
@@ -308,7 +309,7 @@ func (t *trial) timeout(k int32) int64 {
 func (t *trial) answered(i int32, q *Request) {
 	keys := t.b.keysOf(i)
 	switch o := t.c.outcomes[i]; {
-	case o == passed && q.Answer.Remaining >= 0 && t.c.alone(q):
+	case o == passed && q.Answer.Remaining >= 0 && !t.brief && t.c.alone(q):
 		t.remaining(i, keys, q)
 		return
 	case o != refused && o != foreign || t.one != nil && !slices.ContainsFunc(keys, func(k int32) bool { return t.keys[k] != nil }):
@@ -426,7 +427,7 @@ func (t *trial) settled(i int32, q *Request) {
 		if _, must := t.counts(k, o, q); !must {
 			continue
 		}
-		if !t.m.apart {
+		if !t.m.apart && !t.brief {
 			t.see(k, q)
 		}
 		from, to := t.blurred(q)

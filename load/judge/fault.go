@@ -133,7 +133,7 @@ func (v *investigation) explain() {
 
 // sampleSize is how many requests hypotheses are compared by: the first ones, and as many of the
 // clients with violations.
-const sampleSize = 50_000
+const sampleSize = 30_000
 
 // sample takes requests to compare hypotheses by.
 func (v *investigation) sample() {
@@ -349,13 +349,13 @@ func (v *investigation) try(h *hypothesis) {
 	}
 	h.trial = v.c.trial(b, h.m)
 	h.trial.lag = v.last.lag
-	h.trial.sent, h.trial.done = v.sent, v.done
+	h.trial.sent, h.trial.done, h.trial.brief = v.sent, v.done, true
 	h.violated = requestsOf(h.trial.run())
 }
 
-// whole holds all requests against a hypothesis, if it was only tried on a part of them.
+// whole holds all requests against a hypothesis that was tried on a part of them.
 func (v *investigation) whole(h *hypothesis) {
-	if h.trial == nil || len(h.trial.sent) == len(v.c.bySent) {
+	if h.trial == nil {
 		return
 	}
 	lag := h.trial.lag
