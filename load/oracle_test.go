@@ -17,30 +17,9 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// traffic comes close to a threshold of 10 requests in 10 s, from below and from above, evenly
-// and in bursts at the edges of windows.
-const traffic = `
-duration: 40s
-start: 2026-01-01T00:00:00Z
-components:
-- name: modest
-  steady: {clients: 60, rate: 3/10s, poisson: true}
-- name: exact # as much as is allowed, and no more
-  boundary: {clients: 20, requests: 10, period: 10s, width: 6s, every: 2}
-  attack: false
-- name: attackers
-  steady: {clients: 20, rate: 14/10s}
-  attack: true
-- name: fast
-  steady: {clients: 5, rate: 10/1s}
-  attack: true
-- name: edges
-  boundary: {clients: 10, requests: 20, period: 10s, width: 8s, every: 2}
-`
-
 func trafficSource(t *testing.T) load.Source {
 	t.Helper()
-	m, err := mix.Parse("traffic.yaml", []byte(traffic))
+	m, err := mix.Load("judge/testdata/traffic.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,25 +105,8 @@ func TestGivesUp(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { ln.Close() })
-			go func() {
-				for {
-					c, err := ln.Accept()
-					if err != nil {
-						return
-					}
-					go func() {
-						defer c.Close()
-						test.serve(c)
-					}()
-				}
-			}()
 			log, err := load.Run(t.Context(), load.Options{
-				Targets: []load.Target{target(t, "http://"+ln.Addr().String())}, Duration: time.Hour, Timeout: test.timeout, HTTP2: test.http2,
+				Targets: []load.Target{listen(t, test.serve)}, Duration: time.Hour, Timeout: test.timeout, HTTP2: test.http2,
 				Source: &load.Steady{Profile: []load.Point{{Rate: 100}}, Look: load.Look{Method: "GET"}},
 			})
 			if err != nil {

@@ -48,6 +48,29 @@ func target(t *testing.T, url string) load.Target {
 	return target
 }
 
+// listen returns a target whose connections serve gets, and which are closed after that.
+func listen(t *testing.T, serve func(net.Conn)) load.Target {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				serve(c)
+			}()
+		}
+	}()
+	return target(t, "http://"+ln.Addr().String())
+}
+
 // run sends what o says, a hundred requests by default.
 func run(t *testing.T, o load.Options) *load.Report {
 	t.Helper()

@@ -11,33 +11,6 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// traffic comes close to a threshold of 10 requests in 10 s, from below and from above, evenly and
-// in bursts at the edges of windows.
-const traffic = `
-duration: 50s
-start: 2026-01-01T00:00:00Z
-components:
-- name: modest
-  steady: {clients: 30, rate: 3/10s, poisson: true}
-- name: exact # as much as is allowed, and no more
-  boundary: {clients: 12, requests: 10, period: 10s, width: 6s, every: 2}
-  attack: false
-- name: attackers
-  steady: {clients: 12, rate: 14/10s, poisson: true}
-  attack: true
-- name: bursts # with pauses in which mitigations end
-  on_off: {clients: 12, rate: 3/1s, on: 7s, off: 15s}
-  attack: true
-- name: fast
-  steady: {clients: 3, rate: 10/1s}
-  attack: true
-- name: edges
-  boundary: {clients: 10, requests: 20, period: 10s, width: 8s, every: 2}
-- name: guessers
-  guessing: {clients: 12, rate: 12/10s}
-  attack: true
-`
-
 // hurry is traffic in which clients that exceed a threshold send often within the bound on the lag.
 const hurry = `
 duration: 40s
@@ -82,11 +55,14 @@ func (l ledger) Properties(i int, as judge.As) judge.Properties {
 	return p
 }
 
-// attack returns requests without answers. Of IPv6 clients four are in one network of 64 bits.
+// attack returns requests without answers, by default those of testdata/traffic.yaml. Of IPv6 clients four are in one network of 64 bits.
 // Half of the clients send a key, and every fourth request gets another answer than 200.
 func attack(t testing.TB, traffic string) ledger {
 	t.Helper()
-	m, err := mix.Parse("traffic.yaml", []byte(traffic))
+	m, err := mix.Load("testdata/traffic.yaml")
+	if traffic != "" {
+		m, err = mix.Parse("traffic.yaml", []byte(traffic))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +264,7 @@ func (l *limiter) tried(t testing.TB, rules string, o judge.Options) *judge.Scor
 		t.Fatal(err)
 	}
 	l.timeout = set.Rules()[0].MitigationTimeout.Microseconds() + l.timeout
-	requests := attack(t, traffic)
+	requests := attack(t, "")
 	if l.hurried {
 		requests = attack(t, hurry)
 	}
