@@ -47,7 +47,7 @@ func ParseCondition(text string, scored bool) (*Condition, error) {
 	return c, nil
 }
 
-// Holds reports whether it is so.
+// Holds reports whether the condition is true of r.
 func (c *Condition) Holds(r *Report) (bool, error) {
 	names, err := namesOf(r)
 	if err != nil {

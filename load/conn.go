@@ -124,7 +124,7 @@ func (c *conn) send() error {
 		return err
 	}
 	if c.wire.have > 0 {
-		c.answer.last = true // nobody asked for what is behind the answer
+		c.answer.last = true // what follows the answer was not asked for
 	}
 	c.take()
 	return nil
@@ -268,7 +268,7 @@ func (c *conn) watch(before int64) {
 	}
 }
 
-// An unconnected is why there is no connection.
+// An unconnected error says why there is no connection.
 type unconnected struct{ error }
 
 func (e *unconnected) Unwrap() error { return e.error }

@@ -188,14 +188,14 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 	}
 }
 
-// aDate is from when on X-RateLimit-Reset is no number of seconds from now, but a date, as some
-// write it.
+// aDate is the least X-RateLimit-Reset that is a date, as some servers send, instead of a number of
+// seconds.
 const aDate = 1_000_000_000
 
 // A quota is what an answer says of limits in one form of headers. What it does not say is −1.
 type quota struct {
 	remaining int64 // the least
-	back      int64 // seconds until all those are back of which nothing remains
+	back      int64 // seconds until every limit of which nothing remains allows requests again
 }
 
 // take adds what is said of a limit.

@@ -182,8 +182,7 @@ type nodes struct {
 	names   []string
 }
 
-// mostNodes is how many nodes may name themselves. Whatever else the header says is taken for
-// no name.
+// mostNodes is how many names of nodes are kept. Further names are ignored.
 const mostNodes = 1000
 
 // named returns the number of a node that says its name, or else if there are too many.

@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// leastStepMS is from when on it is worth mentioning that the clock was set.
+// leastStepMS is the least step of the clock that is reported.
 const leastStepMS = 5
 
 // WriteText writes the report for people.
@@ -31,7 +31,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		t.row("", "ended after these: --requests allows no more")
 	}
 	if ms := math.Abs(r.ClockStepMS); ms > leastStepMS {
-		t.row("", "THE CLOCK WAS SET by "+millis(ms)+" meanwhile: what is said of rules is off by as much")
+		t.row("", "THE CLOCK WAS SET by "+millis(ms)+" during the run: the score is off by as much")
 	}
 	if !s.Kept {
 		t.row("", fmt.Sprintf("COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others because no connection was free), %s not sent",

@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// oracleFlags say what answers are held against, and what is made of that.
+// oracleFlags say which rules answers are checked against, and what fails the run.
 type oracleFlags struct {
 	set      *pflag.FlagSet
 	rules    []string
@@ -102,8 +102,8 @@ func (f *oracleFlags) keep(l *load.Log) error {
 	return errors.Join(l.Write(file), file.Close())
 }
 
-// judge returns an error for each condition that holds, for rules of which it is not known
-// whether it does, and if there was nothing to judge.
+// judge returns an error for each condition that holds, for conditions on rules that are not judged,
+// and for a run that no rule applies to.
 func (f *oracleFlags) judge(r *load.Report) error {
 	var errs []error
 	if s := r.Score; s != nil {

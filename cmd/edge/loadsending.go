@@ -71,7 +71,7 @@ func (f *sendingFlags) options(targets []string) (load.Options, error) {
 		errs = append(errs, fail(f.set, "duration", "", "must be positive"))
 	}
 	if o.KeepAlive < 0 {
-		errs = append(errs, fail(f.set, "keep-alive", "0 is no bound", "must not be negative"))
+		errs = append(errs, fail(f.set, "keep-alive", "0: no limit", "must not be negative"))
 	}
 	if o.Hashed = f.spread == "hash"; !o.Hashed && f.spread != "random" {
 		errs = append(errs, fail(f.set, "spread", "use random or hash", "unknown spread %q", f.spread))
@@ -175,7 +175,7 @@ func (f *sendingFlags) tls() (*tls.Config, error) {
 	}
 	config.RootCAs = x509.NewCertPool()
 	if !config.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fail(f.set, "ca", "", "there is no certificate in %s", f.ca)
+		return nil, fail(f.set, "ca", "", "no certificate in %s", f.ca)
 	}
 	return config, nil
 }

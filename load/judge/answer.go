@@ -230,10 +230,10 @@ func (h Headers) String(bad uint64) string {
 		{h.NoRetryAfter, "refusals have no Retry-After"},
 		{bad, "refusals have a Retry-After that is not a number of seconds"},
 		{h.Remaining, "refusals say that more requests may come"},
-		{h.OtherTime, "refusals have another time in RateLimit's t, or X-RateLimit-Reset, than in Retry-After"},
+		{h.OtherTime, "refusals have another time in RateLimit or X-RateLimit-Reset than in Retry-After"},
 		{h.PassedRetryAfter, "answers that pass have a Retry-After"},
-		{h.TooLittle, "answers that pass say that less remains than all that was sent leaves"},
-		{h.TooMuch, "answers that pass say that more remains than their node has counted"},
+		{h.TooLittle, "answers that pass say that less remains than the requests sent leave"},
+		{h.TooMuch, "answers that pass say that more remains than their node's counts leave"},
 	} {
 		if c.answers > 0 {
 			parts = append(parts, fmt.Sprint(c.answers)+" "+c.what)

@@ -27,7 +27,7 @@ type model struct {
 // one when it was answered.
 type bound struct{ most, least counter }
 
-// A keyBounds is what is known of a key while the requests of a trace pass by.
+// A keyBounds is the state of a key while a trial goes through the requests.
 type keyBounds struct {
 	limits [][]bound // by node
 	spans  []span    // by node
@@ -39,11 +39,11 @@ type keyBounds struct {
 // A counted request is certain to be counted from a time on.
 type counted struct{ from, to, certain int64 }
 
-// A view is what a node must know of a key: what was counted before it last counted a request of
-// the key itself.
+// A view is what a node must know about a key: what was counted before the node itself last counted
+// a request of the key.
 type view struct {
 	limits []counter
-	n      int   // of counted
+	n      int   // how many of counted it has
 	last   int64 // when that request was sent
 }
 
@@ -53,17 +53,17 @@ type span struct {
 	maySince, mustSince int64 // when the requests were sent that began it
 }
 
-// A violation is a request that passed and had to be refused, or the reverse.
+// A violation is a request that passed although it had to be refused, or the reverse.
 type violation struct {
-	request, key int32 // of several keys one; noKey if no rule refuses so
+	request, key int32 // one of its keys; noKey if no rule refuses like this
 	leak         bool
 	since, until int64 // the span: of a leak when it had to be refused, of others when it last might; 0 if never
 }
 
-// noKey is the key of requests that no rule can refuse.
+// noKey stands for the key of a request that no rule can have refused.
 const noKey = -1
 
-// A trial holds a trace against a model.
+// A trial compares a trace with a model.
 type trial struct {
 	c      *court
 	b      *book
@@ -76,11 +76,11 @@ type trial struct {
 	one    map[int32]int // if it is not nil, these keys alone, as if they were one
 	brief  bool          // what answers say remains is not checked
 	found  []violation
-	leaked map[int32]bool // requests that passed and had to be refused: the node that let them pass may not count them
+	leaked map[int32]bool // requests that passed and had to be refused: they may not have been counted
 	retry  RetryAfter
 	told   uint64  // answers that pass and say what remains
-	little []int32 // of them, those that say too little
-	much   []int32 // and those that say too much
+	little []int32 // those of them that say too little
+	much   []int32 // those of them that say too much
 }
 
 func (c *court) trial(b *book, m model) *trial {
@@ -107,8 +107,8 @@ func (m *model) counter(period int64, n int, estimate string) counter {
 	return w
 }
 
-// busy reports whether a key has enough requests to exceed a threshold. Of others no limiter has
-// to remember anything, and there may be a million.
+// busy reports whether a key has enough requests to exceed a threshold. Others need no state, and
+// there may be a million.
 func (t *trial) busy(k *key) bool {
 	for _, l := range k.rule.Limits {
 		if n := k.sent; n > t.threshold(l.Threshold) || t.m.twice && 2*n > t.threshold(l.Threshold) {
@@ -120,7 +120,7 @@ func (t *trial) busy(k *key) bool {
 
 func (t *trial) threshold(n uint64) int64 { return max(0, int64(min(n, 1<<62))+t.m.more) }
 
-// prepare makes what is known of each busy key.
+// prepare makes the state of each busy key.
 func (t *trial) prepare() {
 	t.keys, t.leaked = make([]*keyBounds, len(t.b.keys)), map[int32]bool{}
 	for i := range t.keys {
@@ -152,7 +152,7 @@ func slot(each bool, q *Request) int {
 	return 0
 }
 
-// limitsAt returns what is counted of a key where q is.
+// limitsAt returns the bounds of a key at the node that answered q.
 func (t *trial) limitsAt(k int32, q *Request) []bound {
 	at := &t.keys[k].limits[slot(t.m.apart, q)]
 	if *at == nil {
@@ -161,8 +161,7 @@ func (t *trial) limitsAt(k int32, q *Request) []bound {
 	return *at
 }
 
-// run goes through what happened in its order: that a request was sent, that it was answered, and
-// that its lag is over.
+// run goes through the events in order: a request is sent, it is answered, its lag is over.
 func (t *trial) run() []violation {
 	t.prepare()
 	sent, answered, settled := &cursor{c: t.c, order: t.sent}, &cursor{c: t.c, order: t.done}, &cursor{c: t.c, order: t.done}
@@ -236,7 +235,7 @@ func (t *trial) counts(k int32, o outcome, q *Request) (may, must bool) {
 	return false, false
 }
 
-// asked takes in that a request was sent.
+// asked handles that a request was sent.
 func (t *trial) asked(i int32, q *Request) {
 	o := t.c.outcomes[i]
 	if o == passed && q.Answer.Remaining >= 0 && !t.brief && int64(q.Answer.Remaining) > t.mostRemaining(t.b.keysOf(i), q) {
@@ -276,7 +275,7 @@ func (t *trial) asked(i int32, q *Request) {
 	}
 }
 
-// mayExceed takes in that a request may have been counted: that may begin a mitigation at once, or
+// mayExceed handles that a request may have been counted: that may begin a mitigation at once, or
 // at the beginning of each sub-window in which it may have been counted.
 func (t *trial) mayExceed(b *bound, s *span, q *Request, threshold, timeout int64) {
 	from, to := t.blurred(q)
@@ -305,7 +304,7 @@ func (t *trial) timeout(k int32) int64 {
 	return t.b.keys[k].rule.MitigationTimeout.Microseconds()
 }
 
-// answered takes in that a request was answered.
+// answered handles that a request was answered.
 func (t *trial) answered(i int32, q *Request) {
 	keys := t.b.keysOf(i)
 	switch o := t.c.outcomes[i]; {
@@ -342,8 +341,8 @@ func (t *trial) answered(i int32, q *Request) {
 	}
 }
 
-// promised holds Retry-After against when the mitigation may and must be over: it is what is left
-// on the node, rounded up to seconds. Where rules act differently, it says nothing of some.
+// promised compares Retry-After with when the mitigation may and must end: it is the time left on
+// the node, rounded up to seconds. If rules with different actions refuse, it covers some of them.
 func (t *trial) promised(q *Request, may, must int64, alike bool) {
 	t.retry.Compared++
 	switch seconds := int64(q.Answer.Retry) * 1e6; {
@@ -354,7 +353,8 @@ func (t *trial) promised(q *Request, may, must int64, alike bool) {
 	}
 }
 
-// remaining checks that no less is said to remain than what may have been counted leaves.
+// remaining checks that an answer does not say that less remains than what may have been counted
+// leaves.
 func (t *trial) remaining(i int32, keys []int32, q *Request) {
 	least := int64(math.MaxInt64)
 	for _, k := range keys {
@@ -373,8 +373,8 @@ func (t *trial) remaining(i int32, keys []int32, q *Request) {
 	}
 }
 
-// mostRemaining returns how many requests a node may say remain, of whichever limit it tells. Of a
-// window in which it has counted no request of a key it need not know anything.
+// mostRemaining returns how many requests a node may say remain, whichever limit it reports. A node
+// need not know anything about a window in which it has counted no request of the key.
 func (t *trial) mostRemaining(keys []int32, q *Request) int64 {
 	if len(keys) == 0 {
 		return math.MaxInt64
@@ -417,7 +417,7 @@ func (t *trial) see(k int32, q *Request) {
 	v.last = q.Sent
 }
 
-// settled takes in that the lag of an answer is over: the request is counted by now.
+// settled handles that the lag of an answer is over: the request is counted by now.
 func (t *trial) settled(i int32, q *Request) {
 	o := t.c.outcomes[i]
 	for _, k := range t.b.keysOf(i) {

@@ -46,7 +46,7 @@ const (
 	DeafNode          = "node_ignores_mitigations" // one node lets through what others refuse
 	NeverRefused      = "client_never_refused"
 
-	RefusesSome    = "refuses_innocent" // some clients are refused for nothing
+	RefusesSome    = "refuses_innocent" // some clients are refused without a reason
 	RefusesAtWill  = "refuses_at_random"
 	Leaks          = "leaks"           // what should be refused passes, for no reason that is known
 	RefusesWrongly = "refuses_wrongly" // what should pass is refused, for no reason that is known
@@ -62,7 +62,7 @@ const (
 	HeadersDiffer  = "headers_disagree"
 )
 
-// An investigation is what is found out about a trace.
+// An investigation finds out what is wrong with a trace.
 type investigation struct {
 	c      *court
 	s      *Score
@@ -92,7 +92,7 @@ type hypothesis struct {
 
 // investigate finds what is wrong, and what would explain it. A limiter that keeps the time of
 // every request is right as well as one that estimates: the one that needs fewer explanations is
-// taken for what the target does.
+// assumed.
 func (c *court) investigate(s *Score) *investigation {
 	overEstimate, overExact := c.everOver(model{refused: true}), c.everOver(model{refused: true, kind: slidingLog})
 	var best *investigation
@@ -118,8 +118,7 @@ func (v *investigation) better(o *investigation) bool {
 	return cmp.Or(cmp.Compare(len(v.faults), len(o.faults)), cmp.Compare(a.TooShort+a.TooLong, b.TooShort+b.TooLong), cmp.Compare(len(v.found), len(o.found))) < 0
 }
 
-// explain explains what is wrong: by mistakes that are known, and what is left by when and where
-// it happened.
+// explain names known mistakes, and what they leave unexplained by when and where it happened.
 func (v *investigation) explain() {
 	if len(v.found) == 0 {
 		return
@@ -224,48 +223,48 @@ func (v *investigation) basics() {
 		}
 	}
 	if v.s.Requests == 0 && len(by[denied])+len(by[undenied]) == 0 {
-		v.add(NoRuleApplies, nil, "no request is concerned by a rule that refuses: %s", v.c.elsewhere())
+		v.add(NoRuleApplies, nil, "no request matches a rule that refuses: %s", v.c.elsewhere())
 	}
 	if len(by[undenied]) > 0 {
-		v.add(DenyIgnored, by[undenied], "requests of clients on the deny list are not answered with 403")
+		v.add(DenyIgnored, by[undenied], "clients on the deny list do not get 403")
 	}
 	if 100*len(failed) > reached {
-		v.add(OriginFails, failed, "the nodes do not reach their origin: answers are 502 or 504, and show nothing")
+		v.add(OriginFails, failed, "nodes cannot reach their origin: they answer 502 or 504, which cannot be judged")
 	}
 }
 
 // elsewhere says why no rule may concern the requests.
 func (c *court) elsewhere() string {
 	if len(c.rules) == 0 || !slices.ContainsFunc(c.rules, func(r *rule.Rule) bool { return r.Action != rule.Log }) {
-		return "the rules only log, or no rule is judged"
+		return "every rule only logs, or is not judged"
 	}
 	if c.trace.Len() == 0 {
-		return "nothing was sent"
+		return "no request was sent"
 	}
 	p := c.trace.Properties(0, AsSent)
 	for _, r := range c.rules {
 		if len(r.Hosts) > 0 {
-			return fmt.Sprintf("the first one goes to %s %s at host %s, and rule %s is for %s; does the traffic have the right host, path and method?", p.Method, p.Target, p.Host, r.ID, r.Hosts[0])
+			return fmt.Sprintf("the first one is %s %s at host %s, and rule %s is for host %s; check host, path and method of the traffic", p.Method, p.Target, p.Host, r.ID, r.Hosts[0])
 		}
 	}
-	return fmt.Sprintf("the first one is %s %s at host %s; does the traffic have the right path, method and headers?", p.Method, p.Target, p.Host)
+	return fmt.Sprintf("the first one is %s %s at host %s; check path, method and headers of the traffic", p.Method, p.Target, p.Host)
 }
 
-// hypotheses are mistakes that are known, the plainest first, as far as they make a difference.
+// hypotheses are the known mistakes that can make a difference, the plainest first.
 func (c *court) hypotheses(found []violation) []hypothesis {
 	list := []hypothesis{
-		{name: ClientsAsOne, text: "it refuses clients for the requests of all: " + cmp.Or(c.o.Distrust, "it does not learn who they are"), v: variant{as: AsOne}},
-		{name: Leftmost, text: "it takes the leftmost address of X-Forwarded-For for the client's, which every client may choose", v: variant{as: AsLeftmost}},
+		{name: ClientsAsOne, text: "it counts the requests of all clients together: " + cmp.Or(c.o.Distrust, "it does not learn their addresses"), v: variant{as: AsOne}},
+		{name: Leftmost, text: "it uses the leftmost address of X-Forwarded-For, which clients can choose", v: variant{as: AsLeftmost}},
 		{name: ThresholdHigh, text: "it refuses as if each threshold were greater by one", m: model{more: 1}},
 		{name: ThresholdHigh, text: "it refuses as if each threshold were greater by two", m: model{more: 2}},
 		{name: ThresholdHigh, text: "it refuses as if each threshold were greater by three", m: model{more: 3}},
 		{name: ThresholdLow, text: "it refuses as if each threshold were less by one", m: model{more: -1}},
 		{name: ThresholdLow, text: "it refuses as if each threshold were less by two", m: model{more: -2}},
 		{name: ThresholdLow, text: "it refuses as if each threshold were less by three", m: model{more: -3}},
-		{name: FixedWindow, text: "it counts from the beginning of each window anew, without the previous window: twice the threshold passes at an edge", m: model{kind: fixed}},
-		{name: WeightWrong, text: "it weights the previous window by what has passed of the current one, not by what is left", m: model{kind: reversed}},
+		{name: FixedWindow, text: "it ignores the previous window: twice the threshold passes at an edge", m: model{kind: fixed}},
+		{name: WeightWrong, text: "it weights the previous window by the elapsed part of the current one, not by the rest", m: model{kind: reversed}},
 		{name: PrevWhole, text: "it counts the previous window whole", m: model{kind: neverFalls}},
-		{name: WindowWrong, text: "it takes the window before the previous one for the previous one", m: model{kind: outOfDate}},
+		{name: WindowWrong, text: "it uses the window before the previous one instead of the previous one", m: model{kind: outOfDate}},
 		{name: WindowWrong, text: "its windows begin a second late", m: model{shift: 1e6}},
 		{name: WindowWrong, text: "its windows begin a second early", m: model{shift: -1e6}},
 		{name: CountsRefused, text: "it counts requests that it refuses", m: model{refused: true}},
@@ -277,27 +276,27 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 	}
 	some := func(is func(r *rule.Rule) bool) bool { return slices.ContainsFunc(c.rules, is) }
 	if some(func(r *rule.Rule) bool { return r.Statuses != nil }) {
-		add(hypothesis{name: AllStatuses, text: "it counts requests whatever the origin answers, where the rule counts some statuses", m: model{statuses: true}})
+		add(hypothesis{name: AllStatuses, text: "it counts requests whatever the origin answers, although the rule counts some statuses only", m: model{statuses: true}})
 	}
 	if some(func(r *rule.Rule) bool {
 		return slices.ContainsFunc(r.Characteristics, func(c rule.Characteristic) bool { return c.Skip })
 	}) {
-		add(hypothesis{name: SharesMissing, text: "it counts requests without a value together, where the rule skips them", v: variant{share: true}})
+		add(hypothesis{name: SharesMissing, text: "it counts requests without a value together, although the rule skips them", v: variant{share: true}})
 	}
 	own := c.o.Client
 	own.IPv4, own.IPv6 = cmp.Or(own.IPv4, 32), cmp.Or(own.IPv6, 64)
 	for _, bits := range []int{128, 64, 56, 48} {
 		if bits != own.IPv6 {
-			add(hypothesis{name: ClientPrefix, text: fmt.Sprintf("it takes IPv6 clients by /%d, not by /%d", bits, own.IPv6), v: variant{client: rule.ClientPrefix{IPv4: own.IPv4, IPv6: bits}}})
+			add(hypothesis{name: ClientPrefix, text: fmt.Sprintf("it counts IPv6 clients by /%d, not by /%d", bits, own.IPv6), v: variant{client: rule.ClientPrefix{IPv4: own.IPv4, IPv6: bits}}})
 		}
 	}
 	for _, bits := range []int{32, 24} {
 		if bits != own.IPv4 {
-			add(hypothesis{name: ClientPrefix, text: fmt.Sprintf("it takes IPv4 clients by /%d, not by /%d", bits, own.IPv4), v: variant{client: rule.ClientPrefix{IPv4: bits, IPv6: own.IPv6}}})
+			add(hypothesis{name: ClientPrefix, text: fmt.Sprintf("it counts IPv4 clients by /%d, not by /%d", bits, own.IPv4), v: variant{client: rule.ClientPrefix{IPv4: bits, IPv6: own.IPv6}}})
 		}
 	}
 	if some(func(r *rule.Rule) bool { return r.MitigationTimeout > 0 }) {
-		add(hypothesis{name: TimeoutIgnored, text: "its mitigations end without their timeout", m: model{replaced: true}})
+		add(hypothesis{name: TimeoutIgnored, text: "its mitigations ignore their timeout", m: model{replaced: true}})
 	}
 	short, long := c.lasted(found)
 	if short > 0 {
@@ -307,7 +306,7 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 		add(hypothesis{name: MitigationLong, text: fmt.Sprintf("its mitigations last for about %v", rounded(long)), m: model{timeout: long, replaced: true}, rough: true})
 	}
 	if violated := c.bucket(); violated != nil {
-		add(hypothesis{name: TokenBucket, text: "it is a token bucket: after a burst it lets requests through one by one, evenly, where the rule counts periods", violated: violated, rough: true})
+		add(hypothesis{name: TokenBucket, text: "it is a token bucket: after a burst requests pass one by one, evenly, although the rule counts periods", violated: violated, rough: true})
 	}
 	add(hypothesis{name: CountsTwice, text: "it counts some requests twice", m: model{twice: true}})
 	return list
@@ -334,7 +333,7 @@ func (c *court) lasted(found []violation) (short, long int64) {
 	return short, long
 }
 
-// try holds the sample against a hypothesis, once.
+// try compares the sample with a hypothesis, once.
 func (v *investigation) try(h *hypothesis) {
 	if h.violated != nil {
 		return
@@ -353,7 +352,7 @@ func (v *investigation) try(h *hypothesis) {
 	h.violated = requestsOf(h.trial.run())
 }
 
-// whole holds all requests against a hypothesis that was tried on a part of them.
+// whole compares all requests with a hypothesis that was tried on a part of them.
 func (v *investigation) whole(h *hypothesis) {
 	if h.trial == nil {
 		return

@@ -25,7 +25,7 @@ type Options struct {
 	// Skew is how far clocks may be apart: the generator's and the nodes'. If zero, 5 ms.
 	Skew time.Duration
 
-	// Distrust says what to do if the target does not learn who the clients are.
+	// Distrust says what to do if the target does not learn the addresses of clients.
 	Distrust string
 
 	// Top is how many clients a fault names. If zero, 10.
@@ -50,7 +50,7 @@ type Trace interface {
 	Name(i int) string
 }
 
-// As says whom a target takes the clients for.
+// As says which address a target counts a client under.
 type As int
 
 const (
@@ -119,7 +119,7 @@ type court struct {
 // Judge holds a trace against rules.
 func Judge(trace Trace, o Options) (*Score, error) {
 	if o.Rules == nil {
-		return nil, errors.New("judge: there are no rules")
+		return nil, errors.New("judge: Options.Rules is required")
 	}
 	o.Lag, o.Skew, o.Top = cmp.Or(o.Lag, 500*time.Millisecond), cmp.Or(o.Skew, 5*time.Millisecond), cmp.Or(o.Top, 10)
 	c := &court{o: o, trace: trace, lists: o.Rules.Networks(), lag: o.Lag.Microseconds(), skew: o.Skew.Microseconds()}

@@ -152,7 +152,7 @@ func (v *investigation) situations() {
 			}
 			return mine
 		})
-		v.add(DeafNode, its, "%s lets through what it should refuse, and other nodes do refuse", name).Node = name
+		v.add(DeafNode, its, "%s lets through what other nodes refuse", name).Node = name
 	}
 	v.mixed()
 	lines := v.timelines()
@@ -176,9 +176,6 @@ func (v *investigation) situations() {
 			if strings.Contains(text, "%v") {
 				text = fmt.Sprintf(text, time.Duration(v.c.lag)*time.Microsecond)
 			}
-			if name == RefusesWrongly || name == RefusesSome {
-				text += v.early(list)
-			}
 			v.add(name, list, "%s", text)
 		}
 	}
@@ -187,14 +184,14 @@ func (v *investigation) situations() {
 // texts say what situations are.
 var texts = map[string]string{
 	NeverRefused:      "clients that exceed a threshold are never refused, and others are",
-	MitigationReturns: "clients are refused, let through, and refused again by the same mitigation",
+	MitigationReturns: "clients are refused, pass, and are refused again by the same mitigation",
 	MitigationShort:   "mitigations end too early",
-	MitigationLong:    "mitigations go on when they should be over",
+	MitigationLong:    "mitigations end too late",
 	Leaks:             "requests pass that should be refused, longer than %v after their client crossed the threshold",
-	ByNoRule:          "requests are refused, which no rule that concerns them can cause: does the PoP have the same rules?",
-	RefusesSome:       "it refuses clients that never exceed a threshold",
-	RefusesAtWill:     "it refuses single requests of clients that it lets through before and after",
-	RefusesWrongly:    "requests are refused before a threshold is exceeded, or after that is over",
+	ByNoRule:          "requests are refused although no rule can refuse them: check that the PoP has the same rules",
+	RefusesSome:       "clients are refused that never exceed a threshold",
+	RefusesAtWill:     "single requests are refused of clients whose requests before and after pass",
+	RefusesWrongly:    "requests are refused before their client exceeds a threshold, or after the mitigation must be over",
 }
 
 // timelines returns the requests of all keys with violations that are left.
@@ -373,17 +370,8 @@ func (v *investigation) mixed() {
 		return explained[w.key]
 	})
 	if len(requests) > 0 {
-		v.add(ClientsMixed, requests, "clients are refused for the requests of another one")
+		v.add(ClientsMixed, requests, "clients are refused because of another client's requests")
 	}
-}
-
-// early says that requests are all of the beginning, when what was counted before the run is
-// remembered.
-func (v *investigation) early(list []int32) string {
-	if slices.ContainsFunc(list, func(i int32) bool { q := v.c.at(i); return v.c.alone(&q) }) {
-		return ""
-	}
-	return "; all of them so soon after the start that it may be for requests before this run"
 }
 
 // answers reports what headers say that is not so.
@@ -419,7 +407,7 @@ func (v *investigation) answers() {
 			v.faults = append(v.faults, Fault{Name: name, Requests: n, Text: fmt.Sprintf(format, args...)})
 		}
 	}
-	if len(v.faults) > 0 && 100*r.TooShort < r.Compared { // what is wrong with it was only found out roughly
+	if len(v.faults) > 0 && 100*r.TooShort < r.Compared { // the fault is only known roughly
 		r.TooShort = 0
 	}
 	if slices.ContainsFunc(v.faults, func(f Fault) bool { return f.Name == DeafNode }) {
@@ -432,7 +420,7 @@ func (v *investigation) answers() {
 		r.Checked, r.Untrue, r.Compared, r.TooShort)
 	add(RetryTooLong, r.TooLong, "Retry-After is too long: of %d answers %d say more than the mitigation can last", r.Compared, r.TooLong)
 	add(RetryZero, r.Zero, "Retry-After is 0 in %d refusals", r.Zero)
-	add(ShadowBanShows, s.Headers.ShadowShown, "answers of a rule that bans unseen have a Retry-After or say what remains")
+	add(ShadowBanShows, s.Headers.ShadowShown, "answers of a shadow ban have a Retry-After, or say how many requests remain")
 	if n := s.Headers.Sum() - s.Headers.ShadowShown + r.Bad; n > 0 {
 		add(HeadersDiffer, n, "%s", s.Headers.String(r.Bad))
 	}
