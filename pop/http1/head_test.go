@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -121,9 +122,13 @@ func FuzzRequest(f *testing.F) {
 		if n == 0 || err != nil {
 			return
 		}
-		std, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(b[:n])))
+		std, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(bytes.TrimLeft(b[:n], "\r\n"))))
 		if err != nil {
-			return // those are listed in TestStricterThanUs
+			// It parses the target as a URL, which the proxy leaves to its check of hosts and escapes.
+			if _, ok := errors.AsType[*url.Error](err); !ok {
+				t.Errorf("net/http: %v", err)
+			}
+			return
 		}
 		if got, want := string(r.Method()), std.Method; got != want {
 			t.Errorf("method %q, net/http %q", got, want)
