@@ -20,7 +20,9 @@ func (a *Answer) reset() {
 // Origins may end lines in LF: what clients get ends in CRLF. A malformed answer is an Error
 // with the status 502.
 func (a *Answer) scan(buf []byte, maxBytes int, toHead bool) (done bool, err error) {
-	done, err = a.scanHead(buf, maxBytes, toHead)
+	if done, err = a.scanHead(buf, maxBytes, toHead); err == nil {
+		return done, nil
+	}
 	var malformed *Error
 	if errors.As(err, &malformed) && malformed.Status != 502 {
 		err = &Error{502, malformed.Text}

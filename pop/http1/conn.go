@@ -125,7 +125,8 @@ func (c *Conn) begin() bool {
 		if c.state.Store(waits); c.server.ending.Load() {
 			return false
 		}
-		err := c.wait()
+		c.release()
+		err := c.more(smallBuffer)
 		if c.state.Swap(active) == ended || err != nil {
 			return false
 		}

@@ -215,6 +215,19 @@ func appendChunk(dst []byte, b *bodyReader, data []byte) []byte {
 	return append(dst, "\r\n"...)
 }
 
+// sendChunk sends what appendChunk appends.
+func (w *wire) sendChunk(data []byte, chunked bool) error {
+	if !chunked || len(data) == 0 {
+		return w.send(data)
+	}
+	w.out = append(strconv.AppendUint(w.room(), uint64(len(data)), 16), "\r\n"...)
+	if err := w.send(data); err != nil {
+		return err
+	}
+	w.out = append(w.room(), "\r\n"...)
+	return nil
+}
+
 // appendEnd appends what follows the last data of b.
 func appendEnd(dst []byte, b *bodyReader) []byte {
 	if b.kind != Chunked {
@@ -235,19 +248,16 @@ func (t *relaying) upload() error {
 		if err != nil {
 			return err
 		}
-		out := appendChunk(t.oc.room(), b, data)
+		t.oc.setWriteDeadline(time.Now(), t.o.o.Timeout)
+		err = t.oc.sendChunk(data, b.kind == Chunked)
 		c.use(n)
 		if b.ended {
-			out = appendEnd(out, b)
+			t.oc.out = appendEnd(t.oc.room(), b)
 		}
-		t.oc.out = out
-		if b.ended || n == 0 || len(out) >= largeBuffer {
-			t.oc.setWriteDeadline(time.Now(), t.o.o.Timeout)
-			if t.oc.flush() != nil {
-				return nil
-			}
+		if err == nil && (b.ended || n == 0) {
+			err = t.oc.flush()
 		}
-		if b.ended {
+		if b.ended || err != nil {
 			return nil
 		}
 		if n > 0 {
@@ -291,7 +301,7 @@ func (t *relaying) fill(until time.Time) error {
 			break
 		}
 		oc.setReadDeadline(time.Now(), watchAfter)
-		err := oc.fill(smallBuffer)
+		err := oc.more(largeBuffer)
 		switch {
 		case err == nil || !IsTimeout(err):
 			return err
@@ -308,7 +318,7 @@ func (t *relaying) fill(until time.Time) error {
 	if t.gone.Load() {
 		return errClosed
 	}
-	return oc.fill(smallBuffer)
+	return oc.more(largeBuffer)
 }
 
 // giveUp ends the exchange with the origin, since the client is gone.

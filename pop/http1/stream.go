@@ -122,7 +122,8 @@ func (t *relaying) stream(b *bodyReader, chunked bool) error {
 		}
 		if len(data) > 0 {
 			c.sentBytes += int64(len(data))
-			if err := t.write(data, chunked); err != nil {
+			c.writeTimeout()
+			if err := c.sendChunk(data, chunked); err != nil {
 				return err
 			}
 		}
@@ -133,7 +134,7 @@ func (t *relaying) stream(b *bodyReader, chunked bool) error {
 		if err := c.flushWithin(); err != nil {
 			return err
 		}
-		if err := t.fillBody(); err == io.EOF && b.kind == UntilClose {
+		if err := t.fill(time.Time{}); err == io.EOF && b.kind == UntilClose {
 			b.ended = true
 		} else if err != nil {
 			return err
@@ -143,31 +144,6 @@ func (t *relaying) stream(b *bodyReader, chunked bool) error {
 		c.out = append(append(c.room(), "0\r\n"...), b.trailers...)
 		c.out = append(c.out, "\r\n"...)
 	}
-	return nil
-}
-
-// fillBody reads more of the body, however long the origin takes.
-func (t *relaying) fillBody() error {
-	if t.oc.r == t.oc.w && len(t.oc.in) < largeBuffer {
-		freeBuffer(t.oc.in)
-		t.oc.in = newBuffer(largeBuffer)
-	}
-	return t.fill(time.Time{})
-}
-
-// write sends data to the client.
-func (t *relaying) write(data []byte, chunked bool) error {
-	c := t.c
-	c.writeTimeout()
-	if !chunked {
-		return c.send(data)
-	}
-	c.out = strconv.AppendUint(c.room(), uint64(len(data)), 16)
-	c.out = append(c.out, "\r\n"...)
-	if err := c.send(data); err != nil {
-		return err
-	}
-	c.out = append(c.room(), "\r\n"...)
 	return nil
 }
 
