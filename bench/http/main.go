@@ -1,11 +1,12 @@
-// Command http compares a node with nginx, as a reverse proxy that refuses every request or
-// lets every one pass: CPU time per request of the server process, user and system, each on one core
-// (nginx with one worker, the node with GOMAXPROCS=1), under the same load by wrk over
-// kept-alive connections. The servers take turns, so that a drift of the machine cancels out.
+// Command http compares a node, with each of its HTTP/1.1 engines, with nginx and HAProxy as
+// reverse proxies that refuse every request or let every one pass: CPU time per request of the server
+// process, user and system, on one core, under the same load by wrk over kept-alive connections.
+// The servers take turns, so that a drift of the machine cancels out.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./http -edge /tmp/edge
 //
-// It needs nginx and wrk.
+// It needs nginx, haproxy, wrk, taskset, and two cores: servers run on the first one, load and origin
+// on the others.
 package main
 
 import (
@@ -16,6 +17,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,97 +30,127 @@ var (
 	edge   = flag.String("edge", "edge", "the `binary`")
 	rounds = flag.Int("rounds", 5, "turns of each server")
 	length = flag.Duration("length", 3*time.Second, "length of a turn, whole seconds")
-	conns  = flag.Int("conns", 64, "connections")
+	only   = flag.String("only", "", "run the cases that match this `regexp`")
 )
+
+// A load is what clients send, all of which is refused or passes.
+type load struct {
+	name   string
+	refuse bool
+	path   string
+	upload int // bytes of the body
+	conns  int
+	tls    bool
+}
+
+var loads = []load{
+	{name: "refuse", refuse: true, path: "/128", conns: 64},
+	{name: "pass, 128 bytes", path: "/128", conns: 64},
+	{name: "pass, 10,000 bytes", path: "/10000", conns: 64},
+	{name: "pass, upload of 100,000 bytes", path: "/upload", upload: 100_000, conns: 64},
+	{name: "refuse, 1,000 connections", refuse: true, path: "/128", conns: 1000},
+	{name: "pass, 128 bytes, 1,000 connections", path: "/128", conns: 1000},
+	{name: "refuse, TLS", refuse: true, path: "/128", conns: 64, tls: true},
+	{name: "pass, 128 bytes, TLS", path: "/128", conns: 64, tls: true},
+}
 
 func main() {
 	log.SetFlags(0)
 	flag.Parse()
-	harness.Main(compare)
-}
+	wanted, err := regexp.Compile(*only)
+	harness.Check(err)
+	if runtime.NumCPU() < 2 {
+		log.Fatal("two cores are needed")
+	}
+	dir, err := os.MkdirTemp("", "http")
+	harness.Check(err)
+	defer os.RemoveAll(dir)
+	b := newBench(dir)
+	defer b.origin.end()
 
-func compare() {
-	dir, remove := harness.TempDir()
-	defer remove()
-	origin := harness.StartOrigin("", dir)
-	defer origin.End()
-
+	fmt.Printf("CPU µs per request (medians of %d turns of %v), and the own engine's as a multiple of nginx's (median of the pairs)\n\n", *rounds, *length)
+	fmt.Println("| | nginx | HAProxy | own | net/http | own/nginx |\n|---|--:|--:|--:|--:|--:|")
 	for _, refuse := range []bool{true, false} {
-		limit, threshold, what := "1000000r/s", 1<<40, "passes"
-		if refuse {
-			limit, threshold, what = "1r/m", 1, "refuses"
-		}
-		addr := harness.FreeAddr()
-		nginx := harness.Nginx("", dir, addr, fmt.Sprintf(`log_not_found off;
-			limit_req_zone $binary_remote_addr zone=all:10m rate=%s; limit_req_status 429; limit_req_log_level info;
-			upstream origin { server %s; keepalive 128; keepalive_requests 1000000000; }
-			server { listen %s; location / { limit_req zone=all %s;
-				proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection ""; } }`,
-			limit, origin.Addr, addr, map[bool]string{true: "", false: "burst=1000000 nodelay"}[refuse]))
-		node, nodeAddr := startNode(dir, threshold, origin.Addr)
-		servers := []*server{{"nginx limit_req", addr, nginx, nil, nil}, {"edge node", nodeAddr, node, nil, nil}}
-		for _, s := range servers {
-			s.turn(refuse) // warm up
-			s.cpu, s.rate = nil, nil
-		}
-		for range *rounds {
-			for _, s := range servers {
-				s.turn(refuse)
+		servers := b.start(refuse)
+		for _, l := range loads {
+			if l.refuse == refuse && wanted.MatchString(l.name) {
+				b.compare(l, servers)
 			}
 		}
-		fmt.Printf("%-18s %16s %14s   (medians of %d turns of %v, %d connections; every request %s)\n", "", "CPU µs/request", "requests/s", *rounds, *length, *conns, what[:len(what)-1]+"d")
 		for _, s := range servers {
-			fmt.Printf("%-18s %16.1f %14.0f\n", s.name, harness.Median(s.cpu), harness.Median(s.rate))
+			s.end()
 		}
-		fmt.Printf("%-18s %16.2f %14.2f\n\n", "edge / nginx", harness.Median(servers[1].cpu)/harness.Median(servers[0].cpu), harness.Median(servers[1].rate)/harness.Median(servers[0].rate))
-		nginx.End()
-		node.End()
 	}
 }
 
-// A server is one of those that are compared.
-type server struct {
-	name, addr string
-	process    *harness.Process
-	cpu, rate  []float64 // µs per request, requests per second
+// compare prints a line of the table.
+func (b *bench) compare(l load, servers []*server) {
+	cpu := make([][]float64, len(servers))
+	for round := range *rounds + 1 {
+		for i, s := range servers {
+			used := b.turn(s, l)
+			if round > 0 { // the first one warms up
+				cpu[i] = append(cpu[i], used)
+			}
+		}
+	}
+	ratios := make([]float64, *rounds)
+	for i := range ratios {
+		ratios[i] = cpu[2][i] / cpu[0][i]
+	}
+	fmt.Printf("| %s |", l.name)
+	for i := range servers {
+		fmt.Printf(" %.1f |", median(cpu[i]))
+	}
+	fmt.Printf(" %.2f |\n", median(ratios))
 }
 
 var (
-	requestsOf = regexp.MustCompile(`(\d+) requests in ([0-9.]+)s`)
+	requestsOf = regexp.MustCompile(`(\d+) requests in`)
 	otherThan2 = regexp.MustCompile(`Non-2xx or 3xx responses: (\d+)`)
 )
 
-// turn loads the server, and checks that all its answers are of the kind that is measured.
-func (s *server) turn(refuse bool) {
-	before := s.process.CPU()
-	out, err := exec.Command("wrk", "-t1", fmt.Sprintf("-c%d", *conns), fmt.Sprintf("-d%.0fs", length.Seconds()), "http://"+s.addr+"/").CombinedOutput()
+// turn loads a server, and returns its CPU time per request in microseconds. It checks that all
+// answers are of the kind that is measured.
+func (b *bench) turn(s *server, l load) float64 {
+	url := "http://" + s.addr
+	if l.tls {
+		url = "https://" + s.tls
+	}
+	args := []string{"wrk", "-t1", fmt.Sprintf("-c%d", l.conns), fmt.Sprintf("-d%.0fs", length.Seconds())}
+	if l.upload > 0 {
+		script := filepath.Join(b.dir, "upload.lua")
+		harness.Check(os.WriteFile(script, fmt.Appendf(nil, "wrk.method = \"POST\"\nwrk.body = string.rep(\"x\", %d)\n", l.upload), 0o600))
+		args = append(args, "-s", script)
+	}
+	before := s.cpuTime()
+	out, err := pinned(loadCores, append(args, url+l.path)...).CombinedOutput()
 	harness.Check(err)
-	used := s.process.CPU() - before
+	used := s.cpuTime() - before
 	m := requestsOf.FindSubmatch(out)
-	if m == nil || strings.Contains(string(out), "Socket errors") {
-		log.Fatalf("%s: wrk says\n%s", s.name, out)
+	if m == nil || string(m[1]) == "0" || strings.Contains(string(out), "Socket errors") {
+		log.Fatalf("%s, %s: wrk says\n%s", l.name, s.name, out)
 	}
 	n, _ := strconv.ParseFloat(string(m[1]), 64)
 	refused := 0.0
 	if m := otherThan2.FindSubmatch(out); m != nil {
 		refused, _ = strconv.ParseFloat(string(m[1]), 64)
 	}
-	if refuse && refused < 0.99*n || !refuse && refused > 0 {
-		log.Fatalf("%s: %.0f of %.0f requests were refused", s.name, refused, n)
+	if l.refuse && refused < 0.99*n || !l.refuse && refused > 0 {
+		log.Fatalf("%s, %s: %.0f of %.0f requests were refused", l.name, s.name, refused, n)
 	}
-	s.cpu = append(s.cpu, used.Seconds()*1e6/n)
-	seconds, _ := strconv.ParseFloat(string(m[2]), 64)
-	s.rate = append(s.rate, n/seconds)
+	return used.Seconds() * 1e6 / n
 }
 
-// startNode runs a node on one core.
-func startNode(dir string, threshold int, origin string) (node *harness.Process, addr string) {
-	file := filepath.Join(dir, "rules.yaml")
-	harness.Check(os.WriteFile(file, fmt.Appendf(nil,
-		"rules:\n  - {id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], mitigation_timeout: 1h}\n", threshold), 0o600))
-	addr = harness.FreeAddr()
-	node = harness.Start("", "env", "GOMAXPROCS=1", *edge, "node", "--name", "bench", "--rules", file, "--listen", addr, "--metrics-listen", "",
-		"--origin", "http://"+origin, "--log-level", "error")
-	harness.WaitFor(addr)
-	return node, addr
+// loadCores are all cores but the first one.
+var loadCores = fmt.Sprintf("1-%d", runtime.NumCPU()-1)
+
+// pinned returns a command that runs on these cores.
+func pinned(cores string, args ...string) *exec.Cmd {
+	return exec.Command("taskset", append([]string{"-c", cores}, args...)...)
+}
+
+func median(values []float64) float64 {
+	values = slices.Sorted(slices.Values(values))
+	return values[len(values)/2]
 }

@@ -1,9 +1,18 @@
 package proxy
 
 import (
+	"context"
+	"net"
 	"testing"
 	"time"
+
+	"github.com/edgelimit/edge/pop/http1"
 )
+
+// RelayBy lets the engine connect to o by dial.
+func (o *Origin) RelayBy(dial func(context.Context) (net.Conn, error)) {
+	o.relayed = http1.NewOrigin(http1.OriginOptions{Dial: dial})
+}
 
 // What clients are told to wait is never less than they have to, and never nothing.
 func TestSeconds(t *testing.T) {

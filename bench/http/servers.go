@@ -1,0 +1,177 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/edgelimit/edge/bench/harness"
+)
+
+// A bench is what all measurements have in common.
+type bench struct {
+	dir    string
+	origin *server
+}
+
+func newBench(dir string) *bench {
+	b := &bench{dir: dir}
+	for _, size := range []int{128, 10_000} {
+		b.write(strconv.Itoa(size), strings.Repeat("x", size))
+	}
+	b.certify()
+	addr := harness.FreeAddr()
+	b.origin = b.startNginx("origin", loadCores, fmt.Sprintf(`server { listen %s; open_file_cache max=10; open_file_cache_valid 1h;
+		location / { root %s; } location /done { return 200 "ok"; }
+		location /upload { client_body_buffer_size 128k; proxy_pass http://%[1]s/done; proxy_pass_request_body off; proxy_set_header Content-Length ""; } }`, addr, dir)) // reads the body
+	b.origin.addr = addr
+	harness.WaitFor(addr)
+	return b
+}
+
+func (b *bench) write(name, text string) string {
+	file := filepath.Join(b.dir, name)
+	harness.Check(os.WriteFile(file, []byte(text), 0o644))
+	return file
+}
+
+// certify makes cert.pem and key.pem, and both.pem for HAProxy.
+func (b *bench) certify() {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	harness.Check(err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour), DNSNames: []string{"localhost"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	harness.Check(err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	harness.Check(err)
+	certPEM := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	keyPEM := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
+	b.write("cert.pem", certPEM)
+	b.write("key.pem", keyPEM)
+	b.write("both.pem", certPEM+keyPEM)
+}
+
+// A server is a process that answers clients at addr, and by TLS at tls.
+type server struct {
+	name, addr, tls string
+	cmd             *exec.Cmd
+}
+
+// start starts the servers in the order of the table.
+func (b *bench) start(refuse bool) []*server {
+	servers := []*server{b.nginx(refuse), b.haproxy(refuse), b.node("own", refuse), b.node("net/http", refuse)}
+	for _, s := range servers {
+		harness.WaitFor(s.addr)
+	}
+	return servers
+}
+
+func (b *bench) run(name, cores string, args ...string) *server {
+	s := &server{name: name, cmd: pinned(cores, args...)}
+	s.cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	s.cmd.Stderr = os.Stderr
+	harness.Check(s.cmd.Start())
+	return s
+}
+
+// startNginx runs nginx as one process, its only worker.
+func (b *bench) startNginx(name, cores, http string) *server {
+	file := b.write(name+".conf", fmt.Sprintf(`daemon off; master_process off; pid %[1]s/%[2]s.pid; error_log %[1]s/%[2]s.log error; user root;
+		worker_rlimit_nofile 8192; events { worker_connections 4096; }
+		http { access_log off; keepalive_requests 1000000000; log_not_found off;
+		client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
+		%[3]s }`, b.dir, name, http))
+	return b.run(name, cores, "nginx", "-p", b.dir, "-c", file)
+}
+
+func (b *bench) nginx(refuse bool) *server {
+	limit := "limit_req_zone $binary_remote_addr zone=all:10m rate=1000000r/s;"
+	use := "limit_req zone=all burst=1000000 nodelay;"
+	if refuse {
+		limit, use = "limit_req_zone $binary_remote_addr zone=all:10m rate=1r/m;", "limit_req zone=all;"
+	}
+	addrs := harness.FreeAddrs(2)
+	s := b.startNginx("nginx", "0", fmt.Sprintf(`%s limit_req_status 429; limit_req_log_level info;
+		upstream origin { server %s; keepalive 1024; keepalive_requests 1000000000; }
+		server { listen %s; listen %s ssl; ssl_certificate cert.pem; ssl_certificate_key key.pem;
+			location / { %s proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_request_buffering off; } }`,
+		limit, b.origin.addr, addrs[0], addrs[1], use))
+	s.addr, s.tls = addrs[0], addrs[1]
+	return s
+}
+
+func (b *bench) haproxy(refuse bool) *server {
+	threshold := 1 << 30
+	if refuse {
+		threshold = 1
+	}
+	addrs := harness.FreeAddrs(2)
+	file := b.write("haproxy.cfg", fmt.Sprintf(`
+global
+	nbthread 1
+	maxconn 4096
+defaults
+	mode http
+	timeout connect 5s
+	timeout client 60s
+	timeout server 60s
+frontend clients
+	bind %s
+	bind %s ssl crt %s/both.pem alpn http/1.1
+	stick-table type ip size 1m expire 1h store http_req_rate(60s)
+	http-request track-sc0 src
+	http-request deny deny_status 429 if { sc_http_req_rate(0) gt %d }
+	default_backend origin
+backend origin
+	http-reuse always
+	server origin %s
+`, addrs[0], addrs[1], b.dir, threshold, b.origin.addr))
+	s := b.run("HAProxy", "0", "haproxy", "-db", "-q", "-f", file)
+	s.addr, s.tls = addrs[0], addrs[1]
+	return s
+}
+
+func (b *bench) node(engine string, refuse bool) *server {
+	threshold := 1 << 40
+	if refuse {
+		threshold = 1
+	}
+	rules := b.write(fmt.Sprintf("rules-%t.yaml", refuse), fmt.Sprintf(
+		"rules:\n  - {id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], mitigation_timeout: 1h}\n", threshold))
+	addrs := harness.FreeAddrs(2)
+	s := b.run(engine, "0", *edge, "node", "--name", "bench", "--rules", rules, "--http-engine", engine, "--listen", addrs[0],
+		"--tls-listen", addrs[1], "--tls-cert", filepath.Join(b.dir, "cert.pem"), "--tls-key", filepath.Join(b.dir, "key.pem"),
+		"--metrics-listen", "", "--origin", "http://"+b.origin.addr, "--log-level", "error")
+	s.addr, s.tls = addrs[0], addrs[1]
+	return s
+}
+
+func (s *server) end() {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	_ = s.cmd.Wait()
+}
+
+// ticks is how many units of CPU time, as /proc gives them, are in a second (USER_HZ).
+const ticks = 100
+
+// cpuTime returns the CPU time, user and system, that the process has used.
+func (s *server) cpuTime() time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+	harness.Check(err)
+	// What follows the name, which is in parentheses, begins with field 3.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	user, _ := strconv.Atoi(fields[14-3])
+	system, _ := strconv.Atoi(fields[15-3])
+	return time.Duration(user+system) * time.Second / ticks
+}
