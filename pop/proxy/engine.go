@@ -31,7 +31,9 @@ type plainExchange struct {
 	names  []byte // options of Connection
 
 	abandoned atomic.Bool // the exchange goes on without its client
-	resolved  bool        // it has an answer nevertheless
+
+	mu       sync.Mutex // lets the client go, or the answer come, first: both change the decision
+	answered bool       // by the origin
 }
 
 var plainExchanges = sync.Pool{New: func() any { return new(plainExchange) }}
@@ -204,7 +206,7 @@ func (p *Proxy) passPlain(c *http1.Conn, r *http1.Request, x *plainExchange) {
 	if err != nil {
 		p.failedPlain(c, r, x, err)
 	}
-	if x.abandoned.Load() && !x.resolved {
+	if x.abandoned.Load() && !x.answered {
 		p.resolve(&x.exchange, 0)
 	}
 }
@@ -214,7 +216,9 @@ func (x *plainExchange) Hasty() bool { return x.decision.CountsAnswer() }
 
 // Gone lets the exchange go on without its client if a rule counts by the answer.
 func (x *plainExchange) Gone(end func()) bool {
-	if !x.decision.CountsAnswer() || !x.p.abandon(&x.exchange, true, end) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.answered || !x.decision.CountsAnswer() || !x.p.abandon(&x.exchange, true, end) {
 		return false
 	}
 	x.abandoned.Store(true)
@@ -291,8 +295,10 @@ func (x *plainExchange) AppendRequest(dst []byte) []byte {
 func (x *plainExchange) Answered(dst []byte, status int) []byte {
 	p, now := x.p, x.p.o.Now()
 	p.metrics.origin.Observe(now.Sub(x.sent).Seconds())
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.answered = true
 	if x.abandoned.Load() {
-		x.resolved = true
 		p.resolve(&x.exchange, status)
 	} else {
 		p.o.Limiter.Answered(&x.decision, status, now)
