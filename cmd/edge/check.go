@@ -59,14 +59,14 @@ the file names, or else the FILE arguments.`,
 			flags := cmd.Flags()
 			var errs []error
 			if !(o.rate >= 0 && o.rate <= maxRate) { // NaN is neither
-				errs = append(errs, fail(flags, "rate", "", "%v is not between 0 and %.0f requests per second", o.rate, float64(maxRate)))
+				errs = append(errs, fail("rate", "", "%v is not between 0 and %.0f requests per second", o.rate, float64(maxRate)))
 			}
 			for i, d := range []time.Duration{o.lag, o.answer} {
 				if d < 0 || d > maxLag {
-					errs = append(errs, fail(flags, []string{"lag", "answer-time"}[i], "", "%v is not between 0s and %v", d, maxLag))
+					errs = append(errs, fail([]string{"lag", "answer-time"}[i], "", "%v is not between 0s and %v", d, maxLag))
 				}
 			}
-			errs = append(errs, within(flags, "max-nodes", int64(nodes), pop.MaxNodes))
+			errs = append(errs, within("max-nodes", int64(nodes), pop.MaxNodes))
 			switch {
 			case schema && (len(files) > 0 || asJSON || tests != nil):
 				errs = append(errs, usageError{errors.New("--schema stands alone: it is about no file"), "edge check --schema > rules.schema.json"})

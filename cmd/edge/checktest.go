@@ -17,7 +17,7 @@ func foreignToTests(flags *pflag.FlagSet) error {
 	var errs []error
 	for _, name := range []string{"rate", "lag", "answer-time", "max-nodes"} {
 		if flags.Changed(name) {
-			errs = append(errs, fail(flags, name, "leave it out: cases are played to one node that knows everything at once", "it says nothing about --test"))
+			errs = append(errs, fail(name, "leave it out: cases are played to one node that knows everything at once", "it says nothing about --test"))
 		}
 	}
 	return errors.Join(errs...)

@@ -6,17 +6,17 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// fail returns what is wrong with the flag called name.
-func fail(_ *pflag.FlagSet, name, hint, format string, args ...any) error {
+// fail returns an error about the flag called name.
+func fail(name, hint, format string, args ...any) error {
 	return usageError{fmt.Errorf("--%s: %s", name, fmt.Sprintf(format, args...)), hint}
 }
 
 // within refuses a value of the flag called name that is not from 1 to most.
-func within(flags *pflag.FlagSet, name string, value, most int64) error {
+func within(name string, value, most int64) error {
 	if value >= 1 && value <= most {
 		return nil
 	}
-	return fail(flags, name, "", "%d is not between 1 and %d", value, most)
+	return fail(name, "", "%d is not between 1 and %d", value, most)
 }
 
 // wrongValue returns why text is not a value of f.

@@ -39,7 +39,7 @@ is EDGE_METRICS_LISTEN, and else 127.0.0.1:9180, where nodes listen by default.`
 			}
 			target, err := readiness(given)
 			if timeout <= 0 {
-				err = errors.Join(err, fail(cmd.Flags(), "timeout", "", "%v is not positive", timeout))
+				err = errors.Join(err, fail("timeout", "", "%v is not positive", timeout))
 			}
 			if err != nil {
 				return err
@@ -58,7 +58,7 @@ func readiness(given string) (string, error) {
 	wrong := usageError{fmt.Errorf("%q is neither a URL nor HOST:PORT", given), "127.0.0.1:9180, or http://127.0.0.1:9180/readyz"}
 	if !strings.Contains(given, "://") {
 		host, port, err := net.SplitHostPort(given)
-		if err != nil || !isPort(port) {
+		if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
 			return "", wrong
 		}
 		// A node that listens on all addresses of its machine is asked on this machine.
@@ -108,10 +108,4 @@ func askReady(ctx context.Context, out io.Writer, target string) error {
 	}
 	_, err = out.Write(body)
 	return err
-}
-
-// isPort reports whether text is the number of a port.
-func isPort(text string) bool {
-	_, err := strconv.ParseUint(text, 10, 16)
-	return err == nil
 }

@@ -46,7 +46,7 @@ func (f *oracleFlags) check(o *load.Options) error {
 	if len(f.rules) == 0 {
 		for _, name := range []string{"lag", "skew", "ipv4-prefix", "ipv6-prefix", "come-back"} {
 			if f.set.Changed(name) {
-				errs = append(errs, fail(f.set, name, "--rules rules.yaml: those of the PoP", "it needs --rules"))
+				errs = append(errs, fail(name, "--rules rules.yaml: those of the PoP", "it needs --rules"))
 			}
 		}
 	} else if rules, err := rule.Load(f.rules...); err != nil {
@@ -57,11 +57,11 @@ func (f *oracleFlags) check(o *load.Options) error {
 	if f.o.Lag <= 0 || f.o.Skew < 0 {
 		errs = append(errs, usageError{errors.New("--lag must be positive, and --skew must not be negative"), ""})
 	}
-	errs = append(errs, within(f.set, "ipv4-prefix", int64(f.o.Client.IPv4), 32), within(f.set, "ipv6-prefix", int64(f.o.Client.IPv6), 128))
+	errs = append(errs, within("ipv4-prefix", int64(f.o.Client.IPv4), 32), within("ipv6-prefix", int64(f.o.Client.IPv6), 128))
 	for _, text := range f.failIf {
 		c, err := load.ParseCondition(text, len(f.rules) > 0)
 		if err != nil {
-			errs = append(errs, fail(f.set, "fail-if", "names are those that --json has; those of the score need --rules", "%s", message(err)))
+			errs = append(errs, fail("fail-if", "names are those that --json has; those of the score need --rules", "%s", message(err)))
 		}
 		f.conditions = append(f.conditions, c)
 	}

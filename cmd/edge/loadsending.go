@@ -64,21 +64,21 @@ func (f *sendingFlags) options(targets []string) (load.Options, error) {
 		{"requests", int64(min(o.Requests, math.MaxInt64))}, {"connections", int64(o.Connections)}, {"streams", int64(o.Streams)}, {"timeout", int64(o.Timeout)},
 	} {
 		if number.n <= 0 {
-			errs = append(errs, fail(f.set, number.name, "", "must be positive"))
+			errs = append(errs, fail(number.name, "", "must be positive"))
 		}
 	}
 	if o.Duration < 0 || o.Duration == 0 && f.set.Changed("duration") {
-		errs = append(errs, fail(f.set, "duration", "", "must be positive"))
+		errs = append(errs, fail("duration", "", "must be positive"))
 	}
 	if o.KeepAlive < 0 {
-		errs = append(errs, fail(f.set, "keep-alive", "0: no limit", "must not be negative"))
+		errs = append(errs, fail("keep-alive", "0: no limit", "must not be negative"))
 	}
 	if o.Hashed = f.spread == "hash"; !o.Hashed && f.spread != "random" {
-		errs = append(errs, fail(f.set, "spread", "use random or hash", "unknown spread %q", f.spread))
+		errs = append(errs, fail("spread", "use random or hash", "unknown spread %q", f.spread))
 	}
 	id, err := load.ParseIdentity(f.identity)
 	if err != nil {
-		errs = append(errs, fail(f.set, "identity", "", "%s", message(err)))
+		errs = append(errs, fail("identity", "", "%s", message(err)))
 	}
 	o.Identity = id
 	if o.Body, err = f.readBody(); err != nil {
@@ -88,7 +88,7 @@ func (f *sendingFlags) options(targets []string) (load.Options, error) {
 	for _, line := range f.headers {
 		header, err := load.ParseHeader(line)
 		if err != nil {
-			errs = append(errs, fail(f.set, "header", "-H 'Accept: text/html'; for Host there is --host, for Connection: close --keep-alive 1", "%s", message(err)))
+			errs = append(errs, fail("header", "-H 'Accept: text/html'; for Host there is --host, for Connection: close --keep-alive 1", "%s", message(err)))
 		}
 		o.Header = append(o.Header, header)
 		typed = typed || strings.EqualFold(header[0], "Content-Type")
@@ -107,7 +107,7 @@ func (f *sendingFlags) readBody() ([]byte, error) {
 	file, at := strings.CutPrefix(f.body, "@")
 	switch {
 	case f.body != "" && f.bodyFile != "":
-		return nil, fail(f.set, "body", "", "it contradicts --body-file")
+		return nil, fail("body", "", "it contradicts --body-file")
 	case f.bodyFile != "":
 		file = f.bodyFile
 	case !at:
@@ -143,7 +143,7 @@ func (f *sendingFlags) reach(ctx context.Context, targets []string, o *load.Opti
 // contradictions returns what of the flags has no meaning beside others.
 func (f *sendingFlags) contradictions(o *load.Options, targets []string) (errs []error) {
 	add := func(name, hint, format string, args ...any) {
-		errs = append(errs, fail(f.set, name, hint, format, args...))
+		errs = append(errs, fail(name, hint, format, args...))
 	}
 	if f.set.Changed("streams") && !o.HTTP2 {
 		add("streams", "--http2", "an HTTP/1.1 connection carries one request at a time")
@@ -175,7 +175,7 @@ func (f *sendingFlags) tls() (*tls.Config, error) {
 	}
 	config.RootCAs = x509.NewCertPool()
 	if !config.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fail(f.set, "ca", "", "no certificate in %s", f.ca)
+		return nil, fail("ca", "", "no certificate in %s", f.ca)
 	}
 	return config, nil
 }

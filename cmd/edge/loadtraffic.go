@@ -92,11 +92,11 @@ func (f *trafficFlags) kind() (kind kindOfTraffic, err error) {
 	var errs []error
 	for _, name := range kind.no {
 		if f.set.Changed(name) {
-			errs = append(errs, fail(f.set, name, "", "it has no meaning with --%s", kind.flag))
+			errs = append(errs, fail(name, "", "it has no meaning with --%s", kind.flag))
 		}
 	}
 	if f.speed <= 0 || f.speed > 1e6 {
-		errs = append(errs, fail(f.set, "speed", "", "invalid speed %v: must be between 0 and 1,000,000", f.speed))
+		errs = append(errs, fail("speed", "", "invalid speed %v: must be between 0 and 1,000,000", f.speed))
 	}
 	return kind, errors.Join(errs...)
 }
@@ -114,7 +114,7 @@ func (f *trafficFlags) apply(ctx context.Context, o *load.Options) (end func() e
 func (f *trafficFlags) rules() ([]byte, error) {
 	text, ok := mix.Rules(f.mix)
 	if !ok {
-		return nil, fail(f.set, "print-rules", "edge load --mix web --print-rules > rules.yaml", "there are rules for the mixes web and attack")
+		return nil, fail("print-rules", "edge load --mix web --print-rules > rules.yaml", "there are rules for the mixes web and attack")
 	}
 	return text, nil
 }
@@ -128,7 +128,7 @@ func (f *trafficFlags) applyRate(_ context.Context, o *load.Options) (end func()
 	var errs []error
 	method := cmp.Or(f.method, map[bool]string{false: "GET", true: "POST"}[len(o.Body) > 0])
 	if len(o.Body) > 0 && !load.CarriesBody(method) {
-		errs = append(errs, fail(f.set, "body", "-m POST", "%s requests have no body", method))
+		errs = append(errs, fail("body", "-m POST", "%s requests have no body", method))
 	}
 	s := &load.Steady{Clients: f.clients, Attack: f.attack, Look: load.Look{Method: method, Host: f.host, Target: f.path}}
 	if f.rate == "max" {
@@ -136,7 +136,7 @@ func (f *trafficFlags) applyRate(_ context.Context, o *load.Options) (end func()
 	} else {
 		profile, err := load.ParseProfile(f.rate)
 		if err != nil {
-			errs = append(errs, fail(f.set, "rate", "--rate 500/s, or 10/s,500/s@10s, or max", "%s", message(err)))
+			errs = append(errs, fail("rate", "--rate 500/s, or 10/s,500/s@10s, or max", "%s", message(err)))
 		}
 		s.Profile = profile
 	}
@@ -146,13 +146,13 @@ func (f *trafficFlags) applyRate(_ context.Context, o *load.Options) (end func()
 			p, err = rule.Unmap(p)
 		}
 		if err != nil {
-			errs = append(errs, fail(f.set, "networks", "--networks 10.0.0.0/8,2001:db8::/32", "invalid network %q", text))
+			errs = append(errs, fail("networks", "--networks 10.0.0.0/8,2001:db8::/32", "invalid network %q", text))
 			continue
 		}
 		s.Networks = append(s.Networks, p.Masked())
 	}
 	if f.clients == 0 {
-		errs = append(errs, fail(f.set, "clients", "", "must be positive"))
+		errs = append(errs, fail("clients", "", "must be positive"))
 	}
 	if err := s.Check(); err != nil && len(errs) == 0 {
 		errs = append(errs, usageError{err, "--method POST --host example.com --path /login --networks 10.0.0.0/8"})

@@ -179,7 +179,7 @@ func (f *outputFlags) register(flags *pflag.FlagSet) {
 // check refuses a key that would hide nothing.
 func (f *outputFlags) check(flags *pflag.FlagSet) error {
 	if f.key != "" && !f.anonymise {
-		return fail(flags, "anonymise-key", "--anonymise", "names of clients are not to be replaced")
+		return fail("anonymise-key", "--anonymise", "names of clients are not to be replaced")
 	}
 	return nil
 }

@@ -42,12 +42,12 @@ func (m *accuracyMode) check() error {
 	for _, text := range m.limits {
 		l, err := parseLimit(text)
 		if err != nil {
-			return fail(m.flags, "limit", "--limit 50/1m: 50 requests in a minute", "%q: %v", text, err)
+			return fail("limit", "--limit 50/1m: 50 requests in a minute", "%q: %v", text, err)
 		}
 		m.o.Limits = append(m.o.Limits, l)
 	}
 	if m.o.Phases == 0 {
-		return fail(m.flags, "phases", "", "there is 1 at least")
+		return fail("phases", "", "there is 1 at least")
 	}
 	if _, err := analysis.NewAccuracy(m.o); err != nil {
 		return usageError{err, "see 'edge replay --help'"}

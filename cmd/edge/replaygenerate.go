@@ -37,7 +37,7 @@ func (f *generateFlags) write(files []string, stdout io.Writer) error {
 	}
 	format, err := mix.ParseFormat(f.format)
 	if err != nil {
-		return fail(f.set, "generate-format", "", "%s", message(err))
+		return fail("generate-format", "", "%s", message(err))
 	}
 	m, err := mix.Load(f.mix)
 	if err != nil {
@@ -48,7 +48,7 @@ func (f *generateFlags) write(files []string, stdout io.Writer) error {
 	}
 	if f.set.Changed("requests") {
 		if m.Requests = f.requests; f.requests == 0 {
-			return fail(f.set, "requests", "", "a log of no requests is none")
+			return fail("requests", "", "a log of no requests is none")
 		}
 	}
 	_, err = mix.Write(stdout, m, mix.WriteOptions{Format: format, Fraction: f.fraction})

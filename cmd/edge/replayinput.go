@@ -48,17 +48,17 @@ func (f *inputFlags) register(flags *pflag.FlagSet) {
 func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader, stderr io.Writer) (*input, error) {
 	sort, known := sorts[f.sort]
 	if !known {
-		return nil, fail(f.set, "sort", "there are auto, memory and disk", "%q is unknown", f.sort)
+		return nil, fail("sort", "there are auto, memory and disk", "%q is unknown", f.sort)
 	}
 	if err := accesslog.CheckFormat(f.format); err != nil {
-		return nil, fail(f.set, "format", cmp.Or(hintAt(err), "see 'edge replay --help' for how formats are described"), "%s", message(err))
+		return nil, fail("format", cmp.Or(hintAt(err), "see 'edge replay --help' for how formats are described"), "%s", message(err))
 	}
 	zone, err := time.LoadLocation(f.zone)
 	if err != nil {
-		return nil, fail(f.set, "time-zone", "a name such as Europe/Berlin; UTC is the default", "%q is unknown", f.zone)
+		return nil, fail("time-zone", "a name such as Europe/Berlin; UTC is the default", "%q is unknown", f.zone)
 	}
 	if f.workers < 0 {
-		return nil, fail(f.set, "workers", "", "%d cannot be negative", f.workers)
+		return nil, fail("workers", "", "%d cannot be negative", f.workers)
 	}
 	if err := onlyOnce(files); err != nil {
 		return nil, err

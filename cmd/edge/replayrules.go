@@ -45,13 +45,13 @@ func (f *sharedFlags) flags() *pflag.FlagSet {
 func (f *sharedFlags) check(flags *pflag.FlagSet) error {
 	var errs []error
 	if f.ipv4 < 1 || f.ipv4 > 32 {
-		errs = append(errs, fail(flags, "ipv4-prefix", "", "%d is not between 1 and 32", f.ipv4))
+		errs = append(errs, fail("ipv4-prefix", "", "%d is not between 1 and 32", f.ipv4))
 	}
 	if f.ipv6 < 1 || f.ipv6 > 128 {
-		errs = append(errs, fail(flags, "ipv6-prefix", "", "%d is not between 1 and 128", f.ipv6))
+		errs = append(errs, fail("ipv6-prefix", "", "%d is not between 1 and 128", f.ipv6))
 	}
 	if f.top < 1 {
-		errs = append(errs, fail(flags, "top", "", "%d is not 1 or more", f.top))
+		errs = append(errs, fail("top", "", "%d is not 1 or more", f.top))
 	}
 	return errors.Join(errs...)
 }
@@ -78,19 +78,19 @@ func newRules(shared *sharedFlags, sharedSet *pflag.FlagSet) replayMode {
 func (m *rulesMode) check() (err error) {
 	errs := []error{m.shared.check(m.flags)}
 	if m.flags.Changed("max-newly-refused") && len(m.base) == 0 {
-		errs = append(errs, fail(m.flags, "max-newly-refused", "--base old.yaml", "there is nothing to compare with"))
+		errs = append(errs, fail("max-newly-refused", "--base old.yaml", "there is nothing to compare with"))
 	}
 	if m.pop.Skew > 0 && m.pop.Nodes == 1 {
-		errs = append(errs, fail(m.flags, "skew", "--nodes 3", "one node has one clock"))
+		errs = append(errs, fail("skew", "--nodes 3", "one node has one clock"))
 	}
 	if m.pop.Spread, err = analysis.ParseSpread(m.spread); err != nil {
-		errs = append(errs, fail(m.flags, "spread", "", "%s", message(err)))
+		errs = append(errs, fail("spread", "", "%s", message(err)))
 	}
 	m.pop.Losses = nil
 	for _, text := range m.losses {
 		loss, err := analysis.ParseLoss(text)
 		if err != nil {
-			errs = append(errs, fail(m.flags, "lose-shard", "", "%s", message(err)))
+			errs = append(errs, fail("lose-shard", "", "%s", message(err)))
 		}
 		m.pop.Losses = append(m.pop.Losses, loss)
 	}

@@ -42,30 +42,30 @@ func (m *sweepMode) check() error {
 	for _, text := range m.thresholds {
 		l, err := parseLimit(text + "/1m")
 		if err != nil {
-			errs = append(errs, fail(m.flags, "thresholds", "--thresholds 10,20,50", "%v", err))
+			errs = append(errs, fail("thresholds", "--thresholds 10,20,50", "%v", err))
 		}
 		m.o.Thresholds = append(m.o.Thresholds, l.Threshold)
 	}
 	for _, text := range m.periods {
 		l, err := parseLimit("1/" + text)
 		if err != nil {
-			errs = append(errs, fail(m.flags, "periods", "--periods 10s,1m,1h", "%v", err))
+			errs = append(errs, fail("periods", "--periods 10s,1m,1h", "%v", err))
 		}
 		m.o.Periods = append(m.o.Periods, time.Duration(l.Period)*time.Microsecond)
 	}
 	for _, text := range m.by {
 		all, err := analysis.ParseCharacteristics(text)
 		if err != nil {
-			errs = append(errs, fail(m.flags, "by", "--by ip+path", "%s", message(err)))
+			errs = append(errs, fail("by", "--by ip+path", "%s", message(err)))
 		}
 		m.o.Characteristics = append(m.o.Characteristics, all)
 	}
 	if !(m.o.MaxClientsPct > 0 && m.o.MaxClientsPct <= 100) { // NaN is neither
-		errs = append(errs, fail(m.flags, "max-clients", "", "%v is not a share of clients, in percent", m.o.MaxClientsPct))
+		errs = append(errs, fail("max-clients", "", "%v is not a share of clients, in percent", m.o.MaxClientsPct))
 	}
 	var err error
 	if m.o.MitigationTimeout, err = rule.ParseDuration(m.timeout); err != nil {
-		errs = append(errs, fail(m.flags, "mitigation-timeout", "", "%v", err))
+		errs = append(errs, fail("mitigation-timeout", "", "%v", err))
 	}
 	m.o.Client, m.o.Top = m.shared.client(), m.shared.top
 	if err := errors.Join(errs...); err != nil {
