@@ -57,6 +57,7 @@ var loads = []load{
 func main() {
 	log.SetFlags(0)
 	flag.Parse()
+	runtime.LockOSThread() // the servers end with the thread that has started them
 	wanted, err := regexp.Compile(*only)
 	harness.Check(err)
 	if runtime.NumCPU() < 2 {

@@ -81,6 +81,7 @@ func (b *bench) run(name, cores string, args ...string) *server {
 	s := &server{name: name, cmd: pinned(cores, args...)}
 	s.cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
 	s.cmd.Stderr = os.Stderr
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also where a check ends the command
 	harness.Check(s.cmd.Start())
 	return s
 }
