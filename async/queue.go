@@ -153,6 +153,6 @@ func (q *Queue[K, V]) flush(which uint32, flush func([]Item[K, V])) {
 		if items := s.take(); len(items) > 0 {
 			flush(items)
 		}
-		s.spare.reset()
+		s.spare.reset(q.o.Hash)
 	}
 }

@@ -332,3 +332,22 @@ func TestFlush(t *testing.T) {
 		t.Errorf("flushed %d of key 1 after another offer, want 7", f.sum[1])
 	}
 }
+
+// Keys with one hash leave nothing behind, few or many of them, for those that come after a flush.
+func TestFlushedKeysLeaveNothingBehind(t *testing.T) {
+	q := newQueue(t, async.Options[int, int]{Hash: func(int) uint64 { return 7 }, Capacity: 16 * 256})
+	for _, n := range []int{3, 200, 5, 1} {
+		for range 2 { // both tables
+			for k := range n {
+				for range 2 {
+					q.Offer(k, 1, false)
+				}
+			}
+			var f flushes
+			q.Flush(f.flush)
+			if len(f.log) != n || f.sum[n-1] != 2 {
+				t.Errorf("%d keys are flushed, the last %d times, want %d, 2", len(f.log), f.sum[n-1], n)
+			}
+		}
+	}
+}

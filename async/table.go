@@ -73,11 +73,19 @@ func (t *table[K, V]) add(h uint64, k K, v V, merge func(queued *V, offered V)) 
 }
 
 // reset empties t, and lets go of what its items point to.
-func (t *table[K, V]) reset() {
-	if len(t.items) == 0 {
-		return
+func (t *table[K, V]) reset(hash func(K) uint64) {
+	if len(t.items) > len(t.index)/32 {
+		clear(t.index)
+	} else {
+		mask := uint64(len(t.index) - 1)
+		for at := range t.items {
+			i := hash(t.items[at].Key) >> 32 & mask
+			for t.index[i] != uint32(at+1) {
+				i = (i + 1) & mask
+			}
+			t.index[i] = 0
+		}
 	}
 	clear(t.items)
 	t.items = t.items[:0]
-	clear(t.index)
 }
