@@ -149,6 +149,9 @@ func (c *Loop) hasReadRecord(op *counter.Read, t *track, b *batch, now time.Time
 // learn merges a record as it is stored. Invalid ones are ignored: they will be overwritten. One
 // that has expired tells of the lifts before it.
 func (c *Loop) learn(value []byte, t *track, now time.Time) (mitigation.Record, bool) {
+	if value == nil {
+		return mitigation.Record{}, false
+	}
 	r, err := mitigation.ParseStored(value, t.key, now)
 	if err != nil && !errors.Is(err, mitigation.ErrExpired) {
 		return r, false

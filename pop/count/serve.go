@@ -252,7 +252,10 @@ func (c *Loop) hasRead(op *counter.Read, r *read, b *batch, now time.Time) {
 		return
 	}
 	// An invalid value is as good as none: nothing is known from it.
-	value, _ := counter.ParseNumber(op.Value)
+	var value uint64
+	if op.Outcome == counter.Done {
+		value, _ = counter.ParseNumber(op.Value)
+	}
 	if b.former {
 		c.fell(t.readFormer(r.slot, b.lane, b.From, value))
 		return
