@@ -40,6 +40,8 @@ type Table struct {
 	due    expiry     // what is held, by the time when there is something to do
 	digest Digest
 
+	lifted atomic.Bool // some key was lifted ever
+
 	evicted prometheus.Counter
 	onEvict func(counter.Key)
 }
@@ -121,6 +123,9 @@ func (t *Table) Get(k counter.Key, now time.Time) (Record, bool) {
 // Generation returns the generation of a mitigation of k that begins now: 0 unless t knows of
 // a lift. A lift is remembered for MaxLifetime, even if a later mitigation ends earlier.
 func (t *Table) Generation(k counter.Key) uint32 {
+	if !t.lifted.Load() {
+		return 0 // nearly always, and without a look at memory that is not cached
+	}
 	if h, ok := t.of(k).Peek(k); ok {
 		return h.next()
 	}
@@ -215,6 +220,9 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 	}
 	if !h.over {
 		t.digest.toggle(r)
+	}
+	if r.next() > 0 {
+		t.lifted.Store(true)
 	}
 	h.used.Store(now.Unix())
 	heap.Push(&t.due, h)

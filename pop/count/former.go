@@ -189,13 +189,12 @@ func countedAs(r *rule.Rule, limit counter.Limit) (counter.Limit, bool) {
 
 // dropOutdated removes the windows of layouts that do not count any more at now.
 func (t *track) dropOutdated(now time.Time) {
-	t.windows = slices.DeleteFunc(t.windows, func(w window) bool {
-		passed := w.outdated() && !now.Before(w.until)
-		if passed {
-			t.lose(dropShard, &w)
+	for i := len(t.windows) - 1; i >= 0 && t.windows[i].outdated(); i-- { // they are the last
+		if w := &t.windows[i]; !now.Before(w.until) {
+			t.lose(dropShard, w)
+			t.windows = slices.Delete(t.windows, i, i+1)
 		}
-		return passed
-	})
+	}
 }
 
 // Counted returns the limits that are counted or read, by any rule: one for each period and

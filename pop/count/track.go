@@ -1,7 +1,6 @@
 package count
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -255,7 +254,12 @@ func (t *track) address() string {
 
 // unsent reports whether there are requests that are not sent.
 func (t *track) unsent() bool {
-	return slices.ContainsFunc(t.windows, func(w window) bool { return w.Prev.pending|w.Cur.pending != 0 })
+	for i := range t.windows {
+		if w := &t.windows[i]; w.Prev.pending|w.Cur.pending != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // wants appends to dst the counters of the owner that are to be read at now. With settled, a
