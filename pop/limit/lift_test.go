@@ -265,3 +265,32 @@ func TestAFormerOwnerAfterALift(t *testing.T) {
 		wantKnown(t, "after the lift", p.limiters[0], clients, 5)
 	})
 }
+
+// Until this node has taken in a lift, what it knew before says nothing: two requests that wait
+// start no mitigation, and the client is told no quota.
+func TestWhatWasKnownBeforeALift(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		a := startSingle(t, fmt.Sprintf(perMinute, 5, "1m"), nil)
+		defer a.close()
+		for range 6 {
+			a.decide(1)
+		}
+		time.Sleep(10 * time.Millisecond)
+		if !a.decide(1).Verdict.Refused() {
+			t.Fatal("the client is not mitigated")
+		}
+		if _, err := a.Lift(a.key(1), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 5 {
+			d := a.decide(1)
+			if d.Verdict.Refused() {
+				t.Errorf("request %d after the lift is refused", i+1)
+			}
+			if q := a.Quotas(nil, &d, time.Now()); q[0].Known {
+				t.Errorf("request %d after the lift: told is %+v", i+1, q[0])
+			}
+		}
+	})
+}

@@ -218,3 +218,38 @@ func counted(t *testing.T, p *testPop, keys uint32, shards []count.Shard, first 
 	}
 	return total
 }
+
+// A node that was told of no mitigation finds its record at the shard that owned the key before.
+func TestARecordIsFoundAtAFormerShard(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
+	synctest.Test(t, func(t *testing.T) {
+		const clients = 16
+		p := startPop(t, 2, 2, false, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 1s}], mitigation_timeout: 1h}]")
+		defer p.stop()
+		refused := func(node int) (n int) {
+			for client := range uint32(clients) {
+				req := request(client)
+				if d := p.limiters[node].Decide(&req, time.Now()); d.Verdict.Refused() {
+					n++
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+			return n
+		}
+		for range 6 {
+			refused(0)
+		}
+		time.Sleep(10 * time.Second) // the counts have left the period
+		for _, l := range p.limiters {
+			if err := l.SetOut("s0:11211"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := refused(1); n != 0 {
+			t.Fatalf("%d clients are mitigated by a node that was told of none", n)
+		}
+		if n := refused(1); n != clients {
+			t.Errorf("%d of %d clients are mitigated after their first request", n, clients)
+		}
+	})
+}
