@@ -63,7 +63,7 @@ type Batch struct {
 	Stores     []Store
 	Reads      []Read
 
-	// From is the connection that the answers came over, or nil.
+	// From is the connection that the batch went over, nil if it went over none.
 	From *Link
 
 	out []byte // commands

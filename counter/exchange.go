@@ -111,6 +111,7 @@ func (s *Shard) closeIdle() {
 // exchange does b, and returns after how long the first answer came.
 func (c *conn) exchange(b *Batch, timeout time.Duration) (first time.Duration, err error) {
 	b.encode()
+	b.From = c.link // also of what is not answered
 	start := time.Now()
 	c.deadline = start.Add(patience * timeout)
 	c.refill = func() {
@@ -131,7 +132,6 @@ func (c *conn) exchange(b *Batch, timeout time.Duration) (first time.Duration, e
 	c.refill()
 	if _, err = c.Peek(1); err == nil {
 		first = time.Since(start)
-		b.From = c.link
 		err = b.decode(&c.replies)
 	}
 	if err != nil {

@@ -115,7 +115,7 @@ func (c *crowd) answer(node *crowdNode, lost bool) {
 	case it.executed && !lost:
 		node.tally.counted(c.layout, "s", theShard, it.reply, it.delta)
 	default:
-		node.tally.unknown(c.layout, it.delta)
+		node.tally.unknown(c.layout, "", theShard, it.delta)
 	}
 	node.waits = nil
 }
@@ -349,7 +349,7 @@ func TestPackedTally(t *testing.T) {
 		},
 		"no answer, twice": {
 			{"20 wait", func(t *tally) { t.add(l, number(20)) }, number(20)},
-			{"unknown", func(t *tally) { d, _ := t.send(l, budget); t.unknown(l, d) }, number(20)},
+			{"unknown", func(t *tally) { d, _ := t.send(l, budget); t.unknown(l, "", theShard, d) }, number(20)},
 			{"the budget is used up", func(t *tally) {
 				if d, _ := t.send(l, budget); d != 0 {
 					t.pending = number(1023) // shows as another number

@@ -225,7 +225,7 @@ func (c *Loop) counted(op *counter.Increment, s *sent, from *counter.Link, now t
 		c.fell(s.counted(&s.send, from, op.Value))
 		c.metrics.lag.Observe(float64(now.UnixMicro()-s.flown) / 1e6)
 	case counter.Unknown:
-		s.unknown(&s.send)
+		s.unknown(&s.send, from)
 	default:
 		s.takeBack(&s.send, op.Outcome)
 	}

@@ -198,7 +198,11 @@ func (t *tally) counted(l counter.Layout, owner string, from *counter.Link, numb
 
 // unknown takes in that nobody knows whether delta was counted, or still will be. The
 // requests were made all the same.
-func (t *tally) unknown(l counter.Layout, delta uint64) {
+func (t *tally) unknown(l counter.Layout, owner string, from *counter.Link, delta uint64) {
+	t.hear(l, owner, from, ^uint64(0), 0)
+	if t.from == nil {
+		t.from = from // this instance may have counted them, and no other one
+	}
 	t.least, t.flying = l.Add(t.sent(l), delta), 0
 	t.unsure = l.Add(t.unsure, delta)
 }

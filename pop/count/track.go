@@ -332,9 +332,9 @@ func (t *track) takeBack(s *send, outcome counter.Outcome) {
 }
 
 // unknown takes in that nobody knows whether s was counted.
-func (t *track) unknown(s *send) {
+func (t *track) unknown(s *send, from *counter.Link) {
 	if _, tally := t.find(s.slot); tally != nil {
-		tally.unknown(s.limit.Layout, s.delta)
+		tally.unknown(s.limit.Layout, t.address(), from, s.delta)
 	}
 }
 
