@@ -36,10 +36,12 @@ var arrows = map[string][]string{
 	"pop/count":                   {"async", "counter", "mitigation", "pop/rule", "ring"},
 	"pop/limit":                   {"counter", "mitigation", "pop/count", "pop/rule"},
 	"pop/http1":                   {},
-	"pop/proxy":                   {"pop/http1", "pop/limit", "pop/rule"},
+	"pop/http2":                   {"pop/http1"},
+	"pop/http2/http2test":         {},
+	"pop/proxy":                   {"pop/http1", "pop/http2", "pop/limit", "pop/rule"},
 	"pop/admin":                   {},
 	"pop/gossip":                  {},
-	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/count", "pop/gossip", "pop/http1", "pop/limit", "pop/proxy", "pop/rule"},
+	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/count", "pop/gossip", "pop/http1", "pop/http2", "pop/limit", "pop/proxy", "pop/rule"},
 	"cmd/edge":                    {"analysis", "analysis/accesslog", "analysis/page", "counter", "counter/shard", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule"},
 }
 

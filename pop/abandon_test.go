@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/http2/http2test"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -351,7 +352,7 @@ func TestStopWaitsForAbandonedRequests(t *testing.T) {
 					protocols := new(http.Protocols)
 					protocols.SetHTTP1(!http2)
 					protocols.SetUnencryptedHTTP2(http2)
-					tr := &http.Transport{Protocols: protocols, DialContext: p.front.Dial}
+					tr := &http.Transport{Protocols: protocols, DialContext: http2test.Dial(p.front.Dial)}
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
 					r, _ := http.NewRequestWithContext(ctx, "POST", "http://a.example/login", strings.NewReader("wrong"))

@@ -3,16 +3,18 @@ package pop
 import (
 	"context"
 	"errors"
+	"net/netip"
 
 	"github.com/edgelimit/edge/pop/http1"
+	"github.com/edgelimit/edge/pop/http2"
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
-// An Engine serves the HTTP/1.1 of clients.
+// An Engine serves the HTTP of clients.
 type Engine uint8
 
 const (
-	// OwnEngine is package http1.
+	// OwnEngine is the packages http1 and http2.
 	OwnEngine Engine = iota
 
 	// NetHTTP is the server and the reverse proxy of net/http.
@@ -43,16 +45,16 @@ type server interface {
 	Close() error
 }
 
-// An ownServer serves the HTTP/1.1 of a Front by the engine.
+// An ownServer serves a Front by the engine.
 type ownServer struct {
-	*http1.Server
+	http1 *http1.Server
+	http2 *http2.Server
 	front *proxy.Front
 }
 
-// ownEngine has the engine serve what front takes for HTTP/1.1, instead of the server behind
-// front.HTTP1.
+// ownEngine has the engine serve what front accepts, instead of the servers behind it.
 func (n *Node) ownEngine(front *proxy.Front) server {
-	s := http1.NewServer(http1.Options{
+	one := http1.NewServer(http1.Options{
 		Handler:           ownHandler{n},
 		ReadHeaderTimeout: n.o.ReadHeaderTimeout,
 		IdleTimeout:       n.o.IdleTimeout,
@@ -62,15 +64,35 @@ func (n *Node) ownEngine(front *proxy.Front) server {
 		Tunnels:           n.upgraded,
 		Logger:            n.o.Logger,
 	})
-	front.Own = s.ServeConn
-	n.proxy.EndIdle(s.EndIdle)
-	return &ownServer{s, front}
+	two := http2.NewServer(http2.Options{
+		Handler:           ownHandler{n},
+		ReadHeaderTimeout: n.o.ReadHeaderTimeout,
+		IdleTimeout:       n.o.IdleTimeout,
+		BodyTimeout:       n.o.BodyTimeout,
+		BodyRate:          max(0, n.o.BodyRate),
+		MaxHeaderBytes:    n.o.MaxHeaderBytes,
+		MaxStreams:        n.o.HTTP2Streams,
+		MaxOverhead:       n.o.HTTP2Overhead,
+		Logger:            n.o.Logger,
+	})
+	front.OwnHTTP1, front.OwnHTTP2 = one.ServeConn, two.ServeConn
+	n.proxy.EndIdle(one.EndIdle)
+	n.proxy.EndIdle(two.EndIdle)
+	return &ownServer{one, two, front}
+}
+
+// Leave asks clients to go elsewhere.
+func (s *ownServer) Leave() {
+	s.http1.Leave()
+	s.http2.Leave()
 }
 
 // Shutdown closes the listener, and waits for requests that are under way: see
-// [http1.Server.Shutdown].
+// [http1.Server.Shutdown] and [http2.Server.Shutdown].
 func (s *ownServer) Shutdown(ctx context.Context) error {
-	return errors.Join(s.front.Close(), s.Server.Shutdown(ctx))
+	closed, ended := s.front.Close(), make(chan error, 1)
+	go func() { ended <- s.http2.Shutdown(ctx) }()
+	return errors.Join(closed, s.http1.Shutdown(ctx), <-ended)
 }
 
 // Close closes all connections at once.
@@ -81,13 +103,11 @@ func (s *ownServer) Close() error {
 	return nil
 }
 
-// An ownHandler passes the requests of the engine to the proxy.
+// An ownHandler passes the requests of the engines to the proxy.
 type ownHandler struct{ n *Node }
 
 func (h ownHandler) ServeHTTP1(c *http1.Conn, r *http1.Request) {
-	if h.n.leaving.begun.Load() {
-		h.n.leaving.asked.Store(true)
-	}
+	h.n.leaving.noteRequest()
 	if r.Upgrade {
 		h.n.upgrading.add(1)
 		defer h.n.upgrading.add(-1)
@@ -96,3 +116,12 @@ func (h ownHandler) ServeHTTP1(c *http1.Conn, r *http1.Request) {
 }
 
 func (h ownHandler) Malformed(c *http1.Conn, err *http1.Error) { h.n.proxy.Malformed(c, err) }
+
+func (h ownHandler) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+	h.n.leaving.noteRequest()
+	return h.n.proxy.ServeHTTP2(s, r)
+}
+
+func (h ownHandler) MalformedHTTP2(peer netip.AddrPort) (fields []byte, end bool) {
+	return h.n.proxy.MalformedHTTP2(peer)
+}

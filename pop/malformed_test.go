@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/http2/http2test"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -239,6 +240,20 @@ func TestMalformedRequestsOfHTTP2Count(t *testing.T) {
 	}
 }
 
+// Clients of other protocols get nothing, and count.
+func TestOtherProtocols(t *testing.T) {
+	for _, text := range []string{"INVALID CONNECTION PREFACE\r\n\r\n", "OPTIONS sip:a@b SIP/2.0\r\nVia: x\r\n\r\n", "OPTIONS * RTSP/1.0\r\n\r\n"} {
+		w := startWired(t, anything, nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
+		_, r := w.dial(text)
+		if answer, err := io.ReadAll(r); len(answer) > 0 {
+			t.Errorf("%q gets %q, %v; want the end", text, answer, err)
+		}
+		if n := w.metric("edge_requests_total"); n != 1 {
+			t.Errorf("%q: %v requests count, want 1", text, n)
+		}
+	}
+}
+
 // A client that does not speak HTTP/2 after its preface is limited.
 func TestBrokenConnectionsOfHTTP2Count(t *testing.T) {
 	w := startWired(t, anything, nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
@@ -263,7 +278,7 @@ func TestWellFormedRequestsOfHTTP2(t *testing.T) {
 		})
 		protocols := new(http.Protocols)
 		protocols.SetUnencryptedHTTP2(true)
-		tr := &http.Transport{Protocols: protocols, DialContext: p.front.Dial, HTTP2: &http.HTTP2Config{StrictMaxConcurrentRequests: true}}
+		tr := &http.Transport{Protocols: protocols, DialContext: http2test.Dial(p.front.Dial), HTTP2: &http.HTTP2Config{StrictMaxConcurrentRequests: true}}
 		defer tr.CloseIdleConnections()
 		var asking sync.WaitGroup
 		for n := range 600 {

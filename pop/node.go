@@ -412,10 +412,11 @@ func (n *Node) Serve(ln net.Listener) error {
 // serveClientsLocked starts servers for clients that connect to ln. mu is held.
 func (n *Node) serveClientsLocked(ln net.Listener) {
 	front := n.proxy.Front(&steadyListener{Listener: ln, logger: n.o.Logger}, n.o.ReadHeaderTimeout)
+	defer n.running.Go(front.Run)
 	if n.o.HTTPEngine == OwnEngine {
 		n.servers = append(n.servers, n.ownEngine(front))
+		return
 	}
-	n.running.Go(front.Run)
 	var http1, http2 http.Protocols
 	http1.SetHTTP1(true)
 	http2.SetUnencryptedHTTP2(true)

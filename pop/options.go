@@ -72,8 +72,12 @@ type Options struct {
 	// IPv6 /64.
 	Client rule.ClientPrefix
 
-	// HTTPEngine serves the HTTP/1.1 of clients. If zero, OwnEngine.
+	// HTTPEngine serves the HTTP of clients. If zero, OwnEngine.
 	HTTPEngine Engine
+
+	// HTTP2Streams and HTTP2Overhead bound the HTTP/2 connections of OwnEngine: requests that are under
+	// way, and frames beyond what requests need; see http2.Options. If zero, 128 and 1000.
+	HTTP2Streams, HTTP2Overhead int
 
 	Headers    proxy.HeaderStyle
 	NodeHeader string // response header with the node's name; if empty, there is none

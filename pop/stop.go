@@ -121,12 +121,20 @@ type farewell struct {
 // follow returns a handler that passes requests to next.
 func (f *farewell) follow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f.begun.Load() {
-			f.asked.Store(true)
+		if f.noteRequest() {
 			w = &lastWriter{w}
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// noteRequest notes that a client asks, and reports whether the node stops.
+func (f *farewell) noteRequest() bool {
+	if !f.begun.Load() {
+		return false
+	}
+	f.asked.Store(true)
+	return true
 }
 
 // wait waits until no client asks any more, notice or half of the time until ctx's deadline is

@@ -64,6 +64,10 @@ func TestNetHTTP(t *testing.T) {
 		{"malformed requests count on used connections", TestMalformedRequestsCountOnUsedConnections},
 		{"garbage of refused clients", TestGarbageOfRefusedClients},
 		{"garbage of trusted proxies", TestGarbageOfTrustedProxies},
+		{"malformed requests of HTTP/2 count", TestMalformedRequestsOfHTTP2Count},
+		{"broken connections of HTTP/2 count", TestBrokenConnectionsOfHTTP2Count},
+		{"well-formed requests of HTTP/2", TestWellFormedRequestsOfHTTP2},
+		{"time of headers", TestTimeOfHeaders},
 		{"TLS", TestTLS},
 		{"malformed requests count by TLS", TestMalformedRequestsCountByTLS},
 	} {

@@ -225,7 +225,7 @@ func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
 	}
 	out := appendStatus(c.room(), status)
 	out = append(out, "Date: "...)
-	out = append(append(out, c.server.date(c.clock())...), "\r\n"...)
+	out = append(append(out, c.server.clock.Date(c.clock())...), "\r\n"...)
 	out = append(out, fields...)
 	if !bodiless {
 		out = append(out, "Content-Length: "...)

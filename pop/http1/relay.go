@@ -105,7 +105,7 @@ func repeatable(r *Request) bool {
 func (t *relaying) ask(r *Request) error {
 	c, b := t.c, &t.x.body
 	again := repeatable(r)
-	head := t.appendRequest(newBuffer(smallBuffer)[:0], r)
+	head := r.AppendHead(newBuffer(smallBuffer)[:0], t.edit)
 	c.used()
 	t.x.req.raw = nil
 	head, err := t.frame(head)
@@ -139,35 +139,6 @@ func (t *relaying) ask(r *Request) error {
 		t.oc.close()
 		t.oc = nil
 	}
-}
-
-// appendRequest appends the head that the origin gets: as it came, but for what concerns the
-// client's connection alone, and what the relay changes.
-func (t *relaying) appendRequest(dst []byte, r *Request) []byte {
-	dst = append(append(dst, r.Method()...), ' ')
-	dst = append(dst, r.Path()...)
-	if r.hostless { // HTTP/1.1 does not allow that
-		dst = append(dst, " HTTP/1.0\r\n"...)
-	} else {
-		dst = append(dst, " HTTP/1.1\r\n"...)
-	}
-	if r.authority[1] > 0 {
-		dst = append(append(append(dst, "Host: "...), r.Host()...), "\r\n"...)
-	}
-	for f := range r.Fields {
-		if f.Name == Host && r.authority[1] > 0 || !t.edit.Keeps(f, r.NameOf(f)) {
-			continue
-		}
-		dst = append(append(dst, r.raw[f.start:f.valueEnds]...), "\r\n"...)
-	}
-	dst = t.edit.AppendRequest(dst)
-	if r.Body == Chunked {
-		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
-	}
-	if r.Upgrade {
-		dst = append(dst, "Connection: upgrade\r\n"...)
-	}
-	return append(dst, "\r\n"...)
 }
 
 // frame appends what has come of the body. A short one is waiting in the socket if it was sent with
@@ -204,15 +175,10 @@ func (t *relaying) frame(dst []byte) ([]byte, error) {
 
 // appendChunk appends data of b as the next party reads it.
 func appendChunk(dst []byte, b *bodyReader, data []byte) []byte {
-	if len(data) == 0 {
-		return dst
-	}
 	if b.kind != Chunked {
 		return append(dst, data...)
 	}
-	dst = strconv.AppendUint(dst, uint64(len(data)), 16)
-	dst = append(append(dst, "\r\n"...), data...)
-	return append(dst, "\r\n"...)
+	return AppendChunk(dst, data)
 }
 
 // sendChunk sends what appendChunk appends.
@@ -233,16 +199,14 @@ func appendEnd(dst []byte, b *bodyReader) []byte {
 	if b.kind != Chunked {
 		return dst
 	}
-	dst = append(dst, "0\r\n"...)
-	dst = append(dst, b.trailers...)
-	return append(dst, "\r\n"...)
+	return AppendLastChunk(dst, b.trailers)
 }
 
 // upload sends the rest of the body, in a goroutine of its own. It ends with the body, with an
 // error of the client's, or without one if the origin does not want more: it may answer.
 func (t *relaying) upload() error {
 	c, b := t.c, &t.x.body
-	pace := newPace(c.server.o.BodyTimeout, c.server.o.BodyRate)
+	pace := NewPace(c.server.o.BodyTimeout, c.server.o.BodyRate)
 	for {
 		data, n, err := b.next(c.buffered())
 		if err != nil {
@@ -264,13 +228,13 @@ func (t *relaying) upload() error {
 			continue
 		}
 		start := time.Now()
-		_ = c.conn.SetReadDeadline(pace.deadline(start, t.begun.Load()))
+		_ = c.conn.SetReadDeadline(pace.Deadline(start, t.begun.Load()))
 		if t.stop.Load() {
 			return nil
 		}
 		before := c.w - c.r
 		err = c.fill(largeBuffer)
-		pace.read(c.w-c.r-before, time.Since(start))
+		pace.Read(c.w-c.r-before, time.Since(start))
 		if err != nil {
 			if err == io.EOF {
 				err = io.ErrUnexpectedEOF

@@ -56,7 +56,7 @@ type Server struct {
 	o       Options
 	leaving atomic.Bool // answers ask clients to close
 	ending  atomic.Bool // connections end as soon as they wait for a request
-	today   atomic.Pointer[stamp]
+	clock   Clock
 
 	mu      sync.Mutex // guards what follows
 	ln      net.Listener
@@ -208,20 +208,22 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// A stamp is the value of Date in one second.
+// A Clock makes the value of Date, once a second. Its zero value is ready; any goroutine may use it.
+type Clock struct{ today atomic.Pointer[stamp] }
+
 type stamp struct {
 	second int64
 	text   []byte
 }
 
-// date returns the value of Date at now.
-func (s *Server) date(now time.Time) []byte {
-	d := s.today.Load()
-	if d == nil || d.second != now.Unix() {
-		d = &stamp{now.Unix(), now.UTC().AppendFormat(nil, http.TimeFormat)}
-		s.today.Store(d)
+// Date returns the value at now.
+func (c *Clock) Date(now time.Time) []byte {
+	s := c.today.Load()
+	if s == nil || s.second != now.Unix() {
+		s = &stamp{now.Unix(), now.UTC().AppendFormat(nil, http.TimeFormat)}
+		c.today.Store(s)
 	}
-	return d.text
+	return s.text
 }
 
 var errClosed = errors.New("http1: the client has closed the connection")

@@ -141,8 +141,7 @@ func (t *relaying) stream(b *bodyReader, chunked bool) error {
 		}
 	}
 	if chunked {
-		c.out = append(append(c.room(), "0\r\n"...), b.trailers...)
-		c.out = append(c.out, "\r\n"...)
+		c.out = AppendLastChunk(c.room(), b.trailers)
 	}
 	return nil
 }

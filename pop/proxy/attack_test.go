@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"runtime"
 	"strings"
@@ -88,11 +87,7 @@ func TestTargetsThatTheOriginWouldSeeOtherwise(t *testing.T) {
 		{"shop.example,x", "/login"},
 		{"shop.example:::", "/login"},
 	} {
-		s := httptest.NewUnstartedServer(p)
-		s.Config.Protocols = new(http.Protocols)
-		s.Config.Protocols.SetUnencryptedHTTP2(true)
-		s.Start()
-		conn := dialRaw(t, s.URL)
+		conn := dialRaw(t, serveHTTP2(t, p, false))
 		if _, err := io.WriteString(conn, h2Request([2]string{":method", "POST"}, [2]string{":scheme", "http"},
 			[2]string{":authority", test.authority}, [2]string{":path", test.path})); err != nil {
 			t.Fatal(err)
@@ -107,7 +102,6 @@ func TestTargetsThatTheOriginWouldSeeOtherwise(t *testing.T) {
 			read = binary.BigEndian.Uint32(h[5:]) == 1
 		}
 		conn.Close()
-		s.Close()
 	}
 	close(reached)
 	for got := range reached {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A conn is a connection of a client, between a server and the network.
@@ -143,13 +142,9 @@ func (c *conn) Close() error {
 }
 
 // malformed counts a request that the server has answered by itself, and returns whether the
-// client is mitigated. Nobody knows whom a trusted proxy would have spoken for, so that
-// those of its connections do not count.
+// client is mitigated.
 func (c *conn) malformed(now time.Time) (d limit.Decision) {
-	if p := c.front.p; !p.trusted.Contains(c.peer) {
-		return p.o.Limiter.Decide(&rule.Request{Addr: c.peer, Malformed: true}, now)
-	}
-	return limit.Decision{Verdict: limit.Malformed}
+	return c.front.p.malformed(c.peer, now).decision
 }
 
 // instead counts a malformed request, and returns what the client gets instead of answer.
@@ -172,13 +167,13 @@ func (c *conn) instead(answer []byte) []byte {
 	}
 }
 
-// addrOf returns the address of a client, as rules know it.
-func addrOf(a net.Addr) netip.Addr {
-	tcp, ok := a.(*net.TCPAddr)
+// peerOf returns the address of nc's client, as rules know it.
+func peerOf(nc net.Conn) netip.Addr {
+	tcp, ok := nc.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}
 	}
-	return tcp.AddrPort().Addr().Unmap().WithZone("")
+	return addrOf(tcp.AddrPort())
 }
 
 // A watch follows the frames of a connection of HTTP/2.

@@ -13,22 +13,37 @@ import (
 	"unsafe"
 
 	"github.com/edgelimit/edge/pop/http1"
+	"github.com/edgelimit/edge/pop/http2"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A plainExchange is one request on its way through the HTTP/1.1 engine.
+// A client is a connection of HTTP/1.1 or a stream of HTTP/2, as its engine serves it.
+type client interface {
+	RemoteAddr() netip.AddrPort
+	Secure() bool
+	Answer(r *http1.Request, status int, fields []byte, body string)
+	Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) error
+	Refuse(last bool)
+	Drop()
+	Gone(status int)
+	Sent() (status int, bytes int64)
+}
+
+// A plainExchange is one request on its way through an engine.
 type plainExchange struct {
 	exchange
-	p      *Proxy
-	now    time.Time
-	host   []byte // as the origin is told
-	peer   []byte // the peer's address, as X-Forwarded-For has it
-	chain  []byte // X-Forwarded-For as a trusted peer sent it
-	keeps  [3]bool
-	secure bool
-	lines  []byte // of the answer's header
-	names  []byte // options of Connection
+	p     *Proxy
+	c     client
+	r     *http1.Request
+	now   time.Time
+	line  requestLine // for the access log
+	host  []byte      // as the origin is told
+	peer  []byte      // the peer's address, as X-Forwarded-For has it
+	chain []byte      // X-Forwarded-For as a trusted peer sent it
+	keeps [3]bool
+	lines []byte // of the answer's header
+	names []byte // options of Connection
 
 	abandoned atomic.Bool // the exchange goes on without its client
 
@@ -40,70 +55,102 @@ var plainExchanges = sync.Pool{New: func() any { return new(plainExchange) }}
 
 // ServeHTTP1 decides about r as ServeHTTP does, then passes it on or answers it.
 func (p *Proxy) ServeHTTP1(c *http1.Conn, r *http1.Request) {
+	proto := "HTTP/1.1"
+	if r.Minor == 0 {
+		proto = "HTTP/1.0"
+	}
+	if x := p.decide(c, r, proto); x != nil {
+		x.Pass()
+	}
+}
+
+// ServeHTTP2 decides about r, and answers it or returns what passes it on.
+func (p *Proxy) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+	if x := p.decide(s, r, "HTTP/2.0"); x != nil {
+		return x
+	}
+	return nil
+}
+
+// decide decides about r. It answers r or returns an exchange that is to be passed on.
+func (p *Proxy) decide(c client, r *http1.Request, proto string) *plainExchange {
 	x := plainExchanges.Get().(*plainExchange)
-	defer func() {
-		if x.abandoned.Load() {
-			return // perhaps somebody still looks at it
-		}
-		*x = plainExchange{host: x.host[:0], peer: x.peer[:0], chain: x.chain[:0], lines: x.lines[:0], names: x.names[:0]}
-		plainExchanges.Put(x)
-	}()
-	x.p, x.now, x.secure = p, p.o.Now(), c.Secure()
-	x.exchange.peer = peerOf(c)
+	x.p, x.c, x.r, x.now = p, c, r, p.o.Now()
+	x.exchange.peer = addrOf(c.RemoteAddr())
 	x.trusted = p.trusted.Contains(x.exchange.peer)
 	x.client = x.exchange.peer
 	if x.trusted {
-		x.readForwarded(r)
+		x.readForwarded()
 	}
-	req := x.request(r)
+	req := x.request()
 	x.decision = p.o.Limiter.Decide(&req, x.now)
 	if x.now.Nanosecond()&63 == 0 { // a clock read costs as much as the decision
 		p.metrics.decision.Observe(p.o.Now().Sub(x.now).Seconds())
 	}
 	if p.o.AccessLog != nil {
-		line := requestLine{string(r.Method()), string(r.Host()), string(r.Target()), "HTTP/1.1"}
-		if r.Minor == 0 {
-			line.proto = "HTTP/1.0"
-		}
-		defer func() {
-			status, bytes := c.Sent()
-			p.logRequest(&x.exchange, x.now, line, status, bytes)
-		}()
+		x.line = requestLine{string(r.Method()), string(r.Host()), string(r.Target()), proto}
 	}
-	if !x.decision.Verdict.Refused() {
-		if status, why := p.unserved(&req, borrow(r.Method()), &x.exchange); status != 0 {
-			p.answerPlain(c, r, x, status, why)
-			return
-		}
+	if x.decision.Verdict.Refused() {
+		x.refuse()
+	} else if status, why := p.unserved(&req, borrow(r.Method()), &x.exchange); status != 0 {
+		x.answer(status, why)
+	} else {
+		return x
 	}
-	if x.decision.CountsAnswer() && !x.decision.Verdict.Refused() && p.abandoned.full() {
+	x.end()
+	return nil
+}
+
+// end logs the exchange and lets another one have its memory.
+func (x *plainExchange) end() {
+	if x.p.o.AccessLog != nil {
+		status, bytes := x.c.Sent()
+		x.p.logRequest(&x.exchange, x.now, x.line, status, bytes)
+	}
+	if x.abandoned.Load() {
+		return // perhaps somebody still looks at it
+	}
+	*x = plainExchange{host: x.host[:0], peer: x.peer[:0], chain: x.chain[:0], lines: x.lines[:0], names: x.names[:0]}
+	plainExchanges.Put(x)
+}
+
+// Pass passes the request on, unless there is no place for one that may be abandoned.
+func (x *plainExchange) Pass() {
+	defer x.end()
+	p := x.p
+	if x.decision.CountsAnswer() && p.abandoned.full() {
 		if !p.abandoned.waitForPlace(context.Background()) {
 			x.lines = append(p.appendNode(x.lines), comeBack...)
-			c.Answer(r, http.StatusServiceUnavailable, x.lines, unavailable)
+			x.c.Answer(x.r, http.StatusServiceUnavailable, x.lines, unavailable)
 			return
 		}
 		// Meanwhile the client may have exceeded a limit.
 		x.now = p.o.Now()
-		again := x.request(r)
+		again := x.request()
 		if d := p.o.Limiter.Look(&again, x.now); d.Verdict.Refused() {
 			x.decision = d
+			x.refuse()
+			return
 		}
 	}
-	switch {
-	case !x.decision.Verdict.Refused():
-		p.passPlain(c, r, x)
-	case p.drops(&x.exchange):
-		c.Drop()
-	default:
-		c.Refuse(p.connections.scarce.Load() && !x.trusted)
-		fields, status, body := p.refusal(p.appendNode(x.lines), &x.decision, x.now)
-		x.lines = fields
-		c.Answer(r, status, fields, body)
-	}
+	x.relay()
 }
 
-// request returns r as it was received, for the limiter, for as long as r is valid.
-func (x *plainExchange) request(r *http1.Request) rule.Request {
+// refuse answers a request that the origin must not see.
+func (x *plainExchange) refuse() {
+	if x.p.drops(&x.exchange) {
+		x.c.Drop()
+		return
+	}
+	x.c.Refuse(x.p.connections.scarce.Load() && !x.trusted)
+	fields, status, body := x.p.refusal(x.p.appendNode(x.lines), &x.decision, x.now)
+	x.lines = fields
+	x.c.Answer(x.r, status, fields, body)
+}
+
+// request returns the request as it was received, for the limiter, for as long as that is valid.
+func (x *plainExchange) request() rule.Request {
+	r := x.r
 	path, query, _ := strings.Cut(borrow(r.Path()), "?")
 	req := rule.Request{
 		Addr:      x.client,
@@ -123,19 +170,13 @@ func (x *plainExchange) request(r *http1.Request) rule.Request {
 // borrow returns b as a string that is valid for as long as b does not change.
 func borrow(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// peerOf returns the address of c's client: that of the connection, or of its PROXY protocol
-// header.
-func peerOf(c *http1.Conn) netip.Addr { return c.RemoteAddr().Addr().Unmap().WithZone("") }
+// addrOf returns an address as rules know it.
+func addrOf(a netip.AddrPort) netip.Addr { return a.Addr().Unmap().WithZone("") }
 
-// Malformed answers what could not be read as a request. It counts for the client's address, unless
-// that is a trusted proxy: nobody knows which client it speaks for.
+// Malformed answers what could not be read as a request of HTTP/1.1.
 func (p *Proxy) Malformed(c *http1.Conn, err *http1.Error) {
-	req := rule.Request{Addr: peerOf(c), Malformed: true}
 	now := p.o.Now()
-	x := exchange{peer: req.Addr, decision: limit.Decision{Verdict: limit.Malformed}}
-	if x.trusted = p.trusted.Contains(x.peer); !x.trusted {
-		x.decision = p.o.Limiter.Decide(&req, now)
-	}
+	x := p.malformed(addrOf(c.RemoteAddr()), now)
 	fields := p.appendNode(nil)
 	switch {
 	case p.drops(&x), x.decision.Verdict == limit.Denied:
@@ -148,8 +189,26 @@ func (p *Proxy) Malformed(c *http1.Conn, err *http1.Error) {
 	}
 }
 
+// MalformedHTTP2 counts what could not be read as a request of HTTP/2. It returns fields for the answer,
+// and whether the client is refused: then its connection is to be closed.
+func (p *Proxy) MalformedHTTP2(peer netip.AddrPort) (fields []byte, end bool) {
+	x := p.malformed(addrOf(peer), p.o.Now())
+	return p.appendNode(nil), x.decision.Verdict != limit.Malformed
+}
+
+// malformed counts a malformed request for the address of its client, unless that is a trusted proxy:
+// nobody knows which client it speaks for.
+func (p *Proxy) malformed(peer netip.Addr, now time.Time) exchange {
+	x := exchange{peer: peer, trusted: p.trusted.Contains(peer), decision: limit.Decision{Verdict: limit.Malformed}}
+	if !x.trusted {
+		x.decision = p.o.Limiter.Decide(&rule.Request{Addr: peer, Malformed: true}, now)
+	}
+	return x
+}
+
 // readForwarded finds the client behind a trusted proxy.
-func (x *plainExchange) readForwarded(r *http1.Request) {
+func (x *plainExchange) readForwarded() {
+	r := x.r
 	var chain []string
 	for f := range r.Fields {
 		if f.Name != http1.XForwardedFor {
@@ -196,18 +255,17 @@ func (p *Proxy) appendNode(dst []byte) []byte {
 	return append(append(dst, p.o.NodeName...), "\r\n"...)
 }
 
-// passPlain relays r to its origin.
-func (p *Proxy) passPlain(c *http1.Conn, r *http1.Request, x *plainExchange) {
-	x.host = append(x.host, r.Host()...)
+// relay relays the request to its origin.
+func (x *plainExchange) relay() {
+	x.host = append(x.host, x.r.Host()...)
 	x.peer = x.exchange.peer.AppendTo(x.peer)
-	x.seeFields(r)
+	x.seeFields()
 	x.sent = x.now
-	err := c.Relay(r, x.origin.relayed, x)
-	if err != nil {
-		p.failedPlain(c, r, x, err)
+	if err := x.c.Relay(x.r, x.origin.relayed, x); err != nil {
+		x.failed(err)
 	}
 	if x.abandoned.Load() && !x.answered {
-		p.resolve(&x.exchange, 0)
+		x.p.resolve(&x.exchange, 0)
 	}
 }
 
@@ -225,22 +283,23 @@ func (x *plainExchange) Gone(end func()) bool {
 	return true
 }
 
-func (p *Proxy) answerPlain(c *http1.Conn, r *http1.Request, x *plainExchange, status int, text string) {
-	x.lines = append(p.appendNode(x.lines[:0]), plainText...)
-	c.Answer(r, status, x.lines, text+"\n")
+// answer answers with a text of the node's own.
+func (x *plainExchange) answer(status int, text string) {
+	x.lines = append(x.p.appendNode(x.lines[:0]), plainText...)
+	x.c.Answer(x.r, status, x.lines, text+"\n")
 }
 
 // Fields that a trusted peer may set, in the order of plainExchange.keeps.
 var believed = [...]http1.Name{http1.XForwardedHost, http1.XForwardedProto, http1.Forwarded}
 
-// seeFields notes what r's fields mean for those that are added.
-func (x *plainExchange) seeFields(r *http1.Request) {
-	for f := range r.Fields {
+// seeFields notes what the request's fields mean for those that are added.
+func (x *plainExchange) seeFields() {
+	for f := range x.r.Fields {
 		for i, name := range believed {
 			x.keeps[i] = x.keeps[i] || x.trusted && f.Name == name
 		}
 	}
-	x.names = r.AppendOptions(x.names)
+	x.names = x.r.AppendOptions(x.names)
 }
 
 // Keeps reports whether a field of the request goes on to the origin: not if the node sets it,
@@ -283,7 +342,7 @@ func (x *plainExchange) AppendRequest(dst []byte) []byte {
 	}
 	switch {
 	case x.keeps[1]:
-	case x.secure:
+	case x.c.Secure():
 		dst = append(dst, "X-Forwarded-Proto: https\r\n"...)
 	default:
 		dst = append(dst, "X-Forwarded-Proto: http\r\n"...)
@@ -307,8 +366,9 @@ func (x *plainExchange) Answered(dst []byte, status int) []byte {
 	return p.appendNode(dst)
 }
 
-// failedPlain answers for an origin that did not. Such answers are not counted.
-func (p *Proxy) failedPlain(c *http1.Conn, r *http1.Request, x *plainExchange, err error) {
+// failed answers for an origin that did not. Such answers are not counted.
+func (x *plainExchange) failed(err error) {
+	p := x.p
 	var malformed *http1.Error
 	timeout := errors.Is(err, context.DeadlineExceeded) || http1.IsTimeout(err)
 	var relaying *http1.RelayError
@@ -316,24 +376,24 @@ func (p *Proxy) failedPlain(c *http1.Conn, r *http1.Request, x *plainExchange, e
 		p.metrics.failed[reasonClient].Inc()
 		switch {
 		case errors.As(err, &malformed):
-			p.answerPlain(c, r, x, malformed.Status, malformed.Text)
+			x.answer(malformed.Status, malformed.Text)
 		case timeout:
-			p.answerPlain(c, r, x, http.StatusRequestTimeout, http.StatusText(http.StatusRequestTimeout))
+			x.answer(http.StatusRequestTimeout, http.StatusText(http.StatusRequestTimeout))
 		default:
-			c.Gone(statusClientClosed)
+			x.c.Gone(statusClientClosed)
 		}
 		return
 	}
 	switch {
 	case timeout:
 		p.metrics.failed[reasonTimeout].Inc()
-		p.answerPlain(c, r, x, http.StatusGatewayTimeout, "the origin did not answer in time")
+		x.answer(http.StatusGatewayTimeout, "the origin did not answer in time")
 	case errors.As(err, &malformed):
 		p.metrics.failed[reasonOrigin].Inc()
-		p.answerPlain(c, r, x, http.StatusBadGateway, "the origin's answer is invalid: "+malformed.Text)
+		x.answer(http.StatusBadGateway, "the origin's answer is invalid: "+malformed.Text)
 	default:
 		p.metrics.failed[reasonOrigin].Inc()
-		p.answerPlain(c, r, x, http.StatusBadGateway, "the origin cannot be reached")
+		x.answer(http.StatusBadGateway, "the origin cannot be reached")
 	}
 	x.origin.logFailure(p.o.Logger, err)
 }

@@ -80,12 +80,15 @@ func TestNoContentTypeIsGuessed(t *testing.T) {
 			_, _ = io.WriteString(w, "<html><script>alert(1)</script>")
 		}
 	}
-	for protocol, front := range map[string]func(http.Handler) string{
-		"HTTP/1.1": func(h http.Handler) string { return serve(t, h).URL },
-		"HTTP/2.0": func(h http.Handler) string { return serveTLS(t, h).URL },
+	for protocol, front := range map[string]func(*proxy.Proxy) string{
+		"HTTP/1.1": func(p *proxy.Proxy) string { return serve(t, p).URL },
+		"HTTP/2.0": func(p *proxy.Proxy) string { return serveHTTP2(t, p, true) },
 	} {
 		p, _ := newProxy(t, noRules, serve(t, http.HandlerFunc(origin)).URL, nil)
 		url := front(p)
+		if byHTTP2 {
+			protocol = "HTTP/2.0"
+		}
 		for _, tt := range [][2]string{{"GET", "/"}, {"GET", "/500"}, {"GET", "/chunked"}, {"GET", "/hints"}, {"HEAD", "/"}, {"POST", "/"}} {
 			resp, body := do(t, client(t), newRequest(t, tt[0], url+tt[1], nil))
 			if v, ok := resp.Header["Content-Type"]; ok || resp.Proto != protocol || tt[0] != "HEAD" && !strings.HasPrefix(body, "<html>") {

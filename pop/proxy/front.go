@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -19,9 +20,9 @@ type Front struct {
 	// and the listener behind.
 	HTTP1, HTTP2 net.Listener
 
-	// Own serves connections of HTTP/1 instead of the server behind HTTP1, if it is not nil, and
-	// returns at once. It is set before Run.
-	Own func(net.Conn, http1.Start)
+	// OwnHTTP1 and OwnHTTP2 serve connections instead of the servers behind HTTP1 and HTTP2, if they
+	// are not nil, and return at once. They are set before Run.
+	OwnHTTP1, OwnHTTP2 func(net.Conn, http1.Start)
 
 	http1, http2  chan net.Conn
 	p             *Proxy
@@ -108,7 +109,7 @@ func (f *Front) add(c net.Conn) bool {
 // greet finds out the protocol of nc and hands it to a server.
 func (f *Front) greet(nc net.Conn) {
 	c := &conn{Conn: nc, front: f, headBy: time.Now().Add(f.headerTimeout)}
-	c.peer = addrOf(nc.RemoteAddr()) // may read a PROXY header
+	c.peer = peerOf(nc) // may read a PROXY header
 	c.ended = f.p.connections.add(c.peer, !f.p.trusted.Contains(c.peer))
 	var to chan<- net.Conn
 	if c.ended != nil {
@@ -121,8 +122,12 @@ func (f *Front) greet(nc net.Conn) {
 		_ = c.Close()
 		return
 	}
-	if to == f.http1 && f.Own != nil {
-		f.Own(nc, http1.Start{Since: c.headBy.Add(-f.headerTimeout), Read: c.sniffed, Secure: c.tls != nil, Ended: c.ended})
+	own := f.OwnHTTP1
+	if to == f.http2 {
+		own = f.OwnHTTP2
+	}
+	if own != nil {
+		own(nc, http1.Start{Since: c.headBy.Add(-f.headerTimeout), Read: c.sniffed, Secure: c.tls != nil, Ended: c.ended})
 		return
 	}
 	select {
@@ -145,6 +150,10 @@ func (c *conn) open() (to chan<- net.Conn) {
 		var err error
 		_ = nc.SetReadDeadline(c.headBy)
 		if http2, err = c.sniff(); err != nil && len(c.sniffed) == 0 {
+			return nil
+		}
+		if isForeign(c.sniffed) {
+			c.malformed(f.p.o.Now())
 			return nil
 		}
 	}
@@ -175,6 +184,15 @@ func (c *conn) handshake(secure *tls.Conn) bool {
 		}
 	}
 	return false
+}
+
+// isForeign reports whether first begins with a request line of another protocol, such as RTSP or SIP, or
+// with a broken preface of HTTP/2: three words, the last of which is no version of HTTP. An answer of HTTP/1
+// could not be read.
+func isForeign(first []byte) bool {
+	line, _, whole := bytes.Cut(first, []byte("\r\n"))
+	last := bytes.LastIndexByte(line, ' ')
+	return whole && bytes.Count(line, []byte(" ")) == 2 && !bytes.HasPrefix(bytes.ToUpper(line[last+1:]), []byte("HTTP/"))
 }
 
 // preface is what every connection of HTTP/2 begins with, and none of HTTP/1.

@@ -22,6 +22,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/http1"
+	"github.com/edgelimit/edge/pop/http2"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
@@ -89,15 +90,19 @@ func (w *lockedWriter) Write(p []byte) (int, error) {
 // bodyTimeouts are the BodyTimeout of proxies, for the engine that serves them.
 var bodyTimeouts sync.Map // by *proxy.Proxy
 
-// own is whether proxies are served by the HTTP/1.1 engine, and not by net/http.
-var own bool
+// own is whether proxies are served by the engine, and not by net/http; clients then speak HTTP/2 if
+// byHTTP2.
+var own, byHTTP2 bool
 
-// TestMain runs the tests with both engines.
+// TestMain runs the tests with both engines, and with HTTP/2 for all clients that can.
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if own = true; flag.Lookup("test.bench").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
-		fmt.Println("again, by the engine:")
-		code = max(code, m.Run())
+	if flag.Lookup("test.bench").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
+		for _, byHTTP2 = range []bool{false, true} {
+			own = true
+			fmt.Printf("again, by the engine, HTTP/2 %t:\n", byHTTP2)
+			code = max(code, m.Run())
+		}
 	}
 	os.Exit(code)
 }
@@ -106,34 +111,65 @@ func TestMain(m *testing.M) {
 func serve(t testing.TB, handler http.Handler) *httptest.Server {
 	t.Helper()
 	if p, ok := handler.(*proxy.Proxy); ok && own {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		value, _ := bodyTimeouts.Load(p)
-		bodyTimeout, _ := value.(time.Duration)
-		s := http1.NewServer(http1.Options{Handler: p, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, BodyTimeout: bodyTimeout, MaxHeaderBytes: 1 << 20})
-		go func() { _ = s.Serve(ln) }()
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			_ = s.Shutdown(ctx)
-		})
-		return &httptest.Server{URL: "http://" + ln.Addr().String(), Listener: ln}
+		return &httptest.Server{URL: "http://" + serveOwn(t, p, nil)}
 	}
 	s := httptest.NewServer(handler)
 	t.Cleanup(s.Close)
 	return s
 }
 
-// serveTLS starts a server for handler that speaks HTTP/2.
-func serveTLS(t testing.TB, handler http.Handler) *httptest.Server {
+// serveOwn serves p by the engine, and returns its address.
+func serveOwn(t testing.TB, p *proxy.Proxy, secure *tls.Config) string {
 	t.Helper()
-	s := httptest.NewUnstartedServer(handler)
-	s.EnableHTTP2 = true
-	s.StartTLS()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	if secure != nil {
+		ln = tls.NewListener(ln, secure)
+	}
+	serveFront(t, p, ln, 0)
+	return addr
+}
+
+// serveFront serves p by the engine, for clients that connect to ln.
+func serveFront(t testing.TB, p *proxy.Proxy, ln net.Listener, bodyRate int) {
+	value, _ := bodyTimeouts.Load(p)
+	bodyTimeout, _ := value.(time.Duration)
+	one := http1.NewServer(http1.Options{Handler: p, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Hour, BodyTimeout: bodyTimeout, BodyRate: bodyRate, MaxHeaderBytes: 1 << 20})
+	two := http2.NewServer(http2.Options{Handler: p, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Hour, BodyTimeout: bodyTimeout, BodyRate: bodyRate, MaxHeaderBytes: 1 << 20})
+	f := p.Front(ln, 10*time.Second)
+	f.OwnHTTP1, f.OwnHTTP2 = one.ServeConn, two.ServeConn
+	go f.Run()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = f.Close()
+		_ = one.Shutdown(ctx)
+		_ = two.Shutdown(ctx)
+	})
+}
+
+// serveHTTP2 starts a server for p that speaks HTTP/2, by TLS if secure, and returns its URL.
+func serveHTTP2(t testing.TB, p *proxy.Proxy, secure bool) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(p)
 	t.Cleanup(s.Close)
-	return s
+	if s.EnableHTTP2 = secure; secure {
+		s.StartTLS()
+	} else {
+		s.Config.Protocols = new(http.Protocols)
+		s.Config.Protocols.SetUnencryptedHTTP2(true)
+		s.Start()
+	}
+	switch {
+	case own && secure:
+		return "https://" + serveOwn(t, p, s.TLS)
+	case own:
+		return "http://" + serveOwn(t, p, nil)
+	}
+	return s.URL
 }
 
 // front starts a proxy with these rules in front of origin and returns its URL.
@@ -147,6 +183,11 @@ func front(t testing.TB, rules string, origin http.HandlerFunc, set func(*proxy.
 func client(t testing.TB) *http.Client {
 	t.Helper()
 	tr := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true}
+	if byHTTP2 {
+		tr.Protocols = new(http.Protocols)
+		tr.Protocols.SetHTTP2(true)
+		tr.Protocols.SetUnencryptedHTTP2(true)
+	}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/pop/http2/http2test"
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
@@ -38,8 +39,15 @@ func piped(t *testing.T, rules string, http2 bool, origin http.HandlerFunc) *htt
 	tr := start(origin)
 	p, _ := newProxy(t, rules, "http://origin", func(o *proxy.Options) {
 		o.BodyTimeout, o.BodyRate = 5*time.Second, 100
-		o.Origins.Default, _ = proxy.NewOrigin("http://origin", proxy.OriginOptions{Transport: tr})
+		o.Origins.Default, _ = proxy.NewOrigin("http://origin", proxy.OriginOptions{Transport: tr, Timeout: time.Hour})
 	})
+	if own && http2 {
+		front := shard.NewPipe()
+		serveFront(t, p, front, 100)
+		tr := &http.Transport{Protocols: protocols, DialContext: http2test.Dial(front.Dial), DisableCompression: true}
+		t.Cleanup(tr.CloseIdleConnections)
+		return &http.Client{Transport: tr}
+	}
 	return &http.Client{Transport: start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.RemoteAddr = "127.0.0.1:1234" // a pipe has none
 		p.ServeHTTP(w, r)

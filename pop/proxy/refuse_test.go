@@ -170,7 +170,7 @@ func TestCloseEndsTheConnection(t *testing.T) {
 // In HTTP/2 only the stream ends; the connection carries the next request.
 func TestCloseResetsTheStream(t *testing.T) {
 	p, _ := newProxy(t, block("close", ""), serve(t, http.HandlerFunc(ok)).URL, nil)
-	url := serveTLS(t, p).URL
+	url := serveHTTP2(t, p, true)
 	c := client(t)
 	reused := false
 	request := func() (*http.Response, error) {

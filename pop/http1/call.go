@@ -1,0 +1,282 @@
+package http1
+
+import (
+	"errors"
+	"io"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// ErrInterrupted is what a Call's methods return after Interrupt.
+var ErrInterrupted = errors.New("http1: the exchange was interrupted")
+
+// A Call is one exchange with an origin, for a client of another protocol. Its zero value is ready.
+// Its methods are called by one goroutine, but for Interrupt, which any may call, and Send, by one
+// other.
+type Call struct {
+	o    *Origin
+	oc   *originConn
+	a    Answer
+	body bodyReader
+	head bool // the answer's head is still in the buffer
+
+	mu          sync.Mutex // guards what follows, and the deadline for reading from oc
+	interrupted bool
+	answered    bool // the final answer has begun
+}
+
+// Reset makes c ready for another exchange. Nobody may use it meanwhile.
+func (c *Call) Reset() { c.head, c.interrupted, c.answered = false, false, false }
+
+// Ask sends a request: its head, as Request.AppendHead makes it, and what has come of its body. whole is
+// whether that is all. The origin may have closed a kept connection meanwhile. Then the request is
+// sent once more, on a new connection, if nothing of it was sent or if it is idempotent.
+func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
+	c.o = o
+	again := repeatable(r)
+	for fresh := false; ; fresh = true {
+		now := time.Now()
+		oc, err := o.get(again && whole, fresh, now)
+		if err != nil {
+			return err
+		}
+		c.setConn(oc)
+		if whole {
+			oc.setReadDeadline(now, o.o.Timeout)
+			oc.setWriteDeadline(now, o.o.Timeout)
+		} else { // the client may take its time, and the origin: see Sent
+			oc.readBy, oc.writeBy = time.Time{}, time.Time{}
+			_ = oc.conn.SetDeadline(time.Time{})
+		}
+		n, err := oc.conn.Write(begin)
+		if err == nil && whole {
+			runtime.Gosched() // on a busy node the answer is there afterwards, and the read does not have to wait
+			err = c.fill(smallBuffer)
+			n = len(begin)
+		}
+		if err == nil || err == ErrInterrupted {
+			return err
+		}
+		if !oc.reused || fresh || IsTimeout(err) || n > 0 && !again || oc.w > 0 {
+			return c.failure(err)
+		}
+		c.setConn(nil)
+		oc.close()
+	}
+}
+
+func (c *Call) setConn(oc *originConn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.oc = oc
+}
+
+// Send sends more of the request, however long the origin takes to read it.
+func (c *Call) Send(p []byte) error {
+	_, err := c.oc.conn.Write(p)
+	return err
+}
+
+// Sent is told that all of the request was sent, by the goroutine of Send: from now on the origin has
+// its time to answer.
+func (c *Call) Sent() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.answered {
+		return
+	}
+	c.oc.readBy = time.Now().Add(c.o.o.Timeout)
+	if !c.interrupted {
+		_ = c.oc.conn.SetReadDeadline(c.oc.readBy)
+	}
+}
+
+// Interrupt ends the read from the origin that is under way, or the next one.
+func (c *Call) Interrupt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.interrupted = true
+	if c.oc != nil {
+		c.oc.interrupt()
+	}
+}
+
+// Resume lets the exchange go on after Interrupt.
+func (c *Call) Resume() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.interrupted = false
+	_ = c.oc.conn.SetReadDeadline(c.oc.readBy)
+}
+
+// fill reads more of the answer.
+func (c *Call) fill(size int) error {
+	if c.isInterrupted() {
+		return ErrInterrupted
+	}
+	err := c.oc.fill(size)
+	if err != nil && c.isInterrupted() {
+		return ErrInterrupted
+	}
+	return err
+}
+
+func (c *Call) isInterrupted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.interrupted
+}
+
+func (c *Call) failure(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// Answer reads the head of the next answer: interim ones, then the final one.
+func (c *Call) Answer(toHead bool) (*Answer, error) {
+	c.skipHead()
+	for c.a.reset(); ; {
+		done, err := c.a.scan(c.oc.buffered(), maxAnswerHead, toHead)
+		if err == nil && !done {
+			err = c.fill(smallBuffer)
+		}
+		if err != nil {
+			return nil, c.failure(err)
+		}
+		if done {
+			c.head, c.body = true, newBodyReader(c.a.Body, c.a.Length)
+			c.mu.Lock()
+			c.answered = c.a.Status >= 200
+			c.mu.Unlock()
+			return &c.a, nil
+		}
+	}
+}
+
+func (c *Call) skipHead() {
+	if c.head {
+		c.oc.use(len(c.a.raw))
+		c.head = false
+	}
+}
+
+// Data returns the next bytes of the answer's body that have come, and whether they are the last.
+// They are valid until Wait.
+func (c *Call) Data() (data []byte, ended bool, err error) {
+	c.skipHead()
+	if c.body.ended {
+		return nil, true, nil
+	}
+	data, n, err := c.body.next(c.oc.buffered())
+	c.oc.use(n)
+	return data, c.body.ended, err
+}
+
+// Wait reads more of the body, however long the origin takes.
+func (c *Call) Wait() error {
+	oc := c.oc
+	c.mu.Lock()
+	if !oc.readBy.IsZero() && !c.interrupted {
+		oc.readBy = time.Time{}
+		_ = oc.conn.SetReadDeadline(oc.readBy)
+	}
+	c.mu.Unlock()
+	err := c.fill(largeBuffer)
+	if err == io.EOF && c.body.kind == UntilClose {
+		c.body.ended = true
+		return nil
+	}
+	return c.failure(err)
+}
+
+// Trailers returns the fields behind the body, as lines that end in CRLF.
+func (c *Call) Trailers() []byte { return c.body.trailers }
+
+// End keeps the origin's connection for others if whole, which says that all of the request was
+// sent, and all of the answer was read. Otherwise it is closed.
+func (c *Call) End(whole bool) {
+	c.mu.Lock()
+	oc, kept := c.oc, whole && !c.interrupted
+	c.oc = nil // from here on Interrupt concerns nobody
+	c.mu.Unlock()
+	switch {
+	case oc == nil:
+	case kept && c.body.ended && !c.head && !c.a.Close && oc.r == oc.w:
+		oc.clean = c.a.Body != NoBody
+		c.o.put(oc, time.Now())
+	default:
+		oc.close()
+	}
+}
+
+// Cut ends a Send that is under way.
+func (c *Call) Cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.oc != nil {
+		_ = c.oc.conn.SetWriteDeadline(long)
+	}
+}
+
+// AppendHead appends the head that the origin gets: as it came, but for what concerns the client's
+// connection alone, and what edit changes.
+func (r *Request) AppendHead(dst []byte, edit Relay) []byte {
+	dst = append(append(dst, r.Method()...), ' ')
+	dst = append(dst, r.Path()...)
+	if r.hostless { // HTTP/1.1 does not allow that
+		dst = append(dst, " HTTP/1.0\r\n"...)
+	} else {
+		dst = append(dst, " HTTP/1.1\r\n"...)
+	}
+	if r.authority[1] > 0 {
+		dst = append(append(append(dst, "Host: "...), r.Host()...), "\r\n"...)
+	}
+	for f := range r.Fields {
+		if f.Name == Host && r.authority[1] > 0 || !edit.Keeps(f, r.NameOf(f)) {
+			continue
+		}
+		dst = append(append(dst, r.raw[f.start:f.valueEnds]...), "\r\n"...)
+	}
+	dst = edit.AppendRequest(dst)
+	if r.Body == Chunked {
+		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
+	}
+	if r.Upgrade {
+		dst = append(dst, "Connection: upgrade\r\n"...)
+	}
+	return append(dst, "\r\n"...)
+}
+
+// AppendChunk appends a chunk of a body, which is not its last one.
+func AppendChunk(dst, data []byte) []byte {
+	if len(data) == 0 {
+		return dst
+	}
+	dst = strconv.AppendUint(dst, uint64(len(data)), 16)
+	dst = append(append(dst, "\r\n"...), data...)
+	return append(dst, "\r\n"...)
+}
+
+// AppendLastChunk appends the end of a body, with lines of trailers.
+func AppendLastChunk(dst, trailers []byte) []byte {
+	dst = append(append(dst, "0\r\n"...), trailers...)
+	return append(dst, "\r\n"...)
+}
+
+// Parse reads a head that is all there.
+func (r *Request) Parse(raw []byte) error {
+	r.reset()
+	done, err := r.scan(raw, len(raw))
+	if err == nil && !done {
+		return errRequestLine
+	}
+	return err
+}
+
+// ForwardsTrailer reports whether a trailer is forwarded: others say how to read a message, and
+// come too late.
+func ForwardsTrailer(name []byte) bool { return nameOf(name) == Other }

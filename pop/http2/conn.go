@@ -1,0 +1,421 @@
+package http2
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/edgelimit/edge/pop/http1"
+)
+
+// Windows for what clients send (RFC 9113, 6.9): they bound what the node holds of bodies that an
+// origin is slow to take.
+const (
+	streamWindow = 256 << 10
+	connWindow   = 1 << 20
+)
+
+// An input is what a connection is read into. It holds any frame; idle connections have none.
+type input [maxFrame]byte
+
+var inputs = sync.Pool{New: func() any { return new(input) }}
+
+// A Conn is a client's connection.
+type Conn struct {
+	server *Server
+	conn   net.Conn
+	peer   netip.AddrPort
+	secure bool
+
+	// Of the reader:
+	fr     *http2.Framer // mu is held where it writes
+	hp     *hpack.Decoder
+	in     *input
+	first  [9]byte   // is read into while in is nil
+	r, w   int       // in[r:w] is read and not used yet
+	within bool      // a frame, or a header block, has begun and not ended
+	since  time.Time // when that began; zero if nobody had to wait for the rest
+	data   bool      // the frame is DATA
+	readBy time.Time
+	now    time.Time // when the client was read last
+	opened bool      // the client has sent its settings
+	block  block
+	next   *Stream // of the next request
+
+	mu       sync.Mutex // guards what follows
+	space    sync.Cond  // for those who want to write
+	out      *buffer
+	batch    bool // the reader has something to do, and writes when it is done
+	writing  bool
+	writeBy  time.Time
+	err      error // of writing
+	streams  map[uint32]*Stream
+	newest   uint32    // stream
+	working  int       // goroutines of requests, also of those that were reset, but not abandoned ones
+	idle     time.Time // since when there are none
+	refused  bool      // the last request was refused
+	initial  int64     // window of streams, for what they send
+	window   int64     // of the connection, for what it sends
+	receive  int64     // window of the connection, for what it receives
+	consumed int       // bytes that receive is to grow by
+
+	resets    [64]uint32 // streams that were reset last: what their clients still send is ignored
+	nextReset int
+	overhead  overhead
+	tableless bool // the client knows that the dynamic table is not used
+
+	left bool // the client was told to open no more streams
+	last bool // and which one was the last
+	ping bool // that was answered
+}
+
+func newConn(s *Server, conn net.Conn, secure bool) *Conn {
+	c := &Conn{
+		server: s, conn: conn, secure: secure, streams: map[uint32]*Stream{},
+		initial: 65535, window: 65535, receive: connWindow, idle: time.Now(),
+		overhead: overhead{left: s.o.MaxOverhead, most: s.o.MaxOverhead, at: time.Now()},
+	}
+	c.space.L = &c.mu
+	c.fr = http2.NewFramer(c, reader{c})
+	c.fr.SetMaxReadFrameSize(maxFrame)
+	c.hp = hpack.NewDecoder(4096, c.field)
+	c.hp.SetMaxStringLength(2 * s.o.MaxHeaderBytes)
+	return c
+}
+
+// serve reads what the client sends until the connection ends.
+func (c *Conn) serve() {
+	defer c.end()
+	defer func() {
+		if err := recover(); err != nil {
+			c.server.o.Logger.Error("panic while serving a connection", "err", err, "stack", string(debug.Stack()))
+		}
+	}()
+	err := c.start()
+	for err == nil {
+		if c.within = c.block.id != 0; !c.within {
+			c.since = time.Time{}
+		}
+		var fh http2.FrameHeader
+		if fh, err = c.fr.ReadFrameHeader(); err == nil {
+			err = c.frame(fh)
+		}
+		if of, ok := err.(http2.StreamError); ok {
+			err = c.streamError(of.StreamID, of.Code)
+		}
+	}
+	c.fail(err)
+}
+
+// start reads the preface and sends settings (RFC 9113, 3.4).
+func (c *Conn) start() error {
+	c.mu.Lock()
+	_ = c.fr.WriteSettings(
+		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(c.server.o.MaxStreams)},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: streamWindow},
+		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(c.server.o.MaxHeaderBytes)},
+	)
+	_ = c.fr.WriteWindowUpdate(0, connWindow-65535)
+	c.mu.Unlock()
+	c.within = true
+	begun, err := c.need(len(http2.ClientPreface))
+	if err == nil && string(begun) != http2.ClientPreface {
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	return err
+}
+
+// fail ends the connection after err.
+func (c *Conn) fail(err error) {
+	code := http2.ErrCodeNo
+	broken, ok := err.(http2.ConnectionError)
+	switch {
+	case ok:
+		code = http2.ErrCode(broken)
+	case errors.Is(err, http2.ErrFrameTooLarge):
+		code = http2.ErrCodeFrameSize
+	case http1.IsTimeout(err) && c.within:
+		code = http2.ErrCodeEnhanceYourCalm
+	case !http1.IsTimeout(err) && err != errEnds:
+		return // the client is gone
+	}
+	if code != http2.ErrCodeNo {
+		c.server.o.Handler.MalformedHTTP2(c.peer)
+	}
+	c.mu.Lock()
+	if !c.last || code != http2.ErrCodeNo {
+		_ = c.fr.WriteGoAway(c.newest, code, nil)
+	}
+	c.batch = false
+	for (c.out != nil || c.writing) && c.err == nil {
+		if !c.kick() {
+			c.space.Wait() // another goroutine writes the last answer
+		}
+	}
+	c.mu.Unlock()
+	c.linger()
+}
+
+// Bounds for a lingering close: closing a connection with unread bytes would reset it, and the
+// client could lose what was written last.
+const (
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 256 << 10
+)
+
+// linger ends the node's side of the connection, and reads until the client ends its own.
+func (c *Conn) linger() {
+	if half, ok := c.conn.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = c.conn.SetReadDeadline(time.Now().Add(lingerTime))
+	_, _ = io.CopyN(io.Discard, c.conn, lingerBytes)
+}
+
+// end closes c. Requests under way end, but for those that go on without their client.
+func (c *Conn) end() {
+	_ = c.conn.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.batch = false
+	if c.err == nil {
+		c.err = net.ErrClosed
+	}
+	for _, s := range c.streams {
+		c.lose(s)
+	}
+	if c.in != nil {
+		inputs.Put(c.in)
+		c.in = nil
+	}
+}
+
+// A reader is what the Framer reads from.
+type reader struct{ *Conn }
+
+func (r reader) Read(p []byte) (int, error) {
+	if r.r == r.w {
+		if err := r.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, r.in[r.r:r.w])
+	r.r += n
+	r.within = true
+	return n, nil
+}
+
+// need returns the next n bytes, which it uses. They are valid until the next read.
+func (c *Conn) need(n int) ([]byte, error) {
+	for c.w-c.r < n {
+		if err := c.fill(); err != nil {
+			return nil, err
+		}
+	}
+	c.r += n
+	return c.in[c.r-n : c.r], nil
+}
+
+// fill reads more. Before that it writes what waits.
+func (c *Conn) fill() error {
+	if c.r == c.w {
+		c.r, c.w = 0, 0
+	} else if c.w == len(c.in) {
+		c.w = copy(c.in[:], c.in[c.r:c.w])
+		c.r = 0
+	}
+	idle, err := c.rest()
+	if err != nil {
+		return err
+	}
+	if idle && c.w == 0 {
+		// Whoever waits for a request holds no buffer: its first bytes are read into a small one.
+		inputs.Put(c.in)
+		c.in = nil
+		n, err := c.conn.Read(c.first[:])
+		c.in = inputs.Get().(*input)
+		c.w = copy(c.in[:], c.first[:n])
+		return c.begin(n, err)
+	}
+	n, err := c.conn.Read(c.in[c.w:])
+	c.w += n
+	return c.begin(n, err)
+}
+
+// rest writes what waits and sets the time for the next read. It reports whether the connection has
+// no requests.
+func (c *Conn) rest() (idle bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.batch = false
+	c.kick()
+	c.relieve()
+	idle = c.working == 0
+	switch {
+	case c.err != nil:
+		return false, c.err
+	case c.last && idle && !c.within:
+		return false, errEnds
+	}
+	now := time.Now()
+	var by time.Time
+	switch o := &c.server.o; {
+	case c.within:
+		if c.since.IsZero() {
+			c.since = now
+		}
+		if by = c.since.Add(o.ReadHeaderTimeout); c.data {
+			by = time.Time{}
+			if o.BodyTimeout > 0 {
+				by = c.since.Add(o.BodyTimeout)
+			}
+		}
+	case !idle:
+	default:
+		by = c.idle.Add(o.IdleTimeout)
+		if c.refused {
+			by = c.idle.Add(min(o.IdleTimeout, o.ReadHeaderTimeout))
+		}
+	}
+	// Moving the deadline with every request would cost more than it is worth.
+	if by.IsZero() != c.readBy.IsZero() || by.Before(c.readBy) || by.Sub(c.readBy) > c.server.o.IdleTimeout/8 || c.within {
+		c.readBy = by
+		_ = c.conn.SetReadDeadline(by)
+	}
+	return idle && !c.within, nil
+}
+
+// begin is told that n bytes were read.
+func (c *Conn) begin(n int, err error) error {
+	if n == 0 {
+		if err == nil {
+			err = io.ErrNoProgress
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.last && c.working == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+			return errEnds
+		}
+		return err
+	}
+	c.now = time.Now()
+	c.mu.Lock()
+	c.batch = true
+	c.mu.Unlock()
+	return nil
+}
+
+var (
+	errGone = errors.New("http2: the client has reset the stream or closed the connection")
+	errEnds = errors.New("http2: the server ends the connection")
+)
+
+// drain begins to end the connection, or goes on with that if the client knows of it. It is told a
+// second time when it has answered a ping, so that it has seen the first one, or after a second.
+func (c *Conn) drain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left {
+		c.ended()
+		return
+	}
+	c.leave()
+	_ = c.fr.WritePing(false, leaving)
+	c.kick()
+	time.AfterFunc(time.Second, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.ended()
+	})
+}
+
+var leaving = [8]byte{'l', 'e', 'a', 'v', 'i', 'n', 'g'}
+
+// leave tells the client to open no more streams. mu is held.
+func (c *Conn) leave() {
+	c.left = true
+	_ = c.fr.WriteGoAway(1<<31-1, http2.ErrCodeNo, nil)
+}
+
+// ended tells the client which stream was the last, and ends the connection when that is done. mu is
+// held.
+func (c *Conn) ended() {
+	if c.last {
+		return
+	}
+	c.last = true
+	_ = c.fr.WriteGoAway(c.newest, http2.ErrCodeNo, nil)
+	c.kick()
+	c.endIdle()
+}
+
+// endWaiting ends c if it waits for a request, but not if refused is set and the last one was not. The
+// reader says so to the client.
+func (c *Conn) endWaiting(refused bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last || c.batch || c.working > 0 || refused && !c.refused {
+		return false
+	}
+	c.last = true
+	_ = c.fr.WriteGoAway(c.newest, http2.ErrCodeNo, nil)
+	c.endIdle()
+	return true
+}
+
+// endIdle ends a read that waits for a request on a connection that gets none. mu is held.
+func (c *Conn) endIdle() {
+	if c.last && c.working == 0 && !c.batch {
+		_ = c.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// overhead bounds what a client may ask of the node beside requests: settings, pings, priorities,
+// empty data, unknown frames, windows that open bit by bit, and streams that are reset or that
+// make the node reset them. Each frame of these costs something. Requests, and data that the
+// client takes, earn what goes with them; time earns a little.
+type overhead struct {
+	left, most int
+	at         time.Time
+}
+
+// perSecond is what time earns.
+const perSecond = 20
+
+// costReset is what a stream costs that is reset, beside what it has earned.
+const costReset = 4
+
+// spend takes n, and reports an error if there is not that much. mu is held.
+func (c *Conn) spend(n int) error {
+	o := &c.overhead
+	if o.left -= n; o.left >= 0 {
+		return nil
+	}
+	now := time.Now()
+	earned := int(min(now.Sub(o.at), time.Hour).Seconds() * perSecond)
+	if o.left = min(o.left+earned, o.most); earned > 0 {
+		o.at = now
+	}
+	if o.left < 0 {
+		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+	}
+	return nil
+}
+
+// earn adds what goes with n bytes of data that were sent: window updates for a frame, if that was not
+// cut short by a window; else for bytes. mu is held.
+func (c *Conn) earn(n int, whole bool) {
+	earned := n >> 8
+	if whole {
+		earned = max(earned, 3)
+	}
+	c.overhead.left = min(c.overhead.left+earned, c.overhead.most)
+}

@@ -1,0 +1,246 @@
+package http2
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/edgelimit/edge/pop/http1"
+)
+
+// A relaying is one exchange with an origin.
+type relaying struct {
+	s         *Stream
+	edit      http1.Relay
+	uploading chan error // of upload; nil unless it runs
+	whole     bool       // all of the request was sent
+	failure   error      // of the upload, by the client
+}
+
+// Relay sends r to o, and o's answer to the client. If it returns a *http1.RelayError, nothing of an
+// answer has been sent to the client, and the caller answers. It is called by a Passing.
+func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) error {
+	t := relaying{s: s, edit: edit}
+	begin := newBuffer()
+	defer begin.free()
+	begin.b = r.AppendHead(begin.b, edit)
+	dead := t.takeBody(begin)
+	if dead && (!t.whole || !edit.Hasty()) {
+		return &http1.RelayError{Client: true, Err: errGone}
+	}
+	err := s.call.Ask(o, r, begin.b, t.whole)
+	if err == nil && !t.whole {
+		t.uploading = make(chan error, 1)
+		go func() { t.uploading <- t.upload() }()
+	}
+	if err == nil || err == http1.ErrInterrupted && t.goesOn() {
+		err = t.answer(r)
+	}
+	t.endUpload()
+	s.call.End(t.whole && err == nil)
+	switch {
+	case err == nil:
+		return nil
+	case t.failure != nil:
+		return &http1.RelayError{Client: true, Err: t.failure}
+	case err == http1.ErrInterrupted || errors.Is(err, errGone):
+		return &http1.RelayError{Client: true, Err: errGone}
+	}
+	return &http1.RelayError{Err: err}
+}
+
+// takeBody appends what has come of the body to dst, as the origin gets it, and reports whether
+// the client is gone.
+func (t *relaying) takeBody(dst *buffer) (dead bool) {
+	s, c := t.s, t.s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(s.body)
+	if t.whole = s.ended; s.req.Body == http1.Chunked {
+		dst.b = http1.AppendChunk(dst.b, s.body)
+		if s.ended {
+			dst.b = http1.AppendLastChunk(dst.b, s.trailers)
+		}
+	} else {
+		dst.b = append(dst.b, s.body...)
+	}
+	s.body = s.body[:0]
+	c.consume(s, n)
+	return s.dead
+}
+
+// upload sends the rest of the body, in a goroutine of its own. It returns an error of the client's, or
+// nil if the body is sent or the origin does not want more: it may answer.
+func (t *relaying) upload() error {
+	s, c := t.s, t.s.c
+	pace := http1.NewPace(c.server.o.BodyTimeout, c.server.o.BodyRate)
+	buf := newBuffer()
+	defer buf.free()
+	for {
+		start := time.Now()
+		c.mu.Lock()
+		var err error
+		for len(s.body) == 0 && !s.ended && !s.dead && !s.stopped && err == nil {
+			if !c.wait(&s.more, pace.Deadline(start, s.answering)) {
+				err = os.ErrDeadlineExceeded
+			}
+		}
+		n, stopped := len(s.body), s.stopped
+		if s.dead && !s.ended {
+			err = errGone
+		}
+		c.mu.Unlock()
+		if stopped {
+			return nil
+		}
+		if err != nil {
+			s.call.Interrupt() // nobody waits for an answer to half a request
+			return err
+		}
+		pace.Read(n, time.Since(start))
+		buf.b = buf.b[:0]
+		t.takeBody(buf)
+		if len(buf.b) > 0 && s.call.Send(buf.b) != nil {
+			t.whole = false
+			return nil
+		}
+		if t.whole {
+			s.call.Sent()
+			return nil
+		}
+		c.mu.Lock()
+		c.kick() // what the client may send
+		c.mu.Unlock()
+	}
+}
+
+// endUpload ends the upload if it is under way.
+func (t *relaying) endUpload() {
+	if t.uploading == nil {
+		return
+	}
+	s, c := t.s, t.s.c
+	c.mu.Lock()
+	s.stopped = true
+	s.more.Broadcast()
+	c.mu.Unlock()
+	select {
+	case t.failure = <-t.uploading:
+	default:
+		s.call.Cut()
+		t.failure = <-t.uploading
+	}
+	t.uploading = nil
+}
+
+// goesOn reports whether the exchange goes on without its client, since a rule counts by the
+// answer.
+func (t *relaying) goesOn() bool {
+	s, c := t.s, t.s.c
+	c.mu.Lock()
+	can := s.dead && s.ended && !s.abandoned && !s.answering
+	c.mu.Unlock()
+	if !can || !t.edit.Gone(s.call.Interrupt) {
+		return false
+	}
+	c.mu.Lock()
+	s.abandoned = true
+	c.done() // others may have its place: the rules bound how many go on
+	c.mu.Unlock()
+	s.call.Resume()
+	return true
+}
+
+// answer reads the origin's answer and sends it to the client.
+func (t *relaying) answer(r *http1.Request) error {
+	s, c := t.s, t.s.c
+	var a *http1.Answer
+	for {
+		var err error
+		if a, err = s.call.Answer(r.Head); err == http1.ErrInterrupted && t.goesOn() {
+			continue
+		}
+		switch {
+		case err != nil:
+			return err
+		case a.Status == http.StatusSwitchingProtocols:
+			return &http1.Error{Status: 502, Text: "the origin switches protocols unasked"}
+		}
+		if a.Status >= http.StatusOK {
+			break
+		}
+		c.mu.Lock()
+		if !s.dead {
+			c.writeHead(s.id, t.block(a), false)
+			c.kick()
+		}
+		c.mu.Unlock()
+	}
+	c.mu.Lock()
+	s.answering, s.sentStatus = true, a.Status
+	c.mu.Unlock()
+	var lines [512]byte
+	out := appendLines(t.block(a), t.edit.Answered(lines[:0], a.Status))
+	s.out = out
+	c.mu.Lock()
+	if s.dead {
+		c.mu.Unlock()
+		return nil // what the rules want to know is known
+	}
+	s.writeAnswerHead(out, a.Body == http1.NoBody)
+	c.mu.Unlock()
+	if a.Body != http1.NoBody {
+		t.stream()
+	}
+	return nil
+}
+
+// block returns the header block of an answer: its fields but for those of the origin's connection.
+func (t *relaying) block(a *http1.Answer) []byte {
+	out := appendStatus(t.s.out[:0], a.Status)
+	for f := range a.Fields {
+		switch {
+		case f.Name == http1.TE || f.Name == http1.Upgrade,
+			f.Name == http1.ContentLength && (a.Status < http.StatusOK || a.Status == http.StatusNoContent):
+			continue
+		}
+		out = appendField(out, a.NameOf(f), a.ValueOf(f))
+	}
+	t.s.out = out
+	return out
+}
+
+// stream sends the body of the answer. If that fails, so does the stream: what was sent cannot be
+// taken back.
+func (t *relaying) stream() {
+	s, c := t.s, t.s.c
+	for {
+		data, ended, err := s.call.Data()
+		trailers := s.call.Trailers()
+		last := ended && len(trailers) == 0
+		if err == nil && (len(data) > 0 || last) {
+			err = s.send(data, last)
+		}
+		switch {
+		case err != nil:
+			return
+		case ended:
+			c.mu.Lock()
+			if !last && !s.dead {
+				c.writeHead(s.id, appendLines(s.out[:0], trailers), true)
+			}
+			s.closed = true
+			c.mu.Unlock()
+			return
+		case len(data) > 0:
+			continue
+		}
+		c.mu.Lock()
+		c.kick()
+		c.mu.Unlock()
+		if s.call.Wait() != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,284 @@
+package http2
+
+import (
+	"net/http"
+	"net/netip"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/edgelimit/edge/pop/http1"
+)
+
+// A Stream is a request and its answer. A Handler may call its methods until it has answered, a
+// Passing until Pass returns.
+type Stream struct {
+	c    *Conn
+	id   uint32
+	req  http1.Request
+	head []byte // of req, as HTTP/1.1
+	out  []byte // header block of the answer
+
+	call    http1.Call
+	running bool // in a goroutine of its own
+
+	sentStatus int
+	sentBytes  int64 // guarded by mu while it runs
+
+	// Guarded by c.mu, if it runs:
+	dead      bool // over for the client
+	closed    bool // the answer is written whole
+	ended     bool // the client has sent all
+	more      sync.Cond
+	body      []byte // has come and is not sent yet
+	trailers  []byte // as lines
+	left      int64  // bytes of the body, by Content-Length; -1 if that is unknown
+	window    int64  // for what is sent
+	receive   int64  // for what is received
+	consumed  int    // bytes that receive is to grow by
+	answering bool   // the origin has begun its answer
+	stopped   bool   // the upload is to end
+	abandoned bool   // the exchange goes on without the client
+	answered  bool   // nobody wants the rest of the body
+}
+
+var streams = sync.Pool{New: func() any { return new(Stream) }}
+
+func newStream(c *Conn) *Stream {
+	s := streams.Get().(*Stream)
+	s.c = c
+	s.more.L = &c.mu
+	return s
+}
+
+// begin makes s the stream with this id. ended is whether the request has no body.
+func (s *Stream) begin(id uint32, ended bool) {
+	s.id, s.ended = id, ended
+	s.sentStatus, s.sentBytes = 0, 0
+	s.dead, s.closed, s.answering, s.stopped = false, false, false, false
+	s.call.Reset()
+	s.body, s.trailers = s.body[:0], s.trailers[:0]
+	s.receive, s.consumed = streamWindow, 0
+}
+
+// frame finds out how long the body is, and reports whether the length that is told can be right.
+func (s *Stream) frame() bool {
+	r := &s.req
+	s.left = r.Length
+	if s.ended {
+		r.Body = http1.NoBody
+		return r.Length <= 0
+	}
+	if r.Length < 0 {
+		r.Body = http1.Chunked
+	}
+	return true
+}
+
+// measure reports whether n more bytes of the body, and its end, agree with Content-Length.
+func (s *Stream) measure(n int, end bool) bool {
+	if s.left < 0 {
+		return true
+	}
+	s.left -= int64(n)
+	return s.left == 0 || s.left > 0 && !end
+}
+
+// RemoteAddr returns the address of the client's end, or what a PROXY protocol header says.
+func (s *Stream) RemoteAddr() netip.AddrPort { return s.c.peer }
+
+// Secure reports whether the client connected by TLS.
+func (s *Stream) Secure() bool { return s.c.secure }
+
+// Sent returns the status of the answer and the number of bytes of its body.
+func (s *Stream) Sent() (status int, bytes int64) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.sentStatus, s.sentBytes
+}
+
+// Refuse says that the request is refused. The client is asked to go elsewhere after the answer if last is
+// set; else the connection may wait for the next request as long as for a header, and EndIdle prefers it.
+func (s *Stream) Refuse(last bool) {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refused = true; last && !c.left {
+		c.leave()
+	}
+}
+
+// clock returns the time: in the reader as it was when the client was read last.
+func (s *Stream) clock() time.Time {
+	if s.running {
+		return time.Now()
+	}
+	return s.c.now
+}
+
+// Drop resets the stream instead of an answer.
+func (s *Stream) Drop() {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.running {
+		c.reset(s, s.id, http2.ErrCodeEnhanceYourCalm)
+		return
+	}
+	c.reset(nil, s.id, http2.ErrCodeEnhanceYourCalm)
+}
+
+// Gone records a status for the access log. The client gets no answer.
+func (s *Stream) Gone(status int) {
+	s.Drop()
+	s.sentStatus = status
+}
+
+// Answer answers with a body of the node's own. fields are lines that end in CRLF; Answer adds Date and
+// Content-Length. It does not wait for the rest of the request's body.
+func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string) {
+	c := s.c
+	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
+	out := appendStatus(s.out[:0], status)
+	out = appendField(out, []byte("date"), c.server.clock.Date(s.clock()))
+	out = appendLines(out, fields)
+	if !bodiless {
+		var buf [20]byte
+		out = appendField(out, []byte("content-length"), strconv.AppendInt(buf[:0], int64(len(body)), 10))
+	}
+	s.out = out
+	if bodiless || r != nil && r.Head {
+		body = ""
+	}
+	c.mu.Lock()
+	s.sentStatus = status
+	if s.running && s.dead {
+		c.mu.Unlock()
+		return
+	}
+	s.writeAnswerHead(out, body == "")
+	n := int64(len(body))
+	switch {
+	case n == 0:
+	case !s.running && n <= min(c.initial, c.window, maxFrame) && c.waiting() < maxWaiting:
+		c.writeData(s.id, []byte(body), true)
+		s.closed, s.sentBytes = true, n
+	case !s.running: // the client has to make room, and the reader cannot wait for that
+		c.mu.Unlock()
+		s.start(rest{s, body})
+		return
+	default:
+		c.mu.Unlock()
+		if s.send([]byte(body), true) != nil {
+			return
+		}
+		c.mu.Lock()
+		s.closed = true
+	}
+	if !s.running {
+		s.close()
+	}
+	if !s.running {
+		c.relieve()
+	}
+	c.mu.Unlock()
+}
+
+// writeAnswerHead writes the header of the final answer. mu is held.
+func (s *Stream) writeAnswerHead(block []byte, end bool) {
+	c := s.c
+	if c.server.leaving.Load() && !c.left {
+		c.leave()
+	}
+	c.writeHead(s.id, block, end)
+	s.closed = end
+}
+
+// close ends the stream after its answer. What the client still sends on one that was relayed is read as
+// far as its window reaches, so that a malformed body is noticed also behind an early answer. mu is held.
+func (s *Stream) close() {
+	c := s.c
+	switch {
+	case s.dead:
+	case !s.closed:
+		c.reset(s, s.id, http2.ErrCodeInternal)
+	case !s.ended && s.running:
+		c.consume(nil, len(s.body))
+		s.answered, s.body = true, nil
+	case !s.ended:
+		c.reset(nil, s.id, http2.ErrCodeNo) // RFC 9113, 8.1
+	case s.running:
+		c.lose(s)
+	}
+}
+
+// A rest is the body of an answer of the node's own that waits for its client.
+type rest struct {
+	s    *Stream
+	body string
+}
+
+func (r rest) Pass() {
+	err := r.s.send([]byte(r.body), true)
+	r.s.c.mu.Lock()
+	defer r.s.c.mu.Unlock()
+	r.s.closed = err == nil
+}
+
+// start runs p in a goroutine. The reader is done with s, but for what comes on its stream.
+func (s *Stream) start(p Passing) {
+	c := s.c
+	c.next = nil
+	s.running = true
+	c.mu.Lock()
+	s.window = c.initial
+	c.streams[s.id] = s
+	c.working++
+	c.mu.Unlock()
+	go func() {
+		growStack(0)
+		s.run(p)
+	}()
+}
+
+// done is told that a goroutine of a request has ended. mu is held.
+func (c *Conn) done() {
+	if c.working--; c.working == 0 {
+		c.idle = time.Now()
+		c.endIdle()
+	}
+}
+
+// growStack makes room on the goroutine's stack for a whole exchange. Growing while the calls are deep would
+// copy all of them, several times: a sixth of what a request costs.
+//
+//go:noinline
+func growStack(i int) byte {
+	var room [10 << 10]byte
+	return room[i]
+}
+
+func (s *Stream) run(p Passing) {
+	c := s.c
+	defer func() {
+		if err := recover(); err != nil {
+			c.server.o.Logger.Error("panic while serving a request", "err", err, "stack", string(debug.Stack()))
+		}
+		c.mu.Lock()
+		s.close()
+		if !s.abandoned {
+			c.done()
+		}
+		answered := s.answered
+		c.kick()
+		c.mu.Unlock()
+		if !s.abandoned && !answered && cap(s.body) <= maxWaiting { // else somebody may look at it still, or it is too large
+			s.running, s.c = false, nil
+			streams.Put(s)
+		}
+	}()
+	p.Pass()
+}

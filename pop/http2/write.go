@@ -1,0 +1,284 @@
+package http2
+
+import (
+	"bytes"
+	"net/http"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// maxFrame is how long frames are at most, either way: no client may want less (RFC 9113, 4.2).
+const maxFrame = 16 << 10
+
+// maxWaiting is how many bytes wait to be written before those who write more have to wait.
+const maxWaiting = 64 << 10
+
+// A buffer holds frames or a head.
+type buffer struct{ b []byte }
+
+var buffers = sync.Pool{New: func() any { return &buffer{make([]byte, 0, 4<<10)} }}
+
+func newBuffer() *buffer { return buffers.Get().(*buffer) }
+
+func (b *buffer) free() {
+	if cap(b.b) <= 4*maxWaiting {
+		b.b = b.b[:0]
+		buffers.Put(b)
+	}
+}
+
+// room returns what waits to be written, to append to. mu is held.
+func (c *Conn) room() *buffer {
+	if c.out == nil {
+		c.out = newBuffer()
+	}
+	return c.out
+}
+
+// Write lets the Framer append frames. mu is held.
+func (c *Conn) Write(p []byte) (int, error) {
+	out := c.room()
+	out.b = append(out.b, p...)
+	return len(p), nil
+}
+
+func (c *Conn) waiting() int {
+	if c.out == nil {
+		return 0
+	}
+	return len(c.out.b)
+}
+
+// kick writes what waits, unless the reader is about to or another goroutine does: many answers
+// are written at once. It reports whether it did. mu is held, but not meanwhile.
+func (c *Conn) kick() bool {
+	if c.batch || c.writing || c.out == nil || c.err != nil {
+		return false
+	}
+	c.writing = true
+	if c.working > 1 { // others that are about to answer on this connection do so in the same write
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
+	}
+	for c.out != nil && c.err == nil {
+		out := c.out
+		c.out = nil
+		if timeout := c.server.o.BodyTimeout; timeout > 0 {
+			// Moving the deadline with every write would cost more than it is worth.
+			if by := time.Now().Add(timeout); by.Sub(c.writeBy) > timeout/8 {
+				c.writeBy = by
+				_ = c.conn.SetWriteDeadline(by)
+			}
+		}
+		c.mu.Unlock()
+		_, err := c.conn.Write(out.b)
+		out.free()
+		c.mu.Lock()
+		if err != nil {
+			c.err = err
+			_ = c.conn.Close() // ends the reader
+		}
+		c.space.Broadcast()
+	}
+	c.writing = false
+	c.space.Broadcast()
+	return true
+}
+
+// relieve lets the reader wait while too much waits to be written: a client that does not read is not
+// read from. mu is held, but not meanwhile.
+func (c *Conn) relieve() {
+	for batch := c.batch; c.waiting() >= maxWaiting && c.err == nil; c.batch = batch {
+		if c.batch = false; !c.kick() {
+			c.space.Wait()
+		}
+	}
+}
+
+// appendFrame appends a frame's header (RFC 9113, 4.1).
+func appendFrame(dst []byte, length int, kind http2.FrameType, flags http2.Flags, id uint32) []byte {
+	return append(dst, byte(length>>16), byte(length>>8), byte(length), byte(kind), byte(flags), byte(id>>24), byte(id>>16), byte(id>>8), byte(id))
+}
+
+// writeHead writes a header block, which ends the stream if end. mu is held.
+func (c *Conn) writeHead(id uint32, block []byte, end bool) {
+	if !c.tableless {
+		// The client may give back the memory of its dynamic table: nothing is put there, so
+		// that blocks do not depend on each other (RFC 7541, 4.2).
+		c.tableless = true
+		block = append([]byte{0x20}, block...)
+	}
+	out := c.room()
+	kind, flags := http2.FrameHeaders, http2.Flags(0)
+	if end {
+		flags = http2.FlagHeadersEndStream
+	}
+	for {
+		n := min(len(block), maxFrame)
+		if n == len(block) {
+			flags |= http2.FlagHeadersEndHeaders
+		}
+		out.b = append(appendFrame(out.b, n, kind, flags, id), block[:n]...)
+		if block = block[n:]; len(block) == 0 {
+			return
+		}
+		kind, flags = http2.FrameContinuation, 0
+	}
+}
+
+// writeData writes a frame of data that the windows have room for. mu is held.
+func (c *Conn) writeData(id uint32, data []byte, end bool) {
+	out, flags := c.room(), http2.Flags(0)
+	if end {
+		flags = http2.FlagDataEndStream
+	}
+	out.b = append(appendFrame(out.b, len(data), http2.FrameData, flags, id), data...)
+	c.window -= int64(len(data))
+}
+
+// send writes data when the client has room for it, and has read enough of what was written
+// before. end is whether that ends the stream.
+func (s *Stream) send(data []byte, end bool) error {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var by time.Time
+	for {
+		if s.dead || c.err != nil {
+			return errGone
+		}
+		n := int(max(0, min(int64(len(data)), maxFrame, s.window, c.window)))
+		if c.waiting() < maxWaiting && (n > 0 || len(data) == 0) {
+			c.writeData(s.id, data[:n], end && n == len(data))
+			s.window -= int64(n)
+			s.sentBytes += int64(n)
+			c.earn(n, n == len(data) || n == maxFrame)
+			if data = data[n:]; len(data) == 0 {
+				return nil
+			}
+			continue
+		}
+		if c.kick() {
+			continue // the windows may have changed
+		}
+		if timeout := c.server.o.BodyTimeout; timeout > 0 && by.IsZero() {
+			// It covers all of data: a client cannot win time by opening its window bit by bit.
+			by = time.Now().Add(timeout)
+		}
+		if !c.wait(&c.space, by) {
+			c.reset(s, s.id, http2.ErrCodeCancel)
+			return errGone
+		}
+	}
+}
+
+// wait waits for cond, and reports whether it did so before by. mu is held.
+func (c *Conn) wait(cond *sync.Cond, by time.Time) bool {
+	if by.IsZero() {
+		cond.Wait()
+		return true
+	}
+	left := time.Until(by)
+	if left <= 0 {
+		return false
+	}
+	timer := time.AfterFunc(left, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		cond.Broadcast()
+	})
+	cond.Wait()
+	timer.Stop()
+	return true
+}
+
+// reset ends the stream with this id, which is s unless s is nil. mu is held.
+func (c *Conn) reset(s *Stream, id uint32, code http2.ErrCode) {
+	if s != nil {
+		if s.dead {
+			return
+		}
+		c.lose(s)
+	}
+	_ = c.fr.WriteRSTStream(id, code)
+	c.resets[c.nextReset%len(c.resets)] = id
+	c.nextReset++
+}
+
+// lose takes s from the streams of c: it is over for the client. mu is held.
+func (c *Conn) lose(s *Stream) {
+	s.dead = true
+	delete(c.streams, s.id)
+	s.more.Broadcast()
+	c.space.Broadcast()
+	s.call.Interrupt()
+}
+
+// Names that have a place in the static table, of those that answers have (RFC 7541, appendix A).
+var staticNames = map[string]byte{
+	"accept-ranges": 18, "access-control-allow-origin": 20, "age": 21, "allow": 22, "cache-control": 24,
+	"content-disposition": 25, "content-encoding": 26, "content-language": 27, "content-length": 28,
+	"content-location": 29, "content-range": 30, "content-type": 31, "date": 33, "etag": 34, "expires": 36,
+	"last-modified": 44, "link": 45, "location": 46, "retry-after": 53, "server": 54, "set-cookie": 55,
+	"strict-transport-security": 56, "vary": 59, "via": 60, "www-authenticate": 61,
+}
+
+// appendStatus begins a block with a status.
+func appendStatus(dst []byte, status int) []byte {
+	switch status {
+	case http.StatusOK:
+		return append(dst, 0x80|8)
+	case http.StatusNotModified:
+		return append(dst, 0x80|11)
+	}
+	return strconv.AppendInt(append(dst, 8, 3), int64(status), 10)
+}
+
+// appendField appends a field as a literal that is not indexed (RFC 7541, 6.2.2), with its name in
+// lower case.
+func appendField(dst []byte, name, value []byte) []byte {
+	at := len(dst)
+	dst = append(appendInteger(append(dst, 0), 0, 7, len(name)), name...)
+	lower := dst[len(dst)-len(name):]
+	for i, b := range lower {
+		if 'A' <= b && b <= 'Z' {
+			lower[i] = b + 'a' - 'A'
+		}
+	}
+	if place := staticNames[string(lower)]; place > 0 {
+		dst = appendInteger(dst[:at], 0, 4, int(place))
+	}
+	return append(appendInteger(dst, 0, 7, len(value)), value...)
+}
+
+// appendInteger appends n behind the bits of first, in a prefix of so many bits (RFC 7541, 5.1).
+func appendInteger(dst []byte, first byte, bits uint, n int) []byte {
+	most := 1<<bits - 1
+	if n < most {
+		return append(dst, first|byte(n))
+	}
+	dst = append(dst, first|byte(most))
+	for n -= most; n >= 128; n >>= 7 {
+		dst = append(dst, byte(n)|128)
+	}
+	return append(dst, byte(n))
+}
+
+// appendLines appends fields that are lines of HTTP/1.1, ending in CRLF.
+func appendLines(dst, lines []byte) []byte {
+	for len(lines) > 0 {
+		var line []byte
+		line, lines, _ = bytes.Cut(lines, crlf)
+		if colon := bytes.IndexByte(line, ':'); colon > 0 {
+			dst = appendField(dst, line[:colon], bytes.TrimLeft(line[colon+1:], " "))
+		}
+	}
+	return dst
+}
+
+var crlf = []byte("\r\n")
