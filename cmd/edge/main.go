@@ -236,10 +236,10 @@ func single(err error) (all []error) {
 	return all
 }
 
-// packages are what errors begin with. To users it is all one command.
-var packages = regexp.MustCompile(`^(accesslog|analysis|async|counter|limit|load|mitigation|mix|pop|proxy|ring|rule|shard): `)
+// packages matches the package that an error begins with. Users do not need it.
+var packages = regexp.MustCompile(`^(accesslog|analysis|async|count|counter|gossip|http1|limit|load|mitigation|mix|pop|proxy|ring|rule|shard): `)
 
-// message returns what err says, without the package that says it.
+// message returns the text of err without its package.
 func message(err error) string { return packages.ReplaceAllLiteralString(err.Error(), "") }
 
 func reportOne(w io.Writer, err error) {

@@ -1,62 +1,61 @@
-// Package count counts requests in shards and finds out which keys exceed a limit.
+// Package count counts requests in shards and finds the keys that exceed a limit.
 //
 // # One loop
 //
-// A request offers its key to a queue, which merges what comes within a few milliseconds. One
-// goroutine, [Loop.Run], owns what is known of all keys, so it needs no locks for that. It takes
-// what the queue has gathered and evaluates each key by what this node knows for certain: the
-// last answers of the shards, and its own requests since. That is a lower bound of the estimate,
-// whatever the shards do. Then it sends each shard a batch and goes on: another goroutine waits
-// for the answers and brings them back.
+// A request offers its key to a queue, which merges the offers of a few milliseconds. One
+// goroutine, [Loop.Run], owns the state of all keys, so that state needs no locks. It drains the
+// queue and evaluates each key by what this node knows for certain: the last answers of the
+// shards and its own requests since. That is a lower bound of the estimate, whatever the shards
+// do. Then it sends each shard a batch and continues: another goroutine waits for the answers and
+// brings them back.
 //
-// A batch holds one INCR for each key and window, whose reply is what all nodes counted together,
-// and for a key that is first seen in a window reads of the previous window and of its record.
-// Keys near their threshold go first, then those that have waited longest. A key is in one batch
-// at a time; what comes meanwhile waits for the answer.
+// A batch holds one INCR for each key and window; its reply is the count of all nodes. For a key
+// that is new in a window, the batch also reads the previous window and the record. Keys near
+// their threshold go first, then those that have waited longest. A key is in one batch at a time;
+// later requests wait for the answer.
 //
-// The same code runs without goroutines: [Loop.Flush], [Loop.Step].
+// [Loop.Flush] and [Loop.Step] run the same code without goroutines.
 //
 // # Accounts
 //
 // Each request of each limit is in a counter, in the metric edge_increments_dropped_total by cause,
 // or in an increment whose outcome is unknown. An increment is sent again only if it was provably
-// not made. What a node knows of a key never exceeds what was requested: unknown outcomes and lost
-// counters make it less, nothing makes it more. So no client is refused for requests that it did
+// not made. A node's count of a key never exceeds the requests that were made: unknown outcomes
+// and lost counters lower it, nothing raises it. So no client is refused for requests that it did
 // not make.
 //
-// Options.TrackedKeys bounds the keys in memory, whatever shards do. At the bound the key that was
-// unused for longest is forgotten, of those that are far from their threshold first.
+// Options.TrackedKeys bounds the keys in memory, whatever the shards do. At the bound the least
+// recently used key is evicted, preferably one that is far from its threshold.
 //
 // # Changes of the shards
 //
-// While a shard is out its keys belong to others: [Loop.SetOut], [Loop.SetShards]. No count is
-// copied. Each request is counted at one shard, the one that owned its key on the node that it
-// came to, so the number of a window is the sum of the numbers at all shards that owned the key
-// in it. A node remembers the last 8 placements. It reads what a former owner has when it first
-// counts a key after the change, and once more when all nodes have followed. A former owner that
-// is dead keeps its last known number, as a lower bound. So a change lets a client pass the
-// threshold once more at most.
+// While a shard is out, other shards own its keys: [Loop.SetOut], [Loop.SetShards]. Counts are
+// never copied. Each request is counted at one shard, the owner of its key on the node that served
+// it, so the value of a window is the sum over all shards that owned the key in it. A node
+// remembers the last 8 placements. It reads a former owner when it first counts a key after the
+// change, and again when all nodes have made the change. The last known value of a dead former
+// owner still counts, as a lower bound. So a change lets a client pass the threshold at most once
+// more.
 //
-// A node whose shards are all down or out counts by itself. Keys wait, within bounds, to be sent;
-// a shard that is down is probed until it answers. Until then a key of a rule with on_failure:
-// open is not mitigated anew.
+// A node whose shards are all down or out counts alone. A bounded number of keys waits to be sent;
+// a shard that is down is probed until it answers. Until then, keys of a rule with on_failure:
+// open get no new mitigations.
 //
 // # Sub-windows
 //
-// The number of a window may hold a count for each of its parts: see [counter.Layout]. No field
-// at a shard overflows. A key has one INCR in flight; what exceeds the budget of a field waits
-// for its reply, and what was sent without a reply takes up budget for the rest of the window.
-// Each node counts as two senders, since one that restarts, has forgotten a key, or has set its
-// clock by windows does not know of its last INCRs. Where the PoP has more nodes than a layout
-// has room for, each node counts such limits by itself, under the cause too_many_nodes. Requests
-// that a full field does not take are counted under the cause sub_window_full alone: their
-// client is over by far.
+// The value of a window may hold a count for each of its sub-windows: see [counter.Layout]. No
+// field at a shard overflows. A key has one INCR in flight; requests beyond the budget of a field
+// wait for its reply, and an INCR without a reply uses up budget for the rest of the window. Each
+// node counts as two senders, since a node that restarts, evicts a key, or moves its clock by
+// whole windows forgets its last INCRs. If the PoP has more nodes than a layout has room for,
+// each node counts such limits alone, under the cause too_many_nodes. Requests that do not fit a
+// full field are counted only under the cause sub_window_full: their client is far over its limit.
 //
-// A reload that changes the sub-windows of a limit leaves the counters behind. They are read
-// until all nodes have loaded the rules and once after that, and count until nothing in them is in
-// the period any more: all that is known is added up in each of the layouts, and the limit is
-// exceeded if one of these estimates says so. What was counted in another layout is taken for
-// requests of the sub-window in which its own begins, so it weighs no more than if it had been
-// counted in this one: no innocent client is refused, and no gate opens. A node that starts anew
-// knows nothing of the rules before: while sub-windows change, reload rather than restart.
+// A reload that changes the sub-windows of a limit starts new counters. The old ones are read
+// until all nodes have loaded the rules and once after that, and count until they have left the
+// period: all counts are added up in each of the layouts, and the limit is exceeded if one of
+// these estimates exceeds it. Requests from another layout count in the field in which their own
+// sub-window begins, so they never weigh more than if they had been counted there: no innocent
+// client is refused, and no guilty one slips through. A node that restarts does not know the old
+// rules: to change sub-windows, reload rather than restart.
 package count

@@ -8,31 +8,31 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Some counters are not added to any more, and still count: those of a shard which owned the key
-// before, and those of a layout which a limit had before. Both are read when the key is first
-// counted after the change, and once more when it has settled: when all nodes have made it.
+// Two kinds of counters still count but are no longer incremented: those at a shard that owned
+// the key before, and those in a layout that a limit had before. Both are read when the key is
+// first counted after the change, and again when the change has settled: when all nodes made it.
 
 // A former is a shard that owned a key before.
 type former struct {
 	at      *lane
 	settled time.Time
-	next    time.Time // when it is to be read; zero: at once
-	looked  bool      // for the key's record
-	asking  bool      // in a batch to it
+	next    time.Time // when to read it; zero: at once
+	looked  bool      // the key's record was read
+	asking  bool      // a read is in flight
 }
 
 const (
-	// formerPause is how long a former shard that did not answer is left alone by a key. Then
-	// it is asked with the key's next count.
+	// formerPause is how long a key does not retry a former shard that did not answer. Then
+	// it is read with the key's next count.
 	formerPause = time.Second
 
-	// rulesSettle is within how long all nodes of a PoP load the same rules. Until it is over
+	// rulesSettle is how long all nodes of a PoP may take to load the same rules. Until then
 	// outdated layouts are read with each count of a key.
 	rulesSettle = 5 * time.Second
 )
 
 // concerns reports whether f may hold something that matters at now: counts of a current or
-// previous window, or, as long as nobody has looked, a record.
+// previous window, or a record that was not read yet.
 func (t *track) concerns(f *former, now time.Time) bool {
 	for i := range t.windows {
 		period := t.windows[i].limit.Period
@@ -44,7 +44,7 @@ func (t *track) concerns(f *former, now time.Time) bool {
 	return !f.looked && t.rule != nil && f.settled.Add(t.rule.MitigationTimeout).After(now)
 }
 
-// slots appends to dst the counters of the windows in which f may have counted.
+// slots appends the counters of the windows in which f may have counted to dst.
 func (t *track) slots(dst []slot, f *former) []slot {
 	for i := range t.windows {
 		w := &t.windows[i]
@@ -56,7 +56,7 @@ func (t *track) slots(dst []slot, f *former) []slot {
 	return dst
 }
 
-// asked takes in that a former shard was asked at a time, and whether it answered.
+// asked records that a former shard was asked at when, and whether it answered.
 func (t *track) asked(at *lane, when, now time.Time, answered bool) {
 	t.formers = slices.DeleteFunc(t.formers, func(f former) bool {
 		return f.at == at && answered && !when.Before(f.settled)
@@ -75,8 +75,8 @@ func (t *track) asked(at *lane, when, now time.Time, answered bool) {
 	}
 }
 
-// readFormer takes in a counter that was read over from at a former shard, and reports whether
-// its value fell.
+// readFormer records the value of a counter that was read at a former shard, over the connection
+// from. It reports whether the value fell.
 func (t *track) readFormer(s slot, at *lane, from *counter.Link, value uint64) (fell bool) {
 	w, tally := t.find(s)
 	if tally == nil {
@@ -90,9 +90,9 @@ func (t *track) readFormer(s slot, at *lane, from *counter.Link, value uint64) (
 	return fell
 }
 
-// place makes owner the owner of t's key, as p says, and finds out which shards owned it
-// before. They settle so long after they ceased to. held says that there is a record of the
-// key: it follows to the new owner.
+// place makes owner the owner of t's key in the placement p, and finds its former owners. They
+// settle this long after they lost the key. held reports whether the key has a record, which then
+// moves to the new owner.
 func (t *track) place(p *placement, owner *lane, now time.Time, settle time.Duration, held bool) {
 	moved := t.address() != owner.addr()
 	if moved {
@@ -128,21 +128,21 @@ func (t *track) place(p *placement, owner *lane, now time.Time, settle time.Dura
 	t.store = t.store || moved && held && len(t.formers) > 0
 }
 
-// An outdated layout is one that a limit had before a reload. Its counters are not counted
-// in any more, but what they say goes on to count until it has left the period: so a reload
-// opens no gate. See view.
+// An outdated layout is one that a limit had before a reload. Its counters are no longer
+// incremented, but still count until they have left the period: so nobody gets a fresh
+// allowance by a reload. See view.
 type outdated struct {
 	limit   counter.Limit // as it was
-	settled time.Time     // by then all nodes have reloaded, so that the counters are final
-	until   time.Time     // a period after that: from then on nothing in them is in the period
+	settled time.Time     // all nodes have reloaded, so the counters are final
+	until   time.Time     // one period later: the counters have left the period
 }
 
-// outdatedBy returns the layouts that are outdated once the rules after replace those of r,
-// at now. r may be nil.
+// outdatedBy returns the layouts that are outdated when after replaces the rules of r at now.
+// r may be nil.
 func (r *rules) outdatedBy(after *rule.Set, now time.Time) map[*rule.Rule][]outdated {
 	var none [counter.MaxFields + 1]int
 	if r == nil || r.set.PackedLimits() == none && after.PackedLimits() == none && len(r.outdated) == 0 {
-		return nil // all layouts are the same, also where there are a million
+		return nil // no layout changes: quick even with a million rules
 	}
 	all := map[*rule.Rule][]outdated{}
 	settled := now.Add(rulesSettle)
@@ -158,7 +158,7 @@ func (r *rules) outdatedBy(after *rule.Set, now time.Time) map[*rule.Rule][]outd
 				return
 			}
 			list = append(slices.DeleteFunc(list, func(known outdated) bool {
-				return sameCounters(known.limit, o.limit) // it was outdated before, for a while
+				return sameCounters(known.limit, o.limit) // it was outdated once before
 			}), o)
 		}
 		for _, o := range r.outdated[old] {
@@ -177,7 +177,7 @@ func (r *rules) outdatedBy(after *rule.Set, now time.Time) map[*rule.Rule][]outd
 // sameCounters reports whether two limits of a rule have the same counters.
 func sameCounters(a, b counter.Limit) bool { return a.Period == b.Period && a.Layout == b.Layout }
 
-// countedAs returns how r counts in the period of a limit.
+// countedAs returns the limit that r has for the period of limit.
 func countedAs(r *rule.Rule, limit counter.Limit) (counter.Limit, bool) {
 	for _, l := range r.Limits {
 		if l.Period.Microseconds() == limit.Period {
@@ -187,7 +187,7 @@ func countedAs(r *rule.Rule, limit counter.Limit) (counter.Limit, bool) {
 	return counter.Limit{}, false
 }
 
-// dropOutdated removes the windows of layouts that do not count any more at now.
+// dropOutdated removes the windows of layouts that no longer count at now.
 func (t *track) dropOutdated(now time.Time) {
 	for i := len(t.windows) - 1; i >= 0 && t.windows[i].outdated(); i-- { // they are the last
 		if w := &t.windows[i]; !now.Before(w.until) {
@@ -197,8 +197,7 @@ func (t *track) dropOutdated(now time.Time) {
 	}
 }
 
-// Counted returns the limits that are counted or read, by any rule: one for each period and
-// layout.
+// Counted returns the limits that any rule counts or reads, one for each period and layout.
 func (c *Loop) Counted() (limits []counter.Limit) {
 	add := func(limit counter.Limit) {
 		if !slices.ContainsFunc(limits, func(other counter.Limit) bool { return sameCounters(other, limit) }) {

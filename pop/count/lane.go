@@ -9,64 +9,63 @@ import (
 // A Shard owns part of a PoP's counters, and the records beside them. It is a
 // [counter.Shard], or behaves like one. Its methods may be called concurrently.
 type Shard interface {
-	// Addr names the shard. Every node names it alike, since it places keys.
+	// Addr returns the shard's address, which places keys: it must be the same on every node.
 	Addr() string
 
-	// Down reports whether the shard is left alone but for a probe now and then, since it
-	// failed or is slow. The request path calls it: it must not wait.
+	// Down reports whether the shard gets only occasional probes because it failed or is
+	// slow. The request path calls it, so it must not block.
 	Down() bool
 
-	// Available reports whether the shard would be asked now.
+	// Available reports whether the shard accepts requests now.
 	Available() bool
 
-	// Exchange has the shard do what a batch asks for, and sets the outcomes. It blocks for
-	// a round trip. An empty batch finds out whether the shard answers.
+	// Exchange sends a batch to the shard and sets the outcomes. It blocks for a round trip.
+	// An empty batch probes whether the shard answers.
 	Exchange(*counter.Batch) error
 }
 
 const (
-	// inBatch is how many keys a batch has at most: about 5 ms of a memcached's work.
+	// inBatch is the maximum number of keys in a batch: about 5 ms of a memcached's work.
 	inBatch = 1024
 
-	// inFlight is how many batches are on their way to a shard at a time, so that it has
-	// something to do while the answers of one are taken in.
+	// inFlight is how many batches are in flight to a shard at a time, so that it stays busy
+	// while the loop handles the answers to one.
 	inFlight = 2
 
-	// retryPause is how long a shard that could not be reached is left alone, before it counts
-	// as down.
+	// retryPause is the pause before an unreachable shard that is not yet down is retried.
 	retryPause = 20 * time.Millisecond
 
-	// probePause is how often a shard that is down is looked at.
+	// probePause is how often a shard that is down is probed.
 	probePause = 100 * time.Millisecond
 
-	// maxStores is how many records a batch writes at most.
+	// maxStores is the maximum number of records that a batch writes.
 	maxStores = 256
 
-	// maxAsk is how many keys are read at a former shard in one batch. What exceeds it is read
-	// with the key's next count.
+	// maxAsk is how many keys are read at a former shard in one batch. Further ones are read
+	// with their next count.
 	maxAsk = 1 << 14
 )
 
-// A lane leads to one shard: the keys that have work for it. Those that are near their
-// threshold go first, the others in their order. A key waits once, and is in one batch at a
-// time, so that it has one increment in flight.
+// A lane holds the keys that have work for one shard. Those near their threshold go first, the
+// others in order. A key waits once, and is in one batch at a time, so it has one increment in
+// flight.
 type lane struct {
 	shard  Shard
 	near   list
 	far    list
-	ask    *batch    // reads for keys that belong to other shards now; nil if there are none
-	flying int       // batches on their way
-	asking bool      // one like ask is on its way
+	ask    *batch    // reads for keys that other shards own now; nil if none
+	flying int       // batches in flight
+	asking bool      // a batch like ask is in flight
 	retry  time.Time // when the shard may be asked again
-	ended  bool      // the loop ends, and the shard could not be reached
+	ended  bool      // the loop is stopping, and the shard could not be reached
 }
 
 func (ln *lane) addr() string { return ln.shard.Addr() }
 
-// waiting returns how many keys wait.
+// waiting returns the number of waiting keys.
 func (ln *lane) waiting() int { return ln.near.n + ln.far.n }
 
-// push has t wait for the shard, among those that are near if it is.
+// push queues t for the shard, with the keys near their threshold if it is near.
 func (ln *lane) push(t *track) {
 	to := &ln.far
 	if t.near {
@@ -78,7 +77,7 @@ func (ln *lane) push(t *track) {
 	}
 }
 
-// pop returns the key whose turn it is, nil if none waits.
+// pop removes and returns the next key, nil if none waits.
 func (ln *lane) pop() *track {
 	t := ln.near.head
 	if t == nil {
@@ -107,7 +106,7 @@ func (l *list) push(t *track) {
 	l.n++
 }
 
-// leave takes t out of the list that it is in.
+// leave removes t from its list.
 func (t *track) leave() {
 	l := t.in
 	if l == nil {
@@ -127,11 +126,11 @@ func (t *track) leave() {
 	l.n--
 }
 
-// A batch is what a shard is asked in one exchange, with what the answers are for.
+// A batch is the operations of one exchange with a shard, and the keys that they are for.
 type batch struct {
 	counter.Batch
 	lane   *lane
-	former bool // it reads for keys that belong to other shards now
+	former bool // it reads for keys that other shards own now
 	begun  time.Time
 	err    error
 

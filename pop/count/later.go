@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// later holds keys until there is something to be read once more: their previous counter,
-// or retired ones. It belongs to the loop.
+// later holds keys until their previous or retired counters are to be read again. The loop owns
+// it.
 type later struct{ waits waits }
 
 type wait struct {
@@ -29,7 +29,7 @@ func (w *waits) Pop() any {
 	return x
 }
 
-// maxLater is how many keys wait. What does not fit is read with its next count.
+// maxLater is the maximum number of keys that wait. Further ones are read with their next count.
 const maxLater = 1 << 16
 
 func (l *later) add(t *track, until time.Time) {
@@ -38,7 +38,7 @@ func (l *later) add(t *track, until time.Time) {
 	}
 }
 
-// due removes a key whose time has come, and returns it; nil if there is none.
+// due removes and returns a key that is due at now, nil if none is.
 func (l *later) due(now time.Time) *track {
 	if len(l.waits) == 0 || l.waits[0].until.After(now) {
 		return nil
@@ -46,7 +46,7 @@ func (l *later) due(now time.Time) *track {
 	return heap.Pop(&l.waits).(wait).track
 }
 
-// next returns when the next key's time comes, zero if none waits.
+// next returns when the next key is due, zero if none waits.
 func (l *later) next() time.Time {
 	if len(l.waits) == 0 {
 		return time.Time{}

@@ -21,27 +21,26 @@ import (
 // Options configures a Loop. Rules, Table, Exceeded and Learn are required; the zero value of
 // every other field is usable.
 type Options struct {
-	// Secret makes the names of counters and records. Every node of a PoP has the same.
+	// Secret derives the items of counters and records. All nodes of a PoP share it.
 	Secret counter.Secret
 
-	// Rules are the first set; SetRules replaces it.
+	// Rules is the initial set; SetRules replaces it.
 	Rules *rule.Set
 
 	// Table holds the mitigations. Its records are stored beside the counters.
 	Table *mitigation.Table
 
-	// Exceeded is called when the counts of a key exceed a limit of a rule, and reports
-	// whether there is a new or prolonged record of that. It may be called on the path of a
-	// request.
+	// Exceeded is called when the counts of a key exceed a limit of a rule. It reports whether
+	// it made or prolonged a record. It may be called on the request path.
 	Exceeded func(key counter.Key, r *rule.Rule, f Finding, sample *mitigation.Sample, now time.Time) (mitigation.Record, bool)
 
-	// Started is called by the loop with each record that Exceeded has made.
+	// Started is called by the loop with each record that Exceeded returned.
 	Started func(mitigation.Record, *rule.Rule)
 
 	// Learn merges a record that was read from a shard.
 	Learn func(mitigation.Record, time.Time)
 
-	// Shards own the counters; SetShards replaces them. Without any the node counts alone.
+	// Shards own the counters; SetShards replaces them. If empty, the node counts alone.
 	Shards []Shard
 
 	// Settle, Interval, Queue, TrackedKeys, Drain, Nodes, Now, Ahead, Refresh: see
@@ -60,9 +59,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// A Loop counts what requests offer. One goroutine, [Loop.Run], owns what is known of keys; it
-// never waits for the network. The methods may be called concurrently, but for Run, Flush and
-// Step: see there.
+// A Loop counts offered requests. One goroutine, [Loop.Run], owns the state of keys; it never
+// waits for the network. The methods may be called concurrently, except Run, Flush and Step.
 type Loop struct {
 	o       Options
 	rules   atomic.Pointer[rules]
@@ -72,26 +70,26 @@ type Loop struct {
 	placed  atomic.Pointer[placement]
 	alone   atomic.Bool // no shard is available
 	metrics *metrics
-	wake    chan struct{} // holds at most one
+	wake    chan struct{} // capacity 1
 
 	members sync.Mutex // held by SetShards and SetOut
 	loading sync.Mutex // held by SetRules
 
-	shared sync.Mutex // guards what follows
+	shared sync.Mutex // guards begun and lifted
 	begun  []begun
 	lifted []counter.Key
 
-	// What follows belongs to the loop.
+	// The loop owns the fields below.
 	seen    *placement
-	nowhere lane // keys that wait for a shard to be in
+	nowhere lane // keys that have no shard because all are out
 	asking  []*lane
 	later   later
-	lifts   map[counter.Key]*lane // where the record of each lift is stored, as far as is known
-	lifting time.Time             // when lifts are looked at again; zero: all are stored
-	renewed time.Time             // when active records were read
+	lifts   map[counter.Key]*lane // where each lift's record is stored; nil if not known
+	lifting time.Time             // when to check lifts again; zero: all are stored
+	renewed time.Time             // when active records were last read
 	lost    losses
 	spare   []*batch
-	starts  func(*batch) // has a batch exchanged
+	starts  func(*batch) // starts the exchange of a batch
 	slots   []slot
 	sends   []send
 	ending  bool
@@ -100,15 +98,15 @@ type Loop struct {
 // trackParts is how many locks the tracks share.
 const trackParts = 64
 
-// rules is a set with the layouts that limits of it had before.
+// rules is a set of rules, and the layouts that their limits had before.
 type rules struct {
 	set      *rule.Set
 	outdated map[*rule.Rule][]outdated
-	packed   [counter.MaxFields + 1]int // how many limits have this many sub-windows
+	packed   [counter.MaxFields + 1]int // number of limits, by sub-windows
 }
 
-// SubWindows returns how many limits have sub-windows, and how many of these have more than
-// the PoP's nodes can count in, so that each node counts them by itself.
+// SubWindows returns how many limits have sub-windows, and how many of these each node counts
+// alone because the PoP has too many nodes for their layout.
 func (c *Loop) SubWindows() (limits, alone int) {
 	rules, nodes := c.rules.Load(), c.o.Nodes()
 	for fields, n := range rules.packed {
@@ -153,16 +151,15 @@ func New(o Options) (c *Loop, err error) {
 }
 
 // SetRules replaces the rules. Rules that keep their ID and characteristics keep their counts.
-// A limit with other sub-windows than before counts in other counters; the ones before count as
-// well until what they say has left the period. All nodes of a PoP are to load the same rules
-// within 5 s.
+// A limit whose sub-windows change gets new counters; the old ones still count until they have
+// left the period. All nodes of a PoP must load the same rules within 5 s.
 func (c *Loop) SetRules(set *rule.Set) {
 	c.loading.Lock()
 	defer c.loading.Unlock()
 	c.rules.Store(&rules{set: set, packed: set.PackedLimits(), outdated: c.rules.Load().outdatedBy(set, c.o.Now())})
 }
 
-// readAgain has the record of key, which the table has forgotten, read with the key's
+// readAgain is called when the table evicts key's record. It has the record read with the key's
 // next count.
 func (c *Loop) readAgain(key counter.Key) {
 	if t := c.peek(key); t != nil {
@@ -176,7 +173,7 @@ func (c *Loop) peek(key counter.Key) *track {
 	return t
 }
 
-// wakeUp has the loop look whether there is something to do.
+// wakeUp makes the loop look for work.
 func (c *Loop) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
@@ -184,8 +181,8 @@ func (c *Loop) wakeUp() {
 	}
 }
 
-// Run counts what is offered until ctx is done. Then it sends what is still queued, for
-// Options.Drain at most, and returns once all its goroutines have.
+// Run counts offered requests until ctx is done. Then it drains the queue, for at most
+// Options.Drain, and returns once all its goroutines have.
 func (c *Loop) Run(ctx context.Context) {
 	answers := make(chan *batch, 64)
 	flying := 0
@@ -240,25 +237,25 @@ func (c *Loop) Run(ctx context.Context) {
 	c.metrics.lose(&c.lost)
 }
 
-// Flush counts what was offered since the last call, and Step does what else is due, each in
-// the caller's goroutine. Together they are Run for a caller that goes through time by itself,
-// such as a simulation, whose clock is Options.Now and whose shards answer at once: what Run
-// leaves to goroutines and timers is done when they return, by the same code. They may be
-// called neither at once nor beside Run, and with SetOut but not with SetShards between them.
+// Flush counts the requests offered since the last call, in the caller's goroutine. Flush and
+// Step replace Run for callers that advance time themselves, such as a simulation with its own
+// Options.Now and shards that answer at once. They run the same code, without goroutines or
+// timers. They must not run concurrently, with each other or with Run. SetOut may be called
+// between them, SetShards must not.
 func (c *Loop) Flush() {
 	c.inline()
 	c.queue.Flush(c.flush)
 	c.turn()
 }
 
-// Step reads counters once more whose time has come, and tries again what shards did not take.
-// It returns when there will be more to do, zero if nothing is known of.
+// Step does the reads that are due and retries what shards did not accept: see Flush. It returns
+// when to call it next, zero if no work is scheduled.
 func (c *Loop) Step() (next time.Time) {
 	c.inline()
 	return c.turn()
 }
 
-// inline has batches exchanged in the caller's goroutine.
+// inline makes batches run in the caller's goroutine.
 func (c *Loop) inline() {
 	if c.starts == nil {
 		c.starts = func(b *batch) {
@@ -268,7 +265,7 @@ func (c *Loop) inline() {
 	}
 }
 
-// turn does what is due, and returns when there will be more to do.
+// turn does the work that is due, and returns when more will be due.
 func (c *Loop) turn() (next time.Time) {
 	now := c.o.Now()
 	c.takeBegun(now)
@@ -295,7 +292,7 @@ func (c *Loop) turn() (next time.Time) {
 	return next
 }
 
-// sooner returns the earlier one of two times; zero stands for never.
+// sooner returns the earlier of two times; zero stands for never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -303,8 +300,8 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// nextProbe returns when a shard that is down is to be looked at, zero if all are up. One that
-// has not answered yet is looked at when it has.
+// nextProbe returns when to probe a shard that is down, zero if all are up. A shard that still
+// owes an answer is probed after it.
 func (c *Loop) nextProbe() (next time.Time) {
 	for _, ln := range c.lanes() {
 		if ln.shard.Down() && ln.flying < inFlight {
@@ -314,14 +311,14 @@ func (c *Loop) nextProbe() (next time.Time) {
 	return next
 }
 
-// flush adds what the queue gathered to the tracks of its keys. Each is evaluated at once, by
-// what the node knows for certain, whatever its shard does.
+// flush adds the items of the queue to the tracks of their keys. Each track is evaluated at once,
+// by what the node knows for certain, whatever its shard does.
 func (c *Loop) flush(items []async.Item[arrival, offered]) {
 	now := c.o.Now()
 	rules := c.rules.Load()
 	for i := range items {
 		what, offered := &items[i].Key, &items[i].Value
-		// The request may have been matched long ago, by rules that have changed.
+		// The rules may have changed since the request was matched.
 		r := rules.set.Current(offered.rule)
 		if r == nil {
 			continue
@@ -329,7 +326,7 @@ func (c *Loop) flush(items []async.Item[arrival, offered]) {
 		t := c.track(what.key, r, now, rules.outdated[r])
 		t.setRule(r, now, rules.outdated[r])
 		c.catchUp(t)
-		if what.generation < t.generation { // it came before a lift
+		if what.generation < t.generation { // the request came before a lift
 			c.lost[dropLifted] += offered.n * uint64(len(r.Limits))
 			continue
 		}
@@ -344,18 +341,18 @@ func (c *Loop) flush(items []async.Item[arrival, offered]) {
 	}
 }
 
-// catchUp has t counted anew if its mitigation was lifted since.
+// catchUp resets the counts of t if its mitigation was lifted.
 func (c *Loop) catchUp(t *track) {
 	if generation := c.o.Table.Generation(t.key); generation > t.generation {
 		t.lift(generation)
 	}
 }
 
-// maxSample is how many bytes of each value of a sample are kept.
+// maxSample is the maximum size of each value of a sample, in bytes.
 const maxSample = 256
 
-// keep makes of a sample what is kept of s, without what else is in the memory that it points
-// to: the whole line of the request.
+// keep copies s to sample, truncated. It clones the strings, which else would keep the whole
+// request line in memory.
 func keep(sample, s *mitigation.Sample) {
 	sample.Client = s.Client
 	for _, each := range [...]struct{ to, from *string }{{&sample.Method, &s.Method}, {&sample.Host, &s.Host}, {&sample.Path, &s.Path}} {
@@ -365,8 +362,8 @@ func keep(sample, s *mitigation.Sample) {
 	}
 }
 
-// track returns the track of key, a new one if there is none. It takes the place of the one
-// that was unused for longest, of those that are far from their thresholds first.
+// track returns the track of key, which it makes if missing. A new track may evict the least
+// recently used one, preferably one that is far from its threshold.
 func (c *Loop) track(key counter.Key, r *rule.Rule, now time.Time, outdated []outdated) *track {
 	part := c.tracks[key[0]%trackParts]
 	if t, ok := part.Get(key); ok {
@@ -387,21 +384,21 @@ func (c *Loop) track(key counter.Key, r *rule.Rule, now time.Time, outdated []ou
 	return t
 }
 
-// maxSpared is how many keys that are near their threshold are spared in a row.
+// maxSpared is how many keys near their threshold are skipped in a row for eviction.
 const maxSpared = 8
 
-// forgotten is called for a track that made room for another one.
+// forgotten is called for an evicted track.
 func (c *Loop) forgotten(_ counter.Key, t *track) {
 	c.metrics.evicted.Inc()
 	t.forgotten = true
 	t.leave()
 	if t.flying {
-		return // what is not sent is lost when the answer comes
+		return // answered calls lose
 	}
 	c.lose(t)
 }
 
-// lose gives up what a forgotten track has not sent.
+// lose drops the unsent requests of a forgotten track.
 func (c *Loop) lose(t *track) {
 	cause := dropMemory
 	if t.owner == nil || t.owner.shard.Down() {
@@ -410,8 +407,8 @@ func (c *Loop) lose(t *track) {
 	t.loseAll(cause)
 }
 
-// evaluate starts the mitigation of t if a limit is exceeded. n requests came since the last
-// flush.
+// evaluate starts the mitigation of t if a limit is exceeded. n is the number of requests since
+// the last flush.
 func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
 	rules := c.rules.Load()
 	if t.rule == nil { // only its record matters

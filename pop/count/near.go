@@ -7,8 +7,8 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// nearSet remembers which keys are near a threshold, a bit for each of the keys that
-// share it. A wrong bit costs an early flush, or a late one; no decision depends on it.
+// nearSet remembers which keys are near a threshold. Several keys share a bit. A wrong bit makes
+// a flush early or late; no decision depends on it.
 type nearSet [1 << 12]atomic.Uint64
 
 func (s *nearSet) of(k counter.Key) (word *atomic.Uint64, bit uint64) {

@@ -8,17 +8,17 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// An arrival is what is counted together: a key in a tick.
+// An arrival identifies requests that are counted together: those of a key in a tick.
 type arrival struct {
 	key        counter.Key
-	tick       int64  // when it begins, in milliseconds since the Unix epoch
+	tick       int64  // start of the tick, in milliseconds since the Unix epoch
 	generation uint32 // of the key when the request was decided: see track
 }
 
-// ticks of a rule, in milliseconds. Windows begin at whole seconds, so that a second lies in
-// one window of each limit, and in one sub-window where those last whole seconds too. Others
-// need shorter ticks: one that the edge of two sub-windows cuts counts in the earlier one,
-// so that some requests are taken for older than they are, and none for younger.
+// Lengths of a tick, in milliseconds. Windows begin at whole seconds, so a second lies in one
+// window of each limit, and in one sub-window if sub-windows last whole seconds. Others need
+// shorter ticks: a tick that spans two sub-windows counts in the earlier one, so some requests
+// count as older than they are, and none as younger.
 const (
 	longTick  = 1000
 	shortTick = 10
@@ -35,7 +35,7 @@ func tickOf(r *rule.Rule, now time.Time) int64 {
 	return now.Unix() * longTick
 }
 
-// offered is what waits to be counted.
+// offered is the requests of an arrival that wait to be counted.
 type offered struct {
 	rule   *rule.Rule
 	n      uint64
@@ -43,25 +43,25 @@ type offered struct {
 	sample mitigation.Sample // of the last request
 }
 
-// A begun is a mitigation that a request has started on its own evidence.
+// A begun is a mitigation that a request started on the node's own evidence.
 type begun struct {
 	record mitigation.Record
 	rule   *rule.Rule
 }
 
-// maxBegun is how many mitigations requests start before the loop takes note of them. Further
-// ones are started by the loop.
+// maxBegun is how many mitigations requests may start before the loop handles them. The loop
+// starts further ones.
 const maxBegun = 1024
 
-// Offer queues a request to be counted at now, by r under a key. It never blocks. If what waits
-// of the key exceeds a limit together with what is known of it, the request starts the
-// mitigation by itself. generation is how often the key's mitigation had been lifted when the
-// request was decided: what came before a lift is not counted.
+// Offer queues a request at now, to be counted by r under key. It never blocks. If the waiting
+// requests and the known counts of the key together exceed a limit, Offer starts the mitigation
+// itself. generation is how often the key's mitigation had been lifted when the request was
+// decided: requests from before a lift are not counted.
 func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, sample mitigation.Sample, now time.Time) {
 	var known evidence
 	near := c.near.has(key)
 	if near {
-		known.of(c.peek(key), generation) // before the offer, which the loop may take at once
+		known.of(c.peek(key), generation) // before the offer: the loop may count it at once
 	}
 	what := arrival{key: key, tick: tickOf(r, now), generation: generation}
 	waiting, ok := c.queue.Offer(what, offered{rule: r, n: 1, at: now.UnixMicro(), sample: sample}, near)
@@ -78,7 +78,7 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, sample mi
 	}
 }
 
-// begin starts a mitigation on the path of a request. The loop does what else belongs to it.
+// begin starts a mitigation on the request path. The loop announces and stores it.
 func (c *Loop) begin(key counter.Key, r *rule.Rule, f Finding, sample mitigation.Sample, now time.Time) {
 	c.shared.Lock()
 	room := len(c.begun) < maxBegun
@@ -98,14 +98,14 @@ func (c *Loop) begin(key counter.Key, r *rule.Rule, f Finding, sample mitigation
 	c.wakeUp()
 }
 
-// An evidence is what is known of a key before its requests that wait. It has room for the
-// limits of an ordinary rule; of others less is known.
+// An evidence holds the known counts of a key, without its waiting requests. It has room for the
+// limits of an ordinary rule; further ones are left out.
 type evidence struct {
 	views [4]view
 	n     int
 }
 
-// of takes in what is known of t, unless it is of another generation.
+// of copies the known counts of t, unless they are of another generation.
 func (e *evidence) of(t *track, generation uint32) {
 	if t == nil {
 		return
@@ -117,7 +117,7 @@ func (e *evidence) of(t *track, generation uint32) {
 	t.mu.Unlock()
 }
 
-// with reports whether a limit of r is exceeded with n more requests, which arrived at a time.
+// with reports whether n more requests, which arrived at arrived, exceed a limit of r.
 func (e *evidence) with(r *rule.Rule, n uint64, arrived, now time.Time) (f Finding, over bool) {
 	for i := range r.Limits {
 		v := view{limit: r.Limits[i].Counted()}
@@ -134,7 +134,7 @@ func (e *evidence) with(r *rule.Rule, n uint64, arrived, now time.Time) (f Findi
 			}
 		}
 		if index != v.Index {
-			continue // they came before this window: the loop knows how they weigh
+			continue // they came before this window: the loop evaluates them
 		}
 		v.Cur = v.limit.Layout.Add(v.Cur, v.limit.Delta(min(n, v.limit.Layout.Stop()), at))
 		if v.over(elapsed) {

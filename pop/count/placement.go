@@ -2,7 +2,7 @@ package count
 
 import (
 	"cmp"
-	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -10,36 +10,34 @@ import (
 	"github.com/edgelimit/edge/ring"
 )
 
-// A placement says which shard owns which keys, and which ones did. It never changes.
+// A placement maps keys to their owners, present and former. It is immutable.
 type placement struct {
 	change uint64 // 1 for the first placement, one more for each after it
 	ring   *ring.Ring[*lane]
-	all    []*lane // in the order of their addresses
-	in     []*lane // that own something
+	all    []*lane // sorted by address
+	in     []*lane // those that own keys
 	out    []string
-	past   []past // the last changes, the newest first
+	past   []past // the last changes, newest first
 }
 
-// A past is a placement that holds no more.
+// A past is a former placement.
 type past struct {
 	ring  *ring.Ring[*lane]
 	until time.Time
 }
 
 // maxPast is how many former placements are remembered. Counts at a shard that owned a
-// key before the oldest are forgotten: the key passes more often, never less.
+// key before the oldest are lost: the key passes more often, never less.
 const maxPast = 8
 
-// SetShards replaces the shards by those given, of which the named ones are out: they own
-// no keys for now. It may be called at any time, and does nothing if nothing changes. A
-// shard is known by its address.
+// SetShards replaces the shards. The shards named in out own no keys for now. SetShards may be
+// called at any time, and does nothing if nothing changes. Shards are told apart by address.
 //
-// What was not sent to a shard that is out, or no longer among the shards, goes to the
-// key's new owner. What the former owner has counted stays there, and is added to what the
-// new one counts for the rest of the window and the next one: it is asked for that, also
-// if it is no longer among the shards.
+// Requests that were not yet sent to a shard that is out or removed go to the key's new owner.
+// Counts at the former owner stay there, and are added to those of the new owner for the rest of
+// the window and the next one: the former owner is read for that, even if it was removed.
 //
-// All nodes of a PoP are to make the same changes, each within Options.Settle of the first.
+// All nodes of a PoP must make the same changes, each within Options.Settle of the first.
 func (c *Loop) SetShards(shards []Shard, out ...string) error {
 	c.members.Lock()
 	defer c.members.Unlock()
@@ -60,20 +58,20 @@ func (c *Loop) SetShards(shards []Shard, out ...string) error {
 	slices.SortFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.addr(), b.addr()) })
 	for i := range lanes[:max(0, len(lanes)-1)] {
 		if lanes[i].addr() == lanes[i+1].addr() {
-			return errors.New("limit: a shard is given twice")
+			return fmt.Errorf("count: shard %s is listed twice", lanes[i].addr())
 		}
 	}
 	return c.place(lanes, out)
 }
 
-// SetOut says which of the shards are out, by address; all others are in. See SetShards.
+// SetOut sets the shards that are out, by address; all others are in. See SetShards.
 func (c *Loop) SetOut(names ...string) error {
 	c.members.Lock()
 	defer c.members.Unlock()
 	return c.place(c.placed.Load().all, names)
 }
 
-// place changes the placement. members is held.
+// place changes the placement. members must be held.
 func (c *Loop) place(lanes []*lane, out []string) error {
 	out = slices.DeleteFunc(slices.Clone(out), func(name string) bool {
 		return !slices.ContainsFunc(lanes, func(ln *lane) bool { return ln.addr() == name })
@@ -104,8 +102,8 @@ func (c *Loop) place(lanes []*lane, out []string) error {
 	return nil
 }
 
-// owner returns the lane of the shard that owns t's key, nil if there is none. t is told if
-// the owner is another one than before.
+// owner returns the lane of the shard that owns t's key, nil if there is none. It updates t if
+// the placement has changed.
 func (c *Loop) owner(t *track, now time.Time) *lane {
 	p := c.placed.Load()
 	ln, err := p.ring.Owner(t.key)
@@ -130,15 +128,15 @@ func (c *Loop) owner(t *track, now time.Time) *lane {
 	return ln
 }
 
-// Unavailable reports whether the shard that owns a key cannot be asked. The request path
-// may call it: it reads a table and a flag.
+// Unavailable reports whether the shard that owns key is down or missing. The request path
+// may call it: it only reads a table and a flag.
 func (c *Loop) Unavailable(key counter.Key) bool {
 	ln, err := c.placed.Load().ring.Owner(key)
 	return err != nil || ln.shard.Down()
 }
 
-// move has the keys that wait go where they belong now, if the placement is another one than
-// before, and notices whether a shard is available.
+// move queues waiting keys at their new owners if the placement has changed, and logs when the
+// node begins or ceases to count alone.
 func (c *Loop) move(now time.Time) {
 	p := c.placed.Load()
 	if c.seen != p {
@@ -169,8 +167,7 @@ func (c *Loop) move(now time.Time) {
 	}
 }
 
-// lanes returns the lanes in use as the loop knows them: also those of shards that are gone and
-// still have something of keys.
+// lanes returns the lanes of the placement that the loop has seen, nil before the first.
 func (c *Loop) lanes() []*lane {
 	if c.seen == nil {
 		return nil

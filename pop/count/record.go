@@ -8,14 +8,14 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 )
 
-// The record of a mitigation is stored beside the counters of its key, by the batches that count
-// it: with ADD, and with CAS once it is known that there is another one.
+// A mitigation's record is stored beside the counters of its key, by the same batches: with ADD,
+// or with CAS if the shard has another record.
 
-// liftPause is how often it is tried to store a lift.
+// liftPause is how often storing a lift is retried.
 const liftPause = time.Second
 
-// StoreLift has the lift of key stored in the shard that owns it, and in each that owns it later:
-// a shard that was out when the lift was made has the mitigation still, and would bring it back.
+// StoreLift stores the lift of key in its owner, and in each later owner: a shard that was out
+// during the lift still has the mitigation, and would bring it back.
 func (c *Loop) StoreLift(key counter.Key) {
 	c.shared.Lock()
 	c.lifted = append(c.lifted, key)
@@ -23,8 +23,7 @@ func (c *Loop) StoreLift(key counter.Key) {
 	c.wakeUp()
 }
 
-// takeBegun announces the mitigations that requests have started, and has them stored, as the
-// lifts that there were.
+// takeBegun announces the mitigations that requests started, and has them and new lifts stored.
 func (c *Loop) takeBegun(now time.Time) {
 	c.shared.Lock()
 	all, lifted := append([]begun(nil), c.begun...), c.lifted
@@ -46,9 +45,9 @@ func (c *Loop) takeBegun(now time.Time) {
 	}
 }
 
-// keepRecords has lifts stored where they are not, and with Options.Refresh the records of active
-// mitigations read: their keys are not counted, so that nothing else would tell that another node
-// has lifted or prolonged one. It returns when it is to be called next.
+// keepRecords stores lifts that are not stored yet. If Options.Refresh is set, it also reads the
+// records of active mitigations: their keys are not counted, so nothing else would show that
+// another node lifted or prolonged one. It returns when to call it next.
 func (c *Loop) keepRecords(now time.Time) (next time.Time) {
 	if !c.lifting.IsZero() && !now.Before(c.lifting) {
 		c.lifting = time.Time{}
@@ -75,15 +74,14 @@ func (c *Loop) keepRecords(now time.Time) (next time.Time) {
 	return next
 }
 
-// storeLift has a lift stored unless it is stored where its key belongs, and reports whether that
-// is to be looked at again.
+// storeLift has a lift stored, unless its key's owner has it. It reports whether to check again.
 func (c *Loop) storeLift(key counter.Key, at *lane, now time.Time) bool {
 	if held, ok := c.o.Table.Held(key, now); !ok || !held.Lifted {
 		delete(c.lifts, key)
 		return false
 	}
 	if owner, err := c.placed.Load().ring.Owner(key); err != nil || owner == at {
-		return false // move calls for the next look
+		return false // move schedules the next check
 	}
 	t := c.track(key, nil, now, nil)
 	t.store = true
@@ -91,7 +89,7 @@ func (c *Loop) storeLift(key counter.Key, at *lane, now time.Time) bool {
 	return true
 }
 
-// stored takes in that t's record, or a greater one, is stored in a shard.
+// stored records that a shard has t's record, or a greater one.
 func (c *Loop) stored(t *track, at *lane) {
 	t.store = false
 	if _, lifted := c.lifts[t.key]; lifted {
@@ -99,13 +97,13 @@ func (c *Loop) stored(t *track, at *lane) {
 	}
 }
 
-// readRecord puts the read of t's record into b.
+// readRecord adds a read of t's record to b.
 func (c *Loop) readRecord(b *batch, t *track) {
 	b.Reads = append(b.Reads, counter.Read{Item: c.o.Secret.RecordItem(t.key)})
 	b.reads = append(b.reads, read{track: t, record: true})
 }
 
-// writeRecord puts the store of this node's record into b.
+// writeRecord adds a store of this node's record to b.
 func (c *Loop) writeRecord(b *batch, t *track, now time.Time) {
 	mine, held := c.o.Table.Held(t.key, now)
 	if !held {
@@ -118,7 +116,7 @@ func (c *Loop) writeRecord(b *batch, t *track, now time.Time) {
 	b.stores = append(b.stores, t)
 }
 
-// hasStored takes in what became of a store.
+// hasStored handles the outcome of a store.
 func (c *Loop) hasStored(op *counter.Store, t *track, at *lane) {
 	switch op.Outcome {
 	case counter.Done:
@@ -131,12 +129,12 @@ func (c *Loop) hasStored(op *counter.Store, t *track, at *lane) {
 	}
 }
 
-// hasReadRecord takes in t's record as a shard has it.
+// hasReadRecord handles the outcome of a read of t's record.
 func (c *Loop) hasReadRecord(op *counter.Read, t *track, b *batch, now time.Time) {
 	stored, ok := c.learn(op.Value, t, now)
 	switch {
 	case b.former:
-		t.store = t.store || ok // it follows to the owner
+		t.store = t.store || ok // it moves to the owner
 	case t.conflict:
 		mine, held := c.o.Table.Held(t.key, now)
 		t.conflict, t.version = false, op.CAS
@@ -146,8 +144,8 @@ func (c *Loop) hasReadRecord(op *counter.Read, t *track, b *batch, now time.Time
 	}
 }
 
-// learn merges a record as it is stored. Invalid ones are ignored: they will be overwritten. One
-// that has expired tells of the lifts before it.
+// learn merges a stored record. Invalid records are ignored: they will be overwritten. An expired
+// one still tells how often the key was lifted.
 func (c *Loop) learn(value []byte, t *track, now time.Time) (mitigation.Record, bool) {
 	if value == nil {
 		return mitigation.Record{}, false

@@ -7,8 +7,8 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// send has t wait for the shard that owns it, unless it is there already. What the answer
-// brings is sent after it.
+// send queues t for the shard that owns it. If a batch with t is in flight, t is queued again
+// when it is answered.
 func (c *Loop) send(t *track, now time.Time) {
 	if t.flying || t.forgotten {
 		t.redo = t.flying
@@ -52,8 +52,8 @@ func (c *Loop) pump(now time.Time) (any bool) {
 	return any
 }
 
-// fill returns the next batch for a shard, nil if there is nothing to ask it for now. A shard
-// that is down gets an empty one now and then.
+// fill returns the next batch for a shard, nil if there is nothing to send now. A shard that is
+// down gets an empty one now and then, as a probe.
 func (c *Loop) fill(ln *lane, now time.Time) *batch {
 	switch {
 	case ln.ended:
@@ -102,7 +102,7 @@ func (c *Loop) batch(ln *lane, now time.Time) (b *batch) {
 	return b
 }
 
-// take puts what there is to do for t into b.
+// take adds the operations that t needs to b.
 func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 	before := b.Len()
 	c.catchUp(t)
@@ -142,7 +142,7 @@ func (c *Loop) item(key counter.Key, s slot) counter.Item {
 	return c.o.Secret.CounterItem(c.o.Secret.After(key, s.generation), s.limit, s.index)
 }
 
-// read puts reads of counters into b.
+// read adds reads of the counters c.slots of t to b.
 func (c *Loop) read(b *batch, t *track) {
 	for _, s := range c.slots {
 		b.Reads = append(b.Reads, counter.Read{Item: c.item(t.key, s)})
@@ -150,7 +150,7 @@ func (c *Loop) read(b *batch, t *track) {
 	}
 }
 
-// ask has the next batch to a former shard read what it has of t.
+// ask adds reads of t to the next batch of reads for a former shard.
 func (c *Loop) ask(t *track, f *former, now time.Time) {
 	ln := f.at
 	switch {
@@ -171,7 +171,7 @@ func (c *Loop) ask(t *track, f *former, now time.Time) {
 	ln.ask.tracks = append(ln.ask.tracks, t)
 }
 
-// answered takes in the answers to a batch, or that there are none.
+// answered handles the answers to a batch, or its failure.
 func (c *Loop) answered(b *batch) {
 	now := c.o.Now()
 	if b.former {
@@ -184,7 +184,7 @@ func (c *Loop) answered(b *batch) {
 		b.lane.ended = c.ending
 	}
 	for _, t := range b.tracks {
-		c.catchUp(t) // before what was counted for it before a lift is taken in
+		c.catchUp(t) // first, so that counts from before a lift are dropped
 	}
 	for i := range b.Increments {
 		c.counted(&b.Increments[i], &b.sends[i], b.From, now)
@@ -215,10 +215,10 @@ func (c *Loop) answered(b *batch) {
 	}
 }
 
-// maxSpare is how many batches are kept for their memory.
+// maxSpare is how many batches are kept for reuse.
 const maxSpare = 8
 
-// counted takes in what became of an increment.
+// counted handles the outcome of an increment.
 func (c *Loop) counted(op *counter.Increment, s *sent, from *counter.Link, now time.Time) {
 	switch op.Outcome {
 	case counter.Done:
@@ -231,14 +231,14 @@ func (c *Loop) counted(op *counter.Increment, s *sent, from *counter.Link, now t
 	}
 }
 
-// fell counts a counter whose value fell since it was last known.
+// fell adds to the metric of fallen counters if it is true.
 func (c *Loop) fell(it bool) {
 	if it {
 		c.metrics.fell.Inc()
 	}
 }
 
-// hasRead takes in what was read. A shard that cannot read an item has none.
+// hasRead handles the outcome of a read. An item that a shard refuses to read counts as missing.
 func (c *Loop) hasRead(op *counter.Read, r *read, b *batch, now time.Time) {
 	t := r.track
 	if op.Outcome == counter.NotSent {
@@ -251,7 +251,7 @@ func (c *Loop) hasRead(op *counter.Read, r *read, b *batch, now time.Time) {
 		c.hasReadRecord(op, t, b, now)
 		return
 	}
-	// An invalid value is as good as none: nothing is known from it.
+	// A missing or invalid value counts as 0.
 	var value uint64
 	if op.Outcome == counter.Done {
 		value, _ = counter.ParseNumber(op.Value)
@@ -260,7 +260,7 @@ func (c *Loop) hasRead(op *counter.Read, r *read, b *batch, now time.Time) {
 		c.fell(t.readFormer(r.slot, b.lane, b.From, value))
 		return
 	}
-	// Until then other nodes may still add to the window before.
+	// Until then other nodes may still add to the previous window.
 	catchUp := 2*c.o.Interval + max(0, c.o.Ahead())
 	again, fell := t.read(r.slot, b.From, value, b.begun, catchUp)
 	if c.fell(fell); !again.IsZero() {

@@ -10,15 +10,13 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A track is what a node knows of the counts of one key. It does no input or output: next says
-// what is to be sent and read, counted and read take in the answers. It belongs to the loop,
-// but for what is said to be shared.
+// A track holds a node's counts of one key. It does no I/O: take and wants return what to send
+// and to read, counted and read record the answers. The loop owns it, except fields marked shared.
 type track struct {
 	key counter.Key
 
-	// generation is how often the key's mitigation was lifted. The counters of each generation
-	// are other items (see counter.Secret.After), so that what was counted before a lift does
-	// not come back, wherever it is.
+	// generation is how often the key's mitigation was lifted. Each generation has items of
+	// its own (see counter.Secret.After), so that counts from before a lift never come back.
 	generation uint32
 
 	rule    *rule.Rule
@@ -27,29 +25,29 @@ type track struct {
 	lost    *losses
 
 	readRecord atomic.Bool // shared: another node may have mitigated the key
-	store      bool        // the record is to be stored in the shard
-	conflict   bool        // the shard has another record: it is read before
-	version    uint64      // of the record that the shard has, 0 if it has none
+	store      bool        // the record must be stored in the shard
+	conflict   bool        // the shard has another record, which must be read first
+	version    uint64      // of the record in the shard, 0 if it has none
 
 	burst     uint64 // requests of the last flush
 	near      bool   // a few more requests will exceed a threshold
 	flying    bool   // in a batch of its shard
-	redo      bool   // there is more to do when the batch is answered
-	forgotten bool   // another key has its place
-	since     int64  // when the oldest request that is not sent came, in microseconds; 0: there is none
-	flown     int64  // when the oldest request that is being sent came
+	redo      bool   // send it again when the batch is answered
+	forgotten bool   // evicted
+	since     int64  // when the oldest unsent request came, in microseconds; 0: none
+	flown     int64  // when the oldest request in flight came
 
 	in         *list // where it waits for a batch; nil if it does not
 	next, prev *track
 
-	owner   *lane     // of the shard that owns the key; nil if that is not known
-	change  uint64    // of the placement that is known
-	formers []former  // shards that owned the key before, and still matter
-	settles time.Time // when the owner is to be read once more, since the last of these settles; zero: not
+	owner   *lane     // of the shard that owns the key; nil if not known
+	change  uint64    // of the placement that owner is from
+	formers []former  // former owners that still matter
+	settles time.Time // when all formers have settled and the owner must be read again; zero: never
 
 	mu      sync.Mutex
-	shown   []view // shared, guarded by mu: what was known when it was last evaluated
-	shownOf uint32 // shared, guarded by mu: the generation of that
+	shown   []view // shared, guarded by mu: the counts at the last evaluation
+	shownOf uint32 // shared, guarded by mu: their generation
 }
 
 // A window is the current window of one limit, and the previous one.
@@ -57,21 +55,21 @@ type window struct {
 	counter.Windows[int64, tally]
 	limit  counter.Limit
 	fresh  bool  // the previous counter was not read yet
-	again  int64 // elapsed at which it is to be read once more; 0: it is final
+	again  int64 // elapsed at which to read it again; 0: it is final
 	seen   int64 // elapsed when the window was last evaluated; -1: not yet
 	others bool  // other nodes have counted since then
 
-	// until is when the layout ceases to matter, if it is outdated: nothing is counted in it
-	// any more, from settled on by no node. It is zero if the layout is that of the rule.
+	// until is when an outdated layout ceases to matter; from settled on no node counts in
+	// it. Both are zero if the layout is the rule's.
 	until, settled time.Time
-	final          bool // the counters of the outdated layout were read after that
+	final          bool // the counters of the outdated layout were read after settled
 }
 
-// outdated reports whether the layout is another one than that of the rule.
+// outdated reports whether the layout is no longer the rule's.
 func (w *window) outdated() bool { return !w.until.IsZero() }
 
-// setRule lets t be counted by r, which may be another version of its rule. Limits that
-// keep their period and layout keep their counts; those of outdated layouts are still read.
+// setRule makes r the rule of t; it may be another version of the same rule. Limits that
+// keep their period and layout keep their counts; outdated layouts are still read.
 func (t *track) setRule(r *rule.Rule, now time.Time, outdated []outdated) {
 	if t.rule == r {
 		return
@@ -79,7 +77,7 @@ func (t *track) setRule(r *rule.Rule, now time.Time, outdated []outdated) {
 	windows := make([]window, 0, len(r.Limits)+len(outdated))
 	for _, l := range r.Limits {
 		w := t.window(l.Counted(), now)
-		w.fresh = w.fresh || w.outdated() // others may have come back to it before
+		w.fresh = w.fresh || w.outdated() // other nodes may have returned to it earlier
 		w.until = time.Time{}
 		windows = append(windows, w)
 	}
@@ -100,13 +98,13 @@ func (t *track) setRule(r *rule.Rule, now time.Time, outdated []outdated) {
 	}
 }
 
-// lose takes note of requests that are given up with w.
+// lose drops the pending requests of w.
 func (t *track) lose(cause int, w *window) {
 	t.lost[cause] += w.limit.Layout.Sum(w.Prev.pending) + w.limit.Layout.Sum(w.Cur.pending)
 	w.Prev.pending, w.Cur.pending = 0, 0
 }
 
-// loseAll gives up all that is not sent.
+// loseAll drops all pending requests.
 func (t *track) loseAll(cause int) {
 	for i := range t.windows {
 		t.lose(cause, &t.windows[i])
@@ -127,8 +125,7 @@ func (t *track) window(limit counter.Limit, now time.Time) window {
 	return w
 }
 
-// lift begins to count anew after a lift. Requests that wait, or whose replies are under way, do
-// not count any more.
+// lift resets the counts after a lift. Requests that are pending or in flight are dropped.
 func (t *track) lift(generation uint32) {
 	for i := range t.windows {
 		w := &t.windows[i]
@@ -139,10 +136,10 @@ func (t *track) lift(generation uint32) {
 		w.fresh, w.again, w.seen, w.others, w.final = true, 0, -1, false, false
 	}
 	t.generation, t.near, t.since = generation, false, 0
-	t.change, t.formers = 0, nil // former owners have counters of this generation, too
+	t.change, t.formers = 0, nil // former owners may have counters of this generation
 }
 
-// add counts n requests that arrived at a time: now, or a little earlier.
+// add counts n requests that arrived at arrived: now, or a little earlier.
 func (t *track) add(n uint64, arrived time.Time) {
 	for i := range t.windows {
 		w := &t.windows[i]
@@ -160,7 +157,7 @@ func (t *track) add(n uint64, arrived time.Time) {
 	}
 }
 
-// roll makes the window with an index the current one.
+// roll makes the window at index the current one.
 func (t *track) roll(w *window, index int64) {
 	switch {
 	case index <= w.Index:
@@ -174,8 +171,8 @@ func (t *track) roll(w *window, index int64) {
 	w.fresh, w.again, w.seen, w.others = true, 0, -1, false
 }
 
-// advance makes the window at now the current one of each limit. Where the clock was set
-// back by a window or more, it begins anew: what was counted by the wrong time says nothing.
+// advance makes the window at now the current one of each limit. If the clock was set back by a
+// window or more, the counts are reset: they were made at a wrong time.
 func (t *track) advance(now time.Time) {
 	for i := range t.windows {
 		w := &t.windows[i]
@@ -188,7 +185,7 @@ func (t *track) advance(now time.Time) {
 	t.dropOutdated(now)
 }
 
-// at returns elapsed at now in the current window. If the clock was set back it is 0.
+// at returns the elapsed time of the current window at now, 0 if the clock was set back.
 func (w *window) at(now time.Time) int64 {
 	index, elapsed := counter.Window(now, w.limit.Period)
 	if index < w.Index {
@@ -211,11 +208,11 @@ func (t *track) slot(limit counter.Limit, index int64) slot { return slot{limit,
 type send struct {
 	slot
 	delta uint64
-	made  bool // the counter exists, as far as is known
+	made  bool // the counter is known to exist
 }
 
-// take appends to dst the increments that there are. So many senders count in the same
-// counters. What is taken must be given back by counted, unsent or unknown.
+// take appends the increments to send to dst. senders is how many senders share the counters.
+// Each increment must be answered by counted, takeBack or unknown.
 func (t *track) take(dst []send, senders int) []send {
 	for i := range t.windows {
 		w := &t.windows[i]
@@ -244,7 +241,7 @@ func (t *track) take(dst []send, senders int) []send {
 	return dst
 }
 
-// address returns the address of the shard that owns the key, as far as t was told.
+// address returns the address of the shard that owns the key, "" if not known.
 func (t *track) address() string {
 	if t.owner == nil {
 		return ""
@@ -252,7 +249,7 @@ func (t *track) address() string {
 	return t.owner.addr()
 }
 
-// unsent reports whether there are requests that are not sent.
+// unsent reports whether requests are pending.
 func (t *track) unsent() bool {
 	for i := range t.windows {
 		if w := &t.windows[i]; w.Prev.pending|w.Cur.pending != 0 {
@@ -262,8 +259,8 @@ func (t *track) unsent() bool {
 	return false
 }
 
-// wants appends to dst the counters of the owner that are to be read at now. With settled, a
-// former owner has just settled, so that other nodes count here what they did there.
+// wants appends the counters to read from the owner at now to dst. settled means that all former
+// owners have settled: all nodes now count at this owner.
 func (t *track) wants(dst []slot, now time.Time, settled bool) []slot {
 	for i := range t.windows {
 		w := &t.windows[i]
@@ -284,8 +281,8 @@ func (t *track) wants(dst []slot, now time.Time, settled bool) []slot {
 	return dst
 }
 
-// find returns what is known of the window that s is; nil if it has passed, or the rule has
-// changed, or there was a lift.
+// find returns the window and the tally of s, nil if its window has passed, its limit is gone, or
+// its generation was lifted.
 func (t *track) find(s slot) (*window, *tally) {
 	if s.generation != t.generation {
 		return nil, nil
@@ -298,7 +295,7 @@ func (t *track) find(s slot) (*window, *tally) {
 	return nil, nil
 }
 
-// counted takes in the owner's reply to s, which came over from, and reports whether the value
+// counted records the owner's reply to s, which came over from. It reports whether the value
 // fell.
 func (t *track) counted(s *send, from *counter.Link, value uint64) (fell bool) {
 	w, tally := t.find(s.slot)
@@ -310,12 +307,11 @@ func (t *track) counted(s *send, from *counter.Link, value uint64) (fell bool) {
 	return fell
 }
 
-// takeBack takes back s, which was not made: it is to be sent again. Where the shard has refused
-// it, or has not had the counter twice in a row, this node counts by itself until the window is
-// over.
+// takeBack makes s pending again, since it was not made. If the shard refused it, or was missing
+// the counter twice in a row, this node counts alone for the rest of the window.
 func (t *track) takeBack(s *send, outcome counter.Outcome) {
 	if s.generation != t.generation {
-		return // a lift has dropped it
+		return // lift dropped it
 	}
 	_, tally := t.find(s.slot)
 	if tally == nil {
@@ -331,15 +327,15 @@ func (t *track) takeBack(s *send, outcome counter.Outcome) {
 	t.since = t.flown
 }
 
-// unknown takes in that nobody knows whether s was counted.
+// unknown records that s was sent without an answer.
 func (t *track) unknown(s *send, from *counter.Link) {
 	if _, tally := t.find(s.slot); tally != nil {
 		tally.unknown(s.limit.Layout, t.address(), from, s.delta)
 	}
 }
 
-// read takes in a counter of the owner, as it was at now, and reports whether its value fell.
-// If other nodes may still add to it, until catchUp after its window, it is read once more.
+// read records a counter of the owner, read at now, and reports whether its value fell. Other
+// nodes may add to it until catchUp after its window: before that, again is when to read it again.
 func (t *track) read(s slot, from *counter.Link, value uint64, now time.Time, catchUp time.Duration) (again time.Time, fell bool) {
 	w, tally := t.find(s)
 	if tally == nil || s.index == w.Index && !w.outdated() {

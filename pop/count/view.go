@@ -7,8 +7,8 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 )
 
-// A view is what is known of a limit's windows, in one layout: its own, or an outdated one in
-// which other requests of the same period were counted.
+// A view holds the counts of a limit's windows in one layout: its own, or an outdated one of the
+// same period.
 type view struct {
 	counter.Windows[int64, uint64]
 	limit counter.Limit
@@ -17,9 +17,9 @@ type view struct {
 	fresh bool      // the previous window was not read yet
 }
 
-// views appends to dst all that is known of each limit in its layout, and in each outdated one
-// of its period. What was counted in other layouts is never more in one than if it had been
-// counted in it: see counter.Layout.From.
+// views appends the counts of each limit to dst, in its layout and in each outdated one of its
+// period. Requests from another layout never weigh more than if they had been counted in the
+// view's own: see counter.Layout.From.
 func (t *track) views(dst []view) []view {
 	for i := range t.windows {
 		w := &t.windows[i]
@@ -49,7 +49,7 @@ func (t *track) views(dst []view) []view {
 // over reports whether the limit is exceeded at elapsed.
 func (v *view) over(elapsed int64) bool { return v.limit.Over(v.Prev, v.Cur, elapsed) }
 
-// back returns when the limit is not exceeded any more, at now, which is elapsed.
+// back returns when the limit is no longer exceeded. elapsed is that of the window at now.
 func (v *view) back(elapsed int64, now time.Time) time.Time {
 	back := now.Add(time.Duration(v.limit.Back(v.Prev, v.Cur, elapsed)-elapsed) * time.Microsecond)
 	if !v.until.IsZero() && v.until.Before(back) {
@@ -58,7 +58,7 @@ func (v *view) back(elapsed int64, now time.Time) time.Time {
 	return back
 }
 
-// A Finding is what the counts of a key say: that a limit is exceeded.
+// A Finding says that the counts of a key exceed a limit.
 type Finding struct {
 	Generation uint32 // of the counts
 
@@ -66,7 +66,7 @@ type Finding struct {
 	Why  mitigation.Why // the limit that is back last
 }
 
-// add takes in that a view is over at now, which is elapsed.
+// add records that v is over its limit at now.
 func (f *Finding) add(v *view, elapsed int64, now time.Time) {
 	if back := v.back(elapsed, now); back.After(f.Back) {
 		f.Back = back
@@ -75,22 +75,21 @@ func (f *Finding) add(v *view, elapsed int64, now time.Time) {
 }
 
 const (
-	// nearFraction: a key is near its threshold when an eighth of it is left, or less. Its
+	// nearFraction: a key is near its threshold if at most an eighth of it is left. Its
 	// requests are counted at once.
 	nearFraction = 8
 
-	// nearFlushes: a key is near its threshold, too, if this many flushes like the last one
-	// exceed it.
+	// nearFlushes: a key is also near its threshold if this many flushes like the last one
+	// would exceed it.
 	nearFlushes = 4
 )
 
-// evaluate holds the estimate of each limit against its threshold at now and reports whether one
-// is exceeded. n requests came with this flush, 0 if this is none. Requests that are counted
-// later than they came weigh less by then, never more.
+// evaluate compares the estimate of each limit with its threshold at now and reports whether one
+// is exceeded. n is the number of requests in this flush, 0 outside flushes. A request that is
+// counted late weighs less, never more.
 //
-// If other nodes counted, one of them may have seen the estimate over at a moment between
-// the last evaluation and this one, when the previous window weighed more; then the
-// record is to be read.
+// If other nodes counted, one of them may have seen the limit exceeded since the last evaluation,
+// when the previous window weighed more: then the record is read.
 func (t *track) evaluate(now time.Time, n uint64) (f Finding, over bool) {
 	t.advance(now)
 	if n > 0 {
@@ -123,15 +122,15 @@ func (t *track) evaluate(now time.Time, n uint64) (f Finding, over bool) {
 	return f, over
 }
 
-// A Remaining is what may still come of a limit.
+// A Remaining is what is left of a limit.
 type Remaining struct {
 	Period   time.Duration
 	Requests uint64        // how many more may come now before the limit is exceeded
 	Falls    time.Duration // until the estimate falls, if no more requests come
 }
 
-// Remaining appends to dst what is known of the limits of a key at now. Limits of which nothing
-// is known are left out. The request path may call it.
+// Remaining appends what is left of a key's limits at now to dst. Limits without a known estimate
+// are left out. The request path may call it.
 func (c *Loop) Remaining(dst []Remaining, key counter.Key, now time.Time) []Remaining {
 	t := c.peek(key)
 	if t == nil {

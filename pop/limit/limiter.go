@@ -159,7 +159,7 @@ func New(o Options) (*Limiter, error) {
 		Learn:    func(r mitigation.Record, now time.Time) { l.Learn(r, "shard", now) },
 	})
 	if err != nil {
-		return nil, fmt.Errorf("limit: %w", err)
+		return nil, err
 	}
 	l.SetRules(o.Rules)
 	return l, nil
