@@ -39,7 +39,7 @@ type Conn struct {
 	fr     *http2.Framer // mu is held where it writes
 	hp     *hpack.Decoder
 	in     *input
-	first  [9]byte   // is read into while in is nil
+	first  [256]byte // is read into while in is nil: some requests fit
 	r, w   int       // in[r:w] is read and not used yet
 	within bool      // a frame, or a header block, has begun and not ended
 	since  time.Time // when that began; zero if nobody had to wait for the rest
