@@ -7,10 +7,10 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// MostAbandoned is how many requests of a key may go on without their clients at once.
+// MostAbandoned is how many requests of a key may continue without their clients at a time.
 const MostAbandoned = 8
 
-// abandoned counts the requests by key that go on without their clients.
+// abandoned counts the requests that continue without their clients, by key.
 type abandoned struct {
 	mu    sync.Mutex
 	byKey map[counter.Key]int
@@ -29,10 +29,10 @@ func (d *Decision) CountsAnswer() bool {
 	return false
 }
 
-// Abandon is told that the client of d does not wait for the answer any more. It reports
-// whether a rule still counts the request by the answer: then the caller lets the origin
-// answer, and calls Resolve. For keys with MostAbandoned such requests it counts the request
-// at once, at now, if the client sent it whole.
+// Abandon must be called when the client of d stops waiting for the answer. It reports whether a
+// rule still counts the request by the answer: then the caller waits for the origin and calls
+// Resolve. If a key already has MostAbandoned such requests, Abandon counts the request at now,
+// provided that whole is true: the client sent all of it.
 func (l *Limiter) Abandon(d *Decision, whole bool, now time.Time) bool {
 	waiting := *d
 	waiting.n, waiting.more = 0, nil
@@ -53,8 +53,8 @@ func (l *Limiter) Abandon(d *Decision, whole bool, now time.Time) bool {
 	return d.n > 0
 }
 
-// Resolve ends what Abandon began: the origin answered with status at now, or with none if
-// status is 0.
+// Resolve completes an abandoned request: the origin answered with status at now, or not at all
+// if status is 0.
 func (l *Limiter) Resolve(d *Decision, status int, now time.Time) {
 	l.Answered(d, status, now)
 	l.abandoned.mu.Lock()

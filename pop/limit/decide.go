@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A Verdict is what becomes of a request.
+// A Verdict says what happens to a request.
 type Verdict uint8
 
 const (
@@ -30,25 +30,25 @@ var verdictNames = [verdicts]string{"passed", "allowed", "logged", "denied", "ma
 // String returns the verdict as metrics and logs write it.
 func (v Verdict) String() string { return verdictNames[v] }
 
-// Refused reports whether the origin must not see the request.
+// Refused reports whether the request is kept from the origin.
 func (v Verdict) Refused() bool { return v >= Denied }
 
-// verdictOf returns what an active record of a rule with action a does.
+// verdictOf is the verdict of an active record, by its rule's action.
 var verdictOf = [...]Verdict{rule.Log: Logged, rule.ShadowBan: ShadowBanned, rule.Block: Blocked, rule.Close: Closed}
 
 // A Decision is the answer for one request.
 type Decision struct {
 	Verdict Verdict
 
-	// Rule and Record say who is mitigated and why, where the verdict is that of a
-	// mitigation. Of several the most severe action decides, then the longest that
-	// remains, then the order of the files. Where the verdict is Unavailable, Rule is the
-	// first that fails closed, and there is no record.
+	// Rule and Record are the mitigation that decided, if one did. Of several, the most
+	// severe action decides, then the one that ends last, then the first rule in the files.
+	// If the verdict is Unavailable, Rule is the first rule that fails closed, and Record is
+	// zero.
 	Rule   *rule.Rule
 	Record mitigation.Record
 
-	// What rules count under keys without an active record, a rule's keys in a row.
-	// Requests rarely have more than a few.
+	// The counts under keys without an active record. A rule's keys are adjacent. Requests
+	// rarely have more than a few.
 	counts [4]counted
 	more   []counted
 	n      int
@@ -62,7 +62,7 @@ type counted struct {
 	generation uint32 // how often the key's mitigation was lifted before
 }
 
-// add appends c to what is counted.
+// add appends c to the counts.
 func (d *Decision) add(c counted) {
 	if d.n < len(d.counts) {
 		d.counts[d.n] = c
@@ -72,7 +72,7 @@ func (d *Decision) add(c counted) {
 	d.n++
 }
 
-// at returns the ith of what is counted.
+// at returns the ith count.
 func (d *Decision) at(i int) counted {
 	if i < len(d.counts) {
 		return d.counts[i]
@@ -80,10 +80,9 @@ func (d *Decision) at(i int) counted {
 	return d.more[i-len(d.counts)]
 }
 
-// Decide decides about a request that arrived at now, and counts it where it passes. A
-// request that one rule refuses, under one of its keys, is counted by none. A malformed request
-// is counted by the rules that concern it, and always refused. req is brought into its
-// canonical form.
+// Decide decides a request that arrived at now, and counts it if it passes. A request that any
+// rule refuses, under any key, is counted by no rule. A malformed request is counted by the rules
+// that match it, and always refused. Decide canonicalizes req.
 //
 // Rules that count by the origin's answer count nothing yet: the caller passes the
 // decision to Answered when the origin has answered.
@@ -100,17 +99,16 @@ func (l *Limiter) Decide(req *rule.Request, now time.Time) (d Decision) {
 	return d
 }
 
-// Look decides about a request as Decide does, and neither counts it nor reckons it among
-// the requests of the metrics.
+// Look decides a request as Decide does, but does not count it, in keys or in metrics.
 func (l *Limiter) Look(req *rule.Request, now time.Time) (d Decision) {
 	l.look(&d, l.Rules(), req, now)
 	return d
 }
 
-// Counts yields the rules that count a request with this decision, each with the key: those
-// that concern it and have no record, unless it is refused. A rule that counts a request under
-// several keys is yielded with each, in a row. A rule with statuses counts it only if the origin
-// answers with one of them.
+// Counts yields the rules that count the request, each with its key: those that match it and have
+// no record. It yields nothing for a refused request. A rule that counts the request under several
+// keys is yielded once for each, in a row. A rule with statuses counts the request only if the
+// origin answers with one of them.
 func (d *Decision) Counts(yield func(*rule.Rule, counter.Key) bool) {
 	if d.Verdict.Refused() {
 		return
@@ -122,7 +120,7 @@ func (d *Decision) Counts(yield func(*rule.Rule, counter.Key) bool) {
 	}
 }
 
-// look looks req up in the lists, and in the table.
+// look looks req up in the access lists and in the table.
 func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.Time) {
 	req.Canonicalize(l.o.Client)
 	switch set.Access(req.Addr) {
@@ -135,8 +133,7 @@ func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.T
 	}
 }
 
-// lookUp finds the records that mitigate req, and otherwise whether one of its rules fails
-// closed.
+// lookUp finds the record that mitigates req, or else a matching rule that fails closed.
 func (l *Limiter) lookUp(d *Decision, set *rule.Set, req *rule.Request, now time.Time) {
 	// Both fit ordinary requests, so that they stay on the stack.
 	var matched [8]*rule.Rule
@@ -161,7 +158,7 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, req *rule.Request, now time
 	}
 }
 
-// consider lets the active record of r decide, if it weighs more than the one before.
+// consider lets the active record of r decide if it takes precedence over the current one.
 func (d *Decision) consider(r *rule.Rule, record *mitigation.Record) {
 	if d.Rule != nil {
 		switch remains := record.Deadline.Compare(d.Record.Deadline); {
@@ -187,10 +184,9 @@ func (l *Limiter) countArrival(d *Decision, req *rule.Request, now time.Time) {
 	}
 }
 
-// Answered counts a request that passed, for the rules that count by the status that the
-// origin answered with, at now. Answers of the node itself, for an origin that did not
-// answer, are no business of Answered. A request is counted even if its key was
-// mitigated meanwhile.
+// Answered counts a request that passed, for the rules that count by the status of the origin's
+// answer, at now. It must not be called for answers that the node itself makes, such as 502. A
+// request counts even if its key was mitigated in the meantime.
 func (l *Limiter) Answered(d *Decision, status int, now time.Time) {
 	if d.Verdict.Refused() {
 		return

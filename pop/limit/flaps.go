@@ -12,36 +12,36 @@ import (
 )
 
 const (
-	// flapsAt is with how many starts a key flaps, each within flapPause of the one before.
-	// A rule with a mitigation timeout of 0 throttles a client that way.
+	// A key flaps after flapsAt starts, each within flapPause of the previous one. A rule
+	// with a mitigation timeout of 0 throttles clients that way.
 	flapsAt   = 3
 	flapPause = 10 * time.Second
 
-	// flapReport is how often a line says that a key still flaps.
+	// flapReport is how often a key that still flaps is logged.
 	flapReport = time.Minute
 
-	// maxFlaps is how many keys are remembered for that, maxLines how many lines a second
-	// mitigations are logged with in all.
+	// maxFlaps is how many keys are watched, maxLines how many lines about mitigations are
+	// logged per second.
 	maxFlaps = 4096
 	maxLines = 50
 )
 
-// flaps keep the log quiet where mitigations start and end again and again.
+// flaps keeps the log quiet when mitigations start and end again and again.
 type flaps struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	keys   map[counter.Key]*flap
-	second int64 // in which lines were logged
-	lines  int   // how many
+	second int64 // of the last line
+	lines  int   // in that second
 }
 
-// A flap is the mitigations of a key that came one after the other.
+// A flap is a series of mitigations of a key.
 type flap struct {
 	rule     string
 	starts   int
 	acted    uint64    // requests that they acted on
-	last     time.Time // when one started last
+	last     time.Time // last start
 	reported time.Time
-	then     struct { // at the last report
+	then     struct { // values at the last report
 		starts int
 		acted  uint64
 	}
@@ -49,14 +49,15 @@ type flap struct {
 
 func (f *flap) flaps() bool { return f.starts >= flapsAt }
 
-// attrs says how often the mitigation started, and how many requests it acted on.
+// attrs returns log attributes: how often the mitigation started and how many requests it acted
+// on.
 func (f *flap) attrs(key counter.Key) []any {
 	return []any{"rule", f.rule, "key", key, "starts", f.starts, "requests", f.acted,
 		"starts_since_last_line", f.starts - f.then.starts, "requests_since_last_line", f.acted - f.then.acted}
 }
 
-// log writes a line about a mitigation, unless there were too many in this second. l.flaps.mu is
-// held.
+// log writes a line about a mitigation, unless there were too many in this second. l.flaps.mu
+// must be held.
 func (l *Limiter) log(now time.Time, text string, attrs ...any) {
 	if second := now.Unix(); second != l.flaps.second {
 		l.flaps.second, l.flaps.lines = second, 0
@@ -68,10 +69,10 @@ func (l *Limiter) log(now time.Time, text string, attrs ...any) {
 	}
 }
 
-// logStart writes the line of a mitigation that starts.
+// logStart logs the start of a mitigation.
 func (l *Limiter) logStart(record mitigation.Record, r *rule.Rule) {
 	if !l.o.Logger.Enabled(context.Background(), slog.LevelInfo) {
-		return // before the arithmetic is written
+		return // skip formatting Why
 	}
 	now, text := l.o.Now(), "mitigation started"
 	l.flaps.mu.Lock()
@@ -99,7 +100,7 @@ func (l *Limiter) logStart(record mitigation.Record, r *rule.Rule) {
 		"period", time.Duration(record.Why.Limit.Period) * time.Microsecond}, l.sampleAttrs(record)...)...)
 }
 
-// ended writes the line of a mitigation that has ended, on the node where it started.
+// ended logs the end of a mitigation, on the node where it started.
 func (l *Limiter) ended(record mitigation.Record) {
 	if record.Sample == nil || !l.o.Logger.Enabled(context.Background(), slog.LevelInfo) {
 		return
@@ -116,7 +117,7 @@ func (l *Limiter) ended(record mitigation.Record) {
 		"requests", record.Acted, "why", record.Why.String()}, l.sampleAttrs(record)...)...)
 }
 
-// runFlaps logs which keys still flap, and which do so no longer, until ctx is done.
+// runFlaps logs keys that still flap or have stopped, until ctx is done.
 func (l *Limiter) runFlaps(ctx context.Context) {
 	tick := time.NewTicker(flapPause / 2)
 	defer tick.Stop()
@@ -147,7 +148,7 @@ func (l *Limiter) reportFlaps(now time.Time) {
 	}
 }
 
-// sampleAttrs names the client and its request, if that is allowed.
+// sampleAttrs returns the client and its request as log attributes, if LogClients is set.
 func (l *Limiter) sampleAttrs(record mitigation.Record) []any {
 	if s := record.Sample; l.o.LogClients && s != nil {
 		return []any{"client", s.Client, "method", s.Method, "host", s.Host, "path", s.Path}

@@ -8,14 +8,13 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 )
 
-// ErrNotMitigated says that there is nothing to lift.
+// ErrNotMitigated is returned by Lift if the key has no mitigation.
 var ErrNotMitigated = errors.New("limit: the key is not mitigated")
 
-// Lift ends the mitigation of a key at once, on this node and, by Options.Publish, on the
-// others. What was counted of the key before, also what waits to be counted or has no reply
-// yet, does not count any more: each node that knows of the lift counts in new counters. The
-// lift is stored in the key's shard, as soon as it answers; each node that knows of it does so.
-// Lift does not wait for that.
+// Lift ends the mitigation of a key at once, on this node and, by Options.Publish, on its peers.
+// Earlier requests of the key no longer count, even if they wait to be counted or have no reply
+// yet: each node that knows of the lift uses new counters. Each such node also stores the lift in
+// the key's shard as soon as the shard answers; Lift does not wait for that.
 func (l *Limiter) Lift(key counter.Key, now time.Time) (mitigation.Record, error) {
 	record, err := l.lift(key, now)
 	if err != nil {

@@ -20,71 +20,70 @@ import (
 // Options configures a Limiter. Table and Rules are required; the zero value of every
 // other field is usable.
 type Options struct {
-	// Secret makes the keys. Every node of a PoP has the same.
+	// Secret derives the keys. All nodes of a PoP share it.
 	Secret counter.Secret
 
-	// Node tells this node's records from those of others.
+	// Node identifies this node in its records.
 	Node mitigation.NodeID
 
-	// Rules are the first set; SetRules replaces it.
+	// Rules is the initial set; SetRules replaces it.
 	Rules *rule.Set
 
 	// Table holds the mitigations. The Limiter runs it.
 	Table *mitigation.Table
 
-	// Shards own the counters; SetShards replaces them. Without any the node counts alone.
+	// Shards own the counters; SetShards replaces them. If empty, the node counts alone.
 	Shards []count.Shard
 
-	// Settle is after how long at most all nodes of the PoP have made the same change of
-	// the shards. Then what former owners have is final, and is read once more. If zero,
+	// Settle is the maximum time until all nodes of the PoP have made the same change of
+	// the shards. Then the counts at former owners are final, and are read again. If zero,
 	// 1 s.
 	Settle time.Duration
 
-	// Client says which part of an address is one client. If zero, an IPv4 address, an
-	// IPv6 /64.
+	// Client is the prefix of an address that identifies a client. If zero, /32 for IPv4
+	// and /64 for IPv6.
 	Client rule.ClientPrefix
 
-	// Interval is how long a count waits for others of its key before it is sent. If
+	// Interval is how long requests of a key are collected before they are counted. If
 	// zero, 2 ms.
 	Interval time.Duration
 
-	// Queue is how many keys wait at most. If zero, 16384.
+	// Queue is the maximum number of keys in the queue. If zero, 16384.
 	Queue int
 
-	// TrackedKeys is of how many keys the counts are remembered. A key that is
-	// forgotten is read anew with its next count. If zero, 262144.
+	// TrackedKeys is the maximum number of keys whose counts are in memory. The counts of an
+	// evicted key are read again with its next request. If zero, 262144.
 	TrackedKeys int
 
-	// Nodes returns how many nodes the PoP has, at most. It bounds what one of them has on
-	// its way to a sub-window, which holds few bits; at least counter.MinNodes are assumed.
-	// Where there are more than counter.Layout.MostNodes, each counts by itself. If nil, 0.
+	// Nodes returns the maximum number of nodes in the PoP, which bounds how much each may
+	// have in flight to a sub-window; at least counter.MinNodes are assumed. With more than
+	// counter.Layout.MostNodes, each node counts alone. If nil, 0.
 	Nodes func() int
 
-	// Drain bounds how long Run goes on sending what is counted after its context is
-	// done. If zero, 2 s.
+	// Drain bounds how long Run sends waiting counts after its context is done. If zero,
+	// 2 s.
 	Drain time.Duration
 
-	// Publish passes a record that this node made or prolonged on to the other nodes. It
-	// must not block. May be nil.
+	// Publish sends a record that this node made or prolonged to its peers. It must not
+	// block. May be nil.
 	Publish func(mitigation.Record)
 
-	// Now reads the node's clock, by which windows and deadlines are. If nil, time.Now.
+	// Now reads the clock for windows and deadlines. If nil, time.Now.
 	Now func() time.Time
 
-	// Ahead returns how far this node's clock is ahead of the other nodes', of the one that
-	// is most behind: for so long after the beginning of a window others may still count in
-	// the one before. If nil, 0.
+	// Ahead returns how far this node's clock is ahead of its slowest peer's: for this long
+	// after a window begins, peers may still count in the previous one. If nil, 0.
 	Ahead func() time.Duration
 
 	// Refresh is how often records of active mitigations are read from the shards, for a
-	// node that is told of lifts by nobody. If zero, they are not.
+	// node that no peer tells about lifts. If zero, never.
 	Refresh time.Duration
 
-	// LogClients lets log lines name the client and its request. They are personal data,
+	// LogClients includes the client and its request in log lines. They are personal data,
 	// so by default only the key is logged.
 	LogClients bool
 
-	// Logger gets a line for each mitigation that starts or ends. If nil, slog.Default().
+	// Logger logs mitigations that start or end. If nil, slog.Default().
 	Logger *slog.Logger
 
 	// Registerer registers the metrics. If nil, they are not registered.
@@ -128,8 +127,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// A Limiter decides about requests and counts them. Its methods may be called concurrently, but
-// for Run, which is called once.
+// A Limiter decides requests and counts them. Its methods may be called concurrently, except Run,
+// which may be called once.
 type Limiter struct {
 	*count.Loop
 	o       Options
@@ -143,7 +142,7 @@ type Limiter struct {
 	flaps   flaps
 }
 
-// New returns a Limiter. It decides at once, but counts nothing before Run is called.
+// New returns a Limiter. It decides at once, but counts nothing until Run is called.
 func New(o Options) (*Limiter, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -165,10 +164,10 @@ func New(o Options) (*Limiter, error) {
 	return l, nil
 }
 
-// rules is a set with what belongs to each of its rules.
+// rules is a set of rules with their metrics.
 type rules struct {
 	set     *rule.Set
-	none    *ruleMetrics // of requests that no rule decided
+	none    *ruleMetrics // for requests that no rule decided
 	metered []*ruleMetrics
 }
 
@@ -179,8 +178,8 @@ func (r *rules) metrics(of *rule.Rule) *ruleMetrics {
 	return r.metered[of.Index]
 }
 
-// SetRules replaces the rules, all at once. Active mitigations keep their end. See
-// [count.Loop.SetRules] for what becomes of counts.
+// SetRules replaces the rules atomically. Active mitigations keep their deadlines. For counts see
+// [count.Loop.SetRules].
 func (l *Limiter) SetRules(set *rule.Set) {
 	l.loading.Lock()
 	defer l.loading.Unlock()
@@ -191,8 +190,8 @@ func (l *Limiter) SetRules(set *rule.Set) {
 // Rules returns the rules in force.
 func (l *Limiter) Rules() *rule.Set { return l.rules.Load().set }
 
-// Learn merges a record that another node made, and reports whether it was news. source
-// is "peer" or "shard".
+// Learn merges a record of another node, and reports whether it was new. source is "peer" or
+// "shard".
 func (l *Limiter) Learn(r mitigation.Record, source string, now time.Time) bool {
 	if !l.o.Table.Merge(r, now) {
 		return false
@@ -205,9 +204,8 @@ func (l *Limiter) Learn(r mitigation.Record, source string, now time.Time) bool 
 	return true
 }
 
-// Run counts what is offered and ends mitigations at their time, until ctx is done. Then
-// it sends what is still queued, for Options.Drain at most, and returns once all its
-// goroutines have.
+// Run counts requests and ends mitigations at their deadlines, until ctx is done. Then it drains
+// the queue, for at most Options.Drain, and returns once all its goroutines have.
 func (l *Limiter) Run(ctx context.Context) {
 	var rest sync.WaitGroup
 	stop, stopped := context.WithCancel(context.Background())
@@ -219,8 +217,8 @@ func (l *Limiter) Run(ctx context.Context) {
 	rest.Wait()
 }
 
-// Step does what is due besides Flush, in the caller's goroutine: see [count.Loop.Flush]. It
-// returns when there will be more to do, zero if nothing is known of.
+// Step replaces Run, together with Flush: see [count.Loop.Flush]. It returns when to call it next,
+// zero if no work is scheduled.
 func (l *Limiter) Step() (next time.Time) {
 	next = l.Loop.Step()
 	ends := l.o.Table.Expire(l.o.Now(), l.ended)

@@ -7,8 +7,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// maxMeteredRules is how many rules have series of their own. A scrape of millions of
-// series would be the reason that a node is slow; the rules beyond share a label.
+// maxMeteredRules is how many rules have series of their own. Scraping millions of series would
+// slow a node down; further rules share a label.
 const (
 	maxMeteredRules = 1000
 	otherRules      = "_other"
@@ -33,7 +33,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		requests: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "edge_requests_total",
-			Help: "Requests by verdict, each once: under the rule that decided, under no rule where none did.",
+			Help: "Requests by verdict and by the rule that decided; the rule is empty if none did.",
 		}, []string{"rule", "verdict"}),
 		started: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "edge_mitigations_started_total",
@@ -42,13 +42,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		learned: map[string]prometheus.Counter{},
 		unlogged: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_mitigation_log_lines_dropped_total",
-			Help: "Starts and ends of mitigations that were not logged, since the key flaps or there were too many in a second.",
+			Help: "Starts and ends of mitigations that were not logged because the key flaps or too many lines were logged in a second.",
 		}),
 		byRule: map[string]*ruleMetrics{},
 	}
 	learned := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_mitigations_learned_total",
-		Help: "Mitigation records that came from elsewhere and were news, by source.",
+		Help: "New mitigation records from peers and shards, by source.",
 	}, []string{"source"})
 	for _, source := range []string{"shard", "peer"} {
 		m.learned[source] = learned.WithLabelValues(source)
@@ -57,7 +57,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// of returns the series of a rule, so that they exist from the start.
+// of creates the series of a rule, so that they exist from the start.
 func (m *metrics) of(id string, possible ...Verdict) *ruleMetrics {
 	r := new(ruleMetrics)
 	for _, v := range possible {
@@ -78,7 +78,7 @@ func (m *metrics) startedBy(r *rule.Rule) prometheus.Counter {
 	return m.started.WithLabelValues(id)
 }
 
-// bind finds the series of the rules of set, and removes those of rules that are gone.
+// bind finds the series of the rules of set, and removes those of rules that no longer exist.
 func (m *metrics) bind(set *rule.Set) *rules {
 	bound := &rules{set: set, none: m.none, metered: make([]*ruleMetrics, len(set.Rules()))}
 	byRule := make(map[string]*ruleMetrics, min(len(set.Rules()), maxMeteredRules)+1)

@@ -58,7 +58,7 @@ func TestMetrics(t *testing.T) {
 		decide(100+client, "b.example")
 	}
 	want := `
-# HELP edge_requests_total Requests by verdict, each once: under the rule that decided, under no rule where none did.
+# HELP edge_requests_total Requests by verdict and by the rule that decided; the rule is empty if none did.
 # TYPE edge_requests_total counter
 edge_requests_total{rule="",verdict="allowed"} 1
 edge_requests_total{rule="",verdict="denied"} 1

@@ -7,28 +7,27 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A Quota is what a client may be told of one limit.
+// A Quota is what a client may be told about one limit.
 type Quota struct {
 	Rule  *rule.Rule
 	Limit rule.Limit
 
-	// Known says that the node holds a current estimate. If not, only the policy is
-	// known: Rule and Limit.
+	// Known is whether the node has a current estimate. If not, only Rule and Limit are set.
 	Known bool
 
 	// Remaining is how many more requests may come now before the limit is exceeded.
 	Remaining uint64
 
-	// Reset is when that changes at the latest without further requests: when the period
-	// leaves the oldest sub-window that counts, or enters it, or at the end of the
-	// mitigation. With whole windows it is the end of the current one.
+	// Reset is the time until Remaining changes if no more requests come: when the period
+	// leaves or enters the oldest sub-window that counts, or the mitigation ends. With whole
+	// windows it is the end of the current one.
 	Reset time.Duration
 }
 
-// Quotas appends to dst what the client of a decided request may be told at now. Rules
-// that act unseen, with the actions log and shadow_ban, are left out. What is told of a
-// mitigation is what decided. Of a rule that counts the request under several keys the least
-// is told that remains, if it is known of all.
+// Quotas appends what the client of a decided request may be told at now to dst. Rules with the
+// actions log and shadow_ban, which clients must not notice, are left out. For a mitigated
+// request the quotas are those of the rule that decided. For a rule with several keys the
+// smallest remaining quota counts.
 func (l *Limiter) Quotas(dst []Quota, d *Decision, now time.Time) []Quota {
 	switch d.Verdict {
 	case Blocked, Closed:
@@ -41,7 +40,7 @@ func (l *Limiter) Quotas(dst []Quota, d *Decision, now time.Time) []Quota {
 		}
 	case Passed, Logged:
 		var last *rule.Rule
-		at := 0 // where its quotas begin
+		at := 0 // index of its first quota
 		for i := range d.n {
 			c := d.at(i)
 			if c.rule.Action < rule.Block {
@@ -61,7 +60,7 @@ func (l *Limiter) Quotas(dst []Quota, d *Decision, now time.Time) []Quota {
 	return dst
 }
 
-// least returns what is to be told of a limit for two keys.
+// least returns the smaller quota of a limit for two keys, an unknown one if there is one.
 func (q Quota) least(o Quota) Quota {
 	if !q.Known || o.Known && q.Remaining <= o.Remaining {
 		return q
@@ -69,7 +68,7 @@ func (q Quota) least(o Quota) Quota {
 	return o
 }
 
-// remaining appends what is known of the limits of c.
+// remaining appends the quotas of the limits of c.
 func (l *Limiter) remaining(dst []Quota, c counted, now time.Time) []Quota {
 	at := len(dst)
 	for _, limit := range c.rule.Limits {
