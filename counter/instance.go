@@ -32,13 +32,14 @@ func (a Instance) same(b Instance) bool {
 // *Link. A nil *Link leads to an unknown instance.
 type Link struct{ Instance Instance }
 
-func (l *Link) known() bool { return l != nil && l.Instance != (Instance{}) }
+// Known reports whether the instance that l leads to is known.
+func (l *Link) Known() bool { return l != nil && l.Instance != (Instance{}) }
 
 // Same reports whether l and m lead to the same instance, as far as instances say.
-func (l *Link) Same(m *Link) bool { return l.known() && m.known() && l.Instance.same(m.Instance) }
+func (l *Link) Same(m *Link) bool { return l.Known() && m.Known() && l.Instance.same(m.Instance) }
 
 // Apart reports whether l and m certainly lead to different instances.
-func (l *Link) Apart(m *Link) bool { return l.known() && m.known() && !l.Instance.same(m.Instance) }
+func (l *Link) Apart(m *Link) bool { return l.Known() && m.Known() && !l.Instance.same(m.Instance) }
 
 // maxStats is how many bytes of a server's answer to stats are read.
 const maxStats = 1 << 16

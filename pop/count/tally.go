@@ -202,6 +202,7 @@ func (t *tally) unknown(l counter.Layout, owner string, from *counter.Link, delt
 	if t.from == nil {
 		t.from = from // only this instance may have counted them
 	}
+	t.blur(from)
 	t.least, t.flying = l.Add(t.sent(l), delta), 0
 	t.unsure = l.Add(t.unsure, delta)
 }
@@ -235,5 +236,16 @@ func (s *share) read(l counter.Layout, number uint64, from *counter.Link) (fell 
 			s.from = &mixed
 		}
 	}
+	if number > 0 {
+		s.blur(from)
+	}
 	return fell
+}
+
+// blur makes the share that of an unknown instance, if something of it came over a connection to
+// one: later numbers of any instance may include that.
+func (s *share) blur(from *counter.Link) {
+	if s.from != from && !from.Known() {
+		s.from = new(counter.Link)
+	}
 }
