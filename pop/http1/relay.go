@@ -254,8 +254,9 @@ func (t *relaying) begins() error {
 	return t.fill(until)
 }
 
-// fill reads more of the answer, until a time, or for ever if it is zero. If that takes long, it
-// has the client watched meanwhile, as soon as that has sent all of its request.
+// fill reads more of the answer, until a time, or for ever if it is zero. While the request is
+// still being sent, the origin's time does not begin. If reading takes long, fill has the client
+// watched meanwhile, as soon as that has sent all of its request.
 func (t *relaying) fill(until time.Time) error {
 	oc := t.oc
 	// Once the client is watched, its exchange may be changed by Gone.
@@ -263,6 +264,9 @@ func (t *relaying) fill(until time.Time) error {
 		if t.joinUpload(); waited && t.uploading == nil {
 			t.watch()
 			break
+		}
+		if t.uploading != nil && !until.IsZero() {
+			until = time.Now().Add(t.o.o.Timeout)
 		}
 		oc.setReadDeadline(time.Now(), watchAfter)
 		err := oc.more(largeBuffer)

@@ -1,0 +1,62 @@
+package http1_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/edgelimit/edge/pop/http1"
+)
+
+// The origin has its time to answer from the end of the request on, however long the client takes
+// to send that.
+func TestSlowUploads(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		answer time.Duration // that the origin takes
+		status int
+	}{
+		{"an answer in time", 50 * time.Second, 200},
+		{"an answer too late", 70 * time.Second, 502},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			defer time.Sleep(time.Hour) // all goroutines have returned
+			near, far := net.Pipe()
+			o := http1.NewOrigin(http1.OriginOptions{Timeout: time.Minute, Dial: func(context.Context) (net.Conn, error) { return near, nil }})
+			defer o.Close()
+			go func() {
+				defer far.Close()
+				if r, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
+					_, _ = io.Copy(io.Discard, r.Body)
+					time.Sleep(test.answer)
+					_, _ = io.WriteString(far, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				}
+			}()
+			client, conn := net.Pipe()
+			defer client.Close()
+			s := http1.NewServer(http1.Options{Handler: relay{o}, ReadHeaderTimeout: time.Minute, IdleTimeout: time.Minute, BodyTimeout: time.Minute, MaxHeaderBytes: 64 << 10})
+			go s.ServeConn(conn, http1.Start{})
+			go func() {
+				_, _ = io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 9\r\n\r\n")
+				for range 9 {
+					time.Sleep(20 * time.Second)
+					if _, err := io.WriteString(client, "x"); err != nil {
+						return
+					}
+				}
+			}()
+			answer, err := http.ReadResponse(bufio.NewReader(client), nil)
+			if err != nil {
+				t.Fatalf("%s: %v", test.name, err)
+			}
+			if answer.StatusCode != test.status {
+				t.Errorf("%s: status %d, want %d", test.name, answer.StatusCode, test.status)
+			}
+		})
+	}
+}
