@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// An Outcome is what became of one operation of a [Batch].
+// An Outcome is the result of one operation of a [Batch].
 type Outcome uint8
 
 const (
@@ -43,8 +43,8 @@ type Read struct {
 	CAS     uint64 // version of the value
 }
 
-// A Store writes a record with a time to live in seconds: a new one if CAS is 0, or in place
-// of the one that was read with this version.
+// A Store writes a record with a time to live in seconds: a new one if CAS is 0, else it replaces
+// the one that was read with this version.
 type Store struct {
 	Item  Item
 	Value []byte
@@ -55,15 +55,15 @@ type Store struct {
 	end     int
 }
 
-// A Batch is what a shard is asked in one exchange: increments, then stores, then reads. The
-// zero value is empty; [Batch.Reset] empties it for the next use and keeps its memory. A batch
-// belongs to one goroutine at a time.
+// A Batch is the operations of one exchange with a shard: increments, then stores, then reads.
+// The zero value is empty; [Batch.Reset] empties it for reuse. A batch belongs to one goroutine
+// at a time.
 type Batch struct {
 	Increments []Increment
 	Stores     []Store
 	Reads      []Read
 
-	// From is the connection that the batch went over, nil if it went over none.
+	// From is the connection that the batch was sent over, nil if it was not sent.
 	From *Link
 
 	out []byte // commands
@@ -76,24 +76,24 @@ func (b *Batch) Reset() {
 	b.From = nil
 }
 
-// Len returns how many operations the batch holds.
+// Len returns the number of operations in the batch.
 func (b *Batch) Len() int { return len(b.Increments) + len(b.Stores) + len(b.Reads) }
 
 const (
-	// inGet is how many items one command reads. It stays below the 2048 bytes from which on
-	// memcached treats a line without an end as an attack.
+	// inGet is how many items one command reads. Its line must stay below 2048 bytes:
+	// memcached treats a longer line without an end as an attack.
 	inGet = 64
 
-	// maxValue is the size in bytes of the longest value that is kept. Counters have 20
-	// digits, records 84 bytes. Of longer values nothing is known.
+	// maxValue is the maximum size of a value, in bytes. Counters have 20 digits, records
+	// 84 bytes. Longer values are skipped.
 	maxValue = 128
 
-	// maxSkip bounds what is read of a longer value, in bytes: memcached's largest item.
+	// maxSkip is the maximum size of a skipped value, in bytes: memcached's largest item.
 	maxSkip = 1 << 20
 )
 
-// zeros is a new counter. It has the width of the greatest value, so that no INCR makes an
-// item of another size: a full memcached that evicts nothing would refuse that.
+// zeros is a new counter. It has the width of the greatest value, so that an INCR never changes
+// the size of an item: a full memcached without eviction would refuse that.
 const zeros = "00000000000000000000"
 
 // encode writes the commands.
@@ -146,7 +146,7 @@ func (b *Batch) encode() {
 	}
 }
 
-// prepare makes the outcomes those of a batch of which nothing was sent.
+// prepare resets the outcomes to those of a batch that was not sent.
 func (b *Batch) prepare() {
 	b.From, b.in = nil, b.in[:0]
 	for i := range b.Increments {
@@ -160,8 +160,8 @@ func (b *Batch) prepare() {
 	}
 }
 
-// broke sets the outcomes of a batch of which at most this many bytes were written: what
-// has no answer is unknown where it may have been read by the shard.
+// broke sets the outcomes after at most this many bytes were written: an operation without an
+// answer is Unknown if the shard may have read it.
 func (b *Batch) broke(written int) {
 	start := 0
 	for i := range b.Increments {
@@ -180,20 +180,20 @@ func (b *Batch) broke(written int) {
 	}
 }
 
-// errMalformed says that a shard does not speak memcached's protocol.
+// errMalformed is returned if a shard does not speak memcached's protocol.
 var errMalformed = errors.New("malformed reply")
 
 func malformed(line []byte) error {
 	return fmt.Errorf("%w: %.40q", errMalformed, line)
 }
 
-// A replies reads the answers of one connection. Its lines are bounded by the reader's buffer.
+// A replies reads the answers of one connection. The reader's buffer bounds its lines.
 type replies struct {
 	*bufio.Reader
 	refill func() // called before more is read from the connection
 }
 
-// line returns the next line without its end. It is valid until the next read.
+// line returns the next line without CRLF. It is valid until the next read.
 func (r *replies) line() ([]byte, error) {
 	if r.Buffered() == 0 {
 		r.refill()
@@ -210,7 +210,7 @@ func (r *replies) line() ([]byte, error) {
 	return line[:len(line)-2], nil
 }
 
-// value reads n bytes and the end of their line, and appends the bytes if they are to be kept.
+// value reads n bytes and CRLF, and appends the bytes to into if they are at most maxValue.
 func (r *replies) value(n int, into []byte) ([]byte, error) {
 	if n <= maxValue {
 		from := len(into)
@@ -233,8 +233,8 @@ func (r *replies) value(n int, into []byte) ([]byte, error) {
 	return into, nil
 }
 
-// decode reads the answers. After an error the connection is of no more use, and the
-// operations without an answer are as before.
+// decode reads the answers. After an error the connection must be closed; the outcomes of
+// operations without an answer are unchanged.
 func (b *Batch) decode(r *replies) error {
 	if b.Len() == 0 {
 		_, err := r.line()
@@ -282,7 +282,7 @@ func (b *Batch) decode(r *replies) error {
 	return nil
 }
 
-// decodeReads reads the answer to one command, which leaves out what does not exist.
+// decodeReads reads the answer to one command, which omits items that do not exist.
 func (b *Batch) decodeReads(reads []Read, r *replies) error {
 	next := 0
 	for {
@@ -328,12 +328,12 @@ func (b *Batch) decodeReads(reads []Read, r *replies) error {
 	return nil
 }
 
-// isError reports whether a line refuses a command that has no value.
+// isError reports whether a line is memcached's refusal of a command without a value.
 func isError(line []byte) bool {
 	return bytes.HasPrefix(line, []byte("SERVER_ERROR ")) || bytes.HasPrefix(line, []byte("CLIENT_ERROR "))
 }
 
-// split cuts a line at its blanks, and returns how many fields it has, len(fields)+1 if more.
+// split splits a line at its spaces and returns the number of fields, at most len(fields)+1.
 func split(line []byte, fields *[5][]byte) (n int) {
 	for n < len(fields) {
 		at := bytes.IndexByte(line, ' ')
@@ -347,7 +347,7 @@ func split(line []byte, fields *[5][]byte) (n int) {
 	return n + 1
 }
 
-// parseDigits returns the decimal number that text is, of at most 64 bits.
+// parseDigits parses a decimal number of at most 64 bits.
 func parseDigits(text []byte) (n uint64, ok bool) {
 	if len(text) == 0 || len(text) > len(zeros) {
 		return 0, false

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxStored is the maximum size of a value that is read through gomemcache, in bytes: the
-	// drains of all shards are the longest.
+	// maxStored is the maximum size of a value read by gomemcache, in bytes. The list of
+	// drained shards is the longest.
 	maxStored = 1 << 17
 
 	// maxReplyLine is the maximum length of a line of a reply, in bytes.
@@ -18,8 +18,8 @@ const (
 
 var errReplySize = errors.New("the reply is too long")
 
-// A boundedConn fails to read a reply that is longer than any a memcached has reason to send.
-// gomemcache allocates what a VALUE line announces, up to 4 GiB, before it has read the value.
+// A boundedConn refuses to read replies that are too long. gomemcache allocates the size in a
+// VALUE line, up to 4 GiB, before it has read the value.
 type boundedConn struct {
 	net.Conn
 	line []byte // the line that is being read, without its end

@@ -6,8 +6,8 @@ import "math/bits"
 //
 //	Whole + Part·Left/Of
 //
-// Whole are requests that are certainly in the period. Of Part requests, which lie in a
-// stretch of time that the period begins in, the share Left/Of is taken to be in it.
+// Whole requests are certainly in the period. Part requests lie in the sub-window in which the
+// period begins; the share Left/Of of them is assumed to be in it.
 // 0 ≤ Left ≤ Of, both in microseconds; Of is positive.
 type Estimate struct {
 	Whole, Part uint64
@@ -24,8 +24,8 @@ func (e Estimate) Over(threshold uint64) bool {
 	return times(e.Part, e.Left).greater(times(threshold-e.Whole, e.Of))
 }
 
-// room returns how many more requests may come before e is greater than threshold:
-// ⌊threshold − e⌋, or 0 if it is already.
+// room returns how many more requests may come before e exceeds threshold: ⌊threshold − e⌋, or 0
+// if it already does.
 func (e Estimate) room(threshold uint64) uint64 {
 	if e.Over(threshold) {
 		return 0
@@ -37,7 +37,7 @@ func (e Estimate) room(threshold uint64) uint64 {
 	return threshold - e.Whole - part
 }
 
-// Float returns e rounded. It is for showing: decisions are made by Over.
+// Float returns e rounded, for display. Over decides.
 func (e Estimate) Float() float64 {
 	if e.Part == 0 {
 		return float64(e.Whole)
@@ -45,8 +45,8 @@ func (e Estimate) Float() float64 {
 	return float64(e.Whole) + float64(e.Part)*float64(e.Left)/float64(e.Of)
 }
 
-// wide is an unsigned integer of 128 bits. A count is below 2^64 and a period below
-// 2^40 µs, so that no product here overflows.
+// wide is an unsigned integer of 128 bits. Counts are below 2^64 and periods below 2^40 µs, so
+// no product here overflows.
 type wide struct{ hi, lo uint64 }
 
 func times(a uint64, b int64) wide {

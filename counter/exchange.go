@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// patience is how many times ShardOptions.Timeout an exchange may take in all: a shard that
-// answers drop by drop does not hold a batch for longer.
+// patience is the maximum duration of an exchange, in units of ShardOptions.Timeout. It applies
+// to a shard that answers a few bytes at a time.
 const patience = 10
 
-// A conn is a connection of one's own to a shard.
+// A conn is a connection to a shard, used by one goroutine at a time.
 type conn struct {
 	net.Conn
 	replies
@@ -21,11 +21,11 @@ type conn struct {
 	deadline time.Time // of the exchange
 }
 
-// Exchange has the shard do what b asks for, and sets the outcomes. It writes all commands at
-// once and reads the answers meanwhile. An empty batch finds out whether the shard answers.
+// Exchange sends b to the shard and sets the outcomes. It writes all commands at once while it
+// reads the answers. An empty batch probes whether the shard answers.
 //
-// Where the exchange breaks off, what was answered is Done, what was sent is Unknown, and what
-// was not is NotSent. Its error is [ErrNotSent] or [ErrUnknown].
+// If the exchange fails, operations that were answered are Done, others are Unknown if they may
+// have been sent, else NotSent. The error is [ErrNotSent] or [ErrUnknown].
 func (s *Shard) Exchange(b *Batch) (err error) {
 	b.prepare()
 	defer func() { s.metrics.exchanged(b) }()
@@ -84,19 +84,19 @@ func (s *Shard) connect() (*conn, error) {
 	return &conn{Conn: raw, link: link, replies: replies{Reader: bufio.NewReaderSize(raw, 1<<14)}}, nil
 }
 
-// keep keeps a connection for the next exchange.
+// keep makes a connection available to the next exchange.
 func (s *Shard) keep(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.Buffered() > 0 || len(s.conns) >= maxIdle { // more was answered than asked
+	if c.Buffered() > 0 || len(s.conns) >= maxIdle { // Buffered: unexpected answers
 		_ = c.Close()
 		return
 	}
 	s.conns = append(s.conns, c)
 }
 
-// maxIdle is how many connections are kept: batches of increments use one, reads of former
-// owners another.
+// maxIdle is the maximum number of idle connections: batches of increments use one, reads at
+// former owners another.
 const maxIdle = 4
 
 func (s *Shard) closeIdle() {
@@ -108,10 +108,10 @@ func (s *Shard) closeIdle() {
 	s.conns = nil
 }
 
-// exchange does b, and returns after how long the first answer came.
+// exchange executes b, and returns the time until the first answer.
 func (c *conn) exchange(b *Batch, timeout time.Duration) (first time.Duration, err error) {
 	b.encode()
-	b.From = c.link // also of what is not answered
+	b.From = c.link // also for operations without an answer
 	start := time.Now()
 	c.deadline = start.Add(patience * timeout)
 	c.refill = func() {
@@ -135,7 +135,7 @@ func (c *conn) exchange(b *Batch, timeout time.Duration) (first time.Duration, e
 		err = b.decode(&c.replies)
 	}
 	if err != nil {
-		_ = c.Close() // ends the writing
+		_ = c.Close() // unblocks Write
 		b.broke(<-written)
 		return first, err
 	}
@@ -150,14 +150,14 @@ func (c *conn) exchange(b *Batch, timeout time.Duration) (first time.Duration, e
 	return first, nil
 }
 
-// slowAfter is for how long every answer of a shard must be slow before it counts as failed.
+// slowAfter is how long every answer of a shard must be slow before the shard counts as failed.
 const slowAfter = 5 * time.Second
 
-// errSlow says that a shard answers too slowly to count in.
+// errSlow trips the breaker of a slow shard.
 var errSlow = errors.New("the shard is slow")
 
-// slowness takes note of after how long the shard has answered, and returns an error where that
-// has been more than half of the timeout each time for long.
+// slowness records the latency of an answer. It returns errSlow if all answers for slowAfter took
+// more than half of the timeout.
 func (s *Shard) slowness(latency time.Duration, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,8 +4,8 @@ package counter
 
 import "net"
 
-// guard returns conn. In builds with the tag edgeguard, using a shard's connection while a
-// decision is made panics.
+// guard returns conn. In builds with the tag edgeguard, a decision that uses a shard's
+// connection panics.
 func guard(conn net.Conn) net.Conn { return conn }
 
 func mustNotDecide(string) {}

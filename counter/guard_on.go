@@ -10,7 +10,7 @@ import (
 
 func guard(conn net.Conn) net.Conn { return guarded{conn} }
 
-// guarded is a connection that no decision may use.
+// guarded is a connection that panics if a decision uses it.
 type guarded struct{ net.Conn }
 
 func (c guarded) Read(p []byte) (int, error) {

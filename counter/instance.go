@@ -11,41 +11,41 @@ import (
 	"time"
 )
 
-// An Instance is one run of a server, from its start to its end. Several may answer at one
-// address, and one at several. The zero Instance is unknown.
+// An Instance is one run of a server. Several may answer at one address, and one at several. The
+// zero Instance is unknown.
 type Instance struct {
 	PID   int    // of the server's process
-	Start int64  // in seconds since the Unix epoch; it is rounded differently each time
-	Name  string // tells instances in one process apart; memcached has none
+	Start int64  // in seconds since the Unix epoch; rounded differently each time
+	Name  string // distinguishes instances in one process; memcached has none
 }
 
-// startTolerance is by how many seconds the start of an instance differs at most, each time
-// that it is asked for.
+// startTolerance is the maximum difference between two answers for the start of an instance, in
+// seconds.
 const startTolerance = 2
 
-// same reports whether a and b, which are known, are the same instance.
+// same reports whether a and b, which must be known, are the same instance.
 func (a Instance) same(b Instance) bool {
 	return a.PID == b.PID && a.Name == b.Name && max(a.Start-b.Start, b.Start-a.Start) <= startTolerance
 }
 
-// A Link is one connection to a server. Replies over the same connection come with the same
-// *Link. A nil *Link leads to an unknown instance.
+// A Link is one connection to a server. Replies over the same connection have the same *Link. A
+// nil *Link leads to an unknown instance.
 type Link struct{ Instance Instance }
 
 // Known reports whether the instance that l leads to is known.
 func (l *Link) Known() bool { return l != nil && l.Instance != (Instance{}) }
 
-// Same reports whether l and m lead to the same instance, as far as instances say.
+// Same reports whether l and m lead to the same known instance.
 func (l *Link) Same(m *Link) bool { return l.Known() && m.Known() && l.Instance.same(m.Instance) }
 
-// Apart reports whether l and m certainly lead to different instances.
+// Apart reports whether l and m lead to different known instances.
 func (l *Link) Apart(m *Link) bool { return l.Known() && m.Known() && !l.Instance.same(m.Instance) }
 
-// maxStats is how many bytes of a server's answer to stats are read.
+// maxStats is the maximum size of a server's answer to stats, in bytes.
 const maxStats = 1 << 16
 
-// ask asks the server at the other end of conn which instance it is, until ctx ends. The
-// instance of a server that has no such answer is unknown.
+// ask asks the server at the other end of conn which instance it is. If the server does not
+// answer that question, the instance is unknown.
 func ask(ctx context.Context, conn net.Conn) (Instance, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(deadline); err != nil {

@@ -10,43 +10,41 @@ import (
 	"github.com/dchest/siphash"
 )
 
-// A Key is what is counted apart: 128 bits that stand for a rule and the values of its
-// characteristics. Nobody who does not have the secret can choose one.
+// A Key identifies what is counted separately: it is a 128-bit hash of a rule and the values of
+// its characteristics. Nobody can choose one without the secret.
 type Key [16]byte
 
 // String returns the key in hexadecimal.
 func (k Key) String() string { return hex.EncodeToString(k[:]) }
 
-// A Secret makes keys. All nodes of a PoP have the same one, and nobody else has.
+// A Secret derives keys. All nodes of a PoP share one, and nobody else knows it.
 type Secret struct {
 	k0, k1 uint64
 }
 
-// MinSecret is how many bytes a secret has at least.
+// MinSecret is the minimum size of a secret, in bytes.
 const MinSecret = 16
 
-// NewSecret returns the secret that text stands for: any bytes, hard to guess, at least
+// NewSecret returns the secret derived from text: any bytes that are hard to guess, at least
 // MinSecret of them.
 func NewSecret(text string) (Secret, error) {
 	if len(text) < MinSecret {
-		return Secret{}, fmt.Errorf("counter: a secret of %d bytes is too short, it has at least %d", len(text), MinSecret)
+		return Secret{}, fmt.Errorf("counter: a secret of %d bytes is too short: use at least %d", len(text), MinSecret)
 	}
 	sum := sha256.Sum256([]byte("edge secret 1\x00" + text))
 	return Secret{binary.LittleEndian.Uint64(sum[0:]), binary.LittleEndian.Uint64(sum[8:])}, nil
 }
 
-// Tag returns the key of what is counted apart, described by bytes:
-// SipHash-2-4-128(secret, what). It does not allocate.
-func (s Secret) Tag(what []byte) Key {
+// Tag returns the key of material: SipHash-2-4-128(secret, material). It does not allocate.
+func (s Secret) Tag(material []byte) Key {
 	var k Key
-	lo, hi := siphash.Hash128(s.k0, s.k1, what)
+	lo, hi := siphash.Hash128(s.k0, s.k1, material)
 	binary.LittleEndian.PutUint64(k[0:], lo)
 	binary.LittleEndian.PutUint64(k[8:], hi)
 	return k
 }
 
-// Fingerprint returns a hash by which two nodes can tell that they have the same secret,
-// and nobody can tell which.
+// Fingerprint returns a hash that lets nodes compare their secrets without revealing them.
 func (s Secret) Fingerprint() uint64 {
 	sum := s.Tag([]byte("fingerprint"))
 	return binary.LittleEndian.Uint64(sum[:])
@@ -58,13 +56,12 @@ type Item [16]byte
 // String returns the name.
 func (i Item) String() string { return string(i[:]) }
 
-// CounterItem returns the item of a window's counter, by the window's index: 16 characters,
-// the base64url of 96 bits of
+// CounterItem returns the item of a window's counter: 16 characters, the base64url of 96 bits of
 //
 //	SipHash-2-4-128(secret, key ‖ fields ‖ bits ‖ window length in seconds ‖ window index)
 //
-// in 16, 1, 1, 4 and 8 bytes, big endian. 16 characters leave an item in memcached's
-// smallest chunk even where its value has 20 digits. It does not allocate.
+// in 16, 1, 1, 4 and 8 bytes, big endian. With 16 characters and a value of 20 digits, the item
+// fits memcached's smallest chunk. It does not allocate.
 func (s Secret) CounterItem(key Key, l Limit, index int64) Item {
 	var b [30]byte
 	copy(b[:], key[:])
@@ -74,13 +71,13 @@ func (s Secret) CounterItem(key Key, l Limit, index int64) Item {
 	return s.item(b[:])
 }
 
-// CounterKey returns the name of CounterItem.
+// CounterKey returns CounterItem as a string.
 func (s Secret) CounterKey(key Key, l Limit, index int64) string {
 	return s.CounterItem(key, l, index).String()
 }
 
-// After returns the key that requests of key are counted under after as many lifts. Counters
-// from before a lift so never count again, wherever they are.
+// After returns the key that counts requests of key after this many lifts, so that counters from
+// before a lift never count again.
 func (s Secret) After(key Key, lifts uint32) Key {
 	if lifts == 0 {
 		return key
@@ -88,7 +85,7 @@ func (s Secret) After(key Key, lifts uint32) Key {
 	return s.Tag(binary.BigEndian.AppendUint32(append(key[:], 'l'), lifts))
 }
 
-// RecordItem returns the item of the mitigation record: like CounterItem, of key ‖ "m".
+// RecordItem returns the item of key's mitigation record: like CounterItem, of key ‖ "m".
 func (s Secret) RecordItem(key Key) Item {
 	var b [17]byte
 	copy(b[:], key[:])
@@ -96,7 +93,7 @@ func (s Secret) RecordItem(key Key) Item {
 	return s.item(b[:])
 }
 
-// RecordKey returns the name of RecordItem.
+// RecordKey returns RecordItem as a string.
 func (s Secret) RecordKey(key Key) string { return s.RecordItem(key).String() }
 
 func (s Secret) item(b []byte) (i Item) {

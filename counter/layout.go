@@ -6,23 +6,22 @@ import (
 	"time"
 )
 
-// A Layout says how a window's number holds its counts: Fields counts of Bits bits, the
-// count of the first nth of the window in the lowest bits. It is [Plain] or one of those
-// that [LayoutOf] returns.
+// A Layout says how a window's value holds its counts: Fields counts of Bits bits each, with the
+// first sub-window in the lowest bits. It is [Plain] or a result of [LayoutOf].
 type Layout struct {
 	Fields, Bits uint8
 }
 
-// Plain is one count of 64 bits: the number is the number of requests in the window.
+// Plain is one count of 64 bits: the value is the number of requests in the window.
 var Plain = Layout{Fields: 1, Bits: 64}
 
-// layouts are those of packed sub-windows, by their fields: as many bits for each as fit.
+// layouts are the packed layouts, by number of fields: with as many bits for each as fit.
 var layouts = [...]Layout{2: {2, 32}, 3: {3, 21}, 4: {4, 16}, 5: {5, 12}, 6: {6, 10}}
 
-// MaxFields is how many counts a number holds at most.
+// MaxFields is the maximum number of counts in a value.
 const MaxFields = len(layouts) - 1
 
-// LayoutOf returns the layout with so many fields. ok is false if there is none.
+// LayoutOf returns the layout with this number of fields. ok is false if there is none.
 func LayoutOf(fields int) (l Layout, ok bool) {
 	switch {
 	case fields == 1:
@@ -33,9 +32,8 @@ func LayoutOf(fields int) (l Layout, ok bool) {
 	return layouts[fields], true
 }
 
-// MinSubWindow is how long a sub-window lasts at least. Counts are told apart by it as well
-// as clocks agree, which may differ by some hundred milliseconds, and as flushes are
-// prompt; shorter ones would gain nothing.
+// MinSubWindow is the minimum length of a sub-window. Clocks may differ by some hundred
+// milliseconds and flushes take time, so shorter ones would gain nothing.
 const MinSubWindow = time.Second
 
 // FieldsIn returns how many sub-windows a period, in microseconds, has room for.
@@ -43,8 +41,8 @@ func FieldsIn(period int64) int {
 	return int(min(period/MinSubWindow.Microseconds(), int64(MaxFields)))
 }
 
-// AutoLayout returns the layout with the most fields, and no more than so many, that is for
-// a threshold: [Plain] where there is none.
+// AutoLayout returns the layout with the most fields, at most fields, that can hold threshold, or
+// [Plain] if none can.
 func AutoLayout(threshold uint64, fields int) Layout {
 	for fields = min(fields, MaxFields); fields > 1; fields-- {
 		if l := layouts[fields]; threshold <= l.MaxThreshold() {
@@ -54,12 +52,12 @@ func AutoLayout(threshold uint64, fields int) Layout {
 	return Plain
 }
 
-// Stop returns at which count a field is not counted further: three quarters of what it
-// holds, 3·2^(Bits−2). What is left above is for what is on its way by then.
+// Stop returns the count at which a field is full: three quarters of its range, 3·2^(Bits−2). The
+// rest is for increments that are in flight by then.
 func (l Layout) Stop() uint64 { return 3 << (l.Bits - 2) }
 
-// MaxThreshold returns the greatest threshold that l is for: an eighth of [Layout.Stop], so
-// that a field which is not counted further is over by far.
+// MaxThreshold returns the greatest threshold for l: an eighth of [Layout.Stop], so that a full
+// field is far over the limit.
 func (l Layout) MaxThreshold() uint64 {
 	if l.Fields == 1 {
 		return 1<<64 - 1
@@ -67,12 +65,12 @@ func (l Layout) MaxThreshold() uint64 {
 	return l.Stop() / 8
 }
 
-// Budget returns how much may be on its way to one field at a time from each of so many
-// senders: all together no more than fits above [Layout.Stop].
+// Budget returns how much each sender may have in flight to a field, so that all together fit
+// above [Layout.Stop]:
 //
 //	⌊2^(Bits−2) / senders⌋
 //
-// It is 0 where there are too many. Plain numbers have no such bound.
+// It is 0 if there are too many senders. Plain values have no bound.
 func (l Layout) Budget(senders int) uint64 {
 	if l.Fields == 1 {
 		return 1<<64 - 1
@@ -80,33 +78,33 @@ func (l Layout) Budget(senders int) uint64 {
 	return 1 << (l.Bits - 2) / uint64(max(1, senders))
 }
 
-// MinNodes is how many nodes a PoP is taken to have at least: those that a node has not heard of
-// count in the same sub-windows.
+// MinNodes is the assumed minimum number of nodes in a PoP: nodes that a node has not heard of
+// also count in the same sub-windows.
 const MinNodes = 16
 
-// lives is how often each node is counted as a sender: one that restarts, or forgets a key, does
-// not know of what it had on its way before.
+// lives is how many senders a node counts as: after a restart or an eviction of a key it does not
+// know its earlier increments in flight.
 const lives = 2
 
-// Senders returns how many senders count in the same numbers, in a PoP of so many nodes.
+// Senders returns how many senders share the counters of a PoP with this many nodes.
 func Senders(nodes int) int { return lives * max(MinNodes, nodes) }
 
-// MostNodes returns how many nodes of a PoP can count in the same numbers of l: each needs room
-// in every sub-window for what it has on its way.
+// MostNodes returns how many nodes of a PoP can share counters of layout l: each needs room in
+// every field for its increments in flight.
 func (l Layout) MostNodes() int {
 	return int(min(uint64(1)<<(l.Bits-2)/lives, math.MaxInt32))
 }
 
-// String returns the layout as 6×10.
+// String returns the layout, such as 6×10.
 func (l Layout) String() string { return fmt.Sprintf("%d×%d", l.Fields, l.Bits) }
 
-// Known reports whether l is one of those that there are.
+// Known reports whether l is a valid layout.
 func (l Layout) Known() bool {
 	is, ok := LayoutOf(int(l.Fields))
 	return ok && is == l
 }
 
-// mask returns the bits of the lowest field: also the most that a field holds.
+// mask returns the bits of the lowest field, which is also the maximum of a field.
 func (l Layout) mask() uint64 { return ^uint64(0) >> (64 - l.Bits) }
 
 // field returns the kth count of number.
@@ -114,14 +112,14 @@ func (l Layout) field(number uint64, k int) uint64 {
 	return number >> (int(l.Bits) * k) & l.mask()
 }
 
-// Sum returns all counts of number together.
+// Sum returns the sum of number's counts.
 func (l Layout) Sum(number uint64) uint64 { return l.sum(number, 0) }
 
-// sum returns all counts of two numbers together, or the greatest number that there is.
+// sum returns the sum of all counts of a and b, saturated.
 //
-// Every other field has the room of its neighbour to grow into: so fields are added in
-// pairs, all at once, and the at most three sums of pairs by two shifts. A shift by 64 and
-// more gives 0, so that layouts of fewer fields need no other code.
+// With every other field masked, a field has room to grow. So the fields are added in pairs,
+// all at once, and the sums of at most three pairs by two shifts. A shift by 64 or more gives 0,
+// so layouts with fewer fields need no other code.
 func (l Layout) sum(a, b uint64) uint64 {
 	if l.Fields == 1 {
 		return a + min(b, ^a)
@@ -133,10 +131,9 @@ func (l Layout) sum(a, b uint64) uint64 {
 	return (a + a>>wide + a>>(2*wide)) & (1<<wide - 1)
 }
 
-// From returns number, whose layout is other, in l: each of its counts in the field in which
-// its sub-window begins, at most what that holds. So requests may be taken for older than they
-// are, and none for younger; where the fields of other are a multiple of those of l, they are
-// all in their own field.
+// From converts number from the layout other to l: each count goes to the field in which its
+// sub-window begins, saturated. So requests may count as older than they are, never as younger.
+// If the fields of other are a multiple of those of l, the conversion is exact.
 func (l Layout) From(other Layout, number uint64) (in uint64) {
 	if l == other {
 		return number
@@ -148,33 +145,33 @@ func (l Layout) From(other Layout, number uint64) (in uint64) {
 	return in
 }
 
-// What follows works field by field. What is below zero or above what a field holds stays
-// there: no field ever borrows from its neighbour or carries into it.
+// The operations below work field by field and saturate: no field borrows from its neighbour or
+// carries into it.
 
-// Add returns a + b, each field at most what it holds.
+// Add returns a + b.
 func (l Layout) Add(a, b uint64) uint64 {
 	if a == 0 || b == 0 {
-		return a | b // mostly there is nothing to add
+		return a | b // the usual case
 	}
 	return l.zip(a, b, func(x, y uint64) uint64 { return x + min(y, l.mask()-x) })
 }
 
-// Max returns the greater one of each field.
+// Max returns the maximum of each field.
 func (l Layout) Max(a, b uint64) uint64 {
 	return l.zip(a, b, func(x, y uint64) uint64 { return max(x, y) })
 }
 
-// Min returns the less one of each field.
+// Min returns the minimum of each field.
 func (l Layout) Min(a, b uint64) uint64 {
 	return l.zip(a, b, func(x, y uint64) uint64 { return min(x, y) })
 }
 
-// Sub returns a − b, each field at least 0.
+// Sub returns a − b.
 func (l Layout) Sub(a, b uint64) uint64 {
 	return l.zip(a, b, func(x, y uint64) uint64 { return x - min(x, y) })
 }
 
-// Below returns all bits of the fields of a that are less than those of b.
+// Below returns a mask of the fields in which a is less than b.
 func (l Layout) Below(a, b uint64) uint64 {
 	return l.zip(a, b, func(x, y uint64) uint64 {
 		if x < y {
@@ -184,12 +181,12 @@ func (l Layout) Below(a, b uint64) uint64 {
 	})
 }
 
-// Each returns the number whose fields are all n, which must fit.
+// Each returns the value whose fields are all n, which must fit.
 func (l Layout) Each(n uint64) uint64 {
 	return l.zip(0, 0, func(uint64, uint64) uint64 { return n })
 }
 
-// zip returns the number whose fields are made of those of a and b.
+// zip returns the value whose fields are f of those of a and b.
 func (l Layout) zip(a, b uint64, f func(x, y uint64) uint64) (number uint64) {
 	if l.Fields == 1 {
 		return f(a, b)

@@ -6,34 +6,34 @@ import (
 	"strings"
 )
 
-// A Kind says what an estimate counts of the previous window.
+// A Kind says how an estimate counts the previous window.
 type Kind uint8
 
 const (
-	// Weighted counts the sub-window in which the period begins by the part of it that is
-	// in the period, and those after it whole.
+	// Weighted counts the sub-window in which the period begins in proportion to its part in
+	// the period, and later ones whole.
 	Weighted Kind = iota
 
-	// Fixed counts nothing of it.
+	// Fixed ignores the previous window.
 	Fixed
 
-	// WholeOldest counts all of them whole, so that the estimate is never less than what
-	// really came in the period.
+	// WholeOldest counts all of these sub-windows whole, so that the estimate is never less
+	// than the number of requests in the period.
 	WholeOldest
 )
 
 var kindNames = [...]string{Weighted: "weighted", Fixed: "fixed", WholeOldest: "whole_oldest"}
 
-// KindNames returns the kinds as rules write them, in their order.
+// KindNames returns the names of the kinds in rules files, in order.
 func KindNames() []string { return kindNames[:] }
 
-// String returns the kind as rules write it.
+// String returns the name of the kind in rules files.
 func (k Kind) String() string { return kindNames[k] }
 
-// Known reports whether k is one of those that there are.
+// Known reports whether k is a valid kind.
 func (k Kind) Known() bool { return int(k) < len(kindNames) }
 
-// A Limit is what an estimate is held against.
+// A Limit is a threshold, and how requests are counted for it.
 type Limit struct {
 	Threshold uint64 // requests per period that are still allowed
 	Period    int64  // microseconds, a whole number of seconds
@@ -41,13 +41,13 @@ type Limit struct {
 	Kind      Kind
 }
 
-// Delta returns what n requests at elapsed add to a window's number. 0 ≤ elapsed <
+// Delta returns what n requests at elapsed add to a window's value. 0 ≤ elapsed <
 // Period, in microseconds. n must fit the field.
 func (l Limit) Delta(n uint64, elapsed int64) uint64 {
 	return n << (uint(l.Layout.Bits) * uint(l.subWindow(elapsed)))
 }
 
-// subWindow returns which nth of the window elapsed falls into.
+// subWindow returns the index of the sub-window that holds elapsed.
 func (l Limit) subWindow(elapsed int64) int {
 	if l.Layout.Fields == 1 {
 		return 0
@@ -56,7 +56,7 @@ func (l Limit) subWindow(elapsed int64) int {
 }
 
 // Over reports whether the estimated number of requests in the period that ends elapsed
-// into the current window exceeds the threshold, given prev and cur, the numbers of the
+// into the current window exceeds the threshold, given prev and cur, the values of the
 // previous and the current window. With one field:
 //
 //	prev·(Period−elapsed) + cur·Period > Threshold·Period
@@ -73,19 +73,19 @@ func (l Limit) Remaining(prev, cur uint64, elapsed int64) uint64 {
 }
 
 // Back returns when the estimate is back at the threshold if no more requests come, in
-// microseconds from the start of the current window: elapsed if it is not over. It may
-// lie in the next window, in which the current one is the previous.
+// microseconds from the start of the current window: elapsed if it is not exceeded. It may
+// lie in the next window, where the current one is the previous.
 //
 // With one field there are two cases. If cur ≤ Threshold, the previous window still
-// contributes, and its weight has to fall:
+// contributes, and its weight must fall:
 //
 //	prev·(Period−back) ≤ (Threshold−cur)·Period
 //
-// Else the current window alone is over, and its weight has to fall in the next:
+// Else the current window alone exceeds it, and its weight must fall in the next:
 //
 //	cur·(2·Period−back) ≤ Threshold·Period
 //
-// More fields make each case a sequence of such pieces, one for each nth of the window.
+// With more fields each case is a sequence of such pieces, one for each sub-window.
 func (l Limit) Back(prev, cur uint64, elapsed int64) int64 {
 	if back, ok := l.backWithin(prev, cur, elapsed); ok {
 		return back
@@ -93,10 +93,10 @@ func (l Limit) Back(prev, cur uint64, elapsed int64) int64 {
 	if back, ok := l.backWithin(cur, 0, 0); ok {
 		return l.Period + back
 	}
-	return 2 * l.Period // at its end nothing is left of cur
+	return 2 * l.Period // cur has left the period
 }
 
-// backWithin looks for the moment in the current window, from elapsed to its end.
+// backWithin is Back within the current window, from elapsed on.
 func (l Limit) backWithin(prev, cur uint64, elapsed int64) (back int64, ok bool) {
 	n := int64(l.Layout.Fields)
 	for j := l.subWindow(elapsed); j < int(n); j++ {
@@ -121,9 +121,8 @@ func (l Limit) backWithin(prev, cur uint64, elapsed int64) (back int64, ok bool)
 	return 0, false
 }
 
-// split returns what is counted whole in the jth sub-window, and what is weighted: all
-// of the current window and of the previous one what is younger than the sub-window in
-// which the period begins, and that one.
+// split returns the counts of an estimate in the jth sub-window: whole is the current window and
+// the sub-windows of the previous one after that in which the period begins, part is that one.
 func (l Limit) split(prev, cur uint64, j int) (whole, part uint64) {
 	if l.Kind == Fixed {
 		return l.Layout.Sum(cur), 0
@@ -145,9 +144,8 @@ func (l Limit) Estimate(prev, cur uint64, elapsed int64) Estimate {
 }
 
 // Falls returns when the estimate falls next, at the latest, if no more requests come, in
-// microseconds from the start of the current window: when the beginning of the period comes
-// to the oldest sub-window that counts, or leaves it. If nothing counts it is the end of the
-// window.
+// microseconds from the start of the current window: when the period's start enters or leaves
+// the oldest sub-window that counts. If nothing counts, it is the end of the window.
 func (l Limit) Falls(prev, cur uint64, elapsed int64) int64 {
 	if l.Kind == Fixed {
 		return l.Period
@@ -166,8 +164,8 @@ func (l Limit) Falls(prev, cur uint64, elapsed int64) int64 {
 	return l.Period
 }
 
-// leaves returns when the kth sub-window of the previous window counts for less: when the
-// period begins in it, or, if that has come or makes no difference, ends.
+// leaves returns when the kth sub-window of the previous window begins to count less: when the
+// period's start enters it, or leaves it if that start is already in it or makes no difference.
 func (l Limit) leaves(k int, began bool) int64 {
 	if began || l.Kind == WholeOldest {
 		k++
@@ -176,9 +174,9 @@ func (l Limit) leaves(k int, began bool) int64 {
 	return (int64(k)*l.Period + n - 1) / n
 }
 
-// Explain writes the arithmetic of a decision: 42×0.75+18 = 49.5 > 49. What is counted
-// whole comes last, and alone where nothing is weighted: 51 > 50. Numbers are rounded, but
-// never so far that the comparison would look wrong.
+// Explain returns the arithmetic of a decision: 42×0.75+18 = 49.5 > 49. The whole counts come
+// last, and alone if nothing is weighted: 51 > 50. Numbers are rounded, but never so far that the
+// comparison would look wrong.
 func (l Limit) Explain(prev, cur uint64, elapsed int64) string {
 	e := l.Estimate(prev, cur, elapsed)
 	over, sign := e.Over(l.Threshold), "≤"
@@ -198,7 +196,7 @@ func (l Limit) Explain(prev, cur uint64, elapsed int64) string {
 	return fmt.Sprintf("%d×%s+%d = %s %s %d", e.Part, trimmed(float64(e.Left)/float64(e.Of), 4), e.Whole, shown, sign, l.Threshold)
 }
 
-// trimmed formats v with at most so many decimals.
+// trimmed formats v with at most this many decimals.
 func trimmed(v float64, decimals int) string {
 	s := strconv.FormatFloat(v, 'f', decimals, 64)
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")

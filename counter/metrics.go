@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Metrics are shared by the shards of a node.
+// Metrics are the metrics of a node's shards.
 type Metrics struct {
 	increments [Unknown + 1]prometheus.Counter // by outcome
 	panics     prometheus.Counter
@@ -18,7 +18,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	increments := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_increments_total",
-		Help: "Increments for counter shards, by result: ok, not_sent (kept, and sent later), absent (the counter was evicted; sent once more), refused (the shard has no memory for it), unknown (not repeated).",
+		Help: "Increments for counter shards, by result: ok, not_sent (sent later), absent (the counter was evicted; sent again), refused (the shard is out of memory), unknown (no answer; not repeated).",
 	}, []string{"result"})
 	return &Metrics{
 		increments: [...]prometheus.Counter{
@@ -30,21 +30,21 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		},
 		panics: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_shard_malformed_replies_total",
-			Help: "Replies of counter shards that the client could not make sense of.",
+			Help: "Invalid replies from counter shards.",
 		}),
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "edge_shard_request_duration_seconds",
-			Help:    "Round trips to counter shards, by operation. They never delay a request.",
+			Help:    "Duration of round trips to counter shards, by operation. They never delay a request.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1},
 		}, []string{"shard", "op"}),
 		open: f.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "edge_shard_breaker_open",
-			Help: "1 while nothing is sent to the counter shard but a probe now and then, since it failed.",
+			Help: "1 while the counter shard gets only occasional probes because it failed.",
 		}, []string{"shard"}),
 	}
 }
 
-// exchanged counts the increments of a batch by their outcomes.
+// exchanged counts the increments of a batch by outcome.
 func (m *Metrics) exchanged(b *Batch) {
 	var n [Unknown + 1]int
 	for i := range b.Increments {
@@ -72,7 +72,7 @@ func (m *Metrics) of(addr string) *series {
 	return s
 }
 
-// tell says whether the shard's breaker is open. s may be nil.
+// tell sets whether the shard's breaker is open. s may be nil.
 func (s *series) tell(open bool) {
 	switch {
 	case s == nil:

@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// quiet reports whether an idle connection is usable: open, with nothing to read. So a
-// memcached that has ended meanwhile costs no batch, and an unexpected answer is not treated
-// as the next one.
+// quiet reports whether an idle connection is usable: open, with nothing to read. This avoids
+// losing a batch to a memcached that has stopped, or taking an unexpected answer for the next.
 func quiet(c net.Conn) bool {
 	sc, ok := c.(syscall.Conn)
 	if !ok {

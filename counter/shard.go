@@ -17,33 +17,33 @@ import (
 )
 
 var (
-	// ErrNotSent says that a shard was provably not asked: its breaker is open, or it
-	// could not be dialled. What was to be counted is still to be counted.
+	// ErrNotSent means that nothing was sent: the shard's breaker is open, or it could not
+	// be dialed. Counts must be sent later.
 	ErrNotSent = errors.New("counter: not sent")
 
-	// ErrUnknown says that a shard was asked, and that nobody knows what it did. What
-	// was to be counted must not be sent again.
+	// ErrUnknown means that a shard was asked, but may or may not have acted. Counts must
+	// not be sent again.
 	ErrUnknown = errors.New("counter: outcome unknown")
 )
 
 // ShardOptions configures a Shard. The zero value of every field is usable.
 type ShardOptions struct {
-	// Timeout bounds dialling and each read or write. It never delays a request:
+	// Timeout bounds dialing and each read or write. It never delays a request:
 	// counting is asynchronous. If zero, 100 ms.
 	Timeout time.Duration
 
-	// Connections is how many idle connections are kept: as many as there are
-	// goroutines that use the shard. If zero, 8.
+	// Connections is the maximum number of idle connections; use the number of goroutines
+	// that use the shard. If zero, 8.
 	Connections int
 
-	// Failures is after how many failures in a row the breaker opens. If zero, 3.
+	// Failures is the number of consecutive failures that open the breaker. If zero, 3.
 	Failures int
 
-	// Pause is how long an open breaker lets nothing through before it lets one
-	// request probe the shard. If zero, 250 ms.
+	// Pause is how long the breaker stays open before one request may probe the shard.
+	// If zero, 250 ms.
 	Pause time.Duration
 
-	// Dial connects to the shard. If nil, by TCP.
+	// Dial connects to the shard. If nil, it uses TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// Metrics may be shared by all shards of a node. If nil, they are not registered.
@@ -84,14 +84,14 @@ type Shard struct {
 	metrics *Metrics
 	series  atomic.Pointer[series] // nil while the shard is hidden
 
-	mu        sync.Mutex // guards what follows
-	idle      []*client  // the one that was used last is the last
+	mu        sync.Mutex // guards the fields below
+	idle      []*client  // last used last
 	conns     []*conn    // idle connections for batches
 	slowSince time.Time  // every answer since then was slow; zero: the last one was not
 }
 
-// A client has one connection, and is used by one goroutine at a time, so that one knows which
-// instance has answered. It dials anew after an error.
+// A client has one connection and is used by one goroutine at a time, so that the instance that
+// answers is known. It dials again after an error.
 type client struct {
 	*memcache.Client
 	link *Link // of the last connection
@@ -105,8 +105,8 @@ func (a address) String() string                        { return string(a) }
 func (a address) PickServer(string) (net.Addr, error)   { return a, nil }
 func (a address) Each(visit func(net.Addr) error) error { return visit(a) }
 
-// NewShard returns a client of the shard at addr, host:port. It connects when it is first
-// used. Close releases its connections.
+// NewShard returns a client of the shard at addr, host:port. It connects on first use. Close
+// closes idle connections.
 func NewShard(addr string, o ShardOptions) *Shard {
 	o = o.withDefaults()
 	s := &Shard{addr: address(addr), o: o, metrics: o.Metrics}
@@ -123,7 +123,7 @@ func NewShard(addr string, o ShardOptions) *Shard {
 	return s
 }
 
-// take returns a client that nobody else uses until give.
+// take returns a client for exclusive use until give.
 func (s *Shard) take() *client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *Shard) take() *client {
 	return c
 }
 
-// give keeps c for others, unless there are enough.
+// give returns c to the idle clients, or closes it if there are enough.
 func (s *Shard) give(c *client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +156,8 @@ func (s *Shard) give(c *client) {
 	}
 }
 
-// dial connects, and asks which instance it has come to. Of a server that closes the
-// connection for that question, such as a proxy, the instance is unknown.
+// dial connects, and asks the server which instance it is. If the server closes the connection
+// for that question, as some proxies do, the instance is unknown.
 func (s *Shard) dial(ctx context.Context, network, addr string) (net.Conn, *Link, error) {
 	conn, err := s.o.Dial(ctx, network, addr)
 	if err != nil {
@@ -178,7 +178,7 @@ func (s *Shard) dial(ctx context.Context, network, addr string) (net.Conn, *Link
 	return guard(conn), new(Link), nil
 }
 
-// dialError tells a failed dial, after which nothing was sent, from everything else.
+// dialError marks a failed dial: nothing was sent.
 type dialError struct{ error }
 
 func (e dialError) Unwrap() error { return e.error }
@@ -186,29 +186,26 @@ func (e dialError) Unwrap() error { return e.error }
 // Addr returns the shard's host:port.
 func (s *Shard) Addr() string { return string(s.addr) }
 
-// Available reports whether the shard would be asked now, rather than be left alone
-// because it failed.
+// Available reports whether the shard accepts requests now: its breaker is not open.
 func (s *Shard) Available() bool { return s.breaker.State() != gobreaker.StateOpen }
 
-// Down reports whether the shard is left alone but for a probe now and then: from when its
-// breaker opens until a probe succeeds. It reads a flag, so that the request path may call
-// it.
+// Down reports whether the shard gets only occasional probes: from when its breaker opens until
+// a probe succeeds. It only reads a flag, so the request path may call it.
 func (s *Shard) Down() bool { return s.down.Load() }
 
-// Probe asks the shard for nothing in particular, to find out whether it answers.
+// Probe finds out whether the shard answers.
 func (s *Shard) Probe() error {
 	_, err := s.Numbers("probe")
 	return err
 }
 
-// Hide lets metrics tell nothing of the shard, since it is gone, until Show. It may still be
-// used.
+// Hide removes the shard from the metrics until Show. It may still be used.
 func (s *Shard) Hide() {
 	s.series.Store(nil)
 	s.metrics.forget(s.Addr())
 }
 
-// Show lets metrics tell of the shard, as they do of a new one.
+// Show adds the shard to the metrics, as NewShard does.
 func (s *Shard) Show() {
 	if s.series.Load() == nil {
 		told := s.metrics.of(s.Addr())
@@ -229,8 +226,8 @@ func (s *Shard) Close() error {
 	return nil
 }
 
-// Numbers reads the counters and the record under keys, in one round trip. What does not exist is
-// missing from the result.
+// Numbers reads the counters and records under keys in one round trip. The result omits those
+// that do not exist.
 func (s *Shard) Numbers(keys ...string) (values map[string][]byte, err error) {
 	c := s.take()
 	defer s.give(c)
@@ -246,8 +243,8 @@ func (s *Shard) Numbers(keys ...string) (values map[string][]byte, err error) {
 	return values, err
 }
 
-// ParseNumber reads the number of a counter. memcached pads a number that has become
-// shorter with spaces.
+// ParseNumber parses the value of a counter. memcached pads a value that has become shorter with
+// spaces.
 func ParseNumber(value []byte) (uint64, error) {
 	number, err := strconv.ParseUint(string(bytes.TrimRight(value, " ")), 10, 64)
 	if err != nil {
@@ -256,9 +253,9 @@ func ParseNumber(value []byte) (uint64, error) {
 	return number, nil
 }
 
-// Update replaces the value under key by what change makes of it, in at most three
-// tries against other writers. old is nil if there is none. change returns the new
-// value and its time to live in seconds, or nil to leave it.
+// Update replaces the value under key with the result of change, in at most three tries if
+// others write it at the same time. old is nil if there is no value. change returns the new
+// value and its time to live in seconds, or nil to keep the old one.
 func (s *Shard) Update(key string, change func(old []byte) (value []byte, ttl int32)) error {
 	c := s.take()
 	defer s.give(c)
@@ -292,8 +289,8 @@ func (s *Shard) Update(key string, change func(old []byte) (value []byte, ttl in
 	return fmt.Errorf("%w: others write the record of %s at the same time", ErrUnknown, s.addr)
 }
 
-// do runs one round trip under the breaker. An answer of the shard is a success, also
-// where it is a no: those errors are returned as they are.
+// do runs one round trip under the breaker. Negative answers of the shard are successes to the
+// breaker: do returns those errors unchanged.
 func (s *Shard) do(op string, roundTrip func() error) (err error) {
 	done, err := s.breaker.Allow()
 	if err != nil {
@@ -301,7 +298,7 @@ func (s *Shard) do(op string, roundTrip func() error) (err error) {
 	}
 	start := time.Now()
 	defer func() {
-		// The client trips over replies that are cut short.
+		// gomemcache panics on truncated replies.
 		if r := recover(); r != nil {
 			passOn(r)
 			s.metrics.panics.Inc()
@@ -323,13 +320,12 @@ func (s *Shard) do(op string, roundTrip func() error) (err error) {
 	if errors.As(err, &dial) {
 		return fmt.Errorf("%w: connecting to %s: %w", ErrNotSent, s.addr, dial.error)
 	}
-	// The other idle connections are probably as dead as this one; each would cost
-	// one more increment.
+	// The other idle connections are probably dead, too; each would cost an increment.
 	_ = s.Close()
 	return fmt.Errorf("%w: %s by %s: %w", ErrUnknown, op, s.addr, err)
 }
 
-// answered reports whether err is what a shard answered.
+// answered reports whether err is an answer of the shard.
 func answered(err error) bool {
 	switch err {
 	case memcache.ErrCacheMiss, memcache.ErrNotStored, memcache.ErrCASConflict:

@@ -1,14 +1,14 @@
 package counter
 
-// Windows are the current window of a limit and the previous one, with what is kept of each:
-// a count, or what a node knows of one. The zero value is the window with the index 0.
+// Windows holds the state of a limit's current window and of the previous one. The zero value is
+// at index 0.
 type Windows[I int64 | uint32, T any] struct {
 	Index     I // of the current window, from the Unix epoch
 	Prev, Cur T
 }
 
-// Roll makes the window with an index the current one, and reports whether it was not. It does
-// nothing if the window has passed.
+// Roll makes the window at index the current one, and reports whether that is a change. It does
+// nothing if that window has passed.
 func (w *Windows[I, T]) Roll(index I) (rolled bool) {
 	var none T
 	switch {
@@ -23,7 +23,7 @@ func (w *Windows[I, T]) Roll(index I) (rolled bool) {
 	return true
 }
 
-// At returns what is kept of the window with an index, nil if that is not one of the two.
+// At returns the state of the window at index, nil if it is not one of the two.
 func (w *Windows[I, T]) At(index I) *T {
 	switch index {
 	case w.Index:
