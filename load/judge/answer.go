@@ -9,21 +9,21 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// An outcome is what became of a request, as far as rules are concerned.
+// An outcome is what the rules did with a request.
 type outcome uint8
 
 const (
 	passed      outcome = iota
-	refused             // by a rule that concerns it
-	uncertain           // it may have been counted, or not
+	refused             // by a rule that matches it
+	uncertain           // it may or may not have been counted
 	unmade              // it did not reach the target
-	unavailable         // refused because the shard of its key is out
-	foreign             // refused, though no rule can
-	denied              // by a list
-	undenied            // it passes though a list denies it
+	unavailable         // refused because its shard is unavailable
+	foreign             // refused, but no rule can refuse it
+	denied              // by the deny list
+	undenied            // it passed although the deny list has it
 )
 
-// classify says what became of each request.
+// classify sets the outcome of each request.
 func (c *court) classify() {
 	c.outcomes = make([]outcome, c.trace.Len())
 	for i := range c.outcomes {
@@ -66,7 +66,7 @@ func (c *court) outcome(i int32, a *Answer) outcome {
 	return passed
 }
 
-// failsClosed reports whether a rule refuses what it cannot count.
+// failsClosed reports whether a rule refuses requests that it cannot count.
 func failsClosed(r *rule.Rule) bool { return r.OnFailure == rule.FailClosed }
 
 // refuses reports whether an answer may be a rule's refusal.
@@ -79,45 +79,44 @@ func refuses(r *rule.Rule, a *Answer) bool {
 	case r.Action == rule.ShadowBan:
 		return a.Prepared
 	}
-	// An origin may answer so too, but does not say when to come back.
+	// An origin may also answer 429, but without Retry-After.
 	return a.Prepared || a.Retry != NoRetry || a.Status == http.StatusTooManyRequests && a.Status != a.Expected
 }
 
-// Headers says whether what answers say agrees with their status.
+// Headers counts answers whose headers disagree with their status.
 type Headers struct {
 	NoRetryAfter uint64 `json:"refused_without_retry_after"`
-	Remaining    uint64 `json:"refused_with_remaining"` // they say that more requests may come
+	Remaining    uint64 `json:"refused_with_remaining"` // they allow more requests
 
-	// OtherTime are refusals whose limits of which nothing remains are all back, by the t of
-	// RateLimit or by X-RateLimit-Reset, at another time than that of Retry-After.
+	// OtherTime counts refusals in which RateLimit or X-RateLimit-Reset gives another time
+	// than Retry-After for when all exhausted limits are back.
 	OtherTime uint64 `json:"refused_with_other_time"`
 
-	PassedRetryAfter uint64 `json:"passed_with_retry_after"` // they say to come back later
+	PassedRetryAfter uint64 `json:"passed_with_retry_after"`
 
-	// TooLittle are answers that pass and say that less remains than all that was sent leaves.
+	// TooLittle counts passed answers that report less remaining than all requests sent leave.
 	TooLittle uint64 `json:"passed_with_too_little_remaining"`
 
-	// TooMuch are answers that pass and say that more remains than what their node has counted
-	// leaves.
+	// TooMuch counts passed answers that report more remaining than their node's counts leave.
 	TooMuch uint64 `json:"passed_with_too_much_remaining"`
 
-	// ShadowShown are answers that tell a client of a rule that bans unseen.
+	// ShadowShown counts answers that reveal a shadow ban to the client.
 	ShadowShown uint64 `json:"shadow_ban_shown"`
 }
 
-// Sum returns how many answers disagree.
+// Sum returns the number of answers that disagree.
 func (h Headers) Sum() uint64 {
 	return h.NoRetryAfter + h.Remaining + h.OtherTime + h.PassedRetryAfter + h.TooLittle + h.TooMuch + h.ShadowShown
 }
 
-// RetryAfter says whether Retry-After is true.
+// RetryAfter says whether Retry-After is correct.
 type RetryAfter struct {
-	// Checked came back when they were told to, of which Untrue were refused.
+	// Checked clients came back after Retry-After; Untrue of them were refused again.
 	Checked uint64 `json:"checked"`
 	Untrue  uint64 `json:"untrue"`
 
-	// Compared are refusals whose Retry-After was held against the arithmetic: it must not end
-	// before the mitigation must, and not after it may.
+	// Compared refusals were compared with the earliest and latest possible end of the
+	// mitigation.
 	Compared uint64 `json:"compared"`
 	TooShort uint64 `json:"too_short"`
 	TooLong  uint64 `json:"too_long"`
@@ -125,11 +124,11 @@ type RetryAfter struct {
 	Bad      uint64 `json:"not_a_number"`
 }
 
-// alone reports whether a request was sent so late that what the target counted before the run
-// no longer matters.
+// alone reports whether a request was sent so late that earlier traffic of the target no longer
+// matters.
 func (c *court) alone(q *Request) bool { return q.Sent-c.trace.At(0).Sent > 2*c.memory+c.lag }
 
-// seen reports whether the refusal of a request is to be seen as one: its client is told why.
+// seen reports whether the client can recognize the refusal of its request.
 func seen(b *book, i int32, a *Answer) bool {
 	return a.Failure == Answered && slices.ContainsFunc(b.keysOf(i), func(k int32) bool {
 		r := b.keys[k].rule
@@ -137,7 +136,7 @@ func seen(b *book, i int32, a *Answer) bool {
 	})
 }
 
-// headers holds what answers say against their status.
+// headers compares headers of answers with their status.
 func (c *court) headers(b *book, h *Headers, r *RetryAfter) {
 	for i, o := range c.outcomes {
 		q := c.trace.At(i)
@@ -168,24 +167,24 @@ func (c *court) headers(b *book, h *Headers, r *RetryAfter) {
 	}
 }
 
-// A promise is what was said of a key last.
+// A promise is the last Retry-After for a key.
 type promise struct {
-	sent     int64 // when the request was that was refused
+	sent     int64 // when the refused request was sent
 	until    int64 // when it may come back; 0 before any refusal
-	lastPass int64 // when a request of the key was answered last that was not refused
+	lastPass int64 // when the last request of the key that was not refused was answered
 }
 
-// returnMargin is how much later than it was told a client has to come back, in microseconds.
+// returnMargin is how long after Retry-After a request is checked, in microseconds.
 const returnMargin = 50_000
 
-// returned checks requests that came when Retry-After was over, with nothing of their keys
-// having passed since, nor so shortly before that it was not counted yet. wrong are those that
-// are refused for nothing.
+// returned checks requests that came after Retry-After, if no request of their keys passed since,
+// or so shortly before that it was not counted yet. wrong are requests that are refused without a
+// reason.
 //
-// Where several rules refuse alike, Retry-After is that of the longest mitigation. So each key of
-// the request is told when it is over, and a request has to pass when all of its keys were.
-// Where the actions of the rules differ, the most severe one answers, and says nothing of the
-// others.
+// If several rules with the same action refuse, Retry-After is that of the longest mitigation. So
+// it applies to each key of the request, and a request must pass once that of all its keys is
+// over. If the actions of the rules differ, the most severe one answers, and the others are
+// unknown.
 func (c *court) returned(b *book, wrong map[int32]bool, r *RetryAfter) {
 	promises := make([]promise, len(b.keys))
 	for n := range promises {
@@ -220,7 +219,7 @@ func (c *court) returned(b *book, wrong map[int32]bool, r *RetryAfter) {
 	}
 }
 
-// String writes what disagrees, and of how many refusals Retry-After is not a number.
+// String describes what disagrees. bad is the number of refusals with an invalid Retry-After.
 func (h Headers) String(bad uint64) string {
 	var parts []string
 	for _, c := range []struct {

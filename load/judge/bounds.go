@@ -7,24 +7,23 @@ import (
 	"slices"
 )
 
-// A model is a way to count and to mitigate. The zero value is what rules ask for.
+// A model is a way to count and to mitigate. The zero value is the correct one.
 type model struct {
-	kind     kind  // of estimate, in the place of weighted
-	more     int64 // how much greater thresholds are
-	shift    int64 // how much later windows begin, in microseconds
-	timeout  int64 // of mitigations, in microseconds, where replaced is set
+	kind     kind  // of estimate, instead of weighted
+	more     int64 // added to thresholds
+	shift    int64 // delay of windows, in microseconds
+	timeout  int64 // of mitigations, in microseconds, if replaced is set
 	replaced bool
 
-	apart    bool // every node counts for itself
-	alone    bool // and mitigates for itself
-	refused  bool // requests that are refused are counted as well
-	statuses bool // whatever the origin answers is counted
-	twice    bool // a request may be counted twice
+	apart    bool // nodes count separately
+	alone    bool // nodes mitigate separately
+	refused  bool // refused requests are counted
+	statuses bool // all statuses are counted
+	twice    bool // requests may be counted twice
 }
 
-// A bound is what may and what must have been counted of a key for one limit, and at one node if
-// these count apart. A request may arrive at any moment between the one when it was sent and the
-// one when it was answered.
+// A bound is the greatest and the least possible count of a key for one limit, at one node if
+// nodes count separately. A request may arrive at any time between being sent and being answered.
 type bound struct{ most, least counter }
 
 // A keyBounds is the state of a key while a trial goes through the requests.
@@ -32,15 +31,15 @@ type keyBounds struct {
 	limits [][]bound // by node
 	spans  []span    // by node
 
-	counted []counted // in the order in which that is certain
-	views   []view    // by node; nil if nothing is
+	counted []counted // by certain
+	views   []view    // by node; nil if no request is counted
 }
 
-// A counted request is certain to be counted from a time on.
+// A counted request is certainly counted from certain on.
 type counted struct{ from, to, certain int64 }
 
-// A view is what a node must know about a key: what was counted before the node itself last counted
-// a request of the key.
+// A view is the least a node must know about a key: the counts from before the node itself last
+// counted a request of the key.
 type view struct {
 	limits []counter
 	n      int   // how many of counted it has
@@ -50,17 +49,17 @@ type view struct {
 // A span is until when requests of a key may be refused, and until when they must be.
 type span struct {
 	may, must           int64
-	maySince, mustSince int64 // when the requests were sent that began it
+	maySince, mustSince int64 // when the requests that began it were sent
 }
 
 // A violation is a request that passed although it had to be refused, or the reverse.
 type violation struct {
 	request, key int32 // one of its keys; noKey if no rule refuses like this
 	leak         bool
-	since, until int64 // the span: of a leak when it had to be refused, of others when it last might; 0 if never
+	since, until int64 // of a leak: when it had to be refused; else: when it last might be; 0 if never
 }
 
-// noKey stands for the key of a request that no rule can have refused.
+// noKey is the key of a request that no rule can have refused.
 const noKey = -1
 
 // A trial compares a trace with a model.
@@ -71,16 +70,16 @@ type trial struct {
 	lag    int64
 	keys   []*keyBounds
 	nodes  int
-	sent   []int32       // the requests that are looked at, as they were sent
-	done   []int32       // and as they were answered
-	one    map[int32]int // if it is not nil, these keys alone, as if they were one
-	brief  bool          // what answers say remains is not checked
+	sent   []int32       // the requests of the trial, in the order in which they were sent
+	done   []int32       // and in which they were answered
+	one    map[int32]int // if not nil, only these keys, treated as one
+	brief  bool          // do not check the remaining requests in answers
 	found  []violation
 	leaked map[int32]bool // requests that passed and had to be refused: they may not have been counted
 	retry  RetryAfter
-	told   uint64  // answers that pass and say what remains
-	little []int32 // those of them that say too little
-	much   []int32 // those of them that say too much
+	told   uint64  // passed answers that report the remaining requests
+	little []int32 // those that report too few
+	much   []int32 // those that report too many
 }
 
 func (c *court) trial(b *book, m model) *trial {
@@ -107,8 +106,8 @@ func (m *model) counter(period int64, n int, estimate string) counter {
 	return w
 }
 
-// busy reports whether a key has enough requests to exceed a threshold. Others need no state, and
-// there may be a million.
+// busy reports whether a key has enough requests to exceed a threshold. Others need no state;
+// there may be a million of them.
 func (t *trial) busy(k *key) bool {
 	for _, l := range k.rule.Limits {
 		if n := k.sent; n > t.threshold(l.Threshold) || t.m.twice && 2*n > t.threshold(l.Threshold) {
@@ -161,7 +160,7 @@ func (t *trial) limitsAt(k int32, q *Request) []bound {
 	return *at
 }
 
-// run goes through the events in order: a request is sent, it is answered, its lag is over.
+// run processes the events in order: a request is sent, it is answered, its lag is over.
 func (t *trial) run() []violation {
 	t.prepare()
 	sent, answered, settled := &cursor{c: t.c, order: t.sent}, &cursor{c: t.c, order: t.done}, &cursor{c: t.c, order: t.done}
@@ -188,17 +187,17 @@ func (t *trial) run() []violation {
 	}
 }
 
-// A cursor goes through requests.
+// A cursor iterates over requests.
 type cursor struct {
 	c     *court
 	order []int32
 	at    int
-	read  int // requests that were in i and q
+	read  int // requests read into i and q
 	i     int32
 	q     Request
 }
 
-// more reports whether there is a request, which is in q then.
+// more reports whether there is another request, and reads it into q.
 func (s *cursor) more() bool {
 	if s.at == len(s.order) {
 		return false
@@ -213,10 +212,10 @@ func (s *cursor) more() bool {
 
 func (s *cursor) next() { s.at++ }
 
-// blurred returns between when a request may have been counted.
+// blurred returns the earliest and latest time at which a request may have been counted.
 func (t *trial) blurred(q *Request) (from, to int64) { return q.Sent - t.c.skew, q.Done + t.c.skew }
 
-// counts reports whether a request is counted under a key.
+// counts reports whether a request may and must be counted under a key.
 func (t *trial) counts(k int32, o outcome, q *Request) (may, must bool) {
 	r := t.b.keys[k].rule
 	status := q.Answer.Status
@@ -260,7 +259,7 @@ func (t *trial) asked(i int32, q *Request) {
 			threshold := t.threshold(limits[l].Threshold)
 			latest := to
 			if t.m.kind == slidingLog {
-				latest += t.lag // it may take the time when it counts
+				latest += t.lag // it may use the time of counting
 			}
 			b.most.add(from, latest, true)
 			if t.m.twice {
@@ -275,8 +274,8 @@ func (t *trial) asked(i int32, q *Request) {
 	}
 }
 
-// mayExceed handles that a request may have been counted: that may begin a mitigation at once, or
-// at the beginning of each sub-window in which it may have been counted.
+// mayExceed extends s if a request that may have been counted can begin a mitigation: at once, or
+// at the start of each sub-window in which it may have been counted.
 func (t *trial) mayExceed(b *bound, s *span, q *Request, threshold, timeout int64) {
 	from, to := t.blurred(q)
 	next := from
@@ -341,8 +340,9 @@ func (t *trial) answered(i int32, q *Request) {
 	}
 }
 
-// promised compares Retry-After with when the mitigation may and must end: it is the time left on
-// the node, rounded up to seconds. If rules with different actions refuse, it covers some of them.
+// promised compares Retry-After, the time left on the node rounded up to seconds, with the latest
+// and earliest end of the mitigation. If rules with different actions refuse, Retry-After covers
+// only some of them.
 func (t *trial) promised(q *Request, may, must int64, alike bool) {
 	t.retry.Compared++
 	switch seconds := int64(q.Answer.Retry) * 1e6; {
@@ -353,8 +353,8 @@ func (t *trial) promised(q *Request, may, must int64, alike bool) {
 	}
 }
 
-// remaining checks that an answer does not say that less remains than what may have been counted
-// leaves.
+// remaining checks that an answer does not report fewer remaining requests than the greatest
+// possible count leaves.
 func (t *trial) remaining(i int32, keys []int32, q *Request) {
 	least := int64(math.MaxInt64)
 	for _, k := range keys {
@@ -362,7 +362,7 @@ func (t *trial) remaining(i int32, keys []int32, q *Request) {
 			n := t.b.keys[k].sent
 			if t.keys[k] != nil {
 				c := t.limitsAt(k, q)[l].most
-				n = 1 + max(c.count(q.Sent-t.c.skew), c.count(q.Done+t.c.skew)) // it is rounded
+				n = 1 + max(c.count(q.Sent-t.c.skew), c.count(q.Done+t.c.skew)) // count rounds down
 			}
 			least = min(least, t.threshold(limit.Threshold)-n)
 		}
@@ -373,8 +373,8 @@ func (t *trial) remaining(i int32, keys []int32, q *Request) {
 	}
 }
 
-// mostRemaining returns how many requests a node may say remain, whichever limit it reports. A node
-// need not know anything about a window in which it has counted no request of the key.
+// mostRemaining returns how many remaining requests a node may report at most, for any limit. A
+// node need not know anything about a window in which it has counted no request of the key.
 func (t *trial) mostRemaining(keys []int32, q *Request) int64 {
 	if len(keys) == 0 {
 		return math.MaxInt64
@@ -395,7 +395,7 @@ func (t *trial) mostRemaining(keys []int32, q *Request) int64 {
 	return most
 }
 
-// see notes that the node that answered q has counted it.
+// see records that the node that answered q has counted it.
 func (t *trial) see(k int32, q *Request) {
 	b := t.keys[k]
 	from, to := t.blurred(q)
@@ -417,7 +417,7 @@ func (t *trial) see(k int32, q *Request) {
 	v.last = q.Sent
 }
 
-// settled handles that the lag of an answer is over: the request is counted by now.
+// settled handles that the lag of an answer is over: by now the request is counted.
 func (t *trial) settled(i int32, q *Request) {
 	o := t.c.outcomes[i]
 	for _, k := range t.b.keysOf(i) {
@@ -438,7 +438,7 @@ func (t *trial) settled(i int32, q *Request) {
 		for l, b := range t.limitsAt(k, q) {
 			threshold := t.threshold(limits[l].Threshold)
 			b.least.add(from, to, false)
-			// An estimate falls meanwhile, but for some mistakes.
+			// With some mistakes the estimate does not fall in the meantime.
 			if b.least.over(late, threshold) && b.least.back(from, threshold) >= late {
 				until = max(until, b.least.back(late, threshold)-t.lag, q.Sent+t.timeout(k)-t.lag)
 			}

@@ -11,13 +11,13 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A Fault is something that the target does wrong, whatever its lag.
+// A Fault is something that the target does wrong, regardless of its lag.
 type Fault struct {
 	Name     string   `json:"name"`
 	Text     string   `json:"text"`
 	Requests uint64   `json:"requests"`
 	Node     string   `json:"node,omitempty"`
-	Clients  []string `json:"clients,omitempty"` // the first of those that it concerns
+	Clients  []string `json:"clients,omitempty"` // the first affected clients
 }
 
 // Names of faults.
@@ -48,8 +48,8 @@ const (
 
 	RefusesSome    = "refuses_innocent" // some clients are refused without a reason
 	RefusesAtWill  = "refuses_at_random"
-	Leaks          = "leaks"           // what should be refused passes, for no reason that is known
-	RefusesWrongly = "refuses_wrongly" // what should pass is refused, for no reason that is known
+	Leaks          = "leaks"           // requests pass that should be refused, for an unknown reason
+	RefusesWrongly = "refuses_wrongly" // requests are refused that should pass, for an unknown reason
 	ByNoRule       = "refused_by_no_rule"
 	NoRuleApplies  = "no_rule_applies"
 	DenyIgnored    = "denied_pass"
@@ -66,16 +66,16 @@ const (
 type investigation struct {
 	c      *court
 	s      *Score
-	found  []violation // by the rules
-	left   []violation // of them, those without an explanation
+	found  []violation // of the rules
+	left   []violation // those without an explanation
 	last   *trial      // the one that explains most
-	rough  bool        // it does not say when mitigations end
+	rough  bool        // last does not know when mitigations end
 	faults []Fault
 
 	overExact, overEstimate map[int32]bool // keys that exceed a threshold with all requests counted
-	mixedUp                 map[int32]bool // keys that are one with another to the target
+	mixedUp                 map[int32]bool // keys that the target confuses with another
 
-	// The requests by which hypotheses are compared.
+	// The requests that hypotheses are tested on.
 	sent, done []int32
 	sampled    []bool // by request
 }
@@ -85,14 +85,14 @@ type hypothesis struct {
 	name, text string
 	m          model
 	v          variant
-	rough      bool // it does not say when mitigations end
+	rough      bool // it does not predict when mitigations end
 	trial      *trial
 	violated   map[int32]bool
 }
 
-// investigate finds what is wrong, and what would explain it. A limiter that keeps the time of
-// every request is right as well as one that estimates: the one that needs fewer explanations is
-// assumed.
+// investigate finds what is wrong, and what would explain it. Both a limiter that estimates and
+// one that keeps the time of every request are correct: it assumes the one that needs fewer
+// explanations.
 func (c *court) investigate(s *Score) *investigation {
 	overEstimate, overExact := c.everOver(model{refused: true}), c.everOver(model{refused: true, kind: slidingLog})
 	var best *investigation
@@ -111,14 +111,14 @@ func (c *court) investigate(s *Score) *investigation {
 	return best
 }
 
-// better reports whether v needs fewer explanations than o, and is in accord with more of what the
-// target says.
+// better reports whether v needs fewer explanations than o, or else agrees with more answers.
 func (v *investigation) better(o *investigation) bool {
 	a, b := v.last.retry, o.last.retry
 	return cmp.Or(cmp.Compare(len(v.faults), len(o.faults)), cmp.Compare(a.TooShort+a.TooLong, b.TooShort+b.TooLong), cmp.Compare(len(v.found), len(o.found))) < 0
 }
 
-// explain names known mistakes, and what they leave unexplained by when and where it happened.
+// explain reports known mistakes, and classifies the remaining violations by when and where they
+// happened.
 func (v *investigation) explain() {
 	if len(v.found) == 0 {
 		return
@@ -130,11 +130,11 @@ func (v *investigation) explain() {
 	v.situations()
 }
 
-// sampleSize is how many requests hypotheses are compared by: the first ones, and as many of the
+// sampleSize is how many requests hypotheses are tested on: the first ones, and as many again of
 // clients with violations.
 const sampleSize = 30_000
 
-// sample takes requests to compare hypotheses by.
+// sample selects the requests that hypotheses are tested on.
 func (v *investigation) sample() {
 	v.sampled = make([]bool, len(v.c.outcomes))
 	first := v.c.bySent[:min(sampleSize, len(v.c.bySent))]
@@ -160,7 +160,7 @@ func (v *investigation) sample() {
 	v.done = slices.DeleteFunc(slices.Clone(v.c.byDone), func(i int32) bool { return !v.sampled[i] })
 }
 
-// everOver returns the keys that a model ever finds over.
+// everOver returns the keys that ever exceed a threshold by a model.
 func (c *court) everOver(m model) map[int32]bool {
 	over := map[int32]bool{}
 	if !slices.Contains(c.outcomes, refused) {
@@ -176,7 +176,7 @@ func (c *court) everOver(m model) map[int32]bool {
 	return over
 }
 
-// report says what is wrong.
+// report adds the faults to s.
 func (v *investigation) report(s *Score) {
 	explained := v.faults
 	v.faults = nil
@@ -207,7 +207,7 @@ func (v *investigation) add(name string, requests []int32, format string, args .
 	return &v.faults[len(v.faults)-1]
 }
 
-// basics reports what needs no bounds.
+// basics reports faults that need no bounds.
 func (v *investigation) basics() {
 	var by [undenied + 1][]int32
 	var failed []int32
@@ -233,7 +233,7 @@ func (v *investigation) basics() {
 	}
 }
 
-// elsewhere says why no rule may concern the requests.
+// elsewhere explains why no rule may match the requests.
 func (c *court) elsewhere() string {
 	if len(c.rules) == 0 || !slices.ContainsFunc(c.rules, func(r *rule.Rule) bool { return r.Action != rule.Log }) {
 		return "every rule only logs, or is not judged"
@@ -250,7 +250,7 @@ func (c *court) elsewhere() string {
 	return fmt.Sprintf("the first one is %s %s at host %s; check path, method and headers of the traffic", p.Method, p.Target, p.Host)
 }
 
-// hypotheses are the known mistakes that can make a difference, the plainest first.
+// hypotheses returns the known mistakes that are possible here, the simplest first.
 func (c *court) hypotheses(found []violation) []hypothesis {
 	list := []hypothesis{
 		{name: ClientsAsOne, text: "it counts the requests of all clients together: " + cmp.Or(c.o.Distrust, "it does not learn their addresses"), v: variant{as: AsOne}},
@@ -316,7 +316,7 @@ func rounded(micros int64) time.Duration {
 	return (time.Duration(micros) * time.Microsecond).Round(100 * time.Millisecond)
 }
 
-// lasted returns how long mitigations seem to last, if they are too short, or too long.
+// lasted returns how long mitigations seem to last if they are too short or too long, else 0.
 func (c *court) lasted(found []violation) (short, long int64) {
 	short = math.MaxInt64
 	for _, v := range found {
@@ -333,7 +333,7 @@ func (c *court) lasted(found []violation) (short, long int64) {
 	return short, long
 }
 
-// try compares the sample with a hypothesis, once.
+// try tests a hypothesis on the sample, once.
 func (v *investigation) try(h *hypothesis) {
 	if h.violated != nil {
 		return
@@ -344,7 +344,7 @@ func (v *investigation) try(h *hypothesis) {
 		v.c.books[h.v] = b
 	}
 	if h.m.kind == weighted {
-		h.m.kind = v.last.m.kind // whether it estimates or not
+		h.m.kind = v.last.m.kind // weighted or slidingLog
 	}
 	h.trial = v.c.trial(b, h.m)
 	h.trial.lag = v.last.lag
@@ -352,7 +352,7 @@ func (v *investigation) try(h *hypothesis) {
 	h.violated = requestsOf(h.trial.run())
 }
 
-// whole compares all requests with a hypothesis that was tried on a part of them.
+// whole tests a hypothesis on all requests.
 func (v *investigation) whole(h *hypothesis) {
 	if h.trial == nil {
 		return
@@ -372,12 +372,12 @@ func requestsOf(found []violation) map[int32]bool {
 	return requests
 }
 
-// leastEvidence is how many requests a mistake has to explain.
+// leastEvidence is the minimum number of violations that a mistake must explain.
 const leastEvidence = 3
 
-// assume reports the hypothesis that explains most of what is left, if it explains a part of all
-// that passes, or of all that is refused, and leads to hardly any other violation. It takes away
-// what the hypothesis explains, and reports whether there is one.
+// assume reports the hypothesis that explains most of the remaining violations, if it explains
+// this part of the leaks or of the wrong refusals and causes hardly any other violation. It
+// removes the explained violations, and reports whether there is such a hypothesis.
 func (v *investigation) assume(hypotheses []hypothesis, part float64) bool {
 	if len(v.left) == 0 {
 		return false

@@ -10,19 +10,19 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Options say what answers are held against. Rules are required; the zero value of every other
-// field is usable.
+// Options configures Judge. Rules are required; the zero value of every other field is usable.
 type Options struct {
 	Rules *rule.Set
 
-	// Client says which part of an address is one client, as the nodes are told.
+	// Client is the prefix of an address that identifies a client, as set on the nodes.
 	Client rule.ClientPrefix
 
-	// Lag is how long the PoP may take until all nodes have counted a request, and act on the
-	// mitigation that follows. If zero, 500 ms.
+	// Lag is the maximum time until all nodes have counted a request and act on the
+	// resulting mitigation. If zero, 500 ms.
 	Lag time.Duration
 
-	// Skew is how far clocks may be apart: the generator's and the nodes'. If zero, 5 ms.
+	// Skew is the maximum difference between the clocks of the generator and the nodes. If
+	// zero, 5 ms.
 	Skew time.Duration
 
 	// Distrust says what to do if the target does not learn the addresses of clients.
@@ -32,53 +32,53 @@ type Options struct {
 	Top int
 }
 
-// A Trace is what was sent, and what came back. Its methods are called by one goroutine.
+// A Trace holds requests and their answers. Its methods are called by one goroutine.
 type Trace interface {
-	// Len returns how many requests there are.
+	// Len returns the number of requests.
 	Len() int
 
 	// At returns the ith request, in the order in which they were sent.
 	At(i int) Request
 
-	// Properties returns what rules look at in the ith request.
+	// Properties returns the properties of the ith request that rules look at.
 	Properties(i int, as As) Properties
 
 	// Nodes returns the names of the nodes.
 	Nodes() []string
 
-	// Name returns what the client of the ith request is called.
+	// Name returns the name of the ith request's client.
 	Name(i int) string
 }
 
-// As says which address a target counts a client under.
+// As selects the address under which a target counts a client.
 type As int
 
 const (
-	AsSent     As = iota // who they say
-	AsOne                // the generator, which does not say so
+	AsSent     As = iota // the client's
+	AsOne                // the generator's: clients are not distinguished
 	AsLeftmost           // the leftmost address of X-Forwarded-For
 )
 
-// A Request is one of a trace. Times are in microseconds since the Unix epoch.
+// A Request is a request of a trace. Times are in microseconds since the Unix epoch.
 type Request struct {
-	Sent, Done int64  // until it was answered, or given up
-	Client     uint64 // who sends
-	Look       uint64 // requests of one client and one look have the same properties
+	Sent, Done int64  // Done: answered, or given up
+	Client     uint64 // the sender
+	Look       uint64 // requests with the same client and look have the same properties
 	Attack     bool   // it is meant to be refused
 	Node       int    // index of the node that answered
 	Answer     Answer
 }
 
-// An Answer is what a target answered.
+// An Answer is the target's answer to a request.
 type Answer struct {
 	Failure   Failure
 	Status    int  // 0 without an answer
-	Expected  int  // the status with which the origin answers
-	Prepared  bool // the body is one that a rule answers with
-	Head      bool // there is no body to look at
-	Retry     int  // seconds of Retry-After; NoRetry if there is none, BadRetry if it is not a number
-	Remaining int  // the least that remains of a limit, −1 if nothing says so
-	OtherTime bool // of a limit of which nothing remains it says another time than Retry-After
+	Expected  int  // the status of the origin
+	Prepared  bool // the body is that of a rule's response
+	Head      bool // the answer to HEAD: it has no body
+	Retry     int  // seconds of Retry-After; NoRetry if missing, BadRetry if not a number
+	Remaining int  // the least reported for any limit, −1 if none is reported
+	OtherTime bool // for an exhausted limit it gives another time than Retry-After
 }
 
 // Values of Answer.Retry.
@@ -97,26 +97,26 @@ const (
 	NoAnswer         // any other reason
 )
 
-// A court is what is known of a trace.
+// A court holds a trace and its analysis.
 type court struct {
 	o         Options
 	trace     Trace
 	lists     map[netip.Prefix]rule.Access
-	rules     []*rule.Rule // those that are judged
-	others    []*rule.Rule // those that are not
-	why       []string     // and why
+	rules     []*rule.Rule // judged
+	others    []*rule.Rule // not judged
+	why       []string     // why not
 	lag, skew int64
 	memory    int64 // the longest period or mitigation timeout
 
 	book     *book // with clients as they were sent
 	books    map[variant]*book
-	bySent   []int32 // requests that reached the target
-	byDone   []int32 // and by when they were answered
+	bySent   []int32 // requests that reached the target, by Sent
+	byDone   []int32 // the same, by Done
 	outcomes []outcome
-	refuses  bool // any request
+	refuses  bool // any request was refused
 }
 
-// Judge holds a trace against rules.
+// Judge compares a trace with rules.
 func Judge(trace Trace, o Options) (*Score, error) {
 	if o.Rules == nil {
 		return nil, errors.New("judge: Options.Rules is required")
@@ -147,7 +147,7 @@ func Judge(trace Trace, o Options) (*Score, error) {
 	return c.score(), nil
 }
 
-// answered returns requests in the order in which they were answered.
+// answered returns requests by the time of their answers.
 func (c *court) answered(requests []int32) []int32 {
 	type done struct {
 		at int64
@@ -168,22 +168,22 @@ func (c *court) answered(requests []int32) []int32 {
 // at returns a request.
 func (c *court) at(i int32) Request { return c.trace.At(int(i)) }
 
-// A variant is how the keys of requests are found.
+// A variant is a way to find the keys of requests.
 type variant struct {
 	as     As
 	client rule.ClientPrefix // if zero, that of the options
-	share  bool              // requests without a value share a count where the rule skips them
+	share  bool              // requests without a value share a count even if the rule skips them
 }
 
-// A book says under which keys the requests of a trace are counted.
+// A book holds the keys of all requests.
 type book struct {
-	of   []int32       // of each request, an index in sets
-	sets [][]int32     // of indexes in keys
-	list []rule.Access // what the lists say of each of sets
+	of   []int32       // index in sets, by request
+	sets [][]int32     // indexes in keys
+	list []rule.Access // by set
 	keys []key
 }
 
-// A key is what a rule counts together.
+// A key identifies what a rule counts together.
 type key struct {
 	rule *rule.Rule
 	sent int64 // requests
@@ -228,7 +228,7 @@ func (c *court) bookOf(v variant) *book {
 	return b
 }
 
-// listed returns what the longest network on the lists says of an address.
+// listed returns the access of the longest listed network that contains an address.
 func (c *court) listed(a netip.Addr) rule.Access {
 	if len(c.lists) == 0 || !a.IsValid() {
 		return rule.Unlisted
@@ -242,7 +242,7 @@ func (c *court) listed(a netip.Addr) rule.Access {
 	return rule.Unlisted
 }
 
-// add returns the index of a new set of keys: of none where a list decides.
+// add returns the index of a new set of keys, which is empty if a list decides.
 func (b *book) add(rules []*rule.Rule, f *form, list rule.Access, share bool, numbers map[string]int32) int32 {
 	var set []int32
 	for _, r := range rules {

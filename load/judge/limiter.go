@@ -8,14 +8,14 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A limiter decides about the requests of a trace as one that knows everything at once.
+// A limiter decides the requests of a trace like one that learns of every request at once.
 type limiter struct {
 	b    *book
 	m    model
 	keys []limited
 }
 
-// A limited key is what a limiter knows of it.
+// A limited is a limiter's state of a key.
 type limited struct {
 	counters []counter
 	until    int64 // of its mitigation
@@ -24,7 +24,7 @@ type limited struct {
 func newLimiter(b *book, m model) *limiter { return &limiter{b, m, make([]limited, len(b.keys))} }
 
 // decide returns the index of the key that a request is refused for, −1 if it passes. status is
-// what the origin answers.
+// that of the origin's answer.
 func (l *limiter) decide(i int32, q *Request, status int) int32 {
 	by := int32(-1)
 	for _, k := range l.b.keysOf(i) {
@@ -42,7 +42,7 @@ func (l *limiter) decide(i int32, q *Request, status int) int32 {
 		}
 		for n, limit := range r.Limits {
 			if l.b.keys[k].sent <= int64(min(limit.Threshold, 1<<62)) {
-				continue // it is never exceeded, and there may be a million such keys
+				continue // never exceeded; there may be a million such keys
 			}
 			known := &l.keys[k]
 			if known.counters == nil {
@@ -61,15 +61,15 @@ func (l *limiter) decide(i int32, q *Request, status int) int32 {
 	return -1
 }
 
-// prevails reports whether the mitigation of a decides before that of b: the one with the more
-// severe action, then the one that lasts longer, then that of the first rule.
+// prevails reports whether the mitigation of a takes precedence over that of b: the more severe
+// action, then the later end, then the first rule.
 func (l *limiter) prevails(a, b int32) bool {
 	x, y := l.b.keys[a].rule, l.b.keys[b].rule
 	return cmp.Or(cmp.Compare(x.Action, y.Action), cmp.Compare(l.keys[a].until, l.keys[b].until), cmp.Compare(y.Index, x.Index)) > 0
 }
 
-// compare holds each answer against what an exact limiter says, one that keeps a log of each
-// client, and measures how fast those were refused that had to be.
+// compare compares each answer with that of an exact limiter, which keeps a log of each client,
+// and measures how fast clients that exceed a threshold are refused.
 func (c *court) compare(s *Score, violations []violation) {
 	for _, r := range c.rules {
 		s.Rules = append(s.Rules, RuleScore{Rule: r.ID})
@@ -147,17 +147,17 @@ func (c *court) compare(s *Score, violations []violation) {
 	s.FirstRefusal, s.AllRefuse = timesOf(first), timesOf(all)
 }
 
-// A crossing is when a client exceeded a threshold first, and what followed.
+// A crossing records when a client first exceeded a threshold, and what followed.
 type crossing struct {
 	attack   bool
-	at       int64 // when it sent the request that crossed
-	over     bool  // the exact limiter refuses it since
-	ended    bool  // and no longer does
-	refused  int64 // when it was refused first; −1 before
-	lastPass int64 // when the last request was answered that should not have passed
+	at       int64 // when the crossing request was sent
+	over     bool  // the exact limiter refuses the client
+	ended    bool  // the exact limiter no longer refuses it
+	refused  int64 // first refusal; −1 if none yet
+	lastPass int64 // when the last request that should not have passed was answered
 }
 
-// cross takes in what became of a request, and whether an exact limiter would refuse it.
+// cross records the outcome of a request, and whether an exact limiter would refuse it.
 func cross(s *Score, clients map[uint64]*crossing, q *Request, o outcome, over bool) {
 	x := clients[q.Client]
 	if x == nil {
@@ -198,7 +198,7 @@ func timesOf(h *hdrhistogram.Histogram) Times {
 	return Times{uint64(h.TotalCount()), float64(h.ValueAtQuantile(50)) / 1e3, float64(h.ValueAtQuantile(99)) / 1e3, float64(h.Max()) / 1e3}
 }
 
-// overshoot measures how many more requests passed in a period than the threshold.
+// overshoot measures by how many requests keys exceeded their threshold in a period.
 func (c *court) overshoot() (o Overshoot) {
 	logs, peaks := map[int32][]log{}, map[int32]int64{}
 	for _, i := range c.byDone {

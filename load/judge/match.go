@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Properties are what rules look at in a request.
+// Properties are the properties of a request that rules look at.
 type Properties struct {
 	Addr   netip.Addr // of the client
 	Method string
@@ -25,7 +25,7 @@ type Properties struct {
 	Header [][2]string
 }
 
-// A form is the one spelling by which requests are matched and counted.
+// A form is a request in the spelling by which it is matched and counted.
 type form struct {
 	addr         netip.Addr
 	client       netip.Prefix
@@ -46,7 +46,7 @@ func formOf(p *Properties, bits rule.ClientPrefix) form {
 	return form{addr: addr, client: client, method: plainMethod(p.Method), host: plainHost(p.Host), path: path, query: query, header: p.Header}
 }
 
-// registered are methods that origins may read without case.
+// registered are the methods that origins may read case-insensitively.
 var registered = strings.Fields(`ACL BASELINE-CONTROL BIND CHECKIN CHECKOUT CONNECT COPY DELETE GET HEAD LABEL LINK LOCK MERGE
 	MKACTIVITY MKCALENDAR MKCOL MKREDIRECTREF MKWORKSPACE MOVE OPTIONS ORDERPATCH PATCH POST PRI PROPFIND PROPPATCH PUT QUERY
 	REBIND REPORT SEARCH TRACE UNBIND UNCHECKOUT UNLINK UNLOCK UPDATE UPDATEREDIRECTREF VERSION-CONTROL`)
@@ -60,8 +60,8 @@ func plainMethod(method string) string {
 
 var port = regexp.MustCompile(`^([^:]*|\[.*\]):[^:\]]*$`)
 
-// plainHost returns a host in lower case, without its port and final dots. An IPv6 address is
-// written in its shortest form.
+// plainHost returns a host in lower case, without its port and trailing dots. An IPv6 address is
+// returned in its shortest form.
 func plainHost(host string) string {
 	host = strings.ToLower(port.ReplaceAllString(host, "$1"))
 	if inner, ok := strings.CutPrefix(host, "["); ok {
@@ -75,7 +75,7 @@ func plainHost(host string) string {
 
 var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// unescape decodes percent escapes once. One that is not followed by two digits stays.
+// unescape decodes percent escapes once. Invalid ones stay.
 func unescape(s string) string {
 	return escape.ReplaceAllStringFunc(s, func(e string) string {
 		c, _ := strconv.ParseUint(e[1:], 16, 8)
@@ -83,7 +83,7 @@ func unescape(s string) string {
 	})
 }
 
-// The steps by which paths are read, as docs/rules.md has them.
+// The steps of reading a path, as in docs/rules.md.
 
 var parameters = regexp.MustCompile(`;[^/]*`)
 
@@ -165,7 +165,7 @@ func forms(sent string, syntax rule.PathSyntax) (list []string) {
 	return slices.Compact(list)
 }
 
-// folded returns the lower case of the upper case of each character. What is not UTF-8 stays.
+// folded returns the lower case of the upper case of each character. Invalid UTF-8 stays.
 func folded(s string) string {
 	var b strings.Builder
 	for i, r := range s {
@@ -196,18 +196,18 @@ func concerns(r *rule.Rule, f *form) bool {
 	}) && among(r.Methods, func(m string) bool { return m == f.method }) && len(paths(r, f)) > 0
 }
 
-// among reports whether one of a list holds. An empty list holds always.
+// among reports whether holds is true for an entry of list, or list is empty.
 func among(list []string, holds func(string) bool) bool {
 	return len(list) == 0 || slices.ContainsFunc(list, holds)
 }
 
-// mostKeys is how many keys a rule has for one request.
+// mostKeys is the maximum number of keys of a rule for one request.
 const mostKeys = 4
 
 // keys returns the keys under which a rule counts a request: one for each combination of the
-// values of its characteristics. With too many of them there is one key, for all requests with
-// several values. There are none if a value is missing that the rule needs, unless share is set:
-// then it counts like any other missing value.
+// values of its characteristics. If there are too many, it returns one key, shared by all requests
+// with several values. If a required value is missing it returns none, unless share is set: then
+// it counts like any other missing value.
 func keys(r *rule.Rule, f *form, share bool) []string {
 	several := r.ID
 	list := []string{r.ID}
@@ -282,7 +282,7 @@ func valuesOf(r *rule.Rule, c rule.Characteristic, f *form) (values []string) {
 	return values
 }
 
-// unblank returns s without the blanks around it.
+// unblank trims blanks from s.
 func unblank(s string) string {
 	blank := func(c byte) bool { return strings.IndexByte(" \t\x85\xa0", c) >= 0 }
 	for s != "" && blank(s[0]) {
@@ -296,7 +296,7 @@ func unblank(s string) string {
 
 var backslashed = regexp.MustCompile(`(?s)\\[0-3][0-7][0-7]|\\.|%[0-9a-fA-F]{2}`)
 
-// cookie returns what a cookie's value stands for.
+// cookie returns the decoded value of a cookie.
 func cookie(s string) string {
 	if len(s) > 1 && s[0] == '"' && s[len(s)-1] == '"' {
 		s = backslashed.ReplaceAllStringFunc(s[1:len(s)-1], func(e string) string {
@@ -314,13 +314,13 @@ func cookie(s string) string {
 	return strings.ReplaceAll(s, "+", " ")
 }
 
-// known are the fields of a rule that this package judges by, or that make no difference to it.
+// known are the fields of a rule that this package understands or may ignore.
 var known = []string{
 	"ID", "Index", "File", "Line", "Hosts", "Methods", "Paths", "PathSyntax", "Statuses", "Characteristics", "Limits", "MitigationTimeout", "Action", "Response", "OnFailure",
 	"Threshold", "Period", "SubWindows", "Estimate", "Kind", "Name", "Skip", "Reading", "ExactCase", "ExactSlash", "ExactParameters",
 }
 
-// unknown says what of a rule this package cannot judge. It is empty if there is nothing.
+// unknown returns what this package cannot judge in a rule, "" if it can judge all of it.
 func unknown(r *rule.Rule) string {
 	if s := strange(reflect.ValueOf(*r)); s != "" {
 		return s
@@ -353,7 +353,7 @@ func unknown(r *rule.Rule) string {
 	return ""
 }
 
-// strange returns the name of a field that is set, and that this package does not know.
+// strange returns the name of a field that is set but not known, "" if there is none.
 func strange(v reflect.Value) string {
 	for i := range v.NumField() {
 		if f := v.Type().Field(i); f.IsExported() && !slices.Contains(known, f.Name) && !v.Field(i).IsZero() {

@@ -2,41 +2,41 @@ package judge
 
 import "slices"
 
-// A Score says how right the answers of a run were. An exact limiter keeps a log of every client.
-// Requests that passed or were refused otherwise are explained by the estimate, where a limiter
-// that estimates and knows everything at once decides so too; by the lag, where the bound on it
-// allows for that; or not at all.
+// A Score says how correct the answers of a run were, compared with an exact limiter, which keeps
+// a log of every client. A difference is explained by the estimate, if a limiter that estimates
+// and learns of every request at once decides likewise; by the lag, if its bound allows for that;
+// or not at all.
 type Score struct {
-	Requests    uint64 `json:"requests"` // that a rule concerns
+	Requests    uint64 `json:"requests"` // that a rule matches
 	Refused     uint64 `json:"refused"`
 	Exact       uint64 `json:"exact_refused"` // by an exact limiter
-	Unknown     uint64 `json:"unknown"`       // without an answer of the origin or of a rule
-	Unavailable uint64 `json:"unavailable"`   // refused because their shard was out
+	Unknown     uint64 `json:"unknown"`       // without an answer from the origin or a rule
+	Unavailable uint64 `json:"unavailable"`   // refused because their shard was unavailable
 
 	WronglyRefused Disagreement `json:"wrongly_refused"`
 	WronglyAllowed Disagreement `json:"wrongly_allowed"`
 
-	// Innocent clients never exceed a threshold, with every request counted, refused or
-	// not, by the estimate or by an exact log. InnocentByEstimate are requests of those that
-	// only the estimate finds over.
+	// Innocent clients never exceed a threshold, by the estimate or by an exact log, with
+	// every request counted, even if refused. InnocentByEstimate counts requests of clients
+	// that exceed one only by the estimate.
 	InnocentRefused    uint64 `json:"innocent_refused"`
 	InnocentByEstimate uint64 `json:"innocent_refused_by_estimate"`
 
-	// Of the attack: what passed before an exact limiter would have refused anything of its
-	// client, and what passed that it would have refused.
+	// Attack requests that passed before an exact limiter would first have refused their
+	// client, and those that passed although it would have refused them.
 	AttackRequests   uint64 `json:"attack_requests"`
 	LetThroughBefore uint64 `json:"attack_passed_before"`
 	LetThroughAfter  uint64 `json:"attack_passed_after"`
-	AttackNotRefused uint64 `json:"attack_never_refused"` // clients of whom something should have been
-	ClientsOver      uint64 `json:"clients_over"`         // clients of whom an exact limiter refuses something
+	AttackNotRefused uint64 `json:"attack_never_refused"` // attackers that should have been refused and never were
+	ClientsOver      uint64 `json:"clients_over"`         // clients that an exact limiter refuses at times
 
-	// Since the request that crosses a threshold, in milliseconds: until the first refusal,
-	// and until the last request passed that should not have.
+	// Time since the request that crosses a threshold, in milliseconds: until the first
+	// refusal, and until the last request that should not have passed.
 	FirstRefusal Times `json:"first_refusal_ms"`
 	AllRefuse    Times `json:"all_refuse_ms"`
 
-	// Overshoot is how many requests passed in a period beyond the threshold, of each key
-	// for which that is any.
+	// Overshoot is how many requests beyond the threshold passed in a period, for keys that
+	// exceeded it.
 	Overshoot Overshoot `json:"overshoot"`
 
 	RetryAfter RetryAfter  `json:"retry_after"`
@@ -44,12 +44,11 @@ type Score struct {
 	Rules      []RuleScore `json:"rules"`
 	Faults     []Fault     `json:"faults"`
 
-	// NotJudged are the rules that say something that this package does not know, with what
-	// that is.
+	// NotJudged are the rules that this package does not fully know, each with the reason.
 	NotJudged []string `json:"not_judged"`
 }
 
-// A Disagreement is what was answered otherwise than by an exact limiter.
+// A Disagreement counts answers that differ from those of an exact limiter, by cause.
 type Disagreement struct {
 	Requests    uint64 `json:"requests"`
 	Estimate    uint64 `json:"estimate"`
@@ -83,7 +82,7 @@ type RuleScore struct {
 	InnocentByEst   uint64 `json:"innocent_refused_by_estimate"`
 }
 
-// score finds out everything.
+// score computes the Score.
 func (c *court) score() *Score {
 	s := &Score{Faults: []Fault{}, NotJudged: slices.Clone(c.why), Rules: []RuleScore{}}
 	if s.NotJudged == nil {
@@ -97,8 +96,7 @@ func (c *court) score() *Score {
 	return s
 }
 
-// innocents counts what was refused, by rule, and of it what was refused of those that exceed
-// nothing.
+// innocents counts refused requests by rule, and those of clients that exceed no threshold.
 func (c *court) innocents(s *Score, v *investigation) {
 	rules := map[string]*RuleScore{}
 	for i := range s.Rules {

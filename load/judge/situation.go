@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// bucket returns what a token bucket, which lets through as many requests in a period as a rule
-// allows, and a burst of a size that is found out, would have done otherwise. It is nil where
-// nothing looks like one: no request passes after others of its key were refused.
+// bucket returns the requests that contradict a token bucket with the rate of a rule and the
+// largest burst seen. It returns nil if nothing looks like one: no request passes after others of
+// its key were refused.
 func (c *court) bucket() map[int32]bool {
 	type level struct {
 		at    int64
@@ -20,8 +20,8 @@ func (c *court) bucket() map[int32]bool {
 		waits bool
 	}
 	levels, burst := map[int32]*level{}, map[string]float64{}
-	resumed := map[string]bool{}  // rules of which requests pass after others were refused
-	waited := map[int32]float64{} // of each refusal, how full its bucket was
+	resumed := map[string]bool{}  // rules with requests that pass after others were refused
+	waited := map[int32]float64{} // level of the bucket, by refusal
 	for i, o := range c.outcomes {
 		keys := c.book.keysOf(int32(i))
 		if (o != passed && o != refused) || len(keys) != 1 || len(c.book.keys[keys[0]].rule.Limits) != 1 {
@@ -51,7 +51,7 @@ func (c *court) bucket() map[int32]bool {
 	violated := map[int32]bool{}
 	for i, full := range waited {
 		q, r := c.at(i), c.book.keys[c.book.keysOf(i)[0]].rule
-		// How much may have run out meanwhile.
+		// How much may have leaked in the meantime.
 		blur := min(1, full, float64(q.Done-q.Sent+bucketTick)*float64(r.Limits[0].Threshold)/float64(r.Limits[0].Period.Microseconds()))
 		if full+1 <= burst[r.ID]-blur || !resumed[r.ID] {
 			violated[i] = true
@@ -67,18 +67,18 @@ func (c *court) bucket() map[int32]bool {
 	return violated
 }
 
-// bucketTick is how often a token bucket may look at its clock, in microseconds.
+// bucketTick is the assumed clock resolution of a token bucket, in microseconds.
 const bucketTick = 2000
 
-// sharpLag is a bound on the lag that PoPs keep, in microseconds, and longLag one that they should.
+// sharpLag is the lag that PoPs usually keep, in microseconds, and longLag the one they should.
 const (
 	sharpLag = 30_000
 	longLag  = 100_000
 )
 
-// sharpen looks for mistakes that the bound on the lag hides. If a hypothesis explains all that
-// passes after a much shorter lag, whatever the rates of clients, that is no lag: clients of
-// different rates do not let the same number of requests through in it.
+// sharpen looks for mistakes that the bound on the lag hides. A hypothesis that explains all
+// requests that pass after a much shorter lag is a mistake rather than lag: during a lag, clients
+// with different rates get different numbers of requests through.
 func (v *investigation) sharpen() {
 	if v.c.lag <= 2*sharpLag {
 		return
@@ -115,7 +115,7 @@ func (v *investigation) sharpen() {
 	}
 }
 
-// shown returns how soon after its crossing a request was refused that had to be.
+// shown returns the shortest time from a crossing to a refusal.
 func (c *court) shown(t *trial, found []violation) int64 {
 	since := map[int32]int64{}
 	shortest := int64(math.MaxInt64)
@@ -139,7 +139,7 @@ func (c *court) shown(t *trial, found []violation) int64 {
 	return shortest
 }
 
-// situations reports what no hypothesis explains by when and where it happened.
+// situations reports violations that no hypothesis explains, by when and where they happened.
 func (v *investigation) situations() {
 	leaks, _ := split(v.left)
 	if node, ok := v.deaf(leaks); ok {
@@ -181,10 +181,10 @@ func (v *investigation) situations() {
 	}
 }
 
-// texts say what situations are.
+// texts describe situations.
 var texts = map[string]string{
 	NeverRefused:      "clients that exceed a threshold are never refused, and others are",
-	MitigationReturns: "clients are refused, pass, and are refused again by the same mitigation",
+	MitigationReturns: "clients are refused, then pass, then are refused again by the same mitigation",
 	MitigationShort:   "mitigations end too early",
 	MitigationLong:    "mitigations end too late",
 	Leaks:             "requests pass that should be refused, longer than %v after their client crossed the threshold",
@@ -194,7 +194,7 @@ var texts = map[string]string{
 	RefusesWrongly:    "requests are refused before their client exceeds a threshold, or after the mitigation must be over",
 }
 
-// timelines returns the requests of all keys with violations that are left.
+// timelines returns the requests of all keys with unexplained violations.
 func (v *investigation) timelines() map[int32][]int32 {
 	lines := map[int32][]int32{}
 	for _, w := range v.left {
@@ -213,12 +213,12 @@ func (v *investigation) timelines() map[int32][]int32 {
 	return lines
 }
 
-// situation names a violation by what happened to its key before and after it.
+// situation classifies a violation by what happened to its key before and after.
 func (v *investigation) situation(w *violation, line, refusals []int32) string {
 	at, _ := slices.BinarySearch(line, w.request)
 	refusedAt := func(i int) bool { return i >= 0 && i < len(line) && v.c.outcomes[line[i]] == refused }
 	if w.leak {
-		// The refusals next to it tell: requests are in the order in which they were sent.
+		// Look at the adjacent refusals: requests are sorted by Sent.
 		next, _ := slices.BinarySearch(refusals, w.request)
 		before := next > 0 && v.c.at(refusals[next-1]).Sent >= w.since
 		after := next < len(refusals) && v.c.at(refusals[next]).Sent <= w.until
@@ -245,8 +245,8 @@ func (v *investigation) situation(w *violation, line, refusals []int32) string {
 	return RefusesWrongly
 }
 
-// atRandom takes refusals for random ones if most are of single requests, of several clients: some
-// of these follow each other, or a mitigation.
+// atRandom treats refusals as random if most are single requests of several clients: a few random
+// refusals follow each other, or a mitigation.
 func (v *investigation) atRandom(by map[string][]int32) {
 	clients := map[uint64]bool{}
 	for _, i := range by[RefusesAtWill] {
@@ -276,7 +276,7 @@ func (v *investigation) atRandom(by map[string][]int32) {
 	delete(by, RefusesAtWill)
 }
 
-// deaf returns the node that nearly all leaks are of, if there are others that refuse.
+// deaf returns the node that has nearly all leaks, if other nodes refuse.
 func (v *investigation) deaf(leaks []int32) (node int, ok bool) {
 	byNode, refusals, keys := map[int]int{}, map[int]int{}, map[int32]bool{}
 	for _, i := range leaks {
@@ -304,14 +304,14 @@ func (v *investigation) deaf(leaks []int32) (node int, ok bool) {
 	return 0, false
 }
 
-// Bounds on the search for clients that are mixed up.
+// Bounds on the search for confused clients.
 const (
 	mostVictims    = 20
 	mostCandidates = 300
 )
 
-// mixed looks for two keys of a rule that are one to the target: if all that is refused of both
-// is right for the requests of both together.
+// mixed looks for two keys of a rule that the target confuses: all refusals of both are correct
+// if their requests are counted together.
 func (v *investigation) mixed() {
 	victims, candidates := map[int32]int{}, map[int32]int{}
 	for _, w := range v.left {
@@ -338,7 +338,7 @@ func (v *investigation) mixed() {
 			}
 		}
 	}
-	passes := func(k int32) bool { // else it cannot be told whose requests it is refused for
+	passes := func(k int32) bool { // else it is unknown whose requests it is refused for
 		return slices.ContainsFunc(lines[k], func(i int32) bool { return v.c.outcomes[i] == passed })
 	}
 	explained := map[int32]bool{}
@@ -374,7 +374,7 @@ func (v *investigation) mixed() {
 	}
 }
 
-// answers reports what headers say that is not so.
+// answers reports wrong headers.
 func (v *investigation) answers() {
 	s, c := v.s, v.c
 	wrong := map[int32]bool{}
@@ -385,10 +385,10 @@ func (v *investigation) answers() {
 		s.RetryAfter = v.last.retry
 	}
 	c.headers(v.last.b, &s.Headers, &s.RetryAfter)
-	if !v.last.m.refused { // else a promise is broken by the request that was refused
+	if !v.last.m.refused { // else the refused request itself breaks the promise
 		c.returned(v.last.b, wrong, &s.RetryAfter)
 	}
-	// If something else is wrong, a few of these follow from it.
+	// Another fault may cause a few of these.
 	most := func(answers []int32) (n uint64) {
 		for _, i := range answers {
 			if !slices.ContainsFunc(c.book.keysOf(i), func(k int32) bool { return v.mixedUp[k] }) {
@@ -407,11 +407,11 @@ func (v *investigation) answers() {
 			v.faults = append(v.faults, Fault{Name: name, Requests: n, Text: fmt.Sprintf(format, args...)})
 		}
 	}
-	if len(v.faults) > 0 && 100*r.TooShort < r.Compared { // the fault is only known roughly
+	if len(v.faults) > 0 && 100*r.TooShort < r.Compared { // another fault may cause a few
 		r.TooShort = 0
 	}
 	if slices.ContainsFunc(v.faults, func(f Fault) bool { return f.Name == DeafNode }) {
-		r.TooShort = 0 // nobody knows whether that node counts what it lets through
+		r.TooShort = 0 // it is unknown whether that node counts requests that it lets through
 	}
 	if len(v.faults) > 0 && 100*r.TooLong < r.Compared {
 		r.TooLong = 0

@@ -2,48 +2,48 @@ package judge
 
 import "sort"
 
-// A kind is what is estimated from counts.
+// A kind is a way to estimate from counts.
 type kind int
 
 const (
-	weighted    kind = iota // the oldest sub-window by the part of it that is in the period
+	weighted    kind = iota // the oldest sub-window in proportion to its part in the period
 	wholeOldest             // the oldest sub-window whole
-	fixed                   // nothing of the window before
-	slidingLog              // no estimate: the time of every request is kept
+	fixed                   // ignores the previous window
+	slidingLog              // no estimate: keeps the time of every request
 
-	// These are mistakes that are known.
-	reversed   // the oldest sub-window by the part of it that has left the period
-	outOfDate  // the window before the previous one in its place
+	// Known mistakes.
+	reversed   // the oldest sub-window in proportion to its part outside the period
+	outOfDate  // the window before the previous one instead of it
 	neverFalls // the previous window whole
 )
 
-// kinds are the estimates that a rule may ask for, by their names.
+// kinds are the estimates that a rule may use, by name.
 var kinds = map[string]kind{"weighted": weighted, "whole_oldest": wholeOldest, "fixed": fixed}
 
 // A counter counts requests. Times are in microseconds since the Unix epoch.
 type counter interface {
-	// add counts a request that arrived at some time between from and to: by its most, or
-	// else by its least contribution to later estimates.
+	// add counts a request that arrived between from and to, with its greatest contribution
+	// to later estimates if most is set, else with its least.
 	add(from, to int64, most bool)
 
 	// over reports whether more than threshold requests are in the period that ends at t.
 	over(t, threshold int64) bool
 
-	// back returns the first time from t on when they no longer are, if no more come.
+	// back returns the first time from t on when over is false, if no more requests come.
 	back(t, threshold int64) int64
 
-	// count returns how many there are at t, rounded down.
+	// count returns the number of requests at t, rounded down.
 	count(t int64) int64
 }
 
-// windows count by sub-windows of a period: estimates look at one period and the oldest
-// sub-window that it reaches into.
+// windows counts by sub-windows of a period. Estimates use one period and the oldest sub-window
+// that it overlaps.
 type windows struct {
-	period, n int64 // there are n sub-windows in a period
-	shift     int64 // how much later than at the epoch windows begin
+	period, n int64 // n sub-windows in a period
+	shift     int64 // delay of windows from the epoch
 	kind      kind
-	first     int64   // index of the first sub-window that is kept
-	counts    []int64 // of it, and of those behind it
+	first     int64   // index of the first kept sub-window
+	counts    []int64 // of the sub-windows from first on
 }
 
 // index returns the index of the sub-window at t.
@@ -63,7 +63,7 @@ func (w *windows) add(from, to int64, most bool) {
 	first, last := w.index(from), w.index(to)
 	if !most {
 		if w.kind == outOfDate && first < last {
-			return // either may be nothing
+			return // it may count in neither
 		}
 		last = first
 	}
@@ -80,7 +80,7 @@ func (w *windows) add(from, to int64, most bool) {
 	}
 }
 
-// sum returns what the sub-windows from one to another count.
+// sum returns the count of the sub-windows from from to to.
 func (w *windows) sum(from, to int64) (n int64) {
 	for i := max(from, w.first); i <= to && i-w.first < int64(len(w.counts)); i++ {
 		n += w.counts[i-w.first]
@@ -88,7 +88,7 @@ func (w *windows) sum(from, to int64) (n int64) {
 	return n
 }
 
-// estimate returns what is counted whole at t, and what only by left of the period.
+// estimate returns the whole count at t, and part, which counts in proportion to left/period.
 func (w *windows) estimate(t int64) (whole, part, left int64) {
 	i := w.index(t)
 	left = (i+1)*w.period - w.n*(t-w.shift)
@@ -132,7 +132,7 @@ func (w *windows) count(t int64) int64 {
 	return whole + part*left/w.period
 }
 
-// A log keeps when requests arrived, as late as they may have, or as early.
+// A log keeps the times of requests: the latest possible, or the earliest.
 type log struct {
 	period int64
 	times  []int64
@@ -149,7 +149,7 @@ func (l *log) add(from, to int64, most bool) {
 	l.times = append(l.times, t)
 }
 
-// old returns how many have left the period that ends at t.
+// old returns how many requests have left the period that ends at t.
 func (l *log) old(t int64) int {
 	return sort.Search(len(l.times), func(i int) bool { return l.times[i] > t-l.period })
 }
