@@ -2,7 +2,7 @@ package http1
 
 import "errors"
 
-// An Answer is the head of an answer. What it returns is valid until its body is read.
+// An Answer is the head of an answer. Its results are valid until the body is read.
 type Answer struct {
 	head
 
@@ -15,10 +15,9 @@ func (a *Answer) reset() {
 	*a = Answer{head: a.head}
 }
 
-// scan reads what buf has of the head, as Request.scan. toHead is whether the
-// request was HEAD.
-// Origins may end lines in LF: what clients get ends in CRLF. A malformed answer is an Error
-// with the status 502.
+// scan reads the head from buf, like Request.scan. toHead is whether the request was HEAD. Origins
+// may end lines in LF; clients get CRLF. The error for a malformed answer is an Error with status
+// 502.
 func (a *Answer) scan(buf []byte, maxBytes int, toHead bool) (done bool, err error) {
 	if done, err = a.scanHead(buf, maxBytes, toHead); err == nil {
 		return done, nil
@@ -60,8 +59,8 @@ func (a *Answer) tooLong(buf []byte, maxBytes int) error {
 	return nil
 }
 
-// statusLine reads version, status and reason (RFC 9112, 4). The blank before a reason that is
-// empty may be missing.
+// statusLine reads version, status and reason (RFC 9112, 4). The space before an empty reason may
+// be missing.
 func (a *Answer) statusLine(line []byte) error {
 	const version = len("HTTP/1.1")
 	if len(line) < version+4 || string(line[:7]) != "HTTP/1." || class[line[7]]&digit == 0 || line[version] != ' ' {
@@ -82,7 +81,7 @@ func (a *Answer) statusLine(line []byte) error {
 	return nil
 }
 
-// finish finds out how long the body is (RFC 9112, 6.3).
+// finish determines the length of the body (RFC 9112, 6.3).
 func (a *Answer) finish(toHead bool) error {
 	if err := a.frame(); err != nil {
 		return err

@@ -1,16 +1,16 @@
 package http1
 
-// What is refused in a chunked body (RFC 9112, 7.1).
+// Errors in a chunked body (RFC 9112, 7.1).
 var (
 	errChunk    = &Error{400, "malformed chunk"}
 	errTrailers = &Error{400, "malformed trailer"}
 )
 
-// A bodyReader takes a message's body out of the bytes of a connection.
+// A bodyReader extracts a message's body from the bytes of a connection.
 type bodyReader struct {
 	kind  Body
 	left  uint64 // of a Sized body, or of the chunk
-	part  part   // of a Chunked body, what comes next
+	part  part   // next part of a Chunked body
 	ended bool
 
 	// Trailers are the fields after the last chunk, as lines.
@@ -26,8 +26,8 @@ const (
 	trailer
 )
 
-// maxChunkLine is how many bytes the size of a chunk and its extensions have at most, and
-// maxTrailers all trailers together.
+// maxChunkLine is the maximum length of a chunk's size and extensions, and maxTrailers that of all
+// trailers, in bytes.
 const (
 	maxChunkLine = 1 << 10
 	maxTrailers  = 8 << 10
@@ -41,8 +41,8 @@ func newBodyReader(kind Body, length int64) bodyReader {
 	return b
 }
 
-// next takes the first bytes of buf: used of them, of which data are bytes of the body. Without
-// progress it needs more.
+// next consumes the first used bytes of buf; data is the part of the body among them. If used is 0,
+// it needs more bytes.
 func (b *bodyReader) next(buf []byte) (data []byte, used int, err error) {
 	switch b.kind {
 	case UntilClose:
@@ -74,8 +74,8 @@ func (b *bodyReader) next(buf []byte) (data []byte, used int, err error) {
 	return nil, used, nil
 }
 
-// chunkLine returns the first line of buf, without its end, and how many bytes it takes: 0 if
-// it is not there yet.
+// chunkLine returns the first line of buf without CRLF, and its length with CRLF, 0 if the line is
+// incomplete.
 func chunkLine(buf []byte) (line []byte, n int, err error) {
 	for i, c := range buf {
 		switch {
@@ -91,7 +91,7 @@ func chunkLine(buf []byte) (line []byte, n int, err error) {
 	return nil, 0, nil
 }
 
-// line reads a line between data.
+// line reads a line between the data of chunks.
 func (b *bodyReader) line(line []byte) error {
 	switch b.part {
 	case chunkSize:
@@ -122,8 +122,7 @@ func (b *bodyReader) line(line []byte) error {
 	return nil
 }
 
-// size reads the line before a chunk's data: hexadecimal digits, and extensions, which are
-// dropped.
+// size reads the line before a chunk's data: hexadecimal digits, and extensions, which it drops.
 func (b *bodyReader) size(line []byte) error {
 	n := 0
 	b.left = 0

@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 )
 
-// Bridge returns an [OriginOptions].Dial for origins that t has to speak to, because they need TLS
-// or HTTP/2. To a relay such an origin looks like any other: its connection is a pipe, behind which
-// a goroutine reads requests and writes answers as HTTP/1.1. scheme and host tell t the origin.
+// Bridge returns an [OriginOptions].Dial for origins that need t because they use TLS or HTTP/2.
+// To a relay such an origin looks like any other: its connection is a pipe to a goroutine that reads
+// requests and writes answers as HTTP/1.1. scheme and host are the origin's.
 func Bridge(t http.RoundTripper, scheme, host string) func(context.Context) (net.Conn, error) {
 	return func(context.Context) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -45,7 +45,7 @@ type bridged struct {
 	failure atomic.Pointer[error] // why there is no answer
 }
 
-// Read reads the answer. Where it ends too early, the error says why.
+// Read reads the answer. If it ends too early, the error is why.
 func (c *bridged) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if failure := c.failure.Load(); err == io.EOF && failure != nil {
@@ -54,7 +54,7 @@ func (c *bridged) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the exchange that is under way, too.
+// Close also ends the current exchange.
 func (c *bridged) Close() error {
 	c.cancel()
 	return c.Conn.Close()
@@ -70,8 +70,8 @@ type bridge struct {
 	out          *bufio.Writer
 }
 
-// exchange passes one request to the origin and its answer back. It reports whether another one may
-// follow, and why the origin did not answer.
+// exchange relays one request and its answer. It reports whether another request may follow, and
+// why the origin did not answer.
 func (b *bridge) exchange() (again bool, failure error) {
 	r, err := http.ReadRequest(b.in)
 	if err != nil {
@@ -103,12 +103,12 @@ func (b *bridge) exchange() (again bool, failure error) {
 		return false, nil
 	}
 	if sent.closed != nil {
-		<-sent.closed // the next request begins behind the body
+		<-sent.closed // the next request begins after the body
 	}
 	return sent.whole, nil
 }
 
-// head writes the head of an answer that ends there, or is followed by another protocol.
+// head writes the head of an interim answer, or of a switch to another protocol.
 func (b *bridge) head(status int, header http.Header) error {
 	b.out.Write(appendStatus(nil, status))
 	_ = header.Write(b.out)
@@ -116,17 +116,17 @@ func (b *bridge) head(status int, header http.Header) error {
 	return b.out.Flush()
 }
 
-// answer writes an answer as one of HTTP/1.1.
+// answer writes resp as HTTP/1.1.
 func (b *bridge) answer(resp *http.Response) error {
 	resp.ProtoMajor, resp.ProtoMinor = 1, 1
-	if resp.ContentLength < 0 || len(resp.Trailer) > 0 { // HTTP/2 has trailers behind a length, too
+	if resp.ContentLength < 0 || len(resp.Trailer) > 0 { // HTTP/2 allows trailers after a sized body
 		resp.ContentLength, resp.TransferEncoding = -1, []string{"chunked"}
 	}
 	if resp.Trailer == nil {
-		resp.Trailer = http.Header{} // HTTP/2 puts trailers here that are not announced
+		resp.Trailer = http.Header{} // for unannounced HTTP/2 trailers
 	}
 	resp.Body = &flushing{resp.Body, b.out}
-	if err := resp.Write(struct{ io.Writer }{b.out}); err != nil { // ReadFrom would forbid flushing
+	if err := resp.Write(struct{ io.Writer }{b.out}); err != nil { // hides ReadFrom, which would not flush
 		return err
 	}
 	return b.out.Flush()
@@ -147,7 +147,7 @@ func (b *bridge) tunnel(resp *http.Response, stream io.ReadWriter) {
 	_ = b.far.Close()
 }
 
-// A flushing is an answer's body. What was written is flushed before the origin is waited for.
+// A flushing is an answer's body. Reading it flushes out before it waits for the origin.
 type flushing struct {
 	io.ReadCloser
 	out *bufio.Writer
@@ -160,7 +160,7 @@ func (f *flushing) Read(p []byte) (int, error) {
 	return f.ReadCloser.Read(p)
 }
 
-// A sentBody is a request's body, which the transport may read until it closes it: also after the
+// A sentBody is a request's body. The transport may read it until it closes it, even after the
 // answer.
 type sentBody struct {
 	io.ReadCloser
@@ -177,7 +177,7 @@ func (s *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close does not read the rest, as the inner body's would.
+// Close does not read the rest, unlike the inner body's.
 func (s *sentBody) Close() error {
 	s.once.Do(func() { close(s.closed) })
 	return nil

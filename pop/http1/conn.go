@@ -15,19 +15,19 @@ import (
 type Conn struct {
 	wire
 	server *Server
-	x      *exchange // of the request that is at work; nil between requests
+	x      *exchange // current request; nil between requests
 	peer   netip.AddrPort
 	since  time.Time // when the first head began; zero after it
-	now    time.Time // when the client was read last; zero while and after an origin is waited for
-	secure bool      // by TLS
+	now    time.Time // last read from the client; zero during and after a relay
+	secure bool      // uses TLS
 
-	closing bool // after the answer that is under way
-	dropped bool // at once
+	closing bool // close after the current answer
+	dropped bool // close without an answer
 	state   atomic.Uint32
 
-	refused bool // the last request
+	refused bool // the last request was refused
 
-	upstream atomic.Pointer[originConn] // that a request is relayed to
+	upstream atomic.Pointer[originConn] // of the current relay
 
 	sentStatus int   // of the last answer
 	sentBytes  int64 // of its body
@@ -37,8 +37,8 @@ type Conn struct {
 const (
 	active uint32 = iota
 	idle          // waits for a request
-	spare         // waits for a request after one that was refused
-	ended         // is to be closed as soon as it is idle
+	spare         // waits for a request after a refused one
+	ended         // closes as soon as it is idle
 )
 
 // An exchange holds the state of one request and its answer. An idle connection has none.
@@ -51,23 +51,23 @@ type exchange struct {
 
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 
-// RemoteAddr returns the address of the client's end, or what a PROXY protocol header says.
+// RemoteAddr returns the address of the client, or that of a PROXY protocol header.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.peer }
 
-// Secure reports whether the client connected by TLS.
+// Secure reports whether the client uses TLS.
 func (c *Conn) Secure() bool { return c.secure }
 
 // Drop closes the connection without an answer.
 func (c *Conn) Drop() { c.closing, c.dropped = true, true }
 
-// Refuse says that the request is refused. The connection is closed after the answer if last is set;
-// else it may wait for the next request as long as for a header, and EndIdle prefers it.
+// Refuse marks the request as refused. If last is set, the connection is closed after the answer;
+// else it may wait for the next request for ReadHeaderTimeout, and EndIdle closes it first.
 func (c *Conn) Refuse(last bool) {
 	c.refused = true
 	c.closing = c.closing || last
 }
 
-// Gone records a status for the access log. The client has disconnected and gets no answer.
+// Gone closes the connection of a client that has disconnected. status is for the access log.
 func (c *Conn) Gone(status int) {
 	c.Drop()
 	c.sentStatus = status
@@ -112,7 +112,7 @@ func (c *Conn) begin() bool {
 		if c.since.IsZero() {
 			c.setReadDeadline(c.clock(), c.patience())
 		} else {
-			c.setReadDeadline(c.since, c.server.o.ReadHeaderTimeout) // a connection is opened to be used
+			c.setReadDeadline(c.since, c.server.o.ReadHeaderTimeout) // a new connection must send a request
 		}
 		if c.x != nil {
 			exchanges.Put(c.x)
@@ -147,8 +147,8 @@ func (c *Conn) begin() bool {
 	return true
 }
 
-// endIdle ends c if it waits for a request, but not if refused is set and the last one was not. It
-// may be called from anywhere.
+// endIdle ends c if it waits for a request; with refused set, only if the last one was refused. It
+// may be called from any goroutine.
 func (c *Conn) endIdle(refused bool) bool {
 	if !c.state.CompareAndSwap(spare, ended) && (refused || !c.state.CompareAndSwap(idle, ended)) {
 		return false
@@ -157,7 +157,7 @@ func (c *Conn) endIdle(refused bool) bool {
 	return true
 }
 
-// patience is how long the client may take to its next request.
+// patience returns how long the client may be idle before its next request.
 func (c *Conn) patience() time.Duration {
 	if c.refused {
 		return min(c.server.o.IdleTimeout, c.server.o.ReadHeaderTimeout)
@@ -183,8 +183,9 @@ func (c *Conn) readHead(x *exchange) error {
 	}
 }
 
-// clock returns the time, as read with the last bytes of the client if it has not waited since:
-// reading the clock for each deadline and Date takes a part of a refusal that can be measured.
+// clock returns the time of the last read from the client, if the connection has not waited since,
+// else the current time. Reading the clock for each deadline and Date would slow refusals
+// measurably.
 func (c *Conn) clock() time.Time {
 	if c.now.IsZero() {
 		return time.Now()
@@ -192,13 +193,13 @@ func (c *Conn) clock() time.Time {
 	return c.now
 }
 
-// fail answers a request that could not be read.
+// fail answers an invalid request.
 func (c *Conn) fail(err error) {
 	var malformed *Error
 	switch {
 	case errors.As(err, &malformed):
 	case IsTimeout(err):
-		malformed = &Error{http.StatusRequestTimeout, "the request's header did not come in time"}
+		malformed = &Error{http.StatusRequestTimeout, "timeout reading the request header"}
 	default:
 		return // the client is gone
 	}
@@ -211,9 +212,8 @@ func (c *Conn) fail(err error) {
 // used marks the request's head as used.
 func (c *Conn) used() { c.use(len(c.x.req.raw) + c.x.req.start) }
 
-// Answer answers r, or a malformed request if r is nil, with a body of the node's own. fields are
-// lines that end in CRLF; Answer adds Date and the framing. Answers to pipelined requests are
-// written together.
+// Answer answers r, or a malformed request if r is nil. fields are lines that end in CRLF; Answer
+// adds Date and the framing. Answers to pipelined requests are written together.
 func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
 	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
 	if r == nil {
@@ -240,8 +240,8 @@ func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
 	c.out = out
 }
 
-// appendConnection appends a Connection field if the client needs one. framed reports whether the
-// answer's end can be found without closing the connection.
+// appendConnection appends a Connection field if the client needs one. framed is false if only
+// closing the connection ends the answer.
 func (c *Conn) appendConnection(dst []byte, r *Request, framed bool) []byte {
 	if !framed || c.server.leaving.Load() {
 		c.closing = true
@@ -262,7 +262,7 @@ func appendStatus(dst []byte, status int) []byte {
 	return append(append(dst, http.StatusText(status)...), "\r\n"...)
 }
 
-// flushWithin writes what waits, within the time for that.
+// flushWithin is flush with the write timeout.
 func (c *Conn) flushWithin() error {
 	if len(c.out) == 0 {
 		return nil
@@ -278,7 +278,7 @@ func (c *Conn) writeTimeout() {
 	}
 }
 
-// finish ends an exchange, and reports whether the connection may have another one.
+// finish ends an exchange, and reports whether another one may follow.
 func (c *Conn) finish() bool {
 	whole := c.discard()
 	if !c.closing && whole {
@@ -292,8 +292,8 @@ func (c *Conn) finish() bool {
 	return false
 }
 
-// discard uses what has been read of the request and its body, and reports whether that is all of
-// it. An answer of the node's own does not wait for the rest.
+// discard skips the request and its body as far as they have been read, and reports whether that is
+// all. The node does not wait for the rest before it answers.
 func (c *Conn) discard() bool {
 	x := c.x
 	if x.req.raw != nil {

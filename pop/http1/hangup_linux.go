@@ -9,8 +9,8 @@ const (
 	pollHup = unix.POLLHUP
 )
 
-// hungUp returns how the peer of the socket fd has ended the connection: POLLRDHUP if it sends
-// nothing more, POLLHUP or POLLERR if there is none any more, or 0.
+// hungUp returns how the peer of the socket fd has ended the connection: POLLRDHUP if it shut down
+// its side, POLLHUP or POLLERR if it is gone, else 0.
 func hungUp(fd uintptr) int16 {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	if n, err := unix.Poll(fds, 0); err != nil || n == 0 {

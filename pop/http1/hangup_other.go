@@ -4,6 +4,5 @@ package http1
 
 const pollErr, pollHup = 0, 0
 
-// hungUp would tell how the peer of the socket fd has ended the connection. Elsewhere than on
-// Linux that is found out by writing.
+// hungUp is implemented on Linux only. Elsewhere, writing shows that the peer is gone.
 func hungUp(uintptr) int16 { return 0 }

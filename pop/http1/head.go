@@ -7,13 +7,13 @@ import (
 
 // An Error is why a message is refused.
 type Error struct {
-	Status int    // what the client is answered
+	Status int    // of the answer
 	Text   string // the reason, for the answer's body and the log
 }
 
 func (e *Error) Error() string { return e.Text }
 
-// What is refused in a head (RFC 9112, 2 to 6), and with which status.
+// Errors in a head (RFC 9112, 2 to 6).
 var (
 	errLineEnd       = &Error{400, "a line does not end in CRLF"}
 	errRequestLine   = &Error{400, "malformed request line"}
@@ -34,7 +34,7 @@ var (
 	errExpect        = &Error{417, "unsupported Expect"}
 )
 
-// A Name says which field it is, of those that the engine itself reads or writes.
+// A Name identifies a field that the engine itself reads or writes.
 type Name uint8
 
 const (
@@ -67,7 +67,7 @@ var fieldNames = [names]string{
 	XForwardedHost: "x-forwarded-host", XForwardedProto: "x-forwarded-proto",
 }
 
-// nameOf returns which field s names, in any case.
+// nameOf returns the Name of the field name s, in upper or lower case.
 func nameOf(s []byte) Name {
 	if len(s) > len("proxy-authorization") {
 		return Other
@@ -80,15 +80,15 @@ func nameOf(s []byte) Name {
 	return Other
 }
 
-// A Field is a line of a header: where its parts begin and end in the head.
+// A Field is a line of a header: the positions of its parts in the head.
 type Field struct {
 	Name               Name
-	dropped            bool // concerns one connection only (RFC 9110, 7.6.1)
+	dropped            bool // connection-specific, not forwarded (RFC 9110, 7.6.1)
 	start, colon       uint32
 	valueAt, valueEnds uint32
 }
 
-// Body says how the end of a message's body is found (RFC 9112, 6.3).
+// A Body says how a message's body ends (RFC 9112, 6.3).
 type Body uint8
 
 const (
@@ -98,8 +98,8 @@ const (
 	UntilClose      // of an answer: until the origin closes the connection
 )
 
-// A head is what the heads of requests and answers have in common. Its bytes are in the
-// buffer of a connection.
+// A head is the common part of the heads of requests and answers. Its bytes are in the buffer of a
+// connection.
 type head struct {
 	raw    []byte // from the start line to the empty line
 	fields []Field
@@ -111,7 +111,7 @@ type head struct {
 
 	upgrade bool // Connection names Upgrade
 
-	// Scanning stands here, in bytes of the buffer.
+	// Position of the scan, in bytes of the buffer.
 	start, line, seek int
 	begun             bool // the start line has been read
 	bare              bool // the start line ends in LF without CR
@@ -119,10 +119,10 @@ type head struct {
 
 func (h *head) reset() { *h = head{fields: h.fields[:0]} }
 
-// nextLine returns where the next line begins and ends in buf, without its end, or !ok if it
-// is not there yet. Lines end in CRLF. Behind a start line that ends in LF they may end in LF
-// too, as people and scripts type them (RFC 9112, 2.2). Behind one that ends in CRLF they may not,
-// unless lenient: a proxy in front that ignores a bare LF has sent it as part of a value.
+// nextLine returns the start and end of the next line in buf, without CRLF, or !ok if the line is
+// incomplete. Lines end in CRLF. After a start line that ends in LF they may also end in LF, as
+// typed by people and scripts (RFC 9112, 2.2). After one that ends in CRLF they may not, unless
+// lenient: a proxy in front may have forwarded a bare LF as part of a value.
 func (h *head) nextLine(buf []byte, lenient bool) (from, to int, ok bool, err error) {
 	i := bytes.IndexByte(buf[h.seek:], '\n')
 	if i < 0 {
@@ -144,7 +144,7 @@ func (h *head) nextLine(buf []byte, lenient bool) (from, to int, ok bool, err er
 	return from, to, true, nil
 }
 
-// scanFields reads the fields that are in buf, and reports whether that is all of them.
+// scanFields reads the fields in buf, and reports whether it has reached the end of the head.
 func (h *head) scanFields(buf []byte, lenient bool) (done bool, err error) {
 	for {
 		from, to, ok, err := h.nextLine(buf, lenient)
@@ -165,7 +165,7 @@ func (h *head) scanFields(buf []byte, lenient bool) (done bool, err error) {
 	}
 }
 
-// scanField reads a field line (RFC 9112, 5), whose positions are counted from its beginning.
+// scanField reads a field line (RFC 9112, 5). The positions are relative to line.
 func scanField(line []byte) (f Field, err error) {
 	if line[0] == ' ' || line[0] == '\t' {
 		return f, errFold
@@ -195,10 +195,10 @@ func scanField(line []byte) (f Field, err error) {
 // NameOf returns f's name as it was sent.
 func (h *head) NameOf(f *Field) []byte { return h.raw[f.start:f.colon] }
 
-// ValueOf returns f's value, without blanks around it.
+// ValueOf returns f's value, trimmed.
 func (h *head) ValueOf(f *Field) []byte { return h.raw[f.valueAt:f.valueEnds] }
 
-// AppendOptions appends what the Connection fields name, as a list.
+// AppendOptions appends the options of all Connection fields, as a list.
 func (h *head) AppendOptions(dst []byte) []byte {
 	for i := range h.fields {
 		if f := &h.fields[i]; f.Name == Connection {
@@ -208,7 +208,7 @@ func (h *head) AppendOptions(dst []byte) []byte {
 	return dst
 }
 
-// Fields yields the fields that concern more than one connection, in their order.
+// Fields yields the fields that are forwarded, in order.
 func (h *head) Fields(yield func(*Field) bool) {
 	for i := range h.fields {
 		if f := &h.fields[i]; !f.dropped && !yield(f) {
@@ -217,7 +217,7 @@ func (h *head) Fields(yield func(*Field) bool) {
 	}
 }
 
-// frame finds out how long the body is, and which fields concern this connection alone.
+// frame determines how the body ends, and which fields are connection-specific.
 func (h *head) frame() error {
 	h.Length = -1
 	coded := false
@@ -244,8 +244,7 @@ func (h *head) frame() error {
 		case KeepAlive, ProxyConnection:
 			f.dropped = true
 		case TE:
-			// That trailers are welcome holds for the way to the origin too: they are
-			// passed on. Codings are not.
+			// Trailers are forwarded, codings are not.
 			f.dropped = !equalFold(h.ValueOf(f), "trailers")
 		case Connection:
 			f.dropped = true
@@ -287,8 +286,8 @@ func (h *head) options(value []byte) {
 	}
 }
 
-// drop marks the fields called name, but for those without which the message would mean
-// something else.
+// drop marks the fields called name as dropped, except those that the meaning of the message
+// depends on.
 func (h *head) drop(name []byte) {
 	switch nameOf(name) {
 	case Host, ContentLength, TransferEncoding, Expect, XForwardedFor, XForwardedHost, XForwardedProto, Forwarded, Date:
@@ -301,7 +300,7 @@ func (h *head) drop(name []byte) {
 	}
 }
 
-// decimal reads a Content-Length: digits and nothing else (RFC 9110, 8.6).
+// decimal parses a Content-Length: only digits (RFC 9110, 8.6).
 func decimal(s []byte) (n int64, ok bool) {
 	for _, b := range s {
 		if class[b]&digit == 0 || n > (math.MaxInt64-9)/10 {

@@ -18,19 +18,19 @@ type OriginOptions struct {
 	// Timeout is how long the origin may take to begin its answer. If zero, 60 s.
 	Timeout time.Duration
 
-	// IdleConnections is how many connections without a request are kept. If zero, 512.
+	// IdleConnections is the maximum number of idle connections. If zero, 512.
 	IdleConnections int
 
-	// IdleTimeout is how long they are kept. If zero, 90 s.
+	// IdleTimeout is how long a connection may be idle before it is closed. If zero, 90 s.
 	IdleTimeout time.Duration
 }
 
-// An Origin is a server that requests are relayed to, with the connections to it that are
-// idle. Its methods may be called concurrently.
+// An Origin is a server that requests are relayed to, with its idle connections. Its methods may
+// be called concurrently.
 type Origin struct {
 	o OriginOptions
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	idle   []*originConn
 	closed bool
 	reap   *time.Timer // runs while there are idle connections
@@ -57,17 +57,17 @@ func NewOrigin(o OriginOptions) *Origin {
 type originConn struct {
 	wire
 	reused bool      // it has answered before
-	clean  bool      // the end of the last answer was found by its framing
+	clean  bool      // the last answer had a framed body
 	since  time.Time // when it became idle
 }
 
-// settled is how long a connection may have been idle to be used again without checking that the
-// origin has not closed it.
+// settled is how long a connection may be idle before reuse checks that the origin has not closed
+// it.
 const settled = 100 * time.Millisecond
 
-// get returns the connection that became idle last, or a new one. A connection is always checked
+// get returns the last connection to become idle, or a new one. It always checks a connection
 // before a request that cannot be repeated, and after an answer without a body: a faulty origin may
-// have sent one, which would be read as the next answer.
+// have sent a body, which would be read as the next answer.
 func (o *Origin) get(repeatable, fresh bool, now time.Time) (*originConn, error) {
 	for !fresh {
 		c := o.take()
@@ -101,7 +101,7 @@ func (o *Origin) take() *originConn {
 	return c
 }
 
-// put keeps a connection that has answered for the next request.
+// put makes a connection that has answered available to the next request.
 func (o *Origin) put(c *originConn, now time.Time) {
 	c.release()
 	c.reused, c.since = true, now
@@ -136,7 +136,7 @@ func (o *Origin) closeOld() {
 	o.reap.Reset(o.o.IdleTimeout - now.Sub(o.idle[0].since))
 }
 
-// Close closes the idle connections, and those that become idle later.
+// Close closes the idle connections. Others are closed when they become idle.
 func (o *Origin) Close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -5,11 +5,11 @@ import "time"
 // A Pace bounds how slowly a client may send a body: how long it may pause, and its average rate.
 type Pace struct {
 	timeout time.Duration // for a pause; 0: no limit
-	rate    int           // bytes per second; 0: any
+	rate    int           // bytes per second; 0: no limit
 	credit  time.Duration // how long the client may be silent before it falls below the rate
 }
 
-// NewPace returns the pace of a body that begins. Zero is no limit.
+// NewPace returns the Pace of a new body. Zero means no limit.
 func NewPace(timeout time.Duration, rate int) Pace {
 	p := Pace{timeout: timeout, rate: rate}
 	p.credit = p.grace()
@@ -24,8 +24,8 @@ func (p *Pace) grace() time.Duration {
 	return time.Minute
 }
 
-// Deadline returns when a read that starts at now has to end, or zero. The rate does not matter
-// once the origin has answered: it may be what the client waits for.
+// Deadline returns when a read that starts at now must end, or zero. The rate does not apply once
+// the origin has begun to answer: the client may be waiting for the answer.
 func (p *Pace) Deadline(now time.Time, answered bool) time.Time {
 	switch {
 	case p.rate > 0 && !answered:
@@ -36,7 +36,7 @@ func (p *Pace) Deadline(now time.Time, answered bool) time.Time {
 	return time.Time{}
 }
 
-// Read records that a read took a time and returned n bytes.
+// Read records a read of n bytes that took this long.
 func (p *Pace) Read(n int, took time.Duration) {
 	if p.rate > 0 {
 		p.credit = min(p.credit-took+time.Duration(n)*time.Second/time.Duration(p.rate), p.grace())

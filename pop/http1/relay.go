@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Relay edits a request and its answer on their way. Its methods are called by the goroutine of
-// the connection, but for Gone.
+// A Relay edits a relayed request and its answer. Its methods, except Gone, are called by the
+// goroutine of the connection.
 type Relay interface {
 	// Keeps reports whether a field of the request is forwarded. name is its name as the client
 	// sent it.
@@ -18,13 +18,13 @@ type Relay interface {
 	// AppendRequest appends fields for the origin to dst, as lines that end in CRLF.
 	AppendRequest(dst []byte) []byte
 
-	// Hasty reports whether a client that disconnects must be noticed at once, and not only if
-	// the origin is slow. That costs a goroutine.
+	// Hasty reports whether a disconnect of the client must be noticed at once, even if the
+	// origin is fast. That costs a goroutine.
 	Hasty() bool
 
 	// Gone is called, from another goroutine, if the client disconnects or shuts down its side
-	// of the connection after it has sent its whole request and before the origin's answer. It
-	// reports whether to wait for the answer all the same; calling end stops waiting.
+	// of the connection after sending the whole request and before the origin answers. It
+	// reports whether to wait for the answer anyway; calling end stops waiting.
 	Gone(end func()) bool
 
 	// Answered is called with the status of the origin's final answer. It appends fields for the
@@ -44,8 +44,8 @@ type RelayError struct {
 func (e *RelayError) Error() string { return e.Err.Error() }
 func (e *RelayError) Unwrap() error { return e.Err }
 
-// watchAfter is how long an origin may take before a goroutine starts to watch whether the client
-// disconnects.
+// watchAfter is how long an origin may take before a goroutine starts to watch for a disconnect of
+// the client.
 const watchAfter = 250 * time.Millisecond
 
 // abandonAfter is how long the node waits for the origin after the client has shut down its side
@@ -59,22 +59,22 @@ type relaying struct {
 	o      *Origin
 	oc     *originConn
 	edit   Relay
-	head   []byte // what the origin is sent first
+	head   []byte // first bytes sent to the origin
 	toHead bool   // the request is HEAD
 	minor  int    // of the client's version
 
 	uploading chan error // of upload; nil unless it runs
 
 	watching chan struct{} // closed when watch has returned; nil if it does not run
-	over     chan struct{} // closed when watch is to return
+	over     chan struct{} // closed to stop watch
 	gone     atomic.Bool   // the client no longer waits for an answer
 	begun    atomic.Bool   // the answer's header has been read
-	stop     atomic.Bool   // upload is to end
+	stop     atomic.Bool   // upload must end
 	failure  error         // of upload, once it has ended
 }
 
-// Relay sends r to o, and o's answer to the client. If it returns a *RelayError, nothing of an
-// answer has been sent to the client, and the caller answers.
+// Relay sends r to o, and o's answer to the client. If it returns a *RelayError, no part of an
+// answer was sent, and the caller must answer.
 func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
 	c.now = time.Time{}
 	t := relaying{c: c, x: c.x, o: o, edit: edit, minor: r.Minor, toHead: r.Head}
@@ -100,8 +100,8 @@ func repeatable(r *Request) bool {
 }
 
 // ask sends the request's head and the part of its body that has been read, and starts the upload
-// of the rest. The origin may have closed a kept connection meanwhile. Then the request is sent once
-// more, on a new connection, if nothing of it was sent or if it is idempotent.
+// of the rest. If the origin has closed a reused connection, the request is sent again on a new one,
+// provided that nothing of it was sent or it is idempotent.
 func (t *relaying) ask(r *Request) error {
 	c, b := t.c, &t.x.body
 	again := repeatable(r)
@@ -135,14 +135,14 @@ func (t *relaying) ask(r *Request) error {
 		if !t.oc.reused || fresh || t.gone.Load() || IsTimeout(err) || n > 0 && !again || t.oc.w > 0 {
 			return t.failed(err)
 		}
-		t.stopWatching() // it ends the exchange by t.oc
+		t.stopWatching() // it uses t.oc
 		t.oc.close()
 		t.oc = nil
 	}
 }
 
-// frame appends what has come of the body. A short one is waiting in the socket if it was sent with
-// the head: it is forwarded with the head too, and needs no goroutine.
+// frame appends the part of the body that has arrived. A short body that was sent with the head is
+// in the socket: it is forwarded with the head, too, and needs no goroutine.
 func (t *relaying) frame(dst []byte) ([]byte, error) {
 	c, b := t.c, &t.x.body
 	if rest := int64(b.left) - int64(c.w-c.r); b.kind == Sized && rest > 0 && int64(len(dst))+int64(b.left) <= largeBuffer {
@@ -173,7 +173,7 @@ func (t *relaying) frame(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// appendChunk appends data of b as the next party reads it.
+// appendChunk appends data of b, as a chunk if b is chunked.
 func appendChunk(dst []byte, b *bodyReader, data []byte) []byte {
 	if b.kind != Chunked {
 		return append(dst, data...)
@@ -181,7 +181,7 @@ func appendChunk(dst []byte, b *bodyReader, data []byte) []byte {
 	return AppendChunk(dst, data)
 }
 
-// sendChunk sends what appendChunk appends.
+// sendChunk is appendChunk for data that is sent.
 func (w *wire) sendChunk(data []byte, chunked bool) error {
 	if !chunked || len(data) == 0 {
 		return w.send(data)
@@ -194,7 +194,7 @@ func (w *wire) sendChunk(data []byte, chunked bool) error {
 	return nil
 }
 
-// appendEnd appends what follows the last data of b.
+// appendEnd appends the end of b, if it is chunked.
 func appendEnd(dst []byte, b *bodyReader) []byte {
 	if b.kind != Chunked {
 		return dst
@@ -202,8 +202,8 @@ func appendEnd(dst []byte, b *bodyReader) []byte {
 	return AppendLastChunk(dst, b.trailers)
 }
 
-// upload sends the rest of the body, in a goroutine of its own. It ends with the body, with an
-// error of the client's, or without one if the origin does not want more: it may answer.
+// upload sends the rest of the body, in its own goroutine. It returns an error of the client, or nil
+// after the body or if the origin does not accept more: it may still answer.
 func (t *relaying) upload() error {
 	c, b := t.c, &t.x.body
 	pace := NewPace(c.server.o.BodyTimeout, c.server.o.BodyRate)
@@ -239,7 +239,7 @@ func (t *relaying) upload() error {
 			if err == io.EOF {
 				err = io.ErrUnexpectedEOF
 			}
-			t.giveUp() // nobody waits for an answer to half a request
+			t.giveUp() // an incomplete request needs no answer
 			return err
 		}
 	}
@@ -254,12 +254,12 @@ func (t *relaying) begins() error {
 	return t.fill(until)
 }
 
-// fill reads more of the answer, until a time, or for ever if it is zero. While the request is
-// still being sent, the origin's time does not begin. If reading takes long, fill has the client
-// watched meanwhile, as soon as that has sent all of its request.
+// fill reads more of the answer, until a deadline unless it is zero. The timeout of the origin
+// starts when the whole request has been sent. If reading takes long, fill then starts to watch the
+// client.
 func (t *relaying) fill(until time.Time) error {
 	oc := t.oc
-	// Once the client is watched, its exchange may be changed by Gone.
+	// Once watch runs, Gone may change the exchange.
 	for waited := t.watching == nil && t.edit.Hasty(); t.watching == nil; waited = true {
 		if t.joinUpload(); waited && t.uploading == nil {
 			t.watch()
@@ -295,7 +295,7 @@ func (t *relaying) giveUp() {
 	t.oc.interrupt()
 }
 
-// failed returns what is to be said of an error before the answer.
+// failed returns the *RelayError for an error before the answer.
 func (t *relaying) failed(err error) error {
 	t.endUpload()
 	switch {

@@ -4,17 +4,16 @@ import (
 	"bytes"
 )
 
-// A Request is the head of a request. What it returns is valid until the request's body is
-// read.
+// A Request is the head of a request. Its results are valid until the body is read.
 type Request struct {
 	head
 
 	method, target [2]uint32 // begin and end in raw
 	authority      [2]uint32 // in a target in absolute form
-	path           uint32    // where the path begins in the target
+	path           uint32    // start of the path
 	host           [2]uint32 // value of Host, or the authority
 
-	hostless bool // it names no host, as HTTP/1.0 allows
+	hostless bool // it has no host, as HTTP/1.0 allows
 
 	Head     bool // the method is HEAD: answers have no body
 	Upgrade  bool // the client asks for another protocol
@@ -32,11 +31,11 @@ func (r *Request) Method() []byte { return r.raw[r.method[0]:r.method[1]] }
 // Target returns the request target as it was sent.
 func (r *Request) Target() []byte { return r.raw[r.target[0]:r.target[1]] }
 
-// Host returns the host that the request is for: that of the target if it has one, else the
-// value of Host (RFC 9112, 3.2.2).
+// Host returns the host of the request: that of the target if it has one, else the value of Host
+// (RFC 9112, 3.2.2).
 func (r *Request) Host() []byte { return r.raw[r.host[0]:r.host[1]] }
 
-// Path returns path and query of the target, or * for all of the server.
+// Path returns path and query of the target, or * for the whole server.
 func (r *Request) Path() []byte {
 	path := r.raw[r.path:r.target[1]]
 	if len(path) == 0 || path[0] == '?' {
@@ -49,9 +48,8 @@ func (r *Request) Path() []byte {
 // a body with one (RFC 9112, 2.2).
 const maxEmptyLines = 2
 
-// scan reads what buf has of the head, and reports whether that is all of it. It goes on where
-// the last call has ended; buf may be another one, with the same bytes and more. maxBytes
-// bounds the head.
+// scan reads the head from buf, and reports whether it is complete. It continues where the last
+// call ended; buf may be another buffer with the same bytes and more. maxBytes bounds the head.
 func (r *Request) scan(buf []byte, maxBytes int) (done bool, err error) {
 	for !r.begun {
 		from, to, ok, err := r.nextLine(buf, false)
@@ -79,7 +77,7 @@ func (r *Request) scan(buf []byte, maxBytes int) (done bool, err error) {
 	return true, r.finish()
 }
 
-// tooLong says what is too long in a head that has the bytes of buf at least.
+// tooLong returns an error if a head with at least the bytes of buf is too long.
 func (r *Request) tooLong(buf []byte, maxBytes int) error {
 	switch {
 	case len(buf)-r.start <= maxBytes:
@@ -98,7 +96,7 @@ func (r *Request) requestLine(line []byte) error {
 	}
 	end := bytes.LastIndexByte(line, ' ')
 	if end <= method+1 {
-		return errRequestLine // also that of HTTP/0.9
+		return errRequestLine // includes HTTP/0.9
 	}
 	if !all(line[method+1:end], target) {
 		return errTarget
@@ -156,7 +154,7 @@ func (r *Request) splitTarget(method, t []byte) error {
 	return nil
 }
 
-// finish checks what only the whole head can say.
+// finish checks the complete head.
 func (r *Request) finish() error {
 	hosts := 0
 	for i := range r.fields {
@@ -188,13 +186,13 @@ func (r *Request) finish() error {
 		}
 	}
 	r.Continue = r.Continue && r.Body != NoBody
-	// CONNECT is refused. What comes behind it may be meant for the tunnel.
+	// CONNECT is refused. The bytes after it may be meant for the tunnel.
 	r.Close = r.Close || string(r.Method()) == "CONNECT"
 	return nil
 }
 
-// isHTTP reports whether an Upgrade field asks for HTTP in another version: its requests would
-// pass by the node.
+// isHTTP reports whether an Upgrade field asks for another version of HTTP, whose requests would
+// bypass the node.
 func isHTTP(upgrade []byte) bool {
 	for e := range elements(upgrade) {
 		name, _, _ := bytes.Cut(e, []byte("/"))

@@ -1,9 +1,9 @@
-// Package http1 is an HTTP/1.1 engine: it reads the requests of clients, strictly as RFC 9112
-// says, and answers them or relays them to an origin as they came. It knows nothing of rules.
+// Package http1 is an HTTP/1.1 engine: it reads requests strictly as RFC 9112 defines them, and
+// answers them or relays them unchanged to an origin. It knows nothing about rules.
 //
-// Each connection is served by one goroutine, which waits for the client without a buffer. A
-// second one runs only while a request's body is relayed that did not come with its head, or
-// to notice that the client of a slow origin has gone away.
+// One goroutine serves each connection, and holds no buffer while it waits for the client. A
+// second one runs only to relay a request's body that did not come with the head, or to notice
+// that the client of a slow origin has disconnected.
 package http1
 
 import (
@@ -20,16 +20,14 @@ import (
 
 // A Handler answers requests. Its methods are called by the goroutines of connections.
 type Handler interface {
-	// ServeHTTP1 answers r by Conn.Answer, or relays it by Conn.Relay. r is valid until then.
+	// ServeHTTP1 calls Conn.Answer or Conn.Relay for r. r is valid until then.
 	ServeHTTP1(c *Conn, r *Request)
 
-	// Malformed answers what could not be read as a request, by Conn.Answer. The connection
-	// ends after that.
+	// Malformed calls Conn.Answer for an invalid request. The connection ends after that.
 	Malformed(c *Conn, err *Error)
 }
 
-// Options configures a Server. Handler is required; times and sizes are as the caller says,
-// without defaults.
+// Options configures a Server. Handler is required; timeouts and sizes have no defaults.
 type Options struct {
 	Handler Handler
 
@@ -38,16 +36,16 @@ type Options struct {
 	BodyTimeout       time.Duration // for the next bytes of a body, either way; 0 for no limit
 	MaxHeaderBytes    int
 
-	// BodyRate is how many bytes of a request's body a client has to send each second while the
-	// origin has not begun its answer. It may fall behind by BodyTimeout, or a minute. If zero,
-	// any rate will do.
+	// BodyRate is the minimum rate of a request's body until the origin begins its answer, in
+	// bytes per second. The client may fall behind by BodyTimeout, or a minute. If zero, there
+	// is no minimum.
 	BodyRate int
 
-	// Tunnels ends the connections that have switched to another protocol, for which Shutdown
-	// does not wait. If nil, they end when client or origin do.
+	// Tunnels ends connections that have switched to another protocol, which Shutdown does not
+	// wait for. If nil, they end when client or origin close them.
 	Tunnels context.Context
 
-	// Logger gets panics. If nil, slog.Default().
+	// Logger logs panics. If nil, slog.Default().
 	Logger *slog.Logger
 }
 
@@ -58,7 +56,7 @@ type Server struct {
 	ending  atomic.Bool // connections end as soon as they wait for a request
 	clock   Clock
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	ln      net.Listener
 	conns   map[*Conn]struct{}
 	closed  bool
@@ -90,15 +88,15 @@ func (s *Server) Serve(ln net.Listener) error {
 	}
 }
 
-// A Start is what is known of a connection that the server gets.
+// A Start describes a connection that is handed to the server.
 type Start struct {
-	Since  time.Time // the first head has ReadHeaderTimeout from then on
-	Read   []byte    // was read already
-	Secure bool      // the client connected by TLS
-	Ended  func()    // is called when the connection has ended; may be nil
+	Since  time.Time // start of ReadHeaderTimeout for the first head
+	Read   []byte    // bytes that were already read
+	Secure bool      // the client uses TLS
+	Ended  func()    // called when the connection has ended; may be nil
 }
 
-// ServeConn serves a connection, in a goroutine.
+// ServeConn serves a connection in a new goroutine.
 func (s *Server) ServeConn(conn net.Conn, start Start) {
 	c := &Conn{server: s, wire: newWire(conn), since: start.Since, secure: start.Secure}
 	if len(start.Read) > 0 {
@@ -134,7 +132,7 @@ func (s *Server) remember(c *Conn) bool {
 	return true
 }
 
-// peerOf returns the address of the client. That of a PROXY protocol header may be read here.
+// peerOf returns the address of the client. It may read a PROXY protocol header.
 func peerOf(conn net.Conn) netip.AddrPort {
 	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		return tcp.AddrPort()
@@ -153,8 +151,8 @@ func (s *Server) forget(c *Conn) {
 	}
 }
 
-// EndIdle ends at most so many connections that wait for a request, only refused ones if refused is
-// set, and returns how many.
+// EndIdle ends up to most connections that wait for a request, only those whose last request was
+// refused if refused is set, and returns how many.
 func (s *Server) EndIdle(refused bool, most int) (ended int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,8 +171,8 @@ func (s *Server) EndIdle(refused bool, most int) (ended int) {
 func (s *Server) Leave() { s.leaving.Store(true) }
 
 // Shutdown closes the listener and the connections that wait for a request, and waits until
-// the others have answered theirs, or until ctx is done: then it closes them all, and returns
-// ctx's error.
+// the others have answered theirs. If ctx is done first, it closes them all and returns ctx's
+// error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Leave()
 	s.ending.Store(true)
@@ -208,7 +206,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// A Clock makes the value of Date, once a second. Its zero value is ready; any goroutine may use it.
+// A Clock formats the value of Date, once a second. The zero value is ready to use, concurrently.
 type Clock struct{ today atomic.Pointer[stamp] }
 
 type stamp struct {

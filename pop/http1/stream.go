@@ -22,7 +22,7 @@ func (t *relaying) answer(r *Request) error {
 		}
 		if a.Status == http.StatusSwitchingProtocols {
 			if !r.Upgrade {
-				return t.failed(&Error{502, "the origin switches protocols unasked"})
+				return t.failed(&Error{502, "the origin switched protocols without a request to"})
 			}
 			t.switchProtocols(a)
 			return nil
@@ -50,7 +50,7 @@ func (t *relaying) readHead(a *Answer, until time.Time) error {
 	}
 }
 
-// maxAnswerHead is how many bytes the head of an answer has at most.
+// maxAnswerHead is the maximum size of an answer's head, in bytes.
 const maxAnswerHead = 256 << 10
 
 // interim forwards an interim answer, but not to HTTP/1.0 clients (RFC 9110, 15.2).
@@ -58,12 +58,12 @@ func (t *relaying) interim(a *Answer) {
 	if t.minor > 0 {
 		out := t.appendHead(t.c.room(), a)
 		t.c.out = append(out, "\r\n"...)
-		_ = t.c.flushWithin() // the next write finds the same
+		_ = t.c.flushWithin() // the next write returns the same error
 	}
 	t.oc.use(len(a.raw))
 }
 
-// appendHead appends status line and fields, but for those of the origin's connection.
+// appendHead appends the status line and the forwarded fields.
 func (t *relaying) appendHead(dst []byte, a *Answer) []byte {
 	dst = append(dst, "HTTP/1.1 "...)
 	dst = strconv.AppendInt(dst, int64(a.Status), 10)
@@ -146,7 +146,7 @@ func (t *relaying) stream(b *bodyReader, chunked bool) error {
 	return nil
 }
 
-// joinUpload finds out whether the upload has ended.
+// joinUpload records the result of the upload if it has ended.
 func (t *relaying) joinUpload() {
 	select {
 	case t.failure = <-t.uploading:
@@ -155,7 +155,7 @@ func (t *relaying) joinUpload() {
 	}
 }
 
-// endUpload ends the upload if it is under way.
+// endUpload stops the upload if it is running.
 func (t *relaying) endUpload() {
 	if t.joinUpload(); t.uploading == nil {
 		return
@@ -168,7 +168,7 @@ func (t *relaying) endUpload() {
 }
 
 // watch starts a goroutine that notices when the client disconnects. A client that has only shut
-// down its side may still read: the exchange goes on for abandonAfter.
+// down its side may still read: the exchange continues for abandonAfter.
 func (t *relaying) watch() {
 	t.c.readBy = time.Time{}
 	_ = t.c.conn.SetReadDeadline(time.Time{})
@@ -202,8 +202,8 @@ func (t *relaying) stopWatching() {
 	t.watching = nil
 }
 
-// end releases what the exchange holds. It closes the connection to the origin unless final has
-// given it back.
+// end releases the resources of the exchange. It closes the connection to the origin unless final
+// has returned it.
 func (t *relaying) end() {
 	t.stopWatching()
 	t.endUpload()

@@ -4,7 +4,7 @@ package http1
 const (
 	tchar  = 1 << iota // of a token (RFC 9110, 5.6.2)
 	text               // of a field value: visible, blank, or obs-text (RFC 9110, 5.5)
-	target             // of a request target: visible but '#', and bytes beyond ASCII, as nginx passes them
+	target             // of a request target: visible except '#', and bytes beyond ASCII, like nginx
 	digit
 	hex
 )
@@ -36,7 +36,7 @@ var class = func() (c [256]uint8) {
 	return c
 }()
 
-// all reports whether every byte of s is of one of the classes, and s is not empty.
+// all reports whether s is not empty and all its bytes are in one of the classes of.
 func all(s []byte, of uint8) bool {
 	for _, b := range s {
 		if class[b]&of == 0 {
@@ -46,7 +46,7 @@ func all(s []byte, of uint8) bool {
 	return len(s) > 0
 }
 
-// equalFold reports whether s is lower, which is ASCII in lower case, in any case.
+// equalFold reports whether s in lower case equals lower, which is ASCII in lower case.
 func equalFold(s []byte, lower string) bool {
 	if len(s) != len(lower) {
 		return false
@@ -62,7 +62,7 @@ func equalFold(s []byte, lower string) bool {
 	return true
 }
 
-// trim returns s without blanks around it.
+// trim trims blanks from s.
 func trim(s []byte) []byte {
 	for len(s) > 0 && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]
@@ -73,8 +73,7 @@ func trim(s []byte) []byte {
 	return s
 }
 
-// elements yields the elements of a comma-separated list (RFC 9110, 5.6.1), without the
-// empty ones.
+// elements yields the non-empty elements of a comma-separated list (RFC 9110, 5.6.1).
 func elements(list []byte) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		for len(list) > 0 {

@@ -12,12 +12,12 @@ import (
 
 // Sizes of buffers, in bytes.
 const (
-	smallBuffer = 4 << 10  // for heads; grows for greater ones
+	smallBuffer = 4 << 10  // for heads; grows for larger ones
 	largeBuffer = 32 << 10 // for bodies
-	copied      = 8 << 10  // more data than this is written as it is if nothing waits before it
+	copied      = 8 << 10  // larger data is written without copying if nothing waits before it
 )
 
-// smallBuffers and largeBuffers are shared by all connections: an idle one holds no buffer.
+// All connections share smallBuffers and largeBuffers: an idle one holds no buffer.
 var (
 	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
 	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
@@ -33,7 +33,7 @@ func newBuffer(size int) []byte {
 	return make([]byte, size)
 }
 
-// freeBuffer takes back a buffer of newBuffer's. Nothing may refer to it any more.
+// freeBuffer returns a buffer of newBuffer. Nothing may refer to it afterwards.
 func freeBuffer(b []byte) {
 	switch cap(b) {
 	case smallBuffer:
@@ -47,18 +47,18 @@ func freeBuffer(b []byte) {
 type wire struct {
 	conn net.Conn
 	raw  syscall.RawConn // nil if conn is not a socket
-	end  syscall.RawConn // the socket below, also of TLS; nil if there is none
+	end  syscall.RawConn // the underlying socket, even with TLS; nil if there is none
 
 	in   []byte // in[r:w] is read and not used yet
 	r, w int
 	out  []byte // waits to be written
 
-	readBy, writeBy time.Time // the deadlines in force
+	readBy, writeBy time.Time // current deadlines
 
 	// ready is readReady as a value, made once per connection.
 	ready func(fd uintptr) bool
-	size  int   // of the buffer for it
-	err   error // of it
+	size  int   // of its buffer
+	err   error // its result
 }
 
 func newWire(conn net.Conn) wire {
@@ -74,7 +74,7 @@ func newWire(conn net.Conn) wire {
 	return w
 }
 
-// buffered returns what is read and not used yet.
+// buffered returns the bytes that are read and not used yet.
 func (w *wire) buffered() []byte { return w.in[w.r:w.w] }
 
 // use marks n buffered bytes as used.
@@ -84,8 +84,8 @@ func (w *wire) use(n int) {
 	}
 }
 
-// more reads up to size bytes, behind what is buffered if there is something. Else it holds no buffer
-// until they are there.
+// more reads up to size bytes, after the buffered ones. If nothing is buffered, it holds no buffer
+// while it waits.
 func (w *wire) more(size int) error {
 	if w.r < w.w || w.raw == nil {
 		return w.fill(size)
@@ -101,7 +101,7 @@ func (w *wire) more(size int) error {
 	return w.err
 }
 
-// readReady reads from the socket fd, and reports whether that is done.
+// readReady reads from the socket fd, and reports whether there was a result.
 func (w *wire) readReady(fd uintptr) bool {
 	b := newBuffer(w.size)
 	for {
@@ -126,8 +126,8 @@ func (w *wire) readReady(fd uintptr) bool {
 	}
 }
 
-// fill reads more, behind what is buffered. The buffer has size bytes at least. It grows, up
-// to limit, only if it is full of bytes that are not used yet.
+// fill reads more, after the buffered bytes. The buffer has at least size bytes, and grows only if
+// it is full of unused bytes.
 func (w *wire) fill(size int) error {
 	switch {
 	case w.r == w.w && len(w.in) < size:
@@ -154,18 +154,18 @@ func (w *wire) fill(size int) error {
 	return err
 }
 
-// readNow reads into b what the socket has, without waiting, and returns how many bytes that is.
+// readNow reads into b without waiting, and returns the number of bytes.
 func (w *wire) readNow(b []byte) (n int) {
 	if w.raw != nil {
 		_ = w.raw.Read(func(fd uintptr) bool {
-			n, _ = syscall.Read(int(fd), b) // the next read finds the same error
+			n, _ = syscall.Read(int(fd), b) // the next read returns the same error
 			return true
 		})
 	}
 	return max(n, 0)
 }
 
-// release gives back the buffers of a connection that has nothing in them.
+// release frees the buffers that are empty.
 func (w *wire) release() {
 	w.releaseIn()
 	if len(w.out) == 0 && w.out != nil {
@@ -181,7 +181,7 @@ func (w *wire) releaseIn() {
 	}
 }
 
-// room returns what waits to be written, to append to.
+// room returns the write buffer, to append to.
 func (w *wire) room() []byte {
 	if w.out == nil {
 		w.out = newBuffer(smallBuffer)[:0]
@@ -189,7 +189,7 @@ func (w *wire) room() []byte {
 	return w.out
 }
 
-// flush writes what waits.
+// flush writes the write buffer.
 func (w *wire) flush() error {
 	if len(w.out) == 0 {
 		return nil
@@ -199,8 +199,8 @@ func (w *wire) flush() error {
 	return err
 }
 
-// send writes data behind what waits, at once if there is much of it. A head and a body that have
-// come together leave together: copying 10 KB is cheaper than a second write.
+// send writes data after the write buffer, at once if there is much of it. A head and a body that
+// arrived together are sent together: copying 10 KB is cheaper than a second write.
 func (w *wire) send(data []byte) error {
 	if n := len(w.out) + len(data); n > largeBuffer || n > copied && len(w.out) == 0 {
 		if err := w.flush(); err != nil {
@@ -217,11 +217,11 @@ func (w *wire) send(data []byte) error {
 	return nil
 }
 
-// slack bounds how much earlier than asked a timeout may expire: by an eighth. Moving a deadline
-// with every request would cost more than it is worth.
+// slack is how early a timeout may expire: by an eighth. Moving a deadline with every request would
+// cost more than it is worth.
 const slack = 8
 
-// setReadDeadline lets reads fail at now + timeout, or up to an eighth of timeout earlier.
+// setReadDeadline makes reads time out at now + timeout, or up to an eighth of timeout earlier.
 func (w *wire) setReadDeadline(now time.Time, timeout time.Duration) {
 	if by := now.Add(timeout); by.Before(w.readBy) || by.Sub(w.readBy) > timeout/slack {
 		w.readBy = by
@@ -229,7 +229,7 @@ func (w *wire) setReadDeadline(now time.Time, timeout time.Duration) {
 	}
 }
 
-// setWriteDeadline lets writes fail at now + timeout, or up to an eighth of timeout earlier.
+// setWriteDeadline makes writes time out at now + timeout, or up to an eighth of timeout earlier.
 func (w *wire) setWriteDeadline(now time.Time, timeout time.Duration) {
 	if by := now.Add(timeout); by.Before(w.writeBy) || by.Sub(w.writeBy) > timeout/slack {
 		w.writeBy = by
@@ -237,11 +237,11 @@ func (w *wire) setWriteDeadline(now time.Time, timeout time.Duration) {
 	}
 }
 
-// long is a deadline that has passed: it ends a read that is under way.
+// long is a deadline in the past, which ends a running read.
 var long = time.Unix(1, 0)
 
-// interrupt ends the read that is under way, in another goroutine. The next one that sets a
-// deadline sets readBy to zero first.
+// interrupt ends a read that runs in another goroutine. Whoever sets the next deadline must first
+// reset readBy.
 func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(long) }
 
 // open reports whether the peer has neither closed the connection nor sent anything. It does not
@@ -263,8 +263,8 @@ func (w *wire) open() bool {
 }
 
 // awaitEnd waits until the peer has disconnected or, if half is set, shut down its side. It returns
-// before that if the read is interrupted, or if conn is not a socket, so that it has to be read, and
-// the peer sends more.
+// early if interrupted, or, on a conn that is not a socket and so must be read, if the peer sends
+// more.
 func (w *wire) awaitEnd() (half, gone bool) {
 	if w.end == nil {
 		err := w.fill(smallBuffer)
