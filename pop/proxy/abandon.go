@@ -10,28 +10,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// placePatience is how long a request waits while too many others are abandoned.
+// placePatience is how long a request waits if too many others are abandoned.
 const placePatience = time.Second
 
-// abandoned are the requests that wait for the origin's answer without their clients, since
-// a rule counts by it.
+// abandoned holds the requests that wait for the origin's answer without their clients, because a
+// rule counts by the answer.
 type abandoned struct {
 	most    int
 	place   chan struct{} // received from by requests that wait for a place
 	results map[string]prometheus.Counter
 	refused prometheus.Counter
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	ends map[*exchange]context.CancelFunc
-	cut  bool          // nothing goes on without its client any more
+	cut  bool          // no request may be abandoned any more
 	none chan struct{} // closed when ends is empty; nil unless Drain waits
 }
 
-// What became of requests that were abandoned.
+// Results of abandoned requests.
 const (
-	abandonedAnswered = "answered" // by the origin, so that the rules could count them
+	abandonedAnswered = "answered" // by the origin, so rules could count them
 	abandonedCounted  = "counted"  // at once: their key had too many
-	abandonedFailed   = "failed"   // not counted: not sent whole, or the origin did not answer
+	abandonedFailed   = "failed"   // not counted: incomplete, or the origin did not answer
 )
 
 func (a *abandoned) init(most int, reg prometheus.Registerer) {
@@ -39,7 +39,7 @@ func (a *abandoned) init(most int, reg prometheus.Registerer) {
 	f := promauto.With(reg)
 	results := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_abandoned_requests_total",
-		Help: "Requests under rules that count by the answer whose clients did not wait for it, by what became of them.",
+		Help: "Requests that rules count by the answer and whose clients disconnected before it, by result.",
 	}, []string{"result"})
 	a.results = map[string]prometheus.Counter{}
 	for _, result := range []string{abandonedAnswered, abandonedCounted, abandonedFailed} {
@@ -47,11 +47,11 @@ func (a *abandoned) init(most int, reg prometheus.Registerer) {
 	}
 	a.refused = f.NewCounter(prometheus.CounterOpts{
 		Name: "edge_abandoned_refused_total",
-		Help: "Requests under rules that count by the answer that got 503 because too many others were abandoned.",
+		Help: "Requests that rules count by the answer and that got 503 because too many others were abandoned.",
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_abandoned_waiting",
-		Help: "Requests that wait for the origin's answer without their clients.",
+		Help: "Requests waiting for the origin's answer without their clients.",
 	}, func() float64 {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -59,15 +59,15 @@ func (a *abandoned) init(most int, reg prometheus.Registerer) {
 	})
 }
 
-// full reports whether new requests have to wait.
+// full reports whether new requests must wait.
 func (a *abandoned) full() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.ends) >= a.most
 }
 
-// waitForPlace waits until an abandoned request ends, for placePatience at most and as long
-// as the client does, and reports whether one did. One that ends lets one that waits go on.
+// waitForPlace waits until an abandoned request ends, for at most placePatience and until ctx is
+// done. It reports whether one ended; each that ends releases one that waits.
 func (a *abandoned) waitForPlace(ctx context.Context) bool {
 	timer := time.NewTimer(placePatience)
 	defer timer.Stop()
@@ -81,7 +81,7 @@ func (a *abandoned) waitForPlace(ctx context.Context) bool {
 	return false
 }
 
-// add takes in an exchange, which cancel ends, and reports whether it may go on.
+// add adds an exchange, which cancel ends, and reports whether it may continue.
 func (a *abandoned) add(x *exchange, cancel context.CancelFunc) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -107,9 +107,8 @@ func (a *abandoned) remove(x *exchange) {
 	}
 }
 
-// Drain waits until no request waits for an answer without its client, or ctx is done: then
-// it ends those that are left, and returns ctx's error. It is called once, when the servers
-// have stopped.
+// Drain waits until no abandoned request is left. If ctx is done first, it ends the others and
+// returns ctx's error. It must be called once, when the servers have stopped.
 func (p *Proxy) Drain(ctx context.Context) error {
 	a := &p.abandoned
 	a.mu.Lock()
@@ -150,9 +149,9 @@ func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.answerWithoutClient(r, x)
 }
 
-// answerWithoutClient sends r to the origin and waits for the answer's header even if the
-// client does not, so that the rules can count by it: a client could try any number of
-// passwords otherwise, and learn from its next request which one was right.
+// answerWithoutClient sends r to the origin and waits for the answer's header even if the client
+// does not, so that rules can count by it. Otherwise a client could try any number of passwords
+// without waiting, and learn from its next request whether one was right.
 func (p *Proxy) answerWithoutClient(r *http.Request, x *exchange) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	left, waits := make(chan struct{}), false
@@ -169,7 +168,7 @@ func (p *Proxy) answerWithoutClient(r *http.Request, x *exchange) (*http.Respons
 	resp, err := x.origin.transport.RoundTrip(r.WithContext(ctx))
 	if stay() {
 		if err == nil {
-			context.AfterFunc(r.Context(), cancel) // the rest of the answer is for the client alone
+			context.AfterFunc(r.Context(), cancel) // only the client needs the body
 		} else {
 			cancel()
 		}
@@ -189,8 +188,7 @@ func (p *Proxy) answerWithoutClient(r *http.Request, x *exchange) (*http.Respons
 	return nil, r.Context().Err()
 }
 
-// resolve counts an exchange that has gone on without its client by the status that the origin
-// answered with, 0 if it did not.
+// resolve counts an abandoned exchange by the origin's status, 0 if the origin did not answer.
 func (p *Proxy) resolve(x *exchange, status int) {
 	p.o.Limiter.Resolve(&x.decision, status, p.o.Now())
 	p.abandoned.remove(x)
@@ -201,8 +199,8 @@ func (p *Proxy) resolve(x *exchange, status int) {
 	p.abandoned.results[result].Inc()
 }
 
-// abandon reports whether x goes on without its client, which is gone. Else it counts x if the
-// client sent it whole.
+// abandon reports whether x continues although its client has disconnected. If not, it counts x,
+// provided that the client sent the whole request.
 func (p *Proxy) abandon(x *exchange, whole bool, cancel context.CancelFunc) bool {
 	if !p.abandoned.add(x, cancel) {
 		return false

@@ -17,32 +17,32 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A conn is a connection of a client, between a server and the network.
+// A conn is a client connection, between a server and the network.
 type conn struct {
 	net.Conn
 	front   *Front
 	peer    netip.Addr
 	tls     *tls.ConnectionState // nil without TLS
-	sniffed []byte               // was read, and not by the server yet
-	headBy  time.Time            // when the first request's header must be there
+	sniffed []byte               // read, but not by the server yet
+	headBy  time.Time            // deadline of the first request's header
 	frames  *watch               // of HTTP/2; nil for HTTP/1
-	ended   func()               // is told that the connection was closed; nil if it was refused
+	ended   func()               // called when the connection is closed; nil if it was refused
 
 	began   atomic.Bool // the Proxy has had a request
-	handled atomic.Bool // the Proxy has the request that is under way
+	handled atomic.Bool // the Proxy has the current request
 	linger  atomic.Bool // the client may still send when the connection is closed
 }
 
 type connKey struct{}
 
-// ConnContext lets the Proxy find the connection of a request. It is to be set in an
-// http.Server that serves a Front.
+// ConnContext lets the Proxy find the connection of a request. It must be set in an http.Server
+// that serves a Front.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// ConnState is told when a request has ended. It is to be set in an http.Server that serves
-// a Front.
+// ConnState notices when a request has ended. It must be set in an http.Server that serves a
+// Front.
 func ConnState(c net.Conn, state http.ConnState) {
 	if c, ok := c.(*conn); ok && state == http.StateIdle {
 		c.handled.Store(false)
@@ -55,7 +55,7 @@ func connOf(r *http.Request) *conn {
 	return c
 }
 
-// begin is told that the Proxy has r. The returned function is to be called when it is done.
+// begin must be called when the Proxy gets r, and end when it is done.
 func (c *conn) begin(r *http.Request) (end func()) {
 	if r.TLS == nil {
 		r.TLS = c.tls
@@ -84,8 +84,7 @@ func (c *conn) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// SetReadDeadline sets the deadline. The first header has the same one, whatever its first
-// bytes have cost.
+// SetReadDeadline sets the deadline, for the first header at most headBy.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	if c.frames == nil && !c.began.Load() && t.After(c.headBy) {
 		t = c.headBy
@@ -93,8 +92,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// Write writes what the server answers. If it does so by itself, the request was malformed,
-// and a mitigated client gets another answer.
+// Write writes the server's answer. If the server answers a request itself, the request was
+// malformed, and a mitigated client gets another answer.
 func (c *conn) Write(p []byte) (int, error) {
 	if c.frames != nil {
 		c.frames.wrote(p)
@@ -112,12 +111,12 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// isError reports whether p begins an answer of HTTP/1 with a status of 4xx or 5xx.
+// isError reports whether p begins an HTTP/1 answer with status 4xx or 5xx.
 func isError(p []byte) bool {
 	return bytes.HasPrefix(p, []byte("HTTP/1.")) && len(p) > len("HTTP/1.1 4") && (p[9] == '4' || p[9] == '5')
 }
 
-// CloseWrite lets the client read the end.
+// CloseWrite shuts down the node's side.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -125,8 +124,8 @@ func (c *conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// lingering is how long a connection is read, before it is closed, by a client that may still
-// send: an answer that it has not read yet would be lost with what it sends.
+// lingering is how long a connection is read before it is closed if the client may still send:
+// unread bytes would reset the connection, and the client could lose the answer.
 const lingering = 500 * time.Millisecond
 
 // Close closes the connection.
@@ -141,13 +140,12 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// malformed counts a request that the server has answered by itself, and returns whether the
-// client is mitigated.
+// malformed counts a request that the server has answered itself, and returns the decision.
 func (c *conn) malformed(now time.Time) (d limit.Decision) {
 	return c.front.p.malformed(c.peer, now).decision
 }
 
-// instead counts a malformed request, and returns what the client gets instead of answer.
+// instead counts a malformed request, and returns the answer for its client.
 func (c *conn) instead(answer []byte) []byte {
 	now := c.front.p.o.Now()
 	d := c.malformed(now)
@@ -176,22 +174,22 @@ func peerOf(nc net.Conn) netip.Addr {
 	return addrOf(tcp.AddrPort())
 }
 
-// A watch follows the frames of a connection of HTTP/2.
+// A watch follows the frames of an HTTP/2 connection.
 type watch struct {
 	conn *conn
 
-	handled, done atomic.Int64 // requests that the Proxy has had, and has ended
-	full          atomic.Bool  // requests may have waited for their turn
+	handled, done atomic.Int64 // requests that the Proxy has begun and ended
+	full          atomic.Bool  // requests may have been queued
 
 	in, out  frames
 	preface  int       // bytes of it that were read
 	block    bool      // a header block has begun and not ended
 	newest   uint32    // stream
-	headerBy time.Time // when the header that has begun must be there; zero if there is none
+	headerBy time.Time // deadline of the header that has begun; zero if none has
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	opened int64      // streams whose header block was read
-	answer int64      // of these, those that the server has answered by itself
+	answer int64      // those that the server has answered itself
 	armed  bool       // settle will be called
 }
 
@@ -204,8 +202,8 @@ const (
 	endHeaders        = 4
 )
 
-// read is told what was read. A header that has begun must be there in time; net/http lets
-// it take for as long as a connection may be idle.
+// read processes bytes from the client. It enforces the deadline of a header; net/http would allow
+// the idle timeout.
 func (w *watch) read(p []byte) {
 	skip := min(len(p), len(preface)-w.preface)
 	w.preface += skip
@@ -231,7 +229,7 @@ func (w *watch) readFrame(f *frames) {
 	w.block = f.head[4]&endHeaders == 0
 }
 
-// open is told that a client begins a request.
+// open processes the start of a request.
 func (w *watch) open() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -239,8 +237,8 @@ func (w *watch) open() {
 	w.arm()
 }
 
-// handlerPatience is after how long the Proxy has a request that was read, also on a node
-// with too few cores.
+// handlerPatience is how long it may take until the Proxy gets a request that was read, even on an
+// overloaded node.
 const handlerPatience = 5 * time.Second
 
 // arm lets settle look at the streams that are open now. mu is held.
@@ -252,13 +250,13 @@ func (w *watch) arm() {
 	}
 }
 
-// maxHandlers is how many requests of a connection net/http lets be handled at once. More
-// wait, and never reach the Proxy if the client cancels them meanwhile, so that a connection
-// with that many is watched no longer.
+// maxHandlers is how many requests of a connection net/http handles at once. Further ones wait, and
+// never reach the Proxy if the client cancels them, so a connection with that many is no longer
+// watched.
 const maxHandlers = 250
 
-// settle counts the streams which the Proxy has not seen of those that were opened a while
-// ago: the server has reset them, or answered 400 or 431.
+// settle counts the streams that were opened a while ago and never reached the Proxy: the server
+// has reset them, or answered 400 or 431.
 func (w *watch) settle(opened int64) {
 	w.mu.Lock()
 	w.armed = false
@@ -284,12 +282,12 @@ func (w *watch) malformed() {
 	}
 }
 
-// wrote is told what the server writes: with GOAWAY and an error it ends the connection of a
-// client that does not speak HTTP/2.
+// wrote processes bytes from the server: GOAWAY with an error ends the connection of a client that
+// does not speak HTTP/2.
 func (w *watch) wrote(p []byte) {
 	w.out.feed(p, func(f *frames) {
 		if f.kind() == frameGoAway && f.n == len(f.head) && f.head[16] != 0 && !w.waits() {
-			go w.malformed() // it may close the connection, on which the server writes
+			go w.malformed() // it may close the connection that the server is writing to
 		}
 	})
 }
@@ -303,9 +301,9 @@ func (w *watch) waits() bool {
 
 // frames finds the frames in a stream of bytes.
 type frames struct {
-	head [17]byte // a frame's header, and what comes first in it
+	head [17]byte // a frame's header and first bytes
 	n    int      // bytes of head
-	left int      // bytes of the frame after those
+	left int      // bytes of the frame after head
 }
 
 func (f *frames) length() int { return int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2]) }
@@ -314,7 +312,7 @@ func (f *frames) stream() uint32 {
 	return uint32(f.head[5]&0x7f)<<24 | uint32(f.head[6])<<16 | uint32(f.head[7])<<8 | uint32(f.head[8])
 }
 
-// feed takes the next bytes, and calls begun for each frame that begins in them.
+// feed processes the next bytes, and calls begun for each frame that begins in them.
 func (f *frames) feed(p []byte, begun func(*frames)) {
 	for len(p) > 0 {
 		if f.left > 0 {
@@ -336,7 +334,7 @@ func (f *frames) feed(p []byte, begun func(*frames)) {
 	}
 }
 
-// want returns how many bytes of head the frame has.
+// want returns the length of head for the frame.
 func (f *frames) want() int {
 	if f.n < 9 {
 		return 9
@@ -346,7 +344,7 @@ func (f *frames) want() int {
 
 func (f *frames) whole() bool { return f.n >= 9 && f.n == f.want() }
 
-// within reports whether a frame has begun and not ended, other than a part of a body.
+// within reports whether a frame other than DATA has begun and not ended.
 func (f *frames) within() bool {
 	if f.n > 0 && !f.whole() {
 		return f.n < 4 || f.kind() != frameData

@@ -14,26 +14,26 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// connections bounds the connections of all clients, and of each one. Where they become scarce,
-// those go first whose clients were refused.
+// connections bounds the connections of each client and in total. If they become scarce, those of
+// refused clients are closed first.
 type connections struct {
 	most, ofClient int
 	prefix         rule.ClientPrefix
 
 	scarce atomic.Bool // more than three quarters are in use: refusals close their connections
 
-	full, greedy prometheus.Counter // connections that were closed at once
-	idle         prometheus.Counter // connections that were closed while they waited
+	full, greedy prometheus.Counter // connections closed at once
+	idle         prometheus.Counter // connections closed while idle
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	all      int
 	byClient map[netip.Addr]int
 	end      []func(refused bool, most int) (ended int)
 	endAt    time.Time // when end may be called again
 }
 
-// endPause is how often connections that wait are looked for, of which there may be many, to end
-// some.
+// endPause is the minimum time between two searches for idle connections to close. There may be
+// many.
 const endPause = 100 * time.Millisecond
 
 func (c *connections) init(o *Options) {
@@ -51,7 +51,7 @@ func (c *connections) init(o *Options) {
 	f := promauto.With(o.Registerer)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_connections",
-		Help: "Connections of clients.",
+		Help: "Open client connections.",
 	}, func() float64 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -59,13 +59,13 @@ func (c *connections) init(o *Options) {
 	})
 	closed := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_connections_closed_total",
-		Help: "Connections of clients that were closed because there were too many: at once, of the node (full) or of the client (client), or while they waited for a request (idle).",
+		Help: "Client connections closed because the node (full) or the client (client) had too many, or while idle to make room (idle).",
 	}, []string{"reason"})
 	c.full, c.greedy, c.idle = closed.WithLabelValues("full"), closed.WithLabelValues("client"), closed.WithLabelValues("idle")
 }
 
-// add takes in a connection of peer, whose connections are bounded unless it is a proxy for others.
-// It returns what to call when the connection has ended, or nil if it has to end now.
+// add counts a connection of peer. bounded is false for a trusted proxy. It returns a function to
+// call when the connection has ended, or nil if the connection must be closed now.
 func (c *connections) add(peer netip.Addr, bounded bool) (ended func()) {
 	r := rule.Request{Addr: peer}
 	r.Canonicalize(c.prefix)
@@ -102,7 +102,7 @@ func (c *connections) add(peer netip.Addr, bounded bool) (ended func()) {
 	})
 }
 
-// EndIdle has end called when connections of clients become scarce: see [http1.Server.EndIdle].
+// EndIdle registers end to be called when connections become scarce: see [http1.Server.EndIdle].
 func (p *Proxy) EndIdle(end func(refused bool, most int) (ended int)) {
 	c := &p.connections
 	c.mu.Lock()
@@ -110,8 +110,8 @@ func (p *Proxy) EndIdle(end func(refused bool, most int) (ended int)) {
 	c.end = append(c.end, end)
 }
 
-// makeRoom ends connections that wait for a request: all of clients that were refused, and if the
-// node has hardly any left, a few others. mu is held.
+// makeRoom ends idle connections: all whose last request was refused, and a few others if the node
+// has hardly any left. mu must be held.
 func (c *connections) makeRoom() {
 	now := time.Now()
 	if now.Before(c.endAt) {

@@ -18,7 +18,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A client is a connection of HTTP/1.1 or a stream of HTTP/2, as its engine serves it.
+// A client is an HTTP/1.1 connection or an HTTP/2 stream of an engine.
 type client interface {
 	RemoteAddr() netip.AddrPort
 	Secure() bool
@@ -30,7 +30,7 @@ type client interface {
 	Sent() (status int, bytes int64)
 }
 
-// A plainExchange is one request on its way through an engine.
+// A plainExchange is one request in an engine.
 type plainExchange struct {
 	exchange
 	p     *Proxy
@@ -38,22 +38,22 @@ type plainExchange struct {
 	r     *http1.Request
 	now   time.Time
 	line  requestLine // for the access log
-	host  []byte      // as the origin is told
-	peer  []byte      // the peer's address, as X-Forwarded-For has it
-	chain []byte      // X-Forwarded-For as a trusted peer sent it
+	host  []byte      // for the origin
+	peer  []byte      // the peer's address, for X-Forwarded-For
+	chain []byte      // X-Forwarded-For from a trusted peer
 	keeps [3]bool
 	lines []byte // of the answer's header
 	names []byte // options of Connection
 
-	abandoned atomic.Bool // the exchange goes on without its client
+	abandoned atomic.Bool // the exchange continues without its client
 
-	mu       sync.Mutex // lets the client go, or the answer come, first: both change the decision
+	mu       sync.Mutex // orders the client's disconnect and the answer: both change the decision
 	answered bool       // by the origin
 }
 
 var plainExchanges = sync.Pool{New: func() any { return new(plainExchange) }}
 
-// ServeHTTP1 decides about r as ServeHTTP does, then passes it on or answers it.
+// ServeHTTP1 decides r like ServeHTTP, then relays or answers it.
 func (p *Proxy) ServeHTTP1(c *http1.Conn, r *http1.Request) {
 	proto := "HTTP/1.1"
 	if r.Minor == 0 {
@@ -64,7 +64,7 @@ func (p *Proxy) ServeHTTP1(c *http1.Conn, r *http1.Request) {
 	}
 }
 
-// ServeHTTP2 decides about r, and answers it or returns what passes it on.
+// ServeHTTP2 decides r, and answers it or returns an exchange to be relayed.
 func (p *Proxy) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
 	if x := p.decide(s, r, "HTTP/2.0"); x != nil {
 		return x
@@ -72,7 +72,7 @@ func (p *Proxy) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
 	return nil
 }
 
-// decide decides about r. It answers r or returns an exchange that is to be passed on.
+// decide decides r. It answers r, or returns an exchange to be relayed.
 func (p *Proxy) decide(c client, r *http1.Request, proto string) *plainExchange {
 	x := plainExchanges.Get().(*plainExchange)
 	x.p, x.c, x.r, x.now = p, c, r, p.o.Now()
@@ -101,20 +101,20 @@ func (p *Proxy) decide(c client, r *http1.Request, proto string) *plainExchange 
 	return nil
 }
 
-// end logs the exchange and lets another one have its memory.
+// end logs the exchange and releases its memory.
 func (x *plainExchange) end() {
 	if x.p.o.AccessLog != nil {
 		status, bytes := x.c.Sent()
 		x.p.logRequest(&x.exchange, x.now, x.line, status, bytes)
 	}
 	if x.abandoned.Load() {
-		return // perhaps somebody still looks at it
+		return // it may still be in use
 	}
 	*x = plainExchange{host: x.host[:0], peer: x.peer[:0], chain: x.chain[:0], lines: x.lines[:0], names: x.names[:0]}
 	plainExchanges.Put(x)
 }
 
-// Pass passes the request on, unless there is no place for one that may be abandoned.
+// Pass relays the request, unless a rule counts by its answer and too many requests are abandoned.
 func (x *plainExchange) Pass() {
 	defer x.end()
 	p := x.p
@@ -124,7 +124,7 @@ func (x *plainExchange) Pass() {
 			x.c.Answer(x.r, http.StatusServiceUnavailable, x.lines, unavailable)
 			return
 		}
-		// Meanwhile the client may have exceeded a limit.
+		// The client may have exceeded a limit in the meantime.
 		x.now = p.o.Now()
 		again := x.request()
 		if d := p.o.Limiter.Look(&again, x.now); d.Verdict.Refused() {
@@ -136,7 +136,7 @@ func (x *plainExchange) Pass() {
 	x.relay()
 }
 
-// refuse answers a request that the origin must not see.
+// refuse answers a refused request.
 func (x *plainExchange) refuse() {
 	if x.p.drops(&x.exchange) {
 		x.c.Drop()
@@ -148,7 +148,7 @@ func (x *plainExchange) refuse() {
 	x.c.Answer(x.r, status, fields, body)
 }
 
-// request returns the request as it was received, for the limiter, for as long as that is valid.
+// request returns the request for the limiter. It is valid as long as the received one.
 func (x *plainExchange) request() rule.Request {
 	r := x.r
 	path, query, _ := strings.Cut(borrow(r.Path()), "?")
@@ -167,13 +167,13 @@ func (x *plainExchange) request() rule.Request {
 	return req
 }
 
-// borrow returns b as a string that is valid for as long as b does not change.
+// borrow returns b as a string, which is valid until b changes.
 func borrow(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// addrOf returns an address as rules know it.
+// addrOf returns the address of p in the form that rules use.
 func addrOf(a netip.AddrPort) netip.Addr { return a.Addr().Unmap().WithZone("") }
 
-// Malformed answers what could not be read as a request of HTTP/1.1.
+// Malformed answers an invalid HTTP/1.1 request.
 func (p *Proxy) Malformed(c *http1.Conn, err *http1.Error) {
 	now := p.o.Now()
 	x := p.malformed(addrOf(c.RemoteAddr()), now)
@@ -189,15 +189,15 @@ func (p *Proxy) Malformed(c *http1.Conn, err *http1.Error) {
 	}
 }
 
-// MalformedHTTP2 counts what could not be read as a request of HTTP/2. It returns fields for the answer,
-// and whether the client is refused: then its connection is to be closed.
+// MalformedHTTP2 counts an invalid HTTP/2 request. It returns fields for the answer, and whether the client is
+// refused: then its connection must be closed.
 func (p *Proxy) MalformedHTTP2(peer netip.AddrPort) (fields []byte, end bool) {
 	x := p.malformed(addrOf(peer), p.o.Now())
 	return p.appendNode(nil), x.decision.Verdict != limit.Malformed
 }
 
-// malformed counts a malformed request for the address of its client, unless that is a trusted proxy:
-// nobody knows which client it speaks for.
+// malformed counts a malformed request for its peer, unless that is a trusted proxy: then the client is
+// unknown.
 func (p *Proxy) malformed(peer netip.Addr, now time.Time) exchange {
 	x := exchange{peer: peer, trusted: p.trusted.Contains(peer), decision: limit.Decision{Verdict: limit.Malformed}}
 	if !x.trusted {
@@ -223,7 +223,7 @@ func (x *plainExchange) readForwarded() {
 	x.client = x.p.client(x.exchange.peer, chain)
 }
 
-// headerOf returns r's fields as rules read them.
+// headerOf returns r's fields for rules.
 func headerOf(r *http1.Request) map[string][]string {
 	header := map[string][]string{}
 	for f := range r.Fields {
@@ -233,8 +233,7 @@ func headerOf(r *http1.Request) map[string][]string {
 	return header
 }
 
-// validEscapes reports whether every percent sign begins an escape. Origins read others each in
-// their own way.
+// validEscapes reports whether every percent sign begins an escape. Origins disagree about others.
 func validEscapes(path string) bool {
 	for i := 0; i < len(path); i++ {
 		if path[i] == '%' && (i+2 >= len(path) || !isHex(path[i+1]) || !isHex(path[i+2])) {
@@ -246,7 +245,7 @@ func validEscapes(path string) bool {
 
 func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
 
-// appendNode appends the field that tells which node answers.
+// appendNode appends the field that names the node.
 func (p *Proxy) appendNode(dst []byte) []byte {
 	if p.o.NodeHeader == "" {
 		return dst
@@ -269,10 +268,11 @@ func (x *plainExchange) relay() {
 	}
 }
 
-// Hasty lets the client be watched from the beginning if a rule counts by the answer.
+// Hasty reports whether a rule counts by the answer: then the client is watched from the start.
 func (x *plainExchange) Hasty() bool { return x.decision.CountsAnswer() }
 
-// Gone lets the exchange go on without its client if a rule counts by the answer.
+// Gone reports whether the exchange continues without its client, because a rule counts by the
+// answer.
 func (x *plainExchange) Gone(end func()) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -283,7 +283,7 @@ func (x *plainExchange) Gone(end func()) bool {
 	return true
 }
 
-// answer answers with a text of the node's own.
+// answer answers with a text from the node.
 func (x *plainExchange) answer(status int, text string) {
 	x.lines = append(x.p.appendNode(x.lines[:0]), plainText...)
 	x.c.Answer(x.r, status, x.lines, text+"\n")
@@ -292,7 +292,7 @@ func (x *plainExchange) answer(status int, text string) {
 // Fields that a trusted peer may set, in the order of plainExchange.keeps.
 var believed = [...]http1.Name{http1.XForwardedHost, http1.XForwardedProto, http1.Forwarded}
 
-// seeFields notes what the request's fields mean for those that are added.
+// seeFields records the request's fields that affect those that the node adds.
 func (x *plainExchange) seeFields() {
 	for f := range x.r.Fields {
 		for i, name := range believed {
@@ -302,8 +302,8 @@ func (x *plainExchange) seeFields() {
 	x.names = x.r.AppendOptions(x.names)
 }
 
-// Keeps reports whether a field of the request goes on to the origin: not if the node sets it,
-// or if CGI and its like read it as one that the node sets, strips, believes or counts by.
+// Keeps reports whether a field of the request is forwarded: not if the node sets it, or if CGI and
+// similar interfaces read it as one that the node sets, strips, trusts or counts by.
 func (x *plainExchange) Keeps(f *http1.Field, name []byte) bool {
 	switch f.Name {
 	case http1.XForwardedFor, http1.ProxyAuthenticate, http1.ProxyAuthorization:
@@ -322,15 +322,15 @@ func (x *plainExchange) Keeps(f *http1.Field, name []byte) bool {
 	return true
 }
 
-// shadows reports whether the field called name means the same to CGI as one that the node sets,
-// strips, believes or counts by.
+// shadows reports whether CGI confuses the field called name with one that the node sets, strips,
+// trusts or counts by.
 func (p *Proxy) shadows(name, options string) bool {
 	rules := p.o.Limiter.Rules()
 	means := meaning(name)
 	return shadowable[means] || named([]string{options}, means) || rules.CountsHeader(means) && !rules.CountsHeader(textproto.CanonicalMIMEHeaderKey(name))
 }
 
-// AppendRequest appends the fields that tell the origin of the client.
+// AppendRequest appends the fields that describe the client to the origin.
 func (x *plainExchange) AppendRequest(dst []byte) []byte {
 	dst = append(dst, "X-Forwarded-For: "...)
 	if len(x.chain) > 0 {
@@ -350,7 +350,7 @@ func (x *plainExchange) AppendRequest(dst []byte) []byte {
 	return dst
 }
 
-// Answered counts by the origin's status, and appends what the client is told of its quota.
+// Answered counts the request by the origin's status, and appends the client's quota fields.
 func (x *plainExchange) Answered(dst []byte, status int) []byte {
 	p, now := x.p, x.p.o.Now()
 	p.metrics.origin.Observe(now.Sub(x.sent).Seconds())
@@ -366,7 +366,7 @@ func (x *plainExchange) Answered(dst []byte, status int) []byte {
 	return p.appendNode(dst)
 }
 
-// failed answers for an origin that did not. Such answers are not counted.
+// failed answers for an origin that did not answer. Such answers are not counted.
 func (x *plainExchange) failed(err error) {
 	p := x.p
 	var malformed *http1.Error

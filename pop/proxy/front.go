@@ -12,12 +12,12 @@ import (
 	"github.com/edgelimit/edge/pop/http1"
 )
 
-// A Front accepts connections of clients and hands each to the server of its protocol. It
-// sees what the server reads and writes, and so the requests that the server answers by
-// itself: they count, and clients that are mitigated get no other answer for them.
+// A Front accepts client connections and hands each to the server of its protocol. It sees what
+// the server reads and writes, and so the requests that the server answers itself: they count, and
+// mitigated clients get the same answer for them as for others.
 type Front struct {
-	// HTTP1 and HTTP2 accept the connections for the servers. Closing one closes the other,
-	// and the listener behind.
+	// HTTP1 and HTTP2 accept the connections for the servers. Closing one closes the other
+	// and the underlying listener.
 	HTTP1, HTTP2 net.Listener
 
 	// OwnHTTP1 and OwnHTTP2 serve connections instead of the servers behind HTTP1 and HTTP2, if they
@@ -31,7 +31,7 @@ type Front struct {
 	done          chan struct{} // closed when the listeners are
 
 	mu    sync.Mutex
-	conns map[net.Conn]bool // of which the protocol is not known yet; nil when done is closed
+	conns map[net.Conn]bool // with unknown protocol; nil when done is closed
 }
 
 // Front returns a Front for the connections of ln, which may be TLS. They have headerTimeout
@@ -45,7 +45,7 @@ func (p *Proxy) Front(ln net.Listener, headerTimeout time.Duration) *Front {
 	return f
 }
 
-// A frontListener is what one of the servers accepts.
+// A frontListener is the listener of one of the servers.
 type frontListener struct {
 	*Front
 	conns chan net.Conn
@@ -62,7 +62,7 @@ func (l *frontListener) Accept() (net.Conn, error) {
 
 func (l *frontListener) Addr() net.Addr { return l.ln.Addr() }
 
-// Close closes ln, and the connections that no server has yet.
+// Close closes ln and the connections that no server has yet.
 func (f *Front) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -77,8 +77,8 @@ func (f *Front) Close() error {
 	return f.ln.Close()
 }
 
-// Run accepts connections until the listener is closed, and returns when none is left whose
-// protocol is not known.
+// Run accepts connections until the listener is closed, and returns when all have been handed to a
+// server or closed.
 func (f *Front) Run() {
 	var greeting sync.WaitGroup
 	defer greeting.Wait()
@@ -94,7 +94,8 @@ func (f *Front) Run() {
 	}
 }
 
-// add reports whether the protocol of c may be found out. If not, c is closed.
+// add adds c to the connections with unknown protocol. If f is closed, it closes c and returns
+// false.
 func (f *Front) add(c net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,7 +107,7 @@ func (f *Front) add(c net.Conn) bool {
 	return true
 }
 
-// greet finds out the protocol of nc and hands it to a server.
+// greet detects the protocol of nc and hands it to a server.
 func (f *Front) greet(nc net.Conn) {
 	c := &conn{Conn: nc, front: f, headBy: time.Now().Add(f.headerTimeout)}
 	c.peer = peerOf(nc) // may read a PROXY header
@@ -137,7 +138,7 @@ func (f *Front) greet(nc net.Conn) {
 	}
 }
 
-// open returns which server is for c, or nil if there is nothing to serve.
+// open returns the channel of c's server, nil if there is nothing to serve.
 func (c *conn) open() (to chan<- net.Conn) {
 	f, nc, http2 := c.front, c.Conn, false
 	if secure, ok := nc.(*tls.Conn); ok {
@@ -165,7 +166,7 @@ func (c *conn) open() (to chan<- net.Conn) {
 	return f.http1
 }
 
-// handshake reports whether the client speaks TLS.
+// handshake does the TLS handshake and reports whether it succeeded.
 func (c *conn) handshake(secure *tls.Conn) bool {
 	_ = secure.SetDeadline(c.headBy)
 	err := secure.HandshakeContext(context.Background())
@@ -187,19 +188,19 @@ func (c *conn) handshake(secure *tls.Conn) bool {
 }
 
 // isForeign reports whether first begins with a request line of another protocol, such as RTSP or SIP, or
-// with a broken preface of HTTP/2: three words, the last of which is no version of HTTP. An answer of HTTP/1
-// could not be read.
+// with a broken HTTP/2 preface: three words, the last of which is not a version of HTTP. Such a client could
+// not read an HTTP/1 answer.
 func isForeign(first []byte) bool {
 	line, _, whole := bytes.Cut(first, []byte("\r\n"))
 	last := bytes.LastIndexByte(line, ' ')
 	return whole && bytes.Count(line, []byte(" ")) == 2 && !bytes.HasPrefix(bytes.ToUpper(line[last+1:]), []byte("HTTP/"))
 }
 
-// preface is what every connection of HTTP/2 begins with, and none of HTTP/1.
+// preface begins every HTTP/2 connection, and no HTTP/1 connection.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// sniff reads until it knows whether the client speaks HTTP/2. The first Read takes all that a PROXY
-// header came with: a server may read the socket itself afterwards.
+// sniff reads until it knows whether the client speaks HTTP/2. The first Read drains the bytes that
+// came with a PROXY header: afterwards a server may read the socket itself.
 func (c *conn) sniff() (http2 bool, err error) {
 	buf := make([]byte, 512)
 	for n := 0; n < len(preface); {
