@@ -7,14 +7,14 @@ import (
 	"net/netip"
 )
 
-// A block is the addresses of a component: networks that its clients are spread over.
+// A block is the networks that the clients of a component are spread over.
 type block struct {
 	networks []netip.Prefix
 	key      uint64
 }
 
-// indexBits is how many bits tell the clients of a network from one another. Of IPv6 it
-// is how many /64 networks there are, since limiters take each for one client.
+// indexBits returns how many bits distinguish the clients of a network. For IPv6 it counts /64
+// networks, since limiters treat each as one client.
 func indexBits(p netip.Prefix) int {
 	if p.Addr().Is4() {
 		return 32 - p.Bits()
@@ -22,7 +22,7 @@ func indexBits(p netip.Prefix) int {
 	return min(64-p.Bits(), 48)
 }
 
-// capacity returns how many clients b has addresses for.
+// capacity returns the number of clients that b has addresses for.
 func (b *block) capacity() uint64 {
 	least := uint64(1) << 48
 	for _, p := range b.networks {
@@ -31,8 +31,8 @@ func (b *block) capacity() uint64 {
 	return least * uint64(len(b.networks))
 }
 
-// addr returns the address of a client, from 0. The clients go round the networks, and
-// are scattered within each, so that neighbours in number are none in address.
+// addr returns the address of a client, counted from 0. Clients alternate between the networks and
+// are scattered within each, so that consecutive clients do not have adjacent addresses.
 func (b *block) addr(client uint64) netip.Addr {
 	n := uint64(len(b.networks))
 	p := b.networks[client%n]
@@ -49,7 +49,7 @@ func (b *block) addr(client uint64) netip.Addr {
 	return netip.AddrFrom16(out)
 }
 
-// permute returns a number of so many bits, another one for each i.
+// permute returns a permutation of the numbers of width bits.
 func permute(i uint64, width int, key uint64) uint64 {
 	if width == 0 {
 		return 0
@@ -63,18 +63,17 @@ func permute(i uint64, width int, key uint64) uint64 {
 	return i & mask
 }
 
-// Where the clients of components without addresses come from: IPv4, or IPv6 for as many
-// as a flood has.
+// Networks for components without addresses: IPv4, or IPv6 for floods, which need more.
 var (
 	pool4 = netip.MustParsePrefix("10.0.0.0/8")
 	pool6 = netip.MustParsePrefix("2001:db8::/32")
 )
 
-// A pool gives out networks that overlap none before.
+// A pool hands out networks that do not overlap.
 type pool struct{ taken []netip.Prefix }
 
-// take returns the first network of whole that has addresses for n clients and overlaps
-// none that is taken.
+// take returns the first network of whole that has addresses for n clients and does not overlap a
+// taken one.
 func (p *pool) take(whole netip.Prefix, n uint64) (netip.Prefix, error) {
 	last := 32
 	if whole.Addr().Is6() {
@@ -103,7 +102,7 @@ func (p *pool) take(whole netip.Prefix, n uint64) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%v has no room left for %d clients", whole, n)
 }
 
-// overlapping returns a taken network that overlaps one, or reports that it is free.
+// overlapping returns a taken network that overlaps one, or free if there is none.
 func (p *pool) overlapping(one netip.Prefix) (_ netip.Prefix, free bool) {
 	for _, t := range p.taken {
 		if t.Overlaps(one) {
@@ -113,7 +112,7 @@ func (p *pool) overlapping(one netip.Prefix) (_ netip.Prefix, free bool) {
 	return netip.Prefix{}, true
 }
 
-// following returns the address behind a network.
+// following returns the first address after a network.
 func following(p netip.Prefix) (netip.Addr, bool) {
 	a := p.Addr().As16()
 	width := p.Addr().BitLen() - p.Bits()

@@ -5,10 +5,9 @@ import (
 	"math/bits"
 )
 
-// An alias is a discrete distribution that is drawn from in constant time: every slot
-// stands for an equal share, which it gives to its own number or to one other (Walker;
-// Vose: "A linear algorithm for generating random numbers with a given distribution",
-// IEEE Trans. Software Eng. 17 (1991)).
+// An alias is a discrete distribution with draws in constant time: every slot has an equal share,
+// split between its own number and one other (Walker; Vose: "A linear algorithm for generating
+// random numbers with a given distribution", IEEE Trans. Software Eng. 17 (1991)).
 type alias []slot
 
 type slot struct {
@@ -16,8 +15,8 @@ type slot struct {
 	other uint32
 }
 
-// newAlias returns the distribution in which i has the share weights[i] of the sum. The
-// sum, and every weight times their number, must be less than 2⁶⁴. weights are overwritten.
+// newAlias returns the distribution in which i has the share weights[i] of the sum. The sum, and
+// every weight times len(weights), must be less than 2⁶⁴. It overwrites weights.
 func newAlias(weights []uint64) alias {
 	n := uint64(len(weights))
 	var sum uint64
@@ -51,7 +50,7 @@ func newAlias(weights []uint64) alias {
 	return a
 }
 
-// draw returns a number.
+// draw returns a random number.
 func (a alias) draw(s *stream) uint32 {
 	i, rest := bits.Mul64(s.next(), uint64(len(a)))
 	one := a[i]

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// boundary is clients that burst around the edges of a limit's windows: half of the
-// requests just before an edge, half from it on.
+// boundary is clients that burst around the edges of a limit's windows: half of the requests just
+// before an edge, half after it.
 type boundary struct {
 	n, requests   uint64 // requests of each client
 	period, width time.Duration
-	every         int64 // which edges: every second is 2
+	every         int64 // burst at every nth edge
 }
 
 func (k *boundary) clients() uint64 { return k.n }
@@ -33,7 +33,7 @@ func (k *boundary) generator(set *setting) generator {
 	}
 }
 
-// edges makes bursts: all clients at once, each spaced evenly.
+// edges generates bursts: all clients at once, each spaced evenly.
 type edges struct {
 	swing           *diurnal
 	key             uint64
@@ -45,7 +45,7 @@ type edges struct {
 
 func (g *edges) next(a *arrival) bool {
 	for g.at < g.end {
-		// (2k+1)/2n of the width behind the burst's beginning.
+		// (2k+1)/2n of the width after the start of the burst.
 		hi, lo := bits.Mul64(uint64(g.width), 2*g.k+1)
 		within, _ := bits.Div64(hi, lo, 2*g.all)
 		a.at, a.client = g.at-g.width/2+ticks(within), g.k%g.n
@@ -60,8 +60,7 @@ func (g *edges) next(a *arrival) bool {
 	return false
 }
 
-// skipped reports whether a client leaves the current edge out: the more of them do, the
-// less busy the time is.
+// skipped reports whether a client skips the current edge: the less busy the time, the more do.
 func (g *edges) skipped(client uint64) bool {
 	if g.swing == nil {
 		return false

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ticks are the time within a component: 2⁻¹⁶ µs from its beginning. They are so fine that
-// gaps of a few µs keep their mean; 64 bits hold four years of them.
+// ticks are the time since the start of a component, in units of 2⁻¹⁶ µs: fine enough to keep the
+// mean of gaps of a few µs; 64 bits hold four years.
 type ticks int64
 
 const (
@@ -17,24 +17,23 @@ const (
 
 func ticksOf(d time.Duration) ticks { return ticks(d.Microseconds()) * perMicrosecond }
 
-// A profile is how busy a component is over its time, in steps of constant business.
+// A profile is the rate of a component over time relative to its average, in constant steps.
 type profile interface {
-	// step returns how long the ith step is, and how busy, in units of 2⁻³². Both are 0
-	// behind the last one.
+	// step returns the length of the ith step and its relative rate, in units of 2⁻³². Both
+	// are 0 after the last step.
 	step(i int) (length ticks, busy uint64)
 }
 
-// A warp bends the even time of a generator so that its requests follow a profile: where
-// that is 2, twice as many requests come as on average, twice as close together. No
-// request is lost or added, and even spacing stays even from one request to the next. It
-// takes times in their order.
+// A warp maps the even time of a generator to real time so that its requests follow a profile:
+// where that is 2, requests come twice as close together as on average. No request is lost or
+// added, and even spacing stays even from one request to the next. Times must be in order.
 type warp struct {
 	profile   profile
-	next      int   // the step behind the current one
-	from      ticks // where the current step begins, in real time
+	next      int   // the step after the current one
+	from      ticks // start of the current step, in real time
 	even      ticks // and in even time
 	length    ticks
-	evenly    ticks  // how long it is in even time
+	evenly    ticks  // its length in even time
 	stretch   uint64 // real time per even time, in units of 2⁻³²
 	exhausted bool
 }
@@ -69,16 +68,16 @@ func (w *warp) advance() bool {
 	return true
 }
 
-const one = 1 << 32 // average business
+const one = 1 << 32 // average rate
 
 // A diurnal is a profile that swings once in a period, by depth around the average.
 type diurnal struct {
 	period ticks
-	offset uint64 // how far behind a peak the component begins, in units of 2⁻⁶⁴ periods
+	offset uint64 // start of the component after a peak, in units of 2⁻⁶⁴ periods
 	depth  float64
 }
 
-// diurnalSteps is how many steps a period has: of a day, steps of 5 minutes.
+// diurnalSteps is the number of steps in a period: for a day, steps of 5 minutes.
 const diurnalSteps = 288
 
 func newDiurnal(period, peak time.Duration, depth float64, start int64) *diurnal {
@@ -99,7 +98,7 @@ func (d *diurnal) step(i int) (ticks, uint64) {
 	return begin(within+1) - begin(within), d.busy((float64(within) + 0.5) / diurnalSteps)
 }
 
-// busy returns the business some periods behind the component's beginning.
+// busy returns the relative rate some periods after the component's start.
 func (d *diurnal) busy(periods float64) uint64 {
 	swing := math.Cos(2 * math.Pi * (periods + float64(d.offset>>11)/(1<<53)))
 	return uint64((1 + float64(d.depth*swing)) * one)
@@ -108,7 +107,7 @@ func (d *diurnal) busy(periods float64) uint64 {
 // A crowd is a profile that rises, holds its peak and falls. Its average is its peak.
 type crowd struct{ ramp, hold, decay ticks }
 
-// rampSteps is how many steps a slope has.
+// rampSteps is the number of steps in a slope.
 const rampSteps = 256
 
 func (c *crowd) step(i int) (ticks, uint64) {

@@ -1,6 +1,6 @@
 package mix
 
-// What is checked, and made, once a whole file is read.
+// Checks and defaults that need the whole file.
 
 import (
 	"cmp"
@@ -36,14 +36,13 @@ func (r *reader) completeTimes(d *draft) {
 	}
 	switch {
 	case d.to > whole:
-		r.fail(d.until, "the duration of the whole is "+formatDuration(whole), "this component ends after the end")
+		r.fail(d.until, "the duration of the mix is "+formatDuration(whole), "this component ends after the mix")
 	case d.from >= d.to:
-		r.fail(cmp.Or(d.since, d.until, d.place), "from and to are counted from the beginning of the whole, which lasts "+formatDuration(whole), "this component ends before it begins")
+		r.fail(cmp.Or(d.since, d.until, d.place), "from and to are counted from the start of the mix, which lasts "+formatDuration(whole), "this component ends before it begins")
 	}
 }
 
-// countClients sets how many clients a component has: of a flood, more than it has
-// requests.
+// countClients sets the number of clients of a component; a flood has more than requests.
 func (r *reader) countClients(d *draft) {
 	if d.Clients = d.kind.clients(); d.Clients > 0 {
 		return
@@ -52,17 +51,17 @@ func (r *reader) countClients(d *draft) {
 	expected := float64(flood.total.n) / flood.total.per.Seconds() * (d.to - d.from).Seconds()
 	d.Clients = uint64(float64(expected*(1.1+d.swing.depth))) + 1000
 	if d.clientsOf != nil {
-		r.fail(d.clientsOf, "leave clients_of out", "every request of random_keys has a client of its own")
+		r.fail(d.clientsOf, "leave clients_of out", "every request of random_keys has its own client")
 	}
 }
 
-// assign gives every component its clients and their addresses.
+// assign assigns clients and their addresses to the components.
 func (r *reader) assign() {
 	var taken pool
 	for _, d := range r.drafts {
 		for _, p := range d.networks {
 			if other, free := taken.overlapping(p); !free {
-				r.fail(d.addresses, "write clients_of to have the same clients in two components", "%v overlaps %v of another component", p, other)
+				r.fail(d.addresses, "use clients_of for the same clients in two components", "%v overlaps %v of another component", p, other)
 			}
 			taken.taken = append(taken.taken, p)
 		}
@@ -87,7 +86,7 @@ func (r *reader) assign() {
 	}
 }
 
-// number gives clients their numbers: first those that come again, then those of floods.
+// number numbers the clients: first those that may return, then those of floods.
 func (r *reader) number() {
 	var next uint64
 	for _, flood := range []bool{false, true} {
@@ -100,7 +99,7 @@ func (r *reader) number() {
 	}
 }
 
-// free returns networks for a component that names none.
+// free returns networks for a component without addresses.
 func (r *reader) free(d *draft, taken *pool) []netip.Prefix {
 	whole := pool4
 	if d.kind.clients() == 0 {
@@ -114,7 +113,7 @@ func (r *reader) free(d *draft, taken *pool) []netip.Prefix {
 	return []netip.Prefix{p}
 }
 
-// share gives d the clients of the component that it names.
+// share gives d the clients of the component in its clients_of.
 func (r *reader) share(d *draft) {
 	name, ok := r.string(d.clientsOf, "clients_of")
 	if !ok {
@@ -130,17 +129,17 @@ func (r *reader) share(d *draft) {
 		r.fail(d.clientsOf, didYouMean(name, all), "there is no component %s", quote(name))
 		return
 	case r.drafts[at].kind.clients() == 0:
-		r.fail(d.clientsOf, "name a component of another kind", "the clients of %s never come again", quote(name))
+		r.fail(d.clientsOf, "name a component of another kind", "the clients of %s never return", quote(name))
 		return
 	case r.drafts[at].clientsOf != nil:
-		r.fail(d.clientsOf, "name the component that has them itself", "%s has no clients of its own", quote(name))
+		r.fail(d.clientsOf, "name the component that has the clients", "%s uses the clients of another component", quote(name))
 		return
 	case d.addresses != nil:
 		r.fail(d.addresses, "leave addresses out", "the clients of another component have addresses already")
 	}
 	o := r.drafts[at]
 	if d.Clients > o.Clients {
-		r.fail(d.clientsOf, "it has as many at most", "%s has only %d clients", quote(name), o.Clients)
+		r.fail(d.clientsOf, "use at most as many", "%s has only %d clients", quote(name), o.Clients)
 	}
 	d.First, d.block = o.First, o.block
 }

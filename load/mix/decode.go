@@ -1,6 +1,6 @@
 package mix
 
-// From bytes to YAML nodes, and from nodes to values, strictly.
+// Strict decoding of bytes to YAML nodes, and of nodes to values.
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-const maxErrors = 20 // errors that are reported
+const maxErrors = 20 // reported errors
 
 // A decoder reads YAML nodes and collects errors with their place.
 type decoder struct {
@@ -68,10 +68,10 @@ func lineOf(text []byte, line int) string {
 	}, strings.TrimSuffix(string(lines[line-1]), "\r"))
 }
 
-// parse returns the root of the only document, or nil having recorded what is wrong.
+// parse returns the root of the only document, or records an error and returns nil.
 func (d *decoder) parse() (root *yaml.Node) {
 	defer func() {
-		// The parser has checks of its own that panic.
+		// The parser may panic.
 		if cause := recover(); cause != nil {
 			root = nil
 			d.failAt(0, 0, "", "the YAML parser gave up: %v", cause)
@@ -144,7 +144,7 @@ func kindOf(n *yaml.Node) string {
 // A field is a key that a mapping may have.
 type field struct {
 	name string
-	need string // how to write it, where it is required
+	need string // how to write it, if it is required
 	read func(n *yaml.Node)
 }
 
@@ -185,7 +185,7 @@ func (d *decoder) mapping(n *yaml.Node, what string, fields []field) bool {
 	return true
 }
 
-// sequence returns the elements of n, which is a list of at least one.
+// sequence returns the elements of n, which must be a list with at least one.
 func (d *decoder) sequence(n *yaml.Node, what, hint string) []*yaml.Node {
 	list := resolve(n)
 	if !is(list, yaml.SequenceNode, "!!seq") {
@@ -198,8 +198,8 @@ func (d *decoder) sequence(n *yaml.Node, what, hint string) []*yaml.Node {
 	return list.Content
 }
 
-// string returns the string n. Plain scalars that YAML takes for something else are
-// refused, so that nothing is read in another spelling than the file has.
+// string returns the string n. It refuses plain scalars that YAML reads as another type, since their
+// spelling could be lost.
 func (d *decoder) string(n *yaml.Node, what string) (string, bool) {
 	s := resolve(n)
 	if is(s, yaml.ScalarNode, "!!str") {
@@ -213,7 +213,7 @@ func (d *decoder) string(n *yaml.Node, what string) (string, bool) {
 	return "", false
 }
 
-// scalar returns what a file says of n where it must be a plain value.
+// scalar returns the text of n, which must be a plain value.
 func (d *decoder) scalar(n *yaml.Node, what, hint string) (string, bool) {
 	s := resolve(n)
 	if is(s, yaml.ScalarNode, "!!str", "!!int", "!!float", "!!bool", "!!timestamp") && s.Value != "" {

@@ -8,7 +8,7 @@ import (
 // An Error says what is wrong with the file of a mix, where, and what to do.
 type Error struct {
 	File         string
-	Line, Column int    // from 1, in characters; 0 if the whole file is meant
+	Line, Column int    // from 1, in characters; 0 for the whole file
 	Message      string // what is wrong
 	Hint         string // what to do; may be empty
 	Source       string // the offending line as it stands in the file
@@ -27,9 +27,8 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Excerpt returns the offending line with a caret below the place that is meant, or
-// nothing where there is no such line. Of a long line it returns what surrounds the
-// place.
+// Excerpt returns the offending line with a caret below the column, "" if there is no line. It
+// shortens long lines.
 func (e *Error) Excerpt() string {
 	if e.Source == "" {
 		return ""
@@ -49,11 +48,11 @@ func (e *Error) Excerpt() string {
 	return string(source) + "\n" + string(pad) + "^"
 }
 
-// Errors are what is wrong with a file, in the order of its lines. Of many only the
-// first are kept, and the last one says so.
+// Errors are the errors in a file, in the order of its lines. If there are too many, only the first
+// are kept, and the last one says so.
 type Errors []*Error
 
-// Error returns the errors, one in a line.
+// Error returns the errors, one per line.
 func (es Errors) Error() string {
 	lines := make([]string, len(es))
 	for i, e := range es {

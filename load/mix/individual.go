@@ -1,6 +1,6 @@
 package mix
 
-// The kinds whose clients have schedules of their own.
+// The kinds whose clients have their own schedules.
 
 import (
 	"math/bits"
@@ -23,8 +23,7 @@ func (k *onOff) generator(set *setting) generator {
 	g := &pulses{gap: gap, pause: cycle - ticks(burst)*gap, burst: burst}
 	var sending, pausing []turn
 	for client := range uint32(k.n) {
-		// The cycle that the client is in has begun some time ago. What would have been
-		// sent before the beginning is not.
+		// The client's cycle began some time ago. Requests before the start are skipped.
 		ago := ticks(set.stream.below(uint64(cycle)))
 		if sent := (ago + gap - 1) / gap; sent <= ticks(burst) {
 			sending = append(sending, turn{at: sent*gap - ago, client: client, left: burst - uint32(sent)})
@@ -36,12 +35,12 @@ func (k *onOff) generator(set *setting) generator {
 	return g
 }
 
-// pulses makes the requests of onOff. All who go on sending wait for the same time, and so
-// do all who pause: two queues do, where other kinds need a heap.
+// pulses generates the requests of onOff. All sending clients wait equally long, and so do all
+// pausing ones: two queues replace the heap of other kinds.
 type pulses struct {
 	sending, pausing line
 	gap, pause       ticks
-	burst            uint32 // requests of a cycle behind its first
+	burst            uint32 // requests of a cycle after its first
 }
 
 func (g *pulses) next(a *arrival) bool {
@@ -64,7 +63,7 @@ type botnet struct {
 	bent
 	n      uint64
 	below  rate
-	spread float64 // how far below at most, as a share of the rate
+	spread float64 // maximum distance below, as a fraction of the rate
 }
 
 func (k *botnet) clients() uint64 { return k.n }
@@ -83,11 +82,11 @@ func (k *botnet) generator(set *setting) generator {
 	return g
 }
 
-// crawl makes the requests of botnet.
+// crawl generates the requests of botnet.
 type crawl struct {
 	schedule
 	key    uint64
-	least  ticks  // the gap at the rate that all are below
+	least  ticks  // the gap at the given rate
 	spread uint64 // in units of 2⁻³²
 }
 
@@ -107,7 +106,7 @@ func (g *crawl) next(a *arrival) bool {
 	return true
 }
 
-// pages is clients that load a page, all that belongs to it in a burst, and think.
+// pages is clients that load a page with a burst of assets, then think.
 type pages struct {
 	bent
 	n           uint64
@@ -140,7 +139,7 @@ func (k *pages) generator(set *setting) generator {
 	return g
 }
 
-// views makes the requests of pages. What is left of a turn is twice the assets still to
+// views generates the requests of pages. left of a turn is twice the number of assets still to
 // come, plus one if the request is an asset itself.
 type views struct {
 	schedule
@@ -156,7 +155,7 @@ func (g *views) next(a *arrival) bool {
 	if t.left&1 == 1 {
 		a.look = assetLook
 	} else {
-		// Half as many as on average, up to one and a half times as many.
+		// From half to one and a half times the mean.
 		left = uint32(g.assets-g.assets/2) + uint32(g.below(g.assets/2*2+1))
 	}
 	if left > 0 {

@@ -2,35 +2,35 @@ package mix
 
 import "time"
 
-// A kind is what a component does, as its file describes it.
+// A kind is the behaviour of a component.
 type kind interface {
-	// clients returns how many clients there are, or 0 where every request has another.
+	// clients returns the number of clients, or 0 if every request has another.
 	clients() uint64
 
-	// generator returns what makes the requests. It may keep set.
+	// generator returns a generator of the requests. It may keep set.
 	generator(set *setting) generator
 
-	// skips reports whether the generator follows set.swing itself, by leaving requests
-	// out, since its times cannot be bent.
+	// skips reports whether the generator follows set.swing by skipping requests, since its
+	// times cannot be warped.
 	skips() bool
 }
 
-// A setting is what a generator is given beside its kind.
+// A setting is the input of a generator besides its kind.
 type setting struct {
 	stream    stream
 	start     int64 // by the clock of limits' windows, in microseconds since the epoch
 	end       ticks
 	swing     *diurnal // nil if there is none
-	addresses uint64   // how many the component has
+	addresses uint64   // number of the component's addresses
 }
 
-// A rate is so many requests in so much time.
+// A rate is n requests per duration.
 type rate struct {
 	n   uint64
 	per time.Duration
 }
 
-// bent is for kinds whose times can be bent.
+// bent is for kinds whose times can be warped.
 type bent struct{}
 
 func (bent) skips() bool { return false }
@@ -54,7 +54,7 @@ func (k *steady) generator(set *setting) generator {
 	return &round{cadence: c, at: -(c.gap + 1) / 2, n: k.n}
 }
 
-// round makes evenly spaced requests, one client after the other.
+// round generates evenly spaced requests, one client after the other.
 type round struct {
 	cadence
 	at   ticks
@@ -70,7 +70,7 @@ func (g *round) next(a *arrival) bool {
 	return true
 }
 
-// uniform makes requests at random times, each of any client.
+// uniform generates requests at random times, each of a random client.
 type uniform struct {
 	stream
 	mean
@@ -84,8 +84,8 @@ func (g *uniform) next(a *arrival) bool {
 	return true
 }
 
-// zipf is clients of which the rth busiest has a share like (r+offset)^−exponent of the
-// requests. Client 0 is the busiest.
+// zipf is clients with Zipf-distributed shares: that of the rth busiest is proportional to
+// (r+offset)^−exponent. Client 0 is the busiest.
 type zipf struct {
 	bent
 	n                uint64
@@ -103,7 +103,7 @@ func (k *zipf) generator(set *setting) generator {
 	}
 }
 
-// ranked makes requests at random times, of clients with different shares.
+// ranked generates requests at random times, of clients with different shares.
 type ranked struct {
 	stream
 	mean
@@ -117,8 +117,7 @@ func (g *ranked) next(a *arrival) bool {
 	return true
 }
 
-// randomKeys is a flood in which every request has a client of its own, as long as there
-// are addresses.
+// randomKeys is a flood in which every request has its own client, as long as there are addresses.
 type randomKeys struct {
 	bent
 	total rate
@@ -130,7 +129,7 @@ func (k *randomKeys) generator(set *setting) generator {
 	return &counted{stream: set.stream, mean: newMean(ticksOf(k.total.per), k.total.n), most: set.addresses}
 }
 
-// counted makes requests at random times, each of the next client.
+// counted generates requests at random times, each of the next client.
 type counted struct {
 	stream
 	mean
@@ -145,7 +144,7 @@ func (g *counted) next(a *arrival) bool {
 	return g.k <= g.most
 }
 
-// flashCrowd is clients that come all at once, and go again.
+// flashCrowd is clients that come all at once, and leave again.
 type flashCrowd struct {
 	bent
 	n     uint64

@@ -1,6 +1,6 @@
 package mix
 
-// How the kinds of components are written.
+// The kinds of components in files.
 
 import (
 	"time"
@@ -8,12 +8,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A kindWord is a kind as files write it.
+// A kindWord is the key of a kind in files.
 type kindWord struct {
 	name    string
-	attack  bool // what it is unless the file says otherwise
+	attack  bool // default
 	read    func(r *reader, n *yaml.Node) kind
-	request look // what a file need not say
+	request look // defaults
 }
 
 var kindWords = []kindWord{
@@ -53,7 +53,7 @@ func (r *reader) span(name, need string, d *time.Duration, low time.Duration) fi
 	return field{name, need, func(node *yaml.Node) { *d = r.duration(node, name, low, maxPer) }}
 }
 
-// bound records an error where n clients at a rate are too much.
+// bound records an error if n clients at a rate are too much.
 func (r *reader) bound(node *yaml.Node, rate rate, n uint64) {
 	if float64(rate.n)*float64(n)/rate.per.Seconds() > maxRate {
 		r.fail(node, "at most 10 million a second", "this component has too many requests a second")

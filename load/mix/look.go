@@ -2,15 +2,14 @@ package mix
 
 import "math/bits"
 
-// A look is what requests of a component look like: each has one of the hosts, one of the
-// methods and one of the paths, at random.
+// A look describes the requests of a component: each has a random host, method and path of these.
 type look struct {
 	hosts, methods, paths []string
 	status                int
 	sizes                 []uint64 // bytes of the body of each path, for logs
 }
 
-// newLook returns a look whose bodies have a size for each path, always the same.
+// newLook returns a look. The size of a body depends on its path alone.
 func newLook(hosts, methods, paths []string, status int) look {
 	sizes := make([]uint64, len(paths))
 	for i, p := range paths {
@@ -19,10 +18,10 @@ func newLook(hosts, methods, paths []string, status int) look {
 	return look{hosts, methods, paths, status, sizes}
 }
 
-// A choice is what one request has, as indexes in the lists of its look and component.
+// A choice is the look of one request, as indexes in the lists of its look and component.
 type choice struct{ host, method, path, agent int }
 
-// choose chooses how the head of the lane looks.
+// choose chooses the look of the lane's next request.
 func (l *lane) choose() (k *look, c choice) {
 	k = &l.of.looks[l.head.look]
 	if len(k.paths)+len(k.methods)+len(k.hosts) > 3 {
@@ -37,7 +36,7 @@ func (l *lane) choose() (k *look, c choice) {
 	return k, c
 }
 
-// split returns a number in [0, n), and what is left of the random bits.
+// split returns a number in [0, n), and the remaining random bits.
 func split(random uint64, n int) (int, uint64) {
 	hi, lo := bits.Mul64(random, uint64(n))
 	return int(hi), lo

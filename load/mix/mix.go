@@ -13,15 +13,13 @@ import (
 	"time"
 )
 
-// A Mix is traffic as a file describes it. It may be used concurrently as long as its
-// fields are not changed.
+// A Mix describes traffic. It may be used concurrently as long as its fields do not change.
 type Mix struct {
-	// Seed is what everything random depends on. Another seed gives other requests with
-	// the same properties, from the same addresses.
+	// Seed is the seed of all random numbers. Another seed gives other requests with the
+	// same properties, from the same addresses.
 	Seed uint64
 
-	// Requests is after how many requests the traffic ends. 0 is no bound but its
-	// duration.
+	// Requests is the maximum number of requests; 0 means no limit.
 	Requests uint64
 
 	start      int64 // in microseconds since the epoch
@@ -29,41 +27,41 @@ type Mix struct {
 	components []component
 }
 
-// A Component is one of the parts that a mix consists of.
+// A Component is a part of a mix.
 type Component struct {
 	Name string
-	Kind string // as the file calls it, such as zipf
+	Kind string // its name in files, such as zipf
 
-	// Attack says that these requests are meant to be refused.
+	// Attack is whether the requests are meant to be refused.
 	Attack bool
 
-	// First is the number of its first client; the others follow. Two components have
-	// clients in common only if the file says so.
+	// First is the number of its first client; the others follow. Two components share
+	// clients only if the file says so.
 	First uint64
 
-	// Clients is how many there may be.
+	// Clients is the maximum number of clients.
 	Clients uint64
 }
 
-// A component is a Component with what it does.
+// A component is a Component with its behaviour.
 type component struct {
 	Component
 	kind     kind
-	from, to time.Duration // since the beginning of the mix
+	from, to time.Duration // since the start of the mix
 	swing    swing
 	block    *block // shared by components with the same clients
 	looks    []look
 	agents   []string
 }
 
-// A swing is how the business of a component follows the time of day.
+// A swing is how the rate of a component follows the time of day.
 type swing struct {
-	period, peak time.Duration // period is 0 if there is none
+	period, peak time.Duration // period is 0 for a constant rate
 	depth        float64
 }
 
 //go:embed mixes
-var mixes embed.FS // rules/NAME.yaml are what NAME.yaml is made for
+var mixes embed.FS // rules/NAME.yaml has the rules for NAME.yaml
 
 // Names returns the names of the bundled mixes, sorted.
 func Names() []string {
@@ -89,8 +87,8 @@ func Rules(name string) ([]byte, bool) {
 	return text, err == nil
 }
 
-// Load reads the bundled mix of the name spec or, if there is none, the file spec. What
-// is wrong in a file is an [Errors].
+// Load reads the bundled mix called spec or, if there is none, the file spec. Its error for an
+// invalid file is an [Errors].
 func Load(spec string) (*Mix, error) {
 	if slices.Contains(Names(), spec) {
 		text, _ := Text(spec)
@@ -108,7 +106,7 @@ func Load(spec string) (*Mix, error) {
 // Start returns when the traffic begins.
 func (m *Mix) Start() time.Time { return time.UnixMicro(m.start).UTC() }
 
-// Duration returns how long it is.
+// Duration returns the length of the traffic.
 func (m *Mix) Duration() time.Duration { return m.duration }
 
 // Components returns the parts of m, in the order of the file.
@@ -120,7 +118,7 @@ func (m *Mix) Components() []Component {
 	return list
 }
 
-// returning returns how many clients may come again. They have the lowest numbers.
+// returning returns the number of clients that may return. They have the lowest numbers.
 func (m *Mix) returning() (n uint64) {
 	for i := range m.components {
 		if c := &m.components[i]; c.kind.clients() > 0 {
@@ -130,8 +128,8 @@ func (m *Mix) returning() (n uint64) {
 	return n
 }
 
-// Addr returns the address of a client, or the zero one if there is no such client. It
-// is the same with every seed.
+// Addr returns the address of a client, or the zero Addr if there is no such client. It does not
+// depend on the seed.
 func (m *Mix) Addr(client uint64) netip.Addr {
 	for i := range m.components {
 		if c := &m.components[i]; c.First <= client && client-c.First < c.Clients {

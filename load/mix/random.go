@@ -6,9 +6,8 @@ import (
 )
 
 // A stream is a source of random bits: splitmix64 (Steele, Lea, Flood: "Fast splittable
-// pseudorandom number generators", OOPSLA 2014), written out here because no release of
-// the standard library promises that its distributions stay as they are. All that is
-// drawn per request is made from it in integers.
+// pseudorandom number generators", OOPSLA 2014), implemented here because the standard library
+// does not promise stable distributions. All draws for requests use it in integers.
 type stream uint64
 
 func (s *stream) next() uint64 {
@@ -23,8 +22,8 @@ func scramble(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// newStream returns the stream of seed for a purpose. What is drawn for one purpose
-// changes nothing for another.
+// newStream returns the stream of seed for a purpose. Streams for different purposes are
+// independent.
 func newStream(seed uint64, purpose string) stream {
 	return stream(scramble(seed ^ hash(purpose)))
 }
@@ -38,14 +37,14 @@ func hash(s string) uint64 {
 	return scramble(h)
 }
 
-// below returns a number in [0, n), each with a probability that is off by 2⁻⁶⁴ at most.
+// below returns a number in [0, n), each with a probability that is off by at most 2⁻⁶⁴.
 func (s *stream) below(n uint64) uint64 {
 	v, _ := bits.Mul64(s.next(), n)
 	return v
 }
 
-// logBits is the size of the table of logarithms. Between its entries the logarithm is
-// taken for a line, which is wrong by less than 2·10⁻⁷.
+// logBits is the size of the table of logarithms. Linear interpolation between its entries is wrong
+// by less than 2·10⁻⁷.
 const logBits = 10
 
 // logs are log₂(1 + i/1024) in units of 2⁻³².
@@ -61,7 +60,7 @@ var logs = func() (t [1<<logBits + 1]uint64) {
 func (s *stream) exponential() uint64 {
 	x := s.next() | 1
 	zeros := bits.LeadingZeros64(x)
-	fraction := x << zeros << 1 // behind the leading one
+	fraction := x << zeros << 1 // after the leading one
 	i := fraction >> (64 - logBits)
 	rest := fraction << logBits >> 32
 	log := logs[i] + (logs[i+1]-logs[i])*rest>>32
@@ -71,7 +70,7 @@ func (s *stream) exponential() uint64 {
 // A mean is the mean of gaps of a Poisson process, times ln 2, in ticks.
 type mean uint64
 
-// newMean returns the mean of gaps where ticks have n requests.
+// newMean returns the mean of gaps for n requests in t.
 func newMean(t ticks, n uint64) mean {
 	const ln2 = 0xb17217f7d1cf79ab // in units of 2⁻⁶⁴
 	hi, _ := bits.Mul64(uint64(t), ln2)
@@ -87,8 +86,7 @@ func (m mean) draw(s *stream) ticks {
 	return ticks(hi<<32 | lo>>32)
 }
 
-// A cadence is the gaps of even spacing: n in every so many ticks, with no error that
-// adds up.
+// A cadence is the gaps of even spacing, without an accumulating error.
 type cadence struct {
 	gap      ticks
 	rest, of uint64 // the gap is rest/of ticks longer

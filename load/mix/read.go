@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Bounds of what a file may say.
+// Bounds of values in files.
 const (
 	maxClients = 1 << 24 // of a component
 	maxRate    = 1e7     // requests a second of a component
@@ -22,24 +22,24 @@ type reader struct {
 	drafts []*draft
 }
 
-// A draft is a component as its file writes it.
+// A draft is a component as written in its file. The nodes are nil for missing keys.
 type draft struct {
 	component
 	place     *yaml.Node
 	word      kindWord
-	kinds     int   // how many it names
-	attack    *bool // nil if the file does not say
+	kinds     int   // number of kinds
+	attack    *bool // nil if missing
 	request   look
 	assets    []string
-	assetsAt  *yaml.Node // nil if there are none
+	assetsAt  *yaml.Node
 	networks  []netip.Prefix
-	addresses *yaml.Node // nil if there are none
-	clientsOf *yaml.Node // nil if there is none
-	since     *yaml.Node // nil if it begins with the whole
-	until     *yaml.Node // nil if it lasts to the end
+	addresses *yaml.Node
+	clientsOf *yaml.Node
+	since     *yaml.Node
+	until     *yaml.Node
 }
 
-// Parse reads the file of a mix. What is wrong in it is an [Errors].
+// Parse parses the file of a mix. Its error for an invalid file is an [Errors].
 func Parse(file string, text []byte) (*Mix, error) {
 	const start = 1767225600e6 // 2026-01-01T00:00:00Z
 	r := &reader{decoder: decoder{file: file, text: text}, mix: &Mix{Seed: 1, start: start}}
@@ -81,7 +81,7 @@ func (r *reader) fileFields() []field {
 // componentFields are the keys of a component; they read into d.
 func (r *reader) componentFields(d *draft) []field {
 	fields := []field{
-		{"name", "name: and one of its own, such as visitors", func(n *yaml.Node) { d.Name = r.name(n) }},
+		{"name", "name: and a unique one, such as visitors", func(n *yaml.Node) { d.Name = r.name(n) }},
 		{"attack", "", func(n *yaml.Node) { d.attack = new(r.boolean(n, "attack")) }},
 		{"from", "", func(n *yaml.Node) { d.from, d.since = r.duration(n, "from", 0, maxDuration), n }},
 		{"to", "", func(n *yaml.Node) { d.to, d.until = r.duration(n, "to", 0, maxDuration), n }},
@@ -158,7 +158,7 @@ func (r *reader) name(n *yaml.Node) string {
 		r.fail(n, "a name has 1 to 64 letters, digits, dots, hyphens and underscores", "name cannot be %s", quote(s))
 	}
 	if slices.ContainsFunc(r.drafts, func(d *draft) bool { return d.Name == s }) {
-		r.fail(n, "every component has a name of its own", "there is a component %s already", quote(s))
+		r.fail(n, "names must be unique", "there is a component %s already", quote(s))
 	}
 	return s
 }
@@ -176,11 +176,11 @@ func (r *reader) networks(n *yaml.Node) (list []netip.Prefix) {
 		case p != p.Masked():
 			r.fail(each, "write "+p.Masked().String(), "%s is an address inside of a network", quote(s))
 		case p.Addr().Is6() && p.Bits() > 64:
-			r.fail(each, "every client has a /64 of its own, since limiters take that for one client", "%s is smaller than a /64", quote(s))
+			r.fail(each, "every client has its own /64, since limiters treat it as one client", "%s is smaller than a /64", quote(s))
 		case p.Bits() < 8:
 			r.fail(each, "write /8 or more", "%s is too large", quote(s))
 		case slices.ContainsFunc(list, p.Overlaps):
-			r.fail(each, "leave it out", "%s overlaps a network before", quote(s))
+			r.fail(each, "leave it out", "%s overlaps an earlier network", quote(s))
 		default:
 			list = append(list, p)
 		}

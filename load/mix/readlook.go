@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// What requests look like where a file does not say.
+// Defaults for the look of requests.
 var (
 	anyHost   = []string{"www.example.com"}
 	anyMethod = []string{"GET"}
@@ -38,7 +38,7 @@ func (r *reader) lookFields(d *draft) []field {
 	}
 }
 
-// words returns a list of strings that consist of what they may.
+// words returns a list of strings that must all be valid.
 func (r *reader) words(n *yaml.Node, what, example, of string, valid func(string) bool) (list []string) {
 	const most = 2000 // bytes
 	for _, each := range r.sequence(n, what, "write a list: ["+example+"]") {
@@ -69,7 +69,7 @@ func isAgent(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' })
 }
 
-// completeLooks sets what a component's requests look like where its file does not say.
+// completeLooks sets the defaults for the look of a component's requests.
 func (r *reader) completeLooks(d *draft) {
 	or := func(list *[]string, words ...[]string) {
 		for _, w := range words {

@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// A schedule is clients that each have a next request, the earliest first: a heap with
-// four children to a node, ordered by time and then by client.
+// A schedule holds the next request of each client, the earliest first: a heap with four children
+// per node, ordered by time and then by client.
 type schedule []turn
 
-// A line is clients that are pushed in the order of their turns: a ring.
+// A line is a ring of clients, pushed in the order of their turns.
 type line struct {
 	turns []turn
 	at, n int
 }
 
-// newLine returns a line of some turns, in any order, with room for all clients.
+// newLine returns a line of turns, given in any order, with this much room.
 func newLine(turns []turn, room uint64) line {
 	slices.SortFunc(turns, func(a, b turn) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.client, b.client)) })
 	l := line{turns: make([]turn, room), n: len(turns)}
@@ -49,12 +49,12 @@ func (l *line) push(t turn) {
 type turn struct {
 	at     ticks
 	client uint32
-	left   uint32 // what a generator wants to remember
+	left   uint32 // state of the generator
 }
 
 func (t *turn) before(o *turn) bool { return t.at < o.at || t.at == o.at && t.client < o.client }
 
-// newSchedule puts turns in order.
+// newSchedule makes a heap of turns.
 func newSchedule(turns []turn) schedule {
 	s := schedule(turns)
 	for i := (len(s) - 2) / 4; i >= 0; i-- {

@@ -14,36 +14,35 @@ type Request struct {
 	Method    string
 	Host      string
 	Path      string
-	Agent     string // User-Agent; of one client in one component always the same
-	Status    int    // what the origin answers
+	Agent     string // User-Agent; fixed for a client in a component
+	Status    int    // of the origin's answer
 }
 
-// An arrival is what a generator knows of a request.
+// An arrival is a request of a generator.
 type arrival struct {
 	at     ticks  // in even time, see warp
 	client uint64 // within its component
 	look   uint8  // index in the looks of its component
 }
 
-// A generator makes the requests of a component in the order of time.
+// A generator generates the requests of a component in order of time.
 type generator interface {
-	// next makes a request, and reports false where none is left. That one is beyond the
-	// component's end is not its concern.
+	// next sets a to the next request, and reports false if none is left. The request may
+	// be after the component's end.
 	next(a *arrival) bool
 }
 
-// A Source makes the requests of a mix one after the other: in the order of time, and of
-// components where they have the same microsecond. Its memory grows with the clients
-// of the mix, not with its requests. It is for one goroutine; of one mix there may be
-// many sources, which all make the same requests.
+// A Source generates the requests of a mix one after the other, ordered by time and then by
+// component. Its memory grows with the clients of the mix, not with its requests. It is for one
+// goroutine. All sources of a mix generate the same requests.
 type Source struct {
 	mix   *Mix
-	lanes []*lane // a heap by time; the first is the request made last, if made
+	lanes []*lane // a heap by time; if made, the first has the last request
 	made  bool
 	left  uint64
 }
 
-// A lane is a component on its way, with its next request.
+// A lane is a component with its next request.
 type lane struct {
 	generator
 	warp   *warp // nil if real time is even
@@ -53,25 +52,25 @@ type lane struct {
 	time   int64 // of head, in microseconds since the epoch
 	index  int
 	of     *component
-	random stream // for looks alone, so that they change nothing else
+	random stream // only for looks, so that they do not affect anything else
 }
 
-// Source returns a source of the requests of m from the first on.
+// Source returns a source of the requests of m.
 func (m *Mix) Source() *Source {
 	s := &Source{mix: m, left: cmp.Or(m.Requests, 1<<64-1)}
 	s.add(m.start, func(kind) bool { return true })
 	return s
 }
 
-// Begin lets bursts around the edges of windows meet those of a clock that shows now when the
-// traffic begins. Nothing else changes. It must be called before Next.
+// Begin aligns bursts around the edges of windows with a clock that shows now when the traffic
+// begins. It must be called before Next.
 func (s *Source) Begin(now time.Time) {
 	s.lanes = slices.DeleteFunc(s.lanes, func(l *lane) bool { return l.of.kind.skips() })
 	s.add(now.UnixMicro(), kind.skips)
 }
 
-// add adds lanes for the components of some kinds. clock is what the clock of limits' windows
-// shows at the beginning, in microseconds since the epoch.
+// add adds lanes for the components of some kinds. clock is the time of the clock of limits'
+// windows at the start, in microseconds since the epoch.
 func (s *Source) add(clock int64, some func(kind) bool) {
 	for i := range s.mix.components {
 		if !some(s.mix.components[i].kind) {
@@ -102,7 +101,7 @@ func (m *Mix) lane(i int, clock int64) *lane {
 	return l
 }
 
-// advance makes the lane's next request, and reports false where none is left.
+// advance generates the lane's next request, and reports false if none is left.
 func (l *lane) advance() bool {
 	if !l.next(&l.head) {
 		return false
@@ -118,7 +117,7 @@ func (l *lane) advance() bool {
 	return true
 }
 
-// step returns the lane whose head is the next request, or nil where none is left.
+// step returns the lane whose head is the next request, or nil if none is left.
 func (s *Source) step() *lane {
 	if s.left == 0 {
 		return nil
@@ -159,8 +158,7 @@ func (l *lane) before(o *lane) bool {
 	return l.time < o.time || l.time == o.time && l.index < o.index
 }
 
-// Next makes the next request into r, and reports false where none is left. It allocates
-// nothing.
+// Next sets r to the next request, and reports false if none is left. It does not allocate.
 func (s *Source) Next(r *Request) bool {
 	l := s.step()
 	if l == nil {

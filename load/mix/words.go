@@ -1,6 +1,6 @@
 package mix
 
-// How values are written in files, and what errors say of them.
+// Values in files and in errors.
 
 import (
 	"fmt"
@@ -13,11 +13,11 @@ var units = []struct {
 	is   time.Duration
 }{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}}
 
-// maxDuration bounds what durations say, so that their ticks are far from overflowing.
+// maxDuration bounds durations, so that their ticks do not overflow.
 const maxDuration = 366 * 24 * time.Hour
 
-// parseDuration reads whole numbers of days, hours, minutes, seconds and milliseconds, in
-// any order: 10s, 1h30m, 250ms. A lone 0 needs no unit.
+// parseDuration parses whole numbers of days, hours, minutes, seconds and milliseconds, in any
+// order: 10s, 1h30m, 250ms. A lone 0 needs no unit.
 func parseDuration(s string) (time.Duration, bool) {
 	if s == "0" {
 		return 0, true
@@ -44,7 +44,7 @@ func parseDuration(s string) (time.Duration, bool) {
 	return total, s != ""
 }
 
-// formatDuration writes d as parseDuration reads it.
+// formatDuration formats d for parseDuration.
 func formatDuration(d time.Duration) string {
 	var b strings.Builder
 	for _, u := range units {
@@ -59,8 +59,8 @@ func formatDuration(d time.Duration) string {
 	return b.String()
 }
 
-// parseRate reads a number of requests, a slash, and a duration of which the number may
-// be left out if it is 1: 50/1m, 50/m, 2_000/s.
+// parseRate parses a number of requests, a slash, and a duration, whose number may be omitted if it
+// is 1: 50/1m, 50/m, 2_000/s.
 func parseRate(s string) (rate, bool) {
 	left, right, _ := strings.Cut(s, "/")
 	n, ok := digits(left)
@@ -74,7 +74,7 @@ func parseRate(s string) (rate, bool) {
 // maxPer bounds the durations of rates.
 const maxPer = 31 * 24 * time.Hour
 
-// enumerate joins list as prose does: a, b or c.
+// enumerate joins list as in prose: a, b or c.
 func enumerate(list []string, conjunction string) string {
 	switch n := len(list); n {
 	case 0:
@@ -86,7 +86,7 @@ func enumerate(list []string, conjunction string) string {
 	}
 }
 
-// quote quotes s and shortens it where it is long.
+// quote quotes s, shortened if it is long.
 func quote(s string) string {
 	const most = 60
 	if letters := []rune(s); len(letters) > most {
@@ -95,7 +95,7 @@ func quote(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// didYouMean returns a hint at the one of words that was probably meant by s, or at all.
+// didYouMean returns a hint with the word that s probably stands for, or with all words.
 func didYouMean(s string, words []string) string {
 	best, least := "", 3
 	for _, w := range words {
@@ -109,8 +109,8 @@ func didYouMean(s string, words []string) string {
 	return fmt.Sprintf("did you mean %s?", best)
 }
 
-// distance returns how many letters must be inserted, deleted or replaced to make a
-// into b.
+// distance returns the number of insertions, deletions and replacements of letters that turn a into
+// b.
 func distance(a, b string) int {
 	if len(a) > 32 {
 		return len(a)

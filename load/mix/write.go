@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Format is how requests are written, one in a line.
+// A Format is a log format with one request per line.
 type Format uint8
 
 const (
@@ -21,8 +21,8 @@ const (
 	Combined
 
 	// JSON is an object with the keys time, remote_addr, request_method, host,
-	// request_uri, status, body_bytes_sent and http_user_agent, the time as RFC 3339
-	// has it, in microseconds.
+	// request_uri, status, body_bytes_sent and http_user_agent. The time is in RFC 3339
+	// format, with microseconds.
 	JSON
 )
 
@@ -31,7 +31,7 @@ var formatNames = [...]string{Trace: "trace", Combined: "combined", JSON: "json"
 // FormatNames returns the names of the formats, the default first.
 func FormatNames() []string { return formatNames[:] }
 
-// ParseFormat returns the format of a name.
+// ParseFormat returns the format called name.
 func ParseFormat(name string) (Format, error) {
 	for f, s := range formatNames {
 		if s == name {
@@ -41,26 +41,26 @@ func ParseFormat(name string) (Format, error) {
 	return 0, fmt.Errorf("mix: unknown format %s: %s", quote(name), didYouMean(name, FormatNames()))
 }
 
-// WriteOptions says how a mix is written. The zero value writes a trace.
+// WriteOptions configures Write. The zero value writes a trace.
 type WriteOptions struct {
 	Format Format
 
 	// Fraction writes the times of a trace with six decimals.
 	Fraction bool
 
-	// Progress, if not nil, is called a few times for every MiB with how many requests are
-	// written, and which share of the traffic they are, from 0 to 1.
+	// Progress, if not nil, is called a few times per MiB with the number of requests written
+	// and their share of the traffic, from 0 to 1.
 	Progress func(requests uint64, share float64)
 }
 
 const (
 	bufferSize = 256 << 10
-	maxLine    = 8 << 10 // bytes of a line, more than a path, a host and an agent have
+	maxLine    = 8 << 10 // in bytes; more than a path, a host and an agent together
 )
 
-// Write writes the requests of m to w, in the order of time, and returns how many it has
-// written. For a trace it needs 4 bytes for each client that may come again; a trace ends
-// with an error before it has 2³² clients.
+// Write writes the requests of m to w, in order of time, and returns their number. A trace needs 4
+// bytes of memory for each client that may return, and ends with an error before it has 2³²
+// clients.
 func Write(w io.Writer, m *Mix, o WriteOptions) (requests uint64, err error) {
 	e := &encoder{fraction: o.Fraction}
 	line := e.trace
@@ -99,7 +99,7 @@ func Write(w io.Writer, m *Mix, o WriteOptions) (requests uint64, err error) {
 	}
 }
 
-// share returns which share of the traffic is made when l has the last request of so many.
+// share returns which share of the traffic is written, if l has the last of these requests.
 func (m *Mix) share(l *lane, requests uint64) float64 {
 	if l == nil {
 		return 1
@@ -118,12 +118,12 @@ type encoder struct {
 	second int64  // since the epoch, of stamp
 	stamp  []byte // how that second is written
 
-	numbers []uint32 // of the clients that may come again, plus 1; 0 where none is given
-	last    uint32   // number given, plus 1
-	full    bool     // there are numbers for this buffer, but not for another one
+	numbers []uint32 // of the clients that may return, plus 1; 0 if not assigned
+	last    uint32   // last assigned number, plus 1
+	full    bool     // the numbers suffice for this buffer, but not for another one
 }
 
-// time appends the time t, of which layout is the part to the second.
+// time appends the time t, formatted by layout to the second.
 func (e *encoder) time(b []byte, t int64, layout func([]byte, int64) []byte) []byte {
 	if second := t / 1e6; second != e.second || len(e.stamp) == 0 {
 		e.second = second
@@ -132,7 +132,7 @@ func (e *encoder) time(b []byte, t int64, layout func([]byte, int64) []byte) []b
 	return append(b, e.stamp...)
 }
 
-// appendMicros appends what of t is behind the second.
+// appendMicros appends the fraction of t's second.
 func appendMicros(b []byte, t int64) []byte {
 	rest := t % 1e6
 	var digits [7]byte
@@ -196,8 +196,7 @@ func appendRFC3339(b []byte, second int64) []byte {
 	return time.Unix(second, 0).UTC().AppendFormat(b, "2006-01-02T15:04:05")
 }
 
-// json needs to escape nothing: no text of a mix may have quotes, backslashes or control
-// characters.
+// json need not escape anything: texts of a mix have no quotes, backslashes or control characters.
 func (e *encoder) json(b []byte, l *lane) []byte {
 	k, c := l.choose()
 	b = append(b, `{"time":"`...)
