@@ -11,29 +11,29 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A grid is what a Sweep tries of the same characteristics.
+// A grid is the rules of a Sweep with the same characteristics.
 type grid struct {
 	o       *SweepOptions
 	rule    rule.Rule              // for its keys
-	keys    map[counter.Key]uint32 // every key that was seen, with its place, or nowhere
+	keys    map[counter.Key]uint32 // place of each key seen, or nowhere
 	bytes   []byte                 // memory for the bytes of keys
 	columns []column               // one for each period
 	blocks  []block
 	free    []uint32 // places
-	kept    int      // places that were in use after the last release
+	kept    int      // places in use after the last release
 }
 
-// A block is places for windows, which each key has that may have counts. They grow by
-// blocks, so that nothing is copied.
+// A block holds places, which keys with counts have for their windows. Places grow by blocks, so
+// that nothing is copied.
 type block struct {
 	keys    []counter.Key
-	windows []keyWindow // of each key one for each period
+	windows []keyWindow // one for each key and period
 }
 
 // nowhere is the place of a key without counts.
 const nowhere = math.MaxUint32
 
-// A column is what a grid tries of the same period.
+// A column is the rules of a grid with the same period.
 type column struct {
 	over  []overKey // keys that have exceeded the smallest threshold
 	cells []cell    // one for each threshold
@@ -45,8 +45,8 @@ type cell struct {
 	refusals perPart // the same over time
 }
 
-// A keyWindow is what is known of a key for a period, whatever the threshold: the window of
-// its last request and how many came in it and in the one before, none refused.
+// A keyWindow holds the counts of a key for a period, independent of thresholds: of the window of
+// its last request and the previous one, as if no request was refused.
 type keyWindow struct {
 	counter.Windows[uint32, uint32]
 	over uint32 // 1 + its place in column.over; 0 if it is not there
@@ -58,17 +58,16 @@ type overKey struct {
 	states []keyState
 }
 
-// A keyState is what a rule with one of the thresholds knows of a key: of its windows what
-// was refused and so not counted, and until when it is mitigated. A key that has not
-// exceeded a threshold has none: there is nothing that was refused. Since all thresholds
-// have the same counts until then, it exceeds the smaller ones first.
+// A keyState is the state of a key for one threshold: the requests in its windows that were refused
+// and so not counted, and until when it is mitigated. A key that has not exceeded the threshold has
+// no state. Since all thresholds have the same counts until then, it exceeds smaller ones first.
 type keyState struct {
 	refused           uint64
 	until             int64
 	lessPrev, lessCur uint32
 }
 
-// keysInBlock is how many places a block has.
+// keysInBlock is the number of places in a block.
 const keysInBlock = 1 << 12
 
 func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
@@ -79,7 +78,7 @@ func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
 	return g
 }
 
-// add takes in a request, which is in a part of the time of the log.
+// add adds a request. part is its part of the log's time.
 func (g *grid) add(e *accesslog.Entry, req *rule.Request, moments []moment, part int) error {
 	keys := g.rule.Keys(g.bytes[:0], req)
 	var counted [rule.MaxKeys][]keyWindow // each with one for each period
@@ -158,17 +157,16 @@ func (g *grid) of(key counter.Key, moments []moment) ([]keyWindow, error) {
 	return windows, nil
 }
 
-// at returns what is at a place: whose it is, and the windows.
+// at returns the key and the windows at a place.
 func (g *grid) at(place uint32) (*counter.Key, []keyWindow) {
 	b := &g.blocks[place/keysInBlock]
 	i, n := int(place%keysInBlock), len(g.columns)
 	return &b.keys[i], b.windows[i*n : i*n+n]
 }
 
-// extend makes free places. When twice as many are in use as after the last time, those
-// of keys are free that have no counts any more, because their last windows have passed. So
-// there are about as many places as keys that were active at once, and each is looked at
-// once for each that is taken.
+// extend makes free places. When twice as many are in use as after the last release, it releases
+// those of keys whose windows have passed. So there are about as many places as keys active at
+// once, and the cost per taken place is constant.
 func (g *grid) extend(moments []moment) {
 	used := len(g.blocks) * keysInBlock
 	if used >= 2*g.kept {
@@ -190,7 +188,7 @@ func (g *grid) extend(moments []moment) {
 	}
 }
 
-// idle reports whether windows are as good as new ones.
+// idle reports whether the windows have no counts any more.
 func idle(windows []keyWindow, moments []moment) bool {
 	for i := range windows {
 		if windows[i].over > 0 || moments[i].number-windows[i].Index < 2 {
@@ -200,7 +198,7 @@ func idle(windows []keyWindow, moments []moment) bool {
 	return true
 }
 
-// roll makes number the current window.
+// roll makes the window at number the current one.
 func (c *column) roll(w *keyWindow, number uint32) {
 	next := number == w.Index+1
 	w.Roll(number)
@@ -217,8 +215,8 @@ func (c *column) roll(w *keyWindow, number uint32) {
 	}
 }
 
-// decide lets each threshold decide about a request at t, which w has counted. It returns
-// the key if one of them refuses.
+// decide decides a request at t, which w has counted, for each threshold. It returns the key if
+// one of them refuses it.
 func (c *column) decide(w *keyWindow, m *moment, t int64, o *SweepOptions, part int) (refused *overKey) {
 	known := 0
 	if w.over > 0 {
@@ -252,9 +250,8 @@ func (c *column) decide(w *keyWindow, m *moment, t int64, o *SweepOptions, part 
 	return refused
 }
 
-// decideTogether is decide for a request that is counted under several keys: a threshold refuses
-// it if it mitigates one of them, and then counts it under none. It returns those of the keys
-// that are mitigated, each in its place.
+// decideTogether is decide for a request with several keys: a threshold refuses it if one of them
+// is mitigated, and then counts it under none. It returns the mitigated keys, at their indexes.
 func (c *column) decideTogether(windows []*keyWindow, m *moment, t int64, o *SweepOptions, part int) (refused [rule.MaxKeys]*overKey) {
 	for i := range o.Thresholds {
 		mitigated, more := false, false

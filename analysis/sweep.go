@@ -78,7 +78,7 @@ func checkCharacteristics(list []rule.Characteristic) error {
 		seen[c.String()] = true
 	}
 	if len(list) == 0 {
-		return errors.New("analysis: characteristics are given of which there are none")
+		return errors.New("analysis: a list of characteristics is empty")
 	}
 	return nil
 }

@@ -253,7 +253,7 @@ func TestSweepOptions(t *testing.T) {
 		{"a period twice", analysis.SweepOptions{Periods: []time.Duration{time.Minute, time.Minute}}, "1m0s is given twice"},
 		{"characteristics twice", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{ip, path}, {ip}, {ip, path}}}, "ip+path is given twice"},
 		{"a characteristic twice", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{ip, ip}}}, "ip is given twice"},
-		{"no characteristic", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{}}}, "there are none"},
+		{"no characteristic", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{}}}, "a list of characteristics is empty"},
 		{"a share of more than all", analysis.SweepOptions{MaxClientsPct: 101}, "no share"},
 		{"a timeout of half a second", analysis.SweepOptions{MitigationTimeout: time.Second / 2}, "mitigation timeout"},
 		{"a negative Top", analysis.SweepOptions{Top: -1}, "Top"},

@@ -1,6 +1,6 @@
-// Command clients measures what counting adds to a request that passes: the CPU time of the node
-// for requests of 100,000 clients in turn, whose counters exist or are new, beside those of a single
-// client, with either HTTP engine. The node has a core of its own, which wrk saturates, and counts
+// Command clients measures the cost of counting for requests that pass: the CPU time of the node
+// for requests of 100,000 clients in turn, with existing or new counters, compared with those of a
+// single client, for each HTTP engine. The node has its own core, which wrk saturates, and counts
 // in memcached.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go build -o /tmp/clients ./clients && /tmp/clients -edge /tmp/edge
@@ -23,7 +23,7 @@ import (
 
 var (
 	edge = flag.String("edge", "edge", "the `binary`")
-	runs = flag.Int("runs", 5, "turns of each; medians are printed, and the worst")
+	runs = flag.Int("runs", 5, "turns of each; the report has medians and the worst")
 	last = flag.Duration("for", 5*time.Second, "length of a turn, whole seconds")
 )
 
@@ -48,8 +48,8 @@ func main() {
 	})
 }
 
-// measure prints the row of an engine. Each turn has one of the single client right before it, with
-// which it is compared.
+// measure prints the row of an engine. Each turn is compared with a turn of the single client right
+// before it.
 func measure(engine string) {
 	b := startBench(engine)
 	defer b.end()
@@ -60,7 +60,7 @@ func measure(engine string) {
 		cost := b.turn(known, i*known / *runs)
 		single, many, more = append(single, one), append(many, cost), append(more, cost-one)
 	}
-	const all = 1 << 24 // as many addresses as the flood has
+	const all = 1 << 24 // number of addresses in the flood
 	next := known
 	for range *runs {
 		one := b.turn(1, 0)
@@ -103,7 +103,7 @@ func startBench(engine string) *bench {
 	return b
 }
 
-// wrk starts to send requests of some clients in turn, from the nth on.
+// wrk starts wrk with requests of some clients in turn, from the nth on.
 func (b *bench) wrk(clients, from int, lasts string) *harness.Process {
 	script := filepath.Join(b.dir, "clients.lua")
 	harness.Check(os.WriteFile(script, fmt.Appendf(nil, `local n = %d
@@ -116,7 +116,7 @@ end
 	return harness.Start(otherCore, "wrk", "-t1", "-c", strconv.Itoa(conns), "-d", lasts, "-s", script, "http://"+b.addr+"/")
 }
 
-// send sends some requests of clients in turn.
+// send sends requests of clients in turn.
 func (b *bench) send(clients, from, requests int) {
 	before := b.origin.Requests()
 	wrk := b.wrk(clients, from, "600s")
@@ -126,7 +126,7 @@ func (b *bench) send(clients, from, requests int) {
 	wrk.End()
 }
 
-// turn returns how much CPU time a request takes, in µs.
+// turn returns the CPU time per request, in µs.
 func (b *bench) turn(clients, from int) float64 {
 	before, used := b.origin.Requests(), b.node.CPU()
 	b.wrk(clients, from, fmt.Sprintf("%.0fs", last.Seconds())).Wait()

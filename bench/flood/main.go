@@ -1,6 +1,6 @@
-// Command flood measures what clients pass that exceed a limit: beside a flood of keys that are
-// seen once, while the shard is slow, in a burst, and at a saturated threshold. Each run starts
-// nodes, memcached and nginx as the origin anew, and all of them end with this program.
+// Command flood measures how many requests pass from clients that exceed a limit: during a flood of
+// keys that are seen once, with a slow shard, in a burst, and at a saturated threshold. Each run
+// starts its own nodes, memcached and nginx as the origin; all of them end with this program.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go build -o /tmp/flood ./flood && /tmp/flood -edge /tmp/edge
 //
@@ -20,11 +20,11 @@ import (
 
 var (
 	edge    = flag.String("edge", "edge", "the `binary`")
-	against = flag.String("against", "", "an older `binary` that is measured in turns with -edge")
-	tables  = flag.String("table", "all", "`tables` to print, with commas: flood, slow, burst, overshoot, or all")
+	against = flag.String("against", "", "older `binary` to measure in turns with -edge")
+	tables  = flag.String("table", "all", "comma-separated `tables` to print: flood, slow, burst, overshoot, or all")
 	only    = flag.String("row", "", "measure only the rows whose names contain this `text`")
-	runs    = flag.Int("runs", 5, "runs of each row; the median and the worst are printed")
-	last    = flag.Duration("for", 10*time.Second, "how long each run lasts; overshoot lasts twice as long")
+	runs    = flag.Int("runs", 5, "runs of each row; the report has the median and the worst")
+	last    = flag.Duration("for", 10*time.Second, "length of a run; overshoot runs twice as long")
 )
 
 func main() {
@@ -49,13 +49,13 @@ func main() {
 	})
 }
 
-// A run is what one run of a row has shown.
+// A run is the result of one run of a row.
 type run struct {
-	passed     int           // requests that passed of the client that exceeds the limit
+	passed     int           // requests that passed, of the client that exceeds the limit
 	unanswered int           // of its requests
-	refused    time.Duration // until its first request was refused; 0: none was
-	rate       float64       // requests a second of all clients
-	busy       float64       // part of the nodes' cores that was in use
+	refused    time.Duration // until its first refusal; 0: never refused
+	rate       float64       // requests per second of all clients
+	busy       float64       // fraction of the nodes' cores in use
 	most       int           // requests that passed in one second
 }
 
@@ -110,12 +110,12 @@ func sum(all []run, of func(run) int) (n int) {
 	return n
 }
 
-// A row is measured some times with each binary.
+// A row is measured several times with each binary.
 type row struct {
 	name    string
 	measure func(binary string) run
-	bar     func() int // what the median is not to exceed; nil: nothing
-	all     []run      // what was measured with -edge
+	bar     func() int // maximum of the median; nil: no limit
+	all     []run      // results with -edge
 }
 
 // show measures the rows of a table, and prints each as soon as it is measured.
@@ -162,5 +162,5 @@ func show(title string, columns []column, rows []*row) {
 	}
 }
 
-// atMost is a bar that is known beforehand.
+// atMost is a constant bar.
 func atMost(n int) func() int { return func() int { return n } }

@@ -1,7 +1,7 @@
 // Command http compares a node, with each of its HTTP/1.1 engines, with nginx and HAProxy as
-// reverse proxies that refuse every request or let every one pass: CPU time per request of the server
-// process, user and system, on one core, under the same load by wrk over kept-alive connections.
-// The servers take turns, so that a drift of the machine cancels out.
+// reverse proxies that refuse or pass every request: CPU time per request of the server process,
+// user and system, on one core, under the same load from wrk over keep-alive connections. The
+// servers take turns, so that a drift of the machine cancels out.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./http -edge /tmp/edge
 //
@@ -33,7 +33,7 @@ var (
 	only   = flag.String("only", "", "run the cases that match this `regexp`")
 )
 
-// A load is what clients send, all of which is refused or passes.
+// A load is the requests of a case, which are all refused or all pass.
 type load struct {
 	name   string
 	refuse bool
@@ -57,7 +57,7 @@ var loads = []load{
 func main() {
 	log.SetFlags(0)
 	flag.Parse()
-	runtime.LockOSThread() // the servers end with the thread that has started them
+	runtime.LockOSThread() // the servers end with the thread that started them
 	wanted, err := regexp.Compile(*only)
 	harness.Check(err)
 	if runtime.NumCPU() < 2 {
@@ -112,7 +112,7 @@ var (
 )
 
 // turn loads a server, and returns its CPU time per request in microseconds. It checks that all
-// answers are of the kind that is measured.
+// answers are as expected.
 func (b *bench) turn(s *server, l load) float64 {
 	url := "http://" + s.addr
 	if l.tls {
@@ -130,7 +130,7 @@ func (b *bench) turn(s *server, l load) float64 {
 	used := s.cpuTime() - before
 	m := requestsOf.FindSubmatch(out)
 	if m == nil || string(m[1]) == "0" || strings.Contains(string(out), "Socket errors") {
-		log.Fatalf("%s, %s: wrk says\n%s", l.name, s.name, out)
+		log.Fatalf("%s, %s: wrk reports\n%s", l.name, s.name, out)
 	}
 	n, _ := strconv.ParseFloat(string(m[1]), 64)
 	refused := 0.0

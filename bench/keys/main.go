@@ -1,6 +1,6 @@
-// Command keys measures what a key costs that is counted in memcached: the CPU time of the client
-// and of the server together, and how many keys a second go into one memcached. Batches, as nodes
-// send them, are held against gomemcache, which asks for one key after the other, in turns.
+// Command keys measures the cost of counting a key in memcached: the CPU time of client and server
+// together, and how many keys per second one memcached can count. It compares batches, as nodes
+// send them, with gomemcache, which handles one key after the other. The two take turns.
 //
 //	cd bench && go run ./keys
 //
@@ -21,14 +21,14 @@ import (
 )
 
 var (
-	runs    = flag.Int("runs", 5, "turns of each; medians are printed, and the worst")
-	last    = flag.Duration("for", 2*time.Second, "how long each turn lasts")
-	only    = flag.String("only", "", "measure this `client` alone: gomemcache, batches or counting")
-	kind    = flag.String("keys", "", "measure these `keys` alone: known or new")
+	runs    = flag.Int("runs", 5, "turns of each; the report has medians and the worst")
+	last    = flag.Duration("for", 2*time.Second, "length of a turn")
+	only    = flag.String("only", "", "measure only this `client`: gomemcache, batches or counting")
+	kind    = flag.String("keys", "", "measure only these `keys`: known or new")
 	profile = flag.String("cpuprofile", "", "write a profile of this process to a `file`")
 )
 
-// known is how many keys there are of which the counters exist.
+// known is the number of keys with existing counters.
 const known = 100_000
 
 func main() {
@@ -45,16 +45,16 @@ func main() {
 	})
 }
 
-// A client counts keys in a memcached until end, from the nth on, and returns how many. If they
-// are not fresh, they are the known ones in turn.
+// A client counts keys in a memcached until end, from the nth on, and returns their number. If not
+// fresh, they are the known keys in turn.
 type client interface {
 	count(from uint64, fresh bool, end time.Time) (keys int)
 }
 
-// A figure is what one turn has shown of a key.
+// A figure is the result of one turn.
 type figure struct {
 	client, server float64 // CPU time in µs
-	rate           float64 // keys a second
+	rate           float64 // keys per second
 	allocations    float64
 }
 
@@ -125,7 +125,7 @@ func spread(values []float64) (median, least, most float64) {
 
 func thousands(n float64) string { return fmt.Sprintf("%d,%03d", int(n)/1000, int(n)%1000) }
 
-// turn measures a client with a memcached of its own.
+// turn measures a client with its own memcached.
 func turn(open func(addr string, fresh bool) (client, func()), fresh bool) figure {
 	memcached, addr := harness.Memcached("")
 	defer memcached.End()

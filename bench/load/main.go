@@ -1,8 +1,7 @@
-// Command load compares load generators: how many requests a second each of them sends to
-// nginx, over as many kept-alive connections, and what CPU time a request costs it. They take
-// turns, so that a drift of the machine cancels out. edge load runs as it is, and with rules,
-// with which it keeps an exact log of 10,000 clients and says of each answer whether it was
-// right: the CPU time of that is counted as well.
+// Command load compares load generators: how many requests per second each sends to nginx, over the
+// same number of keep-alive connections, and its CPU time per request. They take turns, so that a
+// drift of the machine cancels out. edge load runs without rules and with rules: then it keeps an
+// exact log of 10,000 clients and checks each answer, which counts towards its CPU time.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./load -edge /tmp/edge
 //
@@ -32,17 +31,17 @@ var (
 	conns  = flag.Int("conns", 64, "connections")
 )
 
-// modules are where the others come from.
+// modules are the modules of the other tools.
 var modules = map[string]string{"hey": "github.com/rakyll/hey@v0.1.4", "vegeta": "github.com/tsenart/vegeta/v12@v12.12.0"}
 
-// A tool is one of those that are compared.
+// A tool is a load generator.
 type tool struct {
 	name      string
 	command   func(url string) *exec.Cmd
 	rate      func(out []byte) (perSecond float64)
 	rates     []float64
-	cpu       []float64 // µs a request
-	wholeTime []float64 // seconds, until it has ended
+	cpu       []float64 // µs per request
+	wholeTime []float64 // seconds until it ended
 }
 
 func main() {
@@ -106,7 +105,7 @@ func compare() {
 	fmt.Printf("edge load --rules: %.2f × wrk, %.2f × hey, %.2f × vegeta\n", ours/wrk, ours/harness.Median(tools[3].rates), ours/harness.Median(tools[4].rates))
 }
 
-// turn lets the tool send.
+// turn runs the tool once.
 func (t *tool) turn(url string) {
 	cmd := t.command(url)
 	var out bytes.Buffer
@@ -122,7 +121,7 @@ func (t *tool) turn(url string) {
 	t.wholeTime = append(t.wholeTime, time.Since(begun).Seconds())
 }
 
-// found returns a function that finds a number in what a tool writes.
+// found returns a function that finds a number in a tool's output.
 func found(pattern string) func([]byte) float64 {
 	expr := regexp.MustCompile(pattern)
 	return func(out []byte) float64 {

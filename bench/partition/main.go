@@ -1,7 +1,7 @@
 // Command partition cuts a PoP of five nodes into two and three, starts and lifts
 // mitigations on both sides, heals the network, and measures how long it takes until all
-// nodes hold the same records. The nodes are processes in network namespaces of their own,
-// on bridges; only their gossip connects them. It has to run as root, and needs ip and curl.
+// nodes hold the same records. Each node is a process in its own network namespace, on bridges;
+// only gossip connects them. It must run as root, and needs ip and curl.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && sudo go run ./partition -edge /tmp/edge -for 30s
 package main
@@ -29,7 +29,7 @@ const (
 	each  = 20
 )
 
-// Two rules: one whose mitigations last, one whose end while the network is cut.
+// Two rules: the mitigations of one last, those of the other end while the network is cut.
 const rules = `rules:
   - {id: long, match: {paths: [/long]}, characteristics: [ip], limits: [{threshold: 1, period: 1s}], mitigation_timeout: 2h}
   - {id: short, match: {paths: [/short]}, characteristics: [ip], limits: [{threshold: 1, period: 1s}], mitigation_timeout: 10s}
@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// network is what the nodes are on.
+// network connects the nodes.
 var network = harness.Network{Size: count}
 
 func measure() bool {
@@ -71,7 +71,7 @@ func measure() bool {
 	}
 	harness.Eventually("the nodes to find each other", func() bool { return members() })
 
-	// What is there before: some of it is lifted on either side while the network is cut.
+	// Start mitigations, some of which are lifted on either side while the network is cut.
 	for i := range each {
 		attack(0, "/long", fmt.Sprintf("192.0.2.%d", i))
 	}
@@ -121,7 +121,7 @@ func start(dir string, i int) *exec.Cmd {
 	return cmd
 }
 
-// curl asks the ith node, from its own machine.
+// curl asks the ith node, from its own namespace.
 func curl(i int, args ...string) ([]byte, error) {
 	return network.Command(i, "curl", append([]string{"-sf"}, args...)...).Output()
 }
@@ -166,7 +166,7 @@ func same() bool {
 	return true
 }
 
-// members reports whether each node knows all.
+// members reports whether each node knows all others.
 func members() bool {
 	for i := range count {
 		out, err := curl(i, "http://127.0.0.1:9180/metrics")

@@ -1,10 +1,10 @@
-// Command replay measures how fast logs are read and analysed, beside wc, gzip, goaccess, and
-// a bare parse that does the least that anybody could, all in turns:
+// Command replay measures how fast logs are read and analysed, compared with wc, gzip, goaccess,
+// and a minimal parser, all in turns:
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./replay -edge /tmp/edge
 //
-// Tools that are not installed are left out. The log, a bundled mix in the combined format, is
-// written to a temporary directory, once plain and once by gzip.
+// Tools that are not installed are skipped. The log, a bundled mix in the combined format, is
+// written to a temporary directory, plain and compressed with gzip.
 package main
 
 import (
@@ -24,9 +24,9 @@ import (
 
 func main() {
 	edge := flag.String("edge", "edge", "the binary")
-	lines := flag.Int("lines", 5_000_000, "of the log")
-	runs := flag.Int("runs", 5, "of each program, in turns; medians are shown")
-	bare := flag.String("bare", "", "only parse this file, barely")
+	lines := flag.Int("lines", 5_000_000, "lines of the log")
+	runs := flag.Int("runs", 5, "runs of each program, in turns; the report has medians")
+	bare := flag.String("bare", "", "only run the minimal parser on this `file`")
 	flag.Parse()
 	if *bare != "" {
 		parse(*bare)
@@ -81,7 +81,7 @@ func write(log, edge string, lines int) {
 	harness.Check(cmd.Run())
 }
 
-// A program is what is measured.
+// A program is a command to measure.
 type program struct {
 	name      string
 	args      []string
@@ -113,8 +113,8 @@ func median(all []time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-// parse does the least that a reader of a combined log can do: it finds each line, its client
-// and its time of day, and counts the requests of each client.
+// parse is a minimal parser of a combined log: it finds each line, its client and its time of day,
+// and counts the requests of each client.
 func parse(name string) {
 	text, err := os.ReadFile(name)
 	harness.Check(err)

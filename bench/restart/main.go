@@ -1,7 +1,7 @@
-// Command restart stops and starts again every node of a PoP, one after the other, under load,
-// and counts the requests that fail and the mitigations that are lost. The PoP is three nodes,
-// a memcached, and HAProxy with deploy/front.cfg, whose health checks decide which nodes get
-// connections. Clients keep their connections, and send requests that must not be sent twice.
+// Command restart restarts every node of a PoP, one after the other, under load, and counts failed
+// requests and lost mitigations. The PoP is three nodes, a memcached, and HAProxy with
+// deploy/front.cfg, whose health checks decide which nodes get connections. Clients reuse
+// connections, and send requests that must not be sent twice.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./restart -edge /tmp/edge
 package main
@@ -39,9 +39,9 @@ const (
 var (
 	edge      = flag.String("edge", "edge", "the `binary`")
 	front     = flag.String("front", "../deploy/front.cfg", "HAProxy's configuration")
-	rounds    = flag.Int("rounds", 3, "how often each node is started again")
+	rounds    = flag.Int("rounds", 3, "restarts of each node")
 	clients   = flag.Int("clients", 16, "connections")
-	pause     = flag.Duration("pause", 5*time.Millisecond, "of the first client between requests; of the ith i times that")
+	pause     = flag.Duration("pause", 5*time.Millisecond, "pause of the first client between requests; the ith pauses i times as long")
 	mitigated = flag.Int("mitigated", 100, "mitigations that must not be lost")
 )
 
@@ -66,7 +66,7 @@ func (n *node) start() {
 	})
 }
 
-// stop ends the node as an operator does, and returns how long that took.
+// stop stops the node like an operator, and returns how long that took.
 func (n *node) stop() time.Duration {
 	start := time.Now()
 	harness.Check(n.cmd.Process.Signal(syscall.SIGTERM))
@@ -125,12 +125,12 @@ func measure() bool {
 			longest = max(longest, n.stop())
 			n.start()
 			for i := range *mitigated {
-				// Refused by this node, by what it knows now.
+				// This node must refuse from memory.
 				if once("http://"+n.http, i) != http.StatusTooManyRequests {
 					lost++
 				}
 			}
-			time.Sleep(3 * time.Second) // until the front has noticed
+			time.Sleep(3 * time.Second) // for the front's health checks
 		}
 	}
 	l.end()
@@ -143,7 +143,7 @@ func measure() bool {
 // aServer is a line of the front's configuration.
 var aServer = regexp.MustCompile(`(?m)^(\s*server (edge-\d+)) \S+$`)
 
-// startFront starts HAProxy with the addresses that are free here.
+// startFront starts HAProxy on free addresses.
 func startFront(ctx context.Context, dir string, nodes []*node, pop, health string) {
 	text, err := os.ReadFile(*front)
 	harness.Check(err)
@@ -164,7 +164,7 @@ func startFront(ctx context.Context, dir string, nodes []*node, pop, health stri
 	harness.WaitFor(pop)
 }
 
-// once asks for what may be asked for once, and returns the status.
+// once sends one request that must not be repeated, and returns the status.
 func once(url string, client int) int {
 	r, err := http.NewRequest("GET", url+"/once", nil)
 	harness.Check(err)
@@ -205,7 +205,7 @@ func (l *load) start(url string) {
 				case <-tick.C:
 				}
 				l.sent.Add(1)
-				// A client sends no POST again whose connection has ended.
+				// A client does not repeat a POST whose connection has ended.
 				resp, err := client.Post(url, "", http.NoBody)
 				if err != nil {
 					l.failed.Add(1)

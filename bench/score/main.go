@@ -1,7 +1,7 @@
-// Command score lets edge load score a PoP of three nodes and three memcached under 10,000
-// legitimate clients and 50 attackers, 10,000 requests a second together, while one memcached is
-// killed and comes back. It prints the report: how many innocent requests were refused, and what
-// leaked, with its causes.
+// Command score scores a PoP of three nodes and three memcached with edge load: 10,000 innocent
+// clients and 50 attackers send 10,000 requests per second, while one memcached is killed and
+// restarted. It prints the report: how many innocent requests were refused and how many others
+// passed, with the causes.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./score -edge /tmp/edge
 //
@@ -27,15 +27,15 @@ import (
 
 var (
 	edge   = flag.String("edge", "edge", "the `binary`")
-	length = flag.Duration("length", time.Minute, "of the run; the memcached is lost in its second third")
+	length = flag.Duration("length", time.Minute, "length of the run; the memcached is down in its second third")
 	rate   = flag.Int("rate", 10_000, "requests a second")
-	keep   = flag.Bool("keep", false, "lose no memcached")
+	keep   = flag.Bool("keep", false, "do not kill a memcached")
 )
 
 const rules = `rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 10s}], mitigation_timeout: 10s}]`
 
-// mix has half of the requests come from attackers, each ten times as fast as the limit allows
-// at 10,000 a second.
+// mix is traffic of which half comes from attackers, each at ten times the limit if the rate is
+// 10,000 requests per second.
 const mix = `
 duration: 1h
 components:
@@ -81,7 +81,7 @@ func main() {
 			"--origin", "http://"+origin, "--shard", strings.Join(shards, ","), "--secret-file", secret, "--trusted-proxy", "127.0.0.0/8",
 			"--gossip-listen", peers[i], "--join", strings.Join(peers, ","), "--node-header", "X-Edge-Node", "--log-level", "error"), addr))
 	}
-	time.Sleep(3 * time.Second) // until the nodes have found each other
+	time.Sleep(3 * time.Second) // for the nodes to find each other
 
 	args := []string{"load", "--mix", write("mix.yaml", fmt.Sprintf(mix, *rate/2, *rate/2)), "--rules", rulesFile, "--duration", length.String(), "--requests", "100000000"}
 	for _, addr := range nodes {
@@ -111,7 +111,7 @@ func start(cmd *exec.Cmd, addr string) *exec.Cmd {
 	return cmd
 }
 
-// end stops processes and returns the CPU time that they took.
+// end stops processes and returns their CPU time.
 func end(cmds ...*exec.Cmd) (sum time.Duration) {
 	for _, cmd := range cmds {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
@@ -121,7 +121,7 @@ func end(cmds ...*exec.Cmd) (sum time.Duration) {
 	return sum
 }
 
-// used returns the CPU time that a process took until it ended.
+// used returns the CPU time of a process that has ended.
 func used(cmd *exec.Cmd) time.Duration {
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }

@@ -1,8 +1,8 @@
-// Command shardloss measures what losing a shard costs the requests that pass: nothing, if
-// the request path touches no network. It runs a PoP of three nodes and three memcached, and
-// compares runs of requests at one node in pairs, one beside the other in time: two
-// undisturbed ones, whose differences show the machine's noise, and one undisturbed with one
-// in which a memcached has just been killed or stalled, or all of them and the other nodes.
+// Command shardloss measures what the loss of a shard costs requests that pass: nothing, if the
+// request path touches no network. It runs a PoP of three nodes and three memcached, and compares
+// consecutive runs of requests at one node in pairs: two undisturbed ones, whose difference is the
+// machine's noise, and an undisturbed one with one right after a memcached was killed or stalled,
+// or all of them and the other nodes.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./shardloss -edge /tmp/edge
 package main
@@ -38,8 +38,8 @@ var (
 	pairs    = flag.Int("pairs", 20, "pairs of runs")
 	requests = flag.Int("requests", 4000, "requests in a run")
 	conns    = flag.Int("conns", 4, "connections")
-	clients  = flag.Int("clients", 1000, "clients that the requests come from")
-	lose     = flag.String("lose", "killed", "what is lost: a memcached `killed` or stalled, or everything: all memcached and all other nodes stalled")
+	clients  = flag.Int("clients", 1000, "clients that send the requests")
+	lose     = flag.String("lose", "killed", "what to lose: `killed` or stalled, for one memcached, or everything: all memcached and all other nodes stalled")
 )
 
 func main() {
@@ -57,7 +57,7 @@ func main() {
 	}))
 	defer origin.Close()
 
-	var lost []process // what is lost in a pair: one of them in turn, or all
+	var lost []process // one is lost per pair, in turn, or all are
 	var shards []string
 	for range 3 {
 		m := &memcached{addr: harness.FreeAddr()}
@@ -122,7 +122,7 @@ func add(to *[2][]time.Duration, a, b result) {
 
 var sent, failed atomic.Int64
 
-// run sends the requests of a run, as fast as each connection answers.
+// run sends the requests of a run, as fast as the connections allow.
 func run(url string) result {
 	latencies := make([][]time.Duration, *conns)
 	var wg sync.WaitGroup
@@ -158,13 +158,13 @@ func run(url string) result {
 	return result{all[len(all)/2], all[len(all)*99/100]}
 }
 
-// settle lets what was kept for a shard be sent, and its breaker close.
+// settle waits until the backlog of a shard is sent and its breaker is closed.
 func settle(url string) {
 	time.Sleep(time.Second)
 	run(url)
 }
 
-// A process is one that can be lost.
+// A process is a process that can be lost.
 type process interface {
 	lose(stall bool)
 	regain(ctx context.Context, stalled bool)
@@ -193,7 +193,7 @@ func startNodes(ctx context.Context, dir, rules, origin string, shards []string)
 	return url, others
 }
 
-// A node is another one than that which is measured.
+// A node is a peer of the measured node.
 type node struct{ cmd *exec.Cmd }
 
 func (n *node) lose(bool)                    { harness.Check(n.cmd.Process.Signal(syscall.SIGSTOP)) }

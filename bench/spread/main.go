@@ -1,8 +1,7 @@
-// Command spread measures how long it takes until a mitigation that starts on one node of a
-// PoP is on the others. The nodes are processes in network namespaces of their own; only
-// their gossip connects them, and a part of all packets between them may be lost, those of
-// TCP included. Times are those of the nodes' log lines, by the machine's one clock. It has
-// to run as root, and needs ip, and nft where packets are lost.
+// Command spread measures how long a mitigation that starts on one node of a PoP takes to reach the
+// others. Each node is a process in its own network namespace; only gossip connects them, and may
+// lose packets, including those of TCP. Times are those of the nodes' log lines, by the machine's
+// clock. It must run as root, and needs ip, and nft to lose packets.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && sudo go run ./spread -edge /tmp/edge -loss 30
 package main
@@ -31,7 +30,7 @@ const (
 	rules = `rules:
   - {id: all, characteristics: [ip], limits: [{threshold: 1, period: 1s}], mitigation_timeout: 2h}
 `
-	// after is after how long a mitigation that is not on a node is missing there.
+	// after is how long a mitigation may take to reach a node before it counts as missing.
 	after = 2 * time.Second
 )
 
@@ -39,9 +38,9 @@ var (
 	edge  = flag.String("edge", "edge", "the `binary`")
 	nodes = flag.Int("nodes", 8, "nodes")
 	count = flag.Int("count", 10000, "mitigations")
-	rate  = flag.Int("rate", 200, "mitigations a second")
-	loss  = flag.Int("loss", 0, "`percent` of the packets between nodes that are lost")
-	drive = flag.Bool("drive", false, "send requests of the clients that are read to the node of this machine; the command starts itself so")
+	rate  = flag.Int("rate", 200, "mitigations per second")
+	loss  = flag.Int("loss", 0, "packets to lose between nodes, in `percent`")
+	drive = flag.Bool("drive", false, "send requests of clients read from standard input to the local node (internal)")
 )
 
 func main() {
@@ -56,7 +55,7 @@ func main() {
 	}
 }
 
-// driveNode lets each client that it reads send two requests, which are one too many.
+// driveNode sends two requests for each client that it reads: one too many.
 func driveNode(clients io.Reader) {
 	for lines := bufio.NewScanner(clients); lines.Scan(); {
 		for range 2 {
@@ -71,7 +70,7 @@ func driveNode(clients io.Reader) {
 	}
 }
 
-// A spread is what is known of one mitigation.
+// A spread is the spread of one mitigation.
 type spread struct {
 	node    int // where it started
 	started time.Time
@@ -80,9 +79,9 @@ type spread struct {
 
 // spreads are those of all mitigations, by key.
 type spreads struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	of    map[string]*spread
-	lost  int // members, where they had not left
+	lost  int // members treated as dead that had not left
 	until time.Time
 }
 
@@ -120,7 +119,7 @@ func (s *spreads) read(i int, stderr io.Reader) {
 	}
 }
 
-// network is what the nodes are on.
+// network connects the nodes.
 var network harness.Network
 
 func measure() bool {
@@ -152,7 +151,7 @@ func measure() bool {
 		running = append(running, n)
 		reading.Go(func() {
 			s.read(i, stderr)
-			_ = n.Wait() // it was told to end
+			_ = n.Wait() // stopped by a signal
 		})
 		drivers = append(drivers, startDriver(i))
 	}
@@ -186,10 +185,10 @@ func measure() bool {
 // A driver sends requests to one node.
 type driver struct {
 	cmd     *exec.Cmd
-	clients io.WriteCloser // it sends them for those that are written here, and ends with them
+	clients io.WriteCloser // clients to send for; closing it ends the driver
 }
 
-// startDriver starts what sends requests to the ith node.
+// startDriver starts the driver of the ith node.
 func startDriver(i int) *driver {
 	self, err := os.Executable()
 	harness.Check(err)
@@ -221,7 +220,7 @@ func (s *spreads) report() {
 			case !ok:
 				never++
 			default:
-				// The line is written after the record was passed on.
+				// The line is written after the record was sent.
 				took = append(took, max(0, at.Sub(one.started)))
 			}
 			incomplete = incomplete || !ok || at.Sub(one.started) > after
@@ -245,7 +244,7 @@ func scrape(i int) string {
 	return string(out)
 }
 
-// members reports whether each node knows all.
+// members reports whether each node knows all others.
 func members() bool {
 	for i := range *nodes {
 		if !strings.Contains(scrape(i), fmt.Sprintf("\nedge_gossip_members %d\n", *nodes)) {
@@ -255,7 +254,7 @@ func members() bool {
 	return true
 }
 
-// totals returns the nodes' metrics of the gossip, added up.
+// totals returns the sums of the nodes' gossip metrics.
 func totals() map[string]float64 {
 	sums := map[string]float64{}
 	for i := range *nodes {

@@ -1,7 +1,7 @@
 // Command subwindows compares a PoP of three nodes that counts in whole windows with one that
-// counts in sub-windows, under the same traffic, by turns: how many decisions differ from
-// those of an exact log and why, how many operations memcached does for each request, and
-// what processor time a node takes. It needs memcached.
+// counts in sub-windows, under the same traffic, in turns: how many decisions differ from those of
+// an exact log and why, how many operations memcached does per request, and the CPU time of a node.
+// It needs memcached.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./subwindows -edge /tmp/edge
 package main
@@ -26,8 +26,8 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// mix is traffic near a threshold of 60 in 12 s, most of which comes in bursts: 450 requests
-// a second from 1,070 clients, times the scale.
+// mix is traffic near a threshold of 60 in 12 s, mostly in bursts: 450 requests per second from
+// 1,070 clients, times the scale.
 const mix = `
 duration: 1h
 components:
@@ -46,9 +46,9 @@ components:
 
 var (
 	edge     = flag.String("edge", "edge", "the `binary`")
-	duration = flag.Duration("duration", 2*time.Minute, "of each run")
-	pairs    = flag.Int("pairs", 2, "runs of each kind, by turns")
-	scale    = flag.Int("scale", 1, "times as many clients")
+	duration = flag.Duration("duration", 2*time.Minute, "length of a run")
+	pairs    = flag.Int("pairs", 2, "runs of each kind, in turns")
+	scale    = flag.Int("scale", 1, "factor for the number of clients")
 	nodes    = flag.Int("nodes", 3, "nodes")
 )
 
@@ -81,8 +81,7 @@ func main() {
 	fmt.Printf("CPU with sub-windows / without, by pair: least %.3f, median %.3f, most %.3f\n", ratios[0], ratios[len(ratios)/2], ratios[len(ratios)-1])
 }
 
-// run measures one PoP, and returns the processor time that it took for each request, in
-// microseconds.
+// run measures one PoP, and returns its CPU time per request, in microseconds.
 func run(dir, origin, subWindows string) float64 {
 	rules := filepath.Join(dir, "rules.yaml")
 	harness.Check(os.WriteFile(rules, fmt.Appendf(nil, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 60, period: 12s, sub_windows: %s}]}]\n", subWindows), 0o644))
@@ -110,7 +109,7 @@ func run(dir, origin, subWindows string) float64 {
 	for i := range *nodes {
 		harness.WaitFor(addrs[1+2*i])
 	}
-	time.Sleep(time.Second) // until they know each other
+	time.Sleep(time.Second) // for the nodes to find each other
 	before := operations(addrs[0])
 	load := exec.Command(*edge, append([]string{"load", "--mix", filepath.Join(dir, "mix.yaml"), "--duration", duration.String(), "--rules", rules, "--come-back=false", "--json", "--connections", "24"}, targets...)...)
 	load.Stderr = os.Stderr
@@ -132,7 +131,7 @@ func run(dir, origin, subWindows string) float64 {
 	return report(out, subWindows, ops, cpu)
 }
 
-// operations returns what memcached says that it did.
+// operations returns the number of operations that memcached reports.
 func operations(addr string) (sum int) {
 	conn, err := net.Dial("tcp", addr)
 	harness.Check(err)
@@ -150,7 +149,7 @@ func operations(addr string) (sum int) {
 	return sum
 }
 
-// report writes a line of the table, and returns its processor time.
+// report prints a line of the table, and returns its CPU time.
 func report(out []byte, subWindows string, ops int, cpu time.Duration) float64 {
 	type disagreement struct{ Requests, Estimate, Lag, Unexplained float64 }
 	var r struct {
