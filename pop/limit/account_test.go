@@ -23,7 +23,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A chance is random numbers for many goroutines.
+// A chance is a random generator for several goroutines.
 type chance struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -36,11 +36,11 @@ func (c *chance) of(n int) int {
 	return c.random.IntN(n)
 }
 
-// pick returns one of some numbers.
+// pick returns a random one of its arguments.
 func (c *chance) pick(of ...int) int { return of[c.of(len(of))] }
 
-// A troubledShard is slow, goes down, refuses, and loses requests and replies. It knows what
-// it has lost.
+// A troubledShard is slow, goes down, refuses, and loses requests and replies. It records the
+// requests that it lost.
 type troubledShard struct {
 	count.Shard
 	chance *chance
@@ -53,7 +53,7 @@ type troubledShard struct {
 func (s *troubledShard) Down() bool      { return s.down.Load() }
 func (s *troubledShard) Available() bool { return !s.Down() || s.chance.of(20) == 0 }
 
-// trouble is what becomes of a round trip but for its answer.
+// trouble delays a round trip, and may fail it before it is sent.
 func (s *troubledShard) trouble() error {
 	time.Sleep(time.Duration(s.chance.of(20)) * time.Millisecond)
 	if s.Down() || s.chance.of(8) == 0 {
@@ -62,7 +62,7 @@ func (s *troubledShard) trouble() error {
 	return nil
 }
 
-// Exchange passes on what it does not lose, and loses answers.
+// Exchange loses operations and answers.
 func (s *troubledShard) Exchange(b *counter.Batch) error {
 	if err := s.trouble(); err != nil {
 		return err
@@ -94,14 +94,14 @@ func (s *troubledShard) Exchange(b *counter.Batch) error {
 // causes of dropped counts.
 var causes = []string{"queue_full", "shard_unavailable", "key_forgotten", "sub_window_full"}
 
-// Whatever happens, and whichever bound is reached, each request is in one counter, or in a
-// metric by cause, or was in an increment that got no reply: for each limit of its rule.
+// Whatever fails, and whichever bound is reached, each request is in one counter, in a metric by
+// cause, or in an increment without a reply, for each limit of its rule.
 func TestEveryRequestIsAccountedFor(t *testing.T) {
 	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	dropped := map[string]uint64{} // by all schedules
 	unseen := func(cause string) bool { return dropped[cause] == 0 }
-	// Goroutines take turns as they like: a schedule is not the same each time.
+	// Goroutines are scheduled freely: a schedule differs each time.
 	for seed := uint64(0); seed < 25 || seed < 200 && slices.ContainsFunc(causes, unseen); seed++ {
 		synctest.Test(t, func(t *testing.T) { accountFor(t, seed, dropped) })
 	}
@@ -112,8 +112,8 @@ func TestEveryRequestIsAccountedFor(t *testing.T) {
 	}
 }
 
-// accountFor lets a schedule of requests, reloads, changes of the shards and their troubles
-// take place, also while the limiter ends, and adds what is dropped.
+// accountFor runs a schedule of requests, reloads, shard changes and shard failures, which goes on
+// while the limiter stops, and adds the dropped requests to droppedBy.
 func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 	const shards, clients = 3, 300
 	secret, err := counter.NewSecret("a secret of the accounts")

@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A node whose shards are all down counts by itself, says so once, and recovers by itself.
+// A node whose shards are all down counts alone, logs that once, and recovers.
 func TestCountingAlone(t *testing.T) {
 	m := memcachedtest.Start(t)
 	table, err := mitigation.New(mitigation.Options{})
@@ -42,7 +42,7 @@ func TestCountingAlone(t *testing.T) {
 	known := 0
 	waitFor(t, "the node to notice", func() bool { known = ask(l, 1); return alone() == 1 })
 	waitFor(t, "more counts", func() bool { return ask(l, 1) > known+10 })
-	// Also clients that nobody has seen before are limited.
+	// New clients are limited, too.
 	waitFor(t, "a mitigation", func() bool {
 		req := request(2)
 		return l.Decide(&req, time.Now()).Verdict == limit.Blocked

@@ -52,7 +52,7 @@ func request(i uint32) rule.Request {
 	}
 }
 
-// mitigate lets the table hold a record of the ith client.
+// mitigate adds a record of the ith client to the table.
 func mitigate(tb testing.TB, l *limit.Limiter, table *mitigation.Table, secret counter.Secret, i uint32, now time.Time) {
 	tb.Helper()
 	req := request(i)
@@ -61,7 +61,7 @@ func mitigate(tb testing.TB, l *limit.Limiter, table *mitigation.Table, secret c
 	table.Merge(mitigation.Record{Key: secret.Tag(what), Start: now.UnixMicro(), Lifetime: time.Hour, Deadline: now.Add(time.Hour)}, now)
 }
 
-// runLimiter runs l until the benchmark's end.
+// runLimiter runs l until the benchmark ends.
 func runLimiter(tb testing.TB, l *limit.Limiter) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

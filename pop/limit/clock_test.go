@@ -14,8 +14,7 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A node whose clock is ahead has windows and deadlines of its own, and all of them by the
-// same clock.
+// A node whose clock is ahead uses its own clock for all windows and deadlines.
 func TestANodeGoesByItsOwnClock(t *testing.T) {
 	const ahead = 45 * time.Second
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
@@ -70,8 +69,8 @@ func TestANodeGoesByItsOwnClock(t *testing.T) {
 	})
 }
 
-// A window into which the clock is set back lasts longer. A client stays innocent as long as it
-// sends so much less: see docs/clocks.md.
+// A window lasts longer if the clock is set back into it. A client that sends correspondingly less
+// stays innocent: see docs/clocks.md.
 func TestAClockThatIsSetBack(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	for _, tt := range []struct {

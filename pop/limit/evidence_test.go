@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A burst is refused by what waits to be counted: nothing has been flushed, nobody was asked.
+// A burst is refused by the waiting requests alone: nothing was flushed or read yet.
 func TestABurstIsRefusedBeforeItIsCounted(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	for _, tt := range []struct {
@@ -59,7 +59,7 @@ func TestABurstIsRefusedBeforeItIsCounted(t *testing.T) {
 	}
 }
 
-// What the loop has flushed counts together with what waits.
+// Flushed requests count together with waiting ones.
 func TestABurstAfterOtherRequests(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	table, err := mitigation.New(mitigation.Options{})
@@ -88,8 +88,8 @@ func TestABurstAfterOtherRequests(t *testing.T) {
 	}
 }
 
-// While the shard answers nothing a node refuses by its own evidence, but for rules that fail
-// open, once the shard counts as down.
+// While the shard does not answer, a node refuses by its own evidence, except for rules that fail
+// open, once the shard is down.
 func TestOwnEvidenceBesideAStalledShard(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	for failure, want := range map[string]int{"local": 51, "open": 300} {
@@ -119,8 +119,8 @@ func TestOwnEvidenceBesideAStalledShard(t *testing.T) {
 	}
 }
 
-// However many keys come while no shard can be reached, as many as are configured are
-// remembered, and every other count is dropped by cause. A key near its threshold stays.
+// While no shard can be reached, at most TrackedKeys keys are in memory, and the counts of others
+// are dropped by cause. A key near its threshold stays.
 func TestKeysAreBoundedWithoutShards(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
@@ -156,8 +156,7 @@ func TestKeysAreBoundedWithoutShards(t *testing.T) {
 	})
 }
 
-// A client that is throttled for long is logged when that begins, once a minute, and when it has
-// ended.
+// A client that is throttled for long is logged at the start, once a minute, and at the end.
 func TestFlappingIsLoggedRarely(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {

@@ -58,7 +58,7 @@ func TestDecideToFailClosedAllocatesNothing(t *testing.T) {
 	}
 }
 
-// What weighs more than a rule that fails closed, and what less; and whose the request is.
+// The precedence of rules that fail closed, and which rule the request is counted under.
 func TestSeverityOfFailingClosed(t *testing.T) {
 	table, err := mitigation.New(mitigation.Options{})
 	if err != nil {

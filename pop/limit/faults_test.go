@@ -97,7 +97,7 @@ func (a *single) key(client uint32) counter.Key {
 
 const perMinute = "rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], mitigation_timeout: %s}]"
 
-// What waits for a shard that is out of reach when the limiter ends is counted as lost.
+// Requests that wait for an unreachable shard when the limiter stops are counted as dropped.
 func TestStopCountsWhatIsLost(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestStopCountsWhatIsLost(t *testing.T) {
 	})
 }
 
-// A burst of many keys while the shard is out of reach: all are counted when it is back.
+// A burst of many keys while the shard is unreachable: all are counted when it is back.
 func TestBurstOfKeys(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
@@ -135,8 +135,8 @@ func TestBurstOfKeys(t *testing.T) {
 	})
 }
 
-// A threshold is raised while a key waits for its shard: when the shard is there again, the
-// new threshold holds.
+// A threshold is raised while a key waits for its shard: when the shard is back, the new threshold
+// applies.
 func TestRaisedThresholdWhileParked(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestRaisedThresholdWhileParked(t *testing.T) {
 		a.decide(1)
 		time.Sleep(time.Second)
 		a.SetRules(parse(t, fmt.Sprintf(perMinute, 1000, "1h"))) // a reload
-		// Another node, that has reached the shard all the time, has counted 20.
+		// Another node, which could reach the shard, has counted 20.
 		s := counter.NewShard("s:1", counter.ShardOptions{Dial: a.pipe.Dial})
 		defer s.Close()
 		number, _ := counter.Window(time.Now(), 60e6)
@@ -272,7 +272,7 @@ func TestEvictedRecordIsLearnedAgain(t *testing.T) {
 	})
 }
 
-// What a node remembers of a key does not hold on to the whole request line.
+// The sample of a key does not keep the whole request line in memory.
 func TestMemoryOfSamples(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {

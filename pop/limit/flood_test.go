@@ -16,8 +16,8 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// In a flood of keys more of them may wait for a shard than have room there, once those that
-// were to be tried again come back because another shard went out. The node goes on counting.
+// In a flood of keys, more keys may wait for a shard than it has room for, when those of another
+// shard that went out join them. The node continues to count.
 func TestAShardGoesOutDuringAFlood(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A gate keeps the replies of a shard back while it is shut.
+// A gate holds back the replies of a shard while it is shut.
 type gate struct {
 	mu   sync.Mutex
 	shut chan struct{} // guarded by mu; closed when the gate opens, nil while it is open
@@ -35,8 +35,7 @@ func (g *gate) open() {
 	g.shut = nil
 }
 
-// through returns a connection that leads to far through the gate. Its deadlines hold while the
-// gate is shut.
+// through returns a connection to far through the gate. Its deadlines work while the gate is shut.
 func (g *gate) through(far net.Conn) net.Conn {
 	near, inner := net.Pipe()
 	ended := make(chan struct{})

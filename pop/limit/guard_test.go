@@ -14,9 +14,8 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A million decisions beside real counting work, in a build in which a shard's socket
-// panics when a decision uses it. The block profile tells whether one waited for a
-// channel.
+// A million decisions during real counting, in a build where a shard's socket panics if a decision
+// uses it. The block profile shows whether one waited for a channel.
 func TestGuardedDecisions(t *testing.T) {
 	runtime.SetBlockProfileRate(1)
 	defer runtime.SetBlockProfileRate(0)
@@ -54,7 +53,7 @@ func TestGuardedDecisions(t *testing.T) {
 	}
 }
 
-// A probe is a decision that counts at once, as none should.
+// A probe is a decision that counts at once, which no real decision does.
 type probe struct{ shard *counter.Shard }
 
 func (p probe) Decide() { _, _ = increment(p.shard, counter.Item([]byte("a-counter's-item")), 1) }

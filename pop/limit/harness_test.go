@@ -22,7 +22,7 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A testPop is some limiters that count in the same shards, reached by pipes.
+// A testPop is several limiters that share shards, reached by pipes.
 type testPop struct {
 	limiters   []*limit.Limiter
 	shards     []*testShard
@@ -33,8 +33,7 @@ type testPop struct {
 	limited    sync.WaitGroup // limiters
 }
 
-// A testShard can be killed; what it held is lost then. It can also lose the replies to
-// what it has done, or keep them back.
+// A testShard can be killed, which loses its contents. It can also lose replies, or hold them back.
 type testShard struct {
 	gate   gate
 	mu     sync.Mutex
@@ -81,13 +80,13 @@ func (s *testShard) dial(ctx context.Context, network, addr string) (net.Conn, e
 	return s.gate.through(&lossyConn{conn, s}), nil
 }
 
-// A lossyConn is the near end of a connection to a shard.
+// A lossyConn is the limiter's end of a connection to a shard.
 type lossyConn struct {
 	net.Conn
 	shard *testShard
 }
 
-// Read loses one reply in four, and with it the connection, if the shard is to do so.
+// Read loses one reply in four and its connection, if the shard is set to lose replies.
 func (c *lossyConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.shard.mu.Lock()
@@ -98,8 +97,8 @@ func (c *lossyConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// startPop runs so many limiters and shards. Limiters tell each other of mitigations if
-// peers is set.
+// startPop runs this many limiters and shards. Limiters publish mitigations to each other if peers
+// is set.
 func startPop(tb testing.TB, limiters, shards int, peers bool, rules string) *testPop {
 	tb.Helper()
 	set := parse(tb, rules)
@@ -187,7 +186,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// waitFor waits in real time until ok, asked again and again.
+// waitFor polls ok in real time until it holds.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(time.Millisecond)
@@ -202,14 +201,14 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// increment adds to one counter, beside all limiters.
+// increment adds to one counter, without a limiter.
 func increment(s *counter.Shard, item counter.Item, delta uint64) (uint64, error) {
 	b := counter.Batch{Increments: []counter.Increment{{Item: item, Delta: delta, TTL: 125, Make: true}}}
 	err := s.Exchange(&b)
 	return b.Increments[0].Value, err
 }
 
-// dialNobody is a network in which nobody listens.
+// dialNobody fails to connect.
 func dialNobody(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.New("connection refused")
 }

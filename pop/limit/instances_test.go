@@ -85,7 +85,7 @@ func (r *relay) serve(near net.Conn, server string) {
 	}
 }
 
-// connections returns how many were made.
+// connections returns the number of connections made.
 func (r *relay) connections() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +149,7 @@ func (c *counting) ask(n int) {
 	}
 }
 
-// wait waits until all requests are counted, as far as anybody knows.
+// wait waits until all requests are counted or unknown.
 func (c *counting) wait() {
 	c.t.Helper()
 	waitFor(c.t, "requests to be counted", func() bool {
@@ -170,7 +170,7 @@ func (c *counting) wantKnown(least, most int) {
 	c.wait()
 }
 
-// Two servers behind one address are two shares of a count, whichever answers.
+// Two servers behind one address have a share of a count each, whichever answers.
 func TestTwoInstancesAtOneAddress(t *testing.T) {
 	one, other := memcachedtest.Start(t), memcachedtest.Start(t)
 	r := startRelay(t, false, one.Addr, other.Addr)
@@ -184,8 +184,8 @@ func TestTwoInstancesAtOneAddress(t *testing.T) {
 	c.wantKnown(40, 40)
 }
 
-// What another node has counted at the two is added up as well. No node knows of that unless it
-// tells them apart: its own requests are fewer.
+// Counts of another node at the two are added up, too. That needs a node that tells the servers
+// apart, since its own requests are fewer.
 func TestTwoInstancesAtOneAddressOfTwoNodes(t *testing.T) {
 	one, other := memcachedtest.Start(t), memcachedtest.Start(t)
 	r := startRelay(t, false, one.Addr, other.Addr)
@@ -218,7 +218,7 @@ func TestInstancesThatCannotBeToldApart(t *testing.T) {
 	c.wantKnown(40, 40)
 }
 
-// One server under two addresses is one share: a shard is written otherwise than before.
+// One server under two addresses has one share: a shard's address is written differently.
 func TestOneInstanceAtTwoAddresses(t *testing.T) {
 	m := memcachedtest.Start(t)
 	c := countAt(t, m.Addr, 8)

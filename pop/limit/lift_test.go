@@ -13,9 +13,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Counts that wait while a lift is made, and those whose replies are under way, are from before
-// it: they mitigate nobody, and are counted as dropped. That holds where the lift is made, and
-// where it is heard of.
+// Requests that wait or are in flight during a lift come before it: they mitigate nobody, and are
+// counted as dropped, on the node that lifts and on its peers.
 func TestALiftWhileCountsAreUnderWay(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	for _, tt := range []struct {
@@ -50,7 +49,7 @@ func TestALiftWhileCountsAreUnderWay(t *testing.T) {
 			}
 			ask(5, limit.Passed)
 			g.close()
-			ask(2, limit.Passed) // under way
+			ask(2, limit.Passed) // in flight
 			ask(3, limit.Passed) // these wait
 			now := time.Now()
 			a.Learn(mitigation.Record{
@@ -66,7 +65,7 @@ func TestALiftWhileCountsAreUnderWay(t *testing.T) {
 				t.Errorf("%s: %v requests are counted as dropped by the lift, want 5", tt.name, n)
 			}
 			ask(1, limit.Passed)
-			ask(1, limit.Blocked) // the lift is no licence
+			ask(1, limit.Blocked) // later requests count
 		})
 	}
 }
@@ -100,8 +99,8 @@ func TestALiftWhileTheOriginIsAtWork(t *testing.T) {
 	})
 }
 
-// Requests that were decided before a lift and are answered after it start no mitigation, also if
-// another one has begun and ended in between, and prolong none.
+// Requests that were decided before a lift and are answered after it start or prolong no mitigation,
+// even if another one has begun and ended in between.
 func TestALiftBetweenManyDecisionsAndTheirAnswers(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
@@ -145,8 +144,8 @@ func TestALiftBetweenManyDecisionsAndTheirAnswers(t *testing.T) {
 	})
 }
 
-// A mitigation that began after a lift and has ended leaves the lift in force: what another
-// node has from before it, such as a shard that was out of reach, mitigates nobody.
+// A lift still applies after a later mitigation has ended: records from before the lift, such as
+// those of a shard that was unreachable, mitigate nobody.
 func TestALiftOutlastsTheNextMitigation(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
@@ -190,8 +189,8 @@ func (p *testPop) key(client uint32) counter.Key {
 	return p.secret.Tag(what)
 }
 
-// A lift is stored again at the next owner of its key, which may have the mitigation still: a
-// node that starts then learns of the lift there.
+// A lift is stored again at the next owner of its key, which may still have the mitigation: a node
+// that starts then learns of the lift there.
 func TestALiftIsStoredAtTheNextOwner(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
@@ -215,7 +214,7 @@ func TestALiftIsStoredAtTheNextOwner(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(time.Minute) // the lifts are at both, the counts say nothing any more
+		time.Sleep(time.Minute) // both have the lifts, and the counts have left the period
 		p.shards[0].kill()
 		p.setOut(t, 0)
 		time.Sleep(2 * time.Second)
@@ -231,7 +230,7 @@ func TestALiftIsStoredAtTheNextOwner(t *testing.T) {
 	})
 }
 
-// Of a former owner only what it counted after a lift is added.
+// Only counts of a former owner from after a lift are added.
 func TestAFormerOwnerAfterALift(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
@@ -266,8 +265,8 @@ func TestAFormerOwnerAfterALift(t *testing.T) {
 	})
 }
 
-// Until this node has taken in a lift, what it knew before says nothing: two requests that wait
-// start no mitigation, and the client is told no quota.
+// Until the loop has processed a lift, the old counts do not apply: two waiting requests start no
+// mitigation, and the client gets no quota.
 func TestWhatWasKnownBeforeALift(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {

@@ -24,7 +24,7 @@ func parse(tb testing.TB, text string) *rule.Set {
 	return set
 }
 
-// withIDs returns a file of rules with these IDs, each for a host of its own.
+// withIDs returns a file of rules with these IDs, each for its own host.
 func withIDs(ids ...string) string {
 	var b strings.Builder
 	b.WriteString("rules:\n")
@@ -86,7 +86,7 @@ edge_requests_total{rule="b",verdict="unavailable"} 0
 		t.Errorf("lint: %v, %v", problems, err)
 	}
 
-	// The series of a rule that is gone go with it.
+	// The series of a removed rule are removed.
 	l.SetRules(parse(t, withIDs("b", "c")))
 	for id, want := range map[string]int{"a": 0, "b": 5, "c": 5} {
 		if got := series(t, reg, "edge_requests_total", id); got != want {
@@ -117,11 +117,11 @@ func TestManyRulesShareSeries(t *testing.T) {
 	}
 }
 
-// collector passes on what a registry gathers.
+// collector collects what a registry gathers.
 type collector struct{ *prometheus.Registry }
 
-// value returns the sum of a metric's series that have a label with this value; of a
-// histogram, how many observations there were.
+// value returns the sum of a metric's series that have a label with this value; for a histogram,
+// the number of observations.
 func value(tb testing.TB, g prometheus.Gatherer, name, label string) (sum float64) {
 	tb.Helper()
 	families, err := g.Gather()

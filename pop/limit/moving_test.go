@@ -17,11 +17,11 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Two nodes count at full speed while shards go out and come back, leave and join, at any
-// moment and on each node by itself. In the end every request is in exactly one counter.
+// Two nodes count at full speed while shards go out and come back, leave and join, at any time and
+// on each node independently. In the end every request is in exactly one counter.
 //
-// No bound is reached, however slow the machine is: all requests come at one time, so that
-// those of a key take one place in the queue.
+// No bound is reached, however slow the machine is: all requests come at one time, so those of a key
+// take one place in the queue.
 func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
 	const keys, requests, nodes, shards = 300, 30_000, 2, 4
 	period := counter.Limit{Period: 3600e6, Layout: counter.Plain}
@@ -67,9 +67,9 @@ func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
 	p.stop()
 }
 
-// A change of the ring lets a client pass the threshold once more at most, however the nodes
-// follow it within the time to settle, and however the client spreads its requests over
-// them. It knows when: it sends all it can.
+// A change of the ring lets a client pass the threshold at most once more, in whatever order the
+// nodes make it within the time to settle, and however the client spreads its requests over them. It
+// sends as much as it can.
 func TestWhatAChangeLetsThrough(t *testing.T) {
 	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -126,8 +126,8 @@ func TestWhatAChangeLetsThrough(t *testing.T) {
 	})
 }
 
-// decide lets so many requests of clients pass that arrive at now, a hundred at once, so
-// that flushes come between.
+// decide decides this many requests of clients that arrive at now, a hundred at a time, so that
+// flushes come in between.
 func decide(t *testing.T, l *limit.Limiter, clients uint32, requests int, now time.Time) {
 	ticker := time.NewTicker(500 * time.Microsecond)
 	defer ticker.Stop()
@@ -142,8 +142,8 @@ func decide(t *testing.T, l *limit.Limiter, clients uint32, requests int, now ti
 	}
 }
 
-// whileDeciding lets two clients of each node send requests, and calls change again and again for
-// each node meanwhile.
+// whileDeciding sends requests of two clients to each node, and calls change repeatedly for each node
+// in the meantime.
 func whileDeciding(t *testing.T, p *testPop, keys uint32, requests int, now time.Time, change func(i int, l *limit.Limiter, random *rand.Rand)) {
 	t.Helper()
 	var deciding, changing sync.WaitGroup
@@ -171,7 +171,7 @@ func whileDeciding(t *testing.T, p *testPop, keys uint32, requests int, now time
 	changing.Wait()
 }
 
-// someShards draws which shards there are, and the names of those of them that are out.
+// someShards returns random shards, and the names of those that are out.
 func someShards(all []count.Shard, intN func(int) int) (members []count.Shard, out []string) {
 	for _, s := range all {
 		switch intN(4) {
@@ -219,7 +219,7 @@ func counted(t *testing.T, p *testPop, keys uint32, shards []count.Shard, first 
 	return total
 }
 
-// A node that was told of no mitigation finds its record at the shard that owned the key before.
+// A node that missed a mitigation finds its record at the former owner of the key.
 func TestARecordIsFoundAtAFormerShard(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {

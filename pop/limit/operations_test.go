@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A countedShard counts what is asked of it.
+// A countedShard counts operations.
 type countedShard struct {
 	count.Shard
 	increments, reads int
@@ -28,7 +28,7 @@ func (s *countedShard) Exchange(b *counter.Batch) error {
 	return s.Shard.Exchange(b)
 }
 
-// Sub-windows cost no operation: the same requests are as many increments and reads.
+// Sub-windows need no more increments and reads than whole windows.
 func TestSubWindowsCostNoOperation(t *testing.T) {
 	operations := func(subWindows string) string {
 		server, err := shard.New(shard.Options{})
@@ -100,8 +100,8 @@ func (s mapShard) Exchange(b *counter.Batch) error {
 	return nil
 }
 
-// BenchmarkCounting is all of a node's work for a request that passes, but for its sockets:
-// the decision, and the counting of ten at a time.
+// BenchmarkCounting measures a node's work for a request that passes, without sockets: the decision,
+// and counting in batches of ten.
 func BenchmarkCounting(b *testing.B) {
 	for _, subWindows := range []string{"1", "auto"} {
 		b.Run(subWindows, func(b *testing.B) {

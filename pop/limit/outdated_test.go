@@ -17,10 +17,10 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Who is innocent by the estimate of the layout before a reload and by that of the one after
-// it is not refused, also where older requests weigh more in the one and younger ones in the
-// other: here both estimates are 50 at most, while the requests from before the reload weigh
-// 12.5 in whole windows, and those after it 50 in sub-windows.
+// A client that is innocent by the estimates of both the layout before a reload and the one after
+// it is not refused, even if older requests weigh more in one and younger ones in the other: here
+// both estimates are at most 50, while the requests from before the reload weigh 12.5 in whole
+// windows, and those after it 50 in sub-windows.
 func TestAReloadRefusesNobodyInnocent(t *testing.T) {
 	now := time.Unix(6000, 0)
 	limiters := steppedPop(t, 2, func() time.Time { return now }, io.Discard, subWindows(1))
@@ -48,8 +48,8 @@ func TestAReloadRefusesNobodyInnocent(t *testing.T) {
 	ask(0)
 }
 
-// What a node counted in the counters before the reload, since it loaded the rules 5 s later
-// than another one, is still in the period when that has loaded them a period ago.
+// Requests that a node counted in the old counters because it reloaded 5 s after another one are
+// still in the period when the other one reloaded a period ago.
 func TestANodeThatReloadsLater(t *testing.T) {
 	now := time.Unix(6000, 0)
 	limiters := steppedPop(t, 2, func() time.Time { return now }, io.Discard, subWindows(1))
@@ -76,14 +76,13 @@ func TestANodeThatReloadsLater(t *testing.T) {
 	}
 }
 
-// subWindows returns a rule of 50 requests a minute with so many sub-windows.
+// subWindows returns a rule of 50 requests a minute with this many sub-windows.
 func subWindows(n int) string {
 	return fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m, sub_windows: %d}]}]", n)
 }
 
-// Over random reloads, at each node at another time: who is innocent by each estimate that
-// there was is never refused. Where nodes reload at once, nobody passes more often than by the
-// bound of the worst one.
+// With random reloads, at a different time on each node, clients that are innocent by every estimate
+// are never refused. If nodes reload at the same time, nobody exceeds the bound of the worst estimate.
 func TestPromisesOverReloads(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		period := time.Duration(rapid.Int64Range(6, 30).Draw(rt, "period")) * time.Second
@@ -106,7 +105,7 @@ func TestPromisesOverReloads(t *testing.T) {
 		for _, l := range limiters {
 			l.SetRules(first)
 		}
-		careful := rapid.Bool().Draw(rt, "careful") // never over, by no estimate that there was
+		careful := rapid.Bool().Draw(rt, "careful") // never over, by any estimate
 		over := func(events []event) bool {
 			return slices.ContainsFunc(used, func(l promised) bool { return l.over(events, events[len(events)-1].at) })
 		}
@@ -155,7 +154,7 @@ func TestPromisesOverReloads(t *testing.T) {
 	})
 }
 
-// A soloShard fails the test where a counter is incremented twice at once by its node.
+// A soloShard fails the test if its node has two increments of a counter in flight.
 type soloShard struct {
 	count.Shard
 	t     *testing.T
@@ -179,9 +178,9 @@ func (s *soloShard) Exchange(b *counter.Batch) error {
 	return s.Shard.Exchange(b)
 }
 
-// Two nodes count at full speed while rules with other sub-windows are loaded, on each node by
-// itself. In the end every request is in one counter of one layout, and no counter ever had two
-// increments of one node on their way.
+// Two nodes count at full speed while each independently loads rules with other sub-windows. In the
+// end every request is in one counter of one layout, and no counter ever had two increments of one
+// node in flight.
 func TestEveryRequestIsCountedOnceWhileSubWindowsChange(t *testing.T) {
 	const keys, requests, nodes = 50, 5000, 2
 	p := startPop(t, nodes, 1, true, hourly(1))
@@ -213,7 +212,7 @@ func TestEveryRequestIsCountedOnceWhileSubWindowsChange(t *testing.T) {
 	p.stop()
 }
 
-// hourly returns a rule of 5000 requests an hour with so many sub-windows.
+// hourly returns a rule of 5000 requests an hour with this many sub-windows.
 func hourly(n int) string {
 	return fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 5000, period: 1h, sub_windows: %d}]}]", n)
 }

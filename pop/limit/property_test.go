@@ -20,7 +20,7 @@ type event struct {
 	passed bool
 }
 
-// A promised limit is one that promises are made of.
+// A promised is a limit whose promises are tested.
 type promised struct {
 	threshold int
 	period    time.Duration
@@ -54,12 +54,12 @@ func (l promised) over(events []event, at time.Time) bool {
 	return estimate.Cmp(big.NewRat(int64(l.threshold), 1)) > 0
 }
 
-// mostPassed returns how many requests passed in any trailing period at most.
+// mostPassed returns the greatest number of requests that passed in a trailing period.
 func mostPassed(events []event, period time.Duration) int {
 	return mostSent(slices.DeleteFunc(slices.Clone(events), func(e event) bool { return !e.passed }), period)
 }
 
-// mostSent returns how many requests were sent in any trailing period at most.
+// mostSent returns the greatest number of requests sent in a trailing period.
 func mostSent(events []event, period time.Duration) (most int) {
 	first := 0
 	for i, e := range events {
@@ -71,13 +71,13 @@ func mostSent(events []event, period time.Duration) (most int) {
 	return most
 }
 
-// countTime is how long a count takes at most, until all nodes refuse.
+// countTime is the maximum time from a request until all nodes refuse.
 const countTime = 10 * time.Millisecond
 
 const clients = 2
 
-// The two promises, over random schedules: who is innocent is never refused, whatever
-// fails or moves; and where nothing does, nobody passes more often than the bound allows.
+// The two promises, over random schedules: innocent clients are never refused, whatever fails or
+// moves; and if nothing does, nobody passes more often than the bound allows.
 func TestPromises(t *testing.T) {
 	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))

@@ -15,10 +15,9 @@ import (
 	"golang.org/x/tools/go/ssa/ssautil"
 )
 
-// The request path touches no network and waits for nobody: whatever Decide and Answered
-// may call, by any path, makes no system call, starts no goroutine, and neither sends to
-// nor receives from a channel where that may block. This is read from the call graph of
-// the program, not from what a test happens to run.
+// The request path touches no network and waits for nothing: no function that Decide and Answered
+// may call makes a system call, starts a goroutine, or blocks on a channel. The test uses the call
+// graph of the program, not the calls of one run.
 func TestTheDecisionReachesNoNetwork(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the call graph of the whole program")
@@ -41,7 +40,7 @@ func TestTheDecisionReachesNoNetwork(t *testing.T) {
 	for _, found := range r.found {
 		t.Error(found)
 	}
-	// It has seen what it should have, and would have found something.
+	// The walk has reached the expected functions, and can find violations.
 	for _, part := range []string{"siphash", "bart", "golang-lru", "pop/count", "async", "client_golang/prometheus"} {
 		if !slices.ContainsFunc(r.names(), func(name string) bool { return strings.Contains(name, part) }) {
 			t.Errorf("the walk did not come through %s", part)
@@ -53,7 +52,7 @@ func TestTheDecisionReachesNoNetwork(t *testing.T) {
 	}
 }
 
-// A reach is all that functions may call.
+// A reach is the set of functions that may be called.
 type reach struct {
 	seen  map[*callgraph.Node]bool
 	found []string // what they must not, each with the way there
@@ -65,7 +64,7 @@ var outside = []string{"net", "os", "syscall", "internal/poll", "time"}
 // harmless are functions of those packages that the decision may call.
 var harmless = []string{"(time.Time)", "(*time.Time)", "(time.Duration)", "time.UnixMilli", "time.Unix", "time.unixTime", "time.subMono"}
 
-// walk looks at all that n may call, n having been reached by path.
+// walk visits all functions that n may call; path leads to n.
 func (r *reach) walk(n *callgraph.Node, path []string) {
 	if n == nil || r.seen[n] {
 		return
@@ -78,7 +77,7 @@ func (r *reach) walk(n *callgraph.Node, path []string) {
 		pkg = n.Func.Pkg.Pkg.Path()
 	}
 	if pkg == "runtime" {
-		return // it has goroutines of its own, for what the collector does
+		return // the collector has its own goroutines
 	}
 	if slices.Contains(outside, pkg) && !slices.ContainsFunc(harmless, func(h string) bool { return strings.HasPrefix(name, h) }) {
 		r.add("a call of "+pkg, path)

@@ -79,7 +79,7 @@ func TestAReadOfAFormerOwnerThatTimesOutIsRepeated(t *testing.T) {
 }
 
 // A node that holds the record of a key stores it at the key's new owner when it counts there,
-// also if the former owner is dead by then.
+// even if the former owner is dead by then.
 func TestARecordFollowsItsKey(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
@@ -149,8 +149,8 @@ func TestAShortMitigationLeavesTheShard(t *testing.T) {
 	})
 }
 
-// A shard that stopped answering is probed until it answers, though no count waits for it and a
-// rule that fails closed brings no new ones.
+// A shard that stopped answering is probed until it answers, even if no count waits for it and a
+// rule that fails closed adds none.
 func TestAShardThatFailedIsProbed(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {

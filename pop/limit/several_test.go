@@ -11,7 +11,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// ask lets a request come to a node, be answered with a status where it passes, and be counted.
+// ask sends a request to a node, answers it with a status if it passes, and waits until it is
+// counted.
 func (p *testPop) ask(req rule.Request, status int) limit.Decision {
 	req.Addr = netip.MustParseAddr("192.0.2.1")
 	l := p.limiters[0]
@@ -26,8 +27,8 @@ func headers(values ...string) rule.Request {
 	return rule.Request{Header: map[string][]string{"X-Api-Key": values}}
 }
 
-// A client that adds a new value to its own with each request is counted by its own, wherever
-// the value is, and also by answers.
+// A client that adds a new value to its own with each request is counted by its own value, wherever
+// that is, and also when counted by answers.
 func TestOneOfSeveralValuesIsCounted(t *testing.T) {
 	for _, test := range []struct {
 		name, rule string
@@ -123,7 +124,7 @@ func TestTooManyValuesShareACount(t *testing.T) {
 	})
 }
 
-// Of several values the client is told of the one that allows the least.
+// With several values, the client gets the smallest quota.
 func TestQuotasOfSeveralValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, false, "rules: [{id: a, limits: [{threshold: 9, period: 1m}], characteristics: [header:x-api-key]}, {id: b, limits: [{threshold: 99, period: 1m}], characteristics: [ip]}]")
@@ -151,7 +152,7 @@ func TestQuotasOfSeveralValues(t *testing.T) {
 	})
 }
 
-// A request is refused where one of its keys has no shard, and the rule says so.
+// A request is refused if one of its keys has no shard and the rule fails closed.
 func TestFailClosedForOneOfSeveralValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 3, false, "rules: [{id: a, limits: [{threshold: 99, period: 1m}], characteristics: [header:x-api-key], on_failure: closed}]")

@@ -14,8 +14,8 @@ import (
 
 const manyPerMinute = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 1m}]}]"
 
-// ask lets a client ask a node, and returns how many requests of it the node knew of
-// before, of 1000; -1 if it does not know.
+// ask sends a client's request to a node, and returns how many of its earlier requests the node
+// knew, -1 if unknown. The threshold is 1000.
 func ask(l *limit.Limiter, client uint32) int {
 	req := request(client)
 	now := time.Now()
@@ -28,8 +28,8 @@ func ask(l *limit.Limiter, client uint32) int {
 	return -1
 }
 
-// wantKnown lets clients ask a node twice, the second time when the first is counted, and
-// fails where the node then does not know of as many requests before.
+// wantKnown sends two requests of each client to a node, the second when the first is counted, and
+// fails unless the node then knows this many earlier requests.
 func wantKnown(t *testing.T, what string, l *limit.Limiter, clients uint32, before int) {
 	t.Helper()
 	for client := range clients {
@@ -96,8 +96,8 @@ func TestCountsFollowTheShards(t *testing.T) {
 	})
 }
 
-// What a shard did not take is counted by the key's new owner as soon as the shard is out,
-// and by anybody once one is in again.
+// Requests that a shard did not accept are counted by the key's new owner as soon as the shard is
+// out, or once any shard is in again.
 func TestWaitingCountsMove(t *testing.T) {
 	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -150,8 +150,8 @@ func TestWhatIsNotSentAtTheEndIsCounted(t *testing.T) {
 	}
 }
 
-// A rule that fails closed lets no request try whether a shard is back. It is found all the
-// same, also if it left and joined again while it was down.
+// With a rule that fails closed, no request tries whether a shard is back. The node still finds it,
+// even if it left and joined again while it was down.
 func TestAShardIsFoundWithoutRequests(t *testing.T) {
 	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))

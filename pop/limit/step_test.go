@@ -77,7 +77,7 @@ func TestStepping(t *testing.T) {
 	}
 }
 
-// What another node counts late into the window before is read by the step that is due then.
+// Late counts of another node in the previous window are read by the step that is due then.
 func TestAStepReadsOnceMore(t *testing.T) {
 	now := time.Unix(6000, 0).Add(-time.Millisecond)
 	limiters := steppedPop(t, 2, func() time.Time { return now }, io.Discard,
@@ -105,7 +105,7 @@ func TestAStepReadsOnceMore(t *testing.T) {
 	}
 }
 
-// A decision tells what it counts, and looking counts nothing.
+// A decision lists its counts, and Look counts nothing.
 func TestLook(t *testing.T) {
 	now := time.Unix(6010, 0)
 	l := steppedPop(t, 1, func() time.Time { return now }, io.Discard, `rules:

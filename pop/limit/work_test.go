@@ -40,8 +40,8 @@ func (a *single) minuteKey(client uint32) string {
 	return a.secret.CounterKey(a.key(client), limit, number)
 }
 
-// What was provably not sent is sent when the shard is back, once. What the node does not
-// know meanwhile it does not tell.
+// Requests that were provably not sent are sent once when the shard is back. Until then the node
+// reports no quota.
 func TestNotSentIsSentLater(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestALiftLeavesWhatStartsAfterIt(t *testing.T) {
 	})
 }
 
-// A rule that is removed between a request and its counting counts no more.
+// A rule that is removed between a request and its counting no longer counts.
 func TestRequestsOfARemovedRule(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
@@ -179,9 +179,9 @@ func TestRequestsOfARemovedRule(t *testing.T) {
 	})
 }
 
-// A shard that takes what it is sent and never answers delays the end by Options.Drain and
-// the round trips under way, however much waits for it. What was not tried is counted, also
-// of keys that made room for others.
+// A shard that never answers delays the end of Run by at most Options.Drain and the round trips in
+// flight, however many requests wait for it. Requests that were not sent are counted as dropped, also
+// those of evicted keys.
 func TestRunEndsBesideAStalledShard(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	synctest.Test(t, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestRunEndsBesideAStalledShard(t *testing.T) {
 	})
 }
 
-// shardThatStalls returns a shard that is never given up.
+// shardThatStalls returns a shard that stalls but never counts as down.
 func shardThatStalls(timeout time.Duration, metrics *counter.Metrics) *counter.Shard {
 	return counter.NewShard("s:1", counter.ShardOptions{Timeout: timeout, Failures: 1 << 20, Metrics: metrics, Dial: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
@@ -227,8 +227,8 @@ func shardThatStalls(timeout time.Duration, metrics *counter.Metrics) *counter.S
 	}})
 }
 
-// Of two active records with the same action the one that lasts longer decides, then the
-// order of the files.
+// If two active records have the same action, the one that ends last decides, then the first rule in
+// the files.
 func TestWhichRecordDecides(t *testing.T) {
 	table, err := mitigation.New(mitigation.Options{})
 	if err != nil {
