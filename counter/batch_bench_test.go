@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 )
 
-// What an exchange allocates does not depend on how many keys are in the batch.
+// The allocations of an exchange do not depend on the number of keys in the batch.
 func TestExchangeAllocatesNothingForAKey(t *testing.T) {
 	s := counter.NewShard(memcachedtest.Start(t).Addr, counter.ShardOptions{Timeout: 10 * time.Second})
 	defer s.Close()

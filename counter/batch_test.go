@@ -165,8 +165,8 @@ func startCutter(t *testing.T, to string) *cutter {
 	return c
 }
 
-// Wherever a batch breaks off, what is counted is what was answered and some of what is unknown,
-// and nothing of what is said not to be sent.
+// Wherever a batch breaks off, all answered increments were counted, some of the unknown ones, and
+// none of those reported as not sent.
 func TestBatchesCutAtEveryByte(t *testing.T) {
 	m := memcachedtest.Start(t)
 	c := startCutter(t, m.Addr)
@@ -309,8 +309,7 @@ func TestMalformedReplies(t *testing.T) {
 	}
 }
 
-// An answer that nobody has asked for closes the connection, so that it is not taken for the
-// next one.
+// An unexpected answer closes the connection, so that it is not taken for the next one.
 func TestTooManyReplies(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -431,7 +430,7 @@ func TestSlowShardCountsAsDown(t *testing.T) {
 	})
 }
 
-// Random bytes never make more than they should of an exchange.
+// Random replies never break the invariants of an exchange.
 func FuzzReplies(f *testing.F) {
 	f.Add([]byte("1\r\n2\r\nEND\r\n"))
 	f.Add([]byte("1\r\nNOT_FOUND\r\nVALUE one............. 0 3 9\r\nabc\r\nEND\r\n"))

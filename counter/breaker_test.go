@@ -94,8 +94,8 @@ edge_increments_total{result="unknown"} 3
 	})
 }
 
-// A shard that is gone leaves the metrics, also if something still asks it; one that is back
-// is told of again, as it is.
+// A hidden shard leaves the metrics, even if it is still used; once shown again, its current state
+// is reported.
 func TestHide(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	s := counter.NewShard("s:1", counter.ShardOptions{

@@ -16,8 +16,8 @@ func secret(t testing.TB, text string) counter.Secret {
 	return s
 }
 
-// The keys are wire protocol: nodes that make others would count apart. These were
-// computed once, and checked with an independent implementation of SipHash-2-4-128.
+// The keys are wire protocol: nodes with different keys would count separately. These were computed
+// once, and checked with an independent implementation of SipHash-2-4-128.
 func TestGoldenKeys(t *testing.T) {
 	s := secret(t, "correct horse battery staple")
 	tag := s.Tag([]byte("what is counted apart"))

@@ -49,7 +49,7 @@ func TestLayoutOf(t *testing.T) {
 	}
 }
 
-// Whatever so many senders have on their way when a field is no longer counted, it fits.
+// Whatever the senders have in flight when a field is full, it fits.
 func TestBudget(t *testing.T) {
 	for _, l := range layouts[1:] {
 		most := uint64(1)<<l.Bits - 1
@@ -68,8 +68,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Each operation does to every field what it does to a lone number, and nothing to its
-// neighbours.
+// Each operation treats every field like a plain number, and does not affect its neighbours.
 func TestOperationsWorkFieldByField(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := rapid.SampledFrom(layouts).Draw(t, "layout")
@@ -129,8 +128,8 @@ func TestOperationsWorkFieldByField(t *testing.T) {
 	})
 }
 
-// A number in another layout says no more than one that was counted in it, at any time and by
-// any kind of estimate, and exactly as much where its sub-windows are parts of the other's.
+// A converted value never weighs more than one counted in the layout, at any time and for any kind
+// of estimate, and weighs the same if the original sub-windows divide those of the layout.
 func TestFromAnotherLayoutIsNeverMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCounts(t)
@@ -158,8 +157,8 @@ func TestFromAnotherLayoutIsNeverMore(t *testing.T) {
 	})
 }
 
-// What is checked is what a node does: with one node more than a layout is for, it has no
-// budget.
+// The bound matches the behaviour of a node: with one more node than a layout allows, the budget is
+// 0.
 func TestMostNodes(t *testing.T) {
 	for fields := 2; fields <= counter.MaxFields; fields++ {
 		l, _ := counter.LayoutOf(fields)

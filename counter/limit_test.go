@@ -169,10 +169,10 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// layouts are those that numbers may have.
+// layouts are all layouts.
 var layouts = []counter.Layout{counter.Plain, {2, 32}, {3, 21}, {4, 16}, {5, 12}, {6, 10}}
 
-// A drawn case: a limit with the numbers of two windows, and the counts in them.
+// A drawn is a random limit with the values of two windows, and the counts in them.
 type counts struct {
 	limit     counter.Limit
 	prev, cur uint64
@@ -261,7 +261,7 @@ func TestRemainingIsExact(t *testing.T) {
 	})
 }
 
-// At Back the estimate is not over, and the microsecond before it was.
+// At Back the limit is not exceeded, and a microsecond earlier it was.
 func TestBackIsTheFirstMoment(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCounts(t)
@@ -281,7 +281,7 @@ func TestBackIsTheFirstMoment(t *testing.T) {
 	})
 }
 
-// A number counts each request in the field of its time, and nothing carries over.
+// A value counts each request in the field of its time, without carry.
 func TestDeltaCountsInItsSubWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		layout := rapid.SampledFrom(layouts).Draw(t, "layout")
@@ -331,7 +331,7 @@ func TestFalls(t *testing.T) {
 	}
 }
 
-// Until Falls nothing is lost: by then the estimate is less than it is now.
+// Falls is late enough: by then the estimate is less than now.
 func TestFallsIsLateEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCounts(t)
@@ -346,7 +346,7 @@ func TestFallsIsLateEnough(t *testing.T) {
 	})
 }
 
-// estimateAt is estimate, also for moments of the next window and later ones.
+// estimateAt is estimate, also for times in later windows.
 func (c counts) estimateAt(at int64) *big.Rat {
 	for at >= c.limit.Period {
 		at -= c.limit.Period

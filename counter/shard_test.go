@@ -72,8 +72,7 @@ func TestCount(t *testing.T) {
 	})
 }
 
-// INCR fails on a new counter and ADD on an old one: whoever comes between must not cost a
-// count.
+// INCR fails on a new counter and ADD on an old one: a race must not lose a count.
 func TestCountersAreMadeOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *counter.Shard) {
 		const writers, keys = 32, 200
@@ -205,8 +204,8 @@ func scripted(t *testing.T, answer func(line string) string) func(context.Contex
 	}
 }
 
-// A memcached that restarts while nothing is under way costs nothing: connections that it left
-// behind are not used.
+// A memcached that restarts while nothing is in flight costs nothing: its old connections are not
+// used.
 func TestRestart(t *testing.T) {
 	m := memcachedtest.Start(t)
 	s := counter.NewShard(m.Addr, counter.ShardOptions{Timeout: 10 * time.Second, Connections: 16})
@@ -297,7 +296,7 @@ func BenchmarkCount(b *testing.B) {
 	}
 }
 
-// named makes a name as long as an item's.
+// named returns a name as long as an item's.
 func named(name string) string { return (name + "................")[:16] }
 
 // one counts in a single counter, which may be new.

@@ -35,7 +35,7 @@ func apiKey(r *sent) string {
 	return r.Header[0][1]
 }
 
-// onlyKeyed leaves those out that the rule skips.
+// onlyKeyed omits requests that the rule skips.
 func onlyKeyed(r *sent) string {
 	if len(r.Header) == 0 {
 		return ""
@@ -68,7 +68,7 @@ func oneOf(n int) func() bool {
 	return func() bool { return random.IntN(n) == 0 }
 }
 
-// pair lets two clients share a key.
+// pair makes two clients share a key.
 func pair(a, b uint64) func(r *sent) string {
 	return func(r *sent) string {
 		if r.Client == a || r.Client == b {
@@ -78,7 +78,7 @@ func pair(a, b uint64) func(r *sent) string {
 	}
 }
 
-// Mistakes are named, and nothing else is.
+// The judge names the planted mistake, and nothing else.
 func TestPlantedMistakes(t *testing.T) {
 	some, others := oneOf(100), oneOf(100)
 	for _, test := range []struct {
@@ -173,7 +173,7 @@ func doubles(l *limiter) {
 	}
 }
 
-// Mistakes that nobody has told the judge of are found as well, and named by what they lead to.
+// The judge also finds mistakes that it does not know, and names them by their effect.
 func TestInventedMistakes(t *testing.T) {
 	refusals := 0
 	for _, test := range []struct {
@@ -241,7 +241,7 @@ func told(s *judge.Score) string {
 	return b.String()
 }
 
-// Of a limiter that does what its rules say nothing is said, however late it is within the bound.
+// The judge finds no fault in a correct limiter, however large its lag is within the bound.
 func TestNothingIsWrong(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for _, test := range []struct {

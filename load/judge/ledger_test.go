@@ -55,7 +55,7 @@ func judged(t *testing.T, l ledger, rules string, o judge.Options) *judge.Score 
 	return s
 }
 
-// What is wrong with a run as a whole is said.
+// The judge reports what is wrong with a run as a whole.
 func TestRuns(t *testing.T) {
 	const five = "rules: [{id: five, characteristics: [ip], limits: [{threshold: 5, period: 10s}], mitigation_timeout: 20s"
 	late := ok
@@ -127,8 +127,8 @@ func TestMistakesBehindTheLag(t *testing.T) {
 	}
 }
 
-// With hurried clients, which send faster than the bound on the lag, a limiter that is late within
-// it is not taken for one with a mistake.
+// With hurried clients, which send several requests within the bound on the lag, a limiter whose lag
+// is within it is not reported as mistaken.
 func TestLagIsNoMistake(t *testing.T) {
 	for name, lag := range map[string]int64{"at once": 0, "20 ms": 20_000, "80 ms": 80_000, "120 ms": 120_000, "300 ms": 300_000} {
 		t.Run(name, func(t *testing.T) {

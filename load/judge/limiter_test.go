@@ -36,7 +36,7 @@ type sent struct {
 	left netip.Addr // an address that the client writes to the left of its own
 }
 
-// A ledger is what was sent, and what came back.
+// A ledger holds requests and their answers.
 type ledger []sent
 
 func (l ledger) Len() int               { return len(l) }
@@ -91,8 +91,8 @@ func attack(t testing.TB, traffic string) ledger {
 	return l
 }
 
-// A limiter is a PoP of three nodes. It estimates by two windows, and acts on what it counts after
-// a lag. What is wrong with it is chosen.
+// A limiter is a PoP of three nodes. It estimates by two windows, and acts on its counts after a
+// lag. Its fields select mistakes.
 type limiter struct {
 	threshold, period, timeout int64
 	lag                        func() int64 // from a crossing until nodes refuse
@@ -173,7 +173,7 @@ func (l *limiter) refused(r *sent, key string, t int64) int64 {
 	return s[1] - t
 }
 
-// pour lets a token bucket decide.
+// pour decides by a token bucket.
 func (l *limiter) pour(key string, t int64) (wait int64) {
 	rate := float64(l.threshold) / float64(l.period)
 	full := max(0, l.filled[key]-float64(t-l.times[key+"@"][0])*rate)
@@ -186,7 +186,7 @@ func (l *limiter) pour(key string, t int64) (wait int64) {
 	return 0
 }
 
-// network returns what of an address is one client.
+// network returns the prefix of an address that identifies a client.
 func network(a netip.Addr) string {
 	if a.Is6() {
 		return netip.PrefixFrom(a, 64).Masked().String()

@@ -23,7 +23,7 @@ const bytesPerKey = 1200
 
 const allRules = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1h}]}]"
 
-// A bench is a loop whose clock stands still but for what the test says.
+// A bench is a loop whose clock only the test moves.
 type bench struct {
 	*count.Loop
 	rule   *rule.Rule
@@ -70,7 +70,7 @@ func (b *bench) offer(i int) {
 	b.Offer(b.rule, b.secret.Tag(material[:]), 0, mitigation.Sample{Method: "GET", Host: "example.com", Path: "/"}, b.now)
 }
 
-// Keys that are known cost no allocation, whatever is done with them.
+// Known keys never cost an allocation.
 func TestKnownKeysAllocateNothing(t *testing.T) {
 	s := counter.NewShard(memcachedtest.Start(t).Addr, counter.ShardOptions{Timeout: 10 * time.Second})
 	defer s.Close()
@@ -139,7 +139,7 @@ func TestMemoryWithDeadShards(t *testing.T) {
 	}
 }
 
-// BenchmarkMemoryWithDeadShards tracks as many keys as a node does by default.
+// BenchmarkMemoryWithDeadShards tracks the default number of keys.
 func BenchmarkMemoryWithDeadShards(b *testing.B) {
 	for name, goOut := range map[string]bool{"in": false, "out": true} {
 		b.Run(name, func(b *testing.B) {

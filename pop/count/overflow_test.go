@@ -37,14 +37,14 @@ func fieldsOf(l counter.Layout, number uint64) []uint64 {
 // one returns the number whose kth field is n.
 func one(l counter.Layout, k int, n uint64) uint64 { return n << (int(l.Bits) * k) }
 
-// A crowd is nodes that count in one number, each as fast as it can, with a shard that may
+// A crowd is nodes that share one counter, each counting as fast as it can, with a shard that may
 // stall, lose replies and restart.
 type crowd struct {
 	t      *testing.T
 	layout counter.Layout
 	random *rand.Rand
 	nodes  []*crowdNode
-	away   []*increment // sent, and not executed
+	away   []*increment // sent but not executed
 
 	number uint64   // at the shard, which knows no fields
 	fields []uint64 // what it should be
@@ -73,13 +73,13 @@ func newCrowd(t *testing.T, l counter.Layout, nodes int, seed uint64) *crowd {
 	return c
 }
 
-// request lets n requests come to a node, in the kth sub-window.
+// request adds n requests to a node, in the kth sub-window.
 func (c *crowd) request(node *crowdNode, k int, n uint64) {
 	c.offered += n
 	c.dropped += node.tally.add(c.layout, one(c.layout, k, n))
 }
 
-// send lets a node send what it may, unless it waits for a reply.
+// send makes a node send what it may, unless it waits for a reply.
 func (c *crowd) send(node *crowdNode) {
 	if node.waits != nil {
 		return
@@ -91,7 +91,7 @@ func (c *crowd) send(node *crowdNode) {
 	}
 }
 
-// execute lets the shard take the ith of what is away.
+// execute makes the shard execute the ith increment in flight.
 func (c *crowd) execute(i int) {
 	it := c.away[i]
 	c.away = append(c.away[:i], c.away[i+1:]...)
@@ -106,8 +106,8 @@ func (c *crowd) execute(i int) {
 	}
 }
 
-// answer lets a node have the reply that it waits for, if there is one; else it gives up,
-// as it does where the reply is lost.
+// answer gives a node the reply that it waits for, if there is one; else the node times out, as if the
+// reply was lost.
 func (c *crowd) answer(node *crowdNode, lost bool) {
 	switch it := node.waits; {
 	case it == nil:
@@ -120,7 +120,7 @@ func (c *crowd) answer(node *crowdNode, lost bool) {
 	node.waits = nil
 }
 
-// unsent lets a node know that what it sent was provably not.
+// unsent tells a node that its increment was provably not sent.
 func (c *crowd) unsent(node *crowdNode) {
 	for i, it := range c.away {
 		if it == node.waits {
@@ -132,7 +132,7 @@ func (c *crowd) unsent(node *crowdNode) {
 	}
 }
 
-// restart lets a node forget everything, once.
+// restart makes a node forget everything, once.
 func (c *crowd) restart(node *crowdNode) {
 	if node.restarted {
 		return
@@ -141,7 +141,7 @@ func (c *crowd) restart(node *crowdNode) {
 	node.tally, node.waits, node.restarted = tally{}, nil, true
 }
 
-// lose lets the ith of what is away never arrive.
+// lose loses the ith increment in flight.
 func (c *crowd) lose(i int) {
 	c.gone += c.layout.Sum(c.away[i].delta)
 	c.away = append(c.away[:i], c.away[i+1:]...)
@@ -159,8 +159,8 @@ func (c *crowd) total() uint64 {
 	return sum
 }
 
-// A thousand schedules of requests, flushes, time-outs whose increments are executed later,
-// and restarts: no field overflows into its neighbour, and no request is lost from sight.
+// A thousand schedules of requests, flushes, timeouts whose increments are executed later, and
+// restarts: no field overflows into its neighbour, and every request is accounted for.
 func TestNoScheduleOverflowsAField(t *testing.T) {
 	const nodes, schedules = 16, 1000
 	stopped := 0
@@ -219,8 +219,8 @@ func TestNoScheduleOverflowsAField(t *testing.T) {
 	}
 }
 
-// The worst that can be: all nodes have as much on its way as they may when the field is
-// one below its stop, and restart, and have it once more.
+// The worst case: all nodes have as much in flight as they may when the field is one below its stop,
+// then restart, and have as much in flight again.
 func TestTheBudgetFillsAFieldExactly(t *testing.T) {
 	const nodes = 16
 	for _, l := range packedLayouts {
@@ -247,8 +247,8 @@ func TestTheBudgetFillsAFieldExactly(t *testing.T) {
 	}
 }
 
-// Nodes that count as fast as they can fill each field of a real memcached to its stop, and
-// no further than it holds.
+// Nodes that count as fast as they can fill each field of a real memcached to its stop, but do not
+// overflow it.
 func TestGreedyNodesAtMemcached(t *testing.T) {
 	m := memcachedtest.Start(t)
 	for _, nodes := range []int{16, 64} {
@@ -314,7 +314,7 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 	}
 }
 
-// The numbers of fields are added and compared as numbers of their own.
+// Fields are added and compared independently.
 func TestPackedTally(t *testing.T) {
 	l := packedLayouts[4] // 6×10
 	number := func(fields ...uint64) (n uint64) {

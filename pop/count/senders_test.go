@@ -8,8 +8,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// What arrives in a tick lies in one window and one sub-window of each limit, but where
-// sub-windows last no whole seconds.
+// A tick lies in one window and one sub-window of each limit, unless sub-windows do not last whole
+// seconds.
 func TestTicks(t *testing.T) {
 	now := time.UnixMilli(1_800_000_123_456)
 	for limits, want := range map[string]int64{
@@ -36,7 +36,7 @@ func newRule(tb testing.TB, limits string) *rule.Rule {
 	return set.Rules()[0]
 }
 
-// newTrack returns the track of a key that r counts, and what it loses.
+// newTrack returns the track of a key that r counts, and its losses.
 func newTrack(r *rule.Rule, now time.Time) (*track, *losses) {
 	lost := new(losses)
 	t := &track{lost: lost}
@@ -50,8 +50,8 @@ func (t *track) exceeded(now time.Time) bool {
 	return over
 }
 
-// Requests that will never be counted, since their sub-window is full, are not kept, and
-// counted as such.
+// Requests that can never be counted because their sub-window is full are dropped and counted as
+// such.
 func TestAFullSubWindow(t *testing.T) {
 	tr, lost := newTrack(newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}]"), at(1, 0))
 	tr.add(5000, at(1, 0))
@@ -77,8 +77,8 @@ func TestAFullSubWindow(t *testing.T) {
 	}
 }
 
-// A node that knows of more nodes than a sub-window has room for sends nothing to it, and
-// decides by what it counts itself. Its other limits are counted as ever.
+// If there are more nodes than a sub-window has room for, a node sends nothing to it and decides by
+// its own counts. Other limits are counted as usual.
 func TestMoreNodesThanASubWindowHolds(t *testing.T) {
 	r := newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}, {threshold: 500, period: 1h}]")
 	sent := func(tr *track, nodes int) (packed, whole uint64) {
@@ -117,8 +117,8 @@ func TestMoreNodesThanASubWindowHolds(t *testing.T) {
 	}
 }
 
-// All nodes of a crowd have on their way what they may when a sub-window is about to be
-// full, and again after a restart.
+// All nodes of a crowd have as much in flight as they may when a sub-window is about to be full, and
+// again after a restart.
 func TestNoCrowdOverflowsASubWindow(t *testing.T) {
 	r := newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}]")
 	stop := r.Limits[0].Counted().Layout.Stop()
