@@ -62,7 +62,7 @@ func (t *tally) hear(l counter.Layout, owner string, from *counter.Link, number,
 	if t.from.Apart(from) {
 		t.former = append(t.former, stint{owner, t.share})
 		t.former[len(t.former)-1].unsure = 0
-		t.share = share{unsure: t.unsure} // nobody knows which of the two counted these
+		t.share = share{unsure: t.unsure} // either of the two may have counted these
 	}
 	if t.from != nil {
 		return

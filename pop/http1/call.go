@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// ErrInterrupted is what a Call's methods return after Interrupt.
+// ErrInterrupted is returned by a Call's methods after Interrupt.
 var ErrInterrupted = errors.New("http1: the exchange was interrupted")
 
 // A Call is one exchange with an origin, for a client of another protocol. Its zero value is ready.
-// Its methods are called by one goroutine, but for Interrupt, which any may call, and Send, by one
-// other.
+// Its methods are called by one goroutine, except Interrupt, which any may call, and Send, which one
+// other may call.
 type Call struct {
 	o    *Origin
 	oc   *originConn
@@ -22,12 +22,12 @@ type Call struct {
 	body bodyReader
 	head bool // the answer's head is still in the buffer
 
-	mu          sync.Mutex // guards what follows, and the deadline for reading from oc
+	mu          sync.Mutex // guards the fields below, and the read deadline of oc
 	interrupted bool
 	answered    bool // the final answer has begun
 }
 
-// Reset makes c ready for another exchange. Nobody may use it meanwhile.
+// Reset makes c ready for another exchange. It must not be in use.
 func (c *Call) Reset() { c.head, c.interrupted, c.answered = false, false, false }
 
 // Ask sends a request: its head, as Request.AppendHead makes it, and what has come of its body. whole is
@@ -46,13 +46,13 @@ func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 		if whole {
 			oc.setReadDeadline(now, o.o.Timeout)
 			oc.setWriteDeadline(now, o.o.Timeout)
-		} else { // the client may take its time, and the origin: see Sent
+		} else { // no timeout while the request is being sent: see Sent
 			oc.readBy, oc.writeBy = time.Time{}, time.Time{}
 			_ = oc.conn.SetDeadline(time.Time{})
 		}
 		n, err := oc.conn.Write(begin)
 		if err == nil && whole {
-			runtime.Gosched() // on a busy node the answer is there afterwards, and the read does not have to wait
+			runtime.Gosched() // on a busy node the answer arrives meanwhile, and the read need not wait
 			err = c.fill(smallBuffer)
 			n = len(begin)
 		}
@@ -79,8 +79,8 @@ func (c *Call) Send(p []byte) error {
 	return err
 }
 
-// Sent is told that all of the request was sent, by the goroutine of Send: from now on the origin has
-// its time to answer.
+// Sent must be called by the goroutine of Send when the whole request was sent: it starts the origin's
+// timeout.
 func (c *Call) Sent() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +93,7 @@ func (c *Call) Sent() {
 	}
 }
 
-// Interrupt ends the read from the origin that is under way, or the next one.
+// Interrupt ends the current read from the origin, or the next one.
 func (c *Call) Interrupt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +103,7 @@ func (c *Call) Interrupt() {
 	}
 }
 
-// Resume lets the exchange go on after Interrupt.
+// Resume continues the exchange after Interrupt.
 func (c *Call) Resume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +164,7 @@ func (c *Call) skipHead() {
 	}
 }
 
-// Data returns the next bytes of the answer's body that have come, and whether they are the last.
+// Data returns the next bytes of the answer's body that have arrived, and whether they are the last.
 // They are valid until Wait.
 func (c *Call) Data() (data []byte, ended bool, err error) {
 	c.skipHead()
@@ -193,15 +193,15 @@ func (c *Call) Wait() error {
 	return c.failure(err)
 }
 
-// Trailers returns the fields behind the body, as lines that end in CRLF.
+// Trailers returns the fields after the body, as lines that end in CRLF.
 func (c *Call) Trailers() []byte { return c.body.trailers }
 
-// End keeps the origin's connection for others if whole, which says that all of the request was
-// sent, and all of the answer was read. Otherwise it is closed.
+// End makes the origin's connection available to others if whole is set, meaning that the whole
+// request was sent, and the whole answer was read. Otherwise it closes the connection.
 func (c *Call) End(whole bool) {
 	c.mu.Lock()
 	oc, kept := c.oc, whole && !c.interrupted
-	c.oc = nil // from here on Interrupt concerns nobody
+	c.oc = nil // Interrupt no longer affects it
 	c.mu.Unlock()
 	switch {
 	case oc == nil:
@@ -213,7 +213,7 @@ func (c *Call) End(whole bool) {
 	}
 }
 
-// Cut ends a Send that is under way.
+// Cut ends a running Send.
 func (c *Call) Cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,8 +222,8 @@ func (c *Call) Cut() {
 	}
 }
 
-// AppendHead appends the head that the origin gets: as it came, but for what concerns the client's
-// connection alone, and what edit changes.
+// AppendHead appends the head for the origin: as received, except connection-specific fields and the
+// changes of edit.
 func (r *Request) AppendHead(dst []byte, edit Relay) []byte {
 	dst = append(append(dst, r.Method()...), ' ')
 	dst = append(dst, r.Path()...)
@@ -251,7 +251,7 @@ func (r *Request) AppendHead(dst []byte, edit Relay) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// AppendChunk appends a chunk of a body, which is not its last one.
+// AppendChunk appends a chunk of a body, other than the last.
 func AppendChunk(dst, data []byte) []byte {
 	if len(data) == 0 {
 		return dst
@@ -267,7 +267,7 @@ func AppendLastChunk(dst, trailers []byte) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// Parse reads a head that is all there.
+// Parse reads a complete head.
 func (r *Request) Parse(raw []byte) error {
 	r.reset()
 	done, err := r.scan(raw, len(raw))
@@ -277,6 +277,6 @@ func (r *Request) Parse(raw []byte) error {
 	return err
 }
 
-// ForwardsTrailer reports whether a trailer is forwarded: others say how to read a message, and
-// come too late.
+// ForwardsTrailer reports whether a trailer is forwarded: others say how to read the message, and are
+// too late.
 func ForwardsTrailer(name []byte) bool { return nameOf(name) == Other }

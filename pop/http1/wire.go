@@ -240,8 +240,8 @@ func (w *wire) setWriteDeadline(now time.Time, timeout time.Duration) {
 // long is a deadline in the past, which ends a running read.
 var long = time.Unix(1, 0)
 
-// interrupt ends a read that runs in another goroutine. Whoever sets the next deadline must first
-// reset readBy.
+// interrupt ends a read that runs in another goroutine. Before the next deadline is set, readBy must
+// be reset.
 func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(long) }
 
 // open reports whether the peer has neither closed the connection nor sent anything. It does not
