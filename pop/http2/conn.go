@@ -74,7 +74,6 @@ type Conn struct {
 
 	left bool // the client was told to open no more streams
 	last bool // and which one was the last
-	ping bool // that was answered
 }
 
 func newConn(s *Server, conn net.Conn, secure bool) *Conn {

@@ -110,6 +110,7 @@ func FuzzHeader(f *testing.F) {
 		theirs := make(chan string, 1)
 		near, far := net.Pipe()
 		defer near.Close()
+		//lint:ignore SA1019 net/http's server is given no single connection
 		go (&xhttp2.Server{}).ServeConn(far, &xhttp2.ServeConnOpts{BaseConfig: &http.Server{}, Context: context.Background(), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			theirs <- fmt.Sprintf("%s %s %s", r.Method, r.Host, r.RequestURI)
 		})})
