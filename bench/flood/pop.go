@@ -20,8 +20,8 @@ type pop struct {
 	end   func()
 }
 
-// start starts a PoP on some cores, with a rule. Answers of its memcached come later by delay. It
-// returns when a window of a minute has begun that holds all that lasts so long.
+// start starts a PoP on some cores, with a rule. Answers of its memcached are delayed. It returns
+// once at least lasts is left of the current window of a minute.
 func start(binary, cores, rule string, nodes int, delay, lasts time.Duration) pop {
 	dir, remove := harness.TempDir()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -48,7 +48,7 @@ func (f *generateFlags) write(files []string, stdout io.Writer) error {
 	}
 	if f.set.Changed("requests") {
 		if m.Requests = f.requests; f.requests == 0 {
-			return fail("requests", "", "a log of no requests is none")
+			return fail("requests", "", "must be at least 1")
 		}
 	}
 	_, err = mix.Write(stdout, m, mix.WriteOptions{Format: format, Fraction: f.fraction})

@@ -353,7 +353,7 @@ func unknown(r *rule.Rule) string {
 	return ""
 }
 
-// strange returns the name of a field that is set but not known, "" if there is none.
+// strange returns the name of a field that is set but unknown, or "".
 func strange(v reflect.Value) string {
 	for i := range v.NumField() {
 		if f := v.Type().Field(i); f.IsExported() && !slices.Contains(known, f.Name) && !v.Field(i).IsZero() {
