@@ -14,12 +14,14 @@ require (
 	github.com/klauspost/compress v1.20.3
 	github.com/pires/go-proxyproto v0.15.0
 	github.com/prometheus/client_golang v1.25.0
+	github.com/prometheus/client_model v0.6.3
 	github.com/schollz/progressbar/v3 v3.19.1
 	github.com/sony/gobreaker/v2 v2.4.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	go.yaml.in/yaml/v4 v4.0.0
 	golang.org/x/net v0.59.0 // exactly: pop/http2 stands on its frames and header compression
+	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.46.0
 )
 
@@ -28,12 +30,10 @@ require (
 	github.com/cockroachdb/datadriven v1.0.2
 	github.com/coder/websocket v1.8.14
 	github.com/google/go-cmp v0.7.0
-	github.com/prometheus/client_model v0.6.3
 	github.com/prometheus/common v0.72.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	go.uber.org/goleak v1.3.0
-	golang.org/x/sys v0.49.0
 	golang.org/x/tools v0.51.0
 	pgregory.net/rapid v1.3.0
 )

@@ -1,0 +1,112 @@
+package strictyaml
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// An Error says what is wrong with a file, where, and what to do.
+type Error struct {
+	File         string
+	Line, Column int    // from 1, in characters; 0 if the whole file is meant
+	Message      string // what is wrong
+	Hint         string // what to do; may be empty
+	Source       string // the offending line as it stands in the file
+}
+
+// Error returns the error in one line, beginning with file:line:column.
+func (e *Error) Error() string {
+	s := e.File
+	if e.Line > 0 {
+		s += fmt.Sprintf(":%d:%d", e.Line, e.Column)
+	}
+	s += ": " + e.Message
+	if e.Hint != "" {
+		s += " (" + e.Hint + ")"
+	}
+	return s
+}
+
+// Excerpt returns the offending line with a caret below the place that is meant, or
+// nothing where there is no such line. Of a long line it returns what surrounds the
+// place.
+func (e *Error) Excerpt() string {
+	if e.Source == "" {
+		return ""
+	}
+	const width = 160
+	source := []rune(e.Source)
+	column := min(max(e.Column-1, 0), len(source))
+	if len(source) > width {
+		from := min(max(column-width/2, 0), len(source)-width)
+		to := from + width
+		before, after := from > 0, to < len(source)
+		source, column = source[from:to], column-from
+		if before {
+			source[0] = '…'
+		}
+		if after {
+			source[width-1] = '…'
+		}
+	}
+	pad := make([]rune, column)
+	for i := range pad {
+		if pad[i] = ' '; source[i] == '\t' {
+			pad[i] = '\t'
+		}
+	}
+	return string(source) + "\n" + string(pad) + "^"
+}
+
+// Errors are what is wrong with some files, in the order of the files and of
+// their lines. Of many only the first are kept, and the last one says so.
+type Errors []*Error
+
+// Error returns the errors, one in a line.
+func (es Errors) Error() string {
+	lines := make([]string, len(es))
+	for i, e := range es {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns the single errors.
+func (es Errors) Unwrap() []error {
+	list := make([]error, len(es))
+	for i, e := range es {
+		list[i] = e
+	}
+	return list
+}
+
+// A Source is the text of a file.
+type Source struct {
+	Name  string
+	Bytes []byte
+}
+
+// Report returns the first of es by file, line and column, each once and with its line. files
+// are all files that es are about.
+func (es Errors) Report(files ...Source) Errors {
+	order, texts := map[string]int{}, map[string][]byte{}
+	for i, f := range files {
+		order[f.Name], texts[f.Name] = i, f.Bytes
+	}
+	slices.SortStableFunc(es, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(order[a.File], order[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	es = slices.CompactFunc(es, func(a, b *Error) bool { return *a == *b })
+	if len(es) > MaxErrors {
+		last := es[MaxErrors-1]
+		es = append(es[:MaxErrors], &Error{File: last.File, Message: "too many errors; the rest is not shown"})
+	}
+	for _, e := range es {
+		if e.Line > 0 {
+			e.Source = lineOf(texts[e.File], e.Line)
+		}
+	}
+	return es
+}

@@ -1,0 +1,219 @@
+package strictyaml
+
+// From bytes to YAML nodes, and what to say of bytes that are no YAML.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Parse returns the root of the only document of the text, or nil if it has no document. A
+// syntax error is recorded, and sets d.Broken.
+func (d *Document) Parse() (root *yaml.Node) {
+	text := d.Bytes
+	defer func() {
+		// The parser has checks of its own that panic. A file must never end the node
+		// that reads it.
+		if cause := recover(); cause != nil {
+			d.Broken, root = true, nil
+			d.FailAt(0, 0, "", "the YAML parser gave up: %v", cause)
+		}
+	}()
+	if at := indexStrange(text); at < len(text) {
+		d.Broken = true
+		d.strange(text, at)
+		return nil
+	}
+	var doc, second yaml.Node
+	loader, err := yaml.NewLoader(bytes.NewReader(text))
+	if err == nil {
+		err = loader.Load(&doc)
+	}
+	if err == io.EOF {
+		return nil
+	}
+	if err == nil {
+		if err = loader.Load(&second); err == io.EOF {
+			return doc.Content[0]
+		}
+	}
+	d.Broken = true
+	var syntax *yaml.LoadError
+	switch {
+	case err == nil:
+		d.Fail(&second, "write one document into each file", "a second document begins here")
+	case errors.As(err, &syntax):
+		d.syntax(text, syntax)
+	default:
+		d.FailAt(0, 0, "", "not YAML: %v", err)
+	}
+	return nil
+}
+
+// indexStrange returns the index of the first byte of text that cannot be in a YAML file,
+// or len(text).
+func indexStrange(text []byte) int {
+	for i := 0; i < len(text); {
+		c := text[i]
+		if c >= ' ' && c < utf8.RuneSelf || c == '\n' || c == '\r' || c == '\t' {
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRune(text[i:])
+		if r < ' ' || r == utf8.RuneError && n == 1 || r == 0xfffe || r == 0xffff {
+			return i
+		}
+		i += n
+	}
+	return len(text)
+}
+
+// strange records the error of a byte that indexStrange found.
+func (d *Document) strange(text []byte, at int) {
+	line, start := 1, 0
+	for {
+		n, next := lineBreak(text[start:at])
+		if next == 0 {
+			break
+		}
+		line, start = line+1, start+n+next
+	}
+	column := utf8.RuneCount(text[start:at]) + 1
+	switch r, n := utf8.DecodeRune(text[at:]); {
+	case n == 1 && r == utf8.RuneError && (bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff"))):
+		d.FailAt(0, 0, "save it as UTF-8", "the file is in UTF-16")
+	case n == 1 && r == utf8.RuneError:
+		d.FailAt(line, column, "save the file as UTF-8", "the byte 0x%02x is not UTF-8", text[at])
+	default:
+		d.FailAt(line, column, fmt.Sprintf(`in double quotes it can be written "\u%04x"`, r), "the character %U cannot be in a file", r)
+	}
+}
+
+// syntax records what is wrong with text, where the eye looks for it and in words for
+// those who do not know the parser.
+func (d *Document) syntax(text []byte, err *yaml.LoadError) {
+	at, line := err.Mark, lineOf(text, err.Mark.Line)
+	context := func(what string) bool { return strings.Contains(err.ContextMsg, what) }
+	message, hint := "not YAML: "+err.Message, ""
+	before, here := line, ""
+	if letters := []rune(line); at.Column >= 1 && at.Column <= len(letters) {
+		before, here = string(letters[:at.Column-1]), string(letters[at.Column-1])
+	}
+	switch said := err.Message; {
+	case strings.Contains(said, " tab ") || here == "\t" && said == "found character that cannot start any token":
+		message, hint = "a tab character indents this line", "indent with spaces instead of tabs"
+		at.Column = strings.IndexByte(line, '\t') + 1
+	case said == "found unexpected end of stream" && context("quoted"):
+		message, hint = "a quote is not closed", "end the text with the quote that begins it"
+		at = err.ContextMark
+	case strings.HasPrefix(said, "did not find expected ','") && err.ContextMark.Line == at.Line:
+		message = "a comma or closing " + last(said) + " is expected here"
+		hint = "a value ends with its closing quote or bracket"
+	case strings.HasPrefix(said, "did not find expected ','"):
+		message, hint = "what begins here is not closed", "write "+last(said)+" at its end, and commas between its parts"
+		at = err.ContextMark
+	case said == "did not find expected node content" && here == "":
+		message, hint = "something is missing at the end of the file", "close every bracket, brace and quote"
+		at.Line, at.Column = lastPlace(text)
+	case said == "did not find expected node content" && here == "-":
+		message, hint = "a list with dashes cannot be inside of brackets or braces", "write it in brackets: [a, b]"
+	case said == "did not find expected node content":
+		message, hint = here+" is not expected here", "remove it, or put the value in quotes"
+	case said == "found character that cannot start any token":
+		message, hint = "a value cannot begin with "+here, "put the value in quotes"
+	case said == "did not find expected alphabetic or numeric character":
+		message, hint = "a value that begins with * or & needs quotes", "put the value in quotes"
+		at = err.ContextMark
+	case strings.HasPrefix(said, "unknown anchor '"):
+		name := strings.TrimSuffix(strings.TrimPrefix(said, "unknown anchor '"), "' referenced")
+		message, hint = "a value that begins with * needs quotes", "quote it: "+Quote("*"+name)
+	case said == "mapping values are not allowed in this context" && strings.Contains(before, ":"):
+		message, hint = "a second colon is not expected here", "put a text that contains a colon in quotes"
+	case said == "mapping values are not allowed in this context":
+		message, hint = "a key is not expected here", "begin the keys of one mapping in one column"
+		at.Column = len(line) - len(strings.TrimLeft(line, " ")) + 1
+	case said == "did not find expected key" && strings.TrimSpace(before) != "":
+		message, hint = "nothing is expected here", "a value ends with its closing quote or bracket"
+	case said == "did not find expected key" && strings.ContainsAny(here, "]}"):
+		message, hint = here+" is not expected here", "remove it"
+	case said == "did not find expected key":
+		message, hint = "a key is not expected here", "begin the keys of one mapping in one column"
+	case said == "could not find expected ':'":
+		message, hint = "a key without a colon", "write key: value"
+		at = err.ContextMark
+	case said == "did not find expected '-' indicator" || said == "block sequence entries are not allowed in this context":
+		message = "an element of a list is expected here"
+		hint = `elements begin with "- " in lines of their own, all in one column`
+	case said == "did not find expected <document start>" && here == "":
+		message, hint = "the document is missing", "leave out lines that begin with %"
+	case said == "did not find expected <document start>":
+		message, hint = "nothing is expected here: the document has ended", "remove it, or a bracket that closes too early"
+	case said == "found incompatible YAML document":
+		message, hint = "this version of YAML is not known", "leave the line out"
+	case said == "found unknown escape character":
+		message, hint = "unknown escape in a quoted text", `in double quotes, write \\ for a backslash`
+	}
+	if lineOf(text, at.Line) == "" {
+		at.Line, at.Column = lastPlace(text)
+	}
+	d.FailAt(at.Line, at.Column, hint, "%s", message)
+}
+
+// last returns the character before the quote that ends a message.
+func last(message string) string { return message[len(message)-2 : len(message)-1] }
+
+// lastPlace returns the line and the column of the last character of text that is not
+// blank.
+func lastPlace(text []byte) (line, column int) {
+	text = bytes.TrimRightFunc(text, unicode.IsSpace)
+	for line = 1; ; line++ {
+		n, next := lineBreak(text)
+		if next == 0 {
+			return line, utf8.RuneCount(text)
+		}
+		text = text[n+next:]
+	}
+}
+
+// lineBreak returns how many bytes of text are before its first line break, and how
+// many the break has: 0 without a break. Lines end where YAML ends them.
+func lineBreak(text []byte) (before, width int) {
+	for i := 0; i < len(text); i++ {
+		switch rest := text[i:]; {
+		case rest[0] == '\n':
+			return i, 1
+		case rest[0] == '\r' && len(rest) > 1 && rest[1] == '\n':
+			return i, 2
+		case rest[0] == '\r':
+			return i, 1
+		case rest[0] == 0xc2 && bytes.HasPrefix(rest, []byte("\u0085")):
+			return i, 2
+		case rest[0] == 0xe2 && (bytes.HasPrefix(rest, []byte("\u2028")) || bytes.HasPrefix(rest, []byte("\u2029"))):
+			return i, 3
+		}
+	}
+	return len(text), 0
+}
+
+// lineOf returns a line of text, from 1, without control characters, or nothing if
+// there are fewer lines.
+func lineOf(text []byte, line int) string {
+	for ; line > 1; line-- {
+		n, next := lineBreak(text)
+		text = text[n+next:]
+	}
+	n, _ := lineBreak(text)
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\t' {
+			return utf8.RuneError
+		}
+		return r
+	}, string(text[:n]))
+}

@@ -1,0 +1,94 @@
+package strictyaml
+
+// What errors and descriptions have in common: lists, quotes and guesses.
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Enumerate joins list as prose does: a, b or c. Of a long list it says the first and
+// how many more there are.
+func Enumerate(list []string, conjunction string) string {
+	const most = 10
+	if n := len(list); n > most {
+		shown := most - 3
+		list = append(list[:shown:shown], fmt.Sprintf("%d more", n-shown))
+		conjunction = "and"
+	}
+	return EnumerateAll(list, conjunction)
+}
+
+// EnumerateAll is enumerate for a list that is shown whole.
+func EnumerateAll(list []string, conjunction string) string {
+	switch n := len(list); n {
+	case 0:
+		return ""
+	case 1:
+		return list[0]
+	default:
+		return strings.Join(list[:n-1], ", ") + " " + conjunction + " " + list[n-1]
+	}
+}
+
+// Quote quotes s and shortens it where it is long.
+func Quote(s string) string {
+	const most = 60
+	if letters := []rune(s); len(letters) > most {
+		return fmt.Sprintf("%q…", string(letters[:most]))
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// Guess returns the word that was probably meant by s, or nothing.
+func Guess(s string, words []string) string {
+	best, least := "", 3
+	for _, w := range words {
+		if n := distance(strings.ToLower(s), w); n < least && n <= len(w)/3 {
+			best, least = w, n
+		}
+	}
+	return best
+}
+
+// Suggest returns a hint at the one of words that was probably meant by s, or at all of
+// them.
+func Suggest(s string, words []string) string { return DidYouMean(s, words, "there are", "and") }
+
+// DidYouMean returns a hint at the word that was probably meant by s, or, after
+// otherwise, at all words, joined by conjunction.
+func DidYouMean(s string, words []string, otherwise, conjunction string) string {
+	if best := Guess(s, words); best != "" {
+		return fmt.Sprintf("did you mean %s?", best)
+	}
+	return otherwise + " " + Enumerate(words, conjunction)
+}
+
+// distance returns how many letters must be inserted, deleted, replaced or swapped
+// with their neighbour to make a into b.
+func distance(a, b string) int {
+	if len(a) > 32 {
+		return len(a)
+	}
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			change := 1
+			if a[i-1] == b[j-1] {
+				change = 0
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+change)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
+}
