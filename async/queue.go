@@ -12,13 +12,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Options configures a Queue. Hash and Merge are required.
+// Options configures a Queue. Hash, Merge and Size are required.
 type Options[K comparable, V any] struct {
 	// Hash spreads keys; clients must not be able to choose its values.
 	Hash func(K) uint64
 
 	// Merge adds an offer to what is queued under the same key.
 	Merge func(queued *V, offered V)
+
+	// Size returns how much v stands for, which is never 0.
+	Size func(v *V) uint64
 
 	// Capacity is how many keys are queued at most. If zero, 16384.
 	Capacity int
@@ -53,8 +56,8 @@ type Queue[K comparable, V any] struct {
 
 // New returns a queue. Items leave it by Poll and Flush alone.
 func New[K comparable, V any](o Options[K, V]) (*Queue[K, V], error) {
-	if o.Hash == nil || o.Merge == nil {
-		return nil, errors.New("async: Hash and Merge are required")
+	if o.Hash == nil || o.Merge == nil || o.Size == nil {
+		return nil, errors.New("async: Hash, Merge and Size are required")
 	}
 	if o.Capacity < 0 || o.Interval < 0 {
 		return nil, errors.New("async: Capacity and Interval cannot be negative")
@@ -77,15 +80,15 @@ func New[K comparable, V any](o Options[K, V]) (*Queue[K, V], error) {
 	return q, nil
 }
 
-// Offer queues v under k, or merges it into what is queued there. It returns how many offers
-// wait under k, this one included, and whether it did: if the queue is full, v is dropped, and
-// the caller counts that. It never blocks and never allocates. An urgent offer is flushed at
+// Offer queues v under k, or merges it into what is queued there. It returns the size of what
+// waits under k, v included, and whether it did: if the queue is full, v is dropped, and the
+// caller counts that. It never blocks and never allocates. An urgent offer is flushed at
 // once, with its neighbours.
-func (q *Queue[K, V]) Offer(k K, v V, urgent bool) (offers int, ok bool) {
+func (q *Queue[K, V]) Offer(k K, v V, urgent bool) (size uint64, ok bool) {
 	h := q.o.Hash(k)
 	i := h % stripes
-	offers = q.stripe[i].offer(h, k, v, q.o.Merge)
-	if offers == 0 {
+	size = q.stripe[i].offer(h, k, v, &q.o)
+	if size == 0 {
 		return 0, false
 	}
 	if urgent && q.urgent.Or(1<<i)&(1<<i) == 0 || !q.waiting.Load() && q.waiting.CompareAndSwap(false, true) {
@@ -94,7 +97,7 @@ func (q *Queue[K, V]) Offer(k K, v V, urgent bool) (offers int, ok bool) {
 		default:
 		}
 	}
-	return offers, true
+	return size, true
 }
 
 // Len returns how many keys are queued.

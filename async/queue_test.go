@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/edgelimit/edge/async"
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 func newQueue(t testing.TB, o async.Options[int, int]) *async.Queue[int, int] {
@@ -25,6 +26,7 @@ func newQueue(t testing.TB, o async.Options[int, int]) *async.Queue[int, int] {
 		o.Hash = func(k int) uint64 { return uint64(k) * 0x9e3779b97f4a7c15 }
 	}
 	o.Merge = func(queued *int, offered int) { *queued += offered }
+	o.Size = func(v *int) uint64 { return uint64(*v) }
 	q, err := async.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +78,7 @@ func drain[V any](ctx context.Context, q *async.Queue[int, V], flush func([]asyn
 func run(t *testing.T, o async.Options[int, int], test func(q *async.Queue[int, int])) []string {
 	t.Helper()
 	f := new(flushes)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f.start = time.Now()
 		q := newQueue(t, o)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -152,7 +154,7 @@ func TestEndFlushesTheRest(t *testing.T) {
 
 // What is offered while its own stripe is flushed wakes the queue again.
 func TestOffersDuringAFlush(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &flushes{start: time.Now()}
 		q := newQueue(t, async.Options[int, int]{Interval: 4 * time.Millisecond})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -178,7 +180,7 @@ func TestOffersDuringAFlush(t *testing.T) {
 // What was flushed is let go, also where a queue has nothing more to do for a long time.
 func TestFlushedValuesAreLetGo(t *testing.T) {
 	type value [64]byte
-	q, err := async.New(async.Options[int, *value]{Hash: func(k int) uint64 { return uint64(k) }, Merge: func(**value, *value) {}})
+	q, err := async.New(async.Options[int, *value]{Hash: func(k int) uint64 { return uint64(k) }, Merge: func(**value, *value) {}, Size: func(**value) uint64 { return 1 }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,9 +7,8 @@ import (
 
 // An Item is a key with what was offered under it, merged.
 type Item[K comparable, V any] struct {
-	Key    K
-	Value  V
-	Offers int // how many were merged into Value
+	Key   K
+	Value V
 }
 
 // A stripe is a part of a queue with a lock of its own. Offers go to one table while
@@ -22,11 +21,11 @@ type stripe[K comparable, V any] struct {
 	_ [64]byte // the neighbour's lock is on another cache line
 }
 
-func (s *stripe[K, V]) offer(h uint64, k K, v V, merge func(queued *V, offered V)) (offers int) {
+func (s *stripe[K, V]) offer(h uint64, k K, v V, o *Options[K, V]) (size uint64) {
 	s.mu.Lock()
-	offers = s.queued.add(h, k, v, merge)
+	size = s.queued.add(h, k, v, o)
 	s.mu.Unlock()
-	return offers
+	return size
 }
 
 // take returns what is queued. It is valid until spare is reset.
@@ -51,8 +50,8 @@ func newTable[K comparable, V any](capacity int) table[K, V] {
 	}
 }
 
-// add returns how many offers there are under k with this one, 0 if there is no room for it.
-func (t *table[K, V]) add(h uint64, k K, v V, merge func(queued *V, offered V)) (offers int) {
+// add returns the size of what is under k with this offer, 0 if there is no room for it.
+func (t *table[K, V]) add(h uint64, k K, v V, o *Options[K, V]) (size uint64) {
 	mask := uint64(len(t.index) - 1)
 	for i := h >> 32 & mask; ; i = (i + 1) & mask {
 		switch at := t.index[i]; {
@@ -60,14 +59,13 @@ func (t *table[K, V]) add(h uint64, k K, v V, merge func(queued *V, offered V)) 
 			if len(t.items) == cap(t.items) {
 				return 0
 			}
-			t.items = append(t.items, Item[K, V]{k, v, 1})
+			t.items = append(t.items, Item[K, V]{k, v})
 			t.index[i] = uint32(len(t.items))
-			return 1
+			return o.Size(&t.items[len(t.items)-1].Value)
 		case t.items[at-1].Key == k:
-			item := &t.items[at-1]
-			merge(&item.Value, v)
-			item.Offers++
-			return item.Offers
+			queued := &t.items[at-1].Value
+			o.Merge(queued, v)
+			return o.Size(queued)
 		}
 	}
 }

@@ -101,6 +101,16 @@ func (r *Ring[S]) Owner(key [16]byte) (shard S, err error) {
 	return owners[xxhash.Sum64(key[:])%partitions], nil
 }
 
+// Owners returns the owner of each of the equal parts of all keys, none if the ring is empty. It must
+// not be changed.
+func (r *Ring[S]) Owners() []S {
+	owners := r.owners.Load()
+	if owners == nil {
+		return nil
+	}
+	return owners[:]
+}
+
 type name string
 
 func (n name) String() string { return string(n) }
