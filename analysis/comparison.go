@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -22,11 +22,7 @@ type ComparisonOptions struct {
 	// PoP is what both are enforced by.
 	PoP PoPOptions
 
-	// Top is how many clients and paths are named. If zero, 10.
-	Top int
-
-	// Name is what the report calls a client. If nil, what the log does.
-	Name func(client string) string
+	ReportOptions
 
 	// MaxNewlyRefused is how many requests may be newly refused. If nil, any number.
 	MaxNewlyRefused *uint64
@@ -35,14 +31,13 @@ type ComparisonOptions struct {
 // A Comparer finds out what new rules would do otherwise than old ones to the requests of a
 // log: it plays them through two equal PoPs. Its methods are to be called one at a time.
 type Comparer struct {
-	o         ComparisonOptions
-	requests  requests
-	now, base *Simulation
-	sums      Comparison
-	from, to  int64
-	clients   map[netip.Addr]clientHistory
-	refused   change
-	allowed   change
+	o        ComparisonOptions
+	player   *player
+	sums     Comparison
+	from, to int64
+	clients  map[netip.Addr]clientHistory
+	refused  change
+	allowed  change
 }
 
 // clientHistory is what happened to a client.
@@ -57,15 +52,15 @@ type change struct {
 	rules map[string]uint64
 }
 
-func (c *change) add(e *accesslog.Entry, req *rule.Request, p rule.ClientPrefix, by *limit.Decision, now int64) {
-	c.refusals.add(e, req, p, now)
+func (c *change) add(r *replayed, p rule.ClientPrefix, by *rule.Rule) {
+	c.refusals.add(r, p)
 	if c.rules == nil {
 		c.rules = map[string]uint64{}
 	}
-	if by.Rule == nil {
+	if by == nil {
 		c.rules[denyList]++
 	} else {
-		c.rules[by.Rule.ID]++
+		c.rules[by.ID]++
 	}
 }
 
@@ -77,54 +72,57 @@ func NewComparer(o ComparisonOptions) (*Comparer, error) {
 	if o.Rules == nil || o.Base == nil {
 		return nil, errors.New("analysis: Rules and Base are required")
 	}
-	if o.Top < 0 {
-		return nil, errors.New("analysis: Top cannot be negative")
+	if err := o.setDefaults(); err != nil {
+		return nil, err
 	}
-	o.Top = cmp.Or(o.Top, 10)
-	if o.Name == nil {
-		o.Name = func(client string) string { return client }
-	}
-	c := &Comparer{o: o, clients: map[netip.Addr]clientHistory{}}
 	var err error
-	if c.now, err = NewSimulation(o.PoP, o.Rules); err != nil {
+	if o.PoP, err = o.PoP.withDefaults(); err != nil {
 		return nil, err
 	}
-	if c.base, err = NewSimulation(o.PoP, o.Base); err != nil {
-		return nil, err
+	c := &Comparer{o: o, player: newRulesPlayer(o.PoP.Client, o.Base, o.Rules), clients: map[netip.Addr]clientHistory{}}
+	for i, rules := range []*rule.Set{o.Base, o.Rules} {
+		if o.PoP.isInstant() {
+			c.player.instant(rules, i, false)
+			continue
+		}
+		s, err := NewSimulation(o.PoP, rules)
+		if err != nil {
+			return nil, err
+		}
+		c.player.simulate(s, i, make([]ruleSums, len(rules.Rules())))
 	}
+	c.player.done = c.add
 	return c, nil
 }
 
 // Add takes in the next request of the log; see Enforcer.Add.
-func (c *Comparer) Add(e *accesslog.Entry) {
-	asked := c.requests.of(e)
-	req := asked
-	before := c.base.decide(e, &req)
-	req = asked
-	after := c.now.decide(e, &req)
-	now := c.now.now
+func (c *Comparer) Add(e *accesslog.Entry) { c.player.add(e) }
+
+// add takes in what was decided about a request.
+func (c *Comparer) add(r *replayed) {
+	before, after := &r.decided[0], &r.decided[1]
 	if c.sums.Requests++; c.sums.Requests == 1 {
-		c.from = now
+		c.from = r.now
 	}
-	c.to = now
-	history := c.clients[req.Client()]
-	if before.Verdict.Refused() {
+	c.to = r.now
+	history := c.clients[r.network]
+	if before.level() == refused {
 		c.sums.BaseRefused++
 		history.byBase = true
 	}
-	if after.Verdict.Refused() {
+	if after.level() == refused {
 		c.sums.Refused++
 		history.byRules = true
 	}
 	switch {
-	case after.Verdict.Refused() && !before.Verdict.Refused():
-		c.refused.add(e, &req, c.o.PoP.Client, &after, now)
+	case after.level() == refused && before.level() < refused:
+		c.refused.add(r, c.o.PoP.Client, after.rule)
 		history.newlyRefused = true
-	case before.Verdict.Refused() && !after.Verdict.Refused():
-		c.allowed.add(e, &req, c.o.PoP.Client, &before, now)
+	case before.level() == refused && after.level() < refused:
+		c.allowed.add(r, c.o.PoP.Client, before.rule)
 		history.allowed = true
 	}
-	c.clients[req.Client()] = history
+	c.clients[r.network] = history
 }
 
 // A Comparison is what new rules would do otherwise than old ones. Rules that only log refuse
@@ -169,9 +167,10 @@ type RuleChange struct {
 
 // Report returns what was found. It is called once, after all requests were added.
 func (c *Comparer) Report() *Comparison {
+	c.player.finish()
 	r := &c.sums
 	r.Clients = len(c.clients)
-	r.From, r.To, r.PoP = timeOf(c.from), timeOf(c.to), c.now.o.report()
+	r.From, r.To, r.PoP = figure.TimeOf(c.from), figure.TimeOf(c.to), c.o.PoP.report()
 	r.NewlyRefused, r.NewlyAllowed = c.refused.report(c.o), c.allowed.report(c.o)
 	for _, h := range c.clients {
 		if h.newlyRefused && !h.byBase {

@@ -3,49 +3,51 @@ package analysis
 import (
 	"fmt"
 
+	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// Sections returns the report as parts of a page.
-func (c *Comparison) Sections() []page.Section {
-	all := page.Section{
-		Title: "What the new rules would do otherwise",
-		Lead:  fmt.Sprintf("Two sets of rules are played through two equal PoPs by the code of the nodes. %s.", c.PoP),
-		Figures: []page.Figure{
-			{Name: "requests", Value: page.Grouped(c.Requests), Note: "of " + page.Count(c.Clients, "client")},
-			{Name: "refused by the new rules", Value: page.Grouped(c.Refused), Note: fmt.Sprintf("%.3g%% of the requests", percent(c.Refused, c.Requests))},
-			{Name: "refused by the old rules", Value: page.Grouped(c.BaseRefused), Note: fmt.Sprintf("%.3g%% of the requests", percent(c.BaseRefused, c.Requests))},
-			c.NewlyRefused.figure("newly refused"),
-			c.NewlyAllowed.figure("newly allowed"),
-		},
+// Document returns the comparison for people, and for programs.
+func (c *Comparison) Document() page.Document {
+	d := page.Document{Title: "What the new rules would change", Lead: page.Count(c.Requests, "request") + " of " + page.Count(c.Clients, "client") + figure.Between(c.From, c.To), Data: c}
+	all := page.Section{Title: "Both sets of rules"}
+	if most := c.MaxNewlyRefused; most != nil {
+		o := page.Outcome{OK: c.Check() == nil, Text: fmt.Sprintf("passed: %s newly refused, %s may be", page.Count(c.NewlyRefused.Requests, "request"), page.Grouped(*most))}
+		if !o.OK {
+			o.Text = fmt.Sprintf("failed: %s newly refused, only %s may be", page.Count(c.NewlyRefused.Requests, "request"), page.Grouped(*most))
+		}
+		all.Blocks = append(all.Blocks, o)
 	}
-	if n := c.MaxNewlyRefused; n != nil {
-		all.Figures[3].Note += fmt.Sprintf("; at most %s may be", page.Grouped(*n))
-	}
-	sections := []page.Section{all}
+	all.Blocks = append(all.Blocks, page.Paragraph("Both are played through equal PoPs by the code of the nodes. "+c.PoP.String()), page.Facts{
+		{Name: "refused by the new rules", Value: page.Grouped(c.Refused), Note: page.Percent(c.Refused, c.Requests) + " of the requests"},
+		{Name: "refused by the old rules", Value: page.Grouped(c.BaseRefused), Note: page.Percent(c.BaseRefused, c.Requests) + " of the requests"},
+		c.NewlyRefused.fact("newly refused", "old"), c.NewlyAllowed.fact("newly allowed", "new"),
+	})
+	d.Sections = []page.Section{all}
 	for _, part := range []struct {
-		title string
-		of    *Change
-	}{{"Newly refused", &c.NewlyRefused}, {"Newly allowed", &c.NewlyAllowed}} {
+		title    string
+		of       *Change
+		refusals bool
+	}{{"Newly refused", &c.NewlyRefused, true}, {"Newly allowed", &c.NewlyAllowed, false}} {
 		if part.of.Requests > 0 {
-			sections = append(sections, part.of.section(part.title))
+			d.Sections = append(d.Sections, part.of.section(part.title, part.refusals))
 		}
 	}
-	return sections
+	return d
 }
 
-func (c *Change) figure(name string) page.Figure {
-	return page.Figure{Name: name, Value: page.Grouped(c.Requests), Note: fmt.Sprintf("of %s, %s only so", page.Count(c.Clients, "client"), page.Grouped(uint64(c.Only)))}
+func (c *Change) fact(name, others string) page.Fact {
+	return page.Fact{Name: name, Value: page.Grouped(c.Requests), Note: fmt.Sprintf("from %s, %s of which the %s rules never refuse", page.Count(c.Clients, "client"), page.Grouped(c.Only), others)}
 }
 
-func (c *Change) section(title string) page.Section {
-	rules := page.Bars{Title: "By rule", Note: "share of all"}
+func (c *Change) section(title string, refusals bool) page.Section {
+	rules := page.Bars{Title: "By rule", What: "rule", Parts: []string{"requests"}, Refusals: refusals, Listed: true}
 	for _, r := range c.Rules {
-		rules.Rows = append(rules.Rows, shareBar(r.Rule, r.Requests, c.Requests))
+		rules.Rows = append(rules.Rows, page.Bar{Name: r.Rule, Values: []uint64{r.Requests}, Share: page.Percent(r.Requests, c.Requests)})
 	}
-	s := page.Section{Title: title, Blocks: []page.Block{rules, clientBars("Clients", c.TopClients, c.Requests), pathBars("Paths", c.TopPaths, c.Requests)}}
-	if c.First != nil {
-		s.Lead = fmt.Sprintf("The first request was at %s UTC.", clock(*c.First))
-	}
-	return s
+	return page.Section{Title: title, Blocks: []page.Block{
+		page.Paragraph("The first was at " + figure.Clock(*c.First) + " UTC."), rules,
+		clientBars("of these requests", "requests", refusals, c.TopClients, c.Requests),
+		pathBars("of these requests", "requests", refusals, c.TopPaths, c.Requests),
+	}}
 }

@@ -1,11 +1,10 @@
 package analysis
 
 import (
-	"cmp"
 	"errors"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/analysis/client"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -17,25 +16,18 @@ type EnforcementOptions struct {
 	// PoP is what the rules are enforced by.
 	PoP PoPOptions
 
-	// Top is how many clients and paths are named for each rule. If zero, 10.
-	Top int
+	ReportOptions
 
-	// Name is what the report calls a client. If nil, what the log does.
-	Name func(client string) string
+	// Detail gathers what plots show: the peaks of keys, and the clients with the most
+	// refusals over time. It takes memory for each key, and bounded memory for clients.
+	Detail bool
 }
 
 func (o EnforcementOptions) withDefaults() (EnforcementOptions, error) {
 	if o.Rules == nil {
 		return o, errors.New("analysis: Rules are required")
 	}
-	if o.Top < 0 {
-		return o, errors.New("analysis: Top cannot be negative")
-	}
-	o.Top = cmp.Or(o.Top, 10)
-	if o.Name == nil {
-		o.Name = func(client string) string { return client }
-	}
-	return o, nil
+	return o, o.setDefaults()
 }
 
 // An Enforcer finds out what rules would have done to the requests of a log. It plays them
@@ -50,19 +42,20 @@ func (o EnforcementOptions) withDefaults() (EnforcementOptions, error) {
 // the step from which on it stayed so is the cause. Each PoP has its own mitigations: what
 // one of them stops a request earlier it counts differently from then on.
 //
-// The methods of an Enforcer are to be called one at a time.
+// The methods of an Enforcer are to be called one at a time. From the first Add until Report it
+// uses goroutines of its own.
 type Enforcer struct {
-	o        EnforcementOptions
-	requests requests
-	exact    *exactPoP
-	steps    []step // from the exact PoP to the last one
-	tally    *enforcementTally
+	player  *player
+	instant []*instantPoP
+	steps   []step // those that are simulated
+	tally   *enforcementTally
 }
 
-// A step is a PoP with something that the one before does not have.
+// A step is a simulated PoP with something that the one before does not have.
 type step struct {
 	cause cause
 	pop   *Simulation
+	sums  []ruleSums
 }
 
 // NewEnforcer returns an Enforcer.
@@ -74,81 +67,74 @@ func NewEnforcer(o EnforcementOptions) (*Enforcer, error) {
 	if o.PoP, err = o.PoP.withDefaults(); err != nil {
 		return nil, err
 	}
-	f := &Enforcer{o: o}
-	if f.exact, err = newExactPoP(o.PoP, o.Rules); err != nil {
-		return nil, err
+	f := &Enforcer{player: newRulesPlayer(o.PoP.Client, o.Rules), tally: newEnforcementTally(o)}
+	f.instant = f.player.instant(o.Rules, 0, true)
+	if o.Detail {
+		for _, x := range f.instant {
+			for range o.Rules.Rules() {
+				x.demand = append(x.demand, demand{keys: client.NewTable()})
+			}
+		}
 	}
-	causes := map[cause]PoPOptions{byEstimate: {Client: o.PoP.Client}}
+	simulate := func(c cause, o PoPOptions, rules *rule.Set) error {
+		pop, err := NewSimulation(o, rules)
+		if err == nil {
+			s := step{c, pop, make([]ruleSums, len(rules.Rules()))}
+			f.steps = append(f.steps, s)
+			f.tally.causes = append(f.tally.causes, c)
+			f.player.simulate(pop, len(f.tally.causes), s.sums)
+		}
+		return err
+	}
 	if o.PoP.Nodes > 1 || o.PoP.Lag > 0 {
 		late := o.PoP
 		late.Losses = nil
-		causes[byLag] = late
+		err = simulate(byLag, late, o.Rules)
 	}
-	if len(o.PoP.Losses) > 0 {
-		causes[byFailure] = o.PoP
+	if err == nil && len(o.PoP.Losses) > 0 {
+		err = simulate(byFailure, o.PoP, o.Rules)
 	}
-	for c := range causesOfError {
-		if options, ok := causes[c]; ok {
-			pop, err := NewSimulation(options, o.Rules)
-			if err != nil {
-				return nil, err
-			}
-			f.steps = append(f.steps, step{c, pop})
-		}
+	if err != nil {
+		return nil, err
 	}
-	f.tally = newEnforcementTally(o)
-	f.last().mitigated = f.tally.mitigated
+	if n := len(f.steps); n > 0 {
+		f.steps[n-1].pop.mitigated = f.tally.mitigations.add
+	}
+	f.player.done = f.tally.add
 	return f, nil
 }
 
-// last returns the PoP that is reported.
-func (f *Enforcer) last() *Simulation { return f.steps[len(f.steps)-1].pop }
-
 // Add takes in the next request of the log. Times must not fall; one that does counts as
-// the time before. e is not kept.
-func (f *Enforcer) Add(e *accesslog.Entry) {
-	asked := f.requests.of(e)
-	req := asked // each PoP brings what it is asked into its canonical form
-	exact := f.exact.decide(e, &req)
-	var levels [causesOfError + 1]level
-	levels[0] = levelOf(&exact)
-	var d limit.Decision
-	for i, s := range f.steps {
-		req = asked
-		d = s.pop.decide(e, &req)
-		levels[i+1] = levelOf(&d)
-	}
-	f.tally.add(e, &req, &d, f.last().now)
-	f.tally.exact(&exact)
-	last := levels[len(f.steps)]
-	if last == levels[0] {
-		return
-	}
-	i := len(f.steps) - 1
-	for levels[i] == last {
-		i--
-	}
-	f.tally.differs(&exact, &d, &req, f.steps[i].cause)
-}
+// the time before. e is not kept, but its strings are.
+func (f *Enforcer) Add(e *accesslog.Entry) { f.player.add(e) }
 
 // Report returns what was found. It is called once, after all requests were added.
-func (f *Enforcer) Report() *Enforcement { return f.tally.report() }
-
-// A level is how severely a request is dealt with.
-type level uint8
-
-const (
-	passed  level = iota
-	logged        // it would be refused, but for the action
-	refused       // the origin does not see it
-)
-
-func levelOf(d *limit.Decision) level {
-	switch {
-	case d.Verdict.Refused():
-		return refused
-	case d.Verdict == limit.Logged:
-		return logged
+func (f *Enforcer) Report() *Enforcement {
+	f.player.finish()
+	t := f.tally
+	for i, x := range f.instant {
+		for r := range x.sums {
+			t.rules[r].sums.Matched += x.sums[r].matched
+			if x.demand != nil {
+				t.rules[r].demand = append(t.rules[r].demand, x.demand[r])
+			}
+			if len(f.steps) == 0 {
+				t.rules[r].sums.Counted += x.sums[r].counted
+			}
+		}
+		t.exceeded = append(t.exceeded, x.exceeded)
+		if len(f.steps) == 0 {
+			t.mitigations.join(&x.mitigated)
+		}
+		if i > 0 {
+			f.instant[0].clients.young.numbers.Join(x.clients.young.numbers)
+		}
 	}
-	return passed
+	if n := len(f.steps); n > 0 {
+		for r, sums := range f.steps[n-1].sums {
+			t.rules[r].sums.Counted = sums.counted
+		}
+	}
+	t.sums.Clients = int(f.instant[0].clients.young.numbers.Len())
+	return t.report()
 }

@@ -2,6 +2,7 @@ package analysis_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -51,10 +53,17 @@ func TestEnforcement(t *testing.T) {
   - {id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}], mitigation_timeout: 20s}
   - {id: eight, match: {paths: [/8]}, characteristics: [path], limits: [{threshold: 4, period: 10s}], action: log}
 `),
-		Name: func(client string) string { return "client " + client },
+		ReportOptions: analysis.ReportOptions{Name: func(client string) string { return "client " + client }},
 	}, entries)
 	first, logged := newYear.Add(11*time.Second), newYear.Add(20*time.Second+5*time.Millisecond)
 	got.Timeline.Points = got.Timeline.Points[:1]
+	for i := range got.Rules {
+		if r := &got.Rules[i]; !strings.Contains(r.Means, "are counted for each") {
+			t.Errorf("rule %s means %q", r.Rule, r.Means)
+		} else {
+			r.Means = ""
+		}
+	}
 	want := &analysis.Enforcement{
 		Requests: 26, Clients: 2, From: newYear, To: newYear.Add(30 * time.Second),
 		PoP:     analysis.PoPReport{Nodes: 1, Shards: 1, Spread: "connection"},
@@ -63,6 +72,7 @@ func TestEnforcement(t *testing.T) {
 			Rule: "all", Action: "block", Matched: 26, Counted: 21, Refused: 5, RefusedPct: 100 * 5. / 26,
 			Clients: 1, FirstRefusal: &first,
 			TopClients: []analysis.TopClient{{Client: "client 7", Requests: 5, First: first}},
+			Shares:     []analysis.Share{{Clients: 1, Refused: 5}},
 			TopPaths:   []analysis.TopPath{{Path: "/7", Requests: 5}},
 			// 11 in this window: 11×0.909+0 = 10 in the next one, 65.454546 s from here.
 			Mitigations:  1,
@@ -72,12 +82,13 @@ func TestEnforcement(t *testing.T) {
 			Rule: "eight", Action: "log", Matched: 10, Counted: 5, Refused: 5, RefusedPct: 50,
 			Clients: 1, FirstRefusal: &logged,
 			TopClients:   []analysis.TopClient{{Client: "client 8", Requests: 5, First: logged}},
+			Shares:       []analysis.Share{{Clients: 1, Refused: 5}},
 			TopPaths:     []analysis.TopPath{{Path: "/8", Requests: 5}},
 			Mitigations:  1,
 			Mitigated:    analysis.MitigationDuration{TotalS: 11.996, MedianS: 11.996, MaxS: 11.996},
 			ExactRefused: 5,
 		}},
-		Timeline: analysis.Timeline{From: newYear, StepS: 1, Points: []analysis.Point{{Requests: 1}}},
+		Timeline: figure.Timeline{From: newYear, StepS: 1, PeakS: 1, Points: []figure.Point{{Requests: 1, Peak: 1}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)

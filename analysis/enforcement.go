@@ -1,6 +1,13 @@
 package analysis
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/analysis/page"
+)
 
 // An Enforcement is what rules would have done to the requests of a log. A request is said to
 // be refused by the rule that decided about it, also where that has the action log and only
@@ -20,8 +27,14 @@ type Enforcement struct {
 	WronglyRefused Disagreement `json:"wrongly_refused"` // of all rules together
 	WronglyAllowed Disagreement `json:"wrongly_allowed"`
 
+	// Truth is nil if the log marks no request as an attack.
+	Truth *Truth `json:"truth,omitempty"`
+
 	Rules    []RuleEnforcement `json:"rules"` // in the order of the files
-	Timeline Timeline          `json:"timeline"`
+	Timeline figure.Timeline   `json:"timeline"`
+
+	// ClientTimelines is nil without EnforcementOptions.Detail.
+	ClientTimelines *Clients `json:"client_timelines,omitempty"`
 }
 
 // A PoPReport is what a PoP was like. Times are in seconds.
@@ -35,26 +48,54 @@ type PoPReport struct {
 	Seed   uint64   `json:"seed"`
 }
 
+// simplest reports whether the PoP is one node that knows everything at once, and loses
+// nothing.
+func (p PoPReport) simplest() bool { return p.Nodes == 1 && p.LagS == 0 && len(p.Losses) == 0 }
+
+// String says what the PoP was like.
+func (p PoPReport) String() string {
+	if p.simplest() {
+		return "One node decides, and knows every count at once."
+	}
+	s := fmt.Sprintf("PoP: %s, %s, spread by %s, lag %v, clocks %v apart", page.Count(p.Nodes, "node"), page.Count(p.Shards, "shard"), p.Spread, figure.Lasting(p.LagS), figure.Lasting(p.SkewS))
+	if len(p.Losses) > 0 {
+		s += ", lost: shard " + strings.Join(p.Losses, ", shard ")
+	}
+	return s + "."
+}
+
 // A RuleEnforcement is what one rule would have done. Several rules may concern one request;
 // where it is refused, the one with the most severe action decides, of those the one whose
 // mitigation lasts longest, and none counts it.
 type RuleEnforcement struct {
 	Rule   string `json:"rule"`
 	Action string `json:"action"`
+	Means  string `json:"means"` // a sentence
 
 	Matched    uint64  `json:"matched"`     // requests that it concerns
 	Counted    uint64  `json:"counted"`     // those that it counted
 	Refused    uint64  `json:"refused"`     // those that it refused, or would have
 	RefusedPct float64 `json:"refused_pct"` // of those that it concerns
 
+	Truth *Truth `json:"truth,omitempty"` // of the requests in the whole log, those that it refused
+
 	Clients      int         `json:"clients"` // that it refused something
 	FirstRefusal *time.Time  `json:"first_refusal,omitempty"`
 	TopClients   []TopClient `json:"top_clients,omitempty"`
 	TopPaths     []TopPath   `json:"top_paths,omitempty"`
 
+	// Shares says how many of the refused requests the 1, 2, 5, 10 … clients with the most
+	// made, Peaks for each limit which peaks keys had. Peaks is nil without
+	// EnforcementOptions.Detail.
+	Shares []Share      `json:"shares,omitempty"`
+	Peaks  []LimitPeaks `json:"peaks,omitempty"`
+
 	// Mitigations are counted per key: what several nodes start at once is one.
 	Mitigations int                `json:"mitigations"`
 	Mitigated   MitigationDuration `json:"mitigated"`
+
+	// Bystanders is nil if each key is a client's own, or the rule only logs.
+	Bystanders *Bystanders `json:"bystanders,omitempty"`
 
 	// ExactRefused is how many requests the rule would have refused by exact counts.
 	ExactRefused   uint64       `json:"exact_refused"`
@@ -62,11 +103,24 @@ type RuleEnforcement struct {
 	WronglyAllowed Disagreement `json:"wrongly_allowed"` // refused by this rule by exact counts, and here not
 }
 
+// Bystanders are clients that a rule refused for a key that they share, though none of them exceeded a limit of
+// a rule with keys of single clients in the whole log, by exact counts of what passes.
+type Bystanders struct {
+	Requests uint64 `json:"requests"` // refused ones
+	Clients  int    `json:"clients"`
+}
+
 // A TopClient is a client with how many of its requests are meant.
 type TopClient struct {
 	Client   string    `json:"client"`
 	Requests uint64    `json:"requests"`
 	First    time.Time `json:"first"`
+}
+
+// A Share is how many of the refused requests some clients made.
+type Share struct {
+	Clients int    `json:"clients"`
+	Refused uint64 `json:"refused"`
 }
 
 // A TopPath is a path, without queries, with how many requests for it are meant.
@@ -119,17 +173,4 @@ func (b *ByCause) add(c cause) {
 	case byFailure:
 		b.Failure++
 	}
-}
-
-// A Timeline is requests and refusals over time, in parts of the same length.
-type Timeline struct {
-	From   time.Time `json:"from"`
-	StepS  int64     `json:"step_s"`
-	Points []Point   `json:"points"`
-}
-
-// A Point is one part of a Timeline.
-type Point struct {
-	Requests uint64 `json:"requests"`
-	Refused  uint64 `json:"refused"` // also those that are only logged
 }

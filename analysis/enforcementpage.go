@@ -1,118 +1,148 @@
 package analysis
 
 import (
-	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// Sections returns the report as parts of a page.
-func (e *Enforcement) Sections() []page.Section {
-	all := page.Section{
-		Title: "What the rules would have done",
-		Lead:  e.PoP.lead(),
-		Figures: []page.Figure{
-			{Name: "requests", Value: page.Grouped(e.Requests), Note: "of " + page.Count(e.Clients, "client")},
-			{Name: "refused", Value: page.Grouped(e.Refused), Note: fmt.Sprintf("%.3g%% of the requests", percent(e.Refused, e.Requests))},
-		},
+// Document returns the report for people, and for programs.
+func (e *Enforcement) Document() page.Document {
+	d := page.Document{Title: "What rules would have done", Lead: page.Count(e.Requests, "request") + " of " + page.Count(e.Clients, "client") + figure.Between(e.From, e.To), Data: e}
+	facts := page.Facts{{Name: "refused", Value: page.Grouped(e.Refused), Note: page.Percent(e.Refused, e.Requests) + " of the requests"}}
+	if len(e.Rules) == 1 {
+		facts = nil
 	}
 	for _, f := range []struct {
 		name, note string
 		n          uint64
 	}{
-		{"logged", "by rules that only log", e.Logged},
+		{"only logged", "by rules that only log", e.Logged},
 		{"denied", "by the deny list", e.Denied},
 		{"allowed", "by the allow list", e.Allowed},
 	} {
 		if f.n > 0 {
-			all.Figures = append(all.Figures, page.Figure{Name: f.name, Value: page.Grouped(f.n), Note: f.note})
+			facts = append(facts, page.Fact{Name: f.name, Value: page.Grouped(f.n), Note: f.note})
 		}
 	}
-	all.Figures = append(all.Figures, e.WronglyRefused.figure("wrongly refused"), e.WronglyAllowed.figure("wrongly allowed"))
-	table := page.Table{Title: "Rules", Columns: []page.Column{
-		{Name: "rule"}, {Name: "action"}, {Name: "requests", Numbers: true}, {Name: "refused", Numbers: true}, {Name: "%", Numbers: true}, {Name: "clients", Numbers: true},
-		{Name: "mitigations", Numbers: true}, {Name: "by exact counts", Numbers: true}, {Name: "wrongly refused", Numbers: true}, {Name: "wrongly allowed", Numbers: true},
+	if len(e.Rules) != 1 {
+		facts = append(facts, e.Truth.facts("refused")...)
+		facts = append(facts, e.WronglyRefused.fact("wrongly refused"), e.WronglyAllowed.fact("wrongly allowed"))
+	}
+	all := page.Section{Title: "All rules", Blocks: []page.Block{
+		page.Paragraph(e.PoP.String() + " A decision is wrong where exact counts, with nothing late or lost, decide otherwise."),
+		facts, e.Timeline.Plot("Requests and refusals"),
 	}}
-	sections := []page.Section{{}}
+	if len(e.Rules) > 1 {
+		numbers := []string{"requests", "refused", "%", "clients", "mitigations", "by exact counts", "wrongly refused", "wrongly allowed"}
+		if e.Truth != nil {
+			numbers = append(numbers, "attack", "legitimate")
+		}
+		table := page.Table{Title: "Rules", Columns: page.Columns("rule", numbers...)}
+		for _, r := range e.Rules {
+			cells := []string{r.Rule, page.Grouped(r.Matched), page.Grouped(r.Refused), page.Percent(r.Refused, r.Matched), page.Grouped(r.Clients),
+				page.Grouped(r.Mitigations), page.Grouped(r.ExactRefused), page.Grouped(r.WronglyRefused.Requests), page.Grouped(r.WronglyAllowed.Requests)}
+			if e.Truth != nil {
+				cells = append(cells, page.Grouped(r.Truth.Attack.Refused), page.Grouped(r.Truth.Legitimate.Refused))
+			}
+			table.Rows = append(table.Rows, page.Row{Cells: cells})
+		}
+		all.Blocks = append(all.Blocks, table)
+	}
+	if e.ClientTimelines != nil {
+		all.Blocks = append(all.Blocks, e.ClientTimelines.plot())
+	}
+	d.Sections = []page.Section{all}
 	for i := range e.Rules {
-		r := &e.Rules[i]
-		table.Rows = append(table.Rows, page.Row{Cells: []string{r.Rule, r.Action, page.Grouped(r.Matched), page.Grouped(r.Refused), fmt.Sprintf("%.2f", r.RefusedPct), page.Grouped(uint64(r.Clients)),
-			page.Grouped(uint64(r.Mitigations)), page.Grouped(r.ExactRefused), page.Grouped(r.WronglyRefused.Requests), page.Grouped(r.WronglyAllowed.Requests)}})
-		if r.Refused > 0 {
-			sections = append(sections, r.section())
+		d.Sections = append(d.Sections, e.Rules[i].section(e.Clients))
+	}
+	if len(e.Rules) == 1 { // what is to be said of all is said of it
+		one := &d.Sections[1]
+		one.Blocks = slices.Concat(one.Blocks[:2], all.Blocks[1:], one.Blocks[2:], all.Blocks[:1])
+		d.Sections = d.Sections[1:]
+	}
+	return d
+}
+
+func (d Disagreement) fact(name string) page.Fact {
+	f := page.Fact{Name: name, Value: page.Grouped(d.Requests)}
+	var causes []string
+	for _, cause := range []struct {
+		n    uint64
+		name string
+	}{{d.ByCause.Estimate, "estimate"}, {d.ByCause.Lag, "lag"}, {d.ByCause.Failure, "failure"}} {
+		if cause.n > 0 {
+			causes = append(causes, page.Grouped(cause.n)+" by the "+cause.name)
 		}
 	}
-	all.Blocks = []page.Block{e.Timeline.plot("Requests and refusals"), table, e.causes()}
-	sections[0] = all
-	return sections
-}
-
-// lead says what the PoP was like.
-func (p PoPReport) lead() string {
-	return fmt.Sprintf("Decided by the code of the nodes. %s. A decision is wrong where exact counts, with nothing late or lost, decide otherwise.", p)
-}
-
-func (d Disagreement) figure(name string) page.Figure {
-	return page.Figure{Name: name, Value: page.Grouped(d.Requests), Note: when(d.Requests > 0, "of %s", page.Count(d.Clients, "client"))}
-}
-
-// causes returns what wrong decisions come from.
-func (e *Enforcement) causes() page.Block {
-	bars := page.Bars{Title: "Why decisions are wrong", Parts: []string{"wrongly allowed", "wrongly refused"}}
-	add := func(c cause, allowed, refused uint64) {
-		bars.Rows = append(bars.Rows, page.Bar{Name: c.String(), Values: []uint64{allowed, refused}, Note: page.Grouped(allowed + refused)})
+	if d.Requests > 0 {
+		f.Note = "of " + page.Count(d.Clients, "client") + ": " + strings.Join(causes, ", ")
 	}
-	allowed, refused := e.WronglyAllowed.ByCause, e.WronglyRefused.ByCause
-	add(byEstimate, allowed.Estimate, refused.Estimate)
-	add(byLag, allowed.Lag, refused.Lag)
-	add(byFailure, allowed.Failure, refused.Failure)
-	return bars
+	return f
+}
+
+func (b *Bystanders) facts() page.Facts {
+	if b == nil {
+		return nil
+	}
+	return page.Facts{{Name: "bystanders", Value: page.Grouped(b.Requests), Note: "refused requests of " + page.Count(b.Clients, "client") + " that never exceeded a limit of their own"}}
 }
 
 // section returns what there is to say of a rule.
-func (r *RuleEnforcement) section() page.Section {
+func (r *RuleEnforcement) section(clients int) page.Section {
 	verb := "refused"
 	if r.Action == "log" {
 		verb = "would refuse"
 	}
-	s := page.Section{
-		Title: "Rule " + r.Rule,
-		Figures: []page.Figure{
-			{Name: verb, Value: page.Grouped(r.Refused), Note: fmt.Sprintf("%.3g%% of %s requests", r.RefusedPct, page.Grouped(r.Matched))},
-			{Name: "clients", Value: page.Grouped(uint64(r.Clients))},
-			{Name: "mitigations", Value: page.Grouped(uint64(r.Mitigations)), Note: when(r.Mitigations > 0, "median %v, longest %v", lasting(r.Mitigated.MedianS), lasting(r.Mitigated.MaxS))},
-			r.WronglyRefused.figure("wrongly refused"),
-			r.WronglyAllowed.figure("wrongly allowed"),
-		},
-	}
+	refused := page.Fact{Name: verb, Value: page.Grouped(r.Refused), Note: page.Percent(r.Refused, r.Matched) + " of them, of " + page.Count(r.Clients, "client")}
 	if r.FirstRefusal != nil {
-		s.Lead = fmt.Sprintf("Action: %s. The first request of these was at %s UTC.", r.Action, clock(*r.FirstRefusal))
+		refused.Note += "; the first at " + figure.Clock(*r.FirstRefusal)
 	}
-	s.Blocks = []page.Block{
-		clientBars("Clients with the most refusals", r.TopClients, r.Refused),
-		pathBars("Paths with the most refusals", r.TopPaths, r.Refused),
+	s := page.Section{Title: "Rule " + r.Rule + " (" + r.Action + ")", Blocks: []page.Block{
+		page.Paragraph(r.Means),
+		slices.Concat(page.Facts{
+			{Name: "concerns", Value: page.Grouped(r.Matched), Note: page.Count(r.Counted, "request") + " counted"},
+			refused,
+		}, r.Truth.facts(verb), r.Bystanders.facts(), page.Facts{
+			{Name: "by exact counts", Value: page.Grouped(r.ExactRefused)},
+			r.WronglyRefused.fact("wrongly refused"),
+			r.WronglyAllowed.fact("wrongly allowed"),
+			{Name: "mitigations", Value: page.Grouped(r.Mitigations), Note: page.When(r.Mitigations > 0, "for %s at the median, %s at most, %s in total",
+				figure.Lasting(r.Mitigated.MedianS), figure.Lasting(r.Mitigated.MaxS), figure.Lasting(r.Mitigated.TotalS))},
+		}),
+		clientBars("refusals", verb, true, r.TopClients, r.Refused), pathBars("refusals", verb, true, r.TopPaths, r.Refused),
+	}}
+	for _, p := range r.Peaks {
+		s.Blocks = append(s.Blocks, figure.PlotPeaks(p.Bins, "keys", p.Limit, p.PeriodS))
+	}
+	shares := page.Lines{Title: "Refused requests against touched clients", Note: "How much of what is refused the clients with the most refusals made.",
+		X: page.Axis{Name: "clients, % of all", Scale: page.Logarithmic}, Y: page.Axis{Name: "refused requests, %"}, Lines: make([]page.Line, 1)}
+	for _, share := range r.Shares {
+		shares.Lines[0].Points = append(shares.Lines[0].Points, page.LinePoint{X: figure.Percent(uint64(share.Clients), uint64(clients)), Y: figure.Percent(share.Refused, r.Refused),
+			Tip: page.Count(share.Clients, "client") + ": " + page.Percent(share.Refused, r.Refused), Name: page.When(share.Clients == 10, "10 clients: %s", page.Percent(share.Refused, r.Refused))})
+	}
+	if len(r.Shares) > 2 { // the bars say as much of two
+		s.Blocks = append(s.Blocks, shares)
 	}
 	return s
 }
 
 // clientBars shows clients with their shares of all requests that are meant.
-func clientBars(title string, top []TopClient, all uint64) page.Block {
-	bars := page.Bars{Title: title, Note: "share of all", Refusals: true}
+func clientBars(title, verb string, refusals bool, top []TopClient, all uint64) page.Block {
+	bars := page.Bars{Title: "Clients with the most " + title, What: "client", Parts: []string{verb}, Refusals: refusals, Listed: true}
 	for _, c := range top {
-		bars.Rows = append(bars.Rows, shareBar(c.Client, c.Requests, all))
+		bars.Rows = append(bars.Rows, page.Bar{Name: c.Client, Values: []uint64{c.Requests}, Share: page.Percent(c.Requests, all), Note: "since " + figure.Clock(c.First)})
 	}
 	return bars
 }
 
 // pathBars is clientBars for paths.
-func pathBars(title string, top []TopPath, all uint64) page.Block {
-	bars := page.Bars{Title: title, Note: "share of all", Refusals: true}
+func pathBars(title, verb string, refusals bool, top []TopPath, all uint64) page.Block {
+	bars := page.Bars{Title: "Paths with the most " + title, What: "path", Parts: []string{verb}, Refusals: refusals, Listed: true}
 	for _, p := range top {
-		bars.Rows = append(bars.Rows, shareBar(p.Path, p.Requests, all))
+		bars.Rows = append(bars.Rows, page.Bar{Name: p.Path, Values: []uint64{p.Requests}, Share: page.Percent(p.Requests, all)})
 	}
 	return bars
-}
-
-func shareBar(name string, n, all uint64) page.Bar {
-	return page.Bar{Name: name, Values: []uint64{n}, Note: fmt.Sprintf("%s (%.1f%%)", page.Grouped(n), percent(n, all))}
 }

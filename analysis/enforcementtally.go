@@ -4,32 +4,32 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
 // An enforcementTally gathers an Enforcement.
 type enforcementTally struct {
-	o          EnforcementOptions
-	sums       Enforcement // its numbers
-	from, to   int64
-	clients    map[netip.Addr]struct{}
-	rules      []ruleTally // by the index of the rule
-	byID       map[string]int
-	mitigating map[counter.Key]*span
-	timeline   TimelineCollector
-	wrong      [2]disagreements
-	matched    []*rule.Rule
+	o           EnforcementOptions
+	sums        Enforcement // its numbers
+	from, to    int64
+	truth       truthCount
+	refused     truthCount
+	rules       []ruleTally // by the index of the rule
+	mitigations mitigations
+	timeline    TimelineCollector
+	watch       watch // with Detail
+	wrong       [2]disagreements
+	causes      []cause                   // why a decision may differ from the one before
+	exceeded    []map[netip.Addr]struct{} // of each instantPoP
 }
 
 // A ruleTally gathers a RuleEnforcement.
 type ruleTally struct {
 	sums     RuleEnforcement
 	refusals refusals
-	lifetime map[int64]int // how many mitigations lasted so many milliseconds
+	demand   []demand // with Detail: of each instantPoP
 	wrong    [2]disagreements
 }
 
@@ -59,153 +59,116 @@ func (d *disagreements) report() Disagreement {
 	return d.sums
 }
 
-// A span is a mitigation of a key.
-type span struct {
-	rule       int
-	start, end int64
-}
-
 func newEnforcementTally(o EnforcementOptions) *enforcementTally {
 	t := &enforcementTally{
-		o: o, rules: make([]ruleTally, len(o.Rules.Rules())), byID: map[string]int{},
-		clients: map[netip.Addr]struct{}{}, mitigating: map[counter.Key]*span{},
+		o: o, rules: make([]ruleTally, len(o.Rules.Rules())), mitigations: newMitigations(o.Rules), causes: []cause{byEstimate},
 	}
 	for i, r := range o.Rules.Rules() {
-		t.byID[r.ID] = i
-		t.rules[i].sums.Rule, t.rules[i].sums.Action = r.ID, r.Action.String()
-		t.rules[i].lifetime = map[int64]int{}
+		t.rules[i].sums.Rule, t.rules[i].sums.Action, t.rules[i].sums.Means = r.ID, r.Action.String(), r.Describe()
 	}
 	return t
 }
 
-// add takes in a canonical request with what became of it.
-func (t *enforcementTally) add(e *accesslog.Entry, req *rule.Request, d *limit.Decision, now int64) {
+// add takes in a request with what was decided about it: first by exact counts, then by each PoP.
+func (t *enforcementTally) add(r *replayed) {
+	exact, last := &r.decided[0], &r.decided[len(t.causes)]
 	if t.sums.Requests++; t.sums.Requests == 1 {
-		t.from = now
+		t.from = r.now
 	}
-	t.to = now
-	t.clients[req.Client()] = struct{}{}
-	t.timeline.Add(now, levelOf(d) != passed)
-	switch d.Verdict {
+	t.to = r.now
+	t.truth.add(r.entry.Attack)
+	if last.level() == refused {
+		t.refused.add(r.entry.Attack)
+	}
+	t.timeline.Add(r.now, last.level() != passed)
+	if t.o.Detail {
+		name := func() string { return nameOf(&r.entry, r.network, t.o.PoP.Client) }
+		t.watch.add(r.network, name, r.now, last.level() != passed, max(r.now, last.until))
+	}
+	switch last.verdict {
+	case limit.Passed:
 	case limit.Allowed:
 		t.sums.Allowed++
-		return
 	case limit.Denied:
 		t.sums.Denied++
-		return
-	}
-	t.matched = t.o.Rules.Match(req, t.matched[:0])
-	for _, r := range t.matched {
-		var buf [256]byte
-		if keys := r.Keys(buf[:0], req); keys.Len() > 0 {
-			t.rules[r.Index].sums.Matched++
-		}
-	}
-	var last *rule.Rule // it is yielded with each of its keys, in a row
-	for r := range d.Counts {
-		if r != last && counts(r, e.Status) {
-			t.rules[r.Index].sums.Counted++
-		}
-		last = r
-	}
-	switch levelOf(d) {
-	case passed:
-		return
-	case logged:
+	case limit.Logged:
 		t.sums.Logged++
-	case refused:
+		t.rules[last.rule.Index].refusals.add(r, t.o.PoP.Client)
+	default:
 		t.sums.Refused++
+		t.rules[last.rule.Index].refusals.add(r, t.o.PoP.Client)
 	}
-	t.rules[d.Rule.Index].refusals.add(e, req, t.o.PoP.Client, now)
-}
-
-// exact takes in what the exact PoP did.
-func (t *enforcementTally) exact(d *limit.Decision) {
-	if d.Rule != nil {
-		t.rules[d.Rule.Index].sums.ExactRefused++
+	if exact.rule != nil {
+		t.rules[exact.rule.Index].sums.ExactRefused++
 	}
-}
-
-// differs takes in that the last PoP decided otherwise than the exact one.
-func (t *enforcementTally) differs(exact, last *limit.Decision, req *rule.Request, c cause) {
-	how, by := wronglyRefused, last.Rule
-	if levelOf(last) < levelOf(exact) {
-		how, by = wronglyAllowed, exact.Rule
+	if last.level() == exact.level() {
+		return
 	}
-	t.wrong[how].add(req.Client(), c)
-	t.rules[by.Index].wrong[how].add(req.Client(), c)
-}
-
-// mitigated takes in a record that a node has made or prolonged.
-func (t *enforcementTally) mitigated(r mitigation.Record, start, end int64) {
-	s := t.mitigating[r.Key]
-	switch {
-	case s != nil && start < s.end: // prolonged, or started by another node as well
-		s.end = max(s.end, end)
-	case s != nil:
-		t.ended(s)
-		s.start, s.end = start, end
-	case r.Sample != nil:
-		t.mitigating[r.Key] = &span{t.byID[r.Sample.Rule], start, end}
+	i := len(t.causes) - 1
+	for r.decided[i].level() == last.level() {
+		i--
 	}
-}
-
-// ended takes in a mitigation.
-func (t *enforcementTally) ended(s *span) {
-	r := &t.rules[s.rule]
-	lasted := s.end - s.start
-	r.sums.Mitigations++
-	r.sums.Mitigated.TotalS += float64(lasted) / 1e6
-	r.sums.Mitigated.MaxS = max(r.sums.Mitigated.MaxS, float64(lasted)/1e6)
-	r.lifetime[(lasted+500)/1000]++
+	how, by := wronglyRefused, last.rule
+	if last.level() < exact.level() {
+		how, by = wronglyAllowed, exact.rule
+	}
+	t.wrong[how].add(r.network, t.causes[i])
+	t.rules[by.Index].wrong[how].add(r.network, t.causes[i])
 }
 
 // report returns what was gathered. It is called once.
 func (t *enforcementTally) report() *Enforcement {
-	for _, s := range t.mitigating {
-		t.ended(s)
-	}
+	t.mitigations.join(&mitigations{spans: t.mitigations.spans})
 	e := &t.sums
-	e.Clients = len(t.clients)
-	e.From, e.To = timeOf(t.from), timeOf(t.to)
+	e.From, e.To = figure.TimeOf(t.from), figure.TimeOf(t.to)
 	e.PoP = t.o.PoP.report()
 	e.WronglyRefused, e.WronglyAllowed = t.wrong[wronglyRefused].report(), t.wrong[wronglyAllowed].report()
 	e.Timeline = t.timeline.Timeline()
+	e.ClientTimelines = t.watch.report(t.o.Name)
+	var acting []*refusals
 	for i := range t.rules {
-		e.Rules = append(e.Rules, t.rules[i].report(t.o))
+		of := &t.rules[i].refusals
+		r := t.rules[i].report(t.o, &t.mitigations.rules[i])
+		r.Truth = t.truth.truth(of.truth(), of)
+		r.Bystanders = t.bystanders(t.o.Rules.Rules()[i], of)
+		if t.o.Rules.Rules()[i].Action != rule.Log {
+			acting = append(acting, of)
+		}
+		if t.o.Detail {
+			r.Peaks = peaksOf(t.rules[i].demand, t.o.Rules.Rules()[i].Limits)
+		}
+		e.Rules = append(e.Rules, r)
 	}
+	e.Truth = t.truth.truth(t.refused, acting...)
 	return e
 }
 
-func (r *ruleTally) report(o EnforcementOptions) RuleEnforcement {
-	e := r.sums
-	e.Refused = r.refusals.requests
-	if e.Matched > 0 {
-		e.RefusedPct = 100 * float64(e.Refused) / float64(e.Matched)
+// bystanders returns those of a rule, nil if each of its keys is a client's own or it only logs.
+func (t *enforcementTally) bystanders(r *rule.Rule, of *refusals) *Bystanders {
+	if r.Width() == 0 || r.Action == rule.Log {
+		return nil
 	}
-	e.Clients = len(r.refusals.clients)
-	e.FirstRefusal = r.refusals.firstRefusal()
-	e.TopClients, e.TopPaths = r.refusals.topClients(o.Top, o.Name), r.refusals.topPaths(o.Top)
-	e.Mitigated.MedianS = r.median()
-	e.WronglyRefused, e.WronglyAllowed = r.wrong[wronglyRefused].report(), r.wrong[wronglyAllowed].report()
-	return e
-}
-
-// median returns the median of the lifetimes, in seconds, to the millisecond. Of an even
-// number it is the lower of the two in the middle.
-func (r *ruleTally) median() float64 {
-	lasted := make([]int64, 0, len(r.lifetime))
-	for ms := range r.lifetime {
-		lasted = append(lasted, ms)
-	}
-	slices.Sort(lasted)
-	n := 0
-	for _, ms := range lasted {
-		if n += r.lifetime[ms]; 2*n >= r.sums.Mitigations {
-			return float64(ms) / 1e3
+	b := new(Bystanders)
+	for addr, client := range of.clients {
+		if !slices.ContainsFunc(t.exceeded, func(set map[netip.Addr]struct{}) bool { _, did := set[addr]; return did }) {
+			b.Clients++
+			b.Requests += client.refused
 		}
 	}
-	return 0
+	return b
+}
+
+func (r *ruleTally) report(o EnforcementOptions, m *ruleMitigations) RuleEnforcement {
+	e := r.sums
+	e.Refused = r.refusals.requests
+	e.RefusedPct = figure.Percent(e.Refused, e.Matched)
+	e.Clients = len(r.refusals.clients)
+	e.FirstRefusal = r.refusals.firstRefusal()
+	e.Shares = r.refusals.shares()
+	e.TopClients, e.TopPaths = r.refusals.topClients(o.Top, o.Name), r.refusals.topPaths(o.Top)
+	e.Mitigations, e.Mitigated = m.n, MitigationDuration{TotalS: float64(m.total) / 1e6, MedianS: m.median(), MaxS: float64(m.longest) / 1e6}
+	e.WronglyRefused, e.WronglyAllowed = r.wrong[wronglyRefused].report(), r.wrong[wronglyAllowed].report()
+	return e
 }
 
 // counts reports whether a rule counts a request that the origin answers with status.

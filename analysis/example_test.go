@@ -34,20 +34,30 @@ func ExampleEnforcer() {
 			Method: "GET", Host: "example.com", Path: "/search", Status: 200,
 		})
 	}
-	if err := enforcer.Report().WriteText(os.Stdout); err != nil {
+	if err := enforcer.Report().Document().WriteText(os.Stdout); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
 	// 200 requests of 1 client from 2024-01-01 00:00:00 to 2024-01-01 00:00:01 (UTC)
-	// PoP: 3 nodes, 1 shard, spread by request, lag 500ms, clocks 0s apart
 	//
-	// all (block)
-	//   concerns         200 requests, and counted 79
-	//   refused          121 requests (60.5%) of 1 client; the first at 2024-01-01 00:00:00
-	//   by exact counts  149 requests
-	//   wrongly refused  none
-	//   wrongly allowed  28 requests of 1 client: 28 by the lag
-	//   mitigations      1, for 1m21.505s at the median, 1m21.505s at most, 1m21.505s in total
-	//   client  203.0.113.9  121 requests  since 2024-01-01 00:00:00
-	//   path    /search      121 requests
+	// Rule all (block)
+	//   All requests are counted for each client address; once one has more than 50 in 1m, its further
+	//   requests are refused with 429 Too Many Requests until the estimate is back at the threshold.
+	//   concerns         200  79 requests counted
+	//   refused          121  60.5% of them, of 1 client; the first at 2024-01-01 00:00:00
+	//   by exact counts  149
+	//   wrongly refused  0
+	//   wrongly allowed  28   of 1 client: 28 by the lag
+	//   mitigations      1    for 1m21.505s at the median, 1m21.505s at most, 1m21.505s in total
+	//
+	//   Clients with the most refusals
+	//   client       refused  share
+	//   203.0.113.9      121   100%  since 2024-01-01 00:00:00
+	//
+	//   Paths with the most refusals
+	//   path     refused  share
+	//   /search      121   100%
+	//
+	//   PoP: 3 nodes, 1 shard, spread by request, lag 500ms, clocks 0s apart. A decision is wrong where
+	//   exact counts, with nothing late or lost, decide otherwise.
 }

@@ -1,12 +1,16 @@
 package analysis
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/client"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -14,10 +18,13 @@ import (
 // A grid is the rules of a Sweep with the same characteristics.
 type grid struct {
 	o       *SweepOptions
-	rule    rule.Rule              // for its keys
-	keys    map[counter.Key]uint32 // place of each key seen, or nowhere
-	bytes   []byte                 // memory for the bytes of keys
-	columns []column               // one for each period
+	rule    rule.Rule // for its keys
+	keys    *client.Table
+	joined  int      // keys seen by grids that joined it
+	places  []uint32 // of the windows of each key seen, by its number, or nowhere
+	byIP    bool     // the client alone makes the key
+	bytes   []byte   // memory for the bytes of keys
+	columns []column // one for each period
 	blocks  []block
 	free    []uint32 // places
 	kept    int      // places in use after the last release
@@ -26,7 +33,7 @@ type grid struct {
 // A block holds places, which keys with counts have for their windows. Places grow by blocks, so
 // that nothing is copied.
 type block struct {
-	keys    []counter.Key
+	keys    []uint32    // numbers
 	windows []keyWindow // one for each key and period
 }
 
@@ -54,6 +61,7 @@ type keyWindow struct {
 
 // An overKey is a key that has exceeded the smallest threshold.
 type overKey struct {
+	since  uint64 // how many requests the log had then
 	name   string // once something was refused
 	states []keyState
 }
@@ -71,55 +79,60 @@ type keyState struct {
 const keysInBlock = 1 << 12
 
 func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
-	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list}, keys: map[counter.Key]uint32{}, bytes: make([]byte, 0, 512)}
+	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list}, keys: client.NewTable(), byIP: len(list) == 1 && list[0].Kind == rule.IP, bytes: make([]byte, 0, 512)}
 	for range o.Periods {
 		g.columns = append(g.columns, column{cells: make([]cell, len(o.Thresholds))})
 	}
 	return g
 }
 
-// add adds a request. part is its part of the log's time.
-func (g *grid) add(e *accesslog.Entry, req *rule.Request, moments []moment, part int) error {
-	keys := g.rule.Keys(g.bytes[:0], req)
+// add adds the last request of a sweepPart. part is its part of the log's time.
+func (g *grid) add(r *replayed, req *rule.Request, of *sweepPart, part int) error {
 	var counted [rule.MaxKeys][]keyWindow // each with one for each period
-	for i := range keys.Len() {
-		windows, err := g.of(secret.Tag(keys.At(i)), moments)
-		if err != nil {
+	n := 1
+	if g.byIP {
+		if err := g.count(&counted[0], &r.client, r.hash, of.moments); err != nil {
 			return err
 		}
-		if err := g.count(windows, moments); err != nil {
-			return err
+	} else {
+		keys := g.rule.Keys(g.bytes[:0], req)
+		n = keys.Len()
+		for i := range n {
+			key := accesslog.Client(secret.Tag(keys.At(i)))
+			if err := g.count(&counted[i], &key, client.Hash(&key), of.moments); err != nil {
+				return err
+			}
 		}
-		counted[i] = windows
 	}
 	for p := range g.columns {
-		m, c := &moments[p], &g.columns[p]
-		if keys.Len() != 1 {
-			var windows [rule.MaxKeys]*keyWindow
-			for i := range keys.Len() {
-				windows[i] = &counted[i][p]
-			}
-			for i, refused := range c.decideTogether(windows[:keys.Len()], m, e.Time, g.o, part) {
-				if refused != nil && refused.name == "" {
-					refused.name = g.name(keys.At(i), e, req)
-				}
-			}
+		quiet := true
+		var windows [rule.MaxKeys]*keyWindow
+		for i := range n {
+			w := &counted[i][p]
+			windows[i] = w
+			// The estimate is at most the sum of both windows.
+			quiet = quiet && w.over == 0 && uint64(w.Prev)+uint64(w.Cur) <= g.o.Thresholds[0]
+		}
+		if quiet {
 			continue
 		}
-		w := &counted[0][p]
-		// The estimate is at most the sum of both windows.
-		if w.over == 0 && uint64(w.Prev)+uint64(w.Cur) <= g.o.Thresholds[0] {
-			continue
-		}
-		if refused := c.decide(w, m, e.Time, g.o, part); refused != nil && refused.name == "" {
-			refused.name = g.name(keys.At(0), e, req)
+		for i, refused := range g.columns[p].decide(windows[:n], &of.moments[p], of, part) {
+			if refused != nil && refused.name == "" {
+				keys := g.rule.Keys(g.bytes[:0], req)
+				refused.name = g.name(keys.At(i), &r.entry, req)
+			}
 		}
 	}
 	return nil
 }
 
 // count counts a request in the windows of a key.
-func (g *grid) count(windows []keyWindow, moments []moment) error {
+func (g *grid) count(counted *[]keyWindow, key *accesslog.Client, hash uint64, moments []gridMoment) error {
+	windows, err := g.of(key, hash, moments)
+	if err != nil {
+		return err
+	}
+	*counted = windows
 	for i := range windows {
 		w := &windows[i]
 		if w.Index != moments[i].number {
@@ -134,9 +147,12 @@ func (g *grid) count(windows []keyWindow, moments []moment) error {
 }
 
 // of returns the windows of a key.
-func (g *grid) of(key counter.Key, moments []moment) ([]keyWindow, error) {
-	at, known := g.keys[key]
-	if known && at != nowhere {
+func (g *grid) of(key *accesslog.Client, hash uint64, moments []gridMoment) ([]keyWindow, error) {
+	number := g.keys.At(hash, key)
+	if int(number) == len(g.places) {
+		g.places = append(g.places, nowhere)
+	}
+	if at := g.places[number]; at != nowhere {
 		_, windows := g.at(at)
 		return windows, nil
 	}
@@ -146,19 +162,19 @@ func (g *grid) of(key counter.Key, moments []moment) ([]keyWindow, error) {
 		}
 		g.extend(moments)
 	}
-	at = g.free[len(g.free)-1]
+	at := g.free[len(g.free)-1]
 	g.free = g.free[:len(g.free)-1]
-	g.keys[key] = at
+	g.places[number] = at
 	holder, windows := g.at(at)
-	*holder = key
+	*holder = number
 	for i := range windows {
 		windows[i] = keyWindow{Windows: counter.Windows[uint32, uint32]{Index: moments[i].number}}
 	}
 	return windows, nil
 }
 
-// at returns the key and the windows at a place.
-func (g *grid) at(place uint32) (*counter.Key, []keyWindow) {
+// at returns the number of the key and the windows at a place.
+func (g *grid) at(place uint32) (*uint32, []keyWindow) {
 	b := &g.blocks[place/keysInBlock]
 	i, n := int(place%keysInBlock), len(g.columns)
 	return &b.keys[i], b.windows[i*n : i*n+n]
@@ -167,13 +183,13 @@ func (g *grid) at(place uint32) (*counter.Key, []keyWindow) {
 // extend makes free places. When twice as many are in use as after the last release, it releases
 // those of keys whose windows have passed. So there are about as many places as keys active at
 // once, and the cost per taken place is constant.
-func (g *grid) extend(moments []moment) {
+func (g *grid) extend(moments []gridMoment) {
 	used := len(g.blocks) * keysInBlock
 	if used >= 2*g.kept {
 		for place := range uint32(used) {
 			key, windows := g.at(place)
 			if idle(windows, moments) {
-				g.keys[*key] = nowhere
+				g.places[*key] = nowhere
 				g.free = append(g.free, place)
 			}
 		}
@@ -182,14 +198,14 @@ func (g *grid) extend(moments []moment) {
 	if len(g.free) > 0 {
 		return
 	}
-	g.blocks = append(g.blocks, block{make([]counter.Key, keysInBlock), make([]keyWindow, keysInBlock*len(g.columns))})
+	g.blocks = append(g.blocks, block{make([]uint32, keysInBlock), make([]keyWindow, keysInBlock*len(g.columns))})
 	for i := range uint32(keysInBlock) {
 		g.free = append(g.free, uint32(used)+keysInBlock-1-i)
 	}
 }
 
 // idle reports whether the windows have no counts any more.
-func idle(windows []keyWindow, moments []moment) bool {
+func idle(windows []keyWindow, moments []gridMoment) bool {
 	for i := range windows {
 		if windows[i].over > 0 || moments[i].number-windows[i].Index < 2 {
 			return false
@@ -215,44 +231,11 @@ func (c *column) roll(w *keyWindow, number uint32) {
 	}
 }
 
-// decide decides a request at t, which w has counted, for each threshold. It returns the key if
-// one of them refuses it.
-func (c *column) decide(w *keyWindow, m *moment, t int64, o *SweepOptions, part int) (refused *overKey) {
-	known := 0
-	if w.over > 0 {
-		over := &c.over[w.over-1]
-		known = len(over.states)
-		for i := range over.states {
-			k := &over.states[i]
-			if t < k.until {
-				k.refused++
-				k.lessCur++
-				c.cells[i].refused++
-				c.cells[i].refusals.add(part)
-				refused = over
-				continue
-			}
-			k.mitigate(o, i, uint64(w.Prev-k.lessPrev), uint64(w.Cur-k.lessCur), m, t)
-		}
-	}
-	for i := known; i < len(o.Thresholds); i++ {
-		var k keyState
-		if !k.mitigate(o, i, uint64(w.Prev), uint64(w.Cur), m, t) {
-			break
-		}
-		if w.over == 0 {
-			c.over = append(c.over, overKey{})
-			w.over = uint32(len(c.over))
-		}
-		over := &c.over[w.over-1]
-		over.states = append(over.states, k)
-	}
-	return refused
-}
-
-// decideTogether is decide for a request with several keys: a threshold refuses it if one of them
-// is mitigated, and then counts it under none. It returns the mitigated keys, at their indexes.
-func (c *column) decideTogether(windows []*keyWindow, m *moment, t int64, o *SweepOptions, part int) (refused [rule.MaxKeys]*overKey) {
+// decide decides the last request of a sweepPart, which is counted in the windows of its keys, for
+// each threshold: that refuses it if one of the keys is mitigated, and then counts it under none.
+// It returns the mitigated keys, at their indexes.
+func (c *column) decide(windows []*keyWindow, m *gridMoment, of *sweepPart, part int) (refused [rule.MaxKeys]*overKey) {
+	t, o := of.last, of.o
 	for i := range o.Thresholds {
 		mitigated, more := false, false
 		for k, w := range windows {
@@ -267,11 +250,11 @@ func (c *column) decideTogether(windows []*keyWindow, m *moment, t int64, o *Swe
 		}
 		if mitigated {
 			c.cells[i].refused++
-			c.cells[i].refusals.add(part)
+			c.cells[i].refusals.add(part, 1)
 		}
 		for _, w := range windows {
 			if mitigated {
-				c.state(w, i).lessCur++
+				c.state(w, i, of.events).lessCur++
 				continue
 			}
 			var k keyState
@@ -279,7 +262,7 @@ func (c *column) decideTogether(windows []*keyWindow, m *moment, t int64, o *Swe
 				k = known[i]
 			}
 			if k.mitigate(o, i, uint64(w.Prev-k.lessPrev), uint64(w.Cur-k.lessCur), m, t) {
-				*c.state(w, i) = k
+				*c.state(w, i, of.events) = k
 				more = true
 			}
 		}
@@ -306,22 +289,46 @@ func (c *column) statesOf(w *keyWindow) []keyState {
 
 // state returns the state of a key for the ith threshold, and makes it and those of smaller
 // thresholds if they do not exist.
-func (c *column) state(w *keyWindow, i int) *keyState {
-	if w.over == 0 {
-		c.over = append(c.over, overKey{})
-		w.over = uint32(len(c.over))
-	}
-	over := &c.over[w.over-1]
+func (c *column) state(w *keyWindow, i int, since uint64) *keyState {
+	over := c.remember(w, since)
 	for len(over.states) <= i {
 		over.states = append(over.states, keyState{})
 	}
 	return &over.states[i]
 }
 
+// remember returns the key of w among those that have exceeded the smallest threshold.
+func (c *column) remember(w *keyWindow, since uint64) *overKey {
+	if w.over == 0 {
+		c.over = append(c.over, overKey{since: since})
+		w.over = uint32(len(c.over))
+	}
+	return &c.over[w.over-1]
+}
+
+// seen returns how many keys were seen.
+func (g *grid) seen() int { return int(g.keys.Len()) + g.joined }
+
+// join adds what o found, which has other keys. Nothing can be counted afterwards.
+func (g *grid) join(o *grid) {
+	g.joined += o.seen()
+	for i := range g.columns {
+		c, other := &g.columns[i], &o.columns[i]
+		c.over = append(c.over, other.over...)
+		slices.SortStableFunc(c.over, func(a, b overKey) int { return cmp.Compare(a.since, b.since) })
+		for j := range c.cells {
+			c.cells[j].refused += other.cells[j].refused
+			for part, n := range other.cells[j].refusals {
+				c.cells[j].refusals.add(part, n)
+			}
+		}
+	}
+}
+
 // mitigate starts a mitigation if the estimate exceeds the ith threshold, and reports
 // whether it does. It ends at the later of its timeout and the moment when the estimate is
 // back, as in pop/limit.
-func (k *keyState) mitigate(o *SweepOptions, i int, prev, cur uint64, m *moment, t int64) (started bool) {
+func (k *keyState) mitigate(o *SweepOptions, i int, prev, cur uint64, m *gridMoment, t int64) (started bool) {
 	estimate := counter.Estimate{Whole: cur, Part: prev, Left: m.period - m.elapsed, Of: m.period}
 	if !estimate.Over(o.Thresholds[i]) {
 		return false
@@ -331,11 +338,11 @@ func (k *keyState) mitigate(o *SweepOptions, i int, prev, cur uint64, m *moment,
 	return true
 }
 
-// halve joins each two neighbouring parts of the time of the log.
-func (g *grid) halve() {
+// fold makes the parts of the time of the log longer, as its timeline does.
+func (g *grid) fold(offset, factor int64) {
 	for i := range g.columns {
 		for j := range g.columns[i].cells {
-			g.columns[i].cells[j].refusals.halve()
+			g.columns[i].cells[j].refusals.fold(offset, factor)
 		}
 	}
 }
@@ -372,7 +379,9 @@ func (g *grid) name(key []byte, e *accesslog.Entry, req *rule.Request) string {
 		case n > 1:
 			name = "(several " + c.String() + ")"
 		case c.Kind == rule.IP:
-			name = g.o.Name(nameOf(e, req, g.o.Client))
+			name = g.o.Name(nameOf(e, req.Client(), g.o.Client))
+		case c.Kind == rule.Network:
+			name = g.o.Name(networkOf(name, c.Name))
 		case c.Kind == rule.Host || c.Kind == rule.Path || c.Kind == rule.Method:
 		default:
 			name = g.o.Name(name)
@@ -380,6 +389,16 @@ func (g *grid) name(key []byte, e *accesslog.Entry, req *rule.Request) string {
 		names = append(names, name)
 	}
 	return strings.Join(names, " ")
+}
+
+// networkOf returns how a network is written that has an address and the sizes of networks for IPv4 and IPv6.
+func networkOf(addr, sizes string) string {
+	ipv4, ipv6, _ := strings.Cut(sizes, "/")
+	a, _ := netip.AddrFromSlice([]byte(addr))
+	if a.Is4() {
+		return a.String() + "/" + ipv4
+	}
+	return a.String() + "/" + ipv6
 }
 
 // join writes characteristics as ParseCharacteristics reads them.
@@ -394,18 +413,21 @@ func join(list []rule.Characteristic) string {
 // A perPart is a number for each part of a timeline, as far as they are not 0.
 type perPart []uint64
 
-func (p *perPart) add(part int) {
+func (p *perPart) add(part int, n uint64) {
 	for len(*p) <= part {
 		*p = append(*p, 0)
 	}
-	(*p)[part]++
+	(*p)[part] += n
 }
 
-// halve joins each two neighbours.
-func (p *perPart) halve() {
-	for i, n := range *p {
-		(*p)[i] = 0
-		(*p)[i/2] += n
+// fold adds up the parts that become one.
+func (p *perPart) fold(offset, factor int64) {
+	old := *p
+	*p = nil
+	for i, n := range old {
+		for at := (int64(i) + offset) / factor; int64(len(*p)) <= at; {
+			*p = append(*p, 0)
+		}
+		(*p)[len(*p)-1] += n
 	}
-	*p = (*p)[:(len(*p)+1)/2]
 }

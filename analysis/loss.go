@@ -70,8 +70,8 @@ func turnsOf(losses []Loss) (turns []int64) {
 	return slices.Compact(turns)
 }
 
-// stateOf returns what is the matter with a shard, so many microseconds after the first
-// request: whether it is down, and whether it is out of the ring.
+// stateOf returns whether a shard is down, and whether it is out of the ring, at a time in
+// microseconds since the first request.
 func stateOf(losses []Loss, shard int, elapsed int64) (lost, out bool) {
 	for _, l := range losses {
 		since := elapsed - l.At.Microseconds()

@@ -1,34 +1,47 @@
 package analysis
 
 import (
-	"container/heap"
+	"encoding/binary"
 	"fmt"
+	"maps"
+	"math/bits"
 	"strconv"
 
 	"github.com/edgelimit/edge/counter"
 )
 
 // A memoryShard is a count.Shard in memory, on a virtual clock. What it holds expires as in
-// memcached. While it is down every call fails provably unsent, as where nobody listens.
+// memcached: once the second is over in which it would end. While it is down every call fails
+// provably unsent, as where nobody listens.
 type memoryShard struct {
 	addr string
 	lost error // what calls fail with while it is down; else nil
 
+	second   int64           // now, since the Unix epoch
+	counters []memoryCounter // a hash table with linear probing, as many as a power of two
+	taken    int             // counters in use, those included that have expired
+	records  map[counter.Item]memoryRecord
+	kept     int    // records when those that had expired were last removed
 	versions uint64 // of records
-
-	second   int64 // now, since the Unix epoch
-	items    map[counter.Item]item
-	expiring map[int64][]counter.Item // by the second in which they expire; may name what is gone
-	due      seconds                  // keys of expiring
+	values   []byte // of the reads of a batch
+	fetched  int64  // of no meaning: see Exchange
 }
 
-// An item is a counter, or a record if it has a value.
-type item struct {
-	number  uint64
+// A memoryCounter keeps its place when it has expired, until the table grows, so that others are
+// found.
+type memoryCounter struct {
+	item    counter.Item // zero if the place is free
+	value   uint64
+	expires int64 // second
+}
+
+type memoryRecord struct {
 	value   []byte
-	version uint64 // of a record
+	version uint64
 	expires int64
 }
+
+const fewestCounters = 1 << 10
 
 func newMemoryShard(addr string) *memoryShard {
 	s := &memoryShard{addr: addr}
@@ -38,32 +51,100 @@ func newMemoryShard(addr string) *memoryShard {
 
 // clear forgets everything.
 func (s *memoryShard) clear() {
-	s.items, s.expiring, s.due = map[counter.Item]item{}, map[int64][]counter.Item{}, nil
+	s.counters, s.taken = make([]memoryCounter, fewestCounters), 0
+	s.records, s.kept = map[counter.Item]memoryRecord{}, 0
 }
 
-// tick sets the clock, and removes what has expired by then.
-func (s *memoryShard) tick(second int64) {
-	s.second = second
-	for len(s.due) > 0 && s.due[0] <= second {
-		at := heap.Pop(&s.due).(int64)
-		for _, key := range s.expiring[at] {
-			if it, ok := s.items[key]; ok && it.expires == at {
-				delete(s.items, key)
-			}
+// tick sets the clock.
+func (s *memoryShard) tick(second int64) { s.second = second }
+
+// place returns where a counter is, unless another one is there. Items are hashes.
+func (s *memoryShard) place(item *counter.Item) int {
+	const odd = 0x9e3779b97f4a7c15 // spreads what is in each character of an item
+	return int(binary.LittleEndian.Uint64(item[8:]) * odd >> 32 & uint64(len(s.counters)-1))
+}
+
+// counter returns a counter, or the free place that it would take.
+func (s *memoryShard) counter(item *counter.Item) *memoryCounter {
+	for at := s.place(item); ; at = (at + 1) & (len(s.counters) - 1) {
+		if c := &s.counters[at]; c.item[0] == 0 || c.item == *item {
+			return c
 		}
-		delete(s.expiring, at)
 	}
 }
 
-// put stores it under key for ttl seconds, as memcached does: until the second is over in
-// which it would end.
-func (s *memoryShard) put(key counter.Item, it item, ttl int32) {
-	it.expires = s.second + int64(ttl)
-	s.items[key] = it
-	if _, known := s.expiring[it.expires]; !known {
-		heap.Push(&s.due, it.expires)
+// holds reports whether c is in use.
+func (s *memoryShard) holds(c *memoryCounter) bool { return c.item[0] != 0 && c.expires > s.second }
+
+// grow makes room for more counters, also by removing those that have expired.
+func (s *memoryShard) grow() {
+	before := s.counters
+	s.taken = 0
+	for i := range before {
+		if s.holds(&before[i]) {
+			s.taken++
+		}
 	}
-	s.expiring[it.expires] = append(s.expiring[it.expires], key)
+	s.counters = make([]memoryCounter, max(fewestCounters, 1<<bits.Len(uint(2*s.taken))))
+	for i := range before {
+		if c := &before[i]; s.holds(c) {
+			*s.counter(&c.item) = *c
+		}
+	}
+}
+
+// increment does what INCR does, and reports whether there is such a counter.
+func (s *memoryShard) increment(op *counter.Increment) bool {
+	c := s.counter(&op.Item)
+	if !s.holds(c) {
+		if !op.Make {
+			return false
+		}
+		if c.item[0] == 0 {
+			s.taken++
+		}
+		*c = memoryCounter{op.Item, 0, s.second + int64(op.TTL)}
+	}
+	c.value += op.Delta // which does not renew the time to live
+	op.Value = c.value
+	if 4*s.taken > 3*len(s.counters) {
+		s.grow()
+	}
+	return true
+}
+
+// store does what ADD and CAS do, and reports whether the record had the version.
+func (s *memoryShard) store(op *counter.Store) bool {
+	r, ok := s.records[op.Item]
+	if ok && r.expires <= s.second {
+		r = memoryRecord{}
+	}
+	if r.version != op.CAS {
+		return false
+	}
+	s.versions++
+	s.records[op.Item] = memoryRecord{op.Value, s.versions, s.second + int64(op.TTL)}
+	if len(s.records) > 2*s.kept+fewestCounters {
+		maps.DeleteFunc(s.records, func(_ counter.Item, r memoryRecord) bool { return r.expires <= s.second })
+		s.kept = len(s.records)
+	}
+	return true
+}
+
+// read does what GETS does, and reports whether there is such a counter or record.
+func (s *memoryShard) read(op *counter.Read) bool {
+	if r, ok := s.records[op.Item]; ok && r.expires > s.second {
+		op.Value, op.CAS = r.value, r.version
+		return true
+	}
+	c := s.counter(&op.Item)
+	if !s.holds(c) {
+		return false
+	}
+	from := len(s.values)
+	s.values = strconv.AppendUint(s.values, c.value, 10)
+	op.Value, op.CAS = s.values[from:len(s.values):len(s.values)], 0
+	return true
 }
 
 // fail takes the shard down, with all that it holds.
@@ -79,60 +160,34 @@ func (s *memoryShard) Addr() string    { return s.addr }
 func (s *memoryShard) Down() bool      { return s.lost != nil }
 func (s *memoryShard) Available() bool { return s.lost == nil }
 
-// Exchange does what a memcached does. INCR does not renew the time to live.
+// Exchange does what a memcached does. The values that it reads are valid until the next call.
 func (s *memoryShard) Exchange(b *counter.Batch) error {
 	if s.lost != nil {
 		return s.lost
 	}
+	// Memory brings the counters at the same time and not one after the other.
 	for i := range b.Increments {
-		op := &b.Increments[i]
-		it, ok := s.items[op.Item]
-		if !ok && !op.Make {
-			op.Outcome = counter.Absent
-			continue
-		}
-		it.number += op.Delta
-		if ok {
-			s.items[op.Item] = it
-		} else {
-			s.put(op.Item, it, op.TTL)
-		}
-		op.Outcome, op.Value = counter.Done, it.number
-	}
-	for i := range b.Stores {
-		op := &b.Stores[i]
-		if it := s.items[op.Item]; it.version != op.CAS {
-			op.Outcome = counter.Absent
-			continue
-		}
-		s.versions++
-		s.put(op.Item, item{value: op.Value, version: s.versions}, op.TTL)
-		op.Outcome = counter.Done
+		s.fetched += s.counters[s.place(&b.Increments[i].Item)].expires
 	}
 	for i := range b.Reads {
-		op := &b.Reads[i]
-		it, ok := s.items[op.Item]
-		if op.Outcome = counter.Absent; !ok {
-			continue
-		}
-		op.Outcome, op.Value, op.CAS = counter.Done, it.value, it.version
-		if it.value == nil {
-			op.Value = strconv.AppendUint(nil, it.number, 10)
-		}
+		s.fetched += s.counters[s.place(&b.Reads[i].Item)].expires
+	}
+	s.values = s.values[:0]
+	for i := range b.Increments {
+		b.Increments[i].Outcome = doneIf(s.increment(&b.Increments[i]))
+	}
+	for i := range b.Stores {
+		b.Stores[i].Outcome = doneIf(s.store(&b.Stores[i]))
+	}
+	for i := range b.Reads {
+		b.Reads[i].Outcome = doneIf(s.read(&b.Reads[i]))
 	}
 	return nil
 }
 
-// seconds is a heap.
-type seconds []int64
-
-func (s seconds) Len() int           { return len(s) }
-func (s seconds) Less(i, j int) bool { return s[i] < s[j] }
-func (s seconds) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
-func (s *seconds) Push(x any)        { *s = append(*s, x.(int64)) }
-func (s *seconds) Pop() any {
-	last := len(*s) - 1
-	x := (*s)[last]
-	*s = (*s)[:last]
-	return x
+func doneIf(done bool) counter.Outcome {
+	if done {
+		return counter.Done
+	}
+	return counter.Absent
 }

@@ -14,13 +14,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,6 +27,8 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/internal/trace"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/proxy"
@@ -169,10 +169,8 @@ func (n *realNode) verdicts(t *testing.T) map[string]float64 {
 // simulation of one, and compares what they decide.
 func sameAsNode(t *testing.T, rules string, shards int, entries []accesslog.Entry) (verdicts map[string]float64) {
 	t.Helper()
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	set := parse(t, rules)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		node := startNode(t, set, shards)
 		defer node.end()
@@ -289,7 +287,7 @@ func TestSimulationEqualsNode(t *testing.T) {
 
 // The same for the first requests of real traces, whose times are whole seconds.
 func TestSimulationEqualsNodeOnTraces(t *testing.T) {
-	files, err := filepath.Glob(shared(t, "traces", "*.tsv.gz"))
+	files, err := filepath.Glob(trace.Shared(t, "traces", "*.tsv.gz"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("there are no traces: %v", err)
 	}

@@ -1,11 +1,33 @@
 package analysis
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 )
+
+// ReportOptions say whom a report names, and how. The zero value is usable.
+type ReportOptions struct {
+	// Top is how many clients and paths are named in a list. If zero, 10.
+	Top int
+
+	// Name is what the report calls a client. If nil, what the log does.
+	Name Namer
+}
+
+func (o *ReportOptions) setDefaults() error {
+	if o.Top < 0 {
+		return errors.New("analysis: Top cannot be negative")
+	}
+	o.Top = cmp.Or(o.Top, 10)
+	if o.Name == nil {
+		o.Name = func(name string) string { return name }
+	}
+	return nil
+}
 
 // A Namer returns what a report calls a client that a log calls name. Reports show no name
 // of a client, and no value of a header, cookie or query parameter, that has not passed

@@ -21,13 +21,13 @@ func TestPseudonyms(t *testing.T) {
 	if a, b := analysis.Pseudonyms(nil)("x"), analysis.Pseudonyms(nil)("x"); a == b {
 		t.Error("without a key two runs have the same names")
 	}
-	report := sweep(t, office(), analysis.SweepOptions{Name: name})
+	report := sweep(t, office(), analysis.SweepOptions{ReportOptions: analysis.ReportOptions{Name: name}})
 	asJSON, err := json.Marshal(report)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
-	if err := report.WriteText(&text); err != nil {
+	if err := report.Document().WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
 	for format, out := range map[string]string{"JSON": string(asJSON), "text": text.String()} {

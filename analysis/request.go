@@ -14,18 +14,22 @@ import (
 )
 
 // RequestOf returns what rules look at of e, as a node would be sent it.
-func RequestOf(e *accesslog.Entry) rule.Request { return new(requests).of(e) }
+func RequestOf(e *accesslog.Entry) rule.Request { return (&requests{fields: true}).of(e) }
 
 // requests makes requests of entries. What it returns is valid until the next call.
 type requests struct {
+	fields bool // rules look at the header
 	header map[string][]string
 	values []string
 }
 
 // of returns what rules look at of e, as a node would be sent it.
-func (r *requests) of(e *accesslog.Entry) rule.Request {
-	req := rule.Request{Addr: address(e), Method: e.Method, Host: e.Host, Path: e.Path, Query: e.Query}
-	if len(e.Header) == 0 {
+func (r *requests) of(e *accesslog.Entry) rule.Request { return r.at(e, address(e)) }
+
+// at is of for an entry whose address is known.
+func (r *requests) at(e *accesslog.Entry, addr netip.Addr) rule.Request {
+	req := rule.Request{Addr: addr, Method: e.Method, Host: e.Host, Path: e.Path, Query: e.Query}
+	if !r.fields || len(e.Header) == 0 {
 		return req
 	}
 	if r.header == nil {
@@ -70,15 +74,15 @@ func address(e *accesslog.Entry) netip.Addr {
 	return netip.AddrFrom16(addr)
 }
 
-// nameOf returns what a report calls the client of a canonical request: what the log calls
+// nameOf returns what a report calls a client, which has e's request: what the log calls
 // it, or its network if that is one client.
-func nameOf(e *accesslog.Entry, req *rule.Request, p rule.ClientPrefix) string {
+func nameOf(e *accesslog.Entry, client netip.Addr, p rule.ClientPrefix) string {
 	length := cmp.Or(p.IPv6, 64)
-	if req.Addr.Is4() {
+	if client.Is4() {
 		length = cmp.Or(p.IPv4, 32)
 	}
-	if !e.Addr.IsValid() || length >= req.Addr.BitLen() {
+	if !e.Addr.IsValid() || length >= client.BitLen() {
 		return strings.Clone(e.Client)
 	}
-	return netip.PrefixFrom(req.Client(), length).String()
+	return netip.PrefixFrom(client, length).String()
 }

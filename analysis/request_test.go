@@ -34,7 +34,7 @@ func TestAddressesOfClientsWithout(t *testing.T) {
 
 // Headers of an entry come as a node would be sent them.
 func TestHeadersOfAnEntry(t *testing.T) {
-	var r requests
+	r := requests{fields: true}
 	for range 2 {
 		req := r.of(&accesslog.Entry{Header: []accesslog.Field{{Name: "Cookie", Value: "a=1"}, {Name: "X-Key", Value: "k"}, {Name: "Cookie", Value: "b=2"}}})
 		if got := fmt.Sprint(req.Header); got != "map[Cookie:[a=1 b=2] X-Key:[k]]" {

@@ -73,6 +73,9 @@ func (o PoPOptions) withDefaults() (PoPOptions, error) {
 	return o, nil
 }
 
+// isInstant reports whether the PoP knows everything at once, so that an instantPoP will do.
+func (o PoPOptions) isInstant() bool { return o.Nodes == 1 && o.Lag == 0 && len(o.Losses) == 0 }
+
 // report returns what o is like.
 func (o PoPOptions) report() PoPReport {
 	r := PoPReport{Nodes: o.Nodes, Shards: o.Shards, Spread: o.Spread.String(), LagS: o.Lag.Seconds(), SkewS: o.Skew.Seconds(), Seed: o.Seed}
@@ -134,7 +137,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 	if err := rules.CheckNodes(o.Nodes); err != nil {
 		return nil, err
 	}
-	s := &Simulation{o: o, spread: newSpread(o)}
+	s := &Simulation{o: o, spread: newSpread(o), asks: requests{fields: rules.ReadsFields()}}
 	var shards []count.Shard
 	for i := range o.Shards {
 		s.shards = append(s.shards, newMemoryShard(fmt.Sprintf("shard-%d", i+1)))
@@ -196,41 +199,42 @@ func (n *simulatedNode) clock(now int64) time.Time { return time.UnixMicro(now +
 // Decide lets a request come to one of the nodes, and returns what that decides. Its time must
 // not fall; if it does, it comes right after the one before. The origin answers at once, with
 // the status of the log. e is not kept.
-func (s *Simulation) Decide(e *accesslog.Entry) limit.Decision {
+func (s *Simulation) Decide(e *accesslog.Entry) (d limit.Decision) {
 	req := s.asks.of(e)
-	return s.decide(e, &req)
+	s.begin(e.Time)
+	s.decide(&d, e, &req, s.spread.node(req.Addr, max(s.now, e.Time)))
+	return d
 }
 
-// decide is Decide for a request that was made of e.
-func (s *Simulation) decide(e *accesslog.Entry, req *rule.Request) limit.Decision {
-	if !s.begun {
-		s.begin(e.Time)
-	}
+// decide is Decide for a request that was made of e, and comes to a node. d must be zero.
+func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, req *rule.Request, node int) {
+	s.begin(e.Time)
 	s.advance(max(s.now, e.Time))
-	n := s.nodes[s.spread.node(req, s.now)]
+	n := s.nodes[node]
 	now := n.clock(s.now)
-	d := n.limiter.Decide(req, now)
-	if d.Verdict.Refused() {
-		return d
-	}
-	n.limiter.Answered(&d, e.Status, now)
+	n.limiter.DecideTo(d, req, now)
+	n.limiter.Answered(d, e.Status, nil, now) // a log does not tell headers of answers
+	before := n.waiting
 	for r := range d.Counts {
 		if counts(r, e.Status) {
 			n.waiting++
 		}
 	}
 	switch {
+	case d.Verdict.Refused() && n.waiting == before:
 	case s.o.Lag == 0 || n.waiting >= maxWaiting:
 		s.count(n)
 		s.advance(s.now) // without a lag, records arrive before the next request
 	case n.waiting > 0 && n.flush == never:
 		n.flush = s.now + s.o.Lag.Microseconds()
 	}
-	return d
 }
 
-// begin sets the clock to the time of the log's first request.
+// begin sets the clock to the time of the log's first request, which is at.
 func (s *Simulation) begin(at int64) {
+	if s.begun {
+		return
+	}
 	s.begun, s.start, s.now = true, at, at
 	for _, after := range turnsOf(s.o.Losses) {
 		s.turns = append(s.turns, at+after)
@@ -245,15 +249,37 @@ func (s *Simulation) tick() {
 	}
 }
 
-// advance lets the clock go on to a time, and everything happen in its order until then.
+// advance lets the clock go on to a time, and everything happen in its order until then. Of what
+// happens at the same time, shards fail first, then records arrive, then counts are sent.
 func (s *Simulation) advance(to int64) {
 	for {
-		at, do := s.next()
+		at, next := int64(never), (*simulatedNode)(nil)
+		if len(s.turns) > 0 {
+			at = s.turns[0]
+		}
+		arrives := len(s.letters) > 0 && s.letters[0].at < at
+		if arrives {
+			at = s.letters[0].at
+		}
+		for _, n := range s.nodes {
+			if does := min(n.flush, n.due); does < at {
+				at, next = does, n
+			}
+		}
 		if at > to {
 			break
 		}
 		s.set(max(s.now, at))
-		do()
+		switch {
+		case next == nil && arrives:
+			s.deliver()
+		case next == nil:
+			s.turn()
+		case next.flush == at:
+			s.count(next)
+		default:
+			s.step(next)
+		}
 	}
 	s.set(to)
 }
@@ -264,27 +290,6 @@ func (s *Simulation) set(now int64) {
 		s.tick()
 	}
 	s.now = now
-}
-
-// next returns what happens next, and when. Of what happens at the same time, shards fail
-// first, then records arrive, then counts are sent.
-func (s *Simulation) next() (at int64, do func()) {
-	at = never
-	if len(s.turns) > 0 {
-		at, do = s.turns[0], s.turn
-	}
-	if len(s.letters) > 0 && s.letters[0].at < at {
-		at, do = s.letters[0].at, s.deliver
-	}
-	for _, n := range s.nodes {
-		if n.flush < at {
-			at, do = n.flush, func() { s.count(n) }
-		}
-		if n.due < at {
-			at, do = n.due, func() { s.step(n) }
-		}
-	}
-	return at, do
 }
 
 // count sends what n has counted, and takes in the answers.

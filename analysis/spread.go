@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
-
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A Spread says how requests come to the nodes of a PoP.
@@ -28,10 +27,8 @@ func (s Spread) String() string { return spreadNames[s] }
 
 // ParseSpread reads the name of a Spread: connection or request.
 func ParseSpread(name string) (Spread, error) {
-	for s, known := range spreadNames {
-		if name == known {
-			return Spread(s), nil
-		}
+	if s := slices.Index(spreadNames[:], name); s >= 0 {
+		return Spread(s), nil
 	}
 	return 0, fmt.Errorf("analysis: invalid spread %q: use connection or request", name)
 }
@@ -55,15 +52,15 @@ func newSpread(o PoPOptions) spread {
 	}
 }
 
-// node returns the node that a request comes to at now.
-func (s *spread) node(req *rule.Request, now int64) int {
+// node returns the node that a request from an address comes to at now.
+func (s *spread) node(addr netip.Addr, now int64) int {
 	switch {
-	case s.nodes == 1:
+	case s.nodes <= 1:
 		return 0
 	case s.by == ByRequest:
 		return s.random.IntN(s.nodes)
 	}
-	node, known := s.connections.get(req.Addr, now)
+	node, known := s.connections.get(addr, now)
 	if !known {
 		*node = s.random.IntN(s.nodes)
 	}

@@ -13,6 +13,9 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/accuracy"
+	"github.com/edgelimit/edge/analysis/exact"
+	"github.com/edgelimit/edge/internal/trace"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -25,7 +28,7 @@ var traces = []string{"bplogs", "airisdata", "esnote_2017", "srhegde", "xzymo"}
 // entries returns the requests of a trace, each at its place within its second: the kth of n
 // of one client at (k+½)/n.
 func entries(t *testing.T, name string) []accesslog.Entry {
-	arrivals := trace(t, name)
+	arrivals := trace.Arrivals(t, name)
 	all := make([]accesslog.Entry, 0, len(arrivals))
 	for first := 0; first < len(arrivals); {
 		last := first
@@ -54,9 +57,9 @@ type exactly struct {
 	attack    int             // requests that are refused
 }
 
-func enforceExactly(all []accesslog.Entry, l analysis.Limit, timeout time.Duration) exactly {
+func enforceExactly(all []accesslog.Entry, l accuracy.Limit, timeout time.Duration) exactly {
 	type client struct {
-		passed, all analysis.SlidingLog
+		passed, all exact.Log
 		until       int64
 	}
 	x := exactly{refused: make([]bool, len(all)), innocents: map[string]bool{}}
@@ -103,7 +106,7 @@ func (p played) wrongPct() float64 {
 }
 
 // enforced lets a PoP enforce a limit.
-func enforced(all []accesslog.Entry, x exactly, l analysis.Limit, timeout time.Duration, subWindows string, nodes int) (p played, err error) {
+func enforced(all []accesslog.Entry, x exactly, l accuracy.Limit, timeout time.Duration, subWindows string, nodes int) (p played, err error) {
 	rules, err := rule.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: r, characteristics: [ip], limits: [{threshold: %d, period: %ds, sub_windows: %s}], mitigation_timeout: %ds}]", l.Threshold, l.Period/1e6, subWindows, timeout/time.Second))
 	if err != nil {
 		return p, err
@@ -158,7 +161,10 @@ func TestSubWindowsUnderEnforcement(t *testing.T) {
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, name := range traces {
 		all := entries(t, name)
-		for _, l := range limits {
+		for _, l := range []accuracy.Limit{
+			{Threshold: 10, Period: 10e6}, {Threshold: 20, Period: 60e6}, {Threshold: 50, Period: 60e6},
+			{Threshold: 100, Period: 60e6}, {Threshold: 300, Period: 900e6}, {Threshold: 1000, Period: 3600e6},
+		} {
 			exact := map[time.Duration]exactly{}
 			for i, pop := range pops {
 				x, known := exact[pop.timeout]
@@ -237,7 +243,7 @@ func plot(bars []bar) string {
 
 // subWindowsDecideBetter plays one trace only: with sub-windows fewer decisions are wrong.
 func subWindowsDecideBetter(t *testing.T) {
-	all, l := entries(t, "xzymo"), analysis.Limit{Threshold: 20, Period: 60e6}
+	all, l := entries(t, "xzymo"), accuracy.Limit{Threshold: 20, Period: 60e6}
 	x := enforceExactly(all, l, 0)
 	wrong := map[string]int{}
 	for _, setting := range []string{"1", "auto"} {

@@ -7,9 +7,11 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -35,11 +37,7 @@ type SweepOptions struct {
 	// IPv6 /64.
 	Client rule.ClientPrefix
 
-	// Top is how many sources are named for each threshold. If zero, 10.
-	Top int
-
-	// Name is what the report calls sources. If nil, what the log does.
-	Name Namer
+	ReportOptions
 }
 
 // DefaultThresholds are the thresholds that a Sweep tries: 5, 10, 20, 50 … 1,000,000.
@@ -116,7 +114,8 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 		if err := checkCharacteristics(list); err != nil {
 			return o, err
 		}
-		if slices.ContainsFunc(o.Characteristics[:i], func(other []rule.Characteristic) bool { return slices.Equal(other, list) }) {
+		same := func(a, b rule.Characteristic) bool { return a.Same(b) && a.Skip == b.Skip }
+		if slices.ContainsFunc(o.Characteristics[:i], func(other []rule.Characteristic) bool { return slices.EqualFunc(other, list, same) }) {
 			return o, fmt.Errorf("analysis: %s is given twice", join(list))
 		}
 	}
@@ -126,43 +125,48 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 	if !(o.MaxClientsPct >= 0 && o.MaxClientsPct <= 100) {
 		return o, fmt.Errorf("analysis: %v%% of clients is no share of them", o.MaxClientsPct)
 	}
-	if o.Top < 0 {
-		return o, errors.New("analysis: Top cannot be negative")
-	}
 	o.MaxClientsPct = cmp.Or(o.MaxClientsPct, 0.1)
-	o.Top = cmp.Or(o.Top, 10)
-	if o.Name == nil {
-		o.Name = func(name string) string { return name }
-	}
-	return o, nil
+	return o, o.setDefaults()
 }
 
 // A Sweep tries a grid of thresholds, periods and characteristics on a log in one pass.
 // Each cell of the grid is a rule of its own, with one limit, on one node that knows
 // everything at once: a request is counted where it passes, one that exceeds the threshold
 // starts a mitigation, and those until its end are refused. The methods of a Sweep are to be
-// called one at a time.
+// called one at a time. From the first Add until Report it uses goroutines of its own.
 //
 // Memory is bounded by clients, not by requests. Of each client there is a key of 16 bytes.
 // Two counters for each period, shared by all thresholds, are there as long as their windows
 // matter. A client that exceeds the smallest threshold is remembered; it takes, for each
 // threshold that it exceeds, what those counters would be less.
 type Sweep struct {
-	o        SweepOptions
-	requests requests
-	grids    []*grid
-	moments  []moment // one for each period
-	events   uint64
-	timeline TimelineCollector
-	origin   int64 // time of the first request
-	last     int64
+	o      SweepOptions
+	player *player
+	parts  []*sweepPart
+	failed atomic.Pointer[error]
+	events uint64
+	origin int64 // time of the first request
+	last   int64
 }
 
-// A moment is where a request is in the windows of a period.
-type moment struct {
+// A sweepPart has some of a Sweep's keys.
+type sweepPart struct {
+	o        *SweepOptions
+	requests requests
+	grids    []*grid
+	moments  []gridMoment // one for each period
+	timeline TimelineCollector
+	events   uint64
+	last     int64
+	fetched  uint32 // of no meaning: see fetch
+}
+
+// A gridMoment is where a request is in the windows of a period.
+type gridMoment struct {
 	number  uint32 // of the window, from that of the first request
 	elapsed int64
 	period  int64
+	first   int64 // number of the first request's window
 }
 
 // NewSweep returns a Sweep.
@@ -171,12 +175,25 @@ func NewSweep(o SweepOptions) (*Sweep, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sweep{o: o, last: math.MinInt64}
-	for _, p := range o.Periods {
-		s.moments = append(s.moments, moment{period: p.Microseconds()})
-	}
-	for _, list := range o.Characteristics {
-		s.grids = append(s.grids, newGrid(list, &s.o))
+	s := &Sweep{o: o, last: math.MinInt64, player: newPlayer(o.Client, true, o.Characteristics)}
+	s.player.done = func(*replayed) {}
+	for owner := range s.player.owners {
+		p := &sweepPart{o: &s.o, requests: requests{fields: true}, timeline: TimelineCollector{most: 1 << 11}}
+		for _, period := range o.Periods {
+			p.moments = append(p.moments, gridMoment{period: period.Microseconds()})
+		}
+		for _, list := range o.Characteristics {
+			p.grids = append(p.grids, newGrid(list, &s.o))
+		}
+		s.parts = append(s.parts, p)
+		s.player.players = append(s.player.players, func(b *batch) {
+			p.fetch(b, owner)
+			for i := range b.requests {
+				if err := p.add(&b.requests[i], b.requests[i].owner == owner); err != nil {
+					s.failed.CompareAndSwap(nil, &err)
+				}
+			}
+		})
 	}
 	return s, nil
 }
@@ -184,7 +201,8 @@ func NewSweep(o SweepOptions) (*Sweep, error) {
 // maxSpan is how much time a log may cover, so that windows have numbers of 32 bits.
 const maxSpan = 100 * 365 * 24 * 3600 * 1e6 // microseconds
 
-// Add takes in the next request of the log. Times must not fall. e is not kept.
+// Add takes in the next request of the log. Times must not fall. e is not kept, but its strings
+// are for a while. An error may be that of an earlier request.
 func (s *Sweep) Add(e *accesslog.Entry) error {
 	if s.events == 0 {
 		s.origin = e.Time
@@ -196,33 +214,77 @@ func (s *Sweep) Add(e *accesslog.Entry) error {
 		return fmt.Errorf("analysis: a request at %v comes more than a century after the first one, at %v",
 			time.UnixMicro(e.Time).UTC(), time.UnixMicro(s.origin).UTC())
 	}
+	if err := s.failed.Load(); err != nil {
+		return *err
+	}
 	s.last = e.Time
 	s.events++
-	for i := range s.moments {
-		m := &s.moments[i]
-		first, _ := window(s.origin, m.period)
-		number, elapsed := window(e.Time, m.period)
-		m.number, m.elapsed = uint32(number-first), elapsed
+	s.player.add(e)
+	return nil
+}
+
+// fetch touches the clients of the requests that have keys of p.
+func (p *sweepPart) fetch(b *batch, owner uint32) {
+	for _, g := range p.grids {
+		if !g.byIP {
+			continue
+		}
+		for i := range b.requests {
+			if r := &b.requests[i]; r.owner == owner {
+				p.fetched += g.keys.Touch(r.hash)
+			}
+		}
 	}
-	part := s.part()
-	req := s.requests.of(e)
-	req.Canonicalize(s.o.Client)
-	for _, g := range s.grids {
-		if err := g.add(e, &req, s.moments, part); err != nil {
+}
+
+// add adds the next request of the log, if it has a key of p. Others only tell the time.
+func (p *sweepPart) add(r *replayed, own bool) error {
+	if p.events == 0 || r.now != p.last {
+		for i := range p.moments {
+			m := &p.moments[i]
+			number, elapsed := counter.WindowAt(r.now, m.period)
+			if p.events == 0 {
+				m.first = number
+			}
+			m.number, m.elapsed = uint32(number-m.first), elapsed
+		}
+	}
+	p.last = r.now
+	p.events++
+	part := p.part()
+	if !own {
+		return nil
+	}
+	req := p.requests.at(&r.entry, r.addr)
+	req.Canonicalize(p.o.Client)
+	for _, g := range p.grids {
+		if err := g.add(r, &req, p, part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// part takes the request of now into the timeline and returns its part.
-func (s *Sweep) part() int {
-	step := s.timeline.step
-	s.timeline.Add(s.last, false)
-	for ; step > 0 && step < s.timeline.step; step *= 2 {
-		for _, g := range s.grids {
-			g.halve()
+// part adds the request of now to the timeline and returns its tick.
+func (p *sweepPart) part() int {
+	for p.timeline.full(p.last) {
+		offset, factor := p.timeline.fold()
+		for _, g := range p.grids {
+			g.fold(offset, factor)
 		}
 	}
-	return len(s.timeline.points) - 1
+	p.timeline.Add(p.last, false)
+	return len(p.timeline.ticks) - 1
+}
+
+// whole waits for the parts, and joins them.
+func (s *Sweep) whole() *sweepPart {
+	s.player.finish()
+	all := s.parts[0]
+	for _, p := range s.parts[1:] {
+		for i, g := range p.grids {
+			all.grids[i].join(g)
+		}
+	}
+	return all
 }

@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -23,30 +20,13 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-var update = flag.Bool("update", false, "write expected files anew; read the difference before committing it")
-
-// golden compares what was made with a file of testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := gocmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
-	}
-}
-
 // entry returns a request of an address.
 func entry(at float64, addr string) accesslog.Entry {
 	return accesslog.Entry{Time: int64(at * 1e6), Client: addr, Addr: netip.MustParseAddr(addr), Method: "GET", Host: "example.com", Path: "/"}
 }
+
+// A fataler is a test, or a draw of one.
+type fataler interface{ Fatal(...any) }
 
 // sweep returns what a Sweep finds in a log.
 func sweep(t fataler, log []accesslog.Entry, o analysis.SweepOptions) *analysis.SweepReport {
@@ -214,7 +194,7 @@ func TestSweepSources(t *testing.T) {
 				t.Fatal(err)
 			}
 			report := sweep(t, three(test.change), analysis.SweepOptions{
-				Characteristics: [][]rule.Characteristic{list}, Thresholds: []uint64{1}, Name: func(name string) string { return "<" + name + ">" },
+				Characteristics: [][]rule.Characteristic{list}, Thresholds: []uint64{1}, ReportOptions: analysis.ReportOptions{Name: func(name string) string { return "<" + name + ">" }},
 			})
 			var want []analysis.Source
 			for _, name := range test.want {
@@ -256,7 +236,7 @@ func TestSweepOptions(t *testing.T) {
 		{"no characteristic", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{}}}, "a list of characteristics is empty"},
 		{"a share of more than all", analysis.SweepOptions{MaxClientsPct: 101}, "no share"},
 		{"a timeout of half a second", analysis.SweepOptions{MitigationTimeout: time.Second / 2}, "mitigation timeout"},
-		{"a negative Top", analysis.SweepOptions{Top: -1}, "Top"},
+		{"a negative Top", analysis.SweepOptions{ReportOptions: analysis.ReportOptions{Top: -1}}, "Top"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if _, err := analysis.NewSweep(test.o); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -325,7 +305,7 @@ func TestSweepForgets(t *testing.T) {
 func TestSweepOfNothing(t *testing.T) {
 	report := sweep(t, nil, analysis.SweepOptions{})
 	var b bytes.Buffer
-	if err := report.WriteText(&b); err != nil || len(report.Curves) != 4 || !strings.Contains(b.String(), "no request was counted") || strings.Contains(b.String(), "rules:") {
+	if err := report.Document().WriteText(&b); err != nil || len(report.Curves) != 4 || !strings.Contains(b.String(), "no request was counted") || strings.Contains(b.String(), "rules:") {
 		t.Errorf("%v, %+v\n%s", err, report, &b)
 	}
 	if _, err := json.Marshal(report); err != nil {

@@ -31,27 +31,33 @@ func ExampleSweep() {
 			request(fmt.Sprint("person ", person+1))
 		}
 	}
-	if err := s.Report().WriteText(os.Stdout); err != nil {
+	if err := s.Report().Document().WriteText(os.Stdout); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
 	// 690 requests from 2026-03-02 08:00:00 to 2026-03-02 08:09:59 (UTC)
 	//
+	// Recommended thresholds
+	//   Each threshold is tried as a rule by itself, on every request. The recommended one is the
+	//   smallest that touches (refuses requests of) at most 10% of the clients. Top 1 and top 10 are the
+	//   shares of the refused requests made by the client, and the ten clients, with the most of them.
+	//   ip in 1m  1  touches 1 of 10 clients (10%), refuses 85.4% of all
+	//
 	// ip in 1m: 10 clients
 	//
-	//      threshold  clients touched       %  requests refused      %   top 1  top 10
-	//   →          1                1  10.000               589  85.36  100.0%  100.0%  recommended
-	//              2                1  10.000               579  83.91  100.0%  100.0%
-	//             10                1  10.000               499  72.32  100.0%  100.0%
-	//            100                0   0.000                 0   0.00
+	//   threshold  clients touched       %  requests refused      %   top 1  top 10
+	//           1                1  10.000               589  85.36  100.0%  100.0%  recommended
+	//           2                1  10.000               579  83.91  100.0%  100.0%
+	//          10                1  10.000               499  72.32  100.0%  100.0%
+	//         100                0   0.000                 0   0.00
 	//
-	//   most refused at 1:
-	//            589  100.0%  machine
+	//   Most refused at 1 in 1m
+	//   client   refused  share
+	//   machine      589   100%
 	//
-	// recommended: the smallest threshold that touches at most 10% of clients
-	// touched: something of them was refused
-	// top 1, top 10: the share of the refused requests that so few clients made
-	// knee: where the curve of touched clients turns most, both axes logarithmic
+	// As rules
+	//   Of each characteristic the period whose recommended threshold refuses most. The others would
+	//   refuse the same clients again.
 	//
 	// # recommended thresholds as rules: keep those that you want
 	// rules:

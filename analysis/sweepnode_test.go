@@ -3,12 +3,16 @@ package analysis_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/internal/trace"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -21,7 +25,7 @@ func refusedByNode(t *testing.T, log []accesslog.Entry, threshold uint64, period
 	if err != nil {
 		t.Fatal(err)
 	}
-	node, err := analysis.NewEnforcer(analysis.EnforcementOptions{Rules: set, Top: 1000})
+	node, err := analysis.NewEnforcer(analysis.EnforcementOptions{Rules: set, ReportOptions: analysis.ReportOptions{Top: 1000}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,14 +70,14 @@ func TestSweepEqualsANode(t *testing.T) {
 // The same for real traffic.
 func TestSweepEqualsANodeOnATrace(t *testing.T) {
 	var log []accesslog.Entry
-	for _, a := range trace(t, "xzymo")[:20_000] {
+	for _, a := range trace.Arrivals(t, "xzymo")[:20_000] {
 		log = append(log, accesslog.Entry{Time: a.Time, Client: strings.TrimRight(string(a.Client[:]), "\x00")})
 	}
 	equalsANode(t, log, []uint64{20}, []time.Duration{time.Minute}, 0)
 }
 
 func equalsANode(t *testing.T, log []accesslog.Entry, thresholds []uint64, periods []time.Duration, timeout time.Duration) {
-	report := sweep(t, log, analysis.SweepOptions{Thresholds: thresholds, Periods: periods, MitigationTimeout: timeout, Top: 1000})
+	report := sweep(t, log, analysis.SweepOptions{Thresholds: thresholds, Periods: periods, MitigationTimeout: timeout, ReportOptions: analysis.ReportOptions{Top: 1000}})
 	for i, period := range periods {
 		for j, threshold := range thresholds {
 			want := refusedByNode(t, log, threshold, period, timeout)
@@ -87,5 +91,35 @@ func equalsANode(t *testing.T, log []accesslog.Entry, thresholds []uint64, perio
 				}
 			}
 		}
+	}
+}
+
+// The cores that share the keys change nothing, nor the order of sources with as many refusals.
+func TestSweepIsTheSameOnAnyNumberOfCores(t *testing.T) {
+	var by [][]rule.Characteristic
+	for _, text := range []string{"ip", "ip+path", "host+ip"} {
+		list, err := analysis.ParseCharacteristics(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		by = append(by, list)
+	}
+	random := rand.New(rand.NewPCG(5, 6))
+	var log []accesslog.Entry
+	for i := range 4000 {
+		e := entry(float64(1_700_000_000+i/20), fmt.Sprintf("192.0.2.%d", random.IntN(40)))
+		e.Path = fmt.Sprint("/", random.IntN(3))
+		log = append(log, e)
+	}
+	on := func(cores int) *analysis.SweepReport {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
+		return sweep(t, log, analysis.SweepOptions{Characteristics: by, Thresholds: []uint64{2, 5, 20}, MitigationTimeout: 10 * time.Second, ReportOptions: analysis.ReportOptions{Top: 40}})
+	}
+	want := on(1)
+	if want.Curves[0].Cells[0].Clients < 30 {
+		t.Fatalf("%d clients are refused something, want most of them", want.Curves[0].Cells[0].Clients)
+	}
+	if diff := cmp.Diff(want, on(3)); diff != "" {
+		t.Errorf("three cores find something else than one:\n%s", diff)
 	}
 }

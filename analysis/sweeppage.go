@@ -4,89 +4,144 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/analysis/page"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Sections returns the report as parts of a page.
-func (r *SweepReport) Sections() []page.Section {
-	all := page.Section{
-		Title: "Choosing a threshold",
-		Lead: fmt.Sprintf("Each threshold is tried as a rule by itself, on every request of the log. Recommended is the smallest one that touches at most %.4g%% of the clients, in that it refuses something of them%s.",
-			r.MaxClientsPct, when(r.MitigationTimeoutS > 0, ", with a mitigation timeout of %s", rule.FormatDuration(time.Duration(r.MitigationTimeoutS)*time.Second))),
-	}
+// Document returns the report for people, and for programs. Of thresholds that touch nobody it
+// shows the first.
+func (r *SweepReport) Document() page.Document {
+	d := page.Document{Title: "Choosing a threshold", Lead: page.Count(r.Requests, "request") + page.When(r.Requests > 0, "%s", figure.Between(r.From, r.To)), Data: r}
+	all := page.Section{Title: "Recommended thresholds", Blocks: []page.Block{
+		page.Paragraph(fmt.Sprintf("Each threshold is tried as a rule by itself, on every request%s. The recommended one is the smallest that touches (refuses requests of) at most %.4g%% of the clients. Top 1 and top 10 are the shares of the refused requests made by the client, and the ten clients, with the most of them.",
+			page.When(r.MitigationTimeoutS > 0, ", with mitigations of at least %s", figure.Period(r.MitigationTimeoutS)), r.MaxClientsPct)),
+	}}
+	var facts page.Facts
+	var plots []page.Block
 	var rules strings.Builder
 	for i := 0; i < len(r.Curves); {
 		n := i + 1
 		for n < len(r.Curves) && slices.Equal(r.Curves[n].Characteristics, r.Curves[i].Characteristics) {
 			n++
 		}
-		all.Blocks = append(all.Blocks, r.plot(r.Curves[i:n]))
+		plots = append(plots, r.plot(r.Curves[i:n]), tradeOff(r.Curves[i:n]))
 		i = n
 	}
-	sections := []page.Section{{}}
 	for i := range r.Curves {
 		c := &r.Curves[i]
-		heading, one, _ := strings.Cut(c.Rule, "\n")
-		if one != "" && rules.Len() == 0 {
-			rules.WriteString(heading + "\n")
-		}
-		rules.WriteString(one)
-		f := page.Figure{Name: c.name(), Value: "none", Note: "every threshold touches more"}
+		d.Sections = append(d.Sections, c.section())
+		f := page.Fact{Name: c.name(), Value: "none", Note: "every threshold touches more: try greater ones"}
 		if c.Clients == 0 {
 			f.Note = "no request was counted"
 		}
 		if cell := c.recommended(); cell != nil {
 			f.Value = page.Grouped(cell.Threshold)
-			f.Note = fmt.Sprintf("touches %s of %s clients (%.3g%%), refuses %.3g%% of the requests", page.Grouped(uint64(cell.Clients)), page.Grouped(uint64(c.Clients)), cell.ClientsPct, cell.RefusedPct)
+			f.Note = fmt.Sprintf("touches %s of %s (%.3g%%), refuses %.3g%% of all", page.Grouped(cell.Clients), page.Count(c.Clients, "client"), cell.ClientsPct, cell.RefusedPct)
 		}
-		all.Figures = append(all.Figures, f)
-		sections = append(sections, c.section())
+		if c.Best {
+			heading, one, _ := strings.Cut(c.Rule, "\n")
+			if rules.Len() == 0 {
+				rules.WriteString(heading + "\n")
+			}
+			rules.WriteString(one)
+			f.Note += page.When(len(r.Curves) > 1, "; the best period")
+		}
+		facts = append(facts, f)
 	}
+	all.Blocks = append(append(all.Blocks, facts), plots...)
+	d.Sections = slices.Insert(d.Sections, 0, all)
 	if rules.Len() > 0 {
-		all.Blocks = append(all.Blocks, page.Code{Title: "The recommended thresholds as rules: keep those that you want", Text: rules.String()})
+		d.Sections = append(d.Sections, page.Section{Title: "As rules", Blocks: []page.Block{
+			page.Paragraph("Of each characteristic the period whose recommended threshold refuses most. The others would refuse the same clients again."),
+			page.Code{Title: "recommended thresholds as rules: keep those that you want", Text: rules.String()},
+		}})
 	}
-	sections[0] = all
-	return sections
+	return d
 }
 
-// plot returns curves of the same characteristics.
+// plot returns how many clients the thresholds of curves with the same characteristics touch.
 func (r *SweepReport) plot(curves []Curve) page.Block {
 	first := &curves[0]
-	plot := page.Curve{
-		Title: fmt.Sprintf("Clients touched by a threshold, counted by %s", strings.Join(first.Characteristics, "+")),
-		Note:  "a large dot is recommended, a ring is the knee of the curve: there it turns most",
-		XName: "threshold, requests per period", YName: "clients touched",
+	plot := page.Lines{
+		Title: "Clients touched by a threshold, counted by " + first.characteristics(),
+		Note:  "Clients whose peak exceeds the threshold. Large dot: recommended. Ring: the knee, where the curve turns most, with both axes logarithmic.",
+		X:     page.Axis{Name: "threshold, requests per period", Scale: page.Logarithmic}, Y: page.Axis{Name: "clients touched", Scale: page.Counts}, What: "period",
 	}
 	if budget := r.MaxClientsPct / 100 * float64(first.Clients); budget >= 1 {
-		plot.Budget, plot.BudgetName = budget, fmt.Sprintf("%.4g%% of %s clients", r.MaxClientsPct, page.Grouped(uint64(first.Clients)))
+		plot.Cuts = []page.Cut{{At: budget, Name: fmt.Sprintf("%.4g%% of %s", r.MaxClientsPct, page.Count(first.Clients, "client"))}}
 	}
 	for i := range curves {
 		c := &curves[i]
-		l := page.Line{Name: c.period()}
-		for _, cell := range c.Cells {
-			p := page.LinePoint{X: float64(cell.Threshold), N: uint64(cell.Clients), Knee: cell.Threshold == c.Knee}
-			p.Tip = fmt.Sprintf("%s in %s\ntouches %s clients (%.3g%%)\nrefuses %s requests (%.3g%%)", page.Grouped(cell.Threshold), c.period(),
-				page.Grouped(uint64(cell.Clients)), cell.ClientsPct, page.Grouped(cell.Refused), cell.RefusedPct)
+		l := page.Line{Name: figure.Period(c.PeriodS)}
+		for _, cell := range c.shown() {
+			p := page.LinePoint{X: float64(cell.Threshold), Y: float64(cell.Clients), Knee: cell.Threshold == c.Knee, Tip: c.tip(&cell)}
 			if cell.Threshold == c.Recommended {
-				p.Name = fmt.Sprintf("%s in %s", page.Grouped(cell.Threshold), c.period())
+				p.Name = c.limit()
 			}
-			if l.Points = append(l.Points, p); cell.Clients == 0 && cell.Threshold >= c.Recommended {
-				break
-			}
+			l.Points = append(l.Points, p)
 		}
-		plot.Lines = append(plot.Lines, l)
+		addLine(&plot, l)
 	}
 	return plot
 }
 
-func (c *Curve) period() string { return rule.FormatDuration(time.Duration(c.PeriodS) * time.Second) }
+// tradeOff returns how much of the traffic is refused for how many clients that are touched.
+func tradeOff(curves []Curve) page.Block {
+	plot := page.Lines{
+		Title: "Refused traffic against touched clients, counted by " + curves[0].characteristics(), Note: "Each dot is a threshold. To the upper left is better: much refused, few touched.",
+		X: page.Axis{Name: "clients touched, %", Scale: page.Logarithmic}, Y: page.Axis{Name: "requests refused, %"}, What: "period",
+	}
+	for i := range curves {
+		c := &curves[i]
+		l := page.Line{Name: figure.Period(c.PeriodS)}
+		for _, cell := range c.Cells {
+			if cell.Clients > 0 {
+				p := page.LinePoint{X: cell.ClientsPct, Y: cell.RefusedPct, Tip: c.tip(&cell)}
+				if cell.Threshold == c.Recommended {
+					p.Name = c.limit()
+				}
+				l.Points = append(l.Points, p)
+			}
+		}
+		addLine(&plot, l)
+	}
+	return plot
+}
 
-func (c *Curve) name() string { return strings.Join(c.Characteristics, "+") + " in " + c.period() }
+// addLine adds a line. One that would hide another becomes one with it.
+func addLine(plot *page.Lines, l page.Line) {
+	for i := range plot.Lines {
+		other := &plot.Lines[i]
+		if slices.EqualFunc(l.Points, other.Points, func(a, b page.LinePoint) bool { return a.X == b.X && a.Y == b.Y }) {
+			other.Name += ", " + l.Name
+			return
+		}
+	}
+	plot.Lines = append(plot.Lines, l)
+}
 
-// recommended returns the cell of the recommended threshold, nil if there is none.
+func (c *Curve) tip(cell *Cell) string {
+	return fmt.Sprintf("%s in %s\ntouches %s (%.3g%%)\nrefuses %s (%.3g%%)", page.Grouped(cell.Threshold), figure.Period(c.PeriodS),
+		page.Count(cell.Clients, "client"), cell.ClientsPct, page.Count(cell.Refused, "request"), cell.RefusedPct)
+}
+
+func (c *Curve) characteristics() string { return strings.Join(c.Characteristics, "+") }
+func (c *Curve) name() string            { return c.characteristics() + " in " + figure.Period(c.PeriodS) }
+func (c *Curve) limit() string {
+	return page.Grouped(c.Recommended) + " in " + figure.Period(c.PeriodS)
+}
+
+// shown returns the cells up to the first that touches nobody, and the recommended one.
+func (c *Curve) shown() []Cell {
+	end := slices.IndexFunc(c.Cells, func(cell Cell) bool { return cell.Clients == 0 && cell.Threshold >= c.Recommended })
+	if end < 0 {
+		return c.Cells
+	}
+	return c.Cells[:end+1]
+}
+
+// recommended returns the cell of the recommended threshold, nil if no threshold is recommended.
 func (c *Curve) recommended() *Cell {
 	i := slices.IndexFunc(c.Cells, func(cell Cell) bool { return cell.Threshold == c.Recommended })
 	if i < 0 {
@@ -97,45 +152,32 @@ func (c *Curve) recommended() *Cell {
 
 // section returns what there is to say of one curve.
 func (c *Curve) section() page.Section {
-	s := page.Section{Title: c.name()}
-	if cell := c.recommended(); cell != nil && c.Timeline != nil {
-		s.Blocks = append(s.Blocks, c.Timeline.plot(fmt.Sprintf("What a threshold of %s would have refused", page.Grouped(cell.Threshold))))
-		bars := page.Bars{Title: fmt.Sprintf("From whom a threshold of %s would have refused most", page.Grouped(cell.Threshold)), Note: "share of the refused requests", Refusals: true}
-		for _, source := range cell.Top {
-			bars.Rows = append(bars.Rows, shareBar(source.Name, source.Refused, cell.Refused))
-		}
-		s.Blocks = append(s.Blocks, bars)
+	s := page.Section{Title: c.name() + ": " + page.Count(c.Clients, "client")}
+	if c.Clients == 1 {
+		s.Blocks = append(s.Blocks, page.Paragraph("All requests have the same "+c.characteristics()+": perhaps the log does not tell it."))
 	}
-	table := page.Table{Title: "Thresholds", Columns: []page.Column{
-		{Name: "threshold", Numbers: true}, {Name: "clients touched", Numbers: true}, {Name: "% of clients", Numbers: true},
-		{Name: "requests refused", Numbers: true}, {Name: "% of requests", Numbers: true}, {Name: "from the top 1", Numbers: true}, {Name: "the top 10", Numbers: true},
-	}}
-	for _, cell := range c.Cells {
+	table := page.Table{Columns: page.Columns("threshold", "clients touched", "%", "requests refused", "%", "top 1", "top 10")}
+	table.Columns[0].Numbers = true
+	for _, cell := range c.shown() {
+		row := page.Row{Strong: cell.Threshold == c.Recommended, Cells: []string{page.Grouped(cell.Threshold), page.Grouped(cell.Clients), fmt.Sprintf("%.3f", cell.ClientsPct),
+			page.Grouped(cell.Refused), fmt.Sprintf("%.2f", cell.RefusedPct), page.When(cell.Refused > 0, "%.1f%%", cell.Top1Pct), page.When(cell.Refused > 0, "%.1f%%", cell.Top10Pct)}}
 		var marks []string
-		if cell.Threshold == c.Recommended {
+		if row.Strong {
 			marks = append(marks, "recommended")
 		}
 		if cell.Threshold == c.Knee {
 			marks = append(marks, "knee")
 		}
-		row := page.Row{Note: strings.Join(marks, ", "), Strong: cell.Threshold == c.Recommended, Cells: []string{page.Grouped(cell.Threshold), page.Grouped(uint64(cell.Clients)), fmt.Sprintf("%.3f", cell.ClientsPct),
-			page.Grouped(cell.Refused), fmt.Sprintf("%.2f", cell.RefusedPct), "", ""}}
-		if cell.Refused > 0 {
-			row.Cells[5], row.Cells[6] = fmt.Sprintf("%.1f%%", cell.Top1Pct), fmt.Sprintf("%.1f%%", cell.Top10Pct)
-		}
-		if table.Rows = append(table.Rows, row); cell.Clients == 0 && cell.Threshold >= c.Recommended {
-			break
-		}
+		row.Note = strings.Join(marks, ", ")
+		table.Rows = append(table.Rows, row)
 	}
 	s.Blocks = append(s.Blocks, table)
-	return s
-}
-
-// plot returns l as it is shown.
-func (l *Timeline) plot(title string) page.Block {
-	area := page.Area{Title: title, From: l.From, Step: time.Duration(l.StepS) * time.Second, AllName: "requests", PartName: "refused", PartIsRefusals: true}
-	for _, p := range l.Points {
-		area.All, area.Part = append(area.All, p.Requests), append(area.Part, p.Refused)
+	if cell := c.recommended(); cell != nil && c.Timeline != nil {
+		bars := page.Bars{Title: fmt.Sprintf("Most refused at %s in %s", page.Grouped(cell.Threshold), figure.Period(c.PeriodS)), What: "client", Parts: []string{"refused"}, Refusals: true, Listed: true}
+		for _, source := range cell.Top {
+			bars.Rows = append(bars.Rows, page.Bar{Name: source.Name, Values: []uint64{source.Refused}, Share: page.Percent(source.Refused, cell.Refused)})
+		}
+		s.Blocks = append(s.Blocks, c.Timeline.Plot(fmt.Sprintf("What %s in %s would have refused", page.Grouped(cell.Threshold), figure.Period(c.PeriodS))), bars)
 	}
-	return area
+	return s
 }

@@ -9,18 +9,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A SweepReport is what a Sweep found. Shares named pct are in percent.
 type SweepReport struct {
-	Requests           uint64    `json:"requests"`
-	From               time.Time `json:"from"` // the first request
-	To                 time.Time `json:"to"`   // and the last
-	MaxClientsPct      float64   `json:"max_clients_pct"`
-	MitigationTimeoutS int64     `json:"mitigation_timeout_s"`
-	Curves             []Curve   `json:"curves"` // by characteristics as they were given, then by period
-	Timeline           Timeline  `json:"timeline"`
+	Requests           uint64          `json:"requests"`
+	From               time.Time       `json:"from"` // the first request
+	To                 time.Time       `json:"to"`   // and the last
+	MaxClientsPct      float64         `json:"max_clients_pct"`
+	MitigationTimeoutS int64           `json:"mitigation_timeout_s"`
+	Curves             []Curve         `json:"curves"` // by characteristics as they were given, then by period
+	Timeline           figure.Timeline `json:"timeline"`
 }
 
 // A Curve is what thresholds do for a period, all else being the same. Its clients are what
@@ -39,19 +40,23 @@ type Curve struct {
 	// more. 0 if the curve has no knee. See Sweep.Report.
 	Knee uint64 `json:"knee"`
 
-	// Rule is a rules file with the recommended threshold. Empty if there is none.
+	// Best marks, of the curves with the same characteristics, the one whose recommended
+	// threshold refuses most, of those the one with the shortest period.
+	Best bool `json:"best"`
+
+	// Rule is a rules file with the recommended threshold. Empty if no threshold is recommended.
 	Rule string `json:"rule,omitempty"`
 
 	Cells []Cell `json:"cells"` // by threshold
 
 	// Timeline is what the recommended threshold would have done, over time.
-	Timeline *Timeline `json:"timeline,omitempty"`
+	Timeline *figure.Timeline `json:"timeline,omitempty"`
 }
 
 // A Cell is what one threshold would have done.
 type Cell struct {
 	Threshold  uint64   `json:"threshold"`
-	Clients    int      `json:"clients"` // of which it refused something
+	Clients    int      `json:"clients"` // clients with at least one refused request
 	ClientsPct float64  `json:"clients_pct"`
 	Refused    uint64   `json:"refused"` // requests
 	RefusedPct float64  `json:"refused_pct"`
@@ -60,14 +65,14 @@ type Cell struct {
 	Top        []Source `json:"top,omitempty"`
 }
 
-// A Source is a client of which requests were refused. Its name is the values of the
+// A Source is a client with refused requests. Its name is the values of the
 // characteristics.
 type Source struct {
 	Name    string `json:"name"`
 	Refused uint64 `json:"refused"`
 }
 
-// Report returns what was found so far.
+// Report returns what was found. It is called once, after all requests were added.
 //
 // The knee is found in the manner of Kneedle (Satopää et al., Finding a "Kneedle" in a
 // Haystack, 2011): with the threshold x and the number of touched clients y on logarithmic
@@ -75,29 +80,40 @@ type Source struct {
 // that touches nobody, or the last, it is the point furthest below the line from the
 // first point to the last.
 func (s *Sweep) Report() *SweepReport {
+	all := s.whole()
 	r := &SweepReport{
 		Requests: s.events, MaxClientsPct: s.o.MaxClientsPct, MitigationTimeoutS: int64(s.o.MitigationTimeout / time.Second),
-		Timeline: s.timeline.Timeline(),
+		Timeline: all.timeline.Timeline(),
 	}
 	if s.events > 0 {
 		r.From, r.To = time.UnixMicro(s.origin).UTC(), time.UnixMicro(s.last).UTC()
 	}
 	ids := map[string]bool{}
-	for _, g := range s.grids {
+	for _, g := range all.grids {
 		for i := range g.columns {
-			c := s.curve(g, i)
+			c := s.curve(all, g, i)
 			if c.Recommended > 0 {
 				c.Rule = g.rules(ids, s.o.Periods[i], c.Recommended)
 			}
 			r.Curves = append(r.Curves, c)
+		}
+		best := -1
+		for i := range r.Curves[len(r.Curves)-len(g.columns):] {
+			i += len(r.Curves) - len(g.columns)
+			if cell := r.Curves[i].recommended(); cell != nil && (best < 0 || cell.Refused > r.Curves[best].recommended().Refused) {
+				best = i
+			}
+		}
+		if best >= 0 {
+			r.Curves[best].Best = true
 		}
 	}
 	return r
 }
 
 // curve returns what thresholds do for the ith period of g.
-func (s *Sweep) curve(g *grid, i int) Curve {
-	c := Curve{PeriodS: int64(s.o.Periods[i] / time.Second), Clients: len(g.keys)}
+func (s *Sweep) curve(all *sweepPart, g *grid, i int) Curve {
+	c := Curve{PeriodS: int64(s.o.Periods[i] / time.Second), Clients: g.seen()}
 	for _, one := range g.rule.Characteristics {
 		c.Characteristics = append(c.Characteristics, one.String())
 	}
@@ -111,17 +127,19 @@ func (s *Sweep) curve(g *grid, i int) Curve {
 				top.add(Source{over.name, over.states[j].refused}, max(10, s.o.Top))
 			}
 		}
-		cell.ClientsPct = percent(uint64(cell.Clients), uint64(c.Clients))
-		cell.RefusedPct = percent(cell.Refused, s.events)
-		cell.Top1Pct = percent(top.sum(1), cell.Refused)
-		cell.Top10Pct = percent(top.sum(10), cell.Refused)
+		cell.ClientsPct = figure.Percent(uint64(cell.Clients), uint64(c.Clients))
+		cell.RefusedPct = figure.Percent(cell.Refused, s.events)
+		cell.Top1Pct = figure.Percent(top.sum(1), cell.Refused)
+		cell.Top10Pct = figure.Percent(top.sum(10), cell.Refused)
 		cell.Top = top[:min(len(top), s.o.Top)]
 		if c.Cells = append(c.Cells, cell); c.Recommended == 0 && c.Clients > 0 && cell.ClientsPct <= s.o.MaxClientsPct {
 			c.Recommended = threshold
-			l := s.timeline.Timeline()
+			refusals := all.timeline
+			refusals.ticks = slices.Clone(refusals.ticks)
 			for k, n := range column.cells[j].refusals {
-				l.Points[k].Refused = n
+				refusals.ticks[k].Refused = n
 			}
+			l := refusals.Timeline()
 			c.Timeline = &l
 		}
 	}
@@ -175,7 +193,7 @@ func knee(cells []Cell) uint64 {
 	return at
 }
 
-// rules returns a rules file with a rule for g's characteristics. Its ID is none of ids.
+// rules returns a rules file with a rule for g's characteristics. Its ID is not among ids.
 func (g *grid) rules(ids map[string]bool, period time.Duration, threshold uint64) string {
 	length := rule.FormatDuration(period)
 	name := strings.Map(func(r rune) rune {

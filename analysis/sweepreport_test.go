@@ -3,8 +3,10 @@ package analysis_test
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,8 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/golden"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -97,10 +101,10 @@ func TestSweepText(t *testing.T) {
 		Periods: []time.Duration{time.Minute, time.Hour}, Characteristics: [][]rule.Characteristic{{{Kind: rule.IP}}, byPath, {{Kind: rule.Host}}},
 	})
 	var b bytes.Buffer
-	if err := report.WriteText(&b); err != nil {
+	if err := report.Document().WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "sweep.txt", b.Bytes())
+	golden.Check(t, "testdata/sweep.txt", b.Bytes())
 	for line := range strings.Lines(b.String()) {
 		if len([]rune(line)) > 101 || strings.ContainsRune(line, '\x1b') {
 			t.Errorf("too long, or not for terminals: %q", line)
@@ -111,8 +115,8 @@ func TestSweepText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := len(set.Rules()); got != 6 {
-		t.Errorf("%d rules can be pasted, want one for each curve:\n%s", got, rules)
+	if got := len(set.Rules()); got != 3 {
+		t.Errorf("%d rules can be pasted, want one for each of the characteristics:\n%s", got, rules)
 	}
 }
 
@@ -155,5 +159,53 @@ func TestSweepRules(t *testing.T) {
 	}
 	if _, err := rule.Parse("all", append([]byte("rules:\n"), all.Bytes()...)); err != nil {
 		t.Errorf("the rules together: %v", err)
+	}
+}
+
+// Curves of periods for which thresholds do the same are one line with both names.
+func TestCurvesThatCoincide(t *testing.T) {
+	var log []accesslog.Entry
+	add := func(second, n int, client string) {
+		for range n {
+			log = append(log, entry(float64(newYear.Unix()+int64(second)), client))
+		}
+	}
+	add(0, 12, "192.0.2.1")
+	add(300, 8, "192.0.2.2")
+	add(420, 8, "192.0.2.2") // 16 in ten minutes, 8 in one
+	report := sweep(t, log, analysis.SweepOptions{Thresholds: []uint64{5, 10, 20}, Periods: []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute}})
+	plots := 0
+	for _, block := range report.Document().Sections[0].Blocks {
+		if plot, ok := block.(page.Lines); ok {
+			plots++
+			if len(plot.Lines) != 2 || plot.Lines[0].Name != "10s, 1m" || plot.Lines[1].Name != "10m" {
+				t.Errorf("%s has the lines %+v, want 10s, 1m and 10m", plot.Title, plot.Lines)
+			}
+		}
+	}
+	if plots != 2 {
+		t.Errorf("%d plots of lines, want 2", plots)
+	}
+}
+
+// Networks are named by their address and size.
+func TestSweepNamesNetworks(t *testing.T) {
+	list, err := analysis.ParseCharacteristics("network:24/48")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := asks("a", 20, 0, 0)
+	for i := range entries {
+		entries[i].Addr = netip.MustParseAddr([]string{"192.0.2.9", "2001:db8:1:2::3"}[i%2])
+	}
+	var b bytes.Buffer
+	report := sweep(t, entries, analysis.SweepOptions{Periods: []time.Duration{time.Minute}, Thresholds: []uint64{5}, Characteristics: [][]rule.Characteristic{list}})
+	if err := json.NewEncoder(&b).Encode(report); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"192.0.2.0/24"`, `"2001:db8:1::/48"`} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%s is not in the report: %s", want, b.String())
+		}
 	}
 }

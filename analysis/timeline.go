@@ -1,54 +1,124 @@
 package analysis
 
 import (
-	"slices"
 	"time"
+
+	"github.com/edgelimit/edge/analysis/figure"
 )
 
-// maxPoints is how many parts a timeline has at most.
-const maxPoints = 512
+const (
+	mostTicks  = 1 << 15 // of a collector; then its ticks become longer
+	mostPoints = 240     // of a timeline
+)
 
-// A TimelineCollector makes a Timeline in one pass, however long the log is: where it would
-// have more than 512 parts, they become twice as long. The zero value is empty. It is not
-// safe for concurrent use.
-type TimelineCollector struct {
-	from   int64 // in seconds
-	step   int64
-	points []Point
+// longer are the lengths of ticks, in seconds: each is a multiple of the one before. After the
+// last they double.
+var longer = []int64{1, 10, 60, 600, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
+
+// round are the lengths of a timeline's points, in seconds. After the last they double.
+var round = []int64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 2 * 24 * 3600, 7 * 24 * 3600}
+
+// after returns the length that follows one of lengths.
+func after(lengths []int64, length int64) int64 {
+	for _, l := range lengths {
+		if l > length {
+			return l
+		}
+	}
+	return 2 * length
 }
 
-// Add takes in a request at t, in microseconds since the Unix epoch. t must not fall.
+// A TimelineCollector counts requests in ticks of a round length, a second at first, which grows
+// with the log: there are at most 32,768 of them. The zero value is empty. It is not safe for
+// concurrent use.
+type TimelineCollector struct {
+	most  int   // ticks; if 0, mostTicks
+	first int64 // number of the first tick since the Unix epoch
+	tick  int64 // in seconds
+	ticks []Tick
+}
+
+// A Tick is how many requests there were, and how many of them were refused.
+type Tick struct{ Requests, Refused uint64 }
+
+// Add adds a request at t, in microseconds since the Unix epoch. t must not fall.
 func (l *TimelineCollector) Add(t int64, refused bool) {
 	second := second(t)
-	if l.points == nil {
-		l.from, l.step = second, 1
+	if l.ticks == nil {
+		l.first, l.tick = second, 1
+		if l.most == 0 {
+			l.most = mostTicks
+		}
 	}
-	for (second-l.from)/l.step >= maxPoints {
-		l.halve()
+	for l.full(t) {
+		l.fold()
 	}
-	for int64(len(l.points)) <= (second-l.from)/l.step {
-		l.points = append(l.points, Point{})
+	at := floor(second, l.tick) - l.first
+	for int64(len(l.ticks)) <= at {
+		l.ticks = append(l.ticks, Tick{})
 	}
-	p := &l.points[len(l.points)-1]
-	p.Requests++
+	tick := &l.ticks[len(l.ticks)-1]
+	tick.Requests++
 	if refused {
-		p.Refused++
+		tick.Refused++
 	}
 }
 
-// halve joins each two neighbours.
-func (l *TimelineCollector) halve() {
-	for i := range l.points {
-		p := l.points[i]
-		l.points[i] = Point{}
-		l.points[i/2].Requests += p.Requests
-		l.points[i/2].Refused += p.Refused
-	}
-	l.points = l.points[:(len(l.points)+1)/2]
-	l.step *= 2
+// full reports whether ticks have to become longer before a request at t.
+func (l *TimelineCollector) full(t int64) bool {
+	return l.ticks != nil && floor(second(t), l.tick)-l.first >= int64(l.most)
 }
 
-// Timeline returns what was taken in so far.
-func (l *TimelineCollector) Timeline() Timeline {
-	return Timeline{From: time.Unix(l.from, 0).UTC(), StepS: l.step, Points: slices.Clone(l.points)}
+// fold makes ticks longer. What was tick i is then tick (i+offset)/factor.
+func (l *TimelineCollector) fold() (offset, factor int64) {
+	next := after(longer, l.tick)
+	factor = next / l.tick
+	first := floor(l.first, factor)
+	offset = l.first - first*factor
+	folded := make([]Tick, (int64(len(l.ticks))-1+offset)/factor+1)
+	for i, t := range l.ticks {
+		f := &folded[(int64(i)+offset)/factor]
+		f.Requests += t.Requests
+		f.Refused += t.Refused
+	}
+	l.first, l.tick, l.ticks = first, next, folded
+	return offset, factor
 }
+
+// floor returns the greatest number of lengths that fit before t.
+func floor(t, length int64) int64 {
+	n := t / length
+	if n*length > t {
+		n--
+	}
+	return n
+}
+
+// Timeline returns what was added so far, in at most 240 points of a round length.
+func (l *TimelineCollector) Timeline() figure.Timeline {
+	if len(l.ticks) == 0 {
+		return figure.Timeline{From: time.Unix(0, 0).UTC()}
+	}
+	step := l.tick
+	for from := l.first * l.tick; ; step = after(round, step) {
+		if step%l.tick == 0 && floor(from+int64(len(l.ticks)-1)*l.tick, step)-floor(from, step) < mostPoints {
+			break
+		}
+	}
+	begin := floor(l.first*l.tick, step)
+	t := figure.Timeline{From: time.Unix(begin*step, 0).UTC(), StepS: step, PeakS: l.tick}
+	for i, tick := range l.ticks {
+		at := floor((l.first+int64(i))*l.tick, step) - begin
+		for int64(len(t.Points)) <= at {
+			t.Points = append(t.Points, figure.Point{})
+		}
+		p := &t.Points[at]
+		p.Requests += tick.Requests
+		p.Refused += tick.Refused
+		p.Peak, p.PeakRefused = max(p.Peak, tick.Requests), max(p.PeakRefused, tick.Refused)
+	}
+	return t
+}
+
+// second returns the second in which t lies.
+func second(t int64) int64 { return floor(t, 1e6) }

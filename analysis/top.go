@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -23,29 +23,33 @@ type refusals struct {
 type refusedClient struct {
 	name    string
 	refused uint64
+	attack  uint64 // of these, those that the log marks as an attack
 	first   int64
 }
 
-// add takes in a canonical request.
-func (r *refusals) add(e *accesslog.Entry, req *rule.Request, p rule.ClientPrefix, now int64) {
+// add takes in a request.
+func (r *refusals) add(q *replayed, p rule.ClientPrefix) {
 	if r.requests++; r.requests == 1 {
-		r.first = now
+		r.first = q.now
 		r.clients, r.paths = map[netip.Addr]*refusedClient{}, map[string]uint64{}
 	}
-	client := r.clients[req.Client()]
+	client := r.clients[q.network]
 	if client == nil {
-		client = &refusedClient{name: nameOf(e, req, p), first: now}
-		r.clients[req.Client()] = client
+		client = &refusedClient{name: nameOf(&q.entry, q.network, p), first: q.now}
+		r.clients[q.network] = client
 	}
 	client.refused++
-	if _, known := r.paths[req.Path]; known {
-		r.paths[req.Path]++
+	if q.entry.Attack {
+		client.attack++
+	}
+	if _, known := r.paths[q.path]; known {
+		r.paths[q.path]++
 		return
 	}
 	if len(r.paths) >= maxPaths {
 		r.forgetRare()
 	}
-	r.paths[strings.Clone(req.Path[:min(len(req.Path), maxPath)])]++
+	r.paths[strings.Clone(q.path[:min(len(q.path), maxPath)])]++
 }
 
 const (
@@ -84,9 +88,30 @@ func (r *refusals) topClients(n int, name func(string) string) (top []TopClient)
 		return cmp.Or(cmp.Compare(b.refused, a.refused), cmp.Compare(a.first, b.first), cmp.Compare(a.name, b.name))
 	})
 	for _, c := range all[:min(n, len(all))] {
-		top = append(top, TopClient{name(c.name), c.refused, timeOf(c.first)})
+		top = append(top, TopClient{name(c.name), c.refused, figure.TimeOf(c.first)})
 	}
 	return top
+}
+
+// shares returns how many refusals the 1, 2, 5, 10 … clients with the most had, and all.
+func (r *refusals) shares() (shares []Share) {
+	var counts []uint64
+	for _, c := range r.clients {
+		counts = append(counts, c.refused)
+	}
+	slices.Sort(counts)
+	slices.Reverse(counts)
+	sum, power := uint64(0), 1
+	for i, n := range counts {
+		sum += n
+		switch rank := i + 1; {
+		case rank == power || rank == 2*power || rank == 5*power || rank == len(counts):
+			shares = append(shares, Share{rank, sum})
+		case rank == 10*power-1:
+			power *= 10
+		}
+	}
+	return shares
 }
 
 // topPaths returns the n paths with the most refusals.
@@ -105,9 +130,6 @@ func (r *refusals) firstRefusal() *time.Time {
 	if r.requests == 0 {
 		return nil
 	}
-	first := timeOf(r.first)
+	first := figure.TimeOf(r.first)
 	return &first
 }
-
-// timeOf returns a time of the log.
-func timeOf(t int64) time.Time { return time.UnixMicro(t).UTC() }

@@ -4,20 +4,20 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
 // Of very many paths the frequent ones are remembered.
 func TestTopPaths(t *testing.T) {
 	var r refusals
-	req := rule.Request{}
+	var q replayed
 	for i := range 100_000 {
-		req.Path = fmt.Sprint("/random/", i)
+		q.path = fmt.Sprint("/random/", i)
 		if i%10 == 0 {
-			req.Path = "/often"
+			q.path = "/often"
 		}
-		r.add(&accesslog.Entry{}, &req, rule.ClientPrefix{}, int64(i))
+		q.now = int64(i)
+		r.add(&q, rule.ClientPrefix{})
 	}
 	if len(r.paths) > maxPaths {
 		t.Errorf("%d paths are remembered", len(r.paths))

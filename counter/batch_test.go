@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 // increments returns a batch that adds 1 to each of n counters, by the prefix of their names.
@@ -273,7 +273,7 @@ func TestMalformedReplies(t *testing.T) {
 			}()
 			reg := prometheus.NewPedanticRegistry()
 			s := counter.NewShard("s:1", counter.ShardOptions{
-				Timeout: 200 * time.Millisecond, Metrics: counter.NewMetrics(reg),
+				Timeout: 10 * time.Second, Metrics: counter.NewMetrics(reg), // no reply needs it
 				Dial: func(context.Context, string, string) (net.Conn, error) { return near, nil },
 			})
 			defer s.Close()
@@ -393,8 +393,7 @@ func TestFullMemcached(t *testing.T) {
 // A shard that answers slowly each time counts as down after 5 s, and as up with the first
 // prompt answer.
 func TestSlowShardCountsAsDown(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		delay := 30 * time.Millisecond
 		s := counter.NewShard("s:1", counter.ShardOptions{Timeout: 50 * time.Millisecond, Dial: scripted(t, func(string) string {
 			time.Sleep(delay)

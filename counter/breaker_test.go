@@ -4,24 +4,21 @@ import (
 	"context"
 	"errors"
 	"net"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 // A shard that hangs costs a few timeouts, then nothing, until it answers again.
 func TestBreaker(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
 		var hangs atomic.Bool
 		var asked atomic.Int64

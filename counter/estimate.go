@@ -18,8 +18,11 @@ type Estimate struct {
 //
 //	Whole·Of + Part·Left > threshold·Of
 func (e Estimate) Over(threshold uint64) bool {
-	if e.Whole > threshold {
+	switch {
+	case e.Whole > threshold:
 		return true
+	case e.Part <= threshold-e.Whole: // all of it would not be too much
+		return false
 	}
 	return times(e.Part, e.Left).greater(times(threshold-e.Whole, e.Of))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // A Kind says how an estimate counts the previous window.
@@ -174,26 +175,42 @@ func (l Limit) leaves(k int, began bool) int64 {
 	return (int64(k)*l.Period + n - 1) / n
 }
 
-// Explain returns the arithmetic of a decision: 42×0.75+18 = 49.5 > 49. The whole counts come
-// last, and alone if nothing is weighted: 51 > 50. Numbers are rounded, but never so far that the
-// comparison would look wrong.
+// Explain says what made a decision: 49.5 in 1m (42 in the minute before, 18 in this one); the
+// limit is 49. The estimate is rounded, but never so far that the comparison would look wrong.
 func (l Limit) Explain(prev, cur uint64, elapsed int64) string {
 	e := l.Estimate(prev, cur, elapsed)
-	over, sign := e.Over(l.Threshold), "≤"
-	if over {
-		sign = ">"
+	one, this := l.period(), "these"
+	if name, ok := periodNames[l.Period]; ok {
+		one, this = name, "this one"
 	}
-	if l.Kind != Weighted {
-		return fmt.Sprintf("%d %s %d", e.Whole, sign, l.Threshold)
+	if l.Kind == Fixed {
+		return fmt.Sprintf("%d in the current %s; the limit is %d", e.Whole, one, l.Threshold)
 	}
-	shown := ""
+	over, shown := e.Over(l.Threshold), ""
 	for decimals := 2; decimals <= 12; decimals++ {
 		shown = trimmed(e.Float(), decimals)
 		if v, _ := strconv.ParseFloat(shown, 64); v > float64(l.Threshold) == over {
 			break
 		}
 	}
-	return fmt.Sprintf("%d×%s+%d = %s %s %d", e.Part, trimmed(float64(e.Left)/float64(e.Of), 4), e.Whole, shown, sign, l.Threshold)
+	return fmt.Sprintf("%s in %s (%d in the %s before, %d in %s); the limit is %d", shown, l.period(), l.Layout.Sum(prev), one, l.Layout.Sum(cur), this, l.Threshold)
+}
+
+// periodNames are the periods that have a name.
+var periodNames = map[int64]string{1e6: "second", 60e6: "minute", 3600e6: "hour", 86400e6: "day", 7 * 86400e6: "week"}
+
+// period formats the period as rules files write it: 10s, 1m, 1h30m.
+func (l Limit) period() string {
+	if l.Period%86400e6 == 0 {
+		return fmt.Sprintf("%dd", int64(l.Period/86400e6))
+	}
+	text := (time.Duration(l.Period) * time.Microsecond).String()
+	for _, none := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, none) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
 }
 
 // trimmed formats v with at most this many decimals.

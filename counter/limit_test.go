@@ -24,8 +24,8 @@ func ExampleLimit_Explain() {
 	fmt.Println(limit.Explain(42, 18, 15_000_000))
 	fmt.Println(limit.Explain(42, 17, 15_000_000))
 	// Output:
-	// 42×0.75+18 = 49.5 > 49
-	// 42×0.75+17 = 48.5 ≤ 49
+	// 49.5 in 1m (42 in the minute before, 18 in this one); the limit is 49
+	// 48.5 in 1m (42 in the minute before, 17 in this one); the limit is 49
 }
 
 func TestWindow(t *testing.T) {
@@ -155,12 +155,14 @@ func TestExplain(t *testing.T) {
 		elapsed   int64
 		want      string
 	}{
-		{"no previous window", plain(50, minute), 0, 51, 12e6, "0×0.8+51 = 51 > 50"},
-		{"rounding must not hide that it is over", plain(49, minute), 1, 48, 1, "1×1+48 = 49 ≤ 49"},
-		{"sub-windows", of(sixths, counter.Weighted, 49), 42 | 3<<10, 8 | 8<<10, 12_500_000, "3×0.75+16 = 18.25 ≤ 49"},
-		{"a fixed window", of(counter.Plain, counter.Fixed, 50), 99, 51, 7, "51 > 50"},
-		{"the oldest sub-window whole", of(sixths, counter.WholeOldest, 49), 42, 8, 7, "50 > 49"},
-		{"a hair above", plain(48, minute), 1, 48, minute - 1, "1×0+48 = 48.00000002 > 48"},
+		{"no previous window", plain(50, minute), 0, 51, 12e6, "51 in 1m (0 in the minute before, 51 in this one); the limit is 50"},
+		{"rounding must not hide that it is over", plain(49, minute), 1, 48, 1, "49 in 1m (1 in the minute before, 48 in this one); the limit is 49"},
+		{"sub-windows", of(sixths, counter.Weighted, 49), 42 | 3<<10, 8 | 8<<10, 12_500_000, "18.25 in 1m (45 in the minute before, 16 in this one); the limit is 49"},
+		{"a fixed window", of(counter.Plain, counter.Fixed, 50), 99, 51, 7, "51 in the current minute; the limit is 50"},
+		{"the oldest sub-window whole", of(sixths, counter.WholeOldest, 49), 42, 8, 7, "50 in 1m (42 in the minute before, 8 in this one); the limit is 49"},
+		{"a hair above", plain(48, minute), 1, 48, minute - 1, "48.00000002 in 1m (1 in the minute before, 48 in this one); the limit is 48"},
+		{"a period without a name", plain(10, 90*minute), 0, 11, 1, "11 in 1h30m (0 in the 1h30m before, 11 in these); the limit is 10"},
+		{"ten seconds", plain(10, minute/6), 0, 11, 1, "11 in 10s (0 in the 10s before, 11 in these); the limit is 10"},
 	}
 	for _, tt := range tests {
 		if got := tt.limit.Explain(tt.prev, tt.cur, tt.elapsed); got != tt.want {

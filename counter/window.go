@@ -6,7 +6,11 @@ import "time"
 // and how much of it has elapsed. period and elapsed are in microseconds; 0 ≤ elapsed < period.
 // Times before the epoch have negative indexes.
 func Window(now time.Time, period int64) (index, elapsed int64) {
-	t := now.UnixMicro()
+	return WindowAt(now.UnixMicro(), period)
+}
+
+// WindowAt is Window for t microseconds after the Unix epoch.
+func WindowAt(t, period int64) (index, elapsed int64) {
 	index, elapsed = t/period, t%period
 	if elapsed < 0 {
 		index, elapsed = index-1, elapsed+period

@@ -169,12 +169,14 @@ func (p prometheus) checkAlerts() {
 }
 
 // checkDashboard checks that every query of the dashboard has a result, and that the
-// labels that its legend shows are there.
-func (p prometheus) checkDashboard() {
+// labels that its legend shows are there. It goes on asking a node, since what grew more
+// than a minute ago has no rate.
+func (p prometheus) checkDashboard(ask func()) {
 	p.t.Helper()
 	for _, q := range dashboard(p.t) {
 		var got []series
 		eventually(p.t, "there is a result for "+q.Expr, func() bool {
+			ask()
 			got = p.query(strings.ReplaceAll(q.Expr, "$__rate_interval", "1m"))
 			return len(got) > 0
 		})

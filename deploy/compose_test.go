@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/wait"
 )
 
 // The PoP of docker-compose.yml, as people run it: it stops a client on all nodes, stops
@@ -84,7 +85,7 @@ func TestCompose(t *testing.T) {
 		return prom.value(`count(sum by (instance) (edge_requests_total{rule="everything",verdict="blocked"}) > 0)`) == "3"
 	})
 	prom.checkAlerts()
-	prom.checkDashboard()
+	prom.checkDashboard(func() { attacker.ask(1) })
 
 	// A node and a memcached are gone: the same client is refused, the other one passes.
 	p.docker("kill", p.container("edge-2"), p.container("memcached-2"))
@@ -365,14 +366,5 @@ func command(t *testing.T, env []string, stdin io.Reader, name string, args ...s
 // eventually waits until ok says true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	giveUp := time.After(patience(t))
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-giveUp:
-			t.Fatalf("it did not happen: %s", what)
-		}
-	}
+	wait.Until(t, what, patience(t), 100*time.Millisecond, ok)
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 )
 
 // look looks at all files of the module. go test repeats a result without a test for as
@@ -94,10 +96,38 @@ func TestMetrics(t *testing.T) {
 	for _, name := range []string{
 		"edge_requests_total", "edge_mitigations_started_total", "edge_mitigations_learned_total", "edge_mitigation_records",
 		"edge_increments_total", "edge_increments_dropped_total", "edge_shard_breaker_open", "edge_counting_alone", "edge_nodes_differing",
-		"edge_gossip_members", "edge_decision_duration_seconds_bucket", "edge_shard_request_duration_seconds_bucket",
+		"edge_gossip_members", "edge_connections", "edge_connections_closed_total", "edge_check_undecided_total", "edge_decision_duration_seconds_bucket", "edge_shard_request_duration_seconds_bucket",
 	} {
 		if !used[name] {
 			t.Errorf("%s is shown nowhere", name)
+		}
+	}
+}
+
+// promtool takes the configuration of Prometheus and the alerts, each of which has two unit tests: one in
+// which it fires, and one in which it stays quiet.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	look(t)
+	text, err := os.ReadFile("alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := os.ReadFile("alerts_test.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)- alert: (\w+)$`).FindAllStringSubmatch(string(text), -1) {
+		if n := len(regexp.MustCompile(`alertname: `+m[1]+`\n`).FindAllString(string(tests), -1)); n != 2 {
+			t.Errorf("alert %s has %d unit tests, want 2", m[1], n)
+		}
+	}
+	if _, err := exec.LookPath("promtool"); err != nil {
+		memcachedtest.Unavailable(t, "promtool is not installed")
+	}
+	for _, args := range []string{"check rules --lint=all --lint-fatal alerts.yml", "check config --syntax-only prometheus.yml", "test rules alerts_test.yml"} {
+		if out, err := exec.Command("promtool", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v\n%s", args, err, out)
 		}
 	}
 }
@@ -110,7 +140,7 @@ func nodeMetrics(t *testing.T) string {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	cmd := exec.Command(edge, "node", "--rules=rules", "--origin=http://127.0.0.1:1", "--secret=0123456789abcdef", "--shard=127.0.0.1:1",
-		"--gossip-listen=127.0.0.1:0", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0")
+		"--gossip-listen=127.0.0.1:0", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--admin-listen=")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

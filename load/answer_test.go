@@ -16,6 +16,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/load"
 	"github.com/google/go-cmp/cmp"
 )
@@ -52,6 +53,19 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
+// A rule's 503 has an ID, and that of a node without a shard has none.
+func TestRefusalsWith503(t *testing.T) {
+	for lines, want := range map[string]bool{
+		"HTTP/1.1 503 x\r\nRetry-After: 1\r\n":                          false,
+		"HTTP/1.1 503 x\r\nRetry-After: 1\r\nRefusal-Id: 7kq2-m9xd\r\n": true,
+		"HTTP/1.1 403 x\r\nRefusal-Id: 7kq2-m9xd\r\n":                   false, // the deny list's
+	} {
+		if got := load.ByRule(lines); got != want {
+			t.Errorf("%q: %t, want %t", lines, got, want)
+		}
+	}
+}
+
 // Answers as they may come.
 func TestAnswers(t *testing.T) {
 	for _, test := range []struct {
@@ -74,7 +88,7 @@ func TestAnswers(t *testing.T) {
 		for _, bytewise := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/byte by byte=%t", test.name, bytewise), func(t *testing.T) {
 				var r *load.Report
-				inBubble(t, func(t *testing.T) { // a run of which nothing is answered is given up after a second
+				bubble.Test(t, func(t *testing.T) { // a run of which nothing is answered is given up after a second
 					o := load.Options{
 						Targets: make([]load.Target, 1), Requests: 2, Connections: 1, KeepAlive: 1,
 						Source: &two{Steady: load.Steady{Profile: fast, Look: load.Look{Method: "GET", Host: "example.com", Target: "/"}}},

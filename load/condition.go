@@ -15,9 +15,9 @@ import (
 	"github.com/edgelimit/edge/load/judge"
 )
 
-// A Condition is a question about a report, such as innocent_refused > 0 or
-// latency.p99_ms > 20 || len(faults) > 0, or statuses["500"] > 0. Its names are those of the report's JSON; what is
-// in score is also known without that word.
+// A Condition is a question about a report, such as innocent_refused > 0 or latency.p99_ms > 20 ||
+// len(faults) > 0, or statuses["500"] > 0. Its names are those of the report's JSON; what is in score
+// is also known without that word.
 type Condition struct {
 	text    string
 	program *vm.Program
@@ -28,7 +28,7 @@ type Condition struct {
 func ParseCondition(text string, scored bool) (*Condition, error) {
 	empty := &Report{Statuses: map[string]uint64{}, Failures: map[string]uint64{}, Nodes: []NodeCount{}, Components: []ComponentCount{}}
 	if scored {
-		empty.Score = &judge.Score{Faults: []judge.Fault{}, Rules: []judge.RuleScore{}, NotJudged: []string{}}
+		empty.Score = &judge.Score{Faults: []judge.Fault{}, Rules: []judge.RuleScore{}, NotJudged: []string{}, Shed: []judge.Shed{}}
 	}
 	names, err := namesOf(empty)
 	if err != nil {

@@ -27,7 +27,7 @@ type conn struct {
 
 	http2   *http2Conn               // nil for HTTP/1.1
 	nc      atomic.Pointer[net.Conn] // for the watchdog
-	since   atomic.Int64             // when the request under way was sent, 0 if there is none
+	since   atomic.Int64             // when the request under way was sent; 0 between requests
 	to      int                      // the target that it is connected to
 	owner   uint64                   // whose connection it is, where the PROXY protocol is spoken
 	sent    int                      // requests over this connection
@@ -289,7 +289,7 @@ func failureOf(err error) failure {
 	return closed
 }
 
-// failed keeps the first error of each kind of which the error says more than the kind.
+// failed keeps the first error of each kind, if it says more than the kind.
 func (r *run) failed(f failure, err error) {
 	if r.giveUp.Load() == 0 {
 		patience := time.Second.Microseconds()

@@ -73,7 +73,7 @@ func TestEndings(t *testing.T) {
 			t.Errorf("failures are %v, answers %v; want some that found no connection, and answers to the others", r.Failures, r.Statuses)
 		}
 		var b bytes.Buffer
-		if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "not connected; the first: dial tcp 127.0.0.1:1: connect: connection refused") {
+		if err := r.Document().WriteText(&b); err != nil || !strings.Contains(b.String(), "not connected; the first: dial tcp 127.0.0.1:1: connect: connection refused") {
 			t.Errorf("%v\n%s", err, b.String())
 		}
 	})
@@ -101,7 +101,7 @@ func TestEndings(t *testing.T) {
 			t.Errorf("the report of an interrupted run is %+v", r)
 		}
 		var b bytes.Buffer
-		if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "interrupted before its end") {
+		if err := r.Document().WriteText(&b); err != nil || !strings.Contains(b.String(), "interrupted before its end") {
 			t.Errorf("%v\n%s", err, b.String())
 		}
 	})

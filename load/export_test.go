@@ -45,13 +45,24 @@ func ReadHeaders(lines string) Told {
 	return Told{a.least(), a.agreement() == otherTime}
 }
 
+// ByRule reports whether an answer with these header lines is known to be a rule's.
+func ByRule(lines string) bool {
+	w := wire{buf: make([]byte, 4096)}
+	w.reset(strings.NewReader(lines + "Content-Length: 0\r\n\r\n"))
+	var a answer
+	if err := w.read(&a, false); err != nil {
+		panic(err)
+	}
+	return a.flags&prepared != 0
+}
+
 // A Decided is a request with what became of it, at one of the nodes.
 type Decided struct {
 	At         time.Duration // since the beginning; must not fall
 	Client     uint64
 	Refused    bool
 	RetryAfter uint32 // seconds
-	Down       bool   // refused for want of a shard
+	Down       bool   // refused because the shard was unavailable
 }
 
 // DecidedLog returns the log of a run that sent requests, each of which took a millisecond.

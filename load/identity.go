@@ -1,13 +1,16 @@
 package load
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/pires/go-proxyproto"
+	"golang.org/x/net/http/httpguts"
 )
 
 // An Identity is how the target is told which client sends. Several may be told at once. The
@@ -33,9 +36,9 @@ func ParseIdentity(text string) (id Identity, err error) {
 			id.Proxy = 1
 		case kind == "proxy2" && !named:
 			id.Proxy = 2
-		case kind == "header" && isToken(name) && !isOwn(name):
+		case kind == "header" && httpguts.ValidHeaderFieldName(name) && !isOwn(name):
 			id.Header = name
-		case kind == "cookie" && isToken(name):
+		case kind == "cookie" && httpguts.ValidHeaderFieldName(name):
 			id.Cookie = name
 		default:
 			return id, fmt.Errorf("load: unknown identity %q: use xff, proxy1, proxy2, header:NAME, cookie:NAME or none", word)
@@ -57,22 +60,13 @@ func ParseIdentity(text string) (id Identity, err error) {
 // ParseHeader reads a header line such as "Accept: text/html".
 func ParseHeader(line string) (header [2]string, err error) {
 	name, value, ok := strings.Cut(line, ":")
-	if !ok || !isToken(name) || strings.ContainsFunc(value, func(r rune) bool { return r != ' ' && r != '\t' && unsendable(r) }) {
+	if !ok || !httpguts.ValidHeaderFieldName(name) || strings.ContainsFunc(value, func(r rune) bool { return r != ' ' && r != '\t' && unsendable(r) }) {
 		return header, fmt.Errorf("load: invalid header line %q: write it as Name: value", line)
 	}
 	if isOwn(name) {
 		return header, fmt.Errorf("load: cannot set the header %s: it depends on the request", name)
 	}
 	return [2]string{name, strings.TrimSpace(value)}, nil
-}
-
-// isToken reports whether s may be the name of a header, a method or the name of a cookie (RFC
-// 9110, section 5.6.2).
-func isToken(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
-		return !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
-	})
 }
 
 // isOwn reports whether a header line is the generator's to write.
@@ -115,19 +109,10 @@ func (id *Identity) appendProxy(b []byte, client netip.Addr, to netip.AddrPort) 
 			to = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), to.Port())
 		}
 	}
-	if id.Proxy == 1 {
-		family := "TCP6"
-		if client.Is4() {
-			family = "TCP4"
-		}
-		return fmt.Appendf(b, "PROXY %s %s %s %d %d\r\n", family, client, to.Addr().WithZone(""), port, to.Port())
+	from := netip.AddrPortFrom(client, port)
+	header, err := proxyproto.HeaderProxyFromAddrs(byte(id.Proxy), net.TCPAddrFromAddrPort(from), net.TCPAddrFromAddrPort(to)).Format()
+	if err != nil {
+		panic("load: " + err.Error()) // both are TCP addresses of one family
 	}
-	b = append(b, "\r\n\r\n\x00\r\nQUIT\n\x21"...) // signature, version 2, PROXY
-	if client.Is4() {
-		b = append(b, 0x11, 0, 12)
-	} else {
-		b = append(b, 0x21, 0, 36)
-	}
-	b = append(append(b, client.AsSlice()...), to.Addr().AsSlice()...)
-	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, port), to.Port())
+	return append(b, header...)
 }

@@ -9,13 +9,12 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"runtime"
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -196,51 +195,16 @@ func (l *limiter) serve(node int) http.Handler {
 	})
 }
 
-// A pipes is a listener whose connections are in memory.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { close(p.done); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
-func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	select {
-	case p.conns <- theirs:
-		return ours, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// inBubble calls f on a virtual clock.
-func inBubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, f)
-}
-
 // attack sends o at a PoP of three nodes on a virtual clock, and returns what became of it.
 // The clock begins at an edge of windows.
 func (l *limiter) attack(t *testing.T, o load.Options) (log *load.Log) {
 	t.Helper()
-	inBubble(t, func(t *testing.T) {
-		nodes := map[uint16]*pipes{}
+	bubble.Test(t, func(t *testing.T) {
+		nodes := map[uint16]*bubble.Listener{}
 		var servers []*http.Server
 		var serving sync.WaitGroup
 		for i := range 3 {
-			p := &pipes{make(chan net.Conn), make(chan struct{})}
+			p := bubble.NewListener()
 			server := &http.Server{Handler: l.serve(i + 1), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 			servers = append(servers, server)
 			serving.Go(func() { _ = server.Serve(p) })
@@ -248,7 +212,7 @@ func (l *limiter) attack(t *testing.T, o load.Options) (log *load.Log) {
 			nodes[port] = p
 			o.Targets = append(o.Targets, load.Target{Name: fmt.Sprintf("edge-%d", port), Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), port), Path: "/"})
 		}
-		o.Dial = func(ctx context.Context, t *load.Target) (net.Conn, error) { return nodes[t.Addr.Port()].dial(ctx) }
+		o.Dial = func(ctx context.Context, t *load.Target) (net.Conn, error) { return nodes[t.Addr.Port()].Dial(ctx) }
 		o.Identity.Forwarded = true
 		o.UseTimers()
 		var err error

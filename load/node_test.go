@@ -50,7 +50,7 @@ func TestNodesHaveNoFaults(t *testing.T) {
 			d := sim.Decide(&accesslog.Entry{Time: now.UnixMicro(), Client: addr.String(), Addr: addr, Method: "GET", Host: "example.com", Path: "/", Status: 200})
 			requests[i] = load.Decided{At: at, Client: clients[i], Refused: d.Verdict.Refused()}
 			if d.Verdict.Refused() {
-				requests[i].RetryAfter = uint32(max(1, (d.Record.Deadline.Sub(now)+time.Second-1)/time.Second))
+				requests[i].RetryAfter = uint32(max(1, (d.Deadline().Sub(now)+time.Second-1)/time.Second))
 			}
 		}
 		s, err := load.DecidedLog(began, source, requests).Score(load.OracleOptions{Rules: rules, Lag: 4*o.Lag + 10*time.Millisecond, Skew: 5 * time.Millisecond})

@@ -104,7 +104,7 @@ func TestOracleNamesFaults(t *testing.T) {
 	}
 }
 
-// Who is refused for want of a shard is promised nothing by a limit.
+// Limits promise nothing to clients that are refused because their shard is unavailable.
 func TestUnavailable(t *testing.T) {
 	source := &load.Steady{Clients: 1}
 	var requests []load.Decided
@@ -170,6 +170,7 @@ rules:
 - {id: sid, characteristics: ["cookie:sid", host], limits: [{threshold: 12, period: 10s}], mitigation_timeout: 3s}
 - {id: agent, characteristics: ["header:user-agent"], limits: [{threshold: 150, period: 10s}]}
 - {id: all, characteristics: [ip], limits: [{threshold: 20, period: 10s}]}
+- {id: cost, count: {cost: 7}, match: {methods: [PUT]}, characteristics: [ip], limits: [{threshold: 58, period: 10s, sub_windows: auto}]}
 `))
 	if err != nil {
 		t.Fatal(err)

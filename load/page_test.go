@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/load"
 )
 
@@ -26,10 +25,10 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var html, text bytes.Buffer
-	if err := page.Write(&html, page.Page{Title: "Load", Sections: r.Sections()}); err != nil {
+	if err := r.Document().WriteHTML(&html); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.WriteText(&text); err != nil {
+	if err := r.Document().WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"node_ignores_mitigations", "node-2 lets through", "attackers"} {
@@ -59,7 +58,7 @@ func TestPage(t *testing.T) {
 func TestClockStep(t *testing.T) {
 	for ms, want := range map[float64]bool{0: false, 0.4: false, -250: true, 3000: true} {
 		var text bytes.Buffer
-		if err := (&load.Report{ClockStepMS: ms}).WriteText(&text); err != nil {
+		if err := (&load.Report{ClockStepMS: ms}).Document().WriteText(&text); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(text.String(), "THE CLOCK WAS SET by"); got != want {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/internal/port"
 	"github.com/edgelimit/edge/load"
 )
 
@@ -56,12 +57,7 @@ func TestUnreachable(t *testing.T) {
 // A target that starts to listen together with the run is waited for.
 func TestListensLate(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	to := target(t, "http://"+ln.Addr().String())
-	ln.Close()
+	to := target(t, "http://"+port.Reserve(t))
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
 	s.Listener.Close()
 	var once sync.Once
@@ -114,7 +110,7 @@ func TestGivesUp(t *testing.T) {
 			}
 			r := log.Report()
 			var b bytes.Buffer
-			if err := r.WriteText(&b); err != nil || !r.GaveUp || !strings.Contains(b.String(), "ended early: nothing was answered") {
+			if err := r.Document().WriteText(&b); err != nil || !r.GaveUp || !strings.Contains(b.String(), "ended early: nothing was answered") {
 				t.Errorf("%v: it did not give up:\n%s", err, &b)
 			}
 			for kind := range r.Failures {

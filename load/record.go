@@ -38,7 +38,7 @@ var failureNames = [failures]string{"", "not_connected", "closed", "timeout", "m
 type flags uint8
 
 const (
-	prepared  flags = 1 << iota // its body is one that a rule answers with
+	prepared  flags = 1 << iota // its body, or its ID, says that a rule refuses
 	otherTime                   // nothing remains of limits that are back at another time than Retry-After says
 	reused                      // its connection had carried others: if it is closed, the target may have ended it before it read the request
 	retryZero                   // Retry-After is 0

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
@@ -24,8 +26,9 @@ type Recorded struct {
 	clients map[string]uint64
 	looks   map[Look]*Look
 
-	mu    sync.Mutex // guards what follows
-	addrs []netip.Addr
+	mu     sync.Mutex // guards what follows
+	addrs  []netip.Addr
+	attack bool // some requests are marked as an attack
 }
 
 // NewRecorded returns a source of the requests of a log, speed times as fast; if that is zero,
@@ -132,11 +135,17 @@ func (s *Recorded) look(e *accesslog.Entry) (*Look, bool) {
 		return nil, false
 	}
 	look := Look{Method: e.Method, Host: e.Host, Target: e.Path, Status: e.Status}
-	if !isToken(look.Method) {
+	if !httpguts.ValidHeaderFieldName(look.Method) {
 		look.Method = "GET"
 	}
 	if look.Host == "-" || strings.ContainsFunc(look.Host, unsendable) {
 		look.Host = ""
+	}
+	if e.Attack {
+		look.Component = 1
+		s.mu.Lock()
+		s.attack = true
+		s.mu.Unlock()
 	}
 	if e.Query != "" {
 		look.Target += "?" + e.Query
@@ -158,8 +167,16 @@ func (s *Recorded) look(e *accesslog.Entry) (*Look, bool) {
 	return known, true
 }
 
-// Components returns the one component, named log.
-func (s *Recorded) Components() []Component { return []Component{{"log", false}} }
+// Components returns the component log and, if requests that were read are marked as an attack, the
+// component attack.
+func (s *Recorded) Components() []Component {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.attack {
+		return []Component{{"log", false}, {"attack", true}}
+	}
+	return []Component{{"log", false}}
+}
 
 // Addr returns the address of a client.
 func (s *Recorded) Addr(client uint64) netip.Addr {

@@ -1,6 +1,7 @@
 package load_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -13,6 +14,39 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/load"
 )
+
+// Requests that the log marks as an attack are a component of their own, of which the judge knows
+// what it is.
+func TestRecordedAttack(t *testing.T) {
+	const text = `{"time":1767366245,"remote_addr":"203.0.113.7","uri":"/","status":200}
+{"time":1767366246,"remote_addr":"203.0.113.8","uri":"/","status":200%s}
+`
+	for mark, want := range map[string][]load.Component{
+		"":                 {{"log", false}},
+		`,"attack":"true"`: {{"log", false}, {"attack", true}},
+	} {
+		file := filepath.Join(t.TempDir(), "access.log")
+		write(t, file, fmt.Sprintf(text, mark))
+		log, err := accesslog.Open([]string{file}, accesslog.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := load.NewRecorded(t.Context(), log, 1)
+		var components []int
+		for r := (load.Request{}); s.Next(&r); {
+			components = append(components, r.Look.Component)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(want, s.Components()); diff != "" {
+			t.Errorf("components, mark %q (-want +got):\n%s", mark, diff)
+		}
+		if diff := cmp.Diff([]int{0, len(want) - 1}, components); diff != "" {
+			t.Errorf("components of the requests, mark %q (-want +got):\n%s", mark, diff)
+		}
+	}
+}
 
 // A log is sent again as it was: twice as fast, each second's requests spread over it.
 func TestRecorded(t *testing.T) {

@@ -80,6 +80,8 @@ type NodeCount struct {
 	Name     string `json:"name"`
 	Requests uint64 `json:"requests"`
 	Refused  uint64 `json:"refused"`
+
+	Latency Latency `json:"latency"` // as Report.Latency
 }
 
 // A ComponentCount is what became of a part of the traffic.
@@ -97,24 +99,28 @@ type Timeline struct {
 	Points []TimePoint `json:"points"`
 }
 
-// A TimePoint is one part of a Timeline.
+// A TimePoint is one part of a Timeline. Latencies are as Report.Latency, of the requests that
+// were sent in it; 0 if none was answered.
 type TimePoint struct {
-	Requests uint64 `json:"requests"`
-	Refused  uint64 `json:"refused"`
+	Requests uint64  `json:"requests"`
+	Refused  uint64  `json:"refused"`
+	P50MS    float64 `json:"p50_ms"`
+	P99MS    float64 `json:"p99_ms"`
+	MaxMS    float64 `json:"max_ms"`
+
+	NodesP99MS []float64 `json:"nodes_p99_ms,omitempty"` // of each of Report.Nodes, of many only of the first six
 }
 
 const mostPoints = 240 // of a timeline
 
-// add counts a request that was sent at a time in microseconds.
-func (t *Timeline) add(at int64, refused bool) {
-	i := int(at / (t.StepS * 1e6))
-	for len(t.Points) <= i {
-		t.Points = append(t.Points, TimePoint{})
+// stepOf returns the step of the timeline of a run, in seconds: a round one.
+func stepOf(length time.Duration) int64 {
+	for _, s := range []int64{1, 2, 5, 10, 30, 60, 300, 600, 1800} {
+		if int64(length/time.Second)/s < mostPoints {
+			return s
+		}
 	}
-	t.Points[i].Requests++
-	if refused {
-		t.Points[i].Refused++
-	}
+	return 3600
 }
 
 // newHistogram returns a histogram of microseconds up to an hour, to a thousandth.
@@ -133,6 +139,48 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 		return Latency{}
 	}
 	return Latency{MeanMS: h.Mean() / 1e3, P50MS: at(50), P90MS: at(90), P99MS: at(99), P999MS: at(99.9), MaxMS: float64(h.Max()) / 1e3}
+}
+
+// parts gather the latencies of a part of the time, and of each node.
+type parts struct {
+	now, all []*hdrhistogram.Histogram // of each node: in this part, and of all time
+}
+
+func newParts(nodes int) *parts {
+	return &parts{make([]*hdrhistogram.Histogram, nodes), make([]*hdrhistogram.Histogram, nodes)}
+}
+
+func (p *parts) add(node int, micros int64) {
+	if p.now[node] == nil {
+		p.now[node], p.all[node] = smallHistogram(), smallHistogram()
+	}
+	recordIn(p.now[node], micros)
+}
+
+// smallHistogram is newHistogram to a hundredth.
+func smallHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, time.Hour.Microseconds(), 2)
+}
+
+// end puts what was gathered into the last point of t.
+func (p *parts) end(t *Timeline) {
+	if len(t.Points) == 0 {
+		return
+	}
+	point := &t.Points[len(t.Points)-1]
+	point.NodesP99MS = make([]float64, len(p.now))
+	together := smallHistogram()
+	for i, h := range p.now {
+		if h == nil {
+			continue
+		}
+		point.NodesP99MS[i] = latencyOf(h).P99MS
+		together.Merge(h)
+		p.all[i].Merge(h)
+		h.Reset()
+	}
+	l := latencyOf(together)
+	point.P50MS, point.P99MS, point.MaxMS = l.P50MS, l.P99MS, l.MaxMS
 }
 
 // Report says what happened, without the oracle.
@@ -155,10 +203,16 @@ func (l *Log) Report() *Report {
 	nodes := make([]NodeCount, len(l.nodes))
 	statuses := map[uint16]uint64{}
 	latency, service, late := newHistogram(), newHistogram(), newHistogram()
-	r.Timeline.StepS = 1 + int64(l.Elapsed/time.Second)/mostPoints
+	r.Timeline.StepS = stepOf(l.Elapsed)
+	parts := newParts(len(nodes))
 	for i := range l.records {
 		q := &l.records[i]
-		r.Timeline.add(q.sent, l.refused(q))
+		for int64(len(r.Timeline.Points)) <= q.sent/(r.Timeline.StepS*1e6) {
+			parts.end(&r.Timeline)
+			r.Timeline.Points = append(r.Timeline.Points, TimePoint{})
+		}
+		point := &r.Timeline.Points[len(r.Timeline.Points)-1]
+		point.Requests++
 		c, n := &r.Components[l.looks[q.look-1].Component], &nodes[q.node]
 		c.Requests++
 		n.Requests++
@@ -169,6 +223,7 @@ func (l *Log) Report() *Report {
 		if l.refused(q) {
 			c.Refused++
 			n.Refused++
+			point.Refused++
 		}
 		if q.failure != answered {
 			r.Failures[failureNames[q.failure]]++
@@ -180,15 +235,29 @@ func (l *Log) Report() *Report {
 		}
 		statuses[q.status]++
 		recordIn(latency, q.done-q.due)
+		parts.add(int(q.node), q.done-q.due)
 		recordIn(service, q.done-q.sent)
 	}
 	for status, n := range statuses {
 		r.Statuses[fmt.Sprint(status)] = n
 	}
+	parts.end(&r.Timeline)
+	var seen []int
 	for i, n := range nodes {
 		if n.Name = l.nodes[i]; n.Requests > 0 {
-			r.Nodes = append(r.Nodes, n)
+			if h := parts.all[i]; h != nil {
+				n.Latency = latencyOf(h)
+			}
+			r.Nodes, seen = append(r.Nodes, n), append(seen, i)
 		}
+	}
+	seen = seen[:min(len(seen), mostLines)]
+	for i := range r.Timeline.Points {
+		p := &r.Timeline.Points[i]
+		for k, node := range seen {
+			p.NodesP99MS[k] = p.NodesP99MS[node] // k is at most node
+		}
+		p.NodesP99MS = p.NodesP99MS[:len(seen)]
 	}
 	r.Latency, r.Service = latencyOf(latency), latencyOf(service)
 	r.Histogram, r.histogram = bucketsOf(latency), latency

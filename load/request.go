@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // A Request is one that is to be sent.
@@ -32,7 +34,7 @@ type Look struct {
 // Check says whether l makes requests.
 func (l *Look) Check() error {
 	switch {
-	case !isToken(l.Method) || l.Method == "CONNECT":
+	case !httpguts.ValidHeaderFieldName(l.Method) || l.Method == "CONNECT":
 		return fmt.Errorf("load: invalid method %q", l.Method)
 	case strings.ContainsFunc(l.Host, unsendable) || strings.ContainsAny(l.Host, "/?#@"):
 		return fmt.Errorf("load: invalid host %q", l.Host)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strconv"
 )
 
 var errMalformed = errors.New("load: malformed answer")
@@ -25,7 +26,7 @@ func (a *answer) begin(status uint16) {
 	*a = answer{status: status, quota: nothing, older: nothing, node: a.node[:0]}
 }
 
-// A wire reads the responses of an HTTP/1.1 connection, of which one is under way at a time.
+// A wire reads the responses of an HTTP/1.1 connection, one at a time.
 // It looks at what it needs and allocates nothing.
 type wire struct {
 	from       io.Reader
@@ -173,6 +174,10 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 		default:
 			a.retry = uint32(min(n, 1<<31))
 		}
+	case is(name, "refusal-id"):
+		if a.status == 503 { // what has no ID is the answer of a node without a shard
+			a.flags |= prepared
+		}
 	case is(name, "ratelimit"):
 		a.quota.list(value)
 	case is(name, "x-ratelimit-remaining"):
@@ -195,7 +200,7 @@ const aDate = 1_000_000_000
 // A quota is what an answer says of limits in one form of headers. What it does not say is −1.
 type quota struct {
 	remaining int64 // the least
-	back      int64 // seconds until every limit of which nothing remains allows requests again
+	back      int64 // seconds until every exhausted limit allows requests again
 }
 
 // take adds what is said of a limit.
@@ -426,25 +431,10 @@ func (w *wire) discard(n int64) error {
 }
 
 // hexadecimal reads the size of a chunk, which extensions may follow.
-func hexadecimal(b []byte) (n int64, ok bool) {
-	for i, c := range b {
-		var digit byte
-		switch {
-		case '0' <= c && c <= '9':
-			digit = c - '0'
-		case 'a' <= c && c <= 'f':
-			digit = c - 'a' + 10
-		case 'A' <= c && c <= 'F':
-			digit = c - 'A' + 10
-		case i > 0 && (c == ';' || c == ' '):
-			return n, true
-		default:
-			return 0, false
-		}
-		if n > 1<<40 {
-			return 0, false
-		}
-		n = n<<4 | int64(digit)
+func hexadecimal(b []byte) (int64, bool) {
+	if i := bytes.IndexAny(b, "; "); i >= 0 {
+		b = b[:i]
 	}
-	return n, len(b) > 0
+	n, err := strconv.ParseUint(string(b), 16, 44)
+	return int64(n), err == nil
 }

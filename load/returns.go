@@ -26,7 +26,7 @@ type returning struct {
 }
 
 const (
-	mostReturning = 5000 // clients of which it is known that they are refused
+	mostReturning = 5000 // clients that are known to be refused
 	oneReturns    = 5    // one of this many comes back
 
 	// A client goes on for a while when it is refused, since others are to be seen

@@ -14,7 +14,7 @@ import (
 const buckets = 256
 
 // A Digest sums up the records of a table that have not ended: for each bucket, what is
-// the same on every node of each record, hashed and added up. Two nodes whose digests are
+// the same on every node of each record, and whether its rule is known, hashed and added up. Two nodes whose digests are
 // equal hold the same records; else they differ in the buckets that differ. A Digest is
 // no proof against those who can make records.
 type Digest [buckets]uint32
@@ -24,8 +24,9 @@ const DigestSize = 4 * buckets
 
 // toggle adds r, or takes it away if it is there.
 func (d *Digest) toggle(r Record) {
-	r.Why = Why{}
-	d[r.Key[0]] ^= uint32(xxhash.Sum64(r.AppendStored(make([]byte, 0, StoredSize))))
+	known := byte(min(r.Rule, 1))
+	r.Why, r.ByHand = Why{}, false
+	d[r.Key[0]] ^= uint32(xxhash.Sum64(append(r.AppendStored(make([]byte, 0, StoredSize+1)), known)))
 }
 
 // Sum returns a hash of d.

@@ -1,9 +1,7 @@
 package mitigation_test
 
 import (
-	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -110,46 +108,38 @@ func TestDigestWhereMuchStaysDifferent(t *testing.T) {
 
 // What ends, is forgotten, or makes room, leaves the digest.
 func TestDigestOfWhatEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		table := newTable(t, mitigation.Options{Size: 64}) // one record in each part
-		empty := table.Digest()
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			table.Run(ctx, time.Now, func(mitigation.Record) {})
-			close(done)
-		}()
-		now := time.Now()
-		for n := range uint64(200) {
-			r := mitigation.Record{Key: key(n), Start: now.UnixMicro(), Lifetime: time.Minute, Deadline: now.Add(time.Minute)}
-			table.Merge(r, now)
-		}
-		if got := len(table.Where(empty, 1000, now)); got != 64 {
-			t.Errorf("%d records differ from none, want the 64 that there is room for", got)
-		}
-		fresh := newTable(t, mitigation.Options{})
-		for _, r := range table.Records(now) {
-			fresh.Merge(r, now)
-		}
-		if table.Digest() != fresh.Digest() {
-			t.Error("the digest is not the digest of the records that are held")
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if table.Digest() != empty {
-			t.Error("the digest knows of records that have ended")
-		}
-		if table.Len() != 64 || len(table.Where(mitigation.Digest{1}, 1000, time.Now())) != 0 {
-			t.Errorf("%d records are kept for a time, and %d of them passed on; want 64 and none", table.Len(), len(table.Where(mitigation.Digest{1}, 1000, time.Now())))
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if table.Len() != 0 || table.Digest() != empty {
-			t.Errorf("%d records are kept for ever", table.Len())
-		}
-		cancel()
-		<-done
-	})
+	table := newTable(t, mitigation.Options{Size: 64}) // one record in each part
+	empty := table.Digest()
+	now := start
+	expire := func() {
+		now = now.Add(time.Minute)
+		table.Expire(now, func(mitigation.Record) {})
+	}
+	for n := range uint64(200) {
+		r := mitigation.Record{Key: key(n), Start: now.UnixMicro(), Lifetime: time.Minute, Deadline: now.Add(time.Minute)}
+		table.Merge(r, now)
+	}
+	if got := len(table.Where(empty, 1000, now)); got != 64 {
+		t.Errorf("%d records differ from none, want the 64 that there is room for", got)
+	}
+	fresh := newTable(t, mitigation.Options{})
+	for r := range table.All(now) {
+		fresh.Merge(*r, now)
+	}
+	if table.Digest() != fresh.Digest() {
+		t.Error("the digest is not the digest of the records that are held")
+	}
+	expire()
+	if table.Digest() != empty {
+		t.Error("the digest knows of records that have ended")
+	}
+	if table.Len() != 64 || len(table.Where(mitigation.Digest{1}, 1000, now)) != 0 {
+		t.Errorf("%d records are kept for a time, and %d of them passed on; want 64 and none", table.Len(), len(table.Where(mitigation.Digest{1}, 1000, now)))
+	}
+	expire()
+	if table.Len() != 0 || table.Digest() != empty {
+		t.Errorf("%d records are kept for ever", table.Len())
+	}
 }
 
 func TestDigestWire(t *testing.T) {

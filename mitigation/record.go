@@ -20,21 +20,21 @@ import (
 // two periods of 7 days at most.
 const MaxLifetime = 14 * 24 * time.Hour
 
-// A Record says that a key is mitigated, or that its mitigation was lifted. All fields
-// but Sample and Deadline are the same on every node, and never change.
+// A Record says that a key is mitigated, or that its mitigation was lifted. Key to Node are the
+// same on every node, and never change.
 type Record struct {
 	Key counter.Key
 
 	// Generation counts the lifts before this record: one that is made after a lift
-	// has the lift's generation + 1, and so wins over it. It is counted as well where the
-	// mitigation before has a later end, by clocks that were set since.
+	// has the lift's generation + 1, and so wins over it.
 	Generation uint32
 
 	// Lifted ends all mitigations of the generation.
 	Lifted bool
 
 	// Start is when the mitigation began, in microseconds since the Unix epoch, by the
-	// clock of the node that made the record.
+	// clock of the node that made the record. It is later if the mitigation before ends
+	// later by another clock: the later mitigation has the later end.
 	Start int64
 
 	// Lifetime is how long it lasts, in whole microseconds.
@@ -43,15 +43,30 @@ type Record struct {
 	// Node is the node that made the record.
 	Node NodeID
 
-	// Why is the evaluation that the record was made for. A lift may have none.
+	// ByHand says that an operator made the record. It is not compared.
+	ByHand bool
+
+	// ID names the key to people. Only records from a Table have it; see Table.IdentifyBy. It is not
+	// compared, and not sent: each node computes it.
+	ID counter.ID
+
+	// Why is the evaluation that the record was made for. A lift may have none, and so may a
+	// record that was made by hand.
 	Why Why
+
+	// Rule is the fingerprint of the rule that was exceeded. It is 0 where it is not known: on a
+	// node that has the record from a shard. Client is the address of the request that crossed
+	// the line, invalid where it is not known or operators do not allow it. They are not compared,
+	// and travel between nodes only.
+	Rule   uint64
+	Client netip.Addr
 
 	// Sample is the request that crossed the line, nil but on the node where the
 	// mitigation started. It is not compared and never leaves the node.
 	Sample *Sample
 
 	// Acted is how many requests this node has acted on because of the record. Only what
-	// Table.Run and Table.Expire pass on has it.
+	// Table.Expire passes on has it.
 	Acted uint64
 
 	// Deadline is when this node forgets the record, by its own monotonic clock. It is
@@ -76,7 +91,7 @@ type Why struct {
 	Elapsed   int64  // microseconds of the current window
 }
 
-// String returns the arithmetic: 42×0.75+18 = 49.5 > 49.
+// String returns the arithmetic; see [counter.Limit.Explain].
 func (w Why) String() string {
 	if w == (Why{}) {
 		return ""
@@ -87,6 +102,18 @@ func (w Why) String() string {
 // End returns when r ends, in microseconds since the Unix epoch, by the clock of the node
 // that made it.
 func (r Record) End() int64 { return r.Start + r.Lifetime.Microseconds() }
+
+// adopt takes what explains r from o, an older copy of r or an earlier record of its key, where r
+// lacks it, and reports whether it took anything. active says that o has not ended.
+func (r *Record) adopt(o *Record, active bool) (more bool) {
+	if r.Rule == 0 && o.Rule != 0 { // a key has one rule
+		r.Rule, more = o.Rule, true
+	}
+	if !r.Client.IsValid() && active && o.Client.IsValid() {
+		r.Client, more = o.Client, true
+	}
+	return more
+}
 
 // Wins reports whether r holds where o, of the same key, is known as well.
 func (r Record) Wins(o Record) bool { return compare(r, o) > 0 }

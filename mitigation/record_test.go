@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
 )
 
@@ -32,5 +33,37 @@ func TestOrder(t *testing.T) {
 				t.Errorf("of records %d and %d %+v is kept, want %+v", i, j, got, want)
 			}
 		}
+	}
+}
+
+// A record has the ID of its key however it came into the table, whatever ID it came with, and another
+// copy or a later record of the key does not have it computed again.
+func TestIdentifyBy(t *testing.T) {
+	table, calls := newTable(t, mitigation.Options{}), 0
+	table.IdentifyBy(func(k counter.Key) (id counter.ID) {
+		calls++
+		id[0] = 'a' + k[0]
+		return id
+	})
+	first := record(time.Hour)
+	first.ID = counter.ID{'z'}
+	earlier, explained, later := first, first, first
+	earlier.Deadline = start.Add(time.Minute)
+	explained.Rule = 1
+	later.Start++
+	for i, r := range []mitigation.Record{first, first, earlier, explained, later, record(2 * time.Hour)} {
+		table.Merge(r, start)
+		if got := table.Get(key(1), start, acts); got == nil || got.ID != (counter.ID{'b'}) {
+			t.Errorf("after record %d Get = %+v, want the ID b", i, got)
+		}
+	}
+	if calls != 1 {
+		t.Errorf("the ID of a key was computed %d times, want once", calls)
+	}
+	other := record(time.Hour)
+	other.Key = key(2)
+	table.Merge(other, start)
+	if got := table.Get(key(2), start, acts); got == nil || got.ID != (counter.ID{'c'}) {
+		t.Errorf("Get = %+v, want the ID c", got)
 	}
 }

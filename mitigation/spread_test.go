@@ -43,8 +43,8 @@ func TestARecordThatIsPassedOnEnds(t *testing.T) {
 		var underWay packets
 		passedOn := 0
 		send := func(from, to int, now time.Time) {
-			r, ok := tables[from].Get(key(1), now)
-			if !ok || from == to {
+			r := tables[from].Get(key(1), now, acts)
+			if r == nil || from == to {
 				return
 			}
 			heap.Push(&underWay, packet{now.Add(time.Duration(random.Int64N(int64(way)))), to, r.AppendSent(nil, now)})
@@ -75,7 +75,7 @@ func TestARecordThatIsPassedOnEnds(t *testing.T) {
 				continue
 			}
 			for i, table := range tables {
-				if r, ok := table.Get(key(1), now); ok {
+				if r := table.Get(key(1), now, acts); r != nil {
 					t.Fatalf("seed %d: node %d mitigates %v after the end, until %v", seed, i, now.Sub(start)-lifetime, r.Deadline.Sub(start))
 				}
 			}

@@ -2,9 +2,8 @@ package mitigation
 
 import (
 	"container/heap"
-	"context"
 	"fmt"
-	"slices"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,8 +32,7 @@ const parts = 64
 // be called concurrently. Get takes a lock that writers hold for a map operation only.
 type Table struct {
 	part [parts]*lru.Cache[counter.Key, *held]
-	size int           // of all parts
-	wake chan struct{} // holds at most one: something ends earlier
+	size int // of all parts
 
 	mu     sync.Mutex // held to write, and guards what follows
 	due    expiry     // what is held, by the time when there is something to do
@@ -44,11 +42,16 @@ type Table struct {
 
 	evicted prometheus.Counter
 	onEvict func(counter.Key)
+	id      func(counter.Key) counter.ID
 }
 
 // OnEvict lets f be called with each key whose record is forgotten before its end. It is to
 // be called before t is used; f must not use t.
 func (t *Table) OnEvict(f func(counter.Key)) { t.onEvict = f }
+
+// IdentifyBy lets records have the IDs that id returns. It is called once for each key that t
+// learns. IdentifyBy is to be called before t is used; id must not use t.
+func (t *Table) IdentifyBy(id func(counter.Key) counter.ID) { t.id = id }
 
 // held is a record in a table.
 type held struct {
@@ -82,7 +85,7 @@ func New(o Options) (*Table, error) {
 		o.Size = 1 << 17
 	}
 	inPart := (o.Size + parts - 1) / parts
-	t := &Table{size: parts * inPart, wake: make(chan struct{}, 1), onEvict: func(counter.Key) {}}
+	t := &Table{size: parts * inPart, onEvict: func(counter.Key) {}, id: func(counter.Key) (none counter.ID) { return none }}
 	for i := range t.part {
 		part, err := lru.NewWithEvict(inPart, t.gone)
 		if err != nil {
@@ -104,20 +107,24 @@ func New(o Options) (*Table, error) {
 
 func (t *Table) of(k counter.Key) *lru.Cache[counter.Key, *held] { return t.part[k[0]%parts] }
 
-// Get returns the record that mitigates k now, if there is one.
-func (t *Table) Get(k counter.Key, now time.Time) (Record, bool) {
+// Get returns the record that mitigates k now, nil unless there is one and acts, which must not use
+// t, reports true of it. The record is never changed.
+func (t *Table) Get(k counter.Key, now time.Time, acts func(*Record) bool) *Record {
 	part := t.of(k)
 	h, ok := part.Peek(k)
 	if !ok || h.Lifted || !now.Before(h.Deadline) {
-		return Record{}, false
+		return nil
 	}
 	// Peek shares its lock with other readers, but does not make the record the
 	// youngest; once a second is enough for that.
 	if second := now.Unix(); h.used.Load() != second && h.used.Swap(second) != second {
 		part.Get(k)
 	}
+	if !acts(&h.Record) {
+		return nil
+	}
 	h.acted.Add(1)
-	return h.Record, true
+	return &h.Record
 }
 
 // Generation returns the generation of a mitigation of k that begins now: 0 unless t knows of
@@ -159,17 +166,19 @@ func (t *Table) Last(k counter.Key) (Record, bool) {
 	return h.Record, true
 }
 
-// Records returns the records that have not ended at now, those that end last first.
-func (t *Table) Records(now time.Time) (records []Record) {
-	for _, part := range t.part {
-		for _, h := range part.Values() {
-			if now.Before(h.Deadline) {
-				records = append(records, h.Record)
+// All returns the records that have not ended at now, in no order. They must not be changed. Only
+// parts of t are locked, one after the other, and each for the time that it takes to copy the
+// addresses of its records.
+func (t *Table) All(now time.Time) iter.Seq[*Record] {
+	return func(yield func(*Record) bool) {
+		for _, part := range t.part {
+			for _, h := range part.Values() {
+				if now.Before(h.Deadline) && !yield(&h.Record) {
+					return
+				}
 			}
 		}
 	}
-	slices.SortFunc(records, func(a, b Record) int { return b.Deadline.Compare(a.Deadline) })
-	return records
 }
 
 // Len returns how many records are held, those that have just ended included.
@@ -182,7 +191,7 @@ func (t *Table) Len() (n int) {
 
 // Merge keeps the greater of r and the record that t holds for r's key, by generation,
 // lifted, end and node, and reports whether t changed. Of two copies of the same record
-// the earlier deadline stays. Records may arrive in any order, and twice. One that is past its
+// the earlier deadline stays, and what explains it on either. Records may arrive in any order, and twice. One that is past its
 // deadline changes nothing, as does a copy of one that has just ended here; what it says of
 // lifts before it is remembered.
 func (t *Table) Merge(r Record, now time.Time) (changed bool) {
@@ -200,15 +209,26 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 	part := t.of(r.Key)
 	old, ok := part.Peek(r.Key)
 	changed = !h.over
-	if ok {
+	if !ok {
+		h.ID = t.id(r.Key)
+	} else {
+		h.ID = old.ID
 		forgotten := !now.Before(old.remembered)
 		switch c := compare(r, old.Record); {
 		case forgotten:
-		case c < 0, c == 0 && !r.Deadline.Before(old.Deadline):
-			return false
-		case c == 0:
-			changed = false
-			h.remembered = old.remembered
+		case c > 0:
+			h.adopt(&old.Record, now.Before(old.Deadline))
+		default:
+			kept := old.Record
+			changed = kept.adopt(&r, c == 0) && now.Before(old.Deadline)
+			earlier := c == 0 && r.Deadline.Before(old.Deadline)
+			if !changed && !earlier {
+				return false
+			}
+			if earlier {
+				kept.Deadline = r.Deadline
+			}
+			h = &held{Record: kept, over: !now.Before(kept.Deadline), remembered: old.remembered}
 		}
 		if !old.over { // its end was not passed on, and may never be
 			h.acted.Store(old.acted.Load())
@@ -219,7 +239,7 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 		}
 	}
 	if !h.over {
-		t.digest.toggle(r)
+		t.digest.toggle(h.Record)
 	}
 	if r.next() > 0 {
 		t.lifted.Store(true)
@@ -227,12 +247,6 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 	h.used.Store(now.Unix())
 	heap.Push(&t.due, h)
 	part.Add(r.Key, h) // may call gone for the longest unused
-	if h.at == 0 {
-		select {
-		case t.wake <- struct{}{}:
-		default:
-		}
-	}
 	return changed
 }
 
@@ -267,30 +281,9 @@ func (t *Table) gone(_ counter.Key, h *held) {
 	}
 }
 
-// Run ends each record at its deadline and passes those of mitigations that have ended so
-// to ended. It forgets them some time later. It reads the clock by clock, and returns when
-// ctx is done.
-func (t *Table) Run(ctx context.Context, clock func() time.Time, ended func(Record)) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.wake:
-		case <-timer.C:
-		}
-		now := clock()
-		next := t.Expire(now, ended)
-		if timer.Stop(); !next.IsZero() {
-			timer.Reset(next.Sub(now))
-		}
-	}
-}
-
-// Expire does what Run does at now: it ends what is past its deadline, passes mitigations
-// that have ended so to ended, and forgets what ended some time ago. It returns when there is
-// more to do, zero if nothing is held.
+// Expire ends what is past its deadline at now, passes mitigations that have ended so to ended,
+// and forgets what ended some time ago. It returns when there is more to do, zero if nothing is
+// held; a record that is merged later may end earlier.
 func (t *Table) Expire(now time.Time, ended func(Record)) (next time.Time) {
 	records, next := t.expire(now)
 	for _, r := range records {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
@@ -12,8 +13,8 @@ import (
 // Records have a fixed size wherever they go, and hold nothing that a client sent.
 // All numbers are big endian.
 //
-//	 0  version
-//	 1  flags: 1 lifted; 2 and 4, as a number, the kind of the estimate
+//	 0  version: of the form in shards, or between nodes
+//	 1  flags: 1 lifted; 2 and 4, as a number, the kind of the estimate; 8 by hand
 //	 2  fields, bits of the layout
 //	 4  generation
 //	 8  key
@@ -24,15 +25,22 @@ import (
 //	64  threshold
 //	72  period, seconds
 //	76  elapsed, microseconds
-//	84  remaining lifetime, microseconds: only between nodes
+//
+// Only between nodes, so that a shard never has an address:
+//
+//	84  remaining lifetime, microseconds
+//	92  fingerprint of the rule, 0 if not known
+//
+// 100  address of the client, IPv4 mapped; 0 if not known
 const (
-	wireVersion = 1
+	storedVersion = 1
+	sentVersion   = 2
 
 	// StoredSize is the size in bytes of a record in a shard.
 	StoredSize = 84
 
 	// SentSize is the size in bytes of a record between nodes.
-	SentSize = StoredSize + 8
+	SentSize = StoredSize + 32
 )
 
 // ErrExpired says that a record is over.
@@ -40,11 +48,18 @@ var ErrExpired = errors.New("mitigation: the record has expired")
 
 // AppendStored appends the form of r in a shard, of StoredSize bytes.
 func (r Record) AppendStored(dst []byte) []byte {
+	return r.append(dst, storedVersion)
+}
+
+func (r *Record) append(dst []byte, version byte) []byte {
 	flags := byte(r.Why.Limit.Kind) << 1
 	if r.Lifted {
-		flags |= 1
+		flags |= flagLifted
 	}
-	dst = append(dst, wireVersion, flags, r.Why.Limit.Layout.Fields, r.Why.Limit.Layout.Bits)
+	if r.ByHand {
+		flags |= flagByHand
+	}
+	dst = append(dst, version, flags, r.Why.Limit.Layout.Fields, r.Why.Limit.Layout.Bits)
 	dst = binary.BigEndian.AppendUint32(dst, r.Generation)
 	dst = append(dst, r.Key[:]...)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(r.Start))
@@ -60,8 +75,14 @@ func (r Record) AppendStored(dst []byte) []byte {
 // AppendSent appends the form of r between nodes, of SentSize bytes. It carries what is
 // left of the lifetime at now, since nodes share no clock.
 func (r Record) AppendSent(dst []byte, now time.Time) []byte {
-	dst = r.AppendStored(dst)
-	return binary.BigEndian.AppendUint64(dst, uint64(max(0, r.Deadline.Sub(now).Microseconds())))
+	dst = r.append(dst, sentVersion)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(max(0, r.Deadline.Sub(now).Microseconds())))
+	dst = binary.BigEndian.AppendUint64(dst, r.Rule)
+	if !r.Client.IsValid() {
+		return append(dst, make([]byte, 16)...)
+	}
+	client := r.Client.As16()
+	return append(dst, client[:]...)
 }
 
 // StoredTTL returns for how many seconds a shard keeps r at now: until its deadline, or for
@@ -81,7 +102,7 @@ func ParseStored(b []byte, key counter.Key, now time.Time) (Record, error) {
 	if len(b) != StoredSize {
 		return Record{}, fmt.Errorf("mitigation: a stored record has %d bytes, this has %d", StoredSize, len(b))
 	}
-	r, err := parse(b)
+	r, err := parse(b, storedVersion)
 	if err != nil {
 		return Record{}, err
 	}
@@ -97,9 +118,13 @@ func ParseSent(b []byte, now time.Time) (Record, error) {
 	if len(b) != SentSize {
 		return Record{}, fmt.Errorf("mitigation: a sent record has %d bytes, this has %d", SentSize, len(b))
 	}
-	r, err := parse(b)
+	r, err := parse(b, sentVersion)
 	if err != nil {
 		return Record{}, err
+	}
+	r.Rule = binary.BigEndian.Uint64(b[StoredSize+8:])
+	if client := netip.AddrFrom16([16]byte(b[StoredSize+16:])); client != netip.IPv6Unspecified() {
+		r.Client = client.Unmap()
 	}
 	left := binary.BigEndian.Uint64(b[StoredSize:])
 	return r.remaining(time.Duration(min(left, uint64(MaxLifetime/time.Microsecond)))*time.Microsecond, now)
@@ -115,16 +140,22 @@ func (r Record) remaining(left time.Duration, now time.Time) (Record, error) {
 	return r, nil
 }
 
+const (
+	flagLifted = 1
+	flagByHand = 8
+)
+
 // parse reads what both forms have.
-func parse(b []byte) (Record, error) {
-	kind := counter.Kind(b[1] >> 1)
-	if b[0] != wireVersion || !kind.Known() {
+func parse(b []byte, version byte) (Record, error) {
+	kind := counter.Kind(b[1] &^ flagByHand >> 1)
+	if b[0] != version || !kind.Known() {
 		return Record{}, fmt.Errorf("mitigation: a record of version %d with flags %#x is of another release", b[0], b[1])
 	}
 	lifetime := binary.BigEndian.Uint64(b[32:])
 	period := int64(binary.BigEndian.Uint32(b[72:])) * 1e6
 	r := Record{
-		Lifted:     b[1]&1 != 0,
+		Lifted:     b[1]&flagLifted != 0,
+		ByHand:     b[1]&flagByHand != 0,
 		Generation: binary.BigEndian.Uint32(b[4:]),
 		Key:        counter.Key(b[8:24]),
 		Start:      int64(binary.BigEndian.Uint64(b[24:])),
@@ -147,7 +178,7 @@ func parse(b []byte) (Record, error) {
 		return Record{}, fmt.Errorf("mitigation: a record cannot live for %d µs", lifetime)
 	case r.Start < 0 || r.Start > maxStart:
 		return Record{}, fmt.Errorf("mitigation: a record cannot start at %d µs", r.Start)
-	case !r.Why.valid() && !(r.Lifted && r.Why == Why{}):
+	case !r.Why.valid() && !((r.Lifted || r.ByHand) && r.Why == Why{}):
 		return Record{}, errors.New("mitigation: the arithmetic of a record makes no sense")
 	}
 	return r, nil

@@ -3,6 +3,7 @@ package mitigation_test
 import (
 	"encoding/hex"
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -17,10 +18,10 @@ import (
 // The form of a record is wire protocol.
 func TestGoldenRecord(t *testing.T) {
 	r := record(10 * time.Minute)
-	r.Generation, r.Node = 3, 0xabcdef
+	r.Generation, r.Node, r.Rule, r.Client = 3, 0xabcdef, 0x1234, netip.MustParseAddr("192.0.2.1")
 	got := hex.EncodeToString(r.AppendSent(nil, start.Add(time.Minute)))
 	want := strings.Join([]string{
-		"01", "00", "0140", // version, flags, layout 1×64
+		"02", "00", "0140", // version, flags, layout 1×64
 		"00000003",                         // generation
 		"01000000000000000000000000000000", // key
 		"00060a24181e4000",                 // start
@@ -32,9 +33,15 @@ func TestGoldenRecord(t *testing.T) {
 		"0000003c",                         // period: 60 s
 		"0000000000e4e1c0",                 // elapsed: 15 s
 		"00000000202fbf00",                 // remaining: 540 s
+		"0000000000001234",                 // rule
+		"00000000000000000000ffffc0000201", // client
 	}, "")
 	if got != want {
 		t.Errorf("record\n%s, want\n%s", got, want)
+	}
+	// What explains it stays out of shards, but for its numbers.
+	if got, want := hex.EncodeToString(r.AppendStored(nil)), "01"+want[2:2*mitigation.StoredSize]; got != want {
+		t.Errorf("stored record\n%s, want\n%s", got, want)
 	}
 	if len(got) != 2*mitigation.SentSize {
 		t.Errorf("a sent record has %d bytes, want %d", len(got)/2, mitigation.SentSize)
@@ -51,7 +58,7 @@ func TestSentRecordsNeedNoClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Deadline = elsewhere.Add(6 * time.Minute)
-	if diff := cmp.Diff(r, got); diff != "" {
+	if diff := cmp.Diff(r, got, addrs); diff != "" {
 		t.Errorf("received (-sent +got):\n%s", diff)
 	}
 }
@@ -122,8 +129,9 @@ func TestRefusedRecords(t *testing.T) {
 		"empty":                         {},
 		"a byte short":                  good[:len(good)-1],
 		"a byte long":                   append(change(0, 1), 0),
-		"another version":               change(0, 2),
-		"unknown flags":                 change(1, 8),
+		"the version before":            change(0, 1),
+		"another version":               change(0, 3),
+		"unknown flags":                 change(1, 16),
 		"an unknown kind of estimate":   change(1, 6),
 		"no fields":                     change(2, 0),
 		"no bits":                       change(3, 0),
@@ -155,6 +163,11 @@ func TestRefusedRecords(t *testing.T) {
 	if got, err := mitigation.ParseSent(lift.AppendSent(nil, start), start); err != nil || got.Why.String() != "" {
 		t.Errorf("a lift without arithmetic: %q, %v", got.Why, err)
 	}
+	hand := lift
+	hand.Lifted, hand.ByHand, hand.Start = false, true, start.UnixMicro()
+	if got, err := mitigation.ParseStored(hand.AppendStored(nil), hand.Key, start); err != nil || !got.ByHand || got.Why.String() != "" {
+		t.Errorf("by hand, without arithmetic: %+v, %v", got, err)
+	}
 }
 
 func TestRecordsSurviveTheWire(t *testing.T) {
@@ -167,7 +180,7 @@ func TestRecordsSurviveTheWire(t *testing.T) {
 			if r.Deadline.Equal(start) {
 				continue
 			}
-			if diff := cmp.Diff(r, got); diff != "" || err != nil {
+			if diff := cmp.Diff(r, got, addrs); diff != "" || err != nil {
 				t.Fatalf("%v (-sent +received):\n%s", err, diff)
 			}
 		}
@@ -193,7 +206,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("Merge into an empty table = false: %+v", r)
 			}
 			again, err := mitigation.ParseSent(r.AppendSent(nil, start), start)
-			if diff := cmp.Diff(r, again); diff != "" || err != nil {
+			if diff := cmp.Diff(r, again, addrs); diff != "" || err != nil {
 				t.Fatalf("%v (-read +written and read):\n%s", err, diff)
 			}
 		}

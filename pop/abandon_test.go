@@ -8,12 +8,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/http2/http2test"
 	"github.com/edgelimit/edge/pop/rule"
@@ -234,8 +234,7 @@ func TestUpgradeUnderARuleForAnswers(t *testing.T) {
 // an origin that answers POSTs after a minute, and other requests at once. Each client's
 // key is the address that a trusted proxy tells.
 func abandonedBubble(t *testing.T, originTimeout time.Duration, play func(t *testing.T, p *piped)) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		play(t, startPiped(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
 				_, _ = io.Copy(io.Discard, r.Body)

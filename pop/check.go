@@ -61,9 +61,10 @@ func (o *Options) check() error {
 	case !rules && len(o.RuleFiles) == 0:
 		wrong("rules", "", "")
 	}
-	if o.Origin == "" && len(o.HostOrigins) == 0 {
+	if o.Origin == "" && len(o.HostOrigins) == 0 && !o.Embedded && (!o.asked() || o.TLSListen != "") {
 		wrong("origin", "", "")
 	}
+	errs = append(errs, o.checkAsked(wrong)...)
 	if sorted := slices.Sorted(slices.Values(o.Shards)); len(slices.Compact(sorted)) < len(o.Shards) {
 		errs = append(errs, &SettingError{Setting: "shard", Problem: "must have each address once"})
 	}
@@ -84,6 +85,33 @@ func (o *Options) checkRules(set *rule.Set, nodes int) error {
 		return &SettingError{Setting: "strict-hosts", Problem: "refuses all requests, because no rule names a host: add hosts to a rule, or set", Other: "host-origin"}
 	}
 	return set.CheckNodes(nodes)
+}
+
+// checkAsked returns what is wrong with the listeners for other proxies. They may be Unix sockets; by
+// TCP, only trusted proxies may ask.
+func (o *Options) checkAsked(wrong func(setting, problem, other string)) (errs []error) {
+	for _, l := range o.askedAt() {
+		path, unix := strings.CutPrefix(l.Addr, "unix:")
+		switch {
+		case l.Addr == "":
+		case unix && (path == "" || len(path) > maxSocketPath):
+			errs = append(errs, &SettingError{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: fmt.Sprintf("must have a path of 1 to %d bytes", maxSocketPath)})
+		case !unix && len(o.TrustedProxies) == 0:
+			wrong(l.Name, "is not a Unix socket, and needs", "trusted-proxy")
+		}
+	}
+	if s := o.CheckDenyStatus; s != 0 && (s < 400 || s > 599) {
+		errs = append(errs, about(strconv.Itoa(s), errDenyStatus))
+	}
+	return errs
+}
+
+// maxSocketPath is the maximum length of the path of a Unix socket, in bytes.
+const maxSocketPath = 107
+
+// askedAt returns the listeners for other proxies.
+func (o *Options) askedAt() []Listener {
+	return []Listener{{"check-listen", o.CheckListen}, {"spop-listen", o.SPOPListen}}
 }
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
@@ -119,8 +147,13 @@ func CheckListeners(listeners ...Listener) error {
 // checkListeners refuses listeners at the same address, and origins that are the node itself: each
 // request would come back until the machine has no ports left.
 func (o *Options) checkListeners() error {
-	listeners := []Listener{{"listen", o.Listen}, {"tls-listen", o.TLSListen}, {"metrics-listen", o.MetricsListen}, {"shard-listen", o.ShardListen}}
+	listeners := []Listener{{"listen", o.Listen}, {"tls-listen", o.TLSListen}, {"metrics-listen", o.MetricsListen}, {"admin-listen", o.AdminListen}, {"shard-listen", o.ShardListen}}
 	clients := listeners[:2]
+	for _, l := range o.askedAt() {
+		if !strings.HasPrefix(l.Addr, "unix:") {
+			listeners = append(listeners, l)
+		}
+	}
 	if o.Gossip != nil && checkGossipListen(o.Gossip.Listen) == nil {
 		listeners = append(listeners, Listener{"gossip-listen", o.Gossip.Listen})
 	}

@@ -1,14 +1,17 @@
 package pop_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
-	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 )
 
@@ -86,11 +89,64 @@ func TestConnectionsOfRefusedClients(t *testing.T) {
 	}
 }
 
+// The same in HTTP/2: the connections are told, and end.
+func TestHTTP2ConnectionsOfRefusedClients(t *testing.T) {
+	w := startWired(t, anything, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) { o.Connections = 12 })
+	ask := preface + frame(headers, endStream|endHeaders, 1, request)
+	outcome := func(r io.Reader) string { // the next answer, or how the connection ends
+		frames := http2.NewFramer(io.Discard, r)
+		frames.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+		for {
+			f, err := frames.ReadFrame()
+			if err != nil {
+				return err.Error()
+			}
+			switch f := f.(type) {
+			case *http2.MetaHeadersFrame:
+				return f.PseudoValue("status")
+			case *http2.GoAwayFrame:
+				_, err := io.Copy(io.Discard, r)
+				return fmt.Sprint(f.ErrCode, " ", err)
+			}
+		}
+	}
+	innocent, answer := w.dial(ask)
+	if got := outcome(answer); got != "200" {
+		t.Fatal(got)
+	}
+	w.refusedAfter(get("a.example"), http.StatusOK)
+	ends := make(chan string, 6)
+	for range cap(ends) {
+		_, r := w.dial(ask)
+		if got := outcome(r); got != "429" {
+			t.Fatal(got)
+		}
+		go func() { ends <- outcome(r) }()
+	}
+	for range 3 {
+		w.dial("G") // until more than three quarters are used
+	}
+	await(t, "refused connections end", func() bool {
+		conn, _ := w.dial("G")
+		_ = conn.Close()
+		return len(ends) == cap(ends)
+	})
+	for range cap(ends) {
+		if got := <-ends; got != "NO_ERROR <nil>" {
+			t.Error(got)
+		}
+	}
+	await(t, "they make room", func() bool { return w.metric("edge_connections") <= 12/4*3 })
+	_, _ = io.WriteString(innocent, frame(headers, endStream|endHeaders, 3, request))
+	if got := outcome(answer); got != "429" {
+		t.Errorf("the connection of a client that was not refused: %s", got)
+	}
+}
+
 // A connection may wait for a request after a refusal for as long as for a header.
 func TestIdleAfterRefusal(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	for host, want := range map[string]time.Duration{"a.example": time.Hour, "a:::": 7 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
 				o.ReadHeaderTimeout, o.IdleTimeout = 7*time.Second, time.Hour
 			})

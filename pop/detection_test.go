@@ -4,19 +4,16 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 // How fast a client is refused is bounded as a number of its requests, in fake time. The bounds are
 // what counting keeps today; where it gets faster they become smaller.
 func TestDetection(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const rules = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 1m}], mitigation_timeout: 10m}]"
 	for _, test := range []struct {
 		name      string
@@ -30,7 +27,7 @@ func TestDetection(t *testing.T) {
 		{"beside both", 20 * time.Millisecond, 2, 150},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				s := &scenario{t: t, shards: map[string]*fakeShard{}}
 				s.network = &network{part: map[string]int{}, ahead: map[string]time.Duration{}, fail: func(err error) { t.Error(err) }}
 				defer time.Sleep(2 * test.slow) // until shards have read that their connections are closed

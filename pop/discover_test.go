@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
@@ -88,7 +89,7 @@ func TestDiscovery(t *testing.T) {
 		}, []string{"2.1s 1 2 3 4 5 6 7 8 9", "2.5s 1 10 11 12 13 2 3 4 5 6 7 8 9"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				start := time.Now()
 				var got []string
 				newShard := func(addr string) *counter.Shard { return counter.NewShard(addr, counter.ShardOptions{}) }

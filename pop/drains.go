@@ -77,7 +77,7 @@ func (v *votes) merge(shard uint64, d drain) bool {
 }
 
 // drain records an order about a shard, given at now, and reports whether the shard is known.
-// It replaces all orders before, also those of nodes whose clocks are ahead.
+// It replaces all earlier orders, even of nodes whose clocks are ahead.
 func (v *votes) drain(addr string, on bool, now time.Time) (ok bool) {
 	of := voteFor(addr)
 	return v.merge(of, drain{max(now.UnixMicro(), v.drains[of].at+1), on})

@@ -3,11 +3,17 @@ package pop
 import (
 	"context"
 	"errors"
+	"net"
+	"net/http"
 	"net/netip"
+	"os"
+	"strings"
+	"syscall"
 
 	"github.com/edgelimit/edge/pop/http1"
 	"github.com/edgelimit/edge/pop/http2"
 	"github.com/edgelimit/edge/pop/proxy"
+	"github.com/edgelimit/edge/pop/spop"
 )
 
 // An Engine serves the HTTP of clients.
@@ -52,10 +58,16 @@ type ownServer struct {
 	front *proxy.Front
 }
 
+// An askable answers requests of both engines.
+type askable interface {
+	http1.Handler
+	http2.Handler
+}
+
 // ownEngine has the engine serve what front accepts, instead of the servers behind it.
-func (n *Node) ownEngine(front *proxy.Front) server {
+func (n *Node) ownEngine(front *proxy.Front, handler askable) server {
 	one := http1.NewServer(http1.Options{
-		Handler:           ownHandler{n},
+		Handler:           handler,
 		ReadHeaderTimeout: n.o.ReadHeaderTimeout,
 		IdleTimeout:       n.o.IdleTimeout,
 		BodyTimeout:       n.o.BodyTimeout,
@@ -65,7 +77,7 @@ func (n *Node) ownEngine(front *proxy.Front) server {
 		Logger:            n.o.Logger,
 	})
 	two := http2.NewServer(http2.Options{
-		Handler:           ownHandler{n},
+		Handler:           handler,
 		ReadHeaderTimeout: n.o.ReadHeaderTimeout,
 		IdleTimeout:       n.o.IdleTimeout,
 		BodyTimeout:       n.o.BodyTimeout,
@@ -87,10 +99,11 @@ func (s *ownServer) Leave() {
 	s.http2.Leave()
 }
 
-// Shutdown closes the listener, and waits for requests that are under way: see
+// Shutdown closes the listener, and waits for requests that are under way: see [proxy.Front.Stop],
 // [http1.Server.Shutdown] and [http2.Server.Shutdown].
 func (s *ownServer) Shutdown(ctx context.Context) error {
-	closed, ended := s.front.Close(), make(chan error, 1)
+	s.Leave()
+	closed, ended := s.front.Stop(ctx), make(chan error, 1)
 	go func() { ended <- s.http2.Shutdown(ctx) }()
 	return errors.Join(closed, s.http1.Shutdown(ctx), <-ended)
 }
@@ -101,6 +114,50 @@ func (s *ownServer) Close() error {
 	cancel()
 	_ = s.Shutdown(ctx)
 	return nil
+}
+
+// A netServer is a server of net/http.
+type netServer struct {
+	*http.Server
+	front  *proxy.Front  // of clients; nil for operators
+	served chan struct{} // closed when it accepts no more
+}
+
+// Shutdown closes the listener, and waits for requests that are under way, also those of
+// connections that the Front has accepted last.
+func (s *netServer) Shutdown(ctx context.Context) error {
+	closed := s.front.Stop(ctx)
+	<-s.served // it has all connections of the Front, or the Front has closed them
+	return errors.Join(closed, s.Server.Shutdown(ctx))
+}
+
+// serveClientsLocked starts servers for clients that connect to ln. mu is held.
+func (n *Node) serveClientsLocked(ln net.Listener) {
+	front := n.proxy.Front(&steadyListener{Listener: ln, logger: n.o.Logger}, n.o.ReadHeaderTimeout)
+	defer n.running.Go(front.Run)
+	if n.o.HTTPEngine == OwnEngine {
+		n.servers = append(n.servers, n.ownEngine(front, ownHandler{n}))
+		return
+	}
+	clients := n.leaving.follow(n.upgrading.follow(n.proxy))
+	var h1, h2 http.Protocols
+	h1.SetHTTP1(true)
+	h2.SetUnencryptedHTTP2(true)
+	for ln, protocols := range map[net.Listener]http.Protocols{front.HTTP1: h1, front.HTTP2: h2} {
+		server := n.serveLocked(ln, clients, protocols)
+		server.front = front
+		n.servers = append(n.servers, server)
+	}
+}
+
+// serveLocked starts a server for ln. mu is held.
+func (n *Node) serveLocked(ln net.Listener, handler http.Handler, protocols http.Protocols) *netServer {
+	s := &netServer{Server: n.o.server(handler, protocols, n.upgraded), served: make(chan struct{})}
+	n.running.Go(func() {
+		_ = s.Serve(ln) // until it is closed
+		close(s.served)
+	})
+	return s
 }
 
 // An ownHandler passes the requests of the engines to the proxy.
@@ -124,4 +181,64 @@ func (h ownHandler) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing 
 
 func (h ownHandler) MalformedHTTP2(peer netip.AddrPort) (fields []byte, end bool) {
 	return h.n.proxy.MalformedHTTP2(peer)
+}
+
+// A checkHandler passes the questions of other proxies to what answers them.
+type checkHandler struct {
+	*proxy.Check
+	n *Node
+}
+
+func (h checkHandler) ServeHTTP1(c *http1.Conn, r *http1.Request) {
+	h.n.leaving.noteRequest()
+	h.Check.ServeHTTP1(c, r)
+}
+
+func (h checkHandler) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+	h.n.leaving.noteRequest()
+	return h.Check.ServeHTTP2(s, r)
+}
+
+// serveAskedLocked starts a server for other proxies that connect to ln. mu is held.
+func (n *Node) serveAskedLocked(ln net.Listener) {
+	_, local := ln.Addr().(*net.UnixAddr)
+	front := n.proxy.Front(&steadyListener{Listener: ln, logger: n.o.Logger}, n.o.ReadHeaderTimeout)
+	check := n.proxy.NewCheck(proxy.CheckOptions{Local: local, DenyStatus: n.o.CheckDenyStatus})
+	n.servers = append(n.servers, n.ownEngine(front, checkHandler{check, n}))
+	n.running.Go(front.Run)
+}
+
+// serveHAProxyLocked starts an agent for HAProxys that connect to ln. mu is held.
+func (n *Node) serveHAProxyLocked(ln net.Listener) {
+	agent := n.proxy.NewAgent()
+	server := spop.NewServer(spop.Options{
+		Handle: func(m *spop.Message, a *spop.Actions) {
+			n.leaving.noteRequest()
+			agent.Handle(m, a)
+		},
+		Refuse:       agent.RefusePeer,
+		HelloTimeout: n.o.ReadHeaderTimeout,
+		Logger:       n.o.Logger,
+	})
+	n.servers = append(n.servers, server)
+	n.running.Go(func() { _ = server.Serve(&steadyListener{Listener: ln, logger: n.o.Logger}) }) // until it is closed
+}
+
+// ListenAt listens at addr, HOST:PORT or unix:PATH. Who may connect to a Unix socket is decided by
+// the permissions of its directory. The socket of a process that was killed is replaced.
+func ListenAt(addr string) (net.Listener, error) {
+	path, unix := strings.CutPrefix(addr, "unix:")
+	if !unix {
+		return net.Listen("tcp", addr)
+	}
+	if conn, err := net.Dial("unix", path); err == nil {
+		_ = conn.Close()
+	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		_ = os.Remove(path)
+	}
+	ln, err := net.Listen("unix", path)
+	if err == nil {
+		err = os.Chmod(path, 0o666)
+	}
+	return ln, err
 }

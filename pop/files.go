@@ -14,10 +14,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// files are the rules, the certificate and the keys of a node, which may change while it
+// files are the rules, the certificate, the keys and the tokens of a node, which may change while it
 // runs.
 type files struct {
 	o           Options
@@ -27,16 +28,18 @@ type files struct {
 	certificate atomic.Pointer[tls.Certificate]
 	keys        [][]byte // of the gossip, the first
 	setKeys     func([][]byte) error
+	tokens      *admin.Tokens
 	nodes       func() int // how many the PoP has
 
 	mu    sync.Mutex // held while loading
 	stamp string     // of what was loaded last, in force or not
+	named []string   // files that the rules files name
 }
 
 // newFiles loads the files.
-func newFiles(o Options, m *metrics) (*files, error) {
-	f := &files{o: o, metrics: m, logger: o.Logger, rules: o.Rules}
-	f.stamp = f.now()
+func newFiles(o Options, m *metrics, tokens *admin.Tokens) (*files, error) {
+	f := &files{o: o, metrics: m, logger: o.Logger, rules: o.Rules, tokens: tokens}
+	rules, rulesErr := f.loadRules()
 	if err := f.loadCertificate(); err != nil {
 		return nil, err
 	}
@@ -44,8 +47,14 @@ func newFiles(o Options, m *metrics) (*files, error) {
 	if f.keys, err = f.loadKeys(); err != nil {
 		return nil, err
 	}
+	if err := f.loadTokens(); err != nil {
+		return nil, err
+	}
 	if len(o.RuleFiles) > 0 {
-		if f.rules, err = rule.Load(o.RuleFiles...); err != nil {
+		if f.rules, err = rules, rulesErr; err != nil {
+			if _, inFile := err.(rule.Errors); !inFile {
+				return nil, &SettingError{Setting: "rules", Problem: strings.TrimPrefix(err.Error(), "rule: ")}
+			}
 			return nil, err
 		}
 		f.noteHyphens(f.rules)
@@ -120,6 +129,17 @@ func (f *files) reloadKeys() error {
 	return f.setKeys(keys)
 }
 
+// loadTokens reads the tokens of operators.
+func (f *files) loadTokens() error {
+	if f.o.AdminTokens == "" {
+		return nil
+	}
+	if err := f.tokens.Read(f.o.AdminTokens); err != nil {
+		return &SettingError{Setting: "admin-tokens", Problem: err.Error()}
+	}
+	return nil
+}
+
 // tls returns the configuration of the TLS listener.
 func (f *files) tls() *tls.Config {
 	return &tls.Config{
@@ -130,17 +150,31 @@ func (f *files) tls() *tls.Config {
 	}
 }
 
+// loadRules loads the rules, if they are in files, and stamps what is loaded now.
+func (f *files) loadRules() (*rule.Set, error) {
+	for {
+		f.stamp = f.now()
+		if len(f.o.RuleFiles) == 0 {
+			return nil, nil
+		}
+		set, named, err := rule.Read(f.o.RuleFiles...)
+		if slices.Equal(named, f.named) {
+			return set, err
+		}
+		f.named = named // load them again, stamped before they are read
+	}
+}
+
 // reload loads the files again and passes the rules to set. What has an error leaves the
 // old as it is.
 func (f *files) reload(set func(*rule.Set)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stamp = f.now()
-	otherErr := errors.Join(f.loadCertificate(), f.reloadKeys())
+	rules, err := f.loadRules()
+	otherErr := errors.Join(f.loadCertificate(), f.reloadKeys(), f.loadTokens())
 	if len(f.o.RuleFiles) == 0 {
 		return otherErr
 	}
-	rules, err := rule.Load(f.o.RuleFiles...)
 	if err == nil {
 		err = f.o.checkRules(rules, f.nodes())
 	}
@@ -162,20 +196,20 @@ func (f *files) noteHyphens(rules *rule.Set) {
 // watch reloads the files when they change, until ctx is done. It looks once a second,
 // and loads what has stayed the same for one: by then it is written whole.
 func (f *files) watch(ctx context.Context, set func(*rule.Set)) {
-	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.keyFile() == "" {
+	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.keyFile() == "" && f.o.AdminTokens == "" {
 		return
 	}
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	last := f.now()
+	last := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		now := f.now()
 		f.mu.Lock()
+		now := f.now()
 		loaded := f.stamp == now
 		f.mu.Unlock()
 		if !loaded && now == last {
@@ -220,7 +254,7 @@ func singleErrors(err error) (all []error) {
 func (f *files) now() string {
 	names, _ := rule.Files(f.o.RuleFiles...) // an error shows as a change
 	var b strings.Builder
-	for _, name := range slices.Concat(names, []string{f.o.TLSCert, f.o.TLSKey, f.keyFile()}) {
+	for _, name := range slices.Concat(names, f.named, []string{f.o.TLSCert, f.o.TLSKey, f.keyFile(), f.o.AdminTokens}) {
 		if info, err := os.Stat(name); err == nil {
 			fmt.Fprintf(&b, "%s %d %d\n", name, info.Size(), info.ModTime().UnixNano())
 		}

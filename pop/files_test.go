@@ -12,14 +12,13 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -55,8 +54,7 @@ func writeCertificate(t *testing.T, key *ecdsa.PrivateKey, serial int64, certFil
 // A certificate and keys of the gossip that are replaced are in use two seconds later, without
 // anybody asking for it. A pair that does not fit leaves the one before.
 func TestCertificatesAndKeysAreWatched(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		cert, key, keys := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "gossip.keys")
 		first, second, elsewhere := newKey(t), newKey(t), filepath.Join(dir, "elsewhere.pem")
@@ -79,7 +77,7 @@ func TestCertificatesAndKeysAreWatched(t *testing.T) {
 		f, err := newFiles(Options{
 			Rules: rules, TLSCert: cert, TLSKey: key, Gossip: &GossipOptions{KeyFile: keys}, MaxNodes: 1,
 			Logger: slog.New(slog.DiscardHandler),
-		}, newMetrics(prometheus.NewRegistry()))
+		}, newMetrics(prometheus.NewRegistry()), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,6 +40,13 @@ func TestFloodsOfHTTP2(t *testing.T) {
 		{"CONTINUATION", frame(headers, endStream, 1, request), func(n int) string { return frame(continuation, 0, 1, field("x", strings.Repeat("y", 1000))) }},
 		{"empty CONTINUATION", frame(headers, endStream, 1, request), func(n int) string { return frame(continuation, 0, 1, "") }},
 		{"settings", "", func(int) string { return frame(settings, 0, 0, "\x00\x04\x00\x01\x00\x00") }},
+		{"many settings", "", func(int) string { return frame(settings, 0, 0, strings.Repeat("\x00\x04\x00\x01\x00\x00", 500)) }},
+		{"tables that change size", "", func(n int) string { // without a request
+			return frame(headers, endStream|endHeaders, stream(n), strings.Repeat("\x20\x3f\xe1\x1f", 3000))
+		}},
+		{"headers that are long when decoded", frame(headers, endStream|endHeaders, 1, request+"\x40\x01x\x7f\xa1\x1e"+strings.Repeat("y", 4000)), func(n int) string {
+			return frame(headers, endStream|endHeaders, stream(n+1), request+strings.Repeat("\xbe", 10_000))
+		}},
 		{"acknowledgements", "", func(int) string { return frame(settings, 1, 0, "") }},
 		{"pings", "", func(int) string { return frame(ping, 0, 0, "12345678") }},
 		{"priorities", "", func(int) string { return frame(priority, 0, 7, one+"\x01") }},
@@ -93,7 +100,7 @@ func TestFloodsOfHTTP2(t *testing.T) {
 	}
 }
 
-// Short blocks that are long when decoded cost their connection nothing but an answer, and the node no
+// Short blocks that are too long when decoded cost their connection nothing but an answer, and the node no
 // more than what it reads.
 func TestHeaderBombsOfHTTP2(t *testing.T) {
 	w := startWired(t, "rules: []", nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
@@ -107,7 +114,7 @@ func TestHeaderBombsOfHTTP2(t *testing.T) {
 			block += long
 		}
 		if n%2 == 0 {
-			block += strings.Repeat("\xbe", 10_000) // 40 MB
+			block += strings.Repeat("\xbe", 20) // 80 KB
 		}
 		if _, err := io.WriteString(conn, frame(headers, endStream|endHeaders, 2*n+1, block)); err != nil {
 			t.Fatal(err)

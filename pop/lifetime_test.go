@@ -9,13 +9,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
@@ -97,7 +96,6 @@ func echo(w http.ResponseWriter, _ *http.Request) {
 // Stop waits for connections that are no longer HTTP as it does for requests, and cuts them
 // off when the time for it is over.
 func TestStopWaitsForUpgradedConnections(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	for _, tt := range []struct {
 		name string
 		ends time.Duration // by the client, after the node was told to stop
@@ -107,7 +105,7 @@ func TestStopWaitsForUpgradedConnections(t *testing.T) {
 		{"the client ends it", 10 * time.Second, 10 * time.Second, ""},
 		{"nobody does", time.Hour, 30 * time.Second, "30s n1: upgraded connections are cut off connections=1\n"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p := startPiped(t, echo, func(*pop.Options) {})
 			conn, r := p.connect(t, "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 			if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
@@ -138,7 +136,6 @@ func TestStopWaitsForUpgradedConnections(t *testing.T) {
 
 // A connection by which no request comes is closed.
 func TestIdleConnectionsAreClosed(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	const idle, header = 20 * time.Second, 7 * time.Second
 	for _, tt := range []struct {
 		name, sent string
@@ -148,7 +145,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 		{"half a header", "GET / HTTP/1.1\r\nHost:", header},
 		{"after a request", "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n", idle},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
 				o.IdleTimeout, o.ReadHeaderTimeout = idle, header
 			})
@@ -169,7 +166,6 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 // Files that change are loaded once, when they have stayed the same for a second, whatever
 // they are then.
 func TestFilesAreLoadedOnce(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	const one = "rules:\n  - {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n"
 	two := one + strings.ReplaceAll(one[len("rules:\n"):], "id: a", "id: b")
 	for _, tt := range []struct {
@@ -195,7 +191,7 @@ func TestFilesAreLoadedOnce(t *testing.T) {
 			write(two)
 		}, 2, "6s n1: rules loaded rules=2\n"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "rules.yaml")
 			write := func(text string) {
 				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -223,4 +219,66 @@ func TestFilesAreLoadedOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Files that rules name are watched as the rules are, also those that are missing.
+func TestNetworkFilesAreWatched(t *testing.T) {
+	const rules = "rules:\n  - {id: a, match: {networks: [x]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\nnetworks: {x: {file: "
+	bubble.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		write := func(name, text string) {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		write("a.txt", "192.0.2.0/24\n")
+		write("rules.yaml", rules+"a.txt}}\n")
+		p := startPiped(t, echo, func(o *pop.Options) { o.RuleFiles = []string{filepath.Join(dir, "rules.yaml")} })
+		first := func() string { return p.Rules().NetworkSets()[0].Prefixes[0].String() }
+		for _, step := range []struct{ file, text, want string }{
+			{"a.txt", "198.51.100.0/24\n", "198.51.100.0/24"},
+			{"a.txt", "198.51.100.0/33\n", "198.51.100.0/24"},
+			{"rules.yaml", rules + "b.txt}}\n", "198.51.100.0/24"}, // which is missing
+			{"b.txt", "203.0.113.0/24\n", "203.0.113.0/24"},
+			{"b.txt", "203.0.113.128/25\n", "203.0.113.128/25"},
+		} {
+			if write(step.file, step.text); first() != step.want {
+				t.Errorf("after %s was written as %q, the network is %s, want %s", step.file, step.text, first(), step.want)
+			}
+		}
+		if n := strings.Count(p.log.take(), "rules loaded"); n != 3 {
+			t.Errorf("rules were loaded %d times, want 3", n)
+		}
+	})
+}
+
+// A file with overrides is watched as the rules are, and what is wrong in it changes nothing.
+func TestOverridesAreWatched(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		write := func(name, text string) {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		write("plans.csv", "ip,1m\n192.0.2.1,7\n")
+		write("rules.yaml", "rules: [{id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}], overrides: plans.csv}]")
+		p := startPiped(t, echo, func(o *pop.Options) { o.RuleFiles = []string{filepath.Join(dir, "rules.yaml")} })
+		for _, step := range []struct{ text, want string }{
+			{"ip,1m\n192.0.2.1,8\n192.0.2.2,exempt\n", "8 in 1m, 2 keys, 1 exempt"},
+			{"ip,1m\n192.0.2.1,0\n", "8 in 1m, 2 keys, 1 exempt"},
+			{"ip,1m\n192.0.2.1,9\n", "9 in 1m, 1 keys, 0 exempt"},
+		} {
+			write("plans.csv", step.text)
+			plans, keys, exempt := p.Rules().Overridden(p.Rules().Rule("a"))
+			if got := fmt.Sprintf("%v, %d keys, %d exempt", plans[0].Limits[0], keys, exempt); got != step.want {
+				t.Errorf("after %q: %s, want %s", step.text, got, step.want)
+			}
+		}
+		if log := p.log.take(); !strings.Contains(log, "plans.csv:2:11: a threshold cannot be") {
+			t.Errorf("log: %s", log)
+		}
+	})
 }

@@ -20,16 +20,17 @@ type LocalOptions struct {
 	Nodes int
 
 	// Listen is the address that clients connect to; each connection goes to another
-	// node. If empty, there is none.
+	// node. If empty, clients connect to the nodes themselves.
 	Listen string
 
-	// Node are the options of each node. Name, Listen, MetricsListen and Peers are set
-	// by the PoP; without Shards, each node gets a shard of its own, reached by all.
+	// Node are the options of each node. Name, Listen, MetricsListen, AdminListen and Peers are set
+	// by the PoP, which appends the node's name to DecisionLog; without Shards, each node gets a shard
+	// of its own, reached by all.
 	Node Options
 
-	// NodeListen and NodeMetrics return the addresses of the ith node's listeners, for
+	// NodeListen, NodeMetrics and NodeAdmin return the addresses of the ith node's listeners, for
 	// clients and operators. If nil, any free port of 127.0.0.1.
-	NodeListen, NodeMetrics func(i int) string
+	NodeListen, NodeMetrics, NodeAdmin func(i int) string
 }
 
 // A Local is a whole PoP in one process. Its nodes are as separate as those on several
@@ -66,6 +67,9 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 	if o.NodeMetrics == nil {
 		o.NodeMetrics = anyPort
 	}
+	if o.NodeAdmin == nil {
+		o.NodeAdmin = anyPort
+	}
 	if o.Node.Secret == "" && o.Node.SecretFile == "" {
 		o.Node.Secret = randomSecret()
 	}
@@ -84,9 +88,12 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 	for i := range o.Nodes {
 		node := o.Node
 		node.Name = fmt.Sprintf("node-%d", i+1)
-		node.Listen, node.MetricsListen = o.NodeListen(i), o.NodeMetrics(i)
+		node.Listen, node.MetricsListen, node.AdminListen = o.NodeListen(i), o.NodeMetrics(i), o.NodeAdmin(i)
 		node.Logger = loggerOf(o.Node).With("node", node.Name)
 		node.Peers, node.together = neighbour{neighbours, node.Name}, true
+		if node.DecisionLog != "" {
+			node.DecisionLog += "." + node.Name
+		}
 		node.MaxNodes = max(node.MaxNodes, o.Nodes)
 		n, err := New(node)
 		if err != nil {
@@ -207,7 +214,7 @@ func (l *Local) startSpreader(logger *slog.Logger) error {
 // Nodes returns the nodes.
 func (l *Local) Nodes() []*Node { return l.nodes }
 
-// Addr returns the address that clients connect to, nil if there is none.
+// Addr returns the address that clients connect to, nil if nobody listens.
 func (l *Local) Addr() net.Addr {
 	if l.ln == nil {
 		return nil

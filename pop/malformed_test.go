@@ -7,13 +7,12 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/http2/http2test"
 	"github.com/edgelimit/edge/pop/rule"
@@ -191,13 +190,12 @@ var request = field(":method", "GET") + field(":scheme", "http") + field(":path"
 // Requests of HTTP/2 which net/http answers by itself, with a status or a reset, count too,
 // and then the connection ends.
 func TestMalformedRequestsOfHTTP2Count(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	for name, block := range map[string]string{
 		"reset": request + field("Upper", "x"),
 		"400":   request + field("connection", "x"),
 		"431":   request + field("x", strings.Repeat("x", 900)) + field("y", strings.Repeat("y", 900)),
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
 				o.MaxHeaderBytes = 1500
 				var err error
@@ -267,8 +265,7 @@ func TestBrokenConnectionsOfHTTP2Count(t *testing.T) {
 
 // Requests of HTTP/2 that wait for their turn, and those that are cancelled, are well-formed.
 func TestWellFormedRequestsOfHTTP2(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPiped(t, func(http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Second) }, func(o *pop.Options) {
 			// Such requests go on when they are cancelled, so that others wait for their turn.
 			var err error
@@ -303,7 +300,6 @@ func TestWellFormedRequestsOfHTTP2(t *testing.T) {
 
 // A header has its time, whatever it consists of. What is complete is answered at once.
 func TestTimeOfHeaders(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	const timeout = 7 * time.Second
 	whole := frame(headers, endStream|endHeaders, 1, request)
 	for _, tt := range []struct {
@@ -323,7 +319,7 @@ func TestTimeOfHeaders(t *testing.T) {
 		{"two halves of a frame", preface + whole[:30], whole[30:], time.Hour},
 		{"a request", preface + whole, "", time.Hour},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
 				o.ReadHeaderTimeout, o.IdleTimeout = timeout, time.Hour
 			})

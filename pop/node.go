@@ -4,7 +4,6 @@ package pop
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -20,6 +19,7 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/count"
+	"github.com/edgelimit/edge/pop/decision"
 	"github.com/edgelimit/edge/pop/gossip"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/proxy"
@@ -35,24 +35,29 @@ type Node struct {
 	proxy    *proxy.Proxy
 	origins  proxy.Origins
 	table    *mitigation.Table
+	tokens   admin.Tokens // of operators
 	secret   counter.Secret
 	shards   []*counter.Shard
 	inner    *innerShard // if no shards are given
 	files    *files
 	metrics  *metrics
-	gossip   *gossip.Gossip // nil if there is none
+	gossip   *gossip.Gossip // nil without gossip
 	discover *discovery     // nil unless shards are found by gossip
 	peering  *peering
 	crowd    crowd
 	ring     *ringWatch
+	notices  *notices
+	headers  headers
+
+	decisions *decision.Log // nil without one
 
 	upgraded context.Context // of connections that are no longer HTTP
 	end      context.CancelFunc
 
 	mu        sync.Mutex // guards what follows
 	state     state
-	servers   []server     // of clients
-	operators *http.Server // nil if they have no listener
+	servers   []server // of clients
+	operators []*http.Server
 	addrs     map[string]net.Addr
 	running   sync.WaitGroup // what Start and Serve have started, but for the limiter
 	stop      context.CancelFunc
@@ -83,13 +88,17 @@ func New(o Options) (*Node, error) {
 	n := &Node{o: o, registry: prometheus.NewRegistry(), addrs: map[string]net.Addr{}, counted: make(chan struct{}), stopped: make(chan struct{})}
 	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	n.metrics = newMetrics(n.registry)
-	if n.files, err = newFiles(o, n.metrics); err != nil {
+	n.notices = newNotices(o.Logger, o.Now, n.registry)
+	if n.files, err = newFiles(o, n.metrics, &n.tokens); err != nil {
 		return nil, err
 	}
 	if n.origins, err = o.origins(); err != nil {
 		return nil, err
 	}
 	if err := n.makeLimiter(); err != nil {
+		return nil, err
+	}
+	if err := n.makeDecisionLog(); err != nil {
 		return nil, err
 	}
 	if err := n.makePeering(); err != nil {
@@ -121,6 +130,7 @@ func New(o Options) (*Node, error) {
 		Now:        o.Now,
 		AccessLog:  access,
 		Logger:     o.Logger,
+		Notice:     n.notices.note,
 		Registerer: n.registry,
 	})
 	if err != nil {
@@ -208,12 +218,12 @@ func (n *Node) makePeering() (err error) {
 	set := func(shards []*counter.Shard, out ...string) error {
 		return n.limiter.SetShards(limiterShards(shards), out...)
 	}
-	n.ring = newRingWatch(set, n.o.Logger, n.metrics.inRing)
+	n.ring = newRingWatch(set, n.o.Logger, n.metrics.inRing, n.notices)
 	if n.discover == nil {
 		n.ring.replace(n.shards)
 	}
 	n.files.nodes = n.nodes
-	n.peering = &peering{logger: n.o.Logger, full: n.table.Full, peers: map[string]*peer{}}
+	n.peering = &peering{logger: n.o.Logger, full: n.table.Full, peers: map[string]*peer{}, names: map[mitigation.NodeID]string{n.o.id(): n.o.Name}}
 	n.peering.register(n.registry, n.o.Now)
 	g := n.o.Gossip
 	if g == nil {
@@ -233,6 +243,8 @@ func (n *Node) makePeering() (err error) {
 		},
 		Status:        n.Status,
 		ReceiveStatus: n.ReceiveStatus,
+		Joined:        n.joined,
+		Twins:         func(text string) { n.notices.note(problemTwins, text) },
 		Logger:        n.o.Logger,
 		Registerer:    n.registry,
 	}
@@ -262,14 +274,20 @@ func (n *Node) Name() string { return n.o.Name }
 // between Start and Stop.
 func (n *Node) Handler() http.Handler { return n.proxy }
 
+// Admit decides a request that another handler serves; see [proxy.Proxy.Admit].
+func (n *Node) Admit(r *http.Request) *proxy.Admission { return n.proxy.Admit(r) }
+
 // Gatherer returns the node's metrics.
 func (n *Node) Gatherer() prometheus.Gatherer { return n.registry }
+
+// Registerer takes more metrics, of what asks the node.
+func (n *Node) Registerer() prometheus.Registerer { return n.registry }
 
 // Rules returns the rules in force.
 func (n *Node) Rules() *rule.Set { return n.limiter.Rules() }
 
 // Addr returns the address of a listener that Start has opened: "http", "https", "metrics",
-// "gossip" or "shard". It is nil if there is none.
+// "admin", "gossip", "shard", "check" or "spop". It is nil if the node does not listen for it.
 func (n *Node) Addr(of string) net.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -285,6 +303,10 @@ func (n *Node) Start() error {
 	}
 	listeners, err := n.listen()
 	if err != nil {
+		return err
+	}
+	if err := n.openDecisionLog(); err != nil {
+		closeAll(listeners)
 		return err
 	}
 	n.peering.start(n.o.Now())
@@ -311,6 +333,9 @@ func (n *Node) Start() error {
 		n.limiter.Run(ctx)
 		close(n.counted)
 	}()
+	if n.decisions != nil {
+		n.running.Go(func() { n.decisions.Run(n.upgraded) }) // until all answers are counted
+	}
 	if n.inner != nil {
 		n.running.Go(func() { n.inner.run(n.upgraded) })
 	}
@@ -336,64 +361,21 @@ func (n *Node) Start() error {
 			n.running.Go(func() { _ = n.inner.server.Serve(n.upgraded, ln) }) // until its context ends
 			continue
 		}
-		if l.name == "metrics" {
-			var both http.Protocols
-			both.SetHTTP1(true)
-			both.SetUnencryptedHTTP2(true)
-			n.operators = n.serveLocked(&steadyListener{Listener: l.Listener, logger: n.o.Logger}, l.handler, both)
-		} else {
+		switch l.name {
+		case "check":
+			n.serveAskedLocked(l.Listener)
+		case "spop":
+			n.serveHAProxyLocked(l.Listener)
+		case "metrics":
+			n.serveMetricsLocked(l.Listener)
+		case "admin":
+			n.serveAdminLocked(ctx, l.Listener)
+		default:
 			n.serveClientsLocked(l.Listener)
 		}
 	}
 	return nil
 }
-
-// A listener is one that Start opens.
-type listener struct {
-	net.Listener
-	name    string
-	handler http.Handler // of operators
-}
-
-// listen opens all listeners or none.
-func (n *Node) listen() (all []listener, err error) {
-	defer func() {
-		if err != nil {
-			closeAll(all)
-		}
-	}()
-	for _, l := range []listener{
-		{name: "http"},
-		{name: "https"},
-		{name: "metrics", handler: admin.Handler(n.registry, n.readiness, n.operations())},
-		{name: "shard"},
-	} {
-		addr := map[string]string{"http": n.o.Listen, "https": n.o.TLSListen, "metrics": n.o.MetricsListen, "shard": n.o.ShardListen}[l.name]
-		if addr == "" {
-			continue
-		}
-		if l.Listener, err = net.Listen("tcp", addr); err != nil {
-			return all, fmt.Errorf("pop: listening for %s: %w", l.name, err)
-		}
-		if n.o.ProxyProtocol && (l.name == "http" || l.name == "https") {
-			l.Listener = n.withProxyProtocol(l.Listener)
-		}
-		if l.name == "https" {
-			l.Listener = tls.NewListener(l.Listener, n.files.tls())
-		}
-		all = append(all, l)
-	}
-	return all, nil
-}
-
-func closeAll(listeners []listener) {
-	for _, l := range listeners {
-		_ = l.Close()
-	}
-}
-
-// clients returns what answers the clients of a listener.
-func (n *Node) clients() http.Handler { return n.leaving.follow(n.upgrading.follow(n.proxy)) }
 
 // Serve lets clients connect by ln as well, until Stop, which closes it.
 func (n *Node) Serve(ln net.Listener) error {
@@ -407,27 +389,6 @@ func (n *Node) Serve(ln net.Listener) error {
 	}
 	n.serveClientsLocked(ln)
 	return nil
-}
-
-// serveClientsLocked starts servers for clients that connect to ln. mu is held.
-func (n *Node) serveClientsLocked(ln net.Listener) {
-	front := n.proxy.Front(&steadyListener{Listener: ln, logger: n.o.Logger}, n.o.ReadHeaderTimeout)
-	defer n.running.Go(front.Run)
-	if n.o.HTTPEngine == OwnEngine {
-		n.servers = append(n.servers, n.ownEngine(front))
-		return
-	}
-	var http1, http2 http.Protocols
-	http1.SetHTTP1(true)
-	http2.SetUnencryptedHTTP2(true)
-	n.servers = append(n.servers, n.serveLocked(front.HTTP1, n.clients(), http1), n.serveLocked(front.HTTP2, n.clients(), http2))
-}
-
-// serveLocked starts a server for ln. mu is held.
-func (n *Node) serveLocked(ln net.Listener, handler http.Handler, protocols http.Protocols) *http.Server {
-	server := n.o.server(handler, protocols, n.upgraded)
-	n.running.Go(func() { _ = server.Serve(ln) }) // until it is closed
-	return server
 }
 
 // countingBehind is from which age of the oldest count on the node's readiness tells of it.
@@ -447,10 +408,10 @@ func (n *Node) readiness() (detail []string, err error) {
 	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind {
 		detail = append(detail, fmt.Sprintf("counting is behind: %d keys wait for a shard, the oldest count for %v", keys, oldest.Round(100*time.Millisecond)))
 	}
-	return append(detail, n.crowded()...), nil
+	return append(append(detail, n.notices.details()...), n.crowded()...), nil
 }
 
-// Reload loads the rules files and the certificate again. If something is wrong with one,
+// Reload loads the rules files, the certificate, keys and tokens again. If something is wrong with one,
 // the old ones stay.
 func (n *Node) Reload() error { return n.files.reload(n.setRules) }
 
@@ -463,12 +424,6 @@ func (n *Node) SetRules(set *rule.Set) error {
 	}
 	n.setRules(set)
 	return nil
-}
-
-// setRules replaces the rules by others that were checked.
-func (n *Node) setRules(set *rule.Set) {
-	n.limiter.SetRules(set)
-	n.noteNodes()
 }
 
 // Lift ends the mitigation of a key on all nodes; see limit.Limiter.Lift.

@@ -25,6 +25,9 @@ type Options struct {
 	// Name tells the nodes of a PoP apart.
 	Name string
 
+	// Version is what operators are told that the node runs.
+	Version string
+
 	// Secret makes the keys. It is the same on all nodes of a PoP and known to nobody else: at least 16
 	// bytes. SecretFile is the file that holds it, if Secret is empty.
 	Secret, SecretFile string
@@ -40,11 +43,35 @@ type Options struct {
 	// is given listeners.
 	Listen, TLSListen string
 
+	// Listeners are open sockets that Start takes in place of opening one: for clients "http" and
+	// "https", for operators "metrics" and "admin". Stop closes them.
+	Listeners map[string]net.Listener
+
 	// TLSCert and TLSKey are PEM files. They are read again by Reload and when they change.
 	TLSCert, TLSKey string
 
-	// MetricsListen is the address of the operators' listener. If empty, there is none.
-	MetricsListen string
+	// MetricsListen is the address of the listener for metrics and health, AdminListen that of the API
+	// for operators. If empty, the node has no such listener.
+	MetricsListen, AdminListen string
+
+	// AdminTokens is the file with the operators' tokens, see [admin.Tokens.Read]. It is read again by
+	// Reload and when it changes. If empty, the node makes one token, for this machine.
+	AdminTokens string
+
+	// AdminPProf serves profiles of the process at AdminListen.
+	AdminPProf bool
+
+	// CheckListen is the address at which other proxies ask whether requests may pass, host:port or
+	// unix:PATH, and SPOPListen that at which HAProxy does by its own protocol; see proxy.Check and
+	// proxy.Agent. With one of them, a node needs no origin: it then opens no Listen.
+	CheckListen, SPOPListen string
+
+	// CheckDenyStatus is the status of all refusals at CheckListen; see proxy.CheckOptions. If zero,
+	// each has its own.
+	CheckDenyStatus int
+
+	// Embedded says that the node only decides, with Admit and DecideBy, and needs no origin.
+	Embedded bool
 
 	// Origin is where requests go, HostOrigins where those to certain hosts go. See
 	// proxy.NewOrigin for the form.
@@ -80,7 +107,7 @@ type Options struct {
 	HTTP2Streams, HTTP2Overhead int
 
 	Headers    proxy.HeaderStyle
-	NodeHeader string // response header with the node's name; if empty, there is none
+	NodeHeader string // response header with the node's name; empty to send no such header
 
 	// Sizes and times of the counting work; see limit.Options.
 	FlushInterval     time.Duration
@@ -128,9 +155,16 @@ type Options struct {
 	LogClients bool // lines about mitigations name the client
 	Logger     *slog.Logger
 
+	// DecisionLog is the file for decisions about a sample of the keys, DecisionLogShare the part of
+	// the keys that are in it, the same on every node, and DecisionLogSize the most bytes; see
+	// decision.Options. If DecisionLog is empty, there is no such log.
+	DecisionLog      string
+	DecisionLogShare float64
+	DecisionLogSize  int64
+
 	// Gossip lets the node talk with the other nodes of the PoP. If it is nil or has no Listen, they
-	// learn of its mitigations from the shards, unless there are Peers: of those that start with their
-	// next count of the key, of those that are lifted within 30 s.
+	// learn of its mitigations from the shards, unless there are Peers: a start with their next count
+	// of the key, a lift within 30 s.
 	Gossip *GossipOptions
 
 	// Peers replace the gossip.
@@ -178,6 +212,9 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("pop: TrustedProxies: %w", err)
 		}
 	}
+	if o.asked() && o.Origin == "" && len(o.HostOrigins) == 0 {
+		o.Listen = ""
+	}
 	o.BodyTimeout, o.BodyRate = max(o.BodyTimeout, 0), max(o.BodyRate, 0) // off
 	o.Connections, o.ClientConnections = max(o.Connections, 0), max(o.ClientConnections, 0)
 	if o.Now == nil {
@@ -187,6 +224,9 @@ func (o Options) withDefaults() (Options, error) {
 	o.Logger = loggerOf(o)
 	return o, nil
 }
+
+// asked reports whether other proxies ask the node.
+func (o *Options) asked() bool { return o.CheckListen != "" || o.SPOPListen != "" }
 
 // lonelyRefresh is after how long a node that has shards and no peers hears of a lift.
 const lonelyRefresh = 30 * time.Second
@@ -200,13 +240,15 @@ func (o Options) refresh() time.Duration {
 }
 
 // id returns what tells the records of this node from those of others.
-func (o Options) id() mitigation.NodeID {
-	sum := sha256.Sum256([]byte(o.Name))
+func (o Options) id() mitigation.NodeID { return idOf(o.Name) }
+
+func idOf(name string) mitigation.NodeID {
+	sum := sha256.Sum256([]byte(name))
 	return mitigation.NodeID(binary.BigEndian.Uint64(sum[:]))
 }
 
 func (o Options) origins() (origins proxy.Origins, err error) {
-	if o.Origin == "" && len(o.HostOrigins) == 0 {
+	if o.Origin == "" && len(o.HostOrigins) == 0 && !o.Embedded && !o.asked() {
 		return origins, errors.New("pop: a node needs an origin")
 	}
 	if o.Origin != "" {

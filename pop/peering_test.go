@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/mitigation"
 )
 
 func newPeering() *peering {
-	return &peering{logger: slog.New(slog.DiscardHandler), full: func() bool { return false }, peers: map[string]*peer{}}
+	return &peering{logger: slog.New(slog.DiscardHandler), full: func() bool { return false }, peers: map[string]*peer{}, names: map[mitigation.NodeID]string{}}
 }
 
 // A process that stands still within a status goes on.
@@ -31,7 +33,7 @@ func TestStandingStillWithinAStatus(t *testing.T) {
 // Messages that cannot be decoded are logged now and then, however many there are.
 func TestUndecodable(t *testing.T) {
 	var log bytes.Buffer
-	p := &peering{logger: slog.New(slog.NewTextHandler(&log, nil)), peers: map[string]*peer{}}
+	p := &peering{logger: slog.New(slog.NewTextHandler(&log, nil)), peers: map[string]*peer{}, names: map[mitigation.NodeID]string{}}
 	now := time.Now()
 	for range 100 {
 		p.undecodable("n2", errors.New("nonsense"), now)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
@@ -51,9 +53,14 @@ const recordsInMessage = (gossip.MaxMessage - 1) / mitigation.SentSize
 //	33  how many shards the node finds down, and each of them, in 8 bytes
 //	..  which shards are drained, see drain: each in 16 bytes
 //	..  fingerprint of the client prefixes; nodes from before it end here, and pass over it
+//	..  version of the program, as text; nodes from before it end here, and pass over it
 const (
 	statusVersion = 1
 	statusSize    = 34 // at least
+
+	// versionSize is that of the version. With it, a status has another size, modulo that of a
+	// drain, than without.
+	versionSize = 25
 )
 
 // agreements are what all nodes of a PoP must have in common, in the order of their
@@ -93,7 +100,8 @@ type peering struct {
 	// are silent may still count.
 	most atomic.Int32
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex                   // guards what follows
+	names    map[mitigation.NodeID]string // of nodes that were heard of, this one's too
 	started  time.Time
 	peers    map[string]*peer
 	informed bool      // the mitigations of another node are all here
@@ -104,11 +112,15 @@ type peering struct {
 
 // A peer is another node.
 type peer struct {
-	heard  time.Time // its last status
-	first  time.Time // its first one since it was silent
-	asked  time.Time // when it was asked for what this node lacks
-	pause  time.Duration
-	down   []uint64                   // shards that it finds down
+	heard time.Time // its last status
+	first time.Time // its first one since it was silent
+	asked time.Time // when it was asked for what this node lacks
+	pause time.Duration
+	down  []uint64 // shards that it finds down
+
+	version string
+	prints  []uint64 // its fingerprints, in the order of agreements
+
 	differ [len(agreements)]time.Time // since when; zero: it agrees
 	said   [len(agreements)]bool      // whether that was logged
 }
@@ -194,7 +206,35 @@ func (n *Node) Status() []byte {
 	for _, fingerprint := range all[:inHead] {
 		status = binary.BigEndian.AppendUint64(status, fingerprint)
 	}
-	return binary.BigEndian.AppendUint64(n.ring.append(status), all[inHead])
+	status = binary.BigEndian.AppendUint64(n.ring.append(status), all[inHead])
+	var version [versionSize]byte
+	copy(version[:], n.shortVersion())
+	return append(status, version[:]...)
+}
+
+// shortVersion returns the version of the program, without with what it was built.
+func (n *Node) shortVersion() string {
+	version, _, _ := strings.Cut(n.o.Version, " ")
+	return version[:min(len(version), versionSize)]
+}
+
+// readTail returns the fingerprint and the version at the end of a status, if they are there.
+func readTail(status []byte) (prefixes []uint64, version string) {
+	lists := len(status) - statusSize - 8*int(status[statusSize-1])
+	switch {
+	case lists >= 8+versionSize && lists%drainSize == (8+versionSize)%drainSize:
+		at := len(status) - versionSize
+		text := strings.Map(func(r rune) rune {
+			if r < '!' || r > '~' {
+				return -1
+			}
+			return r
+		}, string(status[at:]))
+		return []uint64{binary.BigEndian.Uint64(status[at-8:])}, text
+	case lists >= 8 && lists%drainSize == 8:
+		return []uint64{binary.BigEndian.Uint64(status[len(status)-8:])}, ""
+	}
+	return nil, ""
 }
 
 // fingerprints returns hashes of what all nodes must have in common.
@@ -231,16 +271,47 @@ func (n *Node) ReceiveStatus(from string, status []byte) {
 	if ask {
 		n.o.Peers.SendTo(from, digest.Append([]byte{messageDigest}))
 	}
-	for i, fingerprint := range n.fingerprints() {
-		at := 9 + 8*i
-		if i == inHead {
-			at = len(status) - 8
-			if lists := at - statusSize - 8*int(status[statusSize-1]); lists < 0 || lists%drainSize != 0 {
-				continue // it has none
+	var theirs []uint64
+	for i := range inHead {
+		theirs = append(theirs, binary.BigEndian.Uint64(status[9+8*i:]))
+	}
+	prefixes, version := readTail(status)
+	theirs = append(theirs, prefixes...)
+	ours := n.fingerprints()
+	for i, fingerprint := range theirs {
+		n.peering.agrees(from, i, ours[i] == fingerprint, now)
+	}
+	n.peering.describes(from, version, theirs)
+}
+
+// describes notes what a peer tells of itself.
+func (p *peering) describes(name, version string, prints []uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.peers[name]; one != nil {
+		one.version, one.prints = version, prints
+	}
+}
+
+// states returns the peers as operators see them, by name.
+func (p *peering) states(now time.Time) (all []admin.Node) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget(now)
+	for name, one := range p.peers {
+		of := admin.Node{Name: name, Version: one.version, Heard: now.Sub(one.heard).Seconds(), Fingerprints: map[string]string{}, Differs: []string{}}
+		for i, print := range one.prints {
+			of.Fingerprints[agreements[i]] = fmt.Sprintf("%016x", print)
+		}
+		for i, since := range one.differ {
+			if !since.IsZero() {
+				of.Differs = append(of.Differs, agreements[i])
 			}
 		}
-		n.peering.agrees(from, i, binary.BigEndian.Uint64(status[at:]) == fingerprint, now)
+		all = append(all, of)
 	}
+	slices.SortFunc(all, func(a, b admin.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return all
 }
 
 // heard notes a status of a peer: whether it has the same mitigations, and which shards it
@@ -255,6 +326,9 @@ func (p *peering) heard(from string, same bool, down []uint64, now time.Time) (a
 		p.peers[from] = one
 	}
 	one.heard, one.down = now, down
+	if id := idOf(from); p.names[id] == "" && len(p.names) < maxNames {
+		p.names[id] = from
+	}
 	p.most.Store(max(p.most.Load(), int32(len(p.peers)+1)))
 	if same {
 		one.pause, p.informed = repairPause, true
@@ -272,6 +346,16 @@ func (p *peering) heard(from string, same bool, down []uint64, now time.Time) (a
 	}
 	one.asked, p.asked = now, now
 	return true
+}
+
+// maxNames is how many names of nodes are remembered, for records that they made.
+const maxNames = 1024
+
+// nameOf returns the name of a node, or its ID in hexadecimal if the name is not known.
+func (p *peering) nameOf(id mitigation.NodeID) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return cmp.Or(p.names[id], fmt.Sprintf("%016x", uint64(id)))
 }
 
 // undecodable logs that a peer's message cannot be decoded, at most once in ten seconds: such a

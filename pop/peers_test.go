@@ -8,13 +8,12 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
@@ -47,7 +46,7 @@ func TestNewsIsNoAnswer(t *testing.T) {
 		{"answers", answer, 75, 80},
 		{"news", news, 5, 8},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			times := 0
 			n := newNode(t, "n1", 1024, asked{times: &times})
 			theirs := newQuietNode(t)
@@ -166,7 +165,7 @@ func TestReceiveAge(t *testing.T) {
 // A node that differs is counted once it has for a while, until it agrees or is heard of no
 // more.
 func TestNodesDiffering(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := newQuietNode(t)
 		same := n.Status()
 		other := slices.Clone(same)
@@ -245,7 +244,7 @@ func TestReadinessInACrowd(t *testing.T) {
 // Nodes that are silent may still count, so the number of nodes that limits have to fit does not
 // fall again.
 func TestSilentNodesStillCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := newQuietNode(t)
 		packed, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m, sub_windows: 6}]}]"))
 		if err != nil {
@@ -264,7 +263,7 @@ func TestSilentNodesStillCount(t *testing.T) {
 
 // Nodes agree on the shards whatever their order, and differ if one has another shard.
 func TestShardsInAnyOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		withShards := func(shards ...string) *pop.Node {
 			set, err := rule.Parse("rules.yaml", []byte("rules: []"))
 			if err != nil {
@@ -305,7 +304,7 @@ func TestShardsInAnyOrder(t *testing.T) {
 // Nodes whose clients are other parts of addresses split counts, and say so. A node of a release
 // that does not tell its prefixes is not counted.
 func TestClientPrefixesDiffer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		withPrefixes := func(p rule.ClientPrefix) *pop.Node {
 			set, err := rule.Parse("rules.yaml", []byte("rules: []"))
@@ -368,9 +367,8 @@ func TestClientPrefixesDiffer(t *testing.T) {
 
 // Nodes with more mitigations than room for them do not pass them around for ever.
 func TestRepairWithoutRoom(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	const nodes, room = 5, 128
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := &network{part: map[string]int{}, ahead: map[string]time.Duration{}, fail: func(err error) { t.Error(err) }}
 		for i := range nodes {
 			name := fmt.Sprint("n", i+1)

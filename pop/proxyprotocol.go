@@ -3,6 +3,7 @@ package pop
 import (
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/pires/go-proxyproto"
@@ -17,6 +18,7 @@ func (n *Node) withProxyProtocol(ln net.Listener) net.Listener {
 		ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
 			tcp, ok := o.Upstream.(*net.TCPAddr)
 			if ok && n.trusts(tcp) {
+				n.headers.opened(n.notices)
 				return proxyproto.USE, nil
 			}
 			return proxyproto.SKIP, nil
@@ -54,6 +56,7 @@ func (p *proxied) WriteTo(w io.Writer) (n int64, err error) { return p.head.Writ
 // withoutUnix reads a header with UNIX addresses as if it had none: it does not tell clients
 // apart, but X-Forwarded-For of the proxy, which is then the peer, may.
 func (n *Node) withoutUnix(h *proxyproto.Header) error {
+	n.headers.got.Add(1)
 	if !h.TransportProtocol.IsUnix() {
 		return nil
 	}
@@ -63,6 +66,26 @@ func (n *Node) withoutUnix(h *proxyproto.Header) error {
 		n.o.Logger.Warn("a trusted proxy sends PROXY headers with UNIX addresses: its clients are told apart by X-Forwarded-For only; let it accept clients by TCP, or send X-Forwarded-For")
 	})
 	return nil
+}
+
+// headersJudged is how many connections of trusted proxies are judged together.
+const headersJudged = 50
+
+// headers counts PROXY headers, and connections that should have one.
+type headers struct{ expected, got atomic.Int64 }
+
+// opened notes that a trusted proxy has opened a connection. Health checks of a proxy may come without
+// a header; if all connections do, that is a problem.
+func (h *headers) opened(to *notices) {
+	if h.expected.Add(1) < headersJudged {
+		return
+	}
+	h.expected.Store(0)
+	text := ""
+	if h.got.Swap(0) == 0 {
+		text = "trusted proxies send no PROXY header, though proxy-protocol is set: their clients are told apart by X-Forwarded-For only"
+	}
+	to.note(problemNoHeader, text)
 }
 
 func (n *Node) trusts(addr *net.TCPAddr) bool {

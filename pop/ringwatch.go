@@ -3,6 +3,7 @@ package pop
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ type ringWatch struct {
 	set     func(shards []*counter.Shard, out ...string) error
 	logger  *slog.Logger
 	inRing  *prometheus.GaugeVec
+	notices *notices
 	stale   chan struct{} // holds at most one: the ring is to follow the votes
 	drained chan struct{} // holds at most one: an operator has drained a shard here
 
@@ -43,8 +45,8 @@ type ringWatch struct {
 	out    []string         // of these
 }
 
-func newRingWatch(set func([]*counter.Shard, ...string) error, logger *slog.Logger, inRing *prometheus.GaugeVec) *ringWatch {
-	return &ringWatch{set: set, logger: logger, inRing: inRing, stale: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
+func newRingWatch(set func([]*counter.Shard, ...string) error, logger *slog.Logger, inRing *prometheus.GaugeVec, notices *notices) *ringWatch {
+	return &ringWatch{notices: notices, set: set, logger: logger, inRing: inRing, stale: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
 }
 
 // replace replaces the shards, and returns when the ring has followed. The slice must not be
@@ -94,7 +96,7 @@ func (w *ringWatch) append(status []byte) []byte {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.votes.appendDrains(status, gossip.MaxStatus-8) // a fingerprint follows
+	return w.votes.appendDrains(status, gossip.MaxStatus-8-versionSize) // a fingerprint and the version follow
 }
 
 // read reads what append appended on another node: it returns the shards that the node votes
@@ -143,8 +145,14 @@ func (w *ringWatch) follow() {
 	defer w.setting.Unlock()
 	w.mu.Lock()
 	shards, out := w.shards, w.votes.out()
+	left, drained := w.votes.left(shards)
 	before, same := w.ring, slices.Equal(shards, w.ring) && slices.Equal(out, w.out)
 	w.mu.Unlock()
+	text := ""
+	if drained > 0 && left == 0 {
+		text = fmt.Sprintf("no live shard is left, with %d of %d drained, so that each node counts alone: undrain one", drained, len(shards))
+	}
+	w.notices.note(problemNoShard, text)
 	if same {
 		return
 	}
@@ -277,8 +285,15 @@ func (w *ringWatch) states() (all []admin.Shard) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.shards {
+		breaker := "closed"
+		switch down := s.Down(); {
+		case down && s.Available():
+			breaker = "half_open"
+		case down:
+			breaker = "open"
+		}
 		all = append(all, admin.Shard{
-			Addr: s.Addr(), Down: s.Down(), InRing: !slices.Contains(w.out, s.Addr()), Drained: w.votes.drains[voteFor(s.Addr())].on,
+			Addr: s.Addr(), Down: breaker != "closed", Breaker: breaker, InRing: !slices.Contains(w.out, s.Addr()), Drained: w.votes.drains[voteFor(s.Addr())].on,
 		})
 	}
 	slices.SortFunc(all, func(a, b admin.Shard) int { return strings.Compare(a.Addr, b.Addr) })

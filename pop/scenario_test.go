@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +24,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
@@ -34,15 +34,13 @@ import (
 // socket. Each begins with the command pop; the others are the methods of scenario. With
 // -rewrite the transcripts are written anew: read the difference before committing it.
 func TestScenarios(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	files, err := filepath.Glob("testdata/scenarios/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				s := &scenario{t: t, shards: map[string]*fakeShard{}}
 				s.network = &network{part: map[string]int{}, ahead: map[string]time.Duration{}, fail: func(err error) { t.Error(err) }}
 				defer s.stop()
@@ -79,7 +77,7 @@ func (s *scenario) run(d *datadriven.TestData) string {
 		"pop": s.pop, "request": s.request, "advance": s.advance, "rules": s.rules, "headers": s.headers,
 		"kill": s.kill, "restart": s.restart, "stall": s.stall, "resume": s.resume, "commands": s.commands, "metric": s.metric,
 		"at": s.at, "lift": s.lift, "partition": s.partition, "heal": s.heal, "messages": s.messages,
-		"out": s.takeOut, "in": s.takeIn, "reboot": s.reboot, "strangers": s.strangers,
+		"out": s.takeOut, "in": s.takeIn, "reboot": s.reboot, "strangers": s.strangers, "mitigations": s.mitigations, "explain": s.explain,
 	}
 	command, ok := commands[d.Cmd]
 	if !ok {
@@ -159,6 +157,7 @@ func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 			ShardOptions:  counter.ShardOptions{Dial: s.dial},
 			BodyTimeout:   -1,
 			MaxNodes:      number(d, "max-nodes", 0),
+			LogClients:    arg(d, "log-clients", "no") == "yes",
 			Now:           func() time.Time { return time.Now().Add(ahead) },
 			Logger:        slog.New(&eventHandler{log: &s.log, start: s.start, node: fmt.Sprintf("n%d", i+1)}),
 		}
@@ -410,6 +409,44 @@ func (s *scenario) reboot(d *datadriven.TestData) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// mitigations prints what each node says of the mitigations.
+func (s *scenario) mitigations(*datadriven.TestData) (string, error) {
+	var b strings.Builder
+	for _, n := range s.nodes {
+		for _, m := range listed(n) {
+			fmt.Fprintf(&b, "%s: rule=%s client=%s by=%s lifted=%t by_hand=%t ineffective=%t %s\n",
+				n.Name(), m.Rule, m.Client, m.Node, m.Lifted, m.ByHand, m.Ineffective, m.Why)
+		}
+	}
+	return b.String(), nil
+}
+
+// explain prints what each node says of a client: explain ip=192.0.2.1 rule=all.
+func (s *scenario) explain(d *datadriven.TestData) (string, error) {
+	values := map[string]string{}
+	for _, a := range d.CmdArgs {
+		values[a.Key] = strings.Join(a.Vals, ",")
+	}
+	var b strings.Builder
+	for _, n := range s.nodes {
+		e, err := n.Explain(values)
+		if err != nil {
+			return "", err
+		}
+		for _, k := range e.Keys {
+			fmt.Fprintf(&b, "%s: rule=%s mitigated=%t", n.Name(), k.Rule, k.Mitigation != nil && !k.Mitigation.Lifted)
+			for _, l := range k.Limits {
+				fmt.Fprintf(&b, " %s, %d more;", l.Text, l.Remaining)
+			}
+			b.WriteString(strings.TrimRight(" "+k.Problem, " ") + "\n")
+		}
+		for _, need := range e.Needs {
+			fmt.Fprintf(&b, "%s: rule=%s needs %v\n", n.Name(), need.Rule, need.Characteristics)
+		}
+	}
+	return b.String(), nil
 }
 
 // commands prints how many commands the shards have got since it was last called, all

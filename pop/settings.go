@@ -11,6 +11,8 @@ import (
 	"time"
 	"unicode"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
@@ -47,12 +49,19 @@ func Settings(o *Options) []Setting {
 		{Name: "tls-listen", Value: Text(&o.TLSListen, "", nil), Help: "`address` for clients: HTTP/1.1 and HTTP/2 over TLS", Single: true, Sample: "#:8443", Needs: []string{"tls-cert"}},
 		{Name: "tls-cert", Value: Text(&o.TLSCert, "", nil), Help: "PEM `file` with the certificate chain; loaded again like the rules", Single: true, Sample: "#cert.pem", Needs: []string{"tls-key", "tls-listen"}},
 		{Name: "tls-key", Value: Text(&o.TLSKey, "", nil), Help: "PEM `file` with its key", Single: true, Sample: "#key.pem", Needs: []string{"tls-cert"}},
-		{Name: "metrics-listen", Value: Text(&o.MetricsListen, "127.0.0.1:9180", nil), Help: "`address` for operators: /metrics, /livez, /readyz; empty: none", Single: true},
+		{Name: "metrics-listen", Value: Text(&o.MetricsListen, "127.0.0.1:9180", nil), Help: "`address` for monitoring: /metrics, /livez, /readyz; empty: none", Single: true},
+		{Name: "admin-listen", Value: Text(&o.AdminListen, "127.0.0.1:9190", nil), Help: "`address` for operators and their commands; empty: none; see docs/api.md", Single: true},
+		{Name: "admin-tokens", Value: Text(&o.AdminTokens, "", nil), Help: "`file` with operators' tokens, lines NAME TOKEN; loaded again like the rules; empty: one that is made for this machine", Sample: "#admin.tokens"},
+		{Name: "admin-pprof", Value: Bool(&o.AdminPProf, false), Help: "serve profiles of the process under /debug/pprof/ of --admin-listen"},
 
 		{Group: "the origin", Name: "origin", Value: Text(&o.Origin, "", checkOrigin), Help: "`URL` of the origin: http://HOST:PORT, https://HOST or h2c://HOST:PORT", Sample: "http://127.0.0.1:3000"},
 		{Name: "host-origin", Value: Map(&o.HostOrigins, "HOST=URL", parseHostOrigin), Help: "origins of single hosts, `HOST=URL`; may be repeated", Sample: `#{app.example.com: "http://127.0.0.1:3001"}`},
 		{Name: "origin-timeout", Value: Duration(&o.OriginOptions.Timeout, time.Minute, 1, maxTime), Help: "time until an origin's answer begins"},
 		{Name: "origin-connect-timeout", Value: Duration(&o.OriginOptions.ConnectTimeout, 5*time.Second, 1, maxTime), Help: "time to connect to an origin"},
+
+		{Group: "other proxies that ask", Name: "check-listen", Value: Text(&o.CheckListen, "", nil), Help: "`address` where other proxies ask whether requests may pass, HOST:PORT or unix:PATH; see docs/beside.md", Single: true, Sample: "#unix:/run/edge/check.sock"},
+		{Name: "check-deny-status", Value: Parsed("status", &o.CheckDenyStatus, "0", parseDenyStatus), Help: "`status` of refusals there, such as 403; 0: each rule's own, but 403 for nginx", Single: true, Sample: "0", Needs: []string{"check-listen"}},
+		{Name: "spop-listen", Value: Text(&o.SPOPListen, "", nil), Help: "`address` where HAProxy asks by its own protocol (SPOP), HOST:PORT or unix:PATH", Single: true, Sample: "#unix:/run/edge/spop.sock"},
 
 		{Group: "the PoP", Name: "secret-file", Value: Text(&o.SecretFile, "", nil), Help: "`file` with the secret, the same on every node: head -c 24 /dev/urandom | base64 > FILE", Sample: "secret"},
 		{Name: "secret", Value: Text(&o.Secret, "", checkSecret), Help: "secret itself, at least 16 bytes; better given by --secret-file or EDGE_SECRET", Sample: "#sixteen bytes or more", Secret: true, Contradicts: "secret-file"},
@@ -60,7 +69,7 @@ func Settings(o *Options) []Setting {
 		{Name: "shard-listen", Value: Text(&o.ShardListen, "", nil), Help: "`address` of a shard in this node for all nodes, instead of --shard; needs gossip", Single: true, Sample: "#10.0.0.1:11211", Needs: []string{"gossip-listen", "secret-file|secret"}, Contradicts: "shard"},
 		{Name: "gossip-listen", Value: Text(&g.Listen, "", checkGossipListen), Help: "`address` for the other nodes, IP:PORT, UDP and TCP; empty: mitigations are learned from the shards", Single: true, Sample: ":7946"},
 		{Name: "gossip-advertise", Value: Text(&g.Advertise, "", checkAdvertise), Help: "`address` by which other nodes reach --gossip-listen, if it differs", Single: true, Sample: "#10.0.0.1:7946", Needs: []string{"gossip-listen"}},
-		{Name: "gossip-key-file", Value: Text(&g.KeyFile, "", nil), Help: "`file` with the keys of the gossip in base64, one per line, the first of which encrypts; loaded again like the rules", Single: true, Sample: "gossip.keys", Needs: []string{"gossip-listen"}},
+		{Name: "gossip-key-file", Value: Text(&g.KeyFile, "", nil), Help: "`file` with the keys of the gossip in base64, one per line; the first one encrypts; loaded again like the rules", Single: true, Sample: "gossip.keys", Needs: []string{"gossip-listen"}},
 		{Name: "gossip-key", Value: ListOf(&g.Keys, parseGossipKey), Help: "`keys` of the gossip themselves, in base64; better given by --gossip-key-file or EDGE_GOSSIP_KEY", Single: true, Secret: true, Sample: "#[MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=]", Needs: []string{"gossip-listen"}, Contradicts: "gossip-key-file"},
 		{Name: "join", Value: List(&g.Join, checkServer), Help: "`addresses` of other nodes to begin with; the node's own may be among them", Single: true, Sample: "[10.0.0.1:7946, 10.0.0.2:7946, 10.0.0.3:7946]", Needs: []string{"gossip-listen"}},
 		{Name: "max-nodes", Value: Int(&o.MaxNodes, counter.MinNodes, 1, MaxNodes, "nodes"), Help: "maximum number of nodes at once; limits with sub_windows need room for all", Single: true},
@@ -87,13 +96,16 @@ func Settings(o *Options) []Setting {
 		{Group: "counting", Name: "flush-interval", Value: Duration(&o.FlushInterval, 2*time.Millisecond, 1, maxTime), Help: "time that a count waits for others of its key"},
 		{Name: "shard-timeout", Value: Duration(&o.ShardOptions.Timeout, 100*time.Millisecond, 1, maxTime), Help: "time for a round trip to a shard; no request waits for one"},
 		{Name: "queue-size", Value: Int(&o.QueueSize, 16384, 1, maxKeys, "keys"), Help: "maximum number of `keys` that wait to be counted"},
-		{Name: "tracked-keys", Value: Int(&o.TrackedKeys, 262144, 1, maxKeys, "keys"), Help: "maximum number of `keys` whose counts are remembered"},
+		{Name: "tracked-keys", Value: Int(&o.TrackedKeys, 262144, 1, maxKeys, "keys"), Help: "maximum number of `keys` whose counts are remembered, each in at most 1.2 KB, and 0.7 KB for each further limit of its rule"},
 		{Name: "mitigation-records", Value: Int(&o.MitigationRecords, 131072, 1, maxKeys, "records"), Help: "maximum number of mitigation `records` in memory"},
 
 		{Group: "answers and logs", Name: "ratelimit-headers", Value: Parsed("text", &o.Headers, proxy.Draft10.String(), parseHeaders), Help: "headers that tell clients their quota: draft10 (RateLimit, RateLimit-Policy), x-ratelimit, both or none"},
 		{Name: "node-header", Value: Text(&o.NodeHeader, "", checkHeaderName), Help: "`name` of a response header that tells which node answered", Sample: "#X-Edge-Node"},
 		{Name: "access-log", Value: Bool(&o.AccessLog, false), Help: "log every request"},
 		{Name: "log-clients", Value: Bool(&o.LogClients, false), Help: "name the client and its request in log lines about mitigations"},
+		{Name: "decision-log", Value: Text(&o.DecisionLog, "", nil), Help: "`file` for decisions about a sample of the keys, which edge replay reads; see docs/decisions.md", Sample: "#/var/log/edge/decisions"},
+		{Name: "decision-log-share", Value: Parsed("share", &o.DecisionLogShare, "0.01", parseShare), Help: "`share` of the keys in the sample, up to 1, the same on every node"},
+		{Name: "decision-log-size", Value: Int(&o.DecisionLogSize, 256<<20, 1<<20, 1<<40, "bytes"), Help: "maximum size of the file and the three before it, in `bytes`"},
 	}
 }
 
@@ -172,6 +184,24 @@ func checkOrigin(text string) error {
 	return nil
 }
 
+var errDenyStatus = errors.New("must be 0 or a status from 400 to 599")
+
+func parseDenyStatus(text string) (int, error) {
+	status, err := strconv.Atoi(text)
+	if err != nil || status != 0 && (status < 400 || status > 599) {
+		return 0, errDenyStatus
+	}
+	return status, nil
+}
+
+func parseShare(text string) (float64, error) {
+	share, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(share > 0 && share <= 1) {
+		return 0, errors.New("must be a number greater than 0, up to 1")
+	}
+	return share, nil
+}
+
 func parseHostOrigin(host, origin string) (canonical string, err error) {
 	canonical = proxy.CanonicalHost(host)
 	if canonical == "" || strings.ContainsAny(host, "*/@ ") || origin == "" {
@@ -182,10 +212,7 @@ func parseHostOrigin(host, origin string) (canonical string, err error) {
 
 // checkHeaderName refuses what cannot be the name of a header (RFC 9110, section 5.6.2).
 func checkHeaderName(name string) error {
-	if strings.ContainsFunc(name, func(r rune) bool {
-		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
-		return !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
-	}) {
+	if name != "" && !httpguts.ValidHeaderFieldName(name) {
 		return errors.New("must be the name of a header, of letters, digits and hyphens")
 	}
 	return nil

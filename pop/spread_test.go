@@ -7,11 +7,12 @@ import (
 	"testing/synctest"
 
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 // Connections go to the ways in turn; those of a way that is closed go to the next one.
 func TestSpreader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const ways = 3
 		s := newSpreader(shard.NewPipe(), ways, slog.New(slog.DiscardHandler))
 		got := make(chan int, 1)
@@ -58,7 +59,7 @@ func TestSpreader(t *testing.T) {
 
 // A way that is closed while a connection waits for it does not hold the others up.
 func TestSpreaderBesideAWayThatEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		front := shard.NewPipe()
 		s := newSpreader(front, 2, slog.New(slog.DiscardHandler))
 		done := make(chan struct{})

@@ -5,12 +5,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 )
 
@@ -30,8 +29,7 @@ func (l tiredListener) Accept() (net.Conn, error) {
 // Connections that cannot be accepted now are accepted later, and it is said now and then that
 // they wait.
 func TestConnectionsThatCannotBeAccepted(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(*pop.Options) {})
 		front := shard.NewPipe()
 		if err := p.Serve(tiredListener{front, time.Now().Add(15 * time.Second)}); err != nil {

@@ -12,13 +12,14 @@ import (
 // ErrCutOff is what Stop returns if requests had not ended when the time for it was over.
 var ErrCutOff = errors.New("pop: requests that did not end in time were cut off")
 
-// Stop ends the node in the order of a request's way: no new connections, the requests
-// that are under way, what they counted, the connections behind. Operators may look on
-// until then. Before that it gives the front time to notice that the node is not ready, and
-// clients a reason to go elsewhere: until none has asked anything for a second, for five or
-// half of Options.DrainTimeout at most, connections are accepted still, and answers ask to
-// close them. It waits for requests until ctx is done or Options.DrainTimeout is over, and cuts
-// off what is left. Calling it again waits for the first call.
+// Stop ends the node in the order of a request's way: no new connections, the requests that are under
+// way, what they counted, the connections behind. Operators may look on until then. Before that it
+// gives the front time to notice that the node is not ready, and clients a reason to go elsewhere:
+// until none has asked anything for a second, for five or half of Options.DrainTimeout at most,
+// connections are accepted still, and answers ask to close them. Connections that were accepted before
+// the listeners close are answered if their first request comes within http1.LastMoment. Stop waits
+// for requests until ctx is done or Options.DrainTimeout is over, and cuts off what is left. Calling
+// it again waits for the first call.
 func (n *Node) Stop(ctx context.Context) error {
 	n.mu.Lock()
 	before := n.state
@@ -77,8 +78,8 @@ func (n *Node) Stop(ctx context.Context) error {
 			}
 		}
 	}
-	if operators != nil {
-		_ = operators.Close()
+	for _, s := range operators {
+		_ = s.Close()
 	}
 	n.end()
 	n.running.Wait()

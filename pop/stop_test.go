@@ -2,17 +2,21 @@ package pop_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -21,7 +25,6 @@ import (
 // answer, by HTTP/2 with the end of the connection. It stops when nobody comes any more, or
 // after five seconds.
 func TestStopLetsClientsGo(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	const ms = time.Millisecond
 	for _, tt := range []struct {
 		name  string
@@ -37,7 +40,7 @@ func TestStopLetsClientsGo(t *testing.T) {
 		{"for ever", false, every(300*ms, 4900*ms), 16, 5 * time.Second},
 		{"HTTP/2", true, []time.Duration{400 * ms, 600 * ms}, 2, 2 * time.Second},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(*pop.Options) {})
 			dials := 0
 			transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -85,8 +88,7 @@ func TestStopLetsClientsGo(t *testing.T) {
 // A node that stops does not change what is not the last answer of a connection: interim answers and
 // upgrades.
 func TestStopLetsInterimAnswersAndUpgradesPass(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPiped(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Upgrade") != "" {
 				echo(w, r)
@@ -129,8 +131,7 @@ func TestStopLetsInterimAnswersAndUpgradesPass(t *testing.T) {
 
 // Stop returns once the requests that waited to be counted have been, also if it is called again.
 func TestStopSendsWhatWaits(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		rules, err := rule.Parse("rules.yaml", []byte(anything))
 		if err != nil {
 			t.Fatal(err)
@@ -168,8 +169,7 @@ func every(d, last time.Duration) (all []time.Duration) {
 // Where there is little time to stop, clients are not let go for all of it: requests that
 // are under way end.
 func TestStopLeavesTimeForRequests(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		slow := func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }
 		p := startPiped(t, slow, func(o *pop.Options) { o.DrainTimeout = 4 * time.Second })
 		stopped := make(chan error, 1)
@@ -194,4 +194,70 @@ func TestStopLeavesTimeForRequests(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A connection that was accepted before a node closes its listener is answered if its first request comes
+// within a second, else it is closed then.
+func TestStopAnswersNewConnections(t *testing.T) {
+	const closes = time.Second // nobody asks before
+	get2 := preface + frame(headers, endStream|endHeaders, 1, request)
+	for _, tt := range []struct {
+		name, before, after string
+		want                string // status
+	}{
+		{"nothing sent", "", hello, "200"},
+		{"half a header sent", hello[:20], hello[20:], "200"},
+		{"half of what HTTP/2 begins with", get2[:10], get2[10:], "200"},
+		{"HTTP/2 without a request", preface, get2[len(preface):], "200"},
+		{"no request", "", "", ""},
+		{"HTTP/2, no request", preface, "", ""},
+		{"HTTP/2 is never begun", get2[:10], "", ""},
+	} {
+		if engine == pop.NetHTTP && strings.HasPrefix(tt.before, preface) {
+			continue // its GOAWAY says that the request was not read
+		}
+		bubble.Test(t, func(t *testing.T) {
+			p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(*pop.Options) {})
+			conn, r := p.connect(t, tt.before)
+			got := make(chan string, 1)
+			go func() { got <- firstStatus(r) }()
+			stopped := make(chan error, 1)
+			go func() { stopped <- p.Stop(t.Context()) }()
+			time.Sleep(closes + 900*time.Millisecond)
+			if _, err := p.front.Dial(t.Context(), "", ""); err == nil {
+				t.Errorf("%s: the node still accepts connections", tt.name)
+			}
+			if len(tt.after) > 0 {
+				if _, err := io.WriteString(conn, tt.after); err != nil {
+					t.Errorf("%s: %v", tt.name, err)
+				}
+			}
+			if status := <-got; status != tt.want {
+				t.Errorf("%s: answered %q, want %q", tt.name, status, tt.want)
+			}
+			if err := <-stopped; err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+		})
+	}
+}
+
+// firstStatus reads a connection until its end, and returns the first answer's status, empty if nothing
+// was answered.
+func firstStatus(r io.Reader) string {
+	all, _ := io.ReadAll(r)
+	if bytes.HasPrefix(all, []byte("HTTP/1.1 ")) {
+		return string(all[9:12])
+	}
+	frames := http2.NewFramer(io.Discard, bytes.NewReader(all))
+	frames.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	for {
+		f, err := frames.ReadFrame()
+		if err != nil {
+			return ""
+		}
+		if f, ok := f.(*http2.MetaHeadersFrame); ok {
+			return f.PseudoValue("status")
+		}
+	}
 }

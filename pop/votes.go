@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/edgelimit/edge/counter"
 )
 
 const (
@@ -93,6 +95,18 @@ func (v *votes) count(against [][]uint64, now time.Time) {
 			s.out = false
 		}
 	}
+}
+
+// left returns how many of shards are neither drained nor down, and how many are drained.
+func (v *votes) left(shards []*counter.Shard) (left, drained int) {
+	for _, s := range shards {
+		if v.drains[voteFor(s.Addr())].on {
+			drained++
+		} else if !healthOf(s).bad() {
+			left++
+		}
+	}
+	return left, drained
 }
 
 // out returns the addresses of the shards that are to be out of the ring, in order. Operators may

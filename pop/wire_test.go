@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long a test waits for what must come. No test depends on its length.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // anything limits each address to five requests, of any kind.
 const anything = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 7d}]}]"
@@ -55,6 +55,7 @@ func TestNetHTTP(t *testing.T) {
 		{"stop lets clients go", TestStopLetsClientsGo},
 		{"stop lets interim answers and upgrades pass", TestStopLetsInterimAnswersAndUpgradesPass},
 		{"stop leaves time for requests", TestStopLeavesTimeForRequests},
+		{"stop answers new connections", TestStopAnswersNewConnections},
 		{"stop waits for upgraded connections", TestStopWaitsForUpgradedConnections},
 		{"answers do not wait for bodies", TestAnswersDoNotWaitForBodies},
 		{"answers reach clients that send", TestAnswersReachClientsThatSend},

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math"
 	"slices"
 )
 
@@ -39,6 +40,7 @@ type cutter struct {
 	text    io.Reader
 	rest    []byte // the beginning of a line, or whole lines, not yet in a block
 	maxLine int
+	parts   bool // lines may be in parts, which are to be in one block
 	long    bool // within a line that is too long
 	end     bool
 }
@@ -73,8 +75,14 @@ func (c *cutter) fill(b *block, size int) (more bool, err error) {
 		}
 		if i := bytes.LastIndexByte(buffer, '\n'); i >= 0 || c.end {
 			if !c.end {
-				c.rest = append(c.rest, buffer[i+1:]...)
-				buffer = buffer[:i+1]
+				whole := i + 1
+				if c.parts {
+					if whole = wholeLines(buffer[:whole], len(buffer), c.maxLine); whole == 0 {
+						continue
+					}
+				}
+				c.rest = append(c.rest, buffer[whole:]...)
+				buffer = buffer[:whole]
 			}
 			break
 		}
@@ -110,10 +118,19 @@ func (b *block) parse(w *worker) {
 	r := &w.record
 	r.need = w.need
 	w.text = w.text[:0]
+	if p, prefixed := b.layout.(prefixed); prefixed && p.parts {
+		w.joiner.max, w.joiner.lost = w.maxLine, func(line int64, part []byte) {
+			b.malformed++
+			w.sample(b, line, "part of a line whose last part is missing", part)
+		}
+		defer w.joiner.expire(math.MaxInt)
+	} else {
+		w.joiner.max = 0
+	}
 	for text := b.text; len(text) > 0; {
-		s := text
+		s, ending := text, 0 // bytes that end the line
 		if i := bytes.IndexByte(text, '\n'); i >= 0 {
-			s, text = text[:i], text[i+1:]
+			s, text, ending = text[:i], text[i+1:], 1
 		} else {
 			text = nil
 		}
@@ -124,9 +141,16 @@ func (b *block) parse(w *worker) {
 		}
 		if n := len(s); n > 0 && s[n-1] == '\r' {
 			s = s[:n-1]
+			ending++
 		}
 		if s = withoutHole(s); len(s) == 0 || s[0] == '#' {
 			continue
+		}
+		if w.joiner.max > 0 {
+			var whole bool
+			if s, whole = w.joiner.join(s, b.lines-1, len(b.text)-len(text)-ending); !whole || len(s) == 0 {
+				continue
+			}
 		}
 		if len(s) > w.maxLine {
 			w.malformed(b, "longer than a line may be", s)
@@ -187,6 +211,7 @@ type worker struct {
 	maxLine int
 	keep    int // malformed lines
 	free    batches
+	joiner  joiner
 	record  record
 	text    []byte
 	sorted  []Arrival

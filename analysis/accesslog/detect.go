@@ -54,6 +54,7 @@ func (s *source) recognise(head []byte, whole bool) error {
 		f, l = "empty", clf{}
 	}
 	s.format, s.layout = f, l
+	s.pattern, s.proxied = behindProxy(f, l, lines)
 	return nil
 }
 
@@ -140,8 +141,8 @@ func detect(lines [][]byte, location *time.Location) (format string, l layout, n
 		if len(rest)*2 < len(lines) {
 			continue
 		}
-		if f, inner, m := best(rest, rest, location); m > n {
-			format, l, n = f, prefixed{inner, c.cut}, m
+		if f, inner, m := best(rest, rest, location); m > n || m > 0 && m == n && c.parts {
+			format, l, n = f, prefixed{inner, c}, m
 			lines = rest
 		}
 	}
@@ -153,8 +154,8 @@ func detect(lines [][]byte, location *time.Location) (format string, l layout, n
 
 // tried is in which order the formats are tried: those first that expect more.
 var tried = []string{
-	"alb", "s3", "elb", "haproxy", "squid", "trace", "envoy", "caddy", "traefik", "cloudflare", "fastly", "json",
-	"cloudfront", "w3c", "nginx-proxy-manager", "combined",
+	"alb", "s3", "elb", "haproxy", "squid", "trace", "bunny", "ssl_request_log", "envoy", "edge", "caddy", "traefik", "cloudflare",
+	"fastly", "azure-application-gateway", "aws-waf", "vercel", "json", "heroku", "logfmt", "cloudfront", "w3c", "nginx-proxy-manager", "combined",
 }
 
 // best returns the first format that reads at least half as many lines as the one that
@@ -169,11 +170,13 @@ func best(lines, plain [][]byte, location *time.Location) (format string, l layo
 			panic(err) // a name of our own
 		}
 		among := lines
-		if name == "json" {
+		switch name {
+		case "json":
 			counts[i] = matches(newObjects(object.answered()), lines, location)
 			continue
-		}
-		switch name {
+		case "logfmt":
+			counts[i] = matches(newObjects(logfmt.answered()), lines, location)
+			continue
 		case "combined":
 			// Others write the time so, too, such as CUPS of the pages that it prints.
 			among = slices.DeleteFunc(slices.Clone(plain), func(s []byte) bool { return !bytes.Contains(s, []byte(`] "`)) })
@@ -232,13 +235,8 @@ func withoutPrefix(lines [][]byte) (plain [][]byte) {
 // prefix returns l, made to cut off what is put in front of most lines, if that helps.
 func (s *source) prefix(l layout, lines [][]byte) layout {
 	best, most := l, matches(l, withoutPrefix(lines), s.log.o.Location)
-	if n := matches(l, lines, s.log.o.Location); n > 0 {
-		if _, text := l.(clf); !text {
-			return l
-		}
-	}
 	for _, c := range cuttings {
-		p := prefixed{l, c.cut}
+		p := prefixed{l, c}
 		if n := matches(p, lines, s.log.o.Location); n > most {
 			best, most = p, n
 		}

@@ -54,6 +54,7 @@ func TestRefused(t *testing.T) {
 		{"UTF-16", "\xff\xfe2\x000\x003\x00", "text in UTF-16", "iconv"},
 		{"a program", "\x7fELF\x02\x01\x01\x00", "a program", ""},
 		{"noise", strings.Repeat("\x00\x01\x02\x03", 100), "binary data", ""},
+		{"noise with few zeros", strings.Repeat("\x03k\xfe9\x8e\xb1-\x17[\xd0\n", 100), "binary data", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := text(test.text, accesslog.Options{})
@@ -161,6 +162,11 @@ func TestDescribedFormats(t *testing.T) {
 			accesslog.Entry{Client: "203.0.113.7", Method: "GET", Host: "example.com", Path: "/a", Query: "b=c", Status: 200, Header: []accesslog.Field{{Name: "X-Api-Key", Value: "k"}}},
 		},
 		{
+			"a mark under another name", "json:attack=is_bot",
+			`{"time":1767366245,"remote_addr":"203.0.113.7","uri":"/","is_bot":1,"attack":false}`,
+			accesslog.Entry{Client: "203.0.113.7", Path: "/", Attack: true},
+		},
+		{
 			"another client in a vendor's JSON", "caddy:client=request.headers.Cf-Connecting-Ip",
 			`{"ts":1767366245,"request":{"remote_ip":"10.0.0.1","proto":"HTTP/1.1","method":"GET","uri":"/","headers":{"Cf-Connecting-Ip":["203.0.113.7"]}},"status":200}`,
 			accesslog.Entry{Client: "203.0.113.7", Method: "GET", Path: "/", Status: 200, Header: []accesslog.Field{{Name: "Cf-Connecting-Ip", Value: "203.0.113.7"}}},
@@ -174,6 +180,37 @@ func TestDescribedFormats(t *testing.T) {
 			"a pattern", `$http_x_forwarded_for|$remote_addr [$time_local] "$request" $status "$http_user_agent" $request_time`,
 			`198.51.100.3|203.0.113.7 [02/Jan/2026:15:04:05 +0000] "GET /a?b=c HTTP/1.1" 200 "quo\"ted" 0.1`,
 			accesslog.Entry{Client: "203.0.113.7", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Header: []accesslog.Field{{Name: "X-Forwarded-For", Value: "198.51.100.3"}, {Name: "User-Agent", Value: `quo"ted`}}},
+		},
+		{
+			"Apache's combined", `%h %l %u %t "%r" %>s %O "%{Referer}i" "%{User-Agent}i"`,
+			`203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /a?b=c HTTP/1.1" 200 5 "-" "quo\"ted"`,
+			accesslog.Entry{Client: "203.0.113.7", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Header: []accesslog.Field{{Name: "User-Agent", Value: `quo"ted`}}},
+		},
+		{
+			"a directive of Apache's configuration", `LogFormat "%v:%p %{c}a %a %t \"%m %U%q %H\" %!200,304>s \"%400,501{User-agent}i\" 100%% %D" vhost`,
+			`example.com:443 10.0.0.1 203.0.113.7 [02/Jan/2026:16:04:05 +0100] "GET /a?b=c HTTP/1.1" 200 "curl/8.5.0" 100% 12`,
+			accesslog.Entry{Client: "203.0.113.7", Method: "GET", Host: "example.com", Path: "/a", Query: "b=c", Status: 200, Header: []accesslog.Field{{Name: "User-Agent", Value: "curl/8.5.0"}}},
+		},
+		{
+			"Apache's time in parts", `%{X-Forwarded-For}i [%{%d/%b/%Y:%T}t.%{msec_frac}t %{%z}t] %>s`,
+			`203.0.113.7, 10.0.0.1 [02/Jan/2026:16:04:05.678 +0100] 200`,
+			accesslog.Entry{Client: "203.0.113.7", Status: 200},
+		},
+		{
+			"a time before a space", `%{%Y-%m-%d %H:%M:%S %z}t %h %{usec}t`,
+			`2026-01-02 16:04:05 +0100 203.0.113.7 1767366245000000`,
+			accesslog.Entry{Client: "203.0.113.7"},
+		},
+		{
+			"a directive of nginx's configuration", `log_format main escape=default '$time_local $upstream_addr $http_x_forwarded_for '
+				'"$request" $status';`,
+			`02/Jan/2026:15:04:05 +0000 10.0.0.1:80, 10.0.0.2:80 : 10.0.0.3:80 203.0.113.7, 10.0.0.1 "GET /a HTTP/1.1" 200`,
+			accesslog.Entry{Client: "203.0.113.7", Method: "GET", Path: "/a", Status: 200},
+		},
+		{
+			"columns of a W3C log", "w3c:fields=date time s-sitename cs-method cs-uri-stem c-ip sc-status",
+			"2026-01-02 15:04:05 W3SVC1 GET /a 203.0.113.7 200\n",
+			accesslog.Entry{Client: "203.0.113.7", Method: "GET", Path: "/a", Status: 200},
 		},
 		{
 			"a pattern of parts", "at=${msec}s\tip=$client\t$request_method\t$host\t$uri\t$args\t$status",
@@ -211,9 +248,14 @@ func TestDescribedFormats(t *testing.T) {
 func TestBadDescriptions(t *testing.T) {
 	for format, want := range map[string]string{
 		"json:time":                        `"time" is not as in json:time=at,client=ip`,
+		"w3c:fields=date time cs-method":   "names the client: call it c-ip",
+		"w3c:fields=date c-ip":             "has the time: call them date and time",
+		"%h %u %Q%":                        "has no directive after %",
+		"%h%t":                             "nothing between %h and the next variable",
+		"%u %t":                            "no variable of the pattern",
 		"json:size=bytes":                  `there is no field "size" to be named`,
 		"alb:client=ip":                    "the fields of alb have no names",
-		"w3c:time=at":                      "only the field of the client can be named",
+		"w3c:time=at":                      "only client and fields can be named",
 		"$remote_addr$status":              "nothing between $remote_addr and the next variable",
 		"$remote_addr $":                   "a $ without a name",
 		"${remote_addr":                    "a brace that nothing closes",
@@ -228,5 +270,52 @@ func TestBadDescriptions(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", format, err, want)
 		}
+	}
+}
+
+// Where nearly all requests are of one private client and X-Forwarded-For is in the last field, a pattern that
+// reads the clients from there is found.
+func TestBehindProxy(t *testing.T) {
+	line := func(client, agent, rest string) string {
+		return client + ` - - [02/Jan/2026:15:04:05 +0000] "GET / HTTP/1.1" 200 5 "-" "` + agent + `"` + rest + "\n"
+	}
+	for _, test := range []struct {
+		name, text, client string
+		proxied            bool
+	}{
+		{"the field behind the agent", line("10.0.0.5", "curl", ` "203.0.113.7"`), "203.0.113.7", true},
+		{"more fields", line("100.64.0.1", "a b", ` 0.1 "x" "2001:db8::17, 10.0.0.1" z`), "2001:db8::17", true},
+		{"a client that is not private", line("203.0.113.9", "curl", ` "203.0.113.7"`), "", false},
+		{"several clients", line("10.0.0.5", "curl", ` "203.0.113.7"`) + line("10.0.0.6", "curl", ` "203.0.113.7"`), "", false},
+		{"no addresses", line("10.0.0.5", "curl", ` "-"`), "", false},
+		{"nothing behind the agent", line("10.0.0.5", "203.0.113.7", ""), "203.0.113.7", true}, // an agent that is an address
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, err := text(test.text, accesslog.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Arrivals(t.Context(), func([]accesslog.Arrival) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+			f := l.Stats().Files[0]
+			if f.Proxied != test.proxied {
+				t.Fatalf("proxied %v, want %v", f.Proxied, test.proxied)
+			}
+			if !test.proxied || f.Pattern == "" {
+				return
+			}
+			if l, err = text(test.text, accesslog.Options{Format: f.Pattern}); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Entries(t.Context(), func(e *accesslog.Entry) error {
+				if e.Client != test.client {
+					t.Errorf("%s: client %s, want %s", f.Pattern, e.Client, test.client)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -16,9 +17,8 @@ type layout interface {
 
 // A Format is one that logs are read in.
 type Format struct {
-	Name    string
-	About   string
-	Example string // a line of it
+	Name  string
+	About string
 
 	layout layout
 	names  *names // of a format of JSON objects
@@ -28,43 +28,54 @@ type Format struct {
 // Options.Format tells of.
 func Formats() []Format {
 	return []Format{
-		{"combined", "Apache's and nginx's log with referer and agent, also with a virtual host in front and more fields behind",
-			`203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /a?b=c HTTP/1.1" 200 512 "-" "curl/8.5.0"`, clf{}, nil},
-		{"clf", "the common log format, which is combined without referer and agent",
-			`203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /a?b=c HTTP/1.1" 200 512`, clf{}, nil},
-		{"json", "JSON objects, one a line, with the names that nginx, load balancers and people commonly use",
-			`{"time":"2026-01-02T15:04:05+00:00","remote_addr":"203.0.113.7","request":"GET /a?b=c HTTP/1.1","status":200}`, nil, &object},
-		{"caddy", "Caddy's log",
-			`{"ts":1767366245.1,"request":{"client_ip":"203.0.113.7","proto":"HTTP/2.0","method":"GET","host":"example.com","uri":"/a?b=c"},"status":200}`, nil, &caddy},
-		{"traefik", "Traefik's log as JSON; its other one is clf",
-			`{"ClientHost":"203.0.113.7","RequestHost":"example.com","RequestMethod":"GET","RequestPath":"/a?b=c","RequestProtocol":"HTTP/2.0","DownstreamStatus":200,"StartUTC":"2026-01-02T15:04:05.1Z"}`, nil, &traefik},
-		{"envoy", "Envoy's and Istio's default log, as text or JSON",
-			`[2026-01-02T15:04:05.100Z] "GET /a?b=c HTTP/2" 200 - 0 512 3 2 "203.0.113.7" "curl/8.5.0" "6b1e" "example.com" "10.0.0.1:80"`, nil, &envoyObject},
-		{"cloudflare", "Cloudflare Logpush's HTTP requests",
-			`{"ClientIP":"203.0.113.7","ClientRequestHost":"example.com","ClientRequestMethod":"GET","ClientRequestURI":"/a?b=c","EdgeResponseStatus":200,"EdgeStartTimestamp":"2026-01-02T15:04:05Z"}`, nil, &cloudflare},
-		{"fastly", "the JSON log that Fastly's documentation has; its default one is clf",
-			`{"timestamp":"2026-01-02T15:04:05+0000","client_ip":"203.0.113.7","host":"example.com","url":"/a?b=c","request_method":"GET","response_status":200,"fastly_is_edge":true}`, nil, &fastly},
-		{"w3c", "the W3C's extended log format, which IIS writes; #Fields names its columns",
-			"#Fields: date time c-ip cs-method cs-uri-stem cs-uri-query sc-status\n2026-01-02 15:04:05 203.0.113.7 GET /a b=c 200", newW3C(), nil},
-		{"cloudfront", "Amazon CloudFront's standard log",
-			"2026-01-02\t15:04:05\tFRA50-P2\t512\t203.0.113.7\tGET\td111.cloudfront.net\t/a\t200\t-\tcurl/8.5.0\tb=c\t-\tHit\t6b1e\texample.com\thttps\t80\t0.001", newCloudFront(), nil},
-		{"alb", "an AWS Application Load Balancer's log",
-			`https 2026-01-02T15:04:05.100000Z app/lb/50dc 203.0.113.7:2817 10.0.0.1:80 0.0 0.1 0.0 200 200 80 512 "GET https://example.com:443/a?b=c HTTP/1.1" "curl/8.5.0" TLS_AES TLSv1.3`, alb{}, nil},
-		{"elb", "an AWS Classic Load Balancer's log",
-			`2026-01-02T15:04:05.100000Z lb 203.0.113.7:2817 10.0.0.1:80 0.0 0.1 0.0 200 200 80 512 "GET https://example.com:443/a?b=c HTTP/1.1" "curl/8.5.0" - -`, elb{}, nil},
-		{"s3", "Amazon S3's server access log",
-			`79a5 bucket [02/Jan/2026:15:04:05 +0000] 203.0.113.7 - 3E57 REST.GET.OBJECT a "GET /bucket/a?b=c HTTP/1.1" 200 - 512 512 9 8 "-" "curl/8.5.0" -`, s3{}, nil},
-		{"haproxy", "HAProxy's HTTP log, with or without what syslog puts in front",
-			`203.0.113.7:2817 [02/Jan/2026:15:04:05.100] http-in static/srv1 10/0/30/69/109 200 512 - - ---- 1/1/1/1/0 0/0 "GET /a?b=c HTTP/1.1"`, haproxy{}, nil},
-		{"squid", "Squid's native log",
-			`1767366245.100    109 203.0.113.7 TCP_MISS/200 512 GET http://example.com/a?b=c - DIRECT/10.0.0.1 text/html`, squid{}, nil},
-		{"nginx-proxy-manager", "Nginx Proxy Manager's log, and combined in the same file",
-			`[02/Jan/2026:15:04:05 +0000] - 200 200 - GET https example.com "/a?b=c" [Client 203.0.113.7] [Length 512] [Gzip -] [Sent-to app] "curl/8.5.0" "-"`, manager{}, nil},
-		{"zeek", "Zeek's http.log",
-			"#fields\tts\tid.orig_h\tmethod\thost\turi\tstatus_code\n1767366245.1\t203.0.113.7\tGET\texample.com\t/a?b=c\t200", &columns{zeek: true, tabs: true}, nil},
-		{"trace", "seconds since the Unix epoch, a tab, and the client", "1767366245\t203.0.113.7", trace{}, nil},
+		{"combined", "Apache's and nginx's log with referer and agent, also with a virtual host in front and more fields behind", clf{}, nil},
+		{"clf", "the common log format, which is combined without referer and agent", clf{}, nil},
+		{"json", "JSON objects, one a line, with the names that nginx, load balancers and people commonly use", nil, &object},
+		{"caddy", "Caddy's log", nil, &caddy},
+		{"traefik", "Traefik's log as JSON; its other one is clf", nil, &traefik},
+		{"envoy", "Envoy's and Istio's default log, as text or JSON", nil, &envoyObject},
+		{"cloudflare", "Cloudflare Logpush's HTTP requests", nil, &cloudflare},
+		{"fastly", "the JSON log that Fastly's documentation has; its default one is clf", nil, &fastly},
+		{"w3c", "the W3C's extended log format, which IIS writes; #Fields names its columns", newW3C(), nil},
+		{"cloudfront", "Amazon CloudFront's standard log", newCloudFront(), nil},
+		{"alb", "an AWS Application Load Balancer's log", alb, nil},
+		{"elb", "an AWS Classic Load Balancer's log", elb, nil},
+		{"s3", "Amazon S3's server access log", s3, nil},
+		{"aws-waf", "the log of web ACLs in AWS WAF", nil, &awsWAF},
+		{"azure-application-gateway", "the access log of Azure Application Gateway", nil, &azureGateway},
+		{"bunny", "the log of Bunny CDN", bunny, nil},
+		{"heroku", "the lines of Heroku's router", nil, &heroku},
+		{"vercel", "Vercel's log drain, as NDJSON", nil, &vercel},
+		{"haproxy", "HAProxy's HTTP log, with or without what syslog puts in front", haproxy{}, nil},
+		{"squid", "Squid's native log", squid, nil},
+		{"ssl_request_log", "Apache's ssl_request_log", sslRequest, nil},
+		{"edge", "the access log of edge itself, as text or JSON", nil, &node},
+		{"logfmt", "pairs such as status=200, with the names that json knows", nil, &logfmt},
+		{"nginx-proxy-manager", "Nginx Proxy Manager's log, and combined in the same file", manager, nil},
+		{"zeek", "Zeek's http.log", &columns{zeek: true, tabs: true}, nil},
+		{"trace", "seconds since the Unix epoch, a tab, and the client", trace{}, nil},
 	}
 }
+
+// Formats that are words and what is between them.
+var (
+	alb = builtIn(`${type_of_connection=https,http,h2,grpcs,ws,wss} $time_iso8601 $elb $client_port $target $t1 $t2 $t3 $status $target_status `+
+		`$received $sent "$request" "$http_user_agent"`, "request")
+	elb = builtIn(`$time_iso8601 $elb $client_port $backend $t1 $t2 $t3 $status $backend_status $received $sent "$request" "$http_user_agent"`, "request")
+	s3  = builtIn(`$owner $bucket [$time_local] $remote_addr $requester $id ${operation=REST.,SOAP.,WEBSITE.,BATCH.,S3.} $key "$request" $status `+
+		`$error $bytes $size $t1 $t2 "$http_referer" "$http_user_agent"`, "operation")
+	bunny      = builtIn(`$cache|$status|$msec|$bytes|$zone|$remote_addr|$http_referer|$request_uri|$location|$http_user_agent|$id|$country`, "http_user_agent")
+	sslRequest = builtIn(`[$time_local] $remote_addr ${version_of_TLS=TLSv1.3,TLSv1.2,TLSv1.1,TLSv1,SSLv3,SSLv2,-} $ssl_cipher "$request" $bytes`, "request")
+	squid      = folded(builtIn(`$msec $elapsed $remote_addr $result/$status $bytes $request_method $request_uri $user $hierarchy $type`, "hierarchy"))
+	manager    = alternatives{
+		builtIn(`[$time_local] $cache $upstream_status $status - $request_method $scheme $host "$request_uri" [Client $remote_addr] `+
+			`[Length $bytes] [Gzip $gzip] [Sent-to $to] "$http_user_agent" "$http_referer"`, "remote_addr"),
+		builtIn(`[$time_local] $status - $request_method $scheme $host "$request_uri" [Client $remote_addr] `+
+			`[Length $bytes] [Gzip $gzip] "$http_user_agent" "$http_referer"`, "remote_addr"),
+		clf{},
+	}
+	logfmt = object.asLogfmt()
+)
 
 // reader returns what reads f, with other names of fields where change gives them.
 func (f Format) reader(change map[string]string) (layout, error) {
@@ -78,19 +89,31 @@ func (f Format) reader(change map[string]string) (layout, error) {
 			return newEnvoy(n), nil
 		}
 		return newObjects(n), nil
-	case f.Name == "w3c" || f.Name == "cloudfront":
+	case f.Name == "w3c" || f.Name == "cloudfront" || f.Name == "zeek":
 		c := *f.layout.(*columns)
-		for key, name := range change {
-			if key != "client" {
-				return nil, fmt.Errorf("accesslog: of %s only the field of the client can be named", f.Name)
+		for key := range change {
+			if key != "client" && key != "fields" {
+				return nil, fmt.Errorf("accesslog: of %s only client and fields can be named", f.Name)
 			}
-			c.client = name
 		}
-		usual := iisFields
-		if f.Name == "cloudfront" {
-			usual = cloudFrontFields
+		c.client = change["client"]
+		fields, given := change["fields"]
+		switch {
+		case given:
+			c.bare = false
+		case f.Name == "cloudfront":
+			fields = cloudFrontFields
+		case f.Name == "w3c":
+			fields = iisFields
 		}
-		c.setFields(strings.Fields(usual))
+		c.setFields(strings.Fields(strings.TrimPrefix(fields, "#Fields:")))
+		switch {
+		case !given:
+		case c.has&(1<<client) == 0:
+			return nil, fmt.Errorf("accesslog: no field of %q names the client: call it c-ip", fields)
+		case !c.complete():
+			return nil, fmt.Errorf("accesslog: no field of %q has the time: call them date and time", fields)
+		}
 		return &c, nil
 	case len(change) > 0:
 		return nil, fmt.Errorf("accesslog: the fields of %s have no names", f.Name)
@@ -98,39 +121,12 @@ func (f Format) reader(change map[string]string) (layout, error) {
 	return f.layout, nil
 }
 
-// change names fields anew: time, client, request, method, host, path, query, status, and
-// header:Name.
+// change names fields anew.
 func (n *names) change(change map[string]string) error {
+	n.header = maps.Clone(n.header)
 	for key, path := range change {
-		list := []string{path}
-		switch key {
-		case "time":
-			n.time = list
-		case "client":
-			n.client = list
-		case "request":
-			n.request = list
-		case "method":
-			n.method = list
-		case "host":
-			n.host = list
-		case "path":
-			n.path = list
-		case "query":
-			n.query = list
-		case "status":
-			n.status = list
-		default:
-			name, ok := strings.CutPrefix(key, "header:")
-			if !ok {
-				return fmt.Errorf("accesslog: there is no field %q to be named: use time, client, request, method, host, path, query, status, or header:Name", key)
-			}
-			header := map[string][]string{}
-			for k, v := range n.header {
-				header[k] = v
-			}
-			header[headerName([]byte(name))] = list
-			n.header = header
+		if err := n.set(key, []string{path}); err != nil {
+			return err
 		}
 	}
 	if len(change) > 0 {
@@ -139,9 +135,31 @@ func (n *names) change(change map[string]string) error {
 	return nil
 }
 
+// set says where a field is: time, client, request, method, host, path, query, status, attack, or
+// header:Name.
+func (n *names) set(key string, paths []string) error {
+	field := map[string]*[]string{
+		"time": &n.time, "client": &n.client, "request": &n.request, "method": &n.method,
+		"host": &n.host, "path": &n.path, "query": &n.query, "status": &n.status, "attack": &n.attack,
+	}[key]
+	name, isHeader := strings.CutPrefix(key, "header:")
+	switch {
+	case field != nil:
+		*field = paths
+	case !isHeader:
+		return fmt.Errorf("accesslog: there is no field %q to be named: use time, client, request, method, host, path, query, status, attack, or header:Name", key)
+	default:
+		if n.header == nil {
+			n.header = map[string][]string{}
+		}
+		n.header[headerName([]byte(name))] = paths
+	}
+	return nil
+}
+
 // formatOf returns the reader of the format of that name or description.
 func formatOf(text string) (layout, string, error) {
-	if strings.Contains(text, "$") {
+	if strings.ContainsAny(text, "$%") {
 		p, err := newPattern(text)
 		return p, "pattern", err
 	}
@@ -188,5 +206,5 @@ func (e *FormatError) Error() string { return fmt.Sprintf("accesslog: there is n
 
 // Hint says what there is.
 func (e *FormatError) Hint() string {
-	return "formats are " + strings.Join(e.Known, ", ") + ", json:time=…,client=…, or a pattern as in nginx's log_format"
+	return "formats are " + strings.Join(e.Known, ", ") + ", json:time=…,client=…, or a pattern as in nginx's log_format or Apache's LogFormat"
 }

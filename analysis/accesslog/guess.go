@@ -38,7 +38,13 @@ func binaryGuess(head []byte) (guess, bool) {
 		return guess{"a tar archive", "unpack it first, as in: tar -xOf FILE | …"}, true
 	}
 	first := head[:min(len(head), 4096)]
-	if bytes.Count(first, []byte{0})*20 > len(first) {
+	controls := 0
+	for _, c := range first {
+		if c < ' ' && c != '\t' && c != '\n' && c != '\r' {
+			controls++
+		}
+	}
+	if controls*20 > len(first) {
 		return guess{"binary data", "only text can be read, plain or compressed by gzip, zstd or bzip2"}, true
 	}
 	return guess{}, false
@@ -63,6 +69,9 @@ var textGuesses = []struct {
 	{regexp.MustCompile(`^\{"log":".*"stream":"std(out|err)"`), "lines that Docker has put into JSON", "take them out, as in: jq -rj .log FILE | …"},
 	{regexp.MustCompile(`"__REALTIME_TIMESTAMP"`), "lines that the systemd journal has put into JSON", "take them out, as in: journalctl -o cat -u nginx | …"},
 	{regexp.MustCompile(`^\[pid: \d+\|app: `), "uWSGI's log", "give the log of the web server in front of it"},
+	{regexp.MustCompile(`^\d{4}-\d\d-\d\d[ \t]\d\d:\d\d:\d\d[ \t].*\b(GET|POST|HEAD|PUT|DELETE|OPTIONS)[ \t]+/`), "a W3C log, such as IIS's, without #Fields",
+		"name its columns, as in 'w3c:fields=date time s-ip cs-method cs-uri-stem cs-uri-query c-ip sc-status'"},
+	{regexp.MustCompile(`^\s*\{\s*"records"\s*:\s*\[`), "Azure's records in one object", "put each on a line of its own, as in: jq -c '.records[]' FILE | …"},
 	{regexp.MustCompile(`(?i)^\w+=("[^"]*"|\S+) .*\b(level|lvl|msg)=`), "an application's log in logfmt", "give the server's access log"},
 	{regexp.MustCompile(`^\s*[{\[]\s*$`), "JSON over several lines", "put each object on a line of its own, as in: jq -c . FILE | …"},
 	{regexp.MustCompile(`^\[\s*\{`), "a JSON array", "put each object on a line of its own, as in: jq -c '.[]' FILE | …"},
@@ -138,17 +147,8 @@ func declaredGuess(lines [][]byte) (guess, bool) {
 
 // zeekKind says what a log of Zeek's is about, where its name does not.
 func zeekKind(path string) string {
-	switch path {
-	case "conn":
-		return "connections (conn)"
-	case "dns":
-		return "DNS (dns)"
-	case "ftp":
-		return "FTP (ftp)"
-	case "dhcp":
-		return "DHCP (dhcp)"
-	case "files":
-		return "files (files)"
+	if kind := map[string]string{"conn": "connections", "dns": "DNS", "ftp": "FTP", "dhcp": "DHCP", "files": "files"}[path]; kind != "" {
+		return kind + " (" + path + ")"
 	}
 	return path
 }

@@ -18,12 +18,15 @@ type names struct {
 	path    []string // with the query or without it
 	query   []string
 	status  []string
+	attack  []string            // true or 1 for requests that are part of an attack
 	header  map[string][]string // by the header's name
 	headers string              // an object of header lines
 	prefix  string              // of members that are header lines
 	mark    []string            // one of these has to be there
+	is      [2]string           // a member, and what it has to be
 	http    bool                // a request line, a method or a path has to be there
 	answer  bool                // a status has to be there
+	logfmt  bool                // lines may be pairs such as method=GET
 }
 
 // answered returns n, but for entries with a status only: what has a method and a path may
@@ -33,15 +36,21 @@ func (n names) answered() names {
 	return n
 }
 
-// objects is a format of one JSON object a line. What is before it in the line, such as
-// what a container engine writes there, is skipped.
+// logfmt returns n for lines of pairs, such as method=GET.
+func (n names) asLogfmt() names {
+	n.logfmt = true
+	return n
+}
+
+// objects is a format of one JSON object a line, or of pairs such as method=GET. What is before
+// them in the line, such as what a container engine writes there, is skipped.
 type objects struct {
 	shape shape
 	names names
 	slots int
 
 	// The slots of the lists of names.
-	time, client, request, method, host, path, query, status, mark []int
+	time, client, request, method, host, path, query, status, attack, mark, is []int
 
 	header []headerSlots
 }
@@ -68,7 +77,10 @@ func newObjects(n names) *objects {
 	o.time, o.client = list(n.time), list(n.client)
 	o.request, o.method, o.host = list(n.request), list(n.method), list(n.host)
 	o.path, o.query, o.status = list(n.path), list(n.query), list(n.status)
-	o.mark = list(n.mark)
+	o.attack, o.mark = list(n.attack), list(n.mark)
+	if n.is[0] != "" {
+		o.is = list(n.is[:1])
+	}
 	for name, paths := range n.header {
 		o.header = append(o.header, headerSlots{name, list(paths)})
 	}
@@ -83,7 +95,9 @@ func newObjects(n names) *objects {
 			s = m.shape
 		}
 		s.collect = func(r *record, name []byte, v value) {
-			if r.need&Header != 0 {
+			if len(name) == 4 && bytes.EqualFold(name, []byte("host")) {
+				r.host = r.needed(Host, r.plainOf(v))
+			} else if r.need&Header != 0 {
 				r.set(headerName(name), r.plainOf(v))
 			}
 		}
@@ -103,21 +117,24 @@ func newObjects(n names) *objects {
 func headerName(name []byte) string { return textproto.CanonicalMIMEHeaderKey(string(name)) }
 
 func (o *objects) parse(s []byte, r *record) string {
-	i := bytes.IndexByte(s, '{')
-	if i < 0 {
-		return "no JSON object"
-	}
 	if cap(r.slots) < o.slots {
 		r.slots = make([]value, o.slots)
 	}
 	slots := r.slots[:o.slots]
 	clear(slots)
-	p := scanner{s[i+1:], r}
-	if !p.object(&o.shape, slots, 0) {
-		return "no whole JSON object"
-	}
-	if len(bytes.TrimSpace(p.s)) > 0 {
-		return "more than a JSON object"
+	switch i := bytes.IndexByte(s, '{'); {
+	case o.names.logfmt && (i < 0 || bytes.IndexByte(s[:i], '=') >= 0):
+		o.pairs(s, slots)
+	case i < 0:
+		return "no JSON object"
+	default:
+		p := scanner{s[i+1:], r}
+		if !p.object(&o.shape, slots, 0) {
+			return "no whole JSON object"
+		}
+		if len(bytes.TrimSpace(p.s)) > 0 {
+			return "more than a JSON object"
+		}
 	}
 	get := func(list []int) value {
 		for _, i := range list {
@@ -130,13 +147,16 @@ func (o *objects) parse(s []byte, r *record) string {
 	if len(o.mark) > 0 && !slices.ContainsFunc(o.mark, func(i int) bool { return slots[i].there() }) {
 		return "not an entry of this format"
 	}
+	if o.is != nil && string(slots[o.is[0]].text) != o.names.is[1] {
+		return "not a request, but another line of this log"
+	}
 	if o.names.http && len(get(o.request).text)+len(get(o.method).text)+len(get(o.path).text) == 0 {
 		return "no request"
 	}
 	if o.names.answer && len(get(o.status).text) == 0 {
 		return "no status"
 	}
-	if !o.readTime(slots, r) {
+	if !o.readTime(slots, r) && !(o.names.logfmt && r.leadingTime(s)) {
 		return "no time that can be read"
 	}
 	client := get(o.client)
@@ -168,6 +188,8 @@ func (o *objects) parse(s []byte, r *record) string {
 		r.host = r.plainOf(v)
 	}
 	r.code(get(o.status).text)
+	marked := string(get(o.attack).text)
+	r.attack = marked == "true" || marked == "1"
 	for _, h := range o.header {
 		r.set(h.name, r.plainOf(get(h.slots)))
 	}

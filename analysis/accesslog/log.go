@@ -167,7 +167,7 @@ func (l *Log) Arrivals(ctx context.Context, f func([]Arrival) error) error {
 	return l.pass(ctx, 0, func() carrier { return &arrivals{hand: f} })
 }
 
-// Entries is Arrivals for whole entries, of which it fills in Options.Need. The entry is
+// Entries is Arrivals for whole entries; it fills in the fields of Options.Need. The entry is
 // valid only during the call.
 func (l *Log) Entries(ctx context.Context, f func(*Entry) error) error {
 	return l.pass(ctx, l.o.Need, func() carrier { return newEntries(f) })

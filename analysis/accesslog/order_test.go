@@ -70,8 +70,8 @@ func open(t testing.TB, names []string, o accesslog.Options) *accesslog.Log {
 	return l
 }
 
-// trace draws lines at times that are out of order by up to so many lines.
-func trace(rt *rapid.T, late int) (lines []at) {
+// drawTrace draws lines whose times are out of order by at most late lines.
+func drawTrace(rt *rapid.T, late int) (lines []at) {
 	n := rapid.IntRange(0, 400).Draw(rt, "lines")
 	step := rapid.SampledFrom([]int64{0, 1, 7}).Draw(rt, "step")
 	for i := range n {
@@ -89,7 +89,7 @@ func trace(rt *rapid.T, late int) (lines []at) {
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		late := rapid.SampledFrom([]int{0, 3, 50, 99, 1000}).Draw(rt, "late")
-		lines := trace(rt, late)
+		lines := drawTrace(rt, late)
 		split := rapid.IntRange(0, len(lines)).Draw(rt, "split")
 		names := files(t, lines[:split], lines[split:])
 		o := accesslog.Options{

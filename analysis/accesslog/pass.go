@@ -52,7 +52,7 @@ func (l *Log) run(ctx context.Context, need Fields, sort Sort, out carrier) (err
 	l.read.Store(0)
 	l.stats = Stats{Files: make([]FileStats, len(l.sources))}
 	for i, s := range l.sources {
-		l.stats.Files[i] = FileStats{Name: s.name, Format: s.format, Compression: s.compression}
+		l.stats.Files[i] = FileStats{Name: s.name, Format: s.format, Compression: s.compression, Proxied: s.proxied, Pattern: s.pattern}
 	}
 	free := batches{make(chan []Arrival, l.o.Buffer/batchSize+64)}
 	o := l.order(ctx, sort, out, free)
@@ -195,6 +195,9 @@ func (r *reader) run(ctx context.Context) {
 func (r *reader) file(ctx context.Context, i int, s *source, f *file) error {
 	c := &cutter{text: f.text, maxLine: r.log.o.MaxLine}
 	layout := s.layout
+	if p, prefixed := layout.(prefixed); prefixed {
+		c.parts = p.parts
+	}
 	for first := true; ; first = false {
 		b := r.next(ctx)
 		if b == nil {

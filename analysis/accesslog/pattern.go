@@ -3,39 +3,128 @@ package accesslog
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// A pattern is a format in the notation of nginx's log_format: variables, $name or
-// ${name}, and what is between them.
+// A pattern is a format of variables and what is between them, in the notation of nginx's
+// log_format or of Apache's LogFormat.
 type pattern struct {
 	lead  []byte // before the first variable
 	parts []part
+	least int  // parts that every line has; servers of old may write fewer
+	fold  bool // several spaces are like one
 }
 
+const otherBeginning = "not as the format begins"
+
+// A part is a variable of a pattern.
 type part struct {
-	name  string
-	get   func(r *record, text []byte) (reason string) // nil if it is not wanted
-	until []byte                                       // what follows, up to the next variable
+	name   string   // as nginx calls it, or has a variable for the like
+	shown  string   // as the pattern has it
+	quoted bool     // it is between quotes
+	only   []string // what it may be, or, of those that end in a point, how it may begin
+	timed  bool     // it is the time, which may contain what follows it
+	until  []byte   // what follows, up to the next variable
+	get    func(r *record, text []byte) (reason string)
+	reason string // of a line that has not what follows
 }
 
 // clientVariables may name the client, the best first. $client is of no server: a pattern
-// can call so whatever it wants to be the client.
+// can call so whatever it wants to be the client. $client_port is address:port.
 var clientVariables = []string{
-	"client", "remote_addr", "http_cf_connecting_ip", "http_true_client_ip", "http_x_real_ip", "http_x_forwarded_for",
+	"client", "client_port", "remote_addr", "http_cf_connecting_ip", "http_true_client_ip", "http_x_real_ip", "http_x_forwarded_for",
 	"realip_remote_addr", "proxy_protocol_addr", "proxy_add_x_forwarded_for", "remote_host",
 }
 
-// newPattern compiles a pattern.
+// builtIn returns the pattern of a format of ours. Lines may end after the variable least.
+func builtIn(text, least string) *pattern {
+	p, err := newPattern(text)
+	if err != nil {
+		panic(err) // a pattern of our own
+	}
+	p.least = 1 + slices.IndexFunc(p.parts, func(p part) bool { return p.name == least })
+	return p
+}
+
+func folded(p *pattern) *pattern {
+	p.fold = true
+	return p
+}
+
+// newPattern compiles a pattern, also as it stands in nginx's or Apache's configuration.
 func newPattern(text string) (*pattern, error) {
-	p := new(pattern)
-	lead, rest, _ := strings.Cut(text, "$")
-	p.lead = []byte(lead)
-	for more := strings.Contains(text, "$"); more; {
-		var name string
+	notation := ofNginx
+	if text = unquoted(text); !strings.Contains(text, "$") {
+		notation = ofApache
+	}
+	lead, parts, err := notation(text)
+	if err != nil {
+		return nil, fmt.Errorf("accesslog: the pattern %q %w", text, err)
+	}
+	p := &pattern{lead: []byte(lead), parts: parts, least: len(parts)}
+	before := &p.lead
+	for i := range p.parts {
+		part := &p.parts[i]
+		if bytes.HasSuffix(*before, []byte(`"`)) && bytes.HasPrefix(part.until, []byte(`"`)) {
+			part.quoted = true
+			*before, part.until = (*before)[:len(*before)-1], part.until[1:]
+		}
+		if len(part.until) == 0 && !part.quoted && i+1 < len(p.parts) {
+			return nil, fmt.Errorf("accesslog: the pattern %q has nothing between %s and the next variable", text, part.shown)
+		}
+		before = &part.until
+	}
+	for i := range p.parts {
+		part := &p.parts[i]
+		switch {
+		case len(part.only) > 0:
+			part.reason = fmt.Sprintf("no %s, such as %s", strings.ReplaceAll(part.name, "_", " "), part.only[0])
+		case part.quoted:
+			part.reason = "no " + part.shown + " in quotes"
+		default:
+			part.reason = fmt.Sprintf("no %q after %s", part.until, part.shown)
+		}
+	}
+	return p, p.bind(text)
+}
+
+// unquoted returns the pattern of a directive log_format, LogFormat or CustomLog, and any other text
+// as it is.
+func unquoted(text string) string {
+	text = strings.TrimSpace(text)
+	word, rest, _ := strings.Cut(text, " ")
+	switch strings.ToLower(word) {
+	case "log_format", "logformat", "customlog":
+	default:
+		return text
+	}
+	var all strings.Builder
+	for {
+		i := strings.IndexAny(rest, `"'`)
+		if i < 0 {
+			return all.String()
+		}
+		quote := rest[i]
+		for rest = rest[i+1:]; rest != "" && rest[0] != quote; rest = rest[1:] {
+			if rest[0] == '\\' && len(rest) > 1 {
+				rest = rest[1:]
+			}
+			all.WriteByte(rest[0])
+		}
+		rest = strings.TrimPrefix(rest, string(quote))
+	}
+}
+
+// ofNginx cuts a pattern into variables, $name or ${name}, and what is between them. Those of
+// our own formats may say in the braces what the variable may be, as in ${kind=http,https}.
+func ofNginx(text string) (lead string, parts []part, err error) {
+	lead, rest, more := strings.Cut(text, "$")
+	for more {
+		var name, until string
 		if inner, ok := strings.CutPrefix(rest, "{"); ok {
 			if name, rest, ok = strings.Cut(inner, "}"); !ok {
-				return nil, fmt.Errorf("accesslog: the pattern %q has a brace that nothing closes", text)
+				return "", nil, fmt.Errorf("has a brace that nothing closes")
 			}
 		} else {
 			end := strings.IndexFunc(rest, func(c rune) bool {
@@ -47,55 +136,49 @@ func newPattern(text string) (*pattern, error) {
 			name, rest = rest[:end], rest[end:]
 		}
 		if name == "" {
-			return nil, fmt.Errorf("accesslog: the pattern %q has a $ without a name", text)
+			return "", nil, fmt.Errorf("has a $ without a name")
 		}
-		var until string
+		name, only, limited := strings.Cut(name, "=")
 		until, rest, more = strings.Cut(rest, "$")
-		if more && until == "" {
-			return nil, fmt.Errorf("accesslog: the pattern %q has nothing between $%s and the next variable", text, name)
+		p := part{name: name, shown: "$" + name, until: []byte(until)}
+		if limited {
+			p.only = strings.Split(only, ",")
 		}
-		p.parts = append(p.parts, part{name: name, until: []byte(until)})
+		parts = append(parts, p)
 	}
-	return p, p.bind(text)
+	return lead, parts, nil
 }
 
 // bind says what each variable is for.
 func (p *pattern) bind(text string) error {
 	has := func(name string) bool {
-		for _, part := range p.parts {
-			if part.name == name {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(p.parts, func(p part) bool { return p.name == name })
 	}
-	client := ""
-	for _, name := range clientVariables {
-		if has(name) {
-			client = name
-			break
-		}
+	i := slices.IndexFunc(clientVariables, has)
+	if i < 0 {
+		return fmt.Errorf("accesslog: no variable of the pattern %q names the client: call it $remote_addr or $client, or %%h in Apache's notation", text)
 	}
-	if client == "" {
-		return fmt.Errorf("accesslog: no variable of the pattern %q names the client: call it $remote_addr or $client", text)
-	}
-	timed := false
+	client, timed := clientVariables[i], false
 	for i := range p.parts {
 		part := &p.parts[i]
 		switch part.name {
+		case client:
+			if part.get = patternClient; client == "client_port" {
+				part.get = patternPeer
+			}
 		case "time_local", "time_iso8601", "msec", "time":
 			if !timed {
-				part.get, timed = patternTime, true
+				part.get, part.timed, timed = patternTime, true, true
+			}
+			if part.get != nil && part.name == "msec" {
+				part.get = patternUnix
 			}
 		default:
 			part.get = variable(part.name)
 		}
-		if part.name == client {
-			part.get = patternClient
-		}
 	}
 	if !timed {
-		return fmt.Errorf("accesslog: no variable of the pattern %q has the time: call it $time_local, $time_iso8601, $msec or $time", text)
+		return fmt.Errorf("accesslog: no variable of the pattern %q has the time: call it $time_local, $time_iso8601, $msec or $time, or %%t in Apache's notation", text)
 	}
 	return nil
 }
@@ -108,9 +191,25 @@ func patternTime(r *record, text []byte) string {
 	return ""
 }
 
+func patternUnix(r *record, text []byte) string {
+	var ok bool
+	if r.time, ok = unix(text); !ok {
+		return "no time in seconds since the epoch"
+	}
+	return ""
+}
+
 func patternClient(r *record, text []byte) string {
 	if r.client = firstOf(text); len(r.client) == 0 {
 		return "no client"
+	}
+	return ""
+}
+
+func patternPeer(r *record, text []byte) string {
+	r.client = withoutItsPort(text)
+	if !missing(text) && !addressOf(r.client).IsValid() || len(text) == 0 {
+		return "no address of a client"
 	}
 	return ""
 }
@@ -129,11 +228,15 @@ func variable(name string) func(r *record, text []byte) string {
 	case "request":
 		return set(Method|Host|Path, (*record).request)
 	case "request_method":
-		return set(Method, func(r *record, text []byte) { r.method = text })
+		return set(Method|Host|Path, func(r *record, text []byte) { r.method = text })
 	case "request_uri", "uri", "document_uri":
-		return set(Path, func(r *record, text []byte) { r.target(r.unescape(text)) })
+		return set(Host|Path, func(r *record, text []byte) {
+			if text[0] == '/' || text[0] == '*' || string(r.method) == "CONNECT" || bytes.Contains(text, []byte("://")) {
+				r.target(r.unescape(text))
+			}
+		})
 	case "args", "query_string":
-		return set(Path, func(r *record, text []byte) { r.query = r.unescape(text) })
+		return set(Path, func(r *record, text []byte) { r.query = bytes.TrimPrefix(r.unescape(text), []byte("?")) })
 	case "host", "http_host", "server_name":
 		return set(Host, func(r *record, text []byte) { r.host = r.unescape(text) })
 	case "status":
@@ -149,39 +252,131 @@ func variable(name string) func(r *record, text []byte) string {
 func (p *pattern) parse(s []byte, r *record) string {
 	s, ok := bytes.CutPrefix(s, p.lead)
 	if !ok {
-		return "not as the pattern begins"
+		return otherBeginning
 	}
-	quoted := bytes.HasSuffix(p.lead, []byte(`"`))
 	for i := range p.parts {
 		part := &p.parts[i]
-		text := s
-		if len(part.until) > 0 {
-			end := p.end(s, part.until, quoted)
-			if end < 0 {
-				return "not as the pattern has it after $" + part.name
+		if i >= p.least && (len(s) == 0 || r.need&^Addr == 0) {
+			return ""
+		}
+		text, rest, ok := part.cut(s)
+		if !ok {
+			if i < p.least-1 || len(s) == 0 {
+				return part.reason
 			}
-			text, s = s[:end], s[end+len(part.until):]
+			text, rest = bytes.Trim(s, `"`), nil // the line's last
+		}
+		if len(part.only) > 0 && !part.allows(text) {
+			return part.reason
 		}
 		if part.get != nil {
 			if reason := part.get(r, text); reason != "" {
 				return reason
 			}
 		}
-		quoted = bytes.HasSuffix(part.until, []byte(`"`))
+		if s = rest; p.fold {
+			s = trimSpaces(s)
+		}
 	}
 	return ""
 }
 
-// end returns where until begins in s. Within quotes an escaped quote is not its
-// beginning.
-func (p *pattern) end(s, until []byte, quoted bool) int {
-	for at := 0; ; at++ {
-		i := bytes.Index(s[at:], until)
+// cut cuts off the text of p, and what follows it.
+func (p *part) cut(s []byte) (text, rest []byte, ok bool) {
+	switch {
+	case p.quoted:
+		return p.cutQuoted(s)
+	case len(p.until) == 0:
+		return s, nil, true
+	}
+	for at, tries := 0, 0; ; at++ {
+		i := bytes.Index(s[at:], p.until)
 		if i < 0 {
-			return -1
+			return nil, s, false
 		}
-		if at += i; !quoted || until[0] != '"' || !escaped(s[:at]) {
-			return at
+		at += i
+		rest = s[at+len(p.until):]
+		switch {
+		case p.timed && p.until[0] == ' ' && tries < 4 && at > 0 && isWithin(s, at):
+			tries++ // it has spaces itself
+		case p.until[0] == ' ' && at > 0 && (s[at-1] == ',' || s[at-1] == ':' && at > 1 && s[at-2] == ' ' || bytes.HasPrefix(rest, []byte(": "))):
+			// Of several upstreams, or of X-Forwarded-For.
+		default:
+			return s[:at], rest, true
 		}
 	}
+}
+
+// isWithin reports whether the space at i is within a time: between brackets, between a day and a time of day, or
+// before a zone.
+func isWithin(s []byte, i int) bool {
+	if s[0] == '[' {
+		return s[i-1] != ']'
+	}
+	rest := s[i+1:]
+	if i == 10 && len(rest) >= 8 {
+		if _, ok := hms(rest); ok {
+			return true
+		}
+	}
+	if len(rest) < 5 || len(rest) > 5 && rest[5] != ' ' && rest[5] != '"' && rest[5] != '\t' {
+		return false
+	}
+	_, ok := zone(rest[:5])
+	return ok
+}
+
+// cutQuoted is cut for text between quotes. A quote that is escaped, or that is not followed by what the
+// pattern has there, is part of the text. What was not sent may be without quotes.
+func (p *part) cutQuoted(s []byte) (text, rest []byte, ok bool) {
+	if len(s) == 0 || s[0] != '"' {
+		if after, ok := bytes.CutPrefix(s, []byte("-")); ok && bytes.HasPrefix(after, p.until) {
+			return s[:1], after[len(p.until):], true
+		}
+		return nil, s, false
+	}
+	s = s[1:]
+	for at := 0; ; at++ {
+		i := bytes.IndexByte(s[at:], '"')
+		if i < 0 {
+			return nil, s, false
+		}
+		at += i
+		rest = s[at+1:]
+		follows := bytes.HasPrefix(rest, p.until)
+		if len(p.until) == 0 {
+			follows = len(rest) == 0 || rest[0] == ' '
+		}
+		if follows && !escaped(s[:at]) {
+			return s[:at], rest[len(p.until):], true
+		}
+	}
+}
+
+// allows reports whether text is what p may be.
+func (p *part) allows(text []byte) bool {
+	for _, only := range p.only {
+		if string(text) == only || only[len(only)-1] == '.' && len(text) > len(only) && string(text[:len(only)]) == only {
+			return true
+		}
+	}
+	return false
+}
+
+// alternatives is a format whose lines are in one of several.
+type alternatives []layout
+
+func (a alternatives) parse(s []byte, r *record) string {
+	why := otherBeginning
+	for _, l := range a {
+		r.reset()
+		reason := l.parse(s, r)
+		if reason == "" {
+			return ""
+		}
+		if why == otherBeginning {
+			why = reason
+		}
+	}
+	return why
 }

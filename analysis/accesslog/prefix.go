@@ -6,7 +6,7 @@ import "bytes"
 // without that is read as it is.
 type prefixed struct {
 	layout
-	cut func(s []byte) (rest []byte, ok bool)
+	cutting
 }
 
 func (p prefixed) parse(s []byte, r *record) string {
@@ -20,14 +20,14 @@ func (p prefixed) parse(s []byte, r *record) string {
 
 // A cutting is something that puts text in front of lines.
 type cutting struct {
-	what string
-	cut  func(s []byte) (rest []byte, ok bool)
+	cut   func(s []byte) (rest []byte, ok bool)
+	parts bool // lines may be in parts
 }
 
 var cuttings = []cutting{
-	{"container engine", cutContainer},
-	{"docker compose", cutCompose},
-	{"syslog", cutSyslog},
+	{cutContainer, true},
+	{cutCompose, false},
+	{cutSyslog, false},
 }
 
 // cutSyslog cuts off what syslog puts in front: priority, time, host, and the process if
@@ -79,20 +79,35 @@ func cutSyslog(s []byte) (rest []byte, ok bool) {
 // cutContainer cuts off what container engines put in front on Kubernetes: time, stream,
 // and F for a whole line. Of a line in parts nothing is left.
 func cutContainer(s []byte) (rest []byte, ok bool) {
-	var t clock
-	_, n, ok := t.iso(s)
-	if !ok || n >= len(s) || s[n] != ' ' {
+	_, rest, whole, ok := cutPart(s)
+	switch {
+	case !ok:
 		return s, false
-	}
-	stream, rest := cutWord(s[n:])
-	if string(stream) != "stdout" && string(stream) != "stderr" {
-		return s, false
-	}
-	whole, rest := cutWord(rest)
-	if string(whole) != "F" {
+	case !whole:
 		return nil, true
 	}
 	return rest, true
+}
+
+// cutPart is cutContainer for parts of lines too, each of which but the last has P for F. stream is 0 for the
+// standard output and 1 for the standard error, whose parts may alternate.
+func cutPart(s []byte) (stream int, rest []byte, whole, ok bool) {
+	var t clock
+	_, n, ok := t.iso(s)
+	if !ok || n >= len(s) || s[n] != ' ' {
+		return 0, s, false, false
+	}
+	name, rest := cutWord(s[n:])
+	switch string(name) {
+	case "stdout":
+	case "stderr":
+		stream = 1
+	default:
+		return 0, s, false, false
+	}
+	tags, rest := cutWord(rest)
+	tag, _, _ := bytes.Cut(tags, []byte(":"))
+	return stream, rest, string(tag) != "P", true
 }
 
 // cutCompose cuts off the name of a container and a bar.

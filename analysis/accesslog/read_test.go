@@ -347,3 +347,26 @@ func TestUnreadable(t *testing.T) {
 		}
 	}
 }
+
+// Marks of an attack survive sorting, also on disk, whichever other fields are asked for.
+func TestAttack(t *testing.T) {
+	const text = `{"time":1767366247,"remote_addr":"203.0.113.7","uri":"/","status":200,"attack":true}
+{"time":1767366246,"remote_addr":"2001:db8::7","uri":"/","status":200,"attack":"1"}
+{"time":1767366248,"remote_addr":"somebody","uri":"/","status":200,"attack":false}
+{"time":1767366245,"remote_addr":"203.0.113.9","uri":"/","status":200,"attack":"sqli"}
+`
+	for _, sort := range []accesslog.Sort{accesslog.SortMemory, accesslog.SortDisk} {
+		for _, need := range []accesslog.Fields{accesslog.All, accesslog.Addr | accesslog.Method} {
+			l := open(t, []string{save(t, []byte(text))}, accesslog.Options{Need: need, Sort: sort})
+			var got []string
+			err := l.Entries(t.Context(), func(e *accesslog.Entry) error {
+				got = append(got, fmt.Sprint(e.Client, " ", e.Attack))
+				return nil
+			})
+			want := []string{"203.0.113.9 false", "2001:db8::7 true", "203.0.113.7 true", "somebody false"}
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Errorf("sort %v, need %b: %v (-want +got):\n%s", sort, need, err, diff)
+			}
+		}
+	}
+}

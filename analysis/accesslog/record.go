@@ -31,11 +31,13 @@ type record struct {
 	path   []byte
 	query  []byte
 	status int
+	attack bool
 	header []line
 
 	clock clock
 	plain []byte  // text without escapes
 	slots []value // of an object
+	pair  [2]value
 }
 
 // A line is one of a request's header.
@@ -48,7 +50,7 @@ type line struct {
 func (r *record) reset() {
 	r.time, r.client = 0, nil
 	if r.need != 0 {
-		r.method, r.host, r.path, r.query, r.status = nil, nil, nil, nil, 0
+		r.method, r.host, r.path, r.query, r.status, r.attack = nil, nil, nil, nil, 0, false
 		r.header, r.plain = r.header[:0], r.plain[:0]
 	}
 }
@@ -60,7 +62,7 @@ func (r *record) set(name string, value []byte) {
 	}
 }
 
-// missing reports whether a field says that there was none.
+// missing reports whether a field stands for a missing value.
 func missing(value []byte) bool { return len(value) == 0 || len(value) == 1 && value[0] == '-' }
 
 // append appends r but its time to b, in a form that restore reads.
@@ -76,7 +78,9 @@ func (r *record) append(b []byte) []byte {
 			kind = 1
 		}
 	}
-	b = append(b, kind)
+	if b = append(b, kind); r.attack {
+		b[len(b)-1] |= attackBit
+	}
 	b = appendText(b, r.client)
 	switch kind {
 	case 4:
@@ -106,6 +110,9 @@ func (r *record) append(b []byte) []byte {
 	return b
 }
 
+// attackBit is set in the first byte of the record of an attack's request.
+const attackBit = 0x80
+
 // needed returns text if the field that it is of is asked for.
 func (r *record) needed(f Fields, text []byte) []byte {
 	if r.need&f == 0 {
@@ -126,7 +133,8 @@ func appendText(b, text []byte) []byte {
 // restore sets all of e but its time to what was appended to s.
 func (e *Entry) restore(s string) {
 	*e = Entry{Time: e.Time, Header: e.Header[:0]}
-	kind := s[0]
+	e.Attack = s[0]&attackBit != 0
+	kind := s[0] &^ attackBit
 	e.Client, s = cutText(s[1:])
 	switch kind {
 	case 4:

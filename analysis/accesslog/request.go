@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// request reads a request line. Of one that is none, as far as it can be read.
+// request reads a request line, or as much of an invalid one as it can.
 func (r *record) request(s []byte) {
 	if r.need&(Method|Path|Host) == 0 {
 		return
@@ -76,7 +76,7 @@ func withoutDefaultPort(host, scheme []byte) []byte {
 	return host
 }
 
-// code reads a status, which is 0 if it is none.
+// code reads a status. It returns 0 for anything else.
 func (r *record) code(s []byte) {
 	if n, ok := number(s); ok && n < 1000 {
 		r.status = n

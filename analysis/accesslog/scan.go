@@ -127,7 +127,7 @@ func (p *scanner) value(want *shape, slots []value, depth int) (v value, ok bool
 	case p.accept('{'):
 		return value{}, p.object(want, slots, depth+1)
 	case p.accept('['):
-		return p.array(depth + 1)
+		return p.array(want, depth+1)
 	}
 	i := bytes.IndexAny(p.s, ",}] \t")
 	if i <= 0 {
@@ -137,19 +137,32 @@ func (p *scanner) value(want *shape, slots []value, depth int) (v value, ok bool
 	return v, !bytes.ContainsAny(v.text, "{[\"\\:")
 }
 
-// array reads an array, from behind its bracket, and returns its first element.
-func (p *scanner) array(depth int) (first value, ok bool) {
+// pair is an element of header lines that are written as an array.
+var pair = &shape{members: map[string]*member{"name": {slot: 0}, "value": {slot: 1}}}
+
+// array reads an array, from behind its bracket, and returns its first element. Of objects
+// with name and value it hands out what is wanted.
+func (p *scanner) array(want *shape, depth int) (first value, ok bool) {
 	if depth > maxDepth {
 		return value{}, false
+	}
+	var inner *shape
+	var slots []value
+	if want != nil && want.collect != nil {
+		inner, slots = pair, p.r.pair[:]
 	}
 	p.space()
 	if p.accept(']') {
 		return value{}, true
 	}
 	for n := 0; ; n++ {
-		v, ok := p.value(nil, nil, depth)
+		clear(slots)
+		v, ok := p.value(inner, slots, depth)
 		if !ok {
 			return value{}, false
+		}
+		if inner != nil && slots[0].there() {
+			want.collect(p.r, slots[0].text, slots[1])
 		}
 		if n == 0 {
 			first = v

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/internal/trace"
 )
 
 // outcome is what becomes of a file: it is read, or refused for what it looks like.
@@ -111,7 +112,7 @@ func become(t *testing.T, name string) outcome {
 }
 
 func TestSamplesOfOtherTools(t *testing.T) {
-	dir := shared(t, "formats")
+	dir := trace.Shared(t, "formats")
 	got := map[string]outcome{}
 	if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || d.Name() == "README.md" {

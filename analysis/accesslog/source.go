@@ -27,6 +27,8 @@ type source struct {
 	compression string
 	format      string
 	layout      layout
+	proxied     bool   // the client is a proxy
+	pattern     string // that reads the clients then
 
 	// Of what cannot be opened again: what Open opened, and the text at its beginning.
 	held *file
@@ -205,3 +207,23 @@ func (c *counter) Read(b []byte) (int, error) {
 	c.n.Add(int64(n))
 	return n, err
 }
+
+// OpenText opens a file, or stdin for "-", and undoes its compression.
+func OpenText(name string, stdin io.Reader) (io.ReadCloser, error) {
+	s := &source{name: name, log: new(Log)}
+	if name == "-" {
+		s.stdin = stdin
+	}
+	f, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	return openText{f.text, f}, nil
+}
+
+type openText struct {
+	io.Reader
+	file *file
+}
+
+func (t openText) Close() error { return t.file.close() }

@@ -25,6 +25,12 @@ type FileStats struct {
 	Entries     int64
 	Malformed   int64
 	Bytes       int64 // of text
+
+	// Proxied says that nearly all of the first lines are of one private client, while their last text in
+	// quotes looks like X-Forwarded-For. Pattern is an Options.Format that reads the clients from there,
+	// if one was found.
+	Proxied bool
+	Pattern string
 }
 
 // A Sample is a malformed line.

@@ -1,6 +1,9 @@
 package accesslog
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // cutWord returns s up to the next space, and what follows the spaces there. Spaces in
 // front are skipped.
@@ -70,6 +73,12 @@ func trimSpaces(s []byte) []byte {
 	return s
 }
 
+// escapes stand behind a backslash for the characters that are meant.
+const (
+	escapes = "ntrbfv\"\\/'"
+	meant   = "\n\t\r\b\f\v\"\\/'"
+)
+
 // unescape undoes what servers do to text in their logs: \xHH, \" and the like.
 func (r *record) unescape(s []byte) []byte {
 	i := bytes.IndexByte(s, '\\')
@@ -85,38 +94,24 @@ func (r *record) unescape(s []byte) []byte {
 			continue
 		}
 		i++
-		switch c = s[i]; c {
-		case 'x':
-			if i+2 < len(s) {
-				if hi, lo := hex(s[i+1]), hex(s[i+2]); hi < 16 && lo < 16 {
-					r.plain = append(r.plain, hi<<4|lo)
-					i += 2
-					continue
-				}
-			}
-			r.plain = append(r.plain, '\\', c)
-		case 'n':
-			r.plain = append(r.plain, '\n')
-		case 't':
-			r.plain = append(r.plain, '\t')
-		case 'r':
-			r.plain = append(r.plain, '\r')
-		case 'b':
-			r.plain = append(r.plain, '\b')
-		case 'f':
-			r.plain = append(r.plain, '\f')
-		case 'v':
-			r.plain = append(r.plain, '\v')
-		case '"', '\\', '/', '\'':
-			r.plain = append(r.plain, c)
-		case 'u':
-			if n := r.unicode(s[i+1:]); n > 0 {
-				i += n
-				continue
-			}
-			r.plain = append(r.plain, '\\', c)
+		c = s[i]
+		at := strings.IndexByte(escapes, c)
+		pair, hexadecimal := hexPair(s[i+1:])
+		switch {
+		case at >= 0:
+			r.plain = append(r.plain, meant[at])
+		case c == 'x' && hexadecimal:
+			r.plain = append(r.plain, pair)
+			i += 2
 		default:
-			r.plain = append(r.plain, '\\', c)
+			n := 0
+			if c == 'u' {
+				n = r.unicode(s[i+1:])
+			}
+			if n == 0 {
+				r.plain = append(r.plain, '\\', c)
+			}
+			i += n
 		}
 	}
 	return r.plain[from:]
@@ -135,6 +130,15 @@ func hex(c byte) byte {
 	return 16
 }
 
+// hexPair returns the byte of the two hexadecimal digits that s begins with.
+func hexPair(s []byte) (b byte, ok bool) {
+	if len(s) < 2 {
+		return 0, false
+	}
+	hi, lo := hex(s[0]), hex(s[1])
+	return hi<<4 | lo, hi < 16 && lo < 16
+}
+
 // unpercent undoes percent-encoding.
 func (r *record) unpercent(s []byte) []byte {
 	if bytes.IndexByte(s, '%') < 0 {
@@ -142,12 +146,10 @@ func (r *record) unpercent(s []byte) []byte {
 	}
 	from := len(r.plain)
 	for i := 0; i < len(s); i++ {
-		if s[i] == '%' && i+2 < len(s) {
-			if hi, lo := hex(s[i+1]), hex(s[i+2]); hi < 16 && lo < 16 {
-				r.plain = append(r.plain, hi<<4|lo)
-				i += 2
-				continue
-			}
+		if pair, ok := hexPair(s[i+1:]); ok && s[i] == '%' {
+			r.plain = append(r.plain, pair)
+			i += 2
+			continue
 		}
 		r.plain = append(r.plain, s[i])
 	}

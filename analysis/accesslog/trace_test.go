@@ -4,24 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/internal/trace"
 )
-
-// shared returns a directory of test data beside the module, which need not be there.
-func shared(t testing.TB, name string) string {
-	t.Helper()
-	dir := filepath.Join("..", "..", "..", "shared", name)
-	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("no test data beside the module: %v", err)
-	}
-	return dir
-}
 
 // normalised is the SHA-256 that identifies what is counted of a log: for every entry in
 // the order of time its time in seconds, and its client's number by first appearance.
@@ -60,7 +49,7 @@ func TestTraces(t *testing.T) {
 	} {
 		for _, workers := range []int{1, 2, 4} {
 			t.Run(fmt.Sprintf("%s/%d", want.name, workers), func(t *testing.T) {
-				l, err := accesslog.Open([]string{filepath.Join(shared(t, "traces"), want.name+".tsv.gz")}, accesslog.Options{Workers: workers})
+				l, err := accesslog.Open([]string{trace.Shared(t, "traces", want.name+".tsv.gz")}, accesslog.Options{Workers: workers})
 				if err != nil {
 					t.Fatal(err)
 				}

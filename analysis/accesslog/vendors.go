@@ -1,118 +1,103 @@
 package accesslog
 
+import "strings"
+
 // Where servers and networks that log in JSON have what is wanted. Of several addresses
 // that may be the client, the first is the one that the server itself takes for it.
 
-var caddy = names{
-	time:    []string{"ts"},
-	client:  []string{"request.client_ip", "request.remote_ip", "request.remote_addr"},
-	method:  []string{"request.method"},
-	host:    []string{"request.host"},
-	path:    []string{"request.uri"},
-	status:  []string{"status"},
-	headers: "request.headers",
-	mark:    []string{"request.proto"},
-}
+var caddy = described(`
+	time=ts client=request.client_ip|request.remote_ip|request.remote_addr method=request.method host=request.host path=request.uri status=status
+	headers=request.headers mark=request.proto`)
 
-var traefik = names{
-	time:   []string{"StartUTC", "StartLocal", "time"},
-	client: []string{"ClientHost", "ClientAddr"},
-	method: []string{"RequestMethod"},
-	host:   []string{"RequestHost", "RequestAddr"},
-	path:   []string{"RequestPath"},
-	status: []string{"DownstreamStatus", "OriginStatus"},
-	prefix: "request_",
-	http:   true,
-}
+var traefik = described(`
+	time=StartUTC|StartLocal|time client=ClientHost|ClientAddr method=RequestMethod host=RequestHost|RequestAddr path=RequestPath
+	status=DownstreamStatus|OriginStatus prefix=request_ http`)
 
-var envoyObject = names{
-	time: []string{"start_time", "@timestamp", "timestamp"},
-	client: []string{
-		"downstream_remote_address", "downstream_remote_address_without_port",
-		"downstream_direct_remote_address", "x-forwarded-for", "x_forwarded_for",
-	},
-	method: []string{"method", ":method"},
-	host:   []string{":authority", "authority", "host"},
-	path:   []string{"x-envoy-original-path", "x-envoy-origin-path", "path", ":path"},
-	status: []string{"response_code"},
-	header: map[string][]string{
-		"User-Agent":      {"user-agent", "user_agent"},
-		"Referer":         {"referer", "referrer"},
-		"X-Forwarded-For": {"x-forwarded-for", "x_forwarded_for"},
-		"X-Request-Id":    {"x-request-id", "request_id", "x_request_id"},
-	},
-	mark: []string{"response_flags", "upstream_cluster", "upstream_host", "route_name", "response_code_details"},
-}
+var envoyObject = described(`
+	time=start_time|@timestamp|timestamp
+	client=downstream_remote_address|downstream_remote_address_without_port|downstream_direct_remote_address|x-forwarded-for|x_forwarded_for
+	method=method|:method host=:authority|authority|host path=x-envoy-original-path|x-envoy-origin-path|path|:path status=response_code
+	header:User-Agent=user-agent|user_agent header:Referer=referer|referrer header:X-Forwarded-For=x-forwarded-for|x_forwarded_for
+	header:X-Request-Id=x-request-id|request_id|x_request_id mark=response_flags|upstream_cluster|upstream_host|route_name|response_code_details`)
 
-var cloudflare = names{
-	time:   []string{"EdgeStartTimestamp", "EdgeEndTimestamp"},
-	client: []string{"ClientIP"},
-	method: []string{"ClientRequestMethod"},
-	host:   []string{"ClientRequestHost"},
-	path:   []string{"ClientRequestURI", "ClientRequestPath"},
-	status: []string{"EdgeResponseStatus"},
-	header: map[string][]string{
-		"User-Agent": {"ClientRequestUserAgent"},
-		"Referer":    {"ClientRequestReferer"},
-	},
-	headers: "RequestHeaders",
-}
+var cloudflare = described(`
+	time=EdgeStartTimestamp|EdgeEndTimestamp client=ClientIP method=ClientRequestMethod host=ClientRequestHost path=ClientRequestURI|ClientRequestPath
+	status=EdgeResponseStatus header:User-Agent=ClientRequestUserAgent header:Referer=ClientRequestReferer headers=RequestHeaders`)
 
-var fastly = names{
-	time:    []string{"timestamp", "time_start", "start_time", "time"},
-	client:  []string{"client_ip"},
-	request: []string{"request"},
-	method:  []string{"request_method", "method"},
-	host:    []string{"host", "request_host"},
-	path:    []string{"url", "request_url"},
-	status:  []string{"response_status", "status"},
-	header: map[string][]string{
-		"User-Agent": {"request_user_agent", "user_agent"},
-		"Referer":    {"request_referer", "referer"},
-	},
-	mark: []string{"fastly_is_edge", "fastly_server", "fastly_pop", "fastly_is_shield", "response_state"},
-}
+var fastly = described(`
+	time=timestamp|time_start|start_time|time client=client_ip request=request method=request_method|method host=host|request_host path=url|request_url
+	status=response_status|status header:User-Agent=request_user_agent|user_agent header:Referer=request_referer|referer
+	mark=fastly_is_edge|fastly_server|fastly_pop|fastly_is_shield|response_state`)
+
+// azureGateway is what Azure Application Gateway logs, to a storage account and to a table of Log Analytics.
+var azureGateway = described(`
+	time=timeStamp|TimeGenerated|time|timestamp client=properties.clientIP|properties.clientIp|ClientIp|ClientIP method=properties.httpMethod|HttpMethod
+	host=properties.originalHost|properties.host|OriginalHost|Host
+	path=properties.originalRequestUriWithArgs|properties.requestUri|OriginalRequestUriWithArgs|RequestUri query=properties.requestQuery|RequestQuery
+	status=properties.httpStatus|HttpStatus header:User-Agent=properties.userAgent|UserAgent mark=properties.httpStatus|HttpStatus http`)
+
+var awsWAF = described(`
+	time=timestamp client=httpRequest.clientIp method=httpRequest.httpMethod path=httpRequest.uri query=httpRequest.args status=responseCodeSent
+	headers=httpRequest.headers mark=webaclId|terminatingRuleId`)
+
+var vercel = described(`
+	time=proxy.timestamp|timestamp client=proxy.clientIp method=proxy.method host=proxy.host|host path=proxy.path status=proxy.statusCode|statusCode
+	header:User-Agent=proxy.userAgent header:Referer=proxy.referer mark=proxy.clientIp`)
+
+var heroku = described(`
+	client=fwd method=method host=host path=path status=status mark=dyno logfmt`)
+
+// node is the log of this project's nodes, with access-log, as text or JSON.
+var node = described(`
+	time=time client=client method=method host=host path=uri status=status mark=verdict|msg is=msg|request logfmt`)
 
 // object is what most others call it: nginx's variables, the Elastic Common Schema,
 // Google's and Azure's load balancers, W3C's fields, and what people write themselves.
-var object = names{
-	time: []string{
-		"time_iso8601", "@timestamp", "timestamp", "time_local", "msec", "time", "ts", "datetime",
-		"date_time", "start_time", "time_start", "requestTime", "logged_at", "started_at", "timeStamp", "TimeGenerated", "reqTimeSec", "timestamp(ms)", "date",
-	},
-	client: []string{
-		"client_ip", "clientIp", "clientIP", "ClientIP", "client_address", "client_addr", "clientAddr",
-		"remote_addr", "remoteAddr", "remote_ip", "remoteIp", "remote_address", "remoteAddress", "remote_host",
-		"clientip", "remoteip", "remoteIP", "cliIP", "c-ip", "source_ip", "src_ip", "ip", "ip_address", "ipAddress", "client", "httpRequest.remoteIp", "httpRequest.clientIp",
-		"properties.clientIp", "properties.clientIP", "request.remote_ip", "request.client_ip", "client.ip", "source.ip",
-		"client.address", "source.address", "id.orig_h", "requestContext.identity.sourceIp", "http_x_forwarded_for",
-		"x_forwarded_for", "xff",
-	},
-	request: []string{"request", "request_line"},
-	method: []string{
-		"request_method", "requestMethod", "method", "http_method", "httpMethod", "reqMethod", "verb", "cs-method",
-		"httpRequest.requestMethod", "httpRequest.httpMethod", "http.request.method", "properties.httpMethod", "request.method",
-	},
-	host: []string{
-		"http_host", "host", "server_name", "vhost", "virtual_host", "authority", "x-host-header", "cs(Host)", "url.domain",
-		"properties.hostName", "request.host", "reqHost",
-	},
-	path: []string{
-		"request_uri", "requestUri", "uri", "url", "path", "request_path", "requestPath", "reqPath", "resourcePath", "cs-uri-stem", "httpRequest.requestUrl",
-		"httpRequest.uri", "url.original", "url.path", "properties.requestUri", "request.uri", "request.url", "request.path",
-	},
-	query: []string{"args", "query_string", "queryString", "query", "queryStr", "cs-uri-query", "httpRequest.args", "url.query"},
-	status: []string{
-		"status", "status_code", "statusCode", "response_status", "response_code", "responseCode", "http_status", "code", "sc-status",
-		"httpRequest.status", "http.response.status_code", "properties.httpStatusCode", "response.status",
-	},
-	header: map[string][]string{
-		"User-Agent": {
-			"http_user_agent", "user_agent", "userAgent", "useragent", "user-agent", "agent", "UA", "cs(User-Agent)",
-			"httpRequest.userAgent", "user_agent.original", "properties.userAgent",
-		},
-		"Referer": {"http_referer", "http_referrer", "referer", "referrer", "cs(Referer)", "httpRequest.referer", "http.request.referrer"},
-	},
-	headers: "request.headers",
-	http:    true,
+var object = described(`
+	time=time_iso8601|@timestamp|timestamp|time_local|msec|time|ts|datetime|date_time|start_time|time_start|requestTime|logged_at|started_at|
+		timeStamp|TimeGenerated|reqTimeSec|timestamp(ms)|date
+	client=client_ip|clientIp|clientIP|ClientIP|client_address|client_addr|clientAddr|remote_addr|remoteAddr|remote_ip|remoteIp|remote_address|
+		remoteAddress|remote_host|clientip|remoteip|remoteIP|cliIP|c-ip|source_ip|src_ip|ip|ip_address|ipAddress|client|httpRequest.remoteIp|
+		httpRequest.clientIp|properties.clientIp|properties.clientIP|request.remote_ip|request.client_ip|client.ip|source.ip|client.address|
+		source.address|id.orig_h|requestContext.identity.sourceIp|http_x_forwarded_for|x_forwarded_for|xff
+	request=request|request_line
+	method=request_method|requestMethod|method|http_method|httpMethod|reqMethod|verb|cs-method|httpRequest.requestMethod|
+		httpRequest.httpMethod|http.request.method|properties.httpMethod|request.method
+	host=http_host|host|server_name|vhost|virtual_host|authority|x-host-header|cs(Host)|url.domain|properties.hostName|request.host|reqHost
+	path=request_uri|requestUri|uri|url|path|request_path|requestPath|reqPath|resourcePath|cs-uri-stem|httpRequest.requestUrl|httpRequest.uri|
+		url.original|url.path|properties.requestUri|request.uri|request.url|request.path
+	query=args|query_string|queryString|query|queryStr|cs-uri-query|httpRequest.args|url.query
+	status=status|status_code|statusCode|response_status|response_code|responseCode|http_status|code|sc-status|httpRequest.status|
+		http.response.status_code|properties.httpStatusCode|response.status
+	attack=attack
+	header:User-Agent=http_user_agent|user_agent|userAgent|useragent|user-agent|agent|UA|cs(User-Agent)|httpRequest.userAgent|
+		user_agent.original|properties.userAgent
+	header:Referer=http_referer|http_referrer|referer|referrer|cs(Referer)|httpRequest.referer|http.request.referrer headers=request.headers http`)
+
+// described returns names from text such as time=ts client=ip|addr, the best of several first. A line
+// that ends with | goes on in the next one.
+func described(text string) (n names) {
+	for pair := range strings.FieldsSeq(strings.ReplaceAll(text, "|\n\t\t", "|")) {
+		key, value, _ := strings.Cut(pair, "=")
+		list := strings.Split(value, "|")
+		switch key {
+		case "headers":
+			n.headers = value
+		case "prefix":
+			n.prefix = value
+		case "mark":
+			n.mark = list
+		case "is":
+			n.is = [2]string(list)
+		case "http":
+			n.http = true
+		case "logfmt":
+			n.logfmt = true
+		default:
+			if err := n.set(key, list); err != nil {
+				panic(err) // a name of our own
+			}
+		}
+	}
+	return n
 }

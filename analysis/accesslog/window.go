@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A window puts arrivals in order that are out of it by less than limit: it holds so many
+// A window sorts arrivals that come behind fewer than limit later ones: it holds limit of them
 // back. They come and go in batches; a log that is in order passes without being touched.
 type window struct {
 	batches

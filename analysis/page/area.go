@@ -1,90 +1,74 @@
 package page
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
 
-// An Area is counts over time, and a part of them, such as requests and refusals.
+// An Area is counts over time, and a part of them, such as requests and refusals: of each step
+// the greatest.
 type Area struct {
-	Title, Note    string
-	From           time.Time
-	Step           time.Duration // of each count
-	All, Part      []uint64      // of the same length; Part may be empty
-	AllName        string        // such as requests
-	PartName       string        // such as refused
-	PartIsRefusals bool          // it has the colour of what is refused
+	Title, Note string
+	From        time.Time
+	Step        time.Duration // of each count
+	All, Part   []uint64      // of the same length; Part may be empty
+	Name        string        // what is counted, such as requests per minute
+	AllName     string        // such as requests
+	PartName    string        // such as refused
 }
 
 func (a Area) view() view {
-	const height = 260
-	d := newDrawing(a.Title, a.Note, height)
-	if len(a.All) == 0 {
+	if len(a.All) < 2 {
 		return view{}
 	}
-	// The unit is one of which there are some.
-	step, most := a.Step.Seconds(), float64(slices.Max(a.All))
-	unit, name := 1.0, "second"
-	switch {
-	case most/step >= 1:
-	case most/step*60 >= 1:
-		unit, name = 60, "minute"
-	default:
-		unit, name = 3600, "hour"
-	}
-	rate := func(n uint64) float64 { return float64(n) / step * unit }
-	y := linear(a.AllName+" per "+name, rate(slices.Max(a.All)))
-	from := a.From.Unix()
-	length := int64(a.Step / time.Second)
-	x := overTime(from, from+length*int64(len(a.All)))
-	d.axes(x, y)
-
-	draw := func(class string, counts []uint64) {
-		// Where there is nothing for a while, there is no line.
-		for i := 0; i < len(counts); i++ {
-			first := i
-			var points []point
-			for ; i < len(counts) && counts[i] > 0; i++ {
-				at := d.y(y, rate(counts[i]))
-				points = append(points, point{d.x(x, float64(from+length*int64(i))), at}, point{d.x(x, float64(from+length*int64(i+1))), at})
-			}
-			if i > first {
-				points = append([]point{{points[0].x, d.bottom}}, points...)
-				points = append(points, point{points[len(points)-1].x, d.bottom})
-				d.path(class+" area", trace(points)+"Z")
-				d.path(class+" edge", trace(points))
-			}
-		}
-	}
-	draw("s0", a.All)
-	d.Keys = []key{{a.AllName, "s0"}}
-	if len(a.Part) == len(a.All) && slices.Max(a.Part) > 0 {
-		class := "s1"
-		if a.PartIsRefusals {
-			class = "refused"
-		}
-		draw(class, a.Part)
-		d.Keys = append(d.Keys, key{a.PartName, class})
-	} else {
-		d.Keys = nil
+	p := plot{Title: a.Title, Note: a.Note, Data: Table{Title: a.Title, Columns: Columns("from", a.AllName)}}
+	parted := len(a.Part) == len(a.All) && slices.Max(a.Part) > 0
+	if parted {
+		p.Keys = []key{{a.AllName, "s0"}, {a.PartName, "refused"}}
+		p.Data.Columns = Columns("from", a.AllName, a.PartName)
 	}
 	for i, n := range a.All {
-		at, end := a.From.Add(a.Step*time.Duration(i)), a.From.Add(a.Step*time.Duration(i+1))
-		layout := "2 Jan 2006 15:04:05"
-		tip := at.UTC().Format(layout) + " to "
-		if at.UTC().YearDay() == end.UTC().YearDay() {
-			layout = "15:04:05"
+		cells := []string{a.From.Add(a.Step * time.Duration(i)).UTC().Format(time.DateTime), Grouped(n)}
+		if parted {
+			cells = append(cells, Grouped(a.Part[i]))
 		}
-		tip += fmt.Sprintf("%s UTC\n%s %s", end.UTC().Format(layout), Grouped(n), a.AllName)
-		if i < len(a.Part) {
-			tip += fmt.Sprintf("\n%s %s", Grouped(a.Part[i]), a.PartName)
+		p.Data.Rows = append(p.Data.Rows, Row{Cells: cells})
+	}
+	from, length := a.From.Unix(), int64(a.Step/time.Second)
+	y, x := linear(a.Name, float64(slices.Max(a.All))), overTime(from, from+length*int64(len(a.All)))
+	return drawn(p, func(d *drawing) {
+		d.frame(x, y, 210)
+		draw := func(class string, counts []uint64) {
+			// Where there is nothing for a while, there is no line.
+			for i := 0; i < len(counts); i++ {
+				first := i
+				var points []point
+				for ; i < len(counts) && counts[i] > 0; i++ {
+					at := d.y(y, float64(counts[i]))
+					points = append(points, point{d.x(x, float64(from+length*int64(i))), at}, point{d.x(x, float64(from+length*int64(i+1))), at})
+				}
+				if i > first {
+					points = append([]point{{points[0].x, d.bottom}}, points...)
+					points = append(points, point{points[len(points)-1].x, d.bottom})
+					d.path(class+" area", trace(points)+"Z")
+					d.path(class+" edge", trace(points))
+				}
+			}
 		}
-		x1, x2 := d.x(x, float64(at.Unix())), d.x(x, float64(end.Unix()))
-		d.add(mark{Kind: "rect", Class: "hit", X: x1, Y: d.top, W: max(x2-x1, .1), H: d.bottom - d.top, Tip: tip})
-	}
-	if d.Note == "" {
-		d.Note = fmt.Sprintf("UTC, one step is %s", Span(a.Step))
-	}
-	return view{Chart: d}
+		draw("s0", a.All)
+		if parted {
+			draw("refused", a.Part)
+		}
+		if d.Narrow {
+			return // nobody points there
+		}
+		for i, r := range p.Data.Rows {
+			x1, x2 := d.x(x, float64(from+length*int64(i))), d.x(x, float64(from+length*int64(i+1)))
+			tip := r.Cells[0] + " UTC\n" + r.Cells[1] + " " + a.AllName
+			if parted {
+				tip += "\n" + r.Cells[2] + " " + a.PartName
+			}
+			d.add(mark{Kind: "rect", Class: "hit", X: x1, Y: d.top, W: max(x2-x1, .1), H: d.bottom - d.top, Tip: tip})
+		}
+	})
 }

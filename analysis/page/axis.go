@@ -7,6 +7,69 @@ import (
 	"time"
 )
 
+// A Scale says how an axis stretches values.
+type Scale uint8
+
+const (
+	Linear      Scale = iota // from 0
+	Logarithmic              // of positive values
+	Counts                   // from 0, on the scale of log(1+v)
+	OverTime                 // seconds since the Unix epoch, in UTC
+	Elapsed                  // seconds since the beginning
+)
+
+// An Axis is what plots measure.
+type Axis struct {
+	Name   string
+	Scale  Scale
+	Format func(float64) string // of a value in tables and tips; nil for a number
+}
+
+// text writes a value.
+func (a Axis) text(v float64) string {
+	switch {
+	case a.Format != nil:
+		return a.Format(v)
+	case a.Scale == OverTime:
+		return time.Unix(int64(v), 0).UTC().Format(time.DateTime)
+	case v == math.Trunc(v) && v >= 0 && v < 1<<53:
+		return Grouped(uint64(v))
+	}
+	return trimmed(v)
+}
+
+// misses reports whether there is no place for v.
+func (a Axis) misses(v float64) bool { return a.Scale == Logarithmic && v <= 0 }
+
+// holding returns the axis that holds all of some values.
+func (a Axis) holding(values []float64) axis {
+	least, greatest := math.Inf(1), 0.0
+	for _, v := range values {
+		if greatest = max(greatest, v); v > 0 || a.Scale != Logarithmic {
+			least = min(least, v)
+		}
+	}
+	if math.IsInf(least, 1) {
+		least, greatest = 1, 1
+	}
+	switch a.Scale {
+	case Logarithmic:
+		return logarithmic(a.Name, least, greatest)
+	case Counts:
+		return withZero(a.Name, greatest)
+	case OverTime:
+		return overTime(int64(least), int64(greatest))
+	case Elapsed:
+		t := overTime(0, int64(math.Ceil(greatest)))
+		for i := range t.ticks {
+			t.ticks[i].name = Span(time.Duration(t.ticks[i].at) * time.Second)
+		}
+		t.name = a.Name
+		return t
+	}
+	return linear(a.Name, greatest)
+}
+
 // An axis says where values are: share is 0 at its beginning and 1 at its end.
 type axis struct {
 	name  string
@@ -16,9 +79,8 @@ type axis struct {
 
 // A tick is a value that an axis names.
 type tick struct {
-	at    float64
-	name  string
-	quiet bool // no line of the grid
+	at   float64
+	name string
 }
 
 // linear returns an axis from 0 that holds greatest.

@@ -6,11 +6,13 @@ import (
 )
 
 // Bars are rows with a bar of one or several parts each, such as sources with their
-// refusals.
+// refusals. Where there is one row only, it is a sentence.
 type Bars struct {
 	Title, Note string
-	Parts       []string // what they are called; one needs no name
+	What        string   // what the rows are, such as client
+	Parts       []string // what they are called
 	Refusals    bool     // the first part has the colour of what is refused
+	Listed      bool     // text shows them as a table
 	Rows        []Bar
 }
 
@@ -18,24 +20,30 @@ type Bars struct {
 type Bar struct {
 	Name   string
 	Values []uint64 // one for each part
-	Note   string   // behind the bar, such as its share
+	Share  string   // behind the bar
+	Note   string   // in the table
 }
 
 func (b Bars) view() view {
-	const row, notes, longest = 26, 150, 44
-	most, letters := uint64(0), 6
+	p := plot{Title: b.Title, Note: b.Note, Data: Table{Title: b.Title, Columns: Columns(b.What, b.Parts...)}, listed: b.Listed}
+	p.Data.Columns = append(p.Data.Columns, Column{Name: "share", Numbers: true})
+	p.Data.Columns[0].Sent = true
+	var sums []uint64
+	most := uint64(0)
 	for _, r := range b.Rows {
-		letters = max(letters, min(len([]rune(r.Name)), longest))
-		sum := uint64(0)
+		cells, sum := []string{r.Name}, uint64(0)
 		for _, v := range r.Values {
-			sum += v
+			cells, sum = append(cells, Grouped(v)), sum+v
 		}
-		most = max(most, sum)
+		p.Data.Rows = append(p.Data.Rows, Row{Cells: append(cells, r.Share), Note: r.Note})
+		sums, most = append(sums, sum), max(most, sum)
 	}
-	if most == 0 {
+	switch {
+	case most == 0 || len(b.Rows) == 1 && !b.Listed:
 		return view{}
+	case len(b.Rows) == 1:
+		return view{Table: &p.Data}
 	}
-	d := newDrawing(b.Title, b.Note, float64(row*len(b.Rows)+4))
 	class := func(part int) string {
 		if part == 0 && b.Refusals {
 			return "refused"
@@ -44,41 +52,42 @@ func (b Bars) view() view {
 	}
 	if len(b.Parts) > 1 {
 		for i, name := range b.Parts {
-			d.Keys = append(d.Keys, key{name, class(i)})
+			p.Keys = append(p.Keys, key{name, class(i)})
 		}
 	}
-	names := letter * float64(letters)
-	left, room := names+12, width-names-12-notes
-	d.line("axis", left, 0, left, d.Height)
-	for i, r := range b.Rows {
-		top := float64(row*i) + 4
-		tip := []string{r.Name}
-		x := left
-		for part, v := range r.Values {
-			w := float64(v) / float64(most) * room
-			if name := b.name(part); v > 0 || len(b.Parts) > 1 {
-				tip = append(tip, strings.TrimSpace(Grouped(v)+" "+name))
-			}
-			if v > 0 {
-				d.add(mark{Kind: "rect", Class: class(part) + " bar", X: x, Y: top, W: max(w, 1), H: row - 8, R: 2})
-				x += max(w, 1)
-			}
+	return drawn(p, func(d *drawing) {
+		row, names, notes := 26.0, 0.0, 0.0
+		for i, r := range b.Rows {
+			names, notes = max(names, wide(r.Name, "")), max(notes, wide(b.behind(r, sums[i]), ""))
 		}
-		all := strings.Join(append(tip, r.Note), "\n")
-		name := []rune(r.Name)
-		if len(name) > longest {
-			name = append(name[:longest-1], '…')
+		left, top := min(names, d.Width*.36)+12, 4.0
+		if d.Narrow { // the name stands above its bar
+			row, left, top = 40, 0, 18
 		}
-		d.text("label", "end", names, top+row/2+.5, string(name))
-		d.text("tick", "start", x+8, top+row/2+.5, r.Note)
-		d.add(mark{Kind: "rect", Class: "hit", X: 0, Y: top - 4, W: width, H: row, Tip: strings.TrimSpace(all)})
-	}
-	return view{Chart: d}
+		d.Height = row*float64(len(b.Rows)) + 4
+		room := d.Width - left - notes - 12
+		for i, r := range b.Rows {
+			at, x := row*float64(i)+top, left
+			for part, v := range r.Values {
+				if v > 0 {
+					w := max(float64(v)/float64(most)*room, 1)
+					d.add(mark{Kind: "rect", Class: class(part) + " bar", X: x, Y: at, W: w, H: 18, R: 2})
+					x += w
+				}
+			}
+			if d.Narrow {
+				d.text("label", "start", 0, at-5, shortened(r.Name, d.Width))
+			} else {
+				d.text("label", "end", left-12, at+13.5, shortened(r.Name, left-12))
+			}
+			d.text("tick", "start", x+8, at+13.5, b.behind(r, sums[i]))
+			d.add(mark{Kind: "rect", Class: "hit", Y: row * float64(i), W: d.Width, H: row, Tip: strings.Join(append(p.Data.Rows[i].Cells, r.Note), " ")})
+		}
+		d.line("axis", left, 0, left, d.Height)
+	})
 }
 
-func (b Bars) name(part int) string {
-	if part < len(b.Parts) {
-		return b.Parts[part]
-	}
-	return ""
+// behind is what stands behind a bar.
+func (b Bars) behind(r Bar, sum uint64) string {
+	return Grouped(sum) + When(r.Share != "", " (%s)", r.Share)
 }

@@ -3,21 +3,21 @@ package page
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
+	"unicode"
 )
 
-// A drawing is a plot as SVG, in units of its own: it is shown as wide as there is room.
+// A drawing is a plot as SVG, in units of pixels.
 type drawing struct {
-	Title, Note   string
-	Keys          []key
-	Width, Height float64
-	Marks         []mark
+	Title, Describe string // for those who do not see it
+	Width, Height   float64
+	Narrow          bool
+	Marks           []mark
 
 	left, right, top, bottom float64 // of what lies between the axes
+	texts                    []box
 }
-
-// A key explains a colour.
-type key struct{ Name, Class string }
 
 // A mark is an element of SVG: a path, rect, circle or text.
 type mark struct {
@@ -30,13 +30,6 @@ type mark struct {
 	Tip         string // shown below the pointer
 }
 
-// width is that of all drawings.
-const width = 960
-
-func newDrawing(title, note string, height float64) *drawing {
-	return &drawing{Title: title, Note: note, Width: width, Height: height, left: 62, right: width - 18, top: 26, bottom: height - 30}
-}
-
 // tenth rounds to what can be seen.
 func tenth(v float64) float64 { return math.Round(v*10) / 10 }
 
@@ -47,14 +40,64 @@ func (d *drawing) add(m mark) {
 	d.Marks = append(d.Marks, m)
 }
 
-func (d *drawing) text(class, anchor string, x, y float64, text string) {
+// text writes where there is room: what would cover another text or leave the drawing is left
+// out. It reports whether it was written.
+func (d *drawing) text(class, anchor string, x, y float64, text string) bool {
+	w := wide(text, class)
+	x1 := x
+	switch anchor {
+	case "end":
+		x1 -= w
+	case "middle":
+		x1 = min(max(x-w/2, 0), d.Width-w)
+		anchor, x = "start", x1
+	}
+	b := box{x1, y - 10, x1 + w, y + 3}
+	if b.x1 < -.01 || b.x2 > d.Width+.01 || b.y1 < 0 || d.Height > 0 && b.y2 > d.Height ||
+		slices.ContainsFunc(d.texts, func(other box) bool { return b.overlap(other) > 0 }) {
+		return false
+	}
+	d.texts = append(d.texts, b)
 	d.add(mark{Kind: "text", Class: class, Anchor: anchor, X: x, Y: y, Text: text})
+	return true
+}
+
+// wide returns how wide a text is, at the most, in the fonts that pages are shown in.
+func wide(text, class string) (w float64) {
+	for _, r := range text {
+		switch {
+		case strings.ContainsRune("iIjltfr.,:;'|!()[]/ -", r):
+			w += 5
+		case strings.ContainsRune("mwMW%@…", r), r >= 0x1100, !unicode.IsPrint(r):
+			w += 12
+		case 'A' <= r && r <= 'Z':
+			w += 9
+		default:
+			w += 7.7
+		}
+	}
+	if strings.Contains(class, strong) {
+		w *= 1.12
+	}
+	return w
+}
+
+// shortened returns text so that it is no wider than w.
+func shortened(text string, w float64) string {
+	if wide(text, "") <= w+.01 {
+		return text
+	}
+	letters := []rune(text)
+	for len(letters) > 1 && wide(string(letters), "")+12 > w {
+		letters = letters[:len(letters)-1]
+	}
+	return string(letters) + "…"
 }
 
 func (d *drawing) path(class, data string) { d.add(mark{Kind: "path", Class: class, D: data}) }
 
 func (d *drawing) line(class string, x1, y1, x2, y2 float64) {
-	d.path(class, fmt.Sprintf("M%v %vL%v %v", tenth(x1), tenth(y1), tenth(x2), tenth(y2)))
+	d.path(class, trace([]point{{x1, y1}, {x2, y2}}))
 }
 
 // A point is where something is in a drawing.
@@ -69,24 +112,51 @@ func trace(points []point) string {
 	return b.String()
 }
 
-// axes draws the grid and the names of ticks of both axes, and what they measure.
-func (d *drawing) axes(x, y axis) {
+// frame draws the grid and the names of ticks of both axes, and what they measure. What lies
+// between the axes is as high as height.
+func (d *drawing) frame(x, y axis, height float64) {
+	names := 0.0
+	for _, t := range y.ticks {
+		names = max(names, wide(t.name, ""))
+	}
+	d.left, d.right, d.top = names+10, d.Width-16, 26
+	d.bottom = d.top + height
+	d.Height = d.bottom + 28
+	if x.name != "" {
+		d.Height += 18
+	}
 	for _, t := range y.ticks {
 		at := d.y(y, t.at)
 		d.line("grid", d.left, at, d.right, at)
 		d.text("tick", "end", d.left-8, at+4, t.name)
 	}
-	for _, t := range x.ticks {
-		at := d.x(x, t.at)
-		if !t.quiet {
+	d.across(x, 18)
+	d.line("axis", d.left, d.bottom, d.right, d.bottom)
+	d.text("tick", "start", 0, 12, y.name)
+	if x.name != "" {
+		d.text("tick", "end", d.right, d.bottom+36, x.name)
+	}
+}
+
+// across draws the ticks of an axis below what is drawn: each, or each second, third … so that
+// none covers its neighbour.
+func (d *drawing) across(x axis, below float64) {
+	every := 1
+	for ; every < len(x.ticks); every++ {
+		end, room := math.Inf(-1), true
+		for i := 0; i < len(x.ticks); i += every {
+			w := wide(x.ticks[i].name, "")
+			start := min(max(d.x(x, x.ticks[i].at)-w/2, 0), d.Width-w)
+			room, end = room && start > end+4, start+w
+		}
+		if room {
+			break
+		}
+	}
+	for i := 0; i < len(x.ticks); i += every {
+		if at := d.x(x, x.ticks[i].at); d.text("tick", "middle", at, d.bottom+below, x.ticks[i].name) {
 			d.line("grid", at, d.top, at, d.bottom)
 		}
-		d.text("tick", "middle", at, d.bottom+18, t.name)
-	}
-	d.line("axis", d.left, d.bottom, d.right, d.bottom)
-	d.text("tick", "start", 0, d.top-12, y.name)
-	if x.name != "" {
-		d.text("tick", "end", d.right, d.bottom+34, x.name)
 	}
 }
 
@@ -104,14 +174,8 @@ type label struct {
 // strong is the class of labels that matter most.
 const strong = "strong"
 
-// letter is about how wide a letter is, and line how high a text.
-const (
-	letter = 7.2
-	line   = 14
-)
-
-// labels writes texts beside their points, so that they cover neither each other nor a
-// point, nor cross a path, where there is room.
+// labels writes texts beside their points. No text covers another one, and none covers a point or a
+// path if there is room elsewhere. A text that does not fit is left out: tips and tables have it.
 func (d *drawing) labels(labels []label, points []point, paths ...[]point) {
 	var taken []box
 	for _, p := range points {
@@ -128,10 +192,7 @@ func (d *drawing) labels(labels []label, points []point, paths ...[]point) {
 		}
 	}
 	for _, l := range labels {
-		w := letter * float64(len([]rune(l.text)))
-		if l.class == strong {
-			w *= 1.12
-		}
+		w := wide(l.text, l.class)
 		best, least := box{}, math.Inf(1)
 		for _, distance := range []float64{10, 18, 30, 44, 60} {
 			for _, to := range []point{{1, 0}, {.7, -.7}, {.7, .7}, {-1, 0}, {-.7, -.7}, {-.7, .7}, {0, -1}, {0, 1}} {
@@ -142,25 +203,29 @@ func (d *drawing) labels(labels []label, points []point, paths ...[]point) {
 				case to.x == 0:
 					x -= w / 2
 				}
-				b := box{x, y - line/2, x + w, y + line/2}
+				b := box{x, y - 7, x + w, y + 7}
+				if b.x1 < d.left+2 || b.x2 > d.Width || b.y1 < d.top-6 || b.y2 > d.bottom ||
+					slices.ContainsFunc(d.texts, func(other box) bool { return b.overlap(other) > 0 }) {
+					continue
+				}
 				cost := distance / 10
 				for _, other := range taken {
 					cost += b.overlap(other)
-				}
-				if b.x1 < d.left+2 || b.x2 > d.right+16 || b.y1 < d.top-6 || b.y2 > d.bottom {
-					cost += 1e6
 				}
 				if cost < least {
 					best, least = b, cost
 				}
 			}
 		}
-		taken = append(taken, best)
+		if least > 200 {
+			continue
+		}
 		near := point{min(max(l.at.x, best.x1), best.x2), (best.y1 + best.y2) / 2}
 		if math.Hypot(near.x-l.at.x, near.y-l.at.y) > 16 {
 			d.line("leader", l.at.x, l.at.y, near.x, near.y)
 		}
-		d.text("halo "+l.class, "start", best.x1, best.y2-3, l.text)
+		d.texts = append(d.texts, best)
+		d.add(mark{Kind: "text", Class: strings.TrimSpace("halo " + l.class), Anchor: "start", X: best.x1, Y: best.y2 - 3, Text: l.text})
 	}
 }
 

@@ -22,3 +22,22 @@ func Ticks(kind string, from, to float64) (names []string) {
 	}
 	return names
 }
+
+// A Box is where a text is in a drawing.
+type Box struct{ box }
+
+// BoxOf returns where a text is that is written at a place.
+func BoxOf(text, class, anchor string, x, y float64) Box {
+	w := wide(text, class)
+	if anchor == "end" {
+		x -= w
+	}
+	return Box{box{x, y - 10, x + w, y + 3}}
+}
+
+func (b Box) Within(width, height float64) bool {
+	return b.x1 > -.2 && b.y1 > -.2 && b.x2 < width+.2 && b.y2 < height+.2
+}
+
+// Overlaps reports whether two boxes overlap by more than what is rounded.
+func (b Box) Overlaps(o Box) bool { return b.overlap(o.box) > .2*(b.x2-b.x1) }

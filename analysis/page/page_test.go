@@ -2,13 +2,12 @@ package page_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,42 +19,53 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/golden"
 )
 
-var update = flag.Bool("update", false, "write expected files anew; read the difference before committing it")
-
 // example has a block of each kind. text is put wherever a text may be.
-func example(text string) page.Page {
-	return page.Page{
-		Title: "Replay" + text, Subtitle: "access.log" + text,
+func example(text string) page.Document {
+	from := time.Date(2026, 3, 1, 22, 0, 0, 0, time.UTC)
+	return page.Document{
+		Title: "Replay" + text, Lead: "What it is about" + text,
+		Run:  page.Run{Input: "access.log" + text, Command: "edge replay" + text, Version: "v1" + text, Date: from},
+		Data: struct{ Requests uint64 }{1234},
 		Sections: []page.Section{{
-			Title: "All kinds" + text, Lead: "What there is" + text,
-			Figures: []page.Figure{{Name: "requests" + text, Value: "1,234" + text, Note: "of 5 clients" + text}, {Name: "refused", Value: "7"}},
+			Title: "All kinds" + text,
 			Blocks: []page.Block{
-				page.Area{Title: "Traffic" + text, Note: text, From: time.Date(2026, 3, 1, 22, 0, 0, 0, time.UTC), Step: time.Hour,
-					All: []uint64{3600, 7200, 0, 1800}, Part: []uint64{0, 3600, 0, 900}, AllName: "requests" + text, PartName: "refused" + text, PartIsRefusals: true},
-				page.Curve{Title: "Curve" + text, Note: "note" + text, XName: "threshold" + text, YName: "clients" + text, Budget: 9, BudgetName: "0.1%" + text, Lines: []page.Line{
-					{Name: "1m" + text, Points: []page.LinePoint{{X: 5, N: 400, Tip: "a" + text}, {X: 50, N: 20, Knee: true}, {X: 500, N: 3, Name: "500 in 1m" + text}, {X: 5000}}},
-					{Name: "1h", Points: []page.LinePoint{{X: 5, N: 900}, {X: 5000, N: 0, Name: "5,000 in 1h"}}},
-				}},
+				page.Paragraph("What there is" + text),
+				page.Outcome{OK: true, Text: "passed" + text},
+				page.Outcome{Text: "failed" + text},
+				page.Facts{{Name: "requests" + text, Value: "1,234" + text, Note: "of 5 clients" + text}, {Name: "refused", Value: "7"}},
+				page.Area{Title: "Traffic" + text, Note: text, From: from, Step: time.Hour,
+					All: []uint64{3600, 7200, 0, 1800}, Part: []uint64{0, 3600, 0, 900}, Name: "requests in 1m" + text, AllName: "requests" + text, PartName: "refused" + text},
+				page.Lines{Title: "Curve" + text, Note: "note" + text, X: page.Axis{Name: "threshold" + text, Scale: page.Logarithmic}, Y: page.Axis{Name: "clients" + text, Scale: page.Counts}, What: "period" + text,
+					Cuts: []page.Cut{{At: 9, Name: "0.1%" + text}}, Lines: []page.Line{
+						{Name: "1m" + text, Points: []page.LinePoint{{X: 5, Y: 400, Tip: "a" + text}, {X: 50, Y: 20, Knee: true}, {X: 500, Y: 3, Name: "500 in 1m" + text}, {X: 5000}}},
+						{Name: "1h", Points: []page.LinePoint{{X: 5, Y: 900}, {X: 5000, Name: "5,000 in 1h"}}},
+					}},
 				page.Scatter{Title: "Scatter" + text, Note: "note" + text, XName: "bytes" + text, YName: "wrong %" + text, Points: []page.ScatterPoint{
 					{X: 8, Y: 5.6, Name: "fixed" + text, Tip: "b" + text, Best: true}, {X: 16, Y: .6, Name: "weighted", Best: true}, {X: 32, Y: .7, Name: "beaten"}, {X: 124, Name: "exact", Best: true},
 				}},
-				page.Bars{Title: "Sources" + text, Note: "note" + text, Refusals: true, Parts: []string{"allowed" + text, "limited"}, Rows: []page.Bar{
-					{Name: "203.0.113.7" + text, Values: []uint64{70, 30}, Note: "90%" + text}, {Name: strings.Repeat("long/", 20), Values: []uint64{10, 0}},
+				page.Bars{Title: "Sources" + text, Note: "note" + text, What: "client" + text, Refusals: true, Listed: true, Parts: []string{"allowed" + text, "limited"}, Rows: []page.Bar{
+					{Name: "203.0.113.7" + text, Values: []uint64{70, 30}, Share: "90%" + text, Note: "since" + text}, {Name: strings.Repeat("long/", 20), Values: []uint64{10, 0}},
 				}},
-				page.Table{Title: "Table" + text, Columns: []page.Column{{Name: "rule" + text}, {Name: "refused", Numbers: true}}, Rows: []page.Row{
+				page.Histogram{Title: "Peaks" + text, XName: "requests" + text, YName: "clients" + text, Cut: 10, CutName: "10 in 1m" + text, Beyond: "over" + text,
+					Bins: []page.Bin{{UpTo: 1, N: 100}, {UpTo: 5, N: 20}, {UpTo: 10, N: 0}, {UpTo: 50, N: 3}}},
+				page.Strips{Title: "Clients" + text, Note: text, From: from, Step: time.Hour, Rows: []page.Strip{
+					{Name: "203.0.113.8" + text, Passed: []uint64{9, 1, 0, 0}, Refused: []uint64{0, 5, 0, 7}, Held: []bool{false, true, true, true}, Note: "part" + text},
+				}},
+				page.Table{Title: "Table" + text, Columns: []page.Column{{Name: "rule" + text, Sent: true}, {Name: "refused", Numbers: true}}, Rows: []page.Row{
 					{Cells: []string{"one" + text, "12"}, Note: "recommended" + text, Strong: true}, {Cells: []string{"two", "3"}},
 				}},
 				page.Code{Title: "Code" + text, Text: "rules:\n  - id: a" + text + "\n"},
 			},
-		}},
+		}, {Title: "Nothing" + text}},
 	}
 }
 
-func write(t fataler, p page.Page) []byte {
+func write(t fataler, d page.Document) []byte {
 	var b bytes.Buffer
-	if err := page.Write(&b, p); err != nil {
+	if err := d.WriteHTML(&b); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -68,36 +78,38 @@ type fataler interface {
 }
 
 func TestGolden(t *testing.T) {
-	got := write(t, example(""))
-	file := filepath.Join("testdata", "page.html")
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+	d := example("")
+	var text, markdown bytes.Buffer
+	if err := errors.Join(d.WriteText(&text), d.WriteMarkdown(&markdown)); err != nil {
+		t.Fatal(err)
 	}
-	want, err := os.ReadFile(file)
+	asJSON, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+	html := write(t, d)
+	_, body, _ := bytes.Cut(html, []byte("</style>\n"))
+	for name, got := range map[string][]byte{"page.html": body, "page.txt": text.Bytes(), "page.md": markdown.Bytes(), "page.json": asJSON} {
+		golden.Check(t, filepath.Join("testdata", name), got)
 	}
-	check(t, got)
+	check(t, html)
 }
 
 // A document is what a parser sees of a page.
 type document struct {
 	elements map[string]int
-	text     string // of all elements and tips
+	text     string // of all elements
 }
 
 // check reads a page as XML and returns what is in it. It fails where the page asks the
-// network for something, runs what is not its own script, or draws outside of its plots.
+// network for something, holds a script, draws outside of its plots, or writes over other texts.
 func check(t fataler, html []byte) document {
 	d := xml.NewDecoder(bytes.NewReader(html))
 	d.Entity = map[string]string{}
 	doc := document{elements: map[string]int{}}
 	var width, height float64
+	var boxes []page.Box // of texts in a drawing
+	var at map[string]string
 	var text strings.Builder
 	for {
 		token, err := d.Token()
@@ -110,8 +122,35 @@ func check(t fataler, html []byte) document {
 		switch token := token.(type) {
 		case xml.CharData:
 			text.Write(token)
+			if at == nil {
+				break
+			}
+			var x, y float64
+			fmt.Sscan(at["x"], &x)
+			fmt.Sscan(at["y"], &y)
+			box := page.BoxOf(string(token), at["class"], at["text-anchor"], x, y)
+			if !box.Within(width, height) {
+				t.Fatalf("%q leaves its drawing of %v by %v: %v", token, width, height, box)
+			}
+			for _, other := range boxes {
+				if box.Overlaps(other) {
+					t.Fatalf("%q at %v covers the text at %v", token, box, other)
+				}
+			}
+			boxes, at = append(boxes, box), nil
+		case xml.EndElement:
+			at = nil
 		case xml.StartElement:
 			doc.elements[token.Name.Local]++
+			switch token.Name.Local {
+			case "svg":
+				boxes = nil
+			case "text":
+				at = map[string]string{}
+				for _, a := range token.Attr {
+					at[a.Name.Local] = a.Value
+				}
+			}
 			numbers := map[string]float64{}
 			for _, a := range token.Attr {
 				name := a.Name.Local
@@ -119,8 +158,6 @@ func check(t fataler, html []byte) document {
 					t.Fatalf("<%s> has the attribute %s=%q", token.Name.Local, name, a.Value)
 				}
 				switch name {
-				case "data-tip":
-					text.WriteString(a.Value + "\n")
 				case "viewBox":
 					fmt.Sscanf(a.Value, "0 0 %f %f", &width, &height)
 				case "d":
@@ -162,15 +199,21 @@ func check(t fataler, html []byte) document {
 			t.Fatalf("the page has %q", outside)
 		}
 	}
-	if doc.elements["script"] != 1 || doc.elements["style"] != 1 {
-		t.Fatalf("%d scripts and %d styles, want one of each", doc.elements["script"], doc.elements["style"])
+	if doc.elements["script"] != 0 || doc.elements["style"] != 1 {
+		t.Fatalf("%d scripts and %d styles, want one style", doc.elements["script"], doc.elements["style"])
 	}
 	return doc
 }
 
 // Whatever a log holds is text: it changes nothing of the page's structure, and reads as it is.
 func TestTextsStayTexts(t *testing.T) {
-	want := check(t, write(t, example(""))).elements
+	elements := func(text string) (document, map[string]int) {
+		doc := check(t, write(t, example(text)))
+		delete(doc.elements, "text") // there may be no room for it
+		delete(doc.elements, "path") // nor for the line that leads to it
+		return doc, doc.elements
+	}
+	_, want := elements("?")
 	for _, text := range []string{
 		`</script><script>alert(1)</script>`,
 		`"><img src=x onerror=alert(1)>`,
@@ -180,11 +223,11 @@ func TestTextsStayTexts(t *testing.T) {
 		`javascript:alert(1)`,
 		"é 漢字 \U0001F600",
 	} {
-		doc := check(t, write(t, example(text)))
-		if diff := cmp.Diff(want, doc.elements); diff != "" {
+		doc, got := elements(text)
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%q changes the structure (-want +got):\n%s", text, diff)
 		}
-		for _, whole := range []string{"Replay", "access.log", "All kinds", "What there is", "1,234", "Traffic", "a", "b", "203.0.113.7", "one", "  - id: a", "recommended"} {
+		for _, whole := range []string{"Replay", "access.log", "All kinds", "What there is", "1,234", "Traffic", "a", "b", "203.0.113.7", "203.0.113.8", "one", "  - id: a", "recommended", "edge replay"} {
 			if !strings.Contains(doc.text, whole+text) {
 				t.Errorf("the text %q is not in the page", whole+text)
 			}
@@ -201,38 +244,46 @@ func TestControlsAreReplaced(t *testing.T) {
 	}
 }
 
-// Plots of any numbers stay within their bounds.
+// Plots of any numbers stay within their bounds, and no text in them covers another.
 func TestPlotsStayInside(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		count := rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64Range(0, 1<<53))
 		counts := rapid.SliceOfN(count, 1, 20).Draw(t, "counts")
 		positive := rapid.Float64Range(.001, 1e9)
+		name := rapid.StringMatching(`[ -~]{0,30}`)
+		from, step := time.Unix(rapid.Int64Range(0, 2e9).Draw(t, "from"), 0), time.Duration(1<<rapid.IntRange(0, 24).Draw(t, "step"))*time.Second
 		var s page.Scatter
-		var c page.Curve
 		var l page.Line
+		var h page.Histogram
+		b := page.Bars{Parts: []string{"a", "b"}}
+		var r page.Strips
 		for i, n := range counts {
 			y := positive.Draw(t, "y")
 			if n < 3 {
 				y = 0
 			}
-			s.Points = append(s.Points, page.ScatterPoint{X: positive.Draw(t, "x"), Y: y, Name: "a name", Best: n%2 == 0})
-			l.Points = append(l.Points, page.LinePoint{X: math.Exp2(float64(i)), N: n, Name: "here"})
+			s.Points = append(s.Points, page.ScatterPoint{X: positive.Draw(t, "x"), Y: y, Name: name.Draw(t, "name"), Best: n%2 == 0})
+			l.Points = append(l.Points, page.LinePoint{X: math.Exp2(float64(i)), Y: float64(n), Name: name.Draw(t, "name")})
+			h.Bins = append(h.Bins, page.Bin{UpTo: math.Exp2(float64(i)), N: n})
+			b.Rows = append(b.Rows, page.Bar{Name: name.Draw(t, "name"), Values: []uint64{n / 4, n / 3}, Share: "12.3%"})
+			r.Rows = append(r.Rows, page.Strip{Name: name.Draw(t, "name"), Passed: counts, Refused: counts})
 		}
-		c.Lines, c.Budget = []page.Line{l}, float64(count.Draw(t, "budget"))
-		var b page.Bars
-		for _, n := range counts {
-			b.Rows = append(b.Rows, page.Bar{Name: "a name", Values: []uint64{n / 4, n / 3}})
-		}
-		step := time.Duration(1<<rapid.IntRange(0, 24).Draw(t, "step")) * time.Second
-		a := page.Area{From: time.Unix(rapid.Int64Range(0, 2e9).Draw(t, "from"), 0), Step: step, All: counts, Part: counts, AllName: "all", PartName: "part"}
-		check(t, write(t, page.Page{Sections: []page.Section{{Blocks: []page.Block{s, c, b, a}}}}))
+		h.Cut, h.CutName, r.From, r.Step = h.Bins[len(h.Bins)/2].UpTo, name.Draw(t, "cut"), from, step
+		c := page.Lines{Lines: []page.Line{l}, Cuts: []page.Cut{{At: float64(count.Draw(t, "budget")), Name: "budget"}}}
+		c.X.Scale, c.Y.Scale = page.Scale(rapid.IntRange(0, 4).Draw(t, "x scale")), page.Scale(rapid.IntRange(0, 2).Draw(t, "y scale"))
+		a := page.Area{From: from, Step: step, All: counts, Part: counts, AllName: "all", PartName: "part"}
+		check(t, write(t, page.Document{Sections: []page.Section{{Blocks: []page.Block{s, c, b, a, h, r}}}}))
 	})
 }
 
-// What is empty takes no room.
-func TestNothing(t *testing.T) {
-	doc := check(t, write(t, page.Page{Sections: []page.Section{{Blocks: []page.Block{page.Area{}, page.Curve{}, page.Scatter{}, page.Bars{}, page.Bars{Rows: []page.Bar{{Name: "none", Values: []uint64{0}}}}}}}}))
-	if doc.elements["figure"]+doc.elements["svg"]+doc.elements["dl"] != 0 {
+// What holds nothing, and bars of which there is one, are not drawn.
+func TestNothingIsDrawnOfNothing(t *testing.T) {
+	doc := check(t, write(t, page.Document{Sections: []page.Section{{Title: "Nothing", Blocks: []page.Block{
+		page.Area{}, page.Lines{}, page.Scatter{}, page.Histogram{}, page.Strips{}, page.Table{}, page.Facts{},
+		page.Bars{Parts: []string{"n"}, Rows: []page.Bar{{Name: "none", Values: []uint64{0}}}},
+		page.Bars{Parts: []string{"n"}, Rows: []page.Bar{{Name: "one", Values: []uint64{5}}}, Listed: true},
+	}}}}))
+	if doc.elements["figure"]+doc.elements["svg"]+doc.elements["dl"] != 0 || doc.elements["table"] != 1 {
 		t.Errorf("there are %v", doc.elements)
 	}
 }
@@ -282,4 +333,23 @@ func TestTimesHaveTicks(t *testing.T) {
 			t.Fatalf("ticks %q", names)
 		}
 	})
+}
+
+// A block alone is what it is in a document, and shows what anybody sent as it is.
+func TestHTML(t *testing.T) {
+	for _, b := range example("").Sections[0].Blocks {
+		part, err := page.HTML(b)
+		if err != nil || part == "" || !bytes.Contains(write(t, example("")), []byte(part)) {
+			t.Errorf("%T: %q, %v, which the document does not have", b, part, err)
+		}
+	}
+	part, err := page.HTML(page.Strips{Step: time.Second, What: "rule", PassedName: "counted", Rows: []page.Strip{{Name: "<b>\u202e", Passed: []uint64{1, 2}, Refused: []uint64{0, 3}}}})
+	for _, want := range []string{"&lt;b&gt;\ufffd", ">counted</li>", ">rule</th>", "3 counted, 3 refused"} {
+		if !strings.Contains(string(part), want) || err != nil {
+			t.Errorf("no %q in %s, %v", want, part, err)
+		}
+	}
+	if strings.Contains(string(part), "mitigated, no requests") {
+		t.Error("the key names a colour that no row has")
+	}
 }

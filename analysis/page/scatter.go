@@ -23,7 +23,6 @@ type ScatterPoint struct {
 }
 
 func (s Scatter) view() view {
-	const height = 480
 	leastX, mostX, leastY, mostY := math.Inf(1), 0.0, math.Inf(1), 0.0
 	zero := false
 	for _, p := range s.Points {
@@ -34,14 +33,12 @@ func (s Scatter) view() view {
 			zero = true
 		}
 	}
-	if mostX == 0 {
+	if len(s.Points) < 2 {
 		return view{}
 	}
 	if mostY == 0 {
 		leastY, mostY = 1, 1
 	}
-	d := newDrawing(s.Title, s.Note, height)
-	d.Height += 14
 	x, y := logarithmic(s.XName, leastX, mostX), logarithmic(s.YName, leastY, mostY)
 	if zero {
 		// The lowest eighth of the axis is for 0.
@@ -55,39 +52,40 @@ func (s Scatter) view() view {
 		}
 		y.ticks = append(y.ticks, tick{at: 0, name: "0"})
 	}
-	d.axes(x, y)
-	at := func(p ScatterPoint) point { return point{d.x(x, p.X), d.y(y, p.Y)} }
-	var best, points []point
-	byX := slices.SortedFunc(slices.Values(s.Points), func(a, b ScatterPoint) int {
-		return cmp.Or(cmp.Compare(a.X, b.X), cmp.Compare(b.Y, a.Y))
+	return drawn(plot{Title: s.Title, Note: s.Note}, func(d *drawing) {
+		d.frame(x, y, 360)
+		at := func(p ScatterPoint) point { return point{d.x(x, p.X), d.y(y, p.Y)} }
+		var best, points []point
+		byX := slices.SortedFunc(slices.Values(s.Points), func(a, b ScatterPoint) int {
+			return cmp.Or(cmp.Compare(a.X, b.X), cmp.Compare(b.Y, a.Y))
+		})
+		for _, p := range byX {
+			points = append(points, at(p))
+			if !p.Best {
+				continue
+			}
+			if len(best) > 0 { // a staircase: what lies above it is beaten
+				best = append(best, point{at(p).x, best[len(best)-1].y})
+			}
+			best = append(best, at(p))
+		}
+		if len(best) > 0 {
+			d.path("frontier", trace(best))
+		}
+		var labels []label
+		for _, p := range byX {
+			class := "s5 dot"
+			if p.Best {
+				class = "s0 dot"
+			}
+			d.add(mark{Kind: "circle", Class: class, X: at(p).x, Y: at(p).y, R: 6, Tip: p.Tip})
+			l := label{at(p), p.Name, ""}
+			if p.Best {
+				l.class = strong
+			}
+			labels = append(labels, l)
+		}
+		slices.SortStableFunc(labels, func(a, b label) int { return cmp.Compare(b.class, a.class) }) // those that matter choose first
+		d.labels(labels, points, best)
 	})
-	for _, p := range byX {
-		points = append(points, at(p))
-		if !p.Best {
-			continue
-		}
-		if len(best) > 0 { // a staircase: what lies above it is beaten
-			best = append(best, point{at(p).x, best[len(best)-1].y})
-		}
-		best = append(best, at(p))
-	}
-	if len(best) > 0 {
-		d.path("frontier", trace(best))
-	}
-	var labels []label
-	for _, p := range byX {
-		class := "s5 dot"
-		if p.Best {
-			class = "s0 dot"
-		}
-		d.add(mark{Kind: "circle", Class: class, X: at(p).x, Y: at(p).y, R: 6, Tip: p.Tip})
-		l := label{at(p), p.Name, ""}
-		if p.Best {
-			l.class = strong
-		}
-		labels = append(labels, l)
-	}
-	slices.SortStableFunc(labels, func(a, b label) int { return cmp.Compare(b.class, a.class) }) // those that matter choose first
-	d.labels(labels, points, best)
-	return view{Chart: d}
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +24,20 @@ func Count[N int | int64 | uint64](n N, thing string) string {
 	return Grouped(n) + " " + thing
 }
 
-// Span writes a duration without units of which there are none at its end: 34m8s, 2h.
+// Percent writes n of all in percent, with three digits: 88.7%, 0.1%.
+func Percent[N int | int64 | uint64](n, all N) string {
+	return trimmed(100*float64(n)/float64(max(1, all))) + "%"
+}
+
+// When formats text if is holds; it is empty otherwise.
+func When(is bool, format string, args ...any) string {
+	if !is {
+		return ""
+	}
+	return fmt.Sprintf(format, args...)
+}
+
+// Span writes a duration without zero units at its end: 34m8s, 2h.
 func Span(d time.Duration) string {
 	s := d.String()
 	for _, none := range []struct{ end, keep string }{{"m0s", "m"}, {"h0m", "h"}} {

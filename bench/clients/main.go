@@ -91,7 +91,7 @@ func startBench(engine string) *bench {
 	rules, secret := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "secret")
 	harness.Check(os.WriteFile(rules, []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000000, period: 1h}]}]\n"), 0o600))
 	harness.Check(os.WriteFile(secret, []byte("a secret of the benchmark"), 0o600))
-	b.node = harness.Start(nodeCore, *edge, "node", "--name", "bench", "--rules", rules, "--listen", b.addr, "--metrics-listen", "", "--origin", "http://"+b.origin.Addr,
+	b.node = harness.Start(nodeCore, *edge, "node", "--name", "bench", "--rules", rules, "--listen", b.addr, "--metrics-listen", "", "--admin-listen", "", "--origin", "http://"+b.origin.Addr,
 		"--http-engine", engine, "--secret-file", secret, "--shard", shard, "--trusted-proxy", "127.0.0.0/8", "--log-level", "error")
 	harness.WaitFor(b.addr)
 	b.end = func() {

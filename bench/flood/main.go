@@ -21,7 +21,7 @@ import (
 var (
 	edge    = flag.String("edge", "edge", "the `binary`")
 	against = flag.String("against", "", "older `binary` to measure in turns with -edge")
-	tables  = flag.String("table", "all", "comma-separated `tables` to print: flood, slow, burst, overshoot, or all")
+	tables  = flag.String("table", "all", "comma-separated `tables` to print: flood, slow, burst, overshoot, networks, or all")
 	only    = flag.String("row", "", "measure only the rows whose names contain this `text`")
 	runs    = flag.Int("runs", 5, "runs of each row; the report has the median and the worst")
 	last    = flag.Duration("for", 10*time.Second, "length of a run; overshoot runs twice as long")
@@ -30,15 +30,15 @@ var (
 func main() {
 	log.SetFlags(0)
 	flag.Parse()
-	known := []string{"flood", "slow", "burst", "overshoot"}
-	print := map[string]func(){"flood": floods, "slow": slow, "burst": burst, "overshoot": overshoot}
+	known := []string{"flood", "slow", "burst", "overshoot", "networks"}
+	print := map[string]func(){"flood": floods, "slow": slow, "burst": burst, "overshoot": overshoot, "networks": networks}
 	chosen := strings.Split(*tables, ",")
 	if *tables == "all" {
 		chosen = known
 	}
 	for _, name := range chosen {
 		if print[name] == nil {
-			log.Fatalf("unknown table %q: choose flood, slow, burst, overshoot or all", name)
+			log.Fatalf("unknown table %q: choose flood, slow, burst, overshoot, networks or all", name)
 		}
 	}
 	harness.Main(func() {

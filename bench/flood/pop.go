@@ -20,9 +20,17 @@ type pop struct {
 	end   func()
 }
 
+// secretText is the secret of a PoP.
+const secretText = "a secret of the benchmark"
+
 // start starts a PoP on some cores, with a rule. Answers of its memcached are delayed. It returns
 // once at least lasts is left of the current window of a minute.
 func start(binary, cores, rule string, nodes int, delay, lasts time.Duration) pop {
+	return startLogging(nil, binary, cores, rule, nodes, delay, lasts)
+}
+
+// startLogging is start for nodes whose every line of their logs is for log, unless that is nil.
+func startLogging(log func(node int, line []byte), binary, cores, rule string, nodes int, delay, lasts time.Duration) pop {
 	dir, remove := harness.TempDir()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running []*harness.Process
@@ -45,14 +53,18 @@ func start(binary, cores, rule string, nodes int, delay, lasts time.Duration) po
 	if delay > 0 {
 		shard = relay(ctx, shard, delay)
 	}
-	rules, secret, gossip := file("rules.yaml", "rules: ["+rule+"]\n"), file("secret", "a secret of the benchmark"), addrs[nodes:]
+	rules, secret, gossip := file("rules.yaml", "rules: ["+rule+"]\n"), file("secret", secretText), addrs[nodes:]
 	for i, addr := range p.nodes {
-		args := []string{"node", "--name", fmt.Sprint("n", i+1), "--rules", rules, "--origin", "http://" + p.Addr, "--listen", addr, "--metrics-listen", "",
-			"--secret-file", secret, "--shard", shard, "--trusted-proxy", "127.0.0.0/8", "--log-level", "error"}
+		args := []string{"node", "--name", fmt.Sprint("n", i+1), "--rules", rules, "--origin", "http://" + p.Addr, "--listen", addr, "--metrics-listen", "", "--admin-listen", "",
+			"--secret-file", secret, "--shard", shard, "--trusted-proxy", "127.0.0.0/8"}
 		if nodes > 1 {
 			args = append(args, "--gossip-listen", gossip[i], "--join", strings.Join(gossip, ","))
 		}
-		running = append(running, harness.Start(cores, binary, args...))
+		if log != nil {
+			running = append(running, harness.StartLogging(func(line []byte) { log(i, line) }, cores, binary, append(args, "--log-level", "debug", "--log-format", "json")...))
+		} else {
+			running = append(running, harness.Start(cores, binary, append(args, "--log-level", "error")...))
+		}
 		harness.WaitFor(addr)
 	}
 	time.Sleep(500 * time.Millisecond) // until the nodes know each other

@@ -12,7 +12,7 @@ import (
 // FreeAddr returns an address of this machine that nobody listens on.
 func FreeAddr() string { return FreeAddrs(1)[0] }
 
-// FreeAddrs returns so many different ones.
+// FreeAddrs returns n different ones.
 func FreeAddrs(n int) (addrs []string) {
 	for range n {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")

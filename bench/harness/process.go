@@ -1,7 +1,9 @@
 package harness
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -26,6 +28,19 @@ func Start(cores, name string, args ...string) *Process {
 		name, args = "taskset", append([]string{"-c", cores, name}, args...)
 	}
 	return start(exec.Command(name, args...))
+}
+
+// StartLogging is Start for a program whose lines on standard error are for log, one after the other.
+func StartLogging(log func(line []byte), cores, name string, args ...string) *Process {
+	cmd := exec.Command("taskset", append([]string{"-c", cores, name}, args...)...)
+	reader, writer := io.Pipe()
+	cmd.Stderr = writer
+	go func() {
+		for lines := bufio.NewScanner(reader); lines.Scan(); {
+			log(lines.Bytes())
+		}
+	}()
+	return start(cmd)
 }
 
 func start(cmd *exec.Cmd) *Process {

@@ -1,12 +1,14 @@
-// Command http compares a node, with each of its HTTP/1.1 engines, with nginx and HAProxy as
+// Command http compares a node, with each of its HTTP engines, with nginx and HAProxy as
 // reverse proxies that refuse or pass every request: CPU time per request of the server process,
-// user and system, on one core, under the same load from wrk over keep-alive connections. The
-// servers take turns, so that a drift of the machine cancels out.
+// user and system, on one core, under the same load over kept-alive connections, from wrk for
+// HTTP/1.1 and h2load for HTTP/2. The servers take turns, so that a drift of the machine cancels out.
+// With -slow it measures instead how long requests take beside other clients that are slow, idle or many.
+// With -profile it writes instead what the own engine does under the same loads, for the compiler.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./http -edge /tmp/edge
 //
-// It needs nginx, haproxy, wrk, taskset, and two cores: servers run on the first one, load and origin
-// on the others.
+// It needs nginx, haproxy, wrk, h2load, taskset, and two cores: servers run on the first one, load
+// and origin on the others.
 package main
 
 import (
@@ -15,7 +17,6 @@ import (
 	"log"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -31,6 +32,8 @@ var (
 	rounds = flag.Int("rounds", 5, "turns of each server")
 	length = flag.Duration("length", 3*time.Second, "length of a turn, whole seconds")
 	only   = flag.String("only", "", "run the cases that match this `regexp`")
+	output = flag.String("profile", "", "write a CPU profile of the own engine under all loads to a `file`, such as ../cmd/edge/default.pgo")
+	slow   = flag.Bool("slow", false, "measure how long requests take beside slow, idle and many clients, instead of CPU time")
 )
 
 // A load is the requests of a case, which are all refused or all pass.
@@ -41,6 +44,9 @@ type load struct {
 	upload int // bytes of the body
 	conns  int
 	tls    bool
+	// streams is how many requests each connection has under way, by HTTP/2. If zero, the
+	// requests are HTTP/1.1.
+	streams int
 }
 
 var loads = []load{
@@ -52,6 +58,10 @@ var loads = []load{
 	{name: "pass, 128 bytes, 1,000 connections", path: "/128", conns: 1000},
 	{name: "refuse, TLS", refuse: true, path: "/128", conns: 64, tls: true},
 	{name: "pass, 128 bytes, TLS", path: "/128", conns: 64, tls: true},
+	{name: "refuse, HTTP/2 over TLS", refuse: true, path: "/128", conns: 16, streams: 8, tls: true},
+	{name: "pass, 128 bytes, HTTP/2 over TLS", path: "/128", conns: 16, streams: 8, tls: true},
+	{name: "pass, 10,000 bytes, HTTP/2 over TLS", path: "/10000", conns: 16, streams: 8, tls: true},
+	{name: "pass, upload of 100,000 bytes, HTTP/2 over TLS", path: "/upload", upload: 100_000, conns: 16, streams: 8, tls: true},
 }
 
 func main() {
@@ -69,6 +79,14 @@ func main() {
 	b := newBench(dir)
 	defer b.origin.end()
 
+	switch {
+	case *slow:
+		b.compareSlow(wanted)
+		return
+	case *output != "":
+		b.profile(wanted)
+		return
+	}
 	fmt.Printf("CPU µs per request (medians of %d turns of %v), and the own engine's as a multiple of nginx's (median of the pairs)\n\n", *rounds, *length)
 	fmt.Println("| | nginx | HAProxy | own | net/http | own/nginx |\n|---|--:|--:|--:|--:|--:|")
 	for _, refuse := range []bool{true, false} {
@@ -106,41 +124,70 @@ func (b *bench) compare(l load, servers []*server) {
 	fmt.Printf(" %.2f |\n", median(ratios))
 }
 
-var (
-	requestsOf = regexp.MustCompile(`(\d+) requests in`)
-	otherThan2 = regexp.MustCompile(`Non-2xx or 3xx responses: (\d+)`)
-)
-
 // turn loads a server, and returns its CPU time per request in microseconds. It checks that all
 // answers are as expected.
 func (b *bench) turn(s *server, l load) float64 {
-	url := "http://" + s.addr
+	url := "http://" + s.addr + l.path
 	if l.tls {
-		url = "https://" + s.tls
+		url = "https://" + s.tls + l.path
 	}
-	args := []string{"wrk", "-t1", fmt.Sprintf("-c%d", l.conns), fmt.Sprintf("-d%.0fs", length.Seconds())}
-	if l.upload > 0 {
-		script := filepath.Join(b.dir, "upload.lua")
-		harness.Check(os.WriteFile(script, fmt.Appendf(nil, "wrk.method = \"POST\"\nwrk.body = string.rep(\"x\", %d)\n", l.upload), 0o600))
-		args = append(args, "-s", script)
+	command, counts := b.wrk, countWrk
+	if l.streams > 0 {
+		command, counts = b.h2load, countH2load
 	}
 	before := s.cpuTime()
-	out, err := pinned(loadCores, append(args, url+l.path)...).CombinedOutput()
+	out, err := pinned(loadCores, append(command(l), url)...).CombinedOutput()
 	harness.Check(err)
 	used := s.cpuTime() - before
-	m := requestsOf.FindSubmatch(out)
-	if m == nil || string(m[1]) == "0" || strings.Contains(string(out), "Socket errors") {
-		log.Fatalf("%s, %s: wrk reports\n%s", l.name, s.name, out)
-	}
-	n, _ := strconv.ParseFloat(string(m[1]), 64)
-	refused := 0.0
-	if m := otherThan2.FindSubmatch(out); m != nil {
-		refused, _ = strconv.ParseFloat(string(m[1]), 64)
+	n, refused, ok := counts(string(out))
+	if !ok || n == 0 {
+		log.Fatalf("%s, %s: the load generator reports\n%s", l.name, s.name, out)
 	}
 	if l.refuse && refused < 0.99*n || !l.refuse && refused > 0 {
 		log.Fatalf("%s, %s: %.0f of %.0f requests were refused", l.name, s.name, refused, n)
 	}
 	return used.Seconds() * 1e6 / n
+}
+
+// wrk returns the command for a load by HTTP/1.1.
+func (b *bench) wrk(l load) []string {
+	args := []string{"wrk", "-t1", fmt.Sprintf("-c%d", l.conns), fmt.Sprintf("-d%.0fs", length.Seconds())}
+	if l.upload > 0 {
+		script := b.write("upload.lua", fmt.Sprintf("wrk.method = \"POST\"\nwrk.body = string.rep(\"x\", %d)\n", l.upload))
+		args = append(args, "-s", script)
+	}
+	return args
+}
+
+// countWrk returns the number of requests, and of those that were refused, from wrk's report.
+func countWrk(report string) (n, refused float64, ok bool) {
+	return number(report, `(\d+) requests in`), number(report, `Non-2xx or 3xx responses: (\d+)`), !strings.Contains(report, "Socket errors")
+}
+
+// h2load returns the command for a load by HTTP/2.
+func (b *bench) h2load(l load) []string {
+	args := []string{"h2load", "-t1", fmt.Sprintf("-c%d", l.conns), fmt.Sprintf("-m%d", l.streams), fmt.Sprintf("-D%.0f", length.Seconds())}
+	if l.upload > 0 {
+		args = append(args, "-d", b.write("upload", strings.Repeat("x", l.upload)))
+	}
+	return args
+}
+
+// countH2load is countWrk for h2load's report. Requests under way at the end of a turn do not count
+// as errors.
+func countH2load(report string) (n, refused float64, ok bool) {
+	refused = number(report, `(\d+) 4xx`)
+	return refused + number(report, `(\d+) 2xx`), refused, number(report, `(\d+) 5xx`)+number(report, `(\d+) timeout`) == 0
+}
+
+// number returns what pattern's group matches in text, or 0.
+func number(text, pattern string) float64 {
+	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.ParseFloat(m[1], 64)
+	return n
 }
 
 // loadCores are all cores but the first one.

@@ -70,7 +70,7 @@ type server struct {
 
 // start starts the servers in the order of the table.
 func (b *bench) start(refuse bool) []*server {
-	servers := []*server{b.nginx(refuse), b.haproxy(refuse), b.node("own", refuse), b.node("net/http", refuse)}
+	servers := []*server{b.nginx(refuse), b.haproxy(refuse), b.node("own", refuse, ""), b.node("net/http", refuse, "")}
 	for _, s := range servers {
 		harness.WaitFor(s.addr)
 	}
@@ -89,7 +89,7 @@ func (b *bench) run(name, cores string, args ...string) *server {
 // startNginx runs nginx as one process, its only worker.
 func (b *bench) startNginx(name, cores, http string) *server {
 	file := b.write(name+".conf", fmt.Sprintf(`daemon off; master_process off; pid %[1]s/%[2]s.pid; error_log %[1]s/%[2]s.log error; user root;
-		worker_rlimit_nofile 8192; events { worker_connections 4096; }
+		events { worker_connections 60000; }
 		http { access_log off; keepalive_requests 1000000000; log_not_found off;
 		client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
 		%[3]s }`, b.dir, name, http))
@@ -105,7 +105,7 @@ func (b *bench) nginx(refuse bool) *server {
 	addrs := harness.FreeAddrs(2)
 	s := b.startNginx("nginx", "0", fmt.Sprintf(`%s limit_req_status 429; limit_req_log_level info;
 		upstream origin { server %s; keepalive 1024; keepalive_requests 1000000000; }
-		server { listen %s; listen %s ssl; ssl_certificate cert.pem; ssl_certificate_key key.pem;
+		server { listen %s; listen %s ssl http2; ssl_certificate cert.pem; ssl_certificate_key key.pem;
 			location / { %s proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_request_buffering off; } }`,
 		limit, b.origin.addr, addrs[0], addrs[1], use))
 	s.addr, s.tls = addrs[0], addrs[1]
@@ -121,7 +121,8 @@ func (b *bench) haproxy(refuse bool) *server {
 	file := b.write("haproxy.cfg", fmt.Sprintf(`
 global
 	nbthread 1
-	maxconn 4096
+	maxconn 30000
+	no strict-limits
 defaults
 	mode http
 	timeout connect 5s
@@ -129,7 +130,7 @@ defaults
 	timeout server 60s
 frontend clients
 	bind %s
-	bind %s ssl crt %s/both.pem alpn http/1.1
+	bind %s ssl crt %s/both.pem alpn h2,http/1.1
 	stick-table type ip size 1m expire 1h store http_req_rate(60s)
 	http-request track-sc0 src
 	http-request deny deny_status 429 if { sc_http_req_rate(0) gt %d }
@@ -143,7 +144,7 @@ backend origin
 	return s
 }
 
-func (b *bench) node(engine string, refuse bool) *server {
+func (b *bench) node(engine string, refuse bool, admin string) *server {
 	threshold := 1 << 40
 	if refuse {
 		threshold = 1
@@ -153,7 +154,7 @@ func (b *bench) node(engine string, refuse bool) *server {
 	addrs := harness.FreeAddrs(2)
 	s := b.run(engine, "0", *edge, "node", "--name", "bench", "--rules", rules, "--http-engine", engine, "--listen", addrs[0],
 		"--tls-listen", addrs[1], "--tls-cert", filepath.Join(b.dir, "cert.pem"), "--tls-key", filepath.Join(b.dir, "key.pem"),
-		"--metrics-listen", "", "--origin", "http://"+b.origin.addr, "--log-level", "error")
+		"--metrics-listen", "", "--admin-listen", admin, "--admin-pprof", "--origin", "http://"+b.origin.addr, "--log-level", "error")
 	s.addr, s.tls = addrs[0], addrs[1]
 	return s
 }

@@ -85,8 +85,8 @@ func measure() bool {
 		attack(1, "/short", fmt.Sprintf("198.51.100.%d", i))
 	}
 	for i := range each / 2 {
-		lift(0, fmt.Sprintf("192.0.2.%d", i))
-		lift(count-1, fmt.Sprintf("192.0.2.%d", each-1-i))
+		lift(dir, 0, fmt.Sprintf("192.0.2.%d", i))
+		lift(dir, count-1, fmt.Sprintf("192.0.2.%d", each-1-i))
 	}
 	log.Printf("cut into %d and %d nodes, with %d mitigations before, %d started and %d lifted on each side", left, count-left, each, each, each/2)
 	time.Sleep(time.Until(cut.Add(*length)))
@@ -116,9 +116,16 @@ func start(dir string, i int) *exec.Cmd {
 		"--origin", "http://127.0.0.1:1", "--listen", "127.0.0.1:8080", "--trusted-proxy", "127.0.0.1",
 		"--gossip-listen", network.IP(i)+":7946", "--gossip-key-file", filepath.Join(dir, "keys"), "--join", network.IP(0)+":7946", "--log-level", "error")
 	cmd.Stderr = os.Stderr
+	cmd.Env = ofNode(dir, i)
 	harness.Check(cmd.Start())
 	harness.Eventually("a node to run", func() bool { _, err := curl(i, "http://127.0.0.1:9180/livez"); return err == nil })
 	return cmd
+}
+
+// ofNode returns the environment of the ith node and its commands: in their namespaces, all nodes have the
+// same address, by which commands look for their token.
+func ofNode(dir string, i int) []string {
+	return append(os.Environ(), fmt.Sprintf("RUNTIME_DIRECTORY=%s/run-%d", dir, i))
 }
 
 // curl asks the ith node, from its own namespace.
@@ -135,8 +142,10 @@ func attack(i int, path, client string) {
 	})
 }
 
-func lift(i int, client string) {
-	harness.Run(network.Command(i, *edge, "mitigations", "lift", "--rule", "long", "--ip", client))
+func lift(dir string, i int, client string) {
+	cmd := network.Command(i, *edge, "mitigations", "lift", "--rule", "long", "--ip", client)
+	cmd.Env = ofNode(dir, i)
+	harness.Run(cmd)
 }
 
 // A record is what all nodes must agree on.
@@ -147,7 +156,7 @@ type record struct {
 }
 
 func records(i int) []record {
-	out, err := curl(i, "http://127.0.0.1:9180/mitigations")
+	out, err := curl(i, "http://127.0.0.1:9190/api/v1/mitigations?limit=1000")
 	harness.Check(err)
 	var answer struct{ Mitigations []record }
 	harness.Check(json.Unmarshal(out, &answer))

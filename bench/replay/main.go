@@ -22,6 +22,12 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
+const threeRules = `rules:
+  - {id: minute, characteristics: [ip], limits: [{threshold: 50, period: 1m}]}
+  - {id: burst, characteristics: [ip], limits: [{threshold: 20, period: 10s}, {threshold: 500, period: 1h}]}
+  - {id: path, characteristics: [ip, path], limits: [{threshold: 30, period: 1m}]}
+`
+
 func main() {
 	edge := flag.String("edge", "edge", "the binary")
 	lines := flag.Int("lines", 5_000_000, "lines of the log")
@@ -38,6 +44,8 @@ func main() {
 	log := filepath.Join(dir, "access.log")
 	write(log, *edge, *lines)
 	harness.Check(exec.Command("gzip", "-k", "-1", log).Run())
+	rules := filepath.Join(dir, "three.yaml")
+	harness.Check(os.WriteFile(rules, []byte(threeRules), 0o600))
 	info, err := os.Stat(log)
 	harness.Check(err)
 	fmt.Printf("%d lines, %d bytes each, medians of %d runs in turns\n\n", *lines, info.Size()/int64(*lines), *runs)
@@ -49,9 +57,12 @@ func main() {
 		{name: "wc -l", args: []string{"wc", "-l", log}},
 		{name: "a bare parse with a map of clients, one goroutine", args: []string{itself, "-bare", log}},
 		{name: "mawk '{print $1}'", args: []string{"mawk", "{print $1}", log}},
+		{name: "mawk, requests of each client", args: []string{"mawk", "{n[$1]++} END {print length(n)}", log}},
 		{name: "goaccess", args: []string{"goaccess", log, "--log-format=COMBINED", "--no-progress", "-o", filepath.Join(dir, "report.json")}},
 		{name: "edge, weighted, fixed and exact", args: append(slices.Clone(accuracy), log)},
 		{name: "edge, every estimator, 4 phases", args: []string{*edge, "replay", "--accuracy", log}},
+		{name: "edge, three rules", args: []string{*edge, "replay", "--rules", rules, log}},
+		{name: "edge, sweep", args: []string{*edge, "replay", "--sweep", log}},
 		{name: "gzip -dc", args: []string{"gzip", "-dc", log + ".gz"}},
 		{name: "edge, of gzip", args: append(slices.Clone(accuracy), log+".gz")},
 	}

@@ -105,7 +105,7 @@ func measure() bool {
 	for i := range count {
 		n := &node{name: fmt.Sprint("edge-", i+1), http: addrs[count+i], metrics: addrs[2*count+i]}
 		n.args = []string{"node", "--name", n.name, "--rules", dir + "/rules.yaml", "--secret-file", dir + "/secret", "--origin", origin.URL,
-			"--shard", shard, "--listen", n.http, "--metrics-listen", n.metrics, "--proxy-protocol", "--trusted-proxy", "127.0.0.1",
+			"--shard", shard, "--listen", n.http, "--metrics-listen", n.metrics, "--admin-listen", "", "--proxy-protocol", "--trusted-proxy", "127.0.0.1",
 			"--gossip-listen", gossip[i], "--join", strings.Join(gossip, ","), "--log-level", "error"}
 		n.start()
 		defer func() { _ = n.cmd.Process.Kill() }()

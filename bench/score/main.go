@@ -77,7 +77,7 @@ func main() {
 	secret := write("secret", "a secret of the benchmark\n")
 	peers := harness.FreeAddrs(3)
 	for i, addr := range nodes {
-		pop = append(pop, start(exec.Command(*edge, "node", "--name", fmt.Sprintf("node-%d", i+1), "--rules", rulesFile, "--listen", addr, "--metrics-listen", "",
+		pop = append(pop, start(exec.Command(*edge, "node", "--name", fmt.Sprintf("node-%d", i+1), "--rules", rulesFile, "--listen", addr, "--metrics-listen", "", "--admin-listen", "",
 			"--origin", "http://"+origin, "--shard", strings.Join(shards, ","), "--secret-file", secret, "--trusted-proxy", "127.0.0.0/8",
 			"--gossip-listen", peers[i], "--join", strings.Join(peers, ","), "--node-header", "X-Edge-Node", "--log-level", "error"), addr))
 	}

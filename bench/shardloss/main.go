@@ -179,7 +179,7 @@ func startNodes(ctx context.Context, dir, rules, origin string, shards []string)
 	gossip := addrs[:3]
 	for i, addr := range addrs[3:] {
 		cmd := exec.CommandContext(ctx, *edge, "node", "--name", fmt.Sprint("n", i+1), "--rules", rules, "--origin", origin, "--listen", addr,
-			"--metrics-listen", "", "--secret-file", secret, "--shard", strings.Join(shards, ","), "--trusted-proxy", "127.0.0.0/8",
+			"--metrics-listen", "", "--admin-listen", "", "--secret-file", secret, "--shard", strings.Join(shards, ","), "--trusted-proxy", "127.0.0.0/8",
 			"--gossip-listen", gossip[i], "--join", strings.Join(gossip, ","), "--log-level", "error")
 		cmd.Stderr = os.Stderr
 		harness.Check(cmd.Start())

@@ -99,7 +99,7 @@ func run(dir, origin, subWindows string) float64 {
 	targets := make([]string, 0, *nodes)
 	for i := range *nodes {
 		node := exec.Command(*edge, "node", "--name", fmt.Sprint("n", i+1), "--secret", "a secret of the benchmark", "--rules", rules, "--origin", origin,
-			"--shard", addrs[0], "--listen", addrs[1+2*i], "--metrics-listen", "", "--trusted-proxy", "127.0.0.0/8", "--node-header", "X-Edge-Node",
+			"--shard", addrs[0], "--listen", addrs[1+2*i], "--metrics-listen", "", "--admin-listen", "", "--trusted-proxy", "127.0.0.0/8", "--node-header", "X-Edge-Node",
 			"--gossip-listen", addrs[2+2*i], "--join", addrs[2], "--log-level", "error")
 		node.Stderr = os.Stderr
 		harness.Check(node.Start())

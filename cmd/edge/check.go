@@ -124,15 +124,15 @@ const (
 	maxLag  = time.Hour
 )
 
-// late returns how many requests pass between the one that crosses a threshold of r and
+// late returns what the requests count that pass between the one that crosses a threshold of r and
 // the moment when every node knows.
 func (o worst) late(r *rule.Rule) uint64 {
 	lag := o.lag
-	if r.Statuses != nil {
+	if r.CountsAnswer() {
 		lag += o.answer
 	}
 	// Nanoseconds first: they are exact, and 0.007 s is not.
-	return uint64(math.Ceil(o.rate * float64(lag) / 1e9))
+	return r.CostOf(uint64(math.Ceil(o.rate * float64(lag) / 1e9)))
 }
 
 // explain says what the second number of each worst case is.
@@ -140,7 +140,7 @@ func (o worst) explain(set *rule.Set) string {
 	text := fmt.Sprintf("Worst cases, with no counts lost, are 2·(threshold + K) + 1. K is the number of requests that pass before every node knows: "+
 		"%v/s × %v, and where answers are counted %v/s × %v (--rate, --lag, --answer-time).",
 		o.rate, o.lag, o.rate, o.lag+o.answer)
-	if slices.ContainsFunc(set.Rules(), func(r *rule.Rule) bool { return r.Statuses != nil }) {
+	if slices.ContainsFunc(set.Rules(), func(r *rule.Rule) bool { return r.CountsAnswer() }) {
 		text += fmt.Sprintf(" An answer counts even if the client does not wait for it. While %d such requests of a key wait, further ones count immediately. "+
 			"Requests that are not sent whole, or that the origin does not answer, do not count.", limit.MostAbandoned)
 	}
@@ -162,11 +162,24 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 				}
 				fmt.Fprintf(w, "  %v: %s\n", l, how)
 			}
-			most, arithmetic := l.Bound(o.late(r))
-			fmt.Fprintf(w, "  worst case%s in any %s: %s = %d requests of one key\n",
-				map[bool]string{true: ", if it did not only log,"}[r.Action == rule.Log], rule.FormatDuration(l.Period), arithmetic, most)
+			cost := r.CostOf(1)
+			most, arithmetic := l.Bound(o.late(r), cost)
+			each := ""
+			if cost > 1 {
+				each = fmt.Sprintf("%d, which is ", most)
+			}
+			if r.Action == rule.Shed {
+				fmt.Fprintln(w, indent(wrap(fmt.Sprintf("about %[2]d requests of one key pass in any %[1]s; if its rate rises to n times the limit, up to 1 + ln n times as many pass in the first %[1]s",
+					rule.FormatDuration(l.Period), l.Threshold), 88), "  "))
+				continue
+			}
+			fmt.Fprintf(w, "  worst case%s in any %s: %s = %s%d requests of one key\n",
+				map[bool]string{true: ", if it did not only log,"}[r.Action == rule.Log], rule.FormatDuration(l.Period), arithmetic, each, most/cost)
 		}
-		for _, note := range r.Notes() {
+		if plans, keys, exempt := set.Overridden(r); keys > 0 {
+			fmt.Fprintf(w, "  overrides: %s with %s, %d of them exempt; worst cases are those of other keys\n", page.Count(keys, "key"), page.Count(len(plans), "set")+" of thresholds", exempt)
+		}
+		for _, note := range set.Notes(r) {
 			fmt.Fprintln(w, indent(wrap("note: "+note, 88), "  "))
 		}
 	}
@@ -181,6 +194,16 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 	} else if len(set.Rules()) == 0 {
 		fmt.Fprintln(w, "There are no rules: every request passes.")
 	}
+	for _, s := range set.NetworkSets() {
+		from := ""
+		if s.File != "" {
+			from = " from " + s.File
+		}
+		fmt.Fprintf(w, "networks %s: %s%s\n", s.Name, page.Count(len(s.Prefixes), "network"), from)
+	}
+	for _, r := range set.Aside() {
+		fmt.Fprintf(w, "\n%s (%s:%d)\n  Set aside (enabled: false): it counts and refuses nothing.\n", r.ID, r.File, r.Line)
+	}
 }
 
 // A limitJSON is a limit as programs read it.
@@ -188,8 +211,8 @@ type limitJSON struct {
 	Threshold uint64        `json:"threshold"`
 	PeriodS   int64         `json:"period_s"`
 	Late      uint64        `json:"late"`
-	WorstCase uint64        `json:"worst_case"`
-	Estimate  string        `json:"estimate,omitempty"` // if it is not weighted
+	WorstCase uint64        `json:"worst_case,omitempty"` // none with action: shed
+	Estimate  string        `json:"estimate,omitempty"`   // if it is not weighted
 	Counting  *countingJSON `json:"sub_windows,omitempty"`
 }
 
@@ -202,9 +225,12 @@ type countingJSON struct {
 	MaxNodes     int     `json:"max_nodes"`
 }
 
-// newLimitJSON returns l, of which late requests come before every node acts.
-func newLimitJSON(l rule.Limit, late uint64) limitJSON {
-	most, _ := l.Bound(late)
+// newLimitJSON returns l of r. late is what requests count that pass before every node acts.
+func newLimitJSON(r *rule.Rule, l rule.Limit, late uint64) limitJSON {
+	most, _ := l.Bound(late, r.CostOf(1))
+	if r.Action == rule.Shed {
+		most = 0
+	}
 	j := limitJSON{Threshold: l.Threshold, PeriodS: int64(l.Period / time.Second), Late: late, WorstCase: most}
 	counted := l.Counted()
 	if counted.Kind != counter.Weighted {
@@ -226,6 +252,22 @@ type ruleJSON struct {
 	Failure string      `json:"on_failure"`
 	Limits  []limitJSON `json:"limits"`
 	Notes   []string    `json:"notes"`
+
+	Overrides *overridesJSON `json:"overrides,omitempty"`
+}
+
+// An overridesJSON is the overrides of a rule as programs read them.
+type overridesJSON struct {
+	File   string `json:"file"`
+	Keys   int    `json:"keys"`
+	Exempt int    `json:"exempt"`
+}
+
+// A networksJSON is a named set of networks as programs read it.
+type networksJSON struct {
+	Name     string `json:"name"`
+	File     string `json:"file,omitempty"`
+	Networks int    `json:"networks"`
 }
 
 // An errorJSON is what is wrong, as programs read it. What concerns no place in a file has
@@ -257,22 +299,34 @@ func errorsJSON(wrong error) []errorJSON {
 // checkJSON writes the same for programs, and what is wrong, which it returns too.
 func checkJSON(w io.Writer, set *rule.Set, wrong error, late func(*rule.Rule) uint64) error {
 	result := struct {
-		Rules   []ruleJSON  `json:"rules"`
-		Allowed int         `json:"allow"`
-		Denied  int         `json:"deny"`
-		Errors  []errorJSON `json:"errors"`
+		Rules   []ruleJSON `json:"rules"`
+		Allowed int        `json:"allow"`
+		Denied  int        `json:"deny"`
+		Aside   []string   `json:"set_aside,omitempty"` // IDs of rules with enabled: false
+
+		Networks []networksJSON `json:"networks,omitempty"`
+		Errors   []errorJSON    `json:"errors"`
 	}{Rules: []ruleJSON{}, Errors: []errorJSON{}}
 	if wrong != nil {
 		result.Errors = errorsJSON(wrong)
 	} else {
 		for _, r := range set.Rules() {
-			d := ruleJSON{r.ID, r.File, r.Line, r.Describe(), r.Action.String(), r.OnFailure.String(), nil, append([]string{}, r.Notes()...)}
+			d := ruleJSON{r.ID, r.File, r.Line, r.Describe(), r.Action.String(), r.OnFailure.String(), nil, append([]string{}, set.Notes(r)...), nil}
+			if _, keys, exempt := set.Overridden(r); r.Overrides != "" {
+				d.Overrides = &overridesJSON{r.Overrides, keys, exempt}
+			}
 			for _, l := range r.Limits {
-				d.Limits = append(d.Limits, newLimitJSON(l, late(r)))
+				d.Limits = append(d.Limits, newLimitJSON(r, l, late(r)))
 			}
 			result.Rules = append(result.Rules, d)
 		}
 		result.Allowed, result.Denied = set.Listed()
+		for _, s := range set.NetworkSets() {
+			result.Networks = append(result.Networks, networksJSON{s.Name, s.File, len(s.Prefixes)})
+		}
+		for _, r := range set.Aside() {
+			result.Aside = append(result.Aside, r.ID)
+		}
 	}
 	return errors.Join(writeJSON(w, result), wrong)
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/cases"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -27,10 +27,10 @@ func foreignToTests(flags *pflag.FlagSet) error {
 // or others.
 func checkTests(w io.Writer, files, rules []string, asJSON bool) error {
 	result := struct {
-		OK     bool                   `json:"ok"`
-		Files  []*analysis.CaseReport `json:"files"`
-		Errors []errorJSON            `json:"errors"`
-	}{Files: []*analysis.CaseReport{}}
+		OK     bool            `json:"ok"`
+		Files  []*cases.Report `json:"files"`
+		Errors []errorJSON     `json:"errors"`
+	}{Files: []*cases.Report{}}
 	var wrong, failed []error
 	for _, file := range files {
 		report, err := runCases(file, rules)
@@ -54,12 +54,12 @@ func checkTests(w io.Writer, files, rules []string, asJSON bool) error {
 }
 
 // runCases plays the cases of a file.
-func runCases(file string, rules []string) (*analysis.CaseReport, error) {
+func runCases(file string, rules []string) (*cases.Report, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	cases, err := analysis.ParseCases(file, text)
+	cases, err := cases.Parse(file, text)
 	if err != nil {
 		return nil, err
 	}

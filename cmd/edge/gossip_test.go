@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/edgelimit/edge/internal/port"
 )
 
 // A pointOfPresence is several edge node processes that share two shards and gossip.
@@ -97,7 +99,7 @@ func (n *node) status(t *testing.T, path string) int {
 // replaced while they run.
 func TestGossipOfProcesses(t *testing.T) {
 	t.Parallel()
-	p := startProcesses(t, 3, oneAnHour)
+	p := startProcesses(t, 3, oneAWeek)
 	exceed(t, p.nodes[0])
 	for _, n := range p.nodes[1:] {
 		eventually(t, "the others refuse", func() bool { return n.status(t, "/once") == http.StatusTeapot })
@@ -144,7 +146,7 @@ func TestGossipOfProcesses(t *testing.T) {
 // A node that finds nobody is ready nonetheless.
 func TestGossipFindsNobody(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--join="+unused(t))
+	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--join="+port.Reserve(t))
 	n.ready(t)
 	if got := n.status(t, "/"); got != http.StatusOK {
 		t.Errorf("status %d, want 200", got)

@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/edgelimit/edge/internal/port"
 )
 
 func TestHealthcheck(t *testing.T) {
@@ -23,12 +25,7 @@ func TestHealthcheck(t *testing.T) {
 		}
 	}))
 	t.Cleanup(site.Close)
-	none, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = none.Close()
-	_, port, _ := net.SplitHostPort(n.metrics)
+	_, number, _ := net.SplitHostPort(n.metrics)
 	stands := strings.TrimPrefix(site.URL, "http://")
 
 	for _, tt := range []struct {
@@ -38,8 +35,8 @@ func TestHealthcheck(t *testing.T) {
 		says         string // on stdout for 0, on stderr otherwise
 	}{
 		{"as the node's setting says", n.metrics, nil, 0, "ok\n"},
-		{"a node that listens on all addresses", ":" + port, nil, 0, "ok\n"},
-		{"on all of IPv4", "0.0.0.0:" + port, nil, 0, "ok\n"},
+		{"a node that listens on all addresses", ":" + number, nil, 0, "ok\n"},
+		{"on all of IPv4", "0.0.0.0:" + number, nil, 0, "ok\n"},
 		{"an address", "", []string{n.metrics}, 0, "ok\n"},
 		{"an argument wins over the variable", stands, []string{n.metrics}, 0, "ok\n"},
 		{"a URL", "", []string{"http://" + n.metrics + "/readyz"}, 0, "ok\n"},
@@ -48,14 +45,14 @@ func TestHealthcheck(t *testing.T) {
 		{"not ready", stands, nil, 1, "edge: http://" + stands + "/readyz answers 503 Service Unavailable: node stops\n"},
 		{"no such page", "", []string{"http://" + n.metrics + "/no"}, 1, "edge: http://" + n.metrics + "/no answers 404 Not Found\n"},
 		{"sent elsewhere", "", []string{site.URL + "/elsewhere"}, 1, "answers 302 Found\n"},
-		{"nobody there", "", []string{none.Addr().String()}, 1, "connection refused"},
+		{"nobody there", "", []string{port.Reserve(t)}, 1, "connection refused"},
 		{"no answer in time", "", []string{"--timeout=20ms", site.URL + "/silent"}, 1, "deadline exceeded"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			// A proxy of the environment is not asked.
 			env := []string{"http_proxy=" + site.URL, "HTTP_PROXY=" + site.URL, "EDGE_METRICS_LISTEN=" + tt.listen}
-			p := startCommand(t, t.TempDir(), env, "edge", append([]string{"healthcheck"}, tt.args...)...)
+			p := startCommand(t, t.TempDir(), env, "edge", append([]string{"healthcheck", "--timeout=1m"}, tt.args...)...)
 			code, stdout, stderr := p.end(), p.stdout.String(), p.stderr.String()
 			said := stdout
 			if tt.code != 0 {

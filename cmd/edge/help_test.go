@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/edgelimit/edge/internal/port"
 )
 
 // The examples in the help work when they are pasted.
@@ -20,7 +22,7 @@ func TestHelpExamples(t *testing.T) {
 			if example = strings.TrimSpace(example); example == "" {
 				continue
 			}
-			t.Run(example, func(t *testing.T) {
+			t.Run(strings.ReplaceAll(example, ",", " "), func(t *testing.T) {
 				t.Parallel()
 				tryExample(t, example)
 			})
@@ -28,13 +30,13 @@ func TestHelpExamples(t *testing.T) {
 	}
 }
 
-// tryAsking tries an example that asks a node. One that changes something is understood, and
-// refused by the node, which has no such rule, key or shard.
+// tryAsking tries an example that asks a node. One that names a rule, key, ID or shard is understood, and
+// refused by the node, which has no such thing; so is one that lifts.
 func tryAsking(t *testing.T, example string) {
-	n := startNode(t, generous, "--origin=http://"+unused(t))
-	p := startCommand(t, t.TempDir(), nil, "bash", "-c", example+" --node "+n.metrics)
-	code, changes := p.end(), strings.Contains(example, "lift") || strings.Contains(example, "drain")
-	if !changes && (code != 0 || p.stdout.String() == "") || changes && (code != 1 || !strings.HasPrefix(p.stderr.String(), "edge: the node says: ")) {
+	n := startNode(t, generous, "--origin=http://"+port.Reserve(t))
+	p := startCommand(t, t.TempDir(), nil, "bash", "-c", example+" --node "+n.admin)
+	code, refused := p.end(), strings.Contains(example, "lift") || strings.Contains(example, "7kq2-m9xd") || strings.Contains(example, "rule") || strings.Contains(example, "drain")
+	if !refused && (code != 0 || p.stdout.String() == "") || refused && (code != 1 || !strings.HasPrefix(p.stderr.String(), "edge: the node says: ")) {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, p.stdout, p.stderr)
 	}
 	n.terminate()
@@ -60,11 +62,21 @@ func tryExample(t *testing.T, example string) {
 		t.Fatal(err)
 	}
 	write(t, dir+"/rules.d/all.yaml", generous)
+	for i := range 3 {
+		name := fmt.Sprintf("node-%d", i+1)
+		write(t, dir+"/"+name+".decisions", `{"event":"node","t":1,"version":1,"node":"`+name+`","reason":"start","secret":"a","share":1}
+{"event":"rule","t":1,"ref":1,"rule":"all","definition":{"counts":"All requests","limits":[{"threshold":1,"period_s":1,"estimate":"weighted"}],"mitigation_timeout_s":0,"action":"block"}}
+{"event":"decision","t":1,"ref":1,"rule":"all","key":"00000000000000000000000000000001","cost":1,"verdict":"passed","counted":true}
+`)
+	}
 	write(t, dir+"/node.yaml", `
 rules: rules.yaml
 origin: http://127.0.0.1:3000
 `)
-	if strings.HasPrefix(example, "edge mitigations") || strings.HasPrefix(example, "edge shards") {
+	write(t, dir+"/nginx.conf", "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/s;\nlimit_req zone=one;\n")
+	write(t, dir+"/ingress.yaml", "kind: Ingress\nmetadata: {name: a, annotations: {nginx.ingress.kubernetes.io/limit-rps: '5'}}\n")
+	write(t, dir+"/ratelimit.yaml", "domain: a\ndescriptors: [{key: remote_address, rate_limit: {unit: day, requests_per_unit: 5}}]\n")
+	if strings.HasPrefix(example, "edge mitigations") || strings.HasPrefix(example, "edge explain") || strings.HasPrefix(example, "edge status") || strings.HasPrefix(example, "edge shards") {
 		tryAsking(t, example)
 		return
 	}
@@ -85,7 +97,7 @@ origin: http://127.0.0.1:3000
 	if serves {
 		example = "exec " + strings.TrimSuffix(example, "&")
 		if args[1] != "pop" {
-			env = append(env, "EDGE_METRICS_LISTEN=127.0.0.1:0")
+			env = append(env, "EDGE_METRICS_LISTEN=127.0.0.1:0", "EDGE_ADMIN_LISTEN=127.0.0.1:0")
 		}
 	}
 	p := startCommand(t, dir, env, "bash", "-o", "pipefail", "-c", example)

@@ -33,7 +33,7 @@ func TestLoadInterrupted(t *testing.T) {
 	if code := p.end(); code != 0 {
 		t.Errorf("exit code %d: %s", code, p.stderr)
 	}
-	if out := p.stdout.String(); !strings.Contains(out, "interrupted before its end") || !strings.Contains(out, "× 200") {
+	if out := p.stdout.String(); !strings.Contains(out, "interrupted before its end") || !strings.Contains(out, "answered 200") {
 		t.Errorf("the report is\n%s", out)
 	}
 }

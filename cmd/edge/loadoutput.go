@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/load"
 )
 
@@ -128,14 +127,15 @@ func (o loadOutput) keep(l *load.Log) error {
 
 func (o loadOutput) write(r *load.Report) error {
 	var err error
+	report := r.Document()
+	report.Run = newRun("")
 	if o.page != nil {
-		title := fmt.Sprintf("%s in %.1f s to %s", page.Count(r.Sending.Requests, "request"), r.DurationS, joined(r.Targets))
-		err = writePage(o.page, page.Page{Title: "Load", Subtitle: title, Sections: r.Sections()})
+		err = writePage(o.page, report)
 	}
 	if o.asJSON {
-		return errors.Join(err, writeJSON(o.stdout, r))
+		return errors.Join(err, writeJSON(o.stdout, report))
 	}
-	if err := errors.Join(err, r.WriteText(o.stdout)); err != nil || !o.latency {
+	if err := errors.Join(err, report.WriteText(o.stdout)); err != nil || !o.latency {
 		return err
 	}
 	return r.WriteLatency(o.stdout)

@@ -19,9 +19,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/edgelimit/edge/load/mix"
+	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 func main() {
@@ -64,7 +63,7 @@ that exceed a rule, from memory.`,
 	root.SetErr(stderr)
 	root.SetVersionTemplate("edge {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newNode(), newPop(), newCheck(), newReplay(), newLoad(), newShard(), newMitigations(), newShards(), newHealthcheck(), newVersion())
+	root.AddCommand(newNode(), newPop(), newCheck(), newReplay(), newLoad(), newShard(), newMitigations(), newExplain(), newStatus(), newShards(), newImport(), newHealthcheck(), newVersion(), newMan())
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -107,13 +106,37 @@ func newVersion() *cobra.Command {
 	}
 }
 
+// release is the version of a release; the linker sets it.
+var release string
+
 // version returns the version that the binary was built from, and with what.
 func version() string {
-	v := "(devel)"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		v = cmp.Or(info.Main.Version, v)
+	info, _ := debug.ReadBuildInfo()
+	return fmt.Sprintf("%s %s %s/%s", cmp.Or(release, versionOf(info)), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// versionOf returns the version of the module that info is about, which go install knows, or else
+// the revision of the working copy, if the build looked at it.
+func versionOf(info *debug.BuildInfo) string {
+	if info == nil {
+		return "unreleased"
 	}
-	return fmt.Sprintf("%s %s %s/%s", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	var revision, dirty string
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = "+" + s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "-modified"
+		}
+	}
+	if revision == "" {
+		return "unreleased"
+	}
+	return "unreleased" + revision + dirty
 }
 
 // noCommand refuses arguments where a command may stand.
@@ -130,7 +153,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	if len(names) == 0 {
 		return noArgs(cmd, args)
 	}
-	return usageError{fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0]), rule.Suggest(args[0], names)}
+	return usageError{fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0]), strictyaml.Suggest(args[0], names)}
 }
 
 // noArgs refuses arguments.
@@ -164,7 +187,7 @@ func flagError(cmd *cobra.Command, err error) error {
 
 // meant returns a hint at the one of words that was probably meant, or nothing.
 func meant(word string, words []string) string {
-	if hint := rule.Suggest(word, words); strings.HasPrefix(hint, "did you mean") {
+	if hint := strictyaml.Suggest(word, words); strings.HasPrefix(hint, "did you mean") {
 		return hint
 	}
 	return ""
@@ -237,7 +260,7 @@ func single(err error) (all []error) {
 }
 
 // packages matches the package that an error begins with. Users do not need it.
-var packages = regexp.MustCompile(`^(accesslog|analysis|async|count|counter|gossip|http1|limit|load|mitigation|mix|pop|proxy|ring|rule|shard): `)
+var packages = regexp.MustCompile(`^(accesslog|accuracy|analysis|async|cases|count|counter|gossip|http1|limit|load|mitigation|mix|pop|proxy|ring|rule|shard|translate): `)
 
 // message returns the text of err without its package.
 func message(err error) string { return packages.ReplaceAllLiteralString(err.Error(), "") }
@@ -262,14 +285,10 @@ func reportOne(w io.Writer, err error) {
 }
 
 // placeIn returns the place in a file that err is about, or nil.
-func placeIn(err error) *rule.Error {
-	var inRules *rule.Error
-	var inMix *mix.Error
-	if errors.As(err, &inMix) {
-		return (*rule.Error)(inMix)
-	}
-	errors.As(err, &inRules)
-	return inRules
+func placeIn(err error) *strictyaml.Error {
+	var place *strictyaml.Error
+	errors.As(err, &place)
+	return place
 }
 
 // hintAt returns what to do about err, or nothing.

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,14 +11,34 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edgelimit/edge/internal/golden"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-var update = flag.Bool("update", false, "write the expected output of scripts anew; read the difference before committing it")
-
 // TestMain lets tests and scripts run the command, in a process of its own.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"edge": main})
+	run := &tokenTests{M: m}
+	if os.Getenv("RUNTIME_DIRECTORY") == "" { // else this is a command of a test
+		var err error
+		if run.dir, err = os.MkdirTemp("", "edge-test"); err == nil {
+			err = os.Setenv("RUNTIME_DIRECTORY", run.dir)
+		}
+		if err != nil {
+			panic(err)
+		}
+	}
+	testscript.Main(run, map[string]func(){"edge": main})
+}
+
+// tokenTests runs tests whose nodes write the tokens for commands into a directory of their own.
+type tokenTests struct {
+	*testing.M
+	dir string
+}
+
+func (t *tokenTests) Run() int {
+	defer os.RemoveAll(t.dir)
+	return t.M.Run()
 }
 
 // TestScripts plays the scripts of testdata: what the command line does and says.
@@ -30,7 +49,7 @@ func TestScripts(t *testing.T) {
 		Cmds:                scriptCommands,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		UpdateScripts:       *update,
+		UpdateScripts:       *golden.Update,
 	})
 }
 

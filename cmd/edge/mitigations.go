@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -18,97 +18,172 @@ import (
 	"github.com/edgelimit/edge/pop/admin"
 )
 
-// An operator asks a node that runs.
-type operator struct {
-	node   string
-	asJSON bool
-}
-
-func (o *operator) register(cmd *cobra.Command) {
-	cmd.PersistentFlags().StringVar(&o.node, "node", "127.0.0.1:9180", "`address` of the node's metrics listener")
-}
-
-// url returns the URL of a path at the node.
-func (o *operator) url(path string, values url.Values) string {
-	base := o.node
-	if !strings.Contains(base, "://") {
-		base = "http://" + base
-	}
-	return strings.TrimSuffix(base, "/") + path + "?" + values.Encode()
-}
-
-var operatorClient = &http.Client{Timeout: 10 * time.Second}
-
-// call asks the node, and returns what it answers.
-func (o *operator) call(method, path string, values url.Values) ([]byte, error) {
-	req, err := http.NewRequest(method, o.url(path, values), nil)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("--node: %q is not an address", o.node), "--node 127.0.0.1:9180"}
-	}
-	resp, err := operatorClient.Do(req)
-	if err != nil {
-		return nil, hintedError{fmt.Errorf("asking the node: %w", errors.Unwrap(err)), "--node is the address of its metrics listener; nodes of 'edge pop' have 9181, 9182, …"}
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<30))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("asking the node: %w", err)
-	case resp.StatusCode >= 300:
-		return nil, fmt.Errorf("the node says: %s", packages.ReplaceAllLiteralString(strings.TrimSpace(string(body)), ""))
-	}
-	return body, nil
-}
-
 func newMitigations() *cobra.Command {
 	var o operator
+	var q selection
 	cmd := &cobra.Command{
 		Use:   "mitigations",
-		Short: "List who is mitigated, or lift a mitigation",
-		Long: `List who is mitigated, as a node that runs knows it: the same on all nodes of a PoP.
-Which rule it was, and for whom, is known to the node where a mitigation started, the
-latter with --log-clients.`,
+		Short: "List who is mitigated, lift a mitigation, or start one",
+		Long: `List who is mitigated, by which rule and why, as a running node knows it: the same on
+all nodes of a PoP. Clients are shown if the nodes run with --log-clients.`,
 		Example: `  edge mitigations
-  edge mitigations --node 127.0.0.1:9181 --json
+  edge mitigations list --rule login --state active --node 127.0.0.1:9191 --json
+  edge mitigations explain 192.0.2.1
   edge mitigations lift --rule login --ip 192.0.2.1
-  edge mitigations lift --key ce9259ecd6f4cc481f3c4a3cfdd4b762`,
+  edge mitigations add rule=login,ip=192.0.2.1 --for 15m --reason "password spraying"`,
 		Args: noCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			body, err := o.call("GET", "/mitigations", nil)
-			if err != nil || o.asJSON {
-				return errors.Join(err, writeOut(cmd, body))
-			}
-			var answer struct{ Mitigations []admin.Mitigation }
-			if err := json.Unmarshal(body, &answer); err != nil {
-				return fmt.Errorf("the node's answer: %w", err)
-			}
-			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
-			fmt.Fprintln(t, "KEY\tENDS IN\tRULE\tCLIENT\tWHY")
-			for _, m := range answer.Mitigations {
-				why := m.Why
-				if m.Lifted {
-					why = "lifted"
-				}
-				fmt.Fprintf(t, "%s\t%v\t%s\t%s\t%s\n", m.Key, time.Duration(m.Left*float64(time.Second)).Round(time.Second), cmp.Or(m.Rule, "-"), cmp.Or(m.Client, "-"), why)
-			}
-			return t.Flush()
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd, q) },
 	}
 	o.register(cmd)
-	cmd.Flags().BoolVar(&o.asJSON, "json", false, "write JSON")
-	cmd.AddCommand(newLift(&o))
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "List who is mitigated",
+		Long:  "List who is mitigated, by which rule and why. So does 'edge mitigations' without a command.",
+		Example: `  edge mitigations list --client 203.0.113.0/24
+  edge mitigations list --sort start --limit 20`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd, q) },
+	}
+	q.register(cmd)
+	q.register(list)
+	explain := newExplainFor(&o)
+	explain.Example = strings.ReplaceAll(explain.Example, "edge explain", "edge mitigations explain")
+	cmd.AddCommand(list, explain, newLift(&o), newAdd(&o))
+	return cmd
+}
+
+// A selection is what to list.
+type selection struct {
+	values map[string]*string
+	limit  int
+}
+
+func (q *selection) register(cmd *cobra.Command) {
+	if q.values == nil {
+		q.values = map[string]*string{"rule": new(string), "client": new(string), "key": new(string), "by": new(string), "state": new(string), "sort": new(string)}
+	}
+	f := cmd.Flags()
+	f.StringVar(q.values["rule"], "rule", "", "only of the rule with this `ID`")
+	f.StringVar(q.values["client"], "client", "", "only of clients at this `address` or network; needs nodes with --log-clients")
+	f.StringVar(q.values["key"], "key", "", "only of keys that begin with these hexadecimal `digits`")
+	f.StringVar(q.values["by"], "by", "", "only those that the `node` of this name made")
+	f.StringVar(q.values["state"], "state", "", "only those that are `active`, ineffective or lifted")
+	f.StringVar(q.values["sort"], "sort", "end", "`order`: end (those that end last first), start (the newest first) or key")
+	f.IntVar(&q.limit, "limit", 0, "list this many at most; 0: all")
+}
+
+// pageSize is how many mitigations the command asks for at once.
+const pageSize = 1000
+
+// list lists mitigations, a page at a time.
+func (o *operator) list(cmd *cobra.Command, q selection) error {
+	if q.limit < 0 {
+		return usageError{fmt.Errorf("--limit: %d is negative", q.limit), "--limit 20"}
+	}
+	values := url.Values{}
+	for name, value := range q.values {
+		if *value != "" {
+			values.Set(map[string]string{"by": "node"}[name]+strings.TrimPrefix(name, "by"), *value)
+		}
+	}
+	all := admin.Mitigations{Mitigations: []admin.Mitigation{}}
+	for {
+		size := pageSize
+		if q.limit > 0 {
+			size = min(size, q.limit-len(all.Mitigations))
+		}
+		values.Set("limit", strconv.Itoa(size))
+		var page admin.Mitigations
+		if err := o.ask("GET", "/api/v1/mitigations", values, &page); err != nil {
+			return err
+		}
+		all.Mitigations, all.Total = append(all.Mitigations, page.Mitigations...), page.Total
+		if page.Next == "" || q.limit > 0 && len(all.Mitigations) >= q.limit {
+			break
+		}
+		values.Set("cursor", page.Next)
+	}
+	if o.asJSON {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(all)
+	}
+	t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "KEY\tENDS IN\tRULE\tCLIENT\tNODE\tWHY")
+	for _, m := range all.Mitigations {
+		why := m.Why
+		switch {
+		case m.Lifted:
+			why = "lifted"
+		case m.Ineffective:
+			why += " (not acted on under the current rules)"
+		case m.ByHand:
+			why = "by hand"
+		}
+		fmt.Fprintf(t, "%s\t%v\t%s\t%s\t%s\t%s\n", m.Key, left(m), cmp.Or(m.Rule, "-"), cmp.Or(m.Client, "-"), cmp.Or(m.Node, "-"), why)
+	}
+	return t.Flush()
+}
+
+// left returns how long a mitigation lasts still, in whole seconds.
+func left(m admin.Mitigation) time.Duration {
+	return time.Duration(m.Left * float64(time.Second)).Round(time.Second)
+}
+
+func newAdd(o *operator) *cobra.Command {
+	var length time.Duration
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "add TARGET",
+		Short: "Start a mitigation by hand, on all nodes",
+		Long: `Start a mitigation by hand, on all nodes: of a rule and the values of its characteristics.
+The rule's action is taken, whatever was counted, until the mitigation ends or is lifted.
+A longer mitigation of the same key stays.`,
+		Example: `  edge mitigations add rule=login,ip=192.0.2.1 --for 15m --reason "password spraying"`,
+		Args:    oneTarget,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			values, err := parseTarget(args[0])
+			switch {
+			case err != nil:
+				return err
+			case !values.Has("rule"):
+				return usageError{errors.New("a mitigation is of a rule, which is missing"), "edge mitigations add rule=login,ip=192.0.2.1"}
+			case length <= 0:
+				return usageError{errors.New("say for how long, by --for"), "--for 15m"}
+			case reason == "":
+				return usageError{errors.New("say why, by --reason: the node's log has it"), `--reason "password spraying"`}
+			}
+			values.Set("duration", length.String())
+			values.Set("reason", reason)
+			return show(cmd, o, "POST", "/api/v1/mitigations", values, func(w io.Writer, m *admin.Mitigation) error {
+				_, err := fmt.Fprintf(w, "mitigated for %v, action %s, key %s\n", left(*m), m.Action, m.Key)
+				return err
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&length, "for", 0, "how long it lasts, such as 15m; required")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the node's log; required")
 	return cmd
 }
 
 func newLift(o *operator) *cobra.Command {
-	var key, rule, ip string
+	var key, rule, ip, prefix, reason string
+	var all, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "lift",
 		Short: "End a mitigation at once, on all nodes, and forget the counts that made it",
-		Args:  noArgs,
+		Long: `End a mitigation at once, on all nodes, and forget the counts that made it: one of a key,
+or of a client of a rule that counts by ip alone. With --all end all mitigations, or those
+of a rule, or of clients in a prefix.`,
+		Example: `  edge mitigations lift --rule login --ip 192.0.2.1
+  edge mitigations lift --all --rule login --dry-run
+  edge mitigations lift --all --prefix 192.0.2.0/24`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			values := url.Values{}
 			switch {
+			case all && key == "" && ip == "":
+				return o.liftAll(cmd, rule, prefix, reason, dryRun)
+			case all || prefix != "" || dryRun:
+				return usageError{errors.New("--prefix and --dry-run go with --all, which goes without --key and --ip"), "edge mitigations lift --all --prefix 192.0.2.0/24 --dry-run"}
 			case key != "" && rule == "" && ip == "":
 				values.Set("key", key)
 			case key == "" && rule != "" && ip != "":
@@ -120,86 +195,44 @@ func newLift(o *operator) *cobra.Command {
 			default:
 				return usageError{errors.New("give --key, or --rule and --ip"), "edge mitigations lists the keys"}
 			}
-			if _, err := o.call("POST", "/mitigations/lift", values); err != nil {
+			values.Set("reason", reason)
+			return show(cmd, o, "POST", "/api/v1/mitigations/lift", values, func(w io.Writer, _ *admin.Lifted) error {
+				_, err := fmt.Fprintln(w, "lifted")
 				return err
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "lifted")
-			return err
+			})
 		},
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "end all mitigations, or those that --rule and --prefix select")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "with --all: the clients' `network`; needs nodes with --log-clients")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "with --all: only say how many")
 	cmd.Flags().StringVar(&key, "key", "", "`key` of the mitigation, as lists and log lines have it")
-	cmd.Flags().StringVar(&rule, "rule", "", "`ID` of a rule that counts by ip alone, with --ip")
+	cmd.Flags().StringVar(&rule, "rule", "", "`ID` of a rule: one that counts by ip alone, with --ip, or any with --all")
 	cmd.Flags().StringVar(&ip, "ip", "", "`address` of the client, with --rule")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the node's log")
 	return cmd
 }
 
-func newShards() *cobra.Command {
-	var o operator
-	cmd := &cobra.Command{
-		Use:   "shards",
-		Short: "List the shards of a PoP, or take one out of the ring",
-		Long: `List the shards of a PoP as a node that runs sees them, or take one out of the ring of
-all nodes, so that it can be stopped: its part of the keys, and only that, moves to the
-others, and what it has counted still counts. It stays out until it is undrained, also
-where all nodes are started again: the other shards keep the word. Nodes without gossip
-have to be told one by one.`,
-		Example: `  edge shards
-  edge shards drain 10.0.0.2:11211
-  edge shards undrain 10.0.0.2:11211`,
-		Args: noCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			body, err := o.call("GET", "/shards", nil)
-			if err != nil || o.asJSON {
-				return errors.Join(err, writeOut(cmd, body))
-			}
-			var answer struct{ Shards []admin.Shard }
-			if err := json.Unmarshal(body, &answer); err != nil {
-				return fmt.Errorf("the node's answer: %w", err)
-			}
-			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
-			fmt.Fprintln(t, "SHARD\tSTATE\tIN THE RING")
-			for _, s := range answer.Shards {
-				state, in := "up", "yes"
-				if s.Down {
-					state = "down"
-				}
-				switch {
-				case s.Drained:
-					in = "no, drained"
-				case !s.InRing:
-					in = "no"
-				}
-				fmt.Fprintf(t, "%s\t%s\t%s\n", s.Addr, state, in)
-			}
-			return t.Flush()
-		},
+// liftAll ends the mitigations of a rule, of clients in a prefix, or all.
+func (o *operator) liftAll(cmd *cobra.Command, rule, prefix, reason string, dryRun bool) error {
+	if _, err := netip.ParsePrefix(prefix); prefix != "" && err != nil {
+		return usageError{fmt.Errorf("--prefix: %q is not a network", prefix), "--prefix 192.0.2.0/24"}
 	}
-	o.register(cmd)
-	cmd.Flags().BoolVar(&o.asJSON, "json", false, "write JSON")
-	for name, short := range map[string]string{"drain": "Take a shard out of the ring of all nodes", "undrain": "Let a shard own keys again"} {
-		cmd.AddCommand(&cobra.Command{
-			Use:   name + " HOST:PORT",
-			Short: short,
-			Args: func(cmd *cobra.Command, args []string) error {
-				if len(args) != 1 {
-					return usageError{fmt.Errorf("%s takes one shard", cmd.CommandPath()), "edge shards lists them"}
-				}
-				return nil
-			},
-			RunE: func(cmd *cobra.Command, args []string) error {
-				if _, err := o.call("POST", "/shards/"+name, url.Values{"shard": args}); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%sed\n", name)
-				return err
-			},
-		})
+	values := url.Values{"dry_run": {strconv.FormatBool(dryRun)}, "reason": {reason}}
+	if rule != "" {
+		values.Set("rule", rule)
 	}
-	return cmd
-}
-
-// writeOut writes a result.
-func writeOut(cmd *cobra.Command, result []byte) error {
-	_, err := cmd.OutOrStdout().Write(result)
-	return err
+	if prefix != "" {
+		values.Set("client", prefix)
+	}
+	return show(cmd, o, "POST", "/api/v1/mitigations/lift-all", values, func(w io.Writer, l *admin.LiftedAll) error {
+		text := "lifted: %d\n"
+		if l.DryRun {
+			text = "would be lifted: %d\n"
+		}
+		_, err := fmt.Fprintf(w, text, l.Mitigations)
+		if err == nil && l.Unknown > 0 {
+			_, err = fmt.Fprintf(w, "not selected, because the node does not know their rule or client: %d\n", l.Unknown)
+		}
+		return err
+	})
 }

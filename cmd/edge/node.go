@@ -33,7 +33,8 @@ func newNodeFor(run func(context.Context, pop.Options) error) *cobra.Command {
 client together with the other nodes, in the same shards, and refuses clients that
 exceed a rule. After SIGTERM it sends clients to other nodes for up to five seconds, then
 finishes requests and sends its counts; a second SIGTERM ends it at once. SIGHUP reloads
-the rules and the certificate.`,
+the rules and the certificate. Under systemd it tells its state, and takes the sockets
+named http, https, metrics and admin in place of its own: docs/install.md.`,
 		Example: `  edge node --rules rules.yaml --origin http://127.0.0.1:3000
   edge node --config node.yaml
   head -c 24 /dev/urandom | base64 > secret
@@ -44,7 +45,11 @@ the rules and the certificate.`,
 	}
 	check := func() error {
 		var err error
-		if o.Listen == "" && o.TLSListen == "" {
+		if o.Listeners, err = inherited(); err != nil {
+			return err
+		}
+		asked := o.CheckListen != "" || o.SPOPListen != ""
+		if o.Listen == "" && o.TLSListen == "" && !asked && o.Listeners["http"] == nil && o.Listeners["https"] == nil {
 			err = &pop.SettingError{Setting: "listen", Hint: "--listen :8080"}
 		}
 		return errors.Join(o.Check(), err)
@@ -61,6 +66,7 @@ func runNode(ctx context.Context, o pop.Options) error {
 	// Before the files are read: a SIGHUP must not end a node that is about to start.
 	hangup := onHangup()
 	defer signal.Stop(hangup)
+	o.Version = version()
 	n, err := pop.New(o)
 	if err != nil {
 		return err
@@ -71,7 +77,7 @@ func runNode(ctx context.Context, o pop.Options) error {
 		return err
 	}
 	attrs := []any{"name", o.Name}
-	for _, of := range []string{"http", "https", "metrics", "gossip", "shard"} {
+	for _, of := range []string{"http", "https", "metrics", "admin", "gossip", "shard", "check", "spop"} {
 		if addr := n.Addr(of); addr != nil {
 			attrs = append(attrs, of, addr)
 		}
@@ -80,7 +86,18 @@ func runNode(ctx context.Context, o pop.Options) error {
 	if len(o.Shards) == 0 && o.ShardListen == "" {
 		o.Logger.Info("no shards are set: this node counts alone")
 	}
-	waitForEnd(ctx, o, hangup, n.Reload)
+	tell := func(state ...string) {
+		if err := notify(state...); err != nil {
+			o.Logger.Warn("cannot tell the service manager", "err", err)
+		}
+	}
+	tell("READY=1")
+	waitForEnd(ctx, o, hangup, func() error {
+		tell(reloading()...)
+		defer tell("READY=1")
+		return n.Reload()
+	})
+	tell("STOPPING=1")
 	o.Logger.Info("node stops", "name", o.Name)
 	return n.Stop(context.WithoutCancel(ctx))
 }

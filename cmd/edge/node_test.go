@@ -20,12 +20,13 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
 	proxyproto "github.com/pires/go-proxyproto"
+
+	"github.com/edgelimit/edge/internal/port"
 )
 
 // newOrigin starts a site that answers with what it got. Below /ws it echoes messages.
@@ -246,7 +247,7 @@ func rawAnswer(t *testing.T, conn net.Conn) (status int, body string) {
 // An origin that is down is said once, not with every request.
 func TestNodeOriginDown(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, generous, "--origin=http://"+unused(t))
+	n := startNode(t, generous, "--origin=http://"+port.Reserve(t))
 	const requests = 50
 	for range requests {
 		if a := get(t, http.DefaultClient, "http://"+n.http+"/"); a.StatusCode != http.StatusBadGateway || a.body != "the origin cannot be reached\n" {
@@ -263,33 +264,13 @@ func TestNodeOriginDown(t *testing.T) {
 	n.terminate()
 }
 
-// unused returns an address of this machine where nothing listens, and nobody else can
-// while the test runs.
-func unused(t *testing.T) string {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	syscall.CloseOnExec(fd)
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	name, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
-}
-
 // A node runs without its shards, and says which do not answer.
 func TestNodeWithoutShards(t *testing.T) {
 	t.Parallel()
-	dead := unused(t)
+	dead := port.Reserve(t)
 	origin := newOrigin(t)
 	web := netip.MustParseAddrPort(strings.TrimPrefix(origin.URL, "http://")).String()
-	n := startNode(t, oneAnHour, "--origin="+origin.URL, "--shard="+dead+","+web, "--secret=0123456789abcdef")
+	n := startNode(t, oneAWeek, "--origin="+origin.URL, "--shard="+dead+","+web, "--secret=0123456789abcdef")
 	n.wait(n.stderr, `level=WARN msg="shard does not answer; until it does, each node counts its keys alone" shard=`+regexp.QuoteMeta(dead)+` err="dial tcp [^"]*refused"\n`)
 	n.wait(n.stderr, `msg="shard does not answer[^"]*" shard=`+regexp.QuoteMeta(web)+` err="no memcached: it answers .*400 Bad Request`)
 	exceed(t, n)
@@ -299,7 +280,7 @@ func TestNodeWithoutShards(t *testing.T) {
 // A node that is given no shards says that it counts alone.
 func TestNodeAlone(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, oneAnHour, "--origin="+newOrigin(t).URL)
+	n := startNode(t, oneAWeek, "--origin="+newOrigin(t).URL)
 	n.wait(n.stderr, `no shards are set: this node counts alone`)
 	exceed(t, n)
 	n.terminate()
@@ -312,8 +293,11 @@ func TestNodeGarbage(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/cert.pem", own.cert)
 	write(t, dir+"/key.pem", own.key)
-	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--tls-listen=127.0.0.1:0", "--tls-cert="+dir+"/cert.pem", "--tls-key="+dir+"/key.pem",
-		"--read-header-timeout=200ms", "--max-header-bytes=8192")
+	startWith := func(timeout string) *node {
+		return startNode(t, generous, "--origin="+newOrigin(t).URL, "--tls-listen=127.0.0.1:0", "--tls-cert="+dir+"/cert.pem", "--tls-key="+dir+"/key.pem",
+			"--read-header-timeout="+timeout, "--max-header-bytes=8192")
+	}
+	n, hasty := startWith("1m"), startWith("2s")
 	hello := clientHello(t)
 	noise := make([]byte, 4096)
 	_, _ = rand.Read(noise)
@@ -322,14 +306,14 @@ func TestNodeGarbage(t *testing.T) {
 		sent       string
 		status     int // 0: the connection is closed without an answer
 	}{
-		{"nothing", n.http, "", 0},
-		{"nothing, TLS", n.https, "", 0},
-		{"nothing, metrics", n.metrics, "", 0},
-		{"half a line", n.http, "GET / HT", 408},
-		{"half a header", n.http, "GET / HTTP/1.1\r\nHost: a\r\nX-", 408},
+		{"nothing", hasty.http, "", 0},
+		{"nothing, TLS", hasty.https, "", 0},
+		{"nothing, metrics", hasty.metrics, "", 0},
+		{"half a line", hasty.http, "GET / HT", 408},
+		{"half a header", hasty.http, "GET / HTTP/1.1\r\nHost: a\r\nX-", 408},
 		{"no HTTP", n.http, "hello\r\n\r\n", 400},
 		{"no host", n.http, "GET / HTTP/1.1\r\n\r\n", 400},
-		{"no HTTP, metrics", n.metrics, "hello\r\n\r\n", 400},
+		{"no HTTP, metrics", n.metrics, "hello, is there anybody who listens?\r\n\r\n", 400},
 		{"noise, TLS", n.https, "\x00" + string(noise), 0},
 		{"TLS where there is none", n.http, hello + "\r\n\r\n", 400},
 		{"no TLS where there is", n.https, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 400},
@@ -350,10 +334,12 @@ func TestNodeGarbage(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		get(t, http.DefaultClient, "http://"+n.http+"/")
-		n.terminate()
-		if strings.Contains(n.stderr.String(), "panic") {
-			t.Error("a panic")
+		for _, n := range []*node{n, hasty} {
+			get(t, http.DefaultClient, "http://"+n.http+"/")
+			n.terminate()
+			if strings.Contains(n.stderr.String(), "panic") {
+				t.Error("a panic")
+			}
 		}
 	})
 }
@@ -391,8 +377,8 @@ func TestAddressInUse(t *testing.T) {
 		args []string
 		of   string
 	}{
-		{"node", append(node, "--listen="+taken, "--metrics-listen="), "http"},
-		{"node's metrics", append(node, "--listen=127.0.0.1:0", "--metrics-listen="+taken), "metrics"},
+		{"node", append(node, "--listen="+taken, "--metrics-listen=", "--admin-listen="), "http"},
+		{"node's metrics", append(node, "--listen=127.0.0.1:0", "--metrics-listen="+taken, "--admin-listen="), "metrics"},
 		{"pop", []string{"pop", "--listen=" + taken}, "clients"},
 		{"shard", []string{"shard", "--listen=" + taken}, "nodes"},
 		{"shard's metrics", []string{"shard", "--listen=127.0.0.1:0", "--metrics-listen=" + taken}, "metrics"},

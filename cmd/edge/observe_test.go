@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-const oneAnHour = `rules:
-  - {id: once, match: {paths: [/once]}, characteristics: [ip], limits: [{threshold: 1, period: 1h}], response: {status: 418, body: "no"}}
+const oneAWeek = `rules:
+  - {id: once, match: {paths: [/once]}, characteristics: [ip], limits: [{threshold: 1, period: 7d}], response: {status: 418, body: "no"}}
   - {id: all, characteristics: [ip], limits: [{threshold: 100000, period: 1m}]}
 `
 
@@ -26,19 +26,22 @@ func exceed(t *testing.T, n *node) {
 
 func TestNodeLogsText(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, oneAnHour, "--origin="+newOrigin(t).URL, "--access-log", "--log-clients")
+	n := startNode(t, oneAWeek, "--origin="+newOrigin(t).URL, "--access-log", "--log-clients")
 	get(t, http.DefaultClient, "http://"+n.http+"/a?b=c")
 	n.wait(n.stderr, `level=INFO msg=request client=127\.0\.0\.1 method=GET host=\S+ uri="?/a\?b=c"? proto=HTTP/1\.1 status=200 bytes=\d+ duration=\S+ verdict=passed\n`)
+	for range 2 { // and no more until they are counted
+		get(t, http.DefaultClient, "http://"+n.http+"/once")
+	}
+	n.wait(n.stderr, `level=INFO msg="mitigation started" rule=once key=[0-9a-f]{32} action=block for=\S+ why="2 in 7d \(0 in the week before, 2 in this one\); the limit is 1" period=168h0m0s client=127\.0\.0\.1 method=GET host=127\.0\.0\.1 path=/once\n`)
 	exceed(t, n)
-	n.wait(n.stderr, `msg=request .*uri=/once .*status=418 bytes=2 .*verdict=blocked rule=once\n`)
-	n.wait(n.stderr, `level=INFO msg="mitigation started" rule=once key=[0-9a-f]{32} action=block for=\S+ why="0×\S+\+\d = \d > 1" period=1h0m0s client=127\.0\.0\.1 method=GET host=127\.0\.0\.1 path=/once\n`)
+	n.wait(n.stderr, `msg=request .*uri=/once .*status=418 bytes=2 .*verdict=blocked rule=once refusal_id=\S+\n`)
 	n.terminate()
 	n.wait(n.stderr, `msg="node stops" name=n1\n`)
 }
 
 func TestNodeLogsJSON(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, oneAnHour, "--origin="+newOrigin(t).URL, "--access-log", "--log-format=json", "--log-level=debug")
+	n := startNode(t, oneAWeek, "--origin="+newOrigin(t).URL, "--access-log", "--log-format=json", "--log-level=debug")
 	get(t, http.DefaultClient, "http://"+n.http+"/a")
 	exceed(t, n)
 	n.wait(n.stderr, `"msg":"mitigation started".*\n`)
@@ -66,7 +69,7 @@ func TestNodeLogsJSON(t *testing.T) {
 	check("request blocked", "rule", "once")
 	check("mitigation started <nil>", "rule", "once")
 	check("mitigation started <nil>", "action", "block")
-	check("mitigation started <nil>", "period", 3600)
+	check("mitigation started <nil>", "period", 7*24*3600)
 	check("node runs <nil>", "http", n.http)
 	if key := fmt.Sprint(seen["mitigation started <nil>"]["key"]); !regexp.MustCompile(`^[0-9a-f]{32}$`).MatchString(key) {
 		t.Errorf("key %s, want it in hexadecimal", key)
@@ -116,7 +119,7 @@ func value(t *testing.T, families map[string]*dto.MetricFamily, name string, lab
 
 func TestNodeMetrics(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, oneAnHour, "--origin="+newOrigin(t).URL)
+	n := startNode(t, oneAWeek, "--origin="+newOrigin(t).URL)
 	for range 3 {
 		get(t, http.DefaultClient, "http://"+n.http+"/")
 	}

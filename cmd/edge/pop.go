@@ -98,6 +98,7 @@ memcached servers instead of the nodes' own shards.
 // demonstrated. It says on out how to use it.
 func runPop(ctx context.Context, out io.Writer, p localPop) error {
 	o, listen, d := p.Node, p.Listen, p.Demo
+	o.Version = version()
 	if d.length > 0 {
 		o.TrustedProxies = append(o.TrustedProxies, loopback...)
 	}
@@ -129,7 +130,8 @@ func runPop(ctx context.Context, out io.Writer, p localPop) error {
 		Listen:      listen,
 		Node:        o,
 		NodeListen:  func(i int) string { return portAfter(listen, i+1) },
-		NodeMetrics: func(i int) string { return metricsPort(listen, i+1) },
+		NodeMetrics: func(i int) string { return operatorsPort(listen, "127.0.0.1:9180", i+1) },
+		NodeAdmin:   func(i int) string { return operatorsPort(listen, "127.0.0.1:9190", i+1) },
 	})
 	if err != nil {
 		return err
@@ -161,13 +163,13 @@ func portAfter(addr string, n int) string {
 	return next
 }
 
-// metricsPort returns the address of the nth node's metrics: a port that is easy to
-// remember, unless the PoP may have any.
-func metricsPort(listen string, n int) string {
+// operatorsPort returns the address of the nth node's listener for operators: a port after that of
+// base, which is easy to remember, unless the PoP may have any.
+func operatorsPort(listen, base string, n int) string {
 	if _, port, _ := net.SplitHostPort(listen); port == "0" {
 		return "127.0.0.1:0"
 	}
-	return portAfter("127.0.0.1:9180", n)
+	return portAfter(base, n)
 }
 
 // describePop says where the PoP is and what it enforces.
@@ -178,7 +180,7 @@ func describePop(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool
 	fmt.Fprintf(w, "  clients  %s   every new connection goes to another node\n", url)
 	shards := local.ShardAddrs()
 	for i, n := range local.Nodes() {
-		line := fmt.Sprintf("  %-7s  http://%s   metrics http://%s/metrics", n.Name(), reachable(n.Addr("http")), reachable(n.Addr("metrics")))
+		line := fmt.Sprintf("  %-7s  http://%s   metrics http://%s/metrics   admin http://%s", n.Name(), reachable(n.Addr("http")), reachable(n.Addr("metrics")), reachable(n.Addr("admin")))
 		if i < len(shards) {
 			line += "   shard " + shards[i]
 		}
@@ -217,6 +219,7 @@ func suggest(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
 	}
 	fmt.Fprintf(w, "  curl -i %s/\n", url)
 	fmt.Fprintf(w, "  printf 'stats\\r\\nquit\\r\\n' | curl -s telnet://%s | grep cmd_\n", shards[0])
+	fmt.Fprintf(w, "  edge mitigations --node %s\n", reachable(local.Nodes()[0].Addr("admin")))
 	fmt.Fprintf(w, "\nWhat is counted and refused is logged here. Stop it with Ctrl-C.\n\n")
 }
 

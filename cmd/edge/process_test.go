@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -19,11 +18,12 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/wait"
 )
 
 // patience is how long a test waits for what a process does before it gives up. No test
 // depends on its length.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // An output is what a process has written so far.
 type output struct {
@@ -77,8 +77,15 @@ func start(t *testing.T, dir string, args ...string) *process {
 // settings.
 func startCommand(t *testing.T, dir string, env []string, name string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(name, args...), stdout: newOutput(), stderr: newOutput(), ended: make(chan struct{})}
-	p.cmd.Dir, p.cmd.Env = dir, environ(env...)
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Env = dir, environ(env...)
+	return startPrepared(t, cmd)
+}
+
+// startPrepared runs cmd.
+func startPrepared(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, stdout: newOutput(), stderr: newOutput(), ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -91,7 +98,7 @@ func startCommand(t *testing.T, dir string, env []string, name string, args ...s
 		_ = p.cmd.Process.Kill()
 		<-p.ended
 		if t.Failed() {
-			t.Logf("%s %s\nstdout:\n%s\nstderr:\n%s", name, strings.Join(args, " "), p.stdout, p.stderr)
+			t.Logf("%s\nstdout:\n%s\nstderr:\n%s", strings.Join(cmd.Args, " "), p.stdout, p.stderr)
 		}
 	})
 	return p
@@ -163,8 +170,8 @@ func (p *process) terminate() {
 // A node is a running edge node.
 type node struct {
 	*process
-	http, https, metrics string // its addresses
-	rules                string // its rules file
+	http, https, metrics, admin string // its addresses
+	rules                       string // its rules file
 }
 
 // generous are rules that stop nobody in a test.
@@ -181,10 +188,10 @@ func startNode(t *testing.T, rules string, args ...string) *node {
 // startNodeOf runs edge node with rules that are there.
 func startNodeOf(t *testing.T, rules string, args ...string) *node {
 	t.Helper()
-	args = append([]string{"node", "--name=n1", "--rules=" + rules, "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"}, args...)
+	args = append([]string{"node", "--name=n1", "--rules=" + rules, "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"}, args...)
 	n := &node{process: start(t, t.TempDir(), args...), rules: rules}
 	m := n.wait(n.stderr, `node runs.*\n`)
-	for name, addr := range map[string]*string{"http": &n.http, "https": &n.https, "metrics": &n.metrics} {
+	for name, addr := range map[string]*string{"http": &n.http, "https": &n.https, "metrics": &n.metrics, "admin": &n.admin} {
 		if a := regexp.MustCompile(`\b` + name + `"?[=:]"?(127\.0\.0\.1:\d+)`).FindStringSubmatch(m[0]); a != nil {
 			*addr = a[1]
 		}
@@ -273,17 +280,7 @@ func try(c *http.Client, url string) (answer, error) {
 // eventually waits until ok says true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("it did not happen: %s", what)
-		}
-	}
+	wait.Until(t, what, patience, 2*time.Millisecond, ok)
 }
 
 // shardStats returns the figures of memcached servers that count commands.

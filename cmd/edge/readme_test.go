@@ -2,13 +2,13 @@ package main
 
 import (
 	"encoding/json"
-	"net"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/edgelimit/edge/internal/port"
 	"github.com/edgelimit/edge/load"
 )
 
@@ -71,7 +71,6 @@ func TestReadmeCommands(t *testing.T) {
 // What the README shows of edge load works as it stands, one command after the other: every attack
 // is refused, and nobody else.
 func TestReadmeLoad(t *testing.T) {
-	t.Parallel()
 	installed(t, "bash")
 	var script string
 	for _, block := range blocks(t, "sh") {
@@ -79,13 +78,8 @@ func TestReadmeLoad(t *testing.T) {
 			script = block
 		}
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	free := ln.Addr().String()
-	ln.Close()
-	script = strings.ReplaceAll(script, "http://127.0.0.1:8080", "--json http://"+free)
+	free := port.Reserve(t)
+	script = strings.ReplaceAll(script, "http://127.0.0.1:8080", "--json --lag 1m http://"+free)
 	p := startCommand(t, t.TempDir(), []string{"EDGE_LISTEN=" + free}, "bash", "-c", "set -e\ntrap 'kill $!; wait' EXIT\n"+strings.ReplaceAll(script, " &", " >pop.log 2>&1 &"))
 	if code := p.end(); code != 0 {
 		t.Fatalf("exit code %d", code)
@@ -95,9 +89,12 @@ func TestReadmeLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range r.Components {
-		if attacks := slices.Contains([]string{"scraper", "edges", "guessers"}, c.Name); c.Requests == 0 || (c.Refused > 0) != attacks {
-			t.Errorf("%s: %d requests, %d refused", c.Name, c.Requests, c.Refused)
+		if attacks := slices.Contains([]string{"scraper", "edges", "guessers"}, c.Name); c.Requests == 0 || c.Failed > 0 || (c.Refused > 0) != attacks {
+			t.Errorf("%s: %d requests, %d refused, %d failed", c.Name, c.Requests, c.Refused, c.Failed)
 		}
+	}
+	if s := r.Score; s == nil || s.InnocentRefused > 0 || len(s.Faults) > 0 {
+		t.Errorf("score %+v, want no innocent client refused and no fault", s)
 	}
 }
 

@@ -7,13 +7,17 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/accuracy"
 	"github.com/edgelimit/edge/analysis/page"
 )
 
@@ -25,8 +29,8 @@ type replayMode struct {
 	// asked reports whether it is asked.
 	asked func() bool
 
-	// needs are the fields of entries that it looks at; 0 if it only looks at arrivals.
-	needs accesslog.Fields
+	// needs returns the fields of entries that it looks at; 0 if it only looks at arrivals.
+	needs func() accesslog.Fields
 
 	// check refuses what is wrong before the log is opened.
 	check func() error
@@ -42,8 +46,9 @@ func newReplay() *cobra.Command {
 	var shared sharedFlags
 	entries := shared.flags()
 	modes := []replayMode{newRules(&shared, entries), newSweep(&shared, entries), newAccuracy(&in)}
-	general := pflag.NewFlagSet("", pflag.ContinueOnError)
-	in.register(general)
+	general, reading := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
+	in.register(reading)
+	general.AddFlagSet(reading)
 	out.register(general)
 	generating := generate.flags()
 	cmd := &cobra.Command{
@@ -67,41 +72,82 @@ threshold that would have touched hardly any clients.
 and counts each of them: nobody is refused. It tells how many decisions would have been
 wrong, for each estimator, and what a client costs in memory.
 
---generate writes a log of its own making instead: the same every time.
+Decision logs of the nodes of a PoP (decision_log), all of them together, say how often the
+nodes decided otherwise than an exact limiter, with --accuracy, and what other limits would
+have decided, with --rules; see docs/decisions.md.
 
-Estimators are ` + wrap(strings.Join(analysis.EstimatorNames(), ", "), 88) + `; of
+--generate writes a generated log instead, always the same one. With --over it writes a
+log with the attacks of a mix among its requests, marked by the field attack. Of a log with such
+marks --rules says how much of the attack, and of all else, would have been refused; see
+docs/attacks.md.
+
+Estimators are ` + wrap(strings.Join(accuracy.EstimatorNames(), ", "), 88) + `; of
 sub-windows any number.
 
-Formats are these, a pattern in the notation of nginx's log_format, and JSON with fields
-of other names, as in json:time=at,client=ip:
+Without a question it says what is in the logs, and what to ask next.
+
+Formats are these; a pattern in the notation of nginx's log_format or Apache's LogFormat, as
+it stands in their configuration; JSON and logfmt with fields of other names, as in
+json:time=at,client=ip; and the columns of a W3C log without #Fields:
 
 ` + strings.TrimRight(formats(), "\n"),
-		Example: `  edge replay --rules rules.yaml access.log
+		Example: `  edge replay access.log
+  edge replay --rules rules.yaml access.log
   edge replay --rules rules.yaml --nodes 3 --lag 20ms --lose-shard 10m+30s access.log
   edge replay --rules new.yaml --base rules.yaml --max-newly-refused 100 access.log
   edge replay --sweep --by ip --by ip+path access.log
   edge replay --accuracy --html accuracy.html access.log
   edge replay --accuracy --limit 10/10s,50/1m,1000/1h --phases 10 access.log
+  edge replay --pattern '%h %l %u %t "%r" %>s %b' access.log
   edge replay --accuracy --json access.log | jq '.results[] | [.estimator, .wrong_pct]'
-  edge replay --generate web --requests 10000 | edge replay --accuracy -`,
+  edge replay --accuracy node-1.decisions node-2.decisions node-3.decisions
+  edge replay --generate web --requests 10000 | edge replay --accuracy -
+  edge replay --generate attack --over access.log > attacked.log`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if generate.mix != "" {
-				if err := foreign(cmd.Flags(), generating); err != nil {
+				groups := []*pflag.FlagSet{generating}
+				if len(generate.over) > 0 {
+					groups = append(groups, reading)
+				}
+				if err := foreign(cmd.Flags(), groups...); err != nil {
 					return err
 				}
-				return generate.write(files, cmd.OutOrStdout())
+				ctx, stop := untilSignal(cmd.Context())
+				defer stop()
+				return generate.write(ctx, files, &in, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
+			decided, stdin, err := areDecisionLogs(files, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			if decided {
+				r := decisionReplay{files: files, stdin: stdin, accuracy: modes[2].asked()}
+				r.rules, _ = cmd.Flags().GetStringSlice("rules")
+				if err := errors.Join(r.check(cmd.Flags()), out.check(cmd.Flags())); err != nil {
+					return err
+				}
+				to, err := out.open(cmd.OutOrStdout())
+				if err != nil {
+					return err
+				}
+				return r.run(to, cmd.ErrOrStderr())
 			}
 			mode, err := chosen(modes)
 			if err != nil {
 				return err
+			}
+			if mode.run == nil && len(files) > 0 {
+				mode = newOverview(files, general, &out)
+			} else if mode.run == nil {
+				return usageError{errors.New("no log is given"), "edge replay access.log; - is the standard input"}
 			}
 			if err := errors.Join(foreign(cmd.Flags(), general, mode.flags), mode.check(), out.check(cmd.Flags()), someFiles(files, mode.name)); err != nil {
 				return err
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			in, err := in.open(files, mode.needs, cmd.InOrStdin(), cmd.ErrOrStderr())
+			in, err := in.open(files, mode.needs(), stdin, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -122,20 +168,16 @@ of other names, as in json:time=at,client=ip:
 	return cmd
 }
 
-// chosen returns the mode that is asked for.
+// chosen returns the mode that is asked for; one without run if none is.
 func chosen(modes []replayMode) (mode replayMode, err error) {
-	var asked, names []string
+	var asked []string
 	for _, m := range modes {
-		names = append(names, "--"+m.name)
 		if m.asked() {
 			asked, mode = append(asked, "--"+m.name), m
 		}
 	}
-	switch {
-	case len(asked) > 1:
+	if len(asked) > 1 {
 		return mode, usageError{fmt.Errorf("%s are different questions", strings.Join(asked, " and ")), "ask one at a time"}
-	case len(asked) == 0:
-		return mode, usageError{errors.New("what is to be said of the log?"), "give one of " + strings.Join(names, ", ") + ", --generate"}
 	}
 	return mode, nil
 }
@@ -164,6 +206,7 @@ func someFiles(files []string, mode string) error {
 // outputFlags say how an answer is written.
 type outputFlags struct {
 	asJSON    bool
+	markdown  bool
 	anonymise bool
 	key       string
 	html      string
@@ -171,6 +214,7 @@ type outputFlags struct {
 
 func (f *outputFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.asJSON, "json", false, "write JSON")
+	flags.BoolVar(&f.markdown, "markdown", false, "write Markdown, such as for a pull request")
 	flags.StringVar(&f.html, "html", "", "write a page with plots to this `file` as well")
 	flags.BoolVar(&f.anonymise, "anonymise", false, "replace names of clients by pseudonyms")
 	flags.StringVar(&f.key, "anonymise-key", "", "`key` of the pseudonyms: with the same one they are the same (default: a random one)")
@@ -178,6 +222,9 @@ func (f *outputFlags) register(flags *pflag.FlagSet) {
 
 // check refuses a key that would hide nothing.
 func (f *outputFlags) check(flags *pflag.FlagSet) error {
+	if f.asJSON && f.markdown {
+		return fail("markdown", "leave one of them out", "it contradicts --json")
+	}
 	if f.key != "" && !f.anonymise {
 		return fail("anonymise-key", "--anonymise", "names of clients are not to be replaced")
 	}
@@ -207,13 +254,41 @@ func openPage(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
 }
 
-// writePage writes p to a file that openPage opened, and closes it.
-func writePage(file *os.File, p page.Page) error {
+// writePage writes d to a file that openPage opened, and closes it.
+func writePage(file *os.File, d page.Document) error {
 	err := file.Truncate(0)
 	if err == nil {
-		err = page.Write(file, p)
+		err = d.WriteHTML(file)
 	}
 	return errors.Join(err, file.Close())
+}
+
+// newRun says what makes a document now.
+func newRun(input string) page.Run {
+	return page.Run{Input: input, Command: commandLine(os.Args), Version: version(), Date: time.Now().UTC().Truncate(time.Second)}
+}
+
+// commandLine returns a command as a shell reads it, without what is secret.
+func commandLine(args []string) string {
+	words := []string{filepath.Base(args[0])}
+	secret := false
+	for _, word := range args[1:] {
+		name, _, assigned := strings.Cut(word, "=")
+		isSecret := slices.Contains([]string{"--anonymise-key", "--header", "-H", "--body", "--user"}, name)
+		switch {
+		case secret:
+			word = "…"
+		case isSecret && assigned:
+			word = name + "=…"
+		case strings.HasPrefix(word, "-H") && len(word) > 2:
+			word = "-H…"
+		case word == "" || strings.ContainsAny(word, " \t\n'\"$&|;<>()*?[]#~!{}\\`"):
+			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+		secret = isSecret && !assigned && !secret
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
 }
 
 // isNoPage reports whether there is a file of that name that holds something else: most
@@ -241,26 +316,26 @@ type destination struct {
 	name   analysis.Namer // nil if clients keep their names
 }
 
-// A written report can write itself, for people.
-type writtenReport interface {
-	WriteText(io.Writer) error
+// write writes a report about what in was.
+func (d destination) write(in *input, report page.Document) error {
+	return d.emit(in.names(), newLogRead(in.log.Stats(), !in.anonymise), report)
 }
 
-// write writes a report about what in was. sections are those of its page.
-func (d destination) write(in *input, report writtenReport, sections func() []page.Section) error {
-	err := d.writePage(in, sections)
-	if d.asJSON {
+// emit writes a report about input, of which read was read.
+func (d destination) emit(input string, read any, report page.Document) error {
+	report.Run = newRun(input)
+	report.Run.Log = read
+	var err error
+	if d.page != nil {
+		err = writePage(d.page, report)
+	}
+	switch {
+	case d.asJSON:
 		return errors.Join(err, writeJSON(d.stdout, report))
+	case d.markdown:
+		return errors.Join(err, report.WriteMarkdown(d.stdout))
 	}
-	in.summarise(d.stdout)
 	return errors.Join(err, report.WriteText(d.stdout))
-}
-
-func (d destination) writePage(in *input, sections func() []page.Section) error {
-	if d.page == nil {
-		return nil
-	}
-	return writePage(d.page, page.Page{Title: "Access log replay", Subtitle: in.names(), Sections: sections()})
 }
 
 // writeJSON writes v for programs.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/analysis/accuracy"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -22,7 +22,7 @@ type accuracyMode struct {
 	asked      bool
 	limits     []string
 	estimators []string
-	o          analysis.AccuracyOptions
+	o          accuracy.Options
 	in         *inputFlags
 }
 
@@ -33,7 +33,7 @@ func newAccuracy(in *inputFlags) replayMode {
 	m.flags.StringSliceVar(&m.estimators, "estimators", nil, "`names` of those to compare (default: all that suit the limits)")
 	m.flags.IntVar(&m.o.Phases, "phases", 4, "beginnings of windows to try, evenly over the period; the first is the epoch's")
 	m.flags.BoolVar(&m.o.Spread, "spread-seconds", false, "place the requests of a client in a second evenly within it")
-	return replayMode{name: "accuracy", flags: m.flags, asked: func() bool { return m.asked }, check: m.check, run: m.run}
+	return replayMode{name: "accuracy", flags: m.flags, asked: func() bool { return m.asked }, needs: func() accesslog.Fields { return 0 }, check: m.check, run: m.run}
 }
 
 // check reads the limits, and refuses what an Accuracy would refuse.
@@ -49,34 +49,34 @@ func (m *accuracyMode) check() error {
 	if m.o.Phases == 0 {
 		return fail("phases", "", "there is 1 at least")
 	}
-	if _, err := analysis.NewAccuracy(m.o); err != nil {
+	if _, err := accuracy.New(m.o); err != nil {
 		return usageError{err, "see 'edge replay --help'"}
 	}
 	return nil
 }
 
 // parseLimit reads a limit such as 50/1m.
-func parseLimit(text string) (analysis.Limit, error) {
+func parseLimit(text string) (accuracy.Limit, error) {
 	threshold, period, ok := strings.Cut(text, "/")
 	if !ok {
-		return analysis.Limit{}, errors.New("a limit is a threshold, a slash and a period")
+		return accuracy.Limit{}, errors.New("a limit is a threshold, a slash and a period")
 	}
 	n, err := strconv.ParseUint(threshold, 10, 64)
 	if err != nil || n < 1 || n > rule.MaxThreshold {
-		return analysis.Limit{}, fmt.Errorf("the threshold %q is not a number from 1 to 2^53", threshold)
+		return accuracy.Limit{}, fmt.Errorf("the threshold %q is not a number from 1 to 2^53", threshold)
 	}
 	p, err := rule.ParseDuration(period)
 	if err != nil {
-		return analysis.Limit{}, err
+		return accuracy.Limit{}, err
 	}
 	if p < rule.MinPeriod || p > rule.MaxPeriod {
-		return analysis.Limit{}, fmt.Errorf("the period %s is not between %s and %s", period, rule.FormatDuration(rule.MinPeriod), rule.FormatDuration(rule.MaxPeriod))
+		return accuracy.Limit{}, fmt.Errorf("the period %s is not between %s and %s", period, rule.FormatDuration(rule.MinPeriod), rule.FormatDuration(rule.MaxPeriod))
 	}
-	return analysis.Limit{Threshold: n, Period: p.Microseconds()}, nil
+	return accuracy.Limit{Threshold: n, Period: p.Microseconds()}, nil
 }
 
 func (m *accuracyMode) run(ctx context.Context, in *input, to destination) error {
-	var a *analysis.Accuracy
+	var a *accuracy.Accuracy
 	var traffic analysis.TimelineCollector
 	again := func() error {
 		traffic = analysis.TimelineCollector{}
@@ -95,7 +95,7 @@ func (m *accuracyMode) run(ctx context.Context, in *input, to destination) error
 			} else if fine {
 				m.o.Resolution = time.Microsecond
 			}
-			if a, err = analysis.NewAccuracy(m.o); err != nil {
+			if a, err = accuracy.New(m.o); err != nil {
 				return err
 			}
 		}
@@ -114,7 +114,7 @@ func (m *accuracyMode) run(ctx context.Context, in *input, to destination) error
 	}
 	found := a.Report()
 	a = nil
-	return to.write(in, found, func() []page.Section { return found.Sections(traffic.Timeline()) })
+	return to.write(in, found.Document(traffic.Timeline()))
 }
 
 // finer reports whether the times of a log are finer than seconds, by its first requests.

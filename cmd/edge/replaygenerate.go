@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -18,22 +19,24 @@ type generateFlags struct {
 	requests uint64
 	format   string
 	fraction bool
+	over     []string
 }
 
 func (f *generateFlags) flags() *pflag.FlagSet {
 	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.set.StringVar(&f.mix, "generate", "", "write the log of a `mix`: a file, or one of "+strings.Join(mix.Names(), ", "))
 	f.set.Uint64Var(&f.seed, "seed", 0, "another seed than that of the mix")
-	f.set.Uint64Var(&f.requests, "requests", 0, "end after so many")
+	f.set.Uint64Var(&f.requests, "requests", 0, "end after this `number`")
 	f.set.StringVar(&f.format, "generate-format", mix.FormatNames()[0], strings.Join(mix.FormatNames(), ", "))
 	f.set.BoolVar(&f.fraction, "fraction", false, "times of a trace have six decimals")
+	f.set.StringSliceVar(&f.over, "over", nil, "`files` of a log: write it as JSON, with the attacks of the mix among its requests, and marked")
 	return f.set
 }
 
-// write writes the log of a mix.
-func (f *generateFlags) write(files []string, stdout io.Writer) error {
+// write writes the log of a mix, or one with its attacks laid over others, which in says how to read.
+func (f *generateFlags) write(ctx context.Context, files []string, in *inputFlags, stdout, stderr io.Writer) error {
 	if len(files) > 0 {
-		return usageError{fmt.Errorf("--generate reads no log, and %q is one", files[0]), "edge replay --generate " + f.mix + " > access.log"}
+		return usageError{fmt.Errorf("--generate reads no log, and %q is one", files[0]), "edge replay --generate " + f.mix + " > access.log; to lay an attack over a log: --over"}
 	}
 	format, err := mix.ParseFormat(f.format)
 	if err != nil {
@@ -50,6 +53,9 @@ func (f *generateFlags) write(files []string, stdout io.Writer) error {
 		if m.Requests = f.requests; f.requests == 0 {
 			return fail("requests", "", "must be at least 1")
 		}
+	}
+	if len(f.over) > 0 {
+		return f.lay(ctx, m, in, stdout, stderr)
 	}
 	_, err = mix.Write(stdout, m, mix.WriteOptions{Format: format, Fraction: f.fraction})
 	return err

@@ -25,6 +25,8 @@ import (
 type inputFlags struct {
 	set      *pflag.FlagSet
 	format   string
+	pattern  string
+	fields   string
 	zone     string
 	sort     string
 	tempDir  string
@@ -36,7 +38,9 @@ var sorts = map[string]accesslog.Sort{"auto": accesslog.SortAuto, "memory": acce
 
 func (f *inputFlags) register(flags *pflag.FlagSet) {
 	f.set = flags
-	flags.StringVar(&f.format, "format", "", "`name` of the logs' format, a pattern of nginx's log_format, or json:FIELD=NAME,… (default: found out)")
+	flags.StringVar(&f.format, "format", "", "`name` of the logs' format, or json:FIELD=NAME,… (default: found out)")
+	flags.StringVar(&f.pattern, "pattern", "", "`log_format` of nginx or LogFormat of Apache that the logs are in")
+	flags.StringVar(&f.fields, "fields", "", "`names` of the columns of a W3C log, such as IIS's, that has no #Fields")
 	flags.StringVar(&f.zone, "time-zone", "UTC", "of times that name none, such as Europe/Berlin")
 	flags.StringVar(&f.sort, "sort", "auto", "memory: lines may be a million entries late; disk: sorted on disk; auto: on disk where it turns out to be needed")
 	flags.StringVar(&f.tempDir, "temp-dir", "", "`directory` to sort in (default: the system's)")
@@ -50,8 +54,9 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 	if !known {
 		return nil, fail("sort", "there are auto, memory and disk", "%q is unknown", f.sort)
 	}
-	if err := accesslog.CheckFormat(f.format); err != nil {
-		return nil, fail("format", cmp.Or(hintAt(err), "see 'edge replay --help' for how formats are described"), "%s", message(err))
+	format, err := f.described()
+	if err != nil {
+		return nil, err
 	}
 	zone, err := time.LoadLocation(f.zone)
 	if err != nil {
@@ -65,10 +70,38 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 	}
 	in := &input{stderr: stderr, progress: f.progress}
 	in.log, err = accesslog.OpenWith(files, stdin, accesslog.Options{
-		Format: f.format, Location: zone, Need: need, Workers: f.workers, Sort: sort, TempDir: f.tempDir,
+		Format: format, Location: zone, Need: need, Workers: f.workers, Sort: sort, TempDir: f.tempDir,
 		Restart: func() { in.restarted = true },
 	})
 	return in, err
+}
+
+// described returns the format that the flags name or describe, or nothing.
+func (f *inputFlags) described() (format string, err error) {
+	name := "format"
+	switch {
+	case f.pattern != "" && (f.format != "" || f.fields != ""), f.fields != "" && strings.Contains(f.format, ":"):
+		return "", usageError{errors.New("the format is given twice"), "give one of --format, --pattern and --fields"}
+	case f.pattern != "":
+		name, format = "pattern", f.pattern
+		if !strings.ContainsAny(format, "$%") {
+			return "", fail(name, "see 'edge replay --help' for how formats are described", "%q has no variables, such as $remote_addr or %%h", format)
+		}
+	case f.fields != "":
+		name, format = "fields", cmp.Or(f.format, "w3c")+":fields="+strings.ReplaceAll(f.fields, ",", " ")
+	default:
+		format = f.format
+	}
+	err = accesslog.CheckFormat(format)
+	var unknown *accesslog.FormatError
+	hint := "see 'edge replay --help' for how formats are described"
+	switch {
+	case err == nil:
+		return format, nil
+	case errors.As(err, &unknown):
+		hint = cmp.Or(meant(unknown.Name, unknown.Known), unknown.Hint())
+	}
+	return "", fail(name, hint, "%s", message(err))
 }
 
 // onlyOnce refuses a log that is given twice: all of its requests would count twice.
@@ -163,14 +196,21 @@ func (in *input) explain(ctx context.Context, err error) error {
 			fmt.Fprintf(in.stderr, "    %s:%d: %s%s\n", s.File, s.Line, s.Reason, text)
 		}
 	}
+	for _, f := range stats.Files {
+		if f.Proxied {
+			hint := "describe the lines with --pattern, and call the last field $http_x_forwarded_for"
+			if f.Pattern != "" {
+				hint = "--pattern '" + f.Pattern + "'"
+			}
+			report(in.stderr, hintedError{fmt.Errorf("nearly all requests in %s are from one private address, that of a proxy: the clients seem to be in the last field, X-Forwarded-For", f.Name), hint})
+			break
+		}
+	}
 	if stats.Unnamed > 0 {
 		report(in.stderr, fmt.Errorf("%s without a client in the log: all of them count as one", page.Count(stats.Unnamed, "request")))
 	}
 	return nil
 }
-
-// summarise writes what was read.
-func (in *input) summarise(w io.Writer) { fmt.Fprintf(w, "%s\n\n", in.names()) }
 
 // names returns what the files are called, and their formats.
 func (in *input) names() string {

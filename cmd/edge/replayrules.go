@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -72,7 +74,14 @@ func newRules(shared *sharedFlags, sharedSet *pflag.FlagSet) replayMode {
 	m.flags.DurationVar(&m.pop.Skew, "skew", 0, "how far the nodes' clocks are apart")
 	m.flags.StringSliceVar(&m.losses, "lose-shard", nil, "`time` since the log's start at which a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard")
 	m.flags.AddFlagSet(sharedSet)
-	return replayMode{name: "rules", flags: m.flags, asked: func() bool { return len(m.rules) > 0 }, needs: accesslog.All, check: m.check, run: m.run}
+	return replayMode{name: "rules", flags: m.flags, asked: func() bool { return len(m.rules) > 0 }, needs: m.needs, check: m.check, run: m.run}
+}
+
+func (m *rulesMode) needs() accesslog.Fields {
+	if m.set.ReadsFields() || m.before != nil && m.before.ReadsFields() {
+		return accesslog.All
+	}
+	return accesslog.All &^ accesslog.Header
 }
 
 func (m *rulesMode) check() (err error) {
@@ -113,19 +122,37 @@ func (m *rulesMode) check() (err error) {
 }
 
 func (m *rulesMode) run(ctx context.Context, in *input, to destination) error {
+	defer m.collectGarbage()()
 	if m.before != nil {
 		return m.compare(ctx, in, to)
 	}
 	var enforcer *analysis.Enforcer
 	begin := func() (err error) {
-		enforcer, err = analysis.NewEnforcer(analysis.EnforcementOptions{Rules: m.set, PoP: m.pop, Top: m.shared.top, Name: to.name})
+		if enforcer != nil {
+			enforcer.Report() // ends its goroutines
+		}
+		enforcer, err = analysis.NewEnforcer(analysis.EnforcementOptions{Rules: m.set, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.shared.top, Name: to.name}, Detail: to.page != nil})
 		return err
 	}
 	if err := m.play(ctx, in, begin, func(e *accesslog.Entry) { enforcer.Add(e) }); err != nil {
 		return err
 	}
-	report := enforcer.Report()
-	return to.write(in, report, report.Sections)
+	return to.write(in, enforcer.Report().Document())
+}
+
+// collectGarbage sets how often garbage is collected, until the function that it returns is called,
+// unless GOGC says it. Tables of counts have no pointers: to collect often saves memory, and costs
+// hardly any time. A simulated PoP is full of pointers.
+func (m *rulesMode) collectGarbage() (undo func()) {
+	percent := 40
+	if m.pop.Nodes > 1 || m.pop.Lag > 0 {
+		percent = 300
+	}
+	if os.Getenv("GOGC") != "" {
+		return func() {}
+	}
+	before := debug.SetGCPercent(percent)
+	return func() { debug.SetGCPercent(before) }
 }
 
 // play passes on all requests of the log, and then says what of the question was asked in
@@ -162,13 +189,16 @@ func (m *rulesMode) play(ctx context.Context, in *input, begin func() error, add
 
 // compare says what the rules would do otherwise than those before.
 func (m *rulesMode) compare(ctx context.Context, in *input, to destination) error {
-	o := analysis.ComparisonOptions{Rules: m.set, Base: m.before, PoP: m.pop, Top: m.shared.top, Name: to.name}
+	o := analysis.ComparisonOptions{Rules: m.set, Base: m.before, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.shared.top, Name: to.name}}
 	isCheck := m.flags.Changed("max-newly-refused")
 	if isCheck {
 		o.MaxNewlyRefused = &m.most
 	}
 	var comparer *analysis.Comparer
 	begin := func() (err error) {
+		if comparer != nil {
+			comparer.Report() // ends its goroutines
+		}
 		comparer, err = analysis.NewComparer(o)
 		return err
 	}
@@ -177,10 +207,6 @@ func (m *rulesMode) compare(ctx context.Context, in *input, to destination) erro
 		return err
 	}
 	report := comparer.Report()
-	if isCheck && !to.asJSON {
-		err = errors.Join(to.writePage(in, report.Sections), report.WriteMarkdown(to.stdout))
-	} else {
-		err = to.write(in, report, report.Sections)
-	}
-	return errors.Join(err, report.Check())
+	to.markdown = to.markdown || isCheck && !to.asJSON
+	return errors.Join(to.write(in, report.Document()), report.Check())
 }

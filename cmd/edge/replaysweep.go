@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -33,7 +34,25 @@ func newSweep(shared *sharedFlags, sharedSet *pflag.FlagSet) replayMode {
 	m.flags.Float64Var(&m.o.MaxClientsPct, "max-clients", 0.1, "`percent` of clients that a recommended threshold may touch")
 	m.flags.StringVar(&m.timeout, "mitigation-timeout", "0", "`time` that a mitigation lasts at least; 0 throttles")
 	m.flags.AddFlagSet(sharedSet)
-	return replayMode{name: "sweep", flags: m.flags, asked: func() bool { return m.asked }, needs: accesslog.All, check: m.check, run: m.run}
+	return replayMode{name: "sweep", flags: m.flags, asked: func() bool { return m.asked }, needs: m.needs, check: m.check, run: m.run}
+}
+
+func (m *sweepMode) needs() accesslog.Fields {
+	needs := accesslog.Addr
+	for _, c := range slices.Concat(m.o.Characteristics...) {
+		switch c.Kind {
+		case rule.IP:
+		case rule.Host:
+			needs |= accesslog.Host
+		case rule.Method:
+			needs |= accesslog.Method
+		case rule.Path, rule.Query:
+			needs |= accesslog.Path
+		default:
+			needs |= accesslog.Header
+		}
+	}
+	return needs
 }
 
 func (m *sweepMode) check() error {
@@ -81,6 +100,9 @@ func (m *sweepMode) run(ctx context.Context, in *input, to destination) error {
 	m.o.Name = to.name
 	var sweep *analysis.Sweep
 	begin := func() (err error) {
+		if sweep != nil {
+			sweep.Report() // ends its goroutines
+		}
 		sweep, err = analysis.NewSweep(m.o)
 		return err
 	}
@@ -90,6 +112,5 @@ func (m *sweepMode) run(ctx context.Context, in *input, to destination) error {
 	if err := in.entries(ctx, begin, func(e *accesslog.Entry) error { return sweep.Add(e) }); err != nil {
 		return err
 	}
-	report := sweep.Report()
-	return to.write(in, report, report.Sections)
+	return to.write(in, sweep.Report().Document())
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/textproto"
+	"slices"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/pop/rule"
@@ -11,8 +12,8 @@ import (
 
 // A told is what a log tells of at least one request, of what rules look at.
 type told struct {
-	host, method, status, path, query bool
-	headers                           map[string]bool // those that rules count by
+	host, method, status, path, query, addr bool
+	headers                                 map[string]bool // those that rules count by
 }
 
 func newTold(rules []*rule.Rule) *told {
@@ -40,6 +41,7 @@ func headerOf(c rule.Characteristic) string {
 
 func (t *told) add(e *accesslog.Entry) {
 	t.host, t.method, t.status = t.host || e.Host != "", t.method || e.Method != "", t.status || e.Status != 0
+	t.addr = t.addr || e.Addr.IsValid()
 	t.path, t.query = t.path || e.Path != "", t.query || e.Query != ""
 	for _, f := range e.Header {
 		if told, asked := t.headers[f.Name]; asked && !told {
@@ -65,6 +67,9 @@ func (t *told) of(c rule.Characteristic) bool {
 	return true
 }
 
+// excepts reports whether an exception of r is of a kind.
+func excepts(r *rule.Rule, of func(rule.Match) bool) bool { return slices.ContainsFunc(r.Except, of) }
+
 // check says which rules do something else here than where they are used, because the log does
 // not tell what they look at.
 func (t *told) check(rules []*rule.Rule) error {
@@ -74,9 +79,14 @@ func (t *told) check(rules []*rule.Rule) error {
 			asked, told bool
 			what        string
 		}{
+			{excepts(r, func(m rule.Match) bool { return m.Hosts != nil }), t.host, "no host: exceptions by host do not hold"},
+			{excepts(r, func(m rule.Match) bool { return m.Methods != nil }), t.method, "no method: exceptions by method do not hold"},
+			{excepts(r, func(m rule.Match) bool { return m.Networks != nil }), t.addr, "no address: exceptions by network do not hold"},
+			{r.Networks != nil, t.addr, "no address: it concerns no request"},
 			{r.Hosts != nil, t.host, "no host: it concerns no request"},
 			{r.Methods != nil, t.method, "no method: it concerns no request"},
 			{r.Statuses != nil, t.status, "no status: it counts nothing"},
+			{r.CostHeader != "", false, fmt.Sprintf("no header of answers: a request counts %d", r.CostOf(1))},
 		} {
 			if part.asked && !part.told {
 				errs = append(errs, fmt.Errorf("rule %s: the log tells %s", r.ID, part.what))

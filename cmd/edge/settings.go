@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v4"
 
+	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -61,10 +63,10 @@ func withSettings(cmd *cobra.Command, rows []pop.Setting, check func() error, ru
 		if err != nil {
 			check = func() error { return nil }
 		}
-		if err := errors.Join(err, s.set(check)); err != nil {
+		if err := byLine(errors.Join(err, s.set(check))); err != nil {
 			return err
 		}
-		return run(cmd)
+		return s.explain(run(cmd))
 	}
 	cmd.Long += `
 
@@ -73,6 +75,19 @@ a key of the file that --config or EDGE_CONFIG names (metrics_listen: 127.0.0.1:
 A flag wins over a variable, a variable over the file. Lists are written with commas,
 in the file also as lists.`
 	return cmd
+}
+
+// byLine returns the errors that err consists of: those about the file in the order of its lines, then the others.
+func byLine(err error) error {
+	line := func(err error) int {
+		if place := placeIn(err); place != nil {
+			return place.Line
+		}
+		return math.MaxInt
+	}
+	all := single(err)
+	slices.SortStableFunc(all, func(a, b error) int { return cmp.Compare(line(a), line(b)) })
+	return errors.Join(all...)
 }
 
 // A flagValue collects the texts of a flag. They are parsed later, with those of variables and files.
@@ -208,16 +223,16 @@ func (s *settings) readFile(file string) (note, err error) {
 			source[i] = ""
 		}
 	}
-	doc := rule.NewDocument(file, text)
-	var fields []rule.Field
+	doc := strictyaml.New(file, text)
+	var fields []strictyaml.Field
 	for _, row := range s.rows {
-		fields = append(fields, rule.Field{Name: key(row.Name), Read: func(n *yaml.Node) {
+		fields = append(fields, strictyaml.Field{Name: key(row.Name), Read: func(n *yaml.Node) {
 			if texts, ok := readTexts(doc, row, n); ok {
 				s.given[row.Name] = given{texts, key(row.Name), &rule.Error{File: file, Line: n.Line, Column: n.Column, Source: source[n.Line-1]}}
 			}
 		}})
 	}
-	doc.Read("", fields)
+	doc.Read("", "", fields)
 	var errs []error
 	for _, err := range single(doc.Err()) {
 		if e, ok := err.(*rule.Error); ok && e.Line > 0 {
@@ -225,16 +240,16 @@ func (s *settings) readFile(file string) (note, err error) {
 		}
 		errs = append(errs, usageError{err, ""})
 	}
-	return doc.Hyphens().Note(), errors.Join(errs...)
+	return doc.Hyphens.Note(), errors.Join(errs...)
 }
 
 // readTexts returns the value of a setting in a file: one, a list, or a mapping.
-func readTexts(doc *rule.Document, row pop.Setting, n *yaml.Node) (texts []string, ok bool) {
+func readTexts(doc *strictyaml.Document, row pop.Setting, n *yaml.Node) (texts []string, ok bool) {
 	name, value := key(row.Name), n
 	if n.Kind == yaml.AliasNode {
 		value = n.Alias
 	}
-	text, single := doc.Scalar(n)
+	text, single := strictyaml.Scalar(n)
 	switch {
 	case single:
 		texts, err := elements(row.Value, text)
@@ -247,7 +262,7 @@ func readTexts(doc *rule.Document, row pop.Setting, n *yaml.Node) (texts []strin
 		return nil, false
 	case value.Kind == yaml.SequenceNode && isList(row.Value):
 		for _, each := range value.Content {
-			text, ok := doc.Scalar(each)
+			text, ok := strictyaml.Scalar(each)
 			if !ok || text == "" {
 				doc.Fail(each, "", "an element of %s is not one value", name)
 				return nil, false
@@ -257,8 +272,8 @@ func readTexts(doc *rule.Document, row pop.Setting, n *yaml.Node) (texts []strin
 		return texts, true
 	case value.Kind == yaml.MappingNode && row.Value.Type == "map":
 		for _, pair := range doc.Pairs(n, name, "") {
-			k, isKey := doc.Scalar(pair[0])
-			v, isValue := doc.Scalar(pair[1])
+			k, isKey := strictyaml.Scalar(pair[0])
+			v, isValue := strictyaml.Scalar(pair[1])
 			if !isKey || !isValue {
 				doc.Fail(pair[1], "", "%s has more than one value for %s", name, k)
 				return nil, false

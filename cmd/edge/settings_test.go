@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -19,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/edgelimit/edge/internal/golden"
 	"github.com/edgelimit/edge/pop"
 )
 
@@ -39,7 +39,7 @@ var settables = map[string]settable{
 		map[string]string{
 			"name": "n1", "rules": "rules.yaml", "origin": "http://127.0.0.1:1", "secret": "0123456789abcdef", "shard": "127.0.0.1:2",
 			"trusted-proxy": "127.0.0.1", "tls-listen": "127.0.0.1:3", "tls-cert": "cert.pem", "tls-key": "key.pem",
-			"gossip-listen": "127.0.0.1:4", "gossip-advertise": "127.0.0.1:5", "join": "127.0.0.1:6",
+			"check-listen": "127.0.0.1:7", "gossip-listen": "127.0.0.1:4", "gossip-advertise": "127.0.0.1:5", "join": "127.0.0.1:6",
 		},
 	},
 	"pop": {
@@ -58,8 +58,8 @@ var settables = map[string]settable{
 
 // others are values, not the default, of settings that are not any text, list or number.
 var others = map[string]string{
-	"http-engine": "net/http",
-	"listen":      "127.0.0.1:1111", "tls-listen": "127.0.0.1:1112", "metrics-listen": "127.0.0.1:1113", "shard-listen": "127.0.0.1:1114",
+	"http-engine": "net/http", "check-listen": "127.0.0.1:1122", "check-deny-status": "403", "decision-log-share": "0.5", "decision-log-size": "1048577", "spop-listen": "127.0.0.1:1123",
+	"listen": "127.0.0.1:1111", "tls-listen": "127.0.0.1:1112", "metrics-listen": "127.0.0.1:1113", "admin-listen": "127.0.0.1:1124", "shard-listen": "127.0.0.1:1114",
 	"gossip-listen": "127.0.0.2:1115", "gossip-advertise": "127.0.0.1:1116", "join": "127.0.0.1:1117,127.0.0.1:1118",
 	"gossip-key": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "secret": "another secret of the PoP", "shard": "127.0.0.1:1119",
 	"origin": "http://127.0.0.1:1120", "host-origin": "a.example=http://127.0.0.1:1121", "trusted-proxy": "10.0.0.0/8,192.0.2.1",
@@ -71,7 +71,7 @@ var without = map[string][]string{"secret-file": {"secret", "shard"}, "shard-lis
 
 // fields are those of settings whose field is called otherwise.
 var fields = map[string]string{
-	"rules": "RuleFiles", "host-origin": "HostOrigins", "origin-timeout": "OriginOptions.Timeout", "origin-connect-timeout": "OriginOptions.ConnectTimeout",
+	"rules": "RuleFiles", "admin-pprof": "AdminPProf", "host-origin": "HostOrigins", "origin-timeout": "OriginOptions.Timeout", "origin-connect-timeout": "OriginOptions.ConnectTimeout",
 	"shard": "Shards", "trusted-proxy": "TrustedProxies", "ipv4-prefix": "Client.IPv4", "ipv6-prefix": "Client.IPv6", "ratelimit-headers": "Headers",
 	"shard-timeout": "ShardOptions.Timeout", "gossip-key": "Gossip.Keys", "demo": "Demo.length",
 	"log-format": "Logger", "log-level": "Logger", "memory": "Options.MaxBytes", "max-connections": "Options.MaxConns",
@@ -428,18 +428,7 @@ func TestSampleSettings(t *testing.T) {
 	const file = "../../testdata/node.yaml"
 	rows := append(pop.Settings(new(pop.Options)), new(logging).settings()...)
 	want := sampleOf(rows)
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(text)); diff != "" {
-		t.Errorf("%s is not made of the table of settings; write it with -update\n%s", file, diff)
-	}
+	golden.Check(t, file, []byte(want)) // made of the table of settings
 	t.Chdir(t.TempDir())
 	write(t, "secret", "0123456789abcdef\n")
 	if _, err := settables["node"].run(t, nil, nil, want); err != nil {

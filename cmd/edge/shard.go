@@ -89,7 +89,7 @@ func runShard(ctx context.Context, out io.Writer, o shardServer) error {
 			_ = ln.Close()
 			return fmt.Errorf("listening for metrics: %w", err)
 		}
-		operators := &http.Server{Handler: admin.Handler(reg, func() ([]string, error) { return nil, nil }, nil), ReadHeaderTimeout: 10 * time.Second}
+		operators := &http.Server{Handler: admin.Handler(reg, func() ([]string, error) { return nil, nil }), ReadHeaderTimeout: 10 * time.Second}
 		go func() { _ = operators.Serve(metrics) }() // until the end of the process
 		defer operators.Close()
 		fmt.Fprintf(out, "shard listens on %v, metrics on http://%v/metrics\n", ln.Addr(), metrics.Addr())

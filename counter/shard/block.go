@@ -35,7 +35,7 @@ const (
 	// runtime's 8 KiB pages.
 	pageBlocks = 1024
 
-	// headMark tells a head from other blocks, for whoever meets it by index.
+	// headMark tells a head from other blocks, for code that finds it by index.
 	headMark = 1 << 31
 )
 

@@ -6,10 +6,10 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 // The smallest store has one stripe, whose order of eviction is exact, and
@@ -28,7 +28,7 @@ func fill(c *client, n int) {
 }
 
 func TestEvictsTheLeastRecentlyUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{MaxBytes: smallest})
 		fill(c, smallestItems)
 		if got := c.stats()["evictions"]; got != 0 {
@@ -65,7 +65,7 @@ func TestEvictsTheLeastRecentlyUsed(t *testing.T) {
 }
 
 func TestALongValueEvictsAsManyAsItNeeds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{MaxBytes: smallest})
 		fill(c, smallestItems)
 		// A head with 1+39 bytes and 10 blocks of 84 bytes.
@@ -90,7 +90,7 @@ func TestALongValueEvictsAsManyAsItNeeds(t *testing.T) {
 
 // Expired items go before live ones that have not been used for longer.
 func TestExpiredItemsGoFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{MaxBytes: smallest})
 		const every = 10
 		for i := range smallestItems {
@@ -114,7 +114,7 @@ func TestExpiredItemsGoFirst(t *testing.T) {
 }
 
 func TestFlushedItemsAreNotEvicted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{MaxBytes: smallest})
 		fill(c, smallestItems)
 		c.expect("flush_all\r\n", "OK\r\n")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 // dialPipe starts a server that is served over pipes, as inside a bubble, and
@@ -19,7 +20,7 @@ func dialPipe(t testing.TB, o shard.Options) *client {
 }
 
 func TestExpiryIsExact(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{})
 		c.expect("set k 0 2 1\r\n1\r\n", "STORED\r\n")
 		time.Sleep(2*time.Second - time.Nanosecond)
@@ -33,7 +34,7 @@ func TestExpiryIsExact(t *testing.T) {
 }
 
 func TestIncrDoesNotProlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{})
 		c.expect("add k 0 10 1\r\n9\r\n", "STORED\r\n")
 		time.Sleep(9 * time.Second)
@@ -47,7 +48,7 @@ func TestIncrDoesNotProlong(t *testing.T) {
 }
 
 func TestTouchCountsFromNow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{})
 		c.expect("set k 0 10 1\r\n1\r\n", "STORED\r\n")
 		time.Sleep(9 * time.Second)
@@ -66,7 +67,7 @@ func TestTouchCountsFromNow(t *testing.T) {
 }
 
 func TestTimesAreRelativeUpTo30Days(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{})
 		const month = 30 * 24 * time.Hour
 		date := time.Now().Add(2 * month).Unix()
@@ -86,7 +87,7 @@ func TestTimesAreRelativeUpTo30Days(t *testing.T) {
 }
 
 func TestDelayedFlush(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{})
 		c.expect("set old 0 0 1\r\n1\r\n", "STORED\r\n")
 		c.expect("flush_all 10\r\n", "OK\r\n")
@@ -110,7 +111,7 @@ func TestDelayedFlush(t *testing.T) {
 }
 
 func TestRecacheBySeconds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{})
 		c.expect("ms k 1 T100\r\n1\r\n", "HD\r\n")
 		c.expect("mg k R100\r\n", "HD\r\n")
@@ -124,7 +125,7 @@ func TestRecacheBySeconds(t *testing.T) {
 }
 
 func TestLastAccess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{})
 		c.expect("set k 0 0 1\r\n1\r\n", "STORED\r\n")
 		time.Sleep(7 * time.Second)
@@ -138,7 +139,7 @@ func TestLastAccess(t *testing.T) {
 }
 
 func TestIdleTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{IdleTimeout: 10 * time.Second})
 		c.expect("mn\r\n", "MN\r\n")
 		time.Sleep(9 * time.Second)
@@ -153,7 +154,7 @@ func TestIdleTimeout(t *testing.T) {
 }
 
 func TestNoIdleTimeoutByDefault(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{})
 		time.Sleep(1000 * time.Hour)
 		c.expect("mn\r\n", "MN\r\n")
@@ -163,7 +164,7 @@ func TestNoIdleTimeoutByDefault(t *testing.T) {
 // A client that reads nothing keeps nobody but itself, and is dropped if there
 // is a timeout.
 func TestStalledReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ln := shard.NewPipe()
 		newServer(t, shard.Options{IdleTimeout: 10 * time.Second}, ln)
 		stalled, err := ln.Dial(t.Context(), "", "")
@@ -191,7 +192,7 @@ func TestStalledReader(t *testing.T) {
 }
 
 func TestUptime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{})
 		time.Sleep(90 * time.Second)
 		stats := c.stats()

@@ -20,7 +20,7 @@ import (
 
 // patience is how long a test waits for a peer before it gives up. No test
 // depends on its length.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // newServer returns a server with o that serves ln for the length of the test.
 func newServer(t testing.TB, o shard.Options, ln net.Listener) *shard.Server {

@@ -9,10 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 func TestMetrics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
 		ln := shard.NewPipe()
 		newServer(t, shard.Options{MaxBytes: smallest, MaxConns: 1, Registerer: reg}, ln)

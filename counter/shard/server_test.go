@@ -14,6 +14,7 @@ import (
 
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 func TestServeEndsWithItsConnections(t *testing.T) {
@@ -81,7 +82,7 @@ func (l *failingListener) Accept() (net.Conn, error) {
 }
 
 func TestServeWaitsForFileDescriptors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ln := &failingListener{shard.NewPipe(), []error{syscall.EMFILE, syscall.ENFILE}}
 		newServer(t, shard.Options{}, ln)
 		dial(t, ln.Pipe).expect("mn\r\n", "MN\r\n")
@@ -101,7 +102,7 @@ func TestServeTellsWhyItCannotAccept(t *testing.T) {
 }
 
 func TestMaxConns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ln := shard.NewPipe()
 		newServer(t, shard.Options{MaxConns: 2}, ln)
 		dial := func() *client { return dial(t, ln) }
@@ -131,7 +132,7 @@ func TestMaxConns(t *testing.T) {
 }
 
 func TestServeConn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, err := shard.New(shard.Options{})
 		if err != nil {
 			t.Fatal(err)

@@ -132,7 +132,7 @@ func (c *court) alone(q *Request) bool { return q.Sent-c.trace.At(0).Sent > 2*c.
 func seen(b *book, i int32, a *Answer) bool {
 	return a.Failure == Answered && slices.ContainsFunc(b.keysOf(i), func(k int32) bool {
 		r := b.keys[k].rule
-		return (r.Action == rule.Block || r.Action == rule.Close) && refuses(r, a)
+		return r.Action != rule.ShadowBan && refuses(r, a)
 	})
 }
 
@@ -179,23 +179,30 @@ const returnMargin = 50_000
 
 // returned checks requests that came after Retry-After, if no request of their keys passed since,
 // or so shortly before that it was not counted yet. wrong are requests that are refused without a
-// reason.
+// reason, and shed the keys of rules that shed which exceeded a threshold.
 //
 // If several rules with the same action refuse, Retry-After is that of the longest mitigation. So
 // it applies to each key of the request, and a request must pass once that of all its keys is
 // over. If the actions of the rules differ, the most severe one answers, and the others are
 // unknown.
-func (c *court) returned(b *book, wrong map[int32]bool, r *RetryAfter) {
+func (c *court) returned(b *book, wrong, shed map[int32]bool, r *RetryAfter) {
 	promises := make([]promise, len(b.keys))
 	for n := range promises {
 		promises[n].lastPass = -c.lag
 	}
 	for i, o := range c.outcomes {
 		q, keys := c.trace.At(i), b.keysOf(int32(i))
-		if o == unmade || len(keys) == 0 {
+		if o == unmade {
 			continue
 		}
-		due := !slices.ContainsFunc(keys, func(n int32) bool {
+		// A rule that sheds counts the refused request itself, so Retry-After promises nothing.
+		if slices.ContainsFunc(keys, func(n int32) bool { return shed[n] }) {
+			continue
+		}
+		if b.sheds {
+			keys = slices.DeleteFunc(slices.Clone(keys), func(n int32) bool { return b.keys[n].rule.Action == rule.Shed })
+		}
+		due := len(keys) > 0 && !slices.ContainsFunc(keys, func(n int32) bool {
 			p := &promises[n]
 			return p.until == 0 || q.Sent < p.until+returnMargin || p.sent < p.lastPass+c.lag
 		})

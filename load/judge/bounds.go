@@ -3,8 +3,9 @@ package judge
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
+
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A model is a way to count and to mitigate. The zero value is the correct one.
@@ -18,8 +19,11 @@ type model struct {
 	apart    bool // nodes count separately
 	alone    bool // nodes mitigate separately
 	refused  bool // refused requests are counted
+	passed   bool // they are not, although the rule says so
 	statuses bool // all statuses are counted
 	twice    bool // requests may be counted twice
+	once     bool // each request counts 1, whatever the rule says
+	wider    bool // rules that shed count what narrower ones refuse
 }
 
 // A bound is the greatest and the least possible count of a key for one limit, at one node if
@@ -33,23 +37,20 @@ type keyBounds struct {
 
 	counted []counted // by certain
 	views   []view    // by node; nil if no request is counted
-}
 
-// A counted request is certainly counted from certain on.
-type counted struct{ from, to, certain int64 }
-
-// A view is the least a node must know about a key: the counts from before the node itself last
-// counted a request of the key.
-type view struct {
-	limits []counter
-	n      int   // how many of counted it has
-	last   int64 // when that request was sent
+	crowd  crowd   // of all requests that may have been counted, if the rule has min_clients
+	crowds []crowd // by node: of those that must have been
+	tally  *tally  // if the rule sheds
 }
 
 // A span is until when requests of a key may be refused, and until when they must be.
 type span struct {
 	may, must           int64
 	maySince, mustSince int64 // when the requests that began it were sent
+
+	// If the rule sheds, must stays 0: until when the estimate may exceed a threshold, and until
+	// when all nodes shed.
+	over, sheds int64
 }
 
 // A violation is a request that passed although it had to be refused, or the reverse.
@@ -80,6 +81,8 @@ type trial struct {
 	told   uint64  // passed answers that report the remaining requests
 	little []int32 // those that report too few
 	much   []int32 // those that report too many
+
+	offers map[int32]*offer // requests with keys of rules that shed, those that passed until their answer
 }
 
 func (c *court) trial(b *book, m model) *trial {
@@ -88,18 +91,23 @@ func (c *court) trial(b *book, m model) *trial {
 
 // counters returns new counters for the limits of a key.
 func (t *trial) counters(k int32) (list []bound) {
-	for _, l := range t.b.keys[k].rule.Limits {
-		list = append(list, bound{t.m.counter(l.Period.Microseconds(), l.SubWindows, fmt.Sprint(l.Estimate)), t.m.counter(l.Period.Microseconds(), l.SubWindows, fmt.Sprint(l.Estimate))})
+	r := t.b.keys[k].rule
+	for _, l := range r.Limits {
+		list = append(list, bound{t.m.counter(r, l), t.m.counter(r, l)})
 	}
 	return list
 }
 
-// counter returns what counts a limit.
-func (m *model) counter(period int64, n int, estimate string) counter {
-	if m.kind == slidingLog {
-		return &log{period: period}
+// counter returns what counts a limit of r.
+func (m *model) counter(r *rule.Rule, l rule.Limit) counter {
+	period, cost := l.Period.Microseconds(), costOf(r)
+	if m.once {
+		cost = 1
 	}
-	w := &windows{period: period, n: int64(max(1, n)), shift: m.shift, kind: kinds[estimate]}
+	if m.kind == slidingLog {
+		return &log{period: period, cost: cost}
+	}
+	w := &windows{period: period, cost: cost, n: int64(max(1, l.SubWindows)), shift: m.shift, kind: kinds[fmt.Sprint(l.Estimate)]}
 	if m.kind != weighted {
 		w.kind = m.kind
 	}
@@ -110,7 +118,7 @@ func (m *model) counter(period int64, n int, estimate string) counter {
 // there may be a million of them.
 func (t *trial) busy(k *key) bool {
 	for _, l := range k.rule.Limits {
-		if n := k.sent; n > t.threshold(l.Threshold) || t.m.twice && 2*n > t.threshold(l.Threshold) {
+		if n := k.most(); n > t.threshold(l.Threshold) || t.m.twice && 2*n > t.threshold(l.Threshold) {
 			return true
 		}
 	}
@@ -121,7 +129,7 @@ func (t *trial) threshold(n uint64) int64 { return max(0, int64(min(n, 1<<62))+t
 
 // prepare makes the state of each busy key.
 func (t *trial) prepare() {
-	t.keys, t.leaked = make([]*keyBounds, len(t.b.keys)), map[int32]bool{}
+	t.keys, t.leaked, t.offers = make([]*keyBounds, len(t.b.keys)), map[int32]bool{}, map[int32]*offer{}
 	for i := range t.keys {
 		if t.one == nil && t.busy(&t.b.keys[i]) {
 			t.keys[i] = t.newKey()
@@ -216,7 +224,8 @@ func (s *cursor) next() { s.at++ }
 func (t *trial) blurred(q *Request) (from, to int64) { return q.Sent - t.c.skew, q.Done + t.c.skew }
 
 // counts reports whether a request may and must be counted under a key.
-func (t *trial) counts(k int32, o outcome, q *Request) (may, must bool) {
+func (t *trial) counts(k int32, i int32, q *Request) (may, must bool) {
+	o := t.c.outcomes[i]
 	r := t.b.keys[k].rule
 	status := q.Answer.Status
 	if o == refused || o == uncertain {
@@ -229,7 +238,12 @@ func (t *trial) counts(k int32, o outcome, q *Request) (may, must bool) {
 	case uncertain, unavailable:
 		return fits, false
 	case refused:
-		return fits && t.m.refused, fits && t.m.refused
+		if r.Action == rule.Shed {
+			return t.offered(k, i, q)
+		}
+		// It is known to count if no other rule can have refused it.
+		rule := r.CountWhileMitigated && !t.m.passed
+		return fits && (t.m.refused || rule), fits && (t.m.refused || rule && len(t.b.keysOf(i)) == 1)
 	}
 	return false, false
 }
@@ -241,6 +255,7 @@ func (t *trial) asked(i int32, q *Request) {
 		t.much = append(t.much, i)
 	}
 	var leak *violation
+	var later []int32
 	for _, k := range t.b.keysOf(i) {
 		if t.keys[k] == nil {
 			continue
@@ -249,28 +264,37 @@ func (t *trial) asked(i int32, q *Request) {
 		if o == passed && q.Done <= s.must && leak == nil {
 			leak = &violation{i, k, true, s.mustSince, s.must}
 		}
-		may, _ := t.counts(k, o, q)
-		if !may {
-			continue
-		}
-		from, to := t.blurred(q)
-		limits, timeout := t.b.keys[k].rule.Limits, t.timeout(k)
-		for l, b := range t.limitsAt(k, q) {
-			threshold := t.threshold(limits[l].Threshold)
-			latest := to
-			if t.m.kind == slidingLog {
-				latest += t.lag // it may use the time of counting
-			}
-			b.most.add(from, latest, true)
-			if t.m.twice {
-				b.most.add(from, latest, true)
-			}
-			t.mayExceed(&b, s, q, threshold, timeout)
+		if may, _ := t.counts(k, i, q); may {
+			t.mayCount(k, i, q)
+		} else if o == refused && t.b.keys[k].rule.Action == rule.Shed {
+			later = append(later, k)
 		}
 	}
+	t.offer(i, t.b.keysOf(i), later, q)
 	if leak != nil {
 		t.found = append(t.found, *leak)
 		t.leaked[i] = true
+	}
+}
+
+// mayCount handles that a request may have been counted under a key.
+func (t *trial) mayCount(k, i int32, q *Request) {
+	from, to := t.blurred(q)
+	r, timeout := t.b.keys[k].rule, t.timeout(k)
+	s := &t.keys[k].spans[slot(t.m.alone, q)]
+	enough := t.keys[k].crowd.enough(r, t.b.client[t.b.of[i]], from, to, r.MinClients)
+	for l, b := range t.limitsAt(k, q) {
+		latest := to
+		if t.m.kind == slidingLog {
+			latest += t.lag // it may use the time of counting
+		}
+		b.most.add(from, latest, true)
+		if t.m.twice && r.Action != rule.Shed {
+			b.most.add(from, latest, true)
+		}
+		if enough || s.may >= from {
+			t.mayExceed(&b, s, q, t.threshold(r.Limits[l].Threshold), timeout)
+		}
 	}
 }
 
@@ -284,7 +308,8 @@ func (t *trial) mayExceed(b *bound, s *span, q *Request, threshold, timeout int6
 			if s.may < at {
 				s.maySince = q.Sent
 			}
-			s.may = max(s.may, b.most.back(at, threshold)+t.lag+t.c.skew, to+timeout+t.lag)
+			back := b.most.back(at, threshold) + t.lag + t.c.skew
+			s.may, s.over = max(s.may, back, to+timeout+t.lag), max(s.over, back)
 		}
 		if at == to {
 			return
@@ -306,6 +331,7 @@ func (t *trial) timeout(k int32) int64 {
 // answered handles that a request was answered.
 func (t *trial) answered(i int32, q *Request) {
 	keys := t.b.keysOf(i)
+	t.settle(i, keys, q)
 	switch o := t.c.outcomes[i]; {
 	case o == passed && q.Answer.Remaining >= 0 && !t.brief && t.c.alone(q):
 		t.remaining(i, keys, q)
@@ -314,9 +340,13 @@ func (t *trial) answered(i int32, q *Request) {
 		return
 	}
 	wrong := violation{request: i, key: noKey}
-	may, must, alike := int64(0), int64(0), true
+	may, must, ends, alike := int64(0), int64(0), int64(0), true
+	var action *rule.Action
 	for _, k := range keys {
-		alike = alike && t.b.keys[k].rule.Action == t.b.keys[keys[0]].rule.Action
+		if a := t.b.keys[k].rule.Action; a != rule.Shed || t.canRefuse(k, q) {
+			alike = alike && (action == nil || *action == a)
+			action = &a
+		}
 		if wrong.key == noKey && refuses(t.b.keys[k].rule, &q.Answer) {
 			wrong.key = k
 		}
@@ -328,15 +358,17 @@ func (t *trial) answered(i int32, q *Request) {
 		if !refuses(t.b.keys[k].rule, &q.Answer) {
 			continue
 		}
-		if s.may >= may {
-			wrong.key, wrong.since, wrong.until = k, s.maySince, s.may
+		until := s.refuses(t.b.keys[k].rule)
+		if until >= may {
+			wrong.key, wrong.since, wrong.until = k, s.maySince, until
 		}
-		may = max(may, s.may)
+		may, ends = max(may, until), max(ends, s.may)
 	}
 	if may < q.Sent {
+		wrong.key = t.nearest(wrong.key, keys, q)
 		t.found = append(t.found, wrong)
 	} else if q.Answer.Retry > 0 && seen(t.b, i, &q.Answer) {
-		t.promised(q, may, must, alike)
+		t.promised(q, ends, must, alike)
 	}
 }
 
@@ -353,69 +385,9 @@ func (t *trial) promised(q *Request, may, must int64, alike bool) {
 	}
 }
 
-// remaining checks that an answer does not report fewer remaining requests than the greatest
-// possible count leaves.
-func (t *trial) remaining(i int32, keys []int32, q *Request) {
-	least := int64(math.MaxInt64)
-	for _, k := range keys {
-		for l, limit := range t.b.keys[k].rule.Limits {
-			n := t.b.keys[k].sent
-			if t.keys[k] != nil {
-				c := t.limitsAt(k, q)[l].most
-				n = 1 + max(c.count(q.Sent-t.c.skew), c.count(q.Done+t.c.skew)) // count rounds down
-			}
-			least = min(least, t.threshold(limit.Threshold)-n)
-		}
-	}
-	t.told++
-	if int64(q.Answer.Remaining) < least {
-		t.little = append(t.little, i)
-	}
-}
-
-// mostRemaining returns how many remaining requests a node may report at most, for any limit. A
-// node need not know anything about a window in which it has counted no request of the key.
-func (t *trial) mostRemaining(keys []int32, q *Request) int64 {
-	if len(keys) == 0 {
-		return math.MaxInt64
-	}
-	most := int64(0)
-	for _, k := range keys {
-		for l, limit := range t.b.keys[k].rule.Limits {
-			n, period := int64(0), limit.Period.Microseconds()
-			if t.keys[k] != nil && t.keys[k].views != nil {
-				v := &t.keys[k].views[q.Node]
-				if from, to := t.blurred(q); v.limits != nil && floor(v.last, period) == floor(from, period) && floor(from, period) == floor(to, period) {
-					n = min(v.limits[l].count(from), v.limits[l].count(to))
-				}
-			}
-			most = max(most, t.threshold(limit.Threshold)-n)
-		}
-	}
-	return most
-}
-
-// see records that the node that answered q has counted it.
-func (t *trial) see(k int32, q *Request) {
-	b := t.keys[k]
-	from, to := t.blurred(q)
-	b.counted = append(b.counted, counted{from, to, to + t.lag})
-	if b.views == nil {
-		b.views = make([]view, t.nodes)
-	}
-	v := &b.views[q.Node]
-	if v.limits == nil {
-		for _, l := range t.counters(k) {
-			v.limits = append(v.limits, l.least)
-		}
-	}
-	for ; v.n < len(b.counted) && b.counted[v.n].certain <= from; v.n++ {
-		for _, l := range v.limits {
-			l.add(b.counted[v.n].from, b.counted[v.n].to, false)
-		}
-	}
-	v.last = q.Sent
-}
+// prolonged is by how much refused requests must prolong a mitigation for nodes to do so, in
+// microseconds.
+const prolonged = 100_000
 
 // settled handles that the lag of an answer is over: by now the request is counted.
 func (t *trial) settled(i int32, q *Request) {
@@ -424,24 +396,38 @@ func (t *trial) settled(i int32, q *Request) {
 		if t.keys[k] == nil || t.leaked[i] {
 			continue
 		}
-		if _, must := t.counts(k, o, q); !must {
-			continue
+		_, must := t.counts(k, i, q)
+		if !t.m.apart && !t.brief && (must || t.unsure(k, i)) {
+			t.see(k, q, must)
 		}
-		if !t.m.apart && !t.brief {
-			t.see(k, q)
+		if !must {
+			continue
 		}
 		from, to := t.blurred(q)
 		late := to + t.lag
 		limits := t.b.keys[k].rule.Limits
 		s := &t.keys[k].spans[slot(t.m.alone, q)]
-		begins, until := true, int64(0)
+		begins, until, back := true, int64(0), int64(0)
+		timeout, grace := t.timeout(k), int64(0)
+		if o == refused && t.b.keys[k].rule.CountWhileMitigated {
+			timeout, grace = 0, prolonged
+		}
 		for l, b := range t.limitsAt(k, q) {
 			threshold := t.threshold(limits[l].Threshold)
 			b.least.add(from, to, false)
 			// With some mistakes the estimate does not fall in the meantime.
 			if b.least.over(late, threshold) && b.least.back(from, threshold) >= late {
-				until = max(until, b.least.back(late, threshold)-t.lag, q.Sent+t.timeout(k)-t.lag)
+				back = max(back, b.least.back(late, threshold)-t.lag-grace)
+				until = max(until, back, q.Sent+timeout-t.lag)
 			}
+		}
+		r := t.b.keys[k].rule
+		if !t.keys[k].crowded(r, t.b.client[t.b.of[i]], q.Node, t.nodes, from, late) {
+			continue
+		}
+		if r.Action == rule.Shed {
+			s.sheds = max(s.sheds, back)
+			continue
 		}
 		if until > s.must {
 			begins = s.must < late

@@ -31,8 +31,11 @@ const (
 	TokenBucket   = "token_bucket"
 	CountsApart   = "nodes_count_apart"
 	CountsRefused = "counts_refused_requests"
+	CountsPassed  = "counts_only_what_passes"
 	CountsTwice   = "counts_twice"
 	AllStatuses   = "ignores_statuses"
+	CostIgnored   = "ignores_cost"
+	PlansIgnored  = "ignores_overrides"
 	SharesMissing = "shares_missing_value"
 	ClientPrefix  = "client_prefix"
 	Leftmost      = "forwarded_from_left"
@@ -54,6 +57,11 @@ const (
 	NoRuleApplies  = "no_rule_applies"
 	DenyIgnored    = "denied_pass"
 	OriginFails    = "origin_fails"
+
+	ShedsEarly     = "sheds_below_threshold"
+	ShedsTooMuch   = "sheds_too_much"
+	ShedsTooLittle = "sheds_too_little"
+	CountsNarrower = "counts_for_wider_networks"
 
 	RetryTooShort  = "retry_after_too_short"
 	RetryTooLong   = "retry_after_too_long"
@@ -167,6 +175,7 @@ func (c *court) everOver(m model) map[int32]bool {
 		return over
 	}
 	t := c.trial(c.book, m)
+	t.brief = true
 	t.run()
 	for k, b := range t.keys {
 		if b != nil && b.spans[0].may > 0 {
@@ -185,6 +194,7 @@ func (v *investigation) report(s *Score) {
 	if leaks, _ := split(v.found); len(leaks) == 0 {
 		v.sharpen()
 	}
+	v.shedding(s)
 	v.answers()
 	s.Faults = append(s.Faults, v.faults...)
 }
@@ -275,6 +285,15 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 		add(hypothesis{name: CountsApart, text: "each node counts for itself, though mitigations are shared", m: model{apart: true}})
 	}
 	some := func(is func(r *rule.Rule) bool) bool { return slices.ContainsFunc(c.rules, is) }
+	if some(func(r *rule.Rule) bool { return r.CountWhileMitigated }) {
+		add(hypothesis{name: CountsPassed, text: "it does not count requests that it refuses, although the rule does", m: model{passed: true}})
+	}
+	if some(func(r *rule.Rule) bool { return r.Cost > 1 }) {
+		add(hypothesis{name: CostIgnored, text: "it counts each request once, although the rule says more", m: model{once: true}})
+	}
+	if some(func(r *rule.Rule) bool { return r.Overrides != "" }) {
+		add(hypothesis{name: PlansIgnored, text: "it limits all keys alike, although the rule has overrides", v: variant{plain: true}})
+	}
 	if some(func(r *rule.Rule) bool { return r.Statuses != nil }) {
 		add(hypothesis{name: AllStatuses, text: "it counts requests whatever the origin answers, although the rule counts some statuses only", m: model{statuses: true}})
 	}
@@ -282,6 +301,9 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 		return slices.ContainsFunc(r.Characteristics, func(c rule.Characteristic) bool { return c.Skip })
 	}) {
 		add(hypothesis{name: SharesMissing, text: "it counts requests without a value together, although the rule skips them", v: variant{share: true}})
+	}
+	if some(func(r *rule.Rule) bool { return r.Action == rule.Shed }) && len(c.rules) > 1 {
+		add(hypothesis{name: CountsNarrower, text: "it counts for wider networks what it refuses because of a client or a narrower network", m: model{wider: true}})
 	}
 	own := c.o.Client
 	own.IPv4, own.IPv6 = cmp.Or(own.IPv4, 32), cmp.Or(own.IPv6, 64)
@@ -377,12 +399,15 @@ const leastEvidence = 3
 
 // assume reports the hypothesis that explains most of the remaining violations, if it explains
 // this part of the leaks or of the wrong refusals and causes hardly any other violation. It
-// removes the explained violations, and reports whether there is such a hypothesis.
+// removes the explained violations, and reports whether there is one.
 func (v *investigation) assume(hypotheses []hypothesis, part float64) bool {
 	if len(v.left) == 0 {
 		return false
 	}
-	leaks, wrong := split(slices.DeleteFunc(slices.Clone(v.left), func(w violation) bool { return !v.sampled[w.request] }))
+	sampled := slices.DeleteFunc(slices.Clone(v.left), func(w violation) bool { return !v.sampled[w.request] })
+	leaks, wrong := split(sampled)
+	// A rule that sheds may refuse any client while its key is over: whatever puts it over would explain that.
+	_, own := split(slices.DeleteFunc(sampled, func(w violation) bool { return w.key != noKey && v.c.book.keys[w.key].rule.Action == rule.Shed }))
 	before := requestsOf(v.found)
 	var best *hypothesis
 	most := 0
@@ -402,6 +427,10 @@ func (v *investigation) assume(hypotheses []hypothesis, part float64) bool {
 			if !before[i] && v.sampled[i] {
 				more++
 			}
+		}
+		wrong := wrong
+		if !h.m.wider {
+			wrong = own
 		}
 		l, w := gone(leaks), gone(wrong)
 		enough := l > 0 && float64(l) >= part*float64(len(leaks)) || w > 0 && float64(w) >= part*float64(len(wrong))

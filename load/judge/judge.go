@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -102,9 +103,11 @@ type court struct {
 	o         Options
 	trace     Trace
 	lists     map[netip.Prefix]rule.Access
-	rules     []*rule.Rule // judged
-	others    []*rule.Rule // not judged
-	why       []string     // why not
+	labels    labels
+	rules     []*rule.Rule                         // judged
+	others    []*rule.Rule                         // not judged
+	why       []string                             // why not
+	plans     map[*rule.Rule]map[string]*rule.Rule // by key: rules with the limits of its overrides
 	lag, skew int64
 	memory    int64 // the longest period or mitigation timeout
 
@@ -122,9 +125,16 @@ func Judge(trace Trace, o Options) (*Score, error) {
 		return nil, errors.New("judge: Options.Rules is required")
 	}
 	o.Lag, o.Skew, o.Top = cmp.Or(o.Lag, 500*time.Millisecond), cmp.Or(o.Skew, 5*time.Millisecond), cmp.Or(o.Top, 10)
-	c := &court{o: o, trace: trace, lists: o.Rules.Networks(), lag: o.Lag.Microseconds(), skew: o.Skew.Microseconds()}
+	c := &court{plans: map[*rule.Rule]map[string]*rule.Rule{}, o: o, trace: trace, lists: maps.Collect(o.Rules.Entries()), labels: labelsOf(o.Rules), lag: o.Lag.Microseconds(), skew: o.Skew.Microseconds()}
 	for _, r := range o.Rules.Rules() {
-		if why := unknown(r); why != "" {
+		why := unknown(r)
+		if why == "" && r.Overrides != "" {
+			var err error
+			if c.plans[r], err = overrides(r); err != nil {
+				why = err.Error()
+			}
+		}
+		if why != "" {
 			c.others, c.why = append(c.others, r), append(c.why, r.ID+": "+why)
 			continue
 		}
@@ -173,21 +183,31 @@ type variant struct {
 	as     As
 	client rule.ClientPrefix // if zero, that of the options
 	share  bool              // requests without a value share a count even if the rule skips them
+	plain  bool              // all keys have the rule's own limits
 }
 
 // A book holds the keys of all requests.
 type book struct {
-	of   []int32       // index in sets, by request
-	sets [][]int32     // indexes in keys
-	list []rule.Access // by set
-	keys []key
+	of     []int32       // index in sets, by request
+	sets   [][]int32     // indexes in keys
+	list   []rule.Access // by set
+	client []int32       // by set: the same for those of one client
+	keys   []key
+	sheds  bool // some of their rules
 }
 
 // A key identifies what a rule counts together.
 type key struct {
-	rule *rule.Rule
-	sent int64 // requests
+	rule  *rule.Rule
+	sent  int64 // requests
+	width int
 }
+
+// most returns what the requests of k count at most.
+func (k *key) most() int64 { return k.sent * costOf(k.rule) }
+
+// costOf returns how much a request counts.
+func costOf(r *rule.Rule) int64 { return max(1, int64(r.Cost)) }
 
 // bookOf finds the keys of all requests.
 func (c *court) bookOf(v variant) *book {
@@ -196,16 +216,23 @@ func (c *court) bookOf(v variant) *book {
 		bits = c.o.Client
 	}
 	type sender struct{ client, look uint64 }
-	type target struct{ method, host, path string }
+	type target struct {
+		method, host, path string
+		addr               netip.Addr
+	}
 	b := &book{of: make([]int32, c.trace.Len())}
-	sets, numbers, rules := map[sender]int32{}, map[string]int32{}, map[target][]*rule.Rule{}
+	sets, numbers, rules, clients := map[sender]int32{}, map[string]int32{}, map[target][]*rule.Rule{}, map[netip.Prefix]int32{}
 	for i := range b.of {
 		q := c.trace.At(i)
 		set, found := sets[sender{q.Client, q.Look}]
 		if !found {
 			p := c.trace.Properties(i, v.as)
 			f := formOf(&p, bits)
-			to := target{p.Method, p.Host, p.Target}
+			f.labels = c.labels
+			to := target{method: p.Method, host: p.Host, path: p.Target}
+			if len(c.o.Rules.NetworkSets()) > 0 {
+				to.addr = f.addr
+			}
 			list, found := rules[to]
 			if !found {
 				for _, r := range c.rules {
@@ -215,8 +242,12 @@ func (c *court) bookOf(v variant) *book {
 				}
 				rules[to] = list
 			}
-			set = b.add(list, &f, c.listed(f.addr), v.share, numbers)
+			set = b.add(list, &f, c.listed(f.addr), v, c.plans, numbers)
 			sets[sender{q.Client, q.Look}] = set
+			if _, known := clients[f.client]; !known {
+				clients[f.client] = int32(len(clients))
+			}
+			b.client = append(b.client, clients[f.client])
 		}
 		b.of[i] = set
 		if q.Answer.Failure != NotSent {
@@ -230,31 +261,34 @@ func (c *court) bookOf(v variant) *book {
 
 // listed returns the access of the longest listed network that contains an address.
 func (c *court) listed(a netip.Addr) rule.Access {
-	if len(c.lists) == 0 || !a.IsValid() {
+	access, ok := longest(c.lists, a)
+	if !ok {
 		return rule.Unlisted
 	}
-	for bits := a.BitLen(); bits >= 0; bits-- {
-		p, _ := a.Prefix(bits)
-		if access, ok := c.lists[p]; ok {
-			return access
-		}
-	}
-	return rule.Unlisted
+	return access
 }
 
 // add returns the index of a new set of keys, which is empty if a list decides.
-func (b *book) add(rules []*rule.Rule, f *form, list rule.Access, share bool, numbers map[string]int32) int32 {
+func (b *book) add(rules []*rule.Rule, f *form, list rule.Access, v variant, plans map[*rule.Rule]map[string]*rule.Rule, numbers map[string]int32) int32 {
 	var set []int32
 	for _, r := range rules {
 		if list != rule.Unlisted {
 			break
 		}
-		for _, k := range keys(r, f, share) {
+		for _, k := range keys(r, f, v.share) {
+			by, found := plans[r][k]
+			if !found || v.plain {
+				by = r
+			}
+			if by == nil {
+				continue // exempt
+			}
 			n, found := numbers[k]
 			if !found {
 				n = int32(len(b.keys))
 				numbers[k] = n
-				b.keys = append(b.keys, key{rule: r})
+				b.sheds = b.sheds || by.Action == rule.Shed
+				b.keys = append(b.keys, key{rule: by, width: width(by)})
 			}
 			set = append(set, n)
 		}

@@ -3,12 +3,15 @@ package judge_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/edgelimit/edge/load/judge"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // Rules of 10 requests in 10 s. Mitigations last as long as they must, or for 6 s.
@@ -17,6 +20,8 @@ const (
 	ban      = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 6s}"
 	guesses  = "{id: all, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 10, period: 10s}]}"
 	apiKeys  = "{id: all, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 10, period: 10s}]}"
+	costly   = "{id: all, count: {cost: 3}, characteristics: [ip], limits: [{threshold: 31, period: 10s}], mitigation_timeout: 6s}"
+	goesOn   = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 6s, count_while_mitigated: true}"
 	shadow   = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], action: shadow_ban, response: {body: ok}}"
 )
 
@@ -42,6 +47,16 @@ func onlyKeyed(r *sent) string {
 	}
 	return apiKey(r)
 }
+
+// countThrice counts as costly says.
+func countThrice(_ *sent, refused bool) int {
+	if refused {
+		return 0
+	}
+	return 3
+}
+
+func countAll(*sent, bool) int { return 1 }
 
 func countGuesses(r *sent, refused bool) int {
 	if refused || r.Answer.Expected != 401 {
@@ -106,6 +121,9 @@ func TestPlantedMistakes(t *testing.T) {
 		{"each node counts apart, with a timeout", ban, &limiter{apart: true}, judge.CountsApart},
 		{"increments are repeated", throttle, &limiter{counts: once(oneOf(10), 2)}, judge.CountsTwice},
 		{"mitigated requests are counted", throttle, &limiter{counts: func(*sent, bool) int { return 1 }}, judge.CountsRefused},
+		{"mitigated requests are not counted", goesOn, &limiter{}, judge.CountsPassed},
+		{"the cost is ignored", costly, &limiter{}, judge.CostIgnored},
+		{"each node counts apart, with a cost", costly, &limiter{apart: true, counts: countThrice}, judge.CountsApart},
 		{"counts double", throttle, &limiter{before: after(35, doubles)}, judge.CountsTwice},
 		{"a lift that returns", ban, &limiter{lift: 31_000_000}, judge.MitigationReturns},
 		{"timeout ignored", ban, &limiter{timeout: -6_000_000}, judge.TimeoutIgnored},
@@ -241,6 +259,53 @@ func told(s *judge.Score) string {
 	return b.String()
 }
 
+// Keys with overrides are judged by their own limits, and exempt ones must pass.
+func TestOverridesAreJudged(t *testing.T) {
+	dir := t.TempDir()
+	plans, thresholds := "ip,10s\n", map[string]int64{}
+	for _, r := range attack(t, "") {
+		client := network(r.Addr)
+		if _, known := thresholds[client]; known || r.Client%8 >= 4 {
+			continue
+		}
+		thresholds[client] = []int64{20, 5, 1e6, 10}[r.Client%4]
+		plans += fmt.Sprintf("%s,%s\n", client, []string{"20", "5", "exempt", "10"}[r.Client%4])
+	}
+	for name, text := range map[string]string{"rules.yaml": "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], overrides: plans.csv}]", "plans.csv": plans} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set, err := rule.Load(filepath.Join(dir, "rules.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name    string
+		ignores bool
+		want    []string
+	}{{"right", false, nil}, {"overrides are ignored", true, []string{judge.PlansIgnored}}} {
+		requests := attack(t, "")
+		l := &limiter{threshold: 10, period: 10_000_000, answer: func(a *judge.Answer) { a.Remaining = -1 }}
+		if !test.ignores {
+			l.before = func(l *limiter, r *sent) {
+				l.more = 0
+				if n, ok := thresholds[network(r.Addr)]; ok {
+					l.more = n - 10
+				}
+			}
+		}
+		l.run(requests)
+		s, err := judge.Judge(requests, judge.Options{Rules: set, Lag: 50 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := names(s); !slices.Equal(got, test.want) || s.Refused < 50 || len(s.NotJudged) > 0 {
+			t.Errorf("%s: faults %v, want %v; %d requests are refused, %v are not judged\n%s", test.name, got, test.want, s.Refused, s.NotJudged, told(s))
+		}
+	}
+}
+
 // The judge finds no fault in a correct limiter, however large its lag is within the bound.
 func TestNothingIsWrong(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
@@ -254,7 +319,8 @@ func TestNothingIsWrong(t *testing.T) {
 		{"after 250 ms", func() int64 { return 250_000 }},
 	} {
 		for name, l := range map[string]*limiter{
-			throttle: {}, ban: {}, throttle + " ": {exact: true}, ban + " ": {exact: true}, guesses: {counts: countGuesses},
+			throttle: {}, ban: {}, throttle + " ": {exact: true}, ban + " ": {exact: true}, guesses: {counts: countGuesses}, goesOn: {counts: countAll},
+			costly: {counts: countThrice}, costly + " ": {exact: true, counts: countThrice},
 			apiKeys: {key: onlyKeyed}, shadow: {unseen: true, answer: func(a *judge.Answer) { a.Remaining = -1 }},
 		} {
 			t.Run(test.name+"/"+name, func(t *testing.T) {

@@ -139,3 +139,17 @@ func TestLagIsNoMistake(t *testing.T) {
 		})
 	}
 }
+
+// A client that shares its address with one that has crossed a threshold has crossed it with its own first
+// request.
+func TestReactionToSharedAddress(t *testing.T) {
+	const five = "rules: [{id: five, characteristics: [ip], limits: [{threshold: 5, period: 10s}], mitigation_timeout: 20s}]"
+	l := one(append(times(6, ok), times(4, refusal(429, 20))...)...)
+	for i := range l[6:] {
+		l[6+i].Client = 1
+	}
+	s := judged(t, l, five, judge.Options{})
+	if len(s.Faults) > 0 || s.FirstRefusal.Max > 10 {
+		t.Errorf("%d clients were first refused after %v ms, want at once\n%s", s.FirstRefusal.Clients, s.FirstRefusal.Max, told(s))
+	}
+}

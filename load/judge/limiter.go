@@ -2,10 +2,11 @@ package judge
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A limiter decides the requests of a trace like one that learns of every request at once.
@@ -24,24 +25,31 @@ type limited struct {
 func newLimiter(b *book, m model) *limiter { return &limiter{b, m, make([]limited, len(b.keys))} }
 
 // decide returns the index of the key that a request is refused for, −1 if it passes. status is
-// that of the origin's answer.
-func (l *limiter) decide(i int32, q *Request, status int) int32 {
+// that of the origin's answer. It does not know which clients rules shed; shed says that the target refused
+// the request so: then it counts only if it must.
+func (l *limiter) decide(i int32, q *Request, status int, shed bool) int32 {
 	by := int32(-1)
 	for _, k := range l.b.keysOf(i) {
 		if q.Sent < l.keys[k].until && (by < 0 || l.prevails(k, by)) {
 			by = k
 		}
 	}
-	if by >= 0 {
-		return by
-	}
 	for _, k := range l.b.keysOf(i) {
 		r := l.b.keys[k].rule
+		timeout := r.MitigationTimeout.Microseconds()
+		if r.Action == rule.Shed {
+			continue
+		}
+		if mitigated := q.Sent < l.keys[k].until; (by >= 0 || shed) && !(mitigated && r.CountWhileMitigated) {
+			continue
+		} else if mitigated {
+			timeout = 0 // it is only prolonged
+		}
 		if r.Statuses != nil && !r.Statuses.Has(status) {
 			continue
 		}
 		for n, limit := range r.Limits {
-			if l.b.keys[k].sent <= int64(min(limit.Threshold, 1<<62)) {
+			if l.b.keys[k].most() <= int64(min(limit.Threshold, 1<<62)) {
 				continue // never exceeded; there may be a million such keys
 			}
 			known := &l.keys[k]
@@ -49,16 +57,16 @@ func (l *limiter) decide(i int32, q *Request, status int) int32 {
 				known.counters = make([]counter, len(r.Limits))
 			}
 			if known.counters[n] == nil {
-				known.counters[n] = l.m.counter(limit.Period.Microseconds(), limit.SubWindows, fmt.Sprint(limit.Estimate))
+				known.counters[n] = l.m.counter(r, limit)
 			}
 			c := known.counters[n]
 			c.add(q.Sent, q.Sent, true)
 			if c.over(q.Sent, int64(limit.Threshold)) {
-				known.until = max(known.until, q.Sent+r.MitigationTimeout.Microseconds(), c.back(q.Sent, int64(limit.Threshold)))
+				known.until = max(known.until, q.Sent+timeout, c.back(q.Sent, int64(limit.Threshold)))
 			}
 		}
 	}
-	return -1
+	return by
 }
 
 // prevails reports whether the mitigation of a takes precedence over that of b: the more severe
@@ -70,7 +78,7 @@ func (l *limiter) prevails(a, b int32) bool {
 
 // compare compares each answer with that of an exact limiter, which keeps a log of each client,
 // and measures how fast clients that exceed a threshold are refused.
-func (c *court) compare(s *Score, violations []violation) {
+func (c *court) compare(s *Score, v *investigation) {
 	for _, r := range c.rules {
 		s.Rules = append(s.Rules, RuleScore{Rule: r.ID})
 	}
@@ -79,8 +87,8 @@ func (c *court) compare(s *Score, violations []violation) {
 		rules[s.Rules[i].Rule] = &s.Rules[i]
 	}
 	unexplained := map[int32]bool{}
-	for _, v := range violations {
-		unexplained[v.request] = true
+	for _, w := range v.found {
+		unexplained[w.request] = true
 	}
 	exact, estimate := newLimiter(c.book, model{kind: slidingLog}), newLimiter(c.book, model{})
 	clients := map[uint64]*crossing{}
@@ -94,12 +102,24 @@ func (c *court) compare(s *Score, violations []violation) {
 		if o != passed {
 			status = q.Answer.Expected
 		}
-		k := exact.decide(i, &q, status)
-		over, estimated := k >= 0, estimate.decide(i, &q, status) >= 0
+		shed := o == refused && v.last.sheds(i)
+		k := exact.decide(i, &q, status, shed)
+		over, estimated := k >= 0, estimate.decide(i, &q, status, shed) >= 0
 		s.Requests++
 		if over {
 			s.Exact++
 			rules[c.book.keys[k].rule.ID].ExactRefused++
+		}
+		if shed && !over { // not because of the client's own requests
+			s.Refused++
+			if q.Attack {
+				s.AttackRequests++
+			}
+			if unexplained[i] {
+				s.WronglyRefused.Requests++
+				s.WronglyRefused.Unexplained++
+			}
+			continue
 		}
 		cross(s, clients, &q, o, over)
 		d := &s.WronglyAllowed
@@ -161,7 +181,7 @@ type crossing struct {
 func cross(s *Score, clients map[uint64]*crossing, q *Request, o outcome, over bool) {
 	x := clients[q.Client]
 	if x == nil {
-		x = &crossing{refused: -1}
+		x = &crossing{at: q.Sent, refused: -1}
 		clients[q.Client] = x
 	}
 	x.attack = x.attack || q.Attack
@@ -198,7 +218,7 @@ func timesOf(h *hdrhistogram.Histogram) Times {
 	return Times{uint64(h.TotalCount()), float64(h.ValueAtQuantile(50)) / 1e3, float64(h.ValueAtQuantile(99)) / 1e3, float64(h.Max()) / 1e3}
 }
 
-// overshoot measures by how many requests keys exceeded their threshold in a period.
+// overshoot measures by how much keys exceeded their threshold in a period.
 func (c *court) overshoot() (o Overshoot) {
 	logs, peaks := map[int32][]log{}, map[int32]int64{}
 	for _, i := range c.byDone {
@@ -212,14 +232,14 @@ func (c *court) overshoot() (o Overshoot) {
 				continue
 			}
 			for n, limit := range r.Limits {
-				if c.book.keys[k].sent <= int64(min(limit.Threshold, 1<<62)) {
+				if c.book.keys[k].most() <= int64(min(limit.Threshold, 1<<62)) {
 					continue
 				}
 				if logs[k] == nil {
 					logs[k] = make([]log, len(r.Limits))
 				}
 				l := &logs[k][n]
-				l.period = limit.Period.Microseconds()
+				l.period, l.cost = limit.Period.Microseconds(), costOf(r)
 				l.add(q.Done, q.Done, true)
 				if more := l.count(q.Done) - int64(limit.Threshold); more > 0 {
 					peaks[k] = max(peaks[k], more)

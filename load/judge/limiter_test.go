@@ -141,7 +141,7 @@ func (l *limiter) over(key string, t int64) bool {
 }
 
 // count counts a request, and mitigates.
-func (l *limiter) count(key string, t int64) {
+func (l *limiter) count(key string, t int64, refused bool) {
 	if l.windows[key] == nil {
 		l.windows[key] = map[int64]int64{}
 	}
@@ -153,7 +153,9 @@ func (l *limiter) count(key string, t int64) {
 	until := t
 	for ; l.over(key, until); until += 20000 {
 	}
-	until = max(until, t+l.timeout)
+	if !refused {
+		until = max(until, t+l.timeout)
+	}
 	if s := l.spans[key]; s == nil || s[1] <= t {
 		l.spans[key] = &[2]int64{t + l.lag(), until}
 	} else {
@@ -237,7 +239,7 @@ func (l *limiter) run(requests ledger) {
 				n = l.counts(r, left > 0)
 			}
 			for range n {
-				l.count(key, t)
+				l.count(key, t, left > 0)
 			}
 		}
 		a := &r.Answer
@@ -258,11 +260,12 @@ func (l *limiter) run(requests ledger) {
 // tried returns what is said of the limiter by some rules.
 func (l *limiter) tried(t testing.TB, rules string, o judge.Options) *judge.Score {
 	t.Helper()
-	l.threshold, l.period = 10, 10_000_000
+	l.period = 10_000_000
 	set, err := rule.Parse("rules.yaml", []byte("rules: ["+rules+"]"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.threshold = int64(set.Rules()[0].Limits[0].Threshold)
 	l.timeout = set.Rules()[0].MitigationTimeout.Microseconds() + l.timeout
 	requests := attack(t, "")
 	if l.hurried {

@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
 	"reflect"
@@ -32,6 +33,33 @@ type form struct {
 	method, host string
 	path, query  string // the path as it was sent
 	header       [][2]string
+	labels       labels
+}
+
+// labels are the labels of networks, by the name of their file in the rules.
+type labels map[string]map[netip.Prefix]string
+
+// labelsOf returns those of rules.
+func labelsOf(rules *rule.Set) labels {
+	all := labels{}
+	for _, s := range rules.LabelSets() {
+		all[s.Name] = maps.Collect(s.All())
+	}
+	return all
+}
+
+// longest returns what is listed for the longest listed prefix that contains an address.
+func longest[T any](list map[netip.Prefix]T, a netip.Addr) (found T, ok bool) {
+	if len(list) == 0 || !a.IsValid() {
+		return found, false
+	}
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		p, _ := a.Prefix(bits)
+		if found, ok = list[p]; ok {
+			return found, true
+		}
+	}
+	return found, false
 }
 
 // formOf returns the form of a request whose clients are networks of this many bits.
@@ -178,26 +206,33 @@ func folded(s string) string {
 	return b.String()
 }
 
-// paths returns the forms of a request's path that a rule names.
+// paths returns the forms of a request's path in which a rule concerns it: those that its match
+// means and no exception does.
 func paths(r *rule.Rule, f *form) []string {
-	return slices.DeleteFunc(forms(f.path, r.PathSyntax), func(form string) bool {
-		return !among(r.Paths, func(p string) bool {
-			prefix, wildcard := strings.CutSuffix(p, "*")
-			return p == form || wildcard && (strings.HasPrefix(form, prefix) || !r.PathSyntax.ExactSlash && form+"/" == prefix)
-		})
+	return slices.DeleteFunc(forms(f.path, r.PathSyntax), func(path string) bool {
+		return !means(&r.Match, f, path, r.PathSyntax) ||
+			slices.ContainsFunc(r.Except, func(e rule.Match) bool { return means(&e, f, path, r.PathSyntax) })
 	})
 }
 
-// concerns reports whether a rule's match holds for a request.
-func concerns(r *rule.Rule, f *form) bool {
-	return among(r.Hosts, func(h string) bool {
+// means reports whether a match holds for a request if path is its path.
+func means(m *rule.Match, f *form, path string, syntax rule.PathSyntax) bool {
+	return among(m.Networks, func(s *rule.NetworkSet) bool {
+		return slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool { return p.Contains(f.addr) })
+	}) && among(m.Hosts, func(h string) bool {
 		suffix, wildcard := strings.CutPrefix(h, "*")
 		return h == f.host || wildcard && len(f.host) > len(suffix) && strings.HasSuffix(f.host, suffix)
-	}) && among(r.Methods, func(m string) bool { return m == f.method }) && len(paths(r, f)) > 0
+	}) && among(m.Methods, func(method string) bool { return method == f.method }) && among(m.Paths, func(p string) bool {
+		prefix, wildcard := strings.CutSuffix(p, "*")
+		return p == path || wildcard && (strings.HasPrefix(path, prefix) || !syntax.ExactSlash && path+"/" == prefix)
+	})
 }
 
+// concerns reports whether a rule concerns a request.
+func concerns(r *rule.Rule, f *form) bool { return len(paths(r, f)) > 0 }
+
 // among reports whether holds is true for an entry of list, or list is empty.
-func among(list []string, holds func(string) bool) bool {
+func among[T any](list []T, holds func(T) bool) bool {
 	return len(list) == 0 || slices.ContainsFunc(list, holds)
 }
 
@@ -212,22 +247,22 @@ func keys(r *rule.Rule, f *form, share bool) []string {
 	several := r.ID
 	list := []string{r.ID}
 	for _, c := range r.Characteristics {
-		values := valuesOf(r, c, f)
+		c, values := counts(r, c, f)
 		slices.Sort(values)
 		values = slices.Compact(values)
 		for i, v := range values {
-			values[i] = strconv.Quote(v)
+			values[i] = c.String() + strconv.Quote(v)
 		}
 		switch {
 		case len(values) == 0 && c.Skip && !share:
 			return nil
 		case len(values) == 0:
-			values = []string{"missing"}
+			values = []string{c.String() + " missing"}
 		}
 		if len(values) == 1 {
 			several += " " + values[0]
 		} else {
-			several += " several"
+			several += " " + c.String() + " several"
 		}
 		var longer []string
 		for _, begin := range list {
@@ -243,6 +278,35 @@ func keys(r *rule.Rule, f *form, share bool) []string {
 	return list
 }
 
+// counts returns the values that count of a characteristic, and of which characteristic they are: of
+// alternatives the first of which the request has a value, else the last.
+func counts(r *rule.Rule, c rule.Characteristic, f *form) (rule.Characteristic, []string) {
+	for i, alternative := range c.First {
+		if values := valuesOf(r, alternative, f); len(values) > 0 || i == len(c.First)-1 {
+			return alternative, values
+		}
+	}
+	return c, valuesOf(r, c, f)
+}
+
+// networkOf returns the network of an address whose size is written as those of IPv4 and IPv6: 24/48.
+func networkOf(a netip.Addr, sizes string) netip.Prefix {
+	bits, ipv6 := sizesOf(sizes)
+	if a.Is6() {
+		bits = ipv6
+	}
+	network, _ := a.Prefix(bits)
+	return network
+}
+
+// sizesOf returns the sizes of networks of IPv4 and IPv6: 24/48.
+func sizesOf(sizes string) (ipv4, ipv6 int) {
+	a, b, _ := strings.Cut(sizes, "/")
+	ipv4, _ = strconv.Atoi(a)
+	ipv6, _ = strconv.Atoi(b)
+	return ipv4, ipv6
+}
+
 // valuesOf returns a request's values of a characteristic.
 func valuesOf(r *rule.Rule, c rule.Characteristic, f *form) (values []string) {
 	each := func(text, separator string, plain func(string) string) {
@@ -255,6 +319,12 @@ func valuesOf(r *rule.Rule, c rule.Characteristic, f *form) (values []string) {
 	switch c.Kind {
 	case rule.IP:
 		return []string{f.client.String()}
+	case rule.Network:
+		return []string{networkOf(f.addr, c.Name).String()}
+	case rule.Label:
+		if label, ok := longest(f.labels[c.Name], f.addr); ok {
+			return []string{label}
+		}
 	case rule.Host:
 		return []string{f.host}
 	case rule.Path:
@@ -316,12 +386,15 @@ func cookie(s string) string {
 
 // known are the fields of a rule that this package understands or may ignore.
 var known = []string{
-	"ID", "Index", "File", "Line", "Hosts", "Methods", "Paths", "PathSyntax", "Statuses", "Characteristics", "Limits", "MitigationTimeout", "Action", "Response", "OnFailure",
-	"Threshold", "Period", "SubWindows", "Estimate", "Kind", "Name", "Skip", "Reading", "ExactCase", "ExactSlash", "ExactParameters",
+	"ID", "Index", "File", "Line", "Match", "Except", "Hosts", "Methods", "Paths", "Networks", "PathSyntax", "Statuses", "Cost", "Characteristics", "Limits", "Overrides", "MitigationTimeout", "CountWhileMitigated", "MinClients", "Action", "Response", "OnFailure",
+	"Threshold", "Period", "SubWindows", "Estimate", "Kind", "Name", "Skip", "First", "Reading", "ExactCase", "ExactSlash", "ExactParameters",
 }
 
 // unknown returns what this package cannot judge in a rule, "" if it can judge all of it.
 func unknown(r *rule.Rule) string {
+	if r.CostHeader != "" {
+		return "the origin's answer says what a request counts, in " + r.CostHeader
+	}
 	if s := strange(reflect.ValueOf(*r)); s != "" {
 		return s
 	}
@@ -334,8 +407,17 @@ func unknown(r *rule.Rule) string {
 	if s := strange(reflect.ValueOf(r.PathSyntax)); s != "" || r.PathSyntax.Reading > rule.ReadURL {
 		return cmp.Or(s, fmt.Sprintf("path_reading %d", r.PathSyntax.Reading))
 	}
+	for _, m := range append([]rule.Match{r.Match}, r.Except...) {
+		if s := strange(reflect.ValueOf(m)); s != "" {
+			return s
+		}
+	}
+	all := slices.Clone(r.Characteristics)
 	for _, c := range r.Characteristics {
-		if c.Kind < rule.IP || c.Kind > rule.Query {
+		all = append(all, c.First...)
+	}
+	for _, c := range all {
+		if c.Kind < rule.IP || c.Kind > rule.First {
 			return fmt.Sprintf("characteristic %d", c.Kind)
 		}
 		if s := strange(reflect.ValueOf(c)); s != "" {

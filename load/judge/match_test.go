@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,23 +20,35 @@ import (
 // What a rule concerns, and what it counts together, is read from the documentation twice: here
 // and by the nodes. Both understand it alike.
 func TestKeysAreThoseOfNodes(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "rules.yaml")
+	if err := os.WriteFile(filepath.Join(dir, "labels.txt"), []byte("192.0.2.0/24 one\n192.0.2.2/31,two\n2001:db8::/32 one # both\n2001:db8:0:1::/64\tthree\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		one := func(label string, list ...string) string { return rapid.SampledFrom(list).Draw(t, label) }
-		text := fmt.Sprintf("rules: [{id: a, match: {%s%s%s%s%s%s%s}, characteristics: [%s], limits: [{threshold: 5, period: 1m}]}]",
+		text := fmt.Sprintf("rules: [{id: a, match: {%s%s%s%s%s%s%s%s}, %scharacteristics: [%s], limits: [{threshold: 5, period: 1m}]}]\nlabels: {by: {file: labels.txt}}\nnetworks: {a: [192.0.2.0/24, '2001:db8::/64'], b: [192.0.2.1, '2001:db8::2']}",
+			one("networks", "", "networks: [a], ", "networks: [a, b], "),
 			one("hosts", "", "hosts: [example.com, '*.example.com'], ", "hosts: ['*.b.example.com', '[2001:db8::1]'], "),
 			one("methods", "", "methods: [GET, PURGE], ", "methods: [POST], "),
 			one("paths", "", "paths: [/login], ", "paths: [/login/, '/a/*'], ", "paths: ['/api/*', /b], "),
 			one("case", "", "path_case: exact, "), one("slash", "", "path_trailing_slash: exact, "), one("parameters", "", "path_parameters: exact, "),
 			one("reading", "", "path_reading: resolved, ", "path_reading: literal, ", "path_reading: url, "),
-			one("characteristics", "ip", "ip, path", "'header:x-key'", "{header: x-key, missing: skip}", "'cookie:sid', method", "'query:user', host", "'header:x-key', 'query:user'"))
-		rules, err := rule.Parse("rules.yaml", []byte(text))
+			one("except", "", "except: {paths: [/login]}, ", "except: [{methods: [PURGE]}, {hosts: ['*.example.com'], paths: ['/a/*']}], ", "except: {hosts: [example.com], methods: [GET]}, ", "except: {networks: [b]}, "),
+			one("characteristics", "ip", "ip, path", "'header:x-key'", "{header: x-key, missing: skip}", "'cookie:sid', method", "'query:user', host", "'header:x-key', 'query:user'",
+				"'network:24/48'", "'network:31/64', host", "'network:1/1'", "'label:by'", "'label:by', 'network:30/60'",
+				"{first: ['cookie:sid', 'header:x-key', ip]}", "{first: ['query:user', ip]}, host", "{first: ['header:x-key', {cookie: sid, missing: skip}]}", "{first: ['label:by', 'network:24/32']}, 'query:user'"))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		rules, err := rule.Load(file)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
 		bits := rule.ClientPrefix{IPv4: rapid.SampledFrom([]int{0, 24}).Draw(t, "IPv4"), IPv6: rapid.SampledFrom([]int{0, 48, 128}).Draw(t, "IPv6")}
 		request := func() judge.Properties {
 			p := judge.Properties{
-				Addr:   netip.MustParseAddr(one("address", "192.0.2.1", "192.0.2.2", "::ffff:192.0.2.1", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1")),
+				Addr:   netip.MustParseAddr(one("address", "192.0.2.1", "192.0.2.2", "198.51.100.1", "::ffff:192.0.2.1", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "2001:db9::1")),
 				Method: one("method", "GET", "get", "POST", "Purge", "purge"),
 				Host:   one("host", "example.com", "EXAMPLE.com:80", "a.example.com.", "x.b.example.com", "[2001:DB8:0::1]:443", "other"),
 			}
@@ -52,7 +66,7 @@ func TestKeysAreThoseOfNodes(t *testing.T) {
 			return p
 		}
 		p, q := request(), request()
-		a, b := judge.KeysOf(rules.Rules()[0], p, bits), judge.KeysOf(rules.Rules()[0], q, bits)
+		a, b := judge.KeysOf(p, rules, bits, 0), judge.KeysOf(q, rules, bits, 0)
 		x, y := nodeKeys(rules, p, bits), nodeKeys(rules, q, bits)
 		if len(a) != len(x) || len(b) != len(y) || common(a, b) != common(x, y) {
 			t.Errorf("%s\n%q\n%q\nkeys %q and %q, of which %d are common\nnodes' keys %q and %q, of which %d are", text, p, q, a, b, common(a, b), x, y, common(x, y))
@@ -94,7 +108,8 @@ func TestUnknownRules(t *testing.T) {
 	for name, change := range map[string]func(r *rule.Rule){
 		"":                     func(*rule.Rule) {},
 		"action":               func(r *rule.Rule) { r.Action = rule.Close + 1 },
-		"characteristic":       func(r *rule.Rule) { r.Characteristics = []rule.Characteristic{{Kind: rule.Query + 1}} },
+		"characteristic":       func(r *rule.Rule) { r.Characteristics = []rule.Characteristic{{Kind: rule.First + 1}} },
+		"the origin's answer":  func(r *rule.Rule) { r.CostHeader = "X-Cost" },
 		"estimate":             func(r *rule.Rule) { r.Limits = []rule.Limit{{Estimate: counter.WholeOldest + 1}} },
 		"path_reading":         func(r *rule.Rule) { r.PathSyntax.Reading = rule.ReadURL + 1 },
 		"a shadow_ban without": func(r *rule.Rule) { r.Action, r.Response = rule.ShadowBan, &rule.Response{} },

@@ -22,6 +22,15 @@ type Score struct {
 	InnocentRefused    uint64 `json:"innocent_refused"`
 	InnocentByEstimate uint64 `json:"innocent_refused_by_estimate"`
 
+	// Bystanders are clients that are refused because of a key that they share with others, such as
+	// their network, and never exceed a threshold of their own. Legitimate ones are no attackers: see
+	// Request.Attack.
+	BystandersRefused  uint64 `json:"bystanders_refused"` // requests
+	Bystanders         uint64 `json:"bystanders"`
+	LegitimateRefused  uint64 `json:"legitimate_bystanders_refused"` // requests
+	Legitimate         uint64 `json:"legitimate_bystanders"`
+	LegitimateRequests uint64 `json:"legitimate_requests"` // of all legitimate clients, that a rule matches
+
 	// Attack requests that passed before an exact limiter would first have refused their
 	// client, and those that passed although it would have refused them.
 	AttackRequests   uint64 `json:"attack_requests"`
@@ -38,6 +47,9 @@ type Score struct {
 	// Overshoot is how many requests beyond the threshold passed in a period, for keys that
 	// exceeded it.
 	Overshoot Overshoot `json:"overshoot"`
+
+	// Shed is what each rule that sheds let pass.
+	Shed []Shed `json:"shed"`
 
 	RetryAfter RetryAfter  `json:"retry_after"`
 	Headers    Headers     `json:"headers"`
@@ -80,37 +92,48 @@ type RuleScore struct {
 	ExactRefused    uint64 `json:"exact_refused"`
 	InnocentRefused uint64 `json:"innocent_refused"`
 	InnocentByEst   uint64 `json:"innocent_refused_by_estimate"`
+	Bystanders      uint64 `json:"bystanders_refused"`
 }
 
 // score computes the Score.
 func (c *court) score() *Score {
-	s := &Score{Faults: []Fault{}, NotJudged: slices.Clone(c.why), Rules: []RuleScore{}}
+	s := &Score{Faults: []Fault{}, NotJudged: slices.Clone(c.why), Rules: []RuleScore{}, Shed: []Shed{}}
 	if s.NotJudged == nil {
 		s.NotJudged = []string{}
 	}
 	i := c.investigate(s)
-	c.compare(s, i.found)
+	c.compare(s, i)
 	c.innocents(s, i)
 	s.Overshoot = c.overshoot()
 	i.report(s)
 	return s
 }
 
-// innocents counts refused requests by rule, and those of clients that exceed no threshold.
+// innocents counts refused requests by rule, and those of clients that exceed no threshold. It is the keys of
+// a client's own, such as its address, that say whether it does, and then those that it shares.
 func (c *court) innocents(s *Score, v *investigation) {
 	rules := map[string]*RuleScore{}
 	for i := range s.Rules {
 		rules[s.Rules[i].Rule] = &s.Rules[i]
 	}
+	bystanders, legitimate := map[int32]bool{}, map[int32]bool{}
 	for i, o := range c.outcomes {
+		q := c.at(int32(i))
+		keys := c.book.keysOf(int32(i))
+		if o != unmade && len(keys) > 0 && !q.Attack {
+			s.LegitimateRequests++
+		}
 		if o != refused {
 			continue
 		}
-		q := c.at(int32(i))
-		overExact, overEstimate, likely := false, false, false
+		overExact, overEstimate, overShared, likely := false, false, false, false
 		var by *RuleScore
-		for _, k := range c.book.keysOf(int32(i)) {
-			overExact, overEstimate = overExact || v.overExact[k], overEstimate || v.overEstimate[k]
+		for _, k := range keys {
+			if c.book.keys[k].width > 0 {
+				overShared = overShared || v.overExact[k] || v.overEstimate[k]
+			} else {
+				overExact, overEstimate = overExact || v.overExact[k], overEstimate || v.overEstimate[k]
+			}
 			if r := c.book.keys[k].rule; refuses(r, &q.Answer) && (by == nil || v.overEstimate[k] && !likely) {
 				by, likely = rules[r.ID], v.overEstimate[k]
 			}
@@ -121,9 +144,19 @@ func (c *court) innocents(s *Score, v *investigation) {
 		case overEstimate:
 			s.InnocentByEstimate++
 			by.InnocentByEst++
+		case overShared:
+			client := c.book.client[c.book.of[i]]
+			s.BystandersRefused++
+			by.Bystanders++
+			bystanders[client] = true
+			if !q.Attack {
+				s.LegitimateRefused++
+				legitimate[client] = true
+			}
 		default:
 			s.InnocentRefused++
 			by.InnocentRefused++
 		}
 	}
+	s.Bystanders, s.Legitimate = uint64(len(bystanders)), uint64(len(legitimate))
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // bucket returns the requests that contradict a token bucket with the rate of a rule and the
@@ -24,7 +26,7 @@ func (c *court) bucket() map[int32]bool {
 	waited := map[int32]float64{} // level of the bucket, by refusal
 	for i, o := range c.outcomes {
 		keys := c.book.keysOf(int32(i))
-		if (o != passed && o != refused) || len(keys) != 1 || len(c.book.keys[keys[0]].rule.Limits) != 1 {
+		if (o != passed && o != refused) || len(keys) != 1 || c.book.keys[keys[0]].rule.Action == rule.Shed || len(c.book.keys[keys[0]].rule.Limits) != 1 {
 			continue
 		}
 		q, r := c.at(int32(i)), c.book.keys[keys[0]].rule
@@ -42,7 +44,7 @@ func (c *court) bucket() map[int32]bool {
 		if l.waits {
 			resumed[r.ID] = true
 		}
-		l.full++
+		l.full += float64(costOf(r))
 		burst[r.ID] = max(burst[r.ID], l.full)
 	}
 	if len(resumed) == 0 {
@@ -52,8 +54,9 @@ func (c *court) bucket() map[int32]bool {
 	for i, full := range waited {
 		q, r := c.at(i), c.book.keys[c.book.keysOf(i)[0]].rule
 		// How much may have leaked in the meantime.
-		blur := min(1, full, float64(q.Done-q.Sent+bucketTick)*float64(r.Limits[0].Threshold)/float64(r.Limits[0].Period.Microseconds()))
-		if full+1 <= burst[r.ID]-blur || !resumed[r.ID] {
+		cost := float64(costOf(r))
+		blur := min(cost, full, float64(q.Done-q.Sent+bucketTick)*float64(r.Limits[0].Threshold)/float64(r.Limits[0].Period.Microseconds()))
+		if full+cost <= burst[r.ID]-blur || !resumed[r.ID] {
 			violated[i] = true
 		}
 	}
@@ -191,6 +194,7 @@ var texts = map[string]string{
 	ByNoRule:          "requests are refused although no rule can refuse them: check that the PoP has the same rules",
 	RefusesSome:       "clients are refused that never exceed a threshold",
 	RefusesAtWill:     "single requests are refused of clients whose requests before and after pass",
+	ShedsEarly:        "clients are refused with a part of those of their network or label, which does not exceed a threshold",
 	RefusesWrongly:    "requests are refused before their client exceeds a threshold, or after the mitigation must be over",
 }
 
@@ -235,6 +239,8 @@ func (v *investigation) situation(w *violation, line, refusals []int32) string {
 	switch {
 	case w.key == noKey:
 		return ByNoRule
+	case v.c.book.keys[w.key].rule.Action == rule.Shed:
+		return ShedsEarly
 	case !refusedAt(at-1) && !refusedAt(at+1):
 		return RefusesAtWill
 	case !v.overExact[w.key] && !v.overEstimate[w.key]:
@@ -315,7 +321,7 @@ const (
 func (v *investigation) mixed() {
 	victims, candidates := map[int32]int{}, map[int32]int{}
 	for _, w := range v.left {
-		if !w.leak && w.key != noKey && !v.overExact[w.key] && !v.overEstimate[w.key] {
+		if !w.leak && w.key != noKey && v.c.book.keys[w.key].rule.Action != rule.Shed && !v.overExact[w.key] && !v.overEstimate[w.key] {
 			victims[w.key]++
 		}
 	}
@@ -385,8 +391,13 @@ func (v *investigation) answers() {
 		s.RetryAfter = v.last.retry
 	}
 	c.headers(v.last.b, &s.Headers, &s.RetryAfter)
-	if !v.last.m.refused { // else the refused request itself breaks the promise
-		c.returned(v.last.b, wrong, &s.RetryAfter)
+	goesOn := func(r *rule.Rule) bool { return r.CountWhileMitigated }
+	if !v.last.m.refused && !slices.ContainsFunc(c.rules, goesOn) { // else the refused request itself breaks the promise
+		shed := map[int32]bool{}
+		for k, b := range v.last.keys {
+			shed[int32(k)] = b != nil && v.last.b.keys[k].rule.Action == rule.Shed && slices.ContainsFunc(b.spans, func(s span) bool { return s.over > 0 })
+		}
+		c.returned(v.last.b, wrong, shed, &s.RetryAfter)
 	}
 	// Another fault may cause a few of these.
 	most := func(answers []int32) (n uint64) {
@@ -415,6 +426,9 @@ func (v *investigation) answers() {
 	}
 	if len(v.faults) > 0 && 100*r.TooLong < r.Compared {
 		r.TooLong = 0
+	}
+	if slices.ContainsFunc(v.faults, func(f Fault) bool { return f.Name == ShedsEarly }) {
+		r.TooLong = 0 // it is that of another threshold
 	}
 	add(RetryTooShort, cmp.Or(r.Untrue, r.TooShort), "Retry-After is too short: of %d clients that came back when they were told to, %d were refused again; of %d answers %d say less than the mitigation lasts",
 		r.Checked, r.Untrue, r.Compared, r.TooShort)

@@ -20,19 +20,19 @@ const (
 // kinds are the estimates that a rule may use, by name.
 var kinds = map[string]kind{"weighted": weighted, "whole_oldest": wholeOldest, "fixed": fixed}
 
-// A counter counts requests. Times are in microseconds since the Unix epoch.
+// A counter counts requests, each as often as its rule says. Times are in microseconds since the Unix epoch.
 type counter interface {
 	// add counts a request that arrived between from and to, with its greatest contribution
 	// to later estimates if most is set, else with its least.
 	add(from, to int64, most bool)
 
-	// over reports whether more than threshold requests are in the period that ends at t.
+	// over reports whether the requests in the period that ends at t count more than threshold.
 	over(t, threshold int64) bool
 
 	// back returns the first time from t on when over is false, if no more requests come.
 	back(t, threshold int64) int64
 
-	// count returns the number of requests at t, rounded down.
+	// count returns what the requests at t count, rounded down.
 	count(t int64) int64
 }
 
@@ -42,8 +42,9 @@ type windows struct {
 	period, n int64 // n sub-windows in a period
 	shift     int64 // delay of windows from the epoch
 	kind      kind
+	cost      int64   // of a request
 	first     int64   // index of the first kept sub-window
-	counts    []int64 // of the sub-windows from first on
+	counts    []int64 // requests in the sub-windows from first on
 }
 
 // index returns the index of the sub-window at t.
@@ -109,9 +110,10 @@ func (w *windows) estimate(t int64) (whole, part, left int64) {
 
 func (w *windows) over(t, threshold int64) bool {
 	whole, part, left := w.estimate(t)
-	// That is whole + part·left/period > threshold. Products stay below 2^63 with ten million
+	// That is cost·(whole + part·left/period) > threshold. Products stay below 2^63 with ten million
 	// requests and a period of seven days.
-	return whole > threshold || part*left > (threshold-whole)*w.period
+	most, rest := threshold/w.cost, threshold%w.cost*w.period/w.cost
+	return whole > most || part*left > (most-whole)*w.period+rest
 }
 
 func (w *windows) back(t, threshold int64) int64 {
@@ -129,12 +131,13 @@ func (w *windows) back(t, threshold int64) int64 {
 
 func (w *windows) count(t int64) int64 {
 	whole, part, left := w.estimate(t)
-	return whole + part*left/w.period
+	return whole*w.cost + part*left/w.period*w.cost + part*left%w.period*w.cost/w.period
 }
 
 // A log keeps the times of requests: the latest possible, or the earliest.
 type log struct {
 	period int64
+	cost   int64 // of a request
 	times  []int64
 }
 
@@ -160,7 +163,7 @@ func (l *log) back(t, threshold int64) int64 {
 	if !l.over(t, threshold) {
 		return t
 	}
-	return l.times[len(l.times)-1-int(threshold)] + l.period
+	return l.times[len(l.times)-1-int(threshold/l.cost)] + l.period
 }
 
 func (l *log) count(t int64) int64 {
@@ -168,5 +171,5 @@ func (l *log) count(t int64) int64 {
 	if old > 1024 && old > len(l.times)/2 {
 		l.times, old = append([]int64(nil), l.times[old:]...), 0
 	}
-	return int64(len(l.times) - old)
+	return int64(len(l.times)-old) * l.cost
 }

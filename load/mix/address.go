@@ -9,8 +9,12 @@ import (
 
 // A block is the networks that the clients of a component are spread over.
 type block struct {
-	networks []netip.Prefix
+	networks []netip.Prefix // of spread: those that its own are drawn in
 	key      uint64
+
+	spread   *spread      // nil for other components
+	anywhere bool         // spread: the file does not say which networks
+	addrs    []netip.Addr // spread: of its clients
 }
 
 // indexBits returns how many bits distinguish the clients of a network. For IPv6 it counts /64
@@ -34,9 +38,16 @@ func (b *block) capacity() uint64 {
 // addr returns the address of a client, counted from 0. Clients alternate between the networks and
 // are scattered within each, so that consecutive clients do not have adjacent addresses.
 func (b *block) addr(client uint64) netip.Addr {
+	if b.addrs != nil {
+		return b.addrs[client]
+	}
 	n := uint64(len(b.networks))
 	p := b.networks[client%n]
-	i := permute(client/n, indexBits(p), b.key)
+	return within(p, permute(client/n, indexBits(p), b.key), b.key^client)
+}
+
+// within returns the ith address of p; in IPv6 it is random within the ith /64.
+func within(p netip.Prefix, i, random uint64) netip.Addr {
 	if p.Addr().Is4() {
 		a := p.Addr().As4()
 		var out [4]byte
@@ -45,7 +56,7 @@ func (b *block) addr(client uint64) netip.Addr {
 	}
 	out := p.Addr().As16()
 	binary.BigEndian.PutUint64(out[:8], binary.BigEndian.Uint64(out[:8])|i)
-	binary.BigEndian.PutUint64(out[8:], scramble(b.key^client))
+	binary.BigEndian.PutUint64(out[8:], scramble(random))
 	return netip.AddrFrom16(out)
 }
 
@@ -102,7 +113,7 @@ func (p *pool) take(whole netip.Prefix, n uint64) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%v has no room left for %d clients", whole, n)
 }
 
-// overlapping returns a taken network that overlaps one, or free if there is none.
+// overlapping returns a taken network that overlaps one, or free if none does.
 func (p *pool) overlapping(one netip.Prefix) (_ netip.Prefix, free bool) {
 	for _, t := range p.taken {
 		if t.Overlaps(one) {

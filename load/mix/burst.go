@@ -8,13 +8,13 @@ import (
 // boundary is clients that burst around the edges of a limit's windows: half of the requests just
 // before an edge, half after it.
 type boundary struct {
-	n, requests   uint64 // requests of each client
+	members
+	requests      uint64 // of each client
 	period, width time.Duration
 	every         int64 // burst at every nth edge
 }
 
-func (k *boundary) clients() uint64 { return k.n }
-func (k *boundary) skips() bool     { return true }
+func (k *boundary) skips() bool { return true }
 
 func (k *boundary) generator(set *setting) generator {
 	step := k.period.Microseconds() * k.every

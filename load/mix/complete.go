@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 func (r *reader) complete() {
@@ -16,15 +18,18 @@ func (r *reader) complete() {
 		}
 		switch d.kinds {
 		case 0:
-			r.fail(d.place, "give it one of "+enumerate(kindNames(), "and"), "this component does nothing")
+			r.Fail(d.place, "give it one of "+strictyaml.EnumerateAll(kindNames(), "and"), "this component does nothing")
 		case 1:
 			r.completeLooks(d)
 			r.countClients(d)
+			if k, ok := d.kind.(*spread); ok {
+				r.completeSpread(d, k)
+			}
 		default:
-			r.fail(d.place, "make a component of each", "this component is of %d kinds", d.kinds)
+			r.Fail(d.place, "make a component of each", "this component is of %d kinds", d.kinds)
 		}
 	}
-	if len(r.errs) == 0 {
+	if len(r.Errs) == 0 {
 		r.assign()
 	}
 }
@@ -36,9 +41,9 @@ func (r *reader) completeTimes(d *draft) {
 	}
 	switch {
 	case d.to > whole:
-		r.fail(d.until, "the duration of the mix is "+formatDuration(whole), "this component ends after the mix")
+		r.Fail(d.until, "the duration of the mix is "+strictyaml.FormatDuration(whole), "this component ends after the mix")
 	case d.from >= d.to:
-		r.fail(cmp.Or(d.since, d.until, d.place), "from and to are counted from the start of the mix, which lasts "+formatDuration(whole), "this component ends before it begins")
+		r.Fail(cmp.Or(d.since, d.until, d.place), "from and to are counted from the start of the mix, which lasts "+strictyaml.FormatDuration(whole), "this component ends before it begins")
 	}
 }
 
@@ -51,7 +56,7 @@ func (r *reader) countClients(d *draft) {
 	expected := float64(flood.total.n) / flood.total.per.Seconds() * (d.to - d.from).Seconds()
 	d.Clients = uint64(float64(expected*(1.1+d.swing.depth))) + 1000
 	if d.clientsOf != nil {
-		r.fail(d.clientsOf, "leave clients_of out", "every request of random_keys has its own client")
+		r.Fail(d.clientsOf, "leave clients_of out", "every request of random_keys has its own client")
 	}
 }
 
@@ -59,15 +64,18 @@ func (r *reader) countClients(d *draft) {
 func (r *reader) assign() {
 	var taken pool
 	for _, d := range r.drafts {
+		if _, drawn := d.kind.(*spread); drawn {
+			continue // its networks keep out of the others
+		}
 		for _, p := range d.networks {
 			if other, free := taken.overlapping(p); !free {
-				r.fail(d.addresses, "use clients_of for the same clients in two components", "%v overlaps %v of another component", p, other)
+				r.Fail(d.addresses, "use clients_of for the same clients in two components", "%v overlaps %v of another component", p, other)
 			}
 			taken.taken = append(taken.taken, p)
 		}
 	}
 	for _, d := range r.drafts {
-		if d.clientsOf != nil {
+		if _, drawn := d.kind.(*spread); drawn || d.clientsOf != nil {
 			continue
 		}
 		if d.networks == nil {
@@ -75,8 +83,11 @@ func (r *reader) assign() {
 		}
 		d.block = &block{networks: d.networks, key: hash(d.Name)}
 		if n := d.block.capacity(); d.networks != nil && n < d.Clients {
-			r.fail(cmp.Or(d.addresses, d.place), "give it larger networks", "there are %d addresses for %d clients", n, d.Clients)
+			r.Fail(cmp.Or(d.addresses, d.place), "give it larger networks", "there are %d addresses for %d clients", n, d.Clients)
 		}
+	}
+	if len(r.Errs) == 0 {
+		r.draw(taken)
 	}
 	r.number()
 	for _, d := range r.drafts {
@@ -86,7 +97,37 @@ func (r *reader) assign() {
 	}
 }
 
-// number numbers the clients: first those that may return, then those of floods.
+// draw draws the addresses of spread components. Legitimate clients are those of the components
+// that are no attacks.
+func (r *reader) draw(taken pool) {
+	from := newDrawer(taken, nil)
+	legitimate := func(d *draft) {
+		for client := range d.Clients {
+			from.use(d.block.addr(client))
+		}
+	}
+	if slices.ContainsFunc(r.drafts, func(d *draft) bool { k, ok := d.kind.(*spread); return ok && k.shared > 0 }) {
+		for _, d := range r.drafts {
+			if !d.Attack && d.block != nil && d.kind.clients() > 0 {
+				legitimate(d)
+			}
+		}
+	}
+	for _, d := range r.drafts {
+		k, ok := d.kind.(*spread)
+		if !ok {
+			continue
+		}
+		d.block = &block{networks: d.networks, key: hash(d.Name), spread: k, anywhere: d.addresses == nil}
+		if err := from.draw(d.block, stream(d.block.key)); err != nil {
+			r.Fail(cmp.Or(d.addresses, d.place), "give it other addresses, or fewer networks or clients", "%v", err)
+		} else if !d.Attack {
+			legitimate(d)
+		}
+	}
+}
+
+// number numbers the clients: first the clients that may return, then the clients of floods.
 func (r *reader) number() {
 	var next uint64
 	for _, flood := range []bool{false, true} {
@@ -107,7 +148,7 @@ func (r *reader) free(d *draft, taken *pool) []netip.Prefix {
 	}
 	p, err := taken.take(whole, d.Clients)
 	if err != nil {
-		r.fail(d.place, "write addresses: [2001:db8::/32], or another network", "%v", err)
+		r.Fail(d.place, "write addresses: [2001:db8::/32], or another network", "%v", err)
 		return nil
 	}
 	return []netip.Prefix{p}
@@ -115,7 +156,7 @@ func (r *reader) free(d *draft, taken *pool) []netip.Prefix {
 
 // share gives d the clients of the component in its clients_of.
 func (r *reader) share(d *draft) {
-	name, ok := r.string(d.clientsOf, "clients_of")
+	name, ok := r.Text(d.clientsOf, "clients_of")
 	if !ok {
 		return
 	}
@@ -126,20 +167,20 @@ func (r *reader) share(d *draft) {
 		for _, o := range r.drafts {
 			all = append(all, o.Name)
 		}
-		r.fail(d.clientsOf, didYouMean(name, all), "there is no component %s", quote(name))
+		r.Fail(d.clientsOf, strictyaml.Suggest(name, all), "there is no component %s", strictyaml.Quote(name))
 		return
 	case r.drafts[at].kind.clients() == 0:
-		r.fail(d.clientsOf, "name a component of another kind", "the clients of %s never return", quote(name))
+		r.Fail(d.clientsOf, "name a component of another kind", "the clients of %s never return", strictyaml.Quote(name))
 		return
 	case r.drafts[at].clientsOf != nil:
-		r.fail(d.clientsOf, "name the component that has the clients", "%s uses the clients of another component", quote(name))
+		r.Fail(d.clientsOf, "name the component that has the clients", "%s uses the clients of another component", strictyaml.Quote(name))
 		return
 	case d.addresses != nil:
-		r.fail(d.addresses, "leave addresses out", "the clients of another component have addresses already")
+		r.Fail(d.addresses, "leave addresses out", "the clients of another component have addresses already")
 	}
 	o := r.drafts[at]
 	if d.Clients > o.Clients {
-		r.fail(d.clientsOf, "use at most as many", "%s has only %d clients", quote(name), o.Clients)
+		r.Fail(d.clientsOf, "use at most as many", "%s has only %d clients", strictyaml.Quote(name), o.Clients)
 	}
 	d.First, d.block = o.First, o.block
 }

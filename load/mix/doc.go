@@ -41,6 +41,15 @@
 //     repeats, each with its own phase.
 //   - botnet: {clients, rate, spread: 0.1}. Every client sends evenly at its own rate, below
 //     the given one by at most the spread.
+//   - spread: {clients, rate, networks, requests: 1, prefix: 24, shared: 0}. Clients in many
+//     networks of this prefix length, each with as many of them, send one after the other, at
+//     random times, at the rate together, until all have sent this many requests each. The
+//     networks are drawn at random from the addresses of the component, 10.0.0.0/8 or, for a
+//     prefix above 32, 2001:db8::/32. shared is the share of them that are the networks of
+//     random legitimate clients, which are those of components that are no attacks; in the
+//     others there is no legitimate client. An attacker in a shared network has an address of
+//     its own, unless the prefix is 32, or 64 for IPv6: then it has that of the legitimate
+//     client, as behind a carrier's NAT, and there may be more clients than addresses.
 //   - guessing: {clients, rate}. Every client sends at the rate, at random times; by default
 //     POST /login, which the origin answers with 401.
 //   - random_keys: {rate}. Every request has another client.
@@ -50,6 +59,12 @@
 // the depth; it is highest at the peak, counted from midnight UTC. This moves requests but
 // adds and removes none, except that it skips boundary bursts, which cannot be moved. Every
 // IPv6 client has its own /64.
+//
+// # Over a log
+//
+// [Mix.Over] lays the attacks of a mix over a log, whose clients then are the legitimate ones. Shared
+// networks are those of its clients. A mix without components other than attacks is made for that;
+// by itself it shares no networks.
 //
 // # Reproducibility
 //

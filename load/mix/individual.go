@@ -10,12 +10,10 @@ import (
 // onOff is clients that send evenly for a while and then pause, each at its own time.
 type onOff struct {
 	bent
-	n       uint64
+	members
 	each    rate // while on
 	on, off time.Duration
 }
-
-func (k *onOff) clients() uint64 { return k.n }
 
 func (k *onOff) generator(set *setting) generator {
 	gap, cycle := max(ticksOf(k.each.per)/ticks(k.each.n), 1), ticksOf(k.on+k.off)
@@ -61,12 +59,10 @@ func (g *pulses) next(a *arrival) bool {
 // botnet is many clients that each send evenly, at a rate a little below a given one.
 type botnet struct {
 	bent
-	n      uint64
+	members
 	below  rate
 	spread float64 // maximum distance below, as a fraction of the rate
 }
-
-func (k *botnet) clients() uint64 { return k.n }
 
 func (k *botnet) generator(set *setting) generator {
 	g := &crawl{
@@ -109,12 +105,10 @@ func (g *crawl) next(a *arrival) bool {
 // pages is clients that load a page with a burst of assets, then think.
 type pages struct {
 	bent
-	n           uint64
+	members
 	think, load time.Duration // means
 	assets      uint64        // mean
 }
-
-func (k *pages) clients() uint64 { return k.n }
 
 // The looks of pages.
 const (

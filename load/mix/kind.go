@@ -20,7 +20,7 @@ type setting struct {
 	stream    stream
 	start     int64 // by the clock of limits' windows, in microseconds since the epoch
 	end       ticks
-	swing     *diurnal // nil if there is none
+	swing     *diurnal // nil if the rate is steady
 	addresses uint64   // number of the component's addresses
 }
 
@@ -35,22 +35,25 @@ type bent struct{}
 
 func (bent) skips() bool { return false }
 
+// members is the number of clients of kinds that have a fixed one.
+type members struct{ n uint64 }
+
+func (m members) clients() uint64 { return m.n }
+
 // steady is some clients at the same rate each.
 type steady struct {
 	bent
-	n       uint64
+	members
 	each    rate
 	poisson bool
 }
 
-func (k *steady) clients() uint64 { return k.n }
-
 func (k *steady) generator(set *setting) generator {
-	per, n := ticksOf(k.each.per), k.each.n*k.n
 	if k.poisson {
-		return &uniform{stream: set.stream, mean: newMean(per, n), n: k.n}
+		g := newUniform(set, k.each.per, k.each.n*k.n, k.n)
+		return &g
 	}
-	c := newCadence(per, n)
+	c := newCadence(ticksOf(k.each.per), k.each.n*k.n)
 	return &round{cadence: c, at: -(c.gap + 1) / 2, n: k.n}
 }
 
@@ -70,51 +73,44 @@ func (g *round) next(a *arrival) bool {
 	return true
 }
 
-// uniform generates requests at random times, each of a random client.
-type uniform struct {
+// atRandom generates requests at random times.
+type atRandom struct {
 	stream
 	mean
-	at ticks
-	n  uint64
+	at     ticks
+	client func(*stream) uint64 // draws one
+	most   uint64               // clients; no request follows that of another one
 }
 
-func (g *uniform) next(a *arrival) bool {
+func (g *atRandom) next(a *arrival) bool {
 	g.at += g.mean.draw(&g.stream)
-	a.at, a.client = g.at, g.below(g.n)
-	return true
+	a.at, a.client = g.at, g.client(&g.stream)
+	return a.client < g.most
+}
+
+// newUniform returns a generator of requests at random times, n in per, each of a random client.
+func newUniform(set *setting, per time.Duration, n, clients uint64) atRandom {
+	return atRandom{
+		stream: set.stream, mean: newMean(ticksOf(per), n), most: clients,
+		client: func(s *stream) uint64 { return s.below(clients) },
+	}
 }
 
 // zipf is clients with Zipf-distributed shares: that of the rth busiest is proportional to
 // (r+offset)^−exponent. Client 0 is the busiest.
 type zipf struct {
 	bent
-	n                uint64
+	members
 	total            rate
 	exponent, offset float64
 }
 
-func (k *zipf) clients() uint64 { return k.n }
-
 func (k *zipf) generator(set *setting) generator {
-	return &ranked{
-		stream: set.stream,
-		mean:   newMean(ticksOf(k.total.per), k.total.n),
-		shares: newAlias(zipfWeights(k.n, k.exponent, k.offset)),
+	shares := newAlias(zipfWeights(k.n, k.exponent, k.offset))
+	return &atRandom{
+		stream: set.stream, mean: newMean(ticksOf(k.total.per), k.total.n), most: k.n,
+		client: func(s *stream) uint64 { return uint64(shares.draw(s)) },
 	}
-}
-
-// ranked generates requests at random times, of clients with different shares.
-type ranked struct {
-	stream
-	mean
-	at     ticks
-	shares alias
-}
-
-func (g *ranked) next(a *arrival) bool {
-	g.at += g.mean.draw(&g.stream)
-	a.at, a.client = g.at, uint64(g.shares.draw(&g.stream))
-	return true
 }
 
 // randomKeys is a flood in which every request has its own client, as long as there are addresses.
@@ -126,48 +122,35 @@ type randomKeys struct {
 func (k *randomKeys) clients() uint64 { return 0 }
 
 func (k *randomKeys) generator(set *setting) generator {
-	return &counted{stream: set.stream, mean: newMean(ticksOf(k.total.per), k.total.n), most: set.addresses}
-}
-
-// counted generates requests at random times, each of the next client.
-type counted struct {
-	stream
-	mean
-	at      ticks
-	k, most uint64
-}
-
-func (g *counted) next(a *arrival) bool {
-	g.at += g.mean.draw(&g.stream)
-	a.at, a.client = g.at, g.k
-	g.k++
-	return g.k <= g.most
+	next := uint64(0)
+	return &atRandom{
+		stream: set.stream, mean: newMean(ticksOf(k.total.per), k.total.n), most: set.addresses,
+		client: func(*stream) uint64 {
+			next++
+			return next - 1
+		},
+	}
 }
 
 // flashCrowd is clients that come all at once, and leave again.
 type flashCrowd struct {
 	bent
-	n     uint64
+	members
 	peak  rate // of all
 	shape crowd
 }
 
-func (k *flashCrowd) clients() uint64 { return k.n }
-
 func (k *flashCrowd) generator(set *setting) generator {
-	return &flash{
-		uniform: uniform{stream: set.stream, mean: newMean(ticksOf(k.peak.per), k.peak.n), n: k.n},
-		warp:    warp{profile: &k.shape},
-	}
+	return &flash{newUniform(set, k.peak.per, k.peak.n, k.n), warp{profile: &k.shape}}
 }
 
 type flash struct {
-	uniform
+	atRandom
 	warp warp
 }
 
 func (g *flash) next(a *arrival) bool {
-	g.uniform.next(a)
+	g.atRandom.next(a)
 	a.at = g.warp.real(a.at)
 	return a.at != never
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // A Mix describes traffic. It may be used concurrently as long as its fields do not change.
@@ -88,7 +90,7 @@ func Rules(name string) ([]byte, bool) {
 }
 
 // Load reads the bundled mix called spec or, if there is none, the file spec. Its error for an
-// invalid file is an [Errors].
+// invalid file is a [strictyaml.Errors].
 func Load(spec string) (*Mix, error) {
 	if slices.Contains(Names(), spec) {
 		text, _ := Text(spec)
@@ -96,7 +98,7 @@ func Load(spec string) (*Mix, error) {
 	}
 	text, err := os.ReadFile(spec)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("mix: %w, and no bundled mix has that name: %s", err, didYouMean(spec, Names()))
+		return nil, fmt.Errorf("mix: %w, and no bundled mix has that name: %s", err, strictyaml.Suggest(spec, Names()))
 	} else if err != nil {
 		return nil, fmt.Errorf("mix: %w", err)
 	}

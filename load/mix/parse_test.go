@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/load/mix"
 )
 
@@ -21,16 +22,16 @@ var invalid = []struct {
 	want       []string
 }{
 	{"empty file", "", []string{`m.yaml: the file is empty (begin it with the lines "duration: 10m" and "components:")`}},
-	{"only null", "~\n", []string{`m.yaml:1:1: the file is empty, not a mapping (its keys are seed, start, duration, requests and components)`}},
+	{"only null", "~\n", []string{`m.yaml: the file is empty (begin it with the lines "duration: 10m" and "components:")`}},
 	{"a list", "[]\n", []string{`m.yaml:1:1: the file is a list, not a mapping (its keys are seed, start, duration, requests and components)`}},
-	{"no components", "duration: 1m\n", []string{`m.yaml:1:1: the file has no components (write components: and a list of them, each with a name and one of steady, zipf, pages, flash_crowd, boundary, on_off, botnet, guessing or random_keys)`}},
+	{"no components", "duration: 1m\n", []string{`m.yaml:1:1: the file has no components (write components: and a list of them, each with a name and one of steady, zipf, pages, flash_crowd, boundary, on_off, botnet, spread, guessing or random_keys)`}},
 	{"empty list of components", "duration: 1m\ncomponents: []\n", []string{`m.yaml:2:13: components is an empty list (begin every component with "- name:")`}},
 	{"components that are no list", "duration: 1m\ncomponents: {}\n", []string{`m.yaml:2:13: components is a mapping, not a list (begin every component with "- name:")`}},
 	{"second document", "duration: 1m\n---\nduration: 1m\n", []string{`m.yaml:2:1: a second document begins here (write one document into each file)`}},
-	{"bracket not closed", "duration: [\n", []string{`m.yaml:2:1: not YAML: did not find expected node content (see whether the indentation, quotes and brackets here and above are right)`}},
-	{"tab indents a line", "\tduration: 1m\n", []string{`m.yaml:1:1: not YAML: found character that cannot start any token (indent with spaces instead of tabs)`}},
+	{"bracket not closed", "duration: [\n", []string{`m.yaml:1:11: something is missing at the end of the file (close every bracket, brace and quote)`}},
+	{"tab indents a line", "\tduration: 1m\n", []string{`m.yaml:1:1: a tab character indents this line (indent with spaces instead of tabs)`}},
 	{"key twice", "duration: 1m\nduration: 2m\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", []string{`m.yaml:2:1: duration is in the file twice, first in line 1 (leave one of them out)`}},
-	{"not UTF-8", "duration: \xff\n", []string{`m.yaml: the file is not UTF-8 (save it as UTF-8)`}},
+	{"not UTF-8", "duration: \xff\n", []string{`m.yaml:1:11: the byte 0xff is not UTF-8 (save the file as UTF-8)`}},
 	{"no unit", "duration: 60\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", []string{`m.yaml:1:11: duration cannot be "60" (write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d)`}},
 	{"bad values of the whole", "seed: -1\nstart: yesterday\nduration: 1.5h\nrequests: 0\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", []string{
 		`m.yaml:1:7: seed cannot be "-1" (write a whole number from 0 to 18446744073709551615)`,
@@ -40,14 +41,14 @@ var invalid = []struct {
 	}},
 	{"too short", "duration: 500ms\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", []string{`m.yaml:1:11: duration cannot be "500ms" (it is from 1s to 366d)`}},
 	{"too long", "duration: 400d\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", []string{`m.yaml:1:11: duration cannot be "400d" (write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d)`}},
-	{"a name for a component", "duration: 1m\ncomponents: [a]\n", []string{`m.yaml:2:14: this component is "a", not a mapping (its keys are name, attack, from, to, clients_of, addresses, diurnal, request, steady, zipf, pages, flash_crowd, boundary, on_off, botnet, guessing and random_keys)`}},
-	{"no kind", head, []string{`m.yaml:3:3: this component does nothing (give it one of steady, zipf, pages, flash_crowd, boundary, on_off, botnet, guessing and random_keys)`}},
+	{"a name for a component", "duration: 1m\ncomponents: [a]\n", []string{`m.yaml:2:14: this component is the string "a", not a mapping (its keys are name, attack, from, to, clients_of, addresses, diurnal, request, steady, zipf, pages, flash_crowd, boundary, on_off, botnet, spread, guessing and random_keys)`}},
+	{"no kind", head, []string{`m.yaml:3:3: this component does nothing (give it one of steady, zipf, pages, flash_crowd, boundary, on_off, botnet, spread, guessing and random_keys)`}},
 	{"kind misspelled", head + "stedy: {clients: 1, rate: 1/s}\n", []string{`m.yaml:4:3: unknown key "stedy" in this component (did you mean steady?)`}},
 	{"two kinds", head + "steady: {clients: 1, rate: 1/s}\n  zipf: {clients: 1, rate: 1/s, exponent: 1}\n", []string{`m.yaml:3:3: this component is of 2 kinds (make a component of each)`}},
 	{"bad values of steady", head + "steady: {clients: 0, rate: fast, poisson: yes}\n", []string{
 		`m.yaml:4:21: clients cannot be "0" (write a whole number from 1 to 16777216)`,
 		`m.yaml:4:30: rate cannot be "fast" (write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d)`,
-		`m.yaml:4:45: poisson is "yes" (write true or false)`,
+		`m.yaml:4:45: poisson is the string "yes", not true or false (write poisson: true)`,
 	}},
 	{"too much for steady", head + "steady: {clients: 16777217, rate: 1/32d, poison: true}\n", []string{
 		`m.yaml:4:21: clients cannot be "16777217" (write a whole number from 1 to 16777216)`,
@@ -67,6 +68,18 @@ var invalid = []struct {
 	{"bursts once in a decade", head + "boundary: {clients: 1, requests: 5, period: 31d, every: 1000}\n", []string{`m.yaml:4:13: there is more than a year between the bursts of this component (make period or every smaller)`}},
 	{"on for ever", head + "on_off: {clients: 1, rate: 1000/s, on: 31d, off: 1s}\n", []string{`m.yaml:4:11: a client of this component sends more than a billion requests before it pauses (use steady)`}},
 	{"botnet that stands still", head + "botnet: {clients: 1, rate: 1/s, spread: 1}\n", []string{`m.yaml:4:43: spread cannot be "1" (write a number from 0 to 0.9)`}},
+	{"bad values of spread", head + "spread: {clients: 1, rate: 1/s, requests: 0, prefix: 65, shared: 25}\n", []string{
+		`m.yaml:4:11: spread has no networks (write networks: 200, or how many the clients are in)`,
+		`m.yaml:4:45: requests cannot be "0" (write a whole number from 1 to 1000000)`,
+		`m.yaml:4:56: prefix cannot be "65" (write a whole number from 8 to 64)`,
+		`m.yaml:4:68: shared cannot be "25" (write a number from 0 to 1)`,
+	}},
+	{"spread with the clients of another component", head + "spread: {clients: 1, rate: 1/s, networks: 1}\n  clients_of: b\n- name: b\n  steady: {clients: 3, rate: 1/s}\n", []string{`m.yaml:5:15: spread has clients of its own (leave clients_of out)`}},
+	{"spread over both families", head + "spread: {clients: 1, rate: 1/s, networks: 1}\n  addresses: [192.0.2.0/24, 2001:db8::/48]\n", []string{`m.yaml:5:14: the addresses of spread are IPv4 and IPv6 (make a component of each)`}},
+	{"spread over larger networks", head + "spread: {clients: 1, rate: 1/s, networks: 1, prefix: 16}\n  addresses: [192.0.2.0/24]\n", []string{`m.yaml:5:14: 192.0.2.0/24 has no networks of length 16 (choose another prefix)`}},
+	{"spread over too many networks", head + "spread: {clients: 1, rate: 1/s, networks: 3}\n  addresses: [198.18.0.0/23]\n", []string{`m.yaml:5:14: 3 networks of length 24 are not free in [198.18.0.0/23] (give it other addresses, or fewer networks or clients)`}},
+	{"spread with too many clients", head + "spread: {clients: 257, rate: 1/s, networks: 1}\n", []string{`m.yaml:3:3: 10.96.130.0/24 has too few free addresses for its part of 257 clients (give it other addresses, or fewer networks or clients)`}},
+	{"spread that shares too much", head + "spread: {clients: 4, rate: 1/s, networks: 4, shared: 0.5}\n- name: b\n  steady: {clients: 3, rate: 1/s}\n", []string{`m.yaml:3:3: cannot share 2 networks of length 24: legitimate clients are in 1 (give it other addresses, or fewer networks or clients)`}},
 	{"begins at the end", head + "steady: {clients: 3, rate: 1/s}\n  from: 1m\n", []string{`m.yaml:5:9: this component ends before it begins (from and to are counted from the start of the mix, which lasts 1m)`}},
 	{"ends after the mix", head + "steady: {clients: 3, rate: 1/s}\n  to: 2m\n", []string{`m.yaml:5:7: this component ends after the mix (the duration of the mix is 1m)`}},
 	{"ends before it begins", head + "steady: {clients: 3, rate: 1/s}\n  from: 30s\n  to: 10s\n", []string{`m.yaml:5:9: this component ends before it begins (from and to are counted from the start of the mix, which lasts 1m)`}},
@@ -76,10 +89,10 @@ var invalid = []struct {
 		`m.yaml:5:57: "2001:db8::/65" is smaller than a /64 (every client has its own /64, since limiters treat it as one client)`,
 		`m.yaml:5:72: "::/0" is too large (write /8 or more)`,
 		`m.yaml:5:78: "x" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/48)`,
-		`m.yaml:5:81: a network is "1", not a string (quote it: "1")`,
+		`m.yaml:5:81: a network is the number 1, not a string (quote it: "1")`,
 	}},
 	{"too few addresses", head + "steady: {clients: 300, rate: 1/s}\n  addresses: [192.0.2.0/24]\n", []string{`m.yaml:5:14: there are 256 addresses for 300 clients (give it larger networks)`}},
-	{"one network", head + "steady: {clients: 3, rate: 1/s}\n  addresses: 192.0.2.0/24\n", []string{`m.yaml:5:14: addresses is "192.0.2.0/24", not a list (write a list: [192.0.2.0/24, 2001:db8::/48])`}},
+	{"one network", head + "steady: {clients: 3, rate: 1/s}\n  addresses: 192.0.2.0/24\n", []string{`m.yaml:5:14: addresses is the string "192.0.2.0/24", not a list (write a list: [192.0.2.0/24])`}},
 	{"no networks", head + "steady: {clients: 3, rate: 1/s}\n  addresses: []\n", []string{`m.yaml:5:14: addresses is an empty list (write a list: [192.0.2.0/24, 2001:db8::/48])`}},
 	{"clients of a flood for itself", head + "random_keys: {rate: 1/s}\n  clients_of: a\n", []string{`m.yaml:5:15: every request of random_keys has its own client (leave clients_of out)`}},
 	{"clients of nobody", head + "steady: {clients: 3, rate: 1/s}\n  clients_of: b\n", []string{`m.yaml:5:15: there is no component "b" (there are a)`}},
@@ -90,7 +103,7 @@ var invalid = []struct {
 	{"same name", head + "steady: {clients: 3, rate: 1/s}\n- name: a\n  steady: {clients: 3, rate: 1/s}\n", []string{`m.yaml:5:9: there is a component "a" already (names must be unique)`}},
 	{"same addresses", head + "steady: {clients: 3, rate: 1/s}\n  addresses: [192.0.2.0/24]\n- name: b\n  steady: {clients: 3, rate: 1/s}\n  addresses: [192.0.2.128/25]\n", []string{`m.yaml:8:14: 192.0.2.128/25 overlaps 192.0.2.0/24 of another component (use clients_of for the same clients in two components)`}},
 	{"bad values of diurnal", head + "steady: {clients: 3, rate: 1/s}\n  attack: 1\n  diurnal: {depth: 2, period: 1s}\n", []string{
-		`m.yaml:5:11: attack is "1" (write true or false)`,
+		`m.yaml:5:11: attack is the number 1, not true or false (write attack: true)`,
 		`m.yaml:6:20: depth cannot be "2" (write a number from 0 to 1)`,
 		`m.yaml:6:31: period cannot be "1s" (it is from 1m to 366d)`,
 	}},
@@ -102,7 +115,7 @@ var invalid = []struct {
 		`m.yaml:5:54: an entry of paths cannot be "/\"" (they consist of a slash and then printable characters without quotes)`,
 		`m.yaml:5:69: status cannot be "99" (write a whole number from 200 to 599)`,
 		`m.yaml:5:87: an entry of user_agents cannot be "\"" (they consist of printable characters without quotes and backslashes)`,
-		`m.yaml:5:92: an entry of user_agents is "3", not a string (quote it: "3")`,
+		`m.yaml:5:92: an entry of user_agents is the number 3, not a string (quote it: "3")`,
 	}},
 	{"assets without pages", head + "steady: {clients: 3, rate: 1/s}\n  request: {assets: [/a]}\n", []string{`m.yaml:5:21: only pages have assets (leave assets out)`}},
 	{"flood with too few addresses", head + "random_keys: {rate: 1000000/s}\n  addresses: [10.0.0.0/8]\n", []string{`m.yaml:5:14: there are 16777216 addresses for 66001000 clients (give it larger networks)`}},
@@ -114,7 +127,7 @@ var invalid = []struct {
 func TestParseInvalid(t *testing.T) {
 	for _, test := range invalid {
 		m, err := mix.Parse("m.yaml", []byte(test.text))
-		var errs mix.Errors
+		var errs strictyaml.Errors
 		if m != nil || !errors.As(err, &errs) {
 			t.Errorf("%s: Parse = %v, %v", test.name, m, err)
 			continue
@@ -129,15 +142,15 @@ func TestExcerpt(t *testing.T) {
 	for _, test := range []struct{ name, text, want string }{
 		{"in a line", head + "steady: {clients: 1, rate: 7}\n", "  steady: {clients: 1, rate: 7}\n                             ^"},
 		{"whole file", "", ""},
-		{"long line", "duration: x # " + strings.Repeat("z", 1000), "duration: x # " + strings.Repeat("z", 146) + "\n          ^"},
+		{"long line", "duration: x # " + strings.Repeat("z", 1000), "duration: x # " + strings.Repeat("z", 145) + "…\n          ^"},
 		{"control character", "duration: \"\\u0007\" # é\n", "duration: \"\\u0007\" # é\n          ^"},
 	} {
 		_, err := mix.Parse("m.yaml", []byte(test.text))
-		var one *mix.Error
+		var one *strictyaml.Error
 		if !errors.As(err, &one) {
 			t.Fatalf("%s: %v", test.name, err)
 		}
-		errs := err.(mix.Errors)
+		errs := err.(strictyaml.Errors)
 		if got := errs[len(errs)-1].Excerpt(); got != test.want {
 			t.Errorf("%s: the excerpt is\n%s\nwant\n%s", test.name, got, test.want)
 		}
@@ -146,7 +159,7 @@ func TestExcerpt(t *testing.T) {
 
 func TestManyErrors(t *testing.T) {
 	_, err := mix.Parse("m.yaml", []byte("duration: 1m\ncomponents:\n"+strings.Repeat("- {nme: a}\n", 10_000)))
-	errs := err.(mix.Errors)
+	errs := err.(strictyaml.Errors)
 	if last := errs[len(errs)-1].Error(); len(errs) != 21 || last != "m.yaml: too many errors; the rest is not shown" {
 		t.Errorf("%d errors, the last one %s", len(errs), last)
 	}
@@ -172,7 +185,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, err := mix.Parse("m.yaml", text)
 		if err != nil {
-			errs, ok := err.(mix.Errors)
+			errs, ok := err.(strictyaml.Errors)
 			if m != nil || !ok || len(errs) == 0 {
 				t.Fatalf("Parse = %v, %#v", m, err)
 			}

@@ -1,12 +1,16 @@
 package mix
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // Bounds of values in files.
@@ -17,7 +21,7 @@ const (
 
 // A reader reads the file of a mix.
 type reader struct {
-	decoder
+	*strictyaml.Document
 	mix    *Mix
 	drafts []*draft
 }
@@ -39,18 +43,16 @@ type draft struct {
 	until     *yaml.Node
 }
 
-// Parse parses the file of a mix. Its error for an invalid file is an [Errors].
+// Parse parses the file of a mix. Its error for an invalid file is a [strictyaml.Errors].
 func Parse(file string, text []byte) (*Mix, error) {
 	const start = 1767225600e6 // 2026-01-01T00:00:00Z
-	r := &reader{decoder: decoder{file: file, text: text}, mix: &Mix{Seed: 1, start: start}}
-	if root := r.parse(); root != nil {
-		r.mapping(root, "the file", r.fileFields())
-	}
-	if len(r.errs) == 0 {
+	r := &reader{Document: strictyaml.New(file, text), mix: &Mix{Seed: 1, start: start}}
+	r.Read("", `begin it with the lines "duration: 10m" and "components:"`, r.fileFields())
+	if len(r.Errs) == 0 {
 		r.complete()
 	}
-	if len(r.errs) > 0 {
-		return nil, r.report()
+	if err := r.Err(); err != nil {
+		return nil, err
 	}
 	for _, d := range r.drafts {
 		r.mix.components = append(r.mix.components, d.component)
@@ -59,18 +61,18 @@ func Parse(file string, text []byte) (*Mix, error) {
 }
 
 // fileFields are the keys of a file.
-func (r *reader) fileFields() []field {
-	return []field{
-		{"seed", "", func(n *yaml.Node) { r.mix.Seed = r.integer(n, "seed", 0, 1<<64-1) }},
-		{"start", "", func(n *yaml.Node) { r.mix.start = r.time(n) }},
-		{"duration", "duration: 10m, or how long the traffic is", func(n *yaml.Node) {
+func (r *reader) fileFields() []strictyaml.Field {
+	return []strictyaml.Field{
+		{Name: "seed", Read: func(n *yaml.Node) { r.mix.Seed = r.integer(n, "seed", 0, 1<<64-1) }},
+		{Name: "start", Read: func(n *yaml.Node) { r.mix.start = r.time(n) }},
+		{Name: "duration", Need: "duration: 10m, or how long the traffic is", Read: func(n *yaml.Node) {
 			r.mix.duration = r.duration(n, "duration", time.Second, maxDuration)
 		}},
-		{"requests", "", func(n *yaml.Node) { r.mix.Requests = r.integer(n, "requests", 1, 1<<63) }},
-		{"components", `components: and a list of them, each with a name and one of ` + enumerate(kindNames(), "or"), func(n *yaml.Node) {
-			for _, each := range r.sequence(n, "components", `begin every component with "- name:"`) {
+		{Name: "requests", Read: func(n *yaml.Node) { r.mix.Requests = r.integer(n, "requests", 1, 1<<63) }},
+		{Name: "components", Need: `components: and a list of them, each with a name and one of ` + strictyaml.EnumerateAll(kindNames(), "or"), Read: func(n *yaml.Node) {
+			for _, each := range r.Sequence(n, "components", `begin every component with "- name:"`, "") {
 				d := &draft{place: each}
-				if r.mapping(each, "this component", r.componentFields(d)) {
+				if r.Mapping(each, "this component", "", r.componentFields(d)) {
 					r.drafts = append(r.drafts, d)
 				}
 			}
@@ -79,22 +81,22 @@ func (r *reader) fileFields() []field {
 }
 
 // componentFields are the keys of a component; they read into d.
-func (r *reader) componentFields(d *draft) []field {
-	fields := []field{
-		{"name", "name: and a unique one, such as visitors", func(n *yaml.Node) { d.Name = r.name(n) }},
-		{"attack", "", func(n *yaml.Node) { d.attack = new(r.boolean(n, "attack")) }},
-		{"from", "", func(n *yaml.Node) { d.from, d.since = r.duration(n, "from", 0, maxDuration), n }},
-		{"to", "", func(n *yaml.Node) { d.to, d.until = r.duration(n, "to", 0, maxDuration), n }},
-		{"clients_of", "", func(n *yaml.Node) { d.clientsOf = n }},
-		{"addresses", "", func(n *yaml.Node) { d.networks, d.addresses = r.networks(n), n }},
-		{"diurnal", "", func(n *yaml.Node) {
+func (r *reader) componentFields(d *draft) []strictyaml.Field {
+	fields := []strictyaml.Field{
+		{Name: "name", Need: "name: and a unique one, such as visitors", Read: func(n *yaml.Node) { d.Name = r.name(n) }},
+		{Name: "attack", Read: func(n *yaml.Node) { d.attack = new(r.Boolean(n, "attack", "write attack: true")) }},
+		{Name: "from", Read: func(n *yaml.Node) { d.from, d.since = r.duration(n, "from", 0, maxDuration), n }},
+		{Name: "to", Read: func(n *yaml.Node) { d.to, d.until = r.duration(n, "to", 0, maxDuration), n }},
+		{Name: "clients_of", Read: func(n *yaml.Node) { d.clientsOf = n }},
+		{Name: "addresses", Read: func(n *yaml.Node) { d.networks, d.addresses = r.networks(n), n }},
+		{Name: "diurnal", Read: func(n *yaml.Node) {
 			d.swing.period = 24 * time.Hour
-			r.mapping(n, "diurnal", r.swingFields(&d.swing))
+			r.Mapping(n, "diurnal", "", r.swingFields(&d.swing))
 		}},
-		{"request", "", func(n *yaml.Node) { r.mapping(n, "request", r.lookFields(d)) }},
+		{Name: "request", Read: func(n *yaml.Node) { r.Mapping(n, "request", "", r.lookFields(d)) }},
 	}
 	for _, w := range kindWords {
-		fields = append(fields, field{w.name, "", func(n *yaml.Node) {
+		fields = append(fields, strictyaml.Field{Name: w.name, Read: func(n *yaml.Node) {
 			d.word, d.kind = w, w.read(r, n)
 			d.kinds++
 		}})
@@ -102,85 +104,92 @@ func (r *reader) componentFields(d *draft) []field {
 	return fields
 }
 
-// time returns the time n, in microseconds since the epoch.
-func (r *reader) time(n *yaml.Node) int64 {
-	const hint = "write it as 2026-01-01T00:00:00Z, from 1970 to 2200"
-	s, ok := r.scalar(n, "start", hint)
+// value returns what parse makes of the single value n, which what names in errors, or otherwise after
+// an error. hint says how to write it.
+func value[T any](r *reader, n *yaml.Node, what, hint string, otherwise T, parse func(string) (T, bool)) T {
+	s, ok := strictyaml.Scalar(n)
+	if !ok || s == "" {
+		r.Fail(n, hint, "%s is %s", what, strictyaml.KindOf(strictyaml.Resolve(n)))
+		return otherwise
+	}
+	v, ok := parse(s)
 	if !ok {
-		return 0
-	}
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil || t.Unix() < 0 || t.Year() > 2200 {
-		r.fail(n, hint, "start cannot be %s", quote(s))
-		return 0
-	}
-	return t.UnixMicro()
-}
-
-func (r *reader) duration(n *yaml.Node, what string, low, high time.Duration) time.Duration {
-	const hint = "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d"
-	s, ok := r.scalar(n, what, hint)
-	if !ok {
-		return low
-	}
-	d, ok := parseDuration(s)
-	switch {
-	case !ok:
-		r.fail(n, hint, "%s cannot be %s", what, quote(s))
-	case d < low || d > high:
-		r.fail(n, "it is from "+formatDuration(low)+" to "+formatDuration(high), "%s cannot be %s", what, quote(s))
-	default:
-		return d
-	}
-	return low
-}
-
-func (r *reader) rate(n *yaml.Node, what string) rate {
-	const hint = "write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d"
-	s, ok := r.scalar(n, what, hint)
-	if !ok {
-		return rate{1, time.Second}
-	}
-	v, ok := parseRate(s)
-	if !ok {
-		r.fail(n, hint, "%s cannot be %s", what, quote(s))
-		return rate{1, time.Second}
+		r.Fail(n, hint, "%s cannot be %s", what, strictyaml.Quote(s))
+		return otherwise
 	}
 	return v
 }
 
+// time returns the time n, in microseconds since the epoch.
+func (r *reader) time(n *yaml.Node) int64 {
+	return value(r, n, "start", "write it as 2026-01-01T00:00:00Z, from 1970 to 2200", 0, func(s string) (int64, bool) {
+		t, err := time.Parse(time.RFC3339, s)
+		return t.UnixMicro(), err == nil && t.Unix() >= 0 && t.Year() <= 2200
+	})
+}
+
+func (r *reader) duration(n *yaml.Node, what string, low, high time.Duration) time.Duration {
+	d := value(r, n, what, "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d", low, parseDuration)
+	if d < low || d > high {
+		r.Fail(n, "it is from "+strictyaml.FormatDuration(low)+" to "+strictyaml.FormatDuration(high), "%s cannot be %q", what, strictyaml.Resolve(n).Value)
+		return low
+	}
+	return d
+}
+
+func (r *reader) rate(n *yaml.Node, what string) rate {
+	const hint = "write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d"
+	return value(r, n, what, hint, rate{1, time.Second}, parseRate)
+}
+
+// integer returns the whole number n from low to high, whose digits may be grouped by underscores.
+func (r *reader) integer(n *yaml.Node, what string, low, high uint64) uint64 {
+	return value(r, n, what, fmt.Sprintf("write a whole number from %d to %d", low, high), low, func(s string) (uint64, bool) {
+		v, ok := digits(s)
+		return v, ok && low <= v && v <= high
+	})
+}
+
+// fraction returns the decimal number n from low to high.
+func (r *reader) fraction(n *yaml.Node, what string, low, high float64) float64 {
+	return value(r, n, what, fmt.Sprintf("write a number from %v to %s", low, strconv.FormatFloat(high, 'f', -1, 64)), low, func(s string) (float64, bool) {
+		v, err := strconv.ParseFloat(s, 64)
+		return v, err == nil && strings.Trim(s, "0123456789.") == "" && low <= v && v <= high
+	})
+}
+
 func (r *reader) name(n *yaml.Node) string {
-	s, ok := r.string(n, "name")
+	s, ok := r.Text(n, "name")
 	if !ok {
 		return ""
 	}
 	if s == "" || len(s) > 64 || strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
-		r.fail(n, "a name has 1 to 64 letters, digits, dots, hyphens and underscores", "name cannot be %s", quote(s))
+		r.Fail(n, "a name has 1 to 64 letters, digits, dots, hyphens and underscores", "name cannot be %s", strictyaml.Quote(s))
 	}
 	if slices.ContainsFunc(r.drafts, func(d *draft) bool { return d.Name == s }) {
-		r.fail(n, "names must be unique", "there is a component %s already", quote(s))
+		r.Fail(n, "names must be unique", "there is a component %s already", strictyaml.Quote(s))
 	}
 	return s
 }
 
 func (r *reader) networks(n *yaml.Node) (list []netip.Prefix) {
-	for _, each := range r.sequence(n, "addresses", "write a list: [192.0.2.0/24, 2001:db8::/48]") {
-		s, ok := r.string(each, "a network")
+	for _, each := range r.Sequence(n, "addresses", "write a list: [192.0.2.0/24, 2001:db8::/48]", "") {
+		s, ok := r.Text(each, "a network")
 		if !ok {
 			continue
 		}
 		p, err := netip.ParsePrefix(s)
 		switch {
 		case err != nil || p.Addr().Is4In6():
-			r.fail(each, "write a network such as 192.0.2.0/24 or 2001:db8::/48", "%s is not a network", quote(s))
+			r.Fail(each, "write a network such as 192.0.2.0/24 or 2001:db8::/48", "%s is not a network", strictyaml.Quote(s))
 		case p != p.Masked():
-			r.fail(each, "write "+p.Masked().String(), "%s is an address inside of a network", quote(s))
+			r.Fail(each, "write "+p.Masked().String(), "%s is an address inside of a network", strictyaml.Quote(s))
 		case p.Addr().Is6() && p.Bits() > 64:
-			r.fail(each, "every client has its own /64, since limiters treat it as one client", "%s is smaller than a /64", quote(s))
+			r.Fail(each, "every client has its own /64, since limiters treat it as one client", "%s is smaller than a /64", strictyaml.Quote(s))
 		case p.Bits() < 8:
-			r.fail(each, "write /8 or more", "%s is too large", quote(s))
+			r.Fail(each, "write /8 or more", "%s is too large", strictyaml.Quote(s))
 		case slices.ContainsFunc(list, p.Overlaps):
-			r.fail(each, "leave it out", "%s overlaps an earlier network", quote(s))
+			r.Fail(each, "leave it out", "%s overlaps an earlier network", strictyaml.Quote(s))
 		default:
 			list = append(list, p)
 		}
@@ -189,12 +198,12 @@ func (r *reader) networks(n *yaml.Node) (list []netip.Prefix) {
 }
 
 // swingFields are the keys of diurnal.
-func (r *reader) swingFields(s *swing) []field {
-	return []field{
-		{"period", "", func(n *yaml.Node) { s.period = r.duration(n, "period", time.Minute, maxDuration) }},
-		{"depth", "depth: 0.5, or how far the rate swings above and below its average", func(n *yaml.Node) {
+func (r *reader) swingFields(s *swing) []strictyaml.Field {
+	return []strictyaml.Field{
+		{Name: "period", Read: func(n *yaml.Node) { s.period = r.duration(n, "period", time.Minute, maxDuration) }},
+		{Name: "depth", Need: "depth: 0.5, or how far the rate swings above and below its average", Read: func(n *yaml.Node) {
 			s.depth = r.fraction(n, "depth", 0, 1)
 		}},
-		{"peak", "", func(n *yaml.Node) { s.peak = r.duration(n, "peak", 0, maxDuration) }},
+		{Name: "peak", Read: func(n *yaml.Node) { s.peak = r.duration(n, "peak", 0, maxDuration) }},
 	}
 }

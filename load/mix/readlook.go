@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // Defaults for the look of requests.
@@ -17,22 +19,22 @@ var (
 )
 
 // lookFields are the keys of request; they read into d.
-func (r *reader) lookFields(d *draft) []field {
-	return []field{
-		{"hosts", "", func(n *yaml.Node) {
+func (r *reader) lookFields(d *draft) []strictyaml.Field {
+	return []strictyaml.Field{
+		{Name: "hosts", Read: func(n *yaml.Node) {
 			d.request.hosts = r.words(n, "hosts", "www.example.com", "letters, digits, dots, hyphens and colons", isHost)
 		}},
-		{"methods", "", func(n *yaml.Node) {
+		{Name: "methods", Read: func(n *yaml.Node) {
 			d.request.methods = r.words(n, "methods", "GET", "capital letters", isMethod)
 		}},
-		{"paths", "", func(n *yaml.Node) {
+		{Name: "paths", Read: func(n *yaml.Node) {
 			d.request.paths = r.words(n, "paths", "/login", "a slash and then printable characters without quotes", isPath)
 		}},
-		{"assets", "", func(n *yaml.Node) {
+		{Name: "assets", Read: func(n *yaml.Node) {
 			d.assets, d.assetsAt = r.words(n, "assets", "/style.css", "a slash and then printable characters without quotes", isPath), n
 		}},
-		{"status", "", func(n *yaml.Node) { d.request.status = int(r.integer(n, "status", 200, 599)) }},
-		{"user_agents", "", func(n *yaml.Node) {
+		{Name: "status", Read: func(n *yaml.Node) { d.request.status = int(r.integer(n, "status", 200, 599)) }},
+		{Name: "user_agents", Read: func(n *yaml.Node) {
 			d.agents = r.words(n, "user_agents", "curl/8.5.0", "printable characters without quotes and backslashes", isAgent)
 		}},
 	}
@@ -41,13 +43,13 @@ func (r *reader) lookFields(d *draft) []field {
 // words returns a list of strings that must all be valid.
 func (r *reader) words(n *yaml.Node, what, example, of string, valid func(string) bool) (list []string) {
 	const most = 2000 // bytes
-	for _, each := range r.sequence(n, what, "write a list: ["+example+"]") {
-		s, ok := r.string(each, "an entry of "+what)
+	for _, each := range r.Sequence(n, what, "write a list: ["+example+"]", "") {
+		s, ok := r.Text(each, "an entry of "+what)
 		if ok && !valid(s) {
-			r.fail(each, "they consist of "+of, "an entry of %s cannot be %s", what, quote(s))
+			r.Fail(each, "they consist of "+of, "an entry of %s cannot be %s", what, strictyaml.Quote(s))
 		}
 		if len(s) > most {
-			r.fail(each, fmt.Sprintf("at most %d are allowed", most), "an entry of %s has %d bytes", what, len(s))
+			r.Fail(each, fmt.Sprintf("at most %d are allowed", most), "an entry of %s has %d bytes", what, len(s))
 		}
 		list = append(list, s)
 	}
@@ -90,6 +92,6 @@ func (r *reader) completeLooks(d *draft) {
 		or(&d.assets, anyAsset)
 		d.looks = append(d.looks, newLook(d.request.hosts, anyMethod, d.assets, d.request.status))
 	} else if d.assetsAt != nil {
-		r.fail(d.assetsAt, "leave assets out", "only pages have assets")
+		r.Fail(d.assetsAt, "leave assets out", "only pages have assets")
 	}
 }

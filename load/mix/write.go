@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // A Format is a log format with one request per line.
@@ -33,12 +36,10 @@ func FormatNames() []string { return formatNames[:] }
 
 // ParseFormat returns the format called name.
 func ParseFormat(name string) (Format, error) {
-	for f, s := range formatNames {
-		if s == name {
-			return Format(f), nil
-		}
+	if f := slices.Index(formatNames[:], name); f >= 0 {
+		return Format(f), nil
 	}
-	return 0, fmt.Errorf("mix: unknown format %s: %s", quote(name), didYouMean(name, FormatNames()))
+	return 0, fmt.Errorf("mix: unknown format %s: %s", strictyaml.Quote(name), strictyaml.Suggest(name, FormatNames()))
 }
 
 // WriteOptions configures Write. The zero value writes a trace.

@@ -1,4 +1,5 @@
-// Package admin is what a node shows to its operators, on a listener of its own.
+// Package admin is what a node shows to its operators, on listeners of their own: metrics
+// and health for machines, an API for people, their commands and their web page.
 package admin
 
 import (
@@ -12,9 +13,8 @@ import (
 // Handler serves /metrics from g, /livez, which answers while the process runs, and
 // /readyz, which answers 503 while ready says why the node should get no connections, and
 // else 200 with what operators should know, a line for each detail. Shards that are down
-// are no reason: the node serves without them. With operations it serves these as well, see
-// Operations; o may be nil.
-func Handler(g prometheus.Gatherer, ready func() (detail []string, err error), o *Operations) http.Handler {
+// are no reason: the node serves without them.
+func Handler(g prometheus.Gatherer, ready func() (detail []string, err error)) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
@@ -30,8 +30,5 @@ func Handler(g prometheus.Gatherer, ready func() (detail []string, err error), o
 			_, _ = io.WriteString(w, line+"\n")
 		}
 	})
-	if o != nil {
-		operate(mux, *o)
-	}
 	return mux
 }

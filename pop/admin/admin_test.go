@@ -16,7 +16,7 @@ func TestHandler(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	promauto.With(reg).NewCounter(prometheus.CounterOpts{Name: "edge_things_total", Help: "Things."}).Add(3)
 	var notReady error
-	h := admin.Handler(reg, func() ([]string, error) { return []string{"rules differ from those of n2"}, notReady }, nil)
+	h := admin.Handler(reg, func() ([]string, error) { return []string{"rules differ from those of n2"}, notReady })
 
 	for _, test := range []struct {
 		name, method, path string

@@ -1,121 +1,209 @@
 package admin
 
 import (
-	"encoding/json"
-	"errors"
-	"net"
-	"net/http"
 	"net/netip"
-	"net/url"
 	"time"
 )
 
 // Operations are what operators can see and do at a node. What they do holds for the whole
-// PoP. All functions may be called concurrently.
+// PoP, but for Reload. All functions may be called concurrently.
 type Operations struct {
-	// Mitigations returns what is mitigated, the ones that end last first.
-	Mitigations func() []Mitigation
+	Status func() Status
+	Rules  func() []Rule
 
-	// Lift ends the mitigation of a key, given in hexadecimal, at once.
-	Lift func(key string) error
+	// Mitigations returns a page of what is mitigated or was lifted.
+	Mitigations func(Query) (Mitigations, error)
+	Mitigation  func(key string) (Mitigation, error)
 
-	// KeyOf returns the key of a client of a rule that counts by ip alone.
-	KeyOf func(rule string, client netip.Addr) (key string, err error)
+	// Add starts a mitigation, Lift ends one, LiftAll those of a selection.
+	Add     func(Order) (Mitigation, error)
+	Lift    func(LiftOne) (Lifted, error)
+	LiftAll func(Selection) (LiftedAll, error)
+
+	// Explain says how a client stands, by a key, by a rule and the values of its characteristics, or
+	// by ip alone.
+	Explain func(values map[string]string) (Explanation, error)
 
 	// Shards returns the shards, in the order of their addresses.
 	Shards func() []Shard
 
 	// Drain takes a shard out of the ring, or lets it in again.
 	Drain func(shard string, on bool) error
+
+	Nodes func() []Node
+
+	// Decisions returns recent lines of the decision log.
+	Decisions func(DecisionQuery) (Decisions, error)
+
+	// Reload loads rules, certificates, keys and tokens again.
+	Reload func() (Reloaded, error)
+}
+
+// A Status says whether a node is well, and its PoP as the node sees it.
+type Status struct {
+	Node    string `json:"node" doc:"name of the node"`
+	Version string `json:"version"`
+
+	Ready    bool     `json:"ready" doc:"whether the node should get connections"`
+	Problems []string `json:"problems" doc:"what operators should know, as in /readyz"`
+
+	Mitigations map[string]int `json:"mitigations" doc:"how many are acted on, by rule; of rules that are not known under an empty name"`
+	Ineffective int            `json:"ineffective" doc:"mitigations that the rules in force do not act on"`
+	Lifted      int            `json:"lifted" doc:"lifts that are remembered"`
+
+	BacklogKeys int     `json:"backlog_keys" doc:"keys that wait to be counted at a shard"`
+	Lag         float64 `json:"lag_s" doc:"age of the oldest request that waits to be counted, in seconds"`
+}
+
+// Rules are the rules in force.
+type Rules struct {
+	Rules []Rule `json:"rules"`
+}
+
+// A Rule is a rule in force with its figures at this node.
+type Rule struct {
+	Rule            string   `json:"rule" doc:"its ID"`
+	Text            string   `json:"text" doc:"the rule in words"`
+	Action          string   `json:"action" enum:"block,log,shadow_ban,close"`
+	Characteristics []string `json:"characteristics" doc:"what it counts by"`
+	Limits          []Limit  `json:"limits"`
+
+	Mitigations int               `json:"mitigations" doc:"how many are acted on now"`
+	Requests    map[string]uint64 `json:"requests" doc:"requests that the rule decided at this node since its start, by verdict; after the first 1000 rules those of all others together"`
+}
+
+// A Limit is a threshold and its period.
+type Limit struct {
+	Threshold uint64  `json:"threshold" doc:"requests per period that are still allowed"`
+	Period    float64 `json:"period_s" doc:"in seconds"`
+}
+
+// A Query selects mitigations, and a page of them.
+type Query struct {
+	Rule   string       `query:"rule" doc:"ID of a rule"`
+	Client netip.Prefix `query:"client" doc:"address or network of the clients; needs nodes with log-clients"`
+	Key    string       `query:"key" doc:"how the key begins, in hexadecimal"`
+	Node   string       `query:"node" doc:"name of the node that made it"`
+	State  string       `query:"state" enum:"active,ineffective,lifted" doc:"in force, not acted on under the current rules, or lifted; all, if left out"`
+	Sort   string       `query:"sort" enum:"end,start,key" doc:"end: those that end last first, the default; start: the newest first; key: by key"`
+	Limit  int          `query:"limit" max:"1000" doc:"how many at most, 100 by default"`
+	Cursor string       `query:"cursor" doc:"the next of the page before"`
+}
+
+// Mitigations are a page of them.
+type Mitigations struct {
+	Mitigations []Mitigation `json:"mitigations"`
+	Next        string       `json:"next,omitempty" doc:"cursor of the next page; left out if this is the last one"`
+	Total       int          `json:"total" doc:"how many there are on all pages"`
 }
 
 // A Mitigation is one that is in force, or the lift of one.
 type Mitigation struct {
-	Key    string    `json:"key"`
-	Start  time.Time `json:"start"` // by the clock of the node that made it
-	Left   float64   `json:"left_s"`
+	Key    string    `json:"key" doc:"hash of the rule and of the values of its characteristics, in hexadecimal"`
+	ID     string    `json:"id" doc:"that refusals carry in the header Refusal-Id"`
+	Start  time.Time `json:"start" doc:"by the clock of the node that made it"`
+	Left   float64   `json:"left_s" doc:"how long still, in seconds"`
 	Lifted bool      `json:"lifted"`
-	Why    string    `json:"why,omitempty"`
-	Period float64   `json:"period_s,omitempty"`
+	Why    string    `json:"why,omitempty" doc:"the estimate and its parts"`
+	Period float64   `json:"period_s,omitempty" doc:"of the limit, in seconds"`
 
-	// Rule, Client and what follows are known only to the node where it started, and but
-	// for Rule only if it logs clients.
-	Rule   string `json:"rule,omitempty"`
-	Client string `json:"client,omitempty"`
-	Method string `json:"method,omitempty"`
+	ByHand      bool `json:"by_hand,omitempty" doc:"an operator started it"`
+	Ineffective bool `json:"ineffective,omitempty" doc:"the rules in force would not have started it, and do not act on it"`
+
+	Node string `json:"node,omitempty" doc:"name of the node that made it, or its ID if the name is not known here"`
+
+	// Rule and Action are empty if the rule was removed, or if every node was restarted since, until
+	// the client asks again.
+	Rule   string `json:"rule,omitempty" doc:"ID of the rule in force; left out if it was removed or is not known here"`
+	Action string `json:"action,omitempty" enum:"block,log,shadow_ban,close"`
+
+	Client string `json:"client,omitempty" doc:"address of the request that crossed the line, if the nodes log clients"`
+	Method string `json:"method,omitempty" doc:"of that request; known only to the node that made it, like host and path"`
 	Host   string `json:"host,omitempty"`
 	Path   string `json:"path,omitempty"`
 }
 
+// An Order starts a mitigation by hand.
+type Order struct {
+	Duration time.Duration     `query:"duration" required:"true" doc:"how long, such as 15m; 336h at most"`
+	Reason   string            `query:"reason" required:"true" doc:"why, for the log"`
+	Values   map[string]string `query:"*" doc:"a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7"`
+}
+
+// A LiftOne ends a mitigation.
+type LiftOne struct {
+	Reason string            `query:"reason" doc:"why, for the log"`
+	Values map[string]string `query:"*" doc:"a key; or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7"`
+}
+
+// Lifted says whose mitigation ended.
+type Lifted struct {
+	Key string `json:"key"`
+}
+
+// A Selection is the mitigations of a rule, those whose client is in a network, those that are both,
+// or all.
+type Selection struct {
+	Rule   string       `query:"rule" doc:"ID of a rule; all rules, if left out"`
+	Client netip.Prefix `query:"client" doc:"address or network of the clients; needs nodes with log-clients"`
+	DryRun bool         `query:"dry_run" doc:"only say how many"`
+	Reason string       `query:"reason" doc:"why, for the log"`
+}
+
+// LiftedAll says what became of a selection.
+type LiftedAll struct {
+	Mitigations int  `json:"mitigations" doc:"how many were lifted, or would be"`
+	DryRun      bool `json:"dry_run"`
+	Unknown     int  `json:"unknown" doc:"how many stay because this node does not know their rule or client"`
+}
+
+func (m Mitigation) audit() []any { return []any{"key", m.Key} }
+func (l Lifted) audit() []any     { return []any{"key", l.Key} }
+func (l LiftedAll) audit() []any  { return []any{"mitigations", l.Mitigations} }
+
+// Shards are the shards of a PoP.
+type Shards struct {
+	Shards []Shard `json:"shards"`
+}
+
 // A Shard is a counter shard as a node sees it.
 type Shard struct {
-	Addr    string `json:"addr"`
-	Down    bool   `json:"down"`    // this node finds it down
-	InRing  bool   `json:"in_ring"` // it owns keys
-	Drained bool   `json:"drained"` // an operator takes it out
+	Addr    string  `json:"addr"`
+	Down    bool    `json:"down" doc:"this node finds it down"`
+	InRing  bool    `json:"in_ring" doc:"it owns keys"`
+	Drained bool    `json:"drained" doc:"an operator takes it out"`
+	Breaker string  `json:"breaker" enum:"closed,open,half_open" doc:"closed: it is used; open: it is not; half_open: it is probed"`
+	Waiting int     `json:"waiting_keys" doc:"keys that wait to be counted there"`
+	Lag     float64 `json:"lag_s" doc:"age of the oldest request that waits to be counted there, in seconds"`
+	Share   float64 `json:"share" doc:"part of the keys that it owns, from 0 to 1"`
+}
+
+// Nodes are the nodes of a PoP.
+type Nodes struct {
+	Nodes []Node `json:"nodes"`
+}
+
+// A Node is one of the PoP, as the node that is asked knows it.
+type Node struct {
+	Name string `json:"name"`
+	Self bool   `json:"self" doc:"it is the node that is asked"`
+	Addr string `json:"addr,omitempty" doc:"its address for other nodes"`
+
+	Version string  `json:"version" doc:"of the program; empty if the node does not tell"`
+	Heard   float64 `json:"heard_s" doc:"how long ago its last status came, in seconds"`
+
+	ClockAhead *float64 `json:"clock_ahead_s,omitempty" doc:"how far its clock is ahead of that of the node that is asked, in seconds; left out until it is known"`
+
+	Fingerprints map[string]string `json:"fingerprints" doc:"hashes of what all nodes must have in common: secret, shards, rules, client_prefixes"`
+	Differs      []string          `json:"differs" doc:"those of them that differ from the node that is asked"`
+}
+
+// Reloaded says what was loaded.
+type Reloaded struct {
+	Rules int `json:"rules" doc:"how many rules are in force"`
 }
 
 // An Unknown error says that there is nothing of that name.
 type Unknown string
 
 func (u Unknown) Error() string { return string(u) }
-
-// operate serves what operators can see and do, as JSON. What changes something is accepted
-// from this machine only, and not from web pages.
-func operate(mux *http.ServeMux, o Operations) {
-	mux.HandleFunc("GET /mitigations", func(w http.ResponseWriter, _ *http.Request) {
-		all := append([]Mitigation{}, o.Mitigations()...)
-		answer(w, struct {
-			Mitigations []Mitigation `json:"mitigations"`
-		}{all})
-	})
-	mux.HandleFunc("GET /shards", func(w http.ResponseWriter, _ *http.Request) {
-		all := append([]Shard{}, o.Shards()...)
-		answer(w, struct {
-			Shards []Shard `json:"shards"`
-		}{all})
-	})
-	change(mux, "POST /mitigations/lift", func(r url.Values) error {
-		key := r.Get("key")
-		if key == "" {
-			client, err := netip.ParseAddr(r.Get("ip"))
-			if err != nil || r.Get("rule") == "" {
-				return errors.New("give a key, or a rule and an ip")
-			}
-			if key, err = o.KeyOf(r.Get("rule"), client); err != nil {
-				return err
-			}
-		}
-		return o.Lift(key)
-	})
-	change(mux, "POST /shards/drain", func(r url.Values) error { return o.Drain(r.Get("shard"), true) })
-	change(mux, "POST /shards/undrain", func(r url.Values) error { return o.Drain(r.Get("shard"), false) })
-}
-
-// change serves something that changes the node, with the query's values.
-func change(mux *http.ServeMux, pattern string, do func(url.Values) error) {
-	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		host, _, _ := net.SplitHostPort(r.RemoteAddr)
-		from, err := netip.ParseAddr(host)
-		// Browsers name the page that asks.
-		if err != nil || !from.Unmap().IsLoopback() || r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
-			http.Error(w, "only from this machine, and by no web page", http.StatusForbidden)
-			return
-		}
-		switch err := do(r.URL.Query()); {
-		case errors.As(err, new(Unknown)):
-			http.Error(w, err.Error(), http.StatusNotFound)
-		case err != nil:
-			http.Error(w, err.Error(), http.StatusConflict)
-		default:
-			w.WriteHeader(http.StatusNoContent)
-		}
-	})
-}
-
-func answer(w http.ResponseWriter, value any) {
-	w.Header().Set("Content-Type", "application/json")
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(value) // the client is gone
-}

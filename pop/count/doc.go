@@ -1,4 +1,4 @@
-// Package count counts requests in shards and finds the keys that exceed a limit.
+// Package count counts requests in shards, and mitigates the keys that exceed a limit.
 //
 // # One loop
 //
@@ -14,6 +14,9 @@
 // their threshold go first, then those that have waited longest. A key is in one batch at a time;
 // later requests wait for the answer.
 //
+// If an estimate exceeds its threshold, a record is merged into this node's table, sent to the
+// peers, and stored beside the counters.
+//
 // [Loop.Flush] and [Loop.Step] run the same code without goroutines.
 //
 // # Accounts
@@ -27,15 +30,20 @@
 // Options.TrackedKeys bounds the keys in memory, whatever the shards do. At the bound the least
 // recently used key is evicted, preferably one that is far from its threshold.
 //
-// # Changes of the shards
+// # Counters that no node increments any more
 //
-// While a shard is out, other shards own its keys: [Loop.SetOut], [Loop.SetShards]. Counts are
-// never copied. Each request is counted at one shard, the owner of its key on the node that served
-// it, so the value of a window is the sum over all shards that owned the key in it. A node
-// remembers the last 8 placements. It reads a former owner when it first counts a key after the
-// change, and again when all nodes have made the change. The last known value of a dead former
-// owner still counts, as a lower bound. So a change lets a client pass the threshold at most once
-// more.
+// While a shard is out, other shards own its keys: [Loop.SetOut], [Loop.SetShards]. A reload that
+// changes the sub-windows of a limit starts new counters: [Loop.SetRules]. Counts are never
+// copied: the former counters still count until they have left the period. They are read with
+// the key's counts until all nodes have made the change, and once after that. The last known value
+// of a dead shard still counts, as a lower bound. So a change lets a client pass the threshold at
+// most once more. A node remembers the last 8 placements of keys; after a restart it knows neither
+// former placements nor former rules. To change sub-windows, reload rather than restart.
+//
+// The counts of former layouts are added to the others in each of the layouts, and the limit is
+// exceeded if one of these estimates exceeds it. Requests from another layout count in the field
+// in which their own sub-window begins, so they never weigh more than if they had been counted
+// there: no innocent client is refused, and no guilty one slips through.
 //
 // A node whose shards are all down or out counts alone. A bounded number of keys waits to be sent;
 // a shard that is down is probed until it answers. Until then, keys of a rule with on_failure:
@@ -50,12 +58,4 @@
 // whole windows forgets its last INCRs. If the PoP has more nodes than a layout has room for,
 // each node counts such limits alone, under the cause too_many_nodes. Requests that do not fit a
 // full field are counted only under the cause sub_window_full: their client is far over its limit.
-//
-// A reload that changes the sub-windows of a limit starts new counters. The old ones are read
-// until all nodes have loaded the rules and once after that, and count until they have left the
-// period: all counts are added up in each of the layouts, and the limit is exceeded if one of
-// these estimates exceeds it. Requests from another layout count in the field in which their own
-// sub-window begins, so they never weigh more than if they had been counted there: no innocent
-// client is refused, and no guilty one slips through. A node that restarts does not know the old
-// rules: to change sub-windows, reload rather than restart.
 package count

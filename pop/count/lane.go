@@ -1,6 +1,8 @@
 package count
 
 import (
+	"container/heap"
+	"sync/atomic"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
@@ -24,40 +26,20 @@ type Shard interface {
 	Exchange(*counter.Batch) error
 }
 
-const (
-	// inBatch is the maximum number of keys in a batch: about 5 ms of a memcached's work.
-	inBatch = 1024
-
-	// inFlight is how many batches are in flight to a shard at a time, so that it stays busy
-	// while the loop handles the answers to one.
-	inFlight = 2
-
-	// retryPause is the pause before an unreachable shard that is not yet down is retried.
-	retryPause = 20 * time.Millisecond
-
-	// probePause is how often a shard that is down is probed.
-	probePause = 100 * time.Millisecond
-
-	// maxStores is the maximum number of records that a batch writes.
-	maxStores = 256
-
-	// maxAsk is how many keys are read at a former shard in one batch. Further ones are read
-	// with their next count.
-	maxAsk = 1 << 14
-)
-
 // A lane holds the keys that have work for one shard. Those near their threshold go first, the
 // others in order. A key waits once, and is in one batch at a time, so it has one increment in
 // flight.
 type lane struct {
-	shard  Shard
-	near   list
-	far    list
-	ask    *batch    // reads for keys that other shards own now; nil if none
-	flying int       // batches in flight
-	asking bool      // a batch like ask is in flight
-	retry  time.Time // when the shard may be asked again
-	ended  bool      // the loop is stopping, and the shard could not be reached
+	shard     Shard
+	near, far list
+	ask       *batch    // reads for keys that other shards own now; nil if none
+	flying    int       // batches in flight
+	asking    bool      // a batch like ask is in flight
+	retry     time.Time // when the shard may be asked again
+	ended     bool      // the loop is stopping, and the shard could not be reached
+
+	waits  atomic.Int64 // how many keys wait, as the loop saw last
+	oldest atomic.Int64 // when their oldest request came, in microseconds; 0: none waits
 }
 
 func (ln *lane) addr() string { return ln.shard.Addr() }
@@ -71,10 +53,18 @@ func (ln *lane) push(t *track) {
 	if t.near {
 		to = &ln.near
 	}
-	if t.in != to {
-		t.leave()
-		to.push(t)
+	if t.in == to {
+		return
 	}
+	t.leave()
+	t.in, t.prev = to, to.tail
+	if to.tail == nil {
+		to.head = t
+	} else {
+		to.tail.next = t
+	}
+	to.tail = t
+	to.n++
 }
 
 // pop removes and returns the next key, nil if none waits.
@@ -93,17 +83,6 @@ func (ln *lane) pop() *track {
 type list struct {
 	head, tail *track
 	n          int
-}
-
-func (l *list) push(t *track) {
-	t.in, t.prev, t.next = l, l.tail, nil
-	if l.tail == nil {
-		l.head = t
-	} else {
-		l.tail.next = t
-	}
-	l.tail = t
-	l.n++
 }
 
 // leave removes t from its list.
@@ -126,39 +105,33 @@ func (t *track) leave() {
 	l.n--
 }
 
-// A batch is the operations of one exchange with a shard, and the keys that they are for.
-type batch struct {
-	counter.Batch
-	lane   *lane
-	former bool // it reads for keys that other shards own now
-	begun  time.Time
-	err    error
+// later is a heap of keys, by when a counter of theirs is to be read again, or what is held to be sent.
+type later []wait
 
-	tracks []*track
-	sends  []sent // of Increments
-	reads  []read // of Reads
-	stores []*track
+type wait struct {
+	key   counter.Key // rather than its track, which may be evicted
+	until time.Time
 }
 
-// A sent is an increment of a key.
-type sent struct {
-	*track
-	send
+func (l later) Len() int           { return len(l) }
+func (l later) Less(i, j int) bool { return l[i].until.Before(l[j].until) }
+func (l later) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
+func (l *later) Push(x any)        { *l = append(*l, x.(wait)) }
+func (l *later) Pop() any {
+	last := len(*l) - 1
+	x := (*l)[last]
+	*l = (*l)[:last]
+	return x
 }
 
-// A read is a counter or the record of a key.
-type read struct {
-	*track
-	slot
-	record bool
-}
+// maxLater is the maximum number of keys that wait. Further ones are read with their next count, and counted at
+// once.
+const maxLater = 1 << 16
 
-func (b *batch) reset() {
-	b.Reset()
-	clear(b.tracks)
-	clear(b.sends)
-	clear(b.reads)
-	clear(b.stores)
-	b.tracks, b.sends, b.reads, b.stores = b.tracks[:0], b.sends[:0], b.reads[:0], b.stores[:0]
-	b.former, b.err = false, nil
+func (l *later) add(t *track, until time.Time) bool {
+	room := len(*l) < maxLater
+	if room {
+		heap.Push(l, wait{t.key, until})
+	}
+	return room
 }

@@ -1,63 +1,23 @@
 package count
 
 import (
+	"container/heap"
 	"context"
 	"encoding/binary"
-	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/ring"
 )
-
-// Options configures a Loop. Rules, Table, Exceeded and Learn are required; the zero value of
-// every other field is usable.
-type Options struct {
-	// Secret derives the items of counters and records. All nodes of a PoP share it.
-	Secret counter.Secret
-
-	// Rules is the initial set; SetRules replaces it.
-	Rules *rule.Set
-
-	// Table holds the mitigations. Its records are stored beside the counters.
-	Table *mitigation.Table
-
-	// Exceeded is called when the counts of a key exceed a limit of a rule. It reports whether
-	// it made or prolonged a record. It may be called on the request path.
-	Exceeded func(key counter.Key, r *rule.Rule, f Finding, sample *mitigation.Sample, now time.Time) (mitigation.Record, bool)
-
-	// Started is called by the loop with each record that Exceeded returned.
-	Started func(mitigation.Record, *rule.Rule)
-
-	// Learn merges a record that was read from a shard.
-	Learn func(mitigation.Record, time.Time)
-
-	// Shards own the counters; SetShards replaces them. If empty, the node counts alone.
-	Shards []Shard
-
-	// Settle, Interval, Queue, TrackedKeys, Drain, Nodes, Now, Ahead, Refresh: see
-	// limit.Options. Here they have no defaults.
-	Settle      time.Duration
-	Interval    time.Duration
-	Queue       int
-	TrackedKeys int
-	Drain       time.Duration
-	Nodes       func() int
-	Now         func() time.Time
-	Ahead       func() time.Duration
-	Refresh     time.Duration
-
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer
-}
 
 // A Loop counts offered requests. One goroutine, [Loop.Run], owns the state of keys; it never
 // waits for the network. The methods may be called concurrently, except Run, Flush and Step.
@@ -68,31 +28,31 @@ type Loop struct {
 	near    nearSet
 	tracks  [trackParts]*lru.Cache[counter.Key, *track] // only the loop adds
 	placed  atomic.Pointer[placement]
-	alone   atomic.Bool // no shard is available
 	metrics *metrics
+	started func(*rule.Rule)
+	counted func(*rule.Rule, uint64)
 	wake    chan struct{} // capacity 1
+	asks    chan func()   // that the loop runs
 
-	members sync.Mutex // held by SetShards and SetOut
-	loading sync.Mutex // held by SetRules
-
-	shared sync.Mutex // guards begun and lifted
-	begun  []begun
-	lifted []counter.Key
+	placing  sync.Mutex // held by SetShards and SetOut
+	changing sync.Mutex // held while a record is made; guards changes
+	changes  []change
 
 	// The loop owns the fields below.
-	seen    *placement
-	nowhere lane // keys that have no shard because all are out
-	asking  []*lane
-	later   later
-	lifts   map[counter.Key]*lane // where each lift's record is stored; nil if not known
-	lifting time.Time             // when to check lifts again; zero: all are stored
-	renewed time.Time             // when active records were last read
-	lost    losses
-	spare   []*batch
-	starts  func(*batch) // starts the exchange of a batch
-	slots   []slot
-	sends   []send
-	ending  bool
+	seen      *placement
+	nowhere   lane // keys that have no shard because all are out
+	alone     bool // no shard is available
+	asking    []*lane
+	later     later
+	lifting   time.Time // when to store lifts again; zero: all are stored
+	refreshed time.Time // when active records were last read
+	log       mitigationLog
+	lost      losses
+	spare     []*batch
+	nearest   nearest
+	starts    func(*batch) // starts the exchange of a batch
+	probes    bool         // shards that are down are probed in time
+	ending    bool
 }
 
 // trackParts is how many locks the tracks share.
@@ -120,10 +80,15 @@ func (c *Loop) SubWindows() (limits, alone int) {
 	return limits, alone
 }
 
-// New returns a Loop. It counts nothing before Run is called.
-func New(o Options) (c *Loop, err error) {
-	c = &Loop{o: o, wake: make(chan struct{}, 1), begun: make([]begun, 0, maxBegun), lifts: map[counter.Key]*lane{}, renewed: o.Now()}
+// New returns a Loop. It counts nothing before Run is called. The loop calls started for each
+// mitigation that starts, with the rule that is exceeded, and counted with how much a rule counts.
+func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) (c *Loop, err error) {
+	if o, err = o.withDefaults(); err != nil {
+		return nil, err
+	}
+	c = &Loop{o: o, started: started, counted: counted, wake: make(chan struct{}, 1), asks: make(chan func()), refreshed: o.Now()}
 	c.metrics = newMetrics(o.Registerer, c)
+	c.log = mitigationLog{Logger: o.Logger, clients: o.LogClients, unlogged: c.metrics.unlogged, flaps: map[counter.Key]*flap{}}
 	for i := range c.tracks {
 		if c.tracks[i], err = lru.NewWithEvict((o.TrackedKeys+trackParts-1)/trackParts, c.forgotten); err != nil {
 			return nil, err
@@ -133,8 +98,10 @@ func New(o Options) (c *Loop, err error) {
 		Hash: func(a arrival) uint64 { return binary.LittleEndian.Uint64(a.key[:]) },
 		Merge: func(queued *offered, more offered) {
 			queued.rule, queued.sample = more.rule, more.sample
-			queued.n += more.n
+			queued.n += min(more.n, ^queued.n)
+			queued.clients.Add(more.clients)
 		},
+		Size:       func(o *offered) uint64 { return o.n },
 		Capacity:   o.Queue,
 		Interval:   o.Interval,
 		Registerer: o.Registerer,
@@ -142,6 +109,8 @@ func New(o Options) (c *Loop, err error) {
 	if err != nil {
 		return nil, err
 	}
+	c.seen = &placement{ring: new(ring.Ring[*lane])}
+	c.placed.Store(c.seen)
 	if err := c.SetShards(o.Shards); err != nil {
 		return nil, err
 	}
@@ -152,10 +121,9 @@ func New(o Options) (c *Loop, err error) {
 
 // SetRules replaces the rules. Rules that keep their ID and characteristics keep their counts.
 // A limit whose sub-windows change gets new counters; the old ones still count until they have
-// left the period. All nodes of a PoP must load the same rules within 5 s.
+// left the period. All nodes of a PoP must load the same rules within 5 s. SetRules must not be
+// called concurrently with itself.
 func (c *Loop) SetRules(set *rule.Set) {
-	c.loading.Lock()
-	defer c.loading.Unlock()
 	c.rules.Store(&rules{set: set, packed: set.PackedLimits(), outdated: c.rules.Load().outdatedBy(set, c.o.Now())})
 }
 
@@ -181,8 +149,8 @@ func (c *Loop) wakeUp() {
 	}
 }
 
-// Run counts offered requests until ctx is done. Then it drains the queue, for at most
-// Options.Drain, and returns once all its goroutines have.
+// Run counts offered requests and ends mitigations at their deadlines, until ctx is done. Then it
+// drains the queue, for at most Options.Drain, and returns once all its goroutines have.
 func (c *Loop) Run(ctx context.Context) {
 	answers := make(chan *batch, 64)
 	flying := 0
@@ -193,23 +161,29 @@ func (c *Loop) Run(ctx context.Context) {
 			answers <- b
 		}()
 	}
-	timer := time.NewTimer(0)
+	c.probes = true
+	timer, flaps := time.NewTimer(0), time.NewTicker(flapPause/2)
 	defer timer.Stop()
+	defer flaps.Stop()
 	var late <-chan time.Time
 	done := ctx.Done()
 	for {
 		select {
 		case <-done:
-			done, c.ending = nil, true
+			done, c.ending, c.probes = nil, true, false
 			c.queue.Flush(c.flush)
 			late = time.After(c.o.Drain)
 		case <-late:
 			c.starts = nil
 		case <-c.queue.Wake():
 		case <-c.wake:
+		case ask := <-c.asks:
+			ask()
 		case b := <-answers:
 			flying--
 			c.answered(b)
+		case <-flaps.C:
+			c.log.report(c.o.Now())
 		case <-timer.C:
 		}
 		flushed := c.queue.Poll(time.Now(), c.flush)
@@ -223,9 +197,6 @@ func (c *Loop) Run(ctx context.Context) {
 		}
 		if !next.IsZero() {
 			wait = min(wait, next.Sub(c.o.Now()))
-		}
-		if probe := c.nextProbe(); !probe.IsZero() && !c.ending {
-			wait = min(wait, probe.Sub(c.o.Now()))
 		}
 		timer.Reset(max(0, wait))
 	}
@@ -268,24 +239,26 @@ func (c *Loop) inline() {
 // turn does the work that is due, and returns when more will be due.
 func (c *Loop) turn() (next time.Time) {
 	now := c.o.Now()
-	c.takeBegun(now)
 	c.move(now)
-	next = c.keepRecords(now)
-	for {
-		for t := c.later.due(now); t != nil; t = c.later.due(now) {
-			if !t.forgotten {
+	for busy := true; busy; busy = c.pump(now) {
+		c.takeChanges(now)
+		next = c.keepRecords(now)
+		for len(c.later) > 0 && (c.ending || !now.Before(c.later[0].until)) {
+			if t := c.peek(heap.Pop(&c.later).(wait).key); t != nil {
+				t.held = false
 				c.send(t, now)
 			}
 		}
-		if !c.pump(now) {
-			break
-		}
 	}
+	next = sooner(next, c.o.Table.Expire(now, func(r mitigation.Record) { c.log.ended(r, now) }))
 	c.metrics.lose(&c.lost)
-	c.metrics.note(c)
-	next = sooner(next, c.later.next())
-	for _, ln := range c.lanes() {
-		if ln.waiting() > 0 && now.Before(ln.retry) && !ln.shard.Down() {
+	c.noteBacklog()
+	if len(c.later) > 0 {
+		next = sooner(next, c.later[0].until)
+	}
+	for _, ln := range c.seen.all {
+		// A shard that is down is probed, after it has answered or failed to answer what it owes.
+		if down := ln.shard.Down(); down && c.probes && ln.flying < inFlight || !down && ln.waiting() > 0 && now.Before(ln.retry) {
 			next = sooner(next, ln.retry)
 		}
 	}
@@ -300,21 +273,11 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// nextProbe returns when to probe a shard that is down, zero if all are up. A shard that still
-// owes an answer is probed after it.
-func (c *Loop) nextProbe() (next time.Time) {
-	for _, ln := range c.lanes() {
-		if ln.shard.Down() && ln.flying < inFlight {
-			next = sooner(next, ln.retry)
-		}
-	}
-	return next
-}
-
 // flush adds the items of the queue to the tracks of their keys. Each track is evaluated at once,
 // by what the node knows for certain, whatever its shard does.
 func (c *Loop) flush(items []async.Item[arrival, offered]) {
 	now := c.o.Now()
+	c.move(now)
 	rules := c.rules.Load()
 	for i := range items {
 		what, offered := &items[i].Key, &items[i].Value
@@ -323,21 +286,24 @@ func (c *Loop) flush(items []async.Item[arrival, offered]) {
 		if r == nil {
 			continue
 		}
-		t := c.track(what.key, r, now, rules.outdated[r])
-		t.setRule(r, now, rules.outdated[r])
+		t := c.track(what.key)
+		t.setRule(r, now, rules.outdated[r.Base()])
 		c.catchUp(t)
 		if what.generation < t.generation { // the request came before a lift
 			c.lost[dropLifted] += offered.n * uint64(len(r.Limits))
 			continue
 		}
 		t.advance(now)
+		c.counted(r.Base(), offered.n)
 		t.add(offered.n, time.UnixMilli(what.tick))
 		if t.since == 0 {
 			t.since = offered.at
 		}
-		keep(&t.sample, &offered.sample)
-		c.evaluate(t, offered.n, now)
-		c.send(t, now)
+		t.keep(&offered.sample)
+		t.seen[0].Add(offered.clients)
+		if c.evaluate(t, offered.n, now); !c.holds(t, now) {
+			c.send(t, now)
+		}
 	}
 }
 
@@ -351,34 +317,33 @@ func (c *Loop) catchUp(t *track) {
 // maxSample is the maximum size of each value of a sample, in bytes.
 const maxSample = 256
 
-// keep copies s to sample, truncated. It clones the strings, which else would keep the whole
-// request line in memory.
-func keep(sample, s *mitigation.Sample) {
-	sample.Client = s.Client
-	for _, each := range [...]struct{ to, from *string }{{&sample.Method, &s.Method}, {&sample.Host, &s.Host}, {&sample.Path, &s.Path}} {
-		if text := (*each.from)[:min(len(*each.from), maxSample)]; *each.to != text {
-			*each.to = strings.Clone(text)
-		}
-	}
+func cut(text string) string { return text[:min(len(text), maxSample)] }
+
+// Copy returns a copy of s, truncated, that shares no memory with it: the strings of s may be part
+// of a buffer that is read into again, or of a whole request. It allocates once.
+func Copy(s mitigation.Sample) mitigation.Sample {
+	method, host, path := cut(s.Method), cut(s.Host), cut(s.Path)
+	text := strings.Join([]string{method, host, path}, "")
+	s.Method, text = text[:len(method)], text[len(method):]
+	s.Host, s.Path = text[:len(host)], text[len(host):]
+	return s
 }
 
 // track returns the track of key, which it makes if missing. A new track may evict the least
 // recently used one, preferably one that is far from its threshold.
-func (c *Loop) track(key counter.Key, r *rule.Rule, now time.Time, outdated []outdated) *track {
+func (c *Loop) track(key counter.Key) *track {
 	part := c.tracks[key[0]%trackParts]
 	if t, ok := part.Get(key); ok {
 		return t
 	}
 	t := &track{key: key, lost: &c.lost}
-	t.setRule(r, now, outdated)
-	if part.Len() >= (c.o.TrackedKeys+trackParts-1)/trackParts {
-		for range maxSpared {
-			if oldest, old, ok := part.GetOldest(); ok && old.near {
-				part.Get(oldest)
-				continue
-			}
+	t.shown = t.firstShown[:0]
+	for spared := 0; spared < maxSpared && part.Len() >= (c.o.TrackedKeys+trackParts-1)/trackParts; spared++ {
+		oldest, old, _ := part.GetOldest()
+		if !old.near {
 			break
 		}
+		part.Get(oldest)
 	}
 	part.Add(key, t)
 	return t
@@ -390,7 +355,9 @@ const maxSpared = 8
 // forgotten is called for an evicted track.
 func (c *Loop) forgotten(_ counter.Key, t *track) {
 	c.metrics.evicted.Inc()
-	t.forgotten = true
+	if t.forgotten = true; t.store {
+		c.lifting = sooner(c.lifting, c.o.Now().Add(liftPause))
+	}
 	t.leave()
 	if t.flying {
 		return // answered calls lose
@@ -418,15 +385,18 @@ func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
 	if r == nil { // it was removed since
 		return
 	}
-	t.setRule(r, now, rules.outdated[r])
+	t.setRule(r, now, rules.outdated[r.Base()])
 	c.catchUp(t)
 	f, over := t.evaluate(now, n)
+	if held, ok := c.o.Table.Held(t.key, now); t.near && r.Action == rule.Shed && ok && !held.Lifted {
+		t.near = false // what its requests need to know is the estimate, not the moment when it exceeds the threshold
+	}
 	c.near.set(t.key, t.near)
-	if !over || r.OnFailure == rule.FailOpen && c.Unavailable(t.key) {
-		return // it is evaluated again when the shard has answered
+	if t.near && !t.listed {
+		c.nearest.note(t, now)
 	}
-	if record, ok := c.o.Exceeded(t.key, r, f, &t.sample, now); ok {
-		t.store = true
-		c.o.Started(record, r)
+	if !over || r.OnFailure == rule.FailOpen && c.Unavailable(t.key) || t.clients() < r.MinClients {
+		return // it is evaluated again when the shard has answered, or with its next count
 	}
+	c.mitigate(t.key, r, f, &t.sample, math.MaxInt, now)
 }

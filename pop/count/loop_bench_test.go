@@ -18,10 +18,10 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// bytesPerKey bounds the memory of a tracked key with one limit, in bytes, whatever shards do.
-const bytesPerKey = 1200
-
-const allRules = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1h}]}]"
+const (
+	oneLimit    = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1h}]}]"
+	threeLimits = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1h}, {threshold: 1000, period: 1m}, {threshold: 100, period: 1s}]}]"
+)
 
 // A bench is a loop whose clock only the test moves.
 type bench struct {
@@ -31,10 +31,10 @@ type bench struct {
 	now    time.Time
 }
 
-func newBench(tb testing.TB, tracked int, shards ...count.Shard) *bench {
+func newBench(tb testing.TB, text string, tracked int, shards ...count.Shard) *bench {
 	tb.Helper()
 	b := &bench{now: time.Unix(1_800_000_000, 0)}
-	rules, err := rule.Parse("rules.yaml", []byte(allRules))
+	rules, err := rule.Parse("rules.yaml", []byte(text))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -48,15 +48,9 @@ func newBench(tb testing.TB, tracked int, shards ...count.Shard) *bench {
 	}
 	b.Loop, err = count.New(count.Options{
 		Secret: b.secret, Rules: rules, Table: table, Shards: shards,
-		Exceeded: func(counter.Key, *rule.Rule, count.Finding, *mitigation.Sample, time.Time) (r mitigation.Record, ok bool) {
-			return r, false
-		},
-		Started: func(mitigation.Record, *rule.Rule) {},
-		Learn:   func(mitigation.Record, time.Time) {},
-		Settle:  time.Second, Interval: time.Millisecond, Queue: 1 << 11, TrackedKeys: tracked,
-		Nodes: func() int { return 1 }, Now: func() time.Time { return b.now }, Ahead: func() time.Duration { return 0 },
-		Logger: slog.New(slog.DiscardHandler),
-	})
+		Interval: time.Millisecond, Queue: 1 << 11, TrackedKeys: tracked,
+		Now: func() time.Time { return b.now }, Logger: slog.New(slog.DiscardHandler),
+	}, func(*rule.Rule) {}, func(*rule.Rule, uint64) {})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -67,15 +61,16 @@ func newBench(tb testing.TB, tracked int, shards ...count.Shard) *bench {
 func (b *bench) offer(i int) {
 	var material [8]byte
 	binary.BigEndian.PutUint64(material[:], uint64(i))
-	b.Offer(b.rule, b.secret.Tag(material[:]), 0, mitigation.Sample{Method: "GET", Host: "example.com", Path: "/"}, b.now)
+	b.Offer(b.rule, b.secret.Tag(material[:]), 0, mitigation.Sample{Method: "GET", Host: "example.com", Path: "/"}, 1, b.now)
 }
 
-// Known keys never cost an allocation.
-func TestKnownKeysAllocateNothing(t *testing.T) {
+// Known keys never cost an allocation. New ones cost four: the track, its place among recently used keys, its
+// sample, and the time of another read.
+func TestAllocations(t *testing.T) {
 	s := counter.NewShard(memcachedtest.Start(t).Addr, counter.ShardOptions{Timeout: 10 * time.Second})
 	defer s.Close()
 	const keys = 1024
-	b := newBench(t, keys*2, s)
+	b := newBench(t, oneLimit, keys*2, s)
 	count := func() {
 		for i := range keys {
 			b.offer(i)
@@ -87,11 +82,22 @@ func TestKnownKeysAllocateNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(20, count); n > keys/20 {
 		t.Errorf("counting %d known keys allocates %v times", keys, n)
 	}
+	next := keys
+	countNew := func() {
+		for range keys {
+			b.offer(next)
+			next++
+		}
+		b.Flush()
+	}
+	if n := testing.AllocsPerRun(20, countNew); n > 4*keys+keys/10 {
+		t.Errorf("counting %d new keys allocates %v times, want 4 for each", keys, n)
+	}
 }
 
 // floodDead offers keys to a loop whose three shards are dead, and returns how many bytes the keys
 // take then. If they go out, they do so one after the other meanwhile.
-func floodDead(tb testing.TB, tracked, keys int, goOut bool) (bytes int) {
+func floodDead(tb testing.TB, rules string, tracked, keys int, goOut bool) (bytes int) {
 	tb.Helper()
 	var shards []count.Shard
 	var names []string
@@ -102,7 +108,7 @@ func floodDead(tb testing.TB, tracked, keys int, goOut bool) (bytes int) {
 		defer s.Close()
 		shards, names = append(shards, s), append(names, s.Addr())
 	}
-	b := newBench(tb, tracked, shards...)
+	b := newBench(tb, rules, tracked, shards...)
 	before := heap()
 	for i := range keys {
 		b.offer(i)
@@ -130,12 +136,15 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
+// The help of --tracked-keys says how much memory a key takes at most, whatever shards do.
 func TestMemoryWithDeadShards(t *testing.T) {
 	const tracked = 1 << 13
-	got := floodDead(t, tracked, 3*tracked, false)
-	t.Logf("%d bytes a key", got/tracked)
-	if got > tracked*bytesPerKey {
-		t.Errorf("%d keys take %d bytes each, want %d at most", tracked, got/tracked, bytesPerKey)
+	for rules, most := range map[string]int{oneLimit: 1200, threeLimits: 2600} {
+		got := floodDead(t, rules, tracked, 3*tracked, false)
+		t.Logf("%d bytes a key", got/tracked)
+		if got > tracked*most {
+			t.Errorf("%s: %d keys take %d bytes each, want %d at most", rules, tracked, got/tracked, most)
+		}
 	}
 }
 
@@ -145,7 +154,7 @@ func BenchmarkMemoryWithDeadShards(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			const tracked = 1 << 18
 			for b.Loop() {
-				bytes := floodDead(b, tracked, 1_400_000, goOut)
+				bytes := floodDead(b, oneLimit, tracked, 1_400_000, goOut)
 				b.ReportMetric(float64(bytes)/tracked, "B/tracked-key")
 				b.ReportMetric(float64(bytes)/1e6, "MB")
 			}

@@ -20,38 +20,44 @@ const (
 	causes
 )
 
-var causeNames = [causes]string{
-	dropQueue:   "queue_full",
-	dropShard:   "shard_unavailable",
-	dropMemory:  "key_forgotten",
-	dropFull:    "sub_window_full",
-	dropNodes:   "too_many_nodes",
-	dropRefused: "shard_full",
-	dropLifted:  "lifted",
-}
+var causeNames = [causes]string{"queue_full", "shard_unavailable", "key_forgotten", "sub_window_full", "too_many_nodes", "shard_full", "lifted"}
 
 // losses counts dropped requests, once for each limit, by cause.
 type losses [causes]uint64
 
 type metrics struct {
-	dropped [causes]prometheus.Counter
-	evicted prometheus.Counter
-	fell    prometheus.Counter
-	lag     prometheus.Histogram
-	backlog atomic.Int64 // keys that wait for a shard
-	oldest  atomic.Int64 // when their oldest request came, in microseconds; 0: none waits
+	dropped                 [causes]prometheus.Counter
+	learned                 *prometheus.CounterVec
+	evicted, fell, unlogged prometheus.Counter
+	alone                   prometheus.Gauge
+	lag                     prometheus.Histogram
+	backlog                 atomic.Int64 // keys that wait for a shard
+	oldest                  atomic.Int64 // when their oldest request came, in microseconds; 0: none waits
 }
 
 func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 	f := promauto.With(reg)
+	counter := func(name, help string) prometheus.Counter {
+		return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	labelled := func(name, help, label string, values ...string) *prometheus.CounterVec {
+		vec := f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+		for _, value := range values {
+			vec.WithLabelValues(value)
+		}
+		return vec
+	}
+	gauge := func(name, help string, value func() float64) {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	}
 	m := &metrics{
-		evicted: f.NewCounter(prometheus.CounterOpts{
-			Name: "edge_tracked_keys_evicted_total",
-			Help: "Keys evicted from memory to make room for others. Their counts are read again with the key's next request.",
-		}),
-		fell: f.NewCounter(prometheus.CounterOpts{
-			Name: "edge_numbers_fallen_total",
-			Help: "Counters whose value fell since it was last read: the shard restarted or evicted them, or a lift deleted them.",
+		learned:  labelled("edge_mitigations_learned_total", "New mitigation records from peers and shards, by source.", "source", "shard", "peer"),
+		evicted:  counter("edge_tracked_keys_evicted_total", "Keys evicted from memory to make room for others. Their counts are read again with the key's next request."),
+		fell:     counter("edge_numbers_fallen_total", "Counters whose value fell since it was last read: the shard restarted or evicted them, or a lift deleted them."),
+		unlogged: counter("edge_mitigation_log_lines_dropped_total", "Starts and ends of mitigations that were not logged because the key flaps or too many lines were logged in a second."),
+		alone: f.NewGauge(prometheus.GaugeOpts{
+			Name: "edge_counting_alone",
+			Help: "1 while no shard is available and the node counts alone; see also edge_shard_breaker_open.",
 		}),
 		lag: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "edge_counting_lag_seconds",
@@ -59,33 +65,20 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
 		}),
 	}
-	dropped := f.NewCounterVec(prometheus.CounterOpts{
-		Name: "edge_increments_dropped_total",
-		Help: "Requests that were not counted, once for each limit, by cause.",
-	}, []string{"cause"})
+	dropped := labelled("edge_increments_dropped_total", "Requests that were not counted, once for each limit, by cause.", "cause", causeNames[:]...)
 	for cause, name := range causeNames {
 		m.dropped[cause] = dropped.WithLabelValues(name)
 	}
-	gauge := func(name, help string, value func() float64) {
-		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
-	}
-	gauge("edge_tracked_keys", "Keys whose counts are in memory.", func() float64 {
-		n := 0
+	gauge("edge_tracked_keys", "Keys whose counts are in memory.", func() (n float64) {
 		for _, part := range c.tracks {
-			n += part.Len()
+			n += float64(part.Len())
 		}
-		return float64(n)
+		return n
 	})
 	gauge("edge_counting_backlog", "Keys waiting to be counted at a shard.", func() float64 { return float64(m.backlog.Load()) })
 	gauge("edge_counting_oldest_seconds", "Age of the oldest request waiting to be counted at a shard.", func() float64 {
 		_, age := c.Backlog()
 		return age.Seconds()
-	})
-	gauge("edge_counting_alone", "1 while no shard is available and the node counts alone; see also edge_shard_breaker_open.", func() float64 {
-		if c.alone.Load() {
-			return 1
-		}
-		return 0
 	})
 	gauge("edge_limits_counted_alone", "Limits that each node counts alone because the PoP has too many nodes for their sub-windows.", func() float64 {
 		_, alone := c.SubWindows()
@@ -104,30 +97,41 @@ func (m *metrics) lose(lost *losses) {
 	*lost = losses{}
 }
 
-// note records how many keys wait, and since when.
-func (m *metrics) note(c *Loop) {
-	n, oldest := c.nowhere.waiting(), c.nowhere.near.oldest(c.nowhere.far.oldest(0))
-	for _, ln := range c.lanes() {
+// noteBacklog records how many keys wait, and since when.
+func (c *Loop) noteBacklog() {
+	var n int
+	var oldest int64
+	note := func(ln *lane) {
+		since := int64(0)
+		for _, t := range []*track{ln.near.head, ln.far.head} {
+			if t != nil && t.since != 0 && (since == 0 || t.since < since) {
+				since = t.since
+			}
+		}
+		if since != 0 && (oldest == 0 || since < oldest) {
+			oldest = since
+		}
 		n += ln.waiting()
-		oldest = ln.near.oldest(ln.far.oldest(oldest))
+		ln.waits.Store(int64(ln.waiting()))
+		ln.oldest.Store(since)
 	}
-	m.backlog.Store(int64(n))
-	m.oldest.Store(oldest)
-}
-
-// oldest returns the earlier of than and the time of the oldest request of the first key in l;
-// 0 stands for never.
-func (l *list) oldest(than int64) int64 {
-	if l.head != nil && l.head.since != 0 && (than == 0 || l.head.since < than) {
-		return l.head.since
+	note(&c.nowhere)
+	for _, ln := range c.seen.all {
+		note(ln)
 	}
-	return than
+	c.metrics.backlog.Store(int64(n))
+	c.metrics.oldest.Store(oldest)
 }
 
 // Backlog returns how many keys wait for a shard, and the age of their oldest request.
 func (c *Loop) Backlog() (keys int, oldest time.Duration) {
-	if since := c.metrics.oldest.Load(); since != 0 {
-		oldest = max(0, c.o.Now().Sub(time.UnixMicro(since)))
+	return int(c.metrics.backlog.Load()), c.age(c.metrics.oldest.Load())
+}
+
+// age returns how long ago a request came, 0 for none.
+func (c *Loop) age(since int64) time.Duration {
+	if since == 0 {
+		return 0
 	}
-	return int(c.metrics.backlog.Load()), oldest
+	return max(0, c.o.Now().Sub(time.UnixMicro(since)))
 }

@@ -1,6 +1,9 @@
 package count
 
 import (
+	"encoding/binary"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
@@ -41,105 +44,90 @@ type offered struct {
 	n      uint64
 	at     int64             // when the first request came, in microseconds since the Unix epoch
 	sample mitigation.Sample // of the last request
+
+	clients ClientSet // if the rule has MinClients
 }
 
-// A begun is a mitigation that a request started on the node's own evidence.
-type begun struct {
-	record mitigation.Record
-	rule   *rule.Rule
+// nearSet remembers which keys are near a threshold. Several keys share a bit, so a bit may be wrong.
+// If it is set for a key that is not near, Offer looks at the known counts in vain, and the flush is
+// early. If it is not set for one that is, the flush is late, and the loop, not Offer, starts the mitigation.
+type nearSet [1 << 12]atomic.Uint64
+
+func (s *nearSet) of(k counter.Key) (word *atomic.Uint64, bit uint64) {
+	h := binary.LittleEndian.Uint64(k[8:])
+	return &s[h>>6%uint64(len(s))], 1 << (h & 63)
 }
 
-// maxBegun is how many mitigations requests may start before the loop handles them. The loop
-// starts further ones.
-const maxBegun = 1024
+func (s *nearSet) has(k counter.Key) bool {
+	word, bit := s.of(k)
+	return word.Load()&bit != 0
+}
 
-// Offer queues a request at now, to be counted by r under key. It never blocks. If the waiting
+func (s *nearSet) set(k counter.Key, near bool) {
+	switch word, bit := s.of(k); {
+	case near == (word.Load()&bit != 0):
+	case near:
+		word.Or(bit)
+	default:
+		word.And(^bit)
+	}
+}
+
+// Offer queues a request at now, to be counted n times by r under key. It never blocks. If the waiting
 // requests and the known counts of the key together exceed a limit, Offer starts the mitigation
-// itself. generation is how often the key's mitigation had been lifted when the request was
-// decided: requests from before a lift are not counted.
-func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, sample mitigation.Sample, now time.Time) {
-	var known evidence
+// itself: of a key near its threshold as many requests pass as the node knows room for, and one.
+// generation is how often the key's mitigation had been lifted when the request was decided:
+// requests from before a lift are not counted.
+func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, sample mitigation.Sample, n uint64, now time.Time) {
+	var known []view
 	near := c.near.has(key)
 	if near {
-		known.of(c.peek(key), generation) // before the offer: the loop may count it at once
+		var room [4]view                           // enough for ordinary rules
+		known = c.shown(room[:0], key, generation) // before the offer: the loop may count it at once
 	}
 	what := arrival{key: key, tick: tickOf(r, now), generation: generation}
-	waiting, ok := c.queue.Offer(what, offered{rule: r, n: 1, at: now.UnixMicro(), sample: sample}, near)
+	more := offered{rule: r, n: n, at: now.UnixMicro(), sample: sample}
+	if r.MinClients > 1 {
+		more.clients = ClientSetOf(c.o.Secret, c.o.Client.Client(sample.Client))
+	}
+	waiting, ok := c.queue.Offer(what, more, near)
 	if !ok {
-		c.metrics.dropped[dropQueue].Add(float64(len(r.Limits)))
+		c.metrics.dropped[dropQueue].Add(float64(n) * float64(len(r.Limits)))
 		return
 	}
-	if waiting < 2 || r.OnFailure == rule.FailOpen && c.Unavailable(key) {
-		return
+	alone := slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return waiting > l.Threshold })
+	if !near && !alone || r.MinClients > 1 || r.OnFailure == rule.FailOpen && c.Unavailable(key) {
+		return // nothing is exceeded, or the loop decides
 	}
-	if f, over := known.with(r, uint64(waiting), time.UnixMilli(what.tick), now); over {
-		f.Generation = generation
-		c.begin(key, r, f, sample, now)
+	if f, over := exceeds(known, r, waiting, time.UnixMilli(what.tick), now); over {
+		f.generation = generation
+		c.mitigate(key, r, f, &sample, maxChanges, now)
 	}
 }
 
-// begin starts a mitigation on the request path. The loop announces and stores it.
-func (c *Loop) begin(key counter.Key, r *rule.Rule, f Finding, sample mitigation.Sample, now time.Time) {
-	c.shared.Lock()
-	room := len(c.begun) < maxBegun
-	c.shared.Unlock()
-	if !room {
-		return
-	}
-	var kept mitigation.Sample
-	keep(&kept, &sample)
-	record, ok := c.o.Exceeded(key, r, f, &kept, now)
-	if !ok {
-		return
-	}
-	c.shared.Lock()
-	c.begun = append(c.begun, begun{record, r})
-	c.shared.Unlock()
-	c.wakeUp()
-}
-
-// An evidence holds the known counts of a key, without its waiting requests. It has room for the
-// limits of an ordinary rule; further ones are left out.
-type evidence struct {
-	views [4]view
-	n     int
-}
-
-// of copies the known counts of t, unless they are of another generation.
-func (e *evidence) of(t *track, generation uint32) {
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	if t.shownOf == generation {
-		e.n = copy(e.views[:], t.shown)
-	}
-	t.mu.Unlock()
-}
-
-// with reports whether n more requests, which arrived at arrived, exceed a limit of r.
-func (e *evidence) with(r *rule.Rule, n uint64, arrived, now time.Time) (f Finding, over bool) {
-	for i := range r.Limits {
-		v := view{limit: r.Limits[i].Counted()}
-		var elapsed int64
-		v.Index, elapsed = counter.Window(now, v.limit.Period)
-		index, at := counter.Window(arrived, v.limit.Period)
-		for j := range e.views[:e.n] {
-			if known := &e.views[j]; sameCounters(known.limit, v.limit) {
-				before := known.Windows
-				before.Roll(v.Index)
-				if before.Index == v.Index {
-					v.Prev, v.Cur = before.Prev, before.Cur
-				}
-			}
+// exceeds reports whether n more requests, which arrived at arrived, exceed a limit of r together
+// with the known counts, if any. It changes known.
+func exceeds(known []view, r *rule.Rule, n uint64, arrived, now time.Time) (f finding, over bool) {
+	if len(known) == 0 {
+		var room [4]view
+		known = room[:0]
+		for i := range r.Limits {
+			known = append(known, view{limit: r.Limits[i].Counted()})
 		}
-		if index != v.Index {
-			continue // they came before this window: the loop evaluates them
+	}
+	for i := range known {
+		v := &known[i]
+		limit, ok := countedAs(r, v.limit)
+		index, elapsed := counter.Window(now, v.limit.Period)
+		in, at := counter.Window(arrived, v.limit.Period)
+		if v.Roll(index); !ok || limit.Kind != v.limit.Kind || v.Index != index || in != index || v.ended(now) {
+			continue // the rules or the clock have changed, or the requests are of an earlier window: the loop evaluates them
 		}
-		v.Cur = v.limit.Layout.Add(v.Cur, v.limit.Delta(min(n, v.limit.Layout.Stop()), at))
+		v.limit.Threshold = limit.Threshold
+		v.Cur = v.limit.Layout.Add(v.Cur, v.limit.Layout.From(limit.Layout, limit.Delta(min(n, limit.Layout.Stop()), at)))
 		if v.over(elapsed) {
 			over = true
-			f.add(&v, elapsed, now)
+			f.add(v, elapsed, now)
 		}
 	}
 	return f, over

@@ -11,96 +11,37 @@ import (
 // A mitigation's record is stored beside the counters of its key, by the same batches: with ADD,
 // or with CAS if the shard has another record.
 
-// liftPause is how often storing a lift is retried.
+// liftPause is how often storing lifts is retried after a key with one was evicted.
 const liftPause = time.Second
 
-// StoreLift stores the lift of key in its owner, and in each later owner: a shard that was out
-// during the lift still has the mitigation, and would bring it back.
-func (c *Loop) StoreLift(key counter.Key) {
-	c.shared.Lock()
-	c.lifted = append(c.lifted, key)
-	c.shared.Unlock()
-	c.wakeUp()
-}
-
-// takeBegun announces the mitigations that requests started, and has them and new lifts stored.
-func (c *Loop) takeBegun(now time.Time) {
-	c.shared.Lock()
-	all, lifted := append([]begun(nil), c.begun...), c.lifted
-	clear(c.begun)
-	c.begun, c.lifted = c.begun[:0], nil
-	c.shared.Unlock()
-	if len(all) > 0 {
-		c.queue.Flush(c.flush) // so that the keys have tracks
-	}
-	for _, b := range all {
-		c.o.Started(b.record, b.rule)
-		if t := c.peek(b.record.Key); t != nil {
-			t.store = true
-			c.send(t, now)
-		}
-	}
-	for _, key := range lifted {
-		c.lifts[key], c.lifting = nil, now
-	}
-}
-
-// keepRecords stores lifts that are not stored yet. If Options.Refresh is set, it also reads the
-// records of active mitigations: their keys are not counted, so nothing else would show that
-// another node lifted or prolonged one. It returns when to call it next.
+// keepRecords has lifts stored again when c.lifting is due: after a change of the shards, since a
+// shard that was out during a lift still has the mitigation, and would bring it back. If
+// Options.Refresh is set, it also reads the records of active mitigations: their keys are not
+// counted, so nothing else would show that another node lifted or prolonged one. It returns when
+// to call it next.
 func (c *Loop) keepRecords(now time.Time) (next time.Time) {
-	if !c.lifting.IsZero() && !now.Before(c.lifting) {
-		c.lifting = time.Time{}
-		for key, at := range c.lifts {
-			if c.storeLift(key, at, now) {
-				c.lifting = now.Add(liftPause)
+	lifting := !c.lifting.IsZero() && !now.Before(c.lifting)
+	refresh := c.o.Refresh > 0 && !now.Before(c.refreshed.Add(c.o.Refresh))
+	if lifting || refresh {
+		for r := range c.o.Table.All(now) {
+			if r.Lifted && lifting || !r.Lifted && refresh {
+				t := c.track(r.Key)
+				t.store = t.store || r.Lifted
+				t.readRecord.Store(!r.Lifted || t.readRecord.Load())
+				c.send(t, now)
 			}
 		}
 	}
-	next = c.lifting
-	if c.o.Refresh > 0 {
-		if !now.Before(c.renewed.Add(c.o.Refresh)) {
-			c.renewed = now
-			for _, r := range c.o.Table.Records(now) {
-				if !r.Lifted {
-					t := c.track(r.Key, nil, now, nil)
-					t.readRecord.Store(true)
-					c.send(t, now)
-				}
-			}
-		}
-		next = sooner(next, c.renewed.Add(c.o.Refresh))
+	if lifting {
+		c.lifting = time.Time{}
+	}
+	if refresh {
+		c.refreshed = now
+	}
+	if next = c.lifting; c.o.Refresh > 0 {
+		next = sooner(next, c.refreshed.Add(c.o.Refresh))
 	}
 	return next
-}
-
-// storeLift has a lift stored, unless its key's owner has it. It reports whether to check again.
-func (c *Loop) storeLift(key counter.Key, at *lane, now time.Time) bool {
-	if held, ok := c.o.Table.Held(key, now); !ok || !held.Lifted {
-		delete(c.lifts, key)
-		return false
-	}
-	if owner, err := c.placed.Load().ring.Owner(key); err != nil || owner == at {
-		return false // move schedules the next check
-	}
-	t := c.track(key, nil, now, nil)
-	t.store = true
-	c.send(t, now)
-	return true
-}
-
-// stored records that a shard has t's record, or a greater one.
-func (c *Loop) stored(t *track, at *lane) {
-	t.store = false
-	if _, lifted := c.lifts[t.key]; lifted {
-		c.lifts[t.key] = at
-	}
-}
-
-// readRecord adds a read of t's record to b.
-func (c *Loop) readRecord(b *batch, t *track) {
-	b.Reads = append(b.Reads, counter.Read{Item: c.o.Secret.RecordItem(t.key)})
-	b.reads = append(b.reads, read{track: t, record: true})
 }
 
 // writeRecord adds a store of this node's record to b.
@@ -117,43 +58,37 @@ func (c *Loop) writeRecord(b *batch, t *track, now time.Time) {
 }
 
 // hasStored handles the outcome of a store.
-func (c *Loop) hasStored(op *counter.Store, t *track, at *lane) {
-	switch op.Outcome {
-	case counter.Done:
-		c.stored(t, at)
-		t.version = 0
-	case counter.Refused:
-		t.store, t.version = false, 0
-	case counter.Absent:
-		t.conflict = true
+func (t *track) hasStored(outcome counter.Outcome) {
+	switch outcome {
+	case counter.Done, counter.Refused:
+		t.store = false
+	case counter.Absent: // the shard has another record
+		t.readRecord.Store(true)
 	}
 }
 
-// hasReadRecord handles the outcome of a read of t's record.
-func (c *Loop) hasReadRecord(op *counter.Read, t *track, b *batch, now time.Time) {
-	stored, ok := c.learn(op.Value, t, now)
-	switch {
-	case b.former:
-		t.store = t.store || ok // it moves to the owner
-	case t.conflict:
-		mine, held := c.o.Table.Held(t.key, now)
-		t.conflict, t.version = false, op.CAS
-		if t.store = t.store && held; t.store && ok && !mine.Wins(stored) {
-			c.stored(t, b.lane)
+// hasReadRecord merges t's record, as it was read. Invalid records are ignored: they will be
+// overwritten. An expired one still tells how often the key was lifted.
+func (c *Loop) hasReadRecord(t *track, op *counter.Read, b *batch, now time.Time) {
+	var stored mitigation.Record
+	active := false
+	if op.Outcome == counter.Done { // most keys have no record
+		var err error
+		stored, err = mitigation.ParseStored(op.Value, t.key, now)
+		active = err == nil
+		if active || errors.Is(err, mitigation.ErrExpired) {
+			if t.rule != nil { // a shard does not know what explains it
+				stored.Rule, stored.Client = t.rule.Fingerprint(), t.sample.Client
+			}
+			c.Learn(stored, "shard", now)
 		}
 	}
-}
-
-// learn merges a stored record. Invalid records are ignored: they will be overwritten. An expired
-// one still tells how often the key was lifted.
-func (c *Loop) learn(value []byte, t *track, now time.Time) (mitigation.Record, bool) {
-	if value == nil {
-		return mitigation.Record{}, false
+	if b.former {
+		t.store = t.store || active // it moves to the owner
+		return
 	}
-	r, err := mitigation.ParseStored(value, t.key, now)
-	if err != nil && !errors.Is(err, mitigation.ErrExpired) {
-		return r, false
+	t.version = op.CAS
+	if mine, _ := c.o.Table.Held(t.key, now); active && !mine.Wins(stored) {
+		t.store = false // the owner has it
 	}
-	c.o.Learn(r, now)
-	return r, err == nil
 }

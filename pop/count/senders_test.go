@@ -50,6 +50,23 @@ func (t *track) exceeded(now time.Time) bool {
 	return over
 }
 
+// A sending is an increment of one counter.
+type sending struct {
+	slot
+	delta uint64
+}
+
+// sendings returns what one of this many nodes sends.
+func (t *track) sendings(nodes int) (all []sending) {
+	t.send(counter.Senders(nodes), func(s slot, delta uint64, _ bool) { all = append(all, sending{s, delta}) })
+	return all
+}
+
+// answer records the shard's answer to s.
+func (s sending) answer(value uint64) {
+	s.counted(s.slot, &counter.Increment{Delta: s.delta, Outcome: counter.Done, Value: value}, theShard)
+}
+
 // Requests that can never be counted because their sub-window is full are dropped and counted as
 // such.
 func TestAFullSubWindow(t *testing.T) {
@@ -63,16 +80,16 @@ func TestAFullSubWindow(t *testing.T) {
 	if !tr.exceeded(at(12, 0)) {
 		t.Error("5003 requests are not over a limit of 50")
 	}
-	sends := tr.take(nil, counter.Senders(0))
+	sends := tr.sendings(0)
 	if got, want := sends[0].delta, uint64(8|3<<10); len(sends) != 1 || got != want {
 		t.Errorf("of 16 nodes or less one sends %#x, want %#x", got, want)
 	}
-	tr.counted(&sends[0], theShard, 770|3<<10) // others brought it there
-	if sends := tr.take(nil, counter.Senders(0)); len(sends) != 0 || tr.unsent() || lost[dropFull] < 5003-8-3 {
+	sends[0].answer(770 | 3<<10) // others brought it there
+	if sends := tr.sendings(0); len(sends) != 0 || tr.unsent() || lost[dropFull] < 5003-8-3 {
 		t.Errorf("a full sub-window is counted further: %+v", sends)
 	}
 	tr.add(2, at(21, 0))
-	if sends := tr.take(nil, counter.Senders(0)); len(sends) != 1 || sends[0].delta != 2<<20 {
+	if sends := tr.sendings(0); len(sends) != 1 || sends[0].delta != 2<<20 {
 		t.Errorf("beside a full sub-window %+v is counted, want 2 in the third", sends)
 	}
 }
@@ -82,8 +99,8 @@ func TestAFullSubWindow(t *testing.T) {
 func TestMoreNodesThanASubWindowHolds(t *testing.T) {
 	r := newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}, {threshold: 500, period: 1h}]")
 	sent := func(tr *track, nodes int) (packed, whole uint64) {
-		for _, s := range tr.take(nil, counter.Senders(nodes)) {
-			tr.counted(&s, theShard, s.delta)
+		for _, s := range tr.sendings(nodes) {
+			s.answer(s.delta)
 			if s.limit.Layout == counter.Plain {
 				whole += s.delta
 			} else {
@@ -127,7 +144,7 @@ func TestNoCrowdOverflowsASubWindow(t *testing.T) {
 		for range 2 * nodes {
 			tr, _ := newTrack(r, at(1, 0))
 			tr.add(stop, at(1, 0))
-			if sends := tr.take(nil, counter.Senders(nodes)); len(sends) > 0 {
+			if sends := tr.sendings(nodes); len(sends) > 0 {
 				value += sends[0].delta
 			}
 		}

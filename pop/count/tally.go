@@ -58,7 +58,7 @@ func (t *tally) known(l counter.Layout) uint64 {
 // includes delta. An instance known by another address keeps its share if the value continues
 // there: the shard's address is now written differently. Only the value tells apart two instances
 // with the same process ID that started together, as in two containers.
-func (t *tally) hear(l counter.Layout, owner string, from *counter.Link, number, delta uint64) {
+func (t *tally) hear(l counter.Layout, owner string, from *counter.Link, value, delta uint64) {
 	if t.from.Apart(from) {
 		t.former = append(t.former, stint{owner, t.share})
 		t.former[len(t.former)-1].unsure = 0
@@ -68,7 +68,7 @@ func (t *tally) hear(l counter.Layout, owner string, from *counter.Link, number,
 		return
 	}
 	i := slices.IndexFunc(t.former, func(s stint) bool {
-		return s.from.Same(from) && (s.shard == owner || l.Below(number, l.Add(s.reply, delta)) == 0)
+		return s.from.Same(from) && (s.shard == owner || l.Below(value, l.Add(s.reply, delta)) == 0)
 	})
 	if i >= 0 {
 		known := t.former[i].share
@@ -85,43 +85,41 @@ func (t *tally) move(from, to string) {
 		t.former = append(t.former, stint{from, t.share})
 	}
 	t.share, t.made, t.alone, t.misses = share{}, false, false, 0
-	if i := t.stintOf(to); i >= 0 {
-		t.share = t.former[i].share
-		t.former = slices.Delete(t.former, i, i+1)
+	for i, s := range slices.Backward(t.former) {
+		if s.shard == to {
+			t.share, t.former = s.share, slices.Delete(t.former, i, i+1)
+			break
+		}
 	}
 }
 
-// stintOf returns the index of a shard's last share in former, or -1.
-func (t *tally) stintOf(shard string) int {
-	for i := len(t.former) - 1; i >= 0; i-- {
-		if t.former[i].shard == shard {
-			return i
-		}
+// read records the value of the counter, which was read at a shard over from. It reports whether
+// that is more than was known, and whether the value fell: see share.raise.
+func (t *tally) read(l counter.Layout, owner, shard string, from *counter.Link, value uint64) (more, fell bool) {
+	at := t.shareOf(l, owner, shard, from, value)
+	if value == 0 && at == nil || t.flying > 0 && at == &t.share {
+		return false, false // the owner's value may include what is in flight, whose reply will tell
 	}
-	return -1
-}
-
-// readFormer records the value of the counter at a former owner. It reports whether the value is
-// more than was known, and whether it fell: see share.read.
-func (t *tally) readFormer(l counter.Layout, shard string, number uint64, from *counter.Link) (more, fell bool) {
-	s := t.shareOf(l, shard, number, from)
-	if s == nil {
-		if number == 0 {
-			return false, false
-		}
+	if at == nil {
 		t.former = append(t.former, stint{shard: shard})
-		s = &t.former[len(t.former)-1].share
+		at = &t.former[len(t.former)-1].share
 	}
-	before := s.sent(l)
-	fell = s.read(l, number, from)
-	return s.sent(l) != before, fell
+	before := at.sent(l)
+	fell = at.raise(l, value, from)
+	return at.sent(l) != before, fell
 }
 
-// shareOf returns the share of a value that was read at a shard other than the owner, nil if its
-// instance is not known yet.
-func (t *tally) shareOf(l counter.Layout, shard string, number uint64, from *counter.Link) *share {
-	owner := t.from.Same(from)
-	if owner && l.Below(t.reply, number) == 0 {
+// shareOf returns the share of a value that was read at a shard, nil if its instance is not known
+// yet.
+func (t *tally) shareOf(l counter.Layout, owner, shard string, from *counter.Link, value uint64) *share {
+	if shard == owner {
+		if value > 0 && t.flying == 0 {
+			t.hear(l, owner, from, value, 0)
+		}
+		return &t.share
+	}
+	same := t.from.Same(from)
+	if same && l.Below(t.reply, value) == 0 {
 		return &t.share // it may be the owner's counter, by another address
 	}
 	for i := range t.former {
@@ -129,7 +127,7 @@ func (t *tally) shareOf(l counter.Layout, shard string, number uint64, from *cou
 			return &s.share
 		}
 	}
-	if owner {
+	if same {
 		return &t.share
 	}
 	for i := range t.former {
@@ -149,7 +147,7 @@ func (t *tally) add(l counter.Layout, delta uint64) (full uint64) {
 }
 
 // send moves pending requests to flying: at most budget per field, less those that are unsure.
-// The rest waits for a reply. Requests for a full field are dropped; full is their number.
+// The rest waits for a reply. Requests for a full field are dropped; full is their value.
 //
 // Plain counters have no budget: send takes everything.
 func (t *tally) send(l counter.Layout, budget uint64) (delta, full uint64) {
@@ -164,7 +162,7 @@ func (t *tally) send(l counter.Layout, budget uint64) (delta, full uint64) {
 	return delta, full
 }
 
-// keep counts the pending requests on this node alone, and returns their number.
+// keep counts the pending requests on this node alone, and returns their value.
 func (t *tally) keep(l counter.Layout) (n uint64) {
 	n = l.Sum(t.pending)
 	t.least, t.pending = l.Add(t.sent(l), t.pending), 0
@@ -177,22 +175,22 @@ func (t *tally) keep(l counter.Layout) (n uint64) {
 // If it fell on the same connection, the counter was evicted: each field that fell keeps its
 // earlier value in lost. On another connection the reply may come from an instance that cannot
 // be told apart from the last one: then the greater value holds, never the sum.
-func (t *tally) counted(l counter.Layout, owner string, from *counter.Link, number, delta uint64) (others, fell bool) {
-	fell = l.Below(number, l.Add(t.reply, delta)) != 0
-	t.hear(l, owner, from, number, delta)
+func (t *tally) counted(l counter.Layout, owner string, from *counter.Link, value, delta uint64) (others, fell bool) {
+	fell = l.Below(value, l.Add(t.reply, delta)) != 0
+	t.hear(l, owner, from, value, delta)
 	t.least, t.flying = l.Add(t.sent(l), delta), 0
 	t.made, t.misses = true, 0
 	expected := l.Add(t.reply, delta)
-	anew := l.Below(number, expected)
+	anew := l.Below(value, expected)
 	if anew != 0 && t.from != nil && t.from != from {
-		t.least = l.Max(t.least, number)
-		t.share.read(l, number, from)
+		t.least = l.Max(t.least, value)
+		t.raise(l, value, from)
 		return true, fell
 	}
 	t.lost = l.Add(t.lost, t.reply&anew)
 	expected = expected&^anew | delta&anew
-	t.reply, t.from = number, from
-	return number != expected, fell
+	t.reply, t.from = value, from
+	return value != expected, fell
 }
 
 // unknown records that delta was sent without an answer: it may have been counted, or may be
@@ -207,28 +205,26 @@ func (t *tally) unknown(l counter.Layout, owner string, from *counter.Link, delt
 	t.unsure = l.Add(t.unsure, delta)
 }
 
-// unsent makes delta pending again, and returns how many requests are dropped: see add.
-func (t *tally) unsent(l counter.Layout, delta uint64) (full uint64) {
-	t.flying = 0
+// unsent makes delta pending again, since it was not made, and returns how many requests are
+// dropped: see add. If the shard refused it, or was missing the counter twice in a row, this node
+// counts alone for the rest of the window.
+func (t *tally) unsent(l counter.Layout, delta uint64, outcome counter.Outcome) (full uint64) {
+	if t.flying = 0; outcome == counter.Absent {
+		t.made = false
+		t.misses++
+	}
+	t.alone = t.alone || outcome == counter.Refused || t.misses > 1
 	return t.add(l, delta)
 }
 
-// readOwner records the value of the owner's counter, read over from: see share.read.
-func (t *tally) readOwner(l counter.Layout, owner string, from *counter.Link, number uint64) (fell bool) {
-	if number > 0 {
-		t.hear(l, owner, from, number, 0)
-	}
-	return t.read(l, number, from)
-}
-
-// read records a value that was read over from, without an increment. It reports whether the
+// raise records a value that was read over from, without an increment. It reports whether the
 // value fell; if so, the known value stays.
-func (s *share) read(l counter.Layout, number uint64, from *counter.Link) (fell bool) {
-	fell = l.Below(number, s.reply) != 0
-	switch greatest := l.Max(s.reply, number); greatest {
+func (s *share) raise(l counter.Layout, value uint64, from *counter.Link) (fell bool) {
+	fell = l.Below(value, s.reply) != 0
+	switch greatest := l.Max(s.reply, value); greatest {
 	case s.reply:
-	case number:
-		s.reply, s.from = number, from
+	case value:
+		s.reply, s.from = value, from
 	default: // fields from two connections
 		s.reply = greatest
 		if s.from != nil {
@@ -236,14 +232,14 @@ func (s *share) read(l counter.Layout, number uint64, from *counter.Link) (fell 
 			s.from = &mixed
 		}
 	}
-	if number > 0 {
+	if value > 0 {
 		s.blur(from)
 	}
 	return fell
 }
 
 // blur makes the share that of an unknown instance, if something of it came over a connection to
-// one: later numbers of any instance may include that.
+// one: later values of any instance may include that.
 func (s *share) blur(from *counter.Link) {
 	if s.from != from && !from.Known() {
 		s.from = new(counter.Link)

@@ -38,7 +38,7 @@ func TestCountedByAnUnknownInstance(t *testing.T) {
 	two := &counter.Link{Instance: counter.Instance{PID: 2, Start: 2000}}
 	for name, answer := range map[string]func(*tally){
 		"counted":     func(n *tally) { n.counted(counter.Plain, "s", unknown, 1, 1) },
-		"read, later": func(n *tally) { n.keep(counter.Plain); n.readOwner(counter.Plain, "s", unknown, 1) },
+		"read, later": func(n *tally) { n.keep(counter.Plain); n.read(counter.Plain, "s", "s", unknown, 1) },
 		"no answer":   func(n *tally) { n.unknown(counter.Plain, "s", unknown, 1) },
 	} {
 		var n tally
@@ -48,12 +48,38 @@ func TestCountedByAnUnknownInstance(t *testing.T) {
 		n.counted(l, "s", one, 6, 6)
 		n.add(l, 1)
 		if n.send(l, l.Budget(1)); name == "read, later" {
-			n.unsent(l, 1)
+			n.unsent(l, 1, counter.NotSent)
 		}
 		answer(&n)
-		n.readOwner(l, "s", two, 1)
+		n.read(l, "s", "s", two, 1)
 		if got := n.known(l); got != 7 {
 			t.Errorf("%s: known are %d of 7 requests", name, got)
+		}
+	}
+}
+
+// A value that is read while an increment is in flight may include it: the increment counts once.
+func TestReadWhileAnIncrementIsInFlight(t *testing.T) {
+	one := &counter.Link{Instance: counter.Instance{PID: 1, Start: 1000}}
+	for name, read := range map[string]func(*tally){
+		"at another address": func(n *tally) { n.read(counter.Plain, "s", "same server", one, 3) },
+		"at the owner":       func(n *tally) { n.read(counter.Plain, "s", "s", one, 3) },
+	} {
+		var n tally
+		l := counter.Plain
+		for value := uint64(1); value <= 4; value++ {
+			n.add(l, 1)
+			n.send(l, l.Budget(1))
+			if value == 3 {
+				read(&n)
+			}
+			if got := n.known(l); got != value {
+				t.Errorf("%s: known are %d of %d requests", name, got, value)
+			}
+			n.counted(l, "s", one, value, 1)
+		}
+		if got := n.known(l); got != 4 {
+			t.Errorf("%s: in the end known are %d of 4 requests", name, got)
 		}
 	}
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A track holds a node's counts of one key. It does no I/O: take and wants return what to send
-// and to read, counted and read record the answers. The loop owns it, except fields marked shared.
+// A track holds a node's counts of one key. The loop owns it, except fields marked shared.
 type track struct {
 	key counter.Key
 
@@ -26,13 +25,15 @@ type track struct {
 
 	readRecord atomic.Bool // shared: another node may have mitigated the key
 	store      bool        // the record must be stored in the shard
-	conflict   bool        // the shard has another record, which must be read first
 	version    uint64      // of the record in the shard, 0 if it has none
+
+	seen [2]ClientSet // in the first limit's window, and in the one before, if its rule has MinClients
+	held bool         // in Loop.later until its counts are sent
 
 	burst     uint64 // requests of the last flush
 	near      bool   // a few more requests will exceed a threshold
+	listed    bool   // in Loop.nearest
 	flying    bool   // in a batch of its shard
-	redo      bool   // send it again when the batch is answered
 	forgotten bool   // evicted
 	since     int64  // when the oldest unsent request came, in microseconds; 0: none
 	flown     int64  // when the oldest request in flight came
@@ -40,29 +41,32 @@ type track struct {
 	in         *list // where it waits for a batch; nil if it does not
 	next, prev *track
 
-	owner   *lane     // of the shard that owns the key; nil if not known
-	change  uint64    // of the placement that owner is from
-	formers []former  // former owners that still matter
-	settles time.Time // when all formers have settled and the owner must be read again; zero: never
+	placed  *placement // that owner and formers are from; nil: they must be found
+	owner   *lane      // of the shard that owns the key; nil if not known
+	formers []former   // where counters are that nobody increments any more
 
 	mu      sync.Mutex
 	shown   []view // shared, guarded by mu: the counts at the last evaluation
 	shownOf uint32 // shared, guarded by mu: their generation
+
+	// The windows and the counts of a key with one limit are in the same allocation.
+	firstWindow [1]window
+	firstShown  [1]view
 }
 
 // A window is the current window of one limit, and the previous one.
 type window struct {
 	counter.Windows[int64, tally]
 	limit  counter.Limit
-	fresh  bool  // the previous counter was not read yet
-	again  int64 // elapsed at which to read it again; 0: it is final
-	seen   int64 // elapsed when the window was last evaluated; -1: not yet
-	others bool  // other nodes have counted since then
+	fresh  bool      // the previous counter was not read yet
+	again  time.Time // when to read it again; zero: it is final
+	now    int64     // elapsed when t last advanced, 0 if the clock was set back
+	seen   int64     // the same when the window was last evaluated; -1: not yet
+	others bool      // other nodes have counted since then
 
 	// until is when an outdated layout ceases to matter; from settled on no node counts in
 	// it. Both are zero if the layout is the rule's.
 	until, settled time.Time
-	final          bool // the counters of the outdated layout were read after settled
 }
 
 // outdated reports whether the layout is no longer the rule's.
@@ -74,7 +78,10 @@ func (t *track) setRule(r *rule.Rule, now time.Time, outdated []outdated) {
 	if t.rule == r {
 		return
 	}
-	windows := make([]window, 0, len(r.Limits)+len(outdated))
+	windows := t.firstWindow[:0]
+	if n := len(r.Limits) + len(outdated); n > 1 || t.windows != nil {
+		windows = make([]window, 0, n)
+	}
 	for _, l := range r.Limits {
 		w := t.window(l.Counted(), now)
 		w.fresh = w.fresh || w.outdated() // other nodes may have returned to it earlier
@@ -86,16 +93,24 @@ func (t *track) setRule(r *rule.Rule, now time.Time, outdated []outdated) {
 		limit, _ := countedAs(r, o.limit)
 		o.limit.Threshold = limit.Threshold
 		w := t.window(o.limit, now)
-		w.until, w.settled, w.final = o.until, o.settled, false
+		w.until, w.settled = o.until, o.settled
 		windows = append(windows, w)
 	}
-	t.change = 0 // other limits may need other counters of former owners
+	t.placed = nil // other limits may need other counters of formers
 	t.rule, t.windows = r, windows
 	for i := range before {
 		if w, _ := t.find(t.slot(before[i].limit, 0)); w == nil {
 			t.lose(dropShard, &before[i])
 		}
 	}
+}
+
+// keep replaces the sample by s, copied unless it says the same again.
+func (t *track) keep(s *mitigation.Sample) {
+	if had := &t.sample; had.Method != cut(s.Method) || had.Host != cut(s.Host) || had.Path != cut(s.Path) {
+		t.sample = Copy(*s)
+	}
+	t.sample.Client = s.Client
 }
 
 // lose drops the pending requests of w.
@@ -133,10 +148,10 @@ func (t *track) lift(generation uint32) {
 			t.lost[dropLifted] += w.limit.Layout.Sum(each.pending) + w.limit.Layout.Sum(each.flying)
 			*each = tally{}
 		}
-		w.fresh, w.again, w.seen, w.others, w.final = true, 0, -1, false, false
+		w.fresh, w.again, w.seen, w.others = true, time.Time{}, -1, false
 	}
 	t.generation, t.near, t.since = generation, false, 0
-	t.change, t.formers = 0, nil // former owners may have counters of this generation
+	t.placed, t.formers = nil, nil // they may have counters of this generation
 }
 
 // add counts n requests that arrived at arrived: now, or a little earlier.
@@ -167,53 +182,42 @@ func (t *track) roll(w *window, index int64) {
 	default:
 		t.lose(dropShard, w)
 	}
+	if w == &t.windows[0] {
+		if t.seen[1] = t.seen[0]; index > w.Index+1 {
+			t.seen[1] = ClientSet{}
+		}
+		t.seen[0] = ClientSet{}
+	}
 	w.Roll(index)
-	w.fresh, w.again, w.seen, w.others = true, 0, -1, false
+	w.fresh, w.again, w.seen, w.others = true, time.Time{}, -1, false
 }
 
 // advance makes the window at now the current one of each limit. If the clock was set back by a
 // window or more, the counts are reset: they were made at a wrong time.
 func (t *track) advance(now time.Time) {
+	at := now.UnixMicro()
 	for i := range t.windows {
 		w := &t.windows[i]
-		index, _ := counter.Window(now, w.limit.Period)
+		index, elapsed := counter.WindowAt(at, w.limit.Period)
 		if index < w.Index-1 {
 			w.Index = index - 2 // so that both windows have passed
 		}
 		t.roll(w, index)
+		if w.now = elapsed; index < w.Index {
+			w.now = 0
+		}
 	}
 	t.dropOutdated(now)
 }
 
-// at returns the elapsed time of the current window at now, 0 if the clock was set back.
-func (w *window) at(now time.Time) int64 {
-	index, elapsed := counter.Window(now, w.limit.Period)
-	if index < w.Index {
-		return 0
-	}
-	return elapsed
-}
-
-// A slot is a window of a limit, which has one counter in each generation.
-type slot struct {
-	limit      counter.Limit
-	index      int64
-	generation uint32
-}
-
 // slot returns a window of a limit in t's generation.
-func (t *track) slot(limit counter.Limit, index int64) slot { return slot{limit, index, t.generation} }
-
-// A send is an increment of one counter.
-type send struct {
-	slot
-	delta uint64
-	made  bool // the counter is known to exist
+func (t *track) slot(limit counter.Limit, index int64) slot {
+	return slot{t, t.generation, limit, index}
 }
 
-// take appends the increments to send to dst. senders is how many senders share the counters.
-// Each increment must be answered by counted, takeBack or unknown.
-func (t *track) take(dst []send, senders int) []send {
+// send yields the increments to send; made is whether the counter is known to exist. senders is
+// how many senders share the counters. The outcome of each increment must be passed to counted.
+func (t *track) send(senders int, yield func(s slot, delta uint64, made bool)) {
 	for i := range t.windows {
 		w := &t.windows[i]
 		l := w.limit.Layout
@@ -229,7 +233,7 @@ func (t *track) take(dst []send, senders int) []send {
 			default:
 				delta, full := tally.send(l, budget)
 				if t.lost[dropFull] += full; delta > 0 {
-					dst = append(dst, send{t.slot(w.limit, index), delta, tally.made})
+					yield(t.slot(w.limit, index), delta, tally.made)
 				}
 			}
 		}
@@ -238,7 +242,6 @@ func (t *track) take(dst []send, senders int) []send {
 	if t.unsent() {
 		t.since = t.flown
 	}
-	return dst
 }
 
 // address returns the address of the shard that owns the key, "" if not known.
@@ -259,26 +262,22 @@ func (t *track) unsent() bool {
 	return false
 }
 
-// wants appends the counters to read from the owner at now to dst. settled means that all former
-// owners have settled: all nodes now count at this owner.
-func (t *track) wants(dst []slot, now time.Time, settled bool) []slot {
+// due reports whether the previous counter is to be read from the owner at now.
+func (w *window) due(now time.Time) bool {
+	return !w.outdated() && (w.fresh && w.Cur.known(w.limit.Layout) > 0 || !w.again.IsZero() && !now.Before(w.again))
+}
+
+// hasWork reports whether t has something to send or to read at now.
+func (t *track) hasWork(now time.Time) bool {
+	if t.store || t.readRecord.Load() || t.unsent() {
+		return true
+	}
 	for i := range t.windows {
-		w := &t.windows[i]
-		if w.outdated() {
-			if settled || !w.final {
-				dst = append(dst, t.slot(w.limit, w.Index-1), t.slot(w.limit, w.Index))
-			}
-			continue
-		}
-		first := w.fresh && w.Cur.known(w.limit.Layout) > 0
-		if first || settled || w.again > 0 && w.at(now) >= w.again {
-			dst = append(dst, t.slot(w.limit, w.Index-1))
-		}
-		if first {
-			t.readRecord.Store(true)
+		if t.windows[i].due(now) {
+			return true
 		}
 	}
-	return dst
+	return false
 }
 
 // find returns the window and the tally of s, nil if its window has passed, its limit is gone, or
@@ -295,62 +294,41 @@ func (t *track) find(s slot) (*window, *tally) {
 	return nil, nil
 }
 
-// counted records the owner's reply to s, which came over from. It reports whether the value
-// fell.
-func (t *track) counted(s *send, from *counter.Link, value uint64) (fell bool) {
-	w, tally := t.find(s.slot)
-	if tally == nil {
-		return false
-	}
-	others, fell := tally.counted(s.limit.Layout, t.address(), from, value, s.delta)
-	w.others = w.others || others && s.index == w.Index
-	return fell
-}
-
-// takeBack makes s pending again, since it was not made. If the shard refused it, or was missing
-// the counter twice in a row, this node counts alone for the rest of the window.
-func (t *track) takeBack(s *send, outcome counter.Outcome) {
-	if s.generation != t.generation {
-		return // lift dropped it
-	}
-	_, tally := t.find(s.slot)
-	if tally == nil {
-		t.lost[dropShard] += s.limit.Layout.Sum(s.delta)
-		return
-	}
-	t.lost[dropFull] += tally.unsent(s.limit.Layout, s.delta)
-	if outcome == counter.Absent {
-		tally.made = false
-		tally.misses++
-	}
-	tally.alone = tally.alone || outcome == counter.Refused || tally.misses > 1
-	t.since = t.flown
-}
-
-// unknown records that s was sent without an answer.
-func (t *track) unknown(s *send, from *counter.Link) {
-	if _, tally := t.find(s.slot); tally != nil {
-		tally.unknown(s.limit.Layout, t.address(), from, s.delta)
-	}
-}
-
-// read records a counter of the owner, read at now, and reports whether its value fell. Other
-// nodes may add to it until catchUp after its window: before that, again is when to read it again.
-func (t *track) read(s slot, from *counter.Link, value uint64, now time.Time, catchUp time.Duration) (again time.Time, fell bool) {
+// counted records the outcome of an increment of s, which was sent over from. It reports whether
+// the value of the counter fell.
+func (t *track) counted(s slot, op *counter.Increment, from *counter.Link) (fell bool) {
 	w, tally := t.find(s)
-	if tally == nil || s.index == w.Index && !w.outdated() {
-		return time.Time{}, false
+	l := s.limit.Layout
+	switch sent := op.Outcome == counter.Done || op.Outcome == counter.Unknown; {
+	case tally == nil:
+		if !sent && s.generation == t.generation { // else lift dropped it
+			t.lost[dropShard] += l.Sum(op.Delta)
+		}
+	case op.Outcome == counter.Done:
+		others, fell := tally.counted(l, t.address(), from, op.Value, op.Delta)
+		w.others = w.others || others && s.index == w.Index
+		return fell
+	case sent:
+		tally.unknown(l, t.address(), from, op.Delta)
+	default:
+		t.lost[dropFull] += tally.unsent(l, op.Delta, op.Outcome)
+		t.since = t.flown
 	}
-	fell = tally.readOwner(w.limit.Layout, t.address(), from, value)
-	if w.outdated() {
-		w.final = !now.Before(w.settled)
-		return time.Time{}, fell
+	return false
+}
+
+// hasReadPrev records that the previous counter of w was read from the owner, at now. Other nodes
+// may add to it until catchUp after its window, and until all have made a change. Then it is read
+// again.
+func (t *track) hasReadPrev(w *window, now time.Time, catchUp time.Duration) {
+	w.fresh, w.again = false, time.Time{}
+	late := min(catchUp, time.Duration(w.limit.Period-1)*time.Microsecond)
+	if final := time.UnixMicro(w.Index * w.limit.Period).Add(late); now.Before(final) {
+		w.again = final
 	}
-	w.fresh, w.again = false, 0
-	last := min(catchUp.Microseconds(), w.limit.Period-1)
-	if elapsed := w.at(now); elapsed < last {
-		w.again = last
-		again = now.Add(time.Duration(last-elapsed) * time.Microsecond)
+	for i := range t.formers {
+		if settled := t.formers[i].settled; now.Before(settled) {
+			w.again = sooner(w.again, settled)
+		}
 	}
-	return again, fell
 }

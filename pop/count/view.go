@@ -1,10 +1,12 @@
 package count
 
 import (
+	"slices"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A view holds the counts of a limit's windows in one layout: its own, or an outdated one of the
@@ -46,6 +48,9 @@ func (t *track) views(dst []view) []view {
 	return dst
 }
 
+// ended reports whether the layout has ceased to matter at now.
+func (v *view) ended(now time.Time) bool { return !v.until.IsZero() && !now.Before(v.until) }
+
 // over reports whether the limit is exceeded at elapsed.
 func (v *view) over(elapsed int64) bool { return v.limit.Over(v.Prev, v.Cur, elapsed) }
 
@@ -58,19 +63,18 @@ func (v *view) back(elapsed int64, now time.Time) time.Time {
 	return back
 }
 
-// A Finding says that the counts of a key exceed a limit.
-type Finding struct {
-	Generation uint32 // of the counts
-
-	Back time.Time      // when every limit is back at its threshold
-	Why  mitigation.Why // the limit that is back last
+// A finding says that the counts of a key exceed a limit.
+type finding struct {
+	generation uint32         // of the counts
+	back       time.Time      // when every limit is back at its threshold
+	why        mitigation.Why // the limit that is back last
 }
 
 // add records that v is over its limit at now.
-func (f *Finding) add(v *view, elapsed int64, now time.Time) {
-	if back := v.back(elapsed, now); back.After(f.Back) {
-		f.Back = back
-		f.Why = mitigation.Why{Limit: v.limit, Prev: v.Prev, Cur: v.Cur, Elapsed: elapsed}
+func (f *finding) add(v *view, elapsed int64, now time.Time) {
+	if back := v.back(elapsed, now); back.After(f.back) {
+		f.back = back
+		f.why = mitigation.Why{Limit: v.limit, Prev: v.Prev, Cur: v.Cur, Elapsed: elapsed}
 	}
 }
 
@@ -90,20 +94,20 @@ const (
 //
 // If other nodes counted, one of them may have seen the limit exceeded since the last evaluation,
 // when the previous window weighed more: then the record is read.
-func (t *track) evaluate(now time.Time, n uint64) (f Finding, over bool) {
+func (t *track) evaluate(now time.Time, n uint64) (f finding, over bool) {
 	t.advance(now)
 	if n > 0 {
 		t.burst = n
 	}
 	t.mu.Lock()
-	t.shown, t.shownOf = t.views(t.shown[:0]), t.generation
+	t.shown, t.shownOf = t.views(slices.Grow(t.shown[:0], len(t.windows))), t.generation
 	t.mu.Unlock()
-	f.Generation = t.generation
+	f.generation = t.generation
 	near := false
 	for i := range t.shown {
 		v := &t.shown[i]
 		w := &t.windows[v.of]
-		elapsed := w.at(now)
+		elapsed := w.now
 		if v.over(elapsed) {
 			over = true
 			f.add(v, elapsed, now)
@@ -116,49 +120,62 @@ func (t *track) evaluate(now time.Time, n uint64) (f Finding, over bool) {
 	t.near = near
 	for i := range t.windows {
 		if w := &t.windows[i]; !w.outdated() {
-			w.seen, w.others = w.at(now), false
+			w.seen, w.others = w.now, false
 		}
 	}
 	return f, over
 }
 
-// A Remaining is what is left of a limit.
-type Remaining struct {
-	Period   time.Duration
-	Requests uint64        // how many more may come now before the limit is exceeded
-	Falls    time.Duration // until the estimate falls, if no more requests come
+// shown appends the counts of a key at its last evaluation to dst, nothing if they are of another
+// generation. The request path may call it.
+func (c *Loop) shown(dst []view, key counter.Key, generation uint32) []view {
+	if t := c.peek(key); t != nil {
+		t.mu.Lock()
+		if t.shownOf == generation {
+			dst = append(dst, t.shown...)
+		}
+		t.mu.Unlock()
+	}
+	return dst
 }
 
-// Remaining appends what is left of a key's limits at now to dst. Limits without a known estimate
-// are left out. The request path may call it.
-func (c *Loop) Remaining(dst []Remaining, key counter.Key, now time.Time) []Remaining {
-	t := c.peek(key)
-	if t == nil {
-		return dst
+// A Quota is what a client may be told about one limit.
+type Quota struct {
+	Rule  *rule.Rule
+	Limit rule.Limit
+
+	// Known is whether the node has a current estimate. If not, only Rule and Limit are set.
+	Known bool
+
+	// Remaining is how many more requests may come now before the limit is exceeded.
+	Remaining uint64
+
+	// Reset is the time until Remaining changes if no more requests come: when the period
+	// leaves or enters the oldest sub-window that counts, or the mitigation ends. With whole
+	// windows it is the end of the current one.
+	Reset time.Duration
+}
+
+// Remaining appends what is left of each limit of r under key at now to dst. The request path may
+// call it.
+func (c *Loop) Remaining(dst []Quota, r *rule.Rule, key counter.Key, now time.Time) []Quota {
+	at := len(dst)
+	for _, limit := range r.Limits {
+		dst = append(dst, Quota{Rule: r, Limit: limit})
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.shownOf < c.o.Table.Generation(key) {
-		return dst // it was lifted since
-	}
-	last := -1
-	for i := range t.shown {
-		v := &t.shown[i]
+	var room [4]view
+	for _, v := range c.shown(room[:0], key, c.o.Table.Generation(key)) {
 		index, elapsed := counter.Window(now, v.limit.Period)
-		if v.Index != index || v.fresh {
-			continue
+		for i := range dst[at:] {
+			q := &dst[at+i]
+			v.limit.Threshold = q.Limit.Threshold // may have changed since
+			n := v.limit.Remaining(v.Prev, v.Cur, elapsed)
+			if q.Limit.Period.Microseconds() != v.limit.Period || v.Index != index || v.fresh || q.Known && q.Remaining <= n {
+				continue
+			}
+			q.Known, q.Remaining = true, n
+			q.Reset = time.Duration(v.limit.Falls(v.Prev, v.Cur, elapsed)-elapsed) * time.Microsecond
 		}
-		n := v.limit.Remaining(v.Prev, v.Cur, elapsed)
-		if v.of == last && n >= dst[len(dst)-1].Requests {
-			continue
-		}
-		r := Remaining{time.Duration(v.limit.Period) * time.Microsecond, n, time.Duration(v.limit.Falls(v.Prev, v.Cur, elapsed)-elapsed) * time.Microsecond}
-		if v.of == last {
-			dst[len(dst)-1] = r
-		} else {
-			dst = append(dst, r)
-		}
-		last = v.of
 	}
 	return dst
 }

@@ -47,6 +47,15 @@ type Options struct {
 	// Changed is called when a member comes or goes. It must not block. May be nil.
 	Changed func()
 
+	// Joined is called after each attempt to join a node while there are no members, with its
+	// address and the error, and with none when a node becomes a member. It must not block. May be
+	// nil.
+	Joined func(addr string, err error)
+
+	// Twins is called at least twice a second with a description of two nodes that share a name, or
+	// with an empty text if all names differ. It must not block or use the Gossip. May be nil.
+	Twins func(text string)
+
 	// Receive is given each message of another node, and how long ago that node was given
 	// it: 0 while its clock is not known. It must not block, and not keep the message.
 	Receive func(from string, message []byte, age time.Duration)
@@ -101,6 +110,12 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Changed == nil {
 		o.Changed = func() {}
+	}
+	if o.Joined == nil {
+		o.Joined = func(string, error) {}
+	}
+	if o.Twins == nil {
+		o.Twins = func(string) {}
 	}
 	return o, checkKeys(o.Keys)
 }
@@ -280,6 +295,10 @@ type Member struct {
 	Name string
 	Addr string // IP:PORT that it listens at
 	Meta []byte // what it tells of itself; not to be changed
+
+	// ClockAhead is how far its clock is ahead of this node's, if that is known.
+	ClockAhead time.Duration
+	ClockKnown bool
 }
 
 // Members returns the other members, by name. A node that was killed and came back is there
@@ -288,27 +307,37 @@ func (g *Gossip) Members() (all []Member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, l := range g.members {
-		all = append(all, Member{l.name, l.node.Address(), l.node.Meta[metaHeader:]})
+		ahead, known := l.clock.offset()
+		all = append(all, Member{l.name, l.node.Address(), l.node.Meta[metaHeader:], ahead, known})
 	}
 	slices.SortFunc(all, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Addr, b.Addr)) })
 	return all
 }
 
 // ClockOffset returns how far this node's clock is ahead of the median of the others', 0
-// while there are none.
+// while it is alone.
 func (g *Gossip) ClockOffset() time.Duration {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	var offsets []time.Duration
-	for _, l := range g.members {
-		if offset, ok := l.clock.offset(); ok {
-			offsets = append(offsets, offset)
-		}
-	}
+	offsets := g.offsets(nil)
 	if len(offsets) == 0 {
 		return 0
 	}
 	return -median(offsets)
+}
+
+// ClockAheadOfMost returns how far this node's clock is ahead of the median of all clocks, its own
+// among them: so a node whose clock is right is not behind one that is ahead.
+func (g *Gossip) ClockAheadOfMost() time.Duration { return -median(g.offsets([]time.Duration{0})) }
+
+// offsets appends to dst how far the members' clocks are ahead of this node's, where that is known.
+func (g *Gossip) offsets(dst []time.Duration) []time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, l := range g.members {
+		if offset, ok := l.clock.offset(); ok {
+			dst = append(dst, offset)
+		}
+	}
+	return dst
 }
 
 // ClockAhead returns how far this node's clock is ahead of that of the member that is most

@@ -132,10 +132,8 @@ func TestStatusAndClock(t *testing.T) {
 		defer nodes[0].mu.Unlock()
 		return nodes[0].statuses["n2"] == "status of n2" && nodes[0].statuses["n3"] == "status of n3"
 	})
-	// All share this machine's clock.
-	if got := nodes[0].ClockOffset().Abs(); got > time.Second {
-		t.Errorf("the clock is %v from the others", got)
-	}
+	// All share this machine's clock. A busy machine delays some answers, but not all.
+	eventually(t, "the clock is that of the others", func() bool { return nodes[0].ClockOffset().Abs() < time.Second })
 }
 
 // shortLived lets the dead be forgotten at once, as after a long partition.

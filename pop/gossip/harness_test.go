@@ -15,11 +15,12 @@ import (
 	"github.com/hashicorp/memberlist"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/edgelimit/edge/internal/wait"
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
 // patience is how long a test waits before it gives up. No test depends on its length.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // A node takes part in the gossip, and keeps what it hears.
 type node struct {
@@ -168,16 +169,7 @@ func (n *node) times(message []byte) int {
 // eventually waits until ok says true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	giveUp := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-giveUp:
-			t.Fatalf("it did not happen: %s", what)
-		}
-	}
+	wait.Until(t, what, patience, 5*time.Millisecond, ok)
 }
 
 // metric returns the value of a metric without labels, or with one.

@@ -7,9 +7,9 @@ import (
 	"net"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/memberlist"
 )
@@ -37,10 +37,10 @@ func TestFoundDead(t *testing.T) {
 		{"begins another run", func(g *Gossip) { g.joined(memberAt("n2", 3)) }, []string{"3 after"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				received := 0
 				g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[uint64]*link{}, absent: map[uint64]*link{}, seen: map[string]time.Time{}}
-				g.o.Changed, g.o.Logger = func() {}, slog.New(slog.DiscardHandler)
+				g.o.Changed, g.o.Joined, g.o.Twins, g.o.Logger = func() {}, func(string, error) {}, func(string) {}, slog.New(slog.DiscardHandler)
 				g.o.Receive = func(string, []byte, time.Duration) { received++ }
 				g.metrics = newMetrics(nil, g)
 				g.joined(memberAt("n2", 2))
@@ -86,10 +86,10 @@ func TestFoundDead(t *testing.T) {
 func TestReplayAfterAPartition(t *testing.T) {
 	const me = 1
 	for _, state := range []memberlist.NodeStateType{memberlist.StateDead, memberlist.StateLeft} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var received []string
 			g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[uint64]*link{}, absent: map[uint64]*link{}, seen: map[string]time.Time{}}
-			g.o.Changed, g.o.Logger = func() {}, slog.New(slog.DiscardHandler)
+			g.o.Changed, g.o.Joined, g.o.Twins, g.o.Logger = func() {}, func(string, error) {}, func(string) {}, slog.New(slog.DiscardHandler)
 			g.o.Receive = func(_ string, message []byte, _ time.Duration) { received = append(received, string(message)) }
 			g.o.ReceiveStatus = func(_ string, status []byte) { received = append(received, string(status)) }
 			g.metrics = newMetrics(nil, g)

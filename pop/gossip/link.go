@@ -69,7 +69,6 @@ type link struct {
 	node   *memberlist.Node // where it is; nil while it is no member, nor was a moment ago
 	joined time.Time        // when it became one
 	gone   time.Time        // when it ceased to be one
-	twin   bool             // it was said that it has another node's name
 	number uint64           // of the last packet to it
 
 	urgent, bulk []body    // that wait; urgent ones first
@@ -121,8 +120,8 @@ func (l *link) header(kind byte, from uint64, at int64) header {
 	return header{kind, from, l.run, l.number, at}
 }
 
-// due appends the packets to l that are to be sent at now to out, and returns the moment
-// when there is more to do, zero if there is none.
+// due appends the packets to l that are to be sent at now to out, and returns when it must be
+// called next: never if that is zero.
 func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []outgoing, next time.Time) {
 	earlier := func(t time.Time) {
 		if next.IsZero() || t.Before(next) {

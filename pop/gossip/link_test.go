@@ -6,9 +6,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/memberlist"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -176,7 +176,7 @@ func TestLinkBounds(t *testing.T) {
 
 // What is acknowledged is not sent again, and leaves its place to what waits.
 func TestAcknowledged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const me, peer = 1, 2
 		l := &link{run: peer, name: "n2", node: new(memberlist.Node)}
 		g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{peer: l}, members: map[uint64]*link{peer: l}}

@@ -1,8 +1,10 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -78,6 +80,7 @@ func (g *Gossip) joined(n *memberlist.Node) {
 	g.seen[addrPort(&node)] = now
 	g.signal()
 	g.o.Changed()
+	g.o.Joined(addrPort(&node), nil)
 }
 
 // left notes that n is dead, or has left.
@@ -122,20 +125,21 @@ func (g *Gossip) vanish(run uint64, l *link) {
 // came back.
 const twins = 15 * time.Second
 
-// sayTwins says of members that they have the name of this node or of another member. mu is
-// held.
-func (g *Gossip) sayTwins(now time.Time) {
+// noteTwins says whether a member has the name of this node or of another member. mu is held.
+func (g *Gossip) noteTwins(now time.Time) {
+	text := ""
 	names := map[string]string{g.o.Name: g.addr}
-	for _, l := range g.members {
-		if now.Sub(l.joined) < twins || l.twin {
+	for _, l := range slices.SortedFunc(maps.Values(g.members), func(a, b *link) int { return cmp.Compare(a.run, b.run) }) {
+		if now.Sub(l.joined) < twins {
 			continue
 		}
+		addr := addrPort(l.node)
 		if other, ok := names[l.name]; ok {
-			l.twin = true
-			g.o.Logger.Error("two nodes have the same name; give each its own", "name", l.name, "addr", addrPort(l.node), "other", other)
+			text = fmt.Sprintf("two nodes have the name %q, those at %s and %s: give each its own", l.name, other, addr)
 		}
-		names[l.name] = addrPort(l.node)
+		names[l.name] = addr
 	}
+	g.o.Twins(text)
 }
 
 // maxLinks is of how many runs is remembered which of their packets were received.
@@ -191,7 +195,9 @@ func (g *Gossip) keepJoined(ctx context.Context) {
 				continue
 			}
 			joining.Go(func() {
-				_, _ = g.list.Join([]string{addr}) // tried again if it fails
+				if _, err := g.list.Join([]string{addr}); err != nil { // tried again
+					g.notJoined(addr, err)
+				}
 				mu.Lock()
 				defer mu.Unlock()
 				delete(under, addr)
@@ -205,11 +211,25 @@ func (g *Gossip) keepJoined(ctx context.Context) {
 	}
 }
 
+// notJoined tells that joining a node failed, unless there are other members.
+func (g *Gossip) notJoined(addr string, err error) {
+	g.mu.Lock()
+	alone := len(g.members) == 0
+	g.mu.Unlock()
+	if alone {
+		g.o.Joined(addr, err)
+	}
+}
+
 // missing returns the addresses, IP:PORT, of nodes that should be members and are not.
 func (g *Gossip) missing(ctx context.Context) []string {
 	wanted := map[string]bool{}
 	for _, seed := range g.o.Join {
-		for _, addr := range resolve(ctx, seed) {
+		addrs, err := resolve(ctx, seed)
+		if err != nil {
+			g.notJoined(seed, err)
+		}
+		for _, addr := range addrs {
 			wanted[addr] = true
 		}
 	}
@@ -227,7 +247,7 @@ func (g *Gossip) missing(ctx context.Context) []string {
 		oldest := slices.MinFunc(slices.Collect(maps.Keys(g.seen)), func(a, b string) int { return g.seen[a].Compare(g.seen[b]) })
 		delete(g.seen, oldest)
 	}
-	g.sayTwins(now)
+	g.noteTwins(now)
 	for _, l := range g.members {
 		g.seen[addrPort(l.node)] = now
 		delete(wanted, addrPort(l.node))
@@ -237,19 +257,19 @@ func (g *Gossip) missing(ctx context.Context) []string {
 }
 
 // resolve returns the addresses, IP:PORT, of a seed.
-func resolve(ctx context.Context, seed string) (addrs []string) {
+func resolve(ctx context.Context, seed string) (addrs []string, err error) {
 	host, port, err := net.SplitHostPort(seed)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	ips, err := net.DefaultResolver.LookupHost(ctx, host)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	for _, ip := range ips {
 		addrs = append(addrs, net.JoinHostPort(ip, port))
 	}
-	return addrs
+	return addrs, nil
 }

@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"net"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/memberlist"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -44,7 +44,7 @@ func (g *Gossip) leaves(run uint32, state memberlist.NodeStateType) {
 // Seeds and nodes that were members are joined again while they are missing, nodes that have left
 // are not.
 func TestMissing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGossip(t, func(o *Options) { o.Join = []string{"10.0.0.1:7946", "10.0.0.2:7946"} })
 		g.addr = "10.0.0.1:7946"
 		for _, tt := range []struct {
@@ -77,7 +77,7 @@ func TestMissing(t *testing.T) {
 
 // Of very many nodes that are gone, only the last are looked for.
 func TestMissingIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGossip(t, nil)
 		const nodes = maxSeen + 50
 		for run := range uint32(nodes) {
@@ -99,7 +99,7 @@ func TestMissingIsBounded(t *testing.T) {
 // The runs that are remembered are bounded. Members and the last that are gone stay: their
 // packets must not be received twice.
 func TestLinksAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGossip(t, nil)
 		const member, gone = 1<<20 + 1, maxLinks + 100
 		g.joined(nodeAt(member))
@@ -119,7 +119,7 @@ func TestLinksAreBounded(t *testing.T) {
 	})
 }
 
-// Whoever follows the members hears of each that comes or goes, once each.
+// Followers hear of each member that comes or goes, exactly once.
 func TestChanged(t *testing.T) {
 	changes := 0
 	g := newGossip(t, func(o *Options) { o.Changed = func() { changes++ } })

@@ -1,6 +1,9 @@
 package http1
 
-import "errors"
+import (
+	"errors"
+	"strings"
+)
 
 // An Answer is the head of an answer. Its results are valid until the body is read.
 type Answer struct {
@@ -13,6 +16,16 @@ type Answer struct {
 func (a *Answer) reset() {
 	a.head.reset()
 	*a = Answer{head: a.head}
+}
+
+// Values returns the values of the fields called name.
+func (a *Answer) Values(name string) (values []string) {
+	for f := range a.Fields {
+		if strings.EqualFold(string(a.NameOf(f)), name) {
+			values = append(values, string(a.ValueOf(f)))
+		}
+	}
+	return values
 }
 
 // scan reads the head from buf, like Request.scan. toHead is whether the request was HEAD. Origins

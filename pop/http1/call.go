@@ -3,7 +3,6 @@ package http1
 import (
 	"errors"
 	"io"
-	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -37,25 +36,18 @@ func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 	c.o = o
 	again := repeatable(r)
 	for fresh := false; ; fresh = true {
-		now := time.Now()
-		oc, err := o.get(again && whole, fresh, now)
+		oc, err := o.get(again && whole, fresh, time.Now())
 		if err != nil {
 			return err
 		}
 		c.setConn(oc)
 		if whole {
-			oc.setReadDeadline(now, o.o.Timeout)
-			oc.setWriteDeadline(now, o.o.Timeout)
+			oc.setReadDeadline(time.Now(), o.o.Timeout) // after connecting
 		} else { // no timeout while the request is being sent: see Sent
 			oc.readBy, oc.writeBy = time.Time{}, time.Time{}
 			_ = oc.conn.SetDeadline(time.Time{})
 		}
-		n, err := oc.conn.Write(begin)
-		if err == nil && whole {
-			runtime.Gosched() // on a busy node the answer arrives meanwhile, and the read need not wait
-			err = c.fill(smallBuffer)
-			n = len(begin)
-		}
+		n, err := c.begin(begin, whole)
 		if err == nil || err == ErrInterrupted {
 			return err
 		}
@@ -65,6 +57,21 @@ func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 		c.setConn(nil)
 		oc.close()
 	}
+}
+
+// begin sends what Ask sends and, if that is all, reads the beginning of the answer.
+func (c *Call) begin(request []byte, whole bool) (n int, err error) {
+	if !whole {
+		return c.oc.conn.Write(request)
+	}
+	if c.isInterrupted() {
+		return 0, ErrInterrupted
+	}
+	n, err = c.oc.ask(request, smallBuffer)
+	if err != nil && c.isInterrupted() {
+		err = ErrInterrupted
+	}
+	return n, err
 }
 
 func (c *Call) setConn(oc *originConn) {

@@ -18,7 +18,6 @@ type Conn struct {
 	x      *exchange // current request; nil between requests
 	peer   netip.AddrPort
 	since  time.Time // when the first head began; zero after it
-	now    time.Time // last read from the client; zero during and after a relay
 	secure bool      // uses TLS
 
 	closing bool // close after the current answer
@@ -29,6 +28,8 @@ type Conn struct {
 
 	upstream atomic.Pointer[originConn] // of the current relay
 
+	serves func(fd uintptr) bool // serveReady, made once per connection
+
 	sentStatus int   // of the last answer
 	sentBytes  int64 // of its body
 }
@@ -36,7 +37,8 @@ type Conn struct {
 // States of a connection.
 const (
 	active uint32 = iota
-	idle          // waits for a request
+	unused        // waits for its first request
+	idle          // waits for a further one
 	spare         // waits for a request after a refused one
 	ended         // closes as soon as it is idle
 )
@@ -47,6 +49,12 @@ type exchange struct {
 	answer Answer
 	body   bodyReader // of the request
 	began  time.Time  // when the first bytes of the request came
+
+	scanned   bool  // the head was read
+	malformed error // of the head
+	answered  bool
+
+	relaying relaying
 }
 
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
@@ -84,77 +92,155 @@ func (c *Conn) serve() {
 			c.server.o.Logger.Error("panic while serving a request", "err", err, "stack", string(debug.Stack()))
 		}
 	}()
-	for {
-		if !c.begin() {
-			return
-		}
-		x := c.x
-		if err := c.readHead(x); err != nil {
+	for c.begin() {
+		if err := c.readHead(c.x); err != nil {
 			c.fail(err)
 			return
 		}
-		x.body = newBodyReader(x.req.Body, x.req.Length)
-		c.closing = x.req.Close
-		c.sentStatus, c.sentBytes = 0, 0
-		c.server.o.Handler.ServeHTTP1(c, &x.req)
+		if !c.x.answered {
+			c.handle(c.x)
+		}
 		if !c.finish() {
 			return
 		}
 	}
 }
 
-// begin waits for the first bytes of a request.
+// handle lets the handler answer a request whose head was read.
+func (c *Conn) handle(x *exchange) {
+	x.body = newBodyReader(x.req.Body, x.req.Length)
+	c.closing = x.req.Close
+	c.sentStatus, c.sentBytes = 0, 0
+	c.server.o.Handler.ServeHTTP1(c, &x.req)
+	x.answered = true
+}
+
+// begin waits for the first bytes of a request. Requests that it can serve without reading more, it
+// serves.
 func (c *Conn) begin() bool {
 	if c.r == c.w {
-		if err := c.flushWithin(); err != nil {
+		if c.flush() != nil || !c.rest() {
 			return false
 		}
-		if c.since.IsZero() {
-			c.setReadDeadline(c.clock(), c.patience())
-		} else {
-			c.setReadDeadline(c.since, c.server.o.ReadHeaderTimeout) // a new connection must send a request
+		if c.raw != nil {
+			if c.serves == nil {
+				c.serves = c.serveReady
+			}
+			return c.await(c.serves, smallBuffer) == nil
 		}
-		if c.x != nil {
-			exchanges.Put(c.x)
-			c.x = nil
-		}
-		waits := idle
-		if c.refused {
-			waits = spare
-		}
-		if c.state.Store(waits); c.server.ending.Load() {
+		err := c.fill(smallBuffer)
+		if !c.resume() || err != nil {
 			return false
 		}
-		c.release()
-		err := c.more(smallBuffer)
-		if c.state.Swap(active) == ended || err != nil {
-			return false
-		}
-		c.now = time.Now()
 	}
-	if len(c.out) > 2*copied && c.flushWithin() != nil {
+	return c.next()
+}
+
+// serveReady reads from the socket fd, and reports whether the connection has ended or needs more than
+// this: a request whose head or body has not arrived, or an answer that ends the connection.
+//
+// Whatever it serves needs one read and one write. It waits for the next request in the same call of the
+// poller in which it has read the socket empty, and so misses no event. If it returned for each request, it
+// would have to try to read again before it waits.
+func (c *Conn) serveReady(fd uintptr) bool {
+	for {
+		if !c.readReady(fd) {
+			return false
+		}
+		empty := c.empty
+		if !c.resume() {
+			c.err = errClosed
+		}
+		for c.err == nil && c.r < c.w {
+			if !c.next() {
+				c.err = errClosed
+				break
+			}
+			x := c.x
+			if x.scanned, x.malformed = x.req.scan(c.buffered(), c.server.o.MaxHeaderBytes); !x.scanned || x.malformed != nil || x.req.Body != NoBody || x.req.Upgrade {
+				return true
+			}
+			if c.handle(x); c.closing {
+				return true
+			}
+			c.discard()
+		}
+		if c.err == nil {
+			c.err = c.flush()
+		}
+		if c.err == nil && !c.rest() {
+			c.err = errClosed
+		}
+		if c.err != nil {
+			return true
+		}
+		if empty {
+			return false
+		}
+		c.reports = c.reports || reportEmpty(fd)
+	}
+}
+
+// rest prepares the connection for waiting. It returns false if the connection has to end.
+func (c *Conn) rest() bool {
+	if c.since.IsZero() {
+		c.setReadDeadline(c.clock(), c.patience())
+	} else {
+		c.setReadDeadline(c.since, c.server.o.ReadHeaderTimeout) // a new connection must send a request
+	}
+	if c.x != nil {
+		exchanges.Put(c.x)
+		c.x = nil
+	}
+	waits := idle
+	switch {
+	case !c.since.IsZero():
+		waits = unused
+	case c.refused:
+		waits = spare
+	}
+	if c.state.Swap(waits) == ended || waits != unused && c.server.ending.Load() {
+		return false
+	}
+	c.release()
+	return true
+}
+
+// resume follows rest when something has arrived. It returns false if the connection was ended.
+func (c *Conn) resume() bool {
+	c.now = time.Now()
+	return c.state.Swap(active) != ended
+}
+
+// next prepares for the request that begins in the buffer.
+func (c *Conn) next() bool {
+	if len(c.out) > 2*copied && c.flush() != nil {
 		return false
 	}
 	if c.x == nil {
 		c.x = exchanges.Get().(*exchange)
 	}
-	c.x.req.reset()
-	if c.x.began = c.since; c.since.IsZero() {
-		c.x.began = c.clock()
+	x := c.x
+	x.req.reset()
+	x.scanned, x.answered, x.malformed = false, false, nil
+	if x.began = c.since; c.since.IsZero() {
+		x.began = c.clock()
 	}
 	c.since = time.Time{}
 	c.refused = false
 	return true
 }
 
-// endIdle ends c if it waits for a request; with refused set, only if the last one was refused. It
-// may be called from any goroutine.
-func (c *Conn) endIdle(refused bool) bool {
-	if !c.state.CompareAndSwap(spare, ended) && (refused || !c.state.CompareAndSwap(idle, ended)) {
-		return false
+// endIn ends c if it is in one of states, and reports whether it was. It may be called from any
+// goroutine.
+func (c *Conn) endIn(states ...uint32) bool {
+	for _, state := range states {
+		if c.state.CompareAndSwap(state, ended) {
+			_ = c.conn.SetReadDeadline(long)
+			return true
+		}
 	}
-	_ = c.conn.SetReadDeadline(long)
-	return true
+	return false
 }
 
 // patience returns how long the client may be idle before its next request.
@@ -167,12 +253,15 @@ func (c *Conn) patience() time.Duration {
 
 // readHead reads a request's head.
 func (c *Conn) readHead(x *exchange) error {
+	if x.scanned || x.malformed != nil {
+		return x.malformed
+	}
 	for {
 		done, err := x.req.scan(c.buffered(), c.server.o.MaxHeaderBytes)
 		if done || err != nil {
 			return err
 		}
-		if err := c.flushWithin(); err != nil {
+		if err := c.flush(); err != nil {
 			return err
 		}
 		c.setReadDeadline(x.began, c.server.o.ReadHeaderTimeout)
@@ -183,9 +272,9 @@ func (c *Conn) readHead(x *exchange) error {
 	}
 }
 
-// clock returns the time of the last read from the client, if the connection has not waited since,
-// else the current time. Reading the clock for each deadline and Date would slow refusals
-// measurably.
+// clock returns the time of the last read from the client or of the end of its last relay, if the
+// connection has not waited since, else the current time. Reading the clock for each deadline and Date
+// would slow refusals measurably.
 func (c *Conn) clock() time.Time {
 	if c.now.IsZero() {
 		return time.Now()
@@ -249,7 +338,7 @@ func (c *Conn) appendConnection(dst []byte, r *Request, framed bool) []byte {
 	switch {
 	case c.closing:
 		return append(dst, "Connection: close\r\n"...)
-	case r.Minor == 0:
+	case r.keep: // HTTP/1.0 clients must be told, and some of HTTP/1.1 that ask wait for it
 		return append(dst, "Connection: keep-alive\r\n"...)
 	}
 	return dst
@@ -262,22 +351,6 @@ func appendStatus(dst []byte, status int) []byte {
 	return append(append(dst, http.StatusText(status)...), "\r\n"...)
 }
 
-// flushWithin is flush with the write timeout.
-func (c *Conn) flushWithin() error {
-	if len(c.out) == 0 {
-		return nil
-	}
-	c.writeTimeout()
-	return c.flush()
-}
-
-// writeTimeout bounds the next write.
-func (c *Conn) writeTimeout() {
-	if c.server.o.BodyTimeout > 0 {
-		c.setWriteDeadline(c.clock(), c.server.o.BodyTimeout)
-	}
-}
-
 // finish ends an exchange, and reports whether another one may follow.
 func (c *Conn) finish() bool {
 	whole := c.discard()
@@ -285,7 +358,7 @@ func (c *Conn) finish() bool {
 		return true
 	}
 	if c.dropped || whole && c.r == c.w {
-		_ = c.flushWithin()
+		_ = c.flush()
 	} else {
 		c.linger()
 	}
@@ -320,7 +393,7 @@ const (
 // linger flushes, shuts down the node's side of the connection and reads until the client closes
 // its own.
 func (c *Conn) linger() {
-	if c.flushWithin() != nil {
+	if c.flush() != nil {
 		return
 	}
 	half, ok := c.conn.(interface{ CloseWrite() error })

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/http1"
 )
 
@@ -50,7 +51,7 @@ func run(t *testing.T, o http1.Options, ln net.Listener) *http1.Server {
 	s := http1.NewServer(o)
 	go func() { _ = s.Serve(ln) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
 			t.Errorf("Shutdown: %v", err)
@@ -214,23 +215,31 @@ func TestClientThatGoesAway(t *testing.T) {
 
 func TestTimeouts(t *testing.T) {
 	o := options(relay{http1.NewOrigin(http1.OriginOptions{Dial: func(context.Context) (net.Conn, error) { return nil, errors.New("none") }})})
-	o.ReadHeaderTimeout, o.IdleTimeout, o.BodyTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
-	ln := listen(t)
-	run(t, o, ln)
-	for _, test := range []struct{ name, sends, status string }{
-		{"nothing", "", ""},
-		{"half a head", "GET / HTTP/1.1\r\nHo", "HTTP/1.1 408 "},
-		{"after a request", "GET /refused HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 429 "},
-		{"a refused body that does not come", "POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 429 "},
+	for _, test := range []struct {
+		name, sends, status string
+		ends                time.Duration
+	}{
+		{"nothing", "", "", 10 * time.Second},
+		{"half a head", "GET / HTTP/1.1\r\nHo", "HTTP/1.1 408 ", 10 * time.Second},
+		{"after a request", "GET /refused HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 429 ", 10 * time.Second},
+		{"a refused body that does not come", "POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 429 ", 0},
 	} {
-		conn := dial(t, ln.Addr().String())
-		if _, err := io.WriteString(conn, test.sends); err != nil {
-			t.Fatal(err)
-		}
-		all, err := io.ReadAll(conn)
-		if err != nil || !strings.HasPrefix(string(all), test.status) || test.status == "" && len(all) > 0 {
-			t.Errorf("%s: answered %q, %v; want %q", test.name, all, err, test.status)
-		}
+		bubble.Test(t, func(t *testing.T) {
+			conn, theirs := net.Pipe()
+			defer conn.Close()
+			go http1.NewServer(o).ServeConn(theirs, http1.Start{Since: time.Now()})
+			begin := time.Now()
+			if test.sends != "" {
+				go func() { _, _ = io.WriteString(conn, test.sends) }() // the end of the connection may come first
+			}
+			all, err := io.ReadAll(conn)
+			if err != nil || !strings.HasPrefix(string(all), test.status) || test.status == "" && len(all) > 0 {
+				t.Errorf("%s: answered %q, %v; want %q", test.name, all, err, test.status)
+			}
+			if took := time.Since(begin); took != test.ends {
+				t.Errorf("%s: the connection ended after %v, want %v", test.name, took, test.ends)
+			}
+		})
 	}
 }
 
@@ -272,5 +281,52 @@ func TestShutdown(t *testing.T) {
 	}
 	if _, err := net.Dial("tcp", ln.Addr().String()); err == nil {
 		t.Error("the listener is still open")
+	}
+}
+
+// A new connection is answered if its first request comes within LastMoment after Shutdown, else it is
+// closed then.
+func TestShutdownWithNewConnections(t *testing.T) {
+	const ask = "GET /refused HTTP/1.1\r\nHost: a\r\n\r\n"
+	for _, test := range []struct {
+		name string
+		sent string // before Shutdown
+		asks time.Duration
+		want time.Duration // until Shutdown returns
+	}{
+		{"a request", "", http1.LastMoment - time.Millisecond, http1.LastMoment - time.Millisecond},
+		{"half a head", ask[:10], 2 * http1.LastMoment, 2 * http1.LastMoment},
+		{"nothing", "", 0, http1.LastMoment},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			s := http1.NewServer(options(relay{}))
+			conn, far := net.Pipe()
+			defer conn.Close()
+			s.ServeConn(far, http1.Start{Since: time.Now()})
+			if len(test.sent) > 0 {
+				if _, err := io.WriteString(conn, test.sent); err != nil {
+					t.Fatal(err)
+				}
+			}
+			start, took := time.Now(), make(chan time.Duration)
+			go func() {
+				if err := s.Shutdown(t.Context()); err != nil {
+					t.Errorf("%s: %v", test.name, err)
+				}
+				took <- time.Since(start)
+			}()
+			if test.asks > 0 {
+				time.Sleep(test.asks)
+				if _, err := io.WriteString(conn, ask[len(test.sent):]); err != nil {
+					t.Errorf("%s: %v", test.name, err)
+				}
+				if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != 429 || !resp.Close {
+					t.Errorf("%s: %v, %v; want 429, and the connection closed", test.name, resp, err)
+				}
+			}
+			if got := <-took; got != test.want {
+				t.Errorf("%s: Shutdown took %v, want %v", test.name, got, test.want)
+			}
+		})
 	}
 }

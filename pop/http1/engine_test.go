@@ -37,14 +37,17 @@ func (relay) Malformed(c *http1.Conn, err *http1.Error) {
 
 type plain struct{}
 
-func (plain) Keeps(*http1.Field, []byte) bool   { return true }
-func (plain) Hasty() bool                       { return false }
-func (plain) Gone(func()) bool                  { return false }
-func (plain) AppendRequest(dst []byte) []byte   { return append(dst, "X-Via: edge\r\n"...) }
-func (plain) Answered(dst []byte, _ int) []byte { return append(dst, "X-Node: n1\r\n"...) }
+func (plain) Keeps(*http1.Field, []byte) bool             { return true }
+func (plain) Hasty() bool                                 { return false }
+func (plain) Gone(func()) bool                            { return false }
+func (plain) AppendRequest(dst []byte) []byte             { return append(dst, "X-Via: edge\r\n"...) }
+func (plain) Answered(dst []byte, _ *http1.Answer) []byte { return append(dst, "X-Node: n1\r\n"...) }
 
 // start serves clients by an engine in front of an origin, and returns its address.
-func start(t *testing.T, origin http.Handler) string {
+func start(t *testing.T, origin http.Handler) string { return startPatient(t, origin, 10*time.Second) }
+
+// startPatient is start with a time for clients to send a request.
+func startPatient(t *testing.T, origin http.Handler, patience time.Duration) string {
 	t.Helper()
 	back := httptest.NewServer(origin)
 	t.Cleanup(back.Close)
@@ -52,16 +55,18 @@ func start(t *testing.T, origin http.Handler) string {
 		return new(net.Dialer).DialContext(ctx, "tcp", back.Listener.Addr().String())
 	}})
 	t.Cleanup(o.Close)
-	return serve(t, relay{o})
+	return servePatient(t, relay{o}, patience)
 }
 
-func serve(t *testing.T, h http1.Handler) string {
+func serve(t *testing.T, h http1.Handler) string { return servePatient(t, h, 10*time.Second) }
+
+func servePatient(t *testing.T, h http1.Handler, patience time.Duration) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := http1.NewServer(http1.Options{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second, BodyTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10})
+	s := http1.NewServer(http1.Options{Handler: h, ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10})
 	go func() { _ = s.Serve(ln) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -1,5 +1,10 @@
 package http1
 
+import "time"
+
+// Stall makes the request as old as after a pause of d in which the machine did nothing.
+func (c *Conn) Stall(d time.Duration) { c.now = c.clock().Add(-d) }
+
 // Scan reads a head, for tests: how many bytes it has, 0 if it is not all there.
 func (r *Request) Scan(buf []byte, maxBytes int) (n int, err error) {
 	r.reset()
@@ -49,4 +54,13 @@ func Dechunk(b []byte, size int) (data []byte, used int, trailers string, ended 
 		end = min(end+size, len(b))
 	}
 	return data, used, string(r.trailers), r.ended, nil
+}
+
+// NamesOf returns the field names that the engine knows, each with the one that nameOf finds for it.
+func NamesOf() map[string]string {
+	m := map[string]string{}
+	for n := Other + 1; n < names; n++ {
+		m[fieldNames[n]] = fieldNames[nameOf([]byte(fieldNames[n]))]
+	}
+	return m
 }

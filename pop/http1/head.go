@@ -67,15 +67,21 @@ var fieldNames = [names]string{
 	XForwardedHost: "x-forwarded-host", XForwardedProto: "x-forwarded-proto",
 }
 
+// nameByShape has the one name of each length and first letter.
+var nameByShape = func() (t [len("proxy-authorization") + 1][32]Name) {
+	for n := Other + 1; n < names; n++ {
+		t[len(fieldNames[n])][fieldNames[n][0]&31] = n
+	}
+	return t
+}()
+
 // nameOf returns the Name of the field name s, in upper or lower case.
 func nameOf(s []byte) Name {
-	if len(s) > len("proxy-authorization") {
+	if len(s) == 0 || len(s) >= len(nameByShape) {
 		return Other
 	}
-	for n := Other + 1; n < names; n++ {
-		if len(fieldNames[n]) == len(s) && fieldNames[n][0] == s[0]|0x20 && equalFold(s, fieldNames[n]) {
-			return n
-		}
+	if n := nameByShape[len(s)][s[0]&31]; n != Other && equalFold(s, fieldNames[n]) {
+		return n
 	}
 	return Other
 }
@@ -94,7 +100,7 @@ type Body uint8
 const (
 	NoBody     Body = iota
 	Sized           // Length bytes
-	Chunked         // chunks, the last of which is empty
+	Chunked         // chunks up to an empty one
 	UntilClose      // of an answer: until the origin closes the connection
 )
 
@@ -110,6 +116,7 @@ type head struct {
 	Close  bool  // the peer closes the connection after this message
 
 	upgrade bool // Connection names Upgrade
+	keep    bool // Connection names keep-alive
 
 	// Position of the scan, in bytes of the buffer.
 	start, line, seek int
@@ -277,7 +284,7 @@ func (h *head) options(value []byte) {
 		case equalFold(option, "close"):
 			h.Close = true
 		case equalFold(option, "keep-alive"):
-			h.Close = false
+			h.Close, h.keep = false, true
 		case equalFold(option, "upgrade"):
 			h.upgrade = true
 		default:

@@ -83,6 +83,7 @@ var heads = []struct {
 	{"authority form without a port", "CONNECT a HTTP/1.1\r\nHost: a\r\n\r\n", 400},
 	{"authority form with an empty port", "CONNECT a: HTTP/1.1\r\nHost: a\r\n\r\n", 400},
 	{"long target", "GET /" + strings.Repeat("a", 5000) + " HTTP/1.1\r\nHost: a\r\n\r\n", 431},
+	{"TLS, which has no line's end", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400},
 	{"long target without an end", "GET /" + strings.Repeat("a", 5000), 414},
 	{"long field", "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 5000), 431},
 }
@@ -270,4 +271,13 @@ func FuzzChunked(f *testing.F) {
 			t.Errorf("%q in %q, net/http reads %q and leaves %d bytes", data, b[:used], want, rest.Buffered())
 		}
 	})
+}
+
+// Names are looked up by length and first letter, of which no two may share both.
+func TestNames(t *testing.T) {
+	for name, found := range http1.NamesOf() {
+		if found != name {
+			t.Errorf("%q is read as %q", name, found)
+		}
+	}
 }

@@ -85,7 +85,7 @@ func (o *Origin) get(repeatable, fresh bool, now time.Time) (*originConn, error)
 	if err != nil {
 		return nil, err
 	}
-	return &originConn{wire: newWire(conn)}, nil
+	return &originConn{wire: newWire(conn, o.o.Timeout)}, nil
 }
 
 func (o *Origin) take() *originConn {

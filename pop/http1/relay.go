@@ -27,9 +27,9 @@ type Relay interface {
 	// reports whether to wait for the answer anyway; calling end stops waiting.
 	Gone(end func()) bool
 
-	// Answered is called with the status of the origin's final answer. It appends fields for the
-	// client to dst, as lines that end in CRLF.
-	Answered(dst []byte, status int) []byte
+	// Answered is called with the origin's final answer. It appends fields for the client to dst, as
+	// lines that end in CRLF.
+	Answered(dst []byte, a *Answer) []byte
 }
 
 // A RelayError says why a request got no answer from its origin.
@@ -59,14 +59,16 @@ type relaying struct {
 	o      *Origin
 	oc     *originConn
 	edit   Relay
-	head   []byte // first bytes sent to the origin
-	toHead bool   // the request is HEAD
-	minor  int    // of the client's version
+	head   []byte    // first bytes sent to the origin
+	toHead bool      // the request is HEAD
+	minor  int       // of the client's version
+	now    time.Time // when the request was sent to the origin
 
 	uploading chan error // of upload; nil unless it runs
 
-	watching chan struct{} // closed when watch has returned; nil if it does not run
+	watching chan struct{} // closed when watch has returned
 	over     chan struct{} // closed to stop watch
+	goesOn   bool          // without the client, for edit
 	gone     atomic.Bool   // the client no longer waits for an answer
 	begun    atomic.Bool   // the answer's header has been read
 	stop     atomic.Bool   // upload must end
@@ -76,8 +78,9 @@ type relaying struct {
 // Relay sends r to o, and o's answer to the client. If it returns a *RelayError, no part of an
 // answer was sent, and the caller must answer.
 func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
+	t := &c.x.relaying
+	*t = relaying{c: c, x: c.x, o: o, edit: edit, minor: r.Minor, toHead: r.Head, now: c.clock()}
 	c.now = time.Time{}
-	t := relaying{c: c, x: c.x, o: o, edit: edit, minor: r.Minor, toHead: r.Head}
 	err := t.ask(r)
 	if err == nil {
 		err = t.answer(r)
@@ -114,28 +117,20 @@ func (t *relaying) ask(r *Request) error {
 	}
 	t.head = head
 	for fresh := false; ; fresh = true {
-		now := time.Now()
-		if t.oc, err = t.o.get(again && b.ended, fresh, now); err != nil {
+		if t.oc, err = t.o.get(again && b.ended, fresh, t.now); err != nil {
 			return &RelayError{false, err}
 		}
+		if !t.oc.reused {
+			t.now = time.Now() // connecting takes time, which Timeout does not include
+		}
 		c.upstream.Store(t.oc)
-		t.oc.setWriteDeadline(now, t.o.o.Timeout)
-		n, err := t.oc.conn.Write(head)
-		if err == nil && b.ended {
-			err = t.begins()
-			if err == nil {
-				return nil
-			}
-			n = len(head)
-		} else if err == nil {
-			t.uploading = make(chan error, 1)
-			go func() { t.uploading <- t.upload() }()
+		n, err := t.begin(b.ended)
+		if err == nil {
 			return nil
 		}
 		if !t.oc.reused || fresh || t.gone.Load() || IsTimeout(err) || n > 0 && !again || t.oc.w > 0 {
 			return t.failed(err)
 		}
-		t.stopWatching() // it uses t.oc
 		t.oc.close()
 		t.oc = nil
 	}
@@ -212,7 +207,6 @@ func (t *relaying) upload() error {
 		if err != nil {
 			return err
 		}
-		t.oc.setWriteDeadline(time.Now(), t.o.o.Timeout)
 		err = t.oc.sendChunk(data, b.kind == Chunked)
 		c.use(n)
 		if b.ended {
@@ -245,24 +239,38 @@ func (t *relaying) upload() error {
 	}
 }
 
-// begins waits for the first bytes of the answer.
-func (t *relaying) begins() error {
-	until := time.Now().Add(t.o.o.Timeout)
-	if t.oc.r < t.oc.w {
-		return nil
+// begin sends what ask sends. If that is all, it reads the beginning of the answer, else it starts the
+// upload of the rest.
+func (t *relaying) begin(whole bool) (n int, err error) {
+	switch {
+	case !whole:
+		if n, err = t.oc.write(t.head); err == nil {
+			t.uploading = make(chan error, 1)
+			go func() { t.uploading <- t.upload() }()
+		}
+		return n, err
+	case !t.edit.Hasty():
+		t.oc.setReadDeadline(t.now, watchAfter)
+		n, err = t.oc.ask(t.head, largeBuffer)
+		if err == nil || 0 < n && n < len(t.head) || !IsTimeout(err) {
+			return n, err
+		}
 	}
-	return t.fill(until)
+	if n == 0 { // Hasty, or a busy machine has let the deadline pass before sending
+		if n, err = t.oc.write(t.head); err != nil {
+			return n, err
+		}
+	}
+	return n, t.fill(t.now.Add(t.o.o.Timeout), true)
 }
 
 // fill reads more of the answer, until a deadline unless it is zero. The timeout of the origin
-// starts when the whole request has been sent. If reading takes long, fill then starts to watch the
-// client.
-func (t *relaying) fill(until time.Time) error {
+// starts when the whole request has been sent. If reading takes longer than watchAfter, fill then watches
+// the client; waited is set if it has taken that long.
+func (t *relaying) fill(until time.Time, waited bool) error {
 	oc := t.oc
-	// Once watch runs, Gone may change the exchange.
-	for waited := t.watching == nil && t.edit.Hasty(); t.watching == nil; waited = true {
+	for ; ; waited = true {
 		if t.joinUpload(); waited && t.uploading == nil {
-			t.watch()
 			break
 		}
 		if t.uploading != nil && !until.IsZero() {
@@ -279,9 +287,11 @@ func (t *relaying) fill(until time.Time) error {
 			return err
 		}
 	}
-	if !oc.readBy.Equal(until) {
-		oc.readBy = until
-		_ = oc.conn.SetReadDeadline(until)
+	oc.readBy = until
+	_ = oc.conn.SetReadDeadline(until)
+	if !t.goesOn {
+		t.watch()
+		defer t.stopWatching()
 	}
 	if t.gone.Load() {
 		return errClosed

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +78,13 @@ var plays = []play{
 		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
 		answers: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
 		wanted:  "HTTP/1.1 200 OK\r\n" + node + gone + "\r\nok",
+	}, {
+		name:      "keep-alive that was asked for",
+		sends:     "GET / HTTP/1.1\r\nHost: x\r\nConnection: Keep-Alive\r\n\r\n",
+		gets:      "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
+		answers:   "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+		wanted:    "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + node + "Connection: keep-alive\r\n\r\nok",
+		halfClose: true,
 	}, {
 		name:    "HTTP/1.0 client is sent no interim answer",
 		sends:   "GET / HTTP/1.0\r\nHost: x\r\n\r\n",
@@ -231,7 +240,7 @@ func (s *stage) act(t *testing.T, p play) string {
 		return ""
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	got := make([]byte, len(p.gets))
 	n, err := io.ReadFull(conn, got)
 	if err != nil && p.gets != "" {
@@ -253,6 +262,37 @@ func dial(t *testing.T, addr string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	return conn
+}
+
+// A stalled is a relay on a machine that stalls before it forwards a request.
+type stalled struct{ relay }
+
+func (h stalled) ServeHTTP1(c *http1.Conn, r *http1.Request) {
+	c.Stall(10 * time.Second)
+	h.relay.ServeHTTP1(c, r)
+}
+
+// A request that was delayed on its way to the origin, be it by connecting, is sent all the same, and
+// the origin has its time to answer.
+func TestDelayedRequests(t *testing.T) {
+	back := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(back.Close)
+	o := http1.NewOrigin(http1.OriginOptions{Dial: func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", back.Listener.Addr().String())
+	}})
+	t.Cleanup(o.Close)
+	addr := serve(t, stalled{relay{o}})
+	for _, connection := range []string{"a new", "a kept"} {
+		resp, err := http.Get("http://" + addr + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusNotFound {
+			t.Errorf("by %s connection: %d %q, want 404", connection, resp.StatusCode, text)
+		}
+	}
 }

@@ -57,6 +57,9 @@ func (r *Request) scan(buf []byte, maxBytes int) (done bool, err error) {
 			return false, err
 		}
 		if !ok {
+			if r.line < len(buf) && buf[r.line] != '\r' && class[buf[r.line]]&tchar == 0 {
+				return false, errRequestLine // TLS, for one, has no line that would end
+			}
 			return false, r.tooLong(buf, maxBytes)
 		}
 		if from == to && r.line <= 2*maxEmptyLines {

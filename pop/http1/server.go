@@ -10,12 +10,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/edgelimit/edge/pop/conns"
 )
 
 // A Handler answers requests. Its methods are called by the goroutines of connections.
@@ -56,11 +59,10 @@ type Server struct {
 	ending  atomic.Bool // connections end as soon as they wait for a request
 	clock   Clock
 
-	mu      sync.Mutex // guards the fields below
-	ln      net.Listener
-	conns   map[*Conn]struct{}
-	closed  bool
-	serving sync.WaitGroup
+	conns conns.Set[*Conn]
+
+	mu sync.Mutex // guards ln
+	ln net.Listener
 }
 
 // NewServer returns a server.
@@ -71,7 +73,7 @@ func NewServer(o Options) *Server {
 	if o.Tunnels == nil {
 		o.Tunnels = context.Background()
 	}
-	return &Server{o: o, conns: map[*Conn]struct{}{}}
+	return &Server{o: o}
 }
 
 // Serve serves the connections of ln until it is closed.
@@ -98,112 +100,57 @@ type Start struct {
 
 // ServeConn serves a connection in a new goroutine.
 func (s *Server) ServeConn(conn net.Conn, start Start) {
-	c := &Conn{server: s, wire: newWire(conn), since: start.Since, secure: start.Secure}
+	c := &Conn{server: s, wire: newWire(conn, s.o.BodyTimeout), since: start.Since, secure: start.Secure}
 	if len(start.Read) > 0 {
 		c.in = newBuffer(max(len(start.Read), smallBuffer))
 		c.w = copy(c.in, start.Read)
+	} else {
+		c.state.Store(unused)
 	}
-	end := start.Ended
-	if end == nil {
-		end = func() {}
-	}
-	if !s.remember(c) {
-		_ = conn.Close()
-		end()
-		return
-	}
-	go func() {
-		defer s.forget(c)
-		defer end()
-		c.peer = peerOf(conn)
+	s.conns.Serve(c, conn, start.Ended, func(peer netip.AddrPort) {
+		c.peer = peer
 		c.serve()
-	}()
-}
-
-// remember adds c to the connections that Shutdown waits for, unless the server is shut down.
-func (s *Server) remember(c *Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.conns[c] = struct{}{}
-	s.serving.Add(1)
-	return true
-}
-
-// peerOf returns the address of the client. It may read a PROXY protocol header.
-func peerOf(conn net.Conn) netip.AddrPort {
-	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
-		return tcp.AddrPort()
-	}
-	peer, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
-	return peer
-}
-
-// forget removes c from the connections that Shutdown waits for.
-func (s *Server) forget(c *Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.conns[c]; ok {
-		delete(s.conns, c)
-		s.serving.Done()
-	}
+	})
 }
 
 // EndIdle ends up to most connections that wait for a request, only those whose last request was
 // refused if refused is set, and returns how many.
 func (s *Server) EndIdle(refused bool, most int) (ended int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		if ended == most {
-			break
-		}
-		if c.endIdle(refused) {
-			ended++
-		}
+	states := []uint32{spare, idle, unused}
+	if refused {
+		states = states[:1]
 	}
-	return ended
+	return s.conns.End(most, func(c *Conn) bool { return c.endIn(states...) })
 }
 
 // Leave makes every further answer close its connection.
 func (s *Server) Leave() { s.leaving.Store(true) }
 
-// Shutdown closes the listener and the connections that wait for a request, and waits until
-// the others have answered theirs. If ctx is done first, it closes them all and returns ctx's
-// error.
+// LastMoment is for how long a server that shuts down still waits for the first request of a
+// connection. Its client has had no answer yet that asks to close it.
+const LastMoment = time.Second
+
+// Shutdown closes the listener and the connections that wait for a request, new ones after
+// LastMoment, and waits until the others have answered theirs. If ctx is done first, it closes
+// them all and returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Leave()
 	s.ending.Store(true)
 	s.mu.Lock()
-	s.closed = true
 	if s.ln != nil {
 		_ = s.ln.Close()
 	}
-	for c := range s.conns {
-		c.endIdle(false)
-	}
 	s.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		s.serving.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
+	s.conns.Close(func(c *Conn) { c.endIn(spare, idle) })
+	defer time.AfterFunc(LastMoment, func() {
+		s.conns.End(math.MaxInt, func(c *Conn) bool { return c.endIn(unused) })
+	}).Stop()
+	return s.conns.Wait(ctx, func(c *Conn) {
 		_ = c.conn.Close()
 		if oc := c.upstream.Load(); oc != nil {
 			_ = oc.conn.Close()
 		}
-	}
-	return ctx.Err()
+	})
 }
 
 // A Clock formats the value of Date, once a second. The zero value is ready to use, concurrently.

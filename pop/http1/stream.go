@@ -11,8 +11,7 @@ import (
 
 // answer reads the origin's answer and sends it to the client.
 func (t *relaying) answer(r *Request) error {
-	a, now := &t.x.answer, time.Now()
-	until := now.Add(t.o.o.Timeout)
+	a, until := &t.x.answer, t.now.Add(t.o.o.Timeout)
 	for {
 		if err := t.readHead(a, until); err != nil {
 			return t.failed(err)
@@ -31,7 +30,7 @@ func (t *relaying) answer(r *Request) error {
 	}
 	if err := t.final(r, a); err != nil {
 		t.c.closing = true // what is sent cannot be taken back
-		_ = t.c.flushWithin()
+		_ = t.c.flush()
 		t.c.out = t.c.out[:0]
 	}
 	return nil
@@ -44,7 +43,7 @@ func (t *relaying) readHead(a *Answer, until time.Time) error {
 		if done || err != nil {
 			return err
 		}
-		if err := t.fill(until); err != nil {
+		if err := t.fill(until, t.edit.Hasty()); err != nil {
 			return err
 		}
 	}
@@ -58,7 +57,7 @@ func (t *relaying) interim(a *Answer) {
 	if t.minor > 0 {
 		out := t.appendHead(t.c.room(), a)
 		t.c.out = append(out, "\r\n"...)
-		_ = t.c.flushWithin() // the next write returns the same error
+		_ = t.c.flush() // the next write returns the same error
 	}
 	t.oc.use(len(a.raw))
 }
@@ -90,7 +89,7 @@ func (t *relaying) final(r *Request, a *Answer) error {
 	b := newBodyReader(a.Body, a.Length)
 	chunked := (b.kind == Chunked || b.kind == UntilClose) && t.minor > 0
 	out := t.appendHead(c.room(), a)
-	out = t.edit.Answered(out, a.Status)
+	out = t.edit.Answered(out, a)
 	if chunked {
 		out = append(out, "Transfer-Encoding: chunked\r\n"...)
 	}
@@ -101,12 +100,12 @@ func (t *relaying) final(r *Request, a *Answer) error {
 	if err := t.stream(&b, chunked); err != nil {
 		return err
 	}
-	t.stopWatching()
 	t.endUpload()
 	c.upstream.Store(nil)
+	c.now = time.Now()
 	if kept && t.uploading == nil && t.x.body.ended && oc.r == oc.w && !t.gone.Load() {
 		oc.clean = a.Body != NoBody
-		t.o.put(oc, time.Now())
+		t.o.put(oc, c.now)
 		t.oc = nil
 	}
 	return nil
@@ -122,7 +121,6 @@ func (t *relaying) stream(b *bodyReader, chunked bool) error {
 		}
 		if len(data) > 0 {
 			c.sentBytes += int64(len(data))
-			c.writeTimeout()
 			if err := c.sendChunk(data, chunked); err != nil {
 				return err
 			}
@@ -131,10 +129,10 @@ func (t *relaying) stream(b *bodyReader, chunked bool) error {
 		if n > 0 || b.ended {
 			continue
 		}
-		if err := c.flushWithin(); err != nil {
+		if err := c.flush(); err != nil {
 			return err
 		}
-		if err := t.fill(time.Time{}); err == io.EOF && b.kind == UntilClose {
+		if err := t.fill(time.Time{}, false); err == io.EOF && b.kind == UntilClose {
 			b.ended = true
 		} else if err != nil {
 			return err
@@ -168,15 +166,18 @@ func (t *relaying) endUpload() {
 }
 
 // watch starts a goroutine that notices when the client disconnects. A client that has only shut
-// down its side may still read: the exchange continues for abandonAfter.
+// down its side may still read: the exchange continues if the origin sends something within abandonAfter.
 func (t *relaying) watch() {
-	t.c.readBy = time.Time{}
-	_ = t.c.conn.SetReadDeadline(time.Time{})
+	t.c.mayAwaitEnd()
 	t.watching, t.over = make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(t.watching)
 		half, gone := t.c.awaitEnd()
-		if !gone || !t.begun.Load() && t.edit.Gone(t.giveUp) {
+		if !gone {
+			return
+		}
+		if !t.begun.Load() && t.edit.Gone(t.giveUp) {
+			t.goesOn = true
 			return
 		}
 		if half {
@@ -192,20 +193,16 @@ func (t *relaying) watch() {
 
 // stopWatching ends the goroutine of watch.
 func (t *relaying) stopWatching() {
-	if t.watching == nil {
-		return
-	}
 	close(t.over)
-	t.c.interrupt()
+	t.c.endAwait()
 	<-t.watching
-	t.c.readBy = time.Time{}
+	t.c.mayAwaitEnd()
 	t.watching = nil
 }
 
 // end releases the resources of the exchange. It closes the connection to the origin unless final
 // has returned it.
 func (t *relaying) end() {
-	t.stopWatching()
 	t.endUpload()
 	t.c.upstream.Store(nil)
 	if t.oc != nil {
@@ -218,16 +215,15 @@ func (t *relaying) end() {
 // ended.
 func (t *relaying) switchProtocols(a *Answer) {
 	c, oc := t.c, t.oc
-	t.stopWatching()
 	t.endUpload()
 	c.closing = true
 	c.sentStatus = a.Status
 	out := t.appendHead(c.room(), a)
-	out = t.edit.Answered(out, a.Status)
+	out = t.edit.Answered(out, a)
 	out = append(out, "Connection: upgrade\r\n\r\n"...)
 	oc.use(len(a.raw))
 	c.out = append(out, oc.buffered()...)
-	if c.flushWithin() != nil {
+	if c.flush() != nil {
 		return
 	}
 	for _, conn := range []net.Conn{c.conn, oc.conn} {
@@ -239,7 +235,7 @@ func (t *relaying) switchProtocols(a *Answer) {
 	c.r, c.w, oc.r, oc.w = 0, 0, 0, 0
 	c.release()
 	oc.release()
-	c.server.forget(c)
+	c.server.conns.Remove(c)
 	defer context.AfterFunc(c.server.o.Tunnels, func() {
 		_ = c.conn.Close()
 		_ = oc.conn.Close()

@@ -7,9 +7,9 @@ import (
 	"net"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/http1"
 )
 
@@ -24,7 +24,7 @@ func TestSlowUploads(t *testing.T) {
 		{"an answer in time", 50 * time.Second, 200},
 		{"an answer too late", 70 * time.Second, 502},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			defer time.Sleep(time.Hour) // all goroutines have returned
 			near, far := net.Pipe()
 			o := http1.NewOrigin(http1.OriginOptions{Timeout: time.Minute, Dial: func(context.Context) (net.Conn, error) { return near, nil }})

@@ -47,22 +47,30 @@ func freeBuffer(b []byte) {
 type wire struct {
 	conn net.Conn
 	raw  syscall.RawConn // nil if conn is not a socket
-	end  syscall.RawConn // the underlying socket, even with TLS; nil if there is none
+	end  syscall.RawConn // the underlying socket, even with TLS; nil for other connections
 
 	in   []byte // in[r:w] is read and not used yet
 	r, w int
 	out  []byte // waits to be written
 
-	readBy, writeBy time.Time // current deadlines
+	patience time.Duration // for the peer to accept what is written; 0 for no limit
 
-	// ready is readReady as a value, made once per connection.
-	ready func(fd uintptr) bool
-	size  int   // of its buffer
-	err   error // its result
+	readBy, writeBy time.Time // current deadlines
+	now             time.Time // about the current time; zero if unknown
+
+	// readReady, writeReady and askReady as values, made once per connection, and their
+	// parameters and results.
+	reads, asks func(fd uintptr) bool
+	writes      func(fd uintptr)
+	size        int    // of the buffer to read into
+	data        []byte // not written yet
+	err         error  // of reading
+	reports     bool   // whether the socket was emptied is reported
+	empty       bool   // the socket was emptied by the last read, and has not ended
 }
 
-func newWire(conn net.Conn) wire {
-	w := wire{conn: conn}
+func newWire(conn net.Conn, patience time.Duration) wire {
+	w := wire{conn: conn, patience: patience}
 	if socket, ok := conn.(syscall.Conn); ok {
 		w.raw, _ = socket.SyscallConn()
 		w.end = w.raw
@@ -90,12 +98,17 @@ func (w *wire) more(size int) error {
 	if w.r < w.w || w.raw == nil {
 		return w.fill(size)
 	}
-	w.releaseIn()
-	if w.ready == nil {
-		w.ready = w.readReady
+	if w.reads == nil {
+		w.reads = w.readReady
 	}
+	return w.await(w.reads, size)
+}
+
+// await has the poller call ready until there is a result.
+func (w *wire) await(ready func(fd uintptr) bool, size int) error {
+	w.releaseIn()
 	w.size = size
-	if err := w.raw.Read(w.ready); err != nil {
+	if err := w.raw.Read(ready); err != nil {
 		return err
 	}
 	return w.err
@@ -105,17 +118,23 @@ func (w *wire) more(size int) error {
 func (w *wire) readReady(fd uintptr) bool {
 	b := newBuffer(w.size)
 	for {
-		n, err := syscall.Read(int(fd), b)
+		var n int
+		var err syscall.Errno
+		if w.empty = false; w.reports {
+			n, w.empty, err = receive(fd, b)
+		} else {
+			n, err = readSocket(fd, b)
+		}
 		switch {
 		case err == syscall.EINTR:
 			continue
-		case n > 0:
+		case err == 0 && n > 0:
 			w.in, w.r, w.w, w.err = b, 0, n, nil
 			return true
 		}
 		freeBuffer(b)
 		switch err {
-		case nil:
+		case 0:
 			w.err = io.EOF
 		case syscall.EAGAIN:
 			return false
@@ -124,6 +143,43 @@ func (w *wire) readReady(fd uintptr) bool {
 		}
 		return true
 	}
+}
+
+// ask writes data, then reads the beginning of an answer like more. n is the number of bytes written.
+func (w *wire) ask(data []byte, size int) (n int, err error) {
+	if w.raw == nil {
+		if n, err = w.write(data); err == nil {
+			err = w.more(size)
+		}
+		return n, err
+	}
+	if w.asks == nil {
+		w.asks = w.askReady
+	}
+	w.data = data
+	err = w.await(w.asks, size)
+	n, w.data = len(data)-len(w.data), nil
+	if err != nil || n == len(data) {
+		return n, err
+	}
+	more, err := w.write(data[n:]) // more than the socket takes at once
+	if err == nil {
+		err = w.more(size)
+	}
+	return n + more, err
+}
+
+// askReady writes to the socket fd when it is called first, and does not read then: there is no answer
+// yet, and that read would cost as much as a useful one. Nothing is missed: the poller has forgotten
+// earlier events before the first call, and reports every later one. A peer that had closed its side
+// before resets the connection when it gets the request, and that is an event, too.
+func (w *wire) askReady(fd uintptr) bool {
+	if len(w.data) == 0 {
+		return w.readReady(fd)
+	}
+	w.err = nil
+	w.writeReady(fd)
+	return len(w.data) > 0
 }
 
 // fill reads more, after the buffered bytes. The buffer has at least size bytes, and grows only if
@@ -189,12 +245,43 @@ func (w *wire) room() []byte {
 	return w.out
 }
 
+// write writes data. The peer must accept it within w.patience.
+func (w *wire) write(data []byte) (n int, err error) {
+	if w.raw != nil {
+		if w.writes == nil {
+			w.writes = w.writeReady
+		}
+		w.data = data
+		if err := w.raw.Control(w.writes); err != nil {
+			return 0, err
+		}
+		n, w.data = len(data)-len(w.data), nil
+		if n == len(data) {
+			return n, nil // without a deadline, since it did not wait
+		}
+	}
+	if w.patience > 0 {
+		w.setWriteDeadline(time.Now(), w.patience)
+	}
+	more, err := w.conn.Write(data[n:])
+	w.now = time.Time{}
+	return n + more, err
+}
+
+// writeReady writes as much of w.data as the socket fd takes.
+func (w *wire) writeReady(fd uintptr) {
+	n, err := writeSocket(fd, w.data)
+	if err == 0 { // else the next write returns the error
+		w.data = w.data[n:]
+	}
+}
+
 // flush writes the write buffer.
 func (w *wire) flush() error {
 	if len(w.out) == 0 {
 		return nil
 	}
-	_, err := w.conn.Write(w.out)
+	_, err := w.write(w.out)
 	w.out = w.out[:0]
 	return err
 }
@@ -206,7 +293,7 @@ func (w *wire) send(data []byte) error {
 		if err := w.flush(); err != nil {
 			return err
 		}
-		_, err := w.conn.Write(data)
+		_, err := w.write(data)
 		return err
 	} else if n > cap(w.out) {
 		out := append(newBuffer(n)[:0], w.out...)
@@ -262,20 +349,41 @@ func (w *wire) open() bool {
 	return err == nil && open
 }
 
-// awaitEnd waits until the peer has disconnected or, if half is set, shut down its side. It returns
-// early if interrupted, or, on a conn that is not a socket and so must be read, if the peer sends
-// more.
+// awaitEnd waits until the peer has disconnected or, if half is set, shut down its side. Nobody may read or
+// write meanwhile, except that a read may wait in await. It returns early after endAwait or, on a conn that
+// is not a socket and so must be read, if the peer sends more.
 func (w *wire) awaitEnd() (half, gone bool) {
 	if w.end == nil {
 		err := w.fill(smallBuffer)
 		return false, err != nil && !IsTimeout(err)
 	}
 	var events int16
-	err := w.end.Read(func(fd uintptr) bool {
+	// Every event of the socket wakes both who waits to read and who waits to write.
+	err := w.end.Write(func(fd uintptr) bool {
 		events = hungUp(fd)
 		return events != 0
 	})
 	return events&(pollErr|pollHup) == 0, err == nil
+}
+
+// mayAwaitEnd clears the deadline of awaitEnd.
+func (w *wire) mayAwaitEnd() {
+	if w.end == nil {
+		w.readBy = time.Time{}
+		_ = w.conn.SetReadDeadline(w.readBy)
+		return
+	}
+	w.writeBy = time.Time{}
+	_ = w.conn.SetWriteDeadline(w.writeBy)
+}
+
+// endAwait ends awaitEnd. Before the next read or write, mayAwaitEnd must be called.
+func (w *wire) endAwait() {
+	if w.end == nil {
+		w.interrupt()
+		return
+	}
+	_ = w.conn.SetWriteDeadline(long)
 }
 
 // IsTimeout reports whether err is that of a deadline.

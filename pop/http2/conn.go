@@ -28,6 +28,9 @@ type input [maxFrame]byte
 
 var inputs = sync.Pool{New: func() any { return new(input) }}
 
+// kept is how large a header an idle connection may have room for, in bytes.
+const kept = 2 << 10
+
 // A Conn is a client's connection.
 type Conn struct {
 	server *Server
@@ -36,19 +39,21 @@ type Conn struct {
 	secure bool
 
 	// Of the reader:
-	fr     *http2.Framer // mu is held where it writes
-	hp     *hpack.Decoder
-	in     *input
-	first  [256]byte // is read into while in is nil: some requests fit
-	r, w   int       // in[r:w] is read and not used yet
-	within bool      // a frame, or a header block, has begun and not ended
-	since  time.Time // when that began; zero if nobody had to wait for the rest
-	data   bool      // the frame is DATA
-	readBy time.Time
-	now    time.Time // when the client was read last
-	opened bool      // the client has sent its settings
-	block  block
-	next   *Stream // of the next request
+	fr       *http2.Framer // mu is held where it writes
+	hp       *hpack.Decoder
+	in       *input
+	first    [256]byte // is read into while in is nil: some requests fit
+	r, w     int       // in[r:w] is read and not used yet
+	within   bool      // a frame, or a header block, has begun and not ended
+	since    time.Time // when that began; zero if nobody had to wait for the rest
+	data     bool      // the frame is DATA
+	readBy   time.Time
+	now      time.Time // when the client was read last
+	opened   bool      // the client has sent its settings
+	block    block
+	parts    *buffer // of it, if it comes in several frames
+	next     *Stream // of the next request
+	prepared prepared
 
 	mu       sync.Mutex // guards what follows
 	space    sync.Cond  // for those who want to write
@@ -67,7 +72,7 @@ type Conn struct {
 	receive  int64     // window of the connection, for what it receives
 	consumed int       // bytes that receive is to grow by
 
-	resets    [64]uint32 // streams that were reset last: what their clients still send is ignored
+	resets    [128]uint32 // streams that were reset last: what their clients still send is ignored
 	nextReset int
 	overhead  overhead
 	tableless bool // the client knows that the dynamic table is not used
@@ -77,16 +82,24 @@ type Conn struct {
 }
 
 func newConn(s *Server, conn net.Conn, secure bool) *Conn {
+	now := time.Now()
 	c := &Conn{
 		server: s, conn: conn, secure: secure, streams: map[uint32]*Stream{},
-		initial: 65535, window: 65535, receive: connWindow, idle: time.Now(),
-		overhead: overhead{left: s.o.MaxOverhead, most: s.o.MaxOverhead, at: time.Now()},
+		initial: 65535, window: 65535, receive: connWindow, now: now, idle: now,
+		overhead: overhead{left: s.o.MaxOverhead, most: s.o.MaxOverhead, at: now},
 	}
 	c.space.L = &c.mu
 	c.fr = http2.NewFramer(c, reader{c})
 	c.fr.SetMaxReadFrameSize(maxFrame)
 	c.hp = hpack.NewDecoder(4096, c.field)
 	c.hp.SetMaxStringLength(2 * s.o.MaxHeaderBytes)
+	// Nothing may be written before the settings (RFC 9113, 3.4), not even GOAWAY.
+	_ = c.fr.WriteSettings(
+		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(s.o.MaxStreams)},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: streamWindow},
+		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.o.MaxHeaderBytes)},
+	)
+	_ = c.fr.WriteWindowUpdate(0, connWindow-65535)
 	return c
 }
 
@@ -114,16 +127,8 @@ func (c *Conn) serve() {
 	c.fail(err)
 }
 
-// start reads the preface and sends settings (RFC 9113, 3.4).
+// start reads the preface (RFC 9113, 3.4).
 func (c *Conn) start() error {
-	c.mu.Lock()
-	_ = c.fr.WriteSettings(
-		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(c.server.o.MaxStreams)},
-		http2.Setting{ID: http2.SettingInitialWindowSize, Val: streamWindow},
-		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(c.server.o.MaxHeaderBytes)},
-	)
-	_ = c.fr.WriteWindowUpdate(0, connWindow-65535)
-	c.mu.Unlock()
 	c.within = true
 	begun, err := c.need(len(http2.ClientPreface))
 	if err == nil && string(begun) != http2.ClientPreface {
@@ -236,9 +241,15 @@ func (c *Conn) fill() error {
 		return err
 	}
 	if idle && c.w == 0 {
-		// Whoever waits for a request holds no buffer: its first bytes are read into a small one.
+		// A connection that waits for a request holds no buffer: its first bytes are read into a small one.
 		inputs.Put(c.in)
 		c.in = nil
+		if c.next != nil && cap(c.next.head) > kept {
+			c.next = nil
+		}
+		if cap(c.block.cookies) > kept {
+			c.block.cookies = nil
+		}
 		n, err := c.conn.Read(c.first[:])
 		c.in = inputs.Get().(*input)
 		c.w = copy(c.in[:], c.first[:n])
@@ -317,23 +328,28 @@ var (
 	errEnds = errors.New("http2: the server ends the connection")
 )
 
-// drain begins to end the connection, or goes on with that if the client knows of it. It is told a
-// second time when it has answered a ping, so that it has seen the first one, or after a second.
+// drain asks the client by a GOAWAY to open no more streams, and sends a PING: its answer shows that the
+// client has seen the GOAWAY, and the final one follows. If an answer has asked already, drain sends the
+// final one. A connection without a request is left to finish.
 func (c *Conn) drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.left {
+	switch {
+	case c.newest == 0:
+	case c.left:
 		c.ended()
-		return
+	default:
+		c.leave()
+		_ = c.fr.WritePing(false, leaving)
+		c.kick()
 	}
-	c.leave()
-	_ = c.fr.WritePing(false, leaving)
-	c.kick()
-	time.AfterFunc(time.Second, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.ended()
-	})
+}
+
+// finish ends the connection once its requests are answered.
+func (c *Conn) finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended()
 }
 
 var leaving = [8]byte{'l', 'e', 'a', 'v', 'i', 'n', 'g'}
@@ -389,6 +405,9 @@ type overhead struct {
 // perSecond is what time earns.
 const perSecond = 20
 
+// tiny is how many bytes of data are too few for their frame.
+const tiny = 1 << 10
+
 // costReset is what a stream costs that is reset, beside what it has earned.
 const costReset = 4
 
@@ -407,6 +426,13 @@ func (c *Conn) spend(n int) error {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil
+}
+
+// pay is spend without mu.
+func (c *Conn) pay(n int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.spend(n)
 }
 
 // earn adds what goes with n bytes of data that were sent: window updates for a frame, if that was not

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	xhttp2 "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -22,7 +23,7 @@ import (
 )
 
 // patience is how long a test waits for what must come. No test depends on its length.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // A relay passes everything on, but refuses paths that begin with /refused.
 type relay struct {
@@ -49,6 +50,12 @@ func (p passing) Pass() {
 var tooMany = []byte("Retry-After: 1\r\nContent-Type: text/plain\r\n")
 
 func (h *relay) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+	if string(r.Path()) == "/refused/borrowed" { // the body's memory is used again
+		body := []byte("slow down\n")
+		s.Answer(r, 429, tooMany, unsafe.String(&body[0], len(body)))
+		clear(body)
+		return nil
+	}
 	if bytes.HasPrefix(r.Path(), []byte("/refused")) {
 		s.Answer(r, 429, tooMany, "slow down\n")
 		return nil
@@ -63,11 +70,11 @@ func (h *relay) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) {
 
 type plain struct{}
 
-func (plain) Keeps(*http1.Field, []byte) bool   { return true }
-func (plain) Hasty() bool                       { return false }
-func (plain) Gone(func()) bool                  { return false }
-func (plain) AppendRequest(dst []byte) []byte   { return append(dst, "X-Via: edge\r\n"...) }
-func (plain) Answered(dst []byte, _ int) []byte { return append(dst, "X-Node: n1\r\n"...) }
+func (plain) Keeps(*http1.Field, []byte) bool             { return true }
+func (plain) Hasty() bool                                 { return false }
+func (plain) Gone(func()) bool                            { return false }
+func (plain) AppendRequest(dst []byte) []byte             { return append(dst, "X-Via: edge\r\n"...) }
+func (plain) Answered(dst []byte, _ *http1.Answer) []byte { return append(dst, "X-Node: n1\r\n"...) }
 
 // An engine is a server in front of an origin.
 type engine struct {
@@ -134,7 +141,13 @@ type client struct {
 // client connects a client, which has sent its settings.
 func (e *engine) client(t testing.TB, settings ...xhttp2.Setting) *client {
 	t.Helper()
-	c := &client{t: t, conn: e.connect(t), next: 1}
+	return newClient(t, e.connect(t), settings...)
+}
+
+// newClient returns a client that has sent its settings by conn.
+func newClient(t testing.TB, conn net.Conn, settings ...xhttp2.Setting) *client {
+	t.Helper()
+	c := &client{t: t, conn: conn, next: 1}
 	c.hp = hpack.NewEncoder(&c.buf)
 	_, _ = io.WriteString(c.conn, xhttp2.ClientPreface)
 	c.Framer = xhttp2.NewFramer(c.conn, c.conn)

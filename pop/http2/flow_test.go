@@ -1,17 +1,22 @@
 package http2_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	xhttp2 "golang.org/x/net/http2"
 
+	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/pop/http1"
 	"github.com/edgelimit/edge/pop/http2"
 )
 
@@ -49,13 +54,90 @@ func TestBodies(t *testing.T) {
 	}
 }
 
+// Calls of gRPC pass to an origin that speaks HTTP/2: messages go back and forth while both bodies are
+// open, many at once and much at a time, and the status comes in trailers.
+func TestGRPC(t *testing.T) {
+	back := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+		w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
+		if r.Header.Get("Te") != "trailers" {
+			w.Header().Set(http.TrailerPrefix+"Grpc-Status", "13")
+		}
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		message := make([]byte, 100_000)
+		for {
+			n, err := r.Body.Read(message)
+			_, _ = w.Write(message[:n])
+			_ = http.NewResponseController(w).Flush()
+			if err != nil {
+				return
+			}
+		}
+	}))
+	cleartext := new(http.Protocols)
+	cleartext.SetUnencryptedHTTP2(true)
+	back.Config.Protocols = cleartext
+	back.Start()
+	t.Cleanup(back.Close)
+	out := &http.Transport{Protocols: cleartext}
+	t.Cleanup(out.CloseIdleConnections)
+	e := start(t, nil, nil)
+	e.h.origin = http1.NewOrigin(http1.OriginOptions{Dial: http1.Bridge(out, "http", back.Listener.Addr().String())})
+	t.Cleanup(e.h.origin.Close)
+	in := &http.Transport{Protocols: cleartext, DialContext: func(context.Context, string, string) (net.Conn, error) { return e.connect(t), nil }}
+	t.Cleanup(in.CloseIdleConnections)
+	results := make(chan error)
+	call := func(n int) error {
+		body, messages := io.Pipe()
+		defer messages.Close()
+		r, err := http.NewRequest("POST", "http://a.example/service/method", body)
+		if err != nil {
+			return err
+		}
+		r.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}}
+		resp, err := in.RoundTrip(r)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			text, _ := io.ReadAll(resp.Body)
+			return fmt.Errorf("%d bytes: %s %s", n, resp.Status, text)
+		}
+		for i := range 5 { // each answer is read before the next message is sent
+			sent := bytes.Repeat([]byte{byte('a' + i)}, n)
+			go func() { _, _ = messages.Write(sent) }()
+			got := make([]byte, n)
+			if _, err := io.ReadFull(resp.Body, got); err != nil || !bytes.Equal(got, sent) {
+				return fmt.Errorf("message %d of %d bytes: %v", i, n, err)
+			}
+		}
+		_ = messages.Close()
+		if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) > 0 || resp.Trailer.Get("Grpc-Status") != "0" {
+			return fmt.Errorf("the end: %d bytes, %v, trailers %v", len(rest), err, resp.Trailer)
+		}
+		return nil
+	}
+	sizes := []int{1, 5, 16384, 70_000, 1 << 20, 1, 5, 3 << 20}
+	for _, n := range sizes {
+		go func() { results <- call(n) }()
+	}
+	for range sizes {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // No more is sent than the client has room for, on the stream and on the connection, and all of it when
-// there is room.
+// there is room. The reader's own answer waits without the memory that it was made in.
 func TestWindows(t *testing.T) {
 	e := start(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100_000)) }, nil)
-	c := e.client(t, xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 10})
-	one, two := c.get(true, "/"), c.get(true, "/refused")
-	room := map[uint32]int{0: 65535, one: 10, two: 10}
+	c := e.client(t, xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 7})
+	one, two := c.get(true, "/"), c.get(true, "/refused/borrowed")
+	refusal := ""
+	room := map[uint32]int{0: 65535, one: 7, two: 7}
 	ended := 0
 	for ended < 2 {
 		f, err := c.ReadFrame()
@@ -67,6 +149,9 @@ func TestWindows(t *testing.T) {
 			continue
 		}
 		n := len(data.Data())
+		if data.StreamID == two {
+			refusal += string(data.Data())
+		}
 		room[0] -= n
 		if room[data.StreamID] -= n; room[0] < 0 || room[data.StreamID] < 0 {
 			t.Fatalf("%d bytes on stream %d are more than there is room for", n, data.StreamID)
@@ -81,6 +166,9 @@ func TestWindows(t *testing.T) {
 				c.check(c.WriteWindowUpdate(id, 7000))
 			}
 		}
+	}
+	if want := "slow down\n"; refusal != want {
+		t.Errorf("the refusal is %q, want %q", refusal, want)
 	}
 }
 
@@ -130,6 +218,78 @@ func TestReceiveWindows(t *testing.T) {
 	close(take)
 	if got != "FLOW_CONTROL_ERROR" && got != "GOAWAY FLOW_CONTROL_ERROR" {
 		t.Errorf("a client that sends more than it may: %q, want FLOW_CONTROL_ERROR", got)
+	}
+}
+
+// Bodies of refused requests that are on their way cost a client nothing, even if it sends a hundred at once.
+func TestBodiesOfRefusedRequests(t *testing.T) {
+	e := start(t, nil, nil)
+	c := e.client(t)
+	go func() { // nothing of this waits for the answers
+		for range 100 {
+			c.get(false, "/refused")
+		}
+		part := make([]byte, 16384)
+		for id := uint32(1); id < 200; id += 2 {
+			for range 16 {
+				_ = c.WriteData(id, false, part)
+			}
+		}
+		c.get(true, "/refused/last")
+	}()
+	if got := c.outcome(201); got != "429 slow down" {
+		t.Errorf("the next request: %q, want 429", got)
+	}
+}
+
+// A connection that waits for a request holds no buffers that a large header has needed.
+func TestIdleConnectionsHoldLittle(t *testing.T) {
+	e := start(t, nil, func(o *http2.Options) { o.MaxHeaderBytes = 128 << 10 })
+	const conns = 100
+	var frames bytes.Buffer
+	frames.WriteString(xhttp2.ClientPreface)
+	fr := xhttp2.NewFramer(&frames, nil)
+	_ = fr.WriteSettings()
+	block := []byte("\x82\x86\x04\x08/refused\x41\x01a")
+	for range 6 { // 60 KB in a field and 60 KB in cookies, neither in the table
+		block = append(append(block, "\x00\x01x\x7f\x91\x4d"...), bytes.Repeat([]byte("y"), 10_000)...)
+		block = append(append(block, "\x0f\x11\x7f\x91\x4d"...), bytes.Repeat([]byte("y"), 10_000)...)
+	}
+	kind := fr.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:16384], EndStream: true})
+	for block = block[16384:]; kind == nil && len(block) > 0; {
+		n := min(len(block), 16384)
+		kind = fr.WriteContinuation(1, n == len(block), block[:n])
+		block = block[n:]
+	}
+	heap := func() int {
+		var m runtime.MemStats
+		for range 3 { // pools keep what they hold for two
+			runtime.GC()
+		}
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	before := heap()
+	for range conns {
+		conn := e.connect(t)
+		go func() { _, _ = conn.Write(frames.Bytes()) }()
+		var got []byte
+		for !bytes.HasSuffix(got, []byte("slow down\n")) {
+			part := make([]byte, 100)
+			n, err := conn.Read(part)
+			if err != nil {
+				t.Fatalf("%q, %v", got, err)
+			}
+			got = append(got, part[:n]...)
+		}
+	}
+	// The server lets go after it has answered.
+	each := (heap() - before) / conns
+	for deadline := time.Now().Add(20 * time.Second); each > 16<<10 && time.Now().Before(deadline); {
+		each = (heap() - before) / conns
+	}
+	if each > 16<<10 {
+		t.Errorf("a connection holds %d bytes", each)
 	}
 }
 
@@ -217,5 +377,52 @@ func TestRefusalsAllocateNothing(t *testing.T) {
 	})
 	if all := testing.AllocsPerRun(200, get); all > client+4 { // of the client's frames
 		t.Errorf("%v allocations for a refused request, of which %v are the client's", all, client+4)
+	}
+}
+
+// A new connection is answered if its first request comes within http1.LastMoment after Shutdown, else it
+// is told then that none was read.
+func TestShutdownWithNewConnections(t *testing.T) {
+	for _, asks := range []bool{true, false} {
+		bubble.Test(t, func(t *testing.T) {
+			e := start(t, nil, nil)
+			near, far := net.Pipe()
+			defer near.Close()
+			e.ServeConn(far, http1.Start{Since: time.Now()})
+			ended := make(chan error, 1)
+			go func() { ended <- e.Shutdown(t.Context()) }()
+			frames := make(chan string, 1)
+			go func() { frames <- kinds(near) }()
+			c := newClient(t, near)
+			time.Sleep(http1.LastMoment - time.Millisecond)
+			want := "SETTINGS WINDOW_UPDATE SETTINGS GOAWAY(0)"
+			if asks {
+				c.get(true, "/refused")
+				want = "SETTINGS WINDOW_UPDATE SETTINGS GOAWAY(2147483647) HEADERS DATA GOAWAY(1)"
+			}
+			if got := <-frames; got != want {
+				t.Errorf("the client gets %s, want %s", got, want)
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// kinds reads the frames of a connection until its end, and says which ones came.
+func kinds(conn net.Conn) string {
+	frames := xhttp2.NewFramer(io.Discard, conn)
+	var all []string
+	for {
+		f, err := frames.ReadFrame()
+		if err != nil {
+			return strings.Join(all, " ")
+		}
+		kind := f.Header().Type.String()
+		if f, ok := f.(*xhttp2.GoAwayFrame); ok {
+			kind += fmt.Sprintf("(%d)", f.LastStreamID)
+		}
+		all = append(all, kind)
 	}
 }

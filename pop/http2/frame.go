@@ -2,6 +2,7 @@ package http2
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"golang.org/x/net/http2"
 )
@@ -64,6 +65,9 @@ func (c *Conn) settings(f *http2.SettingsFrame) error {
 	if f.IsAck() {
 		return nil
 	}
+	if err := c.spend(f.NumSettings() * c.wakes()); err != nil {
+		return err
+	}
 	for i := range f.NumSettings() {
 		setting := f.Setting(i)
 		if err := setting.Valid(); err != nil {
@@ -76,8 +80,8 @@ func (c *Conn) settings(f *http2.SettingsFrame) error {
 				if s.window += more; s.window > maxWindow {
 					return http2.ConnectionError(http2.ErrCodeFlowControl)
 				}
+				s.more.Broadcast()
 			}
-			c.space.Broadcast()
 		}
 	}
 	return c.fr.WriteSettingsAck()
@@ -92,6 +96,9 @@ func (c *Conn) widen(f *http2.WindowUpdateFrame) error {
 			return http2.ConnectionError(http2.ErrCodeFlowControl)
 		}
 		c.space.Broadcast()
+		if f.Increment < tiny {
+			return c.spend(c.wakes())
+		}
 		return nil
 	}
 	if f.StreamID > c.newest {
@@ -104,9 +111,12 @@ func (c *Conn) widen(f *http2.WindowUpdateFrame) error {
 	if s.window += int64(f.Increment); s.window > maxWindow {
 		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeFlowControl}
 	}
-	c.space.Broadcast()
+	s.more.Broadcast()
 	return nil
 }
+
+// wakes is what a frame costs that may wake all streams. mu is held.
+func (c *Conn) wakes() int { return 1 + len(c.streams)/16 }
 
 // payload reads the payload of fh without its padding.
 func (c *Conn) payload(fh http2.FrameHeader) ([]byte, error) {
@@ -179,8 +189,11 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 	s := c.streams[fh.StreamID]
 	if s == nil || s.ended {
 		c.consume(nil, int(fh.Length))
-		if s == nil && c.wasReset(fh.StreamID) {
-			return c.spend(1) // it was on its way
+		if s == nil && c.wasReset(fh.StreamID) { // it was on its way
+			if len(data) < tiny {
+				return c.spend(1)
+			}
+			return nil
 		}
 		return http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeStreamClosed}
 	}
@@ -218,14 +231,7 @@ func (c *Conn) unopened() error {
 	return http2.ConnectionError(http2.ErrCodeProtocol)
 }
 
-func (c *Conn) wasReset(id uint32) bool {
-	for _, reset := range c.resets {
-		if reset == id {
-			return true
-		}
-	}
-	return false
-}
+func (c *Conn) wasReset(id uint32) bool { return slices.Contains(c.resets[:], id) }
 
 // consume lets the client send n more bytes, some of which were on s unless s is nil. It is told
 // when it is worth a frame. mu is held.

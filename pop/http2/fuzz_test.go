@@ -91,19 +91,28 @@ func FuzzHeader(f *testing.F) {
 	f.Add(":method\nPOST\n:scheme\nhttps\n:path\n/\nhost\na\ncookie\na=b\ncookie\nc\nte\ntrailers")
 	f.Add(":method\nOPTIONS\n:scheme\nhttp\n:path\n*\nhost\na\nconnection\nclose")
 	f.Fuzz(func(t *testing.T, text string) {
-		var block, frames bytes.Buffer
-		hp := hpack.NewEncoder(&block)
-		for fields := strings.Split(text, "\n"); len(fields) > 1; fields = fields[2:] {
-			_ = hp.WriteField(hpack.HeaderField{Name: fields[0], Value: fields[1]})
-		}
-		if block.Len() > 3000 {
-			return
-		}
+		var frames bytes.Buffer
 		frames.WriteString(xhttp2.ClientPreface)
 		fr := xhttp2.NewFramer(&frames, nil)
 		_ = fr.WriteSettings()
-		_ = fr.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
+		var block bytes.Buffer
+		hp := hpack.NewEncoder(&block)
+		for n := range uint32(4) { // from the second one on it may come from the dynamic table, and repeat
+			block.Reset()
+			for fields := strings.Split(text, "\n"); len(fields) > 1; fields = fields[2:] {
+				_ = hp.WriteField(hpack.HeaderField{Name: fields[0], Value: fields[1]})
+			}
+			if block.Len() > 3000 {
+				return
+			}
+			_ = fr.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: 2*n + 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
+		}
 		seen, _ := play(frames.Bytes())
+		for _, other := range seen {
+			if len(seen) != 4 || other != seen[0] {
+				t.Fatalf("a request that comes four times: %q", seen)
+			}
+		}
 		if len(seen) == 0 {
 			return
 		}

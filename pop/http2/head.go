@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"bytes"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -20,6 +21,7 @@ type block struct {
 	encoded  int    // bytes that came
 	begun    bool   // a field has come that is no pseudo-header
 	tooLarge bool
+	parsed   bool          // it is a request that HTTP/1.1 could carry
 	bad      http2.ErrCode // why it is malformed
 
 	pseudo  [pseudos]string
@@ -37,6 +39,9 @@ const (
 	pseudos
 )
 
+// bomb reports whether b is so much larger than it may be that its connection ends.
+func (b *block) bomb(most int) bool { return b.size > 2*most || b.encoded > 2*most+maxFrame }
+
 func (b *block) refuse(code http2.ErrCode) {
 	if b.bad == 0 {
 		b.bad = code
@@ -53,8 +58,6 @@ func (c *Conn) beginBlock(fh http2.FrameHeader) error {
 	if c.next == nil {
 		c.next = newStream(c)
 	}
-	c.next.head = c.next.head[:0]
-	c.hp.SetEmitEnabled(true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if fh.StreamID > c.newest {
@@ -75,49 +78,109 @@ func (c *Conn) beginBlock(fh http2.FrameHeader) error {
 	return nil
 }
 
-// readBlock decodes a part of the block. What is too large is decoded all the same: the decoder's table
-// changes with it. A block that is much larger ends the connection, and so do many small parts.
+// readBlock reads a part of the block, and decodes it when it is whole: a decoder that is given parts
+// keeps what it needs for the largest one. What is too large is decoded all the same: the decoder's table
+// changes with it. A block that is much larger ends the connection, and so do many small parts, and large
+// blocks that make no request.
 func (c *Conn) readBlock(p []byte, last bool) error {
 	b := &c.block
 	if b.encoded > 0 || len(p) == 0 {
-		c.mu.Lock()
-		err := c.spend(1)
-		c.mu.Unlock()
-		if err != nil {
+		if err := c.pay(1); err != nil {
 			return err
 		}
 	}
-	if b.encoded += len(p); b.encoded > 2*c.server.o.MaxHeaderBytes+maxFrame {
+	b.encoded += len(p)
+	if b.bomb(c.server.o.MaxHeaderBytes) {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
-	if _, err := c.hp.Write(p); err != nil {
-		return http2.ConnectionError(http2.ErrCodeCompression)
+	if !last && c.parts == nil {
+		c.parts = newBuffer()
+	}
+	if c.parts != nil {
+		c.parts.b = append(c.parts.b, p...)
+		p = c.parts.b
 	}
 	if !last {
 		return nil
 	}
-	if c.hp.Close() != nil {
-		return http2.ConnectionError(http2.ErrCodeCompression)
+	err := c.decode(p)
+	if c.parts != nil {
+		// The decoder refers to a block until it gets another one: GET, which changes nothing.
+		c.hp.SetEmitEnabled(false)
+		_, _ = c.hp.Write(getMethod)
+		_ = c.hp.Close()
+		c.parts.free()
+		c.parts = nil
 	}
+	return err
+}
+
+var getMethod = []byte{0x82} // :method: GET, of the static table
+
+// decode decodes a whole block, and has served what it is.
+func (c *Conn) decode(p []byte) error {
+	b := &c.block
 	id := b.id
 	b.id = 0
+	if !b.trailers && !b.ignored && len(p) > 0 && bytes.Equal(p, c.next.block) {
+		return c.request(id, b, true)
+	}
+	c.next.head, c.next.block = c.next.head[:0], c.next.block[:0]
+	c.hp.SetEmitEnabled(true)
+	if _, err := c.hp.Write(p); err != nil || c.hp.Close() != nil {
+		return http2.ConnectionError(http2.ErrCodeCompression)
+	}
 	switch {
-	case b.ignored:
-		return nil
+	case b.bomb(c.server.o.MaxHeaderBytes):
+		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	case b.trailers:
 		return c.trailers(id, b)
+	case b.ignored:
+		return nil
 	}
-	return c.request(id, b)
+	err := c.request(id, b, false)
+	if b.parsed && c.next != nil && len(p) <= kept && repeats(p) {
+		c.next.block = append(c.next.block, p...)
+	}
+	return err
+}
+
+// repeats reports whether block, which was decoded, means the same if it comes again: it leaves the dynamic
+// table as it is. The requests of a flood are mostly alike, and the second one need not be decoded,
+// rendered and scanned. Blocks with indices or lengths of more than a byte are not worth it.
+func repeats(block []byte) bool {
+	for len(block) > 0 {
+		strings := 0
+		switch b := block[0]; {
+		case b >= 0x80: // RFC 7541, 6.1
+			if b == 0xff {
+				return false
+			}
+		case b >= 0x20 || b&0x0f == 0x0f: // 6.2.1, 6.3
+			return false
+		case b&0x0f > 0: // 6.2.2, 6.2.3
+			strings = 1
+		default:
+			strings = 2
+		}
+		for block = block[1:]; strings > 0; strings-- {
+			n := int(block[0] & 0x7f)
+			if n == 0x7f {
+				return false
+			}
+			block = block[1+n:]
+		}
+	}
+	return true
 }
 
 // field takes a field that was decoded. Fields are rendered as lines of HTTP/1.1, behind the request
 // line.
 func (c *Conn) field(f hpack.HeaderField) {
 	b := &c.block
-	if b.size += int(f.Size()); b.size > c.server.o.MaxHeaderBytes {
-		b.tooLarge = true
-		c.hp.SetEmitEnabled(false)
-	}
+	b.size += int(f.Size())
+	b.tooLarge = b.size > c.server.o.MaxHeaderBytes
+	c.hp.SetEmitEnabled(!b.bomb(c.server.o.MaxHeaderBytes))
 	if b.bad != 0 || b.tooLarge || b.ignored {
 		return
 	}
@@ -228,10 +291,11 @@ func (b *block) appendRequestLine(dst []byte) []byte {
 
 var errTooLarge = &http1.Error{Status: 431, Text: "header too large"}
 
-// request has a request whose header is complete answered or relayed.
-func (c *Conn) request(id uint32, b *block) error {
+// request has a request whose header is complete answered or relayed. If again is set, it has been read
+// before.
+func (c *Conn) request(id uint32, b *block, again bool) error {
 	s := c.next
-	if !b.begun {
+	if !b.begun && !again {
 		s.head = b.appendRequestLine(s.head)
 	}
 	c.mu.Lock()
@@ -243,33 +307,41 @@ func (c *Conn) request(id uint32, b *block) error {
 	case refused:
 		return c.streamError(id, http2.ErrCodeRefusedStream)
 	case b.bad != 0:
-		if _, end := c.server.o.Handler.MalformedHTTP2(c.peer); end {
-			return errEnds
+		if err := c.pay(b.encoded >> 7); err != nil {
+			return err
 		}
-		return c.streamError(id, b.bad)
+		return c.invalid(id, b.bad)
 	}
 	s.begin(id, b.end)
-	if len(b.cookies) > 0 {
-		s.head = append(append(append(s.head, "cookie: "...), b.cookies...), "\r\n"...)
-	}
-	s.head = append(s.head, "\r\n"...)
-	err := error(errTooLarge)
-	if !b.tooLarge {
-		err = s.req.Parse(s.head)
-	}
-	if err != nil {
-		return c.malformed(s, err.(*http1.Error))
+	if !again {
+		if len(b.cookies) > 0 {
+			s.head = append(append(append(s.head, "cookie: "...), b.cookies...), "\r\n"...)
+		}
+		s.head = append(s.head, "\r\n"...)
+		err := error(errTooLarge)
+		if !b.tooLarge {
+			err = s.req.Parse(s.head)
+		}
+		if err != nil {
+			return c.malformed(s, err.(*http1.Error))
+		}
+		b.parsed = true
 	}
 	if !s.frame() {
-		if _, end := c.server.o.Handler.MalformedHTTP2(c.peer); end {
-			return errEnds
-		}
-		return c.streamError(id, http2.ErrCodeProtocol)
+		return c.invalid(id, http2.ErrCodeProtocol)
 	}
 	if p := c.server.o.Handler.ServeHTTP2(s, &s.req); p != nil {
 		s.start(p)
 	}
 	return nil
+}
+
+// invalid resets the stream of a malformed request (RFC 9113, 8.1.1).
+func (c *Conn) invalid(id uint32, code http2.ErrCode) error {
+	if _, end := c.server.o.Handler.MalformedHTTP2(c.peer); end {
+		return errEnds
+	}
+	return c.streamError(id, code)
 }
 
 // malformed answers a request that HTTP/1.1 could not carry.
@@ -280,9 +352,7 @@ func (c *Conn) malformed(s *Stream, err *http1.Error) error {
 	}
 	s.req = http1.Request{}
 	s.Answer(nil, err.Status, append(fields, "Content-Type: text/plain; charset=utf-8\r\n"...), err.Text+"\n")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.spend(costReset)
+	return c.pay(costReset)
 }
 
 // trailers ends a request's body.

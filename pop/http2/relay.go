@@ -165,7 +165,7 @@ func (t *relaying) answer(r *http1.Request) error {
 		case err != nil:
 			return err
 		case a.Status == http.StatusSwitchingProtocols:
-			return &http1.Error{Status: 502, Text: "the origin switches protocols unasked"}
+			return &http1.Error{Status: 502, Text: "the origin switched protocols without a request to"}
 		}
 		if a.Status >= http.StatusOK {
 			break
@@ -181,7 +181,7 @@ func (t *relaying) answer(r *http1.Request) error {
 	s.answering, s.sentStatus = true, a.Status
 	c.mu.Unlock()
 	var lines [512]byte
-	out := appendLines(t.block(a), t.edit.Answered(lines[:0], a.Status))
+	out := appendLines(t.block(a), t.edit.Answered(lines[:0], a))
 	s.out = out
 	c.mu.Lock()
 	if s.dead {
@@ -196,7 +196,7 @@ func (t *relaying) answer(r *http1.Request) error {
 	return nil
 }
 
-// block returns the header block of an answer: its fields but for those of the origin's connection.
+// block returns the header block of an answer: its fields, except those about the origin's connection.
 func (t *relaying) block(a *http1.Answer) []byte {
 	out := appendStatus(t.s.out[:0], a.Status)
 	for f := range a.Fields {

@@ -1,13 +1,20 @@
 package http2_test
 
 import (
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"sort"
 	"strings"
 	"testing"
+	"time"
 
 	xhttp2 "golang.org/x/net/http2"
+
+	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/pop/http1"
+	"github.com/edgelimit/edge/pop/http2"
 )
 
 // What the origin gets of a request, or the client of one that is refused.
@@ -164,4 +171,113 @@ func TestBodiesThatAreMalformed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// An echo answers each request with what it reads of it.
+type echo struct{ relay }
+
+func (*echo) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+	var fields []byte
+	for f := range r.Fields {
+		fields = fmt.Appendf(fields, "Was-%s: %s\r\n", r.NameOf(f), r.ValueOf(f))
+	}
+	status := 403
+	if r.Body != http1.NoBody {
+		status = 413
+	}
+	s.Answer(r, status, fields, fmt.Sprintf("%s %s", r.Path(), fields))
+	return nil
+}
+
+// A header block that comes again, and an answer like the one before, are not read and made anew. That
+// shows nowhere: a block means something else when the dynamic table has changed, and for a request
+// with a body.
+func TestRepetition(t *testing.T) {
+	e := start(t, nil, func(o *http2.Options) { o.Handler = &echo{} })
+	c := e.client(t)
+	const get, one, two = "\x82\x86\x84\x01\x01h", "\x40\x01x\x011", "\x40\x01x\x012"
+	const newest, oldest = get + "\xbe", get + "\xbf"
+	for i, tt := range []struct {
+		block string
+		end   bool
+		want  string
+	}{
+		{get, true, "403 / Was-host: h"},
+		{get, true, "403 / Was-host: h"},
+		{get, false, "413 / Was-host: h"},
+		{get, true, "403 / Was-host: h"},
+		{get + one, true, "403 / Was-host: h\r\nWas-x: 1"},
+		{get, true, "403 / Was-host: h"},
+		{newest, true, "403 / Was-host: h\r\nWas-x: 1"},
+		{newest, true, "403 / Was-host: h\r\nWas-x: 1"},
+		{get + two, true, "403 / Was-host: h\r\nWas-x: 2"},
+		{get + two, true, "403 / Was-host: h\r\nWas-x: 2"},
+		{newest, true, "403 / Was-host: h\r\nWas-x: 2"},
+		{oldest, true, "403 / Was-host: h\r\nWas-x: 2"},
+		{oldest, true, "403 / Was-host: h\r\nWas-x: 2"},
+		{get + one, true, "403 / Was-host: h\r\nWas-x: 1"},
+		{oldest, true, "403 / Was-host: h\r\nWas-x: 2"},
+		{newest, true, "403 / Was-host: h\r\nWas-x: 1"},
+		{get + "\x0f\x0d\x011", false, "413 / Was-host: h\r\nWas-content-length: 1"}, // the name is one of two bytes
+		{get + "\x00\x0econtent-length\x011", false, "413 / Was-host: h\r\nWas-content-length: 1"},
+		{get + "\x00\x0econtent-length\x011", true, "PROTOCOL_ERROR"},
+		{get + "\x00\x0econtent-length\x011", false, "413 / Was-host: h\r\nWas-content-length: 1"},
+	} {
+		id := uint32(2*i + 1)
+		c.check(c.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: id, BlockFragment: []byte(tt.block), EndStream: tt.end, EndHeaders: true}))
+		if got := c.outcome(id); got != tt.want {
+			t.Errorf("request %d: %q, want %q", i, got, tt.want)
+		}
+	}
+}
+
+// A request that was read before the server had its connection is answered as any other, and the
+// connection waits for the next one.
+func TestRequestThatWasReadBefore(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		e := start(t, nil, nil)
+		near, far := net.Pipe()
+		defer near.Close()
+		sent := make(chan *client)
+		go func() {
+			c := newClient(t, near)
+			c.get(true, "/refused")
+			sent <- c
+		}()
+		begun := make([]byte, 512)
+		n := 0
+		for range 3 { // the preface, settings and the request
+			k, err := far.Read(begun[n:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += k
+		}
+		c := <-sent
+		e.ServeConn(far, http1.Start{Since: time.Now(), Read: begun[:n]})
+		date, want := "", time.Now().UTC().Format(http.TimeFormat)
+		for ended := false; !ended; {
+			f, err := c.ReadFrame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch f := f.(type) {
+			case *xhttp2.MetaHeadersFrame:
+				for _, field := range f.RegularFields() {
+					if field.Name == "date" {
+						date = field.Value
+					}
+				}
+			case *xhttp2.DataFrame:
+				ended = f.StreamEnded()
+			}
+		}
+		if date != want {
+			t.Errorf("the answer has the date %q, want %q", date, want)
+		}
+		time.Sleep(patience / 2)
+		if got := c.outcome(c.get(true, "/refused")); got != "429 slow down" {
+			t.Errorf("the next request: %s", got)
+		}
+	})
 }

@@ -12,12 +12,13 @@ package http2
 import (
 	"context"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/edgelimit/edge/pop/conns"
 	"github.com/edgelimit/edge/pop/http1"
 )
 
@@ -64,11 +65,7 @@ type Server struct {
 	o       Options
 	clock   http1.Clock
 	leaving atomic.Bool
-
-	mu      sync.Mutex // guards what follows
-	conns   map[*Conn]struct{}
-	closed  bool
-	serving sync.WaitGroup
+	conns   conns.Set[*Conn]
 }
 
 // NewServer returns a server.
@@ -82,7 +79,7 @@ func NewServer(o Options) *Server {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Server{o: o, conns: map[*Conn]struct{}{}}
+	return &Server{o: o}
 }
 
 // ServeConn serves a connection, in a goroutine.
@@ -90,78 +87,33 @@ func (s *Server) ServeConn(conn net.Conn, start http1.Start) {
 	c := newConn(s, conn, start.Secure)
 	c.in = inputs.Get().(*input)
 	c.w, c.since = copy(c.in[:], start.Read), start.Since
-	end := start.Ended
-	if end == nil {
-		end = func() {}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		_ = conn.Close()
-		end()
-		return
-	}
-	s.conns[c] = struct{}{}
-	s.serving.Add(1)
-	go func() {
-		defer s.forget(c)
-		defer end()
-		c.peer, _ = netip.ParseAddrPort(conn.RemoteAddr().String()) // a PROXY protocol header may tell it
+	s.conns.Serve(c, conn, start.Ended, func(peer netip.AddrPort) {
+		c.peer = peer
 		c.serve()
-	}()
+	})
 }
 
-func (s *Server) forget(c *Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.conns, c)
-	s.serving.Done()
-}
-
-// EndIdle ends at most so many connections that wait for a request, only refused ones if refused is
-// set, and returns how many.
+// EndIdle ends up to most connections that wait for a request, only refused ones if refused is set,
+// and returns their number.
 func (s *Server) EndIdle(refused bool, most int) (ended int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		if ended == most {
-			break
-		}
-		if c.endWaiting(refused) {
-			ended++
-		}
-	}
-	return ended
+	return s.conns.End(most, func(c *Conn) bool { return c.endWaiting(refused) })
 }
 
 // Leave makes every connection ask its client to go elsewhere, with its next answer.
 func (s *Server) Leave() { s.leaving.Store(true) }
 
 // Shutdown tells clients twice that their connections end (RFC 9113, 6.8): first that they should
-// open no more streams, then which ones were seen. It waits until those are answered, or until ctx is
-// done: then it closes the connections, and returns ctx's error.
+// open no more streams, then, after http1.LastMoment at the latest, which ones were seen. New
+// connections may begin a first request until then. It waits until all requests are answered, or
+// until ctx is done: then it closes the connections, and returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Leave()
-	s.mu.Lock()
-	s.closed = true
-	for c := range s.conns {
-		go c.drain() // it may have to wait for the client
-	}
-	s.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		s.serving.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		_ = c.conn.Close()
-	}
-	return ctx.Err()
+	s.conns.Close(func(c *Conn) { go c.drain() }) // it may have to wait for the client
+	defer time.AfterFunc(http1.LastMoment, func() {
+		s.conns.End(math.MaxInt, func(c *Conn) bool {
+			go c.finish()
+			return true
+		})
+	}).Stop()
+	return s.conns.Wait(ctx, func(c *Conn) { _ = c.conn.Close() })
 }

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime/debug"
-	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,11 +16,12 @@ import (
 // A Stream is a request and its answer. A Handler may call its methods until it has answered, a
 // Passing until Pass returns.
 type Stream struct {
-	c    *Conn
-	id   uint32
-	req  http1.Request
-	head []byte // of req, as HTTP/1.1
-	out  []byte // header block of the answer
+	c     *Conn
+	id    uint32
+	req   http1.Request
+	head  []byte // of req, as HTTP/1.1
+	block []byte // that head was decoded from, if it can be recognized: see repeats
+	out   []byte // header block of the answer
 
 	call    http1.Call
 	running bool // in a goroutine of its own
@@ -29,27 +30,27 @@ type Stream struct {
 	sentBytes  int64 // guarded by mu while it runs
 
 	// Guarded by c.mu, if it runs:
-	dead      bool // over for the client
-	closed    bool // the answer is written whole
-	ended     bool // the client has sent all
-	more      sync.Cond
-	body      []byte // has come and is not sent yet
-	trailers  []byte // as lines
-	left      int64  // bytes of the body, by Content-Length; -1 if that is unknown
-	window    int64  // for what is sent
-	receive   int64  // for what is received
-	consumed  int    // bytes that receive is to grow by
-	answering bool   // the origin has begun its answer
-	stopped   bool   // the upload is to end
-	abandoned bool   // the exchange goes on without the client
-	answered  bool   // nobody wants the rest of the body
+	dead      bool      // over for the client
+	closed    bool      // the answer is written whole
+	ended     bool      // the client has sent all
+	more      sync.Cond // body, ended or window have changed, or the stream is over
+	body      []byte    // has come and is not sent yet
+	trailers  []byte    // as lines
+	left      int64     // bytes of the body, by Content-Length; -1 if that is unknown
+	window    int64     // for what is sent
+	receive   int64     // for what is received
+	consumed  int       // bytes that receive is to grow by
+	answering bool      // the origin has begun its answer
+	stopped   bool      // the upload is to end
+	abandoned bool      // the client has reset the stream; the exchange continues
+	answered  bool      // nobody wants the rest of the body
 }
 
 var streams = sync.Pool{New: func() any { return new(Stream) }}
 
 func newStream(c *Conn) *Stream {
 	s := streams.Get().(*Stream)
-	s.c = c
+	s.c, s.block = c, s.block[:0]
 	s.more.L = &c.mu
 	return s
 }
@@ -68,14 +69,15 @@ func (s *Stream) begin(id uint32, ended bool) {
 func (s *Stream) frame() bool {
 	r := &s.req
 	s.left = r.Length
-	if s.ended {
+	switch {
+	case s.ended || r.Length == 0:
 		r.Body = http1.NoBody
-		return r.Length <= 0
-	}
-	if r.Length < 0 {
+	case r.Length > 0:
+		r.Body = http1.Sized
+	default:
 		r.Body = http1.Chunked
 	}
-	return true
+	return !s.ended || r.Length <= 0
 }
 
 // measure reports whether n more bytes of the body, and its end, agree with Content-Length.
@@ -111,14 +113,6 @@ func (s *Stream) Refuse(last bool) {
 	}
 }
 
-// clock returns the time: in the reader as it was when the client was read last.
-func (s *Stream) clock() time.Time {
-	if s.running {
-		return time.Now()
-	}
-	return s.c.now
-}
-
 // Drop resets the stream instead of an answer.
 func (s *Stream) Drop() {
 	c := s.c
@@ -142,14 +136,17 @@ func (s *Stream) Gone(status int) {
 func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string) {
 	c := s.c
 	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
-	out := appendStatus(s.out[:0], status)
-	out = appendField(out, []byte("date"), c.server.clock.Date(s.clock()))
-	out = appendLines(out, fields)
-	if !bodiless {
-		var buf [20]byte
-		out = appendField(out, []byte("content-length"), strconv.AppendInt(buf[:0], int64(len(body)), 10))
+	length := len(body)
+	if bodiless {
+		length = -1
 	}
-	s.out = out
+	out := c.prepared.block
+	if s.running {
+		s.out = appendAnswer(s.out[:0], status, c.server.clock.Date(time.Now()), fields, length)
+		out = s.out
+	} else if date := c.server.clock.Date(c.now); !c.prepared.is(status, date, fields, length) {
+		out = c.prepared.set(status, date, fields, length)
+	}
 	if bodiless || r != nil && r.Head {
 		body = ""
 	}
@@ -168,7 +165,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 		s.closed, s.sentBytes = true, n
 	case !s.running: // the client has to make room, and the reader cannot wait for that
 		c.mu.Unlock()
-		s.start(rest{s, body})
+		s.start(rest{s, strings.Clone(body)}) // the caller may use its memory again
 		return
 	default:
 		c.mu.Unlock()

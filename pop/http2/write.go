@@ -170,7 +170,11 @@ func (s *Stream) send(data []byte, end bool) error {
 			// It covers all of data: a client cannot win time by opening its window bit by bit.
 			by = time.Now().Add(timeout)
 		}
-		if !c.wait(&c.space, by) {
+		room := &c.space
+		if s.window <= 0 && len(data) > 0 {
+			room = &s.more // not woken for the windows of others
+		}
+		if !c.wait(room, by) {
 			c.reset(s, s.id, http2.ErrCodeCancel)
 			return errGone
 		}
@@ -256,7 +260,35 @@ func appendField(dst []byte, name, value []byte) []byte {
 	return append(appendInteger(dst, 0, 7, len(value)), value...)
 }
 
-// appendInteger appends n behind the bits of first, in a prefix of so many bits (RFC 7541, 5.1).
+// appendAnswer appends the header block of an answer of the node's own. length is -1 if it can have no body.
+func appendAnswer(dst []byte, status int, date, lines []byte, length int) []byte {
+	dst = appendField(appendStatus(dst, status), []byte("date"), date)
+	dst = appendLines(dst, lines)
+	if length >= 0 {
+		var buf [20]byte
+		dst = appendField(dst, []byte("content-length"), strconv.AppendInt(buf[:0], int64(length), 10))
+	}
+	return dst
+}
+
+// A prepared is the block of the last answer that a connection's reader has made. The refusals of a client
+// are alike until the second is over, and encoding one costs more than comparing.
+type prepared struct {
+	status, length     int
+	date, lines, block []byte
+}
+
+func (p *prepared) is(status int, date, lines []byte, length int) bool {
+	return p.status == status && p.length == length && bytes.Equal(p.date, date) && bytes.Equal(p.lines, lines)
+}
+
+func (p *prepared) set(status int, date, lines []byte, length int) (block []byte) {
+	p.status, p.length, p.date, p.lines = status, length, date, append(p.lines[:0], lines...)
+	p.block = appendAnswer(p.block[:0], status, date, lines, length)
+	return p.block
+}
+
+// appendInteger appends n with a prefix of the given length, whose upper bits are first (RFC 7541, 5.1).
 func appendInteger(dst []byte, first byte, bits uint, n int) []byte {
 	most := 1<<bits - 1
 	if n < most {

@@ -22,7 +22,7 @@ func (d *Decision) CountsAnswer() bool {
 		return false
 	}
 	for i := range d.n {
-		if d.at(i).rule.Statuses != nil {
+		if d.at(i).rule.CountsAnswer() {
 			return true
 		}
 	}
@@ -41,22 +41,24 @@ func (l *Limiter) Abandon(d *Decision, whole bool, now time.Time) bool {
 	for i := range d.n {
 		c := d.at(i)
 		switch {
-		case c.rule.Statuses == nil:
+		case !c.rule.CountsAnswer():
 		case l.abandoned.byKey[c.key] < MostAbandoned:
 			l.abandoned.byKey[c.key]++
 			waiting.add(c)
 		case whole:
-			l.Offer(c.rule, c.key, c.generation, d.sample, now)
+			l.countAnswer(d, c, c.rule.CostOf(1), now)
 		}
 	}
 	*d = waiting
 	return d.n > 0
 }
 
-// Resolve completes an abandoned request: the origin answered with status at now, or not at all
-// if status is 0.
-func (l *Limiter) Resolve(d *Decision, status int, now time.Time) {
-	l.Answered(d, status, now)
+// Resolve completes an abandoned request: the origin answered with status and fields at now, or not
+// at all if status is 0.
+func (l *Limiter) Resolve(d *Decision, status int, fields Fields, now time.Time) {
+	if status != 0 {
+		l.Answered(d, status, fields, now)
+	}
 	l.abandoned.mu.Lock()
 	defer l.abandoned.mu.Unlock()
 	for i := range d.n {

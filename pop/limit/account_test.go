@@ -5,18 +5,17 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -97,13 +96,11 @@ var causes = []string{"queue_full", "shard_unavailable", "key_forgotten", "sub_w
 // Whatever fails, and whichever bound is reached, each request is in one counter, in a metric by
 // cause, or in an increment without a reply, for each limit of its rule.
 func TestEveryRequestIsAccountedFor(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	dropped := map[string]uint64{} // by all schedules
 	unseen := func(cause string) bool { return dropped[cause] == 0 }
 	// Goroutines are scheduled freely: a schedule differs each time.
 	for seed := uint64(0); seed < 25 || seed < 200 && slices.ContainsFunc(causes, unseen); seed++ {
-		synctest.Test(t, func(t *testing.T) { accountFor(t, seed, dropped) })
+		bubble.Test(t, func(t *testing.T) { accountFor(t, seed, dropped) })
 	}
 	for _, cause := range causes {
 		if unseen(cause) {

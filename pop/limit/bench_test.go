@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
+	"github.com/edgelimit/edge/pop/decision"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -52,13 +54,16 @@ func request(i uint32) rule.Request {
 	}
 }
 
+// exceeded is what records say that every rule of the tests acts on.
+var exceeded = mitigation.Why{Limit: counter.Limit{Threshold: 1, Period: 1e6, Layout: counter.Plain}, Cur: rule.MaxThreshold + 1}
+
 // mitigate adds a record of the ith client to the table.
 func mitigate(tb testing.TB, l *limit.Limiter, table *mitigation.Table, secret counter.Secret, i uint32, now time.Time) {
 	tb.Helper()
 	req := request(i)
 	req.Canonicalize(rule.ClientPrefix{IPv4: 32, IPv6: 64})
 	what, _ := l.Rules().Rules()[0].AppendKey(nil, &req)
-	table.Merge(mitigation.Record{Key: secret.Tag(what), Start: now.UnixMicro(), Lifetime: time.Hour, Deadline: now.Add(time.Hour)}, now)
+	table.Merge(mitigation.Record{Key: secret.Tag(what), Start: now.UnixMicro(), Why: exceeded, Lifetime: time.Hour, Deadline: now.Add(time.Hour)}, now)
 }
 
 // runLimiter runs l until the benchmark ends.
@@ -70,19 +75,41 @@ func runLimiter(tb testing.TB, l *limit.Limiter) {
 }
 
 func TestDecideAllocatesNothing(t *testing.T) {
-	l, table, secret := newLimiter(t, oneRule)
-	now := time.Now()
-	mitigate(t, l, table, secret, 1, now)
-	for i, want := range []limit.Verdict{limit.Passed, limit.Blocked} {
-		if n := testing.AllocsPerRun(1000, func() {
-			req := request(uint32(i))
-			if d := l.Decide(&req, now); d.Verdict != want {
-				t.Fatalf("client %d is %v, want %v", i, d.Verdict, want)
+	for _, logged := range []bool{false, true} {
+		l, table, secret := newLimiter(t, oneRule)
+		if logged {
+			l.Decisions = logOf(t, secret, 1e-9) // without these clients
+		}
+		now := time.Now()
+		mitigate(t, l, table, secret, 1, now)
+		for i, want := range []limit.Verdict{limit.Passed, limit.Blocked} {
+			if n := testing.AllocsPerRun(1000, func() {
+				req := request(uint32(i))
+				if d := l.Decide(&req, now); d.Verdict != want {
+					t.Fatalf("client %d is %v, want %v", i, d.Verdict, want)
+				}
+			}); n != 0 {
+				t.Errorf("Decide allocates %v times for a client that is %v, want 0 (beside a decision log: %t)", n, want, logged)
 			}
-		}); n != 0 {
-			t.Errorf("Decide allocates %v times for a client that is %v, want 0", n, want)
 		}
 	}
+}
+
+// logOf returns a decision log that runs until the test ends.
+func logOf(tb testing.TB, secret counter.Secret, share float64) *decision.Log {
+	tb.Helper()
+	log, err := decision.New(decision.Options{File: filepath.Join(tb.TempDir(), "decisions"), Node: "n1", Secret: secret, Share: share, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := log.Open(); err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { log.Run(ctx) })
+	tb.Cleanup(func() { cancel(); wg.Wait() })
+	return log
 }
 
 func BenchmarkDecide(b *testing.B) {
@@ -99,23 +126,31 @@ func BenchmarkDecide(b *testing.B) {
 			}
 		})
 	})
-	b.Run("mitigated", func(b *testing.B) {
-		l, table, secret := newLimiter(b, oneRule)
-		now := time.Now()
-		mitigate(b, l, table, secret, 1, now)
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				req := request(1)
-				if d := l.Decide(&req, now); d.Verdict != limit.Blocked {
-					b.Fatal(d.Verdict)
-				}
-			}
-		})
-	})
-	for name, clients := range map[string]uint32{"passed/one client": 1, "passed/10000 clients": 10_000} {
+	for name, share := range map[string]float64{"mitigated": 0, "mitigated beside the decision log": 1e-9, "mitigated in the decision log": 1} {
 		b.Run(name, func(b *testing.B) {
 			l, table, secret := newLimiter(b, oneRule)
+			if share > 0 {
+				l.Decisions = logOf(b, secret, share)
+			}
+			now := time.Now()
+			mitigate(b, l, table, secret, 1, now)
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					req := request(1)
+					if d := l.Decide(&req, now); d.Verdict != limit.Blocked {
+						b.Fatal(d.Verdict)
+					}
+				}
+			})
+		})
+	}
+	for name, clients := range map[string]uint32{"passed/one client": 1, "passed/10000 clients": 10_000, "passed beside the decision log": 1} {
+		b.Run(name, func(b *testing.B) {
+			l, table, secret := newLimiter(b, oneRule)
+			if name == "passed beside the decision log" {
+				l.Decisions = logOf(b, secret, 1e-9)
+			}
 			now := time.Now()
 			for i := range uint32(1000) {
 				mitigate(b, l, table, secret, 1<<20+i, now)

@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/limit"
 )
@@ -17,8 +18,7 @@ import (
 // A node whose clock is ahead uses its own clock for all windows and deadlines.
 func TestANodeGoesByItsOwnClock(t *testing.T) {
 	const ahead = 45 * time.Second
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		table, err := mitigation.New(mitigation.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -72,7 +72,6 @@ func TestANodeGoesByItsOwnClock(t *testing.T) {
 // A window lasts longer if the clock is set back into it. A client that sends correspondingly less
 // stays innocent: see docs/clocks.md.
 func TestAClockThatIsSetBack(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	for _, tt := range []struct {
 		name     string
 		at, back time.Duration
@@ -87,7 +86,7 @@ func TestAClockThatIsSetBack(t *testing.T) {
 		{"by more than a window, 58 per minute", 30 * time.Second, 90 * time.Second, 1030 * time.Millisecond, true},
 		{"by an hour, 28 per minute", 30 * time.Second, time.Hour, 2140 * time.Millisecond, false},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var back time.Duration
 			var mu sync.Mutex
 			clock := func() time.Time {
@@ -118,4 +117,38 @@ func TestAClockThatIsSetBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A mitigation that starts after one by a clock that is ahead is greater than that one, and is
+// not taken for a lift, which would reset the counts.
+func TestAMitigationAfterOneOfAClockAhead(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		a := startSingle(t, fmt.Sprintf(perMinute, 10, "0s"), nil)
+		defer a.close()
+		key := a.key(2)
+		a.decide(2)
+		now := time.Now()
+		peers := mitigation.Record{
+			Key: key, Node: 9, Start: now.Add(time.Hour).UnixMicro(), Lifetime: time.Second, Deadline: now.Add(time.Second),
+			Why: mitigation.Why{Limit: counter.Limit{Threshold: 10, Period: 60e6, Layout: counter.Plain}, Cur: 11},
+		}
+		a.Learn(peers, "peer", now)
+		time.Sleep(2 * time.Second)
+		passed := 0
+		for range 30 {
+			if d := a.decide(2); !d.Verdict.Refused() {
+				passed++
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if passed != 10 {
+			t.Errorf("%d more requests pass of a client that has sent one, want 10", passed)
+		}
+		if own, ok := a.table.Held(key, time.Now()); !ok || own.Node != 2 || own.Generation != 0 || !own.Wins(peers) {
+			t.Errorf("the node holds %+v, want its own mitigation, of generation 0, instead of the peer's", own)
+		}
+		if n := value(t, a.reg, "edge_increments_dropped_total", "lifted"); n != 0 {
+			t.Errorf("%v requests are dropped as lifted, want 0", n)
+		}
+	})
 }

@@ -3,15 +3,14 @@ package limit_test
 import (
 	"fmt"
 	"log/slog"
-	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -91,9 +90,8 @@ func TestABurstAfterOtherRequests(t *testing.T) {
 // While the shard does not answer, a node refuses by its own evidence, except for rules that fail
 // open, once the shard is down.
 func TestOwnEvidenceBesideAStalledShard(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	for failure, want := range map[string]int{"local": 51, "open": 300} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			metrics := counter.NewMetrics(prometheus.NewRegistry())
 			stalled := shardThatStalls(50*time.Millisecond, metrics)
 			if failure == "open" {
@@ -122,8 +120,7 @@ func TestOwnEvidenceBesideAStalledShard(t *testing.T) {
 // While no shard can be reached, at most TrackedKeys keys are in memory, and the counts of others
 // are dropped by cause. A key near its threshold stays.
 func TestKeysAreBoundedWithoutShards(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const bound, keys = 640, 20_000
 		a := startSingle(t, fmt.Sprintf(perMinute, 10, "1m"), func(o *limit.Options, _ *mitigation.Options) { o.TrackedKeys = bound })
 		defer a.close()
@@ -158,8 +155,7 @@ func TestKeysAreBoundedWithoutShards(t *testing.T) {
 
 // A client that is throttled for long is logged at the start, once a minute, and at the end.
 func TestFlappingIsLoggedRarely(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log := new(lines)
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1s}], mitigation_timeout: 0s}]",
 			func(o *limit.Options, _ *mitigation.Options) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) })

@@ -86,7 +86,7 @@ func TestSeverityOfFailingClosed(t *testing.T) {
 		req.Canonicalize(rule.ClientPrefix{IPv4: 32, IPv6: 64})
 		for _, r := range l.Rules().Rules() {
 			if what, _ := r.AppendKey(nil, &req); r.ID == id {
-				table.Merge(mitigation.Record{Key: secret.Tag(what), Start: now.UnixMicro(), Lifetime: time.Hour, Deadline: now.Add(time.Hour)}, now)
+				table.Merge(mitigation.Record{Key: secret.Tag(what), Start: now.UnixMicro(), Why: exceeded, Lifetime: time.Hour, Deadline: now.Add(time.Hour)}, now)
 			}
 		}
 	}
@@ -122,8 +122,8 @@ func TestSeverityOfFailingClosed(t *testing.T) {
 		if d.Verdict != tt.want || id != tt.rule {
 			t.Errorf("%s: %v by %q, want %v by %q", tt.name, d.Verdict, id, tt.want, tt.rule)
 		}
-		l.Answered(&d, 401, now)
-		if d.Verdict == limit.Unavailable && (d.Record != mitigation.Record{} || len(l.Quotas(nil, &d, now)) > 0) {
+		l.Answered(&d, 401, nil, now)
+		if d.Verdict == limit.Unavailable && (d.Record != nil || len(l.Quotas(nil, &d, now)) > 0) {
 			t.Errorf("%s: record %+v and quotas of a client that exceeded nothing", tt.name, d.Record)
 		}
 	}

@@ -11,13 +11,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
@@ -99,8 +99,7 @@ const perMinute = "rules: [{id: all, characteristics: [ip], limits: [{threshold:
 
 // Requests that wait for an unreachable shard when the limiter stops are counted as dropped.
 func TestStopCountsWhatIsLost(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a := startSingle(t, fmt.Sprintf(perMinute, 100, "0s"), nil)
 		defer a.close()
 		a.down.Store(true)
@@ -117,8 +116,7 @@ func TestStopCountsWhatIsLost(t *testing.T) {
 
 // A burst of many keys while the shard is unreachable: all are counted when it is back.
 func TestBurstOfKeys(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const keys = 60000
 		a := startSingle(t, fmt.Sprintf(perMinute, 100, "0s"), func(o *limit.Options, _ *mitigation.Options) { o.Queue = 1 << 17 })
 		defer a.close()
@@ -138,8 +136,7 @@ func TestBurstOfKeys(t *testing.T) {
 // A threshold is raised while a key waits for its shard: when the shard is back, the new threshold
 // applies.
 func TestRaisedThresholdWhileParked(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
 		a := startSingle(t, fmt.Sprintf(perMinute, 5, "1h"), nil)
 		defer a.close()
@@ -165,10 +162,8 @@ func TestRaisedThresholdWhileParked(t *testing.T) {
 // Node 1, whose clock is 30 s ahead or behind, mitigates a client for 60 s. A request that is
 // counted after that does not change the end.
 func TestEndOfAMitigationWithSkew(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	for _, skew := range []time.Duration{-30 * time.Second, 0, 30 * time.Second} {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			time.Sleep(time.Second)
 			a := startSingle(t, fmt.Sprintf(strings.Replace(perMinute, "1m", "1s", 1), 5, "60s"), nil)
 			defer a.close()
@@ -197,8 +192,7 @@ func TestEndOfAMitigationWithSkew(t *testing.T) {
 // A request that takes 20 s to be answered is counted by its status then. This node's clock
 // is 30 s behind that of node 1, which mitigated the client for 60 s.
 func TestNotProlongedBySkew(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], count: {statuses: [200]}, limits: [{threshold: 5, period: 10s}], mitigation_timeout: 60s}]", nil)
 		defer a.close()
@@ -217,7 +211,7 @@ func TestNotProlongedBySkew(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		told := a.decide(1).Record.Deadline.Sub(now)
 		for _, d := range slow {
-			a.Answered(&d, 200, time.Now())
+			a.Answered(&d, 200, nil, time.Now())
 		}
 		time.Sleep(20 * time.Millisecond)
 		if got := a.decide(1).Record.Deadline.Sub(now); got != told {
@@ -228,8 +222,7 @@ func TestNotProlongedBySkew(t *testing.T) {
 
 // A record that the full table evicts is learned again with the key's next count.
 func TestEvictedRecordIsLearnedAgain(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
 		a := startSingle(t, fmt.Sprintf(perMinute, 5, "1h"), func(_ *limit.Options, m *mitigation.Options) { m.Size = 64 }) // 1 for each part
 		defer a.close()
@@ -274,8 +267,7 @@ func TestEvictedRecordIsLearnedAgain(t *testing.T) {
 
 // The sample of a key does not keep the whole request line in memory.
 func TestMemoryOfSamples(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const keys = 4000
 		a := startSingle(t, fmt.Sprintf(perMinute, 100, "0s"), nil)
 		defer a.close()

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"net"
-	"runtime"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -19,8 +18,7 @@ import (
 // In a flood of keys, more keys may wait for a shard than it has room for, when those of another
 // shard that went out join them. The node continues to count.
 func TestAShardGoesOutDuringAFlood(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var refuses, stalls atomic.Bool // the flooded shard
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1h}]}]", nil)
 		defer a.close()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/wait"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -189,16 +190,7 @@ func (l *lines) String() string {
 // waitFor polls ok in real time until it holds.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	giveUp := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-ticker.C:
-		case <-giveUp:
-			t.Fatalf("waited too long for %s", what)
-		}
-	}
+	wait.Until(t, what, 2*time.Minute, time.Millisecond, ok)
 }
 
 // increment adds to one counter, without a limiter.

@@ -2,12 +2,11 @@ package limit_test
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
@@ -16,7 +15,6 @@ import (
 // Requests that wait or are in flight during a lift come before it: they mitigate nobody, and are
 // counted as dropped, on the node that lifts and on its peers.
 func TestALiftWhileCountsAreUnderWay(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	for _, tt := range []struct {
 		name string
 		lift func(*single)
@@ -34,7 +32,7 @@ func TestALiftWhileCountsAreUnderWay(t *testing.T) {
 			}, "peer", now)
 		}},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			time.Sleep(time.Second)
 			a, g := startGated(t, fmt.Sprintf(perMinute, 10, "1h"), 10*time.Second)
 			defer a.close()
@@ -72,8 +70,7 @@ func TestALiftWhileCountsAreUnderWay(t *testing.T) {
 
 // A request that the origin answers after a lift came before it.
 func TestALiftWhileTheOriginIsAtWork(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}], mitigation_timeout: 1h, count: {statuses: [401]}}]", nil)
 		defer a.close()
 		var decisions []limit.Decision
@@ -87,7 +84,7 @@ func TestALiftWhileTheOriginIsAtWork(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			a.Answered(&decisions[i], 401, time.Now())
+			a.Answered(&decisions[i], 401, nil, time.Now())
 		}
 		time.Sleep(10 * time.Millisecond)
 		if d := a.decide(1); d.Verdict != limit.Passed {
@@ -102,8 +99,7 @@ func TestALiftWhileTheOriginIsAtWork(t *testing.T) {
 // Requests that were decided before a lift and are answered after it start or prolong no mitigation,
 // even if another one has begun and ended in between.
 func TestALiftBetweenManyDecisionsAndTheirAnswers(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], count: {statuses: [401]}}]", nil)
 		defer a.close()
@@ -115,7 +111,7 @@ func TestALiftBetweenManyDecisionsAndTheirAnswers(t *testing.T) {
 		}
 		answer := func(all []limit.Decision) {
 			for i := range all {
-				a.Answered(&all[i], 401, time.Now())
+				a.Answered(&all[i], 401, nil, time.Now())
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -125,12 +121,12 @@ func TestALiftBetweenManyDecisionsAndTheirAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer(decided(11))
-		ends, ok := a.table.Get(a.key(1), time.Now())
-		if !ok {
+		ends := a.table.Get(a.key(1), time.Now(), func(*mitigation.Record) bool { return true })
+		if ends == nil {
 			t.Fatal("11 requests after the lift mitigate nobody")
 		}
 		answer(old[:20])
-		if now, _ := a.table.Get(a.key(1), time.Now()); !now.Deadline.Equal(ends.Deadline) {
+		if now := a.table.Get(a.key(1), time.Now(), func(*mitigation.Record) bool { return true }); !now.Deadline.Equal(ends.Deadline) {
 			t.Errorf("requests from before the lift prolong a mitigation by %v", now.Deadline.Sub(ends.Deadline))
 		}
 		time.Sleep(time.Minute)
@@ -147,8 +143,7 @@ func TestALiftBetweenManyDecisionsAndTheirAnswers(t *testing.T) {
 // A lift still applies after a later mitigation has ended: records from before the lift, such as
 // those of a shard that was unreachable, mitigate nobody.
 func TestALiftOutlastsTheNextMitigation(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 30s}]", nil)
 		defer a.close()
@@ -192,8 +187,7 @@ func (p *testPop) key(client uint32) counter.Key {
 // A lift is stored again at the next owner of its key, which may still have the mitigation: a node
 // that starts then learns of the lift there.
 func TestALiftIsStoredAtTheNextOwner(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 2, 2, false, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 1h}]")
 		defer p.stop()
 		const clients = 20
@@ -232,8 +226,7 @@ func TestALiftIsStoredAtTheNextOwner(t *testing.T) {
 
 // Only counts of a former owner from after a lift are added.
 func TestAFormerOwnerAfterALift(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 2, 2, true, manyPerMinute)
 		defer p.stop()
 		time.Sleep(time.Second)
@@ -268,8 +261,7 @@ func TestAFormerOwnerAfterALift(t *testing.T) {
 // Until the loop has processed a lift, the old counts do not apply: two waiting requests start no
 // mitigation, and the client gets no quota.
 func TestWhatWasKnownBeforeALift(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a := startSingle(t, fmt.Sprintf(perMinute, 5, "1m"), nil)
 		defer a.close()
 		for range 6 {

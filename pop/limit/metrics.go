@@ -3,6 +3,7 @@ package limit
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -16,16 +17,22 @@ const (
 
 type metrics struct {
 	requests *prometheus.CounterVec
+	counted  *prometheus.CounterVec
 	started  *prometheus.CounterVec
-	learned  map[string]prometheus.Counter
-	unlogged prometheus.Counter
-	none     *ruleMetrics
-	byRule   map[string]*ruleMetrics // guarded by the caller of bind
+	beside   *prometheus.CounterVec
+	costs    [costResults]prometheus.Counter
+	none     *verdictCounters         // for requests that no rule decided
+	byRule   map[string]*ruleCounters // by label; guarded by the caller of bind
 }
 
-// ruleMetrics are the series of one rule, found once when rules are loaded.
-type ruleMetrics struct {
-	verdicts [verdicts]prometheus.Counter
+// verdictCounters are the series of one label, found once when rules are loaded.
+type verdictCounters [verdicts]prometheus.Counter
+
+// ruleCounters are all series of the label of a rule that requests need.
+type ruleCounters struct {
+	verdicts verdictCounters
+	counted  prometheus.Counter
+	beside   prometheus.Counter // nil if each key is a client's own
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -35,71 +42,119 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "edge_requests_total",
 			Help: "Requests by verdict and by the rule that decided; the rule is empty if none did.",
 		}, []string{"rule", "verdict"}),
+		counted: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "edge_requests_counted_total",
+			Help: "Requests that a rule counted at this node, by rule. One with a cost counts that many times.",
+		}, []string{"rule"}),
 		started: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "edge_mitigations_started_total",
 			Help: "Mitigations that started on this node.",
 		}, []string{"rule"}),
-		learned: map[string]prometheus.Counter{},
-		unlogged: f.NewCounter(prometheus.CounterOpts{
-			Name: "edge_mitigation_log_lines_dropped_total",
-			Help: "Starts and ends of mitigations that were not logged because the key flaps or too many lines were logged in a second.",
-		}),
-		byRule: map[string]*ruleMetrics{},
 	}
-	learned := f.NewCounterVec(prometheus.CounterOpts{
-		Name: "edge_mitigations_learned_total",
-		Help: "New mitigation records from peers and shards, by source.",
-	}, []string{"source"})
-	for _, source := range []string{"shard", "peer"} {
-		m.learned[source] = learned.WithLabelValues(source)
+	m.beside = f.NewCounterVec(prometheus.CounterOpts{
+		Name: "edge_bystander_requests_total",
+		Help: "Requests that were refused because of a key that several clients share, while no key of the client itself was mitigated, by the rule that decided.",
+	}, []string{"rule"})
+	costs := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "edge_cost_headers_total",
+		Help: "Answers whose cost a rule read from their header, by result; without a valid one the rule's own cost counts.",
+	}, []string{"result"})
+	for i, result := range []string{"valid", "missing", "invalid"} {
+		m.costs[i] = costs.WithLabelValues(result)
 	}
-	m.none = m.of("", Passed, Allowed, Denied, Malformed)
+	none := m.of("", Passed, Allowed, Denied, Malformed)
+	m.none = &none
 	return m
 }
 
-// of creates the series of a rule, so that they exist from the start.
-func (m *metrics) of(id string, possible ...Verdict) *ruleMetrics {
-	r := new(ruleMetrics)
+// Results of reading a cost header.
+const (
+	costValid = iota
+	costMissing
+	costInvalid
+	costResults
+)
+
+// of returns the series of a label, which exist from then on.
+func (m *metrics) of(label string, possible ...Verdict) (counters verdictCounters) {
 	for _, v := range possible {
-		r.verdicts[v] = m.requests.WithLabelValues(id, v.String())
+		counters[v] = m.requests.WithLabelValues(label, v.String())
 	}
-	if id != "" {
-		m.started.WithLabelValues(id)
-	}
-	return r
+	return counters
 }
 
-// startedBy returns the counter of mitigations started by r, which may be of an older set.
-func (m *metrics) startedBy(r *rule.Rule) prometheus.Counter {
-	id := r.ID
+// labelOf returns the label of r, which may be of an older set.
+func labelOf(r *rule.Rule) string {
 	if r.Index >= maxMeteredRules {
-		id = otherRules
+		return otherRules
 	}
-	return m.started.WithLabelValues(id)
+	return r.ID
+}
+
+// start counts a mitigation that r started.
+func (m *metrics) start(r *rule.Rule) { m.started.WithLabelValues(labelOf(r)).Inc() }
+
+// rules is a set of rules with their metrics.
+type rules struct {
+	set     *rule.Set
+	none    *verdictCounters
+	metered []*ruleCounters // by Rule.Index
+}
+
+// count counts a decision.
+func (r *rules) count(d *Decision) {
+	of := r.none
+	if d.Rule != nil {
+		of = &r.metered[d.Rule.Index].verdicts
+	}
+	of[d.Verdict].Inc()
+	if d.by > 1 {
+		r.metered[d.Rule.Index].beside.Inc()
+	}
+}
+
+// Decided returns how many requests r has decided since the start, by verdict.
+func (l *Limiter) Decided(r *rule.Rule) map[string]uint64 {
+	decided := map[string]uint64{}
+	of := l.rules.Load()
+	if r.Index >= len(of.metered) {
+		return decided // it was removed meanwhile
+	}
+	for v, c := range of.metered[r.Index].verdicts {
+		var m dto.Metric
+		if c != nil && c.Write(&m) == nil {
+			decided[Verdict(v).String()] = uint64(m.GetCounter().GetValue())
+		}
+	}
+	return decided
 }
 
 // bind finds the series of the rules of set, and removes those of rules that no longer exist.
 func (m *metrics) bind(set *rule.Set) *rules {
-	bound := &rules{set: set, none: m.none, metered: make([]*ruleMetrics, len(set.Rules()))}
-	byRule := make(map[string]*ruleMetrics, min(len(set.Rules()), maxMeteredRules)+1)
+	bound := &rules{set: set, none: m.none, metered: make([]*ruleCounters, len(set.Rules()))}
+	before := m.byRule
+	m.byRule = make(map[string]*ruleCounters, min(len(set.Rules()), maxMeteredRules)+1)
 	for i, r := range set.Rules() {
-		id := r.ID
-		if i >= maxMeteredRules {
-			id = otherRules
+		label := labelOf(r)
+		if m.byRule[label] == nil {
+			m.byRule[label] = &ruleCounters{m.of(label, Logged, ShadowBanned, Blocked, Closed, Unavailable), m.counted.WithLabelValues(label), nil}
+			m.started.WithLabelValues(label)
 		}
-		if byRule[id] == nil {
-			if byRule[id] = m.byRule[id]; byRule[id] == nil {
-				byRule[id] = m.of(id, Logged, ShadowBanned, Blocked, Closed, Unavailable)
-			}
+		bound.metered[i] = m.byRule[label]
+		if r.Action == rule.Shed {
+			bound.metered[i].verdicts[Shed] = m.requests.WithLabelValues(label, Shed.String())
 		}
-		bound.metered[i] = byRule[id]
-	}
-	for id := range m.byRule {
-		if byRule[id] == nil {
-			m.requests.DeletePartialMatch(prometheus.Labels{"rule": id})
-			m.started.DeleteLabelValues(id)
+		if r.Width() > 0 {
+			bound.metered[i].beside = m.beside.WithLabelValues(label)
 		}
 	}
-	m.byRule = byRule
+	for label := range before {
+		if m.byRule[label] == nil {
+			m.requests.DeletePartialMatch(prometheus.Labels{"rule": label})
+			m.counted.DeleteLabelValues(label)
+			m.started.DeleteLabelValues(label)
+			m.beside.DeleteLabelValues(label)
+		}
+	}
 	return bound
 }

@@ -177,7 +177,6 @@ func TestBadOptions(t *testing.T) {
 		"an IPv6 /129":        func(o *limit.Options) { o.Client = rule.ClientPrefix{IPv4: 32, IPv6: 129} },
 		"a negative deadline": func(o *limit.Options) { o.Drain = -1 },
 		"a negative refresh":  func(o *limit.Options) { o.Refresh = -1 },
-		"negative settle":     func(o *limit.Options) { o.Settle = -1 },
 	} {
 		o := good
 		spoil(&o)

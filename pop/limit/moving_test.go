@@ -3,15 +3,14 @@ package limit_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
@@ -71,13 +70,11 @@ func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
 // nodes make it within the time to settle, and however the client spreads its requests over them. It
 // sends as much as it can.
 func TestWhatAChangeLetsThrough(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	rapid.Check(t, func(rt *rapid.T) {
 		nodes, shards := rapid.IntRange(1, 4).Draw(rt, "nodes"), rapid.IntRange(2, 4).Draw(rt, "shards")
 		threshold, peers := rapid.IntRange(5, 40).Draw(rt, "threshold"), rapid.Bool().Draw(rt, "peers")
 		client, subWindows := rapid.Uint32Range(0, 20).Draw(rt, "client"), rapid.IntRange(1, 6).Draw(rt, "sub-windows")
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p := startPop(t, nodes, shards, peers, fmt.Sprintf(
 				"rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m, sub_windows: %d}], mitigation_timeout: 1m}]", threshold, subWindows))
 			defer p.stop()
@@ -221,8 +218,7 @@ func counted(t *testing.T, p *testPop, keys uint32, shards []count.Shard, first 
 
 // A node that missed a mitigation finds its record at the former owner of the key.
 func TestARecordIsFoundAtAFormerShard(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const clients = 16
 		p := startPop(t, 2, 2, false, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 1s}], mitigation_timeout: 1h}]")
 		defer p.stop()

@@ -3,15 +3,14 @@ package limit_test
 import (
 	"fmt"
 	"math/big"
-	"runtime"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 // An event is a request of one client.
@@ -79,8 +78,6 @@ const clients = 2
 // The two promises, over random schedules: innocent clients are never refused, whatever fails or
 // moves; and if nothing does, nobody passes more often than the bound allows.
 func TestPromises(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	rapid.Check(t, func(rt *rapid.T) {
 		threshold := rapid.IntRange(1, 20).Draw(rt, "threshold")
 		period := time.Duration(rapid.IntRange(1, 10).Draw(rt, "period")) * time.Second
@@ -94,7 +91,7 @@ func TestPromises(t *testing.T) {
 			careful[i] = rapid.Bool().Draw(rt, "careful")
 		}
 		peers := rapid.Bool().Draw(rt, "peers")
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p := startPop(t, nodes, shards, peers, fmt.Sprintf(
 				"rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: %v, sub_windows: %d}], mitigation_timeout: %ds}]", threshold, period, l.n, timeout))
 			defer p.stop()

@@ -2,12 +2,12 @@ package limit_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -15,7 +15,7 @@ import (
 // What clients may be told: of each limit the policy, and what remains where the node
 // knows.
 func TestQuotas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 2, 1, true, `
 rules:
   - {id: seen, characteristics: [ip], limits: [{threshold: 5, period: 10s}, {threshold: 100, period: 1m}]}
@@ -33,7 +33,7 @@ rules:
 			for i := range want {
 				want[i].Rule, want[i].Limit = seen, seen.Limits[i]
 			}
-			if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(rule.Characteristic{})); diff != "" {
+			if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(rule.Rule{}, rule.Characteristic{})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", what, diff)
 			}
 		}

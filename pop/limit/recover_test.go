@@ -2,20 +2,18 @@ package limit_test
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/limit"
 )
 
 // A shard that does not answer when the previous window is read is asked again. Until it answers,
 // that window is unknown, not empty.
 func TestAReadThatTimesOutIsRepeated(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a, g := startGated(t, fmt.Sprintf(perMinute, 10, "1h"), 50*time.Millisecond)
 		defer a.close()
 		minute := counter.Limit{Threshold: 10, Period: 60e6, Layout: counter.Plain}
@@ -45,8 +43,7 @@ func TestAReadThatTimesOutIsRepeated(t *testing.T) {
 
 // A former owner that does not answer is asked again, with the key's next count after a second.
 func TestAReadOfAFormerOwnerThatTimesOutIsRepeated(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 2, 2, false, manyPerMinute)
 		defer p.stop()
 		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
@@ -81,8 +78,7 @@ func TestAReadOfAFormerOwnerThatTimesOutIsRepeated(t *testing.T) {
 // A node that holds the record of a key stores it at the key's new owner when it counts there,
 // even if the former owner is dead by then.
 func TestARecordFollowsItsKey(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 2, 2, false, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 10m, count: {statuses: [401]}}]")
 		defer p.stop()
 		const clients = 20
@@ -94,7 +90,7 @@ func TestARecordFollowsItsKey(t *testing.T) {
 		for client := range last {
 			for range 11 {
 				d := decide(p.limiters[0], uint32(client))
-				p.limiters[0].Answered(&d, 401, time.Now())
+				p.limiters[0].Answered(&d, 401, nil, time.Now())
 				last[client] = d
 			}
 		}
@@ -106,12 +102,12 @@ func TestARecordFollowsItsKey(t *testing.T) {
 			if d := decide(p.limiters[0], uint32(client)); d.Verdict != limit.Blocked {
 				t.Errorf("client %d is %v at the node that counted it, want %v", client, d.Verdict, limit.Blocked)
 			}
-			p.limiters[0].Answered(&last[client], 401, time.Now())
+			p.limiters[0].Answered(&last[client], 401, nil, time.Now())
 		}
 		time.Sleep(time.Minute) // the counts say nothing any more
 		for client := range last {
 			d := decide(p.limiters[1], uint32(client))
-			p.limiters[1].Answered(&d, 401, time.Now())
+			p.limiters[1].Answered(&d, 401, nil, time.Now())
 		}
 		time.Sleep(10 * time.Millisecond)
 		for client := range last {
@@ -125,8 +121,7 @@ func TestARecordFollowsItsKey(t *testing.T) {
 // A record that ends within a second leaves the shard when it ends. With a time to live of 0 it
 // would stay for ever.
 func TestAShortMitigationLeavesTheShard(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + 800*time.Millisecond)))
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1s}], mitigation_timeout: 0s}]", nil)
 		defer a.close()
@@ -152,8 +147,7 @@ func TestAShortMitigationLeavesTheShard(t *testing.T) {
 // A shard that stopped answering is probed until it answers, even if no count waits for it and a
 // rule that fails closed adds none.
 func TestAShardThatFailedIsProbed(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a, g := startGated(t, "rules: [{id: all, on_failure: closed, characteristics: [ip], limits: [{threshold: 100, period: 1h}]}]", 50*time.Millisecond)
 		defer a.close()
 		a.decide(1)

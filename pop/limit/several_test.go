@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -17,7 +17,7 @@ func (p *testPop) ask(req rule.Request, status int) limit.Decision {
 	req.Addr = netip.MustParseAddr("192.0.2.1")
 	l := p.limiters[0]
 	d := l.Decide(&req, time.Now())
-	l.Answered(&d, status, time.Now())
+	l.Answered(&d, status, nil, time.Now())
 	time.Sleep(20 * time.Millisecond)
 	return d
 }
@@ -55,7 +55,7 @@ func TestOneOfSeveralValuesIsCounted(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				p := startPop(t, 1, 1, false, "rules: [{id: a, limits: [{threshold: 5, period: 1m}], "+test.rule+"}]")
 				defer p.stop()
 				passed := 0
@@ -77,7 +77,7 @@ func TestOneOfSeveralValuesIsCounted(t *testing.T) {
 
 // A request that is refused because of one of its values does not count under the others.
 func TestARefusedRequestCountsUnderNoneOfItsValues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, false, "rules: [{id: a, limits: [{threshold: 5, period: 1m}], characteristics: [header:x-api-key]}]")
 		defer p.stop()
 		for range 6 {
@@ -99,7 +99,7 @@ func TestARefusedRequestCountsUnderNoneOfItsValues(t *testing.T) {
 // Requests with more values than are counted one by one are counted together: those of one
 // client, where the rule counts by ip as well.
 func TestTooManyValuesShareACount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, false, "rules: [{id: a, limits: [{threshold: 5, period: 1m}], characteristics: [header:x-api-key]}]")
 		defer p.stop()
 		passed := 0
@@ -126,7 +126,7 @@ func TestTooManyValuesShareACount(t *testing.T) {
 
 // With several values, the client gets the smallest quota.
 func TestQuotasOfSeveralValues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, false, "rules: [{id: a, limits: [{threshold: 9, period: 1m}], characteristics: [header:x-api-key]}, {id: b, limits: [{threshold: 99, period: 1m}], characteristics: [ip]}]")
 		defer p.stop()
 		told := func(values ...string) string {
@@ -154,7 +154,7 @@ func TestQuotasOfSeveralValues(t *testing.T) {
 
 // A request is refused if one of its keys has no shard and the rule fails closed.
 func TestFailClosedForOneOfSeveralValues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 3, false, "rules: [{id: a, limits: [{threshold: 99, period: 1m}], characteristics: [header:x-api-key], on_failure: closed}]")
 		defer p.stop()
 		p.shards[0].kill()

@@ -2,12 +2,11 @@ package limit_test
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 )
@@ -19,8 +18,10 @@ const manyPerMinute = "rules: [{id: all, characteristics: [ip], limits: [{thresh
 func ask(l *limit.Limiter, client uint32) int {
 	req := request(client)
 	now := time.Now()
-	d := l.Decide(&req, now)
-	for _, q := range l.Quotas(nil, &d, now) {
+	d := l.Look(&req, now)
+	quotas := l.Quotas(nil, &d, now) // before the request can be counted
+	l.Decide(&req, now)
+	for _, q := range quotas {
 		if q.Known {
 			return 1000 - int(q.Remaining)
 		}
@@ -61,9 +62,7 @@ func (p *testPop) setOut(t *testing.T, shards ...int) {
 // Shards go out, come back, leave the list and join it while requests are counted: every
 // node knows of all of them.
 func TestCountsFollowTheShards(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 3, 4, true, manyPerMinute)
 		defer p.stop()
 		const clients = 40
@@ -99,9 +98,7 @@ func TestCountsFollowTheShards(t *testing.T) {
 // Requests that a shard did not accept are counted by the key's new owner as soon as the shard is
 // out, or once any shard is in again.
 func TestWaitingCountsMove(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 3, 2, true, manyPerMinute)
 		defer p.stop()
 		const clients = 20
@@ -126,8 +123,6 @@ func TestWaitingCountsMove(t *testing.T) {
 
 // The counts that a node could not send before its end are counted as dropped.
 func TestWhatIsNotSentAtTheEndIsCounted(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, tt := range []struct {
 		name  string
 		spoil func(*testPop)
@@ -135,7 +130,7 @@ func TestWhatIsNotSentAtTheEndIsCounted(t *testing.T) {
 		{"the shard is dead", func(p *testPop) { p.shards[0].kill() }},
 		{"the shard is out", func(p *testPop) { _ = p.limiters[0].SetOut("s0:11211") }},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p := startPop(t, 1, 1, false, manyPerMinute)
 			tt.spoil(p)
 			for client := range uint32(10) {
@@ -153,9 +148,7 @@ func TestWhatIsNotSentAtTheEndIsCounted(t *testing.T) {
 // With a rule that fails closed, no request tries whether a shard is back. The node still finds it,
 // even if it left and joined again while it was down.
 func TestAShardIsFoundWithoutRequests(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, false, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 1m}], on_failure: closed}]")
 		defer p.stop()
 		l, shards := p.limiters[0], p.clients(0)
@@ -202,9 +195,7 @@ func TestAShardIsFoundWithoutRequests(t *testing.T) {
 
 // Before Run and after it the shards may change as well; nothing is counted then.
 func TestShardsChangeAroundRun(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 2, false, manyPerMinute)
 		p.stop()
 		for _, shards := range [][]int{{1}, {}, {0, 1}, {0}} {

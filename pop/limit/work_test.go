@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -43,8 +42,7 @@ func (a *single) minuteKey(client uint32) string {
 // Requests that were provably not sent are sent once when the shard is back. Until then the node
 // reports no quota.
 func TestNotSentIsSentLater(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
 		a := startSingle(t, fmt.Sprintf(perMinute, 100, "0s"), nil)
 		defer a.close()
@@ -78,7 +76,6 @@ func TestNotSentIsSentLater(t *testing.T) {
 // A record in the shard that is greater than this node's own stays there, and the node
 // learns it.
 func TestAGreaterRecordStaysStored(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	for _, tt := range []struct {
 		name   string
 		change func(*mitigation.Record)
@@ -88,7 +85,7 @@ func TestAGreaterRecordStaysStored(t *testing.T) {
 		{"a lift", func(r *mitigation.Record) { r.Lifted, r.Lifetime = true, 20*time.Second }, true},
 		{"an earlier end", func(r *mitigation.Record) { r.Lifetime = 20 * time.Second }, false},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			time.Sleep(time.Second)
 			a := startSingle(t, fmt.Sprintf(perMinute, 5, "1m"), nil)
 			defer a.close()
@@ -122,8 +119,7 @@ func TestAGreaterRecordStaysStored(t *testing.T) {
 // A mitigation that another node starts while this one lifts the one before stays stored, and
 // this node learns it.
 func TestALiftLeavesWhatStartsAfterIt(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
 		var a *single
 		var stored []byte
@@ -162,8 +158,7 @@ func TestALiftLeavesWhatStartsAfterIt(t *testing.T) {
 
 // A rule that is removed between a request and its counting no longer counts.
 func TestRequestsOfARemovedRule(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a := startSingle(t, fmt.Sprintf(perMinute, 5, "1m"), nil)
 		defer a.close()
 		for range 5 {
@@ -183,8 +178,7 @@ func TestRequestsOfARemovedRule(t *testing.T) {
 // flight, however many requests wait for it. Requests that were not sent are counted as dropped, also
 // those of evicted keys.
 func TestRunEndsBesideAStalledShard(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const keys, timeout, drain = 20000, time.Second, 3 * time.Second
 		reg := prometheus.NewRegistry()
 		stalled := shardThatStalls(timeout, counter.NewMetrics(reg))
@@ -258,7 +252,7 @@ rules:
 	} {
 		for i, left := range []time.Duration{tt.path, tt.host, tt.ban} {
 			what, _ := l.Rules().Rules()[i].AppendKey(nil, &req)
-			table.Merge(mitigation.Record{Key: counter.Secret{}.Tag(what), Start: now.UnixMicro(), Lifetime: left, Deadline: now.Add(left)}, now)
+			table.Merge(mitigation.Record{Key: counter.Secret{}.Tag(what), Start: now.UnixMicro(), Why: exceeded, Lifetime: left, Deadline: now.Add(left)}, now)
 		}
 		if d := l.Decide(&req, now); d.Verdict != limit.Blocked || d.Rule.ID != tt.want {
 			t.Errorf("%s: %v by %+v, want %s", tt.name, d.Verdict, d.Rule, tt.want)

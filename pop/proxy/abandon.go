@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/edgelimit/edge/pop/limit"
 )
 
 // placePatience is how long a request waits if too many others are abandoned.
@@ -175,22 +177,23 @@ func (p *Proxy) answerWithoutClient(r *http.Request, x *exchange) (*http.Respons
 		return resp, err
 	}
 	<-left
-	status := 0
+	status, fields := 0, http.Header(nil)
 	if err == nil {
-		status = resp.StatusCode
+		status, fields = resp.StatusCode, resp.Header
 		_ = resp.Body.Close()
 	}
 	cancel()
 	if waits {
 		late.Stop()
-		p.resolve(x, status)
+		p.resolve(x, status, fields)
 	}
 	return nil, r.Context().Err()
 }
 
-// resolve counts an abandoned exchange by the origin's status, 0 if the origin did not answer.
-func (p *Proxy) resolve(x *exchange, status int) {
-	p.o.Limiter.Resolve(&x.decision, status, p.o.Now())
+// resolve counts an abandoned exchange by the origin's answer; status is 0 if the origin did not
+// answer.
+func (p *Proxy) resolve(x *exchange, status int, fields limit.Fields) {
+	p.o.Limiter.Resolve(&x.decision, status, fields, p.o.Now())
 	p.abandoned.remove(x)
 	result := abandonedAnswered
 	if status == 0 {

@@ -1,15 +1,22 @@
 package proxy_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	xhttp2 "golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
 	"github.com/edgelimit/edge/pop/http1"
+	"github.com/edgelimit/edge/pop/http2"
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
@@ -35,25 +42,117 @@ func (l *looped) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: net
 func (l *looped) SetReadDeadline(time.Time) error  { return nil }
 func (l *looped) SetWriteDeadline(time.Time) error { return nil }
 
+// A framed is a looped connection for HTTP/2: eight requests come with each Read.
+type framed struct {
+	looped
+	blocks   [2]string // the first request, and all others
+	requests uint32
+	buf      bytes.Buffer // is read next
+}
+
+func (f *framed) Read(p []byte) (int, error) {
+	if f.buf.Len() > 0 {
+		return f.buf.Read(p)
+	}
+	if f.requests == 0 {
+		f.buf.WriteString(xhttp2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + // SETTINGS
+			"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\x00\x00\x00") // WINDOW_UPDATE
+	}
+	for n := 0; n < 8 && f.next(); n++ {
+		at := f.buf.Len()
+		f.buf.WriteString(f.blocks[min(f.requests, 1)])
+		binary.BigEndian.PutUint32(f.buf.Bytes()[at+5:], 2*f.requests+1)
+		f.requests++
+	}
+	return f.buf.Read(p)
+}
+
+// headerBlocks returns the HEADERS frames of a connection: the first one, and all others.
+func headerBlocks() (blocks [2]string) {
+	var block bytes.Buffer
+	hp := hpack.NewEncoder(&block)
+	for i := range blocks {
+		block.Reset()
+		for _, f := range []string{":method GET", ":scheme http", ":authority a.example", ":path /a?b=c", "user-agent bench", "accept */*"} {
+			name, value, _ := strings.Cut(f, " ")
+			_ = hp.WriteField(hpack.HeaderField{Name: name, Value: value})
+		}
+		blocks[i] = fmt.Sprintf("\x00\x00%c\x01\x05\x00\x00\x00\x00%s", block.Len(), &block)
+	}
+	return blocks
+}
+
+// aRequest is what looped connections send.
+const aRequest = "GET /a?b=c HTTP/1.1\r\nHost: a.example\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n"
+
+// serverOf returns an HTTP/1.1 engine for p.
+func serverOf(p *proxy.Proxy) *http1.Server {
+	return http1.NewServer(http1.Options{Handler: p, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 1 << 16})
+}
+
+// To tell a refused client of several limits allocates nothing.
+func TestFieldsAllocateNothing(t *testing.T) {
+	const refusals = 1000
+	allocated := func(limits string) float64 {
+		p, _ := newProxy(t, "rules: [{id: all, characteristics: [ip], "+limits+"}]", serve(t, http.HandlerFunc(ok)).URL, nil)
+		url := serve(t, p).URL
+		exceed(t, client(t), func() *http.Request { return newRequest(t, "GET", url, nil) })
+		s := serverOf(p)
+		return testing.AllocsPerRun(5, func() {
+			left := refusals
+			serveOne(s.ServeConn, &looped{sends: aRequest, next: func() bool { left--; return left >= 0 }})
+		})
+	}
+	// The race detector empties pools at random.
+	if one, several := allocated(oneLimit), allocated(severalLimits); several > one+refusals/2 {
+		t.Errorf("%d refusals allocate %v times with several limits, %v times with one", refusals, several, one)
+	}
+}
+
+const (
+	oneLimit      = "limits: [{threshold: 1, period: 1h}]"
+	severalLimits = "limits: [{threshold: 1, period: 1h}, {threshold: 100000, period: 1h30m}, {threshold: 1000000, period: 7d}]"
+)
+
 // BenchmarkEngine takes requests from the first byte of their head to the last of their answer, but
 // for the system calls.
 func BenchmarkEngine(b *testing.B) {
-	for name, threshold := range map[string]int{"refuse": 1, "pass": 1 << 40} {
-		rules := fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1h}]}]", threshold)
+	blocks := headerBlocks()
+	for name, rest := range map[string]string{
+		"refuse":         oneLimit,
+		"refuse_several": severalLimits,
+		"refuse_by_id":   oneLimit + ", response: {body: 'quote {id}, or wait {retry_after} s'}",
+		"pass":           "limits: [{threshold: 1000000000000, period: 1h}]",
+	} {
+		rules := "rules: [{id: all, characteristics: [ip], " + rest + "}]"
+		answers := func(context.Context) (net.Conn, error) {
+			return &looped{next: func() bool { return true }, sends: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"}, nil
+		}
 		b.Run(name, func(b *testing.B) {
 			origin := serve(b, http.HandlerFunc(ok))
-			answers := func(context.Context) (net.Conn, error) {
-				return &looped{next: func() bool { return true }, sends: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"}, nil
-			}
 			p, _ := newProxy(b, rules, origin.URL, func(o *proxy.Options) { o.Origins.Default.RelayBy(answers) })
-			s := http1.NewServer(http1.Options{Handler: p, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 1 << 16})
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				ended := make(chan struct{})
-				client := &looped{next: pb.Next, sends: "GET /a?b=c HTTP/1.1\r\nHost: a.example\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n"}
-				s.ServeConn(client, http1.Start{Ended: func() { close(ended) }})
-				<-ended
+			run(b, serverOf(p).ServeConn, func(next func() bool) net.Conn { return &looped{next: next, sends: aRequest} })
+		})
+		b.Run(name+"_http2", func(b *testing.B) {
+			origin := serve(b, http.HandlerFunc(ok))
+			p, _ := newProxy(b, rules, origin.URL, func(o *proxy.Options) { o.Origins.Default.RelayBy(answers) })
+			s := http2.NewServer(http2.Options{Handler: p, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 1 << 16})
+			run(b, s.ServeConn, func(next func() bool) net.Conn {
+				return &framed{looped: looped{next: next}, blocks: blocks}
 			})
 		})
 	}
+}
+
+// run has connections served until they have sent b.N requests.
+func run(b *testing.B, serve func(net.Conn, http1.Start), connect func(next func() bool) net.Conn) {
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) { serveOne(serve, connect(pb.Next)) })
+}
+
+// serveOne has a connection served until it ends.
+func serveOne(serve func(net.Conn, http1.Start), conn net.Conn) {
+	ended := make(chan struct{})
+	serve(conn, http1.Start{Ended: func() { close(ended) }})
+	<-ended
 }

@@ -28,9 +28,11 @@ type conn struct {
 	frames  *watch               // of HTTP/2; nil for HTTP/1
 	ended   func()               // called when the connection is closed; nil if it was refused
 
-	began   atomic.Bool // the Proxy has had a request
+	began   atomic.Bool // the Proxy has had a request, or c was closed
 	handled atomic.Bool // the Proxy has the current request
 	linger  atomic.Bool // the client may still send when the connection is closed
+
+	begun chan struct{} // closed when began is set
 }
 
 type connKey struct{}
@@ -60,7 +62,7 @@ func (c *conn) begin(r *http.Request) (end func()) {
 	if r.TLS == nil {
 		r.TLS = c.tls
 	}
-	c.began.Store(true)
+	c.setBegan()
 	c.handled.Store(true)
 	if c.frames == nil {
 		return func() {}
@@ -69,6 +71,12 @@ func (c *conn) begin(r *http.Request) (end func()) {
 		c.frames.full.Store(true)
 	}
 	return func() { c.frames.done.Add(1) }
+}
+
+func (c *conn) setBegan() {
+	if !c.began.Swap(true) {
+		close(c.begun)
+	}
 }
 
 func (c *conn) Read(p []byte) (n int, err error) {
@@ -137,29 +145,25 @@ func (c *conn) Close() error {
 	if c.ended != nil {
 		c.ended()
 	}
+	c.setBegan()
 	return c.Conn.Close()
 }
 
-// malformed counts a request that the server has answered itself, and returns the decision.
-func (c *conn) malformed(now time.Time) (d limit.Decision) {
-	return c.front.p.malformed(c.peer, now).decision
-}
+// malformed counts a request that the server has answered itself.
+func (c *conn) malformed(now time.Time) exchange { return c.front.p.malformed(c.peer, now) }
 
 // instead counts a malformed request, and returns the answer for its client.
 func (c *conn) instead(answer []byte) []byte {
 	now := c.front.p.o.Now()
-	d := c.malformed(now)
-	switch d.Verdict {
+	x := c.malformed(now)
+	switch x.decision.Verdict {
 	case limit.Malformed:
 		return answer
 	case limit.Blocked, limit.ShadowBanned:
-		retry := ""
-		if d.Verdict == limit.Blocked {
-			retry = fmt.Sprintf("Retry-After: %d\r\n", retryAfter(&d, now))
-		}
-		response := d.Rule.Response
-		return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\n%sCache-Control: no-store\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
-			response.Status, http.StatusText(response.Status), retry, response.ContentType, len(response.Body), response.Body)
+		var text []byte
+		fields, status, body := c.front.p.refusal(nil, &text, &x, now)
+		return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+			status, http.StatusText(status), fields, len(body), body)
 	default: // denied, or to be closed
 		return nil
 	}
@@ -277,7 +281,7 @@ func (w *watch) settle(opened int64) {
 
 // malformed counts a malformed request, and ends the connection of a mitigated client.
 func (w *watch) malformed() {
-	if d := w.conn.malformed(w.conn.front.p.o.Now()); d.Verdict != limit.Malformed {
+	if x := w.conn.malformed(w.conn.front.p.o.Now()); x.decision.Verdict != limit.Malformed {
 		_ = w.conn.Conn.Close()
 	}
 }

@@ -33,22 +33,29 @@ type client interface {
 // A plainExchange is one request in an engine.
 type plainExchange struct {
 	exchange
+	exchangeBuffers
 	p     *Proxy
 	c     client
 	r     *http1.Request
+	asked rule.Request // r for the limiter
 	now   time.Time
 	line  requestLine // for the access log
-	host  []byte      // for the origin
-	peer  []byte      // the peer's address, for X-Forwarded-For
-	chain []byte      // X-Forwarded-For from a trusted peer
 	keeps [3]bool
-	lines []byte // of the answer's header
-	names []byte // options of Connection
 
 	abandoned atomic.Bool // the exchange continues without its client
 
 	mu       sync.Mutex // orders the client's disconnect and the answer: both change the decision
 	answered bool       // by the origin
+}
+
+// Exchanges pass exchangeBuffers on, one to another.
+type exchangeBuffers struct {
+	host  []byte // for the origin
+	from  []byte // the peer's address, for X-Forwarded-For
+	chain []byte // X-Forwarded-For from a trusted peer
+	lines []byte // of the answer's header
+	names []byte // options of Connection
+	text  []byte // the body, if the rule's has placeholders
 }
 
 var plainExchanges = sync.Pool{New: func() any { return new(plainExchange) }}
@@ -76,14 +83,17 @@ func (p *Proxy) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
 func (p *Proxy) decide(c client, r *http1.Request, proto string) *plainExchange {
 	x := plainExchanges.Get().(*plainExchange)
 	x.p, x.c, x.r, x.now = p, c, r, p.o.Now()
-	x.exchange.peer = addrOf(c.RemoteAddr())
-	x.trusted = p.trusted.Contains(x.exchange.peer)
-	x.client = x.exchange.peer
+	x.peer = addrOf(c.RemoteAddr())
+	x.trusted = p.trusted.Contains(x.peer)
+	x.client = x.peer
 	if x.trusted {
 		x.readForwarded()
 	}
-	req := x.request()
-	x.decision = p.o.Limiter.Decide(&req, x.now)
+	x.ask()
+	if p.around.due(x.now) {
+		p.around.look(x.peer, x.trusted, x.forwarded(), x.asked.Path)
+	}
+	p.o.Limiter.DecideTo(&x.decision, &x.asked, x.now)
 	if x.now.Nanosecond()&63 == 0 { // a clock read costs as much as the decision
 		p.metrics.decision.Observe(p.o.Now().Sub(x.now).Seconds())
 	}
@@ -92,7 +102,7 @@ func (p *Proxy) decide(c client, r *http1.Request, proto string) *plainExchange 
 	}
 	if x.decision.Verdict.Refused() {
 		x.refuse()
-	} else if status, why := p.unserved(&req, borrow(r.Method()), &x.exchange); status != 0 {
+	} else if status, why := p.unserved(&x.asked, borrow(r.Method()), &x.exchange); status != 0 {
 		x.answer(status, why)
 	} else {
 		return x
@@ -110,7 +120,9 @@ func (x *plainExchange) end() {
 	if x.abandoned.Load() {
 		return // it may still be in use
 	}
-	*x = plainExchange{host: x.host[:0], peer: x.peer[:0], chain: x.chain[:0], lines: x.lines[:0], names: x.names[:0]}
+	b := x.exchangeBuffers
+	*x = plainExchange{} // in place: with anything in it, it would be made on the stack first
+	x.exchangeBuffers = exchangeBuffers{b.host[:0], b.from[:0], b.chain[:0], b.lines[:0], b.names[:0], b.text[:0]}
 	plainExchanges.Put(x)
 }
 
@@ -126,8 +138,8 @@ func (x *plainExchange) Pass() {
 		}
 		// The client may have exceeded a limit in the meantime.
 		x.now = p.o.Now()
-		again := x.request()
-		if d := p.o.Limiter.Look(&again, x.now); d.Verdict.Refused() {
+		x.ask()
+		if d := p.o.Limiter.Look(&x.asked, x.now); d.Verdict.Refused() {
 			x.decision = d
 			x.refuse()
 			return
@@ -143,28 +155,23 @@ func (x *plainExchange) refuse() {
 		return
 	}
 	x.c.Refuse(x.p.connections.scarce.Load() && !x.trusted)
-	fields, status, body := x.p.refusal(x.p.appendNode(x.lines), &x.decision, x.now)
+	fields, status, body := x.p.refusal(x.p.appendNode(x.lines), &x.text, &x.exchange, x.now)
 	x.lines = fields
 	x.c.Answer(x.r, status, fields, body)
 }
 
-// request returns the request for the limiter. It is valid as long as the received one.
-func (x *plainExchange) request() rule.Request {
+// ask sets x.asked, which is valid as long as the received request.
+func (x *plainExchange) ask() {
 	r := x.r
 	path, query, _ := strings.Cut(borrow(r.Path()), "?")
-	req := rule.Request{
-		Addr:      x.client,
-		Method:    borrow(r.Method()),
-		Host:      borrow(r.Host()),
-		Path:      path,
-		Query:     query,
-		Borrowed:  true,
-		Malformed: !validHost(borrow(r.Host())) || !validEscapes(path),
-	}
+	q := &x.asked
+	*q = rule.Request{}
+	q.Addr, q.Borrowed = x.client, true
+	q.Method, q.Host, q.Path, q.Query = borrow(r.Method()), borrow(r.Host()), path, query
+	q.Malformed = !validHost(q.Host) || !validEscapes(path)
 	if x.p.o.Limiter.Rules().ReadsFields() {
-		req.Header = headerOf(r)
+		q.Header = headerOf(r)
 	}
-	return req
 }
 
 // borrow returns b as a string, which is valid until b changes.
@@ -182,7 +189,8 @@ func (p *Proxy) Malformed(c *http1.Conn, err *http1.Error) {
 	case p.drops(&x), x.decision.Verdict == limit.Denied:
 		c.Drop()
 	case x.decision.Verdict.Refused() && x.decision.Verdict != limit.Malformed:
-		fields, status, body := p.refusal(fields, &x.decision, now)
+		var text []byte
+		fields, status, body := p.refusal(fields, &text, &x, now)
 		c.Answer(nil, status, fields, body)
 	default:
 		c.Answer(nil, err.Status, append(fields, plainText...), err.Text+"\n")
@@ -199,7 +207,7 @@ func (p *Proxy) MalformedHTTP2(peer netip.AddrPort) (fields []byte, end bool) {
 // malformed counts a malformed request for its peer, unless that is a trusted proxy: then the client is
 // unknown.
 func (p *Proxy) malformed(peer netip.Addr, now time.Time) exchange {
-	x := exchange{peer: peer, trusted: p.trusted.Contains(peer), decision: limit.Decision{Verdict: limit.Malformed}}
+	x := exchange{peer: peer, client: peer, trusted: p.trusted.Contains(peer), decision: limit.Decision{Verdict: limit.Malformed}}
 	if !x.trusted {
 		x.decision = p.o.Limiter.Decide(&rule.Request{Addr: peer, Malformed: true}, now)
 	}
@@ -220,7 +228,17 @@ func (x *plainExchange) readForwarded() {
 		x.chain = append(x.chain, r.ValueOf(f)...)
 		chain = append(chain, borrow(r.ValueOf(f)))
 	}
-	x.client = x.p.client(x.exchange.peer, chain)
+	x.client = x.p.client(x.peer, chain)
+}
+
+// forwarded reports whether the request has X-Forwarded-For.
+func (x *plainExchange) forwarded() bool {
+	for f := range x.r.Fields {
+		if f.Name == http1.XForwardedFor {
+			return true
+		}
+	}
+	return false
 }
 
 // headerOf returns r's fields for rules.
@@ -257,14 +275,14 @@ func (p *Proxy) appendNode(dst []byte) []byte {
 // relay relays the request to its origin.
 func (x *plainExchange) relay() {
 	x.host = append(x.host, x.r.Host()...)
-	x.peer = x.exchange.peer.AppendTo(x.peer)
+	x.from = x.peer.AppendTo(x.from)
 	x.seeFields()
 	x.sent = x.now
 	if err := x.c.Relay(x.r, x.origin.relayed, x); err != nil {
 		x.failed(err)
 	}
 	if x.abandoned.Load() && !x.answered {
-		x.p.resolve(&x.exchange, 0)
+		x.p.resolve(&x.exchange, 0, nil)
 	}
 }
 
@@ -336,7 +354,7 @@ func (x *plainExchange) AppendRequest(dst []byte) []byte {
 	if len(x.chain) > 0 {
 		dst = append(append(dst, x.chain...), ", "...)
 	}
-	dst = append(append(dst, x.peer...), "\r\n"...)
+	dst = append(append(dst, x.from...), "\r\n"...)
 	if !x.keeps[0] {
 		dst = append(append(append(dst, "X-Forwarded-Host: "...), x.host...), "\r\n"...)
 	}
@@ -350,17 +368,17 @@ func (x *plainExchange) AppendRequest(dst []byte) []byte {
 	return dst
 }
 
-// Answered counts the request by the origin's status, and appends the client's quota fields.
-func (x *plainExchange) Answered(dst []byte, status int) []byte {
+// Answered counts the request by the origin's answer, and appends the client's quota fields.
+func (x *plainExchange) Answered(dst []byte, a *http1.Answer) []byte {
 	p, now := x.p, x.p.o.Now()
 	p.metrics.origin.Observe(now.Sub(x.sent).Seconds())
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.answered = true
 	if x.abandoned.Load() {
-		p.resolve(&x.exchange, status)
+		p.resolve(&x.exchange, a.Status, a)
 	} else {
-		p.o.Limiter.Answered(&x.decision, status, now)
+		p.o.Limiter.Answered(&x.decision, a.Status, a, now)
 	}
 	dst = p.o.Headers.append(dst, p.o.Limiter, &x.decision, now)
 	return p.appendNode(dst)

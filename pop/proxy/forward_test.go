@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
@@ -259,11 +259,6 @@ func TestMethodsThatEndHere(t *testing.T) {
 // What the node answers itself for an origin is not counted, whatever the rule counts.
 func TestFailuresOfTheOrigin(t *testing.T) {
 	const rules = "rules: [{id: all, count: {statuses: [502, 504, 499, 408, 400]}, characteristics: [ip], limits: [{threshold: 1, period: 7d}]}]"
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = dead.Close()
 	stuck := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	garbled := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
@@ -277,18 +272,19 @@ func TestFailuresOfTheOrigin(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, origin string
+		timeout      time.Duration // only for the origin that does not answer: the others must
 		want         int
 		text         string
 	}{
-		{"a dead origin", "http://" + dead.Addr().String(), http.StatusBadGateway, "the origin cannot be reached\n"},
-		{"an origin that does not answer", stuck.URL, http.StatusGatewayTimeout, "the origin did not answer in time\n"},
-		{"an origin with an invalid answer", garbled.URL, http.StatusBadGateway, invalid},
+		{"a dead origin", "http://127.0.0.1:1", 0, http.StatusBadGateway, "the origin cannot be reached\n"},
+		{"an origin that does not answer", stuck.URL, 10 * time.Millisecond, http.StatusGatewayTimeout, "the origin did not answer in time\n"},
+		{"an origin with an invalid answer", garbled.URL, 0, http.StatusBadGateway, invalid},
 	} {
 		reg := prometheus.NewPedanticRegistry()
 		p, _ := newProxy(t, rules, tt.origin, func(o *proxy.Options) {
 			o.Registerer = reg
-			o.Origins.Default, err = proxy.NewOrigin(tt.origin, proxy.OriginOptions{Timeout: 10 * time.Millisecond})
-			if err != nil {
+			var err error
+			if o.Origins.Default, err = proxy.NewOrigin(tt.origin, proxy.OriginOptions{Timeout: tt.timeout}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -330,9 +326,7 @@ func TestAccessLog(t *testing.T) {
 
 // A client that stops within its body is cut off.
 func TestBodyTimeout(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		front, origin := shard.NewPipe(), shard.NewPipe()
 		var wg sync.WaitGroup
 		var originSaw error

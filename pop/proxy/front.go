@@ -27,6 +27,7 @@ type Front struct {
 	http1, http2  chan net.Conn
 	p             *Proxy
 	ln            net.Listener
+	closeListener func() error // closes ln once
 	headerTimeout time.Duration
 	done          chan struct{} // closed when the listeners are
 
@@ -38,8 +39,8 @@ type Front struct {
 // for the TLS handshake, and for the header of a request. Run runs it.
 func (p *Proxy) Front(ln net.Listener, headerTimeout time.Duration) *Front {
 	f := &Front{
-		http1: make(chan net.Conn), http2: make(chan net.Conn), p: p, ln: ln, headerTimeout: headerTimeout,
-		done: make(chan struct{}), conns: map[net.Conn]bool{},
+		http1: make(chan net.Conn), http2: make(chan net.Conn), p: p, ln: ln, closeListener: sync.OnceValue(ln.Close),
+		headerTimeout: headerTimeout, done: make(chan struct{}), conns: map[net.Conn]bool{},
 	}
 	f.HTTP1, f.HTTP2 = &frontListener{f, f.http1}, &frontListener{f, f.http2}
 	return f
@@ -74,24 +75,39 @@ func (f *Front) Close() error {
 		_ = c.Close()
 	}
 	f.conns = nil
-	return f.ln.Close()
+	return f.closeListener()
+}
+
+// Stop closes ln, and gives the clients of connections that were accepted before http1.LastMoment to
+// send something, so that servers answer them. Then, or when ctx is done, it closes what no server
+// has yet.
+func (f *Front) Stop(ctx context.Context) error {
+	closed := f.closeListener()
+	ctx, cancel := context.WithTimeout(ctx, http1.LastMoment)
+	defer cancel()
+	select {
+	case <-f.done: // by Run
+	case <-ctx.Done():
+	}
+	_ = f.Close()
+	return closed
 }
 
 // Run accepts connections until the listener is closed, and returns when all have been handed to a
 // server or closed.
 func (f *Front) Run() {
 	var greeting sync.WaitGroup
-	defer greeting.Wait()
-	defer f.Close()
 	for {
 		c, err := f.ln.Accept()
 		if err != nil {
-			return
+			break
 		}
 		if f.add(c) {
 			greeting.Go(func() { f.greet(c) })
 		}
 	}
+	greeting.Wait()
+	_ = f.Close()
 }
 
 // add adds c to the connections with unknown protocol. If f is closed, it closes c and returns
@@ -109,7 +125,7 @@ func (f *Front) add(c net.Conn) bool {
 
 // greet detects the protocol of nc and hands it to a server.
 func (f *Front) greet(nc net.Conn) {
-	c := &conn{Conn: nc, front: f, headBy: time.Now().Add(f.headerTimeout)}
+	c := &conn{Conn: nc, front: f, headBy: time.Now().Add(f.headerTimeout), begun: make(chan struct{})}
 	c.peer = peerOf(nc) // may read a PROXY header
 	c.ended = f.p.connections.add(c.peer, !f.p.trusted.Contains(c.peer))
 	var to chan<- net.Conn
@@ -133,6 +149,10 @@ func (f *Front) greet(nc net.Conn) {
 	}
 	select {
 	case to <- c:
+		select { // net/http would not answer a first request that it reads when it shuts down
+		case <-c.begun:
+		case <-f.done:
+		}
 	case <-f.done:
 		_ = c.Close()
 	}
@@ -153,6 +173,7 @@ func (c *conn) open() (to chan<- net.Conn) {
 		if http2, err = c.sniff(); err != nil && len(c.sniffed) == 0 {
 			return nil
 		}
+		f.p.around.open(c.peer, c.sniffed)
 		if isForeign(c.sniffed) {
 			c.malformed(f.p.o.Now())
 			return nil
@@ -171,6 +192,7 @@ func (c *conn) handshake(secure *tls.Conn) bool {
 	_ = secure.SetDeadline(c.headBy)
 	err := secure.HandshakeContext(context.Background())
 	if err == nil {
+		c.front.p.around.open(c.peer, nil)
 		state := secure.ConnectionState()
 		c.tls = &state
 		return true
@@ -178,6 +200,7 @@ func (c *conn) handshake(secure *tls.Conn) bool {
 	c.front.p.o.Logger.Debug("TLS handshake failed", "err", err)
 	var no tls.RecordHeaderError
 	if errors.As(err, &no) && no.Conn != nil {
+		c.front.p.around.open(c.peer, no.RecordHeader[:])
 		switch string(no.RecordHeader[:]) {
 		case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
 			answer := c.instead([]byte("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"))
@@ -188,7 +211,7 @@ func (c *conn) handshake(secure *tls.Conn) bool {
 }
 
 // isForeign reports whether first begins with a request line of another protocol, such as RTSP or SIP, or
-// with a broken HTTP/2 preface: three words, the last of which is not a version of HTTP. Such a client could
+// with a broken HTTP/2 preface: three words that do not end with a version of HTTP. Such a client could
 // not read an HTTP/1 answer.
 func isForeign(first []byte) bool {
 	line, _, whole := bytes.Cut(first, []byte("\r\n"))

@@ -36,10 +36,10 @@ var localhost = netip.MustParsePrefix("127.0.0.0/8")
 
 // newProxy returns a proxy with these rules in front of origin, which counts alone, and
 // the log that it writes.
-func newProxy(t testing.TB, rules, origin string, set func(*proxy.Options)) (*proxy.Proxy, *bytes.Buffer) {
+func newProxy(t testing.TB, rules, origin string, set func(*proxy.Options)) (*proxy.Proxy, *lockedBuffer) {
 	t.Helper()
-	log := new(bytes.Buffer)
-	logger := slog.New(slog.NewTextHandler(&lockedWriter{w: log}, nil))
+	log := new(lockedBuffer)
+	logger := slog.New(slog.NewTextHandler(log, nil))
 	parsed, err := rule.Parse("rules.yaml", []byte(rules))
 	if err != nil {
 		t.Fatal(err)
@@ -76,15 +76,22 @@ func newProxy(t testing.TB, rules, origin string, set func(*proxy.Options)) (*pr
 	return p, log
 }
 
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
+// A lockedBuffer is a log that may be read while something is logged.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
 }
 
-func (w *lockedWriter) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.w.Write(p)
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
 }
 
 // bodyTimeouts are the BodyTimeout of proxies, for the engine that serves them.
@@ -137,8 +144,16 @@ func serveOwn(t testing.TB, p *proxy.Proxy, secure *tls.Config) string {
 func serveFront(t testing.TB, p *proxy.Proxy, ln net.Listener, bodyRate int) {
 	value, _ := bodyTimeouts.Load(p)
 	bodyTimeout, _ := value.(time.Duration)
-	one := http1.NewServer(http1.Options{Handler: p, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Hour, BodyTimeout: bodyTimeout, BodyRate: bodyRate, MaxHeaderBytes: 1 << 20})
-	two := http2.NewServer(http2.Options{Handler: p, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Hour, BodyTimeout: bodyTimeout, BodyRate: bodyRate, MaxHeaderBytes: 1 << 20})
+	serveEngines(t, p, ln,
+		http1.Options{Handler: p, BodyTimeout: bodyTimeout, BodyRate: bodyRate, MaxHeaderBytes: 1 << 20},
+		http2.Options{Handler: p, BodyTimeout: bodyTimeout, BodyRate: bodyRate, MaxHeaderBytes: 1 << 20})
+}
+
+// serveEngines serves clients of ln with both engines, behind the front of p.
+func serveEngines(t testing.TB, p *proxy.Proxy, ln net.Listener, o1 http1.Options, o2 http2.Options) {
+	o1.ReadHeaderTimeout, o1.IdleTimeout = 10*time.Second, time.Hour
+	o2.ReadHeaderTimeout, o2.IdleTimeout = 10*time.Second, time.Hour
+	one, two := http1.NewServer(o1), http2.NewServer(o2)
 	f := p.Front(ln, 10*time.Second)
 	f.OwnHTTP1, f.OwnHTTP2 = one.ServeConn, two.ServeConn
 	go f.Run()

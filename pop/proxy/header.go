@@ -122,7 +122,7 @@ func appendName(dst []byte, q limit.Quota, first bool) []byte {
 	}
 	dst = append(append(dst, '"'), q.Rule.ID...) // an ID needs no escapes
 	if len(q.Rule.Limits) > 1 {
-		dst = append(append(dst, '/'), rule.FormatDuration(q.Limit.Period)...)
+		dst = rule.AppendDuration(append(dst, '/'), q.Limit.Period)
 	}
 	return append(dst, '"')
 }

@@ -37,7 +37,7 @@ func validHost(host string) bool {
 	return validName(name)
 }
 
-// validName reports whether name is empty, or labels between single dots, of which one may
+// validName reports whether name is empty, or labels between single dots; one label may
 // be the last byte.
 func validName(name string) bool {
 	dot := true // so that none begins it

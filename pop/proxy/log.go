@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/edgelimit/edge/pop/limit"
 )
 
 // A loggedWriter remembers what the access log says.
@@ -58,6 +60,9 @@ func (p *Proxy) logRequest(x *exchange, start time.Time, r requestLine, status i
 	}
 	if x.decision.Rule != nil {
 		attrs = append(attrs, slog.String("rule", x.decision.Rule.ID))
+	}
+	if id := p.o.Limiter.ID(&x.decision, x.client); id != (limit.ID{}) {
+		attrs = append(attrs, slog.String("refusal_id", id.String()))
 	}
 	p.o.AccessLog.LogAttrs(context.Background(), slog.LevelInfo, "request", attrs...)
 }

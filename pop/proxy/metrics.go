@@ -6,10 +6,17 @@ import (
 )
 
 type metrics struct {
-	decision prometheus.Histogram
-	origin   prometheus.Histogram
-	failed   map[string]prometheus.Counter
+	decision  prometheus.Histogram
+	origin    prometheus.Histogram
+	failed    map[string]prometheus.Counter
+	undecided map[string]prometheus.Counter
 }
+
+// Reasons for which a question of another proxy gets no decision.
+const (
+	undecidedPeer  = "untrusted"
+	undecidedField = "incomplete"
+)
 
 // Reasons for which an origin's answer did not reach the client.
 const (
@@ -31,7 +38,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help:    "Time until the origin began its answer.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),
-		failed: map[string]prometheus.Counter{},
+		failed:    map[string]prometheus.Counter{},
+		undecided: map[string]prometheus.Counter{},
+	}
+	undecided := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "edge_check_undecided_total",
+		Help: "Questions of other proxies that got no decision: from an address that is not trusted, or without a description of the request.",
+	}, []string{"reason"})
+	for _, reason := range []string{undecidedPeer, undecidedField} {
+		m.undecided[reason] = undecided.WithLabelValues(reason)
 	}
 	failed := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_origin_failures_total",

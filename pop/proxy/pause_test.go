@@ -4,14 +4,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/http2/http2test"
 	"github.com/edgelimit/edge/pop/proxy"
 )
@@ -57,11 +56,9 @@ func piped(t *testing.T, rules string, http2 bool, origin http.HandlerFunc) *htt
 // A client may leave a connection alone for longer than it may pause within a request: what
 // is sent of the next answer has deadlines of its own, also where that has no body.
 func TestClientsMayPauseBetweenRequests(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				c := piped(t, noRules, http2, func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Path == "/304" {
 						w.WriteHeader(http.StatusNotModified)
@@ -89,8 +86,6 @@ func TestClientsMayPauseBetweenRequests(t *testing.T) {
 // A client that sends its body more slowly than the rate, for longer than it may pause, is
 // cut off, however much it has sent before. Once the origin answers, they may talk slowly.
 func TestBodyRate(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const echo, sink = "/echo", "/"
 	// write writes size bytes, then waits, so many times.
 	write := func(w io.Writer, size int, wait time.Duration, times int) {
@@ -119,7 +114,7 @@ func TestBodyRate(t *testing.T) {
 	} {
 		for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
 			t.Run(tt.name+", "+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					c := piped(t, noRules, http2, func(w http.ResponseWriter, r *http.Request) {
 						control := http.NewResponseController(w)
 						if r.URL.Path == echo {
@@ -159,8 +154,6 @@ func TestBodyRate(t *testing.T) {
 // of a body that it reads, before it answers, between the parts of its answer, and before
 // the answer's end.
 func TestTheOriginMayPause(t *testing.T) {
-	// The race detector crashes when two threads fire timers of one bubble: go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const size, pause = 1 << 20, time.Minute
 	write := func(w http.ResponseWriter, text string) {
 		_, _ = io.WriteString(w, text)
@@ -197,7 +190,7 @@ func TestTheOriginMayPause(t *testing.T) {
 	} {
 		for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
 			t.Run(tt.name+", "+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					c := piped(t, noRules, http2, tt.origin)
 					resp, body := do(t, c, newRequest(t, "POST", "http://a.example/", strings.NewReader(strings.Repeat("x", size))))
 					if resp.StatusCode != http.StatusOK || body != "one two" {

@@ -21,8 +21,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Options configures a Proxy. Limiter and Origins are required; the zero value of every
-// other field is usable.
+// Options configures a Proxy. Limiter is required; the zero value of every other field is
+// usable. Requests without an origin are answered with 421.
 type Options struct {
 	Limiter *limit.Limiter
 	Origins Origins
@@ -42,7 +42,7 @@ type Options struct {
 	StrictMethods bool
 
 	// NodeHeader names a response header that tells which node answered, as NodeName.
-	// If empty, there is none.
+	// If empty, no such header is sent.
 	NodeHeader, NodeName string
 
 	// BodyTimeout is how long a client may leave the node waiting for the next bytes of a
@@ -55,9 +55,9 @@ type Options struct {
 	// rules wait for a second at most and then get 503. If zero, 1024.
 	AbandonedRequests int
 
-	// Connections is how many connections clients may have at once, ClientConnections how many each
-	// one, of which Client says what it is. Connections of trusted proxies count for the former
-	// only. If zero, there is no limit but that of open files.
+	// Connections bounds the connections of all clients, ClientConnections those of one client, as
+	// Client defines it. Connections of trusted proxies count only for the former. If zero, open
+	// files are the only limit.
 	Connections, ClientConnections int
 	Client                         rule.ClientPrefix
 
@@ -75,6 +75,10 @@ type Options struct {
 	// Logger gets what goes wrong with origins. If nil, slog.Default().
 	Logger *slog.Logger
 
+	// Notice is told about problems with the proxies in front, see Problems, and with an empty text that
+	// one has passed. May be nil.
+	Notice func(problem, text string)
+
 	// Registerer registers the metrics. If nil, they are not registered.
 	Registerer prometheus.Registerer
 }
@@ -88,15 +92,14 @@ type Proxy struct {
 
 	abandoned   abandoned
 	connections connections
+	complaints  complaints
+	around      surroundings
 }
 
 // New returns a Proxy.
 func New(o Options) (*Proxy, error) {
 	if o.Limiter == nil {
 		return nil, errors.New("proxy: Limiter is required")
-	}
-	if o.Origins.Default == nil && len(o.Origins.ByHost) == 0 {
-		return nil, errors.New("proxy: an origin is required")
 	}
 	if o.AbandonedRequests < 0 {
 		return nil, fmt.Errorf("proxy: invalid AbandonedRequests %d: must not be negative", o.AbandonedRequests)
@@ -127,6 +130,7 @@ func New(o Options) (*Proxy, error) {
 		BufferPool:     new(buffers),
 		ErrorLog:       slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
+	p.around.note = o.Notice
 	return p, nil
 }
 
@@ -156,17 +160,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer c.begin(r)()
 	}
 	x := new(exchange)
-	x.peer = peer(r)
-	x.trusted = p.trusted.Contains(x.peer)
-	x.client = x.peer
-	if x.trusted {
-		x.client = p.client(x.peer, r.Header["X-Forwarded-For"])
-	}
-	req := x.request(r)
-	x.decision = p.o.Limiter.Decide(&req, now)
-	if now.Nanosecond()&63 == 0 { // a clock read costs as much as the decision
-		p.metrics.decision.Observe(p.o.Now().Sub(now).Seconds())
-	}
+	req := p.decideHTTP(x, r, now)
 	if p.o.AccessLog != nil {
 		logged := &loggedWriter{ResponseWriter: w}
 		w = logged
@@ -201,6 +195,26 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	p.pass(w, r, x)
+}
+
+// decideHTTP finds out who sent r, which arrived at now, and decides it. It returns r as the limiter
+// sees it.
+func (p *Proxy) decideHTTP(x *exchange, r *http.Request, now time.Time) rule.Request {
+	x.peer = peer(r)
+	x.trusted = p.trusted.Contains(x.peer)
+	x.client = x.peer
+	if x.trusted {
+		x.client = p.client(x.peer, r.Header["X-Forwarded-For"])
+	}
+	req := x.request(r)
+	if p.around.due(now) {
+		p.around.look(x.peer, x.trusted, len(r.Header["X-Forwarded-For"]) > 0, req.Path)
+	}
+	x.decision = p.o.Limiter.Decide(&req, now)
+	if now.Nanosecond()&63 == 0 { // a clock read costs as much as the decision
+		p.metrics.decision.Observe(p.o.Now().Sub(now).Seconds())
+	}
+	return req
 }
 
 // unserved finds the origin of a request that came with method, of which req is the canonical
@@ -308,7 +322,7 @@ func (p *Proxy) answered(resp *http.Response) error {
 	if _, ok := resp.Header["Content-Type"]; !ok {
 		x.header["Content-Type"] = nil // else net/http would guess one from the body
 	}
-	p.o.Limiter.Answered(&x.decision, resp.StatusCode, now)
+	p.o.Limiter.Answered(&x.decision, resp.StatusCode, resp.Header, now)
 	// Not into the answer's header, which is copied in Go's spelling; and again what an
 	// interim answer has cleared.
 	p.o.Headers.write(x.header, p.o.Limiter, &x.decision, now)

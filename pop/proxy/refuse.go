@@ -15,10 +15,11 @@ func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, x *exchange, now 
 		panic(http.ErrAbortHandler)
 	}
 	var buf [512]byte
+	var text []byte
 	if p.connections.scarce.Load() && !x.trusted {
 		w.Header().Set("Connection", "close")
 	}
-	fields, status, body := p.refusal(buf[:0], &x.decision, now)
+	fields, status, body := p.refusal(buf[:0], &text, x, now)
 	setLines(w.Header(), fields)
 	writeAnswer(w, r, status, body)
 }
@@ -29,12 +30,14 @@ func (p *Proxy) drops(x *exchange) bool { return x.decision.Verdict == limit.Clo
 
 const plainText = "Content-Type: text/plain; charset=utf-8\r\n"
 
-// refusal returns the answer to a refused request: fields, which it appends to dst as lines that
-// end in CRLF, status and body.
-func (p *Proxy) refusal(dst []byte, d *limit.Decision, now time.Time) (fields []byte, status int, body string) {
+// refusal returns the answer to the refused request of x: fields, which it appends to dst as lines that
+// end in CRLF, status and body. A body with placeholders is made in text, and valid until that changes.
+func (p *Proxy) refusal(dst []byte, text *[]byte, x *exchange, now time.Time) (fields []byte, status int, body string) {
+	d := &x.decision
+	id := p.o.Limiter.ID(d, x.client)
 	switch d.Verdict {
 	case limit.Denied:
-		return append(dst, plainText...), http.StatusForbidden, "forbidden\n"
+		return append(appendID(dst, id), plainText...), http.StatusForbidden, "forbidden\n"
 	case limit.Malformed:
 		return append(dst, plainText...), http.StatusBadRequest, "bad request target\n"
 	case limit.Unavailable:
@@ -43,12 +46,26 @@ func (p *Proxy) refusal(dst []byte, d *limit.Decision, now time.Time) (fields []
 	default:
 		dst = append(dst, "Retry-After: "...)
 		dst = strconv.AppendInt(dst, retryAfter(d, now), 10)
-		dst = append(dst, "\r\nCache-Control: no-store\r\n"...)
+		dst = append(appendID(append(dst, "\r\n"...), id), "Cache-Control: no-store\r\n"...)
 		dst = p.o.Headers.append(dst, p.o.Limiter, d, now)
 	}
 	response := d.Rule.Response
 	dst = append(append(dst, "Content-Type: "...), response.ContentType...)
-	return append(dst, "\r\n"...), response.Status, response.Body
+	body = response.Body
+	if response.Filled {
+		*text = response.AppendBody((*text)[:0], id[:], retryAfter(d, now))
+		body = borrow(*text)
+	}
+	return append(dst, "\r\n"...), response.Status, body
+}
+
+// appendID appends the field by which clients can say which refusal they mean. Its name is in Go's spelling,
+// so that handlers of net/http find it.
+func appendID(dst []byte, id limit.ID) []byte {
+	if id == (limit.ID{}) {
+		return dst
+	}
+	return append(append(append(dst, "Refusal-Id: "...), id[:]...), "\r\n"...)
 }
 
 // What a client is told that may come back in a second: a shard that can be found again is found
@@ -72,7 +89,7 @@ func writeAnswer(w http.ResponseWriter, r *http.Request, status int, body string
 // retryAfter returns the whole seconds after which a client may come back: the ceiling of
 // what is left of the mitigation on this node. It is never 0.
 func retryAfter(d *limit.Decision, now time.Time) int64 {
-	return seconds(d.Record.Deadline.Sub(now))
+	return seconds(d.Deadline().Sub(now))
 }
 
 // seconds rounds up to whole seconds, 1 at least.

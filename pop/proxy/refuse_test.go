@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
@@ -56,6 +57,35 @@ func TestBlock(t *testing.T) {
 	}
 }
 
+// A refusal has an ID, which is the key's: in its header, in the access log, and in the body where the rule
+// asks for it. The body is as long as its head says, of whatever length the values are.
+func TestRefusalID(t *testing.T) {
+	p, log := newProxy(t, block("block", `, response: {content_type: text/html, body: '<p>{id} {retry_after} {{id}} {other}'}`),
+		serve(t, http.HandlerFunc(ok)).URL, func(o *proxy.Options) { o.AccessLog, o.Trusted = o.Logger, []netip.Prefix{localhost} })
+	url := serve(t, p).URL
+	c := client(t)
+	for addr, wantID := range map[string]string{"203.0.113.9": "hbe4-mxcj", "2001:db8::9": "xmfp-nmjc"} {
+		resp, body := exceed(t, c, func() *http.Request { return newRequest(t, "GET", url, nil, "X-Forwarded-For", addr) })
+		id := resp.Header.Get("Refusal-Id")
+		if want := "<p>" + id + " " + resp.Header.Get("Retry-After") + " {{id}} {other}"; body != want || resp.ContentLength != int64(len(want)) {
+			t.Errorf("%s: body %q of %d bytes, want %q", addr, body, resp.ContentLength, want)
+		}
+		if id != wantID {
+			t.Errorf("%s: Refusal-Id %q, want %s", addr, id, wantID)
+		}
+		if want := "client=" + addr + " .* verdict=blocked rule=all refusal_id=" + id + "\n"; !regexp.MustCompile(want).MatchString(log.String()) {
+			t.Errorf("no line of the access log is like %s:\n%s", want, log)
+		}
+	}
+	if strings.Contains(strings.Join(regexp.MustCompile("(?m)^.*verdict=passed.*$").FindAllString(log.String(), -1), "\n"), "refusal_id") {
+		t.Errorf("a line of a request that passed has an ID:\n%s", log)
+	}
+	head, body := do(t, c, newRequest(t, "HEAD", url, nil, "X-Forwarded-For", "203.0.113.9"))
+	if want := int64(len("<p>7kq2-m9xd " + head.Header.Get("Retry-After") + " {{id}} {other}")); body != "" || head.ContentLength != want {
+		t.Errorf("HEAD: body %q of %d bytes, want none of %d", body, head.ContentLength, want)
+	}
+}
+
 func TestShadowBanIsNotSeen(t *testing.T) {
 	var reached atomic.Int64
 	url := front(t, block("shadow_ban", ", response: {body: banned}"), func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +102,7 @@ func TestShadowBanIsNotSeen(t *testing.T) {
 			t.Fatalf("answer %d %q after %d, want 200, and soon the prepared one", resp.StatusCode, body, reached.Load())
 		}
 		for name := range resp.Header {
-			if strings.HasPrefix(strings.ToLower(name), "ratelimit") || name == "Retry-After" || name == "Cache-Control" {
+			if strings.HasPrefix(strings.ToLower(name), "ratelimit") || name == "Retry-After" || name == "Cache-Control" || name == "Refusal-Id" {
 				t.Errorf("the answer %q has %s", body, name)
 			}
 		}
@@ -115,6 +145,9 @@ func TestDenied(t *testing.T) {
 	if resp.StatusCode != http.StatusForbidden || body != "forbidden\n" || resp.Header.Get("Retry-After") != "" {
 		t.Errorf("answer %d %q, Retry-After %q, want 403 without one", resp.StatusCode, body, resp.Header.Get("Retry-After"))
 	}
+	if _, ok := counter.ParseID(resp.Header.Get("Refusal-Id")); !ok {
+		t.Errorf("Refusal-Id %q", resp.Header.Get("Refusal-Id"))
+	}
 }
 
 // Without shards a rule that fails closed lets nothing pass. The client is told when to come
@@ -126,6 +159,9 @@ func TestUnavailable(t *testing.T) {
 	for method, want := range map[string]string{"GET": "temporarily unavailable\n", "HEAD": ""} {
 		resp, body := do(t, client(t), newRequest(t, method, url, nil))
 		h := resp.Header
+		if h.Get("Refusal-Id") != "" {
+			t.Errorf("%s: Refusal-Id %s: nothing is known of the client", method, h.Get("Refusal-Id"))
+		}
 		if resp.StatusCode != http.StatusServiceUnavailable || body != want || h.Get("Retry-After") != "1" || h.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d %q %v, want 503 and Retry-After: 1", method, resp.StatusCode, body, h)
 		}

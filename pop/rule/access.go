@@ -3,10 +3,13 @@ package rule
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // Access is what the allow and deny lists say of a client.
@@ -27,23 +30,27 @@ func (s *Set) Access(addr netip.Addr) Access {
 	return access
 }
 
-// Networks returns the networks on the allow and deny lists.
-func (s *Set) Networks() map[netip.Prefix]Access {
-	networks := map[netip.Prefix]Access{}
-	if s.access != nil {
-		for network, access := range s.access.All() {
-			networks[network] = access
-		}
+// Entry returns the entry of the lists that Access decides addr by. It does not allocate.
+func (s *Set) Entry(addr netip.Addr) (netip.Prefix, Access) {
+	if s.access == nil || !addr.IsValid() {
+		return netip.Prefix{}, Unlisted
 	}
-	return networks
+	addr = addr.Unmap()
+	entry, access, _ := s.access.LookupPrefixLPM(netip.PrefixFrom(addr, addr.BitLen()))
+	return entry, access
+}
+
+// Entries returns the entries of the allow and deny lists.
+func (s *Set) Entries() iter.Seq2[netip.Prefix, Access] {
+	if s.access == nil {
+		return func(func(netip.Prefix, Access) bool) {}
+	}
+	return s.access.All()
 }
 
 // Listed returns how many networks are on the allow and on the deny list.
 func (s *Set) Listed() (allowed, denied int) {
-	if s.access == nil {
-		return 0, 0
-	}
-	for _, access := range s.access.All() {
+	for _, access := range s.Entries() {
 		if access == Allowed {
 			allowed++
 		} else {
@@ -62,21 +69,21 @@ type listed struct {
 }
 
 func (r *reader) accessList(n *yaml.Node, what string, access Access) {
-	nodes, _ := r.list(n, what, "write [192.0.2.0/24]")
+	nodes := r.List(n, what, "write [192.0.2.0/24]")
 	for _, each := range nodes {
-		if r.full() {
+		if r.Full() {
 			return
 		}
-		text, ok := r.text(each, "an entry of "+what)
+		text, ok := r.Text(each, "an entry of "+what)
 		if !ok {
 			continue
 		}
 		prefix, err := ParsePrefix(text)
 		if wrong := new(PrefixError); errors.As(err, &wrong) {
-			r.fail(each, wrong.hint, "%s %s", quote(text), wrong.problem)
+			r.Fail(each, wrong.hint, "%s %s", strictyaml.Quote(text), wrong.problem)
 			continue
 		}
-		r.access = append(r.access, listed{prefix, access, r.file, r.place(each)})
+		r.access = append(r.access, listed{prefix, access, r.File, r.place(each)})
 	}
 }
 

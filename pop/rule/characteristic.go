@@ -1,33 +1,40 @@
 package rule
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // ParseCharacteristic reads a characteristic as rules files write it in a word: ip, host,
-// path, method, header:NAME, cookie:NAME, query:NAME. Requests without a value share one
+// path, method, header:NAME, cookie:NAME, query:NAME, network:24/48. Requests without a value share one
 // count.
 func ParseCharacteristic(text string) (Characteristic, error) {
-	r := newReader("", 0)
+	r := newReader("", nil, 0)
 	c, ok := r.characteristic(&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text})
+	if ok && c.Kind == Label {
+		return Characteristic{}, errors.New("rule: labels are in a file that a rules file names")
+	}
 	if !ok {
-		return Characteristic{}, fmt.Errorf("rule: %s (%s)", r.errs[0].Message, r.errs[0].Hint)
+		return Characteristic{}, fmt.Errorf("rule: %s (%s)", r.Errs[0].Message, r.Errs[0].Hint)
 	}
 	return c, nil
 }
 
 func (r *reader) characteristicList(n *yaml.Node) []Characteristic {
-	nodes, _ := r.sequence(n, "characteristics", "write a list: [ip]", "write [ip] to count each client apart, [host] to count each host apart")
+	nodes := r.Sequence(n, "characteristics", "write a list: [ip]", "write [ip] to count each client apart, [host] to count each host apart")
 	list := make([]Characteristic, 0, len(nodes))
 	for _, each := range nodes {
 		c, ok := r.characteristic(each)
-		if ok && slices.ContainsFunc(list, func(o Characteristic) bool { return o.Kind == c.Kind && o.Name == c.Name }) {
-			r.fail(each, "leave one of them out", "%s is listed twice", c)
+		if ok && slices.ContainsFunc(list, c.Same) {
+			r.Fail(each, "leave one of them out", "%s is listed twice", c)
 		} else if ok {
 			list = append(list, c)
 		}
@@ -35,6 +42,9 @@ func (r *reader) characteristicList(n *yaml.Node) []Characteristic {
 	key := ""
 	for _, c := range list {
 		key += fmt.Sprintf("%q %t ", c, c.Skip)
+		for _, alternative := range c.First {
+			key += fmt.Sprintf("%t ", alternative.Skip)
+		}
 	}
 	return intern(r.characteristics, key, list)
 }
@@ -42,42 +52,52 @@ func (r *reader) characteristicList(n *yaml.Node) []Characteristic {
 // characteristic reads one that is written as a string, ip or header:NAME, or as a
 // mapping, {header: NAME, missing: skip}.
 func (r *reader) characteristic(n *yaml.Node) (c Characteristic, ok bool) {
-	before := len(r.errs)
-	if resolve(n).Kind == yaml.MappingNode {
-		r.mapping(n, "this characteristic", "write {header: x-api-key, missing: skip}", r.characteristicFields(&c))
-		if c.Kind == 0 && len(r.errs) == before {
-			r.fail(n, "write {header: x-api-key, missing: skip}", "this characteristic has no header, cookie or query")
+	before := len(r.Errs)
+	if strictyaml.Resolve(n).Kind == yaml.MappingNode {
+		r.Mapping(n, "this characteristic", "write {header: x-api-key, missing: skip}", r.characteristicFields(&c))
+		switch {
+		case len(r.Errs) > before:
+		case c.Kind == 0:
+			r.Fail(n, "write {header: x-api-key, missing: skip}", "this characteristic has no header, cookie or query")
+		case c.Kind == First && c.Skip:
+			r.Fail(n, "write missing: skip for the last alternative", "first cannot have missing")
 		}
-		return c, len(r.errs) == before
+		return c, len(r.Errs) == before
 	}
-	text, isText := r.text(n, "a characteristic")
+	text, isText := r.Text(n, "a characteristic")
 	if !isText {
 		return c, false
 	}
 	kind, name, hasName := strings.Cut(text, ":")
 	at := slices.Index(kindNames[:], kind)
 	switch {
-	case at < 1 && guess(kind, kindNames[IP:]) != "":
-		r.fail(n, fmt.Sprintf("did you mean %s?", guess(kind, kindNames[IP:])+text[len(kind):]), "unknown characteristic %s", quote(text))
+	case at < 1 && strictyaml.Guess(kind, kindNames[IP:]) != "":
+		r.Fail(n, fmt.Sprintf("did you mean %s?", strictyaml.Guess(kind, kindNames[IP:])+text[len(kind):]), "unknown characteristic %s", strictyaml.Quote(text))
 	case at < 1:
-		r.fail(n, "write "+enumerate(spelledKinds(), "or"), "unknown characteristic %s", quote(text))
+		r.Fail(n, "write "+strictyaml.Enumerate(spelledKinds(), "or"), "unknown characteristic %s", strictyaml.Quote(text))
 	case !Kind(at).named() && hasName:
-		r.fail(n, fmt.Sprintf("write %s alone", kind), "%s takes no name", kind)
+		r.Fail(n, fmt.Sprintf("write %s alone", kind), "%s takes no name", kind)
+	case Kind(at) == First:
+		r.Fail(n, "write {first: [cookie:sid, ip]}", "the alternatives of first are a list")
+	case Kind(at) == Network && !hasName:
+		r.Fail(n, "write network:24/48 for IPv4 networks of 24 bits and IPv6 networks of 48", "network needs the sizes of networks")
 	case Kind(at).named() && !hasName:
-		r.fail(n, fmt.Sprintf("write %s:NAME", kind), "%s needs a name", kind)
+		r.Fail(n, fmt.Sprintf("write %s:NAME", kind), "%s needs a name", kind)
 	default:
 		if c.Kind = Kind(at); hasName {
 			r.name(n, &c, name)
 		}
 	}
-	return c, len(r.errs) == before
+	return c, len(r.Errs) == before
 }
 
 // spelledKinds returns the kinds as characteristics are written.
 func spelledKinds() []string {
 	var list []string
-	for kind := IP; kind <= Query; kind++ {
-		if kind.named() {
+	for kind := IP; kind <= Network; kind++ {
+		if kind == Network {
+			list = append(list, "network:24/48")
+		} else if kind.named() {
 			list = append(list, kind.String()+":NAME")
 		} else {
 			list = append(list, kind.String())
@@ -96,22 +116,30 @@ var missingNames = [...]string{share: "share", skip: "skip"}
 
 // characteristicFields are the keys of a characteristic that is written as a mapping;
 // they read into c.
-func (r *reader) characteristicFields(c *Characteristic) []Field {
-	named := func(kind Kind) Field {
-		return Field{kind.String(), "", func(n *yaml.Node) {
+func (r *reader) characteristicFields(c *Characteristic) []strictyaml.Field {
+	named := func(kind Kind) strictyaml.Field {
+		return strictyaml.Field{Name: kind.String(), Read: func(n *yaml.Node) {
 			if c.Kind != 0 {
-				r.fail(n, "make it two characteristics", "this characteristic is %s and %s at once", c.Kind, kind)
+				r.Fail(n, "make it two characteristics", "this characteristic is %s and %s at once", c.Kind, kind)
 				return
 			}
 			c.Kind = kind
-			if name, ok := r.text(n, kind.String()); ok {
+			if name, ok := r.Text(n, kind.String()); ok {
 				r.name(n, c, name)
 			}
 		}}
 	}
-	return []Field{named(Header), named(Cookie), named(Query),
-		{"missing", "", func(n *yaml.Node) {
-			c.Skip = r.choice(n, "missing", missingNames[:]) == skip
+	return []strictyaml.Field{named(Header), named(Cookie), named(Query),
+		{Name: First.String(), Read: func(n *yaml.Node) {
+			if c.Kind != 0 {
+				r.Fail(n, "make it two characteristics", "this characteristic is %s and %s at once", c.Kind, First)
+				return
+			}
+			c.Kind = First
+			r.alternatives(n, c)
+		}},
+		{Name: "missing", Read: func(n *yaml.Node) {
+			c.Skip = r.Choice(n, "missing", missingNames[:]) == skip
 		}},
 	}
 }
@@ -120,25 +148,19 @@ func (r *reader) characteristicFields(c *Characteristic) []Field {
 func (r *reader) name(n *yaml.Node, c *Characteristic, name string) {
 	switch {
 	case name == "":
-		r.fail(n, "write the name", "the name of the %s is empty", c.spokenKind())
-	case c.Kind != Query && !isToken(name):
-		r.fail(n, "names have no spaces, colons, commas, brackets or quotes", "%s is no name of a %s", quote(name), c.Kind)
+		r.Fail(n, "write the name", "the name of the %s is empty", c.spokenKind())
+	case c.Kind == Network:
+		r.networkBits(n, c, name)
+	case c.Kind == Label:
+		c.Skip = true
+		r.labelUses = append(r.labelUses, labelUse{name, r.File, r.place(n)})
+	case c.Kind != Query && !httpguts.ValidHeaderFieldName(name):
+		r.Fail(n, "names have no spaces, colons, commas, brackets or quotes", "%s is no name of a %s", strictyaml.Quote(name), c.Kind)
 	case c.Kind == Header && strings.EqualFold(name, "host"):
-		r.fail(n, "write host", "the host is a characteristic of its own, not a header")
+		r.Fail(n, "write host", "the host is a characteristic of its own, not a header")
 	case c.Kind == Header:
 		c.canonical = http.CanonicalHeaderKey(name)
 		name = strings.ToLower(name)
 	}
 	c.Name = name
-}
-
-// isToken reports whether s is a token of RFC 9110, as methods and header names are.
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if !('a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
-			return false
-		}
-	}
-	return s != ""
 }

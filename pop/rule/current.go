@@ -6,26 +6,35 @@ import (
 )
 
 // Current returns the rule of s that counts what r does, which may be a rule of an older
-// set: the one with its ID and its characteristics. It is nil if there is none.
+// set: the one with its ID and its characteristics. It is nil if the set has no such rule. A rule with
+// the limits of a key keeps them, until the key's next request has others: see [Set.Override].
 func (s *Set) Current(r *Rule) *Rule {
-	if r.Index < len(s.rules) && s.rules[r.Index] == r {
+	base := r.Base()
+	if base.Index < len(s.rules) && s.rules[base.Index] == base {
 		return r
 	}
+	now := s.Rule(r.ID)
+	if now == nil || !slices.EqualFunc(now.Characteristics, r.Characteristics, Characteristic.Same) {
+		return nil
+	}
+	if r != base && now.Overrides != "" {
+		return r
+	}
+	return now
+}
+
+// Rule returns the rule with an ID, or nil.
+func (s *Set) Rule(id string) *Rule {
 	if len(s.rules) == 0 {
 		return nil
 	}
-	i, found := slices.BinarySearchFunc(s.byID(), r.ID, func(at uint32, id string) int {
+	i, found := slices.BinarySearchFunc(s.byID(), id, func(at uint32, id string) int {
 		return strings.Compare(s.rules[at].ID, id)
 	})
 	if !found {
 		return nil
 	}
-	now := s.rules[s.byID()[i]]
-	same := func(a, b Characteristic) bool { return a.Kind == b.Kind && a.Name == b.Name }
-	if !slices.EqualFunc(now.Characteristics, r.Characteristics, same) {
-		return nil
-	}
-	return now
+	return s.rules[s.byID()[i]]
 }
 
 // sortByID returns the places of the rules in the order of their IDs.

@@ -5,29 +5,41 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// Describe says in a sentence what r means.
-func (r *Rule) Describe() string {
+// Counting says in a clause which requests r counts, and what it counts apart.
+func (r *Rule) Counting() string {
 	var b strings.Builder
-	if len(r.Methods) > 0 {
-		b.WriteString(enumerate(r.Methods, "and") + " requests")
-	} else if len(r.Hosts) == 0 && len(r.Paths) == 0 {
+	if r.Match.all() {
 		b.WriteString("All requests")
 	} else {
-		b.WriteString("Requests")
+		b.WriteString(r.Match.spoken("Requests"))
 	}
-	if len(r.Hosts) > 0 {
-		b.WriteString(" to " + enumerate(r.Hosts, "or"))
-	}
-	if len(r.Paths) > 0 {
-		b.WriteString(" for " + enumerate(r.Paths, "or"))
+	if len(r.Except) > 0 {
+		var list []string
+		for i := range r.Except {
+			list = append(list, r.Except[i].spoken("those"))
+		}
+		b.WriteString(", except " + strictyaml.Enumerate(list, "and") + ",")
 	}
 	if r.Statuses != nil {
 		b.WriteString(" that the origin answers with " + r.Statuses.spoken())
 	}
-	b.WriteString(" are counted for each " + r.spokenKey() + "; once one has more than " + r.spokenLimits() + ", its further requests")
-	if r.Statuses != nil {
+	b.WriteString(" are counted " + r.spokenCost() + "for each " + r.spokenKey())
+	return b.String()
+}
+
+// Describe says in a sentence what r means.
+func (r *Rule) Describe() string {
+	var b strings.Builder
+	b.WriteString(r.Counting() + "; once one has more than " + r.spokenLimits())
+	if r.MinClients > 1 {
+		fmt.Fprintf(&b, ", from at least %d clients", r.MinClients)
+	}
+	b.WriteString(", its further requests")
+	if r.CountsAnswer() {
 		b.WriteString(", whatever the origin would answer,")
 	}
 	b.WriteString(" " + r.consequence())
@@ -39,6 +51,12 @@ func (r *Rule) Describe() string {
 		b.WriteString("every threshold.")
 	} else {
 		b.WriteString("the threshold.")
+	}
+	if r.Overrides != "" {
+		b.WriteString(" Keys in " + r.Overrides + " have thresholds of their own, or are exempt.")
+	}
+	if r.CountWhileMitigated {
+		b.WriteString(" Requests of a mitigated key count as well, so that a client which does not slow down stays mitigated.")
 	}
 	if r.looksAtPath() {
 		b.WriteString(" " + r.PathSyntax.Describe())
@@ -52,6 +70,35 @@ func (r *Rule) Describe() string {
 	return b.String()
 }
 
+// spoken names the requests that m means. anyMethod begins it unless m names methods.
+func (m *Match) spoken(anyMethod string) string {
+	text := anyMethod
+	if len(m.Methods) > 0 {
+		text = strictyaml.Enumerate(m.Methods, "and") + " requests"
+	}
+	if len(m.Hosts) > 0 {
+		text += " to " + strictyaml.Enumerate(m.Hosts, "or")
+	}
+	if len(m.Paths) > 0 {
+		text += " for " + strictyaml.Enumerate(m.Paths, "or")
+	}
+	if len(m.Networks) > 0 {
+		text += " from " + strictyaml.Enumerate(m.networkNames(), "or")
+	}
+	return text
+}
+
+// spokenCost says how much a request counts. It is empty if that is 1.
+func (r *Rule) spokenCost() string {
+	switch cost := r.CostOf(1); {
+	case r.CostHeader != "":
+		return fmt.Sprintf("as often as the header %s of the origin's answer says (%d without it, %d at most) ", r.CostHeader, cost, MaxCost)
+	case cost > 1:
+		return fmt.Sprintf("%d times ", cost)
+	}
+	return ""
+}
+
 // countsAnyHost reports whether r counts hosts apart that it does not name.
 func (r *Rule) countsAnyHost() bool {
 	named := len(r.Hosts) > 0 && !slices.ContainsFunc(r.Hosts, func(h string) bool { return strings.HasPrefix(h, "*.") })
@@ -60,12 +107,17 @@ func (r *Rule) countsAnyHost() bool {
 
 // counts reports whether r has a characteristic of a kind.
 func (r *Rule) counts(kind Kind) bool {
-	return slices.ContainsFunc(r.Characteristics, func(c Characteristic) bool { return c.Kind == kind })
+	for c := range r.leaves() {
+		if c.Kind == kind {
+			return true
+		}
+	}
+	return false
 }
 
 // looksAtPath reports whether r matches or counts requests by their path.
 func (r *Rule) looksAtPath() bool {
-	return len(r.Paths) > 0 || r.counts(Path)
+	return len(r.Paths) > 0 || r.counts(Path) || slices.ContainsFunc(r.Except, func(e Match) bool { return len(e.Paths) > 0 })
 }
 
 // Describe says in a sentence how paths are read.
@@ -77,7 +129,7 @@ func (s PathSyntax) Describe() string {
 		ReadURL:      "as new URL(target, base) reads them",
 	}[s.Reading]
 	if ignored, _ := s.spokenDifferences(); len(ignored) > 0 {
-		how += ", without regard to " + enumerate(ignored, "and")
+		how += ", without regard to " + strictyaml.Enumerate(ignored, "and")
 	}
 	return "Paths are read " + how + "."
 }
@@ -106,7 +158,7 @@ func (r *Rule) spokenKey() string {
 	if len(list) == 1 {
 		return list[0]
 	}
-	return "combination of " + enumerate(list, "and")
+	return "combination of " + strictyaml.Enumerate(list, "and")
 }
 
 func (r *Rule) spokenLimits() string {
@@ -114,7 +166,7 @@ func (r *Rule) spokenLimits() string {
 	for _, l := range r.Limits {
 		list = append(list, l.String())
 	}
-	return enumerate(list, "or")
+	return strictyaml.Enumerate(list, "or")
 }
 
 // consequence says what happens to the requests of a mitigated key.
@@ -122,6 +174,8 @@ func (r *Rule) consequence() string {
 	switch r.Action {
 	case Log:
 		return "still pass, but are logged,"
+	case Shed:
+		return "are refused with " + r.Response.String() + " for as many of its clients as exceed the threshold,"
 	case ShadowBan:
 		return "get a prepared " + r.Response.String() + " and never reach the origin"
 	case Close:
@@ -136,17 +190,20 @@ func (r *Response) String() string {
 	return strings.TrimSpace(fmt.Sprint(r.Status, " ", http.StatusText(r.Status)))
 }
 
-// Notes returns what a reader of the rule may not expect of it, a sentence each.
-func (r *Rule) Notes() []string {
+// Notes returns what a reader of r, a rule of s, may not expect of it, a sentence each.
+func (s *Set) Notes(r *Rule) []string {
 	var notes, made []string
 	if len(r.Hosts) > 0 {
 		notes = append(notes, "Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out.")
+	}
+	if slices.ContainsFunc(r.Except, func(e Match) bool { return len(e.Hosts) > 0 }) {
+		notes = append(notes, "Requests with an excepted Host escape this rule: if an origin answers them like others, clients can send that Host.")
 	}
 	if r.countsAnyHost() {
 		notes = append(notes, "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.")
 	}
 	if _, exact := r.PathSyntax.spokenDifferences(); r.looksAtPath() && len(exact) > 0 {
-		notes = append(notes, fmt.Sprintf("An origin that ignores %s of a path answers requests that escape this rule.", enumerate(exact, "or")))
+		notes = append(notes, fmt.Sprintf("An origin that ignores %s of a path answers requests that escape this rule.", strictyaml.Enumerate(exact, "or")))
 	}
 	if r.PathSyntax.Reading != ReadAny && r.looksAtPath() {
 		notes = append(notes, fmt.Sprintf("An origin that reads paths in another way than %v answers requests that escape this rule.", r.PathSyntax.Reading))
@@ -156,20 +213,29 @@ func (r *Rule) Notes() []string {
 	}
 	for _, c := range r.Characteristics {
 		switch {
+		case c.Kind == Label:
+			notes = append(notes, fmt.Sprintf("Requests from addresses that have no %s in %s escape this rule: they are neither counted nor refused.", c.spoken(), c.labels.File))
 		case c.Skip:
 			notes = append(notes, fmt.Sprintf("Requests without the %s escape this rule: they are neither counted nor refused.", c.spoken()))
-		case c.Kind.named():
+		case c.Kind.chosen():
 			notes = append(notes, fmt.Sprintf("Requests without the %s share one count, and are mitigated together.", c.spoken()))
 		}
-		if c.Kind.named() {
+	}
+	for c := range r.leaves() {
+		if c.Kind.chosen() {
 			made = append(made, c.spoken())
 		}
 	}
 	switch {
 	case len(made) > 0:
 		notes = append(notes, fmt.Sprintf("A request with several values counts under each of them; requests with more than %d combinations share one count.", MaxKeys))
-		notes = append(notes, fmt.Sprintf("A client that makes up a new %s for each request is never counted twice: a second rule, by ip alone, would stop it.", enumerate(made, "or")))
-	case !r.counts(IP):
+		notes = append(notes, fmt.Sprintf("A client that makes up a new %s for each request is never counted twice: %s.", strictyaml.Enumerate(made, "or"), s.spokenBound(r)))
+	case r.counts(IP):
+	case r.Action == Shed:
+		notes = append(notes, "Bystanders: if a key is at ten times its threshold, 9 of 10 of its clients are refused, including those that send few requests.")
+	case r.Parent():
+		notes = append(notes, "Bystanders: all clients of a mitigated network or label are refused, including those that send few requests. A single client can exceed the limit for all of them.")
+	default:
 		notes = append(notes, "All clients share the counts of this rule: one of them can exceed a limit for all.")
 	}
 	for _, l := range r.Limits {
@@ -182,6 +248,14 @@ func (r *Rule) Notes() []string {
 			notes = append(notes, fmt.Sprintf("The limit of %v has no effect: %v is reached first.", l, r.Limits[i]))
 		}
 	}
+	for _, l := range r.Limits {
+		if r.CostOf(1) > l.Threshold {
+			notes = append(notes, fmt.Sprintf("A single request exceeds the limit of %v: it passes, and the next is refused.", l))
+		}
+	}
+	if r.CostHeader != "" {
+		notes = append(notes, "The origin decides what a request counts, so worst cases are those of requests that count "+fmt.Sprint(r.CostOf(1))+" each. Requests that it does not answer do not count.")
+	}
 	if r.Action == Log && *r.Response != new(draft).complete(Log) {
 		notes = append(notes, "The response is never sent: this rule only logs.")
 	}
@@ -191,9 +265,40 @@ func (r *Rule) Notes() []string {
 	return notes
 }
 
+// spokenBound names the rule that limits clients who change the values that r counts by, or suggests one.
+func (s *Set) spokenBound(r *Rule) string {
+	bound := func(q *Rule) bool {
+		return !slices.ContainsFunc(q.Characteristics, func(c Characteristic) bool { return c.Kind != IP && c.Kind != Network }) &&
+			(q.Action != Log || r.Action == Log) && q.Action != Shed && q.MinClients < 2 && q.Overrides == "" && q.covers(r)
+	}
+	if i := slices.IndexFunc(s.rules, bound); i >= 0 {
+		return fmt.Sprintf("rule %s, by %s, limits it", s.rules[i].ID, s.rules[i].spokenKey())
+	}
+	return fmt.Sprintf("no other rule limits it. Add one by ip alone with the same match, such as {id: %s-by-ip, characteristics: [ip], limits: …}", r.ID)
+}
+
+// covers reports whether r concerns and counts all requests that o counts. It may miss that it does.
+func (r *Rule) covers(o *Rule) bool {
+	in := func(list, of []string) bool {
+		return len(list) == 0 || len(of) > 0 && !slices.ContainsFunc(of, func(text string) bool { return !slices.Contains(list, text) })
+	}
+	return len(r.Except) == 0 && len(r.Networks) == 0 && (r.PathSyntax == o.PathSyntax || len(r.Paths) == 0) &&
+		in(r.Hosts, o.Hosts) && in(r.Methods, o.Methods) && in(r.Paths, o.Paths) &&
+		(r.Statuses == nil || o.Statuses != nil && *r.Statuses == *o.Statuses) && r.CostHeader == ""
+}
+
 // spoken names the characteristic in a sentence.
 func (c Characteristic) spoken() string {
-	if !c.Kind.named() {
+	switch {
+	case c.Kind == Network:
+		return fmt.Sprintf("network (IPv4 /%d, IPv6 /%d)", c.ipv4, c.ipv6)
+	case c.Kind == First:
+		var list []string
+		for _, alternative := range c.First {
+			list = append(list, alternative.spoken())
+		}
+		return strings.Join(list, ", or else ")
+	case !c.Kind.named():
 		return c.spokenKind()
 	}
 	return c.spokenKind() + " " + c.Name
@@ -227,5 +332,5 @@ func (s *Statuses) spoken() string {
 		}
 		i = last + 1
 	}
-	return enumerate(words, "or")
+	return strictyaml.Enumerate(words, "or")
 }

@@ -21,11 +21,11 @@ func Example() {
 	}
 	for _, r := range set.Rules() {
 		fmt.Println(r.ID + ": " + r.Describe())
-		for _, note := range r.Notes() {
+		for _, note := range set.Notes(r) {
 			fmt.Println("  note:", note)
 		}
 		for _, l := range r.Limits {
-			most, _ := l.Bound(3)
+			most, _ := l.Bound(3, 1)
 			fmt.Printf("  %v: at most %d in any %s, with 3 that are late\n", l, most, rule.FormatDuration(l.Period))
 		}
 	}
@@ -38,7 +38,7 @@ func Example() {
 	//   note: A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.
 	//   note: Requests without the header x-api-key escape this rule: they are neither counted nor refused.
 	//   note: A request with several values counts under each of them; requests with more than 4 combinations share one count.
-	//   note: A client that makes up a new header x-api-key for each request is never counted twice: a second rule, by ip alone, would stop it.
+	//   note: A client that makes up a new header x-api-key for each request is never counted twice: no other rule limits it. Add one by ip alone with the same match, such as {id: keys-by-ip, characteristics: [ip], limits: …}.
 	//   600 in 1m: at most 1207 in any 1m, with 3 that are late
 }
 
@@ -67,10 +67,22 @@ func TestDescribe(t *testing.T) {
 			"GET, HEAD and OPTIONS requests are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"paths only", withKeys("match: {paths: [/a*]}"),
 			"Requests for /a* are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read in each way that origins read them, without regard to letter case, a trailing slash and ;parameters."},
+		{"exceptions", withKeys("match: {methods: [GET]}", "except: [{paths: [/health]}, {hosts: [a, b], methods: [OPTIONS]}]"),
+			"GET requests, except those for /health and OPTIONS requests to a or b, are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read in each way that origins read them, without regard to letter case, a trailing slash and ;parameters."},
+		{"count_while_mitigated", withKeys("count_while_mitigated: true"),
+			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Requests of a mitigated key count as well, so that a client which does not slow down stays mitigated."},
+		{"networks", withKeys("match: {paths: [/a], networks: [b, c]}", "except: {networks: [d]}") + "networks: {b: [192.0.2.0/24], c: [192.0.2.1], d: [192.0.2.2]}\n",
+			"Requests for /a from b or c, except those from d, are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read in each way that origins read them, without regard to letter case, a trailing slash and ;parameters."},
 		{"exact paths", withKeys("match: {paths: [/a*], path_case: exact, path_trailing_slash: exact, path_parameters: exact, path_reading: resolved}"),
 			"Requests for /a* are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read as nginx, gunicorn, Go, Tomcat and IIS read them."},
-		{"many hosts", withKeys("match: {hosts: [a, b, c, d, e, f, g, h, i, j]}"),
-			"Requests to a, b, c, d, e, f, g and 3 more are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+		{"many hosts", withKeys("match: {hosts: [a, b, c, d, e, f, g, h, i, j, k]}"),
+			"Requests to a, b, c, d, e, f, g and 4 more are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+		{"status classes", withKeys("count: {statuses: [4xx, 503, 2xx]}"),
+			"All requests that the origin answers with 200 to 299, 400 to 499 or 503 are counted for each client address; once one has more than 5 in 1m, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+		{"cost", withKeys("count: {cost: 7}"),
+			"All requests are counted 7 times for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+		{"cost header", withKeys("count: {cost: 2, cost_header: x-cost, statuses: [200]}"),
+			"All requests that the origin answers with 200 are counted as often as the header X-Cost of the origin's answer says (2 without it, 1000000 at most) for each client address; once one has more than 5 in 1m, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"statuses in a row", withKeys("count: {statuses: [404, 500, 501, 502, 599, 598, 201, 200]}"),
 			"All requests that the origin answers with 200, 201, 404, 500 to 502, 598 or 599 are counted for each client address; once one has more than 5 in 1m, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"all characteristics", withCharacteristics(`[ip, host, path, method, header:a, cookie:B, "query:c d"]`),
@@ -95,16 +107,17 @@ func TestNotes(t *testing.T) {
 		escape = "Requests without the %s escape this rule: they are neither counted nor refused."
 		share  = "Requests without the %s share one count, and are mitigated together."
 		makeUp = "A request with several values counts under each of them; requests with more than 4 combinations share one count.\n" +
-			"A client that makes up a new %s for each request is never counted twice: a second rule, by ip alone, would stop it."
-		all     = "All clients share the counts of this rule: one of them can exceed a limit for all."
-		shadow  = "The limit of %s has no effect: %s is reached first."
-		silent  = "The response is never sent: this rule only logs."
-		hosts   = "Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out."
-		anyHost = "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts."
-		exact   = "An origin that ignores %s of a path answers requests that escape this rule."
-		other   = "An origin that reads paths in another way than %s answers requests that escape this rule."
-		noPath  = "How paths are read has no effect: this rule looks at no path."
-		passes  = "on_failure: closed has no effect: this rule only logs."
+			"A client that makes up a new %s for each request is never counted twice: no other rule limits it. Add one by ip alone with the same match, such as {id: a-by-ip, characteristics: [ip], limits: …}."
+		all      = "All clients share the counts of this rule: one of them can exceed a limit for all."
+		shadow   = "The limit of %s has no effect: %s is reached first."
+		silent   = "The response is never sent: this rule only logs."
+		hosts    = "Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out."
+		anyHost  = "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts."
+		exact    = "An origin that ignores %s of a path answers requests that escape this rule."
+		other    = "An origin that reads paths in another way than %s answers requests that escape this rule."
+		noPath   = "How paths are read has no effect: this rule looks at no path."
+		excepted = "Requests with an excepted Host escape this rule: if an origin answers them like others, clients can send that Host."
+		passes   = "on_failure: closed has no effect: this rule only logs."
 	)
 	for _, test := range []struct {
 		name, text string
@@ -117,6 +130,8 @@ func TestNotes(t *testing.T) {
 		{"host, any of a domain", "rules: [{id: a, characteristics: [host, ip], limits: [{threshold: 5, period: 1m}], match: {hosts: ['*.example']}}]", []string{hosts, anyHost}},
 		{"hosts", withKeys("match: {hosts: [a.example]}"), []string{hosts}},
 		{"paths", withKeys("match: {paths: [/a]}"), nil},
+		{"excepted hosts", withKeys("except: [{paths: [/a]}, {hosts: [a.example]}]"), []string{excepted}},
+		{"excepted paths, read exactly", withKeys("match: {path_case: exact}", "except: {paths: [/a]}"), []string{fmt.Sprintf(exact, "letter case")}},
 		{"exact paths", withKeys("match: {paths: [/a], path_case: exact, path_parameters: exact, path_reading: literal}"),
 			[]string{fmt.Sprintf(exact, "letter case or ;parameters"), fmt.Sprintf(other, "literal")}},
 		{"exact characteristic", "rules: [{id: a, characteristics: [ip, path], limits: [{threshold: 5, period: 1m}], match: {path_trailing_slash: exact}}]",
@@ -137,7 +152,7 @@ func TestNotes(t *testing.T) {
 		{"log that fails closed", withKeys("action: log", "on_failure: closed"), []string{passes}},
 		{"block that fails closed", withKeys("on_failure: closed"), nil},
 	} {
-		got := parse(t, test.text).Rules()[0].Notes()
+		got := func(set *rule.Set) []string { return set.Notes(set.Rules()[0]) }(parse(t, test.text))
 		if diff := cmp.Diff(strings.Join(test.want, "\n"), strings.Join(got, "\n")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
@@ -146,18 +161,21 @@ func TestNotes(t *testing.T) {
 
 func TestBound(t *testing.T) {
 	for _, test := range []struct {
-		limit      rule.Limit
-		late, want uint64
-		arithmetic string
+		limit            rule.Limit
+		late, cost, want uint64
+		arithmetic       string
 	}{
-		{rule.Limit{Threshold: 5}, 0, 11, "2·(5 + 0) + 1"},
-		{rule.Limit{Threshold: 5, SubWindows: 6}, 3, 17, "2·(5 + 3) + 1"},
-		{rule.Limit{Threshold: 5, Estimate: counter.Fixed}, 3, 18, "2·(5 + 3 + 1)"},
-		{rule.Limit{Threshold: 5, Estimate: counter.WholeOldest}, 3, 9, "5 + 3 + 1"},
-		{rule.Limit{Threshold: rule.MaxThreshold}, rule.MaxThreshold, 1<<55 + 1, "2·(9007199254740992 + 9007199254740992) + 1"},
+		{rule.Limit{Threshold: 5}, 0, 1, 11, "2·(5 + 0) + 1"},
+		{rule.Limit{Threshold: 5, SubWindows: 6}, 3, 1, 17, "2·(5 + 3) + 1"},
+		{rule.Limit{Threshold: 5, Estimate: counter.Fixed}, 3, 1, 18, "2·(5 + 3 + 1)"},
+		{rule.Limit{Threshold: 5, Estimate: counter.WholeOldest}, 3, 1, 9, "5 + 3 + 1"},
+		{rule.Limit{Threshold: 5}, 30, 10, 80, "2·(5 + 30) + 10"},
+		{rule.Limit{Threshold: 5, Estimate: counter.Fixed}, 30, 10, 90, "2·(5 + 30 + 10)"},
+		{rule.Limit{Threshold: 5, Estimate: counter.WholeOldest}, 30, 10, 45, "5 + 30 + 10"},
+		{rule.Limit{Threshold: rule.MaxThreshold}, rule.MaxThreshold, rule.MaxCost, 1<<55 + rule.MaxCost, "2·(9007199254740992 + 9007199254740992) + 1000000"},
 	} {
-		if got, arithmetic := test.limit.Bound(test.late); got != test.want || arithmetic != test.arithmetic {
-			t.Errorf("Bound(%d) of %+v = %d, %q, want %d, %q", test.late, test.limit, got, arithmetic, test.want, test.arithmetic)
+		if got, arithmetic := test.limit.Bound(test.late, test.cost); got != test.want || arithmetic != test.arithmetic {
+			t.Errorf("Bound(%d, %d) of %+v = %d, %q, want %d, %q", test.late, test.cost, test.limit, got, arithmetic, test.want, test.arithmetic)
 		}
 	}
 }
@@ -219,7 +237,7 @@ func TestStatuses(t *testing.T) {
 func TestParseCharacteristic(t *testing.T) {
 	for _, text := range []string{"ip", "host", "path", "method", "header:X-Api-Key", "cookie:sid", "query:a b"} {
 		want := keyed(t, fmt.Sprintf("[%q]", text)).Characteristics[0]
-		if got, err := rule.ParseCharacteristic(text); err != nil || got != want {
+		if got, err := rule.ParseCharacteristic(text); err != nil || !cmp.Equal(got, want, cmp.AllowUnexported(rule.Characteristic{})) {
 			t.Errorf("ParseCharacteristic(%q) = %v, %v, want %v", text, got, err, want)
 		}
 	}

@@ -6,20 +6,23 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // MaxErrors is how many errors are reported.
-const MaxErrors = maxErrors
+const MaxErrors = strictyaml.MaxErrors
 
 // FieldNames returns for every object of a rules file, as the schema calls it, the keys that
 // the parser knows, and which of them it requires.
 func FieldNames() map[string]map[string]bool {
-	r := newReader("", 0)
+	r := newReader("", nil, 0)
 	keys := map[string]map[string]bool{}
-	for object, fields := range map[string][]Field{
+	for object, fields := range map[string][]strictyaml.Field{
 		"":               r.fileFields(),
 		"rule":           r.ruleFields(new(Rule), new(draft)),
-		"match":          r.matchFields(&matchDraft{Rule: new(Rule)}),
+		"match":          append(r.exceptionFields(new(Match)), r.pathFields(new(PathSyntax))...),
+		"exception":      r.exceptionFields(new(Match)),
+		"network_file":   r.networkFileFields(new(networkSetDraft)),
 		"count":          r.countFields(new(Rule)),
 		"characteristic": r.characteristicFields(new(Characteristic)),
 		"limit":          r.limitFields(new(limitDraft), nil),
@@ -71,5 +74,5 @@ func ParseInParts(name string, text []byte, large, size int) (set *Set, parts in
 
 // Root returns the root of text as the parser sees it, or nil.
 func Root(text []byte) *yaml.Node {
-	return new(decoder).parse(text)
+	return strictyaml.New("", text).Parse()
 }

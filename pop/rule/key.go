@@ -48,6 +48,9 @@ func (k *Keys) At(i int) []byte { return k.bytes[k.ends[i]:k.ends[i+1]:k.ends[i+
 // is an IPv4 /32 or an IPv6 /64, the number of its bits follows: the counts of a network must not
 // become those of a client, on a node that is told another [ClientPrefix].
 //
+// After the name of a characteristic of the kind First, the index of the alternative that counts follows
+// in a byte, and then that alternative's values. The value of network is its first address.
+//
 // The values of path are the forms in which an origin may read the path, as far as r
 // concerns them. req must be canonical. Keys allocates to grow buf only, and where origins
 // read the path in several ways.
@@ -91,8 +94,15 @@ func (r *Rule) appendCombination(b []byte, req *Request, i int) (_ []byte, combi
 	for at := range r.Characteristics {
 		c := &r.Characteristics[at]
 		b = appendString(append(b, byte(c.Kind)), c.Name)
+		if c.Kind == First {
+			alternative := r.choose(b, c, req)
+			b, c = append(b, byte(alternative)), &c.First[alternative]
+		}
 		if !c.Kind.several() {
-			b = appendValue(b, c.Kind, req)
+			var any bool
+			if b, any = c.appendValue(b, req); !any && c.Skip {
+				return b, 0
+			}
 			continue
 		}
 		number := len(b)
@@ -166,31 +176,41 @@ func (v values) add(s string) values {
 	return v.end(from)
 }
 
-// appendValue appends the number of req's values of a kind that has one value at most, and the
-// value.
-func appendValue(b []byte, kind Kind, req *Request) []byte {
-	switch {
-	case kind == Host:
-		return appendString(append(b, 0, 0, 0, 1), req.Host)
-	case kind == Method:
-		return appendString(append(b, 0, 0, 0, 1), req.Method)
-	case !req.client.IsValid():
-		return append(b, 0, 0, 0, 0)
+// appendValue appends the number of req's values of c, which has one value at most, and the value. It
+// reports whether there is one.
+func (c *Characteristic) appendValue(b []byte, req *Request) (_ []byte, any bool) {
+	switch c.Kind {
+	case Host:
+		return appendString(append(b, 0, 0, 0, 1), req.Host), true
+	case Method:
+		return appendString(append(b, 0, 0, 0, 1), req.Method), true
+	case Label:
+		if label, ok := c.labels.Of(req.Addr); ok {
+			return appendString(append(b, 0, 0, 0, 1), label), true
+		}
+		return append(b, 0, 0, 0, 0), false
+	}
+	addr, bits := req.client, req.bits
+	if c.Kind == Network {
+		addr, bits = c.network(req.Addr).Addr(), 0
+	}
+	if !addr.IsValid() {
+		return append(b, 0, 0, 0, 0), false
 	}
 	b = append(b, 0, 0, 0, 1, 0, 0, 0, 0)
 	from := len(b)
-	if req.client.Is4() {
-		a := req.client.As4()
+	if addr.Is4() {
+		a := addr.As4()
 		b = append(b, a[:]...)
 	} else {
-		a := req.client.As16()
+		a := addr.As16()
 		b = append(b, a[:]...)
 	}
-	if req.bits != 0 {
-		b = append(b, req.bits)
+	if bits != 0 {
+		b = append(b, bits)
 	}
 	b[from-1] = byte(len(b) - from)
-	return b
+	return b, true
 }
 
 // collect adds req's values of c, of which there may be several, to v.
@@ -215,7 +235,7 @@ func (r *Rule) collect(v values, c *Characteristic, req *Request) values {
 // collectPaths adds the forms of req's path that concern r.
 func (r *Rule) collectPaths(v values, req *Request) values {
 	for _, form := range req.target.read(r.PathSyntax) {
-		if !r.namesPath(form) {
+		if !r.concernsForm(req, form) {
 			continue
 		}
 		from := len(v.bytes)

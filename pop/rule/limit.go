@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // A Limit is exceeded when the estimated number of requests in any Period is
@@ -69,27 +70,27 @@ func (l Limit) Counting() string {
 	return how
 }
 
-// Bound returns how many requests of one key pass in any trailing period at most,
-// where late of them pass between the one that crosses the threshold and the moment
-// when every node of the PoP acts on it, and the arithmetic of it:
+// Bound returns what the requests of one key that pass in any trailing period count at most,
+// where each counts cost, and those that pass between the one that crosses the threshold and the
+// moment when every node of the PoP acts on it count late, and the arithmetic of it:
 //
-//	2·(threshold + late) + 1    weighted
-//	2·(threshold + late + 1)    fixed
-//	threshold + late + 1        whole_oldest
+//	2·(threshold + late) + cost    weighted
+//	2·(threshold + late + cost)    fixed
+//	threshold + late + cost        whole_oldest
 //
 // The weighted estimate alone lets through at most twice the threshold, whatever the
 // sub-windows: all of it at the end of one, and all of it again while the weight of that one
 // falls. A fixed window lets one more through, which crosses the threshold in the first of
 // two windows. Where the oldest sub-window counts whole, the estimate is never less than
 // what came.
-func (l Limit) Bound(late uint64) (most uint64, arithmetic string) {
+func (l Limit) Bound(late, cost uint64) (most uint64, arithmetic string) {
 	switch l.Estimate {
 	case counter.Fixed:
-		return 2 * (l.Threshold + late + 1), fmt.Sprintf("2·(%d + %d + 1)", l.Threshold, late)
+		return 2 * (l.Threshold + late + cost), fmt.Sprintf("2·(%d + %d + %d)", l.Threshold, late, cost)
 	case counter.WholeOldest:
-		return l.Threshold + late + 1, fmt.Sprintf("%d + %d + 1", l.Threshold, late)
+		return l.Threshold + late + cost, fmt.Sprintf("%d + %d + %d", l.Threshold, late, cost)
 	}
-	return 2*(l.Threshold+late) + 1, fmt.Sprintf("2·(%d + %d) + 1", l.Threshold, late)
+	return 2*(l.Threshold+late) + cost, fmt.Sprintf("2·(%d + %d) + %d", l.Threshold, late, cost)
 }
 
 // A limitDraft is a limit as a rules file writes it.
@@ -102,32 +103,32 @@ type limitDraft struct {
 const autoSubWindows = "auto"
 
 // limitFields are the keys of a limit; they read into l, which comes after before.
-func (r *reader) limitFields(l *limitDraft, before []Limit) []Field {
-	return []Field{
-		{"threshold", "threshold: 50, or how many requests are allowed", func(n *yaml.Node) {
-			l.Threshold, _ = r.integer(n, "threshold", 1, MaxThreshold)
+func (r *reader) limitFields(l *limitDraft, before []Limit) []strictyaml.Field {
+	return []strictyaml.Field{
+		{Name: "threshold", Need: "threshold: 50, or how many requests are allowed", Read: func(n *yaml.Node) {
+			l.Threshold, _ = r.Integer(n, "threshold", 1, MaxThreshold)
 		}},
-		{"period", "period: 1m, or how long the threshold is for", func(n *yaml.Node) {
+		{Name: "period", Need: "period: 1m, or how long the threshold is for", Read: func(n *yaml.Node) {
 			var ok bool
 			l.Period, ok = r.duration(n, "period", MinPeriod)
 			if ok && slices.ContainsFunc(before, func(o Limit) bool { return o.Period == l.Period }) {
-				r.fail(n, "a rule has one threshold for each period", "another limit of this rule has the period %s", FormatDuration(l.Period))
+				r.Fail(n, "a rule has one threshold for each period", "another limit of this rule has the period %s", FormatDuration(l.Period))
 			}
 		}},
-		{"sub_windows", "", func(n *yaml.Node) { l.subWindows = n }},
-		{"estimate", "", func(n *yaml.Node) {
-			l.Estimate = counter.Kind(max(r.choice(n, "estimate", counter.KindNames()), 0))
+		{Name: "sub_windows", Read: func(n *yaml.Node) { l.subWindows = n }},
+		{Name: "estimate", Read: func(n *yaml.Node) {
+			l.Estimate = counter.Kind(max(r.Choice(n, "estimate", counter.KindNames()), 0))
 		}},
 	}
 }
 
 func (r *reader) limitList(n *yaml.Node) []Limit {
-	nodes, _ := r.sequence(n, "limits", "write a list: [{threshold: 50, period: 1m}]", "write [{threshold: 50, period: 1m}]")
+	nodes := r.Sequence(n, "limits", "write a list: [{threshold: 50, period: 1m}]", "write [{threshold: 50, period: 1m}]")
 	list := make([]Limit, 0, len(nodes))
 	var key []byte
 	for _, each := range nodes {
 		var l limitDraft
-		if r.mapping(each, "this limit", "write {threshold: 50, period: 1m}", r.limitFields(&l, list)) {
+		if r.Mapping(each, "this limit", "write {threshold: 50, period: 1m}", r.limitFields(&l, list)) {
 			r.subWindows(&l)
 			list = append(list, l.Limit)
 			key = fmt.Appendf(key, "%d %d %d %d,", l.Threshold, l.Period, l.SubWindows, l.Estimate)
@@ -142,14 +143,14 @@ func (r *reader) subWindows(l *limitDraft) {
 		return
 	}
 	n, auto := 0, false
-	if value := resolve(l.subWindows); !isString(value) {
-		v, _ := r.integer(l.subWindows, "sub_windows", 1, uint64(counter.MaxFields))
+	if value := strictyaml.Resolve(l.subWindows); !strictyaml.IsString(value) {
+		v, _ := r.Integer(l.subWindows, "sub_windows", 1, uint64(counter.MaxFields))
 		n = int(v)
 	} else if auto = value.Value == autoSubWindows; !auto {
-		r.fail(l.subWindows, fmt.Sprintf("write auto, or a number from 1 to %d", counter.MaxFields), "sub_windows cannot be %s", quote(value.Value))
+		r.Fail(l.subWindows, fmt.Sprintf("write auto, or a number from 1 to %d", counter.MaxFields), "sub_windows cannot be %s", strictyaml.Quote(value.Value))
 	}
 	if l.Estimate == counter.Fixed && (auto || n > 1) {
-		r.fail(l.subWindows, "leave sub_windows out, or take another estimate", "a fixed window has no sub-windows")
+		r.Fail(l.subWindows, "leave sub_windows out, or take another estimate", "a fixed window has no sub-windows")
 		return
 	}
 	room := counter.FieldsIn(l.Period.Microseconds())
@@ -162,17 +163,17 @@ func (r *reader) subWindows(l *limitDraft) {
 	case !ok || n == 1 || l.Threshold == 0 || l.Period == 0:
 		return // there are none, or there is an error already
 	case n > room:
-		r.fail(l.subWindows, fmt.Sprintf("a sub-window lasts %v at least, since clocks differ and counts are late: %s", counter.MinSubWindow, fewer(most)),
+		r.Fail(l.subWindows, fmt.Sprintf("a sub-window lasts %v at least, since clocks differ and counts are late: %s", counter.MinSubWindow, fewer(most)),
 			"sub_windows cannot be %d with a period of %s", n, FormatDuration(l.Period))
 	case l.Threshold > layout.MaxThreshold():
-		r.fail(l.subWindows, fmt.Sprintf("%d sub-windows have %d bits each, for thresholds up to %d: %s", n, layout.Bits, layout.MaxThreshold(), fewer(most)),
+		r.Fail(l.subWindows, fmt.Sprintf("%d sub-windows have %d bits each, for thresholds up to %d: %s", n, layout.Bits, layout.MaxThreshold(), fewer(most)),
 			"sub_windows cannot be %d with a threshold of %d", n, l.Threshold)
 	default:
 		l.SubWindows = n
 	}
 }
 
-// fewer says what else to write where there may be no more sub-windows than those of l.
+// fewer says what else to write where a limit may have at most as many sub-windows as l.
 func fewer(l counter.Layout) string {
 	if l.Fields == 1 {
 		return "leave sub_windows out"

@@ -2,7 +2,6 @@ package rule
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/gaissmai/bart"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // Load reads rules files, and of each directory the files in it that end in .yaml or
@@ -22,22 +23,34 @@ import (
 //
 // What is wrong with the files is returned as [Errors]; then there is no set.
 func Load(paths ...string) (*Set, error) {
+	set, _, err := Read(paths...)
+	return set, err
+}
+
+// Read is Load. It also returns the files that the rules files name and that it read, or
+// tried to.
+func Read(paths ...string) (set *Set, named []string, err error) {
 	files, err := Files(paths...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var all loader
+	all := loader{read: func(file string) ([]byte, error) {
+		named = append(named, file)
+		return os.ReadFile(file)
+	}}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("rule: %w", err)
+			return nil, nil, fmt.Errorf("rule: %w", err)
 		}
 		all.add(file, text, largeFile, partSize)
 	}
-	return all.set()
+	set, err = all.set()
+	return set, named, err
 }
 
-// Parse reads one rules file from text; name stands for it in errors.
+// Parse reads one rules file from text; name stands for it in errors. The text cannot name
+// other files.
 func Parse(name string, text []byte) (*Set, error) {
 	var all loader
 	all.add(name, text, largeFile, partSize)
@@ -79,31 +92,32 @@ func Files(paths ...string) ([]string, error) {
 
 // A loader collects what the files of a set hold.
 type loader struct {
-	files  []source
+	files  []strictyaml.Source
 	rules  []*Rule
 	ids    []place // where the ID of each of rules is
 	access []listed
+	sets   []*networkSetDraft
+	uses   []networkUse
+	plans  []overridesUse
+	labels []*labelDraft
 	errs   Errors
+	read   func(file string) ([]byte, error) // reads a file that rules name; nil if they cannot
 
-	hyphens Hyphens
-}
+	labelUses []labelUse
 
-// A source is the text of a file. It is kept until all files are read, for errors.
-type source struct {
-	name string
-	text []byte
+	hyphens strictyaml.Hyphens
 }
 
 // add reads a file, in parts at once where it has at least large bytes; a part has
 // about size bytes.
 func (l *loader) add(file string, text []byte, large, size int) {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) // byte order mark
-	l.files = append(l.files, source{file, text})
+	l.files = append(l.files, strictyaml.Source{Name: file, Bytes: text})
 	if parts := split(text, large, size); parts != nil && l.addParts(file, parts) {
 		return
 	}
-	whole := newReader(file, 0)
-	whole.document(text)
+	whole := newReader(file, text, 0)
+	whole.document()
 	l.join(whole)
 }
 
@@ -126,7 +140,7 @@ func (l *loader) addParts(file string, parts []part) bool {
 		})
 	}
 	wg.Wait()
-	if slices.ContainsFunc(readers, func(one *reader) bool { return one.broken }) {
+	if slices.ContainsFunc(readers, func(one *reader) bool { return one.Broken }) {
 		return false
 	}
 	for _, one := range readers {
@@ -139,21 +153,46 @@ func (l *loader) join(one *reader) {
 	l.rules = append(l.rules, one.rules...)
 	l.ids = append(l.ids, one.ids...)
 	l.access = append(l.access, one.access...)
-	l.errs = append(l.errs, one.errs...)
-	l.hyphens.add(one.hyphens)
+	l.sets = append(l.sets, one.sets...)
+	l.uses = append(l.uses, one.uses...)
+	l.plans = append(l.plans, one.plans...)
+	l.labels = append(l.labels, one.labels...)
+	l.labelUses = append(l.labelUses, one.labelUses...)
+	l.errs = append(l.errs, one.Errs...)
+	l.hyphens.Add(one.Hyphens)
 }
 
 // set checks what concerns all files together.
 func (l *loader) set() (*Set, error) {
 	l.checkIDs()
 	access := l.accessTable()
+	l.networkSets()
+	labels := l.labelSets()
+	overrides := l.overrides()
 	if len(l.errs) > 0 {
-		return nil, l.report()
+		return nil, l.errs.Report(l.files...)
 	}
-	set := newSet(slices.Clip(l.rules), access)
+	var aside []*Rule
+	rules := slices.DeleteFunc(l.rules, func(r *Rule) bool {
+		if r.Aside {
+			aside = append(aside, r)
+		}
+		return r.Aside
+	})
+	set := newSet(slices.Clip(rules), access)
+	set.aside, set.overrides = aside, overrides
+	for base, o := range overrides {
+		for _, other := range o.rules[1:] {
+			other.Index = base.Index
+		}
+	}
+	for _, s := range l.sets {
+		set.networkSets = append(set.networkSets, &s.NetworkSet)
+	}
+	set.labelSets = labels
 	hash := xxhash.New()
 	for _, f := range l.files {
-		_, _ = hash.Write(f.text)
+		_, _ = hash.Write(f.Bytes)
 		_, _ = hash.Write([]byte{0})
 	}
 	set.hash, set.hyphens = hash.Sum64(), l.hyphens
@@ -166,7 +205,7 @@ func (l *loader) checkIDs() {
 		first := ids[one.ID]
 		if first == nil {
 			ids[one.ID] = one
-		} else if one.ID != "" && len(l.errs) < enough {
+		} else if one.ID != "" && len(l.errs) < strictyaml.Enough {
 			l.errs = append(l.errs, &Error{File: one.File, Line: int(l.ids[i].line), Column: int(l.ids[i].column),
 				Message: fmt.Sprintf("there is a rule %s already, at %s:%d", one.ID, first.File, first.Line),
 				Hint:    "every rule has an ID of its own, in all files together"})
@@ -186,33 +225,11 @@ func (l *loader) accessTable() *bart.Table[Access] {
 		if first := at[one.prefix]; first == nil {
 			at[one.prefix] = one
 			table.Insert(one.prefix, one.access)
-		} else if len(l.errs) < enough {
+		} else if len(l.errs) < strictyaml.Enough {
 			l.errs = append(l.errs, &Error{File: one.file, Line: int(one.line), Column: int(one.column),
 				Message: fmt.Sprintf("%v is listed already, at %s:%d", one.prefix, first.file, first.line),
 				Hint:    "list a network once, in allow or in deny; of several that hold an address the longest prefix wins"})
 		}
 	}
 	return table
-}
-
-// report returns the first errors by file, line and column, each once and with its line.
-func (l *loader) report() Errors {
-	order, texts := map[string]int{}, map[string][]byte{}
-	for i, f := range l.files {
-		order[f.name], texts[f.name] = i, f.text
-	}
-	slices.SortStableFunc(l.errs, func(a, b *Error) int {
-		return cmp.Or(cmp.Compare(order[a.File], order[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
-	errs := slices.CompactFunc(l.errs, func(a, b *Error) bool { return *a == *b })
-	if len(errs) > maxErrors {
-		last := errs[maxErrors-1]
-		errs = append(errs[:maxErrors], &Error{File: last.File, Message: "too many errors; the rest is not shown"})
-	}
-	for _, e := range errs {
-		if e.Line > 0 {
-			e.Source = lineOf(texts[e.File], e.Line)
-		}
-	}
-	return errs
 }

@@ -97,6 +97,8 @@ func TestLoadErrors(t *testing.T) {
 	dir := write(t, map[string]string{
 		"good.yaml": withID("a"), "same.yaml": "# a comment\n" + withID("a") + "- id: a\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 1m}]\n",
 		"bad.yaml": "allow: [x]\n", "worse.yaml": "deny: [\n", "list1.yaml": "allow: [192.0.2.0/24]\n", "list2.yaml": "deny: [198.51.100.1,\n192.0.2.0/24]\n",
+		"sets.yaml":   "networks: {a: {file: lists/a.txt}, b: {file: lists/b.txt}, c: {file: lists/none.txt}, d: {file: lists/empty.txt}}\n",
+		"lists/a.txt": "# good\n192.0.2.0/24\n\n  192.0.2.1/24 # bad\nx\n", "lists/b.txt": "192.0.2.0/24\n192.0.2.0/24\n", "lists/empty.txt": "# nothing\n",
 		"empty/readme": "", "linked/gone.yaml": "",
 	})
 	gone := filepath.Join(dir, "linked/gone.yaml")
@@ -123,6 +125,12 @@ func TestLoadErrors(t *testing.T) {
 			"DIR/good.yaml:2:7: there is a rule a already, at DIR/good.yaml:2 (every rule has an ID of its own, in all files together)"},
 		{"network in two files", []string{"list1.yaml", "list2.yaml"},
 			"DIR/list2.yaml:2:1: 192.0.2.0/24 is listed already, at DIR/list1.yaml:1 (list a network once, in allow or in deny; of several that hold an address the longest prefix wins)"},
+		{"networks in files, relative to the rules", []string{"sets.yaml"}, lines(
+			"DIR/sets.yaml:1:70: open DIR/lists/none.txt: no such file or directory (names are relative to the rules file)",
+			`DIR/lists/a.txt:4:3: "192.0.2.1/24" is an address inside of a network (write 192.0.2.0/24 for the network, 192.0.2.1 for the address)`,
+			`DIR/lists/a.txt:5:1: "x" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
+			"DIR/lists/empty.txt: the file has no network (write a network in each line)",
+		)},
 		{"all errors of all files, in the order of the files", []string{"worse.yaml", "good.yaml", "same.yaml", "bad.yaml"}, lines(
 			"DIR/worse.yaml:1:7: something is missing at the end of the file (close every bracket, brace and quote)",
 			"DIR/same.yaml:3:7: there is a rule a already, at DIR/good.yaml:2 (every rule has an ID of its own, in all files together)",
@@ -283,9 +291,6 @@ func TestLoadInPartsOnlyWhatIsLarge(t *testing.T) {
 
 // A file that is large in earnest.
 func TestLoadLarge(t *testing.T) {
-	if testing.Short() {
-		t.Skip("reads 5 MB")
-	}
 	var text bytes.Buffer
 	text.WriteString("allow: [192.0.2.1]\nrules:\n")
 	n := 0

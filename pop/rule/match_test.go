@@ -36,6 +36,18 @@ func matched(set *rule.Set, method, host, path string) []string {
 	return ids
 }
 
+// A match is a request, and the IDs of the rules that concern it.
+type match struct{ name, method, host, path, want string }
+
+func checkMatches(t *testing.T, set *rule.Set, tests []match) {
+	t.Helper()
+	for _, test := range tests {
+		if got := strings.Join(matched(set, test.method, test.host, test.path), " "); got != test.want {
+			t.Errorf("%s: %s %q %q is matched by %q, want %q", test.name, test.method, test.host, test.path, got, test.want)
+		}
+	}
+}
+
 func TestMatch(t *testing.T) {
 	set := parse(t, `
 rules:
@@ -53,10 +65,7 @@ rules:
 - {id: exact, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [exact], paths: [/Login, /api/*, "/a;b", /d/],
    path_case: exact, path_trailing_slash: exact, path_parameters: exact, path_reading: resolved}}
 `)
-	for _, test := range []struct {
-		name, method, host, path string
-		want                     string
-	}{
+	checkMatches(t, set, []match{
 		{"no host", "GET", "", "/", "all"},
 		{"unknown host", "GET", "example.net", "/", "all"},
 		{"host", "GET", "example.com", "/", "all host com"},
@@ -113,9 +122,75 @@ rules:
 		{"exact path after a host", "GET", "exact", "//localhost/Login", "all"},
 		{"star after a slash needs the slash of exact paths", "GET", "exact", "/api", "all"},
 		{"dot segments do not lead out of a path that is resolved", "GET", "exact", "/api/../x", "all"},
-	} {
-		if got := strings.Join(matched(set, test.method, test.host, test.path), " "); got != test.want {
-			t.Errorf("%s: %s %q %q is matched by %q, want %q", test.name, test.method, test.host, test.path, got, test.want)
+	})
+}
+
+// A request is excepted only if every way in which origins read its path is.
+func TestExcept(t *testing.T) {
+	set := parse(t, `
+rules:
+- {id: health, characteristics: [ip], limits: [{threshold: 5, period: 1m}], except: {paths: [/health, /static/*]}}
+- {id: api, characteristics: [ip, path], limits: [{threshold: 5, period: 1m}], match: {paths: [/api/*]}, except: [{paths: [/api/open/*]}, {methods: [OPTIONS]}]}
+- {id: both, characteristics: [ip], limits: [{threshold: 5, period: 1m}], except: {hosts: ["*.example.com", example.org], methods: [GET], paths: [/pictures/*]}}
+- {id: exact, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {path_case: exact, path_reading: resolved}, except: {paths: [/Health]}}
+`)
+	checkMatches(t, set, []match{
+		{"nothing excepted", "GET", "", "/", "health both exact"},
+		{"an excepted path", "GET", "", "/health", "both exact"},
+		{"an excepted path in another spelling", "GET", "", "/x/../HEALTH/;v=1", "health both exact"},
+		{"an excepted path in other letters", "GET", "", "/Health", "both"},
+		{"another path than an excepted one", "GET", "", "/healthy", "health both exact"},
+		{"an excepted prefix", "GET", "", "/static/a.css", "both exact"},
+		{"a path that leads out of an excepted prefix", "GET", "", "/static/../login", "health both exact"},
+		{"a path that leads out of it for some origins", "GET", "", "/static/..;/login", "health both exact"},
+		{"a path that leads out of it by backslashes", "GET", "", "/static/..\\login", "health both exact"},
+		{"a path that is excepted once its host is removed", "GET", "", "//evil/health", "health both exact"},
+		{"a matched path", "GET", "", "/api/a", "health api both exact"},
+		{"an excepted part of it", "GET", "", "/api/open/a", "health both exact"},
+		{"the second exception", "OPTIONS", "", "/api/a", "health both exact"},
+		{"all of an exception", "get", "www.Example.com:80", "/pictures/a", "health exact"},
+		{"its other host", "GET", "example.org", "/pictures/a", "health exact"},
+		{"its wildcard without a label", "GET", "example.com", "/pictures/a", "health both exact"},
+		{"all but its method", "POST", "example.org", "/pictures/a", "health both exact"},
+		{"all but its path", "GET", "example.org", "/a", "health both exact"},
+	})
+	// By path, a request counts only as what is not excepted.
+	api := set.Rules()[1]
+	req := rule.Request{Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Path: "/api/open/../a"}
+	req.Canonicalize(rule.ClientPrefix{})
+	if got := api.Keys(nil, &req); got.Len() != 1 {
+		t.Errorf("%s is counted under %d keys, want 1", req.Path, got.Len())
+	}
+	// What cannot be matched cannot be excepted.
+	if got := set.Match(&rule.Request{Malformed: true}, nil); len(got) != 3 {
+		t.Errorf("a malformed request is matched by %d rules, want 3", len(got))
+	}
+}
+
+// The text of network files is part of the hash by which nodes compare their rules.
+func TestNetworkFiles(t *testing.T) {
+	rules := withKeys("match: {networks: [a]}") + "networks: {a: {file: a.txt}}\n"
+	dir := write(t, map[string]string{"r.yaml": rules, "a.txt": "192.0.2.0/24\n", "2/r.yaml": rules, "2/a.txt": "192.0.2.0/25\n"})
+	one, named, err := rule.Read(dir + "/r.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{dir + "/a.txt"}; !slices.Equal(named, want) {
+		t.Errorf("Read names the files %q, want %q", named, want)
+	}
+	other, err := rule.Load(dir + "/2/r.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one.Hash() == other.Hash() {
+		t.Error("rules with different networks have the same hash")
+	}
+	for addr, want := range map[string][2]int{"192.0.2.1": {1, 1}, "192.0.2.200": {1, 0}, "192.0.3.1": {0, 0}, "": {0, 0}} {
+		req := rule.Request{Method: "GET", Path: "/"}
+		req.Addr, _ = netip.ParseAddr(addr)
+		req.Canonicalize(rule.ClientPrefix{})
+		if got := [2]int{len(one.Match(&req, nil)), len(other.Match(&req, nil))}; got != want {
+			t.Errorf("%q is matched by %v rules of the two sets, want %v", addr, got, want)
 		}
 	}
 }

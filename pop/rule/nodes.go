@@ -4,10 +4,11 @@ import (
 	"fmt"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// CheckNodes reports which limits have more sub-windows than a PoP of so many nodes can count in:
-// see [counter.Layout.MostNodes].
+// CheckNodes reports which limits have more sub-windows than a PoP of this size can count in: see
+// [counter.Layout.MostNodes].
 func (s *Set) CheckNodes(nodes int) error {
 	var errs Errors
 	for _, r := range s.rules {
@@ -16,7 +17,7 @@ func (s *Set) CheckNodes(nodes int) error {
 			if nodes <= most {
 				continue
 			}
-			if len(errs) == maxErrors {
+			if len(errs) == strictyaml.MaxErrors {
 				return append(errs, &Error{File: r.File, Message: "too many errors; the rest is not shown"})
 			}
 			fewer := l

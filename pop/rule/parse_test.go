@@ -17,7 +17,7 @@ import (
 )
 
 // values compares rules by what their exported fields hold.
-var values = cmpopts.IgnoreUnexported(rule.Characteristic{})
+var values = cmp.Options{cmpopts.IgnoreUnexported(rule.Rule{}, rule.Characteristic{}, rule.NetworkSet{}), prefixes}
 
 // prefixes compares networks.
 var prefixes = cmpopts.EquateComparable(netip.Prefix{})
@@ -35,6 +35,7 @@ func statuses(list ...int) *rule.Statuses {
 var (
 	refusal = &rule.Response{Status: 429, ContentType: "text/plain; charset=utf-8", Body: "too many requests\n"}
 	byIP    = []rule.Characteristic{{Kind: rule.IP}}
+	office  = &rule.NetworkSet{Name: "office", Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.0.2.7/32")}}
 	five    = []rule.Limit{{Threshold: 5, Period: time.Minute}}
 )
 
@@ -73,7 +74,7 @@ allow: [192.0.2.0/24]
 deny: [198.51.100.0/24]
 `, []*rule.Rule{{
 		ID: "login", File: "r.yaml", Line: 3,
-		Hosts: []string{"example.com", "*.example.com"}, Methods: []string{"POST"}, Paths: []string{"/login", "/api/*"},
+		Match:    rule.Match{Hosts: []string{"example.com", "*.example.com"}, Methods: []string{"POST"}, Paths: []string{"/login", "/api/*"}},
 		Statuses: statuses(401, 403), Characteristics: byIP,
 		Limits:            []rule.Limit{{Threshold: 5, Period: time.Minute}, {Threshold: 50, Period: time.Hour}},
 		MitigationTimeout: 10 * time.Minute, Action: rule.Block,
@@ -159,17 +160,38 @@ rules:
 		`  paths: [/, "*", /*, /a*, /a/*, /.well-known/x, "/a/.*", "/a/..*", "/a b", /%zz, "/über", "/a\nb"]`,
 	), []*rule.Rule{{
 		ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal,
-		Hosts:   []string{"example.com", "*.b.example", "[2001:db8::1]", "192.0.2.1", "localhost", "a_b.c-d", strings.Repeat("a.", 126) + "b"},
-		Methods: []string{"GET", "M-SEARCH", "X!#$%&'*+.^_|~"},
-		Paths:   []string{"/", "*", "/*", "/a*", "/a/*", "/.well-known/x", "/a/.*", "/a/..*", "/a b", "/%zz", "/über", "/a\nb"},
+		Match: rule.Match{
+			Hosts:   []string{"example.com", "*.b.example", "[2001:db8::1]", "192.0.2.1", "localhost", "a_b.c-d", strings.Repeat("a.", 126) + "b"},
+			Methods: []string{"GET", "M-SEARCH", "X!#$%&'*+.^_|~"},
+			Paths:   []string{"/", "*", "/*", "/a*", "/a/*", "/.well-known/x", "/a/.*", "/a/..*", "/a b", "/%zz", "/über", "/a\nb"},
+		},
 	}}, nil},
 	{"paths that are equal as they are matched", withKeys("match: {paths: [/Login, /login/, /LOGIN, /api/*, /Ü/]}"), []*rule.Rule{{
 		ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal,
-		Paths: []string{"/login", "/api/*", "/ü"},
+		Match: rule.Match{Paths: []string{"/login", "/api/*", "/ü"}},
+	}}, nil},
+	{"exceptions, before how paths are read", withKeys("except: [{paths: [/Health/, '/a;b']}, {hosts: [Example.com], methods: [GET, HEAD]}]", "match: {path_parameters: exact}"), []*rule.Rule{{
+		ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal,
+		Except:     []rule.Match{{Paths: []string{"/health", "/a;b"}}, {Hosts: []string{"example.com"}, Methods: []string{"GET", "HEAD"}}},
+		PathSyntax: rule.PathSyntax{ExactParameters: true},
+	}}, nil},
+	{"count_while_mitigated", withKeys("count_while_mitigated: true") + "- {id: b, characteristics: [ip], limits: [{threshold: 5, period: 1m}], count_while_mitigated: false, count: {statuses: [401]}}\n", []*rule.Rule{
+		{ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, CountWhileMitigated: true},
+		{ID: "b", Index: 1, File: "r.yaml", Line: 6, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, Statuses: statuses(401)},
+	}, nil},
+	{"costs", withKeys("count: {cost: 1000000}") + "- {id: b, characteristics: [ip], limits: [{threshold: 5, period: 1m}], count: {cost_header: x-cost, statuses: [401]}}\n- {id: c, characteristics: [ip], limits: [{threshold: 5, period: 1m}], count: {cost: 1}, count_while_mitigated: true}\n", []*rule.Rule{
+		{ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, Cost: 1_000_000},
+		{ID: "b", Index: 1, File: "r.yaml", Line: 6, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, CostHeader: "X-Cost", Statuses: statuses(401)},
+		{ID: "c", Index: 2, File: "r.yaml", Line: 7, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, Cost: 1, CountWhileMitigated: true},
+	}, nil},
+	{"named networks, after the rules", withKeys("match: {networks: [office]}", "except: {networks: [b, office]}") + "networks: {office: [192.0.2.0/24, '::ffff:192.0.2.7'], b: ['2001:db8::/32']}\n", []*rule.Rule{{
+		ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal,
+		Match:  rule.Match{Networks: []*rule.NetworkSet{office}},
+		Except: []rule.Match{{Networks: []*rule.NetworkSet{{Name: "b", Prefixes: []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}}, office}}},
 	}}, nil},
 	{"paths as an exact origin reads them", withKeys("match: {paths: [/Login, '/a;b'], path_case: exact, path_trailing_slash: exact, path_parameters: exact, path_reading: url}"), []*rule.Rule{{
 		ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal,
-		Paths: []string{"/Login", "/a;b"}, PathSyntax: rule.PathSyntax{Reading: rule.ReadURL, ExactCase: true, ExactSlash: true, ExactParameters: true},
+		Match: rule.Match{Paths: []string{"/Login", "/a;b"}}, PathSyntax: rule.PathSyntax{Reading: rule.ReadURL, ExactCase: true, ExactSlash: true, ExactParameters: true},
 	}}, nil},
 	{"anchors and aliases", `
 rules:
@@ -438,9 +460,24 @@ func FuzzParse(f *testing.F) {
 					t.Fatalf("Parse(%q): rule %d has the limit %v", text, i, l)
 				}
 			}
-			if text := r.Describe() + strings.Join(r.Notes(), ""); strings.Contains(text, "%!") {
+			if text := r.Describe() + strings.Join(set.Notes(r), ""); strings.Contains(text, "%!") {
 				t.Fatalf("Parse(%q): rule %d is described by %q", text, i, text)
 			}
 		}
 	})
+}
+
+// A disabled rule is checked like the others, but does not belong to the set.
+func TestSetAside(t *testing.T) {
+	set, err := rule.Parse("r.yaml", []byte("rules:\n- {id: a, enabled: false, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n"+
+		"- {id: b, enabled: true, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rules := set.Rules(); len(rules) != 1 || rules[0].ID != "b" || rules[0].Index != 0 {
+		t.Errorf("rules %v, want b alone", rules)
+	}
+	if aside := set.Aside(); len(aside) != 1 || aside[0].ID != "a" {
+		t.Errorf("set aside: %v, want a", aside)
+	}
 }

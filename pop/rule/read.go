@@ -2,21 +2,33 @@ package rule
 
 import (
 	"fmt"
-	"mime"
-	"net/http"
+	"net/textproto"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // A reader reads a rules file or a part of one. What many rules have in common is kept
 // once.
 type reader struct {
-	decoder
+	strictyaml.Document
 	rules  []*Rule
 	ids    []place // where the ID of each of rules is
 	access []listed
+	sets   []*networkSetDraft
+	uses   []networkUse
+	plans  []overridesUse
+
+	labels    []*labelDraft
+	labelUses []labelUse
+
+	// Of the rule that is being read.
+	paths    []pathList
+	counting *yaml.Node // its count_while_mitigated
 
 	lists           map[string][]string
 	characteristics map[string][]Characteristic
@@ -28,9 +40,9 @@ type reader struct {
 // A place is a line and a column of a file.
 type place struct{ line, column int32 }
 
-func newReader(file string, offset int) *reader {
+func newReader(file string, text []byte, offset int) *reader {
 	return &reader{
-		decoder:         decoder{file: file, offset: offset},
+		Document:        strictyaml.Document{File: file, Bytes: text, Offset: offset, Parents: parents},
 		lists:           map[string][]string{},
 		characteristics: map[string][]Characteristic{},
 		limits:          map[string][]Limit{},
@@ -41,7 +53,7 @@ func newReader(file string, offset int) *reader {
 
 // place returns where n is.
 func (r *reader) place(n *yaml.Node) place {
-	return place{int32(n.Line + r.offset), int32(n.Column)}
+	return place{int32(n.Line + r.Offset), int32(n.Column)}
 }
 
 // intern returns the value that stands for all equal ones.
@@ -54,30 +66,34 @@ func intern[K comparable, V any](known map[K]V, key K, v V) V {
 }
 
 // document reads a whole file.
-func (r *reader) document(text []byte) {
-	root := r.parse(text)
-	switch {
-	case r.broken:
-	case root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null":
-		r.failAt(0, 0, `write "rules: []" to have no rules`, "the file is empty")
-	default:
-		r.mapping(root, "the file", `begin it with the line "rules:"`, r.fileFields())
-	}
+func (r *reader) document() {
+	r.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, r.fileFields())
+}
+
+// parents are the keys that are easily written a level too high or too low.
+var parents = map[string]string{
+	"hosts": "match", "methods": "match", "paths": "match",
+	"path_case": "match", "path_trailing_slash": "match", "path_parameters": "match", "path_reading": "match",
+	"statuses": "count", "cost": "count", "cost_header": "count",
+	"threshold": "limits", "period": "limits",
+	"status": "response", "content_type": "response", "body": "response",
 }
 
 // fileFields are the keys of a rules file.
-func (r *reader) fileFields() []Field {
-	return []Field{
-		{"rules", "", r.ruleList},
-		{"allow", "", func(n *yaml.Node) { r.accessList(n, "allow", Allowed) }},
-		{"deny", "", func(n *yaml.Node) { r.accessList(n, "deny", Denied) }},
+func (r *reader) fileFields() []strictyaml.Field {
+	return []strictyaml.Field{
+		{Name: "rules", Read: r.ruleList},
+		{Name: "allow", Read: func(n *yaml.Node) { r.accessList(n, "allow", Allowed) }},
+		{Name: "deny", Read: func(n *yaml.Node) { r.accessList(n, "deny", Denied) }},
+		{Name: "networks", Read: r.networkSets},
+		{Name: "labels", Read: r.labelSets},
 	}
 }
 
 func (r *reader) ruleList(n *yaml.Node) {
-	nodes, _ := r.list(n, "rules", `begin every rule with "- id:"`)
+	nodes := r.List(n, "rules", `begin every rule with "- id:"`)
 	for _, each := range nodes {
-		if r.full() {
+		if r.Full() {
 			return
 		}
 		r.rule(each)
@@ -85,50 +101,78 @@ func (r *reader) ruleList(n *yaml.Node) {
 }
 
 // ruleFields are the keys of a rule; they read into rule and answer.
-func (r *reader) ruleFields(rule *Rule, answer *draft) []Field {
-	return []Field{
-		{"id", "id: and a stable name, such as login", func(n *yaml.Node) {
-			rule.ID = r.id(n)
+func (r *reader) ruleFields(rule *Rule, answer *draft) []strictyaml.Field {
+	return []strictyaml.Field{
+		{Name: "id", Need: "id: and a stable name, such as login", Read: func(n *yaml.Node) {
+			rule.ID = r.identifier(n, "id")
 			r.ids[len(r.ids)-1] = r.place(n)
 		}},
-		{"match", "", func(n *yaml.Node) {
+		{Name: "match", Read: func(n *yaml.Node) {
 			r.match(n, rule)
 		}},
-		{"count", "", func(n *yaml.Node) {
-			r.mapping(n, "count", "write count: {statuses: [401, 403]}", r.countFields(rule))
+		{Name: "except", Read: func(n *yaml.Node) {
+			r.except(n, rule)
 		}},
-		{"characteristics", "characteristics: [ip] to count each client apart", func(n *yaml.Node) {
+		{Name: "count", Read: func(n *yaml.Node) {
+			r.count(n, rule)
+		}},
+		{Name: "characteristics", Need: "characteristics: [ip] to count each client apart", Read: func(n *yaml.Node) {
 			rule.Characteristics = r.characteristicList(n)
 		}},
-		{"limits", "limits: [{threshold: 50, period: 1m}]", func(n *yaml.Node) { rule.Limits = r.limitList(n) }},
-		{"mitigation_timeout", "", func(n *yaml.Node) {
+		{Name: "limits", Need: "limits: [{threshold: 50, period: 1m}]", Read: func(n *yaml.Node) { rule.Limits = r.limitList(n) }},
+		{Name: "overrides", Read: func(n *yaml.Node) { r.overridesFile(n, rule) }},
+		{Name: "mitigation_timeout", Read: func(n *yaml.Node) {
 			rule.MitigationTimeout, _ = r.duration(n, "mitigation_timeout", 0)
 		}},
-		{"action", "", func(n *yaml.Node) {
-			rule.Action = Action(max(r.choice(n, "action", actionNames[:]), 0))
+		{Name: "count_while_mitigated", Read: func(n *yaml.Node) {
+			rule.CountWhileMitigated = r.Boolean(n, "count_while_mitigated", "write count_while_mitigated: true to count requests of mitigated keys")
+			r.counting = n
 		}},
-		{"response", "", func(n *yaml.Node) { r.response(n, answer) }},
-		{"on_failure", "", func(n *yaml.Node) {
-			rule.OnFailure = OnFailure(max(r.choice(n, "on_failure", onFailureNames[:]), 0))
+		{Name: "min_clients", Read: func(n *yaml.Node) {
+			clients, _ := r.Integer(n, "min_clients", 1, MaxClients)
+			rule.MinClients = int(clients)
+		}},
+		{Name: "action", Read: func(n *yaml.Node) {
+			rule.Action = Action(max(r.Choice(n, "action", actionNames[:]), 0))
+		}},
+		{Name: "response", Read: func(n *yaml.Node) { r.response(n, answer) }},
+		{Name: "on_failure", Read: func(n *yaml.Node) {
+			rule.OnFailure = OnFailure(max(r.Choice(n, "on_failure", onFailureNames[:]), 0))
+		}},
+		{Name: "enabled", Read: func(n *yaml.Node) {
+			rule.Aside = !r.Boolean(n, "enabled", "write enabled: false to set the rule aside")
 		}},
 	}
 }
 
 func (r *reader) rule(n *yaml.Node) {
-	rule := &Rule{File: r.file, Line: n.Line + r.offset, Action: Block}
+	rule := &Rule{File: r.File, Line: n.Line + r.Offset, Action: Block}
 	answer := new(draft)
 	r.ids = append(r.ids, r.place(n))
-	if !r.mapping(n, "this rule", "write {id: …, characteristics: …, limits: …}", r.ruleFields(rule, answer)) {
+	if !r.Mapping(n, "this rule", "write {id: …, characteristics: …, limits: …}", r.ruleFields(rule, answer)) {
 		r.ids = r.ids[:len(r.ids)-1]
 		return
+	}
+	for _, p := range r.paths {
+		r.normalize(p, rule.PathSyntax)
+	}
+	r.paths = r.paths[:0]
+	if rule.CountWhileMitigated && rule.CountsAnswer() {
+		r.Fail(r.counting, "leave one of them out: the origin does not answer refused requests", "a rule that counts by %s cannot have count_while_mitigated",
+			map[bool]string{true: "statuses", false: "cost_header"}[rule.Statuses != nil])
+	}
+	r.checkShared(n, rule)
+	if rule.Action == ShadowBan && answer.Filled {
+		r.Fail(answer.body, "leave the placeholders out, or write action: block", "a shadow_ban must not show, and its body has {id} or {retry_after}")
 	}
 	response := answer.complete(rule.Action)
 	rule.Response = intern(r.responses, response, &response)
 	r.rules = append(r.rules, rule)
 }
 
-func (r *reader) id(n *yaml.Node) string {
-	id, ok := r.text(n, "id")
+// identifier reads an ID or another name that is spelled like one.
+func (r *reader) identifier(n *yaml.Node, what string) string {
+	id, ok := r.Text(n, what)
 	if !ok {
 		return ""
 	}
@@ -139,19 +183,45 @@ func (r *reader) id(n *yaml.Node) string {
 		}
 	}
 	if !ok || id == "" || len(id) > MaxID {
-		r.fail(n, fmt.Sprintf("an ID has 1 to %d letters, digits, dots, hyphens and underscores, and begins with a letter or digit", MaxID), "id cannot be %s", quote(id))
+		r.Fail(n, fmt.Sprintf("an ID has 1 to %d letters, digits, dots, hyphens and underscores, and begins with a letter or digit", MaxID), "%s cannot be %s", what, strictyaml.Quote(id))
 	}
 	return id
 }
 
-func (r *reader) countFields(rule *Rule) []Field {
-	return []Field{{"statuses", "statuses: [401, 403], or leave count out", func(n *yaml.Node) {
-		nodes, _ := r.sequence(n, "statuses", "write [401, 403]", "leave count out to count every request")
+// count reads which requests a rule counts, and how much.
+func (r *reader) count(n *yaml.Node, rule *Rule) {
+	const hint = "write count: {statuses: [401, 403]}, or count: {cost: 10}"
+	if r.Mapping(n, "count", hint, r.countFields(rule)) && len(strictyaml.Resolve(n).Content) == 0 {
+		r.Fail(n, "leave count out to count every request once", "count is empty")
+	}
+}
+
+func (r *reader) countFields(rule *Rule) []strictyaml.Field {
+	return []strictyaml.Field{{Name: "cost", Read: func(n *yaml.Node) {
+		rule.Cost, _ = r.Integer(n, "cost", 1, MaxCost)
+	}}, {Name: "cost_header", Read: func(n *yaml.Node) {
+		name, ok := r.Text(n, "cost_header")
+		if ok && !httpguts.ValidHeaderFieldName(name) {
+			r.Fail(n, "write the name of a header that the origin sends, such as X-Cost", "cost_header cannot be %s", strictyaml.Quote(name))
+		}
+		rule.CostHeader = textproto.CanonicalMIMEHeaderKey(name)
+	}}, {Name: "statuses", Read: func(n *yaml.Node) {
+		nodes := r.Sequence(n, "statuses", "write [401, 403]", "leave count out to count every request")
 		var statuses Statuses
 		for _, each := range nodes {
-			status, ok := r.integer(each, "a status", MinStatus, MaxStatus)
+			if first, ok := statusClass(strictyaml.Resolve(each)); ok {
+				for status := first; status < first+100; status++ {
+					if statuses.Has(status) {
+						r.Fail(each, "leave one of them out", "%dxx contains the status %d, which is listed before", first/100, status)
+						break
+					}
+					statuses.add(status)
+				}
+				continue
+			}
+			status, ok := r.Integer(each, "a status", MinStatus, MaxStatus)
 			if ok && statuses.Has(int(status)) {
-				r.fail(each, "leave one of them out", "the status %d is listed twice", status)
+				r.Fail(each, "leave one of them out", "the status %d is listed twice", status)
 			} else if ok {
 				statuses.add(int(status))
 			}
@@ -160,96 +230,33 @@ func (r *reader) countFields(rule *Rule) []Field {
 	}}}
 }
 
+// statusClass returns the first status of a class, such as 4xx, and whether n is one.
+func statusClass(n *yaml.Node) (first int, ok bool) {
+	if !strictyaml.IsString(n) || len(n.Value) != 3 || n.Value[1:] != "xx" || n.Value[0] < '0'+MinStatus/100 || n.Value[0] > '0'+MaxStatus/100 {
+		return 0, false
+	}
+	return int(n.Value[0]-'0') * 100, true
+}
+
 func (r *reader) duration(n *yaml.Node, what string, low time.Duration) (time.Duration, bool) {
 	const hint = "write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d"
 	place := n
-	n = resolve(n)
-	if !isString(n) && !isInteger(n) {
-		r.fail(place, hint, "%s is %s, not a duration", what, kindOf(n))
+	n = strictyaml.Resolve(n)
+	if !strictyaml.IsString(n) && !strictyaml.IsInteger(n) {
+		r.Fail(place, hint, "%s is %s, not a duration", what, strictyaml.KindOf(n))
 		return 0, false
 	}
 	d, err := ParseDuration(n.Value)
-	_, digits := parseDigits(n.Value)
+	_, digits := strictyaml.ParseDigits(n.Value)
 	switch {
 	case digits && n.Value != "0":
-		r.fail(place, fmt.Sprintf("write the unit: %ss, %sm, %sh or %sd", n.Value, n.Value, n.Value, n.Value), "%s has no unit", what)
+		r.Fail(place, fmt.Sprintf("write the unit: %ss, %sm, %sh or %sd", n.Value, n.Value, n.Value, n.Value), "%s has no unit", what)
 	case err != nil:
-		r.fail(place, hint, "%s cannot be %s", what, short(n.Value))
+		r.Fail(place, hint, "%s cannot be %s", what, strictyaml.Short(n.Value))
 	case d < low || d > MaxPeriod:
-		r.fail(place, fmt.Sprintf("it is from %s to %s", FormatDuration(low), FormatDuration(MaxPeriod)), "%s cannot be %s", what, n.Value)
+		r.Fail(place, fmt.Sprintf("it is from %s to %s", FormatDuration(low), FormatDuration(MaxPeriod)), "%s cannot be %s", what, n.Value)
 	default:
 		return d, true
 	}
 	return 0, false
-}
-
-// A draft is a response as a rules file writes it.
-type draft struct {
-	Response
-	body *yaml.Node // nil if there is none
-}
-
-func (r *reader) response(n *yaml.Node, d *draft) {
-	r.mapping(n, "response", "write response: {status: 429, body: too many requests}", r.responseFields(d))
-	if d.Body != "" && bodyless(d.Status) {
-		r.fail(d.body, "leave the body out, or take another status", "a response of status %d has no body", d.Status)
-	}
-}
-
-func (r *reader) responseFields(d *draft) []Field {
-	return []Field{
-		{"status", "", func(n *yaml.Node) {
-			status, _ := r.integer(n, "status", MinStatus, MaxStatus)
-			d.Status = int(status)
-		}},
-		{"content_type", "", func(n *yaml.Node) {
-			text, ok := r.text(n, "content_type")
-			if ok && !isContentType(text) {
-				r.fail(n, "write a type such as text/html or application/json", "content_type cannot be %s", quote(text))
-			}
-			d.ContentType = text
-		}},
-		{"body", "", func(n *yaml.Node) {
-			text, ok := r.text(n, "body")
-			if ok && len(text) > MaxBody {
-				r.fail(n, fmt.Sprintf("at most %d are allowed", MaxBody), "body has %d bytes", len(text))
-			}
-			d.Body, d.body = text, n
-		}},
-	}
-}
-
-// bodyless reports whether HTTP knows no body for responses of a status.
-func bodyless(status int) bool {
-	return status == http.StatusNoContent || status == http.StatusNotModified
-}
-
-// isContentType reports whether s is a media type, printable, with its parameters.
-func isContentType(s string) bool {
-	kind, _, _ := strings.Cut(s, ";")
-	major, minor, ok := strings.Cut(strings.TrimRight(kind, " "), "/")
-	if !ok || !isToken(major) || !isToken(minor) || strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return false
-	}
-	_, _, err := mime.ParseMediaType(s)
-	return err == nil
-}
-
-// complete returns the response with what a rules file need not say.
-func (d *draft) complete(action Action) Response {
-	r := d.Response
-	switch {
-	case r.Status != 0:
-	case action == ShadowBan:
-		r.Status = http.StatusOK
-	default:
-		r.Status = http.StatusTooManyRequests
-	}
-	if r.ContentType == "" {
-		r.ContentType = "text/plain; charset=utf-8"
-		if d.body == nil && r.Status == http.StatusTooManyRequests && action != ShadowBan {
-			r.Body = "too many requests\n"
-		}
-	}
-	return r
 }

@@ -1,6 +1,6 @@
 package rule
 
-// What a rule's match says: hosts, methods, paths.
+// What a rule's match and its exceptions say: hosts, methods, paths, networks.
 
 import (
 	"fmt"
@@ -9,36 +9,60 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // match reads what a rule concerns.
 func (r *reader) match(n *yaml.Node, rule *Rule) {
-	draft := matchDraft{Rule: rule}
-	r.mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}", r.matchFields(&draft))
-	if len(rule.Paths) == 0 {
+	r.Mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}",
+		append(r.exceptionFields(&rule.Match), r.pathFields(&rule.PathSyntax)...))
+}
+
+// except reads one exception, or a list of them.
+func (r *reader) except(n *yaml.Node, rule *Rule) {
+	const hint = "write except: {paths: [/health]}"
+	nodes := []*yaml.Node{n}
+	if strictyaml.IsSequence(strictyaml.Resolve(n)) {
+		nodes = r.Sequence(n, "except", hint, "leave except out to except nothing")
+	}
+	rule.Except = make([]Match, len(nodes))
+	for i, each := range nodes {
+		m, before := &rule.Except[i], len(r.Errs)
+		uses := len(r.uses)
+		if r.Mapping(each, "except", hint, r.exceptionFields(m)); m.all() && len(r.Errs) == before && len(r.uses) == uses {
+			r.Fail(each, hint, "an empty exception would except every request")
+		}
+	}
+}
+
+// A pathList is paths in whatever form the file has, since how the rule reads paths may
+// follow.
+type pathList struct {
+	paths *[]string
+	node  *yaml.Node
+}
+
+// normalize brings p into the form of syntax.
+func (r *reader) normalize(p pathList, syntax PathSyntax) {
+	if len(*p.paths) == 0 {
 		return
 	}
-	// How the rule reads paths is known now.
-	if !rule.PathSyntax.ExactParameters {
-		for _, each := range resolve(draft.paths).Content {
-			if path := resolve(each).Value; strings.Contains(path, ";") {
-				r.fail(each, "set path_parameters: exact beside paths; by default what follows a semicolon is ignored", "%s matches no request", quote(path))
+	if !syntax.ExactParameters {
+		for _, each := range strictyaml.Resolve(p.node).Content {
+			if path := strictyaml.Resolve(each).Value; strings.Contains(path, ";") {
+				r.Fail(each, "set path_parameters: exact in match; by default what follows a semicolon is ignored", "%s matches no request", strictyaml.Quote(path))
 			}
 		}
 	}
-	normal, seen := rule.Paths[:0], make(map[string]bool, len(rule.Paths))
-	for _, path := range rule.Paths {
-		if path = rule.PathSyntax.normalPattern(path); !seen[path] {
+	normal, seen := (*p.paths)[:0], make(map[string]bool, len(*p.paths))
+	for _, path := range *p.paths {
+		if path = syntax.normalPattern(path); !seen[path] {
 			normal, seen[path] = append(normal, path), true
 		}
 	}
-	rule.Paths = r.internList(normal)
-}
-
-// A matchDraft is a match as a rules file writes it.
-type matchDraft struct {
-	*Rule
-	paths *yaml.Node // the list of paths
+	*p.paths = r.internList(normal)
 }
 
 // The ways to treat what some origins ignore of a path.
@@ -49,25 +73,35 @@ const (
 
 var exactNames = [...]string{ignore: "ignore", exact: "exact"}
 
-// matchFields are the keys of a match; they read into rule.
-func (r *reader) matchFields(rule *matchDraft) []Field {
-	exactField := func(name string, into *bool) Field {
-		return Field{name, "", func(n *yaml.Node) { *into = r.choice(n, name, exactNames[:]) == exact }}
-	}
-	return []Field{
-		{"hosts", "", func(n *yaml.Node) {
-			rule.Hosts = r.matchList(n, "host", "[example.com]", r.host)
-			if len(rule.Hosts) > 1 { // a single host is mostly a rule's own
-				rule.Hosts = r.internList(rule.Hosts)
+// exceptionFields are the keys of an exception, which a match has as well; they read into m.
+func (r *reader) exceptionFields(m *Match) []strictyaml.Field {
+	return []strictyaml.Field{
+		{Name: "hosts", Read: func(n *yaml.Node) {
+			m.Hosts = r.matchList(n, "host", "[example.com]", r.host)
+			if len(m.Hosts) > 1 { // a single host is mostly a rule's own
+				m.Hosts = r.internList(m.Hosts)
 			}
 		}},
-		{"methods", "", func(n *yaml.Node) { rule.Methods = r.internList(r.matchList(n, "method", "[POST]", r.method)) }},
-		{"paths", "", func(n *yaml.Node) { rule.Paths, rule.paths = r.matchList(n, "path", "[/login]", r.path), n }},
-		exactField("path_case", &rule.PathSyntax.ExactCase),
-		exactField("path_trailing_slash", &rule.PathSyntax.ExactSlash),
-		exactField("path_parameters", &rule.PathSyntax.ExactParameters),
-		{"path_reading", "", func(n *yaml.Node) {
-			rule.PathSyntax.Reading = PathReading(max(r.choice(n, "path_reading", readingNames[:]), 0))
+		{Name: "methods", Read: func(n *yaml.Node) { m.Methods = r.internList(r.matchList(n, "method", "[POST]", r.method)) }},
+		{Name: "paths", Read: func(n *yaml.Node) {
+			m.Paths = r.matchList(n, "path", "[/login]", r.path)
+			r.paths = append(r.paths, pathList{&m.Paths, n})
+		}},
+		{Name: "networks", Read: func(n *yaml.Node) { r.networkNames(n, m) }},
+	}
+}
+
+// pathFields are the other keys of a match: how the rule reads paths. They read into s.
+func (r *reader) pathFields(s *PathSyntax) []strictyaml.Field {
+	exactField := func(name string, into *bool) strictyaml.Field {
+		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) { *into = r.Choice(n, name, exactNames[:]) == exact }}
+	}
+	return []strictyaml.Field{
+		exactField("path_case", &s.ExactCase),
+		exactField("path_trailing_slash", &s.ExactSlash),
+		exactField("path_parameters", &s.ExactParameters),
+		{Name: "path_reading", Read: func(n *yaml.Node) {
+			s.Reading = PathReading(max(r.Choice(n, "path_reading", readingNames[:]), 0))
 		}},
 	}
 }
@@ -79,21 +113,21 @@ func (r *reader) internList(list []string) []string {
 // matchList reads a list of strings, each a noun as check returns it.
 func (r *reader) matchList(n *yaml.Node, noun, example string, check func(*yaml.Node, string) (string, bool)) []string {
 	what := noun + "s"
-	nodes, _ := r.sequence(n, what, "write a list: "+example, "leave "+what+" out to match every "+noun)
+	nodes := r.Sequence(n, what, "write a list: "+example, "leave "+what+" out to match every "+noun)
 	list := make([]string, 0, len(nodes))
 	var index map[string]bool // of a long list
 	if len(nodes) > 16 {
 		index = make(map[string]bool, len(nodes))
 	}
 	for _, each := range nodes {
-		text, ok := r.text(each, noun)
+		text, ok := r.Text(each, noun)
 		if ok {
 			text, ok = check(each, text)
 		}
 		switch {
 		case !ok:
 		case index[text] || index == nil && slices.Contains(list, text):
-			r.fail(each, "leave one of them out", "%s is in %s twice", quote(text), what)
+			r.Fail(each, "leave one of them out", "%s is in %s twice", strictyaml.Quote(text), what)
 		default:
 			list = append(list, text)
 			if index != nil {
@@ -128,7 +162,7 @@ func (r *reader) host(n *yaml.Node, host string) (string, bool) {
 	default:
 		hint = `write a name such as example.com or "*.example.com", or an address`
 	}
-	r.fail(n, hint, "%s is not a host", quote(host))
+	r.Fail(n, hint, "%s is not a host", strictyaml.Quote(host))
 	return "", false
 }
 
@@ -152,10 +186,10 @@ func isBracketed(s string) bool {
 
 func (r *reader) method(n *yaml.Node, method string) (string, bool) {
 	switch {
-	case !isToken(method):
-		r.fail(n, "write a method such as GET or POST", "%s is not a method", quote(method))
+	case !httpguts.ValidHeaderFieldName(method):
+		r.Fail(n, "write a method such as GET or POST", "%s is not a method", strictyaml.Quote(method))
 	case method != strings.ToUpper(method):
-		r.fail(n, fmt.Sprintf("did you mean %s? methods are told apart by case", strings.ToUpper(method)), "%s is not a method", quote(method))
+		r.Fail(n, fmt.Sprintf("did you mean %s? methods are told apart by case", strings.ToUpper(method)), "%s is not a method", strictyaml.Quote(method))
 	default:
 		return method, true
 	}
@@ -175,13 +209,13 @@ func (r *reader) path(n *yaml.Node, path string) (string, bool) {
 	case path == "*" || prefix+rest == canonical && !strings.ContainsAny(prefix, "*?#"):
 		return path, true
 	case !strings.HasPrefix(path, "/"):
-		r.fail(n, fmt.Sprintf("a path begins with a slash: did you mean %s?", quote("/"+path)), "%s is no path", quote(path))
+		r.Fail(n, fmt.Sprintf("a path begins with a slash: did you mean %s?", strictyaml.Quote("/"+path)), "%s is no path", strictyaml.Quote(path))
 	case strings.ContainsAny(prefix, "?#"):
-		r.fail(n, "write a path without query and fragment", "%s is no path", quote(path))
+		r.Fail(n, "write a path without query and fragment", "%s is no path", strictyaml.Quote(path))
 	case strings.Contains(prefix, "*"):
-		r.fail(n, "a * at the end stands for anything; there is no other wildcard", "%s is no path", quote(path))
+		r.Fail(n, "a * at the end stands for anything; there is no other wildcard", "%s is no path", strictyaml.Quote(path))
 	default:
-		r.fail(n, "write it as it is matched, decoded and without empty and dot segments: "+quote(strings.TrimSuffix(canonical, rest)+path[len(prefix):]), "%s matches no request", quote(path))
+		r.Fail(n, "write it as it is matched, decoded and without empty and dot segments: "+strictyaml.Quote(strings.TrimSuffix(canonical, rest)+path[len(prefix):]), "%s matches no request", strictyaml.Quote(path))
 	}
 	return "", false
 }

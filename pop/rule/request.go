@@ -60,6 +60,12 @@ func (r *Request) Canonicalize(p ClientPrefix) {
 // of its network.
 func (r *Request) Client() netip.Addr { return r.client }
 
+// Client returns the address that stands for the client that has addr: see [Request.Client].
+func (p ClientPrefix) Client(addr netip.Addr) netip.Addr {
+	client, _ := p.client(addr.Unmap())
+	return client
+}
+
 // client returns the first address of the network of addr, and its bits unless they are those of
 // the zero p.
 func (p ClientPrefix) client(addr netip.Addr) (netip.Addr, uint8) {
@@ -86,8 +92,8 @@ func (p ClientPrefix) client(addr netip.Addr) (netip.Addr, uint8) {
 // maxHost is how many bytes a name has at most in the DNS.
 const maxHost = 253
 
-// withoutPort returns host without its port. What has several colons and no brackets
-// has none.
+// withoutPort returns host without its port. What has several colons but no
+// brackets is an IPv6 address, without one.
 func withoutPort(host string) string {
 	if end := strings.IndexByte(host, ']'); end > 0 && host[0] == '[' {
 		return host[:end+1]

@@ -369,12 +369,21 @@ var onlyParser = []string{
 	" already, at ",                                    // IDs and networks
 	"another limit of this rule", "a sub-window lasts", // periods
 	"is tagged", "is the date", // tags
-	"in plain decimal digits",                                  // spellings of numbers
-	"it is from",                                               // lengths of periods
+	"in plain decimal digits", // spellings of numbers
+	"it is from",              // lengths of periods
+	"there is no network set", "there are no labels", "rules that are not in a file cannot",
 	"matches no request",                                       // paths
 	"address inside of", "24 or 2001:db8::/32, or one address", // networks
 	`is not a host (write a name such as example.com or "*.example.com", or an address)`, // IPv6
 	"write a type such as text/html", // parameters
+	"a rule with sub_windows cannot", // auto may be 1
+}
+
+// shared are rules by what clients share, and by alternatives.
+var shared = []string{
+	"rules: [{id: a, characteristics: [network:24/48, host], limits: [{threshold: 5, period: 1m}], min_clients: 2, action: shed}]",
+	"rules: [{id: a, characteristics: [{first: [cookie:sid, {header: x, missing: skip}, ip]}], limits: [{threshold: 5, period: 1m}]}]",
+	"rules: [{id: a, characteristics: [host], limits: [{threshold: 5, period: 1m}], action: shed, count: {cost: 2}}]",
 }
 
 func TestSchemaAgreesWithTheParser(t *testing.T) {
@@ -384,6 +393,9 @@ func TestSchemaAgreesWithTheParser(t *testing.T) {
 		if len(test.text) < 4096 {
 			roots = append(roots, func() *tree { return treeOf(rule.Root([]byte(strings.TrimPrefix(test.text, "\ufeff")))) })
 		}
+	}
+	for _, text := range shared {
+		roots = append(roots, func() *tree { return treeOf(rule.Root([]byte(text))) })
 	}
 	names := []string{"host", "x", ""}
 	for _, keys := range rule.FieldNames() {

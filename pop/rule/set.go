@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/gaissmai/bart"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // A Set holds all rules of a node. It is immutable.
@@ -28,13 +30,24 @@ type Set struct {
 	access *bart.Table[Access] // nil if there is no list
 	hash   uint64              // of the files' text
 
-	hyphens Hyphens
+	hyphens strictyaml.Hyphens
+
+	aside       []*Rule // those that the files set aside
+	overrides   map[*Rule]*overrides
+	networkSets []*NetworkSet
+	labelSets   []*LabelSet
 
 	byID func() []uint32 // places in rules in the order of IDs; made when first used
+
+	byFingerprint func() map[uint64]*Rule // made when first used
 }
 
 // Hyphens returns which keys of the files have hyphens where keys have underscores.
-func (s *Set) Hyphens() Hyphens { return s.hyphens }
+func (s *Set) Hyphens() strictyaml.Hyphens { return s.hyphens }
+
+// Aside returns the rules that the files set aside with enabled: false. They are not part
+// of the set.
+func (s *Set) Aside() []*Rule { return s.aside }
 
 // A span is a part of Set.byHost.
 type span struct{ from, to uint32 }
@@ -42,17 +55,17 @@ type span struct{ from, to uint32 }
 // newSet indexes rules, which it takes over. access may be nil.
 func newSet(rules []*Rule, access *bart.Table[Access]) *Set {
 	s := &Set{rules: rules, access: access, headers: map[string]bool{}}
-	s.byID = sync.OnceValue(s.sortByID)
+	s.byID, s.byFingerprint = sync.OnceValue(s.sortByID), sync.OnceValue(s.indexFingerprints)
 	for i, r := range rules {
 		r.Index = i
 		if len(r.Hosts) == 0 {
 			s.everywhere = append(s.everywhere, r)
 		}
-		if r.matchesAll() && len(r.Characteristics) == 1 && r.Characteristics[0].Kind == IP {
+		if r.Match.all() && len(r.Characteristics) == 1 && r.Characteristics[0].Kind == IP {
 			s.malformed = append(s.malformed, r)
 		}
-		for i := range r.Characteristics {
-			switch c := &r.Characteristics[i]; c.Kind {
+		for c := range r.leaves() {
+			switch c.Kind {
 			case Header:
 				s.headers[c.canonical] = true
 			case Cookie:
@@ -192,44 +205,65 @@ func (s *Set) Match(req *Request, dst []*Rule) []*Rule {
 
 func match(rules []*Rule, req *Request, dst []*Rule) []*Rule {
 	for _, r := range rules {
-		if r.matchMethod(req.Method) && r.matchPath(&req.target) {
+		if r.hasMethod(req.Method) && r.hasAddr(req.Addr) && r.matchPath(req) {
 			dst = append(dst, r)
 		}
 	}
 	return dst
 }
 
-// matchesAll reports whether r has no match.
-func (r *Rule) matchesAll() bool {
-	return len(r.Hosts) == 0 && len(r.Methods) == 0 && len(r.Paths) == 0
-}
-
-func (r *Rule) matchMethod(method string) bool {
-	return len(r.Methods) == 0 || slices.Contains(r.Methods, method)
-}
-
-// matchPath reports whether an origin may read t as a path that r names.
-func (r *Rule) matchPath(t *target) bool {
-	if len(r.Paths) == 0 {
+// matchPath reports whether an origin may read the path of req as one that r names.
+func (r *Rule) matchPath(req *Request) bool {
+	if len(r.Paths) == 0 && len(r.Except) == 0 {
 		return true
 	}
-	if !t.odd {
-		return r.namesPath(trimSlash(t.decoded, r.PathSyntax))
+	if !req.target.odd {
+		return r.concernsForm(req, trimSlash(req.target.decoded, r.PathSyntax))
 	}
-	for _, form := range t.read(r.PathSyntax) {
-		if r.namesPath(form) {
+	for _, form := range req.target.read(r.PathSyntax) {
+		if r.concernsForm(req, form) {
 			return true
 		}
 	}
 	return false
 }
 
-// namesPath reports whether r concerns requests whose path has a form.
-func (r *Rule) namesPath(form string) bool {
-	for _, pattern := range r.Paths {
-		if r.PathSyntax.names(pattern, form) {
+// concernsForm reports whether r names a form of req's path, and does not except req if that
+// is its path.
+func (r *Rule) concernsForm(req *Request, form string) bool {
+	if !r.hasPath(form, r.PathSyntax) {
+		return false
+	}
+	for i := range r.Except {
+		if e := &r.Except[i]; e.hasHost(req.Host) && e.hasMethod(req.Method) && e.hasAddr(req.Addr) && e.hasPath(form, r.PathSyntax) {
+			return false
+		}
+	}
+	return true
+}
+
+// all reports whether m means every request.
+func (m *Match) all() bool {
+	return len(m.Hosts) == 0 && len(m.Methods) == 0 && len(m.Paths) == 0 && len(m.Networks) == 0
+}
+
+// hasHost is for exceptions: rules are found by host through the Set's index.
+func (m *Match) hasHost(host string) bool {
+	return len(m.Hosts) == 0 || slices.ContainsFunc(m.Hosts, func(h string) bool {
+		suffix, wildcard := strings.CutPrefix(h, "*")
+		return h == host || wildcard && len(host) > len(suffix) && strings.HasSuffix(host, suffix)
+	})
+}
+
+func (m *Match) hasMethod(method string) bool {
+	return len(m.Methods) == 0 || slices.Contains(m.Methods, method)
+}
+
+func (m *Match) hasPath(form string, syntax PathSyntax) bool {
+	for _, pattern := range m.Paths {
+		if syntax.names(pattern, form) {
 			return true
 		}
 	}
-	return len(r.Paths) == 0
+	return len(m.Paths) == 0
 }

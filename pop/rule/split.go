@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // A tree of YAML nodes takes thirty times the bytes of its file and is built on one
@@ -99,16 +101,16 @@ func oddBreaks(text []byte) bool {
 
 // read reads p, a part of file.
 func (p part) read(file string) *reader {
-	r := newReader(file, p.before)
-	switch root := r.parse(p.text); {
-	case r.broken || root == nil: // blank, or an error
+	r := newReader(file, p.text, p.before)
+	switch root := r.Parse(); {
+	case r.Broken || root == nil: // blank, or an error
 	case !p.rules:
-		r.broken = !isMapping(root) || rulesKeys(root) != 1
-		r.mapping(root, "the file", "", r.fileFields())
-	case isSequence(root):
+		r.Broken = !strictyaml.IsMapping(root) || rulesKeys(root) != 1
+		r.Mapping(root, "the file", "", r.fileFields())
+	case strictyaml.IsSequence(root):
 		r.ruleList(root)
 	default:
-		r.broken = true
+		r.Broken = true
 	}
 	return r
 }
@@ -117,7 +119,7 @@ func (p part) read(file string) *reader {
 func rulesKeys(root *yaml.Node) int {
 	n := 0
 	for i := 0; i < len(root.Content); i += 2 {
-		if resolve(root.Content[i]).Value == "rules" {
+		if strictyaml.Resolve(root.Content[i]).Value == "rules" {
 			n++
 		}
 	}

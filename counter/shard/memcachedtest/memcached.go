@@ -7,17 +7,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/edgelimit/edge/internal/port"
 )
 
 // Require is the variable that, if it is set, makes a test fail rather than be skipped
 // where what it needs is not there, such as a program.
 const Require = "EDGE_TEST_REQUIRE"
 
-// Unavailable ends a test for want of what it needs: it is skipped or, if Require is set, fails.
+// Unavailable skips a test whose requirements are missing or, if Require is set, fails it.
 func Unavailable(t testing.TB, why string) {
 	t.Helper()
 	if os.Getenv(Require) != "" {
@@ -28,7 +29,7 @@ func Unavailable(t testing.TB, why string) {
 
 // patience is how long a test waits for memcached before it gives up. No test depends on
 // its length.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // A Process is a running memcached. It ends with the test.
 type Process struct {
@@ -52,17 +53,19 @@ func Start(t testing.TB, args ...string) *Process {
 	if os.Geteuid() == 0 {
 		args = append(args, "-u", "root")
 	}
-	p := &Process{t: t, args: append([]string{path, "-l", "127.0.0.1", "-U", "0"}, args...)}
+	addr := port.Reserve(t)
+	_, number, _ := net.SplitHostPort(addr)
+	p := &Process{Addr: addr, t: t, args: append([]string{path, "-l", "127.0.0.1", "-U", "0", "-p", number}, args...)}
 	t.Cleanup(p.Kill)
-	p.start("-1")
+	p.start()
 	return p
 }
 
-// start starts memcached on port; for -1 it finds a free one and tells which in a file.
-func (p *Process) start(port string) {
+// start starts memcached, and waits until it listens: then it writes a file.
+func (p *Process) start() {
 	p.t.Helper()
 	ports := filepath.Join(p.t.TempDir(), "ports")
-	p.cmd = exec.Command(p.args[0], append(p.args[1:], "-p", port)...)
+	p.cmd = exec.Command(p.args[0], p.args[1:]...)
 	p.cmd.Env = append(os.Environ(), "MEMCACHED_PORT_FILENAME="+ports)
 	var stderr bytes.Buffer
 	p.cmd.Stderr = &stderr
@@ -83,19 +86,17 @@ func (p *Process) start(port string) {
 		case <-ended:
 			p.t.Fatalf("memcached ended: %s", &stderr)
 		case <-giveUp:
-			p.t.Fatal("memcached did not say its port")
+			p.t.Fatal("memcached does not listen")
 		case <-ticker.C:
 		}
-		text, err := os.ReadFile(ports)
-		if err != nil {
-			continue
-		}
-		if _, port, ok := strings.Cut(string(text), "TCP INET: "); ok {
-			p.Addr = net.JoinHostPort("127.0.0.1", strings.TrimSpace(port))
+		if _, err := os.Stat(ports); err == nil {
 			return
 		}
 	}
 }
+
+// PID returns the number of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Kill ends it at once. What it held is lost.
 func (p *Process) Kill() {
@@ -109,8 +110,7 @@ func (p *Process) Kill() {
 func (p *Process) Restart() {
 	p.t.Helper()
 	p.Kill()
-	_, port, _ := net.SplitHostPort(p.Addr)
-	p.start(port)
+	p.start()
 }
 
 // Stall stops it as a machine that hangs does: its connections stay, nothing is answered.

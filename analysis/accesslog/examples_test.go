@@ -1,0 +1,31 @@
+package accesslog_test
+
+// examples are lines of each format.
+var examples = map[string]string{
+	"combined":                  `203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /a?b=c HTTP/1.1" 200 512 "-" "curl/8.5.0"`,
+	"clf":                       `203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /a?b=c HTTP/1.1" 200 512`,
+	"json":                      `{"time":"2026-01-02T15:04:05+00:00","remote_addr":"203.0.113.7","request":"GET /a?b=c HTTP/1.1","status":200}`,
+	"caddy":                     `{"ts":1767366245.1,"request":{"client_ip":"203.0.113.7","proto":"HTTP/2.0","method":"GET","host":"example.com","uri":"/a?b=c"},"status":200}`,
+	"traefik":                   `{"ClientHost":"203.0.113.7","RequestHost":"example.com","RequestMethod":"GET","RequestPath":"/a?b=c","RequestProtocol":"HTTP/2.0","DownstreamStatus":200,"StartUTC":"2026-01-02T15:04:05.1Z"}`,
+	"envoy":                     `[2026-01-02T15:04:05.100Z] "GET /a?b=c HTTP/2" 200 - 0 512 3 2 "203.0.113.7" "curl/8.5.0" "6b1e" "example.com" "10.0.0.1:80"`,
+	"cloudflare":                `{"ClientIP":"203.0.113.7","ClientRequestHost":"example.com","ClientRequestMethod":"GET","ClientRequestURI":"/a?b=c","EdgeResponseStatus":200,"EdgeStartTimestamp":"2026-01-02T15:04:05Z"}`,
+	"fastly":                    `{"timestamp":"2026-01-02T15:04:05+0000","client_ip":"203.0.113.7","host":"example.com","url":"/a?b=c","request_method":"GET","response_status":200,"fastly_is_edge":true}`,
+	"w3c":                       "#Fields: date time c-ip cs-method cs-uri-stem cs-uri-query sc-status\n2026-01-02 15:04:05 203.0.113.7 GET /a b=c 200",
+	"cloudfront":                "2026-01-02\t15:04:05\tFRA50-P2\t512\t203.0.113.7\tGET\td111.cloudfront.net\t/a\t200\t-\tcurl/8.5.0\tb=c\t-\tHit\t6b1e\texample.com\thttps\t80\t0.001",
+	"alb":                       `https 2026-01-02T15:04:05.100000Z app/lb/50dc 203.0.113.7:2817 10.0.0.1:80 0.0 0.1 0.0 200 200 80 512 "GET https://example.com:443/a?b=c HTTP/1.1" "curl/8.5.0" TLS_AES TLSv1.3`,
+	"elb":                       `2026-01-02T15:04:05.100000Z lb 203.0.113.7:2817 10.0.0.1:80 0.0 0.1 0.0 200 200 80 512 "GET https://example.com:443/a?b=c HTTP/1.1" "curl/8.5.0" - -`,
+	"s3":                        `79a5 bucket [02/Jan/2026:15:04:05 +0000] 203.0.113.7 - 3E57 REST.GET.OBJECT a "GET /bucket/a?b=c HTTP/1.1" 200 - 512 512 9 8 "-" "curl/8.5.0" -`,
+	"aws-waf":                   `{"timestamp":1767366245100,"formatVersion":1,"webaclId":"arn:aws:wafv2:acl","terminatingRuleId":"Default_Action","action":"ALLOW","httpRequest":{"clientIp":"203.0.113.7","country":"DE","headers":[{"name":"Host","value":"example.com"}],"uri":"/a","args":"b=c","httpVersion":"HTTP/1.1","httpMethod":"GET"},"responseCodeSent":200}`,
+	"azure-application-gateway": `{"timeStamp":"2026-01-02T15:04:05+00:00","category":"ApplicationGatewayAccessLog","properties":{"clientIP":"203.0.113.7","clientPort":2817,"httpMethod":"GET","originalRequestUriWithArgs":"/a?b=c","httpStatus":200,"originalHost":"example.com"}}`,
+	"bunny":                     `HIT|200|1767366245100|512|390|203.0.113.7|-|https://example.com/a?b=c|DE|curl/8.5.0|322b688b|DE`,
+	"heroku":                    `2026-01-02T15:04:05.100000+00:00 heroku[router]: at=info method=GET path="/a?b=c" host=example.com request_id=6b1e fwd="203.0.113.7" dyno=web.1 connect=0ms service=2ms status=200 bytes=512 protocol=https`,
+	"vercel":                    `{"id":"1","source":"static","host":"example.vercel.app","timestamp":1767366245200,"proxy":{"timestamp":1767366245100,"method":"GET","host":"example.com","path":"/a?b=c","statusCode":200,"clientIp":"203.0.113.7","userAgent":["curl/8.5.0"]}}`,
+	"haproxy":                   `203.0.113.7:2817 [02/Jan/2026:15:04:05.100] http-in static/srv1 10/0/30/69/109 200 512 - - ---- 1/1/1/1/0 0/0 "GET /a?b=c HTTP/1.1"`,
+	"squid":                     `1767366245.100    109 203.0.113.7 TCP_MISS/200 512 GET http://example.com/a?b=c - DIRECT/10.0.0.1 text/html`,
+	"ssl_request_log":           `[02/Jan/2026:15:04:05 +0000] 203.0.113.7 TLSv1.3 TLS_AES_256_GCM_SHA384 "GET /a?b=c HTTP/1.1" 512`,
+	"edge":                      `time=2026-01-02T15:04:05.100Z level=INFO msg=request client=203.0.113.7 method=GET host=example.com uri="/a?b=c" proto=HTTP/1.1 status=200 bytes=512 duration=2ms verdict=pass`,
+	"logfmt":                    `time=2026-01-02T15:04:05Z level=info remote_addr=203.0.113.7 method=GET path="/a?b=c" status=200`,
+	"nginx-proxy-manager":       `[02/Jan/2026:15:04:05 +0000] - 200 200 - GET https example.com "/a?b=c" [Client 203.0.113.7] [Length 512] [Gzip -] [Sent-to app] "curl/8.5.0" "-"`,
+	"zeek":                      "#fields\tts\tid.orig_h\tmethod\thost\turi\tstatus_code\n1767366245.1\t203.0.113.7\tGET\texample.com\t/a?b=c\t200",
+	"trace":                     "1767366245\t203.0.113.7",
+}

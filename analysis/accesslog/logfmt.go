@@ -1,0 +1,60 @@
+package accesslog
+
+import "bytes"
+
+// pairs reads text such as method=GET path="/a b", and keeps what is wanted. Words that are no
+// pairs are skipped.
+func (o *objects) pairs(s []byte, slots []value) {
+	for {
+		if s = trimSpaces(s); len(s) == 0 {
+			return
+		}
+		end := bytes.IndexAny(s, "= ")
+		if end < 0 {
+			return
+		}
+		if s[end] == ' ' {
+			s = s[end:]
+			continue
+		}
+		m := o.shape.members[string(s[:end])]
+		var v value
+		if s = s[end+1:]; len(s) > 0 && s[0] == '"' {
+			p := scanner{s: s[1:]}
+			text, escaped, ok := p.text()
+			if !ok {
+				return // cut off
+			}
+			v, s = value{text, true, escaped}, p.s
+		} else {
+			v.text, s = cutWordHere(s)
+		}
+		if m != nil && m.slot >= 0 {
+			slots[m.slot] = v
+		}
+	}
+}
+
+// cutWordHere is cutWord, but for spaces in front.
+func cutWordHere(s []byte) (word, rest []byte) {
+	if i := bytes.IndexByte(s, ' '); i >= 0 {
+		return s[:i:i], s[i+1:]
+	}
+	return s, nil
+}
+
+// leadingTime reads the time that syslog, or Heroku's like, puts in front of a line: after a length, and after a
+// priority and a version.
+func (r *record) leadingTime(s []byte) bool {
+	for range 3 {
+		t, n, ok := r.clock.iso(s)
+		if ok && n < len(s) && s[n] == ' ' {
+			r.time = t
+			return true
+		}
+		if s = skipWords(s, 1); len(s) == 0 {
+			return false
+		}
+	}
+	return false
+}

@@ -1,0 +1,280 @@
+// Package accuracy finds out from logs how accurate an estimate of the rate is.
+//
+// An [Accuracy] compares estimators with the exact sliding log, request by request, in the
+// manner of the analysis that this design is known for. With t the time of a request and P
+// the period, the exact number of its client's requests is that in (t−P, t], the request
+// itself counted, others at the same moment by their order in the log. The estimate is
+// taken right after the request was counted. Over means greater than the threshold. A
+// request is wrongly allowed where the exact number is over and the estimate is not, and
+// wrongly limited where it is the other way round.
+//
+// There is no feedback: every request is counted, also those that a limiter would have
+// refused. All decisions are made in integers by [counter.Estimate], and relative errors
+// are summed in multiples of 2^−32, so that results depend neither on the number of
+// goroutines nor on the order in which clients are looked at.
+package accuracy
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/client"
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Options configures an Accuracy. Limits are required.
+type Options struct {
+	// Limits are what estimates are held against, at most 32 of the same period.
+	Limits []Limit
+
+	// Estimators are the names of those that are compared: see EstimatorNames. If empty,
+	// all, of packed sub-windows those that fit one of the limits.
+	Estimators []string
+
+	// Phases is how many beginnings of windows are tried, evenly over a period. The
+	// first, from the epoch, is what is reported; of the others the ranges are. If zero, 1.
+	Phases int
+
+	// Spread places the requests of each client in a second evenly within it: the kth of
+	// n at (k−½)/n. It is for logs whose times are whole seconds.
+	Spread bool
+
+	// Resolution is that of the log's times: 1 s, the greatest, unless they are finer. If
+	// zero, 1 s, or 1 µs with Spread.
+	Resolution time.Duration
+
+	// Workers is how many goroutines share the clients. It changes no result. If zero,
+	// GOMAXPROCS.
+	Workers int
+}
+
+const maxLimits = 32 // of a period: their flags fit one word
+
+func (o Options) withDefaults() (Options, error) {
+	if len(o.Limits) == 0 {
+		return o, errors.New("accuracy: no limit is given")
+	}
+	seen := map[Limit]bool{}
+	for _, l := range o.Limits {
+		switch {
+		case l.Threshold == 0 || l.Threshold > 1<<53:
+			return o, fmt.Errorf("accuracy: a threshold of %d is not between 1 and 2^53", l.Threshold)
+		case l.Period < 1e6 || l.Period%1e6 != 0 || l.Period > 7*24*3600*1e6:
+			return o, fmt.Errorf("accuracy: a period of %v is not whole seconds, 1 s to 7 days", time.Duration(l.Period)*time.Microsecond)
+		case seen[l]:
+			return o, fmt.Errorf("accuracy: the limit %d/%s is given twice", l.Threshold, rule.FormatDuration(time.Duration(l.Period)*time.Microsecond))
+		}
+		seen[l] = true
+	}
+	if o.Phases < 0 || o.Phases > 1000 {
+		return o, fmt.Errorf("accuracy: %d phases are not between 1 and 1000", o.Phases)
+	}
+	if o.Phases == 0 {
+		o.Phases = 1
+	}
+	if o.Resolution == 0 {
+		if o.Resolution = time.Second; o.Spread {
+			o.Resolution = time.Microsecond
+		}
+	}
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	return o, nil
+}
+
+// An Accuracy compares estimators with the exact sliding log, over requests that are
+// passed to Add in the order of time. It is not safe for concurrent use; from the first
+// Add until Report it uses goroutines of its own.
+type Accuracy struct {
+	o        Options
+	methods  []method
+	unasked  bool // fixed is computed for comparison only
+	groups   []group
+	clients  *client.Table
+	events   uint64
+	normal   *normalised
+	workers  []*worker
+	second   []event // with Spread: those of a second that may go on
+	inSecond map[uint32]turn
+	first    int64
+	last     int64
+	running  bool // the goroutines
+}
+
+// A turn says that k of the n requests of a client in a second have had theirs.
+type turn struct{ k, n int64 }
+
+// A group is what has the same period.
+type group struct {
+	period    int64
+	limits    []Limit // and their places in Options.Limits:
+	places    []int
+	countings []counting
+	words     int // for all countings of one client
+}
+
+// A counting is an estimator at one phase. It takes the words of each client from at on:
+// the sum of errors, the flags, and the estimator's own.
+type counting struct {
+	method    int // place in Accuracy.methods
+	estimator estimator
+	whole     bool   // what the estimator weighs counts whole
+	pair      int    // index of the counting with the same estimates for whole counts; 0: no such counting
+	paired    bool   // it is the pair of another one
+	shift     int64  // added to times, for the phase
+	limits    uint64 // a bit for each of the group's limits that it is for
+	at, words int
+}
+
+// New returns an Accuracy that has seen nothing.
+func New(o Options) (*Accuracy, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	a := &Accuracy{o: o, clients: client.NewTable(), normal: newNormalised(), last: math.MinInt64, inSecond: map[uint32]turn{}}
+	if a.methods = methods(o.Limits); len(o.Estimators) > 0 {
+		a.methods = nil
+		for _, name := range o.Estimators {
+			m, err := methodNamed(name)
+			if err != nil {
+				return nil, fmt.Errorf("accuracy: %w", err)
+			}
+			if !slices.ContainsFunc(a.methods, func(other method) bool { return other.name == m.name }) {
+				a.methods = append(a.methods, m)
+			}
+		}
+		if a.unasked = !slices.Contains(o.Estimators, methodFixed.name); a.unasked {
+			a.methods = append(a.methods, methodFixed)
+		}
+	}
+	for i, l := range o.Limits {
+		at := slices.IndexFunc(a.groups, func(g group) bool { return g.period == l.Period })
+		if at < 0 {
+			at, a.groups = len(a.groups), append(a.groups, group{period: l.Period})
+		}
+		g := &a.groups[at]
+		if g.limits, g.places = append(g.limits, l), append(g.places, i); len(g.limits) > maxLimits {
+			return nil, fmt.Errorf("accuracy: there are more than %d limits with the period %v", maxLimits, time.Duration(l.Period)*time.Microsecond)
+		}
+	}
+	for i := range a.groups {
+		a.count(&a.groups[i])
+	}
+	for range o.Workers {
+		a.workers = append(a.workers, newWorker(a.groups))
+	}
+	return a, nil
+}
+
+// count makes the countings of g, in the order of their phases.
+func (a *Accuracy) count(g *group) {
+	add := func(method, phase int, l Limit, limits uint64) {
+		m := &a.methods[method]
+		c := counting{method: method, estimator: m.make(l, a.o.Resolution.Microseconds()), whole: m.whole, limits: limits, at: g.words,
+			shift: g.period * int64(phase) / int64(a.o.Phases)}
+		c.words = c.estimator.words()
+		if same := slices.IndexFunc(g.countings, func(o counting) bool { return o.shift == c.shift && !o.whole && o.estimator == c.estimator }); m.whole && same >= 0 {
+			g.countings[same].pair = len(g.countings)
+			c.paired, c.words = true, 0
+		}
+		g.words += 2 + c.words
+		g.countings = append(g.countings, c)
+	}
+	for phase := range a.o.Phases {
+		for i := range a.methods {
+			switch m := &a.methods[i]; {
+			case m.name == methodExact.name, !m.aligned && phase > 0:
+			case m.own:
+				for j, l := range g.limits {
+					add(i, phase, l, 1<<j)
+				}
+			default:
+				add(i, phase, g.limits[0], 1<<len(g.limits)-1)
+			}
+		}
+	}
+}
+
+// Add takes in requests, in the order of time. It keeps nothing of batch.
+func (a *Accuracy) Add(batch []accesslog.Arrival) error {
+	a.start()
+	if len(batch) > 0 && a.last == math.MinInt64 {
+		a.first = batch[0].Time
+	}
+	for some := range slices.Chunk(batch, client.AtOnce) {
+		a.clients.Fetch(some)
+		for i := range some {
+			if some[i].Time < a.last {
+				return fmt.Errorf("accuracy: a request at %d µs comes after one at %d µs", some[i].Time, a.last)
+			}
+			a.last = some[i].Time
+			number := a.clients.Number(i, &some[i].Client)
+			a.events++
+			a.normal.add(a.last, number)
+			if a.o.Spread {
+				a.gather(event{a.last, number})
+			} else {
+				a.arrive(event{a.last, number})
+			}
+		}
+	}
+	return nil
+}
+
+// start starts the goroutines, if they are not.
+func (a *Accuracy) start() {
+	if a.running {
+		return
+	}
+	a.running = true
+	go a.normal.run()
+	for _, w := range a.workers {
+		go w.run()
+	}
+}
+
+// second returns the second in which t lies.
+func second(t int64) int64 { number, _ := counter.WindowAt(t, 1e6); return number }
+
+// gather holds e back until its second is over.
+func (a *Accuracy) gather(e event) {
+	if len(a.second) > 0 && second(a.second[0].t) != second(e.t) {
+		a.spread()
+	}
+	a.second = append(a.second, e)
+}
+
+// spread passes on the requests of a second.
+func (a *Accuracy) spread() {
+	clear(a.inSecond)
+	for _, e := range a.second {
+		turn := a.inSecond[e.client]
+		turn.n++
+		a.inSecond[e.client] = turn
+	}
+	for _, e := range a.second {
+		turn := a.inSecond[e.client]
+		a.arrive(event{second(e.t)*1e6 + (2*turn.k+1)*1e6/(2*turn.n), e.client})
+		turn.k++
+		a.inSecond[e.client] = turn
+	}
+	a.second = a.second[:0]
+}
+
+// arrive gives a request to the worker that has its client, which numbers its own.
+func (a *Accuracy) arrive(e event) {
+	n := uint32(len(a.workers))
+	w := a.workers[e.client%n]
+	w.next = append(w.next, event{e.t, e.client / n})
+	if len(w.next) == cap(w.next) {
+		w.pass()
+	}
+}

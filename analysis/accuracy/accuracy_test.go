@@ -1,0 +1,304 @@
+package accuracy_test
+
+import (
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/accuracy"
+)
+
+// client returns a client of a name.
+func client(name string) (c accesslog.Client) {
+	copy(c[:], name)
+	return c
+}
+
+// The definition, request by request, in exact fractions.
+type definition struct {
+	limit  accuracy.Limit
+	n      int64 // sub-windows
+	whole  bool  // the oldest one is counted whole
+	fixed  bool
+	shift  int64
+	before []int64 // times of the client's requests so far
+}
+
+// arrive returns the exact number and the estimate after a request at t.
+func (d *definition) arrive(t int64) (exact int64, estimate *big.Rat) {
+	d.before = append(d.before, t)
+	period := d.limit.Period
+	inSub := map[int64]int64{}
+	floor := func(a, b int64) int64 {
+		q := a / b
+		if a%b < 0 {
+			q--
+		}
+		return q
+	}
+	// The kth sub-window of window w begins at the first microsecond at which
+	// (t−w·P)·n/P is k or more.
+	sub := func(t int64) int64 {
+		w := floor(t+d.shift, period)
+		return w*d.n + (t+d.shift-w*period)*d.n/period
+	}
+	for _, at := range d.before {
+		if at > t-period {
+			exact++
+		}
+		inSub[sub(at)]++
+	}
+	now := sub(t)
+	if d.fixed {
+		return exact, new(big.Rat).SetInt64(inSub[now])
+	}
+	sum := int64(0)
+	for q := now - d.n + 1; q <= now; q++ {
+		sum += inSub[q]
+	}
+	estimate = new(big.Rat).SetInt64(sum)
+	oldest := new(big.Rat).SetInt64(inSub[now-d.n])
+	if !d.whole {
+		// What is left of the oldest one, a sub-window being 1.
+		o := t + d.shift - floor(t+d.shift, period)*period
+		left := new(big.Rat).SetInt64(now - floor(t+d.shift, period)*d.n + 1)
+		left.Sub(left, big.NewRat(o*d.n, period))
+		oldest.Mul(oldest, left)
+	}
+	return exact, estimate.Add(estimate, oldest)
+}
+
+// Requests of several clients, some seconds apart or at the same moment.
+func drawArrivals(t *rapid.T, fine bool) (arrivals []accesslog.Arrival) {
+	at := rapid.Int64Range(-100, 1_000_000).Draw(t, "start") * 1e6
+	for range rapid.IntRange(1, 150).Draw(t, "requests") {
+		if rapid.Bool().Draw(t, "later") {
+			step := rapid.Int64Range(0, 9).Draw(t, "seconds") * 1e6
+			if fine {
+				step += rapid.Int64Range(0, 999_999).Draw(t, "µs")
+			}
+			if rapid.IntRange(0, 20).Draw(t, "pause") == 0 {
+				step *= 30
+			}
+			at += step
+		}
+		arrivals = append(arrivals, accesslog.Arrival{Time: at, Client: client(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "client"))})
+	}
+	return arrivals
+}
+
+func TestEstimatorsAreAsDefined(t *testing.T) {
+	estimators := map[string]definition{
+		"fixed": {n: 1, fixed: true}, "weighted": {n: 1}, "sub_windows_3": {n: 3}, "sub_windows_7": {n: 7}, "sub_windows_60": {n: 60},
+		"sub_windows_1_whole": {n: 1, whole: true}, "sub_windows_6_whole": {n: 6, whole: true},
+		"packed_2x32": {n: 2}, "packed_6x10": {n: 6}, "packed_auto": {n: 6},
+	}
+	var names []string
+	for name := range estimators {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	rapid.Check(t, func(t *rapid.T) {
+		arrivals := drawArrivals(t, rapid.Bool().Draw(t, "fine"))
+		limit := accuracy.Limit{Threshold: rapid.Uint64Range(1, 20).Draw(t, "threshold"), Period: rapid.SampledFrom([]int64{1e6, 7e6, 60e6}).Draw(t, "period")}
+		report := measure(t, arrivals, accuracy.Options{Limits: []accuracy.Limit{limit}, Estimators: names, Workers: 2})
+		for i, name := range names {
+			var want accuracy.Result
+			var size, signed float64
+			threshold := new(big.Rat).SetUint64(limit.Threshold)
+			clients := map[accesslog.Client]*definition{}
+			for _, a := range arrivals {
+				if clients[a.Client] == nil {
+					d := estimators[name]
+					d.limit = limit
+					clients[a.Client] = &d
+				}
+				exact, estimate := clients[a.Client].arrive(a.Time)
+				over, estimated := uint64(exact) > limit.Threshold, estimate.Cmp(threshold) > 0
+				switch {
+				case over && !estimated:
+					want.WronglyAllowed++
+				case estimated && !over:
+					want.WronglyLimited++
+				}
+				if over {
+					want.ExactOver++
+				}
+				if estimated {
+					want.ApproxOver++
+				}
+				e := new(big.Rat).Sub(estimate, new(big.Rat).SetInt64(exact))
+				f, _ := e.Quo(e, new(big.Rat).SetInt64(exact)).Float64()
+				size, signed = size+max(f, -f), signed+f
+			}
+			got := report.Results[i]
+			if got.ExactOver != want.ExactOver || got.ApproxOver != want.ApproxOver || got.WronglyAllowed != want.WronglyAllowed || got.WronglyLimited != want.WronglyLimited {
+				t.Errorf("%s: over %d, estimated %d, wrongly allowed %d, limited %d, want %d, %d, %d, %d", name,
+					got.ExactOver, got.ApproxOver, got.WronglyAllowed, got.WronglyLimited, want.ExactOver, want.ApproxOver, want.WronglyAllowed, want.WronglyLimited)
+			}
+			n := float64(len(arrivals))
+			if d := got.MeanAbsRelErr - size/n; d > 1e-9 || d < -1e-9 {
+				t.Errorf("%s: mean error %v, want %v", name, got.MeanAbsRelErr, size/n)
+			}
+			if d := got.MeanSignedRelErr - signed/n; d > 1e-9 || d < -1e-9 {
+				t.Errorf("%s: mean signed error %v, want %v", name, got.MeanSignedRelErr, signed/n)
+			}
+		}
+	})
+}
+
+// Buckets refuse what they are known to refuse.
+func TestBuckets(t *testing.T) {
+	at := func(seconds ...float64) (arrivals []accesslog.Arrival) {
+		for _, s := range seconds {
+			arrivals = append(arrivals, accesslog.Arrival{Time: int64(s * 1e6), Client: client("c")})
+		}
+		return arrivals
+	}
+	// 3 in 6 s: a token comes back every 2 s.
+	limit := accuracy.Limit{Threshold: 3, Period: 6e6}
+	for _, tt := range []struct {
+		name        string
+		at          []accesslog.Arrival
+		token, gcra uint64 // requests refused
+	}{
+		{"a burst of the threshold", at(0, 0, 0), 0, 0},
+		{"and one more", at(0, 0, 0, 0), 1, 1},
+		{"evenly at the rate", at(0, 2, 4, 6, 8, 10), 0, 0},
+		{"just before a token is back", at(0, 0, 0, 1.9), 1, 1},
+		{"when it is", at(0, 0, 0, 2), 0, 0},
+		{"what was refused takes no token, but fills the leaky bucket", at(0, 0, 0, 0, 0, 2), 2, 3},
+		{"full again after a long time", at(0, 0, 0, 0, 100, 100, 100), 1, 1},
+	} {
+		report := measure(t, tt.at, accuracy.Options{Limits: []accuracy.Limit{limit}, Estimators: []string{"token_bucket", "gcra"}})
+		if got, want := []uint64{report.Results[0].ApproxOver, report.Results[1].ApproxOver}, []uint64{tt.token, tt.gcra}; !slices.Equal(got, want) {
+			t.Errorf("%s: token bucket and leaky bucket refuse %v, want %v", tt.name, got, want)
+		}
+	}
+}
+
+// A field of packed sub-windows that is full counts no further: 3/4 of what it can hold.
+func TestPackedFieldsStop(t *testing.T) {
+	var arrivals []accesslog.Arrival
+	for range 5000 {
+		arrivals = append(arrivals, accesslog.Arrival{Time: 0, Client: client("c")})
+	}
+	// Half of the sub-window of 10 s later: half of what was counted is left, and this one.
+	arrivals = append(arrivals, accesslog.Arrival{Time: 65e6, Client: client("c")})
+	r := measure(t, arrivals, accuracy.Options{Limits: []accuracy.Limit{{Threshold: 50, Period: 60e6}}, Estimators: []string{"packed_auto"}}).Results[0]
+	want := 0.0
+	for exact := 1; exact <= 5000; exact++ {
+		want += float64(exact-min(exact, 768)) / float64(exact)
+	}
+	want += (384 + 1 - 1) / 1.0 // the exact log has forgotten the 5,000
+	if got := r.MeanAbsRelErr * 5001; got < want-1e-5 || got > want+1e-5 {
+		t.Errorf("relative errors sum up to %v, want %v", got, want)
+	}
+}
+
+// Neither the number of goroutines nor how requests are passed on changes any figure.
+func TestResultsDoNotDependOnWorkers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var arrivals []accesslog.Arrival
+	at := int64(1_700_000_000e6)
+	for range 20_000 {
+		at += rng.Int64N(200_000)
+		arrivals = append(arrivals, accesslog.Arrival{Time: at, Client: client(fmt.Sprint(int(rng.ExpFloat64() * 30)))})
+	}
+	var want *accuracy.Report
+	for _, workers := range []int{1, 2, 4, 7} {
+		report := measure(t, arrivals, accuracy.Options{Limits: []accuracy.Limit{{10, 10e6}, {50, 60e6}}, Phases: 3, Workers: workers})
+		if want == nil {
+			want = report
+		}
+		if diff := cmp.Diff(want, report); diff != "" {
+			t.Errorf("%d goroutines, -1 +%d:\n%s", workers, workers, diff)
+		}
+	}
+	if r := want.Results[1]; r.Estimator != "weighted" || r.WronglyAllowed == 0 || r.WronglyLimited == 0 {
+		t.Errorf("the requests test nothing: %+v", r)
+	}
+}
+
+func TestAccuracyOptions(t *testing.T) {
+	minute := accuracy.Limit{Threshold: 50, Period: 60e6}
+	for _, tt := range []struct {
+		name string
+		o    accuracy.Options
+		want string // in the error
+	}{
+		{"no limit", accuracy.Options{}, "no limit is given"},
+		{"threshold 0", accuracy.Options{Limits: []accuracy.Limit{{0, 60e6}}}, "threshold of 0"},
+		{"half a second", accuracy.Options{Limits: []accuracy.Limit{{1, 5e5}}}, "500ms is not whole seconds"},
+		{"the same twice", accuracy.Options{Limits: []accuracy.Limit{minute, minute}}, "the limit 50/1m is given twice"},
+		{"an unknown estimator", accuracy.Options{Limits: []accuracy.Limit{minute}, Estimators: []string{"wieghted"}}, `no estimator "wieghted"`},
+		{"too many sub-windows", accuracy.Options{Limits: []accuracy.Limit{minute}, Estimators: []string{"sub_windows_99999"}}, "sub_windows_3600"},
+		{"a negative number of phases", accuracy.Options{Limits: []accuracy.Limit{minute}, Phases: -1}, "-1 phases"},
+	} {
+		if _, err := accuracy.New(tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: error %v, want one with %q", tt.name, err, tt.want)
+		}
+	}
+	a, err := accuracy.New(accuracy.Options{Limits: []accuracy.Limit{minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Report()
+	if err := a.Add([]accesslog.Arrival{{Time: 2}, {Time: 1}}); err == nil {
+		t.Error("requests out of order are taken")
+	}
+}
+
+// What a hash of a log is made of: seconds, a fraction only where there is one.
+func TestNormalisedHash(t *testing.T) {
+	arrivals := []accesslog.Arrival{{Time: 5e6, Client: client("x")}, {Time: 5_250_000, Client: client("y")}, {Time: 6_000_001, Client: client("x")}}
+	report := measure(t, arrivals, accuracy.Options{Limits: []accuracy.Limit{{1, 1e6}}})
+	// printf '5\t0\n5.25\t1\n6.000001\t0\n' | sha256sum
+	if got, want := report.NormalisedSHA256, "2421c7d5d0220551b143f749c77e706ca37c58fc291651b09a091296d5419a5b"; got != want {
+		t.Errorf("hash %s, want %s", got, want)
+	}
+}
+
+func BenchmarkAccuracy(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	arrivals := make([]accesslog.Arrival, 1<<16)
+	var names []accesslog.Client
+	for i := range 20_000 {
+		names = append(names, client(fmt.Sprintf("10.0.%d.%d", i/256, i%256)))
+	}
+	for _, estimators := range [][]string{{"weighted", "fixed", "exact"}, nil} {
+		name := "all"
+		if estimators != nil {
+			name = strings.Join(estimators, "+")
+		}
+		b.Run(name, func(b *testing.B) {
+			a, err := accuracy.New(accuracy.Options{Limits: []accuracy.Limit{{50, 60e6}}, Estimators: estimators})
+			if err != nil {
+				b.Fatal(err)
+			}
+			at := time.Now().UnixMicro()
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				for i := range arrivals {
+					at += 100
+					arrivals[i] = accesslog.Arrival{Time: at / 1e6 * 1e6, Client: names[int(float64(len(names))*rng.Float64()*rng.Float64())]}
+				}
+				if err := a.Add(arrivals); err != nil {
+					b.Fatal(err)
+				}
+				n += len(arrivals)
+			}
+			a.Report()
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/request")
+		})
+	}
+}

@@ -1,0 +1,100 @@
+package accuracy
+
+import (
+	"math/bits"
+
+	"github.com/edgelimit/edge/counter"
+)
+
+var methodFirstLast = method{
+	name: "first_last", counters: 2, bytes: 48, aligned: true,
+	make: func(l Limit, resolution int64) estimator { return firstLast{l.Period, resolution} },
+}
+
+// firstLast takes the requests of the previous window as evenly spread not over the whole
+// of it but from its first request to its last one. A client's words are the number of its
+// window and, for the previous and the current one, how many requests there were, and the
+// times of the first and the last.
+type firstLast struct {
+	period     int64
+	resolution int64 // a time stands for all moments before the next one
+}
+
+func (firstLast) words() int { return 7 }
+
+func (f firstLast) arrive(state []uint64, at []moment, estimates []counter.Estimate) {
+	for i, m := range at {
+		switch uint64(m.number) - state[0] {
+		case 0:
+		case 1:
+			copy(state[1:4], state[4:7])
+			clear(state[4:])
+		default:
+			clear(state[1:])
+		}
+		state[0] = uint64(m.number)
+		if state[4] == 0 {
+			state[5] = uint64(m.t)
+		}
+		state[4]++
+		state[6] = uint64(m.t)
+		first, end := int64(state[2]), int64(state[3])+f.resolution
+		e := counter.Estimate{Whole: state[4], Part: state[1], Left: min(end-(m.t-f.period), end-first), Of: end - first}
+		if e.Part == 0 || e.Left <= 0 {
+			e.Part, e.Left, e.Of = 0, 0, 1
+		}
+		estimates[i] = e
+	}
+}
+
+var methodGCRA = method{
+	name: "gcra", counters: 1, bytes: 8, own: true,
+	make: func(l Limit, _ int64) estimator { return bucket{l, false} },
+}
+
+var methodTokenBucket = method{
+	name: "token_bucket", counters: 1, bytes: 16, own: true,
+	make: func(l Limit, _ int64) estimator { return bucket{l, true} },
+}
+
+// bucket is the leaky bucket as a meter, which the generic cell rate algorithm keeps as one
+// time: every request fills it by one, and the threshold drains from it in each period.
+// Requests that find it full count all the same: there is no feedback. A client's words are
+// the level in requests·µs, and the time of the last request.
+//
+// If it stops, it is the token bucket as it is deployed: it holds at most as many tokens as
+// the threshold says, which come back evenly in a period, and a request that finds none takes
+// none. The level is then what is missing from the full bucket, and the estimate the same with
+// the request.
+type bucket struct {
+	limit Limit
+	stops bool
+}
+
+func (bucket) words() int { return 2 }
+
+func (b bucket) arrive(state []uint64, at []moment, estimates []counter.Estimate) {
+	for i, m := range at {
+		state[0] -= min(state[0], saturated(uint64(m.t-int64(state[1])), b.limit.Threshold))
+		state[1] = uint64(m.t)
+		full := state[0] + uint64(b.limit.Period)
+		estimates[i] = inPeriods(full, b.limit.Period)
+		if !b.stops || !estimates[i].Over(b.limit.Threshold) {
+			state[0] = full
+		}
+	}
+}
+
+// saturated returns a·b, or the greatest number if that does not fit.
+func saturated(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	if hi > 0 {
+		return 1<<64 - 1
+	}
+	return lo
+}
+
+// inPeriods returns level/period as an estimate.
+func inPeriods(level uint64, period int64) counter.Estimate {
+	return counter.Estimate{Whole: level / uint64(period), Part: 1, Left: int64(level % uint64(period)), Of: period}
+}

@@ -1,0 +1,94 @@
+package accuracy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/analysis/page"
+)
+
+// Document returns the report for people, and for programs. traffic is shown if it has any points.
+func (r *Report) Document(traffic figure.Timeline) page.Document {
+	d := page.Document{Title: "How accurate estimates are", Lead: page.Count(r.Events, "request") + " of " + page.Count(r.Clients, "client") + figure.Between(r.From, r.To), Data: r}
+	d.Sections = []page.Section{{Title: "How it is measured", Blocks: []page.Block{
+		page.Paragraph("Each estimator is compared with the exact sliding log at every request. Every request is counted: nobody is refused. " +
+			"A decision is wrong if one of the two would refuse the request and the other would not."),
+		traffic.Plot("Traffic"),
+	}}}
+	for i := 0; i < len(r.Results); {
+		n := i + 1
+		for n < len(r.Results) && r.Results[n].Limit == r.Results[i].Limit && r.Results[n].PeriodS == r.Results[i].PeriodS {
+			n++
+		}
+		d.Sections = append(d.Sections, limitSection(r.Results[i:n]))
+		i = n
+	}
+	return d
+}
+
+// limitSection returns the results of one limit: the numbers of the node's estimate, or of the
+// first there is, and all estimators.
+func limitSection(results []Result) page.Section {
+	first := results[max(0, slices.IndexFunc(results, func(r Result) bool { return r.Estimator == methodWeighted.name }))]
+	over := func(say func(*PhaseRange) string) string { // something of several phases, if they were tried
+		if first.Phases == nil {
+			return ""
+		}
+		return fmt.Sprintf("; %s over %d beginnings of windows", say(first.Phases), first.Phases.Tried)
+	}
+	facts := page.Facts{
+		{Name: "over by the exact log", Value: page.Grouped(first.ExactOver), Note: fmt.Sprintf("%s of the requests, of %s of %s clients", page.Percent(first.ExactOver, first.Requests), page.Grouped(first.SourcesExactOver), page.Grouped(first.Sources))},
+		{Name: "near the threshold", Value: fmt.Sprintf("%.4g%%", first.NearPct), Note: "of the requests, from half of it to twice: hardly any others are decided wrongly"},
+		{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", first.WrongPct), Note: fmt.Sprintf("%s wrongly allowed, %s wrongly limited%s", page.Grouped(first.WronglyAllowed), page.Grouped(first.WronglyLimited),
+			over(func(p *PhaseRange) string { return fmt.Sprintf("%.4f–%.4f%%", p.WrongPct[0], p.WrongPct[1]) }))},
+		{Name: "mean difference", Value: fmt.Sprintf("%.2f%%", 100*first.MeanAbsRelErr), Note: fmt.Sprintf("from the exact number, signed %+.2f%%; %.2f%% for the mean client%s", 100*first.MeanSignedRelErr, 100*first.MeanAbsRelErrPerSource,
+			over(func(p *PhaseRange) string {
+				return fmt.Sprintf("%.2f–%.2f%%", 100*p.MeanAbsRelErr[0], 100*p.MeanAbsRelErr[1])
+			}))},
+		{Name: "clients missed", Value: page.Grouped(first.SourcesOverButNeverLimited), Note: "over, never limited" + page.When(first.SourcesOverButNeverLimited > 0, ", by up to %.0f%%", 100*first.MaxOvershootOfThose) +
+			over(func(p *PhaseRange) string {
+				return fmt.Sprintf("%d–%d", p.SourcesOverButNeverLimited[0], p.SourcesOverButNeverLimited[1])
+			})},
+		{Name: "clients wrongly limited", Value: page.Grouped(first.SourcesLimitedButNeverOver), Note: "never over" + page.When(first.SourcesLimitedButNeverOver > 0, ", from %.0f%% of the threshold on", 100*first.MinPeakOfThose) +
+			over(func(p *PhaseRange) string {
+				return fmt.Sprintf("%d–%d", p.SourcesLimitedButNeverOver[0], p.SourcesLimitedButNeverOver[1])
+			})},
+	}
+	scatter := page.Scatter{Title: "Error against memory", Note: "to the lower left is better; no estimator beats those that are joined",
+		XName: "bytes per client, without keys", YName: "wrong decisions, % of requests"}
+	bars := page.Bars{Title: "Wrong decisions", Note: "share of all requests", What: "estimator", Parts: []string{"wrongly allowed", "wrongly limited"}}
+	table := page.Table{Title: "Estimators", Columns: page.Columns("estimator", "bytes/client", "wrong %", "allowed", "limited", "mean diff. %", "missed", "wrongly limited")}
+	best := frontier(results)
+	for i, r := range results {
+		wrong := fmt.Sprintf("%.4f", r.WrongPct)
+		if r.BytesPerClient > 0 {
+			scatter.Points = append(scatter.Points, page.ScatterPoint{X: r.BytesPerClient, Y: r.WrongPct, Name: r.Estimator, Best: best[i], Tip: fmt.Sprintf("%s\n%.0f bytes per client\n%s%% wrong: %s allowed, %s limited",
+				r.Estimator, r.BytesPerClient, wrong, page.Grouped(r.WronglyAllowed), page.Grouped(r.WronglyLimited))})
+		}
+		bars.Rows = append(bars.Rows, page.Bar{Name: r.Estimator, Values: []uint64{r.WronglyAllowed, r.WronglyLimited}, Share: wrong + "%"})
+		row := page.Row{Strong: best[i], Cells: []string{r.Estimator, fmt.Sprintf("%.0f", r.BytesPerClient), wrong, page.Grouped(r.WronglyAllowed), page.Grouped(r.WronglyLimited),
+			fmt.Sprintf("%.2f", 100*r.MeanAbsRelErr), page.Grouped(r.SourcesOverButNeverLimited), page.Grouped(r.SourcesLimitedButNeverOver)}}
+		if best[i] {
+			row.Note = "not beaten"
+		}
+		table.Rows = append(table.Rows, row)
+	}
+	return page.Section{Title: fmt.Sprintf("%s requests in %s", page.Grouped(first.Limit), figure.Period(first.PeriodS)), Blocks: []page.Block{
+		page.Paragraph("The figures are those of the estimator " + first.Estimator + "."), facts, figure.PlotPeaks(results[0].Peaks, "clients", first.Limit, first.PeriodS), scatter, bars, table,
+		page.Paragraph("Not beaten: no other one decides better in as little memory."),
+	}}
+}
+
+// frontier tells the results that no other one beats: fewer wrong decisions in as little
+// memory, or as few in less.
+func frontier(results []Result) []bool {
+	best := make([]bool, len(results))
+	for i, r := range results {
+		best[i] = !slices.ContainsFunc(results, func(other Result) bool {
+			better := other.WrongPct < r.WrongPct || other.BytesPerClient < r.BytesPerClient
+			return better && other.WrongPct <= r.WrongPct && other.BytesPerClient <= r.BytesPerClient
+		})
+	}
+	return best
+}

@@ -1,0 +1,195 @@
+package accuracy_test
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/accuracy"
+	"github.com/edgelimit/edge/internal/trace"
+)
+
+// A fataler is a test, or a draw of one.
+type fataler interface{ Fatal(...any) }
+
+// limits are those of the reference figures.
+var limits = []accuracy.Limit{{10, 10e6}, {20, 60e6}, {50, 60e6}, {100, 60e6}, {300, 900e6}, {1000, 3600e6}}
+
+func measure(t fataler, arrivals []accesslog.Arrival, o accuracy.Options) *accuracy.Report {
+	a, err := accuracy.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(arrivals) > 0 {
+		n := min(len(arrivals), 10_000)
+		if err := a.Add(arrivals[:n]); err != nil {
+			t.Fatal(err)
+		}
+		arrivals = arrivals[n:]
+	}
+	return a.Report()
+}
+
+// inPercent returns a figure as the reference tables have it, which were made of figures
+// with six decimals.
+func inPercent(figure float64) float64 { return 100 * (math.Round(figure*1e6) / 1e6) }
+
+// row writes a result as the reference tables do.
+func row(r accuracy.Result) string {
+	of := func(n int, format string, figure float64) string {
+		if n == 0 {
+			return "0"
+		}
+		return fmt.Sprintf("%d ("+format+")", n, figure)
+	}
+	return fmt.Sprintf("%d/%ds | %d (%.2f%%) | %d | %d | %.4f | %.2f | %+.2f | %.2f | %.1f | %d | %d | %s | %s | %.0f%% | %d",
+		r.Limit, r.PeriodS, r.ExactOver, 100*float64(r.ExactOver)/float64(r.Requests), r.WronglyAllowed, r.WronglyLimited, r.WrongPct,
+		inPercent(r.MeanAbsRelErr), inPercent(r.MeanSignedRelErr), inPercent(r.MeanAbsRelErrPerSource), inPercent(r.MeanAbsRelErrWeighted),
+		r.SourcesExactOver, r.SourcesDecisionEverDiffers,
+		of(r.SourcesOverButNeverLimited, "%.0f%%", 100*r.MaxOvershootOfThose),
+		of(r.SourcesLimitedButNeverOver, "%.2f", r.MinPeakOfThose),
+		100*r.WorstWronglyAllowed, r.FixedWindowWronglyAllowed)
+}
+
+// The figures that an independent program computed, over the same traces.
+func TestReference(t *testing.T) {
+	page, err := os.ReadFile(trace.Shared(t, "reference", "accuracy.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := 0
+	for _, section := range bytes.Split(page, []byte("\n#### "))[1:] {
+		name, rest, _ := strings.Cut(string(section), ":")
+		tables++
+		t.Run(name, func(t *testing.T) {
+			var want []string
+			for line := range strings.Lines(rest) {
+				if line = strings.TrimSpace(line); strings.HasPrefix(line, "#") {
+					break
+				} else if cells := strings.Trim(line, "| "); strings.HasPrefix(line, "|") && cells[0] >= '0' && cells[0] <= '9' {
+					want = append(want, strings.ReplaceAll(cells, ",", ""))
+				}
+			}
+			arrivals := trace.Arrivals(t, name)
+			report := measure(t, arrivals, accuracy.Options{Limits: limits, Estimators: []string{"weighted"}})
+			var got []string
+			for _, r := range report.Results {
+				got = append(got, row(r))
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("-reference +this:\n%s", diff)
+			}
+			head, _, _ := strings.Cut(rest, "\n")
+			head = strings.ReplaceAll(head, ",", "")
+			for _, fact := range []string{fmt.Sprintf(" %d events", report.Events), fmt.Sprintf(" %d clients", report.Clients), report.NormalisedSHA256[:16]} {
+				if !strings.Contains(head, fact) {
+					t.Errorf("%q is not in %q", fact, head)
+				}
+			}
+		})
+	}
+	if tables != 5 {
+		t.Errorf("there are %d tables, want 5", tables)
+	}
+}
+
+// rows returns the cells of the lines that begin with first in the table below a heading
+// of the reference figures.
+func rows(t *testing.T, heading, first string) (rows [][]string) {
+	t.Helper()
+	page, err := os.ReadFile(trace.Shared(t, "reference", "accuracy.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(page), "\n### "+heading)
+	rest, _, _ = strings.Cut(rest, "\n### ")
+	for line := range strings.Lines(rest) {
+		if cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|"); strings.TrimSpace(cells[0]) == first {
+			rows = append(rows, cells)
+		}
+	}
+	if !found || len(rows) == 0 {
+		t.Fatalf("there is no table %q", heading)
+	}
+	for _, row := range rows {
+		for i := range row {
+			row[i] = strings.TrimSpace(row[i])
+		}
+	}
+	return rows
+}
+
+// limitNamed returns the limit that a row is about.
+func limitNamed(t *testing.T, name string) accuracy.Limit {
+	t.Helper()
+	for _, l := range limits {
+		if fmt.Sprintf("%d/%ds", l.Threshold, l.Period/1e6) == name {
+			return l
+		}
+	}
+	t.Fatalf("there is no limit %q", name)
+	return accuracy.Limit{}
+}
+
+// Requests that are placed within their second, and windows that begin half a period later.
+func TestReferenceSensitivity(t *testing.T) {
+	short := func(r accuracy.Result) string {
+		return fmt.Sprintf("%d+%d = %.4f%%, err %.2f (%+.2f)", r.WronglyAllowed, r.WronglyLimited, r.WrongPct,
+			inPercent(r.MeanAbsRelErr), inPercent(r.MeanSignedRelErr))
+	}
+	arrivals := trace.Arrivals(t, "bplogs")
+	o := accuracy.Options{Limits: limits, Estimators: []string{"weighted"}, Phases: 2}
+	plains := measure(t, arrivals, o).Results
+	o.Spread = true
+	spreads := measure(t, arrivals, o).Results
+	for _, row := range rows(t, "Sensitivity", "bplogs") {
+		i := slices.Index(limits, limitNamed(t, row[1]))
+		plain, spread := plains[i], spreads[i]
+		if got, want := short(plain), row[2]; got != want {
+			t.Errorf("%s: %s, want %s", row[1], got, want)
+		}
+		if got, want := short(spread), row[3]; got != want {
+			t.Errorf("%s, spread: %s, want %s", row[1], got, want)
+		}
+		// The last column is the other phase: its share is an end of the range.
+		var allowed, limited int
+		var wrong float64
+		if _, err := fmt.Sscanf(row[5], "%d+%d = %f%%", &allowed, &limited, &wrong); err != nil {
+			t.Fatal(err)
+		}
+		want := [2]float64{min(plain.WrongPct, wrong), max(plain.WrongPct, wrong)}
+		for i, got := range plain.Phases.WrongPct {
+			if math.Abs(got-want[i]) > 0.00006 {
+				t.Errorf("%s: over phases %v%% are wrong, want %v%%", row[1], plain.Phases.WrongPct, want)
+				break
+			}
+		}
+	}
+}
+
+// Sub-windows of their own. Where the period is no multiple of theirs, the reference begins
+// them at other times.
+func TestReferenceSubWindows(t *testing.T) {
+	names := []string{"sub_windows_1", "sub_windows_2", "sub_windows_3", "sub_windows_6", "sub_windows_10", "sub_windows_60"}
+	arrivals := trace.Arrivals(t, "bplogs")
+	results := measure(t, arrivals, accuracy.Options{Limits: limits, Estimators: names, Spread: true}).Results
+	for _, row := range rows(t, "More counters", "bplogs") {
+		l := limitNamed(t, row[1])
+		at := slices.Index(limits, l) * len(names)
+		for i, r := range results[at : at+len(names)] {
+			if l.Period%int64(r.Counters-1) != 0 {
+				continue
+			}
+			if got := fmt.Sprintf("%.4f / %.2f", r.WrongPct, inPercent(r.MeanAbsRelErr)); got != row[2+i] {
+				t.Errorf("%s, %s: %s, want %s", row[1], r.Estimator, got, row[2+i])
+			}
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package accuracy
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/edgelimit/edge/counter"
+)
+
+var methodFixed = method{
+	name: "fixed", counters: 1, bytes: 8, aligned: true,
+	make: func(l Limit, _ int64) estimator {
+		limit := plain(l)
+		limit.Kind = counter.Fixed
+		return packed{limit, false}
+	},
+}
+
+var methodWeighted = method{
+	name: "weighted", counters: 2, bytes: 16, aligned: true,
+	make: func(l Limit, _ int64) estimator { return packed{plain(l), false} },
+}
+
+var methodPackedAuto = method{
+	name: "packed_auto", counters: 2, bytes: 16, own: true, aligned: true,
+	make: func(l Limit, _ int64) estimator {
+		return newPacked(l, counter.AutoLayout(l.Threshold, counter.MaxFields))
+	},
+}
+
+func methodPacked(layout counter.Layout) method {
+	return method{
+		name: fmt.Sprintf("packed_%dx%d", layout.Fields, layout.Bits), counters: 2, bytes: 16, aligned: true,
+		make: func(l Limit, _ int64) estimator { return newPacked(l, layout) },
+	}
+}
+
+// layouts are those of packed sub-windows, the finest first.
+var layouts = func() (all []counter.Layout) {
+	for fields := counter.MaxFields; fields > 1; fields-- {
+		if l, ok := counter.LayoutOf(fields); ok {
+			all = append(all, l)
+		}
+	}
+	return all
+}()
+
+func plain(l Limit) counter.Limit {
+	return counter.Limit{Threshold: l.Threshold, Period: l.Period, Layout: counter.Plain}
+}
+
+// packed counts in the two numbers of the current and the previous window, as a node does:
+// with one field the weighted estimate, with more packed sub-windows. A client's words are
+// the number of its window, prev and cur.
+type packed struct {
+	limit counter.Limit
+	stops bool // a field that is full is not counted further
+}
+
+func newPacked(l Limit, layout counter.Layout) packed {
+	limit := plain(l)
+	limit.Layout = layout
+	return packed{limit, true}
+}
+
+func (packed) words() int { return 3 }
+
+func (p packed) arrive(state []uint64, at []moment, estimates []counter.Estimate) {
+	number, prev, cur := state[0], state[1], state[2]
+	for i, m := range at {
+		switch uint64(m.number) - number {
+		case 0:
+		case 1:
+			prev, cur = cur, 0
+		default:
+			prev, cur = 0, 0
+		}
+		number = uint64(m.number)
+		if delta := p.limit.Delta(1, m.elapsed); !p.stops || !p.full(cur, delta) {
+			cur += delta
+		}
+		estimates[i] = p.limit.Estimate(prev, cur, m.elapsed)
+	}
+	state[0], state[1], state[2] = number, prev, cur
+}
+
+// full reports whether the field of number that delta adds to has reached its stop:
+// then nodes stop counting it, so that no field ever overflows into the next.
+func (p packed) full(number, delta uint64) bool {
+	field := number >> bits.TrailingZeros64(delta) & (1<<p.limit.Layout.Bits - 1)
+	return field >= p.limit.Layout.Stop()
+}
+
+// maxSubWindows bounds sub-windows that have counters of their own.
+const maxSubWindows = 3600
+
+func methodSubWindows(n int, whole bool) method {
+	m := method{
+		name: fmt.Sprintf("sub_windows_%d", n), counters: n + 1, bytes: 8 * (n + 1), aligned: true, whole: whole,
+		make: func(l Limit, _ int64) estimator { return subWindows{l.Period, int64(n)} },
+	}
+	if n == 1 {
+		m.make = methodWeighted.make
+	}
+	if whole {
+		m.name += "_whole"
+	}
+	return m
+}
+
+// subWindows counts each nth of the period apart. The oldest one, in which the period
+// begins, is weighted by the part of it that is in the period.
+//
+// A client's words are the index of its sub-window, counted from the epoch, the requests of
+// those that are not empty, the places of the first and the number of these in 32 bits each,
+// and a ring of them: the last 32 bits of the index, and the requests in 32 bits. 2^32
+// requests of one client in one sub-window are more than it can tell.
+type subWindows struct {
+	period int64
+	n      int64
+}
+
+func (s subWindows) words() int { return 4 + int(s.n) }
+
+func (s subWindows) arrive(state []uint64, at []moment, estimates []counter.Estimate) {
+	latest, total, first, used, ring := int64(state[0]), state[1], state[2]>>32, state[2]&math.MaxUint32, state[3:]
+	n := uint64(len(ring))
+	wrap := func(place uint64) uint64 {
+		if place >= n {
+			return place - n
+		}
+		return place
+	}
+	for i, m := range at {
+		part := m.elapsed * s.n / s.period
+		index := m.number*s.n + part
+		if since := index - latest; since > s.n || since < 0 {
+			total, used = 0, 0
+		}
+		latest = index
+		age := func() uint32 { return uint32(index) - uint32(ring[first]>>32) }
+		for used > 0 && age() > uint32(s.n) {
+			total -= ring[first] & math.MaxUint32
+			first, used = wrap(first+1), used-1
+		}
+		if used == 0 || uint32(ring[wrap(first+used-1)]>>32) != uint32(index) {
+			ring[wrap(first+used)] = uint64(uint32(index)) << 32
+			used++
+		}
+		ring[wrap(first+used-1)]++
+		total++
+		oldest := uint64(0)
+		if age() == uint32(s.n) {
+			oldest = ring[first] & math.MaxUint32
+		}
+		estimates[i] = counter.Estimate{Whole: total - oldest, Part: oldest, Left: (part+1)*s.period - s.n*m.elapsed, Of: s.period}
+	}
+	state[0], state[1], state[2] = uint64(latest), total, first<<32|used
+}
+
+// countWhole counts what estimates weigh whole.
+func countWhole(estimates []counter.Estimate) {
+	for i := range estimates {
+		e := &estimates[i]
+		*e = counter.Estimate{Whole: e.Whole + e.Part, Of: 1}
+	}
+}

@@ -1,0 +1,344 @@
+package accuracy
+
+import (
+	"math"
+
+	"github.com/edgelimit/edge/analysis/exact"
+	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/counter"
+)
+
+// An event is a request of a worker's client.
+type event struct {
+	t      int64
+	client uint32 // its number
+}
+
+// A worker counts the requests of its share of the clients.
+type worker struct {
+	groups []groupWork
+	next   []event      // filled by Accuracy
+	full   chan []event // to the worker
+	empty  chan []event // and back
+	done   chan struct{}
+}
+
+const eventsAtOnce = 8192
+
+// groupWork is what a worker knows of a group.
+type groupWork struct {
+	group
+	sources  []source
+	limits   []limitTally
+	tallies  []tally
+	together int     // how many requests of a client are counted together
+	logged   float64 // bytes of all exact logs at their figure.Peaks
+	once     history // memory for that of a client whose requests are all counted together
+	turn     run
+}
+
+// A source is a client. Its requests wait until there are many of them, or the log ends: then they
+// are counted together, by one estimator after the other. Most clients of most logs make few
+// requests, and never have a history.
+type source struct {
+	waiting []int64 // times
+	*history
+}
+
+// A history is what is known of the requests that are counted.
+type history struct {
+	log      exact.Log
+	requests uint64
+	peak     uint64 // greatest exact number
+	words    []uint64
+}
+
+// maxTogether is how many requests of a client are counted together at most: as many as need the
+// memory of what is known of it, so that waiting takes no more than counting at once.
+const maxTogether = 64
+
+// A run is requests of one client that are counted together.
+type run struct {
+	n         int
+	exact     [maxTogether]uint64
+	inverse   [maxTogether]float64 // 1/exact
+	moments   [maxTogether]moment
+	estimates [maxTogether]counter.Estimate
+}
+
+// A moment is the time of a request, and where it is in the windows of a period.
+type moment struct {
+	t       int64
+	number  int64 // of the window, from the Unix epoch
+	elapsed int64
+}
+
+// A limitTally is what is counted for a limit, whatever estimates.
+type limitTally struct {
+	over    uint64 // requests exactly over
+	near    uint64 // whose exact number is between half the threshold and twice
+	sources int    // clients exactly over
+	peaks   figure.Peaks
+}
+
+// A tally is what is counted of one counting. Relative errors are in 2^−32.
+type tally struct {
+	signed       int64  // sum of signed relative errors
+	errors       uint64 // sum of their sizes
+	ofSources    uint64 // sum of the means over each client's requests
+	partly       uint64 // requests whose estimate has a weighted part
+	partlyErrors uint64 // sum of their relative errors
+	limits       []decisions
+}
+
+// decisions are those about one limit.
+type decisions struct {
+	over, wronglyAllowed, wronglyLimited uint64
+	worst                                uint64 // greatest exact number that was wrongly allowed
+
+	differ        int    // clients with a wrong decision
+	missed        int    // clients over, but never by the estimate
+	missedPeak    uint64 // greatest of their figure.Peaks
+	limited       int    // clients over by the estimate only
+	peakOfLimited uint64 // smallest of their figure.Peaks
+}
+
+// Flags of a client, two for each limit.
+const (
+	flagOver   = 1 << iota // was over by the estimate
+	flagDiffer             // a decision differed
+)
+
+func newWorker(groups []group) *worker {
+	w := &worker{
+		next: make([]event, 0, eventsAtOnce),
+		full: make(chan []event, 4), empty: make(chan []event, 6), done: make(chan struct{}),
+	}
+	for range cap(w.empty) - 1 {
+		w.empty <- make([]event, 0, eventsAtOnce)
+	}
+	for _, g := range groups {
+		work := groupWork{group: g, together: min(max(16, g.words), maxTogether), limits: make([]limitTally, len(g.limits)), tallies: make([]tally, len(g.countings))}
+		for i, l := range g.limits {
+			work.limits[i].peaks = figure.NewPeaks(l.Threshold)
+		}
+		for i := range work.tallies {
+			work.tallies[i].limits = make([]decisions, len(g.limits))
+		}
+		w.groups = append(w.groups, work)
+	}
+	return w
+}
+
+// pass gives the worker what is in next.
+func (w *worker) pass() {
+	w.full <- w.next
+	w.next = <-w.empty
+}
+
+// finish waits until the worker has done everything.
+func (w *worker) finish() {
+	w.full <- w.next
+	close(w.full)
+	<-w.done
+}
+
+func (w *worker) run() {
+	defer close(w.done)
+	for events := range w.full {
+		for i := range w.groups {
+			g := &w.groups[i]
+			for _, e := range events {
+				g.add(e)
+			}
+		}
+		w.empty <- events[:0]
+	}
+	for i := range w.groups {
+		w.groups[i].finish()
+	}
+}
+
+// add lets a request wait to be counted.
+func (g *groupWork) add(e event) {
+	if int(e.client) == len(g.sources) {
+		g.sources = append(g.sources, source{})
+	}
+	s := &g.sources[e.client]
+	if n := len(s.waiting); n == cap(s.waiting) {
+		s.waiting = append(make([]int64, 0, max(4, 4*n)), s.waiting...)
+	}
+	if s.waiting = append(s.waiting, e.t); len(s.waiting) < g.together {
+		return
+	}
+	if s.history == nil {
+		s.history = &history{words: make([]uint64, g.words)}
+	}
+	g.count(s.history, s.waiting)
+	s.waiting = s.waiting[:0]
+}
+
+// finish counts what waits, and then the clients.
+func (g *groupWork) finish() {
+	g.once.words = make([]uint64, g.words)
+	for i := range g.sources {
+		s := &g.sources[i]
+		h := s.history
+		if h == nil {
+			h = &g.once
+			clear(h.words)
+			h.log.Clear()
+			h.requests, h.peak = 0, 0
+		}
+		g.count(h, s.waiting)
+		g.client(h)
+	}
+}
+
+// count counts requests of a client.
+func (g *groupWork) count(h *history, times []int64) {
+	if len(times) == 0 {
+		return
+	}
+	g.exactly(h, times)
+	r := &g.turn
+	for i := range g.countings {
+		c := &g.countings[i]
+		if c.paired {
+			continue
+		}
+		if i == 0 || c.shift != r.moments[0].t-times[0] {
+			for j, t := range times {
+				m := &r.moments[j]
+				m.t = t + c.shift
+				m.number, m.elapsed = counter.WindowAt(m.t, g.period)
+			}
+		}
+		c.estimator.arrive(h.words[c.at+2:c.at+2+c.words], r.moments[:r.n], r.estimates[:r.n])
+		if c.whole {
+			countWhole(r.estimates[:r.n])
+		}
+		g.compare(i, h)
+		if c.pair > 0 {
+			countWhole(r.estimates[:r.n])
+			g.compare(c.pair, h)
+		}
+	}
+}
+
+// compare compares the estimates of a counting with the exact numbers.
+func (g *groupWork) compare(counting int, h *history) {
+	c, t := &g.countings[counting], &g.tallies[counting]
+	h.words[c.at] += t.err(&g.turn)
+	for i, l := range g.group.limits {
+		if c.limits&(1<<i) != 0 {
+			h.words[c.at+1] |= t.limits[i].decide(l.Threshold, &g.turn) << (2 * i)
+		}
+	}
+}
+
+// exactly counts requests of a client in its exact log.
+func (g *groupWork) exactly(h *history, times []int64) {
+	r := &g.turn
+	r.n = len(times)
+	h.requests += uint64(r.n)
+	for i, t := range times {
+		exact := h.log.Add(t, g.period)
+		r.exact[i], r.inverse[i] = exact, 1/float64(exact)
+		h.peak = max(h.peak, exact)
+	}
+	for i, l := range g.group.limits {
+		t := &g.limits[i]
+		for _, exact := range r.exact[:r.n] {
+			if exact > l.Threshold {
+				t.over++
+			}
+			if 2*exact >= l.Threshold && exact <= 2*l.Threshold {
+				t.near++
+			}
+		}
+	}
+}
+
+// client counts a client whose requests are all counted.
+func (g *groupWork) client(h *history) {
+	g.logged += float64(8 * h.peak)
+	for i, l := range g.group.limits {
+		t := &g.limits[i]
+		t.peaks.Add(h.peak)
+		if h.peak > l.Threshold {
+			t.sources++
+		}
+	}
+	for i := range g.countings {
+		c, t := &g.countings[i], &g.tallies[i]
+		sum, flags := h.words[c.at], h.words[c.at+1]
+		t.errors += sum
+		t.ofSources += sum / h.requests
+		for j, l := range g.group.limits {
+			t.limits[j].client(flags>>(2*j), h.peak, l.Threshold)
+		}
+	}
+}
+
+// client counts a client with a peak.
+func (d *decisions) client(flags, peak, threshold uint64) {
+	if flags&flagDiffer != 0 {
+		d.differ++
+	}
+	switch over, limited := peak > threshold, flags&flagOver != 0; {
+	case over && !limited:
+		d.missed++
+		d.missedPeak = max(d.missedPeak, peak)
+	case limited && !over:
+		if d.limited++; d.limited == 1 || peak < d.peakOfLimited {
+			d.peakOfLimited = peak
+		}
+	}
+}
+
+// err adds up how far the estimates are from the exact numbers, and returns the sum of the
+// relative errors, in 2^−32.
+func (t *tally) err(r *run) (sum uint64) {
+	for i := range r.n {
+		estimate, exact := &r.estimates[i], r.exact[i]
+		if estimate.Part == 0 && estimate.Whole == exact {
+			continue
+		}
+		difference := float64(int64(estimate.Whole - exact))
+		if estimate.Part != 0 {
+			difference += float64(float64(estimate.Part)*float64(estimate.Left)) / float64(estimate.Of)
+		}
+		signed := int64(math.RoundToEven(difference * r.inverse[i] * (1 << 32)))
+		t.signed += signed
+		size := uint64(max(signed, -signed))
+		if estimate.Part != 0 {
+			t.partly++
+			t.partlyErrors += size
+		}
+		sum += size
+	}
+	return sum
+}
+
+// decide holds the estimates against a threshold, and returns the client's flags.
+func (d *decisions) decide(threshold uint64, r *run) (flags uint64) {
+	for i := range r.n {
+		exactly, estimated := r.exact[i] > threshold, r.estimates[i].Over(threshold)
+		if estimated {
+			d.over++
+			flags |= flagOver
+		}
+		if exactly == estimated {
+			continue
+		}
+		flags |= flagDiffer
+		if estimated {
+			d.wronglyLimited++
+		} else {
+			d.wronglyAllowed++
+			d.worst = max(d.worst, r.exact[i])
+		}
+	}
+	return flags
+}

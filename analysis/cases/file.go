@@ -1,0 +1,249 @@
+// Package cases runs unit tests of rules, which a YAML file has: requests, and what becomes of them.
+package cases
+
+import (
+	"net/netip"
+	"net/textproto"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Cases are unit tests of rules, as a file has them:
+//
+//	rules: [rules.yaml]
+//	cases:
+//	  - name: the sixth failed login in a minute is the last one
+//	    requests:
+//	      - {at: 0s, count: 6, every: 1s, path: /login, method: POST, status: 401, expect: passed}
+//	      - {at: 6s, path: /login, method: POST, expect: blocked, rule: login}
+//	      - {at: 20m, count: 100, every: 100ms, path: /, refused: 40}
+//
+// Each case begins with nothing counted, at the beginning of a window of every period that
+// divides a day.
+type Cases struct {
+	File      string
+	RuleFiles []string // rules files and directories; relative ones begin where File is
+	cases     []testCase
+	text      []byte
+}
+
+// A testCase is requests of which something is expected.
+type testCase struct {
+	name   string
+	line   int
+	groups []requestGroup
+}
+
+// A requestGroup is some requests that are alike.
+type requestGroup struct {
+	line, column int
+	at, every    time.Duration
+	count        uint64
+	entry        accesslog.Entry
+
+	expects bool    // something is expected, be it written rightly or not
+	expect  string  // the verdict of each of them; empty: any
+	refused *uint64 // how many of them are refused; nil: any
+	rule    string  // ID of the rule that decides about those that are not passed; empty: any
+	ruleAt  *yaml.Node
+}
+
+// Bounds of a file of cases.
+const (
+	maxCaseRequests = 1_000_000 // of one line
+	maxCaseTime     = 366 * 24 * time.Hour
+)
+
+// Parse reads a file of cases from text; name stands for it in errors, which are
+// [rule.Errors].
+func Parse(name string, text []byte) (*Cases, error) {
+	r := &caseReader{Document: strictyaml.New(name, text), cases: Cases{File: name, text: text}}
+	const hint = `begin it with the lines "rules: [rules.yaml]" and "cases:"`
+	r.Read(hint, hint, []strictyaml.Field{
+		{Name: "rules", Read: r.ruleFiles},
+		{Name: "cases", Need: `cases: and a list, every case beginning with "- name:"`, Read: r.list},
+	})
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	return &r.cases, nil
+}
+
+// Paths returns the rules files where the process finds them.
+func (c *Cases) Paths() (paths []string) {
+	for _, file := range c.RuleFiles {
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(filepath.Dir(c.File), file)
+		}
+		paths = append(paths, file)
+	}
+	return paths
+}
+
+// A caseReader reads a file of cases.
+type caseReader struct {
+	*strictyaml.Document
+	cases Cases
+}
+
+func (r *caseReader) ruleFiles(n *yaml.Node) {
+	for _, each := range r.Sequence(n, "rules", "write rules: [rules.yaml]", "") {
+		if file, ok := r.Text(each, "a rules file"); ok {
+			r.cases.RuleFiles = append(r.cases.RuleFiles, file)
+		}
+	}
+}
+
+func (r *caseReader) list(n *yaml.Node) {
+	named := map[string]bool{}
+	for _, each := range r.Sequence(n, "cases", `begin every case with "- name:"`, "") {
+		c := testCase{line: each.Line}
+		r.Mapping(each, "a case", "write name: and requests:", []strictyaml.Field{
+			{Name: "name", Need: "name: and what is shown by this case", Read: func(n *yaml.Node) {
+				var ok bool
+				if c.name, ok = r.Text(n, "name"); ok && named[c.name] {
+					r.Fail(n, "give every case a name of its own", "there is a case of this name already")
+				}
+				named[c.name] = true
+			}},
+			{Name: "requests", Need: "requests: and a list, such as [{at: 0s, expect: passed}]", Read: func(n *yaml.Node) {
+				expects := false
+				for _, each := range r.Sequence(n, "requests", "write requests: [{at: 0s, count: 10, every: 1s, expect: passed}]", "") {
+					g := r.group(each)
+					expects = expects || g.expects
+					c.groups = append(c.groups, g)
+				}
+				if !expects && c.groups != nil {
+					r.Fail(n, "write expect: blocked, or refused: 3, where something is to be shown", "nothing is expected of the case")
+				}
+			}},
+		})
+		r.cases.cases = append(r.cases.cases, c)
+	}
+}
+
+// group reads some requests that are alike.
+func (r *caseReader) group(n *yaml.Node) requestGroup {
+	g := requestGroup{line: n.Line, column: n.Column, count: 1, every: -1}
+	g.entry = accesslog.Entry{Method: "GET", Host: "example.com", Path: "/", Status: 200}
+	client := func(text string) (ok bool) {
+		addr, err := netip.ParseAddr(text)
+		g.entry.Client, g.entry.Addr = text, addr
+		return err == nil
+	}
+	client("192.0.2.1")
+	r.Mapping(n, "requests", "write {at: 0s, expect: passed}", []strictyaml.Field{
+		{Name: "at", Need: "at: 0s, when the first of them comes", Read: func(n *yaml.Node) { g.at = r.duration(n, "at") }},
+		{Name: "count", Read: func(n *yaml.Node) {
+			if v, ok := r.Integer(n, "count", 1, maxCaseRequests); ok {
+				g.count = v
+			}
+		}},
+		{Name: "every", Read: func(n *yaml.Node) { g.every = r.duration(n, "every") }},
+		{Name: "client", Read: func(n *yaml.Node) {
+			if text, ok := r.Text(n, "client"); ok && !client(text) {
+				r.Fail(n, "write an address, such as 192.0.2.1", "client cannot be %q", text)
+			}
+		}},
+		{Name: "method", Read: func(n *yaml.Node) { g.entry.Method, _ = r.Text(n, "method") }},
+		{Name: "host", Read: func(n *yaml.Node) { g.entry.Host, _ = r.Text(n, "host") }},
+		{Name: "path", Read: func(n *yaml.Node) {
+			text, ok := r.Text(n, "path")
+			if ok && !strings.HasPrefix(text, "/") && text != "*" {
+				r.Fail(n, "begin it with a slash", "path cannot be %q", text)
+			}
+			g.entry.Path, g.entry.Query, _ = strings.Cut(text, "?")
+		}},
+		{Name: "header", Read: func(n *yaml.Node) { g.entry.Header = r.header(n) }},
+		{Name: "status", Read: func(n *yaml.Node) {
+			if v, ok := r.Integer(n, "status", 100, 599); ok {
+				g.entry.Status = int(v)
+			}
+		}},
+		{Name: "expect", Read: func(n *yaml.Node) {
+			g.expects = true
+			if i := r.Choice(n, "expect", expectations); i >= 0 {
+				g.expect = expectations[i]
+			}
+		}},
+		{Name: "refused", Read: func(n *yaml.Node) {
+			g.expects = true
+			if v, ok := r.Integer(n, "refused", 0, maxCaseRequests); ok {
+				g.refused = &v
+			}
+		}},
+		{Name: "rule", Read: func(n *yaml.Node) { g.rule, _ = r.Text(n, "rule"); g.ruleAt = n }},
+	})
+	r.check(n, &g)
+	return g
+}
+
+// check refuses what contradicts itself.
+func (r *caseReader) check(n *yaml.Node, g *requestGroup) {
+	last := time.Duration(0)
+	switch {
+	case g.count > 1 && g.every < 0:
+		r.Fail(n, "write every: 1s", "%d requests have no every", g.count)
+	case g.count > 1 && g.every > maxCaseTime/time.Duration(g.count):
+		last = maxCaseTime + 1
+	case g.count > 1:
+		last = g.every * time.Duration(g.count-1)
+	}
+	g.every = max(0, g.every)
+	if g.at+last > maxCaseTime {
+		r.Fail(n, "end it within a year", "the last of the requests comes too late")
+	}
+	if g.refused != nil && g.expect != "" {
+		r.Fail(n, "leave one of them out", "expect and refused are both there")
+	}
+	if g.refused != nil && *g.refused > g.count {
+		r.Fail(n, "write a number up to count", "%d of %d requests cannot be refused", *g.refused, g.count)
+	}
+	if g.rule != "" && (g.expect == "" && g.refused == nil || g.expect == limit.Passed.String() || g.expect == limit.Allowed.String() || g.expect == limit.Denied.String()) {
+		r.Fail(g.ruleAt, "write it beside a verdict that a rule can have, such as expect: blocked", "rule expects nothing here")
+	}
+}
+
+// expectations are the verdicts that a request of a case can have.
+var expectations = func() (names []string) {
+	for v := limit.Passed; v <= limit.Closed; v++ {
+		if v != limit.Unavailable && v != limit.Malformed { // no shard is lost, and cases are of requests that rules can match
+			names = append(names, v.String())
+		}
+	}
+	return names
+}()
+
+// header reads a request's header.
+func (r *caseReader) header(n *yaml.Node) (fields []accesslog.Field) {
+	for _, pair := range r.Pairs(n, "header", "write header: {X-Api-Key: abc}") {
+		name, ok := r.Text(pair[0], "a header's name")
+		value, isText := r.Text(pair[1], "header "+name)
+		if ok && isText {
+			fields = append(fields, accesslog.Field{Name: textproto.CanonicalMIMEHeaderKey(name), Value: value})
+		}
+	}
+	return fields
+}
+
+// duration reads a time: 10s, 1h30m, 7d, 250ms, 1.5s.
+func (r *caseReader) duration(n *yaml.Node, what string) time.Duration {
+	text, ok := strictyaml.Scalar(n)
+	d, err := rule.ParseDuration(text)
+	if err != nil {
+		d, err = time.ParseDuration(text)
+	}
+	if !ok || err != nil || d < 0 || d > maxCaseTime {
+		r.Fail(n, "write a time such as 250ms, 10s, 1h30m or 7d", "%s cannot be %q", what, text)
+		return 0
+	}
+	return d
+}

@@ -1,0 +1,56 @@
+package client_test
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/client"
+)
+
+func arrival(n uint64) (a accesslog.Arrival) {
+	binary.LittleEndian.PutUint64(a.Client[:], n)
+	return a
+}
+
+// Clients have the numbers that a map gives them, also those that are fetched together, and when
+// tables are joined.
+func TestTable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		drawn := rapid.SliceOfN(rapid.Uint64Range(0, 3000), 0, 4000).Draw(t, "clients")
+		table, numbers := client.NewTable(), map[accesslog.Client]uint32{}
+		for len(drawn) > 0 {
+			some := make([]accesslog.Arrival, min(len(drawn), client.AtOnce))
+			for i := range some {
+				some[i] = arrival(drawn[i])
+			}
+			drawn = drawn[len(some):]
+			table.Fetch(some)
+			for i := range some {
+				one := &some[i].Client
+				want, known := numbers[*one]
+				if !known {
+					want = uint32(len(numbers))
+					numbers[*one] = want
+				}
+				if _, found := table.Find(client.Hash(one), one); found != known {
+					t.Fatalf("client %v is found: %t, want %t", one, found, known)
+				}
+				if got := table.Number(i, one); got != want {
+					t.Fatalf("client %v has the number %d, want %d", one, got, want)
+				}
+			}
+		}
+		other := client.NewTable()
+		for n := range uint64(2000) {
+			a := arrival(2000 + n)
+			numbers[a.Client] = 0
+			other.At(client.Hash(&a.Client), &a.Client)
+		}
+		if table.Join(other); table.Len() != uint32(len(numbers)) {
+			t.Fatalf("%d clients after Join, want %d", table.Len(), len(numbers))
+		}
+	})
+}

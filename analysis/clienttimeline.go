@@ -1,0 +1,146 @@
+package analysis
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/analysis/page"
+)
+
+// A ClientTimeline is what became of the requests of a client over time.
+type ClientTimeline struct {
+	Client   string   `json:"client"`
+	Requests uint64   `json:"requests"`
+	Refused  uint64   `json:"refused"`
+	Passed   []uint64 `json:"passed_per_step"`
+	Stopped  []uint64 `json:"refused_per_step"`
+	Held     []bool   `json:"mitigated_per_step"` // at any time of the step
+
+	// Partial says that requests before the first step with any may be missing: more
+	// clients than could be watched were busier then.
+	Partial bool `json:"partial,omitempty"`
+}
+
+// Clients are the timelines of the clients with the most refused requests, in steps of
+// the same length.
+type Clients struct {
+	From  time.Time        `json:"from"`
+	StepS int64            `json:"step_s"`
+	Top   []ClientTimeline `json:"top"`
+}
+
+const (
+	watchedClients = 2048 // at most: of more the quieter half is forgotten, again and again
+	namedClients   = 20
+	stepsOfClients = 400
+)
+
+// watch gathers Clients.
+type watch struct {
+	all     TimelineCollector
+	clients map[netip.Addr]*watched
+	forgot  bool
+}
+
+type watched struct {
+	name              string
+	requests, refused uint64
+	line              TimelineCollector
+	held              [][2]int64 // mitigations: start and end, in microseconds
+	late              bool
+}
+
+// add adds a request, and until when its client is mitigated if it is refused.
+func (w *watch) add(client netip.Addr, name func() string, now int64, refused bool, until int64) {
+	if w.clients == nil {
+		w.clients, w.all.most = map[netip.Addr]*watched{}, stepsOfClients
+	}
+	w.all.Add(now, refused)
+	c := w.clients[client]
+	if c == nil {
+		if len(w.clients) == watchedClients {
+			w.forget()
+		}
+		c = &watched{name: name(), line: TimelineCollector{most: stepsOfClients}, late: w.forgot}
+		w.clients[client] = c
+	}
+	c.requests++
+	c.line.Add(now, refused)
+	if !refused {
+		return
+	}
+	c.refused++
+	if n := len(c.held); n > 0 && (now <= c.held[n-1][1] || n == stepsOfClients) {
+		c.held[n-1][1] = max(c.held[n-1][1], until)
+	} else {
+		c.held = append(c.held, [2]int64{now, until})
+	}
+}
+
+// busier orders clients by their refused requests, then by all.
+func busier(a, b *watched) int {
+	return cmp.Or(cmp.Compare(b.refused, a.refused), cmp.Compare(b.requests, a.requests), cmp.Compare(a.name, b.name))
+}
+
+func (w *watch) sorted() (all []*watched) {
+	for _, c := range w.clients {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, busier)
+	return all
+}
+
+// forget forgets the quieter half.
+func (w *watch) forget() {
+	median := w.sorted()[watchedClients/2]
+	for client, c := range w.clients {
+		if busier(c, median) >= 0 {
+			delete(w.clients, client)
+		}
+	}
+	w.forgot = true
+}
+
+// report returns what was gathered.
+func (w *watch) report(name func(string) string) *Clients {
+	if len(w.all.ticks) == 0 {
+		return nil
+	}
+	r := &Clients{From: time.Unix(w.all.first*w.all.tick, 0).UTC(), StepS: w.all.tick}
+	all := w.sorted()
+	for _, c := range all[:min(len(all), namedClients)] {
+		for c.line.tick < w.all.tick {
+			c.line.fold()
+		}
+		n := len(w.all.ticks)
+		t := ClientTimeline{Client: name(c.name), Requests: c.requests, Refused: c.refused, Partial: c.late, Passed: make([]uint64, n), Stopped: make([]uint64, n), Held: make([]bool, n)}
+		for i, tick := range c.line.ticks {
+			at := c.line.first + int64(i) - w.all.first
+			t.Passed[at], t.Stopped[at] = tick.Requests-tick.Refused, tick.Refused
+		}
+		for _, span := range c.held {
+			for at := floor(second(span[0]), w.all.tick) - w.all.first; at <= floor(second(span[1]), w.all.tick)-w.all.first && at < int64(n); at++ {
+				t.Held[at] = true
+			}
+		}
+		r.Top = append(r.Top, t)
+	}
+	return r
+}
+
+// plot shows them as strips.
+func (c *Clients) plot() page.Block {
+	s := page.Strips{Title: "The clients with the most refusals over time", From: c.From, Step: time.Duration(c.StepS) * time.Second,
+		Note: "UTC, in steps of " + figure.Period(c.StepS) + "; the fuller the colour, the more requests"}
+	for _, t := range c.Top {
+		row := page.Strip{Name: t.Client, Passed: t.Passed, Refused: t.Stopped, Held: t.Held}
+		if t.Partial {
+			row.Note = "from when it was watched"
+		}
+		s.Rows = append(s.Rows, row)
+	}
+	return s
+}

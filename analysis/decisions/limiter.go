@@ -1,0 +1,104 @@
+package decisions
+
+import (
+	"slices"
+
+	"github.com/edgelimit/edge/analysis/exact"
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A limiter decides the requests of one key like a node that learns of each at once.
+type limiter struct {
+	exactly bool // it counts by the exact sliding log
+	rule    *rule.Rule
+	limits  []limitState
+	until   int64 // of its mitigation
+	why     why
+}
+
+// A limitState is what is counted for a limit.
+type limitState struct {
+	counter.Limit
+	windows counter.Windows[int64, uint64]
+	log     exact.Log
+}
+
+// why is what the mitigation is for.
+type why struct {
+	period   int64
+	estimate counter.Estimate
+}
+
+// reset forgets all requests and the mitigation.
+func (l *limiter) reset() { *l = limiter{exactly: l.exactly} }
+
+// use replaces the rule at t. Counts stay, as nodes keep them: those of limits with the same period
+// and layout. A mitigation that the new thresholds would not have started ends.
+func (l *limiter) use(r *rule.Rule, t int64) {
+	if l.rule == r {
+		return
+	}
+	before := l.limits
+	l.rule, l.limits = r, nil
+	for i := range r.Limits {
+		limit := limitState{Limit: r.Limits[i].Counted()}
+		same := slices.IndexFunc(before, func(b limitState) bool {
+			return b.Period == limit.Period && (l.exactly || b.Layout == limit.Layout)
+		})
+		if same >= 0 {
+			limit.windows, limit.log = before[same].windows, before[same].log
+		}
+		l.limits = append(l.limits, limit)
+	}
+	acts := func(s limitState) bool { return s.Period >= l.why.period && l.why.estimate.Over(s.Threshold) }
+	if t < l.until && !slices.ContainsFunc(l.limits, acts) {
+		l.until = t
+	}
+}
+
+// decide decides a request at t, which must not fall from call to call, and counts it if it passes.
+func (l *limiter) decide(t int64, cost uint64) (refused bool) {
+	refused = t < l.until
+	if !refused || l.rule.CountWhileMitigated {
+		l.count(t, cost)
+	}
+	return refused
+}
+
+// count counts a request at t.
+func (l *limiter) count(t int64, cost uint64) {
+	if cost == 0 {
+		return
+	}
+	timeout := l.rule.MitigationTimeout.Microseconds()
+	if t < l.until {
+		timeout = 0 // it is only prolonged
+	}
+	for i := range l.limits {
+		s := &l.limits[i]
+		if back, estimate, over := s.add(t, cost, l.exactly); over {
+			if until := max(t+timeout, back); until > l.until {
+				l.until, l.why = until, why{s.Period, estimate}
+			}
+		}
+	}
+}
+
+// add counts a request, and reports whether the limit is exceeded, by which estimate and until when.
+func (s *limitState) add(t int64, cost uint64, exactly bool) (back int64, e counter.Estimate, over bool) {
+	if exactly {
+		if !s.log.Exceeds(cost, s.Threshold, t, s.Period) {
+			return 0, e, false
+		}
+		return s.log.Back(s.Threshold, s.Period), counter.Estimate{Whole: s.log.Total(), Of: 1}, true
+	}
+	w := &s.windows
+	index, elapsed := counter.WindowAt(t, s.Period)
+	w.Roll(index)
+	w.Cur = s.Layout.Add(w.Cur, s.Delta(min(cost, s.Layout.Stop()), elapsed))
+	if e = s.Estimate(w.Prev, w.Cur, elapsed); !e.Over(s.Threshold) {
+		return 0, e, false
+	}
+	return t - elapsed + s.Back(w.Prev, w.Cur, elapsed), e, true
+}

@@ -1,0 +1,383 @@
+// Package decisions replays the decision logs of the nodes of a PoP: what other limits would have
+// decided, and how often the estimate and the lag of counting decided otherwise than an exact count.
+//
+// # What is compared
+//
+// Each key has a limiter of its own. It sees the key's requests of all nodes, in the order of time,
+// and learns what each counts at once, also if the answer said so later. It decides for itself: a
+// request that it refuses does not count (unless the rule has count_while_mitigated), and a crossing
+// refuses until the rule's timeout is over and every limit is back at its threshold. The exact one
+// keeps the time of every request and counts those in (t−P, t]; the other estimates as nodes do.
+//
+// A decision is wrong if the exact limiter refuses the request and the node did not, or the other way
+// round. The estimate is the cause if the estimating limiter decided as the node did; otherwise lag is.
+//
+// Not judged, and no decision of the key: requests that were refused for another key, or because an
+// operator started the mitigation by hand, or because a shard was unavailable. A lift starts the key
+// anew. What a refused request of a rule that counts answers would have counted is not known: it
+// counts what the rule says.
+package decisions
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/decision"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A Log is the merged logs of the nodes of a PoP. It holds 32 bytes for each decision.
+type Log struct {
+	first       *decision.Line // about a node: secret, share and kind of keys are the same in all
+	firstFile   string
+	nodes       []*node
+	byName      map[string]uint16
+	definitions []*definition
+	byText      map[string]uint32
+	begun       map[string]string // where lines begin, by node and time
+	keys        map[counter.Key]uint32
+	events      []event
+	waiting     map[decided]uint32   // events whose answer has not counted
+	twins       map[decided][]uint32 // more of them, decided in the same microsecond
+
+	malformed uint64
+	samples   []Malformed
+	torn      []string
+	missing   uint64
+	orphans   uint64 // counts without their decision
+}
+
+// A Malformed is a line that cannot be read.
+type Malformed struct {
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Reason string `json:"reason"`
+}
+
+const maxSamples = 5 // of malformed lines
+
+// A node is what the log has of a node.
+type node struct {
+	name    string
+	from    int64 // of its first line
+	rotated bool  // earlier lines are not here
+	lines   uint64
+	ahead   int64 // greatest, by size
+}
+
+// A definition is a rule as a node had it.
+type definition struct {
+	*rule.Rule
+	counts  string
+	answers bool
+}
+
+// An event is a decision about a request, or a count without one.
+type event struct {
+	t          int64 // microseconds since the Unix epoch, by the PoP's clock
+	cost       uint64
+	key        uint32
+	definition uint32
+	generation uint32
+	flags      flags
+}
+
+type flags uint8
+
+const (
+	mitigated   flags = 1 << iota
+	counted           // by the nodes
+	answers           // it waits for the answer, or has it
+	other             // refused for another key, or by hand
+	unavailable       // refused because no shard was available
+	countOnly         // a count without its decision
+)
+
+// decided is what a count says of its decision.
+type decided struct {
+	t    int64 // by the node's clock
+	key  uint32
+	node uint16
+}
+
+// New returns an empty Log.
+func New() *Log {
+	return &Log{byName: map[string]uint16{}, byText: map[string]uint32{}, begun: map[string]string{}, keys: map[counter.Key]uint32{}, waiting: map[decided]uint32{}, twins: map[decided][]uint32{}}
+}
+
+// IsLog reports whether the text of a file that begins with head is a decision log.
+func IsLog(head []byte) bool {
+	rest, ok := bytes.CutPrefix(bytes.TrimLeft(head, "\r\n"), []byte(`{"event":"`))
+	return ok && slices.ContainsFunc(
+		[]string{decision.EventNode, decision.EventClock, decision.EventRule, decision.EventDecision, decision.EventCount, decision.EventMissing},
+		func(event string) bool { return bytes.HasPrefix(rest, []byte(event+`"`)) })
+}
+
+// maxLine is the maximum length of a line.
+const maxLine = 1 << 20
+
+// A reading is the state of reading a file.
+type reading struct {
+	*Log
+	file  string
+	line  int
+	node  uint16
+	named bool // the node is known
+	ahead int64
+	refs  map[int]uint32
+}
+
+// Read reads a file. Malformed lines are counted. An error says that the log is not one of the same
+// PoP, or cannot be read.
+func (l *Log) Read(file string, text io.Reader) error {
+	r := &reading{Log: l, file: file}
+	lines := bufio.NewReaderSize(text, maxLine)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if r.line++; errors.Is(err, bufio.ErrBufferFull) {
+			r.wrong("the line is too long")
+			for errors.Is(err, bufio.ErrBufferFull) {
+				_, err = lines.ReadSlice('\n')
+			}
+			line = nil
+		}
+		if errors.Is(err, io.EOF) {
+			if len(line) > 0 {
+				l.torn = append(l.torn, file)
+			}
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", file, err)
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue // a node that was killed left half a line, or less
+		}
+		if err := r.take(line); err != nil {
+			return err
+		}
+	}
+}
+
+// wrong counts a malformed line.
+func (r *reading) wrong(reason string) {
+	if r.malformed++; len(r.samples) < maxSamples {
+		r.samples = append(r.samples, Malformed{r.file, r.line, reason})
+	}
+}
+
+// take takes in a line.
+func (r *reading) take(text []byte) error {
+	var line decision.Line
+	if err := json.Unmarshal(text, &line); err != nil {
+		r.wrong("not a JSON object of a decision log")
+		return nil
+	}
+	if line.Event == decision.EventNode {
+		return r.begin(line)
+	}
+	if !r.named {
+		r.wrong("no line before it says which node it is from")
+		return nil
+	}
+	switch line.Event {
+	case decision.EventClock:
+		r.setAhead(line.AheadMicros)
+	case decision.EventRule:
+		r.define(&line)
+	case decision.EventDecision, decision.EventCount:
+		r.request(&line)
+	case decision.EventMissing:
+		r.missing += uint64(max(0, line.Lines))
+	default:
+		r.wrong(fmt.Sprintf("unknown event %q", line.Event))
+	}
+	return nil
+}
+
+// begin takes in the line that begins the lines of a node.
+func (r *reading) begin(line decision.Line) error {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("%s:%d: %s", r.file, r.line, fmt.Sprintf(format, args...))
+	}
+	if line.Version != decision.Version {
+		return fail("the decision log has version %d of the format, this program reads version %d", line.Version, decision.Version)
+	}
+	if line.Node == "" {
+		r.wrong("the line does not name its node")
+		return nil
+	}
+	begins, here := fmt.Sprint(line.Time, " ", line.Node), fmt.Sprintf("%s:%d", r.file, r.line)
+	if r.first == nil {
+		r.first, r.firstFile = &line, here
+	}
+	switch first := r.first; {
+	case line.Secret != first.Secret:
+		return fail("node %s has another secret than node %s in %s: these are logs of different PoPs", line.Node, first.Node, r.firstFile)
+	case line.Clients != first.Clients:
+		return fail("node %s logs with another log_clients than node %s in %s: their keys cannot be matched", line.Node, first.Node, r.firstFile)
+	case line.Share != first.Share:
+		return fail("node %s logs a share of %v of the keys, and node %s in %s one of %v: replay logs of one share", line.Node, line.Share, first.Node, r.firstFile, first.Share)
+	}
+	if before := r.begun[begins]; before != "" {
+		return fail("the lines of node %s that begin here are in %s, too: give each log once", line.Node, before)
+	}
+	r.begun[begins] = here
+	at, known := r.byName[line.Node]
+	if !known {
+		if len(r.nodes) > 1<<15 {
+			return fail("there are more than %d nodes", 1<<15)
+		}
+		at = uint16(len(r.nodes))
+		r.byName[line.Node] = at
+		r.nodes = append(r.nodes, &node{name: line.Node, from: line.Time, rotated: line.Reason == decision.ReasonRotation})
+	}
+	if n := r.nodes[at]; line.Time < n.from {
+		n.from, n.rotated = line.Time, line.Reason == decision.ReasonRotation
+	}
+	r.node, r.named, r.refs = at, true, map[int]uint32{}
+	r.setAhead(line.AheadMicros)
+	return nil
+}
+
+func (r *reading) setAhead(ahead int64) {
+	if r.ahead = ahead; max(ahead, -ahead) > max(r.nodes[r.node].ahead, -r.nodes[r.node].ahead) {
+		r.nodes[r.node].ahead = ahead
+	}
+}
+
+// define takes in a rule.
+func (r *reading) define(line *decision.Line) {
+	if line.Definition == nil || line.Rule == "" {
+		r.wrong("the line does not define its rule")
+		return
+	}
+	text, _ := json.Marshal(line.Definition)
+	id := line.Rule + "\x00" + string(text)
+	at, known := r.byText[id]
+	if !known {
+		d, err := definitionOf(line.Rule, line.Definition)
+		if err != nil {
+			r.wrong(err.Error())
+			return
+		}
+		at = uint32(len(r.definitions))
+		r.byText[id], r.definitions = at, append(r.definitions, d)
+	}
+	r.refs[line.Ref] = at
+}
+
+func definitionOf(id string, from *decision.Definition) (*definition, error) {
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)).Round(time.Microsecond) }
+	d := &definition{&rule.Rule{ID: id, CountWhileMitigated: from.CountWhileMitigated}, from.Counts, from.CountsAnswer}
+	if from.Action == rule.Shed.String() {
+		d.Action = rule.Shed
+	}
+	if !(from.MitigationTimeoutS >= 0 && from.MitigationTimeoutS <= rule.MaxPeriod.Seconds()) {
+		return nil, errors.New("the rule's mitigation timeout is not from 0 to 7 days")
+	}
+	d.MitigationTimeout = seconds(from.MitigationTimeoutS)
+	for _, l := range from.Limits {
+		limit := rule.Limit{Threshold: l.Threshold, SubWindows: l.SubWindows, Estimate: counter.Kind(max(0, slices.Index(counter.KindNames(), l.Estimate)))}
+		layout, ok := counter.LayoutOf(max(1, l.SubWindows))
+		switch {
+		case !ok || l.Threshold == 0 || l.Threshold > min(rule.MaxThreshold, layout.MaxThreshold()), !slices.Contains(counter.KindNames(), l.Estimate),
+			!(l.PeriodS >= rule.MinPeriod.Seconds() && l.PeriodS <= rule.MaxPeriod.Seconds()), l.PeriodS != float64(int64(l.PeriodS)):
+			return nil, errors.New("the rule has a limit that no rule may have")
+		}
+		limit.Period = seconds(l.PeriodS)
+		d.Limits = append(d.Limits, limit)
+	}
+	if len(d.Limits) == 0 {
+		return nil, errors.New("the rule has no limits")
+	}
+	return d, nil
+}
+
+// request takes in a decision or a count.
+func (r *reading) request(line *decision.Line) {
+	at, known := r.refs[line.Ref]
+	var key counter.Key
+	n, err := hex.Decode(key[:], []byte(line.Key[:min(len(line.Key), 2*len(key))]))
+	switch {
+	case !known || r.definitions[at].ID != line.Rule:
+		r.wrong("no line before it defines its rule")
+		return
+	case err != nil || n != len(key) || len(line.Key) != 2*len(key):
+		r.wrong("the key is not 32 hexadecimal digits")
+		return
+	case line.Time <= 0 || line.Time > maxTime || line.Cost > rule.MaxThreshold:
+		r.wrong("the time or the cost is out of range")
+		return
+	}
+	number, known := r.keys[key]
+	if !known {
+		number = uint32(len(r.keys))
+		r.keys[key] = number
+	}
+	r.nodes[r.node].lines++
+	d := r.definitions[at]
+	e := event{t: line.Time - r.ahead, cost: line.Cost, key: number, definition: at, generation: line.Generation}
+	if line.Event == decision.EventCount {
+		of := decided{line.Decided, number, r.node}
+		if i, found := r.answered(of); found {
+			r.events[i].cost, r.events[i].flags = line.Cost, r.events[i].flags|counted
+			return
+		}
+		r.orphans++
+		e.flags = counted | countOnly
+	} else {
+		set := func(is bool, f flags) {
+			if is {
+				e.flags |= f
+			}
+		}
+		set(line.Mitigated, mitigated)
+		set(line.Counted, counted)
+		set(d.answers, answers)
+		set(line.Other || line.ByHand, other)
+		set(line.Verdict == "unavailable", unavailable)
+		if passed := e.flags&(mitigated|other|unavailable) == 0; d.answers && passed {
+			e.cost = 0 // until a line says that it counted
+			r.waits(decided{line.Time, number, r.node})
+		}
+	}
+	r.events = append(r.events, e)
+}
+
+// waits notes that the next event waits for its answer.
+func (l *Log) waits(d decided) {
+	next := uint32(len(l.events))
+	if _, twin := l.waiting[d]; twin {
+		l.twins[d] = append(l.twins[d], next)
+		return
+	}
+	l.waiting[d] = next
+}
+
+// answered returns an event that waits for its answer, and no longer does.
+func (l *Log) answered(d decided) (i uint32, found bool) {
+	if twins := l.twins[d]; len(twins) > 0 {
+		l.twins[d] = twins[1:]
+		return twins[0], true
+	}
+	i, found = l.waiting[d]
+	delete(l.waiting, d)
+	return i, found
+}
+
+const maxTime = 1 << 53 // as JSON has it exactly; the year 2255
+
+// sort puts events in the order of keys, and of time.
+func (l *Log) sort() {
+	slices.SortStableFunc(l.events, func(a, b event) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.t, b.t)) })
+}

@@ -1,0 +1,351 @@
+package decisions
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A Report is what a log says.
+type Report struct {
+	From      time.Time    `json:"from"`
+	To        time.Time    `json:"to"`
+	Share     float64      `json:"share"` // of the keys
+	Nodes     []NodeReport `json:"nodes"`
+	Rules     []RuleReport `json:"rules"`
+	Malformed uint64       `json:"malformed_lines"`
+	Samples   []Malformed  `json:"malformed_samples,omitempty"`
+	Missing   uint64       `json:"missing_lines"`              // that the nodes could not write
+	Unpaired  uint64       `json:"counts_without_decision"`    // counted, but not judged
+	CutOff    []string     `json:"cut_off,omitempty"`          // files that end within a line
+	NotInLog  []string     `json:"rules_not_in_log,omitempty"` // of the rules that are asked about
+}
+
+// A NodeReport is what there is of a node.
+type NodeReport struct {
+	Node    string    `json:"node"`
+	From    time.Time `json:"from"`
+	Lines   uint64    `json:"lines"`    // about requests
+	AheadMS float64   `json:"ahead_ms"` // greatest offset of its clock, by which times are corrected
+	Rotated bool      `json:"rotated"`  // earlier lines are missing
+}
+
+// A RuleReport is what was decided about a rule's keys.
+type RuleReport struct {
+	Rule        string   `json:"rule"`
+	Limits      []string `json:"limits"`
+	Keys        uint64   `json:"keys"`
+	Decisions   uint64   `json:"decisions"` // that are judged
+	Refused     uint64   `json:"refused"`   // by nodes, also if the action only logs it
+	KeysRefused uint64   `json:"keys_refused"`
+
+	// Requests that are not judged, by the reason.
+	Other       uint64 `json:"decided_otherwise"` // for another key, or by hand
+	Unavailable uint64 `json:"unavailable"`
+	WarmUp      uint64 `json:"warm_up"` // what they were decided by may be in logs that are missing
+
+	// Assumed is how many refused requests count what the rule says, because nobody knows the answer.
+	Assumed uint64 `json:"assumed"`
+
+	// NotCompared says that the rule sheds, or did: what decides is then the share of the client, which is not
+	// in the log. Accuracy and Change are nil.
+	NotCompared bool `json:"not_compared,omitempty"`
+
+	Accuracy *Accuracy `json:"accuracy,omitempty"`
+	Change   *Change   `json:"change,omitempty"`
+}
+
+// An Accuracy says how decisions differ from those of an exact limiter.
+type Accuracy struct {
+	Exact          uint64  `json:"exact_refused"`    // by an exact limiter
+	Estimate       uint64  `json:"estimate_refused"` // by one that estimates, and learns of each request at once
+	WronglyAllowed Wrong   `json:"wrongly_allowed"`
+	WronglyRefused Wrong   `json:"wrongly_refused"`
+	WrongPct       float64 `json:"wrong_pct"` // of the decisions
+	KeysWrong      uint64  `json:"keys_wrong"`
+}
+
+// Wrong is wrong decisions, by their cause.
+type Wrong struct {
+	Requests uint64 `json:"requests"`
+	Estimate uint64 `json:"estimate"`
+	Lag      uint64 `json:"lag"`
+}
+
+// A Change says what other limits would have decided, had each request been known at once.
+type Change struct {
+	Limits       []string `json:"limits"` // none: the rule is gone
+	Refused      uint64   `json:"refused"`
+	KeysRefused  uint64   `json:"keys_refused"`
+	NewlyRefused uint64   `json:"newly_refused"`
+	NewlyAllowed uint64   `json:"newly_allowed"`
+}
+
+// ErrEmpty is the error of a log without requests.
+var ErrEmpty = errors.New("there are no decisions in the log")
+
+// Accuracy returns how decisions differ from those of an exact limiter.
+func (l *Log) Accuracy() (*Report, error) { return l.replay(nil, true) }
+
+// Overview returns what the log holds.
+func (l *Log) Overview() (*Report, error) { return l.replay(nil, false) }
+
+// Enforce returns what rules would have decided.
+func (l *Log) Enforce(rules *rule.Set) (*Report, error) { return l.replay(rules, false) }
+
+// A tally is what is counted of a rule.
+type tally struct {
+	RuleReport
+	texts    map[string]bool // of its limits
+	counts   string
+	accuracy *Accuracy
+	change   *Change
+	with     *rule.Rule // instead of the rule of the log; nil: gone
+	from     int64      // of what is judged; before, limiters only count what nodes did
+	longest  time.Duration
+}
+
+// replay decides everything again.
+func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
+	if len(l.events) == 0 {
+		return nil, ErrEmpty
+	}
+	l.sort()
+	report := &Report{Share: l.first.Share, Malformed: l.malformed, Samples: l.samples, Missing: l.missing, Unpaired: l.orphans, CutOff: l.torn}
+	first, last, begin := int64(math.MaxInt64), int64(math.MinInt64), int64(math.MinInt64)
+	for i := range l.events {
+		first, last = min(first, l.events[i].t), max(last, l.events[i].t)
+	}
+	report.From, report.To = figure.TimeOf(first), figure.TimeOf(last)
+	for _, n := range l.nodes {
+		report.Nodes = append(report.Nodes, NodeReport{n.name, figure.TimeOf(n.from), n.lines, float64(n.ahead) / 1e3, n.rotated})
+		if n.rotated {
+			begin = max(begin, n.from)
+		}
+	}
+	slices.SortFunc(report.Nodes, func(a, b NodeReport) int { return strings.Compare(a.Node, b.Node) })
+	tallies, err := l.tallies(with, accuracy, begin)
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i < len(l.events); {
+		end := i + 1
+		for end < len(l.events) && l.events[end].key == l.events[i].key {
+			end++
+		}
+		tallies[l.definitions[l.events[i].definition].ID].key(l, l.events[i:end])
+		i = end
+	}
+	for _, t := range tallies {
+		if t.Keys == 0 {
+			continue
+		}
+		for text := range t.texts {
+			t.Limits = append(t.Limits, text)
+		}
+		slices.Sort(t.Limits)
+		if t.NotCompared {
+			t.accuracy, t.change = nil, nil
+		}
+		if a := t.accuracy; a != nil {
+			a.WrongPct = figure.Percent(a.WronglyAllowed.Requests+a.WronglyRefused.Requests, t.Decisions)
+		}
+		t.Accuracy, t.Change = t.accuracy, t.change
+		report.Rules = append(report.Rules, t.RuleReport)
+	}
+	slices.SortFunc(report.Rules, func(a, b RuleReport) int { return strings.Compare(a.Rule, b.Rule) })
+	if with != nil {
+		for _, r := range with.Rules() {
+			if tallies[r.ID] == nil {
+				report.NotInLog = append(report.NotInLog, r.ID)
+			}
+		}
+	}
+	return report, nil
+}
+
+// tallies returns a tally for each rule of the log. If the log begins in the middle, at begin, what is
+// judged begins when nothing from before can matter.
+func (l *Log) tallies(with *rule.Set, accuracy bool, begin int64) (map[string]*tally, error) {
+	all := map[string]*tally{}
+	for _, d := range l.definitions {
+		t := all[d.ID]
+		if t == nil {
+			t = &tally{RuleReport: RuleReport{Rule: d.ID}, texts: map[string]bool{}, counts: d.counts, from: math.MinInt64}
+			all[d.ID] = t
+			if accuracy {
+				t.accuracy = new(Accuracy)
+			}
+			if with != nil {
+				t.change, t.with = new(Change), with.Rule(d.ID)
+				if t.with != nil {
+					t.change.Limits = []string{limitsText(t.with)}
+				}
+			}
+		}
+		sheds := d.Action == rule.Shed || t.with != nil && t.with.Action == rule.Shed
+		t.NotCompared = t.NotCompared || sheds && (accuracy || with != nil)
+		for _, limit := range d.Limits {
+			t.longest = max(t.longest, 2*limit.Period+d.MitigationTimeout)
+		}
+		if begin != math.MinInt64 {
+			t.from = begin + t.longest.Microseconds()
+		}
+		if r := t.with; r != nil && r.Counting() != d.counts {
+			return nil, &RuleError{r, fmt.Sprintf("rule %s counts other requests than those in the log, so that it cannot be asked about: %q, and in the log %q", r.ID, r.Counting(), d.counts)}
+		} else if r != nil && r.Overrides != "" {
+			return nil, &RuleError{r, fmt.Sprintf("rule %s has overrides, and the log does not say which keys they are for", r.ID)}
+		}
+	}
+	if with != nil && !slices.ContainsFunc(with.Rules(), func(r *rule.Rule) bool { return all[r.ID] != nil }) {
+		var ids []string
+		for id := range all {
+			ids = append(ids, id)
+		}
+		slices.Sort(ids)
+		return nil, fmt.Errorf("no rule is in the log, which has %s", strings.Join(ids, ", "))
+	}
+	return all, nil
+}
+
+// A RuleError says why a log has no answer about a rule.
+type RuleError struct {
+	Rule    *rule.Rule
+	problem string
+}
+
+// Error returns where the rule is, and what the problem is.
+func (e *RuleError) Error() string {
+	return fmt.Sprintf("%s:%d: %s", e.Rule.File, e.Rule.Line, e.problem)
+}
+
+func limitsText(r *rule.Rule) string {
+	var list []string
+	for _, l := range r.Limits {
+		list = append(list, l.String())
+	}
+	text := strings.Join(list, ", ")
+	if r.MitigationTimeout > 0 {
+		text += "; for " + rule.FormatDuration(r.MitigationTimeout)
+	}
+	return text
+}
+
+// key decides the requests of a key again.
+func (t *tally) key(l *Log, events []event) {
+	exactly, estimate := &limiter{exactly: true}, new(limiter)
+	generation := uint32(0)
+	var judged, refused, would, wrong bool
+	t.Keys++
+	for i := range events {
+		e := &events[i]
+		r := l.definitions[e.definition].Rule
+		t.texts[limitsText(r)] = true
+		if t.change != nil {
+			r = t.with
+		}
+		if e.generation > generation {
+			generation = e.generation
+			exactly.reset()
+			estimate.reset()
+		}
+		var byExact, byEstimate bool
+		is := func(f flags) bool { return e.flags&f != 0 }
+		if r != nil {
+			exactly.use(r, e.t)
+			estimate.use(r, e.t)
+			switch {
+			case !is(other) && e.t >= t.from:
+				byExact, byEstimate = exactly.decide(e.t, e.cost), estimate.decide(e.t, e.cost)
+			case is(counted):
+				exactly.count(e.t, e.cost)
+				estimate.count(e.t, e.cost)
+			}
+		}
+		switch {
+		case is(countOnly):
+			continue
+		case is(other):
+			t.Other++
+			continue
+		case is(unavailable):
+			t.Unavailable++
+			continue
+		case e.t < t.from:
+			t.WarmUp++
+			continue
+		}
+		judged = true
+		byNode := is(mitigated)
+		t.Decisions++
+		if byNode {
+			t.Refused++
+			if is(answers) {
+				t.Assumed++
+			}
+		}
+		refused = refused || byNode
+		if t.change != nil {
+			would = would || byEstimate
+			t.change.add(byNode, byEstimate)
+		}
+		if t.accuracy != nil {
+			wrong = t.accuracy.add(byNode, byEstimate, byExact) || wrong
+		}
+	}
+	bump := func(n *uint64, is bool) {
+		if is {
+			*n++
+		}
+	}
+	bump(&t.KeysRefused, judged && refused)
+	if t.change != nil {
+		bump(&t.change.KeysRefused, would)
+	}
+	if t.accuracy != nil {
+		bump(&t.accuracy.KeysWrong, wrong)
+	}
+}
+
+// add adds a decision.
+func (c *Change) add(byNode, byEstimate bool) {
+	switch {
+	case byEstimate && !byNode:
+		c.NewlyRefused++
+	case byNode && !byEstimate:
+		c.NewlyAllowed++
+	}
+	if byEstimate {
+		c.Refused++
+	}
+}
+
+// add adds a decision, and reports whether it is wrong.
+func (a *Accuracy) add(byNode, byEstimate, byExact bool) (wrong bool) {
+	if byExact {
+		a.Exact++
+	}
+	if byEstimate {
+		a.Estimate++
+	}
+	if byNode == byExact {
+		return false
+	}
+	w := &a.WronglyAllowed
+	if byNode {
+		w = &a.WronglyRefused
+	}
+	w.Requests++
+	if byEstimate == byNode {
+		w.Estimate++
+	} else {
+		w.Lag++
+	}
+	return true
+}

@@ -1,0 +1,69 @@
+package figure
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/edgelimit/edge/analysis/page"
+)
+
+// A PeakBin is how many clients have a peak that is at most UpTo, and greater than that of the
+// bin before.
+type PeakBin struct {
+	UpTo    uint64 `json:"up_to"`
+	Clients uint64 `json:"clients"`
+}
+
+// Peaks count clients by the greatest number of requests that they made in a period.
+type Peaks []PeakBin
+
+// NewPeaks returns peaks without clients. A bin ends at the threshold.
+func NewPeaks(threshold uint64) (p Peaks) {
+	for power := uint64(1); power < 1<<50; power *= 10 {
+		for _, tenths := range []uint64{10, 15, 20, 30, 50, 70} {
+			if end := power * tenths / 10; len(p) == 0 || end > p[len(p)-1].UpTo {
+				p = append(p, PeakBin{UpTo: end})
+			}
+		}
+	}
+	if at, found := p.find(threshold); !found {
+		p = slices.Insert(p, at, PeakBin{UpTo: threshold})
+	}
+	return p
+}
+
+func (p Peaks) find(n uint64) (int, bool) {
+	return slices.BinarySearchFunc(p, n, func(b PeakBin, n uint64) int { return cmp.Compare(b.UpTo, n) })
+}
+
+// Add adds a client whose peak is n.
+func (p Peaks) Add(n uint64) {
+	at, _ := p.find(n)
+	p[min(at, len(p)-1)].Clients++
+}
+
+// Bins returns p up to the last bin that has clients, or ends at the threshold.
+func (p Peaks) Bins(threshold uint64) []PeakBin {
+	end := len(p)
+	for end > 0 && p[end-1].Clients == 0 && p[end-1].UpTo > threshold {
+		end--
+	}
+	return p[:end]
+}
+
+// PlotPeaks shows where a limit cuts.
+func PlotPeaks(bins []PeakBin, what string, threshold uint64, seconds int64) page.Block {
+	over := uint64(0)
+	h := page.Histogram{
+		Title: "Peak rates: where " + page.Grouped(threshold) + " in " + Period(seconds) + " cuts", XName: "most requests in " + Period(seconds), YName: what,
+		Cut: float64(threshold), Beyond: "over the threshold",
+	}
+	for _, b := range bins {
+		if h.Bins = append(h.Bins, page.Bin{UpTo: float64(b.UpTo), N: b.Clients}); b.UpTo > threshold {
+			over += b.Clients
+		}
+	}
+	h.CutName = fmt.Sprintf("here the rule cuts: %s over", page.Grouped(over))
+	return h
+}

@@ -1,0 +1,447 @@
+package analysis
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/client"
+	"github.com/edgelimit/edge/analysis/exact"
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// An instantPoP decides as one node does that knows every count and every record before the next
+// request comes. It refuses what a Simulation without lag and losses refuses, but keeps the counts
+// of a key in a table of its own instead of in a limiter and a shard. It decides each request
+// twice, with mitigations apart: by the nodes' estimate, and by exact counts.
+//
+// Several of them may share the requests of a log, so that no key is in two of them.
+type instantPoP struct {
+	rules    *rule.Set
+	client   rule.ClientPrefix
+	first    int // way
+	asks     requests
+	clients  *keyStates              // of the rules that count by the client alone
+	groups   []*keyStates            // of all rules, clients first
+	of       []member                // by the index of the rule
+	plans    map[*rule.Rule]*member  // rules with the limits that their overrides give keys
+	goesOn   bool                    // a rule counts requests that are refused
+	sheds    bool                    // a rule sheds
+	exceeded map[netip.Addr]struct{} // clients that exceeded a limit of a rule by client, by exact counts; nil: no rule has keys that clients share
+	matched  []*rule.Rule
+	next     [decidedAtOnce]prepared
+	keys     []requestKey // of next
+	ruleKeys []ruleKey    // of next
+	many     []state      // memory of fetch
+	key      [256]byte
+	fetched  uint64 // of no meaning: see fetch
+
+	sums      []ruleSums // by the index of the rule
+	demand    []demand   // by the index of the rule; nil if it is not asked for
+	mitigated mitigations
+}
+
+// ruleSums are how many requests a rule concerns, and how many of them it counted.
+type ruleSums struct{ matched, counted uint64 }
+
+// A member is the place of a rule in a group.
+type member struct {
+	*rule.Rule
+	group  *keyStates
+	place  int // in the group's keyUntils
+	from   int // the place of its first limit in the group's limitStates
+	limits []counter.Limit
+	width  int8
+}
+
+// setRule makes m that of r.
+func (m *member) setRule(r *rule.Rule) {
+	m.Rule, m.limits, m.width = r, nil, int8(r.Width())
+	for _, l := range r.Limits {
+		m.limits = append(m.limits, l.Counted())
+	}
+}
+
+// A prepared request is one that is decided about next.
+type prepared struct {
+	*replayed
+	path   string // canonical
+	listed rule.Access
+	keys   [2]int // from, to, in instantPoP.keys
+	rules  [2]int // in instantPoP.ruleKeys
+}
+
+// A requestKey is a key of a request in a group.
+type requestKey struct {
+	group *keyStates
+	key   accesslog.Client
+	hash  uint64
+	rules uint8     // that count the request under it, a bit for each
+	times *fewTimes // found by fetch
+}
+
+// A ruleKey is a key of a request that a rule concerns.
+type ruleKey struct {
+	rule *member
+	at   int // in instantPoP.keys
+}
+
+// The ways in which an instantPoP decides.
+const (
+	byExactCounts = iota
+	byNodesEstimate
+	ways
+)
+
+// tickLength is how finely nodes count time, in microseconds: a request counts as if it came at the
+// start of its tick, which may lie in the sub-window before. Where sub-windows last whole seconds,
+// nodes have ticks of a second, which count the same: a second then lies in one sub-window.
+const tickLength = 10_000
+
+// A keyUntil is until when a key is mitigated, in each way.
+type keyUntil [ways]int64
+
+// A limitState holds the counts of a key for one limit, in each way.
+type limitState struct {
+	counter.Windows[int64, uint64]
+	log exact.Log
+}
+
+// newInstantPoP returns one that decides by exact counts as well, or by the estimate only.
+func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, exact bool) *instantPoP {
+	all := rules.Rules()
+	p := &instantPoP{
+		rules: rules, client: client, asks: requests{fields: rules.ReadsFields()}, clients: newKeyStates(never), // they are counted at the end
+
+		of: make([]member, len(all)), plans: map[*rule.Rule]*member{}, sums: make([]ruleSums, len(all)), mitigated: newMitigations(rules),
+	}
+	if !exact {
+		p.first = byNodesEstimate
+	}
+	p.groups = append(p.groups, p.clients)
+	for i, r := range all {
+		m := &p.of[i]
+		m.setRule(r)
+		p.goesOn = p.goesOn || r.CountsMitigated()
+		p.sheds = p.sheds || r.Action == rule.Shed
+		if exact && m.width > 0 && p.exceeded == nil {
+			p.exceeded = map[netip.Addr]struct{}{}
+		}
+		if m.group = p.clients; !isByClient(r) || len(p.clients.rules) == maxRules {
+			m.group = newKeyStates(0)
+			p.groups = append(p.groups, m.group)
+		}
+		m.group.add(m)
+		plans, _, _ := rules.Overridden(r)
+		for _, plan := range plans {
+			other := *m
+			other.setRule(plan)
+			p.plans[plan] = &other
+			m.group.bound(&other)
+		}
+	}
+	return p
+}
+
+// isByClient reports whether the client alone makes the key of r.
+func isByClient(r *rule.Rule) bool {
+	return len(r.Characteristics) == 1 && r.Characteristics[0].Kind == rule.IP && r.Overrides == ""
+}
+
+// decideAll decides about up to decidedAtOnce requests of the log, in their order, and counts
+// those that pass.
+func (p *instantPoP) decideAll(requests []*replayed, done func(*prepared, *[ways]outcome)) {
+	for _, g := range p.groups {
+		g.age(requests[0].now, requests[len(requests)-1].now)
+	}
+	p.keys, p.ruleKeys = p.keys[:0], p.ruleKeys[:0]
+	for i, r := range requests {
+		q := &p.next[i]
+		q.keys[0], q.rules[0] = len(p.keys), len(p.ruleKeys)
+		p.prepare(q, r)
+		q.keys[1], q.rules[1] = len(p.keys), len(p.ruleKeys)
+	}
+	p.fetch()
+	for i := range requests {
+		decided := p.decide(&p.next[i])
+		done(&p.next[i], &decided)
+	}
+}
+
+// prepare finds the keys of a request.
+func (p *instantPoP) prepare(q *prepared, r *replayed) {
+	req := p.asks.at(&r.entry, r.addr)
+	req.Canonicalize(p.client)
+	q.replayed, q.path, q.listed = r, req.Path, p.rules.Access(req.Addr)
+	own := len(p.keys)
+	p.keys = append(p.keys, requestKey{group: p.clients, key: r.client, hash: r.hash})
+	if q.listed != rule.Unlisted {
+		return
+	}
+	p.matched = p.rules.Match(&req, p.matched[:0])
+	for _, one := range p.matched {
+		m := &p.of[one.Index]
+		if m.group == p.clients {
+			p.sums[one.Index].matched++
+			p.add(q, m, own)
+			continue
+		}
+		keys := one.Keys(p.key[:0], &req)
+		matched := uint64(0)
+		for i := range keys.Len() {
+			by := p.rules.Override(one, keys.At(i))
+			if by == nil {
+				continue
+			} else if by != one {
+				m = p.plans[by]
+			} else {
+				m = &p.of[one.Index]
+			}
+			matched = 1
+			key := accesslog.Client(secret.Tag(keys.At(i)))
+			p.keys = append(p.keys, requestKey{group: m.group, key: key, hash: client.Hash(&key)})
+			p.add(q, m, len(p.keys)-1)
+		}
+		p.sums[one.Index].matched += matched
+	}
+}
+
+// add adds a key under which a rule counts a request, the ith one.
+func (p *instantPoP) add(q *prepared, m *member, i int) {
+	p.ruleKeys = append(p.ruleKeys, ruleKey{m, i})
+	if !counts(m.Rule, q.entry.Status) {
+		return
+	}
+	k := &p.keys[i]
+	k.rules |= 1 << m.place
+	if p.demand != nil {
+		p.demand[m.Index].add(&k.key, k.hash, m.Rule, q.now)
+	}
+}
+
+// fetch finds the states of the keys. It reads them for many requests together, so that memory
+// brings them at the same time and not one after the other.
+func (p *instantPoP) fetch() {
+	fetched := p.fetched
+	for i := range p.keys {
+		k := &p.keys[i]
+		fetched += uint64(k.group.young.numbers.Touch(k.hash))
+	}
+	for i := range p.keys {
+		k := &p.keys[i]
+		k.times = k.group.get(&k.key, k.hash)
+	}
+	for i := range p.keys {
+		fetched += uint64(p.keys[i].times.n)
+	}
+	many := p.many[:0]
+	for i := range p.keys {
+		if k := &p.keys[i]; k.times.isMany() {
+			s := k.group.state(k.times)
+			many = append(many, s)
+			fetched += uint64(s.untils[0][0])
+			for l := range s.limits {
+				fetched += uint64(s.limits[l].Index)
+			}
+		}
+	}
+	if p.first == byExactCounts {
+		for _, s := range many {
+			for l := range s.limits {
+				fetched += uint64(s.limits[l].log.Newest())
+			}
+		}
+	}
+	p.many, p.fetched = many, fetched
+}
+
+// decide decides about a request, and counts it if it passes.
+func (p *instantPoP) decide(q *prepared) (decided [ways]outcome) {
+	switch q.listed {
+	case rule.Allowed:
+		return [ways]outcome{{verdict: limit.Allowed}, {verdict: limit.Allowed}}
+	case rule.Denied:
+		return [ways]outcome{{verdict: limit.Denied}, {verdict: limit.Denied}}
+	}
+	passes := 0
+	for way := p.first; way < ways; way++ {
+		if decided[way] = p.look(q, way); decided[way].by == 0 {
+			passes++
+		}
+	}
+	if passes > 0 || p.sheds {
+		p.note(q, passes > 0, passes == ways-p.first)
+	}
+	for way := p.first; way < ways; way++ {
+		if by := decided[way].by; by == 0 || p.goesOn {
+			p.countAll(q, way, by)
+		}
+	}
+	return decided
+}
+
+// note notes a request in the few times of its keys. Keys with more get states, which the request
+// is not yet counted in; so do all if it is not the same in each way.
+func (p *instantPoP) note(q *prepared, passes, same bool) {
+	for i := q.keys[0]; i < q.keys[1]; i++ {
+		k := &p.keys[i]
+		if !passes && !k.group.sheds {
+			continue // none of its rules counts the request
+		}
+		if k.rules != 0 && !k.times.isMany() && !(same && k.times.add(q.now, k.rules, k.group)) {
+			p.expand(k.group, k.times)
+		}
+	}
+}
+
+// expand gives a key a state, which tells of its times. No limit is exceeded by them.
+func (p *instantPoP) expand(g *keyStates, times *fewTimes) {
+	few := *times
+	s := g.young.extend(g, times)
+	for i := range few.n {
+		for _, m := range g.rules {
+			if few.rules[i]&(1<<m.place) == 0 {
+				continue
+			}
+			for way := p.first; way < ways; way++ {
+				p.count(way, m, s, few.base+int64(few.after[i]), nil, false)
+			}
+		}
+	}
+}
+
+// countAll counts a request under its keys that are not mitigated, unless it is refused, and under
+// those that are if their rule has CountWhileMitigated. Rules that shed count what no narrower one
+// refuses: see [limit.Decision]. by is that of the outcome.
+func (p *instantPoP) countAll(q *prepared, way int, by int8) {
+	var last *member // it has its keys in a row
+	refused := by > 0
+	for _, r := range p.ruleKeys[q.rules[0]:q.rules[1]] {
+		k := &p.keys[r.at]
+		if k.rules&(1<<r.rule.place) == 0 {
+			continue
+		}
+		if !k.times.isMany() && refused {
+			continue
+		}
+		if k.times.isMany() {
+			s := k.group.state(k.times)
+			if r.rule.Action == rule.Shed {
+				if refused && r.rule.width >= by {
+					continue
+				}
+			} else if mitigated := q.now < s.untils[r.rule.place][way]; mitigated && !r.rule.CountWhileMitigated || refused && !mitigated {
+				continue
+			}
+			few := false
+			if r.rule.MinClients > 1 {
+				clients := &k.group.young.clientsOf(k.group, k.times)[r.rule.place][way]
+				clients.add(r.rule, q)
+				few = clients.n() < r.rule.MinClients
+			}
+			if p.count(way, r.rule, s, q.now, &k.key, few) && p.exceeded != nil && way == byExactCounts && r.rule.width == 0 {
+				p.exceeded[q.network] = struct{}{}
+			}
+		}
+		if base := &p.of[r.rule.Index]; base != last {
+			if last = base; way == byNodesEstimate {
+				p.sums[r.rule.Index].counted++
+			}
+		}
+	}
+}
+
+// look returns what the mitigations of the request's keys decide, with the precedence of
+// [limit.Decision].
+func (p *instantPoP) look(q *prepared, way int) (o outcome) {
+	var by *rule.Rule
+	var until int64
+	for _, k := range p.ruleKeys[q.rules[0]:q.rules[1]] {
+		times := p.keys[k.at].times
+		if !times.isMany() {
+			continue
+		}
+		r := k.rule.Rule
+		s := k.rule.group.state(times)
+		end := s.untils[k.rule.place][way]
+		if end <= q.now || r.Action == rule.Shed && !k.rule.sheds(way, s, &p.keys[k.at].key, q) {
+			continue
+		}
+		if r.Action != rule.Log && (o.by == 0 || k.rule.width < o.by) {
+			o.by = k.rule.width + 1
+		}
+		switch {
+		case by == nil, r.Action > by.Action, r.Action == by.Action && (end > until || end == until && r.Index <= by.Index):
+			by, until = r, end
+		}
+	}
+	switch {
+	case by == nil:
+		return outcome{verdict: limit.Passed}
+	case by.Action == rule.Log:
+		return outcome{verdict: limit.Logged, rule: by, until: until}
+	}
+	return outcome{verdict: limit.Blocked, by: o.by, rule: by, until: until}
+}
+
+// count counts a request under a key, and mitigates the key if a limit is exceeded: until the
+// rule's timeout is over and every limit is back at its threshold. It reports whether one is exceeded.
+// few says that the key has too few clients to be mitigated.
+func (p *instantPoP) count(way int, m *member, s state, now int64, key *accesslog.Client, few bool) (over bool) {
+	back := now
+	for i := range m.limits {
+		s, l := &s.limits[m.from+i], &m.limits[i]
+		if way == byExactCounts {
+			if !s.log.Exceeds(m.CostOf(1), l.Threshold, now, l.Period) {
+				continue
+			}
+			if over = true; m.Action == rule.Shed {
+				back = max(back, now+l.Period) // nobody is refused below the threshold, whenever it ends
+			} else {
+				back = max(back, s.log.Back(l.Threshold, l.Period))
+			}
+			continue
+		}
+		index, elapsed := counter.WindowAt(now, l.Period)
+		s.Roll(index)
+		s.Cur = l.Layout.Add(s.Cur, l.Delta(min(m.CostOf(1), l.Layout.Stop()), elapsed-elapsed%tickLength)&^full(l, s.Cur))
+		if l.Over(s.Prev, s.Cur, elapsed) {
+			over = true
+			back = max(back, now-elapsed+l.Back(s.Prev, s.Cur, elapsed))
+		}
+	}
+	if !over || few {
+		return over
+	}
+	until := max(back, now+m.MitigationTimeout.Microseconds())
+	if end := s.untils[m.place][way]; now < end {
+		if until = back; back-end < count.MinProlonged(m.Rule, time.Duration(end-now)*time.Microsecond).Microseconds() {
+			return over
+		}
+	}
+	until = min(until, now+mitigation.MaxLifetime.Microseconds())
+	s.untils[m.place][way] = until
+	switch {
+	case way != byNodesEstimate:
+	case m.CountsMitigated():
+		one := counter.Key(*key)
+		binary.LittleEndian.PutUint32(one[:], binary.LittleEndian.Uint32(one[:])^uint32(m.Index)) // rules may share keys here
+		p.mitigated.extend(one, m.Index, now, until)
+	default:
+		p.mitigated.ended(m.Index, now, until)
+	}
+	return over
+}
+
+// full returns the sub-windows of a number that are full: nodes count no more in them.
+func full(l *counter.Limit, number uint64) uint64 {
+	if l.Layout.Fields == 1 {
+		return 0
+	}
+	return l.Layout.Below(l.Layout.Each(l.Layout.Stop()-1), number)
+}

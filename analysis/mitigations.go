@@ -1,0 +1,97 @@
+package analysis
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// mitigations gather how many mitigations each rule has started, and how long they last.
+type mitigations struct {
+	byID  map[string]int
+	rules []ruleMitigations     // by the index of the rule
+	spans map[counter.Key]*span // those that may still be prolonged
+}
+
+// A ruleMitigations is those of a rule. Times are in microseconds.
+type ruleMitigations struct {
+	n              int
+	total, longest int64
+	lasted         map[int64]int // how many lasted this many milliseconds
+}
+
+// A span is a mitigation of a key.
+type span struct {
+	rule       int
+	start, end int64
+}
+
+func newMitigations(rules *rule.Set) mitigations {
+	m := mitigations{byID: map[string]int{}, spans: map[counter.Key]*span{}}
+	for i, r := range rules.Rules() {
+		m.byID[r.ID] = i
+		m.rules = append(m.rules, ruleMitigations{lasted: map[int64]int{}})
+	}
+	return m
+}
+
+// add adds a record that a node has made or prolonged.
+func (m *mitigations) add(r mitigation.Record, start, end int64) {
+	if s := m.spans[r.Key]; s != nil {
+		m.extend(r.Key, s.rule, start, end)
+	} else if r.Sample != nil {
+		m.extend(r.Key, m.byID[r.Sample.Rule], start, end)
+	}
+}
+
+// extend adds that a key is mitigated from start to end.
+func (m *mitigations) extend(key counter.Key, rule int, start, end int64) {
+	s := m.spans[key]
+	switch {
+	case s == nil:
+		m.spans[key] = &span{rule, start, end}
+	case start < s.end: // prolonged, or started by another node as well
+		s.end = max(s.end, end)
+	default:
+		m.ended(s.rule, s.start, s.end)
+		s.start, s.end = start, end
+	}
+}
+
+// ended adds a mitigation that is prolonged no more.
+func (m *mitigations) ended(rule int, start, end int64) {
+	r, lasted := &m.rules[rule], end-start
+	r.n++
+	r.total += lasted
+	r.longest = max(r.longest, lasted)
+	r.lasted[(lasted+500)/1000]++
+}
+
+// join adds those of o.
+func (m *mitigations) join(o *mitigations) {
+	for _, s := range o.spans {
+		m.ended(s.rule, s.start, s.end)
+	}
+	for i := range o.rules {
+		r, of := &m.rules[i], &o.rules[i]
+		r.n, r.total, r.longest = r.n+of.n, r.total+of.total, max(r.longest, of.longest)
+		for ms, n := range of.lasted {
+			r.lasted[ms] += n
+		}
+	}
+}
+
+// median returns the median of how long they last, in seconds, to the millisecond. Of an even
+// number it is the lower of the two in the middle.
+func (r *ruleMitigations) median() float64 {
+	n := 0
+	for _, ms := range slices.Sorted(maps.Keys(r.lasted)) {
+		if n += r.lasted[ms]; 2*n >= r.n {
+			return float64(ms) / 1e3
+		}
+	}
+	return 0
+}

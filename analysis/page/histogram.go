@@ -1,0 +1,89 @@
+package page
+
+import (
+	"math"
+	"slices"
+)
+
+// A Histogram is how many there are of what, in bins side by side, with a cut: what lies beyond it
+// is refused.
+type Histogram struct {
+	Title, Note  string
+	XName, YName string
+	Bins         []Bin
+	Cut          float64 // where a rule cuts, the end of a bin; 0 for no cut
+	CutName      string
+	Beyond       string // what is beyond the cut, such as over the threshold
+}
+
+// A Bin is those whose value is at most UpTo, and greater than that of the bin before.
+type Bin struct {
+	UpTo float64
+	N    uint64
+}
+
+func (h Histogram) view() view {
+	p := plot{Title: h.Title, Note: h.Note, Data: Table{Title: h.Title, Columns: Columns(h.XName, h.YName)}}
+	p.Data.Columns[0].Numbers = true
+	all := []float64{h.Cut}
+	before := 0.0
+	var names []string
+	for _, b := range h.Bins {
+		name := Axis{}.text(b.UpTo)
+		if before+1 < b.UpTo {
+			name = Axis{}.text(before+1) + "–" + name
+		}
+		r := Row{Cells: []string{name, Grouped(b.N)}}
+		if h.Cut > 0 && b.UpTo > h.Cut {
+			r.Note = h.Beyond
+		}
+		p.Data.Rows, names = append(p.Data.Rows, r), append(names, name)
+		all, before = append(all, float64(b.N)), b.UpTo
+	}
+	if len(h.Bins) < 2 {
+		return view{}
+	}
+	y := withZero(h.YName, maximum(all[1:]))
+	n := float64(len(h.Bins))
+	x := axis{name: h.XName, share: func(v float64) float64 { return v / n }}
+	for i, b := range h.Bins {
+		x.ticks = append(x.ticks, tick{at: float64(i + 1), name: short(b.UpTo)})
+	}
+	if h.Cut > 0 {
+		p.Keys = []key{{"at most the threshold", "s0"}, {h.Beyond, "refused"}}
+	}
+	return drawn(p, func(d *drawing) {
+		d.frame(x, y, 230)
+		cut := d.x(x, float64(slices.IndexFunc(h.Bins, func(b Bin) bool { return b.UpTo >= h.Cut })+1))
+		if h.Cut > 0 {
+			at := d.top
+			_ = d.text("halo strong", "start", cut+6, at, h.CutName) || d.text("halo strong", "end", cut-6, at, h.CutName) || d.text("halo strong", "middle", cut, at, h.CutName)
+		}
+		gap := min(3, (d.right-d.left)/n/4)
+		for i, b := range h.Bins {
+			class := "s0 bar"
+			if h.Cut > 0 && b.UpTo > h.Cut {
+				class = "refused bar"
+			}
+			x1, x2, top := d.x(x, float64(i)), d.x(x, float64(i+1)), d.y(y, float64(b.N))
+			if b.N > 0 {
+				d.add(mark{Kind: "rect", Class: class, X: x1 + gap/2, Y: top, W: max(x2-x1-gap, .5), H: d.bottom - top, R: min(2, gap)})
+				if name := short(float64(b.N)); wide(name, "") <= x2-x1+4 { // else it would cover its neighbours
+					d.text("tick", "middle", (x1+x2)/2, top-4, name)
+				}
+			}
+			d.add(mark{Kind: "rect", Class: "hit", X: x1, Y: d.top, W: x2 - x1, H: d.bottom - d.top, Tip: names[i] + ": " + Grouped(b.N)})
+		}
+		if h.Cut > 0 {
+			d.line("cut", cut, d.top-8, cut, d.bottom)
+		}
+	})
+}
+
+func maximum(values []float64) float64 {
+	greatest := math.Inf(-1)
+	for _, v := range values {
+		greatest = max(greatest, v)
+	}
+	return greatest
+}

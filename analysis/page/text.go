@@ -1,0 +1,229 @@
+package page
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	textWidth = 96 // columns that paragraphs take
+	cellWidth = 60 // characters of a cell that a terminal is shown
+)
+
+// WriteText writes d for people at a terminal. Plots are left out; where no other table has
+// their numbers, these stand instead.
+func (d Document) WriteText(w io.Writer) error {
+	var b strings.Builder
+	for _, line := range []string{d.Run.Input, d.Lead} {
+		if line != "" {
+			b.WriteString(Printable(line) + "\n")
+		}
+	}
+	for _, s := range d.Sections {
+		b.WriteString("\n" + Printable(s.Title) + "\n")
+		table := false // the block before is one
+		for _, block := range s.Blocks {
+			v := block.view()
+			if v.Plot != nil && v.Plot.listed {
+				v.Table = &v.Plot.Data
+			}
+			prose := v.Paragraph != "" || v.Facts != nil || v.Outcome != nil
+			if v.Table != nil || v.Code != nil || table && prose {
+				b.WriteByte('\n')
+			}
+			if table = v.Table != nil || table && !prose; v.Table != nil && v.Table.Title != "" {
+				b.WriteString("  " + Printable(v.Table.Title) + "\n")
+			}
+			switch {
+			case v.Paragraph != "":
+				for _, line := range wrapped(Printable(string(v.Paragraph)), textWidth) {
+					b.WriteString("  " + line + "\n")
+				}
+			case v.Outcome != nil:
+				b.WriteString("  " + Printable(v.Outcome.Text) + "\n")
+			case v.Facts != nil:
+				t := Table{Columns: make([]Column, 3)}
+				for _, f := range v.Facts {
+					t.Rows = append(t.Rows, Row{Cells: []string{f.Name, f.Value, f.Note}})
+				}
+				t.text(&b)
+			case v.Code != nil:
+				b.WriteString("# " + v.Code.Title + "\n" + v.Code.Text)
+			case v.Table != nil:
+				v.Table.text(&b)
+			}
+		}
+	}
+	_, err := io.WriteString(w, strings.TrimLeft(b.String(), "\n"))
+	return err
+}
+
+// wrapped returns the lines of text.
+func wrapped(text string, width int) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimLeft(line+" "+word, " ")
+	}
+	return append(lines, line)
+}
+
+// text writes t in columns. The first column of a heading and what has no heading has none.
+func (t Table) text(b *strings.Builder) {
+	var head []string
+	for _, c := range t.Columns {
+		head = append(head, c.Name)
+	}
+	rows := [][]string{head}
+	if strings.Join(head, "") == "" {
+		rows = nil
+	}
+	for _, r := range t.Rows {
+		cells := make([]string, len(r.Cells), len(r.Cells)+1)
+		for i, cell := range r.Cells {
+			cells[i] = Printable(cell)
+			if letters := []rune(cells[i]); t.Columns[i].Sent && len(letters) > cellWidth {
+				cells[i] = string(letters[:cellWidth-1]) + "…"
+			}
+		}
+		rows = append(rows, append(cells, r.Note))
+	}
+	wide := make([]int, len(t.Columns)+1)
+	for _, r := range rows {
+		for i, cell := range r {
+			wide[i] = max(wide[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, r := range rows {
+		line := ""
+		for i, cell := range r {
+			room := strings.Repeat(" ", wide[i]-utf8.RuneCountInString(cell))
+			if i < len(t.Columns) && t.Columns[i].Numbers {
+				cell, room = room+cell, ""
+			}
+			line += "  " + cell + room
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+}
+
+// WriteMarkdown writes d for a page such as a pull request's. All sections but the first are
+// folded.
+func (d Document) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "### %s\n", escaped(d.Title))
+	for _, line := range []string{d.Run.Input, d.Lead} {
+		if line != "" {
+			b.WriteString("\n" + escaped(line) + "\n")
+		}
+	}
+	for i, s := range d.Sections {
+		if i > 0 {
+			fmt.Fprintf(&b, "\n<details><summary>%s</summary>\n", escaped(s.Title))
+		}
+		for _, block := range s.Blocks {
+			v := block.view()
+			if v.Plot != nil && v.Plot.listed {
+				v.Table = &v.Plot.Data
+			}
+			switch {
+			case v.Paragraph != "":
+				b.WriteString("\n" + escaped(string(v.Paragraph)) + "\n")
+			case v.Outcome != nil:
+				mark := ":x:"
+				if v.Outcome.OK {
+					mark = ":white_check_mark:"
+				}
+				fmt.Fprintf(&b, "\n%s **%s**\n", mark, escaped(v.Outcome.Text))
+			case v.Facts != nil:
+				t := Table{Columns: []Column{{}, {Numbers: true}, {}}}
+				for _, f := range v.Facts {
+					t.Rows = append(t.Rows, Row{Cells: []string{f.Name, f.Value, f.Note}})
+				}
+				t.markdown(&b)
+			case v.Code != nil:
+				fence := "```"
+				for strings.Contains(v.Code.Text, fence) {
+					fence += "`"
+				}
+				fmt.Fprintf(&b, "\n%s:\n\n%syaml\n%s%s\n", escaped(v.Code.Title), fence, v.Code.Text, fence)
+			case v.Table != nil:
+				v.Table.markdown(&b)
+			}
+		}
+		if i > 0 {
+			b.WriteString("\n</details>\n")
+		}
+	}
+	if d.Run.Command != "" {
+		fmt.Fprintf(&b, "\n%s, edge %s, %s\n", codeSpan(d.Run.Command), escaped(d.Run.Version), d.Run.Date.Format("2006-01-02 15:04 MST"))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (t Table) markdown(b *strings.Builder) {
+	if t.Title != "" {
+		fmt.Fprintf(b, "\n**%s**\n", escaped(t.Title))
+	}
+	row := func(cells []string) { fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | ")) }
+	var head, rule []string
+	for _, c := range t.Columns {
+		head, rule = append(head, escaped(c.Name)), append(rule, map[bool]string{false: "---", true: "--:"}[c.Numbers])
+	}
+	if t.Noted() {
+		head, rule = append(head, ""), append(rule, "---")
+	}
+	b.WriteByte('\n')
+	row(head)
+	row(rule)
+	for _, r := range t.Rows {
+		var cells []string
+		for i, cell := range r.Cells {
+			if t.Columns[i].Sent {
+				cells = append(cells, codeSpan(cell))
+			} else {
+				cells = append(cells, escaped(cell))
+			}
+		}
+		if t.Noted() {
+			cells = append(cells, escaped(r.Note))
+		}
+		row(cells)
+	}
+}
+
+// escaped returns text that Markdown shows as it is.
+var markdown = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "|", `\|`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "~", `\~`)
+
+func escaped(text string) string { return markdown.Replace(Printable(text)) }
+
+// codeSpan returns text that anybody may have sent as code in a cell of a table. A bar would
+// end the cell, and a backtick the code. A backslash in front of the bar would undo the one
+// that is put there: where there are bars, backslashes are doubled.
+func codeSpan(text string) string {
+	text = Printable(text)
+	if strings.Contains(text, "|") {
+		text = strings.NewReplacer(`\`, `\\`, "|", `\|`).Replace(text)
+	}
+	if text == "" {
+		return ""
+	}
+	return "`" + strings.ReplaceAll(text, "`", "'") + "`"
+}
+
+// Printable returns text that anybody may have sent so that a terminal shows it and does
+// nothing else.
+func Printable(text string) string {
+	for _, r := range text {
+		if !strconv.IsPrint(r) || r == utf8.RuneError {
+			return strconv.QuoteToGraphic(text)
+		}
+	}
+	return text
+}

@@ -1,0 +1,277 @@
+package analysis
+
+import (
+	"hash/maphash"
+	"math"
+	"net/netip"
+	"runtime"
+	"slices"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/client"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A replayed is a request of the log, with what each PoP decides about it.
+type replayed struct {
+	entry   accesslog.Entry
+	now     int64 // its time, or that of an earlier request that was later
+	addr    netip.Addr
+	network netip.Addr       // that stands for the client: see rule.Request.Client
+	client  accesslog.Client // network as a key
+	hash    uint64           // of client
+	owner   uint32           // which instantPoP of each set decides about it
+	node    uint16           // of each Simulation
+	path    string           // canonical
+	decided [maxDecisions]outcome
+}
+
+const maxDecisions = int(causesOfError) + 1
+
+// An outcome is a decision.
+type outcome struct {
+	verdict limit.Verdict
+	by      int8       // 1 + the width of the narrowest rule that refuses; 0: none does, or an access list
+	rule    *rule.Rule // that decided; nil if none did
+	until   int64      // when its mitigation of the key ends
+}
+
+// level returns how severely o deals with the request.
+func (o outcome) level() level {
+	switch {
+	case o.verdict.Refused():
+		return refused
+	case o.verdict == limit.Logged:
+		return logged
+	}
+	return passed
+}
+
+// A level is how severely a request is dealt with.
+type level uint8
+
+const (
+	passed  level = iota
+	logged        // it would be refused, but for the action
+	refused       // the origin does not see it
+)
+
+// A player plays a log to PoPs, each in a goroutine of its own, and hands the requests out in the
+// order of the log when all have decided about them. It uses goroutines from the first add until
+// finish.
+type player struct {
+	client  rule.ClientPrefix
+	shared  rule.Kind // the characteristic that all rules share; 0: they have nothing in common
+	owners  uint32
+	fields  bool // rules look at the header
+	spread  spread
+	players []func(*batch)
+	done    func(*replayed)
+
+	next    *batch
+	playing []*batch // in the order of the log
+	queues  []chan *batch
+	last    int64 // time of the last request
+}
+
+// A batch is requests in the order of the log.
+type batch struct {
+	requests []replayed
+	fields   []accesslog.Field // of all of them
+	left     chan struct{}     // gets one from each player
+}
+
+const (
+	requestsInBatch = 1 << 9
+	maxPlaying      = 6 // batches
+)
+
+// newPlayer returns a player for what counts by these lists of characteristics. fields says that
+// headers matter.
+func newPlayer(client rule.ClientPrefix, fields bool, lists [][]rule.Characteristic) *player {
+	p := &player{client: client, fields: fields, owners: 1, last: math.MinInt64}
+	for _, kind := range []rule.Kind{rule.IP, rule.Host} { // a request has one value of each
+		if p.shared == 0 && !slices.ContainsFunc(lists, func(list []rule.Characteristic) bool {
+			return !slices.ContainsFunc(list, func(c rule.Characteristic) bool { return c.Kind == kind })
+		}) {
+			p.shared, p.owners = kind, uint32(runtime.GOMAXPROCS(0))
+		}
+	}
+	return p
+}
+
+// newRulesPlayer returns a player for PoPs with these sets of rules.
+func newRulesPlayer(client rule.ClientPrefix, sets ...*rule.Set) *player {
+	fields := false
+	var lists [][]rule.Characteristic
+	for _, s := range sets {
+		fields = fields || s.ReadsFields()
+		for _, r := range s.Rules() {
+			lists = append(lists, r.Characteristics)
+		}
+	}
+	return newPlayer(client, fields, lists)
+}
+
+// instant adds PoPs that know everything at once and share the requests of the log. They write
+// what they decide from the ith decision on, the exact ones first if exact is set.
+func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP) {
+	for owner := range p.owners {
+		x := newInstantPoP(p.client, rules, exact)
+		all = append(all, x)
+		var next [decidedAtOnce]*replayed
+		done := func(q *prepared, decided *[ways]outcome) {
+			copy(q.decided[i:], decided[x.first:])
+			if i == 0 {
+				q.replayed.path = q.path
+			}
+		}
+		p.players = append(p.players, func(b *batch) {
+			n := 0
+			for j := range b.requests {
+				if b.requests[j].owner != owner {
+					continue
+				}
+				next[n] = &b.requests[j]
+				if n++; n == len(next) {
+					x.decideAll(next[:n], done)
+					n = 0
+				}
+			}
+			if n > 0 {
+				x.decideAll(next[:n], done)
+			}
+		})
+	}
+	return all
+}
+
+// simulate adds a simulated PoP, which writes the ith decision. Requests come to the same nodes in
+// all of them.
+func (p *player) simulate(s *Simulation, i int, counted []ruleSums) {
+	p.spread = s.spread
+	p.players = append(p.players, func(b *batch) {
+		for j := range b.requests {
+			r := &b.requests[j]
+			req := s.asks.at(&r.entry, r.addr)
+			var d limit.Decision
+			s.decide(&d, &r.entry, &req, int(r.node))
+			r.decided[i] = outcome{verdict: d.Verdict, rule: d.Rule, until: d.Deadline().UnixMicro()}
+			if i == 0 {
+				r.path = req.Path
+			}
+			countIn(counted, &d, r.entry.Status)
+		}
+	})
+}
+
+// countIn adds which rules count a request.
+func countIn(sums []ruleSums, d *limit.Decision, status int) {
+	var last *rule.Rule // it is yielded with each of its keys, in a row
+	for r := range d.Counts {
+		if r = r.Base(); r != last && counts(r, status) {
+			sums[r.Index].counted++
+		}
+		last = r
+	}
+}
+
+// add adds the next request of the log.
+func (p *player) add(e *accesslog.Entry) {
+	if p.next == nil {
+		p.next = p.empty()
+	}
+	b := p.next
+	b.requests = b.requests[:len(b.requests)+1]
+	r := &b.requests[len(b.requests)-1]
+	r.entry = *e
+	if r.entry.Header = nil; p.fields && len(e.Header) > 0 {
+		from := len(b.fields)
+		b.fields = append(b.fields, e.Header...)
+		r.entry.Header = b.fields[from:len(b.fields):len(b.fields)]
+	}
+	p.last = max(p.last, e.Time)
+	r.now = p.last
+	r.addr = address(e)
+	r.node = uint16(p.spread.node(r.addr, r.now))
+	req := rule.Request{Addr: r.addr}
+	if p.shared == rule.Host {
+		req.Host = e.Host
+	}
+	req.Canonicalize(p.client)
+	r.network = req.Client()
+	r.client = r.network.As16()
+	r.hash = client.Hash(&r.client)
+	switch {
+	case p.owners == 1:
+	case p.shared == rule.Host:
+		r.owner = uint32(maphash.String(hosts, req.Host) >> 32 * uint64(p.owners) >> 32)
+	default:
+		r.owner = uint32(r.hash >> 32 * uint64(p.owners) >> 32)
+	}
+	if len(b.requests) == requestsInBatch {
+		p.pass()
+	}
+}
+
+// hosts is the seed of hosts' hashes.
+var hosts = maphash.MakeSeed()
+
+// pass gives the next batch to all players.
+func (p *player) pass() {
+	if p.queues == nil {
+		for _, play := range p.players {
+			q := make(chan *batch, maxPlaying)
+			p.queues = append(p.queues, q)
+			go func() {
+				for b := range q {
+					play(b)
+					b.left <- struct{}{}
+				}
+			}()
+		}
+	}
+	for _, q := range p.queues {
+		q <- p.next
+	}
+	p.playing, p.next = append(p.playing, p.next), nil
+}
+
+// empty returns a batch without requests.
+func (p *player) empty() *batch {
+	if len(p.playing) == maxPlaying {
+		return p.collect()
+	}
+	return &batch{requests: make([]replayed, 0, requestsInBatch), left: make(chan struct{}, len(p.players))}
+}
+
+// collect hands out the oldest batch, and returns it without requests.
+func (p *player) collect() *batch {
+	b := p.playing[0]
+	p.playing = p.playing[:copy(p.playing, p.playing[1:])]
+	for range p.players {
+		<-b.left
+	}
+	for i := range b.requests {
+		p.done(&b.requests[i])
+	}
+	clear(b.requests) // frees the log's text
+	clear(b.fields)
+	b.requests, b.fields = b.requests[:0], b.fields[:0]
+	return b
+}
+
+// finish hands out all requests, and ends the goroutines.
+func (p *player) finish() {
+	if p.next != nil {
+		p.pass()
+	}
+	for len(p.playing) > 0 {
+		p.collect()
+	}
+	for _, q := range p.queues {
+		close(q)
+	}
+	p.queues = nil
+}

@@ -1,0 +1,55 @@
+package analysis
+
+import (
+	"time"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/count"
+)
+
+// sheds reports whether the request is among those that m refuses under a mitigated key: see [count.Loop.Sheds].
+func (m *member) sheds(way int, s state, key *accesslog.Client, q *prepared) bool {
+	share := count.ShareOf(secret, counter.Key(*key), q.network, time.UnixMicro(q.now))
+	for i := range m.limits {
+		s, l := &s.limits[m.from+i], m.limits[i]
+		l.Threshold = share.Of(l.Threshold)
+		if way == byExactCounts {
+			if s.log.Over(l.Threshold, q.now, l.Period) {
+				return true
+			}
+			continue
+		}
+		windows := s.Windows
+		index, elapsed := counter.WindowAt(q.now, l.Period)
+		if windows.Roll(index); l.Over(windows.Prev, windows.Cur, elapsed) {
+			return true
+		}
+	}
+	return false
+}
+
+// keyClients are the clients of a key that were counted in a window of the rule's first limit, and in the one
+// before, as a node knows them.
+type keyClients struct {
+	index int64
+	seen  [2]count.ClientSet
+}
+
+func (c *keyClients) add(m *member, q *prepared) {
+	index, _ := counter.WindowAt(q.now, m.limits[0].Period)
+	if index != c.index {
+		if c.seen[1] = c.seen[0]; index != c.index+1 {
+			c.seen[1] = count.ClientSet{}
+		}
+		c.index, c.seen[0] = index, count.ClientSet{}
+	}
+	c.seen[0].Add(count.ClientSetOf(secret, q.network))
+}
+
+// n returns how many clients there are, at least.
+func (c *keyClients) n() int {
+	both := c.seen[0]
+	both.Add(c.seen[1])
+	return both.Len()
+}

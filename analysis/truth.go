@@ -1,0 +1,80 @@
+package analysis
+
+import (
+	"net/netip"
+
+	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/analysis/page"
+)
+
+// A Truth is what became of the requests that the log marks as an attack, and of all others.
+type Truth struct {
+	Attack     TruthPart `json:"attack"`
+	Legitimate TruthPart `json:"legitimate"`
+}
+
+// A TruthPart is the requests of one side. Those that are refused by a rule include those that it
+// would refuse but for its action.
+type TruthPart struct {
+	Requests   uint64  `json:"requests"` // in the log
+	Refused    uint64  `json:"refused"`
+	RefusedPct float64 `json:"refused_pct"`
+	Clients    int     `json:"clients"` // that a rule refused a request
+}
+
+// A truthCount counts requests of both sides.
+type truthCount struct{ attack, legitimate uint64 }
+
+func (c *truthCount) add(attack bool) {
+	if attack {
+		c.attack++
+	} else {
+		c.legitimate++
+	}
+}
+
+// truth returns what became of the requests in all, of which some were refused, by rules those of
+// refusals. It is nil if none is of an attack.
+func (all truthCount) truth(refused truthCount, by ...*refusals) *Truth {
+	if all.attack == 0 {
+		return nil
+	}
+	attack, legitimate := map[netip.Addr]struct{}{}, map[netip.Addr]struct{}{}
+	for _, r := range by {
+		for addr, c := range r.clients {
+			if c.attack > 0 {
+				attack[addr] = struct{}{}
+			}
+			if c.refused > c.attack {
+				legitimate[addr] = struct{}{}
+			}
+		}
+	}
+	return &Truth{
+		TruthPart{all.attack, refused.attack, figure.Percent(refused.attack, all.attack), len(attack)},
+		TruthPart{all.legitimate, refused.legitimate, figure.Percent(refused.legitimate, all.legitimate), len(legitimate)},
+	}
+}
+
+// facts returns what there is to say of t. verb says what became of the requests.
+func (t *Truth) facts(verb string) (facts page.Facts) {
+	if t == nil {
+		return nil
+	}
+	for _, p := range []struct {
+		name string
+		TruthPart
+	}{{"attack", t.Attack}, {"legitimate", t.Legitimate}} {
+		facts = append(facts, page.Fact{Name: p.name, Value: page.Grouped(p.Refused), Note: verb + ", " + page.Percent(p.Refused, p.Requests) + " of " + page.Count(p.Requests, "request") + ", of " + page.Count(p.Clients, "client")})
+	}
+	return facts
+}
+
+// truth returns how many of the requests are of which side.
+func (r *refusals) truth() (n truthCount) {
+	for _, c := range r.clients {
+		n.attack += c.attack
+		n.legitimate += c.refused - c.attack
+	}
+	return n
+}

@@ -1,0 +1,216 @@
+// Command peers has edge load judge nginx's limit_req, HAProxy's stick tables with peers, and edge by the
+// same rule: three nodes of each, the same clients, the same requests. It prints what attackers pass, how
+// many requests of innocent clients are refused, how many fail, and CPU time per request, as Markdown.
+//
+//	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./peers -edge /tmp/edge
+//
+// It needs nginx, haproxy and memcached.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/bench/harness"
+)
+
+var (
+	edge  = flag.String("edge", "edge", "the `binary`")
+	quick = flag.Bool("quick", false, "5 seconds for each run instead of 40")
+)
+
+const rules = `rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 10s}], mitigation_timeout: 0s}]`
+
+// mix is innocent clients and 10 attackers, each at ten times the limit at 2,000 requests a second.
+const mix = `
+duration: 1h
+components:
+- name: legitimate
+  zipf: {clients: 10_000, rate: %[1]d/s, exponent: 1, offset: 2000}
+- name: attackers
+  steady: {clients: 10, rate: %[1]d/10s, poisson: true}
+  attack: true
+`
+
+// A pop is what is measured.
+type pop struct {
+	nodes  []*harness.Process
+	stores []*harness.Process
+}
+
+func (p *pop) cpu() (sum time.Duration) {
+	for _, all := range [][]*harness.Process{p.nodes, p.stores} {
+		for _, each := range all {
+			sum += each.CPU()
+		}
+	}
+	return sum
+}
+
+func write(dir, name, text string) string {
+	file := filepath.Join(dir, name)
+	harness.Check(os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
+// startNginx follows ngx_http_limit_req_module's documentation: 10 requests a second for each address,
+// bursts of 100 without a delay. Its nodes share nothing.
+func startNginx(dir, origin string, addrs []string) (p pop) {
+	for _, addr := range addrs {
+		p.nodes = append(p.nodes, harness.Nginx("", dir, addr, fmt.Sprintf(`
+			limit_req_log_level info;
+			set_real_ip_from 127.0.0.0/8; real_ip_header X-Forwarded-For;
+			limit_req_zone $binary_remote_addr zone=all:10m rate=10r/s;
+			upstream origin { server %s; keepalive 64; }
+			server { listen %s; location / {
+				limit_req zone=all burst=100 nodelay; limit_req_status 429;
+				proxy_http_version 1.1; proxy_set_header Connection ""; proxy_pass http://origin; } }`, origin, addr)))
+	}
+	return p
+}
+
+// startHAProxy follows HAProxy's documentation of stick tables: a rate over 10 seconds, and a peers
+// section that passes each entry to the other nodes, which replaces theirs.
+func startHAProxy(dir, origin string, addrs []string) (p pop) {
+	peers := harness.FreeAddrs(len(addrs))
+	section := "peers pop\n"
+	for i, addr := range peers {
+		section += fmt.Sprintf("  peer node%d %s\n", i+1, addr)
+	}
+	for i, addr := range addrs {
+		file := write(dir, fmt.Sprintf("haproxy-%d.cfg", i), fmt.Sprintf(`global
+  nbthread 1
+  localpeer node%d
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 60s
+  timeout server 60s
+%s
+backend clients
+  stick-table type ip size 1m expire 20s store http_req_rate(10s) peers pop
+frontend edge
+  bind %s
+  http-request set-src req.hdr(x-forwarded-for)
+  http-request track-sc0 src table clients
+  http-request deny deny_status 429 if { sc_http_req_rate(0) gt 100 }
+  default_backend origin
+backend origin
+  http-reuse always
+  server origin %s
+`, i+1, section, addr, origin))
+		p.nodes = append(p.nodes, harness.Start("", "haproxy", "-q", "-f", file))
+	}
+	return p
+}
+
+func startEdge(dir, origin string, addrs []string) (p pop) {
+	var shards []string
+	for range 3 {
+		store, addr := harness.Memcached("")
+		p.stores, shards = append(p.stores, store), append(shards, addr)
+	}
+	peers := harness.FreeAddrs(len(addrs))
+	file, secret := write(dir, "rules.yaml", rules), write(dir, "secret", "a secret of the benchmark\n")
+	for i, addr := range addrs {
+		p.nodes = append(p.nodes, harness.Start("", *edge, "node", "--name", fmt.Sprintf("node-%d", i+1), "--rules", file, "--listen", addr, "--metrics-listen", "", "--admin-listen", "",
+			"--origin", "http://"+origin, "--shard", strings.Join(shards, ","), "--secret-file", secret, "--trusted-proxy", "127.0.0.0/8",
+			"--gossip-listen", peers[i], "--join", strings.Join(peers, ","), "--log-level", "error"))
+	}
+	return p
+}
+
+func main() {
+	flag.Parse()
+	harness.Main(run)
+}
+
+// take takes a process out.
+func take(all *[]*harness.Process) *harness.Process {
+	p := (*all)[1]
+	*all = []*harness.Process{(*all)[0], (*all)[2]}
+	return p
+}
+
+// A situation is what happens a third into a run.
+type situation struct {
+	name   string
+	rate   int
+	victim func(*pop) *harness.Process // nil: nothing happens
+	store  bool                        // only edge has stores
+}
+
+func run() {
+	length := 40 * time.Second
+	if *quick {
+		length = 5 * time.Second
+	}
+	programs := []struct {
+		name  string
+		start func(dir, origin string, addrs []string) pop
+	}{{"nginx", startNginx}, {"HAProxy", startHAProxy}, {"edge", startEdge}}
+	fmt.Printf("%s\n\n| | | attackers pass | innocent refused | failed | CPU µs a request |\n|---|---|--:|--:|--:|--:|\n", harness.Machine("nginx", "haproxy", "memcached"))
+	for _, s := range []situation{
+		{name: "2,000 requests a second", rate: 2000},
+		{name: "saturated", rate: 40_000},
+		{name: "a node is killed", rate: 2000, victim: func(p *pop) *harness.Process { return take(&p.nodes) }},
+		{name: "a store is killed", rate: 2000, victim: func(p *pop) *harness.Process { return take(&p.stores) }, store: true},
+	} {
+		for _, each := range programs {
+			if s.store && each.name != "edge" {
+				continue
+			}
+			measure(s, each.name, each.start, length)
+		}
+	}
+}
+
+// measure prints a line of the table.
+func measure(s situation, name string, begin func(dir, origin string, addrs []string) pop, length time.Duration) {
+	dir, remove := harness.TempDir()
+	defer remove()
+	origin := harness.StartOrigin("", dir)
+	addrs := harness.FreeAddrs(3)
+	p := begin(dir, origin.Addr, addrs)
+	for _, addr := range addrs {
+		harness.WaitFor(addr)
+	}
+	time.Sleep(3 * time.Second) // for the nodes to find each other
+	args := []string{"load", "--json", "--progress=false", "--come-back=false", "--mix", write(dir, "mix.yaml", fmt.Sprintf(mix, s.rate/2)), "--rules", write(dir, "load.yaml", rules), "--duration", length.String(), "--requests", "100000000"}
+	for _, addr := range addrs {
+		args = append(args, "http://"+addr)
+	}
+	before := p.cpu()
+	lost := make(chan time.Duration, 1) // CPU time of the process that is killed
+	go func() {
+		if s.victim == nil {
+			lost <- 0
+			return
+		}
+		time.Sleep(length / 3)
+		victim := s.victim(&p)
+		lost <- victim.CPU()
+		victim.End()
+	}()
+	var report struct {
+		Sending    struct{ Requests uint64 }
+		Components []struct{ Requests, Refused, Failed uint64 }
+		Score      struct {
+			InnocentRefused uint64 `json:"innocent_refused"`
+		}
+	}
+	harness.Check(json.Unmarshal([]byte(harness.Output(*edge, args...)), &report))
+	cpu := <-lost + p.cpu() - before
+	innocent, attack := report.Components[0], report.Components[1]
+	fmt.Printf("| %s | %s | %.1f%% | %d of %d | %d of %d | %.0f |\n", s.name, name,
+		100*float64(attack.Requests-attack.Refused-attack.Failed)/float64(attack.Requests), report.Score.InnocentRefused, innocent.Requests,
+		innocent.Failed+attack.Failed, report.Sending.Requests, float64(cpu.Microseconds())/float64(report.Sending.Requests))
+	for _, each := range append(append([]*harness.Process{origin.Process}, p.nodes...), p.stores...) {
+		each.End()
+	}
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/admin"
+)
+
+func newExplain() *cobra.Command {
+	var o operator
+	cmd := newExplainFor(&o)
+	o.register(cmd)
+	return cmd
+}
+
+// newExplainFor returns the command, which is also one of 'edge mitigations': from a list of these one
+// asks why.
+func newExplainFor(o *operator) *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain TARGET",
+		Short: "Say why a client is refused, or how far it is from each limit",
+		Long: `Say why a client is refused, for how long, and what would end it, or how far it is from
+each limit. TARGET is an address, the ID of a refusal, a key as lists and log lines have it,
+or a rule and the values of its characteristics. Any node of the PoP knows; it asks the key's
+shard for the counts of the others.
+
+A refused client has the ID in the header Refusal-Id, and in the body where the rule's body
+has {id}. The access log has it, too.
+
+An address is enough for rules that count by ip alone, and finds mitigations of other rules
+where nodes run with --log-clients. Other rules need their values.`,
+		Example: `  edge explain 192.0.2.1
+  edge explain 7kq2-m9xd
+  edge explain rule=login,ip=192.0.2.1
+  edge explain rule=api,header:x-api-key=abc,path=/v1/items --json`,
+		Args: oneTarget,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			values, err := parseTarget(args[0])
+			if err != nil {
+				return err
+			}
+			return show(cmd, o, "GET", "/api/v1/explain", values, func(w io.Writer, e *admin.Explanation) error {
+				writeExplanation(w, e, values.Get("ip"))
+				return nil
+			})
+		},
+	}
+}
+
+// oneTarget refuses other arguments than one.
+func oneTarget(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usageError{fmt.Errorf("%s takes an address, an ID, a key, or a rule and its values", cmd.CommandPath()), "edge explain rule=login,ip=192.0.2.1"}
+	}
+	return nil
+}
+
+// parseTarget reads what is to be explained.
+func parseTarget(text string) (url.Values, error) {
+	values := url.Values{}
+	for name, value := range admin.ParseTarget(text) {
+		values.Set(name, value)
+	}
+	if text := values.Get("id"); text != "" {
+		id, ok := counter.ParseID(text)
+		if !ok {
+			return nil, usageError{fmt.Errorf("%q is no address, no ID such as 7kq2-m9xd, and no key, which has %d hexadecimal digits", text, 2*len(counter.Key{})), "edge explain rule=login,ip=192.0.2.1"}
+		}
+		values.Set("id", id.String())
+	}
+	return values, nil
+}
+
+// writeExplanation writes e as text.
+func writeExplanation(w io.Writer, e *admin.Explanation, ip string) {
+	switch l := e.Listed; {
+	case l == nil:
+	case l.List == "deny":
+		fmt.Fprintf(w, "deny list: refused with 403 by the entry %s\n  it ends when the entry is removed from the rules files\n", l.Network)
+	default:
+		fmt.Fprintf(w, "allow list: neither counted nor mitigated, by the entry %s\n", l.Network)
+	}
+	for i := range e.Keys {
+		writeKeyState(w, &e.Keys[i], ip)
+	}
+	for _, need := range e.Needs {
+		fmt.Fprintf(w, "rule %s: counts by %s, so an address is not enough\n  edge explain %s\n", need.Rule, strings.Join(need.Characteristics, " and "), need.Target(ip))
+	}
+	if len(e.Keys)+len(e.Needs) == 0 && e.Listed == nil {
+		fmt.Fprintln(w, "no rule concerns this client")
+	}
+}
+
+// writeKeyState writes how one key stands. ip is the address that was asked for, if it was one.
+func writeKeyState(w io.Writer, k *admin.KeyState, ip string) {
+	m := k.Mitigation
+	state := "not mitigated"
+	switch {
+	case m == nil:
+	case m.Lifted:
+		state = fmt.Sprintf("not mitigated: lifted at node %s on %s", m.Node, m.Start.Format(time.RFC3339))
+	case m.Ineffective:
+		state = "not mitigated: the rules in force do not act on what was counted"
+	default:
+		state = "mitigated, action " + cmp.Or(k.Action, "unknown")
+		switch {
+		case k.Sheds:
+			state += ", and " + ip + " is among the clients that are refused"
+		case k.Action == "shed" && ip != "":
+			state += ", and " + ip + " is among the clients that pass"
+		}
+	}
+	fmt.Fprintf(w, "rule %s: %s\n  key %s\n", cmp.Or(k.Rule, "unknown"), state, k.Key)
+	if m != nil && m.ID != "" {
+		fmt.Fprintf(w, "  its refusals have the ID %s\n", m.ID)
+	}
+	if m != nil && !m.Lifted {
+		why := m.Why
+		if m.ByHand {
+			why = "by hand"
+		}
+		fmt.Fprintf(w, "  why: %s\n  by node %s, on %s\n", why, m.Node, m.Start.Format(time.RFC3339))
+		switch {
+		case m.Client == "":
+		case m.ByHand:
+			fmt.Fprintf(w, "  client: %s\n", m.Client)
+		default:
+			request := strings.Join(strings.Fields(m.Method+" "+m.Host+m.Path), " ")
+			fmt.Fprintf(w, "  the request that crossed the line: %s\n", strings.TrimSpace("from "+m.Client+" "+request))
+		}
+		if !m.Ineffective {
+			fmt.Fprintf(w, "  it ends in %v, or at once with: edge mitigations lift --key %s\n", left(*m), k.Key)
+		}
+	}
+	for _, l := range k.Limits {
+		fmt.Fprintf(w, "  now: %s; %d more may come\n", l.Text, l.Remaining)
+	}
+	if k.Problem != "" {
+		fmt.Fprintf(w, "  note: %s\n", k.Problem)
+	}
+}

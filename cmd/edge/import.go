@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/pop/rule/translate"
+)
+
+func newImport() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "import KIND FILE…",
+		Short: "Translate the limits of nginx, ingress-nginx or Envoy into rules",
+		Long: `Translate the rate limits of another program into a rules file. The kinds are
+
+  nginx            limit_req_zone and limit_req, of nginx.conf with all files that it
+                   includes, or of the output of nginx -T:
+                   nginx -T | edge import nginx -
+  ingress-nginx    annotations of Ingress manifests: limit-rps, global-rate-limit, …
+  envoy-ratelimit  descriptors of envoyproxy/ratelimit, also within a ConfigMap
+
+Comments beside each rule say where it differs in meaning from what it is made of. A rule
+that would count requests which the other program does not count only logs, and says why.
+What no rule can say is listed at the end. FILE - is standard input.
+
+Then compare: edge check explains the rules, and edge replay shows whom they would have
+refused. docs/import.md tells more.`,
+		Example: `  edge import nginx nginx.conf
+  edge import nginx nginx.conf -o imported.yaml
+  edge import ingress-nginx ingress.yaml > rules.yaml
+  edge import envoy-ratelimit ratelimit.yaml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runImport(cmd, args, output)
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return translate.Kinds(), cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "write the rules to this `file`, which must not exist")
+	return cmd
+}
+
+func runImport(cmd *cobra.Command, args []string, output string) error {
+	kinds := translate.Kinds()
+	switch {
+	case len(args) == 0:
+		return usageError{errors.New("no kind is given"), "the kinds are " + strings.Join(kinds, ", ")}
+	case !slices.Contains(kinds, args[0]):
+		return usageError{fmt.Errorf("unknown kind %q", args[0]), strictyaml.Suggest(args[0], kinds)}
+	case len(args) == 1:
+		return usageError{errors.New("no file is given"), fmt.Sprintf("edge import %s FILE", args[0])}
+	case args[0] == "nginx" && len(args) > 2:
+		return usageError{errors.New("nginx has one main file"), "import nginx.conf, or the output of nginx -T: it has the files that are included"}
+	}
+	var files []translate.File
+	for _, name := range args[1:] {
+		read, shown := func() ([]byte, error) { return os.ReadFile(name) }, name
+		if name == "-" {
+			read, shown = func() ([]byte, error) { return io.ReadAll(os.Stdin) }, "stdin"
+		}
+		text, err := read()
+		if err != nil {
+			return err
+		}
+		files = append(files, translate.File{Name: shown, Text: text})
+	}
+	t, err := translate.Files(args[0], files...)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if output == "" {
+		_, err = out.Write(t.Text())
+		return err
+	}
+	f, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return hintedError{fmt.Errorf("%s exists", output), "choose another file, or remove it"}
+	} else if err != nil {
+		return err
+	}
+	if _, err := f.Write(t.Text()); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s has been written; %s\n", output, t.Summary())
+	return err
+}

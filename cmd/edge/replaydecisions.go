@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/decisions"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// decisionFlags are the flags of edge replay that mean something for decision logs.
+var decisionFlags = []string{"rules", "accuracy", "json", "markdown", "html", "progress"}
+
+// A decisionReplay asks the decision logs of nodes.
+type decisionReplay struct {
+	files    []string
+	stdin    io.Reader
+	rules    []string
+	accuracy bool
+}
+
+// areDecisionLogs reports whether files are decision logs, by their beginnings. It returns the standard
+// input, from its start.
+func areDecisionLogs(files []string, stdin io.Reader) (are bool, _ io.Reader, err error) {
+	var is, isNot string
+	for _, name := range files {
+		text, file := stdin, name
+		if name == "-" {
+			buffered := bufio.NewReaderSize(stdin, 64<<10)
+			head, _ := buffered.Peek(64 << 10) // an error will be that of reading it
+			text, stdin = bytes.NewReader(head), buffered
+		} else if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
+			continue // a pipe is read once; of others, opening them says what is wrong
+		}
+		opened, err := accesslog.OpenText(file, text)
+		if err != nil {
+			continue
+		}
+		head := make([]byte, 64)
+		n, _ := io.ReadFull(opened, head)
+		_ = opened.Close()
+		switch {
+		case n == 0: // it is empty, and may be either
+		case decisions.IsLog(head[:n]):
+			is = name
+		default:
+			isNot = name
+		}
+	}
+	if is != "" && isNot != "" {
+		return false, stdin, usageError{fmt.Errorf("%s is a decision log, and %s is not", is, isNot), "ask one kind of log at a time"}
+	}
+	return is != "", stdin, nil
+}
+
+// check refuses what cannot be asked.
+func (r *decisionReplay) check(given *pflag.FlagSet) error {
+	var errs []error
+	given.Visit(func(f *pflag.Flag) {
+		if !slices.Contains(decisionFlags, f.Name) {
+			errs = append(errs, usageError{fmt.Errorf("--%s has no meaning for decision logs", f.Name), "ask them by --accuracy, or by --rules, or for what is in them"})
+		}
+	})
+	if r.accuracy && len(r.rules) > 0 {
+		errs = append(errs, usageError{errors.New("--rules and --accuracy are different questions"), "ask one at a time"})
+	}
+	return errors.Join(errs...)
+}
+
+// run answers.
+func (r *decisionReplay) run(to destination, stderr io.Writer) error {
+	var set *rule.Set
+	if len(r.rules) > 0 {
+		var err error
+		if set, err = rule.Load(r.rules...); err != nil {
+			return err
+		}
+	}
+	if err := onlyOnce(r.files); err != nil {
+		return err
+	}
+	log := decisions.New()
+	for _, name := range r.files {
+		if err := r.read(log, name); err != nil {
+			return err
+		}
+	}
+	var found *decisions.Report
+	var err error
+	switch {
+	case set != nil:
+		found, err = log.Enforce(set)
+	case r.accuracy:
+		found, err = log.Accuracy()
+	default:
+		found, err = log.Overview()
+	}
+	if wrong := new(decisions.RuleError); errors.As(err, &wrong) {
+		return hintedError{err, "change only limits, mitigation_timeout, count_while_mitigated or action; for all else replay access logs"}
+	}
+	if errors.Is(err, decisions.ErrEmpty) {
+		return hintedError{err, "did a client of the sample send a request? decision_log_share says how many are in it"}
+	}
+	if err != nil {
+		return err
+	}
+	for _, s := range found.Samples {
+		fmt.Fprintf(stderr, "edge: %s:%d: %s\n", s.File, s.Line, s.Reason)
+	}
+	if err := to.emit(strings.Join(r.files[:min(3, len(r.files))], ", "), nil, found.Document()); err != nil || set != nil || r.accuracy || to.asJSON || to.markdown {
+		return err
+	}
+	var names []string
+	for _, name := range r.files {
+		names = append(names, shellQuote(name))
+	}
+	_, err = fmt.Fprintf(to.stdout, "\nwhat to ask next\n  # how often these decisions differ from those of an exact limiter\n  edge replay --accuracy %[1]s\n"+
+		"  # what other limits would have decided\n  edge replay --rules rules.yaml %[1]s\n", strings.Join(names, " "))
+	return err
+}
+
+func (r *decisionReplay) read(log *decisions.Log, name string) error {
+	text, err := accesslog.OpenText(name, r.stdin)
+	if err != nil {
+		return err
+	}
+	defer text.Close()
+	return log.Read(name, text)
+}

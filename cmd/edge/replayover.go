@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/load/mix"
+)
+
+// An overlay lays the attacks of a mix over a log.
+type overlay struct {
+	attack *mix.Source
+	mix    *mix.Mix
+	next   mix.Request
+	left   bool // next is still to be written
+	out    *json.Encoder
+
+	// What is known of the log after its first reading.
+	began, ended int64
+	told         *told
+	clients      []netip.Addr // in the order of their first requests
+	addrs        map[string]netip.Addr
+	population   mix.Population
+}
+
+// An overlaid is a line of the log that is written.
+type overlaid struct {
+	Time    string     `json:"time"`
+	Client  netip.Addr `json:"remote_addr"`
+	Method  string     `json:"request_method,omitempty"`
+	Host    string     `json:"host,omitempty"`
+	URI     string     `json:"request_uri"`
+	Status  int        `json:"status"`
+	Request *request   `json:"request,omitempty"`
+	Attack  bool       `json:"attack,omitempty"`
+}
+
+type request struct {
+	Headers map[string]string `json:"headers"`
+}
+
+const userAgent = "User-Agent"
+
+// lay writes the logs that f names with the attacks of m among their requests.
+func (f *generateFlags) lay(ctx context.Context, m *mix.Mix, in *inputFlags, stdout, stderr io.Writer) error {
+	if f.set.Changed("generate-format") || f.fraction {
+		return usageError{errors.New("--over writes JSON, with fractions of a second"), "leave out --generate-format and --fraction"}
+	}
+	for _, name := range f.over {
+		if info, err := os.Stat(name); name == "-" || err == nil && !info.Mode().IsRegular() {
+			return fail("over", "write it to a file first", "%s can be read only once", name)
+		}
+	}
+	o := &overlay{}
+	if err := o.survey(ctx, f.over, in); err != nil {
+		return err
+	}
+	var err error
+	if o.mix, err = m.Over(time.UnixMicro(o.began), o.clients); err != nil {
+		return err
+	}
+	o.attack = o.mix.Source()
+	o.left = o.attack.Next(&o.next)
+	if o.left && o.next.Time > o.ended {
+		report(stderr, errors.New("the attack begins after the end of the log"))
+	}
+	log, err := in.open(f.over, accesslog.All, nil, stderr)
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	w := bufio.NewWriterSize(stdout, 64<<10)
+	o.out = json.NewEncoder(w)
+	o.out.SetEscapeHTML(false)
+	again := func() error { return errors.New("the log has changed while it was read") }
+	if err := log.entries(ctx, again, o.write); err != nil {
+		return err
+	}
+	return errors.Join(o.writeAttack(1<<63-1), w.Flush())
+}
+
+// survey reads the log for the first time.
+func (o *overlay) survey(ctx context.Context, files []string, in *inputFlags) error {
+	log, err := in.open(files, accesslog.All, nil, io.Discard) // what is wrong with lines will be said later
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	var known map[netip.Addr]bool
+	begin := func() error {
+		*o = overlay{told: newTold(nil), addrs: map[string]netip.Addr{}}
+		o.told.headers[userAgent] = false
+		known = map[netip.Addr]bool{}
+		return nil
+	}
+	again := func() error {
+		in.sort = "disk" // it turned out to be needed, and will be
+		return begin()
+	}
+	return errors.Join(begin(), log.entries(ctx, again, func(e *accesslog.Entry) error {
+		if len(o.clients) == 0 {
+			o.began = e.Time
+		}
+		o.ended = e.Time
+		o.told.add(e)
+		if a := o.addr(e); !known[a] {
+			known[a] = true
+			o.clients = append(o.clients, a)
+		}
+		return nil
+	}))
+}
+
+// addr returns the address of a client, which is a generated one if the log names it otherwise.
+func (o *overlay) addr(e *accesslog.Entry) netip.Addr {
+	if e.Addr.IsValid() {
+		return e.Addr.Unmap().WithZone("")
+	}
+	a, known := o.addrs[e.Client]
+	if !known {
+		a = o.population.Next()
+		o.addrs[strings.Clone(e.Client)] = a
+	}
+	return a
+}
+
+// write writes a request of the log, after those of the attack that come before it.
+func (o *overlay) write(e *accesslog.Entry) error {
+	if err := o.writeAttack(e.Time); err != nil {
+		return err
+	}
+	line := overlaid{Client: o.addr(e), Method: e.Method, Host: e.Host, URI: e.Path, Status: e.Status, Attack: e.Attack}
+	if e.Query != "" {
+		line.URI += "?" + e.Query
+	}
+	for _, f := range e.Header {
+		line.set(f.Name, f.Value)
+	}
+	return o.writeLine(e.Time, &line)
+}
+
+// writeAttack writes the requests of the attack before a time. They tell nothing that no request of the
+// log tells: rules that look at it would concern the attack alone.
+func (o *overlay) writeAttack(before int64) error {
+	for ; o.left && o.next.Time < before; o.left = o.attack.Next(&o.next) {
+		line := overlaid{Client: o.mix.Addr(o.next.Client), Attack: true}
+		if o.told.method {
+			line.Method = o.next.Method
+		}
+		if o.told.host {
+			line.Host = o.next.Host
+		}
+		if o.told.path {
+			line.URI = o.next.Path
+		}
+		if o.told.status {
+			line.Status = o.next.Status
+		}
+		if o.told.headers[userAgent] {
+			line.set(userAgent, o.next.Agent)
+		}
+		if err := o.writeLine(o.next.Time, &line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *overlaid) set(name, value string) {
+	if l.Request == nil {
+		l.Request = &request{map[string]string{}}
+	}
+	l.Request.Headers[name] = value
+}
+
+func (o *overlay) writeLine(at int64, l *overlaid) error {
+	l.Time = time.UnixMicro(at).UTC().Format("2006-01-02T15:04:05.000000Z")
+	if l.URI == "" {
+		l.URI = "/" // a line without it would not be read as a request
+	}
+	if err := o.out.Encode(l); err != nil {
+		return fmt.Errorf("writing the log: %w", err)
+	}
+	return nil
+}

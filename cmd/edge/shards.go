@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/edgelimit/edge/pop/admin"
+)
+
+func newShards() *cobra.Command {
+	var o operator
+	cmd := &cobra.Command{
+		Use:   "shards",
+		Short: "List the shards of a PoP, or take one out of the ring",
+		Long: `List the shards of a PoP as a node that runs sees them, or take one out of the ring of
+all nodes, so that it can be stopped: its part of the keys, and only that, moves to the
+others, and what it has counted still counts. It stays out until it is undrained, also
+where all nodes are started again: the other shards keep the word. Nodes without gossip
+have to be told one by one.`,
+		Example: `  edge shards
+  edge shards drain 10.0.0.2:11211
+  edge shards undrain 10.0.0.2:11211`,
+		Args: noCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return show(cmd, &o, "GET", "/api/v1/shards", nil, writeShards)
+		},
+	}
+	o.register(cmd)
+	var reason string
+	cmd.PersistentFlags().StringVar(&reason, "reason", "", "with drain and undrain: why, for the node's log")
+	for name, short := range map[string]string{"drain": "Take a shard out of the ring of all nodes", "undrain": "Let a shard own keys again"} {
+		cmd.AddCommand(&cobra.Command{
+			Use:   name + " HOST:PORT",
+			Short: short,
+			Args: func(cmd *cobra.Command, args []string) error {
+				if len(args) != 1 {
+					return usageError{fmt.Errorf("%s takes one shard", cmd.CommandPath()), "edge shards lists them"}
+				}
+				return nil
+			},
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return show(cmd, &o, "POST", "/api/v1/shards/"+name, url.Values{"shard": args, "reason": {reason}}, func(w io.Writer, _ *admin.Shards) error {
+					_, err := fmt.Fprintf(w, "%sed\n", name)
+					return err
+				})
+			},
+		})
+	}
+	return cmd
+}
+
+// writeShards writes a list of shards.
+func writeShards(w io.Writer, all *admin.Shards) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "SHARD\tSTATE\tIN THE RING\tKEYS")
+	for _, s := range all.Shards {
+		state, in := "up", "yes"
+		if s.Down {
+			state = "down"
+		}
+		switch {
+		case s.Drained:
+			in = "no, drained"
+		case !s.InRing:
+			in = "no"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f%%\n", s.Addr, state, in, 100*s.Share)
+	}
+	return t.Flush()
+}

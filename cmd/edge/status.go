@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/edgelimit/edge/pop/admin"
+)
+
+// A status is what a node says of itself and its PoP.
+type status struct {
+	Well bool `json:"well"`
+	admin.Status
+	admin.Shards
+}
+
+var errUnwell = errors.New("the node is not well, or knows that its PoP is not")
+
+func newStatus() *cobra.Command {
+	var o operator
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say whether a node and its PoP are well",
+		Long: `Say whether a node that runs, and the PoP as it sees it, are well: what /readyz says, the
+shards, and how many mitigations are active. The exit status is 0 if all is well, and 1 if the
+node is not ready or cannot be asked, notices a problem, or finds a shard down or out of the ring.
+Mitigations are no problem.`,
+		Example: `  edge status
+  edge status --node 127.0.0.1:9181 --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := o.status()
+			if err != nil {
+				return err
+			}
+			if o.asJSON {
+				err = json.NewEncoder(cmd.OutOrStdout()).Encode(s)
+			} else {
+				err = s.write(cmd.OutOrStdout())
+			}
+			if err == nil && !s.Well {
+				err = errUnwell
+			}
+			return err
+		},
+	}
+	o.register(cmd)
+	return cmd
+}
+
+// status asks the node.
+func (o *operator) status() (*status, error) {
+	s := new(status)
+	if err := errors.Join(o.ask("GET", "/api/v1/status", nil, &s.Status), o.ask("GET", "/api/v1/shards", nil, &s.Shards)); err != nil {
+		return nil, err
+	}
+	s.Well = s.Ready && len(s.Problems) == 0 && !slices.ContainsFunc(s.Shards.Shards, func(shard admin.Shard) bool { return shard.Down || !shard.InRing })
+	return s, nil
+}
+
+// write writes s as text.
+func (s *status) write(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "node\t%s, %s\n", s.Node, map[bool]string{true: "ready", false: "not ready"}[s.Ready])
+	for _, problem := range s.Problems {
+		fmt.Fprintf(t, "problem\t%s\n", problem)
+	}
+	for _, shard := range s.Shards.Shards {
+		state := "up"
+		if shard.Down {
+			state = "down"
+		}
+		switch {
+		case shard.Drained:
+			state += ", drained"
+		case !shard.InRing:
+			state += ", out of the ring"
+		}
+		fmt.Fprintf(t, "shard\t%s: %s\n", shard.Addr, state)
+	}
+	total := 0
+	var byRule []string
+	for _, rule := range slices.Sorted(maps.Keys(s.Mitigations)) {
+		n := s.Mitigations[rule]
+		total += n
+		if rule == "" {
+			rule = "by a rule that is not known"
+		}
+		byRule = append(byRule, fmt.Sprintf("%s %d", rule, n))
+	}
+	text := fmt.Sprint(total)
+	if total > 0 {
+		text += ": " + strings.Join(byRule, ", ")
+	}
+	fmt.Fprintf(t, "mitigated\t%s\n", text)
+	if s.Ineffective > 0 {
+		fmt.Fprintf(t, "not acted on\t%d, under the current rules\n", s.Ineffective)
+	}
+	if s.Lifted > 0 {
+		fmt.Fprintf(t, "lifted\t%d\n", s.Lifted)
+	}
+	return t.Flush()
+}

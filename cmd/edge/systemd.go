@@ -1,0 +1,86 @@
+package main
+
+// What a service manager and a node tell each other: sockets that it has opened, and the node's
+// state. The protocols are those of sd_listen_fds(3) and sd_notify(3).
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// firstSocket is the number of the first file that a service manager passes on.
+const firstSocket = 3
+
+// socketNames are the names that sockets can have.
+var socketNames = []string{"http", "https", "metrics", "admin"}
+
+// inherited returns the sockets that the service manager has opened for this process, by name. It
+// removes the variables that tell of them, so that no child takes them for its own.
+func inherited() (listeners map[string]net.Listener, err error) {
+	pid, number, names := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"), os.Getenv("LISTEN_FDNAMES")
+	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
+		_ = os.Unsetenv(name) // its name is valid
+	}
+	if pid != strconv.Itoa(os.Getpid()) {
+		return nil, nil // of another process, or none
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 {
+		return nil, fmt.Errorf("invalid LISTEN_FDS %q", number)
+	}
+	listeners = map[string]net.Listener{}
+	defer func() {
+		if err != nil {
+			for _, ln := range listeners {
+				_ = ln.Close()
+			}
+		}
+	}()
+	given := strings.Split(names, ":")
+	for i := range n {
+		fd, name := firstSocket+i, ""
+		if i < len(given) {
+			name = given[i]
+		}
+		syscall.CloseOnExec(fd)
+		file := os.NewFile(uintptr(fd), name)
+		ln, err := net.FileListener(file)
+		_ = file.Close() // ln has a copy
+		switch hint := "set FileDescriptorName= in the socket unit to " + strings.Join(socketNames, ", ") + "; one socket each"; {
+		case !slices.Contains(socketNames, name):
+			err = hintedError{fmt.Errorf("socket %d of the service manager has the unknown name %q", fd, name), hint}
+		case listeners[name] != nil:
+			err = hintedError{fmt.Errorf("the service manager has two sockets named %q", name), hint}
+		case err != nil:
+			err = hintedError{fmt.Errorf("socket %q of the service manager: %w", name, err), "it must be a stream socket that listens: ListenStream="}
+		}
+		if err != nil {
+			if ln != nil {
+				_ = ln.Close()
+			}
+			return listeners, err
+		}
+		listeners[name] = ln
+	}
+	return listeners, nil
+}
+
+// notify tells the service manager the state of this process, if there is one that asks.
+func notify(state ...string) error {
+	name := os.Getenv("NOTIFY_SOCKET")
+	if name == "" {
+		return nil
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"}) // @ begins an abstract name
+	if err != nil {
+		return fmt.Errorf("telling the service manager: %w", err)
+	}
+	_, err = conn.Write([]byte(strings.Join(state, "\n")))
+	return errors.Join(err, conn.Close())
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A node tells the service manager when it is ready, when it reloads, and when it stops.
+func TestNotify(t *testing.T) {
+	t.Parallel()
+	addr := filepath.Join(t.TempDir(), "notify")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: addr, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	dir := t.TempDir()
+	write(t, dir+"/rules.yaml", generous)
+	p := startCommand(t, dir, []string{"NOTIFY_SOCKET=" + addr}, "edge", "node", "--rules=rules.yaml", "--listen=127.0.0.1:0", "--metrics-listen=", "--admin-listen=", "--origin=http://127.0.0.1:1")
+	told := func(want string) {
+		t.Helper()
+		_ = manager.SetReadDeadline(time.Now().Add(patience))
+		packet := make([]byte, 4096)
+		n, err := manager.Read(packet)
+		if err != nil || !regexp.MustCompile("^"+want+"$").Match(packet[:n]) {
+			t.Fatalf("the node told %q, %v, want %s", packet[:n], err, want)
+		}
+	}
+	told("READY=1")
+	p.signal(syscall.SIGHUP)
+	told(`RELOADING=1\nMONOTONIC_USEC=\d+`)
+	told("READY=1")
+	replace(t, dir+"/rules.yaml", "rules: wrong\n")
+	p.signal(syscall.SIGHUP) // the old rules stay, and the reload ends
+	told(`RELOADING=1\nMONOTONIC_USEC=\d+`)
+	told("READY=1")
+	p.signal(syscall.SIGTERM)
+	told("STOPPING=1")
+	if code := p.end(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// activated starts a node as a service manager does that has opened its sockets.
+func activated(t *testing.T, names string, sockets []*os.File, args ...string) *process {
+	t.Helper()
+	installed(t, "bash")
+	dir := t.TempDir()
+	write(t, dir+"/rules.yaml", generous)
+	cmd := exec.Command("bash", append([]string{"-c", `LISTEN_PID=$$ exec edge node --rules=rules.yaml "$@"`, "bash"}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = environ("LISTEN_FDS="+string(rune('0'+len(sockets))), "LISTEN_FDNAMES="+names)
+	cmd.ExtraFiles = sockets
+	return startPrepared(t, cmd)
+}
+
+func openSocket(t *testing.T) (file *os.File, addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close() // the file is a copy
+	if file, err = ln.(*net.TCPListener).File(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	return file, ln.Addr().String()
+}
+
+// While a node restarts under load, connections wait in the sockets of the service manager: every
+// request is answered.
+func TestSocketActivation(t *testing.T) {
+	t.Parallel()
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	defer origin.Close()
+	clients, addr := openSocket(t)
+	operators, metrics := openSocket(t)
+	run := func() *process {
+		p := activated(t, "http:metrics", []*os.File{clients, operators}, "--origin="+origin.URL)
+		p.wait(p.stderr, `node runs`)
+		return p
+	}
+	p := run()
+	if a := get(t, http.DefaultClient, "http://"+metrics+"/livez"); a.StatusCode != http.StatusOK {
+		t.Errorf("/livez: %d", a.StatusCode)
+	}
+	var sending sync.WaitGroup
+	stop := make(chan struct{})
+	sent := make(chan int, 1)
+	sending.Go(func() {
+		client := from(t, "127.0.0.1")
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				sent <- n
+				return
+			default:
+			}
+			a, err := try(client, "http://"+addr+"/")
+			if err != nil || a.StatusCode != http.StatusTeapot {
+				t.Errorf("request %d: %v %v", n, a, err)
+			}
+		}
+	})
+	for range 2 {
+		p.signal(syscall.SIGTERM)
+		if code := p.end(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+		p = run()
+	}
+	close(stop)
+	sending.Wait()
+	if n := <-sent; n < 3 {
+		t.Errorf("%d requests were sent, want some for each node", n)
+	}
+}
+
+func TestWrongSockets(t *testing.T) {
+	t.Parallel()
+	one, _ := openSocket(t)
+	other, _ := openSocket(t)
+	file, err := os.Create(t.TempDir() + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, test := range []struct {
+		name, names string
+		sockets     []*os.File
+		want        string
+	}{
+		{"unknown name", "edge.socket", []*os.File{one}, `edge: socket 3 of the service manager has the unknown name "edge.socket"`},
+		{"two of a name", "http:http", []*os.File{one, other}, `edge: the service manager has two sockets named "http"`},
+		{"a file", "http", []*os.File{file}, `edge: socket "http" of the service manager: `},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := activated(t, test.names, test.sockets, "--origin=http://127.0.0.1:1")
+			if code := p.end(); code == 0 || !strings.Contains(p.stderr.String(), test.want) || !strings.Contains(p.stderr.String(), "edge: hint: ") {
+				t.Errorf("exit code %d, stderr %s, want %s", code, p.stderr, test.want)
+			}
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	of := func(version string, settings ...string) *debug.BuildInfo {
+		info := &debug.BuildInfo{Main: debug.Module{Version: version}}
+		for i := 0; i < len(settings); i += 2 {
+			info.Settings = append(info.Settings, debug.BuildSetting{Key: settings[i], Value: settings[i+1]})
+		}
+		return info
+	}
+	for _, test := range []struct {
+		name string
+		info *debug.BuildInfo
+		want string
+	}{
+		{"no information", nil, "unreleased"},
+		{"go install", of("v1.2.3"), "v1.2.3"},
+		{"without a repository", of("(devel)"), "unreleased"},
+		{"of a revision", of("(devel)", "vcs.revision", "0123456789abcdef", "vcs.modified", "false"), "unreleased+0123456789ab"},
+		{"of a working copy", of("", "vcs.revision", "0123456789abcdef", "vcs.modified", "true"), "unreleased+0123456789ab-modified"},
+	} {
+		if got := versionOf(test.info); got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// Every command has a manual page, and no line of one is taken for a request of troff.
+func TestManualPages(t *testing.T) {
+	dir := t.TempDir()
+	root := newRoot(os.Stdout, os.Stderr)
+	if err := writeMan(root, dir); err != nil {
+		t.Fatal(err)
+	}
+	request := regexp.MustCompile(`(?m)^[.'](?:TH|SH|PP|TP|B|nf|fi)?\b`)
+	for _, name := range []string{"edge", "edge-node", "edge-import", "edge-mitigations-lift"} {
+		page, err := os.ReadFile(filepath.Join(dir, name+".1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(page)) {
+			if strings.HasPrefix(line, ".") && !request.MatchString(line) {
+				t.Errorf("%s: unknown request %q", name, line)
+			}
+		}
+	}
+}

@@ -1,0 +1,305 @@
+package edge_test
+
+import (
+	"context"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/edgelimit/edge"
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/bubble"
+)
+
+// limiter returns a Limiter with rules that is closed when the test ends.
+func limiter(t *testing.T, o edge.Options) *edge.Limiter {
+	t.Helper()
+	l, err := edge.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// ask sends a request from an address through a handler and returns the answer.
+func ask(h http.Handler, addr, target string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("GET", target, nil)
+	r.RemoteAddr = addr + ":1234"
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(finalWriter{w}, r)
+	return w
+}
+
+// A finalWriter keeps interim answers from a recorder, which takes them for the answer.
+type finalWriter struct{ *httptest.ResponseRecorder }
+
+func (w finalWriter) WriteHeader(status int) {
+	if status >= 200 {
+		w.ResponseRecorder.WriteHeader(status)
+	}
+}
+
+var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+
+func TestMiddleware(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		h := limiter(t, edge.Options{Rules: edge.PerClient(3, time.Minute)}).Middleware(hello)
+		for i := range 4 { // the request that exceeds the limit passes: its count comes after it
+			if w := ask(h, "192.0.2.1", "/"); w.Code != 200 || w.Body.String() != "hello" {
+				t.Errorf("request %d: %d %q", i, w.Code, w.Body)
+			}
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+		}
+		w := ask(h, "192.0.2.1", "/")
+		if w.Code != 429 || w.Header().Get("Retry-After") == "" || len(w.Header().Get("Refusal-Id")) != len("7kq2-m9xd") {
+			t.Errorf("over the limit: %d %v", w.Code, w.Header())
+		}
+		if w := ask(h, "192.0.2.2", "/"); w.Code != 200 {
+			t.Errorf("another client: %d", w.Code)
+		}
+	})
+}
+
+const logins = `
+rules:
+  - id: login
+    match: {paths: [/login]}
+    count: {statuses: [401]}
+    characteristics: [ip]
+    limits: [{threshold: 2, period: 60s}]
+    action: block
+    mitigation_timeout: 60s
+`
+
+// A handler's status decides what is counted, however it writes it.
+func TestMiddlewareStatus(t *testing.T) {
+	writes := map[string]http.HandlerFunc{
+		"WriteHeader": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusUnauthorized)
+		},
+		"Error": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) },
+	}
+	for name, handler := range writes {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				h := limiter(t, edge.Options{Rules: logins}).Middleware(handler)
+				var codes []int
+				for range 5 {
+					codes = append(codes, ask(h, "192.0.2.1", "/login").Code)
+					time.Sleep(10 * time.Millisecond)
+					synctest.Wait()
+				}
+				if got := codes[2]; got != 401 {
+					t.Errorf("third request: %d", got)
+				}
+				if got := codes[4]; got != 429 {
+					t.Errorf("fifth request: %d, all %v", got, codes)
+				}
+			})
+		})
+	}
+	t.Run("other statuses", func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
+			empty := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+			h := limiter(t, edge.Options{Rules: logins}).Middleware(empty)
+			for i := range 10 {
+				if w := ask(h, "192.0.2.1", "/login"); w.Code != 200 {
+					t.Fatalf("request %d: %d", i, w.Code)
+				}
+				time.Sleep(10 * time.Millisecond)
+				synctest.Wait()
+			}
+		})
+	})
+}
+
+// A handler says what its request counts, in a header.
+func TestMiddlewareCost(t *testing.T) {
+	const rules = "rules: [{id: points, count: {cost_header: x-points}, characteristics: [ip], limits: [{threshold: 10, period: 60s}]}]"
+	bubble.Test(t, func(t *testing.T) {
+		h := limiter(t, edge.Options{Rules: rules}).Middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Points", "6")
+			_, _ = w.Write([]byte("ok"))
+		}))
+		for i, want := range []int{200, 200, 429} {
+			if got := ask(h, "192.0.2.1", "/").Code; got != want {
+				t.Errorf("request %d: %d, want %d", i+1, got, want)
+			}
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+		}
+	})
+}
+
+// The writer of a rule that counts by status can still stream and switch protocols.
+func TestMiddlewareController(t *testing.T) {
+	l := limiter(t, edge.Options{Rules: logins})
+	server := httptest.NewServer(l.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_ = conn.Close()
+		} else {
+			t.Error(err)
+		}
+	})))
+	defer server.Close()
+	resp, err := http.Get(server.URL + "/login")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+}
+
+const byUser = `
+rules:
+  - id: api
+    characteristics: ["header:x-user"]
+    limits: [{threshold: 10, period: 60s}]
+    action: block
+    mitigation_timeout: 0s
+`
+
+func TestAllow(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l := limiter(t, edge.Options{Rules: byUser})
+		ctx := context.Background()
+		allow := func(key string, n int) edge.Answer {
+			t.Helper()
+			a, err := l.Allow(ctx, "api", key, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+			return a
+		}
+		if a := allow("alice", 4); !a.Allowed {
+			t.Errorf("first: %+v", a)
+		}
+		if a := allow("alice", 0); !a.Allowed || !a.Known || a.Remaining != 6 {
+			t.Errorf("after 4 of 10: %+v", a)
+		}
+		// HTTP requests with the value have the same count.
+		h := l.Middleware(hello)
+		for range 6 {
+			ask(h, "192.0.2.1", "/", "X-User", "alice")
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+		}
+		if a := allow("alice", 1); !a.Allowed || a.Remaining != 0 {
+			t.Errorf("after 10 of 10: %+v", a)
+		}
+		if a := allow("alice", 1); a.Allowed || a.RetryAfter < time.Second || a.RetryAfter%time.Second != 0 {
+			t.Errorf("after 11 of 10: %+v", a)
+		}
+		if w := ask(h, "192.0.2.1", "/", "X-User", "alice"); w.Code != 429 {
+			t.Errorf("the same user by HTTP: %d", w.Code)
+		}
+		if a := allow("bob", 1); !a.Allowed {
+			t.Errorf("another key: %+v", a)
+		}
+		if a := allow("carol", 11); !a.Allowed { // decided by what came before
+			t.Errorf("eleven at once: %+v", a)
+		}
+		if a := allow("carol", 0); a.Allowed {
+			t.Errorf("after eleven at once: %+v", a)
+		}
+		for i := range 3 {
+			if a := allow("dave", math.MaxInt); a.Allowed != (i == 0) {
+				t.Errorf("all there is, call %d: %+v", i, a)
+			}
+		}
+	})
+}
+
+func TestErrors(t *testing.T) {
+	for name, o := range map[string]edge.Options{
+		"Rules or RuleFiles are required": {},
+		"Rules:3:":                        {Rules: "rules:\n  - id: a\n    limit: 3\n"},
+		"nope.yaml":                       {RuleFiles: []string{"nope.yaml"}},
+		"secret":                          {Rules: edge.PerClient(1, time.Second), Shards: []string{"127.0.0.1:11211"}},
+		"contradict":                      {Rules: edge.PerClient(1, time.Second), RuleFiles: []string{"a.yaml"}},
+		"threshold cannot be 0":           {Rules: edge.PerClient(0, time.Second)},
+	} {
+		if _, err := edge.New(o); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("want an error with %q, got %v", name, err)
+		}
+	}
+
+	l := limiter(t, edge.Options{Rules: edge.PerClient(1, time.Second) + "  - id: two\n    characteristics: [ip, host]\n    limits: [{threshold: 1, period: 1s}]\n    action: block\n    mitigation_timeout: 0s\n"})
+	ctx, cancel := context.WithCancel(context.Background())
+	for _, c := range []struct {
+		id, key string
+		n       int
+		want    string
+	}{
+		{"clients", "192.0.2.1", 1, `there is no rule "clients"`},
+		{"client", "alice", 1, `rule client counts by ip, and "alice" is no address`},
+		{"client", "192.0.2.1", -1, "n is -1"},
+		{"two", "192.0.2.1", 1, "rule two counts by ip, host, not by a single value"},
+	} {
+		if _, err := l.Allow(ctx, c.id, c.key, c.n); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("want an error with %q, got %v", c.want, err)
+		}
+	}
+	cancel()
+	if _, err := l.Allow(ctx, "client", "192.0.2.1", 1); err != context.Canceled {
+		t.Errorf("done context: %v", err)
+	}
+	if err := l.SetRules("rules: 3"); err == nil {
+		t.Error("SetRules took nonsense")
+	}
+	if err := l.SetRules(byUser); err != nil {
+		t.Error(err)
+	}
+}
+
+// Two programs with the same shard and secret count together.
+func TestTogether(t *testing.T) {
+	memcached := memcachedtest.Start(t)
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	var both [2]*edge.Limiter
+	for i := range both {
+		l, err := edge.New(edge.Options{Name: "node-" + string('a'+rune(i)), Rules: edge.PerClient(20, time.Hour), Shards: []string{memcached.Addr}, Secret: "sixteen bytes at least"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := l.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}()
+		both[i] = l
+	}
+	// Each node sees half of them: none of the two would refuse alone.
+	refused := false
+	for i := 0; i < 40 && !refused; i++ {
+		w := ask(both[i%2].Middleware(hello), "192.0.2.1", "/")
+		refused = w.Code == 429
+		if refused && i < 20 {
+			t.Fatalf("request %d was refused", i)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if !refused {
+		t.Error("neither node refused 40 requests of 20")
+	}
+}

@@ -1,0 +1,244 @@
+package load
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/load/judge"
+)
+
+// leastStepMS is the least step of the clock that is reported.
+const leastStepMS = 5
+
+// Document returns the report for people, and for programs.
+func (r *Report) Document() page.Document {
+	s := r.Sending
+	d := page.Document{Title: "Load", Data: r, Lead: fmt.Sprintf("%s in %.1f s to %s", page.Count(s.Requests, "request"), r.DurationS, strings.Join(r.Targets, ", "))}
+	sent := page.Section{Title: "What was sent and answered"}
+	say := func(is bool, format string, args ...any) {
+		if is {
+			sent.Blocks = append(sent.Blocks, page.Paragraph(fmt.Sprintf(format, args...)))
+		}
+	}
+	say(r.Interrupted, "The run was interrupted before its end.")
+	say(r.GaveUp, "The run ended early: nothing was answered.")
+	say(r.Full, "The run ended after these: --requests allows no more.")
+	say(math.Abs(r.ClockStepMS) > leastStepMS, "THE CLOCK WAS SET by %s during the run: the score is off by as much.", millis(math.Abs(r.ClockStepMS)))
+	say(!s.Kept, "COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others because no connection was free), %s not sent.",
+		page.Count(s.Late, "request"), page.Grouped(s.OwnLate), page.Grouped(s.Unsent))
+	for _, hint := range r.Hints {
+		say(true, "Hint: %s.", hint)
+	}
+	facts := page.Facts{
+		{Name: "requests", Value: page.Grouped(s.Requests), Note: fmt.Sprintf("%.0f/s in %.1f s%s", s.RatePerS, r.DurationS, page.When(s.Held > 0, "; %s more not sent: their clients waited for their Retry-After", page.Grouped(s.Held)))},
+		{Name: "connections", Value: page.Grouped(s.Connections)},
+	}
+	for _, status := range slices.Sorted(maps.Keys(r.Statuses)) {
+		facts = append(facts, page.Fact{Name: "answered " + status, Value: page.Grouped(r.Statuses[status]), Note: page.Percent(r.Statuses[status], s.Requests)})
+	}
+	if len(r.Statuses) == 0 {
+		facts = append(facts, page.Fact{Name: "answers", Value: "none"})
+	} else {
+		facts = append(facts, page.Fact{Name: "median latency", Value: millis(r.Latency.P50MS), Note: "from when they were due"},
+			page.Fact{Name: "99th percentile", Value: millis(r.Latency.P99MS), Note: "the slowest: " + millis(r.Latency.MaxMS)})
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Failures)) {
+		note := page.When(r.Examples[name] != "", "; the first: %s", r.Examples[name])
+		if name == failureNames[closed] && s.ClosedReused > 0 {
+			note += fmt.Sprintf("; %s on connections that had carried others: the target may have ended them before it read the request", page.Grouped(s.ClosedReused))
+		}
+		facts = append(facts, page.Fact{Name: "failures", Value: page.Grouped(r.Failures[name]), Note: strings.ReplaceAll(name, "_", " ") + note})
+	}
+	sent.Blocks = append(sent.Blocks, facts, r.Timeline.area(r.Began), r.Timeline.latencies())
+	latencies := page.Table{Title: "Latency", Columns: page.Columns("from", "mean", "p50", "p90", "p99", "p99.9", "max")}
+	if len(r.Statuses) > 0 {
+		latencies.Rows = []page.Row{{Cells: r.Latency.cells("when they were due")}, {Cells: r.Service.cells("when they were sent")}}
+	}
+	nodes := page.Table{Title: "Nodes", Columns: page.Columns("node", "requests", "refused", "p50", "p99", "max")}
+	for _, n := range r.Nodes {
+		nodes.Rows = append(nodes.Rows, page.Row{Cells: []string{n.Name, page.Grouped(n.Requests), page.Grouped(n.Refused), millis(n.Latency.P50MS), millis(n.Latency.P99MS), millis(n.Latency.MaxMS)}})
+	}
+	nodes.Columns[0].Sent = true
+	parts := page.Table{Title: "Parts of the traffic", Columns: page.Columns("part", "requests", "refused", "failed")}
+	for _, c := range r.Components {
+		parts.Rows = append(parts.Rows, page.Row{Cells: []string{c.Name, page.Grouped(c.Requests), page.Grouped(c.Refused), page.Grouped(c.Failed)}, Note: page.When(c.Attack, "attack")})
+	}
+	sent.Blocks = append(sent.Blocks, latencies, r.Timeline.byNode(r.Nodes), nodes, parts)
+	d.Sections = []page.Section{sent}
+	if r.Score != nil {
+		d.Sections = append(d.Sections, scoreSection(r.Score))
+	}
+	return d
+}
+
+// area returns requests and refusals over time.
+func (t Timeline) area(began time.Time) page.Area {
+	step := time.Duration(t.StepS) * time.Second
+	a := page.Area{Title: "Requests and refusals", Note: "UTC, in steps of " + page.Span(step), From: began, Step: step, Name: "requests in " + page.Span(step), AllName: "requests", PartName: "refused"}
+	for _, p := range t.Points {
+		a.All, a.Part = append(a.All, p.Requests), append(a.Part, p.Refused)
+	}
+	return a
+}
+
+var (
+	elapsed      = page.Axis{Scale: page.Elapsed, Format: func(s float64) string { return page.Span(time.Duration(s) * time.Second) }}
+	milliseconds = page.Axis{Name: "ms", Scale: page.Logarithmic, Format: millis}
+)
+
+// latencies returns latencies over time.
+func (t Timeline) latencies() page.Block {
+	l := page.Lines{Title: "Latency over time", Note: "From when requests were due, of those sent in a step of " + page.Span(time.Duration(t.StepS)*time.Second) + ".", X: elapsed, Y: milliseconds, What: "latency", Quiet: true,
+		Lines: []page.Line{{Name: "p50"}, {Name: "p99"}, {Name: "max"}}}
+	for i, p := range t.Points {
+		for j, ms := range []float64{p.P50MS, p.P99MS, p.MaxMS} {
+			if ms > 0 {
+				l.Lines[j].Points = append(l.Lines[j].Points, page.LinePoint{X: float64(int64(i) * t.StepS), Y: ms})
+			}
+		}
+	}
+	return l
+}
+
+// mostLines is how many nodes have a line.
+const mostLines = 6
+
+// byNode returns the latencies of several nodes over time.
+func (t Timeline) byNode(nodes []NodeCount) page.Block {
+	l := page.Lines{Title: "99th percentile of latency by node", X: elapsed, Y: milliseconds, What: "node", Quiet: true}
+	if len(nodes) < 2 {
+		return l
+	}
+	if len(nodes) > mostLines {
+		l.Note = fmt.Sprintf("The first %d of %d nodes.", mostLines, len(nodes))
+	}
+	for n, node := range nodes[:min(len(nodes), mostLines)] {
+		line := page.Line{Name: node.Name}
+		for i, p := range t.Points {
+			if n < len(p.NodesP99MS) && p.NodesP99MS[n] > 0 {
+				line.Points = append(line.Points, page.LinePoint{X: float64(int64(i) * t.StepS), Y: p.NodesP99MS[n]})
+			}
+		}
+		l.Lines = append(l.Lines, line)
+	}
+	return l
+}
+
+// scoreSection returns what the judge found.
+func scoreSection(s *judge.Score) page.Section {
+	p := page.Section{Title: "What was right", Blocks: []page.Block{page.Paragraph("Held against an exact log of every client. " +
+		"A difference is explained by the estimate, by the lag of counts and mitigations, or by nothing: then it is a fault.")}}
+	for _, rule := range s.NotJudged {
+		p.Blocks = append(p.Blocks, page.Outcome{Text: "NOT JUDGED: " + rule})
+	}
+	for _, shed := range s.Shed {
+		if shed.NotJudged != "" {
+			p.Blocks = append(p.Blocks, page.Outcome{Text: fmt.Sprintf("NOT JUDGED: how much %s lets pass: %s", shed.Rule, shed.NotJudged)})
+		}
+	}
+	if len(s.Faults) == 0 {
+		p.Blocks = append(p.Blocks, page.Outcome{OK: true, Text: "faults: none; the estimate and the lag explain every difference"})
+	}
+	for _, f := range s.Faults {
+		p.Blocks = append(p.Blocks, page.Outcome{Text: fmt.Sprintf("FAULT: %s: %s: %s%s", f.Name, page.Count(f.Requests, "request"), f.Text,
+			page.When(len(f.Clients) > 0, " (%s)", strings.Join(f.Clients, ", ")))})
+	}
+	facts := page.Facts{
+		{Name: "concerned", Value: page.Grouped(s.Requests), Note: "requests that a rule matches"},
+		{Name: "refused", Value: page.Grouped(s.Refused), Note: page.Grouped(s.Exact) + " by an exact limiter"},
+		{Name: "innocent refused", Value: page.Grouped(s.InnocentRefused), Note: "of clients that never exceed a threshold; " + page.Grouped(s.InnocentByEstimate) + " of clients that only the estimate finds over"},
+		explained("wrongly refused", s.WronglyRefused), explained("wrongly allowed", s.WronglyAllowed),
+	}
+	if s.BystandersRefused > 0 {
+		facts = append(facts, page.Fact{Name: "bystanders refused", Value: page.Grouped(s.BystandersRefused), Note: fmt.Sprintf("of %s refused because of a key that they share; legitimate clients lost %s of their %s that way",
+			page.Count(s.Bystanders, "client"), page.Grouped(s.LegitimateRefused), page.Count(s.LegitimateRequests, "request"))})
+	}
+	if s.AttackRequests > 0 {
+		facts = append(facts, page.Fact{Name: "attack passed", Value: page.Grouped(s.LetThroughBefore + s.LetThroughAfter), Note: fmt.Sprintf("of %s: %s before they crossed a threshold, %s after; %s never refused",
+			page.Count(s.AttackRequests, "request"), page.Grouped(s.LetThroughBefore), page.Grouped(s.LetThroughAfter), page.Count(s.AttackNotRefused, "client"))})
+	}
+	if s.Refused > 0 {
+		facts = append(facts, retryAfter(s.RetryAfter))
+	}
+	if n := s.Unknown + s.Unavailable; n > 0 {
+		facts = append(facts, page.Fact{Name: "uncertain", Value: page.Grouped(n), Note: fmt.Sprintf("%s without an answer of the origin or a rule, which may have been counted or not; %s refused because a shard was out", page.Count(s.Unknown, "request"), page.Grouped(s.Unavailable))})
+	}
+	reaction := page.Table{Title: "Reaction to clients that crossed a threshold", Columns: page.Columns("", "clients", "p50", "p99", "max")}
+	for _, t := range []struct {
+		name string
+		judge.Times
+	}{{"time until the first refusal", s.FirstRefusal}, {"time until all nodes refuse", s.AllRefuse}} {
+		if t.Clients > 0 {
+			reaction.Rows = append(reaction.Rows, page.Row{Cells: []string{t.name, page.Grouped(t.Clients), millis(t.P50), millis(t.P99), millis(t.Max)}})
+		}
+	}
+	if o := s.Overshoot; o.Keys > 0 {
+		reaction.Rows = append(reaction.Rows, page.Row{Cells: []string{"requests beyond the threshold in a period", page.Grouped(o.Keys), page.Grouped(o.P50), page.Grouped(o.P99), page.Grouped(o.Max)}})
+	}
+	causes := page.Bars{Title: "What explains the differences", What: "cause", Parts: []string{"wrongly allowed", "wrongly refused"}}
+	for _, c := range []struct {
+		name             string
+		allowed, refused uint64
+	}{
+		{"the estimate", s.WronglyAllowed.Estimate, s.WronglyRefused.Estimate},
+		{"the lag", s.WronglyAllowed.Lag, s.WronglyRefused.Lag},
+		{"nothing", s.WronglyAllowed.Unexplained, s.WronglyRefused.Unexplained},
+	} {
+		if c.allowed+c.refused > 0 {
+			causes.Rows = append(causes.Rows, page.Bar{Name: c.name, Values: []uint64{c.allowed, c.refused}})
+		}
+	}
+	rules := page.Table{Title: "Rules", Columns: page.Columns("rule", "refused", "by exact counts", "innocent", "innocent but for the estimate")}
+	for _, r := range s.Rules {
+		rules.Rows = append(rules.Rows, page.Row{Cells: []string{r.Rule, page.Grouped(r.Refused), page.Grouped(r.ExactRefused), page.Grouped(r.InnocentRefused), page.Grouped(r.InnocentByEst)}})
+	}
+	p.Blocks = append(p.Blocks, facts, causes, reaction, rules)
+	if len(s.Shed) > 0 {
+		sheds := page.Table{Title: "Requests passed by rules that shed", Columns: page.Columns("rule", "keys over", "passed", "expected", "tolerance")}
+		for _, r := range s.Shed {
+			sheds.Rows = append(sheds.Rows, page.Row{Cells: []string{r.Rule, page.Grouped(r.Keys), page.Grouped(r.Passed), page.Grouped(uint64(r.Expected)), page.Grouped(uint64(r.Tolerance))}})
+		}
+		p.Blocks = append(p.Blocks, sheds)
+	}
+	return p
+}
+
+// retryAfter says how true Retry-After was.
+func retryAfter(r judge.RetryAfter) page.Fact {
+	f := page.Fact{Name: "Retry-After", Value: "not checked"}
+	if r.Checked+r.Compared == 0 {
+		return f
+	}
+	f.Value = page.Grouped(r.Compared - r.TooShort - r.TooLong)
+	f.Note = "as the mitigation lasts, of " + page.Count(r.Compared, "refusal")
+	if r.Checked == 0 {
+		f.Note += "; not checked whether clients that come back then are let through, since none did"
+	} else {
+		f.Note += fmt.Sprintf("; true for %d of %d that came back when they were told to", r.Checked-r.Untrue, r.Checked)
+	}
+	return f
+}
+
+// explained says what explains the requests.
+func explained(name string, d judge.Disagreement) page.Fact {
+	return page.Fact{Name: name, Value: page.Grouped(d.Requests), Note: page.When(d.Requests > 0, "the estimate explains %s, the lag %s; %s unexplained", page.Grouped(d.Estimate), page.Grouped(d.Lag), page.Grouped(d.Unexplained))}
+}
+
+func (l Latency) cells(from string) []string {
+	return []string{from, millis(l.MeanMS), millis(l.P50MS), millis(l.P90MS), millis(l.P99MS), millis(l.P999MS), millis(l.MaxMS)}
+}
+
+func millis(ms float64) string {
+	switch {
+	case ms >= 1000:
+		return fmt.Sprintf("%.2f s", ms/1000)
+	case ms >= 10:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+	return fmt.Sprintf("%.2f ms", ms)
+}

@@ -1,0 +1,80 @@
+package judge
+
+import (
+	"encoding/csv"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// overrides reads the file with the overrides of a rule. It returns the rule with the limits of each
+// key in it, nil for exempt keys.
+func overrides(r *rule.Rule) (map[string]*rule.Rule, error) {
+	f, err := os.Open(r.Overrides)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := csv.NewReader(f)
+	lines.Comment, lines.FieldsPerRecord, lines.TrimLeadingSpace = '#', -1, true
+	records, err := lines.ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	plans := make(map[string]*rule.Rule, len(records))
+	for _, fields := range records[min(1, len(records)):] {
+		key := r.ID
+		for i, c := range r.Characteristics {
+			if len(c.First) > 0 {
+				c = c.First[0]
+			}
+			key += " " + c.String() + strconv.Quote(written(r, c, strings.TrimSpace(fields[i])))
+		}
+		thresholds := fields[len(r.Characteristics):]
+		if strings.TrimSpace(thresholds[0]) == "exempt" {
+			plans[key] = nil
+			continue
+		}
+		other := *r
+		other.Limits = slices.Clone(r.Limits)
+		for i, text := range thresholds {
+			if n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64); err == nil { // else it stays as it is
+				other.Limits[i].Threshold = n
+			}
+		}
+		plans[key] = &other
+	}
+	return plans, nil
+}
+
+// written returns a value of a file as valuesOf returns it.
+func written(r *rule.Rule, c rule.Characteristic, value string) string {
+	switch c.Kind {
+	case rule.IP:
+		if network, err := netip.ParsePrefix(value); err == nil {
+			return network.String()
+		}
+		addr, _ := netip.ParseAddr(value)
+		return formOf(&Properties{Addr: addr}, rule.ClientPrefix{}).client.String()
+	case rule.Network:
+		if network, err := netip.ParsePrefix(value); err == nil {
+			return network.Masked().String()
+		}
+		addr, _ := netip.ParseAddr(value)
+		return networkOf(addr.Unmap(), c.Name).String()
+	case rule.Host:
+		return plainHost(value)
+	case rule.Method:
+		return plainMethod(value)
+	case rule.Path:
+		f := form{path: value}
+		if forms := paths(r, &f); len(forms) > 0 {
+			return forms[0]
+		}
+	}
+	return value
+}

@@ -1,0 +1,224 @@
+package judge_test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/load/judge"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Rules by client and by networks that shed: 200 requests of a /24 in 10 s, and 2000 or 300 of a /16.
+const (
+	levels = `[{id: client, characteristics: [ip], limits: [{threshold: 40, period: 10s}]},
+		{id: block, characteristics: ['network:24/48'], limits: [{threshold: 200, period: 10s}], action: shed},
+		{id: wide, characteristics: ['network:16/32'], limits: [{threshold: 2000, period: 10s}], action: shed}]`
+	narrow = `[{id: client, characteristics: [ip], limits: [{threshold: 40, period: 10s}]},
+		{id: block, characteristics: ['network:24/48'], limits: [{threshold: 200, period: 10s}], action: shed},
+		{id: wide, characteristics: ['network:16/32'], limits: [{threshold: 300, period: 10s}], action: shed}]`
+	block   = `[{id: block, characteristics: ['network:24/48'], limits: [{threshold: 200, period: 10s}], action: shed}]`
+	many    = `[{id: block, characteristics: ['network:24/48'], limits: [{threshold: 30, period: 10s}], min_clients: 50, action: shed}]`
+	crowded = `[{id: block, characteristics: ['network:24/48'], limits: [{threshold: 200, period: 10s}], min_clients: 10, action: block}]`
+)
+
+// A shedder is a PoP with rules by client and by networks. It estimates by two windows, and knows of a
+// request after a lag. Its fields select mistakes.
+type shedder struct {
+	lag  int64
+	seed uint64
+
+	part  map[string]float64 // by rule: what it takes for the threshold, in thresholds
+	whole bool               // it refuses all clients of a key that is over
+	never string             // a rule that refuses nobody
+	wider bool               // what a narrower rule refuses counts for wider ones
+	deaf  bool               // a node of it refuses nobody
+	alone bool               // it mitigates keys whatever the number of their clients
+
+	windows map[string]map[int64]float64
+	clients map[string]map[netip.Addr]int64 // when each was last seen
+}
+
+const tenSeconds = 10_000_000
+
+func (s *shedder) estimate(key string, t int64) float64 {
+	w := s.windows[key]
+	return w[t/tenSeconds] + w[t/tenSeconds-1]*float64(tenSeconds-t%tenSeconds)/tenSeconds
+}
+
+// share returns which part of a key's clients is refused before a client.
+func (s *shedder) share(key string, client netip.Addr) float64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, s.seed, key, client)
+	return float64(rand.New(rand.NewPCG(h.Sum64(), 1)).Uint64()>>11) / (1 << 53)
+}
+
+// enough reports whether the key has as many clients as its rule wants.
+func (s *shedder) enough(r *rule.Rule, key string, t int64) bool {
+	n := 0
+	for _, at := range s.clients[key] {
+		if at/tenSeconds >= t/tenSeconds-1 {
+			n++
+		}
+	}
+	return s.alone || n >= r.MinClients
+}
+
+func (s *shedder) run(requests ledger, rules *rule.Set) {
+	s.windows, s.clients = map[string]map[int64]float64{}, map[string]map[netip.Addr]int64{}
+	type count struct {
+		at   int64
+		keys []string
+		from netip.Addr
+	}
+	var queue []count
+	known := map[netip.Addr][]string{}
+	for i := range requests {
+		r := &requests[i]
+		t := r.Sent + 500
+		for ; len(queue) > 0 && queue[0].at+s.lag < t; queue = queue[1:] {
+			for _, key := range queue[0].keys {
+				if s.windows[key] == nil {
+					s.windows[key], s.clients[key] = map[int64]float64{}, map[netip.Addr]int64{}
+				}
+				s.windows[key][queue[0].at/tenSeconds]++
+				s.clients[key][queue[0].from] = queue[0].at
+			}
+		}
+		a := &r.Answer
+		a.Status = 200
+		keys := known[r.Addr]
+		for n := len(keys); n < len(rules.Rules()); n++ {
+			keys = append(keys, judge.KeysOf(r.Properties, rules, rule.ClientPrefix{}, n)...)
+		}
+		known[r.Addr] = keys
+		by := -1
+		for n, each := range rules.Rules() {
+			key := keys[n]
+			threshold := float64(each.Limits[0].Threshold)
+			if part, ok := s.part[each.ID]; ok {
+				threshold *= part
+			}
+			e := s.estimate(key, t)
+			if e <= threshold || s.never == each.ID || s.deaf && r.Node == 1 || by >= 0 || !s.enough(each, key, t) {
+				continue
+			}
+			if each.Action != rule.Shed || s.whole || s.share(key, r.Addr) < 1-threshold/e {
+				by = n
+				left := t
+				for ; s.estimate(key, left) > threshold; left += 100_000 {
+				}
+				a.Status, a.Retry, a.Remaining = 429, int((left-t+999_999)/1_000_000), 0
+			}
+		}
+		c := count{t, nil, r.Addr}
+		for n, each := range rules.Rules() {
+			if by < 0 || each.Action == rule.Shed && (n <= by || s.wider) {
+				c.keys = append(c.keys, keys[n])
+			}
+		}
+		queue = append(queue, c)
+	}
+}
+
+// spread returns an attack by four networks of 250 addresses, eighty requests in a second each, and ten networks
+// with legitimate clients, whose requests number five in a second each.
+func spread(seed uint64, skewed bool) ledger {
+	random := rand.New(rand.NewPCG(seed, 9))
+	var l ledger
+	for at := began + random.Int64N(tenSeconds); at < began+45*1_000_000; at += int64(random.ExpFloat64() * 1e6 / 370) {
+		network, client := random.IntN(320)/80, random.IntN(250)
+		attack := random.IntN(370) < 320
+		if !attack {
+			network, client = 10+random.IntN(10), random.IntN(20)
+		} else if at < began+20*1_000_000 && network > 1 {
+			continue
+		}
+		if skewed && attack && random.IntN(4) == 0 {
+			client = 0
+		}
+		addr := netip.AddrFrom4([4]byte{10, 1, byte(network), byte(client)})
+		l = append(l, sent{
+			Request: judge.Request{
+				Sent: at, Done: at + 1000, Client: uint64(network)<<8 | uint64(client), Attack: attack, Node: random.IntN(3),
+				Answer: judge.Answer{Status: 200, Expected: 200, Retry: judge.NoRetry, Remaining: -1},
+			},
+			Properties: judge.Properties{Addr: addr, Method: "GET", Host: "example.com", Target: "/"},
+		})
+	}
+	return l
+}
+
+func (s *shedder) tried(t *testing.T, rules string, l ledger) *judge.Score {
+	t.Helper()
+	set, err := rule.Parse("rules.yaml", []byte("rules: "+rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.run(l, set)
+	score, err := judge.Judge(l, judge.Options{Rules: set, Lag: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return score
+}
+
+// The judge finds no fault with a PoP that sheds correctly, for any secret.
+func TestSheddingIsRight(t *testing.T) {
+	for seed := range uint64(4) {
+		for name, rules := range map[string]string{"levels": levels, "narrow": narrow, "crowded": crowded, "many": many} {
+			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
+				t.Parallel()
+				s := &shedder{seed: seed, lag: []int64{0, 20_000, 150_000}[seed%3]}
+				l := spread(seed, seed%4 == 3)
+				score := s.tried(t, rules, l)
+				var lost, legitimate uint64
+				for _, r := range l {
+					if !r.Attack {
+						legitimate++
+						if r.Answer.Status == 429 {
+							lost++
+						}
+					}
+				}
+				if score.LegitimateRefused != lost || score.LegitimateRequests != legitimate {
+					t.Errorf("legitimate clients lost %d of %d requests, not %d of %d", lost, legitimate, score.LegitimateRefused, score.LegitimateRequests)
+				}
+				if len(score.Faults) > 0 || score.InnocentRefused > 0 || score.BystandersRefused == 0 {
+					t.Errorf("%d requests of innocents and %d of bystanders are refused; faults:\n%s", score.InnocentRefused, score.BystandersRefused, told(score))
+				}
+			})
+		}
+	}
+}
+
+// The judge names what is wrong with how a PoP sheds.
+func TestSheddingIsWrong(t *testing.T) {
+	for _, test := range []struct {
+		name, rules string
+		*shedder
+		want string
+	}{
+		{"below the threshold", block, &shedder{part: map[string]float64{"block": 0.2}}, judge.ShedsEarly},
+		{"what a narrower rule refuses counts for wider ones", levels, &shedder{wider: true}, judge.CountsNarrower},
+		{"never", levels, &shedder{never: "block"}, judge.ShedsTooLittle},
+		{"never the wider networks", narrow, &shedder{never: "wide"}, judge.ShedsTooLittle},
+		{"not at a node", block, &shedder{deaf: true}, judge.ShedsTooLittle},
+		{"never, though there are enough clients", many, &shedder{never: "block"}, judge.ShedsTooLittle},
+		{"too few clients", levels, &shedder{part: map[string]float64{"block": 1.5}}, judge.ShedsTooLittle},
+		{"whatever the number of clients", many, &shedder{alone: true}, judge.ShedsEarly},
+		{"all clients", levels, &shedder{whole: true}, judge.ShedsTooMuch},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := test.tried(t, test.rules, spread(1, false))
+			if got := names(s); !slices.Equal(got, []string{test.want}) {
+				t.Errorf("faults %v, want %s\n%s", got, test.want, told(s))
+			}
+		})
+	}
+}

@@ -1,0 +1,169 @@
+package mix
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// A drawer draws the addresses of spread components.
+type drawer struct {
+	taken   pool         // networks where none of theirs is drawn
+	clients []netip.Addr // of the legitimate clients
+	used    map[netip.Addr]bool
+}
+
+func newDrawer(taken pool, clients []netip.Addr) *drawer {
+	d := &drawer{taken: taken, used: map[netip.Addr]bool{}}
+	for _, a := range clients {
+		d.use(a)
+	}
+	return d
+}
+
+// use adds the address of a legitimate client.
+func (d *drawer) use(a netip.Addr) {
+	d.clients = append(d.clients, a)
+	d.used[clientOf(a)] = true
+}
+
+// clientOf returns the address that stands for a client: of an IPv6 client the first of its /64.
+func clientOf(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return a
+	}
+	p, _ := a.Prefix(64)
+	return p.Addr()
+}
+
+// draw draws the networks of b, and sets the addresses of its clients. Shared networks are those
+// of random legitimate clients, the others contain no legitimate client.
+func (d *drawer) draw(b *block, random stream) error {
+	k := b.spread
+	theirs := map[netip.Prefix]bool{}
+	var of []netip.Addr // legitimate clients of the same family
+	for _, a := range d.clients {
+		if p, err := a.Prefix(k.prefix); err == nil && a.Is4() == b.networks[0].Addr().Is4() {
+			theirs[p] = true
+			of = append(of, a)
+		}
+	}
+	shared := int(float64(k.shared*float64(k.networks)) + 0.5)
+	if len(d.clients) == 0 {
+		shared = 0 // the mix is to be laid over a log, whose clients will be there
+	}
+	if shared > len(theirs) {
+		return fmt.Errorf("cannot share %d networks of length %d: legitimate clients are in %d", shared, k.prefix, len(theirs))
+	}
+	var networks []netip.Prefix
+	drawn := map[netip.Prefix]bool{}
+	add := func(p netip.Prefix) {
+		if !drawn[p] {
+			drawn[p] = true
+			networks = append(networks, p)
+		}
+	}
+	width, key := bits.Len(uint(max(len(of), 1)-1)), random.next()
+	for i := uint64(0); len(networks) < shared; i++ {
+		if at := permute(i, width, key); at < uint64(len(of)) {
+			p, _ := of[at].Prefix(k.prefix)
+			add(p)
+		}
+	}
+	for tries := 100*k.networks + 10_000; uint64(len(networks)) < k.networks; tries-- {
+		if tries == 0 {
+			return fmt.Errorf("%d networks of length %d are not free in %v", k.networks, k.prefix, b.networks)
+		}
+		p := network(b.networks, k.prefix, &random)
+		if _, free := d.taken.overlapping(p); free && !theirs[p] {
+			add(p)
+		}
+	}
+	if err := d.populate(b, networks, random.next()); err != nil {
+		return err
+	}
+	d.taken.taken = append(d.taken.taken, slices.Collect(maps.Keys(drawn))...)
+	return nil
+}
+
+// populate gives the clients of b addresses in networks, by turns. No other client has them, unless
+// a network is a single address: that is the address of all its clients.
+func (d *drawer) populate(b *block, networks []netip.Prefix, key uint64) error {
+	b.addrs = make([]netip.Addr, b.spread.n)
+	next := make([]uint64, len(networks)) // by network, the next address to try
+	for client := range b.spread.n {
+		n := client % uint64(len(networks))
+		p, width := networks[n], indexBits(networks[n])
+		for taken := true; taken; next[n]++ {
+			if width > 0 && next[n] == 1<<width {
+				return fmt.Errorf("%v has too few free addresses for its part of %d clients", p, b.spread.n)
+			}
+			a := within(p, permute(next[n], width, scramble(key^n)), key^client)
+			b.addrs[client], taken = a, width > 0 && d.used[clientOf(a)]
+		}
+		d.used[clientOf(b.addrs[client])] = true
+	}
+	return nil
+}
+
+// network draws a network of a length in space.
+func network(space []netip.Prefix, length int, random *stream) netip.Prefix {
+	var sum uint64
+	for _, p := range space {
+		sum += 1 << (length - p.Bits())
+	}
+	i := random.below(sum)
+	for _, p := range space {
+		n := uint64(1) << (length - p.Bits())
+		if i >= n {
+			i -= n
+			continue
+		}
+		if p.Addr().Is4() {
+			a := p.Addr().As4()
+			binary.BigEndian.PutUint32(a[:], binary.BigEndian.Uint32(a[:])|uint32(i<<(32-length)))
+			return netip.PrefixFrom(netip.AddrFrom4(a), length)
+		}
+		a := p.Addr().As16()
+		binary.BigEndian.PutUint64(a[:8], binary.BigEndian.Uint64(a[:8])|i<<(64-length))
+		return netip.PrefixFrom(netip.AddrFrom16(a), length)
+	}
+	panic("mix: no network")
+}
+
+// Over returns the attack of m, to be laid over a log that begins at start: its components that
+// are attacks. The networks of spread attacks are drawn anew, depending on the seed: the shared
+// ones from those of clients, the addresses of the log's clients, the others from addresses of the
+// component or, without any, from all public ones.
+func (m *Mix) Over(start time.Time, clients []netip.Addr) (*Mix, error) {
+	over := &Mix{Seed: m.Seed, Requests: m.Requests, start: start.UnixMicro(), duration: m.duration}
+	d := newDrawer(pool{slices.Clone(reserved)}, clients)
+	for _, c := range m.components {
+		if !c.Attack {
+			continue
+		}
+		if k := c.block.spread; k != nil {
+			b := &block{networks: c.block.networks, key: c.block.key, spread: k, anywhere: c.block.anywhere}
+			if b.anywhere {
+				b.networks = []netip.Prefix{public4}
+				if k.prefix > 32 {
+					b.networks[0] = public6
+				}
+			}
+			if err := d.draw(b, stream(scramble(m.Seed)^b.key)); err != nil {
+				return nil, fmt.Errorf("mix: %s: %w", c.Name, err)
+			}
+			c.block = b
+		}
+		over.components = append(over.components, c)
+	}
+	if over.components == nil {
+		return nil, errors.New("mix: no component is an attack")
+	}
+	return over, nil
+}

@@ -1,0 +1,405 @@
+package admin
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Options configures an API. Operations and Tokens are required; the zero value of every other field
+// is usable.
+type Options struct {
+	Operations *Operations
+
+	// Tokens are asked for by whatever changes something.
+	Tokens *Tokens
+
+	// Host is the name or address that the listener was told to have. Requests may name it, beside IP
+	// addresses and localhost: others come from web pages whose name was made to lead here.
+	Host string
+
+	// Open says that the listener is on the loopback network: what changes nothing needs no token then.
+	Open bool
+
+	// Page serves / and what is under /page/, without a token: browsers have none when they open it.
+	// So it must show nothing by itself.
+	Page http.Handler
+
+	// Events serves /api/v1/events, for as long as the client listens, like what changes nothing.
+	Events http.Handler
+
+	// PProf serves /debug/pprof/, like what changes nothing.
+	PProf bool
+
+	Logger     *slog.Logger          // has a line for each change; if nil, slog.Default()
+	Registerer prometheus.Registerer // of the metrics; if nil, they are not registered
+}
+
+const (
+	// maxRequests is how many requests are answered at once. Others wait for busyPause at most.
+	maxRequests = 8
+	busyPause   = time.Second
+
+	// paceInterval is how often a request without a token is answered, after the first paceBurst, so that a
+	// flood of them leaves the processor to clients. Others wait for busyPause at most.
+	paceInterval = 5 * time.Millisecond
+	paceBurst    = 200
+
+	// maxStreams is how many clients may listen to events, or read profiles, at once.
+	maxStreams = 32
+
+	// maxBody is the maximum size of a request's body, in bytes.
+	maxBody = 64 << 10
+
+	// answerTime is the time for an answer, but of a stream.
+	answerTime = 30 * time.Second
+
+	// deniedPause is the least time between two log lines about requests without a valid token.
+	deniedPause = time.Second
+)
+
+// An API is what operators ask. It is an http.Handler.
+type API struct {
+	o       Options
+	routes  map[string]map[string]*route // by path and method
+	slots   chan struct{}
+	streams chan struct{}
+	refused *prometheus.CounterVec
+
+	mu       sync.Mutex // guards what follows
+	next     time.Time  // when the next request without a token is answered
+	denied   time.Time  // when a denied request was logged last
+	unlogged int        // how many were not logged since
+}
+
+// NewAPI returns an API.
+func NewAPI(o Options) *API {
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	a := &API{o: o, routes: map[string]map[string]*route{}, slots: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams)}
+	a.refused = promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
+		Name: "edge_admin_requests_refused_total",
+		Help: "Requests that the admin listener refused, by cause: no valid token, another host's name, another site's page, too many at once.",
+	}, []string{"cause"})
+	for _, cause := range []string{"token", "host", "site", "busy"} {
+		a.refused.WithLabelValues(cause)
+	}
+	for i := range routes {
+		r := &routes[i]
+		if a.routes[r.path] == nil {
+			a.routes[r.path] = map[string]*route{}
+		}
+		a.routes[r.path][r.method] = r
+	}
+	return a
+}
+
+// Server returns a server of a. Its clients get little time and room.
+func (a *API) Server() *http.Server {
+	return &http.Server{
+		Handler:                      a,
+		ReadTimeout:                  10 * time.Second,
+		IdleTimeout:                  time.Minute,
+		MaxHeaderBytes:               16 << 10,
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(a.o.Logger.Handler(), slog.LevelDebug),
+	}
+}
+
+// ServeHTTP answers a request of an operator.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	page := a.o.Page != nil && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/page/"))
+	switch {
+	case !a.isHost(r.Host):
+		a.refuse(w, "host", http.StatusForbidden, "ask by an IP address, localhost, or the host of the setting admin-listen")
+		return
+	case !fromSite(r) && !(page && r.Header.Get("Sec-Fetch-Mode") == "navigate"):
+		a.refuse(w, "site", http.StatusForbidden, "pages of other sites may not ask")
+		return
+	}
+	by, valid := a.caller(r)
+	if by == "" && !a.pace(r) {
+		h.Set("Retry-After", "1")
+		a.refuse(w, "busy", http.StatusServiceUnavailable, "too many requests without a token")
+		return
+	}
+	if !valid || by == "" && !a.o.Open && !page {
+		a.deny(r)
+		h.Set("WWW-Authenticate", "Bearer")
+		a.refuse(w, "token", http.StatusUnauthorized, "a valid token is needed: Authorization: Bearer TOKEN")
+		return
+	}
+	stream, profile := r.URL.Path == eventsPath && a.o.Events != nil, strings.HasPrefix(r.URL.Path, "/debug/pprof/") && a.o.PProf
+	if stream && r.Method != http.MethodGet {
+		h.Set("Allow", http.MethodGet)
+		answer(w, http.StatusMethodNotAllowed, failure{"only GET"})
+		return
+	}
+	if stream || profile {
+		if !take(r, a.streams, 0) {
+			a.refuse(w, "busy", http.StatusServiceUnavailable, "too many streams at once")
+			return
+		}
+		defer func() { <-a.streams }()
+		if profile {
+			serveProfile(w, r)
+		} else {
+			a.o.Events.ServeHTTP(w, r)
+		}
+		return
+	}
+	if !take(r, a.slots, busyPause) {
+		h.Set("Retry-After", "1")
+		a.refuse(w, "busy", http.StatusServiceUnavailable, "too many requests at once")
+		return
+	}
+	defer func() { <-a.slots }()
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // not in tests
+	if page {
+		a.o.Page.ServeHTTP(w, r)
+		return
+	}
+	a.operate(w, r, by)
+}
+
+// pace waits until a request without a token may be answered. It returns false if that would take longer
+// than busyPause, for which it has waited then, or if the client has gone.
+func (a *API) pace(r *http.Request) bool {
+	a.mu.Lock()
+	now := time.Now()
+	if earliest := now.Add(-paceBurst * paceInterval); a.next.Before(earliest) {
+		a.next = earliest
+	}
+	wait := a.next.Sub(now)
+	soon := wait <= busyPause
+	if soon {
+		a.next = a.next.Add(paceInterval)
+	}
+	a.mu.Unlock()
+	if wait <= 0 {
+		return true
+	}
+	timer := time.NewTimer(min(wait, busyPause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return soon
+	case <-r.Context().Done():
+		return false
+	}
+}
+
+// take takes a slot, and waits for one for pause at most.
+func take(r *http.Request, slots chan struct{}, pause time.Duration) bool {
+	select {
+	case slots <- struct{}{}:
+		return true
+	default:
+	}
+	if pause == 0 {
+		return false
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case slots <- struct{}{}:
+		return true
+	case <-timer.C:
+	case <-r.Context().Done():
+	}
+	return false
+}
+
+// isHost reports whether a request may name host.
+func (a *API) isHost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	_, err := netip.ParseAddr(host)
+	return err == nil || strings.EqualFold(host, "localhost") || host != "" && strings.EqualFold(host, a.o.Host)
+}
+
+// fromSite reports whether a request is from no web page, or from one of this listener: browsers name
+// the page that asks.
+func fromSite(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return false
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host == r.Host
+}
+
+// caller returns the name of the request's token, empty without one, and whether it is valid.
+func (a *API) caller(r *http.Request) (name string, valid bool) {
+	given := r.Header.Values("Authorization")
+	if len(given) == 0 {
+		return "", true
+	}
+	scheme, text, _ := strings.Cut(given[0], " ")
+	name = a.o.Tokens.name(strings.TrimSpace(text))
+	return name, name != "" && len(given) == 1 && strings.EqualFold(scheme, "Bearer")
+}
+
+// deny logs a request without a valid token, at most one a second.
+func (a *API) deny(r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now := time.Now(); now.Sub(a.denied) >= deniedPause {
+		a.o.Logger.Warn("admin request without a valid token", "from", r.RemoteAddr, "method", r.Method, "unlogged", a.unlogged)
+		a.denied, a.unlogged = now, 0
+		return
+	}
+	a.unlogged++
+}
+
+func (a *API) refuse(w http.ResponseWriter, cause string, status int, text string) {
+	a.refused.WithLabelValues(cause).Inc()
+	answer(w, status, failure{text})
+}
+
+// find returns the route of a path with the value of its {key}, or the methods that it has.
+func (a *API) find(method, path string) (found *route, key string, methods []string) {
+	of := a.routes[path]
+	if of == nil {
+		if i := strings.LastIndexByte(path, '/'); i >= 0 {
+			of, key = a.routes[path[:i]+"/{key}"], path[i+1:]
+		}
+	}
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	for each := range of {
+		methods = append(methods, each)
+	}
+	return of[method], key, methods
+}
+
+// operate serves what operators can see and do, by the token named by.
+func (a *API) operate(w http.ResponseWriter, r *http.Request, by string) {
+	of, key, methods := a.find(r.Method, r.URL.Path)
+	switch {
+	case of == nil && len(methods) == 0:
+		answer(w, http.StatusNotFound, failure{"there is nothing here: /api/v1/openapi.json describes what there is"})
+		return
+	case of == nil:
+		w.Header().Set("Allow", strings.Join(methods, ", "))
+		answer(w, http.StatusMethodNotAllowed, failure{"only " + strings.Join(methods, ", ")})
+		return
+	case of.change && by == "":
+		a.deny(r)
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		a.refuse(w, "token", http.StatusUnauthorized, "a valid token is needed: Authorization: Bearer TOKEN")
+		return
+	}
+	values, err := read(w, r)
+	if key != "" {
+		values.Set("key", key)
+	}
+	var result any
+	if err == nil {
+		result, err = of.serve(a.o.Operations, values)
+	}
+	if of.change {
+		a.audit(r, by, of, values, result, err)
+	}
+	switch {
+	case errors.As(err, new(Unknown)):
+		answer(w, http.StatusNotFound, failure{message(err)})
+	case err != nil:
+		answer(w, http.StatusBadRequest, failure{message(err)})
+	default:
+		answer(w, http.StatusOK, result)
+	}
+}
+
+// read returns the parameters of a request: of the query, and of a form.
+func read(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	kind := r.Header.Get("Content-Type")
+	if r.Method == http.MethodPost && r.ContentLength != 0 && kind != "application/x-www-form-urlencoded" {
+		return url.Values{}, Invalid("the body must be a form, application/x-www-form-urlencoded; parameters may also be in the query")
+	}
+	if err := r.ParseForm(); err != nil {
+		return url.Values{}, Invalid("the parameters cannot be read: " + err.Error())
+	}
+	return r.Form, nil
+}
+
+// audit logs a change, or the attempt of one. Clients are named by their keys: addresses are personal
+// data, and only a selection by network has one.
+func (a *API) audit(r *http.Request, by string, of *route, values url.Values, result any, err error) {
+	attrs := []any{"by", by, "from", r.RemoteAddr, "do", of.name(), "reason", values.Get("reason")}
+	about, known := result.(interface{ audit() []any })
+	known = known && err == nil
+	for _, name := range []string{"rule", "key", "client", "shard", "dry_run", "duration"} {
+		if values.Has(name) && !(known && name == "key") {
+			attrs = append(attrs, name, values.Get(name))
+		}
+	}
+	if known {
+		attrs = append(attrs, about.audit()...)
+	}
+	if err != nil {
+		attrs = append(attrs, "err", err)
+	}
+	a.o.Logger.Info("admin change", attrs...)
+}
+
+// packages matches the package that an error begins with. Operators do not need it.
+var packages = regexp.MustCompile(`^(pop|limit|count|rule): `)
+
+func message(err error) string {
+	if errors.As(err, new(Invalid)) {
+		return err.Error() // may begin with a parameter of such a name
+	}
+	return packages.ReplaceAllLiteralString(err.Error(), "")
+}
+
+// A failure is the answer to a request that fails.
+type failure struct {
+	Error string `json:"error" doc:"what is wrong, and what to do"`
+}
+
+func answer(w http.ResponseWriter, status int, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(value) // the client is gone
+}
+
+func serveProfile(w http.ResponseWriter, r *http.Request) {
+	switch strings.TrimPrefix(r.URL.Path, "/debug/pprof/") {
+	case "cmdline":
+		pprof.Cmdline(w, r)
+	case "profile":
+		pprof.Profile(w, r)
+	case "symbol":
+		pprof.Symbol(w, r)
+	case "trace":
+		pprof.Trace(w, r)
+	default:
+		pprof.Index(w, r)
+	}
+}

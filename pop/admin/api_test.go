@@ -1,0 +1,345 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/pop/admin"
+)
+
+const secret = "sixteen-characters-at-least"
+
+// A fixture is an API whose operations note what they are asked to do.
+type fixture struct {
+	*admin.API
+	log  strings.Builder
+	reg  *prometheus.Registry
+	done []string
+}
+
+func newFixture(t testing.TB, change func(*admin.Options)) *fixture {
+	t.Helper()
+	f := &fixture{reg: prometheus.NewRegistry()}
+	did := func(format string, args ...any) { f.done = append(f.done, fmt.Sprintf(format, args...)) }
+	o := admin.Options{
+		Tokens: tokensOf(t, "anna "+secret+"\n"), Host: "Edge-1.example", Open: true, Registerer: f.reg,
+		Logger: slog.New(slog.NewTextHandler(&f.log, nil)),
+		Operations: &admin.Operations{
+			Status: func() admin.Status {
+				return admin.Status{Node: "n1", Problems: []string{}, Mitigations: map[string]int{}}
+			},
+			Rules: func() []admin.Rule { return nil },
+			Mitigations: func(q admin.Query) (admin.Mitigations, error) {
+				return admin.Mitigations{Mitigations: []admin.Mitigation{{Key: "ab", Rule: q.Rule, Client: fmt.Sprint(q.Client)}}, Total: q.Limit}, nil
+			},
+			Mitigation: func(key string) (admin.Mitigation, error) {
+				return admin.Mitigation{}, admin.Unknown("pop: " + key + " is not mitigated")
+			},
+			Add: func(o admin.Order) (admin.Mitigation, error) {
+				did("add %v %v", o.Values, o.Duration)
+				return admin.Mitigation{Key: "ab"}, nil
+			},
+			Lift: func(l admin.LiftOne) (admin.Lifted, error) {
+				did("lift %v", l.Values)
+				return admin.Lifted{Key: "ab"}, nil
+			},
+			LiftAll: func(s admin.Selection) (admin.LiftedAll, error) {
+				did("lift all %q %v %t", s.Rule, s.Client, s.DryRun)
+				return admin.LiftedAll{Mitigations: 7, DryRun: s.DryRun, Unknown: 1}, nil
+			},
+			Explain: func(values map[string]string) (admin.Explanation, error) { return admin.Explanation{}, nil },
+			Shards:  func() []admin.Shard { return nil },
+			Drain: func(shard string, on bool) error {
+				did("drain %s %t", shard, on)
+				return nil
+			},
+			Nodes: func() []admin.Node { return nil },
+			Decisions: func(q admin.DecisionQuery) (admin.Decisions, error) {
+				did("decisions %q %q %d", q.Rule, q.Key, q.Limit)
+				return admin.Decisions{}, nil
+			},
+			Reload: func() (admin.Reloaded, error) {
+				did("reload")
+				return admin.Reloaded{}, errors.New("rules.yaml:1:1: nonsense")
+			},
+		},
+	}
+	if change != nil {
+		change(&o)
+	}
+	f.API = admin.NewAPI(o)
+	return f
+}
+
+func tokensOf(t testing.TB, text string) *admin.Tokens {
+	t.Helper()
+	file, tokens := filepath.Join(t.TempDir(), "tokens"), new(admin.Tokens)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := tokens.Read(file); err != nil {
+		t.Fatal(err)
+	}
+	return tokens
+}
+
+// ask asks for METHOD PATH with headers NAME: VALUE.
+func (f *fixture) ask(t testing.TB, request string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	method, path, _ := strings.Cut(request, " ")
+	r := httptest.NewRequest(method, path, nil)
+	r.Host, r.RemoteAddr = "127.0.0.1:9190", "192.0.2.1:5"
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if r.Header.Add(name, value); name == "Host" {
+			r.Host = value
+		}
+	}
+	w := httptest.NewRecorder()
+	f.ServeHTTP(w, r)
+	return w
+}
+
+const bearer = "Authorization: Bearer " + secret
+
+func TestAPI(t *testing.T) {
+	for _, tt := range []struct {
+		name, request string
+		headers       []string
+		status        int
+		body, done    string
+	}{
+		{"empty list", "GET /api/v1/shards", nil, 200, `{"shards":[]}`, ""},
+		{"status", "GET /api/v1/status", nil, 200, `{"node":"n1",`, ""},
+		{"head", "HEAD /api/v1/status", nil, 200, ``, ""},
+		{"list", "GET /api/v1/mitigations?rule=a&client=192.0.2.0/24&limit=9", nil, 200, `"rule":"a","client":"192.0.2.0/24"}],"total":9}`, ""},
+		{"list of one address", "GET /api/v1/mitigations?client=::ffff:192.0.2.1", nil, 200, `"client":"192.0.2.1/32"`, ""},
+		{"one that is not", "GET /api/v1/mitigations/cd", nil, 404, `{"error":"cd is not mitigated"}`, ""},
+		{"no number", "GET /api/v1/mitigations?limit=x", nil, 400, `{"error":"limit: \"x\" is not a whole number from 1 to 1000"}`, ""},
+		{"too many", "GET /api/v1/mitigations?limit=1001", nil, 400, `from 1 to 1000`, ""},
+		{"no such order", "GET /api/v1/mitigations?sort=x", nil, 400, `sort: \"x\" is not one of end, start, key`, ""},
+		{"no network", "GET /api/v1/mitigations?client=x", nil, 400, `is not an address or a network`, ""},
+		{"twice", "GET /api/v1/mitigations?rule=a&rule=b", nil, 400, `rule is given 2 times`, ""},
+		{"unknown parameter", "GET /api/v1/mitigations?rul=a", nil, 400, `unknown parameter \"rul\": valid parameters are rule, client, key, node, state, sort, limit, cursor`, ""},
+		{"no parameters", "GET /api/v1/shards?a=b", nil, 400, `this operation takes no parameters`, ""},
+		{"bad encoding", "GET /api/v1/explain?a=%zz", nil, 400, `cannot be read`, ""},
+		{"explain nobody", "GET /api/v1/explain?ip=::1", nil, 200, `{"keys":[],"needs":[]}`, ""},
+		{"decisions", "GET /api/v1/decisions?rule=a&key=ab&limit=7", nil, 200, `{"decisions":`, `decisions "a" "ab" 7`},
+		{"description", "GET /api/v1/openapi.json", nil, 200, `"openapi":"3.1.0"`, ""},
+		{"lift", "POST /api/v1/mitigations/lift?rule=a&header:x=b&reason=r", []string{bearer}, 200, `{"key":"ab"}`, "lift map[header:x:b rule:a]"},
+		{"lift all", "POST /api/v1/mitigations/lift-all?dry_run=true", []string{bearer}, 200, `{"mitigations":7,"dry_run":true,"unknown":1}`, `lift all "" invalid Prefix true`},
+		{"lift some", "POST /api/v1/mitigations/lift-all?rule=a&client=192.0.2.0/24", []string{bearer}, 200, `{"mitigations":7`, `lift all "a" 192.0.2.0/24 false`},
+		{"a dry run that is not", "POST /api/v1/mitigations/lift-all?dry_run=yes", []string{bearer}, 400, `is not true or false`, ""},
+		{"lift without a token", "POST /api/v1/mitigations/lift?key=ab", nil, 401, `{"error":"a valid token is needed: `, ""},
+		{"lift with a wrong one", "POST /api/v1/mitigations/lift?key=ab", []string{bearer + "x"}, 401, `a valid token`, ""},
+		{"lift with two", "POST /api/v1/mitigations/lift?key=ab", []string{bearer, bearer}, 401, `a valid token`, ""},
+		{"token as a password", "POST /api/v1/mitigations/lift?key=ab", []string{"Authorization: Basic " + secret}, 401, `a valid token`, ""},
+		{"read with a wrong one", "GET /api/v1/shards", []string{bearer + "x"}, 401, `a valid token`, ""},
+		{"lift by a link", "GET /api/v1/mitigations/lift-all", []string{bearer}, 405, `only POST`, ""},
+		{"add", "POST /api/v1/mitigations?rule=a&ip=::1&duration=15m&reason=r", []string{bearer}, 200, `{"key":"ab"`, "add map[ip:::1 rule:a] 15m0s"},
+		{"add without a reason", "POST /api/v1/mitigations?rule=a&ip=::1&duration=15m", []string{bearer}, 400, `reason is missing`, ""},
+		{"add for no time", "POST /api/v1/mitigations?rule=a&ip=::1&reason=r", []string{bearer}, 400, `duration is missing`, ""},
+		{"drain", "POST /api/v1/shards/drain?shard=a:1", []string{bearer}, 200, `{"shards":[]}`, "drain a:1 true"},
+		{"undrain", "POST /api/v1/shards/undrain?shard=a:1", []string{bearer}, 200, `{"shards":[]}`, "drain a:1 false"},
+		{"reload", "POST /-/reload", []string{bearer}, 400, `{"error":"rules.yaml:1:1: nonsense"}`, "reload"},
+		{"reload by a link", "GET /-/reload", []string{bearer}, 405, `{"error":"only POST"}`, ""},
+		{"nothing there", "GET /mitigations", nil, 404, `{"error":"there is nothing here`, ""},
+		{"no page", "GET /", nil, 404, `nothing here`, ""},
+		{"no profiles", "GET /debug/pprof/heap", nil, 404, `nothing here`, ""},
+		{"by name", "GET /api/v1/shards", []string{"Host: localhost:9190"}, 200, `{`, ""},
+		{"by IPv6", "GET /api/v1/shards", []string{"Host: [::1]:9190"}, 200, `{`, ""},
+		{"by the listener's name", "GET /api/v1/shards", []string{"Host: edge-1.EXAMPLE"}, 200, `{`, ""},
+		{"by a name that leads here", "GET /api/v1/shards", []string{"Host: evil.example:9190"}, 403, `{"error":"ask by an IP address`, ""},
+		{"by such a name with a token", "POST /-/reload", []string{"Host: evil.example", bearer}, 403, `{"error":"ask by an IP address`, ""},
+		{"by no name", "GET /api/v1/shards", []string{"Host: "}, 403, `{"error":"ask by`, ""},
+		{"by another site", "GET /api/v1/shards", []string{"Sec-Fetch-Site: cross-site"}, 403, `{"error":"pages of other sites`, ""},
+		{"by another port", "GET /api/v1/shards", []string{"Sec-Fetch-Site: same-site"}, 403, `pages of other sites`, ""},
+		{"by another origin", "POST /-/reload", []string{"Origin: http://127.0.0.1:9191", bearer}, 403, `pages of other sites`, ""},
+		{"by a file", "POST /-/reload", []string{"Origin: null", bearer}, 403, `pages of other sites`, ""},
+		{"by its own page", "GET /api/v1/shards", []string{"Sec-Fetch-Site: same-origin", "Origin: http://127.0.0.1:9190"}, 200, `{`, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFixture(t, nil)
+			w := f.ask(t, tt.request, tt.headers...)
+			if got := strings.Join(f.done, ", "); w.Code != tt.status || !strings.Contains(strings.ReplaceAll(w.Body.String(), `": "`, `":"`), tt.body) || got != tt.done {
+				t.Errorf("%s: %d %s, did %q; want %d %s, %q", tt.request, w.Code, w.Body, got, tt.status, tt.body, tt.done)
+			}
+			if !json.Valid(w.Body.Bytes()) || w.Header().Get("Content-Type") != "application/json" {
+				t.Errorf("%s: %s %q, want JSON", tt.request, w.Header().Get("Content-Type"), w.Body)
+			}
+			for name := range w.Header() {
+				if strings.HasPrefix(name, "Access-Control-") || name == "Set-Cookie" {
+					t.Errorf("%s: the answer has %s", tt.request, name)
+				}
+			}
+		})
+	}
+}
+
+// Where the listener is not on the loopback network, nothing is told without a token but the page,
+// which has nothing to tell.
+func TestClosed(t *testing.T) {
+	f := newFixture(t, func(o *admin.Options) {
+		o.Open, o.PProf = false, true
+		o.Page = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "the page") })
+		o.Events = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "event") })
+	})
+	for path, page := range map[string]bool{
+		"/": true, "/page/style.css": true, "/api/v1/events": false, "/api/v1/shards": false, "/api/v1/openapi.json": false, "/debug/pprof/": false, "/else": false,
+	} {
+		want := map[bool]int{true: 200, false: 401}[page]
+		if w := f.ask(t, "GET "+path); w.Code != want {
+			t.Errorf("GET %s without a token: %d %s, want %d", path, w.Code, w.Body, want)
+		}
+		if w := f.ask(t, "GET "+path, bearer); w.Code == 401 {
+			t.Errorf("GET %s with a token: %d %s", path, w.Code, w.Body)
+		}
+	}
+	if w := f.ask(t, "POST /api/v1/events", bearer); w.Code != 405 || w.Header().Get("Allow") != "GET" {
+		t.Errorf("POST /api/v1/events: %d, Allow %q", w.Code, w.Header().Get("Allow"))
+	}
+	if w := f.ask(t, "GET /", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"); w.Code != 200 {
+		t.Errorf("a link to the page: %d %s", w.Code, w.Body)
+	}
+	if w := f.ask(t, "GET /", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors"); w.Code != 403 {
+		t.Errorf("another site reads the page: %d", w.Code)
+	}
+}
+
+// A change is logged with who made it, from where, what it was and why; requests without a valid token
+// are counted, and not all logged.
+func TestAudit(t *testing.T) {
+	f := newFixture(t, nil)
+	f.ask(t, "POST /api/v1/mitigations/lift?rule=login&ip=203.0.113.7&reason=it+was+wrong", bearer)
+	want := `msg="admin change" by=anna from=192.0.2.1:5 do=mitigations-lift reason="it was wrong" rule=login key=ab` + "\n"
+	if got := f.log.String(); !strings.HasSuffix(got, want) {
+		t.Errorf("log %s, want %s", got, want)
+	}
+	f.ask(t, "POST /-/reload?reason=r", bearer)
+	if got := f.log.String(); !strings.HasSuffix(got, `do=reload reason=r err="rules.yaml:1:1: nonsense"`+"\n") {
+		t.Errorf("log %s, want that the reload failed", got)
+	}
+	f.log.Reset()
+	begin := time.Now()
+	for range 5 {
+		f.ask(t, "POST /-/reload")
+	}
+	seconds := int(time.Since(begin)/time.Second) + 1
+	if got := strings.Count(f.log.String(), "without a valid token"); got < 1 || got > seconds {
+		t.Errorf("%d lines about requests without a token, want one a second: %s", got, &f.log)
+	}
+	err := testutil.GatherAndCompare(f.reg, strings.NewReader(`# HELP edge_admin_requests_refused_total Requests that the admin listener refused, by cause: no valid token, another host's name, another site's page, too many at once.
+# TYPE edge_admin_requests_refused_total counter
+edge_admin_requests_refused_total{cause="busy"} 0
+edge_admin_requests_refused_total{cause="host"} 0
+edge_admin_requests_refused_total{cause="site"} 0
+edge_admin_requests_refused_total{cause="token"} 5
+`))
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Parameters of a change may be a form, of bounded size.
+func TestForm(t *testing.T) {
+	for _, tt := range []struct {
+		name, kind, body string
+		status           int
+		want             string
+	}{
+		{"form", "application/x-www-form-urlencoded", "key=ab&reason=r", 200, `{"key":"ab"}`},
+		{"JSON", "application/json", `{"key":"ab"}`, 400, "the body must be a form"},
+		{"too long", "application/x-www-form-urlencoded", "key=" + strings.Repeat("a", 1<<17), 400, "too large"},
+	} {
+		f := newFixture(t, nil)
+		r := httptest.NewRequest("POST", "/api/v1/mitigations/lift", strings.NewReader(tt.body))
+		r.Host = "127.0.0.1"
+		r.Header.Set("Content-Type", tt.kind)
+		r.Header.Set("Authorization", "Bearer "+secret)
+		w := httptest.NewRecorder()
+		if f.ServeHTTP(w, r); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
+			t.Errorf("%s: %d %s, want %d %s", tt.name, w.Code, w.Body, tt.status, tt.want)
+		}
+	}
+}
+
+// Requests beyond those that are answered at once wait, and then are refused.
+func TestBusy(t *testing.T) {
+	begun, end := make(chan struct{}, 64), make(chan struct{})
+	f := newFixture(t, func(o *admin.Options) {
+		o.Operations.Nodes = func() []admin.Node {
+			begun <- struct{}{}
+			<-end
+			return nil
+		}
+	})
+	answers := make(chan int, 64)
+	const many = 8
+	for range many {
+		go func() { answers <- f.ask(t, "GET /api/v1/nodes").Code }()
+	}
+	for range many {
+		<-begun
+	}
+	if w := f.ask(t, "GET /api/v1/shards"); w.Code != 503 || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("one more: %d %s, want 503", w.Code, w.Body)
+	}
+	close(end)
+	for range many {
+		if code := <-answers; code != 200 {
+			t.Errorf("a request that was there before: %d", code)
+		}
+	}
+	if w := f.ask(t, "GET /api/v1/shards"); w.Code != 200 {
+		t.Errorf("afterwards: %d", w.Code)
+	}
+}
+
+// A flood of requests without a token is answered at a bounded rate, and each connection waits. Those with
+// a token are answered meanwhile.
+func TestFlood(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := newFixture(t, nil)
+		const connections, length = 256, 10 * time.Second
+		begin := time.Now()
+		var answered, refused atomic.Int64
+		var flood sync.WaitGroup
+		for range connections {
+			flood.Go(func() {
+				for time.Since(begin) < length {
+					if f.ask(t, "GET /api/v1/shards").Code == 200 {
+						answered.Add(1)
+					} else {
+						refused.Add(1)
+					}
+				}
+			})
+		}
+		time.Sleep(length / 2)
+		if w := f.ask(t, "GET /api/v1/shards", bearer); w.Code != 200 || time.Since(begin) != length/2 {
+			t.Errorf("with a token: %d after %v", w.Code, time.Since(begin)-length/2)
+		}
+		flood.Wait()
+		if n := answered.Load(); n < 1000 || n > 2500 {
+			t.Errorf("%d requests were answered in %v, want 200 a second", n, length)
+		}
+		if n := refused.Load(); n > 256*11 {
+			t.Errorf("%d requests were refused in %v, want one a second for each connection", n, length)
+		}
+	})
+}

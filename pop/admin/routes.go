@@ -1,0 +1,122 @@
+package admin
+
+import (
+	_ "embed"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+)
+
+// eventsPath is where Options.Events are.
+const eventsPath = "/api/v1/events"
+
+// description is the API in OpenAPI 3.1. A test keeps it equal to the routes:
+// go test ./pop/admin -run TestOpenAPI -update
+//
+//go:embed openapi.json
+var description []byte
+
+// A route is an operation of the API.
+type route struct {
+	method, path, summary string
+
+	change         bool // needs a token wherever the listener is, and is logged
+	params, result reflect.Type
+	serve          func(o *Operations, values url.Values) (any, error)
+}
+
+// name returns what the route is called in log lines and in the description, such as mitigations-lift.
+func (r *route) name() string {
+	path := strings.TrimPrefix(strings.TrimPrefix(r.path, "/api/v1/"), "/-/")
+	name := strings.ReplaceAll(strings.ReplaceAll(path, "/", "-"), "{key}", "one")
+	if r.change && name == "mitigations" {
+		name += "-add"
+	}
+	return name
+}
+
+// on returns a route that serves what do returns.
+func on[P, R any](method, path, summary string, do func(*Operations, P) (R, error)) route {
+	return route{method, path, summary, method != http.MethodGet, reflect.TypeFor[P](), reflect.TypeFor[R](), func(o *Operations, values url.Values) (any, error) {
+		var p P
+		if err := decode(values, reflect.ValueOf(&p).Elem()); err != nil {
+			return nil, err
+		}
+		return do(o, p)
+	}}
+}
+
+// none are no parameters.
+type none struct{}
+
+// why are the parameters of a change that needs no others.
+type why struct {
+	Reason string `query:"reason" doc:"why, for the log"`
+}
+
+// byKey are the parameters of what concerns one key.
+type byKey struct {
+	Key string `query:"key" doc:"the key, as lists and log lines have it"`
+}
+
+// byValues are those of what concerns a client of a rule.
+type byValues struct {
+	Values map[string]string `query:"*" doc:"a key; or the id of a refusal; or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7&header:x-api-key=abc; or an ip alone"`
+}
+
+var routes = []route{
+	on("GET", "/api/v1/openapi.json", "This description", func(*Operations, none) (json.RawMessage, error) { return description, nil }),
+	on("GET", "/api/v1/status", "Whether the node and its PoP are well", func(o *Operations, _ none) (Status, error) { return o.Status(), nil }),
+	on("GET", "/api/v1/rules", "The rules in force, with their figures", func(o *Operations, _ none) (Rules, error) {
+		return Rules{append([]Rule{}, o.Rules()...)}, nil
+	}),
+	on("GET", "/api/v1/mitigations", "A page of the mitigations and lifts", func(o *Operations, q Query) (Mitigations, error) {
+		return o.Mitigations(q)
+	}),
+	on("GET", "/api/v1/mitigations/{key}", "One mitigation, or the lift of one", func(o *Operations, p byKey) (Mitigation, error) {
+		return o.Mitigation(p.Key)
+	}),
+	on("POST", "/api/v1/mitigations", "Start a mitigation by hand, on all nodes", func(o *Operations, p Order) (Mitigation, error) {
+		return o.Add(p)
+	}),
+	on("POST", "/api/v1/mitigations/lift", "End one mitigation, on all nodes", func(o *Operations, p LiftOne) (Lifted, error) {
+		return o.Lift(p)
+	}),
+	on("POST", "/api/v1/mitigations/lift-all", "End the mitigations of a selection, on all nodes", func(o *Operations, s Selection) (LiftedAll, error) {
+		return o.LiftAll(s)
+	}),
+	on("GET", "/api/v1/explain", "Why a client is refused, or how far it is from each limit", func(o *Operations, p byValues) (Explanation, error) {
+		e, err := o.Explain(p.Values)
+		e.Keys, e.Needs = append([]KeyState{}, e.Keys...), append([]Need{}, e.Needs...)
+		return e, err
+	}),
+	on("GET", "/api/v1/shards", "The shards, in the order of their addresses", func(o *Operations, _ none) (Shards, error) {
+		return Shards{append([]Shard{}, o.Shards()...)}, nil
+	}),
+	on("POST", "/api/v1/shards/drain", "Take a shard out of the ring of all nodes", drain(true)),
+	on("POST", "/api/v1/shards/undrain", "Let a shard own keys again", drain(false)),
+	on("GET", "/api/v1/nodes", "The nodes of the PoP, as this one knows them", func(o *Operations, _ none) (Nodes, error) {
+		return Nodes{append([]Node{}, o.Nodes()...)}, nil
+	}),
+	on("GET", "/api/v1/decisions", "The last decisions in the log's sample, the newest first", func(o *Operations, q DecisionQuery) (Decisions, error) {
+		return o.Decisions(q)
+	}),
+	on("POST", "/-/reload", "Load the node's files again", func(o *Operations, _ why) (Reloaded, error) { return o.Reload() }),
+}
+
+// byShard are the parameters of what changes a shard.
+type byShard struct {
+	Shard  string `query:"shard" required:"true" doc:"its address, as lists have it"`
+	Reason string `query:"reason" doc:"why, for the log"`
+}
+
+func drain(on bool) func(o *Operations, p byShard) (Shards, error) {
+	return func(o *Operations, p byShard) (Shards, error) {
+		if err := o.Drain(p.Shard, on); err != nil {
+			return Shards{}, err
+		}
+		return Shards{append([]Shard{}, o.Shards()...)}, nil
+	}
+}

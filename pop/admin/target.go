@@ -1,0 +1,47 @@
+package admin
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// keyDigits is how many hexadecimal digits a key has.
+const keyDigits = 32
+
+// ParseTarget reads what people ask to be explained, as the values for Operations.Explain: an address,
+// a key, a list of NAME=VALUE, or else the ID of a refusal. A comma begins another value only before
+// a known NAME=.
+func ParseTarget(text string) map[string]string {
+	text = strings.TrimSpace(text)
+	if _, err := netip.ParseAddr(text); err == nil {
+		return map[string]string{"ip": text}
+	}
+	if !strings.Contains(text, "=") {
+		if len(text) == keyDigits {
+			return map[string]string{"key": strings.ToLower(text)}
+		}
+		return map[string]string{"id": text}
+	}
+	values, last := map[string]string{}, ""
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, ok := strings.Cut(part, "=")
+		switch {
+		case ok && (last == "" || isValueName(name)):
+			last = name
+			values[name] = value
+		default:
+			values[last] += "," + part
+		}
+	}
+	return values
+}
+
+// isValueName reports whether name is what a target gives a value of.
+func isValueName(name string) bool {
+	kind, _, _ := strings.Cut(name, ":")
+	switch kind {
+	case "rule", "key", "id", "ip", "host", "path", "method", "header", "cookie", "query", "label", "network":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,229 @@
+package admin
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+)
+
+// minToken is the minimum length of a token, in bytes: short ones can be guessed.
+const minToken = 16
+
+// LocalName is the name of the token that a node makes at its start, in log lines about changes.
+const LocalName = "local"
+
+// Tokens are the tokens that operators may use. The zero value has none. Its methods may be called
+// concurrently.
+type Tokens struct{ all atomic.Pointer[[]token] }
+
+type token struct {
+	name string
+	hash [sha256.Size]byte
+}
+
+// Read replaces the tokens by those of a file: a line NAME TOKEN for each, # begins a comment. After
+// an error the old ones stay.
+func (t *Tokens) Read(file string) error {
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if info.Mode().IsRegular() && info.Mode().Perm()&0o007 != 0 {
+		return fmt.Errorf("%s can be read or written by all users of the machine: chmod o= %s", file, file)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var all []token
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		fields := strings.Fields(line)
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		problem := ""
+		switch {
+		case len(fields) != 2:
+			problem = "a line must be NAME TOKEN"
+		case len(fields[1]) < minToken:
+			problem = fmt.Sprintf("a token must have at least %d characters, as made by: head -c 24 /dev/urandom | base64", minToken)
+		case fields[0] == LocalName:
+			problem = "the name " + LocalName + " is that of the tokens that nodes make; choose another one"
+		default:
+			one := token{fields[0], sha256.Sum256([]byte(fields[1]))}
+			for _, other := range all {
+				if other.name == one.name || other.hash == one.hash {
+					problem = fmt.Sprintf("name or token are those of %s", other.name)
+				}
+			}
+			all = append(all, one)
+		}
+		if problem != "" {
+			return fmt.Errorf("%s:%d: %s", file, number, problem)
+		}
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("%s has no token: a line must be NAME TOKEN", file)
+	}
+	t.all.Store(&all)
+	return nil
+}
+
+// name returns the name of a token, or nothing if it is not one of them. How long that takes depends
+// on their number alone.
+func (t *Tokens) name(text string) (name string) {
+	all := t.all.Load()
+	if all == nil {
+		return ""
+	}
+	hash := sha256.Sum256([]byte(text))
+	for _, one := range *all {
+		if subtle.ConstantTimeCompare(hash[:], one.hash[:]) == 1 {
+			name = one.name
+		}
+	}
+	return name
+}
+
+// WriteLocal makes a token, and writes it to a file that only this user can read, for commands on
+// this machine: see LocalToken. addr is the address of the listener. remove removes the file.
+func (t *Tokens) WriteLocal(addr string) (remove func(), err error) {
+	RemoveLocal(addr)
+	text := rand.Text() + rand.Text()
+	t.all.Store(&[]token{{LocalName, sha256.Sum256([]byte(text))}})
+	var errs []error
+	for _, dir := range ownDirs() {
+		file := filepath.Join(dir, localFile(addr))
+		if err := writeAlone(file, text+"\n"); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		return func() { _ = os.Remove(file) }, nil
+	}
+	return func() {}, errors.Join(errs...)
+}
+
+// RemoveLocal removes the tokens that nodes which were killed have left for the listener at addr.
+func RemoveLocal(addr string) {
+	for _, dir := range ownDirs() {
+		_ = os.Remove(filepath.Join(dir, localFile(addr))) // most are not there
+	}
+}
+
+// writeAlone writes a new file that only this user can read.
+func writeAlone(file, text string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(f, text)
+	return errors.Join(err, f.Close())
+}
+
+// systemDir is where the nodes of the machine write their tokens, if they may.
+const systemDir = "/run/edge"
+
+// ownDirs returns the directories in which this user's nodes write their tokens, the best one first.
+func ownDirs() (dirs []string) {
+	if dir, _, _ := strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":"); dir != "" {
+		dirs = append(dirs, dir)
+	}
+	dirs = append(dirs, systemDir)
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		dirs = append(dirs, filepath.Join(dir, "edge"))
+	}
+	if dir, err := os.UserCacheDir(); err == nil {
+		dirs = append(dirs, filepath.Join(dir, "edge"))
+	}
+	return dirs
+}
+
+// localFile returns the name of the file with the token of the listener at addr.
+func localFile(addr string) string {
+	return "admin-" + strings.NewReplacer("[", "", "]", "", ":", "_", "%", "_", "/", "_").Replace(addr) + ".token"
+}
+
+// localText is what such a file holds. Nothing else is ever sent: the superuser also looks into
+// directories of other users.
+var localText = regexp.MustCompile(`^[A-Z2-7]{52}\n$`)
+
+// LocalToken returns the token that the node whose admin listener is reached at addr, HOST:PORT, has
+// written for its user, or nothing: where the node is another machine's or user's, or has tokens of
+// its operator.
+func LocalToken(addr string) string {
+	dirs := ownDirs()
+	if os.Geteuid() == 0 {
+		for _, pattern := range []string{"/run/user/*/edge", "/home/*/.cache/edge"} {
+			more, _ := filepath.Glob(pattern) // the pattern is valid
+			dirs = append(dirs, more...)
+		}
+	}
+	for _, at := range listenersOf(addr) {
+		for _, dir := range dirs {
+			if text := readLocal(filepath.Join(dir, localFile(at))); text != "" {
+				return text
+			}
+		}
+	}
+	return ""
+}
+
+func readLocal(file string) string {
+	if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, _ := io.ReadAll(io.LimitReader(f, 100)) // what was read is no token then
+	if !localText.Match(text) {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// listenersOf returns the addresses of listeners of this machine that a connection to addr may reach.
+func listenersOf(addr string) []string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil
+	}
+	var all []string
+	ips := []net.IP{net.ParseIP(host)}
+	if host == "localhost" {
+		ips = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	}
+	here := false
+	for _, ip := range ips {
+		if ip == nil {
+			continue
+		}
+		all = append(all, net.JoinHostPort(ip.String(), port))
+		here = here || ip.IsLoopback() || ip.IsUnspecified()
+		addrs, _ := net.InterfaceAddrs() // without them the address is not of this machine
+		for _, a := range addrs {
+			n, ok := a.(*net.IPNet)
+			here = here || ok && n.IP.Equal(ip)
+		}
+	}
+	if here {
+		all = append(all, net.JoinHostPort("::", port), net.JoinHostPort("0.0.0.0", port))
+	}
+	return all
+}

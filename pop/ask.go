@@ -1,0 +1,37 @@
+package pop
+
+import (
+	"time"
+
+	"github.com/edgelimit/edge/pop/limit"
+)
+
+// An Ask is a request that one rule decides; see [limit.Ask].
+type Ask = limit.Ask
+
+// An Answer is what was decided about an Ask, with what the client may be told.
+type Answer struct {
+	limit.Decision
+	Quotas []limit.Quota
+
+	// RetryAfter is the time after which a refused client may ask again, in whole seconds, at least one.
+	RetryAfter time.Duration
+
+	// ID names a refusal to operators; see [limit.Limiter.ID].
+	ID limit.ID
+}
+
+// DecideBy decides asks, each by its rule; see [limit.Limiter.DecideBy].
+func (n *Node) DecideBy(asks ...Ask) []Answer {
+	now := n.o.Now()
+	answers := make([]Answer, len(asks))
+	for i, d := range n.limiter.DecideBy(asks, now) {
+		answers[i] = Answer{Decision: d, Quotas: n.limiter.Quotas(nil, &d, now)}
+		if d.Verdict.Refused() {
+			answers[i].ID = n.limiter.ID(&d, asks[i].Request.Addr)
+			left := d.Deadline().Sub(now) // negative if there is no record
+			answers[i].RetryAfter = max(time.Second, (left + time.Second - 1).Truncate(time.Second))
+		}
+	}
+	return answers
+}

@@ -1,0 +1,128 @@
+package count
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"net/netip"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Sheds reports whether a request of a client is refused at now, where key is mitigated and r, its rule,
+// sheds. Each client has a threshold of its own for the estimate of the key; Sheds reports whether that is
+// exceeded, by what this node knows. Refused requests count as well, so refusing does not lower the estimate. The
+// request path may call Sheds; it does not allocate.
+func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.Time) bool {
+	var room [4]view
+	known := c.shown(room[:0], key, c.o.Table.Generation(key))
+	if len(known) == 0 {
+		return false
+	}
+	share := ShareOf(c.o.Secret, key, client, now)
+	for i := range known {
+		v := &known[i]
+		limit, ok := countedAs(r, v.limit)
+		index, elapsed := counter.Window(now, v.limit.Period)
+		if v.Roll(index); !ok || v.Index != index || v.ended(now) {
+			continue
+		}
+		v.limit.Threshold = share.Of(limit.Threshold)
+		if v.over(elapsed) {
+			return true
+		}
+	}
+	return false
+}
+
+// A Share is the fraction of a key's clients that are refused before a client is, in units of 1/2^32.
+type Share uint32
+
+// epoch is for how long a client keeps its share of a key, in seconds.
+const epoch = 600
+
+// ShareOf returns the share of a client of a key. All nodes have the same shares, which are spread evenly
+// and begin anew every ten minutes, not at once for all keys.
+func ShareOf(secret counter.Secret, key counter.Key, client netip.Addr, now time.Time) Share {
+	var b [41]byte
+	copy(b[:], key[:])
+	b[16] = 's'
+	addr := client.As16()
+	copy(b[17:], addr[:])
+	begins := int64(binary.BigEndian.Uint16(key[:]) % epoch)
+	binary.BigEndian.PutUint64(b[33:], uint64((now.Unix()+begins)/epoch))
+	sum := secret.Tag(b[:])
+	return Share(binary.BigEndian.Uint32(sum[:]))
+}
+
+// Of returns the estimate above which a client with the share s is refused. With an estimate E and a
+// threshold T the part (E−T)/E of the clients is, so it is T/(1−s).
+func (s Share) Of(threshold uint64) uint64 {
+	hi, lo := bits.Mul64(threshold, 1<<32)
+	rest := 1<<32 - uint64(s)
+	if hi >= rest {
+		return math.MaxUint64
+	}
+	most, _ := bits.Div64(hi, lo, rest)
+	return most
+}
+
+// A ClientSet has a bit for the hash of each of its clients. Several may share a bit, so its bits are no more than
+// its clients.
+type ClientSet [2]uint64
+
+// ClientSetOf returns the set of one client.
+func ClientSetOf(secret counter.Secret, client netip.Addr) (s ClientSet) {
+	addr := client.As16()
+	hash := secret.Tag(addr[:])[0]
+	s[hash>>6&1] = 1 << (hash & 63)
+	return s
+}
+
+// Add adds the clients of o.
+func (s *ClientSet) Add(o ClientSet) { s[0], s[1] = s[0]|o[0], s[1]|o[1] }
+
+// Len returns a lower bound of how many clients there are.
+func (s *ClientSet) Len() int { return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]) }
+
+// clients returns a lower bound of how many clients of t this node has seen in the first limit's window and
+// the one before.
+func (t *track) clients() int {
+	both := t.seen[0]
+	both.Add(t.seen[1])
+	return both.Len()
+}
+
+// parentPause is how long counts of a network or label may wait. Counts that wait make the estimate too low, and
+// shedding too lenient, so for mitigated keys the pause is at most 1/parentPart of the period.
+const (
+	parentPause = 100 * time.Millisecond
+	parentPart  = 100
+)
+
+// holds reports whether the counts of t wait, and then has them sent in time: those of a network or label that
+// is mitigated, or where as many that wait at all nodes would use up at most half of what is left of a limit.
+func (c *Loop) holds(t *track, now time.Time) bool {
+	if c.ending || t.rule == nil || !t.rule.Parent() {
+		return false
+	}
+	held, known := c.o.Table.Held(t.key, now)
+	mitigated := known && !held.Lifted
+	pause, nodes := parentPause, uint64(max(c.o.Nodes(), 1))
+	for i := range t.shown {
+		v := &t.shown[i]
+		w := &t.windows[v.of]
+		switch {
+		case mitigated:
+			pause = min(pause, time.Duration(w.limit.Period)*time.Microsecond/parentPart)
+		case 2*nodes*w.limit.Layout.Sum(w.Cur.pending) > v.limit.Remaining(v.Prev, v.Cur, w.now):
+			return false
+		}
+	}
+	if !t.held && t.since > 0 {
+		t.held = c.later.add(t, time.UnixMicro(t.since).Add(pause))
+	}
+	return t.held
+}

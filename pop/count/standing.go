@@ -1,0 +1,71 @@
+package count
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A Standing is how a key stands against one limit: the counts of its two windows.
+type Standing struct {
+	Limit     counter.Limit
+	Prev, Cur uint64
+	Elapsed   int64 // microseconds of the current window
+}
+
+// Standings returns how key stands against each limit of r at now: by what this node knows and what the
+// shard that owns the key answers, for which it waits. After an error the standings are by what the
+// node knows alone.
+func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standings []Standing, err error) {
+	generation := c.o.Table.Generation(key)
+	known := c.shown(nil, key, generation)
+	of := c.o.Secret.After(key, generation)
+	var b counter.Batch
+	for i := range r.Limits {
+		limit := r.Limits[i].Counted()
+		index, elapsed := counter.Window(now, limit.Period)
+		s := Standing{Limit: limit, Elapsed: elapsed}
+		for j := range known {
+			if v := &known[j]; sameCounters(v.limit, limit) {
+				v.Roll(index)
+				s.Prev, s.Cur = v.Prev, v.Cur
+				if r.Overrides != "" && r.Base() == r { // the caller may not know which limits the key has
+					s.Limit.Threshold = v.limit.Threshold
+				}
+			}
+		}
+		standings = append(standings, s)
+		b.Reads = append(b.Reads, counter.Read{Item: c.o.Secret.CounterItem(of, limit, index-1)}, counter.Read{Item: c.o.Secret.CounterItem(of, limit, index)})
+	}
+	ln, err := c.placed.Load().ring.Owner(key)
+	switch {
+	case err != nil:
+		return standings, errors.New("no shard is available: these are the counts of this node alone")
+	case !ln.shard.Available():
+		return standings, fmt.Errorf("shard %s is not available: these are the counts of this node alone", ln.addr())
+	}
+	if err := ln.shard.Exchange(&b); err != nil {
+		return standings, fmt.Errorf("shard %s does not answer, these are the counts of this node alone: %w", ln.addr(), err)
+	}
+	for i := range standings {
+		s := &standings[i]
+		s.Prev = most(s.Limit.Layout, s.Prev, &b.Reads[2*i])
+		s.Cur = most(s.Limit.Layout, s.Cur, &b.Reads[2*i+1])
+	}
+	return standings, nil
+}
+
+// most returns the greater one of a known count and one that was read: the node knows of its own
+// requests first, and the shard of the other nodes'.
+func most(layout counter.Layout, known uint64, read *counter.Read) uint64 {
+	if read.Outcome != counter.Done {
+		return known // the shard has no count
+	}
+	if n, err := counter.ParseNumber(read.Value); err == nil && layout.Sum(n) > layout.Sum(known) {
+		return n
+	}
+	return known
+}

@@ -1,0 +1,77 @@
+package pop
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/decision"
+)
+
+// makeDecisionLog makes the log of decisions, if there is to be one.
+func (n *Node) makeDecisionLog() (err error) {
+	if n.o.DecisionLog == "" {
+		return nil
+	}
+	n.decisions, err = decision.New(decision.Options{
+		File: n.o.DecisionLog, Size: n.o.DecisionLogSize, Share: n.o.DecisionLogShare, Node: n.o.Name, Secret: n.secret,
+		Clients: n.o.LogClients, Now: n.o.Now, Logger: n.o.Logger, Registerer: n.registry,
+		Ahead: func() time.Duration {
+			if n.gossip == nil {
+				return 0
+			}
+			return n.gossip.ClockAheadOfMost()
+		},
+	})
+	n.limiter.Decisions = n.decisions
+	return err
+}
+
+// openDecisionLog opens the file, if there is a log.
+func (n *Node) openDecisionLog() error {
+	if n.decisions == nil {
+		return nil
+	}
+	err := n.decisions.Open()
+	if err == nil {
+		return nil
+	}
+	if named := new(fs.PathError); errors.As(err, &named) {
+		err = named.Err // the setting names the file
+	}
+	return &SettingError{Setting: "decision-log", Value: strconv.Quote(n.o.DecisionLog), Problem: err.Error(), Hint: "the node writes it, and renames it when it is full"}
+}
+
+// recentDecisions returns the last lines of the decision log that q selects.
+func (n *Node) recentDecisions(q admin.DecisionQuery) (found admin.Decisions, err error) {
+	if n.decisions == nil {
+		return found, errors.New("pop: the node writes no decision log: set decision_log")
+	}
+	found.Decisions = []admin.Decision{}
+	for _, text := range n.decisions.Recent() {
+		var line decision.Line
+		if err := json.Unmarshal(text, &line); err != nil {
+			return found, err
+		}
+		if q.Rule != "" && line.Rule != q.Rule || !strings.HasPrefix(line.Key, strings.ToLower(q.Key)) {
+			continue
+		}
+		d := admin.Decision{
+			Event: line.Event, Time: time.UnixMicro(line.Time).UTC(), Rule: line.Rule, Key: line.Key, Client: line.Client, Verdict: line.Verdict, By: line.By,
+			Mitigated: line.Mitigated, ByHand: line.ByHand, Other: line.Other, Counted: line.Counted, Cost: line.Cost, Generation: int(line.Generation),
+		}
+		if line.Decided != 0 {
+			at := time.UnixMicro(line.Decided).UTC()
+			d.Decided = &at
+		}
+		if found.Decisions = append(found.Decisions, d); len(found.Decisions) == cmp.Or(q.Limit, 100) {
+			break
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,111 @@
+package pop_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Operators see the last decisions of the log, and a node without one says so.
+func TestRecentDecisions(t *testing.T) {
+	set, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 2, period: 1h}], mitigation_timeout: 1h}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"", filepath.Join(t.TempDir(), "decisions")} {
+		n, err := pop.New(pop.Options{
+			Name: "n1", Secret: scenarioSecret, Rules: set, Embedded: true, AdminListen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
+			DecisionLog: file, DecisionLogShare: 1,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ask := func(query string) (found admin.Decisions, text string) {
+			resp, err := http.Get("http://" + n.Addr("admin").String() + "/api/v1/decisions" + query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = json.Unmarshal(body, &found)
+			return found, string(body)
+		}
+		refused := 0
+		for deadline := time.Now().Add(2 * time.Minute); refused < 2 && time.Now().Before(deadline); {
+			r := &rule.Request{Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Path: "/"}
+			if d := n.DecideBy(pop.Ask{Rule: set.Rules()[0], Request: r, Times: 1})[0]; d.Verdict.Refused() {
+				refused++
+			}
+			ask("") // takes its time, so that the log's queue is never full
+		}
+		found, text := ask("")
+		if file == "" {
+			if !strings.Contains(text, "the node writes no decision log: set decision_log") {
+				t.Errorf("a node without a log answers %s", text)
+			}
+		} else {
+			for deadline := time.Now().Add(2 * time.Minute); len(found.Decisions) < 4 && time.Now().Before(deadline); found, text = ask("?rule=all") {
+			}
+			if len(found.Decisions) < 4 || found.Decisions[0].Verdict != "blocked" || found.Decisions[0].By != "all" || found.Decisions[0].Client != "" {
+				t.Errorf("decisions are %s", text)
+			}
+			if one, text := ask("?limit=1&key=" + found.Decisions[0].Key[:5]); len(one.Decisions) != 1 {
+				t.Errorf("one decision is %s", text)
+			}
+			if none, text := ask("?rule=other"); len(none.Decisions) != 0 || !strings.Contains(text, "[]") {
+				t.Errorf("decisions about no rule are %s", text)
+			}
+		}
+		if err := n.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if file != "" {
+			written, err := os.ReadFile(file)
+			if err != nil || strings.Count(string(written), `"mitigated":true`) != refused || strings.Contains(string(written), "192.0.2.1") {
+				t.Errorf("of %d refusals the log says %s, %v", refused, written, err)
+			}
+		}
+	}
+}
+
+// A file that cannot be written is an error of the setting, and nothing runs.
+func TestDecisionLogThatCannotBeWritten(t *testing.T) {
+	origin := httptest.NewServer(http.NotFoundHandler())
+	defer origin.Close()
+	for file, want := range map[string]string{
+		filepath.Join(t.TempDir(), "none", "log"): "no such file or directory", t.TempDir(): "is a directory",
+	} {
+		n, err := pop.New(pop.Options{Name: "n1", Secret: scenarioSecret, Rules: new(rule.Set), Origin: origin.URL, Listen: "127.0.0.1:0", DecisionLog: file, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = n.Start()
+		var setting *pop.SettingError
+		if !errors.As(err, &setting) || setting.Setting != "decision-log" || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s: %v, want %s", file, err, want)
+		}
+		if err := n.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}

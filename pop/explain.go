@@ -1,0 +1,244 @@
+package pop
+
+import (
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// maxExplained is how many keys are explained at once.
+const maxExplained = 100
+
+// Explain says how a client stands, by a key, by the ID of a refusal, by the values of a rule's
+// characteristics, or by an address alone: then for each rule that counts by ip alone, and each mitigation
+// that is known to be the client's.
+func (n *Node) Explain(values map[string]string) (e admin.Explanation, err error) {
+	now := n.o.Now()
+	if text, ok := values["key"]; ok {
+		key, err := parseKey(text)
+		if err != nil {
+			return e, err
+		}
+		record, ok := n.table.Held(key, now)
+		if !ok {
+			return e, admin.Unknown(fmt.Sprintf("pop: %s is not mitigated; give the rule and its values to see how a client stands", text))
+		}
+		e.Keys = append(e.Keys, n.recordState(&record, now))
+		return e, nil
+	}
+	if text, ok := values["id"]; ok {
+		return n.explainID(text, now)
+	}
+	if id, ok := values["rule"]; ok {
+		r := n.Rules().Rule(id)
+		if r == nil {
+			return e, admin.Unknown("pop: there is no rule " + id)
+		}
+		of, key, err := n.keyFor(r, values)
+		if err != nil {
+			return e, err
+		}
+		e.Keys = append(e.Keys, n.stateFor(r, of, key, now))
+		return e, nil
+	}
+	client, err := netip.ParseAddr(values["ip"])
+	if err != nil {
+		return e, errors.New("pop: give an ip, the ID of a refusal, a key, or a rule and its values")
+	}
+	switch entry, access := n.Rules().Entry(client); access {
+	case rule.Allowed:
+		e.Listed = &admin.Listed{List: "allow", Network: entry.String()}
+	case rule.Denied:
+		e.Listed = &admin.Listed{List: "deny", Network: entry.String()}
+	}
+	for _, r := range n.Rules().Rules() {
+		if len(e.Keys) == maxExplained {
+			break
+		}
+		if !r.HasClient(client) {
+			continue // the rule is for other networks
+		}
+		if byAddress(r) {
+			of, key, err := n.keyOfRequest(r, rule.Request{Addr: client})
+			if err == nil {
+				state := n.stateFor(r, of, key, now)
+				state.Sheds = of != nil && of.Action == rule.Shed && n.limiter.Sheds(of, key, n.clientOf(client), now)
+				e.Keys = append(e.Keys, state)
+			}
+			continue // else the address has no label
+		}
+		need := admin.Need{Rule: r.ID}
+		for _, c := range r.Characteristics {
+			need.Characteristics = append(need.Characteristics, c.String())
+		}
+		e.Needs = append(e.Needs, need)
+	}
+	of := rule.Request{Addr: client}
+	of.Canonicalize(n.o.Client)
+	for record := range n.table.All(now) {
+		known := slices.ContainsFunc(e.Keys, func(k admin.KeyState) bool { return k.Key == record.Key.String() })
+		if !known && len(e.Keys) < maxExplained && record.Client.IsValid() && n.clientOf(record.Client) == of.Client() {
+			e.Keys = append(e.Keys, n.recordState(record, now))
+		}
+	}
+	return e, nil
+}
+
+// explainID says what refuses the clients that were told an ID. Two keys may have the same one.
+func (n *Node) explainID(text string, now time.Time) (e admin.Explanation, err error) {
+	id, ok := counter.ParseID(text)
+	if !ok {
+		return e, fmt.Errorf("pop: %q is no ID of a refusal, such as 7kq2-m9xd", text)
+	}
+	for record := range n.table.All(now) {
+		if record.ID == id {
+			e.Keys = append(e.Keys, n.recordState(record, now))
+		}
+	}
+	if len(e.Keys) > 0 {
+		return e, nil
+	}
+	if entry, ok := n.limiter.DenyEntry(id); ok {
+		e.Listed = &admin.Listed{List: "deny", Network: entry.String()}
+		return e, nil
+	}
+	return e, admin.Unknown(fmt.Sprintf("pop: no mitigation in force has the ID %v: it has ended, or another PoP refused; the access log has the line with refusal_id=%v, "+
+		"and an address shows how its client stands now", id, id))
+}
+
+// clientOf returns the address that stands for the client with addr.
+func (n *Node) clientOf(addr netip.Addr) netip.Addr {
+	of := rule.Request{Addr: addr}
+	of.Canonicalize(n.o.Client)
+	return of.Client()
+}
+
+// byAddress reports whether an address is all that r counts by.
+func byAddress(r *rule.Rule) bool {
+	return !slices.ContainsFunc(r.Characteristics, func(c rule.Characteristic) bool {
+		return c.Kind != rule.IP && c.Kind != rule.Network && c.Kind != rule.Label
+	})
+}
+
+// keyOf returns the key of a rule and the values of its characteristics, and the rule with the limits
+// that its overrides give the key, nil if they exempt it.
+func (n *Node) keyOf(values map[string]string) (of *rule.Rule, key counter.Key, err error) {
+	id, ok := values["rule"]
+	if !ok {
+		return nil, key, admin.Invalid("give a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7")
+	}
+	r := n.Rules().Rule(id)
+	if r == nil {
+		return nil, key, admin.Unknown("pop: there is no rule " + id)
+	}
+	return n.keyFor(r, values)
+}
+
+// parseKey reads a key in hexadecimal.
+func parseKey(text string) (counter.Key, error) {
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != len(counter.Key{}) {
+		return counter.Key{}, admin.Unknown(fmt.Sprintf("pop: %q is no key, which has 32 hexadecimal digits", text))
+	}
+	return counter.Key(b), nil
+}
+
+// stateFor says how a key of r stands. of is r with the limits that its overrides give the key.
+func (n *Node) stateFor(r, of *rule.Rule, key counter.Key, now time.Time) admin.KeyState {
+	if of == nil {
+		return admin.KeyState{Key: key.String(), Rule: r.ID, Action: r.Action.String(), Limits: []admin.LimitState{}, Problem: "the overrides of the rule exempt this key"}
+	}
+	return n.keyState(of, key, now)
+}
+
+// keyFor returns the key of r for the values of its characteristics, and r with the limits that its
+// overrides give the key, nil if they exempt it.
+func (n *Node) keyFor(r *rule.Rule, values map[string]string) (of *rule.Rule, key counter.Key, err error) {
+	for name := range values { // the key without it may be of more clients than is meant
+		if name != "rule" && !countsBy(r.Characteristics, name) {
+			return nil, key, admin.Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
+		}
+	}
+	req, err := r.RequestFrom(func(c *rule.Characteristic) (string, bool) {
+		value, ok := values[c.String()]
+		return value, ok
+	})
+	if err != nil {
+		return nil, key, fmt.Errorf("pop: %w", err)
+	}
+	return n.keyOfRequest(r, req)
+}
+
+// keyOfRequest is keyFor for the values that a request has.
+func (n *Node) keyOfRequest(r *rule.Rule, req rule.Request) (of *rule.Rule, key counter.Key, err error) {
+	req.Canonicalize(n.o.Client)
+	material, counted := r.AppendKey(nil, &req)
+	if !counted {
+		return nil, key, fmt.Errorf("pop: rule %s does not count a request with these values", r.ID)
+	}
+	return n.Rules().Override(r, material), n.secret.Tag(material), nil
+}
+
+// countsBy reports whether name is one of the characteristics, or an alternative of one.
+func countsBy(characteristics []rule.Characteristic, name string) bool {
+	return slices.ContainsFunc(characteristics, func(c rule.Characteristic) bool {
+		if c.Kind == rule.First {
+			return countsBy(c.First, name)
+		}
+		return c.String() == name
+	})
+}
+
+// recordState says how the key of a record stands.
+func (n *Node) recordState(record *mitigation.Record, now time.Time) admin.KeyState {
+	r := n.Rules().ByFingerprint(record.Rule)
+	s := n.keyState(r, record.Key, now)
+	if r != nil && r.Overrides != "" {
+		s.Problem = strings.Trim(s.Problem+"; the overrides of the rule may give this key other limits: give the rule and its values to see them", "; ")
+	}
+	return s
+}
+
+// keyState says how key stands. r is its rule, nil if that is not known.
+func (n *Node) keyState(r *rule.Rule, key counter.Key, now time.Time) admin.KeyState {
+	s := admin.KeyState{Key: key.String(), Limits: []admin.LimitState{}}
+	if record, ok := n.table.Held(key, now); ok {
+		record.Rule = cmp.Or(record.Rule, fingerprintOf(r))
+		s.Mitigation = n.describe(&record, now)
+	}
+	if r == nil {
+		return s
+	}
+	s.Rule, s.Action = r.ID, r.Action.String()
+	standings, err := n.limiter.Standings(r, key, now)
+	if err != nil {
+		s.Problem = err.Error()
+	}
+	for _, of := range standings {
+		why := mitigation.Why{Limit: of.Limit, Prev: of.Prev, Cur: of.Cur, Elapsed: of.Elapsed}
+		s.Limits = append(s.Limits, admin.LimitState{
+			Threshold: of.Limit.Threshold, Period: float64(of.Limit.Period) / 1e6,
+			Prev: of.Limit.Layout.Sum(of.Prev), Cur: of.Limit.Layout.Sum(of.Cur),
+			Estimate:  of.Limit.Estimate(of.Prev, of.Cur, of.Elapsed).Float(),
+			Remaining: of.Limit.Remaining(of.Prev, of.Cur, of.Elapsed), Text: why.String(),
+		})
+	}
+	return s
+}
+
+func fingerprintOf(r *rule.Rule) uint64 {
+	if r == nil {
+		return 0
+	}
+	return r.Fingerprint()
+}

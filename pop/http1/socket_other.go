@@ -1,0 +1,31 @@
+//go:build !linux
+
+package http1
+
+import "syscall"
+
+func readSocket(fd uintptr, b []byte) (n int, err syscall.Errno) {
+	return result(syscall.Read(int(fd), b))
+}
+
+func writeSocket(fd uintptr, b []byte) (n int, err syscall.Errno) {
+	return result(syscall.Write(int(fd), b))
+}
+
+func result(n int, err error) (int, syscall.Errno) {
+	errno, _ := err.(syscall.Errno)
+	return n, errno
+}
+
+// reportEmpty is implemented on Linux only. Elsewhere, an empty socket is read once more.
+func reportEmpty(uintptr) bool { return false }
+
+func receive(fd uintptr, b []byte) (n int, empty bool, err syscall.Errno) {
+	n, err = readSocket(fd, b)
+	return n, false, err
+}
+
+const pollErr, pollHup = 0, 0
+
+// hungUp is implemented on Linux only. Elsewhere, writing shows that the peer is gone.
+func hungUp(uintptr) int16 { return 0 }

@@ -1,0 +1,166 @@
+package pop
+
+import (
+	"bytes"
+	"cmp"
+	"container/heap"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/admin"
+)
+
+// pageSize is how many mitigations are on a page if the query does not say.
+const pageSize = 100
+
+// Mitigations returns a page of what is mitigated, and of what was lifted.
+func (n *Node) Mitigations(q admin.Query) (page admin.Mitigations, err error) {
+	q.Limit = cmp.Or(q.Limit, pageSize)
+	order := func(r *mitigation.Record) int64 { return r.Deadline.UnixNano() }
+	switch q.Sort {
+	case "start":
+		order = func(r *mitigation.Record) int64 { return r.Start }
+	case "key":
+		order = func(*mitigation.Record) int64 { return 0 }
+	}
+	after, err := parsePlace(q.Cursor)
+	if err != nil {
+		return page, err
+	}
+	matches, err := n.matcher(q)
+	if err != nil {
+		return page, err
+	}
+	now := n.o.Now()
+	var found places
+	more := false
+	for r := range n.table.All(now) {
+		if !matches(r) {
+			continue
+		}
+		page.Total++
+		p := place{order(r), r.Key, r}
+		switch {
+		case after.record != nil && p.compare(&after) <= 0:
+		case len(found) < q.Limit:
+			heap.Push(&found, p)
+		default:
+			more = true
+			if p.compare(&found[0]) < 0 {
+				found[0] = p
+				heap.Fix(&found, 0)
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b place) int { return a.compare(&b) })
+	page.Mitigations = make([]admin.Mitigation, len(found))
+	for i, p := range found {
+		page.Mitigations[i] = *n.describe(p.record, now)
+	}
+	if more {
+		last := found[len(found)-1]
+		page.Next = fmt.Sprintf("%d-%s", last.order, last.key)
+	}
+	return page, nil
+}
+
+// A place is where a record is in a list.
+type place struct {
+	order  int64 // the greatest comes first
+	key    counter.Key
+	record *mitigation.Record
+}
+
+func (p *place) compare(o *place) int {
+	return cmp.Or(cmp.Compare(o.order, p.order), bytes.Compare(p.key[:], o.key[:]))
+}
+
+// parsePlace reads a cursor. Without one, the place has no record.
+func parsePlace(text string) (p place, err error) {
+	if text == "" {
+		return p, nil
+	}
+	i := strings.LastIndexByte(text, '-')
+	if i < 0 {
+		i = 0
+	}
+	order, err := strconv.ParseInt(text[:i], 10, 64)
+	if err == nil {
+		p.key, err = parseKey(text[i+1:])
+	}
+	if err != nil {
+		return p, admin.Invalid(fmt.Sprintf("cursor: %q is not the next of a page", text))
+	}
+	p.order, p.record = order, new(mitigation.Record)
+	return p, nil
+}
+
+// places is a heap whose first element is the last of a page.
+type places []place
+
+func (p places) Len() int           { return len(p) }
+func (p places) Less(i, j int) bool { return p[i].compare(&p[j]) > 0 }
+func (p places) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
+func (p *places) Push(x any)        { *p = append(*p, x.(place)) }
+func (p *places) Pop() any          { panic("pop: a page never shrinks") }
+
+// matcher returns a function that reports whether q selects a record.
+func (n *Node) matcher(q admin.Query) (func(*mitigation.Record) bool, error) {
+	var all []func(*mitigation.Record) bool
+	if q.Rule != "" {
+		r := n.Rules().Rule(q.Rule)
+		if r == nil {
+			return nil, admin.Unknown("pop: there is no rule " + q.Rule)
+		}
+		of := r.Fingerprint()
+		all = append(all, func(r *mitigation.Record) bool { return r.Rule == of })
+	}
+	if q.Client.IsValid() {
+		if !n.o.LogClients {
+			return nil, errors.New("pop: clients are not known: the node runs without --log-clients; give a rule and the values of its characteristics, or a key")
+		}
+		in := q.Client.Masked()
+		of := netip.Addr{} // the one client
+		if q.Client.IsSingleIP() {
+			of = n.clientOf(q.Client.Addr())
+		}
+		all = append(all, func(r *mitigation.Record) bool {
+			return r.Client.IsValid() && (in.Contains(r.Client) || of.IsValid() && n.clientOf(r.Client) == of)
+		})
+	}
+	if q.Key != "" {
+		begin := strings.ToLower(q.Key)
+		if strings.Trim(begin, "0123456789abcdef") != "" {
+			return nil, admin.Invalid(fmt.Sprintf("key: %q is not how a key begins, which has hexadecimal digits", q.Key))
+		}
+		all = append(all, func(r *mitigation.Record) bool { return strings.HasPrefix(r.Key.String(), begin) })
+	}
+	if q.Node != "" {
+		of, id := idOf(q.Node), mitigation.NodeID(0)
+		if n, err := strconv.ParseUint(q.Node, 16, 64); err == nil {
+			id = mitigation.NodeID(n)
+		}
+		all = append(all, func(r *mitigation.Record) bool { return r.Node == of || id != 0 && r.Node == id })
+	}
+	if q.State != "" {
+		want := map[string]int{"active": inForce, "ineffective": ineffective, "lifted": lifted}[q.State]
+		all = append(all, func(r *mitigation.Record) bool {
+			_, state := n.stateOf(r)
+			return state == want
+		})
+	}
+	return func(r *mitigation.Record) bool {
+		for _, matches := range all {
+			if !matches(r) {
+				return false
+			}
+		}
+		return true
+	}, nil
+}

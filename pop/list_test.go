@@ -1,0 +1,114 @@
+package pop_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// listed returns what a node says of the mitigations, the ones that end last first.
+func listed(n *pop.Node) (all []admin.Mitigation) {
+	q := admin.Query{Limit: 2}
+	for {
+		page, err := n.Mitigations(q)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, page.Mitigations...)
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return all
+		}
+	}
+}
+
+// withMitigations returns a node that knows many mitigations, of which several end and begin together.
+func withMitigations(t testing.TB, many int) *pop.Node {
+	t.Helper()
+	set, err := rule.Parse("rules.yaml", []byte("rules: []"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := pop.New(pop.Options{Name: "n1", Secret: "sixteen bytes or more", Rules: set, Origin: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for i := range many {
+		r := mitigation.Record{Start: int64(i%97) * 1e6, Lifetime: 24 * time.Hour, Deadline: now.Add(time.Hour + time.Duration(i%89)*time.Minute), Node: 7, ByHand: true}
+		r.Key = counter.Key{byte(i), byte(i >> 8)}
+		binary.BigEndian.PutUint32(r.Key[8:], uint32(i))
+		if err := n.Receive("n2", r.AppendSent([]byte{1}, now), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
+}
+
+// The pages of a list have each mitigation once, in order.
+func TestPages(t *testing.T) {
+	const many = 10_000
+	n := withMitigations(t, many)
+	for sort, before := range map[string]func(a, b *admin.Mitigation) bool{
+		"end":   func(a, b *admin.Mitigation) bool { return a.Left >= b.Left-60 }, // pages are described at other times
+		"start": func(a, b *admin.Mitigation) bool { return !a.Start.Before(b.Start) },
+		"key":   func(a, b *admin.Mitigation) bool { return a.Key < b.Key },
+	} {
+		for _, size := range []int{7, 1000} {
+			seen := map[string]bool{}
+			var last *admin.Mitigation
+			q := admin.Query{Sort: sort, Limit: size}
+			for {
+				page, err := n.Mitigations(q)
+				if err != nil || page.Total != many || len(page.Mitigations) > size {
+					t.Fatalf("by %s: %d of %d, %v", sort, len(page.Mitigations), page.Total, err)
+				}
+				for i := range page.Mitigations {
+					m := &page.Mitigations[i]
+					if seen[m.Key] || last != nil && !before(last, m) {
+						t.Fatalf("by %s, %d on a page: %+v comes after %+v", sort, size, m, last)
+					}
+					seen[m.Key], last = true, m
+				}
+				if q.Cursor = page.Next; q.Cursor == "" {
+					break
+				}
+				if size == 7 && len(seen) > many/10 {
+					break // it takes long, and would go on alike
+				}
+			}
+			if size == 1000 && len(seen) != many {
+				t.Errorf("by %s: %d mitigations, want %d", sort, len(seen), many)
+			}
+		}
+	}
+	for _, cursor := range []string{"x", "-", "1-", "1-abcd", "x-00000000000000000000000000000000", fmt.Sprintf("%d0-%032d", int64(1<<62), 0)} {
+		if _, err := n.Mitigations(admin.Query{Cursor: cursor}); err == nil {
+			t.Errorf("cursor %q is no error", cursor)
+		}
+	}
+	page, err := n.Mitigations(admin.Query{Key: "0000", Node: fmt.Sprintf("%016x", 7)})
+	if err != nil || page.Total != 1 || !slices.Equal([]string{page.Mitigations[0].Key[:4]}, []string{"0000"}) {
+		t.Errorf("by key and node: %+v, %v", page, err)
+	}
+}
+
+func BenchmarkPage(b *testing.B) {
+	for _, many := range []int{10_000, 100_000} {
+		n := withMitigations(b, many)
+		b.Run(fmt.Sprint(many), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := n.Mitigations(admin.Query{Limit: 100}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,104 @@
+package pop_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A node behind a proxy that speaks the PROXY protocol without being asked to says so in its log, once,
+// in /readyz and in a metric; likewise if the header is expected and does not come, or if the proxy is
+// not trusted.
+func TestSurroundings(t *testing.T) {
+	set, err := rule.Parse("rules.yaml", []byte("rules: []"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	elsewhere := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	const header = "PROXY TCP4 203.0.113.1 127.0.0.1 1000 80\r\n"
+	for _, tt := range []struct {
+		name          string
+		o             pop.Options
+		first, fields string // of a request
+		problem, want string
+	}{
+		{"a PROXY header that is not expected", pop.Options{}, header, "", "unexpected_proxy_header", "begin with a PROXY header"},
+		{"one of a proxy that is not trusted", pop.Options{ProxyProtocol: true, TrustedProxies: elsewhere}, header, "", "unexpected_proxy_header", "add it to trusted-proxy"},
+		{"none where it is expected", pop.Options{ProxyProtocol: true, TrustedProxies: loopback}, "", "", "missing_proxy_header", "send no PROXY header"},
+		{"a trusted proxy that names no client", pop.Options{TrustedProxies: loopback}, "", "", "proxy_without_forwarded", "127.0.0.1 sends no X-Forwarded-For"},
+		{"a proxy that is not trusted", pop.Options{}, "", "X-Forwarded-For: 203.0.113.1\r\n", "untrusted_proxy", "nearly all requests come from 127.0.0.1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var log bytes.Buffer
+			tt.o.Name, tt.o.Rules, tt.o.Embedded = "n1", set, true
+			tt.o.Listen, tt.o.MetricsListen = "127.0.0.1:0", "127.0.0.1:0"
+			tt.o.Logger = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))
+			n, err := pop.New(tt.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer n.Stop(t.Context())
+			page := func(path string) string {
+				resp, err := http.Get("http://" + n.Addr("metrics").String() + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(body)
+			}
+			for i, until := 0, time.Now().Add(time.Minute); !strings.Contains(page("/readyz"), tt.want); i++ {
+				if time.Now().After(until) {
+					t.Fatalf("/readyz says %q after %d requests, want %q", page("/readyz"), i, tt.want)
+				}
+				conn, err := net.Dial("tcp", n.Addr("http").String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = conn.SetDeadline(time.Now().Add(time.Minute))
+				fmt.Fprintf(conn, "%sGET /%d HTTP/1.1\r\nHost: a\r\n%sConnection: close\r\n\r\n", tt.first, i, tt.fields)
+				_, _ = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			}
+			if want := fmt.Sprintf(`edge_surroundings_problem{problem="%s"} 1`, tt.problem); !strings.Contains(page("/metrics"), want+"\n") {
+				t.Errorf("/metrics lacks %s", want)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if got := strings.Count(log.String(), "level=WARN"); got != 1 || !strings.Contains(log.String(), tt.want) {
+				t.Errorf("%d warnings, want one with %q:\n%s", got, tt.want, &log)
+			}
+		})
+	}
+}
+
+type lockedWriter struct {
+	mu *sync.Mutex
+	to io.Writer
+}
+
+func (w lockedWriter) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(b)
+}

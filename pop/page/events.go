@@ -1,0 +1,92 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"hash/maphash"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// A view is what one browser shows. It comes from the query of its stream.
+type view struct {
+	span   int // which of spans
+	list   list
+	target string // whose story is told
+}
+
+// A list is what is shown of the mitigations.
+type list struct{ search, rule, state, sort, cursor string }
+
+func viewOf(q url.Values) view {
+	v := view{target: q.Get("ask"), list: list{q.Get("search"), q.Get("rule"), q.Get("state"), q.Get("sort"), q.Get("cursor")}}
+	if v.list.state == "" && q.Get("all") == "" {
+		v.list.state = "active"
+	}
+	for i, s := range spans {
+		if q.Get("span") == s.name {
+			v.span = i
+		}
+	}
+	return v
+}
+
+// A part of the page is HTML that takes the place of an element's content.
+type part struct {
+	ID   string `json:"id"`
+	HTML string `json:"html"`
+}
+
+// An event is what is sent: the time, and the parts that have changed.
+type event struct {
+	Now   int64  `json:"now"` // milliseconds since the Unix epoch
+	Build string `json:"build"`
+	Parts []part `json:"parts"`
+}
+
+const (
+	// every is how often parts are made anew while somebody looks.
+	every = time.Second
+
+	// writeTime is the time for writing an event: who does not read is disconnected.
+	writeTime = 15 * time.Second
+)
+
+// Events serves the stream of the parts that have changed, until the client is gone or Run returns.
+func (p *Page) Events(w http.ResponseWriter, r *http.Request) {
+	v, control := viewOf(r.URL.Query()), http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{}) // the server's is for reading the request
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // for proxies that would wait for more
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	seed, sent := maphash.MakeSeed(), map[string]uint64{}
+	for {
+		now := p.o.Now()
+		e := event{Now: now.UnixMilli(), Build: p.build}
+		for _, part := range p.parts(v, now) {
+			if hash := maphash.String(seed, part.HTML); sent[part.ID] != hash {
+				sent[part.ID] = hash
+				e.Parts = append(e.Parts, part)
+			}
+		}
+		var b bytes.Buffer
+		b.WriteString("data: ")
+		encoder := json.NewEncoder(&b)
+		encoder.SetEscapeHTML(false) // the script reads it as text
+		_ = encoder.Encode(e)        // strings can always be encoded
+		b.WriteByte('\n')
+		_ = control.SetWriteDeadline(time.Now().Add(writeTime)) // not in tests
+		if _, err := w.Write(b.Bytes()); err != nil || control.Flush() != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-p.ended:
+			return
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package page
+
+import (
+	"slices"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/edgelimit/edge/pop/limit"
+)
+
+// What is remembered: the last quarter of an hour in steps of 5 s, and the last day in steps of 5 min.
+const (
+	sampleEvery = 5 * time.Second
+	fineSteps   = 180
+	coarseSteps = 288
+)
+
+// A span is one of the two stretches of time that are remembered.
+type span struct {
+	name  string
+	step  time.Duration
+	steps int
+}
+
+var spans = [...]span{{"15m", sampleEvery, fineSteps}, {"24h", 5 * time.Minute, coarseSteps}}
+
+// A cell is what happened in a step.
+type cell struct{ counted, refused uint32 }
+
+// A series is what happened of one kind. It takes 3.7 KB.
+type series struct {
+	last struct{ counted, refused float64 } // the counters at the last sample
+	fine [fineSteps]cell
+	long [coarseSteps]cell
+}
+
+func (s *series) cells(of int) []cell {
+	if of == 0 {
+		return s.fine[:]
+	}
+	return s.long[:]
+}
+
+// A history is what a node's metrics were. It holds a series for each rule that has counters of its
+// own, so 1001 at most, as soon as there is something to remember of it.
+type history struct {
+	steps [len(spans)]int64 // that were sampled last, since the Unix epoch
+	all   series            // all requests, and the refused ones among them
+	rules map[string]*series
+	drops series // requests that were not counted
+
+	lags []lag // the last ones, the oldest first
+}
+
+// A lag is how many increments took how long since the node's start.
+type lag struct {
+	upTo   []float64 // seconds
+	counts []uint64  // cumulative
+	n      uint64
+}
+
+// lagSamples is how many samples of the lag are kept: those of a minute.
+const lagSamples = int(time.Minute/sampleEvery) + 1
+
+// sample adds what happened until now.
+func (h *history) sample(families []*dto.MetricFamily, now time.Time) {
+	for i, s := range spans {
+		step := (now.UnixNano() - 1) / int64(s.step) // what happened before now is of the step before
+		if h.steps[i] != 0 {
+			h.clear(i, h.steps[i], step)
+		}
+		h.steps[i] = max(step, h.steps[i])
+	}
+	var all, drops cellTotals
+	rules := map[string]*cellTotals{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			n := m.GetCounter().GetValue()
+			name := label(m, "rule")
+			switch f.GetName() {
+			case "edge_requests_total":
+				refused := limit.Refused(label(m, "verdict"))
+				all.counted += n
+				if refused {
+					all.refused += n
+				}
+				if refused && name != "" {
+					of(rules, name).refused += n
+				}
+			case "edge_requests_counted_total":
+				of(rules, name).counted += n
+			case "edge_increments_dropped_total":
+				drops.counted += n
+			case "edge_counting_lag_seconds":
+				h.noteLag(m.GetHistogram())
+			}
+		}
+	}
+	h.add(&h.all, all)
+	h.add(&h.drops, drops)
+	for name, total := range rules {
+		s := h.rules[name]
+		if s == nil {
+			if *total == (cellTotals{}) {
+				continue
+			}
+			s = &series{}
+			h.rules[name] = s
+		}
+		h.add(s, *total)
+	}
+	for name := range h.rules {
+		if rules[name] == nil { // the rule was removed
+			delete(h.rules, name)
+		}
+	}
+}
+
+type cellTotals struct{ counted, refused float64 }
+
+func of(rules map[string]*cellTotals, name string) *cellTotals {
+	if rules[name] == nil {
+		rules[name] = &cellTotals{}
+	}
+	return rules[name]
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.Label {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+// clear empties the steps after from, up to to.
+func (h *history) clear(span int, from, to int64) {
+	all := []*series{&h.all, &h.drops}
+	for _, s := range h.rules {
+		all = append(all, s)
+	}
+	n := int64(spans[span].steps)
+	for step := max(from+1, to-n+1); step <= to; step++ {
+		for _, s := range all {
+			s.cells(span)[step%n] = cell{}
+		}
+	}
+}
+
+// add adds what a series' counters have grown by.
+func (h *history) add(s *series, total cellTotals) {
+	grown := func(now, before float64) uint32 {
+		if now < before { // the rule was removed, and is back
+			before = 0
+		}
+		return uint32(min(now-before, 1<<32-1))
+	}
+	counted, refused := grown(total.counted, s.last.counted), grown(total.refused, s.last.refused)
+	s.last.counted, s.last.refused = total.counted, total.refused
+	for i := range spans {
+		c := &s.cells(i)[h.steps[i]%int64(spans[i].steps)]
+		c.counted += min(counted, ^c.counted)
+		c.refused += min(refused, ^c.refused)
+	}
+}
+
+// of returns the steps of a span, the oldest first, and when they begin. The step that goes on is not
+// among the fine ones, which are complete, but it is among the coarse ones.
+func (h *history) of(s *series, span int) (from time.Time, counted, refused []uint64) {
+	n := int64(spans[span].steps)
+	for step := h.steps[span] - n + 1; step <= h.steps[span]; step++ {
+		c := s.cells(span)[(step%n+n)%n]
+		counted, refused = append(counted, uint64(c.counted)), append(refused, uint64(c.refused))
+	}
+	return time.Unix(0, (h.steps[span]-n+1)*int64(spans[span].step)).UTC(), counted, refused
+}
+
+func (h *history) noteLag(of *dto.Histogram) {
+	var l lag
+	for _, b := range of.GetBucket() {
+		l.upTo, l.counts = append(l.upTo, b.GetUpperBound()), append(l.counts, b.GetCumulativeCount())
+	}
+	l.n = of.GetSampleCount()
+	if h.lags = append(h.lags, l); len(h.lags) > lagSamples {
+		h.lags = slices.Delete(h.lags, 0, 1)
+	}
+}
+
+// within returns the time within which a share of the increments of the last minute were counted, as
+// far as the buckets tell: 0 if there were none, negative if it is more than they go to.
+func (h *history) within(share float64) time.Duration {
+	if len(h.lags) < 2 {
+		return 0
+	}
+	first, last := &h.lags[0], &h.lags[len(h.lags)-1]
+	n := last.n - first.n
+	if n == 0 || len(first.counts) != len(last.counts) {
+		return 0
+	}
+	for i, upTo := range last.upTo {
+		if float64(last.counts[i]-first.counts[i]) >= share*float64(n) {
+			return time.Duration(upTo * float64(time.Second))
+		}
+	}
+	return -1
+}

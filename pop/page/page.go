@@ -1,0 +1,162 @@
+// Package page is the web page on which operators see and steer a node. The node writes each part of it
+// as HTML, and sends a stream of the parts that have changed to those who look; a script puts them
+// in place. What is changed goes through the admin API.
+package page
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	report "github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/pop/admin"
+)
+
+// Options configures a Page. Operations and Metrics are required.
+type Options struct {
+	Operations *admin.Operations
+	Metrics    prometheus.Gatherer
+
+	// Near returns keys near their threshold, n at most, the nearest first. If nil, the page has none.
+	Near func(n int) []Near
+
+	// Changed returns a number that changes whenever mitigations or rules do. While it stays, most of the
+	// page is made every 5 s only. If nil, it is made every second.
+	Changed func() uint64
+
+	// Now reads the clock. If nil, it is time.Now.
+	Now func() time.Time
+}
+
+// A Near is a key that has few requests left before a limit is exceeded.
+type Near struct {
+	Key, Rule string
+	Client    string // address of its last request; empty if nodes do not log clients
+	Threshold uint64
+	Period    time.Duration
+	Remaining uint64
+}
+
+// A Page is the page of a node. As an http.Handler it serves what is the same for everybody, and shows
+// nothing of the node; Events serves the rest.
+type Page struct {
+	o     Options
+	files map[string]file
+	build string // changes with the files
+	ended chan struct{}
+
+	sampling sync.Mutex // held to read and write history
+	history  history
+
+	mu      sync.Mutex // guards what follows; held while parts are made
+	second  int64      // when somebody looked last
+	looked  time.Time  // when made was begun
+	changed uint64     // what Options.Changed said then
+	made    map[string]part
+	status  admin.Status
+	figures map[string]figure
+	names   []string // of rules, those that did the most first
+}
+
+// A file is what the page consists of.
+type file struct {
+	kind string
+	text []byte
+	tag  string
+}
+
+//go:embed assets
+var assets embed.FS
+
+// policy lets nothing in that is not the node's, and no script or style within the page.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// New returns a Page.
+func New(o Options) *Page {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	p := &Page{o: o, files: map[string]file{}, ended: make(chan struct{}), history: history{rules: map[string]*series{}}, figures: map[string]figure{}}
+	all := sha256.New()
+	for _, f := range []struct{ path, name, kind string }{
+		{"/", "index.html", "text/html"}, {"/page/page.css", "page.css", "text/css"},
+		{"/page/page.js", "page.js", "text/javascript"}, {"/page/icon.svg", "icon.svg", "image/svg+xml"},
+	} {
+		text, err := fs.ReadFile(assets, "assets/"+f.name)
+		if err != nil {
+			panic("page: " + err.Error()) // it is embedded
+		}
+		p.add(f.path, f.kind, text)
+		_, _ = all.Write(text)
+	}
+	p.add("/page/report.css", "text/css", []byte(report.Style))
+	_, _ = all.Write([]byte(report.Style))
+	p.build = hex.EncodeToString(all.Sum(nil)[:8])
+	return p
+}
+
+func (p *Page) add(path, kind string, text []byte) {
+	sum := sha256.Sum256(text)
+	p.files[path] = file{kind + "; charset=utf-8", text, `"` + hex.EncodeToString(sum[:8]) + `"`}
+}
+
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f, ok := p.files[r.URL.Path]
+	switch {
+	case !ok:
+		http.NotFound(w, r)
+		return
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", f.kind)
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-cache") // ask whether it has changed
+	h.Set("ETag", f.tag)
+	if cmp.Or(r.Header.Get("If-None-Match"), "none") == f.tag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	_, _ = w.Write(f.text) // the client is gone
+}
+
+// Run remembers what the metrics are, until ctx is done. Then the streams end.
+func (p *Page) Run(ctx context.Context) {
+	defer close(p.ended)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		now := p.o.Now()
+		p.Sample(now)
+		timer.Reset(now.Truncate(sampleEvery).Add(sampleEvery).Sub(now))
+	}
+}
+
+// Sample remembers what the metrics are at now. Run calls it.
+func (p *Page) Sample(now time.Time) {
+	families, err := p.o.Metrics.Gather()
+	if err != nil {
+		return // what is broken is said where metrics are served
+	}
+	p.sampling.Lock()
+	defer p.sampling.Unlock()
+	p.history.sample(families, now)
+}

@@ -1,0 +1,302 @@
+package page
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	report "github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/pop/admin"
+)
+
+//go:embed parts.html
+var source string
+
+var tree = template.Must(template.New("parts").Funcs(template.FuncMap{
+	"grouped": report.Grouped[int],
+	"left":    left,
+	"bar":     bar,
+	"clocks":  func(ahead *float64) string { return fmt.Sprintf("%+.0f ms", 1000**ahead) },
+	"hundred": func(share float64) float64 { return 100 * share },
+	"period":  func(seconds float64) string { return report.Span(time.Duration(seconds * float64(time.Second))) },
+	"percent": func(share float64) string {
+		return strings.TrimSuffix(strconv.FormatFloat(100*share, 'f', 1, 64), ".0") + "%"
+	},
+	"clock":   func(t time.Time) string { return t.UTC().Format("2 Jan 15:04:05 UTC") },
+	"short":   func(key string) string { return key[:min(len(key), 12)] },
+	"release": func(version string) string { return strings.SplitN(version, " ", 2)[0] },
+	"words":   func(action string) string { return strings.ReplaceAll(action, "_", " ") },
+}).Parse(source))
+
+// left writes how long something still lasts, as the script does that counts down.
+func left(seconds float64) string {
+	s := int64(max(0, math.Ceil(seconds)))
+	d, h, m := s/86400, s/3600%24, s/60%60
+	switch {
+	case d > 0:
+		return fmt.Sprintf("%dd %dh", d, h)
+	case h > 0:
+		return fmt.Sprintf("%dh %02dm", h, m)
+	case m > 0:
+		return fmt.Sprintf("%dm %02ds", m, s%60)
+	}
+	return fmt.Sprintf("%ds", s)
+}
+
+// write returns a part. What anybody sent is escaped, and visible.
+func write(id, name string, data any) part {
+	var b strings.Builder
+	if err := tree.ExecuteTemplate(&b, name, data); err != nil {
+		panic("page: " + err.Error()) // the templates are tested with each kind of data
+	}
+	return part{id, report.Visible(b.String())}
+}
+
+// A figure is a drawing, of a step.
+type figure struct {
+	step int64
+	html template.HTML
+}
+
+// parts returns what v shows at now. All who look in the same second share what they have in common.
+func (p *Page) parts(v view, now time.Time) []part {
+	parts := p.shared(v, now)
+	if v.target == "" {
+		return append(parts, part{ID: "story"})
+	}
+	return append(parts, p.story(v.target, now)) // it may wait for a shard
+}
+
+func (p *Page) shared(v view, now time.Time) (parts []part) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if second := now.Unix(); second != p.second || p.made == nil {
+		p.second = second
+		p.renew(now)
+	}
+	for _, m := range []struct {
+		name string
+		make func() part
+	}{
+		{"node", func() part { return write("node", "node", p.status) }},
+		{"facts", func() part { return write("facts", "facts", p.facts()) }},
+		{fmt.Sprint("traffic ", v.span), func() part { return p.traffic(v.span) }},
+		{fmt.Sprint("rules ", v.span), func() part { return p.rules(v.span) }},
+		{fmt.Sprintf("list %q", v.list), func() part { return p.mitigations(v.list, now) }},
+		{"names", func() part { return write("rule-names", "names", p.names) }},
+		{"near", func() part { return p.near() }},
+		{"pop", func() part { return p.pop() }},
+	} {
+		made, ok := p.made[m.name]
+		if !ok {
+			made = m.make()
+			p.made[m.name] = made
+		}
+		parts = append(parts, made)
+	}
+	return parts
+}
+
+// renew begins anew what all who look share, but for what is the same still. mu is held.
+func (p *Page) renew(now time.Time) {
+	if p.o.Changed != nil {
+		before := p.changed
+		p.changed = p.o.Changed()
+		if p.made != nil && p.changed == before && now.Sub(p.looked).Abs() < sampleEvery {
+			delete(p.made, "near")
+			return
+		}
+	}
+	p.looked, p.made, p.status = now, map[string]part{}, p.o.Operations.Status()
+}
+
+// facts are what operators look for first.
+func (p *Page) facts() report.Facts {
+	nodes, shards := p.o.Operations.Nodes(), p.o.Operations.Shards()
+	mitigated, up := 0, 0
+	for _, n := range p.status.Mitigations {
+		mitigated += n
+	}
+	for _, s := range shards {
+		if s.InRing && !s.Down {
+			up++
+		}
+	}
+	p.sampling.Lock()
+	defer p.sampling.Unlock()
+	_, all, refused := p.history.of(&p.history.all, 0)
+	n, r := last(all), last(refused)
+	lag, note := p.lag()
+	return report.Facts{
+		{Name: "Requests", Value: rate(n), Note: "at this node"},
+		{Name: "Refused", Value: rate(r), Note: report.Percent(r, n) + " of the requests"},
+		{Name: "Mitigated keys", Value: report.Grouped(mitigated), Note: "in the whole PoP"},
+		{Name: "Counted within", Value: lag, Note: note},
+		{Name: "Shards up", Value: fmt.Sprintf("%d of %d", up, len(shards)), Note: report.Count(len(nodes), "node")},
+	}
+}
+
+func last(counts []uint64) uint64 { return counts[len(counts)-1] }
+
+// rate writes how many per second the count of a fine step is.
+func rate(n uint64) string {
+	if n < 10*uint64(sampleEvery/time.Second) {
+		return strings.TrimSuffix(strconv.FormatFloat(float64(n)/sampleEvery.Seconds(), 'f', 1, 64), ".0") + "/s"
+	}
+	return report.Grouped(n/uint64(sampleEvery/time.Second)) + "/s"
+}
+
+// lag says how late counting is. sampling is held.
+func (p *Page) lag() (value, note string) {
+	status := &p.status
+	if status.Lag >= 1 {
+		return left(status.Lag), "or later: " + report.Count(status.BacklogKeys, "key") + " wait for a shard"
+	}
+	half, most := p.history.within(.5), p.history.within(.99)
+	switch {
+	case most == 0:
+		return "–", "nothing was counted in the last minute"
+	case most < 0:
+		return "over 10 s", "99% in the last minute; half within " + within(half)
+	}
+	return within(most), "99% in the last minute; half within " + within(half)
+}
+
+func within(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "over 10 s"
+	case d < time.Second:
+		return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', -1, 64) + " ms"
+	}
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s"
+}
+
+// traffic draws all requests of the node.
+func (p *Page) traffic(span int) part {
+	s := spans[span]
+	return p.draw("traffic", span, func() report.Block {
+		from, all, refused := p.history.of(&p.history.all, span)
+		return report.Area{Title: "All requests", Note: "at this node, in steps of " + report.Span(s.step) + "; UTC", From: from, Step: s.step,
+			All: all, Part: refused, Name: "requests in " + report.Span(s.step), AllName: "requests", PartName: "refused"}
+	})
+}
+
+// draw returns the drawing of a span, which is made anew when there is another step.
+func (p *Page) draw(id string, span int, block func() report.Block) part {
+	p.sampling.Lock()
+	defer p.sampling.Unlock()
+	key := id + spans[span].name
+	step := p.history.steps[0]
+	if f, ok := p.figures[key]; ok && f.step == step {
+		return part{id, string(f.html)}
+	}
+	html, err := report.HTML(block())
+	if err != nil {
+		panic("page: " + err.Error()) // blocks can always be written
+	}
+	p.figures[key] = figure{step, html}
+	return part{id, string(html)}
+}
+
+// shownRules is how many rules are drawn and listed: those with the most refusals, then requests.
+const shownRules = 25
+
+// shownNames is how many rules the filter suggests.
+const shownNames = 200
+
+// ruleRow is a rule with its figures.
+type ruleRow struct {
+	admin.Rule
+	Counted, Refused int // in the span
+}
+
+// rules shows what the rules did. It is made once for each step: there may be many rules.
+func (p *Page) rules(span int) part {
+	s := spans[span]
+	p.sampling.Lock()
+	step, key := p.history.steps[0], "rules "+s.name
+	p.sampling.Unlock()
+	if f, ok := p.figures[key]; ok && f.step == step {
+		return part{"rules", string(f.html)}
+	}
+	all := p.o.Operations.Rules()
+	p.sampling.Lock()
+	rows := make([]ruleRow, len(all))
+	strips := map[string]report.Strip{}
+	var from time.Time
+	for i, r := range all {
+		rows[i].Rule = r
+		of := p.history.rules[r.Rule]
+		if of == nil {
+			of = &series{}
+		}
+		strip := report.Strip{Name: r.Rule}
+		from, strip.Passed, strip.Refused = p.history.of(of, span)
+		for k := range strip.Passed {
+			rows[i].Counted, rows[i].Refused = rows[i].Counted+int(strip.Passed[k]), rows[i].Refused+int(strip.Refused[k])
+		}
+		strips[r.Rule] = strip
+	}
+	p.sampling.Unlock()
+	slices.SortStableFunc(rows, func(a, b ruleRow) int {
+		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.Mitigations, a.Mitigations), cmp.Compare(b.Counted, a.Counted))
+	})
+	p.names = nil
+	for _, r := range rows[:min(len(rows), shownNames)] {
+		p.names = append(p.names, r.Rule.Rule)
+	}
+	more := max(0, len(rows)-shownRules)
+	rows = rows[:len(rows)-more]
+	drawing := p.draw("strips", span, func() report.Block {
+		b := report.Strips{Title: "By rule", Note: "requests that were counted for the rule, and that it refused, at this node; the fuller the colour, the more",
+			What: "rule", PassedName: "counted", From: from, Step: s.step}
+		for _, r := range rows {
+			b.Rows = append(b.Rows, strips[r.Rule.Rule])
+		}
+		return b
+	})
+	made := write("rules", "rules", struct {
+		Rows    []ruleRow
+		Span    string
+		More    int
+		Drawing template.HTML
+	}{rows, map[string]string{"15m": "15 minutes", "24h": "24 hours"}[s.name], more, template.HTML(drawing.HTML)})
+	p.figures[key] = figure{step, template.HTML(made.HTML)}
+	return made
+}
+
+const shownNear = 20
+
+func (p *Page) near() part {
+	var all []Near
+	if p.o.Near != nil {
+		all = p.o.Near(shownNear)
+	}
+	return write("near", "near", all)
+}
+
+// pop shows what the node knows of its PoP.
+func (p *Page) pop() part {
+	p.sampling.Lock()
+	value, note := p.lag()
+	_, drops, _ := p.history.of(&p.history.drops, 0)
+	p.sampling.Unlock()
+	dropped := 0
+	for _, n := range drops {
+		dropped += int(n)
+	}
+	return write("pop", "pop", struct {
+		admin.Status
+		Within, Note string
+		Dropped      int
+		Shards       []admin.Shard
+		Nodes        []admin.Node
+	}{p.status, value, note, dropped, p.o.Operations.Shards(), p.o.Operations.Nodes()})
+}

@@ -1,0 +1,337 @@
+package proxy
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/edgelimit/edge/pop/http1"
+	"github.com/edgelimit/edge/pop/http2"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A Check answers other proxies that ask whether a request may pass: 200, or the refusal. It serves
+// both engines, and may be used by any number of servers at once.
+//
+// The first segments of the path say where the request is described:
+//
+//	/check              X-Forwarded-Method, X-Forwarded-Uri, X-Forwarded-Host (Traefik, Caddy)
+//	/check/original     X-Original-Method and X-Original-URL, with or without the host (nginx)
+//	/check/request/...  method, host and the rest of the path of the question itself (Envoy)
+//
+// Each proxy overwrites the fields of its own kind, and passes on those of the other kinds as its
+// client sent them: so only one kind is read. The client is always that of X-Forwarded-For. POST to
+// /report instead of /check, with X-Origin-Status and, for rules with a cost header, X-Origin-Cost,
+// tells what the origin answered.
+type Check struct {
+	p *Proxy
+	o CheckOptions
+}
+
+// CheckOptions configures a Check. The zero value is usable.
+type CheckOptions struct {
+	// Local says that every peer is trusted, as on a Unix socket. Otherwise only
+	// trusted proxies are.
+	Local bool
+
+	// DenyStatus is the status of all refusals. If zero, each has its own, but at /check/original
+	// 403: nginx turns any other one into 500.
+	DenyStatus int
+}
+
+// NewCheck returns a Check that decides as p does.
+func (p *Proxy) NewCheck(o CheckOptions) *Check { return &Check{p, o} }
+
+// Where a question describes the request.
+type description uint8
+
+const (
+	forwarded description = iota
+	original
+	itself
+)
+
+// A question is a request of another proxy.
+type question struct {
+	exchange
+	in     description
+	report bool
+	method string
+	target string // path and query, or with host as an absolute URL
+	host   string
+	status string   // X-Origin-Status
+	cost   reported // X-Origin-Cost
+	acted  string   // X-Edge-Verdict
+	chain  []string // X-Forwarded-For
+	twice  string   // a field that must be there once
+}
+
+// ServeHTTP1 answers r.
+func (k *Check) ServeHTTP1(c *http1.Conn, r *http1.Request) { k.serve(c, r) }
+
+// ServeHTTP2 answers r.
+func (k *Check) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+	k.serve(s, r)
+	return nil
+}
+
+// Malformed refuses a question that cannot be read. It counts for nobody. The asking proxy passed on
+// what its client sent, and would let the client pass if the status were that of an error.
+func (k *Check) Malformed(c *http1.Conn, err *http1.Error) {
+	status := http.StatusForbidden
+	if k.o.DenyStatus != 0 {
+		status = k.o.DenyStatus
+	}
+	fields := fmt.Appendf(nil, "X-Edge-Verdict: %v\r\nX-Edge-Status: %d\r\n", limit.Malformed, err.Status)
+	c.Answer(nil, status, append(fields, plainText...), err.Text+"\n")
+}
+
+// MalformedHTTP2 does nothing: the request counts for nobody.
+func (k *Check) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) { return nil, false }
+
+// serve answers a question.
+func (k *Check) serve(c client, r *http1.Request) {
+	p, now := k.p, k.p.o.Now()
+	var buf [512]byte
+	answer := func(status int, text string) {
+		c.Answer(r, status, append(p.appendNode(buf[:0]), plainText...), text+"\n")
+	}
+	x := question{exchange: exchange{peer: addrOf(c.RemoteAddr())}}
+	if !k.o.Local && !p.trusted.Contains(x.peer) {
+		p.metrics.undecided[undecidedPeer].Inc()
+		p.complaints.warn(p.o.Logger, now, "the check endpoint was asked by an address that is not a trusted proxy", "peer", x.peer)
+		c.Refuse(true)
+		answer(http.StatusForbidden, "this address is not a trusted proxy: add it to the node's trusted_proxy")
+		return
+	}
+	rest, ok := x.route(borrow(r.Path()))
+	switch {
+	case !ok:
+		answer(http.StatusNotFound, "ask /check, /check/original or /check/request/…, or POST to /report")
+		return
+	case x.report && string(r.Method()) != http.MethodPost:
+		answer(http.StatusMethodNotAllowed, "reports need POST")
+		return
+	}
+	x.read(r, rest)
+	problem := x.problem()
+	if problem == "" {
+		x.client, ok = p.clientBehind(x.chain)
+		if !ok {
+			problem = "X-Forwarded-For does not end in the client's address"
+		}
+	}
+	status := 0
+	if x.report && problem == "" {
+		var err error
+		if status, err = strconv.Atoi(x.status); err != nil || status < 100 || status > 599 {
+			problem = "X-Origin-Status is not the status of an answer"
+		}
+	}
+	if problem != "" {
+		p.metrics.undecided[undecidedField].Inc()
+		p.complaints.warn(p.o.Logger, now, "the check endpoint was asked about a request without its description", "peer", x.peer, "problem", problem)
+		answer(http.StatusBadRequest, problem)
+		return
+	}
+	req := x.request(r, p.o.Limiter.Rules().ReadsFields())
+	if x.report {
+		if !limit.Refused(x.acted) {
+			p.o.Limiter.Report(&req, status, x.cost, now)
+		}
+		c.Answer(r, http.StatusNoContent, p.appendNode(buf[:0]), "")
+		return
+	}
+	line := requestLine{x.method, x.host, x.target, "check"}
+	if p.o.AccessLog != nil {
+		line = requestLine{strings.Clone(x.method), strings.Clone(x.host), strings.Clone(x.target), "check"}
+	}
+	x.decision = p.o.Limiter.Decide(&req, now)
+	if now.Nanosecond()&63 == 0 { // a clock read costs as much as the decision
+		p.metrics.decision.Observe(p.o.Now().Sub(now).Seconds())
+	}
+	fields, status, body := k.verdict(p.appendNode(buf[:0]), &x, now)
+	c.Answer(r, status, fields, body)
+	if p.o.AccessLog != nil {
+		status, bytes := c.Sent()
+		p.logRequest(&x.exchange, now, line, status, bytes)
+	}
+}
+
+// verdict returns the answer to x: fields, which it appends to dst as lines that end in CRLF, status
+// and body.
+func (k *Check) verdict(dst []byte, x *question, now time.Time) (fields []byte, status int, body string) {
+	d := &x.decision
+	dst = append(append(append(dst, "X-Edge-Verdict: "...), d.Verdict.String()...), "\r\n"...)
+	if d.Rule != nil {
+		dst = append(append(append(dst, "X-Edge-Rule: "...), d.Rule.ID...), "\r\n"...)
+	}
+	if !d.Verdict.Refused() {
+		return k.p.o.Headers.append(dst, k.p.o.Limiter, d, now), http.StatusOK, ""
+	}
+	var text []byte
+	dst, status, body = k.p.refusal(dst, &text, &x.exchange, now)
+	if x.in == original {
+		body = "" // nginx keeps the connection of a subrequest open only after an answer without a body
+	}
+	dst = append(strconv.AppendInt(append(dst, "X-Edge-Status: "...), int64(status), 10), "\r\n"...)
+	switch {
+	case k.o.DenyStatus != 0:
+		status = k.o.DenyStatus
+	case x.in == original || status < 300: // a shadow ban answers 200, which the asking proxy would take for yes
+		status = http.StatusForbidden
+	}
+	return dst, status, body
+}
+
+// route reads where the request is described, and reports whether path is one of the endpoint's.
+// rest is what follows.
+func (x *question) route(path string) (rest string, ok bool) {
+	rest, ok = strings.CutPrefix(path, "/check")
+	if !ok {
+		if rest, ok = strings.CutPrefix(path, "/report"); !ok {
+			return "", false
+		}
+		x.report = true
+	}
+	end, _, _ := strings.Cut(rest, "?")
+	switch {
+	case end == "":
+		x.in = forwarded
+	case end == "/original":
+		x.in = original
+	case strings.HasPrefix(end, "/request/"):
+		x.in = itself
+		rest = rest[len("/request"):]
+	default:
+		return "", false
+	}
+	return rest, true
+}
+
+// Fields that describe a request, by description.
+var describing = [...]struct{ method, target string }{
+	forwarded: {"X-Forwarded-Method", "X-Forwarded-Uri"},
+	original:  {"X-Original-Method", "X-Original-URL"},
+}
+
+// read reads the description of the request. What it reads is valid as long as r.
+func (x *question) read(r *http1.Request, rest string) {
+	once := func(to *string, f *http1.Field, name string) {
+		if *to != "" {
+			x.twice = name
+		}
+		*to = borrow(r.ValueOf(f))
+	}
+	host := ""
+	for f := range r.Fields {
+		if f.Name == http1.XForwardedFor {
+			x.chain = append(x.chain, borrow(r.ValueOf(f)))
+			continue
+		}
+		if f.Name == http1.XForwardedHost && x.in == forwarded {
+			once(&host, f, "X-Forwarded-Host")
+			continue
+		}
+		name := borrow(r.NameOf(f))
+		if len(name) < 3 || name[0]|0x20 != 'x' || name[1] != '-' {
+			continue
+		}
+		switch {
+		case x.in != itself && strings.EqualFold(name, describing[x.in].method):
+			once(&x.method, f, describing[x.in].method)
+		case x.in != itself && strings.EqualFold(name, describing[x.in].target):
+			once(&x.target, f, describing[x.in].target)
+		case x.report && strings.EqualFold(name, "X-Origin-Status"):
+			once(&x.status, f, "X-Origin-Status")
+		case x.report && strings.EqualFold(name, "X-Origin-Cost"):
+			x.cost = append(x.cost, string(r.ValueOf(f)))
+		case x.report && strings.EqualFold(name, "X-Edge-Verdict"):
+			once(&x.acted, f, "X-Edge-Verdict")
+		}
+	}
+	switch x.in {
+	case forwarded:
+		x.host = host
+	case original:
+		x.host = borrow(r.Host())
+	case itself:
+		x.method, x.target, x.host = borrow(r.Method()), rest, borrow(r.Host())
+	}
+	if _, after, ok := strings.Cut(x.target, "://"); ok && x.target[0] != '/' {
+		x.host, x.target = after, "/"
+		if at := strings.IndexAny(after, "/?"); at >= 0 {
+			x.host, x.target = after[:at], after[at:]
+		}
+	}
+}
+
+// problem returns what the description lacks, or nothing.
+func (x *question) problem() string {
+	switch {
+	case x.twice != "":
+		return x.twice + " is there twice"
+	case x.method == "":
+		return describing[x.in].method + " is missing"
+	case x.target == "":
+		return describing[x.in].target + " is missing"
+	case len(x.chain) == 0:
+		return "X-Forwarded-For is missing"
+	}
+	return ""
+}
+
+// request returns the described request for the limiter. It is valid as long as the question r.
+func (x *question) request(r *http1.Request, fields bool) rule.Request {
+	path, query, _ := strings.Cut(x.target, "?")
+	if path == "" {
+		path = "/"
+	}
+	req := rule.Request{
+		Addr: x.client, Method: x.method, Host: x.host, Path: path, Query: query, Borrowed: true,
+		Malformed: !validHost(x.host) || !validEscapes(path) || path[0] != '/' && path != "*",
+	}
+	if fields {
+		req.Header = headerOf(r)
+	}
+	return req
+}
+
+// clientBehind returns the client that a trusted peer names in forwarded, and reports whether it
+// names one.
+func (p *Proxy) clientBehind(forwarded []string) (netip.Addr, bool) {
+	client := p.client(netip.Addr{}, forwarded)
+	return client, client.IsValid()
+}
+
+// reported are the values of an answer's cost header, whatever its name, as another proxy tells them.
+type reported []string
+
+// Values returns r.
+func (r reported) Values(string) []string { return r }
+
+// complaints are warnings that others can cause, so that one is logged per second at most.
+type complaints struct {
+	mu       sync.Mutex
+	last     time.Time
+	unlogged int // since then
+}
+
+func (c *complaints) warn(logger *slog.Logger, now time.Time, message string, attrs ...any) {
+	c.mu.Lock()
+	if now.Sub(c.last) < time.Second {
+		c.unlogged++
+		c.mu.Unlock()
+		return
+	}
+	more := c.unlogged
+	c.last, c.unlogged = now, 0
+	c.mu.Unlock()
+	logger.Warn(message, append(attrs, "unlogged", more)...)
+}

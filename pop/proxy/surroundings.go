@@ -1,0 +1,153 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Problems that a Proxy notices, see Options.Notice.
+const (
+	problemUntrusted  = "untrusted_proxy"         // a proxy in front is not trusted, so that all its clients are one
+	problemSilent     = "proxy_without_forwarded" // a trusted proxy does not say which client it speaks for
+	problemUnexpected = "unexpected_proxy_header" // connections begin with a PROXY header that is not read
+)
+
+// Problems returns the names of the problems that a Proxy notices.
+func Problems() []string { return []string{problemUntrusted, problemSilent, problemUnexpected} }
+
+const (
+	// lookPause is the least time between two requests that are looked at, so that most cost one
+	// comparison.
+	lookPause = 10 * time.Millisecond
+
+	// looks is how many requests are judged together, and nearly all how many of them must be
+	// alike. A proxy may have fewPeers addresses. Health checks ask for fewer than somePaths paths.
+	looks     = 50
+	nearlyAll = 45
+	fewPeers  = 4
+	somePaths = 3
+
+	// openings is how many connections are judged together.
+	openings = 10
+)
+
+// surroundings find out whether the proxies in front say which client they speak for.
+type surroundings struct {
+	note func(problem, text string) // nil: nobody wants to know
+	next atomic.Int64               // when the next request is looked at, in nanoseconds
+
+	mu     sync.Mutex // guards what follows
+	seen   []look
+	opened int // connections
+	headed int // of these, that began with a PROXY header
+}
+
+// A look is what one request says about its way.
+type look struct {
+	peer      netip.Addr
+	trusted   bool
+	forwarded bool // it has X-Forwarded-For
+	path      uint64
+}
+
+// due reports whether the request at now should be looked at.
+func (s *surroundings) due(now time.Time) bool {
+	at, next := now.UnixNano(), s.next.Load()
+	return at >= next && s.note != nil && s.next.CompareAndSwap(next, at+int64(lookPause))
+}
+
+// look takes a request into account.
+func (s *surroundings) look(peer netip.Addr, trusted, forwarded bool, path string) {
+	s.mu.Lock()
+	s.seen = append(s.seen, look{peer, trusted, forwarded, xxhash.Sum64String(path)})
+	seen := s.seen
+	if len(seen) == looks {
+		s.seen = nil
+	}
+	s.mu.Unlock()
+	if len(seen) == looks {
+		s.note(problemUntrusted, untrusted(seen))
+		s.note(problemSilent, silent(seen))
+	}
+}
+
+// untrusted describes a proxy that is not trusted, if the requests come from one.
+func untrusted(seen []look) string {
+	n, peers := commonest(seen, func(l look) bool { return !l.trusted && l.forwarded })
+	if n < nearlyAll || len(peers) > fewPeers {
+		return ""
+	}
+	return fmt.Sprintf("nearly all requests come from %v, with X-Forwarded-For, and are counted as one client's: if that is a proxy of yours, add it to trusted-proxy", peers[0])
+}
+
+// silent describes a trusted proxy that sends no X-Forwarded-For, if the requests come from one.
+func silent(seen []look) string {
+	without := func(l look) bool { return l.trusted && !l.forwarded }
+	n, peers := commonest(seen, without)
+	paths := map[uint64]bool{}
+	for _, l := range seen {
+		if without(l) {
+			paths[l.path] = true
+		}
+	}
+	if n < nearlyAll || len(paths) < somePaths {
+		return ""
+	}
+	return fmt.Sprintf("the trusted proxy %v sends no X-Forwarded-For, so that its clients are counted as one: let it add the client's address", peers[0])
+}
+
+// commonest returns how many looks are such, and their peers, the most frequent one first.
+func commonest(seen []look, such func(look) bool) (n int, peers []netip.Addr) {
+	of := map[netip.Addr]int{}
+	for _, l := range seen {
+		if such(l) {
+			n++
+			if of[l.peer]++; of[l.peer] == 1 {
+				peers = append(peers, l.peer)
+			}
+		}
+	}
+	slices.SortFunc(peers, func(a, b netip.Addr) int {
+		if of[a] != of[b] {
+			return of[b] - of[a]
+		}
+		return a.Compare(b)
+	})
+	return n, peers
+}
+
+// proxyHeaders are how PROXY headers begin, of both versions.
+var proxyHeaders = [][]byte{[]byte("PROXY "), []byte("\r\n\r\n\x00\r\nQUIT\n")}
+
+// open takes the first bytes of a connection of peer into account.
+func (s *surroundings) open(peer netip.Addr, first []byte) {
+	if s.note == nil {
+		return
+	}
+	headed := slices.ContainsFunc(proxyHeaders, func(h []byte) bool {
+		n := min(len(h), len(first))
+		return n >= 5 && bytes.Equal(first[:n], h[:n])
+	})
+	s.mu.Lock()
+	if s.opened++; headed {
+		s.headed++
+	}
+	judged, all := s.opened == openings, s.headed >= openings*nearlyAll/looks
+	if judged {
+		s.opened, s.headed = 0, 0
+	}
+	s.mu.Unlock()
+	switch {
+	case judged && all:
+		s.note(problemUnexpected, fmt.Sprintf("connections from %v begin with a PROXY header and are refused: if that is a proxy of yours, set proxy-protocol, and add it to trusted-proxy", peer))
+	case judged:
+		s.note(problemUnexpected, "")
+	}
+}

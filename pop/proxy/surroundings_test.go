@@ -1,0 +1,85 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What requests and connections say about the proxies in front is told when nearly all agree, and taken
+// back when they no longer do.
+func TestSurroundings(t *testing.T) {
+	proxy, client := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("203.0.113.7")
+	path := func(i int) string { return fmt.Sprint("/", i) }
+	for _, tt := range []struct {
+		name string
+		look func(s *surroundings, i int)
+		want string // problems
+	}{
+		{"clients connect to the node", func(s *surroundings, i int) {
+			s.look(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), false, false, path(i))
+		}, ""},
+		{"one client that sends no X-Forwarded-For", func(s *surroundings, i int) { s.look(client, false, false, path(i)) }, ""},
+		{"a proxy that is not trusted", func(s *surroundings, i int) { s.look(proxy, false, i%20 != 0, path(i)) }, "untrusted_proxy"},
+		{"two proxies that are not trusted", func(s *surroundings, i int) {
+			s.look(netip.AddrFrom4([4]byte{10, 0, 0, byte(i % 2)}), false, true, path(i))
+		}, "untrusted_proxy"},
+		{"many clients that have proxies of their own", func(s *surroundings, i int) {
+			s.look(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), false, true, path(i))
+		}, ""},
+		{"a trusted proxy that names clients", func(s *surroundings, i int) { s.look(proxy, true, true, path(i)) }, ""},
+		{"a trusted proxy that names nobody", func(s *surroundings, i int) { s.look(proxy, true, false, path(i)) }, "proxy_without_forwarded"},
+		{"its health checks at night", func(s *surroundings, i int) { s.look(proxy, true, false, "/healthz") }, ""},
+		{"a PROXY header", func(s *surroundings, _ int) {
+			s.open(proxy, []byte("PROXY TCP4 203.0.113.7 10.0.0.2 1 80\r\nGET / HTTP/1.1\r\n"))
+		}, "unexpected_proxy_header"},
+		{"a PROXY header, version 2", func(s *surroundings, _ int) { s.open(proxy, []byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c")) }, "unexpected_proxy_header"},
+		{"a PROXY header before TLS", func(s *surroundings, _ int) { s.open(proxy, []byte("PROXY")) }, "unexpected_proxy_header"},
+		{"a scanner that tries one", func(s *surroundings, i int) {
+			s.open(client, []byte([]string{"PROXY TCP4 ", "GET / HTTP/1.1"}[min(i%10, 1)]))
+		}, ""},
+		{"a method that begins alike", func(s *surroundings, _ int) { s.open(client, []byte("PROP")) }, ""},
+	} {
+		open := map[string]string{}
+		s := &surroundings{note: func(problem, text string) {
+			if open[problem] = text; text == "" {
+				delete(open, problem)
+			}
+		}}
+		for i := range 2 * looks {
+			tt.look(s, i)
+		}
+		var got []string
+		for problem, text := range open {
+			got = append(got, problem)
+			if !strings.Contains(text, proxy.String()) && !strings.Contains(text, "10.0.0.0") {
+				t.Errorf("%s: the text does not name the proxy: %s", tt.name, text)
+			}
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s: %v, want %s", tt.name, open, tt.want)
+		}
+		for i := range 2 * looks { // it was put right
+			s.look(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), false, false, path(i))
+			s.open(client, []byte("GET / HTTP/1.1"))
+		}
+		if len(open) > 0 {
+			t.Errorf("%s: %v, although it was put right", tt.name, open)
+		}
+	}
+}
+
+// However many requests come, few are looked at.
+func TestFewRequestsAreLookedAt(t *testing.T) {
+	s, now, due := &surroundings{note: func(string, string) {}}, time.Unix(1_700_000_000, 0), 0
+	for i := range 100_000 {
+		if s.due(now.Add(time.Duration(i) * 10 * time.Microsecond)) {
+			due++
+		}
+	}
+	if due != 100 {
+		t.Errorf("%d requests are looked at in a second, want 100", due)
+	}
+}

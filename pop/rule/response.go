@@ -1,0 +1,180 @@
+package rule
+
+import (
+	"fmt"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
+)
+
+// A Response is what a refused request gets.
+type Response struct {
+	Status      int
+	ContentType string
+	Body        string
+
+	Filled bool // the body has placeholders: see AppendBody
+}
+
+// Placeholders of a body.
+const (
+	placeID         = "id"
+	placeRetryAfter = "retry_after"
+)
+
+// AppendBody appends the body to dst, with id in place of {id} and the seconds until the client may come
+// back in place of {retry_after}.
+func (r *Response) AppendBody(dst, id []byte, retryAfter int64) []byte {
+	rest := r.Body
+	for {
+		before, name, after := cutPlaceholder(rest)
+		dst = append(dst, before...)
+		switch name {
+		case "":
+			return dst
+		case placeID:
+			dst = append(dst, id...)
+		case placeRetryAfter:
+			dst = strconv.AppendInt(dst, retryAfter, 10)
+		default:
+			dst = append(append(append(dst, '{'), name...), '}')
+		}
+		rest = after
+	}
+}
+
+// cutPlaceholder slices text around the first name in braces. Braces that are doubled on both sides, as
+// templates for browsers have them, do not count. Without a name, before is text.
+func cutPlaceholder(text string) (before, name, after string) {
+	for at := 0; ; {
+		open := strings.IndexByte(text[at:], '{')
+		if open < 0 {
+			return text, "", ""
+		}
+		open += at
+		end := open + 1
+		for end < len(text) && isNameByte(text[end]) {
+			end++
+		}
+		doubled := open > 0 && text[open-1] == '{' && strings.HasPrefix(text[end:], "}}")
+		if end > open+1 && end < len(text) && text[end] == '}' && !doubled {
+			return text[:open], text[open+1 : end], text[end+1:]
+		}
+		at = end
+	}
+}
+
+// isNameByte reports whether c may be part of a placeholder's name, or of what was meant to be one.
+func isNameByte(c byte) bool {
+	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '-'
+}
+
+// A draft is a response as a rules file writes it.
+type draft struct {
+	Response
+	body *yaml.Node // nil if the rule has none
+}
+
+func (r *reader) response(n *yaml.Node, d *draft) {
+	r.Mapping(n, "response", "write response: {status: 429, body: too many requests}", r.responseFields(d))
+	if d.Body != "" && bodyless(d.Status) {
+		r.Fail(d.body, "leave the body out, or take another status", "a response of status %d has no body", d.Status)
+	}
+}
+
+func (r *reader) responseFields(d *draft) []strictyaml.Field {
+	return []strictyaml.Field{
+		{Name: "status", Read: func(n *yaml.Node) {
+			status, _ := r.Integer(n, "status", MinStatus, MaxStatus)
+			d.Status = int(status)
+		}},
+		{Name: "content_type", Read: func(n *yaml.Node) {
+			text, ok := r.Text(n, "content_type")
+			if ok && !isContentType(text) {
+				r.Fail(n, "write a type such as text/html or application/json", "content_type cannot be %s", strictyaml.Quote(text))
+			}
+			d.ContentType = text
+		}},
+		{Name: "body", Read: func(n *yaml.Node) {
+			text, ok := r.Text(n, "body")
+			if ok && len(text) > MaxBody {
+				r.Fail(n, fmt.Sprintf("at most %d are allowed", MaxBody), "body has %d bytes", len(text))
+			}
+			d.Body, d.body = text, n
+			d.Filled = r.placeholders(n, text)
+		}},
+	}
+}
+
+// placeholders reports whether a body has placeholders. Other names in braces, such as those in scripts, are
+// text, unless one of the placeholders was probably meant.
+func (r *reader) placeholders(n *yaml.Node, body string) (some bool) {
+	known := []string{placeID, placeRetryAfter}
+	for _, name, rest := cutPlaceholder(body); name != ""; _, name, rest = cutPlaceholder(rest) {
+		if slices.Contains(known, name) {
+			some = true
+		} else if meant := strictyaml.Guess(name, known); meant != "" {
+			line, column := r.find(n, "{"+name+"}")
+			r.FailAt(line, column, fmt.Sprintf("did you mean {%s}?", meant), "unknown placeholder {%s} in body", name)
+		}
+	}
+	return some
+}
+
+// find returns where the text of n has part, or else where n begins.
+func (r *reader) find(n *yaml.Node, part string) (line, column int) {
+	n = strictyaml.Resolve(n)
+	from := n.Column - 1
+	for i, text := range strings.Split(string(r.Bytes), "\n")[n.Line-1:] {
+		letters := []rune(text)
+		from = min(from, len(letters))
+		if before, _, ok := strings.Cut(string(letters[from:]), part); ok {
+			return n.Line + i, from + utf8.RuneCountInString(before) + 1
+		}
+		from = 0
+	}
+	return n.Line, n.Column
+}
+
+// bodyless reports whether HTTP knows no body for responses of a status.
+func bodyless(status int) bool {
+	return status == http.StatusNoContent || status == http.StatusNotModified
+}
+
+// isContentType reports whether s is a media type, printable, with its parameters.
+func isContentType(s string) bool {
+	kind, _, _ := strings.Cut(s, ";")
+	major, minor, ok := strings.Cut(strings.TrimRight(kind, " "), "/")
+	if !ok || !httpguts.ValidHeaderFieldName(major) || !httpguts.ValidHeaderFieldName(minor) || strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return false
+	}
+	_, _, err := mime.ParseMediaType(s)
+	return err == nil
+}
+
+// complete returns the response with what a rules file need not say.
+func (d *draft) complete(action Action) Response {
+	r := d.Response
+	switch {
+	case r.Status != 0:
+	case action == ShadowBan:
+		r.Status = http.StatusOK
+	default:
+		r.Status = http.StatusTooManyRequests
+	}
+	if r.ContentType == "" {
+		r.ContentType = "text/plain; charset=utf-8"
+		if d.body == nil && r.Status == http.StatusTooManyRequests && action != ShadowBan {
+			r.Body = "too many requests\n"
+		}
+	}
+	return r
+}

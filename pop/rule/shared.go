@@ -1,0 +1,311 @@
+package rule
+
+// Keys that many clients share: networks and labels. And alternatives.
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gaissmai/bart"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
+)
+
+// Width orders rules by how many clients share a key: 0 if each client has its own keys, higher for larger
+// networks and for labels, and highest if all clients share a key.
+func (r *Rule) Width() int {
+	width := widest
+	for i := range r.Characteristics {
+		switch c := &r.Characteristics[i]; c.Kind {
+		case IP, Header, Cookie, Query, First:
+			return 0
+		case Network:
+			width = min(width, 33-int(c.ipv4))
+		case Label:
+			width = min(width, widest-1)
+		}
+	}
+	return width
+}
+
+const widest = 35
+
+// Parent reports whether the keys of r are those of networks or labels.
+func (r *Rule) Parent() bool {
+	width := r.Width()
+	return 0 < width && width < widest
+}
+
+// leaves yields the characteristics of r and the alternatives in them.
+func (r *Rule) leaves() iter.Seq[*Characteristic] {
+	return func(yield func(*Characteristic) bool) {
+		for i := range r.Characteristics {
+			c := &r.Characteristics[i]
+			if c.Kind != First && !yield(c) {
+				return
+			}
+			for j := range c.First {
+				if !yield(&c.First[j]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// checkShared rejects settings that contradict how many clients share a key.
+func (r *reader) checkShared(n *yaml.Node, rule *Rule) {
+	if len(rule.Characteristics) == 0 { // an error already
+		return
+	}
+	shed := rule.Action == Shed
+	if (shed || rule.MinClients > 0) && rule.Width() == 0 {
+		what := "min_clients is"
+		if shed {
+			what = "action: shed is"
+		}
+		r.Fail(n, "count by network:24/48, by a label or by host", "%s for keys that many clients share, and the keys of this rule are those of single clients", what)
+	}
+	if shed && rule.CountsAnswer() {
+		r.Fail(n, "leave one of them out: the origin does not answer refused requests", "a rule that counts by the origin's answer cannot have action: shed")
+	}
+	for _, l := range rule.Limits {
+		if shed && l.SubWindows > 1 {
+			r.Fail(n, "leave sub_windows out: their counts end too soon above the threshold", "a rule with sub_windows cannot have action: shed")
+		}
+	}
+}
+
+// networkBits reads the sizes of networks.
+func (r *reader) networkBits(n *yaml.Node, c *Characteristic, text string) {
+	ipv4, ipv6, both := strings.Cut(text, "/")
+	bits := func(text string, low, high uint64) uint8 {
+		number, err := strconv.ParseUint(text, 10, 8)
+		if both = both && err == nil && number >= low && number <= high && strconv.FormatUint(number, 10) == text; !both {
+			return 0
+		}
+		return uint8(number)
+	}
+	if c.ipv4, c.ipv6 = bits(ipv4, 1, 31), bits(ipv6, 1, 64); !both {
+		r.Fail(n, "write network:24/48, with up to 31 bits for IPv4 and up to 64 for IPv6", "networks cannot have %s bits", strictyaml.Quote(text))
+	}
+	c.Name = text
+}
+
+// network returns the network of addr that c counts, the zero Prefix if addr is invalid.
+func (c *Characteristic) network(addr netip.Addr) netip.Prefix {
+	bits := c.ipv6
+	if addr.Is4() {
+		bits = c.ipv4
+	}
+	prefix, _ := addr.Prefix(int(bits))
+	return prefix
+}
+
+// of returns the network of an address.
+func (c *Characteristic) of(text string) (netip.Prefix, error) {
+	addr, err := netip.ParseAddr(text)
+	return c.network(addr.Unmap()), err
+}
+
+// alternatives reads those of a characteristic of the kind First.
+func (r *reader) alternatives(n *yaml.Node, c *Characteristic) {
+	var names []string
+	for _, each := range r.Sequence(n, "first", "write a list: [cookie:sid, ip]", "write [cookie:sid, ip]") {
+		alternative, ok := r.characteristic(each)
+		switch {
+		case !ok:
+		case alternative.Kind == First:
+			r.Fail(each, "write all alternatives in one list", "first cannot contain first")
+		case slices.ContainsFunc(c.First, alternative.Same):
+			r.Fail(each, "leave one of them out", "%s is listed twice", alternative)
+		case len(names) == 255:
+			r.Fail(each, "leave some of them out", "there are more than 255 alternatives")
+		default:
+			c.First, names = append(c.First, alternative), append(names, alternative.String())
+		}
+	}
+	if len(names) == 1 {
+		r.Fail(n, "add an alternative, or write this one without first", "first needs at least two alternatives")
+	}
+	c.Name = strings.Join(names, ",")
+}
+
+// choose returns the index of the alternative of c that counts for req. It uses the memory behind b.
+func (r *Rule) choose(b []byte, c *Characteristic, req *Request) int {
+	last := len(c.First) - 1
+	for i := range c.First[:last] {
+		each := &c.First[i]
+		if each.Kind.several() {
+			if r.collect(values{b, len(b), 0}, each, req).n > 0 {
+				return i
+			}
+		} else if _, any := each.appendValue(b, req); any {
+			return i
+		}
+	}
+	return last
+}
+
+// A LabelSet gives addresses labels: the longest prefix that has an address says its label.
+type LabelSet struct {
+	Name   string
+	File   string
+	labels []string
+	table  bart.Table[uint32] // index in labels
+}
+
+// Of returns the label of addr. It does not allocate.
+func (s *LabelSet) Of(addr netip.Addr) (label string, ok bool) {
+	i, ok := s.table.Lookup(addr)
+	if !ok {
+		return "", false
+	}
+	return s.labels[i], true
+}
+
+// All yields each prefix of the file with its label.
+func (s *LabelSet) All() iter.Seq2[netip.Prefix, string] {
+	return func(yield func(netip.Prefix, string) bool) {
+		for prefix, i := range s.table.All() {
+			if !yield(prefix, s.labels[i]) {
+				return
+			}
+		}
+	}
+}
+
+// addr returns an address that has a label.
+func (s *LabelSet) addr(label string) (netip.Addr, bool) {
+	for prefix, its := range s.All() {
+		if its != label {
+			continue
+		}
+		if of, _ := s.Of(prefix.Addr()); of == label {
+			return prefix.Addr(), true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// LabelSets returns the sets of labels.
+func (s *Set) LabelSets() []*LabelSet { return s.labelSets }
+
+// labelDraft is a LabelSet as a rules file writes it.
+type labelDraft struct {
+	name, in string
+	place    // of the name
+	file     string
+	at       place // of file
+}
+
+// labelUse is a characteristic that names a set of labels.
+type labelUse struct {
+	name, file string
+	place
+}
+
+// labelSets reads the names of the files.
+func (r *reader) labelSets(n *yaml.Node) {
+	const hint = "write labels: {asn: {file: asn.txt}}"
+	at := n
+	if n = strictyaml.Resolve(n); !strictyaml.IsMapping(n) {
+		r.Fail(at, hint, "labels is %s, not a mapping", strictyaml.KindOf(n))
+		return
+	}
+	for i := 0; i+1 < len(n.Content) && !r.Full(); i += 2 {
+		d := &labelDraft{in: r.File, place: r.place(n.Content[i])}
+		d.name = r.identifier(n.Content[i], "the name of labels")
+		r.Mapping(n.Content[i+1], "labels", hint, []strictyaml.Field{{Name: "file", Need: "file: and the name of a file with a network and its label in each line", Read: func(n *yaml.Node) {
+			d.file, _ = r.Text(n, "file")
+			d.at = r.place(n)
+		}}})
+		r.labels = append(r.labels, d)
+	}
+}
+
+// labelSets reads the files, and gives the labels to the characteristics that name them.
+func (l *loader) labelSets() (all []*LabelSet) {
+	drafts, sets := map[string]*labelDraft{}, map[string]*LabelSet{}
+	var names []string
+	for _, d := range l.labels {
+		if first := drafts[d.name]; first != nil {
+			l.fail(d.in, d.place, "labels have a name of their own, in all files together", "there are labels %s already, at %s:%d", d.name, first.in, first.line)
+			continue
+		}
+		s := &LabelSet{Name: d.name}
+		drafts[d.name], sets[d.name], names, all = d, s, append(names, d.name), append(all, s)
+		if text, ok := l.file(d.in, d.file, d.at, "match networks instead: labels are in files"); ok {
+			s.File = l.files[len(l.files)-1].Name
+			l.labelFile(s, text)
+		}
+	}
+	for _, use := range l.labelUses {
+		if sets[use.name] != nil {
+			continue
+		}
+		hint := "write labels: at the beginning of a line, and below it " + use.name + ": {file: labels.txt}"
+		if len(names) > 0 {
+			hint = strictyaml.DidYouMean(use.name, names, "there are", "and")
+		}
+		l.fail(use.file, use.place, hint, "there are no labels %s", strictyaml.Quote(use.name))
+	}
+	if len(l.labelUses) > 0 {
+		for _, r := range l.rules {
+			for c := range r.leaves() {
+				if c.Kind == Label {
+					c.labels = sets[c.Name]
+				}
+			}
+		}
+	}
+	return all
+}
+
+// labelFile reads a file with a network and its label in each line.
+func (l *loader) labelFile(s *LabelSet, text []byte) {
+	known := map[string]uint32{}
+	before := len(l.errs)
+	for entry, at := range entries(text) {
+		if len(l.errs)-before == strictyaml.Enough {
+			return
+		}
+		network, label := entry, ""
+		if end := strings.IndexAny(entry, " \t,"); end > 0 {
+			network, label = entry[:end], strings.Trim(entry[end:], " \t,")
+		}
+		prefix, err := ParsePrefix(network)
+		switch _, twice := s.table.Get(prefix); {
+		case err != nil:
+			hint := ""
+			if wrong, ok := err.(*PrefixError); ok {
+				err, hint = fmt.Errorf("%s", wrong.problem), wrong.hint
+			}
+			l.fail(s.File, at, hint, "%s %v", strictyaml.Quote(network), err)
+			continue
+		case label == "":
+			l.fail(s.File, at, "write the label after the network: 192.0.2.0/24 AS64500", "%s has no label", strictyaml.Quote(network))
+			continue
+		case len(label) > MaxID:
+			l.fail(s.File, at, fmt.Sprintf("write a label of %d bytes at most", MaxID), "a label has %d bytes", len(label))
+			continue
+		case twice:
+			l.fail(s.File, at, "leave one of them out", "%v is listed twice", prefix)
+			continue
+		}
+		index, ok := known[label]
+		if !ok {
+			index = uint32(len(s.labels))
+			known[label], s.labels = index, append(s.labels, strings.Clone(label))
+		}
+		s.table.Insert(prefix, index)
+	}
+	if len(known) == 0 && len(l.errs) == before {
+		l.fail(s.File, place{}, "write a network and its label in each line: 192.0.2.0/24 AS64500", "the file has no labels")
+	}
+}

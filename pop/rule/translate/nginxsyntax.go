@@ -1,0 +1,352 @@
+package translate
+
+// nginx's configuration: from bytes to directives, files that are included in their places.
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// A directive is one of nginx's configuration.
+type directive struct {
+	position
+	words []token // the name and the arguments
+	block []*directive
+	body  bool // whether it has a block
+	text  []byte
+}
+
+func (d *directive) name() string { return d.words[0].text }
+
+// args returns the arguments.
+func (d *directive) args() []string {
+	list := make([]string, len(d.words)-1)
+	for i, w := range d.words[1:] {
+		list[i] = w.text
+	}
+	return list
+}
+
+// source returns the directive as the file has it, without its block.
+func (d *directive) source() string {
+	return strings.Join(append([]string{d.name()}, d.args()...), " ")
+}
+
+// fail returns an error at the argument i of d.
+func (d *directive) fail(i int, hint, format string, args ...any) error {
+	return failAt(d.words[i].position, d.text, hint, format, args...)
+}
+
+// A token is a word of a file, without its quotes.
+type token struct {
+	position
+	text   string
+	symbol bool // one of ; { }
+}
+
+// An nginxReader reads a configuration with the files that it includes.
+type nginxReader struct {
+	directory string
+	parts     map[string][]byte // of the output of nginx -T
+	reading   []string          // files, from the outermost
+	absent    []string          // included files that are not there
+	*Translation
+}
+
+// An nginxScanner splits a file into tokens.
+type nginxScanner struct {
+	text []byte
+	at   int
+	position
+}
+
+func (s *nginxScanner) skip(n int) {
+	for range n {
+		switch c := s.text[s.at]; {
+		case c == '\n':
+			s.line, s.column = s.line+1, 1
+		case utf8.RuneStart(c):
+			s.column++
+		}
+		s.at++
+	}
+}
+
+func (s *nginxScanner) rest() []byte { return s.text[s.at:] }
+
+// next returns the next token, or false at the end of the file.
+func (s *nginxScanner) next() (t token, ok bool, err error) {
+	for s.at < len(s.text) {
+		switch c := s.text[s.at]; {
+		case strings.IndexByte(" \t\r\n", c) >= 0:
+			s.skip(1)
+		case c == '#':
+			n := bytes.IndexByte(s.rest(), '\n')
+			if n < 0 {
+				n = len(s.rest())
+			}
+			s.skip(n)
+		case strings.IndexByte(";{}", c) >= 0:
+			t = token{s.position, string(c), true}
+			s.skip(1)
+			return t, true, nil
+		case c == '"' || c == '\'':
+			return s.quoted(c)
+		default:
+			return s.bare(), true, nil
+		}
+	}
+	return token{}, false, nil
+}
+
+// quoted reads a token in quotes.
+func (s *nginxScanner) quoted(quote byte) (t token, ok bool, err error) {
+	t = token{position: s.position}
+	s.skip(1)
+	var b []byte
+	for s.at < len(s.text) {
+		switch c := s.text[s.at]; {
+		case c == quote:
+			s.skip(1)
+			if s.at < len(s.text) && strings.IndexByte(" \t\r\n;{})", s.text[s.at]) < 0 {
+				return t, false, failAt(s.position, s.text, "put a blank or a semicolon after the quote", "unexpected %q after a quoted word", s.rest()[:1])
+			}
+			t.text = string(b)
+			return t, true, nil
+		case c == '\\' && s.at+1 < len(s.text):
+			b = append(b, unescaped(s.text[s.at+1])...)
+			s.skip(2)
+		default:
+			b = append(b, c)
+			s.skip(1)
+		}
+	}
+	return t, false, failAt(t.position, s.text, "end the word with the quote that begins it", "a quote is not closed")
+}
+
+// bare reads a token without quotes. A brace after a dollar sign belongs to it.
+func (s *nginxScanner) bare() token {
+	t := token{position: s.position}
+	var b []byte
+	for s.at < len(s.text) {
+		c := s.text[s.at]
+		if c == '\\' && s.at+1 < len(s.text) {
+			b = append(b, unescaped(s.text[s.at+1])...)
+			s.skip(2)
+			continue
+		}
+		if c == '$' && bytes.HasPrefix(s.rest(), []byte("${")) {
+			b = append(b, "${"...)
+			s.skip(2)
+			for s.at < len(s.text) && strings.IndexByte(" \t\r\n;{", s.text[s.at]) < 0 {
+				end := s.text[s.at] == '}'
+				b = append(b, s.text[s.at])
+				s.skip(1)
+				if end {
+					break
+				}
+			}
+			continue
+		}
+		if strings.IndexByte(" \t\r\n;{", c) >= 0 {
+			break
+		}
+		b = append(b, c)
+		s.skip(1)
+	}
+	t.text = string(b)
+	return t
+}
+
+// unescaped returns what a backslash and c stand for.
+func unescaped(c byte) []byte {
+	switch c {
+	case '"', '\'', '\\':
+		return []byte{c}
+	case 't':
+		return []byte("\t")
+	case 'r':
+		return []byte("\r")
+	case 'n':
+		return []byte("\n")
+	}
+	return []byte{'\\', c}
+}
+
+// skipCode skips a block of another language, such as Lua, whose opening brace was read.
+func (s *nginxScanner) skipCode(open token) error {
+	for depth := 1; s.at < len(s.text); {
+		c := s.text[s.at]
+		switch {
+		case bytes.HasPrefix(s.rest(), []byte("--")) || c == '#':
+			n := bytes.IndexByte(s.rest(), '\n')
+			if n < 0 {
+				n = len(s.rest())
+			}
+			s.skip(n)
+			continue
+		case c == '"' || c == '\'':
+			s.skip(1)
+			for s.at < len(s.text) && s.text[s.at] != c && s.text[s.at] != '\n' {
+				if s.text[s.at] == '\\' && s.at+1 < len(s.text) {
+					s.skip(1)
+				}
+				s.skip(1)
+			}
+		case c == '{':
+			depth++
+		case c == '}':
+			depth--
+		}
+		if s.at < len(s.text) {
+			s.skip(1)
+		}
+		if depth == 0 {
+			return nil
+		}
+	}
+	return failAt(open.position, s.text, "add a }", "the block that begins here is not closed")
+}
+
+// parse reads a file. Where it includes others, their directives stand in its place.
+func (r *nginxReader) parse(file string, text []byte) ([]*directive, error) {
+	r.reading = append(r.reading, file)
+	defer func() { r.reading = r.reading[:len(r.reading)-1] }()
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	s := &nginxScanner{text: text, position: position{file, 1, 1}}
+	return r.block(s, nil)
+}
+
+// maxDepth is how deeply blocks and included files may be nested.
+const maxDepth = 64
+
+// block reads the directives up to the brace that closes the block open, or to the end of the file
+// if open is nil.
+func (r *nginxReader) block(s *nginxScanner, open []token) (all []*directive, err error) {
+	var words []token
+	for {
+		t, ok, err := s.next()
+		switch {
+		case err != nil:
+			return nil, err
+		case !ok && len(words) > 0:
+			return nil, failAt(words[0].position, s.text, "end it with a semicolon", "the directive %q is not terminated", words[0].text)
+		case !ok && open != nil:
+			return nil, failAt(open[len(open)-1].position, s.text, "add a }", "the block that begins here is not closed")
+		case !ok:
+			return all, nil
+		case !t.symbol:
+			words = append(words, t)
+			continue
+		case t.text == "}" && len(words) > 0:
+			return nil, failAt(t.position, s.text, "end the directive before it with a semicolon", "unexpected }")
+		case t.text == "}" && open == nil:
+			return nil, failAt(t.position, s.text, "remove it, or the block ended before", "unexpected }")
+		case t.text == "}":
+			return all, nil
+		case len(words) == 0:
+			hint := "remove it"
+			if bytes.Contains(s.text, []byte("{{")) || bytes.Contains(s.text, []byte("{%")) {
+				hint = "this looks like a template: import what it renders to, such as the output of nginx -T"
+			}
+			return nil, failAt(t.position, s.text, hint, "unexpected %s", t.text)
+		}
+		d := &directive{position: words[0].position, words: words, text: s.text}
+		words = nil
+		if t.text == "{" {
+			d.body = true
+			if strings.HasSuffix(d.name(), "_by_lua_block") {
+				err = s.skipCode(t)
+			} else if len(open) >= maxDepth {
+				err = failAt(t.position, s.text, "", "blocks are nested too deeply")
+			} else {
+				d.block, err = r.block(s, append(slices.Clip(open), t))
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		if d.name() != "include" || d.body {
+			all = append(all, d)
+			continue
+		}
+		included, err := r.include(d)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, included...)
+	}
+}
+
+// include reads the files that d includes. Files that are not there are recorded.
+func (r *nginxReader) include(d *directive) (all []*directive, err error) {
+	if len(d.words) != 2 {
+		return nil, d.fail(0, "write one file or pattern", "include needs one argument")
+	}
+	pattern := d.words[1].text
+	if !filepath.IsAbs(pattern) {
+		pattern = filepath.Join(r.directory, pattern)
+	}
+	var names []string
+	for name := range r.parts {
+		if ok, _ := filepath.Match(pattern, name); ok {
+			names = append(names, name)
+		}
+	}
+	if r.parts == nil {
+		if names, err = filepath.Glob(pattern); err != nil {
+			return nil, d.fail(1, "", "invalid pattern %q", pattern)
+		}
+	}
+	slices.Sort(names)
+	if len(names) == 0 && !strings.ContainsAny(pattern, "*?[") {
+		r.absent = append(r.absent, pattern)
+	}
+	for _, name := range names {
+		if slices.Contains(r.reading, name) || len(r.reading) > maxDepth {
+			return nil, d.fail(1, "", "%s includes itself", name)
+		}
+		text, ok := r.parts[name]
+		if !ok {
+			if text, err = os.ReadFile(name); errors.Is(err, fs.ErrNotExist) {
+				r.absent = append(r.absent, name)
+				continue
+			} else if err != nil {
+				return nil, d.fail(1, "", "cannot read the included file: %v", err)
+			}
+		}
+		part, err := r.parse(name, text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, part...)
+	}
+	return all, nil
+}
+
+// splitDump splits the output of nginx -T into its files, the main one first. It is nil if text
+// is something else.
+func splitDump(text []byte) (parts map[string][]byte, main string) {
+	mark := []byte("# configuration file ")
+	var name string
+	for line := range bytes.Lines(text) {
+		if rest, ok := bytes.CutPrefix(line, mark); ok && bytes.HasSuffix(bytes.TrimSpace(rest), []byte(":")) {
+			name = strings.TrimSuffix(string(bytes.TrimSpace(rest)), ":")
+			if parts == nil {
+				parts, main = map[string][]byte{}, name
+			}
+			parts[name] = nil
+			continue
+		}
+		if parts != nil {
+			parts[name] = append(parts[name], line...)
+		}
+	}
+	return parts, main
+}

@@ -1,0 +1,419 @@
+package translate
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// descriptorKeys and rateLimitKeys are the keys of a descriptor and of its rate_limit. ratelimit
+// accepts each of them in both places, and ignores those that stand in the wrong one.
+var (
+	descriptorKeys = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric", "value_to_metric", "share_threshold", "quota_mode", "metadata"}
+	rateLimitKeys  = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces", "unit_multiplier", "algorithm"}
+)
+
+// checkKeys checks the keys of a descriptor or a rate_limit, whose keys are those of right, and
+// returns the names of those that are ignored there.
+func (f yamlFile) checkKeys(n *yaml.Node, what string, right, wrong []string) (ignored []string, err error) {
+	for _, kv := range pairs(n) {
+		switch name := kv[0].Value; {
+		case slices.Contains(wrong, name):
+			ignored = append(ignored, name)
+		case !slices.Contains(right, name):
+			return nil, f.fail(kv[0], hintOn(name, strictyaml.Suggest(name, right)), "unknown key %q in %s", name, what)
+		}
+	}
+	return ignored, nil
+}
+
+// proxyKeys begin configurations of Envoy, or parts of them.
+var proxyKeys = []string{
+	"static_resources", "dynamic_resources", "admin", "node", "layered_runtime", "resources", "listeners", "clusters", "filter_chains", "http_filters",
+	"route_config", "virtual_hosts", "routes", "rate_limits", "actions", "typed_config", "typed_per_filter_config", "token_bucket", "stat_prefix", "entries",
+}
+
+// hintOn returns the hint on an unknown key: another one if it is Envoy's.
+func hintOn(key, hint string) string {
+	if slices.Contains(proxyKeys, key) {
+		return proxyHint
+	}
+	return hint
+}
+
+const proxyHint = "this configures Envoy itself; its local rate limits are not read. Import the file of its rate limit service: domain and descriptors"
+
+// proxyKinds are manifests that configure Envoy.
+var proxyKinds = []string{"EnvoyFilter", "BackendTrafficPolicy", "RateLimitFilter", "HTTPProxy", "RateLimitConfig"}
+
+// units are the units of envoyproxy/ratelimit. Rules have periods up to a week.
+var units = map[string]time.Duration{
+	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour,
+	"month": 30 * 24 * time.Hour, "year": 365 * 24 * time.Hour,
+}
+
+// maxDescriptors bounds how many descriptors files may have, aliases resolved.
+const maxDescriptors = 1 << 18
+
+// Entries of descriptors whose meaning Envoy, or habit, fixes.
+var (
+	ipEntries     = []string{"remote_address", "masked_remote_address"}
+	pathEntries   = []string{"path", ":path", "PATH"}
+	methodEntries = []string{"method", ":method", "METHOD", "http_method", "request_method"}
+	hostEntries   = []string{"host", ":authority", "authority", "HOST"}
+	// Their values are texts of the routes in Envoy.
+	routeEntries = []string{"generic_key", "header_match", "query_match", "destination_cluster", "source_cluster"}
+)
+
+// An entry is a descriptor on the way to a limit.
+type entry struct {
+	node       *yaml.Node
+	key, value string
+	siblings   []string // values that have descriptors of their own
+	shared     bool     // share_threshold
+}
+
+func (e entry) String() string {
+	if e.value == "" {
+		return e.key
+	}
+	return e.key + "=" + e.value
+}
+
+func translateRatelimit(t *Translation, files []File) error {
+	found := false
+	for _, each := range files {
+		whole := newYAMLFile(each)
+		roots, err := whole.documents()
+		if err != nil {
+			return err
+		}
+		for _, root := range roots {
+			parts := []yamlFile{whole}
+			at := []*yaml.Node{root}
+			if text(child(root, "kind")) == "ConfigMap" {
+				parts, at = nil, nil
+				for _, kv := range pairs(child(root, "data")) {
+					if !strings.Contains(text(kv[1]), "domain:") {
+						continue
+					}
+					part := whole.part(kv[1])
+					inner, err := part.documents()
+					if err != nil {
+						return err
+					}
+					for _, n := range inner {
+						parts, at = append(parts, part), append(at, n)
+					}
+				}
+			}
+			for i, n := range at {
+				if kind := text(child(n, "kind")); kind != "" && child(n, "descriptors") == nil {
+					if slices.Contains(proxyKinds, kind) {
+						t.uncovered(parts[i].at(child(n, "kind")), "%s configures Envoy: only descriptors of its rate limit service are read", kind)
+					}
+					continue // another manifest
+				}
+				found = true
+				if err := parts[i].domain(t, n); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if !found {
+		hint := "import a file that begins with domain:"
+		if len(t.missing) > 0 {
+			hint = proxyHint
+		}
+		return failAt(position{file: files[0].Name}, nil, hint, "the file has no descriptors")
+	}
+	if len(t.rules) > 0 {
+		t.note("ratelimit counts in fixed windows, so that twice the limit may pass around the end of one. Edge estimates the requests of the last period: it refuses such bursts.")
+		t.note("ratelimit uses the most specific descriptor for a request. In edge every rule that matches counts.")
+		for _, r := range t.rules {
+			if slices.ContainsFunc(r.characteristics, func(c characteristic) bool { return c.text == "ip" }) {
+				t.note("Envoy counts each IPv6 address apart; edge counts a /64 as one client, unless ipv6_prefix says otherwise.")
+			}
+		}
+	}
+	return nil
+}
+
+// domain reads a configuration of one domain.
+func (f yamlFile) domain(t *Translation, root *yaml.Node) error {
+	if root.Kind != yaml.MappingNode {
+		return f.fail(root, "begin it with domain:", "the file is not a mapping")
+	}
+	for _, kv := range pairs(root) {
+		if !slices.Contains([]string{"domain", "descriptors", "name"}, kv[0].Value) {
+			return f.fail(kv[0], hintOn(kv[0].Value, "the keys are domain and descriptors"), "unknown key %q", kv[0].Value)
+		}
+	}
+	name := text(child(root, "domain"))
+	if name == "" {
+		return f.fail(root, "write domain: and a name", "the domain is missing")
+	}
+	return f.descriptors(t, child(root, "descriptors"), name, nil)
+}
+
+// descriptors reads a list of descriptors below path.
+func (f yamlFile) descriptors(t *Translation, list *yaml.Node, domain string, path []entry) error {
+	if list != nil && list.Kind != yaml.SequenceNode && text(list) != "" {
+		return f.fail(list, "write a list", "descriptors is not a list")
+	}
+	if t.descriptors += len(elements(list)); len(path) > maxDepth || t.descriptors > maxDescriptors {
+		return f.fail(list, "", "there are too many descriptors, or they are nested too deeply")
+	}
+	values := map[string][]string{}
+	for _, d := range elements(list) {
+		if value := text(child(d, "value")); value != "" {
+			key := text(child(d, "key"))
+			values[key] = append(values[key], value)
+		}
+	}
+	for _, d := range elements(list) {
+		if d.Kind != yaml.MappingNode {
+			return f.fail(d, "write key: and a name", "a descriptor is not a mapping")
+		}
+		if _, err := f.checkKeys(d, "a descriptor", descriptorKeys, rateLimitKeys); err != nil {
+			return err
+		}
+		e := entry{node: d, key: text(child(d, "key")), value: text(child(d, "value")), shared: text(child(d, "share_threshold")) == "true"}
+		if e.key == "" {
+			return f.fail(d, "write key: and a name", "a descriptor has no key")
+		}
+		if e.value == "" {
+			e.siblings = values[e.key]
+		}
+		deeper := append(slices.Clip(path), e)
+		if limit := child(d, "rate_limit"); limit != nil && text(limit) == "" && limit.Kind == yaml.MappingNode {
+			if err := f.limit(t, limit, domain, deeper); err != nil {
+				return err
+			}
+		}
+		if below := child(d, "descriptors"); below != nil {
+			if err := f.descriptors(t, below, domain, deeper); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// limit reads the rate_limit n of the descriptor at the end of path.
+func (f yamlFile) limit(t *Translation, n *yaml.Node, domain string, path []entry) error {
+	ignored, err := f.checkKeys(n, "rate_limit", rateLimitKeys, descriptorKeys)
+	if err != nil {
+		return err
+	}
+	spoken, id := []string{}, []string{domain}
+	for _, e := range path {
+		spoken, id = append(spoken, e.String()), append(id, e.key)
+		if e.value != "" {
+			id = append(id, e.value)
+		}
+	}
+	last := path[len(path)-1]
+	title := fmt.Sprintf("%s of domain %s (%v)", strings.Join(spoken, ", "), domain, f.at(last.node))
+	r := &draft{id: strings.Join(id, "-"), from: []string{title}}
+	if name := text(child(n, "name")); name != "" {
+		r.id = name
+	}
+	for _, name := range ignored {
+		r.notes = append(r.notes, name+" has no effect within rate_limit: ratelimit reads it beside rate_limit")
+	}
+	if text(child(n, "unlimited")) == "true" {
+		if unit := child(n, "unit"); text(unit) != "" {
+			return f.fail(unit, "remove unit, or unlimited", "a limit is unlimited and has a unit")
+		}
+		f.unlimited(t, title, path)
+		return nil
+	}
+	unit := strings.ToLower(text(child(n, "unit")))
+	period, ok := units[unit]
+	if !ok {
+		at := child(n, "unit")
+		if at == nil {
+			at = n
+		}
+		return f.fail(at, "write second, minute, hour, day, week, month or year", "invalid unit %q", unit)
+	}
+	times := uint64(1)
+	if m := child(n, "unit_multiplier"); m != nil {
+		if times, err = strconv.ParseUint(text(m), 10, 31); err != nil || times == 0 {
+			return f.fail(m, "write a whole number from 1", "invalid unit_multiplier %q", text(m))
+		}
+	}
+	at := child(n, "requests_per_unit")
+	threshold, err := strconv.ParseUint(text(at), 10, 32)
+	if err != nil {
+		if at == nil {
+			at = n
+		}
+		return f.fail(at, "write a whole number", "invalid requests_per_unit %q", text(at))
+	}
+	if period > rule.MaxPeriod || times > uint64(rule.MaxPeriod/period) {
+		t.uncovered(f.at(n), "%d requests in %d %s for %s: rules have periods of at most %s", threshold, times, unit, title, rule.FormatDuration(rule.MaxPeriod))
+		return nil
+	}
+	r.limits = []limit{{threshold, period * time.Duration(times)}}
+	f.entries(t, r, path)
+	if threshold == 0 {
+		f.none(t, title, path)
+		return nil
+	}
+	f.options(t, r, n, last.node)
+	if len(r.characteristics) == 0 {
+		r.characteristics = []characteristic{{text: "host"}}
+		r.notes = append(r.notes, "ratelimit has one count for all requests here; rules have no such key, so edge counts each host apart, for all clients together")
+	}
+	if len(r.hosts)+len(r.paths)+len(r.logs) == 0 {
+		r.logs = append(r.logs, "Envoy's routes say which requests are counted: write them as the rule's match, if that is not all of them")
+	}
+	t.rules = append(t.rules, r)
+	return nil
+}
+
+// entries says in r what the entries of a descriptor match and count apart.
+func (f yamlFile) entries(t *Translation, r *draft, path []entry) {
+	apart := func(c characteristic) {
+		if !slices.ContainsFunc(r.characteristics, func(o characteristic) bool { return o.text == c.text }) {
+			r.characteristics = append(r.characteristics, c)
+		}
+	}
+	only := func(e entry, what string, into *[]string, value string) {
+		if *into == nil && expressible(what, value) {
+			*into = []string{value}
+			return
+		}
+		r.logs = append(r.logs, fmt.Sprintf("rules cannot match %s", e))
+	}
+	for _, e := range path {
+		wild := strings.Contains(e.value, "*")
+		if len(e.siblings) > 0 {
+			r.logs = append(r.logs, fmt.Sprintf("ratelimit has other limits for %s %s, which this rule counts as well", e.key, strings.Join(e.siblings[:min(4, len(e.siblings))], ", ")))
+		}
+		switch {
+		case slices.Contains(ipEntries, e.key):
+			apart(characteristic{text: "ip"})
+			if e.key == "masked_remote_address" {
+				r.notes = append(r.notes, "masked_remote_address is a network: edge counts by the nodes' ipv4_prefix and ipv6_prefix, the same for all rules")
+			}
+			if e.value != "" {
+				r.logs = append(r.logs, fmt.Sprintf("the limit is for the client %s alone, which rules cannot match", e.value))
+			}
+		case slices.Contains(pathEntries, e.key):
+			if e.value == "" || wild && !e.shared {
+				apart(characteristic{text: "path"})
+			}
+			if e.value != "" {
+				only(e, "paths", &r.paths, e.value)
+			}
+			if strings.Contains(strings.ToLower(e.key), "path") {
+				r.notes = append(r.notes, "a :path in Envoy contains the query; edge compares and counts the path alone")
+			}
+		case slices.Contains(methodEntries, e.key):
+			if e.value == "" {
+				apart(characteristic{text: "method"})
+			} else {
+				only(e, "methods", &r.methods, e.value)
+			}
+		case slices.Contains(hostEntries, e.key):
+			if e.value == "" || wild && !e.shared {
+				apart(characteristic{text: "host"})
+			}
+			if e.value != "" {
+				only(e, "hosts", &r.hosts, e.value)
+			}
+		case slices.Contains(routeEntries, e.key):
+			if e.value == "" {
+				r.logs = append(r.logs, fmt.Sprintf("each value of %s, which Envoy's routes set, is counted apart there and together here: write a rule with a match for each", e.key))
+			} else {
+				r.logs = append(r.logs, fmt.Sprintf("Envoy's routes say which requests are %s: write these as the rule's match", e))
+			}
+		case e.value != "":
+			r.logs = append(r.logs, fmt.Sprintf("rules cannot match %s, or the route says what it is: write it as the rule's match", e))
+			if wild && !e.shared {
+				f.header(r, apart, e)
+			}
+		default:
+			f.header(r, apart, e)
+		}
+		if e.shared && wild {
+			r.notes = append(r.notes, fmt.Sprintf("share_threshold: all values of %s share one count", e))
+		}
+	}
+}
+
+// header counts by the header that an entry is presumably filled from.
+func (f yamlFile) header(r *draft, apart func(characteristic), e entry) {
+	name := "header:" + strings.ToLower(strings.Trim(strings.ReplaceAll(e.key, "_", "-"), ":"))
+	if !expressibleCharacteristic(name) {
+		r.logs = append(r.logs, fmt.Sprintf("rules cannot count by %q", e.key))
+		return
+	}
+	apart(characteristic{name, true})
+	r.notes = append(r.notes, fmt.Sprintf("%s is treated as the request header %s: compare with the rate_limits of Envoy's routes. Requests without it are not counted", e.key, strings.TrimPrefix(name, "header:")))
+}
+
+// options names what else a descriptor says.
+func (f yamlFile) options(t *Translation, r *draft, limit, descriptor *yaml.Node) {
+	is := func(name string) bool { return text(child(descriptor, name)) == "true" }
+	if is("shadow_mode") {
+		r.logs = append(r.logs, "shadow_mode is on")
+	}
+	if is("quota_mode") {
+		r.logs = append(r.logs, "quota_mode is on: ratelimit reports an exceeded limit and does not refuse")
+	}
+	for _, name := range []string{"detailed_metric", "value_to_metric", "metadata"} {
+		if is(name) || name == "metadata" && child(descriptor, name) != nil {
+			r.notes = append(r.notes, name+" is not covered: edge's metrics and answers name the rule, never values of requests")
+		}
+	}
+	if replaced := elements(child(limit, "replaces")); len(replaced) > 0 {
+		var names []string
+		for _, each := range replaced {
+			names = append(names, fmt.Sprintf("%q", text(child(each, "name"))))
+		}
+		r.notes = append(r.notes, fmt.Sprintf("replaces is not covered: where this limit applies, %s applies in edge as well", strings.Join(names, ", ")))
+		r.logs = append(r.logs, "the limits that it replaces could refuse what it lets pass")
+	}
+	if a := text(child(limit, "algorithm")); a != "" {
+		r.notes = append(r.notes, fmt.Sprintf("algorithm %s is not covered: edge estimates over two windows", a))
+	}
+}
+
+// unlimited exempts a client, or names what is not covered.
+func (f yamlFile) unlimited(t *Translation, title string, path []entry) {
+	if prefix, ok := soleClient(path); ok {
+		list(&t.allow, prefix, title+" is unlimited there; allow exempts it from all rules and from deny")
+		return
+	}
+	t.uncovered(f.at(path[len(path)-1].node), "%s is unlimited: rules that count such requests have to leave them out by their match", title)
+}
+
+// none refuses a client always, or names what is not covered.
+func (f yamlFile) none(t *Translation, title string, path []entry) {
+	if prefix, ok := soleClient(path); ok && text(child(path[0].node, "shadow_mode")) != "true" {
+		list(&t.deny, prefix, title+" may send no request: edge refuses it with 403")
+		return
+	}
+	t.uncovered(f.at(path[len(path)-1].node), "%s may send no request: a rule's threshold is at least 1", title)
+}
+
+// soleClient returns the client that path is about, if it is about nothing else.
+func soleClient(path []entry) (p netip.Prefix, ok bool) {
+	if len(path) != 1 || !slices.Contains(ipEntries, path[0].key) || path[0].value == "" {
+		return p, false
+	}
+	return parseNetwork(path[0].value)
+}

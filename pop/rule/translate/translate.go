@@ -1,0 +1,380 @@
+// Package translate translates the rate limits of other programs into rules files. A
+// translation refuses nobody whom the other program would let pass, as far as rules can say that:
+// what it cannot say becomes a rule that only logs, or is named as not covered, with the
+// difference in a comment beside the rule.
+package translate
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A File is a configuration file of another program.
+type File struct {
+	Name string // as errors and comments name it
+	Text []byte
+}
+
+// kinds are what can be translated.
+var kinds = []struct {
+	name      string
+	translate func(*Translation, []File) error
+}{
+	{"nginx", translateNginx},
+	{"ingress-nginx", translateIngress},
+	{"envoy-ratelimit", translateRatelimit},
+}
+
+// Kinds returns the kinds of configuration that Files knows.
+func Kinds() (names []string) {
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// A Translation is a rules file that says what a configuration of another program says.
+type Translation struct {
+	kind    string
+	files   []string
+	rules   []*draft
+	allow   []listed
+	deny    []listed
+	general []string // differences that concern all rules
+	missing []string // what is not covered, each with its place
+
+	descriptors int // how many were read
+}
+
+// A listed network is an entry of the allow or deny list.
+type listed struct {
+	prefix netip.Prefix
+	why    string
+}
+
+// A draft is a rule to be.
+type draft struct {
+	id              string
+	from            []string // what it is made of, and where that stands
+	notes           []string // differences in meaning
+	logs            []string // why the rule only logs; without any, it blocks
+	hosts           []string
+	methods         []string
+	paths           []string
+	except          []string // paths that the rule does not concern
+	exceptHosts     []string // hosts that it does not concern
+	characteristics []characteristic
+	limits          []limit
+	status          int
+}
+
+// A characteristic is written as rules files write it in a word.
+type characteristic struct {
+	text string
+	skip bool // requests without the value are not counted
+}
+
+type limit struct {
+	threshold uint64
+	period    time.Duration
+}
+
+func (l limit) String() string {
+	return fmt.Sprintf("%d in %s", l.threshold, rule.FormatDuration(l.period))
+}
+
+// Files translates files of a kind. nginx has one file and reads those that it includes. An
+// error says where it is: it is a [rule.Error], or several joined.
+func Files(kind string, files ...File) (*Translation, error) {
+	t := &Translation{kind: kind}
+	for _, k := range kinds {
+		if k.name != kind {
+			continue
+		}
+		for _, f := range files {
+			t.files = append(t.files, f.Name)
+		}
+		if err := k.translate(t, files); err != nil {
+			return nil, err
+		}
+		t.nameRules()
+		if _, err := rule.Parse("the translation", t.Text()); err != nil {
+			return nil, fmt.Errorf("translate: the translation is not valid, which is a defect of this program: %w", err)
+		}
+		return t, nil
+	}
+	return nil, errors.New("translate: unknown kind " + kind)
+}
+
+// note records a difference that concerns all rules.
+func (t *Translation) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(t.general, text) {
+		t.general = append(t.general, text)
+	}
+}
+
+// uncovered records what no rule says.
+func (t *Translation) uncovered(at fmt.Stringer, format string, args ...any) {
+	if text := fmt.Sprintf("%v: ", at) + fmt.Sprintf(format, args...); !slices.Contains(t.missing, text) {
+		t.missing = append(t.missing, text)
+	}
+}
+
+// list records a network on the allow or deny list.
+func list(into *[]listed, prefix netip.Prefix, why string) {
+	if i := slices.IndexFunc(*into, func(l listed) bool { return l.prefix == prefix }); i < 0 {
+		*into = append(*into, listed{prefix, why})
+	} else if (*into)[i].why != why && !strings.Contains((*into)[i].why, why) {
+		(*into)[i].why += ", " + why
+	}
+}
+
+// parseNetwork reads a network or address, also one with bits beyond its prefix.
+func parseNetwork(text string) (netip.Prefix, bool) {
+	if p, err := netip.ParsePrefix(text); err == nil {
+		text = p.Masked().String()
+	}
+	p, err := rule.ParsePrefix(text)
+	return p, err == nil
+}
+
+// nameRules gives the rules IDs that are valid and different.
+func (t *Translation) nameRules() {
+	used := map[string]bool{}
+	for _, r := range t.rules {
+		base := strings.Trim(regexp.MustCompile(`[^A-Za-z0-9_.]+`).ReplaceAllString(r.id, "-"), "-_.")
+		base = cmp.Or(strings.TrimRight(base[:min(len(base), rule.MaxID-4)], "-_."), "rule")
+		r.id = base
+		for n := 2; used[r.id]; n++ {
+			r.id = fmt.Sprintf("%s-%d", base, n)
+		}
+		used[r.id] = true
+	}
+}
+
+// Summary says in a line what the translation has.
+func (t *Translation) Summary() string {
+	logs := 0
+	for _, r := range t.rules {
+		if len(r.logs) > 0 {
+			logs++
+		}
+	}
+	return fmt.Sprintf("rules: %d (%d only log), not covered: %d", len(t.rules), logs, len(t.missing))
+}
+
+// Text returns the rules file.
+func (t *Translation) Text() []byte {
+	var b bytes.Buffer
+	comment(&b, "", "", fmt.Sprintf("Made from %s by 'edge import %s'. Comments say where a rule differs in meaning from what it is made of. "+
+		"Before you enforce it, see what it would have refused: edge replay --rules FILE access.log", strings.Join(t.files, ", "), t.kind))
+	if len(t.general) > 0 {
+		b.WriteString("#\n# Differences that concern all rules:\n")
+		for _, text := range t.general {
+			comment(&b, "", "- ", text)
+		}
+	}
+	b.WriteString("\nrules:")
+	if len(t.rules) == 0 {
+		b.WriteString(" []")
+	}
+	b.WriteString("\n")
+	for i, r := range t.rules {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		r.write(&b)
+	}
+	for _, l := range []struct {
+		name string
+		list []listed
+	}{{"allow", t.allow}, {"deny", t.deny}} {
+		if len(l.list) > 0 {
+			fmt.Fprintf(&b, "\n%s:\n", l.name)
+		}
+		for _, each := range l.list {
+			comment(&b, "  ", "", each.why)
+			fmt.Fprintf(&b, "  - %s\n", scalar(each.prefix.String()))
+		}
+	}
+	if len(t.missing) > 0 {
+		b.WriteString("\n# Not covered:\n")
+		for _, text := range t.missing {
+			comment(&b, "", "- ", text)
+		}
+	}
+	return b.Bytes()
+}
+
+// write writes the rule as an element of the list of rules.
+func (r *draft) write(b *bytes.Buffer) {
+	for _, text := range r.from {
+		comment(b, "  ", "", text)
+	}
+	for _, text := range r.notes {
+		comment(b, "  ", "- ", text)
+	}
+	fmt.Fprintf(b, "  - id: %s\n", scalar(r.id))
+	if len(r.hosts)+len(r.methods)+len(r.paths) > 0 {
+		b.WriteString("    match:\n")
+		for _, m := range []struct {
+			name string
+			list []string
+		}{{"hosts", r.hosts}, {"methods", r.methods}, {"paths", r.paths}} {
+			if len(m.list) > 0 {
+				fmt.Fprintf(b, "      %s: %s\n", m.name, sequence(m.list))
+			}
+		}
+	}
+	if len(r.except)+len(r.exceptHosts) > 0 {
+		b.WriteString("    except:\n")
+	}
+	for _, e := range []struct {
+		name string
+		list []string
+	}{{"paths", r.except}, {"hosts", r.exceptHosts}} {
+		if len(e.list) > 0 {
+			fmt.Fprintf(b, "      - %s: %s\n", e.name, sequence(e.list))
+		}
+	}
+	var list []string
+	for _, c := range r.characteristics {
+		if kind, name, _ := strings.Cut(c.text, ":"); c.skip {
+			list = append(list, fmt.Sprintf("{%s: %s, missing: skip}", kind, scalar(name)))
+		} else {
+			list = append(list, scalar(c.text))
+		}
+	}
+	fmt.Fprintf(b, "    characteristics: [%s]\n    limits:\n", strings.Join(list, ", "))
+	for _, l := range r.limits {
+		fmt.Fprintf(b, "      - {threshold: %d, period: %s}\n", l.threshold, rule.FormatDuration(l.period))
+	}
+	if r.status != 0 {
+		fmt.Fprintf(b, "    response: {status: %d}\n", r.status)
+	}
+	for _, text := range r.logs {
+		comment(b, "    ", "- only logs: ", text)
+	}
+	if len(r.logs) > 0 {
+		b.WriteString("    action: log\n")
+	}
+}
+
+// comment writes text as lines of a comment. The first begins with mark.
+func comment(b *bytes.Buffer, indent, mark, text string) {
+	const width = 110
+	line := indent + "# " + mark
+	empty := true
+	for word := range strings.FieldsSeq(text) {
+		word = strings.Map(printable, word)
+		if !empty && len(line)+1+len(word) > width {
+			b.WriteString(line + "\n")
+			line, empty = indent+"#"+strings.Repeat(" ", 1+min(len(mark), 2)), true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+word, false
+	}
+	b.WriteString(line + "\n")
+}
+
+// printable replaces characters that a YAML file must not have.
+func printable(r rune) rune {
+	if r < ' ' || 0x7f <= r && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0xfffe && r <= 0xffff {
+		return '?'
+	}
+	return r
+}
+
+var (
+	plainScalar  = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9/._:*-]*$`)
+	plainNetwork = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+(/[0-9]+)?$`)
+	notString    = regexp.MustCompile(`(?i)^(y|n|yes|no|true|false|on|off|null)$`)
+)
+
+// scalar writes a string, in quotes where YAML would read it as something else.
+func scalar(text string) string {
+	if plainScalar.MatchString(text) && !notString.MatchString(text) && !strings.HasSuffix(text, ":") || plainNetwork.MatchString(text) {
+		return text
+	}
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // a string can always be encoded
+	return strings.TrimSpace(b.String())
+}
+
+// sequence writes a list, in one line if it is short.
+func sequence(list []string) string {
+	words := make([]string, len(list))
+	for i, each := range list {
+		words[i] = scalar(each)
+	}
+	if text := "[" + strings.Join(words, ", ") + "]"; len(text) < 90 {
+		return text
+	}
+	return "\n        - " + strings.Join(words, "\n        - ")
+}
+
+// expressible reports whether a rule with a match can be written.
+func expressible(what, value string) bool {
+	_, err := rule.Parse("", fmt.Appendf(nil, "rules: [{id: x, match: {%s: [%s]}, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]", what, scalar(value)))
+	return err == nil
+}
+
+// expressibleCharacteristic reports whether text is a characteristic.
+func expressibleCharacteristic(text string) bool {
+	_, err := rule.ParseCharacteristic(text)
+	return err == nil
+}
+
+// A position is a place in a file.
+type position struct {
+	file         string
+	line, column int
+}
+
+func (p position) String() string { return fmt.Sprintf("%s:%d:%d", p.file, p.line, p.column) }
+
+// failAt returns an error at p, in a file with text.
+func failAt(p position, text []byte, hint, format string, args ...any) error {
+	e := &rule.Error{File: p.file, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...), Hint: hint}
+	if lines := strings.Split(string(text), "\n"); 0 < p.line && p.line <= len(lines) {
+		e.Source = strings.Map(func(r rune) rune {
+			if r != '\t' {
+				return printable(r)
+			}
+			return r
+		}, strings.TrimSuffix(lines[p.line-1], "\r"))
+	}
+	return e
+}
+
+// without returns the elements of list that are not in other.
+func without(list, other []string) (rest []string) {
+	for _, each := range list {
+		if !slices.Contains(other, each) {
+			rest = append(rest, each)
+		}
+	}
+	return rest
+}
+
+// union returns the elements of both lists, each once. An empty list stands for everything.
+func union(a, b []string) []string {
+	if len(a) == 0 || len(b) == 0 {
+		return nil
+	}
+	return append(slices.Clone(a), without(b, a)...)
+}

@@ -1,0 +1,124 @@
+package translate
+
+// YAML files of others: several documents, and keys that are not known.
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// A yamlFile is one that is being read.
+type yamlFile struct {
+	File
+	base position // where the text begins in the file; a part of a file has one
+	all  []byte   // the whole file
+}
+
+func newYAMLFile(f File) yamlFile { return yamlFile{f, position{file: f.Name}, f.Text} }
+
+// documents returns the roots of the file's documents.
+func (f yamlFile) documents() (roots []*yaml.Node, err error) {
+	defer func() {
+		// The parser has checks of its own that panic.
+		if cause := recover(); cause != nil {
+			roots, err = nil, failAt(f.base, nil, "", "not YAML: %v", cause)
+		}
+	}()
+	text := bytes.TrimPrefix(f.Text, []byte("\xef\xbb\xbf"))
+	loader, err := yaml.NewLoader(bytes.NewReader(text))
+	for err == nil {
+		var doc yaml.Node
+		if err = loader.Load(&doc); err == nil && len(doc.Content) > 0 {
+			roots = append(roots, doc.Content[0])
+		}
+	}
+	var syntax *yaml.LoadError
+	switch {
+	case errors.Is(err, io.EOF):
+		return roots, nil
+	case errors.As(err, &syntax):
+		at := position{f.Name, syntax.Mark.Line + f.base.line, max(1, syntax.Mark.Column) + f.base.column}
+		hint := ""
+		if bytes.Contains(text, []byte("{{")) {
+			hint = "this looks like a template: import what it renders to, such as the output of helm template"
+		}
+		return nil, failAt(at, f.all, hint, "not YAML: %s", syntax.Message)
+	}
+	return nil, failAt(f.base, nil, "", "not YAML: %v", err)
+}
+
+// at returns where n is.
+func (f yamlFile) at(n *yaml.Node) position {
+	return position{f.Name, n.Line + f.base.line, n.Column + f.base.column}
+}
+
+func (f yamlFile) fail(n *yaml.Node, hint, format string, args ...any) error {
+	return failAt(f.at(n), f.all, hint, format, args...)
+}
+
+// part returns the file that the string n of f holds, such as a value of a ConfigMap.
+func (f yamlFile) part(n *yaml.Node) yamlFile {
+	p := yamlFile{File{f.Name, []byte(n.Value)}, f.at(n), f.all}
+	p.base.column = 0
+	lines := strings.Split(string(f.all), "\n")
+	if i := p.base.line; i < len(lines) { // a block scalar begins in the line after its mark
+		p.base.column = len(lines[i]) - len(strings.TrimLeft(lines[i], " "))
+	}
+	return p
+}
+
+// deref follows an alias.
+func deref(n *yaml.Node) *yaml.Node {
+	if n != nil && n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// child returns the value of a key of the mapping n, or nil.
+func child(n *yaml.Node, path ...string) *yaml.Node {
+	for _, name := range path {
+		var next *yaml.Node
+		for _, kv := range pairs(n) {
+			if kv[0].Value == name {
+				next = deref(kv[1])
+			}
+		}
+		n = next
+	}
+	return n
+}
+
+// pairs returns the keys and values of n if it is a mapping.
+func pairs(n *yaml.Node) (list [][2]*yaml.Node) {
+	if n = deref(n); n == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		list = append(list, [2]*yaml.Node{deref(n.Content[i]), deref(n.Content[i+1])})
+	}
+	return list
+}
+
+// elements returns the elements of n if it is a list.
+func elements(n *yaml.Node) (list []*yaml.Node) {
+	if n = deref(n); n == nil || n.Kind != yaml.SequenceNode {
+		return nil
+	}
+	for _, each := range n.Content {
+		list = append(list, deref(each))
+	}
+	return list
+}
+
+// text returns the scalar n, or nothing.
+func text(n *yaml.Node) string {
+	if n = deref(n); n == nil || n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+		return ""
+	}
+	return n.Value
+}

@@ -1,0 +1,107 @@
+package rule
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+)
+
+// RequestOf returns a request in which the only characteristic of r has this value, so that its key
+// is that of HTTP requests with the value. It is an error if r has several characteristics, or no
+// request that r counts can have the value.
+func (r *Rule) RequestOf(value string) (Request, error) {
+	if len(r.Characteristics) != 1 {
+		names := make([]string, len(r.Characteristics))
+		for i, c := range r.Characteristics {
+			names[i] = c.String()
+		}
+		return Request{}, fmt.Errorf("rule %s counts by %s, not by a single value", r.ID, strings.Join(names, ", "))
+	}
+	return r.RequestFrom(func(*Characteristic) (string, bool) { return value, true })
+}
+
+// RequestFrom returns a request in which each characteristic of r has the value that valueOf
+// returns, so that its key is that of HTTP requests with these values. A characteristic without a
+// value is an error unless the rule skips requests that lack it, as is a value that no request
+// counted by r can have.
+func (r *Rule) RequestFrom(valueOf func(*Characteristic) (value string, ok bool)) (Request, error) {
+	req := Request{Method: "GET", Path: "/"}
+	for i := range r.Characteristics {
+		c := &r.Characteristics[i]
+		value, ok := valueOf(c)
+		for alternative := 0; !ok && alternative < len(c.First); alternative++ {
+			c = &r.Characteristics[i].First[alternative]
+			value, ok = valueOf(c)
+		}
+		if c.Kind == First {
+			c = &c.First[0]
+		}
+		if !ok && c.Skip {
+			continue
+		}
+		if !ok {
+			return Request{}, fmt.Errorf("rule %s counts by %s, which has no value", r.ID, c)
+		}
+		if err := req.setValue(c, value); err != nil {
+			return Request{}, fmt.Errorf("rule %s counts by %s, and %w", r.ID, c, err)
+		}
+	}
+	for _, c := range r.Characteristics {
+		if canonical := req; c.Kind == Path {
+			canonical.Canonicalize(ClientPrefix{})
+			if !r.matchPath(&canonical) { // it has no form that would be counted
+				return Request{}, fmt.Errorf("rule %s counts by path, and does not match %q", r.ID, req.Path)
+			}
+		}
+	}
+	return req, nil
+}
+
+// setValue sets the value of a characteristic.
+func (r *Request) setValue(c *Characteristic, value string) (err error) {
+	switch c.Kind {
+	case IP:
+		if r.Addr, err = netip.ParseAddr(value); err != nil {
+			return fmt.Errorf("%q is no address", value)
+		}
+	case Network:
+		prefix, err := netip.ParsePrefix(value)
+		if err != nil {
+			prefix, err = c.of(value)
+		}
+		if err != nil || c.network(prefix.Addr()) != prefix.Masked() {
+			return fmt.Errorf("%q is no IPv4 network of %d bits or IPv6 network of %d bits", value, c.ipv4, c.ipv6)
+		}
+		r.Addr = prefix.Addr()
+	case Label:
+		var ok bool
+		if r.Addr, ok = c.labels.addr(value); !ok {
+			return fmt.Errorf("no address has the label %q", value)
+		}
+	case Host:
+		r.Host = value
+	case Path:
+		r.Path = value
+	case Method:
+		r.Method = value
+	case Header:
+		r.add(c.canonical, value)
+	case Cookie:
+		r.add("Cookie", c.Name+"="+url.PathEscape(value))
+	case Query:
+		if r.Query != "" {
+			r.Query += "&"
+		}
+		r.Query += url.QueryEscape(c.Name) + "=" + url.QueryEscape(value)
+	}
+	return nil
+}
+
+// add adds a header.
+func (r *Request) add(canonical, value string) {
+	if r.Header == nil {
+		r.Header = map[string][]string{}
+	}
+	r.Header[canonical] = append(r.Header[canonical], value)
+}

@@ -1,0 +1,236 @@
+package spop
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Kinds of frames (SPOE 2.0, section 3.2).
+const (
+	frameUnset             = 0 // the rest of a fragmented frame
+	frameHAProxyHello      = 1
+	frameHAProxyDisconnect = 2
+	frameNotify            = 3
+	frameAgentHello        = 101
+	frameAgentDisconnect   = 102
+	frameAck               = 103
+)
+
+// Flags of frames.
+const (
+	flagFin   uint32 = 1 // the frame is whole
+	flagAbort uint32 = 2 // HAProxy no longer wants it
+)
+
+// Sizes in bytes. HAProxy's own max-frame-size is tune.bufsize - 4, 16380 by default.
+const (
+	lengthSize = 4 // of a frame's length, which does not include itself
+	minFrame   = 256
+	maxFrame   = 64 << 10
+)
+
+// A code is why a connection ends (section 3.5).
+type code uint32
+
+const (
+	codeNormal       code = 0
+	codeTimeout      code = 2
+	codeTooBig       code = 3
+	codeInvalid      code = 4
+	codeNoVersion    code = 5
+	codeNoFrameSize  code = 6
+	codeNoCapability code = 7
+	codeVersion      code = 8
+	codeFrameSize    code = 9
+	codeFragments    code = 10
+	codeUnknown      code = 99
+)
+
+// A protocolError ends a connection. The peer is told why.
+type protocolError struct {
+	code code
+	text string
+}
+
+func (e *protocolError) Error() string { return fmt.Sprintf("%s (SPOP status %d)", e.text, e.code) }
+
+var errTruncated = &protocolError{codeInvalid, "a frame ends too early"}
+
+// A frame is one frame. Its payload is valid until the next one is read.
+type frame struct {
+	kind        byte
+	flags       uint32
+	stream, id  uint64
+	payload     []byte
+	wholeLength int // with its length field
+}
+
+// parseFrame reads the frame that buf begins with. ok is false if buf does not have all of it. The
+// error is a protocolError.
+func parseFrame(buf []byte, most int) (f frame, ok bool, err error) {
+	if len(buf) < lengthSize {
+		return f, false, nil
+	}
+	n := binary.BigEndian.Uint32(buf)
+	if n > uint32(most) {
+		return f, false, &protocolError{codeTooBig, fmt.Sprintf("a frame of %d bytes is larger than %d", n, most)}
+	}
+	if len(buf) < lengthSize+int(n) {
+		return f, false, nil
+	}
+	f.wholeLength = lengthSize + int(n)
+	r := reader(buf[lengthSize:f.wholeLength])
+	if len(r) < 5 {
+		return f, false, errTruncated
+	}
+	f.kind, f.flags = r[0], binary.BigEndian.Uint32(r[1:5])
+	r = r[5:]
+	if f.stream, err = r.varint(); err != nil {
+		return f, false, err
+	}
+	if f.id, err = r.varint(); err != nil {
+		return f, false, err
+	}
+	f.payload = r
+	return f, true, nil
+}
+
+// appendFrame appends a frame whose payload is what fill appends.
+func appendFrame(dst []byte, kind byte, stream, id uint64, fill func([]byte) []byte) []byte {
+	at := len(dst)
+	dst = append(dst, 0, 0, 0, 0, kind)
+	dst = binary.BigEndian.AppendUint32(dst, flagFin)
+	dst = appendVarint(appendVarint(dst, stream), id)
+	dst = fill(dst)
+	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-lengthSize))
+	return dst
+}
+
+// A reader is what is left of a payload.
+type reader []byte
+
+// varint reads a number: less than 240 in a byte, else 4 bits there and 7 in each following byte.
+func (r *reader) varint() (uint64, error) {
+	b := *r
+	if len(b) == 0 {
+		return 0, errTruncated
+	}
+	v := uint64(b[0])
+	if v < 240 {
+		*r = b[1:]
+		return v, nil
+	}
+	shift := 4
+	for i := 1; i < len(b) && shift < 64; i++ {
+		v += uint64(b[i]) << shift
+		shift += 7
+		if b[i] < 128 {
+			*r = b[i+1:]
+			return v, nil
+		}
+	}
+	return 0, &protocolError{codeInvalid, "a number is invalid"}
+}
+
+func appendVarint(dst []byte, v uint64) []byte {
+	if v < 240 {
+		return append(dst, byte(v))
+	}
+	dst = append(dst, byte(v)|240)
+	v = (v - 240) >> 4
+	for v >= 128 {
+		dst = append(dst, byte(v)|128)
+		v = (v - 128) >> 7
+	}
+	return append(dst, byte(v))
+}
+
+// take reads n bytes.
+func (r *reader) take(n uint64) ([]byte, error) {
+	if n > uint64(len(*r)) {
+		return nil, errTruncated
+	}
+	b := (*r)[:n:n]
+	*r = (*r)[n:]
+	return b, nil
+}
+
+// bytes reads a length and as many bytes.
+func (r *reader) bytes() ([]byte, error) {
+	n, err := r.varint()
+	if err != nil {
+		return nil, err
+	}
+	return r.take(n)
+}
+
+func appendString(dst []byte, s string) []byte {
+	return append(appendVarint(dst, uint64(len(s))), s...)
+}
+
+// A Kind is the type of a Value.
+type Kind uint8
+
+const (
+	Null Kind = iota
+	Bool
+	Int32
+	Uint32
+	Int64
+	Uint64
+	IPv4
+	IPv6
+	String
+	Binary
+)
+
+// flagTrue is set in the type byte of a Bool that is true.
+const flagTrue = 0x10
+
+// A Value is an argument of a message. Bytes of a text are valid until the handler returns.
+type Value struct {
+	Kind  Kind
+	Int   uint64 // of a number; 1 for true
+	Bytes []byte // of an address, a String or a Binary
+}
+
+// value reads a typed value.
+func (r *reader) value() (v Value, err error) {
+	b, err := r.take(1)
+	if err != nil {
+		return v, err
+	}
+	v.Kind = Kind(b[0] & 0xf)
+	switch v.Kind {
+	case Null:
+	case Bool:
+		v.Int = uint64(b[0] & flagTrue >> 4)
+	case Int32, Uint32, Int64, Uint64:
+		v.Int, err = r.varint()
+	case IPv4:
+		v.Bytes, err = r.take(4)
+	case IPv6:
+		v.Bytes, err = r.take(16)
+	case String, Binary:
+		v.Bytes, err = r.bytes()
+	default:
+		err = &protocolError{codeInvalid, fmt.Sprintf("a value has the unknown type %d", v.Kind)}
+	}
+	return v, err
+}
+
+// pairs calls yield for each name with its value.
+func (r reader) pairs(yield func(name string, v Value)) error {
+	for len(r) > 0 {
+		name, err := r.bytes()
+		if err != nil {
+			return err
+		}
+		v, err := r.value()
+		if err != nil {
+			return err
+		}
+		yield(string(name), v)
+	}
+	return nil
+}

@@ -1,0 +1,319 @@
+// Package spop is an agent of HAProxy's stream processing offload protocol (SPOP, version 2.0): HAProxy
+// sends messages about requests, and the agent's answers set variables. It knows nothing about rules.
+//
+// One goroutine serves each connection. It answers all frames that one read has brought in one write, in
+// their order, so HAProxy may pipeline frames. It does not offer async, since answers come by the
+// connection of the question, nor fragmentation: HAProxy's largest header fits a frame of its default size.
+package spop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/edgelimit/edge/pop/conns"
+)
+
+// Options configures a Server. Handle is required.
+type Options struct {
+	// Handle answers a message. It is called by the goroutines of connections and must not block.
+	Handle func(m *Message, a *Actions)
+
+	// Refuse returns why a peer must not be served, or nothing. If nil, all are served.
+	Refuse func(net.Addr) string
+
+	// IdleTimeout is how long a connection may be without a frame, and HelloTimeout how long until its
+	// first one. If zero, an hour and 10 s.
+	IdleTimeout, HelloTimeout time.Duration
+
+	// Logger gets what goes wrong with connections. If nil, slog.Default().
+	Logger *slog.Logger
+}
+
+// A Server serves connections of HAProxy. Its methods may be called concurrently.
+type Server struct {
+	o Options
+
+	conns  conns.Set[*conn]
+	ending atomic.Bool
+
+	mu  sync.Mutex // guards lns
+	lns []net.Listener
+}
+
+// NewServer returns a server.
+func NewServer(o Options) *Server {
+	if o.IdleTimeout == 0 {
+		o.IdleTimeout = time.Hour
+	}
+	if o.HelloTimeout == 0 {
+		o.HelloTimeout = 10 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &Server{o: o}
+}
+
+// Serve serves the connections of ln until it is closed.
+func (s *Server) Serve(ln net.Listener) error {
+	s.mu.Lock()
+	s.lns = append(s.lns, ln)
+	s.mu.Unlock()
+	if s.ending.Load() {
+		return ln.Close()
+	}
+	for {
+		nc, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		c := &conn{Conn: nc, s: s, most: maxFrame}
+		s.conns.Serve(c, nc, nil, func(netip.AddrPort) {
+			defer c.Close()
+			c.serve()
+		})
+	}
+}
+
+// Shutdown closes the listeners, answers what was received, and ends the connections. If ctx is done
+// first, it closes them all and returns ctx's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.end(func(c *conn) { _ = c.SetReadDeadline(past) })
+	return s.conns.Wait(ctx, func(c *conn) { _ = c.Close() })
+}
+
+// Close closes all connections at once.
+func (s *Server) Close() error {
+	s.end(func(c *conn) { _ = c.Close() })
+	return nil
+}
+
+// past is a deadline that has passed.
+var past = time.Unix(1, 0)
+
+// end closes the listeners, and calls leave for each connection.
+func (s *Server) end(leave func(*conn)) {
+	s.ending.Store(true)
+	s.mu.Lock()
+	for _, ln := range s.lns {
+		_ = ln.Close()
+	}
+	s.mu.Unlock()
+	s.conns.Close(leave)
+}
+
+// A conn is a connection of HAProxy.
+type conn struct {
+	net.Conn
+	s     *Server
+	in    []byte // in[r:w] was read and not used yet
+	r, w  int
+	out   []byte
+	most  int  // bytes of a frame, either way
+	hello bool // was exchanged
+	names names
+	m     Message
+}
+
+// errEnd ends a connection after what was written.
+var errEnd = errors.New("spop: the connection has ended")
+
+// writeTimeout is how long HAProxy may leave answers unread.
+const writeTimeout = 5 * time.Second
+
+// serve answers frames until the connection ends.
+func (c *conn) serve() {
+	err := c.loop()
+	var protocol *protocolError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &protocol):
+		c.s.o.Logger.Debug("SPOP connection ended", "peer", c.RemoteAddr(), "err", err)
+	case errors.As(err, &timeout) && timeout.Timeout():
+		protocol = &protocolError{codeTimeout, "no frame came in time"}
+		if c.s.ending.Load() {
+			protocol = &protocolError{codeNormal, "the node stops"}
+		}
+	default:
+		_ = c.flush()
+		return
+	}
+	c.out = appendDisconnect(c.out, protocol.code, protocol.text)
+	_ = c.flush()
+}
+
+// loop reads and answers.
+func (c *conn) loop() error {
+	c.in = make([]byte, 4<<10)
+	for {
+		if err := c.read(); err != nil {
+			return err
+		}
+		for {
+			f, ok, err := parseFrame(c.in[c.r:c.w], c.most)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			c.r += f.wholeLength
+			if err := c.handle(&f); err != nil {
+				return err
+			}
+			if len(c.out) > maxFrame {
+				if err := c.flush(); err != nil {
+					return err
+				}
+			}
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// read reads once, after what is not used yet. The buffer grows up to the size of a frame.
+func (c *conn) read() error {
+	if c.r > 0 {
+		c.w = copy(c.in, c.in[c.r:c.w])
+		c.r = 0
+	}
+	if c.w == len(c.in) { // it begins a frame that does not fit
+		c.in = append(c.in, make([]byte, min(len(c.in), lengthSize+c.most-len(c.in)))...)
+	}
+	wait := c.s.o.IdleTimeout
+	if !c.hello {
+		wait = c.s.o.HelloTimeout
+	}
+	_ = c.SetReadDeadline(time.Now().Add(wait))
+	if c.s.ending.Load() { // Shutdown may have set its deadline before
+		_ = c.SetReadDeadline(past)
+	}
+	n, err := c.Read(c.in[c.w:])
+	c.w += n
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+func (c *conn) flush() error {
+	if len(c.out) == 0 {
+		return nil
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_, err := c.Write(c.out)
+	c.out = c.out[:0]
+	return err
+}
+
+// handle answers a frame.
+func (c *conn) handle(f *frame) error {
+	if f.flags&flagFin == 0 || f.kind == frameUnset {
+		return &protocolError{codeFragments, "fragments were not agreed on"}
+	}
+	if f.kind == frameHAProxyDisconnect {
+		c.out = appendDisconnect(c.out, codeNormal, "")
+		return errEnd
+	}
+	if !c.hello {
+		if f.kind != frameHAProxyHello {
+			return &protocolError{codeInvalid, "the first frame is not HAPROXY-HELLO"}
+		}
+		return c.greet(f)
+	}
+	if f.kind == frameNotify {
+		if f.flags&flagAbort != 0 {
+			return nil
+		}
+		return c.answer(f)
+	}
+	return &protocolError{codeInvalid, fmt.Sprintf("a frame has the unexpected type %d", f.kind)}
+}
+
+// answer answers the messages of a NOTIFY frame.
+func (c *conn) answer(f *frame) (err error) {
+	const head = 32 // of a frame, at most
+	before := len(c.out)
+	c.out = appendFrame(c.out, frameAck, f.stream, f.id, func(b []byte) []byte {
+		a := Actions{b, len(b), len(b) + c.most - head}
+		err = messages(f.payload, &c.m, &c.names, func(m *Message) { c.s.o.Handle(m, &a) })
+		return a.buf
+	})
+	if err != nil {
+		c.out = c.out[:before]
+	}
+	return err
+}
+
+// greet agrees on version, size of frames and capabilities.
+func (c *conn) greet(f *frame) error {
+	versions, capabilities, size, hasCapabilities, check := "", "", uint64(0), false, false
+	err := reader(f.payload).pairs(func(name string, v Value) {
+		switch name {
+		case "supported-versions":
+			versions = string(v.Bytes)
+		case "max-frame-size":
+			size = v.Int
+		case "capabilities":
+			capabilities, hasCapabilities = string(v.Bytes), true
+		case "healthcheck":
+			check = v.Int == 1
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case versions == "":
+		return &protocolError{codeNoVersion, "supported-versions is missing"}
+	case size == 0:
+		return &protocolError{codeNoFrameSize, "max-frame-size is missing"}
+	case !hasCapabilities:
+		return &protocolError{codeNoCapability, "capabilities is missing"}
+	case size < minFrame:
+		return &protocolError{codeFrameSize, fmt.Sprintf("max-frame-size %d is less than %d", size, minFrame)}
+	case !has(versions, "2.0"):
+		return &protocolError{codeVersion, "the agent speaks version 2.0"}
+	}
+	if c.s.o.Refuse != nil {
+		if why := c.s.o.Refuse(c.RemoteAddr()); why != "" {
+			return &protocolError{codeUnknown, why}
+		}
+	}
+	agreed := ""
+	if has(capabilities, "pipelining") {
+		agreed = "pipelining"
+	}
+	c.hello, c.most = true, int(min(size, maxFrame))
+	c.out = appendFrame(c.out, frameAgentHello, 0, 0, func(b []byte) []byte {
+		b = appendString(append(appendString(b, "version"), byte(String)), "2.0")
+		b = appendVarint(append(appendString(b, "max-frame-size"), byte(Uint32)), uint64(c.most))
+		return appendString(append(appendString(b, "capabilities"), byte(String)), agreed)
+	})
+	if check {
+		return errEnd
+	}
+	return nil
+}
+
+// has reports whether a list has an element.
+func has(list, element string) bool {
+	return slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return strings.TrimSpace(s) == element })
+}
+
+func appendDisconnect(dst []byte, c code, text string) []byte {
+	return appendFrame(dst, frameAgentDisconnect, 0, 0, func(b []byte) []byte {
+		b = appendVarint(append(appendString(b, "status-code"), byte(Uint32)), uint64(c))
+		return appendString(append(appendString(b, "message"), byte(String)), text)
+	})
+}

@@ -1,0 +1,330 @@
+package spop
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/internal/bubble"
+)
+
+// hello returns a HAPROXY-HELLO frame.
+func hello(versions string, size uint64, capabilities string, check bool) []byte {
+	return appendFrame(nil, frameHAProxyHello, 0, 0, func(b []byte) []byte {
+		b = appendString(append(appendString(b, "supported-versions"), byte(String)), versions)
+		b = appendVarint(append(appendString(b, "max-frame-size"), byte(Uint32)), size)
+		b = appendString(append(appendString(b, "capabilities"), byte(String)), capabilities)
+		if check {
+			b = append(appendString(b, "healthcheck"), byte(Bool)|flagTrue)
+		}
+		return b
+	})
+}
+
+const all = "fragmentation,pipelining,async"
+
+// notify returns the frame of a message with an argument.
+func notify(stream, id uint64, text string) []byte {
+	return appendFrame(nil, frameNotify, stream, id, func(b []byte) []byte { return append(b, message(text)...) })
+}
+
+func message(text string) []byte {
+	b := append(appendString(nil, "say"), 1)
+	return appendString(append(appendString(b, "text"), byte(String)), text)
+}
+
+// flagged returns a frame with other flags.
+func flagged(frame []byte, flags uint32) []byte {
+	binary.BigEndian.PutUint32(frame[5:], flags)
+	return frame
+}
+
+// sized returns a NOTIFY frame of size bytes after its length.
+func sized(size int) (frame []byte) {
+	for n := size; len(frame) != lengthSize+size; n-- {
+		frame = notify(1, 1, strings.Repeat("a", n))
+	}
+	return frame
+}
+
+// echo sets a variable to what a message says.
+func echo(m *Message, a *Actions) {
+	for _, arg := range m.Args {
+		a.SetString(arg.Name, string(arg.Value.Bytes))
+	}
+}
+
+// A wire is a connection whose peer has sent what is in it, and then waits if stays is set.
+type wire struct {
+	net.Conn
+	in    io.Reader
+	out   bytes.Buffer
+	stays bool
+}
+
+func (w *wire) Read(p []byte) (int, error) {
+	n, err := w.in.Read(p)
+	if err == io.EOF && w.stays {
+		err = os.ErrDeadlineExceeded
+	}
+	return n, err
+}
+func (w *wire) Write(p []byte) (int, error)      { return w.out.Write(p) }
+func (w *wire) SetReadDeadline(time.Time) error  { return nil }
+func (w *wire) SetWriteDeadline(time.Time) error { return nil }
+func (w *wire) Close() error                     { return nil }
+func (w *wire) RemoteAddr() net.Addr             { return &net.UnixAddr{} }
+
+// converse returns what a server answers to in, in words.
+func converse(t testing.TB, in io.Reader, handle func(*Message, *Actions)) (said []string, c *conn) {
+	t.Helper()
+	w := &wire{in: in}
+	c = &conn{Conn: w, s: NewServer(Options{Handle: handle, Logger: slog.New(slog.DiscardHandler)}), most: maxFrame}
+	c.serve()
+	for out := w.out.Bytes(); len(out) > 0; {
+		f, ok, err := parseFrame(out, maxFrame)
+		if err != nil || !ok {
+			t.Fatalf("the agent sends %q: %v", out, err)
+		}
+		out = out[f.wholeLength:]
+		said = append(said, describe(t, &f))
+	}
+	return said, c
+}
+
+// describe returns a frame of the agent in words.
+func describe(t testing.TB, f *frame) string {
+	t.Helper()
+	var b strings.Builder
+	r := reader(f.payload)
+	if f.kind == frameAck {
+		b.WriteString("ack " + string('0'+byte(f.stream)) + "/" + string('0'+byte(f.id)))
+		for len(r) > 0 {
+			if head, err := r.take(3); err != nil || !bytes.Equal(head, []byte{actionSetVar, 3, scopeTxn}) {
+				t.Fatalf("invalid action %q: %v", f.payload, err)
+			}
+			name, err := r.bytes()
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := r.value()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.WriteString(" " + string(name) + "=" + shorten(v))
+		}
+		return b.String()
+	}
+	b.WriteString(map[byte]string{frameAgentHello: "hello", frameAgentDisconnect: "disconnect"}[f.kind])
+	if err := r.pairs(func(name string, v Value) { b.WriteString(" " + name + "=" + shorten(v)) }); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func shorten(v Value) string {
+	switch {
+	case v.Kind < String:
+		return slog.Uint64Value(v.Int).String()
+	case len(v.Bytes) > 100:
+		return "long"
+	}
+	return string(v.Bytes)
+}
+
+func TestConversations(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		in   [][]byte
+		want []string
+	}{
+		{"health check", [][]byte{hello("2.0", 16380, all, true), notify(1, 1, "lost")}, []string{"hello version=2.0 max-frame-size=16380 capabilities=pipelining"}},
+		{"pipelined", [][]byte{hello("1.0, 2.0", 1<<20, "pipelining", false), notify(1, 1, "a"), notify(2, 1, "b")},
+			[]string{"hello version=2.0 max-frame-size=65536 capabilities=pipelining", "ack 1/1 text=a", "ack 2/1 text=b"}},
+		{"disconnect", [][]byte{hello("2.0", 16380, all, false), appendFrame(nil, frameHAProxyDisconnect, 0, 0, func(b []byte) []byte { return b }), notify(1, 1, "lost")},
+			[]string{"hello version=2.0 max-frame-size=16380 capabilities=pipelining", "disconnect status-code=0 message="}},
+		{"no hello", [][]byte{notify(1, 1, "a")}, []string{"disconnect status-code=4 message=the first frame is not HAPROXY-HELLO"}},
+		{"HTTP", [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n")}, []string{"disconnect status-code=3 message=a frame of 1195725856 bytes is larger than 65536"}},
+		{"other version", [][]byte{hello("3.0", 16380, all, false)}, []string{"disconnect status-code=8 message=the agent speaks version 2.0"}},
+		{"small frames", [][]byte{hello("2.0", 100, all, false)}, []string{"disconnect status-code=9 message=max-frame-size 100 is less than 256"}},
+		{"nothing in hello", [][]byte{appendFrame(nil, frameHAProxyHello, 0, 0, func(b []byte) []byte { return b })}, []string{"disconnect status-code=5 message=supported-versions is missing"}},
+		{"truncated message", [][]byte{hello("2.0", 256, "", false), appendFrame(nil, frameNotify, 1, 1, func(b []byte) []byte { return append(b, message("abc")[:7]...) })},
+			[]string{"hello version=2.0 max-frame-size=256 capabilities=", "disconnect status-code=4 message=a frame ends too early"}},
+		{"first fragment", [][]byte{hello("2.0", 256, all, false), notify(1, 1, "a"), flagged(notify(2, 1, "b"), 0), notify(3, 1, "lost")},
+			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "ack 1/1 text=a", "disconnect status-code=10 message=fragments were not agreed on"}},
+		{"last fragment", [][]byte{hello("2.0", 256, all, false), appendFrame(nil, frameUnset, 1, 1, func(b []byte) []byte { return append(b, message("a")...) })},
+			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "disconnect status-code=10 message=fragments were not agreed on"}},
+		{"fragment of hello", [][]byte{flagged(hello("2.0", 256, all, false), 0)}, []string{"disconnect status-code=10 message=fragments were not agreed on"}},
+		{"aborted", [][]byte{hello("2.0", 256, all, false), flagged(notify(1, 1, "a"), flagFin|flagAbort), notify(2, 1, "b")},
+			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "ack 2/1 text=b"}},
+		{"flags of the future", [][]byte{hello("2.0", 256, all, false), flagged(notify(1, 1, "a"), flagFin|1<<31)},
+			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "ack 1/1 text=a"}},
+		{"largest frame", [][]byte{hello("2.0", 16380, all, false), sized(16380), notify(2, 1, "b")},
+			[]string{"hello version=2.0 max-frame-size=16380 capabilities=pipelining", "ack 1/1", "ack 2/1 text=b"}},
+		{"larger frame", [][]byte{hello("2.0", 16380, all, false), sized(16381)},
+			[]string{"hello version=2.0 max-frame-size=16380 capabilities=pipelining", "disconnect status-code=3 message=a frame of 16381 bytes is larger than 16380"}},
+		{"smallest frames", [][]byte{hello("2.0", 256, all, false), sized(256), sized(200), sized(257)},
+			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "ack 1/1", "ack 1/1 text=long", "disconnect status-code=3 message=a frame of 257 bytes is larger than 256"}},
+		{"several messages", [][]byte{hello("2.0", 256, all, false), appendFrame(nil, frameNotify, 1, 1, func(b []byte) []byte { return append(append(b, message("a")...), message("b")...) })},
+			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "ack 1/1 text=a text=b"}},
+		{"two streams, twice", [][]byte{hello("2.0", 256, "pipelining,async", false), notify(1, 1, "a"), notify(2, 1, "b"), notify(1, 2, "c"), notify(2, 2, "d")},
+			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "ack 1/1 text=a", "ack 2/1 text=b", "ack 1/2 text=c", "ack 2/2 text=d"}},
+		{"engine of HAProxy 3", [][]byte{hello("2.0", 16380, "pipelining", false), notify(1, 1, "a")},
+			[]string{"hello version=2.0 max-frame-size=16380 capabilities=pipelining", "ack 1/1 text=a"}},
+		{"health check of HAProxy 3", [][]byte{hello("2.0", 16380, "", true)}, []string{"hello version=2.0 max-frame-size=16380 capabilities="}},
+		{"second hello", [][]byte{hello("2.0", 256, all, false), hello("2.0", 256, all, false)},
+			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "disconnect status-code=4 message=a frame has the unexpected type 1"}},
+		{"unexpected kind", [][]byte{hello("2.0", 256, all, false), appendFrame(nil, frameAck, 1, 1, func(b []byte) []byte { return b })},
+			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "disconnect status-code=4 message=a frame has the unexpected type 103"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			in := bytes.Join(test.in, nil)
+			for name, r := range map[string]io.Reader{"at once": bytes.NewReader(in), "byte by byte": oneByte{bytes.NewReader(in)}} {
+				if got, _ := converse(t, r, echo); !slices.Equal(got, test.want) {
+					t.Errorf("%s: %q\nwant %q", name, got, test.want)
+				}
+			}
+		})
+	}
+}
+
+type oneByte struct{ r io.Reader }
+
+func (o oneByte) Read(p []byte) (int, error) { return o.r.Read(p[:1]) }
+
+// A peer that says nothing, or nothing more, is told so and disconnected; so are all when the server
+// shuts down.
+func TestTimeouts(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := NewServer(Options{Handle: echo, Logger: slog.New(slog.DiscardHandler), IdleTimeout: time.Minute, Refuse: func(net.Addr) string { return "" }})
+		for _, test := range []struct {
+			send []byte
+			stop bool
+			want string
+		}{
+			{nil, false, "disconnect status-code=2 message=no frame came in time"},
+			{hello("2.0", 16380, all, false), false, "disconnect status-code=2 message=no frame came in time"},
+			{hello("2.0", 16380, all, false), true, "disconnect status-code=0 message=the node stops"},
+		} {
+			ln := bubble.NewListener()
+			served := make(chan error)
+			go func() { served <- s.Serve(ln) }()
+			near, err := ln.Dial(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			if test.send != nil {
+				_, _ = near.Write(test.send)
+				readFrame(t, near)
+			}
+			if test.stop {
+				go func() { _ = s.Shutdown(t.Context()) }()
+			}
+			if got := readFrame(t, near); got != test.want {
+				t.Errorf("%s after %v, want %s", got, time.Since(begin), test.want)
+			}
+			if !test.stop {
+				_ = ln.Close()
+			}
+			<-served
+		}
+	})
+}
+
+func readFrame(t *testing.T, c net.Conn) string {
+	t.Helper()
+	head := make([]byte, lengthSize)
+	if _, err := io.ReadFull(c, head); err != nil {
+		t.Fatal(err)
+	}
+	rest := make([]byte, binary.BigEndian.Uint32(head))
+	if _, err := io.ReadFull(c, rest); err != nil {
+		t.Fatal(err)
+	}
+	f, _, err := parseFrame(append(head, rest...), maxFrame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return describe(t, &f)
+}
+
+// A peer that must not be served is told why.
+func TestRefusedPeer(t *testing.T) {
+	s := NewServer(Options{Handle: echo, Logger: slog.New(slog.DiscardHandler), Refuse: func(net.Addr) string { return "not trusted" }})
+	ln := bubble.NewListener()
+	go func() { _ = s.Serve(ln) }()
+	defer s.Shutdown(context.Background())
+	near, err := ln.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = near.Write(hello("2.0", 16380, all, false))
+	if got, want := readFrame(t, near), "disconnect status-code=99 message=not trusted"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestVarint(t *testing.T) {
+	for v, want := range map[uint64][]byte{ // as HAProxy's documentation has them
+		0: {0}, 239: {239}, 240: {240, 0}, 2287: {255, 127}, 2288: {240, 128, 0}, 264431: {255, 255, 127}, 264432: {240, 128, 128, 0},
+	} {
+		if got := appendVarint(nil, v); !bytes.Equal(got, want) {
+			t.Errorf("appendVarint(%d) = %v, want %v", v, got, want)
+		}
+	}
+	for v := uint64(1); v != 0; v <<= 1 {
+		for _, v := range []uint64{v - 1, v, ^v} {
+			r := reader(appendVarint(nil, v))
+			if got, err := r.varint(); got != v || err != nil || len(r) > 0 {
+				t.Errorf("varint of %d = %d, %v", v, got, err)
+			}
+		}
+	}
+	r := reader(bytes.Repeat([]byte{255}, 20))
+	var protocol *protocolError
+	if _, err := r.varint(); !errors.As(err, &protocol) {
+		t.Errorf("varint without an end: %v", err)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	bin := []byte("\x04host\x01a\x01x\x00\x00\x00")
+	var got []string
+	if !Headers(bin, func(name, value []byte) { got = append(got, string(name)+"="+string(value)) }) || !slices.Equal(got, []string{"host=a", "x="}) {
+		t.Errorf("Headers = %q", got)
+	}
+	for i := range bin {
+		if Headers(bin[:i], func(_, _ []byte) {}) {
+			t.Errorf("Headers(%q) = true", bin[:i])
+		}
+	}
+}
+
+// Whatever a peer sends, the server answers in frames, and keeps no more than its bounds.
+func FuzzConversation(f *testing.F) {
+	f.Add(bytes.Join([][]byte{hello("2.0", 16380, all, false), notify(1, 1, "a")}, nil))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		for _, in := range [][]byte{in, append(hello("2.0", 1024, all, false), in...)} {
+			_, c := converse(t, bytes.NewReader(in), func(m *Message, a *Actions) {
+				for _, arg := range m.Args {
+					Headers(arg.Value.Bytes, func(_, _ []byte) {})
+					arg.Value.Addr()
+				}
+				echo(m, a)
+			})
+			if len(c.in) > maxFrame+lengthSize || cap(c.out) > 8*maxFrame || len(c.names.known) > 32 {
+				t.Errorf("the connection keeps %d, %d bytes and %d names", len(c.in), cap(c.out), len(c.names.known))
+			}
+		}
+	})
+}
