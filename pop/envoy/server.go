@@ -1,0 +1,46 @@
+package envoy
+
+import (
+	"context"
+	"net"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+)
+
+// maxMessage is the maximum size of a request, in bytes. Envoy bounds the header that descriptors
+// are made of at 60 KiB.
+const maxMessage = 1 << 20
+
+// A Server serves a Service by gRPC, with the services for health and reflection.
+type Server struct {
+	grpc   *grpc.Server
+	health *health.Server
+}
+
+// NewServer returns a Server, which is healthy until Stop. Besides its own name and the empty one,
+// health knows it as ratelimit, as envoyproxy/ratelimit is known.
+func NewServer(s *Service) *Server {
+	server := &Server{grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage)), health.NewServer()}
+	rls.RegisterRateLimitServiceServer(server.grpc, s)
+	healthpb.RegisterHealthServer(server.grpc, server.health)
+	for _, name := range []string{rls.RateLimitService_ServiceDesc.ServiceName, "ratelimit"} {
+		server.health.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
+	}
+	reflection.Register(server.grpc)
+	return server
+}
+
+// Serve answers the connections of ln until Stop, which closes it.
+func (s *Server) Serve(ln net.Listener) error { return s.grpc.Serve(ln) }
+
+// Stop says that the server is not healthy, closes its listeners, tells clients to go elsewhere,
+// and waits for their requests, which it cuts off when ctx is done.
+func (s *Server) Stop(ctx context.Context) {
+	s.health.Shutdown()
+	defer context.AfterFunc(ctx, s.grpc.Stop)()
+	s.grpc.GracefulStop()
+}

@@ -1,0 +1,181 @@
+package envoy_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/envoy"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// listen starts a node with a gRPC server at addr, and returns the server and a connection to it.
+func listen(t *testing.T, addr, name string, shards ...string) (*envoy.Server, *grpc.ClientConn) {
+	t.Helper()
+	set, err := rule.Parse("rules.yaml", []byte("rules: [{id: client, characteristics: [ip], limits: [{threshold: 20, period: 1h}], action: block, mitigation_timeout: 1h}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	n, err := pop.New(pop.Options{Embedded: true, Name: name, Rules: set, Shards: shards, Secret: "sixteen bytes at least", Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Stop(context.Background()) }) // shards may be dead
+	s, err := envoy.New(envoy.Options{Node: n, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := pop.ListenAt(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := envoy.NewServer(s)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	t.Cleanup(func() {
+		server.Stop(context.Background())
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	target := ln.Addr().String()
+	if ln.Addr().Network() == "unix" {
+		target = "unix:" + target
+	}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return server, conn
+}
+
+// shouldLimit asks by gRPC about a client, and counts it this many times.
+func shouldLimit(t *testing.T, conn *grpc.ClientConn, ip string, times uint64) rls.RateLimitResponse_Code {
+	t.Helper()
+	r, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(context.Background(), &rls.RateLimitRequest{
+		Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{withHits(times, descriptor("rule", "client", "remote_address", ip))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.OverallCode
+}
+
+// Two nodes of a PoP refuse a client that exceeds the limit at both together. When memcached is
+// dead they go on, each by what it counts alone.
+func TestPoP(t *testing.T) {
+	memcached := memcachedtest.Start(t)
+	_, a := listen(t, "127.0.0.1:0", "a", memcached.Addr)
+	_, b := listen(t, "127.0.0.1:0", "b", memcached.Addr)
+	const client = "192.0.2.1"
+	for i := range 10 {
+		for _, conn := range []*grpc.ClientConn{a, b} {
+			if got := shouldLimit(t, conn, client, 1); got != ok {
+				t.Errorf("request %d: %v", i, got)
+			}
+		}
+	}
+	shouldLimit(t, a, client, 1) // the 21st
+	for shouldLimit(t, a, client, 0) == ok && shouldLimit(t, b, client, 0) == ok {
+	}
+	for _, conn := range []*grpc.ClientConn{a, b} {
+		shouldLimit(t, conn, client, 1) // unless it refuses, it counts, and learns what the other has
+		for shouldLimit(t, conn, client, 0) == ok {
+		}
+	}
+
+	memcached.Kill()
+	const other = "192.0.2.2"
+	for _, conn := range []*grpc.ClientConn{a, b} {
+		if got := shouldLimit(t, conn, client, 1); got != over {
+			t.Errorf("the mitigated client: %v", got)
+		}
+		for range 20 {
+			if got := shouldLimit(t, conn, other, 1); got != ok {
+				t.Errorf("another client, below its limit: %v", got)
+			}
+		}
+		for shouldLimit(t, conn, other, 1) == ok { // until the node refuses by its own counts
+		}
+	}
+}
+
+// Health and reflection are what load balancers and people ask for, on a Unix socket too.
+func TestServer(t *testing.T) {
+	ctx := context.Background()
+	server, conn := listen(t, "unix:"+filepath.Join(t.TempDir(), "envoy.sock"), "a")
+	if got := shouldLimit(t, conn, "192.0.2.1", 1); got != ok {
+		t.Errorf("first request: %v", got)
+	}
+	_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: "edge"})
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("no descriptors: %v", err)
+	}
+	for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
+		r, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: name})
+		if err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("health of %q: %v %v", name, r, err)
+		}
+	}
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(list.GetListServicesResponse().GetService(), func(s *reflectionpb.ServiceResponse) bool {
+		return s.Name == "envoy.service.ratelimit.v3.RateLimitService"
+	}) {
+		t.Errorf("reflection lists %v", list)
+	}
+
+	watch, err := healthpb.NewHealthClient(conn).Watch(ctx, &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := watch.Recv(); err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("health before Stop: %v %v", r, err)
+	}
+	done, cancel := context.WithCancel(ctx)
+	stopped := make(chan struct{})
+	go func() {
+		server.Stop(done)
+		close(stopped)
+	}()
+	if r, err := watch.Recv(); err != nil || r.Status != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("health during Stop: %v %v", r, err)
+	}
+	cancel() // the watch would go on
+	<-stopped
+	if _, err := net.Dial("unix", conn.Target()[len("unix:"):]); err == nil {
+		t.Error("the server still listens")
+	}
+}

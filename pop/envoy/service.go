@@ -1,0 +1,132 @@
+// Package envoy answers Envoy's rate limit service (RLS), version 3, by the rules of a node.
+//
+// It is a module of its own, so that programs that do not speak gRPC need not download it.
+package envoy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// Options configures a Service. Node is required.
+type Options struct {
+	// Node decides and counts. The caller starts and stops it.
+	Node *pop.Node
+
+	// Domain is the only domain whose requests are limited. If empty, all are, by the same rules.
+	Domain string
+
+	// Headers adds ratelimit-limit, ratelimit-remaining and ratelimit-reset to answers for clients,
+	// and retry-after and refusal-id to refusals.
+	Headers bool
+
+	// Logger logs descriptors that cannot be decided. If nil, slog.Default().
+	Logger *slog.Logger
+}
+
+// A Service implements Envoy's rate limit service. It answers from memory and never waits.
+type Service struct {
+	rls.UnimplementedRateLimitServiceServer
+	o       Options
+	metrics *metrics
+	logged  complaints
+}
+
+// New returns a Service. Its metrics are among those of the node, which takes one Service.
+func New(o Options) (*Service, error) {
+	if o.Node == nil {
+		return nil, errors.New("envoy: Node is required")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &Service{o: o, metrics: newMetrics(o.Node.Registerer())}, nil
+}
+
+// ShouldRateLimit decides each descriptor by the rule that it names. If any of them is over its
+// limit, so is the request, and nothing is counted. A descriptor that cannot be decided is OK.
+func (s *Service) ShouldRateLimit(_ context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	switch {
+	case req.GetDomain() == "":
+		return nil, s.invalid("the domain is empty")
+	case len(req.GetDescriptors()) == 0:
+		return nil, s.invalid("the request has no descriptors")
+	}
+	c := call{rules: s.o.Node.Rules()}
+	for i, d := range req.GetDescriptors() {
+		if cause, why := c.add(s.o.Domain, req, i); why != nil {
+			s.metrics.undecided[cause].Inc()
+			s.logged.warn(s.o.Logger, cause, why, req.GetDomain(), d)
+		}
+	}
+	decided := s.o.Node.DecideBy(c.asks...)
+	answer := c.response(decided, len(req.GetDescriptors()))
+	if s.o.Headers {
+		answer.ResponseHeadersToAdd = append(headers(answer.Statuses), refusalID(decided)...)
+	}
+	s.metrics.requests[answer.OverallCode].Inc()
+	return answer, nil
+}
+
+// invalid returns the error of a request that no configuration of Envoy sends.
+func (s *Service) invalid(why string) error {
+	s.metrics.invalid.Inc()
+	return status.Error(codes.InvalidArgument, why)
+}
+
+// A call is a request on its way to the node.
+type call struct {
+	rules *rule.Set
+	asks  []pop.Ask
+	of    []int // index of the descriptor of each ask
+}
+
+// add adds the ith descriptor of req, or returns why it cannot be decided.
+func (c *call) add(domain string, req *rls.RateLimitRequest, i int) (cause string, why error) {
+	if domain != "" && req.GetDomain() != domain {
+		return causeDomain, errors.New("the service is for another domain")
+	}
+	d := req.GetDescriptors()[i]
+	hits := max(1, uint64(req.GetHitsAddend()))
+	if own := d.GetHitsAddend(); own != nil {
+		hits = own.GetValue() // 0 only asks
+	}
+	r, request, cause, why := decodeDescriptor(c.rules, d.GetEntries())
+	if why != nil {
+		return cause, why
+	}
+	c.asks = append(c.asks, pop.Ask{Rule: r, Request: request, Times: min(hits, rule.MaxThreshold), Listed: true})
+	c.of = append(c.of, i)
+	return "", nil
+}
+
+// response returns the response to a request with n descriptors, whose statuses are in their order.
+func (c *call) response(answers []pop.Answer, n int) *rls.RateLimitResponse {
+	response := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK, Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, n)}
+	for i := range answers {
+		if answers[i].Verdict.Refused() {
+			response.OverallCode = rls.RateLimitResponse_OVER_LIMIT
+		}
+	}
+	for i := range answers {
+		hits := c.asks[i].Rule.CostOf(c.asks[i].Times)
+		if response.OverallCode == rls.RateLimitResponse_OVER_LIMIT {
+			hits = 0 // not counted
+		}
+		response.Statuses[c.of[i]] = statusOf(&answers[i], hits)
+	}
+	for i, s := range response.Statuses {
+		if s == nil {
+			response.Statuses[i] = &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
+		}
+	}
+	return response
+}
