@@ -22,13 +22,17 @@ func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.
 		return false
 	}
 	share := ShareOf(c.o.Secret, key, client, now)
+	nodes := int64(max(c.o.Nodes(), 1))
 	for i := range known {
 		v := &known[i]
 		limit, ok := countedAs(r, v.limit)
-		index, elapsed := counter.Window(now, v.limit.Period)
-		if v.Roll(index); !ok || v.Index != index || v.ended(now) {
+		if !ok || v.ended(now) {
 			continue
 		}
+		t := now.UnixMicro()
+		t -= min(max(t-v.told, 0), v.limit.Period/maxStale) * (nodes - 1) / nodes
+		index, elapsed := counter.WindowAt(max(t, v.Index*v.limit.Period), v.limit.Period)
+		v.Roll(index)
 		v.limit.Threshold = share.Of(limit.Threshold)
 		if v.over(elapsed) {
 			return true
@@ -36,6 +40,11 @@ func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.
 	}
 	return false
 }
+
+// Since a node was last told what the others count, its estimate has fallen as if they counted nothing. Sheds
+// takes their part of the requests for as steady as their part of the nodes, and undoes that part of the fall:
+// that of the last 1/maxStale of the period at most.
+const maxStale = 4
 
 // A Share is the fraction of a key's clients that are refused before a client is, in units of 1/2^32.
 type Share uint32

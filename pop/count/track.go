@@ -37,6 +37,7 @@ type track struct {
 	forgotten bool   // evicted
 	since     int64  // when the oldest unsent request came, in microseconds; 0: none
 	flown     int64  // when the oldest request in flight came
+	told      int64  // when the requests came by whose answer the counts of other nodes are known
 
 	in         *list // where it waits for a batch; nil if it does not
 	next, prev *track
@@ -307,6 +308,7 @@ func (t *track) counted(s slot, op *counter.Increment, from *counter.Link) (fell
 	case op.Outcome == counter.Done:
 		others, fell := tally.counted(l, t.address(), from, op.Value, op.Delta)
 		w.others = w.others || others && s.index == w.Index
+		t.told = t.flown
 		return fell
 	case sent:
 		tally.unknown(l, t.address(), from, op.Delta)

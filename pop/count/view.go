@@ -15,6 +15,7 @@ type view struct {
 	counter.Windows[int64, uint64]
 	limit counter.Limit
 	until time.Time // when the layout ceases to matter; zero: never
+	told  int64     // of which time the counts of other nodes are, in microseconds
 	of    int       // the window of the limit
 	fresh bool      // the previous window was not read yet
 }
@@ -33,7 +34,7 @@ func (t *track) views(dst []view) []view {
 			if o.limit.Period != w.limit.Period {
 				continue
 			}
-			v := view{limit: o.limit, until: o.until, of: i, fresh: w.fresh}
+			v := view{limit: o.limit, until: o.until, told: t.told, of: i, fresh: w.fresh}
 			v.Index = w.Index
 			for k := range t.windows {
 				if each := &t.windows[k]; each.limit.Period == w.limit.Period && each.Index == w.Index {

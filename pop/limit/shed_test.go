@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/big"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -40,25 +42,31 @@ func (s *tallied) Exchange(b *counter.Batch) error {
 	return s.Shard.Exchange(b)
 }
 
-func newStepped(t testing.TB, rules string) *stepped {
+func newStepped(t testing.TB, rules string) *stepped { return newSteppedPop(t, rules, 1)[0] }
+
+// newSteppedPop returns nodes with one shard.
+func newSteppedPop(t testing.TB, rules string, nodes int) (pop []*stepped) {
 	t.Helper()
 	var running sync.WaitGroup
 	p := &testPop{shards: []*testShard{new(testShard)}}
 	p.shards[0].start(&running)
 	t.Cleanup(func() { p.shards[0].kill(); running.Wait() })
-	s := &stepped{shard: &tallied{Shard: p.clients(0)[0]}, now: time.Unix(6000, 0)}
-	var err error
-	if s.table, err = mitigation.New(mitigation.Options{}); err != nil {
-		t.Fatal(err)
+	for range nodes {
+		s := &stepped{shard: &tallied{Shard: p.clients(0)[0]}, now: time.Unix(6000, 0)}
+		var err error
+		if s.table, err = mitigation.New(mitigation.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		s.Limiter, err = limit.New(limit.Options{
+			Rules: parse(t, rules), Table: s.table, Shards: []count.Shard{s.shard}, Now: func() time.Time { return s.now },
+			Nodes: func() int { return nodes }, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pop = append(pop, s)
 	}
-	s.Limiter, err = limit.New(limit.Options{
-		Rules: parse(t, rules), Table: s.table, Shards: []count.Shard{s.shard}, Now: func() time.Time { return s.now },
-		Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return pop
 }
 
 // ask decides a request of an address.
@@ -120,6 +128,26 @@ func TestSheddingConverges(t *testing.T) {
 	s.offer(&next, 45, 20*time.Second)
 	if passed := s.offer(&next, 45, 30*time.Second); passed != 45*30 {
 		t.Errorf("after the attack %d of %d pass", passed, 45*30)
+	}
+}
+
+// What passes is about the threshold, too, if the requests of a network come to several nodes, each of which rarely
+// learns what the others count.
+func TestSheddingAtSeveralNodes(t *testing.T) {
+	const nodes, threshold, perSecond, seconds = 3, 10, 25, 400
+	pop := newSteppedPop(t, "rules: [{id: a, characteristics: [network:8/16], limits: [{threshold: 10, period: 1s}], action: shed}]", nodes)
+	random := rand.New(rand.NewPCG(1, 2))
+	passed := 0
+	for i := range perSecond * seconds {
+		if pop[random.IntN(nodes)].ask(tenth(i)) == limit.Passed && i >= 2*perSecond {
+			passed++
+		}
+		for _, s := range pop {
+			s.wait(time.Second / perSecond)
+		}
+	}
+	if want := threshold * (seconds - 2); math.Abs(float64(passed)/float64(want)-1) > 0.05 {
+		t.Errorf("%d requests pass in %d s, want %d within 5%%", passed, seconds-2, want)
 	}
 }
 
