@@ -160,7 +160,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if profile {
 			serveProfile(w, r)
 		} else {
-			a.o.Events.ServeHTTP(w, r)
+			a.o.Events.ServeHTTP(&revocable{w, func() bool { _, valid := a.caller(r); return valid }}, r)
 		}
 		return
 	}
@@ -249,6 +249,22 @@ func fromSite(r *http.Request) bool {
 	u, err := url.Parse(origin)
 	return err == nil && u.Host == r.Host
 }
+
+// A revocable is an answer that ends when the token of its request does.
+type revocable struct {
+	http.ResponseWriter
+	valid func() bool
+}
+
+func (w *revocable) Write(b []byte) (int, error) {
+	if !w.valid() {
+		return 0, errors.New("the token is not valid any more")
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *revocable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // caller returns the name of the request's token, empty without one, and whether it is valid.
 func (a *API) caller(r *http.Request) (name string, valid bool) {

@@ -191,6 +191,30 @@ func TestAPI(t *testing.T) {
 	}
 }
 
+// A stream of events ends when the token that it was asked for with is replaced.
+func TestStreamOfAReplacedToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	tokens, other := new(admin.Tokens), strings.Repeat("another", 5)
+	read := func(token string) {
+		if err := errors.Join(os.WriteFile(file, []byte("anna "+token+"\n"), 0o600), tokens.Read(file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(secret)
+	var second error
+	f := newFixture(t, func(o *admin.Options) {
+		o.Tokens = tokens
+		o.Events = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, "first")
+			read(other)
+			_, second = fmt.Fprint(w, "second")
+		})
+	})
+	if w := f.ask(t, "GET /api/v1/events", bearer); w.Body.String() != "first" || second == nil {
+		t.Errorf("the answer is %q, then %v; want it to end after the first event", w.Body, second)
+	}
+}
+
 // Where the listener is not on the loopback network, nothing is told without a token but the page,
 // which has nothing to tell.
 func TestClosed(t *testing.T) {
