@@ -15,7 +15,8 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// Clients that are refused for their network are bystanders, unless they exceed a limit of their own, be it later.
+// Clients that are refused for their network are bystanders, unless they exceed a limit of their own, be it later or
+// with requests that are refused.
 func TestBystanders(t *testing.T) {
 	from := func(last byte, n int, at time.Duration) []accesslog.Entry {
 		list := asks(fmt.Sprintf("192.0.2.%d", last), n, at, 10*time.Millisecond)
@@ -26,7 +27,8 @@ func TestBystanders(t *testing.T) {
 	}
 	entries := slices.Concat(
 		from(1, 5, 0), from(2, 5, time.Second), from(3, 5, 2*time.Second), // 1 and 2 use up the network's 10, with one of 3
-		from(4, 2, 3*time.Second), from(3, 20, time.Hour), // 3 exceeds its own 6
+		from(4, 2, 3*time.Second), from(5, 20, 4*time.Second), // both are refused, and 5 exceeds its own 6
+		from(3, 20, time.Hour), // so does 3
 	)
 	for _, o := range []analysis.PoPOptions{{}, {Nodes: 3, Lag: time.Millisecond}} {
 		got := enforce(t, analysis.EnforcementOptions{PoP: o, Rules: parse(t, `rules:

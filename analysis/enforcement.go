@@ -104,7 +104,7 @@ type RuleEnforcement struct {
 }
 
 // Bystanders are clients that a rule refused for a key that they share, though none of them exceeded a limit of
-// a rule with keys of single clients in the whole log, by exact counts of what passes.
+// a rule with keys of single clients in the whole log, by the estimate of all requests that it sent.
 type Bystanders struct {
 	Requests uint64 `json:"requests"` // refused ones
 	Clients  int    `json:"clients"`

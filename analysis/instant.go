@@ -32,7 +32,7 @@ type instantPoP struct {
 	plans    map[*rule.Rule]*member  // rules with the limits that their overrides give keys
 	goesOn   bool                    // a rule counts requests that are refused
 	sheds    bool                    // a rule sheds
-	exceeded map[netip.Addr]struct{} // clients that exceeded a limit of a rule by client, by exact counts; nil: no rule has keys that clients share
+	exceeded map[netip.Addr]struct{} // clients that exceeded a limit of a rule by client with what they sent; nil: no rule has keys that clients share
 	matched  []*rule.Rule
 	next     [decidedAtOnce]prepared
 	keys     []requestKey // of next
@@ -83,6 +83,7 @@ type requestKey struct {
 	hash  uint64
 	rules uint8     // that count the request under it, a bit for each
 	times *fewTimes // found by fetch
+	sent  *fewTimes // the same, of group.sent
 }
 
 // A ruleKey is a key of a request that a rule concerns.
@@ -143,6 +144,14 @@ func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, exact bool) *insta
 			other.setRule(plan)
 			p.plans[plan] = &other
 			m.group.bound(&other)
+		}
+	}
+	if p.exceeded != nil {
+		for _, g := range p.groups {
+			if len(g.rules) > 0 && g.rules[0].width == 0 {
+				g.sent = g.alike()
+				p.groups = append(p.groups, g.sent)
+			}
 		}
 	}
 	return p
@@ -234,7 +243,9 @@ func (p *instantPoP) fetch() {
 	}
 	for i := range p.keys {
 		k := &p.keys[i]
-		k.times = k.group.get(&k.key, k.hash)
+		if k.times = k.group.get(&k.key, k.hash); k.group.sent != nil {
+			k.sent = k.group.sent.get(&k.key, k.hash)
+		}
 	}
 	for i := range p.keys {
 		fetched += uint64(p.keys[i].times.n)
@@ -282,7 +293,28 @@ func (p *instantPoP) decide(q *prepared) (decided [ways]outcome) {
 			p.countAll(q, way, by)
 		}
 	}
+	if p.exceeded != nil {
+		p.countSent(q)
+	}
 	return decided
+}
+
+// countSent counts a request under its client's own keys, whether it passes or not, and notes if a limit is exceeded.
+func (p *instantPoP) countSent(q *prepared) {
+	for i := q.keys[0]; i < q.keys[1]; i++ {
+		k := &p.keys[i]
+		if k.sent == nil || k.rules == 0 || !k.sent.isMany() && k.sent.add(q.now, k.rules, k.group.sent) {
+			continue
+		}
+		if !k.sent.isMany() {
+			p.expand(k.group.sent, k.sent, byNodesEstimate)
+		}
+		for _, r := range p.ruleKeys[q.rules[0]:q.rules[1]] {
+			if r.at == i && k.rules&(1<<r.rule.place) != 0 && p.count(byNodesEstimate, r.rule, k.group.sent.state(k.sent), q.now, nil, true) {
+				p.exceeded[q.network] = struct{}{}
+			}
+		}
+	}
 }
 
 // note notes a request in the few times of its keys. Keys with more get states, which the request
@@ -294,13 +326,13 @@ func (p *instantPoP) note(q *prepared, passes, same bool) {
 			continue // none of its rules counts the request
 		}
 		if k.rules != 0 && !k.times.isMany() && !(same && k.times.add(q.now, k.rules, k.group)) {
-			p.expand(k.group, k.times)
+			p.expand(k.group, k.times, p.first)
 		}
 	}
 }
 
-// expand gives a key a state, which tells of its times. No limit is exceeded by them.
-func (p *instantPoP) expand(g *keyStates, times *fewTimes) {
+// expand gives a key a state, which tells of its times, in the ways from first on. No limit is exceeded by them.
+func (p *instantPoP) expand(g *keyStates, times *fewTimes, first int) {
 	few := *times
 	s := g.young.extend(g, times)
 	for i := range few.n {
@@ -308,7 +340,7 @@ func (p *instantPoP) expand(g *keyStates, times *fewTimes) {
 			if few.rules[i]&(1<<m.place) == 0 {
 				continue
 			}
-			for way := p.first; way < ways; way++ {
+			for way := first; way < ways; way++ {
 				p.count(way, m, s, few.base+int64(few.after[i]), nil, false)
 			}
 		}
@@ -344,9 +376,7 @@ func (p *instantPoP) countAll(q *prepared, way int, by int8) {
 				clients.add(r.rule, q)
 				few = clients.n() < r.rule.MinClients
 			}
-			if p.count(way, r.rule, s, q.now, &k.key, few) && p.exceeded != nil && way == byExactCounts && r.rule.width == 0 {
-				p.exceeded[q.network] = struct{}{}
-			}
+			p.count(way, r.rule, s, q.now, &k.key, few)
 		}
 		if base := &p.of[r.rule.Index]; base != last {
 			if last = base; way == byNodesEstimate {

@@ -21,6 +21,7 @@ type keyStates struct {
 	minClients  bool  // a rule has MinClients
 	since, used int64 // when young began, and when it was last used
 	young, old  *generation
+	sent        *keyStates // counts the same, and what is refused as well; nil: nothing does
 }
 
 // maxRules is how many rules of a group there may be: fewTimes has a bit for each.
@@ -106,6 +107,13 @@ func newKeyStates(life int64) *keyStates {
 }
 
 func newGeneration() *generation { return &generation{numbers: client.NewTable()} }
+
+// alike returns empty states for the same rules, which need not know of clients or mitigations.
+func (g *keyStates) alike() *keyStates {
+	other := *g
+	other.life, other.minClients, other.young = g.counts, false, newGeneration()
+	return &other
+}
 
 // add makes room for the states of a rule.
 func (g *keyStates) add(m *member) {
