@@ -61,6 +61,7 @@ const (
 	ShedsEarly     = "sheds_below_threshold"
 	ShedsTooMuch   = "sheds_too_much"
 	ShedsTooLittle = "sheds_too_little"
+	ShedsByRequest = "sheds_by_request"
 	CountsNarrower = "counts_for_wider_networks"
 
 	RetryTooShort  = "retry_after_too_short"

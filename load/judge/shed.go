@@ -241,6 +241,9 @@ type tally struct {
 	passes    float64 // of those, how many should pass
 	unsure    bool    // some may count and may not
 	growth    float64 // the greatest estimate, in thresholds
+
+	steady  map[int32]*steady // by client
+	changes []change
 }
 
 // A balance compares requests with their expected number.
@@ -302,8 +305,12 @@ func (t *trial) tally(k, i int32, q *Request, p pass, sure bool) {
 		b.tally = &tally{}
 	}
 	client, passes := t.b.client[t.b.of[i]], t.c.outcomes[i] == passed
+	from, to := t.blurred(q)
 	if p.sure < 1 && sure {
 		b.tally.sure.add(client, passes, p.sure)
+		if passes {
+			b.tally.stands(client, true, level{1 / p.sure, from, to})
+		}
 	}
 	if p.all < 1 {
 		b.tally.all.add(client, passes, p.all)
@@ -315,10 +322,13 @@ func (t *trial) tally(k, i int32, q *Request, p pass, sure bool) {
 			return
 		}
 	}
-	from, to := t.blurred(q)
-	least := 1.0
+	least, most := 1.0, 0.0
 	for l, of := range t.limitsAt(k, q) {
-		least = min(least, float64(t.threshold(r.Limits[l].Threshold))/float64(1+max(of.most.count(from), of.most.count(to))))
+		threshold, count := float64(t.threshold(r.Limits[l].Threshold)), float64(1+max(of.most.count(from), of.most.count(to)))
+		least, most = min(least, threshold/count), max(most, (count+1)/threshold) // a client's threshold is rounded down
+	}
+	if !passes && t.canRefuse(k, q) {
+		b.tally.stands(client, false, level{most, from, to})
 	}
 	if least < 1 {
 		b.tally.refused.add(client, !passes, 1-least)
@@ -426,6 +436,9 @@ func (v *investigation) shed(r *rule.Rule) Shed {
 		if !early {
 			add(ShedsTooMuch, &refused, "rule %s refused %.0f requests of keys above its threshold; expected at most %.0f ± %.0f", r.ID, refused.requests, refused.expected, refused.tolerance())
 		}
+	}
+	if little == 0 && much == 0 && len(v.faults) == 0 {
+		v.byRequest(r.ID)
 	}
 	return shed
 }

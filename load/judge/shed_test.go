@@ -1,6 +1,7 @@
 package judge_test
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -38,6 +39,7 @@ type shedder struct {
 	wider bool               // what a narrower rule refuses counts for wider ones
 	deaf  bool               // a node of it refuses nobody
 	alone bool               // it mitigates keys whatever the number of their clients
+	epoch int64              // for how long a client keeps its share, if not for ten minutes
 
 	windows map[string]map[int64]float64
 	clients map[string]map[netip.Addr]int64 // when each was last seen
@@ -50,10 +52,13 @@ func (s *shedder) estimate(key string, t int64) float64 {
 	return w[t/tenSeconds] + w[t/tenSeconds-1]*float64(tenSeconds-t%tenSeconds)/tenSeconds
 }
 
-// share returns which part of a key's clients is refused before a client.
-func (s *shedder) share(key string, client netip.Addr) float64 {
+// share returns which part of a key's clients is refused before a client. It changes once in the first 40 seconds, not at
+// once for all keys.
+func (s *shedder) share(key string, client netip.Addr, t int64) float64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, s.seed, key, client)
+	fmt.Fprint(h, s.seed, key)
+	first := began + int64(h.Sum64()%40_000_000)
+	fmt.Fprint(h, client, (t-first+600_000_000)/cmp.Or(s.epoch, 600_000_000))
 	return float64(rand.New(rand.NewPCG(h.Sum64(), 1)).Uint64()>>11) / (1 << 53)
 }
 
@@ -107,7 +112,7 @@ func (s *shedder) run(requests ledger, rules *rule.Set) {
 			if e <= threshold || s.never == each.ID || s.deaf && r.Node == 1 || by >= 0 || !s.enough(each, key, t) {
 				continue
 			}
-			if each.Action != rule.Shed || s.whole || s.share(key, r.Addr) < 1-threshold/e {
+			if each.Action != rule.Shed || s.whole || s.share(key, r.Addr, t) < 1-threshold/e {
 				by = n
 				left := t
 				for ; s.estimate(key, left) > threshold; left += 100_000 {
@@ -211,6 +216,9 @@ func TestSheddingIsWrong(t *testing.T) {
 		{"never, though there are enough clients", many, &shedder{never: "block"}, judge.ShedsTooLittle},
 		{"too few clients", levels, &shedder{part: map[string]float64{"block": 1.5}}, judge.ShedsTooLittle},
 		{"whatever the number of clients", many, &shedder{alone: true}, judge.ShedsEarly},
+		{"some requests of each client", block, &shedder{epoch: 1}, judge.ShedsByRequest},
+		{"some requests of each client, by three rules", levels, &shedder{epoch: 1}, judge.ShedsByRequest},
+		{"other clients every ten seconds", block, &shedder{epoch: 10_000_000}, judge.ShedsByRequest},
 		{"all clients", levels, &shedder{whole: true}, judge.ShedsTooMuch},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -1,0 +1,112 @@
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// epoch is for how long a client keeps its share of a key, in microseconds. When it ends differs from key to key,
+// and only nodes know.
+const epoch = 600_000_000
+
+// steady is what the requests of one client say about its own threshold for the estimate of a key that sheds: it is
+// not less than the greatest estimate at which a request must have passed, and less than the least at which one was refused.
+type steady struct {
+	requests        int
+	passed, refused level
+}
+
+// A level is an estimate in thresholds, by a request. 0: there is none.
+type level struct {
+	estimate float64
+	from, to int64 // when the request was decided, by the nodes' clocks
+}
+
+// A change is a client's request that was passed and one that was refused, which no threshold of its own explains. So
+// an epoch ended between them.
+type change struct {
+	client   int32
+	from, to int64
+}
+
+// stands adds a request that is decided by this key alone, and the estimate that it had at least, if it passed, or at
+// most, if it was refused.
+func (y *tally) stands(client int32, passes bool, l level) {
+	if y.steady == nil {
+		y.steady = map[int32]*steady{}
+	}
+	s := y.steady[client]
+	if s == nil {
+		s = &steady{}
+		y.steady[client] = s
+	}
+	s.requests++
+	other := s.passed
+	if passes {
+		other = s.refused
+	}
+	if other.estimate > 0 && (passes && l.estimate >= other.estimate || !passes && l.estimate <= other.estimate) {
+		y.changes = append(y.changes, change{client, min(l.from, other.from), max(l.to, other.to)})
+		*s = steady{requests: s.requests}
+	}
+	switch {
+	case passes && l.estimate >= s.passed.estimate:
+		s.passed = l
+	case !passes && (s.refused.estimate == 0 || l.estimate <= s.refused.estimate):
+		s.refused = l
+	}
+}
+
+// unexplained returns the changes that the ends of epochs do not explain, wherever these are.
+func (y *tally) unexplained() []change {
+	type edge struct {
+		at int64 // within an epoch
+		n  int
+	}
+	var edges []edge
+	open := 0 // changes during which an epoch may end
+	for _, c := range y.changes {
+		if c.to-c.from >= epoch {
+			continue
+		}
+		from, to := c.from%epoch, c.to%epoch
+		if from > to {
+			open++
+		}
+		edges = append(edges, edge{from, 1}, edge{to, -1})
+	}
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.n, a.n)) })
+	most, ends := open, int64(0)
+	for _, e := range edges {
+		if open += e.n; open > most {
+			most, ends = open, e.at
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(y.changes), func(c change) bool { return floor(c.to-ends, epoch) > floor(c.from-ends-1, epoch) })
+}
+
+// byRequest adds a fault if clients of keys of a rule that sheds are both refused and passed although the estimate did not
+// require it.
+func (v *investigation) byRequest(id string) {
+	var found []change
+	clients, changed := 0, map[int32]bool{}
+	for k, b := range v.last.keys {
+		if v.last.b.keys[k].rule.ID != id || b == nil || b.tally == nil {
+			continue
+		}
+		for _, s := range b.tally.steady {
+			if s.requests > 1 {
+				clients++
+			}
+		}
+		for _, c := range b.tally.unexplained() {
+			found = append(found, c)
+			changed[c.client] = true
+		}
+	}
+	if len(changed) >= leastEvidence && 100*len(changed) > clients {
+		v.faults = append(v.faults, Fault{Name: ShedsByRequest, Requests: uint64(len(found)), Text: fmt.Sprintf(
+			"rule %s refuses some requests of a client and passes others, although the estimate of its network or label did not require it: of %d clients of keys above the threshold, %d were treated like this", id, clients, len(changed))})
+	}
+}
