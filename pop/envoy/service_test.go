@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/envoy"
 	"github.com/edgelimit/edge/pop/rule"
@@ -120,7 +121,7 @@ rules:
 // Statuses are in the order of the descriptors, and one that is over its limit makes the request
 // over: envoyproxy/ratelimit's README, and its test of the service.
 func TestSeveralDescriptors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := serve(t, twoRules, envoy.Options{})
 		wide, tight, other := descriptor("rule", "wide", "ip", "192.0.2.1"), descriptor("rule", "tight", "ip", "192.0.2.1"), descriptor("rule", "tight", "ip", "192.0.2.2")
 		for range 4 { // the one that exceeds the limit passes
@@ -155,7 +156,7 @@ func TestHitsAddend(t *testing.T) {
 		{"0 of the descriptor only asks", 7, withHits(0, descriptor("rule", "wide", "ip", "192.0.2.1")), 100},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				s := serve(t, twoRules, envoy.Options{})
 				if got := s.ask(c.hits, c.descriptor).Statuses[0].LimitRemaining; got != c.want {
 					t.Errorf("the answer says that %d remain, want %d", got, c.want)
@@ -168,7 +169,7 @@ func TestHitsAddend(t *testing.T) {
 		})
 	}
 	t.Run("times the cost of the rule", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			s := serve(t, strings.Replace(twoRules, "{id: wide,", "{id: wide, count: {cost: 9},", 1), envoy.Options{})
 			for _, want := range []uint32{73, 46} {
 				if got := s.ask(3, descriptor("rule", "wide", "ip", "192.0.2.1")).Statuses[0].LimitRemaining; got != want {
@@ -178,7 +179,7 @@ func TestHitsAddend(t *testing.T) {
 		})
 	})
 	t.Run("all at once", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			s := serve(t, twoRules, envoy.Options{})
 			d := withHits(1<<63, descriptor("rule", "wide", "ip", "192.0.2.1"))
 			expect(t, "decided by what came before", s.ask(0, d), ok, ok)
@@ -189,7 +190,7 @@ func TestHitsAddend(t *testing.T) {
 
 // The limit with the fewest requests left is told, with the time until it changes.
 func TestStatus(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // its clock begins at midnight
+	bubble.Test(t, func(t *testing.T) { // its clock begins at midnight
 		s := serve(t, twoRules, envoy.Options{Headers: true})
 		tight := descriptor("rule", "tight", "ip", "192.0.2.1")
 		time.Sleep(15 * time.Second)
@@ -231,7 +232,7 @@ func TestStatus(t *testing.T) {
 func TestActions(t *testing.T) {
 	for action, want := range map[string]rls.RateLimitResponse_Code{"log": ok, "block": over, "close": over, "shadow_ban": over} {
 		t.Run(action, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				s := serve(t, strings.ReplaceAll(twoRules, "block", action), envoy.Options{Headers: true})
 				tight := descriptor("rule", "tight", "ip", "192.0.2.1")
 				for range 4 {
@@ -248,7 +249,7 @@ func TestActions(t *testing.T) {
 }
 
 func TestInvalidRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := serve(t, twoRules, envoy.Options{})
 		for want, req := range map[string]*rls.RateLimitRequest{
 			"the domain is empty":            {Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("rule", "tight", "ip", "192.0.2.1")}},
@@ -307,7 +308,7 @@ func TestUndecided(t *testing.T) {
 		{"no header, and the rule skips that", "", descriptor("rule", "plan"), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				s := serve(t, oddRules, envoy.Options{Domain: c.domain})
 				for range 6 {
 					r := s.ask(0, c.descriptor)
@@ -350,7 +351,7 @@ func TestCharacteristics(t *testing.T) {
 		{`"cookie:sid", "query:q"`, "rule=r query:q=1 cookie:sid=s1"},
 	} {
 		t.Run(c.entries, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				s := serve(t, "rules: [{id: r, characteristics: ["+c.characteristics+"], limits: [{threshold: 10, period: 1m}], action: block, mitigation_timeout: 0s}]", envoy.Options{})
 				r := httptest.NewRequest("POST", "http://example.com/shop/a?q=1", nil)
 				r.RemoteAddr = "192.0.2.1:1234"
@@ -376,7 +377,7 @@ func TestCharacteristics(t *testing.T) {
 
 // The access lists decide first, also for rules that do not count by address.
 func TestAccessLists(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := serve(t, "allow: [192.0.2.1]\ndeny: [192.0.2.2]\n"+twoRules+`
   - {id: key, characteristics: ["header:x-key"], limits: [{threshold: 1, period: 1m}], action: block, mitigation_timeout: 1m}
 `, envoy.Options{})
@@ -390,7 +391,7 @@ func TestAccessLists(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := serve(t, twoRules, envoy.Options{})
 		s.ask(0, descriptor("rule", "tight", "ip", "192.0.2.1"))
 		if got := metric(t, s.node, "edge_envoy_requests_total", "ok"); got != 1 {

@@ -8,11 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/edgelimit/edge/internal/wait"
 )
 
 func TestMistakes(t *testing.T) {
@@ -73,8 +76,7 @@ func TestRun(t *testing.T) {
 		t.Error("the rule before is not in force")
 	}
 	write("after")
-	for limit("after") == nil { // the file is looked at again
-	}
+	wait.Until(t, "the file is looked at again", 2*time.Minute, time.Millisecond, func() bool { return limit("after") != nil })
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
