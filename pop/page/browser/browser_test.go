@@ -51,7 +51,7 @@ func started(t testing.TB) context.Context {
 		memcachedtest.Unavailable(t, "chromium is not installed")
 	}
 	browser.once.Do(func() {
-		options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true))
+		options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(patience))
 		var stop context.CancelFunc
 		browser.ctx, stop = chromedp.NewExecAllocator(context.Background(), options...)
 		browser.ctx, browser.cancel = chromedp.NewContext(browser.ctx)

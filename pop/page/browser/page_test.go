@@ -10,6 +10,8 @@ import (
 
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/edgelimit/edge/internal/port"
 )
 
 // rows returns the clients in the list.
@@ -126,7 +128,8 @@ func TestLive(t *testing.T) {
 
 // The page reconnects to a node that restarted, even if the node has lost its state.
 func TestRestart(t *testing.T) {
-	node := serve(t, newFake(3, ""))
+	addr := port.Reserve(t)
+	node := serveAt(t, newFake(3, ""), addr)
 	b := open(t, 1440, "light")
 	b.expect("net::ERR_")
 	b.visit(node.URL)
@@ -135,7 +138,6 @@ func TestRestart(t *testing.T) {
 	b.click("#list [data-ask]")
 	b.until("the story is there", `document.querySelector('#story article')`)
 	eval[any](b, `window.kept = true`)
-	addr := node.Listener.Addr().String()
 	node.stop()
 	b.until("the end is noticed", `document.getElementById('link').dataset.state === 'lost'`)
 	serveAt(t, newFake(5, ""), addr)
