@@ -66,7 +66,17 @@ func TestMain(m *testing.M) {
 		serveUntilEOF()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(settling{m})
+}
+
+// What ends goroutines may take a moment to.
+type settling struct{ *testing.M }
+
+func (m settling) Run() int {
+	code := m.M.Run()
+	for giveUp := time.Now().Add(patience); code == 0 && goleak.Find() != nil && time.Now().Before(giveUp); {
+	}
+	return code
 }
 
 func serveUntilEOF() {

