@@ -442,7 +442,10 @@ func FuzzReplies(f *testing.F) {
 			_, _ = far.Write(reply)
 			far.Close()
 		}()
-		s := counter.NewShard("s:1", counter.ShardOptions{Dial: func(context.Context, string, string) (net.Conn, error) { return near, nil }})
+		s := counter.NewShard("s:1", counter.ShardOptions{
+			Timeout: time.Minute, // the shard closes the connection before
+			Dial:    func(context.Context, string, string) (net.Conn, error) { return near, nil },
+		})
 		defer s.Close()
 		b := increments("k", 2, rand.IntN(2) == 0)
 		b.Reads = append(b.Reads, counter.Read{Item: counter.Item([]byte(named("one")))})

@@ -1,6 +1,7 @@
 package shard_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -26,7 +27,7 @@ import (
 //	<eof                       the server closes the connection
 //	? name n                   the figure in stats has grown by n
 //
-// Memcached may say that one second has passed where no time has: its clock
+// Memcached may say that seconds have passed where no time has: its clock
 // ticks.
 //
 // In all of them {x*9} stands for nine times x, and $a for a cas unique: the
@@ -169,12 +170,15 @@ func (cv conversation) hold(c *client, role string) {
 // ticked is what a second that passes changes in a reply.
 var ticked = regexp.MustCompile(` t100| l0`)
 
-// tick returns st as it is if the peer's clock has ticked, if it has.
+// tick returns st as it is if the peer's clock has ticked, once or more, if it has.
 func (st step) tick(c *client) step {
 	peek, _ := c.r.Peek(len(st.text) - 1)
-	later := strings.NewReplacer(" t100", " t99", " l0", " l1").Replace(st.text)
-	if strings.HasPrefix(later, string(peek)) {
-		st.text = later
+	for seconds := 1; seconds < 10; seconds++ {
+		later := strings.NewReplacer(" t100", fmt.Sprint(" t", 100-seconds), " l0", fmt.Sprint(" l", seconds)).Replace(st.text)
+		if strings.HasPrefix(later, string(peek)) {
+			st.text = later
+			break
+		}
 	}
 	return st
 }
