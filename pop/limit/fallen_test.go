@@ -29,7 +29,7 @@ func TestARestartedShardIsNoticed(t *testing.T) {
 			s := counter.NewShard(m.Addr, counter.ShardOptions{Timeout: 10 * time.Second})
 			defer s.Close()
 			l, err := limit.New(limit.Options{
-				Rules: parse(t, fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 1h, sub_windows: %d}]}]", subWindows)),
+				Rules: parse(t, fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 168h, sub_windows: %d}]}]", subWindows)),
 				Table: table, Shards: []count.Shard{s}, Logger: slog.New(slog.DiscardHandler), Registerer: reg,
 			})
 			if err != nil {

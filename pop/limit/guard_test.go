@@ -61,7 +61,7 @@ func (p probe) Decide() { _, _ = increment(p.shard, counter.Item([]byte("a-count
 func TestTheGuardPanics(t *testing.T) {
 	p := startPop(t, 1, 1, false, "rules: []")
 	defer p.stop()
-	s := counter.NewShard("s:1", counter.ShardOptions{Dial: p.shards[0].dial})
+	s := counter.NewShard("s:1", counter.ShardOptions{Dial: p.shards[0].dial, Timeout: time.Minute})
 	defer s.Close()
 	if _, err := increment(s, counter.Item([]byte("a-counter's-item")), 1); err != nil {
 		t.Fatalf("counting beside the request path: %v", err)

@@ -29,6 +29,7 @@ type testPop struct {
 	shards     []*testShard
 	registries []*prometheus.Registry // of the limiters
 	secret     counter.Secret
+	timeout    time.Duration // of clients of shards; 0 for the default
 	cancel     context.CancelFunc
 	running    sync.WaitGroup // shards
 	limited    sync.WaitGroup // limiters
@@ -164,7 +165,7 @@ func (p *testPop) stop() {
 // clients returns new clients of shards, by their numbers.
 func (p *testPop) clients(shards ...int) (clients []count.Shard) {
 	for _, i := range shards {
-		clients = append(clients, counter.NewShard(fmt.Sprintf("s%d:11211", i), counter.ShardOptions{Dial: p.shards[i].dial}))
+		clients = append(clients, counter.NewShard(fmt.Sprintf("s%d:11211", i), counter.ShardOptions{Dial: p.shards[i].dial, Timeout: p.timeout}))
 	}
 	return clients
 }

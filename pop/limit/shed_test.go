@@ -48,7 +48,7 @@ func newStepped(t testing.TB, rules string) *stepped { return newSteppedPop(t, r
 func newSteppedPop(t testing.TB, rules string, nodes int) (pop []*stepped) {
 	t.Helper()
 	var running sync.WaitGroup
-	p := &testPop{shards: []*testShard{new(testShard)}}
+	p := &testPop{shards: []*testShard{new(testShard)}, timeout: time.Minute}
 	p.shards[0].start(&running)
 	t.Cleanup(func() { p.shards[0].kill(); running.Wait() })
 	for range nodes {

@@ -20,7 +20,7 @@ import (
 func steppedPop(t *testing.T, n int, clock func() time.Time, log io.Writer, rules string) (limiters []*limit.Limiter) {
 	t.Helper()
 	var running sync.WaitGroup
-	p := &testPop{shards: []*testShard{new(testShard)}}
+	p := &testPop{shards: []*testShard{new(testShard)}, timeout: time.Minute}
 	p.shards[0].start(&running)
 	t.Cleanup(func() { p.shards[0].kill(); running.Wait() })
 	for i := range n {
