@@ -124,7 +124,7 @@ func TestBridgeStreams(t *testing.T) {
 		}
 		_ = conn.(*net.TCPConn).SetLinger(0)
 		_ = conn.Close()
-		<-gone
+		awaitClosed(t, "the origin notices that the client has gone", gone)
 	})
 }
 

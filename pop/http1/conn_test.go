@@ -207,10 +207,10 @@ func TestClientThatGoesAway(t *testing.T) {
 	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	<-asked
+	awaitClosed(t, "the origin is asked", asked)
 	_ = conn.(*net.TCPConn).SetLinger(0)
 	_ = conn.Close()
-	<-left
+	awaitClosed(t, "the origin is let go", left)
 }
 
 func TestTimeouts(t *testing.T) {
@@ -265,7 +265,7 @@ func TestShutdown(t *testing.T) {
 	if resp, err := http.ReadResponse(bufio.NewReader(idle), nil); err != nil || resp.StatusCode != 429 {
 		t.Fatal(resp, err)
 	}
-	<-asked
+	awaitClosed(t, "the origin is asked", asked)
 	down := make(chan error)
 	go func() { down <- s.Shutdown(t.Context()) }()
 	if _, err := io.Copy(io.Discard, idle); err != nil {

@@ -43,11 +43,21 @@ func (plain) Gone(func()) bool                            { return false }
 func (plain) AppendRequest(dst []byte) []byte             { return append(dst, "X-Via: edge\r\n"...) }
 func (plain) Answered(dst []byte, _ *http1.Answer) []byte { return append(dst, "X-Node: n1\r\n"...) }
 
-// start serves clients by an engine in front of an origin, and returns its address.
-func start(t *testing.T, origin http.Handler) string { return startPatient(t, origin, 10*time.Second) }
+// patience is how long a test waits for what must come. No test depends on its length.
+const patience = 2 * time.Minute
 
-// startPatient is start with a time for clients to send a request.
-func startPatient(t *testing.T, origin http.Handler, patience time.Duration) string {
+// awaitClosed waits until ch is closed or sent to.
+func awaitClosed(t *testing.T, what string, ch <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ch:
+	case <-time.After(patience):
+		t.Fatalf("not within %v: %s", patience, what)
+	}
+}
+
+// start serves clients by an engine in front of an origin, and returns its address.
+func start(t *testing.T, origin http.Handler) string {
 	t.Helper()
 	back := httptest.NewServer(origin)
 	t.Cleanup(back.Close)
@@ -55,18 +65,16 @@ func startPatient(t *testing.T, origin http.Handler, patience time.Duration) str
 		return new(net.Dialer).DialContext(ctx, "tcp", back.Listener.Addr().String())
 	}})
 	t.Cleanup(o.Close)
-	return servePatient(t, relay{o}, patience)
+	return serve(t, relay{o})
 }
 
-func serve(t *testing.T, h http1.Handler) string { return servePatient(t, h, 10*time.Second) }
-
-func servePatient(t *testing.T, h http1.Handler, patience time.Duration) string {
+func serve(t *testing.T, h http1.Handler) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := http1.NewServer(http1.Options{Handler: h, ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10})
+	s := http1.NewServer(http1.Options{Handler: h, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, BodyTimeout: time.Hour, MaxHeaderBytes: 64 << 10})
 	go func() { _ = s.Serve(ln) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -7,14 +7,13 @@ import (
 	"net/http"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // A client that shuts down its side with its last request gets the end of the connection after the
 // answer, although the end arrived in the same packet as the request: no event follows.
 func TestEndInThePacketOfARequest(t *testing.T) {
 	for _, path := range []string{"/refused", "/passed"} {
-		addr := startPatient(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Hour)
+		addr := start(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		conn := dial(t, addr).(*net.TCPConn)
 		r := bufio.NewReader(conn)
 		for i := range 3 {

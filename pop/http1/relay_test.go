@@ -226,7 +226,7 @@ func newStage(t *testing.T) *stage {
 }
 
 func (s *stage) origin(t *testing.T) *http1.Origin {
-	o := http1.NewOrigin(http1.OriginOptions{Timeout: 10 * time.Second, Dial: func(ctx context.Context) (net.Conn, error) {
+	o := http1.NewOrigin(http1.OriginOptions{Timeout: patience, Dial: func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", s.ln.Addr().String())
 	}})
 	t.Cleanup(o.Close)
@@ -240,7 +240,7 @@ func (s *stage) act(t *testing.T, p play) string {
 		return ""
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(patience))
 	got := make([]byte, len(p.gets))
 	n, err := io.ReadFull(conn, got)
 	if err != nil && p.gets != "" {
@@ -262,7 +262,7 @@ func dial(t *testing.T, addr string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(patience))
 	return conn
 }
 

@@ -182,7 +182,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 				return
 			}
 		}
-	}, func(o *http2.Options) { o.BodyTimeout = 20 * time.Millisecond })
+	}, func(o *http2.Options) { o.BodyTimeout = time.Second }) // in which the engine can write its frames
 	c := e.client(t, xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 1})
 	if got := c.outcome(c.get(true, "/")); got != "200 CANCEL" {
 		t.Errorf("%q, want that the stream is reset", got)
@@ -285,7 +285,7 @@ func TestIdleConnectionsHoldLittle(t *testing.T) {
 	}
 	// The server lets go after it has answered.
 	each := (heap() - before) / conns
-	for deadline := time.Now().Add(20 * time.Second); each > 16<<10 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); each > 16<<10 && time.Now().Before(deadline); {
 		each = (heap() - before) / conns
 	}
 	if each > 16<<10 {
