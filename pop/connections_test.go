@@ -59,6 +59,7 @@ func TestConnectionsOfRefusedClients(t *testing.T) {
 		t.Fatal(resp, err)
 	}
 	w.refusedAfter(get("a.example"), http.StatusOK)
+	await(t, "those who asked have gone", func() bool { return w.metric("edge_connections") == 1 })
 	ends := make(chan error, 6)
 	for range cap(ends) {
 		_, r := w.dial(hello)
@@ -115,6 +116,7 @@ func TestHTTP2ConnectionsOfRefusedClients(t *testing.T) {
 		t.Fatal(got)
 	}
 	w.refusedAfter(get("a.example"), http.StatusOK)
+	await(t, "those who asked have gone", func() bool { return w.metric("edge_connections") == 1 })
 	ends := make(chan string, 6)
 	for range cap(ends) {
 		_, r := w.dial(ask)

@@ -67,7 +67,7 @@ func TestSurroundings(t *testing.T) {
 				}
 				return string(body)
 			}
-			for i, until := 0, time.Now().Add(time.Minute); !strings.Contains(page("/readyz"), tt.want); i++ {
+			for i, until := 0, time.Now().Add(patience); !strings.Contains(page("/readyz"), tt.want); i++ {
 				if time.Now().After(until) {
 					t.Fatalf("/readyz says %q after %d requests, want %q", page("/readyz"), i, tt.want)
 				}
@@ -75,7 +75,7 @@ func TestSurroundings(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				_ = conn.SetDeadline(time.Now().Add(time.Minute))
+				_ = conn.SetDeadline(time.Now().Add(patience))
 				fmt.Fprintf(conn, "%sGET /%d HTTP/1.1\r\nHost: a\r\n%sConnection: close\r\n\r\n", tt.first, i, tt.fields)
 				_, _ = io.Copy(io.Discard, conn)
 				_ = conn.Close()

@@ -25,6 +25,7 @@ import (
 
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/internal/wait"
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
@@ -310,9 +311,8 @@ func TestMetrics(t *testing.T) {
 
 func TestAccessLog(t *testing.T) {
 	p, log := newProxy(t, noRules, serve(t, http.HandlerFunc(ok)).URL, func(o *proxy.Options) { o.AccessLog = o.Logger })
-	t.Run("request", func(t *testing.T) { // waits for the line
-		do(t, client(t), newRequest(t, "GET", serve(t, p).URL+"/a?b", nil))
-	})
+	do(t, client(t), newRequest(t, "GET", serve(t, p).URL+"/a?b", nil))
+	wait.Until(t, "the line of the request is there", patience, time.Millisecond, func() bool { return strings.Contains(log.String(), "uri=") })
 	proto := "proto=HTTP/1.1"
 	if byHTTP2 {
 		proto = "proto=HTTP/2.0"
