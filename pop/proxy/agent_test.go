@@ -40,7 +40,7 @@ func TestAgent(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	p, log := newProxy(t, `rules:
   - {id: login, match: {hosts: [example.com], methods: [POST], paths: [/login]}, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 3, period: 1m}], mitigation_timeout: 1m}
-  - {id: points, match: {paths: [/points]}, count: {cost_header: X-Points}, characteristics: [ip], limits: [{threshold: 100, period: 1m}], mitigation_timeout: 1m}
+  - {id: points, match: {paths: [/points]}, count: {cost_header: X-Points}, characteristics: [ip], limits: [{threshold: 100, period: 168h}], mitigation_timeout: 1m}
   - {id: keys, match: {paths: [/keys]}, characteristics: [{header: x-api-key, missing: skip}, {query: q, missing: skip}], limits: [{threshold: 3, period: 1m}], mitigation_timeout: 1m}
 deny: [203.0.113.0/24]`, "http://127.0.0.1:1", func(o *proxy.Options) {
 		o.Trusted, o.Registerer = []netip.Prefix{localhost}, reg
