@@ -36,11 +36,11 @@ type besider struct {
 
 // besideRules let everybody pass but for /limited, /banned, /closed, and who guesses passwords.
 const besideRules = `rules:
-  - {id: limited, match: {paths: [/limited]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1m}
-  - {id: banned, match: {paths: [/banned]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1m, action: shadow_ban}
-  - {id: closed, match: {paths: [/closed]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1m, action: close}
-  - {id: guesses, match: {paths: [/login], methods: [POST]}, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1m}
-  - {id: keys, match: {paths: [/keys]}, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1m}
+  - {id: limited, match: {paths: [/limited]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h}
+  - {id: banned, match: {paths: [/banned]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h, action: shadow_ban}
+  - {id: closed, match: {paths: [/closed]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h, action: close}
+  - {id: guesses, match: {paths: [/login], methods: [POST]}, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h}
+  - {id: keys, match: {paths: [/keys]}, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h}
   - {id: plenty, characteristics: [ip], limits: [{threshold: 100000000, period: 1m}]}
 deny: [127.0.0.66]
 `

@@ -143,7 +143,7 @@ func (b *besider) testRefused() {
 func (b *besider) check429(resp *http.Response, rule string) {
 	b.t.Helper()
 	retry, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-	if resp.StatusCode != 429 || err != nil || retry < 50 || retry > 121 || !strings.HasPrefix(resp.Header.Get("Ratelimit"), `"`+rule+`";r=0;t=`) || len(resp.Header.Get("Refusal-Id")) != len("7kq2-m9xd") || resp.Header.Get("X-Saw") != "" {
+	if resp.StatusCode != 429 || err != nil || retry < 1800 || retry > 3721 || !strings.HasPrefix(resp.Header.Get("Ratelimit"), `"`+rule+`";r=0;t=`) || len(resp.Header.Get("Refusal-Id")) != len("7kq2-m9xd") || resp.Header.Get("X-Saw") != "" {
 		b.t.Errorf("refused with %d %v", resp.StatusCode, resp.Header)
 	}
 }
