@@ -16,6 +16,9 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
+// patience is how long a test waits for what it waits for. No test depends on its length.
+const patience = 2 * time.Minute
+
 // drawnFrom counts the requests that are made.
 type drawnFrom struct {
 	load.Steady
@@ -38,7 +41,11 @@ type afterClose struct {
 func (s *afterClose) Begin(now time.Time) { s.began = now }
 
 func (s *afterClose) Next(r *load.Request) bool {
-	<-s.closed // at first that of the connection by which the target was reached
+	select {
+	case <-s.closed: // at first that of the connection by which the target was reached
+	case <-time.After(patience):
+		return false // with fewer requests than it should make
+	}
 	if s.n++; s.n > 3 {
 		return false
 	}
@@ -81,13 +88,14 @@ func TestEndings(t *testing.T) {
 		}
 	})
 	t.Run("no answer", func(t *testing.T) {
-		r := run(t, load.Options{Targets: targets, Connections: 100, Timeout: 200 * time.Millisecond, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}}})
+		r := run(t, load.Options{Targets: targets, Connections: 100, Timeout: 2 * time.Second, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}}})
 		if n := r.Failures["timeout"]; n == 0 || n+r.Failures["cut_off"]+r.Sending.Unsent != 100 {
 			t.Errorf("failures are %v, want timeouts until it gave up", r.Failures)
 		}
 	})
 	t.Run("interrupted", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
 		log, err := load.Run(ctx, load.Options{
 			Targets: targets, Source: &load.Steady{Profile: []load.Point{{Rate: 2000}}, Look: load.Look{Method: "GET"}},
 			Duration: time.Hour, Progress: func(p load.Progress) {
@@ -109,7 +117,8 @@ func TestEndings(t *testing.T) {
 		}
 	})
 	t.Run("interrupted before the next is due", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
 		log, err := load.Run(ctx, load.Options{
 			Targets: targets, Source: &load.Steady{Profile: []load.Point{{Rate: 0.01}}, Look: load.Look{Method: "GET"}}, Duration: time.Hour,
 			Progress: func(p load.Progress) {
@@ -152,14 +161,15 @@ func TestEndings(t *testing.T) {
 		})
 	}
 	t.Run("HTTP/2 without an answer", func(t *testing.T) {
-		r := run(t, load.Options{Targets: targets2, HTTP2: true, Connections: 100, Timeout: 200 * time.Millisecond, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}}})
+		r := run(t, load.Options{Targets: targets2, HTTP2: true, Connections: 100, Timeout: 2 * time.Second, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}}})
 		if n := r.Failures["timeout"]; n == 0 || n+r.Failures["cut_off"]+r.Sending.Unsent != 100 {
 			t.Errorf("failures are %v, want timeouts until it gave up", r.Failures)
 		}
 	})
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("interrupted without an answer/HTTP2=%t", http2), func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
 			hung := &interrupted[map[bool]int{false: 1, true: 2}[http2]]
 			log, err := load.Run(ctx, load.Options{
 				Targets: map[bool][]load.Target{false: targets, true: targets2}[http2], HTTP2: http2, Duration: time.Hour, Timeout: time.Hour,
