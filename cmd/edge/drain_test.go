@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/port"
 )
 
 // A slowOrigin holds requests for /slow until it is told to answer.
@@ -52,7 +53,11 @@ func (s *slowOrigin) slowly(t *testing.T, n *node) <-chan answer {
 		}
 		got <- a
 	}()
-	<-s.asked
+	select {
+	case <-s.asked:
+	case a := <-got:
+		t.Fatalf("the origin was not asked: %v, %s", a.Response, a.body)
+	}
 	return got
 }
 
@@ -63,7 +68,7 @@ func TestNodeDrains(t *testing.T) {
 	memcached := memcachedtest.Start(t)
 	origin := newSlowOrigin(t)
 	// Counts wait for longer than the test runs: it is the end that sends them.
-	n := startNode(t, generous, "--origin="+origin.URL, "--shard="+memcached.Addr, "--secret=0123456789abcdef", "--flush-interval=1h")
+	n := startNode(t, generous, "--origin="+origin.URL, "--shard="+memcached.Addr, "--secret=0123456789abcdef", "--flush-interval=1h", "--listen="+port.Reserve(t), "--drain-timeout=5m")
 	const quick = 25
 	for range quick {
 		get(t, http.DefaultClient, "http://"+n.http+"/")

@@ -22,9 +22,11 @@ func TestExplain(t *testing.T) {
 	p := startProcesses(t, 2, oneAWeek+`  - {id: api, match: {paths: [/api]}, characteristics: [ip, "header:x-api-key"], limits: [{threshold: 5, period: 1h}]}
   - {id: session, characteristics: [{first: ["cookie:sid", ip]}], limits: [{threshold: 9, period: 1h}]}
 `)
-	exceed(t, p.nodes[0])
+	for range 2 { // and no more until they are counted
+		p.nodes[0].status(t, "/once")
+	}
 	n := p.nodes[1]
-	eventually(t, "the other node refuses", func() bool { return n.status(t, "/once") == http.StatusTeapot })
+	eventually(t, "the other node knows", func() bool { return value(t, metrics(t, n.metrics), "edge_mitigation_records") == 1 })
 	var key string
 	for _, tt := range []struct {
 		target string

@@ -46,7 +46,7 @@ func TestHealthcheck(t *testing.T) {
 		{"no such page", "", []string{"http://" + n.metrics + "/no"}, 1, "edge: http://" + n.metrics + "/no answers 404 Not Found\n"},
 		{"sent elsewhere", "", []string{site.URL + "/elsewhere"}, 1, "answers 302 Found\n"},
 		{"nobody there", "", []string{port.Reserve(t)}, 1, "connection refused"},
-		{"no answer in time", "", []string{"--timeout=20ms", site.URL + "/silent"}, 1, "deadline exceeded"},
+		{"no answer in time", "", []string{"--timeout=1s", site.URL + "/silent"}, 1, "deadline exceeded"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

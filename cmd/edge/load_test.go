@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/edgelimit/edge/load"
 )
@@ -27,7 +28,13 @@ func TestLoadInterrupted(t *testing.T) {
 	defer server.Close()
 	p := start(t, t.TempDir(), "load", "--rate=100/s", "--duration=1h", "--fail-if", "sending.requests > 1000000", server.URL)
 	for range 5 {
-		<-asked
+		select {
+		case <-asked:
+		case <-p.ended:
+			t.Fatal("it ended early")
+		case <-time.After(patience):
+			t.Fatal("it does not send")
+		}
 	}
 	p.signal(syscall.SIGINT)
 	if code := p.end(); code != 0 {
@@ -99,7 +106,7 @@ func TestLoadFailIf(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	p := start(t, t.TempDir(), "load", "--rate=100/s", "--requests=10", "--fail-if", `statuses["404"] > 9`, "--fail-if", "sending.requests == 10", "--fail-if", "sending.requests > 10", server.URL)
+	p := start(t, t.TempDir(), "load", "--rate=100/s", "--requests=10", "--duration=10m", "--timeout=1m", "--fail-if", `statuses["404"] > 9`, "--fail-if", "sending.requests == 10", "--fail-if", "sending.requests > 10", server.URL)
 	want := "edge: --fail-if: statuses[\"404\"] > 9 (was 10)\nedge: --fail-if: sending.requests == 10 (was 10)\n"
 	if code := p.end(); code != 1 || !strings.HasSuffix(p.stderr.String(), want) {
 		t.Errorf("exit code %d, stderr %q, want 1 and %q", code, p.stderr, want)
@@ -113,7 +120,7 @@ func TestLoadUnanswered(t *testing.T) {
 		timeout     string
 		stderr      string
 	}{
-		{"silent", "", "300ms", "edge: ADDR did not answer any request within 300ms\nedge: hint: --timeout allows more time; --identity proxy2 if it expects the PROXY protocol\n"},
+		{"silent", "", "2s", "edge: ADDR did not answer any request within 2s\nedge: hint: --timeout allows more time; --identity proxy2 if it expects the PROXY protocol\n"},
 		{"other protocol", "220 mail.example.com\r\n\r\n", "1m", "edge: ADDR does not answer in HTTP\nedge: hint: write https:// if it speaks TLS\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

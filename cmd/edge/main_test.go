@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -38,6 +39,7 @@ type tokenTests struct {
 
 func (t *tokenTests) Run() int {
 	defer os.RemoveAll(t.dir)
+	http.DefaultClient.Timeout = patience
 	return t.M.Run()
 }
 

@@ -297,7 +297,7 @@ func TestNodeGarbage(t *testing.T) {
 		return startNode(t, generous, "--origin="+newOrigin(t).URL, "--tls-listen=127.0.0.1:0", "--tls-cert="+dir+"/cert.pem", "--tls-key="+dir+"/key.pem",
 			"--read-header-timeout="+timeout, "--max-header-bytes=8192")
 	}
-	n, hasty := startWith("1m"), startWith("2s")
+	n, hasty := startWith("1m"), startWith("10s")
 	hello := clientHello(t)
 	noise := make([]byte, 4096)
 	_, _ = rand.Read(noise)

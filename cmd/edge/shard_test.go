@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/bradfitz/gomemcache/memcache"
+
+	"github.com/edgelimit/edge/internal/port"
 )
 
 // startShard runs edge shard and returns its addresses.
@@ -24,7 +26,7 @@ func startShard(t *testing.T, args ...string) (p *process, addr, metricsAddr str
 
 func TestShard(t *testing.T) {
 	t.Parallel()
-	p, addr, metricsAddr := startShard(t)
+	p, addr, metricsAddr := startShard(t, "--listen="+port.Reserve(t))
 	c := memcache.New(addr)
 	c.Timeout = patience
 	defer c.Close()

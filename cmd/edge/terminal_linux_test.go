@@ -3,6 +3,7 @@ package main
 // What terminals show while something runs.
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -49,7 +50,9 @@ func openTerminal(t *testing.T, columns uint16) (screen, tty *os.File) {
 func onTerminal(t *testing.T, columns uint16, dir, until string, args ...string) (stderr, stdout string) {
 	t.Helper()
 	screen, tty := openTerminal(t, columns)
-	cmd := exec.CommandContext(t.Context(), "edge", args...)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "edge", args...)
 	out := newOutput()
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, environ(), out, tty
 	err := cmd.Start()
@@ -72,7 +75,7 @@ func onTerminal(t *testing.T, columns uint16, dir, until string, args ...string)
 		}
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("edge %s: %v", strings.Join(args, " "), err)
+		t.Errorf("edge %s: %v; on the terminal is %q", strings.Join(args, " "), err, shown)
 	}
 	return shown.String(), out.String()
 }
@@ -124,7 +127,7 @@ func TestLoadOnATerminal(t *testing.T) {
 	if len(lines) < 3 || lines[0] != "" || lastLine(t, shown) != "" {
 		t.Fatalf("on the terminal is %q, and %q is left", shown, lastLine(t, shown))
 	}
-	line := regexp.MustCompile(`^\d+s/1h0m0s: \d+ sent, \d+/s, \d+ refused, \d+ failed, \d+ waiting, p50 \d+\.\d, p99 \d+\.\d ms$`)
+	line := regexp.MustCompile(`^(\d+m)?\d+s/1h0m0s: \d+ sent, \d+/s, \d+ refused, \d+ failed, \d+ waiting, p50 \d+\.\d, p99 \d+\.\d ms$`)
 	for _, l := range lines[1 : len(lines)-1] {
 		if !line.MatchString(l) {
 			t.Errorf("a line is %q", l)
