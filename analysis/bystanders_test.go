@@ -3,7 +3,9 @@ package analysis_test
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // Clients that are refused for their network are bystanders, unless they exceed a limit of their own, be it later or
@@ -45,6 +48,36 @@ func TestBystanders(t *testing.T) {
 		var b bytes.Buffer
 		if err := got.Document().WriteText(&b); err != nil || strings.Count(b.String(), "bystanders ") != 1 {
 			t.Errorf("the report does not tell of bystanders once: %v\n%s", err, b.String())
+		}
+	}
+}
+
+// The cores that share the networks change nothing, also where a client is a wider network than those that rules count by.
+func TestNetworksAreTheSameOnAnyNumberOfCores(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	var log []accesslog.Entry
+	for i := range 6000 {
+		addr := netip.AddrFrom4([4]byte{byte(10 + random.IntN(6)), byte(random.IntN(3)), byte(random.IntN(3)), byte(random.IntN(30))})
+		if random.IntN(3) == 0 {
+			addr = netip.AddrFrom16([16]byte{0: 0x20, 1: byte(random.IntN(6)), 3: byte(random.IntN(3)), 5: byte(random.IntN(2)), 7: byte(random.IntN(20))})
+		}
+		log = append(log, accesslog.Entry{Time: int64(i) * 20_000, Client: addr.String(), Addr: addr, Method: "GET", Path: "/", Status: 200})
+	}
+	for _, prefix := range []rule.ClientPrefix{{}, {IPv4: 8, IPv6: 24}} {
+		on := func(cores int) *analysis.Enforcement {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
+			return enforce(t, analysis.EnforcementOptions{PoP: analysis.PoPOptions{Client: prefix}, ReportOptions: analysis.ReportOptions{Top: 40}, Rules: parse(t, `rules:
+  - {id: client, characteristics: [ip], limits: [{threshold: 9, period: 1m}]}
+  - {id: block, characteristics: [network:24/48], limits: [{threshold: 15, period: 1m}], min_clients: 3, action: shed}
+  - {id: wide, characteristics: [network:16/32, method], limits: [{threshold: 60, period: 1m}], min_clients: 5, action: shed}
+`)}, log)
+		}
+		want := on(1)
+		if wide := want.Rules[2]; prefix.IPv4 == 0 && wide.Refused == 0 || want.Refused < 100 {
+			t.Fatalf("%d requests are refused, %d by the networks of 16 bits", want.Refused, wide.Refused)
+		}
+		if diff := cmp.Diff(want, on(5)); diff != "" {
+			t.Errorf("clients of %+v: five cores find something else than one:\n%s", prefix, diff)
 		}
 	}
 }

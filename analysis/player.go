@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"hash/maphash"
 	"math"
 	"net/netip"
@@ -62,7 +63,8 @@ const (
 // finish.
 type player struct {
 	client  rule.ClientPrefix
-	shared  rule.Kind // the characteristic that all rules share; 0: they have nothing in common
+	shared  rule.Kind         // the characteristic that all rules share; 0: they have nothing in common
+	widest  rule.ClientPrefix // if shared is Network: these divide no key
 	owners  uint32
 	fields  bool // rules look at the header
 	spread  spread
@@ -95,10 +97,35 @@ func newPlayer(client rule.ClientPrefix, fields bool, lists [][]rule.Characteris
 		if p.shared == 0 && !slices.ContainsFunc(lists, func(list []rule.Characteristic) bool {
 			return !slices.ContainsFunc(list, func(c rule.Characteristic) bool { return c.Kind == kind })
 		}) {
-			p.shared, p.owners = kind, uint32(runtime.GOMAXPROCS(0))
+			p.shared = kind
 		}
 	}
+	if widest, ok := widestNetworks(client, lists); ok && p.shared == 0 {
+		p.shared, p.widest = rule.Network, widest
+	}
+	if p.shared != 0 {
+		p.owners = uint32(runtime.GOMAXPROCS(0))
+	}
 	return p
+}
+
+// widestNetworks returns the length of networks that divide neither a key nor a client. ok is false if a list counts
+// neither by client nor by network.
+func widestNetworks(client rule.ClientPrefix, lists [][]rule.Characteristic) (widest rule.ClientPrefix, ok bool) {
+	client.IPv4, client.IPv6 = cmp.Or(client.IPv4, 32), cmp.Or(client.IPv6, 64)
+	widest = client
+	for _, list := range lists {
+		var own rule.ClientPrefix
+		for i := range list {
+			ipv4, ipv6 := list[i].Bits()
+			if list[i].Kind == rule.IP {
+				ipv4, ipv6 = client.IPv4, client.IPv6
+			}
+			own.IPv4, own.IPv6 = max(own.IPv4, ipv4), max(own.IPv6, ipv6)
+		}
+		widest.IPv4, widest.IPv6 = min(widest.IPv4, own.IPv4), min(widest.IPv6, own.IPv6)
+	}
+	return widest, widest.IPv4 > 0
 }
 
 // newRulesPlayer returns a player for PoPs with these sets of rules.
@@ -207,6 +234,9 @@ func (p *player) add(e *accesslog.Entry) {
 	case p.owners == 1:
 	case p.shared == rule.Host:
 		r.owner = uint32(maphash.String(hosts, req.Host) >> 32 * uint64(p.owners) >> 32)
+	case p.shared == rule.Network:
+		network := accesslog.Client(p.widest.Client(r.addr).As16())
+		r.owner = uint32(client.Hash(&network) >> 32 * uint64(p.owners) >> 32)
 	default:
 		r.owner = uint32(r.hash >> 32 * uint64(p.owners) >> 32)
 	}

@@ -97,7 +97,7 @@ func equalsANode(t *testing.T, log []accesslog.Entry, thresholds []uint64, perio
 // The cores that share the keys change nothing, nor the order of sources with as many refusals.
 func TestSweepIsTheSameOnAnyNumberOfCores(t *testing.T) {
 	var by [][]rule.Characteristic
-	for _, text := range []string{"ip", "ip+path", "host+ip"} {
+	for _, text := range []string{"ip", "ip+path", "host+ip", "network:16/32"} {
 		list, err := analysis.ParseCharacteristics(text)
 		if err != nil {
 			t.Fatal(err)

@@ -107,6 +107,9 @@ func (c *Characteristic) network(addr netip.Addr) netip.Prefix {
 	return prefix
 }
 
+// Bits returns the lengths of the networks that c counts apart, 0 if it is of another kind.
+func (c *Characteristic) Bits() (ipv4, ipv6 int) { return int(c.ipv4), int(c.ipv6) }
+
 // of returns the network of an address.
 func (c *Characteristic) of(text string) (netip.Prefix, error) {
 	addr, err := netip.ParseAddr(text)
