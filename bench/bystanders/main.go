@@ -3,6 +3,8 @@
 // real traffic; "edge replay" judges by what it knows of the attack.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./bystanders -edge /tmp/edge -traces DIR
+//
+// With -nginx it measures nginx's limit_req by network instead, beside our limits of each /24 and each /16: see nginx.go.
 package main
 
 import (
@@ -27,6 +29,7 @@ var (
 	edge   = flag.String("edge", "edge", "the `binary`")
 	traces = flag.String("traces", ".", "`directory` with traces: *.tsv.gz, in each line a time in Unix seconds and a client")
 	only   = flag.String("only", "", "only traces whose names contain this `text`")
+	nginx  = flag.Bool("nginx", false, "measure nginx's limit_req, with a quarter of the networks shared")
 )
 
 // The attack: 10,000 addresses in 200 networks of 24 bits, 20 requests a second in all, for more than eight hours from the
@@ -86,6 +89,10 @@ func main() {
 		}
 		dir, remove := harness.TempDir()
 		defer remove()
+		if *nginx {
+			compare(files, dir)
+			return
+		}
 		for _, file := range files {
 			measure(file, dir)
 		}
@@ -102,14 +109,7 @@ func measure(file, dir string) {
 	fmt.Printf("\n|---%s|\n", strings.Repeat("|--:", len(stopped)*len(methods)))
 	from := busiest(file)
 	for _, share := range shares {
-		mix, attacked := filepath.Join(dir, "mix.yaml"), filepath.Join(dir, "attacked.log")
-		harness.Check(os.WriteFile(mix, fmt.Appendf(nil, attack, from+lasts, from, share), 0o600))
-		out, err := os.Create(attacked)
-		harness.Check(err)
-		generate := exec.Command(*edge, "replay", "--generate", mix, "--over", file)
-		generate.Stdout, generate.Stderr = out, os.Stderr
-		harness.Check(generate.Run())
-		harness.Check(out.Close())
+		attacked := overlay(file, dir, from, share)
 		peaceful := withoutAttack(attacked)
 		cells := make([]string, len(stopped)*len(methods))
 		for j, m := range methods {
@@ -131,6 +131,19 @@ func measure(file, dir string) {
 		}
 		fmt.Println()
 	}
+}
+
+// overlay lays the attack over a trace, and returns the log.
+func overlay(file, dir string, from int, share float64) (attacked string) {
+	mix, attacked := filepath.Join(dir, "mix.yaml"), filepath.Join(dir, "attacked.log")
+	harness.Check(os.WriteFile(mix, fmt.Appendf(nil, attack, from+lasts, from, share), 0o600))
+	out, err := os.Create(attacked)
+	harness.Check(err)
+	generate := exec.Command(*edge, "replay", "--generate", mix, "--over", file)
+	generate.Stdout, generate.Stderr = out, os.Stderr
+	harness.Check(generate.Run())
+	harness.Check(out.Close())
+	return attacked
 }
 
 // A side is what is refused of the attack, or of the rest.
