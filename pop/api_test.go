@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,15 @@ func (o *operator) everywhere(client string, want int) {
 	}
 }
 
+// known waits until a node knows a mitigation.
+func (o *operator) known(node int, key string) {
+	o.t.Helper()
+	eventually(o.t, fmt.Sprintf("node %d knows mitigation %s", node+1, key), func() bool {
+		status, _ := o.send(node, "GET", "/api/v1/mitigations/"+key, nil)
+		return status == 200
+	})
+}
+
 // Customer 203.0.113.7 complains: any node says why, and frees the client on all. Another one is stopped
 // by hand, and freed with its network.
 func TestComplaint(t *testing.T) {
@@ -152,6 +162,7 @@ func TestComplaint(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	var m admin.Mitigation
+	o.known(1, e.Keys[0].Key)
 	o.ask(1, "GET /api/v1/mitigations/{key}", url.Values{"key": {e.Keys[0].Key}}, 200, &m)
 	var l admin.Lifted
 	o.ask(2, "POST /api/v1/mitigations/lift", url.Values{"rule": {"login"}, "ip": {customer}, "reason": {"it is their office"}}, 200, &l)
@@ -165,15 +176,19 @@ func TestComplaint(t *testing.T) {
 	if !m.ByHand || m.Rule != "login" || m.Client != other || m.Left < 3000 || m.Left > 3600 {
 		t.Errorf("by hand: %+v", m)
 	}
+	for i := range o.nodes {
+		o.known(i, m.Key) // before the other one asks so often that it is refused for that
+	}
 	o.everywhere(other, 429)
 	by.Set("duration", "30m")
 	o.ask(2, "POST /api/v1/mitigations", by, 400, nil) // shorter than the one that is there
 	for values, want := range map[string]int{"": 2, "rule=login&state=active": 1, "state=lifted": 1, "rule=api": 0, "client=203.0.113.9": 1, "client=203.0.113.8/31": 1, "client=203.0.113.0/24": 2, "node=node-2&state=active": 1, "node=node-1&state=active": 0, "key=" + m.Key[:7]: 1} {
 		q, _ := url.ParseQuery(values)
-		var page admin.Mitigations
-		if o.ask(0, "GET /api/v1/mitigations", q, 200, &page); page.Total != want || len(page.Mitigations) != want {
-			t.Errorf("mitigations with %q: %+v, want %d", values, page, want)
-		}
+		eventually(t, fmt.Sprintf("%d mitigations are found with %q", want, values), func() bool { // names of nodes come soon
+			var page admin.Mitigations
+			o.ask(0, "GET /api/v1/mitigations", q, 200, &page)
+			return page.Total == want && len(page.Mitigations) == want
+		})
 	}
 	network := url.Values{"client": {"203.0.113.0/24"}, "dry_run": {"true"}}
 	var all admin.LiftedAll
@@ -191,7 +206,7 @@ func TestStates(t *testing.T) {
 	var nodes admin.Nodes
 	eventually(t, "all nodes are known", func() bool {
 		o.ask(0, "GET /api/v1/nodes", nil, 200, &nodes)
-		return len(nodes.Nodes) == 3
+		return len(nodes.Nodes) == 3 && !slices.ContainsFunc(nodes.Nodes, func(n admin.Node) bool { return n.Version == "" })
 	})
 	for i, n := range nodes.Nodes {
 		if n.Name != fmt.Sprint("node-", i+1) || n.Version != "v1.2.3" || n.Self != (i == 0) || len(n.Fingerprints) != 4 || n.Fingerprints["rules"] != nodes.Nodes[0].Fingerprints["rules"] || len(n.Differs) != 0 {
@@ -199,7 +214,10 @@ func TestStates(t *testing.T) {
 		}
 	}
 	var shards admin.Shards
-	o.ask(1, "GET /api/v1/shards", nil, 200, &shards)
+	eventually(t, "all shards are up", func() bool {
+		o.ask(1, "GET /api/v1/shards", nil, 200, &shards)
+		return !slices.ContainsFunc(shards.Shards, func(s admin.Shard) bool { return s.Down || s.Breaker != "closed" })
+	})
 	sum := 0.0
 	for _, s := range shards.Shards {
 		if sum += s.Share; s.Breaker != "closed" || s.Down || !s.InRing {
