@@ -152,10 +152,13 @@ func TestMemoryWithDeadShards(t *testing.T) {
 func BenchmarkMemoryWithDeadShards(b *testing.B) {
 	for name, goOut := range map[string]bool{"in": false, "out": true} {
 		b.Run(name, func(b *testing.B) {
-			const tracked = 1 << 18
+			tracked, keys := 1<<18, 1_400_000
+			if testing.Short() {
+				tracked, keys = 1<<13, 1<<15
+			}
 			for b.Loop() {
-				bytes := floodDead(b, oneLimit, tracked, 1_400_000, goOut)
-				b.ReportMetric(float64(bytes)/tracked, "B/tracked-key")
+				bytes := floodDead(b, oneLimit, tracked, keys, goOut)
+				b.ReportMetric(float64(bytes)/float64(tracked), "B/tracked-key")
 				b.ReportMetric(float64(bytes)/1e6, "MB")
 			}
 		})
