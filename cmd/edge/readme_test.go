@@ -30,19 +30,15 @@ func blocks(t *testing.T, language string) (all []string) {
 	return all
 }
 
-// The configuration that the README shows is that of testdata: the rules as a whole, and the
-// settings up to one of their empty lines.
+// The README shows the rules of testdata as they are.
 func TestReadmeConfiguration(t *testing.T) {
 	t.Parallel()
-	shown := blocks(t, "yaml")
-	for i, file := range []string{"../../testdata/rules.yaml", "../../testdata/node.yaml"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if i >= len(shown) || shown[i] != string(text) && (i == 0 || !strings.HasPrefix(string(text), shown[i]+"\n") || len(shown[i]) < 1000) {
-			t.Errorf("the README does not show %s as it is", file)
-		}
+	text, err := os.ReadFile("../../testdata/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(blocks(t, "yaml"), string(text)) {
+		t.Error("the README does not show testdata/rules.yaml as it is")
 	}
 }
 
@@ -105,7 +101,7 @@ func TestReadmeLoad(t *testing.T) {
 
 func TestReadmeLength(t *testing.T) {
 	t.Parallel()
-	if lines := strings.Count(readme(t), "\n"); lines > 250 {
-		t.Errorf("the README has %d lines, want 250 at most", lines)
+	if lines := strings.Count(readme(t), "\n"); lines > 200 {
+		t.Errorf("the README has %d lines, want at most 200", lines)
 	}
 }
