@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// rewriteSubWindows makes the figures of README.md about sub-windows under enforcement. It
+// rewriteSubWindows makes the figures of docs/accuracy.md about sub-windows under enforcement. It
 // plays five real traces some 80 times each, which takes minutes.
 var rewriteSubWindows = flag.String("sub-windows", "", "write what sub-windows do under enforcement to this `file`, and a plot beside it")
 

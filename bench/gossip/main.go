@@ -25,7 +25,7 @@ const statusSize = 67
 var (
 	length = flag.Duration("length", 5*time.Second, "length of a measurement")
 	rounds = flag.Int("rounds", 5, "measurements of each kind")
-	rate   = flag.Int("rate", 500, "mitigations per second that start in the PoP")
+	rate   = flag.Int("rate", 200, "mitigations per second that start in the PoP")
 )
 
 // received counts the messages and the statuses that all nodes have received.
@@ -79,7 +79,7 @@ func main() {
 	log.SetFlags(0)
 	flag.Parse()
 	fmt.Println("| nodes | a status, CPU µs | a mitigation at one node, CPU µs |\n|--:|--:|--:|")
-	for _, count := range []int{4, 8, 16, 32} {
+	for _, count := range []int{2, 4, 8} {
 		nodes := start(count)
 		var still, busy []float64 // µs
 		for range *rounds {
