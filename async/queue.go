@@ -87,7 +87,7 @@ func New[K comparable, V any](o Options[K, V]) (*Queue[K, V], error) {
 func (q *Queue[K, V]) Offer(k K, v V, urgent bool) (size uint64, ok bool) {
 	h := q.o.Hash(k)
 	i := h % stripes
-	size = q.stripe[i].offer(h, k, v, &q.o)
+	size = q.stripe[i].offer(h, &k, &v, &q.o)
 	if size == 0 {
 		return 0, false
 	}

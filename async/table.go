@@ -21,7 +21,7 @@ type stripe[K comparable, V any] struct {
 	_ [64]byte // the neighbour's lock is on another cache line
 }
 
-func (s *stripe[K, V]) offer(h uint64, k K, v V, o *Options[K, V]) (size uint64) {
+func (s *stripe[K, V]) offer(h uint64, k *K, v *V, o *Options[K, V]) (size uint64) {
 	s.mu.Lock()
 	size = s.queued.add(h, k, v, o)
 	s.mu.Unlock()
@@ -51,7 +51,7 @@ func newTable[K comparable, V any](capacity int) table[K, V] {
 }
 
 // add returns the size of what is under k with this offer, 0 if there is no room for it.
-func (t *table[K, V]) add(h uint64, k K, v V, o *Options[K, V]) (size uint64) {
+func (t *table[K, V]) add(h uint64, k *K, v *V, o *Options[K, V]) (size uint64) {
 	mask := uint64(len(t.index) - 1)
 	for i := h >> 32 & mask; ; i = (i + 1) & mask {
 		switch at := t.index[i]; {
@@ -59,12 +59,12 @@ func (t *table[K, V]) add(h uint64, k K, v V, o *Options[K, V]) (size uint64) {
 			if len(t.items) == cap(t.items) {
 				return 0
 			}
-			t.items = append(t.items, Item[K, V]{k, v})
+			t.items = append(t.items, Item[K, V]{*k, *v})
 			t.index[i] = uint32(len(t.items))
 			return o.Size(&t.items[len(t.items)-1].Value)
-		case t.items[at-1].Key == k:
+		case t.items[at-1].Key == *k:
 			queued := &t.items[at-1].Value
-			o.Merge(queued, v)
+			o.Merge(queued, *v)
 			return o.Size(queued)
 		}
 	}

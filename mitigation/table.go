@@ -2,6 +2,7 @@ package mitigation
 
 import (
 	"container/heap"
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"sync"
@@ -29,10 +30,15 @@ type Options struct {
 const parts = 64
 
 // A Table holds the records that a node knows, at most one for each key. All methods may
-// be called concurrently. Get takes a lock that writers hold for a map operation only.
+// be called concurrently. Get takes a lock that writers hold for a map operation only, and none
+// for most keys without a record.
 type Table struct {
 	part [parts]*lru.Cache[counter.Key, *held]
 	size int // of all parts
+
+	// same is how many records have the same 15 bits of their keys. Most keys have no record, and are
+	// told from those that have one without a lock.
+	same [1 << 15]atomic.Int32
 
 	mu     sync.Mutex // held to write, and guards what follows
 	due    expiry     // what is held, by the time when there is something to do
@@ -107,6 +113,13 @@ func New(o Options) (*Table, error) {
 
 func (t *Table) of(k counter.Key) *lru.Cache[counter.Key, *held] { return t.part[k[0]%parts] }
 
+func (t *Table) sameAs(k counter.Key) *atomic.Int32 {
+	return &t.same[int(binary.LittleEndian.Uint16(k[8:]))%len(t.same)]
+}
+
+// May reports whether k may have a record. If not, Get returns nil.
+func (t *Table) May(k counter.Key) bool { return t.sameAs(k).Load() > 0 }
+
 // Get returns the record that mitigates k now, nil unless there is one and acts, which must not use
 // t, reports true of it. The record is never changed.
 func (t *Table) Get(k counter.Key, now time.Time, acts func(*Record) bool) *Record {
@@ -130,8 +143,8 @@ func (t *Table) Get(k counter.Key, now time.Time, acts func(*Record) bool) *Reco
 // Generation returns the generation of a mitigation of k that begins now: 0 unless t knows of
 // a lift. A lift is remembered for MaxLifetime, even if a later mitigation ends earlier.
 func (t *Table) Generation(k counter.Key) uint32 {
-	if !t.lifted.Load() {
-		return 0 // nearly always, and without a look at memory that is not cached
+	if !t.lifted.Load() || !t.May(k) {
+		return 0 // nearly always
 	}
 	if h, ok := t.of(k).Peek(k); ok {
 		return h.next()
@@ -211,6 +224,7 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 	changed = !h.over
 	if !ok {
 		h.ID = t.id(r.Key)
+		t.sameAs(r.Key).Add(1)
 	} else {
 		h.ID = old.ID
 		forgotten := !now.Before(old.remembered)
@@ -271,7 +285,8 @@ func (t *Table) end(h *held) {
 
 // gone is called for what leaves a part. mu is held: only Merge and expire take
 // anything out.
-func (t *Table) gone(_ counter.Key, h *held) {
+func (t *Table) gone(k counter.Key, h *held) {
+	t.sameAs(k).Add(-1)
 	if h.at >= 0 {
 		if !h.over {
 			t.evicted.Inc()

@@ -61,7 +61,7 @@ func newBench(tb testing.TB, text string, tracked int, shards ...count.Shard) *b
 func (b *bench) offer(i int) {
 	var material [8]byte
 	binary.BigEndian.PutUint64(material[:], uint64(i))
-	b.Offer(b.rule, b.secret.Tag(material[:]), 0, mitigation.Sample{Method: "GET", Host: "example.com", Path: "/"}, 1, b.now)
+	b.Offer(b.rule, b.secret.Tag(material[:]), 0, &count.Source{Sample: mitigation.Sample{Method: "GET", Host: "example.com", Path: "/"}}, 1, b.now)
 }
 
 // Known keys never cost an allocation. New ones cost four: the track, its place among recently used keys, its

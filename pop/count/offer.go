@@ -73,12 +73,18 @@ func (s *nearSet) set(k counter.Key, near bool) {
 	}
 }
 
+// A Source is the request that is offered, under one key or several.
+type Source struct {
+	mitigation.Sample
+	clients ClientSet // of its client; zero: not needed yet
+}
+
 // Offer queues a request at now, to be counted n times by r under key. It never blocks. If the waiting
 // requests and the known counts of the key together exceed a limit, Offer starts the mitigation
 // itself: of a key near its threshold as many requests pass as the node knows room for, and one.
 // generation is how often the key's mitigation had been lifted when the request was decided:
 // requests from before a lift are not counted.
-func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, sample mitigation.Sample, n uint64, now time.Time) {
+func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Source, n uint64, now time.Time) {
 	var known []view
 	near := c.near.has(key)
 	if near {
@@ -86,9 +92,12 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, sample mi
 		known = c.shown(room[:0], key, generation) // before the offer: the loop may count it at once
 	}
 	what := arrival{key: key, tick: tickOf(r, now), generation: generation}
-	more := offered{rule: r, n: n, at: now.UnixMicro(), sample: sample}
+	more := offered{rule: r, n: n, at: now.UnixMicro(), sample: from.Sample}
 	if r.MinClients > 1 {
-		more.clients = ClientSetOf(c.o.Secret, c.o.Client.Client(sample.Client))
+		if from.clients == (ClientSet{}) {
+			from.clients = ClientSetOf(c.o.Secret, c.o.Client.Client(from.Client))
+		}
+		more.clients = from.clients
 	}
 	waiting, ok := c.queue.Offer(what, more, near)
 	if !ok {
@@ -101,7 +110,7 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, sample mi
 	}
 	if f, over := exceeds(known, r, waiting, time.UnixMilli(what.tick), now); over {
 		f.generation = generation
-		c.mitigate(key, r, f, &sample, maxChanges, now)
+		c.mitigate(key, r, f, &from.Sample, maxChanges, now)
 	}
 }
 

@@ -64,7 +64,7 @@ type Decision struct {
 	still  bool // some may count though the request is refused: see Decision.counted
 	by     int8 // 1 + the Width of the narrowest rule that refuses; 0: none does, or an access list
 	beside bool // another request is refused, and this one with it: see Limiter.DecideBy
-	sample mitigation.Sample
+	source count.Source
 
 	decided int64           // when, for the decision log; 0: it is not logged
 	logged  *decision.Batch // keys in the log's sample; nil: none
@@ -225,22 +225,20 @@ func (d *Decision) listed(set *rule.Set, req *rule.Request) bool {
 // lookUp finds the record under a key of rules, which are of set, that mitigates req, or else a rule
 // that fails closed.
 func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *rule.Request, now time.Time) {
-	var material [256]byte
+	var buffer [256]byte
 	var closed *rule.Rule
 	for _, base := range rules {
-		keys := base.Keys(material[:0], req)
+		keys := base.Keys(buffer[:0], req)
 		for i := range keys.Len() {
-			r := set.Override(base, keys.At(i))
+			material := keys.At(i)
+			r := set.Override(base, material)
 			if r == nil {
 				continue // exempt
 			}
-			key := l.o.Secret.Tag(keys.At(i))
+			key := l.o.Secret.Tag(material)
 			logs := l.Decisions.Samples(key) && d.decided != 0
 			d.still = d.still || r.Action == rule.Shed
-			acts := func(record *mitigation.Record) bool {
-				return count.Acts(r, record) && (r.Action != rule.Shed || l.Sheds(r, key, req.Client(), now))
-			}
-			if record := l.o.Table.Get(key, now, acts); record != nil {
+			if record := l.record(r, key, req, now); record != nil {
 				d.consider(r, record)
 				if r.CountsMitigated() {
 					d.add(counted{r, key, record.Generation, true})
@@ -263,6 +261,16 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 	if closed != nil && !d.Verdict.Refused() {
 		d.Verdict, d.Rule, d.Record, d.by = Unavailable, closed, nil, 1
 	}
+}
+
+// record returns the record of a key of r that mitigates req, nil if there is none.
+func (l *Limiter) record(r *rule.Rule, key counter.Key, req *rule.Request, now time.Time) *mitigation.Record {
+	if !l.o.Table.May(key) {
+		return nil
+	}
+	return l.o.Table.Get(key, now, func(record *mitigation.Record) bool {
+		return count.Acts(r, record) && (r.Action != rule.Shed || l.Sheds(r, key, req.Client(), now))
+	})
 }
 
 // consider lets the active record of r decide if it takes precedence over the current one.
@@ -290,13 +298,13 @@ func (l *Limiter) countArrival(d *Decision, req *rule.Request, n uint64, now tim
 	if d.refused() && !d.still || d.n == 0 || n == 0 {
 		return
 	}
-	d.sample = sampleOf(req)
+	d.source.Sample = sampleOf(req)
 	if req.Borrowed {
-		d.sample = count.Copy(d.sample)
+		d.source.Sample = count.Copy(d.source.Sample)
 	}
 	for i := range d.n {
 		if c := d.at(i); !c.rule.CountsAnswer() && d.takes(c) {
-			l.Offer(c.rule, c.key, c.generation, d.sample, c.rule.CostOf(n), now)
+			l.Offer(c.rule, c.key, c.generation, &d.source, c.rule.CostOf(n), now)
 		}
 	}
 }
@@ -354,7 +362,7 @@ func (l *Limiter) Report(req *rule.Request, status int, fields Fields, now time.
 	}
 	var matched [8]*rule.Rule
 	var material [256]byte
-	d := Decision{sample: sampleOf(req)}
+	d := Decision{source: count.Source{Sample: sampleOf(req)}}
 	for _, r := range set.Match(req, matched[:0]) {
 		keys := r.Keys(material[:0], req)
 		for i := range keys.Len() {
@@ -365,7 +373,7 @@ func (l *Limiter) Report(req *rule.Request, status int, fields Fields, now time.
 		}
 	}
 	if d.CountsAnswer() {
-		d.sample = count.Copy(d.sample)
+		d.source.Sample = count.Copy(d.source.Sample)
 		l.Answered(&d, status, fields, now)
 	}
 }
