@@ -306,8 +306,8 @@ func (c *Loop) hasRead(s slot, op *counter.Read, b *batch) {
 	case b.former:
 		w.others = w.others || more
 	case s.index == w.Index-1:
-		if s.hasReadPrev(w, b.begun, 2*c.o.Interval+max(0, c.o.Ahead())); !w.again.IsZero() {
-			c.later.add(s.track, w.again)
+		if s.hasReadPrev(w, b.begun, 2*c.o.Interval+max(0, c.o.Ahead())); w.again != 0 {
+			c.later.add(s.track, time.Unix(0, w.again))
 		}
 	}
 }

@@ -300,7 +300,7 @@ func (c *Loop) flush(items []async.Item[arrival, offered]) {
 			t.since = offered.at
 		}
 		t.keep(&offered.sample)
-		t.seen[0].Add(offered.clients)
+		t.see(offered.clients)
 		if c.evaluate(t, offered.n, now); !c.holds(t, now) {
 			c.send(t, now)
 		}
@@ -398,5 +398,6 @@ func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
 	if !over || r.OnFailure == rule.FailOpen && c.Unavailable(t.key) || t.clients() < r.MinClients {
 		return // it is evaluated again when the shard has answered, or with its next count
 	}
-	c.mitigate(t.key, r, f, &t.sample, math.MaxInt, now)
+	sample := t.sample()
+	c.mitigate(t.key, r, f, &sample, math.MaxInt, now)
 }

@@ -21,6 +21,7 @@ import (
 const (
 	oneLimit    = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1h}]}]"
 	threeLimits = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1h}, {threshold: 1000, period: 1m}, {threshold: 100, period: 1s}]}]"
+	minClients  = "rules: [{id: all, characteristics: [host], limits: [{threshold: 1000000, period: 1h}], min_clients: 10}]"
 )
 
 // A bench is a loop whose clock only the test moves.
@@ -139,9 +140,9 @@ func heap() int {
 // The help of --tracked-keys says how much memory a key takes at most, whatever shards do.
 func TestMemoryWithDeadShards(t *testing.T) {
 	const tracked = 1 << 13
-	for rules, most := range map[string]int{oneLimit: 1200, threeLimits: 2600} {
+	for rules, most := range map[string]int{oneLimit: 950, minClients: 1000, threeLimits: 2100} {
 		got := floodDead(t, rules, tracked, 3*tracked, false)
-		t.Logf("%d bytes a key", got/tracked)
+		t.Logf("%s: %d bytes a key", rules, got/tracked)
 		if got > tracked*most {
 			t.Errorf("%s: %d keys take %d bytes each, want %d at most", rules, tracked, got/tracked, most)
 		}
@@ -150,14 +151,14 @@ func TestMemoryWithDeadShards(t *testing.T) {
 
 // BenchmarkMemoryWithDeadShards tracks the default number of keys.
 func BenchmarkMemoryWithDeadShards(b *testing.B) {
-	for name, goOut := range map[string]bool{"in": false, "out": true} {
+	for name, rules := range map[string]string{"in": oneLimit, "out": oneLimit, "min_clients": minClients, "three limits": threeLimits} {
 		b.Run(name, func(b *testing.B) {
 			tracked, keys := 1<<18, 1_400_000
 			if testing.Short() {
 				tracked, keys = 1<<13, 1<<15
 			}
 			for b.Loop() {
-				bytes := floodDead(b, oneLimit, tracked, keys, goOut)
+				bytes := floodDead(b, rules, tracked, keys, name == "out")
 				b.ReportMetric(float64(bytes)/float64(tracked), "B/tracked-key")
 				b.ReportMetric(float64(bytes)/1e6, "MB")
 			}

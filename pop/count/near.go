@@ -108,7 +108,7 @@ func (c *Loop) nearOf(t *track, now time.Time) (of Near, ok bool) {
 		of, ok = Near{Key: t.key, Rule: r, Standing: Standing{v.limit, v.Prev, v.Cur, elapsed}, Remaining: left}, true
 	}
 	if c.o.LogClients {
-		of.Client = t.sample.Client
+		of.Client = t.client
 	}
 	return of, ok
 }

@@ -78,7 +78,7 @@ func (c *Loop) hasReadRecord(t *track, op *counter.Read, b *batch, now time.Time
 		active = err == nil
 		if active || errors.Is(err, mitigation.ErrExpired) {
 			if t.rule != nil { // a shard does not know what explains it
-				stored.Rule, stored.Client = t.rule.Fingerprint(), t.sample.Client
+				stored.Rule, stored.Client = t.rule.Fingerprint(), t.client
 			}
 			c.Learn(stored, "shard", now)
 		}

@@ -94,7 +94,7 @@ func (t *track) place(p *placement, owner *lane, now time.Time, settle time.Dura
 	}
 	t.store = t.store || moved && held && len(t.formers) > 0
 	for i := len(t.windows) - 1; i >= 0 && t.windows[i].outdated(); i-- {
-		add(former{at: owner, settled: t.windows[i].settled})
+		add(former{at: owner, settled: t.windows[i].old.settled})
 	}
 }
 
@@ -152,7 +152,7 @@ func countedAs(r *rule.Rule, limit counter.Limit) (counter.Limit, bool) {
 // dropOutdated removes the windows of layouts that no longer count at now.
 func (t *track) dropOutdated(now time.Time) {
 	for i := len(t.windows) - 1; i >= 0 && t.windows[i].outdated(); i-- { // they are the last
-		if w := &t.windows[i]; !now.Before(w.until) {
+		if w := &t.windows[i]; !now.Before(w.old.until) {
 			t.lose(dropShard, w)
 			t.windows = slices.Delete(t.windows, i, i+1)
 		}

@@ -96,9 +96,23 @@ func (s *ClientSet) Add(o ClientSet) { s[0], s[1] = s[0]|o[0], s[1]|o[1] }
 // Len returns a lower bound of how many clients there are.
 func (s *ClientSet) Len() int { return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]) }
 
+// see notes clients of t.
+func (t *track) see(clients ClientSet) {
+	if clients == (ClientSet{}) {
+		return
+	}
+	if t.seen == nil {
+		t.seen = new([2]ClientSet)
+	}
+	t.seen[0].Add(clients)
+}
+
 // clients returns a lower bound of how many clients of t this node has seen in the first limit's window and
 // the one before.
 func (t *track) clients() int {
+	if t.seen == nil {
+		return 0
+	}
 	both := t.seen[0]
 	both.Add(t.seen[1])
 	return both.Len()

@@ -17,10 +17,10 @@ import (
 // All values have the layout of the limit, and are added and compared field by field. A field
 // that overflows stays at its maximum, far above the threshold.
 type tally struct {
-	share           // at the instance that answered last for the shard that owns the key
-	former  []stint // at other instances, and at former owners; mostly empty
-	pending uint64  // own requests that are not yet sent
-	flying  uint64  // own requests that are being sent
+	share            // at the instance that answered last for the shard that owns the key
+	former  *[]stint // at other instances, and at former owners; mostly nil
+	pending uint64   // own requests that are not yet sent
+	flying  uint64   // own requests that are being sent
 
 	made   bool  // the shard that owns the key has the counter
 	alone  bool  // the shard refuses increments: this node counts alone
@@ -45,11 +45,34 @@ type stint struct {
 // sent returns a lower bound of the share.
 func (s share) sent(l counter.Layout) uint64 { return l.Max(l.Add(s.lost, s.reply), s.least) }
 
+// stints returns the shares at other instances, and at former owners.
+func (t *tally) stints() []stint {
+	if t.former == nil {
+		return nil
+	}
+	return *t.former
+}
+
+// keepStint adds s to the stints, and returns its share.
+func (t *tally) keepStint(s stint) *share {
+	all := append(t.stints(), s)
+	t.former = &all
+	return &all[len(all)-1].share
+}
+
+// resume makes the ith stint the share at the instance that answered last.
+func (t *tally) resume(i int) {
+	all := *t.former
+	t.share = all[i].share
+	*t.former = slices.Delete(all, i, i+1)
+}
+
 // known returns a lower bound of the window's value.
 func (t *tally) known(l counter.Layout) uint64 {
 	n := l.Add(l.Add(t.sent(l), t.pending), t.flying)
-	for i := range t.former {
-		n = l.Add(n, t.former[i].sent(l))
+	former := t.stints()
+	for i := range former {
+		n = l.Add(n, former[i].sent(l))
 	}
 	return n
 }
@@ -60,21 +83,19 @@ func (t *tally) known(l counter.Layout) uint64 {
 // with the same process ID that started together, as in two containers.
 func (t *tally) hear(l counter.Layout, owner string, from *counter.Link, value, delta uint64) {
 	if t.from.Apart(from) {
-		t.former = append(t.former, stint{owner, t.share})
-		t.former[len(t.former)-1].unsure = 0
+		t.keepStint(stint{owner, t.share}).unsure = 0
 		t.share = share{unsure: t.unsure} // either of the two may have counted these
 	}
 	if t.from != nil {
 		return
 	}
-	i := slices.IndexFunc(t.former, func(s stint) bool {
+	i := slices.IndexFunc(t.stints(), func(s stint) bool {
 		return s.from.Same(from) && (s.shard == owner || l.Below(value, l.Add(s.reply, delta)) == 0)
 	})
 	if i >= 0 {
-		known := t.former[i].share
-		known.least = l.Max(known.least, t.sent(l))
-		known.unsure = l.Add(known.unsure, t.unsure)
-		t.share, t.former = known, slices.Delete(t.former, i, i+1)
+		least, unsure := t.sent(l), t.unsure
+		t.resume(i)
+		t.least, t.unsure = l.Max(t.least, least), l.Add(t.share.unsure, unsure)
 	}
 }
 
@@ -82,12 +103,12 @@ func (t *tally) hear(l counter.Layout, owner string, from *counter.Link, value, 
 // share, so that its value counts once.
 func (t *tally) move(from, to string) {
 	if t.share != (share{}) {
-		t.former = append(t.former, stint{from, t.share})
+		t.keepStint(stint{from, t.share})
 	}
 	t.share, t.made, t.alone, t.misses = share{}, false, false, 0
-	for i, s := range slices.Backward(t.former) {
+	for i, s := range slices.Backward(t.stints()) {
 		if s.shard == to {
-			t.share, t.former = s.share, slices.Delete(t.former, i, i+1)
+			t.resume(i)
 			break
 		}
 	}
@@ -101,8 +122,7 @@ func (t *tally) read(l counter.Layout, owner, shard string, from *counter.Link, 
 		return false, false // the owner's value may include what is in flight, whose reply will tell
 	}
 	if at == nil {
-		t.former = append(t.former, stint{shard: shard})
-		at = &t.former[len(t.former)-1].share
+		at = t.keepStint(stint{shard: shard})
 	}
 	before := at.sent(l)
 	fell = at.raise(l, value, from)
@@ -122,16 +142,17 @@ func (t *tally) shareOf(l counter.Layout, owner, shard string, from *counter.Lin
 	if same && l.Below(t.reply, value) == 0 {
 		return &t.share // it may be the owner's counter, by another address
 	}
-	for i := range t.former {
-		if s := &t.former[i]; s.shard == shard && !s.from.Apart(from) {
+	former := t.stints()
+	for i := range former {
+		if s := &former[i]; s.shard == shard && !s.from.Apart(from) {
 			return &s.share
 		}
 	}
 	if same {
 		return &t.share
 	}
-	for i := range t.former {
-		if s := &t.former[i]; s.from.Same(from) {
+	for i := range former {
+		if s := &former[i]; s.from.Same(from) {
 			return &s.share
 		}
 	}

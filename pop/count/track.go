@@ -1,6 +1,7 @@
 package count
 
 import (
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,15 +21,19 @@ type track struct {
 
 	rule    *rule.Rule
 	windows []window // one for each of the rule's limits, then those of outdated layouts
-	sample  mitigation.Sample
 	lost    *losses
+
+	// The client and the text of the sample: method, host and path. cuts are where host and path begin.
+	client netip.Addr
+	text   string
+	cuts   [2]uint16
 
 	readRecord atomic.Bool // shared: another node may have mitigated the key
 	store      bool        // the record must be stored in the shard
 	version    uint64      // of the record in the shard, 0 if it has none
 
-	seen [2]ClientSet // in the first limit's window, and in the one before, if its rule has MinClients
-	held bool         // in Loop.later until its counts are sent
+	seen *[2]ClientSet // in the first limit's window, and in the one before; nil unless its rule has MinClients
+	held bool          // in Loop.later until its counts are sent
 
 	burst     uint64 // requests of the last flush
 	near      bool   // a few more requests will exceed a threshold
@@ -59,19 +64,16 @@ type track struct {
 type window struct {
 	counter.Windows[int64, tally]
 	limit  counter.Limit
-	fresh  bool      // the previous counter was not read yet
-	again  time.Time // when to read it again; zero: it is final
+	old    *outdated // nil if the layout is the rule's
+	again  int64     // when to read the previous counter again, in nanoseconds since the Unix epoch; 0: it is final
 	now    int64     // elapsed when t last advanced, 0 if the clock was set back
 	seen   int64     // the same when the window was last evaluated; -1: not yet
 	others bool      // other nodes have counted since then
-
-	// until is when an outdated layout ceases to matter; from settled on no node counts in
-	// it. Both are zero if the layout is the rule's.
-	until, settled time.Time
+	fresh  bool      // the previous counter was not read yet
 }
 
 // outdated reports whether the layout is no longer the rule's.
-func (w *window) outdated() bool { return !w.until.IsZero() }
+func (w *window) outdated() bool { return w.old != nil }
 
 // setRule makes r the rule of t; it may be another version of the same rule. Limits that
 // keep their period and layout keep their counts; outdated layouts are still read.
@@ -86,15 +88,16 @@ func (t *track) setRule(r *rule.Rule, now time.Time, outdated []outdated) {
 	for _, l := range r.Limits {
 		w := t.window(l.Counted(), now)
 		w.fresh = w.fresh || w.outdated() // other nodes may have returned to it earlier
-		w.until = time.Time{}
+		w.old = nil
 		windows = append(windows, w)
 	}
 	before := t.windows
-	for _, o := range outdated {
-		limit, _ := countedAs(r, o.limit)
-		o.limit.Threshold = limit.Threshold
-		w := t.window(o.limit, now)
-		w.until, w.settled = o.until, o.settled
+	for i := range outdated {
+		limit := outdated[i].limit
+		current, _ := countedAs(r, limit)
+		limit.Threshold = current.Threshold
+		w := t.window(limit, now)
+		w.old = &outdated[i]
 		windows = append(windows, w)
 	}
 	t.placed = nil // other limits may need other counters of formers
@@ -108,10 +111,17 @@ func (t *track) setRule(r *rule.Rule, now time.Time, outdated []outdated) {
 
 // keep replaces the sample by s, copied unless it says the same again.
 func (t *track) keep(s *mitigation.Sample) {
-	if had := &t.sample; had.Method != cut(s.Method) || had.Host != cut(s.Host) || had.Path != cut(s.Path) {
-		t.sample = Copy(*s)
+	if had := t.sample(); had.Method != cut(s.Method) || had.Host != cut(s.Host) || had.Path != cut(s.Path) {
+		method, host := cut(s.Method), cut(s.Host)
+		t.text, t.cuts = method+host+cut(s.Path), [2]uint16{uint16(len(method)), uint16(len(method) + len(host))}
 	}
-	t.sample.Client = s.Client
+	t.client = s.Client
+}
+
+// sample returns the last request that was counted.
+func (t *track) sample() mitigation.Sample {
+	host, path := t.cuts[0], t.cuts[1]
+	return mitigation.Sample{Client: t.client, Method: t.text[:host], Host: t.text[host:path], Path: t.text[path:]}
 }
 
 // lose drops the pending requests of w.
@@ -149,7 +159,7 @@ func (t *track) lift(generation uint32) {
 			t.lost[dropLifted] += w.limit.Layout.Sum(each.pending) + w.limit.Layout.Sum(each.flying)
 			*each = tally{}
 		}
-		w.fresh, w.again, w.seen, w.others = true, time.Time{}, -1, false
+		w.fresh, w.again, w.seen, w.others = true, 0, -1, false
 	}
 	t.generation, t.near, t.since = generation, false, 0
 	t.placed, t.formers = nil, nil // they may have counters of this generation
@@ -183,14 +193,14 @@ func (t *track) roll(w *window, index int64) {
 	default:
 		t.lose(dropShard, w)
 	}
-	if w == &t.windows[0] {
+	if w == &t.windows[0] && t.seen != nil {
 		if t.seen[1] = t.seen[0]; index > w.Index+1 {
 			t.seen[1] = ClientSet{}
 		}
 		t.seen[0] = ClientSet{}
 	}
 	w.Roll(index)
-	w.fresh, w.again, w.seen, w.others = true, time.Time{}, -1, false
+	w.fresh, w.again, w.seen, w.others = true, 0, -1, false
 }
 
 // advance makes the window at now the current one of each limit. If the clock was set back by a
@@ -265,7 +275,7 @@ func (t *track) unsent() bool {
 
 // due reports whether the previous counter is to be read from the owner at now.
 func (w *window) due(now time.Time) bool {
-	return !w.outdated() && (w.fresh && w.Cur.known(w.limit.Layout) > 0 || !w.again.IsZero() && !now.Before(w.again))
+	return !w.outdated() && (w.fresh && w.Cur.known(w.limit.Layout) > 0 || w.again != 0 && now.UnixNano() >= w.again)
 }
 
 // hasWork reports whether t has something to send or to read at now.
@@ -323,14 +333,17 @@ func (t *track) counted(s slot, op *counter.Increment, from *counter.Link) (fell
 // may add to it until catchUp after its window, and until all have made a change. Then it is read
 // again.
 func (t *track) hasReadPrev(w *window, now time.Time, catchUp time.Duration) {
-	w.fresh, w.again = false, time.Time{}
+	var again time.Time
 	late := min(catchUp, time.Duration(w.limit.Period-1)*time.Microsecond)
 	if final := time.UnixMicro(w.Index * w.limit.Period).Add(late); now.Before(final) {
-		w.again = final
+		again = final
 	}
 	for i := range t.formers {
 		if settled := t.formers[i].settled; now.Before(settled) {
-			w.again = sooner(w.again, settled)
+			again = sooner(again, settled)
 		}
+	}
+	if w.fresh, w.again = false, 0; !again.IsZero() {
+		w.again = again.UnixNano()
 	}
 }

@@ -14,9 +14,9 @@ import (
 type view struct {
 	counter.Windows[int64, uint64]
 	limit counter.Limit
-	until time.Time // when the layout ceases to matter; zero: never
+	old   *outdated // nil if the layout is the rule's
 	told  int64     // of which time the counts of other nodes are, in microseconds
-	of    int       // the window of the limit
+	of    int32     // the window of the limit
 	fresh bool      // the previous window was not read yet
 }
 
@@ -34,7 +34,7 @@ func (t *track) views(dst []view) []view {
 			if o.limit.Period != w.limit.Period {
 				continue
 			}
-			v := view{limit: o.limit, until: o.until, told: t.told, of: i, fresh: w.fresh}
+			v := view{limit: o.limit, old: o.old, told: t.told, of: int32(i), fresh: w.fresh}
 			v.Index = w.Index
 			for k := range t.windows {
 				if each := &t.windows[k]; each.limit.Period == w.limit.Period && each.Index == w.Index {
@@ -50,7 +50,7 @@ func (t *track) views(dst []view) []view {
 }
 
 // ended reports whether the layout has ceased to matter at now.
-func (v *view) ended(now time.Time) bool { return !v.until.IsZero() && !now.Before(v.until) }
+func (v *view) ended(now time.Time) bool { return v.old != nil && !now.Before(v.old.until) }
 
 // over reports whether the limit is exceeded at elapsed.
 func (v *view) over(elapsed int64) bool { return v.limit.Over(v.Prev, v.Cur, elapsed) }
@@ -58,8 +58,8 @@ func (v *view) over(elapsed int64) bool { return v.limit.Over(v.Prev, v.Cur, ela
 // back returns when the limit is no longer exceeded. elapsed is that of the window at now.
 func (v *view) back(elapsed int64, now time.Time) time.Time {
 	back := now.Add(time.Duration(v.limit.Back(v.Prev, v.Cur, elapsed)-elapsed) * time.Microsecond)
-	if !v.until.IsZero() && v.until.Before(back) {
-		return v.until
+	if v.old != nil && v.old.until.Before(back) {
+		return v.old.until
 	}
 	return back
 }
