@@ -55,12 +55,12 @@ func newReplay() *cobra.Command {
 		Use:   "replay [flags] FILE…",
 		Short: "Say from access logs what a limit would have done, and how accurate it is",
 		Long: `Read access logs, oldest file first, "-" for the standard input, and say what limits would
-have done to the requests in them. Formats are found out from the first lines. Logs may
+have done to the requests in them. Formats are detected from the first lines. Logs may
 be compressed by gzip, zstd or bzip2.
 
 --rules says what rules would have refused: from whom, which paths, when first, how long,
 and where an exact count would have decided otherwise. The rules are enforced by the
-very code of a node, on a clock that stands where the log does: by one node that knows
+code of a node, with the times of the log as its clock: by one node that knows
 everything at once, or by a PoP with its lag, clocks that differ, and shards that fail;
 then it also says what each of these costs. With --base it says who would be newly
 refused and newly allowed by a change of rules; as a check in CI, with --max-newly-refused.
@@ -84,7 +84,8 @@ docs/attacks.md.
 Estimators are ` + wrap(strings.Join(accuracy.EstimatorNames(), ", "), 88) + `; of
 sub-windows any number.
 
-Without a question it says what is in the logs, and what to ask next.
+Without --rules, --sweep, --accuracy and --generate it says what is in the logs, and what
+to ask next.
 
 Formats are these; a pattern in the notation of nginx's log_format or Apache's LogFormat, as
 it stands in their configuration; JSON and logfmt with fields of other names, as in
