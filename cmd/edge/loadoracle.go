@@ -31,7 +31,7 @@ func (f *oracleFlags) flags() *pflag.FlagSet {
 	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
 	listVar(f.set, &f.rules, "rules", "rules `files` of the PoP, and directories of them")
 	f.set.DurationVar(&f.o.Lag, "lag", 500*time.Millisecond, "maximum time until all nodes act on what was counted; more is a fault")
-	f.set.DurationVar(&f.o.Skew, "skew", 5*time.Millisecond, "maximum difference between the nodes' clocks and this machine's")
+	f.set.DurationVar(&f.o.Skew, "skew", 15*time.Millisecond, "maximum difference between the nodes' clocks and this machine's, plus the nodes' tick of 10 ms")
 	f.set.IntVar(&f.o.Client.IPv4, "ipv4-prefix", 32, "leading `bits` of an address that make one client, as the nodes are told")
 	f.set.IntVar(&f.o.Client.IPv6, "ipv6-prefix", 64, "the same of IPv6 addresses")
 	f.set.BoolVar(&f.comeBack, "come-back", true, "let some refused clients wait for their Retry-After, and come back then")
