@@ -36,8 +36,7 @@ func NewSecret(text string) (Secret, error) {
 }
 
 // Tag returns the key of material: SipHash-2-4-128(secret, material). It does not allocate.
-func (s Secret) Tag(material []byte) Key {
-	var k Key
+func (s Secret) Tag(material []byte) (k Key) {
 	lo, hi := siphash.Hash128(s.k0, s.k1, material)
 	binary.LittleEndian.PutUint64(k[0:], lo)
 	binary.LittleEndian.PutUint64(k[8:], hi)

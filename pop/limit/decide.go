@@ -236,7 +236,7 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 				continue // exempt
 			}
 			key := l.o.Secret.Tag(material)
-			logs := l.Decisions.Samples(key) && d.decided != 0
+			logs := d.decided != 0 && l.Decisions.Samples(key)
 			d.still = d.still || r.Action == rule.Shed
 			if record := l.record(r, key, req, now); record != nil {
 				d.consider(r, record)
@@ -249,9 +249,9 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 				}
 				continue
 			}
-			c := counted{r, key, l.o.Table.Generation(key), false}
-			if d.add(c); logs {
-				d.logged = l.Decisions.Add(d.logged, decision.Key{Rule: r, Key: key, Generation: c.generation})
+			generation := l.o.Table.Generation(key)
+			if d.add(counted{r, key, generation, false}); logs {
+				d.logged = l.Decisions.Add(d.logged, decision.Key{Rule: r, Key: key, Generation: generation})
 			}
 			if r.FailsClosed() && l.Unavailable(key) && (closed == nil || r.Index < closed.Index) {
 				closed = r

@@ -19,7 +19,7 @@ const severalValues = 1<<32 - 1
 // buffer that they were made in changes.
 type Keys struct {
 	bytes []byte
-	ends  [MaxKeys + 1]int // key i is bytes[ends[i]:ends[i+1]]
+	ends  [MaxKeys + 1]uint32 // key i is bytes[ends[i]:ends[i+1]]
 	n     int
 }
 
@@ -54,19 +54,18 @@ func (k *Keys) At(i int) []byte { return k.bytes[k.ends[i]:k.ends[i+1]:k.ends[i+
 // The values of path are the forms in which an origin may read the path, as far as r
 // concerns them. req must be canonical. Keys allocates to grow buf only, and where origins
 // read the path in several ways.
-func (r *Rule) Keys(buf []byte, req *Request) Keys {
+func (r *Rule) Keys(buf []byte, req *Request) (keys Keys) {
 	b, combinations := r.appendCombination(buf, req, 0)
 	if combinations > MaxKeys {
 		b, _ = r.appendCombination(buf, req, several)
 		combinations = 1
 	}
-	keys := Keys{n: combinations}
-	keys.ends[0] = len(buf)
+	keys.n, keys.ends[0] = combinations, uint32(len(buf))
 	for i := range combinations {
 		if i > 0 {
 			b, _ = r.appendCombination(b, req, i)
 		}
-		keys.ends[i+1] = len(b)
+		keys.ends[i+1] = uint32(len(b))
 	}
 	keys.bytes = b
 	return keys
