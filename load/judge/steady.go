@@ -17,7 +17,7 @@ type steady struct {
 	passed, refused level
 }
 
-// A level is an estimate in thresholds, by a request. 0: there is none.
+// A level is an estimate, as a multiple of the threshold, at the time of a request. The estimate is 0 if it is unset.
 type level struct {
 	estimate float64
 	from, to int64 // when the request was decided, by the nodes' clocks

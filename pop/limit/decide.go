@@ -263,7 +263,7 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 	}
 }
 
-// record returns the record of a key of r that mitigates req, nil if there is none.
+// record returns the record that mitigates req under key, a key of r, or nil if there is none.
 func (l *Limiter) record(r *rule.Rule, key counter.Key, req *rule.Request, now time.Time) *mitigation.Record {
 	if !l.o.Table.May(key) {
 		return nil

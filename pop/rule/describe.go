@@ -265,7 +265,7 @@ func (s *Set) Notes(r *Rule) []string {
 	return notes
 }
 
-// spokenBound names the rule that limits clients who change the values that r counts by, or suggests one.
+// spokenBound says which rule limits a client that sends a new value for r with each request, or suggests such a rule.
 func (s *Set) spokenBound(r *Rule) string {
 	bound := func(q *Rule) bool {
 		return !slices.ContainsFunc(q.Characteristics, func(c Characteristic) bool { return c.Kind != IP && c.Kind != Network }) &&

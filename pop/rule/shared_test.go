@@ -175,7 +175,7 @@ func TestWidth(t *testing.T) {
 	}
 }
 
-// Notes name the rule that limits clients who change a value for each request, or suggest one.
+// The notes say which rule limits a client that sends a new value with each request, or suggest such a rule.
 func TestMadeUpValues(t *testing.T) {
 	const byKey = `{id: key, characteristics: [{first: [header:a, ip]}], limits: [{threshold: 5, period: 1m}], match: {paths: [/a, /b]}}`
 	for _, test := range []struct{ name, other, want string }{
