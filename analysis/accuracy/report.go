@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/analysis/figure"
 )
 
-// An Report is what an Accuracy found. Shares named pct are in percent, relative
+// A Report is what an Accuracy found. Shares named pct are in percent, relative
 // errors, overshoots and peaks are fractions.
 type Report struct {
 	Events           uint64    `json:"events"`
