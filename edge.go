@@ -72,8 +72,8 @@ type Gossip struct {
 }
 
 // PerClient returns the text of a rules file with one rule, client: each client address may make
-// this many requests in any period, which is a multiple of a second. Who makes more is refused with
-// 429 until its rate has fallen again.
+// this many requests in any period, which is a multiple of a second. A client that makes more is
+// refused with 429 until its rate has fallen again.
 func PerClient(requests int, period time.Duration) string {
 	return fmt.Sprintf(`rules:
   - id: client

@@ -4,7 +4,7 @@ package analysis
 // what is active, not of the log.
 type aging[K comparable, V any] struct {
 	life       int64 // in microseconds
-	since      int64 // when the young ones were none
+	since      int64 // when young was last empty
 	young, old map[K]*aged[V]
 }
 

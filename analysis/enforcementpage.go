@@ -58,7 +58,7 @@ func (e *Enforcement) Document() page.Document {
 	for i := range e.Rules {
 		d.Sections = append(d.Sections, e.Rules[i].section(e.Clients))
 	}
-	if len(e.Rules) == 1 { // what is to be said of all is said of it
+	if len(e.Rules) == 1 { // the overview is about this rule
 		one := &d.Sections[1]
 		one.Blocks = slices.Concat(one.Blocks[:2], all.Blocks[1:], one.Blocks[2:], all.Blocks[:1])
 		d.Sections = d.Sections[1:]

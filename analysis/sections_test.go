@@ -71,7 +71,7 @@ func TestSweepPage(t *testing.T) {
 		t.Error("the page holds an address, or the script of a path")
 	}
 	if raw, _ := html(t, sweep(t, nil, analysis.SweepOptions{}).Document()); strings.Contains(raw, "NaN") {
-		t.Error("the page of an empty log has figures that are none")
+		t.Error("the page of an empty log has invalid figures")
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A timeline covers all of the log, in at most so many parts.
+// A timeline covers all of the log, in at most this many parts.
 func TestTimeline(t *testing.T) {
 	for _, tt := range []struct {
 		seconds, step int64

@@ -254,7 +254,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// Whatever is offered by whomever is flushed exactly once.
+// Every offer is flushed exactly once, whichever goroutine makes it.
 func TestNothingIsLostOrDoubled(t *testing.T) {
 	q := newQueue(t, async.Options[int, int]{Interval: 50 * time.Microsecond})
 	f := new(flushes)

@@ -296,7 +296,7 @@ func TestMalformedReplies(t *testing.T) {
 				case counter.Unknown:
 				case counter.NotSent:
 					if tt.stats == stats {
-						t.Error("an increment that was sent is said not to be")
+						t.Error("an increment that was sent is reported as not sent")
 					}
 				default:
 					t.Errorf("outcome %d, want Done or Unknown", op.Outcome)
@@ -452,7 +452,7 @@ func FuzzReplies(f *testing.F) {
 		err := s.Exchange(b)
 		for _, op := range b.Increments {
 			if op.Outcome == counter.NotSent {
-				t.Errorf("an increment that was sent is said not to be")
+				t.Errorf("an increment that was sent is reported as not sent")
 			}
 			if err == nil && op.Outcome == counter.Unknown {
 				t.Error("an increment is unknown after a good exchange")

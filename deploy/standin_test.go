@@ -23,7 +23,7 @@ import (
 //
 //   - memcached, haproxy and prometheus are the real programs, in the version of this
 //     machine, with busybox, which the real images have too;
-//   - grafana is none: busybox's web server answers its health check. What the dashboard
+//   - grafana only answers its health check, by busybox's web server. What the dashboard
 //     asks is tried on Prometheus instead;
 //   - golang is a script in place of the go command: it hands out the binary that this
 //     machine's go command has made just as the Dockerfile says.

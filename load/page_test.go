@@ -54,7 +54,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// Who sets the clock during a run learns what that does to it.
+// The report says when the clock was set during a run, and what that does to it.
 func TestClockStep(t *testing.T) {
 	for ms, want := range map[float64]bool{0: false, 0.4: false, -250: true, 3000: true} {
 		var text bytes.Buffer
@@ -62,7 +62,7 @@ func TestClockStep(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(text.String(), "THE CLOCK WAS SET by"); got != want {
-			t.Errorf("of %v ms it is said %t, want %t:\n%s", ms, got, want, text.String())
+			t.Errorf("a clock step of %v ms is reported: %t, want %t:\n%s", ms, got, want, text.String())
 		}
 	}
 	s := httptest.NewServer(http.NotFoundHandler())

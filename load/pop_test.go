@@ -119,8 +119,7 @@ func TestRealPoP(t *testing.T) {
 	}
 }
 
-// Of a node that refuses nobody, among those of a real PoP, it is said that it does so, and nothing
-// of the others.
+// A node of a real PoP that refuses nobody is reported, and the others are not.
 func TestRealPoPWithALeak(t *testing.T) {
 	t.Parallel()
 	rules := parse(t, lasting)
@@ -134,8 +133,8 @@ func TestRealPoPWithALeak(t *testing.T) {
 	}
 }
 
-// A PoP that does not trust the generator refuses everybody for the requests of all. It is said
-// why, and nothing else.
+// A PoP that does not trust the generator refuses everybody for the requests of all. The
+// report says why, and nothing else.
 func TestDistrust(t *testing.T) {
 	t.Parallel()
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}], mitigation_timeout: 1s}]")

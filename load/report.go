@@ -277,8 +277,8 @@ func (l *Log) sending(s Sending) Sending {
 	return s
 }
 
-// refused reports whether an answer refuses its request. What only looks like an answer of
-// the origin, or is none, is known from the rules: see Options.Bodies.
+// refused reports whether an answer refuses its request. A body that a rule prepares for refusals
+// tells them from answers of the origin: see Options.Bodies.
 func (l *Log) refused(q *record) bool {
 	return q.failure == answered && (q.status == 429 || q.retry > 0 || q.flags&prepared != 0)
 }

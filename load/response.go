@@ -203,7 +203,7 @@ type quota struct {
 	back      int64 // seconds until every exhausted limit allows requests again
 }
 
-// take adds what is said of a limit.
+// take adds what an answer says of a limit.
 func (q *quota) take(remaining, back int64) {
 	if remaining >= 0 && (q.remaining < 0 || remaining < q.remaining) {
 		q.remaining = remaining

@@ -61,7 +61,7 @@ func TestHeaders(t *testing.T) {
 		name, lines string
 		want        load.Told
 	}{
-		{"nothing is said", "Retry-After: 7\r\n", load.Told{Remaining: -1}},
+		{"no quota", "Retry-After: 7\r\n", load.Told{Remaining: -1}},
 		{"they agree", "RateLimit-Policy: \"a\";q=5;w=10\r\nRateLimit: \"a\";r=0;t=7\r\nRetry-After: 7\r\n", load.Told{}},
 		{"t is earlier", "RateLimit: \"a\";r=0;t=6\r\nRetry-After: 7\r\n", load.Told{OtherTime: true}},
 		{"t is later", "Retry-After: 7\r\nRateLimit: \"a\";t=8;r=0\r\n", load.Told{OtherTime: true}},

@@ -238,7 +238,7 @@ func TestAnswerBeforeBody(t *testing.T) {
 	}
 }
 
-// Connections end after so many requests, and each goes to one target.
+// Connections end after the given number of requests, and each goes to one target.
 func TestConnections(t *testing.T) {
 	var opened [2]atomic.Int32
 	var used sync.Map // connections; some that carry nothing find out whether anybody listens

@@ -179,7 +179,7 @@ func parse(b []byte, version byte) (Record, error) {
 	case r.Start < 0 || r.Start > maxStart:
 		return Record{}, fmt.Errorf("mitigation: a record cannot start at %d µs", r.Start)
 	case !r.Why.valid() && !((r.Lifted || r.ByHand) && r.Why == Why{}):
-		return Record{}, errors.New("mitigation: the arithmetic of a record makes no sense")
+		return Record{}, errors.New("mitigation: the numbers of a record contradict each other")
 	}
 	return r, nil
 }

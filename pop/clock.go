@@ -16,7 +16,7 @@ const (
 	// are counted in windows by each node's clock.
 	clockShare = 20
 
-	// clockFor is for how many looks in a row a clock is wrong before that is said.
+	// clockFor is how many checks in a row must find a clock wrong before that is logged.
 	clockFor = 5
 )
 

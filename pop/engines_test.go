@@ -41,7 +41,7 @@ var corpus = []struct{ name, text string }{
 	{"negative length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\nConnection: close\r\n\r\nabc"},
 	{"length in hexadecimal", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x3\r\nConnection: close\r\n\r\nabc"},
 	{"coding twice", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
-	{"coding that is none", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
+	{"unknown coding", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
 	{"list of codings", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
 	{"coding behind a vertical tab", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \x0bchunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
 	{"coding in HTTP/1.0", "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},

@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// What is said of a key is by the limits that overrides give it, if its values are known.
+// A key is explained by the limits that overrides give it, if its values are known.
 func TestExplainOverrides(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -102,7 +102,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		l.nodes = append(l.nodes, n)
 	}
 	neighbours.nodes.Store(&l.nodes)
-	// What is wrong with rules files is said before an address that is taken.
+	// Errors of rules files are reported before an address that is in use.
 	if o.Listen != "" {
 		if l.ln, err = net.Listen("tcp", o.Listen); err != nil {
 			return l, fmt.Errorf("pop: listening for clients: %w", err)

@@ -78,8 +78,8 @@ const (
 	stopping
 )
 
-// New makes a node. It opens no socket and starts nothing: what is wrong with the options
-// and rules files is said before.
+// New makes a node. It opens no socket and starts nothing, so that errors in the options and
+// rules files are returned first.
 func New(o Options) (*Node, error) {
 	o, err := o.withDefaults()
 	if err != nil {

@@ -171,7 +171,7 @@ type Options struct {
 	Peers Peers
 
 	// MaxNodes is how many nodes the PoP has at most, also while some are replaced. If zero,
-	// 16; where the node hears of more at once, it reckons with those. Rules may have fewer
+	// 16; if the node sees more at once, it counts with that number. Rules may have fewer
 	// sub-windows then: see rule.Set.CheckNodes.
 	MaxNodes int
 

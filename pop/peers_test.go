@@ -78,7 +78,7 @@ func newQuietNode(t testing.TB, rules ...string) *pop.Node {
 	return newNode(t, "n1", 64, quiet{}, rules...)
 }
 
-// newNode returns a node that was not started, with room for so many records.
+// newNode returns a node that was not started, with room for this many records.
 func newNode(t testing.TB, name string, records int, peers pop.Peers, rules ...string) *pop.Node {
 	t.Helper()
 	set, err := rule.Parse("rules.yaml", []byte("rules: ["+strings.Join(rules, ", ")+"]"))
@@ -124,7 +124,7 @@ func FuzzMessages(f *testing.F) {
 }
 
 // A record that was on its way for a time has less left of its lifetime; one that was on its
-// way for longer than that is none.
+// way for longer than that is ignored.
 func TestReceiveAge(t *testing.T) {
 	n := newQuietNode(t)
 	now := time.Now()
@@ -150,10 +150,10 @@ func TestReceiveAge(t *testing.T) {
 	broken := record(3)
 	broken[1] = 77 // the version
 	if err := n.Receive("n2", append(broken, record(4)[1:]...), 0); err == nil {
-		t.Error("a record that is none is no error")
+		t.Error("an invalid record is no error")
 	}
 	if string(n.Status()) == string(before) {
-		t.Error("the record after one that is none is not learned")
+		t.Error("the record after an invalid one is not learned")
 	}
 	for name, message := range map[string][]byte{"empty": {}, "of another kind": {77}, "cut short": record(3)[:50], "a digest cut short": {2, 0}} {
 		if err := n.Receive("n2", message, 0); err == nil {

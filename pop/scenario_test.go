@@ -203,7 +203,7 @@ func (s *scenario) dial(ctx context.Context, network, addr string) (net.Conn, er
 }
 
 // request sends requests: request ip=192.0.2.1 x=60 every=2ms node=1 method=POST host=… path=…
-// header=(name:value) answer=401 takes=1s. Each comes so long after what was before; two
+// header=(name:value) answer=401 takes=1s. Each comes that long after what was before; two
 // nodes that count at the very same moment would make the transcript a matter of chance.
 // Without node each goes to another one. It prints the statuses in their order.
 func (s *scenario) request(d *datadriven.TestData) (string, error) {
@@ -281,7 +281,7 @@ func (s *scenario) advance(d *datadriven.TestData) (string, error) {
 	return "", nil
 }
 
-// at lets time pass until so long after the beginning: at 59.9s.
+// at lets time pass until this long after the beginning: at 59.9s.
 func (s *scenario) at(d *datadriven.TestData) (string, error) {
 	v, err := time.ParseDuration(d.CmdArgs[0].Key)
 	if err != nil {
@@ -311,7 +311,7 @@ func (s *scenario) rules(d *datadriven.TestData) (string, error) {
 	return "", nil
 }
 
-// strangers lets the nodes hear of so many others: strangers x=20.
+// strangers lets the nodes hear of this many others: strangers x=20.
 func (s *scenario) strangers(d *datadriven.TestData) (string, error) {
 	for _, n := range s.nodes {
 		for i := range number(d, "x", 1) {

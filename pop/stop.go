@@ -111,8 +111,8 @@ const (
 // all of them count elsewhere, and have read what was counted here of clients that come again.
 const shardLinger = 4 * discoverPause
 
-// A farewell lets the clients of a node that stops go elsewhere. Who connects meanwhile, or
-// asks by a connection that was kept, is answered, and asked to close the connection: where
+// A farewell lets the clients of a node that stops go elsewhere. A client that connects
+// meanwhile, or asks on a kept connection, is answered and asked to close the connection: if
 // the node closed it, the next request could be on its way already.
 type farewell struct {
 	begun atomic.Bool

@@ -40,7 +40,7 @@ type Ring[S any] struct {
 //
 // out names those of the shards that own nothing for now. What they own in the ring of
 // all goes to its owner in the ring of those that are in; what others own stays. Names
-// in out that are none of the shards mean nothing.
+// in out that are not among the shards are ignored.
 func (r *Ring[S]) Set(shards map[string]S, out ...string) error {
 	in := maps.Clone(shards)
 	for _, name := range out {

@@ -20,7 +20,7 @@ var agents = []string{
 	"curl/8.5.0",
 }
 
-// combined writes a combined log of so many lines, in order.
+// combined writes a combined log with this many lines, in order.
 func combined(tb testing.TB, lines int) string {
 	tb.Helper()
 	name := filepath.Join(tb.TempDir(), "access.log")

@@ -176,7 +176,7 @@ func TestStandardInput(t *testing.T) {
 	}
 }
 
-// Who waits for a sender that sends nothing more can be stopped.
+// A reader that waits for a silent sender can be stopped.
 func TestCancelWhileWaiting(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()

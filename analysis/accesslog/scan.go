@@ -68,7 +68,7 @@ func (r *record) plainOf(v value) []byte {
 
 // A scanner reads a JSON object, and keeps nothing but what is wanted. It forgives what
 // web servers get wrong when they put variables into JSON themselves: \x22, and words
-// that are none of JSON's. depth is bounded, since what it reads is nobody's friend.
+// that JSON does not have. depth is bounded, since the input is not trusted.
 type scanner struct {
 	s []byte
 	r *record

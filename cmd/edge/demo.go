@@ -22,8 +22,8 @@ var demoMix []byte
 // of a client.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
-// A demonstration is traffic that is sent to a PoP, and explained. There is none if its length
-// is not positive.
+// A demonstration is traffic that is sent to a PoP, and explained. Nothing is sent unless its
+// length is positive.
 type demonstration struct {
 	length time.Duration
 	show   progressLine

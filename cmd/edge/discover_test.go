@@ -41,7 +41,7 @@ func TestNodesShareTheirShards(t *testing.T) {
 	}
 }
 
-// inRing waits until every node has so many shards in its ring, and tells of no others.
+// inRing waits until every node has this many shards in its ring, and lists no others.
 func (p *pointOfPresence) inRing(shards int) {
 	p.t.Helper()
 	for _, n := range p.nodes {

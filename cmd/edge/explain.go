@@ -63,7 +63,7 @@ func oneTarget(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// parseTarget reads what is to be explained.
+// parseTarget reads what to explain.
 func parseTarget(text string) (url.Values, error) {
 	values := url.Values{}
 	for name, value := range admin.ParseTarget(text) {

@@ -94,7 +94,7 @@ func (n *node) status(t *testing.T, path string) int {
 	return get(t, http.DefaultClient, "http://"+n.http+path).StatusCode
 }
 
-// The nodes of a PoP are processes. Who is mitigated on one is on the others, though they
+// The nodes of a PoP are processes. A client that is mitigated on one is on the others, though they
 // have counted nothing; a node that comes back knows it when it is ready; and keys are
 // replaced while they run.
 func TestGossipOfProcesses(t *testing.T) {
@@ -154,7 +154,7 @@ func TestGossipFindsNobody(t *testing.T) {
 	n.terminate()
 }
 
-// Keys may be given without a file. Who has others is no member.
+// Keys may be given without a file. A node with other keys is not a member.
 func TestGossipKeys(t *testing.T) {
 	t.Parallel()
 	first := startNode(t, generous, "--name=a", "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--gossip-key="+strings.TrimSpace(gossipKey(1)))

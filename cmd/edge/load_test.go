@@ -58,7 +58,7 @@ func (r *reader) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Who reads the report may stop, as head does, which ends the process: the log is there by then.
+// A reader of the report may stop, as head does, which ends the process: the log is complete by then.
 func TestLoadLogComesFirst(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -149,7 +149,7 @@ func TestLoadUnanswered(t *testing.T) {
 	}
 }
 
-// A mix and a log last as long as they are, and how long that takes is said before. -n alone is
+// A mix and a log last as long as they are, and the duration is printed in advance. -n alone is
 // for as long as the requests take.
 func TestLoadDuration(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

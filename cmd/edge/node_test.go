@@ -244,7 +244,7 @@ func rawAnswer(t *testing.T, conn net.Conn) (status int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// An origin that is down is said once, not with every request.
+// An origin that is down is logged once, not with every request.
 func TestNodeOriginDown(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, generous, "--origin=http://"+port.Reserve(t))
@@ -360,7 +360,7 @@ func clientHello(t *testing.T) string {
 	return string(bytes.Clone(buf[:k]))
 }
 
-// An address that is taken is said with what to do, by every command.
+// Every command says what to do about an address that is in use.
 func TestAddressInUse(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

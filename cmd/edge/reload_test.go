@@ -84,7 +84,7 @@ func TestNodeReloadOnHangup(t *testing.T) {
 	n.terminate()
 }
 
-// A node keeps its rules where the new ones have more sub-windows than so many nodes can count
+// A node keeps its rules if the new ones have more sub-windows than this many nodes can count
 // in.
 func TestNodeReloadOfTooManySubWindows(t *testing.T) {
 	t.Parallel()
@@ -166,7 +166,7 @@ func TestNodeReloadCertificate(t *testing.T) {
 		t.Fatalf("certificate %s, want first", got)
 	}
 	// Half a change: the key of another certificate. With it, rules that are wrong too:
-	// both are said.
+	// both are logged.
 	mark := n.stderr.mark()
 	replace(t, cert, second.cert)
 	replace(t, n.rules, badRules)

@@ -90,7 +90,7 @@ func (f *generateFlags) lay(ctx context.Context, m *mix.Mix, in *inputFlags, std
 
 // survey reads the log for the first time.
 func (o *overlay) survey(ctx context.Context, files []string, in *inputFlags) error {
-	log, err := in.open(files, accesslog.All, nil, io.Discard) // what is wrong with lines will be said later
+	log, err := in.open(files, accesslog.All, nil, io.Discard) // malformed lines are reported later
 	if err != nil {
 		return err
 	}

@@ -125,8 +125,8 @@ func TestFlushedItemsAreNotEvicted(t *testing.T) {
 	})
 }
 
-// pour sends n requests without waiting for replies, and fails unless there
-// are none.
+// pour sends n requests without waiting for replies, and fails if there is
+// one.
 func pour(c *client, n int, request func(b []byte, i int) []byte) {
 	c.t.Helper()
 	b := make([]byte, 0, 1<<16)

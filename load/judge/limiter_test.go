@@ -257,7 +257,7 @@ func (l *limiter) run(requests ledger) {
 	}
 }
 
-// tried returns what is said of the limiter by some rules.
+// tried returns the score of the limiter under some rules.
 func (l *limiter) tried(t testing.TB, rules string, o judge.Options) *judge.Score {
 	t.Helper()
 	l.period = 10_000_000

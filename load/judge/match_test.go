@@ -118,7 +118,7 @@ func TestUnknownRules(t *testing.T) {
 		change(&r)
 		got := judge.Unknown(&r)
 		if !strings.HasPrefix(got, name) || name == "" && got != "" {
-			t.Errorf("%q is said not to be known, want %q", got, name)
+			t.Errorf("%q is reported as unknown, want %q", got, name)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/edgelimit/edge/load/mix"
 )
 
-// The bundled mixes say of themselves who exceeds which limit. Who reads a result takes
-// their word for it. Whatever a mix has, its first 10 s show.
+// The bundled mixes document which clients exceed which limit, and readers of a result trust
+// that. Whatever a mix has, its first 10 s show.
 func TestWhoExceedsLimits(t *testing.T) {
 	all := map[string][]mix.Request{}
 	early := map[[2]string]int{} // by mix and component, clients that exceed a limit within 10 s

@@ -103,8 +103,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// Who looks for the cause of something takes other components out, and must still
-// see the same.
+// Removing components, as one does to look for a cause, does not change what the others send.
 func TestComponentsAreIndependent(t *testing.T) {
 	const head = "duration: 5m\ncomponents:\n"
 	const one = "- name: one\n  zipf: {clients: 50, rate: 10/s, exponent: 1}\n  addresses: [192.0.2.0/24]\n  request: {paths: [/, /a, /b]}\n"
@@ -181,7 +180,7 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	if addr := m.Addr(1 << 60); addr.IsValid() {
-		t.Errorf("a client that is none has the address %v", addr)
+		t.Errorf("an invalid client has the address %v", addr)
 	}
 
 	// A limiter takes a /64 for one client.

@@ -16,7 +16,7 @@ import (
 // head begins a file with a component, of which the kind is missing.
 const head = "duration: 1m\ncomponents:\n- name: a\n  "
 
-// invalid are files that are refused, with all that is said of them.
+// invalid are files that are refused, with all of their errors.
 var invalid = []struct {
 	name, text string
 	want       []string

@@ -11,7 +11,7 @@ import (
 // long ago it got that; zero if it got none.
 const timesSize = 24
 
-// A clock reckons by how much a peer's wall clock is ahead of ours, as NTP does (RFC 5905,
+// A clock measures by how much a peer's wall clock is ahead of ours, as NTP does (RFC 5905,
 // section 8): from the times of a packet there and one back, and best from the pair that
 // was under way for the shortest time.
 type clock struct {

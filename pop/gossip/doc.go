@@ -27,6 +27,6 @@
 // # Status and clocks
 //
 // Four times a second each node tells each other its Status, unacknowledged, the latest
-// holds. These packets carry the times from which a node reckons its clock's offset, as
+// holds. These packets carry the times from which a node computes its clock's offset, as
 // NTP does.
 package gossip

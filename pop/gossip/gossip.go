@@ -185,8 +185,8 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 	// Twice as quick as on a LAN by default: the nodes of a PoP are close to each other.
 	c.ProbeInterval, c.ProbeTimeout = 500*time.Millisecond, 250*time.Millisecond
 	c.GossipInterval = 100 * time.Millisecond
-	// Twice as often as by default is said that somebody lives: else with a third of all
-	// packets lost now and then somebody does not hear of it, and finds them dead.
+	// That a node is alive is repeated twice as often as by default: otherwise, with a third of
+	// all packets lost, a peer now and then misses it and declares the node dead.
 	c.RetransmitMult = 8
 	c.PushPullInterval = 10 * time.Second
 	c.TCPTimeout = joinTimeout

@@ -214,7 +214,7 @@ func TestRestart(t *testing.T) {
 	whole(t, nodes)
 }
 
-// Who does not have the key, has another one, or sends garbage, is not heard, and hears
+// A node without the key, with another one, or that sends garbage, is not heard and hears
 // nothing.
 func TestWrongKey(t *testing.T) {
 	t.Parallel()
@@ -235,7 +235,7 @@ func TestWrongKey(t *testing.T) {
 	}
 }
 
-// Without a key, a packet that makes no sense to memberlist makes no member: nobody
+// Without a key, a packet that memberlist cannot decode makes no member: nobody
 // could join as long as that is not found dead.
 func TestGarbageIsNoMember(t *testing.T) {
 	t.Parallel()

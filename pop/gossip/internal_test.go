@@ -26,7 +26,7 @@ func TestWindow(t *testing.T) {
 		{"in order", []uint64{1, 2, 3}, []arrival{fresh, fresh, fresh}},
 		{"twice", []uint64{1, 1, 2, 1}, []arrival{fresh, repeated, fresh, repeated}},
 		{"in any order", []uint64{5, 2, 4, 2, 3}, []arrival{fresh, fresh, fresh, repeated, fresh}},
-		{"zero is none", []uint64{0, 1, 0}, []arrival{outdated, fresh, outdated}},
+		{"zero is invalid", []uint64{0, 1, 0}, []arrival{outdated, fresh, outdated}},
 		{"the oldest that counts", []uint64{windowSize, 1, 1}, []arrival{fresh, fresh, repeated}},
 		{"too old", []uint64{windowSize + 1, 1, 2}, []arrival{fresh, outdated, fresh}},
 		{"a long way ahead", []uint64{7, 10 * windowSize, 9*windowSize + 1, 9 * windowSize, 7}, []arrival{fresh, fresh, fresh, outdated, outdated}},
@@ -180,7 +180,7 @@ func TestClockAhead(t *testing.T) {
 	}
 }
 
-// A clock that is set back, and times that make no sense, are no measurement.
+// A clock that is set back, and impossible times, are no measurement.
 func TestClockGarbage(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	for name, times := range map[string][3]int64{
@@ -203,7 +203,7 @@ func TestClockGarbage(t *testing.T) {
 }
 
 // What is received, by its header: messages on the way for too long and old statuses are
-// refused, and the age of messages is reckoned by the sender's clock.
+// refused, and the age of messages is computed from the sender's clock.
 func TestReceive(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const me, peer, ahead = 1, 2, time.Hour

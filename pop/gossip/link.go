@@ -203,7 +203,7 @@ func (l *link) arrived(body []byte) {
 	}
 }
 
-// leave forgets what is to be sent: the node is not there any more.
+// leave forgets what was to be sent: the node has left.
 func (l *link) leave() (dropped int) {
 	dropped = len(l.urgent) + len(l.bulk) + len(l.flights)
 	l.node = nil

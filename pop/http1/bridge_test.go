@@ -200,7 +200,7 @@ func TestBridgeUpgrade(t *testing.T) {
 	}
 }
 
-// What is wrong with the origin is said as without a bridge.
+// Errors of the origin are reported as without a bridge.
 func TestBridgeFails(t *testing.T) {
 	o := http1.NewOrigin(http1.OriginOptions{Dial: http1.Bridge(&http.Transport{}, "http", "127.0.0.1:1")})
 	resp, err := http.Get("http://" + serve(t, relay{o}))

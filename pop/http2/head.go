@@ -79,7 +79,7 @@ func (c *Conn) beginBlock(fh http2.FrameHeader) error {
 }
 
 // readBlock reads a part of the block, and decodes it when it is whole: a decoder that is given parts
-// keeps what it needs for the largest one. What is too large is decoded all the same: the decoder's table
+// keeps what it needs for the largest one. A head that is too large is decoded, too: the decoder's table
 // changes with it. A block that is much larger ends the connection, and so do many small parts, and large
 // blocks that make no request.
 func (c *Conn) readBlock(p []byte, last bool) error {

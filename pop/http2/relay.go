@@ -134,7 +134,7 @@ func (t *relaying) endUpload() {
 	t.uploading = nil
 }
 
-// goesOn reports whether the exchange goes on without its client, since a rule counts by the
+// goesOn reports whether the exchange continues without its client, since a rule counts by the
 // answer.
 func (t *relaying) goesOn() bool {
 	s, c := t.s, t.s.c

@@ -111,8 +111,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// A body that is longer or shorter than its Content-Length, and trailers that are none, reset the
-// stream. The origin does not take them for whole.
+// A body that is longer or shorter than its Content-Length, and invalid trailers, reset the
+// stream. The origin does not see them as complete.
 func TestBodiesThatAreMalformed(t *testing.T) {
 	for _, tt := range []struct {
 		name, length string

@@ -154,7 +154,7 @@ func (p *Page) Run(ctx context.Context) {
 func (p *Page) Sample(now time.Time) {
 	families, err := p.o.Metrics.Gather()
 	if err != nil {
-		return // what is broken is said where metrics are served
+		return // the metrics endpoint reports the error
 	}
 	p.sampling.Lock()
 	defer p.sampling.Unlock()

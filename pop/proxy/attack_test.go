@@ -108,7 +108,7 @@ func TestTargetsThatTheOriginWouldSeeOtherwise(t *testing.T) {
 	}
 }
 
-// Who does not read the answers is cut off, refused or not. A pipe holds nothing; a socket
+// Clients that do not read the answers are disconnected, refused or not. A pipe holds nothing; a socket
 // would hold what the machine lets it.
 func TestRefusedAndUnread(t *testing.T) {
 	for _, rules := range []string{noRules, "rules: []\ndeny: [127.0.0.0/8]"} {

@@ -349,7 +349,7 @@ var invalid = []struct {
 	{"body is a number", withKeys("response: {body: 42}"), "", `r.yaml:5:20: body is the number 42, not a string (quote it: "42")`},
 	{"body of 64 KiB and a byte", withKeys("response: {body: " + strings.Repeat("x", 64<<10+1) + "}"), "", "r.yaml:5:20: body has 65537 bytes (at most 65536 are allowed)"},
 	{"body of 64 KiB and a byte in fewer characters", withKeys("response: {body: " + strings.Repeat("é", 32<<10) + "x}"), size, "r.yaml:5:20: body has 65537 bytes (at most 65536 are allowed)"},
-	{"body where there can be none", withKeys("response: {status: 204, body: x}"), "", "r.yaml:5:33: a response of status 204 has no body (leave the body out, or take another status)"},
+	{"body of a status without one", withKeys("response: {status: 204, body: x}"), "", "r.yaml:5:33: a response of status 204 has no body (leave the body out, or take another status)"},
 	{"body before a status without body", withKeys("response:", "  body: |", "    x", "  status: 304"), "", "r.yaml:6:11: a response of status 304 has no body (leave the body out, or take another status)"},
 	{"placeholder with a hyphen", withKeys("response: {body: 'wait {retry-after} s'}"), shape, "r.yaml:5:26: unknown placeholder {retry-after} in body (did you mean {retry_after}?)"},
 	{"placeholders in capitals in a block", withKeys("response:", "  body: |", "    é {id}", "    {\"id\": \"{ID}\", \"retry\": {retryAfter}}"), shape,

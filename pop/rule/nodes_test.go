@@ -50,7 +50,7 @@ func TestMostNodesOfTheSchema(t *testing.T) {
 	}
 }
 
-// Of many errors the first are said.
+// Of many errors the first are reported.
 func TestCheckNodesOfManyRules(t *testing.T) {
 	text := "rules:\n"
 	for i := range 30 {

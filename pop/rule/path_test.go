@@ -148,7 +148,7 @@ func evades(set *rule.Set, target, as string) bool {
 }
 
 // Whatever an origin answers as /login is matched by a rule for /login, and what it answers as
-// something below /api by one for /api/*: by the defaults, and by what is said of the origin.
+// something below /api by one for /api/*: by the defaults, and by what the rule says of the origin.
 func TestNoTargetEvadesARuleForAPath(t *testing.T) {
 	routed := map[string]int{}
 	sets := map[string][2]*rule.Set{}

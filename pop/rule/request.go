@@ -122,8 +122,8 @@ func canonicalHost(host string) string {
 	return host
 }
 
-// canonicalIPv6 returns an address in brackets as netip writes it, and what is none
-// in lower case.
+// canonicalIPv6 returns an address in brackets as netip writes it, and an invalid one in
+// lower case.
 func canonicalIPv6(host string) string {
 	addr, err := netip.ParseAddr(host[1 : len(host)-1])
 	if err != nil || addr.Zone() != "" {

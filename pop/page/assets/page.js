@@ -3,7 +3,7 @@
 
 const $ = id => document.getElementById(id)
 const secret = 'edge-token' // its name in sessionStorage, which ends with the tab
-const silence = 20000       // after so many milliseconds without an event the node is asked anew
+const silence = 20000       // milliseconds without an event after which the page asks the node again
 const view = new URLSearchParams(location.search)
 let skew = 0                // of the node's clock, in milliseconds
 let build = ''

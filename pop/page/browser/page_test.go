@@ -50,7 +50,7 @@ func TestList(t *testing.T) {
 	b.set("search", "203.0.114.0/24")
 	b.until("a network is found", rows+`.length > 0 && `+rows+`.every(c => c.startsWith('203.0.114.')) && location.search.includes('203.0.114')`)
 	b.set("search", "203.0.113.9/99")
-	b.until("what is no network is said", `document.querySelector('#list .problem')`)
+	b.until("an invalid network is reported", `document.querySelector('#list .problem')`)
 	b.set("search", "203.0.113.9")
 	b.until("an address is found", total+`.startsWith('1 mitigation ') && `+rows+`[0] === '203.0.113.9'`)
 	b.set("search", "edge-2")

@@ -13,7 +13,7 @@ const mostPatterns = 64
 
 // patternsOf returns what expr matches, as texts that end in * where anything may follow. broader
 // says that they match more than expr does. ok is false if a text before the match is free, or
-// expr is beyond what can be said.
+// expr cannot be expressed.
 func patternsOf(expr string) (patterns []string, broader, ok bool) {
 	re, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule/translate"
 )
 
-// samples are configurations of our own making, by their kind.
+// samples are our own configurations, by their kind.
 var samples = map[string]string{
 	"testdata/shop/nginx.conf":           "nginx",
 	"testdata/nginx-part.conf":           "nginx",

@@ -1,0 +1,64 @@
+package edge_test
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// phrases are what a reader in this field stumbles over, with what to write instead.
+var phrases = []struct{ pattern, instead string }{
+	{`\b(is|are|be|was|were) none\b`, `say what is wrong: "invalid", "unknown", "missing", "empty"`},
+	{`\bfor want of\b`, `"because there is no …", "without"`},
+	{`\bso many\b|\b(after|until|for|comes|lasts?|takes?) so long\b`, `"this many", "that long"`},
+	{`\breckon`, `"count", "expect", "compute"`},
+	{`\bown making\b`, `"generated", "our own"`},
+	{`\bgo(es)? on with\b`, `"continue"`},
+	{`\bmakes? no sense\b`, `"is invalid", "cannot be decoded", "contradicts"`},
+	{`\belsewise\b|\bwhosoever\b|\bwhoever\b|\bwhomever\b`, `"otherwise", "a client that …"`},
+	{`\bit is so that\b`, `state the condition`},
+	{`\b(is|are|was|were|be) (not )?said( [^t]|[.,:;]|$)`, `name who says it: "logged", "reported", "the report says"`},
+	{`\bwhat is to be\b`, `"what to …"`},
+	{`(^|// |^# |[.:;] )Who (is|was|has|does|[a-z]+s) [^?]*$`, `name the subject: "a client that …"`},
+}
+
+// No sentence has a phrase that was rewritten everywhere before.
+func TestEnglish(t *testing.T) {
+	forbidden := make([]*regexp.Regexp, len(phrases))
+	for i, p := range phrases {
+		forbidden[i] = regexp.MustCompile(p.pattern)
+	}
+	there := regexp.MustCompile(`\b([Tt]here|if|If|unless|but) (is|are|be|was|were) none\b`)
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && strings.HasPrefix(d.Name(), "."):
+			return filepath.SkipDir
+		case d.IsDir() || path == "english_test.go",
+			!slices.Contains([]string{".go", ".md", ".txt", ".yaml", ".html", ".js", ".css"}, filepath.Ext(path)):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for i, line := range bytes.Split(text, []byte("\n")) {
+			line = there.ReplaceAll(line, nil)
+			for j, p := range phrases {
+				if found := forbidden[j].Find(line); found != nil {
+					t.Errorf("%s:%d: %q: write %s", path, i+1, found, p.instead)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
