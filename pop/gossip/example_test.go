@@ -1,0 +1,43 @@
+package gossip_test
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/edgelimit/edge/pop/gossip"
+)
+
+// Two nodes meet, and one sends the other a message.
+func Example() {
+	met, received := make(chan struct{}, 1), make(chan string, 1)
+	start := func(o gossip.Options) (*gossip.Gossip, error) {
+		o.Listen, o.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
+		o.Receive = func(from string, message []byte, _ time.Duration) { received <- from + ": " + string(message) }
+		g, err := gossip.New(o)
+		if err != nil {
+			return nil, err
+		}
+		return g, g.Start()
+	}
+	one, err := start(gossip.Options{Name: "one", Changed: func() { met <- struct{}{} }})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	two, err := start(gossip.Options{Name: "two", Join: []string{one.Addr()}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	<-met
+	one.Send([]byte("hello"))
+	fmt.Println(<-received)
+	if err := two.Stop(); err != nil {
+		fmt.Println(err)
+	}
+	if err := one.Stop(); err != nil {
+		fmt.Println(err)
+	}
+	// Output: one: hello
+}
