@@ -104,11 +104,7 @@ func (p *pool) take(whole netip.Prefix, n uint64) (netip.Prefix, error) {
 		if other.Bits() > next.Bits() {
 			other = next
 		}
-		after, ok := following(other)
-		if !ok {
-			break
-		}
-		next = netip.PrefixFrom(after, last-width)
+		next = netip.PrefixFrom(following(other), last-width)
 	}
 	return netip.Prefix{}, fmt.Errorf("%v has no room left for %d clients", whole, n)
 }
@@ -123,25 +119,12 @@ func (p *pool) overlapping(one netip.Prefix) (_ netip.Prefix, free bool) {
 	return netip.Prefix{}, true
 }
 
-// following returns the first address after a network.
-func following(p netip.Prefix) (netip.Addr, bool) {
-	a := p.Addr().As16()
-	width := p.Addr().BitLen() - p.Bits()
-	hi, lo := binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])
-	var carry uint64
-	if width >= 64 {
-		hi, carry = bits.Add64(hi, 1<<(width-64), 0)
-	} else {
-		lo, carry = bits.Add64(lo, 1<<width, 0)
-		hi, carry = bits.Add64(hi, 0, carry)
+// following returns the first address after a network. It is invalid if there is none.
+func following(p netip.Prefix) netip.Addr {
+	a := p.Addr().AsSlice()
+	for i := p.Bits(); i < 8*len(a); i++ {
+		a[i/8] |= 0x80 >> (i % 8)
 	}
-	binary.BigEndian.PutUint64(a[:8], hi)
-	binary.BigEndian.PutUint64(a[8:], lo)
-	addr := netip.AddrFrom16(a)
-	if p.Addr().Is4() {
-		if addr = addr.Unmap(); !addr.Is4() {
-			return addr, false
-		}
-	}
-	return addr, carry == 0
+	last, _ := netip.AddrFromSlice(a)
+	return last.Next()
 }

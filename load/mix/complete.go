@@ -13,13 +13,13 @@ import (
 func (r *reader) complete() {
 	for _, d := range r.drafts {
 		r.completeTimes(d)
-		if d.Kind, d.Attack = d.word.name, d.word.attack; d.attack != nil {
-			d.Attack = *d.attack
-		}
 		switch d.kinds {
 		case 0:
 			r.Fail(d.place, "give it one of "+strictyaml.EnumerateAll(kindNames(), "and"), "this component does nothing")
 		case 1:
+			if d.Kind, d.Attack = d.word.name, d.word.attack; d.attack != nil {
+				d.Attack = *d.attack
+			}
 			r.completeLooks(d)
 			r.countClients(d)
 			if k, ok := d.kind.(*spread); ok {
@@ -53,7 +53,7 @@ func (r *reader) countClients(d *draft) {
 		return
 	}
 	flood := d.kind.(*randomKeys)
-	expected := float64(flood.total.n) / flood.total.per.Seconds() * (d.to - d.from).Seconds()
+	expected := float64(flood.rate.n) / flood.rate.per.Seconds() * (d.to - d.from).Seconds()
 	d.Clients = uint64(float64(expected*(1.1+d.swing.depth))) + 1000
 	if d.clientsOf != nil {
 		r.Fail(d.clientsOf, "leave clients_of out", "every request of random_keys has its own client")

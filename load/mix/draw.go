@@ -1,7 +1,6 @@
 package mix
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -120,18 +119,14 @@ func network(space []netip.Prefix, length int, random *stream) netip.Prefix {
 	i := random.below(sum)
 	for _, p := range space {
 		n := uint64(1) << (length - p.Bits())
-		if i >= n {
-			i -= n
-			continue
+		if i < n {
+			width := 64 - length
+			if p.Addr().Is4() {
+				width = 32 - length
+			}
+			return netip.PrefixFrom(within(p, i<<width, 0), length).Masked()
 		}
-		if p.Addr().Is4() {
-			a := p.Addr().As4()
-			binary.BigEndian.PutUint32(a[:], binary.BigEndian.Uint32(a[:])|uint32(i<<(32-length)))
-			return netip.PrefixFrom(netip.AddrFrom4(a), length)
-		}
-		a := p.Addr().As16()
-		binary.BigEndian.PutUint64(a[:8], binary.BigEndian.Uint64(a[:8])|i<<(64-length))
-		return netip.PrefixFrom(netip.AddrFrom16(a), length)
+		i -= n
 	}
 	panic("mix: no network")
 }

@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// onOff is clients that send evenly for a while and then pause, each at its own time.
+// onOff is clients that send evenly for a while and then pause, each at its own time. The rate is that
+// while they send.
 type onOff struct {
-	bent
 	members
-	each    rate // while on
 	on, off time.Duration
 }
 
 func (k *onOff) generator(set *setting) generator {
-	gap, cycle := max(ticksOf(k.each.per)/ticks(k.each.n), 1), ticksOf(k.on+k.off)
+	gap, cycle := max(ticksOf(k.rate.per)/ticks(k.rate.n), 1), ticksOf(k.on+k.off)
 	burst := uint32((ticksOf(k.on) - 1) / gap)
 	g := &pulses{gap: gap, pause: cycle - ticks(burst)*gap, burst: burst}
 	var sending, pausing []turn
@@ -58,16 +57,14 @@ func (g *pulses) next(a *arrival) bool {
 
 // botnet is many clients that each send evenly, at a rate a little below a given one.
 type botnet struct {
-	bent
 	members
-	below  rate
 	spread float64 // maximum distance below, as a fraction of the rate
 }
 
 func (k *botnet) generator(set *setting) generator {
 	g := &crawl{
 		key:    set.stream.next(),
-		least:  max(ticksOf(k.below.per)/ticks(k.below.n), 1) + 1,
+		least:  max(ticksOf(k.rate.per)/ticks(k.rate.n), 1) + 1,
 		spread: uint64(k.spread * one),
 	}
 	turns := make([]turn, k.n)
@@ -104,7 +101,6 @@ func (g *crawl) next(a *arrival) bool {
 
 // pages is clients that load a page with a burst of assets, then think.
 type pages struct {
-	bent
 	members
 	think, load time.Duration // means
 	assets      uint64        // mean
@@ -119,11 +115,11 @@ const (
 func (k *pages) generator(set *setting) generator {
 	g := &views{
 		stream: set.stream,
-		think:  newMean(ticksOf(k.think), 1),
+		think:  rate{1, k.think}.gaps(),
 		assets: k.assets,
 	}
 	if k.assets > 0 {
-		g.between = newMean(ticksOf(k.load), k.assets)
+		g.between = rate{k.assets, k.load}.gaps()
 	}
 	turns := make([]turn, k.n)
 	for i := range turns {

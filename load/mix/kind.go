@@ -1,6 +1,12 @@
 package mix
 
-import "time"
+import (
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
+)
 
 // A kind is the behaviour of a component.
 type kind interface {
@@ -13,6 +19,12 @@ type kind interface {
 	// skips reports whether the generator follows set.swing by skipping requests, since its
 	// times cannot be warped.
 	skips() bool
+
+	// keys returns the keys that it has in files. They read into it.
+	keys(r *reader) []strictyaml.Field
+
+	// check completes what the keys in node leave out, and records what is wrong with them.
+	check(r *reader, node *yaml.Node)
 }
 
 // A setting is the input of a generator besides its kind.
@@ -30,30 +42,36 @@ type rate struct {
 	per time.Duration
 }
 
-// bent is for kinds whose times can be warped.
-type bent struct{}
+// gaps returns the mean of gaps between requests at random times.
+func (r rate) gaps() mean { return newMean(ticksOf(r.per), r.n) }
 
-func (bent) skips() bool { return false }
+// members is what most kinds have: clients, and the rate of each.
+type members struct {
+	n    uint64 // 0 if every request has another client
+	rate rate
+}
 
-// members is the number of clients of kinds that have a fixed one.
-type members struct{ n uint64 }
+func (m *members) clients() uint64 { return m.n }
 
-func (m members) clients() uint64 { return m.n }
+func (m *members) skips() bool { return false }
+
+// together is members whose rate is that of all clients.
+type together struct{ members }
 
 // steady is some clients at the same rate each.
 type steady struct {
-	bent
 	members
-	each    rate
 	poisson bool
 }
 
+// guessing is steady by another name, with other defaults.
+type guessing struct{ steady }
+
 func (k *steady) generator(set *setting) generator {
 	if k.poisson {
-		g := newUniform(set, k.each.per, k.each.n*k.n, k.n)
-		return &g
+		return atRandomly(set, rate{k.rate.n * k.n, k.rate.per}, k.n, uniform(k.n))
 	}
-	c := newCadence(ticksOf(k.each.per), k.each.n*k.n)
+	c := newCadence(ticksOf(k.rate.per), k.rate.n*k.n)
 	return &round{cadence: c, at: -(c.gap + 1) / 2, n: k.n}
 }
 
@@ -88,60 +106,48 @@ func (g *atRandom) next(a *arrival) bool {
 	return a.client < g.most
 }
 
-// newUniform returns a generator of requests at random times, n in per, each of a random client.
-func newUniform(set *setting, per time.Duration, n, clients uint64) atRandom {
-	return atRandom{
-		stream: set.stream, mean: newMean(ticksOf(per), n), most: clients,
-		client: func(s *stream) uint64 { return s.below(clients) },
-	}
+// atRandomly returns a generator of requests at random times.
+func atRandomly(set *setting, rate rate, most uint64, client func(*stream) uint64) *atRandom {
+	return &atRandom{stream: set.stream, mean: rate.gaps(), client: client, most: most}
+}
+
+// uniform draws one of n clients.
+func uniform(n uint64) func(*stream) uint64 {
+	return func(s *stream) uint64 { return s.below(n) }
 }
 
 // zipf is clients with Zipf-distributed shares: that of the rth busiest is proportional to
 // (r+offset)^−exponent. Client 0 is the busiest.
 type zipf struct {
-	bent
-	members
-	total            rate
+	together
 	exponent, offset float64
 }
 
 func (k *zipf) generator(set *setting) generator {
 	shares := newAlias(zipfWeights(k.n, k.exponent, k.offset))
-	return &atRandom{
-		stream: set.stream, mean: newMean(ticksOf(k.total.per), k.total.n), most: k.n,
-		client: func(s *stream) uint64 { return uint64(shares.draw(s)) },
-	}
+	return atRandomly(set, k.rate, k.n, func(s *stream) uint64 { return uint64(shares.draw(s)) })
 }
 
 // randomKeys is a flood in which every request has its own client, as long as there are addresses.
-type randomKeys struct {
-	bent
-	total rate
-}
-
-func (k *randomKeys) clients() uint64 { return 0 }
+type randomKeys struct{ together }
 
 func (k *randomKeys) generator(set *setting) generator {
 	next := uint64(0)
-	return &atRandom{
-		stream: set.stream, mean: newMean(ticksOf(k.total.per), k.total.n), most: set.addresses,
-		client: func(*stream) uint64 {
-			next++
-			return next - 1
-		},
-	}
+	return atRandomly(set, k.rate, set.addresses, func(*stream) uint64 {
+		next++
+		return next - 1
+	})
 }
 
-// flashCrowd is clients that come all at once, and leave again.
+// flashCrowd is clients that come all at once, and leave again. The rate is that of the peak.
 type flashCrowd struct {
-	bent
-	members
-	peak  rate // of all
-	shape crowd
+	together
+	ramp, hold, decay time.Duration
 }
 
 func (k *flashCrowd) generator(set *setting) generator {
-	return &flash{newUniform(set, k.peak.per, k.peak.n, k.n), warp{profile: &k.shape}}
+	shape := &crowd{ticksOf(k.ramp), ticksOf(k.hold), ticksOf(k.decay)}
+	return &flash{*atRandomly(set, k.rate, k.n, uniform(k.n)), warp{profile: shape}}
 }
 
 type flash struct {

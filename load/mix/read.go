@@ -30,7 +30,7 @@ type reader struct {
 type draft struct {
 	component
 	place     *yaml.Node
-	word      kindWord
+	word      *kindWord
 	kinds     int   // number of kinds
 	attack    *bool // nil if missing
 	request   look
@@ -63,12 +63,10 @@ func Parse(file string, text []byte) (*Mix, error) {
 // fileFields are the keys of a file.
 func (r *reader) fileFields() []strictyaml.Field {
 	return []strictyaml.Field{
-		{Name: "seed", Read: func(n *yaml.Node) { r.mix.Seed = r.integer(n, "seed", 0, 1<<64-1) }},
+		integer(r, "seed", "", &r.mix.Seed, 0, 1<<64-1),
 		{Name: "start", Read: func(n *yaml.Node) { r.mix.start = r.time(n) }},
-		{Name: "duration", Need: "duration: 10m, or how long the traffic is", Read: func(n *yaml.Node) {
-			r.mix.duration = r.duration(n, "duration", time.Second, maxDuration)
-		}},
-		{Name: "requests", Read: func(n *yaml.Node) { r.mix.Requests = r.integer(n, "requests", 1, 1<<63) }},
+		r.span("duration", "duration: 10m, or how long the traffic is", &r.mix.duration, time.Second, maxDuration),
+		integer(r, "requests", "", &r.mix.Requests, 1, 1<<63),
 		{Name: "components", Need: `components: and a list of them, each with a name and one of ` + strictyaml.EnumerateAll(kindNames(), "or"), Read: func(n *yaml.Node) {
 			for _, each := range r.Sequence(n, "components", `begin every component with "- name:"`, "") {
 				d := &draft{place: each}
@@ -85,23 +83,38 @@ func (r *reader) componentFields(d *draft) []strictyaml.Field {
 	fields := []strictyaml.Field{
 		{Name: "name", Need: "name: and a unique one, such as visitors", Read: func(n *yaml.Node) { d.Name = r.name(n) }},
 		{Name: "attack", Read: func(n *yaml.Node) { d.attack = new(r.Boolean(n, "attack", "write attack: true")) }},
-		{Name: "from", Read: func(n *yaml.Node) { d.from, d.since = r.duration(n, "from", 0, maxDuration), n }},
-		{Name: "to", Read: func(n *yaml.Node) { d.to, d.until = r.duration(n, "to", 0, maxDuration), n }},
+		noted(&d.since, r.span("from", "", &d.from, 0, maxDuration)),
+		noted(&d.until, r.span("to", "", &d.to, 0, maxDuration)),
 		{Name: "clients_of", Read: func(n *yaml.Node) { d.clientsOf = n }},
 		{Name: "addresses", Read: func(n *yaml.Node) { d.networks, d.addresses = r.networks(n), n }},
 		{Name: "diurnal", Read: func(n *yaml.Node) {
 			d.swing.period = 24 * time.Hour
-			r.Mapping(n, "diurnal", "", r.swingFields(&d.swing))
+			r.Mapping(n, "diurnal", "", []strictyaml.Field{
+				r.span("period", "", &d.swing.period, time.Minute, maxDuration),
+				r.fraction("depth", "depth: 0.5, or how far the rate swings above and below its average", &d.swing.depth, 0, 1),
+				r.span("peak", "", &d.swing.peak, 0, maxDuration),
+			})
 		}},
 		{Name: "request", Read: func(n *yaml.Node) { r.Mapping(n, "request", "", r.lookFields(d)) }},
 	}
-	for _, w := range kindWords {
+	for i := range kindWords {
+		w := &kindWords[i]
 		fields = append(fields, strictyaml.Field{Name: w.name, Read: func(n *yaml.Node) {
-			d.word, d.kind = w, w.read(r, n)
+			d.word, d.kind = w, r.kind(n, w)
 			d.kinds++
 		}})
 	}
 	return fields
+}
+
+// noted is a key whose node is kept.
+func noted(node **yaml.Node, f strictyaml.Field) strictyaml.Field {
+	read := f.Read
+	f.Read = func(n *yaml.Node) {
+		*node = n
+		read(n)
+	}
+	return f
 }
 
 // value returns what parse makes of the single value n, which what names in errors, or otherwise after
@@ -128,34 +141,48 @@ func (r *reader) time(n *yaml.Node) int64 {
 	})
 }
 
-func (r *reader) duration(n *yaml.Node, what string, low, high time.Duration) time.Duration {
-	d := value(r, n, what, "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d", low, parseDuration)
-	if d < low || d > high {
-		r.Fail(n, "it is from "+strictyaml.FormatDuration(low)+" to "+strictyaml.FormatDuration(high), "%s cannot be %q", what, strictyaml.Resolve(n).Value)
-		return low
-	}
-	return d
+// The keys of single values read them into a pointer. need says how to write a required one.
+
+// span is the key of a duration from low to high.
+func (r *reader) span(name, need string, to *time.Duration, low, high time.Duration) strictyaml.Field {
+	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
+		*to = value(r, n, name, "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d", low, parseDuration)
+		if *to < low || *to > high {
+			r.Fail(n, "it is from "+strictyaml.FormatDuration(low)+" to "+strictyaml.FormatDuration(high), "%s cannot be %q", name, strictyaml.Resolve(n).Value)
+			*to = low
+		}
+	}}
 }
 
-func (r *reader) rate(n *yaml.Node, what string) rate {
+// rateOf is the key rate.
+func (r *reader) rateOf(to *rate) strictyaml.Field {
 	const hint = "write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d"
-	return value(r, n, what, hint, rate{1, time.Second}, parseRate)
+	return strictyaml.Field{Name: "rate", Need: "rate: 50/1m", Read: func(n *yaml.Node) { *to = value(r, n, "rate", hint, lone.rate, parseRate) }}
 }
 
-// integer returns the whole number n from low to high, whose digits may be grouped by underscores.
-func (r *reader) integer(n *yaml.Node, what string, low, high uint64) uint64 {
-	return value(r, n, what, fmt.Sprintf("write a whole number from %d to %d", low, high), low, func(s string) (uint64, bool) {
-		v, ok := digits(s)
-		return v, ok && low <= v && v <= high
-	})
+// count is the key clients.
+func (r *reader) count(to *uint64) strictyaml.Field {
+	return integer(r, "clients", "clients: 100, or how many there are", to, 1, maxClients)
 }
 
-// fraction returns the decimal number n from low to high.
-func (r *reader) fraction(n *yaml.Node, what string, low, high float64) float64 {
-	return value(r, n, what, fmt.Sprintf("write a number from %v to %s", low, strconv.FormatFloat(high, 'f', -1, 64)), low, func(s string) (float64, bool) {
-		v, err := strconv.ParseFloat(s, 64)
-		return v, err == nil && strings.Trim(s, "0123456789.") == "" && low <= v && v <= high
-	})
+// integer is the key of a whole number from low to high, whose digits may be grouped by underscores.
+func integer[T int | int64 | uint64](r *reader, name, need string, to *T, low, high uint64) strictyaml.Field {
+	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
+		*to = T(value(r, n, name, fmt.Sprintf("write a whole number from %d to %d", low, high), low, func(s string) (uint64, bool) {
+			v, ok := digits(s)
+			return v, ok && low <= v && v <= high
+		}))
+	}}
+}
+
+// fraction is the key of a decimal number from low to high.
+func (r *reader) fraction(name, need string, to *float64, low, high float64) strictyaml.Field {
+	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
+		*to = value(r, n, name, fmt.Sprintf("write a number from %v to %s", low, strconv.FormatFloat(high, 'f', -1, 64)), low, func(s string) (float64, bool) {
+			v, err := strconv.ParseFloat(s, 64)
+			return v, err == nil && strings.Trim(s, "0123456789.") == "" && low <= v && v <= high
+		})
+	}}
 }
 
 func (r *reader) name(n *yaml.Node) string {
@@ -195,15 +222,4 @@ func (r *reader) networks(n *yaml.Node) (list []netip.Prefix) {
 		}
 	}
 	return list
-}
-
-// swingFields are the keys of diurnal.
-func (r *reader) swingFields(s *swing) []strictyaml.Field {
-	return []strictyaml.Field{
-		{Name: "period", Read: func(n *yaml.Node) { s.period = r.duration(n, "period", time.Minute, maxDuration) }},
-		{Name: "depth", Need: "depth: 0.5, or how far the rate swings above and below its average", Read: func(n *yaml.Node) {
-			s.depth = r.fraction(n, "depth", 0, 1)
-		}},
-		{Name: "peak", Read: func(n *yaml.Node) { s.peak = r.duration(n, "peak", 0, maxDuration) }},
-	}
 }

@@ -20,40 +20,32 @@ var (
 
 // lookFields are the keys of request; they read into d.
 func (r *reader) lookFields(d *draft) []strictyaml.Field {
+	const path = "a slash and then printable characters without quotes"
 	return []strictyaml.Field{
-		{Name: "hosts", Read: func(n *yaml.Node) {
-			d.request.hosts = r.words(n, "hosts", "www.example.com", "letters, digits, dots, hyphens and colons", isHost)
-		}},
-		{Name: "methods", Read: func(n *yaml.Node) {
-			d.request.methods = r.words(n, "methods", "GET", "capital letters", isMethod)
-		}},
-		{Name: "paths", Read: func(n *yaml.Node) {
-			d.request.paths = r.words(n, "paths", "/login", "a slash and then printable characters without quotes", isPath)
-		}},
-		{Name: "assets", Read: func(n *yaml.Node) {
-			d.assets, d.assetsAt = r.words(n, "assets", "/style.css", "a slash and then printable characters without quotes", isPath), n
-		}},
-		{Name: "status", Read: func(n *yaml.Node) { d.request.status = int(r.integer(n, "status", 200, 599)) }},
-		{Name: "user_agents", Read: func(n *yaml.Node) {
-			d.agents = r.words(n, "user_agents", "curl/8.5.0", "printable characters without quotes and backslashes", isAgent)
-		}},
+		r.words("hosts", &d.request.hosts, "www.example.com", "letters, digits, dots, hyphens and colons", isHost),
+		r.words("methods", &d.request.methods, "GET", "capital letters", isMethod),
+		r.words("paths", &d.request.paths, "/login", path, isPath),
+		noted(&d.assetsAt, r.words("assets", &d.assets, "/style.css", path, isPath)),
+		integer(r, "status", "", &d.request.status, 200, 599),
+		r.words("user_agents", &d.agents, "curl/8.5.0", "printable characters without quotes and backslashes", isAgent),
 	}
 }
 
-// words returns a list of strings that must all be valid.
-func (r *reader) words(n *yaml.Node, what, example, of string, valid func(string) bool) (list []string) {
+// words is the key of a list of strings that must all be valid.
+func (r *reader) words(name string, to *[]string, example, of string, valid func(string) bool) strictyaml.Field {
 	const most = 2000 // bytes
-	for _, each := range r.Sequence(n, what, "write a list: ["+example+"]", "") {
-		s, ok := r.Text(each, "an entry of "+what)
-		if ok && !valid(s) {
-			r.Fail(each, "they consist of "+of, "an entry of %s cannot be %s", what, strictyaml.Quote(s))
+	return strictyaml.Field{Name: name, Read: func(n *yaml.Node) {
+		for _, each := range r.Sequence(n, name, "write a list: ["+example+"]", "") {
+			s, ok := r.Text(each, "an entry of "+name)
+			if ok && !valid(s) {
+				r.Fail(each, "they consist of "+of, "an entry of %s cannot be %s", name, strictyaml.Quote(s))
+			}
+			if len(s) > most {
+				r.Fail(each, fmt.Sprintf("at most %d are allowed", most), "an entry of %s has %d bytes", name, len(s))
+			}
+			*to = append(*to, s)
 		}
-		if len(s) > most {
-			r.Fail(each, fmt.Sprintf("at most %d are allowed", most), "an entry of %s has %d bytes", what, len(s))
-		}
-		list = append(list, s)
-	}
-	return list
+	}}
 }
 
 const letters = "abcdefghijklmnopqrstuvwxyz"

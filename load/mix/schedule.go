@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A schedule holds the next request of each client, the earliest first: a heap with four children
-// per node, ordered by time and then by client.
+// A schedule holds the next request of each client, or of each component, the earliest first: a heap
+// with four children per node, ordered by time and then by client.
 type schedule []turn
 
 // A line is a ring of clients, pushed in the order of their turns.
@@ -65,6 +65,9 @@ func newSchedule(turns []turn) schedule {
 
 // down restores the order below i, whose turn may be later than before.
 func (s schedule) down(i int) {
+	if i == len(s) {
+		return
+	}
 	moved := s[i]
 	for {
 		child := 4*i + 1

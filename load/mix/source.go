@@ -2,7 +2,6 @@ package mix
 
 import (
 	"cmp"
-	"slices"
 	"time"
 )
 
@@ -37,7 +36,8 @@ type generator interface {
 // goroutine. All sources of a mix generate the same requests.
 type Source struct {
 	mix   *Mix
-	lanes []*lane // a heap by time; if made, the first has the last request
+	lanes []*lane  // by component; nil if none is left of it
+	order schedule // of the lanes, in microseconds since the epoch; if made, the first has the last request
 	made  bool
 	left  uint64
 }
@@ -57,7 +57,7 @@ type lane struct {
 
 // Source returns a source of the requests of m.
 func (m *Mix) Source() *Source {
-	s := &Source{mix: m, left: cmp.Or(m.Requests, 1<<64-1)}
+	s := &Source{mix: m, lanes: make([]*lane, len(m.components)), left: cmp.Or(m.Requests, 1<<64-1)}
 	s.add(m.start, func(kind) bool { return true })
 	return s
 }
@@ -65,24 +65,24 @@ func (m *Mix) Source() *Source {
 // Begin aligns bursts around the edges of windows with a clock that shows now when the traffic
 // begins. It must be called before Next.
 func (s *Source) Begin(now time.Time) {
-	s.lanes = slices.DeleteFunc(s.lanes, func(l *lane) bool { return l.of.kind.skips() })
 	s.add(now.UnixMicro(), kind.skips)
 }
 
-// add adds lanes for the components of some kinds. clock is the time of the clock of limits'
-// windows at the start, in microseconds since the epoch.
+// add adds lanes for the components of some kinds, or replaces them. clock is the time of the clock of
+// limits' windows at the start, in microseconds since the epoch.
 func (s *Source) add(clock int64, some func(kind) bool) {
-	for i := range s.mix.components {
-		if !some(s.mix.components[i].kind) {
-			continue
+	var turns []turn
+	for i := range s.lanes {
+		if some(s.mix.components[i].kind) {
+			if s.lanes[i] = s.mix.lane(i, clock); !s.lanes[i].advance() {
+				s.lanes[i] = nil
+			}
 		}
-		if l := s.mix.lane(i, clock); l.advance() {
-			s.lanes = append(s.lanes, l)
+		if l := s.lanes[i]; l != nil {
+			turns = append(turns, turn{at: ticks(l.time), client: uint32(i)})
 		}
 	}
-	for i := len(s.lanes) - 1; i >= 0; i-- {
-		s.down(i)
-	}
+	s.order = newSchedule(turns)
 }
 
 func (m *Mix) lane(i int, clock int64) *lane {
@@ -123,39 +123,20 @@ func (s *Source) step() *lane {
 		return nil
 	}
 	if s.made {
-		if !s.lanes[0].advance() {
-			last := len(s.lanes) - 1
-			s.lanes[0], s.lanes[last] = s.lanes[last], nil
-			s.lanes = s.lanes[:last]
+		if l := s.lanes[s.order[0].client]; l.advance() {
+			s.order[0].at = ticks(l.time)
+		} else {
+			last := len(s.order) - 1
+			s.lanes[l.index], s.order[0] = nil, s.order[last]
+			s.order = s.order[:last]
 		}
-		s.down(0)
+		s.order.down(0)
 	}
-	if s.made = len(s.lanes) > 0; !s.made {
+	if s.made = len(s.order) > 0; !s.made {
 		return nil
 	}
 	s.left--
-	return s.lanes[0]
-}
-
-// down restores the order of the heap below i.
-func (s *Source) down(i int) {
-	for {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(s.lanes); child++ {
-			if s.lanes[child].before(s.lanes[least]) {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		s.lanes[i], s.lanes[least] = s.lanes[least], s.lanes[i]
-		i = least
-	}
-}
-
-func (l *lane) before(o *lane) bool {
-	return l.time < o.time || l.time == o.time && l.index < o.index
+	return s.lanes[s.order[0].client]
 }
 
 // Next sets r to the next request, and reports false if none is left. It does not allocate.

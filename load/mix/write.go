@@ -124,25 +124,25 @@ type encoder struct {
 	full    bool     // the numbers suffice for this buffer, but not for another one
 }
 
-// time appends the time t, formatted by layout to the second.
-func (e *encoder) time(b []byte, t int64, layout func([]byte, int64) []byte) []byte {
+// time appends the second of t in a layout, or in seconds since the epoch if that is empty.
+func (e *encoder) time(b []byte, t int64, layout string) []byte {
 	if second := t / 1e6; second != e.second || len(e.stamp) == 0 {
 		e.second = second
-		e.stamp = layout(e.stamp[:0], second)
+		if layout == "" {
+			e.stamp = strconv.AppendInt(e.stamp[:0], second, 10)
+		} else {
+			e.stamp = time.Unix(second, 0).UTC().AppendFormat(e.stamp[:0], layout)
+		}
 	}
 	return append(b, e.stamp...)
 }
 
 // appendMicros appends the fraction of t's second.
 func appendMicros(b []byte, t int64) []byte {
-	rest := t % 1e6
-	var digits [7]byte
-	for i := 6; i > 0; i-- {
-		digits[i] = byte('0' + rest%10)
-		rest /= 10
-	}
-	digits[0] = '.'
-	return append(b, digits[:]...)
+	point := len(b)
+	b = strconv.AppendInt(b, 1e6+t%1e6, 10) // with a leading 1
+	b[point] = '.'
+	return b
 }
 
 // number returns the number of a client in a trace.
@@ -160,7 +160,7 @@ func (e *encoder) number(client uint64) uint32 {
 }
 
 func (e *encoder) trace(b []byte, l *lane) []byte {
-	b = e.time(b, l.time, appendUnix)
+	b = e.time(b, l.time, "")
 	if e.fraction {
 		b = appendMicros(b, l.time)
 	}
@@ -169,17 +169,11 @@ func (e *encoder) trace(b []byte, l *lane) []byte {
 	return append(b, '\n')
 }
 
-func appendUnix(b []byte, second int64) []byte { return strconv.AppendInt(b, second, 10) }
-
-func appendCommon(b []byte, second int64) []byte {
-	return time.Unix(second, 0).UTC().AppendFormat(b, "[02/Jan/2006:15:04:05 -0700]")
-}
-
 func (e *encoder) combined(b []byte, l *lane) []byte {
 	k, c := l.choose()
 	b = l.of.block.addr(l.head.client).AppendTo(b)
 	b = append(b, " - - "...)
-	b = e.time(b, l.time, appendCommon)
+	b = e.time(b, l.time, "[02/Jan/2006:15:04:05 -0700]")
 	b = append(b, ` "`...)
 	b = append(b, k.methods[c.method]...)
 	b = append(b, ' ')
@@ -193,15 +187,11 @@ func (e *encoder) combined(b []byte, l *lane) []byte {
 	return append(b, "\"\n"...)
 }
 
-func appendRFC3339(b []byte, second int64) []byte {
-	return time.Unix(second, 0).UTC().AppendFormat(b, "2006-01-02T15:04:05")
-}
-
 // json need not escape anything: texts of a mix have no quotes, backslashes or control characters.
 func (e *encoder) json(b []byte, l *lane) []byte {
 	k, c := l.choose()
 	b = append(b, `{"time":"`...)
-	b = e.time(b, l.time, appendRFC3339)
+	b = e.time(b, l.time, "2006-01-02T15:04:05")
 	b = appendMicros(b, l.time)
 	b = append(b, `Z","remote_addr":"`...)
 	b = l.of.block.addr(l.head.client).AppendTo(b)
