@@ -22,7 +22,7 @@ const module = "github.com/edgelimit/edge"
 // imports nothing is a leaf. Every new arrow is a decision: it is made here.
 var arrows = map[string][]string{
 	".":                           {"pop", "pop/proxy", "pop/rule"}, // for other programs
-	"analysis":                    {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "mitigation", "pop/count", "pop/limit", "pop/rule"},
+	"analysis":                    {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "counter/memcached", "mitigation", "pop/count", "pop/limit", "pop/rule"},
 	"analysis/accuracy":           {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "pop/rule"},
 	"analysis/cases":              {"analysis", "analysis/accesslog", "analysis/figure", "analysis/page", "internal/strictyaml", "pop/limit", "pop/rule"},
 	"analysis/client":             {"analysis/accesslog"},
@@ -37,12 +37,13 @@ var arrows = map[string][]string{
 	"load/mix":                    {"internal/strictyaml"},
 	"ring":                        {},
 	"counter":                     {},
+	"counter/memcached":           {"counter"},
 	"counter/shard":               {},
 	"counter/shard/memcachedtest": {"internal/port"},
 	"mitigation":                  {"counter"},
 	"pop/rule":                    {"counter", "internal/strictyaml"},
 	"pop/rule/translate":          {"internal/strictyaml", "pop/rule"},
-	"pop/count":                   {"async", "counter", "mitigation", "pop/rule", "ring"},
+	"pop/count":                   {"async", "counter", "counter/memcached", "mitigation", "pop/rule", "ring"},
 	"pop/decision":                {"counter", "pop/rule"},
 	"pop/limit":                   {"counter", "mitigation", "pop/count", "pop/decision", "pop/rule"},
 	"pop/conns":                   {},
@@ -54,7 +55,7 @@ var arrows = map[string][]string{
 	"pop/admin":                   {},
 	"pop/gossip":                  {},
 	"pop/page":                    {"analysis/page", "pop/admin", "pop/limit"},
-	"pop":                         {"counter", "counter/shard", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/http1", "pop/http2", "pop/limit", "pop/page", "pop/proxy", "pop/rule", "pop/spop"},
+	"pop":                         {"counter", "counter/memcached", "counter/shard", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/http1", "pop/http2", "pop/limit", "pop/page", "pop/proxy", "pop/rule", "pop/spop"},
 	"internal/bubble":             {},                     // for tests
 	"internal/golden":             {},                     // for tests
 	"internal/port":               {},                     // for tests
@@ -121,6 +122,19 @@ func TestArrows(t *testing.T) {
 	for name := range arrows {
 		if !seen[name] {
 			t.Errorf("there is no package %s", name)
+		}
+	}
+}
+
+// The arithmetic that nodes, replay and rules share links nothing that speaks to shards or is scraped.
+func TestArithmeticIsLight(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "./counter").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, heavy := range []string{"net", "github.com/bradfitz/gomemcache/memcache", "github.com/prometheus/client_golang/prometheus"} {
+		if slices.Contains(strings.Fields(string(out)), heavy) {
+			t.Errorf("counter links %s", heavy)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 )
 
 // A memoryShard is a count.Shard in memory, on a virtual clock. What it holds expires as in
@@ -94,7 +95,7 @@ func (s *memoryShard) grow() {
 }
 
 // increment does what INCR does, and reports whether there is such a counter.
-func (s *memoryShard) increment(op *counter.Increment) bool {
+func (s *memoryShard) increment(op *memcached.Increment) bool {
 	c := s.counter(&op.Item)
 	if !s.holds(c) {
 		if !op.Make {
@@ -114,7 +115,7 @@ func (s *memoryShard) increment(op *counter.Increment) bool {
 }
 
 // store does what ADD and CAS do, and reports whether the record had the version.
-func (s *memoryShard) store(op *counter.Store) bool {
+func (s *memoryShard) store(op *memcached.Store) bool {
 	r, ok := s.records[op.Item]
 	if ok && r.expires <= s.second {
 		r = memoryRecord{}
@@ -132,7 +133,7 @@ func (s *memoryShard) store(op *counter.Store) bool {
 }
 
 // read does what GETS does, and reports whether there is such a counter or record.
-func (s *memoryShard) read(op *counter.Read) bool {
+func (s *memoryShard) read(op *memcached.Read) bool {
 	if r, ok := s.records[op.Item]; ok && r.expires > s.second {
 		op.Value, op.CAS = r.value, r.version
 		return true
@@ -150,7 +151,7 @@ func (s *memoryShard) read(op *counter.Read) bool {
 // fail takes the shard down, with all that it holds.
 func (s *memoryShard) fail() {
 	s.clear()
-	s.lost = fmt.Errorf("%w: %s is lost", counter.ErrNotSent, s.addr)
+	s.lost = fmt.Errorf("%w: %s is lost", memcached.ErrNotSent, s.addr)
 }
 
 // restart takes the shard up again.
@@ -161,7 +162,7 @@ func (s *memoryShard) Down() bool      { return s.lost != nil }
 func (s *memoryShard) Available() bool { return s.lost == nil }
 
 // Exchange does what a memcached does. The values that it reads are valid until the next call.
-func (s *memoryShard) Exchange(b *counter.Batch) error {
+func (s *memoryShard) Exchange(b *memcached.Batch) error {
 	if s.lost != nil {
 		return s.lost
 	}
@@ -185,9 +186,9 @@ func (s *memoryShard) Exchange(b *counter.Batch) error {
 	return nil
 }
 
-func doneIf(done bool) counter.Outcome {
+func doneIf(done bool) memcached.Outcome {
 	if done {
-		return counter.Done
+		return memcached.Done
 	}
-	return counter.Absent
+	return memcached.Absent
 }

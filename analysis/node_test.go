@@ -25,7 +25,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/internal/trace"
@@ -68,7 +68,7 @@ func startNode(t *testing.T, rules *rule.Set, shards int) *realNode {
 	node, err := pop.New(pop.Options{
 		Name: "n1", Secret: "a secret of the node", Rules: rules,
 		Origin: "http://origin", OriginOptions: proxy.OriginOptions{Transport: n},
-		Shards: addrs, ShardOptions: counter.ShardOptions{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		Shards: addrs, ShardOptions: memcached.Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return pipes[addr].Dial(ctx, network, addr)
 		}},
 		FlushInterval: time.Nanosecond,

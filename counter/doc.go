@@ -53,7 +53,5 @@
 // # Where counters are
 //
 // Counters live in shards, memcached servers, under items that a [Secret] derives: see
-// [Secret.Tag] and [Secret.CounterKey]. A [Shard] counts in one of them, and never counts a
-// request twice. A counter belongs to one run of a server, an [Instance]; each reply comes
-// over a [Link].
+// [Secret.Tag] and [Secret.CounterKey]. Package memcached speaks to them.
 package counter

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
@@ -36,10 +36,10 @@ type discovery struct {
 	}
 	port      uint16        // of this node's shard
 	changed   chan struct{} // holds at most one: a member has come or gone
-	replace   func([]*counter.Shard)
-	newOwn    func(addr string) *counter.Shard // the node's own
-	newAway   func(addr string) *counter.Shard // another node's
-	known     map[string]*counter.Shard        // includes those of nodes that are gone: they may come back
+	replace   func([]*memcached.Client)
+	newOwn    func(addr string) *memcached.Client // the node's own
+	newAway   func(addr string) *memcached.Client // another node's
+	known     map[string]*memcached.Client        // includes those of nodes that are gone: they may come back
 	sightings sightings
 }
 
@@ -136,7 +136,7 @@ func (d *discovery) look(now time.Time) (again time.Duration) {
 		there = append(there, shardAt(m.Addr, binary.BigEndian.Uint16(m.Meta[1:])))
 	}
 	ring, again := d.sightings.see(there, now)
-	var all []*counter.Shard
+	var all []*memcached.Client
 	for _, addr := range ring {
 		if d.known[addr] == nil {
 			if addr == own {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/gossip"
 )
@@ -92,12 +92,12 @@ func TestDiscovery(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				start := time.Now()
 				var got []string
-				newShard := func(addr string) *counter.Shard { return counter.NewShard(addr, counter.ShardOptions{}) }
+				newShard := func(addr string) *memcached.Client { return memcached.New(addr, memcached.Options{}) }
 				last := ""
 				d := &discovery{
-					port: 11211, changed: make(chan struct{}, 1), known: map[string]*counter.Shard{}, sightings: sightings{},
+					port: 11211, changed: make(chan struct{}, 1), known: map[string]*memcached.Client{}, sightings: sightings{},
 					newOwn: newShard, newAway: newShard,
-					replace: func(shards []*counter.Shard) {
+					replace: func(shards []*memcached.Client) {
 						var ring []string
 						for _, addr := range addrs(shards) {
 							ring = append(ring, strings.TrimSuffix(strings.TrimPrefix(addr, "10.0.0."), ":11211"))

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/count"
@@ -37,7 +38,7 @@ type Node struct {
 	table    *mitigation.Table
 	tokens   admin.Tokens // of operators
 	secret   counter.Secret
-	shards   []*counter.Shard
+	shards   []*memcached.Client
 	inner    *innerShard // if no shards are given
 	files    *files
 	metrics  *metrics
@@ -147,7 +148,7 @@ func (n *Node) makeLimiter() error {
 	if n.secret, err = newSecret(o.Secret); err != nil {
 		return err
 	}
-	o.ShardOptions.Metrics = counter.NewMetrics(n.registry)
+	o.ShardOptions.Metrics = memcached.NewMetrics(n.registry)
 	away := o.ShardOptions
 	if len(o.Shards) == 0 {
 		if n.inner, err = newInnerShard(n.registry); err != nil {
@@ -160,13 +161,13 @@ func (n *Node) makeLimiter() error {
 	}
 	if o.ShardListen != "" {
 		n.discover = &discovery{
-			changed: make(chan struct{}, 1), known: map[string]*counter.Shard{}, sightings: sightings{},
-			newOwn:  func(addr string) *counter.Shard { return counter.NewShard(addr, o.ShardOptions) },
-			newAway: func(addr string) *counter.Shard { return counter.NewShard(addr, away) },
+			changed: make(chan struct{}, 1), known: map[string]*memcached.Client{}, sightings: sightings{},
+			newOwn:  func(addr string) *memcached.Client { return memcached.New(addr, o.ShardOptions) },
+			newAway: func(addr string) *memcached.Client { return memcached.New(addr, away) },
 		}
 	}
 	for _, addr := range o.Shards {
-		n.shards = append(n.shards, counter.NewShard(addr, o.ShardOptions))
+		n.shards = append(n.shards, memcached.New(addr, o.ShardOptions))
 	}
 	if n.table, err = mitigation.New(mitigation.Options{Size: o.MitigationRecords, Registerer: n.registry}); err != nil {
 		return err
@@ -205,7 +206,7 @@ func (n *Node) clockAhead() time.Duration {
 }
 
 // limiterShards returns shards as the limiter takes them.
-func limiterShards(shards []*counter.Shard) []count.Shard {
+func limiterShards(shards []*memcached.Client) []count.Shard {
 	all := make([]count.Shard, len(shards))
 	for i, s := range shards {
 		all[i] = s
@@ -215,7 +216,7 @@ func limiterShards(shards []*counter.Shard) []count.Shard {
 
 // makePeering makes what the node talks with others by.
 func (n *Node) makePeering() (err error) {
-	set := func(shards []*counter.Shard, out ...string) error {
+	set := func(shards []*memcached.Client, out ...string) error {
 		return n.limiter.SetShards(limiterShards(shards), out...)
 	}
 	n.ring = newRingWatch(set, n.o.Logger, n.metrics.inRing, n.notices)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
@@ -83,7 +84,7 @@ type Options struct {
 	// node is given the same, in the same spelling; their order does not matter. Without
 	// any, the node has a shard of its own inside.
 	Shards       []string
-	ShardOptions counter.ShardOptions
+	ShardOptions memcached.Options
 
 	// ShardListen is the address, HOST:PORT, of a shard inside of this node for the whole
 	// PoP: the shards of all nodes that have one are found by gossip. If empty, and no

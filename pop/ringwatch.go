@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/gossip"
 )
@@ -29,7 +29,7 @@ const (
 // A ringWatch keeps a node's ring as its votes say. Its methods may be called concurrently;
 // append, read and states never wait for the ring to change.
 type ringWatch struct {
-	set     func(shards []*counter.Shard, out ...string) error
+	set     func(shards []*memcached.Client, out ...string) error
 	logger  *slog.Logger
 	inRing  *prometheus.GaugeVec
 	notices *notices
@@ -38,20 +38,20 @@ type ringWatch struct {
 
 	setting sync.Mutex // held while the ring changes, before mu
 
-	mu     sync.Mutex       // guards what follows; nothing that may wait is called under it
-	shards []*counter.Shard // as given to replace
+	mu     sync.Mutex          // guards what follows; nothing that may wait is called under it
+	shards []*memcached.Client // as given to replace
 	votes  votes
-	ring   []*counter.Shard // shards as they were set
-	out    []string         // of these
+	ring   []*memcached.Client // shards as they were set
+	out    []string            // of these
 }
 
-func newRingWatch(set func([]*counter.Shard, ...string) error, logger *slog.Logger, inRing *prometheus.GaugeVec, notices *notices) *ringWatch {
+func newRingWatch(set func([]*memcached.Client, ...string) error, logger *slog.Logger, inRing *prometheus.GaugeVec, notices *notices) *ringWatch {
 	return &ringWatch{notices: notices, set: set, logger: logger, inRing: inRing, stale: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
 }
 
 // replace replaces the shards, and returns when the ring has followed. The slice must not be
 // changed afterwards.
-func (w *ringWatch) replace(shards []*counter.Shard) {
+func (w *ringWatch) replace(shards []*memcached.Client) {
 	w.mu.Lock()
 	w.shards = shards
 	w.votes.replace(addrs(shards))
@@ -60,7 +60,7 @@ func (w *ringWatch) replace(shards []*counter.Shard) {
 }
 
 // addrs returns the addresses of shards.
-func addrs(shards []*counter.Shard) (all []string) {
+func addrs(shards []*memcached.Client) (all []string) {
 	for _, s := range shards {
 		all = append(all, s.Addr())
 	}
@@ -68,14 +68,14 @@ func addrs(shards []*counter.Shard) (all []string) {
 }
 
 // all returns the shards.
-func (w *ringWatch) all() []*counter.Shard {
+func (w *ringWatch) all() []*memcached.Client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.shards
 }
 
 // healthOf returns how this node finds a shard.
-func healthOf(s *counter.Shard) health { return health{down: s.Down()} }
+func healthOf(s *memcached.Client) health { return health{down: s.Down()} }
 
 // against returns the shards that this node votes against.
 func (w *ringWatch) against() (all []uint64) {
@@ -269,7 +269,7 @@ func (w *ringWatch) keep(ctx context.Context, key string) {
 }
 
 // keepAt merges the drains that a shard stores with those of this node.
-func (w *ringWatch) keepAt(s *counter.Shard, key string) error {
+func (w *ringWatch) keepAt(s *memcached.Client, key string) error {
 	err := s.Update(key, func(old []byte) ([]byte, int32) {
 		w.mu.Lock()
 		defer w.mu.Unlock()

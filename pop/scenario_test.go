@@ -24,6 +24,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/proxy"
@@ -154,7 +155,7 @@ func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 			Origin:        "http://origin",
 			OriginOptions: proxy.OriginOptions{Transport: &s.origin},
 			Shards:        addrs,
-			ShardOptions:  counter.ShardOptions{Dial: s.dial},
+			ShardOptions:  memcached.Options{Dial: s.dial},
 			BodyTimeout:   -1,
 			MaxNodes:      number(d, "max-nodes", 0),
 			LogClients:    arg(d, "log-clients", "no") == "yes",

@@ -6,7 +6,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 )
 
 const (
@@ -98,7 +98,7 @@ func (v *votes) count(against [][]uint64, now time.Time) {
 }
 
 // left returns how many of shards are neither drained nor down, and how many are drained.
-func (v *votes) left(shards []*counter.Shard) (left, drained int) {
+func (v *votes) left(shards []*memcached.Client) (left, drained int) {
 	for _, s := range shards {
 		if v.drains[voteFor(s.Addr())].on {
 			drained++

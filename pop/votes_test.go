@@ -14,16 +14,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
 // newRingWatchOf returns the ring of a node with n shards, which are never asked.
-func newRingWatchOf(n int, set func([]*counter.Shard, ...string) error) *ringWatch {
+func newRingWatchOf(n int, set func([]*memcached.Client, ...string) error) *ringWatch {
 	w := newRingWatch(set, slog.New(slog.DiscardHandler), newMetrics(prometheus.NewRegistry()).inRing, newNotices(slog.New(slog.DiscardHandler), time.Now, nil))
-	var shards []*counter.Shard
+	var shards []*memcached.Client
 	for i := range n {
-		shards = append(shards, counter.NewShard(fmt.Sprintf("10.0.0.%d:11211", i), counter.ShardOptions{}))
+		shards = append(shards, memcached.New(fmt.Sprintf("10.0.0.%d:11211", i), memcached.Options{}))
 	}
 	w.replace(shards)
 	return w
@@ -41,7 +41,7 @@ func (w *ringWatch) countDrained() (n int) {
 // More drains than one status has room for are sent by several.
 func TestManyDrains(t *testing.T) {
 	const shards = 200
-	set := func([]*counter.Shard, ...string) error { return nil }
+	set := func([]*memcached.Client, ...string) error { return nil }
 	here, there := newRingWatchOf(shards, set), newRingWatchOf(shards, set)
 	for _, s := range here.shards {
 		if err := here.drain(s.Addr(), true, time.Now()); err != nil {
@@ -116,10 +116,10 @@ func TestDrainsConverge(t *testing.T) {
 // A node that finds very many shards down still has a status that fits a packet.
 func TestManyShardsDown(t *testing.T) {
 	dial := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no route") }
-	w := newRingWatch(func([]*counter.Shard, ...string) error { return nil }, slog.New(slog.DiscardHandler), newMetrics(prometheus.NewRegistry()).inRing, newNotices(slog.New(slog.DiscardHandler), time.Now, nil))
-	var shards []*counter.Shard
+	w := newRingWatch(func([]*memcached.Client, ...string) error { return nil }, slog.New(slog.DiscardHandler), newMetrics(prometheus.NewRegistry()).inRing, newNotices(slog.New(slog.DiscardHandler), time.Now, nil))
+	var shards []*memcached.Client
 	for i := range 200 {
-		s := counter.NewShard(fmt.Sprintf("10.0.0.%d:11211", i), counter.ShardOptions{Dial: dial, Failures: 1})
+		s := memcached.New(fmt.Sprintf("10.0.0.%d:11211", i), memcached.Options{Dial: dial, Failures: 1})
 		_ = s.Probe() // it fails
 		shards = append(shards, s)
 	}
@@ -140,7 +140,7 @@ func TestManyShardsDown(t *testing.T) {
 func TestStatusesWhileTheRingChanges(t *testing.T) {
 	var w *ringWatch
 	changes := 0
-	set := func([]*counter.Shard, ...string) error {
+	set := func([]*memcached.Client, ...string) error {
 		changes++
 		done := make(chan struct{})
 		go func() {
@@ -152,7 +152,7 @@ func TestStatusesWhileTheRingChanges(t *testing.T) {
 		return nil
 	}
 	w = newRingWatchOf(0, set)
-	w.replace([]*counter.Shard{counter.NewShard("10.0.0.1:11211", counter.ShardOptions{})})
+	w.replace([]*memcached.Client{memcached.New("10.0.0.1:11211", memcached.Options{})})
 	if err := w.drain("10.0.0.1:11211", true, time.Now()); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/edgelimit/edge/bench/harness"
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -43,12 +44,12 @@ func keyOf(n uint64, fresh bool) counter.Key {
 
 // makeKnown counts all known keys once.
 func makeKnown(addr string) {
-	c := counter.NewShard(addr, counter.ShardOptions{Timeout: 10 * time.Second})
+	c := memcached.New(addr, memcached.Options{Timeout: 10 * time.Second})
 	defer c.Close()
-	var b counter.Batch
+	var b memcached.Batch
 	for n := uint64(0); n < known; {
 		for b.Reset(); len(b.Increments) < inBatch; n++ {
-			b.Increments = append(b.Increments, counter.Increment{Item: secret.CounterItem(keyOf(n, false), minute, 1), Delta: 1, TTL: ttl, Make: true})
+			b.Increments = append(b.Increments, memcached.Increment{Item: secret.CounterItem(keyOf(n, false), minute, 1), Delta: 1, TTL: ttl, Make: true})
 		}
 		harness.Check(c.Exchange(&b))
 	}
@@ -93,8 +94,8 @@ func (c gomemcache) count(from uint64, fresh bool, end time.Time) int {
 // Batches are two goroutines, as many as a node has batches on their way to a shard, which
 // exchange full batches. For new keys they hold the same as what gomemcache is asked.
 type batches struct {
-	*counter.Shard
-	batch [2]counter.Batch
+	*memcached.Client
+	batch [2]memcached.Batch
 	reads bool
 }
 
@@ -102,7 +103,7 @@ func openBatches(addr string, fresh bool) (client, func()) {
 	if !fresh {
 		makeKnown(addr)
 	}
-	b := &batches{reads: fresh, Shard: counter.NewShard(addr, counter.ShardOptions{Timeout: 10 * time.Second})}
+	b := &batches{reads: fresh, Client: memcached.New(addr, memcached.Options{Timeout: 10 * time.Second})}
 	return b, func() { _ = b.Close() }
 }
 
@@ -127,14 +128,14 @@ func (c *batches) count(from uint64, fresh bool, end time.Time) int {
 				b.Reset()
 				for n := next.Add(inBatch) - inBatch; len(b.Increments) < inBatch; n++ {
 					key := keyOf(n, fresh)
-					b.Increments = append(b.Increments, counter.Increment{Item: secret.CounterItem(key, minute, 1), Delta: 1, TTL: ttl, Make: fresh})
+					b.Increments = append(b.Increments, memcached.Increment{Item: secret.CounterItem(key, minute, 1), Delta: 1, TTL: ttl, Make: fresh})
 					if c.reads {
-						b.Reads = append(b.Reads, counter.Read{Item: secret.CounterItem(key, minute, 0)}, counter.Read{Item: secret.RecordItem(key)})
+						b.Reads = append(b.Reads, memcached.Read{Item: secret.CounterItem(key, minute, 0)}, memcached.Read{Item: secret.RecordItem(key)})
 					}
 				}
 				harness.Check(c.Exchange(b))
 				for j := range b.Increments {
-					if b.Increments[j].Outcome != counter.Done {
+					if b.Increments[j].Outcome != memcached.Done {
 						harness.Check(errors.New("a key was not counted"))
 					}
 				}
@@ -155,12 +156,12 @@ type counting struct {
 
 // A countingShard knows how many increments it has answered.
 type countingShard struct {
-	*counter.Shard
+	*memcached.Client
 	n atomic.Uint64
 }
 
-func (s *countingShard) Exchange(b *counter.Batch) error {
-	err := s.Shard.Exchange(b)
+func (s *countingShard) Exchange(b *memcached.Batch) error {
+	err := s.Client.Exchange(b)
 	harness.Check(err)
 	s.n.Add(uint64(len(b.Increments)))
 	return err
@@ -171,7 +172,7 @@ func openCounting(addr string, fresh bool) (client, func()) {
 	harness.Check(err)
 	table, err := mitigation.New(mitigation.Options{})
 	harness.Check(err)
-	shard := &countingShard{Shard: counter.NewShard(addr, counter.ShardOptions{Timeout: 10 * time.Second})}
+	shard := &countingShard{Client: memcached.New(addr, memcached.Options{Timeout: 10 * time.Second})}
 	l, err := limit.New(limit.Options{Secret: secret, Rules: rules, Table: table, Shards: []count.Shard{shard}, Logger: slog.New(slog.DiscardHandler)})
 	harness.Check(err)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -67,7 +67,7 @@ func compare() {
 		open func(addr string, fresh bool) (client, func())
 	}{
 		{"gomemcache", "gomemcache, 8 goroutines", openGomemcache},
-		{"batches", "batches (`counter`)", openBatches},
+		{"batches", "batches (`counter/memcached`)", openBatches},
 		{"writes", "batches without reads", openWrites},
 		{"counting", "all of counting (`pop/count`), from the offer on", openCounting},
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 )
 
 const (
@@ -53,7 +54,7 @@ func (c *Loop) item(s slot) counter.Item {
 
 // A batch is the operations of one exchange with a shard, and what they are for.
 type batch struct {
-	counter.Batch
+	memcached.Batch
 	lane   *lane
 	former bool // it reads for keys that other shards own now
 	begun  time.Time
@@ -67,7 +68,7 @@ type batch struct {
 
 // read adds a read of s.
 func (c *Loop) read(b *batch, s slot) {
-	b.Reads = append(b.Reads, counter.Read{Item: c.item(s)})
+	b.Reads = append(b.Reads, memcached.Read{Item: c.item(s)})
 	b.reads = append(b.reads, s)
 }
 
@@ -185,7 +186,7 @@ func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 		}
 	}
 	t.send(senders, func(s slot, delta uint64, made bool) {
-		b.Increments = append(b.Increments, counter.Increment{Item: c.item(s), Delta: delta, TTL: counter.TTL(s.limit.Period), Make: !made})
+		b.Increments = append(b.Increments, memcached.Increment{Item: c.item(s), Delta: delta, TTL: counter.TTL(s.limit.Period), Make: !made})
 		b.increments = append(b.increments, s)
 	})
 	for i := range t.windows {
@@ -235,7 +236,7 @@ func (c *Loop) answered(b *batch) {
 	} else {
 		b.lane.flying--
 	}
-	if errors.Is(b.err, counter.ErrNotSent) {
+	if errors.Is(b.err, memcached.ErrNotSent) {
 		b.lane.retry = now.Add(retryPause)
 		b.lane.ended = c.ending
 	}
@@ -245,7 +246,7 @@ func (c *Loop) answered(b *batch) {
 	for i := range b.Increments {
 		op, s := &b.Increments[i], b.increments[i]
 		c.fell(s.counted(s, op, b.From))
-		if op.Outcome == counter.Done {
+		if op.Outcome == memcached.Done {
 			c.metrics.lag.Observe(float64(now.UnixMicro()-s.flown) / 1e6)
 		}
 	}
@@ -255,7 +256,7 @@ func (c *Loop) answered(b *batch) {
 	for i := range b.Reads {
 		op, s := &b.Reads[i], b.reads[i]
 		switch {
-		case op.Outcome == counter.NotSent:
+		case op.Outcome == memcached.NotSent:
 			if s.isRecord() && !b.former {
 				s.readRecord.Store(true)
 			}
@@ -291,10 +292,10 @@ func (c *Loop) fell(it bool) {
 }
 
 // hasRead handles the value of a counter. If it is missing, invalid or refused, it counts as 0.
-func (c *Loop) hasRead(s slot, op *counter.Read, b *batch) {
+func (c *Loop) hasRead(s slot, op *memcached.Read, b *batch) {
 	var value uint64
-	if op.Outcome == counter.Done {
-		value, _ = counter.ParseNumber(op.Value)
+	if op.Outcome == memcached.Done {
+		value, _ = memcached.ParseNumber(op.Value)
 	}
 	w, tally := s.find(s)
 	if tally == nil {

@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 )
 
 // A Shard owns part of a PoP's counters, and the records beside them. It is a
-// [counter.Shard], or behaves like one. Its methods may be called concurrently.
+// [memcached.Client], or behaves like one. Its methods may be called concurrently.
 type Shard interface {
 	// Addr returns the shard's address, which places keys: it must be the same on every node.
 	Addr() string
@@ -23,7 +24,7 @@ type Shard interface {
 
 	// Exchange sends a batch to the shard and sets the outcomes. It blocks for a round trip.
 	// An empty batch probes whether the shard answers.
-	Exchange(*counter.Batch) error
+	Exchange(*memcached.Batch) error
 }
 
 // A lane holds the keys that have work for one shard. Those near their threshold go first, the

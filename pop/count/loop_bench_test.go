@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
@@ -68,7 +69,7 @@ func (b *bench) offer(i int) {
 // Known keys never cost an allocation. New ones cost four: the track, its place among recently used keys, its
 // sample, and the time of another read.
 func TestAllocations(t *testing.T) {
-	s := counter.NewShard(memcachedtest.Start(t).Addr, counter.ShardOptions{Timeout: 10 * time.Second})
+	s := memcached.New(memcachedtest.Start(t).Addr, memcached.Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	const keys = 1024
 	b := newBench(t, oneLimit, keys*2, s)
@@ -103,7 +104,7 @@ func floodDead(tb testing.TB, rules string, tracked, keys int, goOut bool) (byte
 	var shards []count.Shard
 	var names []string
 	for i := range 3 {
-		s := counter.NewShard(fmt.Sprintf("s%d:11211", i), counter.ShardOptions{Dial: func(context.Context, string, string) (net.Conn, error) {
+		s := memcached.New(fmt.Sprintf("s%d:11211", i), memcached.Options{Dial: func(context.Context, string, string) (net.Conn, error) {
 			return nil, errors.New("connection refused")
 		}})
 		defer s.Close()

@@ -11,11 +11,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 )
 
 // theShard is the only instance of a shard that answers.
-var theShard = new(counter.Link)
+var theShard = new(memcached.Link)
 
 var packedLayouts = func() (all []counter.Layout) {
 	for fields := 2; fields <= counter.MaxFields; fields++ {
@@ -125,7 +126,7 @@ func (c *crowd) unsent(node *crowdNode) {
 	for i, it := range c.away {
 		if it == node.waits {
 			c.away = append(c.away[:i], c.away[i+1:]...)
-			c.dropped += node.tally.unsent(c.layout, it.delta, counter.NotSent)
+			c.dropped += node.tally.unsent(c.layout, it.delta, memcached.NotSent)
 			node.waits = nil
 			return
 		}
@@ -259,7 +260,7 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 				var counted [64]uint64 // by each node
 				var all sync.WaitGroup
 				for i := range nodes {
-					s := counter.NewShard(m.Addr, counter.ShardOptions{Timeout: 20 * time.Second, Connections: 1})
+					s := memcached.New(m.Addr, memcached.Options{Timeout: 20 * time.Second, Connections: 1})
 					defer s.Close()
 					all.Go(func() {
 						var own tally
@@ -273,7 +274,7 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 								if full > 0 {
 									break
 								}
-								b := counter.Batch{Increments: []counter.Increment{{Item: counter.Item([]byte(key)), Delta: delta, TTL: 60, Make: true}}}
+								b := memcached.Batch{Increments: []memcached.Increment{{Item: counter.Item([]byte(key)), Delta: delta, TTL: 60, Make: true}}}
 								if err := s.Exchange(&b); err != nil {
 									t.Error(err)
 									return
@@ -285,13 +286,13 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 					})
 				}
 				all.Wait()
-				s := counter.NewShard(m.Addr, counter.ShardOptions{Timeout: 20 * time.Second})
+				s := memcached.New(m.Addr, memcached.Options{Timeout: 20 * time.Second})
 				defer s.Close()
 				values, err := s.Numbers(key)
 				if err != nil {
 					t.Fatal(err)
 				}
-				number, err := counter.ParseNumber(values[key])
+				number, err := memcached.ParseNumber(values[key])
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/mitigation"
 )
 
@@ -51,28 +51,28 @@ func (c *Loop) writeRecord(b *batch, t *track, now time.Time) {
 		t.store = false
 		return
 	}
-	b.Stores = append(b.Stores, counter.Store{
+	b.Stores = append(b.Stores, memcached.Store{
 		Item: c.o.Secret.RecordItem(t.key), Value: mine.AppendStored(nil), TTL: mine.StoredTTL(now), CAS: t.version,
 	})
 	b.stores = append(b.stores, t)
 }
 
 // hasStored handles the outcome of a store.
-func (t *track) hasStored(outcome counter.Outcome) {
+func (t *track) hasStored(outcome memcached.Outcome) {
 	switch outcome {
-	case counter.Done, counter.Refused:
+	case memcached.Done, memcached.Refused:
 		t.store = false
-	case counter.Absent: // the shard has another record
+	case memcached.Absent: // the shard has another record
 		t.readRecord.Store(true)
 	}
 }
 
 // hasReadRecord merges t's record, as it was read. Invalid records are ignored: they will be
 // overwritten. An expired one still tells how often the key was lifted.
-func (c *Loop) hasReadRecord(t *track, op *counter.Read, b *batch, now time.Time) {
+func (c *Loop) hasReadRecord(t *track, op *memcached.Read, b *batch, now time.Time) {
 	var stored mitigation.Record
 	active := false
-	if op.Outcome == counter.Done { // most keys have no record
+	if op.Outcome == memcached.Done { // most keys have no record
 		var err error
 		stored, err = mitigation.ParseStored(op.Value, t.key, now)
 		active = err == nil

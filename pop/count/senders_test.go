@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -64,7 +65,7 @@ func (t *track) sendings(nodes int) (all []sending) {
 
 // answer records the shard's answer to s.
 func (s sending) answer(value uint64) {
-	s.counted(s.slot, &counter.Increment{Delta: s.delta, Outcome: counter.Done, Value: value}, theShard)
+	s.counted(s.slot, &memcached.Increment{Delta: s.delta, Outcome: memcached.Done, Value: value}, theShard)
 }
 
 // Requests that can never be counted because their sub-window is full are dropped and counted as

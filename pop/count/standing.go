@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -23,7 +24,7 @@ func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standing
 	generation := c.o.Table.Generation(key)
 	known := c.shown(nil, key, generation)
 	of := c.o.Secret.After(key, generation)
-	var b counter.Batch
+	var b memcached.Batch
 	for i := range r.Limits {
 		limit := r.Limits[i].Counted()
 		index, elapsed := counter.Window(now, limit.Period)
@@ -38,7 +39,7 @@ func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standing
 			}
 		}
 		standings = append(standings, s)
-		b.Reads = append(b.Reads, counter.Read{Item: c.o.Secret.CounterItem(of, limit, index-1)}, counter.Read{Item: c.o.Secret.CounterItem(of, limit, index)})
+		b.Reads = append(b.Reads, memcached.Read{Item: c.o.Secret.CounterItem(of, limit, index-1)}, memcached.Read{Item: c.o.Secret.CounterItem(of, limit, index)})
 	}
 	ln, err := c.placed.Load().ring.Owner(key)
 	switch {
@@ -60,11 +61,11 @@ func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standing
 
 // most returns the greater one of a known count and one that was read: the node knows of its own
 // requests first, and the shard of the other nodes'.
-func most(layout counter.Layout, known uint64, read *counter.Read) uint64 {
-	if read.Outcome != counter.Done {
+func most(layout counter.Layout, known uint64, read *memcached.Read) uint64 {
+	if read.Outcome != memcached.Done {
 		return known // the shard has no count
 	}
-	if n, err := counter.ParseNumber(read.Value); err == nil && layout.Sum(n) > layout.Sum(known) {
+	if n, err := memcached.ParseNumber(read.Value); err == nil && layout.Sum(n) > layout.Sum(known) {
 		return n
 	}
 	return known

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 )
 
 // A tally is a node's count of one window. It never exceeds the requests that were really made,
@@ -12,7 +13,7 @@ import (
 // Each request is counted at one instance of a server, and counts are never copied. So the value
 // of a window is the sum of the greatest values known from each instance. The owner of the key is
 // an address: several instances may be behind it, and one instance may have several addresses.
-// See counter.Instance.
+// See memcached.Instance.
 //
 // All values have the layout of the limit, and are added and compared field by field. A field
 // that overflows stays at its maximum, far above the threshold.
@@ -29,11 +30,11 @@ type tally struct {
 
 // A share is the known part of a window's value at one instance.
 type share struct {
-	from   *counter.Link // of the last reply; nil if there was none
-	reply  uint64        // last value
-	lost   uint64        // value of earlier counters, which were evicted
-	least  uint64        // lower bound of the requests made, whatever the instance says
-	unsure uint64        // own requests sent without an answer: they may still be counted
+	from   *memcached.Link // of the last reply; nil if there was none
+	reply  uint64          // last value
+	lost   uint64          // value of earlier counters, which were evicted
+	least  uint64          // lower bound of the requests made, whatever the instance says
+	unsure uint64          // own requests sent without an answer: they may still be counted
 }
 
 // A stint is the share of another instance, with the address where it was last asked.
@@ -81,7 +82,7 @@ func (t *tally) known(l counter.Layout) uint64 {
 // includes delta. An instance known by another address keeps its share if the value continues
 // there: the shard's address is now written differently. Only the value tells apart two instances
 // with the same process ID that started together, as in two containers.
-func (t *tally) hear(l counter.Layout, owner string, from *counter.Link, value, delta uint64) {
+func (t *tally) hear(l counter.Layout, owner string, from *memcached.Link, value, delta uint64) {
 	if t.from.Apart(from) {
 		t.keepStint(stint{owner, t.share}).unsure = 0
 		t.share = share{unsure: t.unsure} // either of the two may have counted these
@@ -116,7 +117,7 @@ func (t *tally) move(from, to string) {
 
 // read records the value of the counter, which was read at a shard over from. It reports whether
 // that is more than was known, and whether the value fell: see share.raise.
-func (t *tally) read(l counter.Layout, owner, shard string, from *counter.Link, value uint64) (more, fell bool) {
+func (t *tally) read(l counter.Layout, owner, shard string, from *memcached.Link, value uint64) (more, fell bool) {
 	at := t.shareOf(l, owner, shard, from, value)
 	if value == 0 && at == nil || t.flying > 0 && at == &t.share {
 		return false, false // the owner's value may include what is in flight, whose reply will tell
@@ -131,7 +132,7 @@ func (t *tally) read(l counter.Layout, owner, shard string, from *counter.Link, 
 
 // shareOf returns the share of a value that was read at a shard, nil if its instance is not known
 // yet.
-func (t *tally) shareOf(l counter.Layout, owner, shard string, from *counter.Link, value uint64) *share {
+func (t *tally) shareOf(l counter.Layout, owner, shard string, from *memcached.Link, value uint64) *share {
 	if shard == owner {
 		if value > 0 && t.flying == 0 {
 			t.hear(l, owner, from, value, 0)
@@ -196,7 +197,7 @@ func (t *tally) keep(l counter.Layout) (n uint64) {
 // If it fell on the same connection, the counter was evicted: each field that fell keeps its
 // earlier value in lost. On another connection the reply may come from an instance that cannot
 // be told apart from the last one: then the greater value holds, never the sum.
-func (t *tally) counted(l counter.Layout, owner string, from *counter.Link, value, delta uint64) (others, fell bool) {
+func (t *tally) counted(l counter.Layout, owner string, from *memcached.Link, value, delta uint64) (others, fell bool) {
 	fell = l.Below(value, l.Add(t.reply, delta)) != 0
 	t.hear(l, owner, from, value, delta)
 	t.least, t.flying = l.Add(t.sent(l), delta), 0
@@ -216,7 +217,7 @@ func (t *tally) counted(l counter.Layout, owner string, from *counter.Link, valu
 
 // unknown records that delta was sent without an answer: it may have been counted, or may be
 // later. The requests were made in any case.
-func (t *tally) unknown(l counter.Layout, owner string, from *counter.Link, delta uint64) {
+func (t *tally) unknown(l counter.Layout, owner string, from *memcached.Link, delta uint64) {
 	t.hear(l, owner, from, ^uint64(0), 0)
 	if t.from == nil {
 		t.from = from // only this instance may have counted them
@@ -229,18 +230,18 @@ func (t *tally) unknown(l counter.Layout, owner string, from *counter.Link, delt
 // unsent makes delta pending again, since it was not made, and returns how many requests are
 // dropped: see add. If the shard refused it, or was missing the counter twice in a row, this node
 // counts alone for the rest of the window.
-func (t *tally) unsent(l counter.Layout, delta uint64, outcome counter.Outcome) (full uint64) {
-	if t.flying = 0; outcome == counter.Absent {
+func (t *tally) unsent(l counter.Layout, delta uint64, outcome memcached.Outcome) (full uint64) {
+	if t.flying = 0; outcome == memcached.Absent {
 		t.made = false
 		t.misses++
 	}
-	t.alone = t.alone || outcome == counter.Refused || t.misses > 1
+	t.alone = t.alone || outcome == memcached.Refused || t.misses > 1
 	return t.add(l, delta)
 }
 
 // raise records a value that was read over from, without an increment. It reports whether the
 // value fell; if so, the known value stays.
-func (s *share) raise(l counter.Layout, value uint64, from *counter.Link) (fell bool) {
+func (s *share) raise(l counter.Layout, value uint64, from *memcached.Link) (fell bool) {
 	fell = l.Below(value, s.reply) != 0
 	switch greatest := l.Max(s.reply, value); greatest {
 	case s.reply:
@@ -261,8 +262,8 @@ func (s *share) raise(l counter.Layout, value uint64, from *counter.Link) (fell 
 
 // blur makes the share that of an unknown instance, if something of it came over a connection to
 // one: later values of any instance may include that.
-func (s *share) blur(from *counter.Link) {
+func (s *share) blur(from *memcached.Link) {
 	if s.from != from && !from.Known() {
-		s.from = new(counter.Link)
+		s.from = new(memcached.Link)
 	}
 }

@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 )
 
 // An increment without an answer counts at the instance that it was sent to: what that one has
 // later includes it.
 func TestUnansweredByAnotherInstance(t *testing.T) {
-	instance := func(pid int) *counter.Link {
-		return &counter.Link{Instance: counter.Instance{PID: pid, Start: int64(1000 * pid)}}
+	instance := func(pid int) *memcached.Link {
+		return &memcached.Link{Instance: memcached.Instance{PID: pid, Start: int64(1000 * pid)}}
 	}
 	var n tally
 	l := counter.Plain
@@ -34,8 +35,8 @@ func TestUnansweredByAnotherInstance(t *testing.T) {
 
 // What an unknown instance has counted may be in the number of a known one later.
 func TestCountedByAnUnknownInstance(t *testing.T) {
-	one, unknown := &counter.Link{Instance: counter.Instance{PID: 1, Start: 1000}}, new(counter.Link)
-	two := &counter.Link{Instance: counter.Instance{PID: 2, Start: 2000}}
+	one, unknown := &memcached.Link{Instance: memcached.Instance{PID: 1, Start: 1000}}, new(memcached.Link)
+	two := &memcached.Link{Instance: memcached.Instance{PID: 2, Start: 2000}}
 	for name, answer := range map[string]func(*tally){
 		"counted":     func(n *tally) { n.counted(counter.Plain, "s", unknown, 1, 1) },
 		"read, later": func(n *tally) { n.keep(counter.Plain); n.read(counter.Plain, "s", "s", unknown, 1) },
@@ -48,7 +49,7 @@ func TestCountedByAnUnknownInstance(t *testing.T) {
 		n.counted(l, "s", one, 6, 6)
 		n.add(l, 1)
 		if n.send(l, l.Budget(1)); name == "read, later" {
-			n.unsent(l, 1, counter.NotSent)
+			n.unsent(l, 1, memcached.NotSent)
 		}
 		answer(&n)
 		n.read(l, "s", "s", two, 1)
@@ -60,7 +61,7 @@ func TestCountedByAnUnknownInstance(t *testing.T) {
 
 // A value that is read while an increment is in flight may include it: the increment counts once.
 func TestReadWhileAnIncrementIsInFlight(t *testing.T) {
-	one := &counter.Link{Instance: counter.Instance{PID: 1, Start: 1000}}
+	one := &memcached.Link{Instance: memcached.Instance{PID: 1, Start: 1000}}
 	for name, read := range map[string]func(*tally){
 		"at another address": func(n *tally) { n.read(counter.Plain, "s", "same server", one, 3) },
 		"at the owner":       func(n *tally) { n.read(counter.Plain, "s", "s", one, 3) },

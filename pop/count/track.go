@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -307,15 +308,15 @@ func (t *track) find(s slot) (*window, *tally) {
 
 // counted records the outcome of an increment of s, which was sent over from. It reports whether
 // the value of the counter fell.
-func (t *track) counted(s slot, op *counter.Increment, from *counter.Link) (fell bool) {
+func (t *track) counted(s slot, op *memcached.Increment, from *memcached.Link) (fell bool) {
 	w, tally := t.find(s)
 	l := s.limit.Layout
-	switch sent := op.Outcome == counter.Done || op.Outcome == counter.Unknown; {
+	switch sent := op.Outcome == memcached.Done || op.Outcome == memcached.Unknown; {
 	case tally == nil:
 		if !sent && s.generation == t.generation { // else lift dropped it
 			t.lost[dropShard] += l.Sum(op.Delta)
 		}
-	case op.Outcome == counter.Done:
+	case op.Outcome == memcached.Done:
 		others, fell := tally.counted(l, t.address(), from, op.Value, op.Delta)
 		w.others = w.others || others && s.index == w.Index
 		t.told = t.flown

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/mitigation"
@@ -56,21 +57,21 @@ func (s *troubledShard) Available() bool { return !s.Down() || s.chance.of(20) =
 func (s *troubledShard) trouble() error {
 	time.Sleep(time.Duration(s.chance.of(20)) * time.Millisecond)
 	if s.Down() || s.chance.of(8) == 0 {
-		return counter.ErrNotSent
+		return memcached.ErrNotSent
 	}
 	return nil
 }
 
 // Exchange loses operations and answers.
-func (s *troubledShard) Exchange(b *counter.Batch) error {
+func (s *troubledShard) Exchange(b *memcached.Batch) error {
 	if err := s.trouble(); err != nil {
 		return err
 	}
-	passed := counter.Batch{Stores: b.Stores, Reads: b.Reads}
+	passed := memcached.Batch{Stores: b.Stores, Reads: b.Reads}
 	var kept []int
 	for i := range b.Increments {
 		if op := &b.Increments[i]; s.chance.of(8) == 0 {
-			op.Outcome = counter.Unknown
+			op.Outcome = memcached.Unknown
 			s.mu.Lock()
 			s.lost[op.Item.String()] = append(s.lost[op.Item.String()], op.Delta)
 			s.mu.Unlock()
@@ -83,8 +84,8 @@ func (s *troubledShard) Exchange(b *counter.Batch) error {
 	b.From = passed.From
 	for i, at := range kept {
 		b.Increments[at] = passed.Increments[i]
-		if op := &b.Increments[at]; op.Outcome == counter.Done && s.chance.of(8) == 0 {
-			op.Outcome = counter.Unknown
+		if op := &b.Increments[at]; op.Outcome == memcached.Done && s.chance.of(8) == 0 {
+			op.Outcome = memcached.Unknown
 		}
 	}
 	return err
@@ -122,7 +123,7 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 	defer serving.Wait()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var sound []*counter.Shard
+	var sound []*memcached.Client
 	var troubled []*troubledShard // two clients of each
 	for i := range shards {
 		server, err := shard.New(shard.Options{})
@@ -131,7 +132,7 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 		}
 		pipe := shard.NewPipe()
 		serving.Go(func() { _ = server.Serve(ctx, pipe) })
-		s := counter.NewShard(fmt.Sprintf("s%d:11211", i), counter.ShardOptions{Dial: pipe.Dial})
+		s := memcached.New(fmt.Sprintf("s%d:11211", i), memcached.Options{Dial: pipe.Dial})
 		defer s.Close()
 		sound = append(sound, s)
 		for range 2 {
@@ -230,7 +231,7 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 					t.Fatal(err)
 				}
 				for _, value := range values {
-					number, err := counter.ParseNumber(value)
+					number, err := memcached.ParseNumber(value)
 					if err != nil {
 						t.Error(err)
 					}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
@@ -23,7 +23,7 @@ func TestCountingAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg, log := prometheus.NewRegistry(), new(lines)
-	s := counter.NewShard(m.Addr, counter.ShardOptions{Timeout: 10 * time.Second})
+	s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	l, err := limit.New(limit.Options{
 		Rules: parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 1h}]}]"), Table: table,

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
@@ -92,10 +93,10 @@ func TestABurstAfterOtherRequests(t *testing.T) {
 func TestOwnEvidenceBesideAStalledShard(t *testing.T) {
 	for failure, want := range map[string]int{"local": 51, "open": 300} {
 		bubble.Test(t, func(t *testing.T) {
-			metrics := counter.NewMetrics(prometheus.NewRegistry())
+			metrics := memcached.NewMetrics(prometheus.NewRegistry())
 			stalled := shardThatStalls(50*time.Millisecond, metrics)
 			if failure == "open" {
-				stalled = counter.NewShard("s:1", counter.ShardOptions{Metrics: metrics, Dial: dialNobody})
+				stalled = memcached.New("s:1", memcached.Options{Metrics: metrics, Dial: dialNobody})
 			}
 			defer stalled.Close()
 			a := startSingle(t, fmt.Sprintf("rules: [{id: all, characteristics: [ip], on_failure: %s, limits: [{threshold: 50, period: 1m}], mitigation_timeout: 1m}]", failure),

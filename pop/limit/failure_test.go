@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -21,7 +22,7 @@ import (
 func deadShards(tb testing.TB, n int) (shards []count.Shard) {
 	refuse := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("refused") }
 	for i := range n {
-		s := counter.NewShard(fmt.Sprintf("s%d:1", i), counter.ShardOptions{Dial: refuse})
+		s := memcached.New(fmt.Sprintf("s%d:1", i), memcached.Options{Dial: refuse})
 		for !s.Down() {
 			if err := s.Probe(); err == nil {
 				tb.Fatal("a shard that refuses answers")
@@ -38,7 +39,7 @@ func TestDecideToFailClosedAllocatesNothing(t *testing.T) {
 		shards []count.Shard
 		want   limit.Verdict
 	}{
-		{"shards that were not asked yet", []count.Shard{counter.NewShard("s:1", counter.ShardOptions{})}, limit.Passed},
+		{"shards that were not asked yet", []count.Shard{memcached.New("s:1", memcached.Options{})}, limit.Passed},
 		{"dead shards", deadShards(t, 2), limit.Unavailable},
 		{"no shards", nil, limit.Unavailable},
 	} {

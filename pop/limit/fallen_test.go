@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
@@ -26,7 +26,7 @@ func TestARestartedShardIsNoticed(t *testing.T) {
 				t.Fatal(err)
 			}
 			reg := prometheus.NewRegistry()
-			s := counter.NewShard(m.Addr, counter.ShardOptions{Timeout: 10 * time.Second})
+			s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second})
 			defer s.Close()
 			l, err := limit.New(limit.Options{
 				Rules: parse(t, fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 168h, sub_windows: %d}]}]", subWindows)),

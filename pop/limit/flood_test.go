@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
@@ -22,7 +22,7 @@ func TestAShardGoesOutDuringAFlood(t *testing.T) {
 		var refuses, stalls atomic.Bool // the flooded shard
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1h}]}]", nil)
 		defer a.close()
-		flooded := counter.NewShard("flooded:11211", counter.ShardOptions{
+		flooded := memcached.New("flooded:11211", memcached.Options{
 			Failures: 1_000_000, // its breaker stays closed
 			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				switch {
@@ -36,7 +36,7 @@ func TestAShardGoesOutDuringAFlood(t *testing.T) {
 			},
 		})
 		defer flooded.Close()
-		other := counter.NewShard("other:11211", counter.ShardOptions{Dial: a.pipe.Dial})
+		other := memcached.New("other:11211", memcached.Options{Dial: a.pipe.Dial})
 		defer other.Close()
 		table, err := mitigation.New(mitigation.Options{})
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -75,7 +75,7 @@ func startGated(t *testing.T, rules string, timeout time.Duration) (*single, *ga
 	g := new(gate)
 	var a *single
 	a = startSingle(t, rules, func(o *limit.Options, _ *mitigation.Options) {
-		o.Shards = []count.Shard{counter.NewShard("s:11211", counter.ShardOptions{
+		o.Shards = []count.Shard{memcached.New("s:11211", memcached.Options{
 			Timeout: timeout,
 			Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
 				conn, err := a.pipe.Dial(ctx, n, addr)

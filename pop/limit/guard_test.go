@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/pop/limit"
 )
 
@@ -54,14 +55,14 @@ func TestGuardedDecisions(t *testing.T) {
 }
 
 // A probe is a decision that counts at once, which no real decision does.
-type probe struct{ shard *counter.Shard }
+type probe struct{ shard *memcached.Client }
 
 func (p probe) Decide() { _, _ = increment(p.shard, counter.Item([]byte("a-counter's-item")), 1) }
 
 func TestTheGuardPanics(t *testing.T) {
 	p := startPop(t, 1, 1, false, "rules: []")
 	defer p.stop()
-	s := counter.NewShard("s:1", counter.ShardOptions{Dial: p.shards[0].dial, Timeout: time.Minute})
+	s := memcached.New("s:1", memcached.Options{Dial: p.shards[0].dial, Timeout: time.Minute})
 	defer s.Close()
 	if _, err := increment(s, counter.Item([]byte("a-counter's-item")), 1); err != nil {
 		t.Fatalf("counting beside the request path: %v", err)

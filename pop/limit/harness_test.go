@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/wait"
 	"github.com/edgelimit/edge/mitigation"
@@ -165,7 +166,7 @@ func (p *testPop) stop() {
 // clients returns new clients of shards, by their numbers.
 func (p *testPop) clients(shards ...int) (clients []count.Shard) {
 	for _, i := range shards {
-		clients = append(clients, counter.NewShard(fmt.Sprintf("s%d:11211", i), counter.ShardOptions{Dial: p.shards[i].dial, Timeout: p.timeout}))
+		clients = append(clients, memcached.New(fmt.Sprintf("s%d:11211", i), memcached.Options{Dial: p.shards[i].dial, Timeout: p.timeout}))
 	}
 	return clients
 }
@@ -195,8 +196,8 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 }
 
 // increment adds to one counter, without a limiter.
-func increment(s *counter.Shard, item counter.Item, delta uint64) (uint64, error) {
-	b := counter.Batch{Increments: []counter.Increment{{Item: item, Delta: delta, TTL: 125, Make: true}}}
+func increment(s *memcached.Client, item counter.Item, delta uint64) (uint64, error) {
+	b := memcached.Batch{Increments: []memcached.Increment{{Item: item, Delta: delta, TTL: 125, Make: true}}}
 	err := s.Exchange(&b)
 	return b.Increments[0].Value, err
 }

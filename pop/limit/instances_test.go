@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
@@ -106,7 +106,7 @@ func (r *relay) cut() {
 type counting struct {
 	*limit.Limiter
 	t       *testing.T
-	metrics *counter.Metrics
+	metrics *memcached.Metrics
 	reg     *prometheus.Registry
 	clients uint32
 	asked   float64 // requests
@@ -119,7 +119,7 @@ func countAt(t *testing.T, addr string, clients uint32) *counting {
 		t.Fatal(err)
 	}
 	c := &counting{t: t, reg: prometheus.NewRegistry(), clients: clients}
-	c.metrics = counter.NewMetrics(c.reg)
+	c.metrics = memcached.NewMetrics(c.reg)
 	c.Limiter, err = limit.New(limit.Options{
 		Rules: parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 168h}]}]"),
 		Table: table, Shards: []count.Shard{c.shard(addr)}, Logger: slog.New(slog.DiscardHandler), Registerer: c.reg,
@@ -131,8 +131,8 @@ func countAt(t *testing.T, addr string, clients uint32) *counting {
 	return c
 }
 
-func (c *counting) shard(addr string) *counter.Shard {
-	s := counter.NewShard(addr, counter.ShardOptions{Timeout: 10 * time.Second, Metrics: c.metrics})
+func (c *counting) shard(addr string) *memcached.Client {
+	s := memcached.New(addr, memcached.Options{Timeout: 10 * time.Second, Metrics: c.metrics})
 	c.t.Cleanup(func() { s.Close() })
 	return s
 }

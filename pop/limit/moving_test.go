@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -29,7 +30,7 @@ func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
 	first, _ := counter.Window(now, period.Period)
 	clients := func() (list []count.Shard) {
 		for i := range p.shards {
-			list = append(list, counter.NewShard(fmt.Sprintf("s%d:11211", i), counter.ShardOptions{Dial: p.shards[i].dial, Timeout: time.Minute}))
+			list = append(list, memcached.New(fmt.Sprintf("s%d:11211", i), memcached.Options{Dial: p.shards[i].dial, Timeout: time.Minute}))
 		}
 		return list
 	}
@@ -195,12 +196,12 @@ func counted(t *testing.T, p *testPop, keys uint32, shards []count.Shard, first 
 			for _, l := range limits {
 				for window := first; window <= first+1; window++ {
 					key := p.secret.CounterKey(tag, l, window)
-					values, err := s.(*counter.Shard).Numbers(key)
+					values, err := s.(*memcached.Client).Numbers(key)
 					if err != nil {
 						t.Fatal(err)
 					}
 					if value, ok := values[key]; ok {
-						n, err := counter.ParseNumber(value)
+						n, err := memcached.ParseNumber(value)
 						if err != nil {
 							t.Error(err)
 						}
@@ -211,7 +212,7 @@ func counted(t *testing.T, p *testPop, keys uint32, shards []count.Shard, first 
 		}
 	}
 	for _, s := range shards {
-		_ = s.(*counter.Shard).Close()
+		_ = s.(*memcached.Client).Close()
 	}
 	return total
 }

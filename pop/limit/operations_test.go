@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
@@ -22,7 +23,7 @@ type countedShard struct {
 	increments, reads int
 }
 
-func (s *countedShard) Exchange(b *counter.Batch) error {
+func (s *countedShard) Exchange(b *memcached.Batch) error {
 	s.increments += len(b.Increments)
 	s.reads += len(b.Reads)
 	return s.Shard.Exchange(b)
@@ -45,7 +46,7 @@ func TestSubWindowsCostNoOperation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client := counter.NewShard("s:11211", counter.ShardOptions{Dial: pipe.Dial, Timeout: 10 * time.Second})
+		client := memcached.New("s:11211", memcached.Options{Dial: pipe.Dial, Timeout: 10 * time.Second})
 		defer client.Close()
 		s := &countedShard{Shard: client}
 		now := time.Unix(1_800_000_000, 0)
@@ -85,17 +86,17 @@ func (mapShard) Addr() string    { return "map" }
 func (mapShard) Down() bool      { return false }
 func (mapShard) Available() bool { return true }
 
-func (s mapShard) Exchange(b *counter.Batch) error {
+func (s mapShard) Exchange(b *memcached.Batch) error {
 	for i := range b.Increments {
 		op := &b.Increments[i]
 		s.values[op.Item] += op.Delta
-		op.Value, op.Outcome = s.values[op.Item], counter.Done
+		op.Value, op.Outcome = s.values[op.Item], memcached.Done
 	}
 	for i := range b.Stores {
-		b.Stores[i].Outcome = counter.Done
+		b.Stores[i].Outcome = memcached.Done
 	}
 	for i := range b.Reads {
-		b.Reads[i].Outcome = counter.Absent
+		b.Reads[i].Outcome = memcached.Absent
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
@@ -162,7 +163,7 @@ type soloShard struct {
 	asked map[counter.Item]bool // guarded by mu: increments without a reply, by counter
 }
 
-func (s *soloShard) Exchange(b *counter.Batch) error {
+func (s *soloShard) Exchange(b *memcached.Batch) error {
 	mark := func(asked bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -187,7 +188,7 @@ func TestEveryRequestIsCountedOnceWhileSubWindowsChange(t *testing.T) {
 	now := time.Now()
 	first, _ := counter.Window(now, 3600e6)
 	client := func() count.Shard {
-		return counter.NewShard("s0:11211", counter.ShardOptions{Dial: p.shards[0].dial, Timeout: time.Minute})
+		return memcached.New("s0:11211", memcached.Options{Dial: p.shards[0].dial, Timeout: time.Minute})
 	}
 	for _, l := range p.limiters {
 		if err := l.SetShards([]count.Shard{&soloShard{Shard: client(), t: t, asked: map[counter.Item]bool{}}}); err != nil {

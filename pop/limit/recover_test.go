@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/limit"
 )
@@ -20,7 +21,7 @@ func TestAReadThatTimesOutIsRepeated(t *testing.T) {
 		begin := time.Now().Truncate(time.Minute).Add(time.Minute)
 		time.Sleep(time.Until(begin.Add(30 * time.Second)))
 		window, _ := counter.Window(time.Now(), minute.Period)
-		s := counter.NewShard("s:11211", counter.ShardOptions{Dial: a.pipe.Dial})
+		s := memcached.New("s:11211", memcached.Options{Dial: a.pipe.Dial})
 		defer s.Close()
 		if _, err := increment(s, a.secret.CounterItem(a.key(1), minute, window), 10); err != nil { // by another node
 			t.Fatal(err)

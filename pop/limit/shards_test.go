@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -214,7 +214,7 @@ func TestShardsChangeAroundRun(t *testing.T) {
 
 func TestShardsGivenTwice(t *testing.T) {
 	l, _, _ := newLimiter(t, oneRule)
-	a, b := counter.NewShard("s:1", counter.ShardOptions{}), counter.NewShard("s:1", counter.ShardOptions{})
+	a, b := memcached.New("s:1", memcached.Options{}), memcached.New("s:1", memcached.Options{})
 	for _, shards := range [][]count.Shard{{a, a}, {a, b}} {
 		if err := l.SetShards(shards); err == nil {
 			t.Error("SetShards with the same address twice returns no error")

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -37,7 +38,7 @@ type tallied struct {
 	increments int
 }
 
-func (s *tallied) Exchange(b *counter.Batch) error {
+func (s *tallied) Exchange(b *memcached.Batch) error {
 	s.increments += len(b.Increments)
 	return s.Shard.Exchange(b)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
@@ -23,7 +24,7 @@ import (
 // stored returns a client of a's shard, and what it has under a key.
 func (a *single) stored(t *testing.T, key string) []byte {
 	t.Helper()
-	s := counter.NewShard("s:1", counter.ShardOptions{Dial: a.pipe.Dial})
+	s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
 	defer s.Close()
 	values, err := s.Numbers(key)
 	if err != nil {
@@ -95,7 +96,7 @@ func TestAGreaterRecordStaysStored(t *testing.T) {
 			other := mitigation.Record{Key: a.key(1), Node: 7, Start: now.UnixMicro()}
 			other.Why = mitigation.Why{Limit: counter.Limit{Threshold: 5, Period: 60e6, Layout: counter.Plain}, Cur: 6}
 			tt.change(&other)
-			s := counter.NewShard("s:1", counter.ShardOptions{Dial: a.pipe.Dial})
+			s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
 			defer s.Close()
 			key := a.secret.RecordKey(a.key(1))
 			if err := s.Update(key, func([]byte) ([]byte, int32) { return other.AppendStored(nil), 3600 }); err != nil {
@@ -131,7 +132,7 @@ func TestALiftLeavesWhatStartsAfterIt(t *testing.T) {
 				r.Lifted, r.Generation, r.Node, r.Lifetime = false, r.Generation+1, 7, time.Minute
 				r.Why = mitigation.Why{Limit: counter.Limit{Threshold: 5, Period: 60e6, Layout: counter.Plain}, Cur: 6}
 				stored = r.AppendStored(nil)
-				s := counter.NewShard("s:1", counter.ShardOptions{Dial: a.pipe.Dial})
+				s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
 				defer s.Close()
 				if err := s.Update(a.secret.RecordKey(r.Key), func([]byte) ([]byte, int32) { return stored, 3600 }); err != nil {
 					t.Error(err)
@@ -181,7 +182,7 @@ func TestRunEndsBesideAStalledShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const keys, timeout, drain = 20000, time.Second, 3 * time.Second
 		reg := prometheus.NewRegistry()
-		stalled := shardThatStalls(timeout, counter.NewMetrics(reg))
+		stalled := shardThatStalls(timeout, memcached.NewMetrics(reg))
 		defer stalled.Close()
 		a := startSingle(t, fmt.Sprintf(perMinute, 100, "0s"), func(o *limit.Options, _ *mitigation.Options) {
 			o.Shards, o.TrackedKeys, o.Queue, o.Drain = []count.Shard{stalled}, keys, 2*keys, drain
@@ -207,8 +208,8 @@ func TestRunEndsBesideAStalledShard(t *testing.T) {
 }
 
 // shardThatStalls returns a shard that stalls but never counts as down.
-func shardThatStalls(timeout time.Duration, metrics *counter.Metrics) *counter.Shard {
-	return counter.NewShard("s:1", counter.ShardOptions{Timeout: timeout, Failures: 1 << 20, Metrics: metrics, Dial: func(context.Context, string, string) (net.Conn, error) {
+func shardThatStalls(timeout time.Duration, metrics *memcached.Metrics) *memcached.Client {
+	return memcached.New("s:1", memcached.Options{Timeout: timeout, Failures: 1 << 20, Metrics: metrics, Dial: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		go func() {
 			p := make([]byte, 1<<10)

@@ -1,6 +1,6 @@
 //go:build !edgeguard
 
-package counter
+package memcached
 
 import "net"
 

@@ -1,4 +1,4 @@
-package counter
+package memcached
 
 import (
 	"bufio"
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"github.com/edgelimit/edge/counter"
 )
 
 // An Outcome is the result of one operation of a [Batch].
@@ -24,7 +26,7 @@ const (
 // An Increment adds Delta to a counter. If Make is set, the counter is made first, unless it
 // exists, with a time to live in seconds.
 type Increment struct {
-	Item  Item
+	Item  counter.Item
 	Delta uint64
 	TTL   int32
 	Make  bool
@@ -36,7 +38,7 @@ type Increment struct {
 
 // A Read reads a counter or a record.
 type Read struct {
-	Item Item
+	Item counter.Item
 
 	Outcome Outcome
 	Value   []byte // if Done; it belongs to the batch
@@ -46,7 +48,7 @@ type Read struct {
 // A Store writes a record with a time to live in seconds: a new one if CAS is 0, else it replaces
 // the one that was read with this version.
 type Store struct {
-	Item  Item
+	Item  counter.Item
 	Value []byte
 	TTL   int32
 	CAS   uint64

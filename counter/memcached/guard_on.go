@@ -1,6 +1,6 @@
 //go:build edgeguard
 
-package counter
+package memcached
 
 import (
 	"net"
@@ -30,7 +30,7 @@ func mustNotDecide(what string) {
 	for {
 		f, more := frames.Next()
 		if strings.Contains(f.Function, "/pop/limit") && strings.HasSuffix(f.Function, ".Decide") {
-			panic(violation("counter: a socket " + what + " is reached from " + f.Function))
+			panic(violation("memcached: a socket " + what + " is reached from " + f.Function))
 		}
 		if !more {
 			return

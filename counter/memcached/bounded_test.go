@@ -1,4 +1,4 @@
-package counter_test
+package memcached_test
 
 import (
 	"bufio"
@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 )
 
 // A forged VALUE line costs no memory, and no line is endless.
@@ -25,7 +25,7 @@ func TestForgedValues(t *testing.T) {
 		"VALUE " + strings.Repeat("r", 1<<20),
 		strings.Repeat("x", 1<<20),
 	} {
-		s := counter.NewShard("s:1", counter.ShardOptions{
+		s := memcached.New("s:1", memcached.Options{
 			Timeout: 5 * time.Second,
 			Dial: func(context.Context, string, string) (net.Conn, error) {
 				near, far := net.Pipe()
@@ -46,7 +46,7 @@ func TestForgedValues(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		err := s.Update("r", func([]byte) ([]byte, int32) { return nil, 0 })
 		runtime.ReadMemStats(&after)
-		if !errors.Is(err, counter.ErrUnknown) {
+		if !errors.Is(err, memcached.ErrUnknown) {
 			t.Errorf("%.30q: Update = %v, want ErrUnknown", reply, err)
 		}
 		if n := after.TotalAlloc - before.TotalAlloc; n > 8<<20 {

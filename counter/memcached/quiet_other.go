@@ -1,6 +1,6 @@
 //go:build !unix
 
-package counter
+package memcached
 
 import "net"
 

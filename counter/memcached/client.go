@@ -1,4 +1,4 @@
-package counter
+package memcached
 
 import (
 	"bytes"
@@ -19,15 +19,15 @@ import (
 var (
 	// ErrNotSent means that nothing was sent: the shard's breaker is open, or it could not
 	// be dialed. Counts must be sent later.
-	ErrNotSent = errors.New("counter: not sent")
+	ErrNotSent = errors.New("memcached: not sent")
 
 	// ErrUnknown means that a shard was asked, but may or may not have acted. Counts must
 	// not be sent again.
-	ErrUnknown = errors.New("counter: outcome unknown")
+	ErrUnknown = errors.New("memcached: outcome unknown")
 )
 
-// ShardOptions configures a Shard. The zero value of every field is usable.
-type ShardOptions struct {
+// Options configures a Client. The zero value of every field is usable.
+type Options struct {
 	// Timeout bounds dialing and each read or write. It never delays a request:
 	// counting is asynchronous. If zero, 100 ms.
 	Timeout time.Duration
@@ -50,7 +50,7 @@ type ShardOptions struct {
 	Metrics *Metrics
 }
 
-func (o ShardOptions) withDefaults() ShardOptions {
+func (o Options) withDefaults() Options {
 	if o.Timeout <= 0 {
 		o.Timeout = 100 * time.Millisecond
 	}
@@ -72,27 +72,27 @@ func (o ShardOptions) withDefaults() ShardOptions {
 	return o
 }
 
-// A Shard is one memcached that owns part of a PoP's counters. Its methods may be called
-// concurrently. They block for a round trip, so the request path must not call them.
+// A Client speaks to one shard, a memcached that owns part of a PoP's counters. Its methods may
+// be called concurrently. They block for a round trip, so the request path must not call them.
 //
 // Errors are [ErrNotSent] or [ErrUnknown], wrapped with what was done and why it failed.
-type Shard struct {
+type Client struct {
 	addr    address
-	o       ShardOptions
+	o       Options
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	down    atomic.Bool // the breaker is not closed
 	metrics *Metrics
 	series  atomic.Pointer[series] // nil while the shard is hidden
 
 	mu        sync.Mutex // guards the fields below
-	idle      []*client  // last used last
+	idle      []*pooled  // last used last
 	conns     []*conn    // idle connections for batches
 	slowSince time.Time  // every answer since then was slow; zero: the last one was not
 }
 
-// A client has one connection and is used by one goroutine at a time, so that the instance that
+// A pooled client has one connection and is used by one goroutine at a time, so that the instance that
 // answers is known. It dials again after an error.
-type client struct {
+type pooled struct {
 	*memcache.Client
 	link *Link // of the last connection
 }
@@ -105,11 +105,11 @@ func (a address) String() string                        { return string(a) }
 func (a address) PickServer(string) (net.Addr, error)   { return a, nil }
 func (a address) Each(visit func(net.Addr) error) error { return visit(a) }
 
-// NewShard returns a client of the shard at addr, host:port. It connects on first use. Close
+// New returns a client of the shard at addr, host:port. It connects on first use. Close
 // closes idle connections.
-func NewShard(addr string, o ShardOptions) *Shard {
+func New(addr string, o Options) *Client {
 	o = o.withDefaults()
-	s := &Shard{addr: address(addr), o: o, metrics: o.Metrics}
+	s := &Client{addr: address(addr), o: o, metrics: o.Metrics}
 	s.Show()
 	s.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        addr,
@@ -124,7 +124,7 @@ func NewShard(addr string, o ShardOptions) *Shard {
 }
 
 // take returns a client for exclusive use until give.
-func (s *Shard) take() *client {
+func (s *Client) take() *pooled {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last := len(s.idle) - 1; last >= 0 {
@@ -132,7 +132,7 @@ func (s *Shard) take() *client {
 		s.idle = s.idle[:last]
 		return c
 	}
-	c := &client{Client: memcache.NewFromSelector(s.addr)}
+	c := &pooled{Client: memcache.NewFromSelector(s.addr)}
 	c.Timeout = s.o.Timeout
 	c.MaxIdleConns = 1
 	c.DialContext = func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
@@ -146,7 +146,7 @@ func (s *Shard) take() *client {
 }
 
 // give returns c to the idle clients, or closes it if there are enough.
-func (s *Shard) give(c *client) {
+func (s *Client) give(c *pooled) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.idle) < s.o.Connections {
@@ -158,7 +158,7 @@ func (s *Shard) give(c *client) {
 
 // dial connects, and asks the server which instance it is. If the server closes the connection
 // for that question, as some proxies do, the instance is unknown.
-func (s *Shard) dial(ctx context.Context, network, addr string) (net.Conn, *Link, error) {
+func (s *Client) dial(ctx context.Context, network, addr string) (net.Conn, *Link, error) {
 	conn, err := s.o.Dial(ctx, network, addr)
 	if err != nil {
 		return nil, nil, dialError{err}
@@ -184,29 +184,29 @@ type dialError struct{ error }
 func (e dialError) Unwrap() error { return e.error }
 
 // Addr returns the shard's host:port.
-func (s *Shard) Addr() string { return string(s.addr) }
+func (s *Client) Addr() string { return string(s.addr) }
 
 // Available reports whether the shard accepts requests now: its breaker is not open.
-func (s *Shard) Available() bool { return s.breaker.State() != gobreaker.StateOpen }
+func (s *Client) Available() bool { return s.breaker.State() != gobreaker.StateOpen }
 
 // Down reports whether the shard gets only occasional probes: from when its breaker opens until
 // a probe succeeds. It only reads a flag, so the request path may call it.
-func (s *Shard) Down() bool { return s.down.Load() }
+func (s *Client) Down() bool { return s.down.Load() }
 
 // Probe finds out whether the shard answers.
-func (s *Shard) Probe() error {
+func (s *Client) Probe() error {
 	_, err := s.Numbers("probe")
 	return err
 }
 
 // Hide removes the shard from the metrics until Show. It may still be used.
-func (s *Shard) Hide() {
+func (s *Client) Hide() {
 	s.series.Store(nil)
 	s.metrics.forget(s.Addr())
 }
 
-// Show adds the shard to the metrics, as NewShard does.
-func (s *Shard) Show() {
+// Show adds the shard to the metrics, as New does.
+func (s *Client) Show() {
 	if s.series.Load() == nil {
 		told := s.metrics.of(s.Addr())
 		s.series.Store(told)
@@ -214,8 +214,8 @@ func (s *Shard) Show() {
 	}
 }
 
-// Close closes idle connections. The Shard may still be used.
-func (s *Shard) Close() error {
+// Close closes idle connections. The Client may still be used.
+func (s *Client) Close() error {
 	s.closeIdle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +228,7 @@ func (s *Shard) Close() error {
 
 // Numbers reads the counters and records under keys in one round trip. The result omits those
 // that do not exist.
-func (s *Shard) Numbers(keys ...string) (values map[string][]byte, err error) {
+func (s *Client) Numbers(keys ...string) (values map[string][]byte, err error) {
 	c := s.take()
 	defer s.give(c)
 	var items map[string]*memcache.Item
@@ -248,7 +248,7 @@ func (s *Shard) Numbers(keys ...string) (values map[string][]byte, err error) {
 func ParseNumber(value []byte) (uint64, error) {
 	number, err := strconv.ParseUint(string(bytes.TrimRight(value, " ")), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("counter: %q is not a number", value)
+		return 0, fmt.Errorf("memcached: %q is not a number", value)
 	}
 	return number, nil
 }
@@ -256,7 +256,7 @@ func ParseNumber(value []byte) (uint64, error) {
 // Update replaces the value under key with the result of change, in at most three tries if
 // others write it at the same time. old is nil if there is no value. change returns the new
 // value and its time to live in seconds, or nil to keep the old one.
-func (s *Shard) Update(key string, change func(old []byte) (value []byte, ttl int32)) error {
+func (s *Client) Update(key string, change func(old []byte) (value []byte, ttl int32)) error {
 	c := s.take()
 	defer s.give(c)
 	for range 3 {
@@ -291,7 +291,7 @@ func (s *Shard) Update(key string, change func(old []byte) (value []byte, ttl in
 
 // do runs one round trip under the breaker. Negative answers of the shard are successes to the
 // breaker: do returns those errors unchanged.
-func (s *Shard) do(op string, roundTrip func() error) (err error) {
+func (s *Client) do(op string, roundTrip func() error) (err error) {
 	done, err := s.breaker.Allow()
 	if err != nil {
 		return fmt.Errorf("%w: the breaker of %s is open", ErrNotSent, s.addr)

@@ -1,4 +1,4 @@
-package counter
+package memcached
 
 import (
 	"bufio"
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// patience is the maximum duration of an exchange, in units of ShardOptions.Timeout. It applies
+// patience is the maximum duration of an exchange, in units of Options.Timeout. It applies
 // to a shard that answers a few bytes at a time.
 const patience = 10
 
@@ -26,7 +26,7 @@ type conn struct {
 //
 // If the exchange fails, operations that were answered are Done, others are Unknown if they may
 // have been sent, else NotSent. The error is [ErrNotSent] or [ErrUnknown].
-func (s *Shard) Exchange(b *Batch) (err error) {
+func (s *Client) Exchange(b *Batch) (err error) {
 	b.prepare()
 	defer func() { s.metrics.exchanged(b) }()
 	done, err := s.breaker.Allow()
@@ -58,7 +58,7 @@ func (s *Shard) Exchange(b *Batch) (err error) {
 }
 
 // connect returns an idle connection, or a new one.
-func (s *Shard) connect() (*conn, error) {
+func (s *Client) connect() (*conn, error) {
 	for {
 		s.mu.Lock()
 		last := len(s.conns) - 1
@@ -85,7 +85,7 @@ func (s *Shard) connect() (*conn, error) {
 }
 
 // keep makes a connection available to the next exchange.
-func (s *Shard) keep(c *conn) {
+func (s *Client) keep(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.Buffered() > 0 || len(s.conns) >= maxIdle { // Buffered: unexpected answers
@@ -99,7 +99,7 @@ func (s *Shard) keep(c *conn) {
 // former owners another.
 const maxIdle = 4
 
-func (s *Shard) closeIdle() {
+func (s *Client) closeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
@@ -158,7 +158,7 @@ var errSlow = errors.New("the shard is slow")
 
 // slowness records the latency of an answer. It returns errSlow if all answers for slowAfter took
 // more than half of the timeout.
-func (s *Shard) slowness(latency time.Duration, now time.Time) error {
+func (s *Client) slowness(latency time.Duration, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

@@ -1,4 +1,4 @@
-package counter_test
+package memcached_test
 
 import (
 	"bytes"
@@ -20,15 +20,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
 // increments returns a batch that adds 1 to each of n counters, by the prefix of their names.
-func increments(prefix string, n int, make bool) *counter.Batch {
-	b := new(counter.Batch)
+func increments(prefix string, n int, make bool) *memcached.Batch {
+	b := new(memcached.Batch)
 	for i := range n {
-		b.Increments = append(b.Increments, counter.Increment{
+		b.Increments = append(b.Increments, memcached.Increment{
 			Item: counter.Item([]byte(fmt.Sprintf("%s%0*d", prefix, 16-len(prefix), i))), Delta: 1, TTL: 60, Make: make,
 		})
 	}
@@ -44,7 +45,7 @@ func TestBatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			addr := start(t)
-			s := counter.NewShard(addr, counter.ShardOptions{Timeout: 10 * time.Second})
+			s := memcached.New(addr, memcached.Options{Timeout: 10 * time.Second})
 			defer s.Close()
 			reference := memcache.New(addr)
 			defer reference.Close()
@@ -53,21 +54,21 @@ func TestBatch(t *testing.T) {
 			b.Increments = append(b.Increments, increments("none", 1, false).Increments...)
 			record := bytes.Repeat([]byte{'\n', 0, 'x', ' '}, 21)
 			for i := range 100 {
-				b.Stores = append(b.Stores, counter.Store{Item: counter.Item([]byte(fmt.Sprintf("record%010d", i%50))), Value: record, TTL: 60})
+				b.Stores = append(b.Stores, memcached.Store{Item: counter.Item([]byte(fmt.Sprintf("record%010d", i%50))), Value: record, TTL: 60})
 			}
 			if err := s.Exchange(b); err != nil {
 				t.Fatal(err)
 			}
 			for i := range b.Increments[:n] {
-				if op := b.Increments[i]; op.Outcome != counter.Done || op.Value != 1 {
+				if op := b.Increments[i]; op.Outcome != memcached.Done || op.Value != 1 {
 					t.Fatalf("a new counter is %d, outcome %d", op.Value, op.Outcome)
 				}
 			}
-			if got := b.Increments[n].Outcome; got != counter.Absent {
+			if got := b.Increments[n].Outcome; got != memcached.Absent {
 				t.Errorf("a counter that nobody has made: outcome %d, want Absent", got)
 			}
 			for i, op := range b.Stores {
-				if want := []counter.Outcome{counter.Done, counter.Absent}[i/50]; op.Outcome != want {
+				if want := []memcached.Outcome{memcached.Done, memcached.Absent}[i/50]; op.Outcome != want {
 					t.Fatalf("the %dth store: outcome %d, want %d", i, op.Outcome, want)
 				}
 			}
@@ -81,23 +82,23 @@ func TestBatch(t *testing.T) {
 
 			again := increments("new", n, false)
 			for i := range 200 { // every other one does not exist
-				again.Reads = append(again.Reads, counter.Read{Item: counter.Item([]byte(fmt.Sprintf("record%010d", i)))})
+				again.Reads = append(again.Reads, memcached.Read{Item: counter.Item([]byte(fmt.Sprintf("record%010d", i)))})
 			}
-			again.Reads = append(again.Reads, counter.Read{Item: b.Increments[3].Item})
+			again.Reads = append(again.Reads, memcached.Read{Item: b.Increments[3].Item})
 			if err := s.Exchange(again); err != nil {
 				t.Fatal(err)
 			}
 			for i := range again.Increments {
-				if op := again.Increments[i]; op.Outcome != counter.Done || op.Value != 2 {
+				if op := again.Increments[i]; op.Outcome != memcached.Done || op.Value != 2 {
 					t.Fatalf("a counter is %d, outcome %d, want 2", op.Value, op.Outcome)
 				}
 			}
 			for i, op := range again.Reads[:200] {
-				if found := op.Outcome == counter.Done && bytes.Equal(op.Value, record); found != (i < 50) || !found && op.Outcome != counter.Absent {
+				if found := op.Outcome == memcached.Done && bytes.Equal(op.Value, record); found != (i < 50) || !found && op.Outcome != memcached.Absent {
 					t.Fatalf("the %dth record: outcome %d, %q", i, op.Outcome, op.Value)
 				}
 			}
-			if value, err := counter.ParseNumber(again.Reads[200].Value); value != 2 || err != nil {
+			if value, err := memcached.ParseNumber(again.Reads[200].Value); value != 2 || err != nil {
 				t.Errorf("the counter reads %d, %v, want 2", value, err)
 			}
 			if again.From != from {
@@ -105,11 +106,11 @@ func TestBatch(t *testing.T) {
 			}
 
 			// A record is replaced by the version that was read, once.
-			var swap counter.Batch
+			var swap memcached.Batch
 			for range 2 {
-				swap.Stores = append(swap.Stores, counter.Store{Item: again.Reads[9].Item, Value: []byte("other"), TTL: 60, CAS: again.Reads[9].CAS})
+				swap.Stores = append(swap.Stores, memcached.Store{Item: again.Reads[9].Item, Value: []byte("other"), TTL: 60, CAS: again.Reads[9].CAS})
 			}
-			if err := s.Exchange(&swap); err != nil || swap.Stores[0].Outcome != counter.Done || swap.Stores[1].Outcome != counter.Absent {
+			if err := s.Exchange(&swap); err != nil || swap.Stores[0].Outcome != memcached.Done || swap.Stores[1].Outcome != memcached.Absent {
 				t.Errorf("two writes with one version: %v, %d, %d, want the first to be done", err, swap.Stores[0].Outcome, swap.Stores[1].Outcome)
 			}
 			if item, err := reference.Get(again.Reads[9].Item.String()); err != nil || string(item.Value) != "other" {
@@ -172,19 +173,19 @@ func TestBatchesCutAtEveryByte(t *testing.T) {
 	c := startCutter(t, m.Addr)
 	reference := memcache.New(m.Addr)
 	defer reference.Close()
-	seen, tries := map[counter.Outcome]int{}, 0
+	seen, tries := map[memcached.Outcome]int{}, 0
 	test := func(there, back int64) (done bool) {
 		c.there.Store(there)
 		c.back.Store(back)
 		tries++
-		s := counter.NewShard(c.addr, counter.ShardOptions{Timeout: 5 * time.Second})
+		s := memcached.New(c.addr, memcached.Options{Timeout: 5 * time.Second})
 		defer s.Close()
 		b := increments(fmt.Sprintf("cut%05d", tries), 3, true)
 		b.Increments = append(b.Increments, b.Increments[0])
 		b.Increments[3].Make = false
-		b.Reads = append(b.Reads, counter.Read{Item: b.Increments[0].Item})
+		b.Reads = append(b.Reads, memcached.Read{Item: b.Increments[0].Item})
 		err := s.Exchange(b)
-		if err != nil && !errors.Is(err, counter.ErrUnknown) && !errors.Is(err, counter.ErrNotSent) {
+		if err != nil && !errors.Is(err, memcached.ErrUnknown) && !errors.Is(err, memcached.ErrNotSent) {
 			t.Fatalf("cut after %d, %d bytes: %v", there, back, err)
 		}
 		time.Sleep(2 * time.Millisecond) // memcached may still read what was sent
@@ -192,12 +193,12 @@ func TestBatchesCutAtEveryByte(t *testing.T) {
 		for _, op := range b.Increments {
 			seen[op.Outcome]++
 			switch op.Outcome {
-			case counter.Done:
+			case memcached.Done:
 				least[op.Item.String()]++
 				most[op.Item.String()]++
-			case counter.Unknown:
+			case memcached.Unknown:
 				most[op.Item.String()]++
-			case counter.NotSent:
+			case memcached.NotSent:
 			default:
 				t.Fatalf("cut after %d, %d bytes: outcome %d", there, back, op.Outcome)
 			}
@@ -205,7 +206,7 @@ func TestBatchesCutAtEveryByte(t *testing.T) {
 		for name := range map[string]bool{b.Increments[0].Item.String(): true, b.Increments[1].Item.String(): true, b.Increments[2].Item.String(): true} {
 			var value uint64
 			if item, err := reference.Get(name); err == nil {
-				if value, err = counter.ParseNumber(item.Value); err != nil {
+				if value, err = memcached.ParseNumber(item.Value); err != nil {
 					t.Fatal(err)
 				}
 			} else if err != memcache.ErrCacheMiss {
@@ -225,7 +226,7 @@ func TestBatchesCutAtEveryByte(t *testing.T) {
 			cut = 1500
 		}
 	}
-	if seen[counter.Done] == 0 || seen[counter.Unknown] == 0 {
+	if seen[memcached.Done] == 0 || seen[memcached.Unknown] == 0 {
 		t.Errorf("outcomes %v: the cuts say little", seen)
 	}
 }
@@ -242,19 +243,19 @@ func TestMalformedReplies(t *testing.T) {
 		want  error
 		done  int // increments of 2 that are done
 	}{
-		{"an empty line", stats, "\n", false, counter.ErrUnknown, 0},
-		{"words instead of a number", stats, "many\r\n", false, counter.ErrUnknown, 0},
-		{"a number that is too great", stats, "18446744073709551616\r\n", false, counter.ErrUnknown, 0},
-		{"a line without an end", stats, strings.Repeat("1", 1<<16), true, counter.ErrUnknown, 0},
-		{"a huge value", stats, "1\r\n1\r\nVALUE two............. 0 4294967295 1\r\n", true, counter.ErrUnknown, 2},
-		{"a value that nobody has asked for", stats, "1\r\n1\r\nVALUE other........... 0 1 1\r\nx\r\nEND\r\n", false, counter.ErrUnknown, 2},
-		{"a value longer than it says", stats, "1\r\n1\r\nVALUE two............. 0 1 1\r\nxxxxx\r\nEND\r\n", false, counter.ErrUnknown, 2},
-		{"a negative length", stats, "1\r\n1\r\nVALUE two............. 0 -1 1\r\n\r\nEND\r\n", false, counter.ErrUnknown, 2},
-		{"endless values", stats, "1\r\n1\r\n" + strings.Repeat("VALUE two............. 0 1 1\r\nx\r\n", 99), true, counter.ErrUnknown, 2},
-		{"a value of another number of fields", stats, "1\r\n1\r\nVALUE two............. 0 1\r\nx\r\nEND\r\n", false, counter.ErrUnknown, 2},
-		{"the end", stats, "1\r\n", false, counter.ErrUnknown, 1},
-		{"an endless line in place of stats", strings.Repeat("S", 1<<17), "", false, counter.ErrUnknown, 0},
-		{"endless stats", strings.Repeat("STAT pid 1\r\n", 1<<14), "", false, counter.ErrUnknown, 0},
+		{"an empty line", stats, "\n", false, memcached.ErrUnknown, 0},
+		{"words instead of a number", stats, "many\r\n", false, memcached.ErrUnknown, 0},
+		{"a number that is too great", stats, "18446744073709551616\r\n", false, memcached.ErrUnknown, 0},
+		{"a line without an end", stats, strings.Repeat("1", 1<<16), true, memcached.ErrUnknown, 0},
+		{"a huge value", stats, "1\r\n1\r\nVALUE two............. 0 4294967295 1\r\n", true, memcached.ErrUnknown, 2},
+		{"a value that nobody has asked for", stats, "1\r\n1\r\nVALUE other........... 0 1 1\r\nx\r\nEND\r\n", false, memcached.ErrUnknown, 2},
+		{"a value longer than it says", stats, "1\r\n1\r\nVALUE two............. 0 1 1\r\nxxxxx\r\nEND\r\n", false, memcached.ErrUnknown, 2},
+		{"a negative length", stats, "1\r\n1\r\nVALUE two............. 0 -1 1\r\n\r\nEND\r\n", false, memcached.ErrUnknown, 2},
+		{"endless values", stats, "1\r\n1\r\n" + strings.Repeat("VALUE two............. 0 1 1\r\nx\r\n", 99), true, memcached.ErrUnknown, 2},
+		{"a value of another number of fields", stats, "1\r\n1\r\nVALUE two............. 0 1\r\nx\r\nEND\r\n", false, memcached.ErrUnknown, 2},
+		{"the end", stats, "1\r\n", false, memcached.ErrUnknown, 1},
+		{"an endless line in place of stats", strings.Repeat("S", 1<<17), "", false, memcached.ErrUnknown, 0},
+		{"endless stats", strings.Repeat("STAT pid 1\r\n", 1<<14), "", false, memcached.ErrUnknown, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			near, far := net.Pipe()
@@ -272,13 +273,13 @@ func TestMalformedReplies(t *testing.T) {
 				}
 			}()
 			reg := prometheus.NewPedanticRegistry()
-			s := counter.NewShard("s:1", counter.ShardOptions{
-				Timeout: 10 * time.Second, Metrics: counter.NewMetrics(reg), // no reply needs it
+			s := memcached.New("s:1", memcached.Options{
+				Timeout: 10 * time.Second, Metrics: memcached.NewMetrics(reg), // no reply needs it
 				Dial: func(context.Context, string, string) (net.Conn, error) { return near, nil },
 			})
 			defer s.Close()
 			b := increments("k", 2, true)
-			b.Reads = append(b.Reads, counter.Read{Item: counter.Item([]byte(named("one")))}, counter.Read{Item: counter.Item([]byte(named("two")))})
+			b.Reads = append(b.Reads, memcached.Read{Item: counter.Item([]byte(named("one")))}, memcached.Read{Item: counter.Item([]byte(named("two")))})
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			if err := s.Exchange(b); !errors.Is(err, tt.want) {
@@ -291,10 +292,10 @@ func TestMalformedReplies(t *testing.T) {
 			done := 0
 			for _, op := range b.Increments {
 				switch op.Outcome {
-				case counter.Done:
+				case memcached.Done:
 					done++
-				case counter.Unknown:
-				case counter.NotSent:
+				case memcached.Unknown:
+				case memcached.NotSent:
 					if tt.stats == stats {
 						t.Error("an increment that was sent is reported as not sent")
 					}
@@ -340,7 +341,7 @@ func TestTooManyReplies(t *testing.T) {
 			}()
 		}
 	}()
-	s := counter.NewShard(ln.Addr().String(), counter.ShardOptions{Timeout: 5 * time.Second})
+	s := memcached.New(ln.Addr().String(), memcached.Options{Timeout: 5 * time.Second})
 	defer s.Close()
 	for i := range 5 {
 		b := increments("k", 1, false)
@@ -357,7 +358,7 @@ func TestTooManyReplies(t *testing.T) {
 // has: their values do not grow.
 func TestFullMemcached(t *testing.T) {
 	m := memcachedtest.Start(t, "-M", "-m", "8")
-	s := counter.NewShard(m.Addr, counter.ShardOptions{Timeout: 10 * time.Second})
+	s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	known := increments("known", 10, true)
 	if err := s.Exchange(known); err != nil {
@@ -370,7 +371,7 @@ func TestFullMemcached(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, op := range b.Increments {
-			full = full || op.Outcome == counter.Absent || op.Outcome == counter.Refused
+			full = full || op.Outcome == memcached.Absent || op.Outcome == memcached.Refused
 		}
 	}
 	if !full {
@@ -384,7 +385,7 @@ func TestFullMemcached(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, op := range known.Increments {
-		if op.Outcome != counter.Done || op.Value != 1<<63+1 {
+		if op.Outcome != memcached.Done || op.Value != 1<<63+1 {
 			t.Errorf("a known counter is %d, outcome %d", op.Value, op.Outcome)
 		}
 	}
@@ -395,7 +396,7 @@ func TestFullMemcached(t *testing.T) {
 func TestSlowShardCountsAsDown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		delay := 30 * time.Millisecond
-		s := counter.NewShard("s:1", counter.ShardOptions{Timeout: 50 * time.Millisecond, Dial: scripted(t, func(string) string {
+		s := memcached.New("s:1", memcached.Options{Timeout: 50 * time.Millisecond, Dial: scripted(t, func(string) string {
 			time.Sleep(delay)
 			return "1\r\n"
 		})})
@@ -442,19 +443,19 @@ func FuzzReplies(f *testing.F) {
 			_, _ = far.Write(reply)
 			far.Close()
 		}()
-		s := counter.NewShard("s:1", counter.ShardOptions{
+		s := memcached.New("s:1", memcached.Options{
 			Timeout: time.Minute, // the shard closes the connection before
 			Dial:    func(context.Context, string, string) (net.Conn, error) { return near, nil },
 		})
 		defer s.Close()
 		b := increments("k", 2, rand.IntN(2) == 0)
-		b.Reads = append(b.Reads, counter.Read{Item: counter.Item([]byte(named("one")))})
+		b.Reads = append(b.Reads, memcached.Read{Item: counter.Item([]byte(named("one")))})
 		err := s.Exchange(b)
 		for _, op := range b.Increments {
-			if op.Outcome == counter.NotSent {
+			if op.Outcome == memcached.NotSent {
 				t.Errorf("an increment that was sent is reported as not sent")
 			}
-			if err == nil && op.Outcome == counter.Unknown {
+			if err == nil && op.Outcome == memcached.Unknown {
 				t.Error("an increment is unknown after a good exchange")
 			}
 		}
@@ -466,7 +467,7 @@ func FuzzReplies(f *testing.F) {
 
 // A batch of known counters allocates nothing for each.
 func TestExchangeAllocatesNothingPerKey(t *testing.T) {
-	s := counter.NewShard(memcachedtest.Start(t).Addr, counter.ShardOptions{Timeout: 10 * time.Second})
+	s := memcached.New(memcachedtest.Start(t).Addr, memcached.Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	b := increments("alloc", 1000, true)
 	exchange := func() {

@@ -1,4 +1,4 @@
-package counter_test
+package memcached_test
 
 import (
 	"bufio"
@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 )
@@ -38,20 +39,20 @@ func embedded(t testing.TB) string {
 }
 
 // onBoth runs test against the embedded shard and against the real memcached.
-func onBoth(t *testing.T, test func(t *testing.T, s *counter.Shard)) {
+func onBoth(t *testing.T, test func(t *testing.T, s *memcached.Client)) {
 	for name, start := range map[string]func(testing.TB) string{
 		"embedded":  embedded,
 		"memcached": func(t testing.TB) string { return memcachedtest.Start(t).Addr },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := counter.NewShard(start(t), counter.ShardOptions{Timeout: 10 * time.Second, Connections: 64})
+			s := memcached.New(start(t), memcached.Options{Timeout: 10 * time.Second, Connections: 64})
 			defer s.Close()
 			test(t, s)
 		})
 	}
 }
 
-func count(t testing.TB, s *counter.Shard, key string, delta, want uint64) {
+func count(t testing.TB, s *memcached.Client, key string, delta, want uint64) {
 	t.Helper()
 	if got, err := one(s, key, delta, 60); err != nil || got != want {
 		t.Errorf("Count(%q, %d) = %d, %v, want %d", key, delta, got, err, want)
@@ -59,7 +60,7 @@ func count(t testing.TB, s *counter.Shard, key string, delta, want uint64) {
 }
 
 func TestCount(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *counter.Shard) {
+	onBoth(t, func(t *testing.T, s *memcached.Client) {
 		count(t, s, "a", 3, 3)
 		count(t, s, "a", 4, 7)
 		count(t, s, "b", 1<<48, 1<<48)
@@ -74,7 +75,7 @@ func TestCount(t *testing.T) {
 
 // INCR fails on a new counter and ADD on an old one: a race must not lose a count.
 func TestCountersAreMadeOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *counter.Shard) {
+	onBoth(t, func(t *testing.T, s *memcached.Client) {
 		const writers, keys = 32, 200
 		var wg sync.WaitGroup
 		for range writers {
@@ -94,7 +95,7 @@ func TestCountersAreMadeOnce(t *testing.T) {
 }
 
 func TestUpdate(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *counter.Shard) {
+	onBoth(t, func(t *testing.T, s *memcached.Client) {
 		appendTo := func(text string) func([]byte) ([]byte, int32) {
 			return func(old []byte) ([]byte, int32) { return append(old, text...), 60 }
 		}
@@ -131,7 +132,7 @@ func TestUpdate(t *testing.T) {
 			t.Errorf("two writers made %q", got)
 		}
 		tries = 0
-		if err := s.Update("r", interfere(99)); !errors.Is(err, counter.ErrUnknown) || tries != 3 {
+		if err := s.Update("r", interfere(99)); !errors.Is(err, memcached.ErrUnknown) || tries != 3 {
 			t.Errorf("Update beside an eager writer: %v after %d tries, want ErrUnknown after 3", err, tries)
 		}
 	})
@@ -140,23 +141,23 @@ func TestUpdate(t *testing.T) {
 // A number that has become shorter is padded.
 func TestParseNumber(t *testing.T) {
 	for text, want := range map[string]uint64{"0": 0, "42": 42, "9                   ": 9, "18446744073709551615": 1<<64 - 1} {
-		if got, err := counter.ParseNumber([]byte(text)); err != nil || got != want {
+		if got, err := memcached.ParseNumber([]byte(text)); err != nil || got != want {
 			t.Errorf("ParseNumber(%q) = %d, %v, want %d", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", " ", "-1", "1 2", "0x1", "18446744073709551616", "poison"} {
-		if got, err := counter.ParseNumber([]byte(text)); err == nil {
+		if got, err := memcached.ParseNumber([]byte(text)); err == nil {
 			t.Errorf("ParseNumber(%q) = %d, want an error", text, got)
 		}
 	}
 }
 
 func TestPoisonedCounter(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *counter.Shard) {
+	onBoth(t, func(t *testing.T, s *memcached.Client) {
 		if err := s.Update(named("p"), func([]byte) ([]byte, int32) { return []byte("poison"), 60 }); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := one(s, "p", 1, 60); err == nil || errors.Is(err, counter.ErrUnknown) {
+		if got, err := one(s, "p", 1, 60); err == nil || errors.Is(err, memcached.ErrUnknown) {
 			t.Errorf("counting in what is not a number = %d, %v, want that the shard refuses", got, err)
 		}
 		count(t, s, "q", 1, 1)
@@ -208,7 +209,7 @@ func scripted(t *testing.T, answer func(line string) string) func(context.Contex
 // used.
 func TestRestart(t *testing.T) {
 	m := memcachedtest.Start(t)
-	s := counter.NewShard(m.Addr, counter.ShardOptions{Timeout: 10 * time.Second, Connections: 16})
+	s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second, Connections: 16})
 	defer s.Close()
 	var wg sync.WaitGroup
 	for i := range 16 {
@@ -239,11 +240,14 @@ func TestMemoryOfAMillionClients(t *testing.T) {
 	}
 	defer conn.Close()
 	const clients = 1_000_000
-	limit := plain(50, minute)
+	limit := counter.Limit{Threshold: 50, Period: 60e6, Layout: counter.Plain}
+	sec, err := counter.NewSecret("a secret of a million clients")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		w := bufio.NewWriterSize(conn, 1<<20)
-		sec := secret(t, "a secret of a million clients")
 		for i := range clients {
 			tag := sec.Tag([]byte(fmt.Sprint("client ", i)))
 			for window := range int64(2) {
@@ -281,7 +285,7 @@ func BenchmarkCount(b *testing.B) {
 		"memcached": func(t testing.TB) string { return memcachedtest.Start(t).Addr },
 	} {
 		b.Run(name, func(b *testing.B) {
-			s := counter.NewShard(start(b), counter.ShardOptions{Timeout: 10 * time.Second, Connections: 16})
+			s := memcached.New(start(b), memcached.Options{Timeout: 10 * time.Second, Connections: 16})
 			defer s.Close()
 			b.SetParallelism(8)
 			b.ReportAllocs()
@@ -300,11 +304,11 @@ func BenchmarkCount(b *testing.B) {
 func named(name string) string { return (name + "................")[:16] }
 
 // one counts in a single counter, which may be new.
-func one(s *counter.Shard, name string, delta uint64, ttl int32) (uint64, error) {
-	var b counter.Batch
-	b.Increments = append(b.Increments, counter.Increment{Item: counter.Item([]byte(named(name))), Delta: delta, TTL: ttl, Make: true})
+func one(s *memcached.Client, name string, delta uint64, ttl int32) (uint64, error) {
+	var b memcached.Batch
+	b.Increments = append(b.Increments, memcached.Increment{Item: counter.Item([]byte(named(name))), Delta: delta, TTL: ttl, Make: true})
 	err := s.Exchange(&b)
-	if err == nil && b.Increments[0].Outcome != counter.Done {
+	if err == nil && b.Increments[0].Outcome != memcached.Done {
 		err = fmt.Errorf("outcome %d", b.Increments[0].Outcome)
 	}
 	return b.Increments[0].Value, err

@@ -1,21 +1,21 @@
-package counter_test
+package memcached_test
 
 import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 )
 
 // The allocations of an exchange do not depend on the number of keys in the batch.
 func TestExchangeAllocatesNothingForAKey(t *testing.T) {
-	s := counter.NewShard(memcachedtest.Start(t).Addr, counter.ShardOptions{Timeout: 10 * time.Second})
+	s := memcached.New(memcachedtest.Start(t).Addr, memcached.Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	const keys = 1024
 	b := increments("key", keys, true)
 	for i := range b.Increments {
-		b.Reads = append(b.Reads, counter.Read{Item: b.Increments[i].Item})
+		b.Reads = append(b.Reads, memcached.Read{Item: b.Increments[i].Item})
 	}
 	exchange := func() {
 		if err := s.Exchange(b); err != nil {
@@ -32,7 +32,7 @@ func TestExchangeAllocatesNothingForAKey(t *testing.T) {
 func BenchmarkExchange(b *testing.B) {
 	for _, make := range []bool{false, true} {
 		b.Run(map[bool]string{false: "known keys", true: "made keys"}[make], func(b *testing.B) {
-			s := counter.NewShard(memcachedtest.Start(b).Addr, counter.ShardOptions{Timeout: 10 * time.Second})
+			s := memcached.New(memcachedtest.Start(b).Addr, memcached.Options{Timeout: 10 * time.Second})
 			defer s.Close()
 			const keys = 1024
 			batch := increments("key", keys, true)
