@@ -64,8 +64,8 @@ const (
 	// comes even later.
 	SortMemory
 	// SortDisk sorts everything before it hands out anything, on disk if there are more
-	// than Options.Buffer entries. It needs 24 bytes of disk for an arrival, and for an
-	// entry the size of its needed fields.
+	// than Options.Buffer entries. It needs 24 bytes of disk for an entry, and if not only
+	// arrivals are asked for, the size of its needed fields.
 	SortDisk
 )
 
@@ -164,13 +164,13 @@ func (l *Log) Close() error {
 // It returns f's error if there is one, and stops then. It can be called again if all of
 // the input are regular files.
 func (l *Log) Arrivals(ctx context.Context, f func([]Arrival) error) error {
-	return l.pass(ctx, 0, func() carrier { return &arrivals{hand: f} })
+	return l.pass(ctx, 0, &output{arrivals: f})
 }
 
 // Entries is Arrivals for whole entries; it fills in the fields of Options.Need. The entry is
 // valid only during the call.
 func (l *Log) Entries(ctx context.Context, f func(*Entry) error) error {
-	return l.pass(ctx, l.o.Need, func() carrier { return newEntries(f) })
+	return l.pass(ctx, l.o.Need, &output{entries: f})
 }
 
 // Progress returns how many bytes have been read of how many in total, as they are

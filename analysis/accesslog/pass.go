@@ -8,31 +8,14 @@ import (
 	"sync"
 )
 
-// A carrier hands out what has been put in order, to who asked for arrivals or entries.
-// An entry is put in order as an Arrival too, which tells where its record is.
-type carrier interface {
-	take(b *block)                           // before b's arrivals come
-	batch(as []Arrival) error                // hands out
-	spill(buffer []byte, a Arrival) []byte   // appends what a stands for, for the disk
-	spilled(time int64, record []byte) error // hands out what comes back from there
-	flush() error                            // hands out what spilled still holds
-}
-
-// An order puts batches of arrivals, each in order, in order as a whole.
-type order interface {
-	add(b []Arrival) error
-	finish() error
-	close() error
-}
-
 // pass reads all of the input once, or twice if it has to begin again.
-func (l *Log) pass(ctx context.Context, need Fields, carrier func() carrier) error {
+func (l *Log) pass(ctx context.Context, need Fields, out *output) error {
 	if l.passes++; l.passes > 1 && !l.again() {
 		return errors.New("accesslog: the input can only be read once")
 	}
 	sort := l.o.Sort
 	for {
-		err := l.run(ctx, need, sort, carrier())
+		err := l.run(ctx, need, sort, out)
 		late := new(OrderError)
 		if !errors.As(err, &late) {
 			return err
@@ -48,14 +31,15 @@ func (l *Log) pass(ctx context.Context, need Fields, carrier func() carrier) err
 
 // run reads all of the input: one goroutine reads blocks, workers parse them, and the
 // caller's puts them in order and hands them out.
-func (l *Log) run(ctx context.Context, need Fields, sort Sort, out carrier) (err error) {
+func (l *Log) run(ctx context.Context, need Fields, sort Sort, out *output) (err error) {
 	l.read.Store(0)
 	l.stats = Stats{Files: make([]FileStats, len(l.sources))}
 	for i, s := range l.sources {
 		l.stats.Files[i] = FileStats{Name: s.name, Format: s.format, Compression: s.compression, Proxied: s.proxied, Pattern: s.pattern}
 	}
 	free := batches{make(chan []Arrival, l.o.Buffer/batchSize+64)}
-	o := l.order(ctx, sort, out, free)
+	out.held, out.last = map[uint64]*records{}, nil
+	o := &sorter{batches: free, ctx: ctx, out: out, limit: l.o.Buffer, disk: sort == SortDisk, dir: l.o.TempDir}
 	defer func() { err = cmp.Or(err, o.close()) }()
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -75,9 +59,8 @@ func (l *Log) run(ctx context.Context, need Fields, sort Sort, out carrier) (err
 		defer close(read)
 		r.run(ctx)
 	}()
-	_, entries := out.(*entries)
 	for range l.o.Workers {
-		w := &worker{entries: entries, need: need, maxLine: l.o.MaxLine, keep: l.o.Samples, free: free}
+		w := &worker{entries: out.entries != nil, need: need, maxLine: l.o.MaxLine, keep: l.o.Samples, free: free}
 		w.record.clock.location = l.o.Location
 		working.Go(func() {
 			for b := range r.work {
@@ -108,35 +91,22 @@ func (l *Log) run(ctx context.Context, need Fields, sort Sort, out carrier) (err
 		if b == nil {
 			return o.finish()
 		}
-		if err := l.take(b, o, out); err != nil {
+		if err := l.take(b, o); err != nil {
 			return err
 		}
 		r.free <- b
 	}
 }
 
-func (l *Log) order(ctx context.Context, sort Sort, out carrier, free batches) order {
-	hand := func(b []Arrival) error {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return out.batch(b)
-	}
-	if sort == SortDisk {
-		return &disk{ctx: ctx, batches: free, limit: l.o.Buffer, hand: hand, out: out, dir: l.o.TempDir}
-	}
-	return &window{batches: free, limit: l.o.Buffer, hand: hand}
-}
-
 // take counts what is in b, and puts it in order.
-func (l *Log) take(b *block, o order, out carrier) error {
+func (l *Log) take(b *block, o *sorter) error {
 	if l.stats.Entries > 0 && len(b.arrivals) > 0 && b.first < l.previous {
 		b.steps++
 	}
 	l.stats.count(b, l.o.Samples)
 	if len(b.arrivals) > 0 {
 		l.previous = b.last
-		out.take(b)
+		o.out.take(b.number, b.records, len(b.arrivals))
 		if err := o.add(b.arrivals); err != nil {
 			if late := new(OrderError); errors.As(err, &late) && late.File == "" {
 				late.File = l.sources[b.file].name
