@@ -56,7 +56,7 @@ type Options struct {
 	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix
 
-	// TrackedKeys is how many keys have their counts in memory, about 0.8 KB each. If zero, 262144.
+	// TrackedKeys is how many keys have their counts in memory, about 0.3 KB each. If zero, 262144.
 	TrackedKeys int
 
 	// Logger gets mitigations that begin and end, and what goes wrong. If nil, nothing is logged.

@@ -96,7 +96,7 @@ func Settings(o *Options) []Setting {
 		{Group: "counting", Name: "flush-interval", Value: Duration(&o.FlushInterval, 2*time.Millisecond, 1, maxTime), Help: "time that a count waits for others of its key"},
 		{Name: "shard-timeout", Value: Duration(&o.ShardOptions.Timeout, 100*time.Millisecond, 1, maxTime), Help: "time for a round trip to a shard; no request waits for one"},
 		{Name: "queue-size", Value: Int(&o.QueueSize, 16384, 1, maxKeys, "keys"), Help: "maximum number of `keys` that wait to be counted"},
-		{Name: "tracked-keys", Value: Int(&o.TrackedKeys, 262144, 1, maxKeys, "keys"), Help: "maximum number of `keys` whose counts are remembered, each in at most 1 KB, and 0.5 KB for each further limit of its rule"},
+		{Name: "tracked-keys", Value: Int(&o.TrackedKeys, 262144, 1, maxKeys, "keys"), Help: "maximum number of `keys` whose counts are remembered, each in about 0.3 KB, and 0.25 KB for each further limit of its rule"},
 		{Name: "mitigation-records", Value: Int(&o.MitigationRecords, 131072, 1, maxKeys, "records"), Help: "maximum number of mitigation `records` in memory"},
 
 		{Group: "answers and logs", Name: "ratelimit-headers", Value: Parsed("text", &o.Headers, proxy.Draft10.String(), parseHeaders), Help: "headers that tell clients their quota: draft10 (RateLimit, RateLimit-Policy), x-ratelimit, both or none"},

@@ -34,22 +34,21 @@ const (
 )
 
 // A slot is what one item of a key stands for: a window of a limit in a generation, or the key's
-// record if the limit is zero.
+// record if the limit is nil.
 type slot struct {
 	*track
 	generation uint32
-	limit      counter.Limit
-	index      int64
+	index      uint32
+	limit      *planned
+	since      int64 // of an increment: when its oldest request came, in microseconds
 }
-
-func (s slot) isRecord() bool { return s.limit.Period == 0 }
 
 // item returns the item of s.
 func (c *Loop) item(s slot) counter.Item {
-	if s.isRecord() {
+	if s.limit == nil {
 		return c.o.Secret.RecordItem(s.key)
 	}
-	return c.o.Secret.CounterItem(c.o.Secret.After(s.key, s.generation), s.limit, s.index)
+	return c.o.Secret.CounterItem(c.o.Secret.After(s.key, s.generation), s.limit.Limit, int64(s.index))
 }
 
 // A batch is the operations of one exchange with a shard, and what they are for.
@@ -146,7 +145,7 @@ func (c *Loop) pump(now time.Time) (any bool) {
 func (c *Loop) fill(ln *lane, now time.Time) *batch {
 	down := ln.shard.Down()
 	switch {
-	case ln.ended, now.Before(ln.retry), down && c.ending, !down && ln.waiting() == 0:
+	case ln.ended, now.Before(ln.retry), down && c.ending, !down && ln.waiting == 0:
 		return nil
 	case down:
 		ln.retry = now.Add(probePause)
@@ -180,8 +179,9 @@ func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 	before := b.Len()
 	c.catchUp(t)
 	t.advance(now)
-	for i := range t.formers {
-		if f := &t.formers[i]; !f.asking && !now.Before(f.next) && t.concerns(f, now) {
+	formers := t.formers()
+	for i := range formers {
+		if f := &formers[i]; !f.asking && !now.Before(f.next) && t.concerns(f, now) {
 			c.ask(t, f, now)
 		}
 	}
@@ -189,10 +189,11 @@ func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 		b.Increments = append(b.Increments, memcached.Increment{Item: c.item(s), Delta: delta, TTL: counter.TTL(s.limit.Period), Make: !made})
 		b.increments = append(b.increments, s)
 	})
-	for i := range t.windows {
-		if w := &t.windows[i]; w.due(now) {
-			c.read(b, t.slot(w.limit, w.Index-1))
-			if w.fresh {
+	windows := t.windows()
+	for i := range windows {
+		if t.due(i, now) {
+			c.read(b, t.slot(i, windows[i].Index-1))
+			if windows[i].fresh {
 				t.readRecord.Store(true)
 			}
 		}
@@ -247,7 +248,7 @@ func (c *Loop) answered(b *batch) {
 		op, s := &b.Increments[i], b.increments[i]
 		c.fell(s.counted(s, op, b.From))
 		if op.Outcome == memcached.Done {
-			c.metrics.lag.Observe(float64(now.UnixMicro()-s.flown) / 1e6)
+			c.metrics.lag.Observe(float64(now.UnixMicro()-s.since) / 1e6)
 		}
 	}
 	for i := range b.Stores {
@@ -257,10 +258,10 @@ func (c *Loop) answered(b *batch) {
 		op, s := &b.Reads[i], b.reads[i]
 		switch {
 		case op.Outcome == memcached.NotSent:
-			if s.isRecord() && !b.former {
+			if s.limit == nil && !b.former {
 				s.readRecord.Store(true)
 			}
-		case s.isRecord():
+		case s.limit == nil:
 			c.hasReadRecord(s.track, op, b, now)
 		default:
 			c.hasRead(s, op, b)
@@ -307,8 +308,8 @@ func (c *Loop) hasRead(s slot, op *memcached.Read, b *batch) {
 	case b.former:
 		w.others = w.others || more
 	case s.index == w.Index-1:
-		if s.hasReadPrev(w, b.begun, 2*c.o.Interval+max(0, c.o.Ahead())); w.again != 0 {
-			c.later.add(s.track, time.Unix(0, w.again))
+		if s.hasReadPrev(w, s.limit, b.begun, 2*c.o.Interval+max(0, c.o.Ahead())); w.again != 0 {
+			c.later.add(s.track, w.readAgain(s.limit))
 		}
 	}
 }

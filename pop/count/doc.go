@@ -27,8 +27,8 @@
 // and lost counters lower it, nothing raises it. So no client is refused for requests that it did
 // not make.
 //
-// Options.TrackedKeys bounds the keys in memory, whatever the shards do. At the bound the least
-// recently used key is evicted, preferably one that is far from its threshold.
+// Options.TrackedKeys bounds the keys in memory, whatever the shards do. At the bound a key that was
+// not used lately is evicted, preferably one that is far from its threshold.
 //
 // # Counters that no node increments any more
 //

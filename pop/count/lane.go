@@ -1,6 +1,7 @@
 package count
 
 import (
+	"cmp"
 	"container/heap"
 	"sync/atomic"
 	"time"
@@ -31,13 +32,14 @@ type Shard interface {
 // others in order. A key waits once, and is in one batch at a time, so it has one increment in
 // flight.
 type lane struct {
-	shard     Shard
-	near, far list
-	ask       *batch    // reads for keys that other shards own now; nil if none
-	flying    int       // batches in flight
-	asking    bool      // a batch like ask is in flight
-	retry     time.Time // when the shard may be asked again
-	ended     bool      // the loop is stopping, and the shard could not be reached
+	shard   Shard
+	queues  [far + 1]list // of the keys that wait: near ones, and others
+	waiting int           // how many these are
+	ask     *batch        // reads for keys that other shards own now; nil if none
+	flying  int           // batches in flight
+	asking  bool          // a batch like ask is in flight
+	retry   time.Time     // when the shard may be asked again
+	ended   bool          // the loop is stopping, and the shard could not be reached
 
 	waits  atomic.Int64 // how many keys wait, as the loop saw last
 	oldest atomic.Int64 // when their oldest request came, in microseconds; 0: none waits
@@ -45,53 +47,52 @@ type lane struct {
 
 func (ln *lane) addr() string { return ln.shard.Addr() }
 
-// waiting returns the number of waiting keys.
-func (ln *lane) waiting() int { return ln.near.n + ln.far.n }
+// A queue is one of a lane's queues; 0 if a key does not wait.
+type queue uint8
 
-// push queues t for the shard, with the keys near their threshold if it is near.
+const (
+	near queue = iota + 1
+	far
+)
+
+// A list is a queue of keys. A key is in one list at most.
+type list struct{ head, tail *track }
+
+// push queues t for the shard, with the keys near their threshold if it is near. t may be in another queue of ln.
 func (ln *lane) push(t *track) {
-	to := &ln.far
+	to := far
 	if t.near {
-		to = &ln.near
+		to = near
 	}
-	if t.in == to {
+	if t.waits == to {
 		return
 	}
-	t.leave()
-	t.in, t.prev = to, to.tail
-	if to.tail == nil {
-		to.head = t
+	ln.leave(t)
+	l := &ln.queues[to]
+	if t.waits, t.prev = to, l.tail; t.prev == nil {
+		l.head = t
 	} else {
-		to.tail.next = t
+		t.prev.next = t
 	}
-	to.tail = t
-	to.n++
+	l.tail = t
+	ln.waiting++
 }
 
 // pop removes and returns the next key, nil if none waits.
 func (ln *lane) pop() *track {
-	t := ln.near.head
-	if t == nil {
-		t = ln.far.head
-	}
+	t := cmp.Or(ln.queues[near].head, ln.queues[far].head)
 	if t != nil {
-		t.leave()
+		ln.leave(t)
 	}
 	return t
 }
 
-// A list is a queue of keys. A key is in one list at most.
-type list struct {
-	head, tail *track
-	n          int
-}
-
-// leave removes t from its list.
-func (t *track) leave() {
-	l := t.in
-	if l == nil {
+// leave removes t from its queue, if it is in one.
+func (ln *lane) leave(t *track) {
+	if t.waits == 0 {
 		return
 	}
+	l := &ln.queues[t.waits]
 	if t.prev == nil {
 		l.head = t.next
 	} else {
@@ -102,8 +103,8 @@ func (t *track) leave() {
 	} else {
 		t.next.prev = t.prev
 	}
-	t.in, t.prev, t.next = nil, nil, nil
-	l.n--
+	t.waits, t.prev, t.next = 0, nil, nil
+	ln.waiting--
 }
 
 // later is a heap of keys, by when a counter of theirs is to be read again, or what is held to be sent.

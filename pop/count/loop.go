@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
@@ -26,7 +24,7 @@ type Loop struct {
 	rules   atomic.Pointer[rules]
 	queue   *async.Queue[arrival, offered]
 	near    nearSet
-	tracks  [trackParts]*lru.Cache[counter.Key, *track] // only the loop adds
+	tracks  [parts]part
 	placed  atomic.Pointer[placement]
 	metrics *metrics
 	started func(*rule.Rule)
@@ -39,9 +37,9 @@ type Loop struct {
 	changes  []change
 
 	// The loop owns the fields below.
-	seen      *placement
-	nowhere   lane // keys that have no shard because all are out
-	alone     bool // no shard is available
+	seen      *placement // the one that move saw last
+	nowhere   lane       // keys that have no shard because all are out
+	alone     bool       // no shard is available
 	asking    []*lane
 	later     later
 	lifting   time.Time // when to store lifts again; zero: all are stored
@@ -49,19 +47,16 @@ type Loop struct {
 	log       mitigationLog
 	lost      losses
 	spare     []*batch
-	nearest   nearest
 	starts    func(*batch) // starts the exchange of a batch
 	probes    bool         // shards that are down are probed in time
 	ending    bool
 }
 
-// trackParts is how many locks the tracks share.
-const trackParts = 64
-
 // rules is a set of rules, and the layouts that their limits had before.
 type rules struct {
 	set      *rule.Set
-	outdated map[*rule.Rule][]outdated
+	outdated map[*rule.Rule][]planned
+	plans    map[*rule.Rule]*plan       // of the rules that have keys; the loop owns it
 	packed   [counter.MaxFields + 1]int // number of limits, by sub-windows
 }
 
@@ -89,11 +84,6 @@ func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) 
 	c = &Loop{o: o, started: started, counted: counted, wake: make(chan struct{}, 1), asks: make(chan func()), refreshed: o.Now()}
 	c.metrics = newMetrics(o.Registerer, c)
 	c.log = mitigationLog{Logger: o.Logger, clients: o.LogClients, unlogged: c.metrics.unlogged, flaps: map[counter.Key]*flap{}}
-	for i := range c.tracks {
-		if c.tracks[i], err = lru.NewWithEvict((o.TrackedKeys+trackParts-1)/trackParts, c.forgotten); err != nil {
-			return nil, err
-		}
-	}
 	c.queue, err = async.New(async.Options[arrival, offered]{
 		Hash: func(a arrival) uint64 { return binary.LittleEndian.Uint64(a.key[:]) },
 		Merge: func(queued *offered, more offered) {
@@ -124,21 +114,21 @@ func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) 
 // left the period. All nodes of a PoP must load the same rules within 5 s. SetRules must not be
 // called concurrently with itself.
 func (c *Loop) SetRules(set *rule.Set) {
-	c.rules.Store(&rules{set: set, packed: set.PackedLimits(), outdated: c.rules.Load().outdatedBy(set, c.o.Now())})
+	c.rules.Store(&rules{
+		set: set, packed: set.PackedLimits(), plans: map[*rule.Rule]*plan{},
+		outdated: c.rules.Load().outdatedBy(set, c.o.Now()),
+	})
 }
 
 // readAgain is called when the table evicts key's record. It has the record read with the key's
 // next count.
 func (c *Loop) readAgain(key counter.Key) {
-	if t := c.peek(key); t != nil {
+	part := c.part(key)
+	part.mu.Lock()
+	defer part.mu.Unlock()
+	if t := part.find(key); t != nil {
 		t.readRecord.Store(true)
 	}
-}
-
-// peek returns the track of a key, nil if there is none.
-func (c *Loop) peek(key counter.Key) *track {
-	t, _ := c.tracks[key[0]%trackParts].Peek(key)
-	return t
 }
 
 // wakeUp makes the loop look for work.
@@ -200,8 +190,8 @@ func (c *Loop) Run(ctx context.Context) {
 		}
 		timer.Reset(max(0, wait))
 	}
-	for _, part := range c.tracks {
-		for _, t := range part.Values() {
+	for i := range c.tracks {
+		for t := range c.tracks[i].all {
 			t.loseAll(dropShard)
 		}
 	}
@@ -244,7 +234,8 @@ func (c *Loop) turn() (next time.Time) {
 		c.takeChanges(now)
 		next = c.keepRecords(now)
 		for len(c.later) > 0 && (c.ending || !now.Before(c.later[0].until)) {
-			if t := c.peek(heap.Pop(&c.later).(wait).key); t != nil {
+			key := heap.Pop(&c.later).(wait).key
+			if t := c.part(key).find(key); t != nil {
 				t.held = false
 				c.send(t, now)
 			}
@@ -258,7 +249,7 @@ func (c *Loop) turn() (next time.Time) {
 	}
 	for _, ln := range c.seen.all {
 		// A shard that is down is probed, after it has answered or failed to answer what it owes.
-		if down := ln.shard.Down(); down && c.probes && ln.flying < inFlight || !down && ln.waiting() > 0 && now.Before(ln.retry) {
+		if down := ln.shard.Down(); down && c.probes && ln.flying < inFlight || !down && ln.waiting > 0 && now.Before(ln.retry) {
 			next = sooner(next, ln.retry)
 		}
 	}
@@ -287,7 +278,7 @@ func (c *Loop) flush(items []async.Item[arrival, offered]) {
 			continue
 		}
 		t := c.track(what.key)
-		t.setRule(r, now, rules.outdated[r.Base()])
+		c.setPlan(t, r, rules, now)
 		c.catchUp(t)
 		if what.generation < t.generation { // the request came before a lift
 			c.lost[dropLifted] += offered.n * uint64(len(r.Limits))
@@ -310,6 +301,9 @@ func (c *Loop) flush(items []async.Item[arrival, offered]) {
 // catchUp resets the counts of t if its mitigation was lifted.
 func (c *Loop) catchUp(t *track) {
 	if generation := c.o.Table.Generation(t.key); generation > t.generation {
+		part := c.part(t.key)
+		part.mu.Lock()
+		defer part.mu.Unlock()
 		t.lift(generation)
 	}
 }
@@ -329,73 +323,25 @@ func Copy(s mitigation.Sample) mitigation.Sample {
 	return s
 }
 
-// track returns the track of key, which it makes if missing. A new track may evict the least
-// recently used one, preferably one that is far from its threshold.
-func (c *Loop) track(key counter.Key) *track {
-	part := c.tracks[key[0]%trackParts]
-	if t, ok := part.Get(key); ok {
-		return t
-	}
-	t := &track{key: key, lost: &c.lost}
-	t.shown = t.firstShown[:0]
-	for spared := 0; spared < maxSpared && part.Len() >= (c.o.TrackedKeys+trackParts-1)/trackParts; spared++ {
-		oldest, old, _ := part.GetOldest()
-		if !old.near {
-			break
-		}
-		part.Get(oldest)
-	}
-	part.Add(key, t)
-	return t
-}
-
-// maxSpared is how many keys near their threshold are skipped in a row for eviction.
-const maxSpared = 8
-
-// forgotten is called for an evicted track.
-func (c *Loop) forgotten(_ counter.Key, t *track) {
-	c.metrics.evicted.Inc()
-	if t.forgotten = true; t.store {
-		c.lifting = sooner(c.lifting, c.o.Now().Add(liftPause))
-	}
-	t.leave()
-	if t.flying {
-		return // answered calls lose
-	}
-	c.lose(t)
-}
-
-// lose drops the unsent requests of a forgotten track.
-func (c *Loop) lose(t *track) {
-	cause := dropMemory
-	if t.owner == nil || t.owner.shard.Down() {
-		cause = dropShard
-	}
-	t.loseAll(cause)
-}
-
 // evaluate starts the mitigation of t if a limit is exceeded. n is the number of requests since
 // the last flush.
 func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
 	rules := c.rules.Load()
-	if t.rule == nil { // only its record matters
+	if t.plan == nil { // only its record matters
 		return
 	}
-	r := rules.set.Current(t.rule)
+	r := rules.set.Current(t.plan.rule)
 	if r == nil { // it was removed since
 		return
 	}
-	t.setRule(r, now, rules.outdated[r.Base()])
+	c.setPlan(t, r, rules, now)
 	c.catchUp(t)
-	f, over := t.evaluate(now, n)
+	f, over := t.evaluate(now, n, &c.part(t.key).mu)
 	if held, ok := c.o.Table.Held(t.key, now); t.near && r.Action == rule.Shed && ok && !held.Lifted {
 		t.near = false // what its requests need to know is the estimate, not the moment when it exceeds the threshold
 	}
 	c.near.set(t.key, t.near)
-	if t.near && !t.listed {
-		c.nearest.note(t, now)
-	}
-	if !over || r.OnFailure == rule.FailOpen && c.Unavailable(t.key) || t.clients() < r.MinClients {
+	if !over || r.OnFailure == rule.FailOpen && c.Unavailable(t.key) || r.MinClients > 1 && t.clients() < r.MinClients {
 		return // it is evaluated again when the shard has answered, or with its next count
 	}
 	sample := t.sample()

@@ -70,8 +70,10 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 		m.dropped[cause] = dropped.WithLabelValues(name)
 	}
 	gauge("edge_tracked_keys", "Keys whose counts are in memory.", func() (n float64) {
-		for _, part := range c.tracks {
-			n += float64(part.Len())
+		for i := range c.tracks {
+			c.tracks[i].mu.Lock()
+			n += float64(c.tracks[i].n)
+			c.tracks[i].mu.Unlock()
 		}
 		return n
 	})
@@ -103,16 +105,16 @@ func (c *Loop) noteBacklog() {
 	var oldest int64
 	note := func(ln *lane) {
 		since := int64(0)
-		for _, t := range []*track{ln.near.head, ln.far.head} {
-			if t != nil && t.since != 0 && (since == 0 || t.since < since) {
+		for _, l := range ln.queues {
+			if t := l.head; t != nil && t.since != 0 && (since == 0 || t.since < since) {
 				since = t.since
 			}
 		}
 		if since != 0 && (oldest == 0 || since < oldest) {
 			oldest = since
 		}
-		n += ln.waiting()
-		ln.waits.Store(int64(ln.waiting()))
+		n += ln.waiting
+		ln.waits.Store(int64(ln.waiting))
 		ln.oldest.Store(since)
 	}
 	note(&c.nowhere)

@@ -88,8 +88,8 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 	var known []view
 	near := c.near.has(key)
 	if near {
-		var room [4]view                           // enough for ordinary rules
-		known = c.shown(room[:0], key, generation) // before the offer: the loop may count it at once
+		var room [4]view                                // enough for ordinary rules
+		known = c.shown(room[:0], key, generation, now) // before the offer: the loop may count it at once
 	}
 	what := arrival{key: key, tick: tickOf(r, now), generation: generation}
 	more := offered{rule: r, n: n, at: now.UnixMicro(), sample: from.Sample}

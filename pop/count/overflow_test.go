@@ -332,7 +332,7 @@ func TestPackedTally(t *testing.T) {
 	const budget = 8
 	for name, steps := range map[string][]step{
 		"a field that is full does not carry": {
-			{"1000 are counted", func(t *tally) { t.raise(l, number(1000, 2), theShard) }, number(1000, 2)},
+			{"1000 are counted", func(t *tally) { t.read(l, "s", "s", theShard, number(1000, 2)) }, number(1000, 2)},
 			{"100 more", func(t *tally) { t.add(l, number(100, 1)) }, number(1023, 3)},
 			{"none of them is sent", func(t *tally) { t.send(l, budget) }, number(1000, 3)},
 		},

@@ -12,10 +12,11 @@ import (
 
 // A placement maps keys to their owners, present and former. It is immutable.
 type placement struct {
-	ring *ring.Ring[*lane]
-	all  []*lane // sorted by address
-	in   []*lane // those that own keys
-	past []past  // the last changes, newest first
+	epoch uint32 // the placement before has the one before
+	ring  *ring.Ring[*lane]
+	all   []*lane // sorted by address
+	in    []*lane // those that own keys
+	past  []past  // the last changes, newest first
 }
 
 // A past is a former placement.
@@ -67,7 +68,7 @@ func (c *Loop) SetOut(names ...string) error {
 // place changes the placement. c.placing must be held.
 func (c *Loop) place(lanes []*lane, out []string) error {
 	before, named := c.placed.Load(), make(map[string]*lane, len(lanes))
-	p := &placement{ring: new(ring.Ring[*lane]), all: lanes}
+	p := &placement{epoch: before.epoch + 1, ring: new(ring.Ring[*lane]), all: lanes}
 	for _, ln := range lanes {
 		if named[ln.addr()] != nil {
 			return fmt.Errorf("count: shard %s is listed twice", ln.addr())
@@ -98,17 +99,26 @@ func (c *Loop) owner(t *track, now time.Time) *lane {
 	if err != nil {
 		return nil
 	}
-	if t.placed == p {
+	if t.placed == p.epoch {
 		return ln
 	}
 	_, held := c.o.Table.Held(t.key, now)
 	t.place(p, ln, now, settle+2*c.o.Interval, held)
-	for i := range t.formers {
-		if f := &t.formers[i]; now.Before(f.settled) {
+	for _, f := range t.formers() {
+		if now.Before(f.settled) {
 			c.later.add(t, f.settled)
 		}
 	}
 	return ln
+}
+
+// leave removes t from the lane in which it waits.
+func (c *Loop) leave(t *track) {
+	ln, err := c.seen.ring.Owner(t.key)
+	if err != nil {
+		ln = &c.nowhere
+	}
+	ln.leave(t)
 }
 
 // Unavailable reports whether the shard that owns key is down or missing. The request path

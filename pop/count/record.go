@@ -52,9 +52,23 @@ func (c *Loop) writeRecord(b *batch, t *track, now time.Time) {
 		return
 	}
 	b.Stores = append(b.Stores, memcached.Store{
-		Item: c.o.Secret.RecordItem(t.key), Value: mine.AppendStored(nil), TTL: mine.StoredTTL(now), CAS: t.version,
+		Item: c.o.Secret.RecordItem(t.key), Value: mine.AppendStored(nil), TTL: mine.StoredTTL(now), CAS: t.version(),
 	})
 	b.stores = append(b.stores, t)
+}
+
+// version returns the version of the record in the shard, 0 if it has none.
+func (t *track) version() uint64 {
+	if r := t.rarely.Load(); r != nil {
+		return r.version
+	}
+	return 0
+}
+
+func (t *track) setVersion(version uint64) {
+	if version != t.version() {
+		t.rare().version = version
+	}
 }
 
 // hasStored handles the outcome of a store.
@@ -77,8 +91,8 @@ func (c *Loop) hasReadRecord(t *track, op *memcached.Read, b *batch, now time.Ti
 		stored, err = mitigation.ParseStored(op.Value, t.key, now)
 		active = err == nil
 		if active || errors.Is(err, mitigation.ErrExpired) {
-			if t.rule != nil { // a shard does not know what explains it
-				stored.Rule, stored.Client = t.rule.Fingerprint(), t.client
+			if t.plan != nil { // a shard does not know what explains it
+				stored.Rule, stored.Client = t.plan.rule.Fingerprint(), t.lastClient()
 			}
 			c.Learn(stored, "shard", now)
 		}
@@ -87,7 +101,7 @@ func (c *Loop) hasReadRecord(t *track, op *memcached.Read, b *batch, now time.Ti
 		t.store = t.store || active // it moves to the owner
 		return
 	}
-	t.version = op.CAS
+	t.setVersion(op.CAS)
 	if mine, _ := c.o.Table.Held(t.key, now); active && !mine.Wins(stored) {
 		t.store = false // the owner has it
 	}

@@ -31,14 +31,14 @@ const (
 
 // slots yields the counters in which f may have counted.
 func (t *track) slots(f *former, yield func(slot)) {
-	for i := range t.windows {
-		w := &t.windows[i]
-		if f.at == t.owner && !w.outdated() {
+	for i, w := range t.windows() {
+		limit := &t.plan.limits[i]
+		if f.at == t.owner && !limit.outdated() {
 			continue
 		}
-		last, _ := counter.Window(f.settled, w.limit.Period)
-		for index := w.Index - 1; index <= min(w.Index, last); index++ {
-			yield(t.slot(w.limit, index))
+		last, _ := counter.Window(f.settled, limit.Period)
+		for index := w.Index - 1; index != w.Index+1 && index <= uint32(last); index++ {
+			yield(t.slot(i, index))
 		}
 	}
 }
@@ -47,16 +47,20 @@ func (t *track) slots(f *former, yield func(slot)) {
 // previous window, or a record.
 func (t *track) concerns(f *former, now time.Time) (it bool) {
 	t.slots(f, func(slot) { it = true })
-	return it || f.at != t.owner && t.rule != nil && f.settled.Add(t.rule.MitigationTimeout).After(now)
+	return it || f.at != t.owner && t.plan != nil && f.settled.Add(t.plan.rule.MitigationTimeout).After(now)
 }
 
 // asked records that a former shard was asked at when, and whether it answered.
 func (t *track) asked(at *lane, when, now time.Time, answered bool) {
-	t.formers = slices.DeleteFunc(t.formers, func(f former) bool {
+	if t.formers() == nil {
+		return
+	}
+	r := t.rare()
+	r.formers = slices.DeleteFunc(r.formers, func(f former) bool {
 		return f.at == at && answered && !when.Before(f.settled)
 	})
-	for i := range t.formers {
-		if f := &t.formers[i]; f.at == at {
+	for i := range r.formers {
+		if f := &r.formers[i]; f.at == at {
 			f.asking, f.next = false, now.Add(formerPause)
 			if now.Before(f.settled) && f.settled.Before(f.next) {
 				f.next = f.settled
@@ -72,19 +76,21 @@ func (t *track) place(p *placement, owner *lane, now time.Time, settle time.Dura
 	t.advance(now)
 	moved := t.address() != owner.addr()
 	if moved {
-		for i := range t.windows {
-			w := &t.windows[i]
-			w.Prev.move(t.address(), owner.addr())
-			w.Cur.move(t.address(), owner.addr())
+		windows := t.windows()
+		for i := range windows {
+			w, l := &windows[i], t.plan.limits[i].Layout
+			w.Prev.move(l, t.address(), owner.addr())
+			w.Cur.move(l, t.address(), owner.addr())
 			w.fresh = true
 		}
-		t.version = 0
+		t.setVersion(0)
 	}
-	t.placed, t.owner, t.formers = p, owner, nil
+	t.unplace()
+	t.placed, t.owner = p.epoch, owner
 	add := func(f former) {
-		known := slices.ContainsFunc(t.formers, func(o former) bool { return o.at.addr() == f.at.addr() })
+		known := slices.ContainsFunc(t.formers(), func(o former) bool { return o.at.addr() == f.at.addr() })
 		if !known && t.concerns(&f, now) {
-			t.formers = append(t.formers, f)
+			t.rare().formers = append(t.formers(), f)
 		}
 	}
 	for _, past := range p.past {
@@ -92,29 +98,90 @@ func (t *track) place(p *placement, owner *lane, now time.Time, settle time.Dura
 			add(former{at: at, settled: past.until.Add(settle)})
 		}
 	}
-	t.store = t.store || moved && held && len(t.formers) > 0
-	for i := len(t.windows) - 1; i >= 0 && t.windows[i].outdated(); i-- {
-		add(former{at: owner, settled: t.windows[i].old.settled})
+	t.store = t.store || moved && held && len(t.formers()) > 0
+	if t.plan != nil {
+		for _, limit := range slices.Backward(t.plan.limits) {
+			if limit.outdated() {
+				add(former{at: owner, settled: limit.settled})
+			}
+		}
 	}
 }
 
-// An outdated layout is one that a limit had before a reload. Its counters are no longer
-// incremented, but still count until they have left the period: so nobody gets a fresh
+// A plan is how the keys of a rule are counted. Their tracks share it, and it does not change.
+type plan struct {
+	rule   *rule.Rule
+	limits []planned // the rule's, then those that have outdated layouts
+	until  time.Time // the first of these has left the period; zero: there is none
+	lost   *losses
+}
+
+// A planned limit is one of a rule, or has an outdated layout: one that a limit had before a reload. Its counters are
+// no longer incremented, but still count until they have left the period: so nobody gets a fresh
 // allowance by a reload. See view.
-type outdated struct {
-	limit   counter.Limit // as it was
-	settled time.Time     // all nodes have reloaded, so the counters are final
-	until   time.Time     // one period later: the counters have left the period
+type planned struct {
+	counter.Limit
+	settled time.Time // all nodes have reloaded, so the counters are final
+	until   time.Time // one period later: the counters have left the period; zero: the layout is not outdated
+	of      int       // the rule's limit with the same period
+}
+
+// outdated reports whether the layout is no longer the rule's.
+func (p *planned) outdated() bool { return !p.until.IsZero() }
+
+// ended reports whether the layout has ceased to matter at now.
+func (p *planned) ended(now time.Time) bool { return p.outdated() && !now.Before(p.until) }
+
+// newPlan returns the plan of r at now, with the outdated layouts of its limits.
+func newPlan(r *rule.Rule, outdated []planned, lost *losses, now time.Time) *plan {
+	p := &plan{rule: r, lost: lost}
+	for i, l := range r.Limits {
+		p.limits = append(p.limits, planned{Limit: l.Counted(), of: i})
+	}
+	for _, o := range outdated {
+		if o.of = slices.IndexFunc(r.Limits, o.samePeriod); o.of >= 0 && !o.ended(now) {
+			o.Threshold = r.Limits[o.of].Threshold
+			p.limits = append(p.limits, o)
+			p.until = sooner(p.until, o.until)
+		}
+	}
+	return p
+}
+
+func (p *planned) samePeriod(l rule.Limit) bool { return l.Period.Microseconds() == p.Period }
+
+// find returns the index of the limit with the same counters as limit, -1 if there is none. p may be nil.
+func (p *plan) find(limit *planned) int {
+	if p == nil {
+		return -1
+	}
+	return slices.IndexFunc(p.limits, func(l planned) bool { return l.Period == limit.Period && l.Layout == limit.Layout })
+}
+
+// setPlan has t counted as r says, which is of rules.
+func (c *Loop) setPlan(t *track, r *rule.Rule, rules *rules, now time.Time) {
+	if p := t.plan; p != nil && p.rule == r && (p.until.IsZero() || now.Before(p.until)) {
+		return
+	}
+	p := rules.plans[r]
+	if p == nil || !p.until.IsZero() && !now.Before(p.until) {
+		p = newPlan(r, rules.outdated[r.Base()], &c.lost, now)
+		rules.plans[r] = p
+	}
+	part := c.part(t.key)
+	part.mu.Lock()
+	defer part.mu.Unlock()
+	t.setPlan(p, now)
 }
 
 // outdatedBy returns the layouts that are outdated when after replaces the rules of r at now.
 // r may be nil.
-func (r *rules) outdatedBy(after *rule.Set, now time.Time) map[*rule.Rule][]outdated {
+func (r *rules) outdatedBy(after *rule.Set, now time.Time) map[*rule.Rule][]planned {
 	var none [counter.MaxFields + 1]int
 	if r == nil || r.set.PackedLimits() == none && after.PackedLimits() == none && len(r.outdated) == 0 {
 		return nil // no layout changes: quick even with a million rules
 	}
-	all := map[*rule.Rule][]outdated{}
+	all := map[*rule.Rule][]planned{}
 	settled := now.Add(rulesSettle)
 	for _, old := range r.set.Rules() {
 		current := after.Current(old)
@@ -123,11 +190,11 @@ func (r *rules) outdatedBy(after *rule.Set, now time.Time) map[*rule.Rule][]outd
 		}
 		list := slices.Clone(r.outdated[old])
 		for _, limit := range old.Limits {
-			list = append(list, outdated{limit.Counted(), settled, settled.Add(limit.Period)})
+			list = append(list, planned{Limit: limit.Counted(), settled: settled, until: settled.Add(limit.Period)})
 		}
-		list = slices.DeleteFunc(list, func(o outdated) bool {
-			limit, ok := countedAs(current, o.limit)
-			return !ok || limit.Layout == o.limit.Layout || !now.Before(o.until)
+		list = slices.DeleteFunc(list, func(o planned) bool {
+			limit, ok := countedAs(current, o.Limit)
+			return !ok || limit.Layout == o.Layout || !now.Before(o.until)
 		})
 		if len(list) > 0 {
 			all[current] = list
@@ -135,9 +202,6 @@ func (r *rules) outdatedBy(after *rule.Set, now time.Time) map[*rule.Rule][]outd
 	}
 	return all
 }
-
-// sameCounters reports whether two limits of a rule have the same counters.
-func sameCounters(a, b counter.Limit) bool { return a.Period == b.Period && a.Layout == b.Layout }
 
 // countedAs returns the limit that r has for the period of limit.
 func countedAs(r *rule.Rule, limit counter.Limit) (counter.Limit, bool) {
@@ -147,14 +211,4 @@ func countedAs(r *rule.Rule, limit counter.Limit) (counter.Limit, bool) {
 		}
 	}
 	return counter.Limit{}, false
-}
-
-// dropOutdated removes the windows of layouts that no longer count at now.
-func (t *track) dropOutdated(now time.Time) {
-	for i := len(t.windows) - 1; i >= 0 && t.windows[i].outdated(); i-- { // they are the last
-		if w := &t.windows[i]; !now.Before(w.old.until) {
-			t.lose(dropShard, w)
-			t.windows = slices.Delete(t.windows, i, i+1)
-		}
-	}
 }

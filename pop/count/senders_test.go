@@ -1,6 +1,7 @@
 package count
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -40,14 +41,14 @@ func newRule(tb testing.TB, limits string) *rule.Rule {
 // newTrack returns the track of a key that r counts, and its losses.
 func newTrack(r *rule.Rule, now time.Time) (*track, *losses) {
 	lost := new(losses)
-	t := &track{lost: lost}
-	t.setRule(r, now, nil)
+	t := new(track)
+	t.setPlan(newPlan(r, nil, lost, now), now)
 	return t, lost
 }
 
 // exceeded reports whether the counts of t exceed a limit.
 func (t *track) exceeded(now time.Time) bool {
-	_, over := t.evaluate(now, 0)
+	_, over := t.evaluate(now, 0, new(sync.Mutex))
 	return over
 }
 
@@ -74,8 +75,8 @@ func TestAFullSubWindow(t *testing.T) {
 	tr, lost := newTrack(newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}]"), at(1, 0))
 	tr.add(5000, at(1, 0))
 	tr.add(3, at(11, 0))
-	w := &tr.windows[0]
-	if n, full := w.limit.Layout.Sum(w.Cur.pending), lost[dropFull]; n+full != 5003 || n < 768+3 {
+	w, layout := &tr.windows()[0], tr.plan.limits[0].Layout
+	if n, full := layout.Sum(w.Cur.pending), lost[dropFull]; n+full != 5003 || n < 768+3 {
 		t.Errorf("%d requests wait, %d are given up, of 5003; the sub-window stops at 768", n, full)
 	}
 	if !tr.exceeded(at(12, 0)) {
@@ -125,7 +126,7 @@ func TestMoreNodesThanASubWindowHolds(t *testing.T) {
 			t.Errorf("%d nodes: 51 requests are not over a limit of 50", nodes)
 		}
 		sent(tr, nodes)
-		alone, left := lost[dropNodes], tr.windows[0].Cur.pending
+		alone, left := lost[dropNodes], tr.windows()[0].Cur.pending
 		if want == 0 && (alone != 51 || left != 0) || want > 0 && alone != 0 {
 			t.Errorf("%d nodes: %d requests are counted by the node alone, %d wait", nodes, alone, left)
 		}

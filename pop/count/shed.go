@@ -17,7 +17,7 @@ import (
 // request path may call Sheds; it does not allocate.
 func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.Time) bool {
 	var room [4]view
-	known := c.shown(room[:0], key, c.o.Table.Generation(key))
+	known := c.shown(room[:0], key, c.o.Table.Generation(key), now)
 	if len(known) == 0 {
 		return false
 	}
@@ -29,8 +29,7 @@ func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.
 		if !ok || v.ended(now) {
 			continue
 		}
-		t := now.UnixMicro()
-		t -= min(max(t-v.told, 0), v.limit.Period/maxStale) * (nodes - 1) / nodes
+		t := now.UnixMicro() - v.stale*(nodes-1)/nodes
 		index, elapsed := counter.WindowAt(max(t, v.Index*v.limit.Period), v.limit.Period)
 		v.Roll(index)
 		v.limit.Threshold = share.Of(limit.Threshold)
@@ -101,21 +100,22 @@ func (t *track) see(clients ClientSet) {
 	if clients == (ClientSet{}) {
 		return
 	}
-	if t.seen == nil {
-		t.seen = new([2]ClientSet)
-	}
-	t.seen[0].Add(clients)
+	t.rare().clients[0].Add(clients)
 }
 
-// clients returns a lower bound of how many clients of t this node has seen in the first limit's window and
-// the one before.
-func (t *track) clients() int {
-	if t.seen == nil {
-		return 0
+// seen returns the clients of t in the first limit's window, and in the one before.
+func (t *track) seen() (clients [2]ClientSet) {
+	if r := t.rarely.Load(); r != nil {
+		clients = r.clients
 	}
-	both := t.seen[0]
-	both.Add(t.seen[1])
-	return both.Len()
+	return clients
+}
+
+// clients returns a lower bound of how many clients of t this node has seen in both windows.
+func (t *track) clients() int {
+	seen := t.seen()
+	seen[0].Add(seen[1])
+	return seen[0].Len()
 }
 
 // parentPause is how long counts of a network or label may wait. Counts that wait make the estimate too low, and
@@ -128,19 +128,19 @@ const (
 // holds reports whether the counts of t wait, and then has them sent in time: those of a network or label that
 // is mitigated, or where as many that wait at all nodes would use up at most half of what is left of a limit.
 func (c *Loop) holds(t *track, now time.Time) bool {
-	if c.ending || t.rule == nil || !t.rule.Parent() {
+	if c.ending || t.plan == nil || !t.plan.rule.Parent() {
 		return false
 	}
 	held, known := c.o.Table.Held(t.key, now)
 	mitigated := known && !held.Lifted
 	pause, nodes := parentPause, uint64(max(c.o.Nodes(), 1))
-	for i := range t.shown {
-		v := &t.shown[i]
-		w := &t.windows[v.of]
+	for i := range t.plan.limits {
+		v, limit := t.view(i), &t.plan.limits[t.plan.limits[i].of]
+		w := &t.windows()[limit.of]
 		switch {
 		case mitigated:
-			pause = min(pause, time.Duration(w.limit.Period)*time.Microsecond/parentPart)
-		case 2*nodes*w.limit.Layout.Sum(w.Cur.pending) > v.limit.Remaining(v.Prev, v.Cur, w.now):
+			pause = min(pause, time.Duration(limit.Period)*time.Microsecond/parentPart)
+		case 2*nodes*limit.Layout.Sum(w.Cur.pending) > v.limit.Remaining(v.Prev, v.Cur, w.elapsed(limit, now)):
 			return false
 		}
 	}

@@ -22,7 +22,7 @@ type Standing struct {
 // node knows alone.
 func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standings []Standing, err error) {
 	generation := c.o.Table.Generation(key)
-	known := c.shown(nil, key, generation)
+	known := c.shown(nil, key, generation, now)
 	of := c.o.Secret.After(key, generation)
 	var b memcached.Batch
 	for i := range r.Limits {
@@ -30,7 +30,7 @@ func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standing
 		index, elapsed := counter.Window(now, limit.Period)
 		s := Standing{Limit: limit, Elapsed: elapsed}
 		for j := range known {
-			if v := &known[j]; sameCounters(v.limit, limit) {
+			if v := &known[j]; v.limit.Period == limit.Period && v.limit.Layout == limit.Layout {
 				v.Roll(index)
 				s.Prev, s.Cur = v.Prev, v.Cur
 				if r.Overrides != "" && r.Base() == r { // the caller may not know which limits the key has

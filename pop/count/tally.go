@@ -18,14 +18,20 @@ import (
 // All values have the layout of the limit, and are added and compared field by field. A field
 // that overflows stays at its maximum, far above the threshold.
 type tally struct {
-	share            // at the instance that answered last for the shard that owns the key
-	former  *[]stint // at other instances, and at former owners; mostly nil
-	pending uint64   // own requests that are not yet sent
-	flying  uint64   // own requests that are being sent
+	from    *memcached.Link // see share
+	reply   uint64          // see share
+	pending uint64          // own requests that are not yet sent
+	flying  uint64          // own requests that are being sent
+	rest    *rest           // nil for most
+}
 
-	made   bool  // the shard that owns the key has the counter
-	alone  bool  // the shard refuses increments: this node counts alone
-	misses uint8 // how often in a row the shard did not have the counter
+// A rest is what a tally has after a counter was evicted, an answer was missing, or the owner has changed.
+type rest struct {
+	lost, least, unsure uint64  // see share
+	former              []stint // at other instances, and at former owners
+	unmade              bool    // the shard that owns the key may not have the counter
+	alone               bool    // the shard refuses increments: this node counts alone
+	misses              uint8   // how often in a row the shard did not have the counter
 }
 
 // A share is the known part of a window's value at one instance.
@@ -44,72 +50,113 @@ type stint struct {
 }
 
 // sent returns a lower bound of the share.
-func (s share) sent(l counter.Layout) uint64 { return l.Max(l.Add(s.lost, s.reply), s.least) }
+func (s *share) sent(l counter.Layout) uint64 { return l.Max(l.Add(s.lost, s.reply), s.least) }
+
+// share returns the share at the instance that answered last for the shard that owns the key.
+func (t *tally) share() share {
+	s := share{from: t.from, reply: t.reply}
+	if r := t.rest; r != nil {
+		s.lost, s.least, s.unsure = r.lost, r.least, r.unsure
+	}
+	return s
+}
+
+// setShare replaces the share at the instance that answered last.
+func (t *tally) setShare(l counter.Layout, s share) {
+	t.from, t.reply = s.from, s.reply
+	if t.rest != nil || s.lost|s.unsure != 0 || l.Below(s.reply, s.least) != 0 {
+		r := t.more()
+		r.lost, r.least, r.unsure = s.lost, s.least, s.unsure
+	}
+}
+
+// more returns the rest, which it makes if missing.
+func (t *tally) more() *rest {
+	if t.rest == nil {
+		t.rest = new(rest)
+	}
+	return t.rest
+}
+
+// made reports whether the shard that owns the key has the counter.
+func (t *tally) made() bool { return t.reply > 0 && (t.rest == nil || !t.rest.unmade) }
+
+// alone reports whether the shard refuses increments, so that this node counts alone.
+func (t *tally) alone() bool { return t.rest != nil && t.rest.alone }
 
 // stints returns the shares at other instances, and at former owners.
 func (t *tally) stints() []stint {
-	if t.former == nil {
+	if t.rest == nil {
 		return nil
 	}
-	return *t.former
+	return t.rest.former
 }
 
 // keepStint adds s to the stints, and returns its share.
 func (t *tally) keepStint(s stint) *share {
-	all := append(t.stints(), s)
-	t.former = &all
-	return &all[len(all)-1].share
+	r := t.more()
+	r.former = append(r.former, s)
+	return &r.former[len(r.former)-1].share
 }
 
-// resume makes the ith stint the share at the instance that answered last.
-func (t *tally) resume(i int) {
-	all := *t.former
-	t.share = all[i].share
-	*t.former = slices.Delete(all, i, i+1)
+// takeStint removes the ith stint, and returns its share.
+func (t *tally) takeStint(i int) share {
+	s := t.rest.former[i].share
+	t.rest.former = slices.Delete(t.rest.former, i, i+1)
+	return s
 }
 
 // known returns a lower bound of the window's value.
 func (t *tally) known(l counter.Layout) uint64 {
-	n := l.Add(l.Add(t.sent(l), t.pending), t.flying)
-	former := t.stints()
-	for i := range former {
-		n = l.Add(n, former[i].sent(l))
+	if t.rest == nil {
+		return l.Add(l.Add(t.reply, t.pending), t.flying)
+	}
+	s := t.share()
+	n := l.Add(l.Add(s.sent(l), t.pending), t.flying)
+	for i := range t.rest.former {
+		n = l.Add(n, t.rest.former[i].sent(l))
 	}
 	return n
 }
 
-// hear selects the share of the instance that answers for owner over from, with a value that
+// hear returns the share of the instance that answers for owner over from, with a value that
 // includes delta. An instance known by another address keeps its share if the value continues
 // there: the shard's address is now written differently. Only the value tells apart two instances
 // with the same process ID that started together, as in two containers.
-func (t *tally) hear(l counter.Layout, owner string, from *memcached.Link, value, delta uint64) {
-	if t.from.Apart(from) {
-		t.keepStint(stint{owner, t.share}).unsure = 0
-		t.share = share{unsure: t.unsure} // either of the two may have counted these
+func (t *tally) hear(l counter.Layout, owner string, from *memcached.Link, value, delta uint64) share {
+	s := t.share()
+	if s.from.Apart(from) {
+		t.keepStint(stint{owner, s}).unsure = 0
+		s = share{unsure: s.unsure} // either of the two may have counted these
 	}
-	if t.from != nil {
-		return
+	if s.from != nil {
+		return s
 	}
 	i := slices.IndexFunc(t.stints(), func(s stint) bool {
 		return s.from.Same(from) && (s.shard == owner || l.Below(value, l.Add(s.reply, delta)) == 0)
 	})
 	if i >= 0 {
-		least, unsure := t.sent(l), t.unsure
-		t.resume(i)
-		t.least, t.unsure = l.Max(t.least, least), l.Add(t.share.unsure, unsure)
+		least, unsure := s.sent(l), s.unsure
+		s = t.takeStint(i)
+		s.least, s.unsure = l.Max(s.least, least), l.Add(s.unsure, unsure)
 	}
+	return s
 }
 
 // move changes the owner from one shard to another. A shard that owned the key before resumes its
 // share, so that its value counts once.
-func (t *tally) move(from, to string) {
-	if t.share != (share{}) {
-		t.keepStint(stint{from, t.share})
+func (t *tally) move(l counter.Layout, from, to string) {
+	if s := t.share(); s != (share{}) {
+		t.keepStint(stint{from, s})
 	}
-	t.share, t.made, t.alone, t.misses = share{}, false, false, 0
+	t.setShare(l, share{})
+	if t.rest == nil {
+		return
+	}
+	t.rest.unmade, t.rest.alone, t.rest.misses = true, false, 0
 	for i, s := range slices.Backward(t.stints()) {
 		if s.shard == to {
-			t.resume(i)
+			t.setShare(l, t.takeStint(i))
 			break
 		}
 	}
@@ -118,46 +165,41 @@ func (t *tally) move(from, to string) {
 // read records the value of the counter, which was read at a shard over from. It reports whether
 // that is more than was known, and whether the value fell: see share.raise.
 func (t *tally) read(l counter.Layout, owner, shard string, from *memcached.Link, value uint64) (more, fell bool) {
-	at := t.shareOf(l, owner, shard, from, value)
-	if value == 0 && at == nil || t.flying > 0 && at == &t.share {
-		return false, false // the owner's value may include what is in flight, whose reply will tell
+	if shard == owner && value > 0 && t.flying == 0 {
+		t.setShare(l, t.hear(l, owner, from, value, 0))
 	}
-	if at == nil {
-		at = t.keepStint(stint{shard: shard})
+	own, i := t.shareOf(l, owner, shard, from, value)
+	if own {
+		if t.flying > 0 {
+			return false, false // the value may include what is in flight, whose reply will tell
+		}
+		s := t.share()
+		more, fell = s.raise(l, value, from)
+		t.setShare(l, s)
+		return more, fell
 	}
-	before := at.sent(l)
-	fell = at.raise(l, value, from)
-	return at.sent(l) != before, fell
+	if i < 0 {
+		if value == 0 {
+			return false, false
+		}
+		t.keepStint(stint{shard: shard})
+		i = len(t.stints()) - 1
+	}
+	return t.rest.former[i].raise(l, value, from)
 }
 
-// shareOf returns the share of a value that was read at a shard, nil if its instance is not known
-// yet.
-func (t *tally) shareOf(l counter.Layout, owner, shard string, from *memcached.Link, value uint64) *share {
-	if shard == owner {
-		if value > 0 && t.flying == 0 {
-			t.hear(l, owner, from, value, 0)
-		}
-		return &t.share
-	}
+// shareOf returns whose value was read at a shard: the share at the instance that answered last, or the ith stint,
+// -1 if its instance is not known yet.
+func (t *tally) shareOf(l counter.Layout, owner, shard string, from *memcached.Link, value uint64) (own bool, i int) {
 	same := t.from.Same(from)
-	if same && l.Below(t.reply, value) == 0 {
-		return &t.share // it may be the owner's counter, by another address
+	if shard == owner || same && l.Below(t.reply, value) == 0 {
+		return true, -1 // it may be the owner's counter, by another address
 	}
-	former := t.stints()
-	for i := range former {
-		if s := &former[i]; s.shard == shard && !s.from.Apart(from) {
-			return &s.share
-		}
+	i = slices.IndexFunc(t.stints(), func(s stint) bool { return s.shard == shard && !s.from.Apart(from) })
+	if i < 0 && !same {
+		i = slices.IndexFunc(t.stints(), func(s stint) bool { return s.from.Same(from) })
 	}
-	if same {
-		return &t.share
-	}
-	for i := range former {
-		if s := &former[i]; s.from.Same(from) {
-			return &s.share
-		}
-	}
-	return nil
+	return i < 0 && same, i
 }
 
 // add adds delta to the pending requests, and returns how many requests are dropped because those
@@ -178,7 +220,7 @@ func (t *tally) send(l counter.Layout, budget uint64) (delta, full uint64) {
 		stopped := l.Below(l.Each(l.Stop()-1), t.reply)
 		full = l.Sum(t.pending & stopped)
 		t.pending &^= stopped
-		delta = l.Min(t.pending, l.Sub(l.Each(budget), t.unsure))
+		delta = l.Min(t.pending, l.Sub(l.Each(budget), t.share().unsure))
 	}
 	t.pending, t.flying = t.pending-delta, delta
 	return delta, full
@@ -186,8 +228,10 @@ func (t *tally) send(l counter.Layout, budget uint64) (delta, full uint64) {
 
 // keep counts the pending requests on this node alone, and returns their value.
 func (t *tally) keep(l counter.Layout) (n uint64) {
-	n = l.Sum(t.pending)
-	t.least, t.pending = l.Add(t.sent(l), t.pending), 0
+	s := t.share()
+	s.least = l.Add(s.sent(l), t.pending)
+	t.setShare(l, s)
+	n, t.pending = l.Sum(t.pending), 0
 	return n
 }
 
@@ -199,50 +243,60 @@ func (t *tally) keep(l counter.Layout) (n uint64) {
 // be told apart from the last one: then the greater value holds, never the sum.
 func (t *tally) counted(l counter.Layout, owner string, from *memcached.Link, value, delta uint64) (others, fell bool) {
 	fell = l.Below(value, l.Add(t.reply, delta)) != 0
-	t.hear(l, owner, from, value, delta)
-	t.least, t.flying = l.Add(t.sent(l), delta), 0
-	t.made, t.misses = true, 0
-	expected := l.Add(t.reply, delta)
+	s := t.hear(l, owner, from, value, delta)
+	s.least, t.flying = l.Add(s.sent(l), delta), 0
+	if t.rest != nil {
+		t.rest.unmade, t.rest.misses = false, 0
+	}
+	expected := l.Add(s.reply, delta)
 	anew := l.Below(value, expected)
-	if anew != 0 && t.from != nil && t.from != from {
-		t.least = l.Max(t.least, value)
-		t.raise(l, value, from)
+	if anew != 0 && s.from != nil && s.from != from {
+		s.least = l.Max(s.least, value)
+		s.raise(l, value, from)
+		t.setShare(l, s)
 		return true, fell
 	}
-	t.lost = l.Add(t.lost, t.reply&anew)
+	s.lost = l.Add(s.lost, s.reply&anew)
 	expected = expected&^anew | delta&anew
-	t.reply, t.from = value, from
+	s.reply, s.from = value, from
+	t.setShare(l, s)
 	return value != expected, fell
 }
 
 // unknown records that delta was sent without an answer: it may have been counted, or may be
 // later. The requests were made in any case.
 func (t *tally) unknown(l counter.Layout, owner string, from *memcached.Link, delta uint64) {
-	t.hear(l, owner, from, ^uint64(0), 0)
-	if t.from == nil {
-		t.from = from // only this instance may have counted them
+	s := t.hear(l, owner, from, ^uint64(0), 0)
+	if s.from == nil {
+		s.from = from // only this instance may have counted them
 	}
-	t.blur(from)
-	t.least, t.flying = l.Add(t.sent(l), delta), 0
-	t.unsure = l.Add(t.unsure, delta)
+	s.blur(from)
+	s.least, t.flying = l.Add(s.sent(l), delta), 0
+	s.unsure = l.Add(s.unsure, delta)
+	t.setShare(l, s)
 }
 
 // unsent makes delta pending again, since it was not made, and returns how many requests are
 // dropped: see add. If the shard refused it, or was missing the counter twice in a row, this node
 // counts alone for the rest of the window.
 func (t *tally) unsent(l counter.Layout, delta uint64, outcome memcached.Outcome) (full uint64) {
-	if t.flying = 0; outcome == memcached.Absent {
-		t.made = false
-		t.misses++
+	t.flying = 0
+	switch outcome {
+	case memcached.Absent:
+		r := t.more()
+		r.unmade = true
+		r.misses++
+		r.alone = r.alone || r.misses > 1
+	case memcached.Refused:
+		t.more().alone = true
 	}
-	t.alone = t.alone || outcome == memcached.Refused || t.misses > 1
 	return t.add(l, delta)
 }
 
-// raise records a value that was read over from, without an increment. It reports whether the
-// value fell; if so, the known value stays.
-func (s *share) raise(l counter.Layout, value uint64, from *memcached.Link) (fell bool) {
-	fell = l.Below(value, s.reply) != 0
+// raise records a value that was read over from, without an increment. It reports whether that is more than
+// was known, and whether the value fell; if so, the known value stays.
+func (s *share) raise(l counter.Layout, value uint64, from *memcached.Link) (more, fell bool) {
+	before := s.sent(l)
 	switch greatest := l.Max(s.reply, value); greatest {
 	case s.reply:
 	case value:
@@ -257,7 +311,7 @@ func (s *share) raise(l counter.Layout, value uint64, from *memcached.Link) (fel
 	if value > 0 {
 		s.blur(from)
 	}
-	return fell
+	return s.sent(l) != before, l.Below(value, s.reply) != 0
 }
 
 // blur makes the share that of an unknown instance, if something of it came over a connection to

@@ -1,113 +1,152 @@
 package count
 
 import (
+	"math"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/mitigation"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A track holds a node's counts of one key. The loop owns it, except fields marked shared.
+// A track holds a node's counts of one key. The loop owns it, except fields marked shared: requests read those
+// under the lock of the track's part.
+//
+// There may be a million tracks, so their size is pinned by a test: what few keys need is in rarely.
 type track struct {
-	key counter.Key
+	key        counter.Key
+	chain      *track // shared: the next one in the same bucket of the part
+	next, prev *track // in a list of its lane
+
+	plan   *plan  // shared: how the key is counted; nil: only its record matters
+	owner  *lane  // of the shard that owns the key; nil if not known
+	placed uint32 // the placement that owner and formers are from; 0: they must be found
 
 	// generation is how often the key's mitigation was lifted. Each generation has items of
-	// its own (see counter.Secret.After), so that counts from before a lift never come back.
+	// its own (see counter.Secret.After), so that counts from before a lift never come back. Shared.
 	generation uint32
 
-	rule    *rule.Rule
-	windows []window // one for each of the rule's limits, then those of outdated layouts
-	lost    *losses
+	rarely atomic.Pointer[rarely] // nil for most tracks
 
 	// The client and the text of the sample: method, host and path. cuts are where host and path begin.
-	client netip.Addr
+	client [16]byte
 	text   string
 	cuts   [2]uint16
 
-	readRecord atomic.Bool // shared: another node may have mitigated the key
-	store      bool        // the record must be stored in the shard
-	version    uint64      // of the record in the shard, 0 if it has none
+	burst      uint32        // requests of the last flush
+	since      int64         // when the oldest unsent request came, in microseconds; 0: none
+	told       atomic.Uint32 // shared: see stale
+	readRecord atomic.Bool   // shared: another node may have mitigated the key
+	store      bool          // the record must be stored in the shard
+	held       bool          // in Loop.later until its counts are sent
+	near       bool          // a few more requests will exceed a threshold
+	flying     bool          // in a batch of its shard
+	forgotten  bool          // evicted
+	used       bool          // since eviction last passed it by
+	waits      queue         // for a batch
 
-	seen *[2]ClientSet // in the first limit's window, and in the one before; nil unless its rule has MinClients
-	held bool          // in Loop.later until its counts are sent
+	first [1]window // of the only limit of most keys
+}
 
-	burst     uint64 // requests of the last flush
-	near      bool   // a few more requests will exceed a threshold
-	listed    bool   // in Loop.nearest
-	flying    bool   // in a batch of its shard
-	forgotten bool   // evicted
-	since     int64  // when the oldest unsent request came, in microseconds; 0: none
-	flown     int64  // when the oldest request in flight came
-	told      int64  // when the requests came by whose answer the counts of other nodes are known
-
-	in         *list // where it waits for a batch; nil if it does not
-	next, prev *track
-
-	placed  *placement // that owner and formers are from; nil: they must be found
-	owner   *lane      // of the shard that owns the key; nil if not known
-	formers []former   // where counters are that nobody increments any more
-
-	mu      sync.Mutex
-	shown   []view // shared, guarded by mu: the counts at the last evaluation
-	shownOf uint32 // shared, guarded by mu: their generation
-
-	// The windows and the counts of a key with one limit are in the same allocation.
-	firstWindow [1]window
-	firstShown  [1]view
+// rarely is the part of a track that few keys need.
+type rarely struct {
+	windows []window     // shared: of several limits; nil if there is one
+	formers []former     // where counters are that nobody increments any more
+	version uint64       // of the record in the shard, 0 if it has none
+	clients [2]ClientSet // in the first limit's window, and in the one before, if the rule has MinClients
 }
 
 // A window is the current window of one limit, and the previous one.
 type window struct {
-	counter.Windows[int64, tally]
-	limit  counter.Limit
-	old    *outdated // nil if the layout is the rule's
-	again  int64     // when to read the previous counter again, in nanoseconds since the Unix epoch; 0: it is final
-	now    int64     // elapsed when t last advanced, 0 if the clock was set back
-	seen   int64     // the same when the window was last evaluated; -1: not yet
-	others bool      // other nodes have counted since then
-	fresh  bool      // the previous counter was not read yet
+	counter.Windows[uint32, tally]
+	shown      [2]uint64 // shared: what prev and cur were known to be at the last evaluation
+	shownIndex uint32    // shared: the index then
+	shownFresh bool      // shared: fresh then
+
+	fresh  bool   // the previous counter was not read yet
+	others bool   // other nodes have counted since the last evaluation
+	seen   uint32 // elapsed at the last evaluation, in milliseconds; unseen if there was none
+	again  uint32 // when to read the previous counter again, in milliseconds since the window began; 0: it is final
 }
 
-// outdated reports whether the layout is no longer the rule's.
-func (w *window) outdated() bool { return w.old != nil }
+const unseen = math.MaxUint32
 
-// setRule makes r the rule of t; it may be another version of the same rule. Limits that
-// keep their period and layout keep their counts; outdated layouts are still read.
-func (t *track) setRule(r *rule.Rule, now time.Time, outdated []outdated) {
-	if t.rule == r {
-		return
+// newWindow returns the windows of a limit of which nothing is known.
+func newWindow(limit *planned, now time.Time) (w window) {
+	index, _ := counter.Window(now, limit.Period)
+	w.Index, w.fresh, w.seen = uint32(index), true, unseen
+	return w
+}
+
+// forget resets what was known of other windows than those of w.
+func (w *window) forget() { w.fresh, w.again, w.seen, w.others = true, 0, unseen, false }
+
+// elapsed returns how much of the current window has passed at now, 0 if the clock was set back.
+func (w *window) elapsed(limit *planned, now time.Time) int64 {
+	index, elapsed := counter.Window(now, limit.Period)
+	if uint32(index) < w.Index {
+		return 0
 	}
-	windows := t.firstWindow[:0]
-	if n := len(r.Limits) + len(outdated); n > 1 || t.windows != nil {
-		windows = make([]window, 0, n)
+	return elapsed
+}
+
+// rare returns what few tracks have.
+func (t *track) rare() *rarely {
+	if t.rarely.Load() == nil {
+		t.rarely.Store(new(rarely))
 	}
-	for _, l := range r.Limits {
-		w := t.window(l.Counted(), now)
-		w.fresh = w.fresh || w.outdated() // other nodes may have returned to it earlier
-		w.old = nil
-		windows = append(windows, w)
+	return t.rarely.Load()
+}
+
+// formers returns where counters are that nobody increments any more.
+func (t *track) formers() []former {
+	if r := t.rarely.Load(); r != nil {
+		return r.formers
 	}
-	before := t.windows
-	for i := range outdated {
-		limit := outdated[i].limit
-		current, _ := countedAs(r, limit)
-		limit.Threshold = current.Threshold
-		w := t.window(limit, now)
-		w.old = &outdated[i]
-		windows = append(windows, w)
+	return nil
+}
+
+// windows returns a window for each limit of the plan.
+func (t *track) windows() []window {
+	if r := t.rarely.Load(); r != nil && r.windows != nil {
+		return r.windows
 	}
-	t.placed = nil // other limits may need other counters of formers
-	t.rule, t.windows = r, windows
-	for i := range before {
-		if w, _ := t.find(t.slot(before[i].limit, 0)); w == nil {
-			t.lose(dropShard, &before[i])
+	if t.plan == nil {
+		return nil
+	}
+	return t.first[:]
+}
+
+// setPlan replaces the plan of t. Limits that keep their period and layout keep their counts.
+func (t *track) setPlan(p *plan, now time.Time) {
+	before, windows := t.plan, t.windows()
+	of := func(i int) window {
+		limit := &p.limits[i]
+		if j := before.find(limit); j >= 0 {
+			w := windows[j]
+			w.fresh = w.fresh || before.limits[j].outdated() && !limit.outdated() // other nodes may have returned to it earlier
+			return w
+		}
+		return newWindow(limit, now)
+	}
+	for j := range windows {
+		if p.find(&before.limits[j]) < 0 {
+			t.lose(dropShard, j)
 		}
 	}
+	if len(p.limits) > 1 || t.rarely.Load() != nil {
+		several := make([]window, len(p.limits))
+		for i := range several {
+			several[i] = of(i)
+		}
+		t.rare().windows = several
+	} else {
+		t.first[0] = of(0)
+	}
+	t.plan = p
+	t.placed = 0 // other limits may need other counters of formers
 }
 
 // keep replaces the sample by s, copied unless it says the same again.
@@ -116,143 +155,145 @@ func (t *track) keep(s *mitigation.Sample) {
 		method, host := cut(s.Method), cut(s.Host)
 		t.text, t.cuts = method+host+cut(s.Path), [2]uint16{uint16(len(method)), uint16(len(method) + len(host))}
 	}
-	t.client = s.Client
+	t.client = s.Client.As16()
 }
 
 // sample returns the last request that was counted.
 func (t *track) sample() mitigation.Sample {
 	host, path := t.cuts[0], t.cuts[1]
-	return mitigation.Sample{Client: t.client, Method: t.text[:host], Host: t.text[host:path], Path: t.text[path:]}
+	return mitigation.Sample{Client: t.lastClient(), Method: t.text[:host], Host: t.text[host:path], Path: t.text[path:]}
 }
 
-// lose drops the pending requests of w.
-func (t *track) lose(cause int, w *window) {
-	t.lost[cause] += w.limit.Layout.Sum(w.Prev.pending) + w.limit.Layout.Sum(w.Cur.pending)
+// lastClient returns the client of the last request that was counted.
+func (t *track) lastClient() netip.Addr {
+	if t.client == [16]byte{} {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom16(t.client).Unmap()
+}
+
+// lose drops the pending requests of the ith window.
+func (t *track) lose(cause, i int) {
+	w, l := &t.windows()[i], t.plan.limits[i].Layout
+	t.plan.lost[cause] += l.Sum(w.Prev.pending) + l.Sum(w.Cur.pending)
 	w.Prev.pending, w.Cur.pending = 0, 0
 }
 
 // loseAll drops all pending requests.
 func (t *track) loseAll(cause int) {
-	for i := range t.windows {
-		t.lose(cause, &t.windows[i])
+	for i := range t.windows() {
+		t.lose(cause, i)
 	}
 	t.since = 0
 }
 
-// window returns the windows of limit: those that t has, with their counts, or new ones.
-func (t *track) window(limit counter.Limit, now time.Time) window {
-	w := window{fresh: true, seen: -1}
-	w.Index, _ = counter.Window(now, limit.Period)
-	for i := range t.windows {
-		if sameCounters(t.windows[i].limit, limit) {
-			w = t.windows[i]
-		}
-	}
-	w.limit = limit
-	return w
-}
-
 // lift resets the counts after a lift. Requests that are pending or in flight are dropped.
 func (t *track) lift(generation uint32) {
-	for i := range t.windows {
-		w := &t.windows[i]
+	windows := t.windows()
+	for i := range windows {
+		w, l := &windows[i], t.plan.limits[i].Layout
 		for _, each := range []*tally{&w.Prev, &w.Cur} {
-			t.lost[dropLifted] += w.limit.Layout.Sum(each.pending) + w.limit.Layout.Sum(each.flying)
+			t.plan.lost[dropLifted] += l.Sum(each.pending) + l.Sum(each.flying)
 			*each = tally{}
 		}
-		w.fresh, w.again, w.seen, w.others = true, 0, -1, false
+		w.shown = [2]uint64{}
+		w.forget()
 	}
 	t.generation, t.near, t.since = generation, false, 0
-	t.placed, t.formers = nil, nil // they may have counters of this generation
+	t.unplace() // formers may have counters of this generation
+}
+
+// unplace has the owner and the formers found again.
+func (t *track) unplace() {
+	if t.placed = 0; t.formers() != nil {
+		t.rare().formers = nil
+	}
 }
 
 // add counts n requests that arrived at arrived: now, or a little earlier.
 func (t *track) add(n uint64, arrived time.Time) {
-	for i := range t.windows {
-		w := &t.windows[i]
-		index, elapsed := counter.Window(arrived, w.limit.Period)
-		t.roll(w, index)
-		if w.outdated() {
+	windows := t.windows()
+	for i := range windows {
+		w, limit := &windows[i], &t.plan.limits[i]
+		at, elapsed := counter.Window(arrived, limit.Period)
+		index := uint32(at)
+		if index > w.Index {
+			t.roll(i, index)
+		}
+		if limit.outdated() {
 			continue
 		}
 		if tally := w.At(index); tally != nil {
-			fits := min(n, w.limit.Layout.Stop())
-			t.lost[dropFull] += n - fits + tally.add(w.limit.Layout, w.limit.Delta(fits, elapsed))
+			fits := min(n, limit.Layout.Stop())
+			t.plan.lost[dropFull] += n - fits + tally.add(limit.Layout, limit.Delta(fits, elapsed))
 		} else {
-			t.lost[dropShard] += n
+			t.plan.lost[dropShard] += n
 		}
 	}
 }
 
-// roll makes the window at index the current one.
-func (t *track) roll(w *window, index int64) {
-	switch {
-	case index <= w.Index:
-		return
-	case index == w.Index+1:
-		t.lost[dropShard] += w.limit.Layout.Sum(w.Prev.pending)
-	default:
-		t.lose(dropShard, w)
+// roll makes the window at index the current one. Of windows that are not the next one nothing is kept.
+func (t *track) roll(i int, index uint32) {
+	w, clients := &t.windows()[i], ClientSet{}
+	if index == w.Index+1 {
+		t.plan.lost[dropShard] += t.plan.limits[i].Layout.Sum(w.Prev.pending)
+		clients = t.seen()[0]
+		w.Roll(index)
+	} else {
+		t.lose(dropShard, i)
+		w.Windows = counter.Windows[uint32, tally]{Index: index}
 	}
-	if w == &t.windows[0] && t.seen != nil {
-		if t.seen[1] = t.seen[0]; index > w.Index+1 {
-			t.seen[1] = ClientSet{}
-		}
-		t.seen[0] = ClientSet{}
+	if r := t.rarely.Load(); i == 0 && r != nil {
+		r.clients = [2]ClientSet{1: clients}
 	}
-	w.Roll(index)
-	w.fresh, w.again, w.seen, w.others = true, 0, -1, false
+	w.forget()
 }
 
 // advance makes the window at now the current one of each limit. If the clock was set back by a
 // window or more, the counts are reset: they were made at a wrong time.
 func (t *track) advance(now time.Time) {
-	at := now.UnixMicro()
-	for i := range t.windows {
-		w := &t.windows[i]
-		index, elapsed := counter.WindowAt(at, w.limit.Period)
-		if index < w.Index-1 {
-			w.Index = index - 2 // so that both windows have passed
-		}
-		t.roll(w, index)
-		if w.now = elapsed; index < w.Index {
-			w.now = 0
+	windows := t.windows()
+	for i := range windows {
+		index, _ := counter.Window(now, t.plan.limits[i].Period)
+		if at, current := uint32(index), windows[i].Index; at > current || at+1 < current {
+			t.roll(i, at)
 		}
 	}
-	t.dropOutdated(now)
 }
 
-// slot returns a window of a limit in t's generation.
-func (t *track) slot(limit counter.Limit, index int64) slot {
-	return slot{t, t.generation, limit, index}
+// slot returns a window of the ith limit in t's generation.
+func (t *track) slot(i int, index uint32) slot {
+	return slot{track: t, generation: t.generation, limit: &t.plan.limits[i], index: index}
 }
 
 // send yields the increments to send; made is whether the counter is known to exist. senders is
 // how many senders share the counters. The outcome of each increment must be passed to counted.
 func (t *track) send(senders int, yield func(s slot, delta uint64, made bool)) {
-	for i := range t.windows {
-		w := &t.windows[i]
-		l := w.limit.Layout
+	since := t.since
+	windows := t.windows()
+	for i := range windows {
+		w, l := &windows[i], t.plan.limits[i].Layout
 		budget := l.Budget(senders)
-		for index := w.Index - 1; index <= w.Index; index++ {
+		for index := w.Index - 1; index != w.Index+1; index++ {
 			tally := w.At(index)
 			switch {
 			case tally.pending == 0:
 			case budget == 0: // see CheckNodes
-				t.lost[dropNodes] += tally.keep(l)
-			case tally.alone:
-				t.lost[dropRefused] += tally.keep(l)
+				t.plan.lost[dropNodes] += tally.keep(l)
+			case tally.alone():
+				t.plan.lost[dropRefused] += tally.keep(l)
 			default:
 				delta, full := tally.send(l, budget)
-				if t.lost[dropFull] += full; delta > 0 {
-					yield(t.slot(w.limit, index), delta, tally.made)
+				if t.plan.lost[dropFull] += full; delta > 0 {
+					s := t.slot(i, index)
+					s.since = since
+					yield(s, delta, tally.made())
 				}
 			}
 		}
 	}
-	t.flown, t.since = t.since, 0
-	if t.unsent() {
-		t.since = t.flown
+	if !t.unsent() {
+		t.since = 0
 	}
 }
 
@@ -266,17 +307,24 @@ func (t *track) address() string {
 
 // unsent reports whether requests are pending.
 func (t *track) unsent() bool {
-	for i := range t.windows {
-		if w := &t.windows[i]; w.Prev.pending|w.Cur.pending != 0 {
+	windows := t.windows()
+	for i := range windows {
+		if w := &windows[i]; w.Prev.pending|w.Cur.pending != 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// due reports whether the previous counter is to be read from the owner at now.
-func (w *window) due(now time.Time) bool {
-	return !w.outdated() && (w.fresh && w.Cur.known(w.limit.Layout) > 0 || w.again != 0 && now.UnixNano() >= w.again)
+// due reports whether the previous counter of the ith window is to be read from the owner at now.
+func (t *track) due(i int, now time.Time) bool {
+	w, limit := &t.windows()[i], &t.plan.limits[i]
+	return !limit.outdated() && (w.fresh && w.Cur.known(limit.Layout) > 0 || w.again != 0 && !now.Before(w.readAgain(limit)))
+}
+
+// readAgain returns when to read the previous counter again.
+func (w *window) readAgain(limit *planned) time.Time {
+	return time.UnixMicro(int64(w.Index)*limit.Period + int64(w.again)*1000)
 }
 
 // hasWork reports whether t has something to send or to read at now.
@@ -284,8 +332,8 @@ func (t *track) hasWork(now time.Time) bool {
 	if t.store || t.readRecord.Load() || t.unsent() {
 		return true
 	}
-	for i := range t.windows {
-		if t.windows[i].due(now) {
+	for i := range t.windows() {
+		if t.due(i, now) {
 			return true
 		}
 	}
@@ -298,12 +346,12 @@ func (t *track) find(s slot) (*window, *tally) {
 	if s.generation != t.generation {
 		return nil, nil
 	}
-	for i := range t.windows {
-		if w := &t.windows[i]; sameCounters(w.limit, s.limit) {
-			return w, w.At(s.index)
-		}
+	i := t.plan.find(s.limit)
+	if i < 0 {
+		return nil, nil
 	}
-	return nil, nil
+	w := &t.windows()[i]
+	return w, w.At(s.index)
 }
 
 // counted records the outcome of an increment of s, which was sent over from. It reports whether
@@ -314,37 +362,48 @@ func (t *track) counted(s slot, op *memcached.Increment, from *memcached.Link) (
 	switch sent := op.Outcome == memcached.Done || op.Outcome == memcached.Unknown; {
 	case tally == nil:
 		if !sent && s.generation == t.generation { // else lift dropped it
-			t.lost[dropShard] += l.Sum(op.Delta)
+			t.plan.lost[dropShard] += l.Sum(op.Delta)
 		}
 	case op.Outcome == memcached.Done:
 		others, fell := tally.counted(l, t.address(), from, op.Value, op.Delta)
 		w.others = w.others || others && s.index == w.Index
-		t.told = t.flown
+		t.told.Store(uint32(s.since / 1000))
 		return fell
 	case sent:
 		tally.unknown(l, t.address(), from, op.Delta)
 	default:
-		t.lost[dropFull] += tally.unsent(l, op.Delta, op.Outcome)
-		t.since = t.flown
+		t.plan.lost[dropFull] += tally.unsent(l, op.Delta, op.Outcome)
+		t.since = s.since
 	}
 	return false
 }
 
-// hasReadPrev records that the previous counter of w was read from the owner, at now. Other nodes
+// stale returns how long ago, in microseconds, the requests came by whose answer the counts of other nodes are
+// known: most at most, and if nothing is known. It is exact to a millisecond. Requests may call it.
+func (t *track) stale(now time.Time, most int64) int64 {
+	told := t.told.Load()
+	if told == 0 {
+		return most
+	}
+	return min(max(0, int64(int32(uint32(now.UnixMilli())-told)))*1000, most)
+}
+
+// hasReadPrev records that the previous counter of the window of limit was read from the owner, at now. Other nodes
 // may add to it until catchUp after its window, and until all have made a change. Then it is read
 // again.
-func (t *track) hasReadPrev(w *window, now time.Time, catchUp time.Duration) {
+func (t *track) hasReadPrev(w *window, limit *planned, now time.Time, catchUp time.Duration) {
 	var again time.Time
-	late := min(catchUp, time.Duration(w.limit.Period-1)*time.Microsecond)
-	if final := time.UnixMicro(w.Index * w.limit.Period).Add(late); now.Before(final) {
+	began := time.UnixMicro(int64(w.Index) * limit.Period)
+	late := min(catchUp, time.Duration(limit.Period-1)*time.Microsecond)
+	if final := began.Add(late); now.Before(final) {
 		again = final
 	}
-	for i := range t.formers {
-		if settled := t.formers[i].settled; now.Before(settled) {
-			again = sooner(again, settled)
+	for _, f := range t.formers() {
+		if now.Before(f.settled) {
+			again = sooner(again, f.settled)
 		}
 	}
 	if w.fresh, w.again = false, 0; !again.IsZero() {
-		w.again = again.UnixNano()
+		w.again = uint32((again.Sub(began) + time.Millisecond - 1) / time.Millisecond)
 	}
 }

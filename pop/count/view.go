@@ -1,7 +1,8 @@
 package count
 
 import (
-	"slices"
+	"math"
+	"sync"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
@@ -13,44 +14,56 @@ import (
 // same period.
 type view struct {
 	counter.Windows[int64, uint64]
-	limit counter.Limit
-	old   *outdated // nil if the layout is the rule's
-	told  int64     // of which time the counts of other nodes are, in microseconds
-	of    int32     // the window of the limit
-	fresh bool      // the previous window was not read yet
+	limit   counter.Limit
+	planned *planned // what limit is; nil if nothing is known of the key
+	stale   int64    // for how long, in microseconds, this node was not told the counts of other nodes: see Sheds
+	fresh   bool     // the previous window was not read yet
 }
 
-// views appends the counts of each limit to dst, in its layout and in each outdated one of its
-// period. Requests from another layout never weigh more than if they had been counted in the
-// view's own: see counter.Layout.From.
-func (t *track) views(dst []view) []view {
-	for i := range t.windows {
-		w := &t.windows[i]
-		if w.outdated() {
-			continue
+// view returns the counts of the ith limit of t, and of those with the same period in other layouts. Requests from
+// another layout never weigh more than if they had been counted in the view's own: see counter.Layout.From.
+func (t *track) view(i int) view {
+	windows, limit := t.windows(), &t.plan.limits[i]
+	of := &windows[limit.of]
+	v := view{limit: limit.Limit, planned: limit, fresh: of.fresh}
+	v.Index = int64(of.Index)
+	for k := range windows {
+		if w, other := &windows[k], &t.plan.limits[k]; other.of == limit.of && w.Index == of.Index {
+			v.Prev = limit.Layout.Add(v.Prev, limit.Layout.From(other.Layout, w.Prev.known(other.Layout)))
+			v.Cur = limit.Layout.Add(v.Cur, limit.Layout.From(other.Layout, w.Cur.known(other.Layout)))
 		}
-		for j := range t.windows {
-			o := &t.windows[j]
-			if o.limit.Period != w.limit.Period {
-				continue
-			}
-			v := view{limit: o.limit, old: o.old, told: t.told, of: int32(i), fresh: w.fresh}
-			v.Index = w.Index
-			for k := range t.windows {
-				if each := &t.windows[k]; each.limit.Period == w.limit.Period && each.Index == w.Index {
-					l := each.limit.Layout
-					v.Prev = v.limit.Layout.Add(v.Prev, v.limit.Layout.From(l, each.Prev.known(l)))
-					v.Cur = v.limit.Layout.Add(v.Cur, v.limit.Layout.From(l, each.Cur.known(l)))
-				}
-			}
-			dst = append(dst, v)
-		}
+	}
+	return v
+}
+
+// show makes requests see v as the counts of the ith limit.
+func (t *track) show(i int, v *view) {
+	w := &t.windows()[i]
+	w.shown, w.shownIndex, w.shownFresh = [2]uint64{v.Prev, v.Cur}, uint32(v.Index), v.fresh
+}
+
+// shown appends the counts of a key at its last evaluation to dst, nothing if they are of another
+// generation. Requests may call it.
+func (c *Loop) shown(dst []view, key counter.Key, generation uint32, now time.Time) []view {
+	part := c.part(key)
+	part.mu.Lock()
+	defer part.mu.Unlock()
+	t := part.find(key)
+	if t == nil || t.generation != generation {
+		return dst
+	}
+	windows := t.windows()
+	for i := range windows {
+		w, limit := &windows[i], &t.plan.limits[i]
+		v := view{limit: limit.Limit, planned: limit, stale: t.stale(now, limit.Period/maxStale), fresh: w.shownFresh}
+		v.Index, v.Prev, v.Cur = int64(w.shownIndex), w.shown[0], w.shown[1]
+		dst = append(dst, v)
 	}
 	return dst
 }
 
 // ended reports whether the layout has ceased to matter at now.
-func (v *view) ended(now time.Time) bool { return v.old != nil && !now.Before(v.old.until) }
+func (v *view) ended(now time.Time) bool { return v.planned != nil && v.planned.ended(now) }
 
 // over reports whether the limit is exceeded at elapsed.
 func (v *view) over(elapsed int64) bool { return v.limit.Over(v.Prev, v.Cur, elapsed) }
@@ -58,8 +71,8 @@ func (v *view) over(elapsed int64) bool { return v.limit.Over(v.Prev, v.Cur, ela
 // back returns when the limit is no longer exceeded. elapsed is that of the window at now.
 func (v *view) back(elapsed int64, now time.Time) time.Time {
 	back := now.Add(time.Duration(v.limit.Back(v.Prev, v.Cur, elapsed)-elapsed) * time.Microsecond)
-	if v.old != nil && v.old.until.Before(back) {
-		return v.old.until
+	if v.planned != nil && v.planned.outdated() && v.planned.until.Before(back) {
+		return v.planned.until
 	}
 	return back
 }
@@ -94,50 +107,34 @@ const (
 // counted late weighs less, never more.
 //
 // If other nodes counted, one of them may have seen the limit exceeded since the last evaluation,
-// when the previous window weighed more: then the record is read.
-func (t *track) evaluate(now time.Time, n uint64) (f finding, over bool) {
+// when the previous window weighed more: then the record is read. Requests see the counts under shared.
+func (t *track) evaluate(now time.Time, n uint64, shared *sync.Mutex) (f finding, over bool) {
 	t.advance(now)
 	if n > 0 {
-		t.burst = n
+		t.burst = uint32(min(n, math.MaxUint32))
 	}
-	t.mu.Lock()
-	t.shown, t.shownOf = t.views(slices.Grow(t.shown[:0], len(t.windows))), t.generation
-	t.mu.Unlock()
-	f.generation = t.generation
-	near := false
-	for i := range t.shown {
-		v := &t.shown[i]
-		w := &t.windows[v.of]
-		elapsed := w.now
+	f.generation, t.near = t.generation, false
+	shared.Lock()
+	defer shared.Unlock()
+	for i := range t.plan.limits {
+		limit := &t.plan.limits[i]
+		v, w := t.view(i), &t.windows()[limit.of]
+		t.show(i, &v)
+		elapsed := w.elapsed(limit, now)
 		if v.over(elapsed) {
 			over = true
-			f.add(v, elapsed, now)
-		} else if w.others && w.seen >= 0 && v.over(min(w.seen, elapsed)) {
+			f.add(&v, elapsed, now)
+		} else if w.others && w.seen != unseen && v.over(min(int64(w.seen)*1000, elapsed)) {
 			t.readRecord.Store(true)
 		}
 		left := v.limit.Remaining(v.Prev, v.Cur, elapsed)
-		near = near || left <= max(v.limit.Threshold/nearFraction, nearFlushes*(max(t.burst, 1)-1))
+		t.near = t.near || left <= max(v.limit.Threshold/nearFraction, nearFlushes*(uint64(max(t.burst, 1))-1))
 	}
-	t.near = near
-	for i := range t.windows {
-		if w := &t.windows[i]; !w.outdated() {
-			w.seen, w.others = w.now, false
-		}
+	for i := range t.plan.rule.Limits {
+		w := &t.windows()[i]
+		w.seen, w.others = uint32(w.elapsed(&t.plan.limits[i], now)/1000), false
 	}
 	return f, over
-}
-
-// shown appends the counts of a key at its last evaluation to dst, nothing if they are of another
-// generation. The request path may call it.
-func (c *Loop) shown(dst []view, key counter.Key, generation uint32) []view {
-	if t := c.peek(key); t != nil {
-		t.mu.Lock()
-		if t.shownOf == generation {
-			dst = append(dst, t.shown...)
-		}
-		t.mu.Unlock()
-	}
-	return dst
 }
 
 // A Quota is what a client may be told about one limit.
@@ -165,7 +162,7 @@ func (c *Loop) Remaining(dst []Quota, r *rule.Rule, key counter.Key, now time.Ti
 		dst = append(dst, Quota{Rule: r, Limit: limit})
 	}
 	var room [4]view
-	for _, v := range c.shown(room[:0], key, c.o.Table.Generation(key)) {
+	for _, v := range c.shown(room[:0], key, c.o.Table.Generation(key), now) {
 		index, elapsed := counter.Window(now, v.limit.Period)
 		for i := range dst[at:] {
 			q := &dst[at+i]

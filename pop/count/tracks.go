@@ -1,0 +1,135 @@
+package count
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"github.com/edgelimit/edge/counter"
+)
+
+// parts is how many locks the tracks share.
+const parts = 64
+
+// A part holds the tracks of some keys, in a hash table: a key is a hash already. Only the loop changes it.
+type part struct {
+	mu      sync.Mutex // held by the loop while it changes, and by others while they read: buckets, and shared fields
+	buckets []*track   // as many as a power of two; chained by track.chain
+	n       int
+	hand    int // where eviction goes on
+}
+
+func (c *Loop) part(key counter.Key) *part { return &c.tracks[key[0]%parts] }
+
+// bucket returns where the chain of a key begins. There must be buckets.
+func (p *part) bucket(key counter.Key) **track {
+	return &p.buckets[binary.LittleEndian.Uint32(key[4:])&uint32(len(p.buckets)-1)]
+}
+
+// find returns the track of a key, nil if there is none.
+func (p *part) find(key counter.Key) *track {
+	if p.n == 0 {
+		return nil
+	}
+	t := *p.bucket(key)
+	for t != nil && t.key != key {
+		t = t.chain
+	}
+	return t
+}
+
+// add adds a new track.
+func (p *part) add(t *track) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n == len(p.buckets) {
+		old := p.buckets
+		p.buckets = make([]*track, max(8, 2*len(old)))
+		for _, t := range old {
+			for t != nil {
+				next := t.chain
+				p.link(t)
+				t = next
+			}
+		}
+	}
+	p.link(t)
+	p.n++
+}
+
+func (p *part) link(t *track) {
+	bucket := p.bucket(t.key)
+	t.chain, *bucket = *bucket, t
+}
+
+// all yields the tracks. It may be called by the loop, which must not change p meanwhile.
+func (p *part) all(yield func(*track) bool) {
+	for _, t := range p.buckets {
+		for ; t != nil; t = t.chain {
+			if !yield(t) {
+				return
+			}
+		}
+	}
+}
+
+// maxSpared is how many keys near their threshold are spared in a row.
+const maxSpared = 8
+
+// evict removes and returns a track that was not used since the hand passed it last, preferably one that is far
+// from its threshold. There must be one.
+func (p *part) evict() *track {
+	for spared := 0; ; p.hand++ {
+		for at := &p.buckets[p.hand&(len(p.buckets)-1)]; *at != nil; {
+			t := *at
+			switch {
+			case t.used:
+				t.used = false
+			case t.near && spared < maxSpared:
+				spared++
+			default:
+				p.mu.Lock()
+				*at = t.chain
+				p.n--
+				p.mu.Unlock()
+				return t
+			}
+			at = &t.chain
+		}
+	}
+}
+
+// track returns the track of key, which it makes if missing. A new track may evict another one.
+func (c *Loop) track(key counter.Key) *track {
+	p := c.part(key)
+	t := p.find(key)
+	if t == nil {
+		for p.n >= (c.o.TrackedKeys+parts-1)/parts {
+			c.forgotten(p.evict())
+		}
+		t = &track{key: key}
+		p.add(t)
+	}
+	t.used = true
+	return t
+}
+
+// forgotten is called for an evicted track.
+func (c *Loop) forgotten(t *track) {
+	c.metrics.evicted.Inc()
+	if t.forgotten = true; t.store {
+		c.lifting = sooner(c.lifting, c.o.Now().Add(liftPause))
+	}
+	c.leave(t)
+	if !t.flying { // else answered calls lose
+		c.lose(t)
+	}
+}
+
+// lose drops the unsent requests of a forgotten track.
+func (c *Loop) lose(t *track) {
+	cause := dropMemory
+	if t.owner == nil || t.owner.shard.Down() {
+		cause = dropShard
+	}
+	t.loseAll(cause)
+}
