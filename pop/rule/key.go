@@ -16,10 +16,9 @@ const MaxKeys = 4
 const severalValues = 1<<32 - 1
 
 // Keys are the keys under which a rule counts a request. They are valid until the
-// buffer that they were made in changes.
+// buffer that they were made in changes. They are small enough to be returned in registers.
 type Keys struct {
-	bytes []byte
-	ends  [MaxKeys + 1]uint32 // key i is bytes[ends[i]:ends[i+1]]
+	bytes []byte // a key; or several, and then where each ends, in 4 bytes
 	n     int
 }
 
@@ -27,7 +26,21 @@ type Keys struct {
 func (k *Keys) Len() int { return k.n }
 
 // At returns the bytes of key i.
-func (k *Keys) At(i int) []byte { return k.bytes[k.ends[i]:k.ends[i+1]:k.ends[i+1]] }
+func (k *Keys) At(i int) []byte {
+	if k.n == 1 {
+		return k.bytes
+	}
+	from, to := uint32(0), k.end(i)
+	if i > 0 {
+		from = k.end(i - 1)
+	}
+	return k.bytes[from:to:to]
+}
+
+// end returns where the ith of several keys ends.
+func (k *Keys) end(i int) uint32 {
+	return binary.BigEndian.Uint32(k.bytes[len(k.bytes)-4*(k.n-i):])
+}
 
 // Keys returns the bytes that tell r's counts for req from all others, in buf's memory. A
 // request that has one value of each characteristic, or none, has one key; one that lacks
@@ -54,21 +67,23 @@ func (k *Keys) At(i int) []byte { return k.bytes[k.ends[i]:k.ends[i+1]:k.ends[i+
 // The values of path are the forms in which an origin may read the path, as far as r
 // concerns them. req must be canonical. Keys allocates to grow buf only, and where origins
 // read the path in several ways.
-func (r *Rule) Keys(buf []byte, req *Request) (keys Keys) {
+func (r *Rule) Keys(buf []byte, req *Request) Keys {
 	b, combinations := r.appendCombination(buf, req, 0)
 	if combinations > MaxKeys {
 		b, _ = r.appendCombination(buf, req, several)
 		combinations = 1
 	}
-	keys.n, keys.ends[0] = combinations, uint32(len(buf))
-	for i := range combinations {
-		if i > 0 {
+	if combinations > 1 {
+		ends := [MaxKeys]int{len(b) - len(buf)}
+		for i := 1; i < combinations; i++ {
 			b, _ = r.appendCombination(b, req, i)
+			ends[i] = len(b) - len(buf)
 		}
-		keys.ends[i+1] = uint32(len(b))
+		for _, end := range ends[:combinations] {
+			b = binary.BigEndian.AppendUint32(b, uint32(end))
+		}
 	}
-	keys.bytes = b
-	return keys
+	return Keys{b[len(buf):len(b):len(b)], combinations}
 }
 
 // AppendKey appends the first of r's keys for req to dst, which is the only one unless req
