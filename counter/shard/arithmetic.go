@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// arithmetic answers incr and decr, d with the number in the command.
-func (c *conn) arithmetic(n int, d delta, now time.Time) {
+// arithmetic answers incr and decr.
+func (c *conn) arithmetic(n int, decr bool, now time.Time) {
 	if !c.want(n, 3, 4) {
 		return
 	}
@@ -16,17 +16,15 @@ func (c *conn) arithmetic(n int, d delta, now time.Time) {
 		c.reply(badFormat)
 		return
 	}
-	var ok bool
-	if d.by, ok = parseUint64(c.tokens[2]); !ok {
+	by, ok := parseUint64(c.tokens[2])
+	if !ok {
 		c.reply("CLIENT_ERROR invalid numeric delta argument")
 		return
 	}
-	v, res := c.store.add(key, d, c.store.clock(now))
+	v, problem := c.store.add(key, by, decr, c.store.clock(now))
 	switch {
-	case res == deltaNotFound:
-		c.reply("NOT_FOUND")
-	case res == deltaNonNumeric:
-		c.reply(nonNumeric)
+	case problem != "":
+		c.reply(problem)
 	case !c.noreply:
 		c.out = append(strconv.AppendUint(c.out, v, 10), "\r\n"...)
 	}
@@ -34,71 +32,40 @@ func (c *conn) arithmetic(n int, d delta, now time.Time) {
 
 const nonNumeric = "CLIENT_ERROR cannot increment or decrement non-numeric value"
 
-// delta is what to add to a number, modulo 2^64, or what to subtract from it,
-// down to 0.
-type delta struct {
-	by   uint64
-	decr bool
-	cas  uint64 // that the item must have, or 0
-}
-
-type deltaResult byte
-
-const (
-	deltaOK deltaResult = iota
-	deltaNotFound
-	deltaNonNumeric
-	deltaExists
-)
-
-// add applies d to the number under key and returns the new one.
-func (st *store) add(key []byte, d delta, now int64) (uint64, deltaResult) {
+// add adds by to the number under key, modulo 2^64, or with decr subtracts it, down to 0, and
+// returns the new number. If it cannot, it returns what to answer.
+//
+// The new number takes the place of the old one if it is no longer, padded with spaces; else
+// the item gets longer, which counts as a new item. In either case its flags and deadline stay.
+func (st *store) add(key []byte, by uint64, decr bool, now int64) (v uint64, problem string) {
 	s, h := st.lock(key, now)
 	defer s.mu.Unlock()
+	hits, misses := incrHits, incrMisses
+	if decr {
+		hits, misses = decrHits, decrMisses
+	}
 	i := s.find(h, key, now)
 	if i == 0 {
-		s.counts[d.misses()]++
-		return 0, deltaNotFound
+		s.counts[misses]++
+		return 0, "NOT_FOUND"
 	}
-	return st.addTo(s, i, d, now)
-}
-
-func (d delta) misses() counter {
-	if d.decr {
-		return decrMisses
-	}
-	return incrMisses
-}
-
-// addTo applies d to item i. The new number takes the place of the old one if
-// it is no longer, padded with spaces; else the item gets longer, which counts
-// as a new item. In either case its flags and deadline stay.
-func (st *store) addTo(s *stripe, i uint32, d delta, now int64) (uint64, deltaResult) {
 	b := s.at(i)
 	inline := b.inline()
 	var text []byte
 	if inline {
 		text = b.inlineValue()
 	} else {
-		text = s.appendValue(s.scratch[:0], i)
-		defer s.keepScratch(text)
-	}
-	if len(text) == 0 {
-		return 0, deltaNonNumeric
-	}
-	if d.cas != 0 && d.cas != b.u64(fieldCAS) {
-		return 0, deltaExists
+		text = s.appendValue(nil, i)
 	}
 	v, ok := parseUint64(text)
 	if !ok {
-		return 0, deltaNonNumeric
+		return 0, nonNumeric
 	}
-	if d.decr {
-		s.counts[decrHits]++
-		v -= min(v, d.by)
+	s.counts[hits]++
+	if decr {
+		v -= min(v, by)
 	} else {
-		s.counts[incrHits]++
-		v += d.by
+		v += by
 	}
 
 	var buf [20]byte
@@ -106,7 +73,7 @@ func (st *store) addTo(s *stripe, i uint32, d delta, now int64) (uint64, deltaRe
 	if len(digits) > len(text) {
 		s.resize(i, len(digits), now)
 		s.write(i, b.keyLen(), digits)
-		b[fieldState] = 0
+		b[fieldFetched] = 0
 		s.counts[totalItems]++
 	} else {
 		for j := copy(text, digits); j < len(text); j++ {
@@ -116,16 +83,7 @@ func (st *store) addTo(s *stripe, i uint32, d delta, now int64) (uint64, deltaRe
 			s.write(i, b.keyLen(), text)
 		}
 	}
-	s.use(i, now)
+	s.use(i)
 	st.newCAS(b)
-	return v, deltaOK
-}
-
-// scratchSize is the size up to which a stripe keeps its scratch buffer.
-const scratchSize = 4 << 10
-
-func (s *stripe) keepScratch(b []byte) {
-	if cap(b) <= scratchSize {
-		s.scratch = b[:0]
-	}
+	return v, ""
 }

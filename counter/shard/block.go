@@ -7,7 +7,7 @@ import (
 
 // Items live in blocks of one size. The first block of an item, its head, has
 // the fields below and then the first bytes of key and value; each further
-// block has the index of the next one and then more bytes. 88 bytes hold a
+// block has the index of the next one and then more bytes. 80 bytes hold a
 // 16-byte key and the longest number. Blocks refer to each other by index, so
 // that the garbage collector has nothing to follow.
 const (
@@ -19,32 +19,23 @@ const (
 	fieldValueLen = 20
 	fieldCAS      = 24
 	fieldDeadline = 32 // by the store's clock; 0 is never
-	fieldAccessed = 40 // seconds by the store's clock
-	fieldKeyLen   = 44 // one byte
-	fieldState    = 45 // one byte
+	fieldKeyLen   = 40 // one byte
+	fieldFetched  = 41 // one byte: 1 if read or touched since it was stored
 
-	headData  = 48 // where the bytes begin in a head
+	headData  = 42 // where the bytes begin in a head
 	restData  = 4  // where they begin in any other block
-	blockSize = 88
+	blockSize = 80
 
 	// blockCost is what a block is charged: itself and its share of the hash
 	// table, which has at most two entries of 4 bytes for an item.
 	blockCost = blockSize + 8
 
-	// pageBlocks blocks are allocated at a time: 88 KiB, a whole number of the
+	// pageBlocks blocks are allocated at a time: 80 KiB, a whole number of the
 	// runtime's 8 KiB pages.
 	pageBlocks = 1024
 
 	// headMark tells a head from other blocks, for code that finds it by index.
 	headMark = 1 << 31
-)
-
-// The bits of fieldState.
-const (
-	stateFetched   = 1 << iota // read or touched since it was stored
-	stateStale                 // invalidated by md with I, or by ms with an old cas
-	stateTokenSent             // a client has won the right to recache it
-	stateBinaryKey             // stored under a base64 key by ms
 )
 
 type block [blockSize]byte
@@ -57,9 +48,7 @@ func (b *block) keyLen() int               { return int(b[fieldKeyLen]) }
 func (b *block) valueLen() int             { return int(b.u32(fieldValueLen)) }
 func (b *block) chain() uint32             { return b.u32(fieldChain) &^ headMark }
 func (b *block) isHead() bool              { return b.u32(fieldChain)&headMark != 0 }
-func (b *block) is(state byte) bool        { return b[fieldState]&state != 0 }
-func (b *block) setState(bits byte)        { b[fieldState] |= bits }
-func (b *block) clearState(bits byte)      { b[fieldState] &^= bits }
+func (b *block) fetched() bool             { return b[fieldFetched] != 0 }
 func (b *block) setChain(i uint32)         { b.put32(fieldChain, b.u32(fieldChain)&headMark|i) }
 func (b *block) size() int                 { return blocksFor(b.keyLen() + b.valueLen()) }
 func (b *block) inline() bool              { return b.keyLen()+b.valueLen() <= blockSize-headData }

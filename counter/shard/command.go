@@ -10,8 +10,8 @@ import (
 // version of memcached whose behaviour the shard has.
 const version = "1.6.18-edge"
 
-// maxTokens is how many words of a command line are looked at. Only get and
-// its kin may have more.
+// maxTokens is how many words of a command line are looked at. Only get and gets
+// may have more.
 const maxTokens = 23
 
 const badFormat = "CLIENT_ERROR bad command line format"
@@ -29,47 +29,33 @@ func (c *conn) exec(line []byte, now time.Time) {
 		return
 	}
 	switch string(name) {
-	case "get", "gets", "gat", "gats":
+	case "get", "gets":
 		if first, _ := nextToken(rest); len(first) == 0 {
 			c.reply("ERROR")
 			return
 		}
-		c.get(rest, name[len(name)-1] == 's', name[1] == 'a', now)
+		c.get(rest, len(name) == len("gets"), now)
 		return
 	}
 
 	n := c.tokenize(line)
 	switch string(name) {
 	case "incr":
-		c.arithmetic(n, delta{}, now)
+		c.arithmetic(n, false, now)
 	case "decr":
-		c.arithmetic(n, delta{decr: true}, now)
+		c.arithmetic(n, true, now)
 	case "set":
 		c.update(n, modeSet, now)
 	case "add":
 		c.update(n, modeAdd, now)
 	case "replace":
 		c.update(n, modeReplace, now)
-	case "append":
-		c.update(n, modeAppend, now)
-	case "prepend":
-		c.update(n, modePrepend, now)
 	case "cas":
 		c.update(n, modeCAS, now)
 	case "touch":
 		c.touch(n, now)
 	case "delete":
 		c.delete(n, now)
-	case "mg":
-		c.metaGet(n, now)
-	case "ms":
-		c.metaSet(n, now)
-	case "md":
-		c.metaDelete(n, now)
-	case "ma":
-		c.metaArithmetic(n, now)
-	case "mn":
-		c.reply("MN")
 	case "flush_all":
 		c.flushAll(n, now)
 	case "stats":

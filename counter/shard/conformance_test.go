@@ -163,7 +163,7 @@ func (cv conversation) hold(c *client, role string) {
 		}
 	}
 	if open {
-		c.expect(request+"mn\r\n", "MN\r\n")
+		c.expect(request+"verbosity 0\r\n", "OK\r\n")
 	}
 }
 

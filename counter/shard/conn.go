@@ -35,7 +35,6 @@ type conn struct {
 	tokens  [maxTokens][]byte
 	last    int // index of the last token
 	key     [maxKey]byte
-	meta    metaRequest
 }
 
 type connState byte

@@ -53,7 +53,7 @@ func (s *stripe) dead(b *block, now int64) bool {
 // reclaim removes an item that is dead.
 func (s *stripe) reclaim(i uint32) {
 	s.counts[reclaimed]++
-	if !s.at(i).is(stateFetched) {
+	if !s.at(i).fetched() {
 		s.counts[expiredUnfetched]++
 	}
 	s.remove(s.hash(i), i)
@@ -70,7 +70,7 @@ func (s *stripe) evict(now int64) {
 		return
 	}
 	s.counts[evictions]++
-	if !s.at(i).is(stateFetched) {
+	if !s.at(i).fetched() {
 		s.counts[evictedUnfetched]++
 	}
 	s.remove(s.hash(i), i)
@@ -96,5 +96,5 @@ func (s *stripe) grow() {
 // hash returns the hash of the key of item i.
 func (s *stripe) hash(i uint32) uint64 {
 	var key [maxKey]byte
-	return maphash.Bytes(s.seed, s.appendKey(key[:0], i))
+	return maphash.Bytes(s.seed, s.appendBytes(key[:0], i, 0, s.at(i).keyLen()))
 }

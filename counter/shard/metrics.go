@@ -5,8 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// newMetrics makes the metrics of s. They read what s counts for stats and are
-// not affected by its reset.
+// newMetrics makes the metrics of s. They read what s counts for stats.
 func newMetrics(s *Server, reg prometheus.Registerer) {
 	f := promauto.With(reg)
 	f.NewGaugeFunc(prometheus.GaugeOpts{

@@ -108,7 +108,7 @@ func mayBeLong(line []byte) bool {
 	if len(line)-len(trimmed) > maxIndent {
 		return false
 	}
-	for _, name := range []string{"get ", "gets ", "gat ", "gats "} {
+	for _, name := range []string{"get ", "gets "} {
 		if len(trimmed) >= len(name) && string(trimmed[:len(name)]) == name {
 			return true
 		}

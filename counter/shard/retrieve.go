@@ -6,21 +6,10 @@ import (
 	"time"
 )
 
-// get answers get, gets, gat and gats: args is what follows the name of the
-// command. A key that is too long spoils the whole command, but the keys before
-// it have been counted and touched by then.
-func (c *conn) get(args []byte, withCAS, touch bool, now time.Time) {
-	r := retrieval{withCAS: withCAS, touch: touch, clock: c.store.clock(now)}
-	if touch {
-		var exptime []byte
-		exptime, args = nextToken(args)
-		n, ok := parseInt32(exptime)
-		if !ok {
-			c.reply("CLIENT_ERROR invalid exptime argument")
-			return
-		}
-		r.deadline = c.store.deadline(n, now)
-	}
+// get answers get and gets: args is what follows the name of the command. A key that is too long
+// spoils the whole command, but the keys before it have been counted by then.
+func (c *conn) get(args []byte, withCAS bool, now time.Time) {
+	clock := c.store.clock(now)
 	spoilt := len(args) > maxKey && hasLongToken(args)
 	for {
 		var key []byte
@@ -34,7 +23,7 @@ func (c *conn) get(args []byte, withCAS, touch bool, now time.Time) {
 			return
 		}
 		before := len(c.out)
-		c.out = c.store.get(c.out, key, r)
+		c.out = c.store.get(c.out, key, withCAS, clock)
 		if spoilt {
 			c.out = c.out[:before]
 		}
@@ -89,40 +78,25 @@ func (c *conn) touch(n int, now time.Time) {
 	}
 }
 
-// retrieval is what is asked about each key of a get.
-type retrieval struct {
-	withCAS  bool
-	touch    bool
-	deadline int64 // what to change the item's to, if touch
-	clock    int64
-}
-
 // get appends the VALUE reply for key to dst, if key has an item.
-func (st *store) get(dst, key []byte, r retrieval) []byte {
-	s, h := st.lock(key, r.clock)
+func (st *store) get(dst, key []byte, withCAS bool, now int64) []byte {
+	s, h := st.lock(key, now)
 	defer s.mu.Unlock()
-	i := s.find(h, key, r.clock)
-	hit, miss := getHits, getMisses
-	if r.touch {
-		hit, miss = touchHits, touchMisses
-	}
+	i := s.find(h, key, now)
 	if i == 0 {
-		s.counts[miss]++
+		s.counts[getMisses]++
 		return dst
 	}
-	s.counts[hit]++
-	s.fetch(i, r.clock)
+	s.counts[getHits]++
+	s.fetch(i)
 	b := s.at(i)
-	if r.touch {
-		b.put64(fieldDeadline, uint64(r.deadline))
-	}
 	dst = append(dst, "VALUE "...)
 	dst = append(dst, key...)
 	dst = append(dst, ' ')
 	dst = strconv.AppendUint(dst, uint64(b.u32(fieldFlags)), 10)
 	dst = append(dst, ' ')
 	dst = strconv.AppendUint(dst, uint64(b.valueLen()), 10)
-	if r.withCAS {
+	if withCAS {
 		dst = append(dst, ' ')
 		dst = strconv.AppendUint(dst, b.u64(fieldCAS), 10)
 	}
@@ -141,13 +115,13 @@ func (st *store) touch(key []byte, deadline, now int64) bool {
 		return false
 	}
 	s.counts[touchHits]++
-	s.fetch(i, now)
+	s.fetch(i)
 	s.at(i).put64(fieldDeadline, uint64(deadline))
 	return true
 }
 
 // fetch makes item i the most recently used one and marks it as fetched.
-func (s *stripe) fetch(i uint32, now int64) {
-	s.at(i).setState(stateFetched)
-	s.use(i, now)
+func (s *stripe) fetch(i uint32) {
+	s.at(i)[fieldFetched] = 1
+	s.use(i)
 }

@@ -3,32 +3,25 @@
 //
 // # What it is like
 //
-// It does what memcached 1.6.18 does, byte for byte, for get, gets, gat, gats,
-// set, add, replace, append, prepend, cas, incr, decr, touch, delete, mg, ms,
-// md, ma, mn, flush_all, stats, version, verbosity and quit, malformed ones
-// included. The package's tests hold the two side by side.
+// It does what memcached 1.6.18 does, byte for byte, for get, gets, set, add,
+// replace, cas, incr, decr, touch, delete, flush_all, stats, version, verbosity
+// and quit, malformed ones included. The package's tests hold the two side by side.
 //
 // # Where it differs
 //
 //   - Time is exact. Memcached's clock ticks once a second, so that there an
 //     item with a time-to-live of 2 s may be gone after little more than 1 s.
-//     Here it lives for 2 s. The flag l of mg counts from every use of an item.
-//   - The binary protocol, UDP, me, bget, watch, lru, lru_crawler, slabs,
-//     cache_memlimit, extstore, shutdown and stats detail do not exist: ERROR.
-//     A connection that begins like the binary protocol is closed.
+//     Here it lives for 2 s.
+//   - All other commands, such as append, gat and the meta ones, do not exist:
+//     ERROR; nor do UDP and the binary protocol, whose connections are closed.
+//     stats has general figures only, and no reset.
 //   - A get line is at most 1 MiB long. A longer one is refused with
 //     CLIENT_ERROR line too long, and the connection is closed.
-//     A line of gat may be as long as one of get.
 //   - A get with a key that is too long and a browser's request do not take the
 //     replies of earlier commands with them that are still to be sent.
-//   - A number that shrinks is always padded with spaces. Memcached does not pad
-//     it while a reply with the item is still to be sent.
 //   - incr and decr read a number within its value. Memcached reads on behind a
 //     value of white space alone, and looks there for a minus sign if the number
 //     is 2^63 or more.
-//   - ma with T changes the deadline also of a number that gets longer, and
-//     ma and mg with too long an opaque token do nothing else.
-//     An expired deadline is t0, not a number near 2^32.
 //   - A delayed flush_all does not bring back what an earlier one removed, nor
 //     does one with a date before the server's start do nothing.
 //   - stats tells the name of the instance as well, which no other one has.
@@ -61,7 +54,7 @@ import (
 type Options struct {
 	// MaxBytes bounds the memory of all items with all overhead.
 	// If zero, 64 MiB; at least 64 KiB. Beyond it the least recently used
-	// items are evicted. 64 MiB hold 699,000 counters with keys of up to 20
+	// items are evicted. 64 MiB hold 762,000 counters with keys of up to 18
 	// bytes.
 	MaxBytes int64
 
@@ -128,9 +121,6 @@ type Server struct {
 	flushes       atomic.Int64
 	bytesRead     atomic.Int64
 	bytesWritten  atomic.Int64
-
-	mu       sync.Mutex
-	baseline snapshot // at the last stats reset
 }
 
 // New returns a Server with no items. It starts no goroutine: there is nothing

@@ -9,8 +9,7 @@ import (
 )
 
 // counter is something that a stripe counts. What each of them counts is what
-// memcached does: cmd_get is getHits + getMisses and has one for each key, gat
-// and touch are in the touch ones alone, a storage command is in cmdSet if its
+// memcached does: cmd_get is getHits + getMisses and has one for each key, a storage command is in cmdSet if its
 // value arrived, whatever became of it, and a number that got longer is a new
 // item.
 type counter int
@@ -71,19 +70,6 @@ func (s *Server) snapshot() snapshot {
 	return now
 }
 
-// since returns what was counted between before and s.
-func (s snapshot) since(before snapshot) snapshot {
-	for i, n := range before.counts {
-		s.counts[i] -= n
-	}
-	s.acceptedConns -= before.acceptedConns
-	s.rejectedConns -= before.rejectedConns
-	s.flushes -= before.flushes
-	s.bytesRead -= before.bytesRead
-	s.bytesWritten -= before.bytesWritten
-	return s
-}
-
 // stats answers stats.
 func (c *conn) stats(n int, now time.Time) {
 	if n == 1 {
@@ -91,31 +77,16 @@ func (c *conn) stats(n int, now time.Time) {
 		return
 	}
 	switch string(c.tokens[1]) {
-	case "reset":
-		c.server.resetStats()
-		c.reply("RESET")
-	case "settings":
-		c.settings()
-	case "items", "slabs", "sizes", "conns": // there is nothing to tell
+	case "settings", "items", "slabs", "sizes", "conns": // there is nothing to tell
 		c.reply("END")
 	default:
 		c.reply("ERROR")
 	}
 }
 
-func (s *Server) resetStats() {
-	now := s.snapshot()
-	s.mu.Lock()
-	s.baseline = now
-	s.mu.Unlock()
-}
-
 func (c *conn) generalStats(now time.Time) {
 	s := c.server
-	s.mu.Lock()
-	baseline := s.baseline
-	s.mu.Unlock()
-	n := s.snapshot().since(baseline)
+	n := s.snapshot()
 
 	c.stat("pid", os.Getpid())
 	c.stat("uptime", int(now.Sub(s.start)/time.Second))
@@ -130,7 +101,6 @@ func (c *conn) generalStats(now time.Time) {
 	c.stat("cmd_set", n.counts[cmdSet])
 	c.stat("cmd_flush", n.flushes)
 	c.stat("cmd_touch", n.counts[touchHits]+n.counts[touchMisses])
-	c.stat("cmd_meta", 0) // memcached counts only me, and there is none
 	c.stat("get_hits", n.counts[getHits])
 	c.stat("get_misses", n.counts[getMisses])
 	c.stat("get_expired", n.counts[getExpired])
@@ -158,20 +128,6 @@ func (c *conn) generalStats(now time.Time) {
 	c.stat("evictions", n.counts[evictions])
 	c.stat("reclaimed", n.counts[reclaimed])
 	c.stat("instance", s.instance) // memcached has none
-	c.reply("END")
-}
-
-// settings answers stats settings, under memcached's names.
-func (c *conn) settings() {
-	o := c.server.options
-	c.stat("maxbytes", o.MaxBytes)
-	c.stat("maxconns", o.MaxConns)
-	c.stat("evictions", "on")
-	c.stat("num_threads", runtime.GOMAXPROCS(0))
-	c.stat("cas_enabled", "yes")
-	c.stat("item_size_max", o.MaxItemSize)
-	c.stat("flush_enabled", "yes")
-	c.stat("idle_timeout", int(o.IdleTimeout/time.Second))
 	c.reply("END")
 }
 

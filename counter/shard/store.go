@@ -58,8 +58,6 @@ func newStore(maxBytes int64, maxItemSize int, start time.Time) *store {
 // wall clock.
 func (st *store) clock(now time.Time) int64 { return int64(now.Sub(st.epoch)) }
 
-func seconds(clock int64) uint32 { return uint32(clock / int64(time.Second)) }
-
 // lock locks the stripe of key and returns it with the hash of key. It first
 // carries out a flush that is due.
 func (st *store) lock(key []byte, now int64) (*stripe, uint64) {

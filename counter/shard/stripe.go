@@ -24,7 +24,6 @@ type stripe struct {
 	hand           int    // where the search for dead items goes on
 	flushed        uint64 // items with a lower cas are dead
 	counts         counts
-	scratch        []byte
 }
 
 // find returns the live item under key, or 0. An expired or flushed one is
@@ -74,7 +73,6 @@ func (s *stripe) insert(h uint64, key []byte, valueLen int, now int64) uint32 {
 	b.put32(fieldChain, chain|headMark)
 	b[fieldKeyLen] = byte(len(key))
 	b.put32(fieldValueLen, uint32(valueLen))
-	b.put32(fieldAccessed, seconds(now))
 	s.write(i, 0, key)
 
 	s.items++
@@ -138,8 +136,7 @@ func (s *stripe) remove(h uint64, i uint32) {
 }
 
 // use makes item i the most recently used one.
-func (s *stripe) use(i uint32, now int64) {
-	s.at(i).put32(fieldAccessed, seconds(now))
+func (s *stripe) use(i uint32) {
 	if s.newest != i {
 		s.unlink(i)
 		s.link(i)
@@ -177,9 +174,4 @@ func (s *stripe) unlink(i uint32) {
 func (s *stripe) appendValue(dst []byte, i uint32) []byte {
 	b := s.at(i)
 	return s.appendBytes(dst, i, b.keyLen(), b.valueLen())
-}
-
-// appendKey appends the key of item i to dst.
-func (s *stripe) appendKey(dst []byte, i uint32) []byte {
-	return s.appendBytes(dst, i, 0, s.at(i).keyLen())
 }

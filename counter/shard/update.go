@@ -9,8 +9,6 @@ type update struct {
 	flags    uint32
 	deadline int64
 	cas      uint64 // of the item that may be replaced, or 0
-	stale    bool   // store a stale item if cas is older than the item's
-	state    byte   // of the item that is stored
 }
 
 type mode byte
@@ -19,13 +17,10 @@ const (
 	modeSet mode = iota
 	modeAdd
 	modeReplace
-	modeAppend
-	modePrepend
 	modeCAS
 )
 
-// outcome is what became of an update. An update that is stored also has a new
-// cas unique.
+// outcome is what became of an update.
 type outcome byte
 
 const (
@@ -45,7 +40,7 @@ func (o outcome) String() string {
 // is far below, but a value beyond that is swallowed before the next command.
 const maxValueLen = 1<<31 - 1 - 2
 
-// update answers set, add, replace, append, prepend and cas.
+// update answers set, add, replace and cas.
 func (c *conn) update(n int, m mode, now time.Time) {
 	words := 5
 	if m == modeCAS {
@@ -88,14 +83,12 @@ func (c *conn) update(n int, m mode, now time.Time) {
 		c.store.countSet(u.key, clock)
 		c.reply("CLIENT_ERROR bad data chunk")
 	default:
-		o, _ := c.store.update(u, value, clock)
-		c.reply(o.String())
+		c.reply(c.store.update(u, value, clock).String())
 	}
 }
 
-// update carries out u with value. It returns what became of it and, if that
-// is stored, the item's new cas unique.
-func (st *store) update(u update, value []byte, now int64) (outcome, uint64) {
+// update carries out u with value and returns what became of it.
+func (st *store) update(u update, value []byte, now int64) outcome {
 	s, h := st.lock(u.key, now)
 	defer s.mu.Unlock()
 	s.counts[cmdSet]++
@@ -103,84 +96,50 @@ func (st *store) update(u update, value []byte, now int64) (outcome, uint64) {
 	if i == 0 {
 		switch u.mode {
 		case modeSet, modeAdd:
-			return stored, st.put(s, h, i, u, value, now)
+			st.put(s, h, i, u, value, now)
+			return stored
 		case modeCAS:
 			s.counts[casMisses]++
-			return notFound, 0
+			return notFound
 		default:
-			return notStored, 0
+			return notStored
 		}
 	}
 
-	b := s.at(i)
-	cas := b.u64(fieldCAS)
 	switch u.mode {
 	case modeAdd:
-		s.use(i, now)
-		return notStored, 0
+		s.use(i)
+		return notStored
 	case modeCAS:
-		switch {
-		case u.cas == cas:
-		case u.stale && u.cas != 0 && u.cas < cas:
-			u.deadline = int64(b.u64(fieldDeadline))
-			u.state |= stateStale | b[fieldState]&stateTokenSent
-		default:
+		if u.cas != s.at(i).u64(fieldCAS) {
 			s.counts[casBadval]++
-			return exists, 0
+			return exists
 		}
 		s.counts[casHits]++
-	case modeAppend, modePrepend:
-		if u.cas != 0 && u.cas != cas {
-			return exists, 0
-		}
-		return st.extend(s, h, i, u, value, now)
 	}
-	return stored, st.put(s, h, i, u, value, now)
+	st.put(s, h, i, u, value, now)
+	return stored
 }
 
-// put stores value as a new item of u, in place of item i unless i is 0, and
-// returns its cas unique.
-func (st *store) put(s *stripe, h uint64, i uint32, u update, value []byte, now int64) uint64 {
+// put stores value as a new item of u, in place of item i unless i is 0.
+func (st *store) put(s *stripe, h uint64, i uint32, u update, value []byte, now int64) {
 	if i == 0 {
 		i = s.insert(h, u.key, len(value), now)
 	} else {
 		s.resize(i, len(value), now)
-		s.use(i, now)
+		s.use(i)
 	}
 	s.write(i, len(u.key), value)
 	b := s.at(i)
 	b.put32(fieldFlags, u.flags)
 	b.put64(fieldDeadline, uint64(u.deadline))
-	b[fieldState] = u.state
+	b[fieldFetched] = 0
 	s.counts[totalItems]++
-	return st.newCAS(b)
+	st.newCAS(b)
 }
 
-// newCAS gives b the next cas unique and returns it.
-func (st *store) newCAS(b *block) uint64 {
-	cas := st.lastCAS.Add(1)
-	b.put64(fieldCAS, cas)
-	return cas
-}
-
-// extend puts value behind or before the value of item i, which keeps its flags
-// and its deadline.
-func (st *store) extend(s *stripe, h uint64, i uint32, u update, value []byte, now int64) (outcome, uint64) {
-	b := s.at(i)
-	u.flags, u.deadline, u.state = b.u32(fieldFlags), int64(b.u64(fieldDeadline)), 0
-	if !st.fits(len(u.key), u.flags, b.valueLen()+len(value)) {
-		return notStored, 0
-	}
-	var whole []byte
-	if u.mode == modeAppend {
-		whole = append(s.appendValue(s.scratch[:0], i), value...)
-	} else {
-		whole = s.appendValue(append(s.scratch[:0], value...), i)
-	}
-	cas := st.put(s, h, i, u, whole, now)
-	s.keepScratch(whole)
-	return stored, cas
-}
+// newCAS gives b the next cas unique.
+func (st *store) newCAS(b *block) { b.put64(fieldCAS, st.lastCAS.Add(1)) }
 
 // countSet counts a storage command whose value was malformed.
 func (st *store) countSet(key []byte, now int64) {
