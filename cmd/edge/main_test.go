@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -40,12 +41,21 @@ type tokenTests struct {
 func (t *tokenTests) Run() int {
 	defer os.RemoveAll(t.dir)
 	http.DefaultClient.Timeout = patience
+	// Most tests wait for processes, so that more of them than there are cores run at a time,
+	// unless -parallel says how many.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		if err := f.Value.Set("4"); err != nil {
+			panic(err)
+		}
+	}
 	return t.M.Run()
 }
 
 // TestScripts plays the scripts of testdata: what the command line does and says.
 // Beside testscript's own commands there are those of scriptCommands.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		Cmds:                scriptCommands,
