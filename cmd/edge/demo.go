@@ -60,7 +60,7 @@ func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer)
 var demoParts = map[string]string{
 	"readers":  "200 people who read pages",
 	"readers6": "100 more, by IPv6",
-	"regulars": "10 clients with 2 requests a second: not more than 50 as long as this lasts",
+	"regulars": "10 clients with 2 requests a second, too few to exceed a limit in this time",
 	"scrapers": "3 clients with 10 requests a second",
 	"guessers": "4 clients that guess a password a second",
 }
@@ -73,22 +73,22 @@ func explain(w io.Writer, r *load.Report) error {
 	for _, c := range r.Components {
 		fmt.Fprintf(&b, "  %-9s %6d, %5d refused   %s\n", c.Name, c.Requests, c.Refused, demoParts[c.Name])
 	}
-	fmt.Fprintf(&b, "\nIs that right? The generator kept an exact log of every client, and knows:\n\n")
+	fmt.Fprintf(&b, "\nIs that right? The generator kept an exact log of every client:\n\n")
 	fmt.Fprintf(&b, "  innocent   %s of clients that exceeded no limit refused; %d of clients that only the\n             estimate found over\n",
 		page.Count(s.InnocentRefused, "request"), s.InnocentByEstimate)
-	fmt.Fprintf(&b, "  guilty     %s exceeded a limit. All counting is done after a request has passed, so the\n             next ones may pass as well: %d did, of %d that an exact limiter refuses\n",
+	fmt.Fprintf(&b, "  guilty     %s exceeded a limit. Requests are counted after they pass, so a few more may\n             pass: %d of the %d that an exact limiter refuses did\n",
 		page.Count(s.ClientsOver, "client"), s.WronglyAllowed.Requests, s.Exact)
 	if t := s.AllRefuse; t.Clients > 0 {
 		fmt.Fprintf(&b, "  reaction   from the request that exceeded the limit until no node let another through:\n             median %.1f ms, longest %.1f ms, network and the client's own pauses included\n", t.P50, t.Max)
 	}
-	fmt.Fprintf(&b, "  latency    half of the answers within %.1f ms, 99%% within %.1f ms. No request waits for\n             counters: they are asked afterwards\n", r.Latency.P50MS, r.Latency.P99MS)
+	fmt.Fprintf(&b, "  latency    half of the answers within %.1f ms, 99%% within %.1f ms. No request waits for\n             a counter\n", r.Latency.P50MS, r.Latency.P99MS)
 	if len(s.Faults) == 0 {
 		b.WriteString("  faults     none\n")
 	}
 	for _, f := range s.Faults {
 		fmt.Fprintf(&b, "  fault      %s: %s\n", f.Name, f.Text)
 	}
-	b.WriteString("\nThe lines \"mitigation started\" above say whom the nodes refused, and by which numbers.\nedge load does the same to any PoP; edge pop without --demo keeps one running for you.\n")
+	b.WriteString("\nThe lines \"mitigation started\" above say which clients the nodes refused, and why.\nedge load tests any PoP like this; edge pop without --demo keeps one running.\n")
 	_, err := io.WriteString(w, b.String())
 	return err
 }

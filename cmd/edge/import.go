@@ -27,12 +27,12 @@ func newImport() *cobra.Command {
   ingress-nginx    annotations of Ingress manifests: limit-rps, global-rate-limit, …
   envoy-ratelimit  descriptors of envoyproxy/ratelimit, also within a ConfigMap
 
-Comments beside each rule say where it differs in meaning from what it is made of. A rule
-that would count requests which the other program does not count only logs, and says why.
-What no rule can say is listed at the end. FILE - is standard input.
+Comments beside each rule say where it differs from the original. A rule that would count
+requests which the other program does not count only logs, and says why. What no rule can
+express is listed at the end. FILE - is standard input.
 
-Then compare: edge check explains the rules, and edge replay shows whom they would have
-refused. docs/import.md tells more.`,
+Then compare: edge check explains the rules, and edge replay shows which clients they would
+have refused. See docs/import.md.`,
 		Example: `  edge import nginx nginx.conf
   edge import nginx nginx.conf -o imported.yaml
   edge import ingress-nginx ingress.yaml > rules.yaml

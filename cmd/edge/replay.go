@@ -53,43 +53,43 @@ func newReplay() *cobra.Command {
 	generating := generate.flags()
 	cmd := &cobra.Command{
 		Use:   "replay [flags] FILE…",
-		Short: "Say from access logs what a limit would have done, and how accurate it is",
-		Long: `Read access logs, oldest file first, "-" for the standard input, and say what limits would
+		Short: "Report from access logs what a limit would have done, and how accurate it is",
+		Long: `Read access logs, oldest file first, "-" for standard input, and report what limits would
 have done to the requests in them. Formats are detected from the first lines. Logs may
 be compressed by gzip, zstd or bzip2.
 
---rules says what rules would have refused: from whom, which paths, when first, how long,
-and where an exact count would have decided otherwise. The rules are enforced by the
-code of a node, with the times of the log as its clock: by one node that knows
-everything at once, or by a PoP with its lag, clocks that differ, and shards that fail;
-then it also says what each of these costs. With --base it says who would be newly
-refused and newly allowed by a change of rules; as a check in CI, with --max-newly-refused.
+--rules reports what rules would have refused: which clients and paths, when first, for how
+long, and where an exact count would have decided otherwise. A node's own code enforces the
+rules, with the times of the log as its clock: one node that knows everything at once, or a
+PoP with lag, clocks that differ and shards that fail; the report then says what each of
+these costs. With --base it shows which clients a change of rules would newly refuse or
+newly allow; --max-newly-refused makes that a check for CI.
 
 --sweep tries many thresholds and periods in one pass, and recommends the smallest
 threshold that would have touched hardly any clients.
 
 --accuracy compares estimates of the rate with the exact sliding log, at every request,
-and counts each of them: nobody is refused. It tells how many decisions would have been
+and counts each of them: nobody is refused. It reports how many decisions would have been
 wrong, for each estimator, and what a client costs in memory.
 
-Decision logs of the nodes of a PoP (decision_log), all of them together, say how often the
-nodes decided otherwise than an exact limiter, with --accuracy, and what other limits would
-have decided, with --rules; see docs/decisions.md.
+Given the decision logs (decision_log) of all nodes of a PoP, --accuracy reports how often
+the nodes decided otherwise than an exact limiter, and --rules what other limits would have
+decided; see docs/decisions.md.
 
---generate writes a generated log instead, always the same one. With --over it writes a
-log with the attacks of a mix among its requests, marked by the field attack. Of a log with such
-marks --rules says how much of the attack, and of all else, would have been refused; see
-docs/attacks.md.
+--generate writes a generated log instead, always the same one. With --over it adds the
+attacks of a mix to the requests of a log, and marks them by the field attack. For a log with
+such marks --rules reports how much of the attack, and of everything else, would have been
+refused; see docs/attacks.md.
 
-Estimators are ` + wrap(strings.Join(accuracy.EstimatorNames(), ", "), 88) + `; of
-sub-windows any number.
+Estimators are ` + wrap(strings.Join(accuracy.EstimatorNames(), ", "), 88) + `;
+sub-windows may have any number.
 
-Without --rules, --sweep, --accuracy and --generate it says what is in the logs, and what
+Without --rules, --sweep, --accuracy or --generate it summarizes the logs, and suggests what
 to ask next.
 
-Formats are these; a pattern in the notation of nginx's log_format or Apache's LogFormat, as
-it stands in their configuration; JSON and logfmt with fields of other names, as in
-json:time=at,client=ip; and the columns of a W3C log without #Fields:
+The formats are listed below. Also accepted are patterns as nginx's log_format and Apache's
+LogFormat have them, JSON and logfmt with other field names, as in json:time=at,client=ip,
+and the columns of a W3C log without #Fields:
 
 ` + strings.TrimRight(formats(), "\n"),
 		Example: `  edge replay access.log

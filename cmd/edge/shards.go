@@ -16,11 +16,11 @@ func newShards() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shards",
 		Short: "List the shards of a PoP, or take one out of the ring",
-		Long: `List the shards of a PoP as a node that runs sees them, or take one out of the ring of
+		Long: `List the shards of a PoP as a running node sees them, or take one out of the ring of
 all nodes, so that it can be stopped: its part of the keys, and only that, moves to the
-others, and what it has counted still counts. It stays out until it is undrained, also
-where all nodes are started again: the other shards keep the word. Nodes without gossip
-have to be told one by one.`,
+others, and what it has counted still counts. It stays out until it is undrained, even
+if all nodes restart, since the other shards remember it. Nodes without gossip have to be
+told one by one.`,
 		Example: `  edge shards
   edge shards drain 10.0.0.2:11211
   edge shards undrain 10.0.0.2:11211`,

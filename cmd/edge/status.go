@@ -28,11 +28,11 @@ func newStatus() *cobra.Command {
 	var o operator
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Say whether a node and its PoP are well",
-		Long: `Say whether a node that runs, and the PoP as it sees it, are well: what /readyz says, the
+		Short: "Report whether a node and its PoP are well",
+		Long: `Report whether a node, and the PoP as it sees it, are well: what /readyz says, the
 shards, and how many mitigations are active. The exit status is 0 if all is well, and 1 if the
 node is not ready or cannot be asked, notices a problem, or finds a shard down or out of the ring.
-Mitigations are no problem.`,
+Active mitigations are not a problem.`,
 		Example: `  edge status
   edge status --node 127.0.0.1:9181 --json`,
 		Args: noArgs,
