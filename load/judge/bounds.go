@@ -71,10 +71,10 @@ type trial struct {
 	lag    int64
 	keys   []*keyBounds
 	nodes  int
-	sent   []int32       // the requests of the trial, in the order in which they were sent
-	done   []int32       // and in which they were answered
-	one    map[int32]int // if not nil, only these keys, treated as one
-	brief  bool          // do not check the remaining requests in answers
+	sent   []int32        // the requests of the trial, in the order in which they were sent
+	done   []int32        // and in which they were answered
+	one    map[int32]bool // if not nil, only these keys, treated as one
+	brief  bool           // do not check the remaining requests in answers
 	found  []violation
 	leaked map[int32]bool // requests that passed and had to be refused: they may not have been counted
 	retry  RetryAfter
@@ -231,7 +231,7 @@ func (t *trial) counts(k int32, i int32, q *Request) (may, must bool) {
 	if o == refused || o == uncertain {
 		status = q.Answer.Expected
 	}
-	fits := r.Statuses == nil || t.m.statuses || r.Statuses.Has(status)
+	fits := t.m.statuses || countsStatus(r, status)
 	switch o {
 	case passed:
 		return fits, fits
@@ -260,7 +260,7 @@ func (t *trial) asked(i int32, q *Request) {
 		if t.keys[k] == nil {
 			continue
 		}
-		s := &t.keys[k].spans[slot(t.m.alone, q)]
+		s := t.spanOf(k, q)
 		if o == passed && q.Done <= s.must && leak == nil {
 			leak = &violation{i, k, true, s.mustSince, s.must}
 		}
@@ -281,7 +281,7 @@ func (t *trial) asked(i int32, q *Request) {
 func (t *trial) mayCount(k, i int32, q *Request) {
 	from, to := t.blurred(q)
 	r, timeout := t.b.keys[k].rule, t.timeout(k)
-	s := &t.keys[k].spans[slot(t.m.alone, q)]
+	s := t.spanOf(k, q)
 	enough := t.keys[k].crowd.enough(r, t.b.client[t.b.of[i]], from, to, r.MinClients)
 	for l, b := range t.limitsAt(k, q) {
 		latest := to
@@ -406,7 +406,7 @@ func (t *trial) settled(i int32, q *Request) {
 		from, to := t.blurred(q)
 		late := to + t.lag
 		limits := t.b.keys[k].rule.Limits
-		s := &t.keys[k].spans[slot(t.m.alone, q)]
+		s := t.spanOf(k, q)
 		begins, until, back := true, int64(0), int64(0)
 		timeout, grace := t.timeout(k), int64(0)
 		if o == refused && t.b.keys[k].rule.CountWhileMitigated {

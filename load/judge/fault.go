@@ -202,7 +202,7 @@ func (v *investigation) report(s *Score) {
 
 // add reports a fault of requests.
 func (v *investigation) add(name string, requests []int32, format string, args ...any) *Fault {
-	f := Fault{Name: name, Requests: uint64(len(requests)), Text: fmt.Sprintf(format, args...)}
+	f := v.note(name, uint64(len(requests)), format, args...)
 	seen := map[uint64]bool{}
 	for _, i := range requests {
 		q := v.c.at(i)
@@ -214,7 +214,12 @@ func (v *investigation) add(name string, requests []int32, format string, args .
 		}
 		f.Clients = append(f.Clients, v.c.trace.Name(int(i)))
 	}
-	v.faults = append(v.faults, f)
+	return f
+}
+
+// note reports a fault of some requests, of which it does not name clients.
+func (v *investigation) note(name string, requests uint64, format string, args ...any) *Fault {
+	v.faults = append(v.faults, Fault{Name: name, Requests: requests, Text: fmt.Sprintf(format, args...)})
 	return &v.faults[len(v.faults)-1]
 }
 
@@ -369,21 +374,22 @@ func (v *investigation) try(h *hypothesis) {
 	if h.m.kind == weighted {
 		h.m.kind = v.last.m.kind // weighted or slidingLog
 	}
-	h.trial = v.c.trial(b, h.m)
-	h.trial.lag = v.last.lag
-	h.trial.sent, h.trial.done, h.trial.brief = v.sent, v.done, true
-	h.violated = requestsOf(h.trial.run())
+	t := v.c.trial(b, h.m)
+	t.sent, t.done, t.brief = v.sent, v.done, true
+	h.test(t, v.last.lag)
 }
 
-// whole tests a hypothesis on all requests.
+// whole tests a hypothesis on all requests, if it predicts which are wrong.
 func (v *investigation) whole(h *hypothesis) {
-	if h.trial == nil {
-		return
+	if h.trial != nil {
+		h.test(v.c.trial(h.trial.b, h.m), h.trial.lag)
 	}
-	lag := h.trial.lag
-	h.trial = v.c.trial(h.trial.b, h.m)
-	h.trial.lag = lag
-	h.violated = requestsOf(h.trial.run())
+}
+
+// test runs a trial of h.
+func (h *hypothesis) test(t *trial, lag int64) {
+	t.lag, h.trial = lag, t
+	h.violated = requestsOf(t.run())
 }
 
 // requestsOf returns the requests of violations.

@@ -206,6 +206,9 @@ type key struct {
 // most returns what the requests of k count at most.
 func (k *key) most() int64 { return k.sent * costOf(k.rule) }
 
+// countsStatus reports whether a rule counts requests that the origin answers with a status.
+func countsStatus(r *rule.Rule, status int) bool { return r.Statuses == nil || r.Statuses.Has(status) }
+
 // costOf returns how much a request counts.
 func costOf(r *rule.Rule) int64 { return max(1, int64(r.Cost)) }
 

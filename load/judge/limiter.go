@@ -2,6 +2,7 @@ package judge
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -45,7 +46,7 @@ func (l *limiter) decide(i int32, q *Request, status int, shed bool) int32 {
 		} else if mitigated {
 			timeout = 0 // it is only prolonged
 		}
-		if r.Statuses != nil && !r.Statuses.Has(status) {
+		if !countsStatus(r, status) {
 			continue
 		}
 		for n, limit := range r.Limits {
@@ -86,10 +87,7 @@ func (c *court) compare(s *Score, v *investigation) {
 	for i := range s.Rules {
 		rules[s.Rules[i].Rule] = &s.Rules[i]
 	}
-	unexplained := map[int32]bool{}
-	for _, w := range v.found {
-		unexplained[w.request] = true
-	}
+	unexplained := requestsOf(v.found)
 	exact, estimate := newLimiter(c.book, model{kind: slidingLog}), newLimiter(c.book, model{})
 	clients := map[uint64]*crossing{}
 	for i, o := range c.outcomes {
@@ -228,7 +226,7 @@ func (c *court) overshoot() (o Overshoot) {
 		q := c.at(i)
 		for _, k := range c.book.keysOf(i) {
 			r := c.book.keys[k].rule
-			if r.Statuses != nil && !r.Statuses.Has(q.Answer.Status) {
+			if !countsStatus(r, q.Answer.Status) {
 				continue
 			}
 			for n, limit := range r.Limits {
@@ -247,15 +245,11 @@ func (c *court) overshoot() (o Overshoot) {
 			}
 		}
 	}
-	var beyond []int64
-	for _, n := range peaks {
-		beyond = append(beyond, n)
-	}
+	beyond := slices.Sorted(maps.Values(peaks))
 	n := len(beyond)
 	if n == 0 {
 		return o
 	}
-	slices.Sort(beyond)
 	at := func(pct int) int64 { return beyond[(n*pct+99)/100-1] }
 	return Overshoot{uint64(n), at(50), at(90), at(99), beyond[n-1]}
 }

@@ -4,7 +4,6 @@ package judge
 // action: shed passes. Only nodes know the shares of clients; the judge knows their distribution.
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -55,7 +54,8 @@ func (s *span) refuses(r *rule.Rule) int64 {
 // canRefuse reports whether q may be refused because of a key, as far as is known yet.
 func (t *trial) canRefuse(k int32, q *Request) bool {
 	r := t.b.keys[k].rule
-	return t.keys[k] != nil && refuses(r, &q.Answer) && t.keys[k].spans[slot(t.m.alone, q)].refuses(r) >= q.Sent
+	s := t.spanOf(k, q)
+	return s != nil && refuses(r, &q.Answer) && s.refuses(r) >= q.Sent
 }
 
 // offered reports whether a refused request may and must count under a key of a rule that sheds: not if a
@@ -426,16 +426,12 @@ func (v *investigation) shed(r *rule.Rule) Shed {
 	early := slices.ContainsFunc(v.found, func(w violation) bool {
 		return !w.leak && w.key != noKey && v.c.book.keys[w.key].rule.ID == r.ID
 	})
-	add := func(name string, t *total, format string, args ...any) {
-		v.faults = append(v.faults, Fault{Name: name, Requests: uint64(max(1, math.Round(t.requests-t.expected))), Text: fmt.Sprintf(format, args...)})
-	}
+	beyond := func(t *total) uint64 { return uint64(max(1, math.Round(t.requests-t.expected))) }
 	if little > 0 || sure.requests > sure.expected+sure.tolerance()+slack && all.requests > all.expected+all.tolerance()+slack {
-		add(ShedsTooLittle, lenient, "rule %s passed %.0f requests of keys above its threshold; expected at most %.0f ± %.0f", r.ID, lenient.requests, lenient.expected, tolerance)
+		v.note(ShedsTooLittle, beyond(lenient), "rule %s passed %.0f requests of keys above its threshold; expected at most %.0f ± %.0f", r.ID, lenient.requests, lenient.expected, tolerance)
 	}
-	if much > 0 || refused.requests > refused.expected+refused.tolerance() {
-		if !early {
-			add(ShedsTooMuch, &refused, "rule %s refused %.0f requests of keys above its threshold; expected at most %.0f ± %.0f", r.ID, refused.requests, refused.expected, refused.tolerance())
-		}
+	if !early && (much > 0 || refused.requests > refused.expected+refused.tolerance()) {
+		v.note(ShedsTooMuch, beyond(&refused), "rule %s refused %.0f requests of keys above its threshold; expected at most %.0f ± %.0f", r.ID, refused.requests, refused.expected, refused.tolerance())
 	}
 	if little == 0 && much == 0 && len(v.faults) == 0 {
 		v.byRequest(r.ID)

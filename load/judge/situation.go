@@ -105,10 +105,7 @@ func (v *investigation) sharpen() {
 	if len(crossings) < enough || needed < longLag && needed < v.c.shown(sharp, found) {
 		return
 	}
-	known := map[int32]bool{}
-	for _, w := range v.found {
-		known[w.request] = true
-	}
+	known := requestsOf(v.found)
 	found = slices.DeleteFunc(found, func(w violation) bool { return !w.leak || known[w.request] })
 	look := &investigation{c: v.c, s: v.s, found: found, left: slices.Clone(found), last: sharp}
 	look.sample()
@@ -158,7 +155,11 @@ func (v *investigation) situations() {
 		v.add(DeafNode, its, "%s lets through what other nodes refuse", name).Node = name
 	}
 	v.mixed()
-	lines := v.timelines()
+	keys := map[int32]bool{}
+	for _, w := range v.left {
+		keys[w.key] = true
+	}
+	lines := v.c.lines(keys, func(o outcome) bool { return o == passed || o == refused })
 	refusals := map[int32][]int32{}
 	for k, line := range lines {
 		for _, i := range line {
@@ -198,19 +199,16 @@ var texts = map[string]string{
 	RefusesWrongly:    "requests are refused before their client exceeds a threshold, or after the mitigation must be over",
 }
 
-// timelines returns the requests of all keys with unexplained violations.
-func (v *investigation) timelines() map[int32][]int32 {
+// lines returns the requests of keys with some outcomes, in the order in which they were sent.
+func (c *court) lines(keys map[int32]bool, some func(outcome) bool) map[int32][]int32 {
 	lines := map[int32][]int32{}
-	for _, w := range v.left {
-		lines[w.key] = nil
-	}
-	for i, o := range v.c.outcomes {
-		if o != passed && o != refused || len(lines) == 0 {
+	for i, o := range c.outcomes {
+		if len(keys) == 0 || !some(o) {
 			continue
 		}
-		for _, k := range v.c.book.keysOf(int32(i)) {
-			if line, ok := lines[k]; ok {
-				lines[k] = append(line, int32(i))
+		for _, k := range c.book.keysOf(int32(i)) {
+			if keys[k] {
+				lines[k] = append(lines[k], int32(i))
 			}
 		}
 	}
@@ -319,31 +317,24 @@ const (
 // mixed looks for two keys of a rule that the target confuses: all refusals of both are correct
 // if their requests are counted together.
 func (v *investigation) mixed() {
-	victims, candidates := map[int32]int{}, map[int32]int{}
+	victims, candidates := map[int32]bool{}, map[int32]bool{}
 	for _, w := range v.left {
 		if !w.leak && w.key != noKey && v.c.book.keys[w.key].rule.Action != rule.Shed && !v.overExact[w.key] && !v.overEstimate[w.key] {
-			victims[w.key]++
+			victims[w.key] = true
 		}
 	}
 	if len(victims) == 0 || len(victims) > mostVictims {
 		return
 	}
 	for k := range v.c.book.keys {
-		if v.overEstimate[int32(k)] || victims[int32(k)] > 0 {
-			candidates[int32(k)] = 1
+		if v.overEstimate[int32(k)] || victims[int32(k)] {
+			candidates[int32(k)] = true
 		}
 	}
 	if len(candidates) > mostCandidates {
 		return
 	}
-	lines := map[int32][]int32{}
-	for _, i := range v.c.bySent {
-		for _, k := range v.c.book.keysOf(i) {
-			if candidates[k] > 0 {
-				lines[k] = append(lines[k], i)
-			}
-		}
-	}
+	lines := v.c.lines(candidates, func(o outcome) bool { return o != unmade })
 	passes := func(k int32) bool { // else it is unknown whose requests it is refused for
 		return slices.ContainsFunc(lines[k], func(i int32) bool { return v.c.outcomes[i] == passed })
 	}
@@ -355,7 +346,7 @@ func (v *investigation) mixed() {
 				continue
 			}
 			t := v.c.trial(v.c.book, v.last.m)
-			t.one = map[int32]int{a: 1, b: 1}
+			t.one = map[int32]bool{a: true, b: true}
 			t.sent = slices.Concat(lines[a], lines[b])
 			slices.Sort(t.sent)
 			t.done = v.c.answered(t.sent)
@@ -415,7 +406,7 @@ func (v *investigation) answers() {
 	r := &s.RetryAfter
 	add := func(name string, n uint64, format string, args ...any) {
 		if n > 0 {
-			v.faults = append(v.faults, Fault{Name: name, Requests: n, Text: fmt.Sprintf(format, args...)})
+			v.note(name, n, format, args...)
 		}
 	}
 	if len(v.faults) > 0 && 100*r.TooShort < r.Compared { // another fault may cause a few

@@ -2,7 +2,6 @@ package judge
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 )
 
@@ -106,7 +105,7 @@ func (v *investigation) byRequest(id string) {
 		}
 	}
 	if len(changed) >= leastEvidence && 100*len(changed) > clients {
-		v.faults = append(v.faults, Fault{Name: ShedsByRequest, Requests: uint64(len(found)), Text: fmt.Sprintf(
-			"rule %s refuses some requests of a client and passes others, although the estimate of its network or label did not require it: of %d clients of keys above the threshold, %d were treated like this", id, clients, len(changed))})
+		v.note(ShedsByRequest, uint64(len(found)),
+			"rule %s refuses some requests of a client and passes others, although the estimate of its network or label did not require it: of %d clients of keys above the threshold, %d were treated like this", id, clients, len(changed))
 	}
 }
