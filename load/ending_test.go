@@ -65,14 +65,16 @@ func TestEndings(t *testing.T) {
 			<-hang
 		}
 	}))
-	defer s.Close()
 	targets := []load.Target{target(t, s.URL)}
 	s2 := httptest.NewUnstartedServer(s.Config.Handler)
 	s2.Config.Protocols = new(http.Protocols)
 	s2.Config.Protocols.SetUnencryptedHTTP2(true)
 	s2.Start()
-	defer s2.Close()
-	defer close(hang)
+	t.Cleanup(func() { // when the subtests that wait have ended too
+		close(hang)
+		s2.Close()
+		s.Close()
+	})
 	targets2 := []load.Target{target(t, s2.URL)}
 	t.Run("nobody listens at one of two targets", func(t *testing.T) {
 		r := run(t, load.Options{
@@ -88,6 +90,7 @@ func TestEndings(t *testing.T) {
 		}
 	})
 	t.Run("no answer", func(t *testing.T) {
+		t.Parallel()
 		r := run(t, load.Options{Targets: targets, Connections: 100, Timeout: 2 * time.Second, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}}})
 		if n := r.Failures["timeout"]; n == 0 || n+r.Failures["cut_off"]+r.Sending.Unsent != 100 {
 			t.Errorf("failures are %v, want timeouts until it gave up", r.Failures)
@@ -161,6 +164,7 @@ func TestEndings(t *testing.T) {
 		})
 	}
 	t.Run("HTTP/2 without an answer", func(t *testing.T) {
+		t.Parallel()
 		r := run(t, load.Options{Targets: targets2, HTTP2: true, Connections: 100, Timeout: 2 * time.Second, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}}})
 		if n := r.Failures["timeout"]; n == 0 || n+r.Failures["cut_off"]+r.Sending.Unsent != 100 {
 			t.Errorf("failures are %v, want timeouts until it gave up", r.Failures)
@@ -168,6 +172,7 @@ func TestEndings(t *testing.T) {
 	})
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("interrupted without an answer/HTTP2=%t", http2), func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			hung := &interrupted[map[bool]int{false: 1, true: 2}[http2]]
@@ -189,6 +194,7 @@ func TestEndings(t *testing.T) {
 		})
 	}
 	t.Run("answers that take longer than the end", func(t *testing.T) {
+		t.Parallel()
 		slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(1500 * time.Millisecond) }))
 		defer slow.Close()
 		log, err := load.Run(t.Context(), load.Options{

@@ -22,6 +22,7 @@ import (
 
 // Nothing is sent to a target that takes no connection, and the error says what to do.
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(plain.Close)
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -84,6 +85,7 @@ func TestListensLate(t *testing.T) {
 
 // A run ends early if nothing is ever answered, however long it should last.
 func TestGivesUp(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		serve   func(net.Conn)
