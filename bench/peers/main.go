@@ -8,12 +8,16 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/edgelimit/edge/bench/harness"
@@ -21,6 +25,7 @@ import (
 
 var (
 	edge  = flag.String("edge", "edge", "the `binary`")
+	only  = flag.String("situation", "", "measure only situations with this `text` in their names")
 	quick = flag.Bool("quick", false, "5 seconds for each run instead of 40")
 )
 
@@ -60,7 +65,7 @@ func write(dir, name, text string) string {
 
 // startNginx follows ngx_http_limit_req_module's documentation: 10 requests a second for each address,
 // bursts of 100 without a delay. Its nodes share nothing.
-func startNginx(dir, origin string, addrs []string) (p pop) {
+func startNginx(dir, origin string, addrs []string, _ *atomic.Int64) (p pop) {
 	for _, addr := range addrs {
 		p.nodes = append(p.nodes, harness.Nginx("", dir, addr, fmt.Sprintf(`
 			limit_req_log_level info;
@@ -76,7 +81,7 @@ func startNginx(dir, origin string, addrs []string) (p pop) {
 
 // startHAProxy follows HAProxy's documentation of stick tables: a rate over 10 seconds, and a peers
 // section that passes each entry to the other nodes, which replaces theirs.
-func startHAProxy(dir, origin string, addrs []string) (p pop) {
+func startHAProxy(dir, origin string, addrs []string, _ *atomic.Int64) (p pop) {
 	peers := harness.FreeAddrs(len(addrs))
 	section := "peers pop\n"
 	for i, addr := range peers {
@@ -109,11 +114,14 @@ backend origin
 	return p
 }
 
-func startEdge(dir, origin string, addrs []string) (p pop) {
+func startEdge(dir, origin string, addrs []string, late *atomic.Int64) (p pop) {
 	var shards []string
 	for range 3 {
 		store, addr := harness.Memcached("")
 		p.stores, shards = append(p.stores, store), append(shards, addr)
+	}
+	if late != nil {
+		shards[1] = relay(shards[1], late)
 	}
 	peers := harness.FreeAddrs(len(addrs))
 	file, secret := write(dir, "rules.yaml", rules), write(dir, "secret", "a secret of the benchmark\n")
@@ -137,11 +145,59 @@ func take(all *[]*harness.Process) *harness.Process {
 	return p
 }
 
+// relay returns an address behind which addr is. It passes on answers late by as much as late says.
+func relay(addr string, late *atomic.Int64) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	harness.Check(err)
+	go func() {
+		for {
+			from, err := l.Accept()
+			harness.Check(err)
+			to, err := net.Dial("tcp", addr)
+			if err != nil {
+				from.Close()
+				continue
+			}
+			go func() {
+				_, _ = io.Copy(to, from)
+				to.Close()
+			}()
+			go answer(from, to, late)
+		}
+	}()
+	return l.Addr().String()
+}
+
+// answer passes on what a store answers. Late answers do not delay those behind them further.
+func answer(to, store net.Conn, late *atomic.Int64) {
+	type piece struct {
+		due   time.Time
+		bytes []byte
+	}
+	pieces := make(chan piece, 10_000)
+	go func() {
+		defer close(pieces)
+		for buf := make([]byte, 64<<10); ; {
+			n, err := store.Read(buf)
+			if err != nil {
+				return
+			}
+			pieces <- piece{time.Now().Add(time.Duration(late.Load())), bytes.Clone(buf[:n])}
+		}
+	}()
+	for p := range pieces {
+		time.Sleep(time.Until(p.due))
+		_, _ = to.Write(p.bytes) // a node that has gone away reads nothing
+	}
+	to.Close()
+}
+
 // A situation is what happens a third into a run.
 type situation struct {
 	name   string
 	rate   int
-	victim func(*pop) *harness.Process // nil: nothing happens
+	victim func(*pop) *harness.Process // that is killed, if not nil
+	late   time.Duration               // of the answers of a store from then on
 	store  bool                        // only edge has stores
 }
 
@@ -152,7 +208,7 @@ func run() {
 	}
 	programs := []struct {
 		name  string
-		start func(dir, origin string, addrs []string) pop
+		start func(dir, origin string, addrs []string, late *atomic.Int64) pop
 	}{{"nginx", startNginx}, {"HAProxy", startHAProxy}, {"edge", startEdge}}
 	fmt.Printf("%s\n\n| | | attackers pass | innocent refused | failed | CPU µs a request |\n|---|---|--:|--:|--:|--:|\n", harness.Machine("nginx", "haproxy", "memcached"))
 	for _, s := range []situation{
@@ -160,9 +216,11 @@ func run() {
 		{name: "saturated", rate: 40_000},
 		{name: "a node is killed", rate: 2000, victim: func(p *pop) *harness.Process { return take(&p.nodes) }},
 		{name: "a store is killed", rate: 2000, victim: func(p *pop) *harness.Process { return take(&p.stores) }, store: true},
+		{name: "a store answers 20 ms late", rate: 2000, late: 20 * time.Millisecond, store: true},
+		{name: "a store answers 200 ms late", rate: 2000, late: 200 * time.Millisecond, store: true},
 	} {
 		for _, each := range programs {
-			if s.store && each.name != "edge" {
+			if s.store && each.name != "edge" || !strings.Contains(s.name, *only) {
 				continue
 			}
 			measure(s, each.name, each.start, length)
@@ -171,12 +229,16 @@ func run() {
 }
 
 // measure prints a line of the table.
-func measure(s situation, name string, begin func(dir, origin string, addrs []string) pop, length time.Duration) {
+func measure(s situation, name string, begin func(dir, origin string, addrs []string, late *atomic.Int64) pop, length time.Duration) {
 	dir, remove := harness.TempDir()
 	defer remove()
 	origin := harness.StartOrigin("", dir)
 	addrs := harness.FreeAddrs(3)
-	p := begin(dir, origin.Addr, addrs)
+	var late *atomic.Int64 // by how much answers of a store are late
+	if s.late > 0 {
+		late = new(atomic.Int64)
+	}
+	p := begin(dir, origin.Addr, addrs, late)
 	for _, addr := range addrs {
 		harness.WaitFor(addr)
 	}
@@ -188,11 +250,14 @@ func measure(s situation, name string, begin func(dir, origin string, addrs []st
 	before := p.cpu()
 	lost := make(chan time.Duration, 1) // CPU time of the process that is killed
 	go func() {
+		time.Sleep(length / 3)
+		if late != nil {
+			late.Store(int64(s.late))
+		}
 		if s.victim == nil {
 			lost <- 0
 			return
 		}
-		time.Sleep(length / 3)
 		victim := s.victim(&p)
 		lost <- victim.CPU()
 		victim.End()
