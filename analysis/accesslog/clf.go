@@ -42,7 +42,7 @@ func (clf) parse(s []byte, r *record) string {
 			return "no time like [02/Jan/2006:15:04:05 -0700]"
 		}
 		at += i + 1
-		t, n, ok := r.clock.clfZoned(rest[at:])
+		t, n, ok := r.clock.clf(rest[at:])
 		if end := at + n; ok && len(rest) > end && rest[end] == ']' {
 			r.time, r.client = t, client
 			rest = rest[end+1:]

@@ -12,14 +12,12 @@ const second = int64(time.Second / time.Microsecond)
 type clock struct {
 	location *time.Location
 
-	clfDay  [11]byte // dd/Mon/yyyy
-	clfZone [6]byte  // " +zzzz"
-	clfAt   int64    // its beginning, in seconds since the Unix epoch
-
-	isoDay   [10]byte // yyyy-mm-dd
-	isoAt    int64
-	localDay [11]byte // dd/Mon/yyyy of a time without a zone
-	localAt  int64
+	clfDay    [11]byte // dd/Mon/yyyy
+	clfAt     int64    // its beginning in UTC, in seconds since the Unix epoch
+	clfZone   [5]byte  // +zzzz
+	clfOffset int64    // in seconds
+	isoDay    [10]byte // yyyy-mm-dd
+	isoAt     int64
 
 	wallAt     int64 // the last minute of a clock without a zone, in minutes
 	wallOffset int64 // in seconds
@@ -29,56 +27,43 @@ type clock struct {
 // clfLength is the length of dd/Mon/yyyy:HH:MM:SS +zzzz.
 const clfLength = 26
 
-// clf reads dd/Mon/yyyy:HH:MM:SS +zzzz.
-func (c *clock) clf(s []byte) (micros int64, ok bool) {
-	if len(s) < clfLength {
-		return 0, false
-	}
-	s = s[:clfLength]
-	if [11]byte(s[:11]) != c.clfDay || [6]byte(s[20:]) != c.clfZone {
-		if !c.clfBegin(s) {
-			return 0, false
-		}
-	}
-	of, ok := hms(s[12:20])
-	if !ok || s[11] != ':' {
-		return 0, false
-	}
-	return (c.clfAt + of) * second, true
-}
-
-// clfZoned is clf for seconds with a fraction or without. It returns how many bytes were
-// read.
-func (c *clock) clfZoned(s []byte) (micros int64, n int, ok bool) {
-	if len(s) < clfLength || s[20] == ' ' {
-		micros, ok = c.clf(s)
-		return micros, clfLength, ok
-	}
-	part, digits := fraction(s[20:])
-	end := 20 + digits
-	if digits == 0 || len(s) < end+6 {
+// clf reads dd/Mon/yyyy:HH:MM:SS, with a fraction or without, and +zzzz. It returns how many bytes were read.
+func (c *clock) clf(s []byte) (micros int64, n int, ok bool) {
+	shown, part, n, ok := c.clfShown(s)
+	if !ok || len(s) < n+6 || s[n] != ' ' {
 		return 0, 0, false
 	}
-	var whole [clfLength]byte
-	copy(whole[:], s[:20])
-	copy(whole[20:], s[end:])
-	micros, ok = c.clf(whole[:])
-	return micros + part, end + 6, ok
+	if text := s[n+1 : n+6]; [5]byte(text) != c.clfZone {
+		offset, ok := zone(text)
+		if !ok {
+			return 0, 0, false
+		}
+		c.clfZone, c.clfOffset = [5]byte(text), offset
+	}
+	return (shown-c.clfOffset)*second + part, n + 6, true
 }
 
-// clfBegin notes the day and zone of s.
-func (c *clock) clfBegin(s []byte) bool {
-	day, ok := clfDay(s[:11])
-	if !ok {
-		return false
+// clfLocal is clf without a zone.
+func (c *clock) clfLocal(s []byte) (micros int64, n int, ok bool) {
+	shown, part, n, ok := c.clfShown(s)
+	return c.wall(shown)*second + part, n, ok
+}
+
+// clfShown reads what a clock shows, in seconds and a part in microseconds.
+func (c *clock) clfShown(s []byte) (seconds, part int64, n int, ok bool) {
+	if len(s) < 20 || s[11] != ':' {
+		return 0, 0, 0, false
 	}
-	offset, ok := zone(s[21:26])
-	if !ok || s[20] != ' ' {
-		return false
+	if [11]byte(s[:11]) != c.clfDay {
+		day, ok := clfDay(s[:11])
+		if !ok {
+			return 0, 0, 0, false
+		}
+		c.clfDay, c.clfAt = [11]byte(s[:11]), day
 	}
-	c.clfAt = day - offset
-	c.clfDay, c.clfZone = [11]byte(s[:11]), [6]byte(s[20:])
-	return true
+	of, ok := hms(s[12:20])
+	part, digits := fraction(s[20:])
+	return c.clfAt + of, part, 20 + digits, ok
 }
 
 // clfDay reads dd/Mon/yyyy, as seconds since the epoch in UTC.
@@ -183,12 +168,13 @@ func floorDiv(a, b int64) int64 {
 // unix reads a number since the epoch, with or without a fraction. Its unit is seconds,
 // or milli-, micro- or nanoseconds if as seconds it would be after the year 5138.
 func unix(s []byte) (micros int64, ok bool) {
-	whole, fraction := s, []byte(nil)
+	whole, part := s, int64(0) // in millionths
 	if i := bytes.IndexByte(s, '.'); i >= 0 {
-		whole, fraction = s[:i], s[i+1:]
-		if len(fraction) == 0 {
+		var digits int
+		if part, digits = fraction(s[i:]); digits == 0 || i+digits < len(s) {
 			return 0, false
 		}
+		whole = s[:i]
 	}
 	n := int64(0)
 	for _, c := range whole {
@@ -204,17 +190,8 @@ func unix(s []byte) (micros int64, ok bool) {
 	for limit := int64(100_000_000_000); n >= limit && unit > 0; limit *= 1000 {
 		unit /= 1000
 	}
-	part := int64(0)
-	for scale := unit; len(fraction) > 0; fraction = fraction[1:] {
-		c := fraction[0]
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		scale /= 10
-		part += int64(c-'0') * scale
-	}
 	if unit == 0 {
 		return n / 1000, true
 	}
-	return n*unit + part, true
+	return n*unit + part*unit/second, true
 }

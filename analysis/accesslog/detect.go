@@ -206,7 +206,7 @@ func declared(lines [][]byte) (format string, l layout, ok bool) {
 			return "zeek", &columns{zeek: true, tabs: true}, true
 		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
 			if bytes.Contains(line, []byte("x-edge-")) {
-				return "cloudfront", newCloudFront(), true
+				return "cloudfront", newColumns(true, cloudFrontFields), true
 			}
 			return "w3c", &columns{}, true
 		case line[0] != '#':

@@ -36,8 +36,8 @@ func Formats() []Format {
 		{"envoy", "Envoy's and Istio's default log, as text or JSON", nil, &envoyObject},
 		{"cloudflare", "Cloudflare Logpush's HTTP requests", nil, &cloudflare},
 		{"fastly", "the JSON log that Fastly's documentation has; its default one is clf", nil, &fastly},
-		{"w3c", "the W3C's extended log format, which IIS writes; #Fields names its columns", newW3C(), nil},
-		{"cloudfront", "Amazon CloudFront's standard log", newCloudFront(), nil},
+		{"w3c", "the W3C's extended log format, which IIS writes; #Fields names its columns", newColumns(false, iisFields), nil},
+		{"cloudfront", "Amazon CloudFront's standard log", newColumns(true, cloudFrontFields), nil},
 		{"alb", "an AWS Application Load Balancer's log", alb, nil},
 		{"elb", "an AWS Classic Load Balancer's log", elb, nil},
 		{"s3", "Amazon S3's server access log", s3, nil},
@@ -98,13 +98,10 @@ func (f Format) reader(change map[string]string) (layout, error) {
 		}
 		c.client = change["client"]
 		fields, given := change["fields"]
-		switch {
-		case given:
+		if given {
 			c.bare = false
-		case f.Name == "cloudfront":
-			fields = cloudFrontFields
-		case f.Name == "w3c":
-			fields = iisFields
+		} else {
+			fields = c.usual
 		}
 		c.setFields(strings.Fields(strings.TrimPrefix(fields, "#Fields:")))
 		switch {

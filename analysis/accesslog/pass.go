@@ -150,7 +150,7 @@ func (r *reader) run(ctx context.Context) {
 		f, err := s.take()
 		if err == nil {
 			err = r.file(ctx, i, s, f)
-			err = cmp.Or(err, f.close())
+			err = cmp.Or(err, f.Close())
 		}
 		if err != nil {
 			if b := r.next(ctx); b != nil {
@@ -163,7 +163,7 @@ func (r *reader) run(ctx context.Context) {
 }
 
 func (r *reader) file(ctx context.Context, i int, s *source, f *file) error {
-	c := &cutter{text: f.text, maxLine: r.log.o.MaxLine}
+	c := &cutter{text: f, maxLine: r.log.o.MaxLine}
 	layout := s.layout
 	if p, prefixed := layout.(prefixed); prefixed {
 		c.parts = p.parts

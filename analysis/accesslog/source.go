@@ -35,23 +35,25 @@ type source struct {
 	head []byte
 }
 
-// A file is an open source.
+// A file is an open source, without its compression.
 type file struct {
-	text        io.Reader
+	io.Reader
+	stored      *os.File      // nil of the standard input
+	zstd        *zstd.Decoder // if that is what it is compressed by
 	regular     bool
 	size        int64
 	compression string
 	torn        bool // what is compressed turned out to end early
-	closers     []func() error
 }
 
-func (f *file) close() error {
-	var errs []error
-	for i := len(f.closers) - 1; i >= 0; i-- {
-		errs = append(errs, f.closers[i]())
+func (f *file) Close() error {
+	if f.zstd != nil {
+		f.zstd.Close()
 	}
-	f.closers = nil
-	return errors.Join(errs...)
+	if f.stored == nil {
+		return nil
+	}
+	return f.stored.Close()
 }
 
 // inspect opens s, and finds out what it is.
@@ -62,23 +64,23 @@ func (s *source) inspect() error {
 	}
 	s.regular, s.size, s.compression = f.regular, f.size, f.compression
 	head := make([]byte, headSize)
-	n, err := readFull(f.text, head)
+	n, err := readFull(f, head)
 	head = head[:n]
 	whole := errors.Is(err, io.EOF)
 	if f.torn && bytes.IndexByte(head, '\n') < 0 { // not even one whole line
 		err, whole = io.ErrUnexpectedEOF, false
 	}
 	if err != nil && !whole {
-		f.close()
+		f.Close()
 		return s.failed(err)
 	}
 	if err := s.recognise(head, whole); err != nil {
-		f.close()
+		f.Close()
 		return err
 	}
 	if s.regular {
 		s.log.read.Store(0)
-		return f.close()
+		return f.Close()
 	}
 	s.held, s.head = f, head
 	return nil
@@ -94,7 +96,7 @@ func (s *source) take() (*file, error) {
 		return nil, fmt.Errorf("accesslog: %s can only be read once", s.name)
 	}
 	s.held = nil
-	f.text = io.MultiReader(bytes.NewReader(s.head), f.text)
+	f.Reader = io.MultiReader(bytes.NewReader(s.head), f.Reader)
 	return f, nil
 }
 
@@ -102,74 +104,66 @@ func (s *source) close() error {
 	if s.held == nil {
 		return nil
 	}
-	return s.held.close()
+	return s.held.Close()
 }
 
-// open opens s, and undoes its compression.
-func (s *source) open() (*file, error) {
-	f := new(file)
-	var stored io.Reader
-	if s.stdin != nil {
-		stored = s.stdin
-	} else {
-		opened, err := os.Open(s.name)
+// open opens s, and undoes its compression. With an error, the file is closed.
+func (s *source) open() (f *file, err error) {
+	f = new(file)
+	defer func() {
 		if err != nil {
-			return nil, fmt.Errorf("accesslog: %w", err)
+			f.Close()
 		}
-		f.closers = append(f.closers, opened.Close)
-		info, err := opened.Stat()
-		if err != nil {
-			f.close()
-			return nil, fmt.Errorf("accesslog: %w", err)
+	}()
+	stored := s.stdin
+	if stored == nil {
+		if f.stored, err = os.Open(s.name); err != nil {
+			return f, fmt.Errorf("accesslog: %w", err)
 		}
-		if info.IsDir() {
-			f.close()
-			return nil, fmt.Errorf("accesslog: %s is a directory", s.name)
+		stored = f.stored
+		info, err := f.stored.Stat()
+		switch {
+		case err != nil:
+			return f, fmt.Errorf("accesslog: %w", err)
+		case info.IsDir():
+			return f, fmt.Errorf("accesslog: %s is a directory", s.name)
+		case info.Mode().IsRegular():
+			f.regular, f.size = true, info.Size()
 		}
-		if f.regular = info.Mode().IsRegular(); f.regular {
-			f.size = info.Size()
-		}
-		stored = opened
 	}
 	counted := bufio.NewReaderSize(&counter{stored, &s.log.read}, 64<<10)
 	magic, err := counted.Peek(16)
 	if err != nil && !errors.Is(err, io.EOF) {
-		f.close()
-		return nil, s.failed(err)
+		return f, s.failed(err)
 	}
 	if err := f.decompress(counted, magic); err != nil {
-		f.close()
-		return nil, s.failed(err)
+		return f, s.failed(err)
 	}
 	return f, nil
 }
 
 // decompress finds out by its first bytes how what is stored is compressed.
-func (f *file) decompress(stored *bufio.Reader, magic []byte) error {
+func (f *file) decompress(stored *bufio.Reader, magic []byte) (err error) {
 	switch {
 	case bytes.HasPrefix(magic, []byte("\x1f\x8b")):
 		f.compression = "gzip"
-		z, err := gzip.NewReader(stored)
-		if err != nil {
-			return fmt.Errorf("gzip: %w", err)
-		}
-		f.text, f.closers = z, append(f.closers, func() error { z.Close(); return nil }) // its error is Read's
+		f.Reader, err = gzip.NewReader(stored)
 	case bytes.HasPrefix(magic, []byte("\x28\xb5\x2f\xfd")),
 		len(magic) > 4 && magic[0]&0xf0 == 0x50 && bytes.HasPrefix(magic[1:], []byte("\x2a\x4d\x18")):
 		f.compression = "zstd"
-		z, err := zstd.NewReader(stored)
-		if err != nil {
-			return fmt.Errorf("zstd: %w", err)
-		}
-		f.text, f.closers = z, append(f.closers, func() error { z.Close(); return nil })
+		f.zstd, err = zstd.NewReader(stored)
+		f.Reader = f.zstd
 	case len(magic) >= 10 && bytes.HasPrefix(magic, []byte("BZh")) && string(magic[4:10]) == "1AY&SY":
 		f.compression = "bzip2"
-		f.text = bzip2.NewReader(stored)
+		f.Reader = bzip2.NewReader(stored)
 	default:
-		f.text = stored
+		f.Reader = stored
 		return nil
 	}
-	f.text = &untilTorn{f.text, &f.torn}
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.compression, err)
+	}
+	f.Reader = &untilTorn{f.Reader, &f.torn}
 	return nil
 }
 
@@ -214,16 +208,5 @@ func OpenText(name string, stdin io.Reader) (io.ReadCloser, error) {
 	if name == "-" {
 		s.stdin = stdin
 	}
-	f, err := s.open()
-	if err != nil {
-		return nil, err
-	}
-	return openText{f.text, f}, nil
+	return s.open()
 }
-
-type openText struct {
-	io.Reader
-	file *file
-}
-
-func (t openText) Close() error { return t.file.close() }

@@ -104,27 +104,9 @@ func (c *clock) any(s []byte) (micros int64, ok bool) {
 		rest := s[n:]
 		return micros, len(rest) == 0 || rest[0] == ' ' // the zone's name
 	}
-	if micros, n, ok := c.clfZoned(s); ok && n == len(s) {
+	if micros, n, ok := c.clf(s); ok && n == len(s) {
 		return micros, true
 	}
 	micros, n, ok := c.clfLocal(s)
 	return micros, ok && n == len(s)
-}
-
-// clfLocal reads dd/Mon/yyyy:HH:MM:SS and a fraction, without a zone. It returns how many
-// bytes were read.
-func (c *clock) clfLocal(s []byte) (micros int64, n int, ok bool) {
-	if len(s) < 20 || s[11] != ':' {
-		return 0, 0, false
-	}
-	if [11]byte(s[:11]) != c.localDay {
-		day, ok := clfDay(s[:11])
-		if !ok {
-			return 0, 0, false
-		}
-		c.localDay, c.localAt = [11]byte(s[:11]), day
-	}
-	of, ok := hms(s[12:20])
-	part, digits := fraction(s[20:])
-	return c.wall(c.localAt+of)*second + part, 20 + digits, ok
 }

@@ -18,6 +18,7 @@ type directed interface {
 type columns struct {
 	zeek   bool
 	tabs   bool   // between columns, and nothing else
+	usual  string // columns
 	bare   bool   // no #Fields yet: the columns are those that are usual
 	client string // the field that names the client, if it is not the usual one
 	fields []field
@@ -45,25 +46,25 @@ const (
 	client
 	method
 	host
-	stem
+	target // path, with the query or without it, or URL
 	query
-	uri
 	status
 	header
+	kinds
 )
 
-// w3cKinds are the fields that are wanted. CloudFront's cs(Host) is a name of its own;
-// x-host-header, behind it, is what the client asked for.
-var w3cKinds = map[string]kind{
-	"date": date, "date-local": date, "x-date-start": date,
-	"time": clockTime, "time-local": clockTime, "x-time-start": clockTime,
-	"timestamp": epoch, "x-timestamp": epoch, "ts": epoch, "datetime": epoch, "gmttime": epoch, "date-time": epoch,
-	"c-ip": client, "id.orig_h": client,
-	"cs-method": method, "method": method,
-	"cs-host": host, "cs(host)": host, "x-host-header": host, "host": host,
-	"cs-uri-stem": stem, "cs-uri-query": query, "cs-uri": uri, "cs-uri-path": stem, "uri": uri,
-	"sc-status": status, "status_code": status,
-	"user_agent": header, "referrer": header,
+// columnsWanted are the columns that are wanted, but for cs(…), which is a header. CloudFront's cs(Host) is a name of
+// its own; x-host-header, behind it, is what the client asked for.
+var columnsWanted = map[string]field{
+	"date": {kind: date}, "date-local": {kind: date}, "x-date-start": {kind: date},
+	"time": {kind: clockTime}, "time-local": {kind: clockTime}, "x-time-start": {kind: clockTime},
+	"timestamp": {kind: epoch}, "x-timestamp": {kind: epoch}, "ts": {kind: epoch}, "datetime": {kind: epoch}, "gmttime": {kind: epoch}, "date-time": {kind: epoch},
+	"c-ip": {kind: client}, "id.orig_h": {kind: client},
+	"cs-method": {kind: method}, "method": {kind: method},
+	"cs-host": {kind: host}, "cs(host)": {kind: host}, "x-host-header": {kind: host}, "host": {kind: host},
+	"cs-uri-stem": {kind: target}, "cs-uri": {kind: target}, "cs-uri-path": {kind: target}, "uri": {kind: target},
+	"cs-uri-query": {kind: query}, "sc-status": {kind: status}, "status_code": {kind: status},
+	"user_agent": {kind: header, header: "User-Agent"}, "referrer": {kind: header, header: "Referer"}, "cs(referrer)": {kind: header, header: "Referer"},
 }
 
 func (c *columns) direct(s []byte) layout {
@@ -110,31 +111,25 @@ func (c *columns) setFields(names []string) {
 	c.fields, c.count, c.has, c.wall = nil, len(names), 0, false
 	for i, name := range names {
 		lower := strings.ToLower(name)
-		kind, known := w3cKinds[lower]
-		head := ""
-		if inner, ok := strings.CutPrefix(lower, "cs("); ok && !known {
-			kind, known, head = header, true, headerName([]byte(strings.TrimSuffix(inner, ")")))
+		f, known := columnsWanted[lower]
+		if sent, ok := strings.CutPrefix(lower, "cs("); ok && !known {
+			f, known = field{kind: header, header: headerName([]byte(strings.TrimSuffix(sent, ")")))}, true
 		}
 		switch {
 		case c.client != "" && strings.EqualFold(name, c.client):
-			kind, known = client, true
-		case c.client != "" && kind == client:
+			f, known = field{kind: client}, true
+		case c.client != "" && f.kind == client:
 			known = false
 		}
 		utc, local := strings.CutSuffix(lower, "-local")
 		if local && slices.ContainsFunc(names, func(other string) bool { return strings.EqualFold(other, utc) }) {
 			known = false // it is there in UTC too
 		}
-		if lower == "user_agent" {
-			head = "User-Agent"
-		}
-		if head == "Referrer" || lower == "referrer" {
-			head = "Referer"
-		}
 		if known {
 			c.wall = c.wall || local
-			c.has |= 1 << kind
-			c.fields = append(c.fields, field{i, kind, head})
+			c.has |= 1 << f.kind
+			f.column = i
+			c.fields = append(c.fields, f)
 		}
 	}
 }
@@ -153,74 +148,62 @@ func (c *columns) parse(s []byte, r *record) string {
 	case !c.complete():
 		return "no field of #Fields has the time"
 	}
-	var day, of, part int64
-	var dated, timed, absolute bool
-	var target []byte
-	next := 0
-	n := 0
+	var texts [kinds][]byte
+	wanted, n := c.fields, 0
 	for ; len(s) > 0; n++ {
 		var column []byte
 		var ok bool
 		if column, s, ok = c.cut(s); !ok {
 			break
 		}
-		if next == len(c.fields) || c.fields[next].column != n {
+		if len(wanted) == 0 || wanted[0].column != n {
 			continue
 		}
-		f := c.fields[next]
-		next++
-		switch f.kind {
-		case date:
-			if day, dated = r.clock.date(column); !dated {
-				return "no date like 2006-01-02"
-			}
-		case clockTime:
-			if of, timed = hmsOf(column); !timed {
-				return "no time like 15:04:05"
-			}
-			part = fractionOf(column)
-		case epoch:
-			t, ok := unix(column)
-			if absolute = ok; !ok {
-				t, ok = r.clock.any(column)
-			}
-			if !ok {
-				return "no time that can be read"
-			}
-			if !timed {
-				r.time, timed, dated = t, true, true
-				day, of, part = 0, t/second, t%second
-			}
-		case client:
-			if r.client == nil || missing(r.client) {
-				r.client = withoutPort(column)
-				if c.client != "" {
-					r.client = firstOf(column)
-				}
-			}
-		case method:
-			if r.need&Method != 0 && !missing(column) {
-				r.method = column
-			}
-		case host:
-			if r.need&Host != 0 && !missing(column) {
-				r.host = column
-			}
-		case stem, uri:
-			if r.need&(Host|Path) != 0 && !missing(column) {
-				target = column
-			}
-		case query:
-			if r.need&Path != 0 && !missing(column) {
-				r.query = bytes.TrimPrefix(column, []byte("?"))
-			}
-		case status:
-			r.code(column)
+		f := wanted[0]
+		wanted = wanted[1:]
+		switch text := &texts[f.kind]; f.kind {
 		case header:
 			if r.need&Header != 0 && !missing(column) {
 				r.set(f.header, c.header(r, column))
 			}
+		case client, epoch: // the first that is there
+			if missing(*text) {
+				*text = column
+			}
+		case host:
+			if !missing(column) {
+				*text = column
+			}
+		default:
+			*text = column
 		}
+	}
+	day, dated := c.day, c.dated
+	if text := texts[date]; text != nil {
+		if day, dated = r.clock.date(text); !dated {
+			return "no date like 2006-01-02"
+		}
+	}
+	var of, part int64
+	absolute := false
+	if text := texts[clockTime]; text != nil {
+		var ok bool
+		if of, ok = hmsOf(text); !ok {
+			return "no time like 15:04:05"
+		}
+		part = fractionOf(text)
+	} else if text := texts[epoch]; text != nil {
+		t, ok := unix(text)
+		if absolute = ok; !ok {
+			t, ok = r.clock.any(text)
+		}
+		if !ok {
+			return "no time that can be read"
+		}
+		day, of, part, dated = 0, t/second, t%second, true
+	}
+	if r.client = withoutPort(texts[client]); c.client != "" {
+		r.client = firstOf(texts[client])
 	}
 	if n < c.count {
 		return "fewer columns than #Fields names"
@@ -232,10 +215,7 @@ func (c *columns) parse(s []byte, r *record) string {
 		return "no client"
 	}
 	if !dated {
-		if !c.dated {
-			return "no date, and no #Date before it"
-		}
-		day = c.day
+		return "no date, and no #Date before it"
 	}
 	seconds := day + of
 	if !absolute {
@@ -244,14 +224,24 @@ func (c *columns) parse(s []byte, r *record) string {
 		}
 	}
 	r.time = seconds*second + part
-	if target != nil {
-		named, sent := r.host, r.query
-		if i := bytes.IndexByte(target, '/'); i > 0 && bytes.IndexByte(target[:i], ':') < 0 {
-			named, target = target[:i], target[i:] // a URL without its scheme
-		}
-		r.target(target)
-		r.query, r.host = either(r.query, sent), either(r.host, named)
+	if r.need&^Addr == 0 {
+		return ""
 	}
+	r.code(texts[status])
+	if text := texts[method]; !missing(text) {
+		r.method = text
+	}
+	named, sent := texts[host], []byte(nil)
+	if text := texts[query]; !missing(text) {
+		sent = bytes.TrimPrefix(text, []byte("?"))
+	}
+	if text := texts[target]; !missing(text) {
+		if i := bytes.IndexByte(text, '/'); i > 0 && bytes.IndexByte(text[:i], ':') < 0 {
+			named, text = text[:i], text[i:] // a URL without its scheme
+		}
+		r.target(text)
+	}
+	r.query, r.host = either(r.query, sent), either(r.host, named)
 	return ""
 }
 
@@ -333,16 +323,9 @@ const cloudFrontFields = "date time x-edge-location sc-bytes c-ip cs-method cs(H
 const iisFields = "date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) cs(Referer) " +
 	"sc-status sc-substatus sc-win32-status"
 
-// newW3C reads the log of IIS also where its directives were cut off.
-func newW3C() *columns {
-	c := &columns{bare: true}
-	c.setFields(strings.Fields(iisFields))
-	return c
-}
-
-// newCloudFront reads CloudFront's log also where its directives were cut off.
-func newCloudFront() *columns {
-	c := &columns{tabs: true, bare: true}
-	c.setFields(strings.Fields(cloudFrontFields))
+// newColumns reads logs with these columns also where their directives were cut off.
+func newColumns(tabs bool, usual string) *columns {
+	c := &columns{tabs: tabs, bare: true, usual: usual}
+	c.setFields(strings.Fields(usual))
 	return c
 }
