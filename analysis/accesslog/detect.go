@@ -18,13 +18,15 @@ func (s *source) recognise(head []byte, whole bool) error {
 		head = rest
 	}
 	lines := sample(head, whole)
+	refused := func(g guess) error { return &RefusedError{File: s.name, Guess: g.what, hint: g.hint} }
+	format := s.log.o.Format
+	if g, binary := binaryGuess(head); binary && (format == "" || len(lines) == 0) {
+		return refused(g)
+	}
 	if len(lines) == 0 {
 		s.format, s.layout = "empty", clf{}
-		if guess, binary := binaryGuess(head); binary {
-			return &RefusedError{File: s.name, Guess: guess.what, hint: guess.hint}
-		}
 	}
-	if format := s.log.o.Format; format != "" {
+	if format != "" {
 		l, name, err := formatOf(format)
 		if err != nil {
 			return err
@@ -39,16 +41,12 @@ func (s *source) recognise(head []byte, whole bool) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	if g, binary := binaryGuess(head); binary {
-		return &RefusedError{File: s.name, Guess: g.what, hint: g.hint}
-	}
 	f, l, n := detect(lines, s.log.o.Location)
 	if expected := entriesExpected(lines); n*50 < expected || n == 0 && expected > 0 {
-		g := guessOf(head, lines)
-		return &RefusedError{File: s.name, Guess: g.what, hint: g.hint}
+		return refused(guessOf(head, lines))
 	}
 	if g, is := notHTTP(f, lines); is {
-		return &RefusedError{File: s.name, Guess: g.what, hint: g.hint}
+		return refused(g)
 	}
 	if l == nil { // nothing but comments
 		f, l = "empty", clf{}
@@ -78,9 +76,13 @@ func sample(head []byte, whole bool) (lines [][]byte) {
 }
 
 // entriesExpected counts the lines that are no comments.
-func entriesExpected(lines [][]byte) (n int) {
+func entriesExpected(lines [][]byte) int {
+	return count(lines, func(line []byte) bool { return line[0] != '#' })
+}
+
+func count(lines [][]byte, is func(line []byte) bool) (n int) {
 	for _, line := range lines {
-		if line[0] != '#' {
+		if is(line) {
 			n++
 		}
 	}
@@ -218,18 +220,9 @@ func declared(lines [][]byte) (format string, l layout, ok bool) {
 
 // withoutPrefix returns the lines that nothing is put in front of.
 func withoutPrefix(lines [][]byte) (plain [][]byte) {
-	for _, line := range lines {
-		found := false
-		for _, c := range cuttings {
-			if _, ok := c.cut(line); ok {
-				found = true
-			}
-		}
-		if !found {
-			plain = append(plain, line)
-		}
-	}
-	return plain
+	return slices.DeleteFunc(slices.Clone(lines), func(line []byte) bool {
+		return slices.ContainsFunc(cuttings, func(c cutting) bool { _, ok := c.cut(line); return ok })
+	})
 }
 
 // prefix returns l, made to cut off what is put in front of most lines, if that helps.
@@ -246,13 +239,7 @@ func (s *source) prefix(l layout, lines [][]byte) layout {
 
 // quoted reports whether most lines have referer and agent.
 func quoted(lines [][]byte) bool {
-	n := 0
-	for _, line := range lines {
-		if bytes.Count(line, []byte{'"'}) >= 6 {
-			n++
-		}
-	}
-	return 2*n >= len(lines)
+	return 2*count(lines, func(line []byte) bool { return bytes.Count(line, []byte{'"'}) >= 6 }) >= len(lines)
 }
 
 // A RefusedError says that a file is not an access log, or not in the format that was named.

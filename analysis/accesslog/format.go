@@ -132,25 +132,20 @@ func (n *names) change(change map[string]string) error {
 	return nil
 }
 
-// set says where a field is: time, client, request, method, host, path, query, status, attack, or
-// header:Name.
+// set says where a field is: one of named, or header:Name.
 func (n *names) set(key string, paths []string) error {
-	field := map[string]*[]string{
-		"time": &n.time, "client": &n.client, "request": &n.request, "method": &n.method,
-		"host": &n.host, "path": &n.path, "query": &n.query, "status": &n.status, "attack": &n.attack,
-	}[key]
-	name, isHeader := strings.CutPrefix(key, "header:")
-	switch {
-	case field != nil:
-		*field = paths
-	case !isHeader:
-		return fmt.Errorf("accesslog: there is no field %q to be named: use time, client, request, method, host, path, query, status, attack, or header:Name", key)
-	default:
-		if n.header == nil {
-			n.header = map[string][]string{}
-		}
-		n.header[headerName([]byte(name))] = paths
+	if kind, ok := named[key]; ok {
+		n.of[kind] = paths
+		return nil
 	}
+	name, isHeader := strings.CutPrefix(key, "header:")
+	if !isHeader {
+		return fmt.Errorf("accesslog: there is no field %q to be named: use time, client, request, method, host, path, query, status, attack, or header:Name", key)
+	}
+	if n.header == nil {
+		n.header = map[string][]string{}
+	}
+	n.header[headerName([]byte(name))] = paths
 	return nil
 }
 

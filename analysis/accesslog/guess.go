@@ -87,7 +87,6 @@ func guessOf(head []byte, lines [][]byte) guess {
 	}
 	// Most lines of a log of another kind look like it.
 	counts := make([]int, len(textGuesses))
-	objects, syslog := 0, 0
 	for _, line := range lines {
 		for i, g := range textGuesses {
 			if g.line.Match(line) {
@@ -95,13 +94,9 @@ func guessOf(head []byte, lines [][]byte) guess {
 				break
 			}
 		}
-		if line[0] == '{' && line[len(line)-1] == '}' {
-			objects++
-		}
-		if _, ok := cutSyslog(line); ok {
-			syslog++
-		}
 	}
+	objects := count(lines, func(line []byte) bool { return line[0] == '{' && line[len(line)-1] == '}' })
+	syslog := count(lines, func(line []byte) bool { _, ok := cutSyslog(line); return ok })
 	best := 0
 	for i := range counts {
 		if counts[i] > counts[best] {

@@ -10,15 +10,7 @@ import (
 // names are where a format that writes an object a line has what is wanted, the best
 // first.
 type names struct {
-	time    []string // or one has the day and one the time of day
-	client  []string
-	request []string // the request line
-	method  []string
-	host    []string
-	path    []string // with the query or without it
-	query   []string
-	status  []string
-	attack  []string            // true or 1 for requests that are part of an attack
+	of      [kinds][]string     // of epoch one has the time, or one the day and one the time of day
 	header  map[string][]string // by the header's name
 	headers string              // an object of header lines
 	prefix  string              // of members that are header lines
@@ -27,6 +19,12 @@ type names struct {
 	http    bool                // a request line, a method or a path has to be there
 	answer  bool                // a status has to be there
 	logfmt  bool                // lines may be pairs such as method=GET
+}
+
+// named are the names of kinds in the description of a format.
+var named = map[string]kind{
+	"time": epoch, "client": client, "request": request, "method": method, "host": host, "path": target, "query": query,
+	"status": status, "attack": attack,
 }
 
 // answered returns n, but for entries with a status only: what has a method and a path may
@@ -50,9 +48,9 @@ type objects struct {
 	slots int
 
 	// The slots of the lists of names.
-	time, client, request, method, host, path, query, status, attack, mark, is []int
-
-	header []headerSlots
+	of       [kinds][]int
+	mark, is []int
+	header   []headerSlots
 }
 
 type headerSlots struct {
@@ -74,10 +72,10 @@ func newObjects(n names) *objects {
 		}
 		return slots
 	}
-	o.time, o.client = list(n.time), list(n.client)
-	o.request, o.method, o.host = list(n.request), list(n.method), list(n.host)
-	o.path, o.query, o.status = list(n.path), list(n.query), list(n.status)
-	o.attack, o.mark = list(n.attack), list(n.mark)
+	for kind, paths := range n.of {
+		o.of[kind] = list(paths)
+	}
+	o.mark = list(n.mark)
 	if n.is[0] != "" {
 		o.is = list(n.is[:1])
 	}
@@ -136,7 +134,7 @@ func (o *objects) parse(s []byte, r *record) string {
 			return "more than a JSON object"
 		}
 	}
-	get := func(list []int) value {
+	first := func(list []int) value {
 		for _, i := range list {
 			if v := slots[i]; !v.missing() {
 				return v
@@ -144,24 +142,24 @@ func (o *objects) parse(s []byte, r *record) string {
 		}
 		return value{}
 	}
+	get := func(k kind) value { return first(o.of[k]) }
 	if len(o.mark) > 0 && !slices.ContainsFunc(o.mark, func(i int) bool { return slots[i].there() }) {
 		return "not an entry of this format"
 	}
 	if o.is != nil && string(slots[o.is[0]].text) != o.names.is[1] {
 		return "not a request, but another line of this log"
 	}
-	if o.names.http && len(get(o.request).text)+len(get(o.method).text)+len(get(o.path).text) == 0 {
+	if o.names.http && len(get(request).text)+len(get(method).text)+len(get(target).text) == 0 {
 		return "no request"
 	}
-	if o.names.answer && len(get(o.status).text) == 0 {
+	if o.names.answer && len(get(status).text) == 0 {
 		return "no status"
 	}
 	if !o.readTime(slots, r) && !(o.names.logfmt && r.leadingTime(s)) {
 		return "no time that can be read"
 	}
-	client := get(o.client)
-	if r.client = firstOf(r.plainOf(client)); len(r.client) == 0 {
-		if !slices.ContainsFunc(o.client, func(i int) bool { return string(slots[i].text) == "-" }) {
+	if r.client = firstOf(r.plainOf(get(client))); len(r.client) == 0 {
+		if !slices.ContainsFunc(o.of[client], func(i int) bool { return string(slots[i].text) == "-" }) {
 			return "no client"
 		}
 		r.client = []byte("-")
@@ -169,43 +167,43 @@ func (o *objects) parse(s []byte, r *record) string {
 	if r.need&^Addr == 0 {
 		return ""
 	}
-	if v := get(o.request); v.text != nil {
+	if v := get(request); v.text != nil {
 		if v.escaped {
 			v.text = r.plainOf(v)
 		}
 		r.request(v.text)
 	}
-	if v := get(o.method); v.text != nil {
+	if v := get(method); v.text != nil {
 		r.method = r.plainOf(v)
 	}
-	if v := get(o.path); v.text != nil {
+	if v := get(target); v.text != nil {
 		r.target(r.plainOf(v))
 	}
-	if v := get(o.query); v.text != nil && len(r.query) == 0 {
+	if v := get(query); v.text != nil && len(r.query) == 0 {
 		r.query = bytes.TrimPrefix(r.plainOf(v), []byte("?"))
 	}
-	if v := get(o.host); v.text != nil {
+	if v := get(host); v.text != nil {
 		r.host = r.plainOf(v)
 	}
-	r.code(get(o.status).text)
-	marked := string(get(o.attack).text)
+	r.code(get(status).text)
+	marked := string(get(attack).text)
 	r.attack = marked == "true" || marked == "1"
 	for _, h := range o.header {
-		r.set(h.name, r.plainOf(get(h.slots)))
+		r.set(h.name, r.plainOf(first(h.slots)))
 	}
 	return ""
 }
 
 // readTime reads the first of the times that can be read.
 func (o *objects) readTime(slots []value, r *record) (ok bool) {
-	for _, i := range o.time {
+	for _, i := range o.of[epoch] {
 		v := slots[i]
 		if v.missing() {
 			continue
 		}
 		text := r.plainOf(v)
 		if day, ok := r.clock.date(text); ok {
-			for _, i := range o.time {
+			for _, i := range o.of[epoch] {
 				text := slots[i].text
 				if of, ok := hmsOf(text); ok {
 					r.time = r.clock.wall(day+of)*second + fractionOf(text)

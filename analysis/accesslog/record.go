@@ -40,6 +40,25 @@ type record struct {
 	pair  [2]value
 }
 
+// A kind is what a text of a line tells, where columns or members of an object have names.
+type kind int
+
+const (
+	date kind = iota
+	clockTime
+	epoch // a whole time
+	client
+	request // request line
+	method
+	host
+	target // path, with the query or without it, or URL
+	query
+	status
+	attack // true or 1 for requests that are part of an attack
+	header
+	kinds
+)
+
 // A line is one of a request's header.
 type line struct {
 	name  string

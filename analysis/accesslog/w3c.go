@@ -37,22 +37,6 @@ type field struct {
 	header string
 }
 
-type kind int
-
-const (
-	date kind = iota
-	clockTime
-	epoch
-	client
-	method
-	host
-	target // path, with the query or without it, or URL
-	query
-	status
-	header
-	kinds
-)
-
 // columnsWanted are the columns that are wanted, but for cs(…), which is a header. CloudFront's cs(Host) is a name of
 // its own; x-host-header, behind it, is what the client asked for.
 var columnsWanted = map[string]field{
