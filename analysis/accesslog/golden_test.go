@@ -2,6 +2,7 @@ package accesslog_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -98,5 +99,27 @@ func TestExamples(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The host of a URL counts before that of a column, and this before that of a URL without its scheme.
+func TestHostOfColumns(t *testing.T) {
+	for target, want := range map[string]string{
+		"/a": "column.example", "url.example/a": "column.example", "http://url.example/a": "url.example",
+	} {
+		name := filepath.Join(t.TempDir(), "access.log")
+		text := "#Fields: timestamp c-ip cs-method cs-uri cs-host sc-status\n1767366245 203.0.113.7 GET " + target + " column.example 200\n"
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := open(t, []string{name}, accesslog.Options{}).Entries(t.Context(), func(e *accesslog.Entry) error {
+			if e.Host != want || e.Path != "/a" {
+				t.Errorf("%s: host %q and path %q, want %q and /a", target, e.Host, e.Path, want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
 	}
 }

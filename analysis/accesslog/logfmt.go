@@ -27,20 +27,12 @@ func (o *objects) pairs(s []byte, slots []value) {
 			}
 			v, s = value{text, true, escaped}, p.s
 		} else {
-			v.text, s = cutWordHere(s)
+			v.text, s = cutSpace(s)
 		}
 		if m != nil && m.slot >= 0 {
 			slots[m.slot] = v
 		}
 	}
-}
-
-// cutWordHere is cutWord, but for spaces in front.
-func cutWordHere(s []byte) (word, rest []byte) {
-	if i := bytes.IndexByte(s, ' '); i >= 0 {
-		return s[:i:i], s[i+1:]
-	}
-	return s, nil
 }
 
 // leadingTime reads the time that syslog, or Heroku's like, puts in front of a line: after a length, and after a

@@ -105,14 +105,10 @@ func (r *record) unicode(s []byte) int {
 }
 
 func hex4(s []byte) (c rune, ok bool) {
-	if len(s) < 4 {
+	hi, ok := hexPair(s)
+	if !ok {
 		return 0, false
 	}
-	for _, d := range s[:4] {
-		if d = hex(d); d > 15 {
-			return 0, false
-		}
-		c = c<<4 | rune(d)
-	}
-	return c, true
+	lo, ok := hexPair(s[2:])
+	return rune(hi)<<8 | rune(lo), ok
 }

@@ -2,20 +2,19 @@ package accesslog
 
 import (
 	"bytes"
+	"encoding/hex"
 	"strings"
 )
 
-// cutWord returns s up to the next space, and what follows the spaces there. Spaces in
-// front are skipped.
-func cutWord(s []byte) (word, rest []byte) {
-	for len(s) > 0 && s[0] == ' ' {
-		s = s[1:]
+// cutWord returns s up to the next space, and what follows it. Spaces in front are skipped.
+func cutWord(s []byte) (word, rest []byte) { return cutSpace(trimSpaces(s)) }
+
+// cutSpace is cutWord, but a space in front ends an empty word.
+func cutSpace(s []byte) (word, rest []byte) {
+	if i := bytes.IndexByte(s, ' '); i >= 0 {
+		return s[:i], s[i+1:]
 	}
-	i := bytes.IndexByte(s, ' ')
-	if i < 0 {
-		return s, nil
-	}
-	return s[:i], s[i+1:]
+	return s, nil
 }
 
 // skipWords returns what follows n words.
@@ -117,26 +116,14 @@ func (r *record) unescape(s []byte) []byte {
 	return r.plain[from:]
 }
 
-// hex returns the value of a hexadecimal digit, or 16 or more.
-func hex(c byte) byte {
-	switch {
-	case c >= '0' && c <= '9':
-		return c - '0'
-	case c >= 'a' && c <= 'f':
-		return c - 'a' + 10
-	case c >= 'A' && c <= 'F':
-		return c - 'A' + 10
-	}
-	return 16
-}
-
 // hexPair returns the byte of the two hexadecimal digits that s begins with.
 func hexPair(s []byte) (b byte, ok bool) {
 	if len(s) < 2 {
 		return 0, false
 	}
-	hi, lo := hex(s[0]), hex(s[1])
-	return hi<<4 | lo, hi < 16 && lo < 16
+	var to [1]byte
+	_, err := hex.Decode(to[:], s[:2])
+	return to[0], err == nil
 }
 
 // unpercent undoes percent-encoding.

@@ -221,7 +221,7 @@ func (c *columns) parse(s []byte, r *record) string {
 	}
 	if text := texts[target]; !missing(text) {
 		if i := bytes.IndexByte(text, '/'); i > 0 && bytes.IndexByte(text[:i], ':') < 0 {
-			named, text = text[:i], text[i:] // a URL without its scheme
+			named, text = either(named, text[:i]), text[i:] // a URL without its scheme
 		}
 		r.target(text)
 	}
