@@ -55,10 +55,11 @@ func newBesider(t *testing.T, flags ...string) *besider {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	b := &besider{t: t, dir: dir, edge: filepath.Join(dir, "edge")}
-	if out, err := exec.Command("go", "build", "-o", b.edge, "../cmd/edge").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	edge, err := buildEdge()
+	if err != nil {
+		t.Fatal(err)
 	}
+	b := &besider{t: t, dir: dir, edge: edge}
 	b.write("rules.yaml", besideRules)
 	b.flags = append([]string{"node", "--rules", filepath.Join(dir, "rules.yaml"), "--metrics-listen", "", "--admin-listen", ""}, flags...)
 	origin := httptest.NewServer(http.HandlerFunc(echo))

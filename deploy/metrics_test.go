@@ -4,6 +4,7 @@ package deploy_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -11,11 +12,42 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 )
+
+// buildEdge builds the binary with the command of the Dockerfile, once for all tests, and returns where it is.
+var buildEdge = sync.OnceValues(func() (binary string, err error) {
+	text, err := os.ReadFile("Dockerfile")
+	if err != nil {
+		return "", err
+	}
+	m := regexp.MustCompile(`(?m)^RUN (.*go build .*-o )(\S+)( .*)$`).FindStringSubmatch(string(text))
+	if m == nil {
+		return "", errors.New("the Dockerfile builds nothing")
+	}
+	binary = filepath.Join(buildDir, "edge")
+	if out, err := exec.Command("sh", "-c", "cd .. && "+m[1]+binary+m[3]).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building edge: %w\n%s", err, out)
+	}
+	return binary, nil
+})
+
+// buildDir is where buildEdge puts the binary.
+var buildDir string
+
+func TestMain(m *testing.M) {
+	var err error
+	if buildDir, err = os.MkdirTemp("", "edge-deploy"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(buildDir)
+	os.Exit(code)
+}
 
 // look looks at all files of the module. go test repeats a result without a test for as
 // long as the files that the test has looked at are as they were, and does not see what
@@ -135,9 +167,9 @@ func TestAlerts(t *testing.T) {
 // nodeMetrics returns /metrics of a node that has shards and talks to others.
 func nodeMetrics(t *testing.T) string {
 	t.Helper()
-	edge := filepath.Join(t.TempDir(), "edge")
-	if out, err := exec.Command("go", "build", "-o", edge, "../cmd/edge").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	edge, err := buildEdge()
+	if err != nil {
+		t.Fatal(err)
 	}
 	cmd := exec.Command(edge, "node", "--rules=rules", "--origin=http://127.0.0.1:1", "--secret=0123456789abcdef", "--shard=127.0.0.1:1",
 		"--gossip-listen=127.0.0.1:0", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--admin-listen=")

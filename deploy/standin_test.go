@@ -129,17 +129,12 @@ func (s standIn) make(t *testing.T) {
 	})
 }
 
-// goCommand builds the binary with the command of the Dockerfile, and returns a go command
-// that hands it out where all its sources are.
+// goCommand returns a go command that hands out the binary where all its sources are.
 func goCommand(t *testing.T) map[string][]byte {
 	t.Helper()
-	m := regexp.MustCompile(`(?m)^RUN (.*go build .*-o )(\S+)( .*)$`).FindStringSubmatch(read(t, "Dockerfile"))
-	if m == nil {
-		t.Fatal("the Dockerfile builds nothing")
-	}
-	binary := filepath.Join(t.TempDir(), "edge")
-	if out, err := command(t, nil, nil, "sh", "-c", "cd .. && "+m[1]+binary+m[3]); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	binary, err := buildEdge()
+	if err != nil {
+		t.Fatal(err)
 	}
 	sources, err := command(t, nil, nil, "sh", "-c", `cd .. && go list -deps -f '{{if .Module}}{{if .Module.Main}}{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}} {{end}}{{range .EmbedFiles}}{{$d}}/{{.}} {{end}}{{end}}{{end}}' ./cmd/edge`)
 	if err != nil {
