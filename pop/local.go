@@ -84,13 +84,13 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 			return l, err
 		}
 	}
-	neighbours := new(neighbours)
+	local := new(localNodes)
 	for i := range o.Nodes {
 		node := o.Node
 		node.Name = fmt.Sprintf("node-%d", i+1)
 		node.Listen, node.MetricsListen, node.AdminListen = o.NodeListen(i), o.NodeMetrics(i), o.NodeAdmin(i)
 		node.Logger = loggerOf(o.Node).With("node", node.Name)
-		node.Peers, node.together = neighbour{neighbours, node.Name}, true
+		node.Peers, node.together = localPeers{local, node.Name}, true
 		if node.DecisionLog != "" {
 			node.DecisionLog += "." + node.Name
 		}
@@ -101,7 +101,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		}
 		l.nodes = append(l.nodes, n)
 	}
-	neighbours.nodes.Store(&l.nodes)
+	local.nodes.Store(&l.nodes)
 	// Errors of rules files are reported before an address that is in use.
 	if o.Listen != "" {
 		if l.ln, err = net.Listen("tcp", o.Listen); err != nil {
@@ -115,40 +115,40 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 	}
 	var ctx context.Context
 	ctx, l.quiet = context.WithCancel(context.Background())
-	l.talk.Go(func() { neighbours.tell(ctx) })
+	l.talk.Go(func() { local.tell(ctx) })
 	if l.ln != nil {
 		return l, l.startSpreader(loggerOf(o.Node))
 	}
 	return l, nil
 }
 
-// neighbours are the nodes of one process.
-type neighbours struct {
+// localNodes are the nodes of one process.
+type localNodes struct {
 	nodes atomic.Pointer[[]*Node] // set when all are made
 }
 
-// A neighbour is a node's way to the others of its process.
-type neighbour struct {
-	*neighbours
+// localPeers are a node's Peers in its process.
+type localPeers struct {
+	*localNodes
 	name string
 }
 
-// Send lets the other nodes receive a message.
-func (n neighbour) Send(message []byte) {
-	for _, other := range *n.nodes.Load() {
-		if other.Name() != n.name {
-			_ = other.Receive(n.name, message, 0) // our own messages make sense
+// Send lets its peers receive a message.
+func (p localPeers) Send(message []byte) {
+	for _, peer := range *p.nodes.Load() {
+		if peer.Name() != p.name {
+			_ = peer.Receive(p.name, message, 0) // our own messages can be decoded
 		}
 	}
 }
 
-// SendTo lets one node receive messages.
-func (n neighbour) SendTo(name string, messages ...[]byte) (ok bool) {
-	for _, other := range *n.nodes.Load() {
-		if other.Name() == name {
+// SendTo lets one peer receive messages.
+func (p localPeers) SendTo(name string, messages ...[]byte) (ok bool) {
+	for _, peer := range *p.nodes.Load() {
+		if peer.Name() == name {
 			ok = true
 			for _, message := range messages {
-				_ = other.Receive(n.name, message, 0)
+				_ = peer.Receive(p.name, message, 0)
 			}
 		}
 	}
@@ -156,10 +156,10 @@ func (n neighbour) SendTo(name string, messages ...[]byte) (ok bool) {
 }
 
 // ClockAhead returns 0: the nodes of a process have one clock.
-func (neighbour) ClockAhead() time.Duration { return 0 }
+func (localPeers) ClockAhead() time.Duration { return 0 }
 
 // tell lets the nodes tell each other their status, until ctx is done.
-func (n *neighbours) tell(ctx context.Context) {
+func (l *localNodes) tell(ctx context.Context) {
 	ticker := time.NewTicker(voteInterval)
 	defer ticker.Stop()
 	for {
@@ -168,9 +168,9 @@ func (n *neighbours) tell(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		for _, from := range *n.nodes.Load() {
+		for _, from := range *l.nodes.Load() {
 			status := from.Status()
-			for _, to := range *n.nodes.Load() {
+			for _, to := range *l.nodes.Load() {
 				if to != from {
 					to.ReceiveStatus(from.Name(), status)
 				}
