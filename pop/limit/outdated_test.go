@@ -77,6 +77,39 @@ func TestANodeThatReloadsLater(t *testing.T) {
 	}
 }
 
+// Counters of two former layouts count beside the current one, each until it has left the period, whichever
+// was left first.
+func TestTwoReloadsInAPeriod(t *testing.T) {
+	for _, layouts := range [][3]int{{1, 6, 3}, {6, 1, 3}, {6, 3, 1}, {1, 6, 1}} {
+		now := time.Unix(6000, 0)
+		l := steppedPop(t, 1, func() time.Time { return now }, io.Discard, subWindows(layouts[0]))[0]
+		ask := func(requests int) (passed int) {
+			for range requests {
+				req := request(1)
+				if d := l.Decide(&req, now); !d.Verdict.Refused() {
+					passed++
+				}
+				l.Flush()
+				l.Step()
+			}
+			return passed
+		}
+		first := ask(20)
+		now = now.Add(10 * time.Second)
+		l.SetRules(parse(t, subWindows(layouts[1])))
+		second := ask(20)
+		now = now.Add(10 * time.Second)
+		l.SetRules(parse(t, subWindows(layouts[2])))
+		if third := ask(20); first != 20 || second != 20 || third < 10 || third > 11 {
+			t.Errorf("%v: %d, %d and %d requests pass in 20 s, want 20, 20 and the rest of 50", layouts, first, second, third)
+		}
+		now = time.Unix(6000+180, 0) // all of them have left the period
+		if passed := ask(60); passed < 50 || passed > 51 {
+			t.Errorf("%v: %d requests pass two minutes later, want 50", layouts, passed)
+		}
+	}
+}
+
 // subWindows returns a rule of 50 requests a minute with this many sub-windows.
 func subWindows(n int) string {
 	return fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m, sub_windows: %d}]}]", n)
