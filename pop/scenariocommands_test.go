@@ -1,0 +1,322 @@
+package pop_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// request sends requests: request ip=192.0.2.1 x=60 every=2ms node=1 method=POST host=… path=…
+// header=(name:value) answer=401 takes=1s. Each comes that long after what was before; two
+// nodes that count at the very same moment would make the transcript a matter of chance.
+// Without node each goes to another one. It prints the statuses in their order.
+func (s *scenario) request(d *datadriven.TestData) (string, error) {
+	var statuses []string
+	s.origin.set(number(d, "answer", 200), duration(d, "takes", "0s"))
+	every := duration(d, "every", "1ms")
+	var wg sync.WaitGroup
+	results := make([]string, number(d, "x", 1))
+	for i := range results {
+		time.Sleep(every)
+		n := number(d, "node", 0)
+		if n == 0 {
+			n = s.turn%len(s.nodes) + 1
+			s.turn++
+		}
+		r := httptest.NewRequest(arg(d, "method", "GET"), "http://"+arg(d, "host", "example.com")+arg(d, "path", "/"), nil)
+		r.RemoteAddr = arg(d, "ip", "192.0.2.1") + ":1234"
+		if ip := arg(d, "ip", ""); strings.Contains(ip, ":") {
+			r.RemoteAddr = "[" + ip + "]:1234"
+		}
+		if name, value, ok := strings.Cut(arg(d, "header", ""), ":"); ok {
+			r.Header.Set(name, value)
+		}
+		wg.Go(func() { results[i] = s.serve(s.nodes[n-1], r) })
+		synctest.Wait()
+	}
+	wg.Wait()
+	statuses = results
+	var out []string
+	for len(statuses) > 0 {
+		n := slices.IndexFunc(statuses, func(status string) bool { return status != statuses[0] })
+		if n < 0 {
+			n = len(statuses)
+		}
+		out = append(out, fmt.Sprintf("%d×%s", n, statuses[0]))
+		statuses = statuses[n:]
+	}
+	return strings.Join(out, ", ") + "\n", nil
+}
+
+// serve lets n answer r and returns the status, or "closed".
+func (s *scenario) serve(n *pop.Node, r *http.Request) (status string) {
+	w := httptest.NewRecorder()
+	defer func() {
+		if v := recover(); v != nil {
+			if v != http.ErrAbortHandler {
+				panic(v)
+			}
+			status = "closed"
+		}
+	}()
+	n.Handler().ServeHTTP(w, r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = w
+	return strconv.Itoa(w.Code)
+}
+
+// headers prints the headers of the last answer, and its body.
+func (s *scenario) headers(*datadriven.TestData) (string, error) {
+	var b bytes.Buffer
+	if err := s.last.Result().Header.Write(&b); err != nil {
+		return "", err
+	}
+	return strings.ReplaceAll(b.String(), "\r", "") + "| " + s.last.Body.String(), nil
+}
+
+// advance lets time pass: advance 15s. Mitigations that end by then say so.
+func (s *scenario) advance(d *datadriven.TestData) (string, error) {
+	v, err := time.ParseDuration(d.CmdArgs[0].Key)
+	if err != nil {
+		return "", err
+	}
+	time.Sleep(v)
+	return "", nil
+}
+
+// at lets time pass until this long after the beginning: at 59.9s.
+func (s *scenario) at(d *datadriven.TestData) (string, error) {
+	v, err := time.ParseDuration(d.CmdArgs[0].Key)
+	if err != nil {
+		return "", err
+	}
+	if left := v - time.Since(s.start); left < 0 {
+		return "", fmt.Errorf("it is %v already", time.Since(s.start))
+	} else {
+		time.Sleep(left)
+	}
+	return "", nil
+}
+
+// rules replaces the rules by those below: of all nodes, or of one, node=2.
+func (s *scenario) rules(d *datadriven.TestData) (string, error) {
+	rules, err := rule.Parse("rules.yaml", []byte(d.Input))
+	if err != nil {
+		return "", err
+	}
+	for i, n := range s.nodes {
+		if only := number(d, "node", 0); only == 0 || only == i+1 {
+			if err := n.SetRules(rules); err != nil {
+				return "", err
+			}
+		}
+	}
+	return "", nil
+}
+
+// strangers lets the nodes hear of this many others: strangers x=20.
+func (s *scenario) strangers(d *datadriven.TestData) (string, error) {
+	for _, n := range s.nodes {
+		for i := range number(d, "x", 1) {
+			n.ReceiveStatus(fmt.Sprintf("stranger-%d", i+1), n.Status())
+		}
+	}
+	return "", nil
+}
+
+// lift ends a mitigation at a node: lift node=1 rule=all ip=192.0.2.1.
+func (s *scenario) lift(d *datadriven.TestData) (string, error) {
+	secret, err := counter.NewSecret(scenarioSecret)
+	if err != nil {
+		return "", err
+	}
+	n := s.nodes[number(d, "node", 1)-1]
+	for _, r := range n.Rules().Rules() {
+		if r.ID == arg(d, "rule", "all") {
+			req := rule.Request{Addr: netip.MustParseAddr(arg(d, "ip", "192.0.2.1")), Method: "GET", Host: "example.com", Path: "/"}
+			req.Canonicalize(rule.ClientPrefix{})
+			key, _ := r.AppendKey(nil, &req)
+			_, err = n.Lift(secret.Tag(key))
+		}
+	}
+	return "", err
+}
+
+// each applies f to the shards that the command names: kill s1 s2.
+func (s *scenario) each(d *datadriven.TestData, f func(*fakeShard)) (string, error) {
+	for _, a := range d.CmdArgs {
+		sh, ok := s.shards[a.Key+":11211"]
+		if !ok {
+			return "", fmt.Errorf("no shard %s", a.Key)
+		}
+		f(sh)
+	}
+	return "", nil
+}
+
+func (s *scenario) kill(d *datadriven.TestData) (string, error) { return s.each(d, (*fakeShard).kill) }
+func (s *scenario) restart(d *datadriven.TestData) (string, error) {
+	return s.each(d, (*fakeShard).restart)
+}
+func (s *scenario) stall(d *datadriven.TestData) (string, error) {
+	return s.each(d, (*fakeShard).stall)
+}
+func (s *scenario) resume(d *datadriven.TestData) (string, error) {
+	return s.each(d, (*fakeShard).resume)
+}
+
+// takeOut drains shards at all nodes, or at one: out s2 node=1.
+func (s *scenario) takeOut(d *datadriven.TestData) (string, error) { return s.drain(d, true) }
+
+// takeIn takes shards in again: in s2.
+func (s *scenario) takeIn(d *datadriven.TestData) (string, error) { return s.drain(d, false) }
+
+func (s *scenario) drain(d *datadriven.TestData, on bool) (string, error) {
+	for i, n := range s.nodes {
+		if only := number(d, "node", 0); only != 0 && only != i+1 {
+			continue
+		}
+		for _, a := range d.CmdArgs {
+			if a.Key == "node" {
+				continue
+			}
+			if err := n.Drain(a.Key+":11211", on); err != nil {
+				return "", err
+			}
+		}
+	}
+	return "", nil
+}
+
+// reboot stops all nodes, or one, node=2, and starts them again. They remember nothing.
+func (s *scenario) reboot(d *datadriven.TestData) (string, error) {
+	begin := func(i int) bool { only := number(d, "node", 0); return only == 0 || only == i+1 }
+	for i, n := range s.nodes {
+		if begin(i) {
+			if err := n.Stop(context.Background()); err != nil {
+				return "", err
+			}
+		}
+	}
+	for i := range s.nodes {
+		if !begin(i) {
+			continue
+		}
+		n, err := pop.New(s.options[i])
+		if err != nil {
+			return "", err
+		}
+		s.network.replace(i, n)
+		if err := n.Start(); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// mitigations prints what each node says of the mitigations.
+func (s *scenario) mitigations(*datadriven.TestData) (string, error) {
+	var b strings.Builder
+	for _, n := range s.nodes {
+		for _, m := range listed(n) {
+			fmt.Fprintf(&b, "%s: rule=%s client=%s by=%s lifted=%t by_hand=%t ineffective=%t %s\n",
+				n.Name(), m.Rule, m.Client, m.Node, m.Lifted, m.ByHand, m.Ineffective, m.Why)
+		}
+	}
+	return b.String(), nil
+}
+
+// explain prints what each node says of a client: explain ip=192.0.2.1 rule=all.
+func (s *scenario) explain(d *datadriven.TestData) (string, error) {
+	values := map[string]string{}
+	for _, a := range d.CmdArgs {
+		values[a.Key] = strings.Join(a.Vals, ",")
+	}
+	var b strings.Builder
+	for _, n := range s.nodes {
+		e, err := n.Explain(values)
+		if err != nil {
+			return "", err
+		}
+		for _, k := range e.Keys {
+			fmt.Fprintf(&b, "%s: rule=%s mitigated=%t", n.Name(), k.Rule, k.Mitigation != nil && !k.Mitigation.Lifted)
+			for _, l := range k.Limits {
+				fmt.Fprintf(&b, " %s, %d more;", l.Text, l.Remaining)
+			}
+			b.WriteString(strings.TrimRight(" "+k.Problem, " ") + "\n")
+		}
+		for _, need := range e.Needs {
+			fmt.Fprintf(&b, "%s: rule=%s needs %v\n", n.Name(), need.Rule, need.Characteristics)
+		}
+	}
+	return b.String(), nil
+}
+
+// commands prints how many commands the shards have got since it was last called, all
+// together or those that are named: commands s1 s2.
+func (s *scenario) commands(d *datadriven.TestData) (string, error) {
+	if len(d.CmdArgs) > 0 {
+		var counts []string
+		_, err := s.each(d, func(sh *fakeShard) { counts = append(counts, strconv.Itoa(sh.commands())) })
+		return strings.Join(counts, " ") + "\n", err
+	}
+	total := 0
+	for _, sh := range s.shards {
+		total += sh.commands()
+	}
+	return fmt.Sprintf("%d\n", total), nil
+}
+
+// metric prints a metric's sum over its labels, of each node: metric edge_mitigation_records.
+func (s *scenario) metric(d *datadriven.TestData) (string, error) {
+	var out []string
+	for _, n := range s.nodes {
+		for _, a := range d.CmdArgs {
+			v, err := sum(n.Gatherer(), a.Key)
+			if err != nil {
+				return "", err
+			}
+			out = append(out, fmt.Sprintf("%s %s %v\n", n.Name(), a.Key, v))
+		}
+	}
+	return strings.Join(out, ""), nil
+}
+
+func sum(g prometheus.Gatherer, name string) (total float64, err error) {
+	name, label, _ := strings.Cut(name, "/")
+	families, err := g.Gather()
+	if err != nil {
+		return 0, err
+	}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			if label == "" || slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == label }) {
+				total += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+		return total, nil
+	}
+	return 0, errors.New("no metric " + name)
+}
