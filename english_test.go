@@ -14,7 +14,7 @@ import (
 // phrases are what a reader in this field stumbles over, with what to write instead.
 var phrases = []struct{ pattern, instead string }{
 	{`\b(is|are|be|was|were) none\b`, `say what is wrong: "invalid", "unknown", "missing", "empty"`},
-	{`\bfor want of\b`, `"because there is no …", "without"`},
+	{`\bfor want of\b`, `"because no … was free", "without"`},
 	{`\bso many\b|\b(after|until|for|comes|lasts?|takes?) so long\b`, `"this many", "that long"`},
 	{`\breckon`, `"count", "expect", "compute"`},
 	{`\bown making\b`, `"generated", "our own"`},

@@ -119,7 +119,7 @@ func (p *pool) overlapping(one netip.Prefix) (_ netip.Prefix, free bool) {
 	return netip.Prefix{}, true
 }
 
-// following returns the first address after a network. It is invalid if there is none.
+// following returns the first address after a network, an invalid one after the last network.
 func following(p netip.Prefix) netip.Addr {
 	a := p.Addr().AsSlice()
 	for i := p.Bits(); i < 8*len(a); i++ {

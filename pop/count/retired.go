@@ -112,7 +112,7 @@ func (t *track) place(p *placement, owner *lane, now time.Time, settle time.Dura
 type plan struct {
 	rule   *rule.Rule
 	limits []planned // the rule's, then those that have outdated layouts
-	until  time.Time // the first of these has left the period; zero: there is none
+	until  time.Time // the first of these leaves the period; zero without them
 	lost   *losses
 }
 
@@ -150,7 +150,7 @@ func newPlan(r *rule.Rule, outdated []planned, lost *losses, now time.Time) *pla
 
 func (p *planned) samePeriod(l rule.Limit) bool { return l.Period.Microseconds() == p.Period }
 
-// find returns the index of the limit with the same counters as limit, -1 if there is none. p may be nil.
+// find returns the index of the limit with the same counters as limit, -1 if p is nil or has no such limit.
 func (p *plan) find(limit *planned) int {
 	if p == nil {
 		return -1

@@ -136,7 +136,7 @@ func (t *track) setPlan(p *plan, now time.Time) {
 			t.lose(dropShard, j)
 		}
 	}
-	if len(p.limits) > 1 || t.rarely.Load() != nil {
+	if len(p.limits) > 1 {
 		several := make([]window, len(p.limits))
 		for i := range several {
 			several[i] = of(i)
@@ -144,6 +144,9 @@ func (t *track) setPlan(p *plan, now time.Time) {
 		t.rare().windows = several
 	} else {
 		t.first[0] = of(0)
+		if r := t.rarely.Load(); r != nil {
+			r.windows = nil
+		}
 	}
 	t.plan = p
 	t.placed = 0 // other limits may need other counters of formers

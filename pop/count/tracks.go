@@ -25,7 +25,7 @@ func (p *part) bucket(key counter.Key) **track {
 	return &p.buckets[binary.LittleEndian.Uint32(key[4:])&uint32(len(p.buckets)-1)]
 }
 
-// find returns the track of a key, nil if there is none.
+// find returns the track of a key, nil if the key is not tracked.
 func (p *part) find(key counter.Key) *track {
 	if p.n == 0 {
 		return nil

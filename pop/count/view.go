@@ -107,7 +107,7 @@ const (
 // counted late weighs less, never more.
 //
 // If other nodes counted, one of them may have seen the limit exceeded since the last evaluation,
-// when the previous window weighed more: then the record is read. Requests see the counts under shared.
+// when the previous window weighed more: then the record is read. shared guards what requests see.
 func (t *track) evaluate(now time.Time, n uint64, shared *sync.Mutex) (f finding, over bool) {
 	t.advance(now)
 	if n > 0 {
