@@ -126,7 +126,7 @@ func TestArrows(t *testing.T) {
 	}
 }
 
-// The arithmetic that nodes, replay and rules share links nothing that speaks to shards or is scraped.
+// Package counter, which nodes, replay and rules share, links neither sockets nor metrics.
 func TestArithmeticIsLight(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "./counter").Output()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// phrases are what a reader in this field stumbles over, with what to write instead.
+// phrases are patterns that must not come back, with what to write instead.
 var phrases = []struct{ pattern, instead string }{
 	{`\b(is|are|be|was|were) none\b`, `say what is wrong: "invalid", "unknown", "missing", "empty"`},
 	{`\bfor want of\b`, `"because no … was free", "without"`},
@@ -27,7 +27,7 @@ var phrases = []struct{ pattern, instead string }{
 	{`(^|// |^# |[.:;] )Who (is|was|has|does|[a-z]+s) [^?]*$`, `name the subject: "a client that …"`},
 }
 
-// No sentence has a phrase that was rewritten everywhere before.
+// No file has one of the phrases.
 func TestEnglish(t *testing.T) {
 	forbidden := make([]*regexp.Regexp, len(phrases))
 	for i, p := range phrases {

@@ -407,7 +407,7 @@ func (n *Node) readiness() (detail []string, err error) {
 		return nil, err
 	}
 	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind {
-		detail = append(detail, fmt.Sprintf("counting is behind: %d keys wait for a shard, the oldest count for %v", keys, oldest.Round(100*time.Millisecond)))
+		detail = append(detail, fmt.Sprintf("counting is behind by %v; keys that wait for a shard: %d", oldest.Round(100*time.Millisecond), keys))
 	}
 	return append(append(detail, n.notices.details()...), n.crowded()...), nil
 }

@@ -93,7 +93,7 @@ func (s *scenario) headers(*datadriven.TestData) (string, error) {
 	return strings.ReplaceAll(b.String(), "\r", "") + "| " + s.last.Body.String(), nil
 }
 
-// advance lets time pass: advance 15s. Mitigations that end by then say so.
+// advance lets time pass: advance 15s. Mitigations that end by then are logged.
 func (s *scenario) advance(d *datadriven.TestData) (string, error) {
 	v, err := time.ParseDuration(d.CmdArgs[0].Key)
 	if err != nil {

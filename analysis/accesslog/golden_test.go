@@ -102,7 +102,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// The host of a URL counts before that of a column, and this before that of a URL without its scheme.
+// The host of a URL takes precedence over a column's, and this one over that of a URL without a scheme.
 func TestHostOfColumns(t *testing.T) {
 	for target, want := range map[string]string{
 		"/a": "column.example", "url.example/a": "column.example", "http://url.example/a": "url.example",

@@ -1,7 +1,7 @@
 package accesslog
 
-// An output hands out what has been put in order, as arrivals or as entries. An entry is put in order as an Arrival
-// too, which tells where its record is; the output holds the records of the blocks that are not handed out entirely.
+// An output passes sorted arrivals or entries to the caller. Entries are sorted as arrivals, too, whose client refers
+// to a record; the output holds the records of blocks until all of them are passed on.
 type output struct {
 	arrivals func([]Arrival) error
 	entries  func(*Entry) error // if not nil, instead of arrivals
@@ -25,7 +25,7 @@ func (o *output) take(number uint64, text string, arrivals int) {
 	}
 }
 
-// batch hands out what as stands for.
+// batch passes on the arrivals as, or their entries.
 func (o *output) batch(as []Arrival) error {
 	if o.entries == nil {
 		return o.arrivals(as)
@@ -40,7 +40,7 @@ func (o *output) batch(as []Arrival) error {
 	return nil
 }
 
-// record returns the record that a client refers to, which is not asked for again.
+// record returns the record that a client refers to. Each is asked for once.
 func (o *output) record(ref Client) string {
 	number, from, to := ref.reference()
 	if o.last == nil || number != o.number {

@@ -40,7 +40,7 @@ type record struct {
 	pair  [2]value
 }
 
-// A kind is what a text of a line tells, where columns or members of an object have names.
+// A kind is what a named column, or a member of an object, holds.
 type kind int
 
 const (

@@ -55,7 +55,7 @@ type run struct {
 	arrivals int
 }
 
-// add takes a batch in order that is not empty.
+// add takes a batch, which must be in order and not empty.
 func (s *sorter) add(b []Arrival) error {
 	if !s.disk && s.handed && b[0].Time < s.until {
 		return &OrderError{By: time.Duration(s.until-b[0].Time) * time.Microsecond, Buffer: s.limit}
@@ -99,7 +99,7 @@ func (s *sorter) finish() error {
 	return s.drain(0)
 }
 
-// drain hands out the oldest arrivals until no more than about keep are held: never fewer.
+// drain hands out the oldest arrivals until about keep are held, never fewer.
 func (s *sorter) drain(keep int) error {
 	for len(s.sequences) > 0 {
 		first := s.sequences[0]
@@ -149,7 +149,7 @@ func (s *sorter) flush() error {
 	return err
 }
 
-// hand hands out, or writes to the file until everything is known.
+// hand passes arrivals on, or writes them to the file until the whole input is known.
 func (s *sorter) hand(as []Arrival) error {
 	if s.ctx.Err() != nil {
 		return s.ctx.Err()
@@ -197,7 +197,8 @@ func (s *sorter) write() error {
 	return err
 }
 
-// fill reads the next arrivals of a run. Their records are like those of a block, but numbered from the other end.
+// fill reads the next arrivals of a run. Their records are held like those of a block, under numbers that count down
+// from the largest.
 func (s *sorter) fill(q *sequence) error {
 	const atOnce = 256 // so that the batches of many runs take little memory
 	q.batch = slices.Grow(q.batch[:0], atOnce)

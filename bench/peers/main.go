@@ -145,7 +145,7 @@ func take(all *[]*harness.Process) *harness.Process {
 	return p
 }
 
-// relay returns an address behind which addr is. It passes on answers late by as much as late says.
+// relay returns the address of a proxy in front of addr that delays answers by late, in nanoseconds.
 func relay(addr string, late *atomic.Int64) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	harness.Check(err)
@@ -168,7 +168,7 @@ func relay(addr string, late *atomic.Int64) string {
 	return l.Addr().String()
 }
 
-// answer passes on what a store answers. Late answers do not delay those behind them further.
+// answer forwards a store's answers. A delayed answer does not delay those behind it further.
 func answer(to, store net.Conn, late *atomic.Int64) {
 	type piece struct {
 		due   time.Time

@@ -12,8 +12,8 @@
 //   - Time is exact. Memcached's clock ticks once a second, so that there an
 //     item with a time-to-live of 2 s may be gone after little more than 1 s.
 //     Here it lives for 2 s.
-//   - All other commands, such as append, gat and the meta ones, do not exist:
-//     ERROR; nor do UDP and the binary protocol, whose connections are closed.
+//   - All other commands, such as append, gat and the meta ones, get ERROR. There
+//     is no UDP, and a connection that begins like the binary protocol is closed.
 //     stats has general figures only, and no reset.
 //   - A get line is at most 1 MiB long. A longer one is refused with
 //     CLIENT_ERROR line too long, and the connection is closed.

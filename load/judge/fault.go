@@ -217,7 +217,7 @@ func (v *investigation) add(name string, requests []int32, format string, args .
 	return f
 }
 
-// note reports a fault of some requests, of which it does not name clients.
+// note reports a fault without naming clients.
 func (v *investigation) note(name string, requests uint64, format string, args ...any) *Fault {
 	v.faults = append(v.faults, Fault{Name: name, Requests: requests, Text: fmt.Sprintf(format, args...)})
 	return &v.faults[len(v.faults)-1]

@@ -31,7 +31,7 @@ var kindWords = []kindWord{
 	{"random_keys", true, func() kind { return &randomKeys{together{members{rate: lone.rate}}} }, look{}},
 }
 
-// lone is what a kind has instead of clients and a rate that are missing or invalid.
+// lone stands in for clients and a rate that are missing or invalid.
 var lone = members{1, rate{1, time.Second}}
 
 func kindNames() []string {

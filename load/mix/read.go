@@ -107,7 +107,7 @@ func (r *reader) componentFields(d *draft) []strictyaml.Field {
 	return fields
 }
 
-// noted is a key whose node is kept.
+// noted returns f, which also keeps the key's node.
 func noted(node **yaml.Node, f strictyaml.Field) strictyaml.Field {
 	read := f.Read
 	f.Read = func(n *yaml.Node) {

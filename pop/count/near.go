@@ -21,8 +21,8 @@ type Near struct {
 }
 
 // Near returns up to n keys near their threshold, by what this node knows, the nearest first. The loop looks at
-// a part of its keys between two flushes: Near waits for it until ctx is done, and for ever while Run does not
-// run, so ctx must end.
+// a part of its keys between two flushes: Near waits for it until ctx is done, so ctx must end:
+// without Run nothing answers.
 func (c *Loop) Near(ctx context.Context, n int) (all []Near) {
 	left := func(of *Near) float64 { return float64(of.Remaining) / float64(of.Limit.Threshold) }
 	for i := range c.tracks {

@@ -158,7 +158,7 @@ func (p *plan) find(limit *planned) int {
 	return slices.IndexFunc(p.limits, func(l planned) bool { return l.Period == limit.Period && l.Layout == limit.Layout })
 }
 
-// setPlan has t counted as r says, which is of rules.
+// setPlan makes r, which is one of rules, the rule by which t is counted.
 func (c *Loop) setPlan(t *track, r *rule.Rule, rules *rules, now time.Time) {
 	if p := t.plan; p != nil && p.rule == r && (p.until.IsZero() || now.Before(p.until)) {
 		return

@@ -80,7 +80,7 @@ func newWindow(limit *planned, now time.Time) (w window) {
 	return w
 }
 
-// forget resets what was known of other windows than those of w.
+// forget resets what was known of the windows before the last roll.
 func (w *window) forget() { w.fresh, w.again, w.seen, w.others = true, 0, unseen, false }
 
 // elapsed returns how much of the current window has passed at now, 0 if the clock was set back.
@@ -92,7 +92,7 @@ func (w *window) elapsed(limit *planned, now time.Time) int64 {
 	return elapsed
 }
 
-// rare returns what few tracks have.
+// rare returns t.rarely, which it makes if missing.
 func (t *track) rare() *rarely {
 	if t.rarely.Load() == nil {
 		t.rarely.Store(new(rarely))
@@ -100,7 +100,7 @@ func (t *track) rare() *rarely {
 	return t.rarely.Load()
 }
 
-// formers returns where counters are that nobody increments any more.
+// formers returns the shards with counters that still count and are no longer incremented.
 func (t *track) formers() []former {
 	if r := t.rarely.Load(); r != nil {
 		return r.formers
@@ -206,7 +206,7 @@ func (t *track) lift(generation uint32) {
 	t.unplace() // formers may have counters of this generation
 }
 
-// unplace has the owner and the formers found again.
+// unplace makes the loop find the owner and the formers again.
 func (t *track) unplace() {
 	if t.placed = 0; t.formers() != nil {
 		t.rare().formers = nil
@@ -235,7 +235,7 @@ func (t *track) add(n uint64, arrived time.Time) {
 	}
 }
 
-// roll makes the window at index the current one. Of windows that are not the next one nothing is kept.
+// roll makes the window at index the current one. Counts are kept only if it is the next one.
 func (t *track) roll(i int, index uint32) {
 	w, clients := &t.windows()[i], ClientSet{}
 	if index == w.Index+1 {
@@ -381,8 +381,8 @@ func (t *track) counted(s slot, op *memcached.Increment, from *memcached.Link) (
 	return false
 }
 
-// stale returns how long ago, in microseconds, the requests came by whose answer the counts of other nodes are
-// known: most at most, and if nothing is known. It is exact to a millisecond. Requests may call it.
+// stale returns the age of what is known of other nodes' counts, in microseconds: that of the requests whose answer
+// had them. It is at most most, and most if nothing is known. It is exact to a millisecond. Requests may call it.
 func (t *track) stale(now time.Time, most int64) int64 {
 	told := t.told.Load()
 	if told == 0 {

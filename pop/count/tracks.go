@@ -20,7 +20,7 @@ type part struct {
 
 func (c *Loop) part(key counter.Key) *part { return &c.tracks[key[0]%parts] }
 
-// bucket returns where the chain of a key begins. There must be buckets.
+// bucket returns the head of a key's chain. p must have buckets.
 func (p *part) bucket(key counter.Key) **track {
 	return &p.buckets[binary.LittleEndian.Uint32(key[4:])&uint32(len(p.buckets)-1)]
 }
@@ -76,7 +76,7 @@ func (p *part) all(yield func(*track) bool) {
 const maxSpared = 8
 
 // evict removes and returns a track that was not used since the hand passed it last, preferably one that is far
-// from its threshold. There must be one.
+// from its threshold. p must not be empty.
 func (p *part) evict() *track {
 	for spared := 0; ; p.hand++ {
 		for at := &p.buckets[p.hand&(len(p.buckets)-1)]; *at != nil; {

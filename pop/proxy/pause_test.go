@@ -87,7 +87,7 @@ func TestClientsMayPauseBetweenRequests(t *testing.T) {
 // cut off, however much it has sent before. Once the origin answers, they may talk slowly.
 func TestBodyRate(t *testing.T) {
 	const echo, sink = "/echo", "/"
-	// write writes size bytes, then waits, and does so times times.
+	// write writes size bytes and then waits, this many times.
 	write := func(w io.Writer, size int, wait time.Duration, times int) {
 		for range times {
 			if _, err := w.Write(make([]byte, size)); err != nil {
