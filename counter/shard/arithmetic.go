@@ -6,10 +6,7 @@ import (
 )
 
 // arithmetic answers incr and decr.
-func (c *conn) arithmetic(n int, decr bool, now time.Time) {
-	if !c.want(n, 3, 4) {
-		return
-	}
+func (c *conn) arithmetic(decr bool, now time.Time) {
 	c.noreplyMaybe()
 	key := c.tokens[1]
 	if len(key) > maxKey {

@@ -17,7 +17,7 @@ const maxTokens = 23
 const badFormat = "CLIENT_ERROR bad command line format"
 
 // exec carries out the command in line, which has no line end. The reply goes
-// to c.out. The methods that answer a command get its number of words, n.
+// to c.out.
 func (c *conn) exec(line []byte, now time.Time) {
 	c.noreply = false
 	if i := bytes.IndexByte(line, 0); i >= 0 {
@@ -37,94 +37,98 @@ func (c *conn) exec(line []byte, now time.Time) {
 		c.get(rest, len(name) == len("gets"), now)
 		return
 	}
-
-	n := c.tokenize(line)
+	c.tokenize(line)
+	least, most := 1, maxTokens // words
+	switch string(name) {
+	case "incr", "decr", "touch":
+		least, most = 3, 4
+	case "set", "add", "replace":
+		least, most = 5, 6
+	case "cas":
+		least, most = 6, 7
+	case "delete":
+		least, most = 2, 4
+	case "flush_all":
+		least, most = 1, 3
+	case "verbosity":
+		least, most = 2, 3
+	}
+	if c.words < least || c.words > most {
+		c.reply("ERROR")
+		return
+	}
 	switch string(name) {
 	case "incr":
-		c.arithmetic(n, false, now)
+		c.arithmetic(false, now)
 	case "decr":
-		c.arithmetic(n, true, now)
+		c.arithmetic(true, now)
 	case "set":
-		c.update(n, modeSet, now)
+		c.update(modeSet, now)
 	case "add":
-		c.update(n, modeAdd, now)
+		c.update(modeAdd, now)
 	case "replace":
-		c.update(n, modeReplace, now)
+		c.update(modeReplace, now)
 	case "cas":
-		c.update(n, modeCAS, now)
+		c.update(modeCAS, now)
 	case "touch":
-		c.touch(n, now)
+		c.touch(now)
 	case "delete":
-		c.delete(n, now)
+		c.delete(now)
 	case "flush_all":
-		c.flushAll(n, now)
+		c.flushAll(now)
 	case "stats":
-		c.stats(n, now)
+		c.stats(now)
 	case "version":
 		c.reply("VERSION " + version)
 	case "verbosity":
-		c.verbosity(n)
+		c.verbosity()
 	case "quit":
 		c.state = connDone
 	default:
-		c.unknown(name, c.tokens[n-1])
+		c.unknown(name)
 	}
 }
 
 // unknown answers a command that does not exist. A web browser's request is
 // not answered: a page must not be able to make one talk to the shard.
-func (c *conn) unknown(name, last []byte) {
+func (c *conn) unknown(name []byte) {
 	// A name with the first letter of a common command was not taken for a
 	// browser's by memcached, and is not here.
 	common := strings.IndexByte("acdgist", name[0]) >= 0 || name[0] == 'm' && len(name) == 2
-	if !common && bytes.HasPrefix(last, []byte("HTTP/")) {
+	if !common && bytes.HasPrefix(c.tokens[c.words-1], []byte("HTTP/")) {
 		c.state = connDone
 		return
 	}
 	c.reply("ERROR")
 }
 
-// tokenize splits line at spaces into c.tokens and returns their number.
-func (c *conn) tokenize(line []byte) int {
+// tokenize splits line at spaces into c.tokens.
+func (c *conn) tokenize(line []byte) {
 	n := 0
 	for ; n < maxTokens; n++ {
 		if c.tokens[n], line = nextToken(line); len(c.tokens[n]) == 0 {
 			break
 		}
 	}
-	c.last = max(0, n-1)
-	return n
-}
-
-// want reports whether a command has from least to most words. If not, that is
-// an ERROR.
-func (c *conn) want(n, least, most int) bool {
-	if n < least || n > most {
-		c.reply("ERROR")
-		return false
-	}
-	return true
+	c.words = n
 }
 
 // noreplyMaybe suppresses the reply to this command if its last word says so,
 // errors included.
 func (c *conn) noreplyMaybe() bool {
-	c.noreply = string(c.tokens[c.last]) == "noreply"
+	c.noreply = string(c.tokens[c.words-1]) == "noreply"
 	return c.noreply
 }
 
 // flushAll answers flush_all.
-func (c *conn) flushAll(n int, now time.Time) {
-	if !c.want(n, 1, 3) {
-		return
-	}
+func (c *conn) flushAll(now time.Time) {
 	c.server.flushes.Add(1)
 	words := 1
 	if c.noreplyMaybe() {
 		words = 2
 	}
 	var exptime int32
-	if n != words {
+	if c.words != words {
 		var ok bool
 		if exptime, ok = parseInt32(c.tokens[1]); !ok {
 			c.reply("CLIENT_ERROR invalid exptime argument")
@@ -136,10 +140,7 @@ func (c *conn) flushAll(n int, now time.Time) {
 }
 
 // verbosity answers verbosity, which has no effect.
-func (c *conn) verbosity(n int) {
-	if !c.want(n, 2, 3) {
-		return
-	}
+func (c *conn) verbosity() {
 	c.noreplyMaybe()
 	if _, ok := parseUint32(c.tokens[1]); !ok {
 		c.reply(badFormat)

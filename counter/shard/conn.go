@@ -33,7 +33,7 @@ type conn struct {
 	// Of the command being carried out:
 	noreply bool
 	tokens  [maxTokens][]byte
-	last    int // index of the last token
+	words   int // tokens
 	key     [maxKey]byte
 }
 

@@ -4,14 +4,11 @@ import "time"
 
 // delete answers delete. A time of 0 before noreply is a relic that is still
 // accepted.
-func (c *conn) delete(n int, now time.Time) {
-	if !c.want(n, 2, 4) {
-		return
-	}
-	if n > 2 {
+func (c *conn) delete(now time.Time) {
+	if c.words > 2 {
 		zero := string(c.tokens[2]) == "0"
 		noreply := c.noreplyMaybe()
-		if !(n == 3 && (zero || noreply) || n == 4 && zero && noreply) {
+		if !(c.words == 3 && (zero || noreply) || c.words == 4 && zero && noreply) {
 			c.reply("CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]")
 			return
 		}

@@ -46,5 +46,5 @@ func newMetrics(s *Server, reg prometheus.Registerer) {
 	commands("incr", func(n snapshot) uint64 { return n.counts[incrHits] + n.counts[incrMisses] })
 	commands("decr", func(n snapshot) uint64 { return n.counts[decrHits] + n.counts[decrMisses] })
 	commands("delete", func(n snapshot) uint64 { return n.counts[deleteHits] + n.counts[deleteMisses] })
-	commands("flush", func(n snapshot) uint64 { return uint64(n.flushes) })
+	commands("flush", func(snapshot) uint64 { return uint64(s.flushes.Load()) })
 }

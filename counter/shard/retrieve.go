@@ -56,10 +56,7 @@ func nextToken(b []byte) (token, rest []byte) {
 }
 
 // touch answers touch.
-func (c *conn) touch(n int, now time.Time) {
-	if !c.want(n, 3, 4) {
-		return
-	}
+func (c *conn) touch(now time.Time) {
 	c.noreplyMaybe()
 	key := c.tokens[1]
 	if len(key) > maxKey {

@@ -41,22 +41,13 @@ const (
 
 type counts [numCounters]uint64
 
-// snapshot is what a server has counted at some time, and what it held.
+// snapshot is what the stripes had counted, and what they held, at some time.
 type snapshot struct {
 	counts
-	acceptedConns, rejectedConns, flushes, bytesRead, bytesWritten int64
-
 	items, blocks int
 }
 
-func (s *Server) snapshot() snapshot {
-	now := snapshot{
-		acceptedConns: s.acceptedConns.Load(),
-		rejectedConns: s.rejectedConns.Load(),
-		flushes:       s.flushes.Load(),
-		bytesRead:     s.bytesRead.Load(),
-		bytesWritten:  s.bytesWritten.Load(),
-	}
+func (s *Server) snapshot() (now snapshot) {
 	for i := range s.store.stripes {
 		st := &s.store.stripes[i]
 		st.mu.Lock()
@@ -71,8 +62,8 @@ func (s *Server) snapshot() snapshot {
 }
 
 // stats answers stats.
-func (c *conn) stats(n int, now time.Time) {
-	if n == 1 {
+func (c *conn) stats(now time.Time) {
+	if c.words == 1 {
 		c.generalStats(now)
 		return
 	}
@@ -95,11 +86,11 @@ func (c *conn) generalStats(now time.Time) {
 	c.stat("pointer_size", strconv.IntSize)
 	c.stat("max_connections", s.options.MaxConns)
 	c.stat("curr_connections", s.conns.Load())
-	c.stat("total_connections", n.acceptedConns)
-	c.stat("rejected_connections", n.rejectedConns)
+	c.stat("total_connections", s.acceptedConns.Load())
+	c.stat("rejected_connections", s.rejectedConns.Load())
 	c.stat("cmd_get", n.counts[getHits]+n.counts[getMisses])
 	c.stat("cmd_set", n.counts[cmdSet])
-	c.stat("cmd_flush", n.flushes)
+	c.stat("cmd_flush", s.flushes.Load())
 	c.stat("cmd_touch", n.counts[touchHits]+n.counts[touchMisses])
 	c.stat("get_hits", n.counts[getHits])
 	c.stat("get_misses", n.counts[getMisses])
@@ -116,8 +107,8 @@ func (c *conn) generalStats(now time.Time) {
 	c.stat("cas_badval", n.counts[casBadval])
 	c.stat("touch_hits", n.counts[touchHits])
 	c.stat("touch_misses", n.counts[touchMisses])
-	c.stat("bytes_read", n.bytesRead)
-	c.stat("bytes_written", n.bytesWritten)
+	c.stat("bytes_read", s.bytesRead.Load())
+	c.stat("bytes_written", s.bytesWritten.Load())
 	c.stat("limit_maxbytes", s.options.MaxBytes)
 	c.stat("threads", runtime.GOMAXPROCS(0))
 	c.stat("bytes", n.blocks*blockCost)

@@ -20,20 +20,15 @@ const (
 	modeCAS
 )
 
-// outcome is what became of an update.
-type outcome byte
+// outcome is what became of an update, as the answer to a storage command.
+type outcome string
 
 const (
-	stored outcome = iota
-	notStored
-	exists
-	notFound
+	stored    outcome = "STORED"
+	notStored outcome = "NOT_STORED"
+	exists    outcome = "EXISTS"
+	notFound  outcome = "NOT_FOUND"
 )
-
-// String returns the outcome as the answer to a storage command.
-func (o outcome) String() string {
-	return [...]string{"STORED", "NOT_STORED", "EXISTS", "NOT_FOUND"}[o]
-}
 
 // maxValueLen is the greatest length of a value that a command line may
 // announce, a 32-bit number with room for the end of the line. The item limit
@@ -41,14 +36,7 @@ func (o outcome) String() string {
 const maxValueLen = 1<<31 - 1 - 2
 
 // update answers set, add, replace and cas.
-func (c *conn) update(n int, m mode, now time.Time) {
-	words := 5
-	if m == modeCAS {
-		words = 6
-	}
-	if !c.want(n, words, words+1) {
-		return
-	}
+func (c *conn) update(m mode, now time.Time) {
 	c.noreplyMaybe()
 	key := c.tokens[1]
 	flags, flagsOK := parseUint32(c.tokens[2])
@@ -83,7 +71,7 @@ func (c *conn) update(n int, m mode, now time.Time) {
 		c.store.countSet(u.key, clock)
 		c.reply("CLIENT_ERROR bad data chunk")
 	default:
-		c.reply(c.store.update(u, value, clock).String())
+		c.reply(string(c.store.update(u, value, clock)))
 	}
 }
 
