@@ -90,22 +90,25 @@ func Files(paths ...string) ([]string, error) {
 	return files, nil
 }
 
+// contents are what rules files, or parts of one, hold.
+type contents struct {
+	rules     []*Rule
+	ids       []place // where the ID of each of rules is
+	access    []listed
+	sets      []*networkSetDraft
+	uses      []networkUse
+	plans     []overridesUse
+	labels    []*labelDraft
+	labelUses []labelUse
+}
+
 // A loader collects what the files of a set hold.
 type loader struct {
-	files  []strictyaml.Source
-	rules  []*Rule
-	ids    []place // where the ID of each of rules is
-	access []listed
-	sets   []*networkSetDraft
-	uses   []networkUse
-	plans  []overridesUse
-	labels []*labelDraft
-	errs   Errors
-	read   func(file string) ([]byte, error) // reads a file that rules name; nil if they cannot
-
-	labelUses []labelUse
-
+	contents
+	files   []strictyaml.Source
+	errs    Errors
 	hyphens strictyaml.Hyphens
+	read    func(file string) ([]byte, error) // reads a file that rules name; nil if they cannot
 }
 
 // add reads a file, in parts at once where it has at least large bytes; a part has

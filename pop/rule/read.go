@@ -16,15 +16,7 @@ import (
 // once.
 type reader struct {
 	strictyaml.Document
-	rules  []*Rule
-	ids    []place // where the ID of each of rules is
-	access []listed
-	sets   []*networkSetDraft
-	uses   []networkUse
-	plans  []overridesUse
-
-	labels    []*labelDraft
-	labelUses []labelUse
+	contents
 
 	// Of the rule that is being read.
 	paths    []pathList

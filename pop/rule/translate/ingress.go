@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -135,10 +136,7 @@ func (s *site) addPath(path, kind string, regex bool) {
 	default:
 		patterns = []string{path + "*"}
 	}
-	for _, p := range patterns {
-		ok = ok && expressible("paths", p)
-	}
-	if !ok {
+	if !ok || !expressible("paths", patterns...) {
 		s.paths = append(s.paths, "/*")
 		s.logs = append(s.logs, fmt.Sprintf("rules cannot match the path %q", path))
 		return
@@ -228,17 +226,10 @@ func (in *ingress) limits(t *Translation, all []*ingress, status, globalStatus i
 		spelled := text(in.annotations["global-rate-limit-window"])
 		window, err := time.ParseDuration(spelled)
 		if err != nil || window < rule.MinPeriod || window > rule.MaxPeriod || window%time.Second != 0 {
-			n := in.annotations["global-rate-limit-window"]
-			if n == nil {
-				n = in.annotations["global-rate-limit"]
-			}
+			n := cmp.Or(in.annotations["global-rate-limit-window"], in.annotations["global-rate-limit"])
 			return in.fail(n, "set it to whole seconds, minutes or hours, such as 2m", "invalid global-rate-limit-window %q", spelled)
 		}
-		expr := text(in.annotations["global-rate-limit-key"])
-		if expr == "" {
-			expr = "$remote_addr"
-		}
-		k := (&scope{}).keyOf(expr, 0)
+		k := (&scope{}).keyOf(cmp.Or(text(in.annotations["global-rate-limit-key"]), "$remote_addr"), 0)
 		if k.unknown != "" {
 			t.uncovered(in.at(in.annotations["global-rate-limit-key"]), "global-rate-limit of Ingress %s: %s", in.name, k.unknown)
 		} else {

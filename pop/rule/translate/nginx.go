@@ -63,22 +63,17 @@ type location struct {
 // A use is a limit_req with the requests that it concerns.
 type use struct {
 	*directive
+	draft
 	zone   *zone
 	burst  uint64
 	queue  string // delay=N, nodelay, or nothing
-	status int
 	dry    bool
-	hosts  []string
-	paths  []string
-	except []string
-	named  []string // hosts of other servers
-	logs   []string
 	places []string
 }
 
 func translateNginx(t *Translation, files []File) error {
 	f := files[0]
-	r := &nginxReader{directory: filepath.Dir(f.Name), Translation: t}
+	r := &nginxReader{directory: filepath.Dir(f.Name)}
 	if parts, main := splitDump(f.Text); parts != nil {
 		r.parts, r.directory = parts, filepath.Dir(main)
 		f = File{main, parts[main]}
@@ -263,7 +258,7 @@ func (n *nginx) readNames(s *server) {
 			}
 			switch {
 			case name == "" || name == "_" || name == "-" || name == "__" || name == "*":
-			case slices.ContainsFunc(names, func(h string) bool { return !expressible("hosts", h) }):
+			case !expressible("hosts", names...):
 				s.strange = append(s.strange, name)
 			default:
 				s.hosts = append(s.hosts, without(names, s.hosts)...)
@@ -306,9 +301,7 @@ func (n *nginx) addLocation(s *server, d *directive, outer level, parents []*loc
 	default:
 		l.patterns = []string{path + "*"}
 	}
-	for _, p := range l.patterns {
-		l.ok = l.ok && expressible("paths", p)
-	}
+	l.ok = l.ok && expressible("paths", l.patterns...)
 	var err error
 	if l.level, err = n.inherit(outer, d.block); err != nil {
 		return err
@@ -335,7 +328,7 @@ func sources(list []*directive) string {
 
 // newUse reads a limit_req.
 func (n *nginx) newUse(d *directive, l level) (*use, error) {
-	u := &use{directive: d, status: cmp.Or(l.status, 503), dry: l.dry}
+	u := &use{directive: d, draft: draft{status: cmp.Or(l.status, 503)}, dry: l.dry}
 	for i, arg := range d.args() {
 		name, value, _ := strings.Cut(arg, "=")
 		switch name {

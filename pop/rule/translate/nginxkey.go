@@ -144,7 +144,7 @@ func (s *scope) variable(name string, depth int) (k key) {
 	default:
 		k.unknown = fmt.Sprintf("rules cannot count by $%s", name)
 	}
-	if len(k.characteristics) > 0 && strings.Contains(k.characteristics[0].text, ":") && !expressibleCharacteristic(k.characteristics[0].text) {
+	if len(k.characteristics) > 0 && !expressibleCharacteristic(k.characteristics[0].text) {
 		return key{unknown: fmt.Sprintf("rules cannot count by $%s", name)}
 	}
 	return k
@@ -184,26 +184,18 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 	where := fmt.Sprintf("map %s (%v)", name, d.position)
 	var counted, empty []mapEntry
 	var made []key
-	add := func(e mapEntry) {
+	for _, e := range append(slices.Clip(entries), mapEntry{"default", otherwise}) {
 		if e.value == "" {
 			empty = append(empty, e)
-			return
+		} else {
+			counted, made = append(counted, e), append(made, s.keyOf(e.value, depth+1))
 		}
-		counted = append(counted, e)
-		one := s.keyOf(e.value, depth+1)
-		made = append(made, one)
 	}
-	for _, e := range entries {
-		add(e)
-	}
-	add(mapEntry{"default", otherwise})
 	if len(counted) == 0 {
 		return key{never: true}
 	}
-	for _, one := range made {
-		if one.unknown != "" {
-			return one
-		}
+	if i := slices.IndexFunc(made, func(one key) bool { return one.unknown != "" }); i >= 0 {
+		return made[i]
 	}
 	k = made[len(made)-1]
 	same := func(a, b key) bool { return fmt.Sprint(a.characteristics) == fmt.Sprint(b.characteristics) }
@@ -222,7 +214,7 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 	geo := s.geos[strings.Trim(source, "${}")]
 	switch {
 	case geo != nil:
-		return s.byNetwork(k, where, geo, entries, otherwise)
+		k.byNetwork(where, geo, entries, otherwise)
 	case otherwise != "" && client:
 		for _, e := range empty {
 			prefix, ok := parseNetwork(e.pattern)
@@ -235,7 +227,7 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 	case otherwise != "":
 		k.logs = append(k.logs, fmt.Sprintf("%s exempts requests by %s (%s), which rules cannot", where, source, quoteSome(empty)))
 	default:
-		s.only(&k, where, source, counted)
+		k.only(where, source, counted)
 	}
 	return k
 }
@@ -250,7 +242,7 @@ func headerOf(variable string) string {
 }
 
 // only restricts k to the requests for which a map makes a key.
-func (s *scope) only(k *key, where, source string, counted []mapEntry) {
+func (k *key) only(where, source string, counted []mapEntry) {
 	var what string
 	var into *[]string
 	switch source {
@@ -271,10 +263,7 @@ func (s *scope) only(k *key, where, source string, counted []mapEntry) {
 		} else {
 			patterns[0] = strings.TrimPrefix(patterns[0], `\`)
 		}
-		for _, p := range patterns {
-			ok = ok && expressible(what, p)
-		}
-		if !ok {
+		if !ok || !expressible(what, patterns...) {
 			k.unknown = fmt.Sprintf("%s counts only requests whose %s is like %q, which rules cannot match", where, source, e.pattern)
 			return
 		}
@@ -289,7 +278,7 @@ func (s *scope) only(k *key, where, source string, counted []mapEntry) {
 }
 
 // byNetwork exempts the clients of the networks for which a map of a geo block makes no key.
-func (s *scope) byNetwork(k key, where string, geo *directive, entries []mapEntry, otherwise string) key {
+func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherwise string) {
 	networks, normal, options := mapEntries(geo)
 	counts := func(value string) bool {
 		for _, e := range entries {
@@ -302,7 +291,7 @@ func (s *scope) byNetwork(k key, where string, geo *directive, entries []mapEntr
 	where = fmt.Sprintf("%s, geo %s (%v)", where, geo.words[len(geo.words)-1].text, geo.position)
 	if !counts(normal) {
 		k.unknown = where + ": counts only clients of certain networks, which rules cannot match"
-		return k
+		return
 	}
 	for _, o := range options {
 		if o.name() != "volatile" {
@@ -331,7 +320,6 @@ func (s *scope) byNetwork(k key, where string, geo *directive, entries []mapEntr
 			}
 		}
 	}
-	return k
 }
 
 // quoteSome quotes the patterns of a few entries.

@@ -90,7 +90,7 @@ func (n *nginx) addUses(s *server, l *location) error {
 		if err != nil {
 			return err
 		}
-		u.hosts, u.paths, u.except, u.named, u.logs = s.hosts, paths, except, named, append(slices.Clip(logs), s.logs...)
+		u.hosts, u.paths, u.except, u.exceptHosts, u.logs = s.hosts, paths, except, named, append(slices.Clip(logs), s.logs...)
 		n.uses = append(n.uses, u)
 	}
 	return nil
@@ -126,7 +126,7 @@ func wins(m, l *location) bool {
 // merged returns the uses of a zone, those together that one rule can say.
 func (n *nginx) merged(z *zone) (all []*use) {
 	alike := func(a, b *use) bool {
-		return a.burst == b.burst && a.queue == b.queue && a.status == b.status && a.dry == b.dry && slices.Equal(a.logs, b.logs) && slices.Equal(a.named, b.named)
+		return a.burst == b.burst && a.queue == b.queue && a.status == b.status && a.dry == b.dry && slices.Equal(a.logs, b.logs) && slices.Equal(a.exceptHosts, b.exceptHosts)
 	}
 	for _, u := range n.uses {
 		if u.zone != z {
@@ -165,20 +165,10 @@ func (n *nginx) addRule(u *use, shared bool) {
 		n.uncovered(u.position, "%s: its key is always empty, so nginx counts nothing", u.source())
 		return
 	}
-	r := &draft{
-		id:              z.name,
-		from:            []string{fmt.Sprintf("%s (%v), %s (%v)", u.source(), strings.Join(u.places, ", "), z.source(), z.position)},
-		hosts:           u.hosts,
-		methods:         z.key.methods,
-		paths:           u.paths,
-		except:          u.except,
-		exceptHosts:     u.named,
-		characteristics: z.key.characteristics,
-		limits:          z.limits(u.burst),
-		status:          u.status,
-		notes:           append(z.difference(u), z.key.notes...),
-		logs:            append(slices.Clip(u.logs), z.key.logs...),
-	}
+	r := u.draft
+	r.id, r.from = z.name, []string{fmt.Sprintf("%s (%v), %s (%v)", u.source(), strings.Join(u.places, ", "), z.source(), z.position)}
+	r.methods, r.characteristics, r.limits = z.key.methods, z.key.characteristics, z.limits(u.burst)
+	r.notes, r.logs = append(z.difference(u), z.key.notes...), append(slices.Clip(u.logs), z.key.logs...)
 	for _, m := range []struct {
 		into *[]string
 		also []string
@@ -199,7 +189,7 @@ func (n *nginx) addRule(u *use, shared bool) {
 	for _, e := range z.key.exempt {
 		list(&n.allow, e.prefix, e.why+" exempts it from zone "+z.name+"; allow exempts it from all rules and from deny")
 	}
-	n.Translation.rules = append(n.Translation.rules, r)
+	n.Translation.rules = append(n.Translation.rules, &r)
 }
 
 // limits returns the limits that a rate and a burst are. nginx lets one request through, burst

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -56,8 +57,19 @@ type nginxReader struct {
 	parts     map[string][]byte // of the output of nginx -T
 	reading   []string          // files, from the outermost
 	absent    []string          // included files that are not there
-	*Translation
 }
+
+// What a file consists of, besides ; { and }. A brace after a dollar sign belongs to the word.
+var (
+	blanks     = regexp.MustCompile(`^(?:[ \t\r\n]|#[^\n]*)*`)
+	quotedWord = regexp.MustCompile(`(?s)^(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')`)
+	bareWord   = regexp.MustCompile(`(?s)^(?:\\.|\$\{[^ \t\r\n;{}]*\}?|[^ \t\r\n;{])*`)
+
+	// A comment, a text, a brace, or something else of another language, such as Lua.
+	code = regexp.MustCompile(`(?s)^(?:--[^\n]*|#[^\n]*|"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?|[^-#"'{}]+|.)`)
+
+	unescape = strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\\`, `\`, `\t`, "\t", `\r`, "\r", `\n`, "\n").Replace
+)
 
 // An nginxScanner splits a file into tokens.
 type nginxScanner struct {
@@ -66,149 +78,58 @@ type nginxScanner struct {
 	position
 }
 
-func (s *nginxScanner) skip(n int) {
-	for range n {
-		switch c := s.text[s.at]; {
+// take passes over what p matches, and returns it.
+func (s *nginxScanner) take(p *regexp.Regexp) string {
+	text := p.Find(s.text[s.at:])
+	for _, c := range text {
+		switch {
 		case c == '\n':
 			s.line, s.column = s.line+1, 1
 		case utf8.RuneStart(c):
 			s.column++
 		}
-		s.at++
 	}
+	s.at += len(text)
+	return string(text)
 }
 
-func (s *nginxScanner) rest() []byte { return s.text[s.at:] }
+var symbol = regexp.MustCompile(`^[;{}]`)
 
 // next returns the next token, or false at the end of the file.
 func (s *nginxScanner) next() (t token, ok bool, err error) {
-	for s.at < len(s.text) {
-		switch c := s.text[s.at]; {
-		case strings.IndexByte(" \t\r\n", c) >= 0:
-			s.skip(1)
-		case c == '#':
-			n := bytes.IndexByte(s.rest(), '\n')
-			if n < 0 {
-				n = len(s.rest())
-			}
-			s.skip(n)
-		case strings.IndexByte(";{}", c) >= 0:
-			t = token{s.position, string(c), true}
-			s.skip(1)
-			return t, true, nil
-		case c == '"' || c == '\'':
-			return s.quoted(c)
-		default:
-			return s.bare(), true, nil
-		}
+	s.take(blanks)
+	t.position = s.position
+	if t.text = s.take(symbol); t.text != "" {
+		t.symbol = true
+		return t, true, nil
 	}
-	return token{}, false, nil
-}
-
-// quoted reads a token in quotes.
-func (s *nginxScanner) quoted(quote byte) (t token, ok bool, err error) {
-	t = token{position: s.position}
-	s.skip(1)
-	var b []byte
-	for s.at < len(s.text) {
-		switch c := s.text[s.at]; {
-		case c == quote:
-			s.skip(1)
-			if s.at < len(s.text) && strings.IndexByte(" \t\r\n;{})", s.text[s.at]) < 0 {
-				return t, false, failAt(s.position, s.text, "put a blank or a semicolon after the quote", "unexpected %q after a quoted word", s.rest()[:1])
-			}
-			t.text = string(b)
-			return t, true, nil
-		case c == '\\' && s.at+1 < len(s.text):
-			b = append(b, unescaped(s.text[s.at+1])...)
-			s.skip(2)
-		default:
-			b = append(b, c)
-			s.skip(1)
-		}
+	if rest := s.text[s.at:]; len(rest) == 0 {
+		return t, false, nil
+	} else if rest[0] != '"' && rest[0] != '\'' {
+		t.text = unescape(s.take(bareWord))
+		return t, true, nil
 	}
-	return t, false, failAt(t.position, s.text, "end the word with the quote that begins it", "a quote is not closed")
-}
-
-// bare reads a token without quotes. A brace after a dollar sign belongs to it.
-func (s *nginxScanner) bare() token {
-	t := token{position: s.position}
-	var b []byte
-	for s.at < len(s.text) {
-		c := s.text[s.at]
-		if c == '\\' && s.at+1 < len(s.text) {
-			b = append(b, unescaped(s.text[s.at+1])...)
-			s.skip(2)
-			continue
-		}
-		if c == '$' && bytes.HasPrefix(s.rest(), []byte("${")) {
-			b = append(b, "${"...)
-			s.skip(2)
-			for s.at < len(s.text) && strings.IndexByte(" \t\r\n;{", s.text[s.at]) < 0 {
-				end := s.text[s.at] == '}'
-				b = append(b, s.text[s.at])
-				s.skip(1)
-				if end {
-					break
-				}
-			}
-			continue
-		}
-		if strings.IndexByte(" \t\r\n;{", c) >= 0 {
-			break
-		}
-		b = append(b, c)
-		s.skip(1)
+	word := s.take(quotedWord)
+	if word == "" {
+		return t, false, failAt(t.position, s.text, "end the word with the quote that begins it", "a quote is not closed")
 	}
-	t.text = string(b)
-	return t
-}
-
-// unescaped returns what a backslash and c stand for.
-func unescaped(c byte) []byte {
-	switch c {
-	case '"', '\'', '\\':
-		return []byte{c}
-	case 't':
-		return []byte("\t")
-	case 'r':
-		return []byte("\r")
-	case 'n':
-		return []byte("\n")
+	t.text = unescape(word[1 : len(word)-1])
+	if rest := s.text[s.at:]; len(rest) > 0 && strings.IndexByte(" \t\r\n;{})", rest[0]) < 0 {
+		return t, false, failAt(s.position, s.text, "put a blank or a semicolon after the quote", "unexpected %q after a quoted word", rest[:1])
 	}
-	return []byte{'\\', c}
+	return t, true, nil
 }
 
 // skipCode skips a block of another language, such as Lua, whose opening brace was read.
 func (s *nginxScanner) skipCode(open token) error {
 	for depth := 1; s.at < len(s.text); {
-		c := s.text[s.at]
-		switch {
-		case bytes.HasPrefix(s.rest(), []byte("--")) || c == '#':
-			n := bytes.IndexByte(s.rest(), '\n')
-			if n < 0 {
-				n = len(s.rest())
-			}
-			s.skip(n)
-			continue
-		case c == '"' || c == '\'':
-			s.skip(1)
-			for s.at < len(s.text) && s.text[s.at] != c && s.text[s.at] != '\n' {
-				if s.text[s.at] == '\\' && s.at+1 < len(s.text) {
-					s.skip(1)
-				}
-				s.skip(1)
-			}
-		case c == '{':
+		switch s.take(code) {
+		case "{":
 			depth++
-		case c == '}':
-			depth--
-		}
-		if s.at < len(s.text) {
-			s.skip(1)
-		}
-		if depth == 0 {
-			return nil
+		case "}":
+			if depth--; depth == 0 {
+				return nil
+			}
 		}
 	}
 	return failAt(open.position, s.text, "add a }", "the block that begins here is not closed")

@@ -19,12 +19,11 @@ func patternsOf(expr string) (patterns []string, broader, ok bool) {
 	if err != nil {
 		return nil, false, false
 	}
-	heads, anchored := []head{{}}, false
-	heads, anchored, broader, ok = extend(heads, re, false)
-	if !ok || !anchored {
+	r := reading{heads: []head{{}}}
+	if !r.extend(re) || !r.anchored {
 		return nil, false, false
 	}
-	for _, h := range heads {
+	for _, h := range r.heads {
 		if h.text == "" {
 			return nil, false, false
 		}
@@ -37,7 +36,7 @@ func patternsOf(expr string) (patterns []string, broader, ok bool) {
 	}
 	// /a/* stands for /a, too.
 	patterns = slices.DeleteFunc(patterns, func(p string) bool { return slices.Contains(patterns, p+"/*") })
-	return patterns, broader, true
+	return patterns, r.broader, true
 }
 
 // A head is how a match may begin.
@@ -47,95 +46,91 @@ type head struct {
 	closed bool // nothing follows
 }
 
-// extend extends heads by what re matches.
-func extend(heads []head, re *syntax.Regexp, anchored bool) (longer []head, now, broader, ok bool) {
+// A reading is what is known of the part of an expression that has been read.
+type reading struct {
+	heads             []head
+	anchored, broader bool
+}
+
+// extend reads re, and reports whether a rule can express what it matches.
+func (r *reading) extend(re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpBeginText, syntax.OpBeginLine:
-		return heads, true, false, !anchored
+		again := r.anchored
+		r.anchored = true
+		return !again
 	case syntax.OpEmptyMatch:
-		return heads, anchored, false, true
+		return true
 	case syntax.OpCapture:
-		return extend(heads, re.Sub[0], anchored)
+		return r.extend(re.Sub[0])
 	case syntax.OpConcat:
-		for _, sub := range re.Sub {
-			var more bool
-			if heads, anchored, more, ok = extend(heads, sub, anchored); !ok {
-				return nil, false, false, false
-			}
-			broader = broader || more
-		}
-		return heads, anchored, broader, true
-	}
-	if !anchored && re.Op != syntax.OpAlternate {
-		return nil, false, false, false
-	}
-	switch re.Op {
+		return !slices.ContainsFunc(re.Sub, func(sub *syntax.Regexp) bool { return !r.extend(sub) })
 	case syntax.OpAlternate:
+		var longer []head
 		all := true
 		for _, sub := range re.Sub {
-			part, begins, more, ok := extend(slices.Clone(heads), sub, anchored)
-			if !ok || len(longer)+len(part) > mostPatterns {
-				return nil, false, false, false
+			one := reading{slices.Clone(r.heads), r.anchored, r.broader}
+			if !one.extend(sub) || len(longer)+len(one.heads) > mostPatterns {
+				return false
 			}
-			longer, all, broader = append(longer, part...), all && begins, broader || more
+			longer, all, r.broader = append(longer, one.heads...), all && one.anchored, one.broader
 		}
-		return longer, all, broader, all
+		r.heads, r.anchored = longer, all
+		return all
+	}
+	if !r.anchored {
+		return false
+	}
+	switch re.Op {
 	case syntax.OpQuest:
-		part, _, more, ok := extend(slices.Clone(heads), re.Sub[0], anchored)
-		return append(heads, part...), true, more, ok && 2*len(heads) <= mostPatterns
+		return r.extend(&syntax.Regexp{Op: syntax.OpAlternate, Sub: []*syntax.Regexp{{Op: syntax.OpEmptyMatch}, re.Sub[0]}})
 	case syntax.OpLiteral:
-		for i, h := range heads {
+		for i, h := range r.heads {
 			if h.closed {
-				return nil, false, false, false
+				return false
 			}
 			if h.open {
-				broader = true // what follows is not looked at
+				r.broader = true // what follows is ignored
 			} else {
-				heads[i].text += string(re.Rune)
+				r.heads[i].text += string(re.Rune)
 			}
 		}
-		return heads, true, broader, true
+		return true
 	case syntax.OpCharClass:
-		if letters := runes(re); len(letters) > 0 && len(letters)*len(heads) <= mostPatterns {
-			for _, letter := range letters {
-				part, _, more, ok := extend(slices.Clone(heads), &syntax.Regexp{Op: syntax.OpLiteral, Rune: []rune{letter}}, true)
-				if !ok {
-					return nil, false, false, false
-				}
-				longer, broader = append(longer, part...), broader || more
-			}
-			return longer, true, broader, true
+		if letters := lettersOf(re); len(letters) > 0 && len(letters)*len(r.heads) <= mostPatterns {
+			return r.extend(&syntax.Regexp{Op: syntax.OpAlternate, Sub: letters})
 		}
 	case syntax.OpEndText, syntax.OpEndLine:
-		for i, h := range heads {
+		for i, h := range r.heads {
 			// After something free, the end is no bound: .* goes up to it.
-			heads[i].closed = !h.open
+			r.heads[i].closed = !h.open
 		}
-		return heads, true, false, true
+		return true
 	}
 	switch re.Op {
 	case syntax.OpStar, syntax.OpPlus, syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL, syntax.OpRepeat:
-		free := (re.Op == syntax.OpStar || re.Op == syntax.OpPlus) && (re.Sub[0].Op == syntax.OpAnyChar || re.Sub[0].Op == syntax.OpAnyCharNotNL)
-		for i := range heads {
-			if heads[i].closed && re.Op != syntax.OpStar {
-				return nil, false, false, false
+		for i, h := range r.heads {
+			if h.closed && re.Op != syntax.OpStar {
+				return false
 			}
-			heads[i].open = !heads[i].closed
+			r.heads[i].open = !h.closed
 		}
-		return heads, true, !free || re.Op == syntax.OpPlus, true
+		free := re.Op == syntax.OpStar && (re.Sub[0].Op == syntax.OpAnyChar || re.Sub[0].Op == syntax.OpAnyCharNotNL)
+		r.broader = r.broader || !free
+		return true
 	}
-	return nil, false, false, false
+	return false
 }
 
-// runes returns the letters of a short class that does not fold case.
-func runes(class *syntax.Regexp) (letters []rune) {
+// lettersOf returns the letters of a short class that does not fold case.
+func lettersOf(class *syntax.Regexp) (letters []*syntax.Regexp) {
 	const most = 10
 	for i := 0; i+1 < len(class.Rune); i += 2 {
 		for r := class.Rune[i]; r <= class.Rune[i+1]; r++ {
 			if len(letters) == most {
 				return nil
 			}
-			letters = append(letters, r)
+			letters = append(letters, &syntax.Regexp{Op: syntax.OpLiteral, Rune: []rune{r}})
 		}
 	}
 	return letters

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -90,6 +91,16 @@ func (e entry) String() string {
 
 func translateRatelimit(t *Translation, files []File) error {
 	found := false
+	read := func(f yamlFile, root *yaml.Node) error {
+		if kind := child(root, "kind"); text(kind) != "" && child(root, "descriptors") == nil { // another manifest
+			if slices.Contains(proxyKinds, text(kind)) {
+				t.uncovered(f.at(kind), "%s configures Envoy: only descriptors of its rate limit service are read", text(kind))
+			}
+			return nil
+		}
+		found = true
+		return f.domain(t, root)
+	}
 	for _, each := range files {
 		whole := newYAMLFile(each)
 		roots, err := whole.documents()
@@ -97,34 +108,25 @@ func translateRatelimit(t *Translation, files []File) error {
 			return err
 		}
 		for _, root := range roots {
-			parts := []yamlFile{whole}
-			at := []*yaml.Node{root}
-			if text(child(root, "kind")) == "ConfigMap" {
-				parts, at = nil, nil
-				for _, kv := range pairs(child(root, "data")) {
-					if !strings.Contains(text(kv[1]), "domain:") {
-						continue
-					}
-					part := whole.part(kv[1])
-					inner, err := part.documents()
-					if err != nil {
+			if text(child(root, "kind")) != "ConfigMap" {
+				if err := read(whole, root); err != nil {
+					return err
+				}
+				continue
+			}
+			for _, kv := range pairs(child(root, "data")) {
+				if !strings.Contains(text(kv[1]), "domain:") {
+					continue
+				}
+				part := whole.part(kv[1])
+				inner, err := part.documents()
+				if err != nil {
+					return err
+				}
+				for _, n := range inner {
+					if err := read(part, n); err != nil {
 						return err
 					}
-					for _, n := range inner {
-						parts, at = append(parts, part), append(at, n)
-					}
-				}
-			}
-			for i, n := range at {
-				if kind := text(child(n, "kind")); kind != "" && child(n, "descriptors") == nil {
-					if slices.Contains(proxyKinds, kind) {
-						t.uncovered(parts[i].at(child(n, "kind")), "%s configures Envoy: only descriptors of its rate limit service are read", kind)
-					}
-					continue // another manifest
-				}
-				found = true
-				if err := parts[i].domain(t, n); err != nil {
-					return err
 				}
 			}
 		}
@@ -241,11 +243,7 @@ func (f yamlFile) limit(t *Translation, n *yaml.Node, domain string, path []entr
 	unit := strings.ToLower(text(child(n, "unit")))
 	period, ok := units[unit]
 	if !ok {
-		at := child(n, "unit")
-		if at == nil {
-			at = n
-		}
-		return f.fail(at, "write second, minute, hour, day, week, month or year", "invalid unit %q", unit)
+		return f.fail(cmp.Or(child(n, "unit"), n), "write second, minute, hour, day, week, month or year", "invalid unit %q", unit)
 	}
 	times := uint64(1)
 	if m := child(n, "unit_multiplier"); m != nil {
@@ -256,22 +254,19 @@ func (f yamlFile) limit(t *Translation, n *yaml.Node, domain string, path []entr
 	at := child(n, "requests_per_unit")
 	threshold, err := strconv.ParseUint(text(at), 10, 32)
 	if err != nil {
-		if at == nil {
-			at = n
-		}
-		return f.fail(at, "write a whole number", "invalid requests_per_unit %q", text(at))
+		return f.fail(cmp.Or(at, n), "write a whole number", "invalid requests_per_unit %q", text(at))
 	}
 	if period > rule.MaxPeriod || times > uint64(rule.MaxPeriod/period) {
 		t.uncovered(f.at(n), "%d requests in %d %s for %s: rules have periods of at most %s", threshold, times, unit, title, rule.FormatDuration(rule.MaxPeriod))
 		return nil
 	}
 	r.limits = []limit{{threshold, period * time.Duration(times)}}
-	f.entries(t, r, path)
+	r.entries(path)
 	if threshold == 0 {
 		f.none(t, title, path)
 		return nil
 	}
-	f.options(t, r, n, last.node)
+	r.options(n, last.node)
 	if len(r.characteristics) == 0 {
 		r.characteristics = []characteristic{{text: "host"}}
 		r.notes = append(r.notes, "ratelimit has one count for all requests here; rules have no such key, so edge counts each host apart, for all clients together")
@@ -284,7 +279,7 @@ func (f yamlFile) limit(t *Translation, n *yaml.Node, domain string, path []entr
 }
 
 // entries says in r what the entries of a descriptor match and count apart.
-func (f yamlFile) entries(t *Translation, r *draft, path []entry) {
+func (r *draft) entries(path []entry) {
 	apart := func(c characteristic) {
 		if !slices.ContainsFunc(r.characteristics, func(o characteristic) bool { return o.text == c.text }) {
 			r.characteristics = append(r.characteristics, c)
@@ -343,10 +338,10 @@ func (f yamlFile) entries(t *Translation, r *draft, path []entry) {
 		case e.value != "":
 			r.logs = append(r.logs, fmt.Sprintf("rules cannot match %s, or the route says what it is: write it as the rule's match", e))
 			if wild && !e.shared {
-				f.header(r, apart, e)
+				r.header(apart, e)
 			}
 		default:
-			f.header(r, apart, e)
+			r.header(apart, e)
 		}
 		if e.shared && wild {
 			r.notes = append(r.notes, fmt.Sprintf("share_threshold: all values of %s share one count", e))
@@ -355,7 +350,7 @@ func (f yamlFile) entries(t *Translation, r *draft, path []entry) {
 }
 
 // header counts by the header that an entry is presumably filled from.
-func (f yamlFile) header(r *draft, apart func(characteristic), e entry) {
+func (r *draft) header(apart func(characteristic), e entry) {
 	name := "header:" + strings.ToLower(strings.Trim(strings.ReplaceAll(e.key, "_", "-"), ":"))
 	if !expressibleCharacteristic(name) {
 		r.logs = append(r.logs, fmt.Sprintf("rules cannot count by %q", e.key))
@@ -366,7 +361,7 @@ func (f yamlFile) header(r *draft, apart func(characteristic), e entry) {
 }
 
 // options names what else a descriptor says.
-func (f yamlFile) options(t *Translation, r *draft, limit, descriptor *yaml.Node) {
+func (r *draft) options(limit, descriptor *yaml.Node) {
 	is := func(name string) bool { return text(child(descriptor, name)) == "true" }
 	if is("shadow_mode") {
 		r.logs = append(r.logs, "shadow_mode is on")

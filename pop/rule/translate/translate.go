@@ -89,10 +89,6 @@ type limit struct {
 	period    time.Duration
 }
 
-func (l limit) String() string {
-	return fmt.Sprintf("%d in %s", l.threshold, rule.FormatDuration(l.period))
-}
-
 // Files translates files of a kind. nginx has one file and reads those that it includes. An
 // error says where it is: it is a [rule.Error], or several joined.
 func Files(kind string, files ...File) (*Translation, error) {
@@ -315,12 +311,17 @@ func scalar(text string) string {
 	return strings.TrimSpace(b.String())
 }
 
-// sequence writes a list, in one line if it is short.
-func sequence(list []string) string {
+func scalars(list []string) []string {
 	words := make([]string, len(list))
 	for i, each := range list {
 		words[i] = scalar(each)
 	}
+	return words
+}
+
+// sequence writes a list, in one line if it is short.
+func sequence(list []string) string {
+	words := scalars(list)
 	if text := "[" + strings.Join(words, ", ") + "]"; len(text) < 90 {
 		return text
 	}
@@ -328,8 +329,9 @@ func sequence(list []string) string {
 }
 
 // expressible reports whether a rule with a match can be written.
-func expressible(what, value string) bool {
-	_, err := rule.Parse("", fmt.Appendf(nil, "rules: [{id: x, match: {%s: [%s]}, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]", what, scalar(value)))
+func expressible(what string, values ...string) bool {
+	match := what + ": [" + strings.Join(scalars(values), ", ") + "]"
+	_, err := rule.Parse("", fmt.Appendf(nil, "rules: [{id: x, match: {%s}, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]", match))
 	return err == nil
 }
 
