@@ -1,6 +1,7 @@
 package load
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -46,7 +47,7 @@ type conn struct {
 // work sends until there is nothing left to be sent.
 func (c *conn) work() {
 	defer c.disconnect()
-	c.wire.buf = make([]byte, 16<<10)
+	c.wire.Reader = bufio.NewReaderSize(nil, 16<<10)
 	c.wire.nodeHeader, c.wire.bodies = []byte(c.run.o.NodeHeader), c.run.o.Bodies
 	for c.from.next(c, &c.request) {
 		if c.run.returns.holds(&c.request) {
@@ -123,7 +124,7 @@ func (c *conn) send() error {
 	} else if err := c.read(); err != nil {
 		return err
 	}
-	if c.wire.have > 0 {
+	if c.wire.Buffered() > 0 {
 		c.answer.last = true // what follows the answer was not asked for
 	}
 	c.take()
@@ -217,7 +218,7 @@ func (c *conn) connect() error {
 	}
 	c.sent, c.owner = 0, c.request.Client
 	c.nc.Store(&nc)
-	c.wire.reset(nc)
+	c.wire.Reset(nc)
 	c.peek.reset(plain(nc))
 	return nil
 }

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"bufio"
 	"io"
 	"strings"
 	"time"
@@ -16,8 +17,7 @@ var Taking = taking
 // ReadAnswers reads answers until one is wrong or the connection ends, and returns their
 // statuses.
 func ReadAnswers(from io.Reader) (statuses []int, err error) {
-	w := wire{buf: make([]byte, 4096), nodeHeader: []byte("X-Edge-Node")}
-	w.reset(from)
+	w := wire{Reader: bufio.NewReaderSize(from, 4096), nodeHeader: []byte("X-Edge-Node")}
 	for a := (answer{}); !a.last; {
 		if err := w.read(&a, false); err != nil {
 			return statuses, err
@@ -36,8 +36,7 @@ type Told struct {
 
 // ReadHeaders reads header lines.
 func ReadHeaders(lines string) Told {
-	w := wire{buf: make([]byte, 4096)}
-	w.reset(strings.NewReader("HTTP/1.1 429 Too Many Requests\r\n" + lines + "Content-Length: 0\r\n\r\n"))
+	w := wire{Reader: bufio.NewReader(strings.NewReader("HTTP/1.1 429 Too Many Requests\r\n" + lines + "Content-Length: 0\r\n\r\n"))}
 	var a answer
 	if err := w.read(&a, false); err != nil {
 		panic(err)
@@ -47,8 +46,7 @@ func ReadHeaders(lines string) Told {
 
 // ByRule reports whether an answer with these header lines is known to be a rule's.
 func ByRule(lines string) bool {
-	w := wire{buf: make([]byte, 4096)}
-	w.reset(strings.NewReader(lines + "Content-Length: 0\r\n\r\n"))
+	w := wire{Reader: bufio.NewReader(strings.NewReader(lines + "Content-Length: 0\r\n\r\n"))}
 	var a answer
 	if err := w.read(&a, false); err != nil {
 		panic(err)

@@ -4,7 +4,7 @@ package load
 
 import "net"
 
-// A peeker would look whether the target has ended an idle connection.
+// A peeker cannot tell on this system whether the target has ended an idle connection.
 type peeker struct{}
 
 func (p *peeker) reset(net.Conn) {}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A Point is a rate at a time. Between points the rate changes evenly; after the last one it
-// stays.
+// A Point is a rate at a time. Between points the rate changes linearly; after the last point it
+// stays the same.
 type Point struct {
 	After time.Duration // since the beginning
 	Rate  float64       // requests a second
@@ -50,26 +50,26 @@ func ParseProfile(text string) (profile []Point, err error) {
 
 // Steady is a Source of requests that all look alike, from clients in turn.
 type Steady struct {
-	// Profile is the rate over time. If it is empty all requests are due at once: as many
-	// are sent as the connections carry.
+	// Profile is the rate over time. If it is empty, all requests are due at once, and are sent
+	// as fast as the connections can carry them.
 	Profile []Point
 
-	// Clients is how many there are. If zero, 1.
+	// Clients is the number of clients. If zero, 1.
 	Clients uint64
 
-	// Networks are where they come from, in turn: IPv4 networks that have an address for
-	// each, or IPv6 ones that have a /64 for each. If empty, 10.0.0.0/8.
+	// Networks are the networks that clients come from, in turn: IPv4 networks with an address
+	// for each client, or IPv6 networks with a /64 for each. If empty, 10.0.0.0/8.
 	Networks []netip.Prefix
 
-	// Look is what the requests look like.
+	// Look describes the requests.
 	Look Look
 
-	// Attack says that they are meant to be refused.
+	// Attack says that the requests are meant to be refused.
 	Attack bool
 
 	made  uint64
 	piece int     // of the profile
-	begun float64 // requests before it
+	begun float64 // number of requests before the piece
 }
 
 // Components returns the one component, named steady.
@@ -138,7 +138,7 @@ func (s *Steady) Addr(client uint64) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// Check says whether the requests can be made, and the networks have room for the clients.
+// Check returns an error if the requests cannot be made, or the networks lack room for the clients.
 func (s *Steady) Check() error {
 	if err := s.Look.Check(); err != nil {
 		return err

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// A record is what became of one request. Times are in microseconds since the beginning of
+// A record is the outcome of one request. Times are in microseconds since the beginning of
 // the run.
 type record struct {
 	due, sent, done int64
 	client          uint64
 	look            uint32 // in run.looks, from 1
 	retry           uint32 // seconds of Retry-After, 0 if there was none; see retryZero
-	remaining       int32  // the least r of RateLimit, or X-RateLimit-Remaining; −1 if there was none
+	remaining       int32  // the least r of RateLimit, or X-RateLimit-Remaining; −1 without either
 	status          uint16 // 0 if there was no answer
 	node            uint16 // in run.nodes
 	target          uint16 // in run.Options.Targets
@@ -20,7 +20,7 @@ type record struct {
 	flags           flags
 }
 
-// A failure is why a request has no answer.
+// A failure is the reason why a request has no answer.
 type failure uint8
 
 const (
@@ -28,7 +28,7 @@ const (
 	notSent           // there was no connection
 	closed            // the connection ended before the answer did
 	timedOut          // Options.Timeout
-	malformed         // the answer was no HTTP
+	malformed         // the answer was not HTTP
 	cutOff            // the run was interrupted
 	failures
 )
@@ -39,14 +39,14 @@ type flags uint8
 
 const (
 	prepared  flags = 1 << iota // its body, or its ID, says that a rule refuses
-	otherTime                   // nothing remains of limits that are back at another time than Retry-After says
-	reused                      // its connection had carried others: if it is closed, the target may have ended it before it read the request
+	otherTime                   // exhausted limits are back at another time than Retry-After says
+	reused                      // its connection had carried other requests: if closed, the target may have ended it before reading this one
 	retryZero                   // Retry-After is 0
 	retryBad                    // Retry-After is not a number of seconds
 )
 
-// A tape holds the records of a connection in the order in which they were sent: in pieces, so
-// that none is ever moved.
+// A tape holds the records of a connection in the order in which they were sent, in pieces, so
+// that no record is ever moved.
 type tape struct{ pieces [][]record }
 
 const tapePiece = 2048

@@ -9,15 +9,15 @@ import (
 	"github.com/edgelimit/edge/load/judge"
 )
 
-// A Report is what a run found. Names that end in _s are seconds, _ms milliseconds, _pct
-// percent.
+// A Report is the result of a run. Names that end in _s are in seconds, _ms in milliseconds, _pct
+// in percent.
 type Report struct {
 	Began       time.Time `json:"began"`
 	DurationS   float64   `json:"duration_s"`
-	Interrupted bool      `json:"interrupted"`   // it was ended before its time
-	Full        bool      `json:"full"`          // it ended early with all the requests that it may send
-	GaveUp      bool      `json:"gave_up"`       // it was ended early, since nothing was answered
-	ClockStepMS float64   `json:"clock_step_ms"` // by how much this machine's clock was set meanwhile
+	Interrupted bool      `json:"interrupted"`   // it was stopped early
+	Full        bool      `json:"full"`          // it ended early, after the maximum number of requests
+	GaveUp      bool      `json:"gave_up"`       // it ended early, because nothing was answered
+	ClockStepMS float64   `json:"clock_step_ms"` // how much this machine's clock was adjusted during the run
 	Targets     []string  `json:"targets"`
 
 	Sending Sending `json:"sending"`
@@ -32,25 +32,25 @@ type Report struct {
 	histogram *hdrhistogram.Histogram
 
 	Statuses   map[string]uint64 `json:"statuses"`                   // answers by status
-	Failures   map[string]uint64 `json:"failures,omitempty"`         // requests without an answer, by what happened
+	Failures   map[string]uint64 `json:"failures,omitempty"`         // requests without an answer, by reason
 	Examples   map[string]string `json:"failure_examples,omitempty"` // the first error of each kind of failure
 	Nodes      []NodeCount       `json:"nodes"`
 	Components []ComponentCount  `json:"components"`
 	Timeline   Timeline          `json:"timeline"`
 
-	// Score is what the oracle says, where there are rules.
+	// Score is the oracle's result, if rules are given.
 	Score *judge.Score `json:"score,omitempty"`
 
-	// Hints are what may be wrong with the run itself.
+	// Hints say what may be wrong with the run itself.
 	Hints []string `json:"hints,omitempty"`
 }
 
-// Sending is what the generator did.
+// Sending says what the generator did.
 type Sending struct {
 	Requests    uint64  `json:"requests"`
 	RatePerS    float64 `json:"rate_per_s"`  // from the first request to the last one
 	Connections uint64  `json:"connections"` // opened
-	Unsent      uint64  `json:"unsent"`      // due before the end, and not sent
+	Unsent      uint64  `json:"unsent"`      // due before the end, but not sent
 	Held        uint64  `json:"held"`        // of clients that waited for their Retry-After
 
 	// ClosedReused are requests without an answer whose connection had carried others: the
@@ -75,7 +75,7 @@ type Latency struct {
 	MaxMS  float64 `json:"max_ms"`
 }
 
-// A NodeCount is what came from one node, or from one target where nodes have no names.
+// A NodeCount counts the answers of one node, or of one target if nodes have no names.
 type NodeCount struct {
 	Name     string `json:"name"`
 	Requests uint64 `json:"requests"`
@@ -84,7 +84,7 @@ type NodeCount struct {
 	Latency Latency `json:"latency"` // as Report.Latency
 }
 
-// A ComponentCount is what became of a part of the traffic.
+// A ComponentCount counts the outcomes of a part of the traffic.
 type ComponentCount struct {
 	Component
 	Requests uint64 `json:"requests"`
@@ -92,8 +92,7 @@ type ComponentCount struct {
 	Failed   uint64 `json:"failed"`
 }
 
-// A Timeline is requests and refusals over time since the beginning, in parts of the same
-// length.
+// A Timeline has the requests and refusals since the beginning, in steps of equal length.
 type Timeline struct {
 	StepS  int64       `json:"step_s"`
 	Points []TimePoint `json:"points"`
@@ -113,7 +112,7 @@ type TimePoint struct {
 
 const mostPoints = 240 // of a timeline
 
-// stepOf returns the step of the timeline of a run, in seconds: a round one.
+// stepOf returns the step of a run's timeline, a round number of seconds.
 func stepOf(length time.Duration) int64 {
 	for _, s := range []int64{1, 2, 5, 10, 30, 60, 300, 600, 1800} {
 		if int64(length/time.Second)/s < mostPoints {
@@ -128,7 +127,7 @@ func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, time.Hour.Microseconds(), 3)
 }
 
-// recordIn records a duration, or the nearest that h can hold.
+// recordIn records a duration, or the nearest one that h can hold.
 func recordIn(h *hdrhistogram.Histogram, micros int64) {
 	_ = h.RecordValue(min(max(micros, 1), h.HighestTrackableValue())) // within its bounds
 }
@@ -141,7 +140,7 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 	return Latency{MeanMS: h.Mean() / 1e3, P50MS: at(50), P90MS: at(90), P99MS: at(99), P999MS: at(99.9), MaxMS: float64(h.Max()) / 1e3}
 }
 
-// parts gather the latencies of a part of the time, and of each node.
+// parts gather the latencies of one step, and of each node.
 type parts struct {
 	now, all []*hdrhistogram.Histogram // of each node: in this part, and of all time
 }
@@ -162,7 +161,7 @@ func smallHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, time.Hour.Microseconds(), 2)
 }
 
-// end puts what was gathered into the last point of t.
+// end adds what was gathered to the last point of t.
 func (p *parts) end(t *Timeline) {
 	if len(t.Points) == 0 {
 		return
@@ -183,7 +182,7 @@ func (p *parts) end(t *Timeline) {
 	point.P50MS, point.P99MS, point.MaxMS = l.P50MS, l.P99MS, l.MaxMS
 }
 
-// Report says what happened, without the oracle.
+// Report returns the report, without the oracle's score.
 func (l *Log) Report() *Report {
 	r := &Report{
 		Began: l.Began.UTC(), DurationS: l.Elapsed.Seconds(), Interrupted: l.Interrupted, Full: l.Full, GaveUp: l.GaveUp, ClockStepMS: float64(l.ClockStep) / 1e6,
@@ -267,7 +266,7 @@ func (l *Log) Report() *Report {
 	return r
 }
 
-// sending completes what was counted by record.
+// sending completes the counts made by record.
 func (l *Log) sending(s Sending) Sending {
 	s.Requests, s.Connections, s.Unsent, s.Held, s.OwnLate = uint64(len(l.records)), l.Connections, l.Unsent, l.Held, min(l.late, s.Late)
 	if n := len(l.records); n > 1 {
@@ -277,8 +276,8 @@ func (l *Log) sending(s Sending) Sending {
 	return s
 }
 
-// refused reports whether an answer refuses its request. A body that a rule prepares for refusals
-// tells them from answers of the origin: see Options.Bodies.
+// refused reports whether an answer refuses its request. A rule's own body
+// distinguishes refusals from answers of the origin: see Options.Bodies.
 func (l *Log) refused(q *record) bool {
 	return q.failure == answered && (q.status == 429 || q.retry > 0 || q.flags&prepared != 0)
 }

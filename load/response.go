@@ -1,15 +1,18 @@
 package load
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 var errMalformed = errors.New("load: malformed answer")
 
-// An answer is what is read of a response.
+// An answer is the part of a response that is read.
 type answer struct {
 	status uint16
 	retry  uint32
@@ -20,73 +23,31 @@ type answer struct {
 	node   []byte // as Options.NodeHeader says; reused
 }
 
-// begin forgets the answer before.
+// begin resets a for the next answer.
 func (a *answer) begin(status uint16) {
 	nothing := quota{-1, -1}
 	*a = answer{status: status, quota: nothing, older: nothing, node: a.node[:0]}
 }
 
 // A wire reads the responses of an HTTP/1.1 connection, one at a time.
-// It looks at what it needs and allocates nothing.
+// It parses only what it needs, and does not allocate.
 type wire struct {
-	from       io.Reader
-	buf        []byte
-	have       int // bytes in buf that are not read yet
-	at         int // where they begin
+	*bufio.Reader
 	nodeHeader []byte
 	bodies     [][]byte // that rules answer with
+	body       []byte   // a body as long as one of them; reused
 }
 
-func (w *wire) reset(from io.Reader) { w.from, w.have, w.at = from, 0, 0 }
-
-// mostHead is how long a head may be, in bytes, or any line.
+// mostHead is the maximum length of a head, and of any line, in bytes.
 const mostHead = 1 << 18
 
-// fill reads more behind what there is.
-func (w *wire) fill() error {
-	if w.at > 0 && w.at+w.have == len(w.buf) {
-		copy(w.buf, w.buf[w.at:w.at+w.have])
-		w.at = 0
-	}
-	if w.have == len(w.buf) {
-		if w.have >= mostHead {
-			return errMalformed
-		}
-		w.buf = append(w.buf, make([]byte, len(w.buf))...)
-	}
-	n, err := w.from.Read(w.buf[w.at+w.have:])
-	w.have += n
-	if n > 0 {
-		return nil
-	}
-	if err == nil {
-		err = io.ErrNoProgress
-	}
-	return err
-}
-
-func (w *wire) unread() []byte { return w.buf[w.at : w.at+w.have] }
-
-func (w *wire) skip(n int) {
-	w.at, w.have = w.at+n, w.have-n
-	if w.have == 0 {
-		w.at = 0
-	}
-}
-
-// read reads the answer to a request. bodiless says that it has no body whatever it says.
+// read reads the answer to a request. bodiless says that it has no body, whatever its header says.
 func (w *wire) read(a *answer, bodiless bool) error {
 	for {
-		end, err := w.head()
-		if err != nil {
-			return err
-		}
-		length, chunked, err := w.parse(a, w.unread()[:end])
-		if err != nil {
-			return err
-		}
-		w.skip(end)
+		length, chunked, err := w.head(a)
 		switch {
+		case err != nil:
+			return err
 		case a.status == 101:
 			return errMalformed // nobody asked for it
 		case a.status < 200:
@@ -97,48 +58,63 @@ func (w *wire) read(a *answer, bodiless bool) error {
 			return w.chunks()
 		case length < 0:
 			a.last = true
-			return w.rest()
+			_, err := w.WriteTo(io.Discard)
+			return err
+		case w.expects(length):
+			w.body = slices.Grow(w.body[:0], int(length))[:length]
+			if _, err := io.ReadFull(w, w.body); err != nil {
+				return err
+			}
+			a.compare(w.body, w.bodies)
+			return nil
 		}
-		return w.body(a, length)
+		_, err = w.Discard(int(length))
+		return err
 	}
 }
 
-var headEnd = []byte("\r\n\r\n")
-
-// head returns how long the head is, once it is there.
-func (w *wire) head() (int, error) {
-	looked := 0
-	for {
-		if i := bytes.Index(w.unread()[looked:], headEnd); i >= 0 {
-			return looked + i + len(headEnd), nil
-		}
-		looked = max(0, w.have-len(headEnd)+1)
-		if err := w.fill(); err != nil {
-			return 0, err
+// line returns the next line without its end. It is valid until the next read.
+func (w *wire) line() ([]byte, error) {
+	line, err := w.ReadSlice('\n')
+	if err == bufio.ErrBufferFull {
+		for line = bytes.Clone(line); err == bufio.ErrBufferFull && len(line) < mostHead; {
+			var more []byte
+			more, err = w.ReadSlice('\n')
+			line = append(line, more...)
 		}
 	}
+	switch err {
+	case nil:
+		return bytes.TrimSuffix(line[:len(line)-1], []byte("\r")), nil
+	case bufio.ErrBufferFull:
+		return nil, errMalformed
+	}
+	return nil, err
 }
 
-// parse reads the lines of a head. length is −1 if nothing says how long the body is.
-func (w *wire) parse(a *answer, head []byte) (length int64, chunked bool, err error) {
+// head reads a head. length is −1 if the header does not give the length of the body.
+func (w *wire) head(a *answer) (length int64, chunked bool, err error) {
 	a.begin(0)
-	if len(head) < 13 || string(head[:7]) != "HTTP/1." {
+	line, err := w.line()
+	if err != nil {
+		return 0, false, err
+	}
+	if len(line) < 12 || string(line[:7]) != "HTTP/1." {
 		return 0, false, errMalformed
 	}
-	a.last = head[7] == '0'
-	closes := false // it says so
-	status, ok := number(head[9:12])
+	a.last = line[7] == '0'
+	closes := false // Connection says close
+	status, ok := number(line[9:12])
 	if !ok || status < 100 {
 		return 0, false, errMalformed
 	}
 	a.status, length = uint16(status), -1
-	at := bytes.IndexByte(head, '\n') + 1
-	for at < len(head)-2 {
-		end := at + bytes.IndexByte(head[at:], '\n')
-		line := bytes.TrimSuffix(head[at:end], []byte("\r"))
-		at = end + 1
+	for size := len(line); ; size += len(line) {
+		if line, err = w.line(); err != nil || len(line) == 0 {
+			return length, chunked, err
+		}
 		colon := bytes.IndexByte(line, ':')
-		if colon < 0 {
+		if colon < 0 || size > mostHead {
 			return 0, false, errMalformed
 		}
 		name, value := line[:colon], bytes.TrimSpace(line[colon+1:])
@@ -159,10 +135,9 @@ func (w *wire) parse(a *answer, head []byte) (length int64, chunked bool, err er
 			a.notice(name, value, w.nodeHeader)
 		}
 	}
-	return length, chunked, nil
 }
 
-// notice looks at a header line for what the score needs.
+// notice reads a header line if the score needs it.
 func (a *answer) notice(name, value, nodeHeader []byte) {
 	switch {
 	case is(name, "retry-after"):
@@ -175,7 +150,7 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 			a.retry = uint32(min(n, 1<<31))
 		}
 	case is(name, "refusal-id"):
-		if a.status == 503 { // what has no ID is the answer of a node without a shard
+		if a.status == 503 { // without an ID it comes from a node without a shard
 			a.flags |= prepared
 		}
 	case is(name, "ratelimit"):
@@ -197,13 +172,13 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 // seconds.
 const aDate = 1_000_000_000
 
-// A quota is what an answer says of limits in one form of headers. What it does not say is −1.
+// A quota is what one form of headers in an answer says about limits. Missing values are −1.
 type quota struct {
 	remaining int64 // the least
 	back      int64 // seconds until every exhausted limit allows requests again
 }
 
-// take adds what an answer says of a limit.
+// take adds what an answer says about a limit.
 func (q *quota) take(remaining, back int64) {
 	if remaining >= 0 && (q.remaining < 0 || remaining < q.remaining) {
 		q.remaining = remaining
@@ -235,7 +210,7 @@ func (q *quota) list(value []byte) {
 			}
 			n, ok := number(value[digits:at])
 			switch {
-			case !ok || at < len(value) && value[at] == '.': // no integer
+			case !ok || at < len(value) && value[at] == '.': // not an integer
 			case name == 'r':
 				remaining = n
 			case name == 't':
@@ -248,7 +223,7 @@ func (q *quota) list(value []byte) {
 	q.take(remaining, back)
 }
 
-// quoted returns how long the string is that b begins with.
+// quoted returns the length of the quoted string at the beginning of b.
 func quoted(b []byte) int {
 	for i := 1; i < len(b); i++ {
 		switch b[i] {
@@ -261,7 +236,7 @@ func quoted(b []byte) int {
 	return len(b)
 }
 
-// least returns the least that remains by either form, −1 if none says so.
+// least returns the least remaining quota of both forms, −1 if neither has one.
 func (a *answer) least() int32 {
 	n := a.quota.remaining
 	if m := a.older.remaining; n < 0 || 0 <= m && m < n {
@@ -270,7 +245,7 @@ func (a *answer) least() int32 {
 	return int32(min(n, 1<<31-1))
 }
 
-// agreement returns otherTime if one of the forms says another time than Retry-After.
+// agreement returns otherTime if one of the forms disagrees with Retry-After about the time.
 func (a *answer) agreement() flags {
 	for _, q := range []quota{a.quota, a.older} {
 		if q.remaining == 0 && q.back >= 0 && a.retry > 0 && q.back != int64(a.retry) {
@@ -280,64 +255,27 @@ func (a *answer) agreement() flags {
 	return 0
 }
 
-// is reports whether b is the word, which is in lower case.
-func is(b []byte, word string) bool { return len(b) == len(word) && alike(b, word) } // inlined
+// is reports whether b is the word, ignoring case.
+func is(b []byte, word string) bool { return len(b) == len(word) && strings.EqualFold(string(b), word) }
 
-func alike(b []byte, word string) bool {
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if c != word[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// has reports whether a list has the word, which is in lower case.
+// has reports whether a list contains the word.
 func has(list []byte, word string) bool {
-	for len(list) > 0 {
-		end := bytes.IndexByte(list, ',')
-		if end < 0 {
-			end = len(list)
-		}
-		if is(bytes.TrimSpace(list[:end]), word) {
+	for each := range bytes.SplitSeq(list, []byte(",")) {
+		if is(bytes.TrimSpace(each), word) {
 			return true
 		}
-		list = list[min(end+1, len(list)):]
 	}
 	return false
 }
 
-func number(b []byte) (n int64, ok bool) {
-	if len(b) == 0 || len(b) > 18 {
-		return 0, false
-	}
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = 10*n + int64(c-'0')
-	}
-	return n, true
+// number reads a number of decimal digits only.
+func number(b []byte) (int64, bool) {
+	n, err := strconv.ParseUint(string(b), 10, 63)
+	return int64(n), err == nil
 }
 
-// body reads a body of a length.
-func (w *wire) body(a *answer, length int64) error {
-	if w.expects(length) {
-		for int64(w.have) < length {
-			if err := w.fill(); err != nil {
-				return err
-			}
-		}
-		a.compare(w.unread()[:length], w.bodies)
-	}
-	return w.discard(length)
-}
-
-// expects reports whether a body of this length may be one that rules answer with. Very
-// long ones are not looked at.
+// expects reports whether a body of this length may be one that rules answer with. Very long
+// bodies are not compared.
 func (w *wire) expects(length int64) bool {
 	for _, b := range w.bodies {
 		if int64(len(b)) == length && len(b) <= mostHead/2 {
@@ -356,34 +294,6 @@ func (a *answer) compare(body []byte, bodies [][]byte) {
 	}
 }
 
-// rest reads until the connection ends.
-func (w *wire) rest() error {
-	for {
-		w.skip(w.have)
-		switch err := w.fill(); err {
-		case nil:
-		case io.EOF:
-			return nil
-		default:
-			return err
-		}
-	}
-}
-
-// line returns the next line without its end. It is valid until the next read.
-func (w *wire) line() ([]byte, error) {
-	for {
-		if i := bytes.IndexByte(w.unread(), '\n'); i >= 0 {
-			line := bytes.TrimSuffix(w.unread()[:i], []byte("\r"))
-			w.skip(i + 1)
-			return line, nil
-		}
-		if err := w.fill(); err != nil {
-			return nil, err
-		}
-	}
-}
-
 // chunks reads a chunked body with its trailer.
 func (w *wire) chunks() error {
 	for {
@@ -398,7 +308,7 @@ func (w *wire) chunks() error {
 		if size == 0 {
 			break
 		}
-		if err := w.discard(size); err != nil {
+		if _, err := w.Discard(int(size)); err != nil {
 			return err
 		}
 		if line, err = w.line(); err != nil {
@@ -411,20 +321,6 @@ func (w *wire) chunks() error {
 	for {
 		line, err := w.line()
 		if err != nil || len(line) == 0 {
-			return err
-		}
-	}
-}
-
-// discard reads n bytes.
-func (w *wire) discard(n int64) error {
-	for {
-		some := int(min(n, int64(w.have)))
-		w.skip(some)
-		if n -= int64(some); n == 0 {
-			return nil
-		}
-		if err := w.fill(); err != nil {
 			return err
 		}
 	}

@@ -407,7 +407,7 @@ func (t *trial) settled(i int32, q *Request) {
 		late := to + t.lag
 		limits := t.b.keys[k].rule.Limits
 		s := t.spanOf(k, q)
-		begins, until, back := true, int64(0), int64(0)
+		until, back := int64(0), int64(0)
 		timeout, grace := t.timeout(k), int64(0)
 		if o == refused && t.b.keys[k].rule.CountWhileMitigated {
 			timeout, grace = 0, prolonged
@@ -430,11 +430,10 @@ func (t *trial) settled(i int32, q *Request) {
 			continue
 		}
 		if until > s.must {
-			begins = s.must < late
-			s.must = until
-			if begins {
+			if s.must < late {
 				s.mustSince = q.Sent
 			}
+			s.must = until
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (k *steady) keys(r *reader) []strictyaml.Field {
 func (k *guessing) keys(r *reader) []strictyaml.Field { return k.members.keys(r) }
 
 func (k *zipf) keys(r *reader) []strictyaml.Field {
-	return append(k.members.keys(r), r.fraction("exponent", "exponent: 1.1", &k.exponent, 0, 10), r.fraction("offset", "", &k.offset, 0, 1e9))
+	return append(k.members.keys(r), r.fraction("exponent", "exponent: 1.1", &k.exponent, 10), r.fraction("offset", "", &k.offset, 1e9))
 }
 
 func (k *randomKeys) keys(r *reader) []strictyaml.Field {
@@ -127,7 +127,7 @@ func (k *onOff) check(r *reader, node *yaml.Node) {
 }
 
 func (k *botnet) keys(r *reader) []strictyaml.Field {
-	return append(k.members.keys(r), r.fraction("spread", "", &k.spread, 0, 0.9))
+	return append(k.members.keys(r), r.fraction("spread", "", &k.spread, 0.9))
 }
 
 func (k *pages) keys(r *reader) []strictyaml.Field {
@@ -146,5 +146,5 @@ func (k *spread) keys(r *reader) []strictyaml.Field {
 		integer(r, "requests", "", &k.requests, 1, 1e6),
 		integer(r, "networks", "networks: 200, or how many the clients are in", &k.networks, 1, maxClients),
 		integer(r, "prefix", "", &k.prefix, 8, 64),
-		r.fraction("shared", "", &k.shared, 0, 1))
+		r.fraction("shared", "", &k.shared, 1))
 }

@@ -91,7 +91,7 @@ func (r *reader) componentFields(d *draft) []strictyaml.Field {
 			d.swing.period = 24 * time.Hour
 			r.Mapping(n, "diurnal", "", []strictyaml.Field{
 				r.span("period", "", &d.swing.period, time.Minute, maxDuration),
-				r.fraction("depth", "depth: 0.5, or how far the rate swings above and below its average", &d.swing.depth, 0, 1),
+				r.fraction("depth", "depth: 0.5, or how far the rate swings above and below its average", &d.swing.depth, 1),
 				r.span("peak", "", &d.swing.peak, 0, maxDuration),
 			})
 		}},
@@ -175,12 +175,12 @@ func integer[T int | int64 | uint64](r *reader, name, need string, to *T, low, h
 	}}
 }
 
-// fraction is the key of a decimal number from low to high.
-func (r *reader) fraction(name, need string, to *float64, low, high float64) strictyaml.Field {
+// fraction is the key of a decimal number from 0 to high.
+func (r *reader) fraction(name, need string, to *float64, high float64) strictyaml.Field {
 	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
-		*to = value(r, n, name, fmt.Sprintf("write a number from %v to %s", low, strconv.FormatFloat(high, 'f', -1, 64)), low, func(s string) (float64, bool) {
+		*to = value(r, n, name, "write a number from 0 to "+strconv.FormatFloat(high, 'f', -1, 64), 0, func(s string) (float64, bool) {
 			v, err := strconv.ParseFloat(s, 64)
-			return v, err == nil && strings.Trim(s, "0123456789.") == "" && low <= v && v <= high
+			return v, err == nil && strings.Trim(s, "0123456789.") == "" && v <= high
 		})
 	}}
 }
