@@ -22,7 +22,7 @@ const (
 	// probePause is how often a shard that is down is probed.
 	probePause = 100 * time.Millisecond
 
-	// maxStores is the maximum number of records that a batch writes.
+	// maxStores is the maximum number of records that a batch writes. Further ones wait for the next batch.
 	maxStores = 256
 
 	// maxAsk is how many keys are read at a former shard in one batch. Further ones are read
@@ -156,7 +156,7 @@ func (c *Loop) fill(ln *lane, now time.Time) *batch {
 	}
 	b := c.batch(ln, now)
 	senders := counter.Senders(c.o.Nodes())
-	for len(b.tracks) < inBatch {
+	for len(b.tracks) < inBatch && len(b.Stores) < maxStores {
 		t := ln.pop()
 		if t == nil {
 			break
@@ -200,7 +200,7 @@ func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 	}
 	if t.readRecord.Swap(false) {
 		c.read(b, slot{track: t})
-	} else if t.store && len(b.Stores) < maxStores {
+	} else if t.store {
 		c.writeRecord(b, t, now)
 	}
 	if b.Len() > before {

@@ -209,6 +209,23 @@ func (c *Loop) Flush() {
 	c.turn()
 }
 
+// Count counts requests that arrived at these times, in order, n times each, as if they had been offered then and were
+// flushed now. A simulation calls it for requests that it has deferred; they must not exceed a limit. See Flush.
+func (c *Loop) Count(r *rule.Rule, key counter.Key, n uint64, arrived []time.Time) {
+	c.inline()
+	var items []async.Item[arrival, offered]
+	for _, at := range arrived {
+		what := arrival{key: key, tick: tickOf(r, at)}
+		if last := len(items) - 1; last >= 0 && items[last].Key == what {
+			items[last].Value.n += n
+			continue
+		}
+		items = append(items, async.Item[arrival, offered]{Key: what, Value: offered{rule: r, n: n, at: at.UnixMicro()}})
+	}
+	c.flush(items)
+	c.turn()
+}
+
 // Step does the reads that are due and retries what shards did not accept: see Flush. It returns
 // when to call it next, zero if no work is scheduled.
 func (c *Loop) Step() (next time.Time) {
@@ -336,11 +353,19 @@ func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
 	}
 	c.setPlan(t, r, rules, now)
 	c.catchUp(t)
+	was := t.near
 	f, over := t.evaluate(now, n, &c.part(t.key).mu)
 	if held, ok := c.o.Table.Held(t.key, now); t.near && r.Action == rule.Shed && ok && !held.Lifted {
 		t.near = false // what its requests need to know is the estimate, not the moment when it exceeds the threshold
 	}
-	c.near.set(t.key, t.near)
+	switch {
+	case t.near:
+		for i := range r.Limits {
+			c.near.set(t.key, now.Add(2*r.Limits[i].Period))
+		}
+	case was:
+		c.near.clear(t.key)
+	}
 	if !over || r.OnFailure == rule.FailOpen && c.Unavailable(t.key) || r.MinClients > 1 && t.clients() < r.MinClients {
 		return // it is evaluated again when the shard has answered, or with its next count
 	}

@@ -38,7 +38,7 @@ func tickOf(r *rule.Rule, now time.Time) int64 {
 	return now.Unix() * longTick
 }
 
-// offered is the requests of an arrival that wait to be counted.
+// offered are the requests of an arrival that wait to be counted.
 type offered struct {
 	rule   *rule.Rule
 	n      uint64
@@ -48,30 +48,24 @@ type offered struct {
 	clients ClientSet // if the rule has MinClients
 }
 
-// nearSet remembers which keys are near a threshold. Several keys share a bit, so a bit may be wrong.
-// If it is set for a key that is not near, Offer looks at the known counts in vain, and the flush is
-// early. If it is not set for one that is, the flush is late, and the loop, not Offer, starts the mitigation.
-type nearSet [1 << 12]atomic.Uint64
+// nearSet remembers which keys are near a threshold, each until its counts leave their windows, in seconds since the Unix
+// epoch. Several keys share a place, so it may be wrong. If it takes a key for near that is not, Offer checks the known
+// counts in vain, and the flush is early. If it misses a key that is near, the flush is late, and the loop instead of
+// Offer starts the mitigation. This is rare: only a key that was near itself clears its place, and every near key sets it
+// again whenever it is evaluated. The loop changes it, anybody may read it.
+type nearSet [1 << 16]atomic.Uint32
 
-func (s *nearSet) of(k counter.Key) (word *atomic.Uint64, bit uint64) {
-	h := binary.LittleEndian.Uint64(k[8:])
-	return &s[h>>6%uint64(len(s))], 1 << (h & 63)
-}
+func (s *nearSet) of(k counter.Key) *atomic.Uint32 { return &s[binary.LittleEndian.Uint16(k[8:])] }
 
-func (s *nearSet) has(k counter.Key) bool {
-	word, bit := s.of(k)
-	return word.Load()&bit != 0
-}
+func (s *nearSet) has(k counter.Key, now time.Time) bool { return int64(s.of(k).Load()) > now.Unix() }
 
-func (s *nearSet) set(k counter.Key, near bool) {
-	switch word, bit := s.of(k); {
-	case near == (word.Load()&bit != 0):
-	case near:
-		word.Or(bit)
-	default:
-		word.And(^bit)
+func (s *nearSet) set(k counter.Key, until time.Time) {
+	if place, second := s.of(k), uint32(until.Unix()); second > place.Load() {
+		place.Store(second)
 	}
 }
+
+func (s *nearSet) clear(k counter.Key) { s.of(k).Store(0) }
 
 // A Source is the request that is offered, under one key or several.
 type Source struct {
@@ -86,7 +80,7 @@ type Source struct {
 // requests from before a lift are not counted.
 func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Source, n uint64, now time.Time) {
 	var known []view
-	near := c.near.has(key)
+	near := c.near.has(key, now)
 	if near {
 		var room [4]view                                // enough for ordinary rules
 		known = c.shown(room[:0], key, generation, now) // before the offer: the loop may count it at once

@@ -1,0 +1,55 @@
+package count
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// A key near its threshold stays so, whatever the many keys do that are far from theirs and share its place: a burst is
+// refused on the evidence of what waits to be counted.
+func TestOtherKeysDoNotHideOneThatIsNear(t *testing.T) {
+	rules, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 16, period: 1m}]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := mitigation.New(mitigation.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(6000, 0)
+	c, err := New(Options{
+		Rules: rules, Table: table, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
+	}, func(*rule.Rule) {}, func(*rule.Rule, uint64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	offer := func(key counter.Key, n int) {
+		for range n {
+			c.Offer(rules.Rules()[0], key, 0, &Source{}, 1, now)
+		}
+	}
+	key, other := counter.Key{}, counter.Key{1}
+	if c.near.of(key) != c.near.of(other) {
+		t.Fatal("the keys have places of their own")
+	}
+	offer(key, 15)
+	c.Flush()
+	offer(other, 1)
+	c.Flush()
+	offer(key, 1)
+	if _, held := table.Held(key, now); held {
+		t.Fatal("the key is mitigated at its threshold")
+	}
+	offer(key, 1)
+	if _, held := table.Held(key, now); !held {
+		t.Error("the key is not mitigated on the evidence of its waiting requests")
+	}
+	if now = now.Add(2 * time.Minute); c.near.has(key, now) {
+		t.Error("the key is near its threshold after two windows without a request")
+	}
+}
