@@ -22,7 +22,7 @@ const module = "github.com/edgelimit/edge"
 // imports nothing is a leaf. Every new arrow is a decision: it is made here.
 var arrows = map[string][]string{
 	".":                           {"pop", "pop/proxy", "pop/rule"}, // for other programs
-	"analysis":                    {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "counter/memcached", "mitigation", "pop/count", "pop/limit", "pop/rule"},
+	"analysis":                    {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "counter/memcached", "mitigation", "pop/count", "pop/limit", "pop/rule", "pop/vote"},
 	"analysis/accuracy":           {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "pop/rule"},
 	"analysis/cases":              {"analysis", "analysis/accesslog", "analysis/figure", "analysis/page", "internal/strictyaml", "pop/limit", "pop/rule"},
 	"analysis/client":             {"analysis/accesslog"},
@@ -54,8 +54,9 @@ var arrows = map[string][]string{
 	"pop/spop":                    {"pop/conns"},
 	"pop/admin":                   {},
 	"pop/gossip":                  {},
+	"pop/vote":                    {},
 	"pop/page":                    {"analysis/page", "pop/admin", "pop/limit"},
-	"pop":                         {"counter", "counter/memcached", "counter/shard", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/http1", "pop/http2", "pop/limit", "pop/page", "pop/proxy", "pop/rule", "pop/spop"},
+	"pop":                         {"counter", "counter/memcached", "counter/shard", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/http1", "pop/http2", "pop/limit", "pop/page", "pop/proxy", "pop/rule", "pop/spop", "pop/vote"},
 	"internal/bubble":             {},                     // for tests
 	"internal/golden":             {},                     // for tests
 	"internal/port":               {},                     // for tests

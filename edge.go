@@ -113,7 +113,7 @@ func New(o Options) (*Limiter, error) {
 		node.Name = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 	if g := o.Gossip; g != nil {
-		node.Gossip = &pop.GossipOptions{Listen: g.Listen, Advertise: g.Advertise, Join: g.Join, Keys: g.Keys}
+		node.Gossip = pop.GossipOptions{Listen: g.Listen, Advertise: g.Advertise, Join: g.Join, Keys: g.Keys}
 	}
 	n, err := pop.New(node)
 	if err != nil {

@@ -48,30 +48,6 @@ func (j *judge) serve(w http.ResponseWriter, r *http.Request) {
 // guess is a wrong password.
 const guess = "POST /login HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\n\r\nwrong"
 
-// await waits until done, which it asks again and again.
-func await(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for giveUp := time.After(patience); !done(); {
-		select {
-		case <-tick.C:
-		case <-giveUp:
-			t.Fatalf("it never happens that %s", what)
-		}
-	}
-}
-
-// metric returns the sum of a metric.
-func (w *wired) metric(name string) float64 {
-	w.t.Helper()
-	v, err := sum(w.Gatherer(), name)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return v
-}
-
 // mitigated waits until the client is refused.
 func (w *wired) mitigated() {
 	w.t.Helper()

@@ -154,7 +154,7 @@ func (o *Options) checkListeners() error {
 			listeners = append(listeners, l)
 		}
 	}
-	if o.Gossip != nil && checkGossipListen(o.Gossip.Listen) == nil {
+	if checkGossipListen(o.Gossip.Listen) == nil {
 		listeners = append(listeners, Listener{"gossip-listen", o.Gossip.Listen})
 	}
 	errs := []error{CheckListeners(listeners...)}

@@ -40,7 +40,7 @@ func first(err error) error {
 	if err == nil {
 		return nil
 	}
-	return singleErrors(err)[0]
+	return SingleErrors(err)[0]
 }
 
 // crowded returns what operators should know about the number of nodes.

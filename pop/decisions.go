@@ -13,23 +13,19 @@ import (
 	"github.com/edgelimit/edge/pop/decision"
 )
 
-// makeDecisionLog makes the log of decisions, if there is to be one.
-func (n *Node) makeDecisionLog() (err error) {
+// newDecisionLog returns the log of decisions, or nil without the setting.
+func (n *Node) newDecisionLog() (*decision.Log, error) {
 	if n.o.DecisionLog == "" {
-		return nil
+		return nil, nil
 	}
-	n.decisions, err = decision.New(decision.Options{
+	o := decision.Options{
 		File: n.o.DecisionLog, Size: n.o.DecisionLogSize, Share: n.o.DecisionLogShare, Node: n.o.Name, Secret: n.secret,
 		Clients: n.o.LogClients, Now: n.o.Now, Logger: n.o.Logger, Registerer: n.registry,
-		Ahead: func() time.Duration {
-			if n.gossip == nil {
-				return 0
-			}
-			return n.gossip.ClockAheadOfMost()
-		},
-	})
-	n.limiter.Decisions = n.decisions
-	return err
+	}
+	if n.gossip != nil {
+		o.Ahead = n.gossip.ClockAheadOfMost
+	}
+	return decision.New(o)
 }
 
 // openDecisionLog opens the file, if there is a log.

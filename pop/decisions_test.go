@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -22,21 +20,11 @@ import (
 
 // Operators see the last decisions of the log, and a node without one says so.
 func TestRecentDecisions(t *testing.T) {
-	set, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 2, period: 1h}], mitigation_timeout: 1h}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	const rules = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 2, period: 1h}], mitigation_timeout: 1h}]"
 	for _, file := range []string{"", filepath.Join(t.TempDir(), "decisions")} {
-		n, err := pop.New(pop.Options{
-			Name: "n1", Secret: scenarioSecret, Rules: set, Embedded: true, AdminListen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
-			DecisionLog: file, DecisionLogShare: 1,
+		n := startNode(t, rules, func(o *pop.Options) {
+			o.AdminListen, o.DecisionLog, o.DecisionLogShare = "127.0.0.1:0", file, 1
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := n.Start(); err != nil {
-			t.Fatal(err)
-		}
 		ask := func(query string) (found admin.Decisions, text string) {
 			resp, err := http.Get("http://" + n.Addr("admin").String() + "/api/v1/decisions" + query)
 			if err != nil {
@@ -53,7 +41,7 @@ func TestRecentDecisions(t *testing.T) {
 		refused := 0
 		for deadline := time.Now().Add(2 * time.Minute); refused < 2 && time.Now().Before(deadline); {
 			r := &rule.Request{Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Path: "/"}
-			if d := n.DecideBy(pop.Ask{Rule: set.Rules()[0], Request: r, Times: 1})[0]; d.Verdict.Refused() {
+			if d := n.DecideBy(pop.Ask{Rule: n.Rules().Rules()[0], Request: r, Times: 1})[0]; d.Verdict.Refused() {
 				refused++
 			}
 			ask("") // takes its time, so that the log's queue is never full
@@ -90,16 +78,11 @@ func TestRecentDecisions(t *testing.T) {
 
 // A file that cannot be written is an error of the setting, and nothing runs.
 func TestDecisionLogThatCannotBeWritten(t *testing.T) {
-	origin := httptest.NewServer(http.NotFoundHandler())
-	defer origin.Close()
 	for file, want := range map[string]string{
 		filepath.Join(t.TempDir(), "none", "log"): "no such file or directory", t.TempDir(): "is a directory",
 	} {
-		n, err := pop.New(pop.Options{Name: "n1", Secret: scenarioSecret, Rules: new(rule.Set), Origin: origin.URL, Listen: "127.0.0.1:0", DecisionLog: file, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = n.Start()
+		n := newNode(t, "rules: []", func(o *pop.Options) { o.Listen, o.DecisionLog = "127.0.0.1:0", file })
+		err := n.Start()
 		var setting *pop.SettingError
 		if !errors.As(err, &setting) || setting.Setting != "decision-log" || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s: %v, want %s", file, err, want)

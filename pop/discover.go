@@ -27,19 +27,14 @@ const (
 	maxKnown = 1024
 )
 
-// A discovery makes the shards inside the nodes the shards of the PoP: the node's own and those
-// that the other nodes announce.
+// A discovery makes the embedded shards of the nodes the shards of the PoP: the node's own and
+// those that the other nodes announce.
 type discovery struct {
-	gossip interface {
-		Addr() string
-		Members() []gossip.Member
-	}
-	port      uint16        // of this node's shard
-	changed   chan struct{} // holds at most one: a member has come or gone
+	members   func() []gossip.Member
 	replace   func([]*memcached.Client)
-	newOwn    func(addr string) *memcached.Client // the node's own
-	newAway   func(addr string) *memcached.Client // another node's
-	known     map[string]*memcached.Client        // includes those of nodes that are gone: they may come back
+	changed   chan struct{} // holds at most one: a member has come or gone
+	dial      func(addr string, inside bool) *memcached.Client
+	known     map[string]*memcached.Client // includes those of nodes that are gone: they may come back
 	sightings sightings
 }
 
@@ -97,17 +92,15 @@ func (s sightings) see(there []string, now time.Time) (ring []string, again time
 	return ring, again
 }
 
-// metaShard is the kind of what a node tells of itself where it has a shard; two bytes
-// follow, the port.
+// metaShard is the kind of a node's metadata if it has a shard. The port follows, in two
+// bytes.
 const metaShard = 1
 
-func (d *discovery) meta() []byte { return binary.BigEndian.AppendUint16([]byte{metaShard}, d.port) }
+// shardMeta returns the metadata that announces the node's shard.
+func shardMeta(port uint16) []byte { return binary.BigEndian.AppendUint16([]byte{metaShard}, port) }
 
-// notice notes that a member has come or gone.
-func (d *discovery) notice() { notify(d.changed) }
-
-// run follows the members until ctx is done.
-func (d *discovery) run(ctx context.Context) {
+// run follows the members until ctx is done. own is the address of the node's shard.
+func (d *discovery) run(ctx context.Context, own string) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -117,33 +110,28 @@ func (d *discovery) run(ctx context.Context) {
 		case <-d.changed:
 		case <-timer.C:
 		}
-		if again := d.look(time.Now()); again > 0 {
+		if again := d.look(own, time.Now()); again > 0 {
 			timer.Reset(again)
 		}
 	}
 }
 
-// look replaces the shards by those that are to be in the ring at now, and returns when to look
-// again, 0 for when a member comes or goes.
-func (d *discovery) look(now time.Time) (again time.Duration) {
-	own := shardAt(d.gossip.Addr(), d.port)
+// look sets the shards that belong in the ring at now, and returns after how long to look again: 0
+// for when a member comes or goes.
+func (d *discovery) look(own string, now time.Time) (again time.Duration) {
 	there := []string{own}
-	for _, m := range d.gossip.Members() {
+	for _, m := range d.members() {
 		if len(m.Meta) != 3 || m.Meta[0] != metaShard {
 			continue // a node without a shard
 		}
-		// Until it is found dead, a node that was killed is there beside its next process.
+		// A node that was killed is still a member, beside its new process, until it is found dead.
 		there = append(there, shardAt(m.Addr, binary.BigEndian.Uint16(m.Meta[1:])))
 	}
 	ring, again := d.sightings.see(there, now)
 	var all []*memcached.Client
 	for _, addr := range ring {
 		if d.known[addr] == nil {
-			if addr == own {
-				d.known[addr] = d.newOwn(addr)
-			} else {
-				d.known[addr] = d.newAway(addr)
-			}
+			d.known[addr] = d.dial(addr, addr == own)
 		}
 		all = append(all, d.known[addr])
 	}

@@ -2,7 +2,6 @@ package pop
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,12 +19,11 @@ import (
 
 // A fakeGossip has the members that a test sets.
 type fakeGossip struct {
-	d  *discovery
+	changed chan struct{}
+
 	mu sync.Mutex
 	at map[int]bool // the last bytes of the members' addresses
 }
-
-func (g *fakeGossip) Addr() string { return "10.0.0.1:7946" }
 
 func (g *fakeGossip) Members() (all []gossip.Member) {
 	g.mu.Lock()
@@ -34,7 +32,7 @@ func (g *fakeGossip) Members() (all []gossip.Member) {
 		if is {
 			all = append(all, gossip.Member{
 				Name: fmt.Sprint("n", of), Addr: fmt.Sprintf("10.0.0.%d:7946", of),
-				Meta: binary.BigEndian.AppendUint16([]byte{metaShard}, 11211),
+				Meta: shardMeta(11211),
 			})
 		}
 	}
@@ -48,7 +46,7 @@ func (g *fakeGossip) flip(members ...int) {
 		g.at[of] = !g.at[of]
 	}
 	g.mu.Unlock()
-	g.d.notice()
+	notify(g.changed)
 }
 
 // The ring follows members that stay, whatever others do meanwhile, and changes seldom.
@@ -92,11 +90,11 @@ func TestDiscovery(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				start := time.Now()
 				var got []string
-				newShard := func(addr string) *memcached.Client { return memcached.New(addr, memcached.Options{}) }
 				last := ""
+				g := &fakeGossip{changed: make(chan struct{}, 1), at: map[int]bool{2: true, 3: true}}
 				d := &discovery{
-					port: 11211, changed: make(chan struct{}, 1), known: map[string]*memcached.Client{}, sightings: sightings{},
-					newOwn: newShard, newAway: newShard,
+					members: g.Members, changed: g.changed, known: map[string]*memcached.Client{}, sightings: sightings{},
+					dial: func(addr string, _ bool) *memcached.Client { return memcached.New(addr, memcached.Options{}) },
 					replace: func(shards []*memcached.Client) {
 						var ring []string
 						for _, addr := range addrs(shards) {
@@ -109,11 +107,9 @@ func TestDiscovery(t *testing.T) {
 						}
 					},
 				}
-				g := &fakeGossip{d: d, at: map[int]bool{2: true, 3: true}}
-				d.gossip = g
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				go d.run(ctx)
+				go d.run(ctx, "10.0.0.1:11211")
 				time.Sleep(time.Second)
 				tt.do(g)
 				time.Sleep(10 * time.Second)

@@ -2,6 +2,7 @@ package pop
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -64,8 +65,8 @@ type askable interface {
 	http2.Handler
 }
 
-// ownEngine has the engine serve what front accepts, instead of the servers behind it.
-func (n *Node) ownEngine(front *proxy.Front, handler askable) server {
+// serveOwnLocked has the engine serve clients that connect to ln. mu is held.
+func (n *Node) serveOwnLocked(ln net.Listener, handler askable) {
 	one := http1.NewServer(http1.Options{
 		Handler:           handler,
 		ReadHeaderTimeout: n.o.ReadHeaderTimeout,
@@ -87,10 +88,11 @@ func (n *Node) ownEngine(front *proxy.Front, handler askable) server {
 		MaxOverhead:       n.o.HTTP2Overhead,
 		Logger:            n.o.Logger,
 	})
-	front.OwnHTTP1, front.OwnHTTP2 = one.ServeConn, two.ServeConn
 	n.proxy.EndIdle(one.EndIdle)
 	n.proxy.EndIdle(two.EndIdle)
-	return &ownServer{one, two, front}
+	front := n.proxy.Front(ln, n.o.ReadHeaderTimeout, one.ServeConn, two.ServeConn)
+	n.servers = append(n.servers, &ownServer{one, two, front})
+	n.running.Go(front.Run)
 }
 
 // Leave asks clients to go elsewhere.
@@ -132,27 +134,32 @@ func (s *netServer) Shutdown(ctx context.Context) error {
 }
 
 // serveClientsLocked starts servers for clients that connect to ln. mu is held.
-func (n *Node) serveClientsLocked(ln net.Listener) {
-	front := n.proxy.Front(&steadyListener{Listener: ln, logger: n.o.Logger}, n.o.ReadHeaderTimeout)
-	defer n.running.Go(front.Run)
+func (n *Node) serveClientsLocked(ln net.Listener) { n.serveHTTPLocked(n.withProxyProtocol(ln)) }
+
+// serveTLSLocked starts servers for clients that connect to ln by TLS. mu is held.
+func (n *Node) serveTLSLocked(ln net.Listener) {
+	n.serveHTTPLocked(tls.NewListener(n.withProxyProtocol(ln), n.files.tls()))
+}
+
+func (n *Node) serveHTTPLocked(ln net.Listener) {
 	if n.o.HTTPEngine == OwnEngine {
-		n.servers = append(n.servers, n.ownEngine(front, ownHandler{n}))
+		n.serveOwnLocked(ln, ownHandler{n})
 		return
 	}
+	front := n.proxy.Front(ln, n.o.ReadHeaderTimeout, nil, nil)
+	defer n.running.Go(front.Run)
 	clients := n.leaving.follow(n.upgrading.follow(n.proxy))
 	var h1, h2 http.Protocols
 	h1.SetHTTP1(true)
 	h2.SetUnencryptedHTTP2(true)
 	for ln, protocols := range map[net.Listener]http.Protocols{front.HTTP1: h1, front.HTTP2: h2} {
-		server := n.serveLocked(ln, clients, protocols)
-		server.front = front
-		n.servers = append(n.servers, server)
+		n.servers = append(n.servers, n.serveLocked(ln, front, clients, protocols))
 	}
 }
 
-// serveLocked starts a server for ln. mu is held.
-func (n *Node) serveLocked(ln net.Listener, handler http.Handler, protocols http.Protocols) *netServer {
-	s := &netServer{Server: n.o.server(handler, protocols, n.upgraded), served: make(chan struct{})}
+// serveLocked starts a server for ln, of front if it is for clients. mu is held.
+func (n *Node) serveLocked(ln net.Listener, front *proxy.Front, handler http.Handler, protocols http.Protocols) *netServer {
+	s := &netServer{Server: n.o.server(handler, protocols, n.upgraded), front: front, served: make(chan struct{})}
 	n.running.Go(func() {
 		_ = s.Serve(ln) // until it is closed
 		close(s.served)
@@ -202,10 +209,8 @@ func (h checkHandler) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passin
 // serveAskedLocked starts a server for other proxies that connect to ln. mu is held.
 func (n *Node) serveAskedLocked(ln net.Listener) {
 	_, local := ln.Addr().(*net.UnixAddr)
-	front := n.proxy.Front(&steadyListener{Listener: ln, logger: n.o.Logger}, n.o.ReadHeaderTimeout)
 	check := n.proxy.NewCheck(proxy.CheckOptions{Local: local, DenyStatus: n.o.CheckDenyStatus})
-	n.servers = append(n.servers, n.ownEngine(front, checkHandler{check, n}))
-	n.running.Go(front.Run)
+	n.serveOwnLocked(ln, checkHandler{check, n})
 }
 
 // serveHAProxyLocked starts an agent for HAProxys that connect to ln. mu is held.
@@ -221,7 +226,7 @@ func (n *Node) serveHAProxyLocked(ln net.Listener) {
 		Logger:       n.o.Logger,
 	})
 	n.servers = append(n.servers, server)
-	n.running.Go(func() { _ = server.Serve(&steadyListener{Listener: ln, logger: n.o.Logger}) }) // until it is closed
+	n.running.Go(func() { _ = server.Serve(ln) }) // until it is closed
 }
 
 // ListenAt listens at addr, HOST:PORT or unix:PATH. Who may connect to a Unix socket is decided by

@@ -72,7 +72,7 @@ func (n *Node) Explain(values map[string]string) (e admin.Explanation, err error
 			of, key, err := n.keyOfRequest(r, rule.Request{Addr: client})
 			if err == nil {
 				state := n.stateFor(r, of, key, now)
-				state.Sheds = of != nil && of.Action == rule.Shed && n.limiter.Sheds(of, key, n.clientOf(client), now)
+				state.Sheds = of != nil && of.Action == rule.Shed && n.limiter.Sheds(of, key, n.o.Client.Client(client), now)
 				e.Keys = append(e.Keys, state)
 			}
 			continue // else the address has no label
@@ -83,11 +83,9 @@ func (n *Node) Explain(values map[string]string) (e admin.Explanation, err error
 		}
 		e.Needs = append(e.Needs, need)
 	}
-	of := rule.Request{Addr: client}
-	of.Canonicalize(n.o.Client)
 	for record := range n.table.All(now) {
 		known := slices.ContainsFunc(e.Keys, func(k admin.KeyState) bool { return k.Key == record.Key.String() })
-		if !known && len(e.Keys) < maxExplained && record.Client.IsValid() && n.clientOf(record.Client) == of.Client() {
+		if !known && len(e.Keys) < maxExplained && record.Client.IsValid() && n.o.Client.Client(record.Client) == n.o.Client.Client(client) {
 			e.Keys = append(e.Keys, n.recordState(record, now))
 		}
 	}
@@ -114,13 +112,6 @@ func (n *Node) explainID(text string, now time.Time) (e admin.Explanation, err e
 	}
 	return e, admin.Unknown(fmt.Sprintf("pop: no mitigation in force has the ID %v: it has ended, or another PoP refused; the access log has the line with refusal_id=%v, "+
 		"and an address shows how its client stands now", id, id))
-}
-
-// clientOf returns the address that stands for the client with addr.
-func (n *Node) clientOf(addr netip.Addr) netip.Addr {
-	of := rule.Request{Addr: addr}
-	of.Canonicalize(n.o.Client)
-	return of.Client()
 }
 
 // byAddress reports whether an address is all that r counts by.

@@ -21,49 +21,44 @@ import (
 // files are the rules, the certificate, the keys and the tokens of a node, which may change while it
 // runs.
 type files struct {
-	o           Options
-	metrics     *metrics
-	logger      *slog.Logger
-	rules       *rule.Set // the first
+	o        Options
+	metrics  *metrics
+	tokens   *admin.Tokens
+	nodes    func() int // how many the PoP has
+	setRules func(*rule.Set)
+	setKeys  func([][]byte) error // of the gossip
+
 	certificate atomic.Pointer[tls.Certificate]
-	keys        [][]byte // of the gossip, the first
-	setKeys     func([][]byte) error
-	tokens      *admin.Tokens
-	nodes       func() int // how many the PoP has
 
 	mu    sync.Mutex // held while loading
 	stamp string     // of what was loaded last, in force or not
 	named []string   // files that the rules files name
 }
 
-// newFiles loads the files.
-func newFiles(o Options, m *metrics, tokens *admin.Tokens) (*files, error) {
-	f := &files{o: o, metrics: m, logger: o.Logger, rules: o.Rules, tokens: tokens}
+// load loads the files for the first time. It returns the rules and the keys of the gossip.
+func (f *files) load() (rules *rule.Set, keys [][]byte, err error) {
 	rules, rulesErr := f.loadRules()
 	if err := f.loadCertificate(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var err error
-	if f.keys, err = f.loadKeys(); err != nil {
-		return nil, err
+	if keys, err = f.loadKeys(); err != nil {
+		return nil, nil, err
 	}
 	if err := f.loadTokens(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if len(o.RuleFiles) > 0 {
-		if f.rules, err = rules, rulesErr; err != nil {
-			if _, inFile := err.(rule.Errors); !inFile {
-				return nil, &SettingError{Setting: "rules", Problem: strings.TrimPrefix(err.Error(), "rule: ")}
-			}
-			return nil, err
-		}
-		f.noteHyphens(f.rules)
+	switch _, inFile := rulesErr.(rule.Errors); {
+	case rulesErr != nil && !inFile:
+		return nil, nil, &SettingError{Setting: "rules", Problem: strings.TrimPrefix(rulesErr.Error(), "rule: ")}
+	case rulesErr != nil:
+		return nil, nil, rulesErr
 	}
-	if err := o.checkRules(f.rules, o.MaxNodes); err != nil {
-		return nil, err
+	f.noteHyphens(rules)
+	if err := f.o.checkRules(rules, f.o.MaxNodes); err != nil {
+		return nil, nil, err
 	}
-	m.reloaded(nil)
-	return f, nil
+	f.metrics.reloaded(nil)
+	return rules, keys, nil
 }
 
 func (f *files) loadCertificate() error {
@@ -78,21 +73,10 @@ func (f *files) loadCertificate() error {
 	return nil
 }
 
-// keyFile returns the name of the file with the keys of the gossip, if there is one.
-func (f *files) keyFile() string {
-	if f.o.Gossip == nil {
-		return ""
-	}
-	return f.o.Gossip.KeyFile
-}
-
 // loadKeys reads the keys of the gossip.
 func (f *files) loadKeys() (keys [][]byte, err error) {
-	file := f.keyFile()
-	switch {
-	case f.o.Gossip == nil:
-		return nil, nil
-	case file == "":
+	file := f.o.Gossip.KeyFile
+	if file == "" {
 		return f.o.Gossip.Keys, nil
 	}
 	text, err := os.ReadFile(file)
@@ -119,7 +103,7 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 
 // reloadKeys reads the keys again.
 func (f *files) reloadKeys() error {
-	if f.keyFile() == "" {
+	if f.o.Gossip.KeyFile == "" {
 		return nil
 	}
 	keys, err := f.loadKeys()
@@ -150,12 +134,12 @@ func (f *files) tls() *tls.Config {
 	}
 }
 
-// loadRules loads the rules, if they are in files, and stamps what is loaded now.
+// loadRules loads the rules, or returns those that are not in files. It stamps what is loaded now.
 func (f *files) loadRules() (*rule.Set, error) {
 	for {
 		f.stamp = f.now()
 		if len(f.o.RuleFiles) == 0 {
-			return nil, nil
+			return f.o.Rules, nil
 		}
 		set, named, err := rule.Read(f.o.RuleFiles...)
 		if slices.Equal(named, f.named) {
@@ -165,9 +149,8 @@ func (f *files) loadRules() (*rule.Set, error) {
 	}
 }
 
-// reload loads the files again and passes the rules to set. What has an error leaves the
-// old as it is.
-func (f *files) reload(set func(*rule.Set)) error {
+// reload loads the files again. What has an error leaves the old as it is.
+func (f *files) reload() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	rules, err := f.loadRules()
@@ -179,8 +162,8 @@ func (f *files) reload(set func(*rule.Set)) error {
 		err = f.o.checkRules(rules, f.nodes())
 	}
 	if f.metrics.reloaded(err); err == nil {
-		set(rules)
-		f.logger.Info("rules loaded", "rules", len(rules.Rules()))
+		f.setRules(rules)
+		f.o.Logger.Info("rules loaded", "rules", len(rules.Rules()))
 		f.noteHyphens(rules)
 	}
 	return errors.Join(err, otherErr)
@@ -189,14 +172,14 @@ func (f *files) reload(set func(*rule.Set)) error {
 // noteHyphens logs that keys of rules files are spelled with hyphens.
 func (f *files) noteHyphens(rules *rule.Set) {
 	if note := rules.Hyphens().Note(); note != nil {
-		f.logger.Warn("keys of rules files have hyphens; underscores are the spelling", "note", note)
+		f.o.Logger.Warn("keys of rules files have hyphens; underscores are the spelling", "note", note)
 	}
 }
 
 // watch reloads the files when they change, until ctx is done. It looks once a second,
 // and loads what has stayed the same for one: by then it is written whole.
-func (f *files) watch(ctx context.Context, set func(*rule.Set)) {
-	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.keyFile() == "" && f.o.AdminTokens == "" {
+func (f *files) watch(ctx context.Context) {
+	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.o.Gossip.KeyFile == "" && f.o.AdminTokens == "" {
 		return
 	}
 	ticker := time.NewTicker(time.Second)
@@ -213,8 +196,8 @@ func (f *files) watch(ctx context.Context, set func(*rule.Set)) {
 		loaded := f.stamp == now
 		f.mu.Unlock()
 		if !loaded && now == last {
-			if err := f.reload(set); err != nil {
-				LogReloadError(f.logger, err)
+			if err := f.reload(); err != nil {
+				LogReloadError(f.o.Logger, err)
 			}
 		}
 		last = now
@@ -224,7 +207,7 @@ func (f *files) watch(ctx context.Context, set func(*rule.Set)) {
 // LogReloadError says why files were not reloaded, a line for each error in them.
 func LogReloadError(logger *slog.Logger, err error) {
 	said := map[string]bool{} // the nodes of a Local all say the same
-	for _, e := range singleErrors(err) {
+	for _, e := range SingleErrors(err) {
 		if said[e.Error()] {
 			continue
 		}
@@ -237,14 +220,17 @@ func LogReloadError(logger *slog.Logger, err error) {
 	}
 }
 
-// singleErrors returns the errors that err consists of.
-func singleErrors(err error) (all []error) {
+// SingleErrors returns the errors that err joins, those within them too; none if err is nil.
+func SingleErrors(err error) (all []error) {
+	if err == nil {
+		return nil
+	}
 	many, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return []error{err}
 	}
 	for _, e := range many.Unwrap() {
-		all = append(all, singleErrors(e)...)
+		all = append(all, SingleErrors(e)...)
 	}
 	return all
 }
@@ -254,7 +240,7 @@ func singleErrors(err error) (all []error) {
 func (f *files) now() string {
 	names, _ := rule.Files(f.o.RuleFiles...) // an error shows as a change
 	var b strings.Builder
-	for _, name := range slices.Concat(names, f.named, []string{f.o.TLSCert, f.o.TLSKey, f.keyFile(), f.o.AdminTokens}) {
+	for _, name := range slices.Concat(names, f.named, []string{f.o.TLSCert, f.o.TLSKey, f.o.Gossip.KeyFile, f.o.AdminTokens}) {
 		if info, err := os.Stat(name); err == nil {
 			fmt.Fprintf(&b, "%s %d %d\n", name, info.Size(), info.ModTime().UnixNano())
 		}

@@ -74,17 +74,22 @@ func TestCertificatesAndKeysAreWatched(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := newFiles(Options{
-			Rules: rules, TLSCert: cert, TLSKey: key, Gossip: &GossipOptions{KeyFile: keys}, MaxNodes: 1,
-			Logger: slog.New(slog.DiscardHandler),
-		}, newMetrics(prometheus.NewRegistry()), nil)
+		var inUse atomic.Pointer[[][]byte]
+		f := &files{
+			o: Options{
+				Rules: rules, TLSCert: cert, TLSKey: key, Gossip: GossipOptions{KeyFile: keys}, MaxNodes: 1,
+				Logger: slog.New(slog.DiscardHandler),
+			},
+			metrics:  newMetrics(prometheus.NewRegistry()),
+			setRules: func(*rule.Set) { t.Error("rules are set that were not loaded from files") },
+			setKeys:  func(keys [][]byte) error { inUse.Store(&keys); return nil },
+		}
+		_, loaded, err := f.load()
 		if err != nil {
 			t.Fatal(err)
 		}
-		var inUse atomic.Pointer[[][]byte]
-		inUse.Store(&f.keys)
-		f.setKeys = func(keys [][]byte) error { inUse.Store(&keys); return nil }
-		go f.watch(t.Context(), func(*rule.Set) { t.Error("rules are set that were not loaded from files") })
+		inUse.Store(&loaded)
+		go f.watch(t.Context())
 		check := func(name string, serial int64, keys ...[]byte) {
 			t.Helper()
 			time.Sleep(3 * time.Second)

@@ -1,11 +1,8 @@
 package pop_test
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,74 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/proxy"
-	"github.com/edgelimit/edge/pop/rule"
 )
-
-// A piped is a node in a bubble, between clients and an origin that are reached by pipes.
-type piped struct {
-	*pop.Node
-	log   *eventLog
-	front *shard.Pipe
-}
-
-// startPiped starts a node. What set leaves out is usual.
-func startPiped(t *testing.T, origin http.HandlerFunc, set func(*pop.Options)) *piped {
-	t.Helper()
-	back, server := shard.NewPipe(), &http.Server{Handler: origin}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(back)
-	}()
-	p := &piped{log: new(eventLog), front: shard.NewPipe()}
-	transport := &http.Transport{DialContext: back.Dial}
-	o := pop.Options{
-		Name: "n1", Origin: "http://origin", OriginOptions: proxy.OriginOptions{Transport: transport}, HTTPEngine: engine,
-		Logger: slog.New(&eventHandler{log: p.log, start: time.Now(), node: "n1"}),
-	}
-	set(&o)
-	if len(o.RuleFiles) == 0 && o.Rules == nil {
-		var err error
-		if o.Rules, err = rule.Parse("rules.yaml", []byte("rules: []")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var err error
-	if p.Node, err = pop.New(o); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Serve(p.front); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = p.Stop(t.Context())
-		transport.CloseIdleConnections()
-		_ = server.Close()
-		<-served
-	})
-	return p
-}
-
-// connect connects a client that sends text at first.
-func (p *piped) connect(t *testing.T, text string) (net.Conn, *bufio.Reader) {
-	t.Helper()
-	conn, err := p.front.Dial(t.Context(), "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(conn, text); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn, bufio.NewReader(conn)
-}
 
 // echo is an origin that says again what comes by a connection that is no longer HTTP.
 func echo(w http.ResponseWriter, _ *http.Request) {

@@ -128,10 +128,10 @@ func (n *Node) matcher(q admin.Query) (func(*mitigation.Record) bool, error) {
 		in := q.Client.Masked()
 		of := netip.Addr{} // the one client
 		if q.Client.IsSingleIP() {
-			of = n.clientOf(q.Client.Addr())
+			of = n.o.Client.Client(q.Client.Addr())
 		}
 		all = append(all, func(r *mitigation.Record) bool {
-			return r.Client.IsValid() && (in.Contains(r.Client) || of.IsValid() && n.clientOf(r.Client) == of)
+			return r.Client.IsValid() && (in.Contains(r.Client) || of.IsValid() && n.o.Client.Client(r.Client) == of)
 		})
 	}
 	if q.Key != "" {

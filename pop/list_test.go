@@ -11,7 +11,6 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/admin"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // listed returns what a node says of the mitigations, the ones that end last first.
@@ -32,14 +31,7 @@ func listed(n *pop.Node) (all []admin.Mitigation) {
 // withMitigations returns a node that knows many mitigations, of which several end and begin together.
 func withMitigations(t testing.TB, many int) *pop.Node {
 	t.Helper()
-	set, err := rule.Parse("rules.yaml", []byte("rules: []"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := pop.New(pop.Options{Name: "n1", Secret: "sixteen bytes or more", Rules: set, Origin: "http://127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := newNode(t, "rules: []", nil)
 	now := time.Now()
 	for i := range many {
 		r := mitigation.Record{Start: int64(i%97) * 1e6, Lifetime: 24 * time.Hour, Deadline: now.Add(time.Hour + time.Duration(i%89)*time.Minute), Node: 7, ByHand: true}

@@ -1,8 +1,6 @@
 package pop
 
 import (
-	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,45 +11,38 @@ import (
 	"github.com/edgelimit/edge/pop/page"
 )
 
-// A listener is one that Start opens.
+// A listener is one that Start opens, and what serves it.
 type listener struct {
 	net.Listener
-	name string
+	name, addr string
+	serve      func(net.Listener)
 }
 
 // listen opens all listeners or none.
-func (n *Node) listen() (all []listener, err error) {
-	defer func() {
-		if err != nil {
-			closeAll(all)
-		}
-	}()
+func (n *Node) listen() (open []listener, err error) {
 	for _, l := range []listener{
-		{name: "http"},
-		{name: "https"},
-		{name: "metrics"},
-		{name: "admin"},
-		{name: "shard"},
-		{name: "check"},
-		{name: "spop"},
+		{name: "http", addr: n.o.Listen, serve: n.serveClientsLocked},
+		{name: "https", addr: n.o.TLSListen, serve: n.serveTLSLocked},
+		{name: "metrics", addr: n.o.MetricsListen, serve: n.serveMetricsLocked},
+		{name: "admin", addr: n.o.AdminListen, serve: n.serveAdminLocked},
+		{name: "shard", addr: n.o.ShardListen, serve: n.serveShardLocked},
+		{name: "check", addr: n.o.CheckListen, serve: n.serveAskedLocked},
+		{name: "spop", addr: n.o.SPOPListen, serve: n.serveHAProxyLocked},
 	} {
-		addr := map[string]string{"http": n.o.Listen, "https": n.o.TLSListen, "metrics": n.o.MetricsListen, "admin": n.o.AdminListen, "shard": n.o.ShardListen, "check": n.o.CheckListen, "spop": n.o.SPOPListen}[l.name]
-		if given := n.o.Listeners[l.name]; given != nil {
-			l.Listener = given
-		} else if addr == "" {
+		ln := n.o.Listeners[l.name]
+		if ln == nil && l.addr == "" {
 			continue
-		} else if l.Listener, err = ListenAt(addr); err != nil {
-			return all, fmt.Errorf("pop: listening for %s: %w", l.name, err)
 		}
-		if n.o.ProxyProtocol && (l.name == "http" || l.name == "https") {
-			l.Listener = n.withProxyProtocol(l.Listener)
+		if ln == nil {
+			if ln, err = ListenAt(l.addr); err != nil {
+				closeAll(open)
+				return nil, fmt.Errorf("pop: listening for %s: %w", l.name, err)
+			}
 		}
-		if l.name == "https" {
-			l.Listener = tls.NewListener(l.Listener, n.files.tls())
-		}
-		all = append(all, l)
+		l.Listener = &steadyListener{Listener: ln, logger: n.o.Logger}
+		open = append(open, l)
 	}
-	return all, nil
+	return open, nil
 }
 
 func closeAll(listeners []listener) {
@@ -60,12 +51,17 @@ func closeAll(listeners []listener) {
 	}
 }
 
+// serveShardLocked lets other nodes connect to the shard inside by ln. mu is held.
+func (n *Node) serveShardLocked(ln net.Listener) {
+	n.running.Go(func() { _ = n.inner.Serve(n.upgraded, ln) }) // until its context ends
+}
+
 // serveMetricsLocked starts a server for what watches the node. mu is held.
 func (n *Node) serveMetricsLocked(ln net.Listener) {
 	var both http.Protocols
 	both.SetHTTP1(true)
 	both.SetUnencryptedHTTP2(true)
-	s := n.serveLocked(&steadyListener{Listener: ln, logger: n.o.Logger}, admin.Handler(n.registry, n.readiness), both)
+	s := n.serveLocked(ln, nil, admin.Handler(n.registry, n.readiness), both)
 	n.operators = append(n.operators, s.Server)
 }
 
@@ -73,12 +69,12 @@ func (n *Node) serveMetricsLocked(ln net.Listener) {
 const adminConnections = 256
 
 // serveAdminLocked starts a server for operators. mu is held.
-func (n *Node) serveAdminLocked(ctx context.Context, ln net.Listener) {
+func (n *Node) serveAdminLocked(ln net.Listener) {
 	host, _, _ := net.SplitHostPort(n.o.AdminListen)
 	at, _ := ln.Addr().(*net.TCPAddr)
 	operations := n.operations()
 	page := page.New(page.Options{Operations: operations, Metrics: n.registry, Near: n.near, Changed: n.changed, Now: n.o.Now})
-	n.running.Go(func() { page.Run(ctx) })
+	n.running.Go(func() { page.Run(n.counting) })
 	api := admin.NewAPI(admin.Options{
 		Operations: operations,
 		Page:       page,
@@ -105,7 +101,7 @@ func (n *Node) serveAdminLocked(ctx context.Context, ln net.Listener) {
 	server := api.Server()
 	n.operators = append(n.operators, server)
 	n.running.Go(func() {
-		_ = server.Serve(netutil.LimitListener(&steadyListener{Listener: ln, logger: n.o.Logger}, adminConnections)) // until it is closed
+		_ = server.Serve(netutil.LimitListener(ln, adminConnections)) // until it is closed
 		remove()
 	})
 }

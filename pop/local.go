@@ -2,6 +2,7 @@ package pop
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,10 +14,10 @@ import (
 	"github.com/edgelimit/edge/counter/shard"
 )
 
-// LocalOptions configures a Local. Node is required, as for one node, but for what
-// differs between the nodes.
+// LocalOptions configures a Local. In Node, the same fields are required as for a single node,
+// except those that differ between the nodes.
 type LocalOptions struct {
-	// Nodes is how many nodes there are. If zero, 3.
+	// Nodes is the number of nodes. If zero, 3.
 	Nodes int
 
 	// Listen is the address that clients connect to; each connection goes to another
@@ -28,28 +29,22 @@ type LocalOptions struct {
 	// of its own, reached by all.
 	Node Options
 
-	// NodeListen, NodeMetrics and NodeAdmin return the addresses of the ith node's listeners, for
-	// clients and operators. If nil, any free port of 127.0.0.1.
-	NodeListen, NodeMetrics, NodeAdmin func(i int) string
+	// Addrs returns the addresses of the ith node's listeners. If nil, free ports of 127.0.0.1
+	// are used.
+	Addrs func(i int) (clients, metrics, admin string)
 }
 
 // A Local is a whole PoP in one process. Its nodes are as separate as those on several
 // machines: they share nothing but shards, and send each other packets.
 type Local struct {
 	nodes  []*Node
-	shards []*localShard
+	shards []string     // addresses of the embedded ones
 	ln     net.Listener // the spreader's, nil if there is none
 	spread sync.WaitGroup
 	talk   sync.WaitGroup // of the nodes
 	quiet  context.CancelFunc
 	serve  sync.WaitGroup // shards
 	end    context.CancelFunc
-}
-
-// A localShard is an embedded shard with a port.
-type localShard struct {
-	*shard.Server
-	ln net.Listener
 }
 
 // StartLocal starts a PoP. After an error nothing runs.
@@ -60,18 +55,12 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 	if o.Nodes == 0 {
 		o.Nodes = 3
 	}
-	anyPort := func(int) string { return "127.0.0.1:0" }
-	if o.NodeListen == nil {
-		o.NodeListen = anyPort
-	}
-	if o.NodeMetrics == nil {
-		o.NodeMetrics = anyPort
-	}
-	if o.NodeAdmin == nil {
-		o.NodeAdmin = anyPort
+	if o.Addrs == nil {
+		const free = "127.0.0.1:0"
+		o.Addrs = func(int) (string, string, string) { return free, free, free }
 	}
 	if o.Node.Secret == "" && o.Node.SecretFile == "" {
-		o.Node.Secret = randomSecret()
+		o.Node.Secret = rand.Text()
 	}
 	l = new(Local)
 	defer func() {
@@ -80,15 +69,16 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		}
 	}()
 	if len(o.Node.Shards) == 0 {
-		if o.Node.Shards, err = l.startShards(o.Nodes); err != nil {
+		if err := l.startShards(o.Nodes); err != nil {
 			return l, err
 		}
+		o.Node.Shards = l.shards
 	}
 	local := new(localNodes)
 	for i := range o.Nodes {
 		node := o.Node
 		node.Name = fmt.Sprintf("node-%d", i+1)
-		node.Listen, node.MetricsListen, node.AdminListen = o.NodeListen(i), o.NodeMetrics(i), o.NodeAdmin(i)
+		node.Listen, node.MetricsListen, node.AdminListen = o.Addrs(i)
 		node.Logger = loggerOf(o.Node).With("node", node.Name)
 		node.Peers, node.together = localPeers{local, node.Name}, true
 		if node.DecisionLog != "" {
@@ -179,24 +169,23 @@ func (l *localNodes) tell(ctx context.Context) {
 	}
 }
 
-// startShards starts n shards and returns their addresses.
-func (l *Local) startShards(n int) (addrs []string, err error) {
+// startShards starts n shards.
+func (l *Local) startShards(n int) error {
 	var ctx context.Context
 	ctx, l.end = context.WithCancel(context.Background())
 	for range n {
 		server, err := shard.New(shard.Options{})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return nil, fmt.Errorf("pop: listening for a shard: %w", err)
+			return fmt.Errorf("pop: listening for a shard: %w", err)
 		}
-		l.shards = append(l.shards, &localShard{server, ln})
-		addrs = append(addrs, ln.Addr().String())
+		l.shards = append(l.shards, ln.Addr().String())
 		l.serve.Go(func() { _ = server.Serve(ctx, ln) }) // ends with ctx
 	}
-	return addrs, nil
+	return nil
 }
 
 // startSpreader lets every node serve a share of the connections.
@@ -223,12 +212,7 @@ func (l *Local) Addr() net.Addr {
 }
 
 // ShardAddrs returns the addresses of the embedded shards.
-func (l *Local) ShardAddrs() (addrs []string) {
-	for _, s := range l.shards {
-		addrs = append(addrs, s.ln.Addr().String())
-	}
-	return addrs
-}
+func (l *Local) ShardAddrs() []string { return l.shards }
 
 // Reload loads the rules files of all nodes again.
 func (l *Local) Reload() error {

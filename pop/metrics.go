@@ -39,22 +39,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// register registers the metrics of p, whose silent peers are those that are silent by clock.
-func (p *peering) register(reg prometheus.Registerer, clock func() time.Time) {
-	for i, of := range agreements {
-		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "edge_nodes_differing",
-			Help:        "Other nodes of the PoP that have had another secret, other shards, rules or client prefixes for a while, so that counts are split.",
-			ConstLabels: prometheus.Labels{"in": of},
-		}, func() float64 {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.forget(clock())
-			return float64(len(p.differing(i)))
-		})
-	}
-}
-
 func (m *metrics) reloaded(err error) {
 	if err != nil {
 		m.successful.Set(0)

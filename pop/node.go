@@ -3,7 +3,9 @@
 package pop
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -17,9 +19,9 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/admin"
-	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/decision"
 	"github.com/edgelimit/edge/pop/gossip"
 	"github.com/edgelimit/edge/pop/limit"
@@ -32,27 +34,33 @@ import (
 type Node struct {
 	o        Options
 	registry *prometheus.Registry
-	limiter  *limit.Limiter
-	proxy    *proxy.Proxy
-	origins  proxy.Origins
-	table    *mitigation.Table
-	tokens   admin.Tokens // of operators
-	secret   counter.Secret
-	shards   []*memcached.Client
-	inner    *innerShard // if no shards are given
-	files    *files
 	metrics  *metrics
-	gossip   *gossip.Gossip // nil without gossip
-	discover *discovery     // nil unless shards are found by gossip
-	peering  *peering
-	crowd    crowd
-	ring     *ringWatch
 	notices  *notices
-	headers  headers
+	tokens   admin.Tokens // of operators
+	files    *files
+	secret   counter.Secret
+	origins  proxy.Origins
 
+	table     *mitigation.Table
+	peering   *peering
+	gossip    *gossip.Gossip // nil without gossip
+	peers     Peers
 	decisions *decision.Log // nil without one
+	limiter   *limit.Limiter
+	crowd     crowd
 
-	upgraded context.Context // of connections that are no longer HTTP
+	inner    *shard.Server       // if no shards are given; reached by pipe
+	pipe     *shard.Pipe         // nil without inner
+	shards   []*memcached.Client // that are given
+	ring     *ringWatch
+	discover *discovery // nil unless shards are found by gossip
+
+	proxy   *proxy.Proxy
+	headers headers
+
+	counting context.Context // of what Start has started, until all requests are counted
+	stop     context.CancelFunc
+	upgraded context.Context // of connections that are no longer HTTP, and of what they need
 	end      context.CancelFunc
 
 	mu        sync.Mutex // guards what follows
@@ -61,9 +69,8 @@ type Node struct {
 	operators []*http.Server
 	addrs     map[string]net.Addr
 	running   sync.WaitGroup // what Start and Serve have started, but for the limiter
-	stop      context.CancelFunc
-	counted   chan struct{} // closed when the limiter has ended
-	stopped   chan struct{} // closed when Stop has
+	counted   chan struct{}  // closed when the limiter has ended
+	stopped   chan struct{}  // closed when Stop has
 	stopErr   error
 
 	upgrading  upgrades
@@ -86,157 +93,62 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, registry: prometheus.NewRegistry(), addrs: map[string]net.Addr{}, counted: make(chan struct{}), stopped: make(chan struct{})}
+	n := &Node{o: o, registry: prometheus.NewRegistry(), peers: noPeers{}, addrs: map[string]net.Addr{}, counted: make(chan struct{}), stopped: make(chan struct{})}
+	n.counting, n.stop = context.WithCancel(context.Background())
+	n.upgraded, n.end = context.WithCancel(context.Background())
 	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	n.metrics = newMetrics(n.registry)
 	n.notices = newNotices(o.Logger, o.Now, n.registry)
-	if n.files, err = newFiles(o, n.metrics, &n.tokens); err != nil {
+	n.files = &files{o: o, metrics: n.metrics, tokens: &n.tokens, nodes: n.nodes, setRules: n.setRules, setKeys: n.setKeys}
+	rules, keys, err := n.files.load()
+	if err != nil {
 		return nil, err
 	}
 	if n.origins, err = o.origins(); err != nil {
 		return nil, err
 	}
-	if err := n.makeLimiter(); err != nil {
+	// Without a secret the node counts alone.
+	if n.secret, err = counter.NewSecret(cmp.Or(o.Secret, rand.Text())); err != nil {
 		return nil, err
 	}
-	if err := n.makeDecisionLog(); err != nil {
+	if n.table, err = mitigation.New(mitigation.Options{Size: o.MitigationRecords, Registerer: n.registry}); err != nil {
 		return nil, err
 	}
-	if err := n.makePeering(); err != nil {
+	changed := make(chan struct{}, 1) // a member of the gossip has come or gone
+	if err := n.makePeers(keys, changed); err != nil {
 		return nil, err
 	}
-	var access = o.Logger
-	if !o.AccessLog {
-		access = nil
-	}
-	n.proxy, err = proxy.New(proxy.Options{
-		Limiter:     n.limiter,
-		Origins:     n.origins,
-		Trusted:     o.TrustedProxies,
-		Headers:     o.Headers,
-		NodeHeader:  o.NodeHeader,
-		NodeName:    o.Name,
-		BodyTimeout: o.BodyTimeout,
-		BodyRate:    o.BodyRate,
-
-		StrictHosts:   o.StrictHosts,
-		StrictMethods: o.StrictMethods,
-
-		AbandonedRequests: o.AbandonedRequests,
-
-		Connections:       o.Connections,
-		ClientConnections: o.ClientConnections,
-		Client:            o.Client,
-
-		Now:        o.Now,
-		AccessLog:  access,
-		Logger:     o.Logger,
-		Notice:     n.notices.note,
-		Registerer: n.registry,
-	})
-	if err != nil {
+	if n.decisions, err = n.newDecisionLog(); err != nil {
 		return nil, err
 	}
-	n.upgraded, n.end = context.WithCancel(context.Background())
+	if err := n.makeLimiter(rules); err != nil {
+		return nil, err
+	}
+	if err := n.makeRing(changed); err != nil {
+		return nil, err
+	}
+	if err := n.makeProxy(); err != nil {
+		return nil, err
+	}
 	return n, nil
 }
 
-// makeLimiter makes the limiter with its table and shards.
-func (n *Node) makeLimiter() error {
-	o := n.o
-	var err error
-	if n.secret, err = newSecret(o.Secret); err != nil {
-		return err
-	}
-	o.ShardOptions.Metrics = memcached.NewMetrics(n.registry)
-	away := o.ShardOptions
-	if len(o.Shards) == 0 {
-		if n.inner, err = newInnerShard(n.registry); err != nil {
-			return err
-		}
-		o.ShardOptions.Dial = n.inner.pipe.Dial
-		if o.ShardListen == "" {
-			o.Shards = []string{"inside"}
-		}
-	}
-	if o.ShardListen != "" {
-		n.discover = &discovery{
-			changed: make(chan struct{}, 1), known: map[string]*memcached.Client{}, sightings: sightings{},
-			newOwn:  func(addr string) *memcached.Client { return memcached.New(addr, o.ShardOptions) },
-			newAway: func(addr string) *memcached.Client { return memcached.New(addr, away) },
-		}
-	}
-	for _, addr := range o.Shards {
-		n.shards = append(n.shards, memcached.New(addr, o.ShardOptions))
-	}
-	if n.table, err = mitigation.New(mitigation.Options{Size: o.MitigationRecords, Registerer: n.registry}); err != nil {
-		return err
-	}
-	n.limiter, err = limit.New(limit.Options{
-		Secret:      n.secret,
-		Node:        o.id(),
-		Rules:       n.files.rules,
-		Table:       n.table,
-		Shards:      limiterShards(n.shards),
-		Client:      o.Client,
-		Interval:    o.FlushInterval,
-		Queue:       o.QueueSize,
-		TrackedKeys: o.TrackedKeys,
-		Publish:     n.publish,
-		Now:         o.Now,
-		Ahead:       n.clockAhead,
-		Nodes:       n.nodes,
-		Refresh:     o.refresh(),
-		LogClients:  o.LogClients,
-		Logger:      o.Logger,
-		Registerer:  n.registry,
-	})
-	return err
-}
-
-// nodes returns how many nodes the PoP has, as far as this one knows.
-func (n *Node) nodes() int { return max(n.o.MaxNodes, int(n.peering.most.Load())) }
-
-// clockAhead returns how far the node's clock is ahead of the others', as its peers know it.
-func (n *Node) clockAhead() time.Duration {
-	if n.o.Peers == nil {
-		return 0
-	}
-	return n.o.Peers.ClockAhead()
-}
-
-// limiterShards returns shards as the limiter takes them.
-func limiterShards(shards []*memcached.Client) []count.Shard {
-	all := make([]count.Shard, len(shards))
-	for i, s := range shards {
-		all[i] = s
-	}
-	return all
-}
-
-// makePeering makes what the node talks with others by.
-func (n *Node) makePeering() (err error) {
-	set := func(shards []*memcached.Client, out ...string) error {
-		return n.limiter.SetShards(limiterShards(shards), out...)
-	}
-	n.ring = newRingWatch(set, n.o.Logger, n.metrics.inRing, n.notices)
-	if n.discover == nil {
-		n.ring.replace(n.shards)
-	}
-	n.files.nodes = n.nodes
-	n.peering = &peering{logger: n.o.Logger, full: n.table.Full, peers: map[string]*peer{}, names: map[mitigation.NodeID]string{n.o.id(): n.o.Name}}
-	n.peering.register(n.registry, n.o.Now)
+// makePeers makes what the node talks with others by. changed is told when a node comes or goes.
+func (n *Node) makePeers(keys [][]byte, changed chan struct{}) (err error) {
 	g := n.o.Gossip
-	if g == nil {
+	n.peering = newPeering(n.o.Name, len(g.Join) > 0, n.table.Full, n.o.Now, n.o.Logger, n.registry)
+	if n.o.Peers != nil {
+		n.peers = n.o.Peers
+	}
+	if g.Listen == "" {
 		return nil
 	}
-	n.peering.seeks = len(g.Join) > 0
-	o := gossip.Options{
+	n.gossip, err = gossip.New(gossip.Options{
 		Name:      n.o.Name,
 		Listen:    g.Listen,
 		Advertise: g.Advertise,
 		Join:      g.Join,
-		Keys:      n.files.keys,
+		Keys:      keys,
 		Receive: func(from string, message []byte, age time.Duration) {
 			if err := n.Receive(from, message, age); err != nil {
 				n.peering.undecodable(from, err, n.o.Now())
@@ -244,29 +156,114 @@ func (n *Node) makePeering() (err error) {
 		},
 		Status:        n.Status,
 		ReceiveStatus: n.ReceiveStatus,
+		Changed:       func() { notify(changed) },
 		Joined:        n.joined,
 		Twins:         func(text string) { n.notices.note(problemTwins, text) },
 		Logger:        n.o.Logger,
 		Registerer:    n.registry,
+	})
+	n.peers = n.gossip
+	return err
+}
+
+// makeLimiter makes the limiter. It has no shards yet.
+func (n *Node) makeLimiter(rules *rule.Set) (err error) {
+	n.limiter, err = limit.New(limit.Options{
+		Secret:      n.secret,
+		Node:        n.o.id(),
+		Rules:       rules,
+		Table:       n.table,
+		Client:      n.o.Client,
+		Interval:    n.o.FlushInterval,
+		Queue:       n.o.QueueSize,
+		TrackedKeys: n.o.TrackedKeys,
+		Publish:     n.publish,
+		Now:         n.o.Now,
+		Ahead:       n.peers.ClockAhead,
+		Nodes:       n.nodes,
+		Refresh:     n.o.refresh(),
+		LogClients:  n.o.LogClients,
+		Logger:      n.o.Logger,
+		Registerer:  n.registry,
+	})
+	if err == nil {
+		n.limiter.Decisions = n.decisions
 	}
-	if n.discover != nil {
-		o.Meta, o.Changed = n.discover.meta, n.discover.notice
+	return err
+}
+
+// makeRing makes the shards and the ring of them.
+func (n *Node) makeRing(changed chan struct{}) (err error) {
+	away := n.o.ShardOptions
+	away.Metrics = memcached.NewMetrics(n.registry)
+	own, addrs := away, n.o.Shards
+	if len(addrs) == 0 {
+		if n.inner, err = shard.New(shard.Options{Registerer: n.registry}); err != nil {
+			return err
+		}
+		n.pipe = shard.NewPipe()
+		own.Dial = n.pipe.Dial
+		if n.o.ShardListen == "" {
+			addrs = []string{"inside"}
+		}
 	}
-	if n.gossip, err = gossip.New(o); err != nil {
-		return err
+	for _, addr := range addrs {
+		n.shards = append(n.shards, memcached.New(addr, own))
 	}
-	n.o.Peers, n.files.setKeys = n.gossip, n.gossip.SetKeys
+	n.ring = newRingWatch(n.limiter.SetShards, n.o.Logger, n.metrics.inRing, n.notices)
+	if n.o.ShardListen == "" {
+		n.ring.replace(n.shards)
+		return nil
+	}
+	n.discover = &discovery{members: n.gossip.Members, replace: n.ring.replace, changed: changed, known: map[string]*memcached.Client{}, sightings: sightings{},
+		dial: func(addr string, inside bool) *memcached.Client {
+			if inside {
+				return memcached.New(addr, own)
+			}
+			return memcached.New(addr, away)
+		}}
 	return nil
 }
 
-// newSecret returns the secret of text, or of random bytes if it is empty: then the node
-// counts in a shard of its own.
-func newSecret(text string) (counter.Secret, error) {
-	if text == "" {
-		text = randomSecret()
+// makeProxy makes what serves clients.
+func (n *Node) makeProxy() (err error) {
+	access := n.o.Logger
+	if !n.o.AccessLog {
+		access = nil
 	}
-	return counter.NewSecret(text)
+	n.proxy, err = proxy.New(proxy.Options{
+		Limiter:     n.limiter,
+		Origins:     n.origins,
+		Trusted:     n.o.TrustedProxies,
+		Headers:     n.o.Headers,
+		NodeHeader:  n.o.NodeHeader,
+		NodeName:    n.o.Name,
+		BodyTimeout: n.o.BodyTimeout,
+		BodyRate:    n.o.BodyRate,
+
+		StrictHosts:   n.o.StrictHosts,
+		StrictMethods: n.o.StrictMethods,
+
+		AbandonedRequests: n.o.AbandonedRequests,
+
+		Connections:       n.o.Connections,
+		ClientConnections: n.o.ClientConnections,
+		Client:            n.o.Client,
+
+		Now:        n.o.Now,
+		AccessLog:  access,
+		Logger:     n.o.Logger,
+		Notice:     n.notices.note,
+		Registerer: n.registry,
+	})
+	return err
 }
+
+// nodes returns how many nodes the PoP has, as far as this one knows.
+func (n *Node) nodes() int { return max(n.o.MaxNodes, int(n.peering.most.Load())) }
+
+// setKeys replaces the keys of the gossip.
+func (n *Node) setKeys(keys [][]byte) error { return n.gossip.SetKeys(keys) }
 
 // Name returns the node's name.
 func (n *Node) Name() string { return n.o.Name }
@@ -303,77 +300,68 @@ func (n *Node) Start() error {
 		return errors.New("pop: the node was started before")
 	}
 	listeners, err := n.listen()
-	if err != nil {
-		return err
+	if err == nil {
+		err = n.openDecisionLog()
 	}
-	if err := n.openDecisionLog(); err != nil {
+	if err == nil {
+		err = n.join(listeners)
+	}
+	if err != nil {
 		closeAll(listeners)
 		return err
 	}
-	n.peering.start(n.o.Now())
-	if n.gossip != nil {
-		for _, l := range listeners {
-			if l.name == "shard" {
-				n.discover.port = l.Addr().(*net.TCPAddr).AddrPort().Port()
-			}
-		}
-		if err := n.gossip.Start(); err != nil {
-			closeAll(listeners)
-			return err
-		}
-		n.addrs["gossip"] = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(n.gossip.Addr()))
-	}
-	if n.discover != nil {
-		n.discover.gossip, n.discover.replace = n.gossip, n.ring.replace
-		n.discover.look(time.Now()) // before there is something to count
-	}
 	n.state = started
-	var ctx context.Context
-	ctx, n.stop = context.WithCancel(context.Background())
 	go func() { // Stop waits for it
-		n.limiter.Run(ctx)
+		n.limiter.Run(n.counting)
 		close(n.counted)
 	}()
 	if n.decisions != nil {
 		n.running.Go(func() { n.decisions.Run(n.upgraded) }) // until all answers are counted
 	}
 	if n.inner != nil {
-		n.running.Go(func() { n.inner.run(n.upgraded) })
+		n.running.Go(func() { _ = n.inner.Serve(n.upgraded, n.pipe) }) // until its context ends
 	}
-	n.running.Go(func() { n.files.watch(ctx, n.setRules) })
-	if n.discover != nil {
-		n.running.Go(func() { n.discover.run(ctx) })
-	}
-	if n.gossip != nil {
-		watch := &clockWatch{offset: n.gossip.ClockOffset, rules: n.Rules, logger: n.o.Logger}
-		n.running.Go(func() { watch.run(ctx) })
-	}
-	n.running.Go(func() { n.ring.runFollow(ctx) })
+	n.running.Go(func() { n.files.watch(n.counting) })
+	n.running.Go(func() { n.ring.runFollow(n.counting) })
 	if len(n.shards) > 1 || n.discover != nil {
-		n.running.Go(func() { n.ring.run(ctx, n.o.Now, n.peering.votes) })
+		n.running.Go(func() { n.ring.run(n.counting, n.o.Now, n.peering.votes) })
 	}
 	if len(n.shards) > 1 {
-		n.running.Go(func() { n.ring.keep(ctx, n.secret.RecordKey(n.secret.Tag([]byte("drains")))) })
+		n.running.Go(func() { n.ring.keep(n.counting, n.secret.RecordKey(n.secret.Tag([]byte("drains")))) })
 	}
 	for _, l := range listeners {
 		n.addrs[l.name] = l.Addr()
+		l.serve(l.Listener)
+	}
+	return nil
+}
+
+// join begins to talk with the other nodes, and finds the shards in them. mu is held.
+func (n *Node) join(listeners []listener) error {
+	n.peering.start(n.o.Now())
+	if n.gossip == nil {
+		return nil
+	}
+	var port uint16 // of the shard inside
+	for _, l := range listeners {
 		if l.name == "shard" {
-			ln := &steadyListener{Listener: l.Listener, logger: n.o.Logger}
-			n.running.Go(func() { _ = n.inner.server.Serve(n.upgraded, ln) }) // until its context ends
-			continue
+			port = l.Addr().(*net.TCPAddr).AddrPort().Port()
 		}
-		switch l.name {
-		case "check":
-			n.serveAskedLocked(l.Listener)
-		case "spop":
-			n.serveHAProxyLocked(l.Listener)
-		case "metrics":
-			n.serveMetricsLocked(l.Listener)
-		case "admin":
-			n.serveAdminLocked(ctx, l.Listener)
-		default:
-			n.serveClientsLocked(l.Listener)
-		}
+	}
+	var meta []byte
+	if n.discover != nil {
+		meta = shardMeta(port)
+	}
+	if err := n.gossip.Start(meta); err != nil {
+		return err
+	}
+	n.addrs["gossip"] = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(n.gossip.Addr()))
+	watch := &clockWatch{offset: n.gossip.ClockOffset, rules: n.Rules, logger: n.o.Logger}
+	n.running.Go(func() { watch.run(n.counting) })
+	if n.discover != nil {
+		own := shardAt(n.gossip.Addr(), port)
+		n.discover.look(own, time.Now()) // before there is something to count
+		n.running.Go(func() { n.discover.run(n.counting, own) })
 	}
 	return nil
 }
@@ -385,10 +373,7 @@ func (n *Node) Serve(ln net.Listener) error {
 	if n.state != started {
 		return errors.New("pop: the node does not run")
 	}
-	if n.o.ProxyProtocol {
-		ln = n.withProxyProtocol(ln)
-	}
-	n.serveClientsLocked(ln)
+	n.serveClientsLocked(&steadyListener{Listener: ln, logger: n.o.Logger})
 	return nil
 }
 
@@ -414,7 +399,7 @@ func (n *Node) readiness() (detail []string, err error) {
 
 // Reload loads the rules files, the certificate, keys and tokens again. If something is wrong with one,
 // the old ones stay.
-func (n *Node) Reload() error { return n.files.reload(n.setRules) }
+func (n *Node) Reload() error { return n.files.reload() }
 
 // SetRules replaces the rules of a node that was made without rules files. Rules with more
 // sub-windows than the PoP's nodes can count in are refused, as are rules that name no host where

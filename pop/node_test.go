@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // Trusted proxies may use the PROXY protocol also where a listener is given to Serve.
@@ -23,21 +22,9 @@ func TestServeProxyProtocol(t *testing.T) {
 		_, _ = io.WriteString(w, r.Header.Get("X-Forwarded-For"))
 	}))
 	defer origin.Close()
-	set, err := rule.Parse("rules.yaml", []byte("rules: []"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := pop.New(pop.Options{
-		Name: "n1", Rules: set, Origin: origin.URL, ProxyProtocol: true,
-		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Logger: slog.New(slog.DiscardHandler),
+	n := startNode(t, "rules: []", func(o *pop.Options) {
+		o.Origin, o.ProxyProtocol, o.TrustedProxies = origin.URL, true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer n.Stop(t.Context())
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +37,7 @@ func TestServeProxyProtocol(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(patience))
 	fmt.Fprintf(conn, "PROXY TCP4 203.0.113.1 127.0.0.1 1000 80\r\nGET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -93,60 +80,26 @@ func TestProxyProtocolWithUnixAddresses(t *testing.T) {
 // Clients that are refused are refused whatever they ask: net/http answers nothing for the
 // node.
 func TestEveryRequestIsDecided(t *testing.T) {
-	set, err := rule.Parse("rules.yaml", []byte("rules: []\ndeny: [127.0.0.0/8]"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := pop.New(pop.Options{Name: "n1", Rules: set, Origin: "http://127.0.0.1:1", Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer n.Stop(t.Context())
+	w := startWired(t, "rules: []\ndeny: [127.0.0.0/8]", nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 	for _, line := range []string{"GET /", "OPTIONS *", "OPTIONS /", "CONNECT a.example:80", "TRACE /"} {
-		conn, err := net.Dial("tcp", n.Addr("http").String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
-		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n", line)
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
+		resp, _ := w.ask(line + " HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n")
 		if resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%s: %s, want 403", line, resp.Status)
 		}
-		_ = conn.Close()
 	}
 }
 
 // startSharing starts a node whose shard is found by gossip.
 func startSharing(t *testing.T, name string, join ...string) *pop.Node {
 	t.Helper()
-	set, err := rule.Parse("rules.yaml", []byte("rules: []"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := pop.New(pop.Options{
-		Name: name, Rules: set, Origin: "http://127.0.0.1:1", Secret: scenarioSecret, ShardListen: "127.0.0.1:0",
-		Gossip: &pop.GossipOptions{Listen: "127.0.0.1:0", Join: join}, Logger: slog.New(slog.DiscardHandler),
+	return startNode(t, "rules: []", func(o *pop.Options) {
+		o.Name, o.ShardListen, o.Gossip = name, "127.0.0.1:0", pop.GossipOptions{Listen: "127.0.0.1:0", Join: join}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return n
 }
 
 // A node counts in its own shard from the beginning, also where it looks for those of others.
 func TestOwnShardFromTheBeginning(t *testing.T) {
 	n := startSharing(t, "n1")
-	defer n.Stop(t.Context())
 	if in, err := sum(n.Gatherer(), "edge_shard_in_ring/"+n.Addr("shard").String()); in != 1 || err != nil {
 		t.Errorf("of the node's shard %v are in the ring, %v; want 1", in, err)
 	}
@@ -155,22 +108,13 @@ func TestOwnShardFromTheBeginning(t *testing.T) {
 // The shard of a node that leaves answers until nobody counts in it.
 func TestShardAnswersUntilItIsLeft(t *testing.T) {
 	stays := startSharing(t, "n1")
-	defer stays.Stop(t.Context())
 	leaves := startSharing(t, "n2", stays.Addr("gossip").String())
 	awaitRing := func(want float64) {
 		t.Helper()
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for giveUp := time.After(2 * time.Minute); ; {
-			if in, err := sum(stays.Gatherer(), "edge_shard_in_ring"); in == want && err == nil {
-				return
-			}
-			select {
-			case <-tick.C:
-			case <-giveUp:
-				t.Fatalf("there are never %v shards in the ring", want)
-			}
-		}
+		await(t, fmt.Sprintf("there are %v shards in the ring", want), func() bool {
+			in, err := sum(stays.Gatherer(), "edge_shard_in_ring")
+			return in == want && err == nil
+		})
 	}
 	awaitRing(2)
 	stopped := make(chan error, 1)

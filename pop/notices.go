@@ -95,10 +95,7 @@ func (n *Node) joined(addr string, err error) {
 		n.notices.note(problemJoin, "")
 		return
 	}
-	n.peering.mu.Lock()
-	tried := n.o.Now().Sub(n.peering.started)
-	n.peering.mu.Unlock()
-	if tried >= joinPatience {
+	if n.peering.running(n.o.Now()) >= joinPatience {
 		n.notices.note(problemJoin, fmt.Sprintf("cannot join the PoP at %s, so that this node knows no other: check the address, and that all nodes have the same gossip key (%v)", addr, err))
 	}
 }

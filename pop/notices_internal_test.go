@@ -3,6 +3,7 @@ package pop
 import (
 	"bytes"
 	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ func TestNotJoined(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	now := time.Now()
-	n := &Node{o: Options{Now: func() time.Time { return now }}, peering: newPeering(), notices: newNotices(logger, func() time.Time { return now }, prometheus.NewRegistry())}
+	n := &Node{o: Options{Now: func() time.Time { return now }}, peering: newTestPeering(io.Discard), notices: newNotices(logger, func() time.Time { return now }, prometheus.NewRegistry())}
 	n.peering.start(now)
 	wrong := errors.New("connection refused")
 	for range 3 * joinPatience / time.Second {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -14,49 +13,39 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A node behind a proxy that speaks the PROXY protocol without being asked to says so in its log, once,
 // in /readyz and in a metric; likewise if the header is expected and does not come, or if the proxy is
 // not trusted.
 func TestSurroundings(t *testing.T) {
-	set, err := rule.Parse("rules.yaml", []byte("rules: []"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	elsewhere := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	const header = "PROXY TCP4 203.0.113.1 127.0.0.1 1000 80\r\n"
 	for _, tt := range []struct {
 		name          string
-		o             pop.Options
+		trusted       []netip.Prefix
+		expected      bool   // the PROXY protocol
 		first, fields string // of a request
 		problem, want string
 	}{
-		{"a PROXY header that is not expected", pop.Options{}, header, "", "unexpected_proxy_header", "begin with a PROXY header"},
-		{"one of a proxy that is not trusted", pop.Options{ProxyProtocol: true, TrustedProxies: elsewhere}, header, "", "unexpected_proxy_header", "add it to trusted-proxy"},
-		{"none where it is expected", pop.Options{ProxyProtocol: true, TrustedProxies: loopback}, "", "", "missing_proxy_header", "send no PROXY header"},
-		{"a trusted proxy that names no client", pop.Options{TrustedProxies: loopback}, "", "", "proxy_without_forwarded", "127.0.0.1 sends no X-Forwarded-For"},
-		{"a proxy that is not trusted", pop.Options{}, "", "X-Forwarded-For: 203.0.113.1\r\n", "untrusted_proxy", "nearly all requests come from 127.0.0.1"},
+		{"a PROXY header that is not expected", nil, false, header, "", "unexpected_proxy_header", "begin with a PROXY header"},
+		{"one of a proxy that is not trusted", elsewhere, true, header, "", "unexpected_proxy_header", "add it to trusted-proxy"},
+		{"none where it is expected", loopback, true, "", "", "missing_proxy_header", "send no PROXY header"},
+		{"a trusted proxy that names no client", loopback, false, "", "", "proxy_without_forwarded", "127.0.0.1 sends no X-Forwarded-For"},
+		{"a proxy that is not trusted", nil, false, "", "X-Forwarded-For: 203.0.113.1\r\n", "untrusted_proxy", "nearly all requests come from 127.0.0.1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var mu sync.Mutex
 			var log bytes.Buffer
-			tt.o.Name, tt.o.Rules, tt.o.Embedded = "n1", set, true
-			tt.o.Listen, tt.o.MetricsListen = "127.0.0.1:0", "127.0.0.1:0"
-			tt.o.Logger = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))
-			n, err := pop.New(tt.o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := n.Start(); err != nil {
-				t.Fatal(err)
-			}
-			defer n.Stop(t.Context())
+			w := startWired(t, "rules: []", nil, func(o *pop.Options) {
+				o.Origin, o.Embedded = "", true
+				o.TrustedProxies, o.ProxyProtocol, o.MetricsListen = tt.trusted, tt.expected, "127.0.0.1:0"
+				o.Logger = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))
+			})
 			page := func(path string) string {
-				resp, err := http.Get("http://" + n.Addr("metrics").String() + path)
+				resp, err := http.Get("http://" + w.Addr("metrics").String() + path)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -71,13 +60,8 @@ func TestSurroundings(t *testing.T) {
 				if time.Now().After(until) {
 					t.Fatalf("/readyz says %q after %d requests, want %q", page("/readyz"), i, tt.want)
 				}
-				conn, err := net.Dial("tcp", n.Addr("http").String())
-				if err != nil {
-					t.Fatal(err)
-				}
-				_ = conn.SetDeadline(time.Now().Add(patience))
-				fmt.Fprintf(conn, "%sGET /%d HTTP/1.1\r\nHost: a\r\n%sConnection: close\r\n\r\n", tt.first, i, tt.fields)
-				_, _ = io.Copy(io.Discard, conn)
+				conn, r := w.dial(fmt.Sprintf("%sGET /%d HTTP/1.1\r\nHost: a\r\n%sConnection: close\r\n\r\n", tt.first, i, tt.fields))
+				_, _ = io.Copy(io.Discard, r)
 				_ = conn.Close()
 			}
 			if want := fmt.Sprintf(`edge_surroundings_problem{problem="%s"} 1`, tt.problem); !strings.Contains(page("/metrics"), want+"\n") {

@@ -47,17 +47,14 @@ func (n *Node) status() admin.Status {
 		case ineffective:
 			s.Ineffective++
 		default:
-			s.Mitigations[idOrNone(of)]++
+			id := "" // not known
+			if of != nil {
+				id = of.ID
+			}
+			s.Mitigations[id]++
 		}
 	}
 	return s
-}
-
-func idOrNone(r *rule.Rule) string {
-	if r == nil {
-		return ""
-	}
-	return r.ID
 }
 
 // ruleStates returns the rules in force with their figures.
@@ -250,10 +247,7 @@ func (n *Node) nodeStates() []admin.Node {
 			}
 		}
 	}
-	self := admin.Node{Name: n.o.Name, Self: true, Version: n.shortVersion(), Fingerprints: map[string]string{}, Differs: []string{}}
-	for i, print := range n.fingerprints() {
-		self.Fingerprints[agreements[i]] = fmt.Sprintf("%016x", print)
-	}
+	self := admin.Node{Name: n.o.Name, Self: true, Version: n.shortVersion(), Fingerprints: n.fingerprints().shown(), Differs: []string{}}
 	if addr := n.Addr("gossip"); addr != nil {
 		self.Addr = addr.String()
 	}

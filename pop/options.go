@@ -163,10 +163,10 @@ type Options struct {
 	DecisionLogShare float64
 	DecisionLogSize  int64
 
-	// Gossip lets the node talk with the other nodes of the PoP. If it is nil or has no Listen, they
+	// Gossip lets the node talk with the other nodes of the PoP. Without its Listen, they
 	// learn of its mitigations from the shards, unless there are Peers: a start with their next count
 	// of the key, a lift within 30 s.
-	Gossip *GossipOptions
+	Gossip GossipOptions
 
 	// Peers replace the gossip.
 	Peers Peers
@@ -193,18 +193,11 @@ type GossipOptions struct {
 
 // withDefaults checks o and gives what is 0 its default.
 func (o Options) withDefaults() (Options, error) {
-	g := GossipOptions{}
-	if o.Gossip != nil {
-		g = *o.Gossip
-	}
-	o.Gossip = &g
 	if err := o.check(); err != nil {
 		return o, err
 	}
-	if addr, err := gossipAddr(g.Listen); err == nil {
-		g.Listen = addr.String()
-	} else {
-		o.Gossip = nil
+	if addr, err := gossipAddr(o.Gossip.Listen); err == nil {
+		o.Gossip.Listen = addr.String()
 	}
 	var err error
 	o.TrustedProxies = slices.Clone(o.TrustedProxies)
@@ -234,7 +227,7 @@ const lonelyRefresh = 30 * time.Second
 
 // refresh returns how often the node reads records again, 0 for never.
 func (o Options) refresh() time.Duration {
-	if o.Gossip != nil || o.Peers != nil || len(o.Shards) == 0 {
+	if o.Gossip.Listen != "" || o.Peers != nil || len(o.Shards) == 0 {
 		return 0
 	}
 	return lonelyRefresh

@@ -24,7 +24,7 @@ func TestEveryOptionIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := []string{"o", "n.o", "f.o", "g", "n.o.Gossip", "f.o.Gossip"}
+	options := []string{"o", "n.o", "f.o", "g", "o.Gossip", "n.o.Gossip", "f.o.Gossip"}
 	read := map[string]bool{}
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") || slices.Contains([]string{"setting.go", "settings.go", "check.go", "local.go"}, file) {
@@ -70,7 +70,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"off", func(o *pop.Options) { o.BodyTimeout = -1 }, ""},
 		{"negative duration", func(o *pop.Options) { o.IdleTimeout = -1 }, `pop: invalid idle-timeout "-1ns": must be a duration from 1ns to 168h, such as 300ms, 5s or 1h30m`},
 		{"shard", func(o *pop.Options) { o.Shards = []string{"memcached"} }, `pop: invalid shard "memcached": must be HOST:PORT`},
-		{"gossip", func(o *pop.Options) { o.Gossip = &pop.GossipOptions{Listen: "here"} }, `pop: invalid gossip-listen "here": must be IP:PORT, or :PORT for all addresses of the machine`},
+		{"gossip", func(o *pop.Options) { o.Gossip.Listen = "here" }, `pop: invalid gossip-listen "here": must be IP:PORT, or :PORT for all addresses of the machine`},
 		{"what another one needs", func(o *pop.Options) { o.TLSKey = "key.pem" }, "pop: tls-key needs tls-cert"},
 		{"contradiction", func(o *pop.Options) { o.SecretFile = "options_test.go" }, "pop: secret contradicts secret-file"},
 		{"secret", func(o *pop.Options) { o.Secret = "short" }, "pop: invalid secret: must have at least 16 bytes, not 5, as made by: head -c 24 /dev/urandom | base64"},
@@ -78,7 +78,7 @@ func TestOptionsAreChecked(t *testing.T) {
 			o.TrustedProxies = append(o.TrustedProxies, netip.MustParsePrefix("::ffff:0:0/90"))
 		}, "pop: TrustedProxies: begins as IPv4 written as IPv6, and is larger"},
 	} {
-		o := pop.Options{Name: "n1", Secret: scenarioSecret, Rules: newQuietNode(t).Rules(), Origin: "http://origin", Shards: []string{"s1:1"}}
+		o := pop.Options{Name: "n1", Secret: scenarioSecret, Rules: newNode(t, "rules: []", nil).Rules(), Origin: "http://origin", Shards: []string{"s1:1"}}
 		row.set(&o)
 		got := ""
 		if err := o.Check(); err != nil {

@@ -48,8 +48,11 @@ func TestNewsIsNoAnswer(t *testing.T) {
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			times := 0
-			n := newNode(t, "n1", 1024, asked{times: &times})
-			theirs := newQuietNode(t)
+			n := newNode(t, "rules: []", func(o *pop.Options) {
+				ofTwo(o)
+				o.MitigationRecords, o.Peers = 1024, asked{times: &times}
+			})
+			theirs := newNode(t, "rules: []", ofTwo)
 			now := time.Now()
 			record := func(key byte) []byte {
 				r := mitigation.Record{Start: now.UnixMicro(), Lifetime: time.Hour, Deadline: now.Add(time.Hour), Lifted: true}
@@ -73,32 +76,15 @@ func TestNewsIsNoAnswer(t *testing.T) {
 	}
 }
 
-// newQuietNode returns a node that was not started.
-func newQuietNode(t testing.TB, rules ...string) *pop.Node {
-	return newNode(t, "n1", 64, quiet{}, rules...)
-}
-
-// newNode returns a node that was not started, with room for this many records.
-func newNode(t testing.TB, name string, records int, peers pop.Peers, rules ...string) *pop.Node {
-	t.Helper()
-	set, err := rule.Parse("rules.yaml", []byte("rules: ["+strings.Join(rules, ", ")+"]"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := pop.New(pop.Options{
-		Name: name, Secret: scenarioSecret, Rules: set, Origin: "http://origin", Shards: []string{"s1:1", "s2:1"},
-		MitigationRecords: records, Peers: peers, MetricsListen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+// ofTwo sets the options of a node of two shards, with room for 64 records, whose peers are quiet.
+func ofTwo(o *pop.Options) {
+	o.Shards, o.MitigationRecords, o.Peers = []string{"s1:1", "s2:1"}, 64, quiet{}
 }
 
 // Whatever another node sends, this one goes on; and what makes sense to one makes sense to
 // the next.
 func FuzzMessages(f *testing.F) {
-	n := newQuietNode(f)
+	n := newNode(f, "rules: []", ofTwo)
 	now := time.Now()
 	r := mitigation.Record{Start: now.UnixMicro(), Lifetime: time.Minute, Deadline: now.Add(time.Minute), Lifted: true}
 	f.Add(r.AppendSent([]byte{1}, now), true)
@@ -126,7 +112,7 @@ func FuzzMessages(f *testing.F) {
 // A record that was on its way for a time has less left of its lifetime; one that was on its
 // way for longer than that is ignored.
 func TestReceiveAge(t *testing.T) {
-	n := newQuietNode(t)
+	n := newNode(t, "rules: []", ofTwo)
 	now := time.Now()
 	record := func(key byte) []byte {
 		r := mitigation.Record{Start: now.UnixMicro(), Lifetime: time.Minute, Deadline: now.Add(time.Minute), Lifted: true}
@@ -166,7 +152,7 @@ func TestReceiveAge(t *testing.T) {
 // more.
 func TestNodesDiffering(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		n := newQuietNode(t)
+		n := newNode(t, "rules: []", ofTwo)
 		same := n.Status()
 		other := slices.Clone(same)
 		other[32]++ // the last byte of the fingerprint of the rules
@@ -195,17 +181,17 @@ func TestNodesDiffering(t *testing.T) {
 	})
 }
 
+// packed has as many sub-windows as 128 nodes can count in.
+const packed = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m, sub_windows: 6}]}]"
+
 // Where an operator looks, a node says that there are more nodes than it was told, and than its
 // limits have sub-windows for. No rule with sub-windows, nothing to say.
 func TestReadinessInACrowd(t *testing.T) {
-	packed := "{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m, sub_windows: 6}]}"
-	crowded, whole := newQuietNode(t, packed), newQuietNode(t, strings.Replace(packed, "6", "1", 1))
-	for _, n := range []*pop.Node{crowded, whole} {
-		if err := n.Start(); err != nil {
-			t.Fatal(err)
-		}
-		defer n.Stop(context.Background())
+	watched := func(o *pop.Options) {
+		ofTwo(o)
+		o.MetricsListen = "127.0.0.1:0"
 	}
+	crowded, whole := startNode(t, packed, watched), startNode(t, strings.Replace(packed, "6", "1", 1), watched)
 	ready := func(n *pop.Node) string {
 		r, err := http.Get("http://" + n.Addr("metrics").String() + "/readyz")
 		if err != nil {
@@ -245,17 +231,13 @@ func TestReadinessInACrowd(t *testing.T) {
 // fall again.
 func TestSilentNodesStillCount(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		n := newQuietNode(t)
-		packed, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m, sub_windows: 6}]}]"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := newNode(t, "rules: []", ofTwo)
 		for i := range 128 { // with n1, one more than six sub-windows are for
 			n.ReceiveStatus(fmt.Sprintf("n%d", i+2), n.Status())
 		}
 		time.Sleep(time.Hour)
 		n.ReceiveStatus("n2", n.Status())
-		if err := n.SetRules(packed); err == nil {
+		if err := n.SetRules(parse(t, packed)); err == nil {
 			t.Error("rules are accepted whose sub-windows are too many for the nodes that are silent")
 		}
 	})
@@ -265,18 +247,9 @@ func TestSilentNodesStillCount(t *testing.T) {
 func TestShardsInAnyOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		withShards := func(shards ...string) *pop.Node {
-			set, err := rule.Parse("rules.yaml", []byte("rules: []"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			n, err := pop.New(pop.Options{
-				Name: strings.Join(shards, ","), Secret: scenarioSecret, Rules: set, Origin: "http://origin", Shards: shards,
-				Peers: quiet{}, Logger: slog.New(slog.DiscardHandler),
+			return newNode(t, "rules: []", func(o *pop.Options) {
+				o.Name, o.Shards, o.Peers = strings.Join(shards, ","), shards, quiet{}
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n
 		}
 		n := withShards("s1:1", "s2:1", "s3:1")
 		for _, tt := range []struct {
@@ -301,24 +274,15 @@ func TestShardsInAnyOrder(t *testing.T) {
 	})
 }
 
-// Nodes whose clients are other parts of addresses split counts, and say so. A node of a release
-// that does not tell its prefixes is not counted.
+// Nodes whose clients are other parts of addresses split counts, and say so.
 func TestClientPrefixesDiffer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		withPrefixes := func(p rule.ClientPrefix) *pop.Node {
-			set, err := rule.Parse("rules.yaml", []byte("rules: []"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			n, err := pop.New(pop.Options{
-				Name: fmt.Sprintf("%d-%d", p.IPv4, p.IPv6), Secret: scenarioSecret, Rules: set, Origin: "http://origin", Shards: []string{"s1:1", "s2:1"},
-				Client: p, Peers: quiet{}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			return newNode(t, "rules: []", func(o *pop.Options) {
+				ofTwo(o)
+				o.Name, o.Client, o.Logger = fmt.Sprintf("%d-%d", p.IPv4, p.IPv6), p, slog.New(slog.NewTextHandler(&log, nil))
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n
 		}
 		n := withPrefixes(rule.ClientPrefix{})
 		differing := func() float64 {
@@ -332,16 +296,13 @@ func TestClientPrefixesDiffer(t *testing.T) {
 		for _, tt := range []struct {
 			client  rule.ClientPrefix
 			drained bool
-			cut     int // bytes of the status that a node from before does not send
 			want    float64
 		}{
-			{rule.ClientPrefix{}, false, 0, 0},
-			{rule.ClientPrefix{IPv4: 32, IPv6: 64}, false, 0, 0},
-			{rule.ClientPrefix{IPv4: 24}, false, 0, 1},
-			{rule.ClientPrefix{IPv6: 56}, false, 0, 1},
-			{rule.ClientPrefix{IPv6: 56}, true, 0, 1},
-			{rule.ClientPrefix{IPv6: 56}, false, 8, 0},
-			{rule.ClientPrefix{IPv6: 56}, true, 8, 0},
+			{rule.ClientPrefix{}, false, 0},
+			{rule.ClientPrefix{IPv4: 32, IPv6: 64}, false, 0},
+			{rule.ClientPrefix{IPv4: 24}, false, 1},
+			{rule.ClientPrefix{IPv6: 56}, false, 1},
+			{rule.ClientPrefix{IPv6: 56}, true, 1},
 		} {
 			other := withPrefixes(tt.client)
 			if tt.drained {
@@ -350,8 +311,7 @@ func TestClientPrefixesDiffer(t *testing.T) {
 				}
 			}
 			for range 32 {
-				status := other.Status()
-				n.ReceiveStatus(other.Name(), status[:len(status)-tt.cut])
+				n.ReceiveStatus(other.Name(), other.Status())
 				time.Sleep(time.Second)
 			}
 			if got := differing(); got != tt.want {
@@ -372,7 +332,10 @@ func TestRepairWithoutRoom(t *testing.T) {
 		n := &network{part: map[string]int{}, ahead: map[string]time.Duration{}, fail: func(err error) { t.Error(err) }}
 		for i := range nodes {
 			name := fmt.Sprint("n", i+1)
-			n.nodes = append(n.nodes, newNode(t, name, room, way{n, name}))
+			n.nodes = append(n.nodes, newNode(t, "rules: []", func(o *pop.Options) {
+				ofTwo(o)
+				o.Name, o.MitigationRecords, o.Peers = name, room, way{n, name}
+			}))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -9,15 +9,18 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// withProxyProtocol lets trusted proxies say which client they speak for. A header from any
-// other peer is not understood, so that its request is malformed.
+// withProxyProtocol lets trusted proxies name the client that they speak for, if the PROXY protocol is
+// enabled. A PROXY header from any other peer is not parsed, so its request is malformed.
 func (n *Node) withProxyProtocol(ln net.Listener) net.Listener {
+	if !n.o.ProxyProtocol {
+		return ln
+	}
 	return proxiedListener{&proxyproto.Listener{
 		Listener:          ln,
 		ReadHeaderTimeout: n.o.ReadHeaderTimeout,
 		ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
 			tcp, ok := o.Upstream.(*net.TCPAddr)
-			if ok && n.trusts(tcp) {
+			if ok && n.proxy.Trusts(tcp.AddrPort()) {
 				n.headers.opened(n.notices)
 				return proxyproto.USE, nil
 			}
@@ -39,8 +42,8 @@ func (l proxiedListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// A proxied is a connection that may begin with a PROXY header, and can all that others can. What
-// comes with the header is read by the first Read.
+// A proxied is a connection that may begin with a PROXY header, and can do all that others can. Data
+// that arrives with the header is returned by the first Read.
 type proxied struct {
 	*net.TCPConn
 	head *proxyproto.Conn
@@ -86,14 +89,4 @@ func (h *headers) opened(to *notices) {
 		text = "trusted proxies send no PROXY header, though proxy-protocol is set: their clients are told apart by X-Forwarded-For only"
 	}
 	to.note(problemNoHeader, text)
-}
-
-func (n *Node) trusts(addr *net.TCPAddr) bool {
-	ip := addr.AddrPort().Addr().Unmap().WithZone("")
-	for _, prefix := range n.o.TrustedProxies {
-		if prefix.Contains(ip) {
-			return true
-		}
-	}
-	return false
 }

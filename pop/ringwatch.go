@@ -14,7 +14,9 @@ import (
 
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/gossip"
+	"github.com/edgelimit/edge/pop/vote"
 )
 
 const (
@@ -24,37 +26,40 @@ const (
 	// failures is how many probes are sent to a shard that another node votes against: as many
 	// as open a breaker by default.
 	failures = 3
+
+	// maxVotes is the maximum number of shards that one node votes against.
+	maxVotes = 64
 )
 
-// A ringWatch keeps a node's ring as its votes say. Its methods may be called concurrently;
-// append, read and states never wait for the ring to change.
+// A ringWatch keeps a node's ring in line with its votes. Its methods may be called concurrently;
+// append, hear and states never wait for the ring to change.
 type ringWatch struct {
-	set     func(shards []*memcached.Client, out ...string) error
+	set     func(shards []count.Shard, out ...string) error
 	logger  *slog.Logger
 	inRing  *prometheus.GaugeVec
 	notices *notices
-	stale   chan struct{} // holds at most one: the ring is to follow the votes
+	stale   chan struct{} // holds at most one: the ring must follow the votes
 	drained chan struct{} // holds at most one: an operator has drained a shard here
 
 	setting sync.Mutex // held while the ring changes, before mu
 
-	mu     sync.Mutex          // guards what follows; nothing that may wait is called under it
+	mu     sync.Mutex          // guards the fields below; not held during calls that may wait
 	shards []*memcached.Client // as given to replace
-	votes  votes
-	ring   []*memcached.Client // shards as they were set
-	out    []string            // of these
+	votes  vote.Votes
+	ring   []*memcached.Client // shards when the ring was last set
+	out    []string            // those kept out of it
 }
 
-func newRingWatch(set func([]*memcached.Client, ...string) error, logger *slog.Logger, inRing *prometheus.GaugeVec, notices *notices) *ringWatch {
+func newRingWatch(set func([]count.Shard, ...string) error, logger *slog.Logger, inRing *prometheus.GaugeVec, notices *notices) *ringWatch {
 	return &ringWatch{notices: notices, set: set, logger: logger, inRing: inRing, stale: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
 }
 
-// replace replaces the shards, and returns when the ring has followed. The slice must not be
-// changed afterwards.
+// replace replaces the shards, and returns when the ring has followed. The caller must not change
+// the slice afterwards.
 func (w *ringWatch) replace(shards []*memcached.Client) {
 	w.mu.Lock()
 	w.shards = shards
-	w.votes.replace(addrs(shards))
+	w.votes.Replace(addrs(shards))
 	w.mu.Unlock()
 	w.follow()
 }
@@ -74,14 +79,11 @@ func (w *ringWatch) all() []*memcached.Client {
 	return w.shards
 }
 
-// healthOf returns how this node finds a shard.
-func healthOf(s *memcached.Client) health { return health{down: s.Down()} }
-
 // against returns the shards that this node votes against.
 func (w *ringWatch) against() (all []uint64) {
 	for _, s := range w.all() {
-		if healthOf(s).bad() && len(all) < maxVotes {
-			all = append(all, voteFor(s.Addr()))
+		if s.Down() && len(all) < maxVotes {
+			all = append(all, vote.ID(s.Addr()))
 		}
 	}
 	return all
@@ -96,28 +98,20 @@ func (w *ringWatch) append(status []byte) []byte {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.votes.appendDrains(status, gossip.MaxStatus-8-versionSize) // a fingerprint and the version follow
+	return w.votes.AppendDrains(status, gossip.MaxStatus-statusTail)
 }
 
-// read reads what append appended on another node: it returns the shards that the node votes
-// against, and merges the drains. If these change the ring, it is set soon afterwards.
-func (w *ringWatch) read(status []byte) (against []uint64) {
-	n := int(status[0])
-	for status = status[1:]; n > 0 && len(status) >= 8; n-- {
-		against, status = append(against, binary.BigEndian.Uint64(status)), status[8:]
-	}
-	if n > 0 {
-		return against
-	}
+// hear merges the drains from another node's status. If they change the ring, it follows soon
+// afterwards.
+func (w *ringWatch) hear(drains []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.votes.readDrains(status) {
+	if w.votes.ReadDrains(drains) {
 		notify(w.stale)
 	}
-	return against
 }
 
-// notify puts a notice into a channel that holds at most one.
+// notify sends to a channel that holds at most one notice, unless it is full.
 func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -129,7 +123,7 @@ func notify(c chan struct{}) {
 // ring of this node has followed.
 func (w *ringWatch) drain(addr string, on bool, now time.Time) error {
 	w.mu.Lock()
-	ok := w.votes.drain(addr, on, now)
+	ok := w.votes.Drain(addr, on, now)
 	w.mu.Unlock()
 	if !ok {
 		return admin.Unknown("pop: there is no shard " + addr)
@@ -139,24 +133,35 @@ func (w *ringWatch) drain(addr string, on bool, now time.Time) error {
 	return nil
 }
 
-// follow sets the ring if the votes say another one than was set.
+// follow sets the ring if the votes have changed what it should be.
 func (w *ringWatch) follow() {
 	w.setting.Lock()
 	defer w.setting.Unlock()
 	w.mu.Lock()
-	shards, out := w.shards, w.votes.out()
-	left, drained := w.votes.left(shards)
+	shards, out := w.shards, w.votes.Out()
+	live, drained := 0, 0
+	for _, s := range shards {
+		if w.votes.Drained(s.Addr()) {
+			drained++
+		} else if !s.Down() {
+			live++
+		}
+	}
 	before, same := w.ring, slices.Equal(shards, w.ring) && slices.Equal(out, w.out)
 	w.mu.Unlock()
 	text := ""
-	if drained > 0 && left == 0 {
-		text = fmt.Sprintf("no live shard is left, with %d of %d drained, so that each node counts alone: undrain one", drained, len(shards))
+	if drained > 0 && live == 0 {
+		text = fmt.Sprintf("no live shard is left (%d of %d drained), so each node counts alone: undrain one", drained, len(shards))
 	}
 	w.notices.note(problemNoShard, text)
 	if same {
 		return
 	}
-	if err := w.set(shards, out...); err != nil {
+	all := make([]count.Shard, len(shards))
+	for i, s := range shards {
+		all[i] = s
+	}
+	if err := w.set(all, out...); err != nil {
 		w.logger.Error("cannot change the ring", "shards", addrs(shards), "out", out, "err", err)
 		return
 	}
@@ -192,7 +197,7 @@ func (w *ringWatch) runFollow(ctx context.Context) {
 	}
 }
 
-// run counts the votes until ctx is done. clock reads the time, others returns the votes of the
+// run counts the votes until ctx is done. clock reads the time; others returns the votes of the
 // other live nodes.
 func (w *ringWatch) run(ctx context.Context, clock func() time.Time, others func(now time.Time) [][]uint64) {
 	ticker := time.NewTicker(voteInterval)
@@ -208,14 +213,14 @@ func (w *ringWatch) run(ctx context.Context, clock func() time.Time, others func
 		w.probe(all)
 		all = append(all, w.against())
 		w.mu.Lock()
-		w.votes.count(all, now)
+		w.votes.Count(all, now)
 		w.mu.Unlock()
 		w.follow()
 	}
 }
 
-// probe asks the shards that others vote against and this node does not: it may not have used
-// them. It also asks shards that are down whether they still are.
+// probe probes the shards that only other nodes vote against: this node may not have used them. It
+// also probes shards that are down, to notice when they are back.
 func (w *ringWatch) probe(others [][]uint64) {
 	for _, s := range w.all() {
 		if s.Down() {
@@ -224,7 +229,7 @@ func (w *ringWatch) probe(others [][]uint64) {
 			}
 			continue
 		}
-		if !slices.ContainsFunc(others, func(of []uint64) bool { return slices.Contains(of, voteFor(s.Addr())) }) {
+		if !slices.ContainsFunc(others, func(of []uint64) bool { return slices.Contains(of, vote.ID(s.Addr())) }) {
 			continue
 		}
 		for range failures {
@@ -240,7 +245,7 @@ const (
 	// have been down or have lost them, and nodes without peers learn of them from shards alone.
 	keepInterval = 30 * time.Second
 
-	// keepFor is how long a shard keeps them: memcached reads more as a date.
+	// keepFor is how long a shard keeps them. memcached takes longer times for dates.
 	keepFor = 30 * 24 * time.Hour
 
 	// maxKept is the maximum size of the stored drains, in bytes.
@@ -273,8 +278,8 @@ func (w *ringWatch) keepAt(s *memcached.Client, key string) error {
 	err := s.Update(key, func(old []byte) ([]byte, int32) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.votes.readDrains(old)
-		return w.votes.appendDrains(nil, maxKept), int32(keepFor / time.Second)
+		w.votes.ReadDrains(old)
+		return w.votes.AppendDrains(nil, maxKept), int32(keepFor / time.Second)
 	})
 	w.follow()
 	return err
@@ -293,7 +298,7 @@ func (w *ringWatch) states() (all []admin.Shard) {
 			breaker = "open"
 		}
 		all = append(all, admin.Shard{
-			Addr: s.Addr(), Down: breaker != "closed", Breaker: breaker, InRing: !slices.Contains(w.out, s.Addr()), Drained: w.votes.drains[voteFor(s.Addr())].on,
+			Addr: s.Addr(), Down: breaker != "closed", Breaker: breaker, InRing: !slices.Contains(w.out, s.Addr()), Drained: w.votes.Drained(s.Addr()),
 		})
 	}
 	slices.SortFunc(all, func(a, b admin.Shard) int { return strings.Compare(a.Addr, b.Addr) })

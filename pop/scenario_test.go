@@ -20,7 +20,6 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/proxy"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // TestScenarios plays the files of testdata/scenarios: a whole PoP in fake time, without a
@@ -121,10 +120,7 @@ func duration(d *datadriven.TestData, name, otherwise string) time.Duration {
 // they find out what they missed. clocks=(0s,200ms) says by how much theirs are ahead,
 // max-nodes=20 how many there are at most.
 func (s *scenario) pop(d *datadriven.TestData) (string, error) {
-	rules, err := rule.Parse("rules.yaml", []byte(d.Input))
-	if err != nil {
-		return "", err
-	}
+	rules := parse(s.t, d.Input)
 	var addrs []string
 	for i := range number(d, "shards", 3) {
 		addr := fmt.Sprintf("s%d:11211", i+1)

@@ -24,31 +24,36 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.mu.Lock()
 	before := n.state
 	n.state = stopping
-	servers, operators := n.servers, n.operators
 	n.mu.Unlock()
 	switch before {
 	case stopping:
 		<-n.stopped
-		return n.stopErr
 	case made:
+		n.stop()
 		n.end()
 		close(n.stopped)
-		return nil
+	case started:
+		ctx, cancel := context.WithTimeout(ctx, n.o.DrainTimeout)
+		defer cancel()
+		n.stopErr = errors.Join(n.stopServing(ctx), n.stopCounting(ctx), n.close())
+		close(n.stopped)
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.o.DrainTimeout)
-	defer cancel()
-	if len(servers) > 0 && !n.o.together {
-		for _, s := range servers {
+	return n.stopErr
+}
+
+// stopServing lets clients go elsewhere, and waits for their requests.
+func (n *Node) stopServing(ctx context.Context) error {
+	if len(n.servers) > 0 && !n.o.together {
+		for _, s := range n.servers {
 			if s, ok := s.(interface{ Leave() }); ok {
 				s.Leave()
 			}
 		}
 		n.leaving.wait(ctx)
 	}
-	var errs []error
 	var wg sync.WaitGroup
 	var cutOff atomic.Bool
-	for _, server := range servers {
+	for _, server := range n.servers {
 		wg.Go(func() {
 			if err := server.Shutdown(ctx); err != nil {
 				cutOff.Store(true)
@@ -60,25 +65,37 @@ func (n *Node) Stop(ctx context.Context) error {
 	if err := n.proxy.Drain(ctx); err != nil {
 		cutOff.Store(true)
 	}
-	if cutOff.Load() {
-		errs = append(errs, ErrCutOff)
-	}
 	if cut := n.upgrading.wait(ctx); cut > 0 {
 		n.o.Logger.Warn("upgraded connections are cut off", "connections", cut)
 	}
+	if cutOff.Load() {
+		return ErrCutOff
+	}
+	return nil
+}
+
+// stopCounting sends the counts that wait, and leaves the other nodes.
+func (n *Node) stopCounting(ctx context.Context) error {
 	n.stop()
 	<-n.counted
-	if n.gossip != nil {
-		others := len(n.gossip.Members()) > 0
-		errs = append(errs, n.gossip.Stop())
-		if n.discover != nil && others {
-			select { // they count in this node's shard until their rings have changed
-			case <-ctx.Done():
-			case <-time.After(shardLinger):
-			}
+	if n.gossip == nil {
+		return nil
+	}
+	others := len(n.gossip.Members()) > 0
+	err := n.gossip.Stop()
+	if n.discover != nil && others {
+		select { // they count in this node's shard until their rings have changed
+		case <-ctx.Done():
+		case <-time.After(shardLinger):
 		}
 	}
-	for _, s := range operators {
+	return err
+}
+
+// close ends what operators and other nodes use, and the connections behind.
+func (n *Node) close() error {
+	var errs []error
+	for _, s := range n.operators {
 		_ = s.Close()
 	}
 	n.end()
@@ -92,9 +109,7 @@ func (n *Node) Stop(ctx context.Context) error {
 		}
 	}
 	n.origins.Close()
-	n.stopErr = errors.Join(errs...)
-	close(n.stopped)
-	return n.stopErr
+	return errors.Join(errs...)
 }
 
 const (

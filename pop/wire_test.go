@@ -1,15 +1,11 @@
 package pop_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,24 +14,10 @@ import (
 
 	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/rule"
 )
-
-// patience is how long a test waits for what must come. No test depends on its length.
-const patience = 2 * time.Minute
 
 // anything limits each address to five requests, of any kind.
 const anything = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 7d}]}]"
-
-// A wired is a node that clients reach by TCP.
-type wired struct {
-	*pop.Node
-	t    testing.TB
-	addr string
-}
-
-// engine serves the nodes of startWired.
-var engine pop.Engine
 
 // What clients notice of a node is the same by net/http.
 func TestNetHTTP(t *testing.T) {
@@ -74,86 +56,6 @@ func TestNetHTTP(t *testing.T) {
 	} {
 		t.Run(test.name, test.run)
 	}
-}
-
-// startWired starts a node with these rules in front of origin.
-func startWired(t testing.TB, rules string, origin http.HandlerFunc, set func(*pop.Options)) *wired {
-	t.Helper()
-	parsed, err := rule.Parse("rules.yaml", []byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := pop.Options{Name: "n1", Rules: parsed, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), DrainTimeout: patience, HTTPEngine: engine}
-	if origin != nil {
-		s := httptest.NewServer(origin)
-		t.Cleanup(s.Close)
-		o.Origin = s.URL
-	}
-	if set != nil {
-		set(&o)
-	}
-	n, err := pop.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		now, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = n.Stop(now)
-	})
-	return &wired{n, t, n.Addr("http").String()}
-}
-
-// dial connects a client that sends text at first.
-func (w *wired) dial(text string) (net.Conn, *bufio.Reader) {
-	w.t.Helper()
-	conn, err := net.Dial("tcp", w.addr)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(patience))
-	if _, err := io.WriteString(conn, text); err != nil {
-		w.t.Fatal(err)
-	}
-	return conn, bufio.NewReader(conn)
-}
-
-// ask sends text by a connection of its own and returns the answer, and its body. After it
-// the connection is closed.
-func (w *wired) ask(text string) (*http.Response, string) {
-	w.t.Helper()
-	conn, r := w.dial(text)
-	defer conn.Close()
-	resp, err := http.ReadResponse(r, nil)
-	if err != nil {
-		w.t.Fatalf("%.60q: %v", text, err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatalf("%.60q: reading the answer: %v", text, err)
-	}
-	return resp, string(body)
-}
-
-// refusedAfter sends text, again and again, until it is refused with 429, and returns how
-// many answers with want came before.
-func (w *wired) refusedAfter(text string, want int) int {
-	w.t.Helper()
-	for n := range 1000 {
-		resp, _ := w.ask(text)
-		if resp.StatusCode == http.StatusTooManyRequests {
-			return n
-		}
-		if resp.StatusCode != want {
-			w.t.Fatalf("%.60q: %s, want %d", text, resp.Status, want)
-		}
-	}
-	w.t.Fatalf("%.60q: 1000 requests are not refused", text)
-	return 0
 }
 
 // get returns a request for / with a Host.

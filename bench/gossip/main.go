@@ -45,7 +45,7 @@ func start(count int) (nodes []*gossip.Gossip) {
 			Logger:        slog.New(slog.DiscardHandler),
 		})
 		harness.Check(err)
-		harness.Check(g.Start())
+		harness.Check(g.Start(nil))
 		nodes = append(nodes, g)
 	}
 	for begun := statuses.Load(); statuses.Load()-begun < int64(4*count*(count-1)); {

@@ -34,20 +34,20 @@ The worst case: with no counts lost, a key passes at most 2·(threshold + K) + 1
 in any period. K is the number of requests that pass after the one that crosses the
 threshold, until every node knows: rate × lag, or rate × (lag + answer time) for a rule
 that counts answers. That includes clients that do not wait for the answer: for each key,
-the node waits for up to 8 such answers without the client, and counts further requests
-immediately. A request that the client does not send whole, or that the origin does not
-answer, does not count.
+the node waits for up to 8 such answers after the client has gone, and counts further
+requests immediately. A request that the client does not send completely, or that the origin
+does not answer, does not count.
 
-The worst case is that of one key. A request with several values of a characteristic counts
+The worst case is for one key. A request with several values of a characteristic counts
 under each combination of them, up to 4. Notes list which requests evade a rule.
 
 For a limit with sub_windows, the number and length of its sub-windows are shown, and the
 thresholds and number of nodes that its layout has room for. If that is less than
 --max-nodes, it is an error, as for a node.
 
-With --test, play the cases of a file to a node and report those that fail. A case is a
-list of requests with times and the verdicts that they must get. The rules are those that
-the file names, or else the FILE arguments.`,
+With --test, play the test cases in a file to a node and report those that fail. A case is a
+list of requests with times and the verdicts that they must get. The rules are those named
+in the file, or else the FILE arguments.`,
 		Example: `  edge check rules.yaml
   edge check --rate 2000 --lag 25ms rules.d
   edge check --max-nodes 40 rules.yaml
@@ -286,7 +286,7 @@ func errorsJSON(wrong error) []errorJSON {
 	if wrong == nil {
 		return all
 	}
-	for _, err := range single(wrong) {
+	for _, err := range pop.SingleErrors(wrong) {
 		e, ok := err.(*rule.Error)
 		if !ok {
 			e = &rule.Error{Message: message(err)}

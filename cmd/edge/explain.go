@@ -26,17 +26,17 @@ func newExplain() *cobra.Command {
 func newExplainFor(o *operator) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain TARGET",
-		Short: "Say why a client is refused, or how far it is from each limit",
-		Long: `Say why a client is refused, for how long, and what would end it, or how far it is from
-each limit. TARGET is an address, the ID of a refusal, a key as lists and log lines have it,
-or a rule and the values of its characteristics. Any node of the PoP knows; it asks the key's
-shard for the counts of the others.
+		Short: "Explain why a client is refused, or how far it is from each limit",
+		Long: `Explain why a client is refused, for how long, and what would end that, or how far it is
+from each limit. TARGET is an address, the ID of a refusal, a key as in lists and log lines,
+or a rule and the values of its characteristics. Any node of the PoP can answer; it asks the
+key's shard for the counts of the others.
 
 A refused client has the ID in the header Refusal-Id, and in the body where the rule's body
-has {id}. The access log has it, too.
+has {id}. The access log has it too.
 
-An address is enough for rules that count by ip alone, and finds mitigations of other rules
-where nodes run with --log-clients. Other rules need their values.`,
+An address is enough for rules that count by ip alone. It also finds mitigations of other rules
+if nodes run with --log-clients; otherwise these rules need the values of their characteristics.`,
 		Example: `  edge explain 192.0.2.1
   edge explain 7kq2-m9xd
   edge explain rule=login,ip=192.0.2.1

@@ -24,11 +24,11 @@ func newHealthcheck() *cobra.Command {
 		Use:   "healthcheck [URL]",
 		Short: "Ask a node whether it is ready",
 		Long: `Ask a node whether it is ready, and print what it answers. The exit code is 0 if it is
-ready, and 1 if it is not or does not answer: a health check for containers that hold
-no other program.
+ready, and 1 if it is not or does not answer: a health check for containers without any
+other program.
 
-The URL is that of /readyz, or HOST:PORT of the node's --metrics-listen. Without one it
-is EDGE_METRICS_LISTEN, and else 127.0.0.1:9180, where nodes listen by default.`,
+The URL is that of /readyz, or HOST:PORT of the node's --metrics-listen. By default it is
+EDGE_METRICS_LISTEN if set, otherwise 127.0.0.1:9180, where nodes listen by default.`,
 		Example: `  edge healthcheck
   edge healthcheck --timeout 500ms`,
 		Args: func(cmd *cobra.Command, args []string) error { return noArgs(cmd, args[min(len(args), 1):]) },
@@ -49,7 +49,7 @@ is EDGE_METRICS_LISTEN, and else 127.0.0.1:9180, where nodes listen by default.`
 			return askReady(ctx, cmd.OutOrStdout(), target)
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "how long the answer may take")
+	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "maximum time for the answer")
 	return cmd
 }
 

@@ -33,27 +33,27 @@ func newLoad() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load [flags] TARGET…",
 		Short: "Send traffic of many clients to a PoP, and check its answers",
-		Long: `Send traffic to a PoP, or to any HTTP server. Several targets are the nodes of a PoP: each
-connection goes to one of them. -c, -n, -d, -H and -m are as in hey and wrk; -d is the
-duration, as in wrk, and a request's body is --body.
+		Long: `Send traffic to a PoP, or to any HTTP server. If there are several targets, they are
+the nodes of a PoP, and each connection goes to one of them. -c, -n, -d, -H and -m are as in hey
+and wrk: -d is the duration, as in wrk, and --body is the body of requests.
 
-Without --rate, --mix or --replay, requests are sent as fast as answers come. On this machine
-that leaves half of the cores to the target, unless GOMAXPROCS is set. At a --rate, and with
---mix and --replay, requests are sent when they are due, however slow the answers are, and
-latencies are counted from then on: a slow answer does not hide the requests behind it. The
-report shows whether the rate was reached.
+Without --rate, --mix or --replay, requests are sent as fast as answers come. A
+target on this machine is then left half of the cores, unless GOMAXPROCS is set. With
+--rate, --mix or --replay, requests are sent when they are due, however slow the answers are, and
+latencies are measured from when they were due: a slow answer does not hide the requests behind
+it. The report shows whether the rate was reached.
 
-Given the rules of the PoP, an oracle computes what each request should have been answered. It
-keeps the exact log of each client, and reports how many requests of innocent clients were
-refused, what passed of an attack, how fast all nodes refused, whether Retry-After was true,
-and what of all this the estimate and the lag explain. What nothing explains is a fault.
+Given the rules of the PoP, an oracle computes the correct answer to each request. It keeps the
+exact log of each client, and reports how many requests of innocent clients were refused, how
+much of an attack passed, how fast all nodes refused, whether Retry-After was true, and how much
+of this the estimate and the lag explain. Anything that they do not explain is a fault.
 
-Clients are told apart by X-Forwarded-For, unless --identity says otherwise. Nodes believe it
-if --trusted-proxy names this machine; otherwise all clients are one to them.
+Clients are told apart by X-Forwarded-For, unless --identity says otherwise. Nodes trust it
+if --trusted-proxy names this machine; otherwise they see all clients as one.
 
-If no target takes a connection within 3s, nothing is sent. If nothing is answered within
+If no target accepts a connection within 3s, nothing is sent. If nothing is answered within
 --timeout, the run ends. In both cases the exit status is 1. Ctrl-C ends a run early, with a
-report of what was done.`,
+report of what was done until then.`,
 		Example: `  edge load -c 16 -n 1000 http://127.0.0.1:8080
   edge load -d 2s -m POST -H 'Content-Type: application/json' --body '{"name":"x"}' http://127.0.0.1:8080/items
   edge load --rate 2000/s -d 2s --latency http://127.0.0.1:8080

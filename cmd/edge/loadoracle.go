@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -29,13 +28,13 @@ type oracleFlags struct {
 
 func (f *oracleFlags) flags() *pflag.FlagSet {
 	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
-	listVar(f.set, &f.rules, "rules", "rules `files` of the PoP, and directories of them")
+	listVar(f.set, &f.rules, "rules", "rules `files` of the PoP, or directories of them")
 	f.set.DurationVar(&f.o.Lag, "lag", 500*time.Millisecond, "maximum time until all nodes act on what was counted; more is a fault")
 	f.set.DurationVar(&f.o.Skew, "skew", 15*time.Millisecond, "maximum difference between the nodes' clocks and this machine's, plus the nodes' tick of 10 ms")
-	f.set.IntVar(&f.o.Client.IPv4, "ipv4-prefix", 32, "leading `bits` of an address that make one client, as the nodes are told")
-	f.set.IntVar(&f.o.Client.IPv6, "ipv6-prefix", 64, "the same of IPv6 addresses")
+	f.set.IntVar(&f.o.Client.IPv4, "ipv4-prefix", 32, "leading `bits` of an IPv4 address that identify a client, as configured on the nodes")
+	f.set.IntVar(&f.o.Client.IPv6, "ipv6-prefix", 64, "the same for IPv6 addresses")
 	f.set.BoolVar(&f.comeBack, "come-back", true, "let some refused clients wait for their Retry-After, and come back then")
-	f.set.StringArrayVar(&f.failIf, "fail-if", nil, "exit with status 1 if this `expression` of names in the JSON is true: 'innocent_refused > 0'")
+	f.set.StringArrayVar(&f.failIf, "fail-if", nil, "exit with status 1 if this `expression` over names in the JSON is true: 'innocent_refused > 0'")
 	f.set.StringVar(&f.log, "log", "", "write what was sent to this `file`, as a log for edge replay")
 	return f.set
 }
@@ -88,18 +87,6 @@ func (f *oracleFlags) report(l *load.Log) (*load.Report, error) {
 	var err error
 	r.Score, err = l.Score(f.o)
 	return r, err
-}
-
-// keep writes the log, if one is asked for.
-func (f *oracleFlags) keep(l *load.Log) error {
-	if f.log == "" {
-		return nil
-	}
-	file, err := os.Create(f.log)
-	if err != nil {
-		return fmt.Errorf("writing the log: %w", err)
-	}
-	return errors.Join(l.Write(file), file.Close())
 }
 
 // judge returns an error for each condition that holds, for conditions on rules that are not judged,

@@ -49,7 +49,7 @@ func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadO
 		return err
 	}
 	// Standard output comes last: its reader may stop, which ends the process.
-	return errors.Join(oracle.keep(log), out.keep(log), out.write(report), unanswered(report, o.Timeout, o.HTTP2), oracle.judge(report))
+	return errors.Join(writeFile("log", oracle.log, log.Write), writeFile("CSV", out.csv, log.WriteCSV), out.write(report), unanswered(report, o.Timeout, o.HTTP2), oracle.judge(report))
 }
 
 // unanswered returns an error if nothing was answered.
@@ -113,16 +113,16 @@ func (o *loadOutput) open(log string) (err error) {
 	return nil
 }
 
-// keep writes the CSV, if it is asked for.
-func (o loadOutput) keep(l *load.Log) error {
-	if o.csv == "" {
+// writeFile writes a file, unless name is empty.
+func writeFile(what, name string, write func(io.Writer) error) error {
+	if name == "" {
 		return nil
 	}
-	file, err := os.Create(o.csv)
+	file, err := os.Create(name)
 	if err != nil {
-		return fmt.Errorf("writing the CSV: %w", err)
+		return fmt.Errorf("writing the %s: %w", what, err)
 	}
-	return errors.Join(l.WriteCSV(file), file.Close())
+	return errors.Join(write(file), file.Close())
 }
 
 func (o loadOutput) write(r *load.Report) error {

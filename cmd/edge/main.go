@@ -48,7 +48,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Use:   "edge",
 		Short: "A rate limiter for the edge of a network",
 		Long: `A rate limiter for the edge of a network. Nodes count the requests of each client
-together, in memcached, without making a request wait for it; each node refuses clients
+together, in memcached, without making any request wait for that; each node refuses clients
 that exceed a rule, from memory.`,
 		Example: `  edge pop
   edge check rules.yaml
@@ -97,7 +97,7 @@ func newHelp() *cobra.Command {
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Say which version this is",
+		Short: "Print the version",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "edge %s\n", version())
@@ -229,7 +229,7 @@ type hintedError struct {
 // about it has a line of its own. Of several errors each is written once.
 func report(w io.Writer, err error) {
 	written := map[string]bool{}
-	for _, e := range single(err) {
+	for _, e := range pop.SingleErrors(err) {
 		if text := e.Error(); !written[text] {
 			written[text] = true
 			reportOne(w, e)
@@ -242,21 +242,6 @@ func printNote(w io.Writer, note error) {
 	if note != nil {
 		fmt.Fprintf(w, "edge: note: %v\n", note)
 	}
-}
-
-// single returns the errors that err consists of.
-func single(err error) (all []error) {
-	if err == nil {
-		return nil
-	}
-	many, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []error{err}
-	}
-	for _, e := range many.Unwrap() {
-		all = append(all, single(e)...)
-	}
-	return all
 }
 
 // packages matches the package that an error begins with. Users do not need it.

@@ -24,8 +24,8 @@ func newMitigations() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mitigations",
 		Short: "List who is mitigated, lift a mitigation, or start one",
-		Long: `List who is mitigated, by which rule and why, as a running node knows it: the same on
-all nodes of a PoP. Clients are shown if the nodes run with --log-clients.`,
+		Long: `List who is mitigated, by which rule and why, as a running node knows it. All nodes of a
+PoP know the same. Clients are shown if the nodes run with --log-clients.`,
 		Example: `  edge mitigations
   edge mitigations list --rule login --state active --node 127.0.0.1:9191 --json
   edge mitigations explain 192.0.2.1
@@ -169,8 +169,8 @@ func newLift(o *operator) *cobra.Command {
 	var all, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "lift",
-		Short: "End a mitigation at once, on all nodes, and forget the counts that made it",
-		Long: `End a mitigation at once, on all nodes, and forget the counts that made it: one of a key,
+		Short: "End a mitigation at once, on all nodes, and forget the counts that led to it",
+		Long: `End a mitigation at once, on all nodes, and forget the counts that led to it: one of a key,
 or of a client of a rule that counts by ip alone. With --all end all mitigations, or those
 of a rule, or of clients in a prefix.`,
 		Example: `  edge mitigations lift --rule login --ip 192.0.2.1

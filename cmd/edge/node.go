@@ -33,8 +33,8 @@ func newNodeFor(run func(context.Context, pop.Options) error) *cobra.Command {
 client together with the other nodes, in the same shards, and refuses clients that
 exceed a rule. After SIGTERM it sends clients to other nodes for up to five seconds, then
 finishes requests and sends its counts; a second SIGTERM ends it at once. SIGHUP reloads
-the rules and the certificate. Under systemd it tells its state, and takes the sockets
-named http, https, metrics and admin in place of its own: docs/install.md.`,
+the rules and the certificate. Under systemd it reports its state, and uses the sockets
+named http, https, metrics and admin instead of opening its own: see docs/install.md.`,
 		Example: `  edge node --rules rules.yaml --origin http://127.0.0.1:3000
   edge node --config node.yaml
   head -c 24 /dev/urandom | base64 > secret

@@ -42,11 +42,11 @@ func newPopFor(run func(context.Context, io.Writer, localPop) error) *cobra.Comm
 		Use:   "pop",
 		Short: "Run a whole PoP on this machine, without any setup",
 		Long: `Run a whole PoP on this machine: several nodes, each with a shard of its own, and a
-spreader that gives every new connection to another node, as the routers of a PoP do.
+spreader that hands each new connection to another node, as the routers of a PoP do.
 Without --rules it uses sample rules, without --origin a demo origin. --shard uses real
 memcached servers instead of the nodes' own shards.
 
---demo sends traffic to it, explains what was refused and why, and ends.`,
+--demo sends traffic to it, explains what was refused and why, and exits.`,
 		Example: `  edge pop
   edge pop --demo
   edge pop --nodes 5 --rules rules.yaml --origin http://127.0.0.1:3000
@@ -55,7 +55,7 @@ memcached servers instead of the nodes' own shards.
 	rows := []pop.Setting{
 		{Name: "nodes", Help: "number of nodes", Value: pop.Int(&p.Nodes, 3, 1, 64, "nodes")},
 		{Name: "listen", Help: "`address` for clients; the nodes listen on the next ports, if they are free", Value: pop.Text(&p.Listen, "127.0.0.1:8080", nil)},
-		{Name: "demo", Help: "send traffic for 20s, or for this `duration`, explain the result, and end", Value: pop.Duration(&p.Demo.length, 0, 1, time.Hour)},
+		{Name: "demo", Help: "send traffic for 20s, or for this `duration`, explain the result, and exit", Value: pop.Duration(&p.Demo.length, 0, 1, time.Hour)},
 	}
 	for _, row := range append(pop.Settings(&p.Node), log.settings()...) {
 		if otherwise := map[string]string{"node-header": "X-Edge-Node", "log-clients": "true"}[row.Name]; otherwise != "" {
@@ -126,12 +126,12 @@ func runPop(ctx context.Context, out io.Writer, p localPop) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	local, err := pop.StartLocal(pop.LocalOptions{
-		Nodes:       p.Nodes,
-		Listen:      listen,
-		Node:        o,
-		NodeListen:  func(i int) string { return portAfter(listen, i+1) },
-		NodeMetrics: func(i int) string { return operatorsPort(listen, "127.0.0.1:9180", i+1) },
-		NodeAdmin:   func(i int) string { return operatorsPort(listen, "127.0.0.1:9190", i+1) },
+		Nodes:  p.Nodes,
+		Listen: listen,
+		Node:   o,
+		Addrs: func(i int) (clients, metrics, admin string) {
+			return portAfter(listen, i+1), operatorsPort(listen, "127.0.0.1:9180", i+1), operatorsPort(listen, "127.0.0.1:9190", i+1)
+		},
 	})
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 
 // A command's settings are rows of a table; see [pop.Settings]. Each is a flag (--queue-size), a
 // variable (EDGE_QUEUE_SIZE) and a key of the YAML file that --config names (queue_size, as keys of
-// rules are spelled). A flag wins over a variable, a variable over the file.
+// rules are spelled). Flags override variables, and variables override the file.
 
 // settings are the settings of a command.
 type settings struct {
@@ -72,8 +72,8 @@ func withSettings(cmd *cobra.Command, rows []pop.Setting, check func() error, ru
 
 Every setting is a flag, a variable EDGE_… (--metrics-listen is EDGE_METRICS_LISTEN) and
 a key of the file that --config or EDGE_CONFIG names (metrics_listen: 127.0.0.1:9180).
-A flag wins over a variable, a variable over the file. Lists are written with commas,
-in the file also as lists.`
+Flags override variables, and variables override the file. Elements of lists are separated
+by commas; the file may also have YAML lists.`
 	return cmd
 }
 
@@ -85,7 +85,7 @@ func byLine(err error) error {
 		}
 		return math.MaxInt
 	}
-	all := single(err)
+	all := pop.SingleErrors(err)
 	slices.SortStableFunc(all, func(a, b error) int { return cmp.Compare(line(a), line(b)) })
 	return errors.Join(all...)
 }
@@ -177,7 +177,7 @@ func (s *settings) set(check func() error) error {
 			errs = append(errs, s.explain(err))
 		}
 	}
-	for _, err := range single(check()) {
+	for _, err := range pop.SingleErrors(check()) {
 		// Errors about a value that could not be parsed are consequences.
 		if e := new(pop.SettingError); !errors.As(err, &e) || !wrong[e.Setting] && !wrong[e.Other] {
 			errs = append(errs, s.explain(err))
@@ -234,7 +234,7 @@ func (s *settings) readFile(file string) (note, err error) {
 	}
 	doc.Read("", "", fields)
 	var errs []error
-	for _, err := range single(doc.Err()) {
+	for _, err := range pop.SingleErrors(doc.Err()) {
 		if e, ok := err.(*rule.Error); ok && e.Line > 0 {
 			e.Source = source[e.Line-1]
 		}

@@ -28,8 +28,8 @@ func newStatus() *cobra.Command {
 	var o operator
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Report whether a node and its PoP are well",
-		Long: `Report whether a node, and the PoP as it sees it, are well: what /readyz says, the
+		Short: "Report whether a node and its PoP are healthy",
+		Long: `Report whether a node, and the PoP as it sees it, are healthy: what /readyz says, the
 shards, and how many mitigations are active. The exit status is 0 if all is well, and 1 if the
 node is not ready or cannot be asked, notices a problem, or finds a shard down or out of the ring.
 Active mitigations are not a problem.`,

@@ -68,7 +68,7 @@ type byValues struct {
 
 var routes = []route{
 	on("GET", "/api/v1/openapi.json", "This description", func(*Operations, none) (json.RawMessage, error) { return description, nil }),
-	on("GET", "/api/v1/status", "Whether the node and its PoP are well", func(o *Operations, _ none) (Status, error) { return o.Status(), nil }),
+	on("GET", "/api/v1/status", "Whether the node and its PoP are healthy", func(o *Operations, _ none) (Status, error) { return o.Status(), nil }),
 	on("GET", "/api/v1/rules", "The rules in force, with their figures", func(o *Operations, _ none) (Rules, error) {
 		return Rules{append([]Rule{}, o.Rules()...)}, nil
 	}),

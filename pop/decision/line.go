@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
@@ -113,55 +111,26 @@ func Fingerprint(secret counter.Secret) string {
 	return hex.EncodeToString(binary.BigEndian.AppendUint64(nil, secret.Fingerprint()))
 }
 
-// append appends the line about a key, whose rule has the number ref.
-func (b *Batch) append(dst []byte, k *Key, ref int, o *Options) []byte {
-	text := func(name, value string) {
-		dst = append(dst, `,"`+name+`":`...)
-		quoted, _ := json.Marshal(value) // texts have no error
-		dst = append(dst, quoted...)
-	}
-	number := func(name string, n uint64) {
-		if n != 0 {
-			dst = strconv.AppendUint(append(dst, `,"`+name+`":`...), n, 10)
-		}
-	}
-	flag := func(name string, is bool) {
-		if is {
-			dst = append(dst, `,"`+name+`":true`...)
-		}
-	}
-	event, key := EventDecision, k.Key
-	if b.Counting {
-		event = EventCount
-	}
+// line returns the line about a key, whose rule has the number ref.
+func (b *Batch) line(k *Key, ref int, o *Options) Line {
+	l := Line{Event: EventDecision, Time: b.Time, Ref: ref, Rule: k.Rule.ID, Generation: k.Generation, Cost: k.Cost}
 	if !o.Clients {
-		key = Pseudonym(o.Secret, key)
-	}
-	dst = strconv.AppendInt(fmt.Appendf(dst, `{"event":"%s","t":`, event), b.Time, 10)
-	number("ref", uint64(ref))
-	text("rule", k.Rule.ID)
-	text("key", key.String())
-	number("generation", uint64(k.Generation))
-	number("cost", k.Cost)
-	if o.Clients && b.Client.IsValid() {
-		text("client", b.Client.String())
+		l.Key = Pseudonym(o.Secret, k.Key).String()
+	} else if l.Key = k.Key.String(); b.Client.IsValid() {
+		l.Client = b.Client.String()
 	}
 	if b.Counting {
-		number("decided", uint64(b.Decided))
-		return append(dst, "}\n"...)
+		l.Event, l.Decided = EventCount, b.Decided
+		return l
 	}
-	text("verdict", b.Verdict)
+	l.Verdict, l.Mitigated, l.ByHand, l.Other, l.Counted = b.Verdict, k.Mitigated, k.ByHand, k.Other, k.Counted
 	if b.Decider != nil {
-		text("by", b.Decider.ID)
+		l.By = b.Decider.ID
 	}
-	flag("mitigated", k.Mitigated)
-	flag("by_hand", k.ByHand)
-	flag("other", k.Other)
-	flag("counted", k.Counted)
-	return append(dst, "}\n"...)
+	return l
 }
 
-// appendLine appends a line that is rarely written.
+// appendLine appends a line.
 func appendLine(dst []byte, l Line) []byte {
 	text, _ := json.Marshal(l) // it has no values that JSON has not
 	return append(append(dst, text...), '\n')

@@ -211,7 +211,7 @@ func (l *Log) Run(ctx context.Context) {
 func (l *Log) write(b *Batch) {
 	for i := range b.Keys {
 		ref := l.file.refer(b.Keys[i].Rule, b.Time)
-		line := b.append(nil, &b.Keys[i], ref, &l.o)
+		line := appendLine(nil, b.line(&b.Keys[i], ref, &l.o))
 		l.mu.Lock()
 		l.recent[l.lines%kept] = line
 		l.lines++

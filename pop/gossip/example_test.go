@@ -18,7 +18,7 @@ func Example() {
 		if err != nil {
 			return nil, err
 		}
-		return g, g.Start()
+		return g, g.Start(nil)
 	}
 	one, err := start(gossip.Options{Name: "one", Changed: func() { met <- struct{}{} }})
 	if err != nil {

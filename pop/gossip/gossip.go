@@ -25,24 +25,20 @@ type Options struct {
 	Name string
 
 	// Listen is the address, IP:PORT, that other nodes send to, by UDP and TCP. Port 0 is
-	// any that is free. Without Keys it must be of the loopback network.
+	// any free port. Without Keys it must be a loopback address.
 	Listen string
 
-	// Advertise is the address, IP:PORT, that others reach Listen by. If empty, it is
-	// Listen, or where that is all addresses of the machine, a private one of them.
+	// Advertise is the address, IP:PORT, by which other nodes reach Listen. If empty, it is
+	// Listen, or a private address of the machine if Listen is all of its addresses.
 	Advertise string
 
 	// Join are the addresses, HOST:PORT, of nodes to begin with; the node itself may be
 	// one of them. Without any, others have to join this node.
 	Join []string
 
-	// Keys encrypt and authenticate, each of 16, 24 or 32 bytes: the first one what is
-	// sent, all of them what is received.
+	// Keys encrypt and authenticate messages; each has 16, 24 or 32 bytes. The first one is used
+	// for sending, all of them for receiving.
 	Keys [][]byte
-
-	// Meta returns what the others are told of this node when they meet it, of MaxMeta bytes
-	// at most. It is asked once, by Start. May be nil.
-	Meta func() []byte
 
 	// Changed is called when a member comes or goes. It must not block. May be nil.
 	Changed func()
@@ -56,12 +52,12 @@ type Options struct {
 	// with an empty text if all names differ. It must not block or use the Gossip. May be nil.
 	Twins func(text string)
 
-	// Receive is given each message of another node, and how long ago that node was given
-	// it: 0 while its clock is not known. It must not block, and not keep the message.
+	// Receive is called with each message of another node, and with how long ago that node sent
+	// it: 0 while its clock is not known. It must not block, nor keep the message.
 	Receive func(from string, message []byte, age time.Duration)
 
-	// Status returns what all others are told again and again, of MaxStatus bytes at most;
-	// ReceiveStatus is given that of another node. Both must not block. May be nil.
+	// Status returns what is sent to all other nodes again and again, at most MaxStatus bytes;
+	// ReceiveStatus is called with that of another node. Neither may block. May be nil.
 	Status        func() []byte
 	ReceiveStatus func(from string, status []byte)
 
@@ -76,13 +72,13 @@ type Options struct {
 	tune func(*memberlist.Config)
 }
 
-// MaxMeta is the size of Options.Meta, in bytes, at most.
+// MaxMeta is the maximum size of the metadata that Start is given, in bytes.
 const MaxMeta = memberlist.MetaMaxSize - metaHeader
 
-// Meta of memberlist: version, run, Options.Meta.
+// Metadata for memberlist: version, run, the metadata that Start was given.
 const metaHeader = 9
 
-// ErrNoKey is what New returns if others than this machine could listen in.
+// ErrNoKey is returned by New if other machines could listen in.
 var ErrNoKey = errors.New("gossip: without a key, nodes listen on the loopback network only")
 
 func (o Options) withDefaults() (Options, error) {
@@ -136,7 +132,7 @@ func checkKeys(keys [][]byte) error {
 // concurrently.
 type Gossip struct {
 	o       Options
-	run     uint64 // of this process: no other ever had it
+	run     uint64 // unique to this process
 	metrics *metrics
 	wake    chan struct{} // holds at most one: there is something to send
 	keyring *memberlist.Keyring
@@ -217,18 +213,17 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 }
 
 // Start opens the sockets and joins the PoP. Nodes that cannot be reached now are joined
-// when they can. After an error nothing runs.
-func (g *Gossip) Start() error {
+// when they can. meta is what the other nodes learn about this node when they meet it, at most
+// MaxMeta bytes. After an error nothing runs.
+func (g *Gossip) Start(meta []byte) error {
 	c, err := g.config()
 	if err != nil {
 		return err
 	}
-	if g.o.Meta != nil {
-		g.meta = g.o.Meta()
+	if len(meta) > MaxMeta {
+		return fmt.Errorf("gossip: %d bytes of metadata are too many: the maximum is %d", len(meta), MaxMeta)
 	}
-	if len(g.meta) > MaxMeta {
-		return fmt.Errorf("gossip: %d bytes are too much to tell of a node, there may be %d", len(g.meta), MaxMeta)
-	}
+	g.meta = meta
 	// Events come while it is being created.
 	if g.list, err = memberlist.Create(c); err != nil {
 		return fmt.Errorf("gossip: listening at %s: %w", g.o.Listen, err)
@@ -342,21 +337,14 @@ func (g *Gossip) offsets(dst []time.Duration) []time.Duration {
 
 // ClockAhead returns how far this node's clock is ahead of that of the member that is most
 // behind, 0 if none is.
-func (g *Gossip) ClockAhead() (ahead time.Duration) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, l := range g.members {
-		if offset, ok := l.clock.offset(); ok {
-			ahead = max(ahead, -offset)
-		}
-	}
-	return ahead
+func (g *Gossip) ClockAhead() time.Duration {
+	return -slices.Min(g.offsets([]time.Duration{0}))
 }
 
-// maxMessages is how many messages wait to be sent to all.
+// maxMessages is the maximum number of messages that wait to be sent to all.
 const maxMessages = 1 << 16
 
-// Send passes a message, of MaxMessage bytes at most, to every member. It does not block.
+// Send passes a message of at most MaxMessage bytes to every member. It does not block.
 func (g *Gossip) Send(message []byte) {
 	g.mu.Lock()
 	if len(g.messages) < maxMessages {
@@ -368,9 +356,9 @@ func (g *Gossip) Send(message []byte) {
 	g.signal()
 }
 
-// SendTo passes messages, MaxSendTo of MaxMessage bytes each at most, to one member, after what
-// is sent to all. It reports whether it is a member, or was a moment ago, and does not have to
-// wait for what it was sent before: else nothing is sent. It does not block.
+// SendTo passes at most MaxSendTo messages of at most MaxMessage bytes each to one member, after
+// what is sent to all. It sends nothing, and returns false, unless the node is a member, or was a
+// moment ago, and nothing sent to it earlier still waits. It does not block.
 func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 	g.mu.Lock()
 	now := time.Now()

@@ -361,9 +361,7 @@ func TestOptions(t *testing.T) {
 	if _, err := gossip.New(good); err != nil {
 		t.Error(err)
 	}
-	talkative := good
-	talkative.Meta = func() []byte { return make([]byte, gossip.MaxMeta+1) }
-	if g, err := gossip.New(talkative); err != nil || g.Start() == nil {
+	if g, err := gossip.New(good); err != nil || g.Start(make([]byte, gossip.MaxMeta+1)) == nil {
 		t.Errorf("a node may tell more than others can hear (%v)", err)
 	}
 	n := start(t, "n1", nil)
@@ -373,7 +371,7 @@ func TestOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Start(); err == nil {
+	if err := g.Start(nil); err == nil {
 		t.Error("a node listens where another one does")
 	}
 }

@@ -82,7 +82,6 @@ func start(t testing.TB, name string, set func(*gossip.Options), join ...*node) 
 	o := gossip.Options{
 		Name:   name,
 		Listen: "127.0.0.1:0",
-		Meta:   func() []byte { return []byte("meta of " + name) },
 		Receive: func(_ string, message []byte, _ time.Duration) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -111,7 +110,7 @@ func start(t testing.TB, name string, set func(*gossip.Options), join ...*node) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Start(); err != nil {
+	if err := g.Start([]byte("meta of " + name)); err != nil {
 		t.Fatal(err)
 	}
 	n.Gossip = g

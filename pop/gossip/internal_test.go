@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/memberlist"
 	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 func TestWindow(t *testing.T) {
@@ -67,17 +68,17 @@ func TestWindowProperty(t *testing.T) {
 }
 
 func FuzzPacket(f *testing.F) {
-	f.Add(header{kindMessages, 1, 2, 3, 4}.append(nil))
-	f.Add(append(header{kindMessages, 1, 2, 3, 4}.append(nil), pack([][]byte{[]byte("a"), {}, []byte("bcd")}, time.Unix(9, 0))[0].bytes...))
-	f.Add(append(header{kindAcks, 1, 2, 0, 4}.append(nil), make([]byte, 16)...))
-	f.Add(append(header{kindStatus, 1, 2, 9, 4}.append(nil), make([]byte, timesSize+5)...))
+	f.Add(header{kindMessages, 1, 2, 3, 4}.packet())
+	f.Add(append(header{kindMessages, 1, 2, 3, 4}.packet(), pack([][]byte{[]byte("a"), {}, []byte("bcd")}, time.Unix(9, 0))[0].bytes...))
+	f.Add(append(header{kindAcks, 1, 2, 0, 4}.packet(), make([]byte, 16)...))
+	f.Add(append(header{kindStatus, 1, 2, 9, 4}.packet(), make([]byte, timesSize+5)...))
 	f.Add([]byte{packetVersion, 9})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, body, err := parsePacket(b)
 		if err != nil {
 			return
 		}
-		if again := append(h.append(nil), body...); !bytes.Equal(again, b) {
+		if again := append(h.packet(), body...); !bytes.Equal(again, b) {
 			t.Errorf("%x is read as %x", b, again)
 		}
 		switch h.kind {
@@ -217,11 +218,11 @@ func TestReceive(t *testing.T) {
 		l := &link{run: peer, name: "n2", node: new(memberlist.Node)}
 		g.links[peer] = l
 		messages := func(from, to, number uint64, at time.Time, text string) []byte {
-			return append(header{kindMessages, from, to, number, at.UnixMicro()}.append(nil), pack([][]byte{[]byte(text)}, at)[0].bytes...)
+			return append(header{kindMessages, from, to, number, at.UnixMicro()}.packet(), pack([][]byte{[]byte(text)}, at)[0].bytes...)
 		}
 		status := func(number uint64) []byte {
 			c := clock{heard: time.Now().UnixMicro(), heardAt: time.Now().Add(ahead)} // no way takes any time
-			return append(c.appendTimes(header{kindStatus, peer, me, number, 0}.append(nil), time.Now().Add(ahead)), "ok"...)
+			return append(c.appendTimes(header{kindStatus, peer, me, number, 0}.packet(), time.Now().Add(ahead)), "ok"...)
 		}
 		theirs := func() time.Time { return time.Now().Add(ahead) }
 		for _, test := range []struct {

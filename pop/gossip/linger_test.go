@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/memberlist"
+
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 // memberAt returns what memberlist tells of a run.
@@ -52,7 +53,7 @@ func TestFoundDead(t *testing.T) {
 				}
 				g.Send([]byte("meanwhile"))
 				g.due(time.Now(), nil) // lost
-				g.receive(append(header{kindMessages, 2, me, 1, 0}.append(nil), pack([][]byte{[]byte("from the dead")}, time.Now())[0].bytes...))
+				g.receive(append(header{kindMessages, 2, me, 1, 0}.packet(), pack([][]byte{[]byte("from the dead")}, time.Now())[0].bytes...))
 				if received != 1 {
 					t.Error("the member that was found dead is not heard")
 				}
@@ -94,7 +95,7 @@ func TestReplayAfterAPartition(t *testing.T) {
 			g.o.ReceiveStatus = func(_ string, status []byte) { received = append(received, string(status)) }
 			g.metrics = newMetrics(nil, g)
 			packet := func(kind byte, number uint64, body []byte) []byte {
-				return append(header{kind, 2, me, number, time.Now().UnixMicro()}.append(nil), body...)
+				return append(header{kind, 2, me, number, time.Now().UnixMicro()}.packet(), body...)
 			}
 			old := packet(kindMessages, 1, pack([][]byte{[]byte("old")}, time.Now())[0].bytes)
 			status := packet(kindStatus, 2, append(new(clock).appendTimes(nil, time.Now()), "status"...))

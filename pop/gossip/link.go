@@ -138,7 +138,7 @@ func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []
 			m.repeated.Inc()
 			f.sent++
 			f.next = now.Add(again(f.sent, delay))
-			out = append(out, outgoing{l.node, append(header{kindMessages, from, l.run, f.number, f.body.at}.append(nil), f.body.bytes...)})
+			out = append(out, outgoing{l.node, append(header{kindMessages, from, l.run, f.number, f.body.at}.packet(), f.body.bytes...)})
 		}
 		earlier(f.next)
 		return false
@@ -154,7 +154,7 @@ func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []
 		}
 		h := l.header(kindMessages, from, body.at)
 		l.flights = append(l.flights, &flight{h.number, body, now, now.Add(again(1, delay)), 1})
-		out = append(out, outgoing{l.node, append(h.append(nil), body.bytes...)})
+		out = append(out, outgoing{l.node, append(h.packet(), body.bytes...)})
 		earlier(now.Add(again(1, delay)))
 	}
 	for len(l.acks) > 0 {
@@ -163,7 +163,7 @@ func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []
 			break
 		}
 		n := min(len(l.acks), maxAcks)
-		packet := header{kindAcks, from, l.run, 0, now.UnixMicro()}.append(nil)
+		packet := header{kindAcks, from, l.run, 0, now.UnixMicro()}.packet()
 		for _, number := range l.acks[:n] {
 			packet = binary.BigEndian.AppendUint64(packet, number)
 		}

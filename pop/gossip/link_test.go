@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/memberlist"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 // A network of one link, in pretended time: what is sent is lost at random, and yet all
@@ -202,7 +203,7 @@ func TestAcknowledged(t *testing.T) {
 			}
 		}
 		woken()
-		g.receive(append(header{kindAcks, peer, me, 0, 0}.append(nil), acks...))
+		g.receive(append(header{kindAcks, peer, me, 0, 0}.packet(), acks...))
 		if !woken() {
 			t.Error("acknowledgements make room, and nothing is sent")
 		}
@@ -224,7 +225,7 @@ func TestAcknowledged(t *testing.T) {
 		if got, want := sent(), []uint64{7, inFlight + 1}; !slices.Equal(got, want) {
 			t.Errorf("packets %d are sent again, want %d", got, want)
 		}
-		g.receive(append(header{kindMessages, peer, me, 1, 0}.append(nil), pack([][]byte{[]byte("a")}, time.Now())[0].bytes...))
+		g.receive(append(header{kindMessages, peer, me, 1, 0}.packet(), pack([][]byte{[]byte("a")}, time.Now())[0].bytes...))
 		if !woken() {
 			t.Error("a packet is received, and no acknowledgement is sent")
 		}

@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/memberlist"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 // newGossip returns the gossip of a node that was not started.

@@ -53,8 +53,8 @@ type header struct {
 	at       int64
 }
 
-func (h header) append(dst []byte) []byte {
-	dst = append(dst, packetVersion, h.kind)
+func (h header) packet() []byte {
+	dst := []byte{packetVersion, h.kind}
 	dst = binary.BigEndian.AppendUint64(dst, h.from)
 	dst = binary.BigEndian.AppendUint64(dst, h.to)
 	dst = binary.BigEndian.AppendUint64(dst, h.number)

@@ -96,7 +96,7 @@ func (g *Gossip) statuses(now time.Time) (out []outgoing) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for l := range g.reached() {
-		packet := l.header(kindStatus, g.run, now.UnixMicro()).append(nil)
+		packet := l.header(kindStatus, g.run, now.UnixMicro()).packet()
 		packet = l.clock.appendTimes(packet, now)
 		out = append(out, outgoing{l.node, append(packet, status...)})
 	}

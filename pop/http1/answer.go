@@ -14,8 +14,9 @@ type Answer struct {
 }
 
 func (a *Answer) reset() {
-	a.head.reset()
-	*a = Answer{head: a.head}
+	fields := a.fields[:0]
+	*a = Answer{} // cleared in place, without a copy on the stack
+	a.fields = fields
 }
 
 // Values returns the values of the fields called name.
@@ -28,7 +29,7 @@ func (a *Answer) Values(name string) (values []string) {
 	return values
 }
 
-// scan reads the head from buf, like Request.scan. toHead is whether the request was HEAD. Origins
+// scan reads the head from buf, like Request.scan. toHead says that the request was HEAD. Origins
 // may end lines in LF; clients get CRLF. The error for a malformed answer is an Error with status
 // 502.
 func (a *Answer) scan(buf []byte, maxBytes int, toHead bool) (done bool, err error) {

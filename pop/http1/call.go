@@ -29,8 +29,8 @@ type Call struct {
 // Reset makes c ready for another exchange. It must not be in use.
 func (c *Call) Reset() { c.head, c.interrupted, c.answered = false, false, false }
 
-// Ask sends a request: its head, as Request.AppendHead makes it, and what has come of its body. whole is
-// whether that is all. The origin may have closed a kept connection meanwhile. Then the request is
+// Ask sends a request: its head, as Request.AppendHead makes it, and the part of its body that has arrived.
+// whole says that this is all of it. The origin may have closed a kept connection meanwhile. Then the request is
 // sent once more, on a new connection, if nothing of it was sent or if it is idempotent.
 func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 	c.o = o
@@ -52,7 +52,7 @@ func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 			return err
 		}
 		if !oc.reused || fresh || IsTimeout(err) || n > 0 && !again || oc.w > 0 {
-			return c.failure(err)
+			return tooEarly(err)
 		}
 		c.setConn(nil)
 		oc.close()
@@ -136,13 +136,6 @@ func (c *Call) isInterrupted() bool {
 	return c.interrupted
 }
 
-func (c *Call) failure(err error) error {
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
 // Answer reads the head of the next answer: interim ones, then the final one.
 func (c *Call) Answer(toHead bool) (*Answer, error) {
 	c.skipHead()
@@ -152,7 +145,7 @@ func (c *Call) Answer(toHead bool) (*Answer, error) {
 			err = c.fill(smallBuffer)
 		}
 		if err != nil {
-			return nil, c.failure(err)
+			return nil, tooEarly(err)
 		}
 		if done {
 			c.head, c.body = true, newBodyReader(c.a.Body, c.a.Length)
@@ -197,7 +190,7 @@ func (c *Call) Wait() error {
 		c.body.ended = true
 		return nil
 	}
-	return c.failure(err)
+	return tooEarly(err)
 }
 
 // Trailers returns the fields after the body, as lines that end in CRLF.

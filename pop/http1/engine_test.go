@@ -75,13 +75,25 @@ func serve(t *testing.T, h http1.Handler) string {
 		t.Fatal(err)
 	}
 	s := http1.NewServer(http1.Options{Handler: h, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, BodyTimeout: time.Hour, MaxHeaderBytes: 64 << 10})
-	go func() { _ = s.Serve(ln) }()
+	go accept(s, ln)
 	t.Cleanup(func() {
+		_ = ln.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = s.Shutdown(ctx)
 	})
 	return ln.Addr().String()
+}
+
+// accept serves the connections of ln until it is closed.
+func accept(s *http1.Server, ln net.Listener) {
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		s.ServeConn(conn, http1.Start{Since: time.Now()})
+	}
 }
 
 func TestBodies(t *testing.T) {

@@ -124,8 +124,6 @@ type head struct {
 	bare              bool // the start line ends in LF without CR
 }
 
-func (h *head) reset() { *h = head{fields: h.fields[:0]} }
-
 // nextLine returns the start and end of the next line in buf, without CRLF, or !ok if the line is
 // incomplete. Lines end in CRLF. After a start line that ends in LF they may also end in LF, as
 // typed by people and scripts (RFC 9112, 2.2). After one that ends in CRLF they may not, unless

@@ -18,12 +18,13 @@ type OriginOptions struct {
 	// Timeout is how long the origin may take to begin its answer. If zero, 60 s.
 	Timeout time.Duration
 
-	// IdleConnections is the maximum number of idle connections. If zero, 512.
-	IdleConnections int
-
 	// IdleTimeout is how long a connection may be idle before it is closed. If zero, 90 s.
 	IdleTimeout time.Duration
 }
+
+// IdleConnections is the maximum number of idle connections to an origin: enough for 1,000 clients with one request each
+// at a time. After a higher peak, further connections are closed, and the next peak has to open new ones.
+const IdleConnections = 1024
 
 // An Origin is a server that requests are relayed to, with its idle connections. Its methods may
 // be called concurrently.
@@ -43,9 +44,6 @@ func NewOrigin(o OriginOptions) *Origin {
 	}
 	if o.Timeout == 0 {
 		o.Timeout = time.Minute
-	}
-	if o.IdleConnections == 0 {
-		o.IdleConnections = 512
 	}
 	if o.IdleTimeout == 0 {
 		o.IdleTimeout = 90 * time.Second
@@ -79,6 +77,10 @@ func (o *Origin) get(repeatable, fresh bool, now time.Time) (*originConn, error)
 		}
 		c.close()
 	}
+	return o.connect()
+}
+
+func (o *Origin) connect() (*originConn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.o.ConnectTimeout)
 	defer cancel()
 	conn, err := o.o.Dial(ctx)
@@ -106,7 +108,7 @@ func (o *Origin) put(c *originConn, now time.Time) {
 	c.release()
 	c.reused, c.since = true, now
 	o.mu.Lock()
-	if o.closed || len(o.idle) >= o.o.IdleConnections {
+	if o.closed || len(o.idle) >= IdleConnections {
 		o.mu.Unlock()
 		c.close()
 		return

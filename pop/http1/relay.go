@@ -79,7 +79,8 @@ type relaying struct {
 // answer was sent, and the caller must answer.
 func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
 	t := &c.x.relaying
-	*t = relaying{c: c, x: c.x, o: o, edit: edit, minor: r.Minor, toHead: r.Head, now: c.clock()}
+	*t = relaying{} // cleared in place, without a copy on the stack
+	t.c, t.x, t.o, t.edit, t.minor, t.toHead, t.now = c, c.x, o, edit, r.Minor, r.Head, c.clock()
 	c.now = time.Time{}
 	err := t.ask(r)
 	if err == nil {
@@ -230,11 +231,8 @@ func (t *relaying) upload() error {
 		err = c.fill(largeBuffer)
 		pace.Read(c.w-c.r-before, time.Since(start))
 		if err != nil {
-			if err == io.EOF {
-				err = io.ErrUnexpectedEOF
-			}
 			t.giveUp() // an incomplete request needs no answer
-			return err
+			return tooEarly(err)
 		}
 	}
 }
@@ -250,10 +248,16 @@ func (t *relaying) begin(whole bool) (n int, err error) {
 		}
 		return n, err
 	case !t.edit.Hasty():
-		t.oc.setReadDeadline(t.now, watchAfter)
+		t.oc.wakeWithin(t.now, watchAfter)
 		n, err = t.oc.ask(t.head, largeBuffer)
 		if err == nil || 0 < n && n < len(t.head) || !IsTimeout(err) {
 			return n, err
+		}
+		if n > 0 && time.Since(t.now) < watchAfter { // an earlier request had set the deadline
+			t.oc.setReadDeadline(t.now, watchAfter)
+			if err = t.oc.more(largeBuffer); err == nil || !IsTimeout(err) {
+				return n, err
+			}
 		}
 	}
 	if n == 0 { // Hasty, or a busy machine has let the deadline pass before sending
@@ -313,8 +317,14 @@ func (t *relaying) failed(err error) error {
 		return &RelayError{true, t.failure}
 	case t.gone.Load():
 		return &RelayError{true, errClosed}
-	case err == io.EOF:
-		err = io.ErrUnexpectedEOF
 	}
-	return &RelayError{false, err}
+	return &RelayError{false, tooEarly(err)}
+}
+
+// tooEarly returns err, or io.ErrUnexpectedEOF if it is io.EOF.
+func tooEarly(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }

@@ -1,15 +1,18 @@
 package http1_test
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/http1"
 )
 
@@ -295,4 +298,51 @@ func TestDelayedRequests(t *testing.T) {
 			t.Errorf("by %s connection: %d %q, want 404", connection, resp.StatusCode, text)
 		}
 	}
+}
+
+// A slow origin that is still waited for: its connection keeps the deadline that an earlier request has set, which
+// then passes too early.
+func TestDeadlinesSeldomMove(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		var moved atomic.Int32
+		o := http1.NewOrigin(http1.OriginOptions{Dial: func(context.Context) (net.Conn, error) { return deadlined{near, &moved}, nil }})
+		defer o.Close()
+		client, conn := net.Pipe()
+		http1.NewServer(options(relay{o})).ServeConn(conn, http1.Start{Since: time.Now()})
+		answers := bufio.NewReader(client)
+		for _, takes := range []time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond} {
+			go func() {
+				if _, err := http.ReadRequest(bufio.NewReader(far)); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(takes)
+				_, _ = io.WriteString(far, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			}()
+			_, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			resp, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, err := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK || string(text) != "ok" {
+				t.Errorf("after %v: %d %q %v", takes, resp.StatusCode, text, err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if got := moved.Load(); got != 2 {
+			t.Errorf("the deadline was set %d times, want 2: for the first request, and when it had passed", got)
+		}
+		_ = client.Close()
+	})
+}
+
+// A deadlined counts how often its read deadline is set.
+type deadlined struct {
+	net.Conn
+	moved *atomic.Int32
+}
+
+func (c deadlined) SetReadDeadline(t time.Time) error {
+	c.moved.Add(1)
+	return c.Conn.SetReadDeadline(t)
 }

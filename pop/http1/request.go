@@ -21,8 +21,9 @@ type Request struct {
 }
 
 func (r *Request) reset() {
-	r.head.reset()
-	*r = Request{head: r.head}
+	fields := r.fields[:0]
+	*r = Request{} // cleared in place, without a copy on the stack
+	r.fields = fields
 }
 
 // Method returns the method as it was sent.
@@ -184,7 +185,7 @@ func (r *Request) finish() error {
 	}
 	for i := range r.fields {
 		if f := &r.fields[i]; f.Name == Upgrade && !f.dropped {
-			r.Upgrade = r.Minor > 0 && !isHTTP(r.ValueOf(f))
+			r.Upgrade = r.Minor > 0 && !IsHTTP(r.ValueOf(f))
 			f.dropped = !r.Upgrade
 		}
 	}
@@ -194,9 +195,9 @@ func (r *Request) finish() error {
 	return nil
 }
 
-// isHTTP reports whether an Upgrade field asks for another version of HTTP, whose requests would
+// IsHTTP reports whether an Upgrade field asks for another version of HTTP, whose requests would
 // bypass the node.
-func isHTTP(upgrade []byte) bool {
+func IsHTTP(upgrade []byte) bool {
 	for e := range elements(upgrade) {
 		name, _, _ := bytes.Cut(e, []byte("/"))
 		if name = trim(name); equalFold(name, "h2c") || equalFold(name, "h2") || equalFold(name, "http") {

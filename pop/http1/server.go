@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,17 +51,13 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// A Server serves the connections of one listener. Its methods may be called concurrently.
+// A Server serves connections. Its methods may be called concurrently.
 type Server struct {
 	o       Options
 	leaving atomic.Bool // answers ask clients to close
 	ending  atomic.Bool // connections end as soon as they wait for a request
 	clock   Clock
-
-	conns conns.Set[*Conn]
-
-	mu sync.Mutex // guards ln
-	ln net.Listener
+	conns   conns.Set[*Conn]
 }
 
 // NewServer returns a server.
@@ -74,20 +69,6 @@ func NewServer(o Options) *Server {
 		o.Tunnels = context.Background()
 	}
 	return &Server{o: o}
-}
-
-// Serve serves the connections of ln until it is closed.
-func (s *Server) Serve(ln net.Listener) error {
-	s.mu.Lock()
-	s.ln = ln
-	s.mu.Unlock()
-	for {
-		conn, err := ln.Accept()
-		if err != nil {
-			return err
-		}
-		s.ServeConn(conn, Start{Since: time.Now()})
-	}
 }
 
 // A Start describes a connection that is handed to the server.
@@ -126,21 +107,16 @@ func (s *Server) EndIdle(refused bool, most int) (ended int) {
 // Leave makes every further answer close its connection.
 func (s *Server) Leave() { s.leaving.Store(true) }
 
-// LastMoment is for how long a server that shuts down still waits for the first request of a
-// connection. Its client has had no answer yet that asks to close it.
+// LastMoment is how long a server that shuts down still waits for the first request of a
+// connection, whose client has had no answer yet that asks to close it.
 const LastMoment = time.Second
 
-// Shutdown closes the listener and the connections that wait for a request, new ones after
-// LastMoment, and waits until the others have answered theirs. If ctx is done first, it closes
-// them all and returns ctx's error.
+// Shutdown closes the connections that wait for a request, new ones after LastMoment, and waits
+// until the others have answered theirs. If ctx is done first, it closes them all and returns ctx's
+// error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Leave()
 	s.ending.Store(true)
-	s.mu.Lock()
-	if s.ln != nil {
-		_ = s.ln.Close()
-	}
-	s.mu.Unlock()
 	s.conns.Close(func(c *Conn) { c.endIn(spare, idle) })
 	defer time.AfterFunc(LastMoment, func() {
 		s.conns.End(math.MaxInt, func(c *Conn) bool { return c.endIn(unused) })

@@ -316,6 +316,16 @@ func (w *wire) setReadDeadline(now time.Time, timeout time.Duration) {
 	}
 }
 
+// wakeWithin makes reads time out between now + timeout/slack and now + timeout. The
+// caller must repeat a read that times out too early. If many connections take turns, setReadDeadline would move a deadline
+// with nearly every request.
+func (w *wire) wakeWithin(now time.Time, timeout time.Duration) {
+	if left := w.readBy.Sub(now); left < timeout/slack || left > timeout {
+		w.readBy = now.Add(timeout)
+		_ = w.conn.SetReadDeadline(w.readBy)
+	}
+}
+
 // setWriteDeadline makes writes time out at now + timeout, or up to an eighth of timeout earlier.
 func (w *wire) setWriteDeadline(now time.Time, timeout time.Duration) {
 	if by := now.Add(timeout); by.Before(w.writeBy) || by.Sub(w.writeBy) > timeout/slack {
@@ -358,7 +368,7 @@ func (w *wire) awaitEnd() (half, gone bool) {
 		return false, err != nil && !IsTimeout(err)
 	}
 	var events int16
-	// Every event of the socket wakes both who waits to read and who waits to write.
+	// Every event of the socket wakes both a waiting reader and a waiting writer.
 	err := w.end.Write(func(fd uintptr) bool {
 		events = hungUp(fd)
 		return events != 0

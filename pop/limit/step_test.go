@@ -139,3 +139,28 @@ func TestLook(t *testing.T) {
 		t.Errorf("a refused request is %v and counts by %v", d.Verdict, counts(d))
 	}
 }
+
+// However many mitigations start at once, the shard has a record of each: another node acts on them with the next request.
+func TestEachOfManyRecordsIsStored(t *testing.T) {
+	pop := newSteppedPop(t, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 2, period: 1m}], mitigation_timeout: 1m}]", 2)
+	const clients = 700
+	for i := range clients {
+		for range 3 {
+			pop[0].ask(tenth(i))
+		}
+	}
+	pop[0].Step()
+	for i := range clients {
+		pop[1].ask(tenth(i))
+	}
+	pop[1].wait(time.Millisecond)
+	refused := 0
+	for i := range clients {
+		if pop[1].ask(tenth(i)).Refused() {
+			refused++
+		}
+	}
+	if refused != clients {
+		t.Errorf("the other node refuses %d of %d clients", refused, clients)
+	}
+}

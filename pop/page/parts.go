@@ -34,7 +34,7 @@ var tree = template.Must(template.New("parts").Funcs(template.FuncMap{
 	"words":   func(action string) string { return strings.ReplaceAll(action, "_", " ") },
 }).Parse(source))
 
-// left writes how long something still lasts, as the script does that counts down.
+// left formats the time that remains, like the script that counts it down.
 func left(seconds float64) string {
 	s := int64(max(0, math.Ceil(seconds)))
 	d, h, m := s/86400, s/3600%24, s/60%60
@@ -49,7 +49,7 @@ func left(seconds float64) string {
 	return fmt.Sprintf("%ds", s)
 }
 
-// write returns a part. What anybody sent is escaped, and visible.
+// write returns a part. Text from outside is escaped, with control characters visible.
 func write(id, name string, data any) part {
 	var b strings.Builder
 	if err := tree.ExecuteTemplate(&b, name, data); err != nil {
@@ -64,7 +64,7 @@ type figure struct {
 	html template.HTML
 }
 
-// parts returns what v shows at now. All who look in the same second share what they have in common.
+// parts returns what v shows at now. Viewers in the same second share the parts that they have in common.
 func (p *Page) parts(v view, now time.Time) []part {
 	parts := p.shared(v, now)
 	if v.target == "" {
@@ -103,7 +103,7 @@ func (p *Page) shared(v view, now time.Time) (parts []part) {
 	return parts
 }
 
-// renew begins anew what all who look share, but for what is the same still. mu is held.
+// renew resets what viewers share, except what is still the same. mu is held.
 func (p *Page) renew(now time.Time) {
 	if p.o.Changed != nil {
 		before := p.changed
@@ -144,7 +144,7 @@ func (p *Page) facts() report.Facts {
 
 func last(counts []uint64) uint64 { return counts[len(counts)-1] }
 
-// rate writes how many per second the count of a fine step is.
+// rate formats the count of a fine step as a rate per second.
 func rate(n uint64) string {
 	if n < 10*uint64(sampleEvery/time.Second) {
 		return strings.TrimSuffix(strconv.FormatFloat(float64(n)/sampleEvery.Seconds(), 'f', 1, 64), ".0") + "/s"
@@ -152,7 +152,7 @@ func rate(n uint64) string {
 	return report.Grouped(n/uint64(sampleEvery/time.Second)) + "/s"
 }
 
-// lag says how late counting is. sampling is held.
+// lag describes how late counting is. sampling is held.
 func (p *Page) lag() (value, note string) {
 	status := &p.status
 	if status.Lag >= 1 {
@@ -188,7 +188,7 @@ func (p *Page) traffic(span int) part {
 	})
 }
 
-// draw returns the drawing of a span, which is made anew when there is another step.
+// draw returns the drawing of a span, made again at each new step.
 func (p *Page) draw(id string, span int, block func() report.Block) part {
 	p.sampling.Lock()
 	defer p.sampling.Unlock()
@@ -205,10 +205,10 @@ func (p *Page) draw(id string, span int, block func() report.Block) part {
 	return part{id, string(html)}
 }
 
-// shownRules is how many rules are drawn and listed: those with the most refusals, then requests.
+// shownRules is the number of rules that are drawn and listed: those with the most refusals, then requests.
 const shownRules = 25
 
-// shownNames is how many rules the filter suggests.
+// shownNames is the maximum number of rules that the filter suggests.
 const shownNames = 200
 
 // ruleRow is a rule with its figures.

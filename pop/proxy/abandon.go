@@ -36,17 +36,13 @@ const (
 	abandonedFailed   = "failed"   // not counted: incomplete, or the origin did not answer
 )
 
-func (a *abandoned) init(most int, reg prometheus.Registerer) {
-	a.most, a.place, a.ends = most, make(chan struct{}), map[*exchange]context.CancelFunc{}
+func newAbandoned(most int, reg prometheus.Registerer) *abandoned {
+	a := &abandoned{most: most, place: make(chan struct{}), ends: map[*exchange]context.CancelFunc{}}
 	f := promauto.With(reg)
-	results := f.NewCounterVec(prometheus.CounterOpts{
+	a.results = by(f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_abandoned_requests_total",
 		Help: "Requests that rules count by the answer and whose clients disconnected before it, by result.",
-	}, []string{"result"})
-	a.results = map[string]prometheus.Counter{}
-	for _, result := range []string{abandonedAnswered, abandonedCounted, abandonedFailed} {
-		a.results[result] = results.WithLabelValues(result)
-	}
+	}, []string{"result"}), abandonedAnswered, abandonedCounted, abandonedFailed)
 	a.refused = f.NewCounter(prometheus.CounterOpts{
 		Name: "edge_abandoned_refused_total",
 		Help: "Requests that rules count by the answer and that got 503 because too many others were abandoned.",
@@ -59,6 +55,7 @@ func (a *abandoned) init(most int, reg prometheus.Registerer) {
 		defer a.mu.Unlock()
 		return float64(len(a.ends))
 	})
+	return a
 }
 
 // full reports whether new requests must wait.
@@ -112,7 +109,7 @@ func (a *abandoned) remove(x *exchange) {
 // Drain waits until no abandoned request is left. If ctx is done first, it ends the others and
 // returns ctx's error. It must be called once, when the servers have stopped.
 func (p *Proxy) Drain(ctx context.Context) error {
-	a := &p.abandoned
+	a := p.abandoned
 	a.mu.Lock()
 	none := make(chan struct{})
 	if len(a.ends) == 0 {

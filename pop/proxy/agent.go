@@ -28,7 +28,7 @@ func (p *Proxy) NewAgent() *Agent { return &Agent{p} }
 // RefusePeer returns why a peer may not ask, or nothing: trusted proxies and Unix sockets may.
 func (a *Agent) RefusePeer(peer net.Addr) string {
 	tcp, ok := peer.(*net.TCPAddr)
-	if !ok || a.p.trusted.Contains(addrOf(tcp.AddrPort())) {
+	if !ok || a.p.Trusts(tcp.AddrPort()) {
 		return ""
 	}
 	a.p.metrics.undecided[undecidedPeer].Inc()

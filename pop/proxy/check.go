@@ -2,12 +2,10 @@ package proxy
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/edgelimit/edge/pop/http1"
@@ -153,9 +151,7 @@ func (k *Check) serve(c client, r *http1.Request) {
 		line = requestLine{strings.Clone(x.method), strings.Clone(x.host), strings.Clone(x.target), "check"}
 	}
 	x.decision = p.o.Limiter.Decide(&req, now)
-	if now.Nanosecond()&63 == 0 { // a clock read costs as much as the decision
-		p.metrics.decision.Observe(p.o.Now().Sub(now).Seconds())
-	}
+	p.timed(now)
 	fields, status, body := k.verdict(p.appendNode(buf[:0]), &x, now)
 	c.Answer(r, status, fields, body)
 	if p.o.AccessLog != nil {
@@ -315,23 +311,3 @@ type reported []string
 
 // Values returns r.
 func (r reported) Values(string) []string { return r }
-
-// complaints are warnings that others can cause, so that one is logged per second at most.
-type complaints struct {
-	mu       sync.Mutex
-	last     time.Time
-	unlogged int // since then
-}
-
-func (c *complaints) warn(logger *slog.Logger, now time.Time, message string, attrs ...any) {
-	c.mu.Lock()
-	if now.Sub(c.last) < time.Second {
-		c.unlogged++
-		c.mu.Unlock()
-		return
-	}
-	more := c.unlogged
-	c.last, c.unlogged = now, 0
-	c.mu.Unlock()
-	logger.Warn(message, append(attrs, "unlogged", more)...)
-}

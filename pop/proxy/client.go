@@ -13,6 +13,9 @@ func peer(r *http.Request) netip.Addr {
 	return addr.Addr().Unmap().WithZone("")
 }
 
+// Trusts reports whether addr is that of a trusted proxy.
+func (p *Proxy) Trusts(addr netip.AddrPort) bool { return p.trusted.Contains(addrOf(addr)) }
+
 // client returns the first address of forwarded, read from the right, that is no trusted
 // proxy. The lines of X-Forwarded-For are read as one list. What is not an address ends the
 // search: the last proxy that was trusted is then the client, since it alone vouches for

@@ -36,8 +36,8 @@ type connections struct {
 // many.
 const endPause = 100 * time.Millisecond
 
-func (c *connections) init(o *Options) {
-	c.most, c.ofClient, c.prefix, c.byClient = o.Connections, o.ClientConnections, o.Client, map[netip.Addr]int{}
+func newConnections(o *Options) *connections {
+	c := &connections{most: o.Connections, ofClient: o.ClientConnections, prefix: o.Client, byClient: map[netip.Addr]int{}}
 	if c.most == 0 {
 		c.most = math.MaxInt
 	}
@@ -62,14 +62,13 @@ func (c *connections) init(o *Options) {
 		Help: "Client connections closed because the node (full) or the client (client) had too many, or while idle to make room (idle).",
 	}, []string{"reason"})
 	c.full, c.greedy, c.idle = closed.WithLabelValues("full"), closed.WithLabelValues("client"), closed.WithLabelValues("idle")
+	return c
 }
 
 // add counts a connection of peer. bounded is false for a trusted proxy. It returns a function to
 // call when the connection has ended, or nil if the connection must be closed now.
 func (c *connections) add(peer netip.Addr, bounded bool) (ended func()) {
-	r := rule.Request{Addr: peer}
-	r.Canonicalize(c.prefix)
-	client := r.Client()
+	client := c.prefix.Client(peer)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if bounded && c.byClient[client] >= c.ofClient {
@@ -104,7 +103,7 @@ func (c *connections) add(peer netip.Addr, bounded bool) (ended func()) {
 
 // EndIdle registers end to be called when connections become scarce: see [http1.Server.EndIdle].
 func (p *Proxy) EndIdle(end func(refused bool, most int) (ended int)) {
-	c := &p.connections
+	c := p.connections
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end = append(c.end, end)

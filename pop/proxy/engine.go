@@ -94,9 +94,7 @@ func (p *Proxy) decide(c client, r *http1.Request, proto string) *plainExchange 
 		p.around.look(x.peer, x.trusted, x.forwarded(), x.asked.Path)
 	}
 	p.o.Limiter.DecideTo(&x.decision, &x.asked, x.now)
-	if x.now.Nanosecond()&63 == 0 { // a clock read costs as much as the decision
-		p.metrics.decision.Observe(p.o.Now().Sub(x.now).Seconds())
-	}
+	p.timed(x.now)
 	if p.o.AccessLog != nil {
 		x.line = requestLine{string(r.Method()), string(r.Host()), string(r.Target()), proto}
 	}
@@ -129,23 +127,29 @@ func (x *plainExchange) end() {
 // Pass relays the request, unless a rule counts by its answer and too many requests are abandoned.
 func (x *plainExchange) Pass() {
 	defer x.end()
-	p := x.p
-	if x.decision.CountsAnswer() && p.abandoned.full() {
-		if !p.abandoned.waitForPlace(context.Background()) {
-			x.lines = append(p.appendNode(x.lines), comeBack...)
-			x.c.Answer(x.r, http.StatusServiceUnavailable, x.lines, unavailable)
-			return
-		}
-		// The client may have exceeded a limit in the meantime.
-		x.now = p.o.Now()
-		x.ask()
-		if d := p.o.Limiter.Look(&x.asked, x.now); d.Verdict.Refused() {
-			x.decision = d
-			x.refuse()
-			return
-		}
+	if !x.decision.CountsAnswer() || !x.p.abandoned.full() || x.waits() {
+		x.relay()
 	}
-	x.relay()
+}
+
+// waits waits until the request may be relayed although a rule counts its answer. Otherwise it answers
+// the request and returns false.
+func (x *plainExchange) waits() bool {
+	p := x.p
+	if !p.abandoned.waitForPlace(context.Background()) {
+		x.lines = append(p.appendNode(x.lines), comeBack...)
+		x.c.Answer(x.r, http.StatusServiceUnavailable, x.lines, unavailable)
+		return false
+	}
+	// The client may have exceeded a limit in the meantime.
+	x.now = p.o.Now()
+	x.ask()
+	if d := p.o.Limiter.Look(&x.asked, x.now); d.Verdict.Refused() {
+		x.decision = d
+		x.refuse()
+		return false
+	}
+	return true
 }
 
 // refuse answers a refused request.
@@ -332,20 +336,7 @@ func (x *plainExchange) Keeps(f *http1.Field, name []byte) bool {
 	default:
 		return true
 	}
-	for _, c := range name {
-		if c != '-' && !isAlphanumeric(c) {
-			return !x.p.shadows(string(name), string(x.names))
-		}
-	}
-	return true
-}
-
-// shadows reports whether CGI confuses the field called name with one that the node sets, strips,
-// trusts or counts by.
-func (p *Proxy) shadows(name, options string) bool {
-	rules := p.o.Limiter.Rules()
-	means := meaning(name)
-	return shadowable[means] || named([]string{options}, means) || rules.CountsHeader(means) && !rules.CountsHeader(textproto.CanonicalMIMEHeaderKey(name))
+	return !odd(name) || !x.p.shadows(string(name), []string{string(x.names)})
 }
 
 // AppendRequest appends the fields that describe the client to the origin.

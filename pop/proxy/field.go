@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 )
 
@@ -27,16 +28,23 @@ var shadowable = map[string]bool{
 // their clients, so that they are not believed either.
 func (p *Proxy) dropShadows(out, in http.Header) {
 	for name := range out {
-		at := strings.IndexFunc(name, func(c rune) bool { return c != '-' && !isAlphanumeric(byte(c)) })
-		if at < 0 {
-			continue
-		}
-		rules := p.o.Limiter.Rules()
-		means := meaning(name)
-		if shadowable[means] || named(in["Connection"], means) || rules.CountsHeader(means) && !rules.CountsHeader(name) {
+		if odd([]byte(name)) && p.shadows(name, in["Connection"]) {
 			delete(out, name)
 		}
 	}
+}
+
+// odd reports whether a field's name has bytes other than letters, digits and hyphens.
+func odd(name []byte) bool {
+	return slices.ContainsFunc(name, func(c byte) bool { return c != '-' && !isAlphanumeric(c) })
+}
+
+// shadows reports whether CGI confuses the field called name with one that the node sets, strips,
+// trusts or counts by. connection are the lines of Connection.
+func (p *Proxy) shadows(name string, connection []string) bool {
+	rules := p.o.Limiter.Rules()
+	means := meaning(name)
+	return shadowable[means] || named(connection, means) || rules.CountsHeader(means) && !rules.CountsHeader(textproto.CanonicalMIMEHeaderKey(name))
 }
 
 // meaning returns the name with hyphens that CGI cannot tell from name, as net/http spells

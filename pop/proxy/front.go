@@ -20,10 +20,7 @@ type Front struct {
 	// and the underlying listener.
 	HTTP1, HTTP2 net.Listener
 
-	// OwnHTTP1 and OwnHTTP2 serve connections instead of the servers behind HTTP1 and HTTP2, if they
-	// are not nil, and return at once. They are set before Run.
-	OwnHTTP1, OwnHTTP2 func(net.Conn, http1.Start)
-
+	own1, own2    func(net.Conn, http1.Start) // instead of the servers behind HTTP1 and HTTP2; may be nil
 	http1, http2  chan net.Conn
 	p             *Proxy
 	ln            net.Listener
@@ -36,9 +33,11 @@ type Front struct {
 }
 
 // Front returns a Front for the connections of ln, which may be TLS. They have headerTimeout
-// for the TLS handshake, and for the header of a request. Run runs it.
-func (p *Proxy) Front(ln net.Listener, headerTimeout time.Duration) *Front {
+// for the TLS handshake, and for the header of a request. own1 and own2 serve those of HTTP/1 and HTTP/2,
+// and return at once; if they are nil, the servers behind HTTP1 and HTTP2 do. Run runs the Front.
+func (p *Proxy) Front(ln net.Listener, headerTimeout time.Duration, own1, own2 func(net.Conn, http1.Start)) *Front {
 	f := &Front{
+		own1: own1, own2: own2,
 		http1: make(chan net.Conn), http2: make(chan net.Conn), p: p, ln: ln, closeListener: sync.OnceValue(ln.Close),
 		headerTimeout: headerTimeout, done: make(chan struct{}), conns: map[net.Conn]bool{},
 	}
@@ -139,9 +138,9 @@ func (f *Front) greet(nc net.Conn) {
 		_ = c.Close()
 		return
 	}
-	own := f.OwnHTTP1
+	own := f.own1
 	if to == f.http2 {
-		own = f.OwnHTTP2
+		own = f.own2
 	}
 	if own != nil {
 		own(nc, http1.Start{Since: c.headBy.Add(-f.headerTimeout), Read: c.sniffed, Secure: c.tls != nil, Ended: c.ended})

@@ -154,8 +154,7 @@ func serveEngines(t testing.TB, p *proxy.Proxy, ln net.Listener, o1 http1.Option
 	o1.ReadHeaderTimeout, o1.IdleTimeout = 10*time.Second, time.Hour
 	o2.ReadHeaderTimeout, o2.IdleTimeout = 10*time.Second, time.Hour
 	one, two := http1.NewServer(o1), http2.NewServer(o2)
-	f := p.Front(ln, 10*time.Second)
-	f.OwnHTTP1, f.OwnHTTP2 = one.ServeConn, two.ServeConn
+	f := p.Front(ln, 10*time.Second, one.ServeConn, two.ServeConn)
 	go f.Run()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

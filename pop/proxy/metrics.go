@@ -27,7 +27,7 @@ const (
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
-	m := &metrics{
+	return &metrics{
 		decision: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "edge_decision_duration_seconds",
 			Help:    "Time that the decision about a request took, of about one request in 64.",
@@ -38,22 +38,22 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help:    "Time until the origin began its answer.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),
-		failed:    map[string]prometheus.Counter{},
-		undecided: map[string]prometheus.Counter{},
+		undecided: by(f.NewCounterVec(prometheus.CounterOpts{
+			Name: "edge_check_undecided_total",
+			Help: "Questions of other proxies that got no decision: from an address that is not trusted, or without a description of the request.",
+		}, []string{"reason"}), undecidedPeer, undecidedField),
+		failed: by(f.NewCounterVec(prometheus.CounterOpts{
+			Name: "edge_origin_failures_total",
+			Help: "Requests that passed and got no answer of their origin, by reason.",
+		}, []string{"reason"}), reasonOrigin, reasonTimeout, reasonClient),
 	}
-	undecided := f.NewCounterVec(prometheus.CounterOpts{
-		Name: "edge_check_undecided_total",
-		Help: "Questions of other proxies that got no decision: from an address that is not trusted, or without a description of the request.",
-	}, []string{"reason"})
-	for _, reason := range []string{undecidedPeer, undecidedField} {
-		m.undecided[reason] = undecided.WithLabelValues(reason)
+}
+
+// by returns a vector's counters by the values of its label. It makes all of them, so that they begin at 0.
+func by(vector *prometheus.CounterVec, values ...string) map[string]prometheus.Counter {
+	all := map[string]prometheus.Counter{}
+	for _, value := range values {
+		all[value] = vector.WithLabelValues(value)
 	}
-	failed := f.NewCounterVec(prometheus.CounterOpts{
-		Name: "edge_origin_failures_total",
-		Help: "Requests that passed and got no answer of their origin, by reason.",
-	}, []string{"reason"})
-	for _, reason := range []string{reasonOrigin, reasonTimeout, reasonClient} {
-		m.failed[reason] = failed.WithLabelValues(reason)
-	}
-	return m
+	return all
 }

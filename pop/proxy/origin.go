@@ -45,9 +45,7 @@ type Origin struct {
 	timeout      time.Duration
 	relayed      *http1.Origin // for the engine
 
-	mu       sync.Mutex // guards what follows
-	lastLog  time.Time
-	unlogged int // failures since then
+	complaints complaints
 }
 
 // OriginOptions configures an Origin. The zero value is usable.
@@ -57,9 +55,6 @@ type OriginOptions struct {
 
 	// ConnectTimeout bounds connecting. If zero, 5 s.
 	ConnectTimeout time.Duration
-
-	// IdleConnections is how many idle connections are kept. If zero, 512.
-	IdleConnections int
 
 	// Transport is used instead of connections, if it is not nil.
 	Transport http.RoundTripper
@@ -111,19 +106,15 @@ func newRelayed(origin *Origin, u *url.URL, o OriginOptions) *http1.Origin {
 		dial = func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) }
 	}
 	return http1.NewOrigin(http1.OriginOptions{
-		Dial:            dial,
-		ConnectTimeout:  o.ConnectTimeout,
-		Timeout:         o.Timeout,
-		IdleConnections: o.IdleConnections,
+		Dial:           dial,
+		ConnectTimeout: o.ConnectTimeout,
+		Timeout:        o.Timeout,
 	})
 }
 
 func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
 	if o.ConnectTimeout == 0 {
 		o.ConnectTimeout = 5 * time.Second
-	}
-	if o.IdleConnections == 0 {
-		o.IdleConnections = 512
 	}
 	return &http.Transport{
 		Protocols:             protocols,
@@ -132,7 +123,7 @@ func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
 		ResponseHeaderTimeout: o.Timeout,
 		ExpectContinueTimeout: time.Second,
 		IdleConnTimeout:       90 * time.Second,
-		MaxIdleConnsPerHost:   o.IdleConnections,
+		MaxIdleConnsPerHost:   http1.IdleConnections,
 		DisableCompression:    true, // answers pass as they are
 	}
 }
@@ -140,20 +131,9 @@ func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
 // String returns the origin's scheme, host and port.
 func (o *Origin) String() string { return o.scheme + "://" + o.host }
 
-// logFailure logs that o failed, once a second at most: an origin that is down must not
-// fill a disk as well.
+// logFailure logs that o failed, as a complaint: an origin that is down must not also fill the disk.
 func (o *Origin) logFailure(logger *slog.Logger, err error) {
-	o.mu.Lock()
-	now := time.Now()
-	if now.Sub(o.lastLog) < time.Second {
-		o.unlogged++
-		o.mu.Unlock()
-		return
-	}
-	more := o.unlogged
-	o.lastLog, o.unlogged = now, 0
-	o.mu.Unlock()
-	logger.Warn("origin failed", "origin", o, "err", err, "failures_unlogged", more)
+	o.complaints.warn(logger, time.Now(), "origin failed", "origin", o, "err", err)
 }
 
 // Close closes idle connections.

@@ -11,12 +11,12 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/gaissmai/bart"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/edgelimit/edge/pop/http1"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -27,7 +27,7 @@ type Options struct {
 	Limiter *limit.Limiter
 	Origins Origins
 
-	// Trusted are the networks of proxies whose X-Forwarded-For is believed.
+	// Trusted are the networks of proxies whose X-Forwarded-For is trusted.
 	Trusted []netip.Prefix
 
 	// Headers says which rate-limit headers clients see. If zero, Draft10.
@@ -90,8 +90,8 @@ type Proxy struct {
 	forward httputil.ReverseProxy
 	metrics *metrics
 
-	abandoned   abandoned
-	connections connections
+	abandoned   *abandoned
+	connections *connections
 	complaints  complaints
 	around      surroundings
 }
@@ -113,9 +113,10 @@ func New(o Options) (*Proxy, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	p := &Proxy{o: o, trusted: new(bart.Lite), metrics: newMetrics(o.Registerer)}
-	p.abandoned.init(o.AbandonedRequests, o.Registerer)
-	p.connections.init(&o)
+	p := &Proxy{
+		o: o, trusted: new(bart.Lite), metrics: newMetrics(o.Registerer),
+		abandoned: newAbandoned(o.AbandonedRequests, o.Registerer), connections: newConnections(&o), around: surroundings{note: o.Notice},
+	}
 	for _, prefix := range o.Trusted {
 		if !prefix.IsValid() {
 			return nil, fmt.Errorf("proxy: trusted network %v is not valid", prefix)
@@ -130,7 +131,6 @@ func New(o Options) (*Proxy, error) {
 		BufferPool:     new(buffers),
 		ErrorLog:       slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
-	p.around.note = o.Notice
 	return p, nil
 }
 
@@ -178,23 +178,28 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, why, status)
 		return
 	}
-	if x.decision.CountsAnswer() && p.abandoned.full() {
-		if !p.abandoned.waitForPlace(r.Context()) {
-			p.early(w, r)
-			setLines(w.Header(), []byte(comeBack))
-			writeAnswer(w, r, http.StatusServiceUnavailable, unavailable)
-			return
-		}
-		// Meanwhile the client may have exceeded a limit.
-		again := x.request(r)
-		if d := p.o.Limiter.Look(&again, p.o.Now()); d.Verdict.Refused() {
-			x.decision = d
-			p.early(w, r)
-			p.refuse(w, r, x, p.o.Now())
-			return
-		}
+	if !x.decision.CountsAnswer() || !p.abandoned.full() || p.hasPlace(w, r, x) {
+		p.pass(w, r, x)
 	}
-	p.pass(w, r, x)
+}
+
+// hasPlace waits until r may pass because fewer requests are abandoned. It answers r, and returns false, if
+// that takes too long or its client exceeds a limit meanwhile.
+func (p *Proxy) hasPlace(w http.ResponseWriter, r *http.Request, x *exchange) bool {
+	if !p.abandoned.waitForPlace(r.Context()) {
+		p.early(w, r)
+		setLines(w.Header(), []byte(comeBack))
+		writeAnswer(w, r, http.StatusServiceUnavailable, unavailable)
+		return false
+	}
+	req, now := x.request(r), p.o.Now()
+	if d := p.o.Limiter.Look(&req, now); d.Verdict.Refused() {
+		x.decision = d
+		p.early(w, r)
+		p.refuse(w, r, x, now)
+		return false
+	}
+	return true
 }
 
 // decideHTTP finds out who sent r, which arrived at now, and decides it. It returns r as the limiter
@@ -211,10 +216,16 @@ func (p *Proxy) decideHTTP(x *exchange, r *http.Request, now time.Time) rule.Req
 		p.around.look(x.peer, x.trusted, len(r.Header["X-Forwarded-For"]) > 0, req.Path)
 	}
 	x.decision = p.o.Limiter.Decide(&req, now)
-	if now.Nanosecond()&63 == 0 { // a clock read costs as much as the decision
+	p.timed(now)
+	return req
+}
+
+// timed occasionally measures how long a decision took that began at now. Reading the clock costs as
+// much as the decision.
+func (p *Proxy) timed(now time.Time) {
+	if now.Nanosecond()&63 == 0 {
 		p.metrics.decision.Observe(p.o.Now().Sub(now).Seconds())
 	}
-	return req
 }
 
 // unserved finds the origin of a request that came with method, of which req is the canonical
@@ -296,7 +307,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 			}
 		}
 	}
-	if h2c(pr.Out.Header.Get("Upgrade")) {
+	if http1.IsHTTP([]byte(pr.Out.Header.Get("Upgrade"))) {
 		// What came by that connection would pass uncounted.
 		pr.Out.Header.Del("Upgrade")
 		pr.Out.Header.Del("Connection")
@@ -362,14 +373,3 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 
 // statusClientClosed is what nginx logs where the client went away.
 const statusClientClosed = 499
-
-// h2c reports whether an Upgrade header asks for HTTP/2, in which requests pass by the node.
-func h2c(upgrade string) bool {
-	for token := range strings.SplitSeq(upgrade, ",") {
-		name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(token)), "/")
-		if name == "h2c" || name == "h2" || name == "http" {
-			return true
-		}
-	}
-	return false
-}

@@ -1,6 +1,7 @@
 package spop
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 )
@@ -79,20 +80,13 @@ func parseFrame(buf []byte, most int) (f frame, ok bool, err error) {
 		return f, false, nil
 	}
 	f.wholeLength = lengthSize + int(n)
-	r := reader(buf[lengthSize:f.wholeLength])
-	if len(r) < 5 {
-		return f, false, errTruncated
+	r := &reader{rest: buf[lengthSize:f.wholeLength]}
+	if head := r.take(5); head != nil {
+		f.kind, f.flags = head[0], binary.BigEndian.Uint32(head[1:])
 	}
-	f.kind, f.flags = r[0], binary.BigEndian.Uint32(r[1:5])
-	r = r[5:]
-	if f.stream, err = r.varint(); err != nil {
-		return f, false, err
-	}
-	if f.id, err = r.varint(); err != nil {
-		return f, false, err
-	}
-	f.payload = r
-	return f, true, nil
+	f.stream, f.id = r.varint(), r.varint()
+	f.payload = r.rest
+	return f, r.err == nil, r.err
 }
 
 // appendFrame appends a frame whose payload is what fill appends.
@@ -106,30 +100,33 @@ func appendFrame(dst []byte, kind byte, stream, id uint64, fill func([]byte) []b
 	return dst
 }
 
-// A reader is what is left of a payload.
-type reader []byte
+// A reader reads a payload. After the first error nothing is left, and it returns only zero values.
+type reader struct {
+	rest []byte
+	err  error
+}
+
+func (r *reader) fail(err error) { r.rest, r.err = nil, cmp.Or(r.err, err) }
 
 // varint reads a number: less than 240 in a byte, else 4 bits there and 7 in each following byte.
-func (r *reader) varint() (uint64, error) {
-	b := *r
-	if len(b) == 0 {
-		return 0, errTruncated
-	}
-	v := uint64(b[0])
+func (r *reader) varint() uint64 {
+	v := uint64(r.byte())
 	if v < 240 {
-		*r = b[1:]
-		return v, nil
+		return v
 	}
-	shift := 4
-	for i := 1; i < len(b) && shift < 64; i++ {
-		v += uint64(b[i]) << shift
-		shift += 7
-		if b[i] < 128 {
-			*r = b[i+1:]
-			return v, nil
+	for i, b := range r.rest {
+		shift := 4 + 7*i
+		if shift >= 64 {
+			break
+		}
+		v += uint64(b) << shift
+		if b < 128 {
+			r.rest = r.rest[i+1:]
+			return v
 		}
 	}
-	return 0, &protocolError{codeInvalid, "a number is invalid"}
+	r.fail(&protocolError{codeInvalid, "a number is invalid"})
+	return 0
 }
 
 func appendVarint(dst []byte, v uint64) []byte {
@@ -146,23 +143,25 @@ func appendVarint(dst []byte, v uint64) []byte {
 }
 
 // take reads n bytes.
-func (r *reader) take(n uint64) ([]byte, error) {
-	if n > uint64(len(*r)) {
-		return nil, errTruncated
+func (r *reader) take(n uint64) []byte {
+	if n > uint64(len(r.rest)) {
+		r.fail(errTruncated)
+		return nil
 	}
-	b := (*r)[:n:n]
-	*r = (*r)[n:]
-	return b, nil
+	b := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return b
 }
 
-// bytes reads a length and as many bytes.
-func (r *reader) bytes() ([]byte, error) {
-	n, err := r.varint()
-	if err != nil {
-		return nil, err
+func (r *reader) byte() byte {
+	if b := r.take(1); b != nil {
+		return b[0]
 	}
-	return r.take(n)
+	return 0
 }
+
+// bytes reads a length, then that number of bytes.
+func (r *reader) bytes() []byte { return r.take(r.varint()) }
 
 func appendString(dst []byte, s string) []byte {
 	return append(appendVarint(dst, uint64(len(s))), s...)
@@ -195,42 +194,35 @@ type Value struct {
 }
 
 // value reads a typed value.
-func (r *reader) value() (v Value, err error) {
-	b, err := r.take(1)
-	if err != nil {
-		return v, err
-	}
-	v.Kind = Kind(b[0] & 0xf)
+func (r *reader) value() (v Value) {
+	kind := r.byte()
+	v.Kind = Kind(kind & 0xf)
 	switch v.Kind {
 	case Null:
 	case Bool:
-		v.Int = uint64(b[0] & flagTrue >> 4)
+		v.Int = uint64(kind & flagTrue >> 4)
 	case Int32, Uint32, Int64, Uint64:
-		v.Int, err = r.varint()
+		v.Int = r.varint()
 	case IPv4:
-		v.Bytes, err = r.take(4)
+		v.Bytes = r.take(4)
 	case IPv6:
-		v.Bytes, err = r.take(16)
+		v.Bytes = r.take(16)
 	case String, Binary:
-		v.Bytes, err = r.bytes()
+		v.Bytes = r.bytes()
 	default:
-		err = &protocolError{codeInvalid, fmt.Sprintf("a value has the unknown type %d", v.Kind)}
+		r.fail(&protocolError{codeInvalid, fmt.Sprintf("a value has the unknown type %d", v.Kind)})
 	}
-	return v, err
+	return v
 }
 
 // pairs calls yield for each name with its value.
-func (r reader) pairs(yield func(name string, v Value)) error {
-	for len(r) > 0 {
-		name, err := r.bytes()
-		if err != nil {
-			return err
+func pairs(payload []byte, yield func(name string, v Value)) error {
+	r := &reader{rest: payload}
+	for len(r.rest) > 0 {
+		name, v := r.bytes(), r.value()
+		if r.err == nil {
+			yield(string(name), v)
 		}
-		v, err := r.value()
-		if err != nil {
-			return err
-		}
-		yield(string(name), v)
 	}
-	return nil
+	return r.err
 }

@@ -29,31 +29,23 @@ func (v Value) Addr() netip.Addr {
 
 // messages calls handle for each message of a payload. m is reused.
 func messages(payload []byte, m *Message, names *names, handle func(*Message)) error {
-	r := reader(payload)
-	for len(r) > 0 {
-		name, err := r.bytes()
-		if err != nil {
-			return err
-		}
-		count, err := r.take(1)
-		if err != nil {
-			return err
+	r := &reader{rest: payload}
+	for len(r.rest) > 0 {
+		name, args := r.bytes(), r.byte()
+		if r.err != nil {
+			break
 		}
 		m.Name, m.Args = names.of(name), m.Args[:0]
-		for range count[0] {
-			name, err := r.bytes()
-			if err != nil {
-				return err
-			}
-			v, err := r.value()
-			if err != nil {
-				return err
+		for range args {
+			name, v := r.bytes(), r.value()
+			if r.err != nil {
+				return r.err
 			}
 			m.Args = append(m.Args, Arg{names.of(name), v})
 		}
 		handle(m)
 	}
-	return nil
+	return r.err
 }
 
 // names are the names of messages and arguments, which are few and repeat.
@@ -75,18 +67,14 @@ func (n *names) of(b []byte) string {
 // Headers calls yield for the fields of a Value made by req.hdrs_bin, and reports whether it is one.
 // Names are in lower case.
 func Headers(bin []byte, yield func(name, value []byte)) bool {
-	r := reader(bin)
+	r := &reader{rest: bin}
 	for {
-		name, err := r.bytes()
-		if err != nil {
+		name, value := r.bytes(), r.bytes()
+		switch {
+		case r.err != nil:
 			return false
-		}
-		value, err := r.bytes()
-		if err != nil {
-			return false
-		}
-		if len(name) == 0 && len(value) == 0 {
-			return len(r) == 0
+		case len(name) == 0 && len(value) == 0:
+			return len(r.rest) == 0
 		}
 		yield(name, value)
 	}
@@ -105,13 +93,9 @@ func NewActions(size int) *Actions { return &Actions{most: size} }
 // String returns the variables in words: verdict="blocked" status=429.
 func (a *Actions) String() string {
 	var words []string
-	for r := reader(a.buf[a.from:]); len(r) > 3; {
-		r = r[3:]
-		name, _ := r.bytes()
-		v, err := r.value()
-		if err != nil {
-			return err.Error()
-		}
+	for r := (&reader{rest: a.buf[a.from:]}); len(r.rest) > 0; {
+		r.take(3)
+		name, v := r.bytes(), r.value()
 		text := strconv.FormatUint(v.Int, 10)
 		switch v.Kind {
 		case String:

@@ -259,7 +259,7 @@ func (c *conn) answer(f *frame) (err error) {
 // greet agrees on version, size of frames and capabilities.
 func (c *conn) greet(f *frame) error {
 	versions, capabilities, size, hasCapabilities, check := "", "", uint64(0), false, false
-	err := reader(f.payload).pairs(func(name string, v Value) {
+	err := pairs(f.payload, func(name string, v Value) {
 		switch name {
 		case "supported-versions":
 			versions = string(v.Bytes)

@@ -105,27 +105,19 @@ func converse(t testing.TB, in io.Reader, handle func(*Message, *Actions)) (said
 func describe(t testing.TB, f *frame) string {
 	t.Helper()
 	var b strings.Builder
-	r := reader(f.payload)
 	if f.kind == frameAck {
 		b.WriteString("ack " + string('0'+byte(f.stream)) + "/" + string('0'+byte(f.id)))
-		for len(r) > 0 {
-			if head, err := r.take(3); err != nil || !bytes.Equal(head, []byte{actionSetVar, 3, scopeTxn}) {
-				t.Fatalf("invalid action %q: %v", f.payload, err)
-			}
-			name, err := r.bytes()
-			if err != nil {
-				t.Fatal(err)
-			}
-			v, err := r.value()
-			if err != nil {
-				t.Fatal(err)
+		for r := (&reader{rest: f.payload}); len(r.rest) > 0; {
+			head, name, v := r.take(3), r.bytes(), r.value()
+			if r.err != nil || !bytes.Equal(head, []byte{actionSetVar, 3, scopeTxn}) {
+				t.Fatalf("invalid action %q: %v", f.payload, r.err)
 			}
 			b.WriteString(" " + string(name) + "=" + shorten(v))
 		}
 		return b.String()
 	}
 	b.WriteString(map[byte]string{frameAgentHello: "hello", frameAgentDisconnect: "disconnect"}[f.kind])
-	if err := r.pairs(func(name string, v Value) { b.WriteString(" " + name + "=" + shorten(v)) }); err != nil {
+	if err := pairs(f.payload, func(name string, v Value) { b.WriteString(" " + name + "=" + shorten(v)) }); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -284,16 +276,16 @@ func TestVarint(t *testing.T) {
 	}
 	for v := uint64(1); v != 0; v <<= 1 {
 		for _, v := range []uint64{v - 1, v, ^v} {
-			r := reader(appendVarint(nil, v))
-			if got, err := r.varint(); got != v || err != nil || len(r) > 0 {
-				t.Errorf("varint of %d = %d, %v", v, got, err)
+			r := &reader{rest: appendVarint(nil, v)}
+			if got := r.varint(); got != v || r.err != nil || len(r.rest) > 0 {
+				t.Errorf("varint of %d = %d, %v", v, got, r.err)
 			}
 		}
 	}
-	r := reader(bytes.Repeat([]byte{255}, 20))
+	r := &reader{rest: bytes.Repeat([]byte{255}, 20)}
 	var protocol *protocolError
-	if _, err := r.varint(); !errors.As(err, &protocol) {
-		t.Errorf("varint without an end: %v", err)
+	if r.varint(); !errors.As(r.err, &protocol) {
+		t.Errorf("varint without an end: %v", r.err)
 	}
 }
 

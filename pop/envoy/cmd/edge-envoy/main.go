@@ -142,7 +142,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 
 // report writes err as people read it, each error in a line, with what to do about it in the next.
 func report(w io.Writer, err error) {
-	for _, err := range single(err) {
+	for _, err := range pop.SingleErrors(err) {
 		text, hint := err.Error(), ""
 		if e := new(pop.SettingError); errors.As(err, &e) {
 			text, hint = e.Text(func(name string) string { return "--" + name }), e.Hint
@@ -152,16 +152,4 @@ func report(w io.Writer, err error) {
 			fmt.Fprintf(w, "edge-envoy: hint: %s\n", hint)
 		}
 	}
-}
-
-// single returns the errors that err joins.
-func single(err error) (all []error) {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []error{err}
-	}
-	for _, err := range joined.Unwrap() {
-		all = append(all, single(err)...)
-	}
-	return all
 }

@@ -1,0 +1,212 @@
+package pop_test
+
+// Nodes of tests: newNode makes one, startNode runs one, startWired and startPiped put one between
+// clients and an origin, by TCP or within a bubble.
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/wait"
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/proxy"
+	"github.com/edgelimit/edge/pop/rule"
+)
+
+// patience is how long a test waits for what must come. No test depends on its length.
+const patience = 2 * time.Minute
+
+// await waits until done, which it asks again and again.
+func await(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	wait.Until(t, what, patience, 2*time.Millisecond, done)
+}
+
+// parse returns the rules of a file.
+func parse(t testing.TB, rules string) *rule.Set {
+	t.Helper()
+	set, err := rule.Parse("rules.yaml", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// newNode returns a node with these rules that was not started: n1, whose log is discarded, with a secret,
+// and with an origin at which nobody listens. set changes that; it may be nil.
+func newNode(t testing.TB, rules string, set func(*pop.Options)) *pop.Node {
+	t.Helper()
+	o := pop.Options{
+		Name: "n1", Secret: scenarioSecret, Rules: parse(t, rules), Origin: "http://127.0.0.1:1", HTTPEngine: engine,
+		DrainTimeout: patience, Logger: slog.New(slog.DiscardHandler),
+	}
+	if set != nil {
+		set(&o)
+	}
+	n, err := pop.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// startNode starts a node like that of newNode. It is stopped at the end of the test, without waiting for
+// its clients.
+func startNode(t testing.TB, rules string, set func(*pop.Options)) *pop.Node {
+	t.Helper()
+	n := newNode(t, rules, set)
+	if err := n.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = n.Stop(now)
+	})
+	return n
+}
+
+// engine serves the nodes' clients.
+var engine pop.Engine
+
+// A wired is a node that clients reach by TCP.
+type wired struct {
+	*pop.Node
+	t    testing.TB
+	addr string
+}
+
+// startWired starts a node with these rules in front of origin. If that is nil, set has to name one.
+func startWired(t testing.TB, rules string, origin http.HandlerFunc, set func(*pop.Options)) *wired {
+	t.Helper()
+	n := startNode(t, rules, func(o *pop.Options) {
+		o.Listen, o.Origin = "127.0.0.1:0", ""
+		if origin != nil {
+			s := httptest.NewServer(origin)
+			t.Cleanup(s.Close)
+			o.Origin = s.URL
+		}
+		if set != nil {
+			set(o)
+		}
+	})
+	return &wired{n, t, n.Addr("http").String()}
+}
+
+// dial connects a client that sends text at first.
+func (w *wired) dial(text string) (net.Conn, *bufio.Reader) {
+	w.t.Helper()
+	conn, err := net.Dial("tcp", w.addr)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(conn, text); err != nil {
+		w.t.Fatal(err)
+	}
+	return conn, bufio.NewReader(conn)
+}
+
+// ask sends text by a connection of its own and returns the answer, and its body. After it
+// the connection is closed.
+func (w *wired) ask(text string) (*http.Response, string) {
+	w.t.Helper()
+	conn, r := w.dial(text)
+	defer conn.Close()
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		w.t.Fatalf("%.60q: %v", text, err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatalf("%.60q: reading the answer: %v", text, err)
+	}
+	return resp, string(body)
+}
+
+// refusedAfter sends text, again and again, until it is refused with 429, and returns how
+// many answers with want came before.
+func (w *wired) refusedAfter(text string, want int) int {
+	w.t.Helper()
+	for n := range 1000 {
+		resp, _ := w.ask(text)
+		if resp.StatusCode == http.StatusTooManyRequests {
+			return n
+		}
+		if resp.StatusCode != want {
+			w.t.Fatalf("%.60q: %s, want %d", text, resp.Status, want)
+		}
+	}
+	w.t.Fatalf("%.60q: 1000 requests are not refused", text)
+	return 0
+}
+
+// metric returns the sum of a metric.
+func (w *wired) metric(name string) float64 {
+	w.t.Helper()
+	v, err := sum(w.Gatherer(), name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return v
+}
+
+// A piped is a node in a bubble, between clients and an origin that are reached by pipes.
+type piped struct {
+	*pop.Node
+	log   *eventLog
+	front *shard.Pipe
+}
+
+// startPiped starts a node without rules in front of origin.
+func startPiped(t *testing.T, origin http.HandlerFunc, set func(*pop.Options)) *piped {
+	t.Helper()
+	back, server := shard.NewPipe(), &http.Server{Handler: origin}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(back)
+	}()
+	transport := &http.Transport{DialContext: back.Dial}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		_ = server.Close()
+		<-served
+	})
+	p := &piped{log: new(eventLog), front: shard.NewPipe()}
+	p.Node = startNode(t, "rules: []", func(o *pop.Options) {
+		o.DrainTimeout, o.OriginOptions = 0, proxy.OriginOptions{Transport: transport}
+		o.Logger = slog.New(&eventHandler{log: p.log, start: time.Now(), node: "n1"})
+		set(o)
+		if len(o.RuleFiles) > 0 {
+			o.Rules = nil
+		}
+	})
+	if err := p.Serve(p.front); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// connect connects a client that sends text at first.
+func (p *piped) connect(t *testing.T, text string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := p.front.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn, bufio.NewReader(conn)
+}

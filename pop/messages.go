@@ -1,0 +1,111 @@
+package pop
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/gossip"
+)
+
+// Peers carry messages to the other nodes of a PoP. What they carry back goes to
+// Node.Receive and Node.ReceiveStatus. Their methods must not block, and may keep what
+// they are given.
+type Peers interface {
+	// Send passes a message to all other nodes.
+	Send(message []byte)
+
+	// SendTo passes messages to one node, and reports whether there is such a node and it
+	// accepts them now.
+	SendTo(name string, messages ...[]byte) bool
+
+	// ClockAhead returns how far this node's clock is ahead of that of the node that is most
+	// behind, 0 if none is.
+	ClockAhead() time.Duration
+}
+
+// noPeers are the Peers of a node that is alone.
+type noPeers struct{}
+
+func (noPeers) Send([]byte)                   {}
+func (noPeers) SendTo(string, ...[]byte) bool { return false }
+func (noPeers) ClockAhead() time.Duration     { return 0 }
+
+// Messages between nodes begin with their kind.
+const (
+	messageRecords byte = 1 + iota // records that are new
+	messageDigest                  // digest of the sender's records: it asks for the receiver's where theirs differs
+	messageRepair                  // records, in answer to a digest
+)
+
+const (
+	// recordsInMessage is the maximum number of records in a message.
+	recordsInMessage = (gossip.MaxMessage - 1) / mitigation.SentSize
+
+	// recordsInRepair is the maximum number of records that one repair sends.
+	recordsInRepair = gossip.MaxSendTo * recordsInMessage
+)
+
+// Receive merges a message that another node sent age ago. It returns an error if part of the
+// message cannot be decoded; its other records are merged.
+func (n *Node) Receive(from string, message []byte, age time.Duration) error {
+	if len(message) == 0 {
+		return errors.New("pop: empty message")
+	}
+	kind, body := message[0], message[1:]
+	switch kind {
+	case messageRecords, messageRepair:
+		news, err := n.receiveRecords(body, n.o.Now(), age)
+		if news && kind == messageRepair {
+			n.peering.repaired(from)
+		}
+		return err
+	case messageDigest:
+		theirs, err := mitigation.ParseDigest(body)
+		if err != nil {
+			return err
+		}
+		n.repair(from, theirs)
+		return nil
+	}
+	return fmt.Errorf("pop: unknown kind of message %d", kind)
+}
+
+// receiveRecords merges records, and reports whether one of them is new. It returns the error of
+// the first one that cannot be decoded.
+func (n *Node) receiveRecords(records []byte, now time.Time, age time.Duration) (news bool, err error) {
+	for record := range slices.Chunk(records, mitigation.SentSize) {
+		// A record carries its remaining lifetime as of when it was sent.
+		switch r, wrong := mitigation.ParseSent(record, now.Add(-age)); {
+		case wrong == nil:
+			news = n.limiter.Learn(r, "peer", now) || news
+		case !errors.Is(wrong, mitigation.ErrExpired):
+			err = cmp.Or(err, wrong)
+		}
+	}
+	return news, err
+}
+
+// publish sends a record of this node to the others.
+func (n *Node) publish(r mitigation.Record) {
+	n.peers.Send(r.AppendSent([]byte{messageRecords}, n.o.Now()))
+}
+
+// repair sends a peer the records where its digest differs from this node's.
+func (n *Node) repair(to string, theirs mitigation.Digest) {
+	now := n.o.Now()
+	var messages [][]byte
+	for some := range slices.Chunk(n.table.Where(theirs, recordsInRepair, now), recordsInMessage) {
+		message := []byte{messageRepair}
+		for _, r := range some {
+			message = r.AppendSent(message, now)
+		}
+		messages = append(messages, message)
+	}
+	if len(messages) > 0 {
+		n.peers.SendTo(to, messages...)
+	}
+}
