@@ -1,39 +1,76 @@
 package analysis
 
-// An aging map forgets what was not asked for longer than its life. So its size is that of
-// what is active, not of the log.
-type aging[K comparable, V any] struct {
+import (
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/client"
+)
+
+// An aging map forgets values that have not been asked for during its life. Its size therefore
+// depends on the active keys, not on the length of the log.
+type aging[V any] struct {
 	life       int64 // in microseconds
 	since      int64 // when young was last empty
-	young, old map[K]*aged[V]
+	young, old aged[V]
 }
 
+// aged holds values by number, in blocks, so that they do not move when it grows.
 type aged[V any] struct {
+	numbers *client.Table
+	blocks  [][]valued[V]
+}
+
+type valued[V any] struct {
 	value V
 	used  int64
 }
 
-// get returns the value under k, and whether it was known at now. Now must not fall.
-func (a *aging[K, V]) get(k K, now int64) (v *V, known bool) {
-	if a.young == nil || now-a.since > a.life {
-		a.old = a.young
-		if now-a.since > 2*a.life {
-			a.old = nil
-		}
-		a.young, a.since = map[K]*aged[V]{}, now
+const valuesInBlock = 1 << 5
+
+func (a *aged[V]) at(number uint32) *valued[V] {
+	return &a.blocks[number/valuesInBlock][number%valuesInBlock]
+}
+
+// touch reads the place of a key in the table: see client.Table.Touch.
+func (a *aging[V]) touch(hash uint64) (read uint32) {
+	if a.young.numbers != nil {
+		read = a.young.numbers.Touch(hash)
 	}
-	one, ok := a.young[k]
-	if !ok {
-		if one, ok = a.old[k]; ok {
-			delete(a.old, k)
-		} else {
-			one = new(aged[V])
+	return read
+}
+
+// get returns the value of a key, a new one unless known. now must not be earlier than in the last
+// call.
+func (a *aging[V]) get(key *accesslog.Client, hash uint64, now int64) (v *V, known bool) {
+	if a.young.numbers == nil || now-a.since > a.life {
+		if a.old = a.young; now-a.since > 2*a.life {
+			a.old = aged[V]{}
 		}
-		a.young[k] = one
+		a.young, a.since = aged[V]{numbers: client.NewTable()}, now
 	}
-	if ok && now-one.used > a.life {
-		*one, ok = aged[V]{}, false
+	before := a.young.numbers.Len()
+	number := a.young.numbers.At(hash, key)
+	if int(number) == valuesInBlock*len(a.young.blocks) {
+		a.young.blocks = append(a.young.blocks, client.Make[valued[V]](valuesInBlock))
+	}
+	one := a.young.at(number)
+	if known = number < before; !known && a.old.numbers != nil {
+		if number, known = a.old.numbers.Find(hash, key); known {
+			*one = *a.old.at(number)
+		}
+	}
+	if known && now-one.used > a.life {
+		*one, known = valued[V]{}, false
 	}
 	one.used = now
-	return &one.value, ok
+	return &one.value, known
+}
+
+// len returns an upper bound of the number of values: one in young and old counts twice.
+func (a *aging[V]) len() (n int) {
+	for _, of := range []aged[V]{a.young, a.old} {
+		if of.numbers != nil {
+			n += int(of.numbers.Len())
+		}
+	}
+	return n
 }

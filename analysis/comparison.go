@@ -89,7 +89,7 @@ func NewComparer(o ComparisonOptions) (*Comparer, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.player.simulate(s, i, make([]ruleSums, len(rules.Rules())))
+		c.player.simulate(s, i)
 	}
 	c.player.done = c.add
 	return c, nil

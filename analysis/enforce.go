@@ -8,18 +8,18 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// EnforcementOptions say what is asked of an Enforcer. Rules are required; the zero value of
-// every other field is usable.
+// EnforcementOptions configures an Enforcer. Rules are required; the zero value of every other
+// field is usable.
 type EnforcementOptions struct {
 	Rules *rule.Set
 
-	// PoP is what the rules are enforced by.
+	// PoP is the PoP that enforces the rules.
 	PoP PoPOptions
 
 	ReportOptions
 
-	// Detail gathers what plots show: the peaks of keys, and the clients with the most
-	// refusals over time. It takes memory for each key, and bounded memory for clients.
+	// Detail gathers the data of plots: the peaks of keys, and over time the clients with the
+	// most refusals. It needs memory for each key, and bounded memory for clients.
 	Detail bool
 }
 
@@ -31,31 +31,30 @@ func (o EnforcementOptions) withDefaults() (EnforcementOptions, error) {
 }
 
 // An Enforcer finds out what rules would have done to the requests of a log. It plays them
-// through up to four PoPs side by side, each a step nearer to the one that is asked for:
+// through up to four PoPs side by side, each a step closer to Options.PoP:
 //
 //   - exact: a node that counts by an exact sliding log;
 //   - estimate: a node that estimates as real ones do, and knows everything at once;
 //   - lag: all nodes and shards, with their lag and skew;
-//   - failure: the same, with the shards that are lost.
+//   - failure: the same, with failing shards.
 //
-// What the last one does is what is reported. Where it decides otherwise than the exact one,
-// the step from which on it stayed so is the cause. Each PoP has its own mitigations: what
-// one of them stops a request earlier it counts differently from then on.
+// The report shows the decisions of the last one. If it decides otherwise than the exact one,
+// the cause is the first step from which on all of them do. Each PoP has its own mitigations: if
+// one of them refuses a request earlier, it counts differently from then on.
 //
-// The methods of an Enforcer are to be called one at a time. From the first Add until Report it
-// uses goroutines of its own.
+// The methods of an Enforcer must not be called concurrently. It has goroutines from the first Add
+// until Report.
 type Enforcer struct {
 	player  *player
 	instant []*instantPoP
-	steps   []step // those that are simulated
+	steps   []step // the simulated ones
 	tally   *enforcementTally
 }
 
-// A step is a simulated PoP with something that the one before does not have.
+// A step is a simulated PoP with something that the step before does not have.
 type step struct {
 	cause cause
 	pop   *Simulation
-	sums  []ruleSums
 }
 
 // NewEnforcer returns an Enforcer.
@@ -79,10 +78,9 @@ func NewEnforcer(o EnforcementOptions) (*Enforcer, error) {
 	simulate := func(c cause, o PoPOptions, rules *rule.Set) error {
 		pop, err := NewSimulation(o, rules)
 		if err == nil {
-			s := step{c, pop, make([]ruleSums, len(rules.Rules()))}
-			f.steps = append(f.steps, s)
+			f.steps = append(f.steps, step{c, pop})
 			f.tally.causes = append(f.tally.causes, c)
-			f.player.simulate(pop, len(f.tally.causes), s.sums)
+			f.player.simulate(pop, len(f.tally.causes))
 		}
 		return err
 	}
@@ -104,11 +102,11 @@ func NewEnforcer(o EnforcementOptions) (*Enforcer, error) {
 	return f, nil
 }
 
-// Add takes in the next request of the log. Times must not fall; one that does counts as
-// the time before. e is not kept, but its strings are.
+// Add adds the next request of the log. A time earlier than the one before counts as the same. Add
+// keeps the strings of e, but not e.
 func (f *Enforcer) Add(e *accesslog.Entry) { f.player.add(e) }
 
-// Report returns what was found. It is called once, after all requests were added.
+// Report returns the results. It must be called once, after all requests have been added.
 func (f *Enforcer) Report() *Enforcement {
 	f.player.finish()
 	t := f.tally
@@ -131,7 +129,7 @@ func (f *Enforcer) Report() *Enforcement {
 		}
 	}
 	if n := len(f.steps); n > 0 {
-		for r, sums := range f.steps[n-1].sums {
+		for r, sums := range f.steps[n-1].pop.sums {
 			t.rules[r].sums.Counted = sums.counted
 		}
 	}

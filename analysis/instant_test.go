@@ -113,53 +113,67 @@ func likeANode(t *rapid.T, file string) func(*accesslog.Entry) outcome {
 	}
 }
 
+// drawRules writes a file of rules to dir, and returns its name.
+func drawRules(t *rapid.T, dir string) (file string) {
+	characteristics := rapid.SampledFrom([]string{"[ip]", "[ip]", "[ip, path]", "[host]", "[{header: x-key, missing: skip}, ip]", "[method]", "[network:24/64]", "['query:q']"})
+	limits := rapid.SampledFrom([]string{
+		"[{threshold: 3, period: 2s}]", "[{threshold: 2, period: 1s}, {threshold: 4, period: 5s}]", "[{threshold: 5, period: 6s, sub_windows: auto}]",
+		"[{threshold: 4, period: 3s, sub_windows: 3, estimate: whole_oldest}]", "[{threshold: 3, period: 4s, estimate: fixed}]",
+		"[{threshold: 3, period: 4s, sub_windows: 3}]", "[{threshold: 6, period: 10s, sub_windows: 3, estimate: whole_oldest}]",
+		"[{threshold: 13, period: 8s}]", "[{threshold: 5, period: 2h}]",
+	})
+	text := []byte("allow: [192.0.2.9]\ndeny: [192.0.2.8]\nrules:\n")
+	for i := range rapid.SampledFrom([]int{1, 2, 3, 4, maxRules + 2}).Draw(t, "rules") {
+		text = fmt.Appendf(text, "- {id: r%d, characteristics: %s, limits: %s, mitigation_timeout: %s, action: %s%s}\n", i,
+			characteristics.Draw(t, "characteristics"), limits.Draw(t, "limits"),
+			rapid.SampledFrom([]string{"0s", "1s", "4s"}).Draw(t, "timeout"),
+			rapid.SampledFrom([]string{"block", "log", "shadow_ban", "close"}).Draw(t, "action"),
+			rapid.SampledFrom([]string{"", "", ", count: {statuses: [401]}", ", match: {paths: [/login]}", ", count_while_mitigated: true",
+				", count: {cost: 2}", ", count: {cost: 3, statuses: [401]}", ", count: {cost: 4, cost_header: X-Cost}", ", count: {cost: 1000000}, count_while_mitigated: true"}).Draw(t, "match"))
+	}
+	text = fmt.Appendf(text, "- {id: plans, characteristics: [{header: x-key, missing: skip}], limits: [{threshold: 4, period: 3s}, {threshold: 9, period: 30s}], overrides: keys.csv, mitigation_timeout: 2s%s}\n",
+		rapid.SampledFrom([]string{"", ", count: {cost: 3}", ", count: {statuses: [401]}"}).Draw(t, "plans"))
+	text = append(text, "- {id: addresses, characteristics: [ip], limits: [{threshold: 5, period: 6s, sub_windows: 3}], overrides: addresses.csv}\n"...)
+	text = append(text, rapid.SampledFrom([]string{"", "- {id: crowd, characteristics: [host], limits: [{threshold: 5, period: 4s}], min_clients: 2}\n"}).Draw(t, "crowd")...)
+	for name, text := range map[string]string{
+		"rules.yaml": string(text), "keys.csv": "header:x-key,3s,30s\na," + rapid.SampledFrom([]string{"1,", "12,", ",20", "exempt"}).Draw(t, "limits of a") + "\n",
+		"addresses.csv": "ip,6s\n192.0.2.1," + rapid.SampledFrom([]string{"2", "15", "exempt"}).Draw(t, "limits of 192.0.2.1") + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "rules.yaml")
+}
+
+// drawEntries returns a log of up to n requests for rules of drawRules. The clients are the last bytes of addresses.
+func drawEntries(t *rapid.T, n int, clients []byte) (log []accesslog.Entry) {
+	now := int64(1e15)
+	steps := rapid.SampledFrom([]*rapid.Generator[int64]{
+		rapid.Int64Range(-600e3, 700e3),
+		rapid.SampledFrom([]int64{0, 1e6, 30 * 60e6, 50 * 60e6, 80 * 60e6}),
+		rapid.SampledFrom([]int64{0, 2e3, 333_334, 1_333_334}), // sub-windows may begin at thirds of a second, within a tick
+	}).Draw(t, "steps")
+	for _, step := range rapid.SliceOfN(steps, n/3, n).Draw(t, "microseconds between requests") {
+		now += max(0, step)
+		e := accesslog.Entry{
+			Time: now, Addr: netip.AddrFrom4([4]byte{192, 0, 2, rapid.SampledFrom(clients).Draw(t, "client")}), Method: "GET",
+			Host: "example.com", Path: rapid.SampledFrom([]string{"/", "/login", "//a/../login"}).Draw(t, "path"), Query: "q=1",
+			Status: rapid.SampledFrom([]int{200, 401}).Draw(t, "status"),
+			Header: []accesslog.Field{{Name: "X-Key", Value: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key")}},
+		}
+		e.Client = e.Addr.String()
+		log = append(log, e)
+	}
+	return log
+}
+
 // An instantPoP decides as the code of nodes does, which a Simulation runs.
 func TestInstantPoPIsLikeANode(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		characteristics := rapid.SampledFrom([]string{"[ip]", "[ip]", "[ip, path]", "[host]", "[{header: x-key, missing: skip}, ip]", "[method]", "['query:q']"})
-		limits := rapid.SampledFrom([]string{
-			"[{threshold: 3, period: 2s}]", "[{threshold: 2, period: 1s}, {threshold: 4, period: 5s}]", "[{threshold: 5, period: 6s, sub_windows: auto}]",
-			"[{threshold: 4, period: 3s, sub_windows: 3, estimate: whole_oldest}]", "[{threshold: 3, period: 4s, estimate: fixed}]",
-			"[{threshold: 3, period: 4s, sub_windows: 3}]", "[{threshold: 6, period: 10s, sub_windows: 3, estimate: whole_oldest}]",
-			"[{threshold: 13, period: 8s}]", "[{threshold: 5, period: 2h}]",
-		})
-		text := []byte("allow: [192.0.2.9]\ndeny: [192.0.2.8]\nrules:\n")
-		for i := range rapid.SampledFrom([]int{1, 2, 3, 4, maxRules + 2}).Draw(t, "rules") {
-			text = fmt.Appendf(text, "- {id: r%d, characteristics: %s, limits: %s, mitigation_timeout: %s, action: %s%s}\n", i,
-				characteristics.Draw(t, "characteristics"), limits.Draw(t, "limits"),
-				rapid.SampledFrom([]string{"0s", "1s", "4s"}).Draw(t, "timeout"),
-				rapid.SampledFrom([]string{"block", "log", "shadow_ban", "close"}).Draw(t, "action"),
-				rapid.SampledFrom([]string{"", "", ", count: {statuses: [401]}", ", match: {paths: [/login]}", ", count_while_mitigated: true",
-					", count: {cost: 2}", ", count: {cost: 3, statuses: [401]}", ", count: {cost: 4, cost_header: X-Cost}", ", count: {cost: 1000000}, count_while_mitigated: true"}).Draw(t, "match"))
-		}
-		text = fmt.Appendf(text, "- {id: plans, characteristics: [{header: x-key, missing: skip}], limits: [{threshold: 4, period: 3s}, {threshold: 9, period: 30s}], overrides: keys.csv, mitigation_timeout: 2s%s}\n",
-			rapid.SampledFrom([]string{"", ", count: {cost: 3}", ", count: {statuses: [401]}"}).Draw(t, "plans"))
-		text = append(text, "- {id: addresses, characteristics: [ip], limits: [{threshold: 5, period: 6s, sub_windows: 3}], overrides: addresses.csv}\n"...)
-		for name, text := range map[string]string{
-			"rules.yaml": string(text), "keys.csv": "header:x-key,3s,30s\na," + rapid.SampledFrom([]string{"1,", "12,", ",20", "exempt"}).Draw(t, "limits of a") + "\n",
-			"addresses.csv": "ip,6s\n192.0.2.1," + rapid.SampledFrom([]string{"2", "15", "exempt"}).Draw(t, "limits of 192.0.2.1") + "\n",
-		} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		decide := likeANode(t, filepath.Join(dir, "rules.yaml"))
-		now := int64(1e15)
-		steps := rapid.SampledFrom([]*rapid.Generator[int64]{
-			rapid.Int64Range(-600e3, 700e3),
-			rapid.SampledFrom([]int64{0, 1e6, 30 * 60e6, 50 * 60e6, 80 * 60e6}),
-			rapid.SampledFrom([]int64{0, 2e3, 333_334, 1_333_334}), // sub-windows may begin at thirds of a second, within a tick
-		}).Draw(t, "steps")
-		for _, step := range rapid.SliceOfN(steps, 1, 150).Draw(t, "microseconds between requests") {
-			now += max(0, step)
-			e := accesslog.Entry{
-				Time: now, Addr: netip.AddrFrom4([4]byte{192, 0, 2, rapid.SampledFrom([]byte{1, 1, 1, 2, 8, 9}).Draw(t, "client")}), Method: "GET",
-				Host: "example.com", Path: rapid.SampledFrom([]string{"/", "/login", "//a/../login"}).Draw(t, "path"), Query: "q=1",
-				Status: rapid.SampledFrom([]int{200, 401}).Draw(t, "status"),
-				Header: []accesslog.Field{{Name: "X-Key", Value: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key")}},
-			}
-			e.Client = e.Addr.String()
+		decide := likeANode(t, drawRules(t, dir))
+		for _, e := range drawEntries(t, 150, []byte{1, 1, 1, 2, 8, 9}) {
 			decide(&e)
 		}
 	})

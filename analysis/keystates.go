@@ -202,7 +202,7 @@ func (g *keyStates) get(key *accesslog.Client, hash uint64) *fewTimes {
 		return g.young.at(place)
 	}
 	if place%keysInStateBlock == 0 {
-		g.young.times = append(g.young.times, make([]fewTimes, keysInStateBlock))
+		g.young.times = append(g.young.times, client.Make[fewTimes](keysInStateBlock))
 	}
 	t := g.young.at(place)
 	if g.old == nil {

@@ -8,23 +8,18 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/pop/vote"
 )
 
 // A Loss is a shard that fails, and loses all that it has counted. The nodes notice it with
 // the next request. As in a PoP, the shard leaves the ring a second later, when most nodes
 // have found it down for that long, and returns to it when it has been up again for three
-// seconds; the last shard stays.
+// seconds; the last shard stays. In a PoP the pause before it returns grows if it fails again soon.
 type Loss struct {
 	Shard int           // the first one is 0
 	At    time.Duration // since the log's first request
 	For   time.Duration // if zero, for the rest of the log
 }
-
-// As pop has them. There the pause before a shard returns grows if it fails again soon.
-const (
-	outAfter = time.Second
-	inAfter  = 3 * time.Second
-)
 
 // ParseLoss reads a Loss: 10m is the first shard after ten minutes, 10m+30s the same for half
 // a minute, 2@10m+30s the second shard.
@@ -58,16 +53,16 @@ func (l Loss) String() string {
 	return text
 }
 
-// turnsOf returns when something changes, in microseconds since the first request, in order.
-func turnsOf(losses []Loss) (turns []int64) {
+// changesOf returns when shards change, in microseconds since the first request, in order.
+func changesOf(losses []Loss) (changes []int64) {
 	for _, l := range losses {
-		turns = append(turns, l.At.Microseconds(), (l.At + outAfter).Microseconds())
+		changes = append(changes, l.At.Microseconds(), (l.At + vote.OutAfter).Microseconds())
 		if l.For > 0 {
-			turns = append(turns, (l.At + l.For).Microseconds(), (l.At + l.For + inAfter).Microseconds())
+			changes = append(changes, (l.At + l.For).Microseconds(), (l.At + l.For + vote.InAfter).Microseconds())
 		}
 	}
-	slices.Sort(turns)
-	return slices.Compact(turns)
+	slices.Sort(changes)
+	return slices.Compact(changes)
 }
 
 // stateOf returns whether a shard is down, and whether it is out of the ring, at a time in
@@ -80,8 +75,8 @@ func stateOf(losses []Loss, shard int, elapsed int64) (lost, out bool) {
 		}
 		lasts := l.For.Microseconds()
 		lost = lost || lasts == 0 || since < lasts
-		noticed := since >= outAfter.Microseconds() && (lasts == 0 || lasts >= outAfter.Microseconds())
-		out = out || noticed && (lasts == 0 || since < lasts+inAfter.Microseconds())
+		noticed := since >= vote.OutAfter.Microseconds() && (lasts == 0 || lasts >= vote.OutAfter.Microseconds())
+		out = out || noticed && (lasts == 0 || since < lasts+vote.InAfter.Microseconds())
 	}
 	return lost, out
 }

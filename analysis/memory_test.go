@@ -38,8 +38,16 @@ func TestMemoryIsThatOfActiveClients(t *testing.T) {
 	if most := 3*27*3 + 2*(fewestCounters+3*16); items == 0 || items > most {
 		t.Errorf("%d items are in the shards, want %d at most", items, most)
 	}
-	if n := len(s.spread.connections.young) + len(s.spread.connections.old); n == 0 || n > 3*120 {
+	if n := s.spread.connections.len(); n == 0 || n > 3*120 {
 		t.Errorf("%d connections, want those of two minutes", n)
+	}
+	if n := s.cold.states.len(); n == 0 || n > 3*2*26 {
+		t.Errorf("%d keys have states, want those of 52 s", n)
+	}
+	for _, n := range s.nodes {
+		if kept := len(n.flushed.all); kept == 0 || kept > 2*perSecond*26 {
+			t.Errorf("%d flushes of a node are known, want those of 26 s", kept)
+		}
 	}
 }
 

@@ -33,7 +33,7 @@ const maxDecisions = int(causesOfError) + 1
 // An outcome is a decision.
 type outcome struct {
 	verdict limit.Verdict
-	by      int8       // 1 + the width of the narrowest rule that refuses; 0: none does, or an access list
+	by      int8       // 1 + the width of the narrowest rule that refuses; 0 if no rule or an access list does
 	rule    *rule.Rule // that decided; nil if none did
 	until   int64      // when its mitigation of the key ends
 }
@@ -54,19 +54,19 @@ type level uint8
 
 const (
 	passed  level = iota
-	logged        // it would be refused, but for the action
+	logged        // only the action keeps it from being refused
 	refused       // the origin does not see it
 )
 
-// A player plays a log to PoPs, each in a goroutine of its own, and hands the requests out in the
-// order of the log when all have decided about them. It uses goroutines from the first add until
-// finish.
+// A player plays a log to PoPs, each in a goroutine of its own, and hands out the requests in the
+// order of the log once all PoPs have decided about them. Its goroutines run from the first full
+// batch until finish.
 type player struct {
 	client  rule.ClientPrefix
-	shared  rule.Kind         // the characteristic that all rules share; 0: they have nothing in common
-	widest  rule.ClientPrefix // if shared is Network: these divide no key
+	shared  rule.Kind         // a characteristic of all rules; 0 if they have none in common
+	widest  rule.ClientPrefix // if shared is Network: no key spans two networks of this length
 	owners  uint32
-	fields  bool // rules look at the header
+	fields  bool // rules read headers
 	spread  spread
 	players []func(*batch)
 	done    func(*replayed)
@@ -89,8 +89,8 @@ const (
 	maxPlaying      = 6 // batches
 )
 
-// newPlayer returns a player for what counts by these lists of characteristics. fields says that
-// headers matter.
+// newPlayer returns a player for rules that count by these lists of characteristics. fields says
+// that rules read headers.
 func newPlayer(client rule.ClientPrefix, fields bool, lists [][]rule.Characteristic) *player {
 	p := &player{client: client, fields: fields, owners: 1, last: math.MinInt64}
 	for _, kind := range []rule.Kind{rule.IP, rule.Host} { // a request has one value of each
@@ -109,8 +109,8 @@ func newPlayer(client rule.ClientPrefix, fields bool, lists [][]rule.Characteris
 	return p
 }
 
-// widestNetworks returns the length of networks that divide neither a key nor a client. ok is false if a list counts
-// neither by client nor by network.
+// widestNetworks returns the length of networks such that each key and each client lies within one. ok is false if a list
+// counts neither by client nor by network.
 func widestNetworks(client rule.ClientPrefix, lists [][]rule.Characteristic) (widest rule.ClientPrefix, ok bool) {
 	client.IPv4, client.IPv6 = cmp.Or(client.IPv4, 32), cmp.Or(client.IPv6, 64)
 	widest = client
@@ -175,34 +175,55 @@ func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP)
 }
 
 // simulate adds a simulated PoP, which writes the ith decision. Requests come to the same nodes in
-// all of them.
-func (p *player) simulate(s *Simulation, i int, counted []ruleSums) {
+// all of them. Two goroutines share the work: the first one finds the keys.
+func (p *player) simulate(s *Simulation, i int) {
 	p.spread = s.spread
+	found, done := make(chan *foundKeys, maxPlaying), make(chan *foundKeys, maxPlaying)
+	for range maxPlaying {
+		done <- new(foundKeys)
+	}
 	p.players = append(p.players, func(b *batch) {
+		of := <-done
+		of.keys, of.from, of.hot = of.keys[:0], of.from[:0], of.hot[:0]
 		for j := range b.requests {
 			r := &b.requests[j]
-			req := s.asks.at(&r.entry, r.addr)
-			var d limit.Decision
-			s.decide(&d, &r.entry, &req, int(r.node))
-			r.decided[i] = outcome{verdict: d.Verdict, rule: d.Rule, until: d.Deadline().UnixMicro()}
-			if i == 0 {
-				r.path = req.Path
+			var path string
+			var hot bool
+			of.from = append(of.from, len(of.keys))
+			if of.keys, path, hot = s.finder.append(of.keys, &r.entry, r.addr); i == 0 {
+				r.path = path
 			}
-			countIn(counted, &d, r.entry.Status)
+			of.hot = append(of.hot, hot)
 		}
+		of.from = append(of.from, len(of.keys))
+		found <- of
+	}, func(b *batch) {
+		of := <-found
+		for j := range b.requests {
+			r := &b.requests[j]
+			if next := j + fetchedAhead; next < len(b.requests) {
+				s.cold.fetch(of.of(next))
+			}
+			var d limit.Decision
+			s.decide(&d, &r.entry, r.addr, of.of(j), of.hot[j], int(r.node))
+			r.decided[i] = outcome{verdict: d.Verdict, rule: d.Rule, until: d.Deadline().UnixMicro()}
+		}
+		done <- of
 	})
 }
 
-// countIn adds which rules count a request.
-func countIn(sums []ruleSums, d *limit.Decision, status int) {
-	var last *rule.Rule // it is yielded with each of its keys, in a row
-	for r := range d.Counts {
-		if r = r.Base(); r != last && counts(r, status) {
-			sums[r.Index].counted++
-		}
-		last = r
-	}
+// foundKeys are the keys of a batch's requests.
+type foundKeys struct {
+	keys []simulatedKey
+	from []int  // index of each request's first key, then the number of keys
+	hot  []bool // by request
 }
+
+// of returns the keys of the ith request.
+func (f *foundKeys) of(i int) []simulatedKey { return f.keys[f.from[i]:f.from[i+1]] }
+
+// fetchedAhead is how many requests ahead the states of keys are fetched from memory.
+const fetchedAhead = 8
 
 // add adds the next request of the log.
 func (p *player) add(e *accesslog.Entry) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
@@ -14,52 +15,52 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// PoPOptions say what a simulated PoP is like. The zero value is one node that knows
-// everything at once.
+// PoPOptions describe a simulated PoP. The zero value is one node that knows everything
+// at once.
 type PoPOptions struct {
-	// Nodes is how many nodes there are, at most 1000. If zero, 1.
+	// Nodes is the number of nodes, at most 1000. If zero, 1.
 	Nodes int
 
-	// Shards is how many counter shards there are, at most 1000. If zero, 1.
+	// Shards is the number of counter shards, at most 1000. If zero, 1.
 	Shards int
 
 	// Spread says how requests come to nodes.
 	Spread Spread
 
 	// Lag is how long a node gathers counts before it sends them, from the first one on,
-	// and how long a record takes to the other nodes. If zero, both are done before the
-	// next request. Real nodes do not wait that long with a key that is near its threshold,
-	// so what passes here is the most that passes there. Here as there a node refuses on its own
-	// evidence before it has sent it, and sends counts sooner where it has gathered many.
+	// and how long a record takes to reach the other nodes. If zero, both happen before the
+	// next request. A real node does not wait that long for a key near its threshold, so at
+	// most as much passes there as here. As real nodes do, a simulated one refuses on its own
+	// evidence before it has sent it, and sends counts sooner if it has gathered many.
 	Lag time.Duration
 
-	// Skew is how far the nodes' clocks are apart: evenly from Skew/2 behind the log's time,
-	// the first node, to Skew/2 ahead of it, the last one.
+	// Skew is how far the nodes' clocks are apart: the first node is Skew/2 behind the log's
+	// time, the last one Skew/2 ahead, the others evenly between them.
 	Skew time.Duration
 
 	// Losses are shards that fail.
 	Losses []Loss
 
-	// Client says which part of an address is one client. If zero, an IPv4 address, an
-	// IPv6 /64.
+	// Client is the length of the networks that are one client each. If zero, an IPv4
+	// address or an IPv6 /64 is one.
 	Client rule.ClientPrefix
 
-	// Seed decides which node a request comes to.
+	// Seed selects the nodes that requests come to.
 	Seed uint64
 }
 
-const maxParts = 1000 // nodes, and shards; each takes memory
+const maxParts = 1000 // nodes, and shards: each needs memory
 
 func (o PoPOptions) withDefaults() (PoPOptions, error) {
 	switch {
 	case o.Nodes < 0 || o.Nodes > maxParts:
-		return o, fmt.Errorf("analysis: a PoP cannot have %d nodes, 1 to %d can be simulated", o.Nodes, maxParts)
+		return o, fmt.Errorf("analysis: invalid number of nodes %d: must be 1 to %d", o.Nodes, maxParts)
 	case o.Shards < 0 || o.Shards > maxParts:
-		return o, fmt.Errorf("analysis: a PoP cannot have %d shards, 1 to %d can be simulated", o.Shards, maxParts)
+		return o, fmt.Errorf("analysis: invalid number of shards %d: must be 1 to %d", o.Shards, maxParts)
 	case o.Lag < 0 || o.Skew < 0:
-		return o, errors.New("analysis: a lag or a skew cannot be negative")
+		return o, errors.New("analysis: lag and skew must not be negative")
 	case o.Spread > ByRequest:
-		return o, fmt.Errorf("analysis: there is no spread %d", o.Spread)
+		return o, fmt.Errorf("analysis: unknown spread %d", o.Spread)
 	}
 	o.Nodes, o.Shards = max(1, o.Nodes), max(1, o.Shards)
 	for _, l := range o.Losses {
@@ -76,7 +77,7 @@ func (o PoPOptions) withDefaults() (PoPOptions, error) {
 // isInstant reports whether the PoP knows everything at once, so that an instantPoP will do.
 func (o PoPOptions) isInstant() bool { return o.Nodes == 1 && o.Lag == 0 && len(o.Losses) == 0 }
 
-// report returns what o is like.
+// report returns o as the report shows it.
 func (o PoPOptions) report() PoPReport {
 	r := PoPReport{Nodes: o.Nodes, Shards: o.Shards, Spread: o.Spread.String(), LagS: o.Lag.Seconds(), SkewS: o.Skew.Seconds(), Seed: o.Seed}
 	for _, l := range o.Losses {
@@ -86,22 +87,27 @@ func (o PoPOptions) report() PoPReport {
 }
 
 // A Simulation is a PoP on a virtual clock, in the caller's goroutine. Its nodes decide and
-// count by the limiter of a real one; its shards and what lies between them are in memory.
-// Its clock stands where the log does.
+// count with the limiter of a real node; its shards and its network are in memory. Its clock
+// follows the times of the log.
 type Simulation struct {
-	o       PoPOptions
-	asks    requests
-	begun   bool
-	start   int64 // of the log, in microseconds since the Unix epoch
-	now     int64 // its virtual time
-	nodes   []*simulatedNode
-	shards  []*memoryShard
-	spread  spread
-	letters []letter // on their way, in the order in which they arrive
-	turns   []int64  // when something happens to shards, in order
+	o        PoPOptions
+	asks     requests
+	cold     *coldKeys      // nil: no request is deferred
+	finder   keyFinder      // for Decide
+	keys     []simulatedKey // for Decide
+	sums     []ruleSums     // by the index of the rule
+	flushes  int64          // of all nodes so far
+	begun    bool
+	start    int64 // of the log, in microseconds since the Unix epoch
+	now      int64 // its virtual time
+	nodes    []*simulatedNode
+	shards   []*memoryShard
+	spread   spread
+	messages []message // on their way, in the order in which they arrive
+	changes  []int64   // when shards change, in order
 
-	// mitigated is called with each record that a node makes or prolongs, now, and when it
-	// ends by the time of the log. May be nil.
+	// mitigated is called with each record that a node makes or prolongs, the time of the log,
+	// and the time of the log when the record ends. May be nil.
 	mitigated func(record mitigation.Record, now, end int64)
 }
 
@@ -109,26 +115,28 @@ type Simulation struct {
 type simulatedNode struct {
 	limiter *limit.Limiter
 	ahead   int64 // of the log's time, in microseconds
-	flush   int64 // when it sends what it has counted; never if there is nothing
-	waiting int   // how many counts that are
-	due     int64 // when else there is something to do
+	flush   int64 // when it sends its counts; never if it has none
+	waiting int   // number of these counts
+	offered bool  // the limiter was given some of these
+	due     int64 // when its limiter's next step is due
+	flushed flushes
 }
 
-// A letter is a record on its way to all nodes but its sender.
-type letter struct {
+// A message is a record on its way to all nodes but its sender.
+type message struct {
 	from   int
 	at     int64
 	packet []byte
 }
 
-// maxWaiting is how many counts a node gathers: half of what its queue holds, so that none is
-// dropped.
+// maxWaiting is the maximum number of counts that a node gathers: half of its queue's size, so
+// that no count is dropped.
 const maxWaiting = 8192
 
 // never is later than any time of a log.
 const never = 1<<63 - 1
 
-// NewSimulation returns a PoP with rules.
+// NewSimulation returns a PoP that enforces rules.
 func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -137,7 +145,13 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 	if err := rules.CheckNodes(o.Nodes); err != nil {
 		return nil, err
 	}
-	s := &Simulation{o: o, spread: newSpread(o), asks: requests{fields: rules.ReadsFields()}}
+	s := &Simulation{
+		o: o, spread: newSpread(o), asks: requests{fields: rules.ReadsFields()},
+		cold: newColdKeys(o, rules), sums: make([]ruleSums, len(rules.Rules())),
+	}
+	if s.finder = (keyFinder{rules: rules, client: o.Client, asks: s.asks}); s.cold != nil {
+		s.finder.bounds = s.cold.bounds
+	}
 	var shards []count.Shard
 	for i := range o.Shards {
 		s.shards = append(s.shards, newMemoryShard(fmt.Sprintf("shard-%d", i+1)))
@@ -184,8 +198,8 @@ var secret = func() counter.Secret {
 	return s
 }()
 
-// queue returns how many keys wait to be counted at most: without a lag, those of one
-// request. A queue has 16 parts, and keys may all fall into one.
+// queue returns the size of a node's queue. Without a lag, at most the keys of one request
+// wait. A queue has 16 parts, and all keys may fall into one of them.
 func (s *Simulation) queue(rules *rule.Set) int {
 	if s.o.Lag == 0 {
 		return 16 * min(len(rules.Rules())+1, 1<<10)
@@ -196,28 +210,54 @@ func (s *Simulation) queue(rules *rule.Set) int {
 // clock returns what n's clock shows at a time of the log.
 func (n *simulatedNode) clock(now int64) time.Time { return time.UnixMicro(now + n.ahead) }
 
-// Decide lets a request come to one of the nodes, and returns what that decides. Its time must
-// not fall; if it does, it comes right after the one before. The origin answers at once, with
-// the status of the log. e is not kept.
+// Decide sends a request to one of the nodes, and returns that node's decision. A request that
+// is older than the one before counts as simultaneous with it. The origin answers at once, with
+// the status of the log. Decide does not keep e.
 func (s *Simulation) Decide(e *accesslog.Entry) (d limit.Decision) {
-	req := s.asks.of(e)
+	addr := address(e)
 	s.begin(e.Time)
-	s.decide(&d, e, &req, s.spread.node(req.Addr, max(s.now, e.Time)))
+	var hot bool
+	s.keys, _, hot = s.finder.append(s.keys[:0], e, addr)
+	s.decide(&d, e, addr, s.keys, hot, s.spread.node(addr, max(s.now, e.Time)))
 	return d
 }
 
-// decide is Decide for a request that was made of e, and comes to a node. d must be zero.
-func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, req *rule.Request, node int) {
+// decide is Decide for a request to a given node whose keys have been found. d must be zero.
+func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Addr, keys []simulatedKey, hot bool, node int) {
 	s.begin(e.Time)
 	s.advance(max(s.now, e.Time))
 	n := s.nodes[node]
-	now := n.clock(s.now)
-	n.limiter.DecideTo(d, req, now)
-	n.limiter.Answered(d, e.Status, nil, now) // a log does not tell headers of answers
 	before := n.waiting
-	for r := range d.Counts {
-		if counts(r, e.Status) {
-			n.waiting++
+	var last *rule.Rule // a rule's keys follow each other
+	count := func(r *rule.Rule) {
+		n.waiting++
+		if r = r.Base(); r != last {
+			s.sums[r.Index].counted++
+		}
+		last = r
+	}
+	if s.cold != nil && s.cold.stayCold(keys, s.now) && !hot {
+		for i := range keys {
+			if k := &keys[i]; k.counts {
+				s.cold.add(k, deferredRequest{s.now, n.flushed.n, int16(node)})
+				count(k.rule)
+			}
+		}
+	} else {
+		if s.cold != nil {
+			s.catchUp(keys)
+		}
+		req, now := s.asks.at(e, addr), n.clock(s.now)
+		n.limiter.DecideTo(d, &req, now)
+		n.limiter.Answered(d, e.Status, nil, now) // a log has no headers of answers
+		for r := range d.Counts {
+			if counts(r, e.Status) {
+				count(r)
+			}
+		}
+		if n.waiting > before {
+			n.offered = true
+			s.step(n) // publishes a mitigation that the request has started
 		}
 	}
 	switch {
@@ -230,14 +270,14 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, req *rule.Req
 	}
 }
 
-// begin sets the clock to the time of the log's first request, which is at.
+// begin sets the clock to at, the time of the log's first request, unless it has begun.
 func (s *Simulation) begin(at int64) {
 	if s.begun {
 		return
 	}
 	s.begun, s.start, s.now = true, at, at
-	for _, after := range turnsOf(s.o.Losses) {
-		s.turns = append(s.turns, at+after)
+	for _, after := range changesOf(s.o.Losses) {
+		s.changes = append(s.changes, at+after)
 	}
 	s.tick()
 }
@@ -249,21 +289,21 @@ func (s *Simulation) tick() {
 	}
 }
 
-// advance lets the clock go on to a time, and everything happen in its order until then. Of what
-// happens at the same time, shards fail first, then records arrive, then counts are sent.
+// advance moves the clock to a time, and runs everything that is due until then, in order. At the
+// same time, shards change first, then records arrive, then counts are sent.
 func (s *Simulation) advance(to int64) {
 	for {
 		at, next := int64(never), (*simulatedNode)(nil)
-		if len(s.turns) > 0 {
-			at = s.turns[0]
+		if len(s.changes) > 0 {
+			at = s.changes[0]
 		}
-		arrives := len(s.letters) > 0 && s.letters[0].at < at
+		arrives := len(s.messages) > 0 && s.messages[0].at < at
 		if arrives {
-			at = s.letters[0].at
+			at = s.messages[0].at
 		}
 		for _, n := range s.nodes {
-			if does := min(n.flush, n.due); does < at {
-				at, next = does, n
+			if due := min(n.flush, n.due); due < at {
+				at, next = due, n
 			}
 		}
 		if at > to {
@@ -274,7 +314,7 @@ func (s *Simulation) advance(to int64) {
 		case next == nil && arrives:
 			s.deliver()
 		case next == nil:
-			s.turn()
+			s.changeShards()
 		case next.flush == at:
 			s.count(next)
 		default:
@@ -292,14 +332,20 @@ func (s *Simulation) set(now int64) {
 	s.now = now
 }
 
-// count sends what n has counted, and takes in the answers.
+// count sends n's counts, and handles the answers.
 func (s *Simulation) count(n *simulatedNode) {
-	n.flush, n.waiting = never, 0
-	n.limiter.Flush()
-	s.step(n)
+	if n.flush, n.waiting = never, 0; s.cold != nil {
+		s.flushes++
+		n.flushed.add(flush{s.now, s.flushes}, s.now-s.cold.span)
+	}
+	if n.offered {
+		n.offered = false
+		n.limiter.Flush()
+		s.step(n)
+	}
 }
 
-// step does what else is due at n.
+// step lets n's limiter do what else is due.
 func (s *Simulation) step(n *simulatedNode) {
 	n.due = never
 	if next := n.limiter.Step(); !next.IsZero() {
@@ -307,38 +353,38 @@ func (s *Simulation) step(n *simulatedNode) {
 	}
 }
 
-// publish sends a record to the other nodes, in the form that it has between nodes.
+// publish sends a record to the other nodes, encoded as between real nodes.
 func (s *Simulation) publish(from int, r mitigation.Record) {
 	now := s.nodes[from].clock(s.now)
 	if s.mitigated != nil {
 		s.mitigated(r, s.now, s.now+r.Deadline.Sub(now).Microseconds())
 	}
 	if len(s.nodes) > 1 {
-		s.letters = append(s.letters, letter{from, s.now + s.o.Lag.Microseconds(), r.AppendSent(nil, now)})
+		s.messages = append(s.messages, message{from, s.now + s.o.Lag.Microseconds(), r.AppendSent(nil, now)})
 	}
 }
 
 // deliver lets all nodes but its sender learn the oldest record that is on its way.
 func (s *Simulation) deliver() {
-	l := s.letters[0]
-	if s.letters = s.letters[1:]; len(s.letters) == 0 {
-		s.letters = nil
+	l := s.messages[0]
+	if s.messages = s.messages[1:]; len(s.messages) == 0 {
+		s.messages = nil
 	}
 	for i, n := range s.nodes {
 		if i == l.from {
 			continue
 		}
 		now := n.clock(s.now)
-		if r, err := mitigation.ParseSent(l.packet, now.Add(-s.o.Lag)); err == nil { // else it is over
+		if r, err := mitigation.ParseSent(l.packet, now.Add(-s.o.Lag)); err == nil { // else it has ended
 			n.limiter.Learn(r, "peer", now)
 			s.step(n)
 		}
 	}
 }
 
-// turn lets shards fail and come back, leave the ring and return to it.
-func (s *Simulation) turn() {
-	s.turns = s.turns[1:]
+// changeShards lets shards fail and come back, leave the ring and return to it.
+func (s *Simulation) changeShards() {
+	s.changes = s.changes[1:]
 	var out []string
 	for i, shard := range s.shards {
 		lost, outside := stateOf(s.o.Losses, i, s.now-s.start)
@@ -355,7 +401,7 @@ func (s *Simulation) turn() {
 		out = nil // nothing would be gained
 	}
 	for _, n := range s.nodes {
-		// The shards are those that there are: there is nothing to go wrong.
+		// SetOut fails only for unknown shards.
 		_ = n.limiter.SetOut(out...)
 		s.step(n)
 	}

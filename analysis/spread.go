@@ -6,17 +6,20 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/client"
 )
 
 // A Spread says how requests come to the nodes of a PoP.
 type Spread uint8
 
 const (
-	// ByConnection lets the requests of one address come to the same node, until it was
-	// silent for a minute: then its next connection lands on any node.
+	// ByConnection sends the requests of an address to the same node, until the address is
+	// silent for a minute: its next connection then lands on any node.
 	ByConnection Spread = iota
 
-	// ByRequest lets each request come to any node.
+	// ByRequest sends each request to any node.
 	ByRequest
 )
 
@@ -33,7 +36,7 @@ func ParseSpread(name string) (Spread, error) {
 	return 0, fmt.Errorf("analysis: invalid spread %q: use connection or request", name)
 }
 
-// silence is after how long a client's connection is closed.
+// silence is how long a client's idle connection stays open.
 const silence = time.Minute
 
 // spread draws the nodes that requests come to.
@@ -41,14 +44,14 @@ type spread struct {
 	by          Spread
 	nodes       int
 	random      *rand.Rand
-	connections aging[netip.Addr, int] // the node of each
+	connections aging[int] // the node of each
 }
 
 func newSpread(o PoPOptions) spread {
 	return spread{
 		by: o.Spread, nodes: o.Nodes,
 		random:      rand.New(rand.NewPCG(o.Seed, 0)),
-		connections: aging[netip.Addr, int]{life: silence.Microseconds()},
+		connections: aging[int]{life: silence.Microseconds()},
 	}
 }
 
@@ -60,7 +63,8 @@ func (s *spread) node(addr netip.Addr, now int64) int {
 	case s.by == ByRequest:
 		return s.random.IntN(s.nodes)
 	}
-	node, known := s.connections.get(addr, now)
+	key := accesslog.Client(addr.As16())
+	node, known := s.connections.get(&key, client.Hash(&key), now)
 	if !known {
 		*node = s.random.IntN(s.nodes)
 	}

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -182,7 +183,7 @@ func (b *block) parse(w *worker) {
 		b.first, b.last = b.arrivals[0].Time, b.arrivals[n-1].Time
 	}
 	if b.steps > 0 {
-		w.sort(b)
+		slices.SortStableFunc(b.arrivals, func(x, y Arrival) int { return cmp.Compare(x.Time, y.Time) })
 	}
 	// Where few lines fill a block, what holds a million entries must not be mostly empty.
 	if n := len(b.arrivals); 4*n < cap(b.arrivals) {
@@ -214,8 +215,6 @@ type worker struct {
 	joiner  joiner
 	record  record
 	text    []byte
-	sorted  []Arrival
-	runs    []int
 }
 
 func (w *worker) malformed(b *block, reason string, s []byte) {
@@ -226,16 +225,5 @@ func (w *worker) malformed(b *block, reason string, s []byte) {
 func (w *worker) sample(b *block, line int64, reason string, s []byte) {
 	if len(b.samples) < w.keep {
 		b.samples = append(b.samples, Sample{Line: line, Reason: reason, Text: string(s[:min(len(s), 200)])})
-	}
-}
-
-func (w *worker) sort(b *block) {
-	if cap(w.sorted) < len(b.arrivals) {
-		w.sorted = make([]Arrival, 0, cap(b.arrivals))
-	}
-	sorted, runs := sortStable(b.arrivals, w.sorted, w.runs)
-	w.runs = runs
-	if &sorted[0] != &b.arrivals[0] {
-		b.arrivals, w.sorted = sorted, b.arrivals
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// A layout reads the lines of a format. It is used by several workers at once.
+// A layout reads the lines of a format. Several workers use it at once.
 type layout interface {
 	// parse reads a line that is not empty, without its end, into r. It returns why the
-	// line is not an entry, or nothing. No part of the line is in what it returns: that is
-	// shown as it is, also where clients are not to be named.
+	// line is not an entry, or "". The reason has no part of the line, since it is shown even if
+	// output is anonymised.
 	parse(s []byte, r *record) (reason string)
 }
 
-// A Format is one that logs are read in.
+// A Format is a format of logs.
 type Format struct {
 	Name  string
 	About string
@@ -24,8 +24,8 @@ type Format struct {
 	names  *names // of a format of JSON objects
 }
 
-// Formats returns the formats that can be named, except json:… and patterns, which
-// Options.Format tells of.
+// Formats returns the formats that have names. Options.Format describes others: json:… and
+// patterns.
 func Formats() []Format {
 	return []Format{
 		{"combined", "Apache's and nginx's log with referer and agent, also with a virtual host in front and more fields behind", clf{}, nil},
@@ -57,7 +57,7 @@ func Formats() []Format {
 	}
 }
 
-// Formats that are words and what is between them.
+// Formats that consist of words and separators.
 var (
 	alb = builtIn(`${type_of_connection=https,http,h2,grpcs,ws,wss} $time_iso8601 $elb $client_port $target $t1 $t2 $t3 $status $target_status `+
 		`$received $sent "$request" "$http_user_agent"`, "request")
@@ -77,7 +77,7 @@ var (
 	logfmt = object.asLogfmt()
 )
 
-// reader returns what reads f, with other names of fields where change gives them.
+// reader returns the layout of f, with the names of fields that change gives.
 func (f Format) reader(change map[string]string) (layout, error) {
 	switch {
 	case f.names != nil:
@@ -118,7 +118,7 @@ func (f Format) reader(change map[string]string) (layout, error) {
 	return f.layout, nil
 }
 
-// change names fields anew.
+// change renames fields.
 func (n *names) change(change map[string]string) error {
 	n.header = maps.Clone(n.header)
 	for key, path := range change {
@@ -179,7 +179,7 @@ func formatOf(text string) (layout, string, error) {
 	return l, name, err
 }
 
-// CheckFormat says what is wrong with a format as Options.Format has it.
+// CheckFormat returns an error if text is not valid for Options.Format.
 func CheckFormat(text string) error {
 	if text == "" {
 		return nil
@@ -188,7 +188,7 @@ func CheckFormat(text string) error {
 	return err
 }
 
-// A FormatError says that there is no format of that name.
+// A FormatError says that a format is unknown.
 type FormatError struct {
 	Name  string
 	Known []string
@@ -196,7 +196,7 @@ type FormatError struct {
 
 func (e *FormatError) Error() string { return fmt.Sprintf("accesslog: there is no format %q", e.Name) }
 
-// Hint says what there is.
+// Hint lists the known formats.
 func (e *FormatError) Hint() string {
 	return "formats are " + strings.Join(e.Known, ", ") + ", json:time=…,client=…, or a pattern as in nginx's log_format or Apache's LogFormat"
 }

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// names are where a format that writes an object a line has what is wanted, the best
+// names are the names under which a format with one object per line has the fields, the best
 // first.
 type names struct {
 	of      [kinds][]string     // of epoch one has the time, or one the day and one the time of day
 	header  map[string][]string // by the header's name
 	headers string              // an object of header lines
 	prefix  string              // of members that are header lines
-	mark    []string            // one of these has to be there
-	is      [2]string           // a member, and what it has to be
-	http    bool                // a request line, a method or a path has to be there
-	answer  bool                // a status has to be there
+	mark    []string            // one of these must be present
+	is      [2]string           // a member, and the value it must have
+	http    bool                // a request line, a method or a path must be present
+	answer  bool                // a status must be present
 	logfmt  bool                // lines may be pairs such as method=GET
 }
 
@@ -27,8 +27,8 @@ var named = map[string]kind{
 	"status": status, "attack": attack,
 }
 
-// answered returns n, but for entries with a status only: what has a method and a path may
-// also be what an application says of a request.
+// answered returns n for entries that have a status: a line with only a method and a path may
+// be what an application logs about a request.
 func (n names) answered() names {
 	n.answer = true
 	return n
@@ -40,8 +40,8 @@ func (n names) asLogfmt() names {
 	return n
 }
 
-// objects is a format of one JSON object a line, or of pairs such as method=GET. What is before
-// them in the line, such as what a container engine writes there, is skipped.
+// objects is a format of one JSON object per line, or of pairs such as method=GET. It skips what
+// precedes them in the line, such as the prefix of a container engine.
 type objects struct {
 	shape shape
 	names names
@@ -194,7 +194,7 @@ func (o *objects) parse(s []byte, r *record) string {
 	return ""
 }
 
-// readTime reads the first of the times that can be read.
+// readTime reads the first time that is valid.
 func (o *objects) readTime(slots []value, r *record) (ok bool) {
 	for _, i := range o.of[epoch] {
 		v := slots[i]

@@ -36,10 +36,6 @@ type Options struct {
 	// Sort says what to do about entries that come later than that. See Sort.
 	Sort Sort
 
-	// Restart is called when SortAuto begins again from the start: all that was handed
-	// out before is void. If nil, an OrderError is returned instead.
-	Restart func()
-
 	// TempDir is where entries are sorted on disk. If empty, os.TempDir.
 	TempDir string
 
@@ -56,13 +52,9 @@ type Options struct {
 type Sort int
 
 const (
-	// SortAuto holds Options.Buffer entries back. If one comes even later, it begins
-	// again with SortDisk where the input can be read again and there is a
-	// Options.Restart, and fails with an OrderError where not.
-	SortAuto Sort = iota
 	// SortMemory holds Options.Buffer entries back, and fails with an OrderError if one
 	// comes even later.
-	SortMemory
+	SortMemory Sort = iota
 	// SortDisk sorts everything before it hands out anything, on disk if there are more
 	// than Options.Buffer entries. It needs 24 bytes of disk for an entry, and if not only
 	// arrivals are asked for, the size of its needed fields.
@@ -73,7 +65,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Workers < 0 || o.Buffer < 0 || o.MaxLine < 0 || o.Samples < 0 {
 		return o, errors.New("accesslog: a negative option")
 	}
-	if o.Sort < SortAuto || o.Sort > SortDisk {
+	if o.Sort < SortMemory || o.Sort > SortDisk {
 		return o, fmt.Errorf("accesslog: unknown sort %d", o.Sort)
 	}
 	if o.Location == nil {

@@ -12,10 +12,10 @@ type output struct {
 	number uint64
 }
 
-// records are those of a block.
+// records are the records of a block.
 type records struct {
 	text string
-	left int // not handed out
+	left int // number not handed out
 }
 
 // take keeps the records of a block, before its arrivals come.
@@ -40,7 +40,7 @@ func (o *output) batch(as []Arrival) error {
 	return nil
 }
 
-// record returns the record that a client refers to. Each is asked for once.
+// record returns the record that a client refers to. It is called once for each.
 func (o *output) record(ref Client) string {
 	number, from, to := ref.reference()
 	if o.last == nil || number != o.number {

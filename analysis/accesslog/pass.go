@@ -8,30 +8,21 @@ import (
 	"sync"
 )
 
-// pass reads all of the input once, or twice if it has to begin again.
+// pass reads all of the input.
 func (l *Log) pass(ctx context.Context, need Fields, out *output) error {
 	if l.passes++; l.passes > 1 && !l.again() {
 		return errors.New("accesslog: the input can only be read once")
 	}
-	sort := l.o.Sort
-	for {
-		err := l.run(ctx, need, sort, out)
-		late := new(OrderError)
-		if !errors.As(err, &late) {
-			return err
-		}
+	err := l.run(ctx, need, out)
+	if late := new(OrderError); errors.As(err, &late) {
 		late.Again = l.again()
-		if sort != SortAuto || !late.Again || l.o.Restart == nil {
-			return err
-		}
-		l.o.Restart()
-		sort = SortDisk
 	}
+	return err
 }
 
 // run reads all of the input: one goroutine reads blocks, workers parse them, and the
 // caller's puts them in order and hands them out.
-func (l *Log) run(ctx context.Context, need Fields, sort Sort, out *output) (err error) {
+func (l *Log) run(ctx context.Context, need Fields, out *output) (err error) {
 	l.read.Store(0)
 	l.stats = Stats{Files: make([]FileStats, len(l.sources))}
 	for i, s := range l.sources {
@@ -39,7 +30,7 @@ func (l *Log) run(ctx context.Context, need Fields, sort Sort, out *output) (err
 	}
 	free := batches{make(chan []Arrival, l.o.Buffer/batchSize+64)}
 	out.held, out.last = map[uint64]*records{}, nil
-	o := &sorter{batches: free, ctx: ctx, out: out, limit: l.o.Buffer, disk: sort == SortDisk, dir: l.o.TempDir}
+	o := &sorter{batches: free, ctx: ctx, out: out, limit: l.o.Buffer, disk: l.o.Sort == SortDisk, dir: l.o.TempDir}
 	defer func() { err = cmp.Or(err, o.close()) }()
 
 	ctx, cancel := context.WithCancel(ctx)

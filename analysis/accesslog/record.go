@@ -20,8 +20,8 @@ const (
 	All = Addr | Method | Host | Path | Status | Header
 )
 
-// A record is what a layout reads from a line. Its slices point into the line, or into
-// what it keeps for text that had to be unescaped.
+// A record is what a layout reads from a line. Its slices point into the line, or into the
+// record's own buffer for unescaped text.
 type record struct {
 	need   Fields
 	time   int64
@@ -65,7 +65,7 @@ type line struct {
 	value []byte
 }
 
-// reset forgets all but what is kept from one line to the next.
+// reset clears r, except what it keeps from line to line.
 func (r *record) reset() {
 	r.time, r.client = 0, nil
 	if r.need != 0 {
@@ -74,7 +74,7 @@ func (r *record) reset() {
 	}
 }
 
-// set notes a header line if it is asked for and was sent.
+// set notes a header line if it is needed and was sent.
 func (r *record) set(name string, value []byte) {
 	if r.need&Header != 0 && !missing(value) {
 		r.header = append(r.header, line{name, value})
@@ -129,10 +129,10 @@ func (r *record) append(b []byte) []byte {
 	return b
 }
 
-// attackBit is set in the first byte of the record of an attack's request.
+// attackBit is set in the first byte of a record if its request is part of an attack.
 const attackBit = 0x80
 
-// needed returns text if the field that it is of is asked for.
+// needed returns text if its field is needed.
 func (r *record) needed(f Fields, text []byte) []byte {
 	if r.need&f == 0 {
 		return nil
@@ -198,7 +198,7 @@ func cutNumber(s string) (n uint64, rest string) {
 
 var errTorn = errors.New("accesslog: a record of our own ends too early")
 
-// addressOf returns the address that name is, if it is one.
+// addressOf returns name as an address, if it is one.
 func addressOf(name []byte) (a netip.Addr) {
 	if v4, ok := parseIPv4(name); ok {
 		return netip.AddrFrom4(v4)
@@ -209,7 +209,7 @@ func addressOf(name []byte) (a netip.Addr) {
 	return a
 }
 
-// parseIPv4 is netip.ParseAddr for the commonest case, without the string.
+// parseIPv4 is netip.ParseAddr for the most common case, without making a string.
 func parseIPv4(s []byte) (a [4]byte, ok bool) {
 	part, n, digits := 0, 0, 0
 	for _, c := range s {

@@ -14,8 +14,8 @@ import (
 )
 
 // A sorter puts batches of arrivals, each in order, in order as a whole: it merges them as sequences. In memory it
-// holds limit arrivals back, and a log that is in order passes without being touched. On disk it hands out nothing
-// before finish: it writes limit arrivals at a time to a file, and merges these runs at the end.
+// holds back up to limit arrivals, and a log that is in order passes unchanged. On disk it hands out nothing before
+// finish: it writes limit arrivals at a time to a file as a run, and merges the runs at the end.
 type sorter struct {
 	batches
 	ctx   context.Context
@@ -77,7 +77,7 @@ func (s *sorter) push(q *sequence, arrivals int) {
 	heap.Push(&s.sequences, q)
 }
 
-// finish hands out all that is held.
+// finish hands out all arrivals that are held.
 func (s *sorter) finish() error {
 	if s.file != nil {
 		if err := s.write(); err != nil {
@@ -171,8 +171,8 @@ func (s *sorter) hand(as []Arrival) error {
 	return nil
 }
 
-// write writes what is held as a run, or as more of the last one if it is newer: a run's
-// arrivals come before the next run's in the input.
+// write writes the held arrivals as a run, or appends them to the last run if they are newer: a run's
+// arrivals come before those of the next run in the input.
 func (s *sorter) write() error {
 	if s.count == 0 {
 		return nil
@@ -183,8 +183,7 @@ func (s *sorter) write() error {
 			return onDisk(err)
 		}
 		s.file, s.w = f, bufio.NewWriterSize(f, 1<<20)
-		// Where an open file can be removed, nothing of it is left even if the process is
-		// killed.
+		// If the system can remove an open file, nothing is left even if the process is killed.
 		s.removed = os.Remove(f.Name()) == nil
 	}
 	if len(s.runs) == 0 || s.sequences[0].rest[0].Time < s.until {
@@ -282,4 +281,28 @@ func (q sequences) part() []Arrival {
 		n++
 	}
 	return rest[:n]
+}
+
+// batches are lists of arrivals for reuse. Its methods may be called concurrently.
+type batches struct{ free chan []Arrival }
+
+const batchSize = 2048 // about as many as there are lines in a block
+
+func (p batches) get() []Arrival {
+	select {
+	case b := <-p.free:
+		return b[:0]
+	default:
+		return make([]Arrival, 0, batchSize)
+	}
+}
+
+func (p batches) put(b []Arrival) {
+	if cap(b) < batchSize {
+		return
+	}
+	select {
+	case p.free <- b:
+	default:
+	}
 }

@@ -2,43 +2,43 @@ package accesslog
 
 // Stats is what was read by the last call of Arrivals or Entries, so far.
 type Stats struct {
-	Lines     int64
-	Entries   int64
-	Malformed int64 // lines that are neither an entry, nor blank, nor a comment
-	Bytes     int64 // of text
-	Steps     int64 // how often an entry is older than the one before it in the input
-	Unnamed   int64 // entries whose client is "-"
+	Files     []FileStats `json:"files"`
+	Lines     int64       `json:"lines"`
+	Entries   int64       `json:"requests"`
+	Malformed int64       `json:"malformed"`                 // lines that are neither an entry, nor blank, nor a comment
+	Samples   []Sample    `json:"malformed_lines,omitempty"` // the first of them
+	Unnamed   int64       `json:"unnamed"`                   // entries whose client is "-"
 
-	First, Last int64 // the oldest and newest entry's time, if there are entries
-
-	Samples []Sample // the first malformed lines
-	Files   []FileStats
+	Bytes       int64 `json:"-"` // of text
+	Steps       int64 `json:"-"` // how often an entry is older than the one before it in the input
+	First, Last int64 `json:"-"` // the oldest and newest entry's time, if there are entries
 }
 
 // FileStats is what was read of one file.
 type FileStats struct {
-	Name        string
-	Format      string // see Formats
-	Compression string // "gzip", "zstd", "bzip2", or nothing
-	Torn        bool   // what is compressed ends early: what could be read was
-	Lines       int64
-	Entries     int64
-	Malformed   int64
-	Bytes       int64 // of text
+	Name        string `json:"name"`
+	Format      string `json:"format"`                // see Formats
+	Compression string `json:"compression,omitempty"` // "gzip", "zstd", "bzip2", or nothing
+	Torn        bool   `json:"cut_off,omitempty"`     // what is compressed ends early: what could be read was
+	Lines       int64  `json:"lines"`
+	Entries     int64  `json:"requests"`
+	Malformed   int64  `json:"malformed"`
+
+	Bytes int64 `json:"-"` // of text
 
 	// Proxied says that nearly all of the first lines are of one private client, while their last text in
 	// quotes looks like X-Forwarded-For. Pattern is an Options.Format that reads the clients from there,
 	// if one was found.
-	Proxied bool
-	Pattern string
+	Proxied bool   `json:"-"`
+	Pattern string `json:"-"`
 }
 
 // A Sample is a malformed line.
 type Sample struct {
-	File   string
-	Line   int64  // from 1
-	Reason string // of our own words alone
-	Text   string // the line's first 200 bytes
+	File   string `json:"file"`
+	Line   int64  `json:"line"`           // from 1
+	Reason string `json:"reason"`         // of our own words alone
+	Text   string `json:"text,omitempty"` // the line's first 200 bytes
 }
 
 // Stats returns what was read so far. It may be called from what Arrivals and Entries

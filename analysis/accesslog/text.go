@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// cutWord returns s up to the next space, and what follows it. Spaces in front are skipped.
+// cutWord returns s up to the next space, and what follows it. It skips leading spaces.
 func cutWord(s []byte) (word, rest []byte) { return cutSpace(trimSpaces(s)) }
 
-// cutSpace is cutWord, but a space in front ends an empty word.
+// cutSpace is cutWord, except that a leading space ends an empty word.
 func cutSpace(s []byte) (word, rest []byte) {
 	if i := bytes.IndexByte(s, ' '); i >= 0 {
 		return s[:i], s[i+1:]
@@ -27,7 +27,7 @@ func skipWords(s []byte, n int) []byte {
 
 // cutQuoted returns what is between the quotes at the beginning of s, and what follows.
 // A quote that is escaped, or that neither a space nor the end of the line follows, is
-// part of the text: old servers do not escape. Without an end the text was cut off.
+// part of the text: old servers do not escape. A text without an end was cut off.
 func cutQuoted(s []byte) (text, rest []byte, ok bool) {
 	if len(s) == 0 || s[0] != '"' {
 		return nil, s, false
@@ -55,8 +55,8 @@ func escaped(s []byte) bool {
 	return (len(s)-n)%2 == 1
 }
 
-// withoutHole cuts off the zeros in front of s. They are in a file that was cut to nothing
-// while a server went on writing where it was.
+// withoutHole removes the zeros at the beginning of s. A file has them if it was truncated while
+// a server continued to write at its old offset.
 func withoutHole(s []byte) []byte {
 	if len(s) > 0 && s[0] == 0 {
 		return bytes.TrimLeft(s, "\x00")
@@ -64,7 +64,7 @@ func withoutHole(s []byte) []byte {
 	return s
 }
 
-// trimSpaces cuts off the spaces in front of s.
+// trimSpaces removes the spaces at the beginning of s.
 func trimSpaces(s []byte) []byte {
 	for len(s) > 0 && s[0] == ' ' {
 		s = s[1:]
@@ -72,7 +72,7 @@ func trimSpaces(s []byte) []byte {
 	return s
 }
 
-// escapes stand behind a backslash for the characters that are meant.
+// escapes are the characters that may follow a backslash, meant what they stand for.
 const (
 	escapes = "ntrbfv\"\\/'"
 	meant   = "\n\t\r\b\f\v\"\\/'"
@@ -143,7 +143,7 @@ func (r *record) unpercent(s []byte) []byte {
 	return r.plain[from:]
 }
 
-// unplus turns + into spaces, as IIS writes them.
+// unplus turns + into spaces: IIS writes spaces as +.
 func (r *record) unplus(s []byte) []byte {
 	if bytes.IndexByte(s, '+') < 0 {
 		return s
@@ -158,8 +158,8 @@ func (r *record) unplus(s []byte) []byte {
 	return r.plain[from:]
 }
 
-// withoutPort returns the address of address:port and [address]:port, and what is
-// neither as it is. In an IPv6 address without brackets the last part is not a port.
+// withoutPort returns the address of address:port and [address]:port, and anything else
+// unchanged. The last part of an IPv6 address without brackets is not a port.
 func withoutPort(s []byte) []byte {
 	if len(s) > 0 && s[0] == '[' {
 		if i := bytes.IndexByte(s, ']'); i > 0 {
@@ -173,8 +173,8 @@ func withoutPort(s []byte) []byte {
 	return s
 }
 
-// withoutItsPort is withoutPort where there always is a port: it is what follows the last
-// colon, also of an IPv6 address without brackets.
+// withoutItsPort is withoutPort for text that always has a port, which follows the last
+// colon even after an IPv6 address without brackets.
 func withoutItsPort(s []byte) []byte {
 	if i := bytes.LastIndexByte(s, ':'); i > 0 && s[0] != '[' {
 		return s[:i]
@@ -182,8 +182,8 @@ func withoutItsPort(s []byte) []byte {
 	return withoutPort(s)
 }
 
-// firstOf returns the first of a list of addresses with commas between, such as
-// X-Forwarded-For, without its port.
+// firstOf returns the first address of a comma-separated list, such as X-Forwarded-For,
+// without its port.
 func firstOf(s []byte) []byte {
 	if i := bytes.IndexByte(s, ','); i >= 0 {
 		s = s[:i]

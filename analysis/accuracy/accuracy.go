@@ -1,4 +1,4 @@
-// Package accuracy finds out from logs how accurate an estimate of the rate is.
+// Package accuracy measures on logs how accurate an estimate of the rate is.
 //
 // An [Accuracy] compares estimators with the exact sliding log, request by request, in the
 // manner of the analysis that this design is known for. With t the time of a request and P
@@ -30,27 +30,27 @@ import (
 
 // Options configures an Accuracy. Limits are required.
 type Options struct {
-	// Limits are what estimates are held against, at most 32 of the same period.
+	// Limits are the limits to decide by, at most 32 with the same period.
 	Limits []Limit
 
-	// Estimators are the names of those that are compared: see EstimatorNames. If empty,
-	// all, of packed sub-windows those that fit one of the limits.
+	// Estimators are the names of the estimators to compare: see EstimatorNames. If empty, all
+	// are, but packed sub-windows only if they fit one of the limits.
 	Estimators []string
 
-	// Phases is how many beginnings of windows are tried, evenly over a period. The
-	// first, from the epoch, is what is reported; of the others the ranges are. If zero, 1.
+	// Phases is the number of window starts to try, spread evenly over a period. The report has
+	// the results of the first one, the epoch's, and the ranges of all. If zero, 1.
 	Phases int
 
 	// Spread places the requests of each client in a second evenly within it: the kth of
 	// n at (k−½)/n. It is for logs whose times are whole seconds.
 	Spread bool
 
-	// Resolution is that of the log's times: 1 s, the greatest, unless they are finer. If
-	// zero, 1 s, or 1 µs with Spread.
+	// Resolution is the resolution of the log's times, at most 1 s. If zero, 1 s, or 1 µs with
+	// Spread.
 	Resolution time.Duration
 
-	// Workers is how many goroutines share the clients. It changes no result. If zero,
-	// GOMAXPROCS.
+	// Workers is the number of goroutines that share the clients. It does not affect results. If
+	// zero, GOMAXPROCS.
 	Workers int
 }
 
@@ -90,8 +90,8 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 // An Accuracy compares estimators with the exact sliding log, over requests that are
-// passed to Add in the order of time. It is not safe for concurrent use; from the first
-// Add until Report it uses goroutines of its own.
+// passed to Add in the order of time. It is not safe for concurrent use. It has goroutines
+// from the first Add until Report.
 type Accuracy struct {
 	o        Options
 	methods  []method
@@ -108,10 +108,10 @@ type Accuracy struct {
 	running  bool // the goroutines
 }
 
-// A turn says that k of the n requests of a client in a second have had theirs.
+// A turn says that k of a client's n requests in a second have been handed out.
 type turn struct{ k, n int64 }
 
-// A group is what has the same period.
+// A group is the limits of the same period.
 type group struct {
 	period    int64
 	limits    []Limit // and their places in Options.Limits:
@@ -133,7 +133,7 @@ type counting struct {
 	at, words int
 }
 
-// New returns an Accuracy that has seen nothing.
+// New returns an Accuracy that has no requests yet.
 func New(o Options) (*Accuracy, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -203,7 +203,7 @@ func (a *Accuracy) count(g *group) {
 	}
 }
 
-// Add takes in requests, in the order of time. It keeps nothing of batch.
+// Add adds requests, in the order of time. It does not keep batch.
 func (a *Accuracy) Add(batch []accesslog.Arrival) error {
 	a.start()
 	if len(batch) > 0 && a.last == math.MinInt64 {
@@ -229,7 +229,7 @@ func (a *Accuracy) Add(batch []accesslog.Arrival) error {
 	return nil
 }
 
-// start starts the goroutines, if they are not.
+// start starts the goroutines unless they run.
 func (a *Accuracy) start() {
 	if a.running {
 		return
@@ -244,7 +244,7 @@ func (a *Accuracy) start() {
 // second returns the second in which t lies.
 func second(t int64) int64 { number, _ := counter.WindowAt(t, 1e6); return number }
 
-// gather holds e back until its second is over.
+// gather holds e back until its second has passed.
 func (a *Accuracy) gather(e event) {
 	if len(a.second) > 0 && second(a.second[0].t) != second(e.t) {
 		a.spread()

@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A limiter decides the requests of one key like a node that learns of each at once.
+// A limiter decides the requests of one key, like a node that knows about each one at once.
 type limiter struct {
 	exactly bool // it counts by the exact sliding log
 	rule    *rule.Rule
@@ -17,7 +17,7 @@ type limiter struct {
 	why     why
 }
 
-// A limitState is what is counted for a limit.
+// A limitState holds the counts of a limit.
 type limitState struct {
 	counter.Limit
 	windows counter.Windows[int64, uint64]
@@ -33,8 +33,8 @@ type why struct {
 // reset forgets all requests and the mitigation.
 func (l *limiter) reset() { *l = limiter{exactly: l.exactly} }
 
-// use replaces the rule at t. Counts stay, as nodes keep them: those of limits with the same period
-// and layout. A mitigation that the new thresholds would not have started ends.
+// use replaces the rule at t. As in nodes, the counts of limits with the same period and layout stay,
+// and a mitigation that the new thresholds would not have started ends.
 func (l *limiter) use(r *rule.Rule, t int64) {
 	if l.rule == r {
 		return
@@ -57,7 +57,7 @@ func (l *limiter) use(r *rule.Rule, t int64) {
 	}
 }
 
-// decide decides a request at t, which must not fall from call to call, and counts it if it passes.
+// decide decides a request at t, and counts it if it passes. t must not decrease from call to call.
 func (l *limiter) decide(t int64, cost uint64) (refused bool) {
 	refused = t < l.until
 	if !refused || l.rule.CountWhileMitigated {
@@ -73,7 +73,7 @@ func (l *limiter) count(t int64, cost uint64) {
 	}
 	timeout := l.rule.MitigationTimeout.Microseconds()
 	if t < l.until {
-		timeout = 0 // it is only prolonged
+		timeout = 0 // the mitigation is only prolonged
 	}
 	for i := range l.limits {
 		s := &l.limits[i]

@@ -1,9 +1,8 @@
-// Package exact keeps the exact sliding log of a client: what estimates are held against.
+// Package exact keeps the exact sliding log of a client, with which estimates are compared.
 package exact
 
-// A Log remembers the time of every
-// request as long as it is in the period. The zero value is empty. It is not safe for
-// concurrent use.
+// A Log remembers the time of every request while it is in the period. The zero value is empty. A
+// Log is not safe for concurrent use.
 type Log struct {
 	stamps []stamp // a ring; its length is a power of two
 	first  uint32
@@ -17,8 +16,8 @@ type stamp struct {
 	n uint64
 }
 
-// Add counts a request at t, in microseconds, and returns how many there are in
-// (t−period, t]. t must not fall from call to call, and period not change.
+// Add counts a request at t, in microseconds, and returns the number of requests in
+// (t−period, t]. From call to call, t must not decrease, and period must not change.
 func (l *Log) Add(t, period int64) uint64 { return l.add(1, t, period) }
 
 // add is Add for n requests.
@@ -28,8 +27,8 @@ func (l *Log) add(n uint64, t, period int64) uint64 {
 	return l.total
 }
 
-// Exceeds is Add for n requests, and reports whether there are more than threshold. It leaves old requests alone
-// where they cannot matter.
+// Exceeds is Add for n requests, and reports whether there are then more than threshold. It keeps old requests if they
+// do not affect the result.
 func (l *Log) Exceeds(n, threshold uint64, t, period int64) bool {
 	if l.total+n > threshold || int(l.used) == len(l.stamps) {
 		return l.add(n, t, period) > threshold
@@ -63,8 +62,8 @@ func (l *Log) append(n uint64, t int64) {
 	l.used++
 }
 
-// Total returns how many requests there were at the last Add, or the last call of Exceeds that
-// returned true.
+// Total returns the number of requests as of the last Add, or the last Exceeds that returned
+// true.
 func (l *Log) Total() uint64 { return l.total }
 
 // Newest returns the time of the newest request, 0 without requests.
@@ -90,7 +89,7 @@ func (l *Log) forget(t int64) {
 		l.used--
 	}
 	if len(l.stamps) > roomy {
-		l.stamps, l.first = nil, 0 // a client that went quiet does not keep the memory of its best day
+		l.stamps, l.first = nil, 0 // the log of a client that went quiet must not keep its peak size
 	}
 }
 
@@ -98,7 +97,7 @@ const roomy = 64 // stamps
 
 func (l *Log) mask() uint32 { return uint32(len(l.stamps) - 1) }
 
-// grow makes room: for one stamp at first, since most clients of most logs make one request.
+// grow makes room, at first for one stamp: in most logs, most clients send one request.
 func (l *Log) grow() {
 	stamps := make([]stamp, max(1, min(4, 4*len(l.stamps)), 2*len(l.stamps)))
 	n := copy(stamps, l.stamps[l.first:])
@@ -106,8 +105,8 @@ func (l *Log) grow() {
 	l.stamps, l.first = stamps, 0
 }
 
-// Back returns when no more than threshold requests will be left in the period, if no more
-// come. There must be more now.
+// Back returns when at most threshold requests will be left in the period if no more come. There
+// must be more now.
 func (l *Log) Back(threshold uint64, period int64) int64 {
 	left := l.total
 	for i := uint32(0); ; i++ {

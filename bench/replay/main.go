@@ -62,6 +62,7 @@ func main() {
 		{name: "edge, weighted, fixed and exact", args: append(slices.Clone(accuracy), log)},
 		{name: "edge, every estimator, 4 phases", args: []string{*edge, "replay", "--accuracy", log}},
 		{name: "edge, three rules", args: []string{*edge, "replay", "--rules", rules, log}},
+		{name: "edge, three rules, three nodes", args: []string{*edge, "replay", "--rules", rules, "--nodes", "3", "--lag", "20ms", log}},
 		{name: "edge, sweep", args: []string{*edge, "replay", "--sweep", log}},
 		{name: "gzip -dc", args: []string{"gzip", "-dc", log + ".gz"}},
 		{name: "edge, of gzip", args: append(slices.Clone(accuracy), log+".gz")},

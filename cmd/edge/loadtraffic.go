@@ -42,7 +42,7 @@ func (f *trafficFlags) flags() *pflag.FlagSet {
 	f.set.StringVar(&f.mix, "mix", "", "send the requests of a `mix`: a file, or one of "+strings.Join(mix.Names(), ", "))
 	f.set.BoolVar(&f.printRules, "print-rules", false, "print the rules that the bundled mix is made for, and send nothing")
 	listVar(f.set, &f.replay, "replay", "send the requests of access `logs`, oldest first, in the formats of edge replay")
-	f.set.Float64Var(&f.speed, "speed", 1, "how many times as fast as recorded a mix or a log is sent; bursts meet the edges of windows only at 1")
+	f.set.Float64Var(&f.speed, "speed", 1, "speed of a mix or a log, as a multiple of the recorded one; bursts meet the edges of windows only at 1")
 	f.set.Uint64Var(&f.seed, "seed", 0, "seed to use instead of the mix's own")
 	f.set.Uint64Var(&f.clients, "clients", 1, "number of clients that send at the rate, in turn")
 	listVar(f.set, &f.networks, "networks", "addresses of these clients, as `CIDRs` (default 10.0.0.0/8)")
@@ -204,7 +204,7 @@ func (f *trafficFlags) span(ctx context.Context, n uint64) (time.Duration, error
 	}
 	var first, last int64 // microseconds
 	var seen uint64
-	log, err := accesslog.Open(f.replay, accesslog.Options{Restart: func() { seen, last = 0, 0 }})
+	log, err := accesslog.Open(f.replay, accesslog.Options{})
 	if err != nil {
 		return 0, err
 	}

@@ -56,9 +56,9 @@ func newReplay() *cobra.Command {
 		Short: "Report from access logs what a limit would have done, and how accurate it is",
 		Long: `Read access logs, oldest file first, "-" for standard input, and report what limits would
 have done to the requests in them. Formats are detected from the first lines. Logs may
-be compressed by gzip, zstd or bzip2.
+be compressed with gzip, zstd or bzip2.
 
---rules reports what rules would have refused: which clients and paths, when first, for how
+--rules reports what rules would have refused: which clients and paths, from when, for how
 long, and where an exact count would have decided otherwise. A node's own code enforces the
 rules, with the times of the log as its clock: one node that knows everything at once, or a
 PoP with lag, clocks that differ and shards that fail; the report then says what each of
@@ -66,11 +66,11 @@ these costs. With --base it shows which clients a change of rules would newly re
 newly allow; --max-newly-refused makes that a check for CI.
 
 --sweep tries many thresholds and periods in one pass, and recommends the smallest
-threshold that would have touched hardly any clients.
+threshold that would have affected hardly any clients.
 
 --accuracy compares estimates of the rate with the exact sliding log, at every request,
-and counts each of them: nobody is refused. It reports how many decisions would have been
-wrong, for each estimator, and what a client costs in memory.
+and counts every request: none is refused. It reports how many decisions would have been
+wrong, for each estimator, and how much memory a client takes.
 
 Given the decision logs (decision_log) of all nodes of a PoP, --accuracy reports how often
 the nodes decided otherwise than an exact limiter, and --rules what other limits would have
@@ -82,10 +82,10 @@ such marks --rules reports how much of the attack, and of everything else, would
 refused; see docs/attacks.md.
 
 Estimators are ` + wrap(strings.Join(accuracy.EstimatorNames(), ", "), 88) + `;
-sub-windows may have any number.
+any number of sub-windows is possible.
 
 Without --rules, --sweep, --accuracy or --generate it summarizes the logs, and suggests what
-to ask next.
+to try next.
 
 The formats are listed below. Also accepted are patterns as nginx's log_format and Apache's
 LogFormat have them, JSON and logfmt with other field names, as in json:time=at,client=ip,
@@ -125,14 +125,14 @@ and the columns of a W3C log without #Fields:
 			if decided {
 				r := decisionReplay{files: files, stdin: stdin, accuracy: modes[2].asked()}
 				r.rules, _ = cmd.Flags().GetStringSlice("rules")
-				if err := errors.Join(r.check(cmd.Flags()), out.check(cmd.Flags())); err != nil {
+				if err := errors.Join(r.check(cmd.Flags()), out.check()); err != nil {
 					return err
 				}
 				to, err := out.open(cmd.OutOrStdout())
 				if err != nil {
 					return err
 				}
-				return r.run(to, cmd.ErrOrStderr())
+				return r.run(*to, cmd.ErrOrStderr())
 			}
 			mode, err := chosen(modes)
 			if err != nil {
@@ -143,22 +143,22 @@ and the columns of a W3C log without #Fields:
 			} else if mode.run == nil {
 				return usageError{errors.New("no log is given"), "edge replay access.log; - is the standard input"}
 			}
-			if err := errors.Join(foreign(cmd.Flags(), general, mode.flags), mode.check(), out.check(cmd.Flags()), someFiles(files, mode.name)); err != nil {
+			if err := errors.Join(foreign(cmd.Flags(), general, mode.flags), mode.check(), out.check(), someFiles(files, mode.name)); err != nil {
 				return err
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			in, err := in.open(files, mode.needs(), stdin, cmd.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			defer in.close()
-			in.anonymise = out.anonymise
-			to, err := out.open(cmd.OutOrStdout())
-			if err != nil {
-				return err
-			}
-			return mode.run(ctx, in, to)
+			var to *destination
+			return in.read(files, mode.needs(), stdin, cmd.ErrOrStderr(), func(in *input) (err error) {
+				in.anonymise = out.anonymise
+				if to == nil {
+					to, err = out.open(cmd.OutOrStdout())
+				}
+				if err != nil {
+					return err
+				}
+				return mode.run(ctx, in, *to)
+			})
 		},
 	}
 	var groups []flagGroup
@@ -215,14 +215,14 @@ type outputFlags struct {
 
 func (f *outputFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.asJSON, "json", false, "write JSON")
-	flags.BoolVar(&f.markdown, "markdown", false, "write Markdown, such as for a pull request")
+	flags.BoolVar(&f.markdown, "markdown", false, "write Markdown, for example for a pull request")
 	flags.StringVar(&f.html, "html", "", "write a page with plots to this `file` as well")
 	flags.BoolVar(&f.anonymise, "anonymise", false, "replace names of clients by pseudonyms")
-	flags.StringVar(&f.key, "anonymise-key", "", "`key` of the pseudonyms: with the same one they are the same (default: a random one)")
+	flags.StringVar(&f.key, "anonymise-key", "", "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)")
 }
 
 // check refuses a key that would hide nothing.
-func (f *outputFlags) check(flags *pflag.FlagSet) error {
+func (f *outputFlags) check() error {
 	if f.asJSON && f.markdown {
 		return fail("markdown", "leave one of them out", "it contradicts --json")
 	}
@@ -234,8 +234,8 @@ func (f *outputFlags) check(flags *pflag.FlagSet) error {
 
 // open returns where answers go, which is stdout, and the page. That it can be written
 // is found out here: reading the log may take long.
-func (f *outputFlags) open(stdout io.Writer) (d destination, err error) {
-	d = destination{outputFlags: *f, stdout: stdout}
+func (f *outputFlags) open(stdout io.Writer) (d *destination, err error) {
+	d = &destination{outputFlags: *f, stdout: stdout}
 	if f.anonymise {
 		d.name = analysis.Pseudonyms([]byte(f.key))
 	}
@@ -319,7 +319,7 @@ type destination struct {
 
 // write writes a report about what in was.
 func (d destination) write(in *input, report page.Document) error {
-	return d.emit(in.names(), newLogRead(in.log.Stats(), !in.anonymise), report)
+	return d.emit(in.names(), in.stats(), report)
 }
 
 // emit writes a report about input, of which read was read.

@@ -29,10 +29,10 @@ type accuracyMode struct {
 func newAccuracy(in *inputFlags) replayMode {
 	m := &accuracyMode{flags: pflag.NewFlagSet("", pflag.ContinueOnError), in: in}
 	m.flags.BoolVar(&m.asked, "accuracy", false, "compare estimates with the exact sliding log")
-	m.flags.StringSliceVar(&m.limits, "limit", []string{"50/1m"}, "`threshold/period`, several with commas")
-	m.flags.StringSliceVar(&m.estimators, "estimators", nil, "`names` of those to compare (default: all that suit the limits)")
-	m.flags.IntVar(&m.o.Phases, "phases", 4, "beginnings of windows to try, evenly over the period; the first is the epoch's")
-	m.flags.BoolVar(&m.o.Spread, "spread-seconds", false, "place the requests of a client in a second evenly within it")
+	m.flags.StringSliceVar(&m.limits, "limit", []string{"50/1m"}, "`threshold/period`; several are separated by commas")
+	m.flags.StringSliceVar(&m.estimators, "estimators", nil, "`names` of the estimators to compare (default: all that suit the limits)")
+	m.flags.IntVar(&m.o.Phases, "phases", 4, "number of window starts to try, spread evenly over the period; the first is the epoch's")
+	m.flags.BoolVar(&m.o.Spread, "spread-seconds", false, "spread the requests of a client in a second evenly over that second")
 	return replayMode{name: "accuracy", flags: m.flags, asked: func() bool { return m.asked }, needs: func() accesslog.Fields { return 0 }, check: m.check, run: m.run}
 }
 
@@ -78,17 +78,8 @@ func parseLimit(text string) (accuracy.Limit, error) {
 func (m *accuracyMode) run(ctx context.Context, in *input, to destination) error {
 	var a *accuracy.Accuracy
 	var traffic analysis.TimelineCollector
-	again := func() error {
-		traffic = analysis.TimelineCollector{}
-		if a != nil {
-			a.Report() // ends its goroutines
-			a = nil
-		}
-		return nil
-	}
-	defer again()
 	moved := false // requests that had their own times
-	err := in.arrivals(ctx, again, func(batch []accesslog.Arrival) (err error) {
+	err := in.arrivals(ctx, func(batch []accesslog.Arrival) (err error) {
 		if a == nil {
 			if fine := finer(batch); m.o.Spread {
 				moved = fine
@@ -106,14 +97,16 @@ func (m *accuracyMode) run(ctx context.Context, in *input, to destination) error
 		}
 		return a.Add(batch)
 	})
+	if a == nil {
+		return err
+	}
+	found := a.Report() // ends its goroutines
 	if err != nil {
 		return err
 	}
 	if moved {
 		report(in.stderr, hintedError{errors.New("--spread-seconds has moved requests whose times are finer than seconds"), "leave it out"})
 	}
-	found := a.Report()
-	a = nil
 	return to.write(in, found.Document(traffic.Timeline()))
 }
 

@@ -25,11 +25,11 @@ type generateFlags struct {
 func (f *generateFlags) flags() *pflag.FlagSet {
 	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.set.StringVar(&f.mix, "generate", "", "write the log of a `mix`: a file, or one of "+strings.Join(mix.Names(), ", "))
-	f.set.Uint64Var(&f.seed, "seed", 0, "another seed than that of the mix")
-	f.set.Uint64Var(&f.requests, "requests", 0, "end after this `number`")
+	f.set.Uint64Var(&f.seed, "seed", 0, "seed to use instead of the mix's own")
+	f.set.Uint64Var(&f.requests, "requests", 0, "stop after this `number` of requests")
 	f.set.StringVar(&f.format, "generate-format", mix.FormatNames()[0], strings.Join(mix.FormatNames(), ", "))
-	f.set.BoolVar(&f.fraction, "fraction", false, "times of a trace have six decimals")
-	f.set.StringSliceVar(&f.over, "over", nil, "`files` of a log: write it as JSON, with the attacks of the mix among its requests, and marked")
+	f.set.BoolVar(&f.fraction, "fraction", false, "write times of a trace with six decimals")
+	f.set.StringSliceVar(&f.over, "over", nil, "`files` of a log: write it as JSON, with the attacks of the mix added and marked")
 	return f.set
 }
 

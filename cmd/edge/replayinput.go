@@ -34,18 +34,34 @@ type inputFlags struct {
 	progress bool
 }
 
-var sorts = map[string]accesslog.Sort{"auto": accesslog.SortAuto, "memory": accesslog.SortMemory, "disk": accesslog.SortDisk}
+var sorts = map[string]accesslog.Sort{"auto": accesslog.SortMemory, "memory": accesslog.SortMemory, "disk": accesslog.SortDisk}
 
 func (f *inputFlags) register(flags *pflag.FlagSet) {
 	f.set = flags
-	flags.StringVar(&f.format, "format", "", "`name` of the logs' format, or json:FIELD=NAME,… (default: found out)")
-	flags.StringVar(&f.pattern, "pattern", "", "`log_format` of nginx or LogFormat of Apache that the logs are in")
+	flags.StringVar(&f.format, "format", "", "`name` of the logs' format, or json:FIELD=NAME,… (default: detected)")
+	flags.StringVar(&f.pattern, "pattern", "", "format of the logs, as nginx's `log_format` or Apache's LogFormat")
 	flags.StringVar(&f.fields, "fields", "", "`names` of the columns of a W3C log, such as IIS's, that has no #Fields")
-	flags.StringVar(&f.zone, "time-zone", "UTC", "of times that name none, such as Europe/Berlin")
-	flags.StringVar(&f.sort, "sort", "auto", "memory: lines may be a million entries late; disk: sorted on disk; auto: on disk where it turns out to be needed")
+	flags.StringVar(&f.zone, "time-zone", "UTC", "time zone of times that do not name one, such as Europe/Berlin")
+	flags.StringVar(&f.sort, "sort", "auto", "memory: lines may be up to a million entries late; disk: sort on disk; auto: sort on disk only if necessary")
 	flags.StringVar(&f.tempDir, "temp-dir", "", "`directory` to sort in (default: the system's)")
-	flags.IntVar(&f.workers, "workers", 0, "goroutines that read and count (default: one for each core)")
+	flags.IntVar(&f.workers, "workers", 0, "number of goroutines that read and count (default: one per core)")
 	flags.BoolVar(&f.progress, "progress", true, "show progress, if standard error is a terminal")
+}
+
+// read opens files and calls pass with them. If entries come too late to be sorted in memory, it
+// starts again and sorts on disk.
+func (f *inputFlags) read(files []string, need accesslog.Fields, stdin io.Reader, stderr io.Writer, pass func(*input) error) error {
+	in, err := f.open(files, need, stdin, stderr)
+	if err != nil {
+		return err
+	}
+	err = pass(in)
+	_ = in.log.Close()
+	if f.sort != "auto" || !in.disordered {
+		return err
+	}
+	f.sort = "disk"
+	return f.read(files, need, stdin, stderr, pass)
 }
 
 // open finds out what files are.
@@ -71,7 +87,6 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 	in := &input{stderr: stderr, progress: f.progress}
 	in.log, err = accesslog.OpenWith(files, stdin, accesslog.Options{
 		Format: format, Location: zone, Need: need, Workers: f.workers, Sort: sort, TempDir: f.tempDir,
-		Restart: func() { in.restarted = true },
 	})
 	return in, err
 }
@@ -125,44 +140,35 @@ func onlyOnce(files []string) error {
 
 // An input is the logs that are read.
 type input struct {
-	log       *accesslog.Log
-	stderr    io.Writer
-	progress  bool
-	anonymise bool
-	restarted bool // what was handed out before is void
+	log        *accesslog.Log
+	stderr     io.Writer
+	progress   bool
+	anonymise  bool
+	disordered bool // an entry came too late, and the logs can be read again
 }
 
-func (in *input) close() error { return in.log.Close() }
-
-// arrivals passes on all requests in the order of time. It calls again where it begins
-// from the start: what was passed on before is void.
-func (in *input) arrivals(ctx context.Context, again func() error, f func([]accesslog.Arrival) error) error {
+// arrivals passes on all requests in the order of time.
+func (in *input) arrivals(ctx context.Context, f func([]accesslog.Arrival) error) error {
 	defer in.show()()
-	return in.explain(ctx, in.log.Arrivals(ctx, func(batch []accesslog.Arrival) error {
-		if err := in.begin(again); err != nil {
-			return err
-		}
-		return f(batch)
-	}))
+	return in.explain(ctx, in.log.Arrivals(ctx, f))
 }
 
 // entries is arrivals for whole entries.
-func (in *input) entries(ctx context.Context, again func() error, f func(*accesslog.Entry) error) error {
+func (in *input) entries(ctx context.Context, f func(*accesslog.Entry) error) error {
 	defer in.show()()
-	return in.explain(ctx, in.log.Entries(ctx, func(e *accesslog.Entry) error {
-		if err := in.begin(again); err != nil {
-			return err
-		}
-		return f(e)
-	}))
+	return in.explain(ctx, in.log.Entries(ctx, f))
 }
 
-func (in *input) begin(again func() error) error {
-	if !in.restarted {
-		return nil
+// stats returns what was read, without the text of malformed lines if output is anonymised.
+func (in *input) stats() accesslog.Stats {
+	s := in.log.Stats()
+	if in.anonymise {
+		s.Samples = slices.Clone(s.Samples)
+		for i := range s.Samples {
+			s.Samples[i].Text = ""
+		}
 	}
-	in.restarted = false
-	return again()
+	return s
 }
 
 // explain says what to do about an error of reading, and what was malformed.
@@ -171,13 +177,14 @@ func (in *input) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 	case errors.As(err, &disorder):
+		in.disordered = disorder.Again
 		return hintedError{err, "--sort disk puts everything in order first"} // instead of what the package would say
 	case ctx.Err() != nil:
 		return errors.New("interrupted before the end of the log")
 	default:
 		return err
 	}
-	stats := in.log.Stats()
+	stats := in.stats()
 	if stats.Entries == 0 {
 		return hintedError{errors.New("there are no requests in the log"), "see 'edge replay --help' for the formats, and name one with --format"}
 	}
@@ -189,9 +196,9 @@ func (in *input) explain(ctx context.Context, err error) error {
 	if stats.Malformed > 0 {
 		report(in.stderr, fmt.Errorf("%s malformed, and not counted; the first are below", page.Count(stats.Malformed, "line")))
 		for _, s := range stats.Samples {
-			text := fmt.Sprintf(": %q", s.Text)
-			if in.anonymise {
-				text = "" // it may name a client
+			text := ""
+			if !in.anonymise {
+				text = fmt.Sprintf(": %q", s.Text)
 			}
 			fmt.Fprintf(in.stderr, "    %s:%d: %s%s\n", s.File, s.Line, s.Reason, text)
 		}

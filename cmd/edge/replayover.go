@@ -60,11 +60,14 @@ func (f *generateFlags) lay(ctx context.Context, m *mix.Mix, in *inputFlags, std
 			return fail("over", "write it to a file first", "%s can be read only once", name)
 		}
 	}
-	o := &overlay{}
-	if err := o.survey(ctx, f.over, in); err != nil {
+	var o *overlay
+	err := in.read(f.over, accesslog.All, nil, io.Discard, func(log *input) (err error) { // malformed lines are reported later
+		o, err = survey(ctx, log)
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	var err error
 	if o.mix, err = m.Over(time.UnixMicro(o.began), o.clients); err != nil {
 		return err
 	}
@@ -73,40 +76,26 @@ func (f *generateFlags) lay(ctx context.Context, m *mix.Mix, in *inputFlags, std
 	if o.left && o.next.Time > o.ended {
 		report(stderr, errors.New("the attack begins after the end of the log"))
 	}
+	w := bufio.NewWriterSize(stdout, 64<<10)
+	o.out = json.NewEncoder(w)
+	o.out.SetEscapeHTML(false)
 	log, err := in.open(f.over, accesslog.All, nil, stderr)
 	if err != nil {
 		return err
 	}
-	defer log.close()
-	w := bufio.NewWriterSize(stdout, 64<<10)
-	o.out = json.NewEncoder(w)
-	o.out.SetEscapeHTML(false)
-	again := func() error { return errors.New("the log has changed while it was read") }
-	if err := log.entries(ctx, again, o.write); err != nil {
+	defer log.log.Close()
+	if err := log.entries(ctx, o.write); err != nil {
 		return err
 	}
 	return errors.Join(o.writeAttack(1<<63-1), w.Flush())
 }
 
 // survey reads the log for the first time.
-func (o *overlay) survey(ctx context.Context, files []string, in *inputFlags) error {
-	log, err := in.open(files, accesslog.All, nil, io.Discard) // malformed lines are reported later
-	if err != nil {
-		return err
-	}
-	defer log.close()
-	var known map[netip.Addr]bool
-	begin := func() error {
-		*o = overlay{told: newTold(nil), addrs: map[string]netip.Addr{}}
-		o.told.headers[userAgent] = false
-		known = map[netip.Addr]bool{}
-		return nil
-	}
-	again := func() error {
-		in.sort = "disk" // it turned out to be needed, and will be
-		return begin()
-	}
-	return errors.Join(begin(), log.entries(ctx, again, func(e *accesslog.Entry) error {
+func survey(ctx context.Context, log *input) (*overlay, error) {
+	o := &overlay{told: newTold(nil), addrs: map[string]netip.Addr{}}
+	o.told.headers[userAgent] = false
+	known := map[netip.Addr]bool{}
+	return o, log.entries(ctx, func(e *accesslog.Entry) error {
 		if len(o.clients) == 0 {
 			o.began = e.Time
 		}
@@ -117,7 +106,7 @@ func (o *overlay) survey(ctx context.Context, files []string, in *inputFlags) er
 			o.clients = append(o.clients, a)
 		}
 		return nil
-	}))
+	})
 }
 
 // addr returns the address of a client, which is a generated one if the log names it otherwise.

@@ -20,7 +20,7 @@ import (
 
 // An overview is what a log holds, for those who have not asked anything yet.
 type overview struct {
-	Log      logRead         `json:"log"`
+	Log      accesslog.Stats `json:"log"`
 	Requests int64           `json:"requests"`
 	Clients  int             `json:"clients"`
 	From     time.Time       `json:"from"`
@@ -73,13 +73,8 @@ func newOverview(files []string, general *pflag.FlagSet, out *outputFlags) repla
 
 func readOverview(ctx context.Context, in *input, to destination) (*overview, error) {
 	type tally struct{ requests, minute, inMinute, most int64 }
-	var clients map[string]*tally
-	begin := func() error {
-		clients = map[string]*tally{}
-		return nil
-	}
-	begin()
-	err := in.entries(ctx, begin, func(e *accesslog.Entry) error {
+	clients := map[string]*tally{}
+	err := in.entries(ctx, func(e *accesslog.Entry) error {
 		c := clients[e.Client]
 		if c == nil {
 			c = new(tally)
@@ -96,8 +91,8 @@ func readOverview(ctx context.Context, in *input, to destination) (*overview, er
 	if err != nil {
 		return nil, err
 	}
-	s := in.log.Stats()
-	o := &overview{Log: newLogRead(s, !in.anonymise), Requests: s.Entries, Clients: len(clients), From: time.UnixMicro(s.First).UTC(), To: time.UnixMicro(s.Last).UTC()}
+	s := in.stats()
+	o := &overview{Log: s, Requests: s.Entries, Clients: len(clients), From: time.UnixMicro(s.First).UTC(), To: time.UnixMicro(s.Last).UTC()}
 	for name, c := range clients {
 		o.Busiest = append(o.Busiest, busyClient{name, c.requests, 100 * float64(c.requests) / float64(s.Entries), c.most})
 	}

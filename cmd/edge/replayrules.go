@@ -38,20 +38,14 @@ type sharedFlags struct {
 
 func (f *sharedFlags) flags() *pflag.FlagSet {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	flags.IntVar(&f.ipv4, "ipv4-prefix", 32, "leading bits of an IPv4 address that make one client")
-	flags.IntVar(&f.ipv6, "ipv6-prefix", 64, "leading bits of an IPv6 address that make one client")
-	flags.IntVar(&f.top, "top", 10, "how many clients and paths to name")
+	flags.IntVar(&f.ipv4, "ipv4-prefix", 32, "leading bits of an IPv4 address that identify a client")
+	flags.IntVar(&f.ipv6, "ipv6-prefix", 64, "leading bits of an IPv6 address that identify a client")
+	flags.IntVar(&f.top, "top", 10, "number of clients and paths to list")
 	return flags
 }
 
-func (f *sharedFlags) check(flags *pflag.FlagSet) error {
-	var errs []error
-	if f.ipv4 < 1 || f.ipv4 > 32 {
-		errs = append(errs, fail("ipv4-prefix", "", "%d is not between 1 and 32", f.ipv4))
-	}
-	if f.ipv6 < 1 || f.ipv6 > 128 {
-		errs = append(errs, fail("ipv6-prefix", "", "%d is not between 1 and 128", f.ipv6))
-	}
+func (f *sharedFlags) check() error {
+	errs := []error{within("ipv4-prefix", int64(f.ipv4), 32), within("ipv6-prefix", int64(f.ipv6), 128)}
 	if f.top < 1 {
 		errs = append(errs, fail("top", "", "%d is not 1 or more", f.top))
 	}
@@ -64,12 +58,12 @@ func (f *sharedFlags) client() rule.ClientPrefix {
 
 func newRules(shared *sharedFlags, sharedSet *pflag.FlagSet) replayMode {
 	m := &rulesMode{flags: pflag.NewFlagSet("", pflag.ContinueOnError), shared: shared}
-	m.flags.StringSliceVar(&m.rules, "rules", nil, "`files` or directories of rules: say what they would have refused")
-	m.flags.StringSliceVar(&m.base, "base", nil, "`files` of other rules: say who would be newly refused and newly allowed, compared with them")
+	m.flags.StringSliceVar(&m.rules, "rules", nil, "`files` or directories of rules: report what they would have refused")
+	m.flags.StringSliceVar(&m.base, "base", nil, "`files` of other rules to compare with: report which clients would be newly refused or newly allowed")
 	m.flags.Uint64Var(&m.most, "max-newly-refused", 0, "with --base: write Markdown, and exit with 1 if more requests are newly refused")
-	m.flags.IntVar(&m.pop.Nodes, "nodes", 1, "nodes of the PoP that enforces them")
-	m.flags.IntVar(&m.pop.Shards, "shards", 1, "counter shards of the PoP")
-	m.flags.DurationVar(&m.pop.Lag, "lag", 0, "time that counts and mitigations take")
+	m.flags.IntVar(&m.pop.Nodes, "nodes", 1, "number of nodes of the PoP that enforces the rules")
+	m.flags.IntVar(&m.pop.Shards, "shards", 1, "number of counter shards of the PoP")
+	m.flags.DurationVar(&m.pop.Lag, "lag", 0, "time until counts and mitigations take effect")
 	m.flags.StringVar(&m.spread, "spread", "connection", "how requests come to nodes: by connection, or by request")
 	m.flags.DurationVar(&m.pop.Skew, "skew", 0, "how far the nodes' clocks are apart")
 	m.flags.StringSliceVar(&m.losses, "lose-shard", nil, "`time` since the log's start at which a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard")
@@ -85,7 +79,7 @@ func (m *rulesMode) needs() accesslog.Fields {
 }
 
 func (m *rulesMode) check() (err error) {
-	errs := []error{m.shared.check(m.flags)}
+	errs := []error{m.shared.check()}
 	if m.flags.Changed("max-newly-refused") && len(m.base) == 0 {
 		errs = append(errs, fail("max-newly-refused", "--base old.yaml", "there is nothing to compare with"))
 	}
@@ -126,18 +120,16 @@ func (m *rulesMode) run(ctx context.Context, in *input, to destination) error {
 	if m.before != nil {
 		return m.compare(ctx, in, to)
 	}
-	var enforcer *analysis.Enforcer
-	begin := func() (err error) {
-		if enforcer != nil {
-			enforcer.Report() // ends its goroutines
-		}
-		enforcer, err = analysis.NewEnforcer(analysis.EnforcementOptions{Rules: m.set, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.shared.top, Name: to.name}, Detail: to.page != nil})
+	enforcer, err := analysis.NewEnforcer(analysis.EnforcementOptions{Rules: m.set, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.shared.top, Name: to.name}, Detail: to.page != nil})
+	if err != nil {
 		return err
 	}
-	if err := m.play(ctx, in, begin, func(e *accesslog.Entry) { enforcer.Add(e) }); err != nil {
+	err = m.play(ctx, in, enforcer.Add)
+	report := enforcer.Report() // ends its goroutines
+	if err != nil {
 		return err
 	}
-	return to.write(in, enforcer.Report().Document())
+	return to.write(in, report.Document())
 }
 
 // collectGarbage sets how often garbage is collected, until the function that it returns is called,
@@ -146,7 +138,7 @@ func (m *rulesMode) run(ctx context.Context, in *input, to destination) error {
 func (m *rulesMode) collectGarbage() (undo func()) {
 	percent := 40
 	if m.pop.Nodes > 1 || m.pop.Lag > 0 {
-		percent = 300
+		percent = 100
 	}
 	if os.Getenv("GOGC") != "" {
 		return func() {}
@@ -156,17 +148,14 @@ func (m *rulesMode) collectGarbage() (undo func()) {
 }
 
 // play passes on all requests of the log, and then says what of the question was asked in
-// vain. It calls begin at first, and again where it begins from the start.
-func (m *rulesMode) play(ctx context.Context, in *input, begin func() error, add func(*accesslog.Entry)) error {
-	if err := begin(); err != nil {
-		return err
-	}
+// vain.
+func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Entry)) error {
 	rules := m.set.Rules()
 	if m.before != nil {
 		rules = slices.Concat(rules, m.before.Rules())
 	}
 	told := newTold(rules)
-	err := in.entries(ctx, begin, func(e *accesslog.Entry) error {
+	err := in.entries(ctx, func(e *accesslog.Entry) error {
 		told.add(e)
 		add(e)
 		return nil
@@ -194,19 +183,15 @@ func (m *rulesMode) compare(ctx context.Context, in *input, to destination) erro
 	if isCheck {
 		o.MaxNewlyRefused = &m.most
 	}
-	var comparer *analysis.Comparer
-	begin := func() (err error) {
-		if comparer != nil {
-			comparer.Report() // ends its goroutines
-		}
-		comparer, err = analysis.NewComparer(o)
-		return err
-	}
-	err := m.play(ctx, in, begin, func(e *accesslog.Entry) { comparer.Add(e) })
+	comparer, err := analysis.NewComparer(o)
 	if err != nil {
 		return err
 	}
-	report := comparer.Report()
+	err = m.play(ctx, in, comparer.Add)
+	report := comparer.Report() // ends its goroutines
+	if err != nil {
+		return err
+	}
 	to.markdown = to.markdown || isCheck && !to.asJSON
 	return errors.Join(to.write(in, report.Document()), report.Check())
 }

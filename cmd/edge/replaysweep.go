@@ -28,11 +28,11 @@ type sweepMode struct {
 func newSweep(shared *sharedFlags, sharedSet *pflag.FlagSet) replayMode {
 	m := &sweepMode{flags: pflag.NewFlagSet("", pflag.ContinueOnError), shared: shared}
 	m.flags.BoolVar(&m.asked, "sweep", false, "try many thresholds and periods, and recommend one")
-	m.flags.StringSliceVar(&m.thresholds, "thresholds", nil, "`numbers` to try (default 5, 10, 20, 50, 100 …)")
-	m.flags.StringSliceVar(&m.periods, "periods", nil, "to try (default 10s, 1m, 10m, 1h)")
-	m.flags.StringArrayVar(&m.by, "by", nil, "`characteristics` to count by, joined by +; may be given several times (default ip)")
-	m.flags.Float64Var(&m.o.MaxClientsPct, "max-clients", 0.1, "`percent` of clients that a recommended threshold may touch")
-	m.flags.StringVar(&m.timeout, "mitigation-timeout", "0", "`time` that a mitigation lasts at least; 0 throttles")
+	m.flags.StringSliceVar(&m.thresholds, "thresholds", nil, "`numbers` of requests to try (default 5, 10, 20, 50, 100 …)")
+	m.flags.StringSliceVar(&m.periods, "periods", nil, "periods to try (default 10s, 1m, 10m, 1h)")
+	m.flags.StringArrayVar(&m.by, "by", nil, "`characteristics` to count by, joined by +; may be repeated (default ip)")
+	m.flags.Float64Var(&m.o.MaxClientsPct, "max-clients", 0.1, "`percent`age of clients that a recommended threshold may affect")
+	m.flags.StringVar(&m.timeout, "mitigation-timeout", "0", "minimum `time` that a mitigation lasts; 0 throttles")
 	m.flags.AddFlagSet(sharedSet)
 	return replayMode{name: "sweep", flags: m.flags, asked: func() bool { return m.asked }, needs: m.needs, check: m.check, run: m.run}
 }
@@ -56,7 +56,7 @@ func (m *sweepMode) needs() accesslog.Fields {
 }
 
 func (m *sweepMode) check() error {
-	errs := []error{m.shared.check(m.flags)}
+	errs := []error{m.shared.check()}
 	m.o.Thresholds, m.o.Periods, m.o.Characteristics = nil, nil, nil
 	for _, text := range m.thresholds {
 		l, err := parseLimit(text + "/1m")
@@ -98,19 +98,14 @@ func (m *sweepMode) check() error {
 
 func (m *sweepMode) run(ctx context.Context, in *input, to destination) error {
 	m.o.Name = to.name
-	var sweep *analysis.Sweep
-	begin := func() (err error) {
-		if sweep != nil {
-			sweep.Report() // ends its goroutines
-		}
-		sweep, err = analysis.NewSweep(m.o)
+	sweep, err := analysis.NewSweep(m.o)
+	if err != nil {
 		return err
 	}
-	if err := begin(); err != nil {
+	err = in.entries(ctx, sweep.Add)
+	report := sweep.Report() // ends its goroutines
+	if err != nil {
 		return err
 	}
-	if err := in.entries(ctx, begin, func(e *accesslog.Entry) error { return sweep.Add(e) }); err != nil {
-		return err
-	}
-	return to.write(in, sweep.Report().Document())
+	return to.write(in, report.Document())
 }
