@@ -132,6 +132,7 @@ func (v *investigation) explain() {
 	if len(v.found) == 0 {
 		return
 	}
+	v.deafNode(func(own, others int) bool { return own == 0 && others >= plainlyDeaf })
 	v.sample()
 	list := v.c.hypotheses(v.found)
 	for v.assume(list, 0.9) {

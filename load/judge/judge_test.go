@@ -172,6 +172,17 @@ func TestPlantedMistakes(t *testing.T) {
 	}
 }
 
+// A deaf node is named although fixed windows would explain the same leaks: the run ends before a client that crossed the
+// threshold by the window before crosses it again in its own.
+func TestDeafNodeBesideAnEdge(t *testing.T) {
+	const traffic = "{duration: 14s, start: 2026-01-01T00:00:05Z, components: [{name: all, steady: {clients: 20, rate: 16/10s, poisson: false}, attack: true}]}"
+	l := limiter{passes: func(r *sent) bool { return r.Node == 1 }, traffic: traffic}
+	s := l.tried(t, strings.Replace(ban, "6s", "60s", 1), judge.Options{Lag: 5 * time.Second})
+	if !slices.Equal(names(s), []string{judge.DeafNode}) {
+		t.Errorf("faults %v\n%s", names(s), told(s))
+	}
+}
+
 // after returns what happens once, some seconds after the first request.
 func after(seconds int64, happens func(l *limiter)) func(*limiter, *sent) {
 	done := false
@@ -224,7 +235,7 @@ func TestInventedMistakes(t *testing.T) {
 			return 1
 		}}, []string{judge.Leaks}},
 		{"a period of 20 s", throttle, &limiter{before: func(l *limiter, _ *sent) { l.period = 20e6 }}, []string{judge.RefusesWrongly, judge.MitigationLong, judge.RefusesSome}},
-		{"nodes refuse 700 ms late", ban, &limiter{lag: func() int64 { return 700_000 }, hurried: true}, []string{judge.Leaks}},
+		{"nodes refuse 700 ms late", ban, &limiter{lag: func() int64 { return 700_000 }, traffic: hurry}, []string{judge.Leaks}},
 		{"counts of two rules are one", throttle + ", {id: more, characteristics: [ip], limits: [{threshold: 16, period: 10s}]}", &limiter{counts: func(_ *sent, refused bool) int {
 			if refused {
 				return 0

@@ -119,7 +119,7 @@ func TestMistakesBehindTheLag(t *testing.T) {
 		{"threshold +1, 20 ms late", ban, &limiter{more: 1, lag: func() int64 { return 20_000 }}, judge.ThresholdHigh},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			test.hurried = true
+			test.traffic = hurry
 			if s := test.tried(t, test.rules, judge.Options{}); !slices.Equal(names(s), []string{test.want}) {
 				t.Errorf("faults %v, want %s\n%s", names(s), test.want, told(s))
 			}
@@ -132,7 +132,7 @@ func TestMistakesBehindTheLag(t *testing.T) {
 func TestLagIsNoMistake(t *testing.T) {
 	for name, lag := range map[string]int64{"at once": 0, "20 ms": 20_000, "80 ms": 80_000, "120 ms": 120_000, "300 ms": 300_000} {
 		t.Run(name, func(t *testing.T) {
-			l := &limiter{hurried: true, lag: func() int64 { return lag }}
+			l := &limiter{traffic: hurry, lag: func() int64 { return lag }}
 			if s := l.tried(t, ban, judge.Options{}); len(s.Faults) > 0 {
 				t.Errorf("faults:\n%s", told(s))
 			}

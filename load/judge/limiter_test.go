@@ -111,7 +111,7 @@ type limiter struct {
 	refuses func(r *sent) bool                     // who is refused whatever is counted
 	answer  func(a *judge.Answer)                  // how answers differ
 	unseen  bool                                   // refusals look like answers of the origin
-	hurried bool                                   // it gets the traffic hurry
+	traffic string                                 // what it gets, by default testdata/traffic.yaml
 
 	windows map[string]map[int64]int64
 	times   map[string][]int64
@@ -267,10 +267,7 @@ func (l *limiter) tried(t testing.TB, rules string, o judge.Options) *judge.Scor
 	}
 	l.threshold = int64(set.Rules()[0].Limits[0].Threshold)
 	l.timeout = set.Rules()[0].MitigationTimeout.Microseconds() + l.timeout
-	requests := attack(t, "")
-	if l.hurried {
-		requests = attack(t, hurry)
-	}
+	requests := attack(t, l.traffic)
 	l.run(requests)
 	o.Rules = set
 	s, err := judge.Judge(requests, o)

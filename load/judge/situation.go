@@ -141,19 +141,7 @@ func (c *court) shown(t *trial, found []violation) int64 {
 
 // situations reports violations that no hypothesis explains, by when and where they happened.
 func (v *investigation) situations() {
-	leaks, _ := split(v.left)
-	if node, ok := v.deaf(leaks); ok {
-		name := v.c.trace.Nodes()[node]
-		var its []int32
-		v.left = slices.DeleteFunc(v.left, func(w violation) bool {
-			mine := w.leak && v.c.at(w.request).Node == node
-			if mine {
-				its = append(its, w.request)
-			}
-			return mine
-		})
-		v.add(DeafNode, its, "%s lets through what other nodes refuse", name).Node = name
-	}
+	v.deafNode(func(own, others int) bool { return others > own })
 	v.mixed()
 	keys := map[int32]bool{}
 	for _, w := range v.left {
@@ -280,32 +268,36 @@ func (v *investigation) atRandom(by map[string][]int32) {
 	delete(by, RefusesAtWill)
 }
 
-// deaf returns the node that has nearly all leaks, if other nodes refuse.
-func (v *investigation) deaf(leaks []int32) (node int, ok bool) {
-	byNode, refusals, keys := map[int]int{}, map[int]int{}, map[int32]bool{}
+// plainlyDeaf is how many refusals of other nodes show that a node without any is deaf. A mistake of all nodes that passes
+// requests would hardly leave one of them without a refusal.
+const plainlyDeaf = 20
+
+// deafNode reports the node that has nearly all leaks, if the numbers of its own refusals and of the others', of the same
+// keys, say so.
+func (v *investigation) deafNode(deaf func(own, others int) bool) {
+	leaks, _ := split(v.left)
+	byNode, refusals, keys := map[int][]int32{}, map[int]int{}, map[int32]bool{}
 	for _, i := range leaks {
-		byNode[v.c.at(i).Node]++
+		byNode[v.c.at(i).Node] = append(byNode[v.c.at(i).Node], i)
 		for _, k := range v.c.book.keysOf(i) {
 			keys[k] = true
 		}
 	}
+	total := 0
 	for i, o := range v.c.outcomes {
 		if o == refused && slices.ContainsFunc(v.c.book.keysOf(int32(i)), func(k int32) bool { return keys[k] }) {
 			refusals[v.c.at(int32(i)).Node]++
+			total++
 		}
 	}
-	for _, node = range slices.Sorted(maps.Keys(byNode)) {
-		others := 0
-		for other, n := range refusals {
-			if other != node {
-				others += n
-			}
+	for node, its := range byNode {
+		if 10*len(its) < 9*len(leaks) || !deaf(refusals[node], total-refusals[node]) {
+			continue
 		}
-		if 10*byNode[node] >= 9*len(leaks) && others > refusals[node] {
-			return node, true
-		}
+		v.left = slices.DeleteFunc(v.left, func(w violation) bool { return w.leak && v.c.at(w.request).Node == node })
+		name := v.c.trace.Nodes()[node]
+		v.add(DeafNode, its, "%s lets through what other nodes refuse", name).Node = name
 	}
-	return 0, false
 }
 
 // Bounds on the search for confused clients.
