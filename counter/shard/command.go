@@ -14,7 +14,10 @@ const version = "1.6.18-edge"
 // may have more.
 const maxTokens = 23
 
-const badFormat = "CLIENT_ERROR bad command line format"
+const (
+	badFormat  = "CLIENT_ERROR bad command line format"
+	badExptime = "CLIENT_ERROR invalid exptime argument"
+)
 
 // exec carries out the command in line, which has no line end. The reply goes
 // to c.out.
@@ -28,65 +31,44 @@ func (c *conn) exec(line []byte, now time.Time) {
 		c.reply("ERROR")
 		return
 	}
-	switch string(name) {
-	case "get", "gets":
-		if first, _ := nextToken(rest); len(first) == 0 {
-			c.reply("ERROR")
-			return
-		}
-		c.get(rest, len(name) == len("gets"), now)
+	if cas := string(name) == "gets"; cas || string(name) == "get" {
+		c.get(rest, cas, now)
 		return
 	}
 	c.tokenize(line)
-	least, most := 1, maxTokens // words
-	switch string(name) {
-	case "incr", "decr", "touch":
-		least, most = 3, 4
-	case "set", "add", "replace":
-		least, most = 5, 6
-	case "cas":
-		least, most = 6, 7
-	case "delete":
-		least, most = 2, 4
-	case "flush_all":
-		least, most = 1, 3
-	case "verbosity":
-		least, most = 2, 3
-	}
-	if c.words < least || c.words > most {
-		c.reply("ERROR")
+	for i := range commands {
+		switch command := &commands[i]; {
+		case command.name != string(name):
+			continue
+		case c.words < command.least || c.words > command.most:
+			c.reply("ERROR")
+		default:
+			command.run(c, now)
+		}
 		return
 	}
-	switch string(name) {
-	case "incr":
-		c.arithmetic(false, now)
-	case "decr":
-		c.arithmetic(true, now)
-	case "set":
-		c.update(modeSet, now)
-	case "add":
-		c.update(modeAdd, now)
-	case "replace":
-		c.update(modeReplace, now)
-	case "cas":
-		c.update(modeCAS, now)
-	case "touch":
-		c.touch(now)
-	case "delete":
-		c.delete(now)
-	case "flush_all":
-		c.flushAll(now)
-	case "stats":
-		c.stats(now)
-	case "version":
-		c.reply("VERSION " + version)
-	case "verbosity":
-		c.verbosity()
-	case "quit":
-		c.state = connDone
-	default:
-		c.unknown(name)
-	}
+	c.unknown(name)
+}
+
+// commands are all commands but get and gets, with how many words they have, the name included.
+var commands = [...]struct {
+	name        string
+	least, most int
+	run         func(c *conn, now time.Time)
+}{
+	{"incr", 3, 4, func(c *conn, now time.Time) { c.arithmetic(false, now) }},
+	{"decr", 3, 4, func(c *conn, now time.Time) { c.arithmetic(true, now) }},
+	{"set", 5, 6, func(c *conn, now time.Time) { c.update(modeSet, now) }},
+	{"add", 5, 6, func(c *conn, now time.Time) { c.update(modeAdd, now) }},
+	{"replace", 5, 6, func(c *conn, now time.Time) { c.update(modeReplace, now) }},
+	{"cas", 6, 7, func(c *conn, now time.Time) { c.update(modeCAS, now) }},
+	{"touch", 3, 4, (*conn).touch},
+	{"delete", 2, 4, (*conn).delete},
+	{"flush_all", 1, 3, (*conn).flushAll},
+	{"stats", 1, maxTokens, (*conn).stats},
+	{"version", 1, maxTokens, func(c *conn, _ time.Time) { c.reply("VERSION " + version) }},
+	{"verbosity", 2, 3, (*conn).verbosity},
+	{"quit", 1, maxTokens, func(c *conn, _ time.Time) { c.state = connDone }},
 }
 
 // unknown answers a command that does not exist. A web browser's request is
@@ -123,24 +105,21 @@ func (c *conn) noreplyMaybe() bool {
 // flushAll answers flush_all.
 func (c *conn) flushAll(now time.Time) {
 	c.server.flushes.Add(1)
-	words := 1
-	if c.noreplyMaybe() {
-		words = 2
+	at := []byte("0")
+	if noreply := c.noreplyMaybe(); c.words > 2 || c.words == 2 && !noreply {
+		at = c.tokens[1]
 	}
-	var exptime int32
-	if c.words != words {
-		var ok bool
-		if exptime, ok = parseInt32(c.tokens[1]); !ok {
-			c.reply("CLIENT_ERROR invalid exptime argument")
-			return
-		}
+	exptime, ok := parseInt32(at)
+	if !ok {
+		c.reply(badExptime)
+		return
 	}
 	c.store.flush(exptime, now)
 	c.reply("OK")
 }
 
 // verbosity answers verbosity, which has no effect.
-func (c *conn) verbosity() {
+func (c *conn) verbosity(time.Time) {
 	c.noreplyMaybe()
 	if _, ok := parseUint32(c.tokens[1]); !ok {
 		c.reply(badFormat)

@@ -27,14 +27,5 @@ func (c *conn) delete(now time.Time) {
 
 // delete removes the item under key. It reports whether there was one.
 func (st *store) delete(key []byte, now int64) bool {
-	s, h := st.lock(key, now)
-	defer s.mu.Unlock()
-	i := s.find(h, key, now)
-	if i == 0 {
-		s.counts[deleteMisses]++
-		return false
-	}
-	s.counts[deleteHits]++
-	s.remove(h, i)
-	return true
+	return st.visit(key, now, deleteHits, deleteMisses, (*stripe).remove)
 }

@@ -38,7 +38,7 @@ func (s *stripe) sweep(now int64) bool {
 		}
 		i := uint32(s.hand)
 		if b := s.at(i); b.isHead() && s.dead(b, now) {
-			s.reclaim(i)
+			s.discard(i, reclaimed, expiredUnfetched)
 			swept = true
 		}
 	}
@@ -50,15 +50,6 @@ func (s *stripe) dead(b *block, now int64) bool {
 	return b.u64(fieldCAS) < s.flushed || expired(b, now)
 }
 
-// reclaim removes an item that is dead.
-func (s *stripe) reclaim(i uint32) {
-	s.counts[reclaimed]++
-	if !s.at(i).fetched() {
-		s.counts[expiredUnfetched]++
-	}
-	s.remove(s.hash(i), i)
-}
-
 // evict removes the item that has not been used for longest.
 func (s *stripe) evict(now int64) {
 	i := s.oldest
@@ -66,12 +57,17 @@ func (s *stripe) evict(now int64) {
 		panic("shard: an item is larger than its stripe")
 	}
 	if s.dead(s.at(i), now) {
-		s.reclaim(i)
-		return
+		s.discard(i, reclaimed, expiredUnfetched)
+	} else {
+		s.discard(i, evictions, evictedUnfetched)
 	}
-	s.counts[evictions]++
+}
+
+// discard removes item i, and counts it in all, and in unfetched unless it was fetched.
+func (s *stripe) discard(i uint32, all, unfetched counter) {
+	s.counts[all]++
 	if !s.at(i).fetched() {
-		s.counts[evictedUnfetched]++
+		s.counts[unfetched]++
 	}
 	s.remove(s.hash(i), i)
 }

@@ -105,15 +105,7 @@ func (c *conn) readLine() ([]byte, bool) {
 func mayBeLong(line []byte) bool {
 	const maxIndent = 100
 	trimmed := bytes.TrimLeft(line, " ")
-	if len(line)-len(trimmed) > maxIndent {
-		return false
-	}
-	for _, name := range []string{"get ", "gets "} {
-		if len(trimmed) >= len(name) && string(trimmed[:len(name)]) == name {
-			return true
-		}
-	}
-	return false
+	return len(line)-len(trimmed) <= maxIndent && (bytes.HasPrefix(trimmed, []byte("get ")) || bytes.HasPrefix(trimmed, []byte("gets ")))
 }
 
 // readValue returns the next n bytes, which are valid until the next read. It

@@ -11,13 +11,12 @@ import (
 func (c *conn) get(args []byte, withCAS bool, now time.Time) {
 	clock := c.store.clock(now)
 	spoilt := len(args) > maxKey && hasLongToken(args)
-	for {
-		var key []byte
-		key, args = nextToken(args)
-		if len(key) == 0 {
-			c.reply("END")
-			return
-		}
+	key, args := nextToken(args)
+	if len(key) == 0 {
+		c.reply("ERROR")
+		return
+	}
+	for ; len(key) > 0; key, args = nextToken(args) {
 		if len(key) > maxKey {
 			c.reply(badFormat)
 			return
@@ -31,16 +30,16 @@ func (c *conn) get(args []byte, withCAS bool, now time.Time) {
 			return
 		}
 	}
+	c.reply("END")
 }
 
 func hasLongToken(args []byte) bool {
-	for {
-		var token []byte
-		token, args = nextToken(args)
-		if len(token) == 0 || len(token) > maxKey {
-			return len(token) > maxKey
+	for token, rest := nextToken(args); len(token) > 0; token, rest = nextToken(rest) {
+		if len(token) > maxKey {
+			return true
 		}
 	}
+	return false
 }
 
 // nextToken returns what comes before the first space in b that is not leading,
@@ -65,7 +64,7 @@ func (c *conn) touch(now time.Time) {
 	}
 	exptime, ok := parseInt32(c.tokens[2])
 	if !ok {
-		c.reply("CLIENT_ERROR invalid exptime argument")
+		c.reply(badExptime)
 		return
 	}
 	if c.store.touch(key, c.store.deadline(exptime, now), c.store.clock(now)) {
@@ -73,6 +72,21 @@ func (c *conn) touch(now time.Time) {
 	} else {
 		c.reply("NOT_FOUND")
 	}
+}
+
+// visit calls visit with the live item under key while its stripe s is locked, and reports whether
+// there is one. It counts a hit or a miss.
+func (st *store) visit(key []byte, now int64, hits, misses counter, visit func(s *stripe, h uint64, i uint32)) bool {
+	s, h := st.lock(key, now)
+	defer s.mu.Unlock()
+	i := s.find(h, key, now)
+	if i == 0 {
+		s.counts[misses]++
+		return false
+	}
+	s.counts[hits]++
+	visit(s, h, i)
+	return true
 }
 
 // get appends the VALUE reply for key to dst, if key has an item.
@@ -104,17 +118,10 @@ func (st *store) get(dst, key []byte, withCAS bool, now int64) []byte {
 
 // touch gives the item under key a deadline. It reports whether there is one.
 func (st *store) touch(key []byte, deadline, now int64) bool {
-	s, h := st.lock(key, now)
-	defer s.mu.Unlock()
-	i := s.find(h, key, now)
-	if i == 0 {
-		s.counts[touchMisses]++
-		return false
-	}
-	s.counts[touchHits]++
-	s.fetch(i)
-	s.at(i).put64(fieldDeadline, uint64(deadline))
-	return true
+	return st.visit(key, now, touchHits, touchMisses, func(s *stripe, _ uint64, i uint32) {
+		s.fetch(i)
+		s.at(i).put64(fieldDeadline, uint64(deadline))
+	})
 }
 
 // fetch makes item i the most recently used one and marks it as fetched.

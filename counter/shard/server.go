@@ -37,6 +37,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -82,26 +83,18 @@ const (
 )
 
 func (o Options) withDefaults() (Options, error) {
-	if o.MaxBytes == 0 {
-		o.MaxBytes = 64 << 20
-	}
-	if o.MaxBytes < minMaxBytes {
+	o.MaxBytes = cmp.Or(o.MaxBytes, 64<<20)
+	o.MaxItemSize = cmp.Or(o.MaxItemSize, int(min(1<<20, o.MaxBytes/itemsPerStripe)))
+	o.MaxConns = cmp.Or(o.MaxConns, 1024)
+	switch {
+	case o.MaxBytes < minMaxBytes:
 		return o, fmt.Errorf("shard: MaxBytes %d is less than %d", o.MaxBytes, minMaxBytes)
-	}
-	if o.MaxItemSize == 0 {
-		o.MaxItemSize = int(min(1<<20, o.MaxBytes/itemsPerStripe))
-	}
-	if o.MaxItemSize < minMaxItemSize || int64(o.MaxItemSize) > o.MaxBytes/itemsPerStripe {
+	case o.MaxItemSize < minMaxItemSize || int64(o.MaxItemSize) > o.MaxBytes/itemsPerStripe:
 		return o, fmt.Errorf("shard: MaxItemSize %d is not between %d and a quarter of MaxBytes %d",
 			o.MaxItemSize, minMaxItemSize, o.MaxBytes)
-	}
-	if o.MaxConns == 0 {
-		o.MaxConns = 1024
-	}
-	if o.MaxConns < 0 {
+	case o.MaxConns < 0:
 		return o, fmt.Errorf("shard: MaxConns %d is negative", o.MaxConns)
-	}
-	if o.IdleTimeout < 0 {
+	case o.IdleTimeout < 0:
 		return o, fmt.Errorf("shard: IdleTimeout %v is negative", o.IdleTimeout)
 	}
 	return o, nil

@@ -32,12 +32,19 @@ const (
 	touchHits
 	touchMisses
 	totalItems
-	evictions
-	evictedUnfetched
 	expiredUnfetched
+	evictedUnfetched
+	evictions
 	reclaimed
 	numCounters
 )
+
+// counterNames are the counters as stats names them.
+var counterNames = [numCounters]string{
+	"cmd_set", "get_hits", "get_misses", "get_expired", "get_flushed", "delete_misses", "delete_hits", "incr_misses", "incr_hits",
+	"decr_misses", "decr_hits", "cas_misses", "cas_hits", "cas_badval", "touch_hits", "touch_misses",
+	"total_items", "expired_unfetched", "evicted_unfetched", "evictions", "reclaimed",
+}
 
 type counts [numCounters]uint64
 
@@ -92,36 +99,25 @@ func (c *conn) generalStats(now time.Time) {
 	c.stat("cmd_set", n.counts[cmdSet])
 	c.stat("cmd_flush", s.flushes.Load())
 	c.stat("cmd_touch", n.counts[touchHits]+n.counts[touchMisses])
-	c.stat("get_hits", n.counts[getHits])
-	c.stat("get_misses", n.counts[getMisses])
-	c.stat("get_expired", n.counts[getExpired])
-	c.stat("get_flushed", n.counts[getFlushed])
-	c.stat("delete_misses", n.counts[deleteMisses])
-	c.stat("delete_hits", n.counts[deleteHits])
-	c.stat("incr_misses", n.counts[incrMisses])
-	c.stat("incr_hits", n.counts[incrHits])
-	c.stat("decr_misses", n.counts[decrMisses])
-	c.stat("decr_hits", n.counts[decrHits])
-	c.stat("cas_misses", n.counts[casMisses])
-	c.stat("cas_hits", n.counts[casHits])
-	c.stat("cas_badval", n.counts[casBadval])
-	c.stat("touch_hits", n.counts[touchHits])
-	c.stat("touch_misses", n.counts[touchMisses])
+	c.statCounters(&n, getHits, touchMisses)
 	c.stat("bytes_read", s.bytesRead.Load())
 	c.stat("bytes_written", s.bytesWritten.Load())
 	c.stat("limit_maxbytes", s.options.MaxBytes)
 	c.stat("threads", runtime.GOMAXPROCS(0))
 	c.stat("bytes", n.blocks*blockCost)
 	c.stat("curr_items", n.items)
-	c.stat("total_items", n.counts[totalItems])
-	c.stat("expired_unfetched", n.counts[expiredUnfetched])
-	c.stat("evicted_unfetched", n.counts[evictedUnfetched])
-	c.stat("evictions", n.counts[evictions])
-	c.stat("reclaimed", n.counts[reclaimed])
+	c.statCounters(&n, totalItems, reclaimed)
 	c.stat("instance", s.instance) // memcached has none
 	c.reply("END")
 }
 
 func (c *conn) stat(name string, value any) {
 	c.out = fmt.Appendf(c.out, "STAT %s %v\r\n", name, value)
+}
+
+// statCounters reports the counters from first to last.
+func (c *conn) statCounters(n *snapshot, first, last counter) {
+	for i := first; i <= last; i++ {
+		c.stat(counterNames[i], n.counts[i])
+	}
 }

@@ -81,28 +81,19 @@ func (st *store) update(u update, value []byte, now int64) outcome {
 	defer s.mu.Unlock()
 	s.counts[cmdSet]++
 	i := s.find(h, u.key, now)
-	if i == 0 {
-		switch u.mode {
-		case modeSet, modeAdd:
-			st.put(s, h, i, u, value, now)
-			return stored
-		case modeCAS:
-			s.counts[casMisses]++
-			return notFound
-		default:
-			return notStored
-		}
-	}
-
-	switch u.mode {
-	case modeAdd:
+	switch {
+	case i == 0 && u.mode == modeCAS:
+		s.counts[casMisses]++
+		return notFound
+	case i == 0 && u.mode == modeReplace:
+		return notStored
+	case i != 0 && u.mode == modeAdd:
 		s.use(i)
 		return notStored
-	case modeCAS:
-		if u.cas != s.at(i).u64(fieldCAS) {
-			s.counts[casBadval]++
-			return exists
-		}
+	case u.mode == modeCAS && u.cas != s.at(i).u64(fieldCAS):
+		s.counts[casBadval]++
+		return exists
+	case u.mode == modeCAS:
 		s.counts[casHits]++
 	}
 	st.put(s, h, i, u, value, now)
@@ -132,16 +123,16 @@ func (st *store) newCAS(b *block) { b.put64(fieldCAS, st.lastCAS.Add(1)) }
 // countSet counts a storage command whose value was malformed.
 func (st *store) countSet(key []byte, now int64) {
 	s, _ := st.lock(key, now)
+	defer s.mu.Unlock()
 	s.counts[cmdSet]++
-	s.mu.Unlock()
 }
 
 // drop removes the item under key, if there is one, without counting it as
 // deleted.
 func (st *store) drop(key []byte, now int64) {
 	s, h := st.lock(key, now)
+	defer s.mu.Unlock()
 	if i := s.find(h, key, now); i != 0 {
 		s.remove(h, i)
 	}
-	s.mu.Unlock()
 }
