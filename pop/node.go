@@ -327,7 +327,7 @@ func (n *Node) Start() error {
 		n.running.Go(func() { n.ring.run(n.counting, n.o.Now, n.peering.votes) })
 	}
 	if len(n.shards) > 1 {
-		n.running.Go(func() { n.ring.keep(n.counting, n.secret.RecordKey(n.secret.Tag([]byte("drains")))) })
+		n.running.Go(func() { n.ring.keep(n.counting, n.secret.RecordItem(n.secret.Tag([]byte("drains")))) })
 	}
 	for _, l := range listeners {
 		n.addrs[l.name] = l.Addr()

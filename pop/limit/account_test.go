@@ -219,18 +219,14 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 		req.Canonicalize(rule.ClientPrefix{})
 		what, _ := l.Rules().Rules()[0].AppendKey(nil, &req)
 		for _, of := range limits {
-			var keys []string
+			var items []counter.Item
 			first, _ := counter.Window(begin, of.Period)
 			last, _ := counter.Window(time.Now(), of.Period)
 			for number := first; number <= last; number++ {
-				keys = append(keys, secret.CounterKey(secret.Tag(what), of, number))
+				items = append(items, secret.CounterItem(secret.Tag(what), of, number))
 			}
 			for _, s := range sound {
-				values, err := s.Numbers(keys...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, value := range values {
+				for _, value := range values(t, s, items...) {
 					number, err := memcached.ParseNumber(value)
 					if err != nil {
 						t.Error(err)
@@ -239,8 +235,8 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 				}
 			}
 			for _, s := range troubled {
-				for _, key := range keys {
-					for _, delta := range s.lost[key] {
+				for _, item := range items {
+					for _, delta := range s.lost[item.String()] {
 						lost += of.Layout.Sum(delta)
 					}
 				}
