@@ -83,6 +83,7 @@ var corpus = []struct{ name, text string }{
 	{"request behind an upgrade to HTTP/2", "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
 	{"request behind a refused body", "POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3, 3\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
 	{"request behind GET with a chunked body", "GET /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
+	{"length with leading zeros", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0010\r\nConnection: close\r\n\r\n0123456789"},
 	{"empty length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\nConnection: close\r\n\r\n"},
 	{"blank in a length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3 3\r\nConnection: close\r\n\r\nabc"},
 	{"tabs around a length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\t3\t\r\nConnection: close\r\n\r\nabc"},
@@ -160,6 +161,9 @@ func (r *recorder) serve(conn net.Conn) {
 	}
 	if forwarded := req.Header["X-Forwarded-For"]; len(forwarded) != 1 || forwarded[0] != "127.0.0.1" && forwarded[0] != "unix:" {
 		note += fmt.Sprintf(" forwarded for %q", forwarded)
+	}
+	if length := req.Header.Get("Content-Length"); strings.HasPrefix(length, "0") && length != "0" {
+		note += " length " + length
 	}
 	for name := range req.Header {
 		if strings.Contains(name, "_") {

@@ -238,6 +238,10 @@ func (h *head) frame() error {
 				return errLength
 			}
 			h.Length = n
+			for f.valueAt+1 < f.valueEnds && h.raw[f.valueAt] == '0' {
+				h.raw[f.valueAt] = ' ' // some origins read 010 as octal
+				f.valueAt++
+			}
 		case TransferEncoding:
 			if coded {
 				return errCodingTwice
