@@ -127,24 +127,28 @@ func TestShortBodiesGoWithTheirHeads(t *testing.T) {
 		return countingConn{conn, &writes}, err
 	}})
 	defer o.Close()
-	conn := dial(t, serve(t, relay{o}))
+	server := serve(t, relay{o})
 	sizes := []int{1000, 5000, 20_000, 10}
-	var all, want strings.Builder
-	for i, n := range sizes {
-		option := ""
-		if i == len(sizes)-1 {
-			option = gone
+	for _, format := range []string{"Content-Length: %d\r\n%s\r\n%s", "Transfer-Encoding: chunked\r\n%[2]s\r\n%[1]x\r\n%[3]s\r\n0\r\n\r\n"} {
+		conn := dial(t, server)
+		writes.Store(0)
+		var all, want strings.Builder
+		for i, n := range sizes {
+			option := ""
+			if i == len(sizes)-1 {
+				option = gone
+			}
+			fmt.Fprintf(&all, "POST / HTTP/1.1\r\nHost: a\r\n"+format, n, option, strings.Repeat("x", n))
+			fmt.Fprintf(&want, "%d bytes", n)
 		}
-		fmt.Fprintf(&all, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%s\r\n%s", n, option, strings.Repeat("x", n))
-		fmt.Fprintf(&want, "%d bytes", n)
-	}
-	if _, err := io.WriteString(conn, all.String()); err != nil {
-		t.Fatal(err)
-	}
-	got, err := io.ReadAll(conn)
-	bodies := strings.Join(regexp.MustCompile(`\d+ bytes`).FindAllString(string(got), -1), "")
-	if err != nil || bodies != want.String() || int(writes.Load()) != len(sizes) {
-		t.Errorf("bodies %q in %d writes, %v; want %q in %d", bodies, writes.Load(), err, want.String(), len(sizes))
+		if _, err := io.WriteString(conn, all.String()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(conn)
+		bodies := strings.Join(regexp.MustCompile(`\d+ bytes`).FindAllString(string(got), -1), "")
+		if err != nil || bodies != want.String() || int(writes.Load()) != len(sizes) {
+			t.Errorf("%s: bodies %q in %d writes, %v; want %q in %d", format, bodies, writes.Load(), err, want.String(), len(sizes))
+		}
 	}
 }
 

@@ -152,14 +152,14 @@ func (t *relaying) frame(dst []byte) ([]byte, error) {
 		b.ended = b.left == 0
 		return dst, nil
 	}
-	for !b.ended && c.r < c.w && len(dst) < largeBuffer {
+	for !b.ended && len(dst) < largeBuffer {
 		data, n, err := b.next(c.buffered())
 		if err != nil {
 			return dst, err
 		}
 		dst = appendChunk(dst, b, data)
 		c.use(n)
-		if n == 0 {
+		if n == 0 && (b.kind != Chunked || !c.moreNow()) {
 			break
 		}
 	}

@@ -221,6 +221,13 @@ func (w *wire) readNow(b []byte) (n int) {
 	return max(n, 0)
 }
 
+// moreNow is more without waiting, if the buffer has room. It reports whether there was anything to read.
+func (w *wire) moreNow() bool {
+	n := w.readNow(w.in[w.w:])
+	w.w += n
+	return n > 0
+}
+
 // release frees the buffers that are empty.
 func (w *wire) release() {
 	w.releaseIn()
