@@ -38,6 +38,17 @@ func (a *aging[V]) touch(hash uint64) (read uint32) {
 	return read
 }
 
+// peek returns the value of a key if it is in young, else none.
+func (a *aging[V]) peek(key *accesslog.Client, hash uint64) (v V) {
+	if a.young.numbers == nil {
+		return v
+	}
+	if number, known := a.young.numbers.Find(hash, key); known {
+		v = a.young.at(number).value
+	}
+	return v
+}
+
 // get returns the value of a key, a new one unless known. now must not be earlier than in the last
 // call.
 func (a *aging[V]) get(key *accesslog.Client, hash uint64, now int64) (v *V, known bool) {

@@ -13,14 +13,23 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// coldKeys are the keys of a Simulation that no node can refuse yet: within the time that an estimate covers, they had no
-// more requests than the threshold. A request whose keys are all cold passes, and counting it is deferred. When a key gets
-// hot, the nodes count its deferred requests: see Simulation.catchUp.
+// coldKeys finds the keys of a Simulation's requests, and those that no node can refuse yet: within the time that an estimate
+// covers, they had no more requests than the threshold. A request whose keys are all cold passes, and counting it is deferred.
+// When a key gets hot, the nodes count its deferred requests: see Simulation.catchUp. It does not depend on what nodes decide,
+// so it may be ahead of them.
 type coldKeys struct {
-	bounds map[*rule.Rule][]bound
-	span   int64            // of the longest bound
-	states aging[coldState] // a key without requests during their life has no effect any more
-	sink   uint64           // keeps the compiler from dropping the reads of fetch
+	rules    *rule.Set
+	client   rule.ClientPrefix
+	asks     requests
+	matched  []*rule.Rule
+	material [256]byte
+
+	bounds  map[*rule.Rule][]bound // nil if no request is deferred
+	span    int64                  // of the longest bound
+	states  aging[coldState]       // a key without requests during their life has no effect any more
+	counted []uint64               // deferred requests that a rule counts, by its index
+	n       uint32                 // number of requests so far; it may wrap around
+	sink    uint64                 // keeps the compiler from dropping the reads of fetch
 }
 
 // A bound is the maximum number of requests that a cold key has within a span.
@@ -37,18 +46,18 @@ type coldState struct {
 
 // A deferredRequest is a request that its node has not counted yet.
 type deferredRequest struct {
-	at    int64
-	flush int32 // index of the node's flush that would have sent it
-	node  int16
+	at     int64
+	number uint32 // of the request
+	node   uint16
 }
 
-// newColdKeys returns an empty set, or nil if shards fail: what a node knows then depends on when it asked, so no request is
-// deferred.
+// newColdKeys returns an empty set. If shards fail, no key is cold: what a node knows then depends on when it asked.
 func newColdKeys(o PoPOptions, rules *rule.Set) *coldKeys {
+	c := &coldKeys{rules: rules, client: o.Client, asks: requests{fields: rules.ReadsFields()}, counted: make([]uint64, len(rules.Rules()))}
 	if len(o.Losses) > 0 {
-		return nil
+		return c
 	}
-	c := &coldKeys{bounds: map[*rule.Rule][]bound{}}
+	c.bounds = map[*rule.Rule][]bound{}
 	add := func(r *rule.Rule) {
 		for _, l := range r.Limits {
 			const rounding = 1e6 // nodes count a request at the start of its tick
@@ -73,40 +82,31 @@ func newColdKeys(o PoPOptions, rules *rule.Set) *coldKeys {
 
 // A simulatedKey is a key of a request.
 type simulatedKey struct {
-	*coldState // set by coldKeys.stayCold
-	rule       *rule.Rule
-	bounds     []bound
-	key        accesslog.Client
-	hash       uint64
-	counts     bool // the rule counts the request, if it passes
+	rule   *rule.Rule
+	bounds []bound
+	key    accesslog.Client
+	hash   uint64
+	counts bool              // the rule counts the request, if it passes
+	state  *coldState        // set by coldKeys.take
+	late   []deferredRequest // that nodes must count first: the key has just become hot
 }
 
 func (k *simulatedKey) of() counter.Key { return counter.Key(k.key) }
 
-// A keyFinder finds the keys of requests.
-type keyFinder struct {
-	rules    *rule.Set
-	client   rule.ClientPrefix
-	bounds   map[*rule.Rule][]bound // if nil, no key is cold, and no keys are looked up
-	asks     requests
-	matched  []*rule.Rule
-	material [256]byte
-}
-
-// append appends the keys of a request to all, and returns its canonical path. hot reports whether the node must decide
-// about the request even if its keys are cold.
-func (f *keyFinder) append(all []simulatedKey, e *accesslog.Entry, addr netip.Addr) (keys []simulatedKey, path string, hot bool) {
-	req := f.asks.at(e, addr)
-	req.Canonicalize(f.client)
-	if f.bounds == nil || f.rules.Access(req.Addr) != rule.Unlisted {
+// find appends the keys of a request to all, and returns its canonical path. hot reports whether a node must decide about the
+// request even if its keys are cold.
+func (c *coldKeys) find(all []simulatedKey, e *accesslog.Entry, addr netip.Addr) (keys []simulatedKey, path string, hot bool) {
+	req := c.asks.at(e, addr)
+	req.Canonicalize(c.client)
+	if c.bounds == nil || c.rules.Access(req.Addr) != rule.Unlisted {
 		return all, req.Path, true
 	}
-	f.matched = f.rules.Match(&req, f.matched[:0])
-	for _, base := range f.matched {
-		keys := base.Keys(f.material[:0], &req)
+	c.matched = c.rules.Match(&req, c.matched[:0])
+	for _, base := range c.matched {
+		keys := base.Keys(c.material[:0], &req)
 		for i := range keys.Len() {
-			if r := f.rules.Override(base, keys.At(i)); r != nil {
-				k := simulatedKey{rule: r, bounds: f.bounds[r], key: accesslog.Client(secret.Tag(keys.At(i))), counts: counts(r, e.Status)}
+			if r := c.rules.Override(base, keys.At(i)); r != nil {
+				k := simulatedKey{rule: r, bounds: c.bounds[r], key: accesslog.Client(secret.Tag(keys.At(i))), counts: counts(r, e.Status)}
 				k.hash = client.Hash(&k.key)
 				all = append(all, k)
 			}
@@ -122,31 +122,59 @@ func (c *coldKeys) fetch(keys []simulatedKey) {
 	}
 }
 
-// stayCold looks up the keys of a request that comes at now, and reports whether they are all cold and stay so.
-func (c *coldKeys) stayCold(keys []simulatedKey, now int64) (cold bool) {
-	cold = true
+// fetchStates reads the states of keys that have been fetched.
+func (c *coldKeys) fetchStates(keys []simulatedKey) {
+	for i := range keys {
+		if k := &keys[i]; c.states.peek(&k.key, k.hash).hot {
+			c.sink++
+		}
+	}
+}
+
+// take defers the next request, which comes to a node at now, if its keys are all cold and stay so, and returns how often
+// the node counts it; else it returns mustDecide.
+func (c *coldKeys) take(keys []simulatedKey, hot bool, now int64, node uint16) (n int) {
+	p := deferredRequest{now, c.n, node}
+	c.n++
 	for i := range keys {
 		k := &keys[i]
-		k.coldState, _ = c.states.get(&k.key, k.hash, now)
-		cold = cold && !k.hot && !(k.counts && k.exceeds(now))
+		k.state, _ = c.states.get(&k.key, k.hash, now)
+		hot = hot || k.state.hot || k.counts && k.exceeds(now)
 	}
-	return cold
+	if hot {
+		for i := range keys {
+			k := &keys[i]
+			k.late, k.state.deferred, k.state.hot = c.recent(k.state.deferred, now), nil, true
+		}
+		return mustDecide
+	}
+	var last *rule.Rule // a rule's keys follow each other
+	for i := range keys {
+		k := &keys[i]
+		if !k.counts {
+			continue
+		}
+		if len(k.state.deferred) == cap(k.state.deferred) {
+			k.state.deferred = c.recent(k.state.deferred, now)
+		}
+		k.state.deferred = append(k.state.deferred, p)
+		n++
+		if r := k.rule.Base(); r != last {
+			c.counted[r.Index]++
+			last = r
+		}
+	}
+	return n
 }
+
+const mustDecide = -1
 
 // exceeds reports whether one more request at now exceeds a bound.
 func (k *simulatedKey) exceeds(now int64) bool {
 	return slices.ContainsFunc(k.bounds, func(b bound) bool {
-		before := len(k.deferred) - b.n
-		return before >= 0 && (b.n == 0 || k.deferred[before].at > now-b.span)
+		before := len(k.state.deferred) - b.n
+		return before >= 0 && (b.n == 0 || k.state.deferred[before].at > now-b.span)
 	})
-}
-
-// add defers a request with this key.
-func (c *coldKeys) add(k *simulatedKey, p deferredRequest) {
-	if len(k.deferred) == cap(k.deferred) {
-		k.deferred = c.recent(k.deferred, p.at)
-	}
-	k.deferred = append(k.deferred, p)
 }
 
 // recent returns those of all that may still count at now. It reuses all.
@@ -158,43 +186,45 @@ func (c *coldKeys) recent(all []deferredRequest, now int64) []deferredRequest {
 	return all[:copy(all, all[first:])]
 }
 
-// flushes are the latest flushes of a node.
-type flushes struct {
-	n   int32 // number of flushes so far
-	all []flush
-}
+// flushes are the latest flushes of a node, in order.
+type flushes []flush
 
 // A flush is when a node sent what it had counted.
 type flush struct {
-	at   int64 // in microseconds since the Unix epoch
-	rank int64 // in the order of all nodes' flushes
+	at    int64  // in microseconds since the Unix epoch
+	rank  int64  // in the order of all nodes' flushes
+	after uint32 // number of requests that nodes had decided about
 }
 
 // add adds a flush. Those before until are not needed any more.
 func (f *flushes) add(one flush, until int64) {
-	if len(f.all) == cap(f.all) {
-		old, _ := slices.BinarySearchFunc(f.all, until, func(one flush, until int64) int { return cmp.Compare(one.at, until) })
-		f.all = f.all[:copy(f.all, f.all[old:])]
+	if len(*f) == cap(*f) {
+		old, _ := slices.BinarySearchFunc(*f, until, func(one flush, until int64) int { return cmp.Compare(one.at, until) })
+		*f = (*f)[:copy(*f, (*f)[old:])]
 	}
-	f.n, f.all = f.n+1, append(f.all, one)
+	*f = append(*f, one)
 }
 
-// at returns the flush with index n. If it is still to come, its time is never.
-func (f *flushes) at(n int32) flush {
-	if n == f.n {
-		return flush{never, never}
+// of returns the flush that sent a request. If it is still to come, its time is never.
+func (f flushes) of(request uint32) flush {
+	i, _ := slices.BinarySearchFunc(f, request, func(one flush, request uint32) int { return cmp.Compare(int32(one.after-request), 1) })
+	if i == len(f) {
+		return flush{at: never, rank: never}
 	}
-	return f.all[len(f.all)-int(f.n-n)]
+	return f[i]
 }
 
-// catchUp lets the nodes count the deferred requests of keys. It sets the clock back, so that each flush happens when it
+// catchUp lets the nodes count the late requests of keys. It sets the clock back, so that each flush happens when it
 // would have, and so do its effects. What other keys have done since does not matter, since keys do not affect each other,
 // as long as a node's memory holds the hot ones. In the end the clock is where it was.
 func (s *Simulation) catchUp(keys []simulatedKey) {
 	now := s.now
 	for i := range keys {
 		k := &keys[i]
-		for _, send := range s.flushesOf(k.deferred) {
+		if len(k.late) == 0 {
+			continue
+		}
+		for _, send := range s.flushesOf(k.late) {
 			n, cost := s.nodes[send.node], k.rule.CostOf(1)
 			if send.at == never {
 				for _, at := range send.arrived {
@@ -203,32 +233,31 @@ func (s *Simulation) catchUp(keys []simulatedKey) {
 				n.offered = true
 				continue
 			}
-			s.stepUntil(send.at, send.node)
+			s.stepUntil(send.at, int(send.node))
 			s.set(send.at)
 			n.limiter.Count(k.rule, k.of(), cost, send.arrived)
 			s.step(n)
 		}
 		s.stepUntil(now, len(s.nodes))
 		s.set(now)
-		k.deferred, k.hot = nil, true
 	}
 }
 
 // A deferredFlush is the requests of a key that a node would have sent together.
 type deferredFlush struct {
 	flush   // at never if it is still to come
-	node    int
-	index   int32
+	node    uint16
 	arrived []time.Time // by the node's clock
 }
 
 // flushesOf returns the flushes that would have sent a key's deferred requests, in order.
-func (s *Simulation) flushesOf(all []deferredRequest) (sent []deferredFlush) {
-	for _, p := range s.cold.recent(all, s.now) {
-		i := slices.IndexFunc(sent, func(of deferredFlush) bool { return of.node == int(p.node) && of.index == p.flush })
+func (s *Simulation) flushesOf(late []deferredRequest) (sent []deferredFlush) {
+	for _, p := range late {
+		of := s.nodes[p.node].flushed.of(p.number)
+		i := slices.IndexFunc(sent, func(other deferredFlush) bool { return other.node == p.node && other.rank == of.rank })
 		if i < 0 {
 			i = len(sent)
-			sent = append(sent, deferredFlush{flush: s.nodes[p.node].flushed.at(p.flush), node: int(p.node), index: p.flush})
+			sent = append(sent, deferredFlush{flush: of, node: p.node})
 		}
 		sent[i].arrived = append(sent[i].arrived, s.nodes[p.node].clock(p.at))
 	}

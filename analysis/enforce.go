@@ -129,8 +129,8 @@ func (f *Enforcer) Report() *Enforcement {
 		}
 	}
 	if n := len(f.steps); n > 0 {
-		for r, sums := range f.steps[n-1].pop.sums {
-			t.rules[r].sums.Counted = sums.counted
+		for i, r := range t.o.Rules.Rules() {
+			t.rules[i].sums.Counted = f.steps[n-1].pop.countedBy(r)
 		}
 	}
 	t.sums.Clients = int(f.instant[0].clients.young.numbers.Len())

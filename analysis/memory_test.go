@@ -45,7 +45,7 @@ func TestMemoryIsThatOfActiveClients(t *testing.T) {
 		t.Errorf("%d keys have states, want those of 52 s", n)
 	}
 	for _, n := range s.nodes {
-		if kept := len(n.flushed.all); kept == 0 || kept > 2*perSecond*26 {
+		if kept := len(n.flushed); kept == 0 || kept > 2*perSecond*26 {
 			t.Errorf("%d flushes of a node are known, want those of 26 s", kept)
 		}
 	}

@@ -175,54 +175,65 @@ func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP)
 }
 
 // simulate adds a simulated PoP, which writes the ith decision. Requests come to the same nodes in
-// all of them. Two goroutines share the work: the first one finds the keys.
+// all of them. Two goroutines share the work: the first one finds the keys, and defers what it can.
 func (p *player) simulate(s *Simulation, i int) {
 	p.spread = s.spread
-	found, done := make(chan *foundKeys, maxPlaying), make(chan *foundKeys, maxPlaying)
+	taken, done := make(chan *takenRequests, maxPlaying), make(chan *takenRequests, maxPlaying)
 	for range maxPlaying {
-		done <- new(foundKeys)
+		done <- new(takenRequests)
 	}
 	p.players = append(p.players, func(b *batch) {
 		of := <-done
-		of.keys, of.from, of.hot = of.keys[:0], of.from[:0], of.hot[:0]
+		of.keys, of.all = of.keys[:0], of.all[:0]
 		for j := range b.requests {
 			r := &b.requests[j]
+			one := takenRequest{from: len(of.keys)}
 			var path string
-			var hot bool
-			of.from = append(of.from, len(of.keys))
-			if of.keys, path, hot = s.finder.append(of.keys, &r.entry, r.addr); i == 0 {
+			if of.keys, path, one.hot = s.cold.find(of.keys, &r.entry, r.addr); i == 0 {
 				r.path = path
 			}
-			of.hot = append(of.hot, hot)
+			one.to = len(of.keys)
+			of.all = append(of.all, one)
 		}
-		of.from = append(of.from, len(of.keys))
-		found <- of
-	}, func(b *batch) {
-		of := <-found
 		for j := range b.requests {
-			r := &b.requests[j]
-			if next := j + fetchedAhead; next < len(b.requests) {
+			if next := j + 2*fetchedAhead; next < len(b.requests) {
 				s.cold.fetch(of.of(next))
 			}
+			if next := j + fetchedAhead; next < len(b.requests) {
+				s.cold.fetchStates(of.of(next))
+			}
+			r := &b.requests[j]
+			of.all[j].counted = s.cold.take(of.of(j), of.all[j].hot, r.now, r.node)
+		}
+		taken <- of
+	}, func(b *batch) {
+		of := <-taken
+		for j := range b.requests {
+			r := &b.requests[j]
 			var d limit.Decision
-			s.decide(&d, &r.entry, r.addr, of.of(j), of.hot[j], int(r.node))
+			s.decide(&d, &r.entry, r.addr, of.of(j), of.all[j].counted, r.node)
 			r.decided[i] = outcome{verdict: d.Verdict, rule: d.Rule, until: d.Deadline().UnixMicro()}
 		}
 		done <- of
 	})
 }
 
-// foundKeys are the keys of a batch's requests.
-type foundKeys struct {
+// takenRequests are what coldKeys says of a batch's requests.
+type takenRequests struct {
 	keys []simulatedKey
-	from []int  // index of each request's first key, then the number of keys
-	hot  []bool // by request
+	all  []takenRequest
+}
+
+type takenRequest struct {
+	from, to int // indices of its keys
+	hot      bool
+	counted  int // see coldKeys.take
 }
 
 // of returns the keys of the ith request.
-func (f *foundKeys) of(i int) []simulatedKey { return f.keys[f.from[i]:f.from[i+1]] }
+func (t *takenRequests) of(i int) []simulatedKey { return t.keys[t.all[i].from:t.all[i].to] }
 
-// fetchedAhead is how many requests ahead the states of keys are fetched from memory.
+// fetchedAhead is how many requests ahead the states of keys are fetched from memory, and their places as far ahead of that.
 const fetchedAhead = 8
 
 // add adds the next request of the log.
@@ -242,7 +253,6 @@ func (p *player) add(e *accesslog.Entry) {
 	p.last = max(p.last, e.Time)
 	r.now = p.last
 	r.addr = address(e)
-	r.node = uint16(p.spread.node(r.addr, r.now))
 	req := rule.Request{Addr: r.addr}
 	if p.shared == rule.Host {
 		req.Host = e.Host
@@ -283,6 +293,7 @@ func (p *player) pass() {
 			}()
 		}
 	}
+	p.spread.all(p.next.requests)
 	for _, q := range p.queues {
 		q <- p.next
 	}

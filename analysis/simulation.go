@@ -92,10 +92,10 @@ func (o PoPOptions) report() PoPReport {
 type Simulation struct {
 	o        PoPOptions
 	asks     requests
-	cold     *coldKeys      // nil: no request is deferred
-	finder   keyFinder      // for Decide
+	cold     *coldKeys
 	keys     []simulatedKey // for Decide
-	sums     []ruleSums     // by the index of the rule
+	counted  []uint64       // requests that a rule counted without being deferred, by its index
+	decided  uint32         // number of requests so far; it may wrap around
 	flushes  int64          // of all nodes so far
 	begun    bool
 	start    int64 // of the log, in microseconds since the Unix epoch
@@ -147,10 +147,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 	}
 	s := &Simulation{
 		o: o, spread: newSpread(o), asks: requests{fields: rules.ReadsFields()},
-		cold: newColdKeys(o, rules), sums: make([]ruleSums, len(rules.Rules())),
-	}
-	if s.finder = (keyFinder{rules: rules, client: o.Client, asks: s.asks}); s.cold != nil {
-		s.finder.bounds = s.cold.bounds
+		cold: newColdKeys(o, rules), counted: make([]uint64, len(rules.Rules())),
 	}
 	var shards []count.Shard
 	for i := range o.Shards {
@@ -216,58 +213,56 @@ func (n *simulatedNode) clock(now int64) time.Time { return time.UnixMicro(now +
 func (s *Simulation) Decide(e *accesslog.Entry) (d limit.Decision) {
 	addr := address(e)
 	s.begin(e.Time)
+	now := max(s.now, e.Time)
+	node := uint16(s.spread.node(addr, now))
 	var hot bool
-	s.keys, _, hot = s.finder.append(s.keys[:0], e, addr)
-	s.decide(&d, e, addr, s.keys, hot, s.spread.node(addr, max(s.now, e.Time)))
+	s.keys, _, hot = s.cold.find(s.keys[:0], e, addr)
+	s.decide(&d, e, addr, s.keys, s.cold.take(s.keys, hot, now, node), node)
 	return d
 }
 
-// decide is Decide for a request to a given node whose keys have been found. d must be zero.
-func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Addr, keys []simulatedKey, hot bool, node int) {
+// decide is Decide for a request to a given node whose keys have been taken. d must be zero.
+func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Addr, keys []simulatedKey, counted int, node uint16) {
 	s.begin(e.Time)
 	s.advance(max(s.now, e.Time))
 	n := s.nodes[node]
-	before := n.waiting
-	var last *rule.Rule // a rule's keys follow each other
-	count := func(r *rule.Rule) {
-		n.waiting++
-		if r = r.Base(); r != last {
-			s.sums[r.Index].counted++
-		}
-		last = r
-	}
-	if s.cold != nil && s.cold.stayCold(keys, s.now) && !hot {
-		for i := range keys {
-			if k := &keys[i]; k.counts {
-				s.cold.add(k, deferredRequest{s.now, n.flushed.n, int16(node)})
-				count(k.rule)
-			}
-		}
-	} else {
-		if s.cold != nil {
-			s.catchUp(keys)
-		}
+	if counted == mustDecide {
+		s.catchUp(keys)
 		req, now := s.asks.at(e, addr), n.clock(s.now)
 		n.limiter.DecideTo(d, &req, now)
 		n.limiter.Answered(d, e.Status, nil, now) // a log has no headers of answers
+		counted = 0
+		var last *rule.Rule // a rule's keys follow each other
 		for r := range d.Counts {
-			if counts(r, e.Status) {
-				count(r)
+			if !counts(r, e.Status) {
+				continue
+			}
+			counted++
+			if r = r.Base(); r != last {
+				s.counted[r.Index]++
+				last = r
 			}
 		}
-		if n.waiting > before {
+		if counted > 0 {
 			n.offered = true
 			s.step(n) // publishes a mitigation that the request has started
 		}
 	}
+	s.decided++
+	n.waiting += counted
 	switch {
-	case d.Verdict.Refused() && n.waiting == before:
+	case counted == 0:
 	case s.o.Lag == 0 || n.waiting >= maxWaiting:
 		s.count(n)
 		s.advance(s.now) // without a lag, records arrive before the next request
-	case n.waiting > 0 && n.flush == never:
+	case n.flush == never:
 		n.flush = s.now + s.o.Lag.Microseconds()
 	}
+}
+
+// countedBy returns how many requests a rule counted.
+func (s *Simulation) countedBy(r *rule.Rule) uint64 {
+	return s.counted[r.Index] + s.cold.counted[r.Index]
 }
 
 // begin sets the clock to at, the time of the log's first request, unless it has begun.
@@ -334,10 +329,9 @@ func (s *Simulation) set(now int64) {
 
 // count sends n's counts, and handles the answers.
 func (s *Simulation) count(n *simulatedNode) {
-	if n.flush, n.waiting = never, 0; s.cold != nil {
-		s.flushes++
-		n.flushed.add(flush{s.now, s.flushes}, s.now-s.cold.span)
-	}
+	n.flush, n.waiting = never, 0
+	s.flushes++
+	n.flushed.add(flush{s.now, s.flushes, s.decided}, s.now-s.cold.span)
 	if n.offered {
 		n.offered = false
 		n.limiter.Flush()

@@ -45,6 +45,7 @@ type spread struct {
 	nodes       int
 	random      *rand.Rand
 	connections aging[int] // the node of each
+	sink        uint32     // keeps the compiler from dropping reads
 }
 
 func newSpread(o PoPOptions) spread {
@@ -64,9 +65,38 @@ func (s *spread) node(addr netip.Addr, now int64) int {
 		return s.random.IntN(s.nodes)
 	}
 	key := accesslog.Client(addr.As16())
-	node, known := s.connections.get(&key, client.Hash(&key), now)
+	return s.connection(&key, client.Hash(&key), now)
+}
+
+func (s *spread) connection(key *accesslog.Client, hash uint64, now int64) int {
+	node, known := s.connections.get(key, hash, now)
 	if !known {
 		*node = s.random.IntN(s.nodes)
 	}
 	return *node
+}
+
+// all sets the nodes of requests. It reads the places of several connections at the same time.
+func (s *spread) all(requests []replayed) {
+	switch {
+	case s.nodes <= 1:
+		return
+	case s.by == ByRequest:
+		for i := range requests {
+			requests[i].node = uint16(s.random.IntN(s.nodes))
+		}
+		return
+	}
+	var keys [client.AtOnce]accesslog.Client
+	var hashes [client.AtOnce]uint64
+	for some := range slices.Chunk(requests, client.AtOnce) {
+		for i := range some {
+			keys[i] = some[i].addr.As16()
+			hashes[i] = client.Hash(&keys[i])
+			s.sink += s.connections.touch(hashes[i])
+		}
+		for i := range some {
+			some[i].node = uint16(s.connection(&keys[i], hashes[i], some[i].now))
+		}
+	}
 }
