@@ -251,14 +251,9 @@ func (r *Request) AppendHead(dst []byte, edit Relay) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// AppendChunk appends a chunk of a body, other than the last.
-func AppendChunk(dst, data []byte) []byte {
-	if len(data) == 0 {
-		return dst
-	}
-	dst = strconv.AppendUint(dst, uint64(len(data)), 16)
-	dst = append(append(dst, "\r\n"...), data...)
-	return append(dst, "\r\n"...)
+// AppendChunkSize begins a chunk of n bytes, other than the last. Its data and CRLF follow.
+func AppendChunkSize(dst []byte, n int) []byte {
+	return append(strconv.AppendUint(dst, uint64(n), 16), "\r\n"...)
 }
 
 // AppendLastChunk appends the end of a body, with lines of trailers.

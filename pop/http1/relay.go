@@ -3,7 +3,6 @@ package http1
 import (
 	"errors"
 	"io"
-	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -171,10 +170,11 @@ func (t *relaying) frame(dst []byte) ([]byte, error) {
 
 // appendChunk appends data of b, as a chunk if b is chunked.
 func appendChunk(dst []byte, b *bodyReader, data []byte) []byte {
-	if b.kind != Chunked {
+	if b.kind != Chunked || len(data) == 0 {
 		return append(dst, data...)
 	}
-	return AppendChunk(dst, data)
+	dst = append(AppendChunkSize(dst, len(data)), data...)
+	return append(dst, "\r\n"...)
 }
 
 // sendChunk is appendChunk for data that is sent.
@@ -182,7 +182,7 @@ func (w *wire) sendChunk(data []byte, chunked bool) error {
 	if !chunked || len(data) == 0 {
 		return w.send(data)
 	}
-	w.out = append(strconv.AppendUint(w.room(), uint64(len(data)), 16), "\r\n"...)
+	w.out = AppendChunkSize(w.room(), len(data))
 	if err := w.send(data); err != nil {
 		return err
 	}

@@ -216,7 +216,12 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 		}
 		return nil
 	}
-	s.body = append(s.body, data...)
+	if len(data) > 0 {
+		if s.body == nil {
+			s.body = parts.Get().(*part)
+		}
+		s.body.b = append(s.body.b, data...)
+	}
 	s.ended = end
 	s.more.Broadcast()
 	return nil

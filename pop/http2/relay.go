@@ -16,6 +16,7 @@ type relaying struct {
 	uploading chan error // of upload; nil unless it runs
 	whole     bool       // all of the request was sent
 	failure   error      // of the upload, by the client
+	part      *part      // is being sent
 }
 
 // Relay sends r to o, and o's answer to the client. If it returns a *http1.RelayError, nothing of an
@@ -25,11 +26,12 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) erro
 	begin := newBuffer()
 	defer begin.free()
 	begin.b = r.AppendHead(begin.b, edit)
-	dead := t.takeBody(begin)
+	request, dead := t.takeBody(begin.b)
 	if dead && (!t.whole || !edit.Hasty()) {
 		return &http1.RelayError{Client: true, Err: errGone}
 	}
-	err := s.call.Ask(o, r, begin.b, t.whole)
+	err := s.call.Ask(o, r, request, t.whole)
+	t.sent()
 	if err == nil && !t.whole {
 		t.uploading = make(chan error, 1)
 		go func() { t.uploading <- t.upload() }()
@@ -50,24 +52,34 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) erro
 	return &http1.RelayError{Err: err}
 }
 
-// takeBody appends what has come of the body to dst, as the origin gets it, and reports whether
-// the client is gone.
-func (t *relaying) takeBody(dst *buffer) (dead bool) {
+// takeBody returns head with what has come of the body behind it, as the origin gets them, and whether the client is
+// gone. They are valid until sent.
+func (t *relaying) takeBody(head []byte) (request []byte, dead bool) {
 	s, c := t.s, t.s.c
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := len(s.body)
-	if t.whole = s.ended; s.req.Body == http1.Chunked {
-		dst.b = http1.AppendChunk(dst.b, s.body)
-		if s.ended {
-			dst.b = http1.AppendLastChunk(dst.b, s.trailers)
-		}
-	} else {
-		dst.b = append(dst.b, s.body...)
-	}
-	s.body = s.body[:0]
+	n := s.body.size()
+	t.part, s.body = s.body, nil
+	t.whole, dead = s.ended, s.dead
 	c.consume(s, n)
-	return s.dead
+	c.mu.Unlock()
+	if s.req.Body != http1.Chunked {
+		return t.part.behind(head), dead
+	}
+	if n > 0 {
+		head = http1.AppendChunkSize(head, n)
+		t.part.b = append(t.part.b, crlf...)
+	}
+	request = t.part.behind(head)
+	if t.whole {
+		request = http1.AppendLastChunk(request, s.trailers)
+	}
+	return request, dead
+}
+
+// sent frees what takeBody has returned.
+func (t *relaying) sent() {
+	t.part.free()
+	t.part = nil
 }
 
 // upload sends the rest of the body, in a goroutine of its own. It returns an error of the client's, or
@@ -75,18 +87,16 @@ func (t *relaying) takeBody(dst *buffer) (dead bool) {
 func (t *relaying) upload() error {
 	s, c := t.s, t.s.c
 	pace := http1.NewPace(c.server.o.BodyTimeout, c.server.o.BodyRate)
-	buf := newBuffer()
-	defer buf.free()
 	for {
 		start := time.Now()
 		c.mu.Lock()
 		var err error
-		for len(s.body) == 0 && !s.ended && !s.dead && !s.stopped && err == nil {
+		for s.body == nil && !s.ended && !s.dead && !s.stopped && err == nil {
 			if !c.wait(&s.more, pace.Deadline(start, s.answering)) {
 				err = os.ErrDeadlineExceeded
 			}
 		}
-		n, stopped := len(s.body), s.stopped
+		n, stopped := s.body.size(), s.stopped
 		if s.dead && !s.ended {
 			err = errGone
 		}
@@ -99,9 +109,11 @@ func (t *relaying) upload() error {
 			return err
 		}
 		pace.Read(n, time.Since(start))
-		buf.b = buf.b[:0]
-		t.takeBody(buf)
-		if len(buf.b) > 0 && s.call.Send(buf.b) != nil {
+		data, _ := t.takeBody(nil)
+		if len(data) > 0 {
+			err = s.call.Send(data)
+		}
+		if t.sent(); err != nil {
 			t.whole = false
 			return nil
 		}

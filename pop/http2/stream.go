@@ -34,7 +34,7 @@ type Stream struct {
 	closed    bool      // the answer is written whole
 	ended     bool      // the client has sent all
 	more      sync.Cond // body, ended or window have changed, or the stream is over
-	body      []byte    // has come and is not sent yet
+	body      *part     // nil if all that has come is sent
 	trailers  []byte    // as lines
 	left      int64     // bytes of the body, by Content-Length; -1 if that is unknown
 	window    int64     // for what is sent
@@ -61,7 +61,7 @@ func (s *Stream) begin(id uint32, ended bool) {
 	s.sentStatus, s.sentBytes = 0, 0
 	s.dead, s.closed, s.answering, s.stopped = false, false, false, false
 	s.call.Reset()
-	s.body, s.trailers = s.body[:0], s.trailers[:0]
+	s.body, s.trailers = nil, s.trailers[:0]
 	s.receive, s.consumed = streamWindow, 0
 }
 
@@ -203,7 +203,8 @@ func (s *Stream) close() {
 	case !s.closed:
 		c.reset(s, s.id, http2.ErrCodeInternal)
 	case !s.ended && s.running:
-		c.consume(nil, len(s.body))
+		c.consume(nil, s.body.size())
+		s.body.free()
 		s.answered, s.body = true, nil
 	case !s.ended:
 		c.reset(nil, s.id, http2.ErrCodeNo) // RFC 9113, 8.1
@@ -272,7 +273,8 @@ func (s *Stream) run(p Passing) {
 		answered := s.answered
 		c.kick()
 		c.mu.Unlock()
-		if !s.abandoned && !answered && cap(s.body) <= maxWaiting { // else somebody may look at it still, or it is too large
+		if !s.abandoned && !answered { // else somebody may look at it still
+			s.body.free()
 			s.running, s.c = false, nil
 			streams.Put(s)
 		}
