@@ -61,6 +61,9 @@ func (o *Options) check() error {
 	case !rules && len(o.RuleFiles) == 0:
 		wrong("rules", "", "")
 	}
+	if _, err := rule.Files(o.RuleFiles...); err != nil && len(o.RuleFiles) > 0 {
+		errs = append(errs, &SettingError{Setting: "rules", Problem: strings.TrimPrefix(err.Error(), "rule: ")})
+	}
 	if o.Origin == "" && len(o.HostOrigins) == 0 && !o.Embedded && (!o.asked() || o.TLSListen != "") {
 		wrong("origin", "", "")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -238,6 +239,8 @@ func ListenAt(addr string) (net.Listener, error) {
 	}
 	if conn, err := net.Dial("unix", path); err == nil {
 		_ = conn.Close()
+	} else if info, errStat := os.Stat(path); errStat == nil && info.Mode().Type() != os.ModeSocket {
+		return nil, fmt.Errorf("%s is not a socket; choose another path", path)
 	} else if errors.Is(err, syscall.ECONNREFUSED) {
 		_ = os.Remove(path)
 	}

@@ -3,6 +3,7 @@ package decision
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,8 @@ const (
 	files = 4
 
 	bufferSize = 64 << 10
+
+	lineBegin = `{"event":"`
 
 	// lookAgain is how often the file is looked for: another program may have moved it away.
 	lookAgain = time.Second
@@ -54,6 +57,9 @@ func (f *file) open(now time.Time) error {
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("it is not a regular file")
 	}
+	if err == nil && isForeign(out) {
+		err = errors.New("it is not a decision log")
+	}
 	if err == nil {
 		err = lock(out)
 	}
@@ -68,6 +74,13 @@ func (f *file) open(now time.Time) error {
 	}
 	f.begin(now)
 	return nil
+}
+
+// isForeign reports whether f begins like no decision log.
+func isForeign(f *os.File) bool {
+	begin := make([]byte, len(lineBegin))
+	n, err := f.ReadAt(begin, 0)
+	return n > 0 && string(begin[:n]) != lineBegin[:n] || n == 0 && err != io.EOF
 }
 
 // ended finds out whether the file ends with a whole line: a node may have been killed.

@@ -371,7 +371,11 @@ func TestQueueIsBounded(t *testing.T) {
 
 // What cannot be the log's file is refused before the node runs.
 func TestOpen(t *testing.T) {
-	for _, file := range []string{t.TempDir(), filepath.Join(t.TempDir(), "none", "log"), "/dev/null"} {
+	foreign := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(foreign, []byte("rules: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{t.TempDir(), filepath.Join(t.TempDir(), "none", "log"), "/dev/null", foreign} {
 		l, err := decision.New(decision.Options{File: file, Node: "n"})
 		if err != nil {
 			t.Fatal(err)
@@ -379,5 +383,8 @@ func TestOpen(t *testing.T) {
 		if err := l.Open(); err == nil {
 			t.Errorf("%s is opened", file)
 		}
+	}
+	if text, err := os.ReadFile(foreign); err != nil || string(text) != "rules: []\n" {
+		t.Errorf("the file of another program is now %q, %v", text, err)
 	}
 }
