@@ -1,15 +1,12 @@
 package rule
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 	"net/netip"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
-
-	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // Access is what the allow and deny lists say of a client.
@@ -64,7 +61,6 @@ func (s *Set) Listed() (allowed, denied int) {
 type listed struct {
 	prefix netip.Prefix
 	access Access
-	file   string
 	place
 }
 
@@ -74,16 +70,9 @@ func (r *reader) accessList(n *yaml.Node, what string, access Access) {
 		if r.Full() {
 			return
 		}
-		text, ok := r.Text(each, "an entry of "+what)
-		if !ok {
-			continue
+		if prefix, ok := r.network(each, "an entry of "+what); ok {
+			r.access = append(r.access, listed{prefix, access, r.place(each)})
 		}
-		prefix, err := ParsePrefix(text)
-		if wrong := new(PrefixError); errors.As(err, &wrong) {
-			r.Fail(each, wrong.hint, "%s %s", strictyaml.Quote(text), wrong.problem)
-			continue
-		}
-		r.access = append(r.access, listed{prefix, access, r.File, r.place(each)})
 	}
 }
 

@@ -117,27 +117,18 @@ var missingNames = [...]string{share: "share", skip: "skip"}
 // characteristicFields are the keys of a characteristic that is written as a mapping;
 // they read into c.
 func (r *reader) characteristicFields(c *Characteristic) []strictyaml.Field {
-	named := func(kind Kind) strictyaml.Field {
+	field := func(kind Kind) strictyaml.Field {
 		return strictyaml.Field{Name: kind.String(), Read: func(n *yaml.Node) {
 			if c.Kind != 0 {
 				r.Fail(n, "make it two characteristics", "this characteristic is %s and %s at once", c.Kind, kind)
-				return
-			}
-			c.Kind = kind
-			if name, ok := r.Text(n, kind.String()); ok {
+			} else if c.Kind = kind; kind == First {
+				r.alternatives(n, c)
+			} else if name, ok := r.Text(n, kind.String()); ok {
 				r.name(n, c, name)
 			}
 		}}
 	}
-	return []strictyaml.Field{named(Header), named(Cookie), named(Query),
-		{Name: First.String(), Read: func(n *yaml.Node) {
-			if c.Kind != 0 {
-				r.Fail(n, "make it two characteristics", "this characteristic is %s and %s at once", c.Kind, First)
-				return
-			}
-			c.Kind = First
-			r.alternatives(n, c)
-		}},
+	return []strictyaml.Field{field(Header), field(Cookie), field(Query), field(First),
 		{Name: "missing", Read: func(n *yaml.Node) {
 			c.Skip = r.Choice(n, "missing", missingNames[:]) == skip
 		}},
@@ -153,7 +144,7 @@ func (r *reader) name(n *yaml.Node, c *Characteristic, name string) {
 		r.networkBits(n, c, name)
 	case c.Kind == Label:
 		c.Skip = true
-		r.labelUses = append(r.labelUses, labelUse{name, r.File, r.place(n)})
+		r.uses = append(r.uses, setUse{setName{true, name}, r.place(n), nil})
 	case c.Kind != Query && !httpguts.ValidHeaderFieldName(name):
 		r.Fail(n, "names have no spaces, colons, commas, brackets or quotes", "%s is no name of a %s", strictyaml.Quote(name), c.Kind)
 	case c.Kind == Header && strings.EqualFold(name, "host"):

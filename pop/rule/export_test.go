@@ -18,11 +18,11 @@ func FieldNames() map[string]map[string]bool {
 	r := newReader("", nil, 0)
 	keys := map[string]map[string]bool{}
 	for object, fields := range map[string][]strictyaml.Field{
-		"":               r.fileFields(),
+		"":               r.topFields(),
 		"rule":           r.ruleFields(new(Rule), new(draft)),
 		"match":          append(r.exceptionFields(new(Match)), r.pathFields(new(PathSyntax))...),
 		"exception":      r.exceptionFields(new(Match)),
-		"network_file":   r.networkFileFields(new(networkSetDraft)),
+		"network_file":   r.fileFields(new(definition), "", ""),
 		"count":          r.countFields(new(Rule)),
 		"characteristic": r.characteristicFields(new(Characteristic)),
 		"limit":          r.limitFields(new(limitDraft), nil),

@@ -92,14 +92,12 @@ func Files(paths ...string) ([]string, error) {
 
 // contents are what rules files, or parts of one, hold.
 type contents struct {
-	rules     []*Rule
-	ids       []place // where the ID of each of rules is
-	access    []listed
-	sets      []*networkSetDraft
-	uses      []networkUse
-	plans     []overridesUse
-	labels    []*labelDraft
-	labelUses []labelUse
+	rules   []*Rule
+	ids     []place // where the ID of each of rules is
+	access  []listed
+	defined []*definition
+	uses    []setUse
+	plans   []overridesUse
 }
 
 // A loader collects what the files of a set hold.
@@ -156,11 +154,9 @@ func (l *loader) join(one *reader) {
 	l.rules = append(l.rules, one.rules...)
 	l.ids = append(l.ids, one.ids...)
 	l.access = append(l.access, one.access...)
-	l.sets = append(l.sets, one.sets...)
+	l.defined = append(l.defined, one.defined...)
 	l.uses = append(l.uses, one.uses...)
 	l.plans = append(l.plans, one.plans...)
-	l.labels = append(l.labels, one.labels...)
-	l.labelUses = append(l.labelUses, one.labelUses...)
 	l.errs = append(l.errs, one.Errs...)
 	l.hyphens.Add(one.Hyphens)
 }
@@ -169,8 +165,7 @@ func (l *loader) join(one *reader) {
 func (l *loader) set() (*Set, error) {
 	l.checkIDs()
 	access := l.accessTable()
-	l.networkSets()
-	labels := l.labelSets()
+	networks, labels := l.sets()
 	overrides := l.overrides()
 	if len(l.errs) > 0 {
 		return nil, l.errs.Report(l.files...)
@@ -189,10 +184,7 @@ func (l *loader) set() (*Set, error) {
 			other.Index = base.Index
 		}
 	}
-	for _, s := range l.sets {
-		set.networkSets = append(set.networkSets, &s.NetworkSet)
-	}
-	set.labelSets = labels
+	set.networkSets, set.labelSets = networks, labels
 	hash := xxhash.New()
 	for _, f := range l.files {
 		_, _ = hash.Write(f.Bytes)
@@ -209,9 +201,7 @@ func (l *loader) checkIDs() {
 		if first == nil {
 			ids[one.ID] = one
 		} else if one.ID != "" && len(l.errs) < strictyaml.Enough {
-			l.errs = append(l.errs, &Error{File: one.File, Line: int(l.ids[i].line), Column: int(l.ids[i].column),
-				Message: fmt.Sprintf("there is a rule %s already, at %s:%d", one.ID, first.File, first.Line),
-				Hint:    "every rule has an ID of its own, in all files together"})
+			l.fail(l.ids[i], "every rule has an ID of its own, in all files together", "there is a rule %s already, at %s:%d", one.ID, first.File, first.Line)
 		}
 	}
 }
@@ -229,9 +219,7 @@ func (l *loader) accessTable() *bart.Table[Access] {
 			at[one.prefix] = one
 			table.Insert(one.prefix, one.access)
 		} else if len(l.errs) < strictyaml.Enough {
-			l.errs = append(l.errs, &Error{File: one.file, Line: int(one.line), Column: int(one.column),
-				Message: fmt.Sprintf("%v is listed already, at %s:%d", one.prefix, first.file, first.line),
-				Hint:    "list a network once, in allow or in deny; of several that hold an address the longest prefix wins"})
+			l.fail(one.place, "list a network once, in allow or in deny; of several that hold an address the longest prefix wins", "%v is listed already, at %s:%d", one.prefix, first.file, first.line)
 		}
 	}
 	return table

@@ -35,7 +35,6 @@ const exempt = "exempt"
 // overridesUse is a rule that names a file with overrides.
 type overridesUse struct {
 	rule *Rule
-	in   string // the rules file
 	place
 }
 
@@ -77,12 +76,8 @@ func (s *Set) Overridden(r *Rule) (plans []*Rule, keys, exempt int) {
 
 // overrides reads the name of a file.
 func (r *reader) overridesFile(n *yaml.Node, rule *Rule) {
-	text, ok := r.Text(n, "overrides")
-	if ok && text == "" {
-		r.Fail(n, "write a name such as plans.csv", "the name of the file is empty")
-	}
-	rule.Overrides = text
-	r.plans = append(r.plans, overridesUse{rule, r.File, r.place(n)})
+	rule.Overrides = r.fileName(n, "overrides", "plans.csv")
+	r.plans = append(r.plans, overridesUse{rule, r.place(n)})
 }
 
 // overrides reads the files of the rules with overrides.
@@ -90,14 +85,14 @@ func (l *loader) overrides() map[*Rule]*overrides {
 	all := map[*Rule]*overrides{}
 	for _, use := range l.plans {
 		r := use.rule
-		text, ok := l.file(use.in, r.Overrides, use.place, "write a rule for each plan")
+		file, text, ok := l.open(r.Overrides, use.place, "write a rule for each plan")
 		if !ok {
 			continue
 		}
-		r.Overrides = l.files[len(l.files)-1].Name
+		r.Overrides = file
 		o, err := newOverrides()
 		if err != nil {
-			l.fail(use.in, use.place, "", "%v", err)
+			l.fail(use.place, "", "%v", err)
 			continue
 		}
 		l.errs = append(l.errs, o.readAll(r, text)...)

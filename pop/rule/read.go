@@ -30,7 +30,10 @@ type reader struct {
 }
 
 // A place is a line and a column of a file.
-type place struct{ line, column int32 }
+type place struct {
+	file         string
+	line, column int32
+}
 
 func newReader(file string, text []byte, offset int) *reader {
 	return &reader{
@@ -45,7 +48,7 @@ func newReader(file string, text []byte, offset int) *reader {
 
 // place returns where n is.
 func (r *reader) place(n *yaml.Node) place {
-	return place{int32(n.Line + r.Offset), int32(n.Column)}
+	return place{r.File, int32(n.Line + r.Offset), int32(n.Column)}
 }
 
 // intern returns the value that stands for all equal ones.
@@ -59,7 +62,7 @@ func intern[K comparable, V any](known map[K]V, key K, v V) V {
 
 // document reads a whole file.
 func (r *reader) document() {
-	r.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, r.fileFields())
+	r.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, r.topFields())
 }
 
 // parents are the keys that are easily written a level too high or too low.
@@ -71,8 +74,8 @@ var parents = map[string]string{
 	"status": "response", "content_type": "response", "body": "response",
 }
 
-// fileFields are the keys of a rules file.
-func (r *reader) fileFields() []strictyaml.Field {
+// topFields are the keys of a rules file.
+func (r *reader) topFields() []strictyaml.Field {
 	return []strictyaml.Field{
 		{Name: "rules", Read: r.ruleList},
 		{Name: "allow", Read: func(n *yaml.Node) { r.accessList(n, "allow", Allowed) }},

@@ -106,7 +106,7 @@ func (p part) read(file string) *reader {
 	case r.Broken || root == nil: // blank, or an error
 	case !p.rules:
 		r.Broken = !strictyaml.IsMapping(root) || rulesKeys(root) != 1
-		r.Mapping(root, "the file", "", r.fileFields())
+		r.Mapping(root, "the file", "", r.topFields())
 	case strictyaml.IsSequence(root):
 		r.ruleList(root)
 	default:
