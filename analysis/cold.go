@@ -26,7 +26,7 @@ type coldKeys struct {
 
 	bounds  map[*rule.Rule][]bound // nil if no request is deferred
 	span    int64                  // of the longest bound
-	states  aging[coldState]       // a key without requests during their life has no effect any more
+	states  expiringMap[coldState] // a key without requests during their life has no effect any more
 	counted []uint64               // deferred requests that a rule counts, by its index
 	n       uint32                 // number of requests so far; it may wrap around
 	sink    uint64                 // keeps the compiler from dropping the reads of fetch

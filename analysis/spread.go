@@ -44,15 +44,15 @@ type spread struct {
 	by          Spread
 	nodes       int
 	random      *rand.Rand
-	connections aging[int] // the node of each
-	sink        uint32     // keeps the compiler from dropping reads
+	connections expiringMap[int] // the node of each
+	sink        uint32           // keeps the compiler from dropping reads
 }
 
 func newSpread(o PoPOptions) spread {
 	return spread{
 		by: o.Spread, nodes: o.Nodes,
 		random:      rand.New(rand.NewPCG(o.Seed, 0)),
-		connections: aging[int]{life: silence.Microseconds()},
+		connections: expiringMap[int]{life: silence.Microseconds()},
 	}
 }
 

@@ -5,33 +5,33 @@ import (
 	"github.com/edgelimit/edge/analysis/client"
 )
 
-// An aging map forgets values that have not been asked for during its life. Its size therefore
+// An expiringMap forgets values that have not been asked for during its life. Its size therefore
 // depends on the active keys, not on the length of the log.
-type aging[V any] struct {
+type expiringMap[V any] struct {
 	life       int64 // in microseconds
 	since      int64 // when young was last empty
-	young, old aged[V]
+	young, old mapGeneration[V]
 }
 
-// aged holds values by number, in blocks, so that they do not move when it grows.
-type aged[V any] struct {
+// A mapGeneration holds values by number, in blocks, so that they do not move when it grows.
+type mapGeneration[V any] struct {
 	numbers *client.Table
-	blocks  [][]valued[V]
+	blocks  [][]entry[V]
 }
 
-type valued[V any] struct {
+type entry[V any] struct {
 	value V
 	used  int64
 }
 
-const valuesInBlock = 1 << 5
+const entriesInBlock = 1 << 5
 
-func (a *aged[V]) at(number uint32) *valued[V] {
-	return &a.blocks[number/valuesInBlock][number%valuesInBlock]
+func (a *mapGeneration[V]) at(number uint32) *entry[V] {
+	return &a.blocks[number/entriesInBlock][number%entriesInBlock]
 }
 
 // touch reads the place of a key in the table: see client.Table.Touch.
-func (a *aging[V]) touch(hash uint64) (read uint32) {
+func (a *expiringMap[V]) touch(hash uint64) (read uint32) {
 	if a.young.numbers != nil {
 		read = a.young.numbers.Touch(hash)
 	}
@@ -39,7 +39,7 @@ func (a *aging[V]) touch(hash uint64) (read uint32) {
 }
 
 // peek returns the value of a key if it is in young, else none.
-func (a *aging[V]) peek(key *accesslog.Client, hash uint64) (v V) {
+func (a *expiringMap[V]) peek(key *accesslog.Client, hash uint64) (v V) {
 	if a.young.numbers == nil {
 		return v
 	}
@@ -51,17 +51,17 @@ func (a *aging[V]) peek(key *accesslog.Client, hash uint64) (v V) {
 
 // get returns the value of a key, a new one unless known. now must not be earlier than in the last
 // call.
-func (a *aging[V]) get(key *accesslog.Client, hash uint64, now int64) (v *V, known bool) {
+func (a *expiringMap[V]) get(key *accesslog.Client, hash uint64, now int64) (v *V, known bool) {
 	if a.young.numbers == nil || now-a.since > a.life {
 		if a.old = a.young; now-a.since > 2*a.life {
-			a.old = aged[V]{}
+			a.old = mapGeneration[V]{}
 		}
-		a.young, a.since = aged[V]{numbers: client.NewTable()}, now
+		a.young, a.since = mapGeneration[V]{numbers: client.NewTable()}, now
 	}
 	before := a.young.numbers.Len()
 	number := a.young.numbers.At(hash, key)
-	if int(number) == valuesInBlock*len(a.young.blocks) {
-		a.young.blocks = append(a.young.blocks, client.Make[valued[V]](valuesInBlock))
+	if int(number) == entriesInBlock*len(a.young.blocks) {
+		a.young.blocks = append(a.young.blocks, client.Make[entry[V]](entriesInBlock))
 	}
 	one := a.young.at(number)
 	if known = number < before; !known && a.old.numbers != nil {
@@ -70,15 +70,15 @@ func (a *aging[V]) get(key *accesslog.Client, hash uint64, now int64) (v *V, kno
 		}
 	}
 	if known && now-one.used > a.life {
-		*one, known = valued[V]{}, false
+		*one, known = entry[V]{}, false
 	}
 	one.used = now
 	return &one.value, known
 }
 
 // len returns an upper bound of the number of values: one in young and old counts twice.
-func (a *aging[V]) len() (n int) {
-	for _, of := range []aged[V]{a.young, a.old} {
+func (a *expiringMap[V]) len() (n int) {
+	for _, of := range []mapGeneration[V]{a.young, a.old} {
 		if of.numbers != nil {
 			n += int(of.numbers.Len())
 		}

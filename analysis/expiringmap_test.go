@@ -8,7 +8,7 @@ import (
 )
 
 func TestAging(t *testing.T) {
-	a := aging[int]{life: 10}
+	a := expiringMap[int]{life: 10}
 	for _, step := range []struct {
 		now   int64
 		key   string
