@@ -15,10 +15,10 @@ const timesSize = 24
 // section 8): from the times of a packet there and one back, and best from the pair that
 // was under way for the shortest time.
 type clock struct {
-	heard   int64     // by the peer's clock, when it sent the last status; 0: none
-	heardAt time.Time // when we got it
-	samples [8]sample
-	n       int // of samples so far
+	peerSent   int64     // when the peer sent its last status, by its clock; 0: none
+	receivedAt time.Time // when we got it
+	samples    [8]sample
+	n          int // of samples so far
 }
 
 // A sample is one measurement.
@@ -31,10 +31,10 @@ type sample struct {
 func (c *clock) appendTimes(dst []byte, now time.Time) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(now.UnixMicro()))
 	held := int64(0)
-	if c.heard != 0 {
-		held = max(0, now.Sub(c.heardAt).Microseconds())
+	if c.peerSent != 0 {
+		held = max(0, now.Sub(c.receivedAt).Microseconds())
 	}
-	dst = binary.BigEndian.AppendUint64(dst, uint64(c.heard))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(c.peerSent))
 	return binary.BigEndian.AppendUint64(dst, uint64(held))
 }
 
@@ -43,7 +43,7 @@ func (c *clock) take(times []byte, now time.Time) {
 	sent := int64(binary.BigEndian.Uint64(times))
 	echo := int64(binary.BigEndian.Uint64(times[8:]))
 	held := int64(binary.BigEndian.Uint64(times[16:]))
-	c.heard, c.heardAt = sent, now
+	c.peerSent, c.receivedAt = sent, now
 	back := now.UnixMicro()
 	if echo == 0 || held < 0 || held > time.Minute.Microseconds() {
 		return

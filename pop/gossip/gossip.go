@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -145,8 +144,7 @@ type Gossip struct {
 
 	mu       sync.Mutex           // guards what follows
 	links    map[uint64]*link     // by run
-	members  map[uint64]*link     // by run: those that are alive, without this node
-	absent   map[uint64]*link     // by run: those that were found dead a moment ago
+	reached  map[uint64]*link     // by run: those that messages go to: the other members, and lingering nodes
 	messages [][]byte             // to be sent to all
 	seen     map[string]time.Time // by address: nodes that are, or were, members
 }
@@ -157,7 +155,7 @@ func New(o Options) (*Gossip, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Gossip{o: o, wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[uint64]*link{}, absent: map[uint64]*link{}, seen: map[string]time.Time{}}
+	g := &Gossip{o: o, wake: make(chan struct{}, 1), links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]time.Time{}}
 	var run [8]byte
 	_, _ = rand.Read(run[:]) // never fails
 	g.run = binary.BigEndian.Uint64(run[:])
@@ -301,7 +299,7 @@ type Member struct {
 func (g *Gossip) Members() (all []Member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, l := range g.members {
+	for l := range g.members {
 		ahead, known := l.clock.offset()
 		all = append(all, Member{l.name, l.node.Address(), l.node.Meta[metaHeader:], ahead, known})
 	}
@@ -327,7 +325,7 @@ func (g *Gossip) ClockAheadOfMost() time.Duration { return -median(g.offsets([]t
 func (g *Gossip) offsets(dst []time.Duration) []time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, l := range g.members {
+	for l := range g.members {
 		if offset, ok := l.clock.offset(); ok {
 			dst = append(dst, offset)
 		}
@@ -362,7 +360,7 @@ func (g *Gossip) Send(message []byte) {
 func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 	g.mu.Lock()
 	now := time.Now()
-	for l := range g.reached() {
+	for _, l := range g.reached {
 		if l.name == name && len(l.bulk) == 0 {
 			ok = true
 			g.metrics.sent.Add(float64(len(messages)))
@@ -379,9 +377,4 @@ func (g *Gossip) signal() {
 	case g.wake <- struct{}{}:
 	default:
 	}
-}
-
-// addrPort returns the address of a node.
-func addrPort(n *memberlist.Node) string {
-	return net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port)))
 }

@@ -91,7 +91,7 @@ func FuzzPacket(f *testing.F) {
 				t.Errorf("messages of %x are %x", body, all)
 			}
 		case kindAcks:
-			new(link).arrived(body)
+			new(link).acknowledged(body)
 		case kindStatus:
 			new(clock).take(body, time.Unix(1e9, 0))
 		}
@@ -166,11 +166,11 @@ func TestClockAhead(t *testing.T) {
 		{"one is behind", []time.Duration{200 * ms, -150 * ms, 3 * ms}, 150 * ms, -3 * ms},
 		{"all are", []time.Duration{-20 * ms, -150 * ms}, 150 * ms, 85 * ms},
 	} {
-		g := &Gossip{members: map[uint64]*link{9: {}}}
+		g := &Gossip{reached: map[uint64]*link{9: {}}}
 		for i, offset := range test.others {
 			l := new(link)
 			l.clock.samples[0], l.clock.n = sample{offset: offset}, 1
-			g.members[uint64(i)] = l
+			g.reached[uint64(i)] = l
 		}
 		if got := g.ClockAhead(); got != test.want {
 			t.Errorf("%s: ahead by %v, want %v", test.name, got, test.want)
@@ -221,7 +221,7 @@ func TestReceive(t *testing.T) {
 			return append(header{kindMessages, from, to, number, at.UnixMicro()}.packet(), pack([][]byte{[]byte(text)}, at)[0].bytes...)
 		}
 		status := func(number uint64) []byte {
-			c := clock{heard: time.Now().UnixMicro(), heardAt: time.Now().Add(ahead)} // no way takes any time
+			c := clock{peerSent: time.Now().UnixMicro(), receivedAt: time.Now().Add(ahead)} // no way takes any time
 			return append(c.appendTimes(header{kindStatus, peer, me, number, 0}.packet(), time.Now().Add(ahead)), "ok"...)
 		}
 		theirs := func() time.Time { return time.Now().Add(ahead) }
@@ -238,7 +238,7 @@ func TestReceive(t *testing.T) {
 			{"at once", messages(peer, me, 3, theirs(), "b"), "n2 b 0s", 2},
 			{"after two seconds", messages(peer, me, 4, theirs().Add(-2*time.Second), "c"), "n2 c 2s", 3},
 			{"from the future", messages(peer, me, 5, theirs().Add(time.Minute), "d"), "n2 d 0s", 4},
-			{"too late", messages(peer, me, 6, theirs().Add(-tooOld-time.Millisecond), "e"), "", 4},
+			{"too late", messages(peer, me, 6, theirs().Add(-maxAge-time.Millisecond), "e"), "", 4},
 			{"again, acknowledged again", messages(peer, me, 4, theirs(), "c"), "", 5},
 			{"for another run", messages(peer, 9, 7, theirs(), "f"), "", 5},
 			{"from another run", messages(9, me, 7, theirs(), "g"), "", 5},
@@ -287,9 +287,9 @@ func TestSetKeysRemovesOldKeys(t *testing.T) {
 // Two nodes of one name are noticed, but not while one of them may be what the other was before it
 // was killed.
 func TestTwins(t *testing.T) {
-	said := "nothing"
-	g := &Gossip{wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[uint64]*link{}, absent: map[uint64]*link{}, seen: map[string]time.Time{}}
-	g.o.Changed, g.o.Joined, g.o.Twins = func() {}, func(string, error) {}, func(text string) { said = text }
+	text := "nothing"
+	g := &Gossip{wake: make(chan struct{}, 1), links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]time.Time{}}
+	g.o.Changed, g.o.Joined, g.o.Twins = func() {}, func(string, error) {}, func(s string) { text = s }
 	g.o.Name, g.o.Logger, g.addr = "n1", slog.New(slog.DiscardHandler), "127.0.0.1:7946"
 	start := time.Now()
 	member := func(run uint64, name string) {
@@ -298,8 +298,8 @@ func TestTwins(t *testing.T) {
 	}
 	says := func(what string, now time.Time, want string) {
 		t.Helper()
-		if g.noteTwins(now); said != want {
-			t.Errorf("of %s it says %q, want %q", what, said, want)
+		if g.noteTwins(now); text != want {
+			t.Errorf("of %s it says %q, want %q", what, text, want)
 		}
 	}
 	member(2, "n2")
@@ -308,9 +308,9 @@ func TestTwins(t *testing.T) {
 	member(4, "n@3")
 	says("a node that was killed and came back", start.Add(twins/2), "")
 	says("twins", start.Add(2*twins), `two nodes have the name "n@3", those at 127.0.0.3:7946 and 127.0.0.4:7946: give each its own`)
-	delete(g.members, 4)
+	delete(g.reached, 4)
 	member(5, "n1")
 	says("this node's twin", start.Add(2*twins), `two nodes have the name "n1", those at 127.0.0.1:7946 and 127.0.0.5:7946: give each its own`)
-	delete(g.members, 5)
+	delete(g.reached, 5)
 	says("nodes that have names of their own again", start.Add(2*twins), "")
 }

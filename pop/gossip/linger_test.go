@@ -40,7 +40,7 @@ func TestFoundDead(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				received := 0
-				g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[uint64]*link{}, absent: map[uint64]*link{}, seen: map[string]time.Time{}}
+				g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]time.Time{}}
 				g.o.Changed, g.o.Joined, g.o.Twins, g.o.Logger = func() {}, func(string, error) {}, func(string) {}, slog.New(slog.DiscardHandler)
 				g.o.Receive = func(string, []byte, time.Duration) { received++ }
 				g.metrics = newMetrics(nil, g)
@@ -89,7 +89,7 @@ func TestReplayAfterAPartition(t *testing.T) {
 	for _, state := range []memberlist.NodeStateType{memberlist.StateDead, memberlist.StateLeft} {
 		bubble.Test(t, func(t *testing.T) {
 			var received []string
-			g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{}, members: map[uint64]*link{}, absent: map[uint64]*link{}, seen: map[string]time.Time{}}
+			g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]time.Time{}}
 			g.o.Changed, g.o.Joined, g.o.Twins, g.o.Logger = func() {}, func(string, error) {}, func(string) {}, slog.New(slog.DiscardHandler)
 			g.o.Receive = func(_ string, message []byte, _ time.Duration) { received = append(received, string(message)) }
 			g.o.ReceiveStatus = func(_ string, status []byte) { received = append(received, string(status)) }

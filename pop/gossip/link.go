@@ -10,78 +10,77 @@ import (
 )
 
 const (
-	// queueSize is how many packets wait for one member.
+	// queueSize is the maximum number of packets that wait for one member.
 	queueSize = 1 << 14
 
-	// MaxSendTo is how many messages SendTo passes at most; of more, the first are dropped.
+	// MaxSendTo is the maximum number of messages that SendTo passes. Of more, the first are dropped.
 	MaxSendTo = queueSize
 
-	// inFlight is how many packets to one member may be unacknowledged.
+	// inFlight is the maximum number of unacknowledged packets to one member.
 	inFlight = 256
 
-	// ackPause is how long an acknowledgement waits for others.
-	ackPause = 2 * time.Millisecond
+	// ackDelay is how long an acknowledgement waits for others to be sent with it.
+	ackDelay = 2 * time.Millisecond
 
-	// giveUp is after how long an unacknowledged packet is no longer sent.
+	// giveUp is how long an unacknowledged packet is retried.
 	giveUp = 2 * time.Second
 
-	// tooOld is the age of messages that come too late to be believed: they lay in a
-	// socket while the node stood still, or somebody held them back. It leaves them time
-	// to wait, to be given up, and a second for the error of the clocks.
-	tooOld = maxWait + giveUp + time.Second
+	// maxAge is the maximum age of messages that are accepted. Older ones were in a socket while
+	// the node was suspended, or somebody delayed them. It allows for the time in the queue, for
+	// retries, and for clocks that differ by a second.
+	maxAge = maxWait + giveUp + time.Second
 
-	// maxWait is how long messages wait to be sent first.
+	// maxWait is how long messages wait to be sent for the first time.
 	maxWait = 5 * time.Second
 
-	// linger is how long a member that is found dead is sent what the members are: where
-	// many packets are lost it may be alive, and is a member again as soon as it has said
-	// so, or was joined again.
+	// linger is how long messages are still sent to a member that was found dead. If many packets
+	// are lost, it may be alive: then it refutes that, or is joined again, and is a member again.
 	linger = 3 * time.Second
 )
 
 const (
-	// firstAgain and lastAgain bound how long the acknowledgement of a packet is waited
-	// for, and slowAgain where packets are under way for longer than that.
-	firstAgain = 30 * time.Millisecond
-	lastAgain  = 150 * time.Millisecond
-	slowAgain  = 500 * time.Millisecond
+	// minAckTimeout and maxAckTimeout bound the wait for an acknowledgement. slowAckTimeout is the
+	// upper bound if the round trip takes longer than that.
+	minAckTimeout  = 30 * time.Millisecond
+	maxAckTimeout  = 150 * time.Millisecond
+	slowAckTimeout = 500 * time.Millisecond
 )
 
-// again returns how long to wait for the acknowledgement of a packet that was sent n
-// times, before it is sent once more: at first twice as long as packets are under way there
-// and back, so that nodes with more to do than they can are not given more, then half as
-// long again each time. So a packet is sent about fifteen times before it is given up, four
-// times where nodes are slow.
-func again(n int, delay time.Duration) time.Duration {
-	pause := min(max(firstAgain, 2*delay), slowAgain)
-	last := max(lastAgain, pause)
+// ackTimeout returns how long to wait for the acknowledgement of a packet that was sent n times,
+// before it is sent again. It starts at twice the round trip, so that overloaded nodes do not get
+// even more packets, and grows by half each time. A packet is sent about fifteen times before it is
+// given up, or four times if nodes are slow.
+func ackTimeout(n int, delay time.Duration) time.Duration {
+	pause := min(max(minAckTimeout, 2*delay), slowAckTimeout)
+	last := max(maxAckTimeout, pause)
 	for range min(n, 6) - 1 {
 		pause += pause / 2
 	}
 	return min(pause, last)
 }
 
-// A link is what a node keeps of one run of another. It outlives the membership: a node
-// that was cut off comes back with the same run, and its old packets must stay refused.
+// A link is the state of the exchange with one run of another node. It outlives the membership: after
+// a partition a node comes back with the same run, and replays of its old packets must still be
+// refused.
 type link struct {
 	run    uint64
 	name   string
-	node   *memberlist.Node // where it is; nil while it is no member, nor was a moment ago
-	joined time.Time        // when it became one
-	gone   time.Time        // when it ceased to be one
+	node   *memberlist.Node // nil unless it is a member or lingers
+	joined time.Time        // when it became a member
+	gone   time.Time        // when it was found dead or left; zero for a member
 	number uint64           // of the last packet to it
 
 	urgent, bulk []body    // that wait; urgent ones first
-	flights      []*flight // unacknowledged, in the order of their numbers
+	flights      []*flight // unacknowledged packets, by number
 
-	got      window   // numbers of its messages
-	acks     []uint64 // to be sent
-	ackAt    time.Time
-	statusOf uint64 // number of its last status
-	clock    clock
+	got        window   // numbers of its messages
+	acks       []uint64 // to be sent
+	ackAt      time.Time
+	lastStatus uint64 // number of its last status
+	clock      clock
 }
 
-// A flight is a packet that is not acknowledged.
+// A flight is a packet that is not yet acknowledged.
 type flight struct {
 	number uint64
 	body   body
@@ -90,7 +89,7 @@ type flight struct {
 	sent   int       // how often it was
 }
 
-// enqueue appends bodies to a queue of l and returns how many old ones had to go.
+// enqueue appends bodies to a queue and returns how many old ones were dropped.
 func enqueue(queue *[]body, bodies []body) (dropped int) {
 	*queue = append(*queue, bodies...)
 	if dropped = len(*queue) - queueSize; dropped > 0 {
@@ -100,7 +99,7 @@ func enqueue(queue *[]body, bodies []body) (dropped int) {
 	return 0
 }
 
-// take removes the body that is to be sent next, if there is one.
+// take removes and returns the next body to send.
 func (l *link) take() (next body, ok bool) {
 	for _, queue := range []*[]body{&l.urgent, &l.bulk} {
 		if len(*queue) > 0 {
@@ -114,14 +113,14 @@ func (l *link) take() (next body, ok bool) {
 	return body{}, false
 }
 
-// header returns the header of the next packet to l, given at a time.
+// header returns the header of the next packet to l.
 func (l *link) header(kind byte, from uint64, at int64) header {
 	l.number++
 	return header{kind, from, l.run, l.number, at}
 }
 
-// due appends the packets to l that are to be sent at now to out, and returns when it must be
-// called next: never if that is zero.
+// due appends the packets to send to l at now to out, and returns when to call it next, zero if
+// nothing waits.
 func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []outgoing, next time.Time) {
 	earlier := func(t time.Time) {
 		if next.IsZero() || t.Before(next) {
@@ -137,7 +136,7 @@ func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []
 		if !now.Before(f.next) {
 			m.repeated.Inc()
 			f.sent++
-			f.next = now.Add(again(f.sent, delay))
+			f.next = now.Add(ackTimeout(f.sent, delay))
 			out = append(out, outgoing{l.node, append(header{kindMessages, from, l.run, f.number, f.body.at}.packet(), f.body.bytes...)})
 		}
 		earlier(f.next)
@@ -153,9 +152,9 @@ func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []
 			continue
 		}
 		h := l.header(kindMessages, from, body.at)
-		l.flights = append(l.flights, &flight{h.number, body, now, now.Add(again(1, delay)), 1})
+		l.flights = append(l.flights, &flight{h.number, body, now, now.Add(ackTimeout(1, delay)), 1})
 		out = append(out, outgoing{l.node, append(h.packet(), body.bytes...)})
-		earlier(now.Add(again(1, delay)))
+		earlier(now.Add(ackTimeout(1, delay)))
 	}
 	for len(l.acks) > 0 {
 		if len(l.acks) < maxAcks && now.Before(l.ackAt) {
@@ -173,8 +172,8 @@ func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []
 	return out, next
 }
 
-// age returns how long ago a body was given to the sender at a time of its clock, 0 while
-// its clock is not known.
+// age returns how long ago a message was sent, given the time at by the sender's clock. It is 0 while
+// that clock's offset is not known.
 func (l *link) age(at int64, now time.Time) time.Duration {
 	offset, ok := l.clock.offset()
 	if !ok {
@@ -183,16 +182,16 @@ func (l *link) age(at int64, now time.Time) time.Duration {
 	return max(0, time.Duration(now.UnixMicro()-at)*time.Microsecond+offset)
 }
 
-// acknowledge notes that the messages of number have arrived, and are to be acknowledged.
-func (l *link) acknowledge(number uint64, now time.Time) {
+// queueAck queues the acknowledgement of a packet.
+func (l *link) queueAck(number uint64, now time.Time) {
 	if len(l.acks) == 0 {
-		l.ackAt = now.Add(ackPause)
+		l.ackAt = now.Add(ackDelay)
 	}
 	l.acks = append(l.acks, number)
 }
 
-// arrived takes in acknowledgements.
-func (l *link) arrived(body []byte) {
+// acknowledged handles acknowledgements.
+func (l *link) acknowledged(body []byte) {
 	for ; len(body) > 0; body = body[8:] {
 		number := binary.BigEndian.Uint64(body)
 		if i, ok := slices.BinarySearchFunc(l.flights, number, func(f *flight, n uint64) int {
@@ -203,7 +202,7 @@ func (l *link) arrived(body []byte) {
 	}
 }
 
-// leave forgets what was to be sent: the node has left.
+// leave drops the packets to a node that has left, and returns how many.
 func (l *link) leave() (dropped int) {
 	dropped = len(l.urgent) + len(l.bulk) + len(l.flights)
 	l.node = nil

@@ -54,7 +54,7 @@ func TestLinkOverLoss(t *testing.T) {
 			case outdated:
 				t.Fatal("a packet came too late")
 			}
-			back.acknowledge(h.number, now)
+			back.queueAck(h.number, now)
 		}
 		ack, _ = back.due(2, now, nil, m)
 		for _, o := range ack {
@@ -65,7 +65,7 @@ func TestLinkOverLoss(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			to.arrived(body)
+			to.acknowledged(body)
 		}
 		now = now.Add(time.Millisecond)
 	}
@@ -83,7 +83,7 @@ func TestLinkOverLoss(t *testing.T) {
 // One member is sent more only when what it was sent before is on its way: else what is to
 // repair would add to what is too much.
 func TestSendToWaits(t *testing.T) {
-	g := &Gossip{wake: make(chan struct{}, 1), members: map[uint64]*link{2: {run: 2, name: "n2", node: new(memberlist.Node)}}}
+	g := &Gossip{wake: make(chan struct{}, 1), reached: map[uint64]*link{2: {run: 2, name: "n2", node: new(memberlist.Node)}}}
 	g.metrics = newMetrics(nil, g)
 	now := time.Now()
 	for _, test := range []struct {
@@ -130,7 +130,7 @@ func TestAgain(t *testing.T) {
 			c.n++
 		}
 		for i, want := range test.want {
-			if got := again(i+1, c.delay()); got != want*time.Microsecond {
+			if got := ackTimeout(i+1, c.delay()); got != want*time.Microsecond {
 				t.Errorf("%s: pause %v after a packet was sent %d times, want %v", test.name, got, i+1, want*time.Microsecond)
 			}
 		}
@@ -151,7 +151,7 @@ func TestLinkBounds(t *testing.T) {
 	if len(out) != inFlight || out[0].packet[headerSize] != 2 {
 		t.Errorf("%d packets are sent, the first of %d; want %d, of what is urgent", len(out), out[0].packet[headerSize], inFlight)
 	}
-	if want := now.Add(again(1, 0)); !next.Equal(want) {
+	if want := now.Add(ackTimeout(1, 0)); !next.Equal(want) {
 		t.Errorf("next at %v, want %v", next, want)
 	}
 	sends := 0
@@ -180,7 +180,7 @@ func TestAcknowledged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const me, peer = 1, 2
 		l := &link{run: peer, name: "n2", node: new(memberlist.Node)}
-		g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{peer: l}, members: map[uint64]*link{peer: l}}
+		g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{peer: l}, reached: map[uint64]*link{peer: l}}
 		g.metrics, g.o.Receive = newMetrics(nil, g), func(string, []byte, time.Duration) {}
 		for i := range inFlight + 1 {
 			if !g.SendTo("n2", bytes.Repeat([]byte{byte(i)}, MaxMessage)) {
@@ -221,7 +221,7 @@ func TestAcknowledged(t *testing.T) {
 		if got, want := sent(), []uint64{inFlight + 1}; !slices.Equal(got, want) {
 			t.Errorf("packets %d are sent at once, want %d", got, want)
 		}
-		time.Sleep(firstAgain)
+		time.Sleep(minAckTimeout)
 		if got, want := sent(), []uint64{7, inFlight + 1}; !slices.Equal(got, want) {
 			t.Errorf("packets %d are sent again, want %d", got, want)
 		}

@@ -46,7 +46,7 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 // joined notes that n is alive.
 func (g *Gossip) joined(n *memberlist.Node) {
 	if len(n.Meta) < metaHeader || n.Meta[0] != metaVersion {
-		g.o.Logger.Error("cannot gossip with a node of another version; run the same version on all nodes", "name", n.Name, "addr", addrPort(n))
+		g.o.Logger.Error("cannot gossip with a node of another version; run the same version on all nodes", "name", n.Name, "addr", n.Address())
 		return
 	}
 	run := binary.BigEndian.Uint64(n.Meta[1:])
@@ -64,23 +64,22 @@ func (g *Gossip) joined(n *memberlist.Node) {
 		g.links[run] = l
 		g.trim()
 	}
-	if g.members[run] == nil {
+	if g.reached[run] == nil || !l.gone.IsZero() {
 		l.name = n.Name[:max(0, strings.LastIndexByte(n.Name, '@'))]
-		l.joined = now
-		g.o.Logger.Info("node joined the PoP", "name", l.name, "addr", addrPort(&node))
+		l.joined, l.gone = now, time.Time{}
+		g.o.Logger.Info("node joined the PoP", "name", l.name, "addr", node.Address())
 	}
 	l.node = &node
-	g.members[run] = l
-	delete(g.absent, run)
-	for other, was := range g.absent {
-		if was.name == l.name {
-			g.vanish(other, was) // it has begun another run
+	g.reached[run] = l
+	for _, was := range g.reached {
+		if was.name == l.name && !was.gone.IsZero() {
+			g.vanish(was) // it has begun another run
 		}
 	}
-	g.seen[addrPort(&node)] = now
+	g.seen[node.Address()] = now
 	g.signal()
 	g.o.Changed()
-	g.o.Joined(addrPort(&node), nil)
+	g.o.Joined(node.Address(), nil)
 }
 
 // left notes that n is dead, or has left.
@@ -88,26 +87,34 @@ func (g *Gossip) left(n *memberlist.Node) {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for run, l := range g.members {
+	for l := range g.members {
 		if l.node.Name != n.Name {
 			continue
 		}
-		delete(g.members, run)
-		g.absent[run], l.gone = l, now
+		l.gone = now
 		if n.State == memberlist.StateLeft {
-			delete(g.seen, addrPort(n))
+			delete(g.seen, n.Address())
 		}
 		if n.State == memberlist.StateLeft || g.isMember(l.name) {
-			g.vanish(run, l)
+			g.vanish(l)
 		}
-		g.o.Logger.Info("node left the PoP", "name", l.name, "addr", addrPort(n))
+		g.o.Logger.Info("node left the PoP", "name", l.name, "addr", n.Address())
 		g.o.Changed()
+	}
+}
+
+// members yields the other members. mu is held.
+func (g *Gossip) members(yield func(*link) bool) {
+	for _, l := range g.reached {
+		if l.gone.IsZero() && !yield(l) {
+			return
+		}
 	}
 }
 
 // isMember reports whether a run of that name is a member. mu is held.
 func (g *Gossip) isMember(name string) bool {
-	for _, l := range g.members {
+	for l := range g.members {
 		if l.name == name {
 			return true
 		}
@@ -116,8 +123,8 @@ func (g *Gossip) isMember(name string) bool {
 }
 
 // vanish notes that a run is over. mu is held.
-func (g *Gossip) vanish(run uint64, l *link) {
-	delete(g.absent, run)
+func (g *Gossip) vanish(l *link) {
+	delete(g.reached, l.run)
 	g.metrics.dropped.Add(float64(l.leave()))
 }
 
@@ -129,11 +136,11 @@ const twins = 15 * time.Second
 func (g *Gossip) noteTwins(now time.Time) {
 	text := ""
 	names := map[string]string{g.o.Name: g.addr}
-	for _, l := range slices.SortedFunc(maps.Values(g.members), func(a, b *link) int { return cmp.Compare(a.run, b.run) }) {
+	for _, l := range slices.SortedFunc(g.members, func(a, b *link) int { return cmp.Compare(a.run, b.run) }) {
 		if now.Sub(l.joined) < twins {
 			continue
 		}
-		addr := addrPort(l.node)
+		addr := l.node.Address()
 		if other, ok := names[l.name]; ok {
 			text = fmt.Sprintf("two nodes have the name %q, those at %s and %s: give each its own", l.name, other, addr)
 		}
@@ -214,7 +221,10 @@ func (g *Gossip) keepJoined(ctx context.Context) {
 // notJoined tells that joining a node failed, unless there are other members.
 func (g *Gossip) notJoined(addr string, err error) {
 	g.mu.Lock()
-	alone := len(g.members) == 0
+	alone := true
+	for range g.members {
+		alone = false
+	}
 	g.mu.Unlock()
 	if alone {
 		g.o.Joined(addr, err)
@@ -248,9 +258,9 @@ func (g *Gossip) missing(ctx context.Context) []string {
 		delete(g.seen, oldest)
 	}
 	g.noteTwins(now)
-	for _, l := range g.members {
-		g.seen[addrPort(l.node)] = now
-		delete(wanted, addrPort(l.node))
+	for l := range g.members {
+		g.seen[l.node.Address()] = now
+		delete(wanted, l.node.Address())
 	}
 	delete(wanted, g.addr)
 	return slices.Sorted(maps.Keys(wanted))

@@ -91,7 +91,7 @@ func TestMissingIsBounded(t *testing.T) {
 		if len(missing) != maxSeen || len(g.seen) != maxSeen {
 			t.Errorf("%d of %d nodes are looked for, want %d", len(missing), nodes, maxSeen)
 		}
-		if _, ok := g.seen[addrPort(nodeAt(nodes-1))]; !ok {
+		if _, ok := g.seen[nodeAt(nodes-1).Address()]; !ok {
 			t.Error("the last node is not looked for")
 		}
 	})

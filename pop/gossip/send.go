@@ -2,7 +2,6 @@ package gossip
 
 import (
 	"context"
-	"iter"
 	"slices"
 	"time"
 
@@ -52,15 +51,15 @@ func (g *Gossip) send(ctx context.Context) {
 func (g *Gossip) due(now time.Time, out []outgoing) (_ []outgoing, next time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for run, l := range g.absent {
-		if now.Sub(l.gone) >= linger {
-			g.vanish(run, l)
+	for _, l := range g.reached {
+		if !l.gone.IsZero() && now.Sub(l.gone) >= linger {
+			g.vanish(l)
 		}
 	}
 	bodies := pack(g.messages, now)
-	g.metrics.sent.Add(float64(len(g.messages) * (len(g.members) + len(g.absent))))
+	g.metrics.sent.Add(float64(len(g.messages) * len(g.reached)))
 	g.messages = nil
-	for l := range g.reached() {
+	for _, l := range g.reached {
 		g.metrics.dropped.Add(float64(enqueue(&l.urgent, bodies)))
 		var of time.Time
 		out, of = l.due(g.run, now, out, g.metrics)
@@ -69,19 +68,6 @@ func (g *Gossip) due(now time.Time, out []outgoing) (_ []outgoing, next time.Tim
 		}
 	}
 	return out, next
-}
-
-// reached yields those that messages go to. mu is held.
-func (g *Gossip) reached() iter.Seq[*link] {
-	return func(yield func(*link) bool) {
-		for _, all := range []map[uint64]*link{g.members, g.absent} {
-			for _, l := range all {
-				if !yield(l) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // statuses returns a packet with this node's status for each that messages go to.
@@ -95,7 +81,7 @@ func (g *Gossip) statuses(now time.Time) (out []outgoing) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for l := range g.reached() {
+	for _, l := range g.reached {
 		packet := l.header(kindStatus, g.run, now.UnixMicro()).packet()
 		packet = l.clock.appendTimes(packet, now)
 		out = append(out, outgoing{l.node, append(packet, status...)})
@@ -121,26 +107,26 @@ func (g *Gossip) receive(packet []byte) {
 	from, age, refuse := l.name, l.age(h.at, now), ""
 	switch h.kind {
 	case kindMessages:
-		if age > tooOld {
+		if age > maxAge {
 			refuse = late
 			break
 		}
 		arrival := l.got.take(h.number)
 		if arrival != outdated {
 			// What was received before was acknowledged before, and that was lost.
-			l.acknowledge(h.number, now)
+			l.queueAck(h.number, now)
 		}
 		if arrival != fresh {
 			refuse = replayed
 		}
 	case kindAcks:
-		l.arrived(body)
+		l.acknowledged(body)
 	case kindStatus:
-		if h.number <= l.statusOf {
+		if h.number <= l.lastStatus {
 			refuse = replayed
 			break
 		}
-		l.statusOf = h.number
+		l.lastStatus = h.number
 		l.clock.take(body, now)
 	}
 	g.mu.Unlock()
