@@ -50,18 +50,19 @@ var arrows = map[string][]string{
 	"pop/http1":                   {"pop/conns"},
 	"pop/http2":                   {"pop/conns", "pop/http1"},
 	"pop/http2/http2test":         {},
-	"pop/proxy":                   {"pop/http1", "pop/http2", "pop/limit", "pop/rule", "pop/spop"},
+	"pop/proxy":                   {"internal/lograte", "pop/http1", "pop/http2", "pop/limit", "pop/rule", "pop/spop"},
 	"pop/spop":                    {"pop/conns"},
-	"pop/admin":                   {},
+	"pop/admin":                   {"internal/lograte"},
 	"pop/gossip":                  {},
 	"pop/vote":                    {},
 	"pop/page":                    {"analysis/page", "pop/admin", "pop/limit"},
-	"pop":                         {"counter", "counter/memcached", "counter/shard", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/http1", "pop/http2", "pop/limit", "pop/page", "pop/proxy", "pop/rule", "pop/spop", "pop/vote"},
+	"pop":                         {"counter", "counter/memcached", "counter/shard", "internal/lograte", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/http1", "pop/http2", "pop/limit", "pop/page", "pop/proxy", "pop/rule", "pop/spop", "pop/vote"},
 	"internal/bubble":             {},                     // for tests
 	"internal/golden":             {},                     // for tests
 	"internal/port":               {},                     // for tests
 	"internal/trace":              {"analysis/accesslog"}, // for tests
 	"internal/wait":               {},                     // for tests
+	"internal/lograte":            {},                     // for log lines that outsiders can cause
 	"internal/strictyaml":         {},                     // for files of rules and of what belongs to them
 	"cmd/edge":                    {"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "analysis/page", "counter", "counter/shard", "internal/strictyaml", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule", "pop/rule/translate"},
 }

@@ -177,7 +177,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 			Nodes:    func() int { return o.Nodes },
 			Ahead:    func() time.Duration { return time.Duration(n.ahead-s.nodes[0].ahead) * time.Microsecond },
 			Logger:   slog.New(slog.DiscardHandler),
-		})
+		}, nil)
 		if err != nil {
 			return nil, err
 		}

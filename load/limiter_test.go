@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/pop/rule"
@@ -200,11 +201,11 @@ func (l *limiter) serve(node int) http.Handler {
 func (l *limiter) attack(t *testing.T, o load.Options) (log *load.Log) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
-		nodes := map[uint16]*bubble.Listener{}
+		nodes := map[uint16]*shard.Pipe{}
 		var servers []*http.Server
 		var serving sync.WaitGroup
 		for i := range 3 {
-			p := bubble.NewListener()
+			p := shard.NewPipe()
 			server := &http.Server{Handler: l.serve(i + 1), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 			servers = append(servers, server)
 			serving.Go(func() { _ = server.Serve(p) })
@@ -212,7 +213,9 @@ func (l *limiter) attack(t *testing.T, o load.Options) (log *load.Log) {
 			nodes[port] = p
 			o.Targets = append(o.Targets, load.Target{Name: fmt.Sprintf("edge-%d", port), Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), port), Path: "/"})
 		}
-		o.Dial = func(ctx context.Context, t *load.Target) (net.Conn, error) { return nodes[t.Addr.Port()].Dial(ctx) }
+		o.Dial = func(ctx context.Context, t *load.Target) (net.Conn, error) {
+			return nodes[t.Addr.Port()].Dial(ctx, "", "")
+		}
 		o.Identity.Forwarded = true
 		o.UseTimers()
 		var err error

@@ -31,20 +31,21 @@ type clockWatch struct {
 	wrong    int // looks in a row
 }
 
-// run looks at the clock until ctx is done.
-func (c *clockWatch) run(ctx context.Context) {
-	ticker := time.NewTicker(clockInterval)
+// every calls do again and again, an interval apart, until ctx is done.
+func every(ctx context.Context, interval time.Duration, do func()) {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			c.look()
+			do()
 		}
 	}
 }
 
+// look checks the clock.
 func (c *clockWatch) look() {
 	if set := c.rules(); set != c.set {
 		c.set, c.shortest = set, shortestPeriod(set)

@@ -60,14 +60,14 @@ type ownServer struct {
 	front *proxy.Front
 }
 
-// An askable answers requests of both engines.
-type askable interface {
+// An httpHandler answers requests of both engines.
+type httpHandler interface {
 	http1.Handler
 	http2.Handler
 }
 
 // serveOwnLocked has the engine serve clients that connect to ln. mu is held.
-func (n *Node) serveOwnLocked(ln net.Listener, handler askable) {
+func (n *Node) serveOwnLocked(ln net.Listener, handler httpHandler) {
 	one := http1.NewServer(http1.Options{
 		Handler:           handler,
 		ReadHeaderTimeout: n.o.ReadHeaderTimeout,
@@ -149,7 +149,7 @@ func (n *Node) serveHTTPLocked(ln net.Listener) {
 	}
 	front := n.proxy.Front(ln, n.o.ReadHeaderTimeout, nil, nil)
 	defer n.running.Go(front.Run)
-	clients := n.leaving.follow(n.upgrading.follow(n.proxy))
+	clients := n.lameDuck.follow(n.upgrading.follow(n.proxy))
 	var h1, h2 http.Protocols
 	h1.SetHTTP1(true)
 	h2.SetUnencryptedHTTP2(true)
@@ -172,7 +172,7 @@ func (n *Node) serveLocked(ln net.Listener, front *proxy.Front, handler http.Han
 type ownHandler struct{ n *Node }
 
 func (h ownHandler) ServeHTTP1(c *http1.Conn, r *http1.Request) {
-	h.n.leaving.noteRequest()
+	h.n.lameDuck.noteRequest()
 	if r.Upgrade {
 		h.n.upgrading.add(1)
 		defer h.n.upgrading.add(-1)
@@ -183,7 +183,7 @@ func (h ownHandler) ServeHTTP1(c *http1.Conn, r *http1.Request) {
 func (h ownHandler) Malformed(c *http1.Conn, err *http1.Error) { h.n.proxy.Malformed(c, err) }
 
 func (h ownHandler) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
-	h.n.leaving.noteRequest()
+	h.n.lameDuck.noteRequest()
 	return h.n.proxy.ServeHTTP2(s, r)
 }
 
@@ -198,12 +198,12 @@ type checkHandler struct {
 }
 
 func (h checkHandler) ServeHTTP1(c *http1.Conn, r *http1.Request) {
-	h.n.leaving.noteRequest()
+	h.n.lameDuck.noteRequest()
 	h.Check.ServeHTTP1(c, r)
 }
 
 func (h checkHandler) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
-	h.n.leaving.noteRequest()
+	h.n.lameDuck.noteRequest()
 	return h.Check.ServeHTTP2(s, r)
 }
 
@@ -219,7 +219,7 @@ func (n *Node) serveHAProxyLocked(ln net.Listener) {
 	agent := n.proxy.NewAgent()
 	server := spop.NewServer(spop.Options{
 		Handle: func(m *spop.Message, a *spop.Actions) {
-			n.leaving.noteRequest()
+			n.lameDuck.noteRequest()
 			agent.Handle(m, a)
 		},
 		Refuse:       agent.RefusePeer,

@@ -1,6 +1,7 @@
 package pop
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
@@ -38,19 +39,14 @@ type files struct {
 // load loads the files for the first time. It returns the rules and the keys of the gossip.
 func (f *files) load() (rules *rule.Set, keys [][]byte, err error) {
 	rules, rulesErr := f.loadRules()
-	if err := f.loadCertificate(); err != nil {
+	keys, keysErr := f.loadKeys()
+	if err := cmp.Or(f.loadCertificate(), keysErr, f.loadTokens()); err != nil {
 		return nil, nil, err
 	}
-	if keys, err = f.loadKeys(); err != nil {
-		return nil, nil, err
+	if _, inFile := rulesErr.(rule.Errors); rulesErr != nil && !inFile {
+		rulesErr = &SettingError{Setting: "rules", Problem: strings.TrimPrefix(rulesErr.Error(), "rule: ")}
 	}
-	if err := f.loadTokens(); err != nil {
-		return nil, nil, err
-	}
-	switch _, inFile := rulesErr.(rule.Errors); {
-	case rulesErr != nil && !inFile:
-		return nil, nil, &SettingError{Setting: "rules", Problem: strings.TrimPrefix(rulesErr.Error(), "rule: ")}
-	case rulesErr != nil:
+	if rulesErr != nil {
 		return nil, nil, rulesErr
 	}
 	f.noteHyphens(rules)
@@ -103,11 +99,8 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 
 // reloadKeys reads the keys again.
 func (f *files) reloadKeys() error {
-	if f.o.Gossip.KeyFile == "" {
-		return nil
-	}
 	keys, err := f.loadKeys()
-	if err != nil {
+	if err != nil || f.o.Gossip.KeyFile == "" {
 		return err
 	}
 	return f.setKeys(keys)
@@ -182,15 +175,8 @@ func (f *files) watch(ctx context.Context) {
 	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.o.Gossip.KeyFile == "" && f.o.AdminTokens == "" {
 		return
 	}
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
 	last := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	every(ctx, time.Second, func() {
 		f.mu.Lock()
 		now := f.now()
 		loaded := f.stamp == now
@@ -201,17 +187,17 @@ func (f *files) watch(ctx context.Context) {
 			}
 		}
 		last = now
-	}
+	})
 }
 
 // LogReloadError says why files were not reloaded, a line for each error in them.
 func LogReloadError(logger *slog.Logger, err error) {
-	said := map[string]bool{} // the nodes of a Local all say the same
+	logged := map[string]bool{} // the nodes of a Local all say the same
 	for _, e := range SingleErrors(err) {
-		if said[e.Error()] {
+		if logged[e.Error()] {
 			continue
 		}
-		said[e.Error()] = true
+		logged[e.Error()] = true
 		message := "not reloaded, what was loaded before stays"
 		if _, ok := e.(*rule.Error); ok {
 			message = "rules not reloaded, the old ones stay"

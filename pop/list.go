@@ -3,7 +3,6 @@ package pop
 import (
 	"bytes"
 	"cmp"
-	"container/heap"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -38,27 +37,22 @@ func (n *Node) Mitigations(q admin.Query) (page admin.Mitigations, err error) {
 		return page, err
 	}
 	now := n.o.Now()
-	var found places
-	more := false
+	var found []place
+	most := q.Limit + 1 // one more shows that there is another page
 	for r := range n.table.All(now) {
 		if !matches(r) {
 			continue
 		}
 		page.Total++
-		p := place{order(r), r.Key, r}
-		switch {
-		case after.record != nil && p.compare(&after) <= 0:
-		case len(found) < q.Limit:
-			heap.Push(&found, p)
-		default:
-			more = true
-			if p.compare(&found[0]) < 0 {
-				found[0] = p
-				heap.Fix(&found, 0)
+		if p := (place{order(r), r.Key, r}); after.record == nil || p.compare(after) > 0 {
+			if found = append(found, p); len(found) == 2*most {
+				found = firstPlaces(found, most)
 			}
 		}
 	}
-	slices.SortFunc(found, func(a, b place) int { return a.compare(&b) })
+	found = firstPlaces(found, most)
+	more := len(found) == most
+	found = found[:min(len(found), q.Limit)]
 	page.Mitigations = make([]admin.Mitigation, len(found))
 	for i, p := range found {
 		page.Mitigations[i] = *n.describe(p.record, now)
@@ -77,8 +71,14 @@ type place struct {
 	record *mitigation.Record
 }
 
-func (p *place) compare(o *place) int {
+func (p place) compare(o place) int {
 	return cmp.Or(cmp.Compare(o.order, p.order), bytes.Compare(p.key[:], o.key[:]))
+}
+
+// firstPlaces returns the first n of places in order, in the memory of places.
+func firstPlaces(places []place, n int) []place {
+	slices.SortFunc(places, place.compare)
+	return places[:min(len(places), n)]
 }
 
 // parsePlace reads a cursor. Without one, the place has no record.
@@ -100,15 +100,6 @@ func parsePlace(text string) (p place, err error) {
 	p.order, p.record = order, new(mitigation.Record)
 	return p, nil
 }
-
-// places is a heap whose first element is the last of a page.
-type places []place
-
-func (p places) Len() int           { return len(p) }
-func (p places) Less(i, j int) bool { return p[i].compare(&p[j]) > 0 }
-func (p places) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
-func (p *places) Push(x any)        { *p = append(*p, x.(place)) }
-func (p *places) Pop() any          { panic("pop: a page never shrinks") }
 
 // matcher returns a function that reports whether q selects a record.
 func (n *Node) matcher(q admin.Query) (func(*mitigation.Record) bool, error) {

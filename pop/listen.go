@@ -39,7 +39,7 @@ func (n *Node) listen() (open []listener, err error) {
 				return nil, fmt.Errorf("pop: listening for %s: %w", l.name, err)
 			}
 		}
-		l.Listener = &steadyListener{Listener: ln, logger: n.o.Logger}
+		l.Listener = newSteadyListener(ln, n.o.Logger)
 		open = append(open, l)
 	}
 	return open, nil

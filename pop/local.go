@@ -105,7 +105,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 	}
 	var ctx context.Context
 	ctx, l.quiet = context.WithCancel(context.Background())
-	l.talk.Go(func() { local.tell(ctx) })
+	l.talk.Go(func() { every(ctx, voteInterval, local.tell) })
 	if l.ln != nil {
 		return l, l.startSpreader(loggerOf(o.Node))
 	}
@@ -148,22 +148,13 @@ func (p localPeers) SendTo(name string, messages ...[]byte) (ok bool) {
 // ClockAhead returns 0: the nodes of a process have one clock.
 func (localPeers) ClockAhead() time.Duration { return 0 }
 
-// tell lets the nodes tell each other their status, until ctx is done.
-func (l *localNodes) tell(ctx context.Context) {
-	ticker := time.NewTicker(voteInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		for _, from := range *l.nodes.Load() {
-			status := from.Status()
-			for _, to := range *l.nodes.Load() {
-				if to != from {
-					to.ReceiveStatus(from.Name(), status)
-				}
+// tell lets the nodes tell each other their status.
+func (l *localNodes) tell() {
+	for _, from := range *l.nodes.Load() {
+		status := from.Status()
+		for _, to := range *l.nodes.Load() {
+			if to != from {
+				to.ReceiveStatus(from.Name(), status)
 			}
 		}
 	}

@@ -60,7 +60,7 @@ func (n *Node) Receive(from string, message []byte, age time.Duration) error {
 	case messageRecords, messageRepair:
 		news, err := n.receiveRecords(body, n.o.Now(), age)
 		if news && kind == messageRepair {
-			n.peering.repaired(from)
+			n.peerTable.repaired(from)
 		}
 		return err
 	case messageDigest:

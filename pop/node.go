@@ -1,5 +1,5 @@
-// Package pop assembles a point of presence: a [Node] from the limiter, the proxy and the
-// shards that it counts in, and [Local], several nodes in one process.
+// Package pop assembles a point of presence. A [Node] consists of the limiter, the proxy and clients of the
+// shards; a [Local] is several nodes in one process.
 package pop
 
 import (
@@ -42,25 +42,25 @@ type Node struct {
 	origins  proxy.Origins
 
 	table     *mitigation.Table
-	peering   *peering
+	peerTable *peerTable
 	gossip    *gossip.Gossip // nil without gossip
 	peers     Peers
 	decisions *decision.Log // nil without one
 	limiter   *limit.Limiter
 	crowd     crowd
 
-	inner    *shard.Server       // if no shards are given; reached by pipe
+	inner    *shard.Server       // embedded shard, connected by pipe; nil if Options has Shards
 	pipe     *shard.Pipe         // nil without inner
-	shards   []*memcached.Client // that are given
+	shards   []*memcached.Client // of Options, or the embedded one
 	ring     *ringWatch
 	discover *discovery // nil unless shards are found by gossip
 
 	proxy   *proxy.Proxy
 	headers headers
 
-	counting context.Context // of what Start has started, until all requests are counted
+	counting context.Context // of the goroutines that end once all requests are counted
 	stop     context.CancelFunc
-	upgraded context.Context // of connections that are no longer HTTP, and of what they need
+	upgraded context.Context // of upgraded connections, and of the goroutines that end last
 	end      context.CancelFunc
 
 	mu        sync.Mutex // guards what follows
@@ -68,13 +68,13 @@ type Node struct {
 	servers   []server // of clients
 	operators []*http.Server
 	addrs     map[string]net.Addr
-	running   sync.WaitGroup // what Start and Serve have started, but for the limiter
-	counted   chan struct{}  // closed when the limiter has ended
-	stopped   chan struct{}  // closed when Stop has
+	running   sync.WaitGroup // goroutines of Start and Serve, except the limiter's
+	counted   chan struct{}  // closed when the limiter has stopped
+	stopped   chan struct{}  // closed when Stop is done
 	stopErr   error
 
 	upgrading  upgrades
-	leaving    farewell
+	lameDuck   lameDuck
 	unixSource sync.Once // the first PROXY header of that family was logged
 }
 
@@ -86,8 +86,8 @@ const (
 	stopping
 )
 
-// New makes a node. It opens no socket and starts nothing, so that errors in the options and
-// rules files are returned first.
+// New returns a node. It opens no sockets and starts no goroutines, so errors in the options and rules
+// files come first.
 func New(o Options) (*Node, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -133,10 +133,10 @@ func New(o Options) (*Node, error) {
 	return n, nil
 }
 
-// makePeers makes what the node talks with others by. changed is told when a node comes or goes.
+// makePeers sets up the exchange with peers. It sends to changed when one joins or leaves.
 func (n *Node) makePeers(keys [][]byte, changed chan struct{}) (err error) {
 	g := n.o.Gossip
-	n.peering = newPeering(n.o.Name, len(g.Join) > 0, n.table.Full, n.o.Now, n.o.Logger, n.registry)
+	n.peerTable = newPeerTable(n.o.Name, len(g.Join) > 0, n.table.Full, n.o.Now, n.o.Logger, n.registry)
 	if n.o.Peers != nil {
 		n.peers = n.o.Peers
 	}
@@ -151,7 +151,7 @@ func (n *Node) makePeers(keys [][]byte, changed chan struct{}) (err error) {
 		Keys:      keys,
 		Receive: func(from string, message []byte, age time.Duration) {
 			if err := n.Receive(from, message, age); err != nil {
-				n.peering.undecodable(from, err, n.o.Now())
+				n.peerTable.cannotDecode(from, err, n.o.Now())
 			}
 		},
 		Status:        n.Status,
@@ -166,7 +166,7 @@ func (n *Node) makePeers(keys [][]byte, changed chan struct{}) (err error) {
 	return err
 }
 
-// makeLimiter makes the limiter. It has no shards yet.
+// makeLimiter makes the limiter, without shards.
 func (n *Node) makeLimiter(rules *rule.Set) (err error) {
 	n.limiter, err = limit.New(limit.Options{
 		Secret:      n.secret,
@@ -185,14 +185,11 @@ func (n *Node) makeLimiter(rules *rule.Set) (err error) {
 		LogClients:  n.o.LogClients,
 		Logger:      n.o.Logger,
 		Registerer:  n.registry,
-	})
-	if err == nil {
-		n.limiter.Decisions = n.decisions
-	}
+	}, n.decisions)
 	return err
 }
 
-// makeRing makes the shards and the ring of them.
+// makeRing makes the clients of the shards, and the ring.
 func (n *Node) makeRing(changed chan struct{}) (err error) {
 	away := n.o.ShardOptions
 	away.Metrics = memcached.NewMetrics(n.registry)
@@ -225,7 +222,7 @@ func (n *Node) makeRing(changed chan struct{}) (err error) {
 	return nil
 }
 
-// makeProxy makes what serves clients.
+// makeProxy makes the proxy.
 func (n *Node) makeProxy() (err error) {
 	access := n.o.Logger
 	if !n.o.AccessLog {
@@ -259,8 +256,8 @@ func (n *Node) makeProxy() (err error) {
 	return err
 }
 
-// nodes returns how many nodes the PoP has, as far as this one knows.
-func (n *Node) nodes() int { return max(n.o.MaxNodes, int(n.peering.most.Load())) }
+// nodes returns the number of nodes that the PoP may have: MaxNodes, or more if more were seen.
+func (n *Node) nodes() int { return max(n.o.MaxNodes, int(n.peerTable.most.Load())) }
 
 // setKeys replaces the keys of the gossip.
 func (n *Node) setKeys(keys [][]byte) error { return n.gossip.SetKeys(keys) }
@@ -268,31 +265,31 @@ func (n *Node) setKeys(keys [][]byte) error { return n.gossip.SetKeys(keys) }
 // Name returns the node's name.
 func (n *Node) Name() string { return n.o.Name }
 
-// Handler returns what answers clients, for servers of one's own. The node counts only
-// between Start and Stop.
+// Handler returns the handler of client requests, for callers with their own server. The node counts
+// only between Start and Stop.
 func (n *Node) Handler() http.Handler { return n.proxy }
 
-// Admit decides a request that another handler serves; see [proxy.Proxy.Admit].
+// Admit decides a request that the caller serves itself; see [proxy.Proxy.Admit].
 func (n *Node) Admit(r *http.Request) *proxy.Admission { return n.proxy.Admit(r) }
 
 // Gatherer returns the node's metrics.
 func (n *Node) Gatherer() prometheus.Gatherer { return n.registry }
 
-// Registerer takes more metrics, of what asks the node.
+// Registerer registers metrics beside the node's own.
 func (n *Node) Registerer() prometheus.Registerer { return n.registry }
 
 // Rules returns the rules in force.
 func (n *Node) Rules() *rule.Set { return n.limiter.Rules() }
 
-// Addr returns the address of a listener that Start has opened: "http", "https", "metrics",
-// "admin", "gossip", "shard", "check" or "spop". It is nil if the node does not listen for it.
+// Addr returns the address of a listener of Start: "http", "https", "metrics", "admin", "gossip",
+// "shard", "check" or "spop". It is nil if the node has no such listener.
 func (n *Node) Addr(of string) net.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.addrs[of]
 }
 
-// Start opens the node's listeners and begins to count. After an error nothing runs.
+// Start opens the listeners and starts to serve and count. After an error nothing runs.
 func (n *Node) Start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -324,7 +321,12 @@ func (n *Node) Start() error {
 	n.running.Go(func() { n.files.watch(n.counting) })
 	n.running.Go(func() { n.ring.runFollow(n.counting) })
 	if len(n.shards) > 1 || n.discover != nil {
-		n.running.Go(func() { n.ring.run(n.counting, n.o.Now, n.peering.votes) })
+		n.running.Go(func() {
+			every(n.counting, voteInterval, func() {
+				now := n.o.Now()
+				n.ring.count(n.peerTable.votes(now), now)
+			})
+		})
 	}
 	if len(n.shards) > 1 {
 		n.running.Go(func() { n.ring.keep(n.counting, n.secret.RecordItem(n.secret.Tag([]byte("drains")))) })
@@ -336,9 +338,9 @@ func (n *Node) Start() error {
 	return nil
 }
 
-// join begins to talk with the other nodes, and finds the shards in them. mu is held.
+// join joins the peers, and discovers their shards. mu is held.
 func (n *Node) join(listeners []listener) error {
-	n.peering.start(n.o.Now())
+	n.peerTable.start(n.o.Now())
 	if n.gossip == nil {
 		return nil
 	}
@@ -357,7 +359,7 @@ func (n *Node) join(listeners []listener) error {
 	}
 	n.addrs["gossip"] = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(n.gossip.Addr()))
 	watch := &clockWatch{offset: n.gossip.ClockOffset, rules: n.Rules, logger: n.o.Logger}
-	n.running.Go(func() { watch.run(n.counting) })
+	n.running.Go(func() { every(n.counting, clockInterval, watch.look) })
 	if n.discover != nil {
 		own := shardAt(n.gossip.Addr(), port)
 		n.discover.look(own, time.Now()) // before there is something to count
@@ -366,21 +368,21 @@ func (n *Node) join(listeners []listener) error {
 	return nil
 }
 
-// Serve lets clients connect by ln as well, until Stop, which closes it.
+// Serve accepts client connections from ln until Stop, which closes it.
 func (n *Node) Serve(ln net.Listener) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.state != started {
 		return errors.New("pop: the node does not run")
 	}
-	n.serveClientsLocked(&steadyListener{Listener: ln, logger: n.o.Logger})
+	n.serveClientsLocked(newSteadyListener(ln, n.o.Logger))
 	return nil
 }
 
-// countingBehind is from which age of the oldest count on the node's readiness tells of it.
+// countingBehind is the age of the oldest waiting count from which readiness reports it.
 const countingBehind = time.Second
 
-// readiness says why the node should get no connections, and what operators should know.
+// readiness returns why the node should get no connections, and what operators should know.
 func (n *Node) readiness() (detail []string, err error) {
 	n.mu.Lock()
 	state := n.state
@@ -388,7 +390,7 @@ func (n *Node) readiness() (detail []string, err error) {
 	if state != started {
 		return nil, errors.New("the node stops")
 	}
-	if detail, err = n.peering.ready(n.o.Now()); err != nil {
+	if detail, err = n.peerTable.ready(n.o.Now()); err != nil {
 		return nil, err
 	}
 	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind {
@@ -397,13 +399,13 @@ func (n *Node) readiness() (detail []string, err error) {
 	return append(append(detail, n.notices.details()...), n.crowded()...), nil
 }
 
-// Reload loads the rules files, the certificate, keys and tokens again. If something is wrong with one,
-// the old ones stay.
+// Reload reloads rules, certificate, keys and tokens. If one of these has an error, its previous version
+// stays in force.
 func (n *Node) Reload() error { return n.files.reload() }
 
-// SetRules replaces the rules of a node that was made without rules files. Rules with more
-// sub-windows than the PoP's nodes can count in are refused, as are rules that name no host where
-// [Options.StrictHosts] needs one; the old ones stay.
+// SetRules replaces the rules of a node without rules files. It refuses rules with more sub-windows than
+// the number of nodes allows, and rules that name no host if [Options.StrictHosts] needs one. After an
+// error the old rules stay in force.
 func (n *Node) SetRules(set *rule.Set) error {
 	if err := n.o.checkRules(set, n.nodes()); err != nil {
 		return err
@@ -417,8 +419,8 @@ func (n *Node) Lift(key counter.Key) (mitigation.Record, error) {
 	return n.limiter.Lift(key, n.o.Now())
 }
 
-// Drain takes a shard out of the ring of all nodes, by its address: it owns no keys then, and
-// theirs go to the others within a second; see [limit.Limiter.SetShards]. With on false it
-// comes back. Shards that are given, and not found by gossip, keep that word, so that it
-// outlives all nodes. Nodes without peers hear of it within 30 s.
+// Drain takes the shard at an address out of the ring on all nodes, or puts it back if on is false. The
+// other shards take over its keys within a second; see [limit.Limiter.SetShards]. Configured shards, unlike
+// discovered ones, store the order, so it survives a restart of all nodes. Nodes without peers learn of it
+// within 30 s.
 func (n *Node) Drain(shard string, on bool) error { return n.ring.drain(shard, on, n.o.Now()) }

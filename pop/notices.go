@@ -32,19 +32,25 @@ type notices struct {
 	now    func() time.Time
 	gauge  *prometheus.GaugeVec
 
-	mu     sync.Mutex           // guards what follows
-	open   map[string]string    // what to say, by problem
-	warned map[string]time.Time // the last warning, by problem
-	hushed map[string]bool      // problems that are not logged, since they come and go
+	mu  sync.Mutex // guards what follows
+	all map[string]*notice
+}
+
+// A notice is what was noticed of a problem.
+type notice struct {
+	text   string    // what to say; empty if it has passed
+	warned time.Time // the last warning
+	hushed bool      // it is not logged, since it comes and goes
 }
 
 func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Registerer) *notices {
-	n := &notices{logger: logger, now: now, open: map[string]string{}, warned: map[string]time.Time{}, hushed: map[string]bool{}, gauge: promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
+	n := &notices{logger: logger, now: now, all: map[string]*notice{}, gauge: promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "edge_surroundings_problem",
 		Help: "1 while the node notices a problem with proxies, nodes or shards around it, which its log and /readyz describe.",
 	}, []string{"problem"})}
 	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemTwins) {
 		n.gauge.WithLabelValues(problem)
+		n.all[problem] = new(notice)
 	}
 	return n
 }
@@ -53,24 +59,23 @@ func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Regist
 func (n *notices) note(problem, text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_, known := n.open[problem]
+	one, now := n.all[problem], n.now()
+	known := one.text != ""
+	one.text = text
 	switch {
 	case text == "" && known:
-		delete(n.open, problem)
 		n.gauge.WithLabelValues(problem).Set(0)
-		if !n.hushed[problem] {
+		if !one.hushed {
 			n.logger.Info("a problem has passed", "problem", problem)
 		}
 	case text != "":
 		n.gauge.WithLabelValues(problem).Set(1)
-		now := n.now()
-		if !known || n.hushed[problem] { // one that stays after it came and went is logged, too
-			if n.hushed[problem] = now.Sub(n.warned[problem]) < noticePause; !n.hushed[problem] {
-				n.warned[problem] = now
+		if !known || one.hushed { // one that stays after it came and went is logged, too
+			if one.hushed = now.Sub(one.warned) < noticePause; !one.hushed {
+				one.warned = now
 				n.logger.Warn(text, "problem", problem)
 			}
 		}
-		n.open[problem] = text
 	}
 }
 
@@ -78,8 +83,10 @@ func (n *notices) note(problem, text string) {
 func (n *notices) details() (details []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, text := range n.open {
-		details = append(details, text)
+	for _, one := range n.all {
+		if one.text != "" {
+			details = append(details, one.text)
+		}
 	}
 	slices.Sort(details)
 	return details
@@ -95,7 +102,7 @@ func (n *Node) joined(addr string, err error) {
 		n.notices.note(problemJoin, "")
 		return
 	}
-	if n.peering.running(n.o.Now()) >= joinPatience {
+	if n.peerTable.running(n.o.Now()) >= joinPatience {
 		n.notices.note(problemJoin, fmt.Sprintf("cannot join the PoP at %s, so that this node knows no other: check the address, and that all nodes have the same gossip key (%v)", addr, err))
 	}
 }

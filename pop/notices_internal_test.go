@@ -17,12 +17,12 @@ func TestNotJoined(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	now := time.Now()
-	n := &Node{o: Options{Now: func() time.Time { return now }}, peering: newTestPeering(io.Discard), notices: newNotices(logger, func() time.Time { return now }, prometheus.NewRegistry())}
-	n.peering.start(now)
+	n := &Node{o: Options{Now: func() time.Time { return now }}, peerTable: newTestPeerTable(io.Discard), notices: newNotices(logger, func() time.Time { return now }, prometheus.NewRegistry())}
+	n.peerTable.start(now)
 	wrong := errors.New("connection refused")
 	for range 3 * joinPatience / time.Second {
-		if n.joined("10.0.0.2:7946", wrong); now.Sub(n.peering.started) < joinPatience && log.Len() > 0 {
-			t.Fatalf("after %v: %s", now.Sub(n.peering.started), &log)
+		if n.joined("10.0.0.2:7946", wrong); now.Sub(n.peerTable.started) < joinPatience && log.Len() > 0 {
+			t.Fatalf("after %v: %s", now.Sub(n.peerTable.started), &log)
 		}
 		now = now.Add(time.Second)
 	}

@@ -139,7 +139,7 @@ func (n *Node) mitigation(text string) (m admin.Mitigation, err error) {
 func (n *Node) describe(r *mitigation.Record, now time.Time) *admin.Mitigation {
 	m := &admin.Mitigation{
 		Key: r.Key.String(), ID: n.secret.ID(r.Key).String(), Start: time.UnixMicro(r.Start).UTC(), Left: r.Deadline.Sub(now).Seconds(), Lifted: r.Lifted,
-		ByHand: r.ByHand, Node: n.peering.nameOf(r.Node), Why: r.Why.String(), Period: float64(r.Why.Limit.Period) / 1e6,
+		ByHand: r.ByHand, Node: n.peerTable.nameOf(r.Node), Why: r.Why.String(), Period: float64(r.Why.Limit.Period) / 1e6,
 	}
 	of, state := n.stateOf(r)
 	if m.Ineffective = state == ineffective; of != nil {
@@ -236,7 +236,7 @@ func (n *Node) shardStates() []admin.Shard {
 
 // nodeStates returns the nodes of the PoP, this one first.
 func (n *Node) nodeStates() []admin.Node {
-	all := n.peering.states(n.o.Now())
+	all := n.peerTable.states(n.o.Now())
 	if n.gossip != nil {
 		for _, m := range n.gossip.Members() {
 			if i := slices.IndexFunc(all, func(of admin.Node) bool { return of.Name == m.Name }); i >= 0 {

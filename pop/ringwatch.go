@@ -33,7 +33,7 @@ const (
 )
 
 // A ringWatch keeps a node's ring in line with its votes. Its methods may be called concurrently;
-// append, hear and states never wait for the ring to change.
+// append, mergeDrains and states never wait for the ring to change.
 type ringWatch struct {
 	set     func(shards []count.Shard, out ...string) error
 	logger  *slog.Logger
@@ -102,9 +102,9 @@ func (w *ringWatch) append(status []byte) []byte {
 	return w.votes.AppendDrains(status, gossip.MaxStatus-statusTail)
 }
 
-// hear merges the drains from another node's status. If they change the ring, it follows soon
+// mergeDrains merges the drains from another node's status. If they change the ring, it follows soon
 // afterwards.
-func (w *ringWatch) hear(drains []byte) {
+func (w *ringWatch) mergeDrains(drains []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.votes.ReadDrains(drains) {
@@ -198,26 +198,14 @@ func (w *ringWatch) runFollow(ctx context.Context) {
 	}
 }
 
-// run counts the votes until ctx is done. clock reads the time; others returns the votes of the
-// other live nodes.
-func (w *ringWatch) run(ctx context.Context, clock func() time.Time, others func(now time.Time) [][]uint64) {
-	ticker := time.NewTicker(voteInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		now := clock()
-		all := others(now)
-		w.probe(all)
-		all = append(all, w.against())
-		w.mu.Lock()
-		w.votes.Count(all, now)
-		w.mu.Unlock()
-		w.follow()
-	}
+// count counts the votes at now. others are those of the other live nodes.
+func (w *ringWatch) count(others [][]uint64, now time.Time) {
+	w.probe(others)
+	all := append(others, w.against())
+	w.mu.Lock()
+	w.votes.Count(all, now)
+	w.mu.Unlock()
+	w.follow()
 }
 
 // probe probes the shards that only other nodes vote against: this node may not have used them. It

@@ -51,7 +51,7 @@ func TestStatusesWhileTheRingChanges(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			w.hear(w.append(nil))
+			w.mergeDrains(w.append(nil))
 			w.states()
 		}()
 		<-done // never, if a status waits until the ring has changed

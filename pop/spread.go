@@ -1,9 +1,11 @@
 package pop
 
 import (
+	"context"
 	"log/slog"
 	"net"
-	"sync"
+
+	"github.com/edgelimit/edge/counter/shard"
 )
 
 // A spreader gives each connection of a listener to another one of its ways, in turn, as
@@ -11,14 +13,14 @@ import (
 // the client itself.
 type spreader struct {
 	ln   net.Listener
-	ways []*way
+	ways []*shard.Pipe
 }
 
 // newSpreader spreads the connections of ln over n ways.
 func newSpreader(ln net.Listener, n int, logger *slog.Logger) *spreader {
-	s := &spreader{ln: &steadyListener{Listener: ln, logger: logger}}
+	s := &spreader{ln: newSteadyListener(ln, logger)}
 	for range n {
-		s.ways = append(s.ways, &way{addr: ln.Addr(), conns: make(chan net.Conn), closed: make(chan struct{})})
+		s.ways = append(s.ways, shard.NewPipe())
 	}
 	return s
 }
@@ -44,41 +46,9 @@ func (s *spreader) run() {
 // give hands conn to the ith way, or to the next that is open.
 func (s *spreader) give(conn net.Conn, i int) bool {
 	for j := range s.ways {
-		w := s.ways[(i+j)%len(s.ways)]
-		select {
-		case <-w.closed:
-			continue
-		default:
-		}
-		select {
-		case w.conns <- conn:
+		if s.ways[(i+j)%len(s.ways)].Give(context.Background(), conn) == nil {
 			return true
-		case <-w.closed:
 		}
 	}
 	return false
 }
-
-// A way is the listener of one node.
-type way struct {
-	addr   net.Addr
-	conns  chan net.Conn
-	once   sync.Once
-	closed chan struct{}
-}
-
-func (w *way) Accept() (net.Conn, error) {
-	select {
-	case conn := <-w.conns:
-		return conn, nil
-	case <-w.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (w *way) Close() error {
-	w.once.Do(func() { close(w.closed) })
-	return nil
-}
-
-func (w *way) Addr() net.Addr { return w.addr }

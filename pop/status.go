@@ -9,13 +9,12 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// A status tells other nodes whether they agree with this one. It is sent as follows; all numbers
-// are big endian.
+// A status lets nodes find out whether they agree. Encoded, with all numbers big endian:
 //
 //	  0  version of the status
 //	  1  sum of the digest of the mitigations
 //	  9  fingerprints of the secret, the shards and the rules
-//	 33  how many shards the node finds down, and the ID of each, in 8 bytes
+//	 33  number of shards that the node finds down, then the ID of each, in 8 bytes
 //	 ..  drains, see vote.Votes.AppendDrains
 //	-33  fingerprint of the client prefixes
 //	-25  version of the program, as text
@@ -34,13 +33,13 @@ const (
 	versionSize   = 25
 )
 
-// agreements are what all nodes of a PoP must have in common.
+// agreements name what must be the same on all nodes of a PoP.
 var agreements = [...]string{"secret", "shards", "rules", "client_prefixes"}
 
 // fingerprints are hashes of the agreements, in their order.
 type fingerprints [len(agreements)]uint64
 
-// parseStatus reads a status, and shares its memory.
+// parseStatus decodes a status. The result refers to b.
 func parseStatus(b []byte) (s status, err error) {
 	if len(b) < statusHead+statusTail || b[0] != statusVersion || len(b) < statusHead+8*int(b[statusHead-1])+statusTail {
 		return s, errors.New("pop: unknown version of a status")
@@ -65,7 +64,7 @@ func parseStatus(b []byte) (s status, err error) {
 	return s, nil
 }
 
-// Status returns this node's status, which the other nodes are sent four times a second.
+// Status returns this node's status. Peers get it four times a second.
 func (n *Node) Status() []byte {
 	digest, prints := n.table.Digest(), n.fingerprints()
 	b := binary.BigEndian.AppendUint64([]byte{statusVersion}, digest.Sum())
@@ -78,18 +77,18 @@ func (n *Node) Status() []byte {
 	return append(b, version[:]...)
 }
 
-// ReceiveStatus reads the status of another node. If that node has other mitigations, this one
-// asks for them.
+// ReceiveStatus handles the status of a peer. If the peer has other mitigations, this node asks for
+// them.
 func (n *Node) ReceiveStatus(from string, text []byte) {
 	now := n.o.Now()
 	s, err := parseStatus(text)
 	if err != nil {
-		n.peering.undecodable(from, err, now)
+		n.peerTable.cannotDecode(from, err, now)
 		return
 	}
-	n.ring.hear(s.drains)
+	n.ring.mergeDrains(s.drains)
 	digest, known := n.table.Digest(), n.nodes()
-	ask := n.peering.heard(from, &s, digest.Sum(), n.fingerprints(), now)
+	ask := n.peerTable.receivedStatus(from, &s, digest.Sum(), n.fingerprints(), now)
 	if n.nodes() > known {
 		n.noteNodes()
 	}
@@ -98,19 +97,19 @@ func (n *Node) ReceiveStatus(from string, text []byte) {
 	}
 }
 
-// shortVersion returns the version of the program, without with what it was built.
+// shortVersion returns the version of the program without the toolchain.
 func (n *Node) shortVersion() string {
 	version, _, _ := strings.Cut(n.o.Version, " ")
 	return version[:min(len(version), versionSize)]
 }
 
-// fingerprints returns hashes of what all nodes must have in common.
+// fingerprints returns this node's hashes of the agreements.
 func (n *Node) fingerprints() fingerprints {
 	prefixes := uint64(n.o.Client.IPv4)<<8 | uint64(n.o.Client.IPv6)
 	return fingerprints{n.secret.Fingerprint(), shardsFingerprint(n.o.Shards), n.Rules().Hash(), prefixes}
 }
 
-// shardsFingerprint returns a hash of a list of shards, in any order.
+// shardsFingerprint returns a hash of a list of shards that does not depend on its order.
 func shardsFingerprint(shards []string) uint64 {
 	hash := xxhash.New()
 	for _, addr := range slices.Sorted(slices.Values(shards)) {

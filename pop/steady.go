@@ -5,35 +5,33 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/edgelimit/edge/internal/lograte"
 )
 
-const (
-	// acceptPause is the pause before accept is retried.
-	acceptPause = 50 * time.Millisecond
-
-	// acceptSaid is the pause between two log lines about it.
-	acceptSaid = 10 * time.Second
-)
+// acceptPause is the pause before accept is retried.
+const acceptPause = 50 * time.Millisecond
 
 // A steadyListener retries when a connection cannot be accepted, for example because the process
 // is out of file descriptors. It logs that, since clients wait meanwhile.
 type steadyListener struct {
 	net.Listener
 	logger *slog.Logger
-	said   time.Time
+	failed lograte.Limiter
 }
 
-// Accept returns an error only if l is closed. Only one goroutine may call it.
+func newSteadyListener(ln net.Listener, logger *slog.Logger) *steadyListener {
+	return &steadyListener{Listener: ln, logger: logger, failed: lograte.Limiter{Every: 10 * time.Second}}
+}
+
+// Accept returns an error only if l is closed.
 func (l *steadyListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err == nil || errors.Is(err, net.ErrClosed) {
 			return conn, err
 		}
-		if now := time.Now(); now.Sub(l.said) >= acceptSaid {
-			l.said = now
-			l.logger.Error("cannot accept connections; retrying", "addr", l.Addr(), "err", err)
-		}
+		l.failed.Log(l.logger, slog.LevelError, time.Now(), "cannot accept connections; retrying", "addr", l.Addr(), "err", err)
 		time.Sleep(acceptPause)
 	}
 }

@@ -47,8 +47,8 @@ func TestConnectionsThatCannotBeAccepted(t *testing.T) {
 		if took := time.Since(start); resp.StatusCode != http.StatusOK || took != 15*time.Second {
 			t.Errorf("%s after %v, want 200 after 15s", resp.Status, took)
 		}
-		const want = "0s n1: cannot accept connections; retrying addr=pipe err=no memory\n" +
-			"10s n1: cannot accept connections; retrying addr=pipe err=no memory\n"
+		const want = "0s n1: cannot accept connections; retrying addr=pipe err=no memory unlogged=0\n" +
+			"10s n1: cannot accept connections; retrying addr=pipe err=no memory unlogged=199\n"
 		if log := p.log.take(); log != want {
 			t.Errorf("log %q, want %q", log, want)
 		}

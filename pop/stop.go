@@ -49,7 +49,7 @@ func (n *Node) stopServing(ctx context.Context) error {
 				s.Leave()
 			}
 		}
-		n.leaving.wait(ctx)
+		n.lameDuck.wait(ctx)
 	}
 	var wg sync.WaitGroup
 	var cutOff atomic.Bool
@@ -113,29 +113,29 @@ func (n *Node) close() error {
 }
 
 const (
-	// quiet is for how long no client must have asked anything before a node that stops
-	// closes its listeners and idle connections.
-	quiet = time.Second
+	// lameDuckQuiet is how long no request must have come before a node that stops closes its
+	// listeners and idle connections.
+	lameDuckQuiet = time.Second
 
-	// notice is how long it waits for that: the time in which the front notices. It is half
-	// of the time for stopping at most: requests under way need the rest.
-	notice = 5 * time.Second
+	// lameDuckMax is the maximum time that it waits for that: the front notices within it. It is
+	// at most half of the time for stopping, since requests in flight need the rest.
+	lameDuckMax = 5 * time.Second
 )
 
 // shardLinger is for how long the shard of a node that has left still answers the others: until
 // all of them count elsewhere, and have read what was counted here of clients that come again.
 const shardLinger = 4 * discoverPause
 
-// A farewell lets the clients of a node that stops go elsewhere. A client that connects
-// meanwhile, or asks on a kept connection, is answered and asked to close the connection: if
-// the node closed it, the next request could be on its way already.
-type farewell struct {
+// A lameDuck lets the clients of a node that stops go elsewhere. Requests that arrive meanwhile are
+// served, and clients are asked to close the connection: if the node closed it, the next request
+// could already be on its way.
+type lameDuck struct {
 	begun atomic.Bool
-	asked atomic.Bool // since that was last looked at
+	asked atomic.Bool // a request has come since the last look
 }
 
 // follow returns a handler that passes requests to next.
-func (f *farewell) follow(next http.Handler) http.Handler {
+func (f *lameDuck) follow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f.noteRequest() {
 			w = &lastWriter{w}
@@ -144,8 +144,8 @@ func (f *farewell) follow(next http.Handler) http.Handler {
 	})
 }
 
-// noteRequest notes that a client asks, and reports whether the node stops.
-func (f *farewell) noteRequest() bool {
+// noteRequest notes that a request has come, and reports whether the node stops.
+func (f *lameDuck) noteRequest() bool {
 	if !f.begun.Load() {
 		return false
 	}
@@ -153,13 +153,13 @@ func (f *farewell) noteRequest() bool {
 	return true
 }
 
-// wait waits until no client asks any more, notice or half of the time until ctx's deadline is
+// wait waits until no client sends requests any more, lameDuckMax or half of the time until ctx's deadline is
 // over, or ctx is done.
-func (f *farewell) wait(ctx context.Context) {
+func (f *lameDuck) wait(ctx context.Context) {
 	f.begun.Store(true)
-	patience := notice
+	patience := lameDuckMax
 	if deadline, ok := ctx.Deadline(); ok {
-		patience = min(notice, time.Until(deadline)/2)
+		patience = min(lameDuckMax, time.Until(deadline)/2)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -167,7 +167,7 @@ func (f *farewell) wait(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(quiet):
+		case <-time.After(lameDuckQuiet):
 		}
 		if !f.asked.Swap(false) {
 			return

@@ -173,7 +173,7 @@ func openCounting(addr string, fresh bool) (client, func()) {
 	table, err := mitigation.New(mitigation.Options{})
 	harness.Check(err)
 	shard := &countingShard{Client: memcached.New(addr, memcached.Options{Timeout: 10 * time.Second})}
-	l, err := limit.New(limit.Options{Secret: secret, Rules: rules, Table: table, Shards: []count.Shard{shard}, Logger: slog.New(slog.DiscardHandler)})
+	l, err := limit.New(limit.Options{Secret: secret, Rules: rules, Table: table, Shards: []count.Shard{shard}, Logger: slog.New(slog.DiscardHandler)}, nil)
 	harness.Check(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -23,17 +23,25 @@ func NewPipe() *Pipe {
 // closed.
 func (p *Pipe) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	near, far := net.Pipe()
+	if err := p.Give(ctx, far); err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: err}
+	}
+	return near, nil
+}
+
+// Give waits until Accept returns conn. It fails once the pipe is closed.
+func (p *Pipe) Give(ctx context.Context, conn net.Conn) error {
 	select {
-	case p.conns <- far:
-		return near, nil
+	case p.conns <- conn:
+		return nil
 	case <-p.closed:
-		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: net.ErrClosed}
+		return net.ErrClosed
 	case <-ctx.Done():
-		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: ctx.Err()}
+		return ctx.Err()
 	}
 }
 
-// Accept returns the far end of the next Dial.
+// Accept returns the far end of the next Dial, or what Give is given.
 func (p *Pipe) Accept() (net.Conn, error) {
 	select {
 	case conn := <-p.conns:

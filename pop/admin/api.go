@@ -17,6 +17,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/edgelimit/edge/internal/lograte"
 )
 
 // Options configures an API. Operations and Tokens are required; the zero value of every other field
@@ -66,9 +68,6 @@ const (
 
 	// answerTime is the time for an answer, but of a stream.
 	answerTime = 30 * time.Second
-
-	// deniedPause is the least time between two log lines about requests without a valid token.
-	deniedPause = time.Second
 )
 
 // An API is what operators ask. It is an http.Handler.
@@ -79,10 +78,10 @@ type API struct {
 	streams chan struct{}
 	refused *prometheus.CounterVec
 
-	mu       sync.Mutex // guards what follows
-	next     time.Time  // when the next request without a token is answered
-	denied   time.Time  // when a denied request was logged last
-	unlogged int        // how many were not logged since
+	denied lograte.Limiter
+
+	mu   sync.Mutex // guards what follows
+	next time.Time  // when the next request without a token is answered
 }
 
 // NewAPI returns an API.
@@ -140,7 +139,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !valid || by == "" && !a.o.Open && !page {
-		a.deny(r)
+		a.denied.Log(a.o.Logger, slog.LevelWarn, time.Now(), "admin request without a valid token", "from", r.RemoteAddr, "method", r.Method)
 		h.Set("WWW-Authenticate", "Bearer")
 		a.refuse(w, "token", http.StatusUnauthorized, "a valid token is needed: Authorization: Bearer TOKEN")
 		return
@@ -277,18 +276,6 @@ func (a *API) caller(r *http.Request) (name string, valid bool) {
 	return name, name != "" && len(given) == 1 && strings.EqualFold(scheme, "Bearer")
 }
 
-// deny logs a request without a valid token, at most one a second.
-func (a *API) deny(r *http.Request) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if now := time.Now(); now.Sub(a.denied) >= deniedPause {
-		a.o.Logger.Warn("admin request without a valid token", "from", r.RemoteAddr, "method", r.Method, "unlogged", a.unlogged)
-		a.denied, a.unlogged = now, 0
-		return
-	}
-	a.unlogged++
-}
-
 func (a *API) refuse(w http.ResponseWriter, cause string, status int, text string) {
 	a.refused.WithLabelValues(cause).Inc()
 	answer(w, status, failure{text})
@@ -323,7 +310,7 @@ func (a *API) operate(w http.ResponseWriter, r *http.Request, by string) {
 		answer(w, http.StatusMethodNotAllowed, failure{"only " + strings.Join(methods, ", ")})
 		return
 	case of.change && by == "":
-		a.deny(r)
+		a.denied.Log(a.o.Logger, slog.LevelWarn, time.Now(), "admin request without a valid token", "from", r.RemoteAddr, "method", r.Method)
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		a.refuse(w, "token", http.StatusUnauthorized, "a valid token is needed: Authorization: Bearer TOKEN")
 		return

@@ -119,11 +119,11 @@ func (t *tally) known(l counter.Layout) uint64 {
 	return n
 }
 
-// hear returns the share of the instance that answers for owner over from, with a value that
+// attribute returns the share of the instance that answers for owner over from, with a value that
 // includes delta. An instance known by another address keeps its share if the value continues
 // there: the shard's address is now written differently. Only the value tells apart two instances
 // with the same process ID that started together, as in two containers.
-func (t *tally) hear(l counter.Layout, owner string, from *memcached.Link, value, delta uint64) share {
+func (t *tally) attribute(l counter.Layout, owner string, from *memcached.Link, value, delta uint64) share {
 	s := t.share()
 	if s.from.Apart(from) {
 		t.keepStint(stint{owner, s}).unsure = 0
@@ -166,7 +166,7 @@ func (t *tally) move(l counter.Layout, from, to string) {
 // that is more than was known, and whether the value fell: see share.raise.
 func (t *tally) read(l counter.Layout, owner, shard string, from *memcached.Link, value uint64) (more, fell bool) {
 	if shard == owner && value > 0 && t.flying == 0 {
-		t.setShare(l, t.hear(l, owner, from, value, 0))
+		t.setShare(l, t.attribute(l, owner, from, value, 0))
 	}
 	own, i := t.shareOf(l, owner, shard, from, value)
 	if own {
@@ -243,7 +243,7 @@ func (t *tally) keep(l counter.Layout) (n uint64) {
 // be told apart from the last one: then the greater value holds, never the sum.
 func (t *tally) counted(l counter.Layout, owner string, from *memcached.Link, value, delta uint64) (others, fell bool) {
 	fell = l.Below(value, l.Add(t.reply, delta)) != 0
-	s := t.hear(l, owner, from, value, delta)
+	s := t.attribute(l, owner, from, value, delta)
 	s.least, t.flying = l.Add(s.sent(l), delta), 0
 	if t.rest != nil {
 		t.rest.unmade, t.rest.misses = false, 0
@@ -266,7 +266,7 @@ func (t *tally) counted(l counter.Layout, owner string, from *memcached.Link, va
 // unknown records that delta was sent without an answer: it may have been counted, or may be
 // later. The requests were made in any case.
 func (t *tally) unknown(l counter.Layout, owner string, from *memcached.Link, delta uint64) {
-	s := t.hear(l, owner, from, ^uint64(0), 0)
+	s := t.attribute(l, owner, from, ^uint64(0), 0)
 	if s.from == nil {
 		s.from = from // only this instance may have counted them
 	}

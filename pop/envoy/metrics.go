@@ -1,11 +1,6 @@
 package envoy
 
 import (
-	"log/slog"
-	"sync"
-	"time"
-
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -18,6 +13,8 @@ const (
 	causeCharacteristic = "characteristic" // it lacks the value of one, or has an invalid one
 	causeAnswer         = "answer"         // its rule counts by the status of an answer
 )
+
+var causes = []string{causeDomain, causeRule, causeCharacteristic, causeAnswer}
 
 type metrics struct {
 	requests  map[rls.RateLimitResponse_Code]prometheus.Counter
@@ -43,35 +40,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		invalid:   requests.WithLabelValues("invalid"),
 		undecided: map[string]prometheus.Counter{},
 	}
-	for _, cause := range []string{causeDomain, causeRule, causeCharacteristic, causeAnswer} {
+	for _, cause := range causes {
 		m.undecided[cause] = undecided.WithLabelValues(cause)
 	}
 	return m
-}
-
-// complaints log each cause at most once a minute.
-type complaints struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-func (c *complaints) warn(logger *slog.Logger, cause string, why error, domain string, d *ratelimit.RateLimitDescriptor) {
-	now := time.Now()
-	c.mu.Lock()
-	again := now.Sub(c.last[cause]) < time.Minute
-	if !again {
-		if c.last == nil {
-			c.last = map[string]time.Time{}
-		}
-		c.last[cause] = now
-	}
-	c.mu.Unlock()
-	if again {
-		return
-	}
-	var keys []string // values may be personal data
-	for _, e := range d.GetEntries() {
-		keys = append(keys, e.GetKey())
-	}
-	logger.Warn("a descriptor is not limited", "why", why, "domain", domain, "keys", keys)
 }

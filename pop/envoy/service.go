@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -37,7 +39,7 @@ type Service struct {
 	rls.UnimplementedRateLimitServiceServer
 	o       Options
 	metrics *metrics
-	logged  complaints
+	logs    map[string]*lograte.Limiter // of descriptors that are not limited, by cause
 }
 
 // New returns a Service. Its metrics are among those of the node, which takes one Service.
@@ -48,7 +50,11 @@ func New(o Options) (*Service, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Service{o: o, metrics: newMetrics(o.Node.Registerer())}, nil
+	s := &Service{o: o, metrics: newMetrics(o.Node.Registerer()), logs: map[string]*lograte.Limiter{}}
+	for _, cause := range causes {
+		s.logs[cause] = &lograte.Limiter{Every: time.Minute}
+	}
+	return s, nil
 }
 
 // ShouldRateLimit decides each descriptor by the rule that it names. If any of them is over its
@@ -64,7 +70,11 @@ func (s *Service) ShouldRateLimit(_ context.Context, req *rls.RateLimitRequest) 
 	for i, d := range req.GetDescriptors() {
 		if cause, why := c.add(s.o.Domain, req, i); why != nil {
 			s.metrics.undecided[cause].Inc()
-			s.logged.warn(s.o.Logger, cause, why, req.GetDomain(), d)
+			var keys []string // values may be personal data
+			for _, e := range d.GetEntries() {
+				keys = append(keys, e.GetKey())
+			}
+			s.logs[cause].Log(s.o.Logger, slog.LevelWarn, time.Now(), "a descriptor is not limited", "why", why, "domain", req.GetDomain(), "keys", keys)
 		}
 	}
 	decided := s.o.Node.DecideBy(c.asks...)

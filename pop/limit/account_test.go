@@ -157,7 +157,7 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 		Secret: secret, Rules: sets[0], Table: table, Registerer: registry, Logger: slog.New(slog.DiscardHandler),
 		Queue: chance.pick(16, 100, 4096), TrackedKeys: chance.pick(64, 200, 4096),
 		Drain: time.Duration(chance.pick(1, 100, 2000)) * time.Millisecond,
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

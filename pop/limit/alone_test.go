@@ -28,7 +28,7 @@ func TestCountingAlone(t *testing.T) {
 	l, err := limit.New(limit.Options{
 		Rules: parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 1h}]}]"), Table: table,
 		Shards: []count.Shard{s}, Logger: slog.New(slog.NewTextHandler(log, nil)), Registerer: reg,
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func newLimiter(tb testing.TB, rules string, shards ...count.Shard) (*limit.Limi
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l, err := limit.New(limit.Options{Secret: secret, Rules: parse(tb, rules), Table: table, Shards: shards, Logger: slog.New(slog.DiscardHandler)})
+	l, err := limit.New(limit.Options{Secret: secret, Rules: parse(tb, rules), Table: table, Shards: shards, Logger: slog.New(slog.DiscardHandler)}, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestDecideAllocatesNothing(t *testing.T) {
 	for _, logged := range []bool{false, true} {
 		l, table, secret := newLimiter(t, oneRule)
 		if logged {
-			l.Decisions = logOf(t, secret, 1e-9) // without these clients
+			l.LogTo(logOf(t, secret, 1e-9)) // without these clients
 		}
 		now := time.Now()
 		mitigate(t, l, table, secret, 1, now)
@@ -130,7 +130,7 @@ func BenchmarkDecide(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			l, table, secret := newLimiter(b, oneRule)
 			if share > 0 {
-				l.Decisions = logOf(b, secret, share)
+				l.LogTo(logOf(b, secret, share))
 			}
 			now := time.Now()
 			mitigate(b, l, table, secret, 1, now)
@@ -149,7 +149,7 @@ func BenchmarkDecide(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			l, table, secret := newLimiter(b, oneRule)
 			if name == "passed beside the decision log" {
-				l.Decisions = logOf(b, secret, 1e-9)
+				l.LogTo(logOf(b, secret, 1e-9))
 			}
 			now := time.Now()
 			for i := range uint32(1000) {

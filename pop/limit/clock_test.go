@@ -31,7 +31,7 @@ func TestANodeGoesByItsOwnClock(t *testing.T) {
 			Now:     clock,
 			Publish: func(r mitigation.Record) { record = r },
 			Logger:  slog.New(slog.DiscardHandler),
-		})
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

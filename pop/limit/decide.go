@@ -236,7 +236,7 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 				continue // exempt
 			}
 			key := l.o.Secret.Tag(material)
-			logs := d.decided != 0 && l.Decisions.Samples(key)
+			logs := d.decided != 0 && l.decisions.Samples(key)
 			d.still = d.still || r.Action == rule.Shed
 			if record := l.record(r, key, req, now); record != nil {
 				d.consider(r, record)
@@ -245,13 +245,13 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 					d.still = true
 				}
 				if logs {
-					d.logged = l.Decisions.Add(d.logged, decision.Key{Rule: r, Key: key, Generation: record.Generation, Mitigated: true, ByHand: record.ByHand})
+					d.logged = l.decisions.Add(d.logged, decision.Key{Rule: r, Key: key, Generation: record.Generation, Mitigated: true, ByHand: record.ByHand})
 				}
 				continue
 			}
 			generation := l.o.Table.Generation(key)
 			if d.add(counted{r, key, generation, false}); logs {
-				d.logged = l.Decisions.Add(d.logged, decision.Key{Rule: r, Key: key, Generation: generation})
+				d.logged = l.decisions.Add(d.logged, decision.Key{Rule: r, Key: key, Generation: generation})
 			}
 			if r.FailsClosed() && l.Unavailable(key) && (closed == nil || r.Index < closed.Index) {
 				closed = r

@@ -38,7 +38,7 @@ func TestABurstIsRefusedBeforeItIsCounted(t *testing.T) {
 			Rules: parse(t, "rules: [{id: all, characteristics: [ip], mitigation_timeout: 1m, "+tt.rule+"}]"), Table: table, Logger: slog.New(slog.DiscardHandler),
 			Shards: []count.Shard{mapShard{values: map[counter.Item]uint64{}}}, Now: func() time.Time { return now },
 			Publish: func(r mitigation.Record) { published = append(published, r) },
-		})
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestABurstAfterOtherRequests(t *testing.T) {
 	l, err := limit.New(limit.Options{
 		Rules: parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m}]}]"), Table: table, Logger: slog.New(slog.DiscardHandler),
 		Shards: []count.Shard{mapShard{values: map[counter.Item]uint64{}}}, Now: func() time.Time { return now },
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

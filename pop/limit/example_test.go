@@ -24,7 +24,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	l, err := limit.New(limit.Options{Rules: rules, Table: table, Logger: slog.New(slog.DiscardHandler)})
+	l, err := limit.New(limit.Options{Rules: rules, Table: table, Logger: slog.New(slog.DiscardHandler)}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return

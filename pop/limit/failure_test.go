@@ -78,7 +78,7 @@ func TestSeverityOfFailingClosed(t *testing.T) {
 			"  - {id: ban, match: {hosts: [ban.example]}, action: shadow_ban"+more+"\n"+
 			"  - {id: second, match: {hosts: [both.example, ban.example, one.example]}, on_failure: closed"+more+"\n"+
 			"  - {id: third, match: {hosts: [both.example]}, on_failure: closed, count: {statuses: [401]}"+more+"\n"),
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func TestARestartedShardIsNoticed(t *testing.T) {
 			l, err := limit.New(limit.Options{
 				Rules: parse(t, fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 168h, sub_windows: %d}]}]", subWindows)),
 				Table: table, Shards: []count.Shard{s}, Logger: slog.New(slog.DiscardHandler), Registerer: reg,
-			})
+			}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -68,7 +68,7 @@ func startSingle(t *testing.T, rules string, set func(*limit.Options, *mitigatio
 		t.Fatal(err)
 	}
 	o.Table = a.table
-	if a.Limiter, err = limit.New(o); err != nil {
+	if a.Limiter, err = limit.New(o, nil); err != nil {
 		t.Fatal(err)
 	}
 	run, end := context.WithCancel(context.Background())

@@ -45,7 +45,7 @@ func TestAShardGoesOutDuringAFlood(t *testing.T) {
 		l, err := limit.New(limit.Options{
 			Secret: a.secret, Rules: a.Rules(), Table: table, Shards: []count.Shard{flooded, other},
 			Queue: 1 << 17, TrackedKeys: 1024,
-		})
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

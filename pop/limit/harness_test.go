@@ -142,7 +142,7 @@ func startPop(tb testing.TB, limiters, shards int, peers bool, rules string) *te
 				}
 			}
 		}
-		l, err := limit.New(o)
+		l, err := limit.New(o, nil)
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -123,7 +123,7 @@ func countAt(t *testing.T, addr string, clients uint32) *counting {
 	c.Limiter, err = limit.New(limit.Options{
 		Rules: parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 168h}]}]"),
 		Table: table, Shards: []count.Shard{c.shard(addr)}, Logger: slog.New(slog.DiscardHandler), Registerer: c.reg,
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

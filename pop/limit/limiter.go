@@ -35,22 +35,20 @@ var ErrNotMitigated = count.ErrNotMitigated
 // A Limiter decides requests, and counts them by its Loop. Its methods may be called concurrently,
 // except Run, which may be called once.
 type Limiter struct {
-	// Decisions gets what is decided about its sample of the keys. It is set before the first
-	// request; nil logs nothing.
-	Decisions *decision.Log
-
 	*count.Loop
 	o         Options
 	rules     atomic.Pointer[rules]
 	metrics   *metrics
 	abandoned abandoned
+	decisions *decision.Log // nil logs nothing
 
 	loading sync.Mutex // held by SetRules
 }
 
-// New returns a Limiter. It decides at once, but counts nothing until Run is called.
-func New(o Options) (l *Limiter, err error) {
-	l = &Limiter{o: o, metrics: newMetrics(o.Registerer), abandoned: abandoned{byKey: map[counter.Key]int{}}}
+// New returns a Limiter. It decides at once, but counts nothing until Run is called. decisions gets what
+// is decided about its sample of the keys, and may be nil.
+func New(o Options, decisions *decision.Log) (l *Limiter, err error) {
+	l = &Limiter{o: o, decisions: decisions, metrics: newMetrics(o.Registerer), abandoned: abandoned{byKey: map[counter.Key]int{}}}
 	if l.Loop, err = count.New(o, l.metrics.start, l.counted); err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 
 // begin has d logged if it has keys in the sample of the decision log.
 func (l *Limiter) begin(d *Decision, now time.Time) {
-	if l.Decisions != nil {
+	if l.decisions != nil {
 		d.decided = now.UnixMicro()
 	}
 }
@@ -32,15 +32,15 @@ func (l *Limiter) log(d *Decision, req *rule.Request, n uint64) {
 			k.Counted = n > 0 && (!k.Mitigated || k.Rule.CountsMitigated()) && d.counted(k.Rule, k.Mitigated)
 		}
 	}
-	l.Decisions.Offer(b)
+	l.decisions.Offer(b)
 }
 
 // countAnswer counts a request by its answer, or without it, at now.
 func (l *Limiter) countAnswer(d *Decision, c counted, cost uint64, now time.Time) {
 	l.Offer(c.rule, c.key, c.generation, &d.source, cost, now)
-	if l.Decisions.Samples(c.key) {
-		b := l.Decisions.Add(nil, decision.Key{Rule: c.rule, Key: c.key, Generation: c.generation, Cost: cost})
+	if l.decisions.Samples(c.key) {
+		b := l.decisions.Add(nil, decision.Key{Rule: c.rule, Key: c.key, Generation: c.generation, Cost: cost})
 		b.Time, b.Counting, b.Decided, b.Client = now.UnixMicro(), true, d.decided, d.source.Client
-		l.Decisions.Offer(b)
+		l.decisions.Offer(b)
 	}
 }

@@ -37,7 +37,7 @@ func TestDecisionLog(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { log.Run(ctx); close(ended) }()
 		defer func() { cancel(); <-ended }()
-		l.Decisions = log
+		l.LogTo(log)
 
 		decide := func(path string) limit.Decision {
 			time.Sleep(time.Second)

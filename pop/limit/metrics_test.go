@@ -42,7 +42,7 @@ func TestMetrics(t *testing.T) {
 	}
 	l, err := limit.New(limit.Options{
 		Rules: parse(t, withIDs("a", "b")+"allow: [10.0.0.9]\ndeny: [10.0.0.8]\n"), Table: table, Queue: 16, Registerer: reg,
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestManyRulesShareSeries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := limit.New(limit.Options{Rules: parse(t, withIDs(ids...)), Table: table, Registerer: reg}); err != nil {
+	if _, err := limit.New(limit.Options{Rules: parse(t, withIDs(ids...)), Table: table, Registerer: reg}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if n := testutil.CollectAndCount(collector{reg}, "edge_requests_total"); n != 4+5*1001 {
@@ -180,11 +180,11 @@ func TestBadOptions(t *testing.T) {
 	} {
 		o := good
 		spoil(&o)
-		if _, err := limit.New(o); err == nil {
+		if _, err := limit.New(o, nil); err == nil {
 			t.Errorf("%s: New returns no error", name)
 		}
 	}
-	if _, err := limit.New(good); err != nil {
+	if _, err := limit.New(good, nil); err != nil {
 		t.Error(err)
 	}
 }

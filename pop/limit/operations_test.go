@@ -53,7 +53,7 @@ func TestSubWindowsCostNoOperation(t *testing.T) {
 		l, err := limit.New(limit.Options{
 			Rules: parse(t, fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 96, period: 12s, sub_windows: %s}]}]", subWindows)),
 			Table: table, Shards: []count.Shard{s}, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
-		})
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func BenchmarkCounting(b *testing.B) {
 			l, err := limit.New(limit.Options{
 				Rules: parse(b, fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 96, period: 12s, sub_windows: %s}]}]", subWindows)),
 				Table: table, Shards: []count.Shard{mapShard{values: map[counter.Item]uint64{}}}, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
-			})
+			}, nil)
 			if err != nil {
 				b.Fatal(err)
 			}

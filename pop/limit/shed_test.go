@@ -61,7 +61,7 @@ func newSteppedPop(t testing.TB, rules string, nodes int) (pop []*stepped) {
 		s.Limiter, err = limit.New(limit.Options{
 			Rules: parse(t, rules), Table: s.table, Shards: []count.Shard{s.shard}, Now: func() time.Time { return s.now },
 			Nodes: func() int { return nodes }, Logger: slog.New(slog.DiscardHandler),
-		})
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ func steppedPop(t *testing.T, n int, clock func() time.Time, log io.Writer, rule
 		l, err := limit.New(limit.Options{
 			Node: mitigation.NodeID(i + 1), Rules: parse(t, rules), Table: table, Shards: p.clients(0), Now: clock,
 			Logger: slog.New(slog.NewTextHandler(log, nil)),
-		})
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

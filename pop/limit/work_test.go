@@ -230,7 +230,7 @@ rules:
   - {id: path, characteristics: [ip, path], limits: [{threshold: 5, period: 1m}]}
   - {id: host, characteristics: [ip, host], limits: [{threshold: 5, period: 1m}]}
   - {id: ban, characteristics: [ip], limits: [{threshold: 5, period: 1m}], action: shadow_ban}
-`)})
+`)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"log/slog"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -32,7 +33,7 @@ func (a *Agent) RefusePeer(peer net.Addr) string {
 		return ""
 	}
 	a.p.metrics.undecided[undecidedPeer].Inc()
-	a.p.complaints.warn(a.p.o.Logger, a.p.o.Now(), "an address that is not a trusted proxy asked by SPOP", "peer", peer)
+	a.p.warnings.Log(a.p.o.Logger, slog.LevelWarn, a.p.o.Now(), "an address that is not a trusted proxy asked by SPOP", "peer", peer)
 	return "this address is not a trusted proxy: add it to the node's trusted_proxy"
 }
 
@@ -71,7 +72,7 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 	}
 	if req.Method == "" || target == "" || !req.Addr.IsValid() {
 		p.metrics.undecided[undecidedField].Inc()
-		p.complaints.warn(p.o.Logger, now, "an SPOP message has no method, path or src", "message", m.Name)
+		p.warnings.Log(p.o.Logger, slog.LevelWarn, now, "an SPOP message has no method, path or src", "message", m.Name)
 		return
 	}
 	req.Path, req.Query, _ = strings.Cut(target, "?")

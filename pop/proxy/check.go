@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -103,7 +104,7 @@ func (k *Check) serve(c client, r *http1.Request) {
 	x := question{exchange: exchange{peer: addrOf(c.RemoteAddr())}}
 	if !k.o.Local && !p.trusted.Contains(x.peer) {
 		p.metrics.undecided[undecidedPeer].Inc()
-		p.complaints.warn(p.o.Logger, now, "the check endpoint was asked by an address that is not a trusted proxy", "peer", x.peer)
+		p.warnings.Log(p.o.Logger, slog.LevelWarn, now, "the check endpoint was asked by an address that is not a trusted proxy", "peer", x.peer)
 		c.Refuse(true)
 		answer(http.StatusForbidden, "this address is not a trusted proxy: add it to the node's trusted_proxy")
 		return
@@ -134,7 +135,7 @@ func (k *Check) serve(c client, r *http1.Request) {
 	}
 	if problem != "" {
 		p.metrics.undecided[undecidedField].Inc()
-		p.complaints.warn(p.o.Logger, now, "the check endpoint was asked about a request without its description", "peer", x.peer, "problem", problem)
+		p.warnings.Log(p.o.Logger, slog.LevelWarn, now, "the check endpoint was asked about a request without its description", "peer", x.peer, "problem", problem)
 		answer(http.StatusBadRequest, problem)
 		return
 	}

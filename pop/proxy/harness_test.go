@@ -52,7 +52,7 @@ func newProxy(t testing.TB, rules, origin string, set func(*proxy.Options)) (*pr
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := limit.New(limit.Options{Secret: secret, Rules: parsed, Table: table, Logger: logger})
+	limiter, err := limit.New(limit.Options{Secret: secret, Rules: parsed, Table: table, Logger: logger}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

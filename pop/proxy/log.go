@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/edgelimit/edge/pop/limit"
@@ -66,24 +65,4 @@ func (p *Proxy) logRequest(x *exchange, start time.Time, r requestLine, status i
 		attrs = append(attrs, slog.String("refusal_id", id.String()))
 	}
 	p.o.AccessLog.LogAttrs(context.Background(), slog.LevelInfo, "request", attrs...)
-}
-
-// complaints are warnings that outsiders can cause, so at most one is logged per second.
-type complaints struct {
-	mu       sync.Mutex
-	last     time.Time
-	unlogged int // complaints since the last one that was logged
-}
-
-func (c *complaints) warn(logger *slog.Logger, now time.Time, message string, attrs ...any) {
-	c.mu.Lock()
-	if now.Sub(c.last) < time.Second {
-		c.unlogged++
-		c.mu.Unlock()
-		return
-	}
-	more := c.unlogged
-	c.last, c.unlogged = now, 0
-	c.mu.Unlock()
-	logger.Warn(message, append(attrs, "unlogged", more)...)
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/pop/http1"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -45,7 +46,7 @@ type Origin struct {
 	timeout      time.Duration
 	relayed      *http1.Origin // for the engine
 
-	complaints complaints
+	failures lograte.Limiter
 }
 
 // OriginOptions configures an Origin. The zero value is usable.
@@ -131,9 +132,9 @@ func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
 // String returns the origin's scheme, host and port.
 func (o *Origin) String() string { return o.scheme + "://" + o.host }
 
-// logFailure logs that o failed, as a complaint: an origin that is down must not also fill the disk.
+// logFailure logs that o failed, at most once a second: an origin that is down must not also fill the disk.
 func (o *Origin) logFailure(logger *slog.Logger, err error) {
-	o.complaints.warn(logger, time.Now(), "origin failed", "origin", o, "err", err)
+	o.failures.Log(logger, slog.LevelWarn, time.Now(), "origin failed", "origin", o, "err", err)
 }
 
 // Close closes idle connections.

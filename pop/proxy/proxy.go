@@ -16,6 +16,7 @@ import (
 	"github.com/gaissmai/bart"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/pop/http1"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
@@ -92,7 +93,7 @@ type Proxy struct {
 
 	abandoned   *abandoned
 	connections *connections
-	complaints  complaints
+	warnings    lograte.Limiter
 	around      surroundings
 }
 

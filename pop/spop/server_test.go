@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
@@ -207,10 +208,10 @@ func TestTimeouts(t *testing.T) {
 			{hello("2.0", 16380, all, false), false, "disconnect status-code=2 message=no frame came in time"},
 			{hello("2.0", 16380, all, false), true, "disconnect status-code=0 message=the node stops"},
 		} {
-			ln := bubble.NewListener()
+			ln := shard.NewPipe()
 			served := make(chan error)
 			go func() { served <- s.Serve(ln) }()
-			near, err := ln.Dial(t.Context())
+			near, err := ln.Dial(t.Context(), "", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -253,10 +254,10 @@ func readFrame(t *testing.T, c net.Conn) string {
 // A peer that must not be served is told why.
 func TestRefusedPeer(t *testing.T) {
 	s := NewServer(Options{Handle: echo, Logger: slog.New(slog.DiscardHandler), Refuse: func(net.Addr) string { return "not trusted" }})
-	ln := bubble.NewListener()
+	ln := shard.NewPipe()
 	go func() { _ = s.Serve(ln) }()
 	defer s.Shutdown(context.Background())
-	near, err := ln.Dial(t.Context())
+	near, err := ln.Dial(t.Context(), "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/admin"
 )
@@ -27,9 +28,6 @@ const (
 
 	// silence is how long a peer may send no status before it counts as gone.
 	silence = 3 * time.Second
-
-	// undecodablePause is the minimum time between log lines about messages that cannot be decoded.
-	undecodablePause = 10 * time.Second
 
 	// disagreeFor is how long a peer may differ before that is logged: while rules are rolled
 	// out, nodes differ for a time.
@@ -46,11 +44,12 @@ const (
 	maxNames = 1024
 )
 
-// A peering is what a node knows of the others.
-type peering struct {
-	logger *slog.Logger
-	seeks  bool        // whether it is to find others before it is ready
-	full   func() bool // whether there is no room for more mitigations
+// A peerTable is what a node knows of the others.
+type peerTable struct {
+	logger  *slog.Logger
+	invalid lograte.Limiter // messages that cannot be decoded
+	seeks   bool            // whether it is to find others before it is ready
+	full    func() bool     // whether there is no room for more mitigations
 
 	// most is the highest number of nodes so far, with this one. It never falls: silent nodes
 	// may still count requests.
@@ -62,28 +61,26 @@ type peering struct {
 	peers    map[string]*peer
 	informed bool      // it has all mitigations of another node
 	asked    time.Time // when it last asked a peer
-	logged   time.Time // when it last logged a message that cannot be decoded
-	unlogged int       // number of such messages since
 }
 
 // A peer is another node.
 type peer struct {
-	heard time.Time // its last status
-	first time.Time // its first one since it was silent
-	asked time.Time // when it was asked for what this node lacks
-	pause time.Duration
+	lastStatus  time.Time
+	firstStatus time.Time // since it was silent
+	asked       time.Time // when it was asked for what this node lacks
+	pause       time.Duration
 
 	down    []uint64 // shards that it finds down
 	version string
 	prints  fingerprints
 
-	differ [len(agreements)]time.Time // since when; zero: it agrees
-	said   [len(agreements)]bool      // whether that was logged
+	differ   [len(agreements)]time.Time // since when; zero: it agrees
+	reported [len(agreements)]bool      // whether that was logged
 }
 
-// newPeering returns the peering of the node called name. clock reads the time for its metrics.
-func newPeering(name string, seeks bool, full func() bool, clock func() time.Time, logger *slog.Logger, reg prometheus.Registerer) *peering {
-	p := &peering{logger: logger, seeks: seeks, full: full, peers: map[string]*peer{}, names: map[mitigation.NodeID]string{idOf(name): name}}
+// newPeerTable returns the table of the node called name. clock reads the time for its metrics.
+func newPeerTable(name string, seeks bool, full func() bool, clock func() time.Time, logger *slog.Logger, reg prometheus.Registerer) *peerTable {
+	p := &peerTable{logger: logger, invalid: lograte.Limiter{Every: 10 * time.Second}, seeks: seeks, full: full, peers: map[string]*peer{}, names: map[mitigation.NodeID]string{idOf(name): name}}
 	for i, of := range agreements {
 		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "edge_nodes_differing",
@@ -100,31 +97,31 @@ func newPeering(name string, seeks bool, full func() bool, clock func() time.Tim
 }
 
 // start notes that the node runs from now on.
-func (p *peering) start(now time.Time) {
+func (p *peerTable) start(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.started = now
 }
 
 // running returns how long the node has run.
-func (p *peering) running(now time.Time) time.Duration {
+func (p *peerTable) running(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return now.Sub(p.started)
 }
 
-// heard notes a status of a peer. digest and ours are those of this node. It reports whether the
+// receivedStatus notes a status of a peer. digest and ours are those of this node. It reports whether the
 // peer is to be asked for what this node lacks.
-func (p *peering) heard(from string, s *status, digest uint64, ours fingerprints, now time.Time) (ask bool) {
+func (p *peerTable) receivedStatus(from string, s *status, digest uint64, ours fingerprints, now time.Time) (ask bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
 	one := p.peers[from]
 	if one == nil {
-		one = &peer{first: now, pause: repairPause}
+		one = &peer{firstStatus: now, pause: repairPause}
 		p.peers[from] = one
 	}
-	one.heard, one.down, one.version, one.prints = now, s.down, s.version, s.prints
+	one.lastStatus, one.down, one.version, one.prints = now, s.down, s.version, s.prints
 	if id := idOf(from); p.names[id] == "" && len(p.names) < maxNames {
 		p.names[id] = from
 	}
@@ -150,25 +147,25 @@ func (p *peering) heard(from string, s *status, digest uint64, ours fingerprints
 
 // compare notes how a peer differs from this node, and logs it once that has lasted for a while. mu
 // is held.
-func (p *peering) compare(name string, one *peer, ours fingerprints, now time.Time) {
+func (p *peerTable) compare(name string, one *peer, ours fingerprints, now time.Time) {
 	for i, of := range agreements {
 		switch agrees := one.prints[i] == ours[i]; {
-		case agrees && one.said[i]:
+		case agrees && one.reported[i]:
 			p.logger.Info("nodes agree again", "on", of, "with", name)
 			fallthrough
 		case agrees:
-			one.differ[i], one.said[i] = time.Time{}, false
+			one.differ[i], one.reported[i] = time.Time{}, false
 		case one.differ[i].IsZero():
 			one.differ[i] = now
-		case now.Sub(one.differ[i]) >= disagreeFor && !one.said[i]:
-			one.said[i] = true
+		case now.Sub(one.differ[i]) >= disagreeFor && !one.reported[i]:
+			one.reported[i] = true
 			p.logger.Error("nodes differ, so that counts are split; configure all nodes alike", "in", of, "from", name)
 		}
 	}
 }
 
 // repaired notes that asking a peer brought news.
-func (p *peering) repaired(from string) {
+func (p *peerTable) repaired(from string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if one := p.peers[from]; one != nil {
@@ -176,34 +173,24 @@ func (p *peering) repaired(from string) {
 	}
 }
 
-// undecodable logs that a peer's message cannot be decoded, at most once in ten seconds: such a
-// peer sends them again and again.
-func (p *peering) undecodable(from string, err error, now time.Time) {
-	p.mu.Lock()
-	if now.Sub(p.logged) < undecodablePause {
-		p.unlogged++
-		p.mu.Unlock()
-		return
-	}
-	more := p.unlogged
-	p.logged, p.unlogged = now, 0
-	p.mu.Unlock()
-	p.logger.Warn("cannot decode a message from another node; run the same version on all nodes", "from", from, "err", err, "unlogged", more)
+// cannotDecode logs that a peer's message cannot be decoded: such a peer sends them again and again.
+func (p *peerTable) cannotDecode(from string, err error, now time.Time) {
+	p.invalid.Log(p.logger, slog.LevelWarn, now, "cannot decode a message from another node; run the same version on all nodes", "from", from, "err", err)
 }
 
 // forget removes the peers that are silent. mu is held.
-func (p *peering) forget(now time.Time) {
+func (p *peerTable) forget(now time.Time) {
 	for name, one := range p.peers {
-		if now.Sub(one.heard) > silence {
+		if now.Sub(one.lastStatus) > silence {
 			delete(p.peers, name)
 		}
 	}
 }
 
 // differing returns the peers that differ from this node in the ith agreement. mu is held.
-func (p *peering) differing(i int) (names []string) {
+func (p *peerTable) differing(i int) (names []string) {
 	for name, one := range p.peers {
-		if one.said[i] {
+		if one.reported[i] {
 			names = append(names, name)
 		}
 	}
@@ -212,7 +199,7 @@ func (p *peering) differing(i int) (names []string) {
 }
 
 // votes returns which shards each of the live peers finds down.
-func (p *peering) votes(now time.Time) (all [][]uint64) {
+func (p *peerTable) votes(now time.Time) (all [][]uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
@@ -223,19 +210,19 @@ func (p *peering) votes(now time.Time) (all [][]uint64) {
 }
 
 // nameOf returns the name of a node, or its ID in hexadecimal if the name is not known.
-func (p *peering) nameOf(id mitigation.NodeID) string {
+func (p *peerTable) nameOf(id mitigation.NodeID) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return cmp.Or(p.names[id], fmt.Sprintf("%016x", uint64(id)))
 }
 
 // states returns the peers as operators see them, by name.
-func (p *peering) states(now time.Time) (all []admin.Node) {
+func (p *peerTable) states(now time.Time) (all []admin.Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
 	for name, one := range p.peers {
-		of := admin.Node{Name: name, Version: one.version, Heard: now.Sub(one.heard).Seconds(), Fingerprints: one.prints.shown(), Differs: []string{}}
+		of := admin.Node{Name: name, Version: one.version, Heard: now.Sub(one.lastStatus).Seconds(), Fingerprints: one.prints.shown(), Differs: []string{}}
 		for i, since := range one.differ {
 			if !since.IsZero() {
 				of.Differs = append(of.Differs, agreements[i])
@@ -257,14 +244,14 @@ func (f fingerprints) shown() map[string]string {
 }
 
 // ready says why the node is not ready, and what an operator should know if it is.
-func (p *peering) ready(now time.Time) (detail []string, err error) {
+func (p *peerTable) ready(now time.Time) (detail []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
 	met := time.Time{}
 	for _, one := range p.peers {
-		if met.IsZero() || one.first.Before(met) {
-			met = one.first
+		if met.IsZero() || one.firstStatus.Before(met) {
+			met = one.firstStatus
 		}
 	}
 	switch {

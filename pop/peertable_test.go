@@ -13,28 +13,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// newTestPeering returns the peering of n1, which logs to log.
-func newTestPeering(log io.Writer) *peering {
-	return newPeering("n1", false, func() bool { return false }, time.Now, slog.New(slog.NewTextHandler(log, nil)), nil)
+// newTestPeerTable returns the table of n1, which logs to log.
+func newTestPeerTable(log io.Writer) *peerTable {
+	return newPeerTable("n1", false, func() bool { return false }, time.Now, slog.New(slog.NewTextHandler(log, nil)), nil)
 }
 
-// hears lets p hear a status of a peer that has the same mitigations or others, and finds shards down. It
+// receives has p receive a status of a peer that has the same mitigations or others, and finds shards down. It
 // reports whether the peer is to be asked.
-func (p *peering) hears(from string, same bool, down []uint64, now time.Time) (ask bool) {
+func (p *peerTable) receives(from string, same bool, down []uint64, now time.Time) (ask bool) {
 	s := status{digest: 1, down: down}
 	if same {
 		s.digest = 0
 	}
-	return p.heard(from, &s, 0, fingerprints{}, now)
+	return p.receivedStatus(from, &s, 0, fingerprints{}, now)
 }
 
 // Messages that cannot be decoded are logged now and then, however many there are.
-func TestUndecodable(t *testing.T) {
+func TestCannotDecode(t *testing.T) {
 	var log bytes.Buffer
-	p := newTestPeering(&log)
+	p := newTestPeerTable(&log)
 	now := time.Now()
 	for range 100 {
-		p.undecodable("n2", errors.New("nonsense"), now)
+		p.cannotDecode("n2", errors.New("nonsense"), now)
 		now = now.Add(250 * time.Millisecond)
 	}
 	if got := strings.Count(log.String(), "\n"); got != 3 || strings.Count(log.String(), "unlogged=39\n") != 2 {
@@ -62,7 +62,7 @@ func TestReady(t *testing.T) {
 		{"it gets all", true, []status{{time.Second, false}, {1500 * time.Millisecond, true}}, []time.Duration{1500 * time.Millisecond}, nil},
 		{"it got all once", true, []status{{0, true}, {time.Second, false}}, []time.Duration{time.Second}, nil},
 	} {
-		p := newTestPeering(io.Discard)
+		p := newTestPeerTable(io.Discard)
 		p.seeks = tt.seeks
 		start := time.Unix(1_800_000_000, 0)
 		p.start(start)
@@ -75,7 +75,7 @@ func TestReady(t *testing.T) {
 		slices.Sort(times)
 		for _, at := range times {
 			for len(tt.statuses) > 0 && tt.statuses[0].at <= at {
-				p.hears("n2", tt.statuses[0].same, nil, start.Add(tt.statuses[0].at))
+				p.receives("n2", tt.statuses[0].same, nil, start.Add(tt.statuses[0].at))
 				tt.statuses = tt.statuses[1:]
 			}
 			if _, err := p.ready(start.Add(at)); (err == nil) != want[at] {
@@ -87,17 +87,17 @@ func TestReady(t *testing.T) {
 
 // A node that is silent has no votes, and is not counted beside those that came after it.
 func TestSilentPeers(t *testing.T) {
-	p := newTestPeering(io.Discard)
+	p := newTestPeerTable(io.Discard)
 	now := time.Unix(1_800_000_000, 0)
-	p.hears("n2", true, []uint64{7}, now)
+	p.receives("n2", true, []uint64{7}, now)
 	if diff := cmp.Diff([][]uint64{{7}}, p.votes(now.Add(silence))); diff != "" {
 		t.Errorf("votes (-want +got):\n%s", diff)
 	}
 	if got := p.votes(now.Add(silence + 1)); len(got) > 0 {
 		t.Errorf("a silent node votes: %v", got)
 	}
-	p.hears("n2", true, nil, now)
-	p.hears("n3", true, nil, now.Add(silence+1))
+	p.receives("n2", true, nil, now)
+	p.receives("n3", true, nil, now.Add(silence+1))
 	if got := p.most.Load(); got != 2 {
 		t.Errorf("%d nodes were there at once, want 2", got)
 	}
@@ -120,7 +120,7 @@ func TestAskPauses(t *testing.T) {
 		{"no room, two peers", []string{"n2", "n3"}, true, 0, []time.Duration{0, 8 * time.Second, 16 * time.Second, 24 * time.Second}},
 		{"two peers, one at a time", []string{"n2", "n3"}, false, 0, []time.Duration{0, 250 * ms, 500 * ms, 750 * ms, 1000 * ms, 1500 * ms, 1750 * ms, 2500 * ms, 3750 * ms, 4500 * ms, 7750 * ms, 8500 * ms, 15750 * ms, 16500 * ms, 23750 * ms, 24500 * ms}},
 	} {
-		p := newTestPeering(io.Discard)
+		p := newTestPeerTable(io.Discard)
 		p.full = func() bool { return tt.full }
 		start := time.Unix(1_800_000_000, 0)
 		var got []time.Duration
@@ -129,7 +129,7 @@ func TestAskPauses(t *testing.T) {
 				p.repaired("n2")
 			}
 			for _, from := range tt.peers {
-				if p.hears(from, false, nil, start.Add(at)) {
+				if p.receives(from, false, nil, start.Add(at)) {
 					got = append(got, at)
 				}
 			}
