@@ -201,7 +201,7 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 		}
 		fmt.Fprintf(w, "networks %s: %s%s\n", s.Name, page.Count(len(s.Prefixes), "network"), from)
 	}
-	for _, r := range set.Aside() {
+	for _, r := range set.Disabled() {
 		fmt.Fprintf(w, "\n%s (%s:%d)\n  Set aside (enabled: false): it counts and refuses nothing.\n", r.ID, r.File, r.Line)
 	}
 }
@@ -324,7 +324,7 @@ func checkJSON(w io.Writer, set *rule.Set, wrong error, late func(*rule.Rule) ui
 		for _, s := range set.NetworkSets() {
 			result.Networks = append(result.Networks, networksJSON{s.Name, s.File, len(s.Prefixes)})
 		}
-		for _, r := range set.Aside() {
+		for _, r := range set.Disabled() {
 			result.Aside = append(result.Aside, r.ID)
 		}
 	}

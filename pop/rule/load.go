@@ -170,15 +170,15 @@ func (l *loader) set() (*Set, error) {
 	if len(l.errs) > 0 {
 		return nil, l.errs.Report(l.files...)
 	}
-	var aside []*Rule
+	var disabled []*Rule
 	rules := slices.DeleteFunc(l.rules, func(r *Rule) bool {
-		if r.Aside {
-			aside = append(aside, r)
+		if r.Disabled {
+			disabled = append(disabled, r)
 		}
-		return r.Aside
+		return r.Disabled
 	})
 	set := newSet(slices.Clip(rules), access)
-	set.aside, set.overrides = aside, overrides
+	set.disabled, set.overrides = disabled, overrides
 	for base, o := range overrides {
 		for _, other := range o.rules[1:] {
 			other.Index = base.Index

@@ -477,7 +477,7 @@ func TestSetAside(t *testing.T) {
 	if rules := set.Rules(); len(rules) != 1 || rules[0].ID != "b" || rules[0].Index != 0 {
 		t.Errorf("rules %v, want b alone", rules)
 	}
-	if aside := set.Aside(); len(aside) != 1 || aside[0].ID != "a" {
+	if aside := set.Disabled(); len(aside) != 1 || aside[0].ID != "a" {
 		t.Errorf("set aside: %v, want a", aside)
 	}
 }

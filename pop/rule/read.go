@@ -135,7 +135,7 @@ func (r *reader) ruleFields(rule *Rule, answer *draft) []strictyaml.Field {
 			rule.OnFailure = OnFailure(max(r.Choice(n, "on_failure", onFailureNames[:]), 0))
 		}},
 		{Name: "enabled", Read: func(n *yaml.Node) {
-			rule.Aside = !r.Boolean(n, "enabled", "write enabled: false to set the rule aside")
+			rule.Disabled = !r.Boolean(n, "enabled", "write enabled: false to set the rule aside")
 		}},
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
-	"golang.org/x/net/http/httpguts"
 
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
@@ -151,13 +150,8 @@ func bodyless(status int) bool {
 
 // isContentType reports whether s is a media type, printable, with its parameters.
 func isContentType(s string) bool {
-	kind, _, _ := strings.Cut(s, ";")
-	major, minor, ok := strings.Cut(strings.TrimRight(kind, " "), "/")
-	if !ok || !httpguts.ValidHeaderFieldName(major) || !httpguts.ValidHeaderFieldName(minor) || strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return false
-	}
-	_, _, err := mime.ParseMediaType(s)
-	return err == nil
+	kind, _, err := mime.ParseMediaType(s)
+	return err == nil && strings.Contains(kind, "/") && s[0] != ' ' && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
 // complete returns the response with what a rules file need not say.

@@ -89,8 +89,8 @@ type Rule struct {
 	// is no part of the key.
 	OnFailure OnFailure
 
-	// Aside says that the file has enabled: false. Such a rule is not part of a Set.
-	Aside bool
+	// Disabled says that the file has enabled: false. Such a rule is not part of a Set.
+	Disabled bool
 
 	base *Rule // that has other limits, for other keys; nil if this is it
 }

@@ -32,7 +32,7 @@ type Set struct {
 
 	hyphens strictyaml.Hyphens
 
-	aside       []*Rule // those that the files set aside
+	disabled    []*Rule // those with enabled: false
 	overrides   map[*Rule]*overrides
 	networkSets []*NetworkSet
 	labelSets   []*LabelSet
@@ -45,9 +45,9 @@ type Set struct {
 // Hyphens returns which keys of the files have hyphens where keys have underscores.
 func (s *Set) Hyphens() strictyaml.Hyphens { return s.hyphens }
 
-// Aside returns the rules that the files set aside with enabled: false. They are not part
+// Disabled returns the rules that the files disable with enabled: false. They are not part
 // of the set.
-func (s *Set) Aside() []*Rule { return s.aside }
+func (s *Set) Disabled() []*Rule { return s.disabled }
 
 // A span is a part of Set.byHost.
 type span struct{ from, to uint32 }
