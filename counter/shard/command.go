@@ -68,7 +68,7 @@ var commands = [...]struct {
 	{"stats", 1, maxTokens, (*conn).stats},
 	{"version", 1, maxTokens, func(c *conn, _ time.Time) { c.reply("VERSION " + version) }},
 	{"verbosity", 2, 3, (*conn).verbosity},
-	{"quit", 1, maxTokens, func(c *conn, _ time.Time) { c.state = connDone }},
+	{"quit", 1, maxTokens, func(c *conn, _ time.Time) { c.closed = true }},
 }
 
 // unknown answers a command that does not exist. A web browser's request is
@@ -78,7 +78,7 @@ func (c *conn) unknown(name []byte) {
 	// browser's by memcached, and is not here.
 	common := strings.IndexByte("acdgist", name[0]) >= 0 || name[0] == 'm' && len(name) == 2
 	if !common && bytes.HasPrefix(c.tokens[c.words-1], []byte("HTTP/")) {
-		c.state = connDone
+		c.closed = true
 		return
 	}
 	c.reply("ERROR")

@@ -26,8 +26,8 @@ type conn struct {
 	idle   time.Duration // Options.IdleTimeout
 
 	in        input
-	out       []byte // replies not yet sent
-	state     connState
+	out       []byte    // replies not yet sent
+	closed    bool      // to be closed once the replies are sent
 	commandAt time.Time // when the last command was read
 
 	// Of the command being carried out:
@@ -37,14 +37,6 @@ type conn struct {
 	key     [maxKey]byte
 }
 
-type connState byte
-
-const (
-	connOpen   connState = iota
-	connDone             // to be closed once the replies are sent
-	connBroken           // to be closed at once
-)
-
 // serve carries out the client's commands until either side is done. The
 // replies of commands that arrive together leave together.
 func (c *conn) serve() {
@@ -53,20 +45,18 @@ func (c *conn) serve() {
 	if c.fill(bufferSize) && bytes.HasPrefix(c.in.unread(), []byte{binaryMagic}) {
 		return // its client would wait for ever for a reply to the length it sent
 	}
-	for c.state == connOpen {
+	for !c.closed {
 		line, ok := c.readLine()
 		if !ok {
 			break
 		}
 		c.commandAt = time.Now()
 		c.exec(line, c.commandAt)
-		if len(c.out) >= flushSize && c.state == connOpen {
+		if len(c.out) >= flushSize {
 			c.flush()
 		}
 	}
-	if c.state == connDone {
-		c.flush()
-	}
+	c.flush()
 }
 
 // reply answers with a line, unless the command wants none.
@@ -75,4 +65,10 @@ func (c *conn) reply(line string) {
 		return
 	}
 	c.out = append(append(c.out, line...), "\r\n"...)
+}
+
+// fail ends the connection without the replies that are not sent yet. It returns false.
+func (c *conn) fail() bool {
+	c.closed, c.out = true, nil
+	return false
 }

@@ -47,25 +47,21 @@ func (in *input) room(want int) []byte {
 
 // fill waits for more bytes, less than want of which are there, after sending
 // the replies that the client may be waiting for in turn. It returns false, and
-// the connection is broken, if none come.
+// the connection has failed, if none come.
 func (c *conn) fill(want int) bool {
 	if !c.flush() {
 		return false
 	}
 	room := c.in.room(want)
-	if c.idle > 0 {
-		// From the last command on, so that a trickle of bytes is idle too.
-		if c.net.SetReadDeadline(c.commandAt.Add(c.idle)) != nil {
-			c.state = connBroken
-			return false
-		}
+	// From the last command on, so that a trickle of bytes is idle too.
+	if c.idle > 0 && c.net.SetReadDeadline(c.commandAt.Add(c.idle)) != nil {
+		return c.fail()
 	}
 	n, err := c.net.Read(room)
 	c.in.w += n
 	c.server.bytesRead.Add(int64(n))
 	if n == 0 && err != nil {
-		c.state = connBroken
-		return false
+		return c.fail()
 	}
 	return true
 }
@@ -89,11 +85,10 @@ func (c *conn) readLine() ([]byte, bool) {
 		case searched > maxLine:
 			c.noreply = false // which was the last command's
 			c.reply("CLIENT_ERROR line too long")
-			c.state = connDone
+			c.closed = true
 			return nil, false
 		case searched > maxOtherLine && !mayBeLong(unread):
-			c.state = connBroken
-			return nil, false
+			return nil, c.fail()
 		}
 		if !c.fill(maxLine + 1) {
 			return nil, false
@@ -134,15 +129,14 @@ func (c *conn) swallow(n int) {
 	}
 }
 
-// flush sends the replies so far. It returns false, and the connection is
-// broken, if it cannot.
+// flush sends the replies so far. It returns false, and the connection has
+// failed, if it cannot.
 func (c *conn) flush() bool {
 	if len(c.out) == 0 {
 		return true
 	}
 	if c.idle > 0 && c.net.SetWriteDeadline(time.Now().Add(c.idle)) != nil {
-		c.state = connBroken
-		return false
+		return c.fail()
 	}
 	n, err := c.net.Write(c.out)
 	c.server.bytesWritten.Add(int64(n))
@@ -151,8 +145,7 @@ func (c *conn) flush() bool {
 	}
 	c.out = c.out[:0]
 	if err != nil {
-		c.state = connBroken
-		return false
+		return c.fail()
 	}
 	return true
 }

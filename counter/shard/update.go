@@ -66,7 +66,7 @@ func (c *conn) update(m mode, now time.Time) {
 	u.key = append(c.key[:0], u.key...) // the line goes as the value is read
 	value, ok := c.readValue(int(valueLen))
 	switch {
-	case c.state != connOpen:
+	case c.closed:
 	case !ok:
 		c.store.countSet(u.key, clock)
 		c.reply("CLIENT_ERROR bad data chunk")
