@@ -355,14 +355,9 @@ func split(line []byte, fields *[5][]byte) (n int) {
 
 // parseDigits parses a decimal number of at most 64 bits.
 func parseDigits(text []byte) (n uint64, ok bool) {
-	if len(text) == 0 || len(text) > len(zeros) {
+	if len(text) > len(zeros) {
 		return 0, false
 	}
-	for _, c := range text {
-		if c -= '0'; c > 9 || n > (1<<64-1)/10 || 10*n > 1<<64-1-uint64(c) {
-			return 0, false
-		}
-		n = 10*n + uint64(c)
-	}
-	return n, true
+	n, err := strconv.ParseUint(string(text), 10, 64)
+	return n, err == nil
 }

@@ -2,6 +2,7 @@ package memcached
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,15 +50,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Timeout <= 0 {
-		o.Timeout = 100 * time.Millisecond
-	}
-	if o.Failures <= 0 {
-		o.Failures = 3
-	}
-	if o.Pause <= 0 {
-		o.Pause = 250 * time.Millisecond
-	}
+	o.Timeout = cmp.Or(max(o.Timeout, 0), 100*time.Millisecond)
+	o.Failures = cmp.Or(max(o.Failures, 0), 3)
+	o.Pause = cmp.Or(max(o.Pause, 0), 250*time.Millisecond)
 	if o.Dial == nil {
 		o.Dial = new(net.Dialer).DialContext
 	}
@@ -97,7 +92,7 @@ func New(addr string, o Options) *Client {
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= uint32(o.Failures) },
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			s.down.Store(to != gobreaker.StateClosed)
-			s.series.Load().tell(s.Down())
+			s.series.Load().setOpen(s.Down())
 		},
 	})
 	return s
@@ -148,9 +143,9 @@ func (s *Client) Hide() {
 // Show adds the shard to the metrics, as New does.
 func (s *Client) Show() {
 	if s.series.Load() == nil {
-		told := s.metrics.of(s.Addr())
-		s.series.Store(told)
-		told.tell(s.Down())
+		series := s.metrics.of(s.Addr())
+		s.series.Store(series)
+		series.setOpen(s.Down())
 	}
 }
 

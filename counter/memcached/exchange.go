@@ -56,8 +56,8 @@ func (s *Client) exchange(b *Batch, op string) (err error) {
 		done(err)
 		return fmt.Errorf("%w: %s by %s: %w", ErrUnknown, op, s.addr, err)
 	}
-	if told := s.series.Load(); told != nil {
-		told.seconds[op].Observe(time.Since(start).Seconds())
+	if series := s.series.Load(); series != nil {
+		series.seconds[op].Observe(time.Since(start).Seconds())
 	}
 	s.keep(pool, c)
 	done(s.slowness(first, start.Add(first)))

@@ -72,8 +72,8 @@ func (m *Metrics) of(addr string) *series {
 	return s
 }
 
-// tell sets whether the shard's breaker is open. s may be nil.
-func (s *series) tell(open bool) {
+// setOpen sets whether the shard's breaker is open. s may be nil.
+func (s *series) setOpen(open bool) {
 	switch {
 	case s == nil:
 	case open:
