@@ -39,17 +39,12 @@ func (n *Node) Explain(values map[string]string) (e admin.Explanation, err error
 	if text, ok := values["id"]; ok {
 		return n.explainID(text, now)
 	}
-	if id, ok := values["rule"]; ok {
-		r := n.Rules().Rule(id)
-		if r == nil {
-			return e, admin.Unknown("pop: there is no rule " + id)
+	if _, ok := values["rule"]; ok {
+		r, of, key, err := n.keyOf(values)
+		if err == nil {
+			e.Keys = append(e.Keys, n.stateFor(r, of, key, now))
 		}
-		of, key, err := n.keyFor(r, values)
-		if err != nil {
-			return e, err
-		}
-		e.Keys = append(e.Keys, n.stateFor(r, of, key, now))
-		return e, nil
+		return e, err
 	}
 	client, err := netip.ParseAddr(values["ip"])
 	if err != nil {
@@ -121,18 +116,30 @@ func byAddress(r *rule.Rule) bool {
 	})
 }
 
-// keyOf returns the key of a rule and the values of its characteristics, and the rule with the limits
+// keyOf returns a rule, its key for the values of its characteristics, and the rule with the limits
 // that its overrides give the key, nil if they exempt it.
-func (n *Node) keyOf(values map[string]string) (of *rule.Rule, key counter.Key, err error) {
+func (n *Node) keyOf(values map[string]string) (r, of *rule.Rule, key counter.Key, err error) {
 	id, ok := values["rule"]
 	if !ok {
-		return nil, key, admin.Invalid("give a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7")
+		return nil, nil, key, admin.Invalid("give a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7")
 	}
-	r := n.Rules().Rule(id)
-	if r == nil {
-		return nil, key, admin.Unknown("pop: there is no rule " + id)
+	if r = n.Rules().Rule(id); r == nil {
+		return nil, nil, key, admin.Unknown("pop: there is no rule " + id)
 	}
-	return n.keyFor(r, values)
+	for name := range values { // the key without it may be of more clients than is meant
+		if name != "rule" && !countsBy(r.Characteristics, name) {
+			return nil, nil, key, admin.Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
+		}
+	}
+	req, err := r.RequestFrom(func(c *rule.Characteristic) (string, bool) {
+		value, ok := values[c.String()]
+		return value, ok
+	})
+	if err != nil {
+		return nil, nil, key, fmt.Errorf("pop: %w", err)
+	}
+	of, key, err = n.keyOfRequest(r, req)
+	return r, of, key, err
 }
 
 // parseKey reads a key in hexadecimal.
@@ -152,25 +159,8 @@ func (n *Node) stateFor(r, of *rule.Rule, key counter.Key, now time.Time) admin.
 	return n.keyState(of, key, now)
 }
 
-// keyFor returns the key of r for the values of its characteristics, and r with the limits that its
-// overrides give the key, nil if they exempt it.
-func (n *Node) keyFor(r *rule.Rule, values map[string]string) (of *rule.Rule, key counter.Key, err error) {
-	for name := range values { // the key without it may be of more clients than is meant
-		if name != "rule" && !countsBy(r.Characteristics, name) {
-			return nil, key, admin.Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
-		}
-	}
-	req, err := r.RequestFrom(func(c *rule.Characteristic) (string, bool) {
-		value, ok := values[c.String()]
-		return value, ok
-	})
-	if err != nil {
-		return nil, key, fmt.Errorf("pop: %w", err)
-	}
-	return n.keyOfRequest(r, req)
-}
-
-// keyOfRequest is keyFor for the values that a request has.
+// keyOfRequest returns the key of r for a request, and r with the limits that its overrides give the
+// key, nil if they exempt it.
 func (n *Node) keyOfRequest(r *rule.Rule, req rule.Request) (of *rule.Rule, key counter.Key, err error) {
 	req.Canonicalize(n.o.Client)
 	material, counted := r.AppendKey(nil, &req)
@@ -216,12 +206,11 @@ func (n *Node) keyState(r *rule.Rule, key counter.Key, now time.Time) admin.KeyS
 		s.Problem = err.Error()
 	}
 	for _, of := range standings {
-		why := mitigation.Why{Limit: of.Limit, Prev: of.Prev, Cur: of.Cur, Elapsed: of.Elapsed}
 		s.Limits = append(s.Limits, admin.LimitState{
 			Threshold: of.Limit.Threshold, Period: float64(of.Limit.Period) / 1e6,
 			Prev: of.Limit.Layout.Sum(of.Prev), Cur: of.Limit.Layout.Sum(of.Cur),
 			Estimate:  of.Limit.Estimate(of.Prev, of.Cur, of.Elapsed).Float(),
-			Remaining: of.Limit.Remaining(of.Prev, of.Cur, of.Elapsed), Text: why.String(),
+			Remaining: of.Limit.Remaining(of.Prev, of.Cur, of.Elapsed), Text: of.String(),
 		})
 	}
 	return s

@@ -158,7 +158,7 @@ func (n *Node) makePeers(keys [][]byte, changed chan struct{}) (err error) {
 		ReceiveStatus: n.ReceiveStatus,
 		Changed:       func() { notify(changed) },
 		Joined:        n.joined,
-		Twins:         func(text string) { n.notices.note(problemTwins, text) },
+		NameConflict:  func(text string) { n.notices.note(problemNameConflict, text) },
 		Logger:        n.o.Logger,
 		Registerer:    n.registry,
 	})

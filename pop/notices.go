@@ -16,10 +16,10 @@ import (
 // Problems with what surrounds a node, as edge_surroundings_problem names them. Those that the proxy
 // notices are its own.
 const (
-	problemNoHeader = "missing_proxy_header"
-	problemJoin     = "gossip_join"
-	problemNoShard  = "no_live_shard"
-	problemTwins    = "same_name"
+	problemNoHeader     = "missing_proxy_header"
+	problemJoin         = "gossip_join"
+	problemNoShard      = "no_live_shard"
+	problemNameConflict = "same_name"
 )
 
 // noticePause is the least time between two warnings of a problem: clients can cause some, and end them.
@@ -48,7 +48,7 @@ func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Regist
 		Name: "edge_surroundings_problem",
 		Help: "1 while the node notices a problem with proxies, nodes or shards around it, which its log and /readyz describe.",
 	}, []string{"problem"})}
-	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemTwins) {
+	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemNameConflict) {
 		n.gauge.WithLabelValues(problem)
 		n.all[problem] = new(notice)
 	}

@@ -156,7 +156,7 @@ func (n *Node) describe(r *mitigation.Record, now time.Time) *admin.Mitigation {
 
 // add starts a mitigation by hand.
 func (n *Node) add(o admin.Order) (m admin.Mitigation, err error) {
-	r, key, err := n.keyOf(o.Values)
+	_, r, key, err := n.keyOf(o.Values)
 	if err != nil {
 		return m, err
 	}
@@ -185,7 +185,7 @@ func (n *Node) liftOne(l admin.LiftOne) (admin.Lifted, error) {
 	if text, ok := l.Values["key"]; ok && len(l.Values) == 1 {
 		key, err = parseKey(text)
 	} else {
-		_, key, err = n.keyOf(l.Values)
+		_, _, key, err = n.keyOf(l.Values)
 	}
 	if err != nil {
 		return admin.Lifted{}, err

@@ -104,7 +104,7 @@ func (c *Loop) send(t *track, now time.Time) {
 	}
 	ln := c.owner(t, now)
 	if ln == nil {
-		ln = &c.nowhere
+		ln = &c.unowned
 	}
 	ln.push(t)
 }

@@ -38,7 +38,7 @@ type Loop struct {
 
 	// The loop owns the fields below.
 	seen      *placement // the one that move saw last
-	nowhere   lane       // keys that have no shard because all are out
+	unowned   lane       // keys that have no shard because all are out
 	alone     bool       // no shard is available
 	asking    []*lane
 	later     later
@@ -258,23 +258,23 @@ func (c *Loop) turn() (next time.Time) {
 			}
 		}
 	}
-	next = sooner(next, c.o.Table.Expire(now, func(r mitigation.Record) { c.log.ended(r, now) }))
+	next = earlier(next, c.o.Table.Expire(now, func(r mitigation.Record) { c.log.ended(r, now) }))
 	c.metrics.lose(&c.lost)
 	c.noteBacklog()
 	if len(c.later) > 0 {
-		next = sooner(next, c.later[0].until)
+		next = earlier(next, c.later[0].until)
 	}
 	for _, ln := range c.seen.all {
 		// A shard that is down is probed, after it has answered or failed to answer what it owes.
 		if down := ln.shard.Down(); down && c.probes && ln.flying < inFlight || !down && ln.waiting > 0 && now.Before(ln.retry) {
-			next = sooner(next, ln.retry)
+			next = earlier(next, ln.retry)
 		}
 	}
 	return next
 }
 
-// sooner returns the earlier of two times; zero stands for never.
-func sooner(a, b time.Time) time.Time {
+// earlier returns the earlier of two times; zero stands for never.
+func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}

@@ -1,7 +1,7 @@
 package count
 
 import (
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,8 +31,6 @@ type metrics struct {
 	evicted, fell, unlogged prometheus.Counter
 	alone                   prometheus.Gauge
 	lag                     prometheus.Histogram
-	backlog                 atomic.Int64 // keys that wait for a shard
-	oldest                  atomic.Int64 // when their oldest request came, in microseconds; 0: none waits
 }
 
 func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
@@ -77,7 +75,10 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 		}
 		return n
 	})
-	gauge("edge_counting_backlog", "Keys waiting to be counted at a shard.", func() float64 { return float64(m.backlog.Load()) })
+	gauge("edge_counting_backlog", "Keys waiting to be counted at a shard.", func() float64 {
+		keys, _ := c.Backlog()
+		return float64(keys)
+	})
 	gauge("edge_counting_oldest_seconds", "Age of the oldest request waiting to be counted at a shard.", func() float64 {
 		_, age := c.Backlog()
 		return age.Seconds()
@@ -99,10 +100,8 @@ func (m *metrics) lose(lost *losses) {
 	*lost = losses{}
 }
 
-// noteBacklog records how many keys wait, and since when.
+// noteBacklog records how many keys wait for each shard, and since when.
 func (c *Loop) noteBacklog() {
-	var n int
-	var oldest int64
 	note := func(ln *lane) {
 		since := int64(0)
 		for _, l := range ln.queues {
@@ -110,24 +109,22 @@ func (c *Loop) noteBacklog() {
 				since = t.since
 			}
 		}
-		if since != 0 && (oldest == 0 || since < oldest) {
-			oldest = since
-		}
-		n += ln.waiting
 		ln.waits.Store(int64(ln.waiting))
 		ln.oldest.Store(since)
 	}
-	note(&c.nowhere)
+	note(&c.unowned)
 	for _, ln := range c.seen.all {
 		note(ln)
 	}
-	c.metrics.backlog.Store(int64(n))
-	c.metrics.oldest.Store(oldest)
 }
 
 // Backlog returns how many keys wait for a shard, and the age of their oldest request.
 func (c *Loop) Backlog() (keys int, oldest time.Duration) {
-	return int(c.metrics.backlog.Load()), c.age(c.metrics.oldest.Load())
+	for _, ln := range append(slices.Clip(c.placed.Load().all), &c.unowned) {
+		keys += int(ln.waits.Load())
+		oldest = max(oldest, c.age(ln.oldest.Load()))
+	}
+	return keys, oldest
 }
 
 // age returns how long ago a request came, 0 for none.

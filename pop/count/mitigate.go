@@ -66,11 +66,8 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 		}
 		record.Lifetime = min(max(r.MitigationTimeout, f.back.Sub(now).Truncate(time.Microsecond)), mitigation.MaxLifetime)
 		record.Deadline = now.Add(record.Lifetime)
-		// By another node's clock, or this one's before it was set, the last mitigation may end
-		// later; so may one that the rules no longer act on. This one must win, so it starts later
-		// by that clock; its deadline is by this node's.
-		if ahead := last.End() + 1 - record.End(); known && ahead > 0 {
-			record.Start += ahead
+		if known {
+			replace(&record, &last)
 		}
 	}
 	if c.o.Table.Merge(record, now) {
@@ -78,6 +75,11 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 		c.wakeUp()
 	}
 }
+
+// replace lets r win over the last mitigation of its key. By another node's clock, or this one's before
+// it was set, the last one may end later; so may one that the rules no longer act on. So r starts later
+// by that clock; its deadline is by this node's.
+func replace(r, last *mitigation.Record) { r.Start += max(0, last.End()+1-r.End()) }
 
 // Add starts a mitigation of key by hand, on this node and its peers: of a client of r, for lifetime. It
 // replaces one that ends earlier. client may be invalid.
@@ -95,8 +97,7 @@ func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime ti
 		if Acts(r, &last) && record.Deadline.Before(last.Deadline) {
 			return last, fmt.Errorf("limit: the key is mitigated for %v already, which is longer: lift that first", last.Deadline.Sub(now).Round(time.Second))
 		}
-		// As in mitigate: this one must win, whichever clock the last one has.
-		record.Start += max(0, last.End()+1-record.End())
+		replace(&record, &last)
 	}
 	c.o.Table.Merge(record, now)
 	c.changes = append(c.changes, change{record, r})

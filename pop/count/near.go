@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A Near is a key of which at most an eighth of a threshold is left, and which is not mitigated.
 type Near struct {
-	Key    counter.Key
-	Rule   *rule.Rule
-	Client netip.Addr // of its last request, invalid unless Options.LogClients
-	Standing
-	Remaining uint64
+	Key            counter.Key
+	Rule           *rule.Rule
+	Client         netip.Addr // of its last request, invalid unless Options.LogClients
+	mitigation.Why            // the numbers of the limit that it is nearest to
+	Remaining      uint64
 }
 
 // Near returns up to n keys near their threshold, by what this node knows, the nearest first. The loop looks at
@@ -73,7 +74,7 @@ func (c *Loop) nearOf(t *track, now time.Time) (of Near, ok bool) {
 		if left > v.limit.Threshold/nearFraction || ok && left >= of.Remaining {
 			continue
 		}
-		of, ok = Near{Key: t.key, Rule: r, Standing: Standing{v.limit, v.Prev, v.Cur, elapsed}, Remaining: left}, true
+		of, ok = Near{Key: t.key, Rule: r, Why: mitigation.Why{Limit: v.limit, Prev: v.Prev, Cur: v.Cur, Elapsed: elapsed}, Remaining: left}, true
 	}
 	if c.o.LogClients {
 		of.Client = t.lastClient()

@@ -116,7 +116,7 @@ func (c *Loop) owner(t *track, now time.Time) *lane {
 func (c *Loop) leave(t *track) {
 	ln, err := c.seen.ring.Owner(t.key)
 	if err != nil {
-		ln = &c.nowhere
+		ln = &c.unowned
 	}
 	ln.leave(t)
 }
@@ -154,7 +154,7 @@ func (c *Loop) move(now time.Time) {
 	p := c.placed.Load()
 	if c.seen != p {
 		var moved lane
-		for _, ln := range append(slices.Clip(c.seen.all), &c.nowhere) {
+		for _, ln := range append(slices.Clip(c.seen.all), &c.unowned) {
 			for t := ln.pop(); t != nil; t = ln.pop() {
 				moved.push(t)
 			}

@@ -39,7 +39,7 @@ func (c *Loop) keepRecords(now time.Time) (next time.Time) {
 		c.refreshed = now
 	}
 	if next = c.lifting; c.o.Refresh > 0 {
-		next = sooner(next, c.refreshed.Add(c.o.Refresh))
+		next = earlier(next, c.refreshed.Add(c.o.Refresh))
 	}
 	return next
 }

@@ -142,7 +142,7 @@ func newPlan(r *rule.Rule, outdated []planned, lost *losses, now time.Time) *pla
 		if o.of = slices.IndexFunc(r.Limits, o.samePeriod); o.of >= 0 && !o.ended(now) {
 			o.Threshold = r.Limits[o.of].Threshold
 			p.limits = append(p.limits, o)
-			p.until = sooner(p.until, o.until)
+			p.until = earlier(p.until, o.until)
 		}
 	}
 	return p

@@ -7,20 +7,14 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A Standing is how a key stands against one limit: the counts of its two windows.
-type Standing struct {
-	Limit     counter.Limit
-	Prev, Cur uint64
-	Elapsed   int64 // microseconds of the current window
-}
-
-// Standings returns how key stands against each limit of r at now: by what this node knows and what the
+// Standings returns the numbers of key for each limit of r at now: by what this node knows and what the
 // shard that owns the key answers, for which it waits. After an error the standings are by what the
 // node knows alone.
-func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standings []Standing, err error) {
+func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standings []mitigation.Why, err error) {
 	generation := c.o.Table.Generation(key)
 	known := c.shown(nil, key, generation, now)
 	of := c.o.Secret.After(key, generation)
@@ -28,7 +22,7 @@ func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standing
 	for i := range r.Limits {
 		limit := r.Limits[i].Counted()
 		index, elapsed := counter.Window(now, limit.Period)
-		s := Standing{Limit: limit, Elapsed: elapsed}
+		s := mitigation.Why{Limit: limit, Elapsed: elapsed}
 		for j := range known {
 			if v := &known[j]; v.limit.Period == limit.Period && v.limit.Layout == limit.Layout {
 				v.Roll(index)

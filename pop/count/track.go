@@ -403,7 +403,7 @@ func (t *track) hasReadPrev(w *window, limit *planned, now time.Time, catchUp ti
 	}
 	for _, f := range t.formers() {
 		if now.Before(f.settled) {
-			again = sooner(again, f.settled)
+			again = earlier(again, f.settled)
 		}
 	}
 	if w.fresh, w.again = false, 0; !again.IsZero() {

@@ -117,7 +117,7 @@ func (c *Loop) track(key counter.Key) *track {
 func (c *Loop) forgotten(t *track) {
 	c.metrics.evicted.Inc()
 	if t.forgotten = true; t.store {
-		c.lifting = sooner(c.lifting, c.o.Now().Add(liftPause))
+		c.lifting = earlier(c.lifting, c.o.Now().Add(liftPause))
 	}
 	c.leave(t)
 	if !t.flying { // else answered calls lose

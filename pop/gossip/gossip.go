@@ -47,9 +47,9 @@ type Options struct {
 	// nil.
 	Joined func(addr string, err error)
 
-	// Twins is called at least twice a second with a description of two nodes that share a name, or
+	// NameConflict is called at least twice a second with a description of two nodes that share a name, or
 	// with an empty text if all names differ. It must not block or use the Gossip. May be nil.
-	Twins func(text string)
+	NameConflict func(text string)
 
 	// Receive is called with each message of another node, and with how long ago that node sent
 	// it: 0 while its clock is not known. It must not block, nor keep the message.
@@ -109,8 +109,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Joined == nil {
 		o.Joined = func(string, error) {}
 	}
-	if o.Twins == nil {
-		o.Twins = func(string) {}
+	if o.NameConflict == nil {
+		o.NameConflict = func(string) {}
 	}
 	return o, checkKeys(o.Keys)
 }

@@ -289,7 +289,7 @@ func TestSetKeysRemovesOldKeys(t *testing.T) {
 func TestTwins(t *testing.T) {
 	text := "nothing"
 	g := &Gossip{wake: make(chan struct{}, 1), links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]time.Time{}}
-	g.o.Changed, g.o.Joined, g.o.Twins = func() {}, func(string, error) {}, func(s string) { text = s }
+	g.o.Changed, g.o.Joined, g.o.NameConflict = func() {}, func(string, error) {}, func(s string) { text = s }
 	g.o.Name, g.o.Logger, g.addr = "n1", slog.New(slog.DiscardHandler), "127.0.0.1:7946"
 	start := time.Now()
 	member := func(run uint64, name string) {
@@ -298,19 +298,19 @@ func TestTwins(t *testing.T) {
 	}
 	says := func(what string, now time.Time, want string) {
 		t.Helper()
-		if g.noteTwins(now); text != want {
+		if g.checkNames(now); text != want {
 			t.Errorf("of %s it says %q, want %q", what, text, want)
 		}
 	}
 	member(2, "n2")
 	member(3, "n@3")
-	says("nodes with names of their own", start.Add(2*twins), "")
+	says("nodes with names of their own", start.Add(2*conflictAfter), "")
 	member(4, "n@3")
-	says("a node that was killed and came back", start.Add(twins/2), "")
-	says("twins", start.Add(2*twins), `two nodes have the name "n@3", those at 127.0.0.3:7946 and 127.0.0.4:7946: give each its own`)
+	says("a node that was killed and came back", start.Add(conflictAfter/2), "")
+	says("twins", start.Add(2*conflictAfter), `two nodes have the name "n@3", those at 127.0.0.3:7946 and 127.0.0.4:7946: give each its own`)
 	delete(g.reached, 4)
 	member(5, "n1")
-	says("this node's twin", start.Add(2*twins), `two nodes have the name "n1", those at 127.0.0.1:7946 and 127.0.0.5:7946: give each its own`)
+	says("this node's twin", start.Add(2*conflictAfter), `two nodes have the name "n1", those at 127.0.0.1:7946 and 127.0.0.5:7946: give each its own`)
 	delete(g.reached, 5)
-	says("nodes that have names of their own again", start.Add(2*twins), "")
+	says("nodes that have names of their own again", start.Add(2*conflictAfter), "")
 }

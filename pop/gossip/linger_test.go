@@ -41,7 +41,7 @@ func TestFoundDead(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				received := 0
 				g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]time.Time{}}
-				g.o.Changed, g.o.Joined, g.o.Twins, g.o.Logger = func() {}, func(string, error) {}, func(string) {}, slog.New(slog.DiscardHandler)
+				g.o.Changed, g.o.Joined, g.o.NameConflict, g.o.Logger = func() {}, func(string, error) {}, func(string) {}, slog.New(slog.DiscardHandler)
 				g.o.Receive = func(string, []byte, time.Duration) { received++ }
 				g.metrics = newMetrics(nil, g)
 				g.joined(memberAt("n2", 2))
@@ -90,7 +90,7 @@ func TestReplayAfterAPartition(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			var received []string
 			g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]time.Time{}}
-			g.o.Changed, g.o.Joined, g.o.Twins, g.o.Logger = func() {}, func(string, error) {}, func(string) {}, slog.New(slog.DiscardHandler)
+			g.o.Changed, g.o.Joined, g.o.NameConflict, g.o.Logger = func() {}, func(string, error) {}, func(string) {}, slog.New(slog.DiscardHandler)
 			g.o.Receive = func(_ string, message []byte, _ time.Duration) { received = append(received, string(message)) }
 			g.o.ReceiveStatus = func(_ string, status []byte) { received = append(received, string(status)) }
 			g.metrics = newMetrics(nil, g)

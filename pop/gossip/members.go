@@ -128,16 +128,16 @@ func (g *Gossip) vanish(l *link) {
 	g.metrics.dropped.Add(float64(l.leave()))
 }
 
-// twins is after how long two members of one name cannot be a node that was killed and
+// conflictAfter is after how long two members of one name cannot be a node that was killed and
 // came back.
-const twins = 15 * time.Second
+const conflictAfter = 15 * time.Second
 
-// noteTwins says whether a member has the name of this node or of another member. mu is held.
-func (g *Gossip) noteTwins(now time.Time) {
+// checkNames says whether a member has the name of this node or of another member. mu is held.
+func (g *Gossip) checkNames(now time.Time) {
 	text := ""
 	names := map[string]string{g.o.Name: g.addr}
 	for _, l := range slices.SortedFunc(g.members, func(a, b *link) int { return cmp.Compare(a.run, b.run) }) {
-		if now.Sub(l.joined) < twins {
+		if now.Sub(l.joined) < conflictAfter {
 			continue
 		}
 		addr := l.node.Address()
@@ -146,7 +146,7 @@ func (g *Gossip) noteTwins(now time.Time) {
 		}
 		names[l.name] = addr
 	}
-	g.o.Twins(text)
+	g.o.NameConflict(text)
 }
 
 // maxLinks is of how many runs is remembered which of their packets were received.
@@ -257,7 +257,7 @@ func (g *Gossip) missing(ctx context.Context) []string {
 		oldest := slices.MinFunc(slices.Collect(maps.Keys(g.seen)), func(a, b string) int { return g.seen[a].Compare(g.seen[b]) })
 		delete(g.seen, oldest)
 	}
-	g.noteTwins(now)
+	g.checkNames(now)
 	for l := range g.members {
 		g.seen[l.node.Address()] = now
 		delete(wanted, l.node.Address())
