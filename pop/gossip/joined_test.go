@@ -1,6 +1,7 @@
 package gossip_test
 
 import (
+	"strings"
 	"sync"
 	"testing"
 
@@ -25,6 +26,9 @@ func TestJoinedTells(t *testing.T) {
 					defer mu.Unlock()
 					if err != nil {
 						failed = addr
+						if strings.Contains(err.Error(), "\n") {
+							t.Errorf("an error of several lines: %q", err)
+						}
 					} else {
 						joined = true
 					}

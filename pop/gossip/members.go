@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -203,7 +204,7 @@ func (g *Gossip) keepJoined(ctx context.Context) {
 			}
 			joining.Go(func() {
 				if _, err := g.list.Join([]string{addr}); err != nil { // tried again
-					g.notJoined(addr, err)
+					g.notJoined(addr, cmp.Or(errors.Unwrap(err), err)) // a list of one
 				}
 				mu.Lock()
 				defer mu.Unlock()
