@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -292,10 +294,7 @@ func (a *API) find(method, path string) (found *route, key string, methods []str
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	for each := range of {
-		methods = append(methods, each)
-	}
-	return of[method], key, methods
+	return of[method], key, slices.Sorted(maps.Keys(of))
 }
 
 // operate serves what operators can see and do, by the token named by.

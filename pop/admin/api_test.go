@@ -234,6 +234,11 @@ func TestClosed(t *testing.T) {
 			t.Errorf("GET %s with a token: %d %s", path, w.Code, w.Body)
 		}
 	}
+	for range 20 {
+		if w := f.ask(t, "PUT /api/v1/mitigations", bearer); w.Code != 405 || w.Header().Get("Allow") != "GET, POST" {
+			t.Fatalf("PUT /api/v1/mitigations: %d, Allow %q", w.Code, w.Header().Get("Allow"))
+		}
+	}
 	if w := f.ask(t, "POST /api/v1/events", bearer); w.Code != 405 || w.Header().Get("Allow") != "GET" {
 		t.Errorf("POST /api/v1/events: %d, Allow %q", w.Code, w.Header().Get("Allow"))
 	}
