@@ -77,7 +77,7 @@ func (o *operator) call(method, path string, values url.Values) ([]byte, error) 
 	}
 	resp, err := operatorClient.Do(req)
 	if err != nil {
-		return nil, hintedError{fmt.Errorf("asking the node: %w", errors.Unwrap(err)), "--node is the address of its admin listener; nodes of 'edge pop' have 9191, 9192, …"}
+		return nil, notAnswered(at.Host, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<26))
@@ -102,6 +102,14 @@ func (o *operator) call(method, path string, values url.Values) ([]byte, error) 
 		err = hintedError{err, "the node does not know the token in EDGE_TOKEN"}
 	}
 	return nil, err
+}
+
+// notAnswered returns what to say about err of operatorClient.
+func notAnswered(host string, err error) error {
+	if os.IsTimeout(err) {
+		return hintedError{fmt.Errorf("the node at %s does not answer within %v", host, operatorClient.Timeout), "it may be overloaded, suspended or behind a firewall: see its log and the load of its machine"}
+	}
+	return hintedError{fmt.Errorf("asking the node: %w", errors.Unwrap(err)), "--node is the address of its admin listener; nodes of 'edge pop' have 9191, 9192, …"}
 }
 
 // ask asks the node, and reads its answer into result.
