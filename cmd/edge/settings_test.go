@@ -428,6 +428,7 @@ func TestSampleSettings(t *testing.T) {
 	golden.Check(t, file, []byte(want)) // made of the table of settings
 	t.Chdir(t.TempDir())
 	write(t, "secret", "0123456789abcdef\n")
+	write(t, "rules.yaml", "rules: []\n")
 	if _, err := settables["node"].run(t, nil, nil, want); err != nil {
 		t.Errorf("as it is: %v", err)
 	}
