@@ -140,18 +140,25 @@ func (l *loader) open(name string, at place, instead string) (file string, text 
 	return name, text, true
 }
 
-// entries yields the lines of a file without comments, blank lines and blanks around, and where each begins.
-func entries(file string, text []byte) iter.Seq2[string, place] {
+// entries yields the lines of a file without comments, blank lines and blanks around, and where each
+// begins, until there are enough errors.
+func (l *loader) entries(file string, text []byte) iter.Seq2[string, place] {
 	return func(yield func(string, place) bool) {
-		number := int32(0)
+		number, before := int32(0), len(l.errs)
 		for line := range strings.Lines(strings.TrimPrefix(string(text), "\ufeff")) {
 			number++
 			line, _, _ = strings.Cut(line, "#")
-			if entry := strings.TrimSpace(line); entry != "" && !yield(entry, place{file, number, int32(strings.Index(line, entry)) + 1}) {
+			entry := strings.TrimSpace(line)
+			if entry != "" && (len(l.errs)-before == strictyaml.Enough || !yield(entry, place{file, number, int32(strings.Index(line, entry)) + 1})) {
 				return
 			}
 		}
 	}
+}
+
+// network reads a network, at a place.
+func (l *loader) network(text string, at place) (prefix netip.Prefix, ok bool) {
+	return parseNetwork(text, func(hint, format string, args ...any) { l.fail(at, hint, format, args...) })
 }
 
 // sets reads the files of the sets, and gives the sets to the matches and characteristics that name
@@ -216,11 +223,8 @@ func (l *loader) networkFile(d *definition) {
 	}
 	d.networks.File = file
 	before := len(l.errs)
-	for entry, at := range entries(file, text) {
-		if len(l.errs)-before == strictyaml.Enough {
-			return
-		}
-		if prefix, ok := parseNetwork(entry, func(hint, format string, args ...any) { l.fail(at, hint, format, args...) }); ok {
+	for entry, at := range l.entries(file, text) {
+		if prefix, ok := l.network(entry, at); ok {
 			d.networks.add(prefix)
 		}
 	}
@@ -233,15 +237,12 @@ func (l *loader) networkFile(d *definition) {
 func (l *loader) labelFile(s *LabelSet, text []byte) {
 	known := map[string]uint32{}
 	before := len(l.errs)
-	for entry, at := range entries(s.File, text) {
-		if len(l.errs)-before == strictyaml.Enough {
-			return
-		}
+	for entry, at := range l.entries(s.File, text) {
 		network, label := entry, ""
 		if end := strings.IndexAny(entry, " \t,"); end > 0 {
 			network, label = entry[:end], strings.Trim(entry[end:], " \t,")
 		}
-		prefix, ok := parseNetwork(network, func(hint, format string, args ...any) { l.fail(at, hint, format, args...) })
+		prefix, ok := l.network(network, at)
 		_, twice := s.table.Get(prefix)
 		switch {
 		case !ok:
