@@ -150,8 +150,8 @@ func asked(ctx context.Context, addr string) error {
 	if _, err := io.WriteString(conn, "version\r\n"); err != nil {
 		return err
 	}
-	line, err := bufio.NewReaderSize(conn, 256).ReadSlice('\n')
-	if err == nil && !bytes.HasPrefix(line, []byte("VERSION ")) {
+	line, err := bufio.NewReaderSize(conn, 64).ReadSlice('\n')
+	if (err == nil || err == bufio.ErrBufferFull) && !bytes.HasPrefix(line, []byte("VERSION ")) {
 		return fmt.Errorf("no memcached: it answers %q", line)
 	}
 	return err

@@ -270,7 +270,18 @@ func TestNodeWithoutShards(t *testing.T) {
 	dead := port.Reserve(t)
 	origin := newOrigin(t)
 	web := netip.MustParseAddrPort(strings.TrimPrefix(origin.URL, "http://")).String()
-	n := startNode(t, oneAWeek, "--origin="+origin.URL, "--shard="+dead+","+web, "--secret=0123456789abcdef")
+	garbage, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer garbage.Close()
+	go func() {
+		for conn, err := garbage.Accept(); err == nil; conn, err = garbage.Accept() {
+			_, _ = io.WriteString(conn, strings.Repeat("garbage", 50))
+		}
+	}()
+	n := startNode(t, oneAWeek, "--origin="+origin.URL, "--shard="+dead+","+web+","+garbage.Addr().String(), "--secret=0123456789abcdef")
+	n.wait(n.stderr, `err="no memcached: it answers [^ ]*garbage`)
 	n.wait(n.stderr, `level=WARN msg="shard does not answer; until it does, each node counts its keys alone" shard=`+regexp.QuoteMeta(dead)+` err="dial tcp [^"]*refused"\n`)
 	n.wait(n.stderr, `msg="shard does not answer[^"]*" shard=`+regexp.QuoteMeta(web)+` err="no memcached: it answers .*400 Bad Request`)
 	exceed(t, n)
