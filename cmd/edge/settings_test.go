@@ -207,6 +207,10 @@ func sameName(path, setting string) bool {
 
 // Every setting of every command arrives where the command looks for it, however it is given.
 func TestEverySettingArrives(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, file := range []string{"rules.yaml", "other"} {
+		write(t, file, "rules: []\n")
+	}
 	for _, name := range slices.Sorted(maps.Keys(settables)) {
 		s := settables[name]
 		s.make(nil).Flags().VisitAll(func(f *pflag.Flag) {
@@ -250,6 +254,8 @@ func TestSettingThatDoesNotArrive(t *testing.T) {
 
 // Flags override variables, variables override the file, and the file overrides the defaults.
 func TestPrecedence(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "rules.yaml", "rules: []\n")
 	for _, row := range []struct{ flag, variable, file, want string }{
 		{"", "", "", "16384"},
 		{"", "", "4", "4"},
@@ -320,6 +326,10 @@ func TestLists(t *testing.T) {
 
 // A flag of a list may be repeated.
 func TestRepeatedFlag(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, file := range []string{"a.yaml", "b.yaml", "c.yaml"} {
+		write(t, file, "rules: []\n")
+	}
 	var o pop.Options
 	cmd := newNodeFor(func(_ context.Context, options pop.Options) error {
 		o = options
@@ -336,6 +346,8 @@ func TestRepeatedFlag(t *testing.T) {
 
 // The origins of hosts are a mapping in the file, or the list that the flag is.
 func TestHostOriginInFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "rules.yaml", "rules: []\n")
 	want := map[string]string{"a.example.com": "http://127.0.0.1:1", "b.example.com": "https://b.internal"}
 	for _, row := range []struct{ name, text string }{
 		{"mapping", "host_origin:\n  a.example.com: http://127.0.0.1:1\n  b.example.com: https://b.internal\n"},
