@@ -3,6 +3,7 @@
 // user and system, on one core, under the same load over kept-alive connections, from wrk for
 // HTTP/1.1 and h2load for HTTP/2. The servers take turns, so that a drift of the machine cancels out.
 // With -slow it measures instead how long requests take beside other clients that are slow, idle or many.
+// With -latency it measures how long they take at half of the rate that saturates one core.
 // With -profile it writes instead what the own engine does under the same loads, for the compiler.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./http -edge /tmp/edge
@@ -33,6 +34,7 @@ var (
 	length = flag.Duration("length", 3*time.Second, "length of a turn, whole seconds")
 	only   = flag.String("only", "", "run the cases that match this `regexp`")
 	output = flag.String("profile", "", "write a CPU profile of the own engine under all loads to a `file`, such as ../cmd/edge/default.pgo")
+	half   = flag.Bool("latency", false, "measure how long requests take at half of the rate that saturates one core, instead of CPU time")
 	slow   = flag.Bool("slow", false, "measure how long requests take beside slow, idle and many clients, instead of CPU time")
 )
 
@@ -80,6 +82,9 @@ func main() {
 	defer b.origin.end()
 
 	switch {
+	case *half:
+		b.compareLatency(wanted)
+		return
 	case *slow:
 		b.compareSlow(wanted)
 		return
