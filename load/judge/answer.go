@@ -20,7 +20,7 @@ const (
 	unavailable         // refused because its shard is unavailable
 	foreign             // refused, but no rule can refuse it
 	denied              // by the deny list
-	undenied            // it passed although the deny list has it
+	undenied            // it passed despite being on the deny list
 )
 
 // classify sets the outcome of each request.
@@ -83,40 +83,43 @@ func refuses(r *rule.Rule, a *Answer) bool {
 	return a.Prepared || a.Retry != NoRetry || a.Status == http.StatusTooManyRequests && a.Status != a.Expected
 }
 
-// Headers counts answers whose headers disagree with their status.
+// Headers counts answers whose headers contradict their status.
 type Headers struct {
 	NoRetryAfter uint64 `json:"refused_without_retry_after"`
-	Remaining    uint64 `json:"refused_with_remaining"` // they allow more requests
+	Remaining    uint64 `json:"refused_with_remaining"` // they claim that more requests are allowed
 
-	// OtherTime counts refusals in which RateLimit or X-RateLimit-Reset gives another time
-	// than Retry-After for when all exhausted limits are back.
+	// OtherTime counts refusals in which RateLimit or X-RateLimit-Reset disagrees with
+	// Retry-After about when all exhausted limits are available again.
 	OtherTime uint64 `json:"refused_with_other_time"`
 
 	PassedRetryAfter uint64 `json:"passed_with_retry_after"`
 
-	// TooLittle counts passed answers that report less remaining than all requests sent leave.
+	// TooLittle counts passed answers that report fewer remaining requests than would be left
+	// if every request sent had been counted.
 	TooLittle uint64 `json:"passed_with_too_little_remaining"`
 
-	// TooMuch counts passed answers that report more remaining than their node's counts leave.
+	// TooMuch counts passed answers that report more remaining requests than their node's
+	// counts allow.
 	TooMuch uint64 `json:"passed_with_too_much_remaining"`
 
 	// ShadowShown counts answers that reveal a shadow ban to the client.
 	ShadowShown uint64 `json:"shadow_ban_shown"`
 }
 
-// Sum returns the number of answers that disagree.
+// Sum returns the sum of all counts.
 func (h Headers) Sum() uint64 {
 	return h.NoRetryAfter + h.Remaining + h.OtherTime + h.PassedRetryAfter + h.TooLittle + h.TooMuch + h.ShadowShown
 }
 
-// RetryAfter says whether Retry-After is correct.
+// RetryAfter describes how accurate Retry-After is.
 type RetryAfter struct {
-	// Checked clients came back after Retry-After; Untrue of them were refused again.
+	// Checked is the number of clients that came back after Retry-After. Untrue is the number
+	// of those that were refused again.
 	Checked uint64 `json:"checked"`
 	Untrue  uint64 `json:"untrue"`
 
-	// Compared refusals were compared with the earliest and latest possible end of the
-	// mitigation.
+	// Compared is the number of refusals whose Retry-After was compared with the earliest and
+	// latest possible end of the mitigation.
 	Compared uint64 `json:"compared"`
 	TooShort uint64 `json:"too_short"`
 	TooLong  uint64 `json:"too_long"`
@@ -124,8 +127,7 @@ type RetryAfter struct {
 	Bad      uint64 `json:"not_a_number"`
 }
 
-// alone reports whether a request was sent so late that earlier traffic of the target no longer
-// matters.
+// alone reports whether q was sent so late that traffic from before the trace no longer matters.
 func (c *court) alone(q *Request) bool { return q.Sent-c.trace.At(0).Sent > 2*c.memory+c.lag }
 
 // seen reports whether the client can recognize the refusal of its request.
@@ -136,7 +138,7 @@ func seen(b *book, i int32, a *Answer) bool {
 	})
 }
 
-// headers compares headers of answers with their status.
+// headers counts answers whose headers contradict their status.
 func (c *court) headers(b *book, h *Headers, r *RetryAfter) {
 	for i, o := range c.outcomes {
 		q := c.trace.At(i)
@@ -170,21 +172,22 @@ func (c *court) headers(b *book, h *Headers, r *RetryAfter) {
 // A promise is the last Retry-After for a key.
 type promise struct {
 	sent     int64 // when the refused request was sent
-	until    int64 // when it may come back; 0 before any refusal
-	lastPass int64 // when the last request of the key that was not refused was answered
+	until    int64 // when the client may retry; 0 before any refusal
+	lastPass int64 // when the key's last request that was not refused was answered
 }
 
-// returnMargin is how long after Retry-After a request is checked, in microseconds.
+// returnMargin is how long after Retry-After requests are first checked, in microseconds.
 const returnMargin = 50_000
 
-// returned checks requests that came after Retry-After, if no request of their keys passed since,
-// or so shortly before that it was not counted yet. wrong are requests that are refused without a
-// reason, and shed the keys of rules that shed which exceeded a threshold.
+// returned checks requests that were sent after Retry-After, unless a request with one of their
+// keys passed since the refusal, or so shortly before it that it was not counted yet. wrong holds
+// requests that were refused without a reason, and shed the keys of shedding rules that exceeded
+// a threshold.
 //
-// If several rules with the same action refuse, Retry-After is that of the longest mitigation. So
-// it applies to each key of the request, and a request must pass once that of all its keys is
-// over. If the actions of the rules differ, the most severe one answers, and the others are
-// unknown.
+// If several rules with the same action refuse, Retry-After is that of the longest mitigation. It
+// therefore applies to each key of the request, and a request must pass once the Retry-After of
+// all its keys has elapsed. If the actions of the rules differ, the most severe one answers, and
+// the others are unknown.
 func (c *court) returned(b *book, wrong, shed map[int32]bool, r *RetryAfter) {
 	promises := make([]promise, len(b.keys))
 	for n := range promises {
@@ -195,7 +198,7 @@ func (c *court) returned(b *book, wrong, shed map[int32]bool, r *RetryAfter) {
 		if o == unmade {
 			continue
 		}
-		// A rule that sheds counts the refused request itself, so Retry-After promises nothing.
+		// A shedding rule counts the refused request itself, so Retry-After promises nothing.
 		if slices.ContainsFunc(keys, func(n int32) bool { return shed[n] }) {
 			continue
 		}
@@ -226,7 +229,7 @@ func (c *court) returned(b *book, wrong, shed map[int32]bool, r *RetryAfter) {
 	}
 }
 
-// String describes what disagrees. bad is the number of refusals with an invalid Retry-After.
+// String describes the contradictions. bad is the number of refusals with an invalid Retry-After.
 func (h Headers) String(bad uint64) string {
 	var parts []string
 	for _, c := range []struct {

@@ -8,9 +8,9 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A model is a way to count and to mitigate. The zero value is the correct one.
+// A model describes how a target counts and mitigates. The zero value is the correct one.
 type model struct {
-	kind     kind  // of estimate, instead of weighted
+	kind     kind  // of estimate, unless weighted
 	more     int64 // added to thresholds
 	shift    int64 // delay of windows, in microseconds
 	timeout  int64 // of mitigations, in microseconds, if replaced is set
@@ -19,18 +19,18 @@ type model struct {
 	apart    bool // nodes count separately
 	alone    bool // nodes mitigate separately
 	refused  bool // refused requests are counted
-	passed   bool // they are not, although the rule says so
+	passed   bool // refused requests are not counted, even if the rule counts them
 	statuses bool // all statuses are counted
 	twice    bool // requests may be counted twice
-	once     bool // each request counts 1, whatever the rule says
-	wider    bool // rules that shed count what narrower ones refuse
+	once     bool // each request counts 1, whatever the rule's cost
+	wider    bool // shedding rules count requests that narrower rules refuse
 }
 
-// A bound is the greatest and the least possible count of a key for one limit, at one node if
+// A bound holds the greatest and least possible count of a key for one limit, at one node if
 // nodes count separately. A request may arrive at any time between being sent and being answered.
 type bound struct{ most, least counter }
 
-// A keyBounds is the state of a key while a trial goes through the requests.
+// keyBounds is the state of a key during a trial.
 type keyBounds struct {
 	limits [][]bound // by node
 	spans  []span    // by node
@@ -40,24 +40,24 @@ type keyBounds struct {
 
 	crowd  crowd   // of all requests that may have been counted, if the rule has min_clients
 	crowds []crowd // by node: of those that must have been
-	tally  *tally  // if the rule sheds
+	tally  *tally  // nil unless the rule sheds
 }
 
-// A span is until when requests of a key may be refused, and until when they must be.
+// A span holds the times until which requests of a key may be refused, and must be.
 type span struct {
 	may, must           int64
-	maySince, mustSince int64 // when the requests that began it were sent
+	maySince, mustSince int64 // when the requests that caused them were sent
 
-	// If the rule sheds, must stays 0: until when the estimate may exceed a threshold, and until
-	// when all nodes shed.
+	// Only used if the rule sheds, and must stays 0: the times until which the estimate may exceed
+	// a threshold, and until which all nodes shed.
 	over, sheds int64
 }
 
-// A violation is a request that passed although it had to be refused, or the reverse.
+// A violation is a request that passed although it had to be refused, or vice versa.
 type violation struct {
-	request, key int32 // one of its keys; noKey if no rule refuses like this
+	request, key int32 // one of its keys; noKey if no rule refuses this way
 	leak         bool
-	since, until int64 // of a leak: when it had to be refused; else: when it last might be; 0 if never
+	since, until int64 // if leak, when it had to be refused, else when it last may have been; 0 if never
 }
 
 // noKey is the key of a request that no rule can have refused.
@@ -72,17 +72,17 @@ type trial struct {
 	keys   []*keyBounds
 	nodes  int
 	sent   []int32        // the requests of the trial, in the order in which they were sent
-	done   []int32        // and in which they were answered
+	done   []int32        // the same, in the order in which they were answered
 	one    map[int32]bool // if not nil, only these keys, treated as one
 	brief  bool           // do not check the remaining requests in answers
 	found  []violation
-	leaked map[int32]bool // requests that passed and had to be refused: they may not have been counted
+	leaked map[int32]bool // requests that passed but had to be refused: they may not have been counted
 	retry  RetryAfter
 	told   uint64  // passed answers that report the remaining requests
 	little []int32 // those that report too few
 	much   []int32 // those that report too many
 
-	offers map[int32]*offer // requests with keys of rules that shed, those that passed until their answer
+	offers map[int32]*offer // requests with keys of shedding rules; passed ones are removed when answered
 }
 
 func (c *court) trial(b *book, m model) *trial {
@@ -98,7 +98,7 @@ func (t *trial) counters(k int32) (list []bound) {
 	return list
 }
 
-// counter returns what counts a limit of r.
+// counter returns a new counter for limit l of r.
 func (m *model) counter(r *rule.Rule, l rule.Limit) counter {
 	period, cost := l.Period.Microseconds(), costOf(r)
 	if m.once {
@@ -114,8 +114,8 @@ func (m *model) counter(r *rule.Rule, l rule.Limit) counter {
 	return w
 }
 
-// busy reports whether a key has enough requests to exceed a threshold. Others need no state;
-// there may be a million of them.
+// busy reports whether a key has enough requests to exceed a threshold. Other keys need no state,
+// and there may be a million of them.
 func (t *trial) busy(k *key) bool {
 	for _, l := range k.rule.Limits {
 		if n := k.most(); n > t.threshold(l.Threshold) || t.m.twice && 2*n > t.threshold(l.Threshold) {
@@ -127,7 +127,7 @@ func (t *trial) busy(k *key) bool {
 
 func (t *trial) threshold(n uint64) int64 { return max(0, int64(min(n, 1<<62))+t.m.more) }
 
-// prepare makes the state of each busy key.
+// prepare creates the state of each busy key.
 func (t *trial) prepare() {
 	t.keys, t.leaked, t.offers = make([]*keyBounds, len(t.b.keys)), map[int32]bool{}, map[int32]*offer{}
 	for i := range t.keys {
@@ -168,7 +168,8 @@ func (t *trial) limitsAt(k int32, q *Request) []bound {
 	return *at
 }
 
-// run processes the events in order: a request is sent, it is answered, its lag is over.
+// run processes the events of all requests in order: sent, answered, and settled, that is, the
+// lag has passed since the answer. It returns the violations found.
 func (t *trial) run() []violation {
 	t.prepare()
 	sent, answered, settled := &cursor{c: t.c, order: t.sent}, &cursor{c: t.c, order: t.done}, &cursor{c: t.c, order: t.done}
@@ -241,14 +242,14 @@ func (t *trial) counts(k int32, i int32, q *Request) (may, must bool) {
 		if r.Action == rule.Shed {
 			return t.offered(k, i, q)
 		}
-		// It is known to count if no other rule can have refused it.
+		// It certainly counts only if no other rule can have refused it.
 		rule := r.CountWhileMitigated && !t.m.passed
 		return fits && (t.m.refused || rule), fits && (t.m.refused || rule && len(t.b.keysOf(i)) == 1)
 	}
 	return false, false
 }
 
-// asked handles that a request was sent.
+// asked handles the sending of a request.
 func (t *trial) asked(i int32, q *Request) {
 	o := t.c.outcomes[i]
 	if o == passed && q.Answer.Remaining >= 0 && !t.brief && int64(q.Answer.Remaining) > t.mostRemaining(t.b.keysOf(i), q) {
@@ -277,7 +278,7 @@ func (t *trial) asked(i int32, q *Request) {
 	}
 }
 
-// mayCount handles that a request may have been counted under a key.
+// mayCount records that a request may have been counted under a key.
 func (t *trial) mayCount(k, i int32, q *Request) {
 	from, to := t.blurred(q)
 	r, timeout := t.b.keys[k].rule, t.timeout(k)
@@ -328,7 +329,7 @@ func (t *trial) timeout(k int32) int64 {
 	return t.b.keys[k].rule.MitigationTimeout.Microseconds()
 }
 
-// answered handles that a request was answered.
+// answered handles the answer to a request.
 func (t *trial) answered(i int32, q *Request) {
 	keys := t.b.keysOf(i)
 	t.settle(i, keys, q)
@@ -372,9 +373,9 @@ func (t *trial) answered(i int32, q *Request) {
 	}
 }
 
-// promised compares Retry-After, the time left on the node rounded up to seconds, with the latest
-// and earliest end of the mitigation. If rules with different actions refuse, Retry-After covers
-// only some of them.
+// promised compares Retry-After, which is the time left on the node rounded up to seconds, with
+// the latest and earliest end of the mitigation. If rules with different actions refuse,
+// Retry-After covers only some of them.
 func (t *trial) promised(q *Request, may, must int64, alike bool) {
 	t.retry.Compared++
 	switch seconds := int64(q.Answer.Retry) * 1e6; {
@@ -385,11 +386,11 @@ func (t *trial) promised(q *Request, may, must int64, alike bool) {
 	}
 }
 
-// prolonged is by how much refused requests must prolong a mitigation for nodes to do so, in
-// microseconds.
+// prolonged is the minimum, in microseconds, by which refused requests must extend a mitigation
+// before nodes extend it.
 const prolonged = 100_000
 
-// settled handles that the lag of an answer is over: by now the request is counted.
+// settled handles the end of a request's lag: by now it has been counted.
 func (t *trial) settled(i int32, q *Request) {
 	o := t.c.outcomes[i]
 	for _, k := range t.b.keysOf(i) {
@@ -415,7 +416,7 @@ func (t *trial) settled(i int32, q *Request) {
 		for l, b := range t.limitsAt(k, q) {
 			threshold := t.threshold(limits[l].Threshold)
 			b.least.add(from, to, false)
-			// With some mistakes the estimate does not fall in the meantime.
+			// Some mistakes keep the estimate from falling in the meantime.
 			if b.least.over(late, threshold) && b.least.back(from, threshold) >= late {
 				back = max(back, b.least.back(late, threshold)-t.lag-grace)
 				until = max(until, back, q.Sent+timeout-t.lag)
@@ -438,7 +439,7 @@ func (t *trial) settled(i int32, q *Request) {
 	}
 }
 
-// split returns the requests of violations: those that passed, and those that were refused.
+// split returns the requests that passed and those that were refused, the latter sorted.
 func split(found []violation) (leaks, wrong []int32) {
 	for _, v := range found {
 		if v.leak {

@@ -1,8 +1,8 @@
-// Package judge finds what a PoP did wrong, from the requests sent to it and its answers.
+// Package judge finds the faults of a PoP by examining the requests sent to it and its answers.
 //
-// It shares no code with nodes except the parser of rules files, whose result it uses as plain
+// The only code it shares with nodes is the parser of rules files, whose result it uses as plain
 // data. docs/judge.md explains how it decides and what it cannot know.
 //
-// Memory grows with the requests, the clients and the keys that exceed a threshold. Judging
-// starts when all requests were sent.
+// Memory use grows with the number of requests, clients, and keys that exceed a threshold.
+// Judging starts after all requests have been sent.
 package judge

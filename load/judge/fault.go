@@ -11,7 +11,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A Fault is something that the target does wrong, regardless of its lag.
+// A Fault is something that the target does wrong and its lag does not explain.
 type Fault struct {
 	Name     string   `json:"name"`
 	Text     string   `json:"text"`
@@ -24,7 +24,7 @@ type Fault struct {
 const (
 	ThresholdHigh = "threshold_high" // refuses some requests too late
 	ThresholdLow  = "threshold_low"  // refuses some requests too early
-	FixedWindow   = "fixed_window"   // forgets the window before
+	FixedWindow   = "fixed_window"   // ignores the previous window
 	WeightWrong   = "weight_reversed"
 	WindowWrong   = "window_wrong" // confuses windows
 	PrevWhole     = "previous_window_whole"
@@ -71,12 +71,12 @@ const (
 	HeadersDiffer  = "headers_disagree"
 )
 
-// An investigation finds out what is wrong with a trace.
+// An investigation determines what is wrong with a trace.
 type investigation struct {
 	c      *court
 	s      *Score
 	found  []violation // of the rules
-	left   []violation // those without an explanation
+	left   []violation // not explained yet
 	last   *trial      // the one that explains most
 	rough  bool        // last does not know when mitigations end
 	faults []Fault
@@ -99,9 +99,8 @@ type hypothesis struct {
 	violated   map[int32]bool
 }
 
-// investigate finds what is wrong, and what would explain it. Both a limiter that estimates and
-// one that keeps the time of every request are correct: it assumes the one that needs fewer
-// explanations.
+// investigate finds violations and what explains them. A limiter that estimates and one that logs
+// the time of every request are both correct: it assumes whichever needs fewer explanations.
 func (c *court) investigate(s *Score) *investigation {
 	overEstimate, overExact := c.everOver(model{refused: true}), c.everOver(model{refused: true, kind: slidingLog})
 	var best *investigation
@@ -120,7 +119,7 @@ func (c *court) investigate(s *Score) *investigation {
 	return best
 }
 
-// better reports whether v needs fewer explanations than o, or else agrees with more answers.
+// better reports whether v needs fewer explanations than o or, if equal, agrees with more answers.
 func (v *investigation) better(o *investigation) bool {
 	a, b := v.last.retry, o.last.retry
 	return cmp.Or(cmp.Compare(len(v.faults), len(o.faults)), cmp.Compare(a.TooShort+a.TooLong, b.TooShort+b.TooLong), cmp.Compare(len(v.found), len(o.found))) < 0
@@ -140,8 +139,8 @@ func (v *investigation) explain() {
 	v.situations()
 }
 
-// sampleSize is how many requests hypotheses are tested on: the first ones, and as many again of
-// clients with violations.
+// sampleSize is the number of requests that hypotheses are tested on: the first ones, and as many
+// again from clients with violations.
 const sampleSize = 30_000
 
 // sample selects the requests that hypotheses are tested on.
@@ -170,7 +169,7 @@ func (v *investigation) sample() {
 	v.done = slices.DeleteFunc(slices.Clone(v.c.byDone), func(i int32) bool { return !v.sampled[i] })
 }
 
-// everOver returns the keys that ever exceed a threshold by a model.
+// everOver returns the keys that ever exceed a threshold according to a model.
 func (c *court) everOver(m model) map[int32]bool {
 	over := map[int32]bool{}
 	if !slices.Contains(c.outcomes, refused) {
@@ -187,7 +186,7 @@ func (c *court) everOver(m model) map[int32]bool {
 	return over
 }
 
-// report adds the faults to s.
+// report adds the faults to the score.
 func (v *investigation) report(s *Score) {
 	explained := v.faults
 	v.faults = nil
@@ -250,7 +249,7 @@ func (v *investigation) basics() {
 	}
 }
 
-// elsewhere explains why no rule may match the requests.
+// elsewhere suggests why no rule matches the requests.
 func (c *court) elsewhere() string {
 	if len(c.rules) == 0 || !slices.ContainsFunc(c.rules, func(r *rule.Rule) bool { return r.Action != rule.Log }) {
 		return "every rule only logs, or is not judged"
@@ -267,7 +266,7 @@ func (c *court) elsewhere() string {
 	return fmt.Sprintf("the first one is %s %s at host %s; check path, method and headers of the traffic", p.Method, p.Target, p.Host)
 }
 
-// hypotheses returns the known mistakes that are possible here, the simplest first.
+// hypotheses returns the known mistakes that are possible with these rules, simplest first.
 func (c *court) hypotheses(found []violation) []hypothesis {
 	list := []hypothesis{
 		{name: ClientsAsOne, text: "it counts the requests of all clients together: " + cmp.Or(c.o.Distrust, "it does not learn their addresses"), v: variant{as: AsOne}},
@@ -345,7 +344,7 @@ func rounded(micros int64) time.Duration {
 	return (time.Duration(micros) * time.Microsecond).Round(100 * time.Millisecond)
 }
 
-// lasted returns how long mitigations seem to last if they are too short or too long, else 0.
+// lasted returns how long mitigations seem to last if that is too short or too long, else 0.
 func (c *court) lasted(found []violation) (short, long int64) {
 	short = math.MaxInt64
 	for _, v := range found {
@@ -380,7 +379,7 @@ func (v *investigation) try(h *hypothesis) {
 	h.test(t, v.last.lag)
 }
 
-// whole tests a hypothesis on all requests, if it predicts which are wrong.
+// whole tests a hypothesis on all requests if it predicts which ones are wrong.
 func (v *investigation) whole(h *hypothesis) {
 	if h.trial != nil {
 		h.test(v.c.trial(h.trial.b, h.m), h.trial.lag)
@@ -402,19 +401,20 @@ func requestsOf(found []violation) map[int32]bool {
 	return requests
 }
 
-// leastEvidence is the minimum number of violations that a mistake must explain.
+// leastEvidence is the number of violations that a mistake must explain at least.
 const leastEvidence = 3
 
 // assume reports the hypothesis that explains most of the remaining violations, if it explains
-// this part of the leaks or of the wrong refusals and causes hardly any other violation. It
-// removes the explained violations, and reports whether there is one.
+// this part of the leaks or of the wrong refusals and causes hardly any other violation. It then
+// removes the explained violations and returns true.
 func (v *investigation) assume(hypotheses []hypothesis, part float64) bool {
 	if len(v.left) == 0 {
 		return false
 	}
 	sampled := slices.DeleteFunc(slices.Clone(v.left), func(w violation) bool { return !v.sampled[w.request] })
 	leaks, wrong := split(sampled)
-	// A rule that sheds may refuse any client while its key is over: whatever puts it over would explain that.
+	// A shedding rule may refuse any client while its key is over the threshold, so any hypothesis that puts
+	// it over would explain the refusals.
 	_, own := split(slices.DeleteFunc(sampled, func(w violation) bool { return w.key != noKey && v.c.book.keys[w.key].rule.Action == rule.Shed }))
 	before := requestsOf(v.found)
 	var best *hypothesis

@@ -11,7 +11,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Options configures Judge. Rules are required; the zero value of every other field is usable.
+// Options configures Judge. Rules is required; the zero value of every other field is usable.
 type Options struct {
 	Rules *rule.Set
 
@@ -26,14 +26,14 @@ type Options struct {
 	// zero, 5 ms.
 	Skew time.Duration
 
-	// Distrust says what to do if the target does not learn the addresses of clients.
+	// Distrust is advice to show if the target does not learn the addresses of clients.
 	Distrust string
 
-	// Top is how many clients a fault names. If zero, 10.
+	// Top is the maximum number of clients that a fault names. If zero, 10.
 	Top int
 }
 
-// A Trace holds requests and their answers. Its methods are called by one goroutine.
+// A Trace holds requests and their answers. Its methods are called from one goroutine only.
 type Trace interface {
 	// Len returns the number of requests.
 	Len() int
@@ -41,7 +41,7 @@ type Trace interface {
 	// At returns the ith request, in the order in which they were sent.
 	At(i int) Request
 
-	// Properties returns the properties of the ith request that rules look at.
+	// Properties returns the properties of the ith request that rules examine.
 	Properties(i int, as As) Properties
 
 	// Nodes returns the names of the nodes.
@@ -62,11 +62,11 @@ const (
 
 // A Request is a request of a trace. Times are in microseconds since the Unix epoch.
 type Request struct {
-	Sent, Done int64  // Done: answered, or given up
+	Sent, Done int64  // Done is when it was answered or given up
 	Client     uint64 // the sender
 	Look       uint64 // requests with the same client and look have the same properties
 	Attack     bool   // it is meant to be refused
-	Node       int    // index of the node that answered
+	Node       int    // index in Trace.Nodes of the node that answered
 	Answer     Answer
 }
 
@@ -74,12 +74,12 @@ type Request struct {
 type Answer struct {
 	Failure   Failure
 	Status    int  // 0 without an answer
-	Expected  int  // the status of the origin
+	Expected  int  // the origin's status
 	Prepared  bool // the body is that of a rule's response
-	Head      bool // the answer to HEAD: it has no body
-	Retry     int  // seconds of Retry-After; NoRetry if missing, BadRetry if not a number
-	Remaining int  // the least reported for any limit, −1 if none is reported
-	OtherTime bool // for an exhausted limit it gives another time than Retry-After
+	Head      bool // the request was a HEAD, so there is no body
+	Retry     int  // Retry-After in seconds; NoRetry if missing, BadRetry if not a number
+	Remaining int  // the least reported for any limit, or −1 if not reported
+	OtherTime bool // the time given for an exhausted limit differs from Retry-After
 }
 
 // Values of Answer.Retry.
@@ -88,7 +88,7 @@ const (
 	BadRetry = -2
 )
 
-// A Failure is why there is no answer.
+// A Failure is the reason why there is no answer.
 type Failure int
 
 const (
@@ -106,8 +106,8 @@ type court struct {
 	labels    labels
 	rules     []*rule.Rule                         // judged
 	others    []*rule.Rule                         // not judged
-	why       []string                             // why not
-	plans     map[*rule.Rule]map[string]*rule.Rule // by key: rules with the limits of its overrides
+	why       []string                             // the reason for each of others
+	plans     map[*rule.Rule]map[string]*rule.Rule // by key: the rule with the key's overridden limits
 	lag, skew int64
 	memory    int64 // the longest period or mitigation timeout
 
@@ -116,7 +116,7 @@ type court struct {
 	bySent   []int32 // requests that reached the target, by Sent
 	byDone   []int32 // the same, by Done
 	outcomes []outcome
-	refuses  bool // any request was refused
+	refuses  bool // at least one request was refused
 }
 
 // Judge compares a trace with rules.
@@ -157,7 +157,7 @@ func Judge(trace Trace, o Options) (*Score, error) {
 	return c.score(), nil
 }
 
-// answered returns requests by the time of their answers.
+// answered returns requests sorted by the time of their answers.
 func (c *court) answered(requests []int32) []int32 {
 	type done struct {
 		at int64
@@ -178,7 +178,7 @@ func (c *court) answered(requests []int32) []int32 {
 // at returns a request.
 func (c *court) at(i int32) Request { return c.trace.At(int(i)) }
 
-// A variant is a way to find the keys of requests.
+// A variant is a way to derive the keys of requests.
 type variant struct {
 	as     As
 	client rule.ClientPrefix // if zero, that of the options
@@ -191,28 +191,28 @@ type book struct {
 	of     []int32       // index in sets, by request
 	sets   [][]int32     // indexes in keys
 	list   []rule.Access // by set
-	client []int32       // by set: the same for those of one client
+	client []int32       // number of the client, by set
 	keys   []key
-	sheds  bool // some of their rules
+	sheds  bool // at least one key's rule sheds
 }
 
-// A key identifies what a rule counts together.
+// A key identifies requests that a rule counts together.
 type key struct {
 	rule  *rule.Rule
-	sent  int64 // requests
+	sent  int64 // number of requests
 	width int
 }
 
-// most returns what the requests of k count at most.
+// most returns the maximum count of k's requests.
 func (k *key) most() int64 { return k.sent * costOf(k.rule) }
 
-// countsStatus reports whether a rule counts requests that the origin answers with a status.
+// countsStatus reports whether r counts requests that the origin answers with status.
 func countsStatus(r *rule.Rule, status int) bool { return r.Statuses == nil || r.Statuses.Has(status) }
 
-// costOf returns how much a request counts.
+// costOf returns how much each request counts.
 func costOf(r *rule.Rule) int64 { return max(1, int64(r.Cost)) }
 
-// bookOf finds the keys of all requests.
+// bookOf determines the keys of all requests.
 func (c *court) bookOf(v variant) *book {
 	bits := v.client
 	if bits == (rule.ClientPrefix{}) {
@@ -262,7 +262,7 @@ func (c *court) bookOf(v variant) *book {
 	return b
 }
 
-// listed returns the access of the longest listed network that contains an address.
+// listed returns the access of the longest listed prefix that contains a.
 func (c *court) listed(a netip.Addr) rule.Access {
 	access, ok := longest(c.lists, a)
 	if !ok {
@@ -271,7 +271,7 @@ func (c *court) listed(a netip.Addr) rule.Access {
 	return access
 }
 
-// add returns the index of a new set of keys, which is empty if a list decides.
+// add adds a set of keys and returns its index. The set is empty if the client is listed.
 func (b *book) add(rules []*rule.Rule, f *form, list rule.Access, v variant, plans map[*rule.Rule]map[string]*rule.Rule, numbers map[string]int32) int32 {
 	var set []int32
 	for _, r := range rules {

@@ -10,14 +10,14 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A limiter decides the requests of a trace like one that learns of every request at once.
+// A limiter decides requests like a limiter that counts every request without delay.
 type limiter struct {
 	b    *book
 	m    model
 	keys []limited
 }
 
-// A limited is a limiter's state of a key.
+// limited is the state of a key in a limiter.
 type limited struct {
 	counters []counter
 	until    int64 // of its mitigation
@@ -25,9 +25,10 @@ type limited struct {
 
 func newLimiter(b *book, m model) *limiter { return &limiter{b, m, make([]limited, len(b.keys))} }
 
-// decide returns the index of the key that a request is refused for, −1 if it passes. status is
-// that of the origin's answer. It does not know which clients rules shed; shed says that the target refused
-// the request so: then it counts only if it must.
+// decide returns the index of the key because of which a request is refused, or −1 if it passes.
+// status is that of the origin's answer. The limiter does not know which clients are shed: shed
+// must be true if a shedding rule of the target may have refused the request, which then counts
+// only for mitigated keys that count refused requests.
 func (l *limiter) decide(i int32, q *Request, status int, shed bool) int32 {
 	by := int32(-1)
 	for _, k := range l.b.keysOf(i) {
@@ -77,8 +78,8 @@ func (l *limiter) prevails(a, b int32) bool {
 	return cmp.Or(cmp.Compare(x.Action, y.Action), cmp.Compare(l.keys[a].until, l.keys[b].until), cmp.Compare(y.Index, x.Index)) > 0
 }
 
-// compare compares each answer with that of an exact limiter, which keeps a log of each client,
-// and measures how fast clients that exceed a threshold are refused.
+// compare compares each answer with that of an exact limiter, which logs every request of each
+// client, and measures how soon clients that exceed a threshold are refused.
 func (c *court) compare(s *Score, v *investigation) {
 	for _, r := range c.rules {
 		s.Rules = append(s.Rules, RuleScore{Rule: r.ID})
@@ -172,10 +173,10 @@ type crossing struct {
 	over     bool  // the exact limiter refuses the client
 	ended    bool  // the exact limiter no longer refuses it
 	refused  int64 // first refusal; −1 if none yet
-	lastPass int64 // when the last request that should not have passed was answered
+	lastPass int64 // when the last request that should have been refused was answered
 }
 
-// cross records the outcome of a request, and whether an exact limiter would refuse it.
+// cross records the outcome of a request. over is whether an exact limiter would refuse it.
 func cross(s *Score, clients map[uint64]*crossing, q *Request, o outcome, over bool) {
 	x := clients[q.Client]
 	if x == nil {
@@ -216,7 +217,7 @@ func timesOf(h *hdrhistogram.Histogram) Times {
 	return Times{uint64(h.TotalCount()), float64(h.ValueAtQuantile(50)) / 1e3, float64(h.ValueAtQuantile(99)) / 1e3, float64(h.Max()) / 1e3}
 }
 
-// overshoot measures by how much keys exceeded their threshold in a period.
+// overshoot measures how far keys exceeded their thresholds within a period.
 func (c *court) overshoot() (o Overshoot) {
 	logs, peaks := map[int32][]log{}, map[int32]int64{}
 	for _, i := range c.byDone {

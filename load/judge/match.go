@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Properties are the properties of a request that rules look at.
+// Properties are the properties of a request that rules examine.
 type Properties struct {
 	Addr   netip.Addr // of the client
 	Method string
@@ -26,7 +26,7 @@ type Properties struct {
 	Header [][2]string
 }
 
-// A form is a request in the spelling by which it is matched and counted.
+// A form is a request normalized for matching and counting.
 type form struct {
 	addr         netip.Addr
 	client       netip.Prefix
@@ -36,10 +36,10 @@ type form struct {
 	labels       labels
 }
 
-// labels are the labels of networks, by the name of their file in the rules.
+// labels maps the names of label files in the rules to the labels of networks.
 type labels map[string]map[netip.Prefix]string
 
-// labelsOf returns those of rules.
+// labelsOf returns the labels that rules use.
 func labelsOf(rules *rule.Set) labels {
 	all := labels{}
 	for _, s := range rules.LabelSets() {
@@ -48,7 +48,7 @@ func labelsOf(rules *rule.Set) labels {
 	return all
 }
 
-// longest returns what is listed for the longest listed prefix that contains an address.
+// longest returns the value of the longest prefix in list that contains a, if any.
 func longest[T any](list map[netip.Prefix]T, a netip.Addr) (found T, ok bool) {
 	if len(list) == 0 || !a.IsValid() {
 		return found, false
@@ -62,7 +62,7 @@ func longest[T any](list map[netip.Prefix]T, a netip.Addr) (found T, ok bool) {
 	return found, false
 }
 
-// formOf returns the form of a request whose clients are networks of this many bits.
+// formOf returns the form of a request. bits is the prefix of an address that identifies a client.
 func formOf(p *Properties, bits rule.ClientPrefix) form {
 	path, query, _ := strings.Cut(p.Target, "?")
 	addr := p.Addr.Unmap()
@@ -88,8 +88,7 @@ func plainMethod(method string) string {
 
 var port = regexp.MustCompile(`^([^:]*|\[.*\]):[^:\]]*$`)
 
-// plainHost returns a host in lower case, without its port and trailing dots. An IPv6 address is
-// returned in its shortest form.
+// plainHost returns host in lower case, without port and trailing dots. It shortens IPv6 addresses.
 func plainHost(host string) string {
 	host = strings.ToLower(port.ReplaceAllString(host, "$1"))
 	if inner, ok := strings.CutPrefix(host, "["); ok {
@@ -103,7 +102,7 @@ func plainHost(host string) string {
 
 var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// unescape decodes percent escapes once. Invalid ones stay.
+// unescape decodes percent escapes once, and leaves invalid ones as they are.
 func unescape(s string) string {
 	return escape.ReplaceAllStringFunc(s, func(e string) string {
 		c, _ := strconv.ParseUint(e[1:], 16, 8)
@@ -111,7 +110,7 @@ func unescape(s string) string {
 	})
 }
 
-// The steps of reading a path, as in docs/rules.md.
+// The steps of interpreting a path, as described in docs/rules.md.
 
 var parameters = regexp.MustCompile(`;[^/]*`)
 
@@ -151,7 +150,7 @@ func asURL(p string) string {
 
 var slashes = regexp.MustCompile(`//+`)
 
-// forms returns the forms in which an origin may read a path.
+// forms returns the forms in which an origin may interpret a path.
 func forms(sent string, syntax rule.PathSyntax) (list []string) {
 	if sent == "*" {
 		return []string{sent}
@@ -193,7 +192,7 @@ func forms(sent string, syntax rule.PathSyntax) (list []string) {
 	return slices.Compact(list)
 }
 
-// folded returns the lower case of the upper case of each character. Invalid UTF-8 stays.
+// folded maps each character to upper and then to lower case. It leaves invalid UTF-8 as it is.
 func folded(s string) string {
 	var b strings.Builder
 	for i, r := range s {
@@ -206,8 +205,7 @@ func folded(s string) string {
 	return b.String()
 }
 
-// paths returns the forms of a request's path in which a rule concerns it: those that its match
-// means and no exception does.
+// paths returns the forms of a request's path that r matches and none of its exceptions does.
 func paths(r *rule.Rule, f *form) []string {
 	return slices.DeleteFunc(forms(f.path, r.PathSyntax), func(path string) bool {
 		return !means(&r.Match, f, path, r.PathSyntax) ||
@@ -215,7 +213,7 @@ func paths(r *rule.Rule, f *form) []string {
 	})
 }
 
-// means reports whether a match holds for a request if path is its path.
+// means reports whether m matches f with its path replaced by path.
 func means(m *rule.Match, f *form, path string, syntax rule.PathSyntax) bool {
 	return among(m.Networks, func(s *rule.NetworkSet) bool {
 		return slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool { return p.Contains(f.addr) })
@@ -228,21 +226,21 @@ func means(m *rule.Match, f *form, path string, syntax rule.PathSyntax) bool {
 	})
 }
 
-// concerns reports whether a rule concerns a request.
+// concerns reports whether r applies to f.
 func concerns(r *rule.Rule, f *form) bool { return len(paths(r, f)) > 0 }
 
-// among reports whether holds is true for an entry of list, or list is empty.
+// among reports whether list is empty or holds returns true for one of its entries.
 func among[T any](list []T, holds func(T) bool) bool {
 	return len(list) == 0 || slices.ContainsFunc(list, holds)
 }
 
-// mostKeys is the maximum number of keys of a rule for one request.
+// mostKeys is the maximum number of keys per rule and request.
 const mostKeys = 4
 
 // keys returns the keys under which a rule counts a request: one for each combination of the
-// values of its characteristics. If there are too many, it returns one key, shared by all requests
-// with several values. If a required value is missing it returns none, unless share is set: then
-// it counts like any other missing value.
+// values of its characteristics. If there are more than mostKeys, it returns a single key, shared
+// by all requests with several values. If a required value is missing, it returns nil, unless
+// share is set: then the value is treated like any other missing value.
 func keys(r *rule.Rule, f *form, share bool) []string {
 	several := r.ID
 	list := []string{r.ID}
@@ -278,8 +276,8 @@ func keys(r *rule.Rule, f *form, share bool) []string {
 	return list
 }
 
-// counts returns the values that count of a characteristic, and of which characteristic they are: of
-// alternatives the first of which the request has a value, else the last.
+// counts returns the effective characteristic and the request's values of it. If c has
+// alternatives, it is the first one with a value, or else the last.
 func counts(r *rule.Rule, c rule.Characteristic, f *form) (rule.Characteristic, []string) {
 	for i, alternative := range c.First {
 		if values := valuesOf(r, alternative, f); len(values) > 0 || i == len(c.First)-1 {
@@ -289,7 +287,7 @@ func counts(r *rule.Rule, c rule.Characteristic, f *form) (rule.Characteristic, 
 	return c, valuesOf(r, c, f)
 }
 
-// networkOf returns the network of an address whose size is written as those of IPv4 and IPv6: 24/48.
+// networkOf returns the network that contains a. sizes gives the prefix lengths for IPv4 and IPv6: 24/48.
 func networkOf(a netip.Addr, sizes string) netip.Prefix {
 	bits, ipv6 := sizesOf(sizes)
 	if a.Is6() {
@@ -299,7 +297,7 @@ func networkOf(a netip.Addr, sizes string) netip.Prefix {
 	return network
 }
 
-// sizesOf returns the sizes of networks of IPv4 and IPv6: 24/48.
+// sizesOf parses the prefix lengths for IPv4 and IPv6: 24/48.
 func sizesOf(sizes string) (ipv4, ipv6 int) {
 	a, b, _ := strings.Cut(sizes, "/")
 	ipv4, _ = strconv.Atoi(a)
@@ -384,13 +382,13 @@ func cookie(s string) string {
 	return strings.ReplaceAll(s, "+", " ")
 }
 
-// known are the fields of a rule that this package understands or may ignore.
+// known lists the fields of a rule that this package understands or may ignore.
 var known = []string{
 	"ID", "Index", "File", "Line", "Match", "Except", "Hosts", "Methods", "Paths", "Networks", "PathSyntax", "Statuses", "Cost", "Characteristics", "Limits", "Overrides", "MitigationTimeout", "CountWhileMitigated", "MinClients", "Action", "Response", "OnFailure",
 	"Threshold", "Period", "SubWindows", "Estimate", "Kind", "Name", "Skip", "First", "Reading", "ExactCase", "ExactSlash", "ExactParameters",
 }
 
-// unknown returns what this package cannot judge in a rule, "" if it can judge all of it.
+// unknown returns what this package cannot judge about a rule, or "" if it can judge the rule.
 func unknown(r *rule.Rule) string {
 	if r.CostHeader != "" {
 		return "the origin's answer says what a request counts, in " + r.CostHeader
@@ -435,7 +433,7 @@ func unknown(r *rule.Rule) string {
 	return ""
 }
 
-// strange returns the name of a field that is set but unknown, or "".
+// strange returns the name of a field of v that is set but not known, or "".
 func strange(v reflect.Value) string {
 	for i := range v.NumField() {
 		if f := v.Type().Field(i); f.IsExported() && !slices.Contains(known, f.Name) && !v.Field(i).IsZero() {

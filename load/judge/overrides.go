@@ -11,8 +11,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// overrides reads the file with the overrides of a rule. It returns the rule with the limits of each
-// key in it, nil for exempt keys.
+// overrides reads the overrides file of a rule. It returns, for each key in the file, the rule
+// with the key's limits, or nil if the key is exempt.
 func overrides(r *rule.Rule) (map[string]*rule.Rule, error) {
 	f, err := os.Open(r.Overrides)
 	if err != nil {
@@ -42,7 +42,7 @@ func overrides(r *rule.Rule) (map[string]*rule.Rule, error) {
 		other := *r
 		other.Limits = slices.Clone(r.Limits)
 		for i, text := range thresholds {
-			if n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64); err == nil { // else it stays as it is
+			if n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64); err == nil { // else the rule's threshold applies
 				other.Limits[i].Threshold = n
 			}
 		}
@@ -51,7 +51,7 @@ func overrides(r *rule.Rule) (map[string]*rule.Rule, error) {
 	return plans, nil
 }
 
-// written returns a value of a file as valuesOf returns it.
+// written returns a value of an overrides file in the form in which valuesOf returns it.
 func written(r *rule.Rule, c rule.Characteristic, value string) string {
 	switch c.Kind {
 	case rule.IP:

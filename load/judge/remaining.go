@@ -1,6 +1,6 @@
 package judge
 
-// What a node must know of a key, and what it may say remains.
+// What a node must know about a key, and how many remaining requests it may report.
 
 import (
 	"math"
@@ -8,28 +8,29 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A counted request counts from certain on. If it is not sure, a narrower rule may have refused it instead: then
-// it may not count.
+// A counted request is certain to have been counted by the time certain. If sure is false, a narrower rule may have
+// refused it, so it may not count at all.
 type counted struct {
 	from, to, certain int64
 	sure              bool
 }
 
-// A view is the least a node must know about a key: the counts from before the node itself last
-// counted a request of the key.
+// A view is what a node must know about a key at least: the counts from before the node itself
+// last counted a request of the key.
 type view struct {
 	limits []counter
-	all    []counter // with requests that are not sure; nil unless the rule sheds
-	n      int       // how many of counted it has
-	last   int64     // when that request was sent
+	all    []counter // including requests that are not sure; nil unless the rule sheds
+	n      int       // how many entries of keyBounds.counted it has
+	last   int64     // when the node's last request was sent
 }
 
-// knows reports whether a view has counts of the window of a period in which q may have been counted.
+// knows reports whether v has counts of the window in which a request from between from and to is counted, and
+// that window is unambiguous.
 func (v *view) knows(from, to, period int64) bool {
 	return v.limits != nil && floor(v.last, period) == floor(from, period) && floor(from, period) == floor(to, period)
 }
 
-// remaining checks that an answer does not report fewer remaining requests than the greatest
+// remaining checks that an answer reports at least as many remaining requests as the greatest
 // possible count leaves.
 func (t *trial) remaining(i int32, keys []int32, q *Request) {
 	least := int64(math.MaxInt64)
@@ -49,8 +50,8 @@ func (t *trial) remaining(i int32, keys []int32, q *Request) {
 	}
 }
 
-// mostRemaining returns how many remaining requests a node may report at most, for any limit. A
-// node need not know anything about a window in which it has counted no request of the key.
+// mostRemaining returns the maximum number of remaining requests that a node may report for any
+// limit. A node need not know about a window in which it has counted no request of the key.
 func (t *trial) mostRemaining(keys []int32, q *Request) int64 {
 	if len(keys) == 0 {
 		return math.MaxInt64
@@ -71,7 +72,7 @@ func (t *trial) mostRemaining(keys []int32, q *Request) int64 {
 	return most
 }
 
-// see records that the node that answered q has counted it, or, if it is not sure, that it may have.
+// see records that the node that answered q has counted it or, if sure is false, may have.
 func (t *trial) see(k int32, q *Request, sure bool) {
 	b := t.keys[k]
 	from, to := t.blurred(q)

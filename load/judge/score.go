@@ -2,12 +2,12 @@ package judge
 
 import "slices"
 
-// A Score says how correct the answers of a run were, compared with an exact limiter, which keeps
-// a log of every client. A difference is explained by the estimate, if a limiter that estimates
-// and learns of every request at once decides likewise; by the lag, if its bound allows for that;
-// or not at all.
+// A Score compares the answers of a run with those of an exact limiter, which logs every request
+// of each client. A difference is attributed to the estimate if a limiter that estimates, but
+// counts every request without delay, decides the same way; to the lag if its bound allows for
+// the difference; or else is unexplained.
 type Score struct {
-	Requests    uint64 `json:"requests"` // that a rule matches
+	Requests    uint64 `json:"requests"` // matched by a rule
 	Refused     uint64 `json:"refused"`
 	Exact       uint64 `json:"exact_refused"` // by an exact limiter
 	Unknown     uint64 `json:"unknown"`       // without an answer from the origin or a rule
@@ -16,39 +16,40 @@ type Score struct {
 	WronglyRefused Disagreement `json:"wrongly_refused"`
 	WronglyAllowed Disagreement `json:"wrongly_allowed"`
 
-	// Innocent clients never exceed a threshold, by the estimate or by an exact log, with
-	// every request counted, even if refused. InnocentByEstimate counts requests of clients
-	// that exceed one only by the estimate.
+	// InnocentRefused counts refused requests of clients that never exceed a threshold, neither
+	// by the estimate nor by an exact log, with every request counted, even refused ones.
+	// InnocentByEstimate counts those of clients that exceed one only by the estimate.
 	InnocentRefused    uint64 `json:"innocent_refused"`
 	InnocentByEstimate uint64 `json:"innocent_refused_by_estimate"`
 
-	// Bystanders are clients that are refused because of a key that they share with others, such as
-	// their network, and never exceed a threshold of their own. Legitimate ones are no attackers: see
-	// Request.Attack.
+	// Bystanders are clients that were refused because of a key that they share with others, such as
+	// their network, and that never exceed a threshold of their own. Legitimate bystanders are those
+	// that are not attackers: see Request.Attack.
 	BystandersRefused  uint64 `json:"bystanders_refused"` // requests
 	Bystanders         uint64 `json:"bystanders"`
 	LegitimateRefused  uint64 `json:"legitimate_bystanders_refused"` // requests
 	Legitimate         uint64 `json:"legitimate_bystanders"`
-	LegitimateRequests uint64 `json:"legitimate_requests"` // of all legitimate clients, that a rule matches
+	LegitimateRequests uint64 `json:"legitimate_requests"` // of all legitimate clients, matched by a rule
 
-	// Attack requests that passed before an exact limiter would first have refused their
-	// client, and those that passed although it would have refused them.
+	// LetThroughBefore counts attack requests that passed before an exact limiter would first
+	// have refused their client, LetThroughAfter those that passed although it would have
+	// refused them.
 	AttackRequests   uint64 `json:"attack_requests"`
 	LetThroughBefore uint64 `json:"attack_passed_before"`
 	LetThroughAfter  uint64 `json:"attack_passed_after"`
 	AttackNotRefused uint64 `json:"attack_never_refused"` // attackers that should have been refused and never were
 	ClientsOver      uint64 `json:"clients_over"`         // clients that an exact limiter refuses at times
 
-	// Time since the request that crosses a threshold, in milliseconds: until the first
-	// refusal, and until the last request that should not have passed.
+	// Time from the request that crosses a threshold, in milliseconds, to the first refusal
+	// and to the last request that passed but should have been refused.
 	FirstRefusal Times `json:"first_refusal_ms"`
 	AllRefuse    Times `json:"all_refuse_ms"`
 
-	// Overshoot is how many requests beyond the threshold passed in a period, for keys that
-	// exceeded it.
+	// Overshoot is the number of requests beyond the threshold that passed in a period, for
+	// keys that exceeded it.
 	Overshoot Overshoot `json:"overshoot"`
 
-	// Shed is what each rule that sheds let pass.
+	// Shed describes what each shedding rule let through.
 	Shed []Shed `json:"shed"`
 
 	RetryAfter RetryAfter  `json:"retry_after"`
@@ -56,7 +57,7 @@ type Score struct {
 	Rules      []RuleScore `json:"rules"`
 	Faults     []Fault     `json:"faults"`
 
-	// NotJudged are the rules that this package does not fully know, each with the reason.
+	// NotJudged lists the rules that this package does not fully understand, each with the reason.
 	NotJudged []string `json:"not_judged"`
 }
 
@@ -85,7 +86,7 @@ type Overshoot struct {
 	Max  int64  `json:"max"`
 }
 
-// A RuleScore is what one rule did.
+// A RuleScore is the part of a Score for one rule.
 type RuleScore struct {
 	Rule            string `json:"rule"`
 	Refused         uint64 `json:"refused"`
@@ -109,8 +110,8 @@ func (c *court) score() *Score {
 	return s
 }
 
-// innocents counts refused requests by rule, and those of clients that exceed no threshold. It is the keys of
-// a client's own, such as its address, that say whether it does, and then those that it shares.
+// innocents counts refused requests by rule, and those of clients that exceed no threshold. It looks first at the
+// client's own keys, such as its address, and then at the keys that it shares with others.
 func (c *court) innocents(s *Score, v *investigation) {
 	rules := map[string]*RuleScore{}
 	for i := range s.Rules {

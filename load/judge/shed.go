@@ -1,7 +1,7 @@
 package judge
 
 // Keys that many clients share: which rules count requests that others refuse, and how many requests a rule with
-// action: shed passes. Only nodes know the shares of clients; the judge knows their distribution.
+// action: shed lets through. Only nodes know the shares of clients; the judge knows their distribution.
 
 import (
 	"math"
@@ -10,7 +10,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// width orders rules by how many clients share a key: 0 if each key is a client's own.
+// width ranks rules by how many clients share a key. It returns 0 if clients do not share keys.
 func width(r *rule.Rule) int {
 	const label, all = 33, 34
 	width := all
@@ -28,22 +28,22 @@ func width(r *rule.Rule) int {
 	return width
 }
 
-// An offer is what is known of a request with keys of rules that shed. What becomes of it may only be known when
-// it is answered.
+// An offer holds what is known about a request with keys of shedding rules. Under which of them it counts may
+// not be known until it is answered.
 type offer struct {
 	answered bool
 	later    []int32 // keys under which it did not count when it was sent
-	may      []int32 // those under which it may count
-	sure     []int32 // those under which it counts for certain
-	shed     bool    // it may be refused because of one of them
+	may      []int32 // keys under which it may count
+	sure     []int32 // keys under which it must count
+	shed     bool    // it may have been refused because of a key of a shedding rule
 	passes   []pass  // by key
 }
 
-// A pass is the greatest probability that a request passes the rule of a key, by all requests that may count
-// and by those that must.
+// A pass holds the greatest probability that a request passes the rule of a key, given all requests that may count,
+// and given only those that must.
 type pass struct{ all, sure float64 }
 
-// refuses returns until when a rule may refuse.
+// refuses returns the time until which r may refuse requests.
 func (s *span) refuses(r *rule.Rule) int64 {
 	if r.Action == rule.Shed {
 		return s.over
@@ -51,15 +51,15 @@ func (s *span) refuses(r *rule.Rule) int64 {
 	return s.may
 }
 
-// canRefuse reports whether q may be refused because of a key, as far as is known yet.
+// canRefuse reports whether q may have been refused because of a key, as far as is known yet.
 func (t *trial) canRefuse(k int32, q *Request) bool {
 	r := t.b.keys[k].rule
 	s := t.spanOf(k, q)
 	return s != nil && refuses(r, &q.Answer) && s.refuses(r) >= q.Sent
 }
 
-// offered reports whether a refused request may and must count under a key of a rule that sheds: not if a
-// narrower rule refuses it.
+// offered reports whether a refused request may, and must, count under a key of a shedding rule. It does not count
+// if a narrower rule refuses it.
 func (t *trial) offered(k, i int32, q *Request) (may, must bool) {
 	if t.m.wider {
 		return true, true
@@ -70,8 +70,8 @@ func (t *trial) offered(k, i int32, q *Request) (may, must bool) {
 	return t.reaches(k, i, q)
 }
 
-// reaches reports whether a refused request may and must be refused because of a key, or of one that is no
-// narrower.
+// reaches reports whether a refused request may, and must, have been refused because of a key or one at least as
+// wide.
 func (t *trial) reaches(k, i int32, q *Request) (may, must bool) {
 	narrower := false
 	for _, by := range t.b.keysOf(i) {
@@ -87,13 +87,13 @@ func (t *trial) reaches(k, i int32, q *Request) (may, must bool) {
 	return may, may && !narrower
 }
 
-// unsure reports whether a refused request may count under a key, and may not.
+// unsure reports whether a refused request may, but need not, count under a key.
 func (t *trial) unsure(k, i int32) bool {
 	o := t.offers[i]
 	return o != nil && slices.Contains(o.may, k) && !slices.Contains(o.sure, k)
 }
 
-// offer handles that a request was sent, for the keys of rules that shed. later are those under which it does
+// offer handles the sending of a request for the keys of shedding rules. later holds those under which it does
 // not count yet.
 func (t *trial) offer(i int32, keys, later []int32, q *Request) {
 	if o := t.c.outcomes[i]; o != passed && o != refused {
@@ -111,8 +111,8 @@ func (t *trial) offer(i int32, keys, later []int32, q *Request) {
 	}
 }
 
-// passes returns with which probability a request passes the rule of a key: 1 if the node that answers it may
-// not know that the key is over, or if another rule must refuse the request.
+// passes returns the probability that a request passes the rule of a key. It is 1 if the node that answers may
+// not know that the key is over its threshold, or if another rule must refuse the request.
 func (t *trial) passes(k int32, keys []int32, q *Request) pass {
 	b, r := t.keys[k], t.b.keys[k].rule
 	if b.views == nil || t.spanOf(k, q).sheds < q.Done {
@@ -137,7 +137,7 @@ func (t *trial) passes(k int32, keys []int32, q *Request) pass {
 	return pass{least(v.all), least(v.limits)}
 }
 
-// settle handles that a request was answered, for the keys of rules that shed.
+// settle handles the answer to a request for the keys of shedding rules.
 func (t *trial) settle(i int32, keys []int32, q *Request) {
 	o := t.offers[i]
 	if o == nil {
@@ -146,7 +146,7 @@ func (t *trial) settle(i int32, keys []int32, q *Request) {
 	if t.c.outcomes[i] == passed {
 		delete(t.offers, i)
 	}
-	wrong := !slices.ContainsFunc(keys, func(k int32) bool { return t.canRefuse(k, q) }) // if it is refused: for a reason unknown
+	wrong := !slices.ContainsFunc(keys, func(k int32) bool { return t.canRefuse(k, q) }) // if refused, the reason is unknown
 	for n, k := range keys {
 		if t.keys[k] == nil || t.b.keys[k].rule.Action != rule.Shed {
 			continue
@@ -175,8 +175,8 @@ func (t *trial) settle(i int32, keys []int32, q *Request) {
 	}
 }
 
-// nearest returns the key that a refusal is blamed on that nothing may refuse: of keys of rules that shed and
-// others, the one that is nearest to its threshold.
+// nearest returns the key to blame for a refusal that no key justifies. If a rule of the request sheds, it is the
+// key that is nearest to its threshold, else blamed.
 func (t *trial) nearest(blamed int32, keys []int32, q *Request) int32 {
 	if !slices.ContainsFunc(keys, func(k int32) bool { return t.b.keys[k].rule.Action == rule.Shed }) {
 		return blamed
@@ -195,14 +195,14 @@ func (t *trial) nearest(blamed int32, keys []int32, q *Request) int32 {
 	return blamed
 }
 
-// A crowd holds different clients in the order in which they were last seen, and when that was.
+// A crowd holds distinct clients in the order in which they were last seen, and the times when they were.
 type crowd struct {
 	clients []int32
 	seen    []int64
 }
 
-// enough adds a client of a key, and reports whether at least n different ones were seen in the window of
-// r's first limit at from and the one before.
+// enough adds a client of a key and reports whether at least n distinct clients were seen in the window of r's
+// first limit that contains from and the previous one.
 func (c *crowd) enough(r *rule.Rule, client int32, from, at int64, n int) bool {
 	if n <= 1 {
 		return true
@@ -217,12 +217,12 @@ func (c *crowd) enough(r *rule.Rule, client int32, from, at int64, n int) bool {
 	return len(c.clients) == n && slices.Min(c.seen) >= (floor(from, period)-1)*period
 }
 
-// crowdFactor is how many times min_clients different clients a node may have seen without being aware that
-// they are enough: its number is a lower bound.
+// crowdFactor is the multiple of min_clients that a node may have seen without knowing that they are enough: its
+// count of distinct clients is a lower bound.
 const crowdFactor = 4
 
-// crowded adds a client that a node must have counted, and reports whether the node must know that the key
-// has enough clients by late.
+// crowded adds a client that a node must have counted, and reports whether the node must know by late that the key
+// has enough clients.
 func (b *keyBounds) crowded(r *rule.Rule, client int32, node, nodes int, from, late int64) bool {
 	if r.MinClients <= 1 {
 		return true
@@ -233,14 +233,14 @@ func (b *keyBounds) crowded(r *rule.Rule, client int32, node, nodes int, from, l
 	return b.crowds[node].enough(r, client, late, from, crowdFactor*r.MinClients)
 }
 
-// A tally compares what passes of a key of a rule that sheds, while it does so for certain, with what passes
-// on average over all possible shares of its clients.
+// A tally compares the requests of a key that pass while its rule certainly sheds with the number that passes on
+// average over all possible shares of its clients.
 type tally struct {
-	all, sure balance // of requests that pass, with refused ones that may or that must count
+	all, sure balance // of requests that pass, with refused ones that may (all) or must (sure) count
 	refused   balance // of requests that are refused
-	passes    float64 // of those, how many should pass
-	unsure    bool    // some may count and may not
-	growth    float64 // the greatest estimate, in thresholds
+	passes    float64 // number of those in refused that should pass
+	unsure    bool    // some requests may, but need not, count
+	growth    float64 // the greatest estimate, as a multiple of the threshold
 
 	steady  map[int32]*steady // by client
 	changes []change
@@ -252,10 +252,10 @@ type balance struct {
 	clients            map[int32]*weight
 }
 
-// A weight is what one client contributes: its requests are counted as a whole, or not.
+// A weight is the contribution of one client, whose requests all share the same fate.
 type weight struct{ requests, expected float64 }
 
-// add adds a request that is one of those counted with a probability.
+// add adds a request of a client. is says whether it is one of those counted, which had the given probability.
 func (b *balance) add(client int32, is bool, probability float64) {
 	if b.clients == nil {
 		b.clients = map[int32]*weight{}
@@ -273,7 +273,7 @@ func (b *balance) add(client int32, is bool, probability float64) {
 	w.expected += probability
 }
 
-// variance returns that of the number of requests, and what the heaviest client contributes.
+// variance returns the variance of the number of requests, and the contribution of the heaviest client.
 func (b *balance) variance() (sum, heaviest float64) {
 	for _, w := range b.clients {
 		sum += w.expected * (w.requests - w.expected)
@@ -291,14 +291,14 @@ func (s *total) add(b *balance, passes float64) {
 	s.variance, s.heaviest = s.variance+variance, max(s.heaviest, heaviest)
 }
 
-// tolerance returns by how much the requests may exceed what is expected: by 5% of what passes, and by what
-// the shares of clients happen to be, but for one in ten thousand keys.
+// tolerance returns by how much the number of requests may exceed the expected one: 5% of what passes, plus the
+// variation due to the clients' shares, except for one key in ten thousand.
 func (s *total) tolerance() float64 {
-	const rare = 8 // of Bernstein's inequality: exp(−8) at most
+	const rare = 8 // exponent of Bernstein's inequality: the probability is at most exp(−8)
 	return 0.05*s.passes + math.Sqrt(2*rare*s.variance) + rare*s.heaviest/3
 }
 
-// tally adds a request that was answered. Requests that other rules may refuse say nothing of what this one does.
+// tally adds an answered request. Requests that other rules may refuse say nothing about this one.
 func (t *trial) tally(k, i int32, q *Request, p pass, sure bool) {
 	b, r := t.keys[k], t.b.keys[k].rule
 	if b.tally == nil {
@@ -336,13 +336,13 @@ func (t *trial) tally(k, i int32, q *Request, p pass, sure bool) {
 	}
 }
 
-// sheds reports whether a refused request may be refused by a rule that sheds.
+// sheds reports whether a refused request may have been refused by a shedding rule.
 func (t *trial) sheds(i int32) bool {
 	o := t.offers[i]
 	return o != nil && o.shed
 }
 
-// spanOf returns the span of a key at the node that answered q, nil if the key never exceeds a threshold.
+// spanOf returns the span of a key at the node that answered q, or nil if the key cannot exceed a threshold.
 func (t *trial) spanOf(k int32, q *Request) *span {
 	if t.keys[k] == nil {
 		return nil
@@ -350,22 +350,22 @@ func (t *trial) spanOf(k int32, q *Request) *span {
 	return &t.keys[k].spans[slot(t.m.alone, q)]
 }
 
-// A Shed is how much a rule that sheds let pass.
+// A Shed describes how much a shedding rule let through.
 type Shed struct {
 	Rule string `json:"rule"`
 	Keys uint64 `json:"keys_over"` // that exceeded a threshold
 
-	// Passed requests of those keys that were sent while each node had to know that the key was over, and how
-	// many may pass then on average over all possible shares of clients. More are a fault only if they exceed
-	// that by more than Tolerance.
+	// Passed counts requests of those keys that passed and were sent while every node had to know that the key
+	// was over its threshold. Expected is how many may pass on average over all possible shares of clients. It
+	// is a fault only if Passed exceeds it by more than Tolerance.
 	Passed    uint64  `json:"passed"`
 	Expected  float64 `json:"expected"`
 	Tolerance float64 `json:"tolerance"`
 
-	NotJudged string `json:"not_judged,omitempty"` // why not
+	NotJudged string `json:"not_judged,omitempty"` // the reason, if not judged
 }
 
-// shedding compares what rules that shed let pass and refuse with what they should.
+// shedding compares what shedding rules let through and refuse with what they should.
 func (v *investigation) shedding(s *Score) {
 	for _, r := range v.c.rules {
 		if r.Action == rule.Shed {

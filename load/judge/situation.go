@@ -13,8 +13,8 @@ import (
 )
 
 // bucket returns the requests that contradict a token bucket with the rate of a rule and the
-// largest burst seen. It returns nil if nothing looks like one: no request passes after others of
-// its key were refused.
+// largest burst seen. It returns nil if nothing suggests a bucket, because no request passed
+// after others of its key were refused.
 func (c *court) bucket() map[int32]bool {
 	type level struct {
 		at    int64
@@ -53,7 +53,7 @@ func (c *court) bucket() map[int32]bool {
 	violated := map[int32]bool{}
 	for i, full := range waited {
 		q, r := c.at(i), c.book.keys[c.book.keysOf(i)[0]].rule
-		// How much may have leaked in the meantime.
+		// The bucket may have leaked this much between sending and answer.
 		cost := float64(costOf(r))
 		blur := min(cost, full, float64(q.Done-q.Sent+bucketTick)*float64(r.Limits[0].Threshold)/float64(r.Limits[0].Period.Microseconds()))
 		if full+cost <= burst[r.ID]-blur || !resumed[r.ID] {
@@ -73,15 +73,16 @@ func (c *court) bucket() map[int32]bool {
 // bucketTick is the assumed clock resolution of a token bucket, in microseconds.
 const bucketTick = 2000
 
-// sharpLag is the lag that PoPs usually keep, in microseconds, and longLag the one they should.
+// sharpLag is the lag that PoPs usually stay below, in microseconds; longLag is the one that they
+// should stay below.
 const (
 	sharpLag = 30_000
 	longLag  = 100_000
 )
 
-// sharpen looks for mistakes that the bound on the lag hides. A hypothesis that explains all
-// requests that pass after a much shorter lag is a mistake rather than lag: during a lag, clients
-// with different rates get different numbers of requests through.
+// sharpen looks for mistakes that the bound on the lag hides. If a hypothesis explains all requests
+// that pass after a much shorter lag, they pass by mistake, not because of lag: during a lag,
+// clients with different rates get different numbers of requests through.
 func (v *investigation) sharpen() {
 	if v.c.lag <= 2*sharpLag {
 		return
@@ -139,7 +140,7 @@ func (c *court) shown(t *trial, found []violation) int64 {
 	return shortest
 }
 
-// situations reports violations that no hypothesis explains, by when and where they happened.
+// situations reports the violations that no hypothesis explains by when and where they happened.
 func (v *investigation) situations() {
 	v.deafNode(func(own, others int) bool { return others > own })
 	v.mixed()
@@ -173,7 +174,7 @@ func (v *investigation) situations() {
 	}
 }
 
-// texts describe situations.
+// texts describes situations, by name of the fault.
 var texts = map[string]string{
 	NeverRefused:      "clients that exceed a threshold are never refused, and others are",
 	MitigationReturns: "clients are refused, then pass, then are refused again by the same mitigation",
@@ -187,7 +188,7 @@ var texts = map[string]string{
 	RefusesWrongly:    "requests are refused before their client exceeds a threshold, or after the mitigation must be over",
 }
 
-// lines returns the requests of keys with some outcomes, in the order in which they were sent.
+// lines returns, by key, the requests whose outcome satisfies some, in the order in which they were sent.
 func (c *court) lines(keys map[int32]bool, some func(outcome) bool) map[int32][]int32 {
 	lines := map[int32][]int32{}
 	for i, o := range c.outcomes {
@@ -238,7 +239,7 @@ func (v *investigation) situation(w *violation, line, refusals []int32) string {
 }
 
 // atRandom treats refusals as random if most are single requests of several clients: a few random
-// refusals follow each other, or a mitigation.
+// refusals follow one another, or a mitigation.
 func (v *investigation) atRandom(by map[string][]int32) {
 	clients := map[uint64]bool{}
 	for _, i := range by[RefusesAtWill] {
@@ -268,12 +269,12 @@ func (v *investigation) atRandom(by map[string][]int32) {
 	delete(by, RefusesAtWill)
 }
 
-// plainlyDeaf is how many refusals of other nodes show that a node without any is deaf. A mistake of all nodes that passes
-// requests would hardly leave one of them without a refusal.
+// plainlyDeaf is the number of refusals by other nodes which shows that a node without any refusals is deaf: a mistake
+// that all nodes make would hardly leave one of them without a refusal.
 const plainlyDeaf = 20
 
-// deafNode reports the node that has nearly all leaks, if the numbers of its own refusals and of the others', of the same
-// keys, say so.
+// deafNode reports the node with nearly all leaks, if deaf returns true for the numbers of refusals of the same keys by
+// that node and by the others.
 func (v *investigation) deafNode(deaf func(own, others int) bool) {
 	leaks, _ := split(v.left)
 	byNode, refusals, keys := map[int][]int32{}, map[int]int{}, map[int32]bool{}
@@ -306,8 +307,8 @@ const (
 	mostCandidates = 300
 )
 
-// mixed looks for two keys of a rule that the target confuses: all refusals of both are correct
-// if their requests are counted together.
+// mixed looks for pairs of keys of a rule that the target confuses: if the requests of both are
+// counted together, all their refusals are correct.
 func (v *investigation) mixed() {
 	victims, candidates := map[int32]bool{}, map[int32]bool{}
 	for _, w := range v.left {
@@ -327,7 +328,7 @@ func (v *investigation) mixed() {
 		return
 	}
 	lines := v.c.lines(candidates, func(o outcome) bool { return o != unmade })
-	passes := func(k int32) bool { // else it is unknown whose requests it is refused for
+	passes := func(k int32) bool { // else it is unknown whose requests caused its refusals
 		return slices.ContainsFunc(lines[k], func(i int32) bool { return v.c.outcomes[i] == passed })
 	}
 	explained := map[int32]bool{}
@@ -363,7 +364,7 @@ func (v *investigation) mixed() {
 	}
 }
 
-// answers reports wrong headers.
+// answers reports faults in the headers of answers.
 func (v *investigation) answers() {
 	s, c := v.s, v.c
 	wrong := map[int32]bool{}
@@ -375,14 +376,14 @@ func (v *investigation) answers() {
 	}
 	c.headers(v.last.b, &s.Headers, &s.RetryAfter)
 	goesOn := func(r *rule.Rule) bool { return r.CountWhileMitigated }
-	if !v.last.m.refused && !slices.ContainsFunc(c.rules, goesOn) { // else the refused request itself breaks the promise
+	if !v.last.m.refused && !slices.ContainsFunc(c.rules, goesOn) { // else the refused request itself may extend the mitigation
 		shed := map[int32]bool{}
 		for k, b := range v.last.keys {
 			shed[int32(k)] = b != nil && v.last.b.keys[k].rule.Action == rule.Shed && slices.ContainsFunc(b.spans, func(s span) bool { return s.over > 0 })
 		}
 		c.returned(v.last.b, wrong, shed, &s.RetryAfter)
 	}
-	// Another fault may cause a few of these.
+	// A few of these may be due to another fault.
 	most := func(answers []int32) (n uint64) {
 		for _, i := range answers {
 			if !slices.ContainsFunc(c.book.keysOf(i), func(k int32) bool { return v.mixedUp[k] }) {
@@ -401,7 +402,7 @@ func (v *investigation) answers() {
 			v.note(name, n, format, args...)
 		}
 	}
-	if len(v.faults) > 0 && 100*r.TooShort < r.Compared { // another fault may cause a few
+	if len(v.faults) > 0 && 100*r.TooShort < r.Compared { // a few may be due to another fault
 		r.TooShort = 0
 	}
 	if slices.ContainsFunc(v.faults, func(f Fault) bool { return f.Name == DeafNode }) {
@@ -411,7 +412,7 @@ func (v *investigation) answers() {
 		r.TooLong = 0
 	}
 	if slices.ContainsFunc(v.faults, func(f Fault) bool { return f.Name == ShedsEarly }) {
-		r.TooLong = 0 // it is that of another threshold
+		r.TooLong = 0 // it is computed for another threshold
 	}
 	add(RetryTooShort, cmp.Or(r.Untrue, r.TooShort), "Retry-After is too short: of %d clients that came back when they were told to, %d were refused again; of %d answers %d say less than the mitigation lasts",
 		r.Checked, r.Untrue, r.Compared, r.TooShort)

@@ -5,32 +5,32 @@ import (
 	"slices"
 )
 
-// epoch is for how long a client keeps its share of a key, in microseconds. When it ends differs from key to key,
-// and only nodes know.
+// epoch is how long a client keeps its share of a key, in microseconds. Epochs end at different times for different
+// keys, and only nodes know when.
 const epoch = 600_000_000
 
-// steady is what the requests of one client say about its own threshold for the estimate of a key that sheds: it is
-// not less than the greatest estimate at which a request must have passed, and less than the least at which one was refused.
+// steady bounds the estimate of a key above which the requests of one client are shed. The bound is at least the
+// greatest estimate at which a request passed, and less than the least at which one was refused.
 type steady struct {
 	requests        int
 	passed, refused level
 }
 
-// A level is an estimate, as a multiple of the threshold, at the time of a request. The estimate is 0 if it is unset.
+// A level is an estimate at the time of a request, as a multiple of the threshold. If the estimate is 0, it is unset.
 type level struct {
 	estimate float64
 	from, to int64 // when the request was decided, by the nodes' clocks
 }
 
-// A change is a client's request that was passed and one that was refused, which no threshold of its own explains. So
-// an epoch ended between them.
+// A change is a pair of a client's requests, one passed and one refused, that no single bound of steady explains, so
+// an epoch must have ended between them.
 type change struct {
 	client   int32
 	from, to int64
 }
 
-// stands adds a request that is decided by this key alone, and the estimate that it had at least, if it passed, or at
-// most, if it was refused.
+// stands adds a request that was decided by this key alone. l is the least possible estimate if it passed, or the
+// greatest possible one if it was refused.
 func (y *tally) stands(client int32, passes bool, l level) {
 	if y.steady == nil {
 		y.steady = map[int32]*steady{}
@@ -57,14 +57,14 @@ func (y *tally) stands(client int32, passes bool, l level) {
 	}
 }
 
-// unexplained returns the changes that the ends of epochs do not explain, wherever these are.
+// unexplained returns the changes that no end of an epoch explains, with epochs placed to explain most of them.
 func (y *tally) unexplained() []change {
 	type edge struct {
 		at int64 // within an epoch
 		n  int
 	}
 	var edges []edge
-	open := 0 // changes during which an epoch may end
+	open := 0 // number of changes during which an epoch may end
 	for _, c := range y.changes {
 		if c.to-c.from >= epoch {
 			continue
@@ -85,8 +85,8 @@ func (y *tally) unexplained() []change {
 	return slices.DeleteFunc(slices.Clone(y.changes), func(c change) bool { return floor(c.to-ends, epoch) > floor(c.from-ends-1, epoch) })
 }
 
-// byRequest adds a fault if clients of keys of a rule that sheds are both refused and passed although the estimate did not
-// require it.
+// byRequest adds a fault if a shedding rule both refuses and passes requests of the same clients although the estimate
+// did not require it.
 func (v *investigation) byRequest(id string) {
 	var found []change
 	clients, changed := 0, map[int32]bool{}

@@ -2,42 +2,43 @@ package judge
 
 import "sort"
 
-// A kind is a way to estimate from counts.
+// A kind is a way to compute an estimate from counts.
 type kind int
 
 const (
 	weighted    kind = iota // the oldest sub-window in proportion to its part in the period
-	wholeOldest             // the oldest sub-window whole
+	wholeOldest             // the whole oldest sub-window
 	fixed                   // ignores the previous window
 	slidingLog              // no estimate: keeps the time of every request
 
 	// Known mistakes.
 	reversed   // the oldest sub-window in proportion to its part outside the period
 	outOfDate  // the window before the previous one instead of it
-	neverFalls // the previous window whole
+	neverFalls // the whole previous window
 )
 
-// kinds are the estimates that a rule may use, by name.
+// kinds holds the estimates that a rule may use, by name.
 var kinds = map[string]kind{"weighted": weighted, "whole_oldest": wholeOldest, "fixed": fixed}
 
-// A counter counts requests, each as often as its rule says. Times are in microseconds since the Unix epoch.
+// A counter counts requests, weighted by the cost of their rule. Times are in microseconds since the Unix epoch.
 type counter interface {
 	// add counts a request that arrived between from and to, with its greatest contribution
 	// to later estimates if most is set, else with its least.
 	add(from, to int64, most bool)
 
-	// over reports whether the requests in the period that ends at t count more than threshold.
+	// over reports whether the count in the period that ends at t exceeds threshold.
 	over(t, threshold int64) bool
 
-	// back returns the first time from t on when over is false, if no more requests come.
+	// back returns the first time, not before t, at which over returns false if no more
+	// requests arrive.
 	back(t, threshold int64) int64
 
-	// count returns what the requests at t count, rounded down.
+	// count returns the count in the period that ends at t, rounded down.
 	count(t int64) int64
 }
 
-// windows counts by sub-windows of a period. Estimates use one period and the oldest sub-window
-// that it overlaps.
+// windows counts requests by sub-window of a period. Estimates use the sub-windows of one period
+// and the oldest one that it overlaps.
 type windows struct {
 	period, n int64 // n sub-windows in a period
 	shift     int64 // delay of windows from the epoch
@@ -64,7 +65,7 @@ func (w *windows) add(from, to int64, most bool) {
 	first, last := w.index(from), w.index(to)
 	if !most {
 		if w.kind == outOfDate && first < last {
-			return // it may count in neither
+			return // it may count in neither sub-window
 		}
 		last = first
 	}
@@ -81,7 +82,7 @@ func (w *windows) add(from, to int64, most bool) {
 	}
 }
 
-// sum returns the count of the sub-windows from from to to.
+// sum returns the count of the sub-windows from through to.
 func (w *windows) sum(from, to int64) (n int64) {
 	for i := max(from, w.first); i <= to && i-w.first < int64(len(w.counts)); i++ {
 		n += w.counts[i-w.first]
@@ -89,7 +90,7 @@ func (w *windows) sum(from, to int64) (n int64) {
 	return n
 }
 
-// estimate returns the whole count at t, and part, which counts in proportion to left/period.
+// estimate returns the parts of the estimate at t, which is whole + part·left/period.
 func (w *windows) estimate(t int64) (whole, part, left int64) {
 	i := w.index(t)
 	left = (i+1)*w.period - w.n*(t-w.shift)
@@ -110,14 +111,14 @@ func (w *windows) estimate(t int64) (whole, part, left int64) {
 
 func (w *windows) over(t, threshold int64) bool {
 	whole, part, left := w.estimate(t)
-	// That is cost·(whole + part·left/period) > threshold. Products stay below 2^63 with ten million
+	// This is cost·(whole + part·left/period) > threshold. Products stay below 2^63 with ten million
 	// requests and a period of seven days.
 	most, rest := threshold/w.cost, threshold%w.cost*w.period/w.cost
 	return whole > most || part*left > (most-whole)*w.period+rest
 }
 
 func (w *windows) back(t, threshold int64) int64 {
-	// Within a sub-window the estimate only falls, or only rises.
+	// Within a sub-window the estimate is monotonic.
 	for i := w.index(t); ; i++ {
 		begin, end := max(t, w.begin(i)), w.begin(i+1)
 		if !w.over(begin, threshold) {
@@ -134,7 +135,7 @@ func (w *windows) count(t int64) int64 {
 	return whole*w.cost + part*left/w.period*w.cost + part*left%w.period*w.cost/w.period
 }
 
-// A log keeps the times of requests: the latest possible, or the earliest.
+// A log keeps the latest or the earliest possible times of requests.
 type log struct {
 	period int64
 	cost   int64 // of a request
