@@ -12,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/count"
@@ -241,16 +240,16 @@ const (
 	maxKept = 1 << 16
 )
 
-// keep stores the drains in the shards under item, so that they outlive a restart of all nodes,
+// keep stores the drains in the shards under key, so that they outlive a restart of all nodes,
 // and merges what is stored there, until ctx is done.
-func (w *ringWatch) keep(ctx context.Context, item counter.Item) {
+func (w *ringWatch) keep(ctx context.Context, key string) {
 	tick := time.NewTicker(keepInterval)
 	defer tick.Stop()
 	for {
 		for _, s := range w.all() {
 			// Connections may have ended since: then the second try dials.
-			if w.keepAt(s, item) != nil {
-				_ = w.keepAt(s, item)
+			if w.keepAt(s, key) != nil {
+				_ = w.keepAt(s, key)
 			}
 		}
 		select {
@@ -263,8 +262,8 @@ func (w *ringWatch) keep(ctx context.Context, item counter.Item) {
 }
 
 // keepAt merges the drains that a shard stores with those of this node.
-func (w *ringWatch) keepAt(s *memcached.Client, item counter.Item) error {
-	err := s.Update(item, func(old []byte) ([]byte, int32) {
+func (w *ringWatch) keepAt(s *memcached.Client, key string) error {
+	err := s.Update(key, func(old []byte) ([]byte, int32) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.votes.ReadDrains(old)

@@ -3,7 +3,6 @@ package memcached
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -66,10 +65,6 @@ type Batch struct {
 	Stores     []Store
 	Reads      []Read
 
-	// MaxValue is the maximum size of a value that is read, in bytes: longer ones are skipped. If
-	// zero, 128: counters have 20 digits, records 84 bytes.
-	MaxValue int
-
 	// From is the connection that the batch was sent over, nil if it was not sent.
 	From *Link
 
@@ -91,7 +86,8 @@ const (
 	// memcached treats a longer line without an end as an attack.
 	inGet = 64
 
-	// maxValue is the default of Batch.MaxValue.
+	// maxValue is the maximum size of a value, in bytes. Counters have 20 digits, records
+	// 84 bytes. Longer values are skipped.
 	maxValue = 128
 
 	// maxSkip is the maximum size of a skipped value, in bytes: memcached's largest item.
@@ -216,9 +212,9 @@ func (r *replies) line() ([]byte, error) {
 	return line[:len(line)-2], nil
 }
 
-// value reads n bytes and CRLF, and appends the bytes to into if they are at most longest.
-func (r *replies) value(n, longest int, into []byte) ([]byte, error) {
-	if n <= longest {
+// value reads n bytes and CRLF, and appends the bytes to into if they are at most maxValue.
+func (r *replies) value(n int, into []byte) ([]byte, error) {
+	if n <= maxValue {
 		from := len(into)
 		into = append(into, make([]byte, n+2)...)
 		if _, err := io.ReadFull(r, into[from:]); err != nil {
@@ -323,7 +319,7 @@ func (b *Batch) decodeReads(reads []Read, r *replies) error {
 		}
 		op, from := &reads[next], len(b.in)
 		next++
-		if b.in, err = r.value(int(size), cmp.Or(b.MaxValue, maxValue), b.in); err != nil {
+		if b.in, err = r.value(int(size), b.in); err != nil {
 			return err
 		}
 		op.Outcome, op.CAS, op.Value = Done, cas, b.in[from:len(b.in):len(b.in)]

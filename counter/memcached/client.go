@@ -8,15 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/bradfitz/gomemcache/memcache"
 	"github.com/sony/gobreaker/v2"
-
-	"github.com/edgelimit/edge/counter"
 )
 
 var (
@@ -35,6 +33,10 @@ type Options struct {
 	// counting is asynchronous. If zero, 100 ms.
 	Timeout time.Duration
 
+	// Connections is the maximum number of idle connections; use the number of goroutines
+	// that use the shard. If zero, 8.
+	Connections int
+
 	// Failures is the number of consecutive failures that open the breaker. If zero, 3.
 	Failures int
 
@@ -51,6 +53,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(max(o.Timeout, 0), 100*time.Millisecond)
+	o.Connections = cmp.Or(max(o.Connections, 0), 8)
 	o.Failures = cmp.Or(max(o.Failures, 0), 3)
 	o.Pause = cmp.Or(max(o.Pause, 0), 250*time.Millisecond)
 	if o.Dial == nil {
@@ -67,7 +70,7 @@ func (o Options) withDefaults() Options {
 //
 // Errors are [ErrNotSent] or [ErrUnknown], wrapped with what was done and why it failed.
 type Client struct {
-	addr    string
+	addr    address
 	o       Options
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	down    atomic.Bool // the breaker is not closed
@@ -75,16 +78,31 @@ type Client struct {
 	series  atomic.Pointer[series] // nil while the shard is hidden
 
 	mu        sync.Mutex // guards the fields below
-	counting  []*conn    // idle connections of Exchange
-	others    []*conn    // idle connections of Update and Probe, which are rare
+	idle      []*pooled  // last used last
+	conns     []*conn    // idle connections for batches
 	slowSince time.Time  // every answer since then was slow; zero: the last one was not
 }
+
+// A pooled client has one connection and is used by one goroutine at a time, so that the instance that
+// answers is known. It dials again after an error.
+type pooled struct {
+	*memcache.Client
+	link *Link // of the last connection
+}
+
+// address is the shard's host:port. It is the client's whole server list.
+type address string
+
+func (a address) Network() string                       { return "tcp" }
+func (a address) String() string                        { return string(a) }
+func (a address) PickServer(string) (net.Addr, error)   { return a, nil }
+func (a address) Each(visit func(net.Addr) error) error { return visit(a) }
 
 // New returns a client of the shard at addr, host:port. It connects on first use. Close
 // closes idle connections.
 func New(addr string, o Options) *Client {
 	o = o.withDefaults()
-	s := &Client{addr: addr, o: o, metrics: o.Metrics}
+	s := &Client{addr: address(addr), o: o, metrics: o.Metrics}
 	s.Show()
 	s.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        addr,
@@ -98,13 +116,45 @@ func New(addr string, o Options) *Client {
 	return s
 }
 
+// take returns a client for exclusive use until give.
+func (s *Client) take() *pooled {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last := len(s.idle) - 1; last >= 0 {
+		c := s.idle[last]
+		s.idle = s.idle[:last]
+		return c
+	}
+	c := &pooled{Client: memcache.NewFromSelector(s.addr)}
+	c.Timeout = s.o.Timeout
+	c.MaxIdleConns = 1
+	c.DialContext = func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+		mustNotDecide("dial")
+		if conn, c.link, err = s.dial(ctx, network, addr); err != nil {
+			return nil, err
+		}
+		return &boundedConn{Conn: conn}, nil
+	}
+	return c
+}
+
+// give returns c to the idle clients, or closes it if there are enough.
+func (s *Client) give(c *pooled) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.idle) < s.o.Connections {
+		s.idle = append(s.idle, c)
+	} else {
+		_ = c.Close()
+	}
+}
+
 // dial connects, and asks the server which instance it is. If the server closes the connection
 // for that question, as some proxies do, the instance is unknown.
-func (s *Client) dial(ctx context.Context) (net.Conn, *Link, error) {
-	mustNotDecide("dial")
-	conn, err := s.o.Dial(ctx, "tcp", s.addr)
+func (s *Client) dial(ctx context.Context, network, addr string) (net.Conn, *Link, error) {
+	conn, err := s.o.Dial(ctx, network, addr)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, dialError{err}
 	}
 	conn = guard(conn)
 	instance, err := ask(ctx, conn)
@@ -113,16 +163,21 @@ func (s *Client) dial(ctx context.Context) (net.Conn, *Link, error) {
 	}
 	_ = conn.Close()
 	if !errors.Is(err, io.EOF) {
-		return nil, nil, err
+		return nil, nil, dialError{err}
 	}
-	if conn, err = s.o.Dial(ctx, "tcp", s.addr); err != nil {
-		return nil, nil, err
+	if conn, err = s.o.Dial(ctx, network, addr); err != nil {
+		return nil, nil, dialError{err}
 	}
 	return guard(conn), new(Link), nil
 }
 
+// dialError marks a failed dial: nothing was sent.
+type dialError struct{ error }
+
+func (e dialError) Unwrap() error { return e.error }
+
 // Addr returns the shard's host:port.
-func (s *Client) Addr() string { return s.addr }
+func (s *Client) Addr() string { return string(s.addr) }
 
 // Available reports whether the shard accepts requests now: its breaker is not open.
 func (s *Client) Available() bool { return s.breaker.State() != gobreaker.StateOpen }
@@ -132,7 +187,10 @@ func (s *Client) Available() bool { return s.breaker.State() != gobreaker.StateO
 func (s *Client) Down() bool { return s.down.Load() }
 
 // Probe finds out whether the shard answers.
-func (s *Client) Probe() error { return s.exchange(new(Batch), "get") }
+func (s *Client) Probe() error {
+	_, err := s.Numbers("probe")
+	return err
+}
 
 // Hide removes the shard from the metrics until Show. It may still be used.
 func (s *Client) Hide() {
@@ -151,13 +209,31 @@ func (s *Client) Show() {
 
 // Close closes idle connections. The Client may still be used.
 func (s *Client) Close() error {
+	s.closeIdle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range slices.Concat(s.counting, s.others) {
+	for _, c := range s.idle {
 		_ = c.Close()
 	}
-	s.counting, s.others = nil, nil
+	s.idle = nil
 	return nil
+}
+
+// Numbers reads the counters and records under keys in one round trip. The result omits those
+// that do not exist.
+func (s *Client) Numbers(keys ...string) (values map[string][]byte, err error) {
+	c := s.take()
+	defer s.give(c)
+	var items map[string]*memcache.Item
+	err = s.do("get", func() (err error) {
+		items, err = c.GetMulti(keys)
+		return err
+	})
+	values = make(map[string][]byte, len(items))
+	for key, item := range items {
+		values[key] = item.Value
+	}
+	return values, err
 }
 
 // ParseNumber parses the value of a counter. memcached pads a value that has become shorter with
@@ -170,36 +246,83 @@ func ParseNumber(value []byte) (uint64, error) {
 	return number, nil
 }
 
-// maxUpdated is the maximum size of a value that Update reads, in bytes. A longer one is replaced.
-const maxUpdated = 1 << 17
-
-// Update replaces the value of item with the result of change, in at most three tries if
+// Update replaces the value under key with the result of change, in at most three tries if
 // others write it at the same time. old is nil if there is no value. change returns the new
 // value and its time to live in seconds, or nil to keep the old one.
-func (s *Client) Update(item counter.Item, change func(old []byte) (value []byte, ttl int32)) error {
+func (s *Client) Update(key string, change func(old []byte) (value []byte, ttl int32)) error {
+	c := s.take()
+	defer s.give(c)
 	for range 3 {
-		get := Batch{Reads: []Read{{Item: item}}, MaxValue: maxUpdated}
-		if err := s.exchange(&get, "get"); err != nil {
+		var item *memcache.Item
+		err := s.do("get", func() (err error) {
+			item, err = c.Get(key)
+			return err
+		})
+		if err == memcache.ErrCacheMiss {
+			item, err = &memcache.Item{Key: key}, nil
+		}
+		if err != nil {
 			return err
 		}
-		old := &get.Reads[0]
-		value, ttl := change(old.Value)
+		value, ttl := change(item.Value)
 		if value == nil {
 			return nil
 		}
-		set, op := Batch{Stores: []Store{{Item: item, Value: value, TTL: ttl, CAS: old.CAS}}}, "cas"
-		if old.CAS == 0 {
-			op = "add"
+		write, op := c.CompareAndSwap, "cas"
+		if item.Value == nil {
+			write, op = c.Add, "add"
 		}
-		if err := s.exchange(&set, op); err != nil {
+		item.Value, item.Expiration = value, ttl
+		switch err := s.do(op, func() error { return write(item) }); err {
+		case memcache.ErrCASConflict, memcache.ErrNotStored, memcache.ErrCacheMiss:
+		default:
 			return err
-		}
-		switch set.Stores[0].Outcome {
-		case Done:
-			return nil
-		case Refused:
-			return fmt.Errorf("%w: %s refuses to store a value", ErrUnknown, s.addr)
 		}
 	}
 	return fmt.Errorf("%w: others write the record of %s at the same time", ErrUnknown, s.addr)
+}
+
+// do runs one round trip under the breaker. Negative answers of the shard are successes to the
+// breaker: do returns those errors unchanged.
+func (s *Client) do(op string, roundTrip func() error) (err error) {
+	done, err := s.breaker.Allow()
+	if err != nil {
+		return fmt.Errorf("%w: the breaker of %s is open", ErrNotSent, s.addr)
+	}
+	start := time.Now()
+	defer func() {
+		// gomemcache panics on truncated replies.
+		if r := recover(); r != nil {
+			passOn(r)
+			s.metrics.panics.Inc()
+			err = fmt.Errorf("%w: malformed reply of %s: %v", ErrUnknown, s.addr, r)
+		}
+		if err != nil && !answered(err) {
+			done(err)
+			return
+		}
+		done(nil)
+		if series := s.series.Load(); series != nil {
+			series.seconds[op].Observe(time.Since(start).Seconds())
+		}
+	}()
+	if err = roundTrip(); err == nil || answered(err) {
+		return err
+	}
+	var dial dialError
+	if errors.As(err, &dial) {
+		return fmt.Errorf("%w: connecting to %s: %w", ErrNotSent, s.addr, dial.error)
+	}
+	// The other idle connections are probably dead, too; each would cost an increment.
+	_ = s.Close()
+	return fmt.Errorf("%w: %s by %s: %w", ErrUnknown, op, s.addr, err)
+}
+
+// answered reports whether err is an answer of the shard.
+func answered(err error) bool {
+	switch err {
+	case memcache.ErrCacheMiss, memcache.ErrNotStored, memcache.ErrCASConflict:
+		return true
+	}
+	return false
 }

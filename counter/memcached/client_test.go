@@ -45,7 +45,7 @@ func onBoth(t *testing.T, test func(t *testing.T, s *memcached.Client)) {
 		"memcached": func(t testing.TB) string { return memcachedtest.Start(t).Addr },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := memcached.New(start(t), memcached.Options{Timeout: 10 * time.Second})
+			s := memcached.New(start(t), memcached.Options{Timeout: 10 * time.Second, Connections: 64})
 			defer s.Close()
 			test(t, s)
 		})
@@ -65,13 +65,10 @@ func TestCount(t *testing.T) {
 		count(t, s, "a", 4, 7)
 		count(t, s, "b", 1<<48, 1<<48)
 		count(t, s, "b", 1, 1<<48+1)
-		b := memcached.Batch{Reads: []memcached.Read{{Item: item("a")}, {Item: item("missing")}, {Item: item("b")}}}
-		if err := s.Exchange(&b); err != nil {
-			t.Fatal(err)
-		}
-		got := []string{string(b.Reads[0].Value), string(b.Reads[1].Value), string(b.Reads[2].Value)}
-		if diff := cmp.Diff([]string{"7                   ", "", "281474976710657     "}, got); diff != "" {
-			t.Errorf("counters (-want +got):\n%s", diff)
+		values, err := s.Numbers(named("a"), "missing", named("b"))
+		want := map[string][]byte{named("a"): []byte("7                   "), named("b"): []byte("281474976710657     ")}
+		if diff := cmp.Diff(want, values); diff != "" || err != nil {
+			t.Errorf("Numbers: %v (-want +got):\n%s", err, diff)
 		}
 	})
 }
@@ -102,23 +99,17 @@ func TestUpdate(t *testing.T) {
 		appendTo := func(text string) func([]byte) ([]byte, int32) {
 			return func(old []byte) ([]byte, int32) { return append(old, text...), 60 }
 		}
-		stored := func() (value string) {
-			_ = s.Update(item("r"), func(old []byte) ([]byte, int32) {
-				value = string(old)
-				return nil, 0
-			})
-			return value
-		}
 		for _, text := range []string{"one", " two"} {
-			if err := s.Update(item("r"), appendTo(text)); err != nil {
+			if err := s.Update("r", appendTo(text)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.Update(item("r"), func([]byte) ([]byte, int32) { return nil, 0 }); err != nil {
+		if err := s.Update("r", func([]byte) ([]byte, int32) { return nil, 0 }); err != nil {
 			t.Fatal(err)
 		}
-		if got := stored(); got != "one two" {
-			t.Errorf("after two updates and one that changes nothing: %q", got)
+		values, err := s.Numbers("r")
+		if err != nil || string(values["r"]) != "one two" {
+			t.Errorf("after two updates and one that changes nothing: %q, %v", values["r"], err)
 		}
 
 		// Another writer comes between read and write, once, then always.
@@ -126,21 +117,22 @@ func TestUpdate(t *testing.T) {
 		interfere := func(times int) func([]byte) ([]byte, int32) {
 			return func(old []byte) ([]byte, int32) {
 				if tries++; tries <= times {
-					if err := s.Update(item("r"), appendTo("!")); err != nil {
+					if err := s.Update("r", appendTo("!")); err != nil {
 						t.Error(err)
 					}
 				}
 				return append(old, " three"...), 60
 			}
 		}
-		if err := s.Update(item("r"), interfere(1)); err != nil || tries != 2 {
+		if err := s.Update("r", interfere(1)); err != nil || tries != 2 {
 			t.Errorf("Update beside one other writer: %v after %d tries, want success after 2", err, tries)
 		}
-		if got := stored(); got != "one two! three" {
+		values, _ = s.Numbers("r")
+		if got := string(values["r"]); got != "one two! three" {
 			t.Errorf("two writers made %q", got)
 		}
 		tries = 0
-		if err := s.Update(item("r"), interfere(99)); !errors.Is(err, memcached.ErrUnknown) || tries != 3 {
+		if err := s.Update("r", interfere(99)); !errors.Is(err, memcached.ErrUnknown) || tries != 3 {
 			t.Errorf("Update beside an eager writer: %v after %d tries, want ErrUnknown after 3", err, tries)
 		}
 	})
@@ -162,7 +154,7 @@ func TestParseNumber(t *testing.T) {
 
 func TestPoisonedCounter(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *memcached.Client) {
-		if err := s.Update(item("p"), func([]byte) ([]byte, int32) { return []byte("poison"), 60 }); err != nil {
+		if err := s.Update(named("p"), func([]byte) ([]byte, int32) { return []byte("poison"), 60 }); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := one(s, "p", 1, 60); err == nil || errors.Is(err, memcached.ErrUnknown) {
@@ -217,7 +209,7 @@ func scripted(t *testing.T, answer func(line string) string) func(context.Contex
 // used.
 func TestRestart(t *testing.T) {
 	m := memcachedtest.Start(t)
-	s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second})
+	s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second, Connections: 16})
 	defer s.Close()
 	var wg sync.WaitGroup
 	for i := range 16 {
@@ -260,7 +252,7 @@ func TestMemoryOfAMillionClients(t *testing.T) {
 			tag := sec.Tag([]byte(fmt.Sprint("client ", i)))
 			for window := range int64(2) {
 				// The longest number, as packed counts will have it.
-				fmt.Fprintf(w, "set %s 0 %d 20 noreply\r\n18446744073709551615\r\n", sec.CounterItem(tag, limit, window), counter.TTL(limit.Period))
+				fmt.Fprintf(w, "set %s 0 %d 20 noreply\r\n18446744073709551615\r\n", sec.CounterKey(tag, limit, window), counter.TTL(limit.Period))
 			}
 		}
 		fmt.Fprint(w, "stats slabs\r\n")
@@ -293,7 +285,7 @@ func BenchmarkCount(b *testing.B) {
 		"memcached": func(t testing.TB) string { return memcachedtest.Start(t).Addr },
 	} {
 		b.Run(name, func(b *testing.B) {
-			s := memcached.New(start(b), memcached.Options{Timeout: 10 * time.Second})
+			s := memcached.New(start(b), memcached.Options{Timeout: 10 * time.Second, Connections: 16})
 			defer s.Close()
 			b.SetParallelism(8)
 			b.ReportAllocs()
@@ -311,12 +303,10 @@ func BenchmarkCount(b *testing.B) {
 // named returns a name as long as an item's.
 func named(name string) string { return (name + "................")[:16] }
 
-func item(name string) counter.Item { return counter.Item([]byte(named(name))) }
-
 // one counts in a single counter, which may be new.
 func one(s *memcached.Client, name string, delta uint64, ttl int32) (uint64, error) {
 	var b memcached.Batch
-	b.Increments = append(b.Increments, memcached.Increment{Item: item(name), Delta: delta, TTL: ttl, Make: true})
+	b.Increments = append(b.Increments, memcached.Increment{Item: counter.Item([]byte(named(name))), Delta: delta, TTL: ttl, Make: true})
 	err := s.Exchange(&b)
 	if err == nil && b.Increments[0].Outcome != memcached.Done {
 		err = fmt.Errorf("outcome %d", b.Increments[0].Outcome)

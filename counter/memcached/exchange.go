@@ -26,21 +26,14 @@ type conn struct {
 //
 // If the exchange fails, operations that were answered are Done, others are Unknown if they may
 // have been sent, else NotSent. The error is [ErrNotSent] or [ErrUnknown].
-func (s *Client) Exchange(b *Batch) error { return s.exchange(b, "batch") }
-
-// exchange is Exchange. op names the operation in the metrics.
-func (s *Client) exchange(b *Batch, op string) (err error) {
+func (s *Client) Exchange(b *Batch) (err error) {
 	b.prepare()
 	defer func() { s.metrics.exchanged(b) }()
 	done, err := s.breaker.Allow()
 	if err != nil {
 		return fmt.Errorf("%w: the breaker of %s is open", ErrNotSent, s.addr)
 	}
-	pool := &s.counting
-	if op != "batch" {
-		pool = &s.others
-	}
-	c, err := s.connect(pool)
+	c, err := s.connect()
 	if err != nil {
 		done(err)
 		return fmt.Errorf("%w: connecting to %s: %w", ErrNotSent, s.addr, err)
@@ -49,32 +42,32 @@ func (s *Client) exchange(b *Batch, op string) (err error) {
 	first, err := c.exchange(b, s.o.Timeout)
 	if err != nil {
 		_ = c.Close()
-		_ = s.Close() // the others are probably as dead as this one
+		s.closeIdle() // the others are probably as dead as this one
 		if errors.Is(err, errMalformed) {
 			s.metrics.panics.Inc()
 		}
 		done(err)
-		return fmt.Errorf("%w: %s by %s: %w", ErrUnknown, op, s.addr, err)
+		return fmt.Errorf("%w: batch by %s: %w", ErrUnknown, s.addr, err)
 	}
 	if series := s.series.Load(); series != nil {
-		series.seconds[op].Observe(time.Since(start).Seconds())
+		series.seconds["batch"].Observe(time.Since(start).Seconds())
 	}
-	s.keep(pool, c)
+	s.keep(c)
 	done(s.slowness(first, start.Add(first)))
 	return nil
 }
 
-// connect returns an idle connection of a pool, or a new one.
-func (s *Client) connect(pool *[]*conn) (*conn, error) {
+// connect returns an idle connection, or a new one.
+func (s *Client) connect() (*conn, error) {
 	for {
 		s.mu.Lock()
-		last := len(*pool) - 1
+		last := len(s.conns) - 1
 		if last < 0 {
 			s.mu.Unlock()
 			break
 		}
-		c := (*pool)[last]
-		*pool = (*pool)[:last]
+		c := s.conns[last]
+		s.conns = s.conns[:last]
 		s.mu.Unlock()
 		if c.Buffered() == 0 && quiet(c.Conn) {
 			return c, nil
@@ -83,7 +76,8 @@ func (s *Client) connect(pool *[]*conn) (*conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Timeout)
 	defer cancel()
-	raw, link, err := s.dial(ctx)
+	mustNotDecide("dial")
+	raw, link, err := s.dial(ctx, "tcp", string(s.addr))
 	if err != nil {
 		return nil, err
 	}
@@ -91,19 +85,28 @@ func (s *Client) connect(pool *[]*conn) (*conn, error) {
 }
 
 // keep makes a connection available to the next exchange.
-func (s *Client) keep(pool *[]*conn, c *conn) {
+func (s *Client) keep(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.Buffered() > 0 || len(*pool) >= maxIdle { // Buffered: unexpected answers
+	if c.Buffered() > 0 || len(s.conns) >= maxIdle { // Buffered: unexpected answers
 		_ = c.Close()
 		return
 	}
-	*pool = append(*pool, c)
+	s.conns = append(s.conns, c)
 }
 
-// maxIdle is the maximum number of idle connections in a pool: batches of increments use one, reads
-// at former owners another.
+// maxIdle is the maximum number of idle connections: batches of increments use one, reads at
+// former owners another.
 const maxIdle = 4
+
+func (s *Client) closeIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		_ = c.Close()
+	}
+	s.conns = nil
+}
 
 // exchange executes b, and returns the time until the first answer.
 func (c *conn) exchange(b *Batch, timeout time.Duration) (first time.Duration, err error) {

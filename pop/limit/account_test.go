@@ -219,14 +219,18 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 		req.Canonicalize(rule.ClientPrefix{})
 		what, _ := l.Rules().Rules()[0].AppendKey(nil, &req)
 		for _, of := range limits {
-			var items []counter.Item
+			var keys []string
 			first, _ := counter.Window(begin, of.Period)
 			last, _ := counter.Window(time.Now(), of.Period)
 			for number := first; number <= last; number++ {
-				items = append(items, secret.CounterItem(secret.Tag(what), of, number))
+				keys = append(keys, secret.CounterKey(secret.Tag(what), of, number))
 			}
 			for _, s := range sound {
-				for _, value := range values(t, s, items...) {
+				values, err := s.Numbers(keys...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, value := range values {
 					number, err := memcached.ParseNumber(value)
 					if err != nil {
 						t.Error(err)
@@ -235,8 +239,8 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 				}
 			}
 			for _, s := range troubled {
-				for _, item := range items {
-					for _, delta := range s.lost[item.String()] {
+				for _, key := range keys {
+					for _, delta := range s.lost[key] {
 						lost += of.Layout.Sum(delta)
 					}
 				}

@@ -206,22 +206,3 @@ func increment(s *memcached.Client, item counter.Item, delta uint64) (uint64, er
 func dialNobody(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.New("connection refused")
 }
-
-// values reads items. It omits those that do not exist.
-func values(t testing.TB, s *memcached.Client, items ...counter.Item) map[counter.Item][]byte {
-	t.Helper()
-	var b memcached.Batch
-	for _, item := range items {
-		b.Reads = append(b.Reads, memcached.Read{Item: item})
-	}
-	if err := s.Exchange(&b); err != nil {
-		t.Fatal(err)
-	}
-	found := map[counter.Item][]byte{}
-	for _, read := range b.Reads {
-		if read.Outcome == memcached.Done {
-			found[read.Item] = read.Value
-		}
-	}
-	return found
-}

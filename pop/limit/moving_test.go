@@ -195,8 +195,12 @@ func counted(t *testing.T, p *testPop, keys uint32, shards []count.Shard, first 
 		for _, s := range shards {
 			for _, l := range limits {
 				for window := first; window <= first+1; window++ {
-					item := p.secret.CounterItem(tag, l, window)
-					if value, ok := values(t, s.(*memcached.Client), item)[item]; ok {
+					key := p.secret.CounterKey(tag, l, window)
+					values, err := s.(*memcached.Client).Numbers(key)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if value, ok := values[key]; ok {
 						n, err := memcached.ParseNumber(value)
 						if err != nil {
 							t.Error(err)

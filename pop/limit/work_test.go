@@ -21,19 +21,23 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// stored returns what a's shard has for an item.
-func (a *single) stored(t *testing.T, item counter.Item) []byte {
+// stored returns a client of a's shard, and what it has under a key.
+func (a *single) stored(t *testing.T, key string) []byte {
 	t.Helper()
 	s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
 	defer s.Close()
-	return values(t, s, item)[item]
+	values, err := s.Numbers(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values[key]
 }
 
-// minuteItem returns the item of a client's counter of this minute.
-func (a *single) minuteItem(client uint32) counter.Item {
+// minuteKey returns the key of a client's counter of this minute.
+func (a *single) minuteKey(client uint32) string {
 	limit := counter.Limit{Period: 60e6, Layout: counter.Plain}
 	number, _ := counter.Window(time.Now(), limit.Period)
-	return a.secret.CounterItem(a.key(client), limit, number)
+	return a.secret.CounterKey(a.key(client), limit, number)
 }
 
 // Requests that were provably not sent are sent once when the shard is back. Until then the node
@@ -58,7 +62,7 @@ func TestNotSentIsSentLater(t *testing.T) {
 		}
 		a.down.Store(false)
 		time.Sleep(2 * time.Second)
-		if got := a.stored(t, a.minuteItem(1)); strings.TrimRight(string(got), " ") != "5" {
+		if got := a.stored(t, a.minuteKey(1)); strings.TrimRight(string(got), " ") != "5" {
 			t.Errorf("the shard has counted %q requests, want 5", got)
 		}
 		if n, known := remaining(); !known || n != 94 {
@@ -94,15 +98,15 @@ func TestAGreaterRecordStaysStored(t *testing.T) {
 			tt.change(&other)
 			s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
 			defer s.Close()
-			item := a.secret.RecordItem(a.key(1))
-			if err := s.Update(item, func([]byte) ([]byte, int32) { return other.AppendStored(nil), 3600 }); err != nil {
+			key := a.secret.RecordKey(a.key(1))
+			if err := s.Update(key, func([]byte) ([]byte, int32) { return other.AppendStored(nil), 3600 }); err != nil {
 				t.Fatal(err)
 			}
 			for range 5 {
 				a.decide(1)
 			}
 			time.Sleep(10 * time.Millisecond)
-			if stays := bytes.Equal(a.stored(t, item), other.AppendStored(nil)); stays != tt.stays {
+			if stays := bytes.Equal(a.stored(t, key), other.AppendStored(nil)); stays != tt.stays {
 				t.Errorf("%s: the other node's record is still stored: %t, want %t", tt.name, stays, tt.stays)
 			}
 			held, _ := a.table.Held(a.key(1), time.Now())
@@ -130,7 +134,7 @@ func TestALiftLeavesWhatStartsAfterIt(t *testing.T) {
 				stored = r.AppendStored(nil)
 				s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
 				defer s.Close()
-				if err := s.Update(a.secret.RecordItem(r.Key), func([]byte) ([]byte, int32) { return stored, 3600 }); err != nil {
+				if err := s.Update(a.secret.RecordKey(r.Key), func([]byte) ([]byte, int32) { return stored, 3600 }); err != nil {
 					t.Error(err)
 				}
 			}
@@ -144,7 +148,7 @@ func TestALiftLeavesWhatStartsAfterIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Millisecond) // the lift is stored
-		if got := a.stored(t, a.secret.RecordItem(a.key(1))); stored == nil || !bytes.Equal(got, stored) {
+		if got := a.stored(t, a.secret.RecordKey(a.key(1))); stored == nil || !bytes.Equal(got, stored) {
 			t.Errorf("stored is %x, want %x", got, stored)
 		}
 		if held, _ := a.table.Held(a.key(1), time.Now()); held.Node != 7 || held.Lifted {

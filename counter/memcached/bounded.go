@@ -1,0 +1,56 @@
+package memcached
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"strconv"
+)
+
+const (
+	// maxStored is the maximum size of a value read by gomemcache, in bytes. The list of
+	// drained shards is the longest.
+	maxStored = 1 << 17
+
+	// maxReplyLine is the maximum length of a line of a reply, in bytes.
+	maxReplyLine = 1 << 10
+)
+
+var errReplySize = errors.New("the reply is too long")
+
+// A boundedConn refuses to read replies that are too long. gomemcache allocates the size in a
+// VALUE line, up to 4 GiB, before it has read the value.
+type boundedConn struct {
+	net.Conn
+	line []byte // the line that is being read, without its end
+	data int    // bytes of a value that are still to be read
+}
+
+func (c *boundedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	for rest := p[:n]; len(rest) > 0; {
+		if c.data > 0 {
+			skip := min(c.data, len(rest))
+			c.data -= skip
+			rest = rest[skip:]
+			continue
+		}
+		line, after, whole := bytes.Cut(rest, []byte("\n"))
+		if c.line = append(c.line, line...); len(c.line) > maxReplyLine {
+			return 0, errReplySize
+		}
+		rest = after
+		if !whole {
+			break
+		}
+		if fields := bytes.Fields(c.line); len(fields) > 3 && string(fields[0]) == "VALUE" {
+			size, err := strconv.Atoi(string(fields[3]))
+			if err != nil || size < 0 || size > maxStored {
+				return 0, errReplySize
+			}
+			c.data = size + len("\r\n")
+		}
+		c.line = c.line[:0]
+	}
+	return n, err
+}
