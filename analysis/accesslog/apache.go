@@ -6,17 +6,16 @@ import (
 	"strings"
 )
 
-// directive is what stands behind the % of a directive in Apache's LogFormat: conditions, an argument,
-// and a letter.
+// directive matches what follows the % of a directive in Apache's LogFormat: conditions, an argument, and a letter.
 var directive = regexp.MustCompile(`^[<>!,0-9]*(?:\{([^}]*)\})?(\^t[io]|[a-zA-Z])`)
 
-// apacheVariables are nginx's variables for Apache's directives, as far as they matter.
+// apacheVariables maps the relevant directives of Apache to nginx's variables.
 var apacheVariables = map[string]string{
 	"a": "remote_addr", "h": "remote_addr", "r": "request", "m": "request_method", "U": "uri", "q": "args",
 	"s": "status", "v": "server_name", "V": "host", "t": "time",
 }
 
-// ofApache cuts a pattern in the notation of LogFormat into directives and what is between them.
+// ofApache splits a pattern in the notation of LogFormat into directives and the text between them.
 func ofApache(text string) (lead string, parts []part, err error) {
 	text = strings.NewReplacer(`\"`, `"`, `\t`, "\t", `\\`, `\`).Replace(text)
 	literal := func(s string) {
@@ -53,7 +52,7 @@ func ofApache(text string) (lead string, parts []part, err error) {
 		case apacheVariables[m[2]] != "" && (m[1] == "" || m[2] == "t"):
 			p.name = apacheVariables[m[2]]
 		}
-		// The parts of a time are one, and so are path and query.
+		// Merge the parts of a time, and path and query.
 		if n := len(parts); n > 0 {
 			last := &parts[n-1]
 			if until := string(last.until); p.name == "time" && last.name == "time" && m[1] != "" && (until == "" || until == "." || until == " ") ||

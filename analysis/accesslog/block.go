@@ -10,30 +10,30 @@ import (
 	"slices"
 )
 
-// A block is some whole lines of one file, and what was read from them. The blocks of a
-// pass are used again and again.
+// A block is a number of whole lines of one file, and the results of parsing them. Blocks are
+// reused during a pass.
 type block struct {
 	file   int
 	number uint64
 	layout layout
 	buffer []byte
 	text   []byte // the lines, in buffer
-	long   int64  // lines before text that are too long, not in it
-	torn   bool   // the file is cut off after text
-	err    error  // of reading; nothing follows then
+	long   int64  // number of lines before text that are too long, and not in it
+	torn   bool   // the file is truncated after text
+	err    error  // from reading; if not nil, this is the last block
 	done   chan struct{}
 
-	// What was read.
+	// Results.
 	arrivals  []Arrival // in order
-	records   string    // of entries: an Arrival's Client is where its record is in here
-	first     int64     // the first entry's time, in the order of the input
-	last      int64
+	records   string    // for entries: the Client of an Arrival refers to its record in here
+	first     int64     // time of the first entry, in input order
+	last      int64     // time of the last one
 	steps     int64
 	lines     int64
 	malformed int64
 	unnamed   int64
 	size      int64
-	samples   []Sample // their lines from the beginning of the block
+	samples   []Sample // with lines relative to the beginning of the block
 }
 
 // A cutter cuts the text of a file into blocks at the ends of lines.
@@ -41,13 +41,13 @@ type cutter struct {
 	text    io.Reader
 	rest    []byte // the beginning of a line, or whole lines, not yet in a block
 	maxLine int
-	parts   bool // lines may be in parts, which are to be in one block
+	parts   bool // lines may be split into parts, which must be in one block
 	long    bool // within a line that is too long
 	end     bool
 }
 
-// fill fills b with lines. It reports false if there are no more, which b may still hold
-// the last of, and the error of reading if there was one.
+// fill fills b with lines. It reports whether more lines may follow; if not, b may still hold
+// the last ones. The error is that of reading.
 func (c *cutter) fill(b *block, size int) (more bool, err error) {
 	b.long = 0
 	buffer := append(b.buffer[:0], c.rest...)
@@ -97,8 +97,8 @@ func (c *cutter) fill(b *block, size int) (more bool, err error) {
 	return !c.end, nil
 }
 
-// readFull reads until b is full or there is an error, which may be io.EOF. Unlike
-// io.ReadFull it tells the end of a file from that of a torn compressed one.
+// readFull reads until b is full or an error occurs, which may be io.EOF. Unlike io.ReadFull,
+// it distinguishes the end of a file from that of a truncated compressed one.
 func readFull(r io.Reader, b []byte) (n int, err error) {
 	for n < len(b) && err == nil {
 		var more int
@@ -108,7 +108,7 @@ func readFull(r io.Reader, b []byte) (n int, err error) {
 	return n, err
 }
 
-// parse reads b's lines. If entries are asked for, it keeps their records.
+// parse parses the lines of b. If whole entries are read, it also sets b.records.
 func (b *block) parse(w *worker) {
 	b.arrivals, b.records, b.samples = w.free.get(), "", b.samples[:0]
 	b.lines, b.malformed, b.unnamed, b.steps = b.long, b.long, 0, 0
@@ -185,7 +185,7 @@ func (b *block) parse(w *worker) {
 	if b.steps > 0 {
 		slices.SortStableFunc(b.arrivals, func(x, y Arrival) int { return cmp.Compare(x.Time, y.Time) })
 	}
-	// Where few lines fill a block, what holds a million entries must not be mostly empty.
+	// If few lines fill a block, the buffers of a million entries must not be mostly empty.
 	if n := len(b.arrivals); 4*n < cap(b.arrivals) {
 		few := slices.Clone(b.arrivals)
 		w.free.put(b.arrivals)
@@ -193,7 +193,7 @@ func (b *block) parse(w *worker) {
 	}
 }
 
-// reference is what an Arrival of an entry has for a client: where its record is.
+// reference returns the Client of an entry's Arrival: the position of the entry's record.
 func reference(number uint64, from, to int) (c Client) {
 	binary.LittleEndian.PutUint64(c[:], number)
 	binary.LittleEndian.PutUint32(c[8:], uint32(from))
@@ -210,7 +210,7 @@ type worker struct {
 	entries bool // as entries, not arrivals
 	need    Fields
 	maxLine int
-	keep    int // malformed lines
+	keep    int // maximum number of malformed lines kept
 	free    batches
 	joiner  joiner
 	record  record

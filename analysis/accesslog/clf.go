@@ -2,15 +2,15 @@ package accesslog
 
 import "bytes"
 
-// clf is the common log format and all that begin like it: combined, with a virtual host
-// in front, with more fields behind.
+// clf is the common log format and its extensions: combined, a leading virtual host, more
+// fields at the end.
 //
 //	host ident user [dd/Mon/yyyy:HH:MM:SS +zzzz] "request" status bytes "referer" "agent"
 //
-// The seconds may have a fraction, as people have Apache write it.
+// The seconds may have a fraction, which Apache can be configured to write.
 //
-// The client is the host, the line's first word, and the time is the first that is found:
-// a line with both is an entry, whatever the rest looks like.
+// The client is the host, the line's first word; the time is the first one in the line. A line
+// with both is an entry, whatever the rest looks like.
 type clf struct{}
 
 func (clf) parse(s []byte, r *record) string {
@@ -55,7 +55,7 @@ func (clf) parse(s []byte, r *record) string {
 	return ""
 }
 
-// combined reads what follows the time.
+// combined parses what follows the time.
 func (r *record) combined(s []byte) {
 	request, s, ok := cutRequest(trimSpaces(s))
 	if !ok {
@@ -79,8 +79,8 @@ func (r *record) combined(s []byte) {
 	}
 }
 
-// cutRequest is cutQuoted for the request, which a status follows: old servers do not
-// escape the quotes in it.
+// cutRequest is cutQuoted for the request. It looks for the status that follows, since old
+// servers do not escape quotes in the request.
 func cutRequest(s []byte) (text, rest []byte, ok bool) {
 	text, rest, ok = cutQuoted(s)
 	if len(rest) < 2 || rest[1] == '-' || rest[1] >= '0' && rest[1] <= '9' {
@@ -97,10 +97,10 @@ func cutRequest(s []byte) (text, rest []byte, ok bool) {
 	}
 }
 
-// virtualHost reports whether the first word of a line is not the client but the host
-// that was asked for: the next one is an address, or there is one word more than usual
-// before the time. It returns the host and the client. Two addresses are host and client
-// only if identity and user follow, since lighttpd writes the client before the host.
+// virtualHost reports whether the first word of a line is not the client but the requested
+// host: the next word is an address, or there is one word more than usual before the time. It
+// returns the host and the client. Two addresses are host and client only if identity and user
+// follow, since lighttpd writes the client before the host.
 func virtualHost(first, rest []byte) (host, client []byte, ok bool) {
 	end := bytes.IndexByte(rest, ' ')
 	if end <= 0 || rest[0] == '[' || rest[0] == '"' || first[0] == '[' || first[len(first)-1] == ',' {

@@ -6,8 +6,8 @@ import (
 	"github.com/dchest/siphash"
 )
 
-// clientOf names a client. Its hash is not keyed: to find two names with the same 127
-// bits of it is out of reach, and the same log is to give the same clients every time.
+// clientOf returns the Client of a name. The key of the hash is fixed, so that the same log
+// always has the same clients; finding two names with the same 127 bits is infeasible.
 func clientOf(name []byte) (c Client) {
 	if len(name) < len(c) && bytes.IndexByte(name, 0) < 0 {
 		copy(c[:], name)

@@ -7,19 +7,19 @@ import (
 
 const second = int64(time.Second / time.Microsecond)
 
-// A clock reads times. It remembers the last day and zone that it read, since the next
-// line's are mostly the same.
+// A clock parses times. It caches the last day and zone, since those of the next line are
+// usually the same.
 type clock struct {
 	location *time.Location
 
 	clfDay    [11]byte // dd/Mon/yyyy
-	clfAt     int64    // its beginning in UTC, in seconds since the Unix epoch
+	clfAt     int64    // beginning of the day in UTC, in seconds since the Unix epoch
 	clfZone   [5]byte  // +zzzz
 	clfOffset int64    // in seconds
 	isoDay    [10]byte // yyyy-mm-dd
 	isoAt     int64
 
-	wallAt     int64 // the last minute of a clock without a zone, in minutes
+	wallAt     int64 // last time without a zone, in minutes
 	wallOffset int64 // in seconds
 	wallKnown  bool
 }
@@ -27,7 +27,7 @@ type clock struct {
 // clfLength is the length of dd/Mon/yyyy:HH:MM:SS +zzzz.
 const clfLength = 26
 
-// clf reads dd/Mon/yyyy:HH:MM:SS, with a fraction or without, and +zzzz. It returns how many bytes were read.
+// clf parses dd/Mon/yyyy:HH:MM:SS with an optional fraction, and +zzzz. n is the number of bytes parsed.
 func (c *clock) clf(s []byte) (micros int64, n int, ok bool) {
 	shown, part, n, ok := c.clfShown(s)
 	if !ok || len(s) < n+6 || s[n] != ' ' {
@@ -43,13 +43,13 @@ func (c *clock) clf(s []byte) (micros int64, n int, ok bool) {
 	return (shown-c.clfOffset)*second + part, n + 6, true
 }
 
-// clfLocal is clf without a zone.
+// clfLocal is like clf, for times without a zone.
 func (c *clock) clfLocal(s []byte) (micros int64, n int, ok bool) {
 	shown, part, n, ok := c.clfShown(s)
 	return c.wall(shown)*second + part, n, ok
 }
 
-// clfShown reads what a clock shows, in seconds and a part in microseconds.
+// clfShown parses the time without its zone, as seconds and a fraction in microseconds.
 func (c *clock) clfShown(s []byte) (seconds, part int64, n int, ok bool) {
 	if len(s) < 20 || s[11] != ':' {
 		return 0, 0, 0, false
@@ -66,7 +66,7 @@ func (c *clock) clfShown(s []byte) (seconds, part int64, n int, ok bool) {
 	return c.clfAt + of, part, 20 + digits, ok
 }
 
-// clfDay reads dd/Mon/yyyy, as seconds since the epoch in UTC.
+// clfDay parses dd/Mon/yyyy as seconds since the epoch in UTC.
 func clfDay(s []byte) (int64, bool) {
 	day, ok := number(s[:2])
 	year, ok2 := number(s[7:11])
@@ -77,7 +77,7 @@ func clfDay(s []byte) (int64, bool) {
 	return dayOf(year, month, day)
 }
 
-// monthOf returns the month of that name, or 0.
+// monthOf returns the month with the given name, or 0.
 func monthOf(name []byte) int {
 	i := bytes.Index([]byte("JanFebMarAprMayJunJulAugSepOctNovDec"), name)
 	if i%3 != 0 {
@@ -86,13 +86,13 @@ func monthOf(name []byte) int {
 	return i/3 + 1
 }
 
-// dayOf returns the beginning of a day in UTC.
+// dayOf returns the beginning of a day in UTC, in seconds since the epoch.
 func dayOf(year, month, day int) (int64, bool) {
 	t := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
 	return t.Unix(), month >= 1 && month <= 12 && day >= 1 && t.Day() == day
 }
 
-// hms reads HH:MM:SS as seconds. A leap second is the next second.
+// hms parses HH:MM:SS as seconds. A leap second is taken as the following second.
 func hms(s []byte) (int64, bool) {
 	s = s[:8]
 	h1, h0, m1, m0, s1, s0 := s[0]-'0', s[1]-'0', s[3]-'0', s[4]-'0', s[6]-'0', s[7]-'0'
@@ -101,7 +101,7 @@ func hms(s []byte) (int64, bool) {
 	return h*3600 + m*60 + sec, ok
 }
 
-// zone reads +hhmm as seconds.
+// zone parses +hhmm or -hhmm as seconds.
 func zone(s []byte) (int64, bool) {
 	n, ok := number(s[1:5])
 	offset := int64(n/100*3600 + n%100*60)
@@ -111,7 +111,7 @@ func zone(s []byte) (int64, bool) {
 	return offset, ok && n%100 < 60 && n/100 < 24 && (s[0] == '-' || s[0] == '+')
 }
 
-// number reads digits only, at most 18 of them.
+// number parses 1 to 18 digits.
 func number(s []byte) (n int, ok bool) {
 	for _, c := range s {
 		if c < '0' || c > '9' {
@@ -122,7 +122,7 @@ func number(s []byte) (n int, ok bool) {
 	return n, len(s) > 0 && len(s) <= 18
 }
 
-// wall turns seconds that a clock without a zone showed into seconds since the epoch.
+// wall converts seconds shown by a clock without a zone to seconds since the epoch.
 func (c *clock) wall(shown int64) int64 {
 	if c.location == time.UTC || c.location == nil {
 		return shown
@@ -134,8 +134,8 @@ func (c *clock) wall(shown int64) int64 {
 	return shown - c.wallOffset
 }
 
-// offset returns how far the clock that showed this was ahead of UTC. If it showed it
-// twice, the first time counts; if it skipped it, what it was before.
+// offset returns the offset from UTC, in seconds, of a clock that shows this time. For a time
+// shown twice, it is the offset of the first; for a skipped time, the offset before the change.
 func (c *clock) offset(shown int64) int64 {
 	at := func(t int64) int64 {
 		_, offset := time.Unix(t, 0).In(c.location).Zone()
@@ -165,8 +165,8 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// unix reads a number since the epoch, with or without a fraction. Its unit is seconds,
-// or milli-, micro- or nanoseconds if as seconds it would be after the year 5138.
+// unix parses a time since the epoch with an optional fraction. It is in seconds, or in
+// milli-, micro- or nanoseconds if it would be after the year 5138 in seconds.
 func unix(s []byte) (micros int64, ok bool) {
 	whole, part := s, int64(0) // in millionths
 	if i := bytes.IndexByte(s, '.'); i >= 0 {

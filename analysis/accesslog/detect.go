@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// byteOrderMark is what some editors put in front of UTF-8.
+// byteOrderMark is a prefix that some editors add to UTF-8.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// recognise finds out the format of a text that begins with head, or finds it to be in
-// the format that is named.
+// recognise detects the format of a text that begins with head. If the options name a format,
+// recognise checks that the text is in that format.
 func (s *source) recognise(head []byte, whole bool) error {
 	if rest := withoutHole(head); len(rest) > 0 {
 		head = rest
@@ -56,10 +56,10 @@ func (s *source) recognise(head []byte, whole bool) error {
 	return nil
 }
 
-// sampleLines is how many lines are looked at.
+// sampleLines is the maximum number of lines used to detect a format.
 const sampleLines = 2000
 
-// sample returns the first lines that are not blank.
+// sample returns up to sampleLines lines of head that are not blank.
 func sample(head []byte, whole bool) (lines [][]byte) {
 	head = bytes.TrimPrefix(head, byteOrderMark)
 	for len(head) > 0 && len(lines) < sampleLines {
@@ -75,7 +75,7 @@ func sample(head []byte, whole bool) (lines [][]byte) {
 	return lines
 }
 
-// entriesExpected counts the lines that are no comments.
+// entriesExpected counts the lines that are not comments.
 func entriesExpected(lines [][]byte) int {
 	return count(lines, func(line []byte) bool { return line[0] != '#' })
 }
@@ -89,8 +89,8 @@ func count(lines [][]byte, is func(line []byte) bool) (n int) {
 	return n
 }
 
-// tries lets l read the lines that are no comments. It hands out what was read of each, and
-// why it is not an entry, or nothing.
+// tries parses the lines that are not comments by l. For each it yields the record and the
+// result of parse. The record is valid only until the next iteration.
 func tries(l layout, lines [][]byte, location *time.Location, need Fields) iter.Seq2[*record, string] {
 	return func(yield func(*record, string) bool) {
 		r := record{need: need}
@@ -109,7 +109,7 @@ func tries(l layout, lines [][]byte, location *time.Location, need Fields) iter.
 	}
 }
 
-// matches counts the lines that l reads.
+// matches counts the lines that l can parse.
 func matches(l layout, lines [][]byte, location *time.Location) (n int) {
 	for _, reason := range tries(l, lines, location, 0) {
 		if reason == "" {
@@ -119,7 +119,7 @@ func matches(l layout, lines [][]byte, location *time.Location) (n int) {
 	return n
 }
 
-// firstReason says why the first line is not an entry.
+// firstReason returns the reason why the first line is not an entry.
 func firstReason(l layout, lines [][]byte, location *time.Location) string {
 	for _, reason := range tries(l, lines, location, 0) {
 		return reason
@@ -127,7 +127,7 @@ func firstReason(l layout, lines [][]byte, location *time.Location) string {
 	return ""
 }
 
-// detect returns the format that lines are in, and how many of them are.
+// detect returns the format of lines, and the number of lines in that format.
 func detect(lines [][]byte, location *time.Location) (format string, l layout, n int) {
 	if format, l, ok := declared(lines); ok {
 		return format, l, matches(l, lines, location)
@@ -154,15 +154,15 @@ func detect(lines [][]byte, location *time.Location) (format string, l layout, n
 	return format, l, n
 }
 
-// tried is in which order the formats are tried: those first that expect more.
+// tried are the formats in the order in which they are tried, the strictest first.
 var tried = []string{
 	"alb", "s3", "elb", "haproxy", "squid", "trace", "bunny", "ssl_request_log", "envoy", "edge", "caddy", "traefik", "cloudflare",
 	"fastly", "azure-application-gateway", "aws-waf", "vercel", "json", "heroku", "logfmt", "cloudfront", "w3c", "nginx-proxy-manager", "combined",
 }
 
-// best returns the first format that reads at least half as many lines as the one that
-// reads the most: a torn line of S3's log is still an entry of the common log format. Of
-// plain are the lines whose first word is not what syslog writes.
+// best returns the first format that parses at least half as many lines as the format that
+// parses the most, since a truncated line of S3's log is still an entry of the common log
+// format. plain are the lines without a prefix.
 func best(lines, plain [][]byte, location *time.Location) (format string, l layout, n int) {
 	layouts := make([]layout, len(tried))
 	counts := make([]int, len(tried))
@@ -180,13 +180,13 @@ func best(lines, plain [][]byte, location *time.Location) (format string, l layo
 			counts[i] = matches(newObjects(logfmt.answered()), lines, location)
 			continue
 		case "combined":
-			// Others write the time so, too, such as CUPS of the pages that it prints.
+			// Other logs have the same form of time, such as CUPS's log of printed pages.
 			among = slices.DeleteFunc(slices.Clone(plain), func(s []byte) bool { return !bytes.Contains(s, []byte(`] "`)) })
 		case "nginx-proxy-manager":
 			among = plain
 			own := slices.DeleteFunc(slices.Clone(plain), func(s []byte) bool { return s[0] != '[' })
 			if matches(layouts[i], own, location) == 0 {
-				continue // what it reads is combined
+				continue // all lines it can parse are combined
 			}
 		}
 		counts[i] = matches(layouts[i], among, location)
@@ -200,7 +200,7 @@ func best(lines, plain [][]byte, location *time.Location) (format string, l layo
 	return "", nil, 0
 }
 
-// declared returns the format of a file that says it itself.
+// declared returns the format that a file declares in its directives.
 func declared(lines [][]byte) (format string, l layout, ok bool) {
 	for _, line := range lines {
 		switch {
@@ -218,14 +218,14 @@ func declared(lines [][]byte) (format string, l layout, ok bool) {
 	return "", nil, false
 }
 
-// withoutPrefix returns the lines that nothing is put in front of.
+// withoutPrefix returns the lines that have no prefix.
 func withoutPrefix(lines [][]byte) (plain [][]byte) {
 	return slices.DeleteFunc(slices.Clone(lines), func(line []byte) bool {
 		return slices.ContainsFunc(cuttings, func(c cutting) bool { _, ok := c.cut(line); return ok })
 	})
 }
 
-// prefix returns l, made to cut off what is put in front of most lines, if that helps.
+// prefix returns l, or a layout that also removes prefixes if that parses more lines.
 func (s *source) prefix(l layout, lines [][]byte) layout {
 	best, most := l, matches(l, withoutPrefix(lines), s.log.o.Location)
 	for _, c := range cuttings {
@@ -237,16 +237,16 @@ func (s *source) prefix(l layout, lines [][]byte) layout {
 	return best
 }
 
-// quoted reports whether most lines have referer and agent.
+// quoted reports whether at least half of the lines have a referer and an agent.
 func quoted(lines [][]byte) bool {
 	return 2*count(lines, func(line []byte) bool { return bytes.Count(line, []byte{'"'}) >= 6 }) >= len(lines)
 }
 
-// A RefusedError says that a file is not an access log, or not in the format that was named.
+// A RefusedError reports a file that is not an access log, or not in the given format.
 type RefusedError struct {
 	File   string
-	Format string // that was named
-	Reason string // why its first line is not in it
+	Format string // the given format, if any
+	Reason string // why the first line is not in Format
 	Guess  string // what the file looks like
 
 	hint string

@@ -1,55 +1,54 @@
-// Package accesslog reads access logs: which client requested what, and when, in the
-// order of time, from any format that servers commonly write.
+// Package accesslog reads access logs in the formats that servers commonly write. It
+// returns which client requested what and when, in chronological order.
 //
 // # Formats
 //
-// A file's format is found out from its first lines: it is the one that reads the most of
-// them. Formats lists those that are known. Options.Format names one of them, or describes
-// another: a pattern in the notation of nginx's log_format or of Apache's LogFormat, also as it
-// stands in their configuration; for JSON objects and logfmt the names of fields; for a W3C log
-// without #Fields its columns:
+// A file's format is detected from its first lines: the format that parses most of them is
+// chosen. Formats lists the known formats. Options.Format names one of them or describes
+// another: by a pattern in the notation of nginx's log_format or Apache's LogFormat, which may
+// be copied from their configuration; by the names of fields, for JSON objects and logfmt; by
+// the columns, for a W3C log without #Fields:
 //
 //	$remote_addr - $remote_user [$time_local] "$request" $status "$http_user_agent"
 //	%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i"
 //	json:time=at,client=peer.addr,method=verb,path=url,status=code,header:x-api-key=key
 //	w3c:fields=date time s-ip cs-method cs-uri-stem c-ip sc-status
 //
-// The names of fields can be given for every format of JSON objects; of w3c, cloudfront and
-// zeek the columns and the one of the client can, as in w3c:client=X-Forwarded-For.
+// Field names can be given for every format of JSON objects. For w3c, cloudfront and zeek,
+// the columns and the client's column can be given, as in w3c:client=X-Forwarded-For.
 //
-// gzip, zstd and bzip2 are recognised by a file's first bytes. Of a compressed file that is
-// cut off, what can be read is. What syslog, container
-// engines and docker compose put in front of lines is skipped, and the parts that container
-// engines cut long lines into are joined. A file that no format reads
-// is refused, with a guess at what it is. A line that is not an entry is counted, unless it is
-// blank or a comment, and the first of them are kept.
+// gzip, zstd and bzip2 are recognised by a file's first bytes. A truncated compressed file is
+// read as far as possible. Prefixes of syslog, container engines and docker compose are
+// skipped, and lines that a container engine split are joined. A file in no known format is
+// refused, with a guess at what it is. Lines that are neither entries, nor blank, nor comments
+// are counted as malformed, and the first few are kept.
 //
 // # Clients
 //
-// A client is what the log names so, and not always an address. In the common log format
-// and all that begin like it, it is the first word of the line, behind a virtual host if
-// there is one in front. Elsewhere a port is cut off. Of several addresses the one counts
-// that the server itself took for the client's; of a list such as X-Forwarded-For it is
-// the first, which a client can make up. A server that knows none writes "-", which then
-// is one client for all of them; Stats.Unnamed says how many entries that are.
+// A client is identified by its name in the log, which is not always an address. In the
+// common log format and its extensions, it is the first word of the line, after the virtual
+// host if there is one. In other formats its port is removed. If an entry has several
+// addresses, the one that the server itself considered the client's is used; in a list such
+// as X-Forwarded-For it is the first, which a client can forge. Servers write "-" for an
+// unknown client. All such entries count as one client; Stats.Unnamed is their number.
 //
 // # Attacks
 //
-// A log of JSON objects or in logfmt may mark the requests of a known attack by the field attack,
-// which is true or 1 then. The field may have another name, as in json:attack=is_bot.
+// A log in JSON or logfmt may mark the requests of a known attack by setting the field attack
+// to true or 1. The field can be renamed, as in json:attack=is_bot.
 //
 // # Times
 //
-// Times are in microseconds. Which moment of a request it is depends on the server: nginx
-// logs the end of a request, Apache its beginning. A bare number is in seconds since the
-// epoch, or in milli-, micro- or nanoseconds if as seconds it would be after the year 5138.
-// For formats without a zone see Options.Location. A W3C log without dates is of the day
-// of its last #Date.
+// Times are in microseconds. Whether an entry has the time of the beginning or the end of a
+// request depends on the server: nginx logs the end, Apache the beginning. A bare number is in
+// seconds since the epoch, or in milli-, micro- or nanoseconds if it would be after the year
+// 5138 in seconds. For formats without a zone see Options.Location. The entries of a W3C log
+// without dates have the date of the last #Date.
 //
 // # Order
 //
-// Entries are handed out in the order of time, those of the same time in the order of the
-// files and lines. Servers log requests when they end, so that a log is always a little out
-// of order: Options.Buffer entries are held back to mend that. What comes even later is
-// found when it comes, and Options.Sort says what happens then.
+// Entries are returned in chronological order, those with the same time in the order of the
+// files and lines. Servers log requests when they end, so a log is always slightly out of
+// order: Options.Buffer entries are held back to sort them. Options.Sort controls what
+// happens if an entry comes even later.
 package accesslog

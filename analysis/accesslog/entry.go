@@ -2,34 +2,34 @@ package accesslog
 
 import "net/netip"
 
-// An Entry is one request as a log tells it. What the log does not tell is zero. Header is valid
-// only until the next one is read. Strings may be kept, but each keeps the block of the log that
-// it is part of in memory: who keeps them for long clones them.
+// An Entry is one request in a log. Fields that the log does not have are zero. Header is valid
+// only until the next entry is read. Strings may be retained, but each keeps its block of the
+// log in memory: clone those that are kept for long.
 type Entry struct {
 	Time   int64      // when it was logged, in microseconds since the Unix epoch
-	Client string     // as the log names it: mostly an address
-	Addr   netip.Addr // Client as an address; invalid if Client is something else
+	Client string     // as in the log: usually an address
+	Addr   netip.Addr // Client as an address; invalid if it is not one
 	Method string
 	Host   string
 	Path   string // as sent, percent-encoded, without the query
 	Query  string // without the question mark
 	Status int
-	Header []Field // what the log tells of the request's header, such as User-Agent
-	Attack bool    // the log marks the request as part of an attack
+	Header []Field // header fields of the request that the log has, such as User-Agent
+	Attack bool    // whether the log marks the request as part of an attack
 }
 
-// A Field is one line of a request's header.
+// A Field is a field of a request's header.
 type Field struct {
-	Name  string // as net/http spells it
+	Name  string // in canonical form, as in net/http
 	Value string
 }
 
-// An Arrival is what counting needs of a request.
+// An Arrival is the part of an Entry that counting needs.
 type Arrival struct {
 	Time   int64 // as in Entry
 	Client Client
 }
 
-// A Client identifies a client within a log: its name, filled up with zeros, if that has
-// at most 15 bytes, and else a hash of 128 bits with the last byte not zero.
+// A Client identifies a client within a log: it is the client's name padded with zeros if that
+// has at most 15 bytes, otherwise a 128-bit hash of it whose last byte is not zero.
 type Client [16]byte

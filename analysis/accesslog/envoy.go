@@ -2,12 +2,12 @@ package accesslog
 
 import "bytes"
 
-// envoy is Envoy's default log, as text or as an object a line, also as Istio has it.
+// envoy is the default log of Envoy and Istio, as text or one JSON object per line.
 //
 //	[2006-01-02T15:04:05.000Z] "request" status flags n n ms ms "x-forwarded-for" "agent" "id" "authority" "upstream"
 //
-// As text it tells of the client only what X-Forwarded-For does, whose first address may
-// be made up, unless the addresses that Istio puts behind are there.
+// In the text format, the client is the first address of X-Forwarded-For, which can be forged,
+// unless the line has the addresses that Istio appends.
 type envoy struct{ object *objects }
 
 func newEnvoy(n names) envoy { return envoy{newObjects(n)} }
@@ -33,7 +33,7 @@ func (e envoy) parse(s []byte, r *record) string {
 	if _, ok := number(status); !ok {
 		return "no status after the request"
 	}
-	// The last five texts in quotes are the same everywhere, what is before them is not.
+	// The last five quoted texts are always the same fields, but what precedes them varies.
 	var texts [5][]byte
 	quoted := 0
 	var words [4][]byte

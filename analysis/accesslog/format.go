@@ -7,25 +7,24 @@ import (
 	"strings"
 )
 
-// A layout reads the lines of a format. Several workers use it at once.
+// A layout parses the lines of a format. It must be safe for concurrent use.
 type layout interface {
-	// parse reads a line that is not empty, without its end, into r. It returns why the
-	// line is not an entry, or "". The reason has no part of the line, since it is shown even if
-	// output is anonymised.
+	// parse parses s, a non-empty line without its end, into r. It returns "", or the reason
+	// why s is not an entry. The reason must not quote the line, since it is shown even in
+	// anonymised output.
 	parse(s []byte, r *record) (reason string)
 }
 
-// A Format is a format of logs.
+// A Format is a log format.
 type Format struct {
 	Name  string
 	About string
 
 	layout layout
-	names  *names // of a format of JSON objects
+	names  *names // for formats of JSON objects
 }
 
-// Formats returns the formats that have names. Options.Format describes others: json:… and
-// patterns.
+// Formats returns the named formats. Options.Format can describe others.
 func Formats() []Format {
 	return []Format{
 		{"combined", "Apache's and nginx's log with referer and agent, also with a virtual host in front and more fields behind", clf{}, nil},
@@ -57,7 +56,7 @@ func Formats() []Format {
 	}
 }
 
-// Formats that consist of words and separators.
+// Formats described by patterns.
 var (
 	alb = builtIn(`${type_of_connection=https,http,h2,grpcs,ws,wss} $time_iso8601 $elb $client_port $target $t1 $t2 $t3 $status $target_status `+
 		`$received $sent "$request" "$http_user_agent"`, "request")
@@ -77,7 +76,7 @@ var (
 	logfmt = object.asLogfmt()
 )
 
-// reader returns the layout of f, with the names of fields that change gives.
+// reader returns the layout of f, with fields renamed by change.
 func (f Format) reader(change map[string]string) (layout, error) {
 	switch {
 	case f.names != nil:
@@ -132,7 +131,7 @@ func (n *names) change(change map[string]string) error {
 	return nil
 }
 
-// set says where a field is: one of named, or header:Name.
+// set sets the names of a field; key is a key of named, or header:Name.
 func (n *names) set(key string, paths []string) error {
 	if kind, ok := named[key]; ok {
 		n.of[kind] = paths
@@ -149,7 +148,7 @@ func (n *names) set(key string, paths []string) error {
 	return nil
 }
 
-// formatOf returns the reader of the format of that name or description.
+// formatOf returns the layout and the name of the format that text names or describes.
 func formatOf(text string) (layout, string, error) {
 	if strings.ContainsAny(text, "$%") {
 		p, err := newPattern(text)
@@ -179,7 +178,7 @@ func formatOf(text string) (layout, string, error) {
 	return l, name, err
 }
 
-// CheckFormat returns an error if text is not valid for Options.Format.
+// CheckFormat returns an error if text is not a valid Options.Format.
 func CheckFormat(text string) error {
 	if text == "" {
 		return nil
@@ -188,7 +187,7 @@ func CheckFormat(text string) error {
 	return err
 }
 
-// A FormatError says that a format is unknown.
+// A FormatError reports an unknown format.
 type FormatError struct {
 	Name  string
 	Known []string

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// behindProxy reports whether nearly all lines are of one private client, while their last text in
-// quotes looks like X-Forwarded-For: then that is where the clients are. It returns a pattern that
-// reads them, if one was found.
+// behindProxy reports whether nearly all lines have the same private client, and their last quoted text
+// looks like X-Forwarded-For, which then has the real clients. It returns a pattern that reads them, or ""
+// if none was found.
 func behindProxy(format string, l layout, lines [][]byte) (pattern string, is bool) {
 	if p, prefixed := l.(prefixed); prefixed {
 		for i, line := range lines {
@@ -52,7 +52,7 @@ func behindProxy(format string, l layout, lines [][]byte) (pattern string, is bo
 	return pattern, true
 }
 
-// lastQuoted returns where the last text in quotes of a line begins.
+// lastQuoted returns the offset of the last quoted text in a line.
 func lastQuoted(s []byte) (at int, ok bool) {
 	end := bytes.LastIndexByte(s, '"')
 	if end < 0 {
@@ -62,7 +62,7 @@ func lastQuoted(s []byte) (at int, ok bool) {
 	return at, at > 0
 }
 
-// isForwardedFor reports whether s begins with addresses, with commas between, and a quote.
+// isForwardedFor reports whether s begins with a comma-separated list of addresses and a quote.
 func isForwardedFor(s []byte) bool {
 	text, _, _ := bytes.Cut(s, []byte{'"'})
 	for each := range bytes.SplitSeq(text, []byte{','}) {
@@ -80,8 +80,8 @@ func isPrivate(a netip.Addr) bool {
 	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || carrierGrade.Contains(a)
 }
 
-// forwardedPattern describes a line of the combined format and more fields behind; the last one in quotes has the
-// clients.
+// forwardedPattern returns a pattern for a line of the combined format with more fields, of which the last quoted one
+// has the client.
 func forwardedPattern(line []byte) string {
 	var b strings.Builder
 	b.WriteString(`$proxy - $remote_user [$time_local] "$request" $status $bytes "$http_referer" "$http_user_agent"`)

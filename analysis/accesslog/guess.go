@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// A guess is what a file may be that is not an access log, and what to do.
+// A guess describes what a file that is not an access log may be, with a hint what to do.
 type guess struct{ what, hint string }
 
 const nameFormat = "if it is one, name its format, or describe it in nginx's notation, as in '$remote_addr [$time_local] \"$request\"'"
 
-// binaryGuess tells what a file is that is not text.
+// binaryGuess guesses what a file is that is not text.
 func binaryGuess(head []byte) (guess, bool) {
 	for _, m := range []struct{ magic, what, hint string }{
 		{"\xfd7zXZ\x00", "data compressed by xz", "decompress it first, as in: xz -dc FILE | …"},
@@ -50,8 +50,7 @@ func binaryGuess(head []byte) (guess, bool) {
 	return guess{}, false
 }
 
-// textGuesses are what lines of other logs look like. An access log of a format that is
-// read never gets here.
+// textGuesses describe lines of other logs. They are not used for a log in a known format.
 var textGuesses = []struct {
 	line       *regexp.Regexp
 	what, hint string
@@ -77,7 +76,7 @@ var textGuesses = []struct {
 	{regexp.MustCompile(`^\[\s*\{`), "a JSON array", "put each object on a line of its own, as in: jq -c '.[]' FILE | …"},
 }
 
-// guessOf tells what a text looks like that no format reads.
+// guessOf guesses what a file in no known format is.
 func guessOf(head []byte, lines [][]byte) guess {
 	if g, binary := binaryGuess(head); binary {
 		return g
@@ -85,7 +84,7 @@ func guessOf(head []byte, lines [][]byte) guess {
 	if g, ok := declaredGuess(lines); ok {
 		return g
 	}
-	// Most lines of a log of another kind look like it.
+	// Choose the guess that most lines look like.
 	counts := make([]int, len(textGuesses))
 	for _, line := range lines {
 		for i, g := range textGuesses {
@@ -114,7 +113,7 @@ func guessOf(head []byte, lines [][]byte) guess {
 	return guess{"text in an unknown format", nameFormat}
 }
 
-// declaredGuess tells what a file says itself that it is.
+// declaredGuess returns what a file declares to be in its directives.
 func declaredGuess(lines [][]byte) (guess, bool) {
 	zeek := ""
 	for _, line := range lines {
@@ -140,7 +139,7 @@ func declaredGuess(lines [][]byte) (guess, bool) {
 	return guess{}, false
 }
 
-// zeekKind says what a log of Zeek's is about, where its name does not.
+// zeekKind describes a Zeek log by its contents if its name does not.
 func zeekKind(path string) string {
 	if kind := map[string]string{"conn": "connections", "dns": "DNS", "ftp": "FTP", "dhcp": "DHCP", "files": "files"}[path]; kind != "" {
 		return kind + " (" + path + ")"
@@ -148,8 +147,8 @@ func zeekKind(path string) string {
 	return path
 }
 
-// notHTTP tells what a log in a known format is if it is of another protocol: IIS logs
-// FTP and mail like HTTP, with commands for methods, and Zeek logs much.
+// notHTTP reports whether a log in a known format is of another protocol, and which: IIS logs
+// FTP and mail like HTTP, with commands as methods, and Zeek logs many protocols.
 func notHTTP(format string, lines [][]byte) (guess, bool) {
 	if format != "w3c" && format != "zeek" {
 		return guess{}, false

@@ -2,7 +2,7 @@ package accesslog
 
 import "bytes"
 
-// haproxy is HAProxy's HTTP log, with or without what syslog puts in front.
+// haproxy is HAProxy's HTTP log, with or without the prefix of syslog.
 //
 //	client:port [02/Jan/2006:15:04:05.000] frontend backend/server t/t/t/t/t status n - - ---- n/n/n/n/n n/n {…} {…} "request"
 type haproxy struct{}
@@ -43,7 +43,7 @@ func (haproxy) parse(s []byte, r *record) string {
 	return ""
 }
 
-// haproxyTime finds the time, and returns what is before and after it.
+// haproxyTime finds the time. It returns the text before and after it.
 func haproxyTime(s []byte, r *record) (before, after []byte, t int64, ok bool) {
 	for at := 0; ; at++ {
 		i := bytes.IndexByte(s[at:], '[')

@@ -2,22 +2,22 @@ package accesslog
 
 import "bytes"
 
-// A joiner joins the parts of lines that container engines have cut. A part whose last one does not come within
-// the length that a line may have is lost.
+// A joiner joins the parts of lines that container engines have split. A line whose last part does not come within
+// the maximum length of a line is lost.
 type joiner struct {
 	max   int
 	lost  func(line int64, part []byte)
-	parts [2]openPart // of the standard output and the standard error
+	parts [2]openPart // of standard output and standard error
 }
 
 type openPart struct {
 	text []byte
-	at   int   // where the first begins in the block
-	line int64 // its line in the block, from 0
+	at   int   // offset of the first part in the block
+	line int64 // index of its line in the block
 	open bool
 }
 
-// expire gives up the parts whose lines would be too long at end.
+// expire drops the parts whose lines would be too long if they ended at end.
 func (j *joiner) expire(end int) {
 	for i := range j.parts {
 		if p := &j.parts[i]; p.open && end-p.at > j.max {
@@ -28,8 +28,8 @@ func (j *joiner) expire(end int) {
 	}
 }
 
-// join takes the line of a block, which ends at end. It returns the line that s is the last part of; nothing if
-// the line goes on.
+// join adds s, a line of a block that ends at end. If s is the last part of a line, or not a part, join returns the
+// whole line; otherwise it reports false.
 func (j *joiner) join(s []byte, line int64, end int) (joined []byte, whole bool) {
 	j.expire(end)
 	stream, rest, whole, ok := cutPart(s)
@@ -48,8 +48,8 @@ func (j *joiner) join(s []byte, line int64, end int) (joined []byte, whole bool)
 	return nil, false
 }
 
-// wholeLines returns how much of text, which is whole lines, is before the first part of a line whose last
-// part may come in what follows. read is how much is known to be there.
+// wholeLines returns the length of the beginning of text that has no part of a line whose last part may follow text.
+// text must consist of whole lines; read is the number of bytes read, which include text.
 func wholeLines(text []byte, read, maxLine int) int {
 	if !bytes.Contains(text, []byte(" P ")) && !bytes.Contains(text, []byte(" P:")) {
 		return len(text)

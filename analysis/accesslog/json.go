@@ -7,47 +7,46 @@ import (
 	"strings"
 )
 
-// names are the names under which a format with one object per line has the fields, the best
-// first.
+// names are the names of the fields in a format of one object per line, preferred names first.
 type names struct {
-	of      [kinds][]string     // of epoch one has the time, or one the day and one the time of day
-	header  map[string][]string // by the header's name
-	headers string              // an object of header lines
-	prefix  string              // of members that are header lines
+	of      [kinds][]string     // for epoch: one has the time, or one the day and one the time of day
+	header  map[string][]string // by the name of the header field
+	headers string              // path of an object of header fields
+	prefix  string              // prefix of the names of members that are header fields
 	mark    []string            // one of these must be present
-	is      [2]string           // a member, and the value it must have
+	is      [2]string           // a member and its required value
 	http    bool                // a request line, a method or a path must be present
 	answer  bool                // a status must be present
 	logfmt  bool                // lines may be pairs such as method=GET
 }
 
-// named are the names of kinds in the description of a format.
+// named maps names in the description of a format to kinds.
 var named = map[string]kind{
 	"time": epoch, "client": client, "request": request, "method": method, "host": host, "path": target, "query": query,
 	"status": status, "attack": attack,
 }
 
-// answered returns n for entries that have a status: a line with only a method and a path may
-// be what an application logs about a request.
+// answered returns a copy of n that requires a status: an application's log message about a
+// request may also have a method and a path.
 func (n names) answered() names {
 	n.answer = true
 	return n
 }
 
-// logfmt returns n for lines of pairs, such as method=GET.
+// asLogfmt returns a copy of n that also accepts lines of pairs such as method=GET.
 func (n names) asLogfmt() names {
 	n.logfmt = true
 	return n
 }
 
-// objects is a format of one JSON object per line, or of pairs such as method=GET. It skips what
-// precedes them in the line, such as the prefix of a container engine.
+// objects is a format of one JSON object per line, or of pairs such as method=GET. It skips text
+// before the object, such as the prefix of a container engine.
 type objects struct {
 	shape shape
 	names names
 	slots int
 
-	// The slots of the lists of names.
+	// Slots for the names in the fields of names.
 	of       [kinds][]int
 	mark, is []int
 	header   []headerSlots
@@ -111,7 +110,7 @@ func newObjects(n names) *objects {
 	return o
 }
 
-// headerName spells a header's name as net/http does.
+// headerName returns the canonical form of the name of a header field.
 func headerName(name []byte) string { return textproto.CanonicalMIMEHeaderKey(string(name)) }
 
 func (o *objects) parse(s []byte, r *record) string {
@@ -194,7 +193,7 @@ func (o *objects) parse(s []byte, r *record) string {
 	return ""
 }
 
-// readTime reads the first time that is valid.
+// readTime sets r.time to the first valid time, and reports whether there is one.
 func (o *objects) readTime(slots []value, r *record) (ok bool) {
 	for _, i := range o.of[epoch] {
 		v := slots[i]
@@ -218,7 +217,7 @@ func (o *objects) readTime(slots []value, r *record) (ok bool) {
 	return false
 }
 
-// hmsOf reads HH:MM:SS with or without a fraction.
+// hmsOf parses HH:MM:SS with an optional fraction, which it ignores.
 func hmsOf(s []byte) (int64, bool) {
 	if len(s) < 8 || len(s) > 8 && s[8] != '.' && s[8] != ',' {
 		return 0, false

@@ -12,52 +12,53 @@ import (
 	"time"
 )
 
-// Options say how a Log is read. The zero value of every field is usable.
+// Options configures a Log. The zero value of every field is usable.
 type Options struct {
-	// Format is the name of one of Formats, or describes one, as the package
-	// documentation says. If empty, each file's is found out from its first lines.
+	// Format names one of Formats or describes another, as documented for the package.
+	// If empty, each file's format is detected from its first lines.
 	Format string
 
-	// Location is where the clocks of a format without time zones stood. If nil, UTC.
-	// Of the two meanings of a time that a clock shows twice when daylight saving ends,
-	// the earlier is taken; a time that it skips is read with the offset before.
+	// Location is the time zone of times without a zone. If nil, UTC. A time that occurs
+	// twice when daylight saving ends is taken as the earlier one; a time that is skipped
+	// is read with the offset before the change.
 	Location *time.Location
 
-	// Need are the fields of an Entry that are asked for. If zero, all.
+	// Need is the set of fields of an Entry that are filled in. If zero, all.
 	Need Fields
 
-	// Workers parse lines. If zero, GOMAXPROCS. The result does not depend on it.
+	// Workers is the number of goroutines that parse lines. If zero, GOMAXPROCS.
+	// The result does not depend on it.
 	Workers int
 
-	// Buffer is how many entries are held back to put them in order. If zero, a million,
-	// which take 24 MB as arrivals, and as entries their needed fields beside.
+	// Buffer is the number of entries held back to sort them. If zero, a million, which
+	// take 24 MB as arrivals; entries also take the size of their needed fields.
 	Buffer int
 
-	// Sort says what to do about entries that come later than that. See Sort.
+	// Sort controls what happens to entries that are too late for Buffer.
 	Sort Sort
 
-	// TempDir is where entries are sorted on disk. If empty, os.TempDir.
+	// TempDir is the directory for sorting on disk. If empty, os.TempDir.
 	TempDir string
 
-	// MaxLine is how long a line may be, in bytes. If zero, 1 MiB.
+	// MaxLine is the maximum length of a line, in bytes. If zero, 1 MiB.
 	MaxLine int
 
-	// Samples is how many malformed lines are kept. If zero, 5.
+	// Samples is the maximum number of malformed lines kept. If zero, 5.
 	Samples int
 
-	block int // bytes of a block; if zero, 256 KiB
+	block int // size of a block, in bytes; if zero, 256 KiB
 }
 
-// Sort says how entries are put in order.
+// Sort is a way to sort entries.
 type Sort int
 
 const (
-	// SortMemory holds Options.Buffer entries back, and fails with an OrderError if one
-	// comes even later.
+	// SortMemory holds back Options.Buffer entries, and fails with an OrderError if an
+	// entry comes even later.
 	SortMemory Sort = iota
-	// SortDisk sorts everything before it hands out anything, on disk if there are more
-	// than Options.Buffer entries. It needs 24 bytes of disk for an entry, and if not only
-	// arrivals are asked for, the size of its needed fields.
+	// SortDisk sorts everything before it returns anything, on disk if there are more than
+	// Options.Buffer entries. Each entry takes 24 bytes of disk, and if whole entries are
+	// read, the size of its needed fields.
 	SortDisk
 )
 
@@ -80,11 +81,11 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// An OrderError says that an entry came so late that older ones were handed out before.
+// An OrderError reports an entry that came after newer ones had been returned.
 type OrderError struct {
 	File   string
-	By     time.Duration // how much older it is than the newest that was handed out
-	Buffer int           // entries that were held back
+	By     time.Duration // how much older it is than the newest entry returned
+	Buffer int           // number of entries held back
 	Again  bool          // whether the input can be read again
 }
 
@@ -100,21 +101,21 @@ func (e *OrderError) Hint() string {
 	return "sort on disk, or give the input as files, oldest first"
 }
 
-// A Log is one or several files that are read as one. Its methods but Progress are to be
-// called one at a time.
+// A Log is one or more files that are read as one. Except for Progress, its methods must not
+// be called concurrently.
 type Log struct {
 	o        Options
 	sources  []*source
-	read     atomic.Int64 // bytes as stored
+	read     atomic.Int64 // bytes, as stored
 	total    int64
 	passes   int
 	stats    Stats
-	previous int64 // the time of the last entry in the input
+	previous int64 // time of the last entry read, in input order
 }
 
-// Open finds out what the named files are. They are named oldest first; "-" is the
-// standard input. What cannot be read twice, such as a pipe, is kept open until Close.
-// A file that is not an access log is refused with a RefusedError.
+// Open opens the named files, oldest first, and detects their formats. "-" is the standard
+// input. Files that cannot be read twice, such as pipes, stay open until Close. Open returns
+// a RefusedError if a file is not an access log.
 func Open(names []string, o Options) (*Log, error) {
 	return OpenWith(names, os.Stdin, o)
 }
@@ -141,7 +142,7 @@ func OpenWith(names []string, stdin io.Reader, o Options) (*Log, error) {
 	return l, nil
 }
 
-// Close lets go of what Open kept open.
+// Close closes the files that Open left open.
 func (l *Log) Close() error {
 	var errs []error
 	for _, s := range l.sources {
@@ -150,24 +151,25 @@ func (l *Log) Close() error {
 	return errors.Join(errs...)
 }
 
-// Arrivals hands out every entry's time and client, in the order of time, entries of the
-// same time in that of the files and lines. A batch is valid only during the call.
+// Arrivals calls f with batches of the times and clients of all entries, in chronological
+// order; entries with the same time are in the order of the files and lines. A batch is valid
+// only during the call.
 //
-// It returns f's error if there is one, and stops then. It can be called again if all of
-// the input are regular files.
+// If f returns an error, Arrivals stops and returns it. It can be called again if all files
+// are regular.
 func (l *Log) Arrivals(ctx context.Context, f func([]Arrival) error) error {
 	return l.pass(ctx, 0, &output{arrivals: f})
 }
 
-// Entries is Arrivals for whole entries; it fills in the fields of Options.Need. The entry is
-// valid only during the call.
+// Entries is like Arrivals for whole entries. It fills in the fields of Options.Need. The entry
+// is valid only during the call.
 func (l *Log) Entries(ctx context.Context, f func(*Entry) error) error {
 	return l.pass(ctx, l.o.Need, &output{entries: f})
 }
 
-// Progress returns how many bytes have been read of how many in total, as they are
-// stored: compressed ones of a compressed file. The total is 0 if some of the input is no
-// regular file. Progress may be called at any time.
+// Progress returns the number of bytes read so far and in total, as stored: for a compressed
+// file, compressed bytes. The total is 0 if not all files are regular. Progress is safe for
+// concurrent use.
 func (l *Log) Progress() (read, total int64) {
 	for _, s := range l.sources {
 		if s.size == 0 && !s.regular {
@@ -177,7 +179,7 @@ func (l *Log) Progress() (read, total int64) {
 	return l.read.Load(), l.total
 }
 
-// again reports whether all of the input can be read again.
+// again reports whether the whole input can be read again.
 func (l *Log) again() bool {
 	for _, s := range l.sources {
 		if !s.regular {

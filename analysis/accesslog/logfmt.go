@@ -2,8 +2,8 @@ package accesslog
 
 import "bytes"
 
-// pairs reads text such as method=GET path="/a b", and keeps what is wanted. Words that are no
-// pairs are skipped.
+// pairs parses text such as method=GET path="/a b", and stores the members of o.shape in slots.
+// Words that are not pairs are skipped.
 func (o *objects) pairs(s []byte, slots []value) {
 	for {
 		if s = trimSpaces(s); len(s) == 0 {
@@ -35,8 +35,8 @@ func (o *objects) pairs(s []byte, slots []value) {
 	}
 }
 
-// leadingTime reads the time that syslog, or Heroku's like, puts in front of a line: after a length, and after a
-// priority and a version.
+// leadingTime parses the time in the prefix of syslog or Heroku, which may follow a length, and a priority and a
+// version. It reports whether it found one.
 func (r *record) leadingTime(s []byte) bool {
 	for range 3 {
 		t, n, ok := r.clock.iso(s)

@@ -1,7 +1,7 @@
 package accesslog
 
-// An output passes sorted arrivals or entries to the caller. Entries are sorted as arrivals, too, whose client refers
-// to a record; the output holds the records of blocks until all of them are passed on.
+// An output passes sorted arrivals or entries to the caller. Entries are also sorted as arrivals, whose client refers
+// to a record. The output holds the records of a block until all of them are passed on.
 type output struct {
 	arrivals func([]Arrival) error
 	entries  func(*Entry) error // if not nil, instead of arrivals
@@ -15,10 +15,10 @@ type output struct {
 // records are the records of a block.
 type records struct {
 	text string
-	left int // number not handed out
+	left int // number not yet passed on
 }
 
-// take keeps the records of a block, before its arrivals come.
+// take stores the records of a block. It must be called before the block's arrivals are passed on.
 func (o *output) take(number uint64, text string, arrivals int) {
 	if o.entries != nil {
 		o.held[number] = &records{text, arrivals}
@@ -40,7 +40,7 @@ func (o *output) batch(as []Arrival) error {
 	return nil
 }
 
-// record returns the record that a client refers to. It is called once for each.
+// record returns the record that a client refers to. It must be called exactly once for each record.
 func (o *output) record(ref Client) string {
 	number, from, to := ref.reference()
 	if o.last == nil || number != o.number {

@@ -20,8 +20,8 @@ func (l *Log) pass(ctx context.Context, need Fields, out *output) error {
 	return err
 }
 
-// run reads all of the input: one goroutine reads blocks, workers parse them, and the
-// caller's puts them in order and hands them out.
+// run reads all of the input: one goroutine reads blocks, workers parse them, and the caller's
+// goroutine sorts their entries and passes them on.
 func (l *Log) run(ctx context.Context, need Fields, out *output) (err error) {
 	l.read.Store(0)
 	l.stats = Stats{Files: make([]FileStats, len(l.sources))}
@@ -68,7 +68,7 @@ func (l *Log) run(ctx context.Context, need Fields, out *output) (err error) {
 			select {
 			case <-read:
 			default:
-				return // it may be waiting for a sender that never sends, and ends when that does
+				return // the reader may be blocked on a silent sender; it ends when the read returns
 			}
 		}
 		<-read
@@ -89,7 +89,7 @@ func (l *Log) run(ctx context.Context, need Fields, out *output) (err error) {
 	}
 }
 
-// take counts what is in b, and puts it in order.
+// take updates the statistics from b and adds its arrivals to o.
 func (l *Log) take(b *block, o *sorter) error {
 	if l.stats.Entries > 0 && len(b.arrivals) > 0 && b.first < l.previous {
 		b.steps++
@@ -109,7 +109,7 @@ func (l *Log) take(b *block, o *sorter) error {
 	return b.err
 }
 
-// parsed returns the next block when it is parsed, or nil after the last.
+// parsed waits until the next block is parsed and returns it, or nil after the last.
 func (r *reader) parsed(ctx context.Context) (*block, error) {
 	select {
 	case b := <-r.order:
@@ -127,7 +127,7 @@ type reader struct {
 	log    *Log
 	free   chan *block // to be filled
 	work   chan *block // to be parsed
-	order  chan *block // the same, in the order of the input
+	order  chan *block // the same blocks, in input order
 	number uint64
 }
 
@@ -184,8 +184,8 @@ func (r *reader) file(ctx context.Context, i int, s *source, f *file) error {
 	}
 }
 
-// direct sends what is in b before each line that changes the layout, with the one that
-// it is in. It returns what is left of b, and the layout that this is in.
+// direct splits b at each line that changes the layout, and sends all but the last part, each
+// with its layout. It returns the last part and its layout, or nil if ctx is done.
 func (r *reader) direct(ctx context.Context, b *block, file int, l directed) (*block, layout) {
 	for at := 0; ; {
 		if at == len(b.text) || b.text[at] != '#' {
@@ -205,7 +205,7 @@ func (r *reader) direct(ctx context.Context, b *block, file int, l directed) (*b
 			if rest == nil {
 				return nil, nil
 			}
-			// The line itself goes with what follows it.
+			// The line itself belongs to the next block.
 			rest.buffer = append(rest.buffer[:0], b.text[at:]...)
 			rest.text, rest.long = rest.buffer, 0
 			b.text = b.text[:at]

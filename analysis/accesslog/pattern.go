@@ -7,37 +7,37 @@ import (
 	"strings"
 )
 
-// A pattern is a format of variables and what is between them, in the notation of nginx's
-// log_format or of Apache's LogFormat.
+// A pattern is a format described in the notation of nginx's log_format or Apache's LogFormat:
+// variables and the text between them.
 type pattern struct {
-	lead  []byte // before the first variable
+	lead  []byte // text before the first variable
 	parts []part
-	least int  // parts that every line has; servers of old may write fewer
-	fold  bool // several spaces are like one
+	least int  // number of parts that every line has; old servers may write fewer than all
+	fold  bool // treat several spaces as one
 }
 
 const otherBeginning = "not as the format begins"
 
 // A part is a variable of a pattern.
 type part struct {
-	name   string   // as nginx calls it, or has a variable for the like
-	shown  string   // as the pattern has it
-	quoted bool     // it is between quotes
-	only   []string // what it may be, or, of those that end in a point, how it may begin
-	timed  bool     // it is the time, which may contain what follows it
-	until  []byte   // what follows, up to the next variable
+	name   string   // nginx's name of the variable, or of a similar one
+	shown  string   // as in the pattern
+	quoted bool     // between quotes
+	only   []string // allowed values; those that end in a dot are allowed prefixes
+	timed  bool     // the time, which may contain until
+	until  []byte   // text up to the next variable
 	get    func(r *record, text []byte) (reason string)
-	reason string // of a line that has not what follows
+	reason string // why a line without this part is not an entry
 }
 
-// clientVariables may name the client, the best first. $client is of no server: a pattern
-// can call so whatever it wants to be the client. $client_port is address:port.
+// clientVariables may name the client, preferred ones first. $client is not a variable of any
+// server: patterns use it for whatever should be the client. $client_port is address:port.
 var clientVariables = []string{
 	"client", "client_port", "remote_addr", "http_cf_connecting_ip", "http_true_client_ip", "http_x_real_ip", "http_x_forwarded_for",
 	"realip_remote_addr", "proxy_protocol_addr", "proxy_add_x_forwarded_for", "remote_host",
 }
 
-// builtIn returns the pattern of a format of ours. Lines may end after the variable least.
+// builtIn returns the pattern of a built-in format. Lines may end after the variable least.
 func builtIn(text, least string) *pattern {
 	p, err := newPattern(text)
 	if err != nil {
@@ -52,7 +52,7 @@ func folded(p *pattern) *pattern {
 	return p
 }
 
-// newPattern compiles a pattern, also as it stands in nginx's or Apache's configuration.
+// newPattern compiles a pattern, which may be a directive of nginx's or Apache's configuration.
 func newPattern(text string) (*pattern, error) {
 	notation := ofNginx
 	if text = unquoted(text); !strings.Contains(text, "$") {
@@ -89,8 +89,8 @@ func newPattern(text string) (*pattern, error) {
 	return p, p.bind(text)
 }
 
-// unquoted returns the pattern of a directive log_format, LogFormat or CustomLog, and any other text
-// as it is.
+// unquoted returns the pattern in a log_format, LogFormat or CustomLog directive. It returns other text
+// unchanged.
 func unquoted(text string) string {
 	text = strings.TrimSpace(text)
 	word, rest, _ := strings.Cut(text, " ")
@@ -116,8 +116,8 @@ func unquoted(text string) string {
 	}
 }
 
-// ofNginx cuts a pattern into variables, $name or ${name}, and what is between them. Those of
-// our own formats may say in the braces what the variable may be, as in ${kind=http,https}.
+// ofNginx splits a pattern into variables, $name or ${name}, and the text between them. Built-in
+// formats may list the values of a variable within the braces, as in ${kind=http,https}.
 func ofNginx(text string) (lead string, parts []part, err error) {
 	lead, rest, more := strings.Cut(text, "$")
 	for more {
@@ -149,7 +149,7 @@ func ofNginx(text string) (lead string, parts []part, err error) {
 	return lead, parts, nil
 }
 
-// bind says what each variable is for.
+// bind sets the function that stores each variable.
 func (p *pattern) bind(text string) error {
 	has := func(name string) bool {
 		return slices.ContainsFunc(p.parts, func(p part) bool { return p.name == name })
@@ -214,7 +214,7 @@ func patternPeer(r *record, text []byte) string {
 	return ""
 }
 
-// variable returns what a variable is for, or nil if it is for nothing.
+// variable returns the function that stores the named variable, or nil if it is not used.
 func variable(name string) func(r *record, text []byte) string {
 	set := func(need Fields, set func(r *record, text []byte)) func(*record, []byte) string {
 		return func(r *record, text []byte) string {
@@ -264,7 +264,7 @@ func (p *pattern) parse(s []byte, r *record) string {
 			if i < p.least-1 || len(s) == 0 {
 				return part.reason
 			}
-			text, rest = bytes.Trim(s, `"`), nil // the line's last
+			text, rest = bytes.Trim(s, `"`), nil // the last one in the line
 		}
 		if len(part.only) > 0 && !part.allows(text) {
 			return part.reason
@@ -281,7 +281,7 @@ func (p *pattern) parse(s []byte, r *record) string {
 	return ""
 }
 
-// cut cuts off the text of p, and what follows it.
+// cut cuts s into the text of p and what follows p.until.
 func (p *part) cut(s []byte) (text, rest []byte, ok bool) {
 	switch {
 	case p.quoted:
@@ -298,17 +298,17 @@ func (p *part) cut(s []byte) (text, rest []byte, ok bool) {
 		rest = s[at+len(p.until):]
 		switch {
 		case p.timed && p.until[0] == ' ' && tries < 4 && at > 0 && isWithin(s, at):
-			tries++ // it has spaces itself
+			tries++ // a space within the time
 		case p.until[0] == ' ' && at > 0 && (s[at-1] == ',' || s[at-1] == ':' && at > 1 && s[at-2] == ' ' || bytes.HasPrefix(rest, []byte(": "))):
-			// Of several upstreams, or of X-Forwarded-For.
+			// A space within a list of upstreams or X-Forwarded-For.
 		default:
 			return s[:at], rest, true
 		}
 	}
 }
 
-// isWithin reports whether the space at i is within a time: between brackets, between a day and a time of day, or
-// before a zone.
+// isWithin reports whether the space at i is within a time: between brackets, between the date and the time of day,
+// or before a zone.
 func isWithin(s []byte, i int) bool {
 	if s[0] == '[' {
 		return s[i-1] != ']'
@@ -326,8 +326,8 @@ func isWithin(s []byte, i int) bool {
 	return ok
 }
 
-// cutQuoted is cut for text between quotes. A quote that is escaped, or that is not followed by what the
-// pattern has there, is part of the text. What was not sent may be without quotes.
+// cutQuoted is cut for quoted text. A quote that is escaped, or not followed by p.until, is part of the text.
+// The quotes may be missing around "-", a missing value.
 func (p *part) cutQuoted(s []byte) (text, rest []byte, ok bool) {
 	if len(s) == 0 || s[0] != '"' {
 		if after, ok := bytes.CutPrefix(s, []byte("-")); ok && bytes.HasPrefix(after, p.until) {
@@ -353,7 +353,7 @@ func (p *part) cutQuoted(s []byte) (text, rest []byte, ok bool) {
 	}
 }
 
-// allows reports whether text is what p may be.
+// allows reports whether text is an allowed value of p.
 func (p *part) allows(text []byte) bool {
 	for _, only := range p.only {
 		if string(text) == only || only[len(only)-1] == '.' && len(text) > len(only) && string(text[:len(only)]) == only {
@@ -363,7 +363,7 @@ func (p *part) allows(text []byte) bool {
 	return false
 }
 
-// alternatives is a format whose lines are in one of several.
+// alternatives is a format whose lines are in any of several formats.
 type alternatives []layout
 
 func (a alternatives) parse(s []byte, r *record) string {

@@ -2,8 +2,8 @@ package accesslog
 
 import "bytes"
 
-// prefixed is a layout whose lines something else has put text in front of. A line
-// without that is read as it is.
+// prefixed is a layout of lines that something else has prefixed. A line without a prefix is
+// parsed as it is.
 type prefixed struct {
 	layout
 	cutting
@@ -18,10 +18,10 @@ func (p prefixed) parse(s []byte, r *record) string {
 	return p.layout.parse(s, r)
 }
 
-// A cutting is something that puts text in front of lines.
+// A cutting removes a kind of prefix from lines.
 type cutting struct {
 	cut   func(s []byte) (rest []byte, ok bool)
-	parts bool // lines may be in parts
+	parts bool // lines may be split into parts
 }
 
 var cuttings = []cutting{
@@ -30,8 +30,8 @@ var cuttings = []cutting{
 	{cutSyslog, false},
 }
 
-// cutSyslog cuts off what syslog puts in front: priority, time, host, and the process if
-// there is one, as RFC 3164 and RFC 5424 have it and as daemons write it to files.
+// cutSyslog removes the prefix of syslog: priority, time, host, and the process if there is
+// one, as in RFC 3164 and RFC 5424, and as daemons write it to files.
 func cutSyslog(s []byte) (rest []byte, ok bool) {
 	versioned := false
 	if s[0] == '<' {
@@ -76,8 +76,8 @@ func cutSyslog(s []byte) (rest []byte, ok bool) {
 	return trimSpaces(s), true
 }
 
-// cutContainer cuts off what container engines put in front on Kubernetes: time, stream,
-// and F for a whole line. Of a line in parts nothing is left.
+// cutContainer removes the prefix of container engines on Kubernetes: time, stream, and F for a
+// whole line. For a part of a line it returns nil.
 func cutContainer(s []byte) (rest []byte, ok bool) {
 	_, rest, whole, ok := cutPart(s)
 	switch {
@@ -89,8 +89,8 @@ func cutContainer(s []byte) (rest []byte, ok bool) {
 	return rest, true
 }
 
-// cutPart is cutContainer for parts of lines too, each of which but the last has P for F. stream is 0 for the
-// standard output and 1 for the standard error, whose parts may alternate.
+// cutPart is like cutContainer, but also returns parts of lines; all parts but the last have P instead of F. stream is
+// 0 for standard output and 1 for standard error, whose parts may alternate.
 func cutPart(s []byte) (stream int, rest []byte, whole, ok bool) {
 	var t clock
 	_, n, ok := t.iso(s)
@@ -110,7 +110,7 @@ func cutPart(s []byte) (stream int, rest []byte, whole, ok bool) {
 	return stream, rest, string(tag) != "P", true
 }
 
-// cutCompose cuts off the name of a container and a bar.
+// cutCompose removes the name of a container and a bar, the prefix of docker compose.
 func cutCompose(s []byte) (rest []byte, ok bool) {
 	name, rest := cutWord(s)
 	rest = trimSpaces(rest)

@@ -6,10 +6,10 @@ import (
 	"net/netip"
 )
 
-// Fields are a set of the fields of an Entry. Its Time and Client are always filled in.
+// Fields is a set of the fields of an Entry. Time and Client are always set.
 type Fields uint8
 
-// The fields that can be asked for.
+// The fields that can be requested.
 const (
 	Addr Fields = 1 << iota
 	Method
@@ -20,12 +20,12 @@ const (
 	All = Addr | Method | Host | Path | Status | Header
 )
 
-// A record is what a layout reads from a line. Its slices point into the line, or into the
+// A record is the result of parsing a line. Its slices point into the line, or into the
 // record's own buffer for unescaped text.
 type record struct {
 	need   Fields
 	time   int64
-	client []byte // as it is named, without port and brackets
+	client []byte // name, without port and brackets
 	method []byte
 	host   []byte
 	path   []byte
@@ -35,23 +35,23 @@ type record struct {
 	header []line
 
 	clock clock
-	plain []byte  // text without escapes
-	slots []value // of an object
+	plain []byte  // unescaped text
+	slots []value // members of an object
 	pair  [2]value
 }
 
-// A kind is what a named column, or a member of an object, holds.
+// A kind is the meaning of a named column or of a member of an object.
 type kind int
 
 const (
 	date kind = iota
 	clockTime
-	epoch // a whole time
+	epoch // date and time
 	client
 	request // request line
 	method
 	host
-	target // path, with the query or without it, or URL
+	target // path with or without the query, or URL
 	query
 	status
 	attack // true or 1 for requests that are part of an attack
@@ -59,13 +59,13 @@ const (
 	kinds
 )
 
-// A line is one of a request's header.
+// A line is a field of a request's header.
 type line struct {
 	name  string
 	value []byte
 }
 
-// reset clears r, except what it keeps from line to line.
+// reset clears r for the next line, but keeps its buffers.
 func (r *record) reset() {
 	r.time, r.client = 0, nil
 	if r.need != 0 {
@@ -74,7 +74,7 @@ func (r *record) reset() {
 	}
 }
 
-// set notes a header line if it is needed and was sent.
+// set adds a header field if header fields are needed and the value is not missing.
 func (r *record) set(name string, value []byte) {
 	if r.need&Header != 0 && !missing(value) {
 		r.header = append(r.header, line{name, value})
@@ -84,7 +84,7 @@ func (r *record) set(name string, value []byte) {
 // missing reports whether a field stands for a missing value.
 func missing(value []byte) bool { return len(value) == 0 || len(value) == 1 && value[0] == '-' }
 
-// append appends r but its time to b, in a form that restore reads.
+// append appends r except its time to b, encoded for restore.
 func (r *record) append(b []byte) []byte {
 	var kind byte
 	var address netip.Addr
@@ -129,10 +129,10 @@ func (r *record) append(b []byte) []byte {
 	return b
 }
 
-// attackBit is set in the first byte of a record if its request is part of an attack.
+// attackBit is set in a record's first byte if the request is part of an attack.
 const attackBit = 0x80
 
-// needed returns text if its field is needed.
+// needed returns text if field f is needed, otherwise nil.
 func (r *record) needed(f Fields, text []byte) []byte {
 	if r.need&f == 0 {
 		return nil
@@ -149,7 +149,7 @@ func appendText(b, text []byte) []byte {
 	return append(b, text...)
 }
 
-// restore sets all of e but its time to what was appended to s.
+// restore decodes s, which append encoded, into e. It does not change e.Time.
 func (e *Entry) restore(s string) {
 	*e = Entry{Time: e.Time, Header: e.Header[:0]}
 	e.Attack = s[0]&attackBit != 0
@@ -198,7 +198,7 @@ func cutNumber(s string) (n uint64, rest string) {
 
 var errTorn = errors.New("accesslog: a record of our own ends too early")
 
-// addressOf returns name as an address, if it is one.
+// addressOf returns name as an address, or the zero Addr if it is not one.
 func addressOf(name []byte) (a netip.Addr) {
 	if v4, ok := parseIPv4(name); ok {
 		return netip.AddrFrom4(v4)
@@ -209,7 +209,7 @@ func addressOf(name []byte) (a netip.Addr) {
 	return a
 }
 
-// parseIPv4 is netip.ParseAddr for the most common case, without making a string.
+// parseIPv4 is netip.ParseAddr for the most common case, without allocating a string.
 func parseIPv4(s []byte) (a [4]byte, ok bool) {
 	part, n, digits := 0, 0, 0
 	for _, c := range s {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// request reads a request line, or as much of an invalid one as it can.
+// request parses a request line, or as much of an invalid one as possible.
 func (r *record) request(s []byte) {
 	if r.need&(Method|Path|Host) == 0 {
 		return
@@ -27,8 +27,8 @@ func (r *record) request(s []byte) {
 	r.target(r.unescape(target))
 }
 
-// letters reports whether s is made of letters, - and _, and begins with a letter, as
-// every method in use does.
+// letters reports whether s begins with a letter and consists of letters, - and _, as every
+// method in use does.
 func letters(s []byte) bool {
 	for i, c := range s {
 		if (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c != '-' && c != '_') {
@@ -38,7 +38,7 @@ func letters(s []byte) bool {
 	return len(s) > 0
 }
 
-// target reads what was requested: a path with a query, or a URL, or for CONNECT a host.
+// target parses a request target: a path with an optional query, a URL, or for CONNECT a host.
 func (r *record) target(s []byte) {
 	if len(s) > 0 && s[0] != '/' {
 		if i := bytes.Index(s, []byte("://")); i > 0 && i < 12 && letters(s[:i]) {
@@ -76,15 +76,15 @@ func withoutDefaultPort(host, scheme []byte) []byte {
 	return host
 }
 
-// code reads a status. It returns 0 for anything else.
+// code parses a status, and ignores anything else.
 func (r *record) code(s []byte) {
 	if n, ok := number(s); ok && n < 1000 {
 		r.status = n
 	}
 }
 
-// unicode appends the character of the digits after \u, and returns how many bytes of s
-// it is of, or 0.
+// unicode appends the character encoded by s, the text after \u, to r.plain. It returns the
+// number of bytes of s that it consumed, or 0 if s is invalid.
 func (r *record) unicode(s []byte) int {
 	c, ok := hex4(s)
 	if !ok {

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// A shape is what is wanted of a JSON object: which members, under which slot.
+// A shape selects members of a JSON object and assigns them to slots.
 type shape struct {
 	members map[string]*member
-	collect func(r *record, name []byte, v value) // of all members, if not nil
+	collect func(r *record, name []byte, v value) // if not nil, called for every member
 }
 
 type member struct {
@@ -16,8 +16,8 @@ type member struct {
 	shape *shape
 }
 
-// want adds a member to be put in slot: of that name, and if there are points in it, also
-// of objects within objects.
+// want assigns the member path to slot. If path has dots, it also means a member of nested
+// objects.
 func (s *shape) want(path string, slot int) {
 	s.member(path).slot = slot
 	for {
@@ -43,22 +43,22 @@ func (s *shape) member(name string) *member {
 	return m
 }
 
-// A value is a string's text between the quotes, or a number, or a word such as null. Of
-// an array it is the first of its elements.
+// A value is the text of a string without its quotes, a number, or a word such as null. The
+// value of an array is its first element.
 type value struct {
 	text    []byte
 	quoted  bool
 	escaped bool
 }
 
-// there reports whether there was one, such as it is.
+// there reports whether the value is present, even if empty or null.
 func (v value) there() bool { return v.text != nil || v.quoted }
 
 func (v value) missing() bool {
 	return missing(v.text) || !v.quoted && string(v.text) == "null"
 }
 
-// plain returns the text without escapes.
+// plainOf returns the unescaped text of v.
 func (r *record) plainOf(v value) []byte {
 	if v.escaped {
 		return r.unescape(v.text)
@@ -66,9 +66,9 @@ func (r *record) plainOf(v value) []byte {
 	return v.text
 }
 
-// A scanner reads a JSON object, and keeps nothing but what is wanted. It forgives what
-// web servers get wrong when they put variables into JSON themselves: \x22, and words
-// that JSON does not have. depth is bounded, since the input is not trusted.
+// A scanner parses a JSON object and stores only the members of a shape. It accepts invalid
+// JSON of servers that insert variables without encoding: \x22, and words that JSON does not
+// have. The depth is limited, since the input is not trusted.
 type scanner struct {
 	s []byte
 	r *record
@@ -76,7 +76,7 @@ type scanner struct {
 
 const maxDepth = 64
 
-// object reads an object, from behind its brace.
+// object parses an object after its opening brace.
 func (p *scanner) object(want *shape, slots []value, depth int) bool {
 	if depth > maxDepth {
 		return false
@@ -137,11 +137,12 @@ func (p *scanner) value(want *shape, slots []value, depth int) (v value, ok bool
 	return v, !bytes.ContainsAny(v.text, "{[\"\\:")
 }
 
-// pair is an element of header lines that are written as an array.
+// pair is the shape of a header field in an array of header fields.
 var pair = &shape{members: map[string]*member{"name": {slot: 0}, "value": {slot: 1}}}
 
-// array reads an array, from behind its bracket, and returns its first element. Of objects
-// with name and value it hands out what is wanted.
+// array parses an array after its opening bracket, and returns its first element. If want
+// collects members, array calls want.collect for each element that is an object with a name
+// and a value.
 func (p *scanner) array(want *shape, depth int) (first value, ok bool) {
 	if depth > maxDepth {
 		return value{}, false
@@ -174,7 +175,7 @@ func (p *scanner) array(want *shape, depth int) (first value, ok bool) {
 	}
 }
 
-// text reads a string, from behind its quote.
+// text parses a string after its opening quote.
 func (p *scanner) text() (text []byte, escaped, ok bool) {
 	for i := 0; ; {
 		j := bytes.IndexByte(p.s[i:], '"')

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// A sorter puts batches of arrivals, each in order, in order as a whole: it merges them as sequences. In memory it
-// holds back up to limit arrivals, and a log that is in order passes unchanged. On disk it hands out nothing before
-// finish: it writes limit arrivals at a time to a file as a run, and merges the runs at the end.
+// A sorter merges batches of arrivals, each of them sorted. In memory, it holds back up to limit arrivals, and passes
+// a sorted log unchanged. On disk, it passes on nothing before finish: it writes runs of limit arrivals to a file, and
+// merges the runs at the end.
 type sorter struct {
 	batches
 	ctx   context.Context
@@ -25,11 +25,11 @@ type sorter struct {
 	dir   string // of the file
 
 	sequences sequences
-	added     int       // sequences
-	count     int       // arrivals in sequences
-	merged    []Arrival // parts of sequences that are ready to be handed out
+	added     int       // number of sequences added so far
+	count     int       // number of arrivals in sequences
+	merged    []Arrival // parts of sequences that are ready to be passed on
 	handed    bool
-	until     int64 // the newest that was handed out, or written
+	until     int64 // time of the newest arrival passed on or written
 
 	file    *os.File
 	removed bool
@@ -40,22 +40,22 @@ type sorter struct {
 	fills   uint64
 }
 
-// A sequence is arrivals in order: a batch, or a run that comes in batches.
+// A sequence is a sorted list of arrivals: a batch, or a run that is read in batches.
 type sequence struct {
-	place int       // in the input: of two arrivals of the same time that of the first place is first
-	batch []Arrival // the last one
-	rest  []Arrival // of batch, not yet handed out
-	run             // the rest of it
+	place int       // in the input: breaks ties between arrivals with the same time
+	batch []Arrival // the current batch
+	rest  []Arrival // the part of batch not yet passed on
+	run             // the part not yet read
 	r     *bufio.Reader
 }
 
-// A run is a part of the file that is in order.
+// A run is a sorted part of the file.
 type run struct {
 	from, to int64
 	arrivals int
 }
 
-// add takes a batch, which must be in order and not empty.
+// add adds a batch, which must be sorted and not empty.
 func (s *sorter) add(b []Arrival) error {
 	if !s.disk && s.handed && b[0].Time < s.until {
 		return &OrderError{By: time.Duration(s.until-b[0].Time) * time.Microsecond, Buffer: s.limit}
@@ -77,7 +77,7 @@ func (s *sorter) push(q *sequence, arrivals int) {
 	heap.Push(&s.sequences, q)
 }
 
-// finish hands out all arrivals that are held.
+// finish passes on all arrivals held.
 func (s *sorter) finish() error {
 	if s.file != nil {
 		if err := s.write(); err != nil {
@@ -99,7 +99,7 @@ func (s *sorter) finish() error {
 	return s.drain(0)
 }
 
-// drain hands out the oldest arrivals until about keep are held, never fewer.
+// drain passes on the oldest arrivals until about keep are held, but never fewer.
 func (s *sorter) drain(keep int) error {
 	for len(s.sequences) > 0 {
 		first := s.sequences[0]
@@ -139,7 +139,7 @@ func (s *sorter) drain(keep int) error {
 	return s.flush()
 }
 
-// flush hands out what is merged.
+// flush passes on the merged arrivals.
 func (s *sorter) flush() error {
 	if len(s.merged) == 0 {
 		return nil
@@ -149,7 +149,7 @@ func (s *sorter) flush() error {
 	return err
 }
 
-// hand passes arrivals on, or writes them to the file until the whole input is known.
+// hand passes on arrivals, or writes them to the file if s sorts on disk and more may be added.
 func (s *sorter) hand(as []Arrival) error {
 	if s.ctx.Err() != nil {
 		return s.ctx.Err()
@@ -171,8 +171,8 @@ func (s *sorter) hand(as []Arrival) error {
 	return nil
 }
 
-// write writes the held arrivals as a run, or appends them to the last run if they are newer: a run's
-// arrivals come before those of the next run in the input.
+// write writes the held arrivals as a run, or appends them to the last run if they are newer. Thus runs
+// are in input order.
 func (s *sorter) write() error {
 	if s.count == 0 {
 		return nil
@@ -183,7 +183,7 @@ func (s *sorter) write() error {
 			return onDisk(err)
 		}
 		s.file, s.w = f, bufio.NewWriterSize(f, 1<<20)
-		// If the system can remove an open file, nothing is left even if the process is killed.
+		// If the system can remove open files, nothing is left behind even if the process is killed.
 		s.removed = os.Remove(f.Name()) == nil
 	}
 	if len(s.runs) == 0 || s.sequences[0].rest[0].Time < s.until {
@@ -196,7 +196,7 @@ func (s *sorter) write() error {
 	return err
 }
 
-// fill reads the next arrivals of a run. Their records are held like those of a block, under numbers that count down
+// fill reads the next arrivals of a run. Their records are held like those of a block, with numbers that count down
 // from the largest.
 func (s *sorter) fill(q *sequence) error {
 	const atOnce = 256 // so that the batches of many runs take little memory
@@ -226,7 +226,7 @@ func (s *sorter) fill(q *sequence) error {
 	return nil
 }
 
-// close removes the file.
+// close closes and removes the file.
 func (s *sorter) close() error {
 	if s.file == nil {
 		return nil
@@ -240,7 +240,7 @@ func (s *sorter) close() error {
 
 func onDisk(err error) error { return fmt.Errorf("accesslog: sorting on disk: %w", err) }
 
-// sequences are a heap by the time of their next arrivals.
+// sequences is a heap, ordered by the times of the next arrivals.
 type sequences []*sequence
 
 func (q sequences) Len() int           { return len(q) }
@@ -259,7 +259,7 @@ func (s *sequence) before(other *sequence) bool {
 	return a < b || a == b && s.place < other.place
 }
 
-// part returns what can be handed out next: the arrivals of the first sequence that come before those of all others.
+// part returns what can be passed on next: the arrivals of the first sequence that precede those of all others.
 func (q sequences) part() []Arrival {
 	rest := q[0].rest
 	if len(q) == 1 {
@@ -283,10 +283,10 @@ func (q sequences) part() []Arrival {
 	return rest[:n]
 }
 
-// batches are lists of arrivals for reuse. Its methods may be called concurrently.
+// batches is a free list of batches. It is safe for concurrent use.
 type batches struct{ free chan []Arrival }
 
-const batchSize = 2048 // about as many as there are lines in a block
+const batchSize = 2048 // about the number of lines in a block
 
 func (p batches) get() []Arrival {
 	select {

@@ -14,36 +14,36 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// headSize is how much of a file's text is looked at to find out its format.
+// headSize is the number of bytes of a file's text used to detect its format.
 const headSize = 256 << 10
 
 // A source is one of a log's files.
 type source struct {
 	name        string
-	stdin       io.Reader // of "-"
+	stdin       io.Reader // for "-"
 	log         *Log
-	regular     bool  // it can be read again
+	regular     bool  // can be read again
 	size        int64 // as stored, if regular
 	compression string
 	format      string
 	layout      layout
 	proxied     bool   // the client is a proxy
-	pattern     string // that reads the clients then
+	pattern     string // if proxied, reads the real clients
 
-	// Of what cannot be opened again: what Open opened, and the text at its beginning.
+	// If the source is not regular: the file that Open opened, and the text read from it.
 	held *file
 	head []byte
 }
 
-// A file is an open source, without its compression.
+// A file is an open source. Reading from it returns decompressed text.
 type file struct {
 	io.Reader
-	stored      *os.File      // nil of the standard input
-	zstd        *zstd.Decoder // if that is what it is compressed by
+	stored      *os.File      // nil for the standard input
+	zstd        *zstd.Decoder // nil unless compressed by zstd
 	regular     bool
 	size        int64
 	compression string
-	torn        bool // what is compressed turned out to end early
+	torn        bool // the compressed data turned out to be truncated
 }
 
 func (f *file) Close() error {
@@ -56,7 +56,7 @@ func (f *file) Close() error {
 	return f.stored.Close()
 }
 
-// inspect opens s, and finds out what it is.
+// inspect opens s and detects its compression and format.
 func (s *source) inspect() error {
 	f, err := s.open()
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *source) inspect() error {
 	return nil
 }
 
-// take returns the text of s, from the start.
+// take returns the text of s from its beginning.
 func (s *source) take() (*file, error) {
 	if s.regular {
 		return s.open()
@@ -107,7 +107,7 @@ func (s *source) close() error {
 	return s.held.Close()
 }
 
-// open opens s, and undoes its compression. With an error, the file is closed.
+// open opens s for reading its decompressed text. If open returns an error, the file is closed.
 func (s *source) open() (f *file, err error) {
 	f = new(file)
 	defer func() {
@@ -142,7 +142,7 @@ func (s *source) open() (f *file, err error) {
 	return f, nil
 }
 
-// decompress finds out by its first bytes how what is stored is compressed.
+// decompress sets f.Reader to read the decompressed stored. It detects the compression from magic, the first bytes.
 func (f *file) decompress(stored *bufio.Reader, magic []byte) (err error) {
 	switch {
 	case bytes.HasPrefix(magic, []byte("\x1f\x8b")):
@@ -167,7 +167,7 @@ func (f *file) decompress(stored *bufio.Reader, magic []byte) (err error) {
 	return nil
 }
 
-// failed wraps an error of reading s.
+// failed wraps an error from reading s.
 func (s *source) failed(err error) error {
 	if s.compression != "" {
 		return fmt.Errorf("accesslog: reading %s (%s): %w", s.name, s.compression, err)
@@ -175,8 +175,8 @@ func (s *source) failed(err error) error {
 	return fmt.Errorf("accesslog: reading %s: %w", s.name, err)
 }
 
-// An untilTorn ends where what is compressed ends early, such as in a file that is still
-// being written, and notes that it did.
+// An untilTorn returns io.EOF where compressed data is truncated, such as in a file that is
+// still being written, and sets torn.
 type untilTorn struct {
 	io.Reader
 	torn *bool
@@ -190,7 +190,7 @@ func (u *untilTorn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A counter counts what is read.
+// A counter counts the bytes read.
 type counter struct {
 	io.Reader
 	n *atomic.Int64
@@ -202,7 +202,7 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// OpenText opens a file, or stdin for "-", and undoes its compression.
+// OpenText opens the named file, or stdin for "-". Reading from it returns decompressed text.
 func OpenText(name string, stdin io.Reader) (io.ReadCloser, error) {
 	s := &source{name: name, log: new(Log)}
 	if name == "-" {

@@ -1,6 +1,6 @@
 package accesslog
 
-// Stats is what was read by the last call of Arrivals or Entries, so far.
+// Stats describes what the last call of Arrivals or Entries has read so far.
 type Stats struct {
 	Files     []FileStats `json:"files"`
 	Lines     int64       `json:"lines"`
@@ -10,25 +10,25 @@ type Stats struct {
 	Unnamed   int64       `json:"unnamed"`                   // entries whose client is "-"
 
 	Bytes       int64 `json:"-"` // of text
-	Steps       int64 `json:"-"` // how often an entry is older than the one before it in the input
-	First, Last int64 `json:"-"` // the oldest and newest entry's time, if there are entries
+	Steps       int64 `json:"-"` // entries that are older than the previous one in the input
+	First, Last int64 `json:"-"` // times of the oldest and newest entry, if there are entries
 }
 
-// FileStats is what was read of one file.
+// FileStats describes what was read from one file.
 type FileStats struct {
 	Name        string `json:"name"`
 	Format      string `json:"format"`                // see Formats
-	Compression string `json:"compression,omitempty"` // "gzip", "zstd", "bzip2", or nothing
-	Torn        bool   `json:"cut_off,omitempty"`     // what is compressed ends early: what could be read was
+	Compression string `json:"compression,omitempty"` // "gzip", "zstd", "bzip2" or ""
+	Torn        bool   `json:"cut_off,omitempty"`     // the compressed data is truncated; the rest was read
 	Lines       int64  `json:"lines"`
 	Entries     int64  `json:"requests"`
 	Malformed   int64  `json:"malformed"`
 
 	Bytes int64 `json:"-"` // of text
 
-	// Proxied says that nearly all of the first lines are of one private client, while their last text in
-	// quotes looks like X-Forwarded-For. Pattern is an Options.Format that reads the clients from there,
-	// if one was found.
+	// Proxied reports whether nearly all of the first lines have the same private client, and their last
+	// quoted text looks like X-Forwarded-For. Pattern is an Options.Format that reads the clients from
+	// there, or empty if none was found.
 	Proxied bool   `json:"-"`
 	Pattern string `json:"-"`
 }
@@ -37,15 +37,15 @@ type FileStats struct {
 type Sample struct {
 	File   string `json:"file"`
 	Line   int64  `json:"line"`           // from 1
-	Reason string `json:"reason"`         // of our own words alone
+	Reason string `json:"reason"`         // never quotes the line
 	Text   string `json:"text,omitempty"` // the line's first 200 bytes
 }
 
-// Stats returns what was read so far. It may be called from what Arrivals and Entries
-// call.
+// Stats returns what was read so far. It may be called from the functions that Arrivals and
+// Entries call.
 func (l *Log) Stats() Stats { return l.stats }
 
-// count adds what b says to the file that it is of.
+// count adds the results of b to the totals and to those of its file.
 func (s *Stats) count(b *block, samples int) {
 	f := &s.Files[b.file]
 	for _, sample := range b.samples {

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// cutWord returns s up to the next space, and what follows it. It skips leading spaces.
+// cutWord skips leading spaces, and cuts s around the next space.
 func cutWord(s []byte) (word, rest []byte) { return cutSpace(trimSpaces(s)) }
 
-// cutSpace is cutWord, except that a leading space ends an empty word.
+// cutSpace is like cutWord, except that a leading space ends an empty word.
 func cutSpace(s []byte) (word, rest []byte) {
 	if i := bytes.IndexByte(s, ' '); i >= 0 {
 		return s[:i], s[i+1:]
@@ -17,7 +17,7 @@ func cutSpace(s []byte) (word, rest []byte) {
 	return s, nil
 }
 
-// skipWords returns what follows n words.
+// skipWords returns s without its first n words.
 func skipWords(s []byte, n int) []byte {
 	for range n {
 		_, s = cutWord(s)
@@ -25,9 +25,10 @@ func skipWords(s []byte, n int) []byte {
 	return s
 }
 
-// cutQuoted returns what is between the quotes at the beginning of s, and what follows.
-// A quote that is escaped, or that neither a space nor the end of the line follows, is
-// part of the text: old servers do not escape. A text without an end was cut off.
+// cutQuoted returns the quoted text at the beginning of s, without its quotes, and the rest.
+// A quote that is escaped, or not followed by a space or the end of the line, is part of the
+// text, since old servers do not escape quotes. The closing quote of a truncated line may be
+// missing.
 func cutQuoted(s []byte) (text, rest []byte, ok bool) {
 	if len(s) == 0 || s[0] != '"' {
 		return nil, s, false
@@ -55,8 +56,8 @@ func escaped(s []byte) bool {
 	return (len(s)-n)%2 == 1
 }
 
-// withoutHole removes the zeros at the beginning of s. A file has them if it was truncated while
-// a server continued to write at its old offset.
+// withoutHole removes zeros at the beginning of s. A file has them if it was truncated while a
+// server continued to write at its old offset.
 func withoutHole(s []byte) []byte {
 	if len(s) > 0 && s[0] == 0 {
 		return bytes.TrimLeft(s, "\x00")
@@ -64,7 +65,7 @@ func withoutHole(s []byte) []byte {
 	return s
 }
 
-// trimSpaces removes the spaces at the beginning of s.
+// trimSpaces removes leading spaces.
 func trimSpaces(s []byte) []byte {
 	for len(s) > 0 && s[0] == ' ' {
 		s = s[1:]
@@ -72,13 +73,13 @@ func trimSpaces(s []byte) []byte {
 	return s
 }
 
-// escapes are the characters that may follow a backslash, meant what they stand for.
+// escapes are the characters that may follow a backslash; meant are the characters they stand for.
 const (
 	escapes = "ntrbfv\"\\/'"
 	meant   = "\n\t\r\b\f\v\"\\/'"
 )
 
-// unescape undoes what servers do to text in their logs: \xHH, \" and the like.
+// unescape decodes the escapes of servers' logs, such as \xHH and \".
 func (r *record) unescape(s []byte) []byte {
 	i := bytes.IndexByte(s, '\\')
 	if i < 0 {
@@ -116,7 +117,7 @@ func (r *record) unescape(s []byte) []byte {
 	return r.plain[from:]
 }
 
-// hexPair returns the byte of the two hexadecimal digits that s begins with.
+// hexPair decodes the two hexadecimal digits at the beginning of s.
 func hexPair(s []byte) (b byte, ok bool) {
 	if len(s) < 2 {
 		return 0, false
@@ -126,7 +127,7 @@ func hexPair(s []byte) (b byte, ok bool) {
 	return to[0], err == nil
 }
 
-// unpercent undoes percent-encoding.
+// unpercent decodes percent-encoding.
 func (r *record) unpercent(s []byte) []byte {
 	if bytes.IndexByte(s, '%') < 0 {
 		return s
@@ -143,7 +144,7 @@ func (r *record) unpercent(s []byte) []byte {
 	return r.plain[from:]
 }
 
-// unplus turns + into spaces: IIS writes spaces as +.
+// unplus replaces + by a space: IIS writes spaces as +.
 func (r *record) unplus(s []byte) []byte {
 	if bytes.IndexByte(s, '+') < 0 {
 		return s
@@ -158,7 +159,7 @@ func (r *record) unplus(s []byte) []byte {
 	return r.plain[from:]
 }
 
-// withoutPort returns the address of address:port and [address]:port, and anything else
+// withoutPort returns the address of address:port and [address]:port. It returns other text
 // unchanged. The last part of an IPv6 address without brackets is not a port.
 func withoutPort(s []byte) []byte {
 	if len(s) > 0 && s[0] == '[' {
@@ -173,8 +174,8 @@ func withoutPort(s []byte) []byte {
 	return s
 }
 
-// withoutItsPort is withoutPort for text that always has a port, which follows the last
-// colon even after an IPv6 address without brackets.
+// withoutItsPort is like withoutPort for text that always has a port, after the last colon,
+// even after an IPv6 address without brackets.
 func withoutItsPort(s []byte) []byte {
 	if i := bytes.LastIndexByte(s, ':'); i > 0 && s[0] != '[' {
 		return s[:i]

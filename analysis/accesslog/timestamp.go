@@ -2,9 +2,9 @@ package accesslog
 
 import "bytes"
 
-// iso reads yyyy-mm-ddTHH:MM:SS, with a fraction or without, with a zone or without one:
-// Z, +hh, +hhmm, +hh:mm. There may be a space or underscore for the T, and slashes in the
-// date. It returns how many bytes were read.
+// iso parses yyyy-mm-ddTHH:MM:SS with an optional fraction and an optional zone: Z, +hh, +hhmm
+// or +hh:mm. The T may be a space or an underscore, and the date may have slashes. n is the
+// number of bytes parsed.
 func (c *clock) iso(s []byte) (micros int64, n int, ok bool) {
 	if len(s) < 19 || s[10] != 'T' && s[10] != ' ' && s[10] != 't' && s[10] != '_' {
 		return 0, 0, false
@@ -25,7 +25,8 @@ func (c *clock) iso(s []byte) (micros int64, n int, ok bool) {
 	return (seconds-offset)*second + part, n + length, true
 }
 
-// fraction reads a point and digits, in microseconds. It returns how many bytes it is.
+// fraction parses a point or a comma, and digits, as microseconds. n is the number of bytes
+// parsed.
 func fraction(s []byte) (micros int64, n int) {
 	if len(s) < 2 || s[0] != '.' && s[0] != ',' {
 		return 0, 0
@@ -41,7 +42,8 @@ func fraction(s []byte) (micros int64, n int) {
 	return micros, n
 }
 
-// isoZone reads a zone, after a space or none. It returns how many bytes it is.
+// isoZone parses a zone, optionally after a space, as an offset in seconds. n is the number of
+// bytes parsed.
 func isoZone(s []byte) (offset int64, n int, ok bool) {
 	if len(s) > 1 && s[0] == ' ' && (s[1] == '+' || s[1] == '-') {
 		offset, n, ok = isoZone(s[1:])
@@ -70,7 +72,7 @@ func isoZone(s []byte) (offset int64, n int, ok bool) {
 	return 0, 0, false
 }
 
-// date reads yyyy-mm-dd or yyyy/mm/dd as seconds since the epoch in UTC.
+// date parses yyyy-mm-dd or yyyy/mm/dd as seconds since the epoch in UTC.
 func (c *clock) date(s []byte) (int64, bool) {
 	if len(s) != 10 {
 		return 0, false
@@ -91,7 +93,7 @@ func (c *clock) date(s []byte) (int64, bool) {
 	return at, ok
 }
 
-// any reads a time in any of the forms that logs write it in, and nothing else.
+// any parses s as a time in any form used in logs.
 func (c *clock) any(s []byte) (micros int64, ok bool) {
 	s = bytes.TrimSpace(s)
 	if n := len(s); n > 2 && s[0] == '[' && s[n-1] == ']' {

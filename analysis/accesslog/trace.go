@@ -2,7 +2,7 @@ package accesslog
 
 import "bytes"
 
-// trace is the shortest form of a log: a time and a client, with a tab between.
+// trace is the shortest form of a log: a time and a client, separated by a tab.
 type trace struct{}
 
 func (trace) parse(s []byte, r *record) string {

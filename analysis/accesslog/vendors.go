@@ -2,8 +2,8 @@ package accesslog
 
 import "strings"
 
-// Where servers and networks that log in JSON have what is wanted. Of several addresses
-// that may be the client, the first is the one that the server itself takes for it.
+// Names of the fields in the JSON logs of servers and networks. If several addresses may be
+// the client, the first is the one that the server itself considers the client.
 
 var caddy = described(`
 	time=ts client=request.client_ip|request.remote_ip|request.remote_addr method=request.method host=request.host path=request.uri status=status
@@ -29,7 +29,7 @@ var fastly = described(`
 	status=response_status|status header:User-Agent=request_user_agent|user_agent header:Referer=request_referer|referer
 	mark=fastly_is_edge|fastly_server|fastly_pop|fastly_is_shield|response_state`)
 
-// azureGateway is what Azure Application Gateway logs, to a storage account and to a table of Log Analytics.
+// azureGateway is the log of Azure Application Gateway, in a storage account or in a table of Log Analytics.
 var azureGateway = described(`
 	time=timeStamp|TimeGenerated|time|timestamp client=properties.clientIP|properties.clientIp|ClientIp|ClientIP method=properties.httpMethod|HttpMethod
 	host=properties.originalHost|properties.host|OriginalHost|Host
@@ -47,12 +47,12 @@ var vercel = described(`
 var heroku = described(`
 	client=fwd method=method host=host path=path status=status mark=dyno logfmt`)
 
-// node is the log of this project's nodes, with access-log, as text or JSON.
+// node is the access log of edge itself, as text or JSON.
 var node = described(`
 	time=time client=client method=method host=host path=uri status=status mark=verdict|msg is=msg|request logfmt`)
 
-// object is what most others call it: nginx's variables, the Elastic Common Schema,
-// Google's and Azure's load balancers, W3C's fields, and what people write themselves.
+// object has the names that most others use: nginx's variables, the Elastic Common Schema,
+// Google's and Azure's load balancers, W3C's fields, and common custom names.
 var object = described(`
 	time=time_iso8601|@timestamp|timestamp|time_local|msec|time|ts|datetime|date_time|start_time|time_start|requestTime|logged_at|started_at|
 		timeStamp|TimeGenerated|reqTimeSec|timestamp(ms)|date
@@ -74,8 +74,8 @@ var object = described(`
 		user_agent.original|properties.userAgent
 	header:Referer=http_referer|http_referrer|referer|referrer|cs(Referer)|httpRequest.referer|http.request.referrer headers=request.headers http`)
 
-// described returns names from text such as time=ts client=ip|addr, the best of several first. A line
-// that ends with | goes on in the next one.
+// described parses names from text such as time=ts client=ip|addr, the preferred name first. A line that ends
+// with | continues on the next.
 func described(text string) (n names) {
 	for pair := range strings.FieldsSeq(strings.ReplaceAll(text, "|\n\t\t", "|")) {
 		key, value, _ := strings.Cut(pair, "=")

@@ -6,39 +6,39 @@ import (
 	"strings"
 )
 
-// A directed layout is changed by the lines of its file that begin with #. direct returns
-// what reads the lines that follow, which is l itself if s changes nothing.
+// A directed layout is changed by lines that begin with #. direct returns the layout of the
+// lines that follow s, which is the layout itself if s changes nothing.
 type directed interface {
 	layout
 	direct(s []byte) layout
 }
 
-// columns is a format whose directives name its columns: the W3C's extended log format,
-// which IIS and CloudFront write, and Zeek's. It never changes; a directive makes another.
+// columns is a format whose directives name its columns: the W3C extended log format, which
+// IIS and CloudFront write, and Zeek's. It is immutable; a directive creates a new one.
 type columns struct {
 	zeek   bool
-	tabs   bool   // between columns, and nothing else
-	usual  string // columns
-	bare   bool   // no #Fields yet: the columns are those that are usual
-	client string // the field that names the client, if it is not the usual one
+	tabs   bool   // columns are separated by tabs only
+	usual  string // default columns
+	bare   bool   // no #Fields yet: the columns are the default ones
+	client string // name of the client's field, if not a usual one
 	fields []field
-	count  int   // columns
-	day    int64 // of #Date, in seconds since the epoch
+	count  int   // number of columns
+	day    int64 // from #Date, in seconds since the epoch
 	dated  bool
-	zone   int64 // of #GMT-Offset, in seconds
-	wall   bool  // the clock is local
-	has    int   // which kinds of field there are
+	zone   int64 // from #GMT-Offset, in seconds
+	wall   bool  // times are local
+	has    int   // bit set of the kinds of fields
 }
 
-// A field is a column that is wanted.
+// A field is a column that is used.
 type field struct {
 	column int
 	kind   kind
 	header string
 }
 
-// columnsWanted are the columns that are wanted, but for cs(…), which is a header. CloudFront's cs(Host) is a name of
-// its own; x-host-header, behind it, is what the client asked for.
+// columnsWanted are the columns that are used, except cs(…), which is a header field. CloudFront's cs(Host) is its own
+// name; x-host-header, a later column, is the host that the client requested.
 var columnsWanted = map[string]field{
 	"date": {kind: date}, "date-local": {kind: date}, "x-date-start": {kind: date},
 	"time": {kind: clockTime}, "time-local": {kind: clockTime}, "x-time-start": {kind: clockTime},
@@ -107,7 +107,7 @@ func (c *columns) setFields(names []string) {
 		}
 		utc, local := strings.CutSuffix(lower, "-local")
 		if local && slices.ContainsFunc(names, func(other string) bool { return strings.EqualFold(other, utc) }) {
-			known = false // it is there in UTC too
+			known = false // there is a column in UTC too
 		}
 		if known {
 			c.wall = c.wall || local
@@ -118,7 +118,7 @@ func (c *columns) setFields(names []string) {
 	}
 }
 
-// complete reports whether the fields tell time and client.
+// complete reports whether the fields include the time and the client.
 func (c *columns) complete() bool {
 	return c.has&(1<<client) != 0 && (c.has&(1<<epoch|1<<clockTime) != 0)
 }
@@ -150,7 +150,7 @@ func (c *columns) parse(s []byte, r *record) string {
 			if r.need&Header != 0 && !missing(column) {
 				r.set(f.header, c.header(r, column))
 			}
-		case client, epoch: // the first that is there
+		case client, epoch: // the first one present
 			if missing(*text) {
 				*text = column
 			}
@@ -229,7 +229,7 @@ func (c *columns) parse(s []byte, r *record) string {
 	return ""
 }
 
-// either returns a, or if that is nothing, b.
+// either returns a, or b if a is empty.
 func either(a, b []byte) []byte {
 	if len(a) > 0 {
 		return a
@@ -237,7 +237,7 @@ func either(a, b []byte) []byte {
 	return b
 }
 
-// cut cuts the next column off.
+// cut cuts off the next column.
 func (c *columns) cut(s []byte) (column, rest []byte, ok bool) {
 	if c.tabs {
 		i := bytes.IndexByte(s, '\t')
@@ -265,7 +265,7 @@ func (c *columns) cut(s []byte) (column, rest []byte, ok bool) {
 	return s, nil, true
 }
 
-// cutDoubled cuts text between quotes, in which a quote is written twice.
+// cutDoubled cuts off quoted text in which quotes are doubled.
 func cutDoubled(s []byte) (text, rest []byte, ok bool) {
 	for i := 1; i < len(s); i++ {
 		if s[i] != '"' {
@@ -283,8 +283,8 @@ func cutDoubled(s []byte) (text, rest []byte, ok bool) {
 	return nil, s, false
 }
 
-// header returns what was sent: CloudFront writes it percent-encoded, IIS with + for
-// spaces, and who quotes it doubles its quotes.
+// header decodes a header field: CloudFront percent-encodes it, IIS replaces spaces by +, and
+// in a quoted one quotes are doubled.
 func (c *columns) header(r *record, s []byte) []byte {
 	switch {
 	case c.zeek:
@@ -297,17 +297,16 @@ func (c *columns) header(r *record, s []byte) []byte {
 	return r.unplus(s)
 }
 
-// cloudFrontFields are the columns of CloudFront's standard log, in their order; older
-// logs have fewer, and what follows is newer.
+// cloudFrontFields are the columns of CloudFront's standard log, in order. Older logs have
+// fewer columns, newer logs more.
 const cloudFrontFields = "date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) " +
 	"cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id x-host-header cs-protocol cs-bytes time-taken"
 
-// iisFields are the columns that IIS logs if it is not told otherwise. Older versions do
-// not log the last.
+// iisFields are the columns that IIS logs by default. Older versions do not log the last one.
 const iisFields = "date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) cs(Referer) " +
 	"sc-status sc-substatus sc-win32-status"
 
-// newColumns reads logs with these columns also where their directives were cut off.
+// newColumns returns a layout that uses the columns of usual as long as there is no #Fields.
 func newColumns(tabs bool, usual string) *columns {
 	c := &columns{tabs: tabs, bare: true, usual: usual}
 	c.setFields(strings.Fields(usual))
