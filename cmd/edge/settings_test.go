@@ -290,6 +290,10 @@ func TestPrecedence(t *testing.T) {
 
 // Lists are written with commas or in lines, and in the file as lists.
 func TestLists(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, file := range []string{"a.yaml", "b.yaml", "c.yaml", "a,b.yaml", "a:1", "b:2", "a", "b"} {
+		write(t, file, "rules: []\n")
+	}
 	for _, row := range []struct {
 		name, flag, variable, file string
 		want                       []string
