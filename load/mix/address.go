@@ -7,14 +7,14 @@ import (
 	"net/netip"
 )
 
-// A block is the networks that the clients of a component are spread over.
+// A block holds the networks over which the clients of a component are distributed.
 type block struct {
-	networks []netip.Prefix // of spread: those that its own are drawn in
+	networks []netip.Prefix // for spread, those in which its networks are drawn
 	key      uint64
 
-	spread   *spread      // nil for other components
-	anywhere bool         // spread: the file does not say which networks
-	addrs    []netip.Addr // spread: of its clients
+	spread   *spread      // nil for other kinds
+	anywhere bool         // for spread, the file gives no addresses
+	addrs    []netip.Addr // for spread, the clients' addresses
 }
 
 // indexBits returns how many bits distinguish the clients of a network. For IPv6 it counts /64
@@ -26,7 +26,7 @@ func indexBits(p netip.Prefix) int {
 	return min(64-p.Bits(), 48)
 }
 
-// capacity returns the number of clients that b has addresses for.
+// capacity returns the number of clients for which b has addresses.
 func (b *block) capacity() uint64 {
 	least := uint64(1) << 48
 	for _, p := range b.networks {
@@ -35,7 +35,7 @@ func (b *block) capacity() uint64 {
 	return least * uint64(len(b.networks))
 }
 
-// addr returns the address of a client, counted from 0. Clients alternate between the networks and
+// addr returns the address of a client, numbered from 0. Clients alternate between the networks and
 // are scattered within each, so that consecutive clients do not have adjacent addresses.
 func (b *block) addr(client uint64) netip.Addr {
 	if b.addrs != nil {
@@ -46,7 +46,7 @@ func (b *block) addr(client uint64) netip.Addr {
 	return within(p, permute(client/n, indexBits(p), b.key), b.key^client)
 }
 
-// within returns the ith address of p; in IPv6 it is random within the ith /64.
+// within returns the ith address of p or, for IPv6, a random address of the ith /64.
 func within(p netip.Prefix, i, random uint64) netip.Addr {
 	if p.Addr().Is4() {
 		a := p.Addr().As4()
@@ -60,7 +60,7 @@ func within(p netip.Prefix, i, random uint64) netip.Addr {
 	return netip.AddrFrom16(out)
 }
 
-// permute returns a permutation of the numbers of width bits.
+// permute maps i to another number of width bits. It is a permutation that depends on key.
 func permute(i uint64, width int, key uint64) uint64 {
 	if width == 0 {
 		return 0
@@ -83,7 +83,7 @@ var (
 // A pool hands out networks that do not overlap.
 type pool struct{ taken []netip.Prefix }
 
-// take returns the first network of whole that has addresses for n clients and does not overlap a
+// take takes the first network in whole that has addresses for n clients and does not overlap a
 // taken one.
 func (p *pool) take(whole netip.Prefix, n uint64) (netip.Prefix, error) {
 	last := 32
@@ -109,7 +109,7 @@ func (p *pool) take(whole netip.Prefix, n uint64) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%v has no room left for %d clients", whole, n)
 }
 
-// overlapping returns a taken network that overlaps one, or free if none does.
+// overlapping returns a taken network that overlaps one. free reports that there is no such network.
 func (p *pool) overlapping(one netip.Prefix) (_ netip.Prefix, free bool) {
 	for _, t := range p.taken {
 		if t.Overlaps(one) {
@@ -119,7 +119,7 @@ func (p *pool) overlapping(one netip.Prefix) (_ netip.Prefix, free bool) {
 	return netip.Prefix{}, true
 }
 
-// following returns the first address after a network, an invalid one after the last network.
+// following returns the first address after p, or the zero Addr if p is at the end of the address space.
 func following(p netip.Prefix) netip.Addr {
 	a := p.Addr().AsSlice()
 	for i := p.Bits(); i < 8*len(a); i++ {

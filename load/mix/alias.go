@@ -50,7 +50,7 @@ func newAlias(weights []uint64) alias {
 	return a
 }
 
-// draw returns a random number.
+// draw draws a number from the distribution.
 func (a alias) draw(s *stream) uint32 {
 	i, rest := bits.Mul64(s.next(), uint64(len(a)))
 	one := a[i]
@@ -63,7 +63,7 @@ func (a alias) draw(s *stream) uint32 {
 // zipfWeights returns the weights of n ranks: (rank + offset)^−exponent, rank from 1. The
 // offset is Mandelbrot's: it flattens the top. No weight is 0.
 func zipfWeights(n uint64, exponent, offset float64) []uint64 {
-	const heaviest = 1 << 36 // times maxClients, it is less than 2⁶⁴
+	const heaviest = 1 << 36 // so that maxClients of them sum to less than 2⁶⁴
 	weights := make([]uint64, n)
 	first := math.Log(1 + offset)
 	for i := range weights {

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// boundary is clients that burst around the edges of a limit's windows: half of the requests just
-// before an edge, half after it.
+// boundary describes clients that burst around the edges of a limit's windows: they send half of
+// their requests just before an edge and half just after it.
 type boundary struct {
 	members
 	requests      uint64 // of each client
 	period, width time.Duration
-	every         int64 // burst at every nth edge
+	every         int64 // n, to burst at every nth edge
 }
 
 func (k *boundary) skips() bool { return true }
@@ -19,7 +19,7 @@ func (k *boundary) skips() bool { return true }
 func (k *boundary) generator(set *setting) generator {
 	step := k.period.Microseconds() * k.every
 	half := k.width.Microseconds() / 2
-	first := set.start + half // the earliest edge whose burst is in the component's time
+	first := set.start + half // the earliest edge whose burst begins after the component
 	edge := (first + step - 1) / step * step
 	return &edges{
 		swing: set.swing,
@@ -33,7 +33,7 @@ func (k *boundary) generator(set *setting) generator {
 	}
 }
 
-// edges generates bursts: all clients at once, each spaced evenly.
+// edges generates bursts in which all clients send at once, each evenly spaced.
 type edges struct {
 	swing           *diurnal
 	key             uint64
@@ -60,7 +60,7 @@ func (g *edges) next(a *arrival) bool {
 	return false
 }
 
-// skipped reports whether a client skips the current edge: the less busy the time, the more do.
+// skipped reports whether a client skips the current edge. The lower the rate, the more clients do.
 func (g *edges) skipped(client uint64) bool {
 	if g.swing == nil {
 		return false

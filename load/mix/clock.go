@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// ticks are the time since the start of a component, in units of 2⁻¹⁶ µs: fine enough to keep the
-// mean of gaps of a few µs; 64 bits hold four years.
+// ticks is the time since the start of a component, in units of 2⁻¹⁶ µs. This is fine enough to
+// preserve the mean of gaps of a few µs, and 64 bits hold four years.
 type ticks int64
 
 const (
 	perMicrosecond = 1 << 16
-	never          = ticks(1 << 61) // two of them do not overflow
+	never          = ticks(1 << 61) // adding two of them does not overflow
 )
 
 func ticksOf(d time.Duration) ticks { return ticks(d.Microseconds()) * perMicrosecond }
@@ -25,20 +25,20 @@ type profile interface {
 }
 
 // A warp maps the even time of a generator to real time so that its requests follow a profile:
-// where that is 2, requests come twice as close together as on average. No request is lost or
-// added, and even spacing stays even from one request to the next. Times must be in order.
+// where its rate is 2, requests are twice as dense as on average. No request is lost or added, and
+// evenly spaced requests stay evenly spaced locally. Times must be passed in order.
 type warp struct {
 	profile   profile
 	next      int   // the step after the current one
 	from      ticks // start of the current step, in real time
-	even      ticks // and in even time
+	even      ticks // the same, in even time
 	length    ticks
-	evenly    ticks  // its length in even time
+	evenly    ticks  // length in even time
 	stretch   uint64 // real time per even time, in units of 2⁻³²
 	exhausted bool
 }
 
-// real returns the real time of an even one, or never.
+// real converts an even time to real time. It returns never after the end of the profile.
 func (w *warp) real(t ticks) ticks {
 	for t-w.even >= w.evenly {
 		if !w.advance() {
@@ -70,14 +70,14 @@ func (w *warp) advance() bool {
 
 const one = 1 << 32 // average rate
 
-// A diurnal is a profile that swings once in a period, by depth around the average.
+// A diurnal is a profile that swings once per period, by depth around the average.
 type diurnal struct {
 	period ticks
-	offset uint64 // start of the component after a peak, in units of 2⁻⁶⁴ periods
+	offset uint64 // time from a peak to the component's start, in units of 2⁻⁶⁴ periods
 	depth  float64
 }
 
-// diurnalSteps is the number of steps in a period: for a day, steps of 5 minutes.
+// diurnalSteps is the number of steps per period: for a day, each is 5 minutes.
 const diurnalSteps = 288
 
 func newDiurnal(period, peak time.Duration, depth float64, start int64) *diurnal {
@@ -98,7 +98,7 @@ func (d *diurnal) step(i int) (ticks, uint64) {
 	return begin(within+1) - begin(within), d.busy((float64(within) + 0.5) / diurnalSteps)
 }
 
-// busy returns the relative rate some periods after the component's start.
+// busy returns the relative rate the given number of periods after the component's start.
 func (d *diurnal) busy(periods float64) uint64 {
 	swing := math.Cos(2 * math.Pi * (periods + float64(d.offset>>11)/(1<<53)))
 	return uint64((1 + float64(d.depth*swing)) * one)
@@ -107,7 +107,7 @@ func (d *diurnal) busy(periods float64) uint64 {
 // A crowd is a profile that rises, holds its peak and falls. Its average is its peak.
 type crowd struct{ ramp, hold, decay ticks }
 
-// rampSteps is the number of steps in a slope.
+// rampSteps is the number of steps per slope.
 const rampSteps = 256
 
 func (c *crowd) step(i int) (ticks, uint64) {

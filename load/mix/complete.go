@@ -47,7 +47,7 @@ func (r *reader) completeTimes(d *draft) {
 	}
 }
 
-// countClients sets the number of clients of a component; a flood has more than requests.
+// countClients sets the number of clients of a component. A flood has more clients than requests.
 func (r *reader) countClients(d *draft) {
 	if d.Clients = d.kind.clients(); d.Clients > 0 {
 		return
@@ -65,7 +65,7 @@ func (r *reader) assign() {
 	var taken pool
 	for _, d := range r.drafts {
 		if _, drawn := d.kind.(*spread); drawn {
-			continue // its networks keep out of the others
+			continue // its networks are drawn outside the others
 		}
 		for _, p := range d.networks {
 			if other, free := taken.overlapping(p); !free {
@@ -97,8 +97,8 @@ func (r *reader) assign() {
 	}
 }
 
-// draw draws the addresses of spread components. Legitimate clients are those of the components
-// that are no attacks.
+// draw draws the addresses of spread components. Legitimate clients are those of components that
+// are not attacks.
 func (r *reader) draw(taken pool) {
 	from := newDrawer(taken, nil)
 	legitimate := func(d *draft) {
@@ -127,7 +127,7 @@ func (r *reader) draw(taken pool) {
 	}
 }
 
-// number numbers the clients: first the clients that may return, then the clients of floods.
+// number numbers the clients: first those that may return, then those of floods.
 func (r *reader) number() {
 	var next uint64
 	for _, flood := range []bool{false, true} {
@@ -154,7 +154,7 @@ func (r *reader) free(d *draft, taken *pool) []netip.Prefix {
 	return []netip.Prefix{p}
 }
 
-// share gives d the clients of the component in its clients_of.
+// share gives d the clients of the component that its clients_of names.
 func (r *reader) share(d *draft) {
 	name, ok := r.Text(d.clientsOf, "clients_of")
 	if !ok {

@@ -1,8 +1,8 @@
-// Package mix generates traffic from a description: who sends how much, when, and what the
-// requests look like.
+// Package mix generates traffic from a description of its clients: how much they send, when, and
+// what their requests look like.
 //
 // A [Mix] is read from a YAML file, or bundled with the package (see [Names]). A [Source]
-// generates its requests one after the other, in order of time; [Write] writes them as a log.
+// generates its requests one by one, in order of time. [Write] writes them as a log.
 //
 // # Files
 //
@@ -16,8 +16,8 @@
 //	  from: 10m                  # since the start; 0
 //	  to: 50m                    # the duration of the mix
 //	  attack: false              # meant to be refused; depends on the kind
-//	  addresses: [192.0.2.0/24]  # a part of 10.0.0.0/8 that no other component has
-//	  clients_of: crawlers       # the clients of another component, instead of addresses
+//	  addresses: [192.0.2.0/24]  # a part of 10.0.0.0/8 that no other component uses
+//	  clients_of: crawlers       # use the clients of another component, instead of addresses
 //	  diurnal: {depth: 0.6, period: 24h, peak: 20h}
 //	  request: {hosts: [example.com], methods: [GET], paths: [/], status: 200, user_agents: [curl/8.5.0]}
 //
@@ -25,62 +25,62 @@
 //
 //   - steady: {clients, rate, poisson: false}. Every client sends at the rate, spaced
 //     evenly or, with poisson, at random times.
-//   - zipf: {clients, rate, exponent, offset: 0}. All together send at the rate, at random
-//     times; the share of the rth busiest is proportional to (r+offset)^−exponent.
+//   - zipf: {clients, rate, exponent, offset: 0}. Together, the clients send at the rate, at
+//     random times; the share of the rth busiest is proportional to (r+offset)^−exponent.
 //   - pages: {clients, think: 30s, load: 2s, assets: 10}. Every client loads a page with a
 //     burst of assets, then thinks. think, load and assets are means. The key assets of
-//     request lists their paths.
-//   - flash_crowd: {clients, rate, ramp, hold, decay}. All together send at a rate that
-//     rises, stays, and falls.
+//     request lists the paths of the assets.
+//   - flash_crowd: {clients, rate, ramp, hold, decay}. Together, the clients send at a rate
+//     that rises, holds, and falls.
 //   - boundary: {clients, requests, period, width: a tenth of the period, every: 2}. At every
 //     second edge of the period's windows, every client sends this many requests, spaced
 //     evenly over the width, half before the edge and half after it. If requests is twice a
-//     threshold, no window exceeds the threshold. Windows are those of the mix's time or, if
-//     it is sent in real time, of the clock.
+//     threshold, no window exceeds the threshold. Windows are aligned with the time of the mix
+//     or, if it is sent in real time, with the clock.
 //   - on_off: {clients, rate, on, off}. Every client sends evenly at the rate, pauses, and
 //     repeats, each with its own phase.
-//   - botnet: {clients, rate, spread: 0.1}. Every client sends evenly at its own rate, below
-//     the given one by at most the spread.
-//   - spread: {clients, rate, networks, requests: 1, prefix: 24, shared: 0}. Clients in many
-//     networks of this prefix length, each with as many of them, send one after the other, at
-//     random times, at the rate together, until all have sent this many requests each. The
-//     networks are drawn at random from the addresses of the component, 10.0.0.0/8 or, for a
-//     prefix above 32, 2001:db8::/32. shared is the share of them that are the networks of
-//     random legitimate clients, which are those of components that are no attacks; in the
-//     others there is no legitimate client. An attacker in a shared network has an address of
-//     its own, unless the prefix is 32, or 64 for IPv6: then it has that of the legitimate
-//     client, as behind a carrier's NAT, and there may be more clients than addresses.
+//   - botnet: {clients, rate, spread: 0.1}. Every client sends evenly at its own rate, which is
+//     below the given one by at most the spread.
+//   - spread: {clients, rate, networks, requests: 1, prefix: 24, shared: 0}. The clients are
+//     distributed evenly over many networks of this prefix length. They take turns sending, at
+//     random times and together at the rate, until each has sent this many requests. The
+//     networks are drawn at random from the addresses of the component, by default 10.0.0.0/8
+//     or, for a prefix above 32, 2001:db8::/32. shared is the fraction of networks that are
+//     those of random legitimate clients, that is, clients of components that are not attacks.
+//     The other networks contain no legitimate client. An attacker in a shared network has its
+//     own address, unless the prefix is 32, or 64 for IPv6: then it has the legitimate client's,
+//     as behind a carrier's NAT, and there may be more clients than addresses.
 //   - guessing: {clients, rate}. Every client sends at the rate, at random times; by default
 //     POST /login, which the origin answers with 401.
-//   - random_keys: {rate}. Every request has another client.
+//   - random_keys: {rate}. Every request has a different client.
 //
 // Durations are whole numbers with the units d, h, m, s and ms. Rates are a number of
 // requests per duration: 50/1m, 2_000/s. With diurnal the rate swings around its average by
-// the depth; it is highest at the peak, counted from midnight UTC. This moves requests but
-// adds and removes none, except that it skips boundary bursts, which cannot be moved. Every
+// the depth, with the peak at the given time after midnight UTC. This moves requests but neither
+// adds nor removes any, except that it skips boundary bursts, which cannot be moved. Every
 // IPv6 client has its own /64.
 //
 // # Over a log
 //
-// [Mix.Over] lays the attacks of a mix over a log, whose clients then are the legitimate ones. Shared
-// networks are those of its clients. A mix without components other than attacks is made for that;
-// by itself it shares no networks.
+// [Mix.Over] lays the attacks of a mix over a log, whose clients are then the legitimate ones and
+// determine the shared networks. A mix that has only attacks is made for this; by itself it shares
+// no networks.
 //
 // # Reproducibility
 //
-// The same file and seed generate the same requests, with every version of Go. For this the
+// The same file and seed generate the same requests with every version of Go. To this end the
 // package has its own random generator and computes each request in integers. Shares of
 // clients and profiles of rates use package math, whose last bits may differ between processor
-// architectures: there one request in some billions may have another client. The times of a
-// component depend only on its own name and keys and on the seed: adding or removing others
-// changes at most the numbers of clients and the addresses that are not written out. The output
-// of [Write] may change between versions of this package; the change log says when.
+// architectures, so that one request in some billions may have a different client. The times of
+// a component depend only on its own name and keys and on the seed: adding or removing other
+// components changes at most the numbers of clients and the addresses that the file does not
+// give. The output of [Write] may change between versions of this package; see the change log.
 //
 // # The published analysis
 //
 // The mix cloudflare is a day of 400 million requests from 270,000 sources. With it the
-// weighted estimate, at 50 requests a minute, is as accurate as Cloudflare published for as
-// much traffic. Its file says what that requires. In short: 0.003% of wrong decisions requires
-// traffic with hardly any client near the threshold, and a mean difference of 6% results from
-// many clients with a few requests per period, at any threshold.
+// weighted estimate, at 50 requests a minute, is as accurate as Cloudflare published for the same
+// amount of traffic. Its file explains what that requires. In short: 0.003% of wrong decisions
+// requires traffic with hardly any client near the threshold, and a mean difference of 6% results
+// from many clients with a few requests per period, at any threshold.
 package mix

@@ -12,7 +12,7 @@ import (
 
 // A drawer draws the addresses of spread components.
 type drawer struct {
-	taken   pool         // networks where none of theirs is drawn
+	taken   pool         // networks to avoid
 	clients []netip.Addr // of the legitimate clients
 	used    map[netip.Addr]bool
 }
@@ -31,7 +31,7 @@ func (d *drawer) use(a netip.Addr) {
 	d.used[clientOf(a)] = true
 }
 
-// clientOf returns the address that stands for a client: of an IPv6 client the first of its /64.
+// clientOf returns the address that identifies a client. For IPv6, it is the first of its /64.
 func clientOf(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return a
@@ -40,8 +40,8 @@ func clientOf(a netip.Addr) netip.Addr {
 	return p.Addr()
 }
 
-// draw draws the networks of b, and sets the addresses of its clients. Shared networks are those
-// of random legitimate clients, the others contain no legitimate client.
+// draw draws the networks of b and sets the addresses of its clients. Shared networks are those of
+// random legitimate clients; the others contain no legitimate client.
 func (d *drawer) draw(b *block, random stream) error {
 	k := b.spread
 	theirs := map[netip.Prefix]bool{}
@@ -54,7 +54,7 @@ func (d *drawer) draw(b *block, random stream) error {
 	}
 	shared := int(float64(k.shared*float64(k.networks)) + 0.5)
 	if len(d.clients) == 0 {
-		shared = 0 // the mix is to be laid over a log, whose clients will be there
+		shared = 0 // the mix is meant for Over, which provides the clients
 	}
 	if shared > len(theirs) {
 		return fmt.Errorf("cannot share %d networks of length %d: legitimate clients are in %d", shared, k.prefix, len(theirs))
@@ -90,8 +90,8 @@ func (d *drawer) draw(b *block, random stream) error {
 	return nil
 }
 
-// populate gives the clients of b addresses in networks, by turns. No other client has them, unless
-// a network is a single address: that is the address of all its clients.
+// populate assigns addresses in networks, in turn, to the clients of b. They are unique, except that
+// all clients of a network that is a single address share it.
 func (d *drawer) populate(b *block, networks []netip.Prefix, key uint64) error {
 	b.addrs = make([]netip.Addr, b.spread.n)
 	next := make([]uint64, len(networks)) // by network, the next address to try
@@ -110,7 +110,7 @@ func (d *drawer) populate(b *block, networks []netip.Prefix, key uint64) error {
 	return nil
 }
 
-// network draws a network of a length in space.
+// network draws a network of the given prefix length in space.
 func network(space []netip.Prefix, length int, random *stream) netip.Prefix {
 	var sum uint64
 	for _, p := range space {
@@ -131,10 +131,10 @@ func network(space []netip.Prefix, length int, random *stream) netip.Prefix {
 	panic("mix: no network")
 }
 
-// Over returns the attack of m, to be laid over a log that begins at start: its components that
-// are attacks. The networks of spread attacks are drawn anew, depending on the seed: the shared
-// ones from those of clients, the addresses of the log's clients, the others from addresses of the
-// component or, without any, from all public ones.
+// Over returns a mix of the attacks of m, to be laid over a log that begins at start and whose
+// clients have the addresses in clients. It draws the networks of spread attacks anew, depending on
+// the seed: shared ones from the networks of clients, others from the addresses of the component
+// or, if it has none, from all public ones.
 func (m *Mix) Over(start time.Time, clients []netip.Addr) (*Mix, error) {
 	over := &Mix{Seed: m.Seed, Requests: m.Requests, start: start.UnixMicro(), duration: m.duration}
 	d := newDrawer(pool{slices.Clone(reserved)}, clients)

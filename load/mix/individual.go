@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// onOff is clients that send evenly for a while and then pause, each at its own time. The rate is that
-// while they send.
+// onOff describes clients that send evenly for a while and then pause, each with its own phase. The
+// rate is that during sending.
 type onOff struct {
 	members
 	on, off time.Duration
@@ -33,7 +33,7 @@ func (k *onOff) generator(set *setting) generator {
 }
 
 // pulses generates the requests of onOff. All sending clients wait equally long, and so do all
-// pausing ones: two queues replace the heap of other kinds.
+// pausing ones, so two queues replace the heap of other kinds.
 type pulses struct {
 	sending, pausing line
 	gap, pause       ticks
@@ -55,10 +55,10 @@ func (g *pulses) next(a *arrival) bool {
 	return true
 }
 
-// botnet is many clients that each send evenly, at a rate a little below a given one.
+// botnet describes many clients that each send evenly, at a rate slightly below a given one.
 type botnet struct {
 	members
-	spread float64 // maximum distance below, as a fraction of the rate
+	spread float64 // maximum difference, as a fraction of the rate
 }
 
 func (k *botnet) generator(set *setting) generator {
@@ -99,7 +99,7 @@ func (g *crawl) next(a *arrival) bool {
 	return true
 }
 
-// pages is clients that load a page with a burst of assets, then think.
+// pages describes clients that load a page with a burst of assets, then think.
 type pages struct {
 	members
 	think, load time.Duration // means
@@ -129,8 +129,8 @@ func (k *pages) generator(set *setting) generator {
 	return g
 }
 
-// views generates the requests of pages. left of a turn is twice the number of assets still to
-// come, plus one if the request is an asset itself.
+// views generates the requests of pages. In a turn, left is twice the number of assets still to
+// come, plus one if the request is itself an asset.
 type views struct {
 	schedule
 	stream

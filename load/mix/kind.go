@@ -10,24 +10,24 @@ import (
 
 // A kind is the behaviour of a component.
 type kind interface {
-	// clients returns the number of clients, or 0 if every request has another.
+	// clients returns the number of clients, or 0 if every request has a different one.
 	clients() uint64
 
 	// generator returns a generator of the requests. It may keep set.
 	generator(set *setting) generator
 
-	// skips reports whether the generator follows set.swing by skipping requests, since its
+	// skips reports whether the generator follows set.swing by skipping requests, because its
 	// times cannot be warped.
 	skips() bool
 
-	// keys returns the keys that it has in files. They read into it.
+	// keys returns the kind's keys in files. They read into the kind.
 	keys(r *reader) []strictyaml.Field
 
-	// check completes what the keys in node leave out, and records what is wrong with them.
+	// check sets defaults for keys that node lacks, and records errors in the others.
 	check(r *reader, node *yaml.Node)
 }
 
-// A setting is the input of a generator besides its kind.
+// A setting is what a generator needs besides its kind.
 type setting struct {
 	stream    stream
 	start     int64 // by the clock of limits' windows, in microseconds since the epoch
@@ -42,12 +42,12 @@ type rate struct {
 	per time.Duration
 }
 
-// gaps returns the mean of gaps between requests at random times.
+// gaps returns the mean gap between requests at random times.
 func (r rate) gaps() mean { return newMean(ticksOf(r.per), r.n) }
 
-// members is what most kinds have: clients, and the rate of each.
+// members holds what most kinds have: a number of clients and the rate of each.
 type members struct {
-	n    uint64 // 0 if every request has another client
+	n    uint64 // 0 if every request has a different client
 	rate rate
 }
 
@@ -55,10 +55,10 @@ func (m *members) clients() uint64 { return m.n }
 
 func (m *members) skips() bool { return false }
 
-// together is members whose rate is that of all clients.
+// together is like members, but the rate is that of all clients together.
 type together struct{ members }
 
-// steady is some clients at the same rate each.
+// steady describes clients that all send at the same rate.
 type steady struct {
 	members
 	poisson bool
@@ -75,7 +75,7 @@ func (k *steady) generator(set *setting) generator {
 	return &round{cadence: c, at: -(c.gap + 1) / 2, n: k.n}
 }
 
-// round generates evenly spaced requests, one client after the other.
+// round generates evenly spaced requests of the clients in turn.
 type round struct {
 	cadence
 	at   ticks
@@ -96,8 +96,8 @@ type atRandom struct {
 	stream
 	mean
 	at     ticks
-	client func(*stream) uint64 // draws one
-	most   uint64               // clients; no request follows that of another one
+	client func(*stream) uint64 // draws a client
+	most   uint64               // maximum number of clients; it ends at the first request beyond
 }
 
 func (g *atRandom) next(a *arrival) bool {
@@ -116,8 +116,8 @@ func uniform(n uint64) func(*stream) uint64 {
 	return func(s *stream) uint64 { return s.below(n) }
 }
 
-// zipf is clients with Zipf-distributed shares: that of the rth busiest is proportional to
-// (r+offset)^−exponent. Client 0 is the busiest.
+// zipf describes clients with Zipf-distributed shares: the share of the rth busiest is proportional
+// to (r+offset)^−exponent. Client 0 is the busiest.
 type zipf struct {
 	together
 	exponent, offset float64
@@ -128,7 +128,7 @@ func (k *zipf) generator(set *setting) generator {
 	return atRandomly(set, k.rate, k.n, func(s *stream) uint64 { return uint64(shares.draw(s)) })
 }
 
-// randomKeys is a flood in which every request has its own client, as long as there are addresses.
+// randomKeys is a flood in which every request has its own client, until addresses run out.
 type randomKeys struct{ together }
 
 func (k *randomKeys) generator(set *setting) generator {
@@ -139,7 +139,7 @@ func (k *randomKeys) generator(set *setting) generator {
 	})
 }
 
-// flashCrowd is clients that come all at once, and leave again. The rate is that of the peak.
+// flashCrowd describes clients that arrive all at once and leave again. The rate is that of the peak.
 type flashCrowd struct {
 	together
 	ramp, hold, decay time.Duration

@@ -31,7 +31,7 @@ var kindWords = []kindWord{
 	{"random_keys", true, func() kind { return &randomKeys{together{members{rate: lone.rate}}} }, look{}},
 }
 
-// lone stands in for clients and a rate that are missing or invalid.
+// lone replaces clients and a rate that are missing or invalid.
 var lone = members{1, rate{1, time.Second}}
 
 func kindNames() []string {
@@ -50,7 +50,7 @@ func (r *reader) kind(node *yaml.Node, word *kindWord) kind {
 	return k
 }
 
-// bound records an error if n clients at a rate are too much.
+// bound records an error if the total rate of n clients is too high.
 func (r *reader) bound(node *yaml.Node, rate rate, n uint64) {
 	if float64(rate.n)*float64(n)/rate.per.Seconds() > maxRate {
 		r.Fail(node, "at most 10 million a second", "this component has too many requests a second")

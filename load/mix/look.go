@@ -2,14 +2,14 @@ package mix
 
 import "math/bits"
 
-// A look describes the requests of a component: each has a random host, method and path of these.
+// A look describes the requests of a component. Each has a random one of the hosts, methods and paths.
 type look struct {
 	hosts, methods, paths []string
 	status                int
 	sizes                 []uint64 // bytes of the body of each path, for logs
 }
 
-// newLook returns a look. The size of a body depends on its path alone.
+// newLook returns a look. The size of a body depends only on its path.
 func newLook(hosts, methods, paths []string, status int) look {
 	sizes := make([]uint64, len(paths))
 	for i, p := range paths {
@@ -18,7 +18,7 @@ func newLook(hosts, methods, paths []string, status int) look {
 	return look{hosts, methods, paths, status, sizes}
 }
 
-// A choice is the look of one request, as indexes in the lists of its look and component.
+// A choice is the look of one request, as indexes into the lists of its look and component.
 type choice struct{ host, method, path, agent int }
 
 // choose chooses the look of the lane's next request.

@@ -15,10 +15,10 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// A Mix describes traffic. It may be used concurrently as long as its fields do not change.
+// A Mix describes traffic. It is safe for concurrent use as long as its fields do not change.
 type Mix struct {
-	// Seed is the seed of all random numbers. Another seed gives other requests with the
-	// same properties, from the same addresses.
+	// Seed is the seed of all random numbers. A different seed gives different requests with
+	// the same properties, from the same addresses.
 	Seed uint64
 
 	// Requests is the maximum number of requests; 0 means no limit.
@@ -34,18 +34,18 @@ type Component struct {
 	Name string
 	Kind string // its name in files, such as zipf
 
-	// Attack is whether the requests are meant to be refused.
+	// Attack reports whether the requests are meant to be refused.
 	Attack bool
 
-	// First is the number of its first client; the others follow. Two components share
-	// clients only if the file says so.
+	// First is the number of the first client; the others follow. Components share clients
+	// only if the file says so.
 	First uint64
 
 	// Clients is the maximum number of clients.
 	Clients uint64
 }
 
-// A component is a Component with its behaviour.
+// A component is a Component and its behaviour.
 type component struct {
 	Component
 	kind     kind
@@ -56,7 +56,7 @@ type component struct {
 	agents   []string
 }
 
-// A swing is how the rate of a component follows the time of day.
+// A swing describes how the rate of a component follows the time of day.
 type swing struct {
 	period, peak time.Duration // period is 0 for a constant rate
 	depth        float64
@@ -77,13 +77,13 @@ func Names() []string {
 	return files
 }
 
-// Text returns the file of a bundled mix, and whether there is one.
+// Text returns the file of a bundled mix, and reports whether there is such a mix.
 func Text(name string) ([]byte, bool) {
 	text, err := mixes.ReadFile("mixes/" + name + ".yaml")
 	return text, err == nil
 }
 
-// Rules returns the rules that a bundled mix is made for, and whether there are any.
+// Rules returns the rules that a bundled mix is made for, and reports whether there are any.
 func Rules(name string) ([]byte, bool) {
 	text, err := mixes.ReadFile("mixes/rules/" + name + ".yaml")
 	return text, err == nil

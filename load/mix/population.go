@@ -2,7 +2,7 @@ package mix
 
 import "net/netip"
 
-// The public addresses, but for reserved ones.
+// The public addresses, except for reserved ones.
 var (
 	public4  = netip.MustParsePrefix("0.0.0.0/0")
 	public6  = netip.MustParsePrefix("2000::/3")
@@ -15,13 +15,13 @@ var (
 	}()
 )
 
-// A Population gives addresses to the clients of a log that names them otherwise. They are public
-// IPv4 addresses, the same for every log. Most clients are alone in their /24, and a few /24s have
-// many clients: a new client picks a random earlier one and joins its /24, but if that one was the
-// first there, only in 3 of 100 cases. Each /24 joins a /16 in the same way, in 2 of 100 cases. (These
-// are Pitman–Yor processes with the discounts 0.97 and 0.98, which fit a public sample log: 1,753
-// clients in 1,474 /24s and 1,276 /16s, the largest /24 with 46.) The zero value is ready for use, for
-// up to eight million clients.
+// A Population assigns addresses to the clients of a log that does not identify clients by address.
+// They are public IPv4 addresses, the same for every log. Most clients are alone in their /24, and a
+// few /24s have many clients: a new client picks a random earlier one and joins its /24, but if that
+// one was the first there, only in 3 of 100 cases. Each /24 joins a /16 in the same way, in 2 of 100
+// cases. (These are Pitman–Yor processes with the discounts 0.97 and 0.98, which fit a public sample
+// log: 1,753 clients in 1,474 /24s and 1,276 /16s, the largest /24 with 46.) The zero value is ready
+// for use, for up to eight million clients.
 type Population struct {
 	random  stream
 	clients memberships
@@ -30,17 +30,17 @@ type Population struct {
 	used    map[uint32]bool // addresses
 }
 
-// A membership is that of a client in a /24, or of a /24 in a /16.
+// A membership records that a client joined a /24, or a /24 a /16.
 type membership struct {
 	network uint32
 	first   bool
 }
 
-// memberships are given in the order in which they were joined.
+// memberships are in the order in which they began.
 type memberships []membership
 
-// join returns the network that the next one joins, if it joins any. pct is the probability, in
-// percent, of joining the first one of a network.
+// join returns the network that the next member joins, if any. pct is the probability, in percent,
+// of joining if the member picked was the first of its network.
 func (m memberships) join(random *stream, pct uint64) (network uint32, joins bool) {
 	if len(m) == 0 {
 		return 0, false

@@ -37,17 +37,17 @@ func hash(s string) uint64 {
 	return scramble(h)
 }
 
-// below returns a number in [0, n), each with a probability that is off by at most 2⁻⁶⁴.
+// below returns a number in [0, n). The probability of each is off by at most 2⁻⁶⁴.
 func (s *stream) below(n uint64) uint64 {
 	v, _ := bits.Mul64(s.next(), n)
 	return v
 }
 
-// logBits is the size of the table of logarithms. Linear interpolation between its entries is wrong
-// by less than 2·10⁻⁷.
+// The table of logarithms has 2^logBits entries. Linear interpolation between them has an error of
+// less than 2·10⁻⁷.
 const logBits = 10
 
-// logs are log₂(1 + i/1024) in units of 2⁻³².
+// logs holds log₂(1 + i/1024) in units of 2⁻³².
 var logs = func() (t [1<<logBits + 1]uint64) {
 	for i := range t {
 		t[i] = uint64(math.Log2(1+float64(i)/(1<<logBits))*(1<<32) + 0.5)
@@ -55,22 +55,22 @@ var logs = func() (t [1<<logBits + 1]uint64) {
 	return t
 }()
 
-// exponential returns an exponentially distributed number with the mean 1/ln 2, in
-// units of 2⁻³²: −log₂ of a uniform one.
+// exponential returns an exponentially distributed number with mean 1/ln 2, in units of 2⁻³²: −log₂
+// of a uniform one.
 func (s *stream) exponential() uint64 {
 	x := s.next() | 1
 	zeros := bits.LeadingZeros64(x)
-	fraction := x << zeros << 1 // after the leading one
+	fraction := x << zeros << 1 // without the leading one
 	i := fraction >> (64 - logBits)
 	rest := fraction << logBits >> 32
 	log := logs[i] + (logs[i+1]-logs[i])*rest>>32
 	return uint64(zeros+1)<<32 - log
 }
 
-// A mean is the mean of gaps of a Poisson process, times ln 2, in ticks.
+// A mean is the mean gap of a Poisson process, times ln 2, in ticks.
 type mean uint64
 
-// newMean returns the mean of gaps for n requests in t.
+// newMean returns the mean gap for n requests in t.
 func newMean(t ticks, n uint64) mean {
 	const ln2 = 0xb17217f7d1cf79ab // in units of 2⁻⁶⁴
 	hi, _ := bits.Mul64(uint64(t), ln2)
@@ -86,7 +86,7 @@ func (m mean) draw(s *stream) ticks {
 	return ticks(hi<<32 | lo>>32)
 }
 
-// A cadence is the gaps of even spacing, without an accumulating error.
+// A cadence yields evenly spaced gaps without accumulating rounding errors.
 type cadence struct {
 	gap      ticks
 	rest, of uint64 // the gap is rest/of ticks longer

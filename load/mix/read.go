@@ -117,8 +117,8 @@ func noted(node **yaml.Node, f strictyaml.Field) strictyaml.Field {
 	return f
 }
 
-// value returns what parse makes of the single value n, which what names in errors, or otherwise after
-// an error. hint says how to write it.
+// value parses the single value n. After an error, it returns otherwise. what names the value in
+// errors, and hint says how to write it.
 func value[T any](r *reader, n *yaml.Node, what, hint string, otherwise T, parse func(string) (T, bool)) T {
 	s, ok := strictyaml.Scalar(n)
 	if !ok || s == "" {
@@ -133,7 +133,7 @@ func value[T any](r *reader, n *yaml.Node, what, hint string, otherwise T, parse
 	return v
 }
 
-// time returns the time n, in microseconds since the epoch.
+// time parses the time n, in microseconds since the epoch.
 func (r *reader) time(n *yaml.Node) int64 {
 	return value(r, n, "start", "write it as 2026-01-01T00:00:00Z, from 1970 to 2200", 0, func(s string) (int64, bool) {
 		t, err := time.Parse(time.RFC3339, s)
@@ -141,9 +141,10 @@ func (r *reader) time(n *yaml.Node) int64 {
 	})
 }
 
-// The keys of single values read them into a pointer. need says how to write a required one.
+// The following return the keys of single values, which they read into a pointer. need says how to
+// write a required value.
 
-// span is the key of a duration from low to high.
+// span returns the key of a duration from low to high.
 func (r *reader) span(name, need string, to *time.Duration, low, high time.Duration) strictyaml.Field {
 	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
 		*to = value(r, n, name, "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d", low, parseDuration)
@@ -154,18 +155,18 @@ func (r *reader) span(name, need string, to *time.Duration, low, high time.Durat
 	}}
 }
 
-// rateOf is the key rate.
+// rateOf returns the key rate.
 func (r *reader) rateOf(to *rate) strictyaml.Field {
 	const hint = "write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d"
 	return strictyaml.Field{Name: "rate", Need: "rate: 50/1m", Read: func(n *yaml.Node) { *to = value(r, n, "rate", hint, lone.rate, parseRate) }}
 }
 
-// count is the key clients.
+// count returns the key clients.
 func (r *reader) count(to *uint64) strictyaml.Field {
 	return integer(r, "clients", "clients: 100, or how many there are", to, 1, maxClients)
 }
 
-// integer is the key of a whole number from low to high, whose digits may be grouped by underscores.
+// integer returns the key of an integer from low to high, whose digits may be grouped by underscores.
 func integer[T int | int64 | uint64](r *reader, name, need string, to *T, low, high uint64) strictyaml.Field {
 	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
 		*to = T(value(r, n, name, fmt.Sprintf("write a whole number from %d to %d", low, high), low, func(s string) (uint64, bool) {
@@ -175,7 +176,7 @@ func integer[T int | int64 | uint64](r *reader, name, need string, to *T, low, h
 	}}
 }
 
-// fraction is the key of a decimal number from 0 to high.
+// fraction returns the key of a decimal number from 0 to high.
 func (r *reader) fraction(name, need string, to *float64, high float64) strictyaml.Field {
 	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
 		*to = value(r, n, name, "write a number from 0 to "+strconv.FormatFloat(high, 'f', -1, 64), 0, func(s string) (float64, bool) {

@@ -31,7 +31,7 @@ func (r *reader) lookFields(d *draft) []strictyaml.Field {
 	}
 }
 
-// words is the key of a list of strings that must all be valid.
+// words returns the key of a list of strings that must all be valid.
 func (r *reader) words(name string, to *[]string, example, of string, valid func(string) bool) strictyaml.Field {
 	const most = 2000 // bytes
 	return strictyaml.Field{Name: name, Read: func(n *yaml.Node) {

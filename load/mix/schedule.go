@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A schedule holds the next request of each client, or of each component, the earliest first: a heap
-// with four children per node, ordered by time and then by client.
+// A schedule is a heap of the next requests of all clients, or of all components, ordered by time
+// and then by client. Each node has four children.
 type schedule []turn
 
 // A line is a ring of clients, pushed in the order of their turns.
@@ -15,7 +15,7 @@ type line struct {
 	at, n int
 }
 
-// newLine returns a line of turns, given in any order, with this much room.
+// newLine returns a line with the given turns, in any order, and capacity.
 func newLine(turns []turn, room uint64) line {
 	slices.SortFunc(turns, func(a, b turn) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.client, b.client)) })
 	l := line{turns: make([]turn, room), n: len(turns)}
@@ -23,7 +23,7 @@ func newLine(turns []turn, room uint64) line {
 	return l
 }
 
-// first returns the first turn of a line that is not empty.
+// first returns the first turn. The line must not be empty.
 func (l *line) first() *turn { return &l.turns[l.at] }
 
 func (l *line) pop() turn {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A Request is one request of a mix. Its strings live as long as the mix.
+// A Request is one request of a mix. It shares its strings with the mix.
 type Request struct {
 	Time      int64  // in microseconds since the Unix epoch
-	Client    uint64 // [Mix.Addr] has its address
+	Client    uint64 // see [Mix.Addr]
 	Component int    // index in [Mix.Components]
 	Method    string
 	Host      string
@@ -26,17 +26,17 @@ type arrival struct {
 
 // A generator generates the requests of a component in order of time.
 type generator interface {
-	// next sets a to the next request, and reports false if none is left. The request may
-	// be after the component's end.
+	// next sets a to the next request, and returns false if none is left. The request may be
+	// after the component's end.
 	next(a *arrival) bool
 }
 
-// A Source generates the requests of a mix one after the other, ordered by time and then by
-// component. Its memory grows with the clients of the mix, not with its requests. It is for one
-// goroutine. All sources of a mix generate the same requests.
+// A Source generates the requests of a mix one by one, ordered by time and then by component. Its
+// memory use grows with the number of clients, not of requests. It is not safe for concurrent use.
+// All sources of a mix generate the same requests.
 type Source struct {
 	mix   *Mix
-	lanes []*lane  // by component; nil if none is left of it
+	lanes []*lane  // by component; nil if it has no requests left
 	order schedule // of the lanes, in microseconds since the epoch; if made, the first has the last request
 	made  bool
 	left  uint64
@@ -62,14 +62,14 @@ func (m *Mix) Source() *Source {
 	return s
 }
 
-// Begin aligns bursts around the edges of windows with a clock that shows now when the traffic
-// begins. It must be called before Next.
+// Begin aligns bursts around window edges with the clock, which reads now when the traffic begins.
+// It must be called before Next.
 func (s *Source) Begin(now time.Time) {
 	s.add(now.UnixMicro(), kind.skips)
 }
 
-// add adds lanes for the components of some kinds, or replaces them. clock is the time of the clock of
-// limits' windows at the start, in microseconds since the epoch.
+// add adds or replaces the lanes of components whose kind satisfies some. clock is the time at the
+// start by the clock of limits' windows, in microseconds since the epoch.
 func (s *Source) add(clock int64, some func(kind) bool) {
 	var turns []turn
 	for i := range s.lanes {
@@ -101,7 +101,7 @@ func (m *Mix) lane(i int, clock int64) *lane {
 	return l
 }
 
-// advance generates the lane's next request, and reports false if none is left.
+// advance generates the lane's next request, and returns false if none is left.
 func (l *lane) advance() bool {
 	if !l.next(&l.head) {
 		return false
@@ -139,7 +139,7 @@ func (s *Source) step() *lane {
 	return s.lanes[s.order[0].client]
 }
 
-// Next sets r to the next request, and reports false if none is left. It does not allocate.
+// Next sets r to the next request, and returns false if none is left. It does not allocate.
 func (s *Source) Next(r *Request) bool {
 	l := s.step()
 	if l == nil {

@@ -2,13 +2,13 @@ package mix
 
 import "net/netip"
 
-// spread is clients in many networks that send a few requests each.
+// spread describes clients in many networks that send a few requests each.
 type spread struct {
 	together
 	requests uint64 // of each client
 	networks uint64
-	prefix   int     // their length
-	shared   float64 // share of the networks that legitimate clients use as well
+	prefix   int     // prefix length of the networks
+	shared   float64 // fraction of networks that legitimate clients use as well
 }
 
 func (k *spread) generator(set *setting) generator {

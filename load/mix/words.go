@@ -33,7 +33,7 @@ func parseRate(s string) (rate, bool) {
 	return rate{n, per}, ok && valid && n > 0 && n <= 1e9 && per > 0 && per <= maxPer
 }
 
-// digits reads a whole number in decimal digits.
+// digits parses an integer in decimal digits.
 func digits(s string) (uint64, bool) {
 	plain := strings.ReplaceAll(s, "_", "")
 	if plain == "" || s[0] == '_' || strings.Trim(plain, "0123456789") != "" || len(plain) > 1 && plain[0] == '0' {

@@ -16,11 +16,11 @@ type Format uint8
 
 const (
 	// Trace is the Unix time in seconds, a tab, and the number of the client. Clients
-	// are numbered from 0 in the order in which they first appear.
+	// are numbered from 0 in order of first appearance.
 	Trace Format = iota
 
-	// Combined is the combined log format of Apache and nginx. It has whole seconds and
-	// no hosts.
+	// Combined is the combined log format of Apache and nginx. It has a resolution of one
+	// second and no hosts.
 	Combined
 
 	// JSON is an object with the keys time, remote_addr, request_method, host,
@@ -60,8 +60,8 @@ const (
 )
 
 // Write writes the requests of m to w, in order of time, and returns their number. A trace needs 4
-// bytes of memory for each client that may return, and ends with an error before it has 2³²
-// clients.
+// bytes of memory for each client that may return. Write returns an error before a trace reaches
+// 2³² clients.
 func Write(w io.Writer, m *Mix, o WriteOptions) (requests uint64, err error) {
 	e := &encoder{fraction: o.Fraction}
 	line := e.trace
@@ -100,7 +100,7 @@ func Write(w io.Writer, m *Mix, o WriteOptions) (requests uint64, err error) {
 	}
 }
 
-// share returns which share of the traffic is written, if l has the last of these requests.
+// share returns the fraction of the traffic that has been written, if l has the last request.
 func (m *Mix) share(l *lane, requests uint64) float64 {
 	if l == nil {
 		return 1
@@ -116,15 +116,15 @@ func (m *Mix) share(l *lane, requests uint64) float64 {
 type encoder struct {
 	fraction bool
 
-	second int64  // since the epoch, of stamp
-	stamp  []byte // how that second is written
+	second int64  // time of stamp since the epoch
+	stamp  []byte // the second in its written form
 
 	numbers []uint32 // of the clients that may return, plus 1; 0 if not assigned
 	last    uint32   // last assigned number, plus 1
-	full    bool     // the numbers suffice for this buffer, but not for another one
+	full    bool     // the numbers suffice for this buffer, but not for another
 }
 
-// time appends the second of t in a layout, or in seconds since the epoch if that is empty.
+// time appends the second of t in a layout or, if that is empty, in seconds since the epoch.
 func (e *encoder) time(b []byte, t int64, layout string) []byte {
 	if second := t / 1e6; second != e.second || len(e.stamp) == 0 {
 		e.second = second
@@ -187,7 +187,8 @@ func (e *encoder) combined(b []byte, l *lane) []byte {
 	return append(b, "\"\n"...)
 }
 
-// json need not escape anything: texts of a mix have no quotes, backslashes or control characters.
+// json appends l's request. It need not escape anything: strings of a mix have no quotes, backslashes or control
+// characters.
 func (e *encoder) json(b []byte, l *lane) []byte {
 	k, c := l.choose()
 	b = append(b, `{"time":"`...)
