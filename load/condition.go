@@ -15,16 +15,16 @@ import (
 	"github.com/edgelimit/edge/load/judge"
 )
 
-// A Condition is a question about a report, such as innocent_refused > 0 or latency.p99_ms > 20 ||
-// len(faults) > 0, or statuses["500"] > 0. Its names are those of the report's JSON; what is in score
-// is also known without that word.
+// A Condition is a boolean expression about a report, such as innocent_refused > 0, latency.p99_ms > 20 ||
+// len(faults) > 0, or statuses["500"] > 0. Its names are those of the report's JSON; the prefix score. may be
+// omitted.
 type Condition struct {
 	text    string
 	program *vm.Program
-	values  []string // what it asks for, such as latency.p99_ms
+	values  []string // the values it refers to, such as latency.p99_ms
 }
 
-// ParseCondition reads a condition. scored says that reports have scores.
+// ParseCondition parses a condition. scored says whether reports have scores.
 func ParseCondition(text string, scored bool) (*Condition, error) {
 	empty := &Report{Statuses: map[string]uint64{}, Failures: map[string]uint64{}, Nodes: []NodeCount{}, Components: []ComponentCount{}}
 	if scored {
@@ -41,13 +41,13 @@ func ParseCondition(text string, scored bool) (*Condition, error) {
 	c := &Condition{text: text, program: program}
 	node := program.Node()
 	ast.Walk(&node, c)
-	if _, err := c.Holds(empty); err != nil { // a name within a name may be wrong
+	if _, err := c.Holds(empty); err != nil { // a nested name may be wrong
 		return nil, err
 	}
 	return c, nil
 }
 
-// Holds reports whether the condition is true of r.
+// Holds reports whether the condition is true for r.
 func (c *Condition) Holds(r *Report) (bool, error) {
 	names, err := namesOf(r)
 	if err != nil {
@@ -60,12 +60,12 @@ func (c *Condition) Holds(r *Report) (bool, error) {
 	return result == true, nil
 }
 
-// Visit notes what a condition asks for. It is called for the parts of an expression before
-// the whole.
+// Visit records the values that a condition refers to. It is called for the parts of an expression
+// before the whole.
 func (c *Condition) Visit(node *ast.Node) {
 	switch n := (*node).(type) {
 	case *ast.IdentifierNode:
-	case *ast.MemberNode: // it stands for its parts
+	case *ast.MemberNode: // it replaces its parts
 		c.values = slices.DeleteFunc(c.values, func(v string) bool { return v == n.Node.String() })
 	default:
 		return
@@ -75,8 +75,8 @@ func (c *Condition) Visit(node *ast.Node) {
 	}
 }
 
-// Was returns what a report has where the condition asks, such as 3, or of several values
-// innocent_refused 3, latency.p99_ms 20.5.
+// Was returns the value that the condition refers to in r, such as 3. If there are several, it includes
+// their names: innocent_refused 3, latency.p99_ms 20.5.
 func (c *Condition) Was(r *Report) string {
 	names, err := namesOf(r)
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *Condition) Was(r *Report) string {
 	return strings.Join(was, ", ")
 }
 
-// firstLine leaves out the picture of where in the text an error is.
+// firstLine removes the snippet that shows the position of an error.
 func firstLine(err error) error {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	return errors.New("load: " + text)
@@ -109,7 +109,7 @@ func firstLine(err error) error {
 // String returns the condition as it was written.
 func (c *Condition) String() string { return c.text }
 
-// namesOf returns what the names of a condition stand for.
+// namesOf returns the values of the names that a condition may use.
 func namesOf(r *Report) (names map[string]any, err error) {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -118,7 +118,7 @@ func namesOf(r *Report) (names map[string]any, err error) {
 	if err := json.Unmarshal(text, &names); err != nil {
 		return nil, err
 	}
-	// What did not happen, happened 0 times.
+	// Kinds that did not occur have the count 0.
 	failed := map[string]any{}
 	for _, name := range failureNames[1:] {
 		failed[name] = 0

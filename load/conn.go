@@ -16,35 +16,35 @@ import (
 	"time"
 )
 
-// A conn sends requests over one HTTP/1.1 connection after the other, each when the one before
-// is answered. It sends no request twice: a connection that the target has ended is replaced
-// before anything is written to it.
+// A conn sends requests one at a time over successive HTTP/1.1 connections. It never sends a
+// request twice: a connection that the target has closed is replaced before anything is written
+// to it.
 type conn struct {
 	run    *run
 	from   feed
-	target int  // index of the only target; of any if it is negative
-	live   live // what is shown while it runs
+	target int  // index of the only target; any if negative
+	live   live // for progress
 	tape   tape
 
 	http2   *http2Conn               // nil for HTTP/1.1
 	nc      atomic.Pointer[net.Conn] // for the watchdog
-	since   atomic.Int64             // when the request under way was sent; 0 between requests
-	to      int                      // the target that it is connected to
-	owner   uint64                   // whose connection it is, where the PROXY protocol is spoken
-	sent    int                      // requests over this connection
-	last    int64                    // when it was used last
+	since   atomic.Int64             // when the current request was sent; 0 between requests
+	to      int                      // index of the target it is connected to
+	owner   uint64                   // the client it belongs to, with the PROXY protocol
+	sent    int                      // requests sent over this connection
+	last    int64                    // when it was last used
 	peek    peeker
 	wire    wire
 	answer  answer
 	out     []byte
 	request Request
 	record  record
-	node    []byte // the last one's name, and its number
+	node    []byte // the last node's name, with its number
 	number  uint16
 	random  *rand.Rand
 }
 
-// work sends until there is nothing left to be sent.
+// work sends requests until there are no more.
 func (c *conn) work() {
 	defer c.disconnect()
 	c.wire.Reader = bufio.NewReaderSize(nil, 16<<10)
@@ -57,7 +57,7 @@ func (c *conn) work() {
 	}
 }
 
-// exchange sends a request, reads the answer, and records both.
+// exchange sends a request and reads and records the answer.
 func (c *conn) exchange() {
 	q, r := &c.request, &c.record
 	*r = record{due: q.Due.Microseconds(), client: q.Client, look: q.Look.number, remaining: -1}
@@ -88,16 +88,16 @@ func (c *conn) exchange() {
 	}
 }
 
-// idleAfter is how long a connection is unused before the target may have closed it as idle.
+// idleAfter is how long a connection must be unused before the target may have closed it as idle.
 const idleAfter = 1000 // microseconds
 
-// send sends the request, connecting before if need be, and reads the answer into the record.
+// send sends the request, connecting first if necessary, and reads the answer into the record.
 func (c *conn) send() error {
 	r := &c.record
 	err := c.connect()
 	r.sent, r.target = c.run.now(), uint16(max(0, c.to))
 	if c.run.o.ClosedLoop {
-		r.due = r.sent // the connection was the schedule
+		r.due = r.sent // the connection determines the schedule
 	}
 	if err != nil {
 		return &unconnected{err}
@@ -112,11 +112,11 @@ func (c *conn) send() error {
 	c.out = c.appendRequest(c.out[:0])
 	c.since.Store(max(1, r.sent))
 	if n, err := (*c.nc.Load()).Write(c.out); err != nil {
-		if n == 0 && c.sent > 0 && failureOf(err) == closed { // ended meanwhile, and nothing was sent
+		if n == 0 && c.sent > 0 && failureOf(err) == closed { // closed in the meantime, and nothing was sent
 			c.disconnect()
 			return c.send()
 		}
-		// A target may answer before it has read all of a body, and then close.
+		// A target may answer before it has read the whole body, and then close the connection.
 		if n == 0 || c.read() != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (c *conn) send() error {
 		return err
 	}
 	if c.wire.Buffered() > 0 {
-		c.answer.last = true // what follows the answer was not asked for
+		c.answer.last = true // what follows the answer is unsolicited
 	}
 	c.take()
 	return nil
@@ -154,7 +154,7 @@ func (c *conn) nodeOf(name []byte) uint16 {
 	return c.number
 }
 
-// appendRequest writes the request as it is sent.
+// appendRequest appends the request in wire format.
 func (c *conn) appendRequest(b []byte) []byte {
 	look, t := c.request.Look, &c.run.o.Targets[c.to]
 	path, host := cmp.Or(look.Target, t.Path), cmp.Or(look.Host, t.Name)
@@ -173,15 +173,15 @@ func (c *conn) appendRequest(b []byte) []byte {
 	return append(append(b, "\r\n"...), body...)
 }
 
-// hasBody reports whether requests of a method say how long their body is, even if they have none.
+// hasBody reports whether requests with a method give the length of their body even if it is empty.
 func hasBody(method string) bool { return method == "POST" || method == "PUT" || method == "PATCH" }
 
-// CarriesBody reports whether requests of a method carry Options.Body.
+// CarriesBody reports whether requests with a method carry Options.Body.
 func CarriesBody(method string) bool {
 	return method != "GET" && method != "HEAD" && method != "OPTIONS" && method != "TRACE"
 }
 
-// bodyOf returns the body of requests of a method.
+// bodyOf returns the body of requests with a method.
 func (o *Options) bodyOf(method string) []byte {
 	if !CarriesBody(method) {
 		return nil
@@ -189,7 +189,7 @@ func (o *Options) bodyOf(method string) []byte {
 	return o.Body
 }
 
-// connect sees to it that there is a connection, and that it is one for the request.
+// connect ensures that there is a usable connection for the request.
 func (c *conn) connect() error {
 	if c.http2 != nil {
 		c.to = c.http2.target
@@ -223,7 +223,7 @@ func (c *conn) connect() error {
 	return nil
 }
 
-// dial connects to a target, for a client where the PROXY protocol is spoken.
+// dial connects to a target, with the PROXY protocol on behalf of client.
 func (r *run) dial(ctx context.Context, t *Target, client netip.Addr) (net.Conn, error) {
 	nc, err := r.o.Dial(ctx, t)
 	if err != nil {
@@ -247,7 +247,7 @@ func (r *run) dial(ctx context.Context, t *Target, client netip.Addr) (net.Conn,
 	return secure, nil
 }
 
-// plain returns what TLS is spoken over, or else the connection itself.
+// plain returns the connection below TLS, or nc itself without TLS.
 func plain(nc net.Conn) net.Conn {
 	if secure, ok := nc.(*tls.Conn); ok {
 		return secure.NetConn()
@@ -261,7 +261,7 @@ func (c *conn) disconnect() {
 	}
 }
 
-// watch ends a request that is under way since before a time.
+// watch aborts the current request if it was sent before the given time.
 func (c *conn) watch(before int64) {
 	since := c.since.Load()
 	if nc := c.nc.Load(); since != 0 && since < before && nc != nil {
@@ -269,7 +269,7 @@ func (c *conn) watch(before int64) {
 	}
 }
 
-// An unconnected error says why there is no connection.
+// An unconnected error wraps the reason why there is no connection.
 type unconnected struct{ error }
 
 func (e *unconnected) Unwrap() error { return e.error }
@@ -290,12 +290,12 @@ func failureOf(err error) failure {
 	return closed
 }
 
-// failed keeps the first error of each kind, if it says more than the kind.
+// failed keeps the first error of each kind if it says more than the kind does.
 func (r *run) failed(f failure, err error) {
 	if r.giveUp.Load() == 0 {
 		patience := time.Second.Microseconds()
 		if f == timedOut {
-			patience = 0 // it has waited
+			patience = 0 // the request has waited already
 		}
 		r.giveUp.CompareAndSwap(0, r.now()+patience)
 	}
@@ -309,7 +309,7 @@ func (r *run) failed(f failure, err error) {
 	}
 }
 
-// tlsOf returns how TLS is spoken with a target.
+// tlsOf returns the TLS configuration for a target.
 func (r *run) tlsOf(t *Target) *tls.Config {
 	config := r.o.TLS.Clone()
 	if r.o.HTTP2 {
@@ -324,7 +324,7 @@ func (r *run) tlsOf(t *Target) *tls.Config {
 	return config
 }
 
-// fixedHeader returns the header lines that all requests have.
+// fixedHeader formats the header lines that all requests have.
 func fixedHeader(lines [][2]string) (b []byte) {
 	for _, l := range lines {
 		b = append(append(append(append(b, l[0]...), ": "...), l[1]...), "\r\n"...)

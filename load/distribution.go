@@ -15,14 +15,14 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// A Bucket counts the answers that took at most UpToMS, and longer than the bucket before.
+// A Bucket counts the answers that took at most UpToMS and more than the previous bucket's UpToMS.
 type Bucket struct {
 	UpToMS   float64 `json:"up_to_ms"`
 	Requests uint64  `json:"requests"`
 }
 
-// bucketsOf returns the buckets of a histogram of microseconds from the first to the last that has
-// any: they end at 1, 2 and 5 times powers of ten.
+// bucketsOf returns the buckets of a histogram in microseconds, from the first nonempty one to the
+// last. They end at 1, 2 and 5 times powers of ten.
 func bucketsOf(h *hdrhistogram.Histogram) []Bucket {
 	buckets := []Bucket{}
 	at := 0
@@ -44,8 +44,8 @@ func bucketsOf(h *hdrhistogram.Histogram) []Bucket {
 	return buckets
 }
 
-// WriteLatency writes the distribution of Latency for people: a histogram, and percentiles in
-// the format of HdrHistogram, in milliseconds.
+// WriteLatency writes the distribution of Latency in human-readable form: a histogram, and
+// percentiles in the format of HdrHistogram, in milliseconds.
 func (r *Report) WriteLatency(w io.Writer) error {
 	if len(r.Histogram) == 0 {
 		return nil
@@ -66,9 +66,9 @@ func (r *Report) WriteLatency(w io.Writer) error {
 	return err
 }
 
-// WriteCSV writes a line for each request, in the order in which they were sent, below a line of
-// names. Times are since the beginning of the run. status is empty if there was no answer;
-// failure says why.
+// WriteCSV writes a header line and a line for each request, in the order in which they were sent.
+// Times are relative to the start of the run. status is empty if there was no answer, and failure
+// gives the reason.
 func (l *Log) WriteCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
 	_ = c.Write([]string{"due_s", "sent_s", "latency_ms", "service_ms", "status", "failure", "retry_after_s", "target", "node", "component", "client", "address", "method", "host", "path"})
@@ -99,7 +99,7 @@ func (l *Log) WriteCSV(w io.Writer) error {
 	return nil
 }
 
-// hints returns what to do about a run in which all answers are of one kind.
+// hints returns advice for a run whose answers all have the same status.
 func (r *Report) hints() []string {
 	if len(r.Statuses) != 1 {
 		return nil

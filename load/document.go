@@ -12,10 +12,10 @@ import (
 	"github.com/edgelimit/edge/load/judge"
 )
 
-// leastStepMS is the least step of the clock that is reported.
+// leastStepMS is the smallest clock step that is reported.
 const leastStepMS = 5
 
-// Document returns the report for people, and for programs.
+// Document returns the report in a form for people and programs.
 func (r *Report) Document() page.Document {
 	s := r.Sending
 	d := page.Document{Title: "Load", Data: r, Lead: fmt.Sprintf("%s in %.1f s to %s", page.Count(s.Requests, "request"), r.DurationS, strings.Join(r.Targets, ", "))}
@@ -105,7 +105,7 @@ func (t Timeline) latencies() page.Block {
 	return l
 }
 
-// mostLines is how many nodes have a line.
+// mostLines is the maximum number of nodes with a line of their own.
 const mostLines = 6
 
 // byNode returns the latencies of several nodes over time.
@@ -129,7 +129,7 @@ func (t Timeline) byNode(nodes []NodeCount) page.Block {
 	return l
 }
 
-// scoreSection returns what the judge found.
+// scoreSection returns the judge's findings.
 func scoreSection(s *judge.Score) page.Section {
 	p := page.Section{Title: "What was right", Blocks: []page.Block{page.Paragraph("Held against an exact log of every client. " +
 		"A difference is explained by the estimate, by the lag of counts and mitigations, or by nothing: then it is a fault.")}}
@@ -208,7 +208,7 @@ func scoreSection(s *judge.Score) page.Section {
 	return p
 }
 
-// retryAfter says how true Retry-After was.
+// retryAfter describes how accurate Retry-After was.
 func retryAfter(r judge.RetryAfter) page.Fact {
 	f := page.Fact{Name: "Retry-After", Value: "not checked"}
 	if r.Checked+r.Compared == 0 {
@@ -224,7 +224,7 @@ func retryAfter(r judge.RetryAfter) page.Fact {
 	return f
 }
 
-// explained says what explains the requests.
+// explained breaks the requests of d down by cause.
 func explained(name string, d judge.Disagreement) page.Fact {
 	return page.Fact{Name: name, Value: page.Grouped(d.Requests), Note: page.When(d.Requests > 0, "the estimate explains %s, the lag %s; %s unexplained", page.Grouped(d.Estimate), page.Grouped(d.Lag), page.Grouped(d.Unexplained))}
 }

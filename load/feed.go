@@ -5,24 +5,23 @@ import (
 	"time"
 )
 
-// A feed tells connections what to send.
+// A feed provides connections with requests.
 type feed interface {
-	// next waits until there is something for c to send, and reports false when there
-	// never will be.
+	// next waits for a request that c is to send, and returns false if there will be no more.
 	next(c *conn, r *Request) bool
 }
 
-// A drawn is a source that several goroutines draw from.
+// A drawn wraps a Source for concurrent use.
 type drawn struct {
 	run    *run
 	mu     sync.Mutex
 	source Source
 	made   uint64
 	ended  bool
-	full   bool // it has more than Options.Requests
+	full   bool // the source has more than Options.Requests
 }
 
-// next draws the next request. Whether it is due is not its concern.
+// next returns the next request, whether or not it is due.
 func (d *drawn) next(_ *conn, r *Request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -42,18 +41,18 @@ func (d *drawn) next(_ *conn, r *Request) bool {
 	return true
 }
 
-// A lane is requests that are due, for the connections that may send them.
+// A lane is a queue of requests that are due, shared by the connections that may send them.
 type lane struct {
 	run      *run
 	open     func(*lane) // opens another connection for the lane
-	spare    int         // how many more may be opened
+	spare    int         // number of connections that may still be opened
 	mu       sync.Mutex
-	wake     sync.Cond // there is a request, or no more will come
-	room     sync.Cond // there are few requests, or no more will come
+	wake     sync.Cond // there is a request, or there will be no more
+	room     sync.Cond // there is room, or there will be no more requests
 	requests []Request // a ring; its length is a power of two
 	first    int
 	used     int
-	no       bool // no more will come
+	no       bool // there will be no more requests
 }
 
 func newLane(r *run, connections int, open func(*lane)) *lane {
@@ -62,8 +61,8 @@ func newLane(r *run, connections int, open func(*lane)) *lane {
 	return l
 }
 
-// push adds a request. As long as connections may be opened, one is opened for it: so all of
-// them are used in turn. A closed loop waits until there is room.
+// push adds a request, and opens a connection for it while more are allowed, so that all
+// connections are used in turn. In a closed loop, it waits until there is room.
 func (l *lane) push(r *Request) {
 	l.mu.Lock()
 	for l.run.o.ClosedLoop && l.used == len(l.requests) && !l.no {
@@ -109,7 +108,7 @@ func (l *lane) next(_ *conn, r *Request) bool {
 	return true
 }
 
-// finish says that no more will come.
+// finish announces that there will be no more requests.
 func (l *lane) finish() {
 	l.mu.Lock()
 	l.no = true
@@ -118,18 +117,18 @@ func (l *lane) finish() {
 	l.room.Broadcast()
 }
 
-// left returns how many requests are in the lane.
+// left returns the number of requests in the lane.
 func (l *lane) left() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.used
 }
 
-// lateBy is from when on a request counts as sent late.
+// lateBy is how long after it is due a request counts as sent late.
 const lateBy = 10 * time.Millisecond
 
-// dispatch gives each request to its lane when it is due, until there is none left or the run
-// is over.
+// dispatch pushes each request to its lane when it is due, until there are no more or the run is
+// over.
 func (r *run) dispatch() {
 	defer r.finish()
 	var q Request
@@ -155,7 +154,7 @@ func (r *run) route(q *Request) *lane {
 	return r.lanes[scramble(q.Client)%uint64(len(r.lanes))]
 }
 
-// scramble returns a number that looks random, another one for each n (SplitMix64).
+// scramble maps n to a pseudorandom number. It is a bijection (SplitMix64).
 func scramble(n uint64) uint64 {
 	n += 0x9e3779b97f4a7c15
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
@@ -163,7 +162,8 @@ func scramble(n uint64) uint64 {
 	return n ^ n>>31
 }
 
-// sleep waits until a time since the beginning, and reports false if the run is over before.
+// sleep waits until the given time since the start of the run, and returns false if the run is over
+// before then.
 func (r *run) sleep(until time.Duration) bool {
 	for {
 		wait := until - time.Since(r.began)

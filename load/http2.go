@@ -16,11 +16,11 @@ import (
 	"sync/atomic"
 )
 
-// An http2Conn is an HTTP/2 connection to one target at a time, which several streams share.
+// An http2Conn is an HTTP/2 connection to one target at a time, shared by several streams.
 type http2Conn struct {
 	run       *run
 	target    int
-	streams   int // that share it
+	streams   int // number of streams that share it
 	transport *http.Transport
 	sent      atomic.Int64
 }
@@ -44,7 +44,7 @@ func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {
 	}}
 }
 
-// mostTries is on how many connections a request is tried.
+// mostTries is the maximum number of connections on which a request is tried.
 const mostTries = 3
 
 var errUntaken = errors.New("load: connections end before they take a request")
@@ -54,7 +54,7 @@ func (h *http2Conn) roundTrip(c *conn) error {
 	r := h.run
 	ctx, cancel := context.WithTimeout(r.cut, r.o.Timeout)
 	defer cancel()
-	// The transport goes on for as long as connections end before they have taken the request.
+	// The transport retries as long as connections end before they accept the request.
 	tries := 0
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) {
 		if tries++; tries > mostTries {
@@ -65,7 +65,7 @@ func (h *http2Conn) roundTrip(c *conn) error {
 	host := cmp.Or(look.Host, t.Name)
 	req := (&http.Request{
 		Method: look.Method, Host: host, Header: http.Header{"User-Agent": nil}, ProtoMajor: 2,
-		// The target as it stands, whatever a URL may be like.
+		// Send the target as given, even if it is not a valid URL.
 		URL: &url.URL{Scheme: "http", Host: t.Name, Opaque: "//" + host + cmp.Or(look.Target, t.Path)},
 	}).WithContext(ctx)
 	if t.TLS {

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// An Identity is how the target is told which client sends. Several may be told at once. The
-// zero value tells nothing: all requests come from the generator's own address.
+// An Identity specifies how requests identify their client. Several ways may be combined. With the
+// zero value, all requests come from the generator's own address.
 type Identity struct {
-	Forwarded bool   // X-Forwarded-For; the target has to trust the generator
-	Proxy     int    // version of the PROXY protocol, 1 or 2: then no two clients share a connection
-	Header    string // this header has the client's key
-	Cookie    string // this cookie has it
+	Forwarded bool   // send X-Forwarded-For; the target must trust the generator
+	Proxy     int    // version of the PROXY protocol, 1 or 2; clients then do not share connections
+	Header    string // header that contains the client's key
+	Cookie    string // cookie that contains the client's key
 }
 
-// ParseIdentity reads words such as xff, proxy1, proxy2, header:x-api-key, cookie:sid, with
-// commas between them, or none.
+// ParseIdentity parses a comma-separated list of xff, proxy1, proxy2, header:x-api-key, cookie:sid
+// and the like, or none.
 func ParseIdentity(text string) (id Identity, err error) {
 	given := map[string]bool{}
 	for word := range strings.SplitSeq(text, ",") {
@@ -57,7 +57,7 @@ func ParseIdentity(text string) (id Identity, err error) {
 	return id, nil
 }
 
-// ParseHeader reads a header line such as "Accept: text/html".
+// ParseHeader parses a header line such as "Accept: text/html".
 func ParseHeader(line string) (header [2]string, err error) {
 	name, value, ok := strings.Cut(line, ":")
 	if !ok || !httpguts.ValidHeaderFieldName(name) || strings.ContainsFunc(value, func(r rune) bool { return r != ' ' && r != '\t' && unsendable(r) }) {
@@ -69,12 +69,12 @@ func ParseHeader(line string) (header [2]string, err error) {
 	return [2]string{name, strings.TrimSpace(value)}, nil
 }
 
-// isOwn reports whether a header line is the generator's to write.
+// isOwn reports whether the generator itself writes the named header.
 func isOwn(name string) bool {
 	return slices.Contains([]string{"host", "connection", "content-length", "transfer-encoding"}, strings.ToLower(name))
 }
 
-// unsendable reports whether a character is not for a request line.
+// unsendable reports whether r must not appear in a request line.
 func unsendable(r rune) bool { return r <= ' ' || r == 0x7f }
 
 // tellsAddr reports whether the target learns the client's address.
@@ -85,7 +85,7 @@ func appendKey(b []byte, client uint64) []byte {
 	return strconv.AppendUint(append(b, "client-"...), client, 10)
 }
 
-// appendHeader appends the header lines that tell who sends.
+// appendHeader appends the header lines that identify the client.
 func (id *Identity) appendHeader(b []byte, r *Request) []byte {
 	if id.Forwarded {
 		b = append(r.Addr.AppendTo(append(b, "X-Forwarded-For: "...)), "\r\n"...)
@@ -101,9 +101,9 @@ func (id *Identity) appendHeader(b []byte, r *Request) []byte {
 
 // appendProxy appends the header of the PROXY protocol for a connection of a client.
 func (id *Identity) appendProxy(b []byte, client netip.Addr, to netip.AddrPort) []byte {
-	const port = 40_000 // of the client; nobody is there
+	const port = 40_000 // of the client; arbitrary
 	if client.Is4() != to.Addr().Is4() {
-		// Both have to be of one family. Whom the connection goes to does not matter.
+		// Both addresses must be of one family. The destination does not matter.
 		to = netip.AddrPortFrom(netip.IPv6Loopback(), to.Port())
 		if client.Is4() {
 			to = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), to.Port())

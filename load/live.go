@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// A live is what is known of a connection while the run goes on. It is written by one
-// goroutine and may be read by any.
+// A live holds the statistics of a connection during the run. One goroutine writes it; any may
+// read it.
 type live struct {
 	requests, refused, failed atomic.Uint64
-	latencies                 [128]atomic.Uint32 // from the intended start, by latencyClass
+	latencies                 [128]atomic.Uint32 // since the request was due, by latencyClass
 }
 
 func (l *live) add(r *record) {
@@ -25,8 +25,7 @@ func (l *live) add(r *record) {
 	l.latencies[latencyClass(r.done-r.due)].Add(1)
 }
 
-// latencyClass returns a number that grows by 4 with each doubling of a latency in
-// microseconds.
+// latencyClass returns the class of a latency in microseconds. It grows by 4 with each doubling.
 func latencyClass(t int64) int {
 	v := uint64(max(t, 4))
 	shift := bits.Len64(v) - 3
@@ -36,15 +35,15 @@ func latencyClass(t int64) int {
 // classLatency returns the greatest latency of a class, in microseconds.
 func classLatency(class int) int64 { return int64(4+class&3+1)<<(class/4) - 1 }
 
-// A Progress is how far a run is.
+// A Progress describes the state of a run.
 type Progress struct {
-	Elapsed, Of               time.Duration // since the beginning, and Options.Duration
-	Requests, Refused, Failed uint64        // refused: 429, or anything with Retry-After
-	Waiting                   uint64        // due, and not sent yet
+	Elapsed, Of               time.Duration // since the start, and Options.Duration
+	Requests, Refused, Failed uint64        // Refused counts 429 and answers with Retry-After
+	Waiting                   uint64        // due but not sent yet
 	P50, P99                  int64         // latencies since the last Progress, within a quarter; microseconds
 }
 
-// progress returns what has happened, and latencies since before, which it replaces.
+// progress returns the progress, with latencies since before, which it updates.
 func (r *run) progress(before *[128]uint32) (p Progress) {
 	var now [128]uint32
 	p.Elapsed, p.Of = time.Since(r.began), r.o.Duration

@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/load/mix"
 )
 
-// A Mixed is a Source of the requests of a mix.
+// A Mixed is a Source that generates the requests of a mix.
 type Mixed struct {
 	mix   *mix.Mix
 	from  *mix.Source
@@ -17,13 +17,13 @@ type Mixed struct {
 	next  mix.Request
 }
 
-// NewMixed returns a source of the requests of m, speed times as fast; if that is zero, 1.
+// NewMixed returns a source of the requests of m, speed times as fast. If speed is zero, it is 1.
 func NewMixed(m *mix.Mix, speed float64) *Mixed {
 	return &Mixed{m, m.Source(), cmp.Or(speed, 1), map[Look]*Look{}, mix.Request{}}
 }
 
-// Begin lets bursts around the edges of windows meet those of the nodes, unless the speed is
-// another one than 1: then they cannot.
+// Begin aligns bursts around window edges with the windows of the nodes. With a speed other than 1
+// they cannot be aligned.
 func (s *Mixed) Begin(now time.Time) {
 	if s.speed == 1 {
 		s.from.Begin(now)
@@ -41,7 +41,7 @@ func (s *Mixed) Components() (list []Component) {
 // Addr returns the address of a client.
 func (s *Mixed) Addr(client uint64) netip.Addr { return s.mix.Addr(client) }
 
-// Next makes the next request.
+// Next sets r to the next request.
 func (s *Mixed) Next(r *Request) bool {
 	q := &s.next
 	if !s.from.Next(q) {

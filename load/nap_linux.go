@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// nap sleeps for less than some milliseconds. The timers of the runtime may be a millisecond
-// late while nothing else happens, which is longer than many answers take.
+// nap sleeps for less than a few milliseconds. The runtime's timers may be a millisecond late on an
+// idle system, which is longer than many answers take.
 func nap(d time.Duration) {
 	t := syscall.NsecToTimespec(d.Nanoseconds())
-	_ = syscall.Nanosleep(&t, nil) // interrupted, it is called again
+	_ = syscall.Nanosleep(&t, nil) // if interrupted, the caller calls it again
 }

@@ -4,5 +4,5 @@ package load
 
 import "time"
 
-// nap sleeps for less than some milliseconds.
+// nap sleeps for less than a few milliseconds.
 func nap(d time.Duration) { time.Sleep(d) }

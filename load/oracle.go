@@ -11,10 +11,10 @@ import (
 	"github.com/edgelimit/edge/load/judge"
 )
 
-// OracleOptions say what a run is held against.
+// OracleOptions configures Log.Score.
 type OracleOptions = judge.Options
 
-// Score holds what a run was answered against rules.
+// Score compares the answers of a run with rules.
 func (l *Log) Score(o OracleOptions) (*judge.Score, error) {
 	t := newTrace(l)
 	if l.o.Identity.tellsAddr() {
@@ -23,7 +23,7 @@ func (l *Log) Score(o OracleOptions) (*judge.Score, error) {
 	return judge.Judge(t, o)
 }
 
-// A trace is a log as a judge reads it.
+// A trace is a Log in the form that package judge reads.
 type trace struct {
 	*Log
 	began   int64 // in microseconds since the Unix epoch
@@ -52,7 +52,7 @@ func ownAddr(to netip.AddrPort) netip.Addr {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// Len returns how many requests there are.
+// Len returns the number of requests.
 func (t *trace) Len() int { return len(t.records) }
 
 // Nodes returns the names of the nodes.
@@ -89,7 +89,7 @@ func (t *trace) At(i int) judge.Request {
 	return r
 }
 
-// Properties returns what the ith request is like, and its client's address.
+// Properties returns the properties of the ith request, including its client's address.
 func (t *trace) Properties(i int, as judge.As) judge.Properties {
 	q, id := &t.records[i], &t.o.Identity
 	look, to := t.looks[q.look-1], &t.o.Targets[q.target]
@@ -127,7 +127,7 @@ func leftmost(header [][2]string, own netip.Addr) netip.Addr {
 	return own
 }
 
-// distrust asks whether the target believes who the clients are.
+// distrust returns advice for a target that does not trust the clients' addresses.
 func (t *trace) distrust() string {
 	how, flags := "X-Forwarded-For", "--trusted-proxy "
 	if t.o.Identity.Proxy != 0 {
@@ -142,7 +142,7 @@ func (t *trace) distrust() string {
 	return "does the PoP trust this machine's " + how + "? (" + flags + strings.Join(own, ",") + ")"
 }
 
-// Name returns what the client of the ith request is called.
+// Name returns the name of the ith request's client.
 func (t *trace) Name(i int) string {
 	q := &t.records[i]
 	if id := t.o.Identity; !id.tellsAddr() && (id.Header != "" || id.Cookie != "") {

@@ -4,7 +4,7 @@ package load
 
 import "net"
 
-// A peeker cannot tell on this system whether the target has ended an idle connection.
+// On this system, a peeker cannot tell whether the target has closed an idle connection.
 type peeker struct{}
 
 func (p *peeker) reset(net.Conn) {}

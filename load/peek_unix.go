@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// A peeker looks whether the target has ended an idle connection.
+// A peeker checks whether the target has closed an idle connection.
 type peeker struct {
 	raw  syscall.RawConn // nil if nothing can be known
 	look func(fd uintptr) bool
@@ -26,12 +26,12 @@ func (p *peeker) reset(nc net.Conn) {
 	}
 }
 
-// idle reports whether nothing came over the connection since the last answer: neither its end,
-// nor anything else, such as a 408 or TLS's notice of the end.
+// idle reports whether nothing arrived on the connection since the last answer: neither its end nor
+// anything else, such as a 408 or TLS close_notify.
 func (p *peeker) idle() bool {
 	p.open = true
 	if p.raw != nil {
-		_ = p.raw.Read(p.look) // what is wrong with the connection, a request will meet
+		_ = p.raw.Read(p.look) // the next request will see any error
 	}
 	return p.open
 }

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// A Point is a rate at a time. Between points the rate changes linearly; after the last point it
-// stays the same.
+// A Point is a rate at a point in time. Between points the rate changes linearly; after the last
+// one it is constant.
 type Point struct {
-	After time.Duration // since the beginning
-	Rate  float64       // requests a second
+	After time.Duration // since the start
+	Rate  float64       // requests per second
 }
 
-// ParseProfile reads points such as 100/s,1000/s@10s: a hundred requests a second at the
-// beginning, a thousand after ten seconds. The first point needs no time. The unit of a rate
-// is s, m or h; without one it is s.
+// ParseProfile parses points such as 100/s,1000/s@10s: a hundred requests per second at the start,
+// a thousand after ten seconds. The first point has no time. The unit of a rate is s, m or h, by
+// default s.
 func ParseProfile(text string) (profile []Point, err error) {
 	for i, each := range strings.Split(text, ",") {
 		rate, after, timed := strings.Cut(strings.TrimSpace(each), "@")
@@ -48,10 +48,10 @@ func ParseProfile(text string) (profile []Point, err error) {
 	return profile, nil
 }
 
-// Steady is a Source of requests that all look alike, from clients in turn.
+// Steady is a Source of identical requests from clients in turn.
 type Steady struct {
-	// Profile is the rate over time. If it is empty, all requests are due at once, and are sent
-	// as fast as the connections can carry them.
+	// Profile is the rate over time. If empty, all requests are due at once, and are sent as fast
+	// as the connections allow.
 	Profile []Point
 
 	// Clients is the number of clients. If zero, 1.
@@ -64,18 +64,18 @@ type Steady struct {
 	// Look describes the requests.
 	Look Look
 
-	// Attack says that the requests are meant to be refused.
+	// Attack marks the requests as meant to be refused.
 	Attack bool
 
 	made  uint64
-	piece int     // of the profile
-	begun float64 // number of requests before the piece
+	piece int     // current piece of the profile
+	begun float64 // number of requests before that piece
 }
 
-// Components returns the one component, named steady.
+// Components returns a single component, named steady.
 func (s *Steady) Components() []Component { return []Component{{"steady", s.Attack}} }
 
-// Next makes the next request.
+// Next sets r to the next request.
 func (s *Steady) Next(r *Request) bool {
 	due, ok := s.due()
 	if !ok {
@@ -87,8 +87,7 @@ func (s *Steady) Next(r *Request) bool {
 	return true
 }
 
-// due returns when the next request is due, and false if the rate has fallen to next to 0 for
-// good.
+// due returns when the next request is due. It returns false if the rate is practically 0 from now on.
 func (s *Steady) due() (time.Duration, bool) {
 	if len(s.Profile) == 0 {
 		return 0, true
@@ -138,7 +137,7 @@ func (s *Steady) Addr(client uint64) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// Check returns an error if the requests cannot be made, or the networks lack room for the clients.
+// Check returns an error if the requests are invalid or the networks are too small for the clients.
 func (s *Steady) Check() error {
 	if err := s.Look.Check(); err != nil {
 		return err

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// reachWithin is for how long Run tries to connect to any of its targets before it sends.
+// reachWithin is how long Run tries to connect to any of its targets before it gives up.
 const reachWithin = 3 * time.Second
 
-// An UnreachableError says why Run sent nothing: no connection to a target could be made.
+// An UnreachableError reports why Run could not connect to a target, and so sent nothing.
 type UnreachableError struct {
 	Target string // host:port, as it was given
 	err    error
@@ -30,7 +30,7 @@ func (e *UnreachableError) Error() string {
 	return "load: " + text
 }
 
-// Hint returns what to do about it.
+// Hint returns advice on how to fix the error.
 func (e *UnreachableError) Hint() string {
 	_, hint := e.explain()
 	return hint
@@ -57,8 +57,8 @@ func isCertificate(err error) bool {
 	return errors.As(err, &verification) || errors.As(err, new(x509.HostnameError)) || errors.As(err, new(x509.UnknownAuthorityError))
 }
 
-// reach returns once any target has taken a connection, which it closes. It tries again for as
-// long as none listens: a PoP that is started together with the run may need a moment.
+// reach returns once any target has accepted a connection, which it closes. It retries while no
+// target listens, because a PoP that is started together with the run may need a moment.
 func (r *run) reach() error {
 	ctx, cancel := context.WithTimeout(r.asked, reachWithin)
 	defer cancel()
@@ -88,7 +88,7 @@ func (r *run) reach() error {
 	return errors.Join(errs...)
 }
 
-// reachOne connects to a target. It tries again until ctx is done, unless that is in vain.
+// reachOne connects to a target. It retries until ctx is done, unless that is futile.
 func (r *run) reachOne(ctx context.Context, t *Target) (net.Conn, error) {
 	var refused error
 	for {

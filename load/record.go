@@ -5,17 +5,16 @@ import (
 	"slices"
 )
 
-// A record is the outcome of one request. Times are in microseconds since the beginning of
-// the run.
+// A record is the outcome of one request. Times are in microseconds since the start of the run.
 type record struct {
 	due, sent, done int64
 	client          uint64
 	look            uint32 // in run.looks, from 1
-	retry           uint32 // seconds of Retry-After, 0 if there was none; see retryZero
+	retry           uint32 // Retry-After in seconds, 0 if missing; see retryZero
 	remaining       int32  // the least r of RateLimit, or X-RateLimit-Remaining; −1 without either
 	status          uint16 // 0 if there was no answer
-	node            uint16 // in run.nodes
-	target          uint16 // in run.Options.Targets
+	node            uint16 // index in run.nodes
+	target          uint16 // index in Options.Targets
 	failure         failure
 	flags           flags
 }
@@ -38,15 +37,15 @@ var failureNames = [failures]string{"", "not_connected", "closed", "timeout", "m
 type flags uint8
 
 const (
-	prepared  flags = 1 << iota // its body, or its ID, says that a rule refuses
-	otherTime                   // exhausted limits are back at another time than Retry-After says
-	reused                      // its connection had carried other requests: if closed, the target may have ended it before reading this one
+	prepared  flags = 1 << iota // its body or ID shows that a rule refused the request
+	otherTime                   // exhausted limits are available again at another time than Retry-After says
+	reused                      // the connection had carried requests before; the target may have closed it before reading this one
 	retryZero                   // Retry-After is 0
 	retryBad                    // Retry-After is not a number of seconds
 )
 
-// A tape holds the records of a connection in the order in which they were sent, in pieces, so
-// that no record is ever moved.
+// A tape holds the records of a connection in the order in which they were sent. It consists of
+// pieces so that records are never moved.
 type tape struct{ pieces [][]record }
 
 const tapePiece = 2048
@@ -60,8 +59,8 @@ func (t *tape) add(r *record) {
 	t.pieces[last] = append(t.pieces[last], *r)
 }
 
-// merged returns the records of all tapes in the order in which they were sent. The tapes are
-// used up.
+// merged returns the records of all tapes in the order in which they were sent. It consumes the
+// tapes.
 func merged(tapes []tape) []record {
 	total := 0
 	for _, t := range tapes {

@@ -16,24 +16,24 @@ import (
 )
 
 // A Recorded is a Source of the requests of a log. As long as all times are whole seconds, the
-// requests of a second are spread over it. Clients without an address have one of fd00::/8.
+// requests of each second are spread over it. Clients without an address get one of fd00::/8.
 type Recorded struct {
 	speed   float64
 	batches chan []Request
 	batch   []Request
 	end     context.CancelFunc
-	err     error // when batches is closed
+	err     error // valid once batches is closed
 	clients map[string]uint64
 	looks   map[Look]*Look
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following
 	addrs  []netip.Addr
-	attack bool // some requests are marked as an attack
+	attack bool // some requests are marked as attacks
 }
 
-// NewRecorded returns a source of the requests of a log, speed times as fast; if that is zero,
-// 1. It reads until Close, which closes the log too. It returns once the first requests are
-// known: to put a log in order, much of it may be read before.
+// NewRecorded returns a source of the requests of a log, speed times as fast. If speed is zero, it
+// is 1. The source reads until Close, which also closes the log. NewRecorded returns once the first
+// requests are known; sorting a log may require reading much of it.
 func NewRecorded(ctx context.Context, log *accesslog.Log, speed float64) *Recorded {
 	ctx, end := context.WithCancel(ctx)
 	s := &Recorded{
@@ -47,7 +47,7 @@ func NewRecorded(ctx context.Context, log *accesslog.Log, speed float64) *Record
 	return s
 }
 
-// Close ends reading, and returns what was wrong with the log.
+// Close stops reading and returns the error of reading the log, if any.
 func (s *Recorded) Close() error {
 	s.end()
 	for range s.batches { // until the reader has ended
@@ -58,14 +58,14 @@ func (s *Recorded) Close() error {
 	return s.err
 }
 
-// mostOfSecond is how many requests of a second are spread over it. All others are due at its
-// end.
+// mostOfSecond is the maximum number of requests that are spread over a second. Further ones are
+// due at its end.
 const mostOfSecond = 1 << 20
 
-// read passes on batches of requests of the same time.
+// read sends batches of requests with the same time.
 func (s *Recorded) read(ctx context.Context, log *accesslog.Log) error {
 	var batch []Request
-	var start, at, ahead int64 // ahead is how much of the second is passed on
+	var start, at, ahead int64 // ahead is how much of the second has been sent
 	begun, whole := false, true
 	pass := func() error {
 		if len(batch) == 0 {
@@ -110,7 +110,7 @@ func (s *Recorded) read(ctx context.Context, log *accesslog.Log) error {
 	return pass()
 }
 
-// scaled returns when something of the log is due.
+// scaled converts a time in the log to the time when it is due.
 func (s *Recorded) scaled(micros int64) time.Duration {
 	return time.Duration(float64(micros) / s.speed * 1e3)
 }
@@ -129,7 +129,7 @@ func (s *Recorded) client(e *accesslog.Entry) uint64 {
 	return n
 }
 
-// look returns what a request looks like, and false if it cannot be sent.
+// look returns the look of an entry, and false if its request cannot be sent.
 func (s *Recorded) look(e *accesslog.Entry) (*Look, bool) {
 	if e.Method == "CONNECT" {
 		return nil, false
@@ -167,7 +167,7 @@ func (s *Recorded) look(e *accesslog.Entry) (*Look, bool) {
 	return known, true
 }
 
-// Components returns the component log and, if requests that were read are marked as an attack, the
+// Components returns the component log and, if requests read so far are marked as attacks, the
 // component attack.
 func (s *Recorded) Components() []Component {
 	s.mu.Lock()
@@ -185,7 +185,7 @@ func (s *Recorded) Addr(client uint64) netip.Addr {
 	return s.addrs[client]
 }
 
-// Next makes the next request.
+// Next sets r to the next request.
 func (s *Recorded) Next(r *Request) bool {
 	for len(s.batch) == 0 {
 		batch, ok := <-s.batches

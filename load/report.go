@@ -22,8 +22,8 @@ type Report struct {
 
 	Sending Sending `json:"sending"`
 
-	// Latency is from the moment when a request was due to the end of its answer, Service
-	// from the moment when it was sent.
+	// Latency is measured from the time when a request was due to the end of its answer, Service
+	// from the time when it was sent.
 	Latency Latency `json:"latency"`
 	Service Latency `json:"service"`
 
@@ -41,11 +41,11 @@ type Report struct {
 	// Score is the oracle's result, if rules are given.
 	Score *judge.Score `json:"score,omitempty"`
 
-	// Hints say what may be wrong with the run itself.
+	// Hints describe possible problems of the run itself.
 	Hints []string `json:"hints,omitempty"`
 }
 
-// Sending says what the generator did.
+// Sending describes what the generator did.
 type Sending struct {
 	Requests    uint64  `json:"requests"`
 	RatePerS    float64 `json:"rate_per_s"`  // from the first request to the last one
@@ -53,11 +53,11 @@ type Sending struct {
 	Unsent      uint64  `json:"unsent"`      // due before the end, but not sent
 	Held        uint64  `json:"held"`        // of clients that waited for their Retry-After
 
-	// ClosedReused are requests without an answer whose connection had carried others: the
-	// target may have ended it before it read the request. They are not sent again.
+	// ClosedReused counts requests without an answer whose connection had carried others: the
+	// target may have closed it before it read the request. They are not sent again.
 	ClosedReused uint64 `json:"closed_reused"`
 
-	// Late are requests that were sent more than 10 ms after they were due: OwnLate
+	// Late counts requests that were sent more than 10 ms after they were due: OwnLate of them
 	// because the generator could not keep up, the others because no connection was free.
 	Late    uint64  `json:"late"`
 	OwnLate uint64  `json:"own_late"`
@@ -92,14 +92,14 @@ type ComponentCount struct {
 	Failed   uint64 `json:"failed"`
 }
 
-// A Timeline has the requests and refusals since the beginning, in steps of equal length.
+// A Timeline has the requests and refusals since the start of the run, in steps of equal length.
 type Timeline struct {
 	StepS  int64       `json:"step_s"`
 	Points []TimePoint `json:"points"`
 }
 
-// A TimePoint is one part of a Timeline. Latencies are as Report.Latency, of the requests that
-// were sent in it; 0 if none was answered.
+// A TimePoint is one step of a Timeline. Latencies are like Report.Latency, of the requests sent in
+// the step; 0 if none was answered.
 type TimePoint struct {
 	Requests uint64  `json:"requests"`
 	Refused  uint64  `json:"refused"`
@@ -107,12 +107,12 @@ type TimePoint struct {
 	P99MS    float64 `json:"p99_ms"`
 	MaxMS    float64 `json:"max_ms"`
 
-	NodesP99MS []float64 `json:"nodes_p99_ms,omitempty"` // of each of Report.Nodes, of many only of the first six
+	NodesP99MS []float64 `json:"nodes_p99_ms,omitempty"` // by node, for the first six of Report.Nodes
 }
 
 const mostPoints = 240 // of a timeline
 
-// stepOf returns the step of a run's timeline, a round number of seconds.
+// stepOf returns the step of a timeline for a run, a round number of seconds.
 func stepOf(length time.Duration) int64 {
 	for _, s := range []int64{1, 2, 5, 10, 30, 60, 300, 600, 1800} {
 		if int64(length/time.Second)/s < mostPoints {
@@ -122,12 +122,12 @@ func stepOf(length time.Duration) int64 {
 	return 3600
 }
 
-// newHistogram returns a histogram of microseconds up to an hour, to a thousandth.
+// newHistogram returns a histogram of up to an hour in microseconds, with a precision of 0.1%.
 func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, time.Hour.Microseconds(), 3)
 }
 
-// recordIn records a duration, or the nearest one that h can hold.
+// recordIn records a duration, or the nearest one within h's bounds.
 func recordIn(h *hdrhistogram.Histogram, micros int64) {
 	_ = h.RecordValue(min(max(micros, 1), h.HighestTrackableValue())) // within its bounds
 }
@@ -140,9 +140,9 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 	return Latency{MeanMS: h.Mean() / 1e3, P50MS: at(50), P90MS: at(90), P99MS: at(99), P999MS: at(99.9), MaxMS: float64(h.Max()) / 1e3}
 }
 
-// parts gather the latencies of one step, and of each node.
+// parts collects the latencies of one step and of each node.
 type parts struct {
-	now, all []*hdrhistogram.Histogram // of each node: in this part, and of all time
+	now, all []*hdrhistogram.Histogram // by node: in this step, and in total
 }
 
 func newParts(nodes int) *parts {
@@ -156,12 +156,12 @@ func (p *parts) add(node int, micros int64) {
 	recordIn(p.now[node], micros)
 }
 
-// smallHistogram is newHistogram to a hundredth.
+// smallHistogram is like newHistogram, but with a precision of 1%.
 func smallHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, time.Hour.Microseconds(), 2)
 }
 
-// end adds what was gathered to the last point of t.
+// end adds the collected latencies to the last point of t.
 func (p *parts) end(t *Timeline) {
 	if len(t.Points) == 0 {
 		return

@@ -9,29 +9,29 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// A Request is one that is to be sent.
+// A Request is a request to be sent.
 type Request struct {
-	Due    time.Duration // since the beginning of the run
+	Due    time.Duration // since the start of the run
 	Client uint64
 	Addr   netip.Addr // of the client
 	Look   *Look
-	probe  bool // it comes back when Retry-After is over
+	probe  bool // its client returns after Retry-After
 }
 
-// A Look is what requests have in common. Those of a source that look alike share one, which
-// does not change.
+// A Look holds the common properties of requests. Requests of a source that look alike share one,
+// which must not be modified.
 type Look struct {
 	Component int // index in [Source.Components]
 	Method    string
-	Host      string // if empty, that of the target
+	Host      string // if empty, the target's
 	Target    string // path and query
-	Agent     string // User-Agent; none if empty
-	Status    int    // what the origin answers, as far as is known; 200 if zero
+	Agent     string // User-Agent; not sent if empty
+	Status    int    // of the origin's answer, as far as known; 200 if zero
 
-	number uint32 // in the run, from 1
+	number uint32 // index in run.looks, from 1
 }
 
-// Check says whether l makes requests.
+// Check returns an error if l does not describe valid requests.
 func (l *Look) Check() error {
 	switch {
 	case !httpguts.ValidHeaderFieldName(l.Method) || l.Method == "CONNECT":
@@ -50,14 +50,14 @@ type Component struct {
 	Attack bool   `json:"attack"` // meant to be refused
 }
 
-// A Source makes requests in the order in which they are due. It is called by one goroutine at
-// a time. One that has a method Begin(time.Time) is told when the run begins, before Next.
+// A Source generates requests in the order in which they are due. It is called by one goroutine at
+// a time. If it has a method Begin(time.Time), Run calls it with the time of its start before Next.
 type Source interface {
 	Components() []Component
 
-	// Addr returns the address of a client. It may be called beside Next.
+	// Addr returns the address of a client. It may be called concurrently with Next.
 	Addr(client uint64) netip.Addr
 
-	// Next makes the next request into r, and reports false where none is left.
+	// Next sets r to the next request, and returns false if none is left.
 	Next(r *Request) bool
 }

@@ -12,7 +12,7 @@ import (
 
 var errMalformed = errors.New("load: malformed answer")
 
-// An answer is the part of a response that is read.
+// An answer holds the parts of a response that are needed.
 type answer struct {
 	status uint16
 	retry  uint32
@@ -20,7 +20,7 @@ type answer struct {
 	older  quota // X-RateLimit-Remaining and -Reset
 	flags  flags
 	last   bool   // the connection ends after it
-	node   []byte // as Options.NodeHeader says; reused
+	node   []byte // value of Options.NodeHeader; reused
 }
 
 // begin resets a for the next answer.
@@ -34,14 +34,14 @@ func (a *answer) begin(status uint16) {
 type wire struct {
 	*bufio.Reader
 	nodeHeader []byte
-	bodies     [][]byte // that rules answer with
+	bodies     [][]byte // of the rules' responses
 	body       []byte   // a body as long as one of them; reused
 }
 
 // mostHead is the maximum length of a head, and of any line, in bytes.
 const mostHead = 1 << 18
 
-// read reads the answer to a request. bodiless says that it has no body, whatever its header says.
+// read reads the answer to a request. bodiless says that it has no body, even if its header says otherwise.
 func (w *wire) read(a *answer, bodiless bool) error {
 	for {
 		length, chunked, err := w.head(a)
@@ -49,7 +49,7 @@ func (w *wire) read(a *answer, bodiless bool) error {
 		case err != nil:
 			return err
 		case a.status == 101:
-			return errMalformed // nobody asked for it
+			return errMalformed // it was not requested
 		case a.status < 200:
 			continue
 		case bodiless || a.status == 204 || a.status == 304:
@@ -73,7 +73,7 @@ func (w *wire) read(a *answer, bodiless bool) error {
 	}
 }
 
-// line returns the next line without its end. It is valid until the next read.
+// line returns the next line without its line ending. The line is valid until the next read.
 func (w *wire) line() ([]byte, error) {
 	line, err := w.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {
@@ -168,17 +168,17 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 	}
 }
 
-// aDate is the least X-RateLimit-Reset that is a date, as some servers send, instead of a number of
-// seconds.
+// aDate is the least X-RateLimit-Reset that is treated as a timestamp, which some servers send, instead
+// of a number of seconds.
 const aDate = 1_000_000_000
 
-// A quota is what one form of headers in an answer says about limits. Missing values are −1.
+// A quota holds what one form of headers in an answer says about limits. Missing values are −1.
 type quota struct {
-	remaining int64 // the least
+	remaining int64 // the least of all limits
 	back      int64 // seconds until every exhausted limit allows requests again
 }
 
-// take adds what an answer says about a limit.
+// take adds the values for one limit.
 func (q *quota) take(remaining, back int64) {
 	if remaining >= 0 && (q.remaining < 0 || remaining < q.remaining) {
 		q.remaining = remaining
@@ -188,7 +188,7 @@ func (q *quota) take(remaining, back int64) {
 	}
 }
 
-// list reads a structured list such as "everything";r=0;t=21, "login";r=3;t=9.
+// list parses a structured list such as "everything";r=0;t=21, "login";r=3;t=9.
 func (q *quota) list(value []byte) {
 	remaining, back := int64(-1), int64(-1)
 	for at := 0; at < len(value); {
@@ -236,7 +236,7 @@ func quoted(b []byte) int {
 	return len(b)
 }
 
-// least returns the least remaining quota of both forms, −1 if neither has one.
+// least returns the least remaining quota of both forms, or −1 if both lack it.
 func (a *answer) least() int32 {
 	n := a.quota.remaining
 	if m := a.older.remaining; n < 0 || 0 <= m && m < n {
@@ -245,7 +245,7 @@ func (a *answer) least() int32 {
 	return int32(min(n, 1<<31-1))
 }
 
-// agreement returns otherTime if one of the forms disagrees with Retry-After about the time.
+// agreement returns otherTime if either form disagrees with Retry-After, else 0.
 func (a *answer) agreement() flags {
 	for _, q := range []quota{a.quota, a.older} {
 		if q.remaining == 0 && q.back >= 0 && a.retry > 0 && q.back != int64(a.retry) {
@@ -255,10 +255,10 @@ func (a *answer) agreement() flags {
 	return 0
 }
 
-// is reports whether b is the word, ignoring case.
+// is reports whether b equals word, ignoring case.
 func is(b []byte, word string) bool { return len(b) == len(word) && strings.EqualFold(string(b), word) }
 
-// has reports whether a list contains the word.
+// has reports whether a comma-separated list contains word, ignoring case.
 func has(list []byte, word string) bool {
 	for each := range bytes.SplitSeq(list, []byte(",")) {
 		if is(bytes.TrimSpace(each), word) {
@@ -268,14 +268,14 @@ func has(list []byte, word string) bool {
 	return false
 }
 
-// number reads a number of decimal digits only.
+// number parses a number that consists only of decimal digits.
 func number(b []byte) (int64, bool) {
 	n, err := strconv.ParseUint(string(b), 10, 63)
 	return int64(n), err == nil
 }
 
-// expects reports whether a body of this length may be one that rules answer with. Very long
-// bodies are not compared.
+// expects reports whether a body of this length may be that of a rule's response. Very long bodies
+// are not compared.
 func (w *wire) expects(length int64) bool {
 	for _, b := range w.bodies {
 		if int64(len(b)) == length && len(b) <= mostHead/2 {
@@ -285,7 +285,7 @@ func (w *wire) expects(length int64) bool {
 	return false
 }
 
-// compare notes whether a body is one that rules answer with.
+// compare records whether body is that of a rule's response.
 func (a *answer) compare(body []byte, bodies [][]byte) {
 	for _, b := range bodies {
 		if bytes.Equal(b, body) {
@@ -326,7 +326,7 @@ func (w *wire) chunks() error {
 	}
 }
 
-// hexadecimal reads the size of a chunk, which extensions may follow.
+// hexadecimal parses the size of a chunk, which extensions may follow.
 func hexadecimal(b []byte) (int64, bool) {
 	if i := bytes.IndexAny(b, "; "); i >= 0 {
 		b = b[:i]

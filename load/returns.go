@@ -6,39 +6,37 @@ import (
 	"time"
 )
 
-// returns lets some of the clients that are refused, the first and then each fifth, be silent
-// until their Retry-After is over, and come back then.
+// returns silences some of the refused clients, the first and then every fifth, until their
+// Retry-After has elapsed, and then lets them return.
 type returns struct {
 	run     *run
 	enabled bool
-	holding atomic.Int32 // clients that are silent
-	mu      sync.Mutex   // guards what follows
+	holding atomic.Int32 // number of silent clients
+	mu      sync.Mutex   // guards the following
 	clients map[uint64]*returning
-	held    uint64 // requests that were not sent for this
+	held    uint64 // requests not sent because their client was silent
 	timers  sync.WaitGroup
 }
 
-// A returning is a client that may come back.
+// A returning is the state of a refused client.
 type returning struct {
-	first int64 // when it was refused first, in microseconds
-	until int64 // when it comes back; 0 as long as it is not silent
+	first int64 // when it was first refused, in microseconds
+	until int64 // when it returns; 0 unless it is silent
 	done  bool
 }
 
 const (
-	mostReturning = 5000 // clients that are known to be refused
-	oneReturns    = 5    // one of this many comes back
+	mostReturning = 5000 // maximum number of refused clients to remember
+	oneReturns    = 5    // one in this many returns
 
-	// A client goes on for a while when it is refused, since others are to be seen
-	// refusing it too.
+	// A refused client continues for a while, to show that the other nodes refuse it too.
 	returnAfter = 1_000_000 // microseconds
 
-	// What is told as whole seconds is rounded up by the node, and read here a little
-	// later.
+	// The node rounds Retry-After up to whole seconds, and it is read here a little later.
 	returnMargin = 50 * time.Millisecond
 )
 
-// holds reports whether a request is not sent because its client is silent.
+// holds reports whether a request must not be sent because its client is silent.
 func (t *returns) holds(q *Request) bool {
 	if q.probe || t.holding.Load() == 0 {
 		return false
@@ -53,7 +51,7 @@ func (t *returns) holds(q *Request) bool {
 	return true
 }
 
-// refused notes that a client was told to come back later.
+// refused records that a client was told to come back later.
 func (t *returns) refused(q *Request, r *record) {
 	if !t.enabled {
 		return

@@ -18,74 +18,75 @@ import (
 	"unicode/utf8"
 )
 
-// Options say what is sent where, and how. Targets and Source are required; the zero value of
-// every other field is usable.
+// Options configures Run. Targets and Source are required; the zero value of every other field is
+// usable.
 type Options struct {
-	// Targets are where connections go.
+	// Targets are the targets of connections.
 	Targets []Target
 
-	// Source makes the requests.
+	// Source generates the requests.
 	Source Source
 
-	// Hashed lets all requests of a client go to the same target. If false they go to any.
+	// Hashed sends all requests of a client to the same target. If false, they go to any.
 	Hashed bool
 
-	// ClosedLoop sends as much as the connections carry, whenever requests are due.
+	// ClosedLoop sends as many requests as the connections can carry, regardless of when they
+	// are due.
 	ClosedLoop bool
 
-	// Duration bounds the run. If zero, 10 s.
+	// Duration is the maximum duration of the run. If zero, 10 s.
 	Duration time.Duration
 
-	// Requests bounds how many are sent. If zero, a million.
+	// Requests is the maximum number of requests sent. If zero, a million.
 	Requests uint64
 
-	// Connections is how many there are at most at a time, to all targets together. If
-	// zero, 64.
+	// Connections is the maximum number of open connections to all targets together. If zero,
+	// 64.
 	Connections int
 
-	// KeepAlive is how many requests a connection carries. If zero, there is no bound but
-	// the target's.
+	// KeepAlive is the maximum number of requests per connection. If zero, only the target
+	// limits it.
 	KeepAlive int
 
-	// HTTP2 speaks HTTP/2, with Streams requests at a time on each connection. If Streams
-	// is zero, 1.
+	// HTTP2 makes Run use HTTP/2, with up to Streams concurrent requests per connection. If
+	// Streams is zero, 1.
 	HTTP2   bool
 	Streams int
 
-	// TLS is how https targets are spoken with. If nil, as the system trusts.
+	// TLS configures connections to https targets. If nil, the system's roots are trusted.
 	TLS *tls.Config
 
-	// Identity is how clients are told apart.
+	// Identity specifies how requests identify their client.
 	Identity Identity
 
 	// Timeout bounds a request and a dial. If zero, 5 s.
 	Timeout time.Duration
 
-	// NodeHeader is the response header that names the node. If empty, X-Edge-Node. Where
-	// it is missing, the target stands for the node.
+	// NodeHeader is the response header that names the node. If empty, X-Edge-Node. For answers
+	// without it, the target's name is used.
 	NodeHeader string
 
-	// Header are more lines for each request.
+	// Header holds additional header lines for each request.
 	Header [][2]string
 
-	// Body is what each request carries whose method lets it: see CarriesBody.
+	// Body is the body of requests whose method allows one: see CarriesBody.
 	Body []byte
 
-	// Bodies are what rules answer with that do not say that they refuse: an answer with
-	// one of them is a refusal, whatever its status.
+	// Bodies are the bodies of rules whose responses do not show that they refuse. An answer
+	// with one of them is a refusal, whatever its status.
 	Bodies [][]byte
 
-	// Return lets some of the clients that are refused be silent until their Retry-After is
-	// over, and come back then. With ClosedLoop nobody does.
+	// Return silences some of the refused clients until their Retry-After has elapsed, and then
+	// lets them return. It has no effect with ClosedLoop.
 	Return bool
 
-	// Dial connects to a target. If nil, by TCP to its address.
+	// Dial connects to a target. If nil, Run connects to its address by TCP.
 	Dial func(ctx context.Context, t *Target) (net.Conn, error)
 
-	// Progress is called ProgressesPerSecond times if it is not nil.
+	// Progress, if not nil, is called ProgressesPerSecond times a second.
 	Progress func(Progress)
 
-	nap func(time.Duration) // sleeps for less than some milliseconds
+	nap func(time.Duration) // sleeps for less than a few milliseconds
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -114,7 +115,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.nap == nil {
 		o.nap = nap
 		if runtime.GOMAXPROCS(0) == 1 {
-			o.nap = time.Sleep // connections need the processor meanwhile
+			o.nap = time.Sleep // connections need the processor in the meantime
 		}
 	}
 	if o.Hashed && o.Connections < len(o.Targets) {
@@ -132,14 +133,14 @@ func dialTCP(ctx context.Context, t *Target) (net.Conn, error) {
 	return dialer.DialContext(ctx, "tcp", t.Addr.String())
 }
 
-// A run is what goes on while requests are sent.
+// A run is the state of Run.
 type run struct {
 	o       Options
 	began   time.Time
-	asked   context.Context // done when it is interrupted
-	over    context.Context // done when nothing is sent any more
+	asked   context.Context // done when the run is interrupted
+	over    context.Context // done when no more requests are sent
 	end     context.CancelFunc
-	cut     context.Context // done when what is under way ends too
+	cut     context.Context // done when requests in flight are aborted
 	cutNow  context.CancelFunc
 	fixed   []byte // header lines of all requests
 	source  *drawn
@@ -149,43 +150,43 @@ type run struct {
 	nodes   nodes
 	opened  atomic.Uint64
 	unsent  atomic.Uint64
-	late    atomic.Uint64 // requests that were ready to be sent too late
+	late    atomic.Uint64 // requests that were dispatched late
 	working sync.WaitGroup
-	giveUp  atomic.Int64 // when it ends unless something is answered before; 0 as long as nothing failed
+	giveUp  atomic.Int64 // when to give up unless something is answered first; 0 until a request fails
 
-	// For the watchdog alone, until the run is over.
-	ended  int64 // when it was interrupted
+	// Used only by the watchdog until the run is over.
+	ended  int64 // when the run was interrupted
 	heard  bool  // something was answered
 	gaveUp bool
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following
 	conns  []*conn
-	shared map[feed]*http2Conn // the last one of each feed
+	shared map[feed]*http2Conn // the latest connection of each feed
 	why    [failures]string    // the first error of each kind
 }
 
-// now is the time since the beginning, in microseconds.
+// now returns the time since the start of the run, in microseconds.
 func (r *run) now() int64 { return time.Since(r.began).Microseconds() }
 
-// isOver reports whether nothing is sent any more. The deadline of a dial may pass before over is
-// done.
+// isOver reports whether no more requests are sent. It also checks the deadline, because a dial may
+// fail at the deadline before over is done.
 func (r *run) isOver() bool {
 	end, _ := r.over.Deadline()
 	return r.over.Err() != nil || !time.Now().Before(end)
 }
 
-// nodes number the names of nodes. Those of the targets come first, as in Options.Targets: a
-// target stands for the node where that has no name.
+// nodes numbers the names of nodes. The targets come first, as in Options.Targets: they stand for
+// nodes that do not give a name.
 type nodes struct {
 	mu      sync.Mutex
 	targets int
 	names   []string
 }
 
-// mostNodes is how many names of nodes are kept. Further names are ignored.
+// mostNodes is the maximum number of node names. Further names are ignored.
 const mostNodes = 1000
 
-// named returns the number of a node that says its name, or else if there are too many.
+// named returns the number of the named node, or or if there are too many nodes.
 func (n *nodes) named(name string, or uint16) uint16 {
 	name = printable(name)
 	n.mu.Lock()
@@ -200,8 +201,8 @@ func (n *nodes) named(name string, or uint16) uint16 {
 	return uint16(n.targets + i)
 }
 
-// printable returns what a target said in a way that may be shown: without control characters,
-// and not at length.
+// printable makes text from a target fit for display: it replaces control characters and truncates
+// long text.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -215,12 +216,12 @@ func printable(s string) string {
 	return s
 }
 
-// Run sends what o says, waits for the answers, and returns what became of it. It ends early,
-// within a second or two, when ctx is done; what was done until then is returned as well.
+// Run sends the requests of o.Source, waits for the answers, and returns a log of the outcomes. If
+// ctx is done, it ends within a second or two and returns the outcomes until then.
 //
-// It sends nothing, and returns an UnreachableError for each target, if none takes a connection
-// within 3 s. It gives up if nothing at all is answered: after Options.Timeout, or 1 s after the
-// first request that failed otherwise.
+// If no target accepts a connection within 3 s, Run sends nothing and returns an UnreachableError
+// for each target. It gives up if no request at all is answered: after Options.Timeout, or 1 s after
+// the first request that failed for another reason.
 func Run(ctx context.Context, o Options) (*Log, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -261,10 +262,10 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	return log, nil
 }
 
-// start starts what sends.
+// start starts the goroutines that send.
 func (r *run) start() {
 	switch {
-	case r.o.Identity.Proxy != 0: // a client meets its connection again
+	case r.o.Identity.Proxy != 0: // a client always uses its own connection
 		for range r.o.Connections {
 			r.addLane(1, -1)
 		}
@@ -283,13 +284,13 @@ func (r *run) start() {
 	r.working.Go(r.dispatch)
 }
 
-// addLane adds a lane whose connections go to a target, or to any.
+// addLane adds a lane whose connections go to a target, or to any if target is negative.
 func (r *run) addLane(connections, target int) {
 	l := newLane(r, connections*r.o.Streams, func(l *lane) { r.open(l, target) })
 	r.lanes = append(r.lanes, l)
 }
 
-// open starts another connection, or another stream of one.
+// open starts another connection, or another stream of an existing one.
 func (r *run) open(from feed, target int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -307,19 +308,19 @@ func (r *run) open(from feed, target int) {
 	r.working.Go(c.work)
 }
 
-// finish says that there will be nothing more to send.
+// finish announces to all lanes that there will be no more requests.
 func (r *run) finish() {
 	for _, l := range r.lanes {
 		l.finish()
 	}
 }
 
-// ProgressesPerSecond is how often Options.Progress is called.
+// ProgressesPerSecond is how often Options.Progress is called per second.
 const ProgressesPerSecond = 2
 
 const ticksPerSecond = 10 // of the watchdog
 
-// watch ends what takes too long, and shows progress.
+// watch aborts requests that take too long and reports progress.
 func (r *run) watch(ctx context.Context) {
 	tick := time.NewTicker(time.Second / ticksPerSecond)
 	defer tick.Stop()
@@ -332,9 +333,9 @@ func (r *run) watch(ctx context.Context) {
 		}
 		oldest := r.now() - r.o.Timeout.Microseconds()
 		if r.over.Err() != nil {
-			r.finish() // wakes those that wait
+			r.finish() // wakes waiting connections
 		}
-		if r.asked.Err() != nil { // what is under way has another second
+		if r.asked.Err() != nil { // requests in flight have another second
 			r.ended = cmp.Or(r.ended, r.now())
 			if r.now()-r.ended > time.Second.Microseconds() {
 				oldest = r.now()
@@ -358,7 +359,7 @@ func (r *run) watch(ctx context.Context) {
 	}
 }
 
-// unheard reports whether to give up, since nothing was ever answered.
+// unheard reports whether to give up because no request was ever answered.
 func (r *run) unheard(conns []*conn) bool {
 	r.heard = r.heard || slices.ContainsFunc(conns, func(c *conn) bool { return c.live.requests.Load() > c.live.failed.Load() })
 	at := r.giveUp.Load()

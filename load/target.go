@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// A Target is where connections go: a node, or an address behind which nodes are.
+// A Target is the destination of connections: a node, or an address with nodes behind it.
 type Target struct {
-	Name string // host:port, as it was given
+	Name string // host:port, as given
 	Addr netip.AddrPort
 	TLS  bool
-	Path string // of requests that have none of their own
+	Path string // of requests without a path of their own
 }
 
-// A PublicError says that a target is neither on this machine nor in a private network.
+// A PublicError reports that a target is neither on this machine nor in a private network.
 type PublicError struct {
 	Target string
 	Addr   netip.Addr
@@ -28,10 +28,10 @@ func (e *PublicError) Error() string {
 	return fmt.Sprintf("load: %s is %v, which is neither this machine nor in a private network", e.Target, e.Addr)
 }
 
-// ParseTarget reads http://HOST:PORT/PATH or https://…, and looks the host up. The address is
-// used from then on, so that what was checked is what is loaded: of several, the first that
-// takes connections. One that is neither loopback, private nor link-local is a PublicError,
-// unless public is set.
+// ParseTarget parses http://HOST:PORT/PATH or https://… and resolves the host. If it has several
+// addresses, the first that accepts connections is used. The address does not change later, so that
+// the address checked is the one loaded. Unless public is set, ParseTarget returns a PublicError if
+// the address is neither loopback, private nor link-local.
 func ParseTarget(ctx context.Context, text string, public bool) (t Target, err error) {
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -46,7 +46,7 @@ func ParseTarget(ctx context.Context, text string, public bool) (t Target, err e
 		port = map[bool]string{false: "80", true: "443"}[t.TLS]
 	}
 	t.Name, t.Path = u.Host, u.RequestURI()
-	if zone := strings.IndexByte(t.Name, '%'); zone >= 0 { // it means nothing to others
+	if zone := strings.IndexByte(t.Name, '%'); zone >= 0 { // it is meaningless to other hosts
 		t.Name = t.Name[:zone] + t.Name[strings.IndexByte(t.Name, ']'):]
 	}
 	number, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
@@ -68,15 +68,15 @@ func ParseTarget(ctx context.Context, text string, public bool) (t Target, err e
 	return t, nil
 }
 
-// lookUp returns the addresses of a host.
+// lookUp resolves a host.
 func lookUp(ctx context.Context, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{a}, nil // the resolver would leave out its zone
+		return []netip.Addr{a}, nil // the resolver would drop its zone
 	}
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
-// taking returns the first address that takes connections, or else the first one.
+// taking returns the first address that accepts connections, or else the first one.
 func taking(ctx context.Context, addrs []netip.AddrPort) netip.AddrPort {
 	if len(addrs) == 1 {
 		return addrs[0]
@@ -91,7 +91,7 @@ func taking(ctx context.Context, addrs []netip.AddrPort) netip.AddrPort {
 	return addrs[0]
 }
 
-// ours reports whether an address is of this machine or of a private network.
+// ours reports whether a belongs to this machine or a private network.
 func ours(a netip.Addr) bool {
 	return a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsUnspecified()
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/edgelimit/edge/load/judge"
 )
 
-// Write writes the requests that reached the target as an access log of JSON lines, in the
-// order and at the times in which they were sent. The status is what the origin answered; of
-// requests that it did not answer, what it would have. A replay of the log against the same rules
-// makes the same exact decisions as Score.
+// Write writes the requests that reached the target as an access log of JSON lines, ordered by the
+// time at which they were sent. The status is the origin's, or the one that it would have sent for
+// requests that it did not answer. A replay of the log with the same rules makes the same exact
+// decisions as Score.
 func (l *Log) Write(w io.Writer) error {
 	t := newTrace(l)
 	b := bufio.NewWriterSize(w, 1<<16)
@@ -29,7 +29,7 @@ func (l *Log) Write(w io.Writer) error {
 	return b.Flush()
 }
 
-// A line is what a line of the log is made of, in the manner of Caddy.
+// A line is a line of the log, in the format of Caddy.
 type line struct {
 	Time    json.Number `json:"ts"`
 	Request struct {
@@ -53,7 +53,7 @@ func (t *trace) write(w io.Writer, i int) error {
 			l.Request.Headers = map[string][]string{}
 		}
 		name := textproto.CanonicalMIMEHeaderKey(h[0])
-		if before := l.Request.Headers[name]; len(before) > 0 { // of several lines one is read
+		if before := l.Request.Headers[name]; len(before) > 0 { // only one of several lines is read
 			before[0] += map[bool]string{true: "; ", false: ", "}[name == "Cookie"] + h[1]
 		} else {
 			l.Request.Headers[name] = []string{h[1]}
