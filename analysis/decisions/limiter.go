@@ -8,12 +8,12 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A limiter decides the requests of one key, like a node that knows about each one at once.
+// A limiter decides the requests of one key, like a node that learns of each one at once.
 type limiter struct {
-	exactly bool // it counts by the exact sliding log
+	exactly bool // counts by the exact sliding log
 	rule    *rule.Rule
 	limits  []limitState
-	until   int64 // of its mitigation
+	until   int64 // end of the mitigation
 	why     why
 }
 
@@ -24,13 +24,13 @@ type limitState struct {
 	log     exact.Log
 }
 
-// why is what the mitigation is for.
+// why is the estimate that started the mitigation, and the period of its limit.
 type why struct {
 	period   int64
 	estimate counter.Estimate
 }
 
-// reset forgets all requests and the mitigation.
+// reset discards all requests and the mitigation.
 func (l *limiter) reset() { *l = limiter{exactly: l.exactly} }
 
 // use replaces the rule at t. As in nodes, the counts of limits with the same period and layout stay,
@@ -85,7 +85,7 @@ func (l *limiter) count(t int64, cost uint64) {
 	}
 }
 
-// add counts a request, and reports whether the limit is exceeded, by which estimate and until when.
+// add counts a request, and reports whether the limit is exceeded, and if so, by which estimate and until when.
 func (s *limitState) add(t int64, cost uint64, exactly bool) (back int64, e counter.Estimate, over bool) {
 	if exactly {
 		if !s.log.Exceeds(cost, s.Threshold, t, s.Period) {

@@ -3,19 +3,20 @@
 //
 // # What is compared
 //
-// Each key has a limiter of its own. It sees the key's requests of all nodes, in the order of time,
-// and learns what each counts at once, also if the answer said so later. It decides for itself: a
-// request that it refuses does not count (unless the rule has count_while_mitigated), and a crossing
-// refuses until the rule's timeout is over and every limit is back at its threshold. The exact one
-// keeps the time of every request and counts those in (t−P, t]; the other estimates as nodes do.
+// Each key has its own limiters, an exact one and an estimating one. They see the key's requests of
+// all nodes in chronological order, and know at once what each counts, even if that depended on the
+// answer. They decide on their own: a request that they refuse does not count (unless the rule has
+// count_while_mitigated), and exceeding a limit starts a mitigation, until the rule's timeout is over
+// and every limit is back at its threshold. The exact limiter keeps the time of every request and
+// counts those in (t−P, t]; the other one estimates as nodes do.
 //
-// A decision is wrong if the exact limiter refuses the request and the node did not, or the other way
-// round. The estimate is the cause if the estimating limiter decided as the node did; otherwise lag is.
+// A decision is wrong if the exact limiter refuses the request and the node did not, or vice versa.
+// The estimate is the cause if the estimating limiter decided as the node did; otherwise lag is.
 //
-// Not judged, and no decision of the key: requests that were refused for another key, or because an
-// operator started the mitigation by hand, or because a shard was unavailable. A lift starts the key
-// anew. What a refused request of a rule that counts answers would have counted is not known: it
-// counts what the rule says.
+// Requests that were refused for another key, because an operator started the mitigation by hand, or
+// because a shard was unavailable, are not judged and do not count as decisions about the key. A lift
+// resets the key. If a rule counts answers, what a refused request would have counted is unknown: it
+// counts as much as the rule says.
 package decisions
 
 import (
@@ -35,19 +36,19 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A Log is the merged logs of the nodes of a PoP. It holds 32 bytes for each decision.
+// A Log holds the merged logs of the nodes of a PoP. Each decision takes 32 bytes.
 type Log struct {
-	first       *decision.Line // about a node: secret, share and kind of keys are the same in all
+	first       *decision.Line // describes a node; secret, share and kind of keys are the same for all
 	firstFile   string
 	nodes       []*node
 	byName      map[string]uint16
 	definitions []*definition
 	byText      map[string]uint32
-	begun       map[string]string // where lines begin, by node and time
+	begun       map[string]string // where a log begins, by node and time
 	keys        map[counter.Key]uint32
 	events      []event
-	waiting     map[decided]uint32   // events whose answer has not counted
-	twins       map[decided][]uint32 // more of them, decided in the same microsecond
+	waiting     map[decided]uint32   // events whose answer has not been counted yet
+	twins       map[decided][]uint32 // further ones, decided in the same microsecond
 
 	malformed uint64
 	samples   []Malformed
@@ -65,23 +66,23 @@ type Malformed struct {
 
 const maxSamples = 5 // of malformed lines
 
-// A node is what the log has of a node.
+// A node is a node of the PoP.
 type node struct {
 	name    string
-	from    int64 // of its first line
-	rotated bool  // earlier lines are not here
+	from    int64 // time of its first line
+	rotated bool  // earlier lines are missing
 	lines   uint64
-	ahead   int64 // greatest, by size
+	ahead   int64 // greatest offset of its clock, by absolute value
 }
 
-// A definition is a rule as a node had it.
+// A definition is a node's version of a rule.
 type definition struct {
 	*rule.Rule
 	counts  string
 	answers bool
 }
 
-// An event is a decision about a request, or a count without one.
+// An event is a decision about a request, or a count without its decision.
 type event struct {
 	t          int64 // microseconds since the Unix epoch, by the PoP's clock
 	cost       uint64
@@ -95,14 +96,14 @@ type flags uint8
 
 const (
 	mitigated   flags = 1 << iota
-	counted           // by the nodes
-	answers           // it waits for the answer, or has it
+	counted           // by the node
+	answers           // counted only after the answer
 	other             // refused for another key, or by hand
 	unavailable       // refused because no shard was available
 	countOnly         // a count without its decision
 )
 
-// decided is what a count says of its decision.
+// decided identifies the decision that a count belongs to.
 type decided struct {
 	t    int64 // by the node's clock
 	key  uint32
@@ -114,7 +115,7 @@ func New() *Log {
 	return &Log{byName: map[string]uint16{}, byText: map[string]uint32{}, begun: map[string]string{}, keys: map[counter.Key]uint32{}, waiting: map[decided]uint32{}, twins: map[decided][]uint32{}}
 }
 
-// IsLog reports whether the text of a file that begins with head is a decision log.
+// IsLog reports whether a file that begins with head is a decision log.
 func IsLog(head []byte) bool {
 	rest, ok := bytes.CutPrefix(bytes.TrimLeft(head, "\r\n"), []byte(`{"event":"`))
 	return ok && slices.ContainsFunc(
@@ -122,7 +123,7 @@ func IsLog(head []byte) bool {
 		func(event string) bool { return bytes.HasPrefix(rest, []byte(event+`"`)) })
 }
 
-// maxLine is the maximum length of a line.
+// maxLine is the maximum length of a line, in bytes.
 const maxLine = 1 << 20
 
 // A reading is the state of reading a file.
@@ -136,8 +137,8 @@ type reading struct {
 	refs  map[int]uint32
 }
 
-// Read reads a file. Malformed lines are counted. An error says that the log is not one of the same
-// PoP, or cannot be read.
+// Read adds a file to the log. Malformed lines are counted. Read returns an error if the file cannot
+// be read or is of another PoP.
 func (l *Log) Read(file string, text io.Reader) error {
 	r := &reading{Log: l, file: file}
 	lines := bufio.NewReaderSize(text, maxLine)
@@ -160,7 +161,7 @@ func (l *Log) Read(file string, text io.Reader) error {
 			return fmt.Errorf("reading %s: %w", file, err)
 		}
 		if len(bytes.TrimSpace(line)) == 0 {
-			continue // a node that was killed left half a line, or less
+			continue // a node that was killed left an incomplete line
 		}
 		if err := r.take(line); err != nil {
 			return err
@@ -175,7 +176,7 @@ func (r *reading) wrong(reason string) {
 	}
 }
 
-// take takes in a line.
+// take adds a line.
 func (r *reading) take(text []byte) error {
 	var line decision.Line
 	if err := json.Unmarshal(text, &line); err != nil {
@@ -204,7 +205,7 @@ func (r *reading) take(text []byte) error {
 	return nil
 }
 
-// begin takes in the line that begins the lines of a node.
+// begin adds the line that starts the lines of a node.
 func (r *reading) begin(line decision.Line) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("%s:%d: %s", r.file, r.line, fmt.Sprintf(format, args...))
@@ -255,7 +256,7 @@ func (r *reading) setAhead(ahead int64) {
 	}
 }
 
-// define takes in a rule.
+// define adds a rule.
 func (r *reading) define(line *decision.Line) {
 	if line.Definition == nil || line.Rule == "" {
 		r.wrong("the line does not define its rule")
@@ -303,7 +304,7 @@ func definitionOf(id string, from *decision.Definition) (*definition, error) {
 	return d, nil
 }
 
-// request takes in a decision or a count.
+// request adds a decision or a count.
 func (r *reading) request(line *decision.Line) {
 	at, known := r.refs[line.Ref]
 	var key counter.Key
@@ -347,14 +348,14 @@ func (r *reading) request(line *decision.Line) {
 		set(line.Other || line.ByHand, other)
 		set(line.Verdict == "unavailable", unavailable)
 		if passed := e.flags&(mitigated|other|unavailable) == 0; d.answers && passed {
-			e.cost = 0 // until a line says that it counted
+			e.cost = 0 // until a line reports the count
 			r.waits(decided{line.Time, number, r.node})
 		}
 	}
 	r.events = append(r.events, e)
 }
 
-// waits notes that the next event waits for its answer.
+// waits records that the next event waits for its answer.
 func (l *Log) waits(d decided) {
 	next := uint32(len(l.events))
 	if _, twin := l.waiting[d]; twin {
@@ -364,7 +365,7 @@ func (l *Log) waits(d decided) {
 	l.waiting[d] = next
 }
 
-// answered returns an event that waits for its answer, and no longer does.
+// answered removes and returns an event that waits for its answer.
 func (l *Log) answered(d decided) (i uint32, found bool) {
 	if twins := l.twins[d]; len(twins) > 0 {
 		l.twins[d] = twins[1:]
@@ -375,9 +376,9 @@ func (l *Log) answered(d decided) (i uint32, found bool) {
 	return i, found
 }
 
-const maxTime = 1 << 53 // as JSON has it exactly; the year 2255
+const maxTime = 1 << 53 // exact in JSON; the year 2255
 
-// sort puts events in the order of keys, and of time.
+// sort sorts events by key, then by time.
 func (l *Log) sort() {
 	slices.SortStableFunc(l.events, func(a, b event) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.t, b.t)) })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A Report is what a log says.
+// A Report describes a log.
 type Report struct {
 	From      time.Time    `json:"from"`
 	To        time.Time    `json:"to"`
@@ -21,13 +21,13 @@ type Report struct {
 	Rules     []RuleReport `json:"rules"`
 	Malformed uint64       `json:"malformed_lines"`
 	Samples   []Malformed  `json:"malformed_samples,omitempty"`
-	Missing   uint64       `json:"missing_lines"`              // that the nodes could not write
+	Missing   uint64       `json:"missing_lines"`              // lines that the nodes could not write
 	Unpaired  uint64       `json:"counts_without_decision"`    // counted, but not judged
 	CutOff    []string     `json:"cut_off,omitempty"`          // files that end within a line
-	NotInLog  []string     `json:"rules_not_in_log,omitempty"` // of the rules that are asked about
+	NotInLog  []string     `json:"rules_not_in_log,omitempty"` // rules asked about that the log does not have
 }
 
-// A NodeReport is what there is of a node.
+// A NodeReport describes the log of a node.
 type NodeReport struct {
 	Node    string    `json:"node"`
 	From    time.Time `json:"from"`
@@ -36,82 +36,82 @@ type NodeReport struct {
 	Rotated bool      `json:"rotated"`  // earlier lines are missing
 }
 
-// A RuleReport is what was decided about a rule's keys.
+// A RuleReport describes the decisions about a rule's keys.
 type RuleReport struct {
 	Rule        string   `json:"rule"`
 	Limits      []string `json:"limits"`
 	Keys        uint64   `json:"keys"`
-	Decisions   uint64   `json:"decisions"` // that are judged
-	Refused     uint64   `json:"refused"`   // by nodes, also if the action only logs it
+	Decisions   uint64   `json:"decisions"` // number of judged decisions
+	Refused     uint64   `json:"refused"`   // by nodes, even if the action only logs it
 	KeysRefused uint64   `json:"keys_refused"`
 
-	// Requests that are not judged, by the reason.
+	// Requests that are not judged, by reason.
 	Other       uint64 `json:"decided_otherwise"` // for another key, or by hand
 	Unavailable uint64 `json:"unavailable"`
-	WarmUp      uint64 `json:"warm_up"` // what they were decided by may be in logs that are missing
+	WarmUp      uint64 `json:"warm_up"` // may depend on requests in missing logs
 
-	// Assumed is how many refused requests count what the rule says, because nobody knows the answer.
+	// Assumed is the number of refused requests that count what the rule says, because the answer is unknown.
 	Assumed uint64 `json:"assumed"`
 
-	// NotCompared says that the rule sheds, or did: what decides is then the share of the client, which is not
-	// in the log. Accuracy and Change are nil.
+	// NotCompared reports whether the rule sheds or did: decisions then depend on the client's share, which is not
+	// in the log. If so, Accuracy and Change are nil.
 	NotCompared bool `json:"not_compared,omitempty"`
 
 	Accuracy *Accuracy `json:"accuracy,omitempty"`
 	Change   *Change   `json:"change,omitempty"`
 }
 
-// An Accuracy says how decisions differ from those of an exact limiter.
+// An Accuracy compares decisions with those of an exact limiter.
 type Accuracy struct {
-	Exact          uint64  `json:"exact_refused"`    // by an exact limiter
-	Estimate       uint64  `json:"estimate_refused"` // by one that estimates, and learns of each request at once
+	Exact          uint64  `json:"exact_refused"`    // by the exact limiter
+	Estimate       uint64  `json:"estimate_refused"` // by the estimating limiter, without lag
 	WronglyAllowed Wrong   `json:"wrongly_allowed"`
 	WronglyRefused Wrong   `json:"wrongly_refused"`
 	WrongPct       float64 `json:"wrong_pct"` // of the decisions
 	KeysWrong      uint64  `json:"keys_wrong"`
 }
 
-// Wrong is wrong decisions, by their cause.
+// Wrong counts wrong decisions, by cause.
 type Wrong struct {
 	Requests uint64 `json:"requests"`
 	Estimate uint64 `json:"estimate"`
 	Lag      uint64 `json:"lag"`
 }
 
-// A Change says what other limits would have decided, had each request been known at once.
+// A Change describes what other limits would have decided without lag.
 type Change struct {
-	Limits       []string `json:"limits"` // none: the rule is gone
+	Limits       []string `json:"limits"` // empty if the rule was removed
 	Refused      uint64   `json:"refused"`
 	KeysRefused  uint64   `json:"keys_refused"`
 	NewlyRefused uint64   `json:"newly_refused"`
 	NewlyAllowed uint64   `json:"newly_allowed"`
 }
 
-// ErrEmpty is the error of a log without requests.
+// ErrEmpty is returned for a log without requests.
 var ErrEmpty = errors.New("there are no decisions in the log")
 
-// Accuracy returns how decisions differ from those of an exact limiter.
+// Accuracy returns a report that compares the decisions with those of an exact limiter.
 func (l *Log) Accuracy() (*Report, error) { return l.replay(nil, true) }
 
-// Overview returns what the log holds.
+// Overview returns a report of the contents of the log.
 func (l *Log) Overview() (*Report, error) { return l.replay(nil, false) }
 
-// Enforce returns what rules would have decided.
+// Enforce returns a report of what rules would have decided.
 func (l *Log) Enforce(rules *rule.Set) (*Report, error) { return l.replay(rules, false) }
 
-// A tally is what is counted of a rule.
+// A tally gathers a RuleReport.
 type tally struct {
 	RuleReport
 	texts    map[string]bool // of its limits
 	counts   string
 	accuracy *Accuracy
 	change   *Change
-	with     *rule.Rule // instead of the rule of the log; nil: gone
-	from     int64      // of what is judged; before, limiters only count what nodes did
+	with     *rule.Rule // replaces the rule of the log; nil if removed
+	from     int64      // when judging begins; before, limiters only count what nodes counted
 	longest  time.Duration
 }
 
-// replay decides everything again.
+// replay decides all requests again.
 func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 	if len(l.events) == 0 {
 		return nil, ErrEmpty
@@ -170,8 +170,8 @@ func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 	return report, nil
 }
 
-// tallies returns a tally for each rule of the log. If the log begins in the middle, at begin, what is
-// judged begins when nothing from before can matter.
+// tallies returns a tally for each rule of the log. If earlier logs are missing, judging begins once
+// requests before begin cannot matter any more.
 func (l *Log) tallies(with *rule.Set, accuracy bool, begin int64) (map[string]*tally, error) {
 	all := map[string]*tally{}
 	for _, d := range l.definitions {
@@ -214,13 +214,13 @@ func (l *Log) tallies(with *rule.Set, accuracy bool, begin int64) (map[string]*t
 	return all, nil
 }
 
-// A RuleError says why a log has no answer about a rule.
+// A RuleError reports why a rule cannot be replayed on a log.
 type RuleError struct {
 	Rule    *rule.Rule
 	problem string
 }
 
-// Error returns where the rule is, and what the problem is.
+// Error returns the position of the rule and the problem.
 func (e *RuleError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.Rule.File, e.Rule.Line, e.problem)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// Document returns the report for people, and for programs.
+// Document returns the report as a document.
 func (r *Report) Document() page.Document {
 	var decided uint64
 	for i := range r.Rules {
@@ -39,7 +39,7 @@ func (r *Report) Document() page.Document {
 	return d
 }
 
-// section returns what there is about a rule.
+// section returns the section of a rule.
 func (r *RuleReport) section() page.Section {
 	facts := page.Facts{
 		{Name: "decisions", Value: page.Grouped(r.Decisions), Note: "about requests of " + page.Count(r.Keys, "key")},
@@ -92,7 +92,7 @@ func (w Wrong) causes() string {
 	return fmt.Sprintf("%s by the estimate, %s by lag", page.Grouped(w.Estimate), page.Grouped(w.Lag))
 }
 
-// logs returns what was read.
+// logs returns the section about the logs that were read.
 func (r *Report) logs() page.Section {
 	table := page.Table{Title: "Nodes", Columns: []page.Column{{Name: "node", Sent: true}, {Name: "from (UTC)"}, {Name: "lines", Numbers: true}, {Name: "clock ahead by", Numbers: true}}}
 	for _, n := range r.Nodes {
