@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// An Area is counts over time, and a part of them, such as requests and refusals: of each step
+// An Area plots counts over time and a part of them, such as requests and refusals: for each step
 // the greatest.
 type Area struct {
 	Title, Note string

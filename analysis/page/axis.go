@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// A Scale says how an axis stretches values.
+// A Scale is the scale of an axis.
 type Scale uint8
 
 const (
 	Linear      Scale = iota // from 0
-	Logarithmic              // of positive values
-	Counts                   // from 0, on the scale of log(1+v)
+	Logarithmic              // for positive values
+	Counts                   // from 0, logarithmic in 1+v
 	OverTime                 // seconds since the Unix epoch, in UTC
 	Elapsed                  // seconds since the beginning
 )
 
-// An Axis is what plots measure.
+// An Axis describes what an axis of a plot measures.
 type Axis struct {
 	Name   string
 	Scale  Scale
-	Format func(float64) string // of a value in tables and tips; nil for a number
+	Format func(float64) string // formats a value in tables and tips; nil for a number
 }
 
-// text writes a value.
+// text formats a value.
 func (a Axis) text(v float64) string {
 	switch {
 	case a.Format != nil:
@@ -38,10 +38,10 @@ func (a Axis) text(v float64) string {
 	return trimmed(v)
 }
 
-// misses reports whether there is no place for v.
+// misses reports whether v has no place on the axis.
 func (a Axis) misses(v float64) bool { return a.Scale == Logarithmic && v <= 0 }
 
-// holding returns the axis that holds all of some values.
+// holding returns an axis that covers all values.
 func (a Axis) holding(values []float64) axis {
 	least, greatest := math.Inf(1), 0.0
 	for _, v := range values {
@@ -70,20 +70,20 @@ func (a Axis) holding(values []float64) axis {
 	return linear(a.Name, greatest)
 }
 
-// An axis says where values are: share is 0 at its beginning and 1 at its end.
+// An axis maps values to positions: share is 0 at its beginning and 1 at its end.
 type axis struct {
 	name  string
 	share func(v float64) float64
 	ticks []tick
 }
 
-// A tick is a value that an axis names.
+// A tick is a labelled value of an axis.
 type tick struct {
 	at   float64
 	name string
 }
 
-// linear returns an axis from 0 that holds greatest.
+// linear returns an axis from 0 to at least greatest.
 func linear(name string, greatest float64) axis {
 	step := nice(max(greatest, 1) / 4)
 	end := step * math.Ceil(max(greatest, 1)/step)
@@ -106,8 +106,8 @@ func nice(v float64) float64 {
 	return 10 * power
 }
 
-// logarithmic returns an axis from least to greatest, both positive, with some room at each
-// end.
+// logarithmic returns an axis from least to greatest, both positive, with some room at both
+// ends.
 func logarithmic(name string, least, greatest float64) axis {
 	from, to := math.Log10(least), math.Log10(greatest)
 	room := max((to-from)*.04, .05)
@@ -126,7 +126,7 @@ func logarithmic(name string, least, greatest float64) axis {
 	return a
 }
 
-// withZero returns an axis of counts from 0 to greatest, on the scale of log(1+v).
+// withZero returns an axis of counts from 0 to greatest, logarithmic in 1+v.
 func withZero(name string, greatest float64) axis {
 	end := math.Log1p(max(greatest, 1)) * 1.03
 	a := axis{name: name, share: func(v float64) float64 { return math.Log1p(v) / end }, ticks: []tick{{at: 0, name: "0"}}}
@@ -136,7 +136,7 @@ func withZero(name string, greatest float64) axis {
 	return a
 }
 
-// overTime returns an axis of seconds since the Unix epoch, named in UTC.
+// overTime returns an axis of seconds since the Unix epoch, with ticks in UTC.
 func overTime(from, to int64) axis {
 	whole := max(to-from, 1)
 	a := axis{share: func(v float64) float64 { return (v - float64(from)) / float64(whole) }}
@@ -189,7 +189,7 @@ func overTime(from, to int64) axis {
 	return a
 }
 
-// short writes a number as axes do: 20, 1.5k, 3M, 0.01.
+// short formats a number for an axis: 20, 1.5k, 3M, 0.01.
 func short(v float64) string {
 	for _, unit := range []struct {
 		of   float64
@@ -202,7 +202,7 @@ func short(v float64) string {
 	return trimmed(v)
 }
 
-// trimmed writes v with three digits.
+// trimmed formats v with three digits.
 func trimmed(v float64) string {
 	s := strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(max(math.Abs(v), 1e-9))))), 64)
 	if strings.Contains(s, ".") {

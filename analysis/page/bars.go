@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Bars are rows with a bar of one or several parts each, such as sources with their
-// refusals. Where there is one row only, it is a sentence.
+// Bars are rows with a bar of one or more parts each, such as sources with their refusals.
+// A single row is shown as a sentence.
 type Bars struct {
 	Title, Note string
 	What        string   // what the rows are, such as client
 	Parts       []string // what they are called
-	Refusals    bool     // the first part has the colour of what is refused
-	Listed      bool     // text shows them as a table
+	Refusals    bool     // the first part has the colour of refusals
+	Listed      bool     // text output has a table
 	Rows        []Bar
 }
 
@@ -20,7 +20,7 @@ type Bars struct {
 type Bar struct {
 	Name   string
 	Values []uint64 // one for each part
-	Share  string   // behind the bar
+	Share  string   // shown after the bar
 	Note   string   // in the table
 }
 
@@ -61,7 +61,7 @@ func (b Bars) view() view {
 			names, notes = max(names, wide(r.Name, "")), max(notes, wide(b.behind(r, sums[i]), ""))
 		}
 		left, top := min(names, d.Width*.36)+12, 4.0
-		if d.Narrow { // the name stands above its bar
+		if d.Narrow { // the name is above its bar
 			row, left, top = 40, 0, 18
 		}
 		d.Height = row*float64(len(b.Rows)) + 4
@@ -87,7 +87,7 @@ func (b Bars) view() view {
 	})
 }
 
-// behind is what stands behind a bar.
+// behind returns the text after a bar.
 func (b Bars) behind(r Bar, sum uint64) string {
 	return Grouped(sum) + When(r.Share != "", " (%s)", r.Share)
 }

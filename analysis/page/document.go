@@ -1,7 +1,6 @@
-// Package page holds reports as documents, and renders them: as text for terminals, as Markdown,
-// as JSON, and as one HTML file with plots that needs no network, no other file and no script.
-// Whatever stands in a document is shown as it is: none of it is taken for a control sequence,
-// for Markdown or for HTML.
+// Package page renders reports: as text for terminals, as Markdown, as JSON, and as a
+// self-contained HTML file with plots, without scripts. All text of a document is shown
+// literally; none of it is interpreted as control sequences, Markdown or HTML.
 package page
 
 import (
@@ -15,24 +14,24 @@ import (
 // A Document is a report.
 type Document struct {
 	Title    string
-	Lead     string // in a sentence what it is about
+	Lead     string // one-sentence summary
 	Run      Run
 	Sections []Section
 
-	// Data is what JSON holds: a struct with all numbers of the document.
+	// Data is the JSON form: a struct with all numbers of the document.
 	Data any
 }
 
-// A Run says what made a document.
+// A Run describes how a document was made.
 type Run struct {
-	Input   string    `json:"-"` // what was read, or asked: files and formats, targets
+	Input   string    `json:"-"` // files and their formats, or targets
 	Command string    `json:"command,omitempty"`
 	Version string    `json:"version,omitempty"`
 	Date    time.Time `json:"date,omitzero"`
-	Log     any       `json:"log,omitempty"` // what was read of the log
+	Log     any       `json:"log,omitempty"` // statistics of the log
 }
 
-// A Section is a part of a Document with a heading. Blocks with nothing in them are left out.
+// A Section is a part of a Document with a heading. Empty blocks are omitted.
 type Section struct {
 	Title  string
 	Blocks []Block
@@ -41,7 +40,7 @@ type Section struct {
 // A Block is a Paragraph, Facts, an Outcome, a Table, a Code or a plot.
 type Block interface{ view() view }
 
-// A view is what renderers see of a Block: one of these.
+// A view is the renderers' view of a Block. One of its fields is set.
 type view struct {
 	Paragraph Paragraph
 	Facts     Facts
@@ -54,28 +53,28 @@ type view struct {
 // A Paragraph is prose.
 type Paragraph string
 
-// Facts are what people look for first.
+// Facts are the most important results.
 type Facts []Fact
 
-// Columns is in how many columns they stand on a wide screen, so that the last row is nearly full.
+// Columns returns the number of columns on a wide screen, chosen so that the last row is nearly full.
 func (f Facts) Columns() int {
 	rows := max(1, (len(f)+4)/5)
 	return (len(f) + rows - 1) / rows
 }
 
-// A Fact is a number, or a word in the place of one.
+// A Fact is a named number, or a word instead of one.
 type Fact struct {
 	Name, Value string
 	Note        string // may be empty
 }
 
-// An Outcome says whether a check has passed.
+// An Outcome reports whether a check has passed.
 type Outcome struct {
 	OK   bool
 	Text string
 }
 
-// A Code is text to be copied.
+// A Code is text to copy.
 type Code struct {
 	Title, Text string
 }
@@ -90,15 +89,15 @@ type Table struct {
 // A Column is one of a Table.
 type Column struct {
 	Name    string
-	Numbers bool // they are aligned on the right
-	Sent    bool // anybody may have sent its texts, such as paths
+	Numbers bool // aligned on the right
+	Sent    bool // texts are untrusted, such as paths
 }
 
 // A Row has a text for each Column.
 type Row struct {
 	Cells  []string
-	Note   string // stands behind it, such as recommended; may be empty
-	Strong bool   // it stands out
+	Note   string // shown after the cells, such as recommended; may be empty
+	Strong bool   // highlighted
 }
 
 func (p Paragraph) view() view { return view{Paragraph: p} }
@@ -113,7 +112,7 @@ func (t Table) view() view {
 	return view{Table: &t}
 }
 
-// Columns returns columns for a Table: the first for texts, all others for numbers.
+// Columns returns the columns of a Table: the first for texts, all others for numbers.
 func Columns(first string, numbers ...string) []Column {
 	columns := []Column{{Name: first}}
 	for _, name := range numbers {
@@ -122,13 +121,13 @@ func Columns(first string, numbers ...string) []Column {
 	return columns
 }
 
-// Noted reports whether there is a row with a note.
+// Noted reports whether any row has a note.
 func (t Table) Noted() bool {
 	return slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Note != "" })
 }
 
-// Class says how the ith column is set: n for numbers, t for short texts, that are not
-// broken, w for others.
+// Class returns the class of the ith column: n for numbers, t for short texts, which are not
+// wrapped, w for others.
 func (t Table) Class(i int) string {
 	if t.Columns[i].Numbers {
 		return "n"
@@ -140,19 +139,19 @@ func (t Table) Class(i int) string {
 	return "t"
 }
 
-// A plot is a drawing, wide and narrow, and its data as a table.
+// A plot is a wide and a narrow drawing, and their data as a table.
 type plot struct {
 	Title, Note string
 	Keys        []key
 	Drawings    []*drawing
 	Data        Table
-	listed      bool // the table says as much: text shows it instead
+	listed      bool // text output has the table instead
 }
 
-// key explains a colour.
+// A key explains a colour.
 type key struct{ Name, Class string }
 
-// widths are those of drawings: on a wide screen and on a telephone's.
+// widths are the widths of drawings, for wide screens and phones.
 var widths = []float64{960, 340}
 
 // drawn returns a plot that draw draws at each width.
@@ -165,7 +164,7 @@ func drawn(p plot, draw func(d *drawing)) view {
 	return view{Plot: &p}
 }
 
-// MarshalJSON returns one object: what made d, and the members of its data.
+// MarshalJSON returns one object with the members of d.Run and d.Data.
 func (d Document) MarshalJSON() ([]byte, error) {
 	run, err := plain(d.Run)
 	if err != nil {
@@ -181,7 +180,7 @@ func (d Document) MarshalJSON() ([]byte, error) {
 	return slices.Concat(run[:len(run)-1], []byte(","), data[1:]), nil
 }
 
-// plain is json.Marshal without escapes for HTML.
+// plain is json.Marshal without HTML escaping.
 func plain(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

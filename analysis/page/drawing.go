@@ -10,16 +10,16 @@ import (
 
 // A drawing is a plot as SVG, in units of pixels.
 type drawing struct {
-	Title, Describe string // for those who do not see it
+	Title, Describe string // for screen readers
 	Width, Height   float64
 	Narrow          bool
 	Marks           []mark
 
-	left, right, top, bottom float64 // of what lies between the axes
+	left, right, top, bottom float64 // of the area between the axes
 	texts                    []box
 }
 
-// A mark is an element of SVG: a path, rect, circle or text.
+// A mark is an SVG element: a path, rect, circle or text.
 type mark struct {
 	Kind, Class string
 	X, Y        float64
@@ -30,7 +30,7 @@ type mark struct {
 	Tip         string // shown below the pointer
 }
 
-// tenth rounds to what can be seen.
+// tenth rounds to tenths; finer differences are invisible.
 func tenth(v float64) float64 { return math.Round(v*10) / 10 }
 
 func (d *drawing) add(m mark) {
@@ -40,8 +40,8 @@ func (d *drawing) add(m mark) {
 	d.Marks = append(d.Marks, m)
 }
 
-// text writes where there is room: what would cover another text or leave the drawing is left
-// out. It reports whether it was written.
+// text writes text, unless it would cover other text or exceed the drawing. It reports whether
+// it was written.
 func (d *drawing) text(class, anchor string, x, y float64, text string) bool {
 	w := wide(text, class)
 	x1 := x
@@ -62,7 +62,7 @@ func (d *drawing) text(class, anchor string, x, y float64, text string) bool {
 	return true
 }
 
-// wide returns how wide a text is, at the most, in the fonts that pages are shown in.
+// wide returns the maximum width of a text in the fonts of pages.
 func wide(text, class string) (w float64) {
 	for _, r := range text {
 		switch {
@@ -82,7 +82,7 @@ func wide(text, class string) (w float64) {
 	return w
 }
 
-// shortened returns text so that it is no wider than w.
+// shortened returns text, shortened to a width of at most w.
 func shortened(text string, w float64) string {
 	if wide(text, "") <= w+.01 {
 		return text
@@ -100,10 +100,10 @@ func (d *drawing) line(class string, x1, y1, x2, y2 float64) {
 	d.path(class, trace([]point{{x1, y1}, {x2, y2}}))
 }
 
-// A point is where something is in a drawing.
+// A point is a position in a drawing.
 type point struct{ x, y float64 }
 
-// trace returns the data of a path through points.
+// trace returns the SVG data of a path through points.
 func trace(points []point) string {
 	var b strings.Builder
 	for i, p := range points {
@@ -112,8 +112,8 @@ func trace(points []point) string {
 	return b.String()
 }
 
-// frame draws the grid and the names of ticks of both axes, and what they measure. What lies
-// between the axes is as high as height.
+// frame draws the grid, the ticks and the names of both axes. height is that of the area between
+// the axes.
 func (d *drawing) frame(x, y axis, height float64) {
 	names := 0.0
 	for _, t := range y.ticks {
@@ -138,8 +138,8 @@ func (d *drawing) frame(x, y axis, height float64) {
 	}
 }
 
-// across draws the ticks of an axis below what is drawn: each, or each second, third … so that
-// none covers its neighbour.
+// across draws the ticks of a horizontal axis: all of them, or every second, third … so that they
+// do not overlap.
 func (d *drawing) across(x axis, below float64) {
 	every := 1
 	for ; every < len(x.ticks); every++ {
@@ -160,22 +160,22 @@ func (d *drawing) across(x axis, below float64) {
 	}
 }
 
-// x and y return where a value is.
+// x and y return the position of a value.
 func (d *drawing) x(a axis, v float64) float64 { return d.left + a.share(v)*(d.right-d.left) }
 func (d *drawing) y(a axis, v float64) float64 { return d.bottom - a.share(v)*(d.bottom-d.top) }
 
-// A label is a text beside a point.
+// A label is a text next to a point.
 type label struct {
 	at    point
 	text  string
 	class string
 }
 
-// strong is the class of labels that matter most.
+// strong is the class of the most important labels.
 const strong = "strong"
 
-// labels writes texts beside their points. No text covers another one, and none covers a point or a
-// path if there is room elsewhere. A text that does not fit is left out: tips and tables have it.
+// labels writes texts next to their points. Texts do not overlap, and cover a point or a path only if
+// there is no room elsewhere. A text that does not fit is omitted: tips and tables have it.
 func (d *drawing) labels(labels []label, points []point, paths ...[]point) {
 	var taken []box
 	for _, p := range points {
@@ -229,10 +229,10 @@ func (d *drawing) labels(labels []label, points []point, paths ...[]point) {
 	}
 }
 
-// A box is a part of a drawing.
+// A box is a rectangle in a drawing.
 type box struct{ x1, y1, x2, y2 float64 }
 
-// overlap returns how much of b is in o as well.
+// overlap returns the area of the intersection of b and o.
 func (b box) overlap(o box) float64 {
 	w, h := min(b.x2, o.x2)-max(b.x1, o.x1), min(b.y2, o.y2)-max(b.y1, o.y1)
 	return max(w, 0) * max(h, 0)

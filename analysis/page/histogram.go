@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// A Histogram is how many there are of what, in bins side by side, with a cut: what lies beyond it
-// is refused.
+// A Histogram plots the distribution of values in adjacent bins, with a cut: what lies beyond it is
+// refused.
 type Histogram struct {
 	Title, Note  string
 	XName, YName string
 	Bins         []Bin
-	Cut          float64 // where a rule cuts, the end of a bin; 0 for no cut
+	Cut          float64 // the cut, at the end of a bin; 0 for no cut
 	CutName      string
-	Beyond       string // what is beyond the cut, such as over the threshold
+	Beyond       string // describes values beyond the cut, such as over the threshold
 }
 
-// A Bin is those whose value is at most UpTo, and greater than that of the bin before.
+// A Bin counts the values that are at most UpTo, and greater than UpTo of the previous bin.
 type Bin struct {
 	UpTo float64
 	N    uint64

@@ -24,7 +24,7 @@ var tree = template.Must(template.New("page").Funcs(template.FuncMap{
 	"style": func() template.CSS { return template.CSS(Style) },
 }).Parse(source))
 
-// HTML returns one block as a part of a page that has Style. It is empty if the block is.
+// HTML returns one block as a part of a page that has Style. The result is empty if the block is.
 func HTML(b Block) (template.HTML, error) {
 	var out strings.Builder
 	if err := tree.ExecuteTemplate(&out, "block", b); err != nil {
@@ -33,7 +33,7 @@ func HTML(b Block) (template.HTML, error) {
 	return template.HTML(Visible(out.String())), nil
 }
 
-// WriteHTML writes d as one file. It is well-formed XML too.
+// WriteHTML writes d as one HTML file, which is also well-formed XML.
 func (d Document) WriteHTML(w io.Writer) error {
 	var b bytes.Buffer
 	if err := tree.Execute(&b, d); err != nil {
@@ -43,8 +43,8 @@ func (d Document) WriteHTML(w io.Writer) error {
 	return err
 }
 
-// Visible returns text without control characters, and without characters that turn the direction of
-// writing: anybody may have sent them.
+// Visible returns untrusted text without control characters and without characters that change the
+// writing direction.
 func Visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || unicode.IsPrint(r) {

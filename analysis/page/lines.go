@@ -11,8 +11,8 @@ type Lines struct {
 	X, Y        Axis
 	What        string // what the lines are, such as period
 	Lines       []Line
-	Cuts        []Cut // values of Y that are marked
-	Listed      bool  // text shows the points as a table
+	Cuts        []Cut // marked values of Y
+	Listed      bool  // text output has the points as a table
 	Quiet       bool  // points have no dots
 }
 
@@ -26,17 +26,17 @@ type Line struct {
 type LinePoint struct {
 	X, Y float64
 	Tip  string
-	Name string // what it stands out for, written beside it; empty for none
-	Knee bool   // it has a ring
+	Name string // label of a notable point; may be empty
+	Knee bool   // drawn with a ring
 }
 
-// A Cut is a value that is marked by a line across.
+// A Cut is a value marked by a horizontal line.
 type Cut struct {
 	At   float64
 	Name string
 }
 
-// colours is how many lines can be told apart.
+// colours is the number of lines that can be told apart.
 const colours = 6
 
 func (c Lines) view() view {

@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// A Scatter is points over two logarithmic axes, with those joined that no other one beats
-// in both. What is 0 on the vertical axis has a line of its own below.
+// A Scatter plots points over two logarithmic axes, and joins those that no other point beats
+// in both. Points that are 0 on the vertical axis have a line of their own at the bottom.
 type Scatter struct {
 	Title, Note  string
 	XName, YName string
 	Points       []ScatterPoint
 }
 
-// A ScatterPoint has a positive X, and a Y that is not negative.
+// A ScatterPoint has a positive X and a non-negative Y.
 type ScatterPoint struct {
 	X, Y float64
 	Name string

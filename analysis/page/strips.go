@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Strips are rows of what happened over time, such as clients with their requests.
+// Strips are rows of events over time, such as clients with their requests.
 type Strips struct {
 	Title, Note string
 	What        string // what the rows are, client if empty
@@ -23,7 +23,7 @@ type Strips struct {
 type Strip struct {
 	Name            string
 	Passed, Refused []uint64
-	Held            []bool // mitigated, whatever it sent; nil if rows do not have that
+	Held            []bool // mitigated, regardless of requests; nil if not applicable
 	Note            string
 }
 
@@ -77,7 +77,7 @@ func (s Strips) view() view {
 			for k := range r.Passed {
 				switch all := r.Passed[k] + r.Refused[k]; {
 				case all > 0:
-					// The more there are, the fuller the colour. What was refused is at the top.
+					// The more requests, the fuller the colour. Refused ones are at the top.
 					level := 3 * math.Log1p(float64(all)) / math.Log1p(float64(most))
 					share := high * float64(r.Refused[k]) / float64(all)
 					if r.Passed[k] > 0 {

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	textWidth = 96 // columns that paragraphs take
-	cellWidth = 60 // characters of a cell that a terminal is shown
+	textWidth = 96 // width of paragraphs, in columns
+	cellWidth = 60 // maximum width of a cell, in characters
 )
 
-// WriteText writes d for people at a terminal. Plots are left out; where no other table has
-// their numbers, these stand instead.
+// WriteText writes d for a terminal. Plots are omitted, or replaced by their numbers if no other
+// table has them.
 func (d Document) WriteText(w io.Writer) error {
 	var b strings.Builder
 	for _, line := range []string{d.Run.Input, d.Lead} {
@@ -24,7 +24,7 @@ func (d Document) WriteText(w io.Writer) error {
 	}
 	for _, s := range d.Sections {
 		b.WriteString("\n" + Printable(s.Title) + "\n")
-		table := false // the block before is one
+		table := false // whether the previous block is a table
 		for _, block := range s.Blocks {
 			v := block.view()
 			if v.Plot != nil && v.Plot.listed {
@@ -73,7 +73,7 @@ func wrapped(text string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// text writes t in columns. The first column of a heading and what has no heading has none.
+// text writes t in aligned columns. If no column has a name, there is no header row.
 func (t Table) text(b *strings.Builder) {
 	var head []string
 	for _, c := range t.Columns {
@@ -112,8 +112,8 @@ func (t Table) text(b *strings.Builder) {
 	}
 }
 
-// WriteMarkdown writes d for a page such as a pull request's. All sections but the first are
-// folded.
+// WriteMarkdown writes d as Markdown, such as for a pull request. All sections but the first are
+// collapsed.
 func (d Document) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n", escaped(d.Title))
@@ -198,14 +198,14 @@ func (t Table) markdown(b *strings.Builder) {
 	}
 }
 
-// escaped returns text that Markdown shows as it is.
+// markdown escapes text for Markdown.
 var markdown = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "|", `\|`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "~", `\~`)
 
 func escaped(text string) string { return markdown.Replace(Printable(text)) }
 
-// codeSpan returns text that anybody may have sent as code in a cell of a table. A bar would
-// end the cell, and a backtick the code. A backslash in front of the bar would undo the one
-// that is put there: where there are bars, backslashes are doubled.
+// codeSpan returns untrusted text as code in a cell of a table. A bar would end the cell, and a
+// backtick the code. A backslash before a bar would undo the one that escapes it, so backslashes
+// are doubled if there are bars.
 func codeSpan(text string) string {
 	text = Printable(text)
 	if strings.Contains(text, "|") {
@@ -217,8 +217,7 @@ func codeSpan(text string) string {
 	return "`" + strings.ReplaceAll(text, "`", "'") + "`"
 }
 
-// Printable returns text that anybody may have sent so that a terminal shows it and does
-// nothing else.
+// Printable returns untrusted text in a form that is safe to write to a terminal.
 func Printable(text string) string {
 	for _, r := range text {
 		if !strconv.IsPrint(r) || r == utf8.RuneError {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Grouped writes a number with commas between thousands. It is not negative.
+// Grouped formats n, which must not be negative, with commas between thousands.
 func Grouped[N int | int64 | uint64](n N) string {
 	s := strconv.FormatUint(uint64(n), 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -16,7 +16,7 @@ func Grouped[N int | int64 | uint64](n N) string {
 	return s
 }
 
-// Count writes how many things there are: 1 request, 1,234 requests.
+// Count formats a number of things: 1 request, 1,234 requests.
 func Count[N int | int64 | uint64](n N, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -24,12 +24,12 @@ func Count[N int | int64 | uint64](n N, thing string) string {
 	return Grouped(n) + " " + thing
 }
 
-// Percent writes n of all in percent, with three digits: 88.7%, 0.1%.
+// Percent formats n as a percentage of all, with three digits: 88.7%, 0.1%.
 func Percent[N int | int64 | uint64](n, all N) string {
 	return trimmed(100*float64(n)/float64(max(1, all))) + "%"
 }
 
-// When formats text if is holds; it is empty otherwise.
+// When formats text if is is true; otherwise it returns "".
 func When(is bool, format string, args ...any) string {
 	if !is {
 		return ""
@@ -37,7 +37,7 @@ func When(is bool, format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// Span writes a duration without zero units at its end: 34m8s, 2h.
+// Span formats a duration without trailing zero units: 34m8s, 2h.
 func Span(d time.Duration) string {
 	s := d.String()
 	for _, none := range []struct{ end, keep string }{{"m0s", "m"}, {"h0m", "h"}} {
