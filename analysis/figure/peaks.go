@@ -8,17 +8,17 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// A PeakBin is how many clients have a peak that is at most UpTo, and greater than that of the
-// bin before.
+// A PeakBin counts the clients whose peak is at most UpTo, and greater than UpTo of the previous
+// bin.
 type PeakBin struct {
 	UpTo    uint64 `json:"up_to"`
 	Clients uint64 `json:"clients"`
 }
 
-// Peaks count clients by the greatest number of requests that they made in a period.
+// Peaks counts clients by the greatest number of requests that they sent in a period.
 type Peaks []PeakBin
 
-// NewPeaks returns peaks without clients. A bin ends at the threshold.
+// NewPeaks returns empty Peaks. One bin ends at the threshold.
 func NewPeaks(threshold uint64) (p Peaks) {
 	for power := uint64(1); power < 1<<50; power *= 10 {
 		for _, tenths := range []uint64{10, 15, 20, 30, 50, 70} {
@@ -43,7 +43,7 @@ func (p Peaks) Add(n uint64) {
 	p[min(at, len(p)-1)].Clients++
 }
 
-// Bins returns p up to the last bin that has clients, or ends at the threshold.
+// Bins returns p up to the last bin that has clients or ends at the threshold.
 func (p Peaks) Bins(threshold uint64) []PeakBin {
 	end := len(p)
 	for end > 0 && p[end-1].Clients == 0 && p[end-1].UpTo > threshold {
@@ -52,7 +52,7 @@ func (p Peaks) Bins(threshold uint64) []PeakBin {
 	return p[:end]
 }
 
-// PlotPeaks shows where a limit cuts.
+// PlotPeaks returns a plot of bins with the threshold.
 func PlotPeaks(bins []PeakBin, what string, threshold uint64, seconds int64) page.Block {
 	over := uint64(0)
 	h := page.Histogram{

@@ -7,23 +7,23 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// A Timeline is requests and refusals over time, in parts of the same length.
+// A Timeline counts requests and refusals over time, in steps of the same length.
 type Timeline struct {
 	From   time.Time `json:"from"`
 	StepS  int64     `json:"step_s"`
-	PeakS  int64     `json:"peak_s"` // how long a peak is
+	PeakS  int64     `json:"peak_s"` // period of the peaks, in seconds
 	Points []Point   `json:"points"`
 }
 
-// A Point is one part of a Timeline.
+// A Point is one step of a Timeline.
 type Point struct {
 	Requests    uint64 `json:"requests"`
-	Refused     uint64 `json:"refused"` // also those that are only logged
+	Refused     uint64 `json:"refused"` // including those that are only logged
 	Peak        uint64 `json:"peak"`    // most requests in peak_s
 	PeakRefused uint64 `json:"peak_refused"`
 }
 
-// Plot returns the peaks of l.
+// Plot returns a plot of the peaks of l.
 func (l *Timeline) Plot(title string) page.Block {
 	step, peak := time.Duration(l.StepS)*time.Second, time.Duration(l.PeakS)*time.Second
 	a := page.Area{
