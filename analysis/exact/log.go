@@ -1,8 +1,8 @@
-// Package exact keeps the exact sliding log of a client, with which estimates are compared.
+// Package exact implements the exact sliding log of a client, the reference for estimates.
 package exact
 
-// A Log remembers the time of every request while it is in the period. The zero value is empty. A
-// Log is not safe for concurrent use.
+// A Log holds the time of every request in the period. The zero value is an empty log. A Log is not
+// safe for concurrent use.
 type Log struct {
 	stamps []stamp // a ring; its length is a power of two
 	first  uint32
@@ -10,7 +10,7 @@ type Log struct {
 	total  uint64
 }
 
-// A stamp is n requests at one moment.
+// A stamp is n requests at the same time.
 type stamp struct {
 	t int64
 	n uint64
@@ -27,8 +27,8 @@ func (l *Log) add(n uint64, t, period int64) uint64 {
 	return l.total
 }
 
-// Exceeds is Add for n requests, and reports whether there are then more than threshold. It keeps old requests if they
-// do not affect the result.
+// Exceeds is Add for n requests, and reports whether there are now more than threshold. It may keep old requests that do
+// not affect the result.
 func (l *Log) Exceeds(n, threshold uint64, t, period int64) bool {
 	if l.total+n > threshold || int(l.used) == len(l.stamps) {
 		return l.add(n, t, period) > threshold
@@ -66,7 +66,7 @@ func (l *Log) append(n uint64, t int64) {
 // true.
 func (l *Log) Total() uint64 { return l.total }
 
-// Newest returns the time of the newest request, 0 without requests.
+// Newest returns the time of the newest request, or 0 if the log is empty.
 func (l *Log) Newest() int64 {
 	if l.used == 0 {
 		return 0
@@ -89,7 +89,7 @@ func (l *Log) forget(t int64) {
 		l.used--
 	}
 	if len(l.stamps) > roomy {
-		l.stamps, l.first = nil, 0 // the log of a client that went quiet must not keep its peak size
+		l.stamps, l.first = nil, 0 // the log of an idle client must not keep its peak size
 	}
 }
 
@@ -97,7 +97,7 @@ const roomy = 64 // stamps
 
 func (l *Log) mask() uint32 { return uint32(len(l.stamps) - 1) }
 
-// grow makes room, at first for one stamp: in most logs, most clients send one request.
+// grow makes room, at first for one stamp: in most logs, most clients send only one request.
 func (l *Log) grow() {
 	stamps := make([]stamp, max(1, min(4, 4*len(l.stamps)), 2*len(l.stamps)))
 	n := copy(stamps, l.stamps[l.first:])
@@ -105,8 +105,8 @@ func (l *Log) grow() {
 	l.stamps, l.first = stamps, 0
 }
 
-// Back returns when at most threshold requests will be left in the period if no more come. There
-// must be more now.
+// Back returns the time at which at most threshold requests will be left in the period if no more
+// come. There must be more than threshold now.
 func (l *Log) Back(threshold uint64, period int64) int64 {
 	left := l.total
 	for i := uint32(0); ; i++ {
