@@ -1,4 +1,4 @@
-// Package client numbers the clients of a log, or whatever else is counted apart.
+// Package client numbers the clients of a log, or other keys.
 package client
 
 import (
@@ -29,7 +29,7 @@ const AtOnce = 16
 // Len returns the number of clients.
 func (c *Table) Len() uint32 { return c.n }
 
-// seed is that of all tables.
+// seed is shared by all tables.
 var seed = maphash.MakeSeed()
 
 // NewTable returns an empty table.
@@ -109,7 +109,7 @@ func (c *Table) grow() {
 	}
 }
 
-// Join numbers the clients of o as well.
+// Join adds the clients of o.
 func (c *Table) Join(o *Table) {
 	for len(c.places) < 2*int(c.n+o.n) {
 		c.grow() // clients come in the order of their hashes, and would cluster in fewer places
