@@ -1,17 +1,17 @@
-// Package accuracy measures on logs how accurate an estimate of the rate is.
+// Package accuracy measures on logs how accurate rate estimates are.
 //
-// An [Accuracy] compares estimators with the exact sliding log, request by request, in the
-// manner of the analysis that this design is known for. With t the time of a request and P
-// the period, the exact number of its client's requests is that in (t−P, t], the request
-// itself counted, others at the same moment by their order in the log. The estimate is
-// taken right after the request was counted. Over means greater than the threshold. A
-// request is wrongly allowed where the exact number is over and the estimate is not, and
-// wrongly limited where it is the other way round.
+// An [Accuracy] compares estimators with the exact sliding log, request by request, like the
+// analysis that this design is known for. With t the time of a request and P the period, the
+// exact number is the number of its client's requests in (t−P, t], including the request
+// itself; requests at the same time are in the order of the log. The estimate is taken right
+// after the request was counted. Over means greater than the threshold. A request is wrongly
+// allowed if the exact number is over and the estimate is not, and wrongly limited in the
+// opposite case.
 //
-// There is no feedback: every request is counted, also those that a limiter would have
-// refused. All decisions are made in integers by [counter.Estimate], and relative errors
-// are summed in multiples of 2^−32, so that results depend neither on the number of
-// goroutines nor on the order in which clients are looked at.
+// There is no feedback: every request is counted, even if a limiter would have refused it.
+// All decisions are made in integers by [counter.Estimate], and relative errors are summed in
+// multiples of 2^−32, so that results depend neither on the number of goroutines nor on the
+// order in which clients are processed.
 package accuracy
 
 import (
@@ -30,11 +30,11 @@ import (
 
 // Options configures an Accuracy. Limits are required.
 type Options struct {
-	// Limits are the limits to decide by, at most 32 with the same period.
+	// Limits are the limits to apply, at most 32 with the same period.
 	Limits []Limit
 
 	// Estimators are the names of the estimators to compare: see EstimatorNames. If empty, all
-	// are, but packed sub-windows only if they fit one of the limits.
+	// of them, but packed sub-windows only if they fit one of the limits.
 	Estimators []string
 
 	// Phases is the number of window starts to try, spread evenly over a period. The report has
@@ -54,7 +54,7 @@ type Options struct {
 	Workers int
 }
 
-const maxLimits = 32 // of a period: their flags fit one word
+const maxLimits = 32 // per period, so that their flags fit in one word
 
 func (o Options) withDefaults() (Options, error) {
 	if len(o.Limits) == 0 {
@@ -89,9 +89,9 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// An Accuracy compares estimators with the exact sliding log, over requests that are
-// passed to Add in the order of time. It is not safe for concurrent use. It has goroutines
-// from the first Add until Report.
+// An Accuracy compares estimators with the exact sliding log, for requests that are passed to
+// Add in chronological order. It is not safe for concurrent use. It runs goroutines from the
+// first Add until Report.
 type Accuracy struct {
 	o        Options
 	methods  []method
@@ -101,39 +101,39 @@ type Accuracy struct {
 	events   uint64
 	normal   *normalised
 	workers  []*worker
-	second   []event // with Spread: those of a second that may go on
+	second   []event // with Spread: requests of the current second
 	inSecond map[uint32]turn
 	first    int64
 	last     int64
-	running  bool // the goroutines
+	running  bool // goroutines have been started
 }
 
-// A turn says that k of a client's n requests in a second have been handed out.
+// A turn records that k of a client's n requests in a second have been passed on.
 type turn struct{ k, n int64 }
 
 // A group is the limits of the same period.
 type group struct {
 	period    int64
-	limits    []Limit // and their places in Options.Limits:
+	limits    []Limit // and their indexes in Options.Limits:
 	places    []int
 	countings []counting
-	words     int // for all countings of one client
+	words     int // number of words of a client, for all countings
 }
 
-// A counting is an estimator at one phase. It takes the words of each client from at on:
-// the sum of errors, the flags, and the estimator's own.
+// A counting is an estimator at one phase. Its words of each client begin at index at: the sum
+// of errors, the flags, and the estimator's own words.
 type counting struct {
-	method    int // place in Accuracy.methods
+	method    int // index in Accuracy.methods
 	estimator estimator
-	whole     bool   // what the estimator weighs counts whole
-	pair      int    // index of the counting with the same estimates for whole counts; 0: no such counting
-	paired    bool   // it is the pair of another one
+	whole     bool   // counts what the estimator weights as whole
+	pair      int    // index of the counting with the same estimates for whole counts; 0 if there is no such counting
+	paired    bool   // is the pair of another counting
 	shift     int64  // added to times, for the phase
-	limits    uint64 // a bit for each of the group's limits that it is for
+	limits    uint64 // bit set of the group's limits that it is used for
 	at, words int
 }
 
-// New returns an Accuracy that has no requests yet.
+// New returns an Accuracy without requests.
 func New(o Options) (*Accuracy, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -174,7 +174,7 @@ func New(o Options) (*Accuracy, error) {
 	return a, nil
 }
 
-// count makes the countings of g, in the order of their phases.
+// count creates the countings of g, in the order of their phases.
 func (a *Accuracy) count(g *group) {
 	add := func(method, phase int, l Limit, limits uint64) {
 		m := &a.methods[method]
@@ -203,7 +203,7 @@ func (a *Accuracy) count(g *group) {
 	}
 }
 
-// Add adds requests, in the order of time. It does not keep batch.
+// Add adds requests, which must be in chronological order. It does not retain batch.
 func (a *Accuracy) Add(batch []accesslog.Arrival) error {
 	a.start()
 	if len(batch) > 0 && a.last == math.MinInt64 {
@@ -229,7 +229,7 @@ func (a *Accuracy) Add(batch []accesslog.Arrival) error {
 	return nil
 }
 
-// start starts the goroutines unless they run.
+// start starts the goroutines unless they are running.
 func (a *Accuracy) start() {
 	if a.running {
 		return
@@ -241,7 +241,7 @@ func (a *Accuracy) start() {
 	}
 }
 
-// second returns the second in which t lies.
+// second returns the second that contains t.
 func second(t int64) int64 { number, _ := counter.WindowAt(t, 1e6); return number }
 
 // gather holds e back until its second has passed.
@@ -252,7 +252,7 @@ func (a *Accuracy) gather(e event) {
 	a.second = append(a.second, e)
 }
 
-// spread passes on the requests of a second.
+// spread passes on the requests of a second, spread evenly.
 func (a *Accuracy) spread() {
 	clear(a.inSecond)
 	for _, e := range a.second {
@@ -269,7 +269,7 @@ func (a *Accuracy) spread() {
 	a.second = a.second[:0]
 }
 
-// arrive gives a request to the worker that has its client, which numbers its own.
+// arrive passes a request to the worker of its client. Each worker numbers its own clients.
 func (a *Accuracy) arrive(e event) {
 	n := uint32(len(a.workers))
 	w := a.workers[e.client%n]

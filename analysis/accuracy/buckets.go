@@ -11,10 +11,10 @@ var methodFirstLast = method{
 	make: func(l Limit, resolution int64) estimator { return firstLast{l.Period, resolution} },
 }
 
-// firstLast takes the requests of the previous window as evenly spread not over the whole
-// of it but from its first request to its last one. A client's words are the number of its
-// window and, for the previous and the current one, how many requests there were, and the
-// times of the first and the last.
+// firstLast assumes that the requests of the previous window are spread evenly from the first
+// to the last of them, not over the whole window. A client's words are the index of its
+// window and, for the previous and the current one, the number of requests and the times of
+// the first and the last.
 type firstLast struct {
 	period     int64
 	resolution int64 // a time stands for all moments before the next one
@@ -57,15 +57,14 @@ var methodTokenBucket = method{
 	make: func(l Limit, _ int64) estimator { return bucket{l, true} },
 }
 
-// bucket is the leaky bucket as a meter, which the generic cell rate algorithm keeps as one
-// time: every request fills it by one, and the threshold drains from it in each period.
-// Requests that find it full count all the same: there is no feedback. A client's words are
-// the level in requests·µs, and the time of the last request.
+// bucket is the leaky bucket as a meter, which the generic cell rate algorithm represents by
+// one time: every request adds one, and the threshold drains from it in each period. Requests
+// count even if it is full: there is no feedback. A client's words are the level in
+// requests·µs, and the time of the last request.
 //
-// If it stops, it is the token bucket as it is deployed: it holds at most as many tokens as
-// the threshold says, which come back evenly in a period, and a request that finds none takes
-// none. The level is then what is missing from the full bucket, and the estimate the same with
-// the request.
+// If it stops, it is the token bucket as usually deployed: it holds at most threshold tokens,
+// which are refilled evenly over a period, and a request that finds no token takes none. The
+// level is then the number of missing tokens, and the estimate includes the request.
 type bucket struct {
 	limit Limit
 	stops bool
@@ -85,7 +84,7 @@ func (b bucket) arrive(state []uint64, at []moment, estimates []counter.Estimate
 	}
 }
 
-// saturated returns a·b, or the greatest number if that does not fit.
+// saturated returns a·b, or the greatest uint64 if that overflows.
 func saturated(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	if hi > 0 {

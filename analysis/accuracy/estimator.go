@@ -9,42 +9,43 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// An estimator estimates, from a few numbers for each client, how many requests that
-// client has made in the period that ends now. It is immutable and keeps its clients'
-// numbers in words that its caller holds, at first all 0.
+// An estimator estimates, from a few numbers per client, how many requests that client has
+// sent in the period that ends now. It is immutable: the caller holds the clients' numbers, in
+// words that are initially 0.
 type estimator interface {
-	// words is how many numbers a client needs.
+	// words returns the number of words per client.
 	words() int
 
-	// arrive counts requests of a client, whose times do not fall, and sets the estimate at
-	// each of them.
+	// arrive counts requests of a client, whose times must not decrease, and sets the
+	// estimate at each of them.
 	arrive(state []uint64, at []moment, estimates []counter.Estimate)
 }
 
 // A Limit is a threshold of requests in a period.
 type Limit struct {
 	Threshold uint64
-	Period    int64 // microseconds, whole seconds
+	Period    int64 // in microseconds; whole seconds
 }
 
 // A method is a way to estimate. Each limit, or each period, has its own estimator.
 type method struct {
 	name string
 
-	// counters is how many counters of a store a client has, 0 where it is not a number.
+	// counters is the number of counters of a client in a store, 0 if not fixed.
 	counters int
 
-	// bytes is what a client takes at least, without keys; 0 if it depends on the log.
+	// bytes is the minimum memory per client, without keys; 0 if it depends on the log.
 	bytes int
 
-	// own says that the threshold is part of the arithmetic: limits cannot share it.
+	// own reports whether the estimator depends on the threshold, so that limits cannot
+	// share it.
 	own bool
 
-	// aligned says that windows begin at fixed times, so that other ones may give
-	// other results.
+	// aligned reports whether windows begin at fixed times, so that results depend on
+	// these times.
 	aligned bool
 
-	// whole says that what the estimator weighs counts whole.
+	// whole reports whether what the estimator weights counts as whole.
 	whole bool
 
 	// make returns the estimator for a limit. resolution is that of the log's times, in
@@ -52,8 +53,7 @@ type method struct {
 	make func(l Limit, resolution int64) estimator
 }
 
-// methods returns all methods that make sense for limits, in the order in which they are
-// shown.
+// methods returns all methods that suit limits, in display order.
 func methods(limits []Limit) []method {
 	all := []method{methodFixed, methodWeighted}
 	for _, n := range []int{3, 6, 10, 60} {
@@ -71,7 +71,7 @@ func methods(limits []Limit) []method {
 	return append(all, methodPackedAuto, methodExact)
 }
 
-// methodNamed returns the method that a name of the documentation stands for.
+// methodNamed returns the method with a documented name.
 func methodNamed(name string) (method, error) {
 	for _, m := range methods([]Limit{{Threshold: 1}}) {
 		if m.name == name {
@@ -88,8 +88,8 @@ func methodNamed(name string) (method, error) {
 	return method{}, fmt.Errorf("there is no estimator %q: they are %s", name, strings.Join(EstimatorNames(), ", "))
 }
 
-// EstimatorNames returns the names of all estimators. Instead of the sub-windows that are
-// named there may be others.
+// EstimatorNames returns the names of all estimators. Numbers of sub-windows other than those
+// in the names are valid too.
 func EstimatorNames() (names []string) {
 	for _, m := range methods([]Limit{{Threshold: 1}}) {
 		names = append(names, m.name)

@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// A normalised hashes what counting sees of a log: the lines "t<TAB>number\n", t in seconds
-// since the epoch, with as many digits of a fraction as it has, number that of the client,
-// from 0 by first appearance. Two readers of a log that get the same hash have seen the
-// same requests.
+// A normalised hashes the part of a log that counting depends on: for each request a line
+// "t<TAB>number\n", where t is the time in seconds since the epoch, with as many fractional
+// digits as needed, and number is that of the client, from 0 in order of first appearance.
+// Two readers of a log that compute the same hash have seen the same requests.
 type normalised struct {
 	line  []byte
 	blank chan []byte
@@ -31,7 +31,7 @@ func newNormalised() *normalised {
 	return n
 }
 
-// run hashes what is passed on, until finish.
+// run hashes the lines that it is passed, until finish.
 func (n *normalised) run() {
 	h := sha256.New()
 	for b := range n.full {

@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// Document returns the report for people, and for programs. traffic is shown if it has any points.
+// Document returns the report as a document. traffic is included if it has any points.
 func (r *Report) Document(traffic figure.Timeline) page.Document {
 	d := page.Document{Title: "How accurate estimates are", Lead: page.Count(r.Events, "request") + " of " + page.Count(r.Clients, "client") + figure.Between(r.From, r.To), Data: r}
 	d.Sections = []page.Section{{Title: "How it is measured", Blocks: []page.Block{
@@ -27,8 +27,8 @@ func (r *Report) Document(traffic figure.Timeline) page.Document {
 	return d
 }
 
-// limitSection returns the results of one limit: the numbers of the node's estimate, or of the
-// first there is, and all estimators.
+// limitSection returns the results of one limit: the numbers of the nodes' estimator, or else of
+// the first one, and a comparison of all estimators.
 func limitSection(results []Result) page.Section {
 	first := results[max(0, slices.IndexFunc(results, func(r Result) bool { return r.Estimator == methodWeighted.name }))]
 	over := func(say func(*PhaseRange) string) string { // something of several phases, if they were tried
@@ -80,8 +80,8 @@ func limitSection(results []Result) page.Section {
 	}}
 }
 
-// frontier tells the results that no other one beats: fewer wrong decisions in as little
-// memory, or as few in less.
+// frontier reports which results no other one beats, by fewer wrong decisions with at most as
+// much memory, or by at most as many with less memory.
 func frontier(results []Result) []bool {
 	best := make([]bool, len(results))
 	for i, r := range results {

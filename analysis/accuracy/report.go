@@ -8,8 +8,8 @@ import (
 	"github.com/edgelimit/edge/analysis/figure"
 )
 
-// A Report is what an Accuracy found. Shares named pct are in percent, relative
-// errors, overshoots and peaks are fractions.
+// A Report has the results of an Accuracy. Shares named pct are in percent; relative errors,
+// overshoots and peaks are fractions.
 type Report struct {
 	Events           uint64    `json:"events"`
 	Clients          int       `json:"clients"`
@@ -19,26 +19,26 @@ type Report struct {
 	Results          []Result  `json:"results"`
 }
 
-// A Result is what an estimator did with one limit.
+// A Result has the results of an estimator for one limit.
 type Result struct {
 	Limit     uint64 `json:"limit"`
 	PeriodS   int64  `json:"period_s"`
-	Counters  int    `json:"counters"` // of a client in a store; 0 where it is not a number
+	Counters  int    `json:"counters"` // of a client in a store; 0 if not fixed
 	Estimator string `json:"estimator"`
 
-	// BytesPerClient is what a limiter keeps of a client: numbers of 8 bytes each, without
-	// keys. For the exact log it is the mean over sources, of what each needs at its peak.
+	// BytesPerClient is the memory of a limiter per client, in numbers of 8 bytes each, without
+	// keys. For the exact log it is the mean over sources of what each needs at its peak.
 	BytesPerClient float64 `json:"bytes_per_client"`
 
 	Requests       uint64  `json:"requests"`
 	ExactOver      uint64  `json:"exact_over"`  // requests that are over by the exact log
-	ApproxOver     uint64  `json:"approx_over"` // and by the estimate
+	ApproxOver     uint64  `json:"approx_over"` // requests that are over by the estimate
 	WronglyAllowed uint64  `json:"wrongly_allowed"`
 	WronglyLimited uint64  `json:"wrongly_limited"`
 	WrongPct       float64 `json:"wrong_pct"` // of all requests
 
-	// NearPct is the share of requests whose exact number is between half the threshold
-	// and twice the threshold. Of others few estimates are wrong, whatever the estimator.
+	// NearPct is the share of requests whose exact number is between half the threshold and
+	// twice the threshold. Few decisions about other requests are wrong, whatever the estimator.
 	NearPct float64 `json:"near_pct"`
 
 	MeanAbsRelErr          float64 `json:"mean_abs_rel_err"`            // |estimate − exact|/exact, over requests
@@ -53,18 +53,18 @@ type Result struct {
 	MaxOvershootOfThose        float64 `json:"max_overshoot_of_those"` // greatest exact number over the threshold, less 1
 	SourcesLimitedButNeverOver int     `json:"sources_limited_but_never_over"`
 	MinPeakOfThose             float64 `json:"min_peak_of_those"`     // smallest of their greatest exact numbers, over the threshold
-	WorstWronglyAllowed        float64 `json:"worst_wrongly_allowed"` // overshoot of the request that was most over
+	WorstWronglyAllowed        float64 `json:"worst_wrongly_allowed"` // greatest overshoot of a wrongly allowed request
 
 	FixedWindowWronglyAllowed uint64 `json:"fixed_window_wrongly_allowed"`
 
-	// Peaks are the clients by their greatest exact number, in the first result of a limit.
+	// Peaks counts clients by their greatest exact number. Only in the first result of a limit.
 	Peaks []figure.PeakBin `json:"peaks,omitempty"`
 
-	// Phases are the ranges over beginnings of the windows, where several were tried.
+	// Phases has the ranges over window starts, if several were tried.
 	Phases *PhaseRange `json:"phases,omitempty"`
 }
 
-// A PhaseRange is the range of figures over beginnings of the windows.
+// A PhaseRange has the ranges of results over window starts.
 type PhaseRange struct {
 	Tried                      int        `json:"tried"`
 	WrongPct                   [2]float64 `json:"wrong_pct"`
@@ -73,8 +73,8 @@ type PhaseRange struct {
 	SourcesLimitedButNeverOver [2]int     `json:"sources_limited_but_never_over"`
 }
 
-// Report returns what was found, and ends a's goroutines. It is called once, after all
-// requests were added.
+// Report returns the results and stops a's goroutines. It must be called once, after all
+// requests have been added.
 func (a *Accuracy) Report() *Report {
 	a.start()
 	a.spread()
@@ -141,7 +141,7 @@ func (a *Accuracy) results(g, i int) (results []Result) {
 	return results
 }
 
-// result completes r by what the cth counting of a group did for its ith limit.
+// result completes r with the results of the cth counting of a group for its ith limit.
 func (a *Accuracy) result(r Result, g, i, c int) Result {
 	threshold := float64(r.Limit)
 	var signed int64
@@ -180,9 +180,9 @@ func (a *Accuracy) result(r Result, g, i, c int) Result {
 	return r
 }
 
-const unit = 1.0 / (1 << 32) // in which relative errors are summed
+const unit = 1.0 / (1 << 32) // of sums of relative errors
 
-// rangeOf returns the ranges over phases, nil if there is one only.
+// rangeOf returns the ranges over phases, or nil if there is only one.
 func rangeOf(phases []Result) *PhaseRange {
 	if len(phases) < 2 {
 		return nil

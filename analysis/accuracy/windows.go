@@ -36,7 +36,7 @@ func methodPacked(layout counter.Layout) method {
 	}
 }
 
-// layouts are those of packed sub-windows, the finest first.
+// layouts are the layouts of packed sub-windows, the finest first.
 var layouts = func() (all []counter.Layout) {
 	for fields := counter.MaxFields; fields > 1; fields-- {
 		if l, ok := counter.LayoutOf(fields); ok {
@@ -50,12 +50,12 @@ func plain(l Limit) counter.Limit {
 	return counter.Limit{Threshold: l.Threshold, Period: l.Period, Layout: counter.Plain}
 }
 
-// packed counts in the two numbers of the current and the previous window, as a node does:
-// with one field the weighted estimate, with more packed sub-windows. A client's words are
-// the number of its window, prev and cur.
+// packed counts in two numbers, for the current and the previous window, as nodes do: with one
+// field it is the weighted estimate, with more packed sub-windows. A client's words are the
+// index of its window, prev and cur.
 type packed struct {
 	limit counter.Limit
-	stops bool // a field that is full is not counted further
+	stops bool // full fields are not incremented
 }
 
 func newPacked(l Limit, layout counter.Layout) packed {
@@ -85,14 +85,14 @@ func (p packed) arrive(state []uint64, at []moment, estimates []counter.Estimate
 	state[0], state[1], state[2] = number, prev, cur
 }
 
-// full reports whether the field of number that delta adds to has reached its stop:
-// then nodes stop counting it, so that no field ever overflows into the next.
+// full reports whether the field of number that delta adds to has reached its stop. Nodes then
+// no longer increment it, so that no field overflows into the next.
 func (p packed) full(number, delta uint64) bool {
 	field := number >> bits.TrailingZeros64(delta) & (1<<p.limit.Layout.Bits - 1)
 	return field >= p.limit.Layout.Stop()
 }
 
-// maxSubWindows bounds sub-windows that have counters of their own.
+// maxSubWindows is the maximum number of sub-windows with separate counters.
 const maxSubWindows = 3600
 
 func methodSubWindows(n int, whole bool) method {
@@ -109,13 +109,13 @@ func methodSubWindows(n int, whole bool) method {
 	return m
 }
 
-// subWindows counts each nth of the period apart. The oldest one, in which the period
-// begins, is weighted by the part of it that is in the period.
+// subWindows counts each nth of the period separately. The oldest sub-window, in which the
+// period begins, is weighted by the part of it that is in the period.
 //
-// A client's words are the index of its sub-window, counted from the epoch, the requests of
-// those that are not empty, the places of the first and the number of these in 32 bits each,
-// and a ring of them: the last 32 bits of the index, and the requests in 32 bits. 2^32
-// requests of one client in one sub-window are more than it can tell.
+// A client's words are the index of its sub-window since the epoch; the number of requests in
+// non-empty sub-windows; the position of the first of these and their number, in 32 bits each;
+// and a ring of them, each with the last 32 bits of its index, and its requests in 32 bits. It
+// cannot count 2^32 or more requests of one client in one sub-window.
 type subWindows struct {
 	period int64
 	n      int64
@@ -159,7 +159,7 @@ func (s subWindows) arrive(state []uint64, at []moment, estimates []counter.Esti
 	state[0], state[1], state[2] = uint64(latest), total, first<<32|used
 }
 
-// countWhole counts what estimates weigh whole.
+// countWhole counts the weighted part of estimates as whole.
 func countWhole(estimates []counter.Estimate) {
 	for i := range estimates {
 		e := &estimates[i]

@@ -18,34 +18,34 @@ type event struct {
 type worker struct {
 	groups []groupWork
 	next   []event      // filled by Accuracy
-	full   chan []event // to the worker
-	empty  chan []event // and back
+	full   chan []event // events to count
+	empty  chan []event // buffers for reuse
 	done   chan struct{}
 }
 
 const eventsAtOnce = 8192
 
-// groupWork is what a worker knows of a group.
+// groupWork is a worker's state of a group.
 type groupWork struct {
 	group
 	sources  []source
 	limits   []limitTally
 	tallies  []tally
-	together int     // how many requests of a client are counted together
-	logged   float64 // bytes of all exact logs at their figure.Peaks
+	together int     // number of requests of a client that are counted together
+	logged   float64 // bytes of all exact logs at their peaks
 	once     history // memory for that of a client whose requests are all counted together
 	turn     run
 }
 
-// A source is a client. Its requests wait until there are many of them, or the log ends: then they
-// are counted together, by one estimator after the other. Most clients of most logs make few
-// requests, and never have a history.
+// A source is a client. Its requests wait until there are many of them or the log ends; then they
+// are counted together, by one estimator after the other. In most logs, most clients send few
+// requests and never get a history.
 type source struct {
 	waiting []int64 // times
 	*history
 }
 
-// A history is what is known of the requests that are counted.
+// A history is the state of a client's counted requests.
 type history struct {
 	log      exact.Log
 	requests uint64
@@ -53,11 +53,11 @@ type history struct {
 	words    []uint64
 }
 
-// maxTogether is how many requests of a client are counted together at most: as many as need the
-// memory of what is known of it, so that waiting takes no more than counting at once.
+// maxTogether is the maximum number of requests of a client that are counted together. They take as
+// much memory as a history, so that waiting takes no more memory than counting at once.
 const maxTogether = 64
 
-// A run is requests of one client that are counted together.
+// A run holds requests of one client that are counted together.
 type run struct {
 	n         int
 	exact     [maxTogether]uint64
@@ -66,41 +66,41 @@ type run struct {
 	estimates [maxTogether]counter.Estimate
 }
 
-// A moment is the time of a request, and where it is in the windows of a period.
+// A moment is the time of a request and its position in the windows of a period.
 type moment struct {
 	t       int64
-	number  int64 // of the window, from the Unix epoch
+	number  int64 // index of the window since the Unix epoch
 	elapsed int64
 }
 
-// A limitTally is what is counted for a limit, whatever estimates.
+// A limitTally has the counts of a limit that are independent of estimators.
 type limitTally struct {
-	over    uint64 // requests exactly over
-	near    uint64 // whose exact number is between half the threshold and twice
-	sources int    // clients exactly over
+	over    uint64 // requests over by the exact log
+	near    uint64 // requests whose exact number is between half the threshold and twice the threshold
+	sources int    // clients over by the exact log
 	peaks   figure.Peaks
 }
 
-// A tally is what is counted of one counting. Relative errors are in 2^−32.
+// A tally has the results of one counting. Relative errors are in units of 2^−32.
 type tally struct {
 	signed       int64  // sum of signed relative errors
-	errors       uint64 // sum of their sizes
+	errors       uint64 // sum of their absolute values
 	ofSources    uint64 // sum of the means over each client's requests
 	partly       uint64 // requests whose estimate has a weighted part
 	partlyErrors uint64 // sum of their relative errors
 	limits       []decisions
 }
 
-// decisions are those about one limit.
+// decisions has the results of decisions about one limit.
 type decisions struct {
 	over, wronglyAllowed, wronglyLimited uint64
 	worst                                uint64 // greatest exact number that was wrongly allowed
 
 	differ        int    // clients with a wrong decision
 	missed        int    // clients over, but never by the estimate
-	missedPeak    uint64 // greatest of their figure.Peaks
+	missedPeak    uint64 // greatest of their peaks
 	limited       int    // clients over by the estimate only
-	peakOfLimited uint64 // smallest of their figure.Peaks
+	peakOfLimited uint64 // smallest of their peaks
 }
 
 // Flags of a client, two for each limit.
@@ -130,13 +130,13 @@ func newWorker(groups []group) *worker {
 	return w
 }
 
-// pass gives the worker what is in next.
+// pass passes w.next to the worker.
 func (w *worker) pass() {
 	w.full <- w.next
 	w.next = <-w.empty
 }
 
-// finish waits until the worker has done everything.
+// finish passes the last events, and waits until the worker has finished.
 func (w *worker) finish() {
 	w.full <- w.next
 	close(w.full)
@@ -159,7 +159,7 @@ func (w *worker) run() {
 	}
 }
 
-// add lets a request wait to be counted.
+// add queues a request, and counts those of its client once there are enough.
 func (g *groupWork) add(e event) {
 	if int(e.client) == len(g.sources) {
 		g.sources = append(g.sources, source{})
@@ -178,7 +178,7 @@ func (g *groupWork) add(e event) {
 	s.waiting = s.waiting[:0]
 }
 
-// finish counts what waits, and then the clients.
+// finish counts the waiting requests, and then the clients.
 func (g *groupWork) finish() {
 	g.once.words = make([]uint64, g.words)
 	for i := range g.sources {
@@ -260,7 +260,7 @@ func (g *groupWork) exactly(h *history, times []int64) {
 	}
 }
 
-// client counts a client whose requests are all counted.
+// client counts a client whose requests have all been counted.
 func (g *groupWork) client(h *history) {
 	g.logged += float64(8 * h.peak)
 	for i, l := range g.group.limits {
@@ -297,8 +297,8 @@ func (d *decisions) client(flags, peak, threshold uint64) {
 	}
 }
 
-// err adds up how far the estimates are from the exact numbers, and returns the sum of the
-// relative errors, in 2^−32.
+// err adds the errors of the estimates of r to t, and returns the sum of the absolute relative
+// errors, in units of 2^−32.
 func (t *tally) err(r *run) (sum uint64) {
 	for i := range r.n {
 		estimate, exact := &r.estimates[i], r.exact[i]
@@ -321,7 +321,7 @@ func (t *tally) err(r *run) (sum uint64) {
 	return sum
 }
 
-// decide holds the estimates against a threshold, and returns the client's flags.
+// decide compares the estimates with a threshold, and returns the client's flags.
 func (d *decisions) decide(threshold uint64, r *run) (flags uint64) {
 	for i := range r.n {
 		exactly, estimated := r.exact[i] > threshold, r.estimates[i].Over(threshold)
