@@ -1,4 +1,4 @@
-// Package cases runs unit tests of rules, which a YAML file has: requests, and what becomes of them.
+// Package cases runs unit tests of rules from a YAML file: requests with their expected verdicts.
 package cases
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Cases are unit tests of rules, as a file has them:
+// Cases are unit tests of rules, from a file such as:
 //
 //	rules: [rules.yaml]
 //	cases:
@@ -26,44 +26,43 @@ import (
 //	      - {at: 6s, path: /login, method: POST, expect: blocked, rule: login}
 //	      - {at: 20m, count: 100, every: 100ms, path: /, refused: 40}
 //
-// Each case begins with nothing counted, at the beginning of a window of every period that
+// Each case begins with empty counters, at the beginning of a window of every period that
 // divides a day.
 type Cases struct {
 	File      string
-	RuleFiles []string // rules files and directories; relative ones begin where File is
+	RuleFiles []string // rules files and directories, relative to the directory of File
 	cases     []testCase
 	text      []byte
 }
 
-// A testCase is requests of which something is expected.
+// A testCase is a sequence of requests with expectations.
 type testCase struct {
 	name   string
 	line   int
 	groups []requestGroup
 }
 
-// A requestGroup is some requests that are alike.
+// A requestGroup is a number of equal requests.
 type requestGroup struct {
 	line, column int
 	at, every    time.Duration
 	count        uint64
 	entry        accesslog.Entry
 
-	expects bool    // something is expected, be it written rightly or not
-	expect  string  // the verdict of each of them; empty: any
-	refused *uint64 // how many of them are refused; nil: any
-	rule    string  // ID of the rule that decides about those that are not passed; empty: any
+	expects bool    // there is an expectation, valid or not
+	expect  string  // verdict of each of them; any if empty
+	refused *uint64 // number of them that are refused; any if nil
+	rule    string  // ID of the rule that decides about those that do not pass; any if empty
 	ruleAt  *yaml.Node
 }
 
 // Bounds of a file of cases.
 const (
-	maxCaseRequests = 1_000_000 // of one line
+	maxCaseRequests = 1_000_000 // per line
 	maxCaseTime     = 366 * 24 * time.Hour
 )
 
-// Parse reads a file of cases from text; name stands for it in errors, which are
-// [rule.Errors].
+// Parse parses a file of cases. name is the name of the file in errors, which are [rule.Errors].
 func Parse(name string, text []byte) (*Cases, error) {
 	r := &caseReader{Document: strictyaml.New(name, text), cases: Cases{File: name, text: text}}
 	const hint = `begin it with the lines "rules: [rules.yaml]" and "cases:"`
@@ -77,7 +76,7 @@ func Parse(name string, text []byte) (*Cases, error) {
 	return &r.cases, nil
 }
 
-// Paths returns the rules files where the process finds them.
+// Paths returns the paths of the rules files, as seen by the process.
 func (c *Cases) Paths() (paths []string) {
 	for _, file := range c.RuleFiles {
 		if !filepath.IsAbs(file) {
@@ -88,7 +87,7 @@ func (c *Cases) Paths() (paths []string) {
 	return paths
 }
 
-// A caseReader reads a file of cases.
+// A caseReader parses a file of cases.
 type caseReader struct {
 	*strictyaml.Document
 	cases Cases
@@ -130,7 +129,7 @@ func (r *caseReader) list(n *yaml.Node) {
 	}
 }
 
-// group reads some requests that are alike.
+// group parses a requestGroup.
 func (r *caseReader) group(n *yaml.Node) requestGroup {
 	g := requestGroup{line: n.Line, column: n.Column, count: 1, every: -1}
 	g.entry = accesslog.Entry{Method: "GET", Host: "example.com", Path: "/", Status: 200}
@@ -186,7 +185,7 @@ func (r *caseReader) group(n *yaml.Node) requestGroup {
 	return g
 }
 
-// check refuses what contradicts itself.
+// check reports contradictions in g.
 func (r *caseReader) check(n *yaml.Node, g *requestGroup) {
 	last := time.Duration(0)
 	switch {
@@ -215,14 +214,14 @@ func (r *caseReader) check(n *yaml.Node, g *requestGroup) {
 // expectations are the verdicts that a request of a case can have.
 var expectations = func() (names []string) {
 	for v := limit.Passed; v <= limit.Closed; v++ {
-		if v != limit.Unavailable && v != limit.Malformed { // no shard is lost, and cases are of requests that rules can match
+		if v != limit.Unavailable && v != limit.Malformed { // no shard fails, and all requests are well-formed
 			names = append(names, v.String())
 		}
 	}
 	return names
 }()
 
-// header reads a request's header.
+// header parses a request's header.
 func (r *caseReader) header(n *yaml.Node) (fields []accesslog.Field) {
 	for _, pair := range r.Pairs(n, "header", "write header: {X-Api-Key: abc}") {
 		name, ok := r.Text(pair[0], "a header's name")
@@ -234,7 +233,7 @@ func (r *caseReader) header(n *yaml.Node) (fields []accesslog.Field) {
 	return fields
 }
 
-// duration reads a time: 10s, 1h30m, 7d, 250ms, 1.5s.
+// duration parses a duration: 10s, 1h30m, 7d, 250ms, 1.5s.
 func (r *caseReader) duration(n *yaml.Node, what string) time.Duration {
 	text, ok := strictyaml.Scalar(n)
 	d, err := rule.ParseDuration(text)

@@ -15,36 +15,36 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A Report is what became of a file of cases.
+// A Report has the results of a file of cases.
 type Report struct {
 	File  string   `json:"file"`
 	OK    bool     `json:"ok"`
 	Cases []Result `json:"cases"`
 }
 
-// A Result is what became of a case.
+// A Result is the result of a case.
 type Result struct {
 	Name     string    `json:"name"`
 	Line     int       `json:"line"`
 	Requests uint64    `json:"requests"`
 	OK       bool      `json:"ok"`
-	Failures []Failure `json:"failures,omitempty"` // one for each line of requests at most
+	Failures []Failure `json:"failures,omitempty"` // at most one per line of requests
 }
 
-// A Failure is a line of requests with which something else happened than expected.
+// A Failure describes a line of requests whose expectation was not met.
 type Failure struct {
 	Line    int    `json:"line"`
 	Column  int    `json:"column"`
-	Request string `json:"request"` // what was asked for
+	Request string `json:"request"` // the requests of the line
 	Client  string `json:"client"`
 
-	// At is when the first request came that failed, in seconds since the beginning of the
-	// case, and Number which one of Count it was. Where a number of refused requests is
-	// expected, At is when the first of all came, and Number 0.
+	// AtS is the time of the first failed request, in seconds since the beginning of the case,
+	// and Number is its position among Count. If a number of refused requests is expected, AtS
+	// is the time of the first request, and Number is 0.
 	AtS    float64 `json:"at_s"`
 	Number uint64  `json:"number"`
 	Count  uint64  `json:"count"`
-	Failed uint64  `json:"failed"` // how many failed
+	Failed uint64  `json:"failed"` // number of failed requests
 
 	Want string `json:"want"`
 	Got  string `json:"got"`
@@ -53,8 +53,8 @@ type Failure struct {
 // caseStart is the beginning of a window of every period that divides a day.
 var caseStart = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Run plays each case to a node with rules that knows everything at once. An error, which is
-// [rule.Errors], says that a case expects something of a rule that there is not.
+// Run plays each case to a node with rules that learns of everything at once. It returns
+// [rule.Errors] if cases name rules that do not exist.
 func (c *Cases) Run(rules *rule.Set) (*Report, error) {
 	report := &Report{File: c.File, OK: true, Cases: []Result{}}
 	if err := c.checkRules(rules); err != nil {
@@ -71,7 +71,7 @@ func (c *Cases) Run(rules *rule.Set) (*Report, error) {
 	return report, nil
 }
 
-// checkRules refuses cases that expect something of a rule that there is not.
+// checkRules returns an error if cases name rules that do not exist.
 func (c *Cases) checkRules(rules *rule.Set) error {
 	var ids []string
 	for _, r := range rules.Rules() {
@@ -88,15 +88,15 @@ func (c *Cases) checkRules(rules *rule.Set) error {
 	return doc.Err()
 }
 
-// A groupRun is what becomes of a line of requests.
+// A groupRun is the state of a line of requests.
 type groupRun struct {
 	*requestGroup
-	done    uint64 // requests that have come
+	done    uint64 // number of requests sent so far
 	refused uint64
 	failure *Failure // the first one
 }
 
-// next returns when the next request comes.
+// next returns the time of the next request.
 func (g *groupRun) next() time.Duration { return g.at + g.every*time.Duration(g.done) }
 
 func (t *testCase) run(rules *rule.Set) (Result, error) {
@@ -111,7 +111,7 @@ func (t *testCase) run(rules *rule.Set) (Result, error) {
 		result.Requests += t.groups[i].count
 	}
 	for range result.Requests {
-		var g *groupRun // the one whose turn it is; of several at once the first in the file
+		var g *groupRun // the next one; if several are due, the first in the file
 		for _, each := range runs {
 			if each.done < each.count && (g == nil || each.next() < g.next()) {
 				g = each
@@ -131,7 +131,7 @@ func (t *testCase) run(rules *rule.Set) (Result, error) {
 	return result, nil
 }
 
-// take takes in what was decided about the next request.
+// take checks the decision about the next request.
 func (g *groupRun) take(d *limit.Decision) {
 	at := g.next()
 	g.done++
@@ -156,7 +156,7 @@ func (g *groupRun) take(d *limit.Decision) {
 	g.failure.Failed++
 }
 
-// end holds the number of refused requests against what is expected.
+// end compares the number of refused requests with the expected number.
 func (g *groupRun) end() {
 	want := g.requestGroup.refused
 	if g.failure != nil || want == nil || *want == g.refused {
@@ -177,7 +177,7 @@ func (g *groupRun) fail(at time.Duration, number uint64, want, got string) {
 	}
 }
 
-// wanted says what is expected of each request.
+// wanted describes what is expected of each request.
 func (g *groupRun) wanted() string {
 	if g.expect == "" {
 		return verdictBy("refused", g.rule)
@@ -192,7 +192,7 @@ func verdictBy(verdict, id string) string {
 	return verdict + " by rule " + id
 }
 
-// Err returns an error that says how many cases have failed, or nil.
+// Err returns an error with the number of failed cases, or nil if all passed.
 func (r *Report) Err() error {
 	failed := 0
 	for _, c := range r.Cases {
@@ -206,7 +206,7 @@ func (r *Report) Err() error {
 	return fmt.Errorf("cases: %s: %d of %s failed", r.File, failed, page.Count(len(r.Cases), "case"))
 }
 
-// WriteText writes the report for people.
+// WriteText writes the report as text.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	requests := uint64(0)
