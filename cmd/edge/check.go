@@ -113,7 +113,7 @@ in the file, or else the FILE arguments.`,
 	return cmd
 }
 
-// worst is what a worst case is computed from.
+// worst holds the parameters of a worst case.
 type worst struct {
 	rate        float64 // requests per second of one key
 	lag, answer time.Duration
@@ -124,8 +124,8 @@ const (
 	maxLag  = time.Hour
 )
 
-// late returns what the requests count that pass between the one that crosses a threshold of r and
-// the moment when every node knows.
+// late returns the cost of the requests that pass between the one that crosses a threshold of r and
+// the time when every node knows.
 func (o worst) late(r *rule.Rule) uint64 {
 	lag := o.lag
 	if r.CountsAnswer() {
@@ -135,7 +135,7 @@ func (o worst) late(r *rule.Rule) uint64 {
 	return r.CostOf(uint64(math.Ceil(o.rate * float64(lag) / 1e9)))
 }
 
-// explain says what the second number of each worst case is.
+// explain describes how worst cases are computed.
 func (o worst) explain(set *rule.Set) string {
 	text := fmt.Sprintf("Worst cases, with no counts lost, are 2·(threshold + K) + 1. K is the number of requests that pass before every node knows: "+
 		"%v/s × %v, and where answers are counted %v/s × %v (--rate, --lag, --answer-time).",
@@ -147,7 +147,7 @@ func (o worst) explain(set *rule.Set) string {
 	return text
 }
 
-// checkText writes what the rules of set mean.
+// checkText writes a description of the rules of set.
 func checkText(w io.Writer, set *rule.Set, o worst) {
 	for i, r := range set.Rules() {
 		if i > 0 {
@@ -206,7 +206,7 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 	}
 }
 
-// A limitJSON is a limit as programs read it.
+// A limitJSON is the JSON form of a limit.
 type limitJSON struct {
 	Threshold uint64        `json:"threshold"`
 	PeriodS   int64         `json:"period_s"`
@@ -216,7 +216,7 @@ type limitJSON struct {
 	Counting  *countingJSON `json:"sub_windows,omitempty"`
 }
 
-// A countingJSON says how a limit with sub-windows is counted.
+// A countingJSON describes how a limit with sub-windows is counted.
 type countingJSON struct {
 	Layout       string  `json:"layout"` // number × bits
 	Number       int     `json:"number"`
@@ -225,7 +225,7 @@ type countingJSON struct {
 	MaxNodes     int     `json:"max_nodes"`
 }
 
-// newLimitJSON returns l of r. late is what requests count that pass before every node acts.
+// newLimitJSON returns limit l of r. late is the cost of the requests that pass before every node acts.
 func newLimitJSON(r *rule.Rule, l rule.Limit, late uint64) limitJSON {
 	most, _ := l.Bound(late, r.CostOf(1))
 	if r.Action == rule.Shed {
@@ -242,7 +242,7 @@ func newLimitJSON(r *rule.Rule, l rule.Limit, late uint64) limitJSON {
 	return j
 }
 
-// A ruleJSON is a rule as programs read it.
+// A ruleJSON is the JSON form of a rule.
 type ruleJSON struct {
 	ID      string      `json:"id"`
 	File    string      `json:"file"`
@@ -256,22 +256,21 @@ type ruleJSON struct {
 	Overrides *overridesJSON `json:"overrides,omitempty"`
 }
 
-// An overridesJSON is the overrides of a rule as programs read them.
+// An overridesJSON is the JSON form of a rule's overrides.
 type overridesJSON struct {
 	File   string `json:"file"`
 	Keys   int    `json:"keys"`
 	Exempt int    `json:"exempt"`
 }
 
-// A networksJSON is a named set of networks as programs read it.
+// A networksJSON is the JSON form of a named set of networks.
 type networksJSON struct {
 	Name     string `json:"name"`
 	File     string `json:"file,omitempty"`
 	Networks int    `json:"networks"`
 }
 
-// An errorJSON is what is wrong, as programs read it. What concerns no place in a file has
-// only a message.
+// An errorJSON is the JSON form of an error. Errors without a place in a file have only a message.
 type errorJSON struct {
 	File    string `json:"file,omitempty"`
 	Line    int    `json:"line,omitempty"`
@@ -280,7 +279,7 @@ type errorJSON struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// errorsJSON returns what is wrong, as programs read it.
+// errorsJSON returns the JSON form of the errors in wrong.
 func errorsJSON(wrong error) []errorJSON {
 	all := []errorJSON{}
 	if wrong == nil {
@@ -296,7 +295,7 @@ func errorsJSON(wrong error) []errorJSON {
 	return all
 }
 
-// checkJSON writes the same for programs, and what is wrong, which it returns too.
+// checkJSON writes the same as JSON, including the errors in wrong. It returns wrong or the error of writing.
 func checkJSON(w io.Writer, set *rule.Set, wrong error, late func(*rule.Rule) uint64) error {
 	result := struct {
 		Rules   []ruleJSON `json:"rules"`
@@ -336,7 +335,7 @@ func indent(text, prefix string) string {
 	return prefix + strings.ReplaceAll(text, "\n", "\n"+prefix)
 }
 
-// wrap breaks text into lines of at most width characters, where words allow it.
+// wrap breaks text into lines of at most width characters, except for longer words.
 func wrap(text string, width int) string {
 	var b strings.Builder
 	column := 0

@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// foreignToTests refuses flags that say nothing about cases.
+// foreignToTests returns an error if flags are given that do not apply to test cases.
 func foreignToTests(flags *pflag.FlagSet) error {
 	var errs []error
 	for _, name := range []string{"rate", "lag", "answer-time", "max-nodes"} {
@@ -23,8 +23,8 @@ func foreignToTests(flags *pflag.FlagSet) error {
 	return errors.Join(errs...)
 }
 
-// checkTests plays the cases of some files to a node with rules: those that each file names,
-// or others.
+// checkTests runs the test cases of files against a node with rules or, if rules is empty, with
+// those that each file names.
 func checkTests(w io.Writer, files, rules []string, asJSON bool) error {
 	result := struct {
 		OK     bool            `json:"ok"`
@@ -53,7 +53,7 @@ func checkTests(w io.Writer, files, rules []string, asJSON bool) error {
 	return err
 }
 
-// runCases plays the cases of a file.
+// runCases runs the test cases of a file.
 func runCases(file string, rules []string) (*cases.Report, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

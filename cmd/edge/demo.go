@@ -18,18 +18,17 @@ import (
 //go:embed demo.yaml
 var demoMix []byte
 
-// loopback are the addresses that the demonstration's requests come from, each with the name
-// of a client.
+// loopback holds the networks of the demonstration's requests. Each address stands for a client.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
-// A demonstration is traffic that is sent to a PoP, and explained. Nothing is sent unless its
-// length is positive.
+// A demonstration sends traffic to a PoP and explains the results. If its length is not positive,
+// it sends nothing.
 type demonstration struct {
 	length time.Duration
 	show   progressLine
 }
 
-// run sends the traffic, and says what became of it.
+// run sends the traffic and writes the results to out.
 func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer) error {
 	m, err := mix.Parse("demo.yaml", demoMix)
 	if err != nil {
@@ -56,7 +55,7 @@ func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer)
 	return explain(out, report)
 }
 
-// demoParts say who the components of the demonstration are.
+// demoParts describes the components of the demonstration, by name.
 var demoParts = map[string]string{
 	"readers":  "200 people who read pages",
 	"readers6": "100 more, by IPv6",
@@ -65,7 +64,7 @@ var demoParts = map[string]string{
 	"guessers": "4 clients that guess a password a second",
 }
 
-// explain says what a demonstration has shown.
+// explain writes what a demonstration has shown.
 func explain(w io.Writer, r *load.Report) error {
 	s := r.Score
 	var b strings.Builder

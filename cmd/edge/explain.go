@@ -21,8 +21,8 @@ func newExplain() *cobra.Command {
 	return cmd
 }
 
-// newExplainFor returns the command, which is also one of 'edge mitigations': from a list of these one
-// asks why.
+// newExplainFor returns the command explain. It is also a subcommand of 'edge mitigations', because a
+// list of mitigations raises the question why.
 func newExplainFor(o *operator) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain TARGET",
@@ -55,7 +55,7 @@ if nodes run with --log-clients; otherwise these rules need the values of their 
 	}
 }
 
-// oneTarget refuses other arguments than one.
+// oneTarget requires exactly one argument.
 func oneTarget(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return usageError{fmt.Errorf("%s takes an address, an ID, a key, or a rule and its values", cmd.CommandPath()), "edge explain rule=login,ip=192.0.2.1"}
@@ -63,7 +63,7 @@ func oneTarget(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// parseTarget reads what to explain.
+// parseTarget parses the target to explain.
 func parseTarget(text string) (url.Values, error) {
 	values := url.Values{}
 	for name, value := range admin.ParseTarget(text) {
@@ -99,7 +99,7 @@ func writeExplanation(w io.Writer, e *admin.Explanation, ip string) {
 	}
 }
 
-// writeKeyState writes how one key stands. ip is the address that was asked for, if it was one.
+// writeKeyState writes the state of a key. ip is the address that was asked about, if any.
 func writeKeyState(w io.Writer, k *admin.KeyState, ip string) {
 	m := k.Mitigation
 	state := "not mitigated"

@@ -6,12 +6,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// fail returns an error about the flag called name.
+// fail returns an error about the named flag.
 func fail(name, hint, format string, args ...any) error {
 	return usageError{fmt.Errorf("--%s: %s", name, fmt.Sprintf(format, args...)), hint}
 }
 
-// within refuses a value of the flag called name that is not from 1 to most.
+// within returns an error if the value of the named flag is not between 1 and most.
 func within(name string, value, most int64) error {
 	if value >= 1 && value <= most {
 		return nil
@@ -19,7 +19,7 @@ func within(name string, value, most int64) error {
 	return fail(name, "", "%d is not between 1 and %d", value, most)
 }
 
-// wrongValue returns why text is not a value of f.
+// wrongValue describes why text is not a valid value of f.
 func wrongValue(f *pflag.Flag, text string, err error) string {
 	switch f.Value.Type() {
 	case "duration":
@@ -34,8 +34,8 @@ func wrongValue(f *pflag.Flag, text string, err error) string {
 	return err.Error()
 }
 
-// listVar defines a flag with several values, separated by commas or line ends, or in flags of
-// their own.
+// listVar defines a flag with several values, which are separated by commas or newlines, or given
+// by repeating the flag.
 func listVar(flags *pflag.FlagSet, values *[]string, name, usage string) {
 	flags.Func(name, usage, func(text string) error {
 		texts, err := splitList(text)

@@ -53,7 +53,7 @@ EDGE_METRICS_LISTEN if set, otherwise 127.0.0.1:9180, where nodes listen by defa
 	return cmd
 }
 
-// readiness returns the URL of /readyz for a URL, or for an address to listen on.
+// readiness returns the URL of /readyz for a URL or a listen address.
 func readiness(given string) (string, error) {
 	wrong := usageError{fmt.Errorf("%q is neither a URL nor HOST:PORT", given), "127.0.0.1:9180, or http://127.0.0.1:9180/readyz"}
 	if !strings.Contains(given, "://") {
@@ -61,7 +61,7 @@ func readiness(given string) (string, error) {
 		if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
 			return "", wrong
 		}
-		// A node that listens on all addresses of its machine is asked on this machine.
+		// A node that listens on all addresses is assumed to run on this machine.
 		if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
 			host = "127.0.0.1"
 			if ip.Is6() {
@@ -80,16 +80,16 @@ func readiness(given string) (string, error) {
 	return u.String(), nil
 }
 
-// maxDetail bounds what is read of an answer.
+// maxDetail is the maximum number of bytes read from an answer.
 const maxDetail = 64 << 10
 
-// askReady asks target, writes what it answers to out, and returns why it is not ready.
+// askReady queries target, writes its answer to out, and returns an error if it is not ready.
 func askReady(ctx context.Context, out io.Writer, target string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return err
 	}
-	// Never through a proxy of the environment, nor on to where an answer points.
+	// Neither use a proxy from the environment nor follow redirects.
 	transport := &http.Transport{DisableKeepAlives: true}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {

@@ -102,14 +102,14 @@ report of what was done until then.`,
 	return cmd
 }
 
-// elsewhere are flags of other load generators, with what they are here.
+// elsewhere maps flags of other load generators to their equivalents here.
 var elsewhere = map[string]string{
 	"z": "-d 10s is the duration", "q": "--rate 100/s is the rate of all connections together", "R": "--rate 100/s is the rate",
 	"t": "GOMAXPROCS=2 in the environment bounds the threads; --timeout 5s is the time for an answer", "T": "-H 'Content-Type: …'",
 	"o": "--csv FILE writes a line for each request, --json the report", "L": "--latency prints the distribution", "k": "--insecure trusts any certificate",
 }
 
-// loadFlagError is flagError, for people who are used to other load generators.
+// loadFlagError is like flagError, with hints for users of other load generators.
 func loadFlagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
@@ -129,13 +129,13 @@ func writeAll(w io.Writer, text []byte) error {
 	return err
 }
 
-// A progressLine is a line of a terminal that shows how far a run is.
+// A progressLine shows the progress of a run in a line of a terminal.
 type progressLine struct {
 	update func(load.Progress) // nil if nothing is shown
 	end    func()
 }
 
-// showLoad shows progress on w, if that is a terminal.
+// showLoad returns a line that shows progress on w if it is wanted and w is a terminal.
 func showLoad(wanted bool, w io.Writer) progressLine {
 	if !wanted || !isTerminal(w) {
 		return progressLine{nil, func() {}}
@@ -153,7 +153,7 @@ func showLoad(wanted bool, w io.Writer) progressLine {
 	}
 }
 
-// elapsed says how much of a run is over, if it has an end.
+// elapsed describes how much of a run has elapsed.
 func elapsed(p load.Progress) string {
 	if p.Of >= unbounded {
 		return p.Elapsed.Round(time.Second).String() + ": "

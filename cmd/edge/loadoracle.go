@@ -14,7 +14,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// oracleFlags say which rules answers are checked against, and what fails the run.
+// oracleFlags configures which rules answers are checked against and what fails the run.
 type oracleFlags struct {
 	set      *pflag.FlagSet
 	rules    []string
@@ -67,18 +67,18 @@ func (f *oracleFlags) check(o *load.Options) error {
 	return errors.Join(errs...)
 }
 
-// use holds answers against rules.
+// use makes o's answers be checked against rules.
 func (f *oracleFlags) use(rules *rule.Set, o *load.Options) {
 	f.o.Rules, o.Return = rules, f.comeBack
 	for _, r := range rules.Rules() {
-		// By its body a refusal is told from an answer of the origin, or of a node without a shard.
+		// The body distinguishes a refusal from an answer of the origin or of a node without a shard.
 		if (r.Action == rule.ShadowBan || r.Response.Status == http.StatusServiceUnavailable) && r.Response.Body != "" {
 			o.Bodies = append(o.Bodies, []byte(r.Response.Body))
 		}
 	}
 }
 
-// report says what a run found.
+// report returns the report of a run, with a score if there are rules.
 func (f *oracleFlags) report(l *load.Log) (*load.Report, error) {
 	r := l.Report()
 	if f.o.Rules == nil {
@@ -89,8 +89,8 @@ func (f *oracleFlags) report(l *load.Log) (*load.Report, error) {
 	return r, err
 }
 
-// judge returns an error for each condition that holds, for conditions on rules that are not judged,
-// and for a run that no rule applies to.
+// judge returns an error for each condition that holds, for conditions about rules that were not judged,
+// and for a run to which no rule applies.
 func (f *oracleFlags) judge(r *load.Report) error {
 	var errs []error
 	if s := r.Score; s != nil {

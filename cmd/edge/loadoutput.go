@@ -13,12 +13,12 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
-// A loadOutput is where the report of a run goes, and how it is written.
+// A loadOutput configures where and how the report of a run is written.
 type loadOutput struct {
 	asJSON  bool
 	latency bool   // print the distribution
-	csv     string // a file for a line of each request; empty for none
-	html    string // a file for a page; empty for none
+	csv     string // file for a line per request, if not empty
+	html    string // file for a page, if not empty
 	stdout  io.Writer
 	page    *os.File // nil if none is wanted
 }
@@ -28,7 +28,7 @@ func (o loadOutput) to(stdout io.Writer) loadOutput {
 	return o
 }
 
-// runLoad sends, and writes the report.
+// runLoad sends the requests and writes the report.
 func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadOutput, show progressLine) error {
 	if err := out.open(oracle.log); err != nil {
 		return err
@@ -48,7 +48,7 @@ func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadO
 	if err != nil {
 		return err
 	}
-	// Standard output comes last: its reader may stop, which ends the process.
+	// Write to standard output last: its reader may stop, which ends the process.
 	return errors.Join(writeFile("log", oracle.log, log.Write), writeFile("CSV", out.csv, log.WriteCSV), out.write(report), unanswered(report, o.Timeout, o.HTTP2), oracle.judge(report))
 }
 
@@ -71,9 +71,9 @@ func unanswered(r *load.Report, timeout time.Duration, http2 bool) error {
 	return fmt.Errorf("%s did not answer any request", to)
 }
 
-// leaveCores leaves half of the cores to targets on this machine where requests are sent as fast
-// as connections carry them: else the generator and the target wait for each other's. It returns
-// what takes them back. A GOMAXPROCS in the environment stands.
+// leaveCores leaves half of the cores to targets on this machine if requests are sent as fast as
+// connections carry them; otherwise the generator and the target compete for cores. back undoes
+// this. GOMAXPROCS in the environment takes precedence.
 func leaveCores(o load.Options) (back func()) {
 	here := slices.ContainsFunc(o.Targets, func(t load.Target) bool { return t.Addr.Addr().IsLoopback() })
 	if !o.ClosedLoop || !here || os.Getenv("GOMAXPROCS") != "" {
@@ -84,8 +84,7 @@ func leaveCores(o load.Options) (back func()) {
 	return func() { runtime.GOMAXPROCS(all) }
 }
 
-// open opens the page, and finds out that the other files can be written, before anything is
-// sent.
+// open opens the page and checks that the other files can be written, before anything is sent.
 func (o *loadOutput) open(log string) (err error) {
 	for _, other := range []struct{ what, file string }{{"the page", o.html}, {"the CSV", o.csv}} {
 		if log != "" && log == other.file {
@@ -141,7 +140,7 @@ func (o loadOutput) write(r *load.Report) error {
 	return r.WriteLatency(o.stdout)
 }
 
-// joined writes names, of many only the first.
+// joined joins names, and abbreviates long lists.
 func joined(names []string) (s string) {
 	for i, name := range names {
 		switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
-// sendingFlags say how requests are sent.
+// sendingFlags configures how requests are sent.
 type sendingFlags struct {
 	set      *pflag.FlagSet
 	o        load.Options
@@ -53,7 +53,7 @@ func (f *sendingFlags) flags() *pflag.FlagSet {
 	return f.set
 }
 
-// options returns what the flags say, but for the targets. It opens no socket.
+// options returns the options that the flags specify, except for targets. It opens no socket.
 func (f *sendingFlags) options(targets []string) (load.Options, error) {
 	o := f.o
 	var errs []error
@@ -102,7 +102,7 @@ func (f *sendingFlags) options(targets []string) (load.Options, error) {
 	return o, errors.Join(append(errs, f.contradictions(&o, targets)...)...)
 }
 
-// readBody returns the body of requests, nil for none.
+// readBody returns the body of requests, or nil if there is none.
 func (f *sendingFlags) readBody() ([]byte, error) {
 	file, at := strings.CutPrefix(f.body, "@")
 	switch {
@@ -120,7 +120,7 @@ func (f *sendingFlags) readBody() ([]byte, error) {
 	return body, nil
 }
 
-// reach looks the targets up.
+// reach resolves the targets.
 func (f *sendingFlags) reach(ctx context.Context, targets []string, o *load.Options) error {
 	var errs []error
 	for _, text := range targets {
@@ -140,7 +140,7 @@ func (f *sendingFlags) reach(ctx context.Context, targets []string, o *load.Opti
 	return errors.Join(errs...)
 }
 
-// contradictions returns what of the flags has no meaning beside others.
+// contradictions returns errors for flags that contradict others.
 func (f *sendingFlags) contradictions(o *load.Options, targets []string) (errs []error) {
 	add := func(name, hint, format string, args ...any) {
 		errs = append(errs, fail(name, hint, format, args...))

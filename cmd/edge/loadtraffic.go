@@ -18,7 +18,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// trafficFlags say what is sent.
+// trafficFlags configures what is sent.
 type trafficFlags struct {
 	set      *pflag.FlagSet
 	rate     string
@@ -53,8 +53,8 @@ func (f *trafficFlags) flags() *pflag.FlagSet {
 	return f.set
 }
 
-// A kindOfTraffic is one of those that exclude each other, with the flags that have no meaning
-// for it.
+// A kindOfTraffic is one of several mutually exclusive kinds, with the flags that do not apply to
+// it.
 type kindOfTraffic struct {
 	flag  string
 	given bool
@@ -71,8 +71,8 @@ func (f *trafficFlags) kinds() []kindOfTraffic {
 	}
 }
 
-// kind returns which one is asked for, by default requests as fast as answers come. It is an
-// error to ask for two, or for what has no meaning for the one.
+// kind returns the requested kind, by default requests as fast as answers arrive. It returns an error
+// if several are requested, or if flags are given that do not apply to it.
 func (f *trafficFlags) kind() (kind kindOfTraffic, err error) {
 	var given []string
 	for _, k := range f.kinds() {
@@ -101,7 +101,7 @@ func (f *trafficFlags) kind() (kind kindOfTraffic, err error) {
 	return kind, errors.Join(errs...)
 }
 
-// apply sets what is sent, and for how long. The function that it returns is called at the end.
+// apply sets the source and the duration. The caller must call end after the run.
 func (f *trafficFlags) apply(ctx context.Context, o *load.Options) (end func() error, err error) {
 	kind, err := f.kind()
 	if err != nil {
@@ -121,7 +121,7 @@ func (f *trafficFlags) rules() ([]byte, error) {
 
 func nothing() error { return nil }
 
-// unbounded is the duration of a run that ends with its requests.
+// unbounded is the duration of a run that ends when its requests do.
 const unbounded = 10 * 365 * 24 * time.Hour
 
 func (f *trafficFlags) applyRate(_ context.Context, o *load.Options) (end func() error, err error) {
@@ -230,8 +230,8 @@ func (f *trafficFlags) span(ctx context.Context, n uint64) (time.Duration, error
 	return max(time.Millisecond, time.Duration(min(float64(last-first+second)/f.speed*1e3, float64(unbounded)))), nil
 }
 
-// plan says what is going to be sent, and how long that takes. It is empty if the length was
-// given, or is not known.
+// plan describes what will be sent and how long it will take. It is empty if the duration was given
+// or is not known.
 func (f *trafficFlags) plan(o *load.Options, given bool, now time.Time) string {
 	if given || f.rate != "" || o.Duration >= unbounded {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/pop"
 )
 
-// logging says how a node's log is written.
+// logging configures a node's log.
 type logging struct {
 	json  bool
 	level slog.Level

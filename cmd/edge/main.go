@@ -77,7 +77,7 @@ that exceed a rule, from memory.`,
 	return root
 }
 
-// newHelp is cobra's help command, but for what it says to a command that does not exist.
+// newHelp is cobra's help command with a different error for unknown commands.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
@@ -109,14 +109,14 @@ func newVersion() *cobra.Command {
 // release is the version of a release; the linker sets it.
 var release string
 
-// version returns the version that the binary was built from, and with what.
+// version returns the version, the Go version and the platform of the binary.
 func version() string {
 	info, _ := debug.ReadBuildInfo()
 	return fmt.Sprintf("%s %s %s/%s", cmp.Or(release, versionOf(info)), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// versionOf returns the version of the module that info is about, which go install knows, or else
-// the revision of the working copy, if the build looked at it.
+// versionOf returns the version of info's main module, which go install sets, or else the revision
+// of the working copy, if the build recorded it.
 func versionOf(info *debug.BuildInfo) string {
 	if info == nil {
 		return "unreleased"
@@ -139,7 +139,7 @@ func versionOf(info *debug.BuildInfo) string {
 	return "unreleased" + revision + dirty
 }
 
-// noCommand refuses arguments where a command may stand.
+// noCommand returns an error for arguments in place of a subcommand.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -156,7 +156,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	return usageError{fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0]), strictyaml.Suggest(args[0], names)}
 }
 
-// noArgs refuses arguments.
+// noArgs returns an error if there are arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -166,7 +166,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 
 func seeHelp(cmd *cobra.Command) string { return fmt.Sprintf("see '%s --help'", cmd.CommandPath()) }
 
-// flagError says what is wrong with a flag.
+// flagError explains an error about a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var wrong *pflag.InvalidValueError
@@ -185,7 +185,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usageError{err, seeHelp(cmd)}
 }
 
-// meant returns a hint at the one of words that was probably meant, or nothing.
+// meant returns a hint at the word in words that was probably meant, or "".
 func meant(word string, words []string) string {
 	if hint := strictyaml.Suggest(word, words); strings.HasPrefix(hint, "did you mean") {
 		return hint
@@ -193,8 +193,8 @@ func meant(word string, words []string) string {
 	return ""
 }
 
-// untilSignal returns a context that is done at the first SIGINT or SIGTERM. A second one
-// ends the process, from the moment when the context is done.
+// untilSignal returns a context that is done at the first SIGINT or SIGTERM. Once it is done,
+// another signal ends the process.
 func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 1)
@@ -219,14 +219,14 @@ type usageError struct {
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
-// A hintedError is no mistake in the command line; there is something to do about it.
+// A hintedError is an error with a hint that is not a mistake in the command line.
 type hintedError struct {
 	error
 	hint string
 }
 
-// report writes err for people: each line begins with the command's name, and what to do
-// about it has a line of its own. Of several errors each is written once.
+// report writes the errors in err, each of them once. Every line begins with the command's name,
+// and hints have a line of their own.
 func report(w io.Writer, err error) {
 	written := map[string]bool{}
 	for _, e := range pop.SingleErrors(err) {
@@ -269,14 +269,14 @@ func reportOne(w io.Writer, err error) {
 	}
 }
 
-// placeIn returns the place in a file that err is about, or nil.
+// placeIn returns the error in err that has a place in a file, or nil.
 func placeIn(err error) *strictyaml.Error {
 	var place *strictyaml.Error
 	errors.As(err, &place)
 	return place
 }
 
-// hintAt returns what to do about err, or nothing.
+// hintAt returns the hint of err, or "".
 func hintAt(err error) string {
 	var usage usageError
 	var hinted hintedError

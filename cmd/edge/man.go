@@ -23,7 +23,7 @@ func newMan() *cobra.Command {
 	}
 }
 
-// writeMan writes the pages of cmd and of its commands into dir.
+// writeMan writes the manual pages of cmd and its subcommands to dir.
 func writeMan(cmd *cobra.Command, dir string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(manPage(cmd, name)), 0o644); err != nil {
@@ -50,7 +50,7 @@ func manPage(cmd *cobra.Command, name string) string {
 	section("SYNOPSIS")
 	fmt.Fprintf(&b, ".B %s\n", roff(cmd.UseLine()))
 	section("DESCRIPTION")
-	// Text is filled; what is indented stays as it is, such as lists.
+	// Text is filled, except for indented text such as lists.
 	for _, paragraph := range strings.Split(cmd.Long, "\n\n") {
 		if strings.Contains("\n"+paragraph, "\n ") {
 			fmt.Fprintf(&b, ".PP\n.nf\n%s\n.fi\n", roff(paragraph))
@@ -95,7 +95,7 @@ func manPage(cmd *cobra.Command, name string) string {
 	return b.String()
 }
 
-// roff escapes text, so that no line of it is a request and hyphens stay what they are.
+// roff escapes text so that no line is a request and hyphens are preserved.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	var b strings.Builder

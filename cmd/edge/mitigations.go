@@ -52,7 +52,7 @@ PoP know the same. Clients are shown if the nodes run with --log-clients.`,
 	return cmd
 }
 
-// A selection is what to list.
+// A selection specifies which mitigations to list.
 type selection struct {
 	values map[string]*string
 	limit  int
@@ -72,10 +72,10 @@ func (q *selection) register(cmd *cobra.Command) {
 	f.IntVar(&q.limit, "limit", 0, "list this many at most; 0: all")
 }
 
-// pageSize is how many mitigations the command asks for at once.
+// pageSize is the number of mitigations requested at once.
 const pageSize = 1000
 
-// list lists mitigations, a page at a time.
+// list lists mitigations, one page at a time.
 func (o *operator) list(cmd *cobra.Command, q selection) error {
 	if q.limit < 0 {
 		return usageError{fmt.Errorf("--limit: %d is negative", q.limit), "--limit 20"}
@@ -123,7 +123,7 @@ func (o *operator) list(cmd *cobra.Command, q selection) error {
 	return t.Flush()
 }
 
-// left returns how long a mitigation lasts still, in whole seconds.
+// left returns the remaining time of a mitigation, in whole seconds.
 func left(m admin.Mitigation) time.Duration {
 	return time.Duration(m.Left * float64(time.Second)).Round(time.Second)
 }
@@ -212,7 +212,7 @@ of a rule, or of clients in a prefix.`,
 	return cmd
 }
 
-// liftAll ends the mitigations of a rule, of clients in a prefix, or all.
+// liftAll lifts the mitigations of a rule or of clients in a prefix, or all of them.
 func (o *operator) liftAll(cmd *cobra.Command, rule, prefix, reason string, dryRun bool) error {
 	if _, err := netip.ParsePrefix(prefix); prefix != "" && err != nil {
 		return usageError{fmt.Errorf("--prefix: %q is not a network", prefix), "--prefix 192.0.2.0/24"}

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reloading is what a reload is announced by. The time tells the service manager which READY=1
-// belongs to it.
+// reloading returns the state that announces a reload. The time tells the service manager which
+// READY=1 belongs to it.
 func reloading() []string {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

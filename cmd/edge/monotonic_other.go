@@ -2,5 +2,5 @@
 
 package main
 
-// reloading is what a reload is announced by.
+// reloading returns the state that announces a reload.
 func reloading() []string { return []string{"RELOADING=1"} }

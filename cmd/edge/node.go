@@ -22,7 +22,7 @@ import (
 
 func newNode() *cobra.Command { return newNodeFor(runNode) }
 
-// newNodeFor returns the command with what runs a node of its options.
+// newNodeFor returns the command node, which calls run with its options.
 func newNodeFor(run func(context.Context, pop.Options) error) *cobra.Command {
 	var o pop.Options
 	var log logging
@@ -63,7 +63,7 @@ named http, https, metrics and admin instead of opening its own: see docs/instal
 // runNode runs a node until ctx is done or the process is told to end. SIGHUP reloads its
 // files.
 func runNode(ctx context.Context, o pop.Options) error {
-	// Before the files are read: a SIGHUP must not end a node that is about to start.
+	// Before reading files: a SIGHUP must not end a node that is about to start.
 	hangup := onHangup()
 	defer signal.Stop(hangup)
 	o.Version = version()
@@ -102,7 +102,7 @@ func runNode(ctx context.Context, o pop.Options) error {
 	return n.Stop(context.WithoutCancel(ctx))
 }
 
-// waitForEnd waits for ctx, calling reload at every SIGHUP. Meanwhile it says which
+// waitForEnd waits until ctx is done and calls reload at every SIGHUP. Meanwhile it logs which
 // shards do not answer.
 func waitForEnd(ctx context.Context, o pop.Options, hangup <-chan os.Signal, reload func() error) {
 	var asking sync.WaitGroup

@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop/admin"
 )
 
-// An operator asks a node that runs.
+// An operator sends requests to the API of a running node.
 type operator struct {
 	node, tokenFile string
 	asJSON          bool
@@ -32,7 +32,7 @@ func (o *operator) register(cmd *cobra.Command) {
 
 var operatorClient = &http.Client{Timeout: 30 * time.Second}
 
-// token returns the token to ask the node at addr with, or nothing.
+// token returns the token for the node at addr, or "".
 func (o *operator) token(addr string) (string, error) {
 	if o.tokenFile == "" {
 		if token := os.Getenv("EDGE_TOKEN"); token != "" {
@@ -51,7 +51,7 @@ func (o *operator) token(addr string) (string, error) {
 	return fields[0], nil
 }
 
-// call asks the node, and returns what it answers.
+// call sends a request to the node and returns its answer.
 func (o *operator) call(method, path string, values url.Values) ([]byte, error) {
 	base := o.node
 	isURL := strings.Contains(base, "://")
@@ -104,7 +104,7 @@ func (o *operator) call(method, path string, values url.Values) ([]byte, error) 
 	return nil, err
 }
 
-// notAnswered returns what to say about err of operatorClient.
+// notAnswered explains an error of operatorClient.
 func notAnswered(host string, err error) error {
 	if os.IsTimeout(err) {
 		return hintedError{fmt.Errorf("the node at %s does not answer within %v", host, operatorClient.Timeout), "it may be overloaded, suspended or behind a firewall: see its log and the load of its machine"}
@@ -112,7 +112,7 @@ func notAnswered(host string, err error) error {
 	return hintedError{fmt.Errorf("asking the node: %w", errors.Unwrap(err)), "--node is the address of its admin listener; nodes of 'edge pop' have 9191, 9192, …"}
 }
 
-// ask asks the node, and reads its answer into result.
+// ask sends a request to the node and decodes its answer into result.
 func (o *operator) ask(method, path string, values url.Values, result any) error {
 	body, err := o.call(method, path, values)
 	if err != nil {
@@ -124,7 +124,7 @@ func (o *operator) ask(method, path string, values url.Values, result any) error
 	return nil
 }
 
-// show asks the node, and writes its answer: as JSON, if that is wanted, or else by write.
+// show sends a request to the node and writes its answer, as JSON if requested, or else with write.
 func show[T any](cmd *cobra.Command, o *operator, method, path string, values url.Values, write func(io.Writer, *T) error) error {
 	body, err := o.call(method, path, values)
 	if err != nil {

@@ -34,7 +34,7 @@ type localPop struct {
 	Demo   demonstration
 }
 
-// newPopFor returns the command with what runs the PoP.
+// newPopFor returns the command pop, which calls run with its options.
 func newPopFor(run func(context.Context, io.Writer, localPop) error) *cobra.Command {
 	var p localPop
 	var log logging
@@ -66,7 +66,7 @@ memcached servers instead of the nodes' own shards.
 		}
 	}
 	rows[2].Value.Default = ""
-	// Settings that the PoP gives its nodes are filled in, to check the rest.
+	// Fill in the settings that the PoP gives its nodes, to check the others.
 	check := func() error {
 		o := p.Node
 		o.Name, o.Listen = "node-1", p.Listen
@@ -94,8 +94,8 @@ memcached servers instead of the nodes' own shards.
 	return cmd
 }
 
-// runPop runs a PoP until ctx is done or the process is told to end, or as long as it is
-// demonstrated. It says on out how to use it.
+// runPop runs a PoP until ctx is done, the process is told to end, or the demonstration is over. It
+// writes to out how to use the PoP.
 func runPop(ctx context.Context, out io.Writer, p localPop) error {
 	o, listen, d := p.Node, p.Listen, p.Demo
 	o.Version = version()
@@ -103,7 +103,7 @@ func runPop(ctx context.Context, out io.Writer, p localPop) error {
 		o.TrustedProxies = append(o.TrustedProxies, loopback...)
 	}
 	sample, demo := len(o.RuleFiles) == 0, o.Origin == "" && len(o.HostOrigins) == 0
-	// Without files there is nothing to load again: then a closed terminal ends the PoP.
+	// Without files there is nothing to reload, so a closed terminal ends the PoP.
 	var hangup chan os.Signal
 	if sample {
 		rules, err := rule.Parse("sample.yaml", sampleRules)
@@ -146,8 +146,7 @@ func runPop(ctx context.Context, out io.Writer, p localPop) error {
 	return errors.Join(err, local.Stop(context.WithoutCancel(ctx)))
 }
 
-// portAfter returns the address whose port is n after that of addr, or that of any free
-// port where that one is taken.
+// portAfter returns addr with its port increased by n or, if that port is taken, with any free one.
 func portAfter(addr string, n int) string {
 	host, port, _ := net.SplitHostPort(addr) // checked before
 	number, _ := strconv.Atoi(port)
@@ -172,7 +171,7 @@ func operatorsPort(listen, base string, n int) string {
 	return portAfter(base, n)
 }
 
-// describePop says where the PoP is and what it enforces.
+// describePop writes the addresses and rules of the PoP.
 func describePop(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
 	rules := local.Nodes()[0].Rules().Rules()
 	fmt.Fprintf(w, "A PoP of %s runs.\n\n", page.Count(len(local.Nodes()), "node"))
@@ -204,7 +203,7 @@ func describePop(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool
 	fmt.Fprintln(w)
 }
 
-// suggest says what to try.
+// suggest writes commands to try.
 func suggest(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
 	shards, url := o.Shards, "http://"+reachable(local.Addr())
 	if len(shards) == 0 {
@@ -223,7 +222,7 @@ func suggest(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
 	fmt.Fprintf(w, "\nWhat is counted and refused is logged here. Stop it with Ctrl-C.\n\n")
 }
 
-// reachable returns addr as a client on this machine can use it.
+// reachable returns addr in a form that clients on this machine can use.
 func reachable(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if ok && tcp.IP.IsUnspecified() {
@@ -232,7 +231,7 @@ func reachable(addr net.Addr) string {
 	return addr.String()
 }
 
-// startDemoOrigin starts a site that greets, and knows one password.
+// startDemoOrigin starts a site that greets visitors and accepts one password.
 func startDemoOrigin() (*http.Server, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

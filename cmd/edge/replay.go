@@ -21,21 +21,21 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// A replayMode is one of the questions that edge replay answers. Its flags are its own.
+// A replayMode is one of the questions that edge replay answers, with its own flags.
 type replayMode struct {
-	name  string // of the flag that asks it
+	name  string // of the flag that selects it
 	flags *pflag.FlagSet
 
-	// asked reports whether it is asked.
+	// asked reports whether the mode is selected.
 	asked func() bool
 
-	// needs returns the fields of entries that it looks at; 0 if it only looks at arrivals.
+	// needs returns the fields of entries that the mode uses, or 0 if it only uses arrivals.
 	needs func() accesslog.Fields
 
-	// check refuses what is wrong before the log is opened.
+	// check checks the flags before the log is opened.
 	check func() error
 
-	// run answers it.
+	// run writes the answer.
 	run func(ctx context.Context, in *input, out destination) error
 }
 
@@ -169,7 +169,7 @@ and the columns of a W3C log without #Fields:
 	return cmd
 }
 
-// chosen returns the mode that is asked for; one without run if none is.
+// chosen returns the selected mode, or one whose run is nil.
 func chosen(modes []replayMode) (mode replayMode, err error) {
 	var asked []string
 	for _, m := range modes {
@@ -183,7 +183,7 @@ func chosen(modes []replayMode) (mode replayMode, err error) {
 	return mode, nil
 }
 
-// foreign refuses flags that are in none of the groups that are asked for.
+// foreign returns an error for each given flag that is in none of the groups.
 func foreign(given *pflag.FlagSet, groups ...*pflag.FlagSet) error {
 	var errs []error
 	given.Visit(func(f *pflag.Flag) {
@@ -204,7 +204,7 @@ func someFiles(files []string, mode string) error {
 	return usageError{errors.New("no log is given"), "edge replay --" + mode + " … access.log; - is the standard input"}
 }
 
-// outputFlags say how an answer is written.
+// outputFlags configures how an answer is written.
 type outputFlags struct {
 	asJSON    bool
 	markdown  bool
@@ -232,8 +232,8 @@ func (f *outputFlags) check() error {
 	return nil
 }
 
-// open returns where answers go, which is stdout, and the page. That it can be written
-// is found out here: reading the log may take long.
+// open returns the destination of answers, which is stdout and the page. It opens the page now, so
+// that errors show before a long log is read.
 func (f *outputFlags) open(stdout io.Writer) (d *destination, err error) {
 	d = &destination{outputFlags: *f, stdout: stdout}
 	if f.anonymise {
@@ -243,8 +243,8 @@ func (f *outputFlags) open(stdout io.Writer) (d *destination, err error) {
 	return d, err
 }
 
-// openPage opens the file that --html names, to be written with writePage; nil if it names none.
-// It refuses one that holds something else.
+// openPage opens the file that --html names, for writePage, or returns nil if name is empty. It
+// refuses a file that holds something else.
 func openPage(name string) (*os.File, error) {
 	switch {
 	case name == "":
@@ -264,12 +264,12 @@ func writePage(file *os.File, d page.Document) error {
 	return errors.Join(err, file.Close())
 }
 
-// newRun says what makes a document now.
+// newRun describes the current run of the command.
 func newRun(input string) page.Run {
 	return page.Run{Input: input, Command: commandLine(os.Args), Version: version(), Date: time.Now().UTC().Truncate(time.Second)}
 }
 
-// commandLine returns a command as a shell reads it, without what is secret.
+// commandLine returns a command in shell syntax, without secrets.
 func commandLine(args []string) string {
 	words := []string{filepath.Base(args[0])}
 	secret := false
@@ -292,8 +292,7 @@ func commandLine(args []string) string {
 	return strings.Join(words, " ")
 }
 
-// isNoPage reports whether there is a file of that name that holds something else: most
-// likely a log.
+// isNoPage reports whether the named file exists and is not a page, but most likely a log.
 func isNoPage(name string) bool {
 	info, err := os.Stat(name)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -301,7 +300,7 @@ func isNoPage(name string) bool {
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return false // to open it for writing will say why
+		return false // opening it for writing reports the error
 	}
 	defer file.Close()
 	head := make([]byte, len("<!DOCTYPE html"))
@@ -309,7 +308,7 @@ func isNoPage(name string) bool {
 	return err != nil || !strings.EqualFold(string(head), "<!DOCTYPE html")
 }
 
-// A destination is where an answer is written to.
+// A destination is where an answer is written.
 type destination struct {
 	outputFlags
 	stdout io.Writer
@@ -317,12 +316,12 @@ type destination struct {
 	name   analysis.Namer // nil if clients keep their names
 }
 
-// write writes a report about what in was.
+// write writes a report about in.
 func (d destination) write(in *input, report page.Document) error {
 	return d.emit(in.names(), in.stats(), report)
 }
 
-// emit writes a report about input, of which read was read.
+// emit writes a report about input. read describes what was read of it.
 func (d destination) emit(input string, read any, report page.Document) error {
 	report.Run = newRun(input)
 	report.Run.Log = read
@@ -339,7 +338,7 @@ func (d destination) emit(input string, read any, report page.Document) error {
 	return errors.Join(err, report.WriteText(d.stdout))
 }
 
-// writeJSON writes v for programs.
+// writeJSON writes v as JSON.
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -347,13 +346,13 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// A flagGroup is flags that the help shows together.
+// A flagGroup holds flags that the help shows together.
 type flagGroup struct {
 	title string
 	flags *pflag.FlagSet
 }
 
-// groupFlags gives cmd the flags of groups, in this order in its help.
+// groupFlags adds the flags of groups to cmd. Its help shows the groups in this order.
 func groupFlags(cmd *cobra.Command, groups ...flagGroup) {
 	cmd.Flags().SortFlags = false
 	for _, g := range groups {

@@ -36,7 +36,7 @@ func newAccuracy(in *inputFlags) replayMode {
 	return replayMode{name: "accuracy", flags: m.flags, asked: func() bool { return m.asked }, needs: func() accesslog.Fields { return 0 }, check: m.check, run: m.run}
 }
 
-// check reads the limits, and refuses what an Accuracy would refuse.
+// check parses the limits and returns the errors that an Accuracy would return.
 func (m *accuracyMode) check() error {
 	m.o.Estimators, m.o.Workers, m.o.Limits = m.estimators, m.in.workers, nil
 	for _, text := range m.limits {
@@ -55,7 +55,7 @@ func (m *accuracyMode) check() error {
 	return nil
 }
 
-// parseLimit reads a limit such as 50/1m.
+// parseLimit parses a limit such as 50/1m.
 func parseLimit(text string) (accuracy.Limit, error) {
 	threshold, period, ok := strings.Cut(text, "/")
 	if !ok {
@@ -78,7 +78,7 @@ func parseLimit(text string) (accuracy.Limit, error) {
 func (m *accuracyMode) run(ctx context.Context, in *input, to destination) error {
 	var a *accuracy.Accuracy
 	var traffic analysis.TimelineCollector
-	moved := false // requests that had their own times
+	moved := false // the moved requests had finer times
 	err := in.arrivals(ctx, func(batch []accesslog.Arrival) (err error) {
 		if a == nil {
 			if fine := finer(batch); m.o.Spread {
@@ -110,7 +110,7 @@ func (m *accuracyMode) run(ctx context.Context, in *input, to destination) error
 	return to.write(in, found.Document(traffic.Timeline()))
 }
 
-// finer reports whether the times of a log are finer than seconds, by its first requests.
+// finer reports whether the times of a log's first requests are finer than seconds.
 func finer(batch []accesslog.Arrival) bool {
 	for _, a := range batch {
 		if a.Time%1e6 != 0 {

@@ -17,10 +17,10 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// decisionFlags are the flags of edge replay that mean something for decision logs.
+// decisionFlags are the flags of edge replay that apply to decision logs.
 var decisionFlags = []string{"rules", "accuracy", "json", "markdown", "html", "progress"}
 
-// A decisionReplay asks the decision logs of nodes.
+// A decisionReplay evaluates the decision logs of nodes.
 type decisionReplay struct {
 	files    []string
 	stdin    io.Reader
@@ -28,15 +28,15 @@ type decisionReplay struct {
 	accuracy bool
 }
 
-// areDecisionLogs reports whether files are decision logs, by their beginnings. It returns the standard
-// input, from its start.
+// areDecisionLogs reports whether files are decision logs, judging by how they begin. It returns a reader
+// of the whole standard input.
 func areDecisionLogs(files []string, stdin io.Reader) (are bool, _ io.Reader, err error) {
 	var is, isNot string
 	for _, name := range files {
 		text, file := stdin, name
 		if name == "-" {
 			buffered := bufio.NewReaderSize(stdin, 64<<10)
-			head, _ := buffered.Peek(64 << 10) // an error will be that of reading it
+			head, _ := buffered.Peek(64 << 10) // a later read returns any error
 			text, stdin = bytes.NewReader(head), buffered
 		} else if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
 			continue // a pipe is read once; of others, opening them says what is wrong
@@ -62,7 +62,7 @@ func areDecisionLogs(files []string, stdin io.Reader) (are bool, _ io.Reader, er
 	return is != "", stdin, nil
 }
 
-// check refuses what cannot be asked.
+// check returns an error for each flag that does not apply.
 func (r *decisionReplay) check(given *pflag.FlagSet) error {
 	var errs []error
 	given.Visit(func(f *pflag.Flag) {

@@ -11,7 +11,7 @@ import (
 	"github.com/edgelimit/edge/load/mix"
 )
 
-// generateFlags say what log is written.
+// generateFlags configures the log to write.
 type generateFlags struct {
 	set      *pflag.FlagSet
 	mix      string
@@ -33,7 +33,7 @@ func (f *generateFlags) flags() *pflag.FlagSet {
 	return f.set
 }
 
-// write writes the log of a mix, or one with its attacks laid over others, which in says how to read.
+// write writes the log of a mix, or lays its attacks over other logs. in configures how those are read.
 func (f *generateFlags) write(ctx context.Context, files []string, in *inputFlags, stdout, stderr io.Writer) error {
 	if len(files) > 0 {
 		return usageError{fmt.Errorf("--generate reads no log, and %q is one", files[0]), "edge replay --generate " + f.mix + " > access.log; to lay an attack over a log: --over"}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	_ "time/tzdata" // for --time-zone in an image that holds nothing but the binary
+	_ "time/tzdata" // for --time-zone in an image that contains only the binary
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
@@ -21,7 +21,7 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// inputFlags say how logs are read.
+// inputFlags configures how logs are read.
 type inputFlags struct {
 	set      *pflag.FlagSet
 	format   string
@@ -64,7 +64,7 @@ func (f *inputFlags) read(files []string, need accesslog.Fields, stdin io.Reader
 	return f.read(files, need, stdin, stderr, pass)
 }
 
-// open finds out what files are.
+// open opens files and determines their formats.
 func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader, stderr io.Writer) (*input, error) {
 	sort, known := sorts[f.sort]
 	if !known {
@@ -91,7 +91,7 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 	return in, err
 }
 
-// described returns the format that the flags name or describe, or nothing.
+// described returns the format that the flags name or describe, or "".
 func (f *inputFlags) described() (format string, err error) {
 	name := "format"
 	switch {
@@ -119,7 +119,7 @@ func (f *inputFlags) described() (format string, err error) {
 	return "", fail(name, hint, "%s", message(err))
 }
 
-// onlyOnce refuses a log that is given twice: all of its requests would count twice.
+// onlyOnce returns an error if a log is given twice, because all of its requests would count twice.
 func onlyOnce(files []string) error {
 	if i := slices.Index(files, "-"); i >= 0 && slices.Contains(files[i+1:], "-") {
 		return usageError{errors.New("the standard input is given twice"), "give - once"}
@@ -128,7 +128,7 @@ func onlyOnce(files []string) error {
 	for _, name := range files {
 		info, err := os.Stat(name)
 		if err != nil || !info.Mode().IsRegular() {
-			continue // to open it will say what is wrong
+			continue // opening it reports the error
 		}
 		if slices.ContainsFunc(seen, func(other os.FileInfo) bool { return os.SameFile(info, other) }) {
 			return usageError{fmt.Errorf("%s is given twice", name), "give each log once: its requests would count twice"}
@@ -138,7 +138,7 @@ func onlyOnce(files []string) error {
 	return nil
 }
 
-// An input is the logs that are read.
+// An input holds the logs to read.
 type input struct {
 	log        *accesslog.Log
 	stderr     io.Writer
@@ -147,19 +147,19 @@ type input struct {
 	disordered bool // an entry came too late, and the logs can be read again
 }
 
-// arrivals passes on all requests in the order of time.
+// arrivals passes all requests to f, in order of time.
 func (in *input) arrivals(ctx context.Context, f func([]accesslog.Arrival) error) error {
 	defer in.show()()
 	return in.explain(ctx, in.log.Arrivals(ctx, f))
 }
 
-// entries is arrivals for whole entries.
+// entries is like arrivals, for whole entries.
 func (in *input) entries(ctx context.Context, f func(*accesslog.Entry) error) error {
 	defer in.show()()
 	return in.explain(ctx, in.log.Entries(ctx, f))
 }
 
-// stats returns what was read, without the text of malformed lines if output is anonymised.
+// stats returns statistics of what was read, without the text of malformed lines if output is anonymised.
 func (in *input) stats() accesslog.Stats {
 	s := in.log.Stats()
 	if in.anonymise {
@@ -171,7 +171,7 @@ func (in *input) stats() accesslog.Stats {
 	return s
 }
 
-// explain says what to do about an error of reading, and what was malformed.
+// explain adds a hint to an error of reading, and reports malformed lines.
 func (in *input) explain(ctx context.Context, err error) error {
 	var disorder *accesslog.OrderError
 	switch {
@@ -219,7 +219,7 @@ func (in *input) explain(ctx context.Context, err error) error {
 	return nil
 }
 
-// names returns what the files are called, and their formats.
+// names returns the names of the files, with their formats.
 func (in *input) names() string {
 	all := in.log.Stats().Files
 	var files []string
@@ -238,7 +238,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// widthOf returns how long a line of a terminal may be, so that the next one can erase it.
+// widthOf returns the maximum length of a line on a terminal that the next one can overwrite.
 func widthOf(terminal io.Writer) int {
 	if columns, _, err := term.GetSize(int(terminal.(*os.File).Fd())); err == nil && columns > 0 {
 		return columns - 1
@@ -246,14 +246,14 @@ func widthOf(terminal io.Writer) int {
 	return 79
 }
 
-// show shows progress, until the function that it returns is called.
+// show shows progress until stop is called.
 func (in *input) show() (stop func()) {
 	if !in.progress || !isTerminal(in.stderr) {
 		return func() {}
 	}
 	_, total := in.log.Progress()
 	if total == 0 {
-		total = -1 // a pipe: nobody knows how long it is
+		total = -1 // a pipe has no known length
 	}
 	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(in.stderr), progressbar.OptionShowBytes(true), progressbar.OptionSetWidth(30),
 		progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetDescription("reading"))

@@ -21,10 +21,10 @@ type overlay struct {
 	attack *mix.Source
 	mix    *mix.Mix
 	next   mix.Request
-	left   bool // next is still to be written
+	left   bool // next has yet to be written
 	out    *json.Encoder
 
-	// What is known of the log after its first reading.
+	// Known after the log was read for the first time.
 	began, ended int64
 	told         *told
 	clients      []netip.Addr // in the order of their first requests
@@ -32,7 +32,7 @@ type overlay struct {
 	population   mix.Population
 }
 
-// An overlaid is a line of the log that is written.
+// An overlaid is a line of the resulting log.
 type overlaid struct {
 	Time    string     `json:"time"`
 	Client  netip.Addr `json:"remote_addr"`
@@ -50,7 +50,7 @@ type request struct {
 
 const userAgent = "User-Agent"
 
-// lay writes the logs that f names with the attacks of m among their requests.
+// lay writes the logs that f names, with the attacks of m inserted.
 func (f *generateFlags) lay(ctx context.Context, m *mix.Mix, in *inputFlags, stdout, stderr io.Writer) error {
 	if f.set.Changed("generate-format") || f.fraction {
 		return usageError{errors.New("--over writes JSON, with fractions of a second"), "leave out --generate-format and --fraction"}
@@ -109,7 +109,7 @@ func survey(ctx context.Context, log *input) (*overlay, error) {
 	})
 }
 
-// addr returns the address of a client, which is a generated one if the log names it otherwise.
+// addr returns the address of a client. It is generated if the log does not identify clients by address.
 func (o *overlay) addr(e *accesslog.Entry) netip.Addr {
 	if e.Addr.IsValid() {
 		return e.Addr.Unmap().WithZone("")
@@ -122,7 +122,7 @@ func (o *overlay) addr(e *accesslog.Entry) netip.Addr {
 	return a
 }
 
-// write writes a request of the log, after those of the attack that come before it.
+// write writes a request of the log, after the attack's requests before it.
 func (o *overlay) write(e *accesslog.Entry) error {
 	if err := o.writeAttack(e.Time); err != nil {
 		return err
@@ -137,8 +137,8 @@ func (o *overlay) write(e *accesslog.Entry) error {
 	return o.writeLine(e.Time, &line)
 }
 
-// writeAttack writes the requests of the attack before a time. They tell nothing that no request of the
-// log tells: rules that look at it would concern the attack alone.
+// writeAttack writes the requests of the attack before a time. It omits properties that no request of the
+// log has: rules that use them would apply only to the attack.
 func (o *overlay) writeAttack(before int64) error {
 	for ; o.left && o.next.Time < before; o.left = o.attack.Next(&o.next) {
 		line := overlaid{Client: o.mix.Addr(o.next.Client), Attack: true}

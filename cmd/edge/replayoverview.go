@@ -18,7 +18,7 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// An overview is what a log holds, for those who have not asked anything yet.
+// An overview summarizes a log. It is the answer if no mode is selected.
 type overview struct {
 	Log      accesslog.Stats `json:"log"`
 	Requests int64           `json:"requests"`
@@ -29,7 +29,7 @@ type overview struct {
 	Next     []suggestedNext `json:"next"`
 }
 
-// A busyClient is one of those with the most requests.
+// A busyClient is one of the clients with the most requests.
 type busyClient struct {
 	Client   string  `json:"client"`
 	Requests int64   `json:"requests"`
@@ -37,13 +37,13 @@ type busyClient struct {
 	Most     int64   `json:"most_per_minute"` // in a minute of the clock
 }
 
-// A suggestedNext is a command that says more.
+// A suggestedNext is a command that tells more.
 type suggestedNext struct {
 	Command string `json:"command"`
 	Says    string `json:"says"`
 }
 
-// newOverview is the mode of a command that asks nothing of files.
+// newOverview returns the mode that is used if no other is selected.
 func newOverview(files []string, general *pflag.FlagSet, out *outputFlags) replayMode {
 	return replayMode{
 		name: "", flags: pflag.NewFlagSet("", pflag.ContinueOnError), needs: func() accesslog.Fields { return accesslog.Addr },
@@ -108,7 +108,7 @@ func readOverview(ctx context.Context, in *input, to destination) (*overview, er
 	return o, nil
 }
 
-// plainWord matches what a shell takes as it is.
+// plainWord matches words that a shell does not interpret.
 var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
 
 func shellQuote(word string) string {
@@ -118,7 +118,7 @@ func shellQuote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// suggest fills in commands that read the same logs in the same way.
+// suggest adds commands that read the same logs in the same way.
 func (o *overview) suggest(files []string, general *pflag.FlagSet) {
 	var how strings.Builder
 	general.VisitAll(func(f *pflag.Flag) {

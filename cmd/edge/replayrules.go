@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// rulesMode enforces rules, and compares them with others.
+// rulesMode enforces rules, and may compare them with others.
 type rulesMode struct {
 	flags  *pflag.FlagSet
 	rules  []string
@@ -30,7 +30,7 @@ type rulesMode struct {
 	set, before *rule.Set
 }
 
-// sharedFlags are those of all modes that look at whole entries.
+// sharedFlags are the flags of all modes that use whole entries.
 type sharedFlags struct {
 	ipv4, ipv6 int
 	top        int
@@ -132,9 +132,9 @@ func (m *rulesMode) run(ctx context.Context, in *input, to destination) error {
 	return to.write(in, report.Document())
 }
 
-// collectGarbage sets how often garbage is collected, until the function that it returns is called,
-// unless GOGC says it. Tables of counts have no pointers: to collect often saves memory, and costs
-// hardly any time. A simulated PoP is full of pointers.
+// collectGarbage sets how often garbage is collected until undo is called, unless GOGC is set. Tables of
+// counts have no pointers, so collecting often saves memory at hardly any cost. A simulated PoP is full of
+// pointers.
 func (m *rulesMode) collectGarbage() (undo func()) {
 	percent := 40
 	if m.pop.Nodes > 1 || m.pop.Lag > 0 {
@@ -147,8 +147,8 @@ func (m *rulesMode) collectGarbage() (undo func()) {
 	return func() { debug.SetGCPercent(before) }
 }
 
-// play passes on all requests of the log, and then says what of the question was asked in
-// vain.
+// play passes all requests of the log to add, and then reports which parts of the question the log
+// cannot answer.
 func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Entry)) error {
 	rules := m.set.Rules()
 	if m.before != nil {
@@ -176,7 +176,7 @@ func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Ent
 	return nil
 }
 
-// compare says what the rules would do otherwise than those before.
+// compare reports what the rules would do differently from the previous ones.
 func (m *rulesMode) compare(ctx context.Context, in *input, to destination) error {
 	o := analysis.ComparisonOptions{Rules: m.set, Base: m.before, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.shared.top, Name: to.name}}
 	isCheck := m.flags.Changed("max-newly-refused")

@@ -10,7 +10,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A told is what a log tells of at least one request, of what rules look at.
+// A told records which of the properties that rules use a log contains for at least one request.
 type told struct {
 	host, method, status, path, query, addr bool
 	headers                                 map[string]bool // those that rules count by
@@ -28,7 +28,7 @@ func newTold(rules []*rule.Rule) *told {
 	return t
 }
 
-// headerOf returns the header that c is in, if it is in one.
+// headerOf returns the header that contains c, if any.
 func headerOf(c rule.Characteristic) string {
 	switch c.Kind {
 	case rule.Header:
@@ -50,7 +50,7 @@ func (t *told) add(e *accesslog.Entry) {
 	}
 }
 
-// of reports whether the log tells of c.
+// of reports whether the log contains c.
 func (t *told) of(c rule.Characteristic) bool {
 	switch c.Kind {
 	case rule.Host:
@@ -70,8 +70,8 @@ func (t *told) of(c rule.Characteristic) bool {
 // excepts reports whether an exception of r is of a kind.
 func excepts(r *rule.Rule, of func(rule.Match) bool) bool { return slices.ContainsFunc(r.Except, of) }
 
-// check says which rules do something else here than where they are used, because the log does
-// not tell what they look at.
+// check returns an error for each rule that would act differently in production, because the log
+// lacks what the rule uses.
 func (t *told) check(rules []*rule.Rule) error {
 	var errs []error
 	for _, r := range rules {

@@ -30,15 +30,15 @@ type settings struct {
 	given map[string]given
 }
 
-// given is what a setting was given as, and where.
+// given holds the texts of a setting and where they were given.
 type given struct {
 	texts []string
 	shown string      // the setting as it is spelled there
 	at    *rule.Error // its place in the file, or nil
 }
 
-// withSettings gives cmd the settings of rows. Once they are set, cmd calls check, and run if check
-// returns no error.
+// withSettings adds the settings of rows to cmd. Once they are set, cmd calls check and, if it returns
+// no error, run.
 func withSettings(cmd *cobra.Command, rows []pop.Setting, check func() error, run func(cmd *cobra.Command) error) *cobra.Command {
 	s := &settings{rows, cmd.Flags(), map[string]given{}}
 	s.flags.SortFlags = false
@@ -77,7 +77,7 @@ by commas; the file may also have YAML lists.`
 	return cmd
 }
 
-// byLine returns the errors that err consists of: those about the file in the order of its lines, then the others.
+// byLine returns the errors in err: first those about the file, in the order of its lines, then the others.
 func byLine(err error) error {
 	line := func(err error) int {
 		if place := placeIn(err); place != nil {
@@ -103,7 +103,7 @@ func (v *flagValue) String() string { return v.of.Default }
 func (v *flagValue) Set(text string) error {
 	texts, err := elements(v.of, text)
 	if !isList(v.of) {
-		v.texts = nil // the last one holds
+		v.texts = nil // the last one wins
 	}
 	v.texts = append(v.texts, texts...)
 	return err
@@ -111,7 +111,7 @@ func (v *flagValue) Set(text string) error {
 
 func isList(v pop.Value) bool { return v.Type == "list" || v.Type == "map" }
 
-// elements returns the values that text has for v: one, or those of a list.
+// elements returns the values that text holds for v: one, or those of a list.
 func elements(v pop.Value, text string) ([]string, error) {
 	if isList(v) {
 		return splitList(text)
@@ -119,7 +119,7 @@ func elements(v pop.Value, text string) ([]string, error) {
 	return []string{text}, nil
 }
 
-// splitList returns the elements of a list: separated by commas or line ends.
+// splitList returns the elements of a list, which are separated by commas or newlines.
 func splitList(text string) (all []string, err error) {
 	for line := range strings.Lines(strings.TrimSpace(text)) {
 		for each := range strings.SplitSeq(line, ",") {
@@ -132,7 +132,7 @@ func splitList(text string) (all []string, err error) {
 	return all, nil
 }
 
-// variable returns the name of the variable of a setting, key its key in a file.
+// variable returns the name of a setting's environment variable, and key its key in a file.
 func variable(name string) string { return "EDGE_" + strings.ToUpper(key(name)) }
 func key(name string) string      { return strings.ReplaceAll(name, "-", "_") }
 
@@ -160,7 +160,7 @@ func (s *settings) read(file string) (note, err error) {
 	return note, errors.Join(errs...)
 }
 
-// set sets the given values, or defaults, and checks them. It returns all errors, joined.
+// set sets the given values or defaults, and checks them. It returns all errors, joined.
 func (s *settings) set(check func() error) error {
 	var errs []error
 	wrong := map[string]bool{}
@@ -186,7 +186,7 @@ func (s *settings) set(check func() error) error {
 	return errors.Join(errs...)
 }
 
-// explain returns a SettingError as users read it: with the places where settings were given.
+// explain adds to a SettingError the places where the settings were given.
 func (s *settings) explain(err error) error {
 	e := new(pop.SettingError)
 	if !errors.As(err, &e) {
@@ -205,7 +205,7 @@ func (s *settings) explain(err error) error {
 	return usageError{&at, ""}
 }
 
-// aSecret begins the lines of a secret in a file, aKey those of any setting.
+// aSecret matches the beginning of a secret in a file, aKey that of any setting.
 var (
 	aSecret = regexp.MustCompile(`(^|[{,])\s*["']?(secret|gossip[-_]key)["']?\s*:`)
 	aKey    = regexp.MustCompile(`^["'\w]`)
@@ -243,7 +243,7 @@ func (s *settings) readFile(file string) (note, err error) {
 	return doc.Hyphens.Note(), errors.Join(errs...)
 }
 
-// readTexts returns the value of a setting in a file: one, a list, or a mapping.
+// readTexts returns the texts of a setting in a file, which may be one value, a list, or a mapping.
 func readTexts(doc *strictyaml.Document, row pop.Setting, n *yaml.Node) (texts []string, ok bool) {
 	name, value := key(row.Name), n
 	if n.Kind == yaml.AliasNode {
@@ -293,8 +293,8 @@ func readTexts(doc *strictyaml.Document, row pop.Setting, n *yaml.Node) (texts [
 // with a service whose name begins with edge.
 var ofServices = regexp.MustCompile(`^EDGE_(.+_)?(PORT|SERVICE_HOST|SERVICE_PORT)(_|$)`)
 
-// strayVariables returns warnings about variables that look like misspelled settings.
-// That is no error: others may use the prefix as well.
+// strayVariables returns warnings about variables that look like misspelled settings. They are not
+// errors, because other programs may use the prefix, too.
 func strayVariables(cmd *cobra.Command, environ []string) (warnings []error) {
 	known, mine := map[string]bool{}, []string{}
 	for _, c := range cmd.Root().Commands() {

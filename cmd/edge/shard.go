@@ -27,7 +27,7 @@ type shardServer struct {
 
 func newShard() *cobra.Command { return newShardFor(runShard) }
 
-// newShardFor returns the command with what runs the shard.
+// newShardFor returns the command shard, which calls run with its options.
 func newShardFor(run func(context.Context, io.Writer, shardServer) error) *cobra.Command {
 	var o shardServer
 	cmd := &cobra.Command{

@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/pop/admin"
 )
 
-// A status is what a node says of itself and its PoP.
+// A status is the status of a node and its PoP.
 type status struct {
 	Well bool `json:"well"`
 	admin.Status
@@ -56,7 +56,7 @@ Active mitigations are not a problem.`,
 	return cmd
 }
 
-// status asks the node.
+// status fetches the status of the node.
 func (o *operator) status() (*status, error) {
 	s := new(status)
 	if err := errors.Join(o.ask("GET", "/api/v1/status", nil, &s.Status), o.ask("GET", "/api/v1/shards", nil, &s.Shards)); err != nil {

@@ -1,7 +1,7 @@
 package main
 
-// What a service manager and a node tell each other: sockets that it has opened, and the node's
-// state. The protocols are those of sd_listen_fds(3) and sd_notify(3).
+// Communication with the service manager: sockets that it has opened, and the node's state. The
+// protocols are those of sd_listen_fds(3) and sd_notify(3).
 
 import (
 	"errors"
@@ -14,21 +14,21 @@ import (
 	"syscall"
 )
 
-// firstSocket is the number of the first file that a service manager passes on.
+// firstSocket is the first file descriptor that a service manager passes.
 const firstSocket = 3
 
 // socketNames are the names that sockets can have.
 var socketNames = []string{"http", "https", "metrics", "admin"}
 
 // inherited returns the sockets that the service manager has opened for this process, by name. It
-// removes the variables that tell of them, so that no child takes them for its own.
+// unsets the variables that describe them, so that child processes do not use them.
 func inherited() (listeners map[string]net.Listener, err error) {
 	pid, number, names := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"), os.Getenv("LISTEN_FDNAMES")
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
 		_ = os.Unsetenv(name) // its name is valid
 	}
 	if pid != strconv.Itoa(os.Getpid()) {
-		return nil, nil // of another process, or none
+		return nil, nil // for another process, or not set
 	}
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 0 {
@@ -71,7 +71,7 @@ func inherited() (listeners map[string]net.Listener, err error) {
 	return listeners, nil
 }
 
-// notify tells the service manager the state of this process, if there is one that asks.
+// notify sends the state of this process to the service manager, if it expects that.
 func notify(state ...string) error {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
