@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// An ID names a key to people: 40 bits in eight digits and letters, such as 7kq2-m9xd. Of 10,000 keys two
-// have the same ID with a probability of 1 in 22,000. It tells nothing about the key to those who do not
-// know the secret. The zero ID names no key.
+// An ID identifies a key to people: 40 bits in eight digits and letters, such as 7kq2-m9xd. Among 10,000
+// keys, the probability of two with the same ID is 1 in 22,000. Without the secret, it reveals nothing
+// about the key. The zero ID identifies no key.
 type ID [9]byte
 
 // idDigits are Crockford's: no letter looks like a digit.
 const idDigits = "0123456789abcdefghjkmnpqrstvwxyz"
 
-// String returns the ID, or nothing if it is zero.
+// String returns the ID, or "" if it is zero.
 func (i ID) String() string { return strings.TrimRight(string(i[:]), "\x00") }
 
-// ID returns the ID of key: the first 40 bits of SipHash-2-4-128(secret, key ‖ "i"). All nodes of a PoP
-// have the same ones. It does not allocate.
+// ID returns the ID of key: the first 40 bits of SipHash-2-4-128(secret, key ‖ "i"). It is the same on
+// all nodes of a PoP. ID does not allocate.
 func (s Secret) ID(key Key) (id ID) {
 	var b [17]byte
 	copy(b[:], key[:])
@@ -34,7 +34,7 @@ func (s Secret) ID(key Key) (id ID) {
 	return id
 }
 
-// ParseID reads an ID as people write one, with or without the hyphen, and reports whether text is one.
+// ParseID parses an ID, with or without the hyphen. ok is false if text is not an ID.
 func ParseID(text string) (id ID, ok bool) {
 	at := 0
 	for _, c := range strings.ToLower(text) {

@@ -10,8 +10,8 @@ import (
 	"github.com/dchest/siphash"
 )
 
-// A Key identifies what is counted separately: it is a 128-bit hash of a rule and the values of
-// its characteristics. Nobody can choose one without the secret.
+// A Key identifies requests that are counted together. It is a 128-bit hash of a rule and the values of
+// its characteristics. Without the secret, nobody can choose one.
 type Key [16]byte
 
 // String returns the key in hexadecimal.
@@ -25,8 +25,8 @@ type Secret struct {
 // MinSecret is the minimum size of a secret, in bytes.
 const MinSecret = 16
 
-// NewSecret returns the secret derived from text: any bytes that are hard to guess, at least
-// MinSecret of them.
+// NewSecret returns a secret derived from text, which may be any bytes that are hard to guess, at
+// least MinSecret of them.
 func NewSecret(text string) (Secret, error) {
 	if len(text) < MinSecret {
 		return Secret{}, fmt.Errorf("counter: a secret of %d bytes is too short: use at least %d", len(text), MinSecret)

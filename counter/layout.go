@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Layout says how a window's value holds its counts: Fields counts of Bits bits each, with the
-// first sub-window in the lowest bits. It is [Plain] or a result of [LayoutOf].
+// A Layout describes how a window's value encodes its counts: Fields counts of Bits bits each, with
+// the first sub-window in the lowest bits. It is [Plain] or a result of [LayoutOf].
 type Layout struct {
 	Fields, Bits uint8
 }
@@ -15,13 +15,13 @@ type Layout struct {
 // Plain is one count of 64 bits: the value is the number of requests in the window.
 var Plain = Layout{Fields: 1, Bits: 64}
 
-// layouts are the packed layouts, by number of fields: with as many bits for each as fit.
+// layouts holds the packed layouts by number of fields, each with as many bits per field as fit.
 var layouts = [...]Layout{2: {2, 32}, 3: {3, 21}, 4: {4, 16}, 5: {5, 12}, 6: {6, 10}}
 
 // MaxFields is the maximum number of counts in a value.
 const MaxFields = len(layouts) - 1
 
-// LayoutOf returns the layout with this number of fields, or false if no layout has it.
+// LayoutOf returns the layout with the given number of fields. ok is false if there is none.
 func LayoutOf(fields int) (l Layout, ok bool) {
 	switch {
 	case fields == 1:
@@ -82,8 +82,8 @@ func (l Layout) Budget(senders int) uint64 {
 // also count in the same sub-windows.
 const MinNodes = 16
 
-// lives is how many senders a node counts as: after a restart or an eviction of a key it does not
-// know its earlier increments in flight.
+// lives is the number of senders that a node counts as: after a restart or the eviction of a key, it
+// no longer knows its earlier increments in flight.
 const lives = 2
 
 // Senders returns how many senders share the counters of a PoP with this many nodes.

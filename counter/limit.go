@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Kind says how an estimate counts the previous window.
+// A Kind specifies how an estimate counts the previous window.
 type Kind uint8
 
 const (
@@ -175,7 +175,7 @@ func (l Limit) leaves(k int, began bool) int64 {
 	return (int64(k)*l.Period + n - 1) / n
 }
 
-// Explain says what made a decision: 49.5 in 1m (42 in the minute before, 18 in this one); the
+// Explain describes a decision: 49.5 in 1m (42 in the minute before, 18 in this one); the
 // limit is 49. The estimate is rounded, but never so far that the comparison would look wrong.
 func (l Limit) Explain(prev, cur uint64, elapsed int64) string {
 	e := l.Estimate(prev, cur, elapsed)

@@ -23,7 +23,7 @@ func (w *Windows[I, T]) Roll(index I) (rolled bool) {
 	return true
 }
 
-// At returns the state of the window at index, nil if it is not one of the two.
+// At returns the state of the window at index, or nil if it is not one of the two.
 func (w *Windows[I, T]) At(index I) *T {
 	switch index {
 	case w.Index:

@@ -23,8 +23,8 @@ const (
 	outcomes
 )
 
-// An Increment adds Delta to a counter. If Make is set, the counter is made first, unless it
-// exists, with a time to live in seconds.
+// An Increment adds Delta to a counter. If Make is set, the counter is created first if it does not
+// exist, with a time to live in seconds.
 type Increment struct {
 	Item  counter.Item
 	Delta uint64
@@ -57,9 +57,9 @@ type Store struct {
 	end     int
 }
 
-// A Batch is the operations of one exchange with a shard: increments, then stores, then reads.
-// The zero value is empty; [Batch.Reset] empties it for reuse. A batch belongs to one goroutine
-// at a time.
+// A Batch holds the operations of one exchange with a shard: increments, then stores, then reads.
+// The zero value is empty; [Batch.Reset] empties it for reuse. A Batch is not safe for concurrent
+// use.
 type Batch struct {
 	Increments []Increment
 	Stores     []Store
@@ -189,7 +189,7 @@ func malformed(line []byte) error {
 	return fmt.Errorf("%w: %.40q", errMalformed, line)
 }
 
-// A replies reads the answers of one connection. The reader's buffer bounds its lines.
+// replies reads the answers of one connection. The reader's buffer limits the length of lines.
 type replies struct {
 	*bufio.Reader
 	refill func() // called before more is read from the connection

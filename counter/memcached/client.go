@@ -27,7 +27,7 @@ var (
 	ErrUnknown = errors.New("memcached: outcome unknown")
 )
 
-// Options configures a Client. The zero value of every field is usable.
+// Options configures a Client. The zero value is usable.
 type Options struct {
 	// Timeout bounds dialing and each read or write. It never delays a request:
 	// counting is asynchronous. If zero, 100 ms.
@@ -65,8 +65,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Client speaks to one shard, a memcached that owns part of a PoP's counters. Its methods may
-// be called concurrently. They block for a round trip, so the request path must not call them.
+// A Client talks to one shard, a memcached that owns part of a PoP's counters. It is safe for
+// concurrent use. Its methods block for a round trip, so the request path must not call them.
 //
 // Errors are [ErrNotSent] or [ErrUnknown], wrapped with what was done and why it failed.
 type Client struct {
@@ -83,8 +83,8 @@ type Client struct {
 	slowSince time.Time  // every answer since then was slow; zero: the last one was not
 }
 
-// A pooled client has one connection and is used by one goroutine at a time, so that the instance that
-// answers is known. It dials again after an error.
+// A pooled client has one connection and is used by one goroutine at a time, so that it is known which
+// instance answers. It reconnects after an error.
 type pooled struct {
 	*memcache.Client
 	link *Link // of the last connection
@@ -186,7 +186,7 @@ func (s *Client) Available() bool { return s.breaker.State() != gobreaker.StateO
 // a probe succeeds. It only reads a flag, so the request path may call it.
 func (s *Client) Down() bool { return s.down.Load() }
 
-// Probe finds out whether the shard answers.
+// Probe returns an error if the shard does not answer.
 func (s *Client) Probe() error {
 	_, err := s.Numbers("probe")
 	return err
@@ -313,7 +313,7 @@ func (s *Client) do(op string, roundTrip func() error) (err error) {
 	if errors.As(err, &dial) {
 		return fmt.Errorf("%w: connecting to %s: %w", ErrNotSent, s.addr, dial.error)
 	}
-	// The other idle connections are probably dead, too; each would cost an increment.
+	// The other idle connections are probably dead, too, and each would lose an increment.
 	_ = s.Close()
 	return fmt.Errorf("%w: %s by %s: %w", ErrUnknown, op, s.addr, err)
 }

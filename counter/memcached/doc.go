@@ -1,9 +1,9 @@
 // Package memcached counts in shards, memcached servers that own parts of a PoP's counters.
 //
-// A [Client] sends what a node counts to one shard: a [Batch] of increments, reads and records in
-// one write, whose replies are read with bounds on every line and value. It never counts a
-// request twice: an [Outcome] says of each operation whether it may be sent again. Rare
+// A [Client] sends a node's counts to one shard. It writes a [Batch] of increments, reads and
+// records at once, and limits the size of every line and value that it reads. It never counts a
+// request twice: the [Outcome] of each operation tells whether it may be sent again. Rare
 // operations, such as storing which shards are drained, use gomemcache.
 //
-// A counter belongs to one run of a server, an [Instance]; each reply comes over a [Link].
+// A counter belongs to one run of a server, an [Instance]. Each reply arrives over a [Link].
 package memcached

@@ -42,7 +42,7 @@ func (s *Client) Exchange(b *Batch) (err error) {
 	first, err := c.exchange(b, s.o.Timeout)
 	if err != nil {
 		_ = c.Close()
-		s.closeIdle() // the others are probably as dead as this one
+		s.closeIdle() // the others are probably dead, too
 		if errors.Is(err, errMalformed) {
 			s.metrics.panics.Inc()
 		}
