@@ -10,19 +10,19 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// buckets is how many parts a digest has. A key's first byte names its bucket.
+// buckets is the number of buckets of a digest. The first byte of a key is the index of its bucket.
 const buckets = 256
 
-// A Digest sums up the records of a table that have not ended: for each bucket, what is
-// the same on every node of each record, and whether its rule is known, hashed and added up. Two nodes whose digests are
-// equal hold the same records; else they differ in the buckets that differ. A Digest is
-// no proof against those who can make records.
+// A Digest summarizes the records of a table that have not ended. Each bucket is a sum of hashes of
+// its records, which cover what is the same on every node and whether the rule is known. Two nodes
+// with equal digests hold the same records; otherwise their records differ in the buckets that differ.
+// A Digest does not protect against an attacker who can make records.
 type Digest [buckets]uint32
 
 // DigestSize is the size of a digest between nodes, in bytes.
 const DigestSize = 4 * buckets
 
-// toggle adds r, or takes it away if it is there.
+// toggle adds r, or removes it if it is present.
 func (d *Digest) toggle(r Record) {
 	known := byte(min(r.Rule, 1))
 	r.Why, r.ByHand = Why{}, false
@@ -32,7 +32,7 @@ func (d *Digest) toggle(r Record) {
 // Sum returns a hash of d.
 func (d *Digest) Sum() uint64 { return xxhash.Sum64(d.Append(make([]byte, 0, DigestSize))) }
 
-// Append appends the form of d between nodes, of DigestSize bytes.
+// Append appends the encoding of d for other nodes, of DigestSize bytes.
 func (d *Digest) Append(dst []byte) []byte {
 	for _, sum := range d {
 		dst = binary.BigEndian.AppendUint32(dst, sum)
@@ -40,7 +40,7 @@ func (d *Digest) Append(dst []byte) []byte {
 	return dst
 }
 
-// ParseDigest reads a digest that another node sent.
+// ParseDigest parses a digest that another node sent.
 func ParseDigest(b []byte) (d Digest, err error) {
 	if len(b) != DigestSize {
 		return d, errors.New("mitigation: the size of a digest is wrong")
@@ -58,9 +58,9 @@ func (t *Table) Digest() Digest {
 	return t.digest
 }
 
-// Where returns the records that have not ended at now and are in buckets where t differs
-// from d, those that end last first. Where they are more than most, those of some buckets are
-// left out, of others each time, so that tables that are told so again and again become equal.
+// Where returns the records that have not ended at now and are in buckets where t differs from d,
+// those that end last first. If there are more than most, it omits those of some buckets, at random,
+// so that repeated exchanges make the tables equal.
 func (t *Table) Where(d Digest, most int, now time.Time) (records []Record) {
 	mine := t.Digest()
 	begin := rand.IntN(parts)

@@ -1,10 +1,10 @@
-// Package mitigation holds the records by which the nodes of a PoP agree on whom to
-// stop: what a [Record] is, the [Table] of them that every node keeps in memory, and
-// their form in shards and between nodes.
+// Package mitigation implements the records by which the nodes of a PoP agree on which
+// clients to stop: the [Record], the [Table] of records that every node keeps in memory,
+// and their encodings in shards and between nodes.
 //
 // A record is made by the node that sees a limit exceeded, merged on all nodes, and
 // forgotten when it expires. Merging is commutative, associative and idempotent, so
-// records may arrive in any order, and twice. The package knows no network.
+// records may arrive in any order, and more than once. The package does no networking.
 package mitigation
 
 import (
@@ -15,66 +15,66 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// MaxLifetime is how long a record lives at most. A mitigation lasts for its rule's
-// timeout, 7 days at most, or until the estimate is back at the threshold, which takes
-// two periods of 7 days at most.
+// MaxLifetime is the maximum lifetime of a record. A mitigation lasts for its rule's timeout,
+// at most 7 days, or until the estimate is back at the threshold, which takes at most two
+// periods of 7 days.
 const MaxLifetime = 14 * 24 * time.Hour
 
-// A Record says that a key is mitigated, or that its mitigation was lifted. Key to Node are the
-// same on every node, and never change.
+// A Record says that a key is mitigated, or that its mitigation was lifted. The fields from Key to
+// Node are the same on every node and never change.
 type Record struct {
 	Key counter.Key
 
-	// Generation counts the lifts before this record: one that is made after a lift
-	// has the lift's generation + 1, and so wins over it.
+	// Generation counts the lifts before this record. A record made after a lift has the
+	// lift's generation + 1, and so wins over it.
 	Generation uint32
 
 	// Lifted ends all mitigations of the generation.
 	Lifted bool
 
 	// Start is when the mitigation began, in microseconds since the Unix epoch, by the
-	// clock of the node that made the record. It is later if the mitigation before ends
-	// later by another clock: the later mitigation has the later end.
+	// clock of the node that made the record. It is moved later if the previous mitigation
+	// ends later by another clock, so that the later mitigation has the later end.
 	Start int64
 
-	// Lifetime is how long it lasts, in whole microseconds.
+	// Lifetime is how long the mitigation lasts, in whole microseconds.
 	Lifetime time.Duration
 
 	// Node is the node that made the record.
 	Node NodeID
 
-	// ByHand says that an operator made the record. It is not compared.
+	// ByHand reports whether an operator made the record. It is not compared.
 	ByHand bool
 
-	// ID names the key to people. Only records from a Table have it; see Table.IdentifyBy. It is not
-	// compared, and not sent: each node computes it.
+	// ID identifies the key to people. Only records from a Table have it; see Table.IdentifyBy. It is
+	// neither compared nor sent: each node computes it.
 	ID counter.ID
 
-	// Why is the evaluation that the record was made for. A lift may have none, and so may a
-	// record that was made by hand.
+	// Why is the evaluation that led to the record. It may be zero for lifts and for records made
+	// by hand.
 	Why Why
 
-	// Rule is the fingerprint of the rule that was exceeded. It is 0 where it is not known: on a
-	// node that has the record from a shard. Client is the address of the request that crossed
-	// the line, invalid where it is not known or operators do not allow it. They are not compared,
-	// and travel between nodes only.
+	// Rule is the fingerprint of the rule that was exceeded. It is 0 if unknown, as on a node that
+	// has the record from a shard. Client is the address of the request that exceeded the limit; it
+	// is invalid if unknown or if operators do not allow it. Both are not compared, and sent only
+	// between nodes.
 	Rule   uint64
 	Client netip.Addr
 
-	// Sample is the request that crossed the line, nil but on the node where the
+	// Sample is the request that exceeded the limit. It is nil except on the node where the
 	// mitigation started. It is not compared and never leaves the node.
 	Sample *Sample
 
-	// Acted is how many requests this node has acted on because of the record. Only what
-	// Table.Expire passes on has it.
+	// Acted is the number of requests that this node has acted on because of the record. It is
+	// set only in records that Table.Expire passes on.
 	Acted uint64
 
-	// Deadline is when this node forgets the record, by its own monotonic clock. It is
-	// not compared: of two copies of a record the earlier deadline holds.
+	// Deadline is when this node forgets the record, by its own monotonic clock. It is not
+	// compared: of two copies of a record, the earlier deadline applies.
 	Deadline time.Time
 }
 
-// A NodeID tells the nodes of a PoP apart.
+// A NodeID identifies a node of a PoP.
 type NodeID uint64
 
 // A Sample is the last request that was counted before a mitigation started.
@@ -103,8 +103,8 @@ func (w Why) String() string {
 // that made it.
 func (r Record) End() int64 { return r.Start + r.Lifetime.Microseconds() }
 
-// adopt takes what explains r from o, an older copy of r or an earlier record of its key, where r
-// lacks it, and reports whether it took anything. active says that o has not ended.
+// adopt copies the rule and client from o, an older copy of r or an earlier record of its key, if r
+// lacks them, and reports whether it copied anything. active says that o has not ended.
 func (r *Record) adopt(o *Record, active bool) (more bool) {
 	if r.Rule == 0 && o.Rule != 0 { // a key has one rule
 		r.Rule, more = o.Rule, true
@@ -115,11 +115,11 @@ func (r *Record) adopt(o *Record, active bool) (more bool) {
 	return more
 }
 
-// Wins reports whether r holds where o, of the same key, is known as well.
+// Wins reports whether r takes precedence over o, a record of the same key.
 func (r Record) Wins(o Record) bool { return compare(r, o) > 0 }
 
-// compare orders the records of one key: the greatest one holds. It is a total order on
-// what is the same on every node.
+// compare orders the records of one key; the greatest takes precedence. It is a total order
+// on what is the same on every node.
 func compare(a, b Record) int {
 	lifted := func(r Record) int {
 		if r.Lifted {

@@ -18,63 +18,63 @@ import (
 
 // Options configures a Table. The zero value is usable.
 type Options struct {
-	// Size is how many records are held at most. At the bound the longest unused goes;
-	// it is learned again from its shard with its key's next count. If zero, 131072.
+	// Size is the maximum number of records. When it is reached, the least recently used is
+	// evicted; it is learned again from its shard with its key's next count. If zero, 131072.
 	Size int
 
 	// Registerer registers the table's metrics. If nil, they are not registered.
 	Registerer prometheus.Registerer
 }
 
-// parts is how many locks readers share. A power of two.
+// parts is the number of locks that readers share, a power of two.
 const parts = 64
 
-// A Table holds the records that a node knows, at most one for each key. All methods may
-// be called concurrently. Get takes a lock that writers hold for a map operation only, and none
-// for most keys without a record.
+// A Table holds the records that a node knows, at most one per key. It is safe for concurrent
+// use. Get takes a lock that writers hold only for a map operation, and no lock for most keys
+// without a record.
 type Table struct {
 	part [parts]*lru.Cache[counter.Key, *held]
 	size int // of all parts
 
-	// same is how many records have the same 15 bits of their keys. Most keys have no record, and are
-	// told from those that have one without a lock.
+	// same counts the records by 15 bits of their keys. It shows without a lock that most keys have
+	// no record.
 	same [1 << 15]atomic.Int32
 
-	mu     sync.Mutex // held to write, and guards what follows
-	due    expiry     // what is held, by the time when there is something to do
+	mu     sync.Mutex // held for writing; guards the following
+	due    expiry     // the records, by the time of their next event
 	digest Digest
 
-	lifted atomic.Bool // some key was lifted ever
+	lifted atomic.Bool // at least one key was ever lifted
 
 	evicted prometheus.Counter
 	onEvict func(counter.Key)
 	id      func(counter.Key) counter.ID
 }
 
-// OnEvict lets f be called with each key whose record is forgotten before its end. It is to
-// be called before t is used; f must not use t.
+// OnEvict makes t call f with each key whose record is forgotten before its end. It must be
+// called before t is used; f must not use t.
 func (t *Table) OnEvict(f func(counter.Key)) { t.onEvict = f }
 
-// IdentifyBy lets records have the IDs that id returns. It is called once for each key that t
-// learns. IdentifyBy is to be called before t is used; id must not use t.
+// IdentifyBy gives records the IDs that id returns. id is called once for each key that t
+// learns, and must not use t. IdentifyBy must be called before t is used.
 func (t *Table) IdentifyBy(id func(counter.Key) counter.ID) { t.id = id }
 
 // held is a record in a table.
 type held struct {
 	Record
-	used  atomic.Int64  // second in which it was last made the youngest of its part
+	used  atomic.Int64  // second in which it was last made the most recently used of its part
 	acted atomic.Uint64 // see Record.Acted
-	over  bool          // past its deadline, and said so
+	over  bool          // past its deadline, and reported
 	at    int           // place in Table.due, or -1
 
 	remembered time.Time // when it is forgotten, once it is over
 }
 
-// kept is how long a record is kept after its deadline: longer than a copy of it may be on
-// its way, which would begin to live again.
+// kept is how long a record is kept after its deadline: longer than a copy of it can be in
+// transit, which would otherwise revive it.
 const kept = 10 * time.Second
 
-// until returns when there is something to do about h.
+// until returns the time of h's next event.
 func (h *held) until() time.Time {
 	if h.over {
 		return h.remembered
@@ -128,8 +128,8 @@ func (t *Table) Get(k counter.Key, now time.Time, acts func(*Record) bool) *Reco
 	if !ok || h.Lifted || !now.Before(h.Deadline) {
 		return nil
 	}
-	// Peek shares its lock with other readers, but does not make the record the
-	// youngest; once a second is enough for that.
+	// Peek shares its lock with other readers, but does not make the record the most
+	// recently used; once a second is enough for that.
 	if second := now.Unix(); h.used.Load() != second && h.used.Swap(second) != second {
 		part.Get(k)
 	}
@@ -140,8 +140,8 @@ func (t *Table) Get(k counter.Key, now time.Time, acts func(*Record) bool) *Reco
 	return &h.Record
 }
 
-// Generation returns the generation of a mitigation of k that begins now: 0 unless t knows of
-// a lift. A lift is remembered for MaxLifetime, even if a later mitigation ends earlier.
+// Generation returns the generation of a mitigation of k that begins now. It is 0 unless t knows
+// of a lift. A lift is remembered for MaxLifetime, even if a later mitigation ends earlier.
 func (t *Table) Generation(k counter.Key) uint32 {
 	if !t.lifted.Load() || !t.May(k) {
 		return 0 // nearly always
@@ -160,8 +160,7 @@ func (r Record) next() uint32 {
 	return r.Generation
 }
 
-// Held returns the record of k, whether it mitigates or says that a mitigation was
-// lifted.
+// Held returns the record of k that has not ended at now, whether of a mitigation or of a lift.
 func (t *Table) Held(k counter.Key, now time.Time) (Record, bool) {
 	h, ok := t.of(k).Peek(k)
 	if !ok || !now.Before(h.Deadline) {
@@ -179,9 +178,9 @@ func (t *Table) Last(k counter.Key) (Record, bool) {
 	return h.Record, true
 }
 
-// All returns the records that have not ended at now, in no order. They must not be changed. Only
-// parts of t are locked, one after the other, and each for the time that it takes to copy the
-// addresses of its records.
+// All returns the records that have not ended at now, in no particular order. The caller must not
+// modify them. All locks one part of t at a time, for as long as it takes to copy the pointers to its
+// records.
 func (t *Table) All(now time.Time) iter.Seq[*Record] {
 	return func(yield func(*Record) bool) {
 		for _, part := range t.part {
@@ -194,7 +193,7 @@ func (t *Table) All(now time.Time) iter.Seq[*Record] {
 	}
 }
 
-// Len returns how many records are held, those that have just ended included.
+// Len returns the number of records, including those that have just ended.
 func (t *Table) Len() (n int) {
 	for _, part := range t.part {
 		n += part.Len()
@@ -203,10 +202,10 @@ func (t *Table) Len() (n int) {
 }
 
 // Merge keeps the greater of r and the record that t holds for r's key, by generation,
-// lifted, end and node, and reports whether t changed. Of two copies of the same record
-// the earlier deadline stays, and what explains it on either. Records may arrive in any order, and twice. One that is past its
-// deadline changes nothing, as does a copy of one that has just ended here; what it says of
-// lifts before it is remembered.
+// lifted, end and node, and reports whether t changed. Of two copies of the same record, it
+// keeps the earlier deadline, and the rule and client if either has them. Records may arrive
+// in any order, and more than once. A record past its deadline changes nothing, nor does a
+// copy of one that has just ended here, except that earlier lifts it implies are remembered.
 func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 	if latest := now.Add(min(r.Lifetime, MaxLifetime)); r.Deadline.After(latest) {
 		r.Deadline = latest
@@ -264,10 +263,10 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 	return changed
 }
 
-// Full reports whether no record has room, but in place of another one.
+// Full reports whether a new record can be added only in place of another.
 func (t *Table) Full() bool { return t.Len() >= t.size }
 
-// forget removes h from the order of deadlines, and from the digest.
+// forget removes h from due and from the digest.
 func (t *Table) forget(h *held) {
 	if h.at >= 0 {
 		heap.Remove(&t.due, h.at)
@@ -275,7 +274,7 @@ func (t *Table) forget(h *held) {
 	t.end(h)
 }
 
-// end notes that h mitigates no more.
+// end records that h has ended.
 func (t *Table) end(h *held) {
 	if !h.over {
 		h.over = true
@@ -283,8 +282,8 @@ func (t *Table) end(h *held) {
 	}
 }
 
-// gone is called for what leaves a part. mu is held: only Merge and expire take
-// anything out.
+// gone is called for each record that leaves a part. mu is held: only Merge and expire
+// remove records.
 func (t *Table) gone(k counter.Key, h *held) {
 	t.sameAs(k).Add(-1)
 	if h.at >= 0 {
@@ -296,9 +295,9 @@ func (t *Table) gone(k counter.Key, h *held) {
 	}
 }
 
-// Expire ends what is past its deadline at now, passes mitigations that have ended so to ended,
-// and forgets what ended some time ago. It returns when there is more to do, zero if nothing is
-// held; a record that is merged later may end earlier.
+// Expire ends the records that are past their deadline at now, passes those of mitigations to
+// ended, and forgets records that ended some time ago. It returns the time of the next event, or
+// the zero time if t is empty; a record merged later may end earlier.
 func (t *Table) Expire(now time.Time, ended func(Record)) (next time.Time) {
 	records, next := t.expire(now)
 	for _, r := range records {
@@ -307,7 +306,7 @@ func (t *Table) Expire(now time.Time, ended func(Record)) (next time.Time) {
 	return next
 }
 
-// expire removes what Expire says, and returns the mitigations that end.
+// expire does the work of Expire and returns the mitigations that ended.
 func (t *Table) expire(now time.Time) (ended []Record, next time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -332,7 +331,7 @@ func (t *Table) expire(now time.Time) (ended []Record, next time.Time) {
 	return ended, time.Time{}
 }
 
-// expiry is a heap by the time when there is something to do.
+// expiry is a heap ordered by the time of the next event.
 type expiry []*held
 
 func (e expiry) Len() int           { return len(e) }

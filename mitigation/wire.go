@@ -10,8 +10,8 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// Records have a fixed size wherever they go, and hold nothing that a client sent.
-// All numbers are big endian.
+// Encoded records have a fixed size and contain nothing that a client sent. All numbers
+// are big endian.
 //
 //	 0  version: of the form in shards, or between nodes
 //	 1  flags: 1 lifted; 2 and 4, as a number, the kind of the estimate; 8 by hand
@@ -26,7 +26,7 @@ import (
 //	72  period, seconds
 //	76  elapsed, microseconds
 //
-// Only between nodes, so that a shard never has an address:
+// Only between nodes, so that shards never store addresses:
 //
 //	84  remaining lifetime, microseconds
 //	92  fingerprint of the rule, 0 if not known
@@ -43,10 +43,10 @@ const (
 	SentSize = StoredSize + 32
 )
 
-// ErrExpired says that a record is over.
+// ErrExpired means that a record has expired.
 var ErrExpired = errors.New("mitigation: the record has expired")
 
-// AppendStored appends the form of r in a shard, of StoredSize bytes.
+// AppendStored appends the encoding of r for a shard, of StoredSize bytes.
 func (r Record) AppendStored(dst []byte) []byte {
 	return r.append(dst, storedVersion)
 }
@@ -72,8 +72,8 @@ func (r *Record) append(dst []byte, version byte) []byte {
 	return binary.BigEndian.AppendUint64(dst, uint64(r.Why.Elapsed))
 }
 
-// AppendSent appends the form of r between nodes, of SentSize bytes. It carries what is
-// left of the lifetime at now, since nodes share no clock.
+// AppendSent appends the encoding of r for other nodes, of SentSize bytes. It contains the
+// lifetime remaining at now, because nodes do not share a clock.
 func (r Record) AppendSent(dst []byte, now time.Time) []byte {
 	dst = r.append(dst, sentVersion)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(max(0, r.Deadline.Sub(now).Microseconds())))
@@ -85,19 +85,19 @@ func (r Record) AppendSent(dst []byte, now time.Time) []byte {
 	return append(dst, client[:]...)
 }
 
-// StoredTTL returns for how many seconds a shard keeps r at now: until its deadline, or for
-// MaxLifetime if it tells of a lift.
+// StoredTTL returns the time to live of r in a shard, in seconds: until its deadline or, if it
+// implies a lift, MaxLifetime.
 func (r *Record) StoredTTL(now time.Time) int32 {
 	left := r.Deadline.Sub(now)
 	if r.Lifted || r.Generation > 0 {
 		left = MaxLifetime
 	}
-	return int32(left/time.Second) + 1 // never 0, which would be for ever
+	return int32(left/time.Second) + 1 // never 0, which would mean forever
 }
 
-// ParseStored reads a record from the shard that holds it for key. What is left of it at
-// now is counted by this node's clock, and never more than the lifetime. The error is
-// ErrExpired, with the record, or says why this is not a record of the key.
+// ParseStored parses a record that a shard stores for key. The remaining lifetime at now is
+// measured by this node's clock and limited to the lifetime. The error is ErrExpired, with a
+// valid record, or says why b is not a record of the key.
 func ParseStored(b []byte, key counter.Key, now time.Time) (Record, error) {
 	if len(b) != StoredSize {
 		return Record{}, fmt.Errorf("mitigation: a stored record has %d bytes, this has %d", StoredSize, len(b))
@@ -112,8 +112,8 @@ func ParseStored(b []byte, key counter.Key, now time.Time) (Record, error) {
 	return r.remaining(time.Duration(r.End()-now.UnixMicro())*time.Microsecond, now)
 }
 
-// ParseSent reads a record that another node sent. The error is ErrExpired or says why
-// this is no record.
+// ParseSent parses a record that another node sent. The error is ErrExpired or says why b is
+// not a record.
 func ParseSent(b []byte, now time.Time) (Record, error) {
 	if len(b) != SentSize {
 		return Record{}, fmt.Errorf("mitigation: a sent record has %d bytes, this has %d", SentSize, len(b))
@@ -130,7 +130,7 @@ func ParseSent(b []byte, now time.Time) (Record, error) {
 	return r.remaining(time.Duration(min(left, uint64(MaxLifetime/time.Microsecond)))*time.Microsecond, now)
 }
 
-// remaining sets the deadline.
+// remaining sets the deadline from the remaining lifetime.
 func (r Record) remaining(left time.Duration, now time.Time) (Record, error) {
 	if left <= 0 {
 		r.Deadline = now
@@ -145,7 +145,7 @@ const (
 	flagByHand = 8
 )
 
-// parse reads what both forms have.
+// parse parses the common part of both encodings.
 func parse(b []byte, version byte) (Record, error) {
 	kind := counter.Kind(b[1] &^ flagByHand >> 1)
 	if b[0] != version || !kind.Known() {
