@@ -1,5 +1,5 @@
-// Package async takes counting work off the request path: a bounded queue that merges
-// what belongs together, to be done a few milliseconds later.
+// Package async takes counting work off the request path. It provides a bounded queue that
+// merges work with the same key and passes it on a few milliseconds later.
 package async
 
 import (
@@ -17,44 +17,43 @@ type Options[K comparable, V any] struct {
 	// Hash spreads keys; clients must not be able to choose its values.
 	Hash func(K) uint64
 
-	// Merge adds an offer to what is queued under the same key.
+	// Merge merges an offer into the value queued under the same key.
 	Merge func(queued *V, offered V)
 
-	// Size returns how much v stands for, which is never 0.
+	// Size returns the size of v. It must not be 0.
 	Size func(v *V) uint64
 
-	// Capacity is how many keys are queued at most. If zero, 16384.
+	// Capacity is the maximum number of queued keys. If zero, 16384.
 	Capacity int
 
-	// Interval is how long an offer waits at most before it is flushed, so that later
-	// ones with its key can join it. If zero, 2 ms.
+	// Interval is the maximum time that an offer waits before it is flushed, so that later
+	// offers with the same key can be merged into it. If zero, 2 ms.
 	Interval time.Duration
 
 	// Registerer registers the queue's metrics. If nil, they are not registered.
 	Registerer prometheus.Registerer
 }
 
-// stripes share the lock's load between cores. Their number is that of the bits of
-// Queue.urgent.
+// stripes is the number of stripes, which reduce lock contention. Each has a bit in Queue.urgent.
 const stripes = 16
 
-// A Queue holds at most one value for each key. What is offered under a key that is
-// queued already is merged into it, so that a flood by one client costs one place.
+// A Queue holds at most one value per key. Offers for a key that is already queued are merged, so
+// that a flood from one client takes only one place.
 //
-// Offer and Len may be called concurrently with everything. Poll and Flush must not overlap.
+// Offer and Len may be called concurrently with any method. Poll and Flush must not overlap.
 type Queue[K comparable, V any] struct {
 	o       Options[K, V]
 	stripe  [stripes]stripe[K, V]
 	wake    chan struct{} // holds at most one
 	waiting atomic.Bool   // something was offered since the last flush
-	urgent  atomic.Uint32 // stripes with an urgent offer, a bit each
+	urgent  atomic.Uint32 // bit set of stripes with an urgent offer
 
-	// When to flush everything, when the urgent, and when they were last flushed. They belong
-	// to the caller of Poll.
+	// When to flush everything, when to flush urgent offers, and when those were last flushed. Only
+	// for the caller of Poll.
 	all, some, last time.Time
 }
 
-// New returns a queue. Items leave it by Poll and Flush alone.
+// New returns a queue. Only Poll and Flush remove items from it.
 func New[K comparable, V any](o Options[K, V]) (*Queue[K, V], error) {
 	if o.Hash == nil || o.Merge == nil || o.Size == nil {
 		return nil, errors.New("async: Hash, Merge and Size are required")
@@ -80,10 +79,10 @@ func New[K comparable, V any](o Options[K, V]) (*Queue[K, V], error) {
 	return q, nil
 }
 
-// Offer queues v under k, or merges it into what is queued there. It returns the size of what
-// waits under k, v included, and whether it did: if the queue is full, v is dropped, and the
-// caller counts that. It never blocks and never allocates. An urgent offer is flushed at
-// once, with its neighbours.
+// Offer queues v under k, or merges it into the value queued there. It returns the size of the value
+// queued under k, including v. ok is false if v was dropped because the queue is full; the caller
+// must count such drops. Offer never blocks and never allocates. An urgent offer is flushed at once,
+// together with the rest of its stripe.
 func (q *Queue[K, V]) Offer(k K, v V, urgent bool) (size uint64, ok bool) {
 	h := q.o.Hash(k)
 	i := h % stripes
@@ -100,7 +99,7 @@ func (q *Queue[K, V]) Offer(k K, v V, urgent bool) (size uint64, ok bool) {
 	return size, true
 }
 
-// Len returns how many keys are queued.
+// Len returns the number of queued keys.
 func (q *Queue[K, V]) Len() (n int) {
 	for i := range q.stripe {
 		s := &q.stripe[i]
@@ -111,15 +110,15 @@ func (q *Queue[K, V]) Len() (n int) {
 	return n
 }
 
-// Wake returns a channel that receives a value when Poll should be called earlier than it said.
+// Wake returns a channel that receives a value when Poll should be called earlier than it asked for.
 func (q *Queue[K, V]) Wake() <-chan struct{} { return q.wake }
 
-// Poll passes items to flush that have waited for the interval at now, and urgent ones. It
-// returns when to call it next, or zero if nothing waits; see also Wake. flush runs in the
-// caller's goroutine and owns the items until it returns.
+// Poll passes urgent items, and those that have waited for the interval at now, to flush. It returns
+// when to call it next, or the zero time if nothing is queued; see also Wake. flush runs in the
+// caller's goroutine and must not use the items after it returns.
 func (q *Queue[K, V]) Poll(now time.Time, flush func([]Item[K, V])) (next time.Time) {
-	// Urgent offers need not wait for the interval, but a client that stays near its
-	// threshold must not turn every one of its requests into a flush.
+	// Urgent offers do not wait for the interval, but a client that stays near its threshold
+	// must not cause a flush with every request.
 	if q.urgent.Load() != 0 && q.some.IsZero() {
 		q.some = q.last.Add(q.o.Interval / 8)
 	}
@@ -141,8 +140,7 @@ func (q *Queue[K, V]) Poll(now time.Time, flush func([]Item[K, V])) (next time.T
 	return q.all
 }
 
-// Flush passes everything that is queued to flush, in the caller's goroutine, without waiting
-// for the interval.
+// Flush passes all queued items to flush, in the caller's goroutine, without waiting for the interval.
 func (q *Queue[K, V]) Flush(flush func([]Item[K, V])) {
 	q.waiting.Store(false)
 	q.urgent.Store(0)

@@ -5,20 +5,20 @@ import (
 	"sync"
 )
 
-// An Item is a key with what was offered under it, merged.
+// An Item is a key and the merged offers for it.
 type Item[K comparable, V any] struct {
 	Key   K
 	Value V
 }
 
-// A stripe is a part of a queue with a lock of its own. Offers go to one table while
-// the items of the other are flushed.
+// A stripe is a part of a queue with its own lock. Offers go to one table while the items of the
+// other are flushed.
 type stripe[K comparable, V any] struct {
 	mu     sync.Mutex
 	queued table[K, V] // guarded by mu
 	spare  table[K, V] // belongs to Run
 
-	_ [64]byte // the neighbour's lock is on another cache line
+	_ [64]byte // keeps the locks of adjacent stripes on different cache lines
 }
 
 func (s *stripe[K, V]) offer(h uint64, k *K, v *V, o *Options[K, V]) (size uint64) {
@@ -28,7 +28,7 @@ func (s *stripe[K, V]) offer(h uint64, k *K, v *V, o *Options[K, V]) (size uint6
 	return size
 }
 
-// take returns what is queued. It is valid until spare is reset.
+// take removes and returns the queued items. They are valid until spare is reset.
 func (s *stripe[K, V]) take() []Item[K, V] {
 	s.mu.Lock()
 	s.queued, s.spare = s.spare, s.queued
@@ -36,21 +36,21 @@ func (s *stripe[K, V]) take() []Item[K, V] {
 	return s.spare.items
 }
 
-// A table is a hash table of fixed size whose items lie densely, in the order in which
-// they came. It is a Go map that never grows, so that adding never allocates.
+// A table is a hash table of fixed size whose items are stored densely, in insertion order. Unlike
+// a Go map it never grows, so adding never allocates.
 type table[K comparable, V any] struct {
-	items []Item[K, V] // as many as its capacity at most
-	index []uint32     // place in items + 1, at the hash or after it; 0: empty
+	items []Item[K, V] // up to its capacity
+	index []uint32     // index in items + 1, at the hash or after it; 0 if empty
 }
 
 func newTable[K comparable, V any](capacity int) table[K, V] {
 	return table[K, V]{
 		items: make([]Item[K, V], 0, capacity),
-		index: make([]uint32, 1<<bits.Len(uint(2*capacity))), // half empty at most
+		index: make([]uint32, 1<<bits.Len(uint(2*capacity))), // at most half full
 	}
 }
 
-// add returns the size of what is under k with this offer, 0 if there is no room for it.
+// add adds v under k. It returns the size of the value under k, including v, or 0 if there is no room.
 func (t *table[K, V]) add(h uint64, k *K, v *V, o *Options[K, V]) (size uint64) {
 	mask := uint64(len(t.index) - 1)
 	for i := h >> 32 & mask; ; i = (i + 1) & mask {
@@ -70,7 +70,7 @@ func (t *table[K, V]) add(h uint64, k *K, v *V, o *Options[K, V]) (size uint64) 
 	}
 }
 
-// reset empties t, and lets go of what its items point to.
+// reset empties t and drops references held by its items.
 func (t *table[K, V]) reset(hash func(K) uint64) {
 	if len(t.items) > len(t.index)/32 {
 		clear(t.index)
