@@ -1,10 +1,9 @@
-// Package ring finds the shard that owns a key, by consistent hashing with bounded
-// loads. While a shard is out, its part of the keys is spread over the others, and no
-// other key moves. When the list of shards itself changes, bounded loads move a few keys
-// between those that stay, too.
+// Package ring maps keys to shards by consistent hashing with bounded loads. While a shard
+// is out, its keys are spread over the others, and no other key moves. When the list of
+// shards itself changes, bounded loads also move a few keys between the remaining shards.
 //
-// Placement is wire protocol: all nodes of a PoP that name the same shards, and the same
-// of them as out, place every key alike, whatever the order in which they name them.
+// Placement is part of the wire protocol: all nodes of a PoP with the same shards, of which
+// the same are out, place every key identically, regardless of the order of the shards.
 package ring
 
 import (
@@ -17,30 +16,30 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// These decide where keys are, as does the version of the consistent module. A node that
-// differs in one of them splits the counts of its PoP.
+// These constants and the version of the consistent module determine where keys are placed.
+// A node that differs in any of them splits the counts of its PoP.
 const (
 	partitions  = 1021 // prime, far above the number of shards
 	replication = 100  // points of a shard on the ring
-	load        = 1.25 // of the fullest shard, as a multiple of the mean
+	load        = 1.25 // maximum load of a shard, as a multiple of the mean
 )
 
-// ErrEmpty says that a ring has no shards, or that all of them are out.
+// ErrEmpty means that a ring has no shards, or that all of them are out.
 var ErrEmpty = errors.New("ring: no shards")
 
-// A Ring maps keys to shards of type S. The zero Ring is empty. Owner may be called
-// concurrently with everything else; Set with itself.
+// A Ring maps keys to shards of type S. The zero Ring is empty. A Ring is safe for
+// concurrent use.
 type Ring[S any] struct {
 	owners atomic.Pointer[[partitions]S]
 }
 
-// Set replaces the shards by those given under their names. A name is a shard's
-// address, host:port, spelled alike on every node. Owner answers from the old shards
-// until Set returns. After an error the old ones stay.
+// Set replaces the shards, which are keyed by name. A shard's name is its address,
+// host:port, which must be spelled identically on every node. Owner uses the old shards
+// until Set returns. After an error, the old shards remain.
 //
-// out names those of the shards that own nothing for now. What they own in the ring of
-// all goes to its owner in the ring of those that are in; what others own stays. Names
-// in out that are not among the shards are ignored.
+// out names shards that own nothing for now. The keys that they own in the ring of all
+// shards go to their owners in the ring without them; other keys do not move. Names in out
+// that are not among the shards are ignored.
 func (r *Ring[S]) Set(shards map[string]S, out ...string) error {
 	in := maps.Clone(shards)
 	for _, name := range out {
@@ -72,7 +71,7 @@ func (r *Ring[S]) Set(shards map[string]S, out ...string) error {
 	return nil
 }
 
-// place distributes the partitions. The library panics where it finds no room.
+// place distributes the partitions. The library panics if it finds no room.
 func place[S any](shards map[string]S) (placed *consistent.Consistent, err error) {
 	members := make([]consistent.Member, 0, len(shards))
 	for n := range shards {
@@ -91,8 +90,8 @@ func place[S any](shards map[string]S) (placed *consistent.Consistent, err error
 	}), nil
 }
 
-// Owner returns the shard that owns key. It reads a table that Set replaces whole, so
-// that it takes no lock and allocates nothing. The error is ErrEmpty.
+// Owner returns the shard that owns key, or ErrEmpty. It reads a table that Set replaces as
+// a whole, so it takes no lock and does not allocate.
 func (r *Ring[S]) Owner(key [16]byte) (shard S, err error) {
 	owners := r.owners.Load()
 	if owners == nil {
@@ -101,8 +100,8 @@ func (r *Ring[S]) Owner(key [16]byte) (shard S, err error) {
 	return owners[xxhash.Sum64(key[:])%partitions], nil
 }
 
-// Owners returns the owner of each of the equal parts of all keys, none if the ring is empty. It must
-// not be changed.
+// Owners returns the owner of each partition, or nil if the ring is empty. Partitions have equal shares
+// of the keys. The caller must not modify the result.
 func (r *Ring[S]) Owners() []S {
 	owners := r.owners.Load()
 	if owners == nil {
@@ -115,7 +114,7 @@ type name string
 
 func (n name) String() string { return string(n) }
 
-// hasher is not keyed: what it hashes, tags and shard names, no client can choose.
+// hasher is not keyed, because clients cannot choose what it hashes: tags and shard names.
 type hasher struct{}
 
 func (hasher) Sum64(b []byte) uint64 { return xxhash.Sum64(b) }
