@@ -1,5 +1,5 @@
-// Package edge embeds the rate limiter in a Go server: a [Limiter] decides from memory, counts
-// afterwards, and shares its counts with the other nodes of its PoP, or with nobody.
+// Package edge embeds the rate limiter in a Go server. A [Limiter] decides from memory, counts
+// afterwards, and may share its counts with the other nodes of a PoP.
 //
 //	limiter, err := edge.New(edge.Options{Rules: edge.PerClient(100, time.Minute)})
 //	if err != nil {
@@ -8,10 +8,10 @@
 //	defer limiter.Close(context.Background())
 //	return http.ListenAndServe(":8080", limiter.Middleware(mux))
 //
-// [Limiter.Allow] limits what is not HTTP. Rules are those of rules files; a node of the command
-// edge with the same secret, shards and rules may belong to the same PoP.
+// [Limiter.Allow] limits anything other than HTTP. Rules are written as in rules files; a node of
+// the command edge with the same secret, shards and rules may belong to the same PoP.
 //
-// This package is the one whose API is stable. The others are parts of the command, and change
+// Only the API of this package is stable. The other packages are parts of the command and change
 // with it.
 package edge
 
@@ -31,44 +31,45 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Options configures a Limiter. Rules or RuleFiles are required. The zero value of every other
-// field is usable, and makes a Limiter that counts alone, in its own memory.
+// Options configures a Limiter. Rules or RuleFiles is required. The zero value of every other field
+// is usable: the Limiter then counts alone, in its own memory.
 type Options struct {
 	// Rules is the text of a rules file. [PerClient] writes a simple one.
 	Rules string
 
-	// RuleFiles are rules files and directories of them, instead of Rules. They are read again when
-	// they change.
+	// RuleFiles are rules files, and directories of them, to use instead of Rules. They are reloaded
+	// when they change.
 	RuleFiles []string
 
-	// Name tells the nodes of a PoP apart. If empty, the host's name and the process ID.
+	// Name identifies the node in its PoP. If empty, the host name and the process ID.
 	Name string
 
 	// Shards are the memcached servers, as HOST:PORT, in which the nodes of a PoP count together.
-	// All are given the same ones, and the same Secret of at least 16 bytes.
+	// All nodes must have the same Shards and the same Secret, of at least 16 bytes.
 	Shards []string
 	Secret string
 
-	// Gossip lets the nodes of a PoP tell each other at once whom they mitigate. If nil, they learn
-	// it from the shards.
+	// Gossip lets the nodes of a PoP exchange mitigations immediately. If nil, they learn of them
+	// from the shards.
 	Gossip *Gossip
 
-	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed.
+	// TrustedProxies are the networks of proxies whose X-Forwarded-For is trusted.
 	TrustedProxies []netip.Prefix
 
-	// TrackedKeys is how many keys have their counts in memory, about 0.3 KB each. If zero, 262144.
+	// TrackedKeys is the maximum number of keys whose counts are in memory, at about 0.3 KB each.
+	// If zero, 262144.
 	TrackedKeys int
 
-	// Logger gets mitigations that begin and end, and what goes wrong. If nil, nothing is logged.
+	// Logger logs the start and end of mitigations, and errors. If nil, nothing is logged.
 	Logger *slog.Logger
 }
 
-// Gossip says how a node finds the others of its PoP.
+// Gossip configures how a node finds its peers.
 type Gossip struct {
 	Listen    string   // HOST:PORT, UDP and TCP
-	Advertise string   // where others reach Listen; if empty, its own address
-	Join      []string // HOST:PORT of some other nodes
-	Keys      [][]byte // 16, 24 or 32 bytes; packets are encrypted by the first
+	Advertise string   // address at which peers reach Listen; if empty, its own
+	Join      []string // HOST:PORT of some peers
+	Keys      [][]byte // of 16, 24 or 32 bytes; the first one encrypts packets
 }
 
 // PerClient returns the text of a rules file with one rule, client: each client address may make
@@ -84,11 +85,11 @@ func PerClient(requests int, period time.Duration) string {
 `, requests, max(1, (period+time.Second-1)/time.Second))
 }
 
-// A Limiter limits the rate of requests, or of anything that has a key. Its methods may be called
-// concurrently. None but New and Close waits for anything.
+// A Limiter limits the rate of requests, or of anything that has a key. It is safe for concurrent
+// use. Only New and Close block.
 type Limiter struct{ node *pop.Node }
 
-// New returns a Limiter that counts. Close ends it.
+// New starts a Limiter. The caller must call Close when done with it.
 func New(o Options) (*Limiter, error) {
 	node := pop.Options{
 		Embedded: true,
@@ -125,12 +126,12 @@ func New(o Options) (*Limiter, error) {
 	return &Limiter{n}, nil
 }
 
-// Close sends the counts that wait, until ctx is done, and ends the Limiter. Requests are decided
-// afterwards as well, by what is known, and not counted.
+// Close sends pending counts, until ctx is done, and stops the Limiter. Later requests are still
+// decided, from what is known, but not counted.
 func (l *Limiter) Close(ctx context.Context) error { return l.node.Stop(ctx) }
 
-// SetRules replaces the rules by the text of a rules file. After an error the old rules stay. Counts
-// and mitigations of rules that keep their ID and characteristics are kept.
+// SetRules replaces the rules with those of text, the text of a rules file. After an error, the old
+// rules remain in force. Rules that keep their ID and characteristics keep their counts and mitigations.
 func (l *Limiter) SetRules(text string) error {
 	set, err := rule.Parse("Rules", []byte(text))
 	if err != nil {
@@ -139,28 +140,29 @@ func (l *Limiter) SetRules(text string) error {
 	return l.node.SetRules(set)
 }
 
-// Metrics returns the Limiter's metrics. Their names begin with edge_, go_ and process_.
+// Metrics returns the Limiter's metrics. Their names begin with edge_, go_ or process_.
 func (l *Limiter) Metrics() prometheus.Gatherer { return l.node.Gatherer() }
 
-// An Answer says whether something may be done.
+// An Answer is the result of Allow.
 type Answer struct {
 	Allowed bool
 
-	// RetryAfter is after what time to ask again if it may not: whole seconds, at least one.
+	// RetryAfter is how long to wait before asking again if not Allowed: whole seconds, at least one.
 	RetryAfter time.Duration
 
-	// Remaining is how many times more it may be done now, and Known whether the Limiter knows that:
-	// it does once it has counted the key.
+	// Remaining is how many more are allowed now. It is valid only if Known, which is true once the
+	// Limiter has counted the key.
 	Remaining uint64
 	Known     bool
 }
 
-// Allow decides by a rule with one characteristic. key is its value: an address for ip, any text for
-// header:NAME. The rule's match and the access lists do not apply. Allow counts n if it allows; 0 only
-// asks. HTTP requests with this value share the counts.
+// Allow decides by the rule with the given ID, which must have one characteristic. key is the value of
+// that characteristic: an address for ip, any text for header:NAME. The rule's match and the access lists
+// do not apply. If it allows, Allow counts n; an n of 0 only asks. HTTP requests with the same value
+// share the counts.
 //
-// Allow does not wait: ctx is looked at first and no more. It returns an error if ctx is done, if
-// there is no such rule, or if no request can have the key; then nothing was counted.
+// Allow does not block: it checks ctx only once, at the start. It returns an error if ctx is done, if
+// there is no such rule, or if no request can have the key; nothing is counted then.
 func (l *Limiter) Allow(ctx context.Context, id, key string, n int) (Answer, error) {
 	if err := ctx.Err(); err != nil {
 		return Answer{}, err

@@ -6,30 +6,29 @@ import (
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
-// A Decision is what was decided about an HTTP request. Its methods must not be called
-// concurrently.
+// A Decision is the decision about an HTTP request. It is not safe for concurrent use.
 type Decision struct{ a *proxy.Admission }
 
-// Decide decides r, and counts it if it passes. [Limiter.Middleware] does everything that is needed
-// around it; use Decide where there is no http.Handler to wrap.
+// Decide decides r, and counts it if it passes. Use Decide only if there is no http.Handler to wrap:
+// [Limiter.Middleware] does everything else that is needed.
 func (l *Limiter) Decide(r *http.Request) Decision { return Decision{l.node.Admit(r)} }
 
-// Refused reports whether the request must not be served. Then Refuse answers it.
+// Refused reports whether the request must not be served. If so, answer it with Refuse.
 func (d Decision) Refused() bool { return d.a.Refused() }
 
-// Refuse answers the request as its rule says. For a rule with the action close it panics with
-// [http.ErrAbortHandler], at which net/http closes the connection.
+// Refuse answers the request as specified by its rule. For a rule with the action close, it panics
+// with [http.ErrAbortHandler], so that net/http closes the connection.
 func (d Decision) Refuse(w http.ResponseWriter, r *http.Request) { d.a.Refuse(w, r) }
 
-// Header sets the fields of an answer that tell the client what remains of its quotas.
+// Header sets the response header fields that tell the client its remaining quotas.
 func (d Decision) Header(header http.Header) { d.a.Sign(header) }
 
-// Answered counts a request that passed for the rules that count by its answer. It must be called
-// once at most. Only rules with a cost_header look at header, which may be nil.
+// Answered counts a request that passed, for the rules that count by the answer. It must be called
+// at most once. Only rules with a cost_header use header, which may be nil.
 func (d Decision) Answered(status int, header http.Header) { d.a.Answered(status, header) }
 
-// Middleware returns a handler that answers requests which the rules refuse, and lets next serve
-// the others. Rules that count by the answer see what next writes.
+// Middleware returns a handler that answers requests that the rules refuse and passes the others to
+// next. Rules that count by the answer see what next writes.
 func (l *Limiter) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d := l.Decide(r)
@@ -48,7 +47,7 @@ func (l *Limiter) Middleware(next http.Handler) http.Handler {
 	})
 }
 
-// A statusWriter tells answered of the answer, once.
+// A statusWriter calls answered once, with the answer's status and header.
 type statusWriter struct {
 	http.ResponseWriter
 	answered func(status int, header http.Header)
@@ -79,5 +78,5 @@ func (w *statusWriter) Flush() {
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Unwrap lets http.ResponseController find what the inner writer can.
+// Unwrap gives http.ResponseController access to the underlying writer.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
