@@ -1,5 +1,5 @@
-// Package admin is what a node shows to its operators, on listeners of their own: metrics
-// and health for machines, an API for people, their commands and their web page.
+// Package admin serves a node's operators on separate listeners: metrics and health for
+// machines, and an API for people, commands and the web page.
 package admin
 
 import (
@@ -10,10 +10,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Handler serves /metrics from g, /livez, which answers while the process runs, and
-// /readyz, which answers 503 while ready says why the node should get no connections, and
-// else 200 with what operators should know, a line for each detail. Shards that are down
-// are no reason: the node serves without them.
+// Handler serves /metrics from g, /livez, which answers while the process runs, and /readyz,
+// which answers 503 while ready returns an error, because the node should get no connections,
+// and else 200 with the details, one per line. Shards that are down do not make a node unready:
+// it serves without them.
 func Handler(g prometheus.Gatherer, ready func() (detail []string, err error)) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))

@@ -28,51 +28,51 @@ import (
 type Options struct {
 	Operations *Operations
 
-	// Tokens are asked for by whatever changes something.
+	// Tokens are required for every operation that changes something.
 	Tokens *Tokens
 
-	// Host is the name or address that the listener was told to have. Requests may name it, beside IP
-	// addresses and localhost: others come from web pages whose name was made to lead here.
+	// Host is the configured name or address of the listener. Requests may use it as their host, besides
+	// IP addresses and localhost. Other hosts indicate DNS rebinding by a web page.
 	Host string
 
-	// Open says that the listener is on the loopback network: what changes nothing needs no token then.
+	// Open says that the listener is on the loopback network, where reads need no token.
 	Open bool
 
-	// Page serves / and what is under /page/, without a token: browsers have none when they open it.
-	// So it must show nothing by itself.
+	// Page serves / and /page/ without a token, because browsers have none when they open it. It must
+	// therefore not reveal anything by itself.
 	Page http.Handler
 
-	// Events serves /api/v1/events, for as long as the client listens, like what changes nothing.
+	// Events serves /api/v1/events for as long as the client listens. It is authorized like reads.
 	Events http.Handler
 
-	// PProf serves /debug/pprof/, like what changes nothing.
+	// PProf enables /debug/pprof/, authorized like reads.
 	PProf bool
 
-	Logger     *slog.Logger          // has a line for each change; if nil, slog.Default()
+	Logger     *slog.Logger          // logs each change; if nil, slog.Default()
 	Registerer prometheus.Registerer // of the metrics; if nil, they are not registered
 }
 
 const (
-	// maxRequests is how many requests are answered at once. Others wait for busyPause at most.
+	// maxRequests is the maximum number of concurrent requests. Others wait for at most busyPause.
 	maxRequests = 8
 	busyPause   = time.Second
 
-	// paceInterval is how often a request without a token is answered, after the first paceBurst, so that a
-	// flood of them leaves the processor to clients. Others wait for busyPause at most.
+	// paceInterval is the interval at which requests without a token are answered, after a burst of
+	// paceBurst, so that a flood of them leaves the processor to clients. Others wait for at most busyPause.
 	paceInterval = 5 * time.Millisecond
 	paceBurst    = 200
 
-	// maxStreams is how many clients may listen to events, or read profiles, at once.
+	// maxStreams is the maximum number of concurrent streams of events and profiles.
 	maxStreams = 32
 
 	// maxBody is the maximum size of a request's body, in bytes.
 	maxBody = 64 << 10
 
-	// answerTime is the time for an answer, but of a stream.
+	// answerTime is the maximum time for an answer other than a stream.
 	answerTime = 30 * time.Second
 )
 
-// An API is what operators ask. It is an http.Handler.
+// An API is an http.Handler that serves requests of operators.
 type API struct {
 	o       Options
 	routes  map[string]map[string]*route // by path and method
@@ -82,7 +82,7 @@ type API struct {
 
 	denied lograte.Limiter
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following
 	next time.Time  // when the next request without a token is answered
 }
 
@@ -107,7 +107,7 @@ func NewAPI(o Options) *API {
 	return a
 }
 
-// Server returns a server of a. Its clients get little time and room.
+// Server returns a server for a, with tight limits on time and size.
 func (a *API) Server() *http.Server {
 	return &http.Server{
 		Handler:                      a,
@@ -119,7 +119,7 @@ func (a *API) Server() *http.Server {
 	}
 }
 
-// ServeHTTP answers a request of an operator.
+// ServeHTTP serves a request of an operator.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -180,7 +180,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // pace waits until a request without a token may be answered. It returns false if that would take longer
-// than busyPause, for which it has waited then, or if the client has gone.
+// than busyPause, after waiting for that long, or if the client is gone.
 func (a *API) pace(r *http.Request) bool {
 	a.mu.Lock()
 	now := time.Now()
@@ -206,7 +206,7 @@ func (a *API) pace(r *http.Request) bool {
 	}
 }
 
-// take takes a slot, and waits for one for pause at most.
+// take takes a slot, waiting for at most pause, and reports whether it got one.
 func take(r *http.Request, slots chan struct{}, pause time.Duration) bool {
 	select {
 	case slots <- struct{}{}:
@@ -227,7 +227,7 @@ func take(r *http.Request, slots chan struct{}, pause time.Duration) bool {
 	return false
 }
 
-// isHost reports whether a request may name host.
+// isHost reports whether a request may use host.
 func (a *API) isHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -237,8 +237,8 @@ func (a *API) isHost(host string) bool {
 	return err == nil || strings.EqualFold(host, "localhost") || host != "" && strings.EqualFold(host, a.o.Host)
 }
 
-// fromSite reports whether a request is from no web page, or from one of this listener: browsers name
-// the page that asks.
+// fromSite reports whether a request comes from a page of this listener, or not from a web page. Browsers
+// send the origin of the page.
 func fromSite(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return false
@@ -251,7 +251,7 @@ func fromSite(r *http.Request) bool {
 	return err == nil && u.Host == r.Host
 }
 
-// A revocable is an answer that ends when the token of its request does.
+// A revocable is a response that ends when the token of its request is revoked.
 type revocable struct {
 	http.ResponseWriter
 	valid func() bool
@@ -264,10 +264,10 @@ func (w *revocable) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (w *revocable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// caller returns the name of the request's token, empty without one, and whether it is valid.
+// caller returns the name of the request's token, or "" if it has none, and whether it is valid.
 func (a *API) caller(r *http.Request) (name string, valid bool) {
 	given := r.Header.Values("Authorization")
 	if len(given) == 0 {
@@ -283,7 +283,7 @@ func (a *API) refuse(w http.ResponseWriter, cause string, status int, text strin
 	answer(w, status, failure{text})
 }
 
-// find returns the route of a path with the value of its {key}, or the methods that it has.
+// find returns the route for a path, with the value of {key}, or else the methods that the path allows.
 func (a *API) find(method, path string) (found *route, key string, methods []string) {
 	of := a.routes[path]
 	if of == nil {
@@ -297,7 +297,7 @@ func (a *API) find(method, path string) (found *route, key string, methods []str
 	return of[method], key, slices.Sorted(maps.Keys(of))
 }
 
-// operate serves what operators can see and do, by the token named by.
+// operate serves an operation. by is the name of the caller's token.
 func (a *API) operate(w http.ResponseWriter, r *http.Request, by string) {
 	of, key, methods := a.find(r.Method, r.URL.Path)
 	switch {
@@ -335,7 +335,7 @@ func (a *API) operate(w http.ResponseWriter, r *http.Request, by string) {
 	}
 }
 
-// read returns the parameters of a request: of the query, and of a form.
+// read returns the parameters of a request from its query and form.
 func read(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	kind := r.Header.Get("Content-Type")
@@ -348,8 +348,8 @@ func read(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	return r.Form, nil
 }
 
-// audit logs a change, or the attempt of one. Clients are named by their keys: addresses are personal
-// data, and only a selection by network has one.
+// audit logs a change or an attempted change. Clients are identified by their keys because addresses are
+// personal data; only a selection by network contains one.
 func (a *API) audit(r *http.Request, by string, of *route, values url.Values, result any, err error) {
 	attrs := []any{"by", by, "from", r.RemoteAddr, "do", of.name(), "reason", values.Get("reason")}
 	about, known := result.(interface{ audit() []any })
@@ -373,7 +373,7 @@ var packages = regexp.MustCompile(`^(pop|limit|count|rule): `)
 
 func message(err error) string {
 	if errors.As(err, new(Invalid)) {
-		return err.Error() // may begin with a parameter of such a name
+		return err.Error() // it may begin with a parameter of such a name
 	}
 	return packages.ReplaceAllLiteralString(err.Error(), "")
 }
@@ -388,7 +388,7 @@ func answer(w http.ResponseWriter, status int, value any) {
 	w.WriteHeader(status)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(value) // the client is gone
+	_ = e.Encode(value) // an error means that the client is gone
 }
 
 func serveProfile(w http.ResponseWriter, r *http.Request) {

@@ -9,12 +9,12 @@ type DecisionQuery struct {
 	Limit int    `query:"limit" max:"1000" doc:"how many at most, 100 by default"`
 }
 
-// Decisions are recent lines of the decision log, the newest first.
+// Decisions holds recent lines of the decision log, newest first.
 type Decisions struct {
 	Decisions []Decision `json:"decisions"`
 }
 
-// A Decision is a decision about a key of the log's sample, or what a request counted by its answer.
+// A Decision is a decision about a key in the log's sample, or the count of a request by its answer.
 type Decision struct {
 	Event      string     `json:"event" enum:"decision,count"`
 	Time       time.Time  `json:"time"`

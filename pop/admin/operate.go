@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Operations are what operators can see and do at a node. What they do holds for the whole
-// PoP, but for Reload. All functions may be called concurrently.
+// Operations are the operations available to operators of a node. Changes apply to the whole PoP,
+// except for Reload. All functions must be safe for concurrent use.
 type Operations struct {
 	Status func() Status
 	Rules  func() []Rule
 
-	// Mitigations returns a page of what is mitigated or was lifted.
+	// Mitigations returns a page of mitigations and lifts.
 	Mitigations func(Query) (Mitigations, error)
 	Mitigation  func(key string) (Mitigation, error)
 
@@ -20,14 +20,14 @@ type Operations struct {
 	Lift    func(LiftOne) (Lifted, error)
 	LiftAll func(Selection) (LiftedAll, error)
 
-	// Explain says how a client stands, by a key, by a rule and the values of its characteristics, or
-	// by ip alone.
+	// Explain returns the state of a client, identified by a key, by a rule and the values of its
+	// characteristics, or by ip alone.
 	Explain func(values map[string]string) (Explanation, error)
 
 	// Shards returns the shards, in the order of their addresses.
 	Shards func() []Shard
 
-	// Drain takes a shard out of the ring, or lets it in again.
+	// Drain removes a shard from the ring, or adds it again.
 	Drain func(shard string, on bool) error
 
 	Nodes func() []Node
@@ -35,11 +35,11 @@ type Operations struct {
 	// Decisions returns recent lines of the decision log.
 	Decisions func(DecisionQuery) (Decisions, error)
 
-	// Reload loads rules, certificates, keys and tokens again.
+	// Reload reloads rules, certificates, keys and tokens.
 	Reload func() (Reloaded, error)
 }
 
-// A Status says whether a node is well, and its PoP as the node sees it.
+// A Status describes the health of a node, and of its PoP as the node sees it.
 type Status struct {
 	Node    string `json:"node" doc:"name of the node"`
 	Version string `json:"version"`
@@ -60,7 +60,7 @@ type Rules struct {
 	Rules []Rule `json:"rules"`
 }
 
-// A Rule is a rule in force with its figures at this node.
+// A Rule is a rule in force with its statistics on this node.
 type Rule struct {
 	Rule            string   `json:"rule" doc:"its ID"`
 	Text            string   `json:"text" doc:"the rule in words"`
@@ -78,7 +78,7 @@ type Limit struct {
 	Period    float64 `json:"period_s" doc:"in seconds"`
 }
 
-// A Query selects mitigations, and a page of them.
+// A Query selects a page of mitigations.
 type Query struct {
 	Rule   string       `query:"rule" doc:"ID of a rule"`
 	Client netip.Prefix `query:"client" doc:"address or network of the clients; needs nodes with log-clients"`
@@ -90,7 +90,7 @@ type Query struct {
 	Cursor string       `query:"cursor" doc:"the next of the page before"`
 }
 
-// Mitigations are a page of them.
+// Mitigations is a page of mitigations.
 type Mitigations struct {
 	Mitigations []Mitigation `json:"mitigations"`
 	Next        string       `json:"next,omitempty" doc:"cursor of the next page; left out if this is the last one"`
@@ -112,8 +112,8 @@ type Mitigation struct {
 
 	Node string `json:"node,omitempty" doc:"name of the node that made it, or its ID if the name is not known here"`
 
-	// Rule and Action are empty if the rule was removed, or if every node was restarted since, until
-	// the client asks again.
+	// Rule and Action are empty if the rule was removed or if every node has restarted since, until
+	// the client's next request.
 	Rule   string `json:"rule,omitempty" doc:"ID of the rule in force; left out if it was removed or is not known here"`
 	Action string `json:"action,omitempty" enum:"block,log,shadow_ban,close"`
 
@@ -136,13 +136,12 @@ type LiftOne struct {
 	Values map[string]string `query:"*" doc:"a key; or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7"`
 }
 
-// Lifted says whose mitigation ended.
+// Lifted identifies the key whose mitigation ended.
 type Lifted struct {
 	Key string `json:"key"`
 }
 
-// A Selection is the mitigations of a rule, those whose client is in a network, those that are both,
-// or all.
+// A Selection selects the mitigations of a rule, of clients in a network, of both, or all.
 type Selection struct {
 	Rule   string       `query:"rule" doc:"ID of a rule; all rules, if left out"`
 	Client netip.Prefix `query:"client" doc:"address or network of the clients; needs nodes with log-clients"`
@@ -150,7 +149,7 @@ type Selection struct {
 	Reason string       `query:"reason" doc:"why, for the log"`
 }
 
-// LiftedAll says what became of a selection.
+// LiftedAll is the result of lifting a selection.
 type LiftedAll struct {
 	Mitigations int  `json:"mitigations" doc:"how many were lifted, or would be"`
 	DryRun      bool `json:"dry_run"`
@@ -183,7 +182,7 @@ type Nodes struct {
 	Nodes []Node `json:"nodes"`
 }
 
-// A Node is one of the PoP, as the node that is asked knows it.
+// A Node is a node of the PoP, as known to the node that answers.
 type Node struct {
 	Name string `json:"name"`
 	Self bool   `json:"self" doc:"it is the node that is asked"`
@@ -198,12 +197,12 @@ type Node struct {
 	Differs      []string          `json:"differs" doc:"those of them that differ from the node that is asked"`
 }
 
-// Reloaded says what was loaded.
+// Reloaded describes what was loaded.
 type Reloaded struct {
 	Rules int `json:"rules" doc:"how many rules are in force"`
 }
 
-// An Unknown error says that there is nothing of that name.
+// An Unknown error reports that a named object does not exist.
 type Unknown string
 
 func (u Unknown) Error() string { return string(u) }

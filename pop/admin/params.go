@@ -15,7 +15,7 @@ import (
 // is, required is there if it must be given, enum has its values and max its maximum. The field tagged *
 // takes all others, a map.
 
-// An Invalid error says what is wrong with a parameter.
+// An Invalid error describes an invalid parameter.
 type Invalid string
 
 func (i Invalid) Error() string { return string(i) }
@@ -64,7 +64,7 @@ func decode(values url.Values, into reflect.Value) error {
 	return nil
 }
 
-// decodeOne sets a field to text, or returns what is wrong with text.
+// decodeOne sets a field from text, or returns what is wrong with text.
 func decodeOne(text string, into reflect.Value, tag reflect.StructTag) (problem string) {
 	switch to := into.Addr().Interface().(type) {
 	case *string:

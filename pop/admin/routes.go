@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// eventsPath is where Options.Events are.
+// eventsPath is the path of Options.Events.
 const eventsPath = "/api/v1/events"
 
 // description is the API in OpenAPI 3.1. A test keeps it equal to the routes:
@@ -22,12 +22,12 @@ var description []byte
 type route struct {
 	method, path, summary string
 
-	change         bool // needs a token wherever the listener is, and is logged
+	change         bool // always needs a token, and is logged
 	params, result reflect.Type
 	serve          func(o *Operations, values url.Values) (any, error)
 }
 
-// name returns what the route is called in log lines and in the description, such as mitigations-lift.
+// name returns the name of the route in log lines and in the description, such as mitigations-lift.
 func (r *route) name() string {
 	path := strings.TrimPrefix(strings.TrimPrefix(r.path, "/api/v1/"), "/-/")
 	name := strings.ReplaceAll(strings.ReplaceAll(path, "/", "-"), "{key}", "one")
@@ -48,7 +48,7 @@ func on[P, R any](method, path, summary string, do func(*Operations, P) (R, erro
 	}}
 }
 
-// none are no parameters.
+// none has no parameters.
 type none struct{}
 
 // why are the parameters of a change that needs no others.
@@ -56,12 +56,12 @@ type why struct {
 	Reason string `query:"reason" doc:"why, for the log"`
 }
 
-// byKey are the parameters of what concerns one key.
+// byKey holds the parameters of operations on a key.
 type byKey struct {
 	Key string `query:"key" doc:"the key, as lists and log lines have it"`
 }
 
-// byValues are those of what concerns a client of a rule.
+// byValues holds the parameters of operations on a client.
 type byValues struct {
 	Values map[string]string `query:"*" doc:"a key; or the id of a refusal; or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7&header:x-api-key=abc; or an ip alone"`
 }
@@ -106,7 +106,7 @@ var routes = []route{
 	on("POST", "/-/reload", "Load the node's files again", func(o *Operations, _ why) (Reloaded, error) { return o.Reload() }),
 }
 
-// byShard are the parameters of what changes a shard.
+// byShard holds the parameters of operations that change a shard.
 type byShard struct {
 	Shard  string `query:"shard" required:"true" doc:"its address, as lists have it"`
 	Reason string `query:"reason" doc:"why, for the log"`

@@ -5,12 +5,11 @@ import (
 	"strings"
 )
 
-// keyDigits is how many hexadecimal digits a key has.
+// keyDigits is the number of hexadecimal digits of a key.
 const keyDigits = 32
 
-// ParseTarget reads what people ask to be explained, as the values for Operations.Explain: an address,
-// a key, a list of NAME=VALUE, or else the ID of a refusal. A comma begins another value only before
-// a known NAME=.
+// ParseTarget parses a target to explain into the values for Operations.Explain. It is an address, a key,
+// a list of NAME=VALUE, or else the ID of a refusal. A comma separates values only before a known NAME=.
 func ParseTarget(text string) map[string]string {
 	text = strings.TrimSpace(text)
 	if _, err := netip.ParseAddr(text); err == nil {
@@ -36,7 +35,7 @@ func ParseTarget(text string) map[string]string {
 	return values
 }
 
-// isValueName reports whether name is what a target gives a value of.
+// isValueName reports whether a target may give a value for name.
 func isValueName(name string) bool {
 	kind, _, _ := strings.Cut(name, ":")
 	switch kind {

@@ -15,14 +15,13 @@ import (
 	"sync/atomic"
 )
 
-// minToken is the minimum length of a token, in bytes: short ones can be guessed.
+// minToken is the minimum length of a token, in bytes. Short tokens can be guessed.
 const minToken = 16
 
-// LocalName is the name of the token that a node makes at its start, in log lines about changes.
+// LocalName is the name, in log lines about changes, of the token that a node creates when it starts.
 const LocalName = "local"
 
-// Tokens are the tokens that operators may use. The zero value has none. Its methods may be called
-// concurrently.
+// Tokens holds the tokens that operators may use. The zero value is empty. It is safe for concurrent use.
 type Tokens struct{ all atomic.Pointer[[]token] }
 
 type token struct {
@@ -30,8 +29,8 @@ type token struct {
 	hash [sha256.Size]byte
 }
 
-// Read replaces the tokens by those of a file: a line NAME TOKEN for each, # begins a comment. After
-// an error the old ones stay.
+// Read replaces the tokens with those of a file, which has a line NAME TOKEN for each; # begins a comment.
+// After an error, the old tokens remain.
 func (t *Tokens) Read(file string) error {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -80,8 +79,8 @@ func (t *Tokens) Read(file string) error {
 	return nil
 }
 
-// name returns the name of a token, or nothing if it is not one of them. How long that takes depends
-// on their number alone.
+// name returns the name of a token, or "" if it is unknown. The time that it takes depends only on the
+// number of tokens.
 func (t *Tokens) name(text string) (name string) {
 	all := t.all.Load()
 	if all == nil {
@@ -96,8 +95,8 @@ func (t *Tokens) name(text string) (name string) {
 	return name
 }
 
-// WriteLocal makes a token, and writes it to a file that only this user can read, for commands on
-// this machine: see LocalToken. addr is the address of the listener. remove removes the file.
+// WriteLocal creates a token and writes it to a file that only this user can read, for commands on this
+// machine: see LocalToken. addr is the address of the listener. remove removes the file.
 func (t *Tokens) WriteLocal(addr string) (remove func(), err error) {
 	RemoveLocal(addr)
 	text := rand.Text() + rand.Text()
@@ -114,10 +113,10 @@ func (t *Tokens) WriteLocal(addr string) (remove func(), err error) {
 	return func() {}, errors.Join(errs...)
 }
 
-// RemoveLocal removes the tokens that nodes which were killed have left for the listener at addr.
+// RemoveLocal removes tokens for the listener at addr that killed nodes have left behind.
 func RemoveLocal(addr string) {
 	for _, dir := range ownDirs() {
-		_ = os.Remove(filepath.Join(dir, localFile(addr))) // most are not there
+		_ = os.Remove(filepath.Join(dir, localFile(addr))) // most do not exist
 	}
 }
 
@@ -134,10 +133,10 @@ func writeAlone(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// systemDir is where the nodes of the machine write their tokens, if they may.
+// systemDir is where nodes write their tokens if they have permission.
 const systemDir = "/run/edge"
 
-// ownDirs returns the directories in which this user's nodes write their tokens, the best one first.
+// ownDirs returns the directories in which this user's nodes write their tokens, in order of preference.
 func ownDirs() (dirs []string) {
 	if dir, _, _ := strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":"); dir != "" {
 		dirs = append(dirs, dir)
@@ -157,13 +156,13 @@ func localFile(addr string) string {
 	return "admin-" + strings.NewReplacer("[", "", "]", "", ":", "_", "%", "_", "/", "_").Replace(addr) + ".token"
 }
 
-// localText is what such a file holds. Nothing else is ever sent: the superuser also looks into
-// directories of other users.
+// localText matches the content of such a file. Nothing else is ever sent, because the superuser also
+// reads the directories of other users.
 var localText = regexp.MustCompile(`^[A-Z2-7]{52}\n$`)
 
-// LocalToken returns the token that the node whose admin listener is reached at addr, HOST:PORT, has
-// written for its user, or nothing: where the node is another machine's or user's, or has tokens of
-// its operator.
+// LocalToken returns the token that the node with its admin listener at addr, HOST:PORT, has written for
+// its user. It returns "" if the node belongs to another machine or user, or if its operator has
+// configured tokens.
 func LocalToken(addr string) string {
 	dirs := ownDirs()
 	if os.Geteuid() == 0 {
@@ -191,14 +190,14 @@ func readLocal(file string) string {
 		return ""
 	}
 	defer f.Close()
-	text, _ := io.ReadAll(io.LimitReader(f, 100)) // what was read is no token then
+	text, _ := io.ReadAll(io.LimitReader(f, 100)) // after an error it is not a token
 	if !localText.Match(text) {
 		return ""
 	}
 	return strings.TrimSpace(string(text))
 }
 
-// listenersOf returns the addresses of listeners of this machine that a connection to addr may reach.
+// listenersOf returns the addresses of listeners on this machine that a connection to addr may reach.
 func listenersOf(addr string) []string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
