@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// files is in how many files the log is at most.
+	// files is the maximum number of files of the log.
 	files = 4
 
 	bufferSize = 64 << 10
 
 	lineBegin = `{"event":"`
 
-	// lookAgain is how often the file is looked for: another program may have moved it away.
+	// lookAgain is how often the log checks whether another program has moved the file.
 	lookAgain = time.Second
 
-	// clockStep is by how much the clock must have moved against the others' to be logged.
+	// clockStep is how far the clock must have moved relative to the PoP's before that is logged.
 	clockStep = 20 * time.Millisecond
 
-	// mostRefs is how many rules lines may refer to until rules that have been replaced are forgotten.
+	// mostRefs is the number of rules that lines may refer to before replaced rules are forgotten.
 	mostRefs = 10_000
 )
 
-// A file is the file that lines are written to. Its methods are called by one goroutine.
+// A file is the file that lines are written to. It is not safe for concurrent use.
 type file struct {
 	o       *Options
 	missing atomic.Int64 // lines that the log does not have, and has not told of yet
@@ -47,7 +47,7 @@ type file struct {
 	complete bool // ends with a whole line
 }
 
-// open opens the file, and begins with a line about the node.
+// open opens the file and writes a line about the node.
 func (f *file) open(now time.Time) error {
 	out, err := os.OpenFile(f.o.File, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
@@ -76,22 +76,22 @@ func (f *file) open(now time.Time) error {
 	return nil
 }
 
-// isForeign reports whether f begins like no decision log.
+// isForeign reports whether f does not begin like a decision log.
 func isForeign(f *os.File) bool {
 	begin := make([]byte, len(lineBegin))
 	n, err := f.ReadAt(begin, 0)
 	return n > 0 && string(begin[:n]) != lineBegin[:n] || n == 0 && err != io.EOF
 }
 
-// ended finds out whether the file ends with a whole line: a node may have been killed.
+// ended checks whether the file ends with a complete line, because a node may have been killed.
 func (f *file) ended() {
 	last := make([]byte, 1)
 	_, err := f.out.ReadAt(last, f.size-1)
 	f.complete = f.size == 0 || err == nil && last[0] == '\n'
 }
 
-// begin begins a file, or the lines of a node in it. What is in the buffer refers to the rules of
-// the file before.
+// begin begins a file, or the lines of a node in it. Lines already in the buffer refer to rules of the
+// previous file.
 func (f *file) begin(now time.Time) {
 	f.refs, f.lastRef = map[*rule.Rule]int{}, 0
 	f.ahead = f.o.Ahead()
@@ -119,8 +119,8 @@ func (f *file) add(line []byte) {
 	f.lines++
 }
 
-// flush writes the buffer, and returns how many lines about requests were written, and how many were
-// not. Then it changes files if it is time to.
+// flush writes the buffer and returns how many lines about requests were written and how many were lost.
+// It then rotates the file if it is due.
 func (f *file) flush(now time.Time) (written, failed int) {
 	missing := f.missing.Swap(0)
 	if missing > 0 {
@@ -159,7 +159,7 @@ func (f *file) flush(now time.Time) (written, failed int) {
 
 func (f *file) writeOut() error {
 	if f.out == nil {
-		return os.ErrNotExist // fail has said why
+		return os.ErrNotExist // fail has logged why
 	}
 	if !f.complete {
 		f.buffer = append([]byte("\n"), f.buffer...)
@@ -167,7 +167,7 @@ func (f *file) writeOut() error {
 	n, err := f.out.Write(f.buffer)
 	f.size += int64(n)
 	if err != nil {
-		f.close() // what follows begins with the rules again
+		f.close() // the next file describes the rules again
 		return err
 	}
 	f.complete = true
@@ -186,7 +186,7 @@ func (f *file) fail(err error) {
 	}
 }
 
-// moved reports whether the file is no longer what its name stands for, or is not open.
+// moved reports whether the file is not open or no longer has its name.
 func (f *file) moved() bool {
 	if f.out == nil {
 		return true
@@ -196,7 +196,7 @@ func (f *file) moved() bool {
 	return err != nil || errNamed != nil || !os.SameFile(mine, named)
 }
 
-// rotate begins another file.
+// rotate renames the files and begins a new one.
 func (f *file) rotate(now time.Time) error {
 	f.close()
 	for i := files - 1; i > 0; i-- {

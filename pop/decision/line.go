@@ -29,8 +29,8 @@ const (
 	ReasonRotation = "rotation" // the log goes on from another file
 )
 
-// A Line is a line of the log: an object of JSON with the fields of its Event. Times are in
-// microseconds since the Unix epoch, by the node's clock.
+// A Line is a line of the log: a JSON object with the fields of its Event. Times are in microseconds
+// since the Unix epoch, by the node's clock.
 type Line struct {
 	Event string `json:"event"`
 	Time  int64  `json:"t"`
@@ -72,7 +72,7 @@ type Line struct {
 	Lines int64 `json:"lines,omitempty"` // EventMissing
 }
 
-// A Definition is what a rule counts, and when it mitigates.
+// A Definition describes what a rule counts and when it mitigates.
 type Definition struct {
 	Counts              string  `json:"counts"` // see rule.Rule.Counting
 	Limits              []Limit `json:"limits"`
@@ -101,12 +101,12 @@ func definitionOf(r *rule.Rule) *Definition {
 	return d
 }
 
-// Pseudonym returns what stands for a key in logs without clients.
+// Pseudonym returns the replacement for a key in logs without clients.
 func Pseudonym(secret counter.Secret, key counter.Key) counter.Key {
 	return secret.Tag(append(key[:], "decision log"...))
 }
 
-// Fingerprint returns what tells the logs of one PoP from those of others.
+// Fingerprint returns a string that identifies the PoP of a log.
 func Fingerprint(secret counter.Secret) string {
 	return hex.EncodeToString(binary.BigEndian.AppendUint64(nil, secret.Fingerprint()))
 }
@@ -132,7 +132,7 @@ func (b *Batch) line(k *Key, ref int, o *Options) Line {
 
 // appendLine appends a line.
 func appendLine(dst []byte, l Line) []byte {
-	text, _ := json.Marshal(l) // it has no values that JSON has not
+	text, _ := json.Marshal(l) // all values of a Line can be encoded
 	return append(append(dst, text...), '\n')
 }
 

@@ -1,7 +1,7 @@
-// Package decision writes the decision log of a node: what was decided about a sample of the keys,
-// and what their requests counted, one line of JSON for each. The sample is the same on every node,
-// so that the logs of a PoP together hold every request of its keys: package analysis/decisions
-// replays them. [Line] is the format.
+// Package decision writes the decision log of a node: the decisions about a sample of keys, and the
+// counts of their requests, as lines of JSON. The sample is the same on every node, so that the logs
+// of a PoP together contain every request of its keys. Package analysis/decisions replays them. [Line]
+// describes the format.
 package decision
 
 import (
@@ -25,20 +25,20 @@ import (
 // Options configures a Log. File, Node and Secret are required; the zero value of every other field
 // is usable.
 type Options struct {
-	// File gets the lines. When it has grown to a quarter of Size it is renamed to File.1, that to
-	// File.2 and that to File.3; the oldest is deleted. If Size is zero, 256 MiB.
+	// File is the file to write. When it has grown to a quarter of Size, it is renamed to File.1, which
+	// is renamed to File.2, and that to File.3; the oldest is deleted. If Size is zero, 256 MiB.
 	File string
 	Size int64
 
-	// Share is the part of the keys that are logged, up to 1. If zero, 0.01.
+	// Share is the fraction of keys that are logged, up to 1. If zero, 0.01.
 	Share float64
 
-	// Node is the name of the node, Secret that of the PoP.
+	// Node is the name of the node, and Secret the secret of the PoP.
 	Node   string
 	Secret counter.Secret
 
-	// Clients logs the client's address, and the key as lists of mitigations show it. Otherwise a
-	// pseudonym stands for the key: a keyed hash of it, the same on every node.
+	// Clients logs the client's address, and the key as lists of mitigations show it. Otherwise the key
+	// is replaced with a pseudonym: a keyed hash that is the same on every node.
 	Clients bool
 
 	// Ahead returns how far the node's clock is ahead of the PoP's. If nil, 0.
@@ -57,8 +57,8 @@ const (
 	kept   = 1000 // lines that Recent knows
 )
 
-// A Log is written by one goroutine, Run. Requests never wait for it: what does not fit its queue is
-// dropped, and counted. A nil Log samples nothing.
+// A Log is written by one goroutine, Run. Requests never wait for it: if its queue is full, lines are
+// dropped and counted. A nil Log samples nothing.
 type Log struct {
 	o       Options
 	below   uint64 // keys whose first 64 bits are below it are logged
@@ -114,7 +114,7 @@ func (l *Log) Samples(key counter.Key) bool {
 	return l != nil && binary.BigEndian.Uint64(key[:8]) < l.below
 }
 
-// A Batch is what was decided about one request under the keys of the sample.
+// A Batch holds the decisions about one request under keys of the sample.
 type Batch struct {
 	Time     int64 // of the decision or the count, in microseconds since the Unix epoch
 	Verdict  string
@@ -152,7 +152,7 @@ func (l *Log) Add(b *Batch, k Key) *Batch {
 	return b
 }
 
-// Offer has a batch written. The caller must not use it any more. Offer never blocks.
+// Offer queues a batch for writing. The caller must not use it afterwards. Offer never blocks.
 func (l *Log) Offer(b *Batch) {
 	n := len(b.Keys)
 	select {
@@ -164,23 +164,23 @@ func (l *Log) Offer(b *Batch) {
 	}
 }
 
-// release lets b be used again.
+// release makes b available for reuse.
 func (l *Log) release(b *Batch) {
 	b.Decider = nil
-	clear(b.Keys) // no rules that are no longer in force
+	clear(b.Keys) // drop references to old rules
 	select {
 	case l.free <- b:
 	default:
 	}
 }
 
-// Open opens the file, so that what is wrong with it is known before Run.
+// Open opens the file, so that errors show before Run.
 func (l *Log) Open() error { return l.file.open(l.o.Now()) }
 
-// delay is how long lines wait for others.
+// delay is how long lines are buffered.
 const delay = 100 * time.Millisecond
 
-// Run writes lines until ctx is done, then those that wait, and closes the file.
+// Run writes lines until ctx is done, then writes those that are queued, and closes the file.
 func (l *Log) Run(ctx context.Context) {
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
@@ -207,7 +207,7 @@ func (l *Log) Run(ctx context.Context) {
 	l.file.close()
 }
 
-// write appends the lines of b to the file's buffer, and takes b back.
+// write appends the lines of b to the file's buffer, and releases b.
 func (l *Log) write(b *Batch) {
 	for i := range b.Keys {
 		ref := l.file.refer(b.Keys[i].Rule, b.Time)
@@ -224,14 +224,14 @@ func (l *Log) write(b *Batch) {
 	}
 }
 
-// flush writes what is in the file's buffer.
+// flush writes the file's buffer.
 func (l *Log) flush() {
 	written, failed := l.file.flush(l.o.Now())
 	l.metrics.written.Add(float64(written))
 	l.metrics.failed.Add(float64(failed))
 }
 
-// Recent returns the last lines about requests, the newest first. They must not be modified.
+// Recent returns the last lines about requests, newest first. The caller must not modify them.
 func (l *Log) Recent() [][]byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
