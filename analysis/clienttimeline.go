@@ -10,7 +10,7 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// A ClientTimeline is what became of the requests of a client over time.
+// A ClientTimeline describes the requests of a client over time.
 type ClientTimeline struct {
 	Client   string   `json:"client"`
 	Requests uint64   `json:"requests"`
@@ -33,7 +33,7 @@ type Clients struct {
 }
 
 const (
-	watchedClients = 2048 // at most: of more the quieter half is forgotten, again and again
+	watchedClients = 2048 // maximum; if exceeded, the quieter half is removed
 	namedClients   = 20
 	stepsOfClients = 400
 )
@@ -53,7 +53,7 @@ type watched struct {
 	late              bool
 }
 
-// add adds a request, and until when its client is mitigated if it is refused.
+// add adds a request. until is the end of its client's mitigation if it is refused.
 func (w *watch) add(client netip.Addr, name func() string, now int64, refused bool, until int64) {
 	if w.clients == nil {
 		w.clients, w.all.most = map[netip.Addr]*watched{}, stepsOfClients
@@ -93,7 +93,7 @@ func (w *watch) sorted() (all []*watched) {
 	return all
 }
 
-// forget forgets the quieter half.
+// forget removes the quieter half of the clients.
 func (w *watch) forget() {
 	median := w.sorted()[watchedClients/2]
 	for client, c := range w.clients {
@@ -104,7 +104,7 @@ func (w *watch) forget() {
 	w.forgot = true
 }
 
-// report returns what was gathered.
+// report returns the results.
 func (w *watch) report(name func(string) string) *Clients {
 	if len(w.all.ticks) == 0 {
 		return nil

@@ -13,13 +13,13 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// ComparisonOptions say what a Comparer compares. Rules and Base are required; the zero value
-// of every other field is usable.
+// ComparisonOptions configures a Comparer. Rules and Base are required; the zero value of every
+// other field is usable.
 type ComparisonOptions struct {
 	// Rules are the new ones, Base the old ones.
 	Rules, Base *rule.Set
 
-	// PoP is what both are enforced by.
+	// PoP is the PoP that enforces them.
 	PoP PoPOptions
 
 	ReportOptions
@@ -28,8 +28,8 @@ type ComparisonOptions struct {
 	MaxNewlyRefused *uint64
 }
 
-// A Comparer finds out what new rules would do otherwise than old ones to the requests of a
-// log: it plays them through two equal PoPs. Its methods are to be called one at a time.
+// A Comparer determines what new rules would decide differently from old ones: it plays a log
+// through two equal PoPs. Its methods must not be called concurrently.
 type Comparer struct {
 	o        ComparisonOptions
 	player   *player
@@ -95,10 +95,10 @@ func NewComparer(o ComparisonOptions) (*Comparer, error) {
 	return c, nil
 }
 
-// Add takes in the next request of the log; see Enforcer.Add.
+// Add adds the next request of the log; see Enforcer.Add.
 func (c *Comparer) Add(e *accesslog.Entry) { c.player.add(e) }
 
-// add takes in what was decided about a request.
+// add adds the decisions about a request.
 func (c *Comparer) add(r *replayed) {
 	before, after := &r.decided[0], &r.decided[1]
 	if c.sums.Requests++; c.sums.Requests == 1 {
@@ -125,8 +125,8 @@ func (c *Comparer) add(r *replayed) {
 	c.clients[r.network] = history
 }
 
-// A Comparison is what new rules would do otherwise than old ones. Rules that only log refuse
-// nothing here.
+// A Comparison describes what new rules would decide differently from old ones. Rules that only
+// log do not refuse requests here.
 type Comparison struct {
 	Requests uint64    `json:"requests"`
 	Clients  int       `json:"clients"`
@@ -144,13 +144,13 @@ type Comparison struct {
 	MaxNewlyRefused *uint64 `json:"max_newly_refused,omitempty"`
 }
 
-// A Change is requests with which one of two sets of rules deals otherwise.
+// A Change describes requests that two sets of rules decide differently.
 type Change struct {
 	Requests uint64 `json:"requests"`
 	Clients  int    `json:"clients"` // that made them
 
-	// Only is how many of the clients the other rules refuse nothing at all. The others
-	// are stopped by both, but not with the same request.
+	// Only is the number of these clients of which the other rules refuse nothing at all. The
+	// remaining clients are refused by both, but with different requests.
 	Only int `json:"clients_only_here"`
 
 	First      *time.Time   `json:"first,omitempty"`
@@ -159,13 +159,13 @@ type Change struct {
 	TopPaths   []TopPath    `json:"top_paths,omitempty"`
 }
 
-// A RuleChange is how many requests a rule decided.
+// A RuleChange is the number of requests that a rule decided.
 type RuleChange struct {
 	Rule     string `json:"rule"` // its ID, or "(deny list)"
 	Requests uint64 `json:"requests"`
 }
 
-// Report returns what was found. It is called once, after all requests were added.
+// Report returns the results. It must be called once, after all requests have been added.
 func (c *Comparer) Report() *Comparison {
 	c.player.finish()
 	r := &c.sums
@@ -198,7 +198,7 @@ func (c *change) report(o ComparisonOptions) Change {
 	return r
 }
 
-// Check returns an error if more requests are newly refused than may be.
+// Check returns an error if more than MaxNewlyRefused requests are newly refused.
 func (r *Comparison) Check() error {
 	if most := r.MaxNewlyRefused; most != nil && r.NewlyRefused.Requests > *most {
 		return fmt.Errorf("analysis: %d requests are newly refused, %d at most may be", r.NewlyRefused.Requests, *most)

@@ -7,7 +7,7 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// Document returns the comparison for people, and for programs.
+// Document returns the comparison as a document.
 func (c *Comparison) Document() page.Document {
 	d := page.Document{Title: "What the new rules would change", Lead: page.Count(c.Requests, "request") + " of " + page.Count(c.Clients, "client") + figure.Between(c.From, c.To), Data: c}
 	all := page.Section{Title: "Both sets of rules"}

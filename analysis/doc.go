@@ -1,13 +1,13 @@
-// Package analysis answers from logs what rules would have done. How accurate an estimate of the
-// rate is, package analysis/accuracy does; unit tests of rules are in analysis/cases.
+// Package analysis determines from logs what rules would have done. Package analysis/accuracy
+// measures how accurate rate estimates are; package analysis/cases runs unit tests of rules.
 //
 // # Enforcement
 //
 // An [Enforcer] plays a log through simulated PoPs: nodes that match, decide, count and
 // mitigate by the packages that real nodes are made of, on a virtual clock, with shards in
 // memory. One node that knows everything at once needs neither: its keys are spread over all
-// cores and counted in a table, by the same matching, keys and limits. A test holds it to what
-// the simulated node decides. Here there is feedback: what is refused is not counted. Which
+// cores and counted in a table, by the same matching, keys and limits. A test checks that it
+// decides like the simulated node. There is feedback: refused requests are not counted. Which
 // decisions are wrong is judged by a PoP that differs in counting exactly and at once: with t
 // the time of a request, more than the threshold of the requests that it counted lie in
 // (t−P, t], and it mitigates the key from then on, until the rule's timeout is over and no

@@ -38,8 +38,8 @@ func (o EnforcementOptions) withDefaults() (EnforcementOptions, error) {
 //   - lag: all nodes and shards, with their lag and skew;
 //   - failure: the same, with failing shards.
 //
-// The report shows the decisions of the last one. If it decides otherwise than the exact one,
-// the cause is the first step from which on all of them do. Each PoP has its own mitigations: if
+// The report shows the decisions of the last one. If its decision differs from the exact one, the
+// cause is the first step from which on all of them differ. Each PoP has its own mitigations: if
 // one of them refuses a request earlier, it counts differently from then on.
 //
 // The methods of an Enforcer must not be called concurrently. It has goroutines from the first Add

@@ -9,9 +9,9 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// An Enforcement is what rules would have done to the requests of a log. A request is said to
-// be refused by the rule that decided about it, also where that has the action log and only
-// would have: see Action.
+// An Enforcement describes what rules would have done to the requests of a log. A request counts
+// as refused by the rule that decided about it, even if that rule has the action log and only
+// would have refused it: see Action.
 type Enforcement struct {
 	Requests uint64    `json:"requests"`
 	Clients  int       `json:"clients"`
@@ -37,7 +37,7 @@ type Enforcement struct {
 	ClientTimelines *Clients `json:"client_timelines,omitempty"`
 }
 
-// A PoPReport is what a PoP was like. Times are in seconds.
+// A PoPReport describes a PoP. Times are in seconds.
 type PoPReport struct {
 	Nodes  int      `json:"nodes"`
 	Shards int      `json:"shards"`
@@ -52,7 +52,7 @@ type PoPReport struct {
 // nothing.
 func (p PoPReport) simplest() bool { return p.Nodes == 1 && p.LagS == 0 && len(p.Losses) == 0 }
 
-// String says what the PoP was like.
+// String returns a description of the PoP.
 func (p PoPReport) String() string {
 	if p.simplest() {
 		return "One node decides, and knows every count at once."
@@ -110,41 +110,41 @@ type Bystanders struct {
 	Clients  int    `json:"clients"`
 }
 
-// A TopClient is a client with how many of its requests are meant.
+// A TopClient is a client with the number of requests in question.
 type TopClient struct {
 	Client   string    `json:"client"`
 	Requests uint64    `json:"requests"`
 	First    time.Time `json:"first"`
 }
 
-// A Share is how many of the refused requests some clients made.
+// A Share is the number of refused requests that some clients sent.
 type Share struct {
 	Clients int    `json:"clients"`
 	Refused uint64 `json:"refused"`
 }
 
-// A TopPath is a path, without queries, with how many requests for it are meant.
+// A TopPath is a path without its query, with the number of requests in question.
 type TopPath struct {
 	Path     string `json:"path"`
 	Requests uint64 `json:"requests"`
 }
 
-// A MitigationDuration is how long mitigations lasted from their start to their end, also
-// where that is after the end of the log. Times are in seconds.
+// A MitigationDuration describes how long mitigations lasted from start to end, even if that is
+// after the end of the log. Times are in seconds.
 type MitigationDuration struct {
 	TotalS  float64 `json:"total_s"`
 	MedianS float64 `json:"median_s"`
 	MaxS    float64 `json:"max_s"`
 }
 
-// A Disagreement is what was decided otherwise than by exact counts.
+// A Disagreement counts decisions that differ from those by exact counts.
 type Disagreement struct {
 	Requests uint64  `json:"requests"`
 	Clients  int     `json:"clients"`
 	ByCause  ByCause `json:"by_cause"`
 }
 
-// A ByCause is how many requests each cause explains.
+// A ByCause is the number of requests that each cause explains.
 type ByCause struct {
 	Estimate uint64 `json:"estimate"`
 	Lag      uint64 `json:"lag"`

@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// Document returns the report for people, and for programs.
+// Document returns the report as a document.
 func (e *Enforcement) Document() page.Document {
 	d := page.Document{Title: "What rules would have done", Lead: page.Count(e.Requests, "request") + " of " + page.Count(e.Clients, "client") + figure.Between(e.From, e.To), Data: e}
 	facts := page.Facts{{Name: "refused", Value: page.Grouped(e.Refused), Note: page.Percent(e.Refused, e.Requests) + " of the requests"}}
@@ -90,7 +90,7 @@ func (b *Bystanders) facts() page.Facts {
 	return page.Facts{{Name: "bystanders", Value: page.Grouped(b.Requests), Note: "refused requests of " + page.Count(b.Clients, "client") + " that never exceeded a limit of their own"}}
 }
 
-// section returns what there is to say of a rule.
+// section returns the section of a rule.
 func (r *RuleEnforcement) section(clients int) page.Section {
 	verb := "refused"
 	if r.Action == "log" {

@@ -69,7 +69,7 @@ func newEnforcementTally(o EnforcementOptions) *enforcementTally {
 	return t
 }
 
-// add takes in a request with what was decided about it: first by exact counts, then by each PoP.
+// add adds a request with the decisions about it: first by exact counts, then by each PoP.
 func (t *enforcementTally) add(r *replayed) {
 	exact, last := &r.decided[0], &r.decided[len(t.causes)]
 	if t.sums.Requests++; t.sums.Requests == 1 {
@@ -116,7 +116,7 @@ func (t *enforcementTally) add(r *replayed) {
 	t.rules[by.Index].wrong[how].add(r.network, t.causes[i])
 }
 
-// report returns what was gathered. It is called once.
+// report returns the results. It must be called once.
 func (t *enforcementTally) report() *Enforcement {
 	t.mitigations.join(&mitigations{spans: t.mitigations.spans})
 	e := &t.sums

@@ -9,12 +9,12 @@ import (
 	"errors"
 )
 
-// ReportOptions say whom a report names, and how. The zero value is usable.
+// ReportOptions configures how a report names clients. The zero value is usable.
 type ReportOptions struct {
-	// Top is how many clients and paths are named in a list. If zero, 10.
+	// Top is the maximum number of clients and paths in a list. If zero, 10.
 	Top int
 
-	// Name is what the report calls a client. If nil, what the log does.
+	// Name returns the name of a client in the report. If nil, the name in the log is used.
 	Name Namer
 }
 
@@ -33,8 +33,8 @@ func (o *ReportOptions) setDefaults() error {
 // of a client, and no value of a header, cookie or query parameter, that has not passed
 // through it. It returns the same for the same name, and may be called concurrently.
 //
-// Hosts and paths are shown as they are. They can hold personal data too, such as
-// /users/jane: who publishes a report looks at them first.
+// Hosts and paths are shown as they are. They may contain personal data too, such as
+// /users/jane: check them before publishing a report.
 type Namer func(name string) string
 
 // Pseudonyms returns a Namer that replaces each name by client- and 64 bits, in hexadecimal,

@@ -15,8 +15,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// PoPOptions describe a simulated PoP. The zero value is one node that knows everything
-// at once.
+// PoPOptions configures a simulated PoP. The zero value is one node that knows everything at
+// once.
 type PoPOptions struct {
 	// Nodes is the number of nodes, at most 1000. If zero, 1.
 	Nodes int
@@ -208,8 +208,8 @@ func (s *Simulation) queue(rules *rule.Set) int {
 func (n *simulatedNode) clock(now int64) time.Time { return time.UnixMicro(now + n.ahead) }
 
 // Decide sends a request to one of the nodes, and returns that node's decision. A request that
-// is older than the one before counts as simultaneous with it. The origin answers at once, with
-// the status of the log. Decide does not keep e.
+// is older than the previous one is treated as simultaneous with it. The origin answers at once,
+// with the status in the log. Decide does not retain e.
 func (s *Simulation) Decide(e *accesslog.Entry) (d limit.Decision) {
 	addr := address(e)
 	s.begin(e.Time)

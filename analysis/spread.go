@@ -11,7 +11,7 @@ import (
 	"github.com/edgelimit/edge/analysis/client"
 )
 
-// A Spread says how requests come to the nodes of a PoP.
+// A Spread is a way to distribute requests to the nodes of a PoP.
 type Spread uint8
 
 const (
@@ -28,7 +28,7 @@ var spreadNames = [...]string{ByConnection: "connection", ByRequest: "request"}
 // String returns the name that ParseSpread reads.
 func (s Spread) String() string { return spreadNames[s] }
 
-// ParseSpread reads the name of a Spread: connection or request.
+// ParseSpread parses the name of a Spread: connection or request.
 func ParseSpread(name string) (Spread, error) {
 	if s := slices.Index(spreadNames[:], name); s >= 0 {
 		return Spread(s), nil

@@ -15,9 +15,9 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// SweepOptions say what a Sweep tries. The zero value is usable.
+// SweepOptions configures a Sweep. The zero value is usable.
 type SweepOptions struct {
-	// Thresholds and Periods are tried each with each. If empty, DefaultThresholds and
+	// Thresholds and Periods are tried in all combinations. If empty, DefaultThresholds and
 	// DefaultPeriods.
 	Thresholds []uint64
 	Periods    []time.Duration
@@ -30,7 +30,7 @@ type SweepOptions struct {
 	// touches at most. If zero, 0.1.
 	MaxClientsPct float64
 
-	// MitigationTimeout is that of the rules. 0 throttles.
+	// MitigationTimeout is the mitigation timeout of the rules. If zero, they throttle.
 	MitigationTimeout time.Duration
 
 	// Client says which part of an address is one client. If zero, an IPv4 address, an
@@ -54,7 +54,7 @@ func DefaultPeriods() []time.Duration {
 	return []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute, time.Hour}
 }
 
-// ParseCharacteristics reads characteristics that are counted together, joined by plus
+// ParseCharacteristics parses characteristics that are counted together, joined by plus
 // signs: ip+path.
 func ParseCharacteristics(text string) (list []rule.Characteristic, err error) {
 	for word := range strings.SplitSeq(text, "+") {
@@ -130,10 +130,10 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 }
 
 // A Sweep tries a grid of thresholds, periods and characteristics on a log in one pass.
-// Each cell of the grid is a rule of its own, with one limit, on one node that knows
-// everything at once: a request is counted where it passes, one that exceeds the threshold
-// starts a mitigation, and those until its end are refused. The methods of a Sweep are to be
-// called one at a time. From the first Add until Report it uses goroutines of its own.
+// Each cell of the grid is a separate rule with one limit, on one node that knows everything
+// at once: a request that passes is counted, one that exceeds the threshold starts a
+// mitigation, and requests until its end are refused. The methods of a Sweep must not be
+// called concurrently. It runs goroutines from the first Add until Report.
 //
 // Memory is bounded by clients, not by requests. Of each client there is a key of 16 bytes.
 // Two counters for each period, shared by all thresholds, are there as long as their windows
@@ -161,7 +161,7 @@ type sweepPart struct {
 	fetched  uint32 // of no meaning: see fetch
 }
 
-// A gridMoment is where a request is in the windows of a period.
+// A gridMoment is the position of a request in the windows of a period.
 type gridMoment struct {
 	number  uint32 // of the window, from that of the first request
 	elapsed int64
@@ -201,8 +201,8 @@ func NewSweep(o SweepOptions) (*Sweep, error) {
 // maxSpan is how much time a log may cover, so that windows have numbers of 32 bits.
 const maxSpan = 100 * 365 * 24 * 3600 * 1e6 // microseconds
 
-// Add takes in the next request of the log. Times must not fall. e is not kept, but its strings
-// are for a while. An error may be that of an earlier request.
+// Add adds the next request of the log. Times must not decrease. Add does not retain e, but may
+// retain its strings. An error may be that of an earlier request.
 func (s *Sweep) Add(e *accesslog.Entry) error {
 	if s.events == 0 {
 		s.origin = e.Time

@@ -9,8 +9,8 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// Document returns the report for people, and for programs. Of thresholds that touch nobody it
-// shows the first.
+// Document returns the report as a document. Of the thresholds that touch no clients, it shows
+// only the first.
 func (r *SweepReport) Document() page.Document {
 	d := page.Document{Title: "Choosing a threshold", Lead: page.Count(r.Requests, "request") + page.When(r.Requests > 0, "%s", figure.Between(r.From, r.To)), Data: r}
 	all := page.Section{Title: "Recommended thresholds", Blocks: []page.Block{
@@ -109,7 +109,7 @@ func tradeOff(curves []Curve) page.Block {
 	return plot
 }
 
-// addLine adds a line. One that would hide another becomes one with it.
+// addLine adds a line. A line that would hide another is merged with it.
 func addLine(plot *page.Lines, l page.Line) {
 	for i := range plot.Lines {
 		other := &plot.Lines[i]
@@ -150,7 +150,7 @@ func (c *Curve) recommended() *Cell {
 	return &c.Cells[i]
 }
 
-// section returns what there is to say of one curve.
+// section returns the section of a curve.
 func (c *Curve) section() page.Section {
 	s := page.Section{Title: c.name() + ": " + page.Count(c.Clients, "client")}
 	if c.Clients == 1 {

@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A SweepReport is what a Sweep found. Shares named pct are in percent.
+// A SweepReport has the results of a Sweep. Shares named pct are in percent.
 type SweepReport struct {
 	Requests           uint64          `json:"requests"`
 	From               time.Time       `json:"from"` // the first request
@@ -53,7 +53,7 @@ type Curve struct {
 	Timeline *figure.Timeline `json:"timeline,omitempty"`
 }
 
-// A Cell is what one threshold would have done.
+// A Cell describes what one threshold would have done.
 type Cell struct {
 	Threshold  uint64   `json:"threshold"`
 	Clients    int      `json:"clients"` // clients with at least one refused request
@@ -72,7 +72,7 @@ type Source struct {
 	Refused uint64 `json:"refused"`
 }
 
-// Report returns what was found. It is called once, after all requests were added.
+// Report returns the results. It must be called once, after all requests have been added.
 //
 // The knee is found in the manner of Kneedle (Satopää et al., Finding a "Kneedle" in a
 // Haystack, 2011): with the threshold x and the number of touched clients y on logarithmic
@@ -151,7 +151,7 @@ func (s *Sweep) curve(all *sweepPart, g *grid, i int) Curve {
 // first where they have as many.
 type top []Source
 
-// add takes in a source, and keeps n of them.
+// add adds a source, and keeps the top n.
 func (t *top) add(s Source, n int) {
 	at, _ := slices.BinarySearchFunc(*t, s, func(a, b Source) int {
 		return cmp.Or(cmp.Compare(b.Refused, a.Refused), -1)
@@ -162,7 +162,7 @@ func (t *top) add(s Source, n int) {
 	}
 }
 
-// sum returns what was refused of the first n.
+// sum returns the number of refused requests of the first n.
 func (t top) sum(n int) (refused uint64) {
 	for _, s := range t[:min(n, len(t))] {
 		refused += s.Refused
@@ -170,7 +170,7 @@ func (t top) sum(n int) (refused uint64) {
 	return refused
 }
 
-// knee returns the threshold at the knee of cells, as Report says.
+// knee returns the threshold at the knee of cells, as documented for Report.
 func knee(cells []Cell) uint64 {
 	end := slices.IndexFunc(cells, func(c Cell) bool { return c.Clients == 0 })
 	if end < 0 {

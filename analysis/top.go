@@ -27,7 +27,7 @@ type refusedClient struct {
 	first   int64
 }
 
-// add takes in a request.
+// add adds a request.
 func (r *refusals) add(q *replayed, p rule.ClientPrefix) {
 	if r.requests++; r.requests == 1 {
 		r.first = q.now
@@ -58,7 +58,7 @@ const (
 	// seen once. Counts of paths are at most too small by what was forgotten so.
 	maxPaths = 1 << 14
 
-	// maxPath is how many bytes of a path are kept.
+	// maxPath is the maximum number of bytes kept of a path.
 	maxPath = 256
 )
 
@@ -125,7 +125,7 @@ func (r *refusals) topPaths(n int) (top []TopPath) {
 	return slices.Clip(top[:min(n, len(top))])
 }
 
-// firstRefusal returns when the first request was refused, nil if none was.
+// firstRefusal returns the time of the first refusal, or nil if there was no refusal.
 func (r *refusals) firstRefusal() *time.Time {
 	if r.requests == 0 {
 		return nil

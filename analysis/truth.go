@@ -7,7 +7,7 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// A Truth is what became of the requests that the log marks as an attack, and of all others.
+// A Truth describes the decisions about requests that the log marks as an attack, and about all others.
 type Truth struct {
 	Attack     TruthPart `json:"attack"`
 	Legitimate TruthPart `json:"legitimate"`
@@ -56,7 +56,7 @@ func (all truthCount) truth(refused truthCount, by ...*refusals) *Truth {
 	}
 }
 
-// facts returns what there is to say of t. verb says what became of the requests.
+// facts returns the facts of t. verb describes the decision, such as refused.
 func (t *Truth) facts(verb string) (facts page.Facts) {
 	if t == nil {
 		return nil
