@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// A view is what one browser shows. It comes from the query of its stream.
+// A view describes what one browser shows. It is parsed from the query of its stream.
 type view struct {
 	span   int // which of spans
 	list   list
 	target string // whose story is told
 }
 
-// A list is what is shown of the mitigations.
+// A list describes which mitigations are shown.
 type list struct{ search, rule, state, sort, cursor string }
 
 func viewOf(q url.Values) view {
@@ -32,13 +32,13 @@ func viewOf(q url.Values) view {
 	return v
 }
 
-// A part of the page is HTML that takes the place of an element's content.
+// A part of the page is HTML that replaces the content of an element.
 type part struct {
 	ID   string `json:"id"`
 	HTML string `json:"html"`
 }
 
-// An event is what is sent: the time, and the parts that have changed.
+// An event is sent to browsers. It has the time and the parts that have changed.
 type event struct {
 	Now   int64  `json:"now"` // milliseconds since the Unix epoch
 	Build string `json:"build"`
@@ -46,10 +46,10 @@ type event struct {
 }
 
 const (
-	// every is how often parts are made anew while somebody looks.
+	// every is how often parts are rendered while there are viewers.
 	every = time.Second
 
-	// writeTime is the time for writing an event: who does not read is disconnected.
+	// writeTime is the maximum time for writing an event. Slow readers are disconnected.
 	writeTime = 15 * time.Second
 )
 

@@ -9,14 +9,14 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// What is remembered: the last quarter of an hour in steps of 5 s, and the last day in steps of 5 min.
+// The history covers the last quarter of an hour in steps of 5 s, and the last day in steps of 5 min.
 const (
 	sampleEvery = 5 * time.Second
 	fineSteps   = 180
 	coarseSteps = 288
 )
 
-// A span is one of the two stretches of time that are remembered.
+// A span is one of the two periods of time that the history covers.
 type span struct {
 	name  string
 	step  time.Duration
@@ -25,7 +25,7 @@ type span struct {
 
 var spans = [...]span{{"15m", sampleEvery, fineSteps}, {"24h", 5 * time.Minute, coarseSteps}}
 
-// A cell is what happened in a step.
+// A cell holds the counts of one step.
 type cell struct{ counted, refused uint32 }
 
 // A series is what happened of one kind. It takes 3.7 KB.
@@ -42,8 +42,8 @@ func (s *series) cells(of int) []cell {
 	return s.long[:]
 }
 
-// A history is what a node's metrics were. It holds a series for each rule that has counters of its
-// own, so 1001 at most, as soon as there is something to remember of it.
+// A history holds past values of a node's metrics. It has a series for each rule that has its own
+// counters, so at most 1001, once these have counted something.
 type history struct {
 	steps [len(spans)]int64 // that were sampled last, since the Unix epoch
 	all   series            // all requests, and the refused ones among them
@@ -53,17 +53,17 @@ type history struct {
 	lags []lag // the last ones, the oldest first
 }
 
-// A lag is how many increments took how long since the node's start.
+// A lag is the distribution of the lag of increments since the node's start.
 type lag struct {
 	upTo   []float64 // seconds
 	counts []uint64  // cumulative
 	n      uint64
 }
 
-// lagSamples is how many samples of the lag are kept: those of a minute.
+// lagSamples is the number of samples of the lag that are kept, which cover a minute.
 const lagSamples = int(time.Minute/sampleEvery) + 1
 
-// sample adds what happened until now.
+// sample adds the current values of the metrics.
 func (h *history) sample(families []*dto.MetricFamily, now time.Time) {
 	for i, s := range spans {
 		step := (now.UnixNano() - 1) / int64(s.step) // what happened before now is of the step before
@@ -149,7 +149,7 @@ func (h *history) clear(span int, from, to int64) {
 	}
 }
 
-// add adds what a series' counters have grown by.
+// add adds the growth of a series' counters since the last sample.
 func (h *history) add(s *series, total cellTotals) {
 	grown := func(now, before float64) uint32 {
 		if now < before { // the rule was removed, and is back
@@ -166,8 +166,8 @@ func (h *history) add(s *series, total cellTotals) {
 	}
 }
 
-// of returns the steps of a span, the oldest first, and when they begin. The step that goes on is not
-// among the fine ones, which are complete, but it is among the coarse ones.
+// of returns the steps of a span, oldest first, and when they begin. The current step is included only
+// if the steps are coarse: all fine ones are complete.
 func (h *history) of(s *series, span int) (from time.Time, counted, refused []uint64) {
 	n := int64(spans[span].steps)
 	for step := h.steps[span] - n + 1; step <= h.steps[span]; step++ {
@@ -188,8 +188,9 @@ func (h *history) noteLag(of *dto.Histogram) {
 	}
 }
 
-// within returns the time within which a share of the increments of the last minute were counted, as
-// far as the buckets tell: 0 if there were none, negative if it is more than they go to.
+// within returns the time within which a share of the increments of the last minute were counted, with
+// the resolution of the buckets. It is 0 if there were no increments, and negative if it is beyond the
+// last bucket.
 func (h *history) within(share float64) time.Duration {
 	if len(h.lags) < 2 {
 		return 0

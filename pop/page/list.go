@@ -10,12 +10,12 @@ import (
 	"github.com/edgelimit/edge/pop/admin"
 )
 
-// shownMitigations is how many mitigations are shown at once.
+// shownMitigations is the number of mitigations on a page.
 const shownMitigations = 25
 
 var keyStart = regexp.MustCompile(`^[0-9a-f]{4,32}$`)
 
-// query returns what l asks for. The search is an address, a network, the beginning of a key, or the
+// query returns the query for l. The search is an address, a network, the beginning of a key, or the
 // name of a node.
 func (l list) query() (q admin.Query, problem string) {
 	q = admin.Query{Rule: l.rule, State: l.state, Sort: l.sort, Cursor: l.cursor, Limit: shownMitigations}
@@ -51,7 +51,7 @@ func rowOf(m admin.Mitigation, now time.Time) row {
 	return row{m, end.UnixMilli()}
 }
 
-// mitigations shows a page of them.
+// mitigations renders a page of mitigations.
 func (p *Page) mitigations(l list, now time.Time) part {
 	q, problem := l.query()
 	var found admin.Mitigations
@@ -81,7 +81,7 @@ func (p *Page) mitigations(l list, now time.Time) part {
 		slices.ContainsFunc(rows, func(r row) bool { return r.Client != "" })})
 }
 
-// sentence returns an error's text for people.
+// sentence formats the text of an error as a sentence.
 func sentence(text string) string {
 	text = strings.TrimPrefix(text, "pop: ")
 	if text == "" {

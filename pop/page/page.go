@@ -1,6 +1,6 @@
-// Package page is the web page on which operators see and steer a node. The node writes each part of it
-// as HTML, and sends a stream of the parts that have changed to those who look; a script puts them
-// in place. What is changed goes through the admin API.
+// Package page implements the web page with which operators observe and control a node. The node renders
+// each part of it as HTML and streams the parts that have changed to viewers, where a script inserts
+// them. Changes go through the admin API.
 package page
 
 import (
@@ -25,11 +25,11 @@ type Options struct {
 	Operations *admin.Operations
 	Metrics    prometheus.Gatherer
 
-	// Near returns keys near their threshold, n at most, the nearest first. If nil, the page has none.
+	// Near returns at most n keys near their threshold, nearest first. If nil, the page has none.
 	Near func(n int) []Near
 
-	// Changed returns a number that changes whenever mitigations or rules do. While it stays, most of the
-	// page is made every 5 s only. If nil, it is made every second.
+	// Changed returns a number that changes whenever mitigations or rules do. While it does not change,
+	// most of the page is rendered only every 5 s. If nil, it is rendered every second.
 	Changed func() uint64
 
 	// Now reads the clock. If nil, it is time.Now.
@@ -45,8 +45,8 @@ type Near struct {
 	Remaining uint64
 }
 
-// A Page is the page of a node. As an http.Handler it serves what is the same for everybody, and shows
-// nothing of the node; Events serves the rest.
+// A Page is the page of a node. As an http.Handler it serves the static files, which reveal nothing
+// about the node. Events serves the rest.
 type Page struct {
 	o     Options
 	files map[string]file
@@ -56,7 +56,7 @@ type Page struct {
 	sampling sync.Mutex // held to read and write history
 	history  history
 
-	mu      sync.Mutex // guards what follows; held while parts are made
+	mu      sync.Mutex // guards the following; held while parts are rendered
 	second  int64      // when somebody looked last
 	looked  time.Time  // when made was begun
 	changed uint64     // what Options.Changed said then
@@ -76,7 +76,7 @@ type file struct {
 //go:embed assets
 var assets embed.FS
 
-// policy lets nothing in that is not the node's, and no script or style within the page.
+// policy allows only resources of the node, and no inline scripts or styles.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // New returns a Page.
@@ -130,10 +130,10 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	_, _ = w.Write(f.text) // the client is gone
+	_, _ = w.Write(f.text) // an error means that the client is gone
 }
 
-// Run remembers what the metrics are, until ctx is done. Then the streams end.
+// Run samples the metrics until ctx is done. Then the streams end.
 func (p *Page) Run(ctx context.Context) {
 	defer close(p.ended)
 	timer := time.NewTimer(0)
@@ -150,7 +150,7 @@ func (p *Page) Run(ctx context.Context) {
 	}
 }
 
-// Sample remembers what the metrics are at now. Run calls it.
+// Sample adds the metrics at now to the history. Run calls it.
 func (p *Page) Sample(now time.Time) {
 	families, err := p.o.Metrics.Gather()
 	if err != nil {

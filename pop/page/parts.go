@@ -49,7 +49,7 @@ func left(seconds float64) string {
 	return fmt.Sprintf("%ds", s)
 }
 
-// write returns a part. Text from outside is escaped, with control characters visible.
+// write renders a part. Text from outside is escaped, and control characters are made visible.
 func write(id, name string, data any) part {
 	var b strings.Builder
 	if err := tree.ExecuteTemplate(&b, name, data); err != nil {
@@ -58,13 +58,13 @@ func write(id, name string, data any) part {
 	return part{id, report.Visible(b.String())}
 }
 
-// A figure is a drawing, of a step.
+// A figure is a rendered drawing and its step.
 type figure struct {
 	step int64
 	html template.HTML
 }
 
-// parts returns what v shows at now. Viewers in the same second share the parts that they have in common.
+// parts returns the parts that v shows at now. Viewers in the same second share common parts.
 func (p *Page) parts(v view, now time.Time) []part {
 	parts := p.shared(v, now)
 	if v.target == "" {
@@ -103,7 +103,7 @@ func (p *Page) shared(v view, now time.Time) (parts []part) {
 	return parts
 }
 
-// renew resets what viewers share, except what is still the same. mu is held.
+// renew discards shared parts that may have changed. mu is held.
 func (p *Page) renew(now time.Time) {
 	if p.o.Changed != nil {
 		before := p.changed
@@ -116,7 +116,7 @@ func (p *Page) renew(now time.Time) {
 	p.looked, p.made, p.status = now, map[string]part{}, p.o.Operations.Status()
 }
 
-// facts are what operators look for first.
+// facts returns what operators look for first.
 func (p *Page) facts() report.Facts {
 	nodes, shards := p.o.Operations.Nodes(), p.o.Operations.Shards()
 	mitigated, up := 0, 0
@@ -188,7 +188,7 @@ func (p *Page) traffic(span int) part {
 	})
 }
 
-// draw returns the drawing of a span, made again at each new step.
+// draw returns the drawing of a span, which is rendered anew at each step.
 func (p *Page) draw(id string, span int, block func() report.Block) part {
 	p.sampling.Lock()
 	defer p.sampling.Unlock()
@@ -205,19 +205,20 @@ func (p *Page) draw(id string, span int, block func() report.Block) part {
 	return part{id, string(html)}
 }
 
-// shownRules is the number of rules that are drawn and listed: those with the most refusals, then requests.
+// shownRules is the number of rules that are drawn and listed: those with the most refusals, then the most
+// requests.
 const shownRules = 25
 
 // shownNames is the maximum number of rules that the filter suggests.
 const shownNames = 200
 
-// ruleRow is a rule with its figures.
+// ruleRow is a rule with its statistics.
 type ruleRow struct {
 	admin.Rule
 	Counted, Refused int // in the span
 }
 
-// rules shows what the rules did. It is made once for each step: there may be many rules.
+// rules renders what the rules did. It is rendered once per step, because there may be many rules.
 func (p *Page) rules(span int) part {
 	s := spans[span]
 	p.sampling.Lock()
@@ -282,7 +283,7 @@ func (p *Page) near() part {
 	return write("near", "near", all)
 }
 
-// pop shows what the node knows of its PoP.
+// pop renders what the node knows about its PoP.
 func (p *Page) pop() part {
 	p.sampling.Lock()
 	value, note := p.lag()

@@ -6,19 +6,19 @@ import (
 	"github.com/edgelimit/edge/pop/admin"
 )
 
-// A told is a key whose story is told.
+// A told is a key in a story.
 type told struct {
 	admin.KeyState
 	Of row // its mitigation, if there is one
 }
 
-// An ask is a rule that an address is not enough for, and what to ask instead.
+// An ask is a rule for which an address is not enough, and the target to use instead.
 type ask struct {
 	admin.Need
 	Target string
 }
 
-// story tells how a client stands.
+// story renders the state of a client.
 func (p *Page) story(target string, now time.Time) part {
 	values := admin.ParseTarget(target)
 	e, err := p.o.Operations.Explain(values)
@@ -51,7 +51,7 @@ func (t told) Refused() bool {
 	return t.Mitigation != nil && !t.Mitigation.Lifted && !t.Mitigation.Ineffective
 }
 
-// A bar is how much of a threshold is used, of a hundred.
+// bar returns how much of a threshold is used, in percent.
 func bar(l admin.LimitState) int {
 	if l.Threshold == 0 {
 		return 100
