@@ -12,8 +12,8 @@ const (
 	// inBatch is the maximum number of keys in a batch: about 5 ms of a memcached's work.
 	inBatch = 1024
 
-	// inFlight is how many batches are in flight to a shard at a time, so that it stays busy
-	// while the loop handles the answers to one.
+	// inFlight is the maximum number of batches in flight to a shard. With two, the shard stays
+	// busy while the loop handles the answers to one.
 	inFlight = 2
 
 	// retryPause is the pause before an unreachable shard that is not yet down is retried.
@@ -25,22 +25,22 @@ const (
 	// maxStores is the maximum number of records that a batch writes. Further ones wait for the next batch.
 	maxStores = 256
 
-	// maxAsk is how many keys are read at a former shard in one batch. Further ones are read
-	// with their next count.
+	// maxAsk is the maximum number of keys that a batch reads at a former shard. Further ones
+	// are read with their next count.
 	maxAsk = 1 << 14
 
-	// maxSpare is how many batches are kept for reuse.
+	// maxSpare is the maximum number of batches kept for reuse.
 	maxSpare = 8
 )
 
-// A slot is what one item of a key stands for: a window of a limit in a generation, or the key's
-// record if the limit is nil.
+// A slot identifies one item of a key: the counter of a limit's window in a generation, or the
+// key's record if limit is nil.
 type slot struct {
 	*track
 	generation uint32
 	index      uint32
 	limit      *planned
-	since      int64 // of an increment: when its oldest request came, in microseconds
+	since      int64 // of an increment: when its oldest request arrived, in microseconds
 }
 
 // item returns the item of s.
@@ -51,11 +51,11 @@ func (c *Loop) item(s slot) counter.Item {
 	return c.o.Secret.CounterItem(c.o.Secret.After(s.key, s.generation), s.limit.Limit, int64(s.index))
 }
 
-// A batch is the operations of one exchange with a shard, and what they are for.
+// A batch holds the operations of one exchange with a shard, and the slots and tracks they are for.
 type batch struct {
 	memcached.Batch
 	lane   *lane
-	former bool // it reads for keys that other shards own now
+	former bool // reads counters of keys that other shards own now
 	begun  time.Time
 	err    error
 
@@ -82,7 +82,7 @@ func (c *Loop) batch(ln *lane, now time.Time) (b *batch) {
 	return b
 }
 
-// reuse keeps b for another exchange, without what it refers to.
+// reuse clears b and keeps it for another exchange.
 func (c *Loop) reuse(b *batch) {
 	if len(c.spare) == maxSpare {
 		return
@@ -96,8 +96,8 @@ func (c *Loop) reuse(b *batch) {
 	c.spare = append(c.spare, b)
 }
 
-// send queues t for the shard that owns it. If a batch with t is in flight, t is queued when that
-// is answered.
+// send queues t for the shard that owns it. If a batch with t is in flight, t is queued once that
+// batch is answered.
 func (c *Loop) send(t *track, now time.Time) {
 	if t.flying || t.forgotten {
 		return
@@ -109,7 +109,7 @@ func (c *Loop) send(t *track, now time.Time) {
 	ln.push(t)
 }
 
-// pump sends batches to the shards that have room for one, and reports whether there were any.
+// pump sends batches to the shards that have room for one, and reports whether it sent any.
 func (c *Loop) pump(now time.Time) (any bool) {
 	if c.starts == nil {
 		return false
@@ -140,8 +140,8 @@ func (c *Loop) pump(now time.Time) (any bool) {
 	return any
 }
 
-// fill returns the next batch for a shard, nil if there is nothing to send now. A shard that is
-// down gets an empty one now and then, as a probe.
+// fill returns the next batch for a shard, or nil if there is nothing to send now. For a shard that
+// is down it returns an empty batch, at most every probePause, as a probe.
 func (c *Loop) fill(ln *lane, now time.Time) *batch {
 	down := ln.shard.Down()
 	switch {
@@ -285,7 +285,7 @@ func (c *Loop) answered(b *batch) {
 	c.reuse(b)
 }
 
-// fell adds to the metric of fallen counters if it is true.
+// fell increments the metric of fallen counters if it is true.
 func (c *Loop) fell(it bool) {
 	if it {
 		c.metrics.fell.Inc()

@@ -6,8 +6,8 @@
 // goroutine, [Loop.Run], owns the state of all keys, so that state needs no locks. It drains the
 // queue and evaluates each key by what this node knows for certain: the last answers of the
 // shards and its own requests since. That is a lower bound of the estimate, whatever the shards
-// do. Then it sends each shard a batch and continues: another goroutine waits for the answers and
-// brings them back.
+// do. Then it sends each shard a batch and continues. Other goroutines wait for the answers and
+// return them to the loop.
 //
 // A batch holds one INCR for each key and window; its reply is the count of all nodes. For a key
 // that is new in a window, the batch also reads the previous window and the record. Keys near
@@ -21,16 +21,16 @@
 //
 // # Accounts
 //
-// Each request of each limit is in a counter, in the metric edge_increments_dropped_total by cause,
-// or in an increment whose outcome is unknown. An increment is sent again only if it was provably
+// For each limit, each request is in a counter, in the metric edge_increments_dropped_total by cause,
+// or in an increment whose outcome is unknown. An increment is retried only if it was provably
 // not made. A node's count of a key never exceeds the requests that were made: unknown outcomes
 // and lost counters lower it, nothing raises it. So no client is refused for requests that it did
 // not make.
 //
-// Options.TrackedKeys bounds the keys in memory, whatever the shards do. At the bound a key that was
-// not used lately is evicted, preferably one that is far from its threshold.
+// Options.TrackedKeys bounds the keys in memory, whatever the shards do. At the bound, a key that was
+// not used recently is evicted, preferably one that is far from its threshold.
 //
-// # Counters that no node increments any more
+// # Counters that are no longer incremented
 //
 // While a shard is out, other shards own its keys: [Loop.SetOut], [Loop.SetShards]. A reload that
 // changes the sub-windows of a limit starts new counters: [Loop.SetRules]. Counts are never

@@ -28,26 +28,26 @@ type Shard interface {
 	Exchange(*memcached.Batch) error
 }
 
-// A lane holds the keys that have work for one shard. Those near their threshold go first, the
-// others in order. A key waits once, and is in one batch at a time, so it has one increment in
-// flight.
+// A lane holds the keys that have work for one shard. Keys near their threshold go first; otherwise
+// order is kept. A key is in at most one queue and one batch at a time, so each of its counters has at
+// most one increment in flight.
 type lane struct {
 	shard   Shard
-	queues  [far + 1]list // of the keys that wait: near ones, and others
-	waiting int           // how many these are
+	queues  [far + 1]list // waiting keys, by queue
+	waiting int           // number of waiting keys
 	ask     *batch        // reads for keys that other shards own now; nil if none
 	flying  int           // batches in flight
 	asking  bool          // a batch like ask is in flight
 	retry   time.Time     // when the shard may be asked again
 	ended   bool          // the loop is stopping, and the shard could not be reached
 
-	waits  atomic.Int64 // how many keys wait, as the loop saw last
-	oldest atomic.Int64 // when their oldest request came, in microseconds; 0: none waits
+	waits  atomic.Int64 // number of waiting keys, as the loop last saw it
+	oldest atomic.Int64 // when their oldest request arrived, in microseconds; 0 if no key waits
 }
 
 func (ln *lane) addr() string { return ln.shard.Addr() }
 
-// A queue is one of a lane's queues; 0 if a key does not wait.
+// A queue identifies one of a lane's queues. It is 0 for a key that is not queued.
 type queue uint8
 
 const (
@@ -55,10 +55,10 @@ const (
 	far
 )
 
-// A list is a queue of keys. A key is in one list at most.
+// A list is a linked list of keys. A key is in at most one list.
 type list struct{ head, tail *track }
 
-// push queues t for the shard, with the keys near their threshold if it is near. t may be in another queue of ln.
+// push queues t, among the keys near their threshold if t is near. It moves t if t is in another queue of ln.
 func (ln *lane) push(t *track) {
 	to := far
 	if t.near {
@@ -78,7 +78,7 @@ func (ln *lane) push(t *track) {
 	ln.waiting++
 }
 
-// pop removes and returns the next key, nil if none waits.
+// pop removes and returns the next key, or nil if none waits.
 func (ln *lane) pop() *track {
 	t := cmp.Or(ln.queues[near].head, ln.queues[far].head)
 	if t != nil {
@@ -107,7 +107,7 @@ func (ln *lane) leave(t *track) {
 	ln.waiting--
 }
 
-// later is a heap of keys, by when a counter of theirs is to be read again, or what is held to be sent.
+// later is a heap of keys, ordered by when a counter must be read again or held counts must be sent.
 type later []wait
 
 type wait struct {

@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	// A key flaps after flapsAt starts, each within flapPause of the previous one. A rule
-	// with a mitigation timeout of 0 throttles clients that way.
+	// A key flaps after flapsAt starts, each within flapPause of the previous one. Rules
+	// with a mitigation timeout of 0 throttle clients this way.
 	flapsAt   = 3
 	flapPause = 10 * time.Second
 
 	// flapReport is how often a key that still flaps is logged.
 	flapReport = time.Minute
 
-	// maxFlaps is how many keys are watched, maxLines how many lines about mitigations are
-	// logged per second.
+	// maxFlaps is the maximum number of keys watched for flapping. maxLines is the maximum
+	// number of lines about mitigations logged per second.
 	maxFlaps = 4096
 	maxLines = 50
 )
 
-// A mitigationLog logs starts and ends of mitigations, and keeps quiet about keys that flap. The
+// A mitigationLog logs starts and ends of mitigations, but only rarely for keys that flap. The
 // loop owns it.
 type mitigationLog struct {
 	*slog.Logger
-	clients  bool               // log them and their requests
-	unlogged prometheus.Counter // lines left out
+	clients  bool               // log clients and their requests
+	unlogged prometheus.Counter // suppressed lines
 	flaps    map[counter.Key]*flap
 	second   int64 // of the last line
 	lines    int   // in that second

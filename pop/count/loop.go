@@ -30,19 +30,19 @@ type Loop struct {
 	started func(*rule.Rule)
 	counted func(*rule.Rule, uint64)
 	wake    chan struct{} // capacity 1
-	asks    chan func()   // that the loop runs
+	asks    chan func()   // functions for the loop to run
 
 	placing  sync.Mutex // held by SetShards and SetOut
 	changing sync.Mutex // held while a record is made; guards changes
 	changes  []change
 
 	// The loop owns the fields below.
-	seen      *placement // the one that move saw last
-	unowned   lane       // keys that have no shard because all are out
+	seen      *placement // as move last saw it
+	unowned   lane       // keys without an owner because all shards are out
 	alone     bool       // no shard is available
 	asking    []*lane
 	later     later
-	lifting   time.Time // when to store lifts again; zero: all are stored
+	lifting   time.Time // when to store lifts again; zero if all are stored
 	refreshed time.Time // when active records were last read
 	log       mitigationLog
 	lost      losses
@@ -52,11 +52,11 @@ type Loop struct {
 	ending    bool
 }
 
-// rules is a set of rules, and the layouts that their limits had before.
+// rules is a set of rules, with the former layouts of their limits.
 type rules struct {
 	set      *rule.Set
 	outdated map[*rule.Rule][]planned
-	plans    map[*rule.Rule]*plan       // of the rules that have keys; the loop owns it
+	plans    map[*rule.Rule]*plan       // of rules that have keys; owned by the loop
 	packed   [counter.MaxFields + 1]int // number of limits, by sub-windows
 }
 
@@ -75,8 +75,8 @@ func (c *Loop) SubWindows() (limits, alone int) {
 	return limits, alone
 }
 
-// New returns a Loop. It counts nothing before Run is called. The loop calls started for each
-// mitigation that starts, with the rule that is exceeded, and counted with how much a rule counts.
+// New returns a Loop, which counts nothing until Run is called. The loop calls started for each
+// mitigation that starts, with the rule that was exceeded, and counted with how much a rule counts.
 func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) (c *Loop, err error) {
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
@@ -120,8 +120,8 @@ func (c *Loop) SetRules(set *rule.Set) {
 	})
 }
 
-// readAgain is called when the table evicts key's record. It has the record read with the key's
-// next count.
+// readAgain is called when the table evicts key's record. It causes the record to be read with the
+// key's next count.
 func (c *Loop) readAgain(key counter.Key) {
 	part := c.part(key)
 	part.mu.Lock()
@@ -209,8 +209,8 @@ func (c *Loop) Flush() {
 	c.turn()
 }
 
-// Count counts requests that arrived at these times, in order, n times each, as if they had been offered then and were
-// flushed now. A simulation calls it for requests that it has deferred; they must not exceed a limit. See Flush.
+// Count counts a request at each of the times in arrived, in order, n times each, as if it had been offered then
+// and were flushed now. Simulations call it for deferred requests, which must not exceed a limit. See Flush.
 func (c *Loop) Count(r *rule.Rule, key counter.Key, n uint64, arrived []time.Time) {
 	c.inline()
 	var items []async.Item[arrival, offered]
@@ -226,8 +226,8 @@ func (c *Loop) Count(r *rule.Rule, key counter.Key, n uint64, arrived []time.Tim
 	c.turn()
 }
 
-// Step does the reads that are due and retries what shards did not accept: see Flush. It returns
-// when to call it next, zero if no work is scheduled.
+// Step does the reads that are due and retries operations that shards did not accept: see Flush. It
+// returns when to call it next, or the zero time if no work is scheduled.
 func (c *Loop) Step() (next time.Time) {
 	c.inline()
 	return c.turn()
@@ -265,7 +265,7 @@ func (c *Loop) turn() (next time.Time) {
 		next = earlier(next, c.later[0].until)
 	}
 	for _, ln := range c.seen.all {
-		// A shard that is down is probed, after it has answered or failed to answer what it owes.
+		// A shard that is down is probed once the batches in flight are answered or have failed.
 		if down := ln.shard.Down(); down && c.probes && ln.flying < inFlight || !down && ln.waiting > 0 && now.Before(ln.retry) {
 			next = earlier(next, ln.retry)
 		}
@@ -281,8 +281,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// flush adds the items of the queue to the tracks of their keys. Each track is evaluated at once,
-// by what the node knows for certain, whatever its shard does.
+// flush adds the queued items to the tracks of their keys. It evaluates each track at once, by what
+// the node knows for certain, whatever its shard does.
 func (c *Loop) flush(items []async.Item[arrival, offered]) {
 	now := c.o.Now()
 	c.move(now)
@@ -297,7 +297,7 @@ func (c *Loop) flush(items []async.Item[arrival, offered]) {
 		t := c.track(what.key)
 		c.setPlan(t, r, rules, now)
 		c.catchUp(t)
-		if what.generation < t.generation { // the request came before a lift
+		if what.generation < t.generation { // the request arrived before a lift
 			c.lost[dropLifted] += offered.n * uint64(len(r.Limits))
 			continue
 		}
@@ -330,8 +330,8 @@ const maxSample = 256
 
 func cut(text string) string { return text[:min(len(text), maxSample)] }
 
-// Copy returns a copy of s, truncated, that shares no memory with it: the strings of s may be part
-// of a buffer that is read into again, or of a whole request. It allocates once.
+// Copy returns a truncated copy of s that shares no memory with it, because the strings of s may be
+// part of a reused buffer or of a whole request. It allocates once.
 func Copy(s mitigation.Sample) mitigation.Sample {
 	method, host, path := cut(s.Method), cut(s.Host), cut(s.Path)
 	text := strings.Join([]string{method, host, path}, "")
@@ -348,7 +348,7 @@ func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
 		return
 	}
 	r := rules.set.Current(t.plan.rule)
-	if r == nil { // it was removed since
+	if r == nil { // the rule was removed
 		return
 	}
 	c.setPlan(t, r, rules, now)

@@ -26,7 +26,7 @@ const (
 	minClients  = "rules: [{id: all, characteristics: [host], limits: [{threshold: 1000000, period: 1h}], min_clients: 10}]"
 )
 
-// A bench is a loop whose clock only the test moves.
+// A bench is a loop whose clock is advanced only by the test.
 type bench struct {
 	*count.Loop
 	rule   *rule.Rule
@@ -99,7 +99,7 @@ func TestAllocations(t *testing.T) {
 }
 
 // floodDead offers keys to a loop whose three shards are dead, and returns how many bytes the keys
-// take then. If they go out, they do so one after the other meanwhile.
+// then take. If goOut is set, the shards go out one after another meanwhile.
 func floodDead(tb testing.TB, rules string, tracked, keys int, goOut bool) (bytes int) {
 	tb.Helper()
 	var shards []count.Shard

@@ -100,7 +100,7 @@ func (m *metrics) lose(lost *losses) {
 	*lost = losses{}
 }
 
-// noteBacklog records how many keys wait for each shard, and since when.
+// noteBacklog records how many keys wait for each shard, and when their oldest requests arrived.
 func (c *Loop) noteBacklog() {
 	note := func(ln *lane) {
 		since := int64(0)
@@ -127,7 +127,7 @@ func (c *Loop) Backlog() (keys int, oldest time.Duration) {
 	return keys, oldest
 }
 
-// age returns how long ago a request came, 0 for none.
+// age returns the time since a request arrived, or 0 if since is 0.
 func (c *Loop) age(since int64) time.Duration {
 	if since == 0 {
 		return 0

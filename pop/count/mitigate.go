@@ -11,20 +11,20 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A change is a record that this node made, or a lift that it learned. The loop publishes and
-// stores it.
+// A change is a record that this node made, or a lift that it learned of, for the loop to publish
+// and store.
 type change struct {
 	mitigation.Record
-	rule *rule.Rule // that is exceeded; nil for a lift
+	rule *rule.Rule // the exceeded rule; nil for a lift
 }
 
-// maxChanges is how many mitigations requests may start before the loop handles them. The loop
-// starts further ones.
+// maxChanges is the maximum number of mitigations that requests start before the loop handles them.
+// The loop starts further ones itself.
 const maxChanges = 1024
 
-// MinProlonged returns how much later a mitigation with this much left must end for its record to change if
-// refused requests count: else each of them would change it, on all nodes. Many keys of rules that shed are
-// mitigated for long.
+// MinProlonged returns by how much a mitigation with this much time left must be prolonged for its record to
+// change. If refused requests count, each of them would otherwise change the record, on all nodes. Many keys
+// of rules that shed are mitigated for a long time.
 func MinProlonged(r *rule.Rule, left time.Duration) time.Duration {
 	if r.Action == rule.Shed {
 		return max(minProlonged, left/2)
@@ -36,20 +36,20 @@ const minProlonged = 100 * time.Millisecond
 
 // mitigate starts or prolongs the mitigation of a key whose counts exceed a limit of r. The
 // mitigation ends at the later of its start + the rule's timeout and the moment when every limit
-// is back at its threshold. The record has the sample if the mitigation is new. The request path
-// may call it, with most set: then it does nothing if that many changes wait.
+// is back at its threshold. The record has the sample if the mitigation is new. mitigate does nothing
+// if most changes are already waiting. The request path may call it.
 func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitigation.Sample, most int, now time.Time) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	if c.o.Table.Generation(key) > f.generation || len(c.changes) >= most {
-		return // a lift came in between, or there is no room
+		return // lifted in the meantime, or no room
 	}
 	record := mitigation.Record{Key: key, Start: now.UnixMicro(), Node: c.o.Node, Why: f.why, Rule: r.Fingerprint()}
 	last, known := c.o.Table.Last(key)
 	known = known && !last.Lifted
 	record.Generation = max(last.Generation, f.generation)
 	if known && now.Before(last.Deadline) && Acts(r, &last) {
-		// Its start may be by another node's clock, so add a duration rather than set an end.
+		// The start may be from another node's clock, so add a duration rather than set an end.
 		more := (f.back.Sub(last.Deadline) + time.Microsecond - 1).Truncate(time.Microsecond)
 		if more <= 0 || r.CountsMitigated() && more < MinProlonged(r, last.Deadline.Sub(now)) {
 			return
@@ -76,13 +76,13 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 	}
 }
 
-// replace lets r win over the last mitigation of its key. By another node's clock, or this one's before
-// it was set, the last one may end later; so may one that the rules no longer act on. So r starts later
-// by that clock; its deadline is by this node's.
+// replace moves r's start so that r takes precedence over last, the previous mitigation of its key, which may
+// end later: by another node's clock, by this node's before it was set, or because the rules no longer act on
+// it. The deadline of r stays as it is, by this node's clock.
 func replace(r, last *mitigation.Record) { r.Start += max(0, last.End()+1-r.End()) }
 
-// Add starts a mitigation of key by hand, on this node and its peers: of a client of r, for lifetime. It
-// replaces one that ends earlier. client may be invalid.
+// Add starts a mitigation of key by rule r for lifetime, on behalf of an operator, on this node and its
+// peers. It replaces one that ends earlier. client may be invalid.
 func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime time.Duration, now time.Time) (mitigation.Record, error) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
@@ -109,8 +109,8 @@ func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime ti
 var ErrNotMitigated = errors.New("limit: the key is not mitigated")
 
 // Lift ends the mitigation of a key at once, on this node and, by Options.Publish, on its peers.
-// Earlier requests of the key no longer count, even if they wait to be counted or have no reply
-// yet: each node that knows of the lift uses new counters. Each such node also stores the lift in
+// Earlier requests of the key no longer count, even if they are queued or in flight:
+// each node that knows of the lift uses new counters. Each such node also stores the lift in
 // the key's shard as soon as the shard answers; Lift does not wait for that.
 func (c *Loop) Lift(key counter.Key, now time.Time) (mitigation.Record, error) {
 	record, ok := c.lift(key, now)
@@ -121,7 +121,7 @@ func (c *Loop) Lift(key counter.Key, now time.Time) (mitigation.Record, error) {
 	return record, nil
 }
 
-// LiftAll lifts the mitigations of keys as Lift does, and returns how many there were.
+// LiftAll lifts the mitigations of keys as Lift does, and returns how many it lifted.
 func (c *Loop) LiftAll(keys []counter.Key, now time.Time) (lifted int) {
 	for _, key := range keys {
 		if _, ok := c.lift(key, now); ok {
@@ -151,7 +151,7 @@ func (c *Loop) lift(key counter.Key, now time.Time) (record mitigation.Record, o
 	return record, true
 }
 
-// learnedLift has the record of a lift stored.
+// learnedLift schedules the record of a lift to be stored.
 func (c *Loop) learnedLift(r mitigation.Record) {
 	c.changing.Lock()
 	c.changes = append(c.changes, change{Record: r})
@@ -171,15 +171,15 @@ func (c *Loop) Learn(r mitigation.Record, source string, now time.Time) bool {
 	if r.Lifted {
 		c.learnedLift(r)
 	}
-	c.wakeUp() // it may be the next that ends
+	c.wakeUp() // r may be the next to end
 	c.metrics.learned.WithLabelValues(source).Inc()
 	c.o.Logger.Debug("mitigation learned", "key", r.Key, "from", source, "for", r.Deadline.Sub(now), "why", r.Why)
 	return true
 }
 
-// Acts reports whether r, as it is now, acts on a record of one of its keys: an operator made it, or
-// the numbers that it was made for exceed a threshold of r. So a threshold that is raised frees
-// the clients that it would not have stopped.
+// Acts reports whether r, as it is now, acts on a record of one of its keys: whether an operator made
+// the record, or the counts in it exceed a threshold of r. So raising a threshold frees the clients
+// that the new one would not have stopped.
 func Acts(r *rule.Rule, record *mitigation.Record) bool {
 	if record.ByHand {
 		return true
@@ -188,7 +188,7 @@ func Acts(r *rule.Rule, record *mitigation.Record) bool {
 	period := time.Duration(limit.Period) * time.Microsecond
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		if l.Period < period { // in a longer one there are as many requests, or more
+		if l.Period < period { // a longer period has at least as many requests
 			continue
 		}
 		if l.Threshold <= record.Why.Limit.Threshold {
@@ -202,7 +202,7 @@ func Acts(r *rule.Rule, record *mitigation.Record) bool {
 	return false
 }
 
-// takeChanges publishes and logs mitigations, and has all changes stored.
+// takeChanges publishes and logs new mitigations, and schedules all changes to be stored.
 func (c *Loop) takeChanges(now time.Time) {
 	c.changing.Lock()
 	all := c.changes

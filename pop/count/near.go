@@ -12,18 +12,18 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A Near is a key of which at most an eighth of a threshold is left, and which is not mitigated.
+// A Near describes a key that is not mitigated but has at most an eighth of a threshold left.
 type Near struct {
 	Key            counter.Key
 	Rule           *rule.Rule
-	Client         netip.Addr // of its last request, invalid unless Options.LogClients
-	mitigation.Why            // the numbers of the limit that it is nearest to
+	Client         netip.Addr // of its last request; invalid unless Options.LogClients is set
+	mitigation.Why            // the limit that it is nearest to, with its counts
 	Remaining      uint64
 }
 
-// Near returns up to n keys near their threshold, by what this node knows, the nearest first. The loop looks at
-// a part of its keys between two flushes: Near waits for it until ctx is done, so ctx must end:
-// without Run nothing answers.
+// Near returns at most n keys near their threshold, as far as this node knows, nearest first. The loop scans a
+// part of its keys between two flushes, and Near waits for that until ctx is done. ctx must end, because nothing
+// answers unless Run is running.
 func (c *Loop) Near(ctx context.Context, n int) (all []Near) {
 	left := func(of *Near) float64 { return float64(of.Remaining) / float64(of.Limit.Threshold) }
 	for i := range c.tracks {
@@ -51,7 +51,7 @@ func (c *Loop) Near(ctx context.Context, n int) (all []Near) {
 	return all
 }
 
-// nearOf returns how t stands against the limit that it is nearest to, false if it is near none.
+// nearOf returns the state of t for the limit that it is nearest to, or false if it is not near any.
 func (c *Loop) nearOf(t *track, now time.Time) (of Near, ok bool) {
 	if !t.near {
 		return of, false

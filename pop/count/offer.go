@@ -11,7 +11,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// An arrival identifies requests that are counted together: those of a key in a tick.
+// An arrival identifies requests that are counted together: the requests of a key in a tick.
 type arrival struct {
 	key        counter.Key
 	tick       int64  // start of the tick, in milliseconds since the Unix epoch
@@ -38,21 +38,21 @@ func tickOf(r *rule.Rule, now time.Time) int64 {
 	return now.Unix() * longTick
 }
 
-// offered are the requests of an arrival that wait to be counted.
+// offered holds the requests of an arrival that wait to be counted.
 type offered struct {
 	rule   *rule.Rule
 	n      uint64
-	at     int64             // when the first request came, in microseconds since the Unix epoch
+	at     int64             // when the first request arrived, in microseconds since the Unix epoch
 	sample mitigation.Sample // of the last request
 
 	clients ClientSet // if the rule has MinClients
 }
 
-// nearSet remembers which keys are near a threshold, each until its counts leave their windows, in seconds since the Unix
-// epoch. Several keys share a place, so it may be wrong. If it takes a key for near that is not, Offer checks the known
-// counts in vain, and the flush is early. If it misses a key that is near, the flush is late, and the loop instead of
-// Offer starts the mitigation. This is rare: only a key that was near itself clears its place, and every near key sets it
-// again whenever it is evaluated. The loop changes it, anybody may read it.
+// A nearSet records which keys are near a threshold, each until its counts leave their windows, in seconds since the
+// Unix epoch. Several keys share an element, so it may be wrong. After a false positive, Offer checks the known counts
+// in vain, and the flush is early. After a false negative, the flush is late, and the loop instead of Offer starts the
+// mitigation. This is rare: only a key that was near itself clears its element, and every near key sets it again
+// whenever it is evaluated. Only the loop changes a nearSet; any goroutine may read it.
 type nearSet [1 << 16]atomic.Uint32
 
 func (s *nearSet) of(k counter.Key) *atomic.Uint32 { return &s[binary.LittleEndian.Uint16(k[8:])] }
@@ -67,17 +67,17 @@ func (s *nearSet) set(k counter.Key, until time.Time) {
 
 func (s *nearSet) clear(k counter.Key) { s.of(k).Store(0) }
 
-// A Source is the request that is offered, under one key or several.
+// A Source is a request that is offered under one or more keys.
 type Source struct {
 	mitigation.Sample
-	clients ClientSet // of its client; zero: not needed yet
+	clients ClientSet // its client; zero until needed
 }
 
 // Offer queues a request at now, to be counted n times by r under key. It never blocks. If the waiting
 // requests and the known counts of the key together exceed a limit, Offer starts the mitigation
-// itself: of a key near its threshold as many requests pass as the node knows room for, and one.
-// generation is how often the key's mitigation had been lifted when the request was decided:
-// requests from before a lift are not counted.
+// itself, so at most one request more than the node knows room for passes for a key near its threshold.
+// generation is how often the key's mitigation had been lifted when the request was decided.
+// Requests from before a lift are not counted.
 func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Source, n uint64, now time.Time) {
 	var known []view
 	near := c.near.has(key, now)
@@ -124,7 +124,7 @@ func exceeds(known []view, r *rule.Rule, n uint64, arrived, now time.Time) (f fi
 		index, elapsed := counter.Window(now, v.limit.Period)
 		in, at := counter.Window(arrived, v.limit.Period)
 		if v.Roll(index); !ok || limit.Kind != v.limit.Kind || v.Index != index || in != index || v.ended(now) {
-			continue // the rules or the clock have changed, or the requests are of an earlier window: the loop evaluates them
+			continue // the rules or the clock changed, or the requests are from an earlier window: the loop evaluates them
 		}
 		v.limit.Threshold = limit.Threshold
 		v.Cur = v.limit.Layout.Add(v.Cur, v.limit.Layout.From(limit.Layout, limit.Delta(min(n, limit.Layout.Stop()), at)))

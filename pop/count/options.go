@@ -36,7 +36,7 @@ type Options struct {
 	// /64 for IPv6.
 	Client rule.ClientPrefix
 
-	// Interval is how long requests of a key are collected before they are counted. If zero, 2 ms.
+	// Interval is how long the requests of a key are collected before they are counted. If zero, 2 ms.
 	Interval time.Duration
 
 	// Queue is the maximum number of keys in the queue. If zero, 16384.
@@ -65,8 +65,8 @@ type Options struct {
 	// after a window begins, peers may still count in the previous one. If nil, 0.
 	Ahead func() time.Duration
 
-	// Refresh is how often records of active mitigations are read from the shards, for a
-	// node that no peer tells about lifts. If zero, never.
+	// Refresh is how often records of active mitigations are read from the shards, for
+	// nodes that do not learn of lifts from peers. If zero, never.
 	Refresh time.Duration
 
 	// LogClients includes the client and its request in log lines. They are personal data,

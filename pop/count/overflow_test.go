@@ -38,8 +38,8 @@ func fieldsOf(l counter.Layout, number uint64) []uint64 {
 // one returns the number whose kth field is n.
 func one(l counter.Layout, k int, n uint64) uint64 { return n << (int(l.Bits) * k) }
 
-// A crowd is nodes that share one counter, each counting as fast as it can, with a shard that may
-// stall, lose replies and restart.
+// A crowd is a group of nodes that share one counter, each counting as fast as it can, with a shard
+// that may stall, lose replies and restart.
 type crowd struct {
 	t      *testing.T
 	layout counter.Layout
@@ -74,7 +74,7 @@ func newCrowd(t *testing.T, l counter.Layout, nodes int, seed uint64) *crowd {
 	return c
 }
 
-// request adds n requests to a node, in the kth sub-window.
+// request adds n requests to the kth sub-window of a node.
 func (c *crowd) request(node *crowdNode, k int, n uint64) {
 	c.offered += n
 	c.dropped += node.tally.add(c.layout, one(c.layout, k, n))
@@ -107,8 +107,8 @@ func (c *crowd) execute(i int) {
 	}
 }
 
-// answer gives a node the reply that it waits for, if there is one; else the node times out, as if the
-// reply was lost.
+// answer gives a node the reply that it waits for, if there is one. Otherwise the node times out, as if
+// the reply had been lost.
 func (c *crowd) answer(node *crowdNode, lost bool) {
 	switch it := node.waits; {
 	case it == nil:
@@ -148,7 +148,7 @@ func (c *crowd) lose(i int) {
 	c.away = append(c.away[:i], c.away[i+1:]...)
 }
 
-// total is all requests, wherever they are.
+// total returns the number of all requests, wherever they are.
 func (c *crowd) total() uint64 {
 	sum := c.executed + c.dropped + c.gone
 	for _, it := range c.away {

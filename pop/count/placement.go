@@ -12,11 +12,11 @@ import (
 
 // A placement maps keys to their owners, present and former. It is immutable.
 type placement struct {
-	epoch uint32 // the placement before has the one before
+	epoch uint32 // 1 more than that of the previous placement
 	ring  *ring.Ring[*lane]
 	all   []*lane // sorted by address
 	in    []*lane // those that own keys
-	past  []past  // the last changes, newest first
+	past  []past  // former placements, newest first
 }
 
 // A past is a former placement.
@@ -30,13 +30,13 @@ const (
 	// before the oldest are lost: the key passes more often, never less.
 	maxPast = 8
 
-	// settle is the maximum time until all nodes of the PoP have made the same change of the
-	// shards. Then the counts at former owners are final.
+	// settle is the maximum time until all nodes of the PoP have made the same change to the
+	// shards. After that, the counts at former owners are final.
 	settle = time.Second
 )
 
 // SetShards replaces the shards. The shards named in out own no keys for now. SetShards may be
-// called at any time, and does nothing if nothing changes. Shards are told apart by address.
+// called at any time, and does nothing if nothing changes. Shards are identified by address.
 //
 // Requests that were not yet sent to a shard that is out or removed go to the key's new owner.
 // Counts at the former owner stay there, and are added to those of the new owner for the rest of
@@ -128,14 +128,14 @@ func (c *Loop) Unavailable(key counter.Key) bool {
 	return err != nil || ln.shard.Down()
 }
 
-// A Load is what a shard has to do for a node.
+// A Load describes the load of a shard from this node.
 type Load struct {
 	Share   float64       // of all keys, from 0 to 1
 	Waiting int           // keys that wait to be counted there
 	Oldest  time.Duration // age of their oldest request
 }
 
-// Loads returns what each shard has to do, by address.
+// Loads returns the load of each shard, by address.
 func (c *Loop) Loads() map[string]Load {
 	placed := c.placed.Load()
 	loads, parts, owners := map[string]Load{}, map[*lane]int{}, placed.ring.Owners()
@@ -149,7 +149,7 @@ func (c *Loop) Loads() map[string]Load {
 }
 
 // move queues waiting keys at their new owners if the placement has changed, and logs when the
-// node begins or ceases to count alone.
+// node starts or stops counting alone.
 func (c *Loop) move(now time.Time) {
 	p := c.placed.Load()
 	if c.seen != p {

@@ -57,7 +57,7 @@ func (c *Loop) writeRecord(b *batch, t *track, now time.Time) {
 	b.stores = append(b.stores, t)
 }
 
-// version returns the version of the record in the shard, 0 if it has none.
+// version returns the version of the record in the shard, or 0 if it has none.
 func (t *track) version() uint64 {
 	if r := t.rarely.Load(); r != nil {
 		return r.version
@@ -81,8 +81,8 @@ func (t *track) hasStored(outcome memcached.Outcome) {
 	}
 }
 
-// hasReadRecord merges t's record, as it was read. Invalid records are ignored: they will be
-// overwritten. An expired one still tells how often the key was lifted.
+// hasReadRecord merges the record of t that was read. Invalid records are ignored: they will be
+// overwritten. An expired record still tells how often the key was lifted.
 func (c *Loop) hasReadRecord(t *track, op *memcached.Read, b *batch, now time.Time) {
 	var stored mitigation.Record
 	active := false
@@ -91,7 +91,7 @@ func (c *Loop) hasReadRecord(t *track, op *memcached.Read, b *batch, now time.Ti
 		stored, err = mitigation.ParseStored(op.Value, t.key, now)
 		active = err == nil
 		if active || errors.Is(err, mitigation.ErrExpired) {
-			if t.plan != nil { // a shard does not know what explains it
+			if t.plan != nil { // records from shards lack the explanation
 				stored.Rule, stored.Client = t.plan.rule.Fingerprint(), t.lastClient()
 			}
 			c.Learn(stored, "shard", now)

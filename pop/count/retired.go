@@ -17,7 +17,7 @@ import (
 type former struct {
 	at      *lane
 	settled time.Time
-	next    time.Time // when to read it; zero: at once
+	next    time.Time // when to read it; zero means at once
 	asking  bool      // a read is in flight
 }
 
@@ -69,8 +69,8 @@ func (t *track) asked(at *lane, when, now time.Time, answered bool) {
 	}
 }
 
-// place makes owner the owner of t's key in the placement p, and finds the formers. They settle
-// this long after they lost the key. held reports whether the key has a record, which then moves
+// place makes owner the owner of t's key in the placement p, and finds the formers, which settle
+// this long after they lost the key. held is whether the key has a record, which then moves
 // to the new owner.
 func (t *track) place(p *placement, owner *lane, now time.Time, settle time.Duration, held bool) {
 	t.advance(now)
@@ -108,28 +108,28 @@ func (t *track) place(p *placement, owner *lane, now time.Time, settle time.Dura
 	}
 }
 
-// A plan is how the keys of a rule are counted. Their tracks share it, and it does not change.
+// A plan describes how the keys of a rule are counted. It is immutable and shared by their tracks.
 type plan struct {
 	rule   *rule.Rule
-	limits []planned // the rule's, then those that have outdated layouts
-	until  time.Time // the first of these leaves the period; zero without them
+	limits []planned // the rule's limits, then those with outdated layouts
+	until  time.Time // when the first outdated layout leaves its period; zero if there is none
 	lost   *losses
 }
 
-// A planned limit is one of a rule, or has an outdated layout: one that a limit had before a reload. Its counters are
-// no longer incremented, but still count until they have left the period: so nobody gets a fresh
-// allowance by a reload. See view.
+// A planned limit is a limit of a rule, in its current layout or an outdated one from before a reload. Counters
+// in outdated layouts are no longer incremented, but still count until they have left the period, so that no
+// client gets a fresh allowance from a reload. See view.
 type planned struct {
 	counter.Limit
-	settled time.Time // all nodes have reloaded, so the counters are final
-	until   time.Time // one period later: the counters have left the period; zero: the layout is not outdated
+	settled time.Time // when all nodes have reloaded, so the counters are final
+	until   time.Time // one period later, when the counters have left the period; zero if the layout is not outdated
 	of      int       // the rule's limit with the same period
 }
 
 // outdated reports whether the layout is no longer the rule's.
 func (p *planned) outdated() bool { return !p.until.IsZero() }
 
-// ended reports whether the layout has ceased to matter at now.
+// ended reports whether the layout no longer matters at now.
 func (p *planned) ended(now time.Time) bool { return p.outdated() && !now.Before(p.until) }
 
 // newPlan returns the plan of r at now, with the outdated layouts of its limits.
@@ -150,7 +150,7 @@ func newPlan(r *rule.Rule, outdated []planned, lost *losses, now time.Time) *pla
 
 func (p *planned) samePeriod(l rule.Limit) bool { return l.Period.Microseconds() == p.Period }
 
-// find returns the index of the limit with the same counters as limit, -1 if p is nil or has no such limit.
+// find returns the index of the limit with the same counters as limit, or -1 if p is nil or has no such limit.
 func (p *plan) find(limit *planned) int {
 	if p == nil {
 		return -1
@@ -158,7 +158,7 @@ func (p *plan) find(limit *planned) int {
 	return slices.IndexFunc(p.limits, func(l planned) bool { return l.Period == limit.Period && l.Layout == limit.Layout })
 }
 
-// setPlan makes r, which is one of rules, the rule by which t is counted.
+// setPlan makes r, which must be in rules, the rule by which t is counted.
 func (c *Loop) setPlan(t *track, r *rule.Rule, rules *rules, now time.Time) {
 	if p := t.plan; p != nil && p.rule == r && (p.until.IsZero() || now.Before(p.until)) {
 		return
@@ -174,7 +174,7 @@ func (c *Loop) setPlan(t *track, r *rule.Rule, rules *rules, now time.Time) {
 	t.setPlan(p, now)
 }
 
-// outdatedBy returns the layouts that are outdated when after replaces the rules of r at now.
+// outdatedBy returns the layouts that become outdated when after replaces the rules of r at now.
 // r may be nil.
 func (r *rules) outdatedBy(after *rule.Set, now time.Time) map[*rule.Rule][]planned {
 	var none [counter.MaxFields + 1]int
@@ -203,7 +203,7 @@ func (r *rules) outdatedBy(after *rule.Set, now time.Time) map[*rule.Rule][]plan
 	return all
 }
 
-// countedAs returns the limit that r has for the period of limit.
+// countedAs returns the limit of r with the period of limit, and reports whether there is one.
 func countedAs(r *rule.Rule, limit counter.Limit) (counter.Limit, bool) {
 	for _, l := range r.Limits {
 		if l.Period.Microseconds() == limit.Period {

@@ -96,8 +96,8 @@ func TestAFullSubWindow(t *testing.T) {
 	}
 }
 
-// If there are more nodes than a sub-window has room for, a node sends nothing to it and decides by
-// its own counts. Other limits are counted as usual.
+// With more nodes than a sub-window has room for, a node sends nothing to it and decides by its own
+// counts. Other limits are counted as usual.
 func TestMoreNodesThanASubWindowHolds(t *testing.T) {
 	r := newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}, {threshold: 500, period: 1h}]")
 	sent := func(tr *track, nodes int) (packed, whole uint64) {

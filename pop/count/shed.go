@@ -11,10 +11,10 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Sheds reports whether a request of a client is refused at now, where key is mitigated and r, its rule,
-// sheds. Each client has a threshold of its own for the estimate of the key; Sheds reports whether that is
-// exceeded, by what this node knows. Refused requests count as well, so refusing does not lower the estimate. The
-// request path may call Sheds; it does not allocate.
+// Sheds reports whether a request of client is refused at now. key must be mitigated, and r, its rule, must
+// shed. Each client has its own threshold for the estimate of the key; Sheds reports whether that is
+// exceeded, as far as this node knows. Refused requests count as well, so refusing does not lower the estimate.
+// The request path may call Sheds; it does not allocate.
 func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.Time) bool {
 	var room [4]view
 	known := c.shown(room[:0], key, c.o.Table.Generation(key), now)
@@ -40,19 +40,19 @@ func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.
 	return false
 }
 
-// Since a node was last told what the others count, its estimate has fallen as if they counted nothing. Sheds
-// takes their part of the requests for as steady as their part of the nodes, and undoes that part of the fall:
-// that of the last 1/maxStale of the period at most.
+// Since a node last learned the counts of the others, its estimate has fallen as if they counted nothing. Sheds
+// assumes that their share of the requests is as steady as their share of the nodes, and undoes that share of
+// the fall, for at most the last 1/maxStale of the period.
 const maxStale = 4
 
 // A Share is the fraction of a key's clients that are refused before a client is, in units of 1/2^32.
 type Share uint32
 
-// epoch is for how long a client keeps its share of a key, in seconds.
+// epoch is how long a client keeps its share of a key, in seconds.
 const epoch = 600
 
-// ShareOf returns the share of a client of a key. All nodes have the same shares, which are spread evenly
-// and begin anew every ten minutes, not at once for all keys.
+// ShareOf returns the share of a client of a key. Shares are the same on all nodes, are distributed uniformly,
+// and change every ten minutes, at different times for different keys.
 func ShareOf(secret counter.Secret, key counter.Key, client netip.Addr, now time.Time) Share {
 	var b [41]byte
 	copy(b[:], key[:])
@@ -66,7 +66,7 @@ func ShareOf(secret counter.Secret, key counter.Key, client netip.Addr, now time
 }
 
 // Of returns the estimate above which a client with the share s is refused. With an estimate E and a
-// threshold T the part (E−T)/E of the clients is, so it is T/(1−s).
+// threshold T, the fraction (E−T)/E of the clients is refused, so the result is T/(1−s).
 func (s Share) Of(threshold uint64) uint64 {
 	hi, lo := bits.Mul64(threshold, 1<<32)
 	rest := 1<<32 - uint64(s)
@@ -77,8 +77,8 @@ func (s Share) Of(threshold uint64) uint64 {
 	return most
 }
 
-// A ClientSet has a bit for the hash of each of its clients. Several may share a bit, so its bits are no more than
-// its clients.
+// A ClientSet has a bit for the hash of each of its clients. Clients may share a bit, so it has at most as many
+// bits set as clients.
 type ClientSet [2]uint64
 
 // ClientSetOf returns the set of one client.
@@ -92,10 +92,10 @@ func ClientSetOf(secret counter.Secret, client netip.Addr) (s ClientSet) {
 // Add adds the clients of o.
 func (s *ClientSet) Add(o ClientSet) { s[0], s[1] = s[0]|o[0], s[1]|o[1] }
 
-// Len returns a lower bound of how many clients there are.
+// Len returns a lower bound of the number of clients.
 func (s *ClientSet) Len() int { return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]) }
 
-// see notes clients of t.
+// see records clients of t.
 func (t *track) see(clients ClientSet) {
 	if clients == (ClientSet{}) {
 		return
@@ -103,7 +103,7 @@ func (t *track) see(clients ClientSet) {
 	t.rare().clients[0].Add(clients)
 }
 
-// seen returns the clients of t in the first limit's window, and in the one before.
+// seen returns the clients of t in the first limit's current window and in the previous one.
 func (t *track) seen() (clients [2]ClientSet) {
 	if r := t.rarely.Load(); r != nil {
 		clients = r.clients
@@ -111,14 +111,14 @@ func (t *track) seen() (clients [2]ClientSet) {
 	return clients
 }
 
-// clients returns a lower bound of how many clients of t this node has seen in both windows.
+// clients returns a lower bound of the number of clients of t that this node has seen in both windows together.
 func (t *track) clients() int {
 	seen := t.seen()
 	seen[0].Add(seen[1])
 	return seen[0].Len()
 }
 
-// parentPause is how long counts of a network or label may wait. Counts that wait make the estimate too low, and
+// parentPause is how long counts of a network or label may wait. Waiting counts make the estimate too low, and
 // shedding too lenient, so for mitigated keys the pause is at most 1/parentPart of the period.
 const (
 	parentPause = 100 * time.Millisecond

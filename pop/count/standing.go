@@ -11,9 +11,9 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Standings returns the numbers of key for each limit of r at now: by what this node knows and what the
-// shard that owns the key answers, for which it waits. After an error the standings are by what the
-// node knows alone.
+// Standings returns the counts of key for each limit of r at now, as far as this node knows and as the
+// shard that owns the key answers. It waits for that answer. With an error, it returns the standings that
+// the node knows by itself.
 func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standings []mitigation.Why, err error) {
 	generation := c.o.Table.Generation(key)
 	known := c.shown(nil, key, generation, now)
@@ -53,8 +53,8 @@ func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standing
 	return standings, nil
 }
 
-// most returns the greater one of a known count and one that was read: the node knows of its own
-// requests first, and the shard of the other nodes'.
+// most returns the greater of a known count and one that was read. The node is first to know its own
+// requests, the shard those of other nodes.
 func most(layout counter.Layout, known uint64, read *memcached.Read) uint64 {
 	if read.Outcome != memcached.Done {
 		return known // the shard has no count

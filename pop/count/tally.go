@@ -25,13 +25,13 @@ type tally struct {
 	rest    *rest           // nil for most
 }
 
-// A rest is what a tally has after a counter was evicted, an answer was missing, or the owner has changed.
+// A rest is the part of a tally that is needed after an eviction, a missing answer or a change of owner.
 type rest struct {
 	lost, least, unsure uint64  // see share
 	former              []stint // at other instances, and at former owners
 	unmade              bool    // the shard that owns the key may not have the counter
 	alone               bool    // the shard refuses increments: this node counts alone
-	misses              uint8   // how often in a row the shard did not have the counter
+	misses              uint8   // how many times in a row the shard did not have the counter
 }
 
 // A share is the known part of a window's value at one instance.
@@ -70,7 +70,7 @@ func (t *tally) setShare(l counter.Layout, s share) {
 	}
 }
 
-// more returns the rest, which it makes if missing.
+// more returns the rest, creating it if missing.
 func (t *tally) more() *rest {
 	if t.rest == nil {
 		t.rest = new(rest)
@@ -171,7 +171,7 @@ func (t *tally) read(l counter.Layout, owner, shard string, from *memcached.Link
 	own, i := t.shareOf(l, owner, shard, from, value)
 	if own {
 		if t.flying > 0 {
-			return false, false // the value may include what is in flight, whose reply will tell
+			return false, false // the value may include the increment in flight, whose reply will tell
 		}
 		s := t.share()
 		more, fell = s.raise(l, value, from)
@@ -188,8 +188,8 @@ func (t *tally) read(l counter.Layout, owner, shard string, from *memcached.Link
 	return t.rest.former[i].raise(l, value, from)
 }
 
-// shareOf returns whose value was read at a shard: the share at the instance that answered last, or the ith stint,
-// -1 if its instance is not known yet.
+// shareOf returns whose value was read at a shard: the share at the instance that answered last, or that of the
+// ith stint. i is -1 if the instance is not known yet.
 func (t *tally) shareOf(l counter.Layout, owner, shard string, from *memcached.Link, value uint64) (own bool, i int) {
 	same := t.from.Same(from)
 	if shard == owner || same && l.Below(t.reply, value) == 0 {
@@ -202,8 +202,8 @@ func (t *tally) shareOf(l counter.Layout, owner, shard string, from *memcached.L
 	return i < 0 && same, i
 }
 
-// add adds delta to the pending requests, and returns how many requests are dropped because those
-// that wait already fill the field.
+// add adds delta to the pending requests, and returns how many requests are dropped because waiting
+// ones already fill the field.
 func (t *tally) add(l counter.Layout, delta uint64) (full uint64) {
 	full = l.Sum(t.pending)
 	t.pending = l.Add(t.pending, delta)
@@ -293,8 +293,8 @@ func (t *tally) unsent(l counter.Layout, delta uint64, outcome memcached.Outcome
 	return t.add(l, delta)
 }
 
-// raise records a value that was read over from, without an increment. It reports whether that is more than
-// was known, and whether the value fell; if so, the known value stays.
+// raise records a value that was read over from, without an increment. It reports whether it exceeds the
+// known value, and whether it fell; if it fell, the known value stays.
 func (s *share) raise(l counter.Layout, value uint64, from *memcached.Link) (more, fell bool) {
 	before := s.sent(l)
 	switch greatest := l.Max(s.reply, value); greatest {
@@ -314,8 +314,8 @@ func (s *share) raise(l counter.Layout, value uint64, from *memcached.Link) (mor
 	return s.sent(l) != before, l.Below(value, s.reply) != 0
 }
 
-// blur makes the share that of an unknown instance, if something of it came over a connection to
-// one: later values of any instance may include that.
+// blur makes the share that of an unknown instance if part of it came over a connection to an
+// unknown instance: later values of any instance may include that part.
 func (s *share) blur(from *memcached.Link) {
 	if s.from != from && !from.Known() {
 		s.from = new(memcached.Link)

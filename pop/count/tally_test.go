@@ -7,8 +7,8 @@ import (
 	"github.com/edgelimit/edge/counter/memcached"
 )
 
-// An increment without an answer counts at the instance that it was sent to: what that one has
-// later includes it.
+// An increment without an answer counts at the instance that it was sent to, whose later values
+// include it.
 func TestUnansweredByAnotherInstance(t *testing.T) {
 	instance := func(pid int) *memcached.Link {
 		return &memcached.Link{Instance: memcached.Instance{PID: pid, Start: int64(1000 * pid)}}
@@ -33,7 +33,7 @@ func TestUnansweredByAnotherInstance(t *testing.T) {
 	}
 }
 
-// What an unknown instance has counted may be in the number of a known one later.
+// Requests counted by an unknown instance may later be included in the value of a known one.
 func TestCountedByAnUnknownInstance(t *testing.T) {
 	one, unknown := &memcached.Link{Instance: memcached.Instance{PID: 1, Start: 1000}}, new(memcached.Link)
 	two := &memcached.Link{Instance: memcached.Instance{PID: 2, Start: 2000}}

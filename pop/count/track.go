@@ -11,18 +11,18 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 )
 
-// A track holds a node's counts of one key. The loop owns it, except fields marked shared: requests read those
+// A track holds a node's counts of one key. The loop owns it. Requests may read fields marked shared
 // under the lock of the track's part.
 //
-// There may be a million tracks, so their size is pinned by a test: what few keys need is in rarely.
+// There may be a million tracks, so a test pins their size. State that few keys need is in rarely.
 type track struct {
 	key        counter.Key
 	chain      *track // shared: the next one in the same bucket of the part
 	next, prev *track // in a list of its lane
 
-	plan   *plan  // shared: how the key is counted; nil: only its record matters
+	plan   *plan  // shared: how the key is counted; nil if only its record matters
 	owner  *lane  // of the shard that owns the key; nil if not known
-	placed uint32 // the placement that owner and formers are from; 0: they must be found
+	placed uint32 // epoch of the placement that owner and formers are from; 0 if they must be found
 
 	// generation is how often the key's mitigation was lifted. Each generation has items of
 	// its own (see counter.Secret.After), so that counts from before a lift never come back. Shared.
@@ -36,7 +36,7 @@ type track struct {
 	cuts   [2]uint16
 
 	burst      uint32        // requests of the last flush
-	since      int64         // when the oldest unsent request came, in microseconds; 0: none
+	since      int64         // when the oldest unsent request arrived, in microseconds; 0 if none
 	told       atomic.Uint32 // shared: see stale
 	readRecord atomic.Bool   // shared: another node may have mitigated the key
 	store      bool          // the record must be stored in the shard
@@ -44,8 +44,8 @@ type track struct {
 	near       bool          // a few more requests will exceed a threshold
 	flying     bool          // in a batch of its shard
 	forgotten  bool          // evicted
-	used       bool          // since eviction last passed it by
-	waits      queue         // for a batch
+	used       bool          // since eviction last passed over it
+	waits      queue         // where it waits for a batch
 
 	first [1]window // of the only limit of most keys
 }
@@ -53,37 +53,37 @@ type track struct {
 // rarely is the part of a track that few keys need.
 type rarely struct {
 	windows []window     // shared: of several limits; nil if there is one
-	formers []former     // where counters are that nobody increments any more
-	version uint64       // of the record in the shard, 0 if it has none
-	clients [2]ClientSet // in the first limit's window, and in the one before, if the rule has MinClients
+	formers []former     // shards with counters that are no longer incremented
+	version uint64       // of the record in the shard; 0 if it has none
+	clients [2]ClientSet // in the first limit's current and previous window, if the rule has MinClients
 }
 
 // A window is the current window of one limit, and the previous one.
 type window struct {
 	counter.Windows[uint32, tally]
-	shown      [2]uint64 // shared: what prev and cur were known to be at the last evaluation
+	shown      [2]uint64 // shared: known values of prev and cur at the last evaluation
 	shownIndex uint32    // shared: the index then
 	shownFresh bool      // shared: fresh then
 
 	fresh  bool   // the previous counter was not read yet
 	others bool   // other nodes have counted since the last evaluation
 	seen   uint32 // elapsed at the last evaluation, in milliseconds; unseen if there was none
-	again  uint32 // when to read the previous counter again, in milliseconds since the window began; 0: it is final
+	again  uint32 // when to read the previous counter again, in milliseconds since the window began; 0 if it is final
 }
 
 const unseen = math.MaxUint32
 
-// newWindow returns the windows of a limit of which nothing is known.
+// newWindow returns the windows of a limit about which nothing is known.
 func newWindow(limit *planned, now time.Time) (w window) {
 	index, _ := counter.Window(now, limit.Period)
 	w.Index, w.fresh, w.seen = uint32(index), true, unseen
 	return w
 }
 
-// forget resets what was known of the windows before the last roll.
+// forget resets what was known before the last roll.
 func (w *window) forget() { w.fresh, w.again, w.seen, w.others = true, 0, unseen, false }
 
-// elapsed returns how much of the current window has passed at now, 0 if the clock was set back.
+// elapsed returns how much of the current window has passed at now, or 0 if the clock was set back.
 func (w *window) elapsed(limit *planned, now time.Time) int64 {
 	index, elapsed := counter.Window(now, limit.Period)
 	if uint32(index) < w.Index {
@@ -92,7 +92,7 @@ func (w *window) elapsed(limit *planned, now time.Time) int64 {
 	return elapsed
 }
 
-// rare returns t.rarely, which it makes if missing.
+// rare returns t.rarely, creating it if missing.
 func (t *track) rare() *rarely {
 	if t.rarely.Load() == nil {
 		t.rarely.Store(new(rarely))
@@ -100,7 +100,7 @@ func (t *track) rare() *rarely {
 	return t.rarely.Load()
 }
 
-// formers returns the shards with counters that still count and are no longer incremented.
+// formers returns the shards with counters that still count but are no longer incremented.
 func (t *track) formers() []former {
 	if r := t.rarely.Load(); r != nil {
 		return r.formers
@@ -152,7 +152,7 @@ func (t *track) setPlan(p *plan, now time.Time) {
 	t.placed = 0 // other limits may need other counters of formers
 }
 
-// keep replaces the sample by s, copied unless it says the same again.
+// keep replaces the sample with a copy of s, unless they are equal.
 func (t *track) keep(s *mitigation.Sample) {
 	if had := t.sample(); had.Method != cut(s.Method) || had.Host != cut(s.Host) || had.Path != cut(s.Path) {
 		method, host := cut(s.Method), cut(s.Host)
@@ -206,7 +206,7 @@ func (t *track) lift(generation uint32) {
 	t.unplace() // formers may have counters of this generation
 }
 
-// unplace makes the loop find the owner and the formers again.
+// unplace causes the loop to find the owner and the formers again.
 func (t *track) unplace() {
 	if t.placed = 0; t.formers() != nil {
 		t.rare().formers = nil
@@ -300,7 +300,7 @@ func (t *track) send(senders int, yield func(s slot, delta uint64, made bool)) {
 	}
 }
 
-// address returns the address of the shard that owns the key, "" if not known.
+// address returns the address of the shard that owns the key, or "" if not known.
 func (t *track) address() string {
 	if t.owner == nil {
 		return ""
@@ -319,7 +319,7 @@ func (t *track) unsent() bool {
 	return false
 }
 
-// due reports whether the previous counter of the ith window is to be read from the owner at now.
+// due reports whether the previous counter of the ith window must be read from the owner at now.
 func (t *track) due(i int, now time.Time) bool {
 	w, limit := &t.windows()[i], &t.plan.limits[i]
 	return !limit.outdated() && (w.fresh && w.Cur.known(limit.Layout) > 0 || w.again != 0 && !now.Before(w.readAgain(limit)))
@@ -343,7 +343,7 @@ func (t *track) hasWork(now time.Time) bool {
 	return false
 }
 
-// find returns the window and the tally of s, nil if its window has passed, its limit is gone, or
+// find returns the window and the tally of s, or nil if its window has passed, its limit is gone, or
 // its generation was lifted.
 func (t *track) find(s slot) (*window, *tally) {
 	if s.generation != t.generation {
@@ -381,8 +381,9 @@ func (t *track) counted(s slot, op *memcached.Increment, from *memcached.Link) (
 	return false
 }
 
-// stale returns the age of what is known of other nodes' counts, in microseconds: that of the requests whose answer
-// had them. It is at most most, and most if nothing is known. It is exact to a millisecond. Requests may call it.
+// stale returns the age of what is known of other nodes' counts, in microseconds: the age of the requests whose
+// answer had them. It is at most most, and most if nothing is known. It has a resolution of a millisecond. Requests
+// may call it.
 func (t *track) stale(now time.Time, most int64) int64 {
 	told := t.told.Load()
 	if told == 0 {

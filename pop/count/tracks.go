@@ -7,15 +7,15 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// parts is how many locks the tracks share.
+// parts is the number of parts of the tracks. Each has a lock.
 const parts = 64
 
-// A part holds the tracks of some keys, in a hash table: a key is a hash already. Only the loop changes it.
+// A part is a hash table with the tracks of some keys. Keys are hashes already. Only the loop changes it.
 type part struct {
-	mu      sync.Mutex // held by the loop while it changes, and by others while they read: buckets, and shared fields
-	buckets []*track   // as many as a power of two; chained by track.chain
+	mu      sync.Mutex // guards buckets and shared fields: held by the loop to change them, by others to read them
+	buckets []*track   // chained by track.chain; the length is a power of two
 	n       int
-	hand    int // where eviction goes on
+	hand    int // where eviction continues
 }
 
 func (c *Loop) part(key counter.Key) *part { return &c.tracks[key[0]%parts] }
@@ -25,7 +25,7 @@ func (p *part) bucket(key counter.Key) **track {
 	return &p.buckets[binary.LittleEndian.Uint32(key[4:])&uint32(len(p.buckets)-1)]
 }
 
-// find returns the track of a key, nil if the key is not tracked.
+// find returns the track of a key, or nil if the key is not tracked.
 func (p *part) find(key counter.Key) *track {
 	if p.n == 0 {
 		return nil
@@ -61,7 +61,7 @@ func (p *part) link(t *track) {
 	t.chain, *bucket = *bucket, t
 }
 
-// all yields the tracks. It may be called by the loop, which must not change p meanwhile.
+// all yields the tracks. Only the loop may call it, and must not change p meanwhile.
 func (p *part) all(yield func(*track) bool) {
 	for _, t := range p.buckets {
 		for ; t != nil; t = t.chain {
@@ -72,10 +72,10 @@ func (p *part) all(yield func(*track) bool) {
 	}
 }
 
-// maxSpared is how many keys near their threshold are spared in a row.
+// maxSpared is the maximum number of keys near their threshold that an eviction spares.
 const maxSpared = 8
 
-// evict removes and returns a track that was not used since the hand passed it last, preferably one that is far
+// evict removes and returns a track that was not used since the hand last passed it, preferably one that is far
 // from its threshold. p must not be empty.
 func (p *part) evict() *track {
 	for spared := 0; ; p.hand++ {
@@ -98,7 +98,7 @@ func (p *part) evict() *track {
 	}
 }
 
-// track returns the track of key, which it makes if missing. A new track may evict another one.
+// track returns the track of key, creating it if missing. A new track may evict another one.
 func (c *Loop) track(key counter.Key) *track {
 	p := c.part(key)
 	t := p.find(key)
@@ -120,7 +120,7 @@ func (c *Loop) forgotten(t *track) {
 		c.lifting = earlier(c.lifting, c.o.Now().Add(liftPause))
 	}
 	c.leave(t)
-	if !t.flying { // else answered calls lose
+	if !t.flying { // otherwise answered calls lose
 		c.lose(t)
 	}
 }

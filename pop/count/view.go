@@ -15,8 +15,8 @@ import (
 type view struct {
 	counter.Windows[int64, uint64]
 	limit   counter.Limit
-	planned *planned // what limit is; nil if nothing is known of the key
-	stale   int64    // for how long, in microseconds, this node was not told the counts of other nodes: see Sheds
+	planned *planned // the planned limit; nil if nothing is known of the key
+	stale   int64    // age of what this node knows of other nodes' counts, in microseconds: see Sheds
 	fresh   bool     // the previous window was not read yet
 }
 
@@ -42,7 +42,7 @@ func (t *track) show(i int, v *view) {
 	w.shown, w.shownIndex, w.shownFresh = [2]uint64{v.Prev, v.Cur}, uint32(v.Index), v.fresh
 }
 
-// shown appends the counts of a key at its last evaluation to dst, nothing if they are of another
+// shown appends the counts of a key at its last evaluation to dst, or nothing if they are of another
 // generation. Requests may call it.
 func (c *Loop) shown(dst []view, key counter.Key, generation uint32, now time.Time) []view {
 	part := c.part(key)
@@ -62,7 +62,7 @@ func (c *Loop) shown(dst []view, key counter.Key, generation uint32, now time.Ti
 	return dst
 }
 
-// ended reports whether the layout has ceased to matter at now.
+// ended reports whether the layout no longer matters at now.
 func (v *view) ended(now time.Time) bool { return v.planned != nil && v.planned.ended(now) }
 
 // over reports whether the limit is exceeded at elapsed.
@@ -106,8 +106,8 @@ const (
 // is exceeded. n is the number of requests in this flush, 0 outside flushes. A request that is
 // counted late weighs less, never more.
 //
-// If other nodes counted, one of them may have seen the limit exceeded since the last evaluation,
-// when the previous window weighed more: then the record is read. shared guards what requests see.
+// If other nodes have counted, one of them may have seen the limit exceeded since the last evaluation,
+// when the previous window weighed more. Then the record is read. shared guards what requests see.
 func (t *track) evaluate(now time.Time, n uint64, shared *sync.Mutex) (f finding, over bool) {
 	t.advance(now)
 	if n > 0 {
@@ -142,10 +142,10 @@ type Quota struct {
 	Rule  *rule.Rule
 	Limit rule.Limit
 
-	// Known is whether the node has a current estimate. If not, only Rule and Limit are set.
+	// Known reports whether the node has a current estimate. If not, only Rule and Limit are set.
 	Known bool
 
-	// Remaining is how many more requests may come now before the limit is exceeded.
+	// Remaining is how many more requests the limit allows now.
 	Remaining uint64
 
 	// Reset is the time until Remaining changes if no more requests come: when the period
