@@ -66,8 +66,8 @@ type Decision struct {
 	beside bool // another request is refused, and this one with it: see Limiter.DecideBy
 	source count.Source
 
-	decided int64           // when, for the decision log; 0: it is not logged
-	logged  *decision.Batch // keys in the log's sample; nil: none
+	decided int64           // when, for the decision log; 0 if not logged
+	logged  *decision.Batch // keys in the log's sample; nil if none
 }
 
 // Deadline returns when the mitigation that decided ends on this node, the zero time if none did.
@@ -78,7 +78,7 @@ func (d *Decision) Deadline() time.Time {
 	return d.Record.Deadline
 }
 
-// A counted is a request that a rule counts under a key.
+// A counted describes a request that a rule counts under a key.
 type counted struct {
 	rule       *rule.Rule
 	key        counter.Key
@@ -184,7 +184,7 @@ func (d *Decision) Counts(yield func(*rule.Rule, counter.Key) bool) {
 	}
 }
 
-// takes reports whether the request counts as c says.
+// takes reports whether the request counts for c.
 func (d *Decision) takes(c counted) bool { return d.counted(c.rule, c.mitigated) }
 
 // counted reports whether the request counts by r, under a key that is mitigated or not. A rule that sheds

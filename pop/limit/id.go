@@ -7,7 +7,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// An ID names what refuses requests to people.
+// An ID identifies to people what refuses their requests.
 type ID = counter.ID
 
 // ID returns the ID of what refuses the request of a client: of a mitigated key, or of an entry of the deny

@@ -45,8 +45,8 @@ type Limiter struct {
 	loading sync.Mutex // held by SetRules
 }
 
-// New returns a Limiter. It decides at once, but counts nothing until Run is called. decisions gets what
-// is decided about its sample of the keys, and may be nil.
+// New returns a Limiter. It decides at once, but counts nothing until Run is called. decisions receives the
+// decisions about its sample of the keys, and may be nil.
 func New(o Options, decisions *decision.Log) (l *Limiter, err error) {
 	l = &Limiter{o: o, decisions: decisions, metrics: newMetrics(o.Registerer), abandoned: abandoned{byKey: map[counter.Key]int{}}}
 	if l.Loop, err = count.New(o, l.metrics.start, l.counted); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// maxMeteredRules is how many rules have series of their own. Scraping millions of series would
-// slow a node down; further rules share a label.
+// maxMeteredRules is the maximum number of rules with their own series. Scraping millions of series
+// would slow down a node, so further rules share a label.
 const (
 	maxMeteredRules = 1000
 	otherRules      = "_other"
