@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// clockInterval is how often a node looks how far its clock is from the others'.
+	// clockInterval is how often a node compares its clock with the others'.
 	clockInterval = time.Second
 
 	// clockShare is the part of the shortest period by which clocks may differ: requests
@@ -20,7 +20,7 @@ const (
 	clockFor = 5
 )
 
-// A clockWatch says when a node's clock is too far from the others'.
+// A clockWatch logs when a node's clock differs too much from the others'.
 type clockWatch struct {
 	offset func() time.Duration // how far it is ahead of the others
 	rules  func() *rule.Set

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// A crowd is what a node has logged about more nodes than its settings and rules are for.
+// A crowd records what a node has logged about having more nodes than its settings and rules allow for.
 type crowd struct {
 	mu     sync.Mutex // guards what follows
 	warned bool       // about more nodes than MaxNodes
@@ -35,7 +35,7 @@ func (n *Node) noteNodes() {
 	}
 }
 
-// first returns the first error that err consists of, nil if err is.
+// first returns the first error that err joins, or nil if err is nil.
 func first(err error) error {
 	if err == nil {
 		return nil

@@ -18,7 +18,7 @@ import (
 // pageSize is how many mitigations are on a page if the query does not say.
 const pageSize = 100
 
-// Mitigations returns a page of what is mitigated, and of what was lifted.
+// Mitigations returns a page of the mitigations and lifts that q selects.
 func (n *Node) Mitigations(q admin.Query) (page admin.Mitigations, err error) {
 	q.Limit = cmp.Or(q.Limit, pageSize)
 	order := func(r *mitigation.Record) int64 { return r.Deadline.UnixNano() }

@@ -25,7 +25,7 @@ const (
 // noticePause is the least time between two warnings of a problem: clients can cause some, and end them.
 const noticePause = time.Minute
 
-// notices are the problems that a node has noticed in its surroundings. Each is logged once, until it
+// notices holds the problems that a node has noticed in its surroundings. Each is logged once until it
 // has passed.
 type notices struct {
 	logger *slog.Logger
@@ -36,7 +36,7 @@ type notices struct {
 	all map[string]*notice
 }
 
-// A notice is what was noticed of a problem.
+// A notice is the state of a problem.
 type notice struct {
 	text   string    // what to say; empty if it has passed
 	warned time.Time // the last warning

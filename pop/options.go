@@ -23,10 +23,10 @@ import (
 // Options configures a Node. Name, Secret, an origin, and Rules or RuleFiles are required;
 // the zero value of every other field is usable.
 type Options struct {
-	// Name tells the nodes of a PoP apart.
+	// Name identifies the node within the PoP.
 	Name string
 
-	// Version is what operators are told that the node runs.
+	// Version is the program version shown to operators.
 	Version string
 
 	// Secret makes the keys. It is the same on all nodes of a PoP and known to nobody else: at least 16
@@ -156,8 +156,8 @@ type Options struct {
 	LogClients bool // lines about mitigations name the client
 	Logger     *slog.Logger
 
-	// DecisionLog is the file for decisions about a sample of the keys, DecisionLogShare the part of
-	// the keys that are in it, the same on every node, and DecisionLogSize the most bytes; see
+	// DecisionLog is the file for decisions about a sample of the keys, DecisionLogShare the fraction of
+	// keys in the sample, the same on every node, and DecisionLogSize the maximum size in bytes; see
 	// decision.Options. If DecisionLog is empty, there is no such log.
 	DecisionLog      string
 	DecisionLogShare float64
@@ -171,7 +171,7 @@ type Options struct {
 	// Peers replace the gossip.
 	Peers Peers
 
-	// MaxNodes is how many nodes the PoP has at most, also while some are replaced. If zero,
+	// MaxNodes is the maximum number of nodes in the PoP, even while some are replaced. If zero,
 	// 16; if the node sees more at once, it counts with that number. Rules may have fewer
 	// sub-windows then: see rule.Set.CheckNodes.
 	MaxNodes int
@@ -222,7 +222,7 @@ func (o Options) withDefaults() (Options, error) {
 // asked reports whether other proxies ask the node.
 func (o *Options) asked() bool { return o.CheckListen != "" || o.SPOPListen != "" }
 
-// lonelyRefresh is after how long a node that has shards and no peers hears of a lift.
+// lonelyRefresh is the maximum time until a node with shards but no peers learns of a lift.
 const lonelyRefresh = 30 * time.Second
 
 // refresh returns how often the node reads records again, 0 for never.

@@ -44,7 +44,7 @@ const (
 	maxNames = 1024
 )
 
-// A peerTable is what a node knows of the others.
+// A peerTable holds what a node knows about its peers.
 type peerTable struct {
 	logger  *slog.Logger
 	invalid lograte.Limiter // messages that cannot be decoded

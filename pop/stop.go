@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ErrCutOff is what Stop returns if requests had not ended when the time for it was over.
+// ErrCutOff is returned by Stop if requests did not end in time.
 var ErrCutOff = errors.New("pop: requests that did not end in time were cut off")
 
 // Stop ends the node in the order of a request's way: no new connections, the requests that are under
