@@ -38,7 +38,7 @@ func (c *clock) appendTimes(dst []byte, now time.Time) []byte {
 	return binary.BigEndian.AppendUint64(dst, uint64(held))
 }
 
-// take takes in the times of a status that was received at now.
+// take records the times of a status that was received at now.
 func (c *clock) take(times []byte, now time.Time) {
 	sent := int64(binary.BigEndian.Uint64(times))
 	echo := int64(binary.BigEndian.Uint64(times[8:]))
@@ -69,7 +69,7 @@ func (c *clock) offset() (offset time.Duration, ok bool) {
 	return best.offset, true
 }
 
-// delay returns how long packets are under way there and back, 0 while that is not known.
+// delay returns the round-trip time, or 0 while it is not known.
 func (c *clock) delay() time.Duration {
 	var delays []time.Duration
 	for _, s := range c.samples[:min(c.n, len(c.samples))] {
@@ -81,7 +81,7 @@ func (c *clock) delay() time.Duration {
 	return median(delays)
 }
 
-// median returns the middle one of values, the mean of two where their number is even.
+// median returns the median of values, or the mean of the middle two if their number is even.
 func median(values []time.Duration) time.Duration {
 	slices.Sort(values)
 	n := len(values)

@@ -1,32 +1,30 @@
-// Package gossip carries opaque bytes between the nodes of a PoP, and knows who they are.
+// Package gossip exchanges opaque messages between the nodes of a PoP and tracks its members.
 //
 // # Membership
 //
-// hashicorp/memberlist says who is alive. It forgets dead nodes after half a minute and
-// then never speaks to them again, so that a longer partition would last for ever: nodes
-// that were seen once, and the seeds, are joined again for as long as they are missing.
-// Where many packets are lost, nodes are found dead that live. Such a node is still spoken
-// with for some seconds, so that it misses nothing if it is back by then.
+// hashicorp/memberlist tracks which nodes are alive. It forgets dead nodes after half a minute
+// and never contacts them again, so a longer partition would be permanent. Therefore seeds and
+// nodes seen before are rejoined for as long as they are missing. If many packets are lost, live
+// nodes may be declared dead. Messages are still exchanged with such a node for some seconds, so
+// that it misses nothing if it is back by then.
 //
 // # Messages
 //
 // Send passes a message to every member, SendTo to one. Messages are packed into packets
-// that fit a path's limit, sent straight to their receivers by UDP, and sent again until
-// they are acknowledged, the more patiently the longer packets are under way: after two
-// seconds at the latest they are given up, which is counted. Sending never blocks: queues
-// are bounded, and what does not fit is counted. Messages may arrive in any order; none
-// arrives twice.
+// that fit the path MTU, sent directly to their receivers by UDP, and retried until they are
+// acknowledged, at intervals that grow with the round-trip time. After at most two seconds they
+// are given up and counted. Sending never blocks: queues are bounded, and drops are counted.
+// Messages may arrive in any order, but none arrives twice.
 //
 // # Security
 //
-// Keys encrypt and authenticate everything (AES-GCM, by memberlist). Since that does not
-// keep anybody from sending an old packet again, each packet names the run of the process
-// that sent it, the run that it is for, and a number that is accepted once. Without keys,
-// nodes listen on the loopback network only.
+// Keys encrypt and authenticate everything (AES-GCM, by memberlist). To prevent replays, each
+// packet has the run of the process that sent it, the run that it is for, and a number that is
+// accepted once. Without keys, nodes listen on the loopback network only.
 //
 // # Status and clocks
 //
-// Four times a second each node tells each other its Status, unacknowledged, the latest
-// holds. These packets carry the times from which a node computes its clock's offset, as
+// Four times a second each node sends its Status to every other node, unacknowledged; the latest
+// one holds. These packets carry the times from which a node computes its clock's offset, as
 // NTP does.
 package gossip

@@ -20,7 +20,7 @@ import (
 
 // Options configures a Gossip. Name, Listen and Receive are required.
 type Options struct {
-	// Name tells the nodes of a PoP apart.
+	// Name identifies the node within the PoP.
 	Name string
 
 	// Listen is the address, IP:PORT, that other nodes send to, by UDP and TCP. Port 0 is
@@ -31,15 +31,15 @@ type Options struct {
 	// Listen, or a private address of the machine if Listen is all of its addresses.
 	Advertise string
 
-	// Join are the addresses, HOST:PORT, of nodes to begin with; the node itself may be
-	// one of them. Without any, others have to join this node.
+	// Join are the addresses, HOST:PORT, of nodes to join first; the node itself may be
+	// one of them. If empty, others must join this node.
 	Join []string
 
 	// Keys encrypt and authenticate messages; each has 16, 24 or 32 bytes. The first one is used
 	// for sending, all of them for receiving.
 	Keys [][]byte
 
-	// Changed is called when a member comes or goes. It must not block. May be nil.
+	// Changed is called when a member joins or leaves. It must not block. May be nil.
 	Changed func()
 
 	// Joined is called after each attempt to join a node while there are no members, with its
@@ -51,8 +51,8 @@ type Options struct {
 	// with an empty text if all names differ. It must not block or use the Gossip. May be nil.
 	NameConflict func(text string)
 
-	// Receive is called with each message of another node, and with how long ago that node sent
-	// it: 0 while its clock is not known. It must not block, nor keep the message.
+	// Receive is called with each message from another node and its age, which is 0 while that
+	// node's clock is not known. It must not block or retain the message.
 	Receive func(from string, message []byte, age time.Duration)
 
 	// Status returns what is sent to all other nodes again and again, at most MaxStatus bytes;
@@ -60,7 +60,7 @@ type Options struct {
 	Status        func() []byte
 	ReceiveStatus func(from string, status []byte)
 
-	// Logger gets a line for each member that comes or goes. If nil, slog.Default().
+	// Logger logs members that join or leave. If nil, slog.Default().
 	Logger *slog.Logger
 
 	// Registerer registers the metrics. If nil, they are not registered.
@@ -127,7 +127,7 @@ func checkKeys(keys [][]byte) error {
 	return nil
 }
 
-// A Gossip is one node's part in the conversation of a PoP. Its methods may be called
+// A Gossip is a node's endpoint for the gossip of a PoP. Its methods may be called
 // concurrently.
 type Gossip struct {
 	o       Options
@@ -243,7 +243,7 @@ func (g *Gossip) Stop() error {
 	g.end()
 	g.running.Wait()
 	if err := g.list.Leave(leaveTimeout); err != nil {
-		// They find out.
+		// They will notice.
 		g.o.Logger.Debug("the others may not have heard that this node leaves", "err", err)
 	}
 	return g.list.Shutdown()
@@ -287,15 +287,15 @@ func (g *Gossip) SetKeys(keys [][]byte) error {
 type Member struct {
 	Name string
 	Addr string // IP:PORT that it listens at
-	Meta []byte // what it tells of itself; not to be changed
+	Meta []byte // as given to its Start; must not be modified
 
 	// ClockAhead is how far its clock is ahead of this node's, if that is known.
 	ClockAhead time.Duration
 	ClockKnown bool
 }
 
-// Members returns the other members, by name. A node that was killed and came back is there
-// twice until the others have found out.
+// Members returns the other members, sorted by name. A node that was killed and restarted is
+// listed twice until the others notice.
 func (g *Gossip) Members() (all []Member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -307,7 +307,7 @@ func (g *Gossip) Members() (all []Member) {
 	return all
 }
 
-// ClockOffset returns how far this node's clock is ahead of the median of the others', 0
+// ClockOffset returns how far this node's clock is ahead of the median of the others', or 0
 // while it is alone.
 func (g *Gossip) ClockOffset() time.Duration {
 	offsets := g.offsets(nil)

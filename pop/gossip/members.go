@@ -19,7 +19,7 @@ import (
 
 const metaVersion = 1
 
-// delegate is what memberlist calls. Its calls must not block.
+// A delegate receives callbacks from memberlist. They must not block.
 type delegate struct{ g *Gossip }
 
 func (d delegate) NodeMeta(int) []byte {
@@ -44,7 +44,7 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 	return nil
 }
 
-// joined notes that n is alive.
+// joined records that n is alive.
 func (g *Gossip) joined(n *memberlist.Node) {
 	if len(n.Meta) < metaHeader || n.Meta[0] != metaVersion {
 		g.o.Logger.Error("cannot gossip with a node of another version; run the same version on all nodes", "name", n.Name, "addr", n.Address())
@@ -83,7 +83,7 @@ func (g *Gossip) joined(n *memberlist.Node) {
 	g.o.Joined(node.Address(), nil)
 }
 
-// left notes that n is dead, or has left.
+// left records that n is dead or has left.
 func (g *Gossip) left(n *memberlist.Node) {
 	now := time.Now()
 	g.mu.Lock()
@@ -150,10 +150,10 @@ func (g *Gossip) checkNames(now time.Time) {
 	g.o.NameConflict(text)
 }
 
-// maxLinks is of how many runs is remembered which of their packets were received.
+// maxLinks is the maximum number of runs whose received packets are remembered.
 const maxLinks = 1 << 12
 
-// trim forgets the run that is gone for the longest time, where there are too many.
+// trim forgets the run that has been gone longest if there are too many.
 func (g *Gossip) trim() {
 	if len(g.links) <= maxLinks {
 		return
@@ -176,11 +176,10 @@ const (
 	// joinTimeout bounds the attempt.
 	joinTimeout = time.Second
 
-	// forget is after how long a node that is missing is no longer looked for. Seeds
-	// always are.
+	// forget is how long a missing node is rejoined. Seeds always are.
 	forget = 24 * time.Hour
 
-	// maxSeen is how many nodes are looked for at most.
+	// maxSeen is the maximum number of nodes to rejoin.
 	maxSeen = 256
 )
 

@@ -28,13 +28,13 @@ const (
 	// and the label of a path's tunnel.
 	maxBody = 1200
 
-	// MaxMessage is the size of a message, in bytes, at most.
+	// MaxMessage is the maximum size of a message, in bytes.
 	MaxMessage = maxBody - 2
 
-	// MaxStatus is the size of a status, in bytes, at most.
+	// MaxStatus is the maximum size of a status, in bytes.
 	MaxStatus = maxBody - timesSize
 
-	// maxAcks is how many packets are acknowledged by one.
+	// maxAcks is the maximum number of packets that one packet acknowledges.
 	maxAcks = maxBody / 8
 )
 
@@ -45,7 +45,7 @@ const (
 	kindStatus
 )
 
-// A header is what each packet begins with.
+// A header is the header of a packet.
 type header struct {
 	kind     byte
 	from, to uint64 // runs

@@ -89,7 +89,7 @@ func (g *Gossip) statuses(now time.Time) (out []outgoing) {
 	return out
 }
 
-// receive takes in a packet of another node.
+// receive handles a packet from another node.
 func (g *Gossip) receive(packet []byte) {
 	now := time.Now()
 	h, body, err := parsePacket(packet)

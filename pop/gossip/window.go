@@ -10,7 +10,7 @@ type window struct {
 	seen    [windowSize / 64]uint64 // ring of bits
 }
 
-// An arrival says what a number is to a window.
+// An arrival classifies a number that arrives at a window.
 type arrival int
 
 const (
@@ -19,7 +19,7 @@ const (
 	outdated                // too old to know
 )
 
-// take notes that number was received.
+// take records that number was received.
 func (w *window) take(number uint64) arrival {
 	if number == 0 || number+windowSize <= w.highest {
 		return outdated
