@@ -2,14 +2,14 @@ package http2
 
 import "sync"
 
-// A part is what has come of a request's body and is not sent yet. It is behind room for what the origin gets before
-// it, a head or the size of a chunk, so that nothing of it is copied to be sent.
+// A part holds the bytes of a request's body that have arrived but were not sent yet. Space is reserved before them
+// for a head or the size of a chunk, so that they need not be copied for sending.
 type part struct{ b []byte }
 
-// headroom is that room, in bytes. Few heads are longer.
+// headroom is the size of the reserved space, in bytes. Longer heads are rare.
 const headroom = 2 << 10
 
-// parts are shared: a stream has one only while it has something to send, and bodies do not grow from nothing each time.
+// parts is shared by all streams. A stream holds a part only while it has something to send.
 var parts = sync.Pool{New: func() any { return &part{make([]byte, headroom, headroom+maxFrame)} }}
 
 func (p *part) size() int {
@@ -19,7 +19,7 @@ func (p *part) size() int {
 	return len(p.b) - headroom
 }
 
-// behind returns head followed by p. Neither may be used afterwards, but p may be freed.
+// behind returns head followed by p. The caller must not use either afterwards, except to free p.
 func (p *part) behind(head []byte) []byte {
 	if p == nil {
 		return head

@@ -14,12 +14,12 @@ import (
 // A block is a header block that is being read (RFC 9113, 4.3): a request's header or trailers.
 type block struct {
 	id       uint32 // stream; 0 between blocks
-	trailers bool   // behind a body
+	trailers bool   // follows a body
 	ignored  bool   // the client was told that its stream is not served
 	end      bool   // the stream ends with it
 	size     int    // as SETTINGS_MAX_HEADER_LIST_SIZE counts it
-	encoded  int    // bytes that came
-	begun    bool   // a field has come that is no pseudo-header
+	encoded  int    // bytes received
+	begun    bool   // a regular field has been received
 	tooLarge bool
 	parsed   bool          // it is a request that HTTP/1.1 could carry
 	bad      http2.ErrCode // why it is malformed
@@ -39,7 +39,7 @@ const (
 	pseudos
 )
 
-// bomb reports whether b is so much larger than it may be that its connection ends.
+// bomb reports whether b exceeds its maximum size so far that the connection must be closed.
 func (b *block) bomb(most int) bool { return b.size > 2*most || b.encoded > 2*most+maxFrame }
 
 func (b *block) refuse(code http2.ErrCode) {
@@ -48,7 +48,7 @@ func (b *block) refuse(code http2.ErrCode) {
 	}
 }
 
-// beginBlock finds out what HEADERS are for (RFC 9113, 5.1).
+// beginBlock determines what a HEADERS frame begins (RFC 9113, 5.1).
 func (c *Conn) beginBlock(fh http2.FrameHeader) error {
 	c.block = block{id: fh.StreamID, end: fh.Flags.Has(http2.FlagHeadersEndStream), cookies: c.block.cookies[:0]}
 	b := &c.block
@@ -78,10 +78,10 @@ func (c *Conn) beginBlock(fh http2.FrameHeader) error {
 	return nil
 }
 
-// readBlock reads a part of the block, and decodes it when it is whole: a decoder that is given parts
-// keeps what it needs for the largest one. A head that is too large is decoded, too: the decoder's table
-// changes with it. A block that is much larger ends the connection, and so do many small parts, and large
-// blocks that make no request.
+// readBlock reads a fragment of the block, and decodes the block when it is complete: a decoder that is
+// given fragments retains memory for the largest one. A head that is too large is decoded, too, because it
+// changes the decoder's table. A block that is much larger ends the connection, and so do many small
+// fragments, and large blocks that make no request.
 func (c *Conn) readBlock(p []byte, last bool) error {
 	b := &c.block
 	if b.encoded > 0 || len(p) == 0 {
@@ -105,7 +105,7 @@ func (c *Conn) readBlock(p []byte, last bool) error {
 	}
 	err := c.decode(p)
 	if c.parts != nil {
-		// The decoder refers to a block until it gets another one: GET, which changes nothing.
+		// The decoder refers to a block until it gets another one. GET does not change its table.
 		c.hp.SetEmitEnabled(false)
 		_, _ = c.hp.Write(getMethod)
 		_ = c.hp.Close()
@@ -115,7 +115,7 @@ func (c *Conn) readBlock(p []byte, last bool) error {
 	return err
 }
 
-var getMethod = []byte{0x82} // :method: GET, of the static table
+var getMethod = []byte{0x82} // :method: GET, from the static table
 
 // decode decodes a whole block, and has served what it is.
 func (c *Conn) decode(p []byte) error {
@@ -174,7 +174,7 @@ func repeats(block []byte) bool {
 	return true
 }
 
-// field takes a field that was decoded. Fields are rendered as lines of HTTP/1.1, behind the request
+// field handles a decoded field. Fields are rendered as lines of HTTP/1.1, after the request
 // line.
 func (c *Conn) field(f hpack.HeaderField) {
 	b := &c.block
@@ -218,7 +218,7 @@ func (c *Conn) field(f hpack.HeaderField) {
 			b.hosted = true
 			return
 		}
-	case "cookie": // which may come in crumbs (RFC 9113, 8.2.3)
+	case "cookie": // may be split (RFC 9113, 8.2.3)
 		if !b.trailers {
 			if len(b.cookies) > 0 {
 				b.cookies = append(b.cookies, "; "...)
@@ -247,7 +247,7 @@ func validName(name string) bool {
 	return httpguts.ValidHeaderFieldName(name)
 }
 
-// pseudoHeader takes a pseudo-header field. Each comes once, before all others, in requests only.
+// pseudoHeader handles a pseudo-header field. Each must occur once, before regular fields, in requests only.
 func (b *block) pseudoHeader(f hpack.HeaderField) {
 	var n int
 	switch f.Name {

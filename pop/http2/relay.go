@@ -52,8 +52,8 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) erro
 	return &http1.RelayError{Err: err}
 }
 
-// takeBody returns head with what has come of the body behind it, as the origin gets them, and whether the client is
-// gone. They are valid until sent.
+// takeBody returns head followed by the part of the body that has arrived, encoded for the origin, and whether the
+// client is gone. request is valid until sent is called.
 func (t *relaying) takeBody(head []byte) (request []byte, dead bool) {
 	s, c := t.s, t.s.c
 	c.mu.Lock()
@@ -76,14 +76,14 @@ func (t *relaying) takeBody(head []byte) (request []byte, dead bool) {
 	return request, dead
 }
 
-// sent frees what takeBody has returned.
+// sent frees the result of takeBody.
 func (t *relaying) sent() {
 	t.part.free()
 	t.part = nil
 }
 
-// upload sends the rest of the body, in a goroutine of its own. It returns an error of the client's, or
-// nil if the body is sent or the origin does not want more: it may answer.
+// upload sends the rest of the body, in its own goroutine. It returns an error only if the client failed. It
+// returns nil if the body was sent or the origin stopped reading it: the origin may still answer.
 func (t *relaying) upload() error {
 	s, c := t.s, t.s.c
 	pace := http1.NewPace(c.server.o.BodyTimeout, c.server.o.BodyRate)
@@ -105,7 +105,7 @@ func (t *relaying) upload() error {
 			return nil
 		}
 		if err != nil {
-			s.call.Interrupt() // nobody waits for an answer to half a request
+			s.call.Interrupt() // an incomplete request needs no answer
 			return err
 		}
 		pace.Read(n, time.Since(start))
@@ -127,7 +127,7 @@ func (t *relaying) upload() error {
 	}
 }
 
-// endUpload ends the upload if it is under way.
+// endUpload stops the upload if it is running.
 func (t *relaying) endUpload() {
 	if t.uploading == nil {
 		return
@@ -146,7 +146,7 @@ func (t *relaying) endUpload() {
 	t.uploading = nil
 }
 
-// goesOn reports whether the exchange continues without its client, since a rule counts by the
+// goesOn reports whether the exchange continues without its client because a rule depends on the
 // answer.
 func (t *relaying) goesOn() bool {
 	s, c := t.s, t.s.c

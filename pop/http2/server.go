@@ -35,7 +35,7 @@ type Handler interface {
 	MalformedHTTP2(peer netip.AddrPort) (fields []byte, end bool)
 }
 
-// A Passing is a request that passes. Pass is called in a goroutine of its own.
+// A Passing is a request that passes. Pass is called in its own goroutine.
 type Passing interface{ Pass() }
 
 // Options configures a Server. Handler is required; times and sizes are as the caller says,

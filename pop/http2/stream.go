@@ -24,26 +24,26 @@ type Stream struct {
 	out   []byte // header block of the answer
 
 	call    http1.Call
-	running bool // in a goroutine of its own
+	running bool // in its own goroutine
 
 	sentStatus int
 	sentBytes  int64 // guarded by mu while it runs
 
 	// Guarded by c.mu, if it runs:
 	dead      bool      // over for the client
-	closed    bool      // the answer is written whole
+	closed    bool      // the whole answer was written
 	ended     bool      // the client has sent all
 	more      sync.Cond // body, ended or window have changed, or the stream is over
-	body      *part     // nil if all that has come is sent
+	body      *part     // nil if all received data was sent
 	trailers  []byte    // as lines
 	left      int64     // bytes of the body, by Content-Length; -1 if that is unknown
 	window    int64     // for what is sent
 	receive   int64     // for what is received
 	consumed  int       // bytes that receive is to grow by
 	answering bool      // the origin has begun its answer
-	stopped   bool      // the upload is to end
+	stopped   bool      // the upload must end
 	abandoned bool      // the client has reset the stream; the exchange continues
-	answered  bool      // nobody wants the rest of the body
+	answered  bool      // the rest of the body is not needed
 }
 
 var streams = sync.Pool{New: func() any { return new(Stream) }}
@@ -65,7 +65,7 @@ func (s *Stream) begin(id uint32, ended bool) {
 	s.receive, s.consumed = streamWindow, 0
 }
 
-// frame finds out how long the body is, and reports whether the length that is told can be right.
+// frame determines the length of the body, and reports whether the declared length is possible.
 func (s *Stream) frame() bool {
 	r := &s.req
 	s.left = r.Length
@@ -102,7 +102,7 @@ func (s *Stream) Sent() (status int, bytes int64) {
 	return s.sentStatus, s.sentBytes
 }
 
-// Refuse says that the request is refused. The client is asked to go elsewhere after the answer if last is
+// Refuse marks the request as refused. The client is asked to go elsewhere after the answer if last is
 // set; else the connection may wait for the next request as long as for a header, and EndIdle prefers it.
 func (s *Stream) Refuse(last bool) {
 	c := s.c
@@ -113,7 +113,7 @@ func (s *Stream) Refuse(last bool) {
 	}
 }
 
-// Drop resets the stream instead of an answer.
+// Drop resets the stream without an answer.
 func (s *Stream) Drop() {
 	c := s.c
 	c.mu.Lock()
@@ -242,7 +242,7 @@ func (s *Stream) start(p Passing) {
 	}()
 }
 
-// done is told that a goroutine of a request has ended. mu is held.
+// done records that the goroutine of a request has ended. mu is held.
 func (c *Conn) done() {
 	if c.working--; c.working == 0 {
 		c.idle = time.Now()
@@ -250,8 +250,8 @@ func (c *Conn) done() {
 	}
 }
 
-// growStack makes room on the goroutine's stack for a whole exchange. Growing while the calls are deep would
-// copy all of them, several times: a sixth of what a request costs.
+// growStack grows the goroutine's stack to the size that an exchange needs. Growing it in deep calls would
+// copy all frames several times, which is a sixth of the cost of a request.
 //
 //go:noinline
 func growStack(i int) byte {
@@ -273,7 +273,7 @@ func (s *Stream) run(p Passing) {
 		answered := s.answered
 		c.kick()
 		c.mu.Unlock()
-		if !s.abandoned && !answered { // else somebody may look at it still
+		if !s.abandoned && !answered { // otherwise it may still be in use
 			s.body.free()
 			s.running, s.c = false, nil
 			streams.Put(s)
