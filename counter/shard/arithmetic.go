@@ -32,8 +32,8 @@ const nonNumeric = "CLIENT_ERROR cannot increment or decrement non-numeric value
 // add adds by to the number under key, modulo 2^64, or with decr subtracts it, down to 0, and
 // returns the new number. If it cannot, it returns what to answer.
 //
-// The new number takes the place of the old one if it is no longer, padded with spaces; else
-// the item gets longer, which counts as a new item. In either case its flags and deadline stay.
+// If the new number is no longer than the old one, it overwrites it, padded with spaces. Otherwise
+// the item grows, which counts as a new item. In either case its flags and deadline stay.
 func (st *store) add(key []byte, by uint64, decr bool, now int64) (v uint64, problem string) {
 	s, h := st.lock(key, now)
 	defer s.mu.Unlock()

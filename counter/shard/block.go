@@ -9,7 +9,7 @@ import (
 // the fields below and then the first bytes of key and value; each further
 // block has the index of the next one and then more bytes. 80 bytes hold a
 // 16-byte key and the longest number. Blocks refer to each other by index, so
-// that the garbage collector has nothing to follow.
+// that the garbage collector has nothing to scan.
 const (
 	fieldChain    = 0  // next block of this item, and headMark
 	fieldBucket   = 4  // next item in the same hash bucket
@@ -34,7 +34,7 @@ const (
 	// runtime's 8 KiB pages.
 	pageBlocks = 1024
 
-	// headMark tells a head from other blocks, for code that finds it by index.
+	// headMark distinguishes heads from other blocks, for code that finds them by index.
 	headMark = 1 << 31
 )
 

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// version is what the version command and stats answer. It begins with the
-// version of memcached whose behaviour the shard has.
+// version is the version reported by the version command and stats. It begins
+// with the version of memcached that the shard behaves like.
 const version = "1.6.18-edge"
 
-// maxTokens is how many words of a command line are looked at. Only get and gets
-// may have more.
+// maxTokens is the maximum number of words parsed in a command line. Only get
+// and gets may have more.
 const maxTokens = 23
 
 const (
@@ -19,8 +19,8 @@ const (
 	badExptime = "CLIENT_ERROR invalid exptime argument"
 )
 
-// exec carries out the command in line, which has no line end. The reply goes
-// to c.out.
+// exec executes the command in line, which has no line end, and appends the
+// reply to c.out.
 func (c *conn) exec(line []byte, now time.Time) {
 	c.noreply = false
 	if i := bytes.IndexByte(line, 0); i >= 0 {

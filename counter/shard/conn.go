@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// flushSize is how many bytes of replies are collected at most before they
-	// are sent, one reply aside.
+	// flushSize is the maximum number of bytes of replies collected before they
+	// are sent, not counting the last reply.
 	flushSize = 16 << 10
 
 	// binaryMagic is the first byte of a request in memcached's binary protocol.

@@ -5,13 +5,13 @@ import "hash/maphash"
 // minBuckets is the size of a stripe's first hash table.
 const minBuckets = 64
 
-// sweepStep is how many blocks are looked at for a dead item before a live one
+// sweepStep is how many blocks are searched for a dead item before a live one
 // is evicted. It bounds the work of a command; with one block in sweepStep dead,
 // hardly any live item goes.
 const sweepStep = 16
 
 // takeChain returns the first of n blocks in a chain. It makes room for them
-// where necessary: the caller knows that n is less than the limit.
+// if necessary. n must be less than the limit.
 func (s *stripe) takeChain(n int, now int64) uint32 {
 	var first uint32
 	for range n {
@@ -50,7 +50,7 @@ func (s *stripe) dead(b *block, now int64) bool {
 	return b.u64(fieldCAS) < s.flushed || expired(b, now)
 }
 
-// evict removes the item that has not been used for longest.
+// evict removes the least recently used item.
 func (s *stripe) evict(now int64) {
 	i := s.oldest
 	if i == 0 {

@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// newMetrics makes the metrics of s. They read what s counts for stats.
+// newMetrics registers the metrics of s, which read its counters for stats.
 func newMetrics(s *Server, reg prometheus.Registerer) {
 	f := promauto.With(reg)
 	gauge := func(name, help string, value func() float64) {

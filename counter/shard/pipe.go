@@ -6,8 +6,7 @@ import (
 	"sync"
 )
 
-// Pipe is a listener inside the process: what Dial returns is connected to what Accept
-// returns, without sockets.
+// Pipe is an in-process listener. It connects each Dial to an Accept without sockets.
 type Pipe struct {
 	conns  chan net.Conn
 	once   sync.Once
@@ -41,7 +40,7 @@ func (p *Pipe) Give(ctx context.Context, conn net.Conn) error {
 	}
 }
 
-// Accept returns the far end of the next Dial, or what Give is given.
+// Accept returns the far end of the next Dial, or the next connection passed to Give.
 func (p *Pipe) Accept() (net.Conn, error) {
 	select {
 	case conn := <-p.conns:

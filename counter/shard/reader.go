@@ -15,7 +15,7 @@ const (
 	maxOtherLine = 2 << 10
 )
 
-// input is what has arrived on a connection and is not yet read: buf[r:w]. The
+// input holds the bytes of a connection that have arrived but are not yet read: buf[r:w]. The
 // buffer grows for a long line or value only as its bytes arrive, whatever
 // length is announced, and shrinks once they are read.
 type input struct {
@@ -118,7 +118,7 @@ func (c *conn) readValue(n int) ([]byte, bool) {
 	return block[:n], string(block[n:]) == end
 }
 
-// swallow passes over the next n bytes.
+// swallow discards the next n bytes.
 func (c *conn) swallow(n int) {
 	for {
 		skip := min(n, len(c.in.unread()))

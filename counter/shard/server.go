@@ -1,13 +1,13 @@
-// Package shard is a counter shard inside the process: a server of memcached's
-// text protocol, so that a PoP runs and is tested without one installed.
+// Package shard implements an in-process counter shard: a server of memcached's
+// text protocol, so that a PoP can run and be tested without memcached.
 //
-// # What it is like
+// # Compatibility
 //
-// It does what memcached 1.6.18 does, byte for byte, for get, gets, set, add,
+// It behaves like memcached 1.6.18, byte for byte, for get, gets, set, add,
 // replace, cas, incr, decr, touch, delete, flush_all, stats, version, verbosity
 // and quit, malformed ones included. The package's tests hold the two side by side.
 //
-// # Where it differs
+// # Differences
 //
 //   - Time is exact. Memcached's clock ticks once a second, so that there an
 //     item with a time-to-live of 2 s may be gone after little more than 1 s.
@@ -100,8 +100,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Server holds items in memory and serves them to memcached clients. It may be
-// used by any number of goroutines.
+// Server holds items in memory and serves them to memcached clients. It is safe
+// for concurrent use.
 type Server struct {
 	options  Options
 	store    *store

@@ -22,7 +22,7 @@ const (
 
 // store holds items, striped by the hash of their keys. A reply is built while
 // the stripe of its key is locked, in memory; nothing is sent or received then.
-// It may be used by any number of goroutines.
+// It is safe for concurrent use.
 type store struct {
 	stripes     []stripe
 	seed        maphash.Seed

@@ -21,7 +21,7 @@ type stripe struct {
 	buckets        []uint32 // a power of two of them
 	newest, oldest uint32
 	items          int
-	hand           int    // where the search for dead items goes on
+	hand           int    // where the search for dead items continues
 	flushed        uint64 // items with a lower cas are dead
 	counts         counts
 }

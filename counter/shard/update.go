@@ -2,7 +2,7 @@ package shard
 
 import "time"
 
-// An update is what a storage command asks of the store.
+// An update is the request of a storage command to the store.
 type update struct {
 	mode     mode
 	key      []byte
@@ -20,7 +20,7 @@ const (
 	modeCAS
 )
 
-// outcome is what became of an update, as the answer to a storage command.
+// outcome is the outcome of an update, as the answer to a storage command.
 type outcome string
 
 const (
@@ -75,7 +75,7 @@ func (c *conn) update(m mode, now time.Time) {
 	}
 }
 
-// update carries out u with value and returns what became of it.
+// update executes u with value and returns the outcome.
 func (st *store) update(u update, value []byte, now int64) outcome {
 	s, h := st.lock(u.key, now)
 	defer s.mu.Unlock()
