@@ -19,7 +19,7 @@ func (p *part) size() int {
 	return len(p.b) - headroom
 }
 
-// behind returns head followed by p. The caller must not use either afterwards, except to free p.
+// behind returns head followed by p. The result is valid until p is freed; head must not be used afterwards.
 func (p *part) behind(head []byte) []byte {
 	if p == nil {
 		return head

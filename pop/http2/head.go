@@ -247,7 +247,7 @@ func validName(name string) bool {
 	return httpguts.ValidHeaderFieldName(name)
 }
 
-// pseudoHeader handles a pseudo-header field. Each must occur once, before regular fields, in requests only.
+// pseudoHeader handles a pseudo-header field. Each occurs at most once, before regular fields, in requests only.
 func (b *block) pseudoHeader(f hpack.HeaderField) {
 	var n int
 	switch f.Name {

@@ -83,7 +83,8 @@ func (t *relaying) sent() {
 }
 
 // upload sends the rest of the body, in its own goroutine. It returns an error only if the client failed. It
-// returns nil if the body was sent or the origin stopped reading it: the origin may still answer.
+// returns nil if the body was sent, the origin stopped reading it, or endUpload stopped it: the origin may still
+// answer.
 func (t *relaying) upload() error {
 	s, c := t.s, t.s.c
 	pace := http1.NewPace(c.server.o.BodyTimeout, c.server.o.BodyRate)

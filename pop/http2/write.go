@@ -14,7 +14,7 @@ import (
 // maxFrame is how long frames are at most, either way: no client may want less (RFC 9113, 4.2).
 const maxFrame = 16 << 10
 
-// maxWaiting is the number of bytes waiting to be written above which writers block.
+// maxWaiting is the number of bytes waiting to be written at which writers block.
 const maxWaiting = 64 << 10
 
 // A buffer holds frames or a head.
