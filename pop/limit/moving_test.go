@@ -75,6 +75,11 @@ func TestWhatAChangeLetsThrough(t *testing.T) {
 		nodes, shards := rapid.IntRange(1, 4).Draw(rt, "nodes"), rapid.IntRange(2, 4).Draw(rt, "shards")
 		threshold, peers := rapid.IntRange(5, 40).Draw(rt, "threshold"), rapid.Bool().Draw(rt, "peers")
 		client, subWindows := rapid.Uint32Range(0, 20).Draw(rt, "client"), rapid.IntRange(1, 6).Draw(rt, "sub-windows")
+		before := rapid.IntRange(0, threshold).Draw(rt, "before")
+		asked := rapid.SliceOfN(rapid.IntRange(0, nodes-1), before+180, before+180).Draw(rt, "asked")
+		follows := rapid.SliceOfN(rapid.IntRange(0, 900), nodes, nodes).Draw(rt, "follows") // in milliseconds
+		out := fmt.Sprintf("s%d:11211", rapid.IntRange(0, shards-1).Draw(rt, "out"))
+		wrong := "" // reported outside of the bubble, so that rapid can minimize the case
 		bubble.Test(t, func(t *testing.T) {
 			p := startPop(t, nodes, shards, peers, fmt.Sprintf(
 				"rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m, sub_windows: %d}], mitigation_timeout: 1m}]", threshold, subWindows))
@@ -87,40 +92,38 @@ func TestWhatAChangeLetsThrough(t *testing.T) {
 				}
 				time.Sleep(5 * time.Millisecond) // it is counted before the next
 			}
-			for range rapid.IntRange(0, threshold).Draw(rt, "before") {
-				ask(rapid.IntRange(0, nodes-1).Draw(rt, "node"))
+			for _, n := range asked[:before] {
+				ask(n)
 			}
 			begin := time.Now()
-			follows := make([]time.Duration, nodes)
-			for i := range follows {
-				follows[i] = time.Duration(rapid.IntRange(0, 900).Draw(rt, "follows")) * time.Millisecond
-			}
-			out := fmt.Sprintf("s%d:11211", rapid.IntRange(0, shards-1).Draw(rt, "out"))
-			for time.Since(begin) < 900*time.Millisecond {
+			for _, n := range asked[before:] { // for 900 ms
 				for i, l := range p.limiters {
-					if time.Since(begin) >= follows[i] {
+					if time.Since(begin) >= time.Duration(follows[i])*time.Millisecond {
 						if err := l.SetOut(out); err != nil {
 							t.Error(err)
 						}
 					}
 				}
-				ask(rapid.IntRange(0, nodes-1).Draw(rt, "node"))
+				ask(n)
 			}
 			time.Sleep(2 * time.Second)
 			for n := range nodes { // each reads what it has not seen, or the record
 				ask(n)
 			}
 			if most := 2*threshold + nodes; passed > most {
-				rt.Fatalf("%d requests passed, want at most %d", passed, most)
+				wrong = fmt.Sprintf("%d requests passed, want at most %d", passed, most)
 			}
-			before := passed
+			settled := passed
 			for n := range nodes {
 				ask(n)
 			}
-			if passed > before {
-				rt.Fatalf("%d requests passed after the change has settled", passed-before)
+			if passed > settled {
+				wrong = fmt.Sprintf("%d requests passed after the change has settled", passed-settled)
 			}
 		})
+		if wrong != "" {
+			rt.Fatal(wrong)
+		}
 	})
 }
 
