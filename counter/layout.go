@@ -21,7 +21,7 @@ var layouts = [...]Layout{2: {2, 32}, 3: {3, 21}, 4: {4, 16}, 5: {5, 12}, 6: {6,
 // MaxFields is the maximum number of counts in a value.
 const MaxFields = len(layouts) - 1
 
-// LayoutOf returns the layout with the given number of fields. ok is false if there is none.
+// LayoutOf returns the layout with the given number of fields, and reports whether such a layout exists.
 func LayoutOf(fields int) (l Layout, ok bool) {
 	switch {
 	case fields == 1:

@@ -102,7 +102,7 @@ func (f *sendingFlags) options(targets []string) (load.Options, error) {
 	return o, errors.Join(append(errs, f.contradictions(&o, targets)...)...)
 }
 
-// readBody returns the body of requests, or nil if there is none.
+// readBody reads the body of requests. It returns nil without a body.
 func (f *sendingFlags) readBody() ([]byte, error) {
 	file, at := strings.CutPrefix(f.body, "@")
 	switch {

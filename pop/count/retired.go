@@ -112,7 +112,7 @@ func (t *track) place(p *placement, owner *lane, now time.Time, settle time.Dura
 type plan struct {
 	rule   *rule.Rule
 	limits []planned // the rule's limits, then those with outdated layouts
-	until  time.Time // when the first outdated layout leaves its period; zero if there is none
+	until  time.Time // when the first outdated layout leaves its period; zero if no layout is outdated
 	lost   *losses
 }
 
