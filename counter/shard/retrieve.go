@@ -91,29 +91,23 @@ func (st *store) visit(key []byte, now int64, hits, misses counter, visit func(s
 
 // get appends the VALUE reply for key to dst, if key has an item.
 func (st *store) get(dst, key []byte, withCAS bool, now int64) []byte {
-	s, h := st.lock(key, now)
-	defer s.mu.Unlock()
-	i := s.find(h, key, now)
-	if i == 0 {
-		s.counts[getMisses]++
-		return dst
-	}
-	s.counts[getHits]++
-	s.fetch(i)
-	b := s.at(i)
-	dst = append(dst, "VALUE "...)
-	dst = append(dst, key...)
-	dst = append(dst, ' ')
-	dst = strconv.AppendUint(dst, uint64(b.u32(fieldFlags)), 10)
-	dst = append(dst, ' ')
-	dst = strconv.AppendUint(dst, uint64(b.valueLen()), 10)
-	if withCAS {
+	st.visit(key, now, getHits, getMisses, func(s *stripe, _ uint64, i uint32) {
+		s.fetch(i)
+		b := s.at(i)
+		dst = append(dst, "VALUE "...)
+		dst = append(dst, key...)
 		dst = append(dst, ' ')
-		dst = strconv.AppendUint(dst, b.u64(fieldCAS), 10)
-	}
-	dst = append(dst, "\r\n"...)
-	dst = s.appendValue(dst, i)
-	return append(dst, "\r\n"...)
+		dst = strconv.AppendUint(dst, uint64(b.u32(fieldFlags)), 10)
+		dst = append(dst, ' ')
+		dst = strconv.AppendUint(dst, uint64(b.valueLen()), 10)
+		if withCAS {
+			dst = append(dst, ' ')
+			dst = strconv.AppendUint(dst, b.u64(fieldCAS), 10)
+		}
+		dst = append(dst, "\r\n"...)
+		dst = append(s.appendValue(dst, i), "\r\n"...)
+	})
+	return dst
 }
 
 // touch gives the item under key a deadline. It reports whether there is one.
