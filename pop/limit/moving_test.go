@@ -77,7 +77,8 @@ func TestWhatAChangeLetsThrough(t *testing.T) {
 		client, subWindows := rapid.Uint32Range(0, 20).Draw(rt, "client"), rapid.IntRange(1, 6).Draw(rt, "sub-windows")
 		before := rapid.IntRange(0, threshold).Draw(rt, "before")
 		asked := rapid.SliceOfN(rapid.IntRange(0, nodes-1), before+180, before+180).Draw(rt, "asked")
-		follows := rapid.SliceOfN(rapid.IntRange(0, 900), nodes, nodes).Draw(rt, "follows") // in milliseconds
+		// In milliseconds. The last request of the 900 ms is sent after 895 ms, so every node follows.
+		follows := rapid.SliceOfN(rapid.IntRange(0, 895), nodes, nodes).Draw(rt, "follows")
 		out := fmt.Sprintf("s%d:11211", rapid.IntRange(0, shards-1).Draw(rt, "out"))
 		wrong := "" // reported outside of the bubble, so that rapid can minimize the case
 		bubble.Test(t, func(t *testing.T) {
