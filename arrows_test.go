@@ -21,50 +21,48 @@ const module = "github.com/edgelimit/edge"
 // arrows are the packages of the module, and what each may import of it. A package that
 // imports nothing is a leaf. Every new arrow is a decision: it is made here.
 var arrows = map[string][]string{
-	".":                           {"pop", "pop/proxy", "pop/rule"}, // for other programs
-	"analysis":                    {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "counter/memcached", "mitigation", "pop/count", "pop/limit", "pop/rule", "pop/vote"},
-	"analysis/accuracy":           {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "pop/rule"},
-	"analysis/cases":              {"analysis", "analysis/accesslog", "analysis/figure", "analysis/page", "internal/strictyaml", "pop/limit", "pop/rule"},
-	"analysis/client":             {"analysis/accesslog"},
-	"analysis/decisions":          {"analysis/exact", "analysis/figure", "analysis/page", "counter", "pop/decision", "pop/rule"},
-	"analysis/exact":              {},
-	"analysis/figure":             {"analysis/page", "pop/rule"},
-	"analysis/accesslog":          {},
-	"analysis/page":               {},
-	"async":                       {},
-	"load":                        {"analysis", "analysis/accesslog", "analysis/page", "load/judge", "load/mix"},
-	"load/judge":                  {"pop/rule"}, // and nothing else that nodes count or decide by, ever
-	"load/mix":                    {"internal/strictyaml"},
-	"ring":                        {},
-	"counter":                     {},
-	"counter/memcached":           {"counter"},
-	"counter/shard":               {},
-	"counter/shard/memcachedtest": {"internal/port"},
-	"mitigation":                  {"counter"},
-	"pop/rule":                    {"counter", "internal/strictyaml"},
-	"pop/rule/translate":          {"internal/strictyaml", "pop/rule"},
-	"pop/count":                   {"async", "counter", "counter/memcached", "mitigation", "pop/rule", "ring"},
-	"pop/decision":                {"counter", "pop/rule"},
-	"pop/limit":                   {"counter", "mitigation", "pop/count", "pop/decision", "pop/rule"},
-	"pop/conns":                   {},
-	"pop/http1":                   {"pop/conns"},
-	"pop/http2":                   {"pop/conns", "pop/http1"},
-	"pop/http2/http2test":         {},
-	"pop/proxy":                   {"internal/lograte", "pop/http1", "pop/http2", "pop/limit", "pop/rule", "pop/spop"},
-	"pop/spop":                    {"pop/conns"},
-	"pop/admin":                   {"internal/lograte"},
-	"pop/gossip":                  {},
-	"pop/vote":                    {},
-	"pop/page":                    {"analysis/page", "pop/admin", "pop/limit"},
-	"pop":                         {"counter", "counter/memcached", "counter/shard", "internal/lograte", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/http1", "pop/http2", "pop/limit", "pop/page", "pop/proxy", "pop/rule", "pop/spop", "pop/vote"},
-	"internal/bubble":             {},                     // for tests
-	"internal/golden":             {},                     // for tests
-	"internal/port":               {},                     // for tests
-	"internal/trace":              {"analysis/accesslog"}, // for tests
-	"internal/wait":               {},                     // for tests
-	"internal/lograte":            {},                     // for log lines that outsiders can cause
-	"internal/strictyaml":         {},                     // for files of rules and of what belongs to them
-	"cmd/edge":                    {"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "analysis/page", "counter", "counter/shard", "internal/strictyaml", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule", "pop/rule/translate"},
+	".":                   {"pop", "pop/proxy", "pop/rule"}, // for other programs
+	"analysis":            {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "counter/memcached", "mitigation", "pop/count", "pop/limit", "pop/rule", "pop/vote"},
+	"analysis/accuracy":   {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "pop/rule"},
+	"analysis/cases":      {"analysis", "analysis/accesslog", "analysis/figure", "analysis/page", "internal/strictyaml", "pop/limit", "pop/rule"},
+	"analysis/client":     {"analysis/accesslog"},
+	"analysis/decisions":  {"analysis/exact", "analysis/figure", "analysis/page", "counter", "pop/decision", "pop/rule"},
+	"analysis/exact":      {},
+	"analysis/figure":     {"analysis/page", "pop/rule"},
+	"analysis/accesslog":  {},
+	"analysis/page":       {},
+	"async":               {},
+	"load":                {"analysis", "analysis/accesslog", "analysis/page", "load/judge", "load/mix"},
+	"load/judge":          {"pop/rule"}, // and nothing else that nodes count or decide by, ever
+	"load/mix":            {"internal/strictyaml"},
+	"ring":                {},
+	"counter":             {},
+	"counter/memcached":   {"counter"},
+	"counter/shard":       {},
+	"mitigation":          {"counter"},
+	"pop/rule":            {"counter", "internal/strictyaml"},
+	"pop/rule/translate":  {"internal/strictyaml", "pop/rule"},
+	"pop/count":           {"async", "counter", "counter/memcached", "mitigation", "pop/rule", "ring"},
+	"pop/decision":        {"counter", "pop/rule"},
+	"pop/limit":           {"counter", "mitigation", "pop/count", "pop/decision", "pop/rule"},
+	"pop/conns":           {},
+	"pop/http1":           {"pop/conns"},
+	"pop/http2":           {"pop/conns", "pop/http1"},
+	"pop/http2/http2test": {},
+	"pop/proxy":           {"internal/lograte", "pop/http1", "pop/http2", "pop/limit", "pop/rule", "pop/spop"},
+	"pop/spop":            {"pop/conns"},
+	"pop/admin":           {"internal/lograte"},
+	"pop/gossip":          {},
+	"pop/vote":            {},
+	"pop/page":            {"analysis/page", "pop/admin", "pop/limit"},
+	"pop":                 {"counter", "counter/memcached", "counter/shard", "internal/lograte", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/http1", "pop/http2", "pop/limit", "pop/page", "pop/proxy", "pop/rule", "pop/spop", "pop/vote"},
+	"internal/bubble":     {},                     // for tests
+	"internal/golden":     {},                     // for tests
+	"internal/harness":    {},                     // for tests
+	"internal/trace":      {"analysis/accesslog"}, // for tests
+	"internal/lograte":    {},                     // for log lines that outsiders can cause
+	"internal/strictyaml": {},                     // for files of rules and of what belongs to them
+	"cmd/edge":            {"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "analysis/page", "counter", "counter/shard", "internal/strictyaml", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule", "pop/rule/translate"},
 }
 
 // A listed is what go list says of a package.

@@ -14,9 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/edgelimit/edge"
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 	"github.com/edgelimit/edge/internal/bubble"
-	"github.com/edgelimit/edge/internal/wait"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // limiter returns a Limiter with rules that is closed when the test ends.
@@ -275,7 +274,7 @@ func TestErrors(t *testing.T) {
 
 // Two programs with the same shard and secret count together.
 func TestTogether(t *testing.T) {
-	memcached := memcachedtest.Start(t)
+	memcached := harness.StartMemcached(t)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	var both [2]*edge.Limiter
 	for i := range both {
@@ -299,7 +298,7 @@ func TestTogether(t *testing.T) {
 			t.Fatalf("request %d was refused", i)
 		}
 	}
-	wait.Until(t, "the node that counted last refuses", 2*time.Minute, 10*time.Millisecond, func() bool {
+	harness.Until(t, "the node that counted last refuses", 2*time.Minute, 10*time.Millisecond, func() bool {
 		for _, l := range both {
 			if a, err := l.Allow(context.Background(), "client", "192.0.2.1", 0); err == nil && !a.Allowed {
 				return true

@@ -15,14 +15,14 @@ import (
 	"testing"
 )
 
-// A client is a container with an address of its own in the front's network.
+// A client is a container with its own address in the front's network.
 type client struct {
-	p          *popOf
+	p          *dockerPoP
 	name, addr string
 	id         string
 }
 
-func (p *popOf) newClient(name string) *client {
+func (p *dockerPoP) newClient(name string) *client {
 	p.t.Helper()
 	id := p.docker("run", "-d", "--name", project+"-client-"+name, "--network", project+"_pop", "--user", "0", "--tmpfs", "/tmp",
 		"--entrypoint", "sleep", memcachedImage, "3600")
@@ -35,13 +35,13 @@ func (c *client) run(script string) string {
 	return c.p.docker("exec", c.id, "sh", "-c", script)
 }
 
-// An answer is what a client got.
+// An answer is one that a client got.
 type answer struct {
 	status                 int
 	node, retryAfter, body string
 }
 
-// ask sends n requests to the front, each on a connection of its own, one after another.
+// ask sends n requests to the front, one after another, each on its own connection.
 func (c *client) ask(n int, headers ...string) []answer {
 	c.p.t.Helper()
 	return c.send(n, "front", append([]string{"GET / HTTP/1.1", "Host: pop.example", "Connection: close"}, headers...))
@@ -51,7 +51,7 @@ func (c *client) ask(n int, headers ...string) []answer {
 func (c *client) send(n int, to string, lines []string) (all []answer) {
 	c.p.t.Helper()
 	request := strings.Join(lines, `\r\n`) + `\r\n\r\n`
-	// The pipe stays open, so that the client does not close its half before the answer.
+	// The pipe stays open so that the client does not close its half before the answer.
 	out := c.run(fmt.Sprintf(`rm -f /tmp/in; mkfifo /tmp/in; exec 3<>/tmp/in
 for i in $(seq %d); do printf '%s' >&3; timeout 60 nc %s 8080 <&3; printf '\n--end--\n'; done`, n, request, to))
 	for text := range strings.SplitSeq(out+"\n", "\n--end--\n") {
@@ -74,12 +74,12 @@ for i in $(seq %d); do printf '%s' >&3; timeout 60 nc %s 8080 <&3; printf '\n--e
 	return all
 }
 
-// refusedBy sends n requests and returns which nodes refused them, in order, and what else
-// was answered.
+// refusedBy sends n requests and returns the sorted names of the nodes that refused them, and any other
+// status.
 func (c *client) refusedBy(n int) string { return c.answeredBy(n, http.StatusTooManyRequests) }
 
-// passedBy sends n requests and returns which nodes let them pass, in order, and what else
-// was answered.
+// passedBy sends n requests and returns the sorted names of the nodes that let them pass, and any other
+// status.
 func (c *client) passedBy(n int) string { return c.answeredBy(n, http.StatusOK) }
 
 func (c *client) answeredBy(n, status int) string {
@@ -95,7 +95,7 @@ func (c *client) answeredBy(n, status int) string {
 	return strings.Join(slices.Compact(by), " ")
 }
 
-// metric returns a figure of a node, or what else it answers.
+// metric returns the value of a node's metric, or the whole answer if it is missing.
 func (c *client) metric(node, name string) string {
 	c.p.t.Helper()
 	out := c.run(fmt.Sprintf("timeout 60 wget -q -O - http://%s:9180/metrics || true", node))
@@ -105,20 +105,20 @@ func (c *client) metric(node, name string) string {
 	return out
 }
 
-// A prometheus is one that answers queries.
+// A prometheus answers queries.
 type prometheus struct {
 	t    *testing.T
 	c    *http.Client
 	addr string
 }
 
-// A series is an element of what Prometheus answers.
+// A series is an element of an answer.
 type series struct {
 	Metric map[string]string
 	Value  []any
 }
 
-// query returns the value of an expression.
+// query returns the series of an expression.
 func (p prometheus) query(expr string) []series {
 	p.t.Helper()
 	status, body := get(p.t, p.c, p.addr+"/api/v1/query?query="+url.QueryEscape(expr))
@@ -129,7 +129,7 @@ func (p prometheus) query(expr string) []series {
 	return got.Data.Result
 }
 
-// value returns the value of an expression with one series, or nothing.
+// value returns the value of an expression with one series, or "".
 func (p prometheus) value(expr string) string {
 	p.t.Helper()
 	if got := p.query(expr); len(got) == 1 && len(got[0].Value) == 2 {
@@ -168,20 +168,19 @@ func (p prometheus) checkAlerts() {
 	})
 }
 
-// checkDashboard checks that every query of the dashboard has a result, and that the
-// labels that its legend shows are there. It goes on asking a node, since what grew more
-// than a minute ago has no rate.
+// checkDashboard checks that every query of the dashboard has a result with the labels of its legend. It keeps
+// sending requests by ask, since a counter that has not grown for a minute has no rate.
 func (p prometheus) checkDashboard(ask func()) {
 	p.t.Helper()
 	for _, q := range dashboard(p.t) {
 		var got []series
-		eventually(p.t, "there is a result for "+q.Expr, func() bool {
+		eventually(p.t, "the query has a result: "+q.Expr, func() bool {
 			ask()
 			got = p.query(strings.ReplaceAll(q.Expr, "$__rate_interval", "1m"))
 			return len(got) > 0
 		})
 		for _, label := range regexp.MustCompile(`{{(\w+)}}`).FindAllStringSubmatch(q.LegendFormat, -1) {
-			if _, has := got[0].Metric[label[1]]; !has && label[1] != "rule" { // "" is no label to Prometheus
+			if _, has := got[0].Metric[label[1]]; !has && label[1] != "rule" { // Prometheus drops an empty label
 				p.t.Errorf("%s has no label %s: %v", q.Expr, label[1], got[0].Metric)
 			}
 		}

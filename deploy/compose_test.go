@@ -18,20 +18,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
-	"github.com/edgelimit/edge/internal/wait"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
-// The PoP of docker-compose.yml, as people run it: it stops a client on all nodes, stops
-// nobody else, and goes on doing so while a node and a memcached are gone.
+// The PoP of docker-compose.yml refuses an attacker on all nodes and nobody else, also while a node and a
+// memcached are down.
 //
-// No image is loaded from anywhere: standin_test.go says what runs in place of each.
+// No image is pulled: standin_test.go describes the images that run instead.
 func TestCompose(t *testing.T) {
 	look(t)
 	p := startPoP(t)
 	attacker, innocent := p.newClient("attacker"), p.newClient("innocent")
 
-	// The front tells nodes who a client is, and the origin is told.
+	// The front tells nodes the client's address, and they tell the origin.
 	for _, c := range []*client{attacker, innocent} {
 		if a := c.ask(1)[0]; a.status != http.StatusOK || a.body != "the origin answers "+c.addr+"\n" {
 			t.Fatalf("%s: %d %q, want 200 with its address %s", c.name, a.status, a.body, c.addr)
@@ -41,7 +40,7 @@ func TestCompose(t *testing.T) {
 		eventually(t, node+" sees three members", func() bool { return innocent.metric(node, "edge_gossip_members") == "3" })
 	}
 
-	// One client is refused after 50 requests, by every node, whatever it claims to be.
+	// The attacker is refused after 50 requests, by every node, whatever address it claims.
 	const threshold = 50
 	passed := 1
 	eventually(t, "the attacker is refused", func() bool {
@@ -65,13 +64,13 @@ func TestCompose(t *testing.T) {
 	}
 	claim := "PROXY TCP4 203.0.113.7 203.0.113.8 1 1"
 	if a := attacker.send(1, "edge-1", []string{claim, "GET / HTTP/1.1", "Host: pop.example", "Connection: close"})[0]; a.status == http.StatusOK {
-		t.Error("a node believes the PROXY protocol of a client")
+		t.Error("a node trusts a PROXY header from a client")
 	}
 	if got := innocent.passedBy(6); got != "edge-1 edge-2 edge-3" {
-		t.Errorf("the innocent client passes at %s, want all nodes", got)
+		t.Errorf("nodes that let the innocent client pass: %s, want all", got)
 	}
 
-	// From outside, by the ports of this machine.
+	// Clients outside of Docker use the ports of this machine.
 	outside := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience(t)}
 	if status, body := get(t, outside, "http://"+p.port("front", "8080")); status != http.StatusOK || !strings.HasPrefix(body, "the origin answers ") {
 		t.Errorf("from outside: %d %q, want 200 of the origin", status, body)
@@ -87,33 +86,33 @@ func TestCompose(t *testing.T) {
 	prom.checkAlerts()
 	prom.checkDashboard(func() { attacker.ask(1) })
 
-	// A node and a memcached are gone: the same client is refused, the other one passes.
+	// A node and a memcached are down: the attacker is refused, the innocent client passes.
 	p.docker("kill", p.container("edge-2"), p.container("memcached-2"))
 	if got := innocent.passedBy(10); got != "edge-1 edge-3" {
-		t.Errorf("with edge-2 gone the innocent client passes at %s", got)
+		t.Errorf("nodes that let the innocent client pass without edge-2: %s", got)
 	}
 	if got := attacker.refusedBy(6); got != "edge-1 edge-3" {
-		t.Errorf("with edge-2 gone the attacker is refused by %s", got)
+		t.Errorf("nodes that refuse the attacker without edge-2: %s", got)
 	}
 	for _, node := range []string{"edge-1", "edge-3"} {
 		eventually(t, node+" sees two members", func() bool { return innocent.metric(node, "edge_gossip_members") == "2" })
 	}
 	eventually(t, "Prometheus sees two nodes", func() bool { return prom.value(`sum(up{job="edge"})`) == "2" })
 	if got := innocent.passedBy(6); got != "edge-1 edge-3" {
-		t.Errorf("with edge-2 gone for long the innocent client passes at %s", got)
+		t.Errorf("nodes that let the innocent client pass long without edge-2: %s", got)
 	}
 
-	// The secret stays when the PoP is started again; only nodes can read it.
+	// The secret survives a restart of the PoP, and only nodes can read it.
 	before := p.keys()
 	p.docker("start", "-a", p.container("keys"))
 	if after := p.keys(); after != before {
-		t.Errorf("the keys are made again:\n%s\nthey were\n%s", after, before)
+		t.Errorf("the keys have changed to\n%s\nfrom\n%s", after, before)
 	}
 	if got := len(regexp.MustCompile(`(?m)^-rw-------.* 65532 +65532 `).FindAllString(before, -1)); got != 2 {
-		t.Errorf("the keys are not two files of the nodes alone:\n%s", before)
+		t.Errorf("the keys are not two files that only nodes can read:\n%s", before)
 	}
 
-	// Both are back. A node is ready once it knows whom to refuse.
+	// Both are back. A node is ready once it knows the mitigations.
 	p.compose("start", "edge-2", "memcached-2")
 	p.waitHealthy()
 	for _, node := range nodes {
@@ -121,22 +120,22 @@ func TestCompose(t *testing.T) {
 	}
 	eventually(t, "the front uses edge-2 again", func() bool { return strings.Contains(attacker.refusedBy(3), "edge-2") })
 	if got := attacker.refusedBy(6); got != "edge-1 edge-2 edge-3" {
-		t.Errorf("with edge-2 back the attacker is refused by %s, want all nodes", got)
+		t.Errorf("nodes that refuse the attacker with edge-2 back: %s, want all", got)
 	}
 	if got := innocent.passedBy(6); got != "edge-1 edge-2 edge-3" {
-		t.Errorf("with edge-2 back the innocent client passes at %s, want all nodes", got)
+		t.Errorf("nodes that let the innocent client pass with edge-2 back: %s, want all", got)
 	}
 	eventually(t, "Prometheus sees three nodes again", func() bool { return prom.value(`sum(up{job="edge"})`) == "3" })
 }
 
 var nodes = []string{"edge-1", "edge-2", "edge-3"}
 
-// project is the name of the test's PoP. There is one at a time on a machine, so that a
-// test removes what is left of one that was killed.
+// project is the name of the test's PoP. A machine runs one at a time, so a test can remove what a killed one
+// has left.
 const project = "edge-compose-test"
 
-// A popOf is a PoP that runs under Docker.
-type popOf struct {
+// A dockerPoP is a PoP that runs under Docker.
+type dockerPoP struct {
 	t     *testing.T
 	tool  []string // docker-compose, or docker compose
 	env   []string
@@ -144,9 +143,9 @@ type popOf struct {
 }
 
 // startPoP starts the PoP, which ends with the test, and waits until it is healthy.
-func startPoP(t *testing.T) *popOf {
+func startPoP(t *testing.T) *dockerPoP {
 	t.Helper()
-	p := &popOf{t: t, tool: composeTool(t), image: project + "-node"}
+	p := &dockerPoP{t: t, tool: composeTool(t), image: project + "-node"}
 	lock(t)
 	standIns(t)
 	p.env = append(os.Environ(),
@@ -164,43 +163,43 @@ func startPoP(t *testing.T) *popOf {
 	})
 	p.compose("build", "edge-1")
 	if user := p.docker("image", "inspect", "--format", "{{.Config.User}}", p.image); user != "65532:65532" {
-		t.Errorf("the image of a node runs as %q", user)
+		t.Errorf("the image of a node runs as %q, want 65532:65532", user)
 	}
 	if v := p.docker("run", "--rm", "--network", "none", p.image, "version"); !strings.HasPrefix(v, "edge ") {
-		t.Errorf("the image of a node says %q", v)
+		t.Errorf("edge version in the image of a node: %q", v)
 	}
 	p.compose("up", "-d")
 	p.waitHealthy()
 	return p
 }
 
-// remove removes all that the test makes of its PoP.
-func (p *popOf) remove() {
+// remove removes everything that the test has created.
+func (p *dockerPoP) remove() {
 	p.removeContainers("name=^" + project + "-client-")
 	if out, err := p.tryCompose("down", "-v", "-t", "1", "--remove-orphans"); err != nil {
 		p.t.Errorf("%v\n%s", err, out)
 	}
 	p.tryDocker("rmi", p.image)
-	// What the builder leaves: its labels are those of the stand-in it began with.
+	// The builder leaves containers and images with the labels of the stand-in that it started from.
 	p.removeContainers("label=" + standInLabel)
 	p.tryDocker("image", "prune", "-f", "--filter", "label="+standInLabel)
 }
 
-// keys returns what is in the volume of the secret and the gossip key.
-func (p *popOf) keys() string {
+// keys describes the files in the volume of the secret and the gossip key.
+func (p *dockerPoP) keys() string {
 	p.t.Helper()
 	return p.docker("run", "--rm", "--network", "none", "--volume", project+"_keys:/keys:ro", "--user", "0", "--entrypoint", "sh", memcachedImage,
 		"-c", "ls -ln /keys; cd /keys; sha256sum *")
 }
 
 // removeContainers removes containers, running or not.
-func (p *popOf) removeContainers(filter string) {
+func (p *dockerPoP) removeContainers(filter string) {
 	if ids := strings.Fields(p.tryDocker("ps", "-aq", "--filter", filter)); len(ids) > 0 {
 		p.tryDocker(append([]string{"rm", "-f"}, ids...)...)
 	}
 }
 
-func (p *popOf) compose(args ...string) string {
+func (p *dockerPoP) compose(args ...string) string {
 	p.t.Helper()
 	out, err := p.tryCompose(args...)
 	if err != nil {
@@ -209,12 +208,12 @@ func (p *popOf) compose(args ...string) string {
 	return out
 }
 
-func (p *popOf) tryCompose(args ...string) (string, error) {
+func (p *dockerPoP) tryCompose(args ...string) (string, error) {
 	args = slices.Concat(p.tool[1:], []string{"-f", "../docker-compose.yml", "-p", project}, args)
 	return command(p.t, p.env, nil, p.tool[0], args...)
 }
 
-func (p *popOf) docker(args ...string) string {
+func (p *dockerPoP) docker(args ...string) string {
 	p.t.Helper()
 	out, err := command(p.t, nil, nil, "docker", args...)
 	if err != nil {
@@ -224,19 +223,19 @@ func (p *popOf) docker(args ...string) string {
 }
 
 // tryDocker runs a command that may fail.
-func (p *popOf) tryDocker(args ...string) string {
+func (p *dockerPoP) tryDocker(args ...string) string {
 	out, _ := command(p.t, nil, nil, "docker", args...)
 	return out
 }
 
 // container returns the ID of the container of a service.
-func (p *popOf) container(service string) string {
+func (p *dockerPoP) container(service string) string {
 	p.t.Helper()
 	return p.docker("ps", "-aq", "--filter", "label=com.docker.compose.project="+project, "--filter", "label=com.docker.compose.service="+service)
 }
 
-// port returns where a port of a service is on this machine.
-func (p *popOf) port(service, port string) string {
+// port returns the address on this machine of a port of a service.
+func (p *dockerPoP) port(service, port string) string {
 	p.t.Helper()
 	first, _, _ := strings.Cut(p.docker("port", p.container(service), port), "\n")
 	addr, err := netip.ParseAddrPort(first)
@@ -250,7 +249,7 @@ func (p *popOf) port(service, port string) string {
 }
 
 // waitHealthy waits until every service is healthy.
-func (p *popOf) waitHealthy() {
+func (p *dockerPoP) waitHealthy() {
 	p.t.Helper()
 	var last string
 	defer func() {
@@ -264,8 +263,8 @@ func (p *popOf) waitHealthy() {
 	})
 }
 
-// composeTool returns the command of Docker Compose. Without an engine the test is
-// skipped. With one it may be skipped only where the environment does not forbid it.
+// composeTool returns the command of Docker Compose. Without an engine the test is skipped. Without the command
+// it is harness.Unavailable.
 func composeTool(t *testing.T) []string {
 	t.Helper()
 	if out, err := command(t, nil, nil, "docker", "info"); err != nil {
@@ -276,7 +275,7 @@ func composeTool(t *testing.T) []string {
 			return tool
 		}
 	}
-	memcachedtest.Unavailable(t, "docker-compose is not installed")
+	harness.Unavailable(t, "docker-compose is not installed")
 	return nil
 }
 
@@ -293,15 +292,14 @@ func lock(t *testing.T) {
 	})
 }
 
-// freeNetwork returns the first three numbers of a network that no other of Docker's
-// overlaps.
+// freeNetwork returns the first three numbers of a network that overlaps with none of Docker's.
 func freeNetwork(t *testing.T) string {
 	t.Helper()
 	ids, err := command(t, nil, nil, "docker", "network", "ls", "-q")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, ids)
 	}
-	// A network that vanishes meanwhile is no failure: what the others have is printed.
+	// The command fails if a network vanishes meanwhile, but prints the others.
 	out, _ := command(t, nil, nil, "docker", append([]string{"network", "inspect", "--format", "{{range .IPAM.Config}}{{.Subnet}} {{end}}"}, strings.Fields(ids)...)...)
 	var taken []netip.Prefix
 	for _, text := range strings.Fields(out) {
@@ -320,23 +318,8 @@ func freeNetwork(t *testing.T) string {
 	return ""
 }
 
-// get asks for a URL.
-func get(t *testing.T, c *http.Client, url string) (status int, body string) {
-	t.Helper()
-	resp, err := c.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(text)
-}
-
-// patience is how long a test waits for one thing: as long as it may run, but for what it
-// takes to clean up after it. A busy machine builds for minutes.
+// patience is how long a test waits for one thing: until its deadline, less the time to clean up. A busy
+// machine builds for minutes.
 func patience(t *testing.T) time.Duration {
 	const cleaning = 90 * time.Second
 	deadline, ok := t.Deadline()
@@ -346,8 +329,7 @@ func patience(t *testing.T) time.Duration {
 	return max(time.Until(deadline)-cleaning, cleaning/3)
 }
 
-// command runs a command, with env instead of the test's own, if there is one, and returns
-// what it prints, trimmed.
+// command runs a command and returns its output, trimmed. If env is not nil, it replaces the test's environment.
 func command(t *testing.T, env []string, stdin io.Reader, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience(t))
 	defer cancel()
@@ -363,8 +345,8 @@ func command(t *testing.T, env []string, stdin io.Reader, name string, args ...s
 	return strings.TrimSpace(out.String()), err
 }
 
-// eventually waits until ok says true.
+// eventually waits until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	wait.Until(t, what, patience(t), 100*time.Millisecond, ok)
+	harness.Until(t, what, patience(t), 100*time.Millisecond, ok)
 }

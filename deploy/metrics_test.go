@@ -1,4 +1,4 @@
-// Package deploy_test tries the files that operators begin with.
+// Package deploy_test tests the files that operators start from.
 package deploy_test
 
 import (
@@ -14,12 +14,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
-// buildEdge builds the binary with the command of the Dockerfile, once for all tests, and returns where it is.
+// buildEdge builds the binary with the command of the Dockerfile, once for all tests, and returns its path.
 var buildEdge = sync.OnceValues(func() (binary string, err error) {
 	text, err := os.ReadFile("Dockerfile")
 	if err != nil {
@@ -49,9 +48,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// look looks at all files of the module. go test repeats a result without a test for as
-// long as the files that the test has looked at are as they were, and does not see what
-// the Docker engine and other commands read.
+// look stats all files of the module. go test caches the result of a test until a file that the test
+// has opened changes, and it does not see which files the Docker engine and other commands read.
 func look(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir("..", func(file string, d os.DirEntry, err error) error {
@@ -71,7 +69,7 @@ func look(t *testing.T) {
 	}
 }
 
-// A query is what a panel of the dashboard shows.
+// A query is the query of a panel of the dashboard.
 type query struct{ Expr, LegendFormat string }
 
 // dashboard returns the queries of the dashboard.
@@ -104,7 +102,7 @@ func alerts(t *testing.T) (all []string) {
 	return all
 }
 
-// Every metric of the dashboard and the alerts is one that a node has.
+// A node has every metric that the dashboard and the alerts use.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	look(t)
@@ -114,14 +112,14 @@ func TestMetrics(t *testing.T) {
 		exprs = append(exprs, q.Expr)
 	}
 	if len(exprs) < 20 {
-		t.Fatalf("there are only %d expressions", len(exprs))
+		t.Fatalf("got %d expressions, want at least 20", len(exprs))
 	}
 	used := map[string]bool{}
 	for _, expr := range exprs {
 		for _, name := range regexp.MustCompile(`\bedge_\w+`).FindAllString(expr, -1) {
 			used[name] = true
 			if !regexp.MustCompile(`(?m)^` + name + `[ {]`).MatchString(page) {
-				t.Errorf("a node has no metric %s, in %s", name, expr)
+				t.Errorf("%s in %s is not a metric of a node", name, expr)
 			}
 		}
 	}
@@ -131,13 +129,13 @@ func TestMetrics(t *testing.T) {
 		"edge_gossip_members", "edge_connections", "edge_connections_closed_total", "edge_check_undecided_total", "edge_decision_duration_seconds_bucket", "edge_shard_request_duration_seconds_bucket",
 	} {
 		if !used[name] {
-			t.Errorf("%s is shown nowhere", name)
+			t.Errorf("neither the dashboard nor an alert uses %s", name)
 		}
 	}
 }
 
-// promtool takes the configuration of Prometheus and the alerts, each of which has two unit tests: one in
-// which it fires, and one in which it stays quiet.
+// promtool accepts the configuration of Prometheus and the alerts. Each alert has two unit tests: in one
+// it fires, in the other it does not.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	look(t)
@@ -154,9 +152,7 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("alert %s has %d unit tests, want 2", m[1], n)
 		}
 	}
-	if _, err := exec.LookPath("promtool"); err != nil {
-		memcachedtest.Unavailable(t, "promtool is not installed")
-	}
+	harness.Installed(t, "promtool")
 	for _, args := range []string{"check rules --lint=all --lint-fatal alerts.yml", "check config --syntax-only prometheus.yml", "test rules alerts_test.yml"} {
 		if out, err := exec.Command("promtool", strings.Fields(args)...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", args, err, out)
@@ -164,48 +160,30 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// nodeMetrics returns /metrics of a node that has shards and talks to others.
+// nodeMetrics returns /metrics of a node with shards and gossip.
 func nodeMetrics(t *testing.T) string {
 	t.Helper()
 	edge, err := buildEdge()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(edge, "node", "--rules=rules", "--origin=http://127.0.0.1:1", "--secret=0123456789abcdef", "--shard=127.0.0.1:1",
-		"--gossip-listen=127.0.0.1:0", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--admin-listen=")
-	stderr, err := cmd.StderrPipe()
+	node := harness.Start(t, exec.Command(edge, "node", "--rules=rules", "--origin=http://127.0.0.1:1", "--secret=0123456789abcdef", "--shard=127.0.0.1:1",
+		"--gossip-listen=127.0.0.1:0", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--admin-listen="))
+	_, page := get(t, http.DefaultClient, "http://"+node.Wait(node.Stderr, `node runs.* metrics=(\S+)`)[1]+"/metrics")
+	return page
+}
+
+// get returns the answer of a URL.
+func get(t *testing.T, c *http.Client, url string) (status int, body string) {
+	t.Helper()
+	resp, err := c.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
 		t.Fatal(err)
 	}
-	late := time.AfterFunc(5*time.Minute, func() { _ = cmd.Process.Kill() })
-	t.Cleanup(func() {
-		late.Stop()
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	var log strings.Builder
-	where := regexp.MustCompile(`node runs.* metrics=(\S+)`)
-	for buf := make([]byte, 4096); ; {
-		n, err := stderr.Read(buf)
-		log.Write(buf[:n])
-		if m := where.FindStringSubmatch(log.String()); m != nil {
-			c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Minute}
-			resp, err := c.Get("http://" + m[1] + "/metrics")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			page, err := io.ReadAll(resp.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return string(page)
-		}
-		if err != nil {
-			t.Fatalf("the node does not run: %v\n%s", err, &log)
-		}
-	}
+	return resp.StatusCode, string(text)
 }

@@ -14,29 +14,29 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/edgelimit/edge/internal/port"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
-// newNginx starts a node and nginx with the configuration for it, changed as for ship.
-func newNginx(t *testing.T, changes ...string) *besider {
-	b := newBesider(t)
-	b.proxy = port.Reserve(t)
-	b.flags = append(b.flags, "--check-listen", "unix:"+filepath.Join(b.dir, "check.sock"))
-	b.ship("nginx/edge.conf", changes...)
-	b.ship("nginx/edge-http.conf", "/run/edge/", b.dir+"/")
-	b.startNode()
-	b.startNginx("include edge-http.conf;", "include edge.conf;")
-	return b
+// newNginx starts a node, and nginx with its shipped configuration, changed as ship does.
+func newNginx(t *testing.T, changes ...string) *sidecar {
+	s := newSidecar(t)
+	s.proxy = harness.ReservePort(t)
+	s.flags = append(s.flags, "--check-listen", "unix:"+filepath.Join(s.dir, "check.sock"))
+	s.ship("nginx/edge.conf", changes...)
+	s.ship("nginx/edge-http.conf", "/run/edge/", s.dir+"/")
+	s.startNode()
+	s.startNginx("include edge-http.conf;", "include edge.conf;")
+	return s
 }
 
 // startNginx starts nginx with lines in the block http and in its server block.
-func (b *besider) startNginx(inHTTP, inServer string) {
-	b.t.Helper()
+func (s *sidecar) startNginx(inHTTP, inServer string) {
+	s.t.Helper()
 	user := ""
 	if os.Geteuid() == 0 {
 		user = "user root;"
 	}
-	config := b.write("nginx.conf", fmt.Sprintf(`%[1]s daemon off; master_process off; pid %[2]s/pid; error_log stderr crit;
+	config := s.write("nginx.conf", fmt.Sprintf(`%[1]s daemon off; master_process off; pid %[2]s/pid; error_log stderr crit;
 events {}
 http {
 	%[5]s
@@ -52,114 +52,114 @@ http {
 			proxy_pass http://%[4]s;
 		}
 	}
-}`, user, b.dir, b.proxy, b.origin, inHTTP, inServer))
-	b.startProxy("nginx", "-p", b.dir, "-e", "stderr", "-c", config)
+}`, user, s.dir, s.proxy, s.origin, inHTTP, inServer))
+	s.startProxy("nginx", "-p", s.dir, "-e", "stderr", "-c", config)
 }
 
-// The configuration for nginx, with nginx.
+// nginx runs with its shipped configuration.
 func TestNginx(t *testing.T) {
-	b := newNginx(t, "50ms", "2m") // waits for the node however busy this machine is
-	b.testRefused()
-	b.testReported()
-	b = newNginx(t)
-	b.testUnchanged()
-	b.testFaults()
-	if resp, err := b.get(b.by(60), "GET", "/-/edge/check"); err != nil || resp.StatusCode != http.StatusNotFound {
-		t.Errorf("from outside, the node's location answers %v, %v; want 404", resp, err)
+	s := newNginx(t, "50ms", "2m") // nginx waits for the node even on a busy machine
+	s.testRefused()
+	s.testReported()
+	s = newNginx(t)
+	s.testUnchanged()
+	s.testFaults()
+	if resp, err := s.get(s.by(60), "GET", "/-/edge/check"); err != nil || resp.StatusCode != http.StatusNotFound {
+		t.Errorf("the node's location answers a client %v, %v; want 404", resp, err)
 	}
-	// A field that nginx forwards and the node refuses to read is no way around the node.
-	conn, err := net.Dial("tcp", b.proxy)
+	// A header field that nginx forwards and the node refuses does not bypass the node.
+	conn, err := net.Dial("tcp", s.proxy)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	_, _ = io.WriteString(conn, "GET /limited HTTP/1.1\r\nHost: a\r\nX: \x01\r\nConnection: close\r\n\r\n")
 	if answer, err := io.ReadAll(conn); err != nil || !bytes.HasPrefix(answer, []byte("HTTP/1.1 400 ")) {
-		t.Errorf("a field that the node does not read: %q, %v; want 400", answer, err)
+		t.Errorf("a header field that the node refuses: %q, %v; want 400", answer, err)
 	}
 }
 
-// docs/beside.md promises a limit in five lines and two commands. Here they are, but for addresses.
+// docs/beside.md promises a limit in five lines and two commands. They work as printed, with other addresses.
 func TestFiveLines(t *testing.T) {
-	b := newBesider(t)
-	b.proxy = port.Reserve(t)
+	s := newSidecar(t)
+	s.proxy = harness.ReservePort(t)
 	_, text, _ := strings.Cut(read(t, "../docs/beside.md"), "## nginx, in five lines and two commands\n")
 	text, commands, _ := strings.Cut(text, "```sh\n")
 	blocks := regexp.MustCompile("(?s)```(?:yaml|nginx)\n(.*?)```").FindAllStringSubmatch(text, -1)
 	if len(blocks) != 3 {
-		t.Fatalf("%d blocks of configuration", len(blocks))
+		t.Fatalf("got %d blocks of configuration, want 3", len(blocks))
 	}
 	rules, setting, includes := blocks[0][1], blocks[1][1], strings.SplitAfter(blocks[2][1], "\n")
 	commands, _, _ = strings.Cut(commands, "```")
 	if lines := strings.Count(rules+setting+blocks[2][1], "\n"); lines > 5 || strings.Count(commands, "\n") != 2 {
-		t.Errorf("%d lines and the commands %q", lines, commands)
+		t.Errorf("got %d lines and the commands %q, want at most 5 lines and 2 commands", lines, commands)
 	}
-	here := strings.NewReplacer("/etc/edge/", b.dir+"/", "/run/edge/", b.dir+"/", "/usr/share/edge/nginx/", b.dir+"/", "127.0.0.1:9180", `""`)
+	here := strings.NewReplacer("/etc/edge/", s.dir+"/", "/run/edge/", s.dir+"/", "/usr/share/edge/nginx/", s.dir+"/", "127.0.0.1:9180", `""`)
 	node := read(t, "package/node.yaml")
 	if !strings.Contains(node, "#"+setting) {
 		t.Errorf("the package's node.yaml does not have %q", setting)
 	}
-	b.write("rules.yaml", rules)
-	b.ship("nginx/edge.conf")
-	b.ship("nginx/edge-http.conf", "/run/edge/", b.dir+"/")
-	b.flags = []string{"node", "--config", b.write("node.yaml", here.Replace(strings.Replace(node, "#"+setting, setting, 1)))}
-	b.startNode()
-	b.startNginx(here.Replace(includes[0]), here.Replace(includes[1]))
-	// How long nginx waits for the node on a busy machine is not the test's: some requests pass unasked.
-	resp, err := b.exceed(b.by(70), "GET", "/", http.StatusOK)
+	s.write("rules.yaml", rules)
+	s.ship("nginx/edge.conf")
+	s.ship("nginx/edge-http.conf", "/run/edge/", s.dir+"/")
+	s.flags = []string{"node", "--config", s.write("node.yaml", here.Replace(strings.Replace(node, "#"+setting, setting, 1)))}
+	s.startNode()
+	s.startNginx(here.Replace(includes[0]), here.Replace(includes[1]))
+	// On a busy machine nginx may not wait for the node, so some requests pass unchecked.
+	resp, err := s.exceed(s.by(70), "GET", "/", http.StatusOK)
 	if err != nil || resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" || !strings.HasPrefix(resp.Header.Get("Ratelimit"), `"everything";r=0;`) {
 		t.Errorf("%v, %v; want 429 by the rule", resp, err)
 	}
 }
 
 // newHAProxy starts a node and HAProxy with the configuration for it, as it is shipped. If patient, HAProxy
-// waits for the node however busy this machine is, and reports what the origin answers to logins.
-func newHAProxy(t *testing.T, patient bool) *besider {
-	b := newBesider(t)
-	b.proxy = port.Reserve(t)
-	agent := port.Reserve(t)
-	b.flags = append(b.flags, "--spop-listen", agent, "--trusted-proxy", "127.0.0.1")
-	changes := []string{"bind :8080", "bind " + b.proxy, "127.0.0.1:3000", b.origin, "server node 127.0.0.1:9171", "server node " + agent, "/etc/haproxy/", b.dir + "/"}
+// nginx waits for the node even on a busy machine, and reports what the origin answers to logins.
+func newHAProxy(t *testing.T, patient bool) *sidecar {
+	s := newSidecar(t)
+	s.proxy = harness.ReservePort(t)
+	agent := harness.ReservePort(t)
+	s.flags = append(s.flags, "--spop-listen", agent, "--trusted-proxy", "127.0.0.1")
+	changes := []string{"bind :8080", "bind " + s.proxy, "127.0.0.1:3000", s.origin, "server node 127.0.0.1:9171", "server node " + agent, "/etc/haproxy/", s.dir + "/"}
 	if patient {
-		b.ship("haproxy/edge-spoe.conf", "timeout hello 100ms", "timeout hello 2m", "timeout processing 5ms", "timeout processing 2m")
+		s.ship("haproxy/edge-spoe.conf", "timeout hello 100ms", "timeout hello 2m", "timeout processing 5ms", "timeout processing 2m")
 		changes = append(changes, "#acl", "acl", "#http-request", "http-request")
 	} else {
-		b.ship("haproxy/edge-spoe.conf")
+		s.ship("haproxy/edge-spoe.conf")
 	}
-	config := b.ship("haproxy/haproxy.cfg", changes...)
-	b.startNode()
-	b.startProxy("haproxy", "-f", config)
-	return b
+	config := s.ship("haproxy/haproxy.cfg", changes...)
+	s.startNode()
+	s.startProxy("haproxy", "-f", config)
+	return s
 }
 
-// The configuration for HAProxy, with HAProxy.
+// HAProxy runs with its shipped configuration.
 func TestHAProxy(t *testing.T) {
-	b := newHAProxy(t, true)
-	b.testRefused()
-	b.testReported()
-	b = newHAProxy(t, false)
-	b.testUnchanged()
-	b.testFaults()
+	s := newHAProxy(t, true)
+	s.testRefused()
+	s.testReported()
+	s = newHAProxy(t, false)
+	s.testUnchanged()
+	s.testFaults()
 }
 
-// newCaddy starts a node and Caddy with the configuration for it, changed as for ship.
-func newCaddy(t *testing.T, changes ...string) *besider {
-	b := newBesider(t)
-	// Caddy 2.6 cuts one in 80,000 answers of over 4 KB to requests with a body, also without a node:
-	// net/http ends the request's body as the answer begins, and the connection to the origin with it.
-	b.cuts = true
-	b.proxy = port.Reserve(t)
-	b.flags = append(b.flags, "--check-listen", "unix:"+filepath.Join(b.dir, "check.sock"))
-	site := b.ship("caddy/Caddyfile", append(changes, ":8080 {", "http://"+b.proxy+" {", "/run/edge/", b.dir+"/", "127.0.0.1:3000", b.origin)...)
-	b.startNode()
-	b.startProxy("caddy", "run", "--adapter", "caddyfile", "--config", b.write("caddy.conf", fmt.Sprintf("{\n\tadmin off\n\tdefault_bind 127.0.0.1\n}\nimport %s\n", site)))
-	return b
+// newCaddy starts a node, and Caddy with its shipped configuration, changed as ship does.
+func newCaddy(t *testing.T, changes ...string) *sidecar {
+	s := newSidecar(t)
+	// Even without a node, Caddy 2.6 truncates one in 80,000 answers of more than 4 KB to requests with a body:
+	// net/http closes the request's body when the answer begins, and with it the connection to the origin.
+	s.cuts = true
+	s.proxy = harness.ReservePort(t)
+	s.flags = append(s.flags, "--check-listen", "unix:"+filepath.Join(s.dir, "check.sock"))
+	site := s.ship("caddy/Caddyfile", append(changes, ":8080 {", "http://"+s.proxy+" {", "/run/edge/", s.dir+"/", "127.0.0.1:3000", s.origin)...)
+	s.startNode()
+	s.startProxy("caddy", "run", "--adapter", "caddyfile", "--config", s.write("caddy.conf", fmt.Sprintf("{\n\tadmin off\n\tdefault_bind 127.0.0.1\n}\nimport %s\n", site)))
+	return s
 }
 
-// The configuration for Caddy, with Caddy. It cannot tell the node what the origin answered.
+// Caddy runs with its shipped configuration, which cannot report the origin's answers.
 func TestCaddy(t *testing.T) {
-	newCaddy(t, "50ms", "2m").testRefused() // waits for the node however busy this machine is
-	b := newCaddy(t)
-	b.testUnchanged()
-	b.testFaults()
+	newCaddy(t, "50ms", "2m").testRefused() // nginx waits for the node even on a busy machine
+	s := newCaddy(t)
+	s.testUnchanged()
+	s.testFaults()
 }

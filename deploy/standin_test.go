@@ -15,36 +15,36 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
-// The test loads no image from a registry. In place of those that it does not find, it
-// makes stand-ins of the same names from programs of this machine, which it removes again:
+// The test pulls no image from a registry. If an image is missing, it builds a stand-in of the same name
+// from programs of this machine, and removes it afterwards:
 //
-//   - memcached, haproxy and prometheus are the real programs, in the version of this
-//     machine, with busybox, which the real images have too;
-//   - grafana only answers its health check, by busybox's web server. What the dashboard
-//     asks is tried on Prometheus instead;
-//   - golang is a script in place of the go command: it hands out the binary that this
-//     machine's go command has made just as the Dockerfile says.
+//   - memcached, haproxy and prometheus are the real programs, in this machine's versions, with busybox,
+//     which the real images have too;
+//   - grafana is busybox's web server, which answers the health check. The queries of the dashboard are
+//     sent to Prometheus instead;
+//   - golang has a script instead of the go command: it copies the binary that this machine's go command
+//     has built with the command of the Dockerfile.
 
-// standInLabel marks images that the test has made.
+// standInLabel marks images that the test has built.
 const standInLabel = "edgelimit.test=stand-in"
 
-// memcachedImage is also what clients run in.
+// memcachedImage is also the image of clients.
 const memcachedImage = "memcached:1.6-alpine"
 
 // A standIn describes an image.
 type standIn struct {
 	image   string
-	program string            // of this machine; may be empty
+	program string            // of this machine; optional
 	path    string            // of the program in the image
-	files   map[string][]byte // executable ones
-	dirs    map[string]int    // owned by this user
+	files   map[string][]byte // all executable
+	dirs    map[string]int    // and the user who owns each
 	config  []string          // instructions of a Dockerfile
 }
 
-// standIns makes all images that are missing.
+// standIns builds all images that are missing.
 func standIns(t *testing.T) {
 	t.Helper()
 	all := []standIn{
@@ -69,14 +69,14 @@ func standIns(t *testing.T) {
 	}
 	slices.Sort(made)
 	if got := slices.Compact(used); !slices.Equal(got, made) {
-		t.Fatalf("images %v are used, there are stand-ins for %v", got, made)
+		t.Fatalf("the PoP uses images %v, and there are stand-ins for %v", got, made)
 	}
 	for _, s := range all {
 		s.make(t)
 	}
 }
 
-// make makes the image, unless there is one that is no stand-in.
+// make builds the image, unless the real one exists.
 func (s standIn) make(t *testing.T) {
 	t.Helper()
 	key, value, _ := strings.Cut(standInLabel, "=")
@@ -129,7 +129,7 @@ func (s standIn) make(t *testing.T) {
 	})
 }
 
-// goCommand returns a go command that hands out the binary where all its sources are.
+// goCommand returns a go command that copies the binary if all its sources are present.
 func goCommand(t *testing.T) map[string][]byte {
 	t.Helper()
 	binary, err := buildEdge()
@@ -167,7 +167,7 @@ cp /made/edge $2
 	}
 }
 
-// An archive is the only layer of an image.
+// An archive is the single layer of an image.
 type archive struct {
 	t    *testing.T
 	w    *tar.Writer
@@ -207,18 +207,18 @@ func (a archive) file(name string, content []byte) {
 	a.add(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755}, content)
 }
 
-// program adds a program of this machine with the libraries that it needs.
+// program adds a program of this machine and its libraries.
 func (a archive) program(program, name string) {
 	a.t.Helper()
 	from := find(a.t, program)
 	a.file(name, []byte(read(a.t, from)))
-	libraries, _ := command(a.t, nil, nil, "ldd", from) // which fails for a static program
+	libraries, _ := command(a.t, nil, nil, "ldd", from) // fails for a static program
 	for _, m := range regexp.MustCompile(`(/\S+) \(0x`).FindAllStringSubmatch(libraries, -1) {
 		a.file(m[1], []byte(read(a.t, m[1])))
 	}
 }
 
-// find returns where a program is, also one for administrators.
+// find returns the path of a program, which may be in /usr/sbin.
 func find(t *testing.T, program string) string {
 	t.Helper()
 	for _, name := range []string{program, "/usr/sbin/" + program} {
@@ -226,7 +226,7 @@ func find(t *testing.T, program string) string {
 			return file
 		}
 	}
-	memcachedtest.Unavailable(t, program+" is not installed")
+	harness.Unavailable(t, program+" is not installed")
 	return ""
 }
 

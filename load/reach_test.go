@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/internal/port"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/load"
 )
 
@@ -58,7 +58,7 @@ func TestUnreachable(t *testing.T) {
 // A target that starts to listen together with the run is waited for.
 func TestListensLate(t *testing.T) {
 	t.Parallel()
-	to := target(t, "http://"+port.Reserve(t))
+	to := target(t, "http://"+harness.ReservePort(t))
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
 	s.Listener.Close()
 	var once sync.Once

@@ -18,7 +18,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/edgelimit/edge/internal/wait"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/rule"
@@ -124,7 +124,7 @@ func (o *operator) status(node int, client string) int {
 // eventually waits until ok reports true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	wait.Until(t, what, patience, 5*time.Millisecond, ok)
+	harness.Until(t, what, patience, 5*time.Millisecond, ok)
 }
 
 // everywhere waits until all nodes answer a client with a status.

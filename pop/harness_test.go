@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter/shard"
-	"github.com/edgelimit/edge/internal/wait"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
@@ -27,7 +27,7 @@ const patience = 2 * time.Minute
 // await waits until done, which it asks again and again.
 func await(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	wait.Until(t, what, patience, 2*time.Millisecond, done)
+	harness.Until(t, what, patience, 2*time.Millisecond, done)
 }
 
 // parse returns the rules of a file.

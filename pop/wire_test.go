@@ -1,7 +1,6 @@
 package pop_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -12,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop"
 )
 
@@ -63,14 +62,11 @@ func get(host string) string {
 	return fmt.Sprintf("GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host)
 }
 
-// startNginx starts nginx with what is in a server block, and returns a transport to it.
+// startNginx starts nginx with these lines in a server block, and returns a transport to it.
 func startNginx(t testing.TB, server string) *http.Transport {
 	t.Helper()
-	path, err := exec.LookPath("nginx")
-	if err != nil {
-		memcachedtest.Unavailable(t, "nginx is not installed")
-	}
-	dir, err := os.MkdirTemp("", "edge-nginx") // short: a socket's path is
+	path := harness.Installed(t, "nginx")
+	dir, err := os.MkdirTemp("", "edge-nginx") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,33 +85,20 @@ http {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var output bytes.Buffer
-	cmd := exec.Command(path, "-p", dir, "-c", file)
-	cmd.Stdout, cmd.Stderr = &output, &output
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }()
-	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+	p := harness.Start(t, exec.Command(path, "-p", dir, "-c", file))
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for giveUp := time.After(patience); ; {
-		if conn, err := dial(t.Context(), "", ""); err == nil {
+	harness.Until(t, "nginx listens", patience, 5*time.Millisecond, func() bool {
+		if p.HasEnded() {
+			t.Fatal("nginx ended")
+		}
+		conn, err := dial(t.Context(), "", "")
+		if err == nil {
 			_ = conn.Close()
-			break
 		}
-		select {
-		case <-ended:
-			t.Fatalf("nginx ended: %s", &output)
-		case <-giveUp:
-			t.Fatal("nginx does not listen")
-		case <-tick.C:
-		}
-	}
+		return err == nil
+	})
 	tr := &http.Transport{DialContext: dial}
 	t.Cleanup(tr.CloseIdleConnections)
 	return tr

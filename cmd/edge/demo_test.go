@@ -10,16 +10,16 @@ import (
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir(), "pop", "--demo=10s", "--listen=127.0.0.1:0")
-	if code := p.end(); code != 0 {
+	if code := p.End(); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
-	out := p.stdout.String()
+	out := p.Stdout.String()
 	for _, want := range []string{`came to 3 nodes`, `readers +[1-9]\d*, +0 refused`, `regulars +[1-9]\d*, +0 refused`, `guessers +\d+, +[1-9]\d* refused`, `innocent +0 requests`} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("there is no %s in\n%s", want, out)
 		}
 	}
-	if !strings.Contains(p.stderr.String(), `msg="mitigation started"`) {
-		t.Errorf("no mitigation was logged:\n%s", p.stderr)
+	if !strings.Contains(p.Stderr.String(), `msg="mitigation started"`) {
+		t.Errorf("no mitigation was logged:\n%s", p.Stderr)
 	}
 }

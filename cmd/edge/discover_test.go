@@ -17,10 +17,10 @@ func TestNodesShareTheirShards(t *testing.T) {
 		}
 		p.refused(client)
 	}
-	if err := p.nodes[2].cmd.Process.Kill(); err != nil {
+	if err := p.nodes[2].Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	p.nodes[2].end()
+	p.nodes[2].End()
 	killed := p.nodes[2]
 	p.nodes = p.nodes[:2]
 	// Its keys are counted by each node alone at first.
@@ -37,7 +37,7 @@ func TestNodesShareTheirShards(t *testing.T) {
 	}
 	p.inRing(3)
 	for _, n := range p.nodes {
-		n.terminate()
+		n.Terminate()
 	}
 }
 

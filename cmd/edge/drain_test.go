@@ -13,8 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
-	"github.com/edgelimit/edge/internal/port"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // A slowOrigin holds requests for /slow until it is told to answer.
@@ -65,10 +64,10 @@ func (s *slowOrigin) slowly(t *testing.T, n *node) <-chan answer {
 // sends what it has counted.
 func TestNodeDrains(t *testing.T) {
 	t.Parallel()
-	memcached := memcachedtest.Start(t)
+	memcached := harness.StartMemcached(t)
 	origin := newSlowOrigin(t)
 	// Counts wait for longer than the test runs: it is the end that sends them.
-	n := startNode(t, generous, "--origin="+origin.URL, "--shard="+memcached.Addr, "--secret=0123456789abcdef", "--flush-interval=1h", "--listen="+port.Reserve(t), "--drain-timeout=5m")
+	n := startNode(t, generous, "--origin="+origin.URL, "--shard="+memcached.Addr, "--secret=0123456789abcdef", "--flush-interval=1h", "--listen="+harness.ReservePort(t), "--drain-timeout=5m")
 	const quick = 25
 	for range quick {
 		get(t, http.DefaultClient, "http://"+n.http+"/")
@@ -77,8 +76,8 @@ func TestNodeDrains(t *testing.T) {
 	if got := counted(t, memcached.Addr); got != 0 {
 		t.Errorf("%d requests are counted before the end, want none: the flush interval does nothing", got)
 	}
-	n.signal(syscall.SIGTERM)
-	n.wait(n.stderr, `msg="node stops"`)
+	n.Signal(syscall.SIGTERM)
+	n.Wait(n.Stderr, `msg="node stops"`)
 	eventually(t, "new connections are refused", func() bool {
 		conn, err := net.Dial("tcp", n.http)
 		if err == nil {
@@ -96,7 +95,7 @@ func TestNodeDrains(t *testing.T) {
 	if a := <-slow; a.Response == nil || a.StatusCode != 200 || a.body != "an answer" {
 		t.Errorf("the request under way got %v, %s", a.Response, a.body)
 	}
-	if code := n.end(); code != 0 {
+	if code := n.End(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
 	if got := counted(t, memcached.Addr); got != quick+1 {
@@ -152,12 +151,12 @@ func TestNodeSecondSignal(t *testing.T) {
 			origin := newSlowOrigin(t)
 			n := startNode(t, generous, "--origin="+origin.URL, "--drain-timeout=1h")
 			origin.slowly(t, n)
-			n.signal(syscall.SIGTERM)
-			n.wait(n.stderr, `msg="node stops"`)
-			n.signal(second)
-			n.end()
-			if status := n.cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != second {
-				t.Errorf("it ended with %v, want by %v", n.cmd.ProcessState, second)
+			n.Signal(syscall.SIGTERM)
+			n.Wait(n.Stderr, `msg="node stops"`)
+			n.Signal(second)
+			n.End()
+			if status := n.Cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != second {
+				t.Errorf("it ended with %v, want by %v", n.Cmd.ProcessState, second)
 			}
 		})
 	}
@@ -169,11 +168,11 @@ func TestNodeDrainTimeout(t *testing.T) {
 	origin := newSlowOrigin(t)
 	n := startNode(t, generous, "--origin="+origin.URL, "--drain-timeout=50ms")
 	slow := origin.slowly(t, n)
-	n.signal(syscall.SIGTERM)
-	if code := n.end(); code != 1 {
+	n.Signal(syscall.SIGTERM)
+	if code := n.End(); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
-	n.wait(n.stderr, `(?m)^edge: requests that did not end in time were cut off\nedge: hint: --drain-timeout allows more time\n`)
+	n.Wait(n.Stderr, `(?m)^edge: requests that did not end in time were cut off\nedge: hint: --drain-timeout allows more time\n`)
 	if a := <-slow; a.Response != nil {
 		t.Errorf("the request under way got %s", a.Status)
 	}

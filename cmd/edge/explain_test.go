@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/edgelimit/edge/internal/port"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop/admin"
 )
 
@@ -77,7 +77,7 @@ func TestExplain(t *testing.T) {
 		"not hexadecimal":   {[]string{strings.Repeat("x", 32)}, 1, "is no key"},
 		"something else":    {[]string{"login"}, 2, `"login" is no address, no ID such as 7kq2-m9xd, and no key`},
 		"nothing":           {nil, 2, "takes an address, an ID, a key, or a rule and its values"},
-		"nobody to ask it":  {[]string{"::1", "--node", port.Reserve(t)}, 1, "connection refused"},
+		"nobody to ask it":  {[]string{"::1", "--node", harness.ReservePort(t)}, 1, "connection refused"},
 	} {
 		code, _, err := edge(append([]string{"explain", "--node", n.admin}, tt.args...)...)
 		if code != tt.code || !strings.Contains(err, tt.want) {

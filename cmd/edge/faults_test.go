@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop/admin"
 )
 
@@ -112,10 +112,10 @@ func (p *pointOfPresence) shardsAre(what string, so func(admin.Shard) bool) {
 // nobody pass the threshold more than once more.
 func TestShardsComeAndGo(t *testing.T) {
 	t.Parallel()
-	var shards []*memcachedtest.Process
+	var shards []*harness.Memcached
 	var addrs []string
 	for range 3 {
-		m := memcachedtest.Start(t)
+		m := harness.StartMemcached(t)
 		shards, addrs = append(shards, m), append(addrs, m.Addr)
 	}
 	p := startProcesses(t, 3, fiftyAnHour, addrs...)
@@ -176,6 +176,6 @@ func TestShardsComeAndGo(t *testing.T) {
 		t.Errorf("%d requests failed, %d of innocent clients were refused, %d of a mitigated one passed; want none", failed.Load(), refused.Load(), leaked.Load())
 	}
 	for _, n := range p.nodes {
-		n.terminate()
+		n.Terminate()
 	}
 }

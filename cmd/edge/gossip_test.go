@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/edgelimit/edge/internal/port"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // A pointOfPresence is several edge node processes that share two shards and gossip.
@@ -66,7 +66,7 @@ func (p *pointOfPresence) start(i int) {
 		}
 	}
 	p.nodes[i] = startNodeOf(p.t, p.rules, args...)
-	p.addrs[i] = regexp.MustCompile(`gossip=(\S+)`).FindStringSubmatch(p.nodes[i].stderr.String())[1]
+	p.addrs[i] = regexp.MustCompile(`gossip=(\S+)`).FindStringSubmatch(p.nodes[i].Stderr.String())[1]
 }
 
 // whole waits until all nodes are each other's members.
@@ -110,10 +110,10 @@ func TestGossipOfProcesses(t *testing.T) {
 
 	// Killed, and started again with nothing: the first request after it is ready is
 	// refused, and no shard was asked for it.
-	if err := p.nodes[2].cmd.Process.Kill(); err != nil {
+	if err := p.nodes[2].Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	p.nodes[2].end()
+	p.nodes[2].End()
 	p.start(2)
 	p.nodes[2].ready(t)
 	if got := p.nodes[2].status(t, "/once"); got != http.StatusTeapot {
@@ -128,42 +128,42 @@ func TestGossipOfProcesses(t *testing.T) {
 		replace(t, p.keys, keys)
 		mark := make([]int, len(p.nodes))
 		for i, n := range p.nodes {
-			mark[i] = n.stderr.mark()
-			n.signal(syscall.SIGHUP)
+			mark[i] = n.Stderr.Len()
+			n.Signal(syscall.SIGHUP)
 		}
 		for i, n := range p.nodes {
-			n.waitSince(n.stderr, mark[i], `rules loaded`)
+			n.WaitSince(n.Stderr, mark[i], `rules loaded`)
 		}
 	}
 	late := startNodeOf(t, p.rules, "--name=late", "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--gossip-key-file="+p.keys, "--join="+p.addrs[0])
 	late.ready(t)
 	eventually(t, "a node with the new key is a member", func() bool { return value(t, metrics(t, late.metrics), "edge_gossip_members") == 4 })
 	for _, n := range append(p.nodes, late) {
-		n.terminate()
+		n.Terminate()
 	}
 }
 
 // A node that finds nobody is ready nonetheless.
 func TestGossipFindsNobody(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--join="+port.Reserve(t))
+	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--join="+harness.ReservePort(t))
 	n.ready(t)
 	if got := n.status(t, "/"); got != http.StatusOK {
 		t.Errorf("status %d, want 200", got)
 	}
-	n.terminate()
+	n.Terminate()
 }
 
 // Keys may be given without a file. A node with other keys is not a member.
 func TestGossipKeys(t *testing.T) {
 	t.Parallel()
 	first := startNode(t, generous, "--name=a", "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--gossip-key="+strings.TrimSpace(gossipKey(1)))
-	addr := regexp.MustCompile(`gossip=(\S+)`).FindStringSubmatch(first.stderr.String())[1]
+	addr := regexp.MustCompile(`gossip=(\S+)`).FindStringSubmatch(first.Stderr.String())[1]
 	for key, members := range map[string]float64{gossipKey(2): 1, strings.TrimSpace(gossipKey(2)) + "," + gossipKey(1): 1, gossipKey(1): 2} {
 		other := startNode(t, generous, "--name=b", "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--join="+addr, "--gossip-key="+strings.TrimSpace(key))
 		other.ready(t)
 		eventually(t, "the members are those with the key", func() bool { return value(t, metrics(t, other.metrics), "edge_gossip_members") == members })
-		other.terminate()
+		other.Terminate()
 	}
-	first.terminate()
+	first.Terminate()
 }

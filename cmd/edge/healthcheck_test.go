@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/edgelimit/edge/internal/port"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 func TestHealthcheck(t *testing.T) {
@@ -45,7 +45,7 @@ func TestHealthcheck(t *testing.T) {
 		{"not ready", stands, nil, 1, "edge: http://" + stands + "/readyz answers 503 Service Unavailable: node stops\n"},
 		{"no such page", "", []string{"http://" + n.metrics + "/no"}, 1, "edge: http://" + n.metrics + "/no answers 404 Not Found\n"},
 		{"sent elsewhere", "", []string{site.URL + "/elsewhere"}, 1, "answers 302 Found\n"},
-		{"nobody there", "", []string{port.Reserve(t)}, 1, "connection refused"},
+		{"nobody there", "", []string{harness.ReservePort(t)}, 1, "connection refused"},
 		{"no answer in time", "", []string{"--timeout=1s", site.URL + "/silent"}, 1, "deadline exceeded"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestHealthcheck(t *testing.T) {
 			// A proxy of the environment is not asked.
 			env := []string{"http_proxy=" + site.URL, "HTTP_PROXY=" + site.URL, "EDGE_METRICS_LISTEN=" + tt.listen}
 			p := startCommand(t, t.TempDir(), env, "edge", append([]string{"healthcheck", "--timeout=1m"}, tt.args...)...)
-			code, stdout, stderr := p.end(), p.stdout.String(), p.stderr.String()
+			code, stdout, stderr := p.End(), p.Stdout.String(), p.Stderr.String()
 			said := stdout
 			if tt.code != 0 {
 				said = stderr

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/edgelimit/edge/internal/port"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // The examples in the help work when they are pasted.
@@ -33,19 +33,19 @@ func TestHelpExamples(t *testing.T) {
 // tryAsking tries an example that asks a node. One that names a rule, key, ID or shard is understood, and
 // refused by the node, which has no such thing; so is one that lifts.
 func tryAsking(t *testing.T, example string) {
-	n := startNode(t, generous, "--origin=http://"+port.Reserve(t))
+	n := startNode(t, generous, "--origin=http://"+harness.ReservePort(t))
 	p := startCommand(t, t.TempDir(), nil, "bash", "-c", example+" --node "+n.admin)
-	code, refused := p.end(), strings.Contains(example, "lift") || strings.Contains(example, "7kq2-m9xd") || strings.Contains(example, "rule") || strings.Contains(example, "drain")
-	if !refused && (code != 0 || p.stdout.String() == "") || refused && (code != 1 || !strings.HasPrefix(p.stderr.String(), "edge: the node says: ")) {
-		t.Errorf("exit code %d, stdout %q, stderr %q", code, p.stdout, p.stderr)
+	code, refused := p.End(), strings.Contains(example, "lift") || strings.Contains(example, "7kq2-m9xd") || strings.Contains(example, "rule") || strings.Contains(example, "drain")
+	if !refused && (code != 0 || p.Stdout.String() == "") || refused && (code != 1 || !strings.HasPrefix(p.Stderr.String(), "edge: the node says: ")) {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, p.Stdout, p.Stderr)
 	}
-	n.terminate()
+	n.Terminate()
 }
 
 func tryExample(t *testing.T, example string) {
-	installed(t, "bash")
+	harness.Installed(t, "bash")
 	if strings.Contains(example, "| jq") {
-		installed(t, "jq")
+		harness.Installed(t, "jq")
 	}
 	dir := t.TempDir()
 	write(t, dir+"/rules.yaml", generous)
@@ -102,17 +102,17 @@ origin: http://127.0.0.1:3000
 	}
 	p := startCommand(t, dir, env, "bash", "-o", "pipefail", "-c", example)
 	if serves {
-		out, expr := p.stdout, map[string]string{"pop": `Stop it with Ctrl-C`, "shard": `listens on`}[args[1]]
+		out, expr := p.Stdout, map[string]string{"pop": `Stop it with Ctrl-C`, "shard": `listens on`}[args[1]]
 		if args[1] == "node" {
-			out, expr = p.stderr, `node runs`
+			out, expr = p.Stderr, `node runs`
 		}
-		p.wait(out, expr)
-		p.signal(syscall.SIGTERM)
+		p.Wait(out, expr)
+		p.Signal(syscall.SIGTERM)
 	}
-	if code := p.end(); code != 0 {
+	if code := p.End(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if !serves && !demonstrates && p.stderr.String() != "" && args[0] == "edge" {
-		t.Errorf("stderr %q", p.stderr)
+	if !serves && !demonstrates && p.Stderr.String() != "" && args[0] == "edge" {
+		t.Errorf("stderr %q", p.Stderr)
 	}
 }

@@ -30,17 +30,17 @@ func TestLoadInterrupted(t *testing.T) {
 	for range 5 {
 		select {
 		case <-asked:
-		case <-p.ended:
+		case <-p.Ended:
 			t.Fatal("it ended early")
 		case <-time.After(patience):
 			t.Fatal("it does not send")
 		}
 	}
-	p.signal(syscall.SIGINT)
-	if code := p.end(); code != 0 {
-		t.Errorf("exit code %d: %s", code, p.stderr)
+	p.Signal(syscall.SIGINT)
+	if code := p.End(); code != 0 {
+		t.Errorf("exit code %d: %s", code, p.Stderr)
 	}
-	if out := p.stdout.String(); !strings.Contains(out, "interrupted before its end") || !strings.Contains(out, "answered 200") {
+	if out := p.Stdout.String(); !strings.Contains(out, "interrupted before its end") || !strings.Contains(out, "answered 200") {
 		t.Errorf("the report is\n%s", out)
 	}
 }
@@ -108,8 +108,8 @@ func TestLoadFailIf(t *testing.T) {
 	defer server.Close()
 	p := start(t, t.TempDir(), "load", "--rate=100/s", "--requests=10", "--duration=10m", "--timeout=1m", "--fail-if", `statuses["404"] > 9`, "--fail-if", "sending.requests == 10", "--fail-if", "sending.requests > 10", server.URL)
 	want := "edge: --fail-if: statuses[\"404\"] > 9 (was 10)\nedge: --fail-if: sending.requests == 10 (was 10)\n"
-	if code := p.end(); code != 1 || !strings.HasSuffix(p.stderr.String(), want) {
-		t.Errorf("exit code %d, stderr %q, want 1 and %q", code, p.stderr, want)
+	if code := p.End(); code != 1 || !strings.HasSuffix(p.Stderr.String(), want) {
+		t.Errorf("exit code %d, stderr %q, want 1 and %q", code, p.Stderr, want)
 	}
 }
 
@@ -142,8 +142,8 @@ func TestLoadUnanswered(t *testing.T) {
 			}()
 			p := start(t, t.TempDir(), "load", "--rate=100/s", "--timeout", test.timeout, "--duration=1h", "http://"+ln.Addr().String())
 			want := strings.ReplaceAll(test.stderr, "ADDR", ln.Addr().String())
-			if code := p.end(); code != 1 || !strings.HasSuffix(p.stderr.String(), want) || !strings.Contains(p.stdout.String(), "ended early: nothing was answered") {
-				t.Errorf("exit code %d, stderr %q, want 1 and %q; stdout\n%s", code, p.stderr, want, p.stdout)
+			if code := p.End(); code != 1 || !strings.HasSuffix(p.Stderr.String(), want) || !strings.Contains(p.Stdout.String(), "ended early: nothing was answered") {
+				t.Errorf("exit code %d, stderr %q, want 1 and %q; stdout\n%s", code, p.Stderr, want, p.Stdout)
 			}
 		})
 	}
@@ -177,11 +177,11 @@ func TestLoadDuration(t *testing.T) {
 			t.Parallel()
 			p := start(t, dir, append(append([]string{"load", "--json"}, test.args...), server.URL)...)
 			var r load.Report
-			if code := p.end(); code != 0 || !regexp.MustCompile(test.stderr).MatchString(p.stderr.String()) {
-				t.Errorf("exit code %d, stderr %q, want %s", code, p.stderr, test.stderr)
+			if code := p.End(); code != 0 || !regexp.MustCompile(test.stderr).MatchString(p.Stderr.String()) {
+				t.Errorf("exit code %d, stderr %q, want %s", code, p.Stderr, test.stderr)
 			}
 			// On a busy machine the end may come before the last ones are sent.
-			if err := json.Unmarshal([]byte(p.stdout.String()), &r); err != nil || r.Sending.Requests > test.requests || test.all && r.Sending.Requests < test.requests {
+			if err := json.Unmarshal([]byte(p.Stdout.String()), &r); err != nil || r.Sending.Requests > test.requests || test.all && r.Sending.Requests < test.requests {
 				t.Errorf("%d requests were sent, want %d; %v", r.Sending.Requests, test.requests, err)
 			}
 		})
@@ -208,7 +208,7 @@ func TestLoadBody(t *testing.T) {
 		{nil, "GET   <nil>"},
 	} {
 		p := start(t, dir, append(append([]string{"load", "-n", "1"}, test.args...), server.URL)...)
-		if code := p.end(); code != 0 {
+		if code := p.End(); code != 0 {
 			t.Fatalf("%q: exit code %d", test.args, code)
 		}
 		if text := <-got; text != test.want {
@@ -223,7 +223,7 @@ func TestLoadInAPipe(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()
 	p := start(t, t.TempDir(), "load", "--rate=100/s", "--duration=1500ms", "--json", server.URL)
-	if code := p.end(); code != 0 || p.stderr.String() != "" {
-		t.Errorf("exit code %d, stderr %q", code, p.stderr)
+	if code := p.End(); code != 0 || p.Stderr.String() != "" {
+		t.Errorf("exit code %d, stderr %q", code, p.Stderr)
 	}
 }

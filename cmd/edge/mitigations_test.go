@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/edgelimit/edge/internal/port"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // edge runs the command in this process and returns its exit code and what it wrote.
@@ -85,12 +85,12 @@ func TestMitigations(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q; want %d, %q", name, code, err, test.code, test.want)
 		}
 	}
-	code, _, err = edge("mitigations", "--node", port.Reserve(t))
+	code, _, err = edge("mitigations", "--node", harness.ReservePort(t))
 	if code != 1 || !strings.Contains(err, "connection refused") || !strings.Contains(err, "hint: --node is the address") {
 		t.Errorf("without a node: exit code %d, %q", code, err)
 	}
 	for _, n := range p.nodes {
-		n.terminate()
+		n.Terminate()
 	}
 }
 
@@ -111,7 +111,7 @@ func TestComplaint(t *testing.T) {
 	if code, out, err := edge("mitigations", "lift", "--rule", "once", "--ip", "127.0.0.1", "--reason", "the customer called", "--node", p.nodes[1].admin); code != 0 || out != "lifted\n" {
 		t.Errorf("lift: exit code %d, %q, %q", code, out, err)
 	}
-	p.nodes[1].wait(p.nodes[1].stderr, `msg="admin change" by=local from=127\.0\.0\.1:\d+ do=mitigations-lift reason="the customer called" .*rule=once .*key=[0-9a-f]{32}\n`)
+	p.nodes[1].Wait(p.nodes[1].Stderr, `msg="admin change" by=local from=127\.0\.0\.1:\d+ do=mitigations-lift reason="the customer called" .*rule=once .*key=[0-9a-f]{32}\n`)
 	for _, n := range p.nodes {
 		// The next request but one is over the limit again, so only the list tells.
 		eventually(t, "the lift is known", func() bool {
@@ -164,7 +164,7 @@ func TestComplaint(t *testing.T) {
 		eventually(t, "all nodes pass", func() bool { return n.status(t, "/") == http.StatusOK })
 	}
 	for _, n := range p.nodes {
-		n.terminate()
+		n.Terminate()
 	}
 }
 
@@ -194,8 +194,8 @@ func TestAdminTokens(t *testing.T) {
 	if code, _ := lift("--token-file", dir+"/anna"); code != 1 {
 		t.Error("anna still may")
 	}
-	n.wait(n.stderr, `msg="admin change" by=ben .*do=mitigations-lift-all`)
-	n.terminate()
+	n.Wait(n.Stderr, `msg="admin change" by=ben .*do=mitigations-lift-all`)
+	n.Terminate()
 	if code, _, err := edge("node", "--rules="+n.rules, "--origin=http://127.0.0.1:1", "--listen=127.0.0.1:0", "--admin-tokens="+dir); code != 1 && code != 2 || !strings.Contains(err, "admin-tokens") {
 		t.Errorf("a directory of tokens: exit code %d, %q", code, err)
 	}
@@ -231,6 +231,6 @@ func TestShards(t *testing.T) {
 		t.Errorf("drain of nothing: exit code %d, %q", code, err)
 	}
 	for _, n := range p.nodes {
-		n.terminate()
+		n.Terminate()
 	}
 }

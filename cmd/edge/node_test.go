@@ -26,7 +26,7 @@ import (
 	"github.com/coder/websocket"
 	proxyproto "github.com/pires/go-proxyproto"
 
-	"github.com/edgelimit/edge/internal/port"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // newOrigin starts a site that answers with what it got. Below /ws it echoes messages.
@@ -165,7 +165,7 @@ func TestNodeProtocols(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	n.terminate()
+	n.Terminate()
 }
 
 // Whom a node takes for the client: the peer, or whom a trusted proxy names.
@@ -205,7 +205,7 @@ func TestNodeClient(t *testing.T) {
 		{"X-Forwarded-For of a client that PROXY names", trusted, header(1), xff, 200, "192.0.2.7"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			mark := n.stderr.mark()
+			mark := n.Stderr.Len()
 			conn, err := dialer(row.peer).Dial("tcp", n.http)
 			if err != nil {
 				t.Fatal(err)
@@ -217,14 +217,14 @@ func TestNodeClient(t *testing.T) {
 				t.Fatalf("status %d, want %d", status, row.status)
 			}
 			if row.client != "" {
-				m := n.waitSince(n.stderr, mark, fmt.Sprintf(`msg=request client=(\S+) .* uri=/%d `, i))
+				m := n.WaitSince(n.Stderr, mark, fmt.Sprintf(`msg=request client=(\S+) .* uri=/%d `, i))
 				if m[1] != row.client {
 					t.Errorf("client %s, want %s", m[1], row.client)
 				}
 			}
 		})
 	}
-	n.terminate()
+	n.Terminate()
 }
 
 // rawAnswer reads an answer from conn: its status, or 0 if the connection was closed
@@ -247,27 +247,27 @@ func rawAnswer(t *testing.T, conn net.Conn) (status int, body string) {
 // An origin that is down is logged once, not with every request.
 func TestNodeOriginDown(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, generous, "--origin=http://"+port.Reserve(t))
+	n := startNode(t, generous, "--origin=http://"+harness.ReservePort(t))
 	const requests = 50
 	for range requests {
 		if a := get(t, http.DefaultClient, "http://"+n.http+"/"); a.StatusCode != http.StatusBadGateway || a.body != "the origin cannot be reached\n" {
 			t.Fatalf("%s %q", a.Status, a.body)
 		}
 	}
-	n.wait(n.stderr, `level=WARN msg="origin failed" origin=http://\S+ err="dial tcp [^"]*refused"`)
-	if lines := strings.Count(n.stderr.String(), "origin failed"); lines > requests/2 {
+	n.Wait(n.Stderr, `level=WARN msg="origin failed" origin=http://\S+ err="dial tcp [^"]*refused"`)
+	if lines := strings.Count(n.Stderr.String(), "origin failed"); lines > requests/2 {
 		t.Errorf("%d lines about %d requests", lines, requests)
 	}
 	if got := value(t, metrics(t, n.metrics), "edge_origin_failures_total", "reason", "unreachable"); got != requests {
 		t.Errorf("edge_origin_failures_total = %v, want %d", got, requests)
 	}
-	n.terminate()
+	n.Terminate()
 }
 
 // A node runs without its shards, and says which do not answer.
 func TestNodeWithoutShards(t *testing.T) {
 	t.Parallel()
-	dead := port.Reserve(t)
+	dead := harness.ReservePort(t)
 	origin := newOrigin(t)
 	web := netip.MustParseAddrPort(strings.TrimPrefix(origin.URL, "http://")).String()
 	garbage, err := net.Listen("tcp", "127.0.0.1:0")
@@ -281,20 +281,20 @@ func TestNodeWithoutShards(t *testing.T) {
 		}
 	}()
 	n := startNode(t, oneAWeek, "--origin="+origin.URL, "--shard="+dead+","+web+","+garbage.Addr().String(), "--secret=0123456789abcdef")
-	n.wait(n.stderr, `err="no memcached: it answers [^ ]*garbage`)
-	n.wait(n.stderr, `level=WARN msg="shard does not answer; until it does, each node counts its keys alone" shard=`+regexp.QuoteMeta(dead)+` err="dial tcp [^"]*refused"\n`)
-	n.wait(n.stderr, `msg="shard does not answer[^"]*" shard=`+regexp.QuoteMeta(web)+` err="no memcached: it answers .*400 Bad Request`)
+	n.Wait(n.Stderr, `err="no memcached: it answers [^ ]*garbage`)
+	n.Wait(n.Stderr, `level=WARN msg="shard does not answer; until it does, each node counts its keys alone" shard=`+regexp.QuoteMeta(dead)+` err="dial tcp [^"]*refused"\n`)
+	n.Wait(n.Stderr, `msg="shard does not answer[^"]*" shard=`+regexp.QuoteMeta(web)+` err="no memcached: it answers .*400 Bad Request`)
 	exceed(t, n)
-	n.terminate()
+	n.Terminate()
 }
 
 // A node that is given no shards says that it counts alone.
 func TestNodeAlone(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, oneAWeek, "--origin="+newOrigin(t).URL)
-	n.wait(n.stderr, `no shards are set: this node counts alone`)
+	n.Wait(n.Stderr, `no shards are set: this node counts alone`)
 	exceed(t, n)
-	n.terminate()
+	n.Terminate()
 }
 
 // What is no request harms nobody.
@@ -347,8 +347,8 @@ func TestNodeGarbage(t *testing.T) {
 	t.Cleanup(func() {
 		for _, n := range []*node{n, hasty} {
 			get(t, http.DefaultClient, "http://"+n.http+"/")
-			n.terminate()
-			if strings.Contains(n.stderr.String(), "panic") {
+			n.Terminate()
+			if strings.Contains(n.Stderr.String(), "panic") {
 				t.Error("a panic")
 			}
 		}
@@ -397,16 +397,16 @@ func TestAddressInUse(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			p := start(t, dir, row.args...)
-			if code := p.end(); code != 1 {
+			if code := p.End(); code != 1 {
 				t.Errorf("exit code %d, want 1", code)
 			}
 			want := fmt.Sprintf("edge: listening for %s: listen tcp %s: bind: address already in use\n"+
 				"edge: hint: something listens there already; stop it, or choose another address (port 0: any that is free)\n", row.of, taken)
-			if got := p.stderr.String(); got != want {
+			if got := p.Stderr.String(); got != want {
 				t.Errorf("stderr %q, want %q", got, want)
 			}
-			if p.stdout.String() != "" {
-				t.Errorf("stdout %q, want nothing", p.stdout)
+			if p.Stdout.String() != "" {
+				t.Errorf("stdout %q, want nothing", p.Stdout)
 			}
 		})
 	}

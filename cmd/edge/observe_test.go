@@ -28,15 +28,15 @@ func TestNodeLogsText(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, oneAWeek, "--origin="+newOrigin(t).URL, "--access-log", "--log-clients")
 	get(t, http.DefaultClient, "http://"+n.http+"/a?b=c")
-	n.wait(n.stderr, `level=INFO msg=request client=127\.0\.0\.1 method=GET host=\S+ uri="?/a\?b=c"? proto=HTTP/1\.1 status=200 bytes=\d+ duration=\S+ verdict=passed\n`)
+	n.Wait(n.Stderr, `level=INFO msg=request client=127\.0\.0\.1 method=GET host=\S+ uri="?/a\?b=c"? proto=HTTP/1\.1 status=200 bytes=\d+ duration=\S+ verdict=passed\n`)
 	for range 2 { // and no more until they are counted
 		get(t, http.DefaultClient, "http://"+n.http+"/once")
 	}
-	n.wait(n.stderr, `level=INFO msg="mitigation started" rule=once key=[0-9a-f]{32} action=block for=\S+ why="2 in 7d \(0 in the week before, 2 in this one\); the limit is 1" period=168h0m0s client=127\.0\.0\.1 method=GET host=127\.0\.0\.1 path=/once\n`)
+	n.Wait(n.Stderr, `level=INFO msg="mitigation started" rule=once key=[0-9a-f]{32} action=block for=\S+ why="2 in 7d \(0 in the week before, 2 in this one\); the limit is 1" period=168h0m0s client=127\.0\.0\.1 method=GET host=127\.0\.0\.1 path=/once\n`)
 	exceed(t, n)
-	n.wait(n.stderr, `msg=request .*uri=/once .*status=418 bytes=2 .*verdict=blocked rule=once refusal_id=\S+\n`)
-	n.terminate()
-	n.wait(n.stderr, `msg="node stops" name=n1\n`)
+	n.Wait(n.Stderr, `msg=request .*uri=/once .*status=418 bytes=2 .*verdict=blocked rule=once refusal_id=\S+\n`)
+	n.Terminate()
+	n.Wait(n.Stderr, `msg="node stops" name=n1\n`)
 }
 
 func TestNodeLogsJSON(t *testing.T) {
@@ -44,11 +44,11 @@ func TestNodeLogsJSON(t *testing.T) {
 	n := startNode(t, oneAWeek, "--origin="+newOrigin(t).URL, "--access-log", "--log-format=json", "--log-level=debug")
 	get(t, http.DefaultClient, "http://"+n.http+"/a")
 	exceed(t, n)
-	n.wait(n.stderr, `"msg":"mitigation started".*\n`)
-	n.wait(n.stderr, `"verdict":"blocked".*\n`)
-	n.terminate()
+	n.Wait(n.Stderr, `"msg":"mitigation started".*\n`)
+	n.Wait(n.Stderr, `"verdict":"blocked".*\n`)
+	n.Terminate()
 	seen := map[string]map[string]any{}
-	for line := range strings.Lines(n.stderr.String()) {
+	for line := range strings.Lines(n.Stderr.String()) {
 		var entry map[string]any
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {
 			t.Fatalf("%v in %s", err, line)
@@ -148,5 +148,5 @@ func TestNodeMetrics(t *testing.T) {
 	if a := get(t, http.DefaultClient, "http://"+n.http+"/metrics"); strings.Contains(a.body, "edge_") {
 		t.Error("clients can read the metrics")
 	}
-	n.terminate()
+	n.Terminate()
 }

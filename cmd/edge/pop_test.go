@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // A cluster is a running edge pop, as its output describes it.
@@ -30,7 +30,7 @@ type cluster struct {
 func startPop(t *testing.T, args ...string) *cluster {
 	t.Helper()
 	c := &cluster{process: start(t, t.TempDir(), append([]string{"pop", "--listen=127.0.0.1:0"}, args...)...)}
-	text := c.wait(c.stdout, `(?s)^A PoP of \d nodes? runs\..*Stop it with Ctrl-C\.\n`)[0]
+	text := c.Wait(c.Stdout, `(?s)^A PoP of \d nodes? runs\..*Stop it with Ctrl-C\.\n`)[0]
 	for _, m := range regexp.MustCompile(`(?m)^  node-\d +(http://\S+)   metrics (http://\S+)   admin http://\S+(?:   shard (\S+))?$`).FindAllStringSubmatch(text, -1) {
 		c.nodes, c.metrics = append(c.nodes, m[1]), append(c.metrics, m[2])
 		if m[3] != "" {
@@ -64,7 +64,7 @@ func TestPop(t *testing.T) {
 		t.Fatalf("nodes %v, shards %v; want 3 of each", c.nodes, c.shards)
 	}
 	testOneClient(t, c)
-	c.terminate()
+	c.Terminate()
 }
 
 func TestPopWithMemcached(t *testing.T) {
@@ -72,14 +72,14 @@ func TestPopWithMemcached(t *testing.T) {
 	t.Parallel()
 	var shards []string
 	for range 3 {
-		shards = append(shards, memcachedtest.Start(t).Addr)
+		shards = append(shards, harness.StartMemcached(t).Addr)
 	}
 	c := startPop(t, "--shard="+strings.Join(shards, ","))
 	if diff := cmp.Diff(shards, c.shards); diff != "" {
 		t.Fatal(diff)
 	}
 	testOneClient(t, c)
-	c.terminate()
+	c.Terminate()
 }
 
 // testOneClient tries with a client after another until a minute is long enough, however busy the machine is.
@@ -166,10 +166,10 @@ func tryOneClient(t *testing.T, c *cluster, addr string) error {
 func TestPopLosesShard(t *testing.T) {
 	severalAddresses(t)
 	t.Parallel()
-	var shards []*memcachedtest.Process
+	var shards []*harness.Memcached
 	var addrs []string
 	for range 3 {
-		s := memcachedtest.Start(t)
+		s := harness.StartMemcached(t)
 		shards, addrs = append(shards, s), append(addrs, s.Addr)
 	}
 	c := startPop(t, "--shard="+strings.Join(addrs, ","))
@@ -203,16 +203,16 @@ func TestPopLosesShard(t *testing.T) {
 		attacker := from(t, fmt.Sprintf("127.0.2.%d", i+1))
 		eventually(t, "an attacker is refused", func() bool { return get(t, attacker, c.clients+"/").StatusCode == http.StatusTooManyRequests })
 	}
-	c.terminate()
+	c.Terminate()
 }
 
 // What is printed can be pasted, and shows what it is there to show.
 func TestPopSaysWhatToTry(t *testing.T) {
-	installed(t, "bash")
-	installed(t, "curl")
+	harness.Installed(t, "bash")
+	harness.Installed(t, "curl")
 	t.Parallel()
 	c := startPop(t, "--nodes=2")
-	_, try, _ := strings.Cut(c.stdout.String(), "Try, in another terminal:\n")
+	_, try, _ := strings.Cut(c.Stdout.String(), "Try, in another terminal:\n")
 	aLongMinute()
 	var outputs []string
 	for line := range strings.Lines(try) {
@@ -221,10 +221,10 @@ func TestPopSaysWhatToTry(t *testing.T) {
 			break
 		}
 		p := startCommand(t, t.TempDir(), nil, "bash", "-o", "pipefail", "-c", command)
-		if code := p.end(); code != 0 {
+		if code := p.End(); code != 0 {
 			t.Fatalf("exit code %d of %s", code, command)
 		}
-		outputs = append(outputs, p.stdout.String())
+		outputs = append(outputs, p.Stdout.String())
 	}
 	if len(outputs) != 5 {
 		t.Fatalf("%d commands, want 5:\n%s", len(outputs), try)
@@ -234,10 +234,10 @@ func TestPopSaysWhatToTry(t *testing.T) {
 			t.Errorf("command %d wrote %q, want %s", i+1, outputs[i], want)
 		}
 	}
-	c.wait(c.stderr, `mitigation started.* rule=login .*why="[^"]+; the limit is 5".* client=127\.0\.0\.1 method=POST`)
-	c.wait(c.stderr, `mitigation started.* rule=everything .*why="[^"]+; the limit is 50"`)
-	c.signal(syscall.SIGINT)
-	if code := c.end(); code != 0 {
+	c.Wait(c.Stderr, `mitigation started.* rule=login .*why="[^"]+; the limit is 5".* client=127\.0\.0\.1 method=POST`)
+	c.Wait(c.Stderr, `mitigation started.* rule=everything .*why="[^"]+; the limit is 50"`)
+	c.Signal(syscall.SIGINT)
+	if code := c.End(); code != 0 {
 		t.Errorf("exit code after SIGINT = %d, want 0", code)
 	}
 }
@@ -252,29 +252,29 @@ func TestPopWithOwnRules(t *testing.T) {
 	if a := get(t, http.DefaultClient, c.clients+"/x"); !strings.HasPrefix(a.body, "GET /x HTTP/1.1\n") || a.Header.Get("X-RateLimit-Limit") != "7" {
 		t.Errorf("answer %q with %v", a.body, a.Header)
 	}
-	text := c.stdout.String()
+	text := c.Stdout.String()
 	for _, not := range []string{"sample", "demo", "login", "seq 60"} {
 		if strings.Contains(text, not) {
 			t.Errorf("the text has %q:\n%s", not, text)
 		}
 	}
 	// SIGHUP loads the rules again.
-	mark := c.stderr.mark()
+	mark := c.Stderr.Len()
 	replace(t, dir+"/rules.yaml", "rules:\n  - {id: own, characteristics: [ip], limits: [{threshold: 8, period: 1h}]}\n")
-	c.signal(syscall.SIGHUP)
-	c.waitSince(c.stderr, mark, `rules loaded`)
+	c.Signal(syscall.SIGHUP)
+	c.WaitSince(c.Stderr, mark, `rules loaded`)
 	if a := get(t, http.DefaultClient, c.clients+"/x"); a.Header.Get("X-RateLimit-Limit") != "8" {
 		t.Errorf("after a reload: %v", a.Header)
 	}
-	c.terminate()
+	c.Terminate()
 }
 
 // A PoP with nothing to load again ends with its terminal.
 func TestPopHangup(t *testing.T) {
 	t.Parallel()
 	c := startPop(t, "--nodes=1")
-	c.signal(syscall.SIGHUP)
-	if code := c.end(); code != -1 {
+	c.Signal(syscall.SIGHUP)
+	if code := c.End(); code != -1 {
 		t.Errorf("exit code after SIGHUP = %d, want the end by a signal", code)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/edgelimit/edge/internal/port"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/load"
 )
 
@@ -67,23 +67,23 @@ func TestReadmeCommands(t *testing.T) {
 // What the README shows of edge load works as it stands, one command after the other: every attack
 // is refused, and nobody else.
 func TestReadmeLoad(t *testing.T) {
-	installed(t, "bash")
+	harness.Installed(t, "bash")
 	var script string
 	for _, block := range blocks(t, "sh") {
 		if strings.Contains(block, "edge load --mix") {
 			script = block
 		}
 	}
-	free := port.Reserve(t)
+	free := harness.ReservePort(t)
 	script = strings.ReplaceAll(script, "http://127.0.0.1:8080", "--json --lag 1m --timeout 1m http://"+free)
 	// On a busy machine the PoP may take longer to start than the load waits for it.
 	listens := " >pop.log 2>&1 &\nuntil (: </dev/tcp/" + strings.Replace(free, ":", "/", 1) + ") 2>/dev/null; do sleep 0.1; done"
 	p := startCommand(t, t.TempDir(), []string{"EDGE_LISTEN=" + free}, "bash", "-c", "set -e\ntrap 'kill $!; wait' EXIT\n"+strings.ReplaceAll(script, " &", listens))
-	if code := p.end(); code != 0 {
+	if code := p.End(); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 	var r load.Report
-	if err := json.Unmarshal([]byte(p.stdout.String()), &r); err != nil {
+	if err := json.Unmarshal([]byte(p.Stdout.String()), &r); err != nil {
 		t.Fatal(err)
 	}
 	// Where answers are that slow, so is counting: an attack may be over before it is noticed.

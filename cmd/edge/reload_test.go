@@ -32,9 +32,9 @@ func thresholdOf(t *testing.T, n *node) int {
 // loads runs change, which must end with rules of threshold q in force.
 func (n *node) loads(q int, change func()) {
 	n.t.Helper()
-	mark := n.stderr.mark()
+	mark := n.Stderr.Len()
 	change()
-	n.waitSince(n.stderr, mark, `level=INFO msg="rules loaded" rules=1\n`)
+	n.WaitSince(n.Stderr, mark, `level=INFO msg="rules loaded" rules=1\n`)
 	if got := thresholdOf(n.t, n); got != q {
 		n.t.Errorf("threshold after a reload = %d, want %d", got, q)
 	}
@@ -47,9 +47,9 @@ func (n *node) loads(q int, change func()) {
 // log must say why.
 func (n *node) refuses(q int, why string, change func()) {
 	n.t.Helper()
-	mark := n.stderr.mark()
+	mark := n.Stderr.Len()
 	change()
-	n.waitSince(n.stderr, mark, `level=ERROR msg="[^"]*not reloaded, [^"]* stays?" err="?[^\n]*`+why)
+	n.WaitSince(n.Stderr, mark, `level=ERROR msg="[^"]*not reloaded, [^"]* stays?" err="?[^\n]*`+why)
 	if got := thresholdOf(n.t, n); got != q {
 		n.t.Errorf("threshold after a failed reload = %d, want %d", got, q)
 	}
@@ -69,7 +69,7 @@ func TestNodeReloadOnHangup(t *testing.T) {
 	hangup := func(text string) func() {
 		return func() {
 			replace(t, n.rules, text)
-			n.signal(syscall.SIGHUP)
+			n.Signal(syscall.SIGHUP)
 		}
 	}
 	n.loads(101, hangup(threshold(101)))
@@ -78,10 +78,10 @@ func TestNodeReloadOnHangup(t *testing.T) {
 		if err := os.Remove(n.rules); err != nil {
 			t.Fatal(err)
 		}
-		n.signal(syscall.SIGHUP)
+		n.Signal(syscall.SIGHUP)
 	})
 	n.loads(102, hangup(threshold(102)))
-	n.terminate()
+	n.Terminate()
 }
 
 // A node keeps its rules if the new ones have more sub-windows than this many nodes can count
@@ -94,13 +94,13 @@ func TestNodeReloadOfTooManySubWindows(t *testing.T) {
 	n := startNode(t, packed(90, 5), "--origin="+newOrigin(t).URL, "--max-nodes=129")
 	n.refuses(90, regexp.QuoteMeta(n.rules)+`:2:1: rule all: the limit of 91 in 1h has 6 sub-windows, which are for 128 nodes [^\n]*\(write sub_windows: 5\)`, func() {
 		replace(t, n.rules, packed(91, 6))
-		n.signal(syscall.SIGHUP)
+		n.Signal(syscall.SIGHUP)
 	})
 	n.loads(92, func() {
 		replace(t, n.rules, packed(92, 5))
-		n.signal(syscall.SIGHUP)
+		n.Signal(syscall.SIGHUP)
 	})
-	n.terminate()
+	n.Terminate()
 }
 
 func TestNodeReloadOnChange(t *testing.T) {
@@ -109,7 +109,7 @@ func TestNodeReloadOnChange(t *testing.T) {
 	n.loads(101, func() { write(t, n.rules, threshold(101)) })
 	n.refuses(101, regexp.QuoteMeta(n.rules)+`:2:\d+: threshold cannot be 0`, func() { write(t, n.rules, badRules) })
 	n.loads(102, func() { replace(t, n.rules, threshold(102)) })
-	n.terminate()
+	n.Terminate()
 }
 
 // Kubernetes mounts a map of files as links to ..data, itself a link to the directory of a
@@ -131,7 +131,7 @@ func TestNodeReloadOnLinkSwitch(t *testing.T) {
 	n.loads(101, func() { version("..2002", threshold(101)) })
 	n.refuses(101, `rules\.yaml:2:\d+: threshold`, func() { version("..2003", badRules) })
 	n.loads(102, func() { version("..2004", threshold(102)) })
-	n.terminate()
+	n.Terminate()
 }
 
 // link makes a link, or replaces it at once.
@@ -167,20 +167,20 @@ func TestNodeReloadCertificate(t *testing.T) {
 	}
 	// Half a change: the key of another certificate. With it, rules that are wrong too:
 	// both are logged.
-	mark := n.stderr.mark()
+	mark := n.Stderr.Len()
 	replace(t, cert, second.cert)
 	replace(t, n.rules, badRules)
-	n.signal(syscall.SIGHUP)
-	n.waitSince(n.stderr, mark, `level=ERROR msg="rules not reloaded, the old ones stay" err=.*threshold cannot be 0`)
-	n.waitSince(n.stderr, mark, `level=ERROR msg="not reloaded, what was loaded before stays" err="pop: loading the certificate: tls: private key`)
+	n.Signal(syscall.SIGHUP)
+	n.WaitSince(n.Stderr, mark, `level=ERROR msg="rules not reloaded, the old ones stay" err=.*threshold cannot be 0`)
+	n.WaitSince(n.Stderr, mark, `level=ERROR msg="not reloaded, what was loaded before stays" err="pop: loading the certificate: tls: private key`)
 	if got := shown(); got != "first" {
 		t.Errorf("certificate %s after a failed reload, want first", got)
 	}
 	// The other half is noticed.
-	mark = n.stderr.mark()
+	mark = n.Stderr.Len()
 	replace(t, key, second.key)
 	replace(t, n.rules, threshold(101))
-	n.waitSince(n.stderr, mark, `msg="rules loaded"`)
+	n.WaitSince(n.Stderr, mark, `msg="rules loaded"`)
 	eventually(t, "the second certificate is shown", func() bool { return shown() == "second" }) // files are looked at one by one
-	n.terminate()
+	n.Terminate()
 }

@@ -136,7 +136,7 @@ func TestRollingRestart(t *testing.T) {
 		})
 	}
 	for i := range p.nodes {
-		p.nodes[i].terminate()
+		p.nodes[i].Terminate()
 		f.set(i, nil)
 		p.start(i)
 		p.nodes[i].ready(t)

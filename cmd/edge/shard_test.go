@@ -13,20 +13,20 @@ import (
 
 	"github.com/bradfitz/gomemcache/memcache"
 
-	"github.com/edgelimit/edge/internal/port"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // startShard runs edge shard and returns its addresses.
 func startShard(t *testing.T, args ...string) (p *process, addr, metricsAddr string) {
 	t.Helper()
 	p = start(t, t.TempDir(), append([]string{"shard", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"}, args...)...)
-	m := p.wait(p.stdout, `^shard listens on (\S+), metrics on http://(\S+)/metrics\n`)
+	m := p.Wait(p.Stdout, `^shard listens on (\S+), metrics on http://(\S+)/metrics\n`)
 	return p, m[1], m[2]
 }
 
 func TestShard(t *testing.T) {
 	t.Parallel()
-	p, addr, metricsAddr := startShard(t, "--listen="+port.Reserve(t))
+	p, addr, metricsAddr := startShard(t, "--listen="+harness.ReservePort(t))
 	c := memcache.New(addr)
 	c.Timeout = patience
 	defer c.Close()
@@ -62,7 +62,7 @@ func TestShard(t *testing.T) {
 	if a := get(t, http.DefaultClient, "http://"+metricsAddr+"/readyz"); a.StatusCode != http.StatusOK {
 		t.Errorf("/readyz: %s", a.Status)
 	}
-	p.terminate()
+	p.Terminate()
 	if _, err := net.Dial("tcp", addr); err == nil {
 		t.Error("the shard listens after its end")
 	}
@@ -108,7 +108,7 @@ func TestShardMemory(t *testing.T) {
 	if _, err := c.Get(fmt.Sprint("key", items-1)); err != nil {
 		t.Errorf("the last item: %v", err)
 	}
-	p.terminate()
+	p.Terminate()
 }
 
 func TestShardConnections(t *testing.T) {
@@ -132,8 +132,8 @@ func TestShardConnections(t *testing.T) {
 		t.Errorf("the second connection got %q", got)
 	}
 	// A connection that stays does not keep a shard from ending.
-	p.signal(syscall.SIGINT)
-	if code := p.end(); code != 0 {
+	p.Signal(syscall.SIGINT)
+	if code := p.End(); code != 0 {
 		t.Errorf("exit code after SIGINT = %d, want 0", code)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/edgelimit/edge/internal/port"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // The status of a node says on one screen whether all is well, and in its exit status.
@@ -32,7 +32,7 @@ func TestStatus(t *testing.T) {
 	if code != 1 || !strings.HasPrefix(out, `{"well":false,"node":"n1",`) || !strings.Contains(out, `"problems":[],"mitigations":{},"ineffective":0,"lifted":1,`) {
 		t.Errorf("exit code %d, JSON:\n%s", code, out)
 	}
-	if code, _, err := edge("status", "--node", port.Reserve(t)); code != 1 || !strings.Contains(err, "connection refused") {
+	if code, _, err := edge("status", "--node", harness.ReservePort(t)); code != 1 || !strings.Contains(err, "connection refused") {
 		t.Errorf("without a node: exit code %d, %q", code, err)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // A node tells the service manager when it is ready, when it reloads, and when it stops.
@@ -39,16 +41,16 @@ func TestNotify(t *testing.T) {
 		}
 	}
 	told("READY=1")
-	p.signal(syscall.SIGHUP)
+	p.Signal(syscall.SIGHUP)
 	told(`RELOADING=1\nMONOTONIC_USEC=\d+`)
 	told("READY=1")
 	replace(t, dir+"/rules.yaml", "rules: wrong\n")
-	p.signal(syscall.SIGHUP) // the old rules stay, and the reload ends
+	p.Signal(syscall.SIGHUP) // the old rules stay, and the reload ends
 	told(`RELOADING=1\nMONOTONIC_USEC=\d+`)
 	told("READY=1")
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	told("STOPPING=1")
-	if code := p.end(); code != 0 {
+	if code := p.End(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -56,7 +58,7 @@ func TestNotify(t *testing.T) {
 // activated starts a node as a service manager does that has opened its sockets.
 func activated(t *testing.T, names string, sockets []*os.File, args ...string) *process {
 	t.Helper()
-	installed(t, "bash")
+	harness.Installed(t, "bash")
 	dir := t.TempDir()
 	write(t, dir+"/rules.yaml", generous)
 	cmd := exec.Command("bash", append([]string{"-c", `LISTEN_PID=$$ exec edge node --rules=rules.yaml "$@"`, "bash"}, args...)...)
@@ -90,7 +92,7 @@ func TestSocketActivation(t *testing.T) {
 	operators, metrics := openSocket(t)
 	run := func() *process {
 		p := activated(t, "http:metrics", []*os.File{clients, operators}, "--origin="+origin.URL)
-		p.wait(p.stderr, `node runs`)
+		p.Wait(p.Stderr, `node runs`)
 		return p
 	}
 	p := run()
@@ -118,8 +120,8 @@ func TestSocketActivation(t *testing.T) {
 	for range 2 {
 		from := answered.Load() // of these one may have been sent to the node before
 		eventually(t, "this node answers", func() bool { return answered.Load() >= from+2 })
-		p.signal(syscall.SIGTERM)
-		if code := p.end(); code != 0 {
+		p.Signal(syscall.SIGTERM)
+		if code := p.End(); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
 		p = run()
@@ -148,8 +150,8 @@ func TestWrongSockets(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := activated(t, test.names, test.sockets, "--origin=http://127.0.0.1:1")
-			if code := p.end(); code == 0 || !strings.Contains(p.stderr.String(), test.want) || !strings.Contains(p.stderr.String(), "edge: hint: ") {
-				t.Errorf("exit code %d, stderr %s, want %s", code, p.stderr, test.want)
+			if code := p.End(); code == 0 || !strings.Contains(p.Stderr.String(), test.want) || !strings.Contains(p.Stderr.String(), "edge: hint: ") {
+				t.Errorf("exit code %d, stderr %s, want %s", code, p.Stderr, test.want)
 			}
 		})
 	}

@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,7 +25,7 @@ func openTerminal(t *testing.T, columns uint16) (screen, tty *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		memcachedtest.Unavailable(t, fmt.Sprintf("there are no pseudo-terminals: %v", err))
+		harness.Unavailable(t, fmt.Sprintf("there are no pseudo-terminals: %v", err))
 	}
 	t.Cleanup(func() { _ = screen.Close() })
 	if err := unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0); err != nil {
@@ -53,14 +53,14 @@ func onTerminal(t *testing.T, columns uint16, dir, until string, args ...string)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "edge", args...)
-	out := newOutput()
+	out := harness.NewOutput()
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, environ(), out, tty
 	err := cmd.Start()
 	_ = tty.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := newOutput()
+	shown := harness.NewOutput()
 	for buf := make([]byte, 4096); ; {
 		n, err := screen.Read(buf)
 		_, _ = shown.Write(buf[:n])

@@ -21,8 +21,8 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // increments returns a batch that adds 1 to each of n counters, by the prefix of their names.
@@ -41,7 +41,7 @@ func increments(prefix string, n int, make bool) *memcached.Batch {
 func TestBatch(t *testing.T) {
 	for name, start := range map[string]func(testing.TB) string{
 		"embedded":  embedded,
-		"memcached": func(t testing.TB) string { return memcachedtest.Start(t).Addr },
+		"memcached": func(t testing.TB) string { return harness.StartMemcached(t).Addr },
 	} {
 		t.Run(name, func(t *testing.T) {
 			addr := start(t)
@@ -169,7 +169,7 @@ func startCutter(t *testing.T, to string) *cutter {
 // Wherever a batch breaks off, all answered increments were counted, some of the unknown ones, and
 // none of those reported as not sent.
 func TestBatchesCutAtEveryByte(t *testing.T) {
-	m := memcachedtest.Start(t)
+	m := harness.StartMemcached(t)
 	c := startCutter(t, m.Addr)
 	reference := memcache.New(m.Addr)
 	defer reference.Close()
@@ -357,7 +357,7 @@ func TestTooManyReplies(t *testing.T) {
 // A full memcached that evicts nothing refuses new counters, and still counts in those that it
 // has: their values do not grow.
 func TestFullMemcached(t *testing.T) {
-	m := memcachedtest.Start(t, "-M", "-m", "8")
+	m := harness.StartMemcached(t, "-M", "-m", "8")
 	s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	known := increments("known", 10, true)
@@ -467,7 +467,7 @@ func FuzzReplies(f *testing.F) {
 
 // A batch of known counters allocates nothing for each.
 func TestExchangeAllocatesNothingPerKey(t *testing.T) {
-	s := memcached.New(memcachedtest.Start(t).Addr, memcached.Options{Timeout: 10 * time.Second})
+	s := memcached.New(harness.StartMemcached(t).Addr, memcached.Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	b := increments("alloc", 1000, true)
 	exchange := func() {

@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // embedded starts a shard in the process and returns its address.
@@ -42,7 +42,7 @@ func embedded(t testing.TB) string {
 func onBoth(t *testing.T, test func(t *testing.T, s *memcached.Client)) {
 	for name, start := range map[string]func(testing.TB) string{
 		"embedded":  embedded,
-		"memcached": func(t testing.TB) string { return memcachedtest.Start(t).Addr },
+		"memcached": func(t testing.TB) string { return harness.StartMemcached(t).Addr },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := memcached.New(start(t), memcached.Options{Timeout: 10 * time.Second, Connections: 64})
@@ -208,7 +208,7 @@ func scripted(t *testing.T, answer func(line string) string) func(context.Contex
 // A memcached that restarts while nothing is in flight costs nothing: its old connections are not
 // used.
 func TestRestart(t *testing.T) {
-	m := memcachedtest.Start(t)
+	m := harness.StartMemcached(t)
 	s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second, Connections: 16})
 	defer s.Close()
 	var wg sync.WaitGroup
@@ -233,7 +233,7 @@ func TestMemoryOfAMillionClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two million items")
 	}
-	m := memcachedtest.Start(t, "-m", "1024")
+	m := harness.StartMemcached(t, "-m", "1024")
 	conn, err := net.Dial("tcp", m.Addr)
 	if err != nil {
 		t.Fatal(err)
@@ -282,7 +282,7 @@ func TestMemoryOfAMillionClients(t *testing.T) {
 func BenchmarkCount(b *testing.B) {
 	for name, start := range map[string]func(testing.TB) string{
 		"embedded":  embedded,
-		"memcached": func(t testing.TB) string { return memcachedtest.Start(t).Addr },
+		"memcached": func(t testing.TB) string { return harness.StartMemcached(t).Addr },
 	} {
 		b.Run(name, func(b *testing.B) {
 			s := memcached.New(start(b), memcached.Options{Timeout: 10 * time.Second, Connections: 16})

@@ -13,7 +13,7 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/edgelimit/edge/counter/shard"
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // BenchmarkAgainstMemcached puts the same load on the real memcached and on a
@@ -26,7 +26,7 @@ func BenchmarkAgainstMemcached(b *testing.B) {
 	}{
 		{"shard", func(b *testing.B) string { return startProcess(b) }},
 		{"shard in process", func(b *testing.B) string { return listenTCP(b, shard.Options{}) }},
-		{"memcached", func(b *testing.B) string { return memcachedtest.Start(b).Addr }},
+		{"memcached", func(b *testing.B) string { return harness.StartMemcached(b).Addr }},
 	} {
 		b.Run(peer.name, func(b *testing.B) {
 			addr := peer.start(b)

@@ -11,14 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/edgelimit/edge/counter/shard"
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // TestGomemcache uses the client that the project uses, on a shard and on the
 // real memcached.
 func TestGomemcache(t *testing.T) {
 	t.Run("shard", func(t *testing.T) { useGomemcache(t, listenTCP(t, shard.Options{})) })
-	t.Run("memcached", func(t *testing.T) { useGomemcache(t, memcachedtest.Start(t).Addr) })
+	t.Run("memcached", func(t *testing.T) { useGomemcache(t, harness.StartMemcached(t).Addr) })
 }
 
 func useGomemcache(t *testing.T, addr string) {

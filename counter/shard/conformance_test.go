@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/edgelimit/edge/counter/shard"
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // TestConformance holds the conversations in testdata/conformance with a shard
@@ -61,7 +61,7 @@ func TestConformance(t *testing.T) {
 		}
 	})
 	t.Run("memcached", func(t *testing.T) {
-		addr := memcachedtest.Start(t, still...).Addr
+		addr := harness.StartMemcached(t, still...).Addr
 		for _, cv := range all {
 			t.Run(cv.name, func(t *testing.T) {
 				c := dialTCP(t, addr)

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/counter/shard"
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // TestDifferential sends random commands to a shard and to the real memcached
@@ -28,7 +28,7 @@ func TestDifferential(t *testing.T) {
 	setRapid(t, "rapid.nofailfile", "true") // the seed says it all
 	peers := []*casPeer{
 		{client: dialTCP(t, listenTCP(t, shard.Options{}))},
-		{client: dialTCP(t, memcachedtest.Start(t, still...).Addr)},
+		{client: dialTCP(t, harness.StartMemcached(t, still...).Addr)},
 	}
 	var before []map[string]int64
 	for _, p := range peers {

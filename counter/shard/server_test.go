@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/edgelimit/edge/counter/shard"
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 func TestServeEndsWithItsConnections(t *testing.T) {
@@ -206,7 +206,7 @@ func TestOptions(t *testing.T) {
 func TestStatsNames(t *testing.T) {
 	c := dialTCP(t, listenTCP(t, shard.Options{}))
 	stats := c.stats()
-	real := dialTCP(t, memcachedtest.Start(t).Addr).stats()
+	real := dialTCP(t, harness.StartMemcached(t).Addr).stats()
 	for name := range stats {
 		if _, ok := real[name]; !ok && name != "instance" {
 			t.Errorf("memcached has no %s", name)

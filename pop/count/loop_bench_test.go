@@ -13,7 +13,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/rule"
@@ -70,7 +70,7 @@ func (b *bench) offer(i int) {
 // Known keys never cost an allocation. New ones cost three: the track, its sample, and
 // the time of another read.
 func TestAllocations(t *testing.T) {
-	s := memcached.New(memcachedtest.Start(t).Addr, memcached.Options{Timeout: 10 * time.Second})
+	s := memcached.New(harness.StartMemcached(t).Addr, memcached.Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	const keys = 1024
 	b := newBench(t, oneLimit, keys*2, s)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // theShard is the only instance of a shard that answers.
@@ -251,7 +251,7 @@ func TestTheBudgetFillsAFieldExactly(t *testing.T) {
 // Nodes that count as fast as they can fill each field of a real memcached to its stop, but do not
 // overflow it.
 func TestGreedyNodesAtMemcached(t *testing.T) {
-	m := memcachedtest.Start(t)
+	m := harness.StartMemcached(t)
 	for _, nodes := range []int{16, 64} {
 		for _, fields := range []int{4, 5, 6} {
 			l, _ := counter.LayoutOf(fields)

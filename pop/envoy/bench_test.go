@@ -1,7 +1,6 @@
 package envoy_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -18,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // BenchmarkServer measures the CPU time per decision of a server in a process of its own,
@@ -70,7 +68,7 @@ func BenchmarkServer(b *testing.B) {
 	}
 }
 
-// startServer starts memcached, and edge-envoy with it.
+// startServer starts edge-envoy with a memcached.
 func startServer(b *testing.B) (target string, pids []string) {
 	dir := b.TempDir()
 	for name, text := range map[string]string{
@@ -81,30 +79,17 @@ func startServer(b *testing.B) (target string, pids []string) {
 			b.Fatal(err)
 		}
 	}
-	memcached := memcachedtest.Start(b)
-	cmd := exec.Command("edge-envoy", "--listen", "127.0.0.1:0", "--rules", dir+"/rules.yaml", "--secret-file", dir+"/secret", "--shard", memcached.Addr, "--metrics-listen", "", "--admin-listen", "")
-	stderr, err := cmd.StderrPipe()
+	memcached := harness.StartMemcached(b)
+	path, err := exec.LookPath("edge-envoy")
 	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
 		b.Skipf("%v: run go build -o DIR ./cmd/edge-envoy, and put DIR in PATH", err)
 	}
-	b.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-	})
-	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		if _, rest, ok := strings.Cut(lines.Text(), " envoy="); ok {
-			target, _, _ = strings.Cut(rest, " ")
-			return target, []string{strconv.Itoa(cmd.Process.Pid), strconv.Itoa(memcached.PID())}
-		}
-	}
-	b.Fatal("edge-envoy did not start")
-	return "", nil
+	p := harness.Start(b, exec.Command(path, "--listen", "127.0.0.1:0", "--rules", dir+"/rules.yaml", "--secret-file", dir+"/secret", "--shard", memcached.Addr, "--metrics-listen", "", "--admin-listen", ""))
+	target = p.Wait(p.Stderr, ` envoy=(\S+)`)[1]
+	return target, []string{strconv.Itoa(p.Cmd.Process.Pid), strconv.Itoa(memcached.Cmd.Process.Pid)}
 }
 
-// cpu returns the seconds of CPU time that processes have had.
+// cpu returns the CPU time that processes have used, in seconds.
 func cpu(b *testing.B, pids []string) (all []float64) {
 	for _, pid := range pids {
 		text, err := os.ReadFile("/proc/" + pid + "/stat")

@@ -20,8 +20,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
-	"github.com/edgelimit/edge/internal/wait"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/envoy"
 	"github.com/edgelimit/edge/pop/rule"
@@ -87,7 +86,7 @@ func shouldLimit(t *testing.T, conn *grpc.ClientConn, ip string, times uint64) r
 // Two nodes of a PoP refuse a client that exceeds the limit at both together. When memcached is
 // dead they go on, each by what it counts alone.
 func TestPoP(t *testing.T) {
-	memcached := memcachedtest.Start(t)
+	memcached := harness.StartMemcached(t)
 	_, a := listen(t, "127.0.0.1:0", "a", memcached.Addr)
 	_, b := listen(t, "127.0.0.1:0", "b", memcached.Addr)
 	nodes := []*grpc.ClientConn{a, b}
@@ -121,7 +120,7 @@ func TestPoP(t *testing.T) {
 		return true
 	}
 	client, tries := "", 0
-	wait.Until(t, "two nodes refuse a client", 2*time.Minute, 0, func() bool {
+	harness.Until(t, "two nodes refuse a client", 2*time.Minute, 0, func() bool {
 		tries++
 		client = fmt.Sprint("192.0.2.", tries)
 		return exceed(client)
@@ -138,7 +137,7 @@ func TestPoP(t *testing.T) {
 				t.Errorf("another client, below its limit: %v", got)
 			}
 		}
-		wait.Until(t, "the node refuses by its own counts", 2*time.Minute, 0, func() bool { return shouldLimit(t, conn, other, 1) == over })
+		harness.Until(t, "the node refuses by its own counts", 2*time.Minute, 0, func() bool { return shouldLimit(t, conn, other, 1) == over })
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/memberlist"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/edgelimit/edge/internal/wait"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
@@ -168,7 +168,7 @@ func (n *node) times(message []byte) int {
 // eventually waits until ok says true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	wait.Until(t, what, patience, 5*time.Millisecond, ok)
+	harness.Until(t, what, patience, 5*time.Millisecond, ok)
 }
 
 // metric returns the value of a metric without labels, or with one.

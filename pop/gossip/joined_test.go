@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/edgelimit/edge/internal/port"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
@@ -14,7 +14,7 @@ import (
 func TestJoinedTells(t *testing.T) {
 	t.Parallel()
 	other := start(t, "other", withKeys(key(2)))
-	for name, seed := range map[string]string{"nobody listens": port.Reserve(t), "no such name": "nobody.invalid:7946", "another key": other.Addr()} {
+	for name, seed := range map[string]string{"nobody listens": harness.ReservePort(t), "no such name": "nobody.invalid:7946", "another key": other.Addr()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var mu sync.Mutex

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter/memcached"
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -17,7 +17,7 @@ import (
 
 // A node whose shards are all down counts alone, logs that once, and recovers.
 func TestCountingAlone(t *testing.T) {
-	m := memcachedtest.Start(t)
+	m := harness.StartMemcached(t)
 	table, err := mitigation.New(mitigation.Options{})
 	if err != nil {
 		t.Fatal(err)

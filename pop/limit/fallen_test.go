@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter/memcached"
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -20,7 +20,7 @@ import (
 func TestARestartedShardIsNoticed(t *testing.T) {
 	for _, subWindows := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d sub-windows", subWindows), func(t *testing.T) {
-			m := memcachedtest.Start(t)
+			m := harness.StartMemcached(t)
 			table, err := mitigation.New(mitigation.Options{})
 			if err != nil {
 				t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
-	"github.com/edgelimit/edge/internal/wait"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -192,7 +192,7 @@ func (l *lines) String() string {
 // waitFor polls ok in real time until it holds.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	wait.Until(t, what, 2*time.Minute, time.Millisecond, ok)
+	harness.Until(t, what, 2*time.Minute, time.Millisecond, ok)
 }
 
 // increment adds to one counter, without a limiter.

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter/memcached"
-	"github.com/edgelimit/edge/counter/shard/memcachedtest"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -172,7 +172,7 @@ func (c *counting) wantKnown(least, most int) {
 
 // Two servers behind one address have a share of a count each, whichever answers.
 func TestTwoInstancesAtOneAddress(t *testing.T) {
-	one, other := memcachedtest.Start(t), memcachedtest.Start(t)
+	one, other := harness.StartMemcached(t), harness.StartMemcached(t)
 	r := startRelay(t, false, one.Addr, other.Addr)
 	c := countAt(t, r.addr, 32)
 	c.ask(20)
@@ -187,7 +187,7 @@ func TestTwoInstancesAtOneAddress(t *testing.T) {
 // Counts of another node at the two are added up, too. That needs a node that tells the servers
 // apart, since its own requests are fewer.
 func TestTwoInstancesAtOneAddressOfTwoNodes(t *testing.T) {
-	one, other := memcachedtest.Start(t), memcachedtest.Start(t)
+	one, other := harness.StartMemcached(t), harness.StartMemcached(t)
 	r := startRelay(t, false, one.Addr, other.Addr)
 	c, peer := countAt(t, r.addr, 1), countAt(t, r.addr, 1)
 	for range 3 { // each time at the other instance
@@ -206,7 +206,7 @@ func TestTwoInstancesAtOneAddressOfTwoNodes(t *testing.T) {
 
 // Where nothing tells the two apart, the greater number holds, and what the node sent itself.
 func TestInstancesThatCannotBeToldApart(t *testing.T) {
-	one, other := memcachedtest.Start(t), memcachedtest.Start(t)
+	one, other := harness.StartMemcached(t), harness.StartMemcached(t)
 	r := startRelay(t, true, one.Addr, other.Addr)
 	c := countAt(t, r.addr, 32)
 	c.ask(20)
@@ -220,7 +220,7 @@ func TestInstancesThatCannotBeToldApart(t *testing.T) {
 
 // One server under two addresses has one share: a shard's address is written differently.
 func TestOneInstanceAtTwoAddresses(t *testing.T) {
-	m := memcachedtest.Start(t)
+	m := harness.StartMemcached(t)
 	c := countAt(t, m.Addr, 8)
 	c.ask(40)
 	if err := c.SetShards([]count.Shard{c.shard(strings.Replace(m.Addr, "127.0.0.1", "localhost", 1))}); err != nil {
@@ -237,17 +237,17 @@ func TestANumberThatFalls(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		mute        bool
-		anew        func(*memcachedtest.Process)
+		anew        func(*harness.Memcached)
 		least, most int
 	}{
-		{"evicted", false, func(m *memcachedtest.Process) { flush(t, m.Addr) }, 60, 60},
-		{"evicted at a server without stats", true, func(m *memcachedtest.Process) { flush(t, m.Addr) }, 60, 60},
+		{"evicted", false, func(m *harness.Memcached) { flush(t, m.Addr) }, 60, 60},
+		{"evicted at a server without stats", true, func(m *harness.Memcached) { flush(t, m.Addr) }, 60, 60},
 		// A connection that ended may take the first count with it.
-		{"restarted", false, (*memcachedtest.Process).Restart, 59, 60},
-		{"restarted without stats", true, (*memcachedtest.Process).Restart, 40, 40},
+		{"restarted", false, (*harness.Memcached).Restart, 59, 60},
+		{"restarted without stats", true, (*harness.Memcached).Restart, 40, 40},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m := memcachedtest.Start(t)
+			m := harness.StartMemcached(t)
 			r := startRelay(t, tt.mute, m.Addr)
 			other := countAt(t, r.addr, 1)
 			c := countAt(t, r.addr, 1)

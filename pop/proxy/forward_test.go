@@ -25,7 +25,7 @@ import (
 
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
-	"github.com/edgelimit/edge/internal/wait"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
@@ -312,7 +312,7 @@ func TestMetrics(t *testing.T) {
 func TestAccessLog(t *testing.T) {
 	p, log := newProxy(t, noRules, serve(t, http.HandlerFunc(ok)).URL, func(o *proxy.Options) { o.AccessLog = o.Logger })
 	do(t, client(t), newRequest(t, "GET", serve(t, p).URL+"/a?b", nil))
-	wait.Until(t, "the line of the request is there", patience, time.Millisecond, func() bool { return strings.Contains(log.String(), "uri=") })
+	harness.Until(t, "the line of the request is there", patience, time.Millisecond, func() bool { return strings.Contains(log.String(), "uri=") })
 	proto := "proto=HTTP/1.1"
 	if byHTTP2 {
 		proto = "proto=HTTP/2.0"

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -9,15 +10,16 @@ import (
 	"github.com/edgelimit/edge/pop/admin"
 )
 
-// A customer complains: at a PoP of three real nodes an operator asks one of them, by its page, why an
-// address is refused, and lifts what refuses it. It then passes at all nodes.
+// A customer complains about being refused by a PoP of three real nodes. On the page of one node the operator
+// sees why the address is refused, and lifts the mitigation. Then all nodes let the customer pass.
 func TestComplaint(t *testing.T) {
 	started(t)
-	_, found := start(t, "rules: [{id: everything, characteristics: [ip], limits: [{threshold: 5, period: 1h}], mitigation_timeout: 1h}]\n",
-		3, `^ +node-\d +(http://\S+) .* admin (http://\S+)`, "pop", "--nodes=3", "--listen=127.0.0.1:0")
+	p := start(t, "rules: [{id: everything, characteristics: [ip], limits: [{threshold: 5, period: 1h}], mitigation_timeout: 1h}]\n",
+		"pop", "--nodes=3", "--listen=127.0.0.1:0")
+	text := p.Wait(p.Stdout, `(?s)^.*Stop it with Ctrl-C`)[0]
 	var nodes, admins []string
-	for _, m := range found {
-		nodes, admins = append(nodes, m[0]), append(admins, m[1])
+	for _, m := range regexp.MustCompile(`(?m)^ +node-\d +(http://\S+) .* admin (http://\S+)`).FindAllStringSubmatch(text, -1) {
+		nodes, admins = append(nodes, m[1]), append(admins, m[2])
 	}
 	ask := func(url string) (status int, id string) {
 		t.Helper()

@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/edgelimit/edge/internal/port"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // rows returns the clients in the list.
@@ -128,7 +128,7 @@ func TestLive(t *testing.T) {
 
 // The page reconnects to a node that restarted, even if the node has lost its state.
 func TestRestart(t *testing.T) {
-	addr := port.Reserve(t)
+	addr := harness.ReservePort(t)
 	node := serveAt(t, newFake(3, ""), addr)
 	b := open(t, 1440, "light")
 	b.expect("net::ERR_")

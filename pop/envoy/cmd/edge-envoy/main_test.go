@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/edgelimit/edge/internal/wait"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 func TestMistakes(t *testing.T) {
@@ -76,7 +76,7 @@ func TestRun(t *testing.T) {
 		t.Error("the rule before is not in force")
 	}
 	write("after")
-	wait.Until(t, "the file is looked at again", 2*time.Minute, time.Millisecond, func() bool { return limit("after") != nil })
+	harness.Until(t, "the file is looked at again", 2*time.Minute, time.Millisecond, func() bool { return limit("after") != nil })
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

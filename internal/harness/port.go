@@ -1,5 +1,4 @@
-// Package port reserves ports for the servers that tests start.
-package port
+package harness
 
 import (
 	"net/netip"
@@ -8,10 +7,11 @@ import (
 	"testing"
 )
 
-// Reserve returns an address of 127.0.0.1 with a port that nobody is given by chance until the test ends.
-// A server that asks for this very port, with SO_REUSEADDR as servers do, can listen there, again and
-// again; until then connections are refused. Only Linux can do that. Elsewhere the port is free when Reserve returns.
-func Reserve(t testing.TB) string {
+// ReservePort returns an address of 127.0.0.1 whose port the system gives to nobody else until the test
+// ends. A server that asks for this port, with SO_REUSEADDR as servers do, can listen there again and
+// again; until then connections are refused. This works on Linux only. Elsewhere the port is free when
+// ReservePort returns.
+func ReservePort(t testing.TB) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {

@@ -1,0 +1,224 @@
+//go:build linux
+
+package deploy_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// exchange sends a random request, and returns an error if the answer or what the origin saw is wrong.
+func (s *sidecar) exchange(c *http.Client, random *rand.Rand) error {
+	method := []string{"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"}[random.IntN(7)]
+	var body io.Reader = http.NoBody
+	var sent []byte
+	if method != "GET" && method != "HEAD" && random.IntN(4) > 0 {
+		sent = make([]byte, 1<<random.IntN(18))
+		for i := range sent {
+			sent[i] = byte(random.Uint32())
+		}
+		body = bytes.NewReader(sent)
+		if random.IntN(3) == 0 {
+			body = io.MultiReader(body) // of unknown length: chunked
+		}
+	}
+	path, status := "/a%20b", http.StatusOK
+	if random.IntN(10) == 0 {
+		path, status = "/403", http.StatusForbidden
+	}
+	size := random.IntN(1 << random.IntN(17))
+	if s.cuts && sent != nil {
+		size %= 1000
+	}
+	target := fmt.Sprintf("%s?size=%d&n=%d", path, size, random.Uint32())
+	r, err := http.NewRequest(method, "http://"+s.proxy+target, body)
+	if err != nil {
+		return err
+	}
+	mark := strconv.Itoa(random.Int())
+	r.Header.Set("X-Sent", mark)
+	r.Header.Set("Cookie", strings.Repeat("c", random.IntN(2000))+"=1")
+	resp, err := c.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if want := fmt.Sprintf("%s %s %s %x", method, target, mark, sha256.Sum256(sent)); resp.StatusCode != status || resp.Header.Get("X-Saw") != want {
+		return fmt.Errorf("%s: %d, the origin saw %q, want %q", target, resp.StatusCode, resp.Header.Get("X-Saw"), want)
+	}
+	if method != "HEAD" && len(got) != size {
+		return fmt.Errorf("%s: %d bytes of the answer, want %d", target, len(got), size)
+	}
+	return nil
+}
+
+// testUnchanged sends 10,000 random requests. All must reach the origin unchanged.
+func (s *sidecar) testUnchanged() {
+	s.t.Helper()
+	requests := 10_000
+	if testing.Short() {
+		requests = 1000
+	}
+	var wg sync.WaitGroup
+	for n := range 8 {
+		wg.Go(func() {
+			c, random := s.by(10+n), rand.New(rand.NewPCG(1, uint64(n)))
+			for range requests / 8 {
+				if err := s.exchange(c, random); err != nil {
+					s.t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// exceed sends requests until one gets an answer that is not the origin's, and returns that answer.
+func (s *sidecar) exceed(c *http.Client, method, path string, want int, headers ...string) (*http.Response, error) {
+	s.t.Helper()
+	for giveUp := time.Now().Add(patience(s.t)); time.Now().Before(giveUp); {
+		resp, err := s.get(c, method, path, headers...)
+		if err != nil || resp.StatusCode != want || resp.Header.Get("X-Saw") == "" {
+			return resp, err
+		}
+	}
+	s.t.Fatalf("all requests for %s pass", path)
+	return nil, nil
+}
+
+// testRefused checks the answers that refused clients get.
+func (s *sidecar) testRefused() {
+	s.t.Helper()
+	c := s.by(20)
+	resp, err := s.exceed(c, "GET", "/limited", http.StatusOK)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.check429(resp, "limited")
+	if resp, err := s.get(c, "GET", "/other"); err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(resp.Header.Get("Ratelimit-Policy"), `"plenty";q=`) {
+		s.t.Errorf("the same client elsewhere: %v, %v", resp, err)
+	}
+	if resp, err := s.get(s.by(21), "GET", "/limited"); err != nil || resp.StatusCode != http.StatusOK {
+		s.t.Errorf("another client: %v, %v", resp, err)
+	}
+	// Headers that a client forges change nothing.
+	if resp, err := s.get(c, "GET", "/limited", "X-Forwarded-For", "192.0.2.1", "X-Original-URL", "/", "X-Forwarded-Uri", "/", "X-Original-Method", "PUT", "X-Forwarded-Method", "PUT"); err != nil || resp.StatusCode != 429 {
+		s.t.Errorf("the refused client with a forged address: %v, %v", resp, err)
+	}
+	resp, err = s.exceed(s.by(22), "GET", "/keys", http.StatusOK, "X-Api-Key", "k")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.check429(resp, "keys")
+	if resp, err := s.get(s.by(22), "GET", "/keys", "X-Api-Key", "other"); err != nil || resp.StatusCode != http.StatusOK {
+		s.t.Errorf("another API key: %v, %v", resp, err)
+	}
+	if resp, err := s.exceed(s.by(23), "GET", "/banned", http.StatusOK); err != nil || resp.StatusCode != http.StatusOK {
+		s.t.Errorf("shadow ban: %v, %v; want 200 of the proxy", resp, err)
+	}
+	if resp, err := s.exceed(s.by(24), "GET", "/closed", http.StatusOK); err == nil {
+		s.t.Errorf("close: status %d, want a closed connection", resp.StatusCode)
+	}
+	if resp, err := s.get(s.by(66), "GET", "/"); err != nil || resp.StatusCode != http.StatusForbidden || len(resp.Header.Get("Refusal-Id")) != len("7kq2-m9xd") || resp.Header.Get("X-Saw") != "" {
+		s.t.Errorf("deny list: %v, %v; want 403 of the proxy", resp, err)
+	}
+}
+
+func (s *sidecar) check429(resp *http.Response, rule string) {
+	s.t.Helper()
+	retry, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if resp.StatusCode != 429 || err != nil || retry < 1800 || retry > 3721 || !strings.HasPrefix(resp.Header.Get("Ratelimit"), `"`+rule+`";r=0;t=`) || len(resp.Header.Get("Refusal-Id")) != len("7kq2-m9xd") || resp.Header.Get("X-Saw") != "" {
+		s.t.Errorf("refused with %d %v", resp.StatusCode, resp.Header)
+	}
+}
+
+// testReported checks that a rule counts the origin's answers.
+func (s *sidecar) testReported() {
+	s.t.Helper()
+	resp, err := s.exceed(s.by(30), "POST", "/login", http.StatusUnauthorized)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.check429(resp, "guesses")
+	for range 20 {
+		if resp, err := s.get(s.by(31), "GET", "/login"); err != nil || resp.StatusCode != http.StatusUnauthorized {
+			s.t.Fatalf("a request that is not counted: %v, %v", resp, err)
+		}
+	}
+}
+
+// testFaults sends requests while the node is stopped, started, stalled and killed. None may fail. It logs
+// the slowest request of each state.
+func (s *sidecar) testFaults() {
+	s.t.Helper()
+	var stop atomic.Bool
+	var passed atomic.Int64
+	var mu sync.Mutex
+	slowest := map[string]time.Duration{}
+	phase := "running"
+	var wg sync.WaitGroup
+	for n := range 8 {
+		wg.Go(func() {
+			c, random := s.by(40+n), rand.New(rand.NewPCG(2, uint64(n)))
+			for !stop.Load() {
+				begin := time.Now()
+				if err := s.exchange(c, random); err != nil {
+					s.t.Error(err)
+				}
+				passed.Add(1)
+				mu.Lock()
+				slowest[phase] = max(slowest[phase], time.Since(begin))
+				mu.Unlock()
+			}
+		})
+	}
+	more := func(name string) { // waits for 200 requests in this state
+		mu.Lock()
+		phase = name
+		mu.Unlock()
+		from := passed.Load()
+		eventually(s.t, "requests pass: "+name, func() bool { return passed.Load() > from+200 })
+	}
+	more("running")
+	s.node.Signal(syscall.SIGTERM)
+	more("stopping")
+	if code := s.node.End(); code != 0 {
+		s.t.Errorf("exit code of the node = %d, want 0", code)
+	}
+	more("stopped")
+	s.startNode()
+	more("started")
+	s.node.Signal(syscall.SIGSTOP)
+	more("stalled")
+	s.node.Signal(syscall.SIGCONT)
+	more("resumed")
+	s.node.Kill()
+	more("killed")
+	s.startNode()
+	more("restarted")
+	stop.Store(true)
+	wg.Wait()
+	s.t.Logf("%d requests passed, the slowest of each state: %v", passed.Load(), slowest)
+	// The node makes decisions again.
+	if resp, err := s.exceed(s.by(50), "GET", "/limited", http.StatusOK); err != nil {
+		s.t.Error(err)
+	} else {
+		s.check429(resp, "limited")
+	}
+}

@@ -1,0 +1,42 @@
+// Package harness runs real programs in tests: edge, memcached, other proxies.
+package harness
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// Require is an environment variable. If it is set, a test whose requirements are missing fails instead
+// of being skipped.
+const Require = "EDGE_TEST_REQUIRE"
+
+// Unavailable skips a test whose requirements are missing. If Require is set, it fails the test.
+func Unavailable(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv(Require) != "" {
+		t.Fatalf("%s, and %s is set", why, Require)
+	}
+	t.Skip(why)
+}
+
+// Installed returns the path of a program. If it is not installed, it is Unavailable.
+func Installed(t testing.TB, program string) (path string) {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		Unavailable(t, program+" is not installed")
+	}
+	return path
+}
+
+// Until calls ok, with a pause after each call, until it returns true. It fails t after patience.
+func Until(t testing.TB, what string, patience, pause time.Duration, ok func() bool) {
+	t.Helper()
+	for giveUp := time.Now().Add(patience); !ok(); time.Sleep(pause) {
+		if time.Now().After(giveUp) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
