@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"net/http"
 	"sync"
 	"time"
 
@@ -65,19 +64,16 @@ func (a *abandoned) full() bool {
 	return len(a.ends) >= a.most
 }
 
-// waitForPlace waits until an abandoned request ends, for at most placePatience and until ctx is
-// done. It reports whether one ended; each that ends releases one that waits.
-func (a *abandoned) waitForPlace(ctx context.Context) bool {
-	timer := time.NewTimer(placePatience)
-	defer timer.Stop()
+// waitForPlace waits until an abandoned request ends, for at most placePatience.
+// It reports whether one ended; each that ends releases one that waits.
+func (a *abandoned) waitForPlace() bool {
 	select {
 	case <-a.place:
 		return true
-	case <-timer.C:
-	case <-ctx.Done():
+	case <-time.After(placePatience):
+		a.refused.Inc()
+		return false
 	}
-	a.refused.Inc()
-	return false
 }
 
 // add adds an exchange, which cancel ends, and reports whether it may continue.
@@ -137,59 +133,10 @@ func (p *Proxy) Drain(ctx context.Context) error {
 	return err
 }
 
-// A roundTripper sends a request to the origin of its exchange.
-type roundTripper struct{ *Proxy }
-
-func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
-	x := exchangeOf(r)
-	if !x.decision.CountsAnswer() {
-		return x.origin.transport.RoundTrip(r)
-	}
-	return t.answerWithoutClient(r, x)
-}
-
-// answerWithoutClient sends r to the origin and waits for the answer's header even if the client
-// does not, so that rules can count by it. Otherwise a client could try any number of passwords
-// without waiting, and learn from its next request whether one was right.
-func (p *Proxy) answerWithoutClient(r *http.Request, x *exchange) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-	left, waits := make(chan struct{}), false
-	var late *time.Timer
-	stay := context.AfterFunc(r.Context(), func() {
-		defer close(left)
-		whole := x.body == nil || x.body.ended.Load()
-		if waits = p.abandon(x, whole, cancel); waits {
-			late = time.AfterFunc(x.origin.timeout, cancel)
-		} else {
-			cancel()
-		}
-	})
-	resp, err := x.origin.transport.RoundTrip(r.WithContext(ctx))
-	if stay() {
-		if err == nil {
-			context.AfterFunc(r.Context(), cancel) // only the client needs the body
-		} else {
-			cancel()
-		}
-		return resp, err
-	}
-	<-left
-	status, fields := 0, http.Header(nil)
-	if err == nil {
-		status, fields = resp.StatusCode, resp.Header
-		_ = resp.Body.Close()
-	}
-	cancel()
-	if waits {
-		late.Stop()
-		p.resolve(x, status, fields)
-	}
-	return nil, r.Context().Err()
-}
-
 // resolve counts an abandoned exchange by the origin's answer; status is 0 if the origin did not
 // answer.
-func (p *Proxy) resolve(x *exchange, status int, fields limit.Fields) {
+func (x *exchange) resolve(status int, fields limit.Fields) {
+	p := x.p
 	p.o.Limiter.Resolve(&x.decision, status, fields, p.o.Now())
 	p.abandoned.remove(x)
 	result := abandonedAnswered
@@ -201,7 +148,8 @@ func (p *Proxy) resolve(x *exchange, status int, fields limit.Fields) {
 
 // abandon reports whether x continues although its client has disconnected. If not, it counts x,
 // provided that the client sent the whole request.
-func (p *Proxy) abandon(x *exchange, whole bool, cancel context.CancelFunc) bool {
+func (x *exchange) abandon(whole bool, cancel context.CancelFunc) bool {
+	p := x.p
 	if !p.abandoned.add(x, cancel) {
 		return false
 	}

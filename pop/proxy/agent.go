@@ -95,7 +95,7 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 	if p.o.AccessLog != nil {
 		line = requestLine{strings.Clone(req.Method), strings.Clone(req.Host), strings.Clone(target), "spop"}
 	}
-	x := exchange{client: req.Addr, decision: p.o.Limiter.Decide(&req, now)}
+	x := arrival{client: req.Addr, decision: p.o.Limiter.Decide(&req, now)}
 	code := p.setVariables(actions, &x)
 	if p.o.AccessLog != nil {
 		p.logRequest(&x, now, line, code, 0)
@@ -116,7 +116,7 @@ func (a *Agent) headers(bin []byte) map[string][]string {
 }
 
 // setVariables tells HAProxy of the decision, the most important first. It returns the status of a refusal, or 200.
-func (p *Proxy) setVariables(actions *spop.Actions, x *exchange) (status int) {
+func (p *Proxy) setVariables(actions *spop.Actions, x *arrival) (status int) {
 	d := &x.decision
 	var buf [512]byte
 	var fields, text []byte

@@ -202,3 +202,25 @@ func TestUpgradeToHTTP2IsNotPassedOn(t *testing.T) {
 		}
 	}
 }
+
+// A client that has disconnected before the origin answers gets no answer of the node's own, which a client
+// that has only shut down its side could take for the origin's.
+func TestNoAnswerWithoutTheOrigin(t *testing.T) {
+	if own {
+		return // waits for the origin: see abandonAfter in http1
+	}
+	reached := make(chan struct{}, 1)
+	origin := func(_ http.ResponseWriter, r *http.Request) {
+		reached <- struct{}{}
+		<-r.Context().Done()
+	}
+	conn := dialRaw(t, front(t, noRules, origin, func(o *proxy.Options) { o.AccessLog = o.Logger }))
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
+	<-reached
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if answer, _ := io.ReadAll(conn); len(answer) > 0 {
+		t.Errorf("the node answers %q", answer)
+	}
+}

@@ -58,7 +58,7 @@ const (
 
 // A question is a request of another proxy.
 type question struct {
-	exchange
+	arrival
 	in     description
 	report bool
 	method string
@@ -101,7 +101,7 @@ func (k *Check) serve(c client, r *http1.Request) {
 	answer := func(status int, text string) {
 		c.Answer(r, status, append(p.appendNode(buf[:0]), plainText...), text+"\n")
 	}
-	x := question{exchange: exchange{peer: addrOf(c.RemoteAddr())}}
+	x := question{arrival: arrival{peer: addrOf(c.RemoteAddr())}}
 	if !k.o.Local && !p.trusted.Contains(x.peer) {
 		p.metrics.undecided[undecidedPeer].Inc()
 		p.warnings.Log(p.o.Logger, slog.LevelWarn, now, "the check endpoint was asked by an address that is not a trusted proxy", "peer", x.peer)
@@ -157,7 +157,7 @@ func (k *Check) serve(c client, r *http1.Request) {
 	c.Answer(r, status, fields, body)
 	if p.o.AccessLog != nil {
 		status, bytes := c.Sent()
-		p.logRequest(&x.exchange, now, line, status, bytes)
+		p.logRequest(&x.arrival, now, line, status, bytes)
 	}
 }
 
@@ -173,7 +173,7 @@ func (k *Check) verdict(dst []byte, x *question, now time.Time) (fields []byte, 
 		return k.p.o.Headers.append(dst, k.p.o.Limiter, d, now), http.StatusOK, ""
 	}
 	var text []byte
-	dst, status, body = k.p.refusal(dst, &text, &x.exchange, now)
+	dst, status, body = k.p.refusal(dst, &text, &x.arrival, now)
 	if x.in == original {
 		body = "" // nginx keeps the connection of a subrequest open only after an answer without a body
 	}

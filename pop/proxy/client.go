@@ -1,17 +1,9 @@
 package proxy
 
 import (
-	"net/http"
 	"net/netip"
 	"strings"
 )
-
-// peer returns the address that r came from: that of the connection, or of its PROXY
-// protocol header.
-func peer(r *http.Request) netip.Addr {
-	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
-	return addr.Addr().Unmap().WithZone("")
-}
 
 // Trusts reports whether addr is that of a trusted proxy.
 func (p *Proxy) Trusts(addr netip.AddrPort) bool { return p.trusted.Contains(addrOf(addr)) }

@@ -150,7 +150,7 @@ func (c *conn) Close() error {
 }
 
 // malformed counts a request that the server has answered itself.
-func (c *conn) malformed(now time.Time) exchange { return c.front.p.malformed(c.peer, now) }
+func (c *conn) malformed(now time.Time) arrival { return c.front.p.malformed(c.peer, now) }
 
 // instead counts a malformed request, and returns the answer for its client.
 func (c *conn) instead(answer []byte) []byte {

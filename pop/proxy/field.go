@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"net/http"
 	"net/textproto"
 	"slices"
 	"strings"
@@ -20,18 +19,6 @@ var shadowable = map[string]bool{
 	"X-Forwarded-For":     true,
 	"X-Forwarded-Host":    true,
 	"X-Forwarded-Proto":   true,
-}
-
-// dropShadows removes from out, the fields for the origin of a request that came with those
-// of in, the ones whose names mean to CGI and its like the same as a field that the node
-// sets, strips, believes, or counts by: X_Forwarded_For. Trusted proxies pass them on from
-// their clients, so that they are not believed either.
-func (p *Proxy) dropShadows(out, in http.Header) {
-	for name := range out {
-		if odd([]byte(name)) && p.shadows(name, in["Connection"]) {
-			delete(out, name)
-		}
-	}
 }
 
 // odd reports whether a field's name has bytes other than letters, digits and hyphens.

@@ -2,9 +2,7 @@ package proxy
 
 import (
 	"fmt"
-	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/edgelimit/edge/pop/limit"
@@ -40,21 +38,6 @@ func ParseHeaderStyle(text string) (HeaderStyle, error) {
 		}
 	}
 	return 0, fmt.Errorf("proxy: no rate-limit headers are called %q; there are draft10, x-ratelimit, both and none", text)
-}
-
-// write adds what the client may know after d to header.
-func (s HeaderStyle) write(header http.Header, l *limit.Limiter, d *limit.Decision, now time.Time) {
-	var buf [512]byte
-	setLines(header, s.append(buf[:0], l, d, now))
-}
-
-// setLines sets the fields of lines that end in CRLF.
-func setLines(header http.Header, lines []byte) {
-	for line := range strings.SplitSeq(strings.TrimSuffix(string(lines), "\r\n"), "\r\n") {
-		if name, value, ok := strings.Cut(line, ": "); ok {
-			header[name] = []string{value}
-		}
-	}
 }
 
 // append appends what the client may know after d to dst, as lines of a header that end in CRLF.

@@ -1,15 +1,10 @@
 package proxy
 
 import (
-	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
 )
-
-// malformed reports whether the origin could read the target of r otherwise than the rules
-// do.
-func malformed(r *http.Request) bool { return r.URL.Opaque != "" || !validHost(r.Host) }
 
 // validHost reports whether host is empty or HOST[:PORT], with a name of letters, digits,
 // hyphens, underscores and dots, or an IPv6 address in brackets, and a port that may be

@@ -8,31 +8,15 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// refuse answers a request that the origin must not see.
-func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, x *exchange, now time.Time) {
-	if p.drops(x) {
-		// net/http closes the connection of HTTP/1, and resets the stream of HTTP/2.
-		panic(http.ErrAbortHandler)
-	}
-	var buf [512]byte
-	var text []byte
-	if p.connections.scarce.Load() && !x.trusted {
-		w.Header().Set("Connection", "close")
-	}
-	fields, status, body := p.refusal(buf[:0], &text, x, now)
-	setLines(w.Header(), fields)
-	writeAnswer(w, r, status, body)
-}
-
 // drops reports whether the refused client gets no answer. A trusted proxy would take that for
 // a failure of the node.
-func (p *Proxy) drops(x *exchange) bool { return x.decision.Verdict == limit.Closed && !x.trusted }
+func (x *arrival) drops() bool { return x.decision.Verdict == limit.Closed && !x.trusted }
 
 const plainText = "Content-Type: text/plain; charset=utf-8\r\n"
 
 // refusal returns the answer to the refused request of x: fields, which it appends to dst as lines that
 // end in CRLF, status and body. A body with placeholders is made in text, and valid until that changes.
-func (p *Proxy) refusal(dst []byte, text *[]byte, x *exchange, now time.Time) (fields []byte, status int, body string) {
+func (p *Proxy) refusal(dst []byte, text *[]byte, x *arrival, now time.Time) (fields []byte, status int, body string) {
 	d := &x.decision
 	id := p.o.Limiter.ID(d, x.client)
 	switch d.Verdict {
@@ -74,17 +58,6 @@ const (
 	comeBack    = "Retry-After: 1\r\nCache-Control: no-store\r\n" + plainText
 	unavailable = "temporarily unavailable\n"
 )
-
-func writeAnswer(w http.ResponseWriter, r *http.Request, status int, body string) {
-	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
-	if !bodiless {
-		w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
-	}
-	w.WriteHeader(status)
-	if !bodiless && r.Method != http.MethodHead {
-		_, _ = w.Write([]byte(body)) // the client may be gone
-	}
-}
 
 // retryAfter returns the whole seconds after which a client may come back: the ceiling of
 // what is left of the mitigation on this node. It is never 0.
