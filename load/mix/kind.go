@@ -69,46 +69,29 @@ type guessing struct{ steady }
 
 func (k *steady) generator(set *setting) generator {
 	if k.poisson {
-		return atRandomly(set, rate{k.rate.n * k.n, k.rate.per}, k.n, uniform(k.n))
+		return atRandom(set, rate{k.rate.n * k.n, k.rate.per}, k.n, uniform(k.n))
 	}
-	c := newCadence(ticksOf(k.rate.per), k.rate.n*k.n)
-	return &round{cadence: c, at: -(c.gap + 1) / 2, n: k.n}
-}
-
-// round generates evenly spaced requests of the clients in turn.
-type round struct {
-	cadence
-	at   ticks
-	k, n uint64
-}
-
-func (g *round) next(a *arrival) bool {
-	g.at += g.cadence.draw()
-	a.at, a.client = g.at, g.k
-	if g.k++; g.k == g.n {
-		g.k = 0
+	gaps := newCadence(ticksOf(k.rate.per), k.rate.n*k.n)
+	at, client := -(gaps.gap+1)/2, k.n-1
+	return func(a *arrival) bool {
+		if client++; client == k.n {
+			client = 0
+		}
+		at += gaps.draw()
+		a.at, a.client = at, client
+		return true
 	}
-	return true
 }
 
-// atRandom generates requests at random times.
-type atRandom struct {
-	stream
-	mean
-	at     ticks
-	client func(*stream) uint64 // draws a client
-	most   uint64               // maximum number of clients; it ends at the first request beyond
-}
-
-func (g *atRandom) next(a *arrival) bool {
-	g.at += g.mean.draw(&g.stream)
-	a.at, a.client = g.at, g.client(&g.stream)
-	return a.client < g.most
-}
-
-// atRandomly returns a generator of requests at random times.
-func atRandomly(set *setting, rate rate, most uint64, client func(*stream) uint64) *atRandom {
-	return &atRandom{stream: set.stream, mean: rate.gaps(), client: client, most: most}
+// atRandom generates requests at random times, from clients that the function client draws. It ends
+// at the first one whose number is n or more.
+func atRandom(set *setting, rate rate, n uint64, client func(*stream) uint64) generator {
+	gap, at := rate.gaps(), ticks(0)
+	return func(a *arrival) bool {
+		at += gap.draw(&set.stream)
+		a.at, a.client = at, client(&set.stream)
+		return a.client < n
+	}
 }
 
 // uniform draws one of n clients.
@@ -125,7 +108,7 @@ type zipf struct {
 
 func (k *zipf) generator(set *setting) generator {
 	shares := newAlias(zipfWeights(k.n, k.exponent, k.offset))
-	return atRandomly(set, k.rate, k.n, func(s *stream) uint64 { return uint64(shares.draw(s)) })
+	return atRandom(set, k.rate, k.n, func(s *stream) uint64 { return uint64(shares.draw(s)) })
 }
 
 // randomKeys is a flood in which every request has its own client, until addresses run out.
@@ -133,7 +116,7 @@ type randomKeys struct{ together }
 
 func (k *randomKeys) generator(set *setting) generator {
 	next := uint64(0)
-	return atRandomly(set, k.rate, set.addresses, func(*stream) uint64 {
+	return atRandom(set, k.rate, set.addresses, func(*stream) uint64 {
 		next++
 		return next - 1
 	})
@@ -146,17 +129,11 @@ type flashCrowd struct {
 }
 
 func (k *flashCrowd) generator(set *setting) generator {
-	shape := &crowd{ticksOf(k.ramp), ticksOf(k.hold), ticksOf(k.decay)}
-	return &flash{*atRandomly(set, k.rate, k.n, uniform(k.n)), warp{profile: shape}}
-}
-
-type flash struct {
-	atRandom
-	warp warp
-}
-
-func (g *flash) next(a *arrival) bool {
-	g.atRandom.next(a)
-	a.at = g.warp.real(a.at)
-	return a.at != never
+	even := atRandom(set, k.rate, k.n, uniform(k.n))
+	shape := &warp{profile: &crowd{ticksOf(k.ramp), ticksOf(k.hold), ticksOf(k.decay)}}
+	return func(a *arrival) bool {
+		even(a)
+		a.at = shape.real(a.at)
+		return a.at != never
+	}
 }

@@ -16,9 +16,9 @@ type line struct {
 }
 
 // newLine returns a line with the given turns, in any order, and capacity.
-func newLine(turns []turn, room uint64) line {
+func newLine(turns []turn, room uint64) *line {
 	slices.SortFunc(turns, func(a, b turn) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.client, b.client)) })
-	l := line{turns: make([]turn, room), n: len(turns)}
+	l := &line{turns: make([]turn, room), n: len(turns)}
 	copy(l.turns, turns)
 	return l
 }

@@ -24,12 +24,9 @@ type arrival struct {
 	look   uint8  // index in the looks of its component
 }
 
-// A generator generates the requests of a component in order of time.
-type generator interface {
-	// next sets a to the next request, and returns false if none is left. The request may be
-	// after the component's end.
-	next(a *arrival) bool
-}
+// A generator sets a to the next request of a component, in order of time, and returns false if none
+// is left. The request may be after the component's end.
+type generator func(a *arrival) bool
 
 // A Source generates the requests of a mix one by one, ordered by time and then by component. Its
 // memory use grows with the number of clients, not of requests. It is not safe for concurrent use.
@@ -44,7 +41,7 @@ type Source struct {
 
 // A lane is a component with its next request.
 type lane struct {
-	generator
+	next   generator
 	warp   *warp // nil if real time is even
 	start  int64 // in microseconds since the epoch
 	end    ticks
@@ -97,7 +94,7 @@ func (m *Mix) lane(i int, clock int64) *lane {
 			l.warp = &warp{profile: set.swing}
 		}
 	}
-	l.generator = c.kind.generator(&set)
+	l.next = c.kind.generator(&set)
 	return l
 }
 

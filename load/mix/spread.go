@@ -13,7 +13,7 @@ type spread struct {
 
 func (k *spread) generator(set *setting) generator {
 	turn := uint64(0)
-	return atRandomly(set, k.rate, k.n, func(*stream) uint64 {
+	return atRandom(set, k.rate, k.n, func(*stream) uint64 {
 		if turn++; turn > k.n*k.requests {
 			return k.n // all have sent their requests
 		}
