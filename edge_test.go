@@ -252,7 +252,7 @@ func TestErrors(t *testing.T) {
 		want    string
 	}{
 		{"clients", "192.0.2.1", 1, `there is no rule "clients"`},
-		{"client", "alice", 1, `rule client counts by ip, and "alice" is no address`},
+		{"client", "alice", 1, `rule client counts by ip, and "alice" is not an address`},
 		{"client", "192.0.2.1", -1, "n is -1"},
 		{"two", "192.0.2.1", 1, "rule two counts by ip, host, not by a single value"},
 	} {

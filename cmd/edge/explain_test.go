@@ -71,7 +71,7 @@ func TestExplain(t *testing.T) {
 		"a value too many":  {[]string{"rule=once,ip=::1,path=/once"}, 1, `rule once does not count by "path"`},
 		"the clients' port": {[]string{"::1", "--node", n.http}, 1, "is not a node's admin listener: it answers 200 OK\nedge: hint: --node is"},
 		"no port":           {[]string{"::1", "--node", "127.0.0.1"}, 2, `"127.0.0.1" is not HOST:PORT`},
-		"no address":        {[]string{"rule=once,ip=here"}, 1, `"here" is no address`},
+		"no address":        {[]string{"rule=once,ip=here"}, 1, `"here" is not an address`},
 		"no rule":           {[]string{"host=a"}, 1, "give an ip, the ID of a refusal, a key, or a rule and its values"},
 		"not mitigated":     {[]string{strings.Repeat("0", 32)}, 1, "is not mitigated; give the rule and its values"},
 		"not hexadecimal":   {[]string{strings.Repeat("x", 32)}, 1, "is no key"},

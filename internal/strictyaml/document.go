@@ -10,35 +10,34 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// MaxErrors is how many errors are reported.
+// MaxErrors is the maximum number of errors that are reported.
 const MaxErrors = 20
 
-// Enough is the number of errors after which a file, or a part of one, is given up.
+// Enough is the number of errors at which reading a file, or a part of one, stops.
 const Enough = 1000
 
-// A Document is a YAML file, or a part of one, that is read strictly. It collects errors with
-// their place and what to do about them.
+// A Document is a YAML file, or a part of one. It collects the errors in it.
 type Document struct {
 	File   string
 	Bytes  []byte
-	Offset int // lines of the file before the text
+	Offset int // number of lines before Bytes in the file
 	Errs   Errors
-	Broken bool // the text is not YAML
+	Broken bool // Bytes are not YAML
 
-	// Parents are keys that are easily written a level too high or too low, and the keys that
+	// Parents maps keys that are easily written a level too high or too low to the keys that
 	// they belong under.
 	Parents map[string]string
 
 	Hyphens Hyphens
 }
 
-// New returns a document of text; file stands for it in errors.
+// New returns a document of text. Errors call it file.
 func New(file string, text []byte) *Document {
 	return &Document{File: file, Bytes: bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))} // byte order mark
 }
 
-// Read reads the whole document, a mapping whose keys are those of fields. hint says how to begin
-// it, and empty what to do if the file is empty; if it is "", the file may be empty.
+// Read reads the whole document, a mapping with the keys of fields. hint says how to begin it, and
+// empty what to do if the file is empty. If empty is "", the file may be empty.
 func (d *Document) Read(hint, empty string, fields []Field) {
 	switch root := d.Parse(); {
 	case d.Broken:
@@ -49,7 +48,7 @@ func (d *Document) Read(hint, empty string, fields []Field) {
 	}
 }
 
-// Err returns the errors, as [Errors] in the order of the lines, or nil.
+// Err returns the errors as [Errors], in the order of the lines, or nil if there are none.
 func (d *Document) Err() error {
 	if len(d.Errs) == 0 {
 		return nil
@@ -57,14 +56,14 @@ func (d *Document) Err() error {
 	return d.Errs.Report(Source{d.File, d.Bytes})
 }
 
-// Hyphens says which keys of a file have hyphens where keys have underscores: they are read all
-// the same.
+// Hyphens records the keys of a file that are spelled with hyphens instead of underscores. Such keys
+// are accepted.
 type Hyphens struct {
-	First *Error // nil if there was no error
+	First *Error // nil if there is no such key
 	Count int
 }
 
-// Note returns what to say of the keys, or nil.
+// Note returns a warning about the keys, or nil if there are none.
 func (h Hyphens) Note() error {
 	if h.First == nil {
 		return nil
@@ -76,7 +75,7 @@ func (h Hyphens) Note() error {
 	return &note
 }
 
-// Add adds the keys of another part of the file, or of another file.
+// Add adds the keys recorded in other.
 func (h *Hyphens) Add(other Hyphens) {
 	if h.Count += other.Count; h.First == nil {
 		h.First = other.First
@@ -88,7 +87,7 @@ func (d *Document) Fail(n *yaml.Node, hint, format string, args ...any) {
 	d.FailAt(n.Line, n.Column, hint, format, args...)
 }
 
-// FailAt records an error at a place in the text, or for the whole file if line is 0.
+// FailAt records an error at a line and column of Bytes, or about the whole file if line is 0.
 func (d *Document) FailAt(line, column int, hint, format string, args ...any) {
 	if d.Full() {
 		return
@@ -100,10 +99,10 @@ func (d *Document) FailAt(line, column int, hint, format string, args ...any) {
 	d.Errs = append(d.Errs, e)
 }
 
-// Full reports whether there are enough errors.
+// Full reports whether there are [Enough] errors.
 func (d *Document) Full() bool { return len(d.Errs) >= Enough }
 
-// Resolve follows an alias.
+// Resolve returns the node that n is an alias of, or n if it is not an alias.
 func Resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -111,8 +110,7 @@ func Resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// is reports whether n is a node of a kind with the tag that all nodes of that kind
-// have, unless the file says another one.
+// is reports whether n is a node of the given kind and tag.
 func is(n *yaml.Node, kind yaml.Kind, tag string) bool {
 	return n.Kind == kind && n.ShortTag() == tag
 }
@@ -134,8 +132,23 @@ func isFloat(n *yaml.Node) bool { return is(n, yaml.ScalarNode, "!!float") }
 // A Field is a key that a mapping may have.
 type Field struct {
 	Name string
-	Need string // how to write it, where it is required
+	Need string // how to write the key, if it is required
 	Read func(n *yaml.Node)
+}
+
+// Whole returns the field of a whole number from low to high. It reads into to, which remains as it is
+// after an error.
+func Whole[T ~int | ~uint64](d *Document, name, need string, to *T, low, high uint64) Field {
+	return Field{name, need, func(n *yaml.Node) {
+		if v, ok := d.Integer(n, name, low, high); ok {
+			*to = T(v)
+		}
+	}}
+}
+
+// Word returns the field of one of words. It reads the index of the word into to, or 0 after an error.
+func Word[T ~uint8](d *Document, name string, to *T, words []string) Field {
+	return Field{Name: name, Read: func(n *yaml.Node) { *to = T(max(d.Choice(n, name, words), 0)) }}
 }
 
 // names returns the names of fields.
@@ -147,8 +160,8 @@ func names(fields []Field) []string {
 	return list
 }
 
-// Mapping reads the mapping n, whose keys are those of fields. what names it in errors, and hint
-// says how to write it; if it is "", errors list the keys. Mapping reports whether n is a mapping.
+// Mapping reads the mapping n with the keys of fields, and reports whether n is a mapping. Errors call
+// it what. hint says how to write it. If hint is "", errors list the keys.
 func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool {
 	place := n
 	if n = Resolve(n); !IsMapping(n) {
@@ -164,11 +177,11 @@ func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool
 		return slices.IndexFunc(fields, func(f Field) bool { return f.Name == name && IsString(key) })
 	}
 	var few [16]*yaml.Node
-	first := few[:] // of the keys of each field
+	first := few[:] // by field, the first key
 	if len(fields) > len(few) {
 		first = make([]*yaml.Node, len(fields))
 	}
-	var meant []string // fields that unknown keys are probably meant for
+	var meant []string // fields that unknown keys probably mean
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if at := index(n.Content[i]); at < 0 {
 			key := underscored(Resolve(n.Content[i]).Value)
@@ -200,17 +213,16 @@ func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool
 	return true
 }
 
-// underscored returns key with underscores, as keys of files are spelled.
+// underscored returns key with underscores instead of hyphens.
 func underscored(key string) string { return strings.ReplaceAll(key, "-", "_") }
 
-// unknown records that a mapping has a key that is not among fields.
+// unknown records an error about a key that is not in fields.
 func (d *Document) unknown(place *yaml.Node, what string, fields []Field) {
-	key := Resolve(place)
+	key, hint := Resolve(place), "the keys are "+EnumerateAll(names(fields), "and")
 	if key.Kind != yaml.ScalarNode {
-		d.Fail(place, "the keys are "+EnumerateAll(names(fields), "and"), "a key of %s is %s", what, KindOf(key))
+		d.Fail(place, hint, "a key of %s is %s", what, KindOf(key))
 		return
 	}
-	hint := "the keys are " + EnumerateAll(names(fields), "and")
 	if best := Guess(underscored(key.Value), names(fields)); best != "" {
 		hint = "did you mean " + best + "?"
 	}
@@ -222,8 +234,8 @@ func (d *Document) unknown(place *yaml.Node, what string, fields []Field) {
 	d.Fail(place, hint, "unknown key %s in %s", Quote(key.Value), what)
 }
 
-// Sequence returns the elements of the sequence n, which must not be empty. hint says how to
-// write it, and empty what to do instead of an empty list; if it is "", hint does.
+// Sequence returns the elements of the sequence n, which must not be empty. hint says how to write it,
+// and empty what to write instead of an empty list. If empty is "", hint says that, too.
 func (d *Document) Sequence(n *yaml.Node, what, hint, empty string) []*yaml.Node {
 	before := len(d.Errs)
 	list := d.List(n, what, hint)
@@ -233,7 +245,7 @@ func (d *Document) Sequence(n *yaml.Node, what, hint, empty string) []*yaml.Node
 	return list
 }
 
-// List is Sequence for lists that may be empty.
+// List is like Sequence, but the list may be empty.
 func (d *Document) List(n *yaml.Node, what, hint string) []*yaml.Node {
 	place := n
 	if n = Resolve(n); IsSequence(n) {
@@ -250,9 +262,8 @@ func (d *Document) List(n *yaml.Node, what, hint string) []*yaml.Node {
 	return nil
 }
 
-// Text returns the string n, and reports whether it is one. Plain scalars that YAML
-// takes for numbers, dates or truth values are refused, so that nothing is read in
-// another spelling than the file has.
+// Text returns the string n, and reports whether it is one. It refuses plain scalars that YAML reads as
+// numbers, dates or truth values.
 func (d *Document) Text(n *yaml.Node, what string) (string, bool) {
 	place := n
 	if n = Resolve(n); IsString(n) {
@@ -266,7 +277,7 @@ func (d *Document) Text(n *yaml.Node, what string) (string, bool) {
 	return "", false
 }
 
-// Choice returns which of words the string n is, or -1.
+// Choice returns the index of the string n in words, or -1 after an error.
 func (d *Document) Choice(n *yaml.Node, what string, words []string) int {
 	place := n
 	n = Resolve(n)
@@ -276,12 +287,12 @@ func (d *Document) Choice(n *yaml.Node, what string, words []string) int {
 	}
 	at := slices.Index(words, n.Value)
 	if at < 0 {
-		d.Fail(place, DidYouMean(n.Value, words, "write", "or"), "%s cannot be %s", what, Quote(n.Value))
+		d.Fail(place, suggest(n.Value, words, "write", "or"), "%s cannot be %s", what, Quote(n.Value))
 	}
 	return at
 }
 
-// Boolean returns the value of n: true or false. It returns true for anything else, after an error.
+// Boolean returns the value of n, which must be true or false. After an error, it returns true.
 func (d *Document) Boolean(n *yaml.Node, what, hint string) bool {
 	place := n
 	n = Resolve(n)
@@ -292,8 +303,7 @@ func (d *Document) Boolean(n *yaml.Node, what, hint string) bool {
 	return true
 }
 
-// Integer returns the whole number n, and reports whether it is one between low and
-// high.
+// Integer returns the whole number n, and reports whether it is one from low to high.
 func (d *Document) Integer(n *yaml.Node, what string, low, high uint64) (uint64, bool) {
 	place := n
 	n = Resolve(n)
@@ -317,13 +327,13 @@ func (d *Document) Integer(n *yaml.Node, what string, low, high uint64) (uint64,
 	return 0, false
 }
 
-// Scalar returns a value as the file spells it, and whether it is a single one.
+// Scalar returns the single value n as the file spells it, and reports whether it is one.
 func Scalar(n *yaml.Node) (string, bool) {
 	n = Resolve(n)
 	return n.Value, n.Kind == yaml.ScalarNode && slices.Contains([]string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}, n.ShortTag())
 }
 
-// Pairs returns the keys and values of a mapping with any keys.
+// Pairs returns the keys and values of the mapping n, which may have any keys.
 func (d *Document) Pairs(n *yaml.Node, what, hint string) (pairs [][2]*yaml.Node) {
 	place := n
 	if n = Resolve(n); !IsMapping(n) {
@@ -336,8 +346,8 @@ func (d *Document) Pairs(n *yaml.Node, what, hint string) (pairs [][2]*yaml.Node
 	return pairs
 }
 
-// ParseDigits reads decimal digits only; what else YAML takes for an integer (octal,
-// underscores, signs) is refused.
+// ParseDigits parses a number of at most 18 decimal digits. It refuses other forms that YAML has for
+// integers: octal, underscores, signs.
 func ParseDigits(s string) (v uint64, ok bool) {
 	if s == "" || len(s) > 18 || len(s) > 1 && s[0] == '0' {
 		return 0, false
@@ -377,7 +387,7 @@ func KindOf(n *yaml.Node) string {
 	}
 }
 
-// short is quote for what reads well without quotes.
+// Short is like Quote, but adds no quotes to words that need none.
 func Short(s string) string {
 	if quoted := Quote(s); s == "" || strings.Contains(s, " ") || quoted != `"`+s+`"` {
 		return quoted

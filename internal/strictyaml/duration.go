@@ -13,12 +13,12 @@ var units = []struct {
 	is   time.Duration
 }{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}}
 
-// maxDuration bounds what ParseDuration reads, so that no sum overflows.
+// maxDuration is the maximum of each number, so that no sum overflows.
 const maxDuration = 10_000 * 24 * time.Hour
 
-// ParseDuration reads whole numbers of days, hours, minutes, seconds and milliseconds, the larger
-// units first and no smaller one than finest: 10s, 1m, 1h30m, 7d. A lone 0 needs no unit. Numbers
-// of more than ten thousand days are refused.
+// ParseDuration parses whole numbers of days, hours, minutes, seconds and milliseconds, larger units
+// first: 10s, 1m, 1h30m, 7d. finest is the smallest unit allowed. A lone 0 needs no unit. Values of more
+// than ten thousand days are refused.
 func ParseDuration(s string, finest time.Duration) (time.Duration, error) {
 	if s == "0" {
 		return 0, nil
@@ -43,11 +43,11 @@ func ParseDuration(s string, finest time.Duration) (time.Duration, error) {
 	return total, nil
 }
 
-// FormatDuration writes d as ParseDuration reads it. It leaves out fractions of a millisecond; d is
-// not negative.
+// FormatDuration formats d as ParseDuration parses it, without fractions of a millisecond. d must not be
+// negative.
 func FormatDuration(d time.Duration) string { return string(AppendDuration(nil, d)) }
 
-// AppendDuration appends FormatDuration's text to dst.
+// AppendDuration appends d to dst in the format of FormatDuration.
 func AppendDuration(dst []byte, d time.Duration) []byte {
 	start := len(dst)
 	for _, u := range units {

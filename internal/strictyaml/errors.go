@@ -10,10 +10,10 @@ import (
 // An Error says what is wrong with a file, where, and what to do.
 type Error struct {
 	File         string
-	Line, Column int    // from 1, in characters; 0 if the whole file is meant
+	Line, Column int    // from 1, in characters; 0 if the error is about the whole file
 	Message      string // what is wrong
 	Hint         string // what to do; may be empty
-	Source       string // the offending line as it stands in the file
+	Source       string // the offending line of the file
 }
 
 // Error returns the error in one line, beginning with file:line:column.
@@ -29,9 +29,8 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Excerpt returns the offending line with a caret below the place that is meant, or
-// nothing where there is no such line. Of a long line it returns what surrounds the
-// place.
+// Excerpt returns the offending line and, below it, a caret at the column. It shortens long lines to the
+// text around the column. It returns "" if there is no such line.
 func (e *Error) Excerpt() string {
 	if e.Source == "" {
 		return ""
@@ -60,11 +59,11 @@ func (e *Error) Excerpt() string {
 	return string(source) + "\n" + string(pad) + "^"
 }
 
-// Errors are what is wrong with some files, in the order of the files and of
-// their lines. Of many only the first are kept, and the last one says so.
+// Errors are the errors in some files, in the order of the files and of their lines. If there are more
+// than [MaxErrors], the last one says so instead.
 type Errors []*Error
 
-// Error returns the errors, one in a line.
+// Error returns the errors, one per line.
 func (es Errors) Error() string {
 	lines := make([]string, len(es))
 	for i, e := range es {
@@ -73,7 +72,7 @@ func (es Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap returns the single errors.
+// Unwrap returns the elements of es.
 func (es Errors) Unwrap() []error {
 	list := make([]error, len(es))
 	for i, e := range es {
@@ -88,8 +87,8 @@ type Source struct {
 	Bytes []byte
 }
 
-// Report returns the first of es by file, line and column, each once and with its line. files
-// are all files that es are about.
+// Report returns the first [MaxErrors] of es by file, line and column, without duplicates, and sets
+// their Source. files are all files that es are about.
 func (es Errors) Report(files ...Source) Errors {
 	order, texts := map[string]int{}, map[string][]byte{}
 	for i, f := range files {

@@ -1,12 +1,13 @@
 package strictyaml
 
-// From bytes to YAML nodes, and what to say of bytes that are no YAML.
+// From bytes to YAML nodes, and errors about bytes that are not YAML.
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -14,13 +15,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Parse returns the root of the only document of the text, or nil if it has no document. A
-// syntax error is recorded, and sets d.Broken.
+// Parse returns the root of the only YAML document, or nil if there is none. If it records an error, it
+// sets d.Broken.
 func (d *Document) Parse() (root *yaml.Node) {
 	text := d.Bytes
 	defer func() {
-		// The parser has checks of its own that panic. A file must never end the node
-		// that reads it.
+		// The parser panics if its own checks fail. No file may crash the node that reads it.
 		if cause := recover(); cause != nil {
 			d.Broken, root = true, nil
 			d.FailAt(0, 0, "", "the YAML parser gave up: %v", cause)
@@ -57,8 +57,8 @@ func (d *Document) Parse() (root *yaml.Node) {
 	return nil
 }
 
-// indexStrange returns the index of the first byte of text that cannot be in a YAML file,
-// or len(text).
+// indexStrange returns the index of the first byte of text that a YAML file cannot contain, or
+// len(text).
 func indexStrange(text []byte) int {
 	for i := 0; i < len(text); {
 		c := text[i]
@@ -75,17 +75,9 @@ func indexStrange(text []byte) int {
 	return len(text)
 }
 
-// strange records the error of a byte that indexStrange found.
+// strange records an error about a byte that indexStrange found.
 func (d *Document) strange(text []byte, at int) {
-	line, start := 1, 0
-	for {
-		n, next := lineBreak(text[start:at])
-		if next == 0 {
-			break
-		}
-		line, start = line+1, start+n+next
-	}
-	column := utf8.RuneCount(text[start:at]) + 1
+	line, column := end(text[:at])
 	switch r, n := utf8.DecodeRune(text[at:]); {
 	case n == 1 && r == utf8.RuneError && (bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff"))):
 		d.FailAt(0, 0, "save it as UTF-8", "the file is in UTF-16")
@@ -96,8 +88,8 @@ func (d *Document) strange(text []byte, at int) {
 	}
 }
 
-// syntax records what is wrong with text, where the eye looks for it and in words for
-// those who do not know the parser.
+// syntax records an error of the parser, at the place where people look for the mistake, and in words
+// that do not require knowledge of the parser.
 func (d *Document) syntax(text []byte, err *yaml.LoadError) {
 	at, line := err.Mark, lineOf(text, err.Mark.Line)
 	context := func(what string) bool { return strings.Contains(err.ContextMsg, what) }
@@ -166,24 +158,38 @@ func (d *Document) syntax(text []byte, err *yaml.LoadError) {
 	d.FailAt(at.Line, at.Column, hint, "%s", message)
 }
 
-// last returns the character before the quote that ends a message.
+// last returns the character before the final quote of a message.
 func last(message string) string { return message[len(message)-2 : len(message)-1] }
 
-// lastPlace returns the line and the column of the last character of text that is not
-// blank.
+// lastPlace returns the line and the column of the last character of text that is not a space.
 func lastPlace(text []byte) (line, column int) {
-	text = bytes.TrimRightFunc(text, unicode.IsSpace)
-	for line = 1; ; line++ {
-		n, next := lineBreak(text)
-		if next == 0 {
-			return line, utf8.RuneCount(text)
+	line, column = end(bytes.TrimRightFunc(text, unicode.IsSpace))
+	return line, column - 1
+}
+
+// end returns the line and the column that follow text.
+func end(text []byte) (line, column int) {
+	for each := range lines(text) {
+		line, column = line+1, utf8.RuneCount(each)+1
+	}
+	return line, column
+}
+
+// lines yields the lines of text without their line breaks. There is at least one.
+func lines(text []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for {
+			n, next := lineBreak(text)
+			if !yield(text[:n]) || next == 0 {
+				return
+			}
+			text = text[n+next:]
 		}
-		text = text[n+next:]
 	}
 }
 
-// lineBreak returns how many bytes of text are before its first line break, and how
-// many the break has: 0 without a break. Lines end where YAML ends them.
+// lineBreak returns how many bytes of text precede its first line break in YAML, and how many bytes the
+// break has: 0 if there is none.
 func lineBreak(text []byte) (before, width int) {
 	for i := 0; i < len(text); i++ {
 		switch rest := text[i:]; {
@@ -202,18 +208,18 @@ func lineBreak(text []byte) (before, width int) {
 	return len(text), 0
 }
 
-// lineOf returns a line of text, from 1, without control characters, or nothing if
-// there are fewer lines.
+// lineOf returns a line of text, counted from 1, with control characters replaced. It returns "" if there
+// are fewer lines.
 func lineOf(text []byte, line int) string {
-	for ; line > 1; line-- {
-		n, next := lineBreak(text)
-		text = text[n+next:]
-	}
-	n, _ := lineBreak(text)
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\t' {
-			return utf8.RuneError
+	for each := range lines(text) {
+		if line--; line <= 0 {
+			return strings.Map(func(r rune) rune {
+				if unicode.IsControl(r) && r != '\t' {
+					return utf8.RuneError
+				}
+				return r
+			}, string(each))
 		}
-		return r
-	}, string(text[:n]))
+	}
+	return ""
 }

@@ -1,14 +1,13 @@
 package strictyaml
 
-// What errors and descriptions have in common: lists, quotes and guesses.
+// Words of errors and descriptions: lists, quotes and guesses.
 
 import (
 	"fmt"
 	"strings"
 )
 
-// Enumerate joins list as prose does: a, b or c. Of a long list it says the first and
-// how many more there are.
+// Enumerate joins list as prose does: a, b or c. It shortens long lists: a, b and 7 more.
 func Enumerate(list []string, conjunction string) string {
 	const most = 10
 	if n := len(list); n > most {
@@ -19,7 +18,7 @@ func Enumerate(list []string, conjunction string) string {
 	return EnumerateAll(list, conjunction)
 }
 
-// EnumerateAll is enumerate for a list that is shown whole.
+// EnumerateAll is like Enumerate, but does not shorten the list.
 func EnumerateAll(list []string, conjunction string) string {
 	switch n := len(list); n {
 	case 0:
@@ -31,7 +30,7 @@ func EnumerateAll(list []string, conjunction string) string {
 	}
 }
 
-// Quote quotes s and shortens it where it is long.
+// Quote quotes s, and shortens it if it is long.
 func Quote(s string) string {
 	const most = 60
 	if letters := []rune(s); len(letters) > most {
@@ -40,7 +39,7 @@ func Quote(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// Guess returns the word that was probably meant by s, or nothing.
+// Guess returns the one of words that s probably means, or "".
 func Guess(s string, words []string) string {
 	best, least := "", 3
 	for _, w := range words {
@@ -51,21 +50,19 @@ func Guess(s string, words []string) string {
 	return best
 }
 
-// Suggest returns a hint at the one of words that was probably meant by s, or at all of
-// them.
-func Suggest(s string, words []string) string { return DidYouMean(s, words, "there are", "and") }
+// Suggest returns a hint that names the one of words that s probably means, or all of them.
+func Suggest(s string, words []string) string { return suggest(s, words, "there are", "and") }
 
-// DidYouMean returns a hint at the word that was probably meant by s, or, after
-// otherwise, at all words, joined by conjunction.
-func DidYouMean(s string, words []string, otherwise, conjunction string) string {
+// suggest is Suggest with the words that introduce and join a list of all words.
+func suggest(s string, words []string, otherwise, conjunction string) string {
 	if best := Guess(s, words); best != "" {
 		return fmt.Sprintf("did you mean %s?", best)
 	}
 	return otherwise + " " + Enumerate(words, conjunction)
 }
 
-// distance returns how many letters must be inserted, deleted, replaced or swapped
-// with their neighbour to make a into b.
+// distance returns how many bytes must be inserted, deleted, replaced or swapped with their neighbour to
+// turn a into b.
 func distance(a, b string) int {
 	if len(a) > 32 {
 		return len(a)

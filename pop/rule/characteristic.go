@@ -146,7 +146,7 @@ func (r *reader) name(n *yaml.Node, c *Characteristic, name string) {
 		c.Skip = true
 		r.uses = append(r.uses, setUse{setName{true, name}, r.place(n), nil})
 	case c.Kind != Query && !httpguts.ValidHeaderFieldName(name):
-		r.Fail(n, "names have no spaces, colons, commas, brackets or quotes", "%s is no name of a %s", strictyaml.Quote(name), c.Kind)
+		r.Fail(n, "names have no spaces, colons, commas, brackets or quotes", "%s is not the name of a %s", strictyaml.Quote(name), c.Kind)
 	case c.Kind == Header && strings.EqualFold(name, "host"):
 		r.Fail(n, "write host", "the host is a characteristic of its own, not a header")
 	case c.Kind == Header:

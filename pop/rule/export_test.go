@@ -25,7 +25,7 @@ func FieldNames() map[string]map[string]bool {
 		"network_file":   r.fileFields(new(definition), "", ""),
 		"count":          r.countFields(new(Rule)),
 		"characteristic": r.characteristicFields(new(Characteristic)),
-		"limit":          r.limitFields(new(limitDraft), nil),
+		"limit":          r.limitFields(new(Limit), new(*yaml.Node), nil),
 		"response":       r.responseFields(new(draft)),
 	} {
 		keys[object] = map[string]bool{}

@@ -18,10 +18,10 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// overrides are the keys of a rule with limits of their own.
+// overrides are the keys of a rule that have limits of their own.
 type overrides struct {
-	secret counter.Secret         // of this table alone, so that no client can choose a key that looks like another
-	plans  map[counter.Key]uint16 // index in rules, by key
+	secret counter.Secret         // not used for anything else, so that clients cannot choose colliding keys
+	plans  map[counter.Key]uint16 // by key, an index in rules
 	rules  []*Rule                // the rule with other thresholds; the first is nil, for exempt keys
 	exempt int                    // number of exempt keys
 }
@@ -29,7 +29,7 @@ type overrides struct {
 // maxPlans is the maximum number of different limits in a file.
 const maxPlans = math.MaxUint16
 
-// exempt is what a file says of keys that are neither counted nor mitigated.
+// exempt is written in place of thresholds for keys that are neither counted nor mitigated.
 const exempt = "exempt"
 
 // overridesUse is a rule that names a file with overrides.
@@ -38,7 +38,7 @@ type overridesUse struct {
 	place
 }
 
-// Base returns the rule of a file that r is, or whose overrides make r of it.
+// Base returns the rule that r is in its file: r, unless r has the limits of a key.
 func (r *Rule) Base() *Rule {
 	if r.base != nil {
 		return r.base
@@ -46,9 +46,8 @@ func (r *Rule) Base() *Rule {
 	return r
 }
 
-// Override returns the rule that counts requests of r under a key, as [Rule.Keys] returns it: r, or r
-// with the limits that its overrides give the key. It is nil if they exempt the key. Override does not
-// allocate.
+// Override returns the rule that counts requests of r under a key from [Rule.Keys]: r, or r with the
+// limits of the key in its overrides. It returns nil if the key is exempt. Override does not allocate.
 func (s *Set) Override(r *Rule, key []byte) *Rule {
 	if r.Overrides == "" {
 		return r
@@ -64,8 +63,8 @@ func (s *Set) Override(r *Rule, key []byte) *Rule {
 	return o.rules[plan]
 }
 
-// Overridden returns r with each of the limits that its overrides give keys, and how many keys they
-// have and exempt.
+// Overridden returns r with each of the limits in its overrides, the number of keys in them, and how many
+// of these are exempt.
 func (s *Set) Overridden(r *Rule) (plans []*Rule, keys, exempt int) {
 	o := s.overrides[r]
 	if o == nil {
@@ -74,13 +73,13 @@ func (s *Set) Overridden(r *Rule) (plans []*Rule, keys, exempt int) {
 	return o.rules[1:], len(o.plans), o.exempt
 }
 
-// overrides reads the name of a file.
+// overridesFile reads the name of a file with overrides.
 func (r *reader) overridesFile(n *yaml.Node, rule *Rule) {
 	rule.Overrides = r.fileName(n, "overrides", "plans.csv")
 	r.plans = append(r.plans, overridesUse{rule, r.place(n)})
 }
 
-// overrides reads the files of the rules with overrides.
+// overrides reads the files with overrides.
 func (l *loader) overrides() map[*Rule]*overrides {
 	all := map[*Rule]*overrides{}
 	for _, use := range l.plans {
@@ -90,106 +89,105 @@ func (l *loader) overrides() map[*Rule]*overrides {
 			continue
 		}
 		r.Overrides = file
-		o, err := newOverrides()
+		secret, err := counter.NewSecret(rand.Text())
 		if err != nil {
 			l.fail(use.place, "", "%v", err)
 			continue
 		}
-		l.errs = append(l.errs, o.readAll(r, text)...)
-		all[r] = o
+		all[r] = &overrides{secret: secret, rules: []*Rule{nil}}
+		l.errs = append(l.errs, all[r].readAll(r, text)...)
 	}
 	return all
 }
 
-func newOverrides() (*overrides, error) {
-	secret, err := counter.NewSecret(rand.Text())
-	return &overrides{secret: secret, rules: []*Rule{nil}}, err
-}
-
-// readAll reads a file: a line that names the columns, then one for each key, with its values and
-// the thresholds of its limits. It returns what is wrong.
+// readAll reads a file: a line with the names of the columns, then a line for each key, with its values
+// and thresholds. It returns the errors in the file.
 func (o *overrides) readAll(r *Rule, text []byte) (errs Errors) {
 	lines := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
 	lines.Comment, lines.FieldsPerRecord, lines.ReuseRecord, lines.TrimLeadingSpace = '#', -1, true, true
-	fail := func(line, column int, hint, format string, args ...any) {
-		errs = append(errs, &Error{File: r.Overrides, Line: line, Column: column, Message: fmt.Sprintf(format, args...), Hint: hint})
+	fail := func(line, column int, hint string, err error) {
+		errs = append(errs, &Error{File: r.Overrides, Line: line, Column: column, Message: err.Error(), Hint: hint})
 	}
 	columns := r.columns()
-	known := map[string]uint16{exempt: 0}
+	hint := "write " + strings.Join(columns, ",")
 	o.plans = make(map[counter.Key]uint16, bytes.Count(text, []byte("\n")))
-	named := false
-	for len(errs) < strictyaml.Enough {
-		fields, err := lines.Read()
-		if wrong := new(csv.ParseError); errors.As(err, &wrong) {
-			fail(wrong.Line, wrong.Column, "", "%v", wrong.Err)
-			continue
-		}
+	known := map[string]uint16{exempt: 0}
+	for named := false; len(errs) < strictyaml.Enough; {
+		values, err := lines.Read()
 		if err == io.EOF {
+			if !named && len(errs) == 0 {
+				fail(0, 0, hint+" in the first line", errors.New("the file is empty"))
+			}
 			break
 		}
-		for i := range fields {
-			fields[i] = strings.TrimSpace(fields[i])
+		if wrong, ok := errors.AsType[*csv.ParseError](err); ok {
+			fail(wrong.Line, wrong.Column, "", wrong.Err)
+			continue
 		}
-		line, _ := lines.FieldPos(0)
-		if !named {
-			if named = true; !slices.Equal(fields, columns) {
-				fail(line, 1, "write "+strings.Join(columns, ","), "the first line does not name the columns of rule %s", r.ID)
-				break
+		for i := range values {
+			values[i] = strings.TrimSpace(values[i])
+		}
+		if named {
+			if at, hint, err := o.add(r, known, values, columns); err != nil {
+				line, column := lines.FieldPos(at)
+				fail(line, column, hint, err)
 			}
 			continue
 		}
-		thresholds := fields[min(len(r.Characteristics), len(fields)):]
-		isExempt := len(thresholds) > 0 && thresholds[0] == exempt && strings.Join(thresholds[1:], "") == ""
-		if len(fields) != len(columns) && !(isExempt && len(fields) < len(columns)) {
-			fail(line, 1, "write "+strings.Join(columns, ",")+", or exempt after the key", "%d values instead of %d", len(fields), len(columns))
-			continue
+		if named = slices.Equal(values, columns); !named {
+			line, column := lines.FieldPos(0)
+			fail(line, column, hint, fmt.Errorf("the first line does not name the columns of rule %s", r.ID))
+			break
 		}
-		plan := exempt
-		if !isExempt {
-			plan = strings.Join(thresholds, ",")
-		}
-		index, found := known[plan]
-		if !found {
-			rule, at, hint, err := r.with(thresholds)
-			if err != nil {
-				_, column := lines.FieldPos(len(r.Characteristics) + at)
-				fail(line, column, hint, "%v", err)
-				continue
-			}
-			if len(o.rules) > maxPlans {
-				fail(line, 1, "give more keys the same limits", "there are more than %d different limits", maxPlans)
-				break
-			}
-			index = uint16(len(o.rules))
-			known[strings.Clone(plan)] = index
-			o.rules = append(o.rules, rule)
-		}
-		key, err := r.keyOf(fields)
-		if err != nil {
-			hint := ""
-			if wrong := new(PrefixError); errors.As(err, &wrong) {
-				hint = wrong.hint
-			}
-			fail(line, 1, hint, "%v", err)
-			continue
-		}
-		tag := o.secret.Tag(key)
-		if _, twice := o.plans[tag]; twice {
-			fail(line, 1, "leave one of them out", "this key is listed twice")
-			continue
-		}
-		if o.plans[tag] = index; isExempt {
-			o.exempt++
-		}
-	}
-	if !named && len(errs) == 0 {
-		fail(0, 0, "write "+strings.Join(columns, ",")+" in the first line", "the file is empty")
 	}
 	return errs
 }
 
-// columns returns the names of the columns in a file with r's overrides: its characteristics, and
-// the periods of its limits.
+// add adds the key in a line of the file. known has the indexes of thresholds in o.rules. After an error,
+// at is the index of the invalid value, and hint says what to write.
+func (o *overrides) add(r *Rule, known map[string]uint16, values, columns []string) (at int, hint string, err error) {
+	thresholds := values[min(len(r.Characteristics), len(values)):]
+	isExempt := len(thresholds) > 0 && thresholds[0] == exempt && strings.Join(thresholds[1:], "") == ""
+	if len(values) > len(columns) || len(values) < len(columns) && !isExempt {
+		return 0, "write " + strings.Join(columns, ",") + ", or exempt after the key", fmt.Errorf("%d values instead of %d", len(values), len(columns))
+	}
+	plan := exempt
+	if !isExempt {
+		plan = strings.Join(thresholds, ",")
+	}
+	index, found := known[plan]
+	if !found {
+		if len(o.rules) > maxPlans {
+			return 0, "give more keys the same limits", fmt.Errorf("there are more than %d different limits", maxPlans)
+		}
+		rule, at, hint, err := r.with(thresholds)
+		if err != nil {
+			return len(r.Characteristics) + at, hint, err
+		}
+		index = uint16(len(o.rules))
+		known[strings.Clone(plan)] = index
+		o.rules = append(o.rules, rule)
+	}
+	key, err := r.keyOf(values)
+	if err != nil {
+		if wrong, ok := errors.AsType[*PrefixError](err); ok {
+			hint = wrong.hint
+		}
+		return 0, hint, err
+	}
+	tag := o.secret.Tag(key)
+	if _, twice := o.plans[tag]; twice {
+		return 0, "leave one of them out", errors.New("this key is listed twice")
+	}
+	o.plans[tag] = index
+	if isExempt {
+		o.exempt++
+	}
+	return 0, "", nil
+}
+
+// columns returns the names of the columns in a file with r's overrides: the characteristics and the
+// periods of the limits.
 func (r *Rule) columns() (names []string) {
 	for _, c := range r.Characteristics {
 		names = append(names, c.String())
@@ -200,8 +198,8 @@ func (r *Rule) columns() (names []string) {
 	return names
 }
 
-// with returns r with other thresholds; an empty one stays as it is. After an error at is the
-// index of the threshold that is wrong, and hint says what to write.
+// with returns r with other thresholds. Empty ones leave r's. After an error, at is the index of the
+// invalid threshold, and hint says what to write.
 func (r *Rule) with(thresholds []string) (other *Rule, at int, hint string, err error) {
 	copied := *r
 	other = &copied
@@ -223,8 +221,8 @@ func (r *Rule) with(thresholds []string) (other *Rule, at int, hint string, err 
 	return other, 0, "", nil
 }
 
-// keyOf returns the key of requests that have these values of r's characteristics. The value of ip is
-// an address, for the client that it is by default, or a client's network.
+// keyOf returns the key of requests with the given values of r's characteristics. The value of ip is an
+// address, which belongs to a client of the default [ClientPrefix], or a client's network.
 func (r *Rule) keyOf(values []string) ([]byte, error) {
 	var bits ClientPrefix
 	i := -1

@@ -12,15 +12,14 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// A reader reads a rules file or a part of one. What many rules have in common is kept
-// once.
+// A reader reads a rules file or a part of one. Rules share equal values, to save memory.
 type reader struct {
 	strictyaml.Document
 	contents
 
-	// Of the rule that is being read.
+	// Of the current rule.
 	paths    []pathList
-	counting *yaml.Node // its count_while_mitigated
+	counting *yaml.Node // count_while_mitigated
 
 	lists           map[string][]string
 	characteristics map[string][]Characteristic
@@ -51,7 +50,7 @@ func (r *reader) place(n *yaml.Node) place {
 	return place{r.File, int32(n.Line + r.Offset), int32(n.Column)}
 }
 
-// intern returns the value that stands for all equal ones.
+// intern returns the known value of key or, if there is none, makes v known.
 func intern[K comparable, V any](known map[K]V, key K, v V) V {
 	if same, ok := known[key]; ok {
 		return same
@@ -60,12 +59,12 @@ func intern[K comparable, V any](known map[K]V, key K, v V) V {
 	return v
 }
 
-// document reads a whole file.
+// document reads a whole rules file.
 func (r *reader) document() {
 	r.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, r.topFields())
 }
 
-// parents are the keys that are easily written a level too high or too low.
+// parents maps keys that are easily written a level too high or too low to the keys they belong under.
 var parents = map[string]string{
 	"hosts": "match", "methods": "match", "paths": "match",
 	"path_case": "match", "path_trailing_slash": "match", "path_parameters": "match", "path_reading": "match",
@@ -86,8 +85,7 @@ func (r *reader) topFields() []strictyaml.Field {
 }
 
 func (r *reader) ruleList(n *yaml.Node) {
-	nodes := r.List(n, "rules", `begin every rule with "- id:"`)
-	for _, each := range nodes {
+	for _, each := range r.List(n, "rules", `begin every rule with "- id:"`) {
 		if r.Full() {
 			return
 		}
@@ -95,22 +93,16 @@ func (r *reader) ruleList(n *yaml.Node) {
 	}
 }
 
-// ruleFields are the keys of a rule; they read into rule and answer.
+// ruleFields are the keys of a rule. They read into rule and answer.
 func (r *reader) ruleFields(rule *Rule, answer *draft) []strictyaml.Field {
 	return []strictyaml.Field{
 		{Name: "id", Need: "id: and a stable name, such as login", Read: func(n *yaml.Node) {
 			rule.ID = r.identifier(n, "id")
 			r.ids[len(r.ids)-1] = r.place(n)
 		}},
-		{Name: "match", Read: func(n *yaml.Node) {
-			r.match(n, rule)
-		}},
-		{Name: "except", Read: func(n *yaml.Node) {
-			r.except(n, rule)
-		}},
-		{Name: "count", Read: func(n *yaml.Node) {
-			r.count(n, rule)
-		}},
+		{Name: "match", Read: func(n *yaml.Node) { r.match(n, rule) }},
+		{Name: "except", Read: func(n *yaml.Node) { r.except(n, rule) }},
+		{Name: "count", Read: func(n *yaml.Node) { r.count(n, rule) }},
 		{Name: "characteristics", Need: "characteristics: [ip] to count each client apart", Read: func(n *yaml.Node) {
 			rule.Characteristics = r.characteristicList(n)
 		}},
@@ -123,17 +115,10 @@ func (r *reader) ruleFields(rule *Rule, answer *draft) []strictyaml.Field {
 			rule.CountWhileMitigated = r.Boolean(n, "count_while_mitigated", "write count_while_mitigated: true to count requests of mitigated keys")
 			r.counting = n
 		}},
-		{Name: "min_clients", Read: func(n *yaml.Node) {
-			clients, _ := r.Integer(n, "min_clients", 1, MaxClients)
-			rule.MinClients = int(clients)
-		}},
-		{Name: "action", Read: func(n *yaml.Node) {
-			rule.Action = Action(max(r.Choice(n, "action", actionNames[:]), 0))
-		}},
+		strictyaml.Whole(&r.Document, "min_clients", "", &rule.MinClients, 1, MaxClients),
+		strictyaml.Word(&r.Document, "action", &rule.Action, actionNames[:]),
 		{Name: "response", Read: func(n *yaml.Node) { r.response(n, answer) }},
-		{Name: "on_failure", Read: func(n *yaml.Node) {
-			rule.OnFailure = OnFailure(max(r.Choice(n, "on_failure", onFailureNames[:]), 0))
-		}},
+		strictyaml.Word(&r.Document, "on_failure", &rule.OnFailure, onFailureNames[:]),
 		{Name: "enabled", Read: func(n *yaml.Node) {
 			rule.Disabled = !r.Boolean(n, "enabled", "write enabled: false to set the rule aside")
 		}},
@@ -165,7 +150,7 @@ func (r *reader) rule(n *yaml.Node) {
 	r.rules = append(r.rules, rule)
 }
 
-// identifier reads an ID or another name that is spelled like one.
+// identifier reads an ID, or another name of the same form.
 func (r *reader) identifier(n *yaml.Node, what string) string {
 	id, ok := r.Text(n, what)
 	if !ok {
@@ -183,7 +168,7 @@ func (r *reader) identifier(n *yaml.Node, what string) string {
 	return id
 }
 
-// count reads which requests a rule counts, and how much.
+// count reads which requests a rule counts, and how much each counts.
 func (r *reader) count(n *yaml.Node, rule *Rule) {
 	const hint = "write count: {statuses: [401, 403]}, or count: {cost: 10}"
 	if r.Mapping(n, "count", hint, r.countFields(rule)) && len(strictyaml.Resolve(n).Content) == 0 {
@@ -192,22 +177,19 @@ func (r *reader) count(n *yaml.Node, rule *Rule) {
 }
 
 func (r *reader) countFields(rule *Rule) []strictyaml.Field {
-	return []strictyaml.Field{{Name: "cost", Read: func(n *yaml.Node) {
-		rule.Cost, _ = r.Integer(n, "cost", 1, MaxCost)
-	}}, {Name: "cost_header", Read: func(n *yaml.Node) {
+	return []strictyaml.Field{strictyaml.Whole(&r.Document, "cost", "", &rule.Cost, 1, MaxCost), {Name: "cost_header", Read: func(n *yaml.Node) {
 		name, ok := r.Text(n, "cost_header")
 		if ok && !httpguts.ValidHeaderFieldName(name) {
 			r.Fail(n, "write the name of a header that the origin sends, such as X-Cost", "cost_header cannot be %s", strictyaml.Quote(name))
 		}
 		rule.CostHeader = textproto.CanonicalMIMEHeaderKey(name)
 	}}, {Name: "statuses", Read: func(n *yaml.Node) {
-		nodes := r.Sequence(n, "statuses", "write [401, 403]", "leave count out to count every request")
 		var statuses Statuses
-		for _, each := range nodes {
+		for _, each := range r.Sequence(n, "statuses", "write [401, 403]", "leave count out to count every request") {
 			if first, ok := statusClass(strictyaml.Resolve(each)); ok {
 				for status := first; status < first+100; status++ {
 					if statuses.Has(status) {
-						r.Fail(each, "leave one of them out", "%dxx contains the status %d, which is listed before", first/100, status)
+						r.Fail(each, "leave one of them out", "%dxx contains the status %d, which is listed already", first/100, status)
 						break
 					}
 					statuses.add(status)
@@ -225,7 +207,7 @@ func (r *reader) countFields(rule *Rule) []strictyaml.Field {
 	}}}
 }
 
-// statusClass returns the first status of a class, such as 4xx, and whether n is one.
+// statusClass returns the first status of the class n, such as 4xx, and reports whether n is a class.
 func statusClass(n *yaml.Node) (first int, ok bool) {
 	if !strictyaml.IsString(n) || len(n.Value) != 3 || n.Value[1:] != "xx" || n.Value[0] < '0'+MinStatus/100 || n.Value[0] > '0'+MaxStatus/100 {
 		return 0, false

@@ -1,6 +1,6 @@
 package rule
 
-// What a rule's match and its exceptions say: hosts, methods, paths, networks.
+// Reading a rule's match and exceptions: hosts, methods, paths, networks.
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// match reads what a rule concerns.
+// match reads which requests a rule concerns.
 func (r *reader) match(n *yaml.Node, rule *Rule) {
 	r.Mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}",
 		append(r.exceptionFields(&rule.Match), r.pathFields(&rule.PathSyntax)...))
@@ -37,14 +37,13 @@ func (r *reader) except(n *yaml.Node, rule *Rule) {
 	}
 }
 
-// A pathList is paths in whatever form the file has, since how the rule reads paths may
-// follow.
+// A pathList is a list of paths as written in the file. The path syntax of the rule may follow it.
 type pathList struct {
 	paths *[]string
 	node  *yaml.Node
 }
 
-// normalize brings p into the form of syntax.
+// normalize brings p into the normal form of syntax.
 func (r *reader) normalize(p pathList, syntax PathSyntax) {
 	if len(*p.paths) == 0 {
 		return
@@ -65,7 +64,7 @@ func (r *reader) normalize(p pathList, syntax PathSyntax) {
 	*p.paths = r.internList(normal)
 }
 
-// The ways to treat what some origins ignore of a path.
+// The values of path_case, path_trailing_slash and path_parameters.
 const (
 	ignore = iota
 	exact
@@ -73,12 +72,12 @@ const (
 
 var exactNames = [...]string{ignore: "ignore", exact: "exact"}
 
-// exceptionFields are the keys of an exception, which a match has as well; they read into m.
+// exceptionFields are the keys of an exception, which a match also has. They read into m.
 func (r *reader) exceptionFields(m *Match) []strictyaml.Field {
 	return []strictyaml.Field{
 		{Name: "hosts", Read: func(n *yaml.Node) {
 			m.Hosts = r.matchList(n, "host", "[example.com]", r.host)
-			if len(m.Hosts) > 1 { // a single host is mostly a rule's own
+			if len(m.Hosts) > 1 { // rules seldom share a single host
 				m.Hosts = r.internList(m.Hosts)
 			}
 		}},
@@ -91,7 +90,7 @@ func (r *reader) exceptionFields(m *Match) []strictyaml.Field {
 	}
 }
 
-// pathFields are the other keys of a match: how the rule reads paths. They read into s.
+// pathFields are the other keys of a match, about the syntax of paths. They read into s.
 func (r *reader) pathFields(s *PathSyntax) []strictyaml.Field {
 	exactField := func(name string, into *bool) strictyaml.Field {
 		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) { *into = r.Choice(n, name, exactNames[:]) == exact }}
@@ -100,9 +99,7 @@ func (r *reader) pathFields(s *PathSyntax) []strictyaml.Field {
 		exactField("path_case", &s.ExactCase),
 		exactField("path_trailing_slash", &s.ExactSlash),
 		exactField("path_parameters", &s.ExactParameters),
-		{Name: "path_reading", Read: func(n *yaml.Node) {
-			s.Reading = PathReading(max(r.Choice(n, "path_reading", readingNames[:]), 0))
-		}},
+		strictyaml.Word(&r.Document, "path_reading", &s.Reading, readingNames[:]),
 	}
 }
 
@@ -110,7 +107,8 @@ func (r *reader) internList(list []string) []string {
 	return intern(r.lists, fmt.Sprintf("%q", list), list)
 }
 
-// matchList reads a list of strings, each a noun as check returns it.
+// matchList reads a list of strings, each called noun in errors. check checks one and returns its
+// canonical form.
 func (r *reader) matchList(n *yaml.Node, noun, example string, check func(*yaml.Node, string) (string, bool)) []string {
 	what := noun + "s"
 	nodes := r.Sequence(n, what, "write a list: "+example, "leave "+what+" out to match every "+noun)
@@ -138,7 +136,7 @@ func (r *reader) matchList(n *yaml.Node, noun, example string, check func(*yaml.
 	return list
 }
 
-// host checks a host and returns it in canonical form.
+// host checks a host and returns its canonical form.
 func (r *reader) host(n *yaml.Node, host string) (string, bool) {
 	name, wildcard := strings.CutPrefix(lower(strings.TrimSuffix(withoutPort(host), ".")), "*.")
 	hint := ""
@@ -176,7 +174,7 @@ func isHostname(s string) bool {
 	return len(s) <= maxHost
 }
 
-// isBracketed reports whether s is an IPv6 address as hosts have it.
+// isBracketed reports whether s is an IPv6 address in brackets.
 func isBracketed(s string) bool {
 	inner, ok := strings.CutSuffix(s, "]")
 	inner, open := strings.CutPrefix(inner, "[")
@@ -196,24 +194,23 @@ func (r *reader) method(n *yaml.Node, method string) (string, bool) {
 	return "", false
 }
 
-// path checks a path. It must be canonical already, so that the file shows what is
-// matched.
+// path checks a path. It must be canonical already, so that the file shows what is matched.
 func (r *reader) path(n *yaml.Node, path string) (string, bool) {
 	prefix, wildcard := strings.CutSuffix(path, "*")
 	rest := ""
 	if wildcard {
-		rest = "x" // so that /a/.* may stand for all files that begin with a dot
+		rest = "x" // so that /a/.* is valid, for all files that begin with a dot
 	}
 	canonical := canonicalPath(prefix + rest)
 	switch {
 	case path == "*" || prefix+rest == canonical && !strings.ContainsAny(prefix, "*?#"):
 		return path, true
 	case !strings.HasPrefix(path, "/"):
-		r.Fail(n, fmt.Sprintf("a path begins with a slash: did you mean %s?", strictyaml.Quote("/"+path)), "%s is no path", strictyaml.Quote(path))
+		r.Fail(n, fmt.Sprintf("a path begins with a slash: did you mean %s?", strictyaml.Quote("/"+path)), "%s is not a path", strictyaml.Quote(path))
 	case strings.ContainsAny(prefix, "?#"):
-		r.Fail(n, "write a path without query and fragment", "%s is no path", strictyaml.Quote(path))
+		r.Fail(n, "write a path without query and fragment", "%s is not a path", strictyaml.Quote(path))
 	case strings.Contains(prefix, "*"):
-		r.Fail(n, "a * at the end stands for anything; there is no other wildcard", "%s is no path", strictyaml.Quote(path))
+		r.Fail(n, "a * at the end stands for anything; there is no other wildcard", "%s is not a path", strictyaml.Quote(path))
 	default:
 		r.Fail(n, "write it as it is matched, decoded and without empty and dot segments: "+strictyaml.Quote(strings.TrimSuffix(canonical, rest)+path[len(prefix):]), "%s matches no request", strictyaml.Quote(path))
 	}

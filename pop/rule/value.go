@@ -63,7 +63,7 @@ func (r *Request) setValue(c *Characteristic, value string) (err error) {
 	switch c.Kind {
 	case IP:
 		if r.Addr, err = netip.ParseAddr(value); err != nil {
-			return fmt.Errorf("%q is no address", value)
+			return fmt.Errorf("%q is not an address", value)
 		}
 	case Network:
 		prefix, err := netip.ParsePrefix(value)
@@ -71,7 +71,7 @@ func (r *Request) setValue(c *Characteristic, value string) (err error) {
 			prefix, err = c.of(value)
 		}
 		if err != nil || c.network(prefix.Addr()) != prefix.Masked() {
-			return fmt.Errorf("%q is no IPv4 network of %d bits or IPv6 network of %d bits", value, c.ipv4, c.ipv6)
+			return fmt.Errorf("%q is not an IPv4 network of %d bits or an IPv6 network of %d bits", value, c.ipv4, c.ipv6)
 		}
 		r.Addr = prefix.Addr()
 	case Label:

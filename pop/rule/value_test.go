@@ -52,7 +52,7 @@ rules:
 	}
 
 	for _, c := range []struct{ name, characteristic, value, want string }{
-		{"an invalid address", "ip", "alice", `rule several counts by ip, and "alice" is no address`},
+		{"an invalid address", "ip", "alice", `rule several counts by ip, and "alice" is not an address`},
 		{"a path that the rule does not match", "path", "/b", `rule several counts by path, and does not match "/b"`},
 		{"a path that the rule excepts", "path", "/a/c", `rule several counts by path, and does not match "/a/c"`},
 		{"no value", "cookie:b", "", "rule several counts by cookie:b, which has no value"},
