@@ -49,7 +49,7 @@ var arrows = map[string][]string{
 	"pop/http1":           {"pop/conns"},
 	"pop/http2":           {"pop/conns", "pop/http1"},
 	"pop/http2/http2test": {},
-	"pop/proxy":           {"internal/lograte", "pop/http1", "pop/http2", "pop/limit", "pop/rule", "pop/spop"},
+	"pop/proxy":           {"internal/lograte", "pop/conns", "pop/http1", "pop/http2", "pop/limit", "pop/rule", "pop/spop"},
 	"pop/spop":            {"pop/conns"},
 	"pop/admin":           {"internal/lograte"},
 	"pop/gossip":          {},

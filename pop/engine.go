@@ -68,26 +68,16 @@ type httpHandler interface {
 
 // serveOwnLocked has the engine serve clients that connect to ln. mu is held.
 func (n *Node) serveOwnLocked(ln net.Listener, handler httpHandler) {
-	one := http1.NewServer(http1.Options{
-		Handler:           handler,
+	limits := http1.Limits{
 		ReadHeaderTimeout: n.o.ReadHeaderTimeout,
 		IdleTimeout:       n.o.IdleTimeout,
 		BodyTimeout:       n.o.BodyTimeout,
 		BodyRate:          max(0, n.o.BodyRate),
 		MaxHeaderBytes:    n.o.MaxHeaderBytes,
-		Tunnels:           n.upgraded,
-		Logger:            n.o.Logger,
-	})
+	}
+	one := http1.NewServer(http1.Options{Handler: handler, Limits: limits, Tunnels: n.upgraded, Logger: n.o.Logger})
 	two := http2.NewServer(http2.Options{
-		Handler:           handler,
-		ReadHeaderTimeout: n.o.ReadHeaderTimeout,
-		IdleTimeout:       n.o.IdleTimeout,
-		BodyTimeout:       n.o.BodyTimeout,
-		BodyRate:          max(0, n.o.BodyRate),
-		MaxHeaderBytes:    n.o.MaxHeaderBytes,
-		MaxStreams:        n.o.HTTP2Streams,
-		MaxOverhead:       n.o.HTTP2Overhead,
-		Logger:            n.o.Logger,
+		Handler: handler, Limits: limits, MaxStreams: n.o.HTTP2Streams, MaxOverhead: n.o.HTTP2Overhead, Logger: n.o.Logger,
 	})
 	n.proxy.EndIdle(one.EndIdle)
 	n.proxy.EndIdle(two.EndIdle)

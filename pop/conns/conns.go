@@ -1,11 +1,13 @@
-// Package conns keeps the connections that a server serves, so that it can end them.
+// Package conns tracks the connections of a server, and ends them.
 package conns
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // A Set holds the connections of a server. The zero value is ready to use, concurrently.
@@ -16,9 +18,9 @@ type Set[C comparable] struct {
 	serving sync.WaitGroup
 }
 
-// Serve adds c and calls serve, in a new goroutine, with the address of conn's client, which a PROXY
-// protocol header may tell. Afterwards it calls ended, unless that is nil, and removes c. If Close was
-// called before, it closes conn instead of serving.
+// Serve adds c and calls serve in a new goroutine. peer is the remote address of conn, or that of a
+// PROXY protocol header. When serve returns, Serve calls ended, unless it is nil, and removes c. After
+// Close, Serve closes conn instead.
 func (s *Set[C]) Serve(c C, conn net.Conn, ended func(), serve func(peer netip.AddrPort)) {
 	if ended == nil {
 		ended = func() {}
@@ -55,7 +57,7 @@ func (s *Set[C]) add(c C) bool {
 	return true
 }
 
-// Remove removes c if that has not been done.
+// Remove removes c unless it was removed before.
 func (s *Set[C]) Remove(c C) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +67,8 @@ func (s *Set[C]) Remove(c C) {
 	}
 }
 
-// End calls end for each connection until it has returned true most times, and returns how often it has.
+// End calls end for connections until it has returned true most times. It returns how often end has
+// returned true.
 func (s *Set[C]) End(most int, end func(C) bool) (ended int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +83,7 @@ func (s *Set[C]) End(most int, end func(C) bool) (ended int) {
 	return ended
 }
 
-// Close makes Serve refuse further connections, and calls leave for each one there is.
+// Close makes Serve refuse further connections, and calls leave for each connection.
 func (s *Set[C]) Close(leave func(C)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,8 +93,8 @@ func (s *Set[C]) Close(leave func(C)) {
 	}
 }
 
-// Wait waits until all connections are removed. If ctx is done first, it calls cut for each one that is
-// left and returns ctx's error.
+// Wait waits until all connections are removed. If ctx is done first, it calls cut for each remaining
+// connection and returns ctx's error.
 func (s *Set[C]) Wait(ctx context.Context, cut func(C)) error {
 	done := make(chan struct{})
 	go func() {
@@ -109,4 +112,19 @@ func (s *Set[C]) Wait(ctx context.Context, cut func(C)) error {
 		cut(c)
 	}
 	return ctx.Err()
+}
+
+// maxLinger is how many bytes Linger reads at most.
+const maxLinger = 256 << 10
+
+// Linger shuts down the node's side of conn and reads until the client closes its own, for at most
+// timeout. Closing a connection with unread bytes would reset it, and the client could lose the last
+// answer (RFC 9112, 9.6).
+func Linger(conn net.Conn, timeout time.Duration) {
+	half, ok := conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(timeout))
+	_, _ = io.CopyN(io.Discard, conn, maxLinger)
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/edgelimit/edge/pop/conns"
 )
 
 // A Conn is a client's connection. A Handler may call its methods until it returns.
@@ -383,31 +385,13 @@ func (c *Conn) discard() bool {
 	return true
 }
 
-// Bounds for a lingering close: closing a connection with unread bytes would reset it, and the
-// client could lose the answer (RFC 9112, 9.6).
-const (
-	lingerTime  = 2 * time.Second
-	lingerBytes = 256 << 10
-)
+// lingerTime is how long a client has to read the last answer.
+const lingerTime = 2 * time.Second
 
-// linger flushes, shuts down the node's side of the connection and reads until the client closes
-// its own.
+// linger flushes, and waits until the client closes its side of the connection.
 func (c *Conn) linger() {
-	if c.flush() != nil {
-		return
-	}
-	half, ok := c.conn.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
-		return
-	}
-	_ = c.conn.SetReadDeadline(time.Now().Add(lingerTime))
-	c.r, c.w = 0, 0
-	for n := 0; n < lingerBytes; {
-		if c.fill(smallBuffer) != nil {
-			return
-		}
-		n += c.w - c.r
-		c.r, c.w = 0, 0
+	if c.flush() == nil {
+		conns.Linger(c.conn, lingerTime)
 	}
 }
 

@@ -42,7 +42,7 @@ func (l *countingListener) Accept() (net.Conn, error) {
 }
 
 func options(h http1.Handler) http1.Options {
-	return http1.Options{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second, BodyTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	return http1.Options{Handler: h, Limits: http1.Limits{ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second, BodyTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}}
 }
 
 // run serves ln until the test ends.

@@ -74,7 +74,7 @@ func serve(t *testing.T, h http1.Handler) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := http1.NewServer(http1.Options{Handler: h, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, BodyTimeout: time.Hour, MaxHeaderBytes: 64 << 10})
+	s := http1.NewServer(http1.Options{Handler: h, Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, BodyTimeout: time.Hour, MaxHeaderBytes: 64 << 10}})
 	go accept(s, ln)
 	t.Cleanup(func() {
 		_ = ln.Close()

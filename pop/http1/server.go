@@ -29,12 +29,10 @@ type Handler interface {
 	Malformed(c *Conn, err *Error)
 }
 
-// Options configures a Server. Handler is required; timeouts and sizes have no defaults.
-type Options struct {
-	Handler Handler
-
+// Limits bound what a client can make the node wait for or store. They have no defaults.
+type Limits struct {
 	ReadHeaderTimeout time.Duration // for a whole head, from its first byte
-	IdleTimeout       time.Duration // for its first byte
+	IdleTimeout       time.Duration // for the first byte of the next request
 	BodyTimeout       time.Duration // for the next bytes of a body, either way; 0 for no limit
 	MaxHeaderBytes    int
 
@@ -42,6 +40,12 @@ type Options struct {
 	// bytes per second. The client may fall behind by BodyTimeout, or a minute. If zero, there
 	// is no minimum.
 	BodyRate int
+}
+
+// Options configures a Server. Handler is required.
+type Options struct {
+	Limits
+	Handler Handler
 
 	// Tunnels ends connections that have switched to another protocol, which Shutdown does not
 	// wait for. If nil, they end when client or origin close them.

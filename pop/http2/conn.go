@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/edgelimit/edge/pop/conns"
 	"github.com/edgelimit/edge/pop/http1"
 )
 
@@ -165,24 +166,11 @@ func (c *Conn) fail(err error) {
 		}
 	}
 	c.mu.Unlock()
-	c.linger()
+	conns.Linger(c.conn, lingerTime)
 }
 
-// Bounds for a lingering close: closing a connection with unread bytes would reset it, and the
-// client could lose what was written last.
-const (
-	lingerTime  = 500 * time.Millisecond
-	lingerBytes = 256 << 10
-)
-
-// linger ends the node's side of the connection, and reads until the client ends its own.
-func (c *Conn) linger() {
-	if half, ok := c.conn.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
-		return
-	}
-	_ = c.conn.SetReadDeadline(time.Now().Add(lingerTime))
-	_, _ = io.CopyN(io.Discard, c.conn, lingerBytes)
-}
+// lingerTime is how long a client has to read what was written last.
+const lingerTime = 500 * time.Millisecond
 
 // end closes c. Requests under way end, but for those that go on without their client.
 func (c *Conn) end() {

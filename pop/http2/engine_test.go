@@ -93,7 +93,7 @@ func start(t testing.TB, origin http.HandlerFunc, set func(*http2.Options)) *eng
 		}})
 		t.Cleanup(h.origin.Close)
 	}
-	o := http2.Options{Handler: h, ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 16 << 10}
+	o := http2.Options{Handler: h, Limits: http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 16 << 10}}
 	if set != nil {
 		set(&o)
 	}

@@ -38,25 +38,21 @@ type Handler interface {
 // A Passing is a request that passes. Pass is called in its own goroutine.
 type Passing interface{ Pass() }
 
-// Options configures a Server. Handler is required; times and sizes are as the caller says,
-// without defaults but for those that are told.
+// Options configures a Server. Handler is required.
 type Options struct {
+	// Limits.ReadHeaderTimeout also bounds the preface and each frame, and IdleTimeout a connection
+	// without requests. MaxHeaderBytes is counted like SETTINGS_MAX_HEADER_LIST_SIZE.
+	http1.Limits
 	Handler Handler
 
-	ReadHeaderTimeout time.Duration // for the preface, and for a frame or a header, from its first byte
-	IdleTimeout       time.Duration // for a connection without requests
-	BodyTimeout       time.Duration // for the next bytes of a body, either way; 0 for no limit
-	BodyRate          int           // see http1.Options
-	MaxHeaderBytes    int           // as SETTINGS_MAX_HEADER_LIST_SIZE counts them
-
-	// MaxStreams is how many requests of a connection may be under way. If zero, 128.
+	// MaxStreams is the maximum number of concurrent requests of a connection. If zero, 128.
 	MaxStreams int
 
-	// MaxOverhead is how many frames beyond what its requests need a connection may send at once:
+	// MaxOverhead is how many frames a connection may send at once beyond what its requests need:
 	// see overhead. If zero, 1000.
 	MaxOverhead int
 
-	// Logger gets panics. If nil, slog.Default().
+	// Logger logs panics. If nil, slog.Default().
 	Logger *slog.Logger
 }
 

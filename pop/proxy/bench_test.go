@@ -87,7 +87,7 @@ const aRequest = "GET /a?b=c HTTP/1.1\r\nHost: a.example\r\nUser-Agent: bench\r\
 
 // serverOf returns an HTTP/1.1 engine for p.
 func serverOf(p *proxy.Proxy) *http1.Server {
-	return http1.NewServer(http1.Options{Handler: p, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 1 << 16})
+	return http1.NewServer(http1.Options{Handler: p, Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 1 << 16}})
 }
 
 // To tell a refused client of several limits allocates nothing.
@@ -136,7 +136,7 @@ func BenchmarkEngine(b *testing.B) {
 		b.Run(name+"_http2", func(b *testing.B) {
 			origin := serve(b, http.HandlerFunc(ok))
 			p, _ := newProxy(b, rules, origin.URL, func(o *proxy.Options) { o.Origins.Default.RelayBy(answers) })
-			s := http2.NewServer(http2.Options{Handler: p, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 1 << 16})
+			s := http2.NewServer(http2.Options{Handler: p, Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 1 << 16}})
 			run(b, s.ServeConn, func(next func() bool) net.Conn {
 				return &framed{looped: looped{next: next}, blocks: blocks}
 			})

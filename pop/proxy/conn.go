@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -14,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edgelimit/edge/pop/conns"
 	"github.com/edgelimit/edge/pop/limit"
 )
 
@@ -132,15 +132,13 @@ func (c *conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// lingering is how long a connection is read before it is closed if the client may still send:
-// unread bytes would reset the connection, and the client could lose the answer.
-const lingering = 500 * time.Millisecond
+// lingerTime is how long a client that may still send has to read the last answer.
+const lingerTime = 500 * time.Millisecond
 
 // Close closes the connection.
 func (c *conn) Close() error {
-	if c.linger.Swap(false) && c.CloseWrite() == nil {
-		_ = c.Conn.SetReadDeadline(time.Now().Add(lingering))
-		_, _ = io.CopyN(io.Discard, c.Conn, 1<<20)
+	if c.linger.Swap(false) {
+		conns.Linger(c.Conn, lingerTime)
 	}
 	if c.ended != nil {
 		c.ended()

@@ -145,8 +145,8 @@ func serveFront(t testing.TB, p *proxy.Proxy, ln net.Listener, bodyRate int) {
 	value, _ := bodyTimeouts.Load(p)
 	bodyTimeout, _ := value.(time.Duration)
 	serveEngines(t, p, ln,
-		http1.Options{Handler: p, BodyTimeout: bodyTimeout, BodyRate: bodyRate, MaxHeaderBytes: 1 << 20},
-		http2.Options{Handler: p, BodyTimeout: bodyTimeout, BodyRate: bodyRate, MaxHeaderBytes: 1 << 20})
+		http1.Options{Handler: p, Limits: http1.Limits{BodyTimeout: bodyTimeout, BodyRate: bodyRate, MaxHeaderBytes: 1 << 20}},
+		http2.Options{Handler: p, Limits: http1.Limits{BodyTimeout: bodyTimeout, BodyRate: bodyRate, MaxHeaderBytes: 1 << 20}})
 }
 
 // serveEngines serves clients of ln with both engines, behind the front of p.
