@@ -18,9 +18,8 @@ type Set[C comparable] struct {
 	serving sync.WaitGroup
 }
 
-// Serve adds c and calls serve in a new goroutine. peer is the remote address of conn, or that of a
-// PROXY protocol header. When serve returns, Serve calls ended, unless it is nil, and removes c. After
-// Close, Serve closes conn instead.
+// Serve adds c and calls serve with the peer of conn in a new goroutine. When serve returns, Serve calls ended,
+// unless it is nil, and removes c. After Close, Serve closes conn instead.
 func (s *Set[C]) Serve(c C, conn net.Conn, ended func(), serve func(peer netip.AddrPort)) {
 	if ended == nil {
 		ended = func() {}
@@ -33,13 +32,17 @@ func (s *Set[C]) Serve(c C, conn net.Conn, ended func(), serve func(peer netip.A
 	go func() {
 		defer s.Remove(c)
 		defer ended()
-		if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
-			serve(tcp.AddrPort())
-			return
-		}
-		peer, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
-		serve(peer)
+		serve(Peer(conn))
 	}()
+}
+
+// Peer returns the remote address of conn, or that of a PROXY protocol header.
+func Peer(conn net.Conn) netip.AddrPort {
+	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		return tcp.AddrPort()
+	}
+	peer, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+	return peer
 }
 
 // add adds c, unless Close was called.

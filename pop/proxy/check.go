@@ -15,19 +15,18 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A Check answers other proxies that ask whether a request may pass: 200, or the refusal. It serves
-// both engines, and may be used by any number of servers at once.
+// A Check answers other proxies that ask whether a request may pass: with 200 or the refusal. It is a
+// handler of both engines, and safe for concurrent use.
 //
-// The first segments of the path say where the request is described:
+// The beginning of the path tells where the request is described:
 //
 //	/check              X-Forwarded-Method, X-Forwarded-Uri, X-Forwarded-Host (Traefik, Caddy)
 //	/check/original     X-Original-Method and X-Original-URL, with or without the host (nginx)
 //	/check/request/...  method, host and the rest of the path of the question itself (Envoy)
 //
-// Each proxy overwrites the fields of its own kind, and passes on those of the other kinds as its
-// client sent them: so only one kind is read. The client is always that of X-Forwarded-For. POST to
-// /report instead of /check, with X-Origin-Status and, for rules with a cost header, X-Origin-Cost,
-// tells what the origin answered.
+// Only these fields are read: a proxy overwrites the fields of its own kind and forwards the others as
+// its client sent them. The client is always that of X-Forwarded-For. POST to /report instead of /check,
+// with X-Origin-Status and, for rules with a cost header, X-Origin-Cost, reports the origin's answer.
 type Check struct {
 	p *Proxy
 	o CheckOptions
@@ -35,19 +34,18 @@ type Check struct {
 
 // CheckOptions configures a Check. The zero value is usable.
 type CheckOptions struct {
-	// Local says that every peer is trusted, as on a Unix socket. Otherwise only
-	// trusted proxies are.
+	// Local trusts every peer, as on a Unix socket. Otherwise only trusted proxies may ask.
 	Local bool
 
-	// DenyStatus is the status of all refusals. If zero, each has its own, but at /check/original
-	// 403: nginx turns any other one into 500.
+	// DenyStatus is the status of all refusals. If zero, each has its own, except at /check/original,
+	// where it is 403: nginx turns any other status into 500.
 	DenyStatus int
 }
 
 // NewCheck returns a Check that decides as p does.
 func (p *Proxy) NewCheck(o CheckOptions) *Check { return &Check{p, o} }
 
-// Where a question describes the request.
+// A description is where a question describes the request.
 type description uint8
 
 const (
@@ -56,7 +54,7 @@ const (
 	itself
 )
 
-// A question is a request of another proxy.
+// A question is what another proxy asks or reports.
 type question struct {
 	arrival
 	in     description
@@ -64,11 +62,11 @@ type question struct {
 	method string
 	target string // path and query, or with host as an absolute URL
 	host   string
-	status string   // X-Origin-Status
+	status int      // X-Origin-Status; 0 if it is missing or invalid
 	cost   reported // X-Origin-Cost
 	acted  string   // X-Edge-Verdict
 	chain  []string // X-Forwarded-For
-	twice  string   // a field that must be there once
+	twice  string   // the name of a field that was repeated
 }
 
 // ServeHTTP1 answers r.
@@ -80,8 +78,8 @@ func (k *Check) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
 	return nil
 }
 
-// Malformed refuses a question that cannot be read. It counts for nobody. The asking proxy passed on
-// what its client sent, and would let the client pass if the status were that of an error.
+// Malformed refuses an invalid question, which counts for no client. The asking proxy has forwarded
+// what its client sent, and could treat another status as a failure of the node and let the client pass.
 func (k *Check) Malformed(c *http1.Conn, err *http1.Error) {
 	status := http.StatusForbidden
 	if k.o.DenyStatus != 0 {
@@ -91,65 +89,29 @@ func (k *Check) Malformed(c *http1.Conn, err *http1.Error) {
 	c.Answer(nil, status, append(fields, plainText...), err.Text+"\n")
 }
 
-// MalformedHTTP2 does nothing: the request counts for nobody.
+// MalformedHTTP2 does nothing: an invalid question counts for no client.
 func (k *Check) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 // serve answers a question.
 func (k *Check) serve(c client, r *http1.Request) {
 	p, now := k.p, k.p.o.Now()
 	var buf [512]byte
-	answer := func(status int, text string) {
-		c.Answer(r, status, append(p.appendNode(buf[:0]), plainText...), text+"\n")
-	}
 	x := question{arrival: arrival{peer: addrOf(c.RemoteAddr())}}
-	if !k.o.Local && !p.trusted.Contains(x.peer) {
-		p.metrics.undecided[undecidedPeer].Inc()
-		p.warnings.Log(p.o.Logger, slog.LevelWarn, now, "the check endpoint was asked by an address that is not a trusted proxy", "peer", x.peer)
-		c.Refuse(true)
-		answer(http.StatusForbidden, "this address is not a trusted proxy: add it to the node's trusted_proxy")
-		return
-	}
-	rest, ok := x.route(borrow(r.Path()))
-	switch {
-	case !ok:
-		answer(http.StatusNotFound, "ask /check, /check/original or /check/request/…, or POST to /report")
-		return
-	case x.report && string(r.Method()) != http.MethodPost:
-		answer(http.StatusMethodNotAllowed, "reports need POST")
-		return
-	}
-	x.read(r, rest)
-	problem := x.problem()
-	if problem == "" {
-		x.client, ok = p.clientBehind(x.chain)
-		if !ok {
-			problem = "X-Forwarded-For does not end in the client's address"
-		}
-	}
-	status := 0
-	if x.report && problem == "" {
-		var err error
-		if status, err = strconv.Atoi(x.status); err != nil || status < 100 || status > 599 {
-			problem = "X-Origin-Status is not the status of an answer"
-		}
-	}
-	if problem != "" {
-		p.metrics.undecided[undecidedField].Inc()
-		p.warnings.Log(p.o.Logger, slog.LevelWarn, now, "the check endpoint was asked about a request without its description", "peer", x.peer, "problem", problem)
-		answer(http.StatusBadRequest, problem)
+	if status, why := k.read(c, r, &x, now); status != 0 {
+		c.Answer(r, status, append(p.appendNode(buf[:0]), plainText...), why+"\n")
 		return
 	}
 	req := x.request(r, p.o.Limiter.Rules().ReadsFields())
 	if x.report {
 		if !limit.Refused(x.acted) {
-			p.o.Limiter.Report(&req, status, x.cost, now)
+			p.o.Limiter.Report(&req, x.status, x.cost, now)
 		}
 		c.Answer(r, http.StatusNoContent, p.appendNode(buf[:0]), "")
 		return
 	}
-	line := requestLine{x.method, x.host, x.target, "check"}
+	var line requestLine
 	if p.o.AccessLog != nil {
-		line = requestLine{strings.Clone(x.method), strings.Clone(x.host), strings.Clone(x.target), "check"}
+		line = requestLine{x.method, x.host, x.target, "check"}.clone() // r is not valid after the answer
 	}
 	x.decision = p.o.Limiter.Decide(&req, now)
 	p.timed(now)
@@ -161,8 +123,41 @@ func (k *Check) serve(c client, r *http1.Request) {
 	}
 }
 
-// verdict returns the answer to x: fields, which it appends to dst as lines that end in CRLF, status
-// and body.
+// read reads the question x. If there is nothing to decide or to report, it returns the status of the
+// answer, and why.
+func (k *Check) read(c client, r *http1.Request, x *question, now time.Time) (status int, why string) {
+	if !k.o.Local && !k.p.trusted.Contains(x.peer) {
+		k.p.undecided(undecidedPeer, now, "the check endpoint was asked by an address that is not a trusted proxy", "peer", x.peer)
+		c.Refuse(true)
+		return http.StatusForbidden, notTrusted
+	}
+	rest, ok := x.route(borrow(r.Path()))
+	switch {
+	case !ok:
+		return http.StatusNotFound, "ask /check, /check/original or /check/request/…, or POST to /report"
+	case x.report && string(r.Method()) != http.MethodPost:
+		return http.StatusMethodNotAllowed, "reports need POST"
+	}
+	x.readFields(r, rest)
+	x.client = k.p.client(netip.Addr{}, x.chain)
+	if problem := x.problem(); problem != "" {
+		k.p.undecided(undecidedField, now, "the check endpoint was asked about a request without its description", "peer", x.peer, "problem", problem)
+		return http.StatusBadRequest, problem
+	}
+	return 0, ""
+}
+
+// notTrusted is the answer to a question of an address that is not trusted.
+const notTrusted = "this address is not a trusted proxy: add it to the node's trusted_proxy"
+
+// undecided counts and logs a question of another proxy that gets no decision.
+func (p *Proxy) undecided(reason string, now time.Time, text string, args ...any) {
+	p.metrics.undecided[reason].Inc()
+	p.warnings.Log(p.o.Logger, slog.LevelWarn, now, text, args...)
+}
+
+// verdict returns the answer to x: fields, which it appends to dst as lines that end in CRLF, the status
+// and the body.
 func (k *Check) verdict(dst []byte, x *question, now time.Time) (fields []byte, status int, body string) {
 	d := &x.decision
 	dst = append(append(append(dst, "X-Edge-Verdict: "...), d.Verdict.String()...), "\r\n"...)
@@ -181,14 +176,14 @@ func (k *Check) verdict(dst []byte, x *question, now time.Time) (fields []byte, 
 	switch {
 	case k.o.DenyStatus != 0:
 		status = k.o.DenyStatus
-	case x.in == original || status < 300: // a shadow ban answers 200, which the asking proxy would take for yes
+	case x.in == original || status < 300: // the asking proxy would let a shadow ban's 200 pass
 		status = http.StatusForbidden
 	}
 	return dst, status, body
 }
 
-// route reads where the request is described, and reports whether path is one of the endpoint's.
-// rest is what follows.
+// route reads from path where the request is described. rest is the rest of the path; ok is false if
+// path is not one of the endpoint's.
 func (x *question) route(path string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(path, "/check")
 	if !ok {
@@ -212,21 +207,21 @@ func (x *question) route(path string) (rest string, ok bool) {
 	return rest, true
 }
 
-// Fields that describe a request, by description.
+// describing has the fields that describe a request.
 var describing = [...]struct{ method, target string }{
 	forwarded: {"X-Forwarded-Method", "X-Forwarded-Uri"},
 	original:  {"X-Original-Method", "X-Original-URL"},
 }
 
-// read reads the description of the request. What it reads is valid as long as r.
-func (x *question) read(r *http1.Request, rest string) {
+// readFields reads the description of the request. x is valid as long as r.
+func (x *question) readFields(r *http1.Request, rest string) {
 	once := func(to *string, f *http1.Field, name string) {
 		if *to != "" {
 			x.twice = name
 		}
 		*to = borrow(r.ValueOf(f))
 	}
-	host := ""
+	var host, status string
 	for f := range r.Fields {
 		if f.Name == http1.XForwardedFor {
 			x.chain = append(x.chain, borrow(r.ValueOf(f)))
@@ -246,7 +241,7 @@ func (x *question) read(r *http1.Request, rest string) {
 		case x.in != itself && strings.EqualFold(name, describing[x.in].target):
 			once(&x.target, f, describing[x.in].target)
 		case x.report && strings.EqualFold(name, "X-Origin-Status"):
-			once(&x.status, f, "X-Origin-Status")
+			once(&status, f, "X-Origin-Status")
 		case x.report && strings.EqualFold(name, "X-Origin-Cost"):
 			x.cost = append(x.cost, string(r.ValueOf(f)))
 		case x.report && strings.EqualFold(name, "X-Edge-Verdict"):
@@ -261,6 +256,7 @@ func (x *question) read(r *http1.Request, rest string) {
 	case itself:
 		x.method, x.target, x.host = borrow(r.Method()), rest, borrow(r.Host())
 	}
+	x.status, _ = strconv.Atoi(status)
 	if _, after, ok := strings.Cut(x.target, "://"); ok && x.target[0] != '/' {
 		x.host, x.target = after, "/"
 		if at := strings.IndexAny(after, "/?"); at >= 0 {
@@ -269,7 +265,7 @@ func (x *question) read(r *http1.Request, rest string) {
 	}
 }
 
-// problem returns what the description lacks, or nothing.
+// problem returns what is wrong with the description, or "".
 func (x *question) problem() string {
 	switch {
 	case x.twice != "":
@@ -280,11 +276,16 @@ func (x *question) problem() string {
 		return describing[x.in].target + " is missing"
 	case len(x.chain) == 0:
 		return "X-Forwarded-For is missing"
+	case !x.client.IsValid():
+		return "X-Forwarded-For does not end in the client's address"
+	case x.report && (x.status < 100 || x.status > 599):
+		return "X-Origin-Status is not the status of an answer"
 	}
 	return ""
 }
 
-// request returns the described request for the limiter. It is valid as long as the question r.
+// request returns the described request for the limiter, with fields if rules read them. It is valid as
+// long as r.
 func (x *question) request(r *http1.Request, fields bool) rule.Request {
 	path, query, _ := strings.Cut(x.target, "?")
 	if path == "" {
@@ -300,14 +301,7 @@ func (x *question) request(r *http1.Request, fields bool) rule.Request {
 	return req
 }
 
-// clientBehind returns the client that a trusted peer names in forwarded, and reports whether it
-// names one.
-func (p *Proxy) clientBehind(forwarded []string) (netip.Addr, bool) {
-	client := p.client(netip.Addr{}, forwarded)
-	return client, client.IsValid()
-}
-
-// reported are the values of an answer's cost header, whatever its name, as another proxy tells them.
+// reported are the values of an answer's cost header, whatever its name, as reported by another proxy.
 type reported []string
 
 // Values returns r.

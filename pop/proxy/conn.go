@@ -167,15 +167,6 @@ func (c *conn) instead(answer []byte) []byte {
 	}
 }
 
-// peerOf returns the address of nc's client, as rules know it.
-func peerOf(nc net.Conn) netip.Addr {
-	tcp, ok := nc.RemoteAddr().(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}
-	}
-	return addrOf(tcp.AddrPort())
-}
-
 // A watch follows the frames of an HTTP/2 connection.
 type watch struct {
 	conn *conn

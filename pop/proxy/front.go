@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/edgelimit/edge/pop/conns"
 	"github.com/edgelimit/edge/pop/http1"
 )
 
@@ -125,7 +126,7 @@ func (f *Front) add(c net.Conn) bool {
 // greet detects the protocol of nc and hands it to a server.
 func (f *Front) greet(nc net.Conn) {
 	c := &conn{Conn: nc, front: f, headBy: time.Now().Add(f.headerTimeout), begun: make(chan struct{})}
-	c.peer = peerOf(nc) // may read a PROXY header
+	c.peer = addrOf(conns.Peer(nc)) // may read a PROXY header
 	c.ended = f.p.connections.add(c.peer, !f.p.trusted.Contains(c.peer))
 	var to chan<- net.Conn
 	if c.ended != nil {

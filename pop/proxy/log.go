@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/edgelimit/edge/pop/limit"
@@ -10,6 +11,11 @@ import (
 
 // A requestLine is what the access log shows of a request.
 type requestLine struct{ method, host, uri, proto string }
+
+// clone returns r in memory of its own.
+func (r requestLine) clone() requestLine {
+	return requestLine{strings.Clone(r.method), strings.Clone(r.host), strings.Clone(r.uri), r.proto}
+}
 
 // logRequest writes a line of the access log.
 func (p *Proxy) logRequest(x *arrival, start time.Time, r requestLine, status int, bytes int64) {
