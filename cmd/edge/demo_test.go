@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The demonstration refuses who guesses passwords, and nobody else within its first seconds.
+// The demonstration refuses the clients that guess passwords, and nobody else within its first seconds.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir(), "pop", "--demo=10s", "--listen=127.0.0.1:0")

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Without memcached, the nodes' own shards are the PoP's: they find each other's, count
-// together, and go on when one of them is killed with its shard.
+// Without memcached, nodes use their own shards. They find each other's shards, count together, and continue
+// when a node is killed together with its shard.
 func TestNodesShareTheirShards(t *testing.T) {
 	t.Parallel()
 	p := startProcesses(t, 3, fiftyAnHour, ownShards...)
@@ -23,7 +23,7 @@ func TestNodesShareTheirShards(t *testing.T) {
 	p.nodes[2].End()
 	killed := p.nodes[2]
 	p.nodes = p.nodes[:2]
-	// Its keys are counted by each node alone at first.
+	// At first each node counts the keys of the dead shard alone.
 	for _, client := range []string{"198.51.100.1", "198.51.100.2", "198.51.100.3", "198.51.100.4"} {
 		p.exceed(client, 2*51)
 		p.refused(client)
@@ -41,7 +41,7 @@ func TestNodesShareTheirShards(t *testing.T) {
 	}
 }
 
-// inRing waits until every node has this many shards in its ring, and lists no others.
+// inRing waits until every node has this many shards in its ring and knows no others.
 func (p *pointOfPresence) inRing(shards int) {
 	p.t.Helper()
 	for _, n := range p.nodes {

@@ -16,11 +16,11 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// A slowOrigin holds requests for /slow until it is told to answer.
+// A slowOrigin answers requests for /slow only when told to.
 type slowOrigin struct {
 	*httptest.Server
-	asked   chan struct{} // gets a value for each request that is held
-	release chan struct{} // closed to let them go
+	asked   chan struct{} // receives a value for each request that is held
+	release chan struct{} // closed to answer them
 }
 
 func newSlowOrigin(t *testing.T) *slowOrigin {
@@ -40,8 +40,7 @@ func newSlowOrigin(t *testing.T) *slowOrigin {
 	return s
 }
 
-// slowly asks n for /slow and returns where the answer will be, once the origin has the
-// request.
+// slowly requests /slow from n and returns a channel for the answer, once the origin has the request.
 func (s *slowOrigin) slowly(t *testing.T, n *node) <-chan answer {
 	t.Helper()
 	got := make(chan answer, 1)
@@ -60,13 +59,13 @@ func (s *slowOrigin) slowly(t *testing.T, n *node) <-chan answer {
 	return got
 }
 
-// At SIGTERM a node lets requests end, takes no new ones, says that it is not ready, and
-// sends what it has counted.
+// After SIGTERM a node finishes requests, accepts no new ones, is no longer ready, and sends its pending
+// counts.
 func TestNodeDrains(t *testing.T) {
 	t.Parallel()
 	memcached := harness.StartMemcached(t)
 	origin := newSlowOrigin(t)
-	// Counts wait for longer than the test runs: it is the end that sends them.
+	// Flushes are further apart than the test takes, so counts are only sent at the end.
 	n := startNode(t, generous, "--origin="+origin.URL, "--shard="+memcached.Addr, "--secret=0123456789abcdef", "--flush-interval=1h", "--listen="+harness.ReservePort(t), "--drain-timeout=5m")
 	const quick = 25
 	for range quick {
@@ -103,7 +102,7 @@ func TestNodeDrains(t *testing.T) {
 	}
 }
 
-// counted returns the sum of all counters that memcached holds.
+// counted returns the sum of all counters in memcached.
 func counted(t *testing.T, addr string) (sum uint64) {
 	t.Helper()
 	ask := func(command string) string {
@@ -142,7 +141,7 @@ func counted(t *testing.T, addr string) (sum uint64) {
 	return sum
 }
 
-// A second signal ends a node at once.
+// A second signal ends a node immediately.
 func TestNodeSecondSignal(t *testing.T) {
 	t.Parallel()
 	for _, second := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
@@ -162,7 +161,7 @@ func TestNodeSecondSignal(t *testing.T) {
 	}
 }
 
-// What does not end in time is cut off, and said.
+// Requests that do not end in time are cut off, and the node reports it.
 func TestNodeDrainTimeout(t *testing.T) {
 	t.Parallel()
 	origin := newSlowOrigin(t)

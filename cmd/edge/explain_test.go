@@ -15,14 +15,14 @@ import (
 	"github.com/edgelimit/edge/pop/admin"
 )
 
-// Any node explains why a client is refused, how far it is from other limits, and what to ask for rules
-// that count by more than an address.
+// Any node explains why a client is refused, how far it is from other limits, and which values it needs for
+// rules that count by more than an address.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	p := startProcesses(t, 2, oneAWeek+`  - {id: api, match: {paths: [/api]}, characteristics: [ip, "header:x-api-key"], limits: [{threshold: 5, period: 1h}]}
   - {id: session, characteristics: [{first: ["cookie:sid", ip]}], limits: [{threshold: 9, period: 1h}]}
 `)
-	for range 2 { // and no more until they are counted
+	for range 2 { // the next request comes once these are counted
 		p.nodes[0].status(t, "/once")
 	}
 	n := p.nodes[1]
@@ -86,7 +86,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Refusals of all nodes have the same ID for a client, and each node explains it, until it is lifted.
+// Refusals of a client have the same ID on all nodes, and each node explains the ID until the mitigation is
+// lifted.
 func TestExplainID(t *testing.T) {
 	t.Parallel()
 	p := startProcesses(t, 3, oneAWeek+"deny: [203.0.113.0/24]\n")
@@ -118,7 +119,7 @@ func TestExplainID(t *testing.T) {
 	denied := resp.Header.Get("Refusal-Id")
 	for target, want := range map[string]string{
 		id: "rule once: mitigated, action block\n  key ",
-		strings.ToUpper(strings.ReplaceAll(id, "-", " ")): "  its refusals have the ID " + id + "\n  why: ", // how many passed is not the test's
+		strings.ToUpper(strings.ReplaceAll(id, "-", " ")): "  its refusals have the ID " + id + "\n  why: ", // the number of passed requests varies
 		denied:        "deny list: refused with 403 by the entry 203.0.113.0/24\n  it ends when the entry is removed from the rules files\n",
 		"203.0.113.7": "by the entry 203.0.113.0/24\n",
 	} {
@@ -154,7 +155,7 @@ func TestParseTarget(t *testing.T) {
 	}
 }
 
-// No request crossed a line where an operator started the mitigation.
+// There is no request that exceeded a limit, since the operator started the mitigation.
 func TestExplainByHand(t *testing.T) {
 	var out strings.Builder
 	m := &admin.Mitigation{Client: "192.0.2.1", ByHand: true}

@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/admin"
 )
 
-// as asks a node on behalf of a client and returns the status, 0 if there is no answer.
+// as sends a request of a client to a node and returns the status, or 0 if there is no answer.
 func (n *node) as(client string) int {
 	r, err := http.NewRequest("GET", "http://"+n.http+"/", nil)
 	if err != nil {
@@ -28,11 +28,10 @@ func (n *node) as(client string) int {
 	return resp.StatusCode
 }
 
-// fiftyAnHour is a rule that an innocent client of a test does not exceed.
+// fiftyAnHour is a rule that innocent clients of a test do not exceed.
 const fiftyAnHour = "rules:\n  - {id: all, characteristics: [ip], limits: [{threshold: 50, period: 1h}], mitigation_timeout: 1h}\n"
 
-// attack sends requests of a client to the nodes in turn until one is refused, and returns
-// how many passed.
+// attack sends requests of a client to the nodes in turn until one is refused, and returns how many passed.
 func (p *pointOfPresence) attack(client string) (passed int) {
 	p.t.Helper()
 	for passed = range 10000 {
@@ -48,9 +47,9 @@ func (p *pointOfPresence) attack(client string) (passed int) {
 	return 0
 }
 
-// exceed sends requests of a client to the nodes in turn until one is refused, at most most, and returns
-// how many passed. If none is refused, all nodes must mitigate the client without another request, however
-// late they count on a busy machine.
+// exceed sends requests of a client to the nodes in turn until one is refused, at most most, and returns how
+// many passed. If none is refused, all nodes must mitigate the client without another request, however late
+// they count on a busy machine.
 func (p *pointOfPresence) exceed(client string, most int) (passed int) {
 	p.t.Helper()
 	var before []float64
@@ -92,7 +91,7 @@ func (p *pointOfPresence) begin(client string, requests int) {
 	}
 }
 
-// shardsAre waits until all nodes see all shards so.
+// shardsAre waits until all nodes report all shards in this state.
 func (p *pointOfPresence) shardsAre(what string, so func(admin.Shard) bool) {
 	p.t.Helper()
 	for _, n := range p.nodes {
@@ -106,10 +105,9 @@ func (p *pointOfPresence) shardsAre(what string, so func(admin.Shard) bool) {
 	}
 }
 
-// Shards are killed and started again, and stopped and continued, twenty times under load.
-// No innocent client is refused, no request fails, who is mitigated stays so, and who
-// attacks meanwhile is caught, be it before the ring has changed or after: a change lets
-// nobody pass the threshold more than once more.
+// Shards are killed and restarted, and stopped and continued, twenty times under load. No innocent client is
+// refused, no request fails, and mitigated clients stay mitigated. Clients that attack meanwhile are refused,
+// before or after a change of the ring: a change lets no client pass the threshold more than once more.
 func TestShardsComeAndGo(t *testing.T) {
 	t.Parallel()
 	var shards []*harness.Memcached
@@ -133,7 +131,7 @@ func TestShardsComeAndGo(t *testing.T) {
 					return
 				default:
 				}
-				// Forty requests of each client are innocent, whatever is lost or not.
+				// Forty requests of each client are innocent, whether counts are lost or not.
 				switch n.as(fmt.Sprintf("10.%d.%d.%d", i, request/40/250, request/40%250)) {
 				case http.StatusOK:
 				case http.StatusTooManyRequests:
@@ -161,7 +159,7 @@ func TestShardsComeAndGo(t *testing.T) {
 		if round == 9 || round == 19 {
 			p.shardsAre("the shard goes out of the ring", func(s admin.Shard) bool { return s.InRing == (s.Addr != m.Addr) })
 		}
-		// Each node counts alone what the shard does not, until another shard has its keys.
+		// Each node counts the shard's keys alone until another shard owns them.
 		p.exceed(attacker, (len(p.nodes)+1)*51-before)
 		p.refused(attacker)
 		if round%4 < 2 {

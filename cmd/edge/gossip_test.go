@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// A pointOfPresence is several edge node processes that share two shards and gossip.
+// A pointOfPresence is several edge node processes that gossip and share two shards.
 type pointOfPresence struct {
 	t      *testing.T
 	dir    string
@@ -20,13 +20,13 @@ type pointOfPresence struct {
 	rules  string
 	keys   string // file
 	nodes  []*node
-	addrs  []string // of the gossip
+	addrs  []string // gossip addresses
 }
 
-// ownShards stand for the shards inside of the nodes.
+// ownShards stands for the shards inside the nodes.
 var ownShards = []string{"own", "own"}
 
-// startProcesses starts a PoP of edge node processes. Without shards it starts two.
+// startProcesses starts a PoP of edge node processes. If no shards are given, it starts two.
 func startProcesses(t *testing.T, nodes int, rules string, shards ...string) *pointOfPresence {
 	t.Helper()
 	p := &pointOfPresence{t: t, dir: t.TempDir(), shards: shards}
@@ -69,7 +69,7 @@ func (p *pointOfPresence) start(i int) {
 	p.addrs[i] = regexp.MustCompile(`gossip=(\S+)`).FindStringSubmatch(p.nodes[i].Stderr.String())[1]
 }
 
-// whole waits until all nodes are each other's members.
+// whole waits until all nodes are members of each other's gossip.
 func (p *pointOfPresence) whole() {
 	p.t.Helper()
 	for _, n := range p.nodes {
@@ -88,15 +88,15 @@ func (n *node) ready(t *testing.T) {
 	})
 }
 
-// status asks a node for a path and returns the status.
+// status requests a path from a node and returns the status.
 func (n *node) status(t *testing.T, path string) int {
 	t.Helper()
 	return get(t, http.DefaultClient, "http://"+n.http+path).StatusCode
 }
 
-// The nodes of a PoP are processes. A client that is mitigated on one is on the others, though they
-// have counted nothing; a node that comes back knows it when it is ready; and keys are
-// replaced while they run.
+// The nodes of a PoP are processes. A client that one node mitigates is mitigated by all, even by nodes that
+// have counted nothing. A node that restarts knows the mitigation when it is ready. Gossip keys are replaced
+// while the nodes run.
 func TestGossipOfProcesses(t *testing.T) {
 	t.Parallel()
 	p := startProcesses(t, 3, oneAWeek)
@@ -108,8 +108,8 @@ func TestGossipOfProcesses(t *testing.T) {
 		}
 	}
 
-	// Killed, and started again with nothing: the first request after it is ready is
-	// refused, and no shard was asked for it.
+	// The node is killed and restarted without state. When it is ready, it refuses the first request without
+	// asking a shard.
 	if err := p.nodes[2].Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestGossipOfProcesses(t *testing.T) {
 	}
 }
 
-// A node that finds nobody is ready nonetheless.
+// A node that cannot join anybody becomes ready nonetheless.
 func TestGossipFindsNobody(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--join="+harness.ReservePort(t))
@@ -154,7 +154,7 @@ func TestGossipFindsNobody(t *testing.T) {
 	n.Terminate()
 }
 
-// Keys may be given without a file. A node with other keys is not a member.
+// Keys can be given without a file. A node with other keys does not become a member.
 func TestGossipKeys(t *testing.T) {
 	t.Parallel()
 	first := startNode(t, generous, "--name=a", "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--gossip-key="+strings.TrimSpace(gossipKey(1)))

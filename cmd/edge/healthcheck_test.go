@@ -29,10 +29,10 @@ func TestHealthcheck(t *testing.T) {
 	stands := strings.TrimPrefix(site.URL, "http://")
 
 	for _, tt := range []struct {
-		name, listen string // the latter is EDGE_METRICS_LISTEN
+		name, listen string // listen is EDGE_METRICS_LISTEN
 		args         []string
 		code         int
-		says         string // on stdout for 0, on stderr otherwise
+		says         string // to stdout if the exit code is 0, else to stderr
 	}{
 		{"as the node's setting says", n.metrics, nil, 0, "ok\n"},
 		{"a node that listens on all addresses", ":" + number, nil, 0, "ok\n"},
@@ -50,7 +50,7 @@ func TestHealthcheck(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			// A proxy of the environment is not asked.
+			// A proxy in the environment is ignored.
 			env := []string{"http_proxy=" + site.URL, "HTTP_PROXY=" + site.URL, "EDGE_METRICS_LISTEN=" + tt.listen}
 			p := startCommand(t, t.TempDir(), env, "edge", append([]string{"healthcheck", "--timeout=1m"}, tt.args...)...)
 			code, stdout, stderr := p.End(), p.Stdout.String(), p.Stderr.String()

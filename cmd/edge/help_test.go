@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// The examples in the help work when they are pasted.
+// The examples in the help work when pasted.
 func TestHelpExamples(t *testing.T) {
 	t.Parallel()
 	root := newRoot(io.Discard, io.Discard)
@@ -30,8 +30,8 @@ func TestHelpExamples(t *testing.T) {
 	}
 }
 
-// tryAsking tries an example that asks a node. One that names a rule, key, ID or shard is understood, and
-// refused by the node, which has no such thing; so is one that lifts.
+// tryAsking runs an example that asks a node. If it names a rule, key, ID or shard, or lifts, the node
+// understands and refuses it, because it has no such thing.
 func tryAsking(t *testing.T, example string) {
 	n := startNode(t, generous, "--origin=http://"+harness.ReservePort(t))
 	p := startCommand(t, t.TempDir(), nil, "bash", "-c", example+" --node "+n.admin)
@@ -85,14 +85,14 @@ origin: http://127.0.0.1:3000
 		defer server.Close()
 		example = strings.ReplaceAll(example, "http://127.0.0.1:8080", server.URL)
 	}
-	// Their ports may be taken where the test runs.
+	// Their ports may be in use on this machine.
 	env := []string{"EDGE_LISTEN=127.0.0.1:0"}
 	args := strings.Fields(example)
 	if args[1] == "healthcheck" {
 		env = []string{"EDGE_METRICS_LISTEN=" + startNode(t, generous, "--origin=http://127.0.0.1:1").metrics}
 	}
 	demonstrates := strings.Contains(example, "--demo")
-	example = strings.Replace(example, "--demo", "--demo=1s", 1) // it is told at length elsewhere
+	example = strings.Replace(example, "--demo", "--demo=1s", 1) // another test runs it in full
 	serves := !demonstrates && args[0] == "edge" && (args[1] == "node" || args[1] == "pop" || args[1] == "shard")
 	if serves {
 		example = "exec " + strings.TrimSuffix(example, "&")

@@ -20,7 +20,7 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
-// Ctrl-C ends a run early, with a report of what was done.
+// Ctrl-C ends a run early with a report.
 func TestLoadInterrupted(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 1000)
@@ -45,7 +45,7 @@ func TestLoadInterrupted(t *testing.T) {
 	}
 }
 
-// A reader notes how large a file is when something is written for it to read.
+// A reader records the size of a file when the first read returns.
 type reader struct {
 	file string
 	size int64
@@ -58,7 +58,7 @@ func (r *reader) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A reader of the report may stop, as head does, which ends the process: the log is complete by then.
+// A reader of the report may stop reading, as head does, which ends the process. The log is complete by then.
 func TestLoadLogComesFirst(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -74,7 +74,7 @@ func TestLoadLogComesFirst(t *testing.T) {
 	}
 }
 
-// A target on this machine keeps half of the cores, where requests are sent as fast as they can be.
+// If requests are sent as fast as possible to a target on this machine, it keeps half of the cores.
 func TestLoadLeavesCores(t *testing.T) {
 	all := runtime.GOMAXPROCS(4)
 	defer runtime.GOMAXPROCS(all)
@@ -101,7 +101,7 @@ func TestLoadLeavesCores(t *testing.T) {
 	}
 }
 
-// A condition that holds is named with what it found, and the exit code is 1.
+// A condition that holds is reported with its value, and the exit code is 1.
 func TestLoadFailIf(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
@@ -113,7 +113,7 @@ func TestLoadFailIf(t *testing.T) {
 	}
 }
 
-// What answers nothing is named, with what to do, long before the end of the run.
+// A target that does not answer is reported with a hint, long before the end of the run.
 func TestLoadUnanswered(t *testing.T) {
 	for _, test := range []struct {
 		name, sends string
@@ -149,8 +149,8 @@ func TestLoadUnanswered(t *testing.T) {
 	}
 }
 
-// A mix and a log last as long as they are, and the duration is printed in advance. -n alone is
-// for as long as the requests take.
+// Mixes and logs have their own duration, which is printed in advance. A run with -n alone lasts until all
+// requests are sent.
 func TestLoadDuration(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(server.Close)
@@ -162,9 +162,9 @@ func TestLoadDuration(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		args     []string
-		stderr   string // a regular expression for all of it
+		stderr   string // a regular expression for the whole output
 		requests uint64
-		all      bool // of them are sent
+		all      bool // all requests are sent
 	}{
 		{"a mix", []string{"--mix", "short.yaml"}, `^edge: sending the mix short.yaml takes 1.5s, until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(--duration or --speed make it shorter\)\n$`, 15, false},
 		{"a mix, twice as fast", []string{"--mix", "short.yaml", "--speed", "2"}, `^edge: sending the mix short.yaml takes 750ms, `, 15, false},
@@ -180,7 +180,7 @@ func TestLoadDuration(t *testing.T) {
 			if code := p.End(); code != 0 || !regexp.MustCompile(test.stderr).MatchString(p.Stderr.String()) {
 				t.Errorf("exit code %d, stderr %q, want %s", code, p.Stderr, test.stderr)
 			}
-			// On a busy machine the end may come before the last ones are sent.
+			// On a busy machine the run may end before the last requests are sent.
 			if err := json.Unmarshal([]byte(p.Stdout.String()), &r); err != nil || r.Sending.Requests > test.requests || test.all && r.Sending.Requests < test.requests {
 				t.Errorf("%d requests were sent, want %d; %v", r.Sending.Requests, test.requests, err)
 			}
@@ -188,7 +188,7 @@ func TestLoadDuration(t *testing.T) {
 	}
 }
 
-// Bodies come from the command line or a file, and make a request a POST.
+// A body comes from the command line or a file, and makes the request a POST.
 func TestLoadBody(t *testing.T) {
 	got := make(chan string, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -217,7 +217,7 @@ func TestLoadBody(t *testing.T) {
 	}
 }
 
-// Progress is for terminals.
+// Progress is shown only on terminals.
 func TestLoadInAPipe(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/load/judge"
 )
 
-// A condition on a score fails for rules that are not judged, whatever it says.
+// A condition on a score fails if there are rules that are not judged, whatever the score.
 func TestFailIfNotJudged(t *testing.T) {
 	condition, err := load.ParseCondition("innocent_refused > 0", true)
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestMain lets tests and scripts run the command, in a process of its own.
+// TestMain lets tests and scripts run the command in its own process.
 func TestMain(m *testing.M) {
 	run := &tokenTests{M: m}
-	if os.Getenv("RUNTIME_DIRECTORY") == "" { // else this is a command of a test
+	if os.Getenv("RUNTIME_DIRECTORY") == "" { // otherwise this process is a command of a test
 		var err error
 		if run.dir, err = os.MkdirTemp("", "edge-test"); err == nil {
 			err = os.Setenv("RUNTIME_DIRECTORY", run.dir)
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(run, map[string]func(){"edge": main})
 }
 
-// tokenTests runs tests whose nodes write the tokens for commands into a directory of their own.
+// tokenTests runs tests whose nodes write the tokens of commands into their own directory.
 type tokenTests struct {
 	*testing.M
 	dir string
@@ -41,8 +41,8 @@ type tokenTests struct {
 func (t *tokenTests) Run() int {
 	defer os.RemoveAll(t.dir)
 	http.DefaultClient.Timeout = patience
-	// Most tests wait for processes, so that more of them than there are cores run at a time,
-	// unless -parallel says how many.
+	// Most tests wait for processes, so more tests than there are cores run in parallel, unless -parallel is
+	// set.
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		if err := f.Value.Set("4"); err != nil {
@@ -52,8 +52,8 @@ func (t *tokenTests) Run() int {
 	return t.M.Run()
 }
 
-// TestScripts plays the scripts of testdata: what the command line does and says.
-// Beside testscript's own commands there are those of scriptCommands.
+// TestScripts runs the scripts of testdata, which show the behaviour of the command line. scriptCommands
+// extends testscript's own commands.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -71,8 +71,8 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"lines": countLines,
 }
 
-// exits CODE COMMAND… runs a command, which must end with the exit code. What it writes to
-// stderr must be written as edge writes.
+// exits CODE COMMAND… runs a command, which must exit with CODE. Its stderr must follow the style of edge's
+// messages.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND [ARGUMENT…]")
@@ -100,10 +100,10 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// aSentence begins like one: with a capital, and is no name.
+// aSentence matches a line that begins with a capitalized word other than a name.
 var aSentence = regexp.MustCompile(`^edge: (hint: )?[A-Z][a-z]`)
 
-// styled says what is wrong with lines for stderr.
+// styled returns what is wrong with the style of lines for stderr.
 func styled(stderr string) error {
 	for line := range strings.Lines(stderr) {
 		line = strings.TrimSuffix(line, "\n")
@@ -117,9 +117,8 @@ func styled(stderr string) error {
 	return nil
 }
 
-// json FILE PATH VALUE parses a file, such as stdout, as JSON, and compares the value at
-// PATH, as in rules.0.id, with VALUE, which is JSON too. Without VALUE it is enough that
-// there is one.
+// json FILE PATH VALUE parses a file, such as stdout, as JSON, and compares the value at PATH, as in
+// rules.0.id, with VALUE, which is JSON too. Without VALUE any value will do.
 func jsonValue(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: json FILE PATH [VALUE]")

@@ -9,14 +9,14 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// edge runs the command in this process and returns its exit code and what it wrote.
+// edge runs the command in this process and returns its exit code and output.
 func edge(args ...string) (code int, stdout, stderr string) {
 	var out, err bytes.Buffer
 	code = run(args, &out, &err)
 	return code, out.String(), err.String()
 }
 
-// testLiftAll lifts whatever a rule mitigates, after trying.
+// testLiftAll lifts all mitigations of a rule, after a dry run.
 func testLiftAll(t *testing.T, p *pointOfPresence) {
 	t.Helper()
 	exceed(t, p.nodes[0])
@@ -37,7 +37,7 @@ func testLiftAll(t *testing.T, p *pointOfPresence) {
 	}
 }
 
-// An operator sees on one node what started on another, and lifts it for all.
+// An operator sees on one node a mitigation that another node started, and lifts it on all nodes.
 func TestMitigations(t *testing.T) {
 	t.Parallel()
 	p := startProcesses(t, 2, oneAWeek)
@@ -94,8 +94,9 @@ func TestMitigations(t *testing.T) {
 	}
 }
 
-// A customer complains: on a PoP of three, the operator finds the reason at one node and frees the customer
-// at another, who then passes at all. Somebody else is stopped by hand, with the token of a file.
+// A customer complains. In a PoP of three nodes, the operator finds the reason on one node and lifts the
+// mitigation on another. Then all nodes let the customer pass. Another client is mitigated by hand, with a
+// token from a file.
 func TestComplaint(t *testing.T) {
 	t.Parallel()
 	p := startProcesses(t, 3, oneAWeek)
@@ -113,7 +114,7 @@ func TestComplaint(t *testing.T) {
 	}
 	p.nodes[1].Wait(p.nodes[1].Stderr, `msg="admin change" by=local from=127\.0\.0\.1:\d+ do=mitigations-lift reason="the customer called" .*rule=once .*key=[0-9a-f]{32}\n`)
 	for _, n := range p.nodes {
-		// The next request but one is over the limit again, so only the list tells.
+		// The second next request exceeds the limit again, so only the list shows the lift.
 		eventually(t, "the lift is known", func() bool {
 			_, out, _ := edge("mitigations", "list", "--state", "lifted", "--node", n.admin)
 			return strings.Contains(out, "  lifted\n")
@@ -168,7 +169,7 @@ func TestComplaint(t *testing.T) {
 	}
 }
 
-// Operators have tokens of their own, in a file that is read again when it changes.
+// Operators have their own tokens, in a file that is reloaded when it changes.
 func TestAdminTokens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -201,7 +202,7 @@ func TestAdminTokens(t *testing.T) {
 	}
 }
 
-// A shard is drained at one node, and out of the ring of all.
+// A shard that is drained on one node leaves the ring of all nodes.
 func TestShards(t *testing.T) {
 	t.Parallel()
 	p := startProcesses(t, 2, generous)

@@ -29,7 +29,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// newOrigin starts a site that answers with what it got. Below /ws it echoes messages.
+// newOrigin starts a site that answers with a description of the request. Below /ws it echoes messages.
 func newOrigin(t *testing.T) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +62,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A certificate is one that its holder has signed himself, for 127.0.0.1.
+// A certificate is self-signed, for 127.0.0.1.
 type certificate struct {
 	cert, key string // PEM
 	pool      *x509.CertPool
@@ -98,7 +98,7 @@ func newCertificate(t *testing.T, name string) certificate {
 	return c
 }
 
-// client returns one that speaks the given protocols, and trusts c.
+// client returns a client that speaks the given protocols and trusts c.
 func client(t *testing.T, c certificate, set func(*http.Protocols)) *http.Client {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.pool}, Protocols: new(http.Protocols)}
@@ -168,7 +168,7 @@ func TestNodeProtocols(t *testing.T) {
 	n.Terminate()
 }
 
-// Whom a node takes for the client: the peer, or whom a trusted proxy names.
+// The client of a request is the peer, or the client that a trusted proxy names.
 func TestNodeClient(t *testing.T) {
 	severalAddresses(t)
 	t.Parallel()
@@ -227,8 +227,8 @@ func TestNodeClient(t *testing.T) {
 	n.Terminate()
 }
 
-// rawAnswer reads an answer from conn: its status, or 0 if the connection was closed
-// without one, and its body.
+// rawAnswer returns the status and body of the next answer on conn. The status is 0 if the connection is closed
+// without an answer.
 func rawAnswer(t *testing.T, conn net.Conn) (status int, body string) {
 	t.Helper()
 	_ = conn.SetDeadline(time.Now().Add(patience))
@@ -264,7 +264,7 @@ func TestNodeOriginDown(t *testing.T) {
 	n.Terminate()
 }
 
-// A node runs without its shards, and says which do not answer.
+// A node starts without its shards, and reports those that do not answer.
 func TestNodeWithoutShards(t *testing.T) {
 	t.Parallel()
 	dead := harness.ReservePort(t)
@@ -288,7 +288,7 @@ func TestNodeWithoutShards(t *testing.T) {
 	n.Terminate()
 }
 
-// A node that is given no shards says that it counts alone.
+// A node without shards reports that it counts alone.
 func TestNodeAlone(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, oneAWeek, "--origin="+newOrigin(t).URL)
@@ -297,7 +297,7 @@ func TestNodeAlone(t *testing.T) {
 	n.Terminate()
 }
 
-// What is no request harms nobody.
+// Input that is not a request does no harm.
 func TestNodeGarbage(t *testing.T) {
 	t.Parallel()
 	own := newCertificate(t, "edge")
@@ -315,7 +315,7 @@ func TestNodeGarbage(t *testing.T) {
 	for _, row := range []struct {
 		name, addr string
 		sent       string
-		status     int // 0: the connection is closed without an answer
+		status     int // 0 if the connection is closed without an answer
 	}{
 		{"nothing", hasty.http, "", 0},
 		{"nothing, TLS", hasty.https, "", 0},
@@ -338,7 +338,7 @@ func TestNodeGarbage(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			_, _ = io.WriteString(conn, row.sent) // it may be closed by now
+			_, _ = io.WriteString(conn, row.sent) // the node may have closed the connection
 			if got, _ := rawAnswer(t, conn); got != row.status {
 				t.Errorf("status %d, want %d", got, row.status)
 			}
@@ -355,13 +355,13 @@ func TestNodeGarbage(t *testing.T) {
 	})
 }
 
-// clientHello returns what a TLS client says first.
+// clientHello returns the first message of a TLS client.
 func clientHello(t *testing.T) string {
 	t.Helper()
 	client, server := net.Pipe()
 	defer server.Close()
 	go func() {
-		_ = tls.Client(client, &tls.Config{ServerName: "a"}).Handshake() // until the pipe is closed
+		_ = tls.Client(client, &tls.Config{ServerName: "a"}).Handshake() // fails when the pipe is closed
 	}()
 	buf := make([]byte, 4096)
 	k, err := server.Read(buf)
@@ -371,7 +371,7 @@ func clientHello(t *testing.T) string {
 	return string(bytes.Clone(buf[:k]))
 }
 
-// Every command says what to do about an address that is in use.
+// Every command gives a hint if an address is in use.
 func TestAddressInUse(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

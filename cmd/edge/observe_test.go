@@ -18,7 +18,7 @@ const oneAWeek = `rules:
   - {id: all, characteristics: [ip], limits: [{threshold: 100000, period: 1m}]}
 `
 
-// exceed asks for /once until it is refused.
+// exceed requests /once until it is refused.
 func exceed(t *testing.T, n *node) {
 	t.Helper()
 	eventually(t, "a refusal", func() bool { return get(t, http.DefaultClient, "http://"+n.http+"/once").StatusCode == 418 })
@@ -29,7 +29,7 @@ func TestNodeLogsText(t *testing.T) {
 	n := startNode(t, oneAWeek, "--origin="+newOrigin(t).URL, "--access-log", "--log-clients")
 	get(t, http.DefaultClient, "http://"+n.http+"/a?b=c")
 	n.Wait(n.Stderr, `level=INFO msg=request client=127\.0\.0\.1 method=GET host=\S+ uri="?/a\?b=c"? proto=HTTP/1\.1 status=200 bytes=\d+ duration=\S+ verdict=passed\n`)
-	for range 2 { // and no more until they are counted
+	for range 2 { // the next request comes once these are counted
 		get(t, http.DefaultClient, "http://"+n.http+"/once")
 	}
 	n.Wait(n.Stderr, `level=INFO msg="mitigation started" rule=once key=[0-9a-f]{32} action=block for=\S+ why="2 in 7d \(0 in the week before, 2 in this one\); the limit is 1" period=168h0m0s client=127\.0\.0\.1 method=GET host=127\.0\.0\.1 path=/once\n`)
@@ -97,7 +97,7 @@ func metrics(t *testing.T, addr string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// value returns the value of a metric without labels, or of the one with these.
+// value returns the value of a metric, which has these labels if any are given.
 func value(t *testing.T, families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
 	t.Helper()
 	for _, m := range families[name].GetMetric() {
@@ -144,7 +144,7 @@ func TestNodeMetrics(t *testing.T) {
 			t.Errorf("%s: %s, want %d", path, a.Status, want)
 		}
 	}
-	// Clients see none of it.
+	// Clients do not see it.
 	if a := get(t, http.DefaultClient, "http://"+n.http+"/metrics"); strings.Contains(a.body, "edge_") {
 		t.Error("clients can read the metrics")
 	}

@@ -47,8 +47,8 @@ func startPop(t *testing.T, args ...string) *cluster {
 // The sample rules allow 50 requests a minute to each client.
 const sampleThreshold = 50
 
-// aLongMinute waits for the next minute if less than half of this one is left: the sample rules refuse a
-// client for as long as its estimate exceeds the threshold, which may be a second once a minute has ended.
+// aLongMinute waits for the next minute if less than half of the current one is left. The sample rules refuse a
+// client as long as its estimate exceeds the threshold, which may be just a second into the next minute.
 func aLongMinute() {
 	now := time.Now()
 	if next := now.Truncate(time.Minute).Add(time.Minute); next.Sub(now) < 30*time.Second {
@@ -82,7 +82,7 @@ func TestPopWithMemcached(t *testing.T) {
 	c.Terminate()
 }
 
-// testOneClient tries with a client after another until a minute is long enough, however busy the machine is.
+// testOneClient repeats the test with other clients until it fits into a minute, however busy the machine is.
 func testOneClient(t *testing.T, c *cluster) {
 	for attempt := 0; ; attempt++ {
 		aLongMinute()
@@ -98,12 +98,11 @@ func testOneClient(t *testing.T, c *cluster) {
 	}
 }
 
-// tryOneClient lets a client exceed the rule. It is refused after the threshold and what
-// the asynchronous lag lets through, by every node, without a command to a shard; another
-// client is not.
+// tryOneClient lets a client exceed the rule. After the threshold, plus what the asynchronous lag lets through,
+// every node refuses it without a command to a shard. Another client passes.
 func tryOneClient(t *testing.T, c *cluster, addr string) error {
 	guilty, innocent, url := from(t, addr), from(t, "127.0.0.2"), c.clients+"/"
-	for i := range sampleThreshold + 1 { // one exceeds
+	for i := range sampleThreshold + 1 { // the last one exceeds the limit
 		if a := get(t, guilty, url); a.StatusCode != http.StatusOK {
 			return fmt.Errorf("request %d: %s, want %d to pass", i+1, a.Status, sampleThreshold+1)
 		}
@@ -114,7 +113,7 @@ func tryOneClient(t *testing.T, c *cluster, addr string) error {
 		}
 	}
 
-	// Every node refuses, by its own address.
+	// Every node refuses the client at its own address.
 	for i, node := range c.nodes {
 		var a answer
 		eventually(t, "each node refuses", func() bool {
@@ -129,7 +128,7 @@ func tryOneClient(t *testing.T, c *cluster, addr string) error {
 		}
 	}
 
-	// And no shard hears of it, once the counts of what passed have all been sent.
+	// No shard gets a command once all counts of passed requests are sent.
 	refused := func(n int) error {
 		for i := range n {
 			for _, to := range []string{url, c.nodes[i%len(c.nodes)]} {
@@ -162,7 +161,7 @@ func tryOneClient(t *testing.T, c *cluster, addr string) error {
 	return nil
 }
 
-// A PoP that loses a shard serves everybody as before, and still stops who exceeds a rule.
+// A PoP that loses a shard serves everybody as before, and still refuses clients that exceed a rule.
 func TestPopLosesShard(t *testing.T) {
 	severalAddresses(t)
 	t.Parallel()
@@ -174,7 +173,7 @@ func TestPopLosesShard(t *testing.T) {
 	}
 	c := startPop(t, "--shard="+strings.Join(addrs, ","))
 
-	// 120 clients with 10 requests each; a shard dies when a third of them is sent.
+	// 120 clients send 10 requests each. A shard dies after a third of them.
 	const clients, each, senders = 120, 10, 4
 	var sent atomic.Int64
 	var kill sync.Once
@@ -197,8 +196,8 @@ func TestPopLosesShard(t *testing.T) {
 	}
 	wg.Wait()
 
-	// Whichever shard they belong to: the nodes count alone what one of them should have,
-	// and tell each other.
+	// This holds whichever shard owns the client's key: the nodes count the dead shard's keys alone and tell
+	// each other.
 	for i := range 5 {
 		attacker := from(t, fmt.Sprintf("127.0.2.%d", i+1))
 		eventually(t, "an attacker is refused", func() bool { return get(t, attacker, c.clients+"/").StatusCode == http.StatusTooManyRequests })
@@ -206,7 +205,7 @@ func TestPopLosesShard(t *testing.T) {
 	c.Terminate()
 }
 
-// What is printed can be pasted, and shows what it is there to show.
+// The printed commands work when pasted, and show what they promise.
 func TestPopSaysWhatToTry(t *testing.T) {
 	harness.Installed(t, "bash")
 	harness.Installed(t, "curl")
@@ -242,7 +241,7 @@ func TestPopSaysWhatToTry(t *testing.T) {
 	}
 }
 
-// With rules and an origin of one's own nothing of the sample is left.
+// With the user's own rules and origin, nothing of the sample is left.
 func TestPopWithOwnRules(t *testing.T) {
 	t.Parallel()
 	origin := newOrigin(t)
@@ -258,7 +257,7 @@ func TestPopWithOwnRules(t *testing.T) {
 			t.Errorf("the text has %q:\n%s", not, text)
 		}
 	}
-	// SIGHUP loads the rules again.
+	// SIGHUP reloads the rules.
 	mark := c.Stderr.Len()
 	replace(t, dir+"/rules.yaml", "rules:\n  - {id: own, characteristics: [ip], limits: [{threshold: 8, period: 1h}]}\n")
 	c.Signal(syscall.SIGHUP)
@@ -269,7 +268,7 @@ func TestPopWithOwnRules(t *testing.T) {
 	c.Terminate()
 }
 
-// A PoP with nothing to load again ends with its terminal.
+// A PoP without files to reload ends with its terminal.
 func TestPopHangup(t *testing.T) {
 	t.Parallel()
 	c := startPop(t, "--nodes=1")
@@ -279,7 +278,7 @@ func TestPopHangup(t *testing.T) {
 	}
 }
 
-// Where the ports after the clients' are taken, the nodes have others.
+// If the ports after the clients' port are in use, nodes get other ports.
 func TestPopNodesFindPorts(t *testing.T) {
 	t.Parallel()
 	first := startPop(t, "--nodes=1")

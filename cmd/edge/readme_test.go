@@ -30,7 +30,7 @@ func blocks(t *testing.T, language string) (all []string) {
 	return all
 }
 
-// The README shows the rules of testdata as they are.
+// The README contains testdata/rules.yaml as it is.
 func TestReadmeConfiguration(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../testdata/rules.yaml")
@@ -42,7 +42,7 @@ func TestReadmeConfiguration(t *testing.T) {
 	}
 }
 
-// Commands of the README work when they are pasted.
+// The README's commands work when pasted.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	commands := 0
@@ -64,8 +64,7 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
-// What the README shows of edge load works as it stands, one command after the other: every attack
-// is refused, and nobody else.
+// The README's commands of edge load work in their order: every attack is refused, and nobody else.
 func TestReadmeLoad(t *testing.T) {
 	harness.Installed(t, "bash")
 	var script string
@@ -76,7 +75,7 @@ func TestReadmeLoad(t *testing.T) {
 	}
 	free := harness.ReservePort(t)
 	script = strings.ReplaceAll(script, "http://127.0.0.1:8080", "--json --lag 1m --timeout 1m http://"+free)
-	// On a busy machine the PoP may take longer to start than the load waits for it.
+	// On a busy machine the PoP may start later than the load expects.
 	listens := " >pop.log 2>&1 &\nuntil (: </dev/tcp/" + strings.Replace(free, ":", "/", 1) + ") 2>/dev/null; do sleep 0.1; done"
 	p := startCommand(t, t.TempDir(), []string{"EDGE_LISTEN=" + free}, "bash", "-c", "set -e\ntrap 'kill $!; wait' EXIT\n"+strings.ReplaceAll(script, " &", listens))
 	if code := p.End(); code != 0 {
@@ -86,7 +85,7 @@ func TestReadmeLoad(t *testing.T) {
 	if err := json.Unmarshal([]byte(p.Stdout.String()), &r); err != nil {
 		t.Fatal(err)
 	}
-	// Where answers are that slow, so is counting: an attack may be over before it is noticed.
+	// If answers are that slow, so is counting, and an attack may be over before it is noticed.
 	busy := r.Service.MaxMS > 100
 	for _, c := range r.Components {
 		attacks := slices.Contains([]string{"scraper", "edges", "guessers"}, c.Name)

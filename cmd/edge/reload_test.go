@@ -12,12 +12,12 @@ import (
 	"testing"
 )
 
-// threshold are rules that tell their threshold in every answer.
+// threshold returns rules whose threshold is in every answer.
 func threshold(q int) string {
 	return fmt.Sprintf("rules:\n  - {id: all, characteristics: [ip], limits: [{threshold: %d, period: 1h}]}\n", q)
 }
 
-// thresholdOf asks n which threshold is in force.
+// thresholdOf returns the current threshold of n.
 func thresholdOf(t *testing.T, n *node) int {
 	t.Helper()
 	policy := get(t, http.DefaultClient, "http://"+n.http+"/").Header.Get("RateLimit-Policy")
@@ -29,7 +29,7 @@ func thresholdOf(t *testing.T, n *node) int {
 	return q
 }
 
-// loads runs change, which must end with rules of threshold q in force.
+// loads runs change, after which n must have loaded rules of threshold q.
 func (n *node) loads(q int, change func()) {
 	n.t.Helper()
 	mark := n.Stderr.Len()
@@ -43,8 +43,7 @@ func (n *node) loads(q int, change func()) {
 	}
 }
 
-// refuses runs change, after which rules of threshold q must still be in force, and the
-// log must say why.
+// refuses runs change, after which n must still use rules of threshold q and have logged the reason.
 func (n *node) refuses(q int, why string, change func()) {
 	n.t.Helper()
 	mark := n.Stderr.Len()
@@ -84,8 +83,7 @@ func TestNodeReloadOnHangup(t *testing.T) {
 	n.Terminate()
 }
 
-// A node keeps its rules if the new ones have more sub-windows than this many nodes can count
-// in.
+// A node keeps its rules if the new ones have more sub-windows than this many nodes can count in.
 func TestNodeReloadOfTooManySubWindows(t *testing.T) {
 	t.Parallel()
 	packed := func(q, n int) string {
@@ -112,8 +110,8 @@ func TestNodeReloadOnChange(t *testing.T) {
 	n.Terminate()
 }
 
-// Kubernetes mounts a map of files as links to ..data, itself a link to the directory of a
-// version, and switches that.
+// Kubernetes mounts a ConfigMap as links to ..data, which is a link to the directory of the current version,
+// and replaces that link.
 func TestNodeReloadOnLinkSwitch(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -134,7 +132,7 @@ func TestNodeReloadOnLinkSwitch(t *testing.T) {
 	n.Terminate()
 }
 
-// link makes a link, or replaces it at once.
+// link creates a link, or replaces it at once.
 func link(t *testing.T, to, name string) {
 	t.Helper()
 	if err := os.Symlink(to, name+".new"); err != nil {
@@ -165,8 +163,8 @@ func TestNodeReloadCertificate(t *testing.T) {
 	if got := shown(); got != "first" {
 		t.Fatalf("certificate %s, want first", got)
 	}
-	// Half a change: the key of another certificate. With it, rules that are wrong too:
-	// both are logged.
+	// Only half of the pair changes: the key of another certificate. The new rules are invalid, too. Both
+	// errors are logged.
 	mark := n.Stderr.Len()
 	replace(t, cert, second.cert)
 	replace(t, n.rules, badRules)
@@ -176,11 +174,11 @@ func TestNodeReloadCertificate(t *testing.T) {
 	if got := shown(); got != "first" {
 		t.Errorf("certificate %s after a failed reload, want first", got)
 	}
-	// The other half is noticed.
+	// The node notices the other half.
 	mark = n.Stderr.Len()
 	replace(t, key, second.key)
 	replace(t, n.rules, threshold(101))
 	n.WaitSince(n.Stderr, mark, `msg="rules loaded"`)
-	eventually(t, "the second certificate is shown", func() bool { return shown() == "second" }) // files are looked at one by one
+	eventually(t, "the second certificate is shown", func() bool { return shown() == "second" }) // files are checked one by one
 	n.Terminate()
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A log whose last request is later than memory can put in order is sorted on disk, without being told to.
+// A log that is too far out of order to be sorted in memory is sorted on disk without being asked to.
 func TestSortAuto(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "late.log")
 	f, err := os.Create(file)
@@ -18,7 +18,7 @@ func TestSortAuto(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := bufio.NewWriter(f)
-	const lines = 1_200_000 // memory holds a million
+	const lines = 1_200_000 // one million fit into memory
 	for i := range lines {
 		fmt.Fprintf(w, "%d\tc%d\n", 1_500_000_000+i/100, i%7)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/edgelimit/edge/internal/trace"
 )
 
-// An attack that is laid over a trace leaves the trace as it is, and the replay tells the two apart.
+// Overlaying an attack leaves the trace unchanged, and the replay tells the two apart.
 func TestOverlay(t *testing.T) {
 	log := trace.Shared(t, "traces", "xzymo.tsv.gz")
 	requests := trace.Arrivals(t, "xzymo")

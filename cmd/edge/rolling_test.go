@@ -14,11 +14,10 @@ import (
 	"time"
 )
 
-// A front gives connections to the nodes of a PoP that are ready, in turn, and to another
-// one where a node does not accept.
+// A front gives connections to the ready nodes of a PoP in turn, and to the next one if a node does not accept.
 type front struct {
-	mu    sync.Mutex // guards what follows
-	nodes []*node    // nil: not to be asked
+	mu    sync.Mutex // guards nodes
+	nodes []*node    // nil if the node must not be asked
 	ready []*node
 	next  int
 }
@@ -30,7 +29,7 @@ func (f *front) set(i int, n *node) {
 	f.nodes[i] = n
 }
 
-// check asks the nodes again and again whether they are ready, until ctx is done.
+// check polls the readiness of the nodes until ctx is done.
 func (f *front) check(ctx context.Context) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -76,8 +75,8 @@ func (f *front) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return nil, errNobody
 }
 
-// Every node is stopped and started again, one after the other, under load by connections
-// that are kept. No request fails, and no mitigation is lost.
+// Every node is stopped and restarted, one after the other, under load over keep-alive connections. No request
+// fails, and no mitigation is lost.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	p := startProcesses(t, 3, fiftyAnHour)
@@ -104,7 +103,7 @@ func TestRollingRestart(t *testing.T) {
 			}}
 			defer transport.CloseIdleConnections()
 			client := &http.Client{Transport: transport, Timeout: patience}
-			// Some pause between requests, so that their connections are idle for a while.
+			// Some clients pause between requests, so their connections are idle for a while.
 			tick := time.NewTicker(time.Duration(1+i*i*i) * time.Millisecond)
 			defer tick.Stop()
 			for request := 0; ; request++ {
@@ -113,7 +112,7 @@ func TestRollingRestart(t *testing.T) {
 					return
 				case <-tick.C:
 				}
-				// A POST is not sent again by the client where its connection ends.
+				// The client does not retry a POST when its connection ends.
 				r, err := http.NewRequest("POST", "http://pop/", http.NoBody)
 				if err != nil {
 					t.Error(err)

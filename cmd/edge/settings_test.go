@@ -24,10 +24,10 @@ import (
 
 // A settable is a command that has settings.
 type settable struct {
-	// make returns the command, which passes what it would run to run.
+	// make returns the command, which passes its options to run instead of running.
 	make func(run func(options any) error) *cobra.Command
 
-	// base are settings with which it runs.
+	// base are settings that suffice for the command to run.
 	base map[string]string
 }
 
@@ -56,7 +56,7 @@ var settables = map[string]settable{
 	},
 }
 
-// others are values, not the default, of settings that are not any text, list or number.
+// others are values other than the default for settings that do not accept any text, list or number.
 var others = map[string]string{
 	"http-engine": "net/http", "check-listen": "127.0.0.1:1122", "check-deny-status": "403", "decision-log-share": "0.5", "decision-log-size": "1048577", "spop-listen": "127.0.0.1:1123",
 	"listen": "127.0.0.1:1111", "tls-listen": "127.0.0.1:1112", "metrics-listen": "127.0.0.1:1113", "admin-listen": "127.0.0.1:1124", "shard-listen": "127.0.0.1:1114",
@@ -66,10 +66,10 @@ var others = map[string]string{
 	"ratelimit-headers": "both", "log-format": "json", "log-level": "debug", "demo": "11s", "memory": "11",
 }
 
-// without are settings of the base that contradict another one.
+// without are settings of the base that contradict another setting.
 var without = map[string][]string{"secret-file": {"secret", "shard"}, "shard-listen": {"shard"}}
 
-// fields are those of settings whose field is called otherwise.
+// fields are the fields of settings whose field has another name.
 var fields = map[string]string{
 	"rules": "RuleFiles", "admin-pprof": "AdminPProf", "host-origin": "HostOrigins", "origin-timeout": "OriginOptions.Timeout", "origin-connect-timeout": "OriginOptions.ConnectTimeout",
 	"shard": "Shards", "trusted-proxy": "TrustedProxies", "ipv4-prefix": "Client.IPv4", "ipv6-prefix": "Client.IPv6", "ratelimit-headers": "Headers",
@@ -77,7 +77,7 @@ var fields = map[string]string{
 	"log-format": "Logger", "log-level": "Logger", "memory": "Options.MaxBytes", "max-connections": "Options.MaxConns",
 }
 
-// run runs the command with settings and returns what it would run.
+// run runs the command with settings and returns the options that it would run with.
 func (s settable) run(t *testing.T, flags, variables map[string]string, file string) (any, error) {
 	t.Helper()
 	for name, value := range variables {
@@ -106,7 +106,7 @@ func (s settable) run(t *testing.T, flags, variables map[string]string, file str
 	return options, err
 }
 
-// leaves returns the fields of v by their paths.
+// leaves returns the fields of v by path.
 func leaves(v reflect.Value, path string, into map[string]string) map[string]string {
 	if v.Kind() == reflect.Struct && !strings.HasPrefix(v.Type().String(), "netip.") {
 		for i := range v.NumField() {
@@ -122,13 +122,13 @@ func leaves(v reflect.Value, path string, into map[string]string) map[string]str
 			level++
 		}
 		into[path] = fmt.Sprintf("%T from %v", logger.Handler(), level)
-	case v.Kind() != reflect.Func && v.Kind() != reflect.Pointer: // those are no settings
+	case v.Kind() != reflect.Func && v.Kind() != reflect.Pointer: // these are not settings
 		into[path] = fmt.Sprint(v)
 	}
 	return into
 }
 
-// other returns a value of a setting that is not the default.
+// other returns a value of a setting other than the default.
 func other(f *pflag.Flag) string {
 	if value := others[f.Name]; value != "" {
 		return value
@@ -141,11 +141,11 @@ func other(f *pflag.Flag) string {
 	case "duration":
 		return "11s"
 	}
-	return "11" // of any unit
+	return "11" // of whatever unit
 }
 
-// arrives reports what is wrong with the way of a setting to the options: given by a flag, a variable
-// and a file it sets the same field, one that is called as the setting is, and no other.
+// arrives returns what is wrong with the way of a setting to the options: given as a flag, a variable and in a
+// file, it must set the same field, the one with the setting's name, and no other.
 func (s settable) arrives(t *testing.T, f *pflag.Flag) (wrong []string) {
 	t.Helper()
 	base := maps.Clone(s.base)
@@ -179,7 +179,7 @@ func (s settable) arrives(t *testing.T, f *pflag.Flag) (wrong []string) {
 	for way, after := range map[string]map[string]string{
 		"flag":     run(map[string]string{f.Name: value}, nil, ""),
 		"file":     run(nil, nil, fmt.Sprintf("%s: %q\n", key(f.Name), value)),
-		"variable": run(nil, map[string]string{f.Name: value}, ""), // last: it stays in the environment
+		"variable": run(nil, map[string]string{f.Name: value}, ""), // last, because it stays in the environment
 	} {
 		var changed []string
 		for path := range after {
@@ -199,13 +199,13 @@ func (s settable) arrives(t *testing.T, f *pflag.Flag) (wrong []string) {
 	return wrong
 }
 
-// sameName reports whether the end of the path of a field is called as a setting is.
+// sameName reports whether the last part of a field's path has the name of a setting.
 func sameName(path, setting string) bool {
 	squeeze := func(s string) string { return strings.ToLower(strings.NewReplacer("-", "", ".", "").Replace(s)) }
 	return strings.HasSuffix(squeeze(path), squeeze(setting))
 }
 
-// Every setting of every command arrives where the command looks for it, however it is given.
+// Every setting of every command reaches the field that the command reads, however it is given.
 func TestEverySettingArrives(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, file := range []string{"rules.yaml", "other"} {
@@ -226,7 +226,7 @@ func TestEverySettingArrives(t *testing.T) {
 	}
 }
 
-// A setting that goes nowhere, and one that goes to the field of another, are noticed.
+// The test above notices a setting that reaches no field or the field of another.
 func TestSettingThatDoesNotArrive(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -263,7 +263,7 @@ func TestPrecedence(t *testing.T) {
 		{"2", "", "4", "2"},
 		{"2", "3", "", "2"},
 		{"2", "3", "4", "2"},
-		{"2", "", "many", "2"}, // what is overridden is not read
+		{"2", "", "many", "2"}, // overridden values are not read
 		{"2", "many", "", "2"},
 	} {
 		t.Run(fmt.Sprintf("%+v", row), func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// Lists are written with commas or in lines, and in the file as lists.
+// Lists have commas or lines, and in the file they can be lists.
 func TestLists(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, file := range []string{"a.yaml", "b.yaml", "c.yaml", "a,b.yaml", "a:1", "b:2", "a", "b"} {
@@ -328,7 +328,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// A flag of a list may be repeated.
+// The flag of a list can be repeated.
 func TestRepeatedFlag(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, file := range []string{"a.yaml", "b.yaml", "c.yaml"} {
@@ -348,7 +348,7 @@ func TestRepeatedFlag(t *testing.T) {
 	}
 }
 
-// The origins of hosts are a mapping in the file, or the list that the flag is.
+// The origins of hosts are a mapping in the file, or a list as in the flag.
 func TestHostOriginInFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "rules.yaml", "rules: []\n")
@@ -372,7 +372,7 @@ func TestHostOriginInFile(t *testing.T) {
 	}
 }
 
-// No setting has a variable that Kubernetes might set for a service.
+// No setting has the name of a variable that Kubernetes might set for a service.
 func TestNoSettingIsOfAService(t *testing.T) {
 	for name, s := range settables {
 		s.make(nil).Flags().VisitAll(func(f *pflag.Flag) {
@@ -389,14 +389,14 @@ func TestNoSettingIsOfAService(t *testing.T) {
 	}
 }
 
-// A variable is named as its flag.
+// A variable has the name of its flag.
 func TestVariable(t *testing.T) {
 	if got := variable("tls-cert"); got != "EDGE_TLS_CERT" {
 		t.Errorf("variable(tls-cert) = %s, want EDGE_TLS_CERT", got)
 	}
 }
 
-// Each usage text is a phrase that fits a line.
+// Each usage text is a phrase that fits into a line.
 func TestFlagUsage(t *testing.T) {
 	for _, cmd := range newRoot(io.Discard, io.Discard).Commands() {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -407,10 +407,10 @@ func TestFlagUsage(t *testing.T) {
 	}
 }
 
-// aFlag is a flag in the help of another one.
+// aFlag matches a flag in the help of another flag.
 var aFlag = regexp.MustCompile(`--[a-z][a-z-]*`)
 
-// sampleOf returns a file of settings with all of rows.
+// sampleOf returns a file of settings with all rows.
 func sampleOf(rows []pop.Setting) string {
 	var b strings.Builder
 	b.WriteString(`# Settings of a node: edge node --config node.yaml. Each is also a flag (--tls-listen) and a variable
@@ -435,13 +435,12 @@ func sampleOf(rows []pop.Setting) string {
 	return b.String()
 }
 
-// The sample settings name every setting, with its default or an example, and can be switched on by
-// removing a #.
+// The sample file has every setting with its default or an example, which removing a # enables.
 func TestSampleSettings(t *testing.T) {
 	const file = "../../testdata/node.yaml"
 	rows := append(pop.Settings(new(pop.Options)), new(logging).settings()...)
 	want := sampleOf(rows)
-	golden.Check(t, file, []byte(want)) // made of the table of settings
+	golden.Check(t, file, []byte(want)) // generated from the table of settings
 	t.Chdir(t.TempDir())
 	write(t, "secret", "0123456789abcdef\n")
 	write(t, "rules.yaml", "rules: []\n")

@@ -68,7 +68,7 @@ func TestShard(t *testing.T) {
 	}
 }
 
-// --memory bounds what a shard holds: what is used least goes.
+// --memory bounds a shard: the least recently used items are evicted.
 func TestShardMemory(t *testing.T) {
 	t.Parallel()
 	p, addr, _ := startShard(t, "--memory=1")
@@ -76,7 +76,7 @@ func TestShardMemory(t *testing.T) {
 	c.Timeout = patience
 	defer c.Close()
 	value := bytes.Repeat([]byte("v"), 10<<10)
-	const items = 400 // of 10 KiB: four times as much as fits
+	const items = 400 // of 10 KiB, four times as much as fits
 	for i := range items {
 		if err := c.Set(&memcache.Item{Key: fmt.Sprint("key", i), Value: value}); err != nil {
 			t.Fatal(err)
@@ -131,7 +131,7 @@ func TestShardConnections(t *testing.T) {
 	if got := read(t, second); got != "ERROR Too many open connections\r\n" {
 		t.Errorf("the second connection got %q", got)
 	}
-	// A connection that stays does not keep a shard from ending.
+	// An open connection does not keep a shard from stopping.
 	p.Signal(syscall.SIGINT)
 	if code := p.End(); code != 0 {
 		t.Errorf("exit code after SIGINT = %d, want 0", code)

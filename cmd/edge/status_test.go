@@ -7,7 +7,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// The status of a node says on one screen whether all is well, and in its exit status.
+// edge status shows on one screen whether all is well, and so does its exit status.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	p := startProcesses(t, 2, oneAWeek)

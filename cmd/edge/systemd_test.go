@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// A node tells the service manager when it is ready, when it reloads, and when it stops.
+// A node tells the service manager when it is ready, reloads and stops.
 func TestNotify(t *testing.T) {
 	t.Parallel()
 	addr := filepath.Join(t.TempDir(), "notify")
@@ -45,7 +45,7 @@ func TestNotify(t *testing.T) {
 	told(`RELOADING=1\nMONOTONIC_USEC=\d+`)
 	told("READY=1")
 	replace(t, dir+"/rules.yaml", "rules: wrong\n")
-	p.Signal(syscall.SIGHUP) // the old rules stay, and the reload ends
+	p.Signal(syscall.SIGHUP) // the old rules stay, and the reload completes
 	told(`RELOADING=1\nMONOTONIC_USEC=\d+`)
 	told("READY=1")
 	p.Signal(syscall.SIGTERM)
@@ -55,7 +55,7 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// activated starts a node as a service manager does that has opened its sockets.
+// activated starts a node as a service manager with socket activation does.
 func activated(t *testing.T, names string, sockets []*os.File, args ...string) *process {
 	t.Helper()
 	harness.Installed(t, "bash")
@@ -74,7 +74,7 @@ func openSocket(t *testing.T) (file *os.File, addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close() // the file is a copy
+	defer ln.Close() // the file has its own descriptor
 	if file, err = ln.(*net.TCPListener).File(); err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +82,8 @@ func openSocket(t *testing.T) (file *os.File, addr string) {
 	return file, ln.Addr().String()
 }
 
-// While a node restarts under load, connections wait in the sockets of the service manager: every
-// request is answered.
+// While a node restarts under load, connections wait in the service manager's sockets: every request is
+// answered.
 func TestSocketActivation(t *testing.T) {
 	t.Parallel()
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
@@ -118,7 +118,7 @@ func TestSocketActivation(t *testing.T) {
 		}
 	})
 	for range 2 {
-		from := answered.Load() // of these one may have been sent to the node before
+		from := answered.Load() // one of these may have been sent to the old node
 		eventually(t, "this node answers", func() bool { return answered.Load() >= from+2 })
 		p.Signal(syscall.SIGTERM)
 		if code := p.End(); code != 0 {
@@ -182,7 +182,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Every command has a manual page, and no line of one is taken for a request of troff.
+// Every command has a manual page, in which no line is mistaken for a troff request.
 func TestManualPages(t *testing.T) {
 	dir := t.TempDir()
 	root := newRoot(os.Stdout, os.Stderr)

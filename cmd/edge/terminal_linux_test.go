@@ -1,6 +1,6 @@
 package main
 
-// What terminals show while something runs.
+// Tests of what terminals show while a command runs.
 
 import (
 	"context"
@@ -19,8 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal returns the two ends of a pseudo-terminal: what is written to tty appears on
-// screen.
+// openTerminal returns the two ends of a pseudo-terminal: screen receives what is written to tty.
 func openTerminal(t *testing.T, columns uint16) (screen, tty *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -45,8 +44,8 @@ func openTerminal(t *testing.T, columns uint16) (screen, tty *os.File) {
 	return screen, tty
 }
 
-// onTerminal runs edge, whose standard error is a terminal, to its end, and returns what was
-// written there and to standard output. Ctrl-C is pressed when until is shown, unless it is empty.
+// onTerminal runs edge to its end with a terminal as standard error, and returns the output to the terminal and
+// to standard output. It presses Ctrl-C when until is shown, unless until is empty.
 func onTerminal(t *testing.T, columns uint16, dir, until string, args ...string) (stderr, stdout string) {
 	t.Helper()
 	screen, tty := openTerminal(t, columns)
@@ -65,7 +64,7 @@ func onTerminal(t *testing.T, columns uint16, dir, until string, args ...string)
 		n, err := screen.Read(buf)
 		_, _ = shown.Write(buf[:n])
 		if err != nil {
-			break // when the terminal is closed
+			break // the terminal was closed
 		}
 		if until != "" && regexp.MustCompile(until).MatchString(shown.String()) {
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
@@ -80,7 +79,7 @@ func onTerminal(t *testing.T, columns uint16, dir, until string, args ...string)
 	return shown.String(), out.String()
 }
 
-// lastLine returns what is left of the line on a screen.
+// lastLine returns the visible text of the last line on a screen.
 func lastLine(t *testing.T, written string) string {
 	t.Helper()
 	var line []rune
@@ -107,7 +106,7 @@ func lastLine(t *testing.T, written string) string {
 	return strings.TrimSpace(string(line))
 }
 
-// While it sends, a line shows what was sent, and is gone at the end.
+// While edge load sends, a line shows its progress. The line is erased at the end.
 func TestLoadOnATerminal(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Uint64
@@ -136,7 +135,7 @@ func TestLoadOnATerminal(t *testing.T) {
 	if !strings.Contains(report, "answered 429") || strings.Contains(report, "\x1b") {
 		t.Errorf("the report is %q", report)
 	}
-	// A line that went on in the next one could not be erased.
+	// A line that wraps cannot be erased.
 	shown, _ = onTerminal(t, 30, t.TempDir(), `[1-9]\d* sent`, args...)
 	for l := range strings.SplitSeq(shown, clear) {
 		if len(l) >= 30 {
@@ -148,7 +147,7 @@ func TestLoadOnATerminal(t *testing.T) {
 	}
 }
 
-// While it reads, a bar shows how far it is, and is gone at the end.
+// While edge replay reads, a bar shows its progress. The bar is erased at the end.
 func TestReplayOnATerminal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
