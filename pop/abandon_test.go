@@ -19,13 +19,13 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// guesses limits wrong passwords of each address.
+// guesses limits wrong passwords per address.
 const guesses = "rules: [{id: login, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 5, period: 7d}]}]"
 
-// A judge is an origin that takes its time over a password, until it is told to answer.
+// A judge is an origin that checks passwords, and answers only when told to.
 type judge struct {
-	asked  chan struct{} // it has a guess
-	answer chan struct{} // closed, or sent to once for each answer
+	asked  chan struct{} // receives a value for each guess
+	answer chan struct{} // closed, or receives a value for each answer
 }
 
 func newJudge() *judge { return &judge{make(chan struct{}), make(chan struct{})} }
@@ -67,7 +67,7 @@ func (w *wired) passes(when string) {
 	}
 }
 
-// A guess counts, whether or not the client waits for the answer.
+// A guess counts whether or not the client waits for the answer.
 func TestAbandonedGuessesCount(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -119,8 +119,8 @@ func TestAbandonedGuessesCount(t *testing.T) {
 	}
 }
 
-// Of a key eight requests wait for the answer without the client. More count at once, and
-// the origin is not asked on.
+// At most eight requests of a key wait for the answer without the client. Further ones count at once, and the
+// origin is cancelled.
 func TestAbandonedRequestsOfAKeyAreBounded(t *testing.T) {
 	j := newJudge()
 	w := startWired(t, guesses, j.serve, nil)
@@ -146,7 +146,7 @@ func TestAbandonedRequestsOfAKeyAreBounded(t *testing.T) {
 	await(t, "all are answered", func() bool { return w.metric("edge_abandoned_waiting") == 0 })
 }
 
-// A request that its client has not sent whole is no guess: it ends with the client.
+// A request that its client has not sent completely is not a guess: it ends with the client.
 func TestAbandonedHalfwayIsNotCounted(t *testing.T) {
 	over := make(chan error)
 	w := startWired(t, guesses, func(w http.ResponseWriter, r *http.Request) {
@@ -167,11 +167,11 @@ func TestAbandonedHalfwayIsNotCounted(t *testing.T) {
 	w.passes("after guesses that were not sent whole")
 }
 
-// A client that leaves after the answer has begun lets the origin go, as without such a rule.
+// If the client leaves after the answer has begun, the request to the origin ends, as without such a rule.
 func TestAbandonedAnswerEnds(t *testing.T) {
 	free := make(chan struct{})
 	w := startWired(t, guesses, func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).Flush() // and no more
+		_ = http.NewResponseController(w).Flush() // the rest of the answer never comes
 		<-r.Context().Done()
 		close(free)
 	}, nil)
@@ -187,7 +187,7 @@ func TestAbandonedAnswerEnds(t *testing.T) {
 	}
 }
 
-// Connections that are no longer HTTP pass under such a rule, and end with the client.
+// Upgraded connections pass under such a rule, and end with the client.
 func TestUpgradeUnderARuleForAnswers(t *testing.T) {
 	over := make(chan struct{})
 	w := startWired(t, guesses, func(w http.ResponseWriter, r *http.Request) {
@@ -206,9 +206,8 @@ func TestUpgradeUnderARuleForAnswers(t *testing.T) {
 	<-over
 }
 
-// abandonedBubble plays in a bubble: a node with room for one abandoned request in front of
-// an origin that answers POSTs after a minute, and other requests at once. Each client's
-// key is the address that a trusted proxy tells.
+// abandonedBubble runs in a bubble a node that allows one abandoned request. Its origin answers POSTs after a
+// minute and other requests at once. The key of a client is the address that a trusted proxy gives.
 func abandonedBubble(t *testing.T, originTimeout time.Duration, play func(t *testing.T, p *piped)) {
 	bubble.Test(t, func(t *testing.T) {
 		play(t, startPiped(t, func(w http.ResponseWriter, r *http.Request) {
@@ -229,7 +228,7 @@ func abandonedBubble(t *testing.T, originTimeout time.Duration, play func(t *tes
 	})
 }
 
-// status sends text and returns the status of the answer, and when it came.
+// status sends text and returns the status of the answer and the time of its arrival.
 func (p *piped) status(t *testing.T, text string) (int, time.Duration) {
 	t.Helper()
 	start := time.Now()
@@ -245,8 +244,8 @@ func (p *piped) status(t *testing.T, text string) (int, time.Duration) {
 	return resp.StatusCode, time.Since(start)
 }
 
-// While too many requests are abandoned, new ones under such rules wait for a second, and
-// pass if one ends meanwhile. Others pass at once.
+// While too many requests are abandoned, new ones under such rules wait for a second, and pass if one ends
+// meanwhile. Others pass at once.
 func TestAbandonedRequestsOfANodeAreBounded(t *testing.T) {
 	abandonedBubble(t, 2*time.Minute, func(t *testing.T, p *piped) {
 		const login = "GET /login HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"
@@ -294,7 +293,7 @@ func TestMitigatedWhileAllPlacesAreTaken(t *testing.T) {
 	})
 }
 
-// An abandoned request waits for as long as the origin may take to answer, and no longer.
+// An abandoned request waits until the origin answers, or until the timeout of the origin.
 func TestAbandonedRequestsEnd(t *testing.T) {
 	abandonedBubble(t, 20*time.Second, func(t *testing.T, p *piped) {
 		conn, _ := p.connect(t, guess)
@@ -310,12 +309,12 @@ func TestAbandonedRequestsEnd(t *testing.T) {
 	})
 }
 
-// A node that stops waits for the answers to abandoned requests as for others, and ends them
-// when the time for it is over.
+// A node that stops waits for the answers to abandoned requests as for others, and ends them when its time is
+// over.
 func TestStopWaitsForAbandonedRequests(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		for _, tt := range []struct {
-			before time.Duration // Stop, after the request
+			before time.Duration // time from the request to Stop
 			took   time.Duration
 			err    error
 		}{

@@ -24,8 +24,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// An operator asks the nodes of a PoP through their APIs, and checks that each answer is what the
-// description says.
+// An operator asks the nodes of a PoP through their APIs, and checks each answer against the OpenAPI
+// description.
 type operator struct {
 	t       *testing.T
 	nodes   []*pop.Node
@@ -80,7 +80,7 @@ func (o *operator) send(node int, method, path string, values url.Values) (statu
 	return resp.StatusCode, body
 }
 
-// ask asks a node for an operation of the description, and reads the answer into result.
+// ask calls an operation of the description on a node, and decodes the answer into result.
 func (o *operator) ask(node int, operation string, values url.Values, want int, result any) {
 	o.t.Helper()
 	method, described, _ := strings.Cut(operation, " ")
@@ -105,7 +105,7 @@ func (o *operator) ask(node int, operation string, values url.Values, want int, 
 	}
 }
 
-// status returns how a node answers a client.
+// status returns the status with which a node answers a client.
 func (o *operator) status(node int, client string) int {
 	o.t.Helper()
 	r, err := http.NewRequestWithContext(o.t.Context(), "GET", "http://"+o.nodes[node].Addr("http").String()+"/login", nil)
@@ -144,8 +144,8 @@ func (o *operator) known(node int, key string) {
 	})
 }
 
-// Customer 203.0.113.7 complains: any node says why, and frees the client on all. Another one is stopped
-// by hand, and freed with its network.
+// Customer 203.0.113.7 complains: any node explains the refusal, and lifts the mitigation on all nodes. Another
+// client is mitigated by hand, and freed together with its network.
 func TestComplaint(t *testing.T) {
 	o := startOperator(t, `rules:
   - {id: login, match: {paths: [/login]}, characteristics: [ip], limits: [{threshold: 20, period: 7d}]}
@@ -156,7 +156,7 @@ func TestComplaint(t *testing.T) {
 	var e admin.Explanation
 	eventually(t, "the last node knows why", func() bool {
 		o.ask(2, "GET /api/v1/explain", url.Values{"ip": {customer}}, 200, &e)
-		return e.Keys[0].Mitigation != nil && e.Keys[0].Mitigation.Node == "node-1" // whose name is known soon
+		return e.Keys[0].Mitigation != nil && e.Keys[0].Mitigation.Node == "node-1" // names of nodes are known soon
 	})
 	if k := e.Keys[0]; k.Rule != "login" || k.Mitigation.Client != customer || !strings.Contains(k.Mitigation.Why, "the limit is 20") || len(e.Needs) != 1 {
 		t.Errorf("%+v", e)
@@ -177,14 +177,14 @@ func TestComplaint(t *testing.T) {
 		t.Errorf("by hand: %+v", m)
 	}
 	for i := range o.nodes {
-		o.known(i, m.Key) // before the other one asks so often that it is refused for that
+		o.known(i, m.Key) // before the other client asks so often that it is refused for that
 	}
 	o.everywhere(other, 429)
 	by.Set("duration", "30m")
-	o.ask(2, "POST /api/v1/mitigations", by, 400, nil) // shorter than the one that is there
+	o.ask(2, "POST /api/v1/mitigations", by, 400, nil) // shorter than the existing one
 	for values, want := range map[string]int{"": 2, "rule=login&state=active": 1, "state=lifted": 1, "rule=api": 0, "client=203.0.113.9": 1, "client=203.0.113.8/31": 1, "client=203.0.113.0/24": 2, "node=node-2&state=active": 1, "node=node-1&state=active": 0, "key=" + m.Key[:7]: 1} {
 		q, _ := url.ParseQuery(values)
-		eventually(t, fmt.Sprintf("%d mitigations are found with %q", want, values), func() bool { // names of nodes come soon
+		eventually(t, fmt.Sprintf("%d mitigations are found with %q", want, values), func() bool { // names of nodes are known soon
 			var page admin.Mitigations
 			o.ask(0, "GET /api/v1/mitigations", q, 200, &page)
 			return page.Total == want && len(page.Mitigations) == want
@@ -200,7 +200,7 @@ func TestComplaint(t *testing.T) {
 	o.everywhere(other, 200)
 }
 
-// What a node tells of itself and the others is as described.
+// The answers of a node about itself and its peers match the description.
 func TestStates(t *testing.T) {
 	o := startOperator(t, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 100000, period: 1m}]}]")
 	var nodes admin.Nodes

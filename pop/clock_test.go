@@ -10,8 +10,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A clock that is wrong by more than a twentieth of the shortest period is said to be so
-// once, and once that it is right again. The rules in force decide.
+// A clock that is wrong by more than a twentieth of the shortest period of the current rules is reported once,
+// and once more when it is right again.
 func TestClockWatch(t *testing.T) {
 	parse := func(period string) *rule.Set {
 		set, err := rule.Parse("rules.yaml", []byte("rules: [{id: a, characteristics: [ip], limits: [{threshold: 1, period: 1h}, {threshold: 1, period: "+period+"}]}]"))
@@ -33,7 +33,7 @@ func TestClockWatch(t *testing.T) {
 		offset time.Duration
 		period string
 		looks  int
-		want   string // part of the log; empty: nothing
+		want   string // part of the log; empty if nothing is logged
 	}{
 		{"right", 500 * time.Millisecond, "10s", 10, ""},
 		{"wrong for a moment", -time.Second, "10s", clockFor - 1, ""},

@@ -17,8 +17,7 @@ import (
 
 const hello = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"
 
-// A client has no more connections than it may have, and others as many as they want. A trusted
-// proxy is not bounded.
+// The number of a client's connections is limited. Those of others and of a trusted proxy are not.
 func TestConnectionsOfAClient(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		w := startWired(t, "rules: []", func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
@@ -50,8 +49,8 @@ func TestConnectionsOfAClient(t *testing.T) {
 	}
 }
 
-// Where connections become scarce, those that wait after a refusal are closed. Those of clients
-// that were not refused stay.
+// When connections become scarce, those that wait after a refusal are closed. Those of clients that were not
+// refused stay open.
 func TestConnectionsOfRefusedClients(t *testing.T) {
 	w := startWired(t, anything, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) { o.Connections = 12 })
 	innocent, answer := w.dial(hello)
@@ -90,11 +89,11 @@ func TestConnectionsOfRefusedClients(t *testing.T) {
 	}
 }
 
-// The same in HTTP/2: the connections are told, and end.
+// The same holds for HTTP/2: the connections get GOAWAY and end.
 func TestHTTP2ConnectionsOfRefusedClients(t *testing.T) {
 	w := startWired(t, anything, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) { o.Connections = 12 })
 	ask := preface + frame(headers, endStream|endHeaders, 1, request)
-	outcome := func(r io.Reader) string { // the next answer, or how the connection ends
+	outcome := func(r io.Reader) string { // returns the next answer, or how the connection ends
 		frames := http2.NewFramer(io.Discard, r)
 		frames.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 		for {
@@ -145,7 +144,7 @@ func TestHTTP2ConnectionsOfRefusedClients(t *testing.T) {
 	}
 }
 
-// A connection may wait for a request after a refusal for as long as for a header.
+// After a refusal a connection may wait for a request only as long as for a header.
 func TestIdleAfterRefusal(t *testing.T) {
 	for host, want := range map[string]time.Duration{"a.example": time.Hour, "a:::": 7 * time.Second} {
 		bubble.Test(t, func(t *testing.T) {

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// points limits what answers cost each address.
+// points limits the cost of answers per address.
 const points = "rules: [{id: points, count: {cost: 7, cost_header: x-points}, characteristics: [ip], limits: [{threshold: 100, period: 7d}]}]"
 
-// The origin says what a request costs, over each protocol, and the client sees it.
+// The origin reports the cost of a request, over each protocol, and the client sees the header.
 func TestCostInTheAnswer(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		w := startWired(t, points, func(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +62,7 @@ func TestCostInTheAnswer(t *testing.T) {
 	}
 }
 
-// A request counts its cost even if its client does not wait for the answer.
+// A request counts its cost even if the client does not wait for the answer.
 func TestAbandonedCost(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
 	w := startWired(t, points, func(w http.ResponseWriter, r *http.Request) {

@@ -18,7 +18,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Operators see the last decisions of the log, and a node without one says so.
+// Operators see the last decisions of the log. A node without a log reports that.
 func TestRecentDecisions(t *testing.T) {
 	const rules = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 2, period: 1h}], mitigation_timeout: 1h}]"
 	for _, file := range []string{"", filepath.Join(t.TempDir(), "decisions")} {
@@ -44,7 +44,7 @@ func TestRecentDecisions(t *testing.T) {
 			if d := n.DecideBy(pop.Ask{Rule: n.Rules().Rules()[0], Request: r, Times: 1})[0]; d.Verdict.Refused() {
 				refused++
 			}
-			ask("") // takes its time, so that the log's queue is never full
+			ask("") // is slow, so the log's queue never fills up
 		}
 		found, text := ask("")
 		if file == "" {
@@ -76,7 +76,7 @@ func TestRecentDecisions(t *testing.T) {
 	}
 }
 
-// A file that cannot be written is an error of the setting, and nothing runs.
+// A file that cannot be written is reported as an error of the setting, and the node does not run.
 func TestDecisionLogThatCannotBeWritten(t *testing.T) {
 	for file, want := range map[string]string{
 		filepath.Join(t.TempDir(), "none", "log"): "no such file or directory", t.TempDir(): "is a directory",

@@ -12,14 +12,14 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// How fast a client is refused is bounded as a number of its requests, in fake time. The bounds are
-// what counting keeps today; where it gets faster they become smaller.
+// The number of requests that pass before a client is refused has a bound, in fake time. The bounds are the
+// current results: lower them when counting becomes faster.
 func TestDetection(t *testing.T) {
 	const rules = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 1m}], mitigation_timeout: 10m}]"
 	for _, test := range []struct {
 		name      string
-		slow      time.Duration // how late shards read
-		strangers int           // new clients beside each request of the attacker
+		slow      time.Duration // delay of the shards' reads
+		strangers int           // new clients per request of the attacker
 		most      int           // requests that pass
 	}{
 		{"alone", 0, 0, 120},
@@ -31,7 +31,7 @@ func TestDetection(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				s := &scenario{t: t, shards: map[string]*fakeShard{}}
 				s.network = &network{part: map[string]int{}, ahead: map[string]time.Duration{}, fail: func(err error) { t.Error(err) }}
-				defer time.Sleep(2 * test.slow) // until shards have read that their connections are closed
+				defer time.Sleep(2 * test.slow) // until shards notice that their connections are closed
 				defer s.stop()
 				if _, err := s.pop(&datadriven.TestData{Cmd: "pop", Input: rules}); err != nil {
 					t.Fatal(err)
@@ -48,7 +48,7 @@ func TestDetection(t *testing.T) {
 					return s.serve(s.nodes[n%len(s.nodes)], r)
 				}
 				passed, last := 0, 0
-				const before = 500 // milliseconds in which strangers fill what may be filled
+				const before = 500 // milliseconds in which new clients fill the queues
 				for i := range before + 2000 {
 					time.Sleep(time.Millisecond)
 					if i >= before && send(i, "192.0.2.1") == "200" {

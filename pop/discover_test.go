@@ -39,7 +39,7 @@ func (g *fakeGossip) Members() (all []gossip.Member) {
 	return all
 }
 
-// flip lets members come that are gone, and go that are there.
+// flip toggles the presence of members.
 func (g *fakeGossip) flip(members ...int) {
 	g.mu.Lock()
 	for _, of := range members {
@@ -49,7 +49,7 @@ func (g *fakeGossip) flip(members ...int) {
 	notify(g.changed)
 }
 
-// The ring follows members that stay, whatever others do meanwhile, and changes seldom.
+// The ring follows members that are stable, whatever others do meanwhile, and rarely changes.
 func TestDiscovery(t *testing.T) {
 	const ms = time.Millisecond
 	flap := func(g *fakeGossip, of int) { // for six seconds
@@ -60,8 +60,8 @@ func TestDiscovery(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name string
-		do   func(g *fakeGossip) // after a second, when 1, 2 and 3 are in the ring
-		want []string            // when the ring changed, and the shards that are in it then
+		do   func(g *fakeGossip) // called after a second, when 1, 2 and 3 are in the ring
+		want []string            // times at which the ring changed, and the shards in it then
 	}{
 		{"nothing", func(*fakeGossip) {}, nil},
 		{"a node joins", func(g *fakeGossip) { g.flip(4) }, []string{"1.5s 1 2 3 4"}},

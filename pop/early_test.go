@@ -10,8 +10,7 @@ import (
 	"github.com/edgelimit/edge/pop"
 )
 
-// An answer of the node itself does not wait for the request's body, which may never come,
-// and the connection ends with it.
+// The node's own answers do not wait for the request's body, which may never come, and close the connection.
 func TestAnswersDoNotWaitForBodies(t *testing.T) {
 	for _, tt := range []struct {
 		name, rules, method, host string
@@ -49,7 +48,7 @@ func TestAnswersDoNotWaitForBodies(t *testing.T) {
 				}
 				_ = conn.Close()
 			}
-			// A body that is there costs no connection.
+			// If the whole body has arrived, the connection stays open.
 			_, r := w.dial(fmt.Sprintf("%s / HTTP/1.1\r\nHost: %s\r\nContent-Length: 4\r\n\r\nbody", tt.method, tt.host))
 			resp, err := http.ReadResponse(r, nil)
 			if err != nil {
@@ -62,13 +61,12 @@ func TestAnswersDoNotWaitForBodies(t *testing.T) {
 	}
 }
 
-// A client that sends its whole body before it reads gets the answer, though the node does
-// not want the body.
+// A client that sends its whole body before it reads gets the answer, although the node discards the body.
 func TestAnswersReachClientsThatSend(t *testing.T) {
 	w := startWired(t, "rules: []\ndeny: [127.0.0.0/8]", nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 	for n := range 6 {
 		conn, r := w.dial(fmt.Sprintf("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: %d\r\n\r\n", 150_000+n%2*1_000_000))
-		for range 10 { // what fits into the sockets
+		for range 10 { // fits into the buffers of the sockets
 			_, _ = conn.Write(make([]byte, 10_000))
 		}
 		resp, err := http.ReadResponse(r, nil)

@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop"
 )
 
-// corpus are requests whose reading matters. Each asks to close the connection where it can.
+// corpus has requests that servers read differently. Each asks to close the connection if it can.
 var corpus = []struct{ name, text string }{
 	{"GET", "GET /a?b=c HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
 	{"empty line first", "\r\nGET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"},
@@ -110,7 +110,7 @@ var corpus = []struct{ name, text string }{
 	{"underscores", "GET / HTTP/1.1\r\nHost: a\r\nX_Forwarded_For: b\r\nContent_Length: 3\r\nConnection: close\r\n\r\n"},
 }
 
-// A recorder is an origin that notes how it reads what comes.
+// A recorder is an origin that records how it reads requests.
 type recorder struct {
 	ln net.Listener
 
@@ -138,13 +138,13 @@ func newRecorder(t *testing.T) *recorder {
 	return r
 }
 
-// serve reads one request of conn, answers it, and notes what else comes.
+// serve reads a request from conn, answers it, and records anything that follows.
 func (r *recorder) serve(conn net.Conn) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	in := bufio.NewReader(conn)
 	if _, err := in.Peek(1); err != nil {
-		return // a connection that was not used
+		return // the connection was not used
 	}
 	req, err := http.ReadRequest(in)
 	if err != nil {
@@ -153,7 +153,7 @@ func (r *recorder) serve(conn net.Conn) {
 	}
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
-		return // what was not sent whole counts for nothing
+		return // an incomplete request does not count
 	}
 	note := req.Method + " " + req.RequestURI
 	if len(body) > 0 {
@@ -192,9 +192,8 @@ func (r *recorder) take() string {
 	return seen
 }
 
-// What nginx and both engines make of requests, bad ones above all: what the client is
-// answered, and what the origin sees. The differences are the point; they are explained in
-// docs/http.md.
+// This test compares how nginx and both engines treat requests, above all malformed ones: the answers to the
+// client, and what the origin sees. docs/http.md explains the differences.
 func TestEnginesAgree(t *testing.T) {
 	origin := newRecorder(t)
 	address := "http://" + origin.ln.Addr().String()
@@ -208,7 +207,7 @@ func TestEnginesAgree(t *testing.T) {
 			o.Origin, o.HTTPEngine = address, engine
 			o.ReadHeaderTimeout, o.BodyTimeout = patience, patience
 			if engine == pop.NetHTTP {
-				o.BodyTimeout = 2 * time.Second // it waits for more behind the last chunk
+				o.BodyTimeout = 2 * time.Second // for more data after the last chunk
 			}
 		})
 		readers = append(readers, struct {
@@ -239,7 +238,7 @@ func TestEnginesAgree(t *testing.T) {
 	golden.Check(t, "testdata/engines.txt", got.Bytes())
 }
 
-// exchange sends text by conn, and returns the statuses of all answers until conn ends.
+// exchange sends text over conn and returns the statuses of all answers until conn ends.
 func exchange(t *testing.T, conn net.Conn, text string) string {
 	t.Helper()
 	defer conn.Close()

@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Three nodes in one process count a client together, whichever of them it asks.
+// Three nodes in one process count a client together, whichever node it reaches.
 func ExampleStartLocal() {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
 	defer origin.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A key is explained by the limits that overrides give it, if its values are known.
+// A key is explained with its overridden limits if its values are known.
 func TestExplainOverrides(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -38,7 +38,7 @@ func TestExplainOverrides(t *testing.T) {
 				}
 				got := e.Keys[0].Problem
 				for _, l := range e.Keys[0].Limits {
-					got = l.Text // without a shard there is a problem, too
+					got = l.Text // the missing shard is a problem, too
 				}
 				if got != want {
 					t.Errorf("%v: %s, want %s", values, fmt.Sprint(e.Keys[0]), want)

@@ -1,7 +1,6 @@
 package pop_test
 
-// What a scenario has instead of machines: an origin, shards that can be killed and stalled,
-// and a log.
+// Scenarios use an origin, shards that can be killed and stalled, and a log, all in memory.
 
 import (
 	"context"
@@ -18,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/counter/shard"
 )
 
-// fakeOrigin answers with one status, after some time.
+// fakeOrigin answers with a status after some time.
 type fakeOrigin struct {
 	mu     sync.Mutex
 	status int
@@ -42,7 +41,7 @@ func (o *fakeOrigin) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
 
-// eventLog gathers what nodes log of mitigations.
+// eventLog collects the nodes' log lines about mitigations.
 type eventLog struct {
 	mu    sync.Mutex
 	lines []string
@@ -88,7 +87,7 @@ type fakeShard struct {
 	server *shard.Server
 	conns  []net.Conn
 	gate   chan struct{} // closed while the shard is not stalled
-	slow   time.Duration // how late it reads what it is sent
+	slow   time.Duration // delay of its reads
 	cancel context.CancelFunc
 	seen   int
 }
@@ -153,7 +152,7 @@ func (s *fakeShard) dial(ctx context.Context, network, addr string) (net.Conn, e
 	return conn, err
 }
 
-// commands returns how many commands came since it was last called.
+// commands returns the number of commands since the last call.
 func (s *fakeShard) commands() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,8 +161,8 @@ func (s *fakeShard) commands() int {
 	return n
 }
 
-// gated is a listener whose connections stop at the shard's gate once they have read
-// something, as those of a stopped process do.
+// gated is a listener whose connections block at the shard's gate after each read, as those of a stopped
+// process do.
 type gated struct {
 	net.Listener
 	shard *fakeShard

@@ -22,7 +22,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// newKey returns the key of a certificate.
+// newKey returns a key for a certificate.
 func newKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -51,8 +51,8 @@ func writeCertificate(t *testing.T, key *ecdsa.PrivateKey, serial int64, certFil
 	}
 }
 
-// A certificate and keys of the gossip that are replaced are in use two seconds later, without
-// anybody asking for it. A pair that does not fit leaves the one before.
+// Replaced certificates and gossip keys are in use two seconds later, without a reload. If a certificate and
+// its key do not match, the previous pair stays in use.
 func TestCertificatesAndKeysAreWatched(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -13,10 +13,10 @@ import (
 	"github.com/edgelimit/edge/pop"
 )
 
-// Floods of HTTP/2 end their connection: the node says so, or closes it, after a number of frames that
-// does not depend on how many are sent. Others are served meanwhile.
+// HTTP/2 floods end their connection, by GOAWAY or by closing it, after a number of frames that does not depend
+// on the size of the flood. Others are served meanwhile.
 func TestFloodsOfHTTP2(t *testing.T) {
-	// Each sends the nth part of a flood.
+	// Each function returns the nth part of a flood.
 	header := frame(headers, endStream|endHeaders, 1, request)
 	stream := func(n int) uint32 { return uint32(2*n + 1) }
 	const data, priority, reset, settings, ping, windowUpdate, unknown = 0, 2, 3, 4, 6, 8, 0x77
@@ -100,14 +100,14 @@ func TestFloodsOfHTTP2(t *testing.T) {
 	}
 }
 
-// Short blocks that are too long when decoded cost their connection nothing but an answer, and the node no
-// more than what it reads.
+// Short header blocks that become too long when decoded cost their connection only an answer, and the node no
+// more than reading them.
 func TestHeaderBombsOfHTTP2(t *testing.T) {
 	w := startWired(t, "rules: []", nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 	conn, in := w.dial(preface)
 	frames := http2.NewFramer(io.Discard, in)
 	frames.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	long := "\x40\x01x\x7f\xa1\x1e" + strings.Repeat("y", 4000) // goes to the dynamic table
+	long := "\x40\x01x\x7f\xa1\x1e" + strings.Repeat("y", 4000) // is added to the dynamic table
 	for n := range uint32(20) {
 		block := request
 		if n == 0 {

@@ -1,7 +1,7 @@
 package pop_test
 
-// Nodes of tests: newNode makes one, startNode runs one, startWired and startPiped put one between
-// clients and an origin, by TCP or within a bubble.
+// newNode makes a node, startNode runs one, and startWired and startPiped run one between clients and an
+// origin, over TCP or in a bubble.
 
 import (
 	"bufio"
@@ -21,10 +21,10 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// patience is how long a test waits for what must come. No test depends on its length.
+// patience is how long a test waits before it fails. No test depends on its length.
 const patience = 2 * time.Minute
 
-// await waits until done, which it asks again and again.
+// await waits until done returns true.
 func await(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	harness.Until(t, what, patience, 2*time.Millisecond, done)
@@ -40,8 +40,8 @@ func parse(t testing.TB, rules string) *rule.Set {
 	return set
 }
 
-// newNode returns a node with these rules that was not started: n1, whose log is discarded, with a secret,
-// and with an origin at which nobody listens. set changes that; it may be nil.
+// newNode returns a node with these rules that is not started. Its name is n1, its log is discarded, it has a
+// secret, and nobody listens at its origin. set changes these options and may be nil.
 func newNode(t testing.TB, rules string, set func(*pop.Options)) *pop.Node {
 	t.Helper()
 	o := pop.Options{
@@ -58,8 +58,7 @@ func newNode(t testing.TB, rules string, set func(*pop.Options)) *pop.Node {
 	return n
 }
 
-// startNode starts a node like that of newNode. It is stopped at the end of the test, without waiting for
-// its clients.
+// startNode starts the node of newNode. It is stopped at the end of the test, without waiting for its clients.
 func startNode(t testing.TB, rules string, set func(*pop.Options)) *pop.Node {
 	t.Helper()
 	n := newNode(t, rules, set)
@@ -77,14 +76,14 @@ func startNode(t testing.TB, rules string, set func(*pop.Options)) *pop.Node {
 // engine serves the nodes' clients.
 var engine pop.Engine
 
-// A wired is a node that clients reach by TCP.
+// A wired is a node that clients reach over TCP.
 type wired struct {
 	*pop.Node
 	t    testing.TB
 	addr string
 }
 
-// startWired starts a node with these rules in front of origin. If that is nil, set has to name one.
+// startWired starts a node with these rules in front of origin. If origin is nil, set must set one.
 func startWired(t testing.TB, rules string, origin http.HandlerFunc, set func(*pop.Options)) *wired {
 	t.Helper()
 	n := startNode(t, rules, func(o *pop.Options) {
@@ -116,8 +115,7 @@ func (w *wired) dial(text string) (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
-// ask sends text by a connection of its own and returns the answer, and its body. After it
-// the connection is closed.
+// ask sends text over a new connection, closes the connection, and returns the answer and its body.
 func (w *wired) ask(text string) (*http.Response, string) {
 	w.t.Helper()
 	conn, r := w.dial(text)
@@ -133,8 +131,8 @@ func (w *wired) ask(text string) (*http.Response, string) {
 	return resp, string(body)
 }
 
-// refusedAfter sends text, again and again, until it is refused with 429, and returns how
-// many answers with want came before.
+// refusedAfter sends text repeatedly until it is refused with 429, and returns the number of answers with want
+// before that.
 func (w *wired) refusedAfter(text string, want int) int {
 	w.t.Helper()
 	for n := range 1000 {
@@ -150,7 +148,7 @@ func (w *wired) refusedAfter(text string, want int) int {
 	return 0
 }
 
-// metric returns the sum of a metric.
+// metric returns the sum of a metric over its labels.
 func (w *wired) metric(name string) float64 {
 	w.t.Helper()
 	v, err := sum(w.Gatherer(), name)
@@ -160,7 +158,7 @@ func (w *wired) metric(name string) float64 {
 	return v
 }
 
-// A piped is a node in a bubble, between clients and an origin that are reached by pipes.
+// A piped is a node in a bubble. Pipes connect it to clients and an origin.
 type piped struct {
 	*pop.Node
 	log   *eventLog

@@ -14,7 +14,7 @@ import (
 	"github.com/edgelimit/edge/pop"
 )
 
-// echo is an origin that says again what comes by a connection that is no longer HTTP.
+// echo is an origin that echoes messages after an upgrade.
 func echo(w http.ResponseWriter, _ *http.Request) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -25,12 +25,11 @@ func echo(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.Copy(conn, buffered)
 }
 
-// Stop waits for connections that are no longer HTTP as it does for requests, and cuts them
-// off when the time for it is over.
+// Stop waits for upgraded connections as for requests, and closes them when its time is over.
 func TestStopWaitsForUpgradedConnections(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		ends time.Duration // by the client, after the node was told to stop
+		ends time.Duration // time from Stop until the client ends the connection
 		want time.Duration // until Stop returns
 		log  string
 	}{
@@ -66,7 +65,7 @@ func TestStopWaitsForUpgradedConnections(t *testing.T) {
 	}
 }
 
-// A connection by which no request comes is closed.
+// A connection without a request is closed.
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	const idle, header = 20 * time.Second, 7 * time.Second
 	for _, tt := range []struct {
@@ -83,7 +82,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 			})
 			start := time.Now()
 			_, r := p.connect(t, tt.sent)
-			time.AfterFunc(time.Minute, func() { _ = p.Stop(t.Context()) }) // at the latest
+			time.AfterFunc(time.Minute, func() { _ = p.Stop(t.Context()) }) // if nothing else stops it
 			if _, err := io.Copy(io.Discard, r); err != nil {
 				t.Errorf("%s: %v", tt.name, err)
 			}
@@ -95,8 +94,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	}
 }
 
-// Files that change are loaded once, when they have stayed the same for a second, whatever
-// they are then.
+// Changed files are loaded once, when they have been stable for a second, whatever they contain then.
 func TestFilesAreLoadedOnce(t *testing.T) {
 	const one = "rules:\n  - {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n"
 	two := one + strings.ReplaceAll(one[len("rules:\n"):], "id: a", "id: b")
@@ -153,7 +151,7 @@ func TestFilesAreLoadedOnce(t *testing.T) {
 	}
 }
 
-// Files that rules name are watched as the rules are, also those that are missing.
+// Files that rules refer to are watched like the rules, even if they are missing.
 func TestNetworkFilesAreWatched(t *testing.T) {
 	const rules = "rules:\n  - {id: a, match: {networks: [x]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\nnetworks: {x: {file: "
 	bubble.Test(t, func(t *testing.T) {
@@ -171,7 +169,7 @@ func TestNetworkFilesAreWatched(t *testing.T) {
 		for _, step := range []struct{ file, text, want string }{
 			{"a.txt", "198.51.100.0/24\n", "198.51.100.0/24"},
 			{"a.txt", "198.51.100.0/33\n", "198.51.100.0/24"},
-			{"rules.yaml", rules + "b.txt}}\n", "198.51.100.0/24"}, // which is missing
+			{"rules.yaml", rules + "b.txt}}\n", "198.51.100.0/24"}, // b.txt is missing
 			{"b.txt", "203.0.113.0/24\n", "203.0.113.0/24"},
 			{"b.txt", "203.0.113.128/25\n", "203.0.113.128/25"},
 		} {
@@ -185,7 +183,7 @@ func TestNetworkFilesAreWatched(t *testing.T) {
 	})
 }
 
-// A file with overrides is watched as the rules are, and what is wrong in it changes nothing.
+// A file with overrides is watched like the rules, and an error in it changes nothing.
 func TestOverridesAreWatched(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

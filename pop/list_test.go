@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/admin"
 )
 
-// listed returns what a node says of the mitigations, the ones that end last first.
+// listed returns the mitigations of a node, those that end last first.
 func listed(n *pop.Node) (all []admin.Mitigation) {
 	q := admin.Query{Limit: 2}
 	for {
@@ -28,7 +28,7 @@ func listed(n *pop.Node) (all []admin.Mitigation) {
 	}
 }
 
-// withMitigations returns a node that knows many mitigations, of which several end and begin together.
+// withMitigations returns a node with many mitigations, some of which end and begin at the same time.
 func withMitigations(t testing.TB, many int) *pop.Node {
 	t.Helper()
 	n := newNode(t, "rules: []", nil)
@@ -49,7 +49,7 @@ func TestPages(t *testing.T) {
 	const many = 10_000
 	n := withMitigations(t, many)
 	for sort, before := range map[string]func(a, b *admin.Mitigation) bool{
-		"end":   func(a, b *admin.Mitigation) bool { return a.Left >= b.Left-60 }, // pages are described at other times
+		"end":   func(a, b *admin.Mitigation) bool { return a.Left >= b.Left-60 }, // pages are made at different times
 		"start": func(a, b *admin.Mitigation) bool { return !a.Start.Before(b.Start) },
 		"key":   func(a, b *admin.Mitigation) bool { return a.Key < b.Key },
 	} {
@@ -73,7 +73,7 @@ func TestPages(t *testing.T) {
 					break
 				}
 				if size == 7 && len(seen) > many/10 {
-					break // it takes long, and would go on alike
+					break // the remaining pages are alike
 				}
 			}
 			if size == 1000 && len(seen) != many {

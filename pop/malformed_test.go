@@ -18,8 +18,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// No spelling of a host passes a rule for it and reaches the site: nginx ignores what
-// follows a name that it serves by default.
+// No spelling of a host evades a rule for it and still reaches the site: nginx ignores the part after a name
+// that it serves by default.
 func TestHostsThatNginxServes(t *testing.T) {
 	nginx := startNginx(t, "return 200 $host;")
 	w := startWired(t, "rules: [{id: site, match: {hosts: [example.com]}, characteristics: [ip], limits: [{threshold: 5, period: 7d}]}]", nil, func(o *pop.Options) {
@@ -50,8 +50,8 @@ func TestHostsThatNginxServes(t *testing.T) {
 	}
 }
 
-// A request that cannot be matched counts for the client's address, where a rule counts
-// nothing else. What the client sends then is refused, in whichever way.
+// A request that cannot be matched counts for the client's address if a rule counts by nothing else. Once the
+// client is mitigated, all its requests are refused, whatever their kind.
 func TestMalformedRequestsCount(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
@@ -85,7 +85,7 @@ func TestMalformedRequestsCount(t *testing.T) {
 	}
 }
 
-// Rules with a match, or by more than the address, do not concern malformed requests.
+// Rules with a match, or that count by more than the address, do not apply to malformed requests.
 func TestMalformedRequestsConcernNoOtherRules(t *testing.T) {
 	const limits = "limits: [{threshold: 1, period: 7d}]"
 	w := startWired(t, fmt.Sprintf(`rules:
@@ -106,7 +106,7 @@ func TestMalformedRequestsConcernNoOtherRules(t *testing.T) {
 	}
 }
 
-// What is malformed counts after a request that is not, by the same connection, too.
+// A malformed request also counts after a valid one on the same connection.
 func TestMalformedRequestsCountOnUsedConnections(t *testing.T) {
 	w := startWired(t, anything, func(http.ResponseWriter, *http.Request) {}, nil)
 	for range 3 {
@@ -122,7 +122,7 @@ func TestMalformedRequestsCountOnUsedConnections(t *testing.T) {
 	}
 }
 
-// Mitigated and denied clients get nothing for garbage where the rule says so.
+// Mitigated and denied clients get no answer to garbage if the rule's action is close.
 func TestGarbageOfRefusedClients(t *testing.T) {
 	w := startWired(t, "rules: []\ndeny: [127.0.0.0/8]", nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 	_, r := w.dial("x\r\n\r\n")
@@ -140,7 +140,7 @@ func TestGarbageOfRefusedClients(t *testing.T) {
 	})
 }
 
-// What a trusted proxy passes on unread is not its own doing, and nobody knows whose it is.
+// Malformed requests from a trusted proxy are not the proxy's fault, and their client is unknown.
 func TestGarbageOfTrustedProxies(t *testing.T) {
 	w := startWired(t, anything, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
 		o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -153,7 +153,7 @@ func TestGarbageOfTrustedProxies(t *testing.T) {
 	w.passes("after garbage of others")
 }
 
-// field returns a header field of HTTP/2 as it is, up to 64 KiB long.
+// field returns an HTTP/2 header field as it is, up to 64 KiB long.
 func field(name, value string) string {
 	var b []byte
 	b = append(b, 0) // a literal that is not indexed
@@ -172,23 +172,22 @@ func field(name, value string) string {
 	return string(b)
 }
 
-// frame returns a frame of HTTP/2.
+// frame returns an HTTP/2 frame.
 func frame(kind, flags byte, stream uint32, payload string) string {
 	h := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}
 	return string(binary.BigEndian.AppendUint32(h, stream)) + payload
 }
 
 const (
-	preface                    = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00" // and settings
+	preface                    = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00" // with SETTINGS
 	headers, continuation      = 1, 9
 	endStream, endHeaders byte = 1, 4
 )
 
-// request is what each request of HTTP/2 has.
+// request has the pseudo-header fields of each HTTP/2 request.
 var request = field(":method", "GET") + field(":scheme", "http") + field(":path", "/") + field(":authority", "a")
 
-// Requests of HTTP/2 which net/http answers by itself, with a status or a reset, count too,
-// and then the connection ends.
+// HTTP/2 requests that net/http answers itself, with a status or a reset, count too, and end the connection.
 func TestMalformedRequestsOfHTTP2Count(t *testing.T) {
 	for name, block := range map[string]string{
 		"reset": request + field("Upper", "x"),
@@ -238,7 +237,7 @@ func TestMalformedRequestsOfHTTP2Count(t *testing.T) {
 	}
 }
 
-// Clients of other protocols get nothing, and count.
+// Clients of other protocols get no answer, and count.
 func TestOtherProtocols(t *testing.T) {
 	for _, text := range []string{"INVALID CONNECTION PREFACE\r\n\r\n", "OPTIONS sip:a@b SIP/2.0\r\nVia: x\r\n\r\n", "OPTIONS * RTSP/1.0\r\n\r\n"} {
 		w := startWired(t, anything, nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
@@ -263,11 +262,11 @@ func TestBrokenConnectionsOfHTTP2Count(t *testing.T) {
 	w.mitigated()
 }
 
-// Requests of HTTP/2 that wait for their turn, and those that are cancelled, are well-formed.
+// HTTP/2 requests that wait for their turn or are cancelled are well-formed.
 func TestWellFormedRequestsOfHTTP2(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPiped(t, func(http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Second) }, func(o *pop.Options) {
-			// Such requests go on when they are cancelled, so that others wait for their turn.
+			// Such requests continue when they are cancelled, so others wait for their turn.
 			var err error
 			if o.Rules, err = rule.Parse("rules.yaml", []byte(`rules: [{id: all, count: {statuses: [401]}, characteristics: ["header:x-n"], limits: [{threshold: 5, period: 7d}]}]`)); err != nil {
 				t.Fatal(err)
@@ -298,14 +297,14 @@ func TestWellFormedRequestsOfHTTP2(t *testing.T) {
 	})
 }
 
-// A header has its time, whatever it consists of. What is complete is answered at once.
+// The time for a header is limited, whatever it consists of. A complete header is answered at once.
 func TestTimeOfHeaders(t *testing.T) {
 	const timeout = 7 * time.Second
 	whole := frame(headers, endStream|endHeaders, 1, request)
 	for _, tt := range []struct {
 		name  string
 		first string
-		later string // after six seconds
+		later string // sent after six seconds
 		want  time.Duration
 	}{
 		{"a request that is too short", "x\r\n\r\n", "", 0},

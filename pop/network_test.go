@@ -12,30 +12,30 @@ import (
 	"github.com/edgelimit/edge/pop"
 )
 
-// A network carries the messages of a scenario's nodes, at once. It may be cut into parts.
+// A network delivers the messages of a scenario's nodes at once. It can be partitioned.
 type network struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	nodes []*pop.Node
-	part  map[string]int           // of each node; nodes of different parts hear nothing of each other
+	part  map[string]int           // of each node; nodes in different parts do not reach each other
 	sent  int                      // messages
-	ahead map[string]time.Duration // by how much each node's clock is ahead; not changed
+	ahead map[string]time.Duration // how far each node's clock is ahead; constant
 	fail  func(error)
 }
 
-// A way leads from a node to the others.
+// A way connects a node to the others.
 type way struct {
 	*network
 	from string
 }
 
-// replace lets another node be in the place of the ith.
+// replace replaces the ith node.
 func (n *network) replace(i int, node *pop.Node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.nodes[i] = node
 }
 
-// reachable returns the nodes that from can reach, itself excluded.
+// reachable returns the nodes that from can reach, without itself.
 func (n *network) reachable(from string) (nodes []*pop.Node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -65,7 +65,7 @@ func (w way) SendTo(name string, messages ...[]byte) (ok bool) {
 	return ok
 }
 
-// ClockAhead returns what gossip measures.
+// ClockAhead returns the clock offset as gossip measures it.
 func (w way) ClockAhead() (ahead time.Duration) {
 	for _, other := range w.reachable(w.from) {
 		ahead = max(ahead, w.ahead[w.from]-w.ahead[other.Name()])
@@ -82,8 +82,7 @@ func (w way) deliver(to *pop.Node, message []byte) {
 	}
 }
 
-// tell lets the nodes tell each other their status four times a second, until ctx is done.
-// That is never at the moment of anything else.
+// tell sends each node's status to the others four times a second, until ctx is done.
 func (n *network) tell(ctx context.Context) {
 	time.Sleep(333 * time.Microsecond)
 	ticker := time.NewTicker(250 * time.Millisecond)
@@ -106,7 +105,7 @@ func (n *network) tell(ctx context.Context) {
 	}
 }
 
-// partition cuts nodes off the others: partition n1 n2.
+// partition cuts nodes off from the others: partition n1 n2.
 func (s *scenario) partition(d *datadriven.TestData) (string, error) {
 	s.network.mu.Lock()
 	defer s.network.mu.Unlock()
@@ -124,7 +123,7 @@ func (s *scenario) heal(*datadriven.TestData) (string, error) {
 	return "", nil
 }
 
-// messages prints how many messages were sent since the last time.
+// messages prints the number of messages since the last call.
 func (s *scenario) messages(*datadriven.TestData) (string, error) {
 	s.network.mu.Lock()
 	defer s.network.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/pop"
 )
 
-// Trusted proxies may use the PROXY protocol also where a listener is given to Serve.
+// Trusted proxies may use the PROXY protocol even if the listener was passed to Serve.
 func TestServeProxyProtocol(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Header.Get("X-Forwarded-For"))
@@ -49,8 +49,8 @@ func TestServeProxyProtocol(t *testing.T) {
 	}
 }
 
-// A PROXY header with UNIX addresses does not make all clients of a proxy one: the proxy is
-// the peer then, and trusted. It is logged once and counted.
+// A PROXY header with UNIX addresses does not make all clients of a proxy one. The peer is then the proxy,
+// which is trusted. The node logs this once and counts it.
 func TestProxyProtocolWithUnixAddresses(t *testing.T) {
 	log := new(eventLog)
 	w := startWired(t, "rules: []", func(w http.ResponseWriter, r *http.Request) {
@@ -77,8 +77,7 @@ func TestProxyProtocolWithUnixAddresses(t *testing.T) {
 	}
 }
 
-// Clients that are refused are refused whatever they ask: net/http answers nothing for the
-// node.
+// Clients that are refused are refused whatever they request: net/http answers nothing on its own.
 func TestEveryRequestIsDecided(t *testing.T) {
 	w := startWired(t, "rules: []\ndeny: [127.0.0.0/8]", nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 	for _, line := range []string{"GET /", "OPTIONS *", "OPTIONS /", "CONNECT a.example:80", "TRACE /"} {
@@ -89,7 +88,7 @@ func TestEveryRequestIsDecided(t *testing.T) {
 	}
 }
 
-// startSharing starts a node whose shard is found by gossip.
+// startSharing starts a node that finds shards by gossip.
 func startSharing(t *testing.T, name string, join ...string) *pop.Node {
 	t.Helper()
 	return startNode(t, "rules: []", func(o *pop.Options) {
@@ -97,7 +96,7 @@ func startSharing(t *testing.T, name string, join ...string) *pop.Node {
 	})
 }
 
-// A node counts in its own shard from the beginning, also where it looks for those of others.
+// A node counts in its own shard from the beginning, even while it looks for the shards of others.
 func TestOwnShardFromTheBeginning(t *testing.T) {
 	n := startSharing(t, "n1")
 	if in, err := sum(n.Gatherer(), "edge_shard_in_ring/"+n.Addr("shard").String()); in != 1 || err != nil {
@@ -105,7 +104,7 @@ func TestOwnShardFromTheBeginning(t *testing.T) {
 	}
 }
 
-// The shard of a node that leaves answers until nobody counts in it.
+// The shard of a node that leaves answers until no node counts in it.
 func TestShardAnswersUntilItIsLeft(t *testing.T) {
 	stays := startSharing(t, "n1")
 	leaves := startSharing(t, "n2", stays.Addr("gossip").String())

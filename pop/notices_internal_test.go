@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A node that cannot join its PoP says so after a while, and when it is over.
+// A node that cannot join its PoP reports it after a while, and again when it has joined.
 func TestNotJoined(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
@@ -39,7 +39,7 @@ func TestNotJoined(t *testing.T) {
 	}
 }
 
-// Clients that make a problem come and go do not fill the log.
+// Clients that repeatedly cause and end a problem do not fill the log.
 func TestNoticesComeAndGo(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Now()
@@ -59,7 +59,7 @@ func TestNoticesComeAndGo(t *testing.T) {
 	}
 }
 
-// A problem that came back at once, so that it was not logged, and stays is logged after a while.
+// A problem that returns at once is not logged, but it is logged if it persists.
 func TestNoticeStays(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Now()

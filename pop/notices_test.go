@@ -15,9 +15,8 @@ import (
 	"github.com/edgelimit/edge/pop"
 )
 
-// A node behind a proxy that speaks the PROXY protocol without being asked to says so in its log, once,
-// in /readyz and in a metric; likewise if the header is expected and does not come, or if the proxy is
-// not trusted.
+// A node whose proxy sends an unexpected PROXY header reports it once in its log, on /readyz and in a metric.
+// It does the same if an expected header is missing, and if the proxy is not trusted.
 func TestSurroundings(t *testing.T) {
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	elsewhere := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}

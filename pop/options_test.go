@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop"
 )
 
-// Every field of the options is read by what makes and runs a node, not only by what declares and
+// Every field of the options is read by code that makes and runs a node, not only by code that declares and
 // checks it.
 func TestEveryOptionIsRead(t *testing.T) {
 	files, err := filepath.Glob("*.go")
@@ -56,7 +56,7 @@ func TestEveryOptionIsRead(t *testing.T) {
 	}
 }
 
-// What is wrong with options is wrong for programs too, not for the command alone.
+// Invalid options are rejected for programs too, not only for the command.
 func TestOptionsAreChecked(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -90,7 +90,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// A node that would refuse each request for its host does not start, and keeps the rules that it has.
+// A node that would refuse every request because of its host does not start, and keeps its current rules.
 func TestStrictHostsWithoutHosts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(match string) {

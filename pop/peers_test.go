@@ -19,14 +19,14 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// quiet are peers that hear nothing.
+// quiet are peers that receive nothing.
 type quiet struct{}
 
 func (quiet) Send([]byte)                   {}
 func (quiet) SendTo(string, ...[]byte) bool { return true }
 func (quiet) ClockAhead() time.Duration     { return 0 }
 
-// asked are quiet peers that count how often they are asked for their records.
+// asked are quiet peers that count the requests for their records.
 type asked struct {
 	quiet
 	times *int
@@ -34,14 +34,14 @@ type asked struct {
 
 func (a asked) SendTo(string, ...[]byte) bool { *a.times++; return true }
 
-// Only answers show that asking a peer is worthwhile: news from elsewhere does not make a node ask
-// more often.
+// Only answers show whether asking a peer is worthwhile: records from elsewhere do not make a node ask more
+// often.
 func TestNewsIsNoAnswer(t *testing.T) {
 	const answer, news = 3, 1
 	for _, tt := range []struct {
 		name        string
 		kind        byte
-		least, most int // times that n2 is asked in 20 s
+		least, most int // bounds of the number of times that n2 is asked in 20 s
 	}{
 		{"answers", answer, 75, 80},
 		{"news", news, 5, 8},
@@ -76,13 +76,12 @@ func TestNewsIsNoAnswer(t *testing.T) {
 	}
 }
 
-// ofTwo sets the options of a node of two shards, with room for 64 records, whose peers are quiet.
+// ofTwo sets the options of a node with two shards, room for 64 records and quiet peers.
 func ofTwo(o *pop.Options) {
 	o.Shards, o.MitigationRecords, o.Peers = []string{"s1:1", "s2:1"}, 64, quiet{}
 }
 
-// Whatever another node sends, this one goes on; and what makes sense to one makes sense to
-// the next.
+// A node survives every message, and if one node accepts a message, so does the next.
 func FuzzMessages(f *testing.F) {
 	n := newNode(f, "rules: []", ofTwo)
 	now := time.Now()
@@ -109,8 +108,8 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// A record that was on its way for a time has less left of its lifetime; one that was on its
-// way for longer than that is ignored.
+// The time that a record was on its way shortens its lifetime. A record that was on its way for longer than its
+// lifetime is ignored.
 func TestReceiveAge(t *testing.T) {
 	n := newNode(t, "rules: []", ofTwo)
 	now := time.Now()
@@ -148,8 +147,7 @@ func TestReceiveAge(t *testing.T) {
 	}
 }
 
-// A node that differs is counted once it has for a while, until it agrees or is heard of no
-// more.
+// A node that differs for a while is counted, until it agrees or is forgotten.
 func TestNodesDiffering(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := newNode(t, "rules: []", ofTwo)
@@ -158,7 +156,7 @@ func TestNodesDiffering(t *testing.T) {
 		other[32]++ // the last byte of the fingerprint of the rules
 		for _, test := range []struct {
 			name    string
-			status  []byte // each second; nil: none
+			status  []byte // received each second; nil if none
 			seconds int
 			want    float64
 		}{
@@ -181,11 +179,11 @@ func TestNodesDiffering(t *testing.T) {
 	})
 }
 
-// packed has as many sub-windows as 128 nodes can count in.
+// packed has a limit with as many sub-windows as 128 nodes can count in.
 const packed = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m, sub_windows: 6}]}]"
 
-// Where an operator looks, a node says that there are more nodes than it was told, and than its
-// limits have sub-windows for. No rule with sub-windows, nothing to say.
+// A node shows operators that the PoP has more nodes than max-nodes, or than the sub-windows of its limits
+// allow. Without sub-windows it shows nothing.
 func TestReadinessInACrowd(t *testing.T) {
 	watched := func(o *pop.Options) {
 		ofTwo(o)
@@ -227,12 +225,11 @@ func TestReadinessInACrowd(t *testing.T) {
 	}
 }
 
-// Nodes that are silent may still count, so the number of nodes that limits have to fit does not
-// fall again.
+// Silent nodes may still count, so the number of nodes that limits must fit never decreases.
 func TestSilentNodesStillCount(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := newNode(t, "rules: []", ofTwo)
-		for i := range 128 { // with n1, one more than six sub-windows are for
+		for i := range 128 { // with n1, one more than six sub-windows allow
 			n.ReceiveStatus(fmt.Sprintf("n%d", i+2), n.Status())
 		}
 		time.Sleep(time.Hour)
@@ -243,7 +240,7 @@ func TestSilentNodesStillCount(t *testing.T) {
 	})
 }
 
-// Nodes agree on the shards whatever their order, and differ if one has another shard.
+// Nodes with the same shards in different order agree. They differ if one has another shard.
 func TestShardsInAnyOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		withShards := func(shards ...string) *pop.Node {
@@ -254,7 +251,7 @@ func TestShardsInAnyOrder(t *testing.T) {
 		n := withShards("s1:1", "s2:1", "s3:1")
 		for _, tt := range []struct {
 			shards []string
-			want   float64 // nodes that differ
+			want   float64 // number of differing nodes
 		}{
 			{[]string{"s1:1", "s2:1", "s3:1"}, 0},
 			{[]string{"s3:1", "s1:1", "s2:1"}, 0},
@@ -274,7 +271,7 @@ func TestShardsInAnyOrder(t *testing.T) {
 	})
 }
 
-// Nodes whose clients are other parts of addresses split counts, and say so.
+// Nodes with different client prefixes split counts, and report it.
 func TestClientPrefixesDiffer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -325,7 +322,7 @@ func TestClientPrefixesDiffer(t *testing.T) {
 	})
 }
 
-// Nodes with more mitigations than room for them do not pass them around for ever.
+// Nodes with more mitigations than they have room for do not pass them around forever.
 func TestRepairWithoutRoom(t *testing.T) {
 	const nodes, room = 5, 128
 	bubble.Test(t, func(t *testing.T) {
@@ -347,7 +344,7 @@ func TestRepairWithoutRoom(t *testing.T) {
 			binary.LittleEndian.PutUint64(r.Key[:], random.Uint64())
 			for _, node := range n.nodes {
 				if random.IntN(20) == 0 {
-					continue // it does not hear of it
+					continue // the message is lost
 				}
 				if err := node.Receive("n9", r.AppendSent([]byte{1}, now), 0); err != nil {
 					t.Fatal(err)
@@ -357,7 +354,7 @@ func TestRepairWithoutRoom(t *testing.T) {
 		}
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		// All that one has is ten messages, and asked for every eight seconds.
+		// All records of a node take ten messages, and are requested every eight seconds.
 		if most := nodes * 8 * 11; n.sent > most {
 			t.Errorf("%d messages within a minute, want %d at most", n.sent, most)
 		}

@@ -18,8 +18,8 @@ func newTestPeerTable(log io.Writer) *peerTable {
 	return newPeerTable("n1", false, func() bool { return false }, time.Now, slog.New(slog.NewTextHandler(log, nil)), nil)
 }
 
-// receives has p receive a status of a peer that has the same mitigations or others, and finds shards down. It
-// reports whether the peer is to be asked.
+// receives passes p the status of a peer that has the same mitigations or others, and finds shards down. It
+// reports whether to ask the peer for its records.
 func (p *peerTable) receives(from string, same bool, down []uint64, now time.Time) (ask bool) {
 	s := status{digest: 1, down: down}
 	if same {
@@ -28,7 +28,7 @@ func (p *peerTable) receives(from string, same bool, down []uint64, now time.Tim
 	return p.receivedStatus(from, &s, 0, fingerprints{}, now)
 }
 
-// Messages that cannot be decoded are logged now and then, however many there are.
+// Messages that cannot be decoded are logged at a limited rate.
 func TestCannotDecode(t *testing.T) {
 	var log bytes.Buffer
 	p := newTestPeerTable(&log)
@@ -42,11 +42,11 @@ func TestCannotDecode(t *testing.T) {
 	}
 }
 
-// A node that looks for others is ready once it has what they have, or has looked for long enough.
+// A joining node is ready once it has the records of its peers, or has waited long enough.
 func TestReady(t *testing.T) {
 	type status struct {
 		at   time.Duration
-		same bool // as this node has
+		same bool // the same mitigations as this node
 	}
 	for _, tt := range []struct {
 		name     string
@@ -85,7 +85,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// A node that is silent has no votes, and is not counted beside those that came after it.
+// A silent node has no votes, and is not counted beside the nodes that joined later.
 func TestSilentPeers(t *testing.T) {
 	p := newTestPeerTable(io.Discard)
 	now := time.Unix(1_800_000_000, 0)
@@ -103,15 +103,15 @@ func TestSilentPeers(t *testing.T) {
 	}
 }
 
-// A peer that has other mitigations is asked for them, less and less often while nothing comes of
-// it, and seldom if there is no room.
+// A peer with other mitigations is asked for them, less and less often if that brings nothing new, and rarely
+// if there is no room.
 func TestAskPauses(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
 		name     string
-		peers    []string // whose statuses come every 50 ms
+		peers    []string // peers that send a status every 50 ms
 		full     bool
-		repaired time.Duration // when asking n2 brings news
+		repaired time.Duration // time after which asking n2 brings new records
 		want     []time.Duration
 	}{
 		{"nothing comes of it", []string{"n2"}, false, 0, []time.Duration{0, 250 * ms, 750 * ms, 1750 * ms, 3750 * ms, 7750 * ms, 15750 * ms, 23750 * ms}},

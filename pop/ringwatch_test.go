@@ -22,7 +22,7 @@ func newRing(set func([]count.Shard, ...string) error) *ringWatch {
 	return newRingWatch(set, logger, newMetrics(prometheus.NewRegistry()).inRing, newNotices(logger, time.Now, nil))
 }
 
-// A node that finds very many shards down still has a status that fits a packet.
+// The status of a node that finds very many shards down still fits into a packet.
 func TestManyShardsDown(t *testing.T) {
 	dial := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no route") }
 	w := newRing(func([]count.Shard, ...string) error { return nil })
@@ -42,7 +42,7 @@ func TestManyShardsDown(t *testing.T) {
 	}
 }
 
-// While the ring changes, statuses are received and sent: gossip waits for neither.
+// Statuses are received and sent while the ring changes: gossip does not wait.
 func TestStatusesWhileTheRingChanges(t *testing.T) {
 	var w *ringWatch
 	changes := 0
@@ -54,7 +54,7 @@ func TestStatusesWhileTheRingChanges(t *testing.T) {
 			w.mergeDrains(w.append(nil))
 			w.states()
 		}()
-		<-done // never, if a status waits until the ring has changed
+		<-done // blocks forever if a status waits until the ring has changed
 		return nil
 	}
 	w = newRing(set)

@@ -22,9 +22,9 @@ import (
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
-// TestScenarios plays the files of testdata/scenarios: a whole PoP in fake time, without a
-// socket. Each begins with the command pop; the others are the methods of scenario. With
-// -rewrite the transcripts are written anew: read the difference before committing it.
+// TestScenarios runs the files of testdata/scenarios: a whole PoP in fake time, without sockets. Each begins
+// with the command pop; the other commands are the methods of scenario. -rewrite writes the transcripts: read
+// the diff before you commit it.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/scenarios/*.txt")
 	if err != nil || len(files) == 0 {
@@ -46,7 +46,7 @@ func TestScenarios(t *testing.T) {
 
 const scenarioSecret = "a secret of the scenarios"
 
-// A scenario is a PoP with what happens to it.
+// A scenario is a PoP and its environment.
 type scenario struct {
 	t       *testing.T
 	start   time.Time
@@ -58,7 +58,7 @@ type scenario struct {
 	turn    int // of the node that gets the next request
 
 	network *network
-	end     context.CancelFunc // of its statuses; nil if there are none
+	end     context.CancelFunc // stops its statuses; nil if there are none
 
 	mu   sync.Mutex
 	last *httptest.ResponseRecorder // guarded by mu
@@ -115,10 +115,9 @@ func duration(d *datadriven.TestData, name, otherwise string) time.Duration {
 	return v
 }
 
-// pop starts a PoP: pop nodes=3 shards=3, with rules below. Nodes tell each other of
-// mitigations, unless peers=no: then they learn of them from the shards. With statuses=yes
-// they find out what they missed. clocks=(0s,200ms) says by how much theirs are ahead,
-// max-nodes=20 how many there are at most.
+// pop starts a PoP: pop nodes=3 shards=3, with the rules below. Nodes tell each other about mitigations, unless
+// peers=no: then they learn them from the shards. With statuses=yes they repair what they have missed.
+// clocks=(0s,200ms) sets how far their clocks are ahead, max-nodes=20 the maximum number of nodes.
 func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 	rules := parse(s.t, d.Input)
 	var addrs []string

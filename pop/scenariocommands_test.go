@@ -25,9 +25,9 @@ import (
 )
 
 // request sends requests: request ip=192.0.2.1 x=60 every=2ms node=1 method=POST host=… path=…
-// header=(name:value) answer=401 takes=1s. Each comes that long after what was before; two
-// nodes that count at the very same moment would make the transcript a matter of chance.
-// Without node each goes to another one. It prints the statuses in their order.
+// header=(name:value) answer=401 takes=1s. It sends each after the given time: if two nodes counted at the same
+// moment, the transcript would depend on chance. Without node, nodes take turns. It prints the statuses in
+// order.
 func (s *scenario) request(d *datadriven.TestData) (string, error) {
 	var statuses []string
 	s.origin.set(number(d, "answer", 200), duration(d, "takes", "0s"))
@@ -66,7 +66,7 @@ func (s *scenario) request(d *datadriven.TestData) (string, error) {
 	return strings.Join(out, ", ") + "\n", nil
 }
 
-// serve lets n answer r and returns the status, or "closed".
+// serve passes r to n and returns the status, or "closed".
 func (s *scenario) serve(n *pop.Node, r *http.Request) (status string) {
 	w := httptest.NewRecorder()
 	defer func() {
@@ -84,7 +84,7 @@ func (s *scenario) serve(n *pop.Node, r *http.Request) (status string) {
 	return strconv.Itoa(w.Code)
 }
 
-// headers prints the headers of the last answer, and its body.
+// headers prints the headers and the body of the last answer.
 func (s *scenario) headers(*datadriven.TestData) (string, error) {
 	var b bytes.Buffer
 	if err := s.last.Result().Header.Write(&b); err != nil {
@@ -93,7 +93,7 @@ func (s *scenario) headers(*datadriven.TestData) (string, error) {
 	return strings.ReplaceAll(b.String(), "\r", "") + "| " + s.last.Body.String(), nil
 }
 
-// advance lets time pass: advance 15s. Mitigations that end by then are logged.
+// advance advances the time: advance 15s. Mitigations that end by then are logged.
 func (s *scenario) advance(d *datadriven.TestData) (string, error) {
 	v, err := time.ParseDuration(d.CmdArgs[0].Key)
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *scenario) advance(d *datadriven.TestData) (string, error) {
 	return "", nil
 }
 
-// at lets time pass until this long after the beginning: at 59.9s.
+// at advances the time to this long after the beginning: at 59.9s.
 func (s *scenario) at(d *datadriven.TestData) (string, error) {
 	v, err := time.ParseDuration(d.CmdArgs[0].Key)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *scenario) at(d *datadriven.TestData) (string, error) {
 	return "", nil
 }
 
-// rules replaces the rules by those below: of all nodes, or of one, node=2.
+// rules replaces the rules of all nodes, or of one, node=2, by those below.
 func (s *scenario) rules(d *datadriven.TestData) (string, error) {
 	rules, err := rule.Parse("rules.yaml", []byte(d.Input))
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *scenario) rules(d *datadriven.TestData) (string, error) {
 	return "", nil
 }
 
-// strangers lets the nodes hear of this many others: strangers x=20.
+// strangers makes the nodes learn of this many other nodes: strangers x=20.
 func (s *scenario) strangers(d *datadriven.TestData) (string, error) {
 	for _, n := range s.nodes {
 		for i := range number(d, "x", 1) {
@@ -143,7 +143,7 @@ func (s *scenario) strangers(d *datadriven.TestData) (string, error) {
 	return "", nil
 }
 
-// lift ends a mitigation at a node: lift node=1 rule=all ip=192.0.2.1.
+// lift lifts a mitigation on a node: lift node=1 rule=all ip=192.0.2.1.
 func (s *scenario) lift(d *datadriven.TestData) (string, error) {
 	secret, err := counter.NewSecret(scenarioSecret)
 	if err != nil {
@@ -184,10 +184,10 @@ func (s *scenario) resume(d *datadriven.TestData) (string, error) {
 	return s.each(d, (*fakeShard).resume)
 }
 
-// takeOut drains shards at all nodes, or at one: out s2 node=1.
+// takeOut drains shards on all nodes, or on one: out s2 node=1.
 func (s *scenario) takeOut(d *datadriven.TestData) (string, error) { return s.drain(d, true) }
 
-// takeIn takes shards in again: in s2.
+// takeIn returns shards to the ring: in s2.
 func (s *scenario) takeIn(d *datadriven.TestData) (string, error) { return s.drain(d, false) }
 
 func (s *scenario) drain(d *datadriven.TestData, on bool) (string, error) {
@@ -207,7 +207,7 @@ func (s *scenario) drain(d *datadriven.TestData, on bool) (string, error) {
 	return "", nil
 }
 
-// reboot stops all nodes, or one, node=2, and starts them again. They remember nothing.
+// reboot restarts all nodes, or one, node=2. They lose their state.
 func (s *scenario) reboot(d *datadriven.TestData) (string, error) {
 	begin := func(i int) bool { only := number(d, "node", 0); return only == 0 || only == i+1 }
 	for i, n := range s.nodes {
@@ -233,7 +233,7 @@ func (s *scenario) reboot(d *datadriven.TestData) (string, error) {
 	return "", nil
 }
 
-// mitigations prints what each node says of the mitigations.
+// mitigations prints the mitigations of each node.
 func (s *scenario) mitigations(*datadriven.TestData) (string, error) {
 	var b strings.Builder
 	for _, n := range s.nodes {
@@ -245,7 +245,7 @@ func (s *scenario) mitigations(*datadriven.TestData) (string, error) {
 	return b.String(), nil
 }
 
-// explain prints what each node says of a client: explain ip=192.0.2.1 rule=all.
+// explain prints how each node explains a client: explain ip=192.0.2.1 rule=all.
 func (s *scenario) explain(d *datadriven.TestData) (string, error) {
 	values := map[string]string{}
 	for _, a := range d.CmdArgs {
@@ -271,8 +271,8 @@ func (s *scenario) explain(d *datadriven.TestData) (string, error) {
 	return b.String(), nil
 }
 
-// commands prints how many commands the shards have got since it was last called, all
-// together or those that are named: commands s1 s2.
+// commands prints how many commands the shards have received since the last call, in total, or for each of the
+// named shards: commands s1 s2.
 func (s *scenario) commands(d *datadriven.TestData) (string, error) {
 	if len(d.CmdArgs) > 0 {
 		var counts []string
@@ -286,7 +286,7 @@ func (s *scenario) commands(d *datadriven.TestData) (string, error) {
 	return fmt.Sprintf("%d\n", total), nil
 }
 
-// metric prints a metric's sum over its labels, of each node: metric edge_mitigation_records.
+// metric prints each node's sum of a metric over its labels: metric edge_mitigation_records.
 func (s *scenario) metric(d *datadriven.TestData) (string, error) {
 	var out []string
 	for _, n := range s.nodes {

@@ -10,7 +10,7 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// Connections go to the ways in turn; those of a way that is closed go to the next one.
+// Connections go to the ways in turn. Those of a closed way go to the next one.
 func TestSpreader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const ways = 3
@@ -43,7 +43,7 @@ func TestSpreader(t *testing.T) {
 			give(i, i%ways)
 		}
 		_ = s.ways[1].Close()
-		for range 20 { // of two things that are possible select does either
+		for range 20 { // select chooses at random if two cases are ready
 			give(0, 0)
 			give(1, 2)
 			give(2, 2)
@@ -57,7 +57,7 @@ func TestSpreader(t *testing.T) {
 	})
 }
 
-// A way that is closed while a connection waits for it does not hold the others up.
+// A way that is closed while a connection waits for it does not delay the others.
 func TestSpreaderBesideAWayThatEnds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		front := shard.NewPipe()
@@ -71,7 +71,7 @@ func TestSpreaderBesideAWayThatEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // the first way accepts nothing
+		synctest.Wait() // the first way does not accept
 		_ = s.ways[0].Close()
 		conn, err := s.ways[1].Accept()
 		if err != nil {
@@ -83,7 +83,7 @@ func TestSpreaderBesideAWayThatEnds(t *testing.T) {
 		}
 		_ = client.Close()
 
-		// Where all have ended, the connection ends as well.
+		// If all ways are closed, the connection is closed as well.
 		_ = s.ways[1].Close()
 		if client, err = front.Dial(t.Context(), "", ""); err != nil {
 			t.Fatal(err)

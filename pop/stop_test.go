@@ -21,16 +21,15 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A node that stops answers who comes meanwhile, and asks them to go: by HTTP/1 with the
-// answer, by HTTP/2 with the end of the connection. It stops when nobody comes any more, or
-// after five seconds.
+// A node that stops still answers clients, and asks them to leave: with the answer in HTTP/1, with GOAWAY in
+// HTTP/2. It stops when no requests come any more, or after five seconds.
 func TestStopLetsClientsGo(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
 		name  string
 		http2 bool
-		asks  []time.Duration // when a client asks, after the node was told to stop
-		dials int             // of the client, with one from before
+		asks  []time.Duration // times of requests, after Stop
+		dials int             // connections of the client, including one from before
 		want  time.Duration   // until Stop returns
 	}{
 		{"nobody asks", false, nil, 1, time.Second},
@@ -51,7 +50,7 @@ func TestStopLetsClientsGo(t *testing.T) {
 			transport.Protocols.SetUnencryptedHTTP2(tt.http2)
 			defer transport.CloseIdleConnections()
 			ask := func(wantClose bool) {
-				// A request that is not sent again if its connection is closed.
+				// A request that is not retried if its connection is closed.
 				resp, err := (&http.Client{Transport: transport}).Post("http://a.example/", "", http.NoBody)
 				if err != nil {
 					t.Errorf("%s: %v", tt.name, err)
@@ -85,8 +84,7 @@ func TestStopLetsClientsGo(t *testing.T) {
 	}
 }
 
-// A node that stops does not change what is not the last answer of a connection: interim answers and
-// upgrades.
+// A node that stops changes only the last answer of a connection, not interim answers and upgrades.
 func TestStopLetsInterimAnswersAndUpgradesPass(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPiped(t, func(w http.ResponseWriter, r *http.Request) {
@@ -129,7 +127,7 @@ func TestStopLetsInterimAnswersAndUpgradesPass(t *testing.T) {
 	})
 }
 
-// Stop returns once the requests that waited to be counted have been, also if it is called again.
+// Stop returns once all pending requests are counted, also if it is called again.
 func TestStopSendsWhatWaits(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		rules, err := rule.Parse("rules.yaml", []byte(anything))
@@ -158,7 +156,7 @@ func TestStopSendsWhatWaits(t *testing.T) {
 	})
 }
 
-// every returns multiples of a duration, as far as to last.
+// every returns the multiples of a duration up to last.
 func every(d, last time.Duration) (all []time.Duration) {
 	for at := d; at <= last; at += d {
 		all = append(all, at)
@@ -166,8 +164,7 @@ func every(d, last time.Duration) (all []time.Duration) {
 	return all
 }
 
-// Where there is little time to stop, clients are not let go for all of it: requests that
-// are under way end.
+// If there is little time to stop, it is not spent on waiting for new requests: those in flight end.
 func TestStopLeavesTimeForRequests(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		slow := func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }
@@ -179,7 +176,7 @@ func TestStopLeavesTimeForRequests(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 			conn, err := p.front.Dial(t.Context(), "", "")
 			if err != nil {
-				break // the node has stopped to listen
+				break // the node no longer listens
 			}
 			asking.Go(func() {
 				defer conn.Close()
@@ -196,10 +193,10 @@ func TestStopLeavesTimeForRequests(t *testing.T) {
 	})
 }
 
-// A connection that was accepted before a node closes its listener is answered if its first request comes
-// within a second, else it is closed then.
+// A connection that was accepted just before the listener closed is served if its first request arrives within
+// a second. Otherwise it is closed then.
 func TestStopAnswersNewConnections(t *testing.T) {
-	const closes = time.Second // nobody asks before
+	const closes = time.Second // no request comes before
 	get2 := preface + frame(headers, endStream|endHeaders, 1, request)
 	for _, tt := range []struct {
 		name, before, after string
@@ -214,7 +211,7 @@ func TestStopAnswersNewConnections(t *testing.T) {
 		{"HTTP/2 is never begun", get2[:10], "", ""},
 	} {
 		if engine == pop.NetHTTP && strings.HasPrefix(tt.before, preface) {
-			continue // its GOAWAY says that the request was not read
+			continue // GOAWAY says that the request was not read
 		}
 		bubble.Test(t, func(t *testing.T) {
 			p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(*pop.Options) {})
@@ -242,8 +239,8 @@ func TestStopAnswersNewConnections(t *testing.T) {
 	}
 }
 
-// firstStatus reads a connection until its end, and returns the first answer's status, empty if nothing
-// was answered.
+// firstStatus reads a connection to its end, and returns the status of the first answer, or "" if there is
+// none.
 func firstStatus(r io.Reader) string {
 	all, _ := io.ReadAll(r)
 	if bytes.HasPrefix(all, []byte("HTTP/1.1 ")) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// startTLS lets clients reach w by TLS, and returns the address.
+// startTLS makes w serve TLS, and returns the address.
 func (w *wired) startTLS() string {
 	w.t.Helper()
 	s := httptest.NewUnstartedServer(nil) // for its certificate
@@ -26,7 +26,7 @@ func (w *wired) startTLS() string {
 	return ln.Addr().String()
 }
 
-// By TLS clients speak either protocol, and the origin is told that they do so by TLS.
+// Over TLS clients can use either protocol, and the origin is told that they use TLS.
 func TestTLS(t *testing.T) {
 	w := startWired(t, "rules: []", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Header.Get("X-Forwarded-Proto"))
@@ -47,7 +47,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// What is malformed counts by TLS, and where a client does not speak it, too.
+// Malformed requests count over TLS, and so do clients that do not speak TLS.
 func TestMalformedRequestsCountByTLS(t *testing.T) {
 	for name, secure := range map[string]bool{"by TLS": true, "not by TLS": false} {
 		t.Run(name, func(t *testing.T) {

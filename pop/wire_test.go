@@ -18,7 +18,7 @@ import (
 // anything limits each address to five requests, of any kind.
 const anything = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 7d}]}]"
 
-// What clients notice of a node is the same by net/http.
+// Clients notice no difference between the engine and net/http.
 func TestNetHTTP(t *testing.T) {
 	engine = pop.NetHTTP
 	defer func() { engine = pop.OwnEngine }()
@@ -57,7 +57,7 @@ func TestNetHTTP(t *testing.T) {
 	}
 }
 
-// get returns a request for / with a Host.
+// get returns a GET request for / with a Host.
 func get(host string) string {
 	return fmt.Sprintf("GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host)
 }
