@@ -9,15 +9,15 @@ import (
 // An Ask is a request that one rule decides; see [limit.Ask].
 type Ask = limit.Ask
 
-// An Answer is what was decided about an Ask, with what the client may be told.
+// An Answer is the decision about an Ask, with what the client may be told.
 type Answer struct {
 	limit.Decision
 	Quotas []limit.Quota
 
-	// RetryAfter is the time after which a refused client may ask again, in whole seconds, at least one.
+	// RetryAfter is the time after which a refused client may retry, in whole seconds, at least one.
 	RetryAfter time.Duration
 
-	// ID names a refusal to operators; see [limit.Limiter.ID].
+	// ID identifies a refusal to operators; see [limit.Limiter.ID].
 	ID limit.ID
 }
 

@@ -17,14 +17,14 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Check returns everything that is wrong with o, joined: numbers out of bounds, settings that are
-// missing, and those that contradict each other. It opens no socket. New refuses the same.
+// Check returns all errors in o, joined: numbers out of bounds, missing settings, and settings that contradict
+// each other. It opens no socket. New returns the same errors.
 func (o Options) Check() error {
 	_, err := o.withDefaults()
 	return err
 }
 
-// check replaces numbers that are 0 by their defaults, and returns all errors, joined.
+// check replaces zero numbers by their defaults and returns all errors, joined.
 func (o *Options) check() error {
 	rows := Settings(o)
 	byName := map[string]*Setting{}
@@ -82,7 +82,7 @@ func (o *Options) check() error {
 	return errors.Join(append(errs, err, o.checkListeners())...)
 }
 
-// checkRules returns what is wrong with rules for a node with o, in a PoP of this many nodes.
+// checkRules returns an error if a node with o cannot use rules in a PoP of this many nodes.
 func (o *Options) checkRules(set *rule.Set, nodes int) error {
 	if o.StrictHosts && len(o.HostOrigins) == 0 && !set.NamesHosts() {
 		return &SettingError{Setting: "strict-hosts", Problem: "refuses all requests, because no rule names a host: add hosts to a rule, or set", Other: "host-origin"}
@@ -90,8 +90,8 @@ func (o *Options) checkRules(set *rule.Set, nodes int) error {
 	return set.CheckNodes(nodes)
 }
 
-// checkAsked returns what is wrong with the listeners for other proxies. They may be Unix sockets; by
-// TCP, only trusted proxies may ask.
+// checkAsked returns the errors of the listeners for other proxies. Over TCP only trusted proxies may ask; Unix
+// sockets are restricted by their directory.
 func (o *Options) checkAsked(wrong func(setting, problem, other string)) (errs []error) {
 	for _, l := range o.askedAt() {
 		path, unix := strings.CutPrefix(l.Addr, "unix:")
@@ -119,10 +119,10 @@ func (o *Options) askedAt() []Listener {
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// A Listener is a setting with an address to listen on, HOST:PORT, or nothing.
+// A Listener is a setting with an address to listen on, HOST:PORT, or an empty one.
 type Listener struct{ Name, Addr string }
 
-// CheckListeners refuses what is not an address, and listeners at the same one.
+// CheckListeners returns an error if an address is invalid or two listeners have the same one.
 func CheckListeners(listeners ...Listener) error {
 	var errs []error
 	for i, l := range listeners {
@@ -147,8 +147,8 @@ func CheckListeners(listeners ...Listener) error {
 	return errors.Join(errs...)
 }
 
-// checkListeners refuses listeners at the same address, and origins that are the node itself: each
-// request would come back until the machine has no ports left.
+// checkListeners returns an error if two listeners have the same address, or if an origin is the node itself:
+// each request would come back until the machine has no ports left.
 func (o *Options) checkListeners() error {
 	listeners := []Listener{{"listen", o.Listen}, {"tls-listen", o.TLSListen}, {"metrics-listen", o.MetricsListen}, {"admin-listen", o.AdminListen}, {"shard-listen", o.ShardListen}}
 	clients := listeners[:2]
@@ -184,7 +184,7 @@ func isWildcard(host string) bool {
 	return host == "" || err == nil && addr.Unmap().IsUnspecified()
 }
 
-// loops reports whether a connection to origin, a URL, comes to the listener at addr.
+// loops reports whether a connection to origin, a URL, reaches the listener at addr.
 func loops(origin, addr string) bool {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || port == "0" {
@@ -223,7 +223,7 @@ func checkSecret(text string) error {
 	return nil
 }
 
-// secret returns the secret, given or from its file, or nothing.
+// secret returns the secret, given or read from its file, or nil without one.
 func (o *Options) secret() (string, error) {
 	if o.SecretFile == "" {
 		return o.Secret, nil

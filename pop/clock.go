@@ -16,22 +16,22 @@ const (
 	// are counted in windows by each node's clock.
 	clockShare = 20
 
-	// clockFor is how many checks in a row must find a clock wrong before that is logged.
+	// clockFor is the number of consecutive checks that must find a clock wrong before that is logged.
 	clockFor = 5
 )
 
 // A clockWatch logs when a node's clock differs too much from the others'.
 type clockWatch struct {
-	offset func() time.Duration // how far it is ahead of the others
+	offset func() time.Duration // how far this clock is ahead of the others
 	rules  func() *rule.Set
 	logger *slog.Logger
 
-	set      *rule.Set // whose shortest period is known
+	set      *rule.Set // the rules that period is from
 	shortest time.Duration
-	wrong    int // looks in a row
+	wrong    int // consecutive checks
 }
 
-// every calls do again and again, an interval apart, until ctx is done.
+// every calls do at each interval until ctx is done.
 func every(ctx context.Context, interval time.Duration, do func()) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -64,8 +64,8 @@ func (c *clockWatch) look() {
 	}
 }
 
-// shortestPeriod returns the shortest period of a set; a week, the longest there may be, if
-// there are no limits.
+// shortestPeriod returns the shortest period of a set, or a week, the longest valid period, if it has no
+// limits.
 func shortestPeriod(set *rule.Set) time.Duration {
 	shortest := rule.MaxPeriod
 	for _, r := range set.Rules() {

@@ -7,13 +7,13 @@ import (
 
 // A crowd records what a node has logged about having more nodes than its settings and rules allow for.
 type crowd struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	warned bool       // about more nodes than MaxNodes
 	alone  int        // number of limits that were logged as counted by each node alone
 }
 
-// noteNodes logs what more nodes, or other rules, mean for limits with sub-windows. It is called
-// when the node has heard of more nodes than ever before, and when its rules change.
+// noteNodes logs what more nodes, or other rules, mean for limits with sub-windows. It is called when the
+// number of known nodes reaches a new maximum, and when the rules change.
 func (n *Node) noteNodes() {
 	c := &n.crowd
 	c.mu.Lock()

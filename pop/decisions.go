@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/decision"
 )
 
-// newDecisionLog returns the log of decisions, or nil without the setting.
+// newDecisionLog returns the decision log, or nil if it is not enabled.
 func (n *Node) newDecisionLog() (*decision.Log, error) {
 	if n.o.DecisionLog == "" {
 		return nil, nil
@@ -28,7 +28,7 @@ func (n *Node) newDecisionLog() (*decision.Log, error) {
 	return decision.New(o)
 }
 
-// openDecisionLog opens the file, if there is a log.
+// openDecisionLog opens the log's file, if there is a log.
 func (n *Node) openDecisionLog() error {
 	if n.decisions == nil {
 		return nil
@@ -38,7 +38,7 @@ func (n *Node) openDecisionLog() error {
 		return nil
 	}
 	if named := new(fs.PathError); errors.As(err, &named) {
-		err = named.Err // the setting names the file
+		err = named.Err // the error of the setting already has the file
 	}
 	return &SettingError{Setting: "decision-log", Value: strconv.Quote(n.o.DecisionLog), Problem: err.Error(), Hint: "the node writes it, and renames it when it is full"}
 }

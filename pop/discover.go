@@ -13,42 +13,39 @@ import (
 )
 
 const (
-	// discoverPause is how long a shard must be there, or gone, before the ring follows: a node
-	// that restarts within that time moves no keys.
+	// discoverPause is how long a shard must be present or absent before the ring follows: a node that restarts
+	// within that time moves no keys.
 	discoverPause = 500 * time.Millisecond
 
-	// discoverWait is how long a change that has lasted waits for others that have not, so that
-	// nodes that start together move keys once. A shard that comes and goes all the time holds
-	// up no other.
+	// discoverWait is how long a change that has lasted waits for others that have not, so that nodes that
+	// start together move keys once. A shard that keeps coming and going does not delay others.
 	discoverWait = 2 * discoverPause
 
-	// maxKnown is the maximum number of shards that are remembered, including those of nodes
-	// that are gone.
+	// maxKnown is the maximum number of remembered shards, including those of nodes that have left.
 	maxKnown = 1024
 )
 
-// A discovery makes the embedded shards of the nodes the shards of the PoP: the node's own and
-// those that the other nodes announce.
+// A discovery makes the embedded shards of all nodes the shards of the PoP: the node's own and those that its
+// peers announce.
 type discovery struct {
 	members   func() []gossip.Member
 	replace   func([]*memcached.Client)
-	changed   chan struct{} // holds at most one: a member has come or gone
+	changed   chan struct{} // capacity 1: a member has joined or left
 	dial      func(addr string, inside bool) *memcached.Client
-	known     map[string]*memcached.Client // includes those of nodes that are gone: they may come back
+	known     map[string]*memcached.Client // includes those of nodes that have left: they may come back
 	sightings sightings
 }
 
-// sightings say which shards are there and which are in the ring, by address.
+// sightings record which shards are present and which are in the ring, by address.
 type sightings map[string]*sighting
 
 type sighting struct {
 	there, inRing bool
-	since         time.Time // when there changed last
+	since         time.Time // when there last changed
 }
 
-// see notes which shards are there at now. It returns the shards that are to be in the ring, in
-// order, and when to look again even if nothing changes, 0 for never. The first shards to be seen
-// are in the ring at once.
+// see records the shards that are present at now. It returns the shards that belong in the ring, in order, and
+// when to look again even if nothing changes, 0 for never. The first shards are added at once.
 func (s sightings) see(there []string, now time.Time) (ring []string, again time.Duration) {
 	first := len(s) == 0
 	for _, addr := range there {
@@ -56,7 +53,7 @@ func (s sightings) see(there []string, now time.Time) (ring []string, again time
 			s[addr] = &sighting{inRing: first}
 		}
 	}
-	apply, waited := true, false // all changes have lasted; one has waited long enough
+	apply, waited := true, false // apply: all changes have lasted; waited: one has waited long enough
 	for addr, one := range s {
 		if is := slices.Contains(there, addr); is != one.there {
 			one.there, one.since = is, now
@@ -92,8 +89,7 @@ func (s sightings) see(there []string, now time.Time) (ring []string, again time
 	return ring, again
 }
 
-// metaShard is the kind of a node's metadata if it has a shard. The port follows, in two
-// bytes.
+// metaShard is the kind of a node's metadata if it has a shard. Two bytes with the port follow.
 const metaShard = 1
 
 // shardMeta returns the metadata that announces the node's shard.
@@ -116,15 +112,15 @@ func (d *discovery) run(ctx context.Context, own string) {
 	}
 }
 
-// look sets the shards that belong in the ring at now, and returns after how long to look again: 0
-// for when a member comes or goes.
+// look sets the shards that belong in the ring at now. It returns after how long to look again, or 0 if only a
+// change of members matters.
 func (d *discovery) look(own string, now time.Time) (again time.Duration) {
 	there := []string{own}
 	for _, m := range d.members() {
 		if len(m.Meta) != 3 || m.Meta[0] != metaShard {
 			continue // a node without a shard
 		}
-		// A node that was killed is still a member, beside its new process, until it is found dead.
+		// A killed node is still a member, beside its new process, until it is found dead.
 		there = append(there, shardAt(m.Addr, binary.BigEndian.Uint16(m.Meta[1:])))
 	}
 	ring, again := d.sightings.see(there, now)
@@ -153,6 +149,6 @@ func (d *discovery) look(own string, now time.Time) (again time.Duration) {
 
 // shardAt returns the address of the shard of the node that gossips at addr.
 func shardAt(addr string, port uint16) string {
-	host, _, _ := net.SplitHostPort(addr) // memberlist's own form
+	host, _, _ := net.SplitHostPort(addr) // as memberlist formats it
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }

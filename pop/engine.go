@@ -22,14 +22,14 @@ import (
 type Engine uint8
 
 const (
-	// OwnEngine is the packages http1 and http2.
+	// OwnEngine consists of the packages http1 and http2.
 	OwnEngine Engine = iota
 
-	// NetHTTP is the server and the reverse proxy of net/http.
+	// NetHTTP consists of the server and the reverse proxy of net/http.
 	NetHTTP
 )
 
-// String returns the engine as settings write it.
+// String returns the engine as it is written in settings.
 func (e Engine) String() string {
 	if e == NetHTTP {
 		return "net/http"
@@ -37,7 +37,7 @@ func (e Engine) String() string {
 	return "own"
 }
 
-// ParseEngine reads own or net/http.
+// ParseEngine parses own or net/http.
 func ParseEngine(text string) (Engine, error) {
 	for _, e := range []Engine{OwnEngine, NetHTTP} {
 		if e.String() == text {
@@ -53,7 +53,7 @@ type server interface {
 	Close() error
 }
 
-// An ownServer serves a Front by the engine.
+// An ownServer serves a Front with OwnEngine.
 type ownServer struct {
 	http1 *http1.Server
 	http2 *http2.Server
@@ -66,7 +66,7 @@ type httpHandler interface {
 	http2.Handler
 }
 
-// serveOwnLocked has the engine serve clients that connect to ln. mu is held.
+// serveOwnLocked serves clients that connect to ln with OwnEngine. mu is held.
 func (n *Node) serveOwnLocked(ln net.Listener, handler httpHandler) {
 	limits := http1.Limits{
 		ReadHeaderTimeout: n.o.ReadHeaderTimeout,
@@ -86,13 +86,13 @@ func (n *Node) serveOwnLocked(ln net.Listener, handler httpHandler) {
 	n.running.Go(front.Run)
 }
 
-// Leave asks clients to go elsewhere.
+// Leave asks clients to reconnect elsewhere.
 func (s *ownServer) Leave() {
 	s.http1.Leave()
 	s.http2.Leave()
 }
 
-// Shutdown closes the listener, and waits for requests that are under way: see [proxy.Front.Stop],
+// Shutdown closes the listener and waits for requests in flight: see [proxy.Front.Stop],
 // [http1.Server.Shutdown] and [http2.Server.Shutdown].
 func (s *ownServer) Shutdown(ctx context.Context) error {
 	s.Leave()
@@ -112,22 +112,22 @@ func (s *ownServer) Close() error {
 // A netServer is a server of net/http.
 type netServer struct {
 	*http.Server
-	front  *proxy.Front  // of clients; nil for operators
-	served chan struct{} // closed when it accepts no more
+	front  *proxy.Front  // nil if it serves operators
+	served chan struct{} // closed when it no longer accepts connections
 }
 
-// Shutdown closes the listener, and waits for requests that are under way, also those of
-// connections that the Front has accepted last.
+// Shutdown closes the listener and waits for requests in flight, including those on connections that the Front
+// has just accepted.
 func (s *netServer) Shutdown(ctx context.Context) error {
 	closed := s.front.Stop(ctx)
-	<-s.served // it has all connections of the Front, or the Front has closed them
+	<-s.served // it has taken all connections of the Front, or the Front has closed them
 	return errors.Join(closed, s.Server.Shutdown(ctx))
 }
 
 // serveClientsLocked starts servers for clients that connect to ln. mu is held.
 func (n *Node) serveClientsLocked(ln net.Listener) { n.serveHTTPLocked(n.withProxyProtocol(ln)) }
 
-// serveTLSLocked starts servers for clients that connect to ln by TLS. mu is held.
+// serveTLSLocked starts servers for clients that connect to ln with TLS. mu is held.
 func (n *Node) serveTLSLocked(ln net.Listener) {
 	n.serveHTTPLocked(tls.NewListener(n.withProxyProtocol(ln), n.files.tls()))
 }
@@ -148,7 +148,7 @@ func (n *Node) serveHTTPLocked(ln net.Listener) {
 	}
 }
 
-// serveLocked starts a server for ln, of front if it is for clients. mu is held.
+// serveLocked starts a server for ln. front is nil unless it serves clients. mu is held.
 func (n *Node) serveLocked(ln net.Listener, front *proxy.Front, handler http.Handler, protocols http.Protocols) *netServer {
 	s := &netServer{Server: n.o.server(handler, protocols, n.upgraded), front: front, served: make(chan struct{})}
 	n.running.Go(func() {
@@ -181,7 +181,7 @@ func (h ownHandler) MalformedHTTP2(peer netip.AddrPort) (fields []byte, end bool
 	return h.n.proxy.MalformedHTTP2(peer)
 }
 
-// A checkHandler passes the questions of other proxies to what answers them.
+// A checkHandler passes queries of other proxies to the check endpoint.
 type checkHandler struct {
 	*proxy.Check
 	n *Node
@@ -204,7 +204,7 @@ func (n *Node) serveAskedLocked(ln net.Listener) {
 	n.serveOwnLocked(ln, checkHandler{check, n})
 }
 
-// serveHAProxyLocked starts an agent for HAProxys that connect to ln. mu is held.
+// serveHAProxyLocked starts a SPOP agent for ln. mu is held.
 func (n *Node) serveHAProxyLocked(ln net.Listener) {
 	agent := n.proxy.NewAgent()
 	server := spop.NewServer(spop.Options{
@@ -220,8 +220,8 @@ func (n *Node) serveHAProxyLocked(ln net.Listener) {
 	n.running.Go(func() { _ = server.Serve(ln) }) // until it is closed
 }
 
-// ListenAt listens at addr, HOST:PORT or unix:PATH. Who may connect to a Unix socket is decided by
-// the permissions of its directory. The socket of a process that was killed is replaced.
+// ListenAt listens at addr, HOST:PORT or unix:PATH. The permissions of a Unix socket's directory decide who may
+// connect. ListenAt replaces the socket of a process that was killed.
 func ListenAt(addr string) (net.Listener, error) {
 	path, unix := strings.CutPrefix(addr, "unix:")
 	if !unix {

@@ -16,12 +16,12 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// maxExplained is how many keys are explained at once.
+// maxExplained is the maximum number of keys to explain at once.
 const maxExplained = 100
 
-// Explain says how a client stands, by a key, by the ID of a refusal, by the values of a rule's
-// characteristics, or by an address alone: then for each rule that counts by ip alone, and each mitigation
-// that is known to be the client's.
+// Explain returns the state of a client, by a key, by the ID of a refusal, by the values of a rule's
+// characteristics, or by an address alone. The last explains each rule that counts by ip alone, and each
+// mitigation that is known to be the client's.
 func (n *Node) Explain(values map[string]string) (e admin.Explanation, err error) {
 	now := n.o.Now()
 	if text, ok := values["key"]; ok {
@@ -70,7 +70,7 @@ func (n *Node) Explain(values map[string]string) (e admin.Explanation, err error
 				state.Sheds = of != nil && of.Action == rule.Shed && n.limiter.Sheds(of, key, n.o.Client.Client(client), now)
 				e.Keys = append(e.Keys, state)
 			}
-			continue // else the address has no label
+			continue // otherwise the address has no label
 		}
 		need := admin.Need{Rule: r.ID}
 		for _, c := range r.Characteristics {
@@ -87,7 +87,7 @@ func (n *Node) Explain(values map[string]string) (e admin.Explanation, err error
 	return e, nil
 }
 
-// explainID says what refuses the clients that were told an ID. Two keys may have the same one.
+// explainID explains the mitigations that refuse clients with an ID. Two keys may have the same ID.
 func (n *Node) explainID(text string, now time.Time) (e admin.Explanation, err error) {
 	id, ok := counter.ParseID(text)
 	if !ok {
@@ -109,7 +109,7 @@ func (n *Node) explainID(text string, now time.Time) (e admin.Explanation, err e
 		"and an address shows how its client stands now", id, id))
 }
 
-// byAddress reports whether an address is all that r counts by.
+// byAddress reports whether an address suffices to find a key of r.
 func byAddress(r *rule.Rule) bool {
 	return !slices.ContainsFunc(r.Characteristics, func(c rule.Characteristic) bool {
 		return c.Kind != rule.IP && c.Kind != rule.Network && c.Kind != rule.Label
@@ -126,7 +126,7 @@ func (n *Node) keyOf(values map[string]string) (r, of *rule.Rule, key counter.Ke
 	if r = n.Rules().Rule(id); r == nil {
 		return nil, nil, key, admin.Unknown("pop: there is no rule " + id)
 	}
-	for name := range values { // the key without it may be of more clients than is meant
+	for name := range values { // without this value the key may belong to more clients than are meant
 		if name != "rule" && !countsBy(r.Characteristics, name) {
 			return nil, nil, key, admin.Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
 		}
@@ -142,7 +142,7 @@ func (n *Node) keyOf(values map[string]string) (r, of *rule.Rule, key counter.Ke
 	return r, of, key, err
 }
 
-// parseKey reads a key in hexadecimal.
+// parseKey parses a key in hexadecimal.
 func parseKey(text string) (counter.Key, error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(counter.Key{}) {
@@ -151,7 +151,7 @@ func parseKey(text string) (counter.Key, error) {
 	return counter.Key(b), nil
 }
 
-// stateFor says how a key of r stands. of is r with the limits that its overrides give the key.
+// stateFor returns the state of a key of r. of is r with the limits that its overrides give the key.
 func (n *Node) stateFor(r, of *rule.Rule, key counter.Key, now time.Time) admin.KeyState {
 	if of == nil {
 		return admin.KeyState{Key: key.String(), Rule: r.ID, Action: r.Action.String(), Limits: []admin.LimitState{}, Problem: "the overrides of the rule exempt this key"}
@@ -180,7 +180,7 @@ func countsBy(characteristics []rule.Characteristic, name string) bool {
 	})
 }
 
-// recordState says how the key of a record stands.
+// recordState returns the state of the key of a record.
 func (n *Node) recordState(record *mitigation.Record, now time.Time) admin.KeyState {
 	r := n.Rules().ByFingerprint(record.Rule)
 	s := n.keyState(r, record.Key, now)
@@ -190,7 +190,7 @@ func (n *Node) recordState(record *mitigation.Record, now time.Time) admin.KeySt
 	return s
 }
 
-// keyState says how key stands. r is its rule, nil if that is not known.
+// keyState returns the state of key. r is its rule, or nil if that is not known.
 func (n *Node) keyState(r *rule.Rule, key counter.Key, now time.Time) admin.KeyState {
 	s := admin.KeyState{Key: key.String(), Limits: []admin.LimitState{}}
 	if record, ok := n.table.Held(key, now); ok {

@@ -19,24 +19,23 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// files are the rules, the certificate, the keys and the tokens of a node, which may change while it
-// runs.
+// files are the rules, the certificate, the keys and the tokens of a node, which may change while it runs.
 type files struct {
 	o        Options
 	metrics  *metrics
 	tokens   *admin.Tokens
-	nodes    func() int // how many the PoP has
+	nodes    func() int // returns the number of nodes of the PoP
 	setRules func(*rule.Set)
 	setKeys  func([][]byte) error // of the gossip
 
 	certificate atomic.Pointer[tls.Certificate]
 
 	mu    sync.Mutex // held while loading
-	stamp string     // of what was loaded last, in force or not
+	stamp string     // of the files loaded last, whether in force or not
 	named []string   // files that the rules files name
 }
 
-// load loads the files for the first time. It returns the rules and the keys of the gossip.
+// load loads the files for the first time. It returns the rules and the gossip keys.
 func (f *files) load() (rules *rule.Set, keys [][]byte, err error) {
 	rules, rulesErr := f.loadRules()
 	keys, keysErr := f.loadKeys()
@@ -106,7 +105,7 @@ func (f *files) reloadKeys() error {
 	return f.setKeys(keys)
 }
 
-// loadTokens reads the tokens of operators.
+// loadTokens reads the operators' tokens.
 func (f *files) loadTokens() error {
 	if f.o.AdminTokens == "" {
 		return nil
@@ -127,7 +126,7 @@ func (f *files) tls() *tls.Config {
 	}
 }
 
-// loadRules loads the rules, or returns those that are not in files. It stamps what is loaded now.
+// loadRules loads the rules, or returns those that are not in files. It records the stamp of the loaded files.
 func (f *files) loadRules() (*rule.Set, error) {
 	for {
 		f.stamp = f.now()
@@ -138,11 +137,11 @@ func (f *files) loadRules() (*rule.Set, error) {
 		if slices.Equal(named, f.named) {
 			return set, err
 		}
-		f.named = named // load them again, stamped before they are read
+		f.named = named // load again, after the named files are part of the stamp
 	}
 }
 
-// reload loads the files again. What has an error leaves the old as it is.
+// reload loads the files again. Files with an error leave the previous state unchanged.
 func (f *files) reload() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,15 +161,15 @@ func (f *files) reload() error {
 	return errors.Join(err, otherErr)
 }
 
-// noteHyphens logs that keys of rules files are spelled with hyphens.
+// noteHyphens logs that rules files contain keys with hyphens.
 func (f *files) noteHyphens(rules *rule.Set) {
 	if note := rules.Hyphens().Note(); note != nil {
 		f.o.Logger.Warn("keys of rules files have hyphens; underscores are the spelling", "note", note)
 	}
 }
 
-// watch reloads the files when they change, until ctx is done. It looks once a second,
-// and loads what has stayed the same for one: by then it is written whole.
+// watch reloads the files when they change, until ctx is done. It checks once a second, and loads files that
+// have been stable for a second: then they are written completely.
 func (f *files) watch(ctx context.Context) {
 	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.o.Gossip.KeyFile == "" && f.o.AdminTokens == "" {
 		return
@@ -190,9 +189,9 @@ func (f *files) watch(ctx context.Context) {
 	})
 }
 
-// LogReloadError says why files were not reloaded, a line for each error in them.
+// LogReloadError logs why files were not reloaded, with a line for each error.
 func LogReloadError(logger *slog.Logger, err error) {
-	logged := map[string]bool{} // the nodes of a Local all say the same
+	logged := map[string]bool{} // all nodes of a Local have the same errors
 	for _, e := range SingleErrors(err) {
 		if logged[e.Error()] {
 			continue
@@ -206,7 +205,7 @@ func LogReloadError(logger *slog.Logger, err error) {
 	}
 }
 
-// SingleErrors returns the errors that err joins, those within them too; none if err is nil.
+// SingleErrors returns the errors that err joins, including nested ones, or nil if err is nil.
 func SingleErrors(err error) (all []error) {
 	if err == nil {
 		return nil
@@ -221,10 +220,10 @@ func SingleErrors(err error) (all []error) {
 	return all
 }
 
-// now returns what changes when a file does: names, sizes, times. Links are followed, so
-// that a directory which is replaced by switching a link is noticed.
+// now returns a text that changes when a file does: names, sizes, times. Links are followed, so that a
+// directory that is replaced by switching a link is noticed.
 func (f *files) now() string {
-	names, _ := rule.Files(f.o.RuleFiles...) // an error shows as a change
+	names, _ := rule.Files(f.o.RuleFiles...) // an error looks like a change
 	var b strings.Builder
 	for _, name := range slices.Concat(names, f.named, []string{f.o.TLSCert, f.o.TLSKey, f.o.Gossip.KeyFile, f.o.AdminTokens}) {
 		if info, err := os.Stat(name); err == nil {

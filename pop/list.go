@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/pop/admin"
 )
 
-// pageSize is how many mitigations are on a page if the query does not say.
+// pageSize is the number of mitigations on a page if the query has no limit.
 const pageSize = 100
 
 // Mitigations returns a page of the mitigations and lifts that q selects.
@@ -38,7 +38,7 @@ func (n *Node) Mitigations(q admin.Query) (page admin.Mitigations, err error) {
 	}
 	now := n.o.Now()
 	var found []place
-	most := q.Limit + 1 // one more shows that there is another page
+	most := q.Limit + 1 // one more, to know whether there is another page
 	for r := range n.table.All(now) {
 		if !matches(r) {
 			continue
@@ -64,9 +64,9 @@ func (n *Node) Mitigations(q admin.Query) (page admin.Mitigations, err error) {
 	return page, nil
 }
 
-// A place is where a record is in a list.
+// A place is the position of a record in a list.
 type place struct {
-	order  int64 // the greatest comes first
+	order  int64 // the greatest is first
 	key    counter.Key
 	record *mitigation.Record
 }
@@ -75,13 +75,13 @@ func (p place) compare(o place) int {
 	return cmp.Or(cmp.Compare(o.order, p.order), bytes.Compare(p.key[:], o.key[:]))
 }
 
-// firstPlaces returns the first n of places in order, in the memory of places.
+// firstPlaces returns the first n places in order. It reuses the memory of places.
 func firstPlaces(places []place, n int) []place {
 	slices.SortFunc(places, place.compare)
 	return places[:min(len(places), n)]
 }
 
-// parsePlace reads a cursor. Without one, the place has no record.
+// parsePlace parses a cursor. An empty cursor gives a place without a record.
 func parsePlace(text string) (p place, err error) {
 	if text == "" {
 		return p, nil
@@ -117,7 +117,7 @@ func (n *Node) matcher(q admin.Query) (func(*mitigation.Record) bool, error) {
 			return nil, errors.New("pop: clients are not known: the node runs without --log-clients; give a rule and the values of its characteristics, or a key")
 		}
 		in := q.Client.Masked()
-		of := netip.Addr{} // the one client
+		of := netip.Addr{} // the client, if the query has a single address
 		if q.Client.IsSingleIP() {
 			of = n.o.Client.Client(q.Client.Addr())
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/edgelimit/edge/pop/page"
 )
 
-// A listener is one that Start opens, and what serves it.
+// A listener is opened by Start, with the function that serves it.
 type listener struct {
 	net.Listener
 	name, addr string
@@ -51,12 +51,12 @@ func closeAll(listeners []listener) {
 	}
 }
 
-// serveShardLocked lets other nodes connect to the shard inside by ln. mu is held.
+// serveShardLocked serves the embedded shard to other nodes that connect to ln. mu is held.
 func (n *Node) serveShardLocked(ln net.Listener) {
 	n.running.Go(func() { _ = n.inner.Serve(n.upgraded, ln) }) // until its context ends
 }
 
-// serveMetricsLocked starts a server for what watches the node. mu is held.
+// serveMetricsLocked starts the server for metrics and health checks. mu is held.
 func (n *Node) serveMetricsLocked(ln net.Listener) {
 	var both http.Protocols
 	both.SetHTTP1(true)
@@ -65,10 +65,10 @@ func (n *Node) serveMetricsLocked(ln net.Listener) {
 	n.operators = append(n.operators, s.Server)
 }
 
-// adminConnections is how many connections operators may have at once. Others wait.
+// adminConnections is the maximum number of operators' connections. Others wait.
 const adminConnections = 256
 
-// serveAdminLocked starts a server for operators. mu is held.
+// serveAdminLocked starts the server for operators. mu is held.
 func (n *Node) serveAdminLocked(ln net.Listener) {
 	host, _, _ := net.SplitHostPort(n.o.AdminListen)
 	at, _ := ln.Addr().(*net.TCPAddr)

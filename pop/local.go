@@ -14,19 +14,18 @@ import (
 	"github.com/edgelimit/edge/counter/shard"
 )
 
-// LocalOptions configures a Local. In Node, the same fields are required as for a single node,
-// except those that differ between the nodes.
+// LocalOptions configures a Local. Node requires the same fields as for a single node, except those that differ
+// between the nodes.
 type LocalOptions struct {
 	// Nodes is the number of nodes. If zero, 3.
 	Nodes int
 
-	// Listen is the address that clients connect to; each connection goes to another
-	// node. If empty, clients connect to the nodes themselves.
+	// Listen is the address that clients connect to. Each connection goes to the next node. If empty, clients
+	// connect to the nodes themselves.
 	Listen string
 
-	// Node are the options of each node. Name, Listen, MetricsListen, AdminListen and Peers are set
-	// by the PoP, which appends the node's name to DecisionLog; without Shards, each node gets a shard
-	// of its own, reached by all.
+	// Node has the options of each node. The PoP sets Name, Listen, MetricsListen, AdminListen and Peers, and
+	// appends the node's name to DecisionLog. Without Shards, each node gets a shard that all nodes use.
 	Node Options
 
 	// Addrs returns the addresses of the ith node's listeners. If nil, free ports of 127.0.0.1
@@ -34,12 +33,12 @@ type LocalOptions struct {
 	Addrs func(i int) (clients, metrics, admin string)
 }
 
-// A Local is a whole PoP in one process. Its nodes are as separate as those on several
-// machines: they share nothing but shards, and send each other packets.
+// A Local is a whole PoP in one process. Its nodes are as separate as those on several machines: they share
+// only shards, and send each other packets.
 type Local struct {
 	nodes  []*Node
 	shards []string     // addresses of the embedded ones
-	ln     net.Listener // the spreader's, nil if there is none
+	ln     net.Listener // of the spreader; nil without one
 	spread sync.WaitGroup
 	talk   sync.WaitGroup // of the nodes
 	quiet  context.CancelFunc
@@ -47,7 +46,7 @@ type Local struct {
 	end    context.CancelFunc
 }
 
-// StartLocal starts a PoP. After an error nothing runs.
+// StartLocal starts a PoP. If it fails, nothing runs.
 func StartLocal(o LocalOptions) (l *Local, err error) {
 	if o.Nodes < 0 {
 		return nil, fmt.Errorf("pop: %d nodes: a PoP needs at least one", o.Nodes)
@@ -112,18 +111,18 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 	return l, nil
 }
 
-// localNodes are the nodes of one process.
+// localNodes are the nodes of a Local.
 type localNodes struct {
-	nodes atomic.Pointer[[]*Node] // set when all are made
+	nodes atomic.Pointer[[]*Node] // set when all nodes exist
 }
 
-// localPeers are a node's Peers in its process.
+// localPeers implements Peers within a process.
 type localPeers struct {
 	*localNodes
 	name string
 }
 
-// Send lets its peers receive a message.
+// Send delivers a message to all peers.
 func (p localPeers) Send(message []byte) {
 	for _, peer := range *p.nodes.Load() {
 		if peer.Name() != p.name {
@@ -132,7 +131,7 @@ func (p localPeers) Send(message []byte) {
 	}
 }
 
-// SendTo lets one peer receive messages.
+// SendTo delivers messages to one peer.
 func (p localPeers) SendTo(name string, messages ...[]byte) (ok bool) {
 	for _, peer := range *p.nodes.Load() {
 		if peer.Name() == name {
@@ -145,10 +144,10 @@ func (p localPeers) SendTo(name string, messages ...[]byte) (ok bool) {
 	return ok
 }
 
-// ClockAhead returns 0: the nodes of a process have one clock.
+// ClockAhead returns 0: the nodes of a process share a clock.
 func (localPeers) ClockAhead() time.Duration { return 0 }
 
-// tell lets the nodes tell each other their status.
+// tell sends each node's status to the others.
 func (l *localNodes) tell() {
 	for _, from := range *l.nodes.Load() {
 		status := from.Status()
@@ -179,7 +178,7 @@ func (l *Local) startShards(n int) error {
 	return nil
 }
 
-// startSpreader lets every node serve a share of the connections.
+// startSpreader starts to distribute connections over the nodes.
 func (l *Local) startSpreader(logger *slog.Logger) error {
 	s := newSpreader(l.ln, len(l.nodes), logger)
 	for i, n := range l.nodes {
@@ -194,7 +193,7 @@ func (l *Local) startSpreader(logger *slog.Logger) error {
 // Nodes returns the nodes.
 func (l *Local) Nodes() []*Node { return l.nodes }
 
-// Addr returns the address that clients connect to, nil if nobody listens.
+// Addr returns the address that clients connect to, or nil without a spreader.
 func (l *Local) Addr() net.Addr {
 	if l.ln == nil {
 		return nil
@@ -205,7 +204,7 @@ func (l *Local) Addr() net.Addr {
 // ShardAddrs returns the addresses of the embedded shards.
 func (l *Local) ShardAddrs() []string { return l.shards }
 
-// Reload loads the rules files of all nodes again.
+// Reload reloads the rules files of all nodes.
 func (l *Local) Reload() error {
 	var errs []error
 	for _, n := range l.nodes {
@@ -214,7 +213,7 @@ func (l *Local) Reload() error {
 	return errors.Join(errs...)
 }
 
-// Stop stops the nodes, all at once, then the shards. See Node.Stop.
+// Stop stops all nodes at once, then the shards. See Node.Stop.
 func (l *Local) Stop(ctx context.Context) error {
 	if l.ln != nil {
 		_ = l.ln.Close()

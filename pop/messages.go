@@ -11,23 +11,21 @@ import (
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
-// Peers carry messages to the other nodes of a PoP. What they carry back goes to
-// Node.Receive and Node.ReceiveStatus. Their methods must not block, and may keep what
-// they are given.
+// Peers carries messages to the other nodes of a PoP. Their messages go to Node.Receive and Node.ReceiveStatus.
+// The methods must not block, and may keep their arguments.
 type Peers interface {
 	// Send passes a message to all other nodes.
 	Send(message []byte)
 
-	// SendTo passes messages to one node, and reports whether there is such a node and it
-	// accepts them now.
+	// SendTo passes messages to one node, and reports whether that node is known and can receive them now.
 	SendTo(name string, messages ...[]byte) bool
 
-	// ClockAhead returns how far this node's clock is ahead of that of the node that is most
-	// behind, 0 if none is.
+	// ClockAhead returns how far this node's clock is ahead of the clock that is most behind, or 0 if none is
+	// behind.
 	ClockAhead() time.Duration
 }
 
-// noPeers are the Peers of a node that is alone.
+// noPeers implements Peers for a node that is alone.
 type noPeers struct{}
 
 func (noPeers) Send([]byte)                   {}
@@ -36,8 +34,8 @@ func (noPeers) ClockAhead() time.Duration     { return 0 }
 
 // Messages between nodes begin with their kind.
 const (
-	messageRecords byte = 1 + iota // records that are new
-	messageDigest                  // digest of the sender's records: it asks for the receiver's where theirs differs
+	messageRecords byte = 1 + iota // new records
+	messageDigest                  // digest of the sender's records, to request the receiver's where they differ
 	messageRepair                  // records, in answer to a digest
 )
 
@@ -45,7 +43,7 @@ const (
 	// recordsInMessage is the maximum number of records in a message.
 	recordsInMessage = (gossip.MaxMessage - 1) / mitigation.SentSize
 
-	// recordsInRepair is the maximum number of records that one repair sends.
+	// recordsInRepair is the maximum number of records in one repair.
 	recordsInRepair = gossip.MaxSendTo * recordsInMessage
 )
 
@@ -74,11 +72,11 @@ func (n *Node) Receive(from string, message []byte, age time.Duration) error {
 	return fmt.Errorf("pop: unknown kind of message %d", kind)
 }
 
-// receiveRecords merges records, and reports whether one of them is new. It returns the error of
-// the first one that cannot be decoded.
+// receiveRecords merges records, and reports whether one of them is new. It returns the first error of decoding
+// a record.
 func (n *Node) receiveRecords(records []byte, now time.Time, age time.Duration) (news bool, err error) {
 	for record := range slices.Chunk(records, mitigation.SentSize) {
-		// A record carries its remaining lifetime as of when it was sent.
+		// A record carries its remaining lifetime at the time of sending.
 		switch r, wrong := mitigation.ParseSent(record, now.Add(-age)); {
 		case wrong == nil:
 			news = n.limiter.Learn(r, "peer", now) || news
@@ -89,12 +87,12 @@ func (n *Node) receiveRecords(records []byte, now time.Time, age time.Duration) 
 	return news, err
 }
 
-// publish sends a record of this node to the others.
+// publish sends a record of this node to its peers.
 func (n *Node) publish(r mitigation.Record) {
 	n.peers.Send(r.AppendSent([]byte{messageRecords}, n.o.Now()))
 }
 
-// repair sends a peer the records where its digest differs from this node's.
+// repair sends a peer the records for which its digest differs from this node's.
 func (n *Node) repair(to string, theirs mitigation.Digest) {
 	now := n.o.Now()
 	var messages [][]byte

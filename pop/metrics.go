@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics say whether the files that a node reads are in force, and which shards own keys.
+// metrics show whether the current files are in force, and which shards own keys.
 type metrics struct {
 	successful prometheus.Gauge
 	loaded     prometheus.Gauge

@@ -49,21 +49,21 @@ type Node struct {
 	limiter   *limit.Limiter
 	crowd     crowd
 
-	inner    *shard.Server       // embedded shard, connected by pipe; nil if Options has Shards
+	inner    *shard.Server       // the embedded shard, connected by pipe; nil if Options has Shards
 	pipe     *shard.Pipe         // nil without inner
-	shards   []*memcached.Client // of Options, or the embedded one
+	shards   []*memcached.Client // those of Options, or the embedded one
 	ring     *ringWatch
 	discover *discovery // nil unless shards are found by gossip
 
 	proxy   *proxy.Proxy
 	headers headers
 
-	counting context.Context // of the goroutines that end once all requests are counted
+	counting context.Context // ends when all requests are counted
 	stop     context.CancelFunc
-	upgraded context.Context // of upgraded connections, and of the goroutines that end last
+	upgraded context.Context // of upgraded connections and the goroutines that end last
 	end      context.CancelFunc
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	state     state
 	servers   []server // of clients
 	operators []*http.Server
@@ -75,7 +75,7 @@ type Node struct {
 
 	upgrading  upgrades
 	lameDuck   lameDuck
-	unixSource sync.Once // the first PROXY header of that family was logged
+	unixSource sync.Once // to log the first PROXY header of that family
 }
 
 type state int
@@ -86,8 +86,8 @@ const (
 	stopping
 )
 
-// New returns a node. It opens no sockets and starts no goroutines, so errors in the options and rules
-// files come first.
+// New returns a node. It opens no sockets and starts no goroutines, so errors in the options and rules files
+// are reported first.
 func New(o Options) (*Node, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -114,7 +114,7 @@ func New(o Options) (*Node, error) {
 	if n.table, err = mitigation.New(mitigation.Options{Size: o.MitigationRecords, Registerer: n.registry}); err != nil {
 		return nil, err
 	}
-	changed := make(chan struct{}, 1) // a member of the gossip has come or gone
+	changed := make(chan struct{}, 1) // a member has joined or left
 	if err := n.makePeers(keys, changed); err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func New(o Options) (*Node, error) {
 	return n, nil
 }
 
-// makePeers sets up the exchange with peers. It sends to changed when one joins or leaves.
+// makePeers sets up the exchange with peers. It sends to changed when a member joins or leaves.
 func (n *Node) makePeers(keys [][]byte, changed chan struct{}) (err error) {
 	g := n.o.Gossip
 	n.peerTable = newPeerTable(n.o.Name, len(g.Join) > 0, n.table.Full, n.o.Now, n.o.Logger, n.registry)
@@ -256,17 +256,17 @@ func (n *Node) makeProxy() (err error) {
 	return err
 }
 
-// nodes returns the number of nodes that the PoP may have: MaxNodes, or more if more were seen.
+// nodes returns the maximum number of nodes in the PoP: MaxNodes, or more if more were seen.
 func (n *Node) nodes() int { return max(n.o.MaxNodes, int(n.peerTable.most.Load())) }
 
-// setKeys replaces the keys of the gossip.
+// setKeys replaces the gossip keys.
 func (n *Node) setKeys(keys [][]byte) error { return n.gossip.SetKeys(keys) }
 
 // Name returns the node's name.
 func (n *Node) Name() string { return n.o.Name }
 
-// Handler returns the handler of client requests, for callers with their own server. The node counts
-// only between Start and Stop.
+// Handler returns the handler for client requests, for callers with their own server. The node counts only
+// between Start and Stop.
 func (n *Node) Handler() http.Handler { return n.proxy }
 
 // Admit decides a request that the caller serves itself; see [proxy.Proxy.Admit].
@@ -275,10 +275,10 @@ func (n *Node) Admit(r *http.Request) *proxy.Admission { return n.proxy.Admit(r)
 // Gatherer returns the node's metrics.
 func (n *Node) Gatherer() prometheus.Gatherer { return n.registry }
 
-// Registerer registers metrics beside the node's own.
+// Registerer registers metrics in addition to the node's own.
 func (n *Node) Registerer() prometheus.Registerer { return n.registry }
 
-// Rules returns the rules in force.
+// Rules returns the current rules.
 func (n *Node) Rules() *rule.Set { return n.limiter.Rules() }
 
 // Addr returns the address of a listener of Start: "http", "https", "metrics", "admin", "gossip",
@@ -289,7 +289,7 @@ func (n *Node) Addr(of string) net.Addr {
 	return n.addrs[of]
 }
 
-// Start opens the listeners and starts to serve and count. After an error nothing runs.
+// Start opens the listeners and starts to serve and count. If it fails, nothing runs.
 func (n *Node) Start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -338,13 +338,13 @@ func (n *Node) Start() error {
 	return nil
 }
 
-// join joins the peers, and discovers their shards. mu is held.
+// join joins the peers and discovers their shards. mu is held.
 func (n *Node) join(listeners []listener) error {
 	n.peerTable.start(n.o.Now())
 	if n.gossip == nil {
 		return nil
 	}
-	var port uint16 // of the shard inside
+	var port uint16 // port of the embedded shard
 	for _, l := range listeners {
 		if l.name == "shard" {
 			port = l.Addr().(*net.TCPAddr).AddrPort().Port()
@@ -362,7 +362,7 @@ func (n *Node) join(listeners []listener) error {
 	n.running.Go(func() { every(n.counting, clockInterval, watch.look) })
 	if n.discover != nil {
 		own := shardAt(n.gossip.Addr(), port)
-		n.discover.look(own, time.Now()) // before there is something to count
+		n.discover.look(own, time.Now()) // before there are counts
 		n.running.Go(func() { n.discover.run(n.counting, own) })
 	}
 	return nil
@@ -379,7 +379,7 @@ func (n *Node) Serve(ln net.Listener) error {
 	return nil
 }
 
-// countingBehind is the age of the oldest waiting count from which readiness reports it.
+// countingBehind is the age of the oldest pending count from which readiness reports it.
 const countingBehind = time.Second
 
 // readiness returns why the node should get no connections, and what operators should know.
@@ -399,13 +399,13 @@ func (n *Node) readiness() (detail []string, err error) {
 	return append(append(detail, n.notices.details()...), n.crowded()...), nil
 }
 
-// Reload reloads rules, certificate, keys and tokens. If one of these has an error, its previous version
-// stays in force.
+// Reload reloads rules, certificate, keys and tokens. If one of these has an error, its previous version stays
+// in force.
 func (n *Node) Reload() error { return n.files.reload() }
 
-// SetRules replaces the rules of a node without rules files. It refuses rules with more sub-windows than
-// the number of nodes allows, and rules that name no host if [Options.StrictHosts] needs one. After an
-// error the old rules stay in force.
+// SetRules replaces the rules of a node without rules files. It returns an error if rules have more sub-windows
+// than the number of nodes allows, or if they name no host although [Options.StrictHosts] requires one. Then
+// the old rules stay in force.
 func (n *Node) SetRules(set *rule.Set) error {
 	if err := n.o.checkRules(set, n.nodes()); err != nil {
 		return err
@@ -419,8 +419,8 @@ func (n *Node) Lift(key counter.Key) (mitigation.Record, error) {
 	return n.limiter.Lift(key, n.o.Now())
 }
 
-// Drain takes the shard at an address out of the ring on all nodes, or puts it back if on is false. The
-// other shards take over its keys within a second; see [limit.Limiter.SetShards]. Configured shards, unlike
-// discovered ones, store the order, so it survives a restart of all nodes. Nodes without peers learn of it
+// Drain removes the shard at an address from the ring of all nodes, or returns it if on is false. The other
+// shards take over its keys within a second; see [limit.Limiter.SetShards]. Configured shards, unlike
+// discovered ones, store the drain, so it survives a restart of all nodes. Nodes without peers learn of it
 // within 30 s.
 func (n *Node) Drain(shard string, on bool) error { return n.ring.drain(shard, on, n.o.Now()) }

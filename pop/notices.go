@@ -13,8 +13,8 @@ import (
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
-// Problems with what surrounds a node, as edge_surroundings_problem names them. Those that the proxy
-// notices are its own.
+// Problems with a node's surroundings, as named in edge_surroundings_problem. The proxy detects others, and
+// names them itself.
 const (
 	problemNoHeader     = "missing_proxy_header"
 	problemJoin         = "gossip_join"
@@ -22,25 +22,25 @@ const (
 	problemNameConflict = "same_name"
 )
 
-// noticePause is the least time between two warnings of a problem: clients can cause some, and end them.
+// noticePause is the minimum time between two warnings about a problem, because clients can cause and end some
+// problems.
 const noticePause = time.Minute
 
-// notices holds the problems that a node has noticed in its surroundings. Each is logged once until it
-// has passed.
+// notices holds the problems with the node's surroundings. Each is logged once until it has passed.
 type notices struct {
 	logger *slog.Logger
 	now    func() time.Time
 	gauge  *prometheus.GaugeVec
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	all map[string]*notice
 }
 
 // A notice is the state of a problem.
 type notice struct {
-	text   string    // what to say; empty if it has passed
-	warned time.Time // the last warning
-	hushed bool      // it is not logged, since it comes and goes
+	text   string    // description; empty if the problem has passed
+	warned time.Time // time of the last warning
+	hushed bool      // not logged, because it comes and goes
 }
 
 func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Registerer) *notices {
@@ -55,7 +55,7 @@ func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Regist
 	return n
 }
 
-// note notes a problem, or with an empty text that it has passed.
+// note records a problem, or with an empty text that it has passed.
 func (n *notices) note(problem, text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -70,7 +70,7 @@ func (n *notices) note(problem, text string) {
 		}
 	case text != "":
 		n.gauge.WithLabelValues(problem).Set(1)
-		if !known || one.hushed { // one that stays after it came and went is logged, too
+		if !known || one.hushed { // a problem that persists after it came and went is logged, too
 			if one.hushed = now.Sub(one.warned) < noticePause; !one.hushed {
 				one.warned = now
 				n.logger.Warn(text, "problem", problem)
@@ -92,11 +92,11 @@ func (n *notices) details() (details []string) {
 	return details
 }
 
-// joinPatience is how long a node tries to join its PoP before it says that it cannot: nodes that start
-// together wait for each other.
+// joinPatience is how long a node tries to join its PoP before it reports a failure: nodes that start together
+// wait for each other.
 const joinPatience = 10 * time.Second
 
-// joined notes what became of an attempt to join a node while there is no other.
+// joined records the result of an attempt to join while there is no peer.
 func (n *Node) joined(addr string, err error) {
 	if err == nil {
 		n.notices.note(problemJoin, "")

@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// operations returns what operators can see and do here.
+// operations returns the operations of the admin API on this node.
 func (n *Node) operations() *admin.Operations {
 	return &admin.Operations{
 		Status: n.status, Rules: n.ruleStates, Mitigations: n.Mitigations, Mitigation: n.mitigation, Explain: n.Explain,
@@ -29,7 +29,7 @@ func (n *Node) operations() *admin.Operations {
 	}
 }
 
-// status says whether the node is well.
+// status returns the health of the node.
 func (n *Node) status() admin.Status {
 	now := n.o.Now()
 	s := admin.Status{Node: n.o.Name, Version: n.o.Version, Problems: []string{}, Mitigations: map[string]int{}}
@@ -57,7 +57,7 @@ func (n *Node) status() admin.Status {
 	return s
 }
 
-// ruleStates returns the rules in force with their figures.
+// ruleStates returns the current rules with their figures.
 func (n *Node) ruleStates() (all []admin.Rule) {
 	active := map[*rule.Rule]int{}
 	for r := range n.table.All(n.o.Now()) {
@@ -87,7 +87,7 @@ func (n *Node) changed() uint64 {
 // nearWait is how long the page waits for the counting loop.
 const nearWait = time.Second
 
-// near returns keys near their threshold, n at most.
+// near returns at most n keys near their threshold.
 func (n *Node) near(most int) (all []page.Near) {
 	ctx, cancel := context.WithTimeout(context.Background(), nearWait)
 	defer cancel()
@@ -101,7 +101,7 @@ func (n *Node) near(most int) (all []page.Near) {
 	return all
 }
 
-// setRules replaces the rules by others that were checked.
+// setRules replaces the rules by checked ones.
 func (n *Node) setRules(set *rule.Set) {
 	before := n.effective()
 	n.limiter.SetRules(set)
@@ -111,7 +111,7 @@ func (n *Node) setRules(set *rule.Set) {
 	n.noteNodes()
 }
 
-// effective returns how many mitigations the rules in force act on.
+// effective returns the number of mitigations that are effective under the current rules.
 func (n *Node) effective() (effective int) {
 	for r := range n.table.All(n.o.Now()) {
 		if of, state := n.stateOf(r); of != nil && state == inForce {
@@ -121,7 +121,7 @@ func (n *Node) effective() (effective int) {
 	return effective
 }
 
-// mitigation returns what is known of one key.
+// mitigation returns the state of one key.
 func (n *Node) mitigation(text string) (m admin.Mitigation, err error) {
 	key, err := parseKey(text)
 	if err != nil {
@@ -135,7 +135,7 @@ func (n *Node) mitigation(text string) (m admin.Mitigation, err error) {
 	return *n.describe(&r, now), nil
 }
 
-// describe returns what operators see of a record.
+// describe returns a record as operators see it.
 func (n *Node) describe(r *mitigation.Record, now time.Time) *admin.Mitigation {
 	m := &admin.Mitigation{
 		Key: r.Key.String(), ID: n.secret.ID(r.Key).String(), Start: time.UnixMicro(r.Start).UTC(), Left: r.Deadline.Sub(now).Seconds(), Lifted: r.Lifted,
@@ -170,7 +170,7 @@ func (n *Node) add(o admin.Order) (m admin.Mitigation, err error) {
 		return m, admin.Invalid("duration: a mitigation lasts 1s at least")
 	}
 	now := n.o.Now()
-	client, _ := netip.ParseAddr(o.Values["ip"]) // other characteristics have none
+	client, _ := netip.ParseAddr(o.Values["ip"]) // invalid for rules with other characteristics
 	record, err := n.limiter.Add(key, r, client, o.Duration, now)
 	if err != nil {
 		return m, err
@@ -261,9 +261,9 @@ const (
 	lifted
 )
 
-// stateOf returns the rule in force of a record, nil if it was removed or is not known, and the
-// record's state. Which limits its overrides give the key is known only when the key's next request
-// comes: until then such a record counts as one that is acted on.
+// stateOf returns the current rule of a record, nil if it was removed or is not known, and the record's state.
+// The limits that overrides give the key are only known after the key's next request: until then such a record
+// counts as effective.
 func (n *Node) stateOf(r *mitigation.Record) (of *rule.Rule, state int) {
 	of = n.Rules().ByFingerprint(r.Rule)
 	switch {

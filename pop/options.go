@@ -26,157 +26,153 @@ type Options struct {
 	// Name identifies the node within the PoP.
 	Name string
 
-	// Version is the program version shown to operators.
+	// Version is the program's version, as shown to operators.
 	Version string
 
-	// Secret makes the keys. It is the same on all nodes of a PoP and known to nobody else: at least 16
-	// bytes. SecretFile is the file that holds it, if Secret is empty.
+	// Secret is the key of all hashes. It is the same on all nodes of a PoP and known to nobody else: at least
+	// 16 bytes. SecretFile is the file that contains it, if Secret is empty.
 	Secret, SecretFile string
 
-	// RuleFiles are rules files and directories of them. They are loaded when the node is
-	// made, and again by Reload and when they change.
+	// RuleFiles are rules files and directories of them. New loads them, and so does Reload, and the node when
+	// they change.
 	RuleFiles []string
 
-	// Rules are the rules if there are no RuleFiles.
+	// Rules are used if there are no RuleFiles.
 	Rules *rule.Set
 
-	// Listen and TLSListen are the addresses that clients connect to. Without any, Serve
-	// is given listeners.
+	// Listen and TLSListen are the addresses that clients connect to. Without them, call Serve with listeners.
 	Listen, TLSListen string
 
-	// Listeners are open sockets that Start takes in place of opening one: for clients "http" and
-	// "https", for operators "metrics" and "admin". Stop closes them.
+	// Listeners are open sockets that Start uses instead of opening its own: for clients "http" and "https",
+	// for operators "metrics" and "admin". Stop closes them.
 	Listeners map[string]net.Listener
 
-	// TLSCert and TLSKey are PEM files. They are read again by Reload and when they change.
+	// TLSCert and TLSKey are PEM files. Reload reads them again, and so does the node when they change.
 	TLSCert, TLSKey string
 
-	// MetricsListen is the address of the listener for metrics and health, AdminListen that of the API
+	// MetricsListen is the address of the listener for metrics and health checks, AdminListen that of the API
 	// for operators. If empty, the node has no such listener.
 	MetricsListen, AdminListen string
 
-	// AdminTokens is the file with the operators' tokens, see [admin.Tokens.Read]. It is read again by
-	// Reload and when it changes. If empty, the node makes one token, for this machine.
+	// AdminTokens is the file with the operators' tokens, see [admin.Tokens.Read]. Reload reads it again, and
+	// so does the node when it changes. If empty, the node generates a token for this machine.
 	AdminTokens string
 
-	// AdminPProf serves profiles of the process at AdminListen.
+	// AdminPProf enables profiles of the process at AdminListen.
 	AdminPProf bool
 
-	// CheckListen is the address at which other proxies ask whether requests may pass, host:port or
-	// unix:PATH, and SPOPListen that at which HAProxy does by its own protocol; see proxy.Check and
-	// proxy.Agent. With one of them, a node needs no origin: it then opens no Listen.
+	// CheckListen is the address where other proxies ask whether requests may pass, host:port or unix:PATH, and
+	// SPOPListen the one where HAProxy asks with its own protocol; see proxy.Check and proxy.Agent. With
+	// either, a node needs no origin: without one it opens no Listen.
 	CheckListen, SPOPListen string
 
-	// CheckDenyStatus is the status of all refusals at CheckListen; see proxy.CheckOptions. If zero,
-	// each has its own.
+	// CheckDenyStatus is the status of all refusals at CheckListen; see proxy.CheckOptions. If zero, refusals
+	// have their own statuses.
 	CheckDenyStatus int
 
-	// Embedded says that the node only decides, with Admit and DecideBy, and needs no origin.
+	// Embedded is set if the node only decides, by Admit and DecideBy, and needs no origin.
 	Embedded bool
 
-	// Origin is where requests go, HostOrigins where those to certain hosts go. See
+	// Origin is the destination of requests, HostOrigins the destinations for certain hosts. See
 	// proxy.NewOrigin for the form.
 	Origin        string
 	HostOrigins   map[string]string
 	OriginOptions proxy.OriginOptions
 
-	// Shards are the memcached servers that hold the PoP's counters, as host:port. Every
-	// node is given the same, in the same spelling; their order does not matter. Without
-	// any, the node has a shard of its own inside.
+	// Shards are the memcached servers that hold the PoP's counters, as host:port. All nodes need the same
+	// ones, in the same spelling; their order does not matter. Without any, the node embeds a shard.
 	Shards       []string
 	ShardOptions memcached.Options
 
-	// ShardListen is the address, HOST:PORT, of a shard inside of this node for the whole
-	// PoP: the shards of all nodes that have one are found by gossip. If empty, and no
-	// Shards are given, the shard inside is this node's alone.
+	// ShardListen is the address, HOST:PORT, at which the node's embedded shard serves the whole PoP: nodes
+	// find each other's shards by gossip. If empty, and without Shards, only this node uses the embedded shard.
 	ShardListen string
 
-	// TrustedProxies are believed about whom they speak for: by X-Forwarded-For, and by
-	// the PROXY protocol if ProxyProtocol is set.
+	// TrustedProxies may name the client that they speak for: in X-Forwarded-For, and in the PROXY protocol if
+	// ProxyProtocol is set.
 	TrustedProxies []netip.Prefix
 	ProxyProtocol  bool
 
-	// Client says which part of an address is one client. If zero, an IPv4 address, an
-	// IPv6 /64.
+	// Client is the part of an address that identifies a client. If zero, an IPv4 address or an IPv6 /64.
 	Client rule.ClientPrefix
 
-	// HTTPEngine serves the HTTP of clients. If zero, OwnEngine.
+	// HTTPEngine serves HTTP to clients. If zero, OwnEngine.
 	HTTPEngine Engine
 
-	// HTTP2Streams and HTTP2Overhead bound the HTTP/2 connections of OwnEngine: requests that are under
-	// way, and frames beyond what requests need; see http2.Options. If zero, 128 and 1000.
+	// HTTP2Streams and HTTP2Overhead bound the HTTP/2 connections of OwnEngine: concurrent requests, and frames
+	// beyond what requests need; see http2.Options. If zero, 128 and 1000.
 	HTTP2Streams, HTTP2Overhead int
 
 	Headers    proxy.HeaderStyle
-	NodeHeader string // response header with the node's name; empty to send no such header
+	NodeHeader string // name of the response header with the node's name; empty for none
 
-	// Sizes and times of the counting work; see limit.Options.
+	// Sizes and times of counting; see limit.Options.
 	FlushInterval     time.Duration
 	QueueSize         int
 	TrackedKeys       int
 	MitigationRecords int
 
-	// ReadHeaderTimeout bounds reading a request's header. If zero, 10 s.
+	// ReadHeaderTimeout is the maximum time to read a request's header. If zero, 10 s.
 	ReadHeaderTimeout time.Duration
 
-	// IdleTimeout is how long a connection is kept without a request. If zero, 2 min.
+	// IdleTimeout is the maximum time of a connection without a request. If zero, 2 min.
 	IdleTimeout time.Duration
 
-	// BodyTimeout is how long a client may pause within a body, and leave an answer
-	// unread. If zero, 1 min; if negative, there is no limit.
+	// BodyTimeout is the maximum pause of a client within a body, and before it reads more of an answer. If
+	// zero, 1 min; if negative, there is no limit.
 	BodyTimeout time.Duration
 
-	// StrictHosts and StrictMethods refuse hosts that nothing names, and methods in another
-	// case; see proxy.Options.
+	// StrictHosts refuses hosts that neither rules nor origins name, StrictMethods refuses registered methods
+	// in another case; see proxy.Options.
 	StrictHosts, StrictMethods bool
 
-	// BodyRate is how many bytes of a request's body a client has to send each second, on
-	// average; see proxy.Options. If zero, 240; if negative, there is no limit.
+	// BodyRate is the minimum average rate of a request's body, in bytes per second; see proxy.Options. If
+	// zero, 240; if negative, there is no limit.
 	BodyRate int
 
-	// AbandonedRequests is how many requests may wait for the origin's answer without their
+	// AbandonedRequests is the maximum number of requests that wait for the origin's answer without their
 	// clients; see proxy.Options. If zero, 1024.
 	AbandonedRequests int
 
-	// Connections is how many connections clients may have at once, ClientConnections how many each
-	// one; see proxy.Options. If zero, 65536 and 32768; if negative, there is no limit.
+	// Connections is the maximum number of clients' connections, ClientConnections that of each client; see
+	// proxy.Options. If zero, 65536 and 32768; if negative, there is no limit.
 	Connections, ClientConnections int
 
-	// DrainTimeout is how long Stop waits for requests to end. If zero, 30 s.
+	// DrainTimeout is the maximum time that Stop waits for requests to end. If zero, 30 s.
 	DrainTimeout time.Duration
 
-	// MaxHeaderBytes bounds a request's header. If zero, 64 KiB.
+	// MaxHeaderBytes is the maximum size of a request's header. If zero, 64 KiB.
 	MaxHeaderBytes int
 
-	// Now reads the node's clock, by which requests are counted, mitigations end and shards
-	// leave the ring. If nil, time.Now.
+	// Now returns the time by which requests are counted, mitigations end and shards leave the ring. If nil,
+	// time.Now.
 	Now func() time.Time
 
-	AccessLog  bool // a line for each request
-	LogClients bool // lines about mitigations name the client
+	AccessLog  bool // log a line for each request
+	LogClients bool // log the client of each mitigation
 	Logger     *slog.Logger
 
-	// DecisionLog is the file for decisions about a sample of the keys, DecisionLogShare the fraction of
-	// keys in the sample, the same on every node, and DecisionLogSize the maximum size in bytes; see
+	// DecisionLog is the file for decisions about a sample of the keys, DecisionLogShare the fraction of keys
+	// in the sample, the same on every node, and DecisionLogSize the maximum size in bytes; see
 	// decision.Options. If DecisionLog is empty, there is no such log.
 	DecisionLog      string
 	DecisionLogShare float64
 	DecisionLogSize  int64
 
-	// Gossip lets the node talk with the other nodes of the PoP. Without its Listen, they
-	// learn of its mitigations from the shards, unless there are Peers: a start with their next count
-	// of the key, a lift within 30 s.
+	// Gossip connects the node to the other nodes of the PoP. If its Listen is empty, and there are no Peers,
+	// they learn of its mitigations from the shards: of a start with their next count of the key, of a lift
+	// within 30 s.
 	Gossip GossipOptions
 
-	// Peers replace the gossip.
+	// Peers replaces the gossip.
 	Peers Peers
 
-	// MaxNodes is the maximum number of nodes in the PoP, even while some are replaced. If zero,
-	// 16; if the node sees more at once, it counts with that number. Rules may have fewer
-	// sub-windows then: see rule.Set.CheckNodes.
+	// MaxNodes is the maximum number of nodes in the PoP, even while some are replaced. If zero, 16. If the
+	// node sees more, it uses the greater number. Then rules may have fewer sub-windows: see
+	// rule.Set.CheckNodes.
 	MaxNodes int
 
-	// All nodes of the PoP stop together: clients have nowhere to go.
+	// set if all nodes of the PoP stop together: clients have nowhere to go
 	together bool
 }
 
@@ -185,13 +181,13 @@ type GossipOptions struct {
 	Listen, Advertise string
 	Join              []string
 
-	// Keys are the keys, the first one for what is sent, unless KeyFile has them: in base64,
-	// each in a line of its own. It is read again by Reload and when it changes.
+	// Keys are the keys, unless KeyFile has them, base64-encoded, one per line. The first one encrypts. Reload
+	// reads the file again, and so does the node when it changes.
 	Keys    [][]byte
 	KeyFile string
 }
 
-// withDefaults checks o and gives what is 0 its default.
+// withDefaults checks o and replaces zero values by their defaults.
 func (o Options) withDefaults() (Options, error) {
 	if err := o.check(); err != nil {
 		return o, err
@@ -225,7 +221,7 @@ func (o *Options) asked() bool { return o.CheckListen != "" || o.SPOPListen != "
 // lonelyRefresh is the maximum time until a node with shards but no peers learns of a lift.
 const lonelyRefresh = 30 * time.Second
 
-// refresh returns how often the node reads records again, 0 for never.
+// refresh returns the interval at which the node reads records again, or 0 for never.
 func (o Options) refresh() time.Duration {
 	if o.Gossip.Listen != "" || o.Peers != nil || len(o.Shards) == 0 {
 		return 0
@@ -233,7 +229,7 @@ func (o Options) refresh() time.Duration {
 	return lonelyRefresh
 }
 
-// id returns what tells the records of this node from those of others.
+// id returns the ID that the node's records carry.
 func (o Options) id() mitigation.NodeID { return idOf(o.Name) }
 
 func idOf(name string) mitigation.NodeID {
@@ -263,8 +259,7 @@ func (o Options) origins() (origins proxy.Origins, err error) {
 	return origins, nil
 }
 
-// server returns an HTTP server that speaks protocols. base is cancelled when connections that
-// are no longer HTTP have to end.
+// server returns an HTTP server that speaks protocols. base is cancelled when upgraded connections must end.
 func (o Options) server(handler http.Handler, protocols http.Protocols, base context.Context) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -272,7 +267,7 @@ func (o Options) server(handler http.Handler, protocols http.Protocols, base con
 		ReadHeaderTimeout: o.ReadHeaderTimeout,
 		IdleTimeout:       o.IdleTimeout,
 		MaxHeaderBytes:    o.MaxHeaderBytes,
-		// Else net/http would answer OPTIONS *, to mitigated clients as well.
+		// Otherwise net/http would answer OPTIONS *, even to mitigated clients.
 		DisableGeneralOptionsHandler: true,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout:  o.IdleTimeout,
@@ -286,7 +281,7 @@ func (o Options) server(handler http.Handler, protocols http.Protocols, base con
 	}
 }
 
-// loggerOf returns the logger that o says.
+// loggerOf returns the logger of o, or one that discards.
 func loggerOf(o Options) *slog.Logger {
 	if o.Logger == nil {
 		return slog.Default()

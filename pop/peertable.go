@@ -19,28 +19,28 @@ import (
 )
 
 const (
-	// repairPause is how long a node waits before it asks any peer again for what it lacks: peers
-	// mostly send the same. For the same peer the pause doubles, up to maxRepairPause, while its
-	// answers bring nothing new. A node without room always waits for maxRepairPause: what it
-	// learned would evict what other peers have, and so on for ever.
+	// repairPause is how long a node waits before it asks any peer again for missing records: peers mostly send
+	// the same ones. For the same peer the pause doubles, up to maxRepairPause, while its answers contain
+	// nothing new. A node without room always waits for maxRepairPause: new records would evict those that its
+	// peers have, and so on forever.
 	repairPause    = 250 * time.Millisecond
 	maxRepairPause = 8 * time.Second
 
 	// silence is how long a peer may send no status before it counts as gone.
 	silence = 3 * time.Second
 
-	// disagreeFor is how long a peer may differ before that is logged: while rules are rolled
-	// out, nodes differ for a time.
+	// disagreeFor is how long a peer may differ before that is logged: nodes differ for a time during the
+	// rollout of rules.
 	disagreeFor = 30 * time.Second
 
-	// learnFor is how long a node that has found its peers may take to learn their
-	// mitigations before it is ready without.
+	// learnFor is how long a node that has found peers may take to learn their mitigations before it is ready
+	// without them.
 	learnFor = time.Second
 
 	// seekFor is how long a node looks for peers before it is ready without any.
 	seekFor = 2 * time.Second
 
-	// maxNames is the maximum number of node names that are remembered, for records that they made.
+	// maxNames is the maximum number of remembered node names, which records refer to.
 	maxNames = 1024
 )
 
@@ -48,37 +48,37 @@ const (
 type peerTable struct {
 	logger  *slog.Logger
 	invalid lograte.Limiter // messages that cannot be decoded
-	seeks   bool            // whether it is to find others before it is ready
-	full    func() bool     // whether there is no room for more mitigations
+	seeks   bool            // whether the node must find peers before it is ready
+	full    func() bool     // reports whether there is no room for more mitigations
 
-	// most is the highest number of nodes so far, with this one. It never falls: silent nodes
-	// may still count requests.
+	// most is the maximum number of nodes so far, including this one. It never decreases: silent nodes may
+	// still count requests.
 	most atomic.Int32
 
-	mu       sync.Mutex                   // guards what follows
-	names    map[mitigation.NodeID]string // of nodes that were heard of, this one's too
+	mu       sync.Mutex                   // guards the fields below
+	names    map[mitigation.NodeID]string // names of known nodes, including this one
 	started  time.Time
 	peers    map[string]*peer
-	informed bool      // it has all mitigations of another node
-	asked    time.Time // when it last asked a peer
+	informed bool      // it has received all mitigations of another node
+	asked    time.Time // when the node last asked a peer
 }
 
 // A peer is another node.
 type peer struct {
 	lastStatus  time.Time
-	firstStatus time.Time // since it was silent
-	asked       time.Time // when it was asked for what this node lacks
+	firstStatus time.Time // since it was last silent
+	asked       time.Time // when this node last asked it for records
 	pause       time.Duration
 
-	down    []uint64 // shards that it finds down
+	down    []uint64 // IDs of shards that it finds down
 	version string
 	prints  fingerprints
 
-	differ   [len(agreements)]time.Time // since when; zero: it agrees
+	differ   [len(agreements)]time.Time // since when it differs; zero if it agrees
 	reported [len(agreements)]bool      // whether that was logged
 }
 
-// newPeerTable returns the table of the node called name. clock reads the time for its metrics.
+// newPeerTable returns the table of the node called name. Its metrics read the time from clock.
 func newPeerTable(name string, seeks bool, full func() bool, clock func() time.Time, logger *slog.Logger, reg prometheus.Registerer) *peerTable {
 	p := &peerTable{logger: logger, invalid: lograte.Limiter{Every: 10 * time.Second}, seeks: seeks, full: full, peers: map[string]*peer{}, names: map[mitigation.NodeID]string{idOf(name): name}}
 	for i, of := range agreements {
@@ -96,7 +96,7 @@ func newPeerTable(name string, seeks bool, full func() bool, clock func() time.T
 	return p
 }
 
-// start notes that the node runs from now on.
+// start records that the node runs from now on.
 func (p *peerTable) start(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,8 +110,8 @@ func (p *peerTable) running(now time.Time) time.Duration {
 	return now.Sub(p.started)
 }
 
-// receivedStatus notes a status of a peer. digest and ours are those of this node. It reports whether the
-// peer is to be asked for what this node lacks.
+// receivedStatus records a status of a peer. digest and ours are those of this node. It reports whether to ask
+// the peer for missing records.
 func (p *peerTable) receivedStatus(from string, s *status, digest uint64, ours fingerprints, now time.Time) (ask bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +145,7 @@ func (p *peerTable) receivedStatus(from string, s *status, digest uint64, ours f
 	return true
 }
 
-// compare notes how a peer differs from this node, and logs it once that has lasted for a while. mu
+// compare records how a peer differs from this node, and logs a difference once it has lasted for a while. mu
 // is held.
 func (p *peerTable) compare(name string, one *peer, ours fingerprints, now time.Time) {
 	for i, of := range agreements {
@@ -164,7 +164,7 @@ func (p *peerTable) compare(name string, one *peer, ours fingerprints, now time.
 	}
 }
 
-// repaired notes that asking a peer brought news.
+// repaired records that a peer's answer contained something new.
 func (p *peerTable) repaired(from string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +173,8 @@ func (p *peerTable) repaired(from string) {
 	}
 }
 
-// cannotDecode logs that a peer's message cannot be decoded: such a peer sends them again and again.
+// cannotDecode logs, at a limited rate, that a peer's message cannot be decoded: such a peer keeps sending
+// them.
 func (p *peerTable) cannotDecode(from string, err error, now time.Time) {
 	p.invalid.Log(p.logger, slog.LevelWarn, now, "cannot decode a message from another node; run the same version on all nodes", "from", from, "err", err)
 }
@@ -187,7 +188,7 @@ func (p *peerTable) forget(now time.Time) {
 	}
 }
 
-// differing returns the peers that differ from this node in the ith agreement. mu is held.
+// differing returns the peers whose ith agreement differs from this node's. mu is held.
 func (p *peerTable) differing(i int) (names []string) {
 	for name, one := range p.peers {
 		if one.reported[i] {
@@ -198,7 +199,7 @@ func (p *peerTable) differing(i int) (names []string) {
 	return names
 }
 
-// votes returns which shards each of the live peers finds down.
+// votes returns the shards that each live peer finds down.
 func (p *peerTable) votes(now time.Time) (all [][]uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -243,7 +244,7 @@ func (f fingerprints) shown() map[string]string {
 	return all
 }
 
-// ready says why the node is not ready, and what an operator should know if it is.
+// ready returns why the node is not ready, and what operators should know if it is.
 func (p *peerTable) ready(now time.Time) (detail []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

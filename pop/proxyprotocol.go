@@ -9,8 +9,8 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// withProxyProtocol lets trusted proxies name the client that they speak for, if the PROXY protocol is
-// enabled. A PROXY header from any other peer is not parsed, so its request is malformed.
+// withProxyProtocol lets trusted proxies name the client that they speak for, if the PROXY protocol is enabled.
+// A PROXY header from any other peer is not parsed, so its request is malformed.
 func (n *Node) withProxyProtocol(ln net.Listener) net.Listener {
 	if !n.o.ProxyProtocol {
 		return ln
@@ -42,7 +42,7 @@ func (l proxiedListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// A proxied is a connection that may begin with a PROXY header, and can do all that others can. Data
+// A proxied is a connection that may begin with a PROXY header. It has all methods of a TCP connection. Data
 // that arrives with the header is returned by the first Read.
 type proxied struct {
 	*net.TCPConn
@@ -56,8 +56,8 @@ func (p *proxied) SetDeadline(t time.Time) error            { return p.head.SetD
 func (p *proxied) SetReadDeadline(t time.Time) error        { return p.head.SetReadDeadline(t) }
 func (p *proxied) WriteTo(w io.Writer) (n int64, err error) { return p.head.WriteTo(w) }
 
-// withoutUnix reads a header with UNIX addresses as if it had none: it does not tell clients
-// apart, but X-Forwarded-For of the proxy, which is then the peer, may.
+// withoutUnix treats a header with UNIX addresses as missing: it does not distinguish clients. X-Forwarded-For
+// of the proxy, which is then the peer, may.
 func (n *Node) withoutUnix(h *proxyproto.Header) error {
 	n.headers.got.Add(1)
 	if !h.TransportProtocol.IsUnix() {
@@ -71,14 +71,14 @@ func (n *Node) withoutUnix(h *proxyproto.Header) error {
 	return nil
 }
 
-// headersJudged is how many connections of trusted proxies are judged together.
+// headersJudged is the number of connections of trusted proxies that are judged together.
 const headersJudged = 50
 
 // headers counts PROXY headers, and connections that should have one.
 type headers struct{ expected, got atomic.Int64 }
 
-// opened notes that a trusted proxy has opened a connection. Health checks of a proxy may come without
-// a header; if all connections do, that is a problem.
+// opened records a connection from a trusted proxy. Health checks of a proxy may have no header, but it is a
+// problem if no connection has one.
 func (h *headers) opened(to *notices) {
 	if h.expected.Add(1) < headersJudged {
 		return

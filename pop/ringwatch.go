@@ -23,39 +23,39 @@ const (
 	// voteInterval is how often the votes are counted.
 	voteInterval = 250 * time.Millisecond
 
-	// failures is how many probes are sent to a shard that another node votes against: as many
-	// as open a breaker by default.
+	// failures is the number of probes to a shard that another node votes against: as many as open a breaker by
+	// default.
 	failures = 3
 
-	// maxVotes is the maximum number of shards that one node votes against.
+	// maxVotes is the maximum number of shards that a node votes against.
 	maxVotes = 64
 )
 
-// A ringWatch keeps a node's ring in line with its votes. Its methods may be called concurrently;
-// append, mergeDrains and states never wait for the ring to change.
+// A ringWatch keeps a node's ring in line with the votes. Its methods may be called concurrently. append,
+// mergeDrains and states never wait for the ring to change.
 type ringWatch struct {
 	set     func(shards []count.Shard, out ...string) error
 	logger  *slog.Logger
 	inRing  *prometheus.GaugeVec
 	notices *notices
-	stale   chan struct{} // holds at most one: the ring must follow the votes
-	drained chan struct{} // holds at most one: an operator has drained a shard here
+	stale   chan struct{} // capacity 1: the ring must follow the votes
+	drained chan struct{} // capacity 1: an operator has drained a shard here
 
-	setting sync.Mutex // held while the ring changes, before mu
+	setting sync.Mutex // held while the ring changes; locked before mu
 
 	mu     sync.Mutex          // guards the fields below; not held during calls that may wait
 	shards []*memcached.Client // as given to replace
 	votes  vote.Votes
-	ring   []*memcached.Client // shards when the ring was last set
-	out    []string            // those kept out of it
+	ring   []*memcached.Client // the shards when the ring was last set
+	out    []string            // addresses of shards that are kept out of it
 }
 
 func newRingWatch(set func([]count.Shard, ...string) error, logger *slog.Logger, inRing *prometheus.GaugeVec, notices *notices) *ringWatch {
 	return &ringWatch{notices: notices, set: set, logger: logger, inRing: inRing, stale: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
 }
 
-// replace replaces the shards, and returns when the ring has followed. The caller must not change
-// the slice afterwards.
+// replace replaces the shards, and returns when the ring has followed. The caller must not modify the slice
+// afterwards.
 func (w *ringWatch) replace(shards []*memcached.Client) {
 	w.mu.Lock()
 	w.shards = shards
@@ -101,8 +101,7 @@ func (w *ringWatch) append(status []byte) []byte {
 	return w.votes.AppendDrains(status, gossip.MaxStatus-statusTail)
 }
 
-// mergeDrains merges the drains from another node's status. If they change the ring, it follows soon
-// afterwards.
+// mergeDrains merges the drains of another node's status. If they change the ring, it follows soon afterwards.
 func (w *ringWatch) mergeDrains(drains []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +110,7 @@ func (w *ringWatch) mergeDrains(drains []byte) {
 	}
 }
 
-// notify sends to a channel that holds at most one notice, unless it is full.
+// notify sends to a channel of capacity 1, unless it is full.
 func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -119,8 +118,8 @@ func notify(c chan struct{}) {
 	}
 }
 
-// drain takes a shard out of the ring of all nodes, or lets it in again, and returns when the
-// ring of this node has followed.
+// drain removes a shard from the ring of all nodes, or returns it, and returns when this node's ring has
+// followed.
 func (w *ringWatch) drain(addr string, on bool, now time.Time) error {
 	w.mu.Lock()
 	ok := w.votes.Drain(addr, on, now)
@@ -133,7 +132,7 @@ func (w *ringWatch) drain(addr string, on bool, now time.Time) error {
 	return nil
 }
 
-// follow sets the ring if the votes have changed what it should be.
+// follow sets the ring if the votes have changed it.
 func (w *ringWatch) follow() {
 	w.setting.Lock()
 	defer w.setting.Unlock()
@@ -185,7 +184,7 @@ func (w *ringWatch) follow() {
 	w.ring, w.out = shards, out
 }
 
-// runFollow sets the ring after drains of other nodes have changed the votes, until ctx is done.
+// runFollow sets the ring after drains of other nodes, until ctx is done.
 func (w *ringWatch) runFollow(ctx context.Context) {
 	for {
 		select {
@@ -197,7 +196,7 @@ func (w *ringWatch) runFollow(ctx context.Context) {
 	}
 }
 
-// count counts the votes at now. others are those of the other live nodes.
+// count counts the votes at now. others are the votes of the other live nodes.
 func (w *ringWatch) count(others [][]uint64, now time.Time) {
 	w.probe(others)
 	all := append(others, w.against())
@@ -207,13 +206,13 @@ func (w *ringWatch) count(others [][]uint64, now time.Time) {
 	w.follow()
 }
 
-// probe probes the shards that only other nodes vote against: this node may not have used them. It
-// also probes shards that are down, to notice when they are back.
+// probe probes the shards that only other nodes vote against, which this node may not have used, and those that
+// are down, to notice when they are back.
 func (w *ringWatch) probe(others [][]uint64) {
 	for _, s := range w.all() {
 		if s.Down() {
 			if s.Available() {
-				_ = s.Probe() // the breaker takes note
+				_ = s.Probe() // the breaker records the result
 			}
 			continue
 		}
@@ -229,25 +228,25 @@ func (w *ringWatch) probe(others [][]uint64) {
 }
 
 const (
-	// keepInterval is how often drains are read from the shards and stored again: a shard may
-	// have been down or have lost them, and nodes without peers learn of them from shards alone.
+	// keepInterval is how often drains are read from the shards and stored again: a shard may have been down or
+	// have lost them, and nodes without peers learn of them only from shards.
 	keepInterval = 30 * time.Second
 
-	// keepFor is how long a shard keeps them. memcached takes longer times for dates.
+	// keepFor is how long a shard keeps the drains. memcached reads longer times as dates.
 	keepFor = 30 * 24 * time.Hour
 
 	// maxKept is the maximum size of the stored drains, in bytes.
 	maxKept = 1 << 16
 )
 
-// keep stores the drains in the shards under key, so that they outlive a restart of all nodes,
-// and merges what is stored there, until ctx is done.
+// keep stores the drains in the shards under key, so that they survive a restart of all nodes, and merges what
+// is stored there, until ctx is done.
 func (w *ringWatch) keep(ctx context.Context, key string) {
 	tick := time.NewTicker(keepInterval)
 	defer tick.Stop()
 	for {
 		for _, s := range w.all() {
-			// Connections may have ended since: then the second try dials.
+			// Idle connections may have ended: then the second try dials.
 			if w.keepAt(s, key) != nil {
 				_ = w.keepAt(s, key)
 			}

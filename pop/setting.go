@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// A Setting is a row of a table of settings, and the only declaration of one: flag, variable,
-// key of a file, default, checks, help and sample are made of it.
+// A Setting is a row of a table of settings. It is the only declaration of a setting: flag, variable, key in a
+// file, default, checks, help and sample are derived from it.
 type Setting struct {
-	Name  string // as its flag spells it, with hyphens
+	Name  string // as in its flag, with hyphens
 	Value Value  // type, default, bounds, unit, and the field that it sets
-	Help  string // a noun phrase; what is in backquotes stands for the value
+	Help  string // a noun phrase; a text in backquotes stands for the value
 
-	Needs       []string // settings that it has no effect without; a|b: one of them
-	Contradicts string   // a setting that must not be given too
+	Needs       []string // settings without which it has no effect; a|b means one of them
+	Contradicts string   // a setting that must not be set, too
 
-	// Sample is the value in a sample file, as YAML, if it is not the default. If it begins
-	// with #, the setting is off there.
+	// Sample is the value in a sample file, as YAML, if it is not the default. If it begins with #, the setting
+	// is commented out.
 	Sample string
 
-	Group  string // heading of the settings that begin with this one, in a sample
-	Single bool   // differs between nodes, so that several nodes on one machine have no such setting
-	Secret bool   // its value is never shown
+	Group  string // heading before this setting in a sample
+	Single bool   // differs between nodes, so commands that run several nodes do not have it
+	Secret bool   // the value is never shown
 }
 
 // A Value is the type of a setting, with the field that it sets.
@@ -35,17 +35,17 @@ type Value struct {
 	Default string // as settings write it
 
 	set   func(texts []string) error
-	given func() bool  // whether the field is not zero
-	check func() error // checks the field; a number that is 0 gets its default
+	given func() bool  // reports whether the field is not zero
+	check func() error // checks the field, and gives a zero number its default
 }
 
-// Set sets the field that the setting goes to from texts: one, but of a list or map any number.
-// An error is a [SettingError].
+// Set sets the field from texts: exactly one, or any number for a list or map. Its errors are of type
+// [SettingError].
 func (s *Setting) Set(texts []string) error {
 	return s.about(strings.Join(texts, ","), s.Value.set(texts))
 }
 
-// about returns err as one about s, and about value if err does not say which.
+// about returns err as an error about s, and about value unless err has one.
 func (s *Setting) about(value string, err error) error {
 	if err == nil {
 		return nil
@@ -57,16 +57,16 @@ func (s *Setting) about(value string, err error) error {
 	return e
 }
 
-// A SettingError is an invalid or missing setting, with a hint at what to do.
+// A SettingError is an invalid or missing setting, with a hint.
 type SettingError struct {
 	Setting string // name of the setting
-	Value   string // its value as it is shown; empty if it is secret or long
+	Value   string // the value as shown; empty if it is secret or long
 	Problem string // such as: must be 1 to 16; empty if the setting is missing
-	Other   string // name of the setting that Problem is about, and ends with; may be empty
-	Hint    string // may be empty
+	Other   string // name of the setting that Problem is about, and ends with; optional
+	Hint    string // optional
 }
 
-// about returns err as a SettingError, about value if err does not say which.
+// about returns err as a SettingError, about value unless err has one.
 func about(value string, err error) *SettingError {
 	e := new(SettingError)
 	if !errors.As(err, &e) {
@@ -105,7 +105,7 @@ func (e *SettingError) Text(shown func(name string) string) string {
 
 func nothingWrong() error { return nil }
 
-// ListOf is a list of what parse makes of texts.
+// ListOf is a list of values that parse returns.
 func ListOf[T any](to *[]T, parse func(string) (T, error)) Value {
 	return Value{Type: "list", check: nothingWrong, given: func() bool { return len(*to) > 0 }, set: func(texts []string) error {
 		list := make([]T, len(texts))
@@ -120,15 +120,14 @@ func ListOf[T any](to *[]T, parse func(string) (T, error)) Value {
 	}}
 }
 
-// List is a list of texts. check refuses invalid ones, and may be nil.
+// List is a list of texts. check returns an error if one is invalid; it may be nil.
 func List(to *[]string, check func(string) error) Value {
 	v := ListOf(to, checked(check))
 	v.check = func() error { return v.set(*to) }
 	return v
 }
 
-// Map is a map, of texts KEY=VALUE, as form shows them. parse returns the key as it is stored, or an
-// error.
+// Map is a map, given as texts KEY=VALUE in the given form. parse returns the key as it is stored, or an error.
 func Map(to *map[string]string, form string, parse func(key, value string) (string, error)) Value {
 	return Value{Type: "map", check: nothingWrong, given: func() bool { return len(*to) > 0 }, set: func(texts []string) error {
 		all := make(map[string]string, len(texts))
@@ -148,7 +147,7 @@ func Map(to *map[string]string, form string, parse func(key, value string) (stri
 	}}
 }
 
-// Parsed is what parse makes of a text; kind is its type or unit.
+// Parsed is a value that parse returns; kind is its type or unit.
 func Parsed[T any](kind string, to *T, otherwise string, parse func(string) (T, error)) Value {
 	return Value{Type: kind, Default: otherwise, check: nothingWrong, given: func() bool { return !reflect.ValueOf(*to).IsZero() }, set: func(texts []string) error {
 		if len(texts) != 1 {
@@ -162,7 +161,7 @@ func Parsed[T any](kind string, to *T, otherwise string, parse func(string) (T, 
 	}}
 }
 
-// Text is a text. check refuses invalid ones, and may be nil.
+// Text is a text. check returns an error if it is invalid; it may be nil.
 func Text(to *string, otherwise string, check func(string) error) Value {
 	v := Parsed("text", to, otherwise, checked(check))
 	v.check = func() error {
@@ -174,7 +173,7 @@ func Text(to *string, otherwise string, check func(string) error) Value {
 	return v
 }
 
-// checked returns a parser that returns a text unless check refuses it.
+// checked returns a parser that returns its text, or the error of check.
 func checked(check func(string) error) func(string) (string, error) {
 	return func(text string) (string, error) {
 		if check == nil {
@@ -195,8 +194,8 @@ func Bool(to *bool, otherwise bool) Value {
 	})
 }
 
-// Int is a whole number from low to high, in a unit. If low is 0, 0 turns off what it is about.
-// In the field 0 is the default then, and -1 is off.
+// Int is an integer from low to high, in a unit. If low is 0, the value 0 turns the feature off. The field is
+// then -1 if it is off, and 0 stands for the default.
 func Int[T int | int64](to *T, otherwise, low, high T, unit string) Value {
 	form := fmt.Sprintf("must be a whole number from %d to %d", low, high)
 	return bounded(unit, to, otherwise, low, high, strconv.FormatInt(int64(otherwise), 10), form, func(text string) (T, error) {
@@ -205,14 +204,14 @@ func Int[T int | int64](to *T, otherwise, low, high T, unit string) Value {
 	})
 }
 
-// Duration is a duration from low to high. If low is 0, 0 turns off what it is about. In the field
-// 0 is the default then, and -1 is off.
+// Duration is a duration from low to high. If low is 0, the value 0 turns the feature off. The field is then -1
+// if it is off, and 0 stands for the default.
 func Duration(to *time.Duration, otherwise, low, high time.Duration) Value {
 	form := fmt.Sprintf("must be a duration from %v to %v, such as 300ms, 5s or 1h30m", low, shortDuration(high))
 	return bounded("duration", to, otherwise, low, high, shortDuration(otherwise), form, time.ParseDuration)
 }
 
-// bounded is a value from low to high; form says so.
+// bounded is a value from low to high, which form formats.
 func bounded[T int | int64 | time.Duration](kind string, to *T, otherwise, low, high T, text, form string, parse func(string) (T, error)) Value {
 	within := func(v T, err error) (T, error) {
 		if err != nil || v < low || v > high {
@@ -241,5 +240,5 @@ func bounded[T int | int64 | time.Duration](kind string, to *T, otherwise, low, 
 
 var zeros = regexp.MustCompile(`([hm])(0m)?0s$`)
 
-// shortDuration writes d without parts that are 0.
+// shortDuration formats d without parts that are 0.
 func shortDuration(d time.Duration) string { return zeros.ReplaceAllString(d.String(), "$1") }

@@ -18,7 +18,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Bounds of sizes and times. Larger values are mistakes.
+// Bounds of sizes and times. Greater values are mistakes.
 const (
 	maxKeys  = 1 << 24
 	MaxNodes = 1 << 20
@@ -113,13 +113,13 @@ func checkName(name string) error {
 	return nil
 }
 
-// isPort reports whether text is the number of a port.
+// isPort reports whether text is a port number.
 func isPort(text string) bool {
 	_, err := strconv.ParseUint(text, 10, 16)
 	return err == nil
 }
 
-// checkServer refuses what is not the address of another process.
+// checkServer returns an error if addr cannot be the address of another process.
 func checkServer(addr string) error {
 	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "0" || !isPort(port) {
 		return errors.New("must be HOST:PORT")
@@ -157,9 +157,9 @@ func parseGossipKey(text string) ([]byte, error) {
 	return key, nil
 }
 
-// parseProxy reads the network of a trusted proxy, or its address.
+// parseProxy parses the network or the address of a trusted proxy.
 func parseProxy(text string) (netip.Prefix, error) {
-	address, _, _ := strings.Cut(text, "%") // peers are compared without their zones
+	address, _, _ := strings.Cut(text, "%") // peers are compared without zones
 	return rule.ParsePrefix(address)
 }
 
@@ -176,7 +176,7 @@ func checkOrigin(text string) error {
 		return nil
 	}
 	if _, err := proxy.NewOrigin(text, proxy.OriginOptions{}); err != nil {
-		return &SettingError{Problem: strings.TrimPrefix(err.Error(), "proxy: ")} // has the value
+		return &SettingError{Problem: strings.TrimPrefix(err.Error(), "proxy: ")} // the error already has the value
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func parseHostOrigin(host, origin string) (canonical string, err error) {
 	return canonical, checkOrigin(origin)
 }
 
-// checkHeaderName refuses what cannot be the name of a header (RFC 9110, section 5.6.2).
+// checkHeaderName returns an error if name cannot be the name of a header (RFC 9110, section 5.6.2).
 func checkHeaderName(name string) error {
 	if name != "" && !httpguts.ValidHeaderFieldName(name) {
 		return errors.New("must be the name of a header, of letters, digits and hyphens")

@@ -8,15 +8,14 @@ import (
 	"github.com/edgelimit/edge/counter/shard"
 )
 
-// A spreader gives each connection of a listener to another one of its ways, in turn, as
-// the routers of a PoP do. A connection is handed over as it is, so that its node sees
-// the client itself.
+// A spreader distributes the connections of a listener over its ways in turn, as the routers of a PoP do. It
+// does not proxy connections, so nodes see the client itself.
 type spreader struct {
 	ln   net.Listener
 	ways []*shard.Pipe
 }
 
-// newSpreader spreads the connections of ln over n ways.
+// newSpreader returns a spreader of the connections of ln over n ways.
 func newSpreader(ln net.Listener, n int, logger *slog.Logger) *spreader {
 	s := &spreader{ln: newSteadyListener(ln, logger)}
 	for range n {
@@ -43,7 +42,7 @@ func (s *spreader) run() {
 	}
 }
 
-// give hands conn to the ith way, or to the next that is open.
+// give passes conn to the ith way, or to the next open one.
 func (s *spreader) give(conn net.Conn, i int) bool {
 	for j := range s.ways {
 		if s.ways[(i+j)%len(s.ways)].Give(context.Background(), conn) == nil {

@@ -28,12 +28,12 @@ type status struct {
 
 const (
 	statusVersion = 1
-	statusHead    = 34 // bytes before the IDs of shards
+	statusHead    = 34 // bytes before the shard IDs
 	statusTail    = 8 + versionSize
 	versionSize   = 25
 )
 
-// agreements name what must be the same on all nodes of a PoP.
+// agreements are the properties that all nodes of a PoP must share.
 var agreements = [...]string{"secret", "shards", "rules", "client_prefixes"}
 
 // fingerprints are hashes of the agreements, in their order.
@@ -77,8 +77,7 @@ func (n *Node) Status() []byte {
 	return append(b, version[:]...)
 }
 
-// ReceiveStatus handles the status of a peer. If the peer has other mitigations, this node asks for
-// them.
+// ReceiveStatus handles the status of a peer. If the peer has other mitigations, this node asks for them.
 func (n *Node) ReceiveStatus(from string, text []byte) {
 	now := n.o.Now()
 	s, err := parseStatus(text)

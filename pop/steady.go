@@ -12,8 +12,8 @@ import (
 // acceptPause is the pause before accept is retried.
 const acceptPause = 50 * time.Millisecond
 
-// A steadyListener retries when a connection cannot be accepted, for example because the process
-// is out of file descriptors. It logs that, since clients wait meanwhile.
+// A steadyListener retries if a connection cannot be accepted, for example because the process is out of file
+// descriptors. It logs that, because clients wait meanwhile.
 type steadyListener struct {
 	net.Listener
 	logger *slog.Logger

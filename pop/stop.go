@@ -12,14 +12,14 @@ import (
 // ErrCutOff is returned by Stop if requests did not end in time.
 var ErrCutOff = errors.New("pop: requests that did not end in time were cut off")
 
-// Stop ends the node in the order of a request's way: no new connections, the requests that are under
-// way, what they counted, the connections behind. Operators may look on until then. Before that it
-// gives the front time to notice that the node is not ready, and clients a reason to go elsewhere:
-// until none has asked anything for a second, for five or half of Options.DrainTimeout at most,
-// connections are accepted still, and answers ask to close them. Connections that were accepted before
-// the listeners close are answered if their first request comes within http1.LastMoment. Stop waits
-// for requests until ctx is done or Options.DrainTimeout is over, and cuts off what is left. Calling
-// it again waits for the first call.
+// Stop stops the node in the order of a request's way: it stops accepting connections, waits for requests in
+// flight, sends their counts, and closes the connections behind. Operators can watch until then. Before all
+// that, it gives load balancers time to notice that the node is not ready, and clients a reason to reconnect
+// elsewhere: until there has been no request for a second, but at most for five seconds or half of
+// Options.DrainTimeout, it still accepts connections, and its answers close them. Connections that were
+// accepted just before the listeners close are served if their first request arrives within http1.LastMoment.
+// Stop waits for requests until ctx is done or Options.DrainTimeout is over, and then closes their connections.
+// Further calls wait for the first one.
 func (n *Node) Stop(ctx context.Context) error {
 	n.mu.Lock()
 	before := n.state
@@ -41,7 +41,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	return n.stopErr
 }
 
-// stopServing lets clients go elsewhere, and waits for their requests.
+// stopServing makes clients reconnect elsewhere, and waits for their requests.
 func (n *Node) stopServing(ctx context.Context) error {
 	if len(n.servers) > 0 && !n.o.together {
 		for _, s := range n.servers {
@@ -74,7 +74,7 @@ func (n *Node) stopServing(ctx context.Context) error {
 	return nil
 }
 
-// stopCounting sends the counts that wait, and leaves the other nodes.
+// stopCounting sends the pending counts, and leaves the PoP.
 func (n *Node) stopCounting(ctx context.Context) error {
 	n.stop()
 	<-n.counted
@@ -84,7 +84,7 @@ func (n *Node) stopCounting(ctx context.Context) error {
 	others := len(n.gossip.Members()) > 0
 	err := n.gossip.Stop()
 	if n.discover != nil && others {
-		select { // they count in this node's shard until their rings have changed
+		select { // peers use this node's shard until their rings have changed
 		case <-ctx.Done():
 		case <-time.After(shardLinger):
 		}
@@ -92,7 +92,7 @@ func (n *Node) stopCounting(ctx context.Context) error {
 	return err
 }
 
-// close ends what operators and other nodes use, and the connections behind.
+// close closes the listeners for operators and other nodes, and the connections to shards and origins.
 func (n *Node) close() error {
 	var errs []error
 	for _, s := range n.operators {
@@ -113,25 +113,24 @@ func (n *Node) close() error {
 }
 
 const (
-	// lameDuckQuiet is how long no request must have come before a node that stops closes its
-	// listeners and idle connections.
+	// lameDuckQuiet is how long there must be no request before a stopping node closes its listeners and idle
+	// connections.
 	lameDuckQuiet = time.Second
 
-	// lameDuckMax is the maximum time that it waits for that: the front notices within it. It is
-	// at most half of the time for stopping, since requests in flight need the rest.
+	// lameDuckMax is the maximum time that it waits for that: load balancers notice within it. It waits for at
+	// most half of the time for stopping, because requests in flight need the rest.
 	lameDuckMax = 5 * time.Second
 )
 
-// shardLinger is for how long the shard of a node that has left still answers the others: until
-// all of them count elsewhere, and have read what was counted here of clients that come again.
+// shardLinger is how long the shard of a node that has left still answers its peers: until all of them count
+// elsewhere and have read the counts of clients that return.
 const shardLinger = 4 * discoverPause
 
-// A lameDuck lets the clients of a node that stops go elsewhere. Requests that arrive meanwhile are
-// served, and clients are asked to close the connection: if the node closed it, the next request
-// could already be on its way.
+// A lameDuck makes the clients of a stopping node reconnect elsewhere. It still serves requests, and asks
+// clients to close the connection: if the node closed it, the next request could already be on its way.
 type lameDuck struct {
 	begun atomic.Bool
-	asked atomic.Bool // a request has come since the last look
+	asked atomic.Bool // a request has come since the last check
 }
 
 // follow returns a handler that passes requests to next.
@@ -144,7 +143,7 @@ func (f *lameDuck) follow(next http.Handler) http.Handler {
 	})
 }
 
-// noteRequest notes that a request has come, and reports whether the node stops.
+// noteRequest records a request, and reports whether the node is stopping.
 func (f *lameDuck) noteRequest() bool {
 	if !f.begun.Load() {
 		return false
@@ -153,8 +152,8 @@ func (f *lameDuck) noteRequest() bool {
 	return true
 }
 
-// wait waits until no client sends requests any more, lameDuckMax or half of the time until ctx's deadline is
-// over, or ctx is done.
+// wait waits until no client sends requests any more, until lameDuckMax or half of the time to ctx's deadline
+// is over, or until ctx is done.
 func (f *lameDuck) wait(ctx context.Context) {
 	f.begun.Store(true)
 	patience := lameDuckMax
@@ -175,8 +174,8 @@ func (f *lameDuck) wait(ctx context.Context) {
 	}
 }
 
-// A lastWriter writes the last answer of a connection: of HTTP/1 by a header, from which
-// net/http makes a GOAWAY of HTTP/2.
+// A lastWriter writes the last answer of a connection. In HTTP/1 its header closes the connection, and in
+// HTTP/2 net/http turns it into GOAWAY.
 type lastWriter struct{ http.ResponseWriter }
 
 // WriteHeader writes the header. Interim answers and upgrades do not end a connection.
@@ -187,5 +186,5 @@ func (w *lastWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets net/http find what else the writer can do.
+// Unwrap gives net/http access to the writer's other methods.
 func (w *lastWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

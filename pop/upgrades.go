@@ -6,16 +6,15 @@ import (
 	"sync"
 )
 
-// upgrades counts the connections that are no longer HTTP, such as WebSockets: their server does
-// not track them any more.
+// upgrades counts upgraded connections, such as WebSockets, which their server no longer tracks.
 type upgrades struct {
 	mu   sync.Mutex
 	n    int
-	none chan struct{} // closed when n falls to 0; nil if nobody waits
+	none chan struct{} // closed when n becomes 0; nil if nobody waits
 }
 
-// follow returns a handler that passes requests to next, and counts those that ask for an
-// upgrade while they last.
+// follow returns a handler that passes requests to next, and counts those that ask for an upgrade while they
+// last.
 func (u *upgrades) follow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, upgrade := r.Header["Upgrade"]; upgrade {
@@ -35,8 +34,7 @@ func (u *upgrades) add(n int) {
 	}
 }
 
-// wait waits until no upgrades are left, or ctx is done, and returns how many are left. It is
-// called once.
+// wait waits until no upgrades are left or ctx is done, and returns how many are left. It must be called once.
 func (u *upgrades) wait(ctx context.Context) (left int) {
 	u.mu.Lock()
 	none := make(chan struct{})
