@@ -29,15 +29,13 @@ func (a *Answer) Values(name string) (values []string) {
 	return values
 }
 
-// scan reads the head from buf, like Request.scan. toHead says that the request was HEAD. Origins
-// may end lines in LF; clients get CRLF. The error for a malformed answer is an Error with status
-// 502.
+// scan reads the head from buf, like Request.scan. toHead is set if the request was HEAD. Origins may
+// end lines in LF; clients get CRLF. If the answer is malformed, the error is an *Error with status 502.
 func (a *Answer) scan(buf []byte, maxBytes int, toHead bool) (done bool, err error) {
 	if done, err = a.scanHead(buf, maxBytes, toHead); err == nil {
 		return done, nil
 	}
-	var malformed *Error
-	if errors.As(err, &malformed) && malformed.Status != 502 {
+	if malformed, ok := errors.AsType[*Error](err); ok {
 		err = &Error{502, malformed.Text}
 	}
 	return done, err

@@ -41,8 +41,8 @@ func newBodyReader(kind Body, length int64) bodyReader {
 	return b
 }
 
-// next consumes the first used bytes of buf; data is the part of the body among them. If used is 0,
-// it needs more bytes.
+// next reads the first used bytes of buf. data is the part of the body among them. If used is 0, it
+// needs more bytes.
 func (b *bodyReader) next(buf []byte) (data []byte, used int, err error) {
 	switch b.kind {
 	case UntilClose:
@@ -122,7 +122,8 @@ func (b *bodyReader) line(line []byte) error {
 	return nil
 }
 
-// size reads the line before a chunk's data: hexadecimal digits, and extensions, which it drops.
+// size reads the line before a chunk's data: the size in hexadecimal digits, and extensions, which are
+// dropped.
 func (b *bodyReader) size(line []byte) error {
 	n := 0
 	b.left = 0

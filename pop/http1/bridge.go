@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 )
 
-// Bridge returns an [OriginOptions].Dial for origins that need t because they use TLS or HTTP/2.
-// To a relay such an origin looks like any other: its connection is a pipe to a goroutine that reads
-// requests and writes answers as HTTP/1.1. scheme and host are the origin's.
+// Bridge returns an [OriginOptions].Dial for origins that use TLS or HTTP/2 and so need t. Relays need
+// not know: a connection is a pipe to a goroutine that reads requests and writes answers in HTTP/1.1.
+// scheme and host are the origin's.
 func Bridge(t http.RoundTripper, scheme, host string) func(context.Context) (net.Conn, error) {
 	return func(context.Context) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -38,11 +38,11 @@ func Bridge(t http.RoundTripper, scheme, host string) func(context.Context) (net
 	}
 }
 
-// A bridged is the relay's end of a bridge.
+// A bridged is the relay's end of a bridge's pipe.
 type bridged struct {
 	net.Conn
 	cancel  context.CancelFunc
-	failure atomic.Pointer[error] // why there is no answer
+	failure atomic.Pointer[error] // why the origin did not answer
 }
 
 // Read reads the answer. If it ends too early, the error is why.
@@ -60,7 +60,7 @@ func (c *bridged) Close() error {
 	return c.Conn.Close()
 }
 
-// A bridge is the origin's end.
+// A bridge serves the other end of the pipe.
 type bridge struct {
 	t            http.RoundTripper
 	scheme, host string
@@ -126,7 +126,7 @@ func (b *bridge) answer(resp *http.Response) error {
 		resp.Trailer = http.Header{} // for unannounced HTTP/2 trailers
 	}
 	resp.Body = &flushing{resp.Body, b.out}
-	if err := resp.Write(struct{ io.Writer }{b.out}); err != nil { // hides ReadFrom, which would not flush
+	if err := resp.Write(struct{ io.Writer }{b.out}); err != nil { // hides ReadFrom, which does not flush
 		return err
 	}
 	return b.out.Flush()
@@ -147,7 +147,7 @@ func (b *bridge) tunnel(resp *http.Response, stream io.ReadWriter) {
 	_ = b.far.Close()
 }
 
-// A flushing is an answer's body. Reading it flushes out before it waits for the origin.
+// A flushing is an answer's body that flushes out before each read from the origin.
 type flushing struct {
 	io.ReadCloser
 	out *bufio.Writer
@@ -160,8 +160,8 @@ func (f *flushing) Read(p []byte) (int, error) {
 	return f.ReadCloser.Read(p)
 }
 
-// A sentBody is a request's body. The transport may read it until it closes it, even after the
-// answer.
+// A sentBody is a request's body. The transport may read it even after the answer, until it calls
+// Close.
 type sentBody struct {
 	io.ReadCloser
 	whole  bool // read to its end; set before closed

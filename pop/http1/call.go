@@ -11,9 +11,9 @@ import (
 // ErrInterrupted is returned by a Call's methods after Interrupt.
 var ErrInterrupted = errors.New("http1: the exchange was interrupted")
 
-// A Call is one exchange with an origin, for a client of another protocol. Its zero value is ready.
-// Its methods are called by one goroutine, except Interrupt, which any may call, and Send, which one
-// other may call.
+// A Call is one exchange with an origin, for a client of another protocol. The zero value is ready to
+// use. One goroutine calls its methods, except that another one may call Send and Sent, and any may
+// call Interrupt.
 type Call struct {
 	o    *Origin
 	oc   *originConn
@@ -29,9 +29,9 @@ type Call struct {
 // Reset makes c ready for another exchange. It must not be in use.
 func (c *Call) Reset() { c.head, c.interrupted, c.answered = false, false, false }
 
-// Ask sends a request: its head, as Request.AppendHead makes it, and the part of its body that has arrived.
-// whole says that this is all of it. The origin may have closed a kept connection meanwhile. Then the request is
-// sent once more, on a new connection, if nothing of it was sent or if it is idempotent.
+// Ask sends begin: the head of r, as made by AppendHead, and the part of its body that has arrived. whole
+// is set if that is the whole request. If the origin has closed a reused connection, the request is sent
+// again on a new one, provided that nothing of it was sent or it is idempotent.
 func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 	c.o = o
 	again := repeatable(r)
@@ -48,10 +48,10 @@ func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 			_ = oc.conn.SetDeadline(time.Time{})
 		}
 		n, err := c.begin(begin, whole)
-		if err == nil || err == ErrInterrupted {
+		switch {
+		case err == nil || err == ErrInterrupted:
 			return err
-		}
-		if !oc.reused || fresh || IsTimeout(err) || n > 0 && !again || oc.w > 0 {
+		case !oc.mayRepeat(n, again, err):
 			return tooEarly(err)
 		}
 		c.setConn(nil)
@@ -59,7 +59,7 @@ func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 	}
 }
 
-// begin sends what Ask sends and, if that is all, reads the beginning of the answer.
+// begin sends the bytes of Ask. If they are the whole request, it also reads the beginning of the answer.
 func (c *Call) begin(request []byte, whole bool) (n int, err error) {
 	if !whole {
 		return c.oc.conn.Write(request)
@@ -80,13 +80,13 @@ func (c *Call) setConn(oc *originConn) {
 	c.oc = oc
 }
 
-// Send sends more of the request, however long the origin takes to read it.
+// Send sends more of the request. It has no timeout.
 func (c *Call) Send(p []byte) error {
 	_, err := c.oc.conn.Write(p)
 	return err
 }
 
-// Sent must be called by the goroutine of Send when the whole request was sent: it starts the origin's
+// Sent must be called by the goroutine of Send after the whole request was sent. It starts the origin's
 // timeout.
 func (c *Call) Sent() {
 	c.mu.Lock()
@@ -176,7 +176,7 @@ func (c *Call) Data() (data []byte, ended bool, err error) {
 	return data, c.body.ended, err
 }
 
-// Wait reads more of the body, however long the origin takes.
+// Wait reads more of the body. It has no timeout.
 func (c *Call) Wait() error {
 	oc := c.oc
 	c.mu.Lock()
@@ -196,8 +196,8 @@ func (c *Call) Wait() error {
 // Trailers returns the fields after the body, as lines that end in CRLF.
 func (c *Call) Trailers() []byte { return c.body.trailers }
 
-// End makes the origin's connection available to others if whole is set, meaning that the whole
-// request was sent, and the whole answer was read. Otherwise it closes the connection.
+// End makes the origin's connection available to other requests if whole is set, which means that the
+// whole request was sent, and if the whole answer was read. Otherwise it closes the connection.
 func (c *Call) End(whole bool) {
 	c.mu.Lock()
 	oc, kept := c.oc, whole && !c.interrupted
@@ -222,8 +222,8 @@ func (c *Call) Cut() {
 	}
 }
 
-// AppendHead appends the head for the origin: as received, except connection-specific fields and the
-// changes of edit.
+// AppendHead appends the head for the origin: as received, without connection-specific fields, and with
+// the changes of edit.
 func (r *Request) AppendHead(dst []byte, edit Relay) []byte {
 	dst = append(append(dst, r.Method()...), ' ')
 	dst = append(dst, r.Path()...)
@@ -272,6 +272,6 @@ func (r *Request) Parse(raw []byte) error {
 	return err
 }
 
-// ForwardsTrailer reports whether a trailer is forwarded: others say how to read the message, and are
-// too late.
+// ForwardsTrailer reports whether a trailer is forwarded. Fields that affect how the message is read are
+// too late in a trailer.
 func ForwardsTrailer(name []byte) bool { return nameOf(name) == Other }

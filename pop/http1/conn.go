@@ -30,7 +30,7 @@ type Conn struct {
 
 	upstream atomic.Pointer[originConn] // of the current relay
 
-	serves func(fd uintptr) bool // serveReady, made once per connection
+	serves func(fd uintptr) bool // serveReady as a value, made once per connection
 
 	sentStatus int   // of the last answer
 	sentBytes  int64 // of its body
@@ -40,8 +40,8 @@ type Conn struct {
 const (
 	active uint32 = iota
 	unused        // waits for its first request
-	idle          // waits for a further one
-	spare         // waits for a request after a refused one
+	idle          // waits for another request
+	spare         // waits for another request after a refused one
 	ended         // closes as soon as it is idle
 )
 
@@ -70,8 +70,8 @@ func (c *Conn) Secure() bool { return c.secure }
 // Drop closes the connection without an answer.
 func (c *Conn) Drop() { c.closing, c.dropped = true, true }
 
-// Refuse marks the request as refused. If last is set, the connection is closed after the answer;
-// else it may wait for the next request for ReadHeaderTimeout, and EndIdle closes it first.
+// Refuse marks the request as refused. If last is set, the connection is closed after the answer.
+// Otherwise it waits for the next request for at most ReadHeaderTimeout, and EndIdle ends it first.
 func (c *Conn) Refuse(last bool) {
 	c.refused = true
 	c.closing = c.closing || last
@@ -108,7 +108,7 @@ func (c *Conn) serve() {
 	}
 }
 
-// handle lets the handler answer a request whose head was read.
+// handle calls the handler for a request whose head was read.
 func (c *Conn) handle(x *exchange) {
 	x.body = newBodyReader(x.req.Body, x.req.Length)
 	c.closing = x.req.Close
@@ -117,8 +117,8 @@ func (c *Conn) handle(x *exchange) {
 	x.answered = true
 }
 
-// begin waits for the first bytes of a request. Requests that it can serve without reading more, it
-// serves.
+// begin waits for the first bytes of a request. It serves requests that need no further read itself.
+// It returns false if the connection has ended.
 func (c *Conn) begin() bool {
 	if c.r == c.w {
 		if c.flush() != nil || !c.rest() {
@@ -138,12 +138,12 @@ func (c *Conn) begin() bool {
 	return c.next()
 }
 
-// serveReady reads from the socket fd, and reports whether the connection has ended or needs more than
-// this: a request whose head or body has not arrived, or an answer that ends the connection.
+// serveReady reads from the socket fd and serves what has arrived. It reports whether serve must take
+// over: the head or the body of a request is incomplete, or the connection ends.
 //
-// Whatever it serves needs one read and one write. It waits for the next request in the same call of the
-// poller in which it has read the socket empty, and so misses no event. If it returned for each request, it
-// would have to try to read again before it waits.
+// A request costs one read and one write. serveReady waits for the next request in the same call of the
+// poller in which it has emptied the socket, so it misses no event. If it returned for each request, it
+// would have to try another read before waiting.
 func (c *Conn) serveReady(fd uintptr) bool {
 	for {
 		if !c.readReady(fd) {
@@ -159,7 +159,8 @@ func (c *Conn) serveReady(fd uintptr) bool {
 				break
 			}
 			x := c.x
-			if x.scanned, x.malformed = x.req.scan(c.buffered(), c.server.o.MaxHeaderBytes); !x.scanned || x.malformed != nil || x.req.Body != NoBody || x.req.Upgrade {
+			x.scanned, x.malformed = x.req.scan(c.buffered(), c.server.o.MaxHeaderBytes)
+			if !x.scanned || x.malformed != nil || x.req.Body != NoBody || x.req.Upgrade {
 				return true
 			}
 			if c.handle(x); c.closing {
@@ -208,7 +209,7 @@ func (c *Conn) rest() bool {
 	return true
 }
 
-// resume follows rest when something has arrived. It returns false if the connection was ended.
+// resume is called after rest when data has arrived. It returns false if the connection was ended.
 func (c *Conn) resume() bool {
 	c.now = time.Now()
 	return c.state.Swap(active) != ended
@@ -274,9 +275,9 @@ func (c *Conn) readHead(x *exchange) error {
 	}
 }
 
-// clock returns the time of the last read from the client or of the end of its last relay, if the
-// connection has not waited since, else the current time. Reading the clock for each deadline and Date
-// would slow refusals measurably.
+// clock returns the time of the last read from the client or of the end of the last relay, or the current
+// time if the connection has waited since. Reading the clock for each deadline and Date would slow
+// refusals measurably.
 func (c *Conn) clock() time.Time {
 	if c.now.IsZero() {
 		return time.Now()
@@ -303,8 +304,8 @@ func (c *Conn) fail(err error) {
 // used marks the request's head as used.
 func (c *Conn) used() { c.use(len(c.x.req.raw) + c.x.req.start) }
 
-// Answer answers r, or a malformed request if r is nil. fields are lines that end in CRLF; Answer
-// adds Date and the framing. Answers to pipelined requests are written together.
+// Answer answers r, or a malformed request if r is nil. fields are lines that end in CRLF. Answer adds
+// Date and the framing. Answers to pipelined requests are written together.
 func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
 	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
 	if r == nil {
@@ -340,7 +341,7 @@ func (c *Conn) appendConnection(dst []byte, r *Request, framed bool) []byte {
 	switch {
 	case c.closing:
 		return append(dst, "Connection: close\r\n"...)
-	case r.keep: // HTTP/1.0 clients must be told, and some of HTTP/1.1 that ask wait for it
+	case r.keep: // HTTP/1.0 clients need it, and some HTTP/1.1 clients that ask wait for it
 		return append(dst, "Connection: keep-alive\r\n"...)
 	}
 	return dst

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// An Error is why a message is refused.
+// An Error says why a message is refused.
 type Error struct {
 	Status int    // of the answer
 	Text   string // the reason, for the answer's body and the log
@@ -67,7 +67,7 @@ var fieldNames = [names]string{
 	XForwardedHost: "x-forwarded-host", XForwardedProto: "x-forwarded-proto",
 }
 
-// nameByShape has the one name of each length and first letter.
+// nameByShape finds names by length and first letter, which no two names share.
 var nameByShape = func() (t [len("proxy-authorization") + 1][32]Name) {
 	for n := Other + 1; n < names; n++ {
 		t[len(fieldNames[n])][fieldNames[n][0]&31] = n
@@ -86,7 +86,7 @@ func nameOf(s []byte) Name {
 	return Other
 }
 
-// A Field is a line of a header: the positions of its parts in the head.
+// A Field is a line of a header. It holds the positions of its parts in the head.
 type Field struct {
 	Name               Name
 	dropped            bool // connection-specific, not forwarded (RFC 9110, 7.6.1)
@@ -104,7 +104,7 @@ const (
 	UntilClose      // of an answer: until the origin closes the connection
 )
 
-// A head is the common part of the heads of requests and answers. Its bytes are in the buffer of a
+// A head is what the heads of requests and answers have in common. Its bytes are in the buffer of a
 // connection.
 type head struct {
 	raw    []byte // from the start line to the empty line
@@ -118,16 +118,16 @@ type head struct {
 	upgrade bool // Connection names Upgrade
 	keep    bool // Connection names keep-alive
 
-	// Position of the scan, in bytes of the buffer.
+	// Position of the scan, as offsets in the buffer.
 	start, line, seek int
 	begun             bool // the start line has been read
 	bare              bool // the start line ends in LF without CR
 }
 
-// nextLine returns the start and end of the next line in buf, without CRLF, or !ok if the line is
-// incomplete. Lines end in CRLF. After a start line that ends in LF they may also end in LF, as
-// typed by people and scripts (RFC 9112, 2.2). After one that ends in CRLF they may not, unless
-// lenient: a proxy in front may have forwarded a bare LF as part of a value.
+// nextLine returns the start and end of the next line in buf, without CRLF. ok is false if the line is
+// incomplete. Lines end in CRLF. If the start line ends in LF, others may, too: people and scripts
+// type such requests (RFC 9112, 2.2). If it ends in CRLF, all others must, unless lenient: a proxy in
+// front may have forwarded a bare LF as part of a value.
 func (h *head) nextLine(buf []byte, lenient bool) (from, to int, ok bool, err error) {
 	i := bytes.IndexByte(buf[h.seek:], '\n')
 	if i < 0 {

@@ -17,14 +17,16 @@ type OriginOptions struct {
 
 	// Timeout is how long the origin may take to begin its answer. If zero, 60 s.
 	Timeout time.Duration
-
-	// IdleTimeout is how long a connection may be idle before it is closed. If zero, 90 s.
-	IdleTimeout time.Duration
 }
 
-// IdleConnections is the maximum number of idle connections to an origin: enough for 1,000 clients with one request each
-// at a time. After a higher peak, further connections are closed, and the next peak has to open new ones.
-const IdleConnections = 1024
+const (
+	// IdleConnections is the maximum number of idle connections to an origin: enough for 1,000 clients
+	// that send one request at a time. After a higher peak, the others are closed.
+	IdleConnections = 1024
+
+	// IdleTimeout is how long a connection to an origin may be idle before it is closed.
+	IdleTimeout = 90 * time.Second
+)
 
 // An Origin is a server that requests are relayed to, with its idle connections. Its methods may
 // be called concurrently.
@@ -34,7 +36,7 @@ type Origin struct {
 	mu     sync.Mutex // guards the fields below
 	idle   []*originConn
 	closed bool
-	reap   *time.Timer // runs while there are idle connections
+	reap   *time.Timer // runs closeOld; nil if there are no idle connections
 }
 
 // NewOrigin returns an origin. It connects with the first request.
@@ -44,9 +46,6 @@ func NewOrigin(o OriginOptions) *Origin {
 	}
 	if o.Timeout == 0 {
 		o.Timeout = time.Minute
-	}
-	if o.IdleTimeout == 0 {
-		o.IdleTimeout = 90 * time.Second
 	}
 	return &Origin{o: o}
 }
@@ -63,16 +62,16 @@ type originConn struct {
 // it.
 const settled = 100 * time.Millisecond
 
-// get returns the last connection to become idle, or a new one. It always checks a connection
-// before a request that cannot be repeated, and after an answer without a body: a faulty origin may
-// have sent a body, which would be read as the next answer.
+// get returns the connection that has become idle last, or a new one. It always checks a connection
+// before a request that cannot be repeated, and after an answer that must not have a body: a faulty
+// origin may have sent one, which would be read as the next answer.
 func (o *Origin) get(repeatable, fresh bool, now time.Time) (*originConn, error) {
 	for !fresh {
 		c := o.take()
 		if c == nil {
 			break
 		}
-		if age := now.Sub(c.since); repeatable && c.clean && age < settled || age < o.o.IdleTimeout && c.open() {
+		if age := now.Sub(c.since); repeatable && c.clean && age < settled || age < IdleTimeout && c.open() {
 			return c, nil
 		}
 		c.close()
@@ -88,6 +87,13 @@ func (o *Origin) connect() (*originConn, error) {
 		return nil, err
 	}
 	return &originConn{wire: newWire(conn, o.o.Timeout)}, nil
+}
+
+// mayRepeat reports whether a request that has failed with err may be sent again on another connection.
+// The origin must have closed a reused connection, and not have answered. n is the number of bytes that
+// were sent. idempotent requests may be sent twice.
+func (c *originConn) mayRepeat(n int, idempotent bool, err error) bool {
+	return c.reused && c.w == 0 && (n == 0 || idempotent) && !IsTimeout(err)
 }
 
 func (o *Origin) take() *originConn {
@@ -115,7 +121,7 @@ func (o *Origin) put(c *originConn, now time.Time) {
 	}
 	o.idle = append(o.idle, c)
 	if o.reap == nil {
-		o.reap = time.AfterFunc(o.o.IdleTimeout, o.closeOld)
+		o.reap = time.AfterFunc(IdleTimeout, o.closeOld)
 	}
 	o.mu.Unlock()
 }
@@ -125,7 +131,7 @@ func (o *Origin) closeOld() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	old, now := 0, time.Now()
-	for old < len(o.idle) && now.Sub(o.idle[old].since) >= o.o.IdleTimeout {
+	for old < len(o.idle) && now.Sub(o.idle[old].since) >= IdleTimeout {
 		o.idle[old].close()
 		old++
 	}
@@ -135,10 +141,10 @@ func (o *Origin) closeOld() {
 		o.reap = nil
 		return
 	}
-	o.reap.Reset(o.o.IdleTimeout - now.Sub(o.idle[0].since))
+	o.reap.Reset(IdleTimeout - now.Sub(o.idle[0].since))
 }
 
-// Close closes the idle connections. Others are closed when they become idle.
+// Close closes the idle connections. Those in use are closed when they become idle.
 func (o *Origin) Close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Relay edits a relayed request and its answer. Its methods, except Gone, are called by the
-// goroutine of the connection.
+// A Relay edits a request for the origin, and its answer. The goroutine of the connection calls its
+// methods, except Gone.
 type Relay interface {
 	// Keeps reports whether a field of the request is forwarded. name is its name as the client
 	// sent it.
@@ -17,13 +17,13 @@ type Relay interface {
 	// AppendRequest appends fields for the origin to dst, as lines that end in CRLF.
 	AppendRequest(dst []byte) []byte
 
-	// Hasty reports whether a disconnect of the client must be noticed at once, even if the
-	// origin is fast. That costs a goroutine.
+	// Hasty reports whether a disconnect of the client must be noticed at once, not only if the
+	// origin is slow. That costs a goroutine.
 	Hasty() bool
 
-	// Gone is called, from another goroutine, if the client disconnects or shuts down its side
-	// of the connection after sending the whole request and before the origin answers. It
-	// reports whether to wait for the answer anyway; calling end stops waiting.
+	// Gone is called from another goroutine if the client disconnects or shuts down its side of
+	// the connection after the whole request and before the origin answers. It reports whether to
+	// wait for the answer anyway. end stops waiting.
 	Gone(end func()) bool
 
 	// Answered is called with the origin's final answer. It appends fields for the client to dst, as
@@ -33,7 +33,7 @@ type Relay interface {
 
 // A RelayError says why a request got no answer from its origin.
 type RelayError struct {
-	// Client is set if the client caused it: its body was malformed or timed out, or it
+	// Client is set if the client is the cause: its body was malformed or timed out, or it
 	// disconnected. Otherwise the origin could not be reached or did not answer.
 	Client bool
 
@@ -47,8 +47,8 @@ func (e *RelayError) Unwrap() error { return e.Err }
 // the client.
 const watchAfter = 250 * time.Millisecond
 
-// abandonAfter is how long the node waits for the origin after the client has shut down its side
-// of the connection. Such a client may still read the answer.
+// abandonAfter is how long the node waits for the origin after the client has shut down its side of the
+// connection. Such a client may still read the answer.
 const abandonAfter = 5 * time.Second
 
 // A relaying is one exchange with an origin.
@@ -67,7 +67,7 @@ type relaying struct {
 
 	watching chan struct{} // closed when watch has returned
 	over     chan struct{} // closed to stop watch
-	goesOn   bool          // without the client, for edit
+	goesOn   bool          // the exchange continues without the client, for edit
 	gone     atomic.Bool   // the client no longer waits for an answer
 	begun    atomic.Bool   // the answer's header has been read
 	stop     atomic.Bool   // upload must end
@@ -128,7 +128,7 @@ func (t *relaying) ask(r *Request) error {
 		if err == nil {
 			return nil
 		}
-		if !t.oc.reused || fresh || t.gone.Load() || IsTimeout(err) || n > 0 && !again || t.oc.w > 0 {
+		if t.gone.Load() || !t.oc.mayRepeat(n, again, err) {
 			return t.failed(err)
 		}
 		t.oc.close()
@@ -136,8 +136,8 @@ func (t *relaying) ask(r *Request) error {
 	}
 }
 
-// frame appends the part of the body that has arrived. A short body that was sent with the head is
-// in the socket: it is forwarded with the head, too, and needs no goroutine.
+// frame appends the part of the body that has arrived. A short body that was sent right after the head is
+// in the socket already. It is forwarded with the head and needs no goroutine.
 func (t *relaying) frame(dst []byte) ([]byte, error) {
 	c, b := t.c, &t.x.body
 	if rest := int64(b.left) - int64(c.w-c.r); b.kind == Sized && rest > 0 && int64(len(dst))+int64(b.left) <= largeBuffer {
@@ -177,7 +177,7 @@ func appendChunk(dst []byte, b *bodyReader, data []byte) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// sendChunk is appendChunk for data that is sent.
+// sendChunk sends data, as a chunk if chunked is set.
 func (w *wire) sendChunk(data []byte, chunked bool) error {
 	if !chunked || len(data) == 0 {
 		return w.send(data)
@@ -190,7 +190,7 @@ func (w *wire) sendChunk(data []byte, chunked bool) error {
 	return nil
 }
 
-// appendEnd appends the end of b, if it is chunked.
+// appendEnd appends the end of b if b is chunked.
 func appendEnd(dst []byte, b *bodyReader) []byte {
 	if b.kind != Chunked {
 		return dst
@@ -198,8 +198,8 @@ func appendEnd(dst []byte, b *bodyReader) []byte {
 	return AppendLastChunk(dst, b.trailers)
 }
 
-// upload sends the rest of the body, in its own goroutine. It returns an error of the client, or nil
-// after the body or if the origin does not accept more: it may still answer.
+// upload sends the rest of the body, in its own goroutine. It returns an error only if the client has
+// failed. It returns nil after the body, and if the origin does not accept more: it may still answer.
 func (t *relaying) upload() error {
 	c, b := t.c, &t.x.body
 	pace := NewPace(c.server.o.BodyTimeout, c.server.o.BodyRate)
@@ -237,8 +237,8 @@ func (t *relaying) upload() error {
 	}
 }
 
-// begin sends what ask sends. If that is all, it reads the beginning of the answer, else it starts the
-// upload of the rest.
+// begin sends t.head. If that is the whole request, it also reads the beginning of the answer. Otherwise it
+// starts the upload of the rest.
 func (t *relaying) begin(whole bool) (n int, err error) {
 	switch {
 	case !whole:
@@ -260,7 +260,7 @@ func (t *relaying) begin(whole bool) (n int, err error) {
 			}
 		}
 	}
-	if n == 0 { // Hasty, or a busy machine has let the deadline pass before sending
+	if n == 0 { // Hasty, or the deadline has passed before the write on a busy machine
 		if n, err = t.oc.write(t.head); err != nil {
 			return n, err
 		}
@@ -268,9 +268,9 @@ func (t *relaying) begin(whole bool) (n int, err error) {
 	return n, t.fill(t.now.Add(t.o.o.Timeout), true)
 }
 
-// fill reads more of the answer, until a deadline unless it is zero. The timeout of the origin
-// starts when the whole request has been sent. If reading takes longer than watchAfter, fill then watches
-// the client; waited is set if it has taken that long.
+// fill reads more of the answer, until a deadline unless that is zero. The origin's timeout begins when
+// the whole request has been sent. When the origin has taken watchAfter, fill begins to watch the client.
+// waited is set if it has taken that long before.
 func (t *relaying) fill(until time.Time, waited bool) error {
 	oc := t.oc
 	for ; ; waited = true {
@@ -303,13 +303,13 @@ func (t *relaying) fill(until time.Time, waited bool) error {
 	return oc.more(largeBuffer)
 }
 
-// giveUp ends the exchange with the origin, since the client is gone.
+// giveUp ends the exchange because the client is gone.
 func (t *relaying) giveUp() {
 	t.gone.Store(true)
 	t.oc.interrupt()
 }
 
-// failed returns the *RelayError for an error before the answer.
+// failed returns the *RelayError for an error that occurred before the answer.
 func (t *relaying) failed(err error) error {
 	t.endUpload()
 	switch {

@@ -1,8 +1,6 @@
 package http1
 
-import (
-	"bytes"
-)
+import "bytes"
 
 // A Request is the head of a request. Its results are valid until the body is read.
 type Request struct {
@@ -13,7 +11,7 @@ type Request struct {
 	path           uint32    // start of the path
 	host           [2]uint32 // value of Host, or the authority
 
-	hostless bool // it has no host, as HTTP/1.0 allows
+	hostless bool // has no host, as HTTP/1.0 allows
 
 	Head     bool // the method is HEAD: answers have no body
 	Upgrade  bool // the client asks for another protocol
@@ -49,8 +47,9 @@ func (r *Request) Path() []byte {
 // a body with one (RFC 9112, 2.2).
 const maxEmptyLines = 2
 
-// scan reads the head from buf, and reports whether it is complete. It continues where the last
-// call ended; buf may be another buffer with the same bytes and more. maxBytes bounds the head.
+// scan reads the head from buf, and reports whether it is complete. It continues where the last call
+// ended. buf may be another buffer that begins with the same bytes. maxBytes is the maximum size of the
+// head.
 func (r *Request) scan(buf []byte, maxBytes int) (done bool, err error) {
 	for !r.begun {
 		from, to, ok, err := r.nextLine(buf, false)
@@ -59,7 +58,7 @@ func (r *Request) scan(buf []byte, maxBytes int) (done bool, err error) {
 		}
 		if !ok {
 			if r.line < len(buf) && buf[r.line] != '\r' && class[buf[r.line]]&tchar == 0 {
-				return false, errRequestLine // TLS, for one, has no line that would end
+				return false, errRequestLine // another protocol, such as TLS, may never end a line
 			}
 			return false, r.tooLong(buf, maxBytes)
 		}
@@ -120,8 +119,8 @@ func (r *Request) requestLine(line []byte) error {
 	return r.splitTarget(line[:method], line[method+1:end])
 }
 
-// splitTarget finds the parts of a target: in origin form, absolute form, authority form for
-// CONNECT, asterisk form for OPTIONS (RFC 9112, 3.2).
+// splitTarget finds the parts of a target in origin form, absolute form, authority form (for CONNECT)
+// or asterisk form (for OPTIONS): RFC 9112, 3.2.
 func (r *Request) splitTarget(method, t []byte) error {
 	r.path = r.target[0]
 	switch {

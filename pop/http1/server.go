@@ -1,9 +1,9 @@
 // Package http1 is an HTTP/1.1 engine: it reads requests strictly as RFC 9112 defines them, and
 // answers them or relays them unchanged to an origin. It knows nothing about rules.
 //
-// One goroutine serves each connection, and holds no buffer while it waits for the client. A
-// second one runs only to relay a request's body that did not come with the head, or to notice
-// that the client of a slow origin has disconnected.
+// One goroutine serves each connection. It holds no buffer while it waits for the client. A second
+// goroutine runs only to relay a body that did not arrive with the head, or to notice that the client
+// of a slow origin has disconnected.
 package http1
 
 import (
@@ -20,12 +20,12 @@ import (
 	"github.com/edgelimit/edge/pop/conns"
 )
 
-// A Handler answers requests. Its methods are called by the goroutines of connections.
+// A Handler answers requests. Each connection calls its methods from its own goroutine.
 type Handler interface {
 	// ServeHTTP1 calls Conn.Answer or Conn.Relay for r. r is valid until then.
 	ServeHTTP1(c *Conn, r *Request)
 
-	// Malformed calls Conn.Answer for an invalid request. The connection ends after that.
+	// Malformed calls Conn.Answer or Conn.Drop for an invalid request. Then the connection ends.
 	Malformed(c *Conn, err *Error)
 }
 
@@ -47,8 +47,8 @@ type Options struct {
 	Limits
 	Handler Handler
 
-	// Tunnels ends connections that have switched to another protocol, which Shutdown does not
-	// wait for. If nil, they end when client or origin close them.
+	// Tunnels ends, when it is done, connections that have switched to another protocol. Shutdown
+	// does not wait for them. If nil, they end when the client or the origin closes them.
 	Tunnels context.Context
 
 	// Logger logs panics. If nil, slog.Default().
@@ -75,7 +75,7 @@ func NewServer(o Options) *Server {
 	return &Server{o: o}
 }
 
-// A Start describes a connection that is handed to the server.
+// A Start describes a connection for ServeConn.
 type Start struct {
 	Since  time.Time // start of ReadHeaderTimeout for the first head
 	Read   []byte    // bytes that were already read
@@ -98,8 +98,8 @@ func (s *Server) ServeConn(conn net.Conn, start Start) {
 	})
 }
 
-// EndIdle ends up to most connections that wait for a request, only those whose last request was
-// refused if refused is set, and returns how many.
+// EndIdle ends up to most connections that wait for a request, and returns how many it has ended. If
+// refused is set, it ends only connections whose last request was refused.
 func (s *Server) EndIdle(refused bool, most int) (ended int) {
 	states := []uint32{spare, idle, unused}
 	if refused {
@@ -111,13 +111,13 @@ func (s *Server) EndIdle(refused bool, most int) (ended int) {
 // Leave makes every further answer close its connection.
 func (s *Server) Leave() { s.leaving.Store(true) }
 
-// LastMoment is how long a server that shuts down still waits for the first request of a
-// connection, whose client has had no answer yet that asks to close it.
+// LastMoment is how long a server that shuts down waits for the first request of a new connection: its
+// client has not been asked to close it yet.
 const LastMoment = time.Second
 
-// Shutdown closes the connections that wait for a request, new ones after LastMoment, and waits
-// until the others have answered theirs. If ctx is done first, it closes them all and returns ctx's
-// error.
+// Shutdown closes idle connections at once, and those without a first request after LastMoment. It
+// waits until the others have answered their requests. If ctx is done first, it closes all connections
+// and returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Leave()
 	s.ending.Store(true)
@@ -133,7 +133,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	})
 }
 
-// A Clock formats the value of Date, once a second. The zero value is ready to use, concurrently.
+// A Clock formats the value of Date, once a second. The zero value is ready to use. Its methods may be
+// called concurrently.
 type Clock struct{ today atomic.Pointer[stamp] }
 
 type stamp struct {

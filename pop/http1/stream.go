@@ -21,7 +21,7 @@ func (t *relaying) answer(r *Request) error {
 		}
 		if a.Status == http.StatusSwitchingProtocols {
 			if !r.Upgrade {
-				return t.failed(&Error{502, "the origin switched protocols without a request to"})
+				return t.failed(ErrSwitched)
 			}
 			t.switchProtocols(a)
 			return nil
@@ -29,12 +29,15 @@ func (t *relaying) answer(r *Request) error {
 		t.interim(a)
 	}
 	if err := t.final(r, a); err != nil {
-		t.c.closing = true // what is sent cannot be taken back
+		t.c.closing = true // a part of the answer was sent
 		_ = t.c.flush()
 		t.c.out = t.c.out[:0]
 	}
 	return nil
 }
+
+// ErrSwitched is the error for an unexpected 101 of an origin.
+var ErrSwitched = &Error{502, "the origin switched protocols without a request to"}
 
 // readHead reads the head of the next answer.
 func (t *relaying) readHead(a *Answer, until time.Time) error {
@@ -165,8 +168,8 @@ func (t *relaying) endUpload() {
 	t.c.readBy, t.uploading = time.Time{}, nil
 }
 
-// watch starts a goroutine that notices when the client disconnects. A client that has only shut
-// down its side may still read: the exchange continues if the origin sends something within abandonAfter.
+// watch starts a goroutine that notices when the client disconnects. A client that has only shut down its
+// side may still read: the exchange continues if the origin sends something within abandonAfter.
 func (t *relaying) watch() {
 	t.c.mayAwaitEnd()
 	t.watching, t.over = make(chan struct{}), make(chan struct{})
@@ -200,8 +203,8 @@ func (t *relaying) stopWatching() {
 	t.watching = nil
 }
 
-// end releases the resources of the exchange. It closes the connection to the origin unless final
-// has returned it.
+// end releases the resources of the exchange. It closes the connection to the origin unless final has made
+// it available to others.
 func (t *relaying) end() {
 	t.endUpload()
 	t.c.upstream.Store(nil)
@@ -249,7 +252,7 @@ func (t *relaying) switchProtocols(a *Answer) {
 	<-done
 }
 
-// tunnel copies what from sends to to, until it ends.
+// tunnel copies from one connection to the other until from ends.
 func tunnel(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil && half.CloseWrite() == nil {

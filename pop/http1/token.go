@@ -1,5 +1,10 @@
 package http1
 
+import (
+	"bytes"
+	"iter"
+)
+
 // Classes of bytes, as bits of class.
 const (
 	tchar  = 1 << iota // of a token (RFC 9110, 5.6.2)
@@ -36,7 +41,7 @@ var class = func() (c [256]uint8) {
 	return c
 }()
 
-// all reports whether s is not empty and all its bytes are in one of the classes of.
+// all reports whether s is not empty and each byte is in one of the classes.
 func all(s []byte, of uint8) bool {
 	for _, b := range s {
 		if class[b]&of == 0 {
@@ -64,27 +69,16 @@ func equalFold(s []byte, lower string) bool {
 
 // trim trims blanks from s.
 func trim(s []byte) []byte {
-	for len(s) > 0 && (s[0] == ' ' || s[0] == '\t') {
-		s = s[1:]
-	}
-	for len(s) > 0 && (s[len(s)-1] == ' ' || s[len(s)-1] == '\t') {
-		s = s[:len(s)-1]
-	}
-	return s
+	return bytes.Trim(s, " \t")
 }
 
 // elements yields the non-empty elements of a comma-separated list (RFC 9110, 5.6.1).
-func elements(list []byte) func(yield func([]byte) bool) {
+func elements(list []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		for len(list) > 0 {
-			end := 0
-			for end < len(list) && list[end] != ',' {
-				end++
-			}
-			if e := trim(list[:end]); len(e) > 0 && !yield(e) {
+		for e := range bytes.SplitSeq(list, []byte(",")) {
+			if e = trim(e); len(e) > 0 && !yield(e) {
 				return
 			}
-			list = list[min(end+1, len(list)):]
 		}
 	}
 }

@@ -17,7 +17,7 @@ const (
 	copied      = 8 << 10  // larger data is written without copying if nothing waits before it
 )
 
-// All connections share smallBuffers and largeBuffers: an idle one holds no buffer.
+// smallBuffers and largeBuffers are shared by all connections. Idle connections hold no buffer.
 var (
 	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
 	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
@@ -43,17 +43,17 @@ func freeBuffer(b []byte) {
 	}
 }
 
-// A wire is a connection with its buffers. One goroutine may read while another one writes.
+// A wire is a connection with its buffers. One goroutine may read while another writes.
 type wire struct {
 	conn net.Conn
 	raw  syscall.RawConn // nil if conn is not a socket
 	end  syscall.RawConn // the underlying socket, even with TLS; nil for other connections
 
-	in   []byte // in[r:w] is read and not used yet
+	in   []byte // in[r:w] was read and not used yet
 	r, w int
 	out  []byte // waits to be written
 
-	patience time.Duration // for the peer to accept what is written; 0 for no limit
+	patience time.Duration // how long the peer may take to accept written data; 0 for no limit
 
 	readBy, writeBy time.Time // current deadlines
 	now             time.Time // about the current time; zero if unknown
@@ -65,8 +65,8 @@ type wire struct {
 	size        int    // of the buffer to read into
 	data        []byte // not written yet
 	err         error  // of reading
-	reports     bool   // whether the socket was emptied is reported
-	empty       bool   // the socket was emptied by the last read, and has not ended
+	reports     bool   // the kernel reports whether a read has emptied the socket
+	empty       bool   // the last read has emptied the socket, which has not ended
 }
 
 func newWire(conn net.Conn, patience time.Duration) wire {
@@ -82,7 +82,7 @@ func newWire(conn net.Conn, patience time.Duration) wire {
 	return w
 }
 
-// buffered returns the bytes that are read and not used yet.
+// buffered returns the bytes that were read and not used yet.
 func (w *wire) buffered() []byte { return w.in[w.r:w.w] }
 
 // use marks n buffered bytes as used.
@@ -92,8 +92,8 @@ func (w *wire) use(n int) {
 	}
 }
 
-// more reads up to size bytes, after the buffered ones. If nothing is buffered, it holds no buffer
-// while it waits.
+// more reads up to size bytes and appends them to the buffered ones. If nothing is buffered, it holds no
+// buffer while it waits.
 func (w *wire) more(size int) error {
 	if w.r < w.w || w.raw == nil {
 		return w.fill(size)
@@ -104,7 +104,7 @@ func (w *wire) more(size int) error {
 	return w.await(w.reads, size)
 }
 
-// await has the poller call ready until there is a result.
+// await makes the poller call ready until it returns true.
 func (w *wire) await(ready func(fd uintptr) bool, size int) error {
 	w.releaseIn()
 	w.size = size
@@ -114,7 +114,7 @@ func (w *wire) await(ready func(fd uintptr) bool, size int) error {
 	return w.err
 }
 
-// readReady reads from the socket fd, and reports whether there was a result.
+// readReady reads from the socket fd, and reports whether there is a result.
 func (w *wire) readReady(fd uintptr) bool {
 	b := newBuffer(w.size)
 	for {
@@ -145,7 +145,7 @@ func (w *wire) readReady(fd uintptr) bool {
 	}
 }
 
-// ask writes data, then reads the beginning of an answer like more. n is the number of bytes written.
+// ask writes data and reads the beginning of an answer, like more. n is the number of bytes written.
 func (w *wire) ask(data []byte, size int) (n int, err error) {
 	if w.raw == nil {
 		if n, err = w.write(data); err == nil {
@@ -169,10 +169,10 @@ func (w *wire) ask(data []byte, size int) (n int, err error) {
 	return n + more, err
 }
 
-// askReady writes to the socket fd when it is called first, and does not read then: there is no answer
-// yet, and that read would cost as much as a useful one. Nothing is missed: the poller has forgotten
-// earlier events before the first call, and reports every later one. A peer that had closed its side
-// before resets the connection when it gets the request, and that is an event, too.
+// askReady writes to the socket fd in the first call and does not read: there is no answer yet, and the
+// read would cost as much as a useful one. It misses nothing: the poller has forgotten earlier events
+// before the first call, and reports every later one. If the peer has closed its side before, it resets
+// the connection when it gets the request, which is an event, too.
 func (w *wire) askReady(fd uintptr) bool {
 	if len(w.data) == 0 {
 		return w.readReady(fd)
@@ -182,8 +182,8 @@ func (w *wire) askReady(fd uintptr) bool {
 	return len(w.data) > 0
 }
 
-// fill reads more, after the buffered bytes. The buffer has at least size bytes, and grows only if
-// it is full of unused bytes.
+// fill reads more and appends it to the buffered bytes. The buffer has at least size bytes, and grows only
+// if it is full of unused bytes.
 func (w *wire) fill(size int) error {
 	switch {
 	case w.r == w.w && len(w.in) < size:
@@ -221,7 +221,7 @@ func (w *wire) readNow(b []byte) (n int) {
 	return max(n, 0)
 }
 
-// moreNow is more without waiting, if the buffer has room. It reports whether there was anything to read.
+// moreNow reads what has arrived, as far as the buffer has room, and reports whether there was anything.
 func (w *wire) moreNow() bool {
 	n := w.readNow(w.in[w.w:])
 	w.w += n
@@ -264,7 +264,7 @@ func (w *wire) write(data []byte) (n int, err error) {
 		}
 		n, w.data = len(data)-len(w.data), nil
 		if n == len(data) {
-			return n, nil // without a deadline, since it did not wait
+			return n, nil // did not wait, so needs no deadline
 		}
 	}
 	if w.patience > 0 {
@@ -275,7 +275,7 @@ func (w *wire) write(data []byte) (n int, err error) {
 	return n + more, err
 }
 
-// writeReady writes as much of w.data as the socket fd takes.
+// writeReady writes as much of w.data as the socket fd accepts.
 func (w *wire) writeReady(fd uintptr) {
 	n, err := writeSocket(fd, w.data)
 	if err == 0 { // else the next write returns the error
@@ -293,7 +293,7 @@ func (w *wire) flush() error {
 	return err
 }
 
-// send writes data after the write buffer, at once if there is much of it. A head and a body that
+// send writes data after the write buffer. Large data is written at once. A head and a body that have
 // arrived together are sent together: copying 10 KB is cheaper than a second write.
 func (w *wire) send(data []byte) error {
 	if n := len(w.out) + len(data); n > largeBuffer || n > copied && len(w.out) == 0 {
@@ -323,9 +323,9 @@ func (w *wire) setReadDeadline(now time.Time, timeout time.Duration) {
 	}
 }
 
-// wakeWithin makes reads time out between now + timeout/slack and now + timeout. The
-// caller must repeat a read that times out too early. If many connections take turns, setReadDeadline would move a deadline
-// with nearly every request.
+// wakeWithin makes reads time out between now + timeout/slack and now + timeout. The caller must repeat a
+// read that times out too early. setReadDeadline would move a deadline with nearly every request if many
+// connections take turns.
 func (w *wire) wakeWithin(now time.Time, timeout time.Duration) {
 	if left := w.readBy.Sub(now); left < timeout/slack || left > timeout {
 		w.readBy = now.Add(timeout)
@@ -344,8 +344,8 @@ func (w *wire) setWriteDeadline(now time.Time, timeout time.Duration) {
 // long is a deadline in the past, which ends a running read.
 var long = time.Unix(1, 0)
 
-// interrupt ends a read that runs in another goroutine. Before the next deadline is set, readBy must
-// be reset.
+// interrupt ends a read that runs in another goroutine. readBy must be reset before the next deadline is
+// set.
 func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(long) }
 
 // open reports whether the peer has neither closed the connection nor sent anything. It does not
@@ -366,9 +366,9 @@ func (w *wire) open() bool {
 	return err == nil && open
 }
 
-// awaitEnd waits until the peer has disconnected or, if half is set, shut down its side. Nobody may read or
-// write meanwhile, except that a read may wait in await. It returns early after endAwait or, on a conn that
-// is not a socket and so must be read, if the peer sends more.
+// awaitEnd waits until the peer has disconnected (gone), or has only shut down its side (gone and half).
+// Nobody may read or write meanwhile, except that a read may wait in await. It returns early after endAwait.
+// A connection that is not a socket must be read, so awaitEnd also returns if its peer sends more.
 func (w *wire) awaitEnd() (half, gone bool) {
 	if w.end == nil {
 		err := w.fill(smallBuffer)

@@ -178,7 +178,7 @@ func (t *relaying) answer(r *http1.Request) error {
 		case err != nil:
 			return err
 		case a.Status == http.StatusSwitchingProtocols:
-			return &http1.Error{Status: 502, Text: "the origin switched protocols without a request to"}
+			return http1.ErrSwitched
 		}
 		if a.Status >= http.StatusOK {
 			break

@@ -123,7 +123,7 @@ func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
 		TLSHandshakeTimeout:   o.ConnectTimeout,
 		ResponseHeaderTimeout: o.Timeout,
 		ExpectContinueTimeout: time.Second,
-		IdleConnTimeout:       90 * time.Second,
+		IdleConnTimeout:       http1.IdleTimeout,
 		MaxIdleConnsPerHost:   http1.IdleConnections,
 		DisableCompression:    true, // answers pass as they are
 	}
