@@ -2,8 +2,8 @@ package http2
 
 import "sync"
 
-// A part holds the bytes of a request's body that have arrived but were not sent yet. Space is reserved before them
-// for a head or the size of a chunk, so that they need not be copied for sending.
+// A part holds the bytes of a request's body that have arrived and were not sent yet. Space before them is
+// reserved for a head or the size of a chunk, so that sending does not copy them.
 type part struct{ b []byte }
 
 // headroom is the size of the reserved space, in bytes. Longer heads are rare.

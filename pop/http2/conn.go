@@ -17,19 +17,19 @@ import (
 	"github.com/edgelimit/edge/pop/http1"
 )
 
-// Windows for what clients send (RFC 9113, 6.9): they bound what the node holds of bodies that an
-// origin is slow to take.
+// Windows for what clients send (RFC 9113, 6.9). They bound the memory for bodies that an origin is slow
+// to accept.
 const (
 	streamWindow = 256 << 10
 	connWindow   = 1 << 20
 )
 
-// An input is what a connection is read into. It holds any frame; idle connections have none.
+// An input is a connection's read buffer. It has room for any frame. Idle connections have none.
 type input [maxFrame]byte
 
 var inputs = sync.Pool{New: func() any { return new(input) }}
 
-// kept is how large a header an idle connection may have room for, in bytes.
+// kept is the maximum size of a header for which an idle connection keeps memory, in bytes.
 const kept = 2 << 10
 
 // A Conn is a client's connection.
@@ -39,47 +39,47 @@ type Conn struct {
 	peer   netip.AddrPort
 	secure bool
 
-	// Of the reader:
-	fr       *http2.Framer // mu is held where it writes
+	// Used by the reader:
+	fr       *http2.Framer // writes only while mu is held
 	hp       *hpack.Decoder
 	in       *input
-	first    [256]byte // is read into while in is nil: some requests fit
-	r, w     int       // in[r:w] is read and not used yet
+	first    [256]byte // read buffer while in is nil; fits some requests
+	r, w     int       // in[r:w] was read and not used yet
 	within   bool      // a frame, or a header block, has begun and not ended
-	since    time.Time // when that began; zero if nobody had to wait for the rest
+	since    time.Time // when the reader first waited for the rest; zero if it has not
 	data     bool      // the frame is DATA
 	readBy   time.Time
-	now      time.Time // when the client was read last
+	now      time.Time // of the last read
 	opened   bool      // the client has sent its settings
 	block    block
 	parts    *buffer // of it, if it comes in several frames
 	next     *Stream // of the next request
 	prepared prepared
 
-	mu       sync.Mutex // guards what follows
-	space    sync.Cond  // for those who want to write
+	mu       sync.Mutex // guards the fields below
+	space    sync.Cond  // there may be room to write
 	out      *buffer
-	batch    bool // the reader has something to do, and writes when it is done
+	batch    bool // the reader is busy, and writes when it is done
 	writing  bool
 	writeBy  time.Time
 	err      error // of writing
 	streams  map[uint32]*Stream
 	newest   uint32    // stream
-	working  int       // goroutines of requests, also of those that were reset, but not abandoned ones
+	working  int       // goroutines of requests, including reset but not abandoned ones
 	idle     time.Time // since when there are none
 	refused  bool      // the last request was refused
 	initial  int64     // window of streams, for what they send
 	window   int64     // of the connection, for what it sends
 	receive  int64     // window of the connection, for what it receives
-	consumed int       // bytes that receive is to grow by
+	consumed int       // bytes that receive will grow by
 
-	resets    [128]uint32 // streams that were reset last: what their clients still send is ignored
+	resets    [128]uint32 // the last streams that were reset; frames for them are ignored
 	nextReset int
 	overhead  overhead
 	tableless bool // the client knows that the dynamic table is not used
 
 	left bool // the client was told to open no more streams
-	last bool // and which one was the last
+	last bool // the client was told which stream was the last
 }
 
 func newConn(s *Server, conn net.Conn, secure bool) *Conn {
@@ -104,7 +104,7 @@ func newConn(s *Server, conn net.Conn, secure bool) *Conn {
 	return c
 }
 
-// serve reads what the client sends until the connection ends.
+// serve reads frames until the connection ends.
 func (c *Conn) serve() {
 	defer c.end()
 	defer func() {
@@ -172,7 +172,7 @@ func (c *Conn) fail(err error) {
 // lingerTime is how long a client has to read what was written last.
 const lingerTime = 500 * time.Millisecond
 
-// end closes c. Requests under way end, but for those that go on without their client.
+// end closes c. Its requests end, except those that continue without their client.
 func (c *Conn) end() {
 	_ = c.conn.Close()
 	c.mu.Lock()
@@ -205,7 +205,7 @@ func (r reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// need returns the next n bytes, which it uses. They are valid until the next read.
+// need reads and returns the next n bytes. They are valid until the next read.
 func (c *Conn) need(n int) ([]byte, error) {
 	for c.w-c.r < n {
 		if err := c.fill(); err != nil {
@@ -216,7 +216,7 @@ func (c *Conn) need(n int) ([]byte, error) {
 	return c.in[c.r-n : c.r], nil
 }
 
-// fill reads more. Before that it writes what waits.
+// fill reads more, after it has written what is waiting.
 func (c *Conn) fill() error {
 	if c.r == c.w {
 		c.r, c.w = 0, 0
@@ -229,7 +229,7 @@ func (c *Conn) fill() error {
 		return err
 	}
 	if idle && c.w == 0 {
-		// A connection that waits for a request holds no buffer: its first bytes are read into a small one.
+		// A connection that waits for a request reads into a small buffer of its own.
 		inputs.Put(c.in)
 		c.in = nil
 		if c.next != nil && cap(c.next.head) > kept {
@@ -248,8 +248,8 @@ func (c *Conn) fill() error {
 	return c.begin(n, err)
 }
 
-// rest writes what waits and sets the time for the next read. It reports whether the connection has
-// no requests.
+// rest writes what is waiting and sets the deadline of the next read. It reports whether the connection
+// has no requests.
 func (c *Conn) rest() (idle bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -291,7 +291,7 @@ func (c *Conn) rest() (idle bool, err error) {
 	return idle && !c.within, nil
 }
 
-// begin is told that n bytes were read.
+// begin is called after a read of n bytes.
 func (c *Conn) begin(n int, err error) error {
 	if n == 0 {
 		if err == nil {
@@ -316,9 +316,9 @@ var (
 	errEnds = errors.New("http2: the server ends the connection")
 )
 
-// drain asks the client by a GOAWAY to open no more streams, and sends a PING: its answer shows that the
-// client has seen the GOAWAY, and the final one follows. If an answer has asked already, drain sends the
-// final one. A connection without a request is left to finish.
+// drain sends a GOAWAY that asks the client to open no more streams, and a PING. The client's answer to the
+// PING shows that it has seen the GOAWAY: then the final one follows. If an earlier answer has asked
+// already, drain sends the final one. It does nothing on a connection without a request: see finish.
 func (c *Conn) drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -348,8 +348,7 @@ func (c *Conn) leave() {
 	_ = c.fr.WriteGoAway(1<<31-1, http2.ErrCodeNo, nil)
 }
 
-// ended tells the client which stream was the last, and ends the connection when that is done. mu is
-// held.
+// ended tells the client which stream was the last, and ends the connection after that stream. mu is held.
 func (c *Conn) ended() {
 	if c.last {
 		return
@@ -360,8 +359,8 @@ func (c *Conn) ended() {
 	c.endIdle()
 }
 
-// endWaiting ends c if it waits for a request, but not if refused is set and the last one was not. The
-// reader says so to the client.
+// endWaiting ends c if it waits for a request, and if its last request was refused or refused is not set.
+// The reader writes the GOAWAY.
 func (c *Conn) endWaiting(refused bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -374,32 +373,32 @@ func (c *Conn) endWaiting(refused bool) bool {
 	return true
 }
 
-// endIdle ends a read that waits for a request on a connection that gets none. mu is held.
+// endIdle ends the read if the connection ends and has no requests. mu is held.
 func (c *Conn) endIdle() {
 	if c.last && c.working == 0 && !c.batch {
 		_ = c.conn.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
-// overhead bounds what a client may ask of the node beside requests: settings, pings, priorities,
-// empty data, unknown frames, windows that open bit by bit, and streams that are reset or that
-// make the node reset them. Each frame of these costs something. Requests, and data that the
-// client takes, earn what goes with them; time earns a little.
+// overhead bounds the work that a client may cause beside its requests: settings, pings, priorities,
+// empty data, unknown frames, windows that open bit by bit, and streams that the client resets or makes
+// the node reset. Each such frame has a cost. Requests, and data that the client accepts, earn the frames
+// that they may need. Time earns a few.
 type overhead struct {
 	left, most int
 	at         time.Time
 }
 
-// perSecond is what time earns.
+// perSecond is how many frames a connection earns per second.
 const perSecond = 20
 
-// tiny is how many bytes of data are too few for their frame.
+// tiny is the size of data below which a frame counts as overhead, in bytes.
 const tiny = 1 << 10
 
-// costReset is what a stream costs that is reset, beside what it has earned.
+// costReset is what a reset stream costs, in frames: more than its request has earned.
 const costReset = 4
 
-// spend takes n, and reports an error if there is not that much. mu is held.
+// spend takes n from the overhead that is left, and returns an error if that is not enough. mu is held.
 func (c *Conn) spend(n int) error {
 	o := &c.overhead
 	if o.left -= n; o.left >= 0 {
@@ -416,15 +415,15 @@ func (c *Conn) spend(n int) error {
 	return nil
 }
 
-// pay is spend without mu.
+// pay is spend for callers that do not hold mu.
 func (c *Conn) pay(n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.spend(n)
 }
 
-// earn adds what goes with n bytes of data that were sent: window updates for a frame, if that was not
-// cut short by a window; else for bytes. mu is held.
+// earn adds the window updates that a client may send for a frame with n bytes of data. whole is false if a
+// window has cut the frame short: then it earns by its size only. mu is held.
 func (c *Conn) earn(n int, whole bool) {
 	earned := n >> 8
 	if whole {

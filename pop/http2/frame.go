@@ -60,7 +60,7 @@ func (c *Conn) frame(fh http2.FrameHeader) error {
 	return nil
 }
 
-// settings applies what the client wants (RFC 9113, 6.5). mu is held.
+// settings applies the client's settings (RFC 9113, 6.5). mu is held.
 func (c *Conn) settings(f *http2.SettingsFrame) error {
 	if f.IsAck() {
 		return nil
@@ -89,7 +89,7 @@ func (c *Conn) settings(f *http2.SettingsFrame) error {
 
 const maxWindow = 1<<31 - 1
 
-// widen opens a window for what is sent (RFC 9113, 6.9). mu is held.
+// widen enlarges a window for what is sent (RFC 9113, 6.9). mu is held.
 func (c *Conn) widen(f *http2.WindowUpdateFrame) error {
 	if f.StreamID == 0 {
 		if c.window += int64(f.Increment); c.window > maxWindow {
@@ -115,13 +115,13 @@ func (c *Conn) widen(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
-// wakes is what a frame costs that may wake all streams. mu is held.
+// wakes returns the cost of a frame that may wake all streams. mu is held.
 func (c *Conn) wakes() int { return 1 + len(c.streams)/16 }
 
 // payload reads the payload of fh without its padding.
 func (c *Conn) payload(fh http2.FrameHeader) ([]byte, error) {
 	p, err := c.need(int(fh.Length))
-	if err != nil || !fh.Flags.Has(http2.FlagDataPadded) { // the same flag in all frames that have it
+	if err != nil || !fh.Flags.Has(http2.FlagDataPadded) { // all kinds of frames use the same flag
 		return p, err
 	}
 	if len(p) == 0 {
@@ -163,7 +163,7 @@ func (c *Conn) readHeaders(fh http2.FrameHeader) error {
 	return c.readBlock(p, fh.Flags.Has(http2.FlagHeadersEndHeaders))
 }
 
-// readData reads DATA (RFC 9113, 6.1), for whom wants it.
+// readData reads DATA (RFC 9113, 6.1).
 func (c *Conn) readData(fh http2.FrameHeader) error {
 	if fh.StreamID == 0 {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
@@ -189,7 +189,7 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 	s := c.streams[fh.StreamID]
 	if s == nil || s.ended {
 		c.consume(nil, int(fh.Length))
-		if s == nil && c.wasReset(fh.StreamID) { // it was on its way
+		if s == nil && c.wasReset(fh.StreamID) { // sent before the client knew
 			if len(data) < tiny {
 				return c.spend(1)
 			}
@@ -227,8 +227,8 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 	return nil
 }
 
-// unopened returns what is wrong with a frame for a stream that is not open yet: nothing if it
-// was opened after the last one.
+// unopened returns the error for a frame of a stream that the node has not seen opened. There is none
+// after the final GOAWAY: the client may have opened the stream since.
 func (c *Conn) unopened() error {
 	if c.last {
 		return nil
@@ -238,8 +238,8 @@ func (c *Conn) unopened() error {
 
 func (c *Conn) wasReset(id uint32) bool { return slices.Contains(c.resets[:], id) }
 
-// consume lets the client send n more bytes, some of which were on s unless s is nil. It is told
-// when it is worth a frame. mu is held.
+// consume lets the client send n more bytes, on s and on the connection, or only on the connection if s is
+// nil. It tells the client when that is worth a frame. mu is held.
 func (c *Conn) consume(s *Stream, n int) {
 	if c.consumed += n; c.consumed >= connWindow/4 {
 		_ = c.fr.WriteWindowUpdate(0, uint32(c.consumed))
@@ -256,7 +256,7 @@ func (c *Conn) consume(s *Stream, n int) {
 	}
 }
 
-// streamError ends a stream for what the client did (RFC 9113, 5.4.2).
+// streamError resets a stream because of an error of the client (RFC 9113, 5.4.2).
 func (c *Conn) streamError(id uint32, code http2.ErrCode) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,14 +15,14 @@ import (
 type block struct {
 	id       uint32 // stream; 0 between blocks
 	trailers bool   // follows a body
-	ignored  bool   // the client was told that its stream is not served
+	ignored  bool   // its stream came after the last one that is served
 	end      bool   // the stream ends with it
 	size     int    // as SETTINGS_MAX_HEADER_LIST_SIZE counts it
 	encoded  int    // bytes received
 	begun    bool   // a regular field has been received
 	tooLarge bool
-	parsed   bool          // it is a request that HTTP/1.1 could carry
-	bad      http2.ErrCode // why it is malformed
+	parsed   bool          // it was a valid request in HTTP/1.1
+	bad      http2.ErrCode // why it is malformed; 0 if it is not
 
 	pseudo  [pseudos]string
 	has     [pseudos]bool
@@ -39,7 +39,7 @@ const (
 	pseudos
 )
 
-// bomb reports whether b exceeds its maximum size so far that the connection must be closed.
+// bomb reports whether b exceeds its maximum size by so much that the connection must be closed.
 func (b *block) bomb(most int) bool { return b.size > 2*most || b.encoded > 2*most+maxFrame }
 
 func (b *block) refuse(code http2.ErrCode) {
@@ -78,10 +78,10 @@ func (c *Conn) beginBlock(fh http2.FrameHeader) error {
 	return nil
 }
 
-// readBlock reads a fragment of the block, and decodes the block when it is complete: a decoder that is
-// given fragments retains memory for the largest one. A head that is too large is decoded, too, because it
-// changes the decoder's table. A block that is much larger ends the connection, and so do many small
-// fragments, and large blocks that make no request.
+// readBlock reads a fragment of the block, and decodes the block when it is complete: a decoder that gets
+// fragments retains memory for the largest one. A head that is too large is decoded, too, because it
+// changes the decoder's table. Much larger blocks end the connection, and so do many small fragments and
+// large blocks that are no request.
 func (c *Conn) readBlock(p []byte, last bool) error {
 	b := &c.block
 	if b.encoded > 0 || len(p) == 0 {
@@ -105,7 +105,7 @@ func (c *Conn) readBlock(p []byte, last bool) error {
 	}
 	err := c.decode(p)
 	if c.parts != nil {
-		// The decoder refers to a block until it gets another one. GET does not change its table.
+		// The decoder refers to a block until it gets another one. GET does not change the table.
 		c.hp.SetEmitEnabled(false)
 		_, _ = c.hp.Write(getMethod)
 		_ = c.hp.Close()
@@ -117,7 +117,7 @@ func (c *Conn) readBlock(p []byte, last bool) error {
 
 var getMethod = []byte{0x82} // :method: GET, from the static table
 
-// decode decodes a whole block, and has served what it is.
+// decode decodes a whole block and serves it.
 func (c *Conn) decode(p []byte) error {
 	b := &c.block
 	id := b.id
@@ -145,9 +145,9 @@ func (c *Conn) decode(p []byte) error {
 	return err
 }
 
-// repeats reports whether block, which was decoded, means the same if it comes again: it leaves the dynamic
-// table as it is. The requests of a flood are mostly alike, and the second one need not be decoded,
-// rendered and scanned. Blocks with indices or lengths of more than a byte are not worth it.
+// repeats reports whether block, which was decoded, would mean the same if it came again next: it does not
+// change the dynamic table. The requests of a flood are mostly alike: the second one need not be decoded,
+// converted and parsed. Blocks with indices or lengths of more than a byte are not worth it.
 func repeats(block []byte) bool {
 	for len(block) > 0 {
 		strings := 0
@@ -174,8 +174,7 @@ func repeats(block []byte) bool {
 	return true
 }
 
-// field handles a decoded field. Fields are rendered as lines of HTTP/1.1, after the request
-// line.
+// field handles a decoded field. It appends fields as lines of HTTP/1.1 after the request line.
 func (c *Conn) field(f hpack.HeaderField) {
 	b := &c.block
 	b.size += int(f.Size())
@@ -270,8 +269,8 @@ func (b *block) pseudoHeader(f hpack.HeaderField) {
 	b.has[n], b.pseudo[n] = true, f.Value
 }
 
-// appendRequestLine appends what the pseudo-header fields say, and checks them: a path is one of the
-// node's own, * for OPTIONS, or missing for CONNECT (RFC 9113, 8.3.1 and 8.5).
+// appendRequestLine checks the pseudo-header fields and appends them as a request line. The path begins with
+// a slash, is * for OPTIONS, or is missing for CONNECT (RFC 9113, 8.3.1 and 8.5).
 func (b *block) appendRequestLine(dst []byte) []byte {
 	target := b.pseudo[path]
 	switch connect := b.pseudo[method] == "CONNECT"; {
@@ -291,8 +290,8 @@ func (b *block) appendRequestLine(dst []byte) []byte {
 
 var errTooLarge = &http1.Error{Status: 431, Text: "header too large"}
 
-// request has a request whose header is complete answered or relayed. If again is set, it has been read
-// before.
+// request answers or relays a request whose header is complete. If again is set, the header is that of the
+// last request, and was parsed.
 func (c *Conn) request(id uint32, b *block, again bool) error {
 	s := c.next
 	if !b.begun && !again {
@@ -344,7 +343,7 @@ func (c *Conn) invalid(id uint32, code http2.ErrCode) error {
 	return c.streamError(id, code)
 }
 
-// malformed answers a request that HTTP/1.1 could not carry.
+// malformed answers a request that is invalid in HTTP/1.1.
 func (c *Conn) malformed(s *Stream, err *http1.Error) error {
 	fields, end := c.server.o.Handler.MalformedHTTP2(c.peer)
 	if end {

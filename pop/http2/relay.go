@@ -16,11 +16,11 @@ type relaying struct {
 	uploading chan error // of upload; nil unless it runs
 	whole     bool       // all of the request was sent
 	failure   error      // of the upload, by the client
-	part      *part      // is being sent
+	part      *part      // the part of the body that is being sent
 }
 
-// Relay sends r to o, and o's answer to the client. If it returns a *http1.RelayError, nothing of an
-// answer has been sent to the client, and the caller answers. It is called by a Passing.
+// Relay sends r to o, and o's answer to the client. If it returns a *http1.RelayError, no part of an answer
+// was sent, and the caller must answer. It is called by a Passing.
 func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) error {
 	t := relaying{s: s, edit: edit}
 	begin := newBuffer()
@@ -52,8 +52,8 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) erro
 	return &http1.RelayError{Err: err}
 }
 
-// takeBody returns head followed by the part of the body that has arrived, encoded for the origin, and whether the
-// client is gone. request is valid until sent is called.
+// takeBody returns head followed by the part of the body that has arrived, as the origin gets it, and whether
+// the client is gone. request is valid until sent is called.
 func (t *relaying) takeBody(head []byte) (request []byte, dead bool) {
 	s, c := t.s, t.s.c
 	c.mu.Lock()
@@ -82,9 +82,9 @@ func (t *relaying) sent() {
 	t.part = nil
 }
 
-// upload sends the rest of the body, in its own goroutine. It returns an error only if the client failed. It
-// returns nil if the body was sent, the origin stopped reading it, or endUpload stopped it: the origin may still
-// answer.
+// upload sends the rest of the body, in its own goroutine. It returns an error only if the client has failed.
+// It returns nil if the body was sent, the origin does not accept more, or endUpload was called: the origin
+// may still answer.
 func (t *relaying) upload() error {
 	s, c := t.s, t.s.c
 	pace := http1.NewPace(c.server.o.BodyTimeout, c.server.o.BodyRate)
@@ -123,7 +123,7 @@ func (t *relaying) upload() error {
 			return nil
 		}
 		c.mu.Lock()
-		c.kick() // what the client may send
+		c.kick() // writes window updates
 		c.mu.Unlock()
 	}
 }
@@ -199,7 +199,7 @@ func (t *relaying) answer(r *http1.Request) error {
 	c.mu.Lock()
 	if s.dead {
 		c.mu.Unlock()
-		return nil // what the rules want to know is known
+		return nil // the rules have seen the answer
 	}
 	s.writeAnswerHead(out, a.Body == http1.NoBody)
 	c.mu.Unlock()
@@ -209,7 +209,7 @@ func (t *relaying) answer(r *http1.Request) error {
 	return nil
 }
 
-// block returns the header block of an answer: its fields, except those about the origin's connection.
+// block returns the header block of an answer, without fields about the origin's connection.
 func (t *relaying) block(a *http1.Answer) []byte {
 	out := appendStatus(t.s.out[:0], a.Status)
 	for f := range a.Fields {
@@ -224,8 +224,8 @@ func (t *relaying) block(a *http1.Answer) []byte {
 	return out
 }
 
-// stream sends the body of the answer. If that fails, so does the stream: what was sent cannot be
-// taken back.
+// stream sends the body of the answer. If it fails, close resets the stream: a part of the answer was
+// sent.
 func (t *relaying) stream() {
 	s, c := t.s, t.s.c
 	for {

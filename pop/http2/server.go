@@ -1,12 +1,12 @@
-// Package http2 is an HTTP/2 engine: it reads the frames of clients, strictly as RFC 9113 says, and
-// answers requests or relays them to origins that speak HTTP/1.1. It knows nothing of rules.
+// Package http2 is an HTTP/2 engine: it reads frames strictly as RFC 9113 defines them, and answers
+// requests or relays them to origins in HTTP/1.1. It knows nothing about rules.
 //
-// Each connection is read by one goroutine, which also answers the requests that the node refuses;
-// what it answers is written at once when all that was read is used up. A request that passes is
-// relayed by a goroutine of its own, and by a second one while its body is on its way.
+// One goroutine reads each connection and answers the requests that the node refuses. When it has
+// used all that it has read, it writes its answers together. A goroutine of its own relays each request
+// that passes, and a second one sends a body that arrives later.
 //
-// A request is rendered as the head that its origin gets, and read by the scanner of package http1:
-// what that refuses is refused, and rules see what they see of HTTP/1.1.
+// Requests are converted to the head that the origin gets, and parsed by package http1. So what
+// HTTP/1.1 refuses is refused, and rules see the same as in HTTP/1.1.
 package http2
 
 import (
@@ -22,16 +22,16 @@ import (
 	"github.com/edgelimit/edge/pop/http1"
 )
 
-// A Handler decides about requests. Its methods are called by the goroutines of connections, and
-// must not block.
+// A Handler decides requests. Each connection calls its methods from its own goroutine. They must not
+// block.
 type Handler interface {
-	// ServeHTTP2 answers r by s.Answer or s.Drop and returns nil, or returns what relays it, by
+	// ServeHTTP2 calls s.Answer or s.Drop for r and returns nil, or returns a Passing that calls
 	// s.Relay. r is valid until then.
 	ServeHTTP2(s *Stream, r *http1.Request) Passing
 
-	// MalformedHTTP2 is told of a request that could not be read, or of a client that does not speak
-	// HTTP/2. It returns fields for the answer, as lines that end in CRLF, and whether to end the
-	// connection instead.
+	// MalformedHTTP2 is called for an invalid request, and for a client that does not speak HTTP/2.
+	// It returns fields for the answer, as lines that end in CRLF, and whether to end the connection
+	// instead.
 	MalformedHTTP2(peer netip.AddrPort) (fields []byte, end bool)
 }
 
@@ -78,7 +78,7 @@ func NewServer(o Options) *Server {
 	return &Server{o: o}
 }
 
-// ServeConn serves a connection, in a goroutine.
+// ServeConn serves a connection in a new goroutine.
 func (s *Server) ServeConn(conn net.Conn, start http1.Start) {
 	c := newConn(s, conn, start.Secure)
 	c.in = inputs.Get().(*input)
@@ -89,19 +89,19 @@ func (s *Server) ServeConn(conn net.Conn, start http1.Start) {
 	})
 }
 
-// EndIdle ends up to most connections that wait for a request, only refused ones if refused is set,
-// and returns their number.
+// EndIdle ends up to most connections that wait for a request, and returns how many it has ended. If
+// refused is set, it ends only connections whose last request was refused.
 func (s *Server) EndIdle(refused bool, most int) (ended int) {
 	return s.conns.End(most, func(c *Conn) bool { return c.endWaiting(refused) })
 }
 
-// Leave makes every connection ask its client to go elsewhere, with its next answer.
+// Leave makes every further answer ask the client to open no more streams.
 func (s *Server) Leave() { s.leaving.Store(true) }
 
-// Shutdown tells clients twice that their connections end (RFC 9113, 6.8): first that they should
-// open no more streams, then, after http1.LastMoment at the latest, which ones were seen. New
-// connections may begin a first request until then. It waits until all requests are answered, or
-// until ctx is done: then it closes the connections, and returns ctx's error.
+// Shutdown tells clients twice that their connections end (RFC 9113, 6.8): first to open no more
+// streams, then, within http1.LastMoment, which streams the node has seen. New connections may begin a
+// first request until then. Shutdown waits until all requests are answered. If ctx is done first, it
+// closes the connections and returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Leave()
 	s.conns.Close(func(c *Conn) { go c.drain() }) // it may have to wait for the client

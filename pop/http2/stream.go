@@ -20,7 +20,7 @@ type Stream struct {
 	id    uint32
 	req   http1.Request
 	head  []byte // of req, as HTTP/1.1
-	block []byte // that head was decoded from, if it can be recognized: see repeats
+	block []byte // from which head was decoded, if it may be recognized: see repeats
 	out   []byte // header block of the answer
 
 	call    http1.Call
@@ -33,13 +33,13 @@ type Stream struct {
 	dead      bool      // over for the client
 	closed    bool      // the whole answer was written
 	ended     bool      // the client has sent all
-	more      sync.Cond // body, ended or window have changed, or the stream is over
+	more      sync.Cond // body, ended or window has changed, or the stream is over
 	body      *part     // nil if all received data was sent
 	trailers  []byte    // as lines
 	left      int64     // bytes of the body, by Content-Length; -1 if that is unknown
 	window    int64     // for what is sent
 	receive   int64     // for what is received
-	consumed  int       // bytes that receive is to grow by
+	consumed  int       // bytes that receive will grow by
 	answering bool      // the origin has begun its answer
 	stopped   bool      // the upload must end
 	abandoned bool      // the client has reset the stream; the exchange continues
@@ -55,7 +55,7 @@ func newStream(c *Conn) *Stream {
 	return s
 }
 
-// begin makes s the stream with this id. ended is whether the request has no body.
+// begin makes s the stream with this id. ended is set if the request has no body.
 func (s *Stream) begin(id uint32, ended bool) {
 	s.id, s.ended = id, ended
 	s.sentStatus, s.sentBytes = 0, 0
@@ -89,10 +89,10 @@ func (s *Stream) measure(n int, end bool) bool {
 	return s.left == 0 || s.left > 0 && !end
 }
 
-// RemoteAddr returns the address of the client's end, or what a PROXY protocol header says.
+// RemoteAddr returns the address of the client, or that of a PROXY protocol header.
 func (s *Stream) RemoteAddr() netip.AddrPort { return s.c.peer }
 
-// Secure reports whether the client connected by TLS.
+// Secure reports whether the client uses TLS.
 func (s *Stream) Secure() bool { return s.c.secure }
 
 // Sent returns the status of the answer and the number of bytes of its body.
@@ -102,8 +102,9 @@ func (s *Stream) Sent() (status int, bytes int64) {
 	return s.sentStatus, s.sentBytes
 }
 
-// Refuse marks the request as refused. The client is asked to go elsewhere after the answer if last is
-// set; else the connection may wait for the next request as long as for a header, and EndIdle prefers it.
+// Refuse marks the request as refused. If last is set, the client is asked to open no more streams.
+// Otherwise the connection waits for the next request for at most ReadHeaderTimeout, and EndIdle ends it
+// first.
 func (s *Stream) Refuse(last bool) {
 	c := s.c
 	c.mu.Lock()
@@ -131,8 +132,8 @@ func (s *Stream) Gone(status int) {
 	s.sentStatus = status
 }
 
-// Answer answers with a body of the node's own. fields are lines that end in CRLF; Answer adds Date and
-// Content-Length. It does not wait for the rest of the request's body.
+// Answer answers r, or a malformed request if r is nil. fields are lines that end in CRLF. Answer adds Date
+// and Content-Length. It does not wait for the rest of the request's body.
 func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string) {
 	c := s.c
 	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
@@ -163,7 +164,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 	case !s.running && n <= min(c.initial, c.window, maxFrame) && c.waiting() < maxWaiting:
 		c.writeData(s.id, []byte(body), true)
 		s.closed, s.sentBytes = true, n
-	case !s.running: // the client has to make room, and the reader cannot wait for that
+	case !s.running: // the client must make room, and the reader cannot wait for that
 		c.mu.Unlock()
 		s.start(rest{s, strings.Clone(body)}) // the caller may use its memory again
 		return
@@ -177,8 +178,6 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 	}
 	if !s.running {
 		s.close()
-	}
-	if !s.running {
 		c.relieve()
 	}
 	c.mu.Unlock()
@@ -194,8 +193,8 @@ func (s *Stream) writeAnswerHead(block []byte, end bool) {
 	s.closed = end
 }
 
-// close ends the stream after its answer. What the client still sends on one that was relayed is read as
-// far as its window reaches, so that a malformed body is noticed also behind an early answer. mu is held.
+// close ends the stream after its answer. If the request was relayed, the rest of its body is read as far as
+// its window reaches, so that a malformed body is noticed even after an early answer. mu is held.
 func (s *Stream) close() {
 	c := s.c
 	switch {
@@ -213,7 +212,7 @@ func (s *Stream) close() {
 	}
 }
 
-// A rest is the body of an answer of the node's own that waits for its client.
+// A rest is the body of an answer of the node that waits for room.
 type rest struct {
 	s    *Stream
 	body string
@@ -226,7 +225,7 @@ func (r rest) Pass() {
 	r.s.closed = err == nil
 }
 
-// start runs p in a goroutine. The reader is done with s, but for what comes on its stream.
+// start runs p in a goroutine. After that, the reader uses s only for frames of its stream.
 func (s *Stream) start(p Passing) {
 	c := s.c
 	c.next = nil

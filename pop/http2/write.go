@@ -11,10 +11,10 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// maxFrame is how long frames are at most, either way: no client may want less (RFC 9113, 4.2).
+// maxFrame is the maximum length of frames, in both directions. No client may require less (RFC 9113, 4.2).
 const maxFrame = 16 << 10
 
-// maxWaiting is the number of bytes waiting to be written at which writers block.
+// maxWaiting is how many bytes may wait to be written before writers block.
 const maxWaiting = 64 << 10
 
 // A buffer holds frames or a head.
@@ -31,7 +31,7 @@ func (b *buffer) free() {
 	}
 }
 
-// room returns what waits to be written, to append to. mu is held.
+// room returns the write buffer, to append to. mu is held.
 func (c *Conn) room() *buffer {
 	if c.out == nil {
 		c.out = newBuffer()
@@ -39,7 +39,7 @@ func (c *Conn) room() *buffer {
 	return c.out
 }
 
-// Write lets the Framer append frames. mu is held.
+// Write appends frames of the Framer. mu is held.
 func (c *Conn) Write(p []byte) (int, error) {
 	out := c.room()
 	out.b = append(out.b, p...)
@@ -53,14 +53,14 @@ func (c *Conn) waiting() int {
 	return len(c.out.b)
 }
 
-// kick writes what waits, unless the reader is about to or another goroutine does: many answers
-// are written at once. It reports whether it did. mu is held, but not meanwhile.
+// kick writes what is waiting, unless the reader is about to or another goroutine does. Answers share
+// writes that way. It reports whether it has written. mu is held, but released meanwhile.
 func (c *Conn) kick() bool {
 	if c.batch || c.writing || c.out == nil || c.err != nil {
 		return false
 	}
 	c.writing = true
-	if c.working > 1 { // others that are about to answer on this connection do so in the same write
+	if c.working > 1 { // let other requests that are about to answer share the write
 		c.mu.Unlock()
 		runtime.Gosched()
 		c.mu.Lock()
@@ -90,8 +90,8 @@ func (c *Conn) kick() bool {
 	return true
 }
 
-// relieve lets the reader wait while too much waits to be written: a client that does not read is not
-// read from. mu is held, but not meanwhile.
+// relieve makes the reader wait while too much is waiting to be written: it does not read from a client
+// that does not read. mu is held, but released meanwhile.
 func (c *Conn) relieve() {
 	for batch := c.batch; c.waiting() >= maxWaiting && c.err == nil; c.batch = batch {
 		if c.batch = false; !c.kick() {
@@ -108,8 +108,8 @@ func appendFrame(dst []byte, length int, kind http2.FrameType, flags http2.Flags
 // writeHead writes a header block, which ends the stream if end. mu is held.
 func (c *Conn) writeHead(id uint32, block []byte, end bool) {
 	if !c.tableless {
-		// The client may give back the memory of its dynamic table: nothing is put there, so
-		// that blocks do not depend on each other (RFC 7541, 4.2).
+		// The client may free its dynamic table. The node does not use it, so that blocks do not
+		// depend on each other (RFC 7541, 4.2).
 		c.tableless = true
 		block = append([]byte{0x20}, block...)
 	}
@@ -131,7 +131,7 @@ func (c *Conn) writeHead(id uint32, block []byte, end bool) {
 	}
 }
 
-// writeData writes a frame of data that the windows have room for. mu is held.
+// writeData writes a DATA frame. The windows must have room for it. mu is held.
 func (c *Conn) writeData(id uint32, data []byte, end bool) {
 	out, flags := c.room(), http2.Flags(0)
 	if end {
@@ -141,8 +141,8 @@ func (c *Conn) writeData(id uint32, data []byte, end bool) {
 	c.window -= int64(len(data))
 }
 
-// send writes data when the client has room for it, and has read enough of what was written
-// before. end is whether that ends the stream.
+// send writes data when the windows have room for it and the client has read enough of what was written
+// before. If end is set, that ends the stream.
 func (s *Stream) send(data []byte, end bool) error {
 	c := s.c
 	c.mu.Lock()
@@ -167,12 +167,12 @@ func (s *Stream) send(data []byte, end bool) error {
 			continue // the windows may have changed
 		}
 		if timeout := c.server.o.BodyTimeout; timeout > 0 && by.IsZero() {
-			// It covers all of data: a client cannot win time by opening its window bit by bit.
+			// One deadline for all of data: a client gains no time by opening its window bit by bit.
 			by = time.Now().Add(timeout)
 		}
 		room := &c.space
 		if s.window <= 0 && len(data) > 0 {
-			room = &s.more // not woken for the windows of others
+			room = &s.more // not woken for the windows of other streams
 		}
 		if !c.wait(room, by) {
 			c.reset(s, s.id, http2.ErrCodeCancel)
@@ -181,7 +181,7 @@ func (s *Stream) send(data []byte, end bool) error {
 	}
 }
 
-// wait waits for cond, and reports whether it did so before by. mu is held.
+// wait waits for cond until by, unless that is zero. It returns false if by has passed before. mu is held.
 func (c *Conn) wait(cond *sync.Cond, by time.Time) bool {
 	if by.IsZero() {
 		cond.Wait()
@@ -214,7 +214,7 @@ func (c *Conn) reset(s *Stream, id uint32, code http2.ErrCode) {
 	c.nextReset++
 }
 
-// lose takes s from the streams of c: it is over for the client. mu is held.
+// lose removes s from the streams of c: it is over for the client. mu is held.
 func (c *Conn) lose(s *Stream) {
 	s.dead = true
 	delete(c.streams, s.id)
@@ -223,7 +223,7 @@ func (c *Conn) lose(s *Stream) {
 	s.call.Interrupt()
 }
 
-// Names that have a place in the static table, of those that answers have (RFC 7541, appendix A).
+// staticNames are the fields of answers in the static table (RFC 7541, appendix A).
 var staticNames = map[string]byte{
 	"accept-ranges": 18, "access-control-allow-origin": 20, "age": 21, "allow": 22, "cache-control": 24,
 	"content-disposition": 25, "content-encoding": 26, "content-language": 27, "content-length": 28,
@@ -243,8 +243,8 @@ func appendStatus(dst []byte, status int) []byte {
 	return strconv.AppendInt(append(dst, 8, 3), int64(status), 10)
 }
 
-// appendField appends a field as a literal that is not indexed (RFC 7541, 6.2.2), with its name in
-// lower case.
+// appendField appends a field as a literal without indexing (RFC 7541, 6.2.2), with its name in lower
+// case.
 func appendField(dst []byte, name, value []byte) []byte {
 	at := len(dst)
 	dst = append(appendInteger(append(dst, 0), 0, 7, len(name)), name...)
@@ -260,7 +260,7 @@ func appendField(dst []byte, name, value []byte) []byte {
 	return append(appendInteger(dst, 0, 7, len(value)), value...)
 }
 
-// appendAnswer appends the header block of an answer of the node's own. length is -1 if it can have no body.
+// appendAnswer appends the header block of an answer of the node. length is -1 if it cannot have a body.
 func appendAnswer(dst []byte, status int, date, lines []byte, length int) []byte {
 	dst = appendField(appendStatus(dst, status), []byte("date"), date)
 	dst = appendLines(dst, lines)
@@ -271,8 +271,8 @@ func appendAnswer(dst []byte, status int, date, lines []byte, length int) []byte
 	return dst
 }
 
-// A prepared is the block of the last answer that a connection's reader has made. The refusals of a client
-// are alike until the second is over, and encoding one costs more than comparing.
+// A prepared is the header block of the last answer of a connection's reader. The refusals of a client are
+// the same within a second, and encoding one costs more than comparing.
 type prepared struct {
 	status, length     int
 	date, lines, block []byte
@@ -288,7 +288,7 @@ func (p *prepared) set(status int, date, lines []byte, length int) (block []byte
 	return p.block
 }
 
-// appendInteger appends n with a prefix of the given length, whose upper bits are first (RFC 7541, 5.1).
+// appendInteger appends n with a prefix of this many bits. first has the upper bits (RFC 7541, 5.1).
 func appendInteger(dst []byte, first byte, bits uint, n int) []byte {
 	most := 1<<bits - 1
 	if n < most {
@@ -301,7 +301,7 @@ func appendInteger(dst []byte, first byte, bits uint, n int) []byte {
 	return append(dst, byte(n))
 }
 
-// appendLines appends fields that are lines of HTTP/1.1, ending in CRLF.
+// appendLines appends fields that are lines of HTTP/1.1 and end in CRLF.
 func appendLines(dst, lines []byte) []byte {
 	for len(lines) > 0 {
 		var line []byte
