@@ -17,10 +17,10 @@ type ClientTimeline struct {
 	Refused  uint64   `json:"refused"`
 	Passed   []uint64 `json:"passed_per_step"`
 	Stopped  []uint64 `json:"refused_per_step"`
-	Held     []bool   `json:"mitigated_per_step"` // at any time of the step
+	Held     []bool   `json:"mitigated_per_step"` // whether mitigated at any time of the step
 
-	// Partial says that requests before the first step with any may be missing: more
-	// clients than could be watched were busier then.
+	// Partial is set if requests before the first step that has any may be missing, because there were more
+	// busier clients than can be watched.
 	Partial bool `json:"partial,omitempty"`
 }
 
@@ -33,12 +33,12 @@ type Clients struct {
 }
 
 const (
-	watchedClients = 2048 // maximum; if exceeded, the quieter half is removed
+	watchedClients = 2048 // maximum; beyond it, the quieter half is removed
 	namedClients   = 20
 	stepsOfClients = 400
 )
 
-// watch gathers Clients.
+// watch collects Clients.
 type watch struct {
 	all     TimelineCollector
 	clients map[netip.Addr]*watched
@@ -53,7 +53,7 @@ type watched struct {
 	late              bool
 }
 
-// add adds a request. until is the end of its client's mitigation if it is refused.
+// add adds a request. until is the end of its client's mitigation, if it is refused.
 func (w *watch) add(client netip.Addr, name func() string, now int64, refused bool, until int64) {
 	if w.clients == nil {
 		w.clients, w.all.most = map[netip.Addr]*watched{}, stepsOfClients
@@ -80,7 +80,7 @@ func (w *watch) add(client netip.Addr, name func() string, now int64, refused bo
 	}
 }
 
-// busier orders clients by their refused requests, then by all.
+// busier orders clients by their refused requests, then by all requests.
 func busier(a, b *watched) int {
 	return cmp.Or(cmp.Compare(b.refused, a.refused), cmp.Compare(b.requests, a.requests), cmp.Compare(a.name, b.name))
 }
@@ -131,7 +131,7 @@ func (w *watch) report(name func(string) string) *Clients {
 	return r
 }
 
-// plot shows them as strips.
+// plot returns them as strips.
 func (c *Clients) plot() page.Block {
 	s := page.Strips{Title: "The clients with the most refusals over time", From: c.From, Step: time.Duration(c.StepS) * time.Second,
 		Note: "UTC, in steps of " + figure.Period(c.StepS) + "; the fuller the colour, the more requests"}

@@ -13,10 +13,10 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// coldKeys finds the keys of a Simulation's requests, and those that no node can refuse yet: within the time that an estimate
-// covers, they had no more requests than the threshold. A request whose keys are all cold passes, and counting it is deferred.
-// When a key gets hot, the nodes count its deferred requests: see Simulation.catchUp. It does not depend on what nodes decide,
-// so it may be ahead of them.
+// coldKeys finds the keys of a Simulation's requests, and those that no node can refuse yet: within the time
+// that an estimate covers, they had no more requests than the threshold. A request whose keys are all cold
+// passes, and counting it is deferred. When a key becomes hot, the nodes count its deferred requests: see
+// Simulation.catchUp. coldKeys does not depend on the decisions of nodes, so it may run ahead of them.
 type coldKeys struct {
 	rules    *rule.Set
 	client   rule.ClientPrefix
@@ -26,8 +26,8 @@ type coldKeys struct {
 
 	bounds  map[*rule.Rule][]bound // nil if no request is deferred
 	span    int64                  // of the longest bound
-	states  expiringMap[coldState] // a key without requests during their life has no effect any more
-	counted []uint64               // deferred requests that a rule counts, by its index
+	states  expiringMap[coldState] // a key that had no requests for this long has no effect any more
+	counted []uint64               // deferred requests that a rule counts, by the rule's index
 	n       uint32                 // number of requests so far; it may wrap around
 	sink    uint64                 // keeps the compiler from dropping the reads of fetch
 }
@@ -40,18 +40,19 @@ type bound struct {
 
 // A coldState is the state of a key.
 type coldState struct {
-	deferred []deferredRequest // its requests, while it is cold
+	deferred []deferredRequest // its requests, as long as it is cold
 	hot      bool
 }
 
 // A deferredRequest is a request that its node has not counted yet.
 type deferredRequest struct {
 	at     int64
-	number uint32 // of the request
+	number uint32 // number of the request
 	node   uint16
 }
 
-// newColdKeys returns an empty set. If shards fail, no key is cold: what a node knows then depends on when it asked.
+// newColdKeys returns an empty set. If shards fail, no key is cold: then the state of a node depends on when it
+// asked.
 func newColdKeys(o PoPOptions, rules *rule.Set) *coldKeys {
 	c := &coldKeys{rules: rules, client: o.Client, asks: requests{fields: rules.ReadsFields()}, counted: make([]uint64, len(rules.Rules()))}
 	if len(o.Losses) > 0 {
@@ -88,13 +89,13 @@ type simulatedKey struct {
 	hash   uint64
 	counts bool              // the rule counts the request, if it passes
 	state  *coldState        // set by coldKeys.take
-	late   []deferredRequest // that nodes must count first: the key has just become hot
+	late   []deferredRequest // to be counted by the nodes first: the key has just become hot
 }
 
 func (k *simulatedKey) of() counter.Key { return counter.Key(k.key) }
 
-// find appends the keys of a request to all, and returns its canonical path. hot reports whether a node must decide about the
-// request even if its keys are cold.
+// find appends the keys of a request to all, and returns its canonical path. hot reports whether a node must
+// decide the request even if its keys are cold.
 func (c *coldKeys) find(all []simulatedKey, e *accesslog.Entry, addr netip.Addr) (keys []simulatedKey, path string, hot bool) {
 	req := c.asks.at(e, addr)
 	req.Canonicalize(c.client)
@@ -115,14 +116,14 @@ func (c *coldKeys) find(all []simulatedKey, e *accesslog.Entry, addr netip.Addr)
 	return all, req.Path, req.Malformed
 }
 
-// fetch reads the places of keys in the table, so that their cache misses overlap.
+// fetch reads the table entries of keys, so that their cache misses overlap.
 func (c *coldKeys) fetch(keys []simulatedKey) {
 	for i := range keys {
 		c.sink += uint64(c.states.touch(keys[i].hash))
 	}
 }
 
-// fetchStates reads the states of keys that have been fetched.
+// fetchStates reads the states of fetched keys.
 func (c *coldKeys) fetchStates(keys []simulatedKey) {
 	for i := range keys {
 		if k := &keys[i]; c.states.peek(&k.key, k.hash).hot {
@@ -131,8 +132,8 @@ func (c *coldKeys) fetchStates(keys []simulatedKey) {
 	}
 }
 
-// take defers the next request, which comes to a node at now, if its keys are all cold and stay so, and returns how often
-// the node counts it; else it returns mustDecide.
+// take defers the next request, which reaches a node at now, if all its keys are cold and stay so, and returns
+// how often the node counts it. Otherwise it returns mustDecide.
 func (c *coldKeys) take(keys []simulatedKey, hot bool, now int64, node uint16) (n int) {
 	p := deferredRequest{now, c.n, node}
 	c.n++
@@ -148,7 +149,7 @@ func (c *coldKeys) take(keys []simulatedKey, hot bool, now int64, node uint16) (
 		}
 		return mustDecide
 	}
-	var last *rule.Rule // a rule's keys follow each other
+	var last *rule.Rule // the keys of a rule are adjacent
 	for i := range keys {
 		k := &keys[i]
 		if !k.counts {
@@ -177,7 +178,7 @@ func (k *simulatedKey) exceeds(now int64) bool {
 	})
 }
 
-// recent returns those of all that may still count at now. It reuses all.
+// recent returns the requests of all that may still count at now. It reuses all.
 func (c *coldKeys) recent(all []deferredRequest, now int64) []deferredRequest {
 	first := slices.IndexFunc(all, func(p deferredRequest) bool { return p.at > now-c.span })
 	if first < 0 {
@@ -189,14 +190,14 @@ func (c *coldKeys) recent(all []deferredRequest, now int64) []deferredRequest {
 // flushes are the latest flushes of a node, in order.
 type flushes []flush
 
-// A flush is when a node sent what it had counted.
+// A flush is the time at which a node sent its counts.
 type flush struct {
 	at    int64  // in microseconds since the Unix epoch
-	rank  int64  // in the order of all nodes' flushes
-	after uint32 // number of requests that nodes had decided about
+	rank  int64  // position among the flushes of all nodes
+	after uint32 // number of requests that nodes had decided
 }
 
-// add adds a flush. Those before until are not needed any more.
+// add adds a flush. Flushes before until are no longer needed.
 func (f *flushes) add(one flush, until int64) {
 	if len(*f) == cap(*f) {
 		old, _ := slices.BinarySearchFunc(*f, until, func(one flush, until int64) int { return cmp.Compare(one.at, until) })
@@ -205,7 +206,7 @@ func (f *flushes) add(one flush, until int64) {
 	*f = append(*f, one)
 }
 
-// of returns the flush that sent a request. If it is still to come, its time is never.
+// of returns the flush that sent a request. If it has not happened yet, its time is never.
 func (f flushes) of(request uint32) flush {
 	i, _ := slices.BinarySearchFunc(f, request, func(one flush, request uint32) int { return cmp.Compare(int32(one.after-request), 1) })
 	if i == len(f) {
@@ -214,9 +215,9 @@ func (f flushes) of(request uint32) flush {
 	return f[i]
 }
 
-// catchUp lets the nodes count the late requests of keys. It sets the clock back, so that each flush happens when it
-// would have, and so do its effects. What other keys have done since does not matter, since keys do not affect each other,
-// as long as a node's memory holds the hot ones. In the end the clock is where it was.
+// catchUp makes the nodes count the late requests of keys. It sets the clock back, so that each flush and its
+// effects happen at the right time. Other keys do not matter: keys do not affect each other as long as a node's
+// memory can hold the hot ones. At the end the clock is restored.
 func (s *Simulation) catchUp(keys []simulatedKey) {
 	now := s.now
 	for i := range keys {
@@ -245,7 +246,7 @@ func (s *Simulation) catchUp(keys []simulatedKey) {
 
 // A deferredFlush is the requests of a key that a node would have sent together.
 type deferredFlush struct {
-	flush   // at never if it is still to come
+	flush   // its time is never if it has not happened yet
 	node    uint16
 	arrived []time.Time // by the node's clock
 }
@@ -265,7 +266,8 @@ func (s *Simulation) flushesOf(late []deferredRequest) (sent []deferredFlush) {
 	return sent
 }
 
-// stepUntil runs the steps of all nodes that are due before to, and those due at to of the nodes with an index below before.
+// stepUntil runs the steps of all nodes that are due before to, and those due at to of the nodes whose index is
+// below before.
 func (s *Simulation) stepUntil(to int64, before int) {
 	for {
 		next := slices.MinFunc(s.nodes, func(a, b *simulatedNode) int { return cmp.Compare(a.due, b.due) })

@@ -16,7 +16,7 @@ import (
 // ComparisonOptions configures a Comparer. Rules and Base are required; the zero value of every
 // other field is usable.
 type ComparisonOptions struct {
-	// Rules are the new ones, Base the old ones.
+	// Rules are the new rules, Base the old ones.
 	Rules, Base *rule.Set
 
 	// PoP is the PoP that enforces them.
@@ -24,12 +24,12 @@ type ComparisonOptions struct {
 
 	ReportOptions
 
-	// MaxNewlyRefused is how many requests may be newly refused. If nil, any number.
+	// MaxNewlyRefused is the maximum number of newly refused requests. If nil, there is no maximum.
 	MaxNewlyRefused *uint64
 }
 
-// A Comparer determines what new rules would decide differently from old ones: it plays a log
-// through two equal PoPs. Its methods must not be called concurrently.
+// A Comparer determines which decisions differ between new and old rules: it plays a log through two equal
+// PoPs. Its methods must not be called concurrently.
 type Comparer struct {
 	o        ComparisonOptions
 	player   *player
@@ -40,13 +40,13 @@ type Comparer struct {
 	allowed  change
 }
 
-// clientHistory is what happened to a client.
+// clientHistory records the decisions about a client.
 type clientHistory struct {
-	byBase, byRules       bool // it was refused something
+	byBase, byRules       bool // these rules refused a request of the client
 	newlyRefused, allowed bool
 }
 
-// A change gathers a Change.
+// A change collects a Change.
 type change struct {
 	refusals
 	rules map[string]uint64
@@ -64,7 +64,7 @@ func (c *change) add(r *replayed, p rule.ClientPrefix, by *rule.Rule) {
 	}
 }
 
-// denyList stands for a rule where the deny list refuses. No rule can have this ID.
+// denyList stands for the rule if the deny list refuses. No rule can have this ID.
 const denyList = "(deny list)"
 
 // NewComparer returns a Comparer.
@@ -125,8 +125,8 @@ func (c *Comparer) add(r *replayed) {
 	c.clients[r.network] = history
 }
 
-// A Comparison describes what new rules would decide differently from old ones. Rules that only
-// log do not refuse requests here.
+// A Comparison describes the decisions that differ between new and old rules. Rules that only log do not refuse
+// requests here.
 type Comparison struct {
 	Requests uint64    `json:"requests"`
 	Clients  int       `json:"clients"`
@@ -140,21 +140,21 @@ type Comparison struct {
 	NewlyRefused Change `json:"newly_refused"` // by the new rules only
 	NewlyAllowed Change `json:"newly_allowed"` // by the old rules only
 
-	// MaxNewlyRefused is how many requests may be newly refused, nil if any number.
+	// MaxNewlyRefused is the maximum number of newly refused requests; nil if there is none.
 	MaxNewlyRefused *uint64 `json:"max_newly_refused,omitempty"`
 }
 
 // A Change describes requests that two sets of rules decide differently.
 type Change struct {
 	Requests uint64 `json:"requests"`
-	Clients  int    `json:"clients"` // that made them
+	Clients  int    `json:"clients"` // clients with such requests
 
-	// Only is the number of these clients of which the other rules refuse nothing at all. The
-	// remaining clients are refused by both, but with different requests.
+	// Only is the number of these clients of which the other rules refuse no request. The other clients are
+	// refused by both, but with different requests.
 	Only int `json:"clients_only_here"`
 
 	First      *time.Time   `json:"first,omitempty"`
-	Rules      []RuleChange `json:"rules,omitempty"` // that decided, those with the most requests first
+	Rules      []RuleChange `json:"rules,omitempty"` // the deciding rules, those with the most requests first
 	TopClients []TopClient  `json:"top_clients,omitempty"`
 	TopPaths   []TopPath    `json:"top_paths,omitempty"`
 }

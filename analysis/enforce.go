@@ -18,8 +18,8 @@ type EnforcementOptions struct {
 
 	ReportOptions
 
-	// Detail gathers the data of plots: the peaks of keys, and over time the clients with the
-	// most refusals. It needs memory for each key, and bounded memory for clients.
+	// Detail collects the data of plots: the peaks of keys, and over time the clients with the most refusals.
+	// It needs memory for each key, and bounded memory for clients.
 	Detail bool
 }
 
@@ -30,28 +30,28 @@ func (o EnforcementOptions) withDefaults() (EnforcementOptions, error) {
 	return o, o.setDefaults()
 }
 
-// An Enforcer finds out what rules would have done to the requests of a log. It plays them
-// through up to four PoPs side by side, each a step closer to Options.PoP:
+// An Enforcer determines what rules would have done to the requests of a log. It plays them through up to four
+// PoPs side by side, each a step closer to Options.PoP:
 //
 //   - exact: a node that counts by an exact sliding log;
 //   - estimate: a node that estimates as real ones do, and knows everything at once;
 //   - lag: all nodes and shards, with their lag and skew;
 //   - failure: the same, with failing shards.
 //
-// The report shows the decisions of the last one. If its decision differs from the exact one, the
-// cause is the first step from which on all of them differ. Each PoP has its own mitigations: if
-// one of them refuses a request earlier, it counts differently from then on.
+// The report shows the decisions of the last one. If its decision differs from the exact one, the cause is the
+// first step from which on all of them differ. Each PoP has its own mitigations: if one of them refuses a
+// request earlier, it counts differently from then on.
 //
-// The methods of an Enforcer must not be called concurrently. It has goroutines from the first Add
-// until Report.
+// The methods of an Enforcer must not be called concurrently. It runs goroutines from the first Add until
+// Report.
 type Enforcer struct {
 	player  *player
 	instant []*instantPoP
-	steps   []step // the simulated ones
+	steps   []step // the simulated PoPs
 	tally   *enforcementTally
 }
 
-// A step is a simulated PoP with something that the step before does not have.
+// A step is a simulated PoP with a property that the previous step lacks.
 type step struct {
 	cause cause
 	pop   *Simulation
@@ -102,8 +102,8 @@ func NewEnforcer(o EnforcementOptions) (*Enforcer, error) {
 	return f, nil
 }
 
-// Add adds the next request of the log. A time earlier than the one before counts as the same. Add
-// keeps the strings of e, but not e.
+// Add adds the next request of the log. A time before that of the previous request counts as the same time. Add
+// retains the strings of e, but not e.
 func (f *Enforcer) Add(e *accesslog.Entry) { f.player.add(e) }
 
 // Report returns the results. It must be called once, after all requests have been added.

@@ -19,12 +19,12 @@ type Enforcement struct {
 	To       time.Time `json:"to"`
 	PoP      PoPReport `json:"pop"`
 
-	Allowed uint64 `json:"allowed"` // by the allow list, whatever the rules
+	Allowed uint64 `json:"allowed"` // by the allow list
 	Denied  uint64 `json:"denied"`  // by the deny list
-	Refused uint64 `json:"refused"` // by rules that do not only log
-	Logged  uint64 `json:"logged"`  // by rules that do
+	Refused uint64 `json:"refused"` // by rules whose action is not log
+	Logged  uint64 `json:"logged"`  // by rules whose action is log
 
-	WronglyRefused Disagreement `json:"wrongly_refused"` // of all rules together
+	WronglyRefused Disagreement `json:"wrongly_refused"` // by all rules together
 	WronglyAllowed Disagreement `json:"wrongly_allowed"`
 
 	// Truth is nil if the log marks no request as an attack.
@@ -44,12 +44,11 @@ type PoPReport struct {
 	Spread string   `json:"spread"`
 	LagS   float64  `json:"lag_s"`
 	SkewS  float64  `json:"skew_s"`
-	Losses []string `json:"losses,omitempty"` // as ParseLoss reads them
+	Losses []string `json:"losses,omitempty"` // in the format of ParseLoss
 	Seed   uint64   `json:"seed"`
 }
 
-// simplest reports whether the PoP is one node that knows everything at once, and loses
-// nothing.
+// simplest reports whether the PoP is one node that knows everything at once and loses nothing.
 func (p PoPReport) simplest() bool { return p.Nodes == 1 && p.LagS == 0 && len(p.Losses) == 0 }
 
 // String returns a description of the PoP.
@@ -64,49 +63,48 @@ func (p PoPReport) String() string {
 	return s + "."
 }
 
-// A RuleEnforcement is what one rule would have done. Several rules may concern one request;
-// where it is refused, the one with the most severe action decides, of those the one whose
-// mitigation lasts longest, and none counts it.
+// A RuleEnforcement describes what one rule would have done. If several rules apply to a refused request, the
+// one with the most severe action decides, and among these the one whose mitigation lasts longest. None of them
+// counts the request.
 type RuleEnforcement struct {
 	Rule   string `json:"rule"`
 	Action string `json:"action"`
-	Means  string `json:"means"` // a sentence
+	Means  string `json:"means"` // description in a sentence
 
-	Matched    uint64  `json:"matched"`     // requests that it concerns
-	Counted    uint64  `json:"counted"`     // those that it counted
-	Refused    uint64  `json:"refused"`     // those that it refused, or would have
-	RefusedPct float64 `json:"refused_pct"` // of those that it concerns
+	Matched    uint64  `json:"matched"`     // requests that the rule applies to
+	Counted    uint64  `json:"counted"`     // requests that it counted
+	Refused    uint64  `json:"refused"`     // requests that it refused, or would have refused
+	RefusedPct float64 `json:"refused_pct"` // share of the matched requests
 
-	Truth *Truth `json:"truth,omitempty"` // of the requests in the whole log, those that it refused
+	Truth *Truth `json:"truth,omitempty"` // the refused requests among all of the log
 
-	Clients      int         `json:"clients"` // that it refused something
+	Clients      int         `json:"clients"` // clients with refused requests
 	FirstRefusal *time.Time  `json:"first_refusal,omitempty"`
 	TopClients   []TopClient `json:"top_clients,omitempty"`
 	TopPaths     []TopPath   `json:"top_paths,omitempty"`
 
-	// Shares says how many of the refused requests the 1, 2, 5, 10 … clients with the most
-	// made, Peaks for each limit which peaks keys had. Peaks is nil without
-	// EnforcementOptions.Detail.
+	// Shares has the number of refused requests of the 1, 2, 5, 10 … clients with the most of them. Peaks has
+	// the distribution of the peaks of keys for each limit, or is nil without EnforcementOptions.Detail.
 	Shares []Share      `json:"shares,omitempty"`
 	Peaks  []LimitPeaks `json:"peaks,omitempty"`
 
-	// Mitigations are counted per key: what several nodes start at once is one.
+	// Mitigations are counted per key: mitigations that several nodes start at once count as one.
 	Mitigations int                `json:"mitigations"`
 	Mitigated   MitigationDuration `json:"mitigated"`
 
-	// Bystanders is nil if each key is a client's own, or the rule only logs.
+	// Bystanders is nil if every key belongs to a single client, or the rule only logs.
 	Bystanders *Bystanders `json:"bystanders,omitempty"`
 
-	// ExactRefused is how many requests the rule would have refused by exact counts.
+	// ExactRefused is the number of requests that the rule would have refused by exact counts.
 	ExactRefused   uint64       `json:"exact_refused"`
-	WronglyRefused Disagreement `json:"wrongly_refused"` // by this rule, and not by exact counts
-	WronglyAllowed Disagreement `json:"wrongly_allowed"` // refused by this rule by exact counts, and here not
+	WronglyRefused Disagreement `json:"wrongly_refused"` // refused by this rule, and not by exact counts
+	WronglyAllowed Disagreement `json:"wrongly_allowed"` // refused by this rule by exact counts, but not here
 }
 
-// Bystanders are clients that a rule refused for a key that they share, though none of them exceeded a limit of
-// a rule with keys of single clients in the whole log, by the estimate of all requests that it sent.
+// Bystanders are clients that a rule refused because of a key that they share, although none of them exceeded a
+// limit of a rule with keys of single clients in the whole log, by the estimate of all requests that it sent.
 type Bystanders struct {
-	Requests uint64 `json:"requests"` // refused ones
+	Requests uint64 `json:"requests"` // refused requests
 	Clients  int    `json:"clients"`
 }
 
@@ -129,8 +127,8 @@ type TopPath struct {
 	Requests uint64 `json:"requests"`
 }
 
-// A MitigationDuration describes how long mitigations lasted from start to end, even if that is
-// after the end of the log. Times are in seconds.
+// A MitigationDuration describes the duration of mitigations from start to end, even if the end is after the
+// end of the log. Times are in seconds.
 type MitigationDuration struct {
 	TotalS  float64 `json:"total_s"`
 	MedianS float64 `json:"median_s"`
@@ -151,13 +149,13 @@ type ByCause struct {
 	Failure  uint64 `json:"failure"`
 }
 
-// A cause is why a decision differs from the exact one.
+// A cause is the reason why a decision differs from the exact one.
 type cause uint8
 
 const (
-	byEstimate cause = iota // the previous window is taken as evenly filled
-	byLag                   // nodes learn of counts and records later, and by other clocks
-	byFailure               // a shard is lost with its counts
+	byEstimate cause = iota // the estimate assumes that the previous window was evenly filled
+	byLag                   // nodes learn of counts and records later, and their clocks differ
+	byFailure               // a shard and its counts are lost
 	causesOfError
 )
 

@@ -58,7 +58,7 @@ func (e *Enforcement) Document() page.Document {
 	for i := range e.Rules {
 		d.Sections = append(d.Sections, e.Rules[i].section(e.Clients))
 	}
-	if len(e.Rules) == 1 { // the overview is about this rule
+	if len(e.Rules) == 1 { // the overview describes this rule
 		one := &d.Sections[1]
 		one.Blocks = slices.Concat(one.Blocks[:2], all.Blocks[1:], one.Blocks[2:], all.Blocks[:1])
 		d.Sections = d.Sections[1:]
@@ -123,13 +123,13 @@ func (r *RuleEnforcement) section(clients int) page.Section {
 		shares.Lines[0].Points = append(shares.Lines[0].Points, page.LinePoint{X: figure.Percent(uint64(share.Clients), uint64(clients)), Y: figure.Percent(share.Refused, r.Refused),
 			Tip: page.Count(share.Clients, "client") + ": " + page.Percent(share.Refused, r.Refused), Name: page.When(share.Clients == 10, "10 clients: %s", page.Percent(share.Refused, r.Refused))})
 	}
-	if len(r.Shares) > 2 { // the bars say as much of two
+	if len(r.Shares) > 2 { // for two, the bars say the same
 		s.Blocks = append(s.Blocks, shares)
 	}
 	return s
 }
 
-// clientBars shows clients with their shares of all requests that are meant.
+// clientBars returns bars of clients with their shares of these requests.
 func clientBars(title, verb string, refusals bool, top []TopClient, all uint64) page.Block {
 	bars := page.Bars{Title: "Clients with the most " + title, What: "client", Parts: []string{verb}, Refusals: refusals, Listed: true}
 	for _, c := range top {

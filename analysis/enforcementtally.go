@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// An enforcementTally gathers an Enforcement.
+// An enforcementTally collects an Enforcement.
 type enforcementTally struct {
 	o           EnforcementOptions
 	sums        Enforcement // its numbers
@@ -21,11 +21,11 @@ type enforcementTally struct {
 	timeline    TimelineCollector
 	watch       watch // with Detail
 	wrong       [2]disagreements
-	causes      []cause                   // why a decision may differ from the one before
+	causes      []cause                   // causes by which a decision may differ from that of the previous PoP
 	exceeded    []map[netip.Addr]struct{} // of each instantPoP
 }
 
-// A ruleTally gathers a RuleEnforcement.
+// A ruleTally collects a RuleEnforcement.
 type ruleTally struct {
 	sums     RuleEnforcement
 	refusals refusals
@@ -39,7 +39,7 @@ const (
 	wronglyAllowed
 )
 
-// disagreements gather a Disagreement.
+// disagreements collects a Disagreement.
 type disagreements struct {
 	sums    Disagreement
 	clients map[netip.Addr]struct{}
@@ -143,7 +143,7 @@ func (t *enforcementTally) report() *Enforcement {
 	return e
 }
 
-// bystanders returns those of a rule, nil if each of its keys is a client's own or it only logs.
+// bystanders returns the bystanders of a rule, nil if every key belongs to a single client or it only logs.
 func (t *enforcementTally) bystanders(r *rule.Rule, of *refusals) *Bystanders {
 	if r.Width() == 0 || r.Action == rule.Log {
 		return nil
@@ -171,5 +171,5 @@ func (r *ruleTally) report(o EnforcementOptions, m *ruleMitigations) RuleEnforce
 	return e
 }
 
-// counts reports whether a rule counts a request that the origin answers with status.
+// counts reports whether a rule counts a request whose answer has this status.
 func counts(r *rule.Rule, status int) bool { return r.Statuses == nil || r.Statuses.Has(status) }

@@ -5,8 +5,8 @@ import (
 	"github.com/edgelimit/edge/analysis/client"
 )
 
-// An expiringMap forgets values that have not been asked for during its life. Its size therefore
-// depends on the active keys, not on the length of the log.
+// An expiringMap forgets values that have not been used for its life. Its size therefore depends on the number
+// of active keys, not on the length of the log.
 type expiringMap[V any] struct {
 	life       int64 // in microseconds
 	since      int64 // when young was last empty
@@ -30,7 +30,7 @@ func (a *mapGeneration[V]) at(number uint32) *entry[V] {
 	return &a.blocks[number/entriesInBlock][number%entriesInBlock]
 }
 
-// touch reads the place of a key in the table: see client.Table.Touch.
+// touch reads the table entry of a key: see client.Table.Touch.
 func (a *expiringMap[V]) touch(hash uint64) (read uint32) {
 	if a.young.numbers != nil {
 		read = a.young.numbers.Touch(hash)
@@ -38,7 +38,7 @@ func (a *expiringMap[V]) touch(hash uint64) (read uint32) {
 	return read
 }
 
-// peek returns the value of a key if it is in young, else none.
+// peek returns the value of a key if it is in young, otherwise nil.
 func (a *expiringMap[V]) peek(key *accesslog.Client, hash uint64) (v V) {
 	if a.young.numbers == nil {
 		return v
@@ -49,8 +49,7 @@ func (a *expiringMap[V]) peek(key *accesslog.Client, hash uint64) (v V) {
 	return v
 }
 
-// get returns the value of a key, a new one unless known. now must not be earlier than in the last
-// call.
+// get returns the value of a key, or a new one. now must not decrease.
 func (a *expiringMap[V]) get(key *accesslog.Client, hash uint64, now int64) (v *V, known bool) {
 	if a.young.numbers == nil || now-a.since > a.life {
 		if a.old = a.young; now-a.since > 2*a.life {
@@ -76,7 +75,7 @@ func (a *expiringMap[V]) get(key *accesslog.Client, hash uint64, now int64) (v *
 	return &one.value, known
 }
 
-// len returns an upper bound of the number of values: one in young and old counts twice.
+// len returns an upper bound of the number of values: a value in young and old counts twice.
 func (a *expiringMap[V]) len() (n int) {
 	for _, of := range []mapGeneration[V]{a.young, a.old} {
 		if of.numbers != nil {

@@ -18,11 +18,11 @@ import (
 // A grid is the rules of a Sweep with the same characteristics.
 type grid struct {
 	o       *SweepOptions
-	rule    rule.Rule // for its keys
+	rule    rule.Rule // to make keys
 	keys    *client.Table
 	joined  int      // keys seen by grids that joined it
-	places  []uint32 // of the windows of each key seen, by its number, or nowhere
-	byIP    bool     // the client alone makes the key
+	places  []uint32 // place of the windows of each key, by its number, or nowhere
+	byIP    bool     // the client alone determines the key
 	bytes   []byte   // memory for the bytes of keys
 	columns []column // one for each period
 	blocks  []block
@@ -30,8 +30,8 @@ type grid struct {
 	kept    int      // places in use after the last release
 }
 
-// A block holds places, which keys with counts have for their windows. Places grow by blocks, so
-// that nothing is copied.
+// A block contains places, which hold the windows of keys with counts. Space grows by blocks, so that nothing
+// is copied.
 type block struct {
 	keys    []uint32    // numbers
 	windows []keyWindow // one for each key and period
@@ -49,26 +49,26 @@ type column struct {
 // A cell is one rule.
 type cell struct {
 	refused  uint64
-	refusals perPart // the same over time
+	refusals perPart // refusals over time
 }
 
-// A keyWindow holds the counts of a key for a period, independent of thresholds: of the window of
-// its last request and the previous one, as if no request was refused.
+// A keyWindow holds the counts of a key for a period, independently of thresholds: those of the window of its
+// last request and of the previous window, as if no request had been refused.
 type keyWindow struct {
 	counter.Windows[uint32, uint32]
-	over uint32 // 1 + its place in column.over; 0 if it is not there
+	over uint32 // 1 + its place in column.over; 0 if it has none
 }
 
 // An overKey is a key that has exceeded the smallest threshold.
 type overKey struct {
-	since  uint64 // how many requests the log had then
-	name   string // once something was refused
+	since  uint64 // number of requests in the log at that time
+	name   string // set at the first refusal
 	states []keyState
 }
 
-// A keyState is the state of a key for one threshold: the requests in its windows that were refused
-// and so not counted, and until when it is mitigated. A key that has not exceeded the threshold has
-// no state. Since all thresholds have the same counts until then, it exceeds smaller ones first.
+// A keyState is the state of a key for one threshold: the requests in its windows that were refused and
+// therefore not counted, and the end of its mitigation. A key that has not exceeded the threshold has no state.
+// Since all thresholds have the same counts until then, a key exceeds smaller ones first.
 type keyState struct {
 	refused           uint64
 	until             int64
@@ -88,7 +88,7 @@ func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
 
 // add adds the last request of a sweepPart. part is its part of the log's time.
 func (g *grid) add(r *replayed, req *rule.Request, of *sweepPart, part int) error {
-	var counted [rule.MaxKeys][]keyWindow // each with one for each period
+	var counted [rule.MaxKeys][]keyWindow // each with a window per period
 	n := 1
 	if g.byIP {
 		if err := g.count(&counted[0], &r.client, r.hash, of.moments); err != nil {
@@ -180,9 +180,9 @@ func (g *grid) at(place uint32) (*uint32, []keyWindow) {
 	return &b.keys[i], b.windows[i*n : i*n+n]
 }
 
-// extend makes free places. When twice as many are in use as after the last release, it releases
-// those of keys whose windows have passed. So there are about as many places as keys active at
-// once, and the cost per taken place is constant.
+// extend makes free places. When twice as many are in use as after the last release, it releases those of keys
+// whose windows have passed. So the number of places is about that of concurrently active keys, and the cost
+// per place is constant.
 func (g *grid) extend(moments []gridMoment) {
 	used := len(g.blocks) * keysInBlock
 	if used >= 2*g.kept {
@@ -214,7 +214,7 @@ func idle(windows []keyWindow, moments []gridMoment) bool {
 	return true
 }
 
-// roll makes the window at number the current one.
+// roll makes the window at this index the current one.
 func (c *column) roll(w *keyWindow, number uint32) {
 	next := number == w.Index+1
 	w.Roll(number)
@@ -231,9 +231,9 @@ func (c *column) roll(w *keyWindow, number uint32) {
 	}
 }
 
-// decide decides the last request of a sweepPart, which is counted in the windows of its keys, for
-// each threshold: that refuses it if one of the keys is mitigated, and then counts it under none.
-// It returns the mitigated keys, at their indexes.
+// decide decides the last request of a sweepPart for each threshold, and counts it in the windows of its keys.
+// A threshold refuses the request if one of the keys is mitigated, and then counts it under none. decide
+// returns the mitigated keys, at their indexes.
 func (c *column) decide(windows []*keyWindow, m *gridMoment, of *sweepPart, part int) (refused [rule.MaxKeys]*overKey) {
 	t, o := of.last, of.o
 	for i := range o.Thresholds {
@@ -267,7 +267,7 @@ func (c *column) decide(windows []*keyWindow, m *gridMoment, of *sweepPart, part
 			}
 		}
 		if !more {
-			break // greater thresholds have no states, and are not exceeded
+			break // greater thresholds have no states and are not exceeded
 		}
 	}
 	// c.over may have moved.
@@ -287,8 +287,8 @@ func (c *column) statesOf(w *keyWindow) []keyState {
 	return c.over[w.over-1].states
 }
 
-// state returns the state of a key for the ith threshold, and makes it and those of smaller
-// thresholds if they do not exist.
+// state returns the state of a key for the ith threshold. It creates missing states of this and smaller
+// thresholds.
 func (c *column) state(w *keyWindow, i int, since uint64) *keyState {
 	over := c.remember(w, since)
 	for len(over.states) <= i {
@@ -306,10 +306,10 @@ func (c *column) remember(w *keyWindow, since uint64) *overKey {
 	return &c.over[w.over-1]
 }
 
-// seen returns how many keys were seen.
+// seen returns the number of keys seen.
 func (g *grid) seen() int { return int(g.keys.Len()) + g.joined }
 
-// join adds what o found, which has other keys. Nothing can be counted afterwards.
+// join adds the results of o, which has other keys. Nothing can be counted afterwards.
 func (g *grid) join(o *grid) {
 	g.joined += o.seen()
 	for i := range g.columns {
@@ -325,9 +325,8 @@ func (g *grid) join(o *grid) {
 	}
 }
 
-// mitigate starts a mitigation if the estimate exceeds the ith threshold, and reports
-// whether it does. It ends at the later of its timeout and the moment when the estimate is
-// back, as in pop/limit.
+// mitigate starts a mitigation if the estimate exceeds the ith threshold, and reports whether it does. The
+// mitigation ends when its timeout is over and the estimate is back at the threshold, as in pop/limit.
 func (k *keyState) mitigate(o *SweepOptions, i int, prev, cur uint64, m *gridMoment, t int64) (started bool) {
 	estimate := counter.Estimate{Whole: cur, Part: prev, Left: m.period - m.elapsed, Of: m.period}
 	if !estimate.Over(o.Thresholds[i]) {
@@ -338,7 +337,7 @@ func (k *keyState) mitigate(o *SweepOptions, i int, prev, cur uint64, m *gridMom
 	return true
 }
 
-// fold makes the parts of the time of the log longer, as its timeline does.
+// fold makes the parts of the log's time longer, as its timeline does.
 func (g *grid) fold(offset, factor int64) {
 	for i := range g.columns {
 		for j := range g.columns[i].cells {
@@ -347,8 +346,8 @@ func (g *grid) fold(offset, factor int64) {
 	}
 }
 
-// name returns what the report calls what a request is counted with: the values of its
-// characteristics, with blanks between. They are read from the bytes of its key.
+// name returns the name of a key in the report: the values of its characteristics, separated by spaces. They
+// are read from the bytes of the key.
 func (g *grid) name(key []byte, e *accesslog.Entry, req *rule.Request) string {
 	rest := key
 	number := func() int {
@@ -391,7 +390,7 @@ func (g *grid) name(key []byte, e *accesslog.Entry, req *rule.Request) string {
 	return strings.Join(names, " ")
 }
 
-// networkOf returns how a network is written that has an address and the sizes of networks for IPv4 and IPv6.
+// networkOf formats a network, given an address and the prefix lengths for IPv4 and IPv6.
 func networkOf(addr, sizes string) string {
 	ipv4, ipv6, _ := strings.Cut(sizes, "/")
 	a, _ := netip.AddrFromSlice([]byte(addr))
@@ -401,7 +400,7 @@ func networkOf(addr, sizes string) string {
 	return a.String() + "/" + ipv6
 }
 
-// join writes characteristics as ParseCharacteristics reads them.
+// join formats characteristics for ParseCharacteristics.
 func join(list []rule.Characteristic) string {
 	words := make([]string, len(list))
 	for i, c := range list {
@@ -410,7 +409,7 @@ func join(list []rule.Characteristic) string {
 	return strings.Join(words, "+")
 }
 
-// A perPart is a number for each part of a timeline, as far as they are not 0.
+// A perPart has a number for each part of a timeline, unless it is 0.
 type perPart []uint64
 
 func (p *perPart) add(part int, n uint64) {
@@ -420,7 +419,7 @@ func (p *perPart) add(part int, n uint64) {
 	(*p)[part] += n
 }
 
-// fold adds up the parts that become one.
+// fold adds up the parts that are merged.
 func (p *perPart) fold(offset, factor int64) {
 	old := *p
 	*p = nil

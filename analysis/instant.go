@@ -15,38 +15,38 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// An instantPoP decides as one node does that knows every count and every record before the next
-// request comes. It refuses what a Simulation without lag and losses refuses, but keeps the counts
-// of a key in a table of its own instead of in a limiter and a shard. It decides each request
-// twice, with mitigations apart: by the nodes' estimate, and by exact counts.
+// An instantPoP decides as a single node does that knows every count and every record before the next request
+// comes. It refuses the same requests as a Simulation without lag and losses, but keeps the counts of a key in
+// its own table instead of a limiter and a shard. It decides each request twice, with separate mitigations: by
+// the nodes' estimate and by exact counts.
 //
-// Several of them may share the requests of a log, so that no key is in two of them.
+// Several of them can share the requests of a log, so that each key is in one of them.
 type instantPoP struct {
 	rules    *rule.Set
 	client   rule.ClientPrefix
 	first    int // way
 	asks     requests
-	clients  *keyStates              // of the rules that count by the client alone
-	groups   []*keyStates            // of all rules, clients first
+	clients  *keyStates              // of rules that count by the client alone
+	groups   []*keyStates            // of all rules; clients is the first
 	of       []member                // by the index of the rule
-	plans    map[*rule.Rule]*member  // rules with the limits that their overrides give keys
-	goesOn   bool                    // a rule counts requests that are refused
+	plans    map[*rule.Rule]*member  // rules with overridden limits
+	goesOn   bool                    // a rule counts refused requests
 	sheds    bool                    // a rule sheds
-	exceeded map[netip.Addr]struct{} // clients that exceeded a limit of a rule by client with what they sent; nil: no rule has keys that clients share
+	exceeded map[netip.Addr]struct{} // clients whose sent requests exceeded a limit of a rule by client; nil if clients share no keys
 	matched  []*rule.Rule
 	next     [decidedAtOnce]prepared
 	keys     []requestKey // of next
 	ruleKeys []ruleKey    // of next
 	many     []state      // memory of fetch
 	key      [256]byte
-	fetched  uint64 // of no meaning: see fetch
+	fetched  uint64 // meaningless: see fetch
 
 	sums      []ruleSums // by the index of the rule
-	demand    []demand   // by the index of the rule; nil if it is not asked for
+	demand    []demand   // by the index of the rule; nil if not requested
 	mitigated mitigations
 }
 
-// ruleSums are how many requests a rule concerns, and how many of them it counted.
+// ruleSums are the numbers of requests that a rule matched and counted.
 type ruleSums struct{ matched, counted uint64 }
 
 // A member is the place of a rule in a group.
@@ -59,7 +59,7 @@ type member struct {
 	width  int8
 }
 
-// setRule makes m that of r.
+// setRule makes m the member for r.
 func (m *member) setRule(r *rule.Rule) {
 	m.Rule, m.limits, m.width = r, nil, int8(r.Width())
 	for _, l := range r.Limits {
@@ -67,7 +67,7 @@ func (m *member) setRule(r *rule.Rule) {
 	}
 }
 
-// A prepared request is one that is decided about next.
+// A prepared request is ready to be decided.
 type prepared struct {
 	*replayed
 	path   string // canonical
@@ -81,12 +81,12 @@ type requestKey struct {
 	group *keyStates
 	key   accesslog.Client
 	hash  uint64
-	rules uint8     // that count the request under it, a bit for each
+	rules uint8     // rules that count the request under this key, one bit each
 	times *fewTimes // found by fetch
-	sent  *fewTimes // the same, of group.sent
+	sent  *fewTimes // the same in group.sent
 }
 
-// A ruleKey is a key of a request that a rule concerns.
+// A ruleKey is a key of a request for one rule.
 type ruleKey struct {
 	rule *member
 	at   int // in instantPoP.keys
@@ -99,12 +99,12 @@ const (
 	ways
 )
 
-// tickLength is how finely nodes count time, in microseconds: a request counts as if it came at the
-// start of its tick, which may lie in the sub-window before. Where sub-windows last whole seconds,
-// nodes have ticks of a second, which count the same: a second then lies in one sub-window.
+// tickLength is the resolution at which nodes count, in microseconds: a request counts as if it came at the
+// start of its tick, which may be in the previous sub-window. If sub-windows last whole seconds, nodes have
+// ticks of a second, which give the same counts: a second then lies in one sub-window.
 const tickLength = 10_000
 
-// A keyUntil is until when a key is mitigated, in each way.
+// A keyUntil is the end of a key's mitigation, in each way.
 type keyUntil [ways]int64
 
 // A limitState holds the counts of a key for one limit, in each way.
@@ -113,7 +113,7 @@ type limitState struct {
 	log exact.Log
 }
 
-// newInstantPoP returns one that decides by exact counts as well, or by the estimate only.
+// newInstantPoP returns a PoP that decides by exact counts and by the estimate, or by the estimate only.
 func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, exact bool) *instantPoP {
 	all := rules.Rules()
 	p := &instantPoP{
@@ -157,13 +157,12 @@ func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, exact bool) *insta
 	return p
 }
 
-// isByClient reports whether the client alone makes the key of r.
+// isByClient reports whether the client alone determines the key of r.
 func isByClient(r *rule.Rule) bool {
 	return len(r.Characteristics) == 1 && r.Characteristics[0].Kind == rule.IP && r.Overrides == ""
 }
 
-// decideAll decides about up to decidedAtOnce requests of the log, in their order, and counts
-// those that pass.
+// decideAll decides up to decidedAtOnce requests of the log in order, and counts those that pass.
 func (p *instantPoP) decideAll(requests []*replayed, done func(*prepared, *[ways]outcome)) {
 	for _, g := range p.groups {
 		g.age(requests[0].now, requests[len(requests)-1].now)
@@ -233,8 +232,7 @@ func (p *instantPoP) add(q *prepared, m *member, i int) {
 	}
 }
 
-// fetch finds the states of the keys. It reads them for many requests together, so that memory
-// brings them at the same time and not one after the other.
+// fetch finds the states of the keys. It reads them for many requests together, so that cache misses overlap.
 func (p *instantPoP) fetch() {
 	fetched := p.fetched
 	for i := range p.keys {
@@ -271,7 +269,7 @@ func (p *instantPoP) fetch() {
 	p.many, p.fetched = many, fetched
 }
 
-// decide decides about a request, and counts it if it passes.
+// decide decides a request, and counts it if it passes.
 func (p *instantPoP) decide(q *prepared) (decided [ways]outcome) {
 	switch q.listed {
 	case rule.Allowed:
@@ -299,7 +297,8 @@ func (p *instantPoP) decide(q *prepared) (decided [ways]outcome) {
 	return decided
 }
 
-// countSent counts a request under its client's own keys, whether it passes or not, and notes if a limit is exceeded.
+// countSent counts a request under its client's own keys, whether it passes or not, and records if a limit is
+// exceeded.
 func (p *instantPoP) countSent(q *prepared) {
 	for i := q.keys[0]; i < q.keys[1]; i++ {
 		k := &p.keys[i]
@@ -317,8 +316,8 @@ func (p *instantPoP) countSent(q *prepared) {
 	}
 }
 
-// note notes a request in the few times of its keys. Keys with more get states, which the request
-// is not yet counted in; so do all if it is not the same in each way.
+// note adds a request to the few times of its keys. If there is no room for more, a key gets a state, in which
+// the request is not yet counted. All keys get states if the request is not treated the same in each way.
 func (p *instantPoP) note(q *prepared, passes, same bool) {
 	for i := q.keys[0]; i < q.keys[1]; i++ {
 		k := &p.keys[i]
@@ -331,7 +330,7 @@ func (p *instantPoP) note(q *prepared, passes, same bool) {
 	}
 }
 
-// expand gives a key a state, which tells of its times, in the ways from first on. No limit is exceeded by them.
+// expand creates a state for a key from its times, for the ways from first on. No limit is exceeded by them.
 func (p *instantPoP) expand(g *keyStates, times *fewTimes, first int) {
 	few := *times
 	s := g.young.extend(g, times)
@@ -347,11 +346,11 @@ func (p *instantPoP) expand(g *keyStates, times *fewTimes, first int) {
 	}
 }
 
-// countAll counts a request under its keys that are not mitigated, unless it is refused, and under
-// those that are if their rule has CountWhileMitigated. Rules that shed count what no narrower one
-// refuses: see [limit.Decision]. by is that of the outcome.
+// countAll counts a request under its keys that are not mitigated, unless it is refused, and under mitigated
+// keys whose rule has CountWhileMitigated. Rules that shed count requests that no narrower rule refuses: see
+// [limit.Decision]. by is that of the outcome.
 func (p *instantPoP) countAll(q *prepared, way int, by int8) {
-	var last *member // it has its keys in a row
+	var last *member // the keys of a member are adjacent
 	refused := by > 0
 	for _, r := range p.ruleKeys[q.rules[0]:q.rules[1]] {
 		k := &p.keys[r.at]
@@ -386,8 +385,7 @@ func (p *instantPoP) countAll(q *prepared, way int, by int8) {
 	}
 }
 
-// look returns what the mitigations of the request's keys decide, with the precedence of
-// [limit.Decision].
+// look returns the decision by the mitigations of the request's keys, with the precedence of [limit.Decision].
 func (p *instantPoP) look(q *prepared, way int) (o outcome) {
 	var by *rule.Rule
 	var until int64
@@ -421,7 +419,7 @@ func (p *instantPoP) look(q *prepared, way int) (o outcome) {
 
 // count counts a request under a key, and mitigates the key if a limit is exceeded: until the
 // rule's timeout is over and every limit is back at its threshold. It reports whether one is exceeded.
-// few says that the key has too few clients to be mitigated.
+// few is set if the key has too few clients to be mitigated.
 func (p *instantPoP) count(way int, m *member, s state, now int64, key *accesslog.Client, few bool) (over bool) {
 	back := now
 	for i := range m.limits {
@@ -431,7 +429,7 @@ func (p *instantPoP) count(way int, m *member, s state, now int64, key *accesslo
 				continue
 			}
 			if over = true; m.Action == rule.Shed {
-				back = max(back, now+l.Period) // nobody is refused below the threshold, whenever it ends
+				back = max(back, now+l.Period) // nobody is refused below the threshold, whenever the mitigation ends
 			} else {
 				back = max(back, s.log.Back(l.Threshold, l.Period))
 			}
@@ -468,7 +466,7 @@ func (p *instantPoP) count(way int, m *member, s state, now int64, key *accesslo
 	return over
 }
 
-// full returns the sub-windows of a number that are full: nodes count no more in them.
+// full returns the sub-windows of a number that are full: nodes do not count in them any more.
 func full(l *counter.Limit, number uint64) uint64 {
 	if l.Layout.Fields == 1 {
 		return 0

@@ -8,26 +8,26 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// keyStates hold the states of the keys of a group of rules. A key that was not asked for longer
-// than life has no effect any more, and is forgotten: so their size is that of what is active,
-// not of the log.
+// keyStates hold the states of the keys of a group of rules. A key that was not used for longer than life has
+// no effect any more and is forgotten, so the size depends on the number of active keys, not on the length of
+// the log.
 type keyStates struct {
 	rules       []*member
 	limits      int   // of one key
 	life        int64 // at least twice the longest period
-	counts      int64 // how long a request counts at most
+	counts      int64 // maximum time that a request counts
 	least       uint64
 	sheds       bool  // a rule sheds
 	minClients  bool  // a rule has MinClients
 	since, used int64 // when young began, and when it was last used
 	young, old  *generation
-	sent        *keyStates // counts the same, and what is refused as well; nil: nothing does
+	sent        *keyStates // counts the same requests and refused ones; nil if no rule needs it
 }
 
-// maxRules is how many rules of a group there may be: fewTimes has a bit for each.
+// maxRules is the maximum number of rules in a group: fewTimes has a bit for each.
 const maxRules = 8
 
-// A generation holds what is known of keys in blocks, so that nothing is copied when it grows.
+// A generation holds the states of keys in blocks, so that nothing is copied when it grows.
 type generation struct {
 	numbers *client.Table
 	times   [][]fewTimes
@@ -37,15 +37,15 @@ type generation struct {
 
 const keysInStateBlock = 1 << 8
 
-// decidedAtOnce is how many requests are decided together.
+// decidedAtOnce is the number of requests that are decided together.
 const decidedAtOnce = 1 << 6
 
-// fewTimes are the times of a key's requests, as long as no limit can be exceeded by so few of
-// them. Most keys of most logs never have more. It has the size of a cache line.
+// fewTimes are the times of a key's requests, as long as they are too few to exceed a limit. Most keys of most
+// logs never have more. Its size is that of a cache line.
 type fewTimes struct {
 	base  int64
 	after [10]uint32 // microseconds since base; if isMany, the first is the place of the state
-	rules [10]uint8  // those that counted it, a bit for each
+	rules [10]uint8  // the rules that counted it, one bit each
 	n     uint8
 }
 
@@ -90,7 +90,7 @@ func (t *fewTimes) forget(until int64) {
 	t.base += int64(begin)
 }
 
-// A state is what is known of a key that may exceed a limit.
+// A state is the state of a key that may exceed a limit.
 type state struct {
 	untils []keyUntil
 	limits []limitState
@@ -108,7 +108,7 @@ func newKeyStates(life int64) *keyStates {
 
 func newGeneration() *generation { return &generation{numbers: client.NewTable()} }
 
-// alike returns empty states for the same rules, which need not know of clients or mitigations.
+// alike returns empty states for the same rules, which need not contain clients or mitigations.
 func (g *keyStates) alike() *keyStates {
 	other := *g
 	other.life, other.minClients, other.young = g.counts, false, newGeneration()
@@ -122,12 +122,12 @@ func (g *keyStates) add(m *member) {
 	g.bound(m)
 	g.sheds = g.sheds || m.Action == rule.Shed
 	if m.MinClients > 1 {
-		g.minClients, g.least = true, 0 // the times of requests do not tell their clients
+		g.minClients, g.least = true, 0 // fewTimes do not contain clients
 	}
 	g.life = max(g.life, g.counts, m.MitigationTimeout.Microseconds())
 }
 
-// bound notes the limits of a rule.
+// bound adds the limits of a rule.
 func (g *keyStates) bound(m *member) {
 	for _, l := range m.limits {
 		g.counts, g.least = max(g.counts, 2*l.Period), min(g.least, l.Threshold/m.CostOf(1))
@@ -148,7 +148,8 @@ func (g *generation) state(of *keyStates, t *fewTimes) state {
 	return state{b.untils[i*rules : (i+1)*rules], b.limits[i*of.limits : (i+1)*of.limits]}
 }
 
-// clientsOf returns the clients of a key with many times, by the place of the rule: nil if none has MinClients.
+// clientsOf returns the clients of a key with many times, by the place of the rule, or nil if no rule has
+// MinClients.
 func (g *generation) clientsOf(of *keyStates, t *fewTimes) [][ways]keyClients {
 	if !of.minClients {
 		return nil
@@ -179,8 +180,8 @@ func (g *generation) extend(of *keyStates, t *fewTimes) state {
 	return s
 }
 
-// age forgets keys before requests in a stretch of time, which must not be before that of the
-// last call. What get returns is valid until the next one.
+// age forgets unused keys before requests in a stretch of time, which must not be before that of the last call.
+// Results of get are valid until the next call.
 func (g *keyStates) age(from, to int64) {
 	switch {
 	case g.young.numbers.Len() == 0:

@@ -11,18 +11,18 @@ import (
 	"github.com/edgelimit/edge/pop/vote"
 )
 
-// A Loss is a shard that fails, and loses all that it has counted. The nodes notice it with
-// the next request. As in a PoP, the shard leaves the ring a second later, when most nodes
-// have found it down for that long, and returns to it when it has been up again for three
-// seconds; the last shard stays. In a PoP the pause before it returns grows if it fails again soon.
+// A Loss is a shard that fails and loses its counts. The nodes notice it with the next request. As in a PoP,
+// the shard leaves the ring a second later, when most nodes have found it down for that long, and returns when
+// it has been up for three seconds. The last shard stays in the ring. In a PoP the pause before it returns
+// grows if it fails again soon.
 type Loss struct {
-	Shard int           // the first one is 0
-	At    time.Duration // since the log's first request
-	For   time.Duration // if zero, for the rest of the log
+	Shard int           // index, from 0
+	At    time.Duration // after the log's first request
+	For   time.Duration // if zero, until the end of the log
 }
 
-// ParseLoss parses a Loss: 10m is the first shard after ten minutes, 10m+30s the same for half
-// a minute, 2@10m+30s the second shard.
+// ParseLoss parses a Loss: 10m is the first shard after ten minutes, 10m+30s the same for half a minute,
+// 2@10m+30s the second shard.
 func ParseLoss(text string) (l Loss, err error) {
 	when, bad := text, fmt.Errorf("analysis: %q does not say when a shard is lost: 10m, 10m+30s, or 2@10m+30s for the second shard", text)
 	if shard, rest, ok := strings.Cut(text, "@"); ok {
@@ -44,7 +44,7 @@ func ParseLoss(text string) (l Loss, err error) {
 	return l, nil
 }
 
-// String returns l as ParseLoss reads it.
+// String formats l for ParseLoss.
 func (l Loss) String() string {
 	text := fmt.Sprintf("%d@%s", l.Shard+1, page.Span(l.At))
 	if l.For > 0 {
@@ -53,7 +53,7 @@ func (l Loss) String() string {
 	return text
 }
 
-// changesOf returns when shards change, in microseconds since the first request, in order.
+// changesOf returns the times at which shards change, in microseconds since the first request, in order.
 func changesOf(losses []Loss) (changes []int64) {
 	for _, l := range losses {
 		changes = append(changes, l.At.Microseconds(), (l.At + vote.OutAfter).Microseconds())
@@ -65,8 +65,8 @@ func changesOf(losses []Loss) (changes []int64) {
 	return slices.Compact(changes)
 }
 
-// stateOf returns whether a shard is down, and whether it is out of the ring, at a time in
-// microseconds since the first request.
+// stateOf returns whether a shard is down and whether it is out of the ring at a time, in microseconds since
+// the first request.
 func stateOf(losses []Loss, shard int, elapsed int64) (lost, out bool) {
 	for _, l := range losses {
 		since := elapsed - l.At.Microseconds()

@@ -11,27 +11,26 @@ import (
 	"github.com/edgelimit/edge/counter/memcached"
 )
 
-// A memoryShard is a count.Shard in memory, on a virtual clock. What it holds expires as in
-// memcached: once the second is over in which it would end. While it is down every call fails
-// provably unsent, as where nobody listens.
+// A memoryShard is a count.Shard in memory, on a virtual clock. Items expire as in memcached: at the end of the
+// second in which their lifetime ends. While it is down, every call fails as provably unsent, as if nobody
+// listened.
 type memoryShard struct {
 	addr string
-	lost error // what calls fail with while it is down; else nil
+	lost error // error of calls while it is down; else nil
 
-	second   int64           // now, since the Unix epoch
-	counters []memoryCounter // a hash table with linear probing, as many as a power of two
-	taken    int             // counters in use, those included that have expired
+	second   int64           // current time, since the Unix epoch
+	counters []memoryCounter // a hash table with linear probing; its size is a power of two
+	taken    int             // counters in use, including expired ones
 	records  map[counter.Item]memoryRecord
-	kept     int    // records when those that had expired were last removed
+	kept     int    // number of records after expired ones were last removed
 	versions uint64 // of records
 	values   []byte // of the reads of a batch
-	fetched  int64  // of no meaning: see Exchange
+	fetched  int64  // meaningless: see Exchange
 }
 
-// A memoryCounter keeps its place when it has expired, until the table grows, so that others are
-// found.
+// A memoryCounter keeps its place when it has expired, until the table grows, so that probing finds the others.
 type memoryCounter struct {
-	item    counter.Item // zero if the place is free
+	item    counter.Item // zero if unused
 	value   uint64
 	expires int64 // second
 }
@@ -50,7 +49,7 @@ func newMemoryShard(addr string) *memoryShard {
 	return s
 }
 
-// clear forgets everything.
+// clear removes everything.
 func (s *memoryShard) clear() {
 	s.counters, s.taken = make([]memoryCounter, fewestCounters), 0
 	s.records, s.kept = map[counter.Item]memoryRecord{}, 0
@@ -59,13 +58,13 @@ func (s *memoryShard) clear() {
 // tick sets the clock.
 func (s *memoryShard) tick(second int64) { s.second = second }
 
-// place returns where a counter is, unless another one is there. Items are hashes.
+// place returns the place for a counter, unless another one is there. Items are hashes.
 func (s *memoryShard) place(item *counter.Item) int {
-	const odd = 0x9e3779b97f4a7c15 // spreads what is in each character of an item
+	const odd = 0x9e3779b97f4a7c15 // spreads the bits of each character
 	return int(binary.LittleEndian.Uint64(item[8:]) * odd >> 32 & uint64(len(s.counters)-1))
 }
 
-// counter returns a counter, or the free place that it would take.
+// counter returns a counter, or the free place for it.
 func (s *memoryShard) counter(item *counter.Item) *memoryCounter {
 	for at := s.place(item); ; at = (at + 1) & (len(s.counters) - 1) {
 		if c := &s.counters[at]; c.item[0] == 0 || c.item == *item {
@@ -77,7 +76,7 @@ func (s *memoryShard) counter(item *counter.Item) *memoryCounter {
 // holds reports whether c is in use.
 func (s *memoryShard) holds(c *memoryCounter) bool { return c.item[0] != 0 && c.expires > s.second }
 
-// grow makes room for more counters, also by removing those that have expired.
+// grow makes room for more counters, and removes expired ones.
 func (s *memoryShard) grow() {
 	before := s.counters
 	s.taken = 0
@@ -94,7 +93,7 @@ func (s *memoryShard) grow() {
 	}
 }
 
-// increment does what INCR does, and reports whether there is such a counter.
+// increment implements INCR, and reports whether the counter exists.
 func (s *memoryShard) increment(op *memcached.Increment) bool {
 	c := s.counter(&op.Item)
 	if !s.holds(c) {
@@ -106,7 +105,7 @@ func (s *memoryShard) increment(op *memcached.Increment) bool {
 		}
 		*c = memoryCounter{op.Item, 0, s.second + int64(op.TTL)}
 	}
-	c.value += op.Delta // which does not renew the time to live
+	c.value += op.Delta // INCR does not renew the time to live
 	op.Value = c.value
 	if 4*s.taken > 3*len(s.counters) {
 		s.grow()
@@ -114,7 +113,7 @@ func (s *memoryShard) increment(op *memcached.Increment) bool {
 	return true
 }
 
-// store does what ADD and CAS do, and reports whether the record had the version.
+// store implements ADD and CAS, and reports whether the record had the version.
 func (s *memoryShard) store(op *memcached.Store) bool {
 	r, ok := s.records[op.Item]
 	if ok && r.expires <= s.second {
@@ -132,7 +131,7 @@ func (s *memoryShard) store(op *memcached.Store) bool {
 	return true
 }
 
-// read does what GETS does, and reports whether there is such a counter or record.
+// read implements GETS, and reports whether the counter or record exists.
 func (s *memoryShard) read(op *memcached.Read) bool {
 	if r, ok := s.records[op.Item]; ok && r.expires > s.second {
 		op.Value, op.CAS = r.value, r.version
@@ -148,25 +147,25 @@ func (s *memoryShard) read(op *memcached.Read) bool {
 	return true
 }
 
-// fail takes the shard down, with all that it holds.
+// fail takes the shard down and loses its items.
 func (s *memoryShard) fail() {
 	s.clear()
 	s.lost = fmt.Errorf("%w: %s is lost", memcached.ErrNotSent, s.addr)
 }
 
-// restart takes the shard up again.
+// restart brings the shard back.
 func (s *memoryShard) restart() { s.lost = nil }
 
 func (s *memoryShard) Addr() string    { return s.addr }
 func (s *memoryShard) Down() bool      { return s.lost != nil }
 func (s *memoryShard) Available() bool { return s.lost == nil }
 
-// Exchange does what a memcached does. The values that it reads are valid until the next call.
+// Exchange implements a memcached. The values that it reads are valid until the next call.
 func (s *memoryShard) Exchange(b *memcached.Batch) error {
 	if s.lost != nil {
 		return s.lost
 	}
-	// Memory brings the counters at the same time and not one after the other.
+	// Reading all counters first makes cache misses overlap.
 	for i := range b.Increments {
 		s.fetched += s.counters[s.place(&b.Increments[i].Item)].expires
 	}

@@ -9,18 +9,18 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// mitigations gather how many mitigations each rule has started, and how long they last.
+// mitigations collect the number and duration of each rule's mitigations.
 type mitigations struct {
 	byID  map[string]int
 	rules []ruleMitigations     // by the index of the rule
-	spans map[counter.Key]*span // those that may still be prolonged
+	spans map[counter.Key]*span // mitigations that may still be extended
 }
 
-// A ruleMitigations is those of a rule. Times are in microseconds.
+// A ruleMitigations has the mitigations of a rule. Times are in microseconds.
 type ruleMitigations struct {
 	n              int
 	total, longest int64
-	lasted         map[int64]int // how many lasted this many milliseconds
+	lasted         map[int64]int // number of mitigations by duration in milliseconds
 }
 
 // A span is a mitigation of a key.
@@ -38,7 +38,7 @@ func newMitigations(rules *rule.Set) mitigations {
 	return m
 }
 
-// add adds a record that a node has made or prolonged.
+// add adds a record that a node has made or extended.
 func (m *mitigations) add(r mitigation.Record, start, end int64) {
 	if s := m.spans[r.Key]; s != nil {
 		m.extend(r.Key, s.rule, start, end)
@@ -47,13 +47,13 @@ func (m *mitigations) add(r mitigation.Record, start, end int64) {
 	}
 }
 
-// extend adds that a key is mitigated from start to end.
+// extend adds a mitigation of a key from start to end.
 func (m *mitigations) extend(key counter.Key, rule int, start, end int64) {
 	s := m.spans[key]
 	switch {
 	case s == nil:
 		m.spans[key] = &span{rule, start, end}
-	case start < s.end: // prolonged, or started by another node as well
+	case start < s.end: // extended, or started by another node as well
 		s.end = max(s.end, end)
 	default:
 		m.ended(s.rule, s.start, s.end)
@@ -61,7 +61,7 @@ func (m *mitigations) extend(key counter.Key, rule int, start, end int64) {
 	}
 }
 
-// ended adds a mitigation that is prolonged no more.
+// ended adds a mitigation that cannot be extended any more.
 func (m *mitigations) ended(rule int, start, end int64) {
 	r, lasted := &m.rules[rule], end-start
 	r.n++
@@ -70,7 +70,7 @@ func (m *mitigations) ended(rule int, start, end int64) {
 	r.lasted[(lasted+500)/1000]++
 }
 
-// join adds those of o.
+// join adds the mitigations of o.
 func (m *mitigations) join(o *mitigations) {
 	for _, s := range o.spans {
 		m.ended(s.rule, s.start, s.end)
@@ -84,8 +84,8 @@ func (m *mitigations) join(o *mitigations) {
 	}
 }
 
-// median returns the median of how long they last, in seconds, to the millisecond. Of an even
-// number it is the lower of the two in the middle.
+// median returns the median of the durations, in seconds with a resolution of a millisecond. If their number is
+// even, it is the lower of the two in the middle.
 func (r *ruleMitigations) median() float64 {
 	n := 0
 	for _, ms := range slices.Sorted(maps.Keys(r.lasted)) {

@@ -8,18 +8,19 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A LimitPeaks is how many keys of a rule had which peak, for one of its limits.
+// A LimitPeaks is the distribution of the peaks of a rule's keys, for one of its limits.
 type LimitPeaks struct {
 	Limit   uint64           `json:"limit"`
 	PeriodS int64            `json:"period_s"`
 	Bins    []figure.PeakBin `json:"bins"`
 }
 
-// A demand is the greatest estimate of each key of a rule, for each of its limits, with every request
-// counted: 32 bytes for each limit, and 27 to 53 for the key. The garbage collector finds no pointers in it.
+// A demand is the greatest estimate of each key of a rule, for each of its limits, with every request counted.
+// It needs 32 bytes for each limit, and 27 to 53 for the key. It contains no pointers, so the garbage collector
+// does not scan it.
 type demand struct {
 	keys   *client.Table
-	blocks [][]demandWindow // of each key one for each limit; nothing is copied when there are more
+	blocks [][]demandWindow // a window per key and limit; blocks are never copied
 }
 
 const keysInDemandBlock = 1 << 10
@@ -50,7 +51,7 @@ func (d *demand) add(key *accesslog.Client, hash uint64, r *rule.Rule, now int64
 	}
 }
 
-// peaksOf returns the peaks of keys; no two demands share a key.
+// peaksOf returns the peaks of keys. No two demands share a key.
 func peaksOf(demands []demand, limits []rule.Limit) (all []LimitPeaks) {
 	for i, l := range limits {
 		p := figure.NewPeaks(l.Threshold)

@@ -14,16 +14,16 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A replayed is a request of the log, with what each PoP decides about it.
+// A replayed is a request of the log, with the decisions of all PoPs.
 type replayed struct {
 	entry   accesslog.Entry
-	now     int64 // its time, or that of an earlier request that was later
+	now     int64 // its time, or the time of an earlier request if that is later
 	addr    netip.Addr
-	network netip.Addr       // that stands for the client: see rule.Request.Client
+	network netip.Addr       // the network that is the client: see rule.Request.Client
 	client  accesslog.Client // network as a key
 	hash    uint64           // of client
-	owner   uint32           // which instantPoP of each set decides about it
-	node    uint16           // of each Simulation
+	owner   uint32           // index of the instantPoP in each set that decides the request
+	node    uint16           // node of each Simulation
 	path    string           // canonical
 	decided [maxDecisions]outcome
 }
@@ -34,11 +34,11 @@ const maxDecisions = int(causesOfError) + 1
 type outcome struct {
 	verdict limit.Verdict
 	by      int8       // 1 + the width of the narrowest rule that refuses; 0 if no rule or an access list does
-	rule    *rule.Rule // that decided; nil if none did
-	until   int64      // when its mitigation of the key ends
+	rule    *rule.Rule // the rule that decided; nil if none did
+	until   int64      // end of its mitigation of the key
 }
 
-// level returns how severely o deals with the request.
+// level returns the severity of o.
 func (o outcome) level() level {
 	switch {
 	case o.verdict.Refused():
@@ -49,21 +49,20 @@ func (o outcome) level() level {
 	return passed
 }
 
-// A level is how severely a request is dealt with.
+// A level is the severity of a decision.
 type level uint8
 
 const (
 	passed  level = iota
-	logged        // only the action keeps it from being refused
-	refused       // the origin does not see it
+	logged        // would be refused but for the action log
+	refused       // does not reach the origin
 )
 
-// A player plays a log to PoPs, each in a goroutine of its own, and hands out the requests in the
-// order of the log once all PoPs have decided about them. Its goroutines run from the first full
-// batch until finish.
+// A player plays a log to PoPs, each in its own goroutine, and passes on the requests in the order of the log
+// once all PoPs have decided them. Its goroutines run from the first full batch until finish.
 type player struct {
 	client  rule.ClientPrefix
-	shared  rule.Kind         // a characteristic of all rules; 0 if they have none in common
+	shared  rule.Kind         // characteristic that all rules share; 0 if there is none
 	widest  rule.ClientPrefix // if shared is Network: no key spans two networks of this length
 	owners  uint32
 	fields  bool // rules read headers
@@ -74,14 +73,14 @@ type player struct {
 	next    *batch
 	playing []*batch // in the order of the log
 	queues  []chan *batch
-	last    int64 // time of the last request
+	last    int64 // of the last request
 }
 
-// A batch is requests in the order of the log.
+// A batch is a list of requests in the order of the log.
 type batch struct {
 	requests []replayed
 	fields   []accesslog.Field // of all of them
-	left     chan struct{}     // gets one from each player
+	left     chan struct{}     // receives a value from each player
 }
 
 const (
@@ -89,11 +88,11 @@ const (
 	maxPlaying      = 6 // batches
 )
 
-// newPlayer returns a player for rules that count by these lists of characteristics. fields says
-// that rules read headers.
+// newPlayer returns a player for rules that count by these lists of characteristics. fields is set if rules
+// read header fields.
 func newPlayer(client rule.ClientPrefix, fields bool, lists [][]rule.Characteristic) *player {
 	p := &player{client: client, fields: fields, owners: 1, last: math.MinInt64}
-	for _, kind := range []rule.Kind{rule.IP, rule.Host} { // a request has one value of each
+	for _, kind := range []rule.Kind{rule.IP, rule.Host} { // a request has a single value of each
 		if p.shared == 0 && !slices.ContainsFunc(lists, func(list []rule.Characteristic) bool {
 			return !slices.ContainsFunc(list, func(c rule.Characteristic) bool { return c.Kind == kind })
 		}) {
@@ -109,8 +108,8 @@ func newPlayer(client rule.ClientPrefix, fields bool, lists [][]rule.Characteris
 	return p
 }
 
-// widestNetworks returns the length of networks such that each key and each client lies within one. ok is false if a list
-// counts neither by client nor by network.
+// widestNetworks returns prefix lengths such that each key and each client lies within one network. ok is false
+// if a list counts neither by client nor by network.
 func widestNetworks(client rule.ClientPrefix, lists [][]rule.Characteristic) (widest rule.ClientPrefix, ok bool) {
 	client.IPv4, client.IPv6 = cmp.Or(client.IPv4, 32), cmp.Or(client.IPv6, 64)
 	widest = client
@@ -141,8 +140,8 @@ func newRulesPlayer(client rule.ClientPrefix, sets ...*rule.Set) *player {
 	return newPlayer(client, fields, lists)
 }
 
-// instant adds PoPs that know everything at once and share the requests of the log. They write
-// what they decide from the ith decision on, the exact ones first if exact is set.
+// instant adds PoPs that know everything at once and share the requests of the log. They write their decisions
+// from the ith on, the exact ones first if exact is set.
 func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP) {
 	for owner := range p.owners {
 		x := newInstantPoP(p.client, rules, exact)
@@ -174,8 +173,8 @@ func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP)
 	return all
 }
 
-// simulate adds a simulated PoP, which writes the ith decision. Requests come to the same nodes in
-// all of them. Two goroutines share the work: the first one finds the keys, and defers what it can.
+// simulate adds a simulated PoP, which writes the ith decision. A request goes to the same node in all
+// simulated PoPs. Two goroutines share the work: the first one finds the keys, and defers requests if it can.
 func (p *player) simulate(s *Simulation, i int) {
 	p.spread = s.spread
 	taken, done := make(chan *takenRequests, maxPlaying), make(chan *takenRequests, maxPlaying)
@@ -218,7 +217,7 @@ func (p *player) simulate(s *Simulation, i int) {
 	})
 }
 
-// takenRequests are what coldKeys says of a batch's requests.
+// takenRequests are the results of coldKeys for a batch's requests.
 type takenRequests struct {
 	keys []simulatedKey
 	all  []takenRequest
@@ -233,7 +232,8 @@ type takenRequest struct {
 // of returns the keys of the ith request.
 func (t *takenRequests) of(i int) []simulatedKey { return t.keys[t.all[i].from:t.all[i].to] }
 
-// fetchedAhead is how many requests ahead the states of keys are fetched from memory, and their places as far ahead of that.
+// fetchedAhead is how many requests ahead the states of keys are fetched from memory. Their table entries are
+// fetched as far ahead of that.
 const fetchedAhead = 8
 
 // add adds the next request of the log.
@@ -276,7 +276,7 @@ func (p *player) add(e *accesslog.Entry) {
 	}
 }
 
-// hosts is the seed of hosts' hashes.
+// hosts is the seed of the hashes of hosts.
 var hosts = maphash.MakeSeed()
 
 // pass gives the next batch to all players.
@@ -308,7 +308,7 @@ func (p *player) empty() *batch {
 	return &batch{requests: make([]replayed, 0, requestsInBatch), left: make(chan struct{}, len(p.players))}
 }
 
-// collect hands out the oldest batch, and returns it without requests.
+// collect passes on the oldest batch, and returns it without requests.
 func (p *player) collect() *batch {
 	b := p.playing[0]
 	p.playing = p.playing[:copy(p.playing, p.playing[1:])]
@@ -318,13 +318,13 @@ func (p *player) collect() *batch {
 	for i := range b.requests {
 		p.done(&b.requests[i])
 	}
-	clear(b.requests) // frees the log's text
+	clear(b.requests) // frees the text of the log
 	clear(b.fields)
 	b.requests, b.fields = b.requests[:0], b.fields[:0]
 	return b
 }
 
-// finish hands out all requests, and ends the goroutines.
+// finish passes on all requests, and ends the goroutines.
 func (p *player) finish() {
 	if p.next != nil {
 		p.pass()

@@ -14,7 +14,7 @@ type ReportOptions struct {
 	// Top is the maximum number of clients and paths in a list. If zero, 10.
 	Top int
 
-	// Name returns the name of a client in the report. If nil, the name in the log is used.
+	// Name returns the name of a client in the report. If nil, the report uses the name in the log.
 	Name Namer
 }
 
@@ -29,22 +29,22 @@ func (o *ReportOptions) setDefaults() error {
 	return nil
 }
 
-// A Namer returns what a report calls a client that a log calls name. Reports show no name
-// of a client, and no value of a header, cookie or query parameter, that has not passed
-// through it. It returns the same for the same name, and may be called concurrently.
+// A Namer returns the name in a report for a client's name in a log. Reports show no name of a client, and no
+// value of a header, cookie or query parameter, that has not passed through it. It returns the same for the
+// same name, and may be called concurrently.
 //
-// Hosts and paths are shown as they are. They may contain personal data too, such as
-// /users/jane: check them before publishing a report.
+// Hosts and paths are shown as they are. They may contain personal data too, such as /users/jane: check them
+// before you publish a report.
 type Namer func(name string) string
 
-// Pseudonyms returns a Namer that replaces each name by client- and 64 bits, in hexadecimal,
-// of HMAC-SHA-256(key, name). With the same key the same name has the same pseudonym in
-// every report; without the key no name can be found from its pseudonym, nor tried out, few
-// as addresses are. If key is empty, it is a random one that nobody knows.
+// Pseudonyms returns a Namer that replaces each name by client- and 64 bits, in hexadecimal, of
+// HMAC-SHA-256(key, name). With the same key a name has the same pseudonym in every report. Without the key,
+// names cannot be found from pseudonyms, not even by trying all addresses. If key is empty, a random key is
+// used and forgotten.
 func Pseudonyms(key []byte) Namer {
 	if len(key) == 0 {
 		key = make([]byte, sha256.Size)
-		_, _ = rand.Read(key) // never fails
+		_, _ = rand.Read(key) // Read never fails
 	}
 	key = append([]byte(nil), key...)
 	return func(name string) string {

@@ -13,20 +13,20 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// RequestOf returns what rules look at of e, as a node would be sent it.
+// RequestOf returns the request of e as a node would see it.
 func RequestOf(e *accesslog.Entry) rule.Request { return (&requests{fields: true}).of(e) }
 
-// requests makes requests of entries. What it returns is valid until the next call.
+// requests converts entries to requests. Results are valid until the next call.
 type requests struct {
-	fields bool // rules look at the header
+	fields bool // rules read header fields
 	header map[string][]string
 	values []string
 }
 
-// of returns what rules look at of e, as a node would be sent it.
+// of returns the request of e as a node would see it.
 func (r *requests) of(e *accesslog.Entry) rule.Request { return r.at(e, address(e)) }
 
-// at is of for an entry whose address is known.
+// at is like of for an entry whose address is known.
 func (r *requests) at(e *accesslog.Entry, addr netip.Addr) rule.Request {
 	req := rule.Request{Addr: addr, Method: e.Method, Host: e.Host, Path: e.Path, Query: e.Query}
 	if !r.fields || len(e.Header) == 0 {
@@ -50,12 +50,11 @@ func (r *requests) at(e *accesslog.Entry, addr netip.Addr) rule.Request {
 	return req
 }
 
-// address returns the address of e's client. A client that the log calls something else has
-// an address of fd00::/8 for itself, so that rules which count by ip tell it from others: the
-// client n, a number below 2^55, has n in the 55 bits that follow fd0, any other a hash of its
-// name in those that follow fd8. They are the upper half of the address, the part that makes
-// a client by default. n has its lowest bit first, so that clients stay apart where less of
-// an address makes one.
+// address returns the address of e's client. A client that the log identifies by something else gets an address
+// in fd00::/8, so that rules that count by ip distinguish it from others: client n, a number below 2^55, has n
+// in the 55 bits after fd0, any other client a hash of its name in those after fd8. They are in the upper half
+// of the address, which identifies a client by default. The lowest bit of n comes first, so that clients stay
+// distinct if a shorter prefix identifies a client.
 func address(e *accesslog.Entry) netip.Addr {
 	if e.Addr.IsValid() {
 		return e.Addr
@@ -74,8 +73,8 @@ func address(e *accesslog.Entry) netip.Addr {
 	return netip.AddrFrom16(addr)
 }
 
-// nameOf returns what a report calls a client, which has e's request: what the log calls
-// it, or its network if that is one client.
+// nameOf returns the name in a report for a client that sent e: its name in the log, or its network if that is
+// one client.
 func nameOf(e *accesslog.Entry, client netip.Addr, p rule.ClientPrefix) string {
 	length := cmp.Or(p.IPv6, 64)
 	if client.Is4() {

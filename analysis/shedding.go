@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/pop/count"
 )
 
-// sheds reports whether the request is among those that m refuses under a mitigated key: see [count.Loop.Sheds].
+// sheds reports whether m refuses the request under a mitigated key: see [count.Loop.Sheds].
 func (m *member) sheds(way int, s state, key *accesslog.Client, q *prepared) bool {
 	share := count.ShareOf(secret, counter.Key(*key), q.network, time.UnixMicro(q.now))
 	for i := range m.limits {
@@ -29,8 +29,8 @@ func (m *member) sheds(way int, s state, key *accesslog.Client, q *prepared) boo
 	return false
 }
 
-// keyClients are the clients of a key that were counted in a window of the rule's first limit, and in the one
-// before, as a node knows them.
+// keyClients are the clients of a key in a window of the rule's first limit and in the previous one, as a node
+// knows them.
 type keyClients struct {
 	index int64
 	seen  [2]count.ClientSet
@@ -47,7 +47,7 @@ func (c *keyClients) add(m *member, q *prepared) {
 	c.seen[0].Add(count.ClientSetOf(secret, q.network))
 }
 
-// n returns how many clients there are, at least.
+// n returns a lower bound of the number of clients.
 func (c *keyClients) n() int {
 	both := c.seen[0]
 	both.Add(c.seen[1])

@@ -24,32 +24,32 @@ type PoPOptions struct {
 	// Shards is the number of counter shards, at most 1000. If zero, 1.
 	Shards int
 
-	// Spread says how requests come to nodes.
+	// Spread determines how requests are distributed over nodes.
 	Spread Spread
 
-	// Lag is how long a node gathers counts before it sends them, from the first one on,
-	// and how long a record takes to reach the other nodes. If zero, both happen before the
-	// next request. A real node does not wait that long for a key near its threshold, so at
-	// most as much passes there as here. As real nodes do, a simulated one refuses on its own
-	// evidence before it has sent it, and sends counts sooner if it has gathered many.
+	// Lag is how long a node collects counts before it sends them, from the first one on, and how long a record
+	// takes to reach the other nodes. If zero, both happen before the next request. A real node does not wait
+	// that long for a key near its threshold, so at most as much passes there as here. Like real nodes, a
+	// simulated one refuses by its own counts before it has sent them, and sends counts sooner if there are
+	// many.
 	Lag time.Duration
 
-	// Skew is how far the nodes' clocks are apart: the first node is Skew/2 behind the log's
-	// time, the last one Skew/2 ahead, the others evenly between them.
+	// Skew is the difference between the nodes' clocks: the first node is Skew/2 behind the log's time, the
+	// last one Skew/2 ahead, the others evenly between them.
 	Skew time.Duration
 
-	// Losses are shards that fail.
+	// Losses are the shards that fail.
 	Losses []Loss
 
-	// Client is the length of the networks that are one client each. If zero, an IPv4
-	// address or an IPv6 /64 is one.
+	// Client is the prefix length of networks that are one client each. If zero, a client is an IPv4 address or
+	// an IPv6 /64.
 	Client rule.ClientPrefix
 
-	// Seed selects the nodes that requests come to.
+	// Seed determines the nodes of requests.
 	Seed uint64
 }
 
-const maxParts = 1000 // nodes, and shards: each needs memory
+const maxParts = 1000 // of nodes and of shards: each needs memory
 
 func (o PoPOptions) withDefaults() (PoPOptions, error) {
 	switch {
@@ -74,10 +74,10 @@ func (o PoPOptions) withDefaults() (PoPOptions, error) {
 	return o, nil
 }
 
-// isInstant reports whether the PoP knows everything at once, so that an instantPoP will do.
+// isInstant reports whether the PoP knows everything at once, so that an instantPoP suffices.
 func (o PoPOptions) isInstant() bool { return o.Nodes == 1 && o.Lag == 0 && len(o.Losses) == 0 }
 
-// report returns o as the report shows it.
+// report describes o for the report.
 func (o PoPOptions) report() PoPReport {
 	r := PoPReport{Nodes: o.Nodes, Shards: o.Shards, Spread: o.Spread.String(), LagS: o.Lag.Seconds(), SkewS: o.Skew.Seconds(), Seed: o.Seed}
 	for _, l := range o.Losses {
@@ -86,51 +86,50 @@ func (o PoPOptions) report() PoPReport {
 	return r
 }
 
-// A Simulation is a PoP on a virtual clock, in the caller's goroutine. Its nodes decide and
-// count with the limiter of a real node; its shards and its network are in memory. Its clock
-// follows the times of the log.
+// A Simulation is a PoP on a virtual clock, in the caller's goroutine. Its nodes decide and count with the
+// limiter of a real node. Its shards and its network are in memory. Its clock follows the times of the log.
 type Simulation struct {
 	o        PoPOptions
 	asks     requests
 	cold     *coldKeys
 	keys     []simulatedKey // for Decide
-	counted  []uint64       // requests that a rule counted without being deferred, by its index
+	counted  []uint64       // requests that a rule counted without deferring, by its index
 	decided  uint32         // number of requests so far; it may wrap around
-	flushes  int64          // of all nodes so far
+	flushes  int64          // flushes of all nodes so far
 	begun    bool
-	start    int64 // of the log, in microseconds since the Unix epoch
-	now      int64 // its virtual time
+	start    int64 // first time of the log, in microseconds since the Unix epoch
+	now      int64 // the virtual time
 	nodes    []*simulatedNode
 	shards   []*memoryShard
 	spread   spread
-	messages []message // on their way, in the order in which they arrive
-	changes  []int64   // when shards change, in order
+	messages []message // in flight, in the order of their arrival
+	changes  []int64   // times at which shards change, in order
 
-	// mitigated is called with each record that a node makes or prolongs, the time of the log,
-	// and the time of the log when the record ends. May be nil.
+	// mitigated is called with each record that a node makes or extends, the time of the log, and the time of
+	// the log when the record ends. It may be nil.
 	mitigated func(record mitigation.Record, now, end int64)
 }
 
 // A simulatedNode is a node without its sockets.
 type simulatedNode struct {
 	limiter *limit.Limiter
-	ahead   int64 // of the log's time, in microseconds
-	flush   int64 // when it sends its counts; never if it has none
-	waiting int   // number of these counts
-	offered bool  // the limiter was given some of these
-	due     int64 // when its limiter's next step is due
+	ahead   int64 // how far its clock is ahead of the log's time, in microseconds
+	flush   int64 // time of its next flush; never if it has no counts
+	waiting int   // number of pending counts
+	offered bool  // the limiter has pending counts
+	due     int64 // time of its limiter's next step
 	flushed flushes
 }
 
-// A message is a record on its way to all nodes but its sender.
+// A message is a record in flight to all nodes but its sender.
 type message struct {
 	from   int
 	at     int64
 	packet []byte
 }
 
-// maxWaiting is the maximum number of counts that a node gathers: half of its queue's size, so
-// that no count is dropped.
+// maxWaiting is the maximum number of pending counts of a node: half of its queue's size, so that no count is
+// dropped.
 const maxWaiting = 8192
 
 // never is later than any time of a log.
@@ -186,7 +185,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 	return s, nil
 }
 
-// secret makes the keys. No client of a log can see or choose one.
+// secret is the key of all hashes. No client of a log can see or choose it.
 var secret = func() counter.Secret {
 	s, err := counter.NewSecret("nobody sends to a simulation")
 	if err != nil {
@@ -195,8 +194,8 @@ var secret = func() counter.Secret {
 	return s
 }()
 
-// queue returns the size of a node's queue. Without a lag, at most the keys of one request
-// wait. A queue has 16 parts, and all keys may fall into one of them.
+// queue returns the size of a node's queue. Without a lag, at most the keys of one request wait. A queue has 16
+// parts, and all keys may be in one of them.
 func (s *Simulation) queue(rules *rule.Set) int {
 	if s.o.Lag == 0 {
 		return 16 * min(len(rules.Rules())+1, 1<<10)
@@ -204,7 +203,7 @@ func (s *Simulation) queue(rules *rule.Set) int {
 	return 2*maxWaiting + 16*len(rules.Rules())
 }
 
-// clock returns what n's clock shows at a time of the log.
+// clock returns the time on n's clock at a time of the log.
 func (n *simulatedNode) clock(now int64) time.Time { return time.UnixMicro(now + n.ahead) }
 
 // Decide sends a request to one of the nodes, and returns that node's decision. A request that
@@ -221,7 +220,7 @@ func (s *Simulation) Decide(e *accesslog.Entry) (d limit.Decision) {
 	return d
 }
 
-// decide is Decide for a request to a given node whose keys have been taken. d must be zero.
+// decide is Decide for a given node and a request whose keys have been taken. d must be zero.
 func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Addr, keys []simulatedKey, counted int, node uint16) {
 	s.begin(e.Time)
 	s.advance(max(s.now, e.Time))
@@ -230,9 +229,9 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 		s.catchUp(keys)
 		req, now := s.asks.at(e, addr), n.clock(s.now)
 		n.limiter.DecideTo(d, &req, now)
-		n.limiter.Answered(d, e.Status, nil, now) // a log has no headers of answers
+		n.limiter.Answered(d, e.Status, nil, now) // logs contain no headers of answers
 		counted = 0
-		var last *rule.Rule // a rule's keys follow each other
+		var last *rule.Rule // the keys of a rule are adjacent
 		for r := range d.Counts {
 			if !counts(r, e.Status) {
 				continue
@@ -245,7 +244,7 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 		}
 		if counted > 0 {
 			n.offered = true
-			s.step(n) // publishes a mitigation that the request has started
+			s.step(n) // publishes the mitigation that the request may have started
 		}
 	}
 	s.decided++
@@ -260,12 +259,12 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 	}
 }
 
-// countedBy returns how many requests a rule counted.
+// countedBy returns the number of requests that a rule counted.
 func (s *Simulation) countedBy(r *rule.Rule) uint64 {
 	return s.counted[r.Index] + s.cold.counted[r.Index]
 }
 
-// begin sets the clock to at, the time of the log's first request, unless it has begun.
+// begin sets the clock to at, the time of the log's first request, unless it runs.
 func (s *Simulation) begin(at int64) {
 	if s.begun {
 		return
@@ -277,15 +276,15 @@ func (s *Simulation) begin(at int64) {
 	s.tick()
 }
 
-// tick tells the shards the time.
+// tick sets the shards' clock.
 func (s *Simulation) tick() {
 	for _, shard := range s.shards {
 		shard.tick(s.now / 1e6)
 	}
 }
 
-// advance moves the clock to a time, and runs everything that is due until then, in order. At the
-// same time, shards change first, then records arrive, then counts are sent.
+// advance moves the clock to a time, and runs everything that is due until then, in order. At the same time,
+// first shards change, then records arrive, then counts are sent.
 func (s *Simulation) advance(to int64) {
 	for {
 		at, next := int64(never), (*simulatedNode)(nil)
@@ -327,7 +326,7 @@ func (s *Simulation) set(now int64) {
 	s.now = now
 }
 
-// count sends n's counts, and handles the answers.
+// count sends n's counts and handles the answers.
 func (s *Simulation) count(n *simulatedNode) {
 	n.flush, n.waiting = never, 0
 	s.flushes++
@@ -339,7 +338,7 @@ func (s *Simulation) count(n *simulatedNode) {
 	}
 }
 
-// step lets n's limiter do what else is due.
+// step runs what else is due in n's limiter.
 func (s *Simulation) step(n *simulatedNode) {
 	n.due = never
 	if next := n.limiter.Step(); !next.IsZero() {
@@ -358,7 +357,7 @@ func (s *Simulation) publish(from int, r mitigation.Record) {
 	}
 }
 
-// deliver lets all nodes but its sender learn the oldest record that is on its way.
+// deliver delivers the oldest record in flight to all nodes but its sender.
 func (s *Simulation) deliver() {
 	l := s.messages[0]
 	if s.messages = s.messages[1:]; len(s.messages) == 0 {
@@ -369,14 +368,14 @@ func (s *Simulation) deliver() {
 			continue
 		}
 		now := n.clock(s.now)
-		if r, err := mitigation.ParseSent(l.packet, now.Add(-s.o.Lag)); err == nil { // else it has ended
+		if r, err := mitigation.ParseSent(l.packet, now.Add(-s.o.Lag)); err == nil { // an error means that it has ended
 			n.limiter.Learn(r, "peer", now)
 			s.step(n)
 		}
 	}
 }
 
-// changeShards lets shards fail and come back, leave the ring and return to it.
+// changeShards makes shards fail, recover, leave the ring and return to it.
 func (s *Simulation) changeShards() {
 	s.changes = s.changes[1:]
 	var out []string
@@ -392,7 +391,7 @@ func (s *Simulation) changeShards() {
 		}
 	}
 	if len(out) == len(s.shards) {
-		out = nil // nothing would be gained
+		out = nil // the last shard stays in the ring
 	}
 	for _, n := range s.nodes {
 		// SetOut fails only for unknown shards.

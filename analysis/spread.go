@@ -15,17 +15,17 @@ import (
 type Spread uint8
 
 const (
-	// ByConnection sends the requests of an address to the same node, until the address is
-	// silent for a minute: its next connection then lands on any node.
+	// ByConnection sends the requests of an address to the same node until the address is silent for a minute.
+	// Its next connection goes to a random node.
 	ByConnection Spread = iota
 
-	// ByRequest sends each request to any node.
+	// ByRequest sends each request to a random node.
 	ByRequest
 )
 
 var spreadNames = [...]string{ByConnection: "connection", ByRequest: "request"}
 
-// String returns the name that ParseSpread reads.
+// String returns the name that ParseSpread parses.
 func (s Spread) String() string { return spreadNames[s] }
 
 // ParseSpread parses the name of a Spread: connection or request.
@@ -36,16 +36,16 @@ func ParseSpread(name string) (Spread, error) {
 	return 0, fmt.Errorf("analysis: invalid spread %q: use connection or request", name)
 }
 
-// silence is how long a client's idle connection stays open.
+// silence is how long an idle connection of a client stays open.
 const silence = time.Minute
 
-// spread draws the nodes that requests come to.
+// spread draws the nodes of requests.
 type spread struct {
 	by          Spread
 	nodes       int
 	random      *rand.Rand
-	connections expiringMap[int] // the node of each
-	sink        uint32           // keeps the compiler from dropping reads
+	connections expiringMap[int] // node of each address
+	sink        uint32           // prevents the compiler from dropping reads
 }
 
 func newSpread(o PoPOptions) spread {
@@ -56,7 +56,7 @@ func newSpread(o PoPOptions) spread {
 	}
 }
 
-// node returns the node that a request from an address comes to at now.
+// node returns the node for a request from an address at now.
 func (s *spread) node(addr netip.Addr, now int64) int {
 	switch {
 	case s.nodes <= 1:
@@ -76,7 +76,8 @@ func (s *spread) connection(key *accesslog.Client, hash uint64, now int64) int {
 	return *node
 }
 
-// all sets the nodes of requests. It reads the places of several connections at the same time.
+// all sets the nodes of requests. It reads the entries of several connections at once, so that cache misses
+// overlap.
 func (s *spread) all(requests []replayed) {
 	switch {
 	case s.nodes <= 1:

@@ -17,24 +17,21 @@ import (
 
 // SweepOptions configures a Sweep. The zero value is usable.
 type SweepOptions struct {
-	// Thresholds and Periods are tried in all combinations. If empty, DefaultThresholds and
-	// DefaultPeriods.
+	// Thresholds and Periods are tried in all combinations. If empty, DefaultThresholds and DefaultPeriods.
 	Thresholds []uint64
 	Periods    []time.Duration
 
-	// Characteristics are what is counted apart, tried one after another, each as a rule
-	// would have it. If empty, ip.
+	// Characteristics are tried one after another, each as a rule would have it. If empty, ip.
 	Characteristics [][]rule.Characteristic
 
-	// MaxClientsPct is the share of clients, in percent, that a recommended threshold
-	// touches at most. If zero, 0.1.
+	// MaxClientsPct is the maximum share of clients, in percent, that a recommended threshold affects. If zero,
+	// 0.1.
 	MaxClientsPct float64
 
 	// MitigationTimeout is the mitigation timeout of the rules. If zero, they throttle.
 	MitigationTimeout time.Duration
 
-	// Client says which part of an address is one client. If zero, an IPv4 address, an
-	// IPv6 /64.
+	// Client is the part of an address that identifies a client. If zero, an IPv4 address or an IPv6 /64.
 	Client rule.ClientPrefix
 
 	ReportOptions
@@ -129,16 +126,15 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 	return o, o.setDefaults()
 }
 
-// A Sweep tries a grid of thresholds, periods and characteristics on a log in one pass.
-// Each cell of the grid is a separate rule with one limit, on one node that knows everything
-// at once: a request that passes is counted, one that exceeds the threshold starts a
-// mitigation, and requests until its end are refused. The methods of a Sweep must not be
-// called concurrently. It runs goroutines from the first Add until Report.
+// A Sweep tries a grid of thresholds, periods and characteristics on a log in one pass. Each cell of the grid
+// is a separate rule with one limit, on one node that knows everything at once: requests that pass are counted,
+// a request that exceeds the threshold starts a mitigation, and requests until its end are refused. The methods
+// of a Sweep must not be called concurrently. It runs goroutines from the first Add until Report.
 //
-// Memory is bounded by clients, not by requests. Of each client there is a key of 16 bytes.
-// Two counters for each period, shared by all thresholds, are there as long as their windows
-// matter. A client that exceeds the smallest threshold is remembered; it takes, for each
-// threshold that it exceeds, what those counters would be less.
+// Memory is bounded by the number of clients, not of requests. Each client has a key of 16 bytes. As long as
+// its windows matter, it has two counters per period, shared by all thresholds. A client that exceeds the
+// smallest threshold stays in memory; for each threshold that it exceeds, it has the difference to these
+// counters.
 type Sweep struct {
 	o      SweepOptions
 	player *player
@@ -149,24 +145,24 @@ type Sweep struct {
 	last   int64
 }
 
-// A sweepPart has some of a Sweep's keys.
+// A sweepPart has a part of a Sweep's keys.
 type sweepPart struct {
 	o        *SweepOptions
 	requests requests
 	grids    []*grid
-	moments  []gridMoment // one for each period
+	moments  []gridMoment // one per period
 	timeline TimelineCollector
 	events   uint64
 	last     int64
-	fetched  uint32 // of no meaning: see fetch
+	fetched  uint32 // meaningless: see fetch
 }
 
 // A gridMoment is the position of a request in the windows of a period.
 type gridMoment struct {
-	number  uint32 // of the window, from that of the first request
+	number  uint32 // index of the window, relative to that of the first request
 	elapsed int64
 	period  int64
-	first   int64 // number of the first request's window
+	first   int64 // index of the first request's window
 }
 
 // NewSweep returns a Sweep.
@@ -198,11 +194,11 @@ func NewSweep(o SweepOptions) (*Sweep, error) {
 	return s, nil
 }
 
-// maxSpan is how much time a log may cover, so that windows have numbers of 32 bits.
+// maxSpan is the maximum time that a log may cover, so that indexes of windows fit 32 bits.
 const maxSpan = 100 * 365 * 24 * 3600 * 1e6 // microseconds
 
-// Add adds the next request of the log. Times must not decrease. Add does not retain e, but may
-// retain its strings. An error may be that of an earlier request.
+// Add adds the next request of the log. Times must not decrease. Add does not retain e, but may retain its
+// strings. The error may be that of an earlier request.
 func (s *Sweep) Add(e *accesslog.Entry) error {
 	if s.events == 0 {
 		s.origin = e.Time
@@ -223,7 +219,7 @@ func (s *Sweep) Add(e *accesslog.Entry) error {
 	return nil
 }
 
-// fetch touches the clients of the requests that have keys of p.
+// fetch touches the clients of requests with keys of p.
 func (p *sweepPart) fetch(b *batch, owner uint32) {
 	for _, g := range p.grids {
 		if !g.byIP {
@@ -237,7 +233,7 @@ func (p *sweepPart) fetch(b *batch, owner uint32) {
 	}
 }
 
-// add adds the next request of the log, if it has a key of p. Others only tell the time.
+// add adds the next request of the log if it has a key of p. Others only advance the time.
 func (p *sweepPart) add(r *replayed, own bool) error {
 	if p.events == 0 || r.now != p.last {
 		for i := range p.moments {
@@ -265,7 +261,7 @@ func (p *sweepPart) add(r *replayed, own bool) error {
 	return nil
 }
 
-// part adds the request of now to the timeline and returns its tick.
+// part adds the current request to the timeline and returns its tick.
 func (p *sweepPart) part() int {
 	for p.timeline.full(p.last) {
 		offset, factor := p.timeline.fold()
@@ -277,7 +273,7 @@ func (p *sweepPart) part() int {
 	return len(p.timeline.ticks) - 1
 }
 
-// whole waits for the parts, and joins them.
+// whole waits for the parts and joins them.
 func (s *Sweep) whole() *sweepPart {
 	s.player.finish()
 	all := s.parts[0]

@@ -9,8 +9,7 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// Document returns the report as a document. Of the thresholds that touch no clients, it shows
-// only the first.
+// Document returns the report as a document. Of the thresholds that affect no clients, it shows only the first.
 func (r *SweepReport) Document() page.Document {
 	d := page.Document{Title: "Choosing a threshold", Lead: page.Count(r.Requests, "request") + page.When(r.Requests > 0, "%s", figure.Between(r.From, r.To)), Data: r}
 	all := page.Section{Title: "Recommended thresholds", Blocks: []page.Block{
@@ -60,7 +59,7 @@ func (r *SweepReport) Document() page.Document {
 	return d
 }
 
-// plot returns how many clients the thresholds of curves with the same characteristics touch.
+// plot returns the number of clients that the thresholds of curves with the same characteristics affect.
 func (r *SweepReport) plot(curves []Curve) page.Block {
 	first := &curves[0]
 	plot := page.Lines{
@@ -86,7 +85,7 @@ func (r *SweepReport) plot(curves []Curve) page.Block {
 	return plot
 }
 
-// tradeOff returns how much of the traffic is refused for how many clients that are touched.
+// tradeOff plots the share of refused traffic against the number of affected clients.
 func tradeOff(curves []Curve) page.Block {
 	plot := page.Lines{
 		Title: "Refused traffic against touched clients, counted by " + curves[0].characteristics(), Note: "Each dot is a threshold. To the upper left is better: much refused, few touched.",
@@ -109,7 +108,7 @@ func tradeOff(curves []Curve) page.Block {
 	return plot
 }
 
-// addLine adds a line. A line that would hide another is merged with it.
+// addLine adds a line. If it would hide another line, the two are merged.
 func addLine(plot *page.Lines, l page.Line) {
 	for i := range plot.Lines {
 		other := &plot.Lines[i]
@@ -132,7 +131,7 @@ func (c *Curve) limit() string {
 	return page.Grouped(c.Recommended) + " in " + figure.Period(c.PeriodS)
 }
 
-// shown returns the cells up to the first that touches nobody, and the recommended one.
+// shown returns the cells up to the first that affects no client, and the recommended one.
 func (c *Curve) shown() []Cell {
 	end := slices.IndexFunc(c.Cells, func(cell Cell) bool { return cell.Clients == 0 && cell.Threshold >= c.Recommended })
 	if end < 0 {
@@ -141,7 +140,7 @@ func (c *Curve) shown() []Cell {
 	return c.Cells[:end+1]
 }
 
-// recommended returns the cell of the recommended threshold, nil if no threshold is recommended.
+// recommended returns the cell of the recommended threshold, or nil if there is none.
 func (c *Curve) recommended() *Cell {
 	i := slices.IndexFunc(c.Cells, func(cell Cell) bool { return cell.Threshold == c.Recommended })
 	if i < 0 {

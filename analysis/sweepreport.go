@@ -13,60 +13,58 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A SweepReport has the results of a Sweep. Shares named pct are in percent.
+// A SweepReport has the results of a Sweep. Fields named pct are in percent.
 type SweepReport struct {
 	Requests           uint64          `json:"requests"`
-	From               time.Time       `json:"from"` // the first request
-	To                 time.Time       `json:"to"`   // and the last
+	From               time.Time       `json:"from"` // time of the first request
+	To                 time.Time       `json:"to"`   // time of the last request
 	MaxClientsPct      float64         `json:"max_clients_pct"`
 	MitigationTimeoutS int64           `json:"mitigation_timeout_s"`
-	Curves             []Curve         `json:"curves"` // by characteristics as they were given, then by period
+	Curves             []Curve         `json:"curves"` // in the given order of characteristics, then by period
 	Timeline           figure.Timeline `json:"timeline"`
 }
 
-// A Curve is what thresholds do for a period, all else being the same. Its clients are what
-// its characteristics tell apart, also where that is no person or machine.
+// A Curve shows the effect of thresholds for a period and characteristics. Its clients are the keys of these
+// characteristics, even if they are not persons or machines.
 type Curve struct {
 	Characteristics []string `json:"characteristics"`
 	PeriodS         int64    `json:"period_s"`
 	Clients         int      `json:"clients"`
 
-	// Recommended is the smallest threshold of those tried that touches at most
-	// MaxClientsPct of the clients, 0 if none does or there are no clients.
+	// Recommended is the smallest tried threshold that affects at most MaxClientsPct of the clients, or 0 if
+	// there is none or there are no clients.
 	Recommended uint64 `json:"recommended"`
 
-	// Knee is the threshold at which the curve of touched clients turns most: above it a
-	// greater threshold spares few more clients, below it a smaller one touches many
-	// more. 0 if the curve has no knee. See Sweep.Report.
+	// Knee is the threshold at which the curve of affected clients bends most: a greater threshold spares few
+	// more clients, a smaller one affects many more. It is 0 if the curve has no knee. See Sweep.Report.
 	Knee uint64 `json:"knee"`
 
-	// Best marks, of the curves with the same characteristics, the one whose recommended
-	// threshold refuses most, of those the one with the shortest period.
+	// Best marks, among the curves with the same characteristics, the one whose recommended threshold refuses
+	// the most requests, and among these the one with the shortest period.
 	Best bool `json:"best"`
 
-	// Rule is a rules file with the recommended threshold. Empty if no threshold is recommended.
+	// Rule is a rules file with the recommended threshold, or empty if no threshold is recommended.
 	Rule string `json:"rule,omitempty"`
 
-	Cells []Cell `json:"cells"` // by threshold
+	Cells []Cell `json:"cells"` // in the order of thresholds
 
-	// Timeline is what the recommended threshold would have done, over time.
+	// Timeline shows the effect of the recommended threshold over time.
 	Timeline *figure.Timeline `json:"timeline,omitempty"`
 }
 
-// A Cell describes what one threshold would have done.
+// A Cell describes the effect of one threshold.
 type Cell struct {
 	Threshold  uint64   `json:"threshold"`
 	Clients    int      `json:"clients"` // clients with at least one refused request
 	ClientsPct float64  `json:"clients_pct"`
 	Refused    uint64   `json:"refused"` // requests
 	RefusedPct float64  `json:"refused_pct"`
-	Top1Pct    float64  `json:"top_1_pct"`  // of the refused requests, from the client with the most of them
-	Top10Pct   float64  `json:"top_10_pct"` // and from the ten with the most
+	Top1Pct    float64  `json:"top_1_pct"`  // share of the refused requests from the client with the most of them
+	Top10Pct   float64  `json:"top_10_pct"` // share of the ten clients with the most
 	Top        []Source `json:"top,omitempty"`
 }
 
-// A Source is a client with refused requests. Its name is the values of the
-// characteristics.
+// A Source is a client with refused requests. Its name consists of the values of the characteristics.
 type Source struct {
 	Name    string `json:"name"`
 	Refused uint64 `json:"refused"`
@@ -74,11 +72,10 @@ type Source struct {
 
 // Report returns the results. It must be called once, after all requests have been added.
 //
-// The knee is found in the manner of Kneedle (Satopää et al., Finding a "Kneedle" in a
-// Haystack, 2011): with the threshold x and the number of touched clients y on logarithmic
-// scales, log x and log(1+y), both stretched to 0…1 between the first threshold and the first
-// that touches nobody, or the last, it is the point furthest below the line from the
-// first point to the last.
+// The knee is found in the manner of Kneedle (Satopää et al., Finding a "Kneedle" in a Haystack, 2011): with
+// the threshold x and the number of affected clients y on logarithmic scales, log x and log(1+y), both scaled
+// to 0…1 between the first threshold and the first that affects no client, or the last, it is the point
+// furthest below the line from the first point to the last.
 func (s *Sweep) Report() *SweepReport {
 	all := s.whole()
 	r := &SweepReport{
@@ -111,7 +108,7 @@ func (s *Sweep) Report() *SweepReport {
 	return r
 }
 
-// curve returns what thresholds do for the ith period of g.
+// curve returns the effect of thresholds for the ith period of g.
 func (s *Sweep) curve(all *sweepPart, g *grid, i int) Curve {
 	c := Curve{PeriodS: int64(s.o.Periods[i] / time.Second), Clients: g.seen()}
 	for _, one := range g.rule.Characteristics {
@@ -147,8 +144,8 @@ func (s *Sweep) curve(all *sweepPart, g *grid, i int) Curve {
 	return c
 }
 
-// top is the sources with the most refusals, those that exceeded the smallest threshold
-// first where they have as many.
+// top has the sources with the most refusals. Among equals, those that exceeded the smallest threshold first
+// come first.
 type top []Source
 
 // add adds a source, and keeps the top n.
@@ -184,9 +181,9 @@ func knee(cells []Cell) uint64 {
 	var at uint64
 	deepest := 0.0
 	for i := 1; i < end; i++ {
-		// Both scaled to 0…1, the line from (0,1) to (1,0) is y = 1−x.
+		// With both scaled to 0…1, the line from (0,1) to (1,0) is y = 1−x.
 		depth := 1 - (x(i)-x(0))/(x(end)-x(0)) - (y(i)-y(end))/(y(0)-y(end))
-		if depth > deepest+1e-9 { // beyond what rounding does to points on the line
+		if depth > deepest+1e-9 { // more than rounding errors of points on the line
 			at, deepest = cells[i].Threshold, depth
 		}
 	}
@@ -215,7 +212,7 @@ func (g *grid) rules(ids map[string]bool, period time.Duration, threshold uint64
 	for _, c := range g.rule.Characteristics {
 		word := c.String()
 		if strings.ContainsFunc(word, func(r rune) bool { return !('a' <= r && r <= 'z') }) {
-			b, _ := json.Marshal(word) // no string is refused; YAML reads what JSON writes
+			b, _ := json.Marshal(word) // never fails for a string; YAML can read JSON
 			word = string(b)
 		}
 		if c.Skip {

@@ -7,18 +7,17 @@ import (
 )
 
 const (
-	mostTicks  = 1 << 15 // of a collector; then its ticks become longer
+	mostTicks  = 1 << 15 // of a collector; beyond it, ticks become longer
 	mostPoints = 240     // of a timeline
 )
 
-// longer are the lengths of ticks, in seconds: each is a multiple of the one before. After the
-// last they double.
+// longer are the lengths of ticks, in seconds. Each is a multiple of the previous one. Further lengths double.
 var longer = []int64{1, 10, 60, 600, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
 
-// round are the lengths of a timeline's points, in seconds. After the last they double.
+// round are the lengths of a timeline's points, in seconds. Further lengths double.
 var round = []int64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 2 * 24 * 3600, 7 * 24 * 3600}
 
-// after returns the length that follows one of lengths.
+// after returns the next of lengths.
 func after(lengths []int64, length int64) int64 {
 	for _, l := range lengths {
 		if l > length {
@@ -28,20 +27,19 @@ func after(lengths []int64, length int64) int64 {
 	return 2 * length
 }
 
-// A TimelineCollector counts requests in ticks of a round length, a second at first, which grows
-// with the log: there are at most 32,768 of them. The zero value is empty. It is not safe for
-// concurrent use.
+// A TimelineCollector counts requests in ticks of a round length, which starts at a second and grows with the
+// log: there are at most 32,768 ticks. The zero value is empty. It is not safe for concurrent use.
 type TimelineCollector struct {
 	most  int   // ticks; if 0, mostTicks
-	first int64 // number of the first tick since the Unix epoch
+	first int64 // index of the first tick since the Unix epoch
 	tick  int64 // in seconds
 	ticks []Tick
 }
 
-// A Tick is how many requests there were, and how many of them were refused.
+// A Tick has the number of requests, and of those that were refused.
 type Tick struct{ Requests, Refused uint64 }
 
-// Add adds a request at t, in microseconds since the Unix epoch. t must not fall.
+// Add adds a request at t, in microseconds since the Unix epoch. t must not decrease.
 func (l *TimelineCollector) Add(t int64, refused bool) {
 	second := second(t)
 	if l.ticks == nil {
@@ -64,12 +62,12 @@ func (l *TimelineCollector) Add(t int64, refused bool) {
 	}
 }
 
-// full reports whether ticks have to become longer before a request at t.
+// full reports whether ticks must become longer before a request at t.
 func (l *TimelineCollector) full(t int64) bool {
 	return l.ticks != nil && floor(second(t), l.tick)-l.first >= int64(l.most)
 }
 
-// fold makes ticks longer. What was tick i is then tick (i+offset)/factor.
+// fold makes ticks longer. The former tick i becomes part of tick (i+offset)/factor.
 func (l *TimelineCollector) fold() (offset, factor int64) {
 	next := after(longer, l.tick)
 	factor = next / l.tick
@@ -85,7 +83,7 @@ func (l *TimelineCollector) fold() (offset, factor int64) {
 	return offset, factor
 }
 
-// floor returns the greatest number of lengths that fit before t.
+// floor returns t divided by length, rounded down.
 func floor(t, length int64) int64 {
 	n := t / length
 	if n*length > t {
@@ -94,7 +92,7 @@ func floor(t, length int64) int64 {
 	return n
 }
 
-// Timeline returns what was added so far, in at most 240 points of a round length.
+// Timeline returns the requests so far, in at most 240 points of a round length.
 func (l *TimelineCollector) Timeline() figure.Timeline {
 	if len(l.ticks) == 0 {
 		return figure.Timeline{From: time.Unix(0, 0).UTC()}
@@ -120,5 +118,5 @@ func (l *TimelineCollector) Timeline() figure.Timeline {
 	return t
 }
 
-// second returns the second in which t lies.
+// second returns the second of t.
 func second(t int64) int64 { return floor(t, 1e6) }

@@ -11,8 +11,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// refusals are requests that were refused, or of which something else is to be told, by client
-// and by path.
+// refusals count refused requests, or others of interest, by client and by path.
 type refusals struct {
 	requests uint64
 	first    int64
@@ -23,7 +22,7 @@ type refusals struct {
 type refusedClient struct {
 	name    string
 	refused uint64
-	attack  uint64 // of these, those that the log marks as an attack
+	attack  uint64 // those that the log marks as an attack
 	first   int64
 }
 
@@ -53,9 +52,9 @@ func (r *refusals) add(q *replayed, p rule.ClientPrefix) {
 }
 
 const (
-	// maxPaths is how many paths are remembered: an attack may name a new one with each
-	// request. Then the rarer half of them is forgotten, which is about those that were
-	// seen once. Counts of paths are at most too small by what was forgotten so.
+	// maxPaths is the maximum number of remembered paths: an attack may use a new path with each request. At
+	// the maximum, the rarer half of them is forgotten, which is about those that were seen once. So counts of
+	// paths may be too small.
 	maxPaths = 1 << 14
 
 	// maxPath is the maximum number of bytes kept of a path.
@@ -77,8 +76,8 @@ func (r *refusals) forgetRare() {
 	}
 }
 
-// topClients returns the n clients with the most refusals, those first that were refused
-// first where they have as many.
+// topClients returns the n clients with the most refusals. Among equals, those that were refused first come
+// first.
 func (r *refusals) topClients(n int, name func(string) string) (top []TopClient) {
 	all := make([]*refusedClient, 0, len(r.clients))
 	for _, c := range r.clients {
@@ -93,7 +92,7 @@ func (r *refusals) topClients(n int, name func(string) string) (top []TopClient)
 	return top
 }
 
-// shares returns how many refusals the 1, 2, 5, 10 … clients with the most had, and all.
+// shares returns the number of refusals of the 1, 2, 5, 10 … clients with the most, and of all.
 func (r *refusals) shares() (shares []Share) {
 	var counts []uint64
 	for _, c := range r.clients {
@@ -125,7 +124,7 @@ func (r *refusals) topPaths(n int) (top []TopPath) {
 	return slices.Clip(top[:min(n, len(top))])
 }
 
-// firstRefusal returns the time of the first refusal, or nil if there was no refusal.
+// firstRefusal returns the time of the first refusal, or nil without one.
 func (r *refusals) firstRefusal() *time.Time {
 	if r.requests == 0 {
 		return nil

@@ -13,13 +13,13 @@ type Truth struct {
 	Legitimate TruthPart `json:"legitimate"`
 }
 
-// A TruthPart is the requests of one side. Those that are refused by a rule include those that it
-// would refuse but for its action.
+// A TruthPart describes the requests of one side. Those that a rule refuses include those that it would refuse
+// but for its action.
 type TruthPart struct {
 	Requests   uint64  `json:"requests"` // in the log
 	Refused    uint64  `json:"refused"`
 	RefusedPct float64 `json:"refused_pct"`
-	Clients    int     `json:"clients"` // that a rule refused a request
+	Clients    int     `json:"clients"` // clients with a refused request
 }
 
 // A truthCount counts requests of both sides.
@@ -33,8 +33,8 @@ func (c *truthCount) add(attack bool) {
 	}
 }
 
-// truth returns what became of the requests in all, of which some were refused, by rules those of
-// refusals. It is nil if none is of an attack.
+// truth describes the requests of all, of which some were refused: those of refusals by rules. It is nil if no
+// request is part of an attack.
 func (all truthCount) truth(refused truthCount, by ...*refusals) *Truth {
 	if all.attack == 0 {
 		return nil
@@ -70,7 +70,7 @@ func (t *Truth) facts(verb string) (facts page.Facts) {
 	return facts
 }
 
-// truth returns how many of the requests are of which side.
+// truth returns the number of requests on each side.
 func (r *refusals) truth() (n truthCount) {
 	for _, c := range r.clients {
 		n.attack += c.attack
