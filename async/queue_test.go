@@ -34,7 +34,7 @@ func newQueue(t testing.TB, o async.Options[int, int]) *async.Queue[int, int] {
 	return q
 }
 
-// flushes records what a queue flushes, and when.
+// flushes records the items that a queue flushes, and when.
 type flushes struct {
 	mu    sync.Mutex
 	start time.Time
@@ -54,7 +54,7 @@ func (f *flushes) flush(items []async.Item[int, int]) {
 	}
 }
 
-// drain polls q when it asks for it, until ctx is done, then flushes the rest.
+// drain polls q when it is due, until ctx is done, then flushes the rest.
 func drain[V any](ctx context.Context, q *async.Queue[int, V], flush func([]async.Item[int, V])) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -74,7 +74,7 @@ func drain[V any](ctx context.Context, q *async.Queue[int, V], flush func([]asyn
 	}
 }
 
-// run runs test with a queue in fake time, and returns what was flushed.
+// run runs test with a queue in fake time, and returns the flushes.
 func run(t *testing.T, o async.Options[int, int], test func(q *async.Queue[int, int])) []string {
 	t.Helper()
 	f := new(flushes)
@@ -99,9 +99,9 @@ func TestOffersJoinUntilTheInterval(t *testing.T) {
 	got := run(t, async.Options[int, int]{Interval: 4 * time.Millisecond}, func(q *async.Queue[int, int]) {
 		q.Offer(7, 1, false)
 		time.Sleep(3 * time.Millisecond)
-		q.Offer(7, 2, false) // joins the first
+		q.Offer(7, 2, false) // merged with the first
 		time.Sleep(3 * time.Millisecond)
-		q.Offer(7, 4, false) // starts anew
+		q.Offer(7, 4, false) // a new item
 		time.Sleep(time.Hour)
 	})
 	want := []string{"4ms: 7×3", "10ms: 7×4"}
@@ -114,9 +114,9 @@ func TestUrgentOffersDoNotWait(t *testing.T) {
 	got := run(t, async.Options[int, int]{Interval: 8 * time.Millisecond}, func(q *async.Queue[int, int]) {
 		time.Sleep(time.Second)
 		q.Offer(1, 1, true)
-		synctest.Wait() // flushed at once
+		synctest.Wait() // flushed immediately
 		q.Offer(1, 1, true)
-		synctest.Wait() // not again so soon
+		synctest.Wait() // the next flush is later
 		time.Sleep(500 * time.Microsecond)
 		q.Offer(1, 1, true) // joins
 		time.Sleep(time.Hour)
@@ -152,7 +152,7 @@ func TestEndFlushesTheRest(t *testing.T) {
 	}
 }
 
-// What is offered while its own stripe is flushed wakes the queue again.
+// An offer to a stripe that is being flushed wakes the queue again.
 func TestOffersDuringAFlush(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := &flushes{start: time.Now()}
@@ -177,7 +177,7 @@ func TestOffersDuringAFlush(t *testing.T) {
 	})
 }
 
-// What was flushed is let go, also where a queue has nothing more to do for a long time.
+// The queue retains no flushed items, even if it is idle for a long time.
 func TestFlushedValuesAreLetGo(t *testing.T) {
 	type value [64]byte
 	q, err := async.New(async.Options[int, *value]{Hash: func(k int) uint64 { return uint64(k) }, Merge: func(**value, *value) {}, Size: func(**value) uint64 { return 1 }})
@@ -205,10 +205,10 @@ func TestFlushedValuesAreLetGo(t *testing.T) {
 	runtime.KeepAlive(q)
 }
 
-// A full queue refuses new keys, and still takes more of the keys that it has.
+// A full queue rejects new keys, and still merges offers of its keys.
 func TestFull(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	// One stripe's share of the capacity: all keys hash into the same.
+	// The capacity of one stripe: all keys have the same hash.
 	q := newQueue(t, async.Options[int, int]{Capacity: 3 * 16, Hash: func(int) uint64 { return 0 }, Registerer: reg})
 	for k := range 3 {
 		if _, ok := q.Offer(k, 1, false); !ok {
@@ -316,7 +316,7 @@ func BenchmarkOffer(b *testing.B) {
 	}
 }
 
-// Flush takes everything at once, as often as it is called.
+// Flush flushes everything at once, however often it is called.
 func TestFlush(t *testing.T) {
 	q := newQueue(t, async.Options[int, int]{Interval: time.Hour})
 	f := &flushes{start: time.Now()}
@@ -335,11 +335,11 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// Keys with one hash leave nothing behind, few or many of them, for those that come after a flush.
+// Few or many keys with the same hash do not affect keys after a flush.
 func TestFlushedKeysLeaveNothingBehind(t *testing.T) {
 	q := newQueue(t, async.Options[int, int]{Hash: func(int) uint64 { return 7 }, Capacity: 16 * 256})
 	for _, n := range []int{3, 200, 5, 1} {
-		for range 2 { // both tables
+		for range 2 { // the queue swaps two tables
 			for k := range n {
 				for range 2 {
 					q.Offer(k, 1, false)

@@ -49,7 +49,7 @@ func TestLayoutOf(t *testing.T) {
 	}
 }
 
-// Whatever the senders have in flight when a field is full, it fits.
+// However much the senders have in flight when a field is full, it fits.
 func TestBudget(t *testing.T) {
 	for _, l := range layouts[1:] {
 		most := uint64(1)<<l.Bits - 1

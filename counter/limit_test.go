@@ -263,11 +263,11 @@ func TestRemainingIsExact(t *testing.T) {
 	})
 }
 
-// At Back the limit is not exceeded, and a microsecond earlier it was.
+// At Back the limit is not exceeded, and a microsecond earlier it is.
 func TestBackIsTheFirstMoment(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCounts(t)
-		later := func(at int64) bool { // whether the estimate is over, at the same or a later time
+		later := func(at int64) bool { // reports whether the estimate exceeds the threshold, at the same or a later time
 			return c.estimateAt(at).Cmp(new(big.Rat).SetUint64(c.limit.Threshold)) > 0
 		}
 		back := c.limit.Back(c.prev, c.cur, c.elapsed)
@@ -333,7 +333,7 @@ func TestFalls(t *testing.T) {
 	}
 }
 
-// Falls is late enough: by then the estimate is less than now.
+// Falls is not too early: by then the estimate is below that of now.
 func TestFallsIsLateEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCounts(t)
@@ -348,7 +348,7 @@ func TestFallsIsLateEnough(t *testing.T) {
 	})
 }
 
-// estimateAt is estimate, also for times in later windows.
+// estimateAt is estimate for times that may be in later windows.
 func (c counts) estimateAt(at int64) *big.Rat {
 	for at >= c.limit.Period {
 		at -= c.limit.Period
@@ -402,7 +402,7 @@ func BenchmarkOver(b *testing.B) {
 	for _, layout := range layouts {
 		b.Run(fmt.Sprintf("%dx%d", layout.Fields, layout.Bits), func(b *testing.B) {
 			limit := counter.Limit{Threshold: 49, Period: minute, Layout: layout}
-			prev, cur := layout.Each(6), layout.Each(2) // near the threshold: nothing is decided early
+			prev, cur := layout.Each(6), layout.Each(2) // near the threshold, so nothing is decided early
 			b.ReportAllocs()
 			elapsed := int64(0)
 			for b.Loop() {

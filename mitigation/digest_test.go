@@ -10,8 +10,8 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 )
 
-// Two tables have the same digest if they hold the same records, whatever happened to
-// them before; and what differs is found by it.
+// Two tables have the same digest if they hold the same records, whatever their history, and the digest finds
+// the differences.
 func TestDigest(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		a, b := newTable(t, mitigation.Options{}), newTable(t, mitigation.Options{})
@@ -26,7 +26,7 @@ func TestDigest(t *testing.T) {
 			a.Merge(r, start)
 			b.Merge(r, start)
 			c := r
-			c.Deadline = start.Add(time.Second) // another way, another deadline
+			c.Deadline = start.Add(time.Second) // took another way, with another deadline
 			b.Merge(c, start)
 		}
 		if a.Digest() != b.Digest() {
@@ -59,7 +59,7 @@ func TestDigest(t *testing.T) {
 	})
 }
 
-// Tables that differ in more than is told at once become equal.
+// Tables with more differences than fit into one answer become equal.
 func TestDigestOfMoreThanIsTold(t *testing.T) {
 	const most = 100
 	a, b := newTable(t, mitigation.Options{}), newTable(t, mitigation.Options{})
@@ -79,8 +79,8 @@ func TestDigestOfMoreThanIsTold(t *testing.T) {
 	}
 }
 
-// Records that the other node has greater ones for, and will not take, do not keep those behind
-// them from being sent.
+// Records that the other node rejects, because it has greater ones, do not keep those behind them from being
+// sent.
 func TestDigestWhereMuchStaysDifferent(t *testing.T) {
 	const most = 100
 	a, b := newTable(t, mitigation.Options{}), newTable(t, mitigation.Options{})
@@ -96,7 +96,7 @@ func TestDigestWhereMuchStaysDifferent(t *testing.T) {
 	behind := record(time.Hour)
 	behind.Key = key(2)
 	b.Merge(behind, start)
-	for range 2000 { // it is in two of 64 answers
+	for range 2000 { // each answer has two of 64 parts
 		for _, r := range b.Where(a.Digest(), most, start) {
 			if r.Key == behind.Key {
 				return
@@ -106,7 +106,7 @@ func TestDigestWhereMuchStaysDifferent(t *testing.T) {
 	t.Error("a record is never sent")
 }
 
-// What ends, is forgotten, or makes room, leaves the digest.
+// A record that ends, is evicted or forgotten leaves the digest.
 func TestDigestOfWhatEnds(t *testing.T) {
 	table := newTable(t, mitigation.Options{Size: 64}) // one record in each part
 	empty := table.Digest()

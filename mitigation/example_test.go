@@ -27,7 +27,7 @@ func Example() {
 		return
 	}
 	fmt.Println(one.Merge(start, now), one.Merge(lift, now))
-	fmt.Println(two.Merge(lift, now), two.Merge(start, now)) // the start comes late, and changes nothing
+	fmt.Println(two.Merge(lift, now), two.Merge(start, now)) // the start arrives late and changes nothing
 
 	acts := func(*mitigation.Record) bool { return true }
 	fmt.Println(one.Get(key, now, acts) != nil, two.Get(key, now, acts) != nil, one.Digest() == two.Digest())

@@ -8,8 +8,7 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 )
 
-// Of each two records of a key every node keeps the same one, also if only the node or the start
-// tells them apart.
+// Of two records of a key every node keeps the same one, even if only the node or the start differs.
 func TestOrder(t *testing.T) {
 	least := record(time.Hour)
 	later := least
@@ -36,8 +35,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// A record has the ID of its key however it came into the table, whatever ID it came with, and another
-// copy or a later record of the key does not have it computed again.
+// A record has the ID of its key however it came into the table and whatever ID it came with. For another copy
+// or a later record of the key the ID is not computed again.
 func TestIdentifyBy(t *testing.T) {
 	table, calls := newTable(t, mitigation.Options{}), 0
 	table.IdentifyBy(func(k counter.Key) (id counter.ID) {

@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 )
 
-// A packet is a record on its way, in the form between nodes.
+// A packet is an encoded record in flight between nodes.
 type packet struct {
 	at   time.Time
 	to   int
@@ -28,10 +28,9 @@ func (p *packets) Pop() any {
 	return last
 }
 
-// Eight nodes pass a record on to all others whenever it is news to them, and tell a random
-// one what they hold once a second, over ways that take up to two seconds. It is gone
-// everywhere at its end, but for the longest way, and the number of messages stays small: a
-// copy is no news.
+// Eight nodes forward a record to all others if it is new to them, and send a random node their records once a
+// second, with delays of up to two seconds. Nodes drop the record at its end, within the maximum delay, and the
+// number of messages stays small: a copy is not new.
 func TestARecordThatIsPassedOnEnds(t *testing.T) {
 	const nodes, lifetime, way = 8, time.Minute, 2 * time.Second
 	for seed := range uint64(200) {

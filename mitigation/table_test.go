@@ -28,7 +28,7 @@ func key(n uint64) (k counter.Key) {
 	return k
 }
 
-// record returns a record of key 1 that begins at start and lasts for lifetime.
+// record returns a record of key 1 with this start and lifetime.
 func record(lifetime time.Duration) mitigation.Record {
 	return mitigation.Record{
 		Key:      key(1),
@@ -90,7 +90,7 @@ func TestTheLaterEndWins(t *testing.T) {
 	mitigated(t, table, key(1), start.Add(90*time.Second), true)
 }
 
-// A copy that took a detour does not prolong what it is a copy of.
+// A delayed copy does not extend the original.
 func TestTheEarlierDeadlineOfACopyHolds(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
 	late, early := record(time.Minute), record(time.Minute)
@@ -121,7 +121,7 @@ func TestLift(t *testing.T) {
 	lift.Lifted = true
 	merge(t, table, lift, start, true)
 	mitigated(t, table, key(1), start, false)
-	merge(t, table, record(3*time.Hour), start, false) // what it lifts comes again, prolonged
+	merge(t, table, record(3*time.Hour), start, false) // a copy of the lifted record arrives, extended
 	mitigated(t, table, key(1), start, false)
 	if held, ok := table.Held(key(1), start); !ok || !held.Lifted {
 		t.Errorf("Held = %+v, %t, want the lift", held, ok)
@@ -134,7 +134,7 @@ func TestLift(t *testing.T) {
 	mitigated(t, table, key(1), start, true)
 }
 
-// A lift is remembered for MaxLifetime, also after a mitigation that began later has ended.
+// A lift is remembered for MaxLifetime, even after a later mitigation has ended.
 func TestALiftIsRemembered(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
 	lift := record(mitigation.MaxLifetime)
@@ -155,8 +155,7 @@ func TestALiftIsRemembered(t *testing.T) {
 	}
 }
 
-// What crossed the line is remembered for as long as the mitigation lasts, however often it
-// is prolonged, and not beyond.
+// The sample is kept as long as the mitigation lasts, however often it is extended, and no longer.
 func TestASampleIsKeptWhileItsMitigationLasts(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
 	sample := &mitigation.Sample{Rule: "login"}
@@ -182,7 +181,7 @@ func TestASampleIsKeptWhileItsMitigationLasts(t *testing.T) {
 	wantSample("the next mitigation", start.Add(2*time.Minute), nil)
 }
 
-// A record is held until its deadline, and remembered for some time.
+// A record is active until its deadline, and remembered for some time.
 func TestHeldUntilTheDeadline(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
 	merge(t, table, record(time.Minute), start, true)
@@ -211,8 +210,8 @@ func TestExpiredRecordsAreIgnored(t *testing.T) {
 	merge(t, table, later, start.Add(90*time.Second), true)
 }
 
-// A copy that comes after the end does not begin to live again: not that of the record,
-// and not that of one that it had prolonged. A new mitigation does.
+// A copy that arrives after the end does not reactivate a record, nor does a copy of a record that it had
+// extended. A new mitigation does.
 func TestWhatHasEndedStaysEnded(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
 	merge(t, table, record(time.Minute), start, true)
@@ -234,7 +233,7 @@ func TestWhatHasEndedStaysEnded(t *testing.T) {
 	merge(t, table, anew, end, true)
 	mitigated(t, table, key(1), end.Add(time.Second), true)
 
-	// After some time nobody has a copy any more.
+	// After some time no node has a copy any more.
 	table = newTable(t, mitigation.Options{})
 	merge(t, table, record(time.Minute), start, true)
 	merge(t, table, detour(30*time.Second), end.Add(11*time.Second), true)
@@ -249,7 +248,7 @@ func draw(t *rapid.T) []mitigation.Record {
 		r.Generation = uint32(rapid.IntRange(0, 2).Draw(t, "generation"))
 		r.Lifted = rapid.Bool().Draw(t, "lifted")
 		r.Start += int64(rapid.IntRange(-2, 2).Draw(t, "start")) * 60e6
-		r.Rule = rapid.SampledFrom([]uint64{0, 7}).Draw(t, "rule") // a key has one, and not every copy says which
+		r.Rule = rapid.SampledFrom([]uint64{0, 7}).Draw(t, "rule") // a key has one rule, and not every copy contains it
 		r.Node = mitigation.NodeID(rapid.IntRange(1, 3).Draw(t, "node"))
 		r.Deadline = start.Add(time.Duration(rapid.Int64Range(1, int64(r.Lifetime)).Draw(t, "left")))
 		records[i] = r
@@ -257,8 +256,8 @@ func draw(t *rapid.T) []mitigation.Record {
 	return records
 }
 
-// Nodes that see the same records, in any order and more than once, end with the same
-// one; and Merge says truly whether something changed.
+// Nodes that receive the same records, in any order and more than once, end with the same one, and Merge
+// reports correctly whether something changed.
 func TestMergeConverges(t *testing.T) {
 	immutable := cmpopts.IgnoreFields(mitigation.Record{}, "Deadline")
 	rapid.Check(t, func(rt *rapid.T) {
@@ -283,7 +282,7 @@ func TestMergeConverges(t *testing.T) {
 	})
 }
 
-// At its bound the table forgets what was unused for longest, and says so.
+// At its bound the table evicts the least recently used record and reports it.
 func TestBound(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	table := newTable(t, mitigation.Options{Size: 64, Registerer: reg}) // one record in each part
@@ -312,7 +311,7 @@ edge_mitigation_records_evicted_total 1
 	}
 }
 
-// A table is full once each further record takes the place of another.
+// A table is full once each further record evicts another.
 func TestFull(t *testing.T) {
 	const size = 64 // one record in each part
 	table := newTable(t, mitigation.Options{Size: size})
@@ -329,7 +328,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// OnEvict is told of each record that is forgotten before its end, and of no other.
+// OnEvict is called for each record that is evicted before its end, and for no other.
 func TestOnEvict(t *testing.T) {
 	var evicted []counter.Key
 	table := newTable(t, mitigation.Options{Size: 64}) // one record in each part
@@ -361,13 +360,13 @@ func TestUseKeepsARecord(t *testing.T) {
 	mitigated(t, table, key(64), start.Add(2*time.Second), false)
 }
 
-// Use makes a record the youngest once a second at most, since that takes the lock that
-// writers take: not within the second in which it came.
+// Use makes a record the most recently used at most once a second, because it takes the lock of writers, and
+// not within the second in which the record arrived.
 func TestUseCountsOnceASecond(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		used  []time.Duration // when record 0 is used
-		first bool            // whether it is the one to go
+		used  []time.Duration // times at which record 0 is used
+		first bool            // whether it is evicted
 	}{
 		{"in the second in which it came", []time.Duration{0, 500 * time.Millisecond}, true},
 		{"in the next one", []time.Duration{time.Second}, false},
@@ -390,7 +389,7 @@ func TestUseCountsOnceASecond(t *testing.T) {
 	}
 }
 
-// expireUntil expires records whenever Expire says that there is more to do, up to a time.
+// expireUntil calls Expire whenever it is due, up to a time.
 func expireUntil(table *mitigation.Table, now, end time.Time, ended func(mitigation.Record, time.Time)) {
 	for !now.IsZero() && !now.After(end) {
 		now = table.Expire(now, func(r mitigation.Record) { ended(r, now) })
@@ -428,7 +427,7 @@ func TestBadSize(t *testing.T) {
 	}
 }
 
-// Readers, writers and the clock at once; the race detector judges.
+// Readers, writers and the clock run concurrently, for the race detector.
 func TestConcurrently(t *testing.T) {
 	table := newTable(t, mitigation.Options{Size: 128})
 	var wg sync.WaitGroup

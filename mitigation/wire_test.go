@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 )
 
-// The form of a record is wire protocol.
+// The encoding of a record is wire protocol.
 func TestGoldenRecord(t *testing.T) {
 	r := record(10 * time.Minute)
 	r.Generation, r.Node, r.Rule, r.Client = 3, 0xabcdef, 0x1234, netip.MustParseAddr("192.0.2.1")
@@ -39,7 +39,7 @@ func TestGoldenRecord(t *testing.T) {
 	if got != want {
 		t.Errorf("record\n%s, want\n%s", got, want)
 	}
-	// What explains it stays out of shards, but for its numbers.
+	// The rule, the client and the sample are not stored in shards; the numbers are.
 	if got, want := hex.EncodeToString(r.AppendStored(nil)), "01"+want[2:2*mitigation.StoredSize]; got != want {
 		t.Errorf("stored record\n%s, want\n%s", got, want)
 	}
@@ -48,7 +48,7 @@ func TestGoldenRecord(t *testing.T) {
 	}
 }
 
-// Between nodes only what is left travels, so that clocks may differ by years.
+// Nodes send each other the remaining lifetime, so their clocks may differ by years.
 func TestSentRecordsNeedNoClock(t *testing.T) {
 	r := record(10 * time.Minute)
 	packet := r.AppendSent(nil, start.Add(4*time.Minute))
@@ -63,7 +63,7 @@ func TestSentRecordsNeedNoClock(t *testing.T) {
 	}
 }
 
-// A record that ends while it is being sent does not live again elsewhere.
+// A record that ends in flight does not become active elsewhere.
 func TestSentAfterTheEnd(t *testing.T) {
 	for _, after := range []time.Duration{0, time.Microsecond, time.Hour} {
 		r := record(time.Minute)
@@ -99,8 +99,8 @@ func TestStoredRecordsLiveNoLongerThanTheirLifetime(t *testing.T) {
 	}
 }
 
-// A shard keeps a record until its end at least, and never for ever, which 0 would mean. One that
-// tells of a lift it keeps for as long as lifts are remembered.
+// A shard keeps a record at least until its end, and never forever, which 0 would mean. It keeps a lift for as
+// long as lifts are remembered.
 func TestStoredTTL(t *testing.T) {
 	for _, left := range []time.Duration{time.Microsecond, time.Second - time.Microsecond, time.Second, 90 * time.Second, mitigation.MaxLifetime} {
 		plain, lift, later := record(left), record(left), record(left)

@@ -6,7 +6,7 @@ import (
 	"github.com/edgelimit/edge/ring"
 )
 
-// While a shard is out, its keys go to the others, and no other key moves.
+// While a shard is out, other shards own its keys, and no other key moves.
 func Example() {
 	shards := map[string]string{"10.0.0.1:11211": "a", "10.0.0.2:11211": "b", "10.0.0.3:11211": "c"}
 	var all, without ring.Ring[string]

@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/ring"
 )
 
-// named returns n shards, each under its address, which it also is.
+// named returns n shards, keyed by their addresses.
 func named(n int) map[string]string {
 	shards := map[string]string{}
 	for i := range n {
@@ -44,7 +44,7 @@ func owner(t testing.TB, r *ring.Ring[string], key [16]byte) string {
 	return shard
 }
 
-// keys returns n keys, the same each time.
+// keys returns n keys, always the same.
 func keys(n int) [][16]byte {
 	source := rand.NewChaCha8([32]byte{1})
 	list := make([][16]byte, n)
@@ -72,8 +72,8 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// The table must say what the library says, or nodes with different versions of this
-// package would disagree.
+// The table must equal the library's answers. Otherwise nodes with different versions of this package would
+// disagree.
 func TestOwnerIsLocateKey(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10, 40} {
 		shards := named(n)
@@ -99,8 +99,8 @@ type hasher struct{}
 
 func (hasher) Sum64(b []byte) uint64 { return xxhash.Sum64(b) }
 
-// These owners were printed once. If they change, so does the wire protocol: nodes of
-// the old and the new version would count the same client on different shards.
+// These owners were computed once. If they change, so does the wire protocol: nodes of the old and the new
+// version would count the same client on different shards.
 func TestPlacementIsPinned(t *testing.T) {
 	r := newRing(t, named(5))
 	got := map[string]string{}
@@ -122,7 +122,7 @@ func TestPlacementIsPinned(t *testing.T) {
 	}
 }
 
-// Where the keys of a shard go that is out was printed once, too.
+// The owners while a shard is out were computed once, too.
 func TestPlacementWithAShardOutIsPinned(t *testing.T) {
 	r := newRing(t, named(5), "10.0.0.1:11211", "10.0.0.2:11211")
 	got := map[string]string{}
@@ -144,8 +144,7 @@ func TestPlacementWithAShardOutIsPinned(t *testing.T) {
 	}
 }
 
-// A shard that leaves the list takes its own keys with it, to several others; bounded
-// loads move a few more.
+// When a shard leaves the list, its keys move to several others; bounded loads move a few more.
 func TestOneShardLess(t *testing.T) {
 	all, list := named(10), keys(20000)
 	before := newRing(t, all)
@@ -155,7 +154,7 @@ func TestOneShardLess(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		after *ring.Ring[string]
-		most  int // keys that move between shards that stay
+		most  int // maximum number of keys that move between remaining shards
 	}{
 		{"not in the list", newRing(t, fewer), len(list) * 4 / 100},
 		{"out", newRing(t, all, gone), 0},
@@ -182,10 +181,10 @@ func TestOneShardLess(t *testing.T) {
 	}
 }
 
-// The keys of shards that are in never move, whichever others are out, nothing is placed
-// on one that is out, and once all are back everything is where it was.
+// The keys of shards that are in never move, whichever others are out. Shards that are out own no keys. Once
+// all are back, every key is where it was.
 func TestOnlyKeysOfShardsThatAreOutMove(t *testing.T) {
-	list := keys(4000) // most partitions
+	list := keys(4000) // keys of most partitions
 	rapid.Check(t, func(rt *rapid.T) {
 		all := named(rapid.IntRange(1, 12).Draw(rt, "shards"))
 		out := map[string]bool{}
@@ -211,7 +210,7 @@ func TestOnlyKeysOfShardsThatAreOutMove(t *testing.T) {
 				}
 			}
 		}
-		if err := r.Set(all, "10.9.9.9:11211"); err != nil { // none of them
+		if err := r.Set(all, "10.9.9.9:11211"); err != nil { // not in the list
 			rt.Fatal(err)
 		}
 		for _, key := range list {
@@ -238,8 +237,7 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// Two nodes with the same shards agree, in whichever order and over whichever detours
-// they learned of them.
+// Two nodes with the same shards agree, however they arrived at them.
 func TestOrderDoesNotMatter(t *testing.T) {
 	list := keys(200)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -36,8 +36,7 @@ func increments(prefix string, n int, make bool) *memcached.Batch {
 	return b
 }
 
-// A batch makes counters, counts in them, stores records and reads both, as gomemcache sees
-// them.
+// A batch creates counters, counts in them, stores records and reads both, in agreement with gomemcache.
 func TestBatch(t *testing.T) {
 	for name, start := range map[string]func(testing.TB) string{
 		"embedded":  embedded,
@@ -81,7 +80,7 @@ func TestBatch(t *testing.T) {
 			}
 
 			again := increments("new", n, false)
-			for i := range 200 { // every other one does not exist
+			for i := range 200 { // every other one is missing
 				again.Reads = append(again.Reads, memcached.Read{Item: counter.Item([]byte(fmt.Sprintf("record%010d", i)))})
 			}
 			again.Reads = append(again.Reads, memcached.Read{Item: b.Increments[3].Item})
@@ -124,7 +123,7 @@ func TestBatch(t *testing.T) {
 // shard.
 type cutter struct {
 	addr        string
-	there, back atomic.Int64 // bytes that are let through; negative: all
+	there, back atomic.Int64 // bytes to let through; negative for all
 }
 
 func startCutter(t *testing.T, to string) *cutter {
@@ -220,7 +219,7 @@ func TestBatchesCutAtEveryByte(t *testing.T) {
 	}
 	for cut := int64(0); !test(cut, -1); cut++ {
 	}
-	// Most of what comes back is the answer to stats.
+	// Most bytes from the shard are the answer to stats.
 	for cut := int64(0); !test(-1, cut); cut++ {
 		if cut == 40 {
 			cut = 1500
@@ -239,9 +238,9 @@ func TestMalformedReplies(t *testing.T) {
 		name  string
 		stats string
 		reply string // to the batch
-		again bool   // endlessly
+		again bool   // repeat the reply endlessly
 		want  error
-		done  int // increments of 2 that are done
+		done  int // how many of 2 increments are done
 	}{
 		{"an empty line", stats, "\n", false, memcached.ErrUnknown, 0},
 		{"words instead of a number", stats, "many\r\n", false, memcached.ErrUnknown, 0},
@@ -274,7 +273,7 @@ func TestMalformedReplies(t *testing.T) {
 			}()
 			reg := prometheus.NewPedanticRegistry()
 			s := memcached.New("s:1", memcached.Options{
-				Timeout: 10 * time.Second, Metrics: memcached.NewMetrics(reg), // no reply needs it
+				Timeout: 10 * time.Second, Metrics: memcached.NewMetrics(reg), // longer than any reply takes
 				Dial: func(context.Context, string, string) (net.Conn, error) { return near, nil },
 			})
 			defer s.Close()
@@ -310,7 +309,7 @@ func TestMalformedReplies(t *testing.T) {
 	}
 }
 
-// An unexpected answer closes the connection, so that it is not taken for the next one.
+// An unexpected answer closes the connection, so that it is not mistaken for the next answer.
 func TestTooManyReplies(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -354,8 +353,8 @@ func TestTooManyReplies(t *testing.T) {
 	}
 }
 
-// A full memcached that evicts nothing refuses new counters, and still counts in those that it
-// has: their values do not grow.
+// A full memcached that does not evict refuses new counters, and still counts in existing ones: their values do
+// not grow in length.
 func TestFullMemcached(t *testing.T) {
 	m := harness.StartMemcached(t, "-M", "-m", "8")
 	s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second})
@@ -415,7 +414,7 @@ func TestSlowShardCountsAsDown(t *testing.T) {
 		if took := time.Since(start); took < 5*time.Second || took > 6*time.Second {
 			t.Errorf("the shard is down after %v", took)
 		}
-		for range 10 { // probes are as slow
+		for range 10 { // probes are equally slow
 			time.Sleep(300 * time.Millisecond)
 			_, _ = one(s, "k", 1, 60)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/edgelimit/edge/counter/memcached"
 )
 
-// A forged VALUE line costs no memory, and no line is endless.
+// A forged VALUE line costs no memory, and the length of lines is bounded.
 func TestForgedValues(t *testing.T) {
 	for _, reply := range []string{
 		"VALUE r 0 4294967290\r\n",

@@ -73,7 +73,7 @@ func TestCount(t *testing.T) {
 	})
 }
 
-// INCR fails on a new counter and ADD on an old one: a race must not lose a count.
+// INCR fails on a new counter and ADD on an existing one: a race must not lose a count.
 func TestCountersAreMadeOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *memcached.Client) {
 		const writers, keys = 32, 200
@@ -112,7 +112,7 @@ func TestUpdate(t *testing.T) {
 			t.Errorf("after two updates and one that changes nothing: %q, %v", values["r"], err)
 		}
 
-		// Another writer comes between read and write, once, then always.
+		// Another writer intervenes between read and write, once, then always.
 		tries := 0
 		interfere := func(times int) func([]byte) ([]byte, int32) {
 			return func(old []byte) ([]byte, int32) {
@@ -164,9 +164,8 @@ func TestPoisonedCounter(t *testing.T) {
 	})
 }
 
-// A scripted shard answers each line it reads with what answer returns; "" closes the
-// connection. Lines of data are skipped, and so are commands without a reply. It does not say
-// which instance it is.
+// A scripted shard answers each line with the result of answer; "" closes the connection. It skips data lines
+// and commands without a reply, and does not identify its instance.
 func scripted(t *testing.T, answer func(line string) string) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
@@ -205,8 +204,7 @@ func scripted(t *testing.T, answer func(line string) string) func(context.Contex
 	}
 }
 
-// A memcached that restarts while nothing is in flight costs nothing: its old connections are not
-// used.
+// A memcached that restarts while nothing is in flight costs nothing: the old connections are not used.
 func TestRestart(t *testing.T) {
 	m := harness.StartMemcached(t)
 	s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second, Connections: 16})
@@ -251,7 +249,7 @@ func TestMemoryOfAMillionClients(t *testing.T) {
 		for i := range clients {
 			tag := sec.Tag([]byte(fmt.Sprint("client ", i)))
 			for window := range int64(2) {
-				// The longest number, as packed counts will have it.
+				// The longest number that packed counts can have.
 				fmt.Fprintf(w, "set %s 0 %d 20 noreply\r\n18446744073709551615\r\n", sec.CounterKey(tag, limit, window), counter.TTL(limit.Period))
 			}
 		}
@@ -300,7 +298,7 @@ func BenchmarkCount(b *testing.B) {
 	}
 }
 
-// named returns a name as long as an item's.
+// named returns a name of the length of an item.
 func named(name string) string { return (name + "................")[:16] }
 
 // one counts in a single counter, which may be new.

@@ -125,7 +125,7 @@ func floodDead(tb testing.TB, rules string, tracked, keys int, goOut bool) (byte
 			}
 		}
 	}
-	b.now = b.now.Add(time.Second) // nothing waits for more to come
+	b.now = b.now.Add(time.Second) // nothing waits for further offers
 	b.Flush()
 	bytes = heap() - before
 	if n, _ := b.Backlog(); n != tracked {
@@ -141,7 +141,7 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// The help of --tracked-keys says how much memory a key takes at most, whatever shards do.
+// The help of --tracked-keys states the maximum memory of a key, whatever shards do.
 func TestMemoryWithDeadShards(t *testing.T) {
 	const tracked = 1 << 13
 	for rules, most := range map[string]int{oneLimit: 340, network: 500, minClients: 440, threeLimits: 880} {

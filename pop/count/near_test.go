@@ -10,8 +10,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A key near its threshold stays marked as near, whatever the many keys do that share its element but are far from
-// their thresholds. A burst is refused because of the requests that wait to be counted.
+// A key near its threshold stays marked as near, whatever keys that share its element and are far from their
+// thresholds do. A burst is refused because of the requests that wait to be counted.
 func TestOtherKeysDoNotHideOneThatIsNear(t *testing.T) {
 	rules, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 16, period: 1m}]}]"))
 	if err != nil {

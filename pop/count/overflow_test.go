@@ -48,7 +48,7 @@ type crowd struct {
 	away   []*increment // sent but not executed
 
 	number uint64   // at the shard, which knows no fields
-	fields []uint64 // what it should be
+	fields []uint64 // the expected fields
 
 	offered, executed, dropped, gone uint64 // requests: all, counted ever, of full fields, lost for sure
 }
@@ -80,7 +80,7 @@ func (c *crowd) request(node *crowdNode, k int, n uint64) {
 	c.dropped += node.tally.add(c.layout, one(c.layout, k, n))
 }
 
-// send makes a node send what it may, unless it waits for a reply.
+// send makes a node send its increments, unless it waits for a reply.
 func (c *crowd) send(node *crowdNode) {
 	if node.waits != nil {
 		return
@@ -133,7 +133,7 @@ func (c *crowd) unsent(node *crowdNode) {
 	}
 }
 
-// restart makes a node forget everything, once.
+// restart makes a node lose its state, once.
 func (c *crowd) restart(node *crowdNode) {
 	if node.restarted {
 		return
@@ -166,7 +166,7 @@ func TestNoScheduleOverflowsAField(t *testing.T) {
 	const nodes, schedules = 16, 1000
 	stopped := 0
 	for seed := range uint64(schedules) {
-		l := packedLayouts[3+seed%2] // of few bits, which are soon full
+		l := packedLayouts[3+seed%2] // layouts with few bits, which are soon full
 		if seed%20 == 0 {
 			l = packedLayouts[seed/20%3]
 		}
@@ -176,7 +176,7 @@ func TestNoScheduleOverflowsAField(t *testing.T) {
 		burst := 1 + c.random.Uint64N(2*l.Stop()/nodes)
 		for range 3000 {
 			node := c.nodes[c.random.IntN(nodes)]
-			k := c.random.IntN(2) * c.random.IntN(int(l.Fields)) // mostly in the first one
+			k := c.random.IntN(2) * c.random.IntN(int(l.Fields)) // mostly the first
 			c.request(node, k, 1+c.random.Uint64N(burst))
 			c.send(node)
 			for range c.random.IntN(prompt) {
@@ -209,7 +209,7 @@ func TestNoScheduleOverflowsAField(t *testing.T) {
 			}
 		}
 		for len(c.away) > 0 {
-			c.execute(0) // what has stalled all the time
+			c.execute(0) // the increment that has stalled for the whole time
 		}
 		if c.fields[0] >= l.Stop() {
 			stopped++
@@ -228,7 +228,7 @@ func TestTheBudgetFillsAFieldExactly(t *testing.T) {
 		c := newCrowd(t, l, nodes, 0)
 		for range counter.Senders(nodes) / nodes {
 			for _, node := range c.nodes {
-				for range 3 { // each time-out leaves less
+				for range 3 { // each timeout leaves less
 					c.request(node, 0, l.Stop())
 					c.send(node)
 					c.answer(node, true)
@@ -236,7 +236,7 @@ func TestTheBudgetFillsAFieldExactly(t *testing.T) {
 				c.restart(node)
 			}
 		}
-		// Others have brought it there meanwhile.
+		// Other nodes have filled the field meanwhile.
 		c.number, c.fields[0] = l.Stop()-1, l.Stop()-1
 		for len(c.away) > 0 {
 			c.execute(0)
@@ -266,7 +266,7 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 						var own tally
 						for k := range fields {
 							if k == 1 {
-								continue // a neighbour that stays empty
+								continue // a neighbour that must stay empty
 							}
 							for {
 								own.add(l, one(l, k, 3*l.Stop()/4))
@@ -353,7 +353,7 @@ func TestPackedTally(t *testing.T) {
 			{"unknown", func(t *tally) { d, _ := t.send(l, budget); t.unknown(l, "", theShard, d) }, number(20)},
 			{"the budget is used up", func(t *tally) {
 				if d, _ := t.send(l, budget); d != 0 {
-					t.pending = number(1023) // shows as another number
+					t.pending = number(1023) // would show in the result
 				}
 			}, number(20)},
 			{"another field has its own", func(t *tally) { t.add(l, number(0, 5)); d, _ := t.send(l, budget); t.counted(l, "s", theShard, d, d) }, number(20, 5)},

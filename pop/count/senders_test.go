@@ -58,7 +58,7 @@ type sending struct {
 	delta uint64
 }
 
-// sendings returns what one of this many nodes sends.
+// sendings returns the increments that one of this many nodes sends.
 func (t *track) sendings(nodes int) (all []sending) {
 	t.send(counter.Senders(nodes), func(s slot, delta uint64, _ bool) { all = append(all, sending{s, delta}) })
 	return all
@@ -86,7 +86,7 @@ func TestAFullSubWindow(t *testing.T) {
 	if got, want := sends[0].delta, uint64(8|3<<10); len(sends) != 1 || got != want {
 		t.Errorf("of 16 nodes or less one sends %#x, want %#x", got, want)
 	}
-	sends[0].answer(770 | 3<<10) // others brought it there
+	sends[0].answer(770 | 3<<10) // other nodes have filled it
 	if sends := tr.sendings(0); len(sends) != 0 || tr.unsent() || lost[dropFull] < 5003-8-3 {
 		t.Errorf("a full sub-window is counted further: %+v", sends)
 	}

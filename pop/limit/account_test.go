@@ -23,7 +23,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A chance is a random generator for several goroutines.
+// A chance is a random generator that goroutines can share.
 type chance struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -36,7 +36,7 @@ func (c *chance) of(n int) int {
 	return c.random.IntN(n)
 }
 
-// pick returns a random one of its arguments.
+// pick returns one of its arguments at random.
 func (c *chance) pick(of ...int) int { return of[c.of(len(of))] }
 
 // A troubledShard is slow, goes down, refuses, and loses requests and replies. It records the
@@ -97,7 +97,7 @@ var causes = []string{"queue_full", "shard_unavailable", "key_forgotten", "sub_w
 // Whatever fails, and whichever bound is reached, each request is in one counter, in a metric by
 // cause, or in an increment without a reply, for each limit of its rule.
 func TestEveryRequestIsAccountedFor(t *testing.T) {
-	dropped := map[string]uint64{} // by all schedules
+	dropped := map[string]uint64{} // in all schedules
 	unseen := func(cause string) bool { return dropped[cause] == 0 }
 	// Goroutines are scheduled freely: a schedule differs each time.
 	for seed := uint64(0); seed < 25 || seed < 200 && slices.ContainsFunc(causes, unseen); seed++ {
@@ -124,7 +124,7 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var sound []*memcached.Client
-	var troubled []*troubledShard // two clients of each
+	var troubled []*troubledShard // two clients per shard
 	for i := range shards {
 		server, err := shard.New(shard.Options{})
 		if err != nil {

@@ -46,7 +46,7 @@ func newLimiter(tb testing.TB, rules string, shards ...count.Shard) (*limit.Limi
 	return l, table, secret
 }
 
-// request returns the ith client's.
+// request returns a request of the ith client.
 func request(i uint32) rule.Request {
 	return rule.Request{
 		Addr:   netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}),
@@ -54,7 +54,7 @@ func request(i uint32) rule.Request {
 	}
 }
 
-// exceeded is what records say that every rule of the tests acts on.
+// exceeded is an estimate that exceeds every rule of the tests.
 var exceeded = mitigation.Why{Limit: counter.Limit{Threshold: 1, Period: 1e6, Layout: counter.Plain}, Cur: rule.MaxThreshold + 1}
 
 // mitigate adds a record of the ith client to the table.

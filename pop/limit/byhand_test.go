@@ -10,8 +10,8 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// What an operator starts is acted on by all nodes, although nothing was counted. It replaces what ends
-// earlier, and is lifted like any other.
+// All nodes act on a mitigation that an operator starts, although nothing was counted. It replaces one that
+// ends earlier, and is lifted like any other.
 func TestByHand(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
@@ -58,7 +58,7 @@ func TestByHand(t *testing.T) {
 	})
 }
 
-// A node without peers hears of it from the shard, with the key's next count.
+// A node without peers learns of it from the shard, with the key's next count.
 func TestByHandFromTheShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)

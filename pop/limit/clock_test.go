@@ -119,8 +119,8 @@ func TestAClockThatIsSetBack(t *testing.T) {
 	}
 }
 
-// A mitigation that starts after one by a clock that is ahead is greater than that one, and is
-// not taken for a lift, which would reset the counts.
+// A mitigation that starts after one made by a fast clock is greater than that one, and is not mistaken for a
+// lift, which would reset the counts.
 func TestAMitigationAfterOneOfAClockAhead(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := startSingle(t, fmt.Sprintf(perMinute, 10, "0s"), nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A slow limiter keeps each request with what it counted, and adds them up for each decision.
+// A slow limiter keeps each request with its cost, and adds them up for each decision.
 type slow struct {
 	period    int64 // milliseconds
 	threshold int64
@@ -25,7 +25,7 @@ type slow struct {
 // over reports whether the estimate exceeds the threshold at now.
 func (s *slow) over(now int64) bool {
 	window := now / s.period
-	sum := int64(0) // of the estimate, times period
+	sum := int64(0) // the estimate times period
 	for _, c := range s.counted {
 		switch c.at / s.period {
 		case window:
@@ -37,8 +37,8 @@ func (s *slow) over(now int64) bool {
 	return sum > s.threshold*s.period
 }
 
-// Rules with a cost decide as a slow limiter does, at each of several nodes that share a shard: a
-// fixed cost, one that the answer says, and one that it says wrongly.
+// Rules with a cost decide as a slow limiter does, on several nodes that share a shard: with a fixed cost, with
+// one from the answer, and with invalid ones from the answer.
 func TestCostsAreCountedAsBySlowArithmetic(t *testing.T) {
 	for _, test := range []struct {
 		name, count string
@@ -96,7 +96,7 @@ func TestCostsAreCountedAsBySlowArithmetic(t *testing.T) {
 	}
 }
 
-// What a request counts is what the quota falls by, also if several are counted at once.
+// The quota falls by the cost of a request, even if several are counted at once.
 func TestQuotaFallsByTheCost(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, false, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 100, period: 1m}], count: {cost: 7}}]")
@@ -115,8 +115,8 @@ func TestQuotaFallsByTheCost(t *testing.T) {
 	})
 }
 
-// A request whose answer the client does not wait for counts what the answer says, or the rule's own
-// cost where too many wait or another proxy does not report it. Each result is in a metric.
+// A request whose client does not wait for the answer costs what the answer says, or the rule's own cost if too
+// many wait or another proxy does not report it. A metric counts each result.
 func TestCostsOfAbandonedAndReportedRequests(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, false, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 1000, period: 1h}], count: {cost: 3, cost_header: x-cost}}]")

@@ -103,7 +103,7 @@ func TestOwnEvidenceBesideAStalledShard(t *testing.T) {
 				func(o *limit.Options, _ *mitigation.Options) { o.Shards = []count.Shard{stalled} })
 			defer a.close()
 			a.decide(9)
-			time.Sleep(time.Second) // the breaker has opened, where nobody listens
+			time.Sleep(time.Second) // the breaker has opened, because nobody listens
 			passed := 0
 			for range 300 {
 				time.Sleep(5 * time.Millisecond)

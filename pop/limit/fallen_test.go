@@ -15,8 +15,8 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A shard that restarts loses its counters. The node notices that their values fell, with whole
-// windows and sub-windows, counts that in a metric, and keeps its own counts.
+// A shard that restarts loses its counters. The node notices that their values fell, for whole windows and
+// sub-windows, counts that in a metric, and keeps its own counts.
 func TestARestartedShardIsNoticed(t *testing.T) {
 	for _, subWindows := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d sub-windows", subWindows), func(t *testing.T) {

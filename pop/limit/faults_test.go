@@ -24,7 +24,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A single is a limiter with one shard that can be out of reach.
+// A single is a limiter with one shard that can become unreachable.
 type single struct {
 	*limit.Limiter
 	reg     *prometheus.Registry
@@ -174,7 +174,7 @@ func TestEndOfAMitigationWithSkew(t *testing.T) {
 			now := time.Now()
 			r := mitigation.Record{Key: a.key(1), Node: 1, Start: now.Add(skew).UnixMicro(), Lifetime: time.Minute, Deadline: now.Add(time.Minute),
 				Why: mitigation.Why{Limit: counter.Limit{Threshold: 5, Period: 1e6, Layout: counter.Plain}, Cur: 6}}
-			// As it comes from node 1: what is left is 60 s.
+			// as node 1 sends it: 60 s remain
 			received, err := mitigation.ParseSent(r.AppendSent(nil, now), now)
 			if err != nil {
 				t.Fatal(err)
@@ -225,7 +225,7 @@ func TestNotProlongedBySkew(t *testing.T) {
 func TestEvictedRecordIsLearnedAgain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
-		a := startSingle(t, fmt.Sprintf(perMinute, 5, "1h"), func(_ *limit.Options, m *mitigation.Options) { m.Size = 64 }) // 1 for each part
+		a := startSingle(t, fmt.Sprintf(perMinute, 5, "1h"), func(_ *limit.Options, m *mitigation.Options) { m.Size = 64 }) // one record in each part
 		defer a.close()
 		for range 6 {
 			a.decide(1)

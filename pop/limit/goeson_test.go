@@ -10,13 +10,13 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// With count_while_mitigated, a client that goes on sending stays mitigated, on all nodes, and one
-// that slows down does not; without, it gets its threshold through again and again.
+// With count_while_mitigated, a client that keeps sending stays mitigated on all nodes, and one that slows down
+// does not. Without it, the client passes its threshold again and again.
 func TestCountWhileMitigated(t *testing.T) {
 	for _, test := range []struct {
 		name, rule string
 		verdict    limit.Verdict
-		again      bool // some pass after the first refusal
+		again      bool // some requests pass after the first refusal
 	}{
 		{"not set", "", limit.Blocked, true},
 		{"set", ", count_while_mitigated: true", limit.Blocked, false},

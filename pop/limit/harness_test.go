@@ -24,7 +24,7 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A testPop is several limiters that share shards, reached by pipes.
+// A testPop is several limiters that share shards, connected by pipes.
 type testPop struct {
 	limiters   []*limit.Limiter
 	shards     []*testShard
@@ -163,7 +163,7 @@ func (p *testPop) stop() {
 	p.running.Wait()
 }
 
-// clients returns new clients of shards, by their numbers.
+// clients returns new clients of shards, given by index.
 func (p *testPop) clients(shards ...int) (clients []count.Shard) {
 	for _, i := range shards {
 		clients = append(clients, memcached.New(fmt.Sprintf("s%d:11211", i), memcached.Options{Dial: p.shards[i].dial, Timeout: p.timeout}))
@@ -189,7 +189,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// waitFor polls ok in real time until it holds.
+// waitFor polls ok in real time until it returns true.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	harness.Until(t, what, 2*time.Minute, time.Millisecond, ok)

@@ -19,11 +19,11 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A relay is an address with several servers behind it, as a service of Kubernetes or a name
-// with several addresses is: each connection leads to the next one.
+// A relay is an address with several servers behind it, like a Kubernetes Service or a name with several
+// addresses: each connection goes to the next server.
 type relay struct {
 	addr  string
-	mute  bool // it answers no stats
+	mute  bool // stats get no answer
 	mu    sync.Mutex
 	turns int        // guarded by mu
 	conns []net.Conn // guarded by mu
@@ -137,7 +137,7 @@ func (c *counting) shard(addr string) *memcached.Client {
 	return s
 }
 
-// ask lets each client ask n times, each time when all before are counted.
+// ask sends n requests of each client, each when all before are counted.
 func (c *counting) ask(n int) {
 	c.t.Helper()
 	for range n {
@@ -157,8 +157,8 @@ func (c *counting) wait() {
 	})
 }
 
-// wantKnown fails unless each client is known to have asked from least to most times. Each
-// asks once more.
+// wantKnown sends another request of each client, and fails unless the number of known earlier ones is from
+// least to most.
 func (c *counting) wantKnown(least, most int) {
 	c.t.Helper()
 	for client := range c.clients {
@@ -170,7 +170,7 @@ func (c *counting) wantKnown(least, most int) {
 	c.wait()
 }
 
-// Two servers behind one address have a share of a count each, whichever answers.
+// Two servers behind one address each have a share of a count, whichever answers.
 func TestTwoInstancesAtOneAddress(t *testing.T) {
 	one, other := harness.StartMemcached(t), harness.StartMemcached(t)
 	r := startRelay(t, false, one.Addr, other.Addr)
@@ -184,8 +184,8 @@ func TestTwoInstancesAtOneAddress(t *testing.T) {
 	c.wantKnown(40, 40)
 }
 
-// Counts of another node at the two are added up, too. That needs a node that tells the servers
-// apart, since its own requests are fewer.
+// Counts of another node at the two servers are added up, too. The node must distinguish the servers, because
+// its own requests are fewer.
 func TestTwoInstancesAtOneAddressOfTwoNodes(t *testing.T) {
 	one, other := harness.StartMemcached(t), harness.StartMemcached(t)
 	r := startRelay(t, false, one.Addr, other.Addr)
@@ -200,11 +200,11 @@ func TestTwoInstancesAtOneAddressOfTwoNodes(t *testing.T) {
 	c.ask(10)
 	r.cut()
 	c.ask(10)
-	// Each connection that ended may take a count of each node with it.
+	// Each closed connection may lose a count of each node.
 	c.wantKnown(80+90-14, 80+90)
 }
 
-// Where nothing tells the two apart, the greater number holds, and what the node sent itself.
+// If the two cannot be distinguished, the greater count is used, and what the node sent itself.
 func TestInstancesThatCannotBeToldApart(t *testing.T) {
 	one, other := harness.StartMemcached(t), harness.StartMemcached(t)
 	r := startRelay(t, true, one.Addr, other.Addr)
@@ -218,7 +218,7 @@ func TestInstancesThatCannotBeToldApart(t *testing.T) {
 	c.wantKnown(40, 40)
 }
 
-// One server under two addresses has one share: a shard's address is written differently.
+// One server with two addresses has one share: a shard's address is spelled differently.
 func TestOneInstanceAtTwoAddresses(t *testing.T) {
 	m := harness.StartMemcached(t)
 	c := countAt(t, m.Addr, 8)
@@ -230,9 +230,9 @@ func TestOneInstanceAtTwoAddresses(t *testing.T) {
 	c.wantKnown(50, 50)
 }
 
-// A counter that begins anew on the same connection, or at an instance that has restarted, is
-// added to what was known before. On a new connection to a server that does not say which one
-// it is, it may be another counter: the greater number holds, and what the node sent since.
+// If a counter starts again on the same connection, or at an instance that has restarted, its value is added to
+// the known count. On a new connection to an unidentified server it may be another counter: the greater count
+// is used, and what the node sent since.
 func TestANumberThatFalls(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
@@ -242,7 +242,7 @@ func TestANumberThatFalls(t *testing.T) {
 	}{
 		{"evicted", false, func(m *harness.Memcached) { flush(t, m.Addr) }, 60, 60},
 		{"evicted at a server without stats", true, func(m *harness.Memcached) { flush(t, m.Addr) }, 60, 60},
-		// A connection that ended may take the first count with it.
+		// A closed connection may lose the first count.
 		{"restarted", false, (*harness.Memcached).Restart, 59, 60},
 		{"restarted without stats", true, (*harness.Memcached).Restart, 40, 40},
 	} {
@@ -262,7 +262,7 @@ func TestANumberThatFalls(t *testing.T) {
 	}
 }
 
-// flush makes a server forget everything.
+// flush removes all items of a server.
 func flush(t *testing.T, addr string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)

@@ -12,8 +12,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Requests that wait or are in flight during a lift come before it: they mitigate nobody, and are
-// counted as dropped, on the node that lifts and on its peers.
+// Requests that wait or are in flight during a lift count as earlier: they mitigate nobody, and are counted as
+// dropped, on the node that lifts and on its peers.
 func TestALiftWhileCountsAreUnderWay(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -68,7 +68,7 @@ func TestALiftWhileCountsAreUnderWay(t *testing.T) {
 	}
 }
 
-// A request that the origin answers after a lift came before it.
+// A request that the origin answers after a lift counts as earlier.
 func TestALiftWhileTheOriginIsAtWork(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}], mitigation_timeout: 1h, count: {statuses: [401]}}]", nil)

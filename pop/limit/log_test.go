@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// The decision log says of each key what was decided, and by whom, and whether the request counts.
+// The decision log has, for each key, the decision, the rule that made it, and whether the request counts.
 func TestDecisionLog(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, false, `rules:

@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// nearest returns the clients near their threshold with what is left of it.
+// nearest returns the clients near their threshold, with their remaining quota.
 func (a *single) nearest(t *testing.T, n int) (all []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -27,8 +27,8 @@ func (a *single) nearest(t *testing.T, n int) (all []string) {
 	return all
 }
 
-// Keys of which an eighth of a threshold is left are listed, until they have left their window, are
-// mitigated, or are forgotten.
+// Keys with at most an eighth of their threshold left are listed until they leave their window, are mitigated,
+// or are forgotten.
 func TestNear(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := startSingle(t, fmt.Sprintf(perMinute, 16, "1m"), func(o *limit.Options, _ *mitigation.Options) { o.LogClients = true })

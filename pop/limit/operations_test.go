@@ -78,7 +78,7 @@ func TestSubWindowsCostNoOperation(t *testing.T) {
 
 // A mapShard answers at once.
 type mapShard struct {
-	count.Shard // nothing else is asked of it
+	count.Shard // no other method is called
 	values      map[counter.Item]uint64
 }
 

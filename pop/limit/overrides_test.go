@@ -28,9 +28,8 @@ func loadPlans(t *testing.T, dir, text, plans string) *rule.Set {
 	return set
 }
 
-// Each key has the thresholds that a file gives it, at each node, in what clients are told, and in the
-// counts of requests that are counted at once or by the answer. A reload changes them and keeps the
-// counts.
+// Each key has the thresholds of its file, on each node, in what clients see, and for requests that are counted
+// at once or by the answer. A reload changes them and keeps the counts.
 func TestOverrides(t *testing.T) {
 	for _, count := range []string{"", ", count: {cost: 1, statuses: [200]}"} {
 		t.Run(count, func(t *testing.T) {
@@ -99,7 +98,7 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// A key with an override and one without are told the smaller quota.
+// A request with an overridden key and another one gets the smaller quota.
 func TestQuotasOfOverrides(t *testing.T) {
 	dir := t.TempDir()
 	text := `rules: [{id: api, characteristics: ["header:x-api-key"], limits: [{threshold: 5, period: 1h}], overrides: plans.csv}]`

@@ -53,12 +53,12 @@ func (l promised) over(events []event, at time.Time) bool {
 	return estimate.Cmp(big.NewRat(int64(l.threshold), 1)) > 0
 }
 
-// mostPassed returns the greatest number of requests that passed in a trailing period.
+// mostPassed returns the maximum number of passed requests in a trailing period.
 func mostPassed(events []event, period time.Duration) int {
 	return mostSent(slices.DeleteFunc(slices.Clone(events), func(e event) bool { return !e.passed }), period)
 }
 
-// mostSent returns the greatest number of requests sent in a trailing period.
+// mostSent returns the maximum number of sent requests in a trailing period.
 func mostSent(events []event, period time.Duration) (most int) {
 	first := 0
 	for i, e := range events {
@@ -75,8 +75,8 @@ const countTime = 10 * time.Millisecond
 
 const clients = 2
 
-// The two promises, over random schedules: innocent clients are never refused, whatever fails or
-// moves; and if nothing does, nobody passes more often than the bound allows.
+// This test checks the two promises with random schedules: innocent clients are never refused, whatever fails
+// or moves; and if nothing does, no client passes more often than the bound allows.
 func TestPromises(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		threshold := rapid.IntRange(1, 20).Draw(rt, "threshold")
@@ -137,7 +137,7 @@ func TestPromises(t *testing.T) {
 				}
 			}
 			for client := range clients {
-				// Where sub-windows last no whole seconds, some requests are taken for older.
+				// If sub-windows do not last whole seconds, some requests count as older.
 				short := period%(time.Duration(l.n)*time.Second) != 0
 				l.check(rt, events[client], faults || moves || !peers || short)
 			}
@@ -157,12 +157,12 @@ func (l promised) check(t *rapid.T, events []event, lossy bool) {
 	if lossy {
 		return
 	}
-	// K follows from what was sent, whatever was answered.
+	// K is derived from the sent requests, whatever the answers.
 	k := mostSent(events, countTime)
 	if most, bound := mostPassed(events, l.period), 2*(l.threshold+k)+1; most > bound {
 		t.Fatalf("%d requests passed in %v, the bound is 2·(%d+%d)+1 = %d", most, l.period, l.threshold, k, bound)
 	}
-	// Once the threshold is crossed nobody passes for longer than a count takes.
+	// Once the threshold is exceeded, no client passes for longer than a count takes.
 	var passed []event
 	for _, e := range events {
 		if !e.passed {

@@ -12,8 +12,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// What clients may be told: of each limit the policy, and what remains where the node
-// knows.
+// Clients see the policy of each limit, and the remaining quota if the node knows it.
 func TestQuotas(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 2, 1, true, `
@@ -42,7 +41,7 @@ rules:
 		check("a second request, one is known", ask(0),
 			limit.Quota{Known: true, Remaining: 4, Reset: 6 * time.Second},
 			limit.Quota{Known: true, Remaining: 99, Reset: 56 * time.Second})
-		time.Sleep(time.Millisecond) // so that the first node is the first to flush
+		time.Sleep(time.Millisecond) // the first node must flush first
 		check("another node has counted nothing yet", ask(1), limit.Quota{}, limit.Quota{})
 		time.Sleep(6*time.Second - time.Millisecond)
 		check("of a window that began nothing is known", ask(0),

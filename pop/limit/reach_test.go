@@ -55,10 +55,10 @@ func TestTheDecisionReachesNoNetwork(t *testing.T) {
 // A reach is the set of functions that may be called.
 type reach struct {
 	seen  map[*callgraph.Node]bool
-	found []string // what they must not, each with the way there
+	found []string // violations, each with its call path
 }
 
-// outside are the packages by which a program reaches the world.
+// outside are the packages through which a program reaches the outside world.
 var outside = []string{"net", "os", "syscall", "internal/poll", "time"}
 
 // harmless are functions of those packages that the decision may call.
@@ -77,7 +77,7 @@ func (r *reach) walk(n *callgraph.Node, path []string) {
 		pkg = n.Func.Pkg.Pkg.Path()
 	}
 	if pkg == "runtime" {
-		return // the collector has its own goroutines
+		return // the garbage collector has its own goroutines
 	}
 	if slices.Contains(outside, pkg) && !slices.ContainsFunc(harmless, func(h string) bool { return strings.HasPrefix(name, h) }) {
 		r.add("a call of "+pkg, path)
@@ -106,7 +106,7 @@ func (r *reach) names() (names []string) {
 	return names
 }
 
-// waits says how an instruction may wait for another goroutine, or start one.
+// waits describes how an instruction may wait for another goroutine or start one.
 func waits(i ssa.Instruction) string {
 	switch i := i.(type) {
 	case *ssa.Send:

@@ -23,7 +23,7 @@ func TestAReadThatTimesOutIsRepeated(t *testing.T) {
 		window, _ := counter.Window(time.Now(), minute.Period)
 		s := memcached.New("s:11211", memcached.Options{Dial: a.pipe.Dial})
 		defer s.Close()
-		if _, err := increment(s, a.secret.CounterItem(a.key(1), minute, window), 10); err != nil { // by another node
+		if _, err := increment(s, a.secret.CounterItem(a.key(1), minute, window), 10); err != nil { // sent by another node
 			t.Fatal(err)
 		}
 		time.Sleep(time.Until(begin.Add(time.Minute + 50*time.Millisecond))) // all nodes are done with it
@@ -105,7 +105,7 @@ func TestARecordFollowsItsKey(t *testing.T) {
 			}
 			p.limiters[0].Answered(&last[client], 401, nil, time.Now())
 		}
-		time.Sleep(time.Minute) // the counts say nothing any more
+		time.Sleep(time.Minute) // the counts have left the period
 		for client := range last {
 			d := decide(p.limiters[1], uint32(client))
 			p.limiters[1].Answered(&d, 401, nil, time.Now())
@@ -119,8 +119,8 @@ func TestARecordFollowsItsKey(t *testing.T) {
 	})
 }
 
-// A record that ends within a second leaves the shard when it ends. With a time to live of 0 it
-// would stay for ever.
+// A record that ends within a second leaves the shard when it ends. With a time to live of 0 it would stay
+// forever.
 func TestAShortMitigationLeavesTheShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + 800*time.Millisecond)))

@@ -27,8 +27,8 @@ func headers(values ...string) rule.Request {
 	return rule.Request{Header: map[string][]string{"X-Api-Key": values}}
 }
 
-// A client that adds a new value to its own with each request is counted by its own value, wherever
-// that is, and also when counted by answers.
+// A client that adds a new value to its own with each request is counted by its own value, wherever that is in
+// the request, and also by rules that count answers.
 func TestOneOfSeveralValuesIsCounted(t *testing.T) {
 	for _, test := range []struct {
 		name, rule string
@@ -96,8 +96,8 @@ func TestARefusedRequestCountsUnderNoneOfItsValues(t *testing.T) {
 	})
 }
 
-// Requests with more values than are counted one by one are counted together: those of one
-// client, where the rule counts by ip as well.
+// Requests with too many values to count one by one are counted together, per client if the rule also counts by
+// ip.
 func TestTooManyValuesShareACount(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, false, "rules: [{id: a, limits: [{threshold: 5, period: 1m}], characteristics: [header:x-api-key]}]")

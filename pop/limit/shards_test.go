@@ -45,7 +45,7 @@ func wantKnown(t *testing.T, what string, l *limit.Limiter, clients uint32, befo
 	time.Sleep(10 * time.Millisecond)
 }
 
-// setOut takes shards out on all nodes, by their numbers.
+// setOut takes shards, given by index, out on all nodes.
 func (p *testPop) setOut(t *testing.T, shards ...int) {
 	t.Helper()
 	var names []string
@@ -145,8 +145,8 @@ func TestWhatIsNotSentAtTheEndIsCounted(t *testing.T) {
 	}
 }
 
-// With a rule that fails closed, no request tries whether a shard is back. The node still finds it,
-// even if it left and joined again while it was down.
+// With a rule that fails closed, no request probes the shard. The node still notices that it is back, even if
+// it left and joined again while it was down.
 func TestAShardIsFoundWithoutRequests(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, false, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 1m}], on_failure: closed}]")
@@ -193,7 +193,7 @@ func TestAShardIsFoundWithoutRequests(t *testing.T) {
 	})
 }
 
-// Before Run and after it the shards may change as well; nothing is counted then.
+// Shards can also change before Run and after it; nothing is counted then.
 func TestShardsChangeAroundRun(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 2, false, manyPerMinute)

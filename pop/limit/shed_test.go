@@ -24,7 +24,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A stepped is a limiter in a time of its own, which counts at once.
+// A stepped is a limiter with its own clock, which counts at once.
 type stepped struct {
 	*limit.Limiter
 	table *mitigation.Table
@@ -32,7 +32,7 @@ type stepped struct {
 	now   time.Time
 }
 
-// A tallied shard knows how many increments it got.
+// A tallied shard counts its increments.
 type tallied struct {
 	count.Shard
 	increments int
@@ -76,7 +76,7 @@ func (s *stepped) ask(addr netip.Addr) limit.Verdict {
 	return s.Decide(&req, s.now).Verdict
 }
 
-// wait lets time pass, in the steps in which a node counts.
+// wait advances the time, in the steps in which a node counts.
 func (s *stepped) wait(d time.Duration) {
 	s.now = s.now.Add(d)
 	s.Flush()
@@ -132,7 +132,7 @@ func TestSheddingConverges(t *testing.T) {
 	}
 }
 
-// What passes is about the threshold, too, if the requests of a network come to several nodes, each of which rarely
+// About the threshold passes, too, if the requests of a network go to several nodes, each of which rarely
 // learns what the others count.
 func TestSheddingAtSeveralNodes(t *testing.T) {
 	const nodes, threshold, perSecond, seconds = 3, 10, 25, 400
@@ -215,14 +215,14 @@ type level struct {
 
 const oraclePeriod = 10_000_000 // microseconds
 
-// exceeds reports whether a key's estimate is above what at microseconds.
+// exceeds reports whether a key's estimate is greater than what, at a time in microseconds.
 func (o *oracle) exceeds(key string, at int64, what *big.Int) bool {
 	window, elapsed := at/oraclePeriod, at%oraclePeriod
 	estimate := o.counts[key][window-1]*(oraclePeriod-elapsed) + o.counts[key][window]*oraclePeriod
 	return big.NewInt(estimate).Cmp(new(big.Int).Mul(what, big.NewInt(oraclePeriod))) > 0
 }
 
-// decide returns what becomes of a request, and counts it. share returns that of the client at a level.
+// decide decides a request, and counts it. share returns the hash of the client at a level, from 0 to 1.
 func (o *oracle) decide(addr netip.Addr, at int64, share func(level int) count.Share) limit.Verdict {
 	verdict, narrowest := limit.Passed, len(o.levels)
 	key := func(i int) string {

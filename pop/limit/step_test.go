@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// steppedPop returns limiters that share a shard and a clock, and that nobody runs.
+// steppedPop returns limiters that share a shard and a clock. Their Run is not called.
 func steppedPop(t *testing.T, n int, clock func() time.Time, log io.Writer, rules string) (limiters []*limit.Limiter) {
 	t.Helper()
 	var running sync.WaitGroup
@@ -140,7 +140,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// However many mitigations start at once, the shard has a record of each: another node acts on them with the next request.
+// However many mitigations start at once, the shard gets a record of each: another node acts on them with the
+// next request.
 func TestEachOfManyRecordsIsStored(t *testing.T) {
 	pop := newSteppedPop(t, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 2, period: 1m}], mitigation_timeout: 1m}]", 2)
 	const clients = 700

@@ -21,7 +21,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// stored returns a client of a's shard, and what it has under a key.
+// stored returns a client of a's shard, and the value of a key.
 func (a *single) stored(t *testing.T, key string) []byte {
 	t.Helper()
 	s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
@@ -222,8 +222,7 @@ func shardThatStalls(timeout time.Duration, metrics *memcached.Metrics) *memcach
 	}})
 }
 
-// If two active records have the same action, the one that ends last decides, then the first rule in
-// the files.
+// If two active records have the same action, the one that ends last decides, then the first rule in the files.
 func TestWhichRecordDecides(t *testing.T) {
 	table, err := mitigation.New(mitigation.Options{})
 	if err != nil {
@@ -243,7 +242,7 @@ rules:
 	req.Canonicalize(rule.ClientPrefix{})
 	for _, tt := range []struct {
 		name            string
-		path, host, ban time.Duration // what remains of each rule's record
+		path, host, ban time.Duration // remaining time of each rule's record
 		want            string
 	}{
 		{"they end together", time.Minute, time.Minute, 0, "path"},
