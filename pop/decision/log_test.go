@@ -84,7 +84,7 @@ func (r *running) decide(of *rule.Rule, k counter.Key, verdict string) {
 	r.Offer(b)
 }
 
-// linesOf returns the lines of a file, all of which must be valid.
+// linesOf returns the lines of a file, which must be valid.
 func linesOf(tb testing.TB, file string) (lines []decision.Line) {
 	tb.Helper()
 	text, err := os.ReadFile(file)
@@ -110,7 +110,7 @@ func events(lines []decision.Line) (list []string) {
 	return list
 }
 
-// Nodes that were given the same file would mix their lines: the second one is told, before it writes any.
+// Nodes with the same file would mix their lines: the second one fails before it writes any.
 func TestOneFileForTwo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "decisions")
 	first := start(t, decision.Options{File: file})
@@ -137,7 +137,7 @@ func TestOneFileForTwo(t *testing.T) {
 	}
 }
 
-// The sample is the stated share of the keys, and a greater share holds all keys of a smaller one.
+// The sample has the configured share of the keys, and a greater share contains all keys of a smaller one.
 func TestSample(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var logs []*decision.Log
@@ -176,8 +176,8 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// A file explains itself: node, rule, decisions and counts. Keys are pseudonyms, and no client is in
-// it, unless the operator says so.
+// A file is self-contained: node, rule, decisions and counts. Keys are pseudonyms, and it contains no client,
+// unless the operator enables it.
 func TestLines(t *testing.T) {
 	for _, clients := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// gauge returns a metric's value as a collector.
+// gauge returns the value of a metric.
 func gauge(tb testing.TB, reg *prometheus.Registry, name string, labels ...string) prometheus.Collector {
 	tb.Helper()
 	all, err := reg.Gather()
@@ -257,8 +257,8 @@ func gauge(tb testing.TB, reg *prometheus.Registry, name string, labels ...strin
 	return sum
 }
 
-// The log is bounded: when a file is full the next one begins, with what it needs to be read alone,
-// and the fifth one ends the first.
+// The log is bounded: when a file is full the next one begins, with the lines that it needs to be
+// self-contained, and the fifth file replaces the first.
 func TestRotation(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := start(t, decision.Options{File: filepath.Join(t.TempDir(), "log"), Share: 1, Size: 40_000})
@@ -289,7 +289,7 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// Another program may move the file away, and a node that was killed may leave half a line.
+// Another program may move the file away, and a killed node may leave half a line.
 func TestFileOfOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "log")
@@ -315,7 +315,7 @@ func TestFileOfOthers(t *testing.T) {
 	})
 }
 
-// Lines that cannot be written are counted, and the log says so when it can be written again.
+// Lines that cannot be written are counted, and the log contains their number once it can be written again.
 func TestLinesThatAreMissing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "dir")
@@ -353,7 +353,7 @@ func TestLinesThatAreMissing(t *testing.T) {
 	})
 }
 
-// Requests never wait for the log: what does not fit is dropped, and counted.
+// Requests never wait for the log: lines without room are dropped and counted.
 func TestQueueIsBounded(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	l, err := decision.New(decision.Options{File: filepath.Join(t.TempDir(), "log"), Node: "n1", Secret: secretOf(t), Registerer: reg})
@@ -361,7 +361,7 @@ func TestQueueIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	of := ruleOf(t)
-	for range 5000 { // nothing runs
+	for range 5000 { // Run was not called
 		l.Offer(l.Add(nil, decision.Key{Rule: of}))
 	}
 	if got := testutil.ToFloat64(gauge(t, reg, "edge_decision_log_dropped_total", "queue_full")); got != 5000-4096 {
@@ -369,7 +369,7 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// What cannot be the log's file is refused before the node runs.
+// An unusable file is rejected before the node runs.
 func TestOpen(t *testing.T) {
 	foreign := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(foreign, []byte("rules: []\n"), 0o600); err != nil {

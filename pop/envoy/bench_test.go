@@ -19,9 +19,9 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// BenchmarkServer measures the CPU time per decision of a server in a process of its own,
-// edge-envoy in a directory of PATH, and of its memcached. One connection has 64 requests in flight.
-// With EDGE_ENVOY_TARGET=HOST:PORT and EDGE_ENVOY_PIDS=PID,PID it measures another server instead.
+// BenchmarkServer measures the CPU time per decision of a server process, edge-envoy in PATH, and of its
+// memcached. One connection has 64 requests in flight. With EDGE_ENVOY_TARGET=HOST:PORT and
+// EDGE_ENVOY_PIDS=PID,PID it measures another server instead.
 func BenchmarkServer(b *testing.B) {
 	target, pids := os.Getenv("EDGE_ENVOY_TARGET"), strings.Split(os.Getenv("EDGE_ENVOY_PIDS"), ",")
 	if target == "" {

@@ -19,8 +19,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// The documented configuration consists of fields that Envoy has, with values that it accepts, and
-// its routes name rules of the documented rules file.
+// The documented configuration has fields that Envoy knows, with valid values, and its routes name rules of the
+// documented rules file.
 func TestDocumentedExample(t *testing.T) {
 	page, err := os.ReadFile("../../docs/envoy.md")
 	if err != nil {

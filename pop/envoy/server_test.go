@@ -41,7 +41,7 @@ func listen(t *testing.T, addr, name string, shards ...string) (*envoy.Server, *
 	if err := n.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = n.Stop(context.Background()) }) // shards may be dead
+	t.Cleanup(func() { _ = n.Stop(context.Background()) }) // fails if shards are dead
 	s, err := envoy.New(envoy.Options{Node: n, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func listen(t *testing.T, addr, name string, shards ...string) (*envoy.Server, *
 	return server, conn
 }
 
-// shouldLimit asks by gRPC about a client, and counts it this many times.
+// shouldLimit asks about a client over gRPC, and counts it this many times.
 func shouldLimit(t *testing.T, conn *grpc.ClientConn, ip string, times uint64) rls.RateLimitResponse_Code {
 	t.Helper()
 	r, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(context.Background(), &rls.RateLimitRequest{
@@ -83,15 +83,15 @@ func shouldLimit(t *testing.T, conn *grpc.ClientConn, ip string, times uint64) r
 	return r.OverallCode
 }
 
-// Two nodes of a PoP refuse a client that exceeds the limit at both together. When memcached is
-// dead they go on, each by what it counts alone.
+// Two nodes of a PoP refuse a client that exceeds the limit at both together. When memcached is dead they
+// continue, each with its own counts.
 func TestPoP(t *testing.T) {
 	memcached := harness.StartMemcached(t)
 	_, a := listen(t, "127.0.0.1:0", "a", memcached.Addr)
 	_, b := listen(t, "127.0.0.1:0", "b", memcached.Addr)
 	nodes := []*grpc.ClientConn{a, b}
 	refused := func(conn *grpc.ClientConn, client string) bool { return shouldLimit(t, conn, client, 0) == over }
-	// exceed has a client exceed the limit at both together, and reports whether both refuse it then.
+	// exceed makes a client exceed the limit at both together, and reports whether both refuse it then.
 	exceed := func(client string) bool {
 		for i := range 10 {
 			for _, conn := range nodes {
@@ -101,7 +101,7 @@ func TestPoP(t *testing.T) {
 			}
 		}
 		shouldLimit(t, a, client, 1) // the 21st
-		const most = 2000            // questions, until a count was lost: memcached was late
+		const most = 2000            // queries until a count was lost because memcached was late
 		for i := 0; !refused(a, client) && !refused(b, client); i++ {
 			if i == most {
 				return false
@@ -109,7 +109,7 @@ func TestPoP(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		for _, conn := range nodes {
-			shouldLimit(t, conn, client, 1) // unless it refuses, it counts, and learns what the other has
+			shouldLimit(t, conn, client, 1) // unless it refuses, it counts, and learns the other's counts
 			for i := 0; !refused(conn, client); i++ {
 				if i == most {
 					return false
@@ -141,7 +141,7 @@ func TestPoP(t *testing.T) {
 	}
 }
 
-// Health and reflection are what load balancers and people ask for, on a Unix socket too.
+// Load balancers and people use health and reflection, over a Unix socket too.
 func TestServer(t *testing.T) {
 	ctx := context.Background()
 	server, conn := listen(t, "unix:"+filepath.Join(t.TempDir(), "envoy.sock"), "a")
@@ -194,7 +194,7 @@ func TestServer(t *testing.T) {
 	if r, err := watch.Recv(); err != nil || r.Status != healthpb.HealthCheckResponse_NOT_SERVING {
 		t.Errorf("health during Stop: %v %v", r, err)
 	}
-	cancel() // the watch would go on
+	cancel() // the watch would continue
 	<-stopped
 	if _, err := net.Dial("unix", conn.Target()[len("unix:"):]); err == nil {
 		t.Error("the server still listens")

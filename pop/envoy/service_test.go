@@ -27,7 +27,7 @@ const (
 	over = rls.RateLimitResponse_OVER_LIMIT
 )
 
-// A served is a service with the node behind it.
+// A served is a service and its node.
 type served struct {
 	*envoy.Service
 	t    *testing.T
@@ -35,7 +35,7 @@ type served struct {
 	log  *strings.Builder
 }
 
-// serve returns a service by the rules of a file, until the test ends.
+// serve returns a service with the rules of a file, which runs until the test ends.
 func serve(t *testing.T, rules string, o envoy.Options) served {
 	t.Helper()
 	set, err := rule.Parse("rules.yaml", []byte(rules))
@@ -63,7 +63,7 @@ func serve(t *testing.T, rules string, o envoy.Options) served {
 	return served{s, t, n, log}
 }
 
-// ask asks about descriptors, and waits until what they counted is known.
+// ask asks about descriptors, and waits until their counts are known.
 func (s served) ask(hits uint32, descriptors ...*ratelimit.RateLimitDescriptor) *rls.RateLimitResponse {
 	s.t.Helper()
 	response, err := s.ShouldRateLimit(context.Background(), &rls.RateLimitRequest{Domain: "edge", Descriptors: descriptors, HitsAddend: hits})
@@ -118,8 +118,8 @@ rules:
   - {id: wide, characteristics: [ip], limits: [{threshold: 100, period: 1h}, {threshold: 1000, period: 10s}], action: block, mitigation_timeout: 0s}
 `
 
-// Statuses are in the order of the descriptors, and one that is over its limit makes the request
-// over: envoyproxy/ratelimit's README, and its test of the service.
+// Statuses are in the order of the descriptors, and one that is over its limit makes the request over its
+// limit: see envoyproxy/ratelimit's README, and its test of the service.
 func TestSeveralDescriptors(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := serve(t, twoRules, envoy.Options{})
@@ -147,7 +147,7 @@ func TestHitsAddend(t *testing.T) {
 		name       string
 		hits       uint32
 		descriptor *ratelimit.RateLimitDescriptor
-		want       uint32 // of 100 that remain
+		want       uint32 // remaining of 100
 	}{
 		{"0 is 1", 0, descriptor("rule", "wide", "ip", "192.0.2.1"), 99},
 		{"1", 1, descriptor("rule", "wide", "ip", "192.0.2.1"), 99},
@@ -188,7 +188,7 @@ func TestHitsAddend(t *testing.T) {
 	})
 }
 
-// The limit with the fewest requests left is told, with the time until it changes.
+// The answer has the limit with the fewest remaining requests, and the time until it changes.
 func TestStatus(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) { // its clock begins at midnight
 		s := serve(t, twoRules, envoy.Options{Headers: true})
@@ -290,12 +290,12 @@ const oddRules = twoRules + `
   - {id: plan, characteristics: [{header: x-plan, missing: skip}], limits: [{threshold: 1, period: 1m}], action: block, mitigation_timeout: 1m}
 `
 
-// What no rule can decide is OK however often it comes, counted by cause, and logged once.
+// Descriptors that no rule can decide are always OK, counted by cause, and logged once.
 func TestUndecided(t *testing.T) {
 	for _, c := range []struct {
 		name, domain string
 		descriptor   *ratelimit.RateLimitDescriptor
-		cause, log   string // empty: it is decided
+		cause, log   string // empty if it is decided
 	}{
 		{"another domain", "shop", descriptor("rule", "tight", "ip", "192.0.2.1"), "domain", "another domain"},
 		{"no entries", "", descriptor(), "rule", "no entry rule or generic_key"},

@@ -19,10 +19,10 @@ import (
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
-// patience is how long a test waits before it gives up. No test depends on its length.
+// patience is how long a test waits before it fails. No test depends on its length.
 const patience = 2 * time.Minute
 
-// A node takes part in the gossip, and keeps what it hears.
+// A node takes part in the gossip, and records what it receives.
 type node struct {
 	*gossip.Gossip
 	name     string
@@ -30,11 +30,11 @@ type node struct {
 	wire     *wire
 
 	mu       sync.Mutex
-	messages map[string]int    // how often each was received
-	statuses map[string]string // the last one, by sender
+	messages map[string]int    // number of times each was received
+	statuses map[string]string // the last status of each sender
 }
 
-// A wire is a transport that loses packets, can be cut, and remembers what came in.
+// A wire is a transport that loses packets, can be cut, and records what it sends.
 type wire struct {
 	memberlist.Transport
 	mu       sync.Mutex
@@ -116,20 +116,20 @@ func start(t testing.TB, name string, set func(*gossip.Options), join ...*node) 
 	n.Gossip = g
 	t.Cleanup(func() {
 		if n.Gossip != nil {
-			_ = g.Stop() // the others may be gone
+			_ = g.Stop() // fails if the others are gone
 		}
 	})
 	return n
 }
 
-// kill ends n as if its process had died.
+// kill ends n as if its process had been killed.
 func (n *node) kill() {
 	n.wire.set(func(w *wire) { w.loss = 1 })
-	_ = n.Stop() // nobody hears that it leaves
+	_ = n.Stop() // the others do not notice that it leaves
 	n.Gossip = nil
 }
 
-// startAll starts nodes that know each other.
+// startAll starts nodes that are members of each other.
 func startAll(t testing.TB, count int, set func(*gossip.Options)) (nodes []*node) {
 	t.Helper()
 	for i := range count {
@@ -158,20 +158,20 @@ func (n *node) received() int {
 	return len(n.messages)
 }
 
-// times returns how often message was received.
+// times returns the number of times that message was received.
 func (n *node) times(message []byte) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.messages[string(message)]
 }
 
-// eventually waits until ok says true.
+// eventually waits until ok returns true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	harness.Until(t, what, patience, 5*time.Millisecond, ok)
 }
 
-// metric returns the value of a metric without labels, or with one.
+// metric returns the value of a metric with at most one label.
 func (n *node) metric(t *testing.T, name, label string) float64 {
 	t.Helper()
 	families, err := n.registry.Gather()
@@ -189,7 +189,7 @@ func (n *node) metric(t *testing.T, name, label string) float64 {
 	return 0
 }
 
-// numbered returns the ith message, as long as a mitigation record.
+// numbered returns the ith message, of the length of a mitigation record.
 func numbered(i int) []byte {
 	return binary.BigEndian.AppendUint32(make([]byte, 88), uint32(i))
 }

@@ -44,8 +44,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// Whatever the order, no number is taken as fresh twice, and each that is not too old is
-// once.
+// In any order, no number is fresh twice, and each that is not too old is fresh once.
 func TestWindowProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w window
@@ -116,7 +115,7 @@ func TestPack(t *testing.T) {
 	})
 }
 
-// A peer whose clock is an hour ahead, and two of whose packets were delayed.
+// The peer's clock is an hour ahead, and two of its packets were delayed.
 func TestClock(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	const ahead = time.Hour
@@ -126,7 +125,7 @@ func TestClock(t *testing.T) {
 	}
 	now := start
 	for _, delays := range [][2]time.Duration{
-		{400 * time.Millisecond, time.Millisecond}, // one way slower: wrong by half of it
+		{400 * time.Millisecond, time.Millisecond}, // one direction is slower: wrong by half of the difference
 		{time.Millisecond, time.Millisecond},
 		{time.Millisecond, 300 * time.Millisecond},
 	} {
@@ -151,13 +150,13 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// How far a node is ahead of the node that is most behind, and of the median. A node whose clock is
-// not known does not count.
+// A node's offset from the clock that is most behind, and from the median. Nodes whose clock is unknown do not
+// count.
 func TestClockAhead(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
 		name   string
-		others []time.Duration // how far they are ahead
+		others []time.Duration // offsets of the others
 		want   time.Duration
 		median time.Duration
 	}{
@@ -181,7 +180,7 @@ func TestClockAhead(t *testing.T) {
 	}
 }
 
-// A clock that is set back, and impossible times, are no measurement.
+// Clocks that were set back and impossible times are not measurements.
 func TestClockGarbage(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	for name, times := range map[string][3]int64{
@@ -203,8 +202,8 @@ func TestClockGarbage(t *testing.T) {
 	}
 }
 
-// What is received, by its header: messages on the way for too long and old statuses are
-// refused, and the age of messages is computed from the sender's clock.
+// Received packets are checked by their header: late messages and old statuses are rejected, and the age of
+// messages is computed from the sender's clock.
 func TestReceive(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const me, peer, ahead = 1, 2, time.Hour
@@ -221,7 +220,7 @@ func TestReceive(t *testing.T) {
 			return append(header{kindMessages, from, to, number, at.UnixMicro()}.packet(), pack([][]byte{[]byte(text)}, at)[0].bytes...)
 		}
 		status := func(number uint64) []byte {
-			c := clock{peerSent: time.Now().UnixMicro(), receivedAt: time.Now().Add(ahead)} // no way takes any time
+			c := clock{peerSent: time.Now().UnixMicro(), receivedAt: time.Now().Add(ahead)} // zero delay
 			return append(c.appendTimes(header{kindStatus, peer, me, number, 0}.packet(), time.Now().Add(ahead)), "ok"...)
 		}
 		theirs := func() time.Time { return time.Now().Add(ahead) }
@@ -258,7 +257,7 @@ func TestReceive(t *testing.T) {
 	})
 }
 
-// A key that is no longer given is no longer good, and the first one encrypts.
+// A removed key is no longer accepted, and the first key encrypts.
 func TestSetKeysRemovesOldKeys(t *testing.T) {
 	one, two, three := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 32), bytes.Repeat([]byte{3}, 24)
 	g, err := New(Options{Name: "n1", Listen: "127.0.0.1:0", Keys: [][]byte{one}, Receive: func(string, []byte, time.Duration) {}})
@@ -284,8 +283,7 @@ func TestSetKeysRemovesOldKeys(t *testing.T) {
 	}
 }
 
-// Two nodes of one name are noticed, but not while one of them may be what the other was before it
-// was killed.
+// Two nodes with the same name are noticed, unless one may be the previous process of the other.
 func TestTwins(t *testing.T) {
 	text := "nothing"
 	g := &Gossip{wake: make(chan struct{}, 1), links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]time.Time{}}

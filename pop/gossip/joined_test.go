@@ -9,8 +9,8 @@ import (
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
-// Attempts to join that fail are told while there are no members, whatever is wrong: the address, the
-// name or the key. So is the first member.
+// Failed attempts to join are reported while there are no members, whatever the reason: the address, the name
+// or the key. So is the first member.
 func TestJoinedTells(t *testing.T) {
 	t.Parallel()
 	other := start(t, "other", withKeys(key(2)))

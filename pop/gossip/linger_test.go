@@ -15,21 +15,21 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// memberAt returns what memberlist tells of a run.
+// memberAt returns memberlist's node for a run.
 func memberAt(name string, run uint64) *memberlist.Node {
 	meta := binary.BigEndian.AppendUint64([]byte{metaVersion}, run)
 	return &memberlist.Node{Name: fmt.Sprintf("%s@%x", name, run), Addr: net.IPv4(127, 0, 0, byte(run)), Port: 7946, Meta: meta}
 }
 
-// A member that is found dead by mistake misses nothing: messages from before and meanwhile
-// are sent until it acknowledges them, and its own are taken. What has left, has begun
-// another run, or stays dead, is sent nothing.
+// A member that is wrongly found dead misses nothing: earlier and later messages are sent until it acknowledges
+// them, and its own are accepted. A node that has left, has started another run, or stays dead, is sent
+// nothing.
 func TestFoundDead(t *testing.T) {
 	const me = 1
 	for _, test := range []struct {
 		name string
-		then func(g *Gossip) // after n2, which is run 2, was found dead
-		want []string        // what is sent to whom within two seconds
+		then func(g *Gossip) // called after n2, which is run 2, was found dead
+		want []string        // messages and receivers within two seconds
 	}{
 		{"comes back", func(g *Gossip) { time.Sleep(linger / 2); g.joined(memberAt("n2", 2)) }, []string{"2 after", "2 before", "2 meanwhile"}},
 		{"is not heard of", func(*Gossip) {}, []string{"2 after", "2 before", "2 meanwhile"}},
@@ -82,8 +82,8 @@ func TestFoundDead(t *testing.T) {
 	}
 }
 
-// A node that was cut off and comes back with the same run is sent, and heard, as before:
-// packets that were received before the partition are not received again.
+// After a partition, a node with the same run sends and receives as before: messages that were received before
+// the partition are not received again.
 func TestReplayAfterAPartition(t *testing.T) {
 	const me = 1
 	for _, state := range []memberlist.NodeStateType{memberlist.StateDead, memberlist.StateLeft} {
@@ -104,7 +104,7 @@ func TestReplayAfterAPartition(t *testing.T) {
 			g.receive(status)
 			g.leftAs(2, state)
 			time.Sleep(linger)
-			g.due(time.Now(), nil) // the link is over
+			g.due(time.Now(), nil) // the link has ended
 			g.receive(old)
 			g.joined(memberAt("n2", 2))
 			g.receive(old)
@@ -117,7 +117,7 @@ func TestReplayAfterAPartition(t *testing.T) {
 	}
 }
 
-// leftAs notes that a run of n2 is in a state.
+// leftAs records the state of a run of n2.
 func (g *Gossip) leftAs(run uint64, state memberlist.NodeStateType) {
 	n := memberAt("n2", run)
 	n.State = state

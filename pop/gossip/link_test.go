@@ -15,8 +15,8 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// A network of one link, in pretended time: what is sent is lost at random, and yet all
-// arrives, in a time that is short.
+// In a simulated network with one link, packets are lost at random, but all messages arrive within a short
+// time.
 func TestLinkOverLoss(t *testing.T) {
 	const loss, count = 0.3, 2000
 	random := rand.New(rand.NewPCG(1, 2))
@@ -80,8 +80,7 @@ func TestLinkOverLoss(t *testing.T) {
 	}
 }
 
-// One member is sent more only when what it was sent before is on its way: else what is to
-// repair would add to what is too much.
+// A member is sent new packets only when earlier ones have left: otherwise repairs would add to an overload.
 func TestSendToWaits(t *testing.T) {
 	g := &Gossip{wake: make(chan struct{}, 1), reached: map[uint64]*link{2: {run: 2, name: "n2", node: new(memberlist.Node)}}}
 	g.metrics = newMetrics(nil, g)
@@ -109,13 +108,13 @@ func TestSendToWaits(t *testing.T) {
 	}
 }
 
-// A packet is sent again when its acknowledgement could have come: sooner where packets are
-// under way for a short time, and never much later.
+// A packet is sent again when its acknowledgement is overdue: earlier if the round trip is short, and never
+// much later.
 func TestAgain(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		delays []time.Duration // of statuses, there and back
-		want   []time.Duration // pauses after a packet was sent once, twice, …
+		delays []time.Duration // round trips of statuses
+		want   []time.Duration // pauses after the packet was sent once, twice, …
 	}{
 		{"not known", nil, []time.Duration{30000, 45000, 67500, 101250, 150000, 150000}},
 		{"one machine", []time.Duration{300, 200, 400}, []time.Duration{30000, 45000}},
@@ -137,7 +136,7 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// What is never acknowledged is given up, and what has no room is dropped; both are known.
+// Messages that are never acknowledged are given up, and messages without room are dropped. Both are counted.
 func TestLinkBounds(t *testing.T) {
 	m := newMetrics(nil, new(Gossip))
 	l := &link{run: 2, node: new(memberlist.Node)}
@@ -175,7 +174,7 @@ func TestLinkBounds(t *testing.T) {
 	}
 }
 
-// What is acknowledged is not sent again, and leaves its place to what waits.
+// Acknowledged messages are not sent again, and make room for those that wait.
 func TestAcknowledged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const me, peer = 1, 2
@@ -194,7 +193,7 @@ func TestAcknowledged(t *testing.T) {
 				acks = binary.BigEndian.AppendUint64(acks, number+1)
 			}
 		}
-		woken := func() bool { // the sender
+		woken := func() bool { // reports whether the sender was woken
 			select {
 			case <-g.wake:
 				return true

@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// newGossip returns the gossip of a node that was not started.
+// newGossip returns the gossip of a node that is not started.
 func newGossip(t *testing.T, set func(*Options)) *Gossip {
 	t.Helper()
 	o := Options{Name: "n1", Listen: "127.0.0.1:0", Receive: func(string, []byte, time.Duration) {}, Logger: slog.New(slog.DiscardHandler)}
@@ -29,7 +29,7 @@ func newGossip(t *testing.T, set func(*Options)) *Gossip {
 	return g
 }
 
-// nodeAt returns what memberlist knows of a node whose run is the last bytes of its address.
+// nodeAt returns memberlist's node whose run is the last bytes of its address.
 func nodeAt(run uint32) *memberlist.Node {
 	ip := binary.BigEndian.AppendUint32(nil, 10<<24|run)
 	meta := binary.BigEndian.AppendUint64([]byte{metaVersion}, uint64(run))
@@ -42,8 +42,7 @@ func (g *Gossip) leaves(run uint32, state memberlist.NodeStateType) {
 	g.left(n)
 }
 
-// Seeds and nodes that were members are joined again while they are missing, nodes that have left
-// are not.
+// Seeds and former members are joined again while they are missing; nodes that have left are not.
 func TestMissing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGossip(t, func(o *Options) { o.Join = []string{"10.0.0.1:7946", "10.0.0.2:7946"} })
@@ -76,7 +75,7 @@ func TestMissing(t *testing.T) {
 	})
 }
 
-// Of very many nodes that are gone, only the last are looked for.
+// If very many nodes are gone, only the last ones are looked for.
 func TestMissingIsBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGossip(t, nil)
@@ -97,7 +96,7 @@ func TestMissingIsBounded(t *testing.T) {
 	})
 }
 
-// The runs that are remembered are bounded. Members and the last that are gone stay: their
+// The number of remembered runs is bounded. Those of members and of the last nodes that are gone stay: their
 // packets must not be received twice.
 func TestLinksAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -120,7 +119,7 @@ func TestLinksAreBounded(t *testing.T) {
 	})
 }
 
-// Followers hear of each member that comes or goes, exactly once.
+// Followers are told of each member that joins or leaves, exactly once.
 func TestChanged(t *testing.T) {
 	changes := 0
 	g := newGossip(t, func(o *Options) { o.Changed = func() { changes++ } })
@@ -141,11 +140,11 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// Packets that have no room, and packets for a node that leaves, are counted.
+// Packets without room, and packets for a node that leaves, are counted.
 func TestDroppedPackets(t *testing.T) {
 	g := newGossip(t, nil)
 	g.joined(nodeAt(2))
-	const more = 50 // than there is room for
+	const more = 50 // more than there is room for
 	for range queueSize + more {
 		g.Send(make([]byte, MaxMessage))
 	}
@@ -160,7 +159,7 @@ func TestDroppedPackets(t *testing.T) {
 	}
 }
 
-// Messages that wait are bounded, and the rest is counted. The caller may use its bytes again.
+// The number of pending messages is bounded, and the others are counted. The caller may reuse its bytes.
 func TestSendIsBounded(t *testing.T) {
 	g := newGossip(t, nil)
 	g.joined(nodeAt(2))

@@ -18,7 +18,7 @@ import (
 	"github.com/edgelimit/edge/pop/page"
 )
 
-// A node is what a page shows.
+// A node is a fake that a page shows.
 type node struct {
 	*page.Page
 	requests *prometheus.CounterVec
@@ -28,7 +28,7 @@ type node struct {
 	rules    []string
 	query    admin.Query // the last one
 	asked    map[string]string
-	looks    int // at the status
+	looks    int // number of status queries
 	changed  uint64
 	now      time.Time
 }
@@ -73,7 +73,7 @@ func newNode() *node {
 	return n
 }
 
-// parts returns the parts that a stream begins with.
+// parts returns the initial parts of a stream.
 func (n *node) parts(t *testing.T, query string) map[string]string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -94,7 +94,7 @@ func (n *node) parts(t *testing.T, query string) map[string]string {
 	return parts
 }
 
-// A firstEvent takes one event.
+// A firstEvent receives one event.
 type firstEvent struct {
 	*httptest.ResponseRecorder
 	cancel context.CancelFunc
@@ -111,7 +111,7 @@ func expect(t *testing.T, what, html string, want ...string) {
 	}
 }
 
-// The figures are those of the metrics in the last step, the table's those of the span.
+// Figures are those of the metrics in the last step; the table has those of the whole span.
 func TestFigures(t *testing.T) {
 	n := newNode()
 	step := func(passed, refused, counted float64) {
@@ -143,7 +143,7 @@ func TestFigures(t *testing.T) {
 	expect(t, "the table when all has left the span", n.parts(t, "")["rules"], `data-label="Counted">0<`)
 	expect(t, "the table of a day", n.parts(t, "span=24h")["rules"], `data-label="Counted">40<`)
 
-	// A rule that is removed takes its figures along.
+	// The figures of a removed rule are removed.
 	n.rules = nil
 	n.requests.DeletePartialMatch(prometheus.Labels{"rule": "login"})
 	n.counted.DeleteLabelValues("login")
@@ -154,7 +154,7 @@ func TestFigures(t *testing.T) {
 	expect(t, "the table with the rule anew", n.parts(t, "span=24h")["rules"], `data-label="Counted">0<`)
 }
 
-// What is searched for is an address, a network, the beginning of a key, or a node.
+// A search is for an address, a network, a prefix of a key, or a node.
 func TestSearch(t *testing.T) {
 	n := newNode()
 	for search, want := range map[string]string{
@@ -182,7 +182,7 @@ func TestSearch(t *testing.T) {
 	expect(t, "the list", n.parts(t, "")["list"], "2m 05s", `data-lift="ab12"`, `data-end="1800000`)
 }
 
-// A story is asked for as by edge explain.
+// A story accepts the same queries as edge explain.
 func TestStory(t *testing.T) {
 	n := newNode()
 	for target, want := range map[string]string{
@@ -205,7 +205,7 @@ func TestStory(t *testing.T) {
 	}
 }
 
-// All who look in the same second share one look at the node.
+// All viewers in the same second share one query of the node.
 func TestShared(t *testing.T) {
 	n := newNode()
 	for range 5 {
@@ -226,7 +226,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// Files are served with a policy that lets no other code in, and nothing of the node.
+// Files are served with a policy that forbids any other code, and contain nothing about the node.
 func TestFiles(t *testing.T) {
 	n := newNode()
 	get := func(method, path, tag string) *httptest.ResponseRecorder {
@@ -262,7 +262,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// A stream sends a part again only if it has changed, and ends with Run.
+// A stream sends a part again only when it has changed, and ends when Run does.
 func TestStream(t *testing.T) {
 	n := newNode()
 	n.now = time.Now()

@@ -49,7 +49,7 @@ func flagged(frame []byte, flags uint32) []byte {
 	return frame
 }
 
-// sized returns a NOTIFY frame of size bytes after its length.
+// sized returns a NOTIFY frame of size bytes, not counting its length field.
 func sized(size int) (frame []byte) {
 	for n := size; len(frame) != lengthSize+size; n-- {
 		frame = notify(1, 1, strings.Repeat("a", n))
@@ -57,14 +57,14 @@ func sized(size int) (frame []byte) {
 	return frame
 }
 
-// echo sets a variable to what a message says.
+// echo sets a variable to the contents of a message.
 func echo(m *Message, a *Actions) {
 	for _, arg := range m.Args {
 		a.SetString(arg.Name, string(arg.Value.Bytes))
 	}
 }
 
-// A wire is a connection whose peer has sent what is in it, and then waits if stays is set.
+// A wire is a connection whose peer has sent in and then waits, if stays is set, or closes.
 type wire struct {
 	net.Conn
 	in    io.Reader
@@ -85,7 +85,7 @@ func (w *wire) SetWriteDeadline(time.Time) error { return nil }
 func (w *wire) Close() error                     { return nil }
 func (w *wire) RemoteAddr() net.Addr             { return &net.UnixAddr{} }
 
-// converse returns what a server answers to in, in words.
+// converse describes the server's answers to in.
 func converse(t testing.TB, in io.Reader, handle func(*Message, *Actions)) (said []string, c *conn) {
 	t.Helper()
 	w := &wire{in: in}
@@ -102,7 +102,7 @@ func converse(t testing.TB, in io.Reader, handle func(*Message, *Actions)) (said
 	return said, c
 }
 
-// describe returns a frame of the agent in words.
+// describe describes a frame of the agent.
 func describe(t testing.TB, f *frame) string {
 	t.Helper()
 	var b strings.Builder
@@ -194,7 +194,7 @@ type oneByte struct{ r io.Reader }
 
 func (o oneByte) Read(p []byte) (int, error) { return o.r.Read(p[:1]) }
 
-// A peer that says nothing, or nothing more, is told so and disconnected; so are all when the server
+// A peer that sends nothing, or nothing more, is told so and disconnected. So are all peers when the server
 // shuts down.
 func TestTimeouts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -251,7 +251,7 @@ func readFrame(t *testing.T, c net.Conn) string {
 	return describe(t, &f)
 }
 
-// A peer that must not be served is told why.
+// A peer that must not be served is told the reason.
 func TestRefusedPeer(t *testing.T) {
 	s := NewServer(Options{Handle: echo, Logger: slog.New(slog.DiscardHandler), Refuse: func(net.Addr) string { return "not trusted" }})
 	ln := shard.NewPipe()
@@ -268,7 +268,7 @@ func TestRefusedPeer(t *testing.T) {
 }
 
 func TestVarint(t *testing.T) {
-	for v, want := range map[uint64][]byte{ // as HAProxy's documentation has them
+	for v, want := range map[uint64][]byte{ // from HAProxy's documentation
 		0: {0}, 239: {239}, 240: {240, 0}, 2287: {255, 127}, 2288: {240, 128, 0}, 264431: {255, 255, 127}, 264432: {240, 128, 128, 0},
 	} {
 		if got := appendVarint(nil, v); !bytes.Equal(got, want) {
@@ -303,7 +303,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// Whatever a peer sends, the server answers in frames, and keeps no more than its bounds.
+// Whatever a peer sends, the server answers in frames and stays within its bounds.
 func FuzzConversation(f *testing.F) {
 	f.Add(bytes.Join([][]byte{hello("2.0", 16380, all, false), notify(1, 1, "a")}, nil))
 	f.Fuzz(func(t *testing.T, in []byte) {

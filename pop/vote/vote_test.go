@@ -11,8 +11,8 @@ import (
 	"github.com/edgelimit/edge/pop/vote"
 )
 
-// A shard leaves the ring after most nodes have voted against it for a second, and comes back
-// after three, later each time it leaves again soon.
+// A shard leaves the ring after most nodes have voted against it for a second, and returns after three, later
+// each time it leaves again soon.
 func TestVotes(t *testing.T) {
 	const a, b = "10.0.0.1:11211", "10.0.0.2:11211"
 	type step struct {
@@ -67,7 +67,7 @@ func TestVotes(t *testing.T) {
 	}
 }
 
-// A shard keeps its standing and its drain while other shards come and go.
+// A shard keeps its standing and its drain while other shards join and leave.
 func TestVotesOverReplacement(t *testing.T) {
 	var v vote.Votes
 	v.Replace([]string{"a:1", "b:1", "c:1"})
@@ -85,7 +85,7 @@ func TestVotesOverReplacement(t *testing.T) {
 	}
 }
 
-// More drains than one message has room for are sent by several.
+// Drains that exceed the size of a message are sent in several.
 func TestManyDrains(t *testing.T) {
 	const shards, room = 200, 1000 // bytes
 	var here, there vote.Votes
@@ -110,7 +110,7 @@ func TestManyDrains(t *testing.T) {
 	}
 }
 
-// Of orders to drain a shard all nodes keep the same one, in whatever order they hear of them.
+// All nodes keep the same order to drain a shard, whatever the sequence in which they receive several.
 func TestDrainsConverge(t *testing.T) {
 	const addr = "10.0.0.1:11211"
 	now := time.Unix(1_800_000_000, 0)
@@ -121,9 +121,9 @@ func TestDrainsConverge(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name       string
-		a, b       bool          // what two operators order
+		a, b       bool          // the orders of two operators
 		behind     time.Duration // of the second one's clock
-		heardFirst bool          // the second node has heard of the first order
+		heardFirst bool          // the second node has received the first order
 		want       bool
 	}{
 		{"the later one holds", true, false, -time.Second, false, false},
@@ -149,7 +149,7 @@ func TestDrainsConverge(t *testing.T) {
 	}
 }
 
-// After garbage in a shard, operators still have the last word.
+// Operators have the last word, even after garbage in a shard.
 func TestDrainAfterGarbage(t *testing.T) {
 	const addr = "10.0.0.1:11211"
 	var v vote.Votes

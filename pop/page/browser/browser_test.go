@@ -24,7 +24,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// patience is how long a test waits for the browser before it gives up. No test depends on its length.
+// patience is how long a test waits before it fails. No test depends on its length.
 const patience = 5 * time.Minute
 
 var browser struct {
@@ -34,7 +34,7 @@ var browser struct {
 	err    error
 }
 
-// TestMain ends the browser that all tests share.
+// TestMain ends the browser, which all tests share.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if browser.cancel != nil {
@@ -65,17 +65,16 @@ func started(t testing.TB) context.Context {
 	return browser.ctx
 }
 
-// A tab is one of a real browser. What it asks other machines for, and writes to its console, fails
-// the test.
+// A tab is a tab of a real browser. Requests to other hosts and messages on the console fail the test.
 type tab struct {
 	context.Context
 	t testing.TB
 
 	mu       sync.Mutex
-	expected []string // parts of messages on the console that belong to the test
+	expected []string // substrings of expected console messages
 }
 
-// open opens a tab that is as wide as a screen or a telephone, in a colour scheme.
+// open opens a tab with the width of a screen or a phone, and a colour scheme.
 func open(t testing.TB, width int64, scheme string) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(started(t))
@@ -120,7 +119,7 @@ func (b *tab) complain(text string) {
 	b.t.Errorf("the console says: %s", text)
 }
 
-// expect lets messages on the console have a part.
+// expect allows console messages that contain part.
 func (b *tab) expect(part string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -152,7 +151,7 @@ func eval[T any](b *tab, expression string) T {
 	return value
 }
 
-// until waits until an expression is true, also while another page is loaded.
+// until waits until an expression is true, even while another page is loaded.
 func (b *tab) until(what, expression string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
@@ -164,7 +163,7 @@ func (b *tab) until(what, expression string) {
 	}
 }
 
-// press presses a key, such as Tab or Enter, or writes a text.
+// press presses a key, such as Tab or Enter, or types a text.
 func (b *tab) press(keys string) {
 	b.t.Helper()
 	if err := chromedp.Do(b, chromedp.KeyEvent(keys)); err != nil {
@@ -172,14 +171,14 @@ func (b *tab) press(keys string) {
 	}
 }
 
-// live waits until the page shows what the node knows.
+// live waits until the page shows the node's data.
 func (b *tab) live() {
 	b.t.Helper()
 	b.until("the page is live", `document.getElementById('link').dataset.state === 'live' && document.querySelector('#list p') !== null`)
 }
 
-// Nothing is wider than the screen, in the page, a client's story and the dialog, with few and with many
-// mitigations. EDGE_SCREENSHOTS may name a directory for pictures of all.
+// Nothing is wider than the screen, on the page, in a client's story and in the dialog, with few and with many
+// mitigations. EDGE_SCREENSHOTS may name a directory for screenshots.
 func TestLayout(t *testing.T) {
 	dir := os.Getenv("EDGE_SCREENSHOTS")
 	if dir == "" {

@@ -26,12 +26,12 @@ const token = "a-token-of-a-test"
 // A fake is a node with made-up figures, behind the real API.
 type fake struct {
 	mu     sync.Mutex
-	all    []admin.Mitigation // those that end last first
+	all    []admin.Mitigation // in the order of their ends, the last first
 	rules  []admin.Rule
 	nodes  []string
 	lifted []admin.LiftOne
-	text   string // put wherever a client or a file may put one
-	away   bool   // the listener is not on the loopback network
+	text   string // used wherever a client or a file may provide text
+	away   bool   // true if the listener is not on the loopback network
 }
 
 // newFake returns a node with n mitigations.
@@ -90,7 +90,7 @@ func (f *fake) lift(l admin.LiftOne) {
 	f.all = slices.DeleteFunc(f.all, func(m admin.Mitigation) bool { return m.Key == key })
 }
 
-// start adds a mitigation that ends last.
+// start adds a mitigation that ends after all others.
 func (f *fake) start(key, client string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,13 +172,13 @@ func (f *fake) operations() *admin.Operations {
 	}
 }
 
-// A node is a fake that is served.
+// A node serves a fake.
 type node struct {
 	*fake
 	*httptest.Server
 }
 
-// serve serves a fake, and ends it with the test. It has been running for a while.
+// serve serves a fake, which has been running for a while, until the end of the test.
 func serve(t testing.TB, f *fake) *node {
 	t.Helper()
 	return serveAt(t, f, "127.0.0.1:0")
@@ -233,7 +233,7 @@ func serveAt(t testing.TB, f *fake, addr string) *node {
 	return n
 }
 
-// stop ends the node, as its process would.
+// stop ends the node like the end of its process.
 func (n *node) stop() {
 	n.CloseClientConnections()
 	n.Close()

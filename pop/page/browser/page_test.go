@@ -17,14 +17,14 @@ import (
 // rows returns the clients in the list.
 const rows = `[...document.querySelectorAll('#list tbody tr')].map(r => r.querySelector('button').textContent)`
 
-// set writes into a field as somebody who types.
+// set types text into a field.
 func (b *tab) set(id, text string) {
 	b.t.Helper()
 	eval[any](b, fmt.Sprintf(`{const e = document.getElementById(%q); e.value = %s; e.dispatchEvent(new Event('input', {bubbles: true})); null}`, id, quoted(text)))
 }
 
 func quoted(text string) string {
-	b, _ := json.Marshal(text) // strings can always be written
+	b, _ := json.Marshal(text) // never fails for strings
 	return string(b)
 }
 
@@ -40,7 +40,7 @@ func (b *tab) submit(form string) {
 
 const total = `document.getElementById('total').textContent`
 
-// Of 10,000 mitigations a page is shown; the node searches, filters and turns pages.
+// Of 10,000 mitigations the page shows one page; the node searches, filters and pages.
 func TestList(t *testing.T) {
 	node := serve(t, newFake(10000, ""))
 	b := open(t, 1440, "light")
@@ -70,7 +70,7 @@ func TestList(t *testing.T) {
 	b.until("the address bar is read", total+` === '2,000 mitigations of rule search' && document.querySelector('[value="24h"]').checked && document.querySelector('#traffic figure').textContent.includes('steps of 5m')`)
 }
 
-// Lifting asks for a token once, and keeps it in the tab alone.
+// Lifting asks for a token once, and keeps it only in the tab.
 func TestLift(t *testing.T) {
 	f := newFake(3, "")
 	node := serve(t, f)
@@ -108,7 +108,7 @@ func TestLift(t *testing.T) {
 	}
 }
 
-// What happens is shown without a reload, and what has the focus keeps it.
+// Changes appear without a reload, and the focus stays.
 func TestLive(t *testing.T) {
 	f := newFake(3, "")
 	node := serve(t, f)
@@ -144,7 +144,7 @@ func TestRestart(t *testing.T) {
 	b.until("the node is back", `document.getElementById('link').dataset.state === 'live' && `+rows+`.length === 5 && window.kept && document.querySelector('#story article')`)
 }
 
-// Nothing that a client or a file of rules says is ever taken for anything but text.
+// Text from clients and rules files is never interpreted as anything but text.
 func TestHostile(t *testing.T) {
 	for name, text := range map[string]string{
 		"elements":   `<img src=x onerror="window.hacked=1"><script>window.hacked=1</script><svg onload="window.hacked=1">`,
@@ -191,7 +191,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// All can be done by keys alone, and it is always visible where one is.
+// Everything works with the keyboard, and the focus is always visible.
 func TestKeyboard(t *testing.T) {
 	f := newFake(3, "")
 	node := serve(t, f)
@@ -236,7 +236,7 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
-// A node that other machines reach shows nothing without a token. One in the address goes from there.
+// A node that other machines can reach shows nothing without a token. A token in the URL is removed from it.
 func TestToken(t *testing.T) {
 	f := newFake(3, "")
 	f.away = true
@@ -265,7 +265,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// Every text can be read in both schemes, and everything that can be operated has a name.
+// Every text is legible in both schemes, and every control has a name.
 func TestReadable(t *testing.T) {
 	contrast, err := os.ReadFile(filepath.Join("testdata", "contrast.js"))
 	if err != nil {
