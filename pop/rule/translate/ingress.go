@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// An ingress is an Ingress of Kubernetes, as far as ingress-nginx limits it.
+// An ingress is an Ingress of Kubernetes.
 type ingress struct {
 	yamlFile
 	node        *yaml.Node
@@ -24,22 +24,22 @@ type ingress struct {
 
 // A site is a host of an Ingress with its paths.
 type site struct {
-	host  string // empty: all
+	host  string // empty means all
 	paths []string
 	logs  []string
 }
 
-// annotationPrefixes are what the names of annotations begin with.
+// annotationPrefixes are the prefixes of ingress-nginx's annotations.
 var annotationPrefixes = []string{"nginx.ingress.kubernetes.io/", "ingress.kubernetes.io/"}
 
-// otherLimits are annotations that limit something else than requests.
-var otherLimits = map[string]string{
-	"limit-connections": "edge counts requests, not connections",
-	"limit-rate":        "edge limits no bandwidth",
-	"limit-rate-after":  "edge limits no bandwidth",
+// otherLimits are annotations that limit something other than requests.
+var otherLimits = [][2]string{
+	{"limit-connections", "edge counts requests, not connections"},
+	{"limit-rate", "edge does not limit bandwidth"},
+	{"limit-rate-after", "edge does not limit bandwidth"},
 }
 
-// limitAnnotations are the annotations of ingress-nginx about limits.
+// limitAnnotations are all annotations of ingress-nginx about limits.
 var limitAnnotations = []string{
 	"limit-rps", "limit-rpm", "limit-burst-multiplier", "limit-whitelist", "limit-allowlist", "limit-connections", "limit-rate", "limit-rate-after",
 	"global-rate-limit", "global-rate-limit-window", "global-rate-limit-key", "global-rate-limit-ignored-cidrs",
@@ -47,7 +47,7 @@ var limitAnnotations = []string{
 
 func translateIngress(t *Translation, files []File) error {
 	var all []*ingress
-	status, globalStatus := 503, 429
+	statuses := map[string]int{"limit-req-status-code": 503, "global-rate-limit-status-code": 429}
 	for _, each := range files {
 		f := newYAMLFile(each)
 		roots, err := f.documents()
@@ -63,12 +63,12 @@ func translateIngress(t *Translation, files []File) error {
 				all = append(all, newIngress(f, root))
 			case kind == "ConfigMap":
 				for _, kv := range pairs(child(root, "data")) {
-					into := map[string]*int{"limit-req-status-code": &status, "global-rate-limit-status-code": &globalStatus}[kv[0].Value]
-					if into == nil {
+					name := kv[0].Value
+					if statuses[name] == 0 {
 						continue
 					}
-					if *into, err = strconv.Atoi(text(kv[1])); err != nil || *into < rule.MinStatus || *into > rule.MaxStatus {
-						return f.fail(kv[1], "write a status from 400 to 599", "invalid %s %q", kv[0].Value, text(kv[1]))
+					if statuses[name], err = strconv.Atoi(text(kv[1])); err != nil || statuses[name] < rule.MinStatus || statuses[name] > rule.MaxStatus {
+						return f.fail(kv[1], "write a status from 400 to 599", "invalid %s %q", name, text(kv[1]))
 					}
 				}
 			}
@@ -78,7 +78,11 @@ func translateIngress(t *Translation, files []File) error {
 		return failAt(position{file: files[0].Name}, nil, "import the manifests, the output of helm template, or of kubectl get ingress -A -o yaml", "the file has no Ingress")
 	}
 	for _, in := range all {
-		if err := in.limits(t, all, status, globalStatus); err != nil {
+		in.nameOthers(t)
+		if err := in.localLimit(t, all, statuses["limit-req-status-code"]); err != nil {
+			return err
+		}
+		if err := in.globalLimit(t, all, statuses["global-rate-limit-status-code"]); err != nil {
 			return err
 		}
 	}
@@ -115,14 +119,14 @@ func newIngress(f yamlFile, root *yaml.Node) *ingress {
 		in.sites = append(in.sites, s)
 	}
 	for alias := range strings.FieldsFuncSeq(text(in.annotations["server-alias"]), func(r rune) bool { return r == ',' || r == ' ' }) {
-		if len(in.sites) > 0 && expressible("hosts", alias) {
+		if len(in.sites) > 0 && expressible(byHost, alias) {
 			in.sites = append(in.sites, site{strings.ToLower(alias), in.sites[0].paths, in.sites[0].logs})
 		}
 	}
 	return in
 }
 
-// addPath adds a path as its type says.
+// addPath adds a path of a type.
 func (s *site) addPath(path, kind string, regex bool) {
 	patterns, broader, ok := []string{path}, false, true
 	switch {
@@ -132,22 +136,22 @@ func (s *site) addPath(path, kind string, regex bool) {
 		patterns, broader, ok = patternsOf("^" + strings.TrimPrefix(path, "^"))
 	case kind == "Exact":
 	case kind == "Prefix":
-		patterns = []string{strings.TrimSuffix(path, "/") + "/*"} // names the path without the slash too
+		patterns = []string{strings.TrimSuffix(path, "/") + "/*"} // also matches the path without the slash
 	default:
 		patterns = []string{path + "*"}
 	}
-	if !ok || !expressible("paths", patterns...) {
+	if !ok || !expressible(byPath, patterns...) {
 		s.paths = append(s.paths, "/*")
 		s.logs = append(s.logs, fmt.Sprintf("rules cannot match the path %q", path))
 		return
 	}
 	if broader {
-		s.logs = append(s.logs, fmt.Sprintf("the path %q matches fewer than the rule", path))
+		s.logs = append(s.logs, fmt.Sprintf("the path %q matches fewer requests than the rule", path))
 	}
 	s.paths = append(s.paths, without(patterns, s.paths)...)
 }
 
-// number returns an annotation that is a whole number, 0 if it is not there.
+// number returns the value of an annotation that is a whole number, or 0 if it is missing.
 func (in *ingress) number(name string) (uint64, error) {
 	n := in.annotations[name]
 	if n == nil {
@@ -160,95 +164,100 @@ func (in *ingress) number(name string) (uint64, error) {
 	return v, nil
 }
 
-// limits makes the rules of the ingress.
-func (in *ingress) limits(t *Translation, all []*ingress, status, globalStatus int) error {
-	var numbers [4]uint64
-	for i, name := range []string{"limit-rps", "limit-rpm", "limit-burst-multiplier", "global-rate-limit"} {
-		var err error
-		if numbers[i], err = in.number(name); err != nil {
-			return err
-		}
-	}
-	perSecond, perMinute, multiplier, global := numbers[0], numbers[1], numbers[2], numbers[3]
-	if multiplier == 0 {
-		multiplier = 5 // its default
-	}
-	for _, name := range []string{"limit-connections", "limit-rate", "limit-rate-after"} {
-		if n := in.annotations[name]; n != nil {
-			t.uncovered(in.at(n), "%s: %q: %s", name, text(n), otherLimits[name])
+// nameOthers records annotations about limits that no rule can express.
+func (in *ingress) nameOthers(t *Translation) {
+	for _, other := range otherLimits {
+		if n := in.annotations[other[0]]; n != nil {
+			t.uncovered(in.at(n), "%s: %q: %s", other[0], text(n), other[1])
 		}
 	}
 	for _, kv := range pairs(child(in.node, "metadata", "annotations")) {
 		prefix, name, _ := strings.Cut(kv[0].Value, "/")
 		switch limits := strings.HasPrefix(name, "limit-") || strings.Contains(name, "rate-limit") || strings.Contains(name, "ratelimit"); {
 		case strings.HasSuffix(name, "-snippet") && strings.Contains(text(kv[1]), "limit_req"):
-			t.uncovered(in.at(kv[1]), "%s has limits: import what it says as nginx", name)
+			t.uncovered(in.at(kv[1]), "%s has limits: import its content as nginx", name)
 		case limits && !slices.Contains(annotationPrefixes, prefix+"/"):
 			t.uncovered(in.at(kv[0]), "%s belongs to another controller than ingress-nginx", kv[0].Value)
 		case limits && !slices.Contains(limitAnnotations, name):
-			t.uncovered(in.at(kv[0]), "ingress-nginx has no annotation %s: it limits nothing there", name)
+			t.uncovered(in.at(kv[0]), "ingress-nginx has no annotation %s, so it limits nothing", name)
 		}
 	}
-	if perSecond > 0 || perMinute > 0 {
-		r := &draft{id: in.name, characteristics: []characteristic{{text: "ip"}}, status: status}
-		for _, l := range []struct {
-			name   string
-			rate   uint64
-			minute bool
-			unit   string
-		}{{"limit-rps", perSecond, false, "second"}, {"limit-rpm", perMinute, true, "minute"}} {
-			if l.rate == 0 {
-				continue
-			}
-			burst := l.rate * multiplier
-			limits := leaky(l.rate, l.minute, burst)
-			r.from = append(r.from, fmt.Sprintf("%s: %d of Ingress %s (%v)", l.name, l.rate, in.name, in.at(in.annotations[l.name])))
-			r.notes = append(r.notes, fmt.Sprintf("ingress-nginx lets %d at once through (limit-burst-multiplier: %d), and then %d a %s; edge lets %s through",
-				burst+1, multiplier, l.rate, l.unit, spokenLimits(limits)))
-			for _, one := range limits {
-				i := slices.IndexFunc(r.limits, func(o limit) bool { return o.period == one.period })
-				if i < 0 {
-					r.limits = append(r.limits, one)
-				} else {
-					r.limits[i].threshold = min(r.limits[i].threshold, one.threshold)
-				}
-			}
-		}
-		if perSecond > 0 && perMinute > 0 {
-			r.notes = append(r.notes, "both limits are one rule, with the lower threshold for each period")
-		}
-		if err := in.exempt(t, "limit-whitelist", "limit-allowlist"); err != nil {
+}
+
+// localLimit makes the rules of limit-rps and limit-rpm.
+func (in *ingress) localLimit(t *Translation, all []*ingress, status int) error {
+	multiplier, err := in.number("limit-burst-multiplier")
+	if err != nil {
+		return err
+	}
+	if multiplier == 0 {
+		multiplier = 5 // its default
+	}
+	r := &draft{id: in.name, characteristics: []characteristic{{text: "ip"}}, status: status}
+	for _, name := range []string{"limit-rps", "limit-rpm"} {
+		rate, err := in.number(name)
+		if err != nil {
 			return err
 		}
-		in.add(t, r, all)
-	}
-	if global > 0 {
-		spelled := text(in.annotations["global-rate-limit-window"])
-		window, err := time.ParseDuration(spelled)
-		if err != nil || window < rule.MinPeriod || window > rule.MaxPeriod || window%time.Second != 0 {
-			n := cmp.Or(in.annotations["global-rate-limit-window"], in.annotations["global-rate-limit"])
-			return in.fail(n, "set it to whole seconds, minutes or hours, such as 2m", "invalid global-rate-limit-window %q", spelled)
+		if rate == 0 {
+			continue
 		}
-		k := (&scope{}).keyOf(cmp.Or(text(in.annotations["global-rate-limit-key"]), "$remote_addr"), 0)
-		if k.unknown != "" {
-			t.uncovered(in.at(in.annotations["global-rate-limit-key"]), "global-rate-limit of Ingress %s: %s", in.name, k.unknown)
-		} else {
-			in.add(t, &draft{
-				id:              in.name + "-global",
-				from:            []string{fmt.Sprintf("global-rate-limit: %d in %s of Ingress %s (%v)", global, rule.FormatDuration(window), in.name, in.at(in.annotations["global-rate-limit"]))},
-				notes:           append(k.notes, "the same estimate over two windows; ingress-nginx asks memcached before each request, edge counts after it, so somewhat more may pass"),
-				logs:            k.logs,
-				characteristics: k.characteristics,
-				limits:          []limit{{global, window}},
-				status:          globalStatus,
-			}, all)
+		b := bucket{rate, name == "limit-rpm", rate * multiplier}
+		r.from = append(r.from, fmt.Sprintf("%s: %d of Ingress %s (%v)", name, rate, in.name, in.at(in.annotations[name])))
+		r.notes = append(r.notes, fmt.Sprintf("ingress-nginx (limit-burst-multiplier: %d) %v", multiplier, b))
+		for _, l := range b.limits() {
+			i := slices.IndexFunc(r.limits, func(o limit) bool { return o.period == l.period })
+			if i < 0 {
+				r.limits = append(r.limits, l)
+			} else {
+				r.limits[i].threshold = min(r.limits[i].threshold, l.threshold)
+			}
 		}
-		return in.exempt(t, "global-rate-limit-ignored-cidrs")
 	}
+	if r.limits == nil {
+		return nil
+	}
+	if len(r.from) > 1 {
+		r.notes = append(r.notes, "both limits are one rule, with the lower threshold for each period")
+	}
+	if err := in.exempt(t, "limit-whitelist", "limit-allowlist"); err != nil {
+		return err
+	}
+	in.add(t, r, all)
 	return nil
 }
 
-// exempt lists the networks of annotations.
+// globalLimit makes the rules of global-rate-limit.
+func (in *ingress) globalLimit(t *Translation, all []*ingress, status int) error {
+	threshold, err := in.number("global-rate-limit")
+	if err != nil || threshold == 0 {
+		return err
+	}
+	at, key := in.annotations["global-rate-limit"], in.annotations["global-rate-limit-key"]
+	spelled := text(in.annotations["global-rate-limit-window"])
+	window, err := time.ParseDuration(spelled)
+	if err != nil || window < rule.MinPeriod || window > rule.MaxPeriod || window%time.Second != 0 {
+		n := cmp.Or(in.annotations["global-rate-limit-window"], at)
+		return in.fail(n, "set it to whole seconds, minutes or hours, such as 2m", "invalid global-rate-limit-window %q", spelled)
+	}
+	k := (&scope{}).keyOf(cmp.Or(text(key), "$remote_addr"), 0)
+	if k.unknown != "" {
+		t.uncovered(in.at(key), "global-rate-limit of Ingress %s: %s", in.name, k.unknown)
+	} else {
+		in.add(t, &draft{
+			id:              in.name + "-global",
+			from:            []string{fmt.Sprintf("global-rate-limit: %d in %s of Ingress %s (%v)", threshold, rule.FormatDuration(window), in.name, in.at(at))},
+			notes:           append(k.notes, "ingress-nginx has the same estimate over two windows, but asks memcached before each request; edge counts after it, so slightly more may pass"),
+			logs:            k.logs,
+			characteristics: k.characteristics,
+			limits:          []limit{{threshold, window}},
+			status:          status,
+		}, all)
+	}
+	return in.exempt(t, "global-rate-limit-ignored-cidrs")
+}
+
+// exempt puts the networks of annotations on the allow list.
 func (in *ingress) exempt(t *Translation, names ...string) error {
 	for _, name := range names {
 		n := in.annotations[name]
@@ -266,8 +275,7 @@ func (in *ingress) exempt(t *Translation, names ...string) error {
 	return nil
 }
 
-// add adds rule r for the hosts and paths of the ingress, as one rule if they all have the same
-// paths.
+// add adds rule r for the hosts and paths of the Ingress, as one rule if all hosts have the same paths.
 func (in *ingress) add(t *Translation, r *draft, all []*ingress) {
 	var made []*draft
 	if len(in.sites) == 0 {
@@ -275,17 +283,16 @@ func (in *ingress) add(t *Translation, r *draft, all []*ingress) {
 	}
 	for _, s := range in.sites {
 		one := *r
-		one.paths = s.paths
-		if slices.Contains(s.paths, "/*") {
-			one.paths = nil
+		if !slices.Contains(s.paths, "/*") {
+			one.match[byPath] = s.paths
 		}
-		if s.host != "" && expressible("hosts", s.host) {
-			one.hosts = []string{s.host}
+		if s.host != "" && expressible(byHost, s.host) {
+			one.match[byHost] = []string{s.host}
 		} else if s.host != "" {
 			one.logs = append(slices.Clip(one.logs), fmt.Sprintf("rules cannot match the host %q", s.host))
 		}
 		if strings.HasPrefix(s.host, "*.") {
-			one.notes = append(slices.Clip(one.notes), fmt.Sprintf("%s is one level deep to Kubernetes, any depth to edge", s.host))
+			one.notes = append(slices.Clip(one.notes), fmt.Sprintf("%s matches one level of subdomains in Kubernetes, and any number of levels in edge", s.host))
 		}
 		one.logs = append(slices.Clip(one.logs), s.logs...)
 		for _, o := range all {
@@ -296,28 +303,27 @@ func (in *ingress) add(t *Translation, r *draft, all []*ingress) {
 			}
 		}
 		i := slices.IndexFunc(made, func(o *draft) bool {
-			return slices.Equal(o.paths, one.paths) && slices.Equal(o.logs, one.logs) && slices.Equal(o.except, one.except)
+			return slices.Equal(o.match[byPath], one.match[byPath]) && slices.Equal(o.logs, one.logs) && slices.Equal(o.except, one.except)
 		})
 		if i < 0 {
 			made = append(made, &one)
 		} else {
-			made[i].hosts = union(made[i].hosts, one.hosts)
+			made[i].match[byHost] = union(made[i].match[byHost], one.match[byHost])
 		}
 	}
 	if len(made) > 1 {
 		for _, each := range made {
-			each.notes = append(slices.Clip(each.notes), "ingress-nginx counts together for all hosts and paths of the Ingress what several rules here count apart")
+			each.notes = append(slices.Clip(each.notes), "ingress-nginx counts all hosts and paths of the Ingress together, these rules separately")
 		}
 	}
 	t.rules = append(t.rules, made...)
 }
 
-// inside returns those of paths that are among the requests that around matches, and not all of
-// them.
+// inside returns the paths that match only some of the requests that around matches.
 func inside(paths, around []string) (list []string) {
 	for _, p := range paths {
 		for _, a := range around {
-			if p != a && samePattern(a, p) && !slices.Contains(around, p) {
+			if p != a && includes(a, p) && !slices.Contains(around, p) {
 				list = append(list, p)
 			}
 		}

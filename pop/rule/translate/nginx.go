@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// An nginx is a configuration of nginx that is being translated.
+// An nginx translates a configuration of nginx.
 type nginx struct {
 	*Translation
 	scope
@@ -21,7 +21,7 @@ type nginx struct {
 	trusted []string // set_real_ip_from
 }
 
-// A zone is what limit_req_zone makes.
+// A zone is made by limit_req_zone.
 type zone struct {
 	*directive
 	name      string
@@ -31,7 +31,7 @@ type zone struct {
 	used      bool
 }
 
-// A level is what a block inherits.
+// A level has the settings that a block inherits or sets.
 type level struct {
 	limits []*directive // limit_req
 	status int
@@ -42,7 +42,7 @@ type level struct {
 type server struct {
 	*directive
 	level     level
-	hosts     []string // empty: all
+	hosts     []string // empty means all
 	strange   []string // hosts that rules cannot match
 	logs      []string
 	locations []*location
@@ -53,20 +53,20 @@ type location struct {
 	*directive
 	kind     string // "", =, ^~, ~, ~* or @
 	patterns []string
-	broader  bool
-	ok       bool // patterns say it
+	broader  bool // patterns match more than the location does
+	ok       bool // patterns are valid
 	level    level
-	own      bool // it has limits of its own
+	own      bool // it has its own limits
 	parents  []*location
 }
 
-// A use is a limit_req with the requests that it concerns.
+// A use is a limit_req, with the match of its rule.
 type use struct {
 	*directive
 	draft
 	zone   *zone
 	burst  uint64
-	queue  string // delay=N, nodelay, or nothing
+	queue  string // delay=N, nodelay, or empty
 	dry    bool
 	places []string
 }
@@ -90,17 +90,16 @@ func translateNginx(t *Translation, files []File) error {
 		return err
 	}
 	for _, name := range r.absent {
-		t.uncovered(position{f.Name, 1, 1}, "%s is included and not there", name)
+		t.uncovered(position{f.Name, 1, 1}, "the included file %s does not exist", name)
 	}
 	if len(t.rules)+len(t.missing) == 0 {
-		t.uncovered(position{f.Name, 1, 1}, "no limit_req is in force: import nginx.conf, or the output of nginx -T, rather than a part of it")
+		t.uncovered(position{f.Name, 1, 1}, "no limit_req is in effect: import nginx.conf or the output of nginx -T, not a part of it")
 	}
 	n.differences()
 	return nil
 }
 
-// blocks reads what is outside of servers, or everything if the file is a part that the http
-// block includes.
+// blocks reads everything outside of servers, and everything in a file that the http block includes.
 func (n *nginx) blocks(top []*directive) error {
 	all := top
 	for _, d := range top {
@@ -109,19 +108,15 @@ func (n *nginx) blocks(top []*directive) error {
 		}
 	}
 	for _, d := range all {
-		var err error
 		switch {
 		case d.name() == "map" && d.body && len(d.words) == 3:
 			n.maps[strings.Trim(d.words[2].text, "${}")] = d
-			err = wholeLines(d)
 		case d.name() == "geo" && d.body && len(d.words) >= 2:
 			n.geos[strings.Trim(d.words[len(d.words)-1].text, "${}")] = d
-			err = wholeLines(d)
 		case d.name() == "limit_req_zone":
-			err = n.addZone(d)
-		}
-		if err != nil {
-			return err
+			if err := n.addZone(d); err != nil {
+				return err
+			}
 		}
 	}
 	for _, z := range n.order {
@@ -143,19 +138,9 @@ func (n *nginx) blocks(top []*directive) error {
 			loose.block = append(loose.block, d)
 		}
 	}
-	// A part of a server, or limits of a server that another file has.
+	// A part of a server, or the limits of a server in another file.
 	if len(loose.block) > 0 || len(n.servers) == 0 && len(outer.limits) > 0 {
 		return n.addServer(loose, outer)
-	}
-	return nil
-}
-
-// wholeLines checks that every line of a map has a value.
-func wholeLines(d *directive) error {
-	for _, e := range d.block {
-		if e.name() == "default" && len(e.words) == 1 {
-			return e.fail(0, "write default and a value", "default has no value")
-		}
 	}
 	return nil
 }
@@ -183,7 +168,7 @@ func (n *nginx) addZone(d *directive) error {
 	case len(d.words) < 2 || z.name == "":
 		return d.fail(0, "write limit_req_zone KEY zone=NAME:SIZE rate=RATE", "limit_req_zone has no zone")
 	case n.zones[z.name] != nil:
-		return d.fail(0, fmt.Sprintf("the other one is at %v", n.zones[z.name].position), "the zone %q is there twice", z.name)
+		return d.fail(0, fmt.Sprintf("the other one is at %v", n.zones[z.name].position), "the zone %q is defined twice", z.name)
 	}
 	if z.rate == 0 {
 		z.rate = 1 // nginx's default
@@ -192,7 +177,7 @@ func (n *nginx) addZone(d *directive) error {
 	return nil
 }
 
-// inherit returns what the directives of a block inherit and say themselves.
+// inherit returns the settings of a block, which inherits those of outer.
 func (n *nginx) inherit(outer level, block []*directive) (level, error) {
 	l, own := outer, false
 	for _, d := range block {
@@ -215,7 +200,7 @@ func (n *nginx) inherit(outer level, block []*directive) (level, error) {
 	return l, nil
 }
 
-// nameOthers records limits that are no rules.
+// nameOthers records limits that rules cannot express, and trusted proxies.
 func (n *nginx) nameOthers(d *directive) {
 	switch d.name() {
 	case "limit_conn":
@@ -258,7 +243,7 @@ func (n *nginx) readNames(s *server) {
 			}
 			switch {
 			case name == "" || name == "_" || name == "-" || name == "__" || name == "*":
-			case !expressible("hosts", names...):
+			case !expressible(byHost, names...):
 				s.strange = append(s.strange, name)
 			default:
 				s.hosts = append(s.hosts, without(names, s.hosts)...)
@@ -266,9 +251,9 @@ func (n *nginx) readNames(s *server) {
 		}
 	}
 	if len(s.strange) > 0 && len(s.hosts) > 0 {
-		n.uncovered(s.position, "the limits of this server for hosts like %s, which rules cannot match", strings.Join(s.strange, " "))
+		n.uncovered(s.position, "the limits of this server for hosts such as %s, which rules cannot match", strings.Join(s.strange, " "))
 	} else if len(s.strange) > 0 {
-		s.logs = append(s.logs, fmt.Sprintf("rules cannot match hosts like %s, so this one concerns all hosts", strings.Join(s.strange, " ")))
+		s.logs = append(s.logs, fmt.Sprintf("rules cannot match hosts such as %s, so this rule concerns all hosts", strings.Join(s.strange, " ")))
 	}
 }
 
@@ -301,7 +286,7 @@ func (n *nginx) addLocation(s *server, d *directive, outer level, parents []*loc
 	default:
 		l.patterns = []string{path + "*"}
 	}
-	l.ok = l.ok && expressible("paths", l.patterns...)
+	l.ok = l.ok && expressible(byPath, l.patterns...)
 	var err error
 	if l.level, err = n.inherit(outer, d.block); err != nil {
 		return err
@@ -317,7 +302,7 @@ func (n *nginx) addLocation(s *server, d *directive, outer level, parents []*loc
 	return nil
 }
 
-// sources returns directives as the file has them.
+// sources returns the sources of directives.
 func sources(list []*directive) string {
 	words := make([]string, len(list))
 	for i, d := range list {
@@ -334,7 +319,7 @@ func (n *nginx) newUse(d *directive, l level) (*use, error) {
 		switch name {
 		case "zone":
 			if u.zone = n.zones[value]; u.zone == nil {
-				return nil, d.fail(i+1, "import the file that has the http block, or the output of nginx -T", "no limit_req_zone makes the zone %q", value)
+				return nil, d.fail(i+1, "import the file that has the http block, or the output of nginx -T", "no limit_req_zone defines the zone %q", value)
 			}
 			u.zone.used = true
 		case "burst", "delay":

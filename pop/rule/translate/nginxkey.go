@@ -10,33 +10,32 @@ import (
 	"strings"
 )
 
-// A key says what a zone counts apart, and which requests it concerns.
+// A key says by what a zone counts, and which requests.
 type key struct {
 	characteristics []characteristic
-	hosts           []string // empty: all
-	methods, paths  []string
+	match           match
 	exempt          []listed // clients that are not counted
 	notes, logs     []string
-	unknown         string // why no rule can say it; empty if one can
+	unknown         string // why no rule can express it; empty if one can
 	never           bool   // nothing is ever counted
 }
 
-// scope is what names mean at a place of a configuration.
+// A scope has the variables that maps and geo blocks define, without $.
 type scope struct {
-	maps map[string]*directive // by variable, without $
+	maps map[string]*directive
 	geos map[string]*directive
-	keys map[string]*key // of variables that maps make; nil while one is being made
+	keys map[string]*key // of the variables of maps; nil while a key is being made
 }
 
 var variables = regexp.MustCompile(`\$(?:\{(\w+)\}|(\w+))`)
 
-// clientHeaders are headers that proxies write the client's address into.
+// clientHeaders are headers in which proxies write the client's address.
 var clientHeaders = []string{"x-forwarded-for", "x-real-ip", "cf-connecting-ip", "true-client-ip", "x-client-ip", "fastly-client-ip", "x-original-forwarded-for"}
 
-// constantVariables are the same for all requests to one server.
+// constantVariables have the same value for all requests to a server.
 var constantVariables = []string{"server_port", "server_addr", "server_protocol", "scheme", "https", "hostname", "pid", "nginx_version", "document_root", "realpath_root", "proxy_host", "proxy_port", "ingress_name", "namespace", "service_name", "service_port", "proxy_upstream_name", "location_path"}
 
-// keyOf returns the key that an expression of variables and text makes.
+// keyOf returns the key of an expression of variables and text.
 func (s *scope) keyOf(expr string, depth int) (k key) {
 	named := variables.FindAllStringSubmatch(expr, -1)
 	if len(named) == 0 {
@@ -50,8 +49,8 @@ func (s *scope) keyOf(expr string, depth int) (k key) {
 		if one.unknown != "" {
 			return key{unknown: one.unknown}
 		}
-		if len(named) > 1 && (one.never || len(one.hosts)+len(one.methods)+len(one.paths)+len(one.exempt) > 0) {
-			return key{unknown: fmt.Sprintf("the key combines $%s%s, which a map or geo makes, with others", m[1], m[2])}
+		if len(named) > 1 && (one.never || len(slices.Concat(one.match[:]...))+len(one.exempt) > 0) {
+			return key{unknown: fmt.Sprintf("the key combines $%s%s, which a map or geo defines, with other variables", m[1], m[2])}
 		}
 		characteristics := k.characteristics
 		for _, c := range one.characteristics {
@@ -71,18 +70,36 @@ func (s *scope) keyOf(expr string, depth int) (k key) {
 	}
 	if len(k.characteristics) == 1 && k.characteristics[0].skip && depth == 0 {
 		kind, _, _ := strings.Cut(k.characteristics[0].text, ":")
-		k.notes = append(k.notes, fmt.Sprintf("requests without this %s are not counted, as with nginx; edge counts those with an empty one, nginx does not", kind))
+		k.notes = append(k.notes, fmt.Sprintf("requests without this %s are not counted, as in nginx; unlike nginx, edge counts those with an empty one", kind))
 	}
 	return k
 }
 
-// constant makes k the nearest thing to a key that all requests share.
+// constant makes k the closest equivalent of a key that all requests share.
 func (k *key) constant(why string) {
 	k.characteristics = []characteristic{{text: "host"}}
-	k.notes = append(k.notes, why+"; rules have no such key, so edge counts each host apart, for all clients together")
+	k.notes = append(k.notes, why+"; rules have no such key, so edge counts the requests of all clients per host")
 }
 
-// variable returns the key that a variable makes.
+// plainVariables are variables that are, or come close to, a characteristic without a name.
+var plainVariables = map[string]string{
+	"remote_addr": "ip", "binary_remote_addr": "ip", "limit_key_ip": "ip", "realip_remote_addr": "ip",
+	"host": "host", "http_host": "host", "best_http_host": "host", "server_name": "host",
+	"uri": "path", "document_uri": "path", "request_uri": "path", "request": "path", "request_method": "method",
+}
+
+// variableNotes say how a variable differs from its characteristic.
+var variableNotes = map[string]string{
+	"realip_remote_addr": "is the address of the connection; edge uses the client's address behind trusted_proxy",
+	"server_name":        "is the first name of the server; edge counts each host separately",
+	"request_uri":        "contains the query; edge counts by path alone, so requests that differ only in the query share a count",
+	"request":            "contains the query; edge counts by path alone, so requests that differ only in the query share a count",
+}
+
+// namedVariables are the kinds of characteristics in variables, by the prefix of the variable.
+var namedVariables = map[string]string{"http": "header", "cookie": "cookie", "arg": "query"}
+
+// variable returns the key of a variable.
 func (s *scope) variable(name string, depth int) (k key) {
 	if d := s.maps[name]; d != nil {
 		made, seen := s.keys[name]
@@ -98,51 +115,36 @@ func (s *scope) variable(name string, depth int) (k key) {
 		}
 		return *made
 	}
-	if d := s.geos[name]; d != nil {
-		k.unknown = fmt.Sprintf("it counts by the classes of clients that geo $%s makes", name)
+	if s.geos[name] != nil {
+		k.unknown = fmt.Sprintf("it counts by the values of geo $%s", name)
 		return k
 	}
-	is := func(text string) { k.characteristics = []characteristic{{text: text}} }
-	named := func(kind, name string) {
-		k.characteristics = []characteristic{{kind + ":" + name, true}}
-	}
-	switch prefix, rest, _ := strings.Cut(name, "_"); {
-	case name == "binary_remote_addr" || name == "remote_addr" || name == "limit_key_ip":
-		is("ip")
-	case name == "realip_remote_addr":
-		is("ip")
-		k.notes = append(k.notes, "$realip_remote_addr is the address of the connection; edge takes the client behind trusted_proxy")
+	prefix, rest, _ := strings.Cut(name, "_")
+	kind := namedVariables[prefix]
+	switch {
+	case plainVariables[name] != "":
+		k.characteristics = []characteristic{{text: plainVariables[name]}}
+		if note := variableNotes[name]; note != "" {
+			k.notes = append(k.notes, "$"+name+" "+note)
+		}
+		if name == "request_uri" || name == "request" {
+			k.logs = append(k.logs, "it counts requests together that nginx counts separately")
+		}
 	case name == "proxy_add_x_forwarded_for":
 		k.characteristics = []characteristic{{text: "header:x-forwarded-for"}, {text: "ip"}}
 		k.clientHeader("X-Forwarded-For")
-	case name == "host" || name == "http_host" || name == "server_name" || name == "best_http_host":
-		is("host")
-		if name == "server_name" {
-			k.notes = append(k.notes, "$server_name is the first name of the server; edge counts each host apart")
-		}
-	case name == "uri" || name == "document_uri":
-		is("path")
-	case name == "request_uri" || name == "request":
-		is("path")
-		k.notes = append(k.notes, fmt.Sprintf("$%s contains the query; edge counts by path alone, so requests that differ only in the query share a count", name))
-		k.logs = append(k.logs, "it counts requests together that nginx counts apart")
-	case name == "request_method":
-		is("method")
 	case slices.Contains(constantVariables, name):
-	case prefix == "http" && rest != "":
-		header := strings.ReplaceAll(strings.ToLower(rest), "_", "-")
-		named("header", header)
+	case kind == "" || rest == "":
+		k.unknown = fmt.Sprintf("rules cannot count by $%s", name)
+	case kind == "header":
+		header := headerOf(name)
+		k.characteristics = []characteristic{{"header:" + header, true}}
 		if slices.Contains(clientHeaders, header) {
 			k.clientHeader(header)
 		}
-	case prefix == "cookie" && rest != "":
-		named("cookie", rest)
-		k.notes = append(k.notes, "names of cookies are case-sensitive to edge")
-	case prefix == "arg" && rest != "":
-		named("query", rest)
-		k.notes = append(k.notes, "names of query parameters are case-sensitive to edge")
 	default:
-		k.unknown = fmt.Sprintf("rules cannot count by $%s", name)
+		k.characteristics = []characteristic{{kind + ":" + rest, true}}
+		k.notes = append(k.notes, fmt.Sprintf("the names of %s are case-sensitive in edge", map[string]string{"cookie": "cookies", "query": "query parameters"}[kind]))
 	}
 	if len(k.characteristics) > 0 && !expressibleCharacteristic(k.characteristics[0].text) {
 		return key{unknown: fmt.Sprintf("rules cannot count by $%s", name)}
@@ -151,11 +153,11 @@ func (s *scope) variable(name string, depth int) (k key) {
 }
 
 func (k *key) clientHeader(header string) {
-	k.notes = append(k.notes, fmt.Sprintf("%s holds a client's address as another proxy, or the client, writes it: "+
-		"rather set trusted_proxy on the nodes and count by ip", header))
+	k.notes = append(k.notes, fmt.Sprintf("%s contains a client's address, written by another proxy or by the client: "+
+		"set trusted_proxy on the nodes and count by ip instead", header))
 }
 
-// A mapEntry is a line of a map.
+// A mapEntry is a line of a map or geo block.
 type mapEntry struct {
 	pattern, value string
 }
@@ -177,7 +179,7 @@ func mapEntries(d *directive) (entries []mapEntry, otherwise string, options []*
 	return entries, otherwise, options
 }
 
-// mapped returns the key that a map makes: one key for some of the requests, nothing for the others.
+// mapped returns the key of a map that has the same key for some requests, and none for the others.
 func (s *scope) mapped(d *directive, depth int) (k key) {
 	source, name := d.words[1].text, d.words[2].text
 	entries, otherwise, _ := mapEntries(d)
@@ -202,10 +204,10 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 	if slices.ContainsFunc(made, func(o key) bool { return !same(o, k) }) {
 		if slices.Contains(clientHeaders, headerOf(source)) {
 			k = key{characteristics: []characteristic{{text: "ip"}}}
-			k.logs = append(k.logs, fmt.Sprintf("%s takes the client's address from %s: set trusted_proxy on the nodes first, or all clients behind a proxy share one count", where, source))
+			k.logs = append(k.logs, fmt.Sprintf("%s takes the client's address from %s: first set trusted_proxy on the nodes, or all clients behind a proxy share one count", where, source))
 			return k
 		}
-		return key{unknown: where + " makes keys of several kinds"}
+		return key{unknown: where + " has keys of several kinds"}
 	}
 	if len(empty) == 0 {
 		return k
@@ -219,20 +221,20 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 		for _, e := range empty {
 			prefix, ok := parseNetwork(e.pattern)
 			if !ok {
-				k.logs = append(k.logs, fmt.Sprintf("%s exempts clients by %q, which rules cannot: list their networks under allow", where, e.pattern))
+				k.logs = append(k.logs, fmt.Sprintf("%s exempts clients by %q, which rules cannot do: list their networks under allow", where, e.pattern))
 				continue
 			}
 			k.exempt = append(k.exempt, listed{prefix, where})
 		}
 	case otherwise != "":
-		k.logs = append(k.logs, fmt.Sprintf("%s exempts requests by %s (%s), which rules cannot", where, source, quoteSome(empty)))
+		k.logs = append(k.logs, fmt.Sprintf("%s exempts requests by %s (%s), which rules cannot do", where, source, quoteSome(empty)))
 	default:
 		k.only(where, source, counted)
 	}
 	return k
 }
 
-// headerOf returns the header that a variable stands for, or nothing.
+// headerOf returns the header in a variable, or "".
 func headerOf(variable string) string {
 	rest, ok := strings.CutPrefix(strings.Trim(variable, "${}"), "http_")
 	if !ok {
@@ -241,18 +243,15 @@ func headerOf(variable string) string {
 	return strings.ReplaceAll(strings.ToLower(rest), "_", "-")
 }
 
-// only restricts k to the requests for which a map makes a key.
+// matchVariables are the variables that rules can match.
+var matchVariables = map[string]int{
+	"$request_method": byMethod, "$uri": byPath, "$request_uri": byPath, "$document_uri": byPath, "$host": byHost, "$http_host": byHost,
+}
+
+// only restricts k to the requests for which a map has a key.
 func (k *key) only(where, source string, counted []mapEntry) {
-	var what string
-	var into *[]string
-	switch source {
-	case "$request_method":
-		what, into = "methods", &k.methods
-	case "$uri", "$request_uri", "$document_uri":
-		what, into = "paths", &k.paths
-	case "$host", "$http_host":
-		what, into = "hosts", &k.hosts
-	default:
+	index, ok := matchVariables[source]
+	if !ok {
 		k.unknown = fmt.Sprintf("%s counts only some requests, by %s (%s), which rules cannot match", where, source, quoteSome(counted))
 		return
 	}
@@ -263,21 +262,21 @@ func (k *key) only(where, source string, counted []mapEntry) {
 		} else {
 			patterns[0] = strings.TrimPrefix(patterns[0], `\`)
 		}
-		if !ok || !expressible(what, patterns...) {
-			k.unknown = fmt.Sprintf("%s counts only requests whose %s is like %q, which rules cannot match", where, source, e.pattern)
+		if !ok || !expressible(index, patterns...) {
+			k.unknown = fmt.Sprintf("%s counts only requests whose %s matches %q, which rules cannot match", where, source, e.pattern)
 			return
 		}
 		if broader {
-			k.logs = append(k.logs, fmt.Sprintf("%s: %q matches fewer %s than the rule", where, e.pattern, what))
+			k.logs = append(k.logs, fmt.Sprintf("%s: %q matches fewer %s than the rule", where, e.pattern, matchKeys[index]))
 		}
-		*into = append(*into, without(patterns, *into)...)
+		k.match[index] = append(k.match[index], without(patterns, k.match[index])...)
 	}
 	if source == "$request_uri" {
-		k.notes = append(k.notes, where+" compares $request_uri, with its query; edge compares the path alone")
+		k.notes = append(k.notes, where+" compares $request_uri, which includes the query; edge compares the path alone")
 	}
 }
 
-// byNetwork exempts the clients of the networks for which a map of a geo block makes no key.
+// byNetwork exempts clients in networks of a geo block for which a map has no key.
 func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherwise string) {
 	networks, normal, options := mapEntries(geo)
 	counts := func(value string) bool {
@@ -299,7 +298,7 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 		}
 	}
 	if len(geo.words) == 3 && geo.words[1].text != "$remote_addr" {
-		k.logs = append(k.logs, fmt.Sprintf("%s looks at %s; the rules' allow list looks at the client's address", where, geo.words[1].text))
+		k.logs = append(k.logs, fmt.Sprintf("%s looks up %s; the allow list contains clients' addresses", where, geo.words[1].text))
 	}
 	var kept []netip.Prefix
 	for _, n := range networks {
@@ -316,13 +315,13 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 	for _, p := range kept {
 		for _, e := range k.exempt {
 			if e.prefix.Overlaps(p) && e.prefix.Bits() < p.Bits() {
-				k.notes = append(k.notes, fmt.Sprintf("%s counts %v inside of %v; edge exempts it", where, p, e.prefix))
+				k.notes = append(k.notes, fmt.Sprintf("%s counts %v within %v; edge exempts it", where, p, e.prefix))
 			}
 		}
 	}
 }
 
-// quoteSome quotes the patterns of a few entries.
+// quoteSome quotes the patterns of the first entries.
 func quoteSome(entries []mapEntry) string {
 	const most = 4
 	var list []string

@@ -7,9 +7,7 @@ import (
 	"time"
 )
 
-// This file makes rules of what nginx.go has read.
-
-// rules makes the rules.
+// rules makes the rules from what nginx.go has read.
 func (n *nginx) rules() error {
 	for _, s := range n.servers {
 		if err := n.addUses(s, nil); err != nil {
@@ -68,7 +66,7 @@ func (n *nginx) addUses(s *server, l *location) error {
 		if m.ok {
 			except = append(except, without(m.patterns, except)...)
 		} else {
-			logs = append(logs, fmt.Sprintf("nginx handles what location %s matches (%v) elsewhere, without this limit; rules cannot except such paths", strings.Join(m.args(), " "), m.position))
+			logs = append(logs, fmt.Sprintf("nginx handles requests for location %s (%v) without this limit; rules cannot except such paths", strings.Join(m.args(), " "), m.position))
 		}
 	}
 	var named []string
@@ -82,7 +80,7 @@ func (n *nginx) addUses(s *server, l *location) error {
 			}
 		}
 		if len(s.hosts) == 0 && len(o.strange) > 0 {
-			logs = append(logs, fmt.Sprintf("nginx handles hosts like %s elsewhere (%v), without this limit; rules cannot except such hosts", strings.Join(o.strange, " "), o.position))
+			logs = append(logs, fmt.Sprintf("another server (%[2]v) handles hosts like %[1]s without this limit; rules cannot except such hosts", strings.Join(o.strange, " "), o.position))
 		}
 	}
 	for _, d := range limits.limits {
@@ -90,7 +88,8 @@ func (n *nginx) addUses(s *server, l *location) error {
 		if err != nil {
 			return err
 		}
-		u.hosts, u.paths, u.except, u.exceptHosts, u.logs = s.hosts, paths, except, named, append(slices.Clip(logs), s.logs...)
+		u.match = match{byHost: s.hosts, byPath: paths}
+		u.except, u.exceptHosts, u.logs = except, named, append(slices.Clip(logs), s.logs...)
 		n.uses = append(n.uses, u)
 	}
 	return nil
@@ -98,8 +97,8 @@ func (n *nginx) addUses(s *server, l *location) error {
 
 func same(a, b level) bool { return sources(a.limits) == sources(b.limits) && a.dry == b.dry }
 
-// wins reports whether nginx may choose location m for a request that l matches too; if l is
-// nil, the server's limits.
+// wins reports whether nginx may choose location m for a request that l also matches. If l is nil, it
+// stands for the server.
 func wins(m, l *location) bool {
 	regex := func(l *location) bool { return l.kind == "~" || l.kind == "~*" }
 	if l == nil {
@@ -107,7 +106,7 @@ func wins(m, l *location) bool {
 	}
 	within := func() bool {
 		return slices.ContainsFunc(l.patterns, func(p string) bool {
-			return slices.ContainsFunc(m.patterns, func(q string) bool { return p != q && samePattern(p, q) })
+			return slices.ContainsFunc(m.patterns, func(q string) bool { return p != q && includes(p, q) })
 		})
 	}
 	switch {
@@ -123,7 +122,7 @@ func wins(m, l *location) bool {
 	return within()
 }
 
-// merged returns the uses of a zone, those together that one rule can say.
+// merged returns the uses of a zone. It joins those that one rule can express.
 func (n *nginx) merged(z *zone) (all []*use) {
 	alike := func(a, b *use) bool {
 		return a.burst == b.burst && a.queue == b.queue && a.status == b.status && a.dry == b.dry && slices.Equal(a.logs, b.logs) && slices.Equal(a.exceptHosts, b.exceptHosts)
@@ -133,11 +132,11 @@ func (n *nginx) merged(z *zone) (all []*use) {
 			continue
 		}
 		i := slices.IndexFunc(all, func(o *use) bool {
-			return alike(o, u) && slices.Equal(o.hosts, u.hosts) && (slices.Equal(o.paths, u.paths) || len(o.except)+len(u.except) == 0)
+			return alike(o, u) && slices.Equal(o.match[byHost], u.match[byHost]) && (slices.Equal(o.match[byPath], u.match[byPath]) || len(o.except)+len(u.except) == 0)
 		})
 		if i < 0 {
 			i = slices.IndexFunc(all, func(o *use) bool {
-				return alike(o, u) && slices.Equal(o.paths, u.paths) && slices.Equal(o.except, u.except)
+				return alike(o, u) && slices.Equal(o.match[byPath], u.match[byPath]) && slices.Equal(o.except, u.except)
 			})
 		}
 		if i < 0 {
@@ -147,14 +146,14 @@ func (n *nginx) merged(z *zone) (all []*use) {
 			continue
 		}
 		o := all[i]
-		o.hosts, o.paths = union(o.hosts, u.hosts), union(o.paths, u.paths)
+		o.match = match{byHost: union(o.match[byHost], u.match[byHost]), byPath: union(o.match[byPath], u.match[byPath])}
 		o.except = append(slices.Clip(o.except), without(u.except, o.except)...)
 		o.places = append(o.places, u.position.String())
 	}
 	return all
 }
 
-// addRule adds the rule of a use. shared says that other rules count in the same zone.
+// addRule adds the rule of a use. shared reports that other rules have the same zone.
 func (n *nginx) addRule(u *use, shared bool) {
 	z := u.zone
 	if z.key.unknown != "" {
@@ -162,26 +161,23 @@ func (n *nginx) addRule(u *use, shared bool) {
 		return
 	}
 	if z.key.never {
-		n.uncovered(u.position, "%s: its key is always empty, so nginx counts nothing", u.source())
+		n.uncovered(u.position, "%s: the key is always empty, so nginx counts nothing", u.source())
 		return
 	}
 	r := u.draft
 	r.id, r.from = z.name, []string{fmt.Sprintf("%s (%v), %s (%v)", u.source(), strings.Join(u.places, ", "), z.source(), z.position)}
-	r.methods, r.characteristics, r.limits = z.key.methods, z.key.characteristics, z.limits(u.burst)
-	r.notes, r.logs = append(z.difference(u), z.key.notes...), append(slices.Clip(u.logs), z.key.logs...)
-	for _, m := range []struct {
-		into *[]string
-		also []string
-	}{{&r.hosts, z.key.hosts}, {&r.paths, z.key.paths}} {
-		if len(*m.into) == 0 {
-			*m.into = m.also
-		} else if len(m.also) > 0 {
-			r.notes = append(r.notes, fmt.Sprintf("the zone counts only %s", strings.Join(m.also, ", ")))
+	r.characteristics, r.limits = z.key.characteristics, bucket{z.rate, z.perMinute, u.burst}.limits()
+	r.notes, r.logs = append([]string{z.difference(u)}, z.key.notes...), append(slices.Clip(u.logs), z.key.logs...)
+	for i, only := range z.key.match {
+		if len(r.match[i]) == 0 {
+			r.match[i] = only
+		} else if len(only) > 0 {
+			r.notes = append(r.notes, fmt.Sprintf("the zone counts only %s", strings.Join(only, ", ")))
 			r.logs = append(r.logs, "rules cannot match both the zone's map and the location")
 		}
 	}
 	if shared {
-		r.notes = append(r.notes, fmt.Sprintf("nginx counts in zone %s together what several rules here count apart", z.name))
+		r.notes = append(r.notes, fmt.Sprintf("nginx counts all requests of zone %s together, these rules separately", z.name))
 	}
 	if u.dry {
 		r.logs = append(r.logs, "limit_req_dry_run is on")
@@ -192,80 +188,97 @@ func (n *nginx) addRule(u *use, shared bool) {
 	n.Translation.rules = append(n.Translation.rules, &r)
 }
 
-// limits returns the limits that a rate and a burst are. nginx lets one request through, burst
-// more at once, and the rate besides: at most burst + 1 + rate × period in any period. Of a client
-// that nginx never refuses, the estimate of a node never exceeds that.
-func (z *zone) limits(burst uint64) []limit { return leaky(z.rate, z.perMinute, burst) }
+// A bucket is a leaky bucket of nginx: a rate, and the burst that it allows besides.
+type bucket struct {
+	rate      uint64
+	perMinute bool
+	burst     uint64
+}
 
-func leaky(rate uint64, perMinute bool, burst uint64) []limit {
-	second, minute := rate, 60*rate
-	if perMinute {
-		second, minute = (rate+59)/60, rate
+// limits returns the limits that allow what b allows: one request, burst more at once, and the rate. So
+// at most burst + 1 + rate × period pass in any period, and the estimate for a client that nginx never
+// refuses never exceeds that.
+func (b bucket) limits() []limit {
+	second, minute := b.rate, 60*b.rate
+	if b.perMinute {
+		second, minute = (b.rate+59)/60, b.rate
 	}
-	limits := []limit{{second + burst + 1, time.Second}, {minute + burst + 1, time.Minute}}
+	limits := []limit{{second + b.burst + 1, time.Second}, {minute + b.burst + 1, time.Minute}}
 	if limits[0].threshold >= limits[1].threshold {
 		return limits[1:]
 	}
 	return limits
 }
 
-// difference says how a limit in nginx differs from that of a rule.
-func (z *zone) difference(u *use) []string {
-	unit := "second"
-	if z.perMinute {
-		unit = "minute"
+// unit returns the unit of the rate, and its name.
+func (b bucket) unit() (time.Duration, string) {
+	if b.perMinute {
+		return time.Minute, "minute"
 	}
-	text := fmt.Sprintf("nginx lets %d at once through, and then %d a %s; edge lets %s through", u.burst+1, z.rate, unit, spokenLimits(z.limits(u.burst)))
+	return time.Second, "second"
+}
+
+// String says how b differs from its limits.
+func (b bucket) String() string {
+	_, unit := b.unit()
+	return fmt.Sprintf("allows %d requests at once and then %d per %s; edge allows %s", b.burst+1, b.rate, unit, b.spokenLimits())
+}
+
+func (b bucket) spokenLimits() string {
+	var list []string
+	for _, l := range b.limits() {
+		unit := map[time.Duration]string{time.Second: "second", time.Minute: "minute"}[l.period]
+		list = append(list, fmt.Sprintf("%d in any %s", l.threshold, unit))
+	}
+	return strings.Join(list, " and ")
+}
+
+// difference says how a limit in nginx differs from that of a rule.
+func (z *zone) difference(u *use) string {
+	b := bucket{z.rate, z.perMinute, u.burst}
 	switch {
 	case u.burst == 0:
-		every := time.Second
-		if z.perMinute {
-			every = time.Minute
-		}
-		text = fmt.Sprintf("without a burst, nginx refuses each request that comes less than %v after the one before; edge lets %s through, however close",
-			(every / time.Duration(z.rate)).Round(time.Millisecond), spokenLimits(z.limits(0)))
+		unit, _ := b.unit()
+		return fmt.Sprintf("without a burst, nginx refuses requests that arrive less than %v after the previous one; edge allows %s, however close together",
+			(unit / time.Duration(z.rate)).Round(time.Millisecond), b.spokenLimits())
 	case u.queue == "":
-		text += fmt.Sprintf("; nginx makes requests of the burst wait (no nodelay), edge passes them at once, so the origin may get %d together", u.burst+1)
+		return fmt.Sprintf("nginx %v; nginx delays requests of a burst (no nodelay), edge does not, so the origin may get %d at once", b, u.burst+1)
 	case u.queue != "nodelay":
-		text += fmt.Sprintf("; nginx makes requests of the burst wait beyond %s, edge passes them at once", u.queue)
+		return fmt.Sprintf("nginx %v; nginx delays requests of a burst beyond %s, edge does not", b, u.queue)
 	}
-	return []string{text}
+	return fmt.Sprintf("nginx %v", b)
 }
 
-func spokenLimits(limits []limit) string {
-	var list []string
-	for _, l := range limits {
-		list = append(list, fmt.Sprintf("%d in any %s", l.threshold, strings.TrimPrefix(l.period.String(), "1")))
-	}
-	text := strings.Join(list, " and ")
-	return strings.NewReplacer("any s", "any second", "any m0s", "any minute").Replace(text)
-}
-
-// differences names the differences that concern all rules.
+// differences records the differences that concern all rules.
 func (n *nginx) differences() {
 	if len(n.Translation.rules) == 0 {
 		return
 	}
 	n.commonDifferences()
 	if len(n.trusted) > 0 {
-		n.note("nginx takes the client's address from proxies at %s (set_real_ip_from): start the nodes with trusted_proxy set to these. Edge reads X-Forwarded-For, or the PROXY protocol, and no other header.", strings.Join(n.trusted, ", "))
+		n.note("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to these on the nodes. Edge reads X-Forwarded-For or the PROXY protocol, and no other header.", strings.Join(n.trusted, ", "))
 	}
 }
 
-// commonDifferences says how edge differs from both nginx and ingress-nginx.
+// commonDifferences records how edge differs from both nginx and ingress-nginx.
 func (t *Translation) commonDifferences() {
-	t.note("nginx counts on each machine alone, edge for all nodes of a PoP together. If several nginx share the traffic, a client gets through them what it gets through all nodes here, as often as there are machines: raise thresholds accordingly.")
-	t.note("While a client sends too much, nginx still lets its rate through, evenly. Edge refuses its requests until its estimate is back at the threshold, then lets them pass again.")
-	t.note("A client that nginx never refuses is never refused by these thresholds: see docs/import.md.")
+	t.note("nginx counts on each machine separately, edge on all nodes of a PoP together. If several machines with nginx share the traffic, a client gets their limits multiplied by their number: raise the thresholds accordingly.")
+	t.note("While a client sends too much, nginx keeps passing requests at the rate. Edge refuses all requests until the estimate is back at the threshold.")
+	t.note("These thresholds never refuse a client that nginx never refuses: see docs/import.md.")
+	t.noteAddresses("nginx")
 	for _, r := range t.rules {
-		if slices.ContainsFunc(r.characteristics, func(c characteristic) bool { return c.text == "ip" }) {
-			t.note("nginx counts each IPv6 address apart; edge counts a /64 as one client, unless ipv6_prefix says otherwise.")
-		}
 		if r.status == 503 {
-			t.note("Refused requests get 503, as nginx answers by default. Without response, edge answers 429, which tells clients more.")
+			t.note("Refused requests get 503, nginx's default. Without response, edge answers 429, which tells clients more.")
 		}
-		if len(r.paths)+len(r.except) > 0 {
-			t.note("nginx compares paths exactly. Edge also counts other spellings that some origins take for the same path: letter case, a final slash, ;parameters (docs/rules.md).")
+		if len(r.match[byPath])+len(r.except) > 0 {
+			t.note("nginx compares paths exactly. Edge also matches other spellings that some origins treat as the same path: letter case, a trailing slash, ;parameters (docs/rules.md).")
 		}
+	}
+}
+
+// noteAddresses records how another program counts IPv6 addresses, if a rule counts by address.
+func (t *Translation) noteAddresses(program string) {
+	if slices.ContainsFunc(t.rules, func(r *draft) bool { return r.countsBy("ip") }) {
+		t.note("%s counts each IPv6 address separately; edge counts a /64 as one client, unless ipv6_prefix is set.", program)
 	}
 }

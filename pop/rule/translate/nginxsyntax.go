@@ -1,6 +1,6 @@
 package translate
 
-// nginx's configuration: from bytes to directives, files that are included in their places.
+// nginx's configuration, from bytes to directives. The directives of included files replace the include.
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// A directive is one of nginx's configuration.
+// A directive of nginx's configuration.
 type directive struct {
 	position
 	words []token // the name and the arguments
@@ -34,38 +34,38 @@ func (d *directive) args() []string {
 	return list
 }
 
-// source returns the directive as the file has it, without its block.
+// source returns the directive without its block.
 func (d *directive) source() string {
 	return strings.Join(append([]string{d.name()}, d.args()...), " ")
 }
 
-// fail returns an error at the argument i of d.
+// fail returns an error at word i of d.
 func (d *directive) fail(i int, hint, format string, args ...any) error {
 	return failAt(d.words[i].position, d.text, hint, format, args...)
 }
 
-// A token is a word of a file, without its quotes.
+// A token is a word, without its quotes, or a symbol.
 type token struct {
 	position
 	text   string
 	symbol bool // one of ; { }
 }
 
-// An nginxReader reads a configuration with the files that it includes.
+// An nginxReader reads a configuration and the files that it includes.
 type nginxReader struct {
 	directory string
 	parts     map[string][]byte // of the output of nginx -T
-	reading   []string          // files, from the outermost
-	absent    []string          // included files that are not there
+	reading   []string          // the current file and those that include it, the outermost first
+	absent    []string          // included files that do not exist
 }
 
-// What a file consists of, besides ; { and }. A brace after a dollar sign belongs to the word.
+// The parts of a file, besides ; { and }. A brace after a dollar sign belongs to the word.
 var (
 	blanks     = regexp.MustCompile(`^(?:[ \t\r\n]|#[^\n]*)*`)
 	quotedWord = regexp.MustCompile(`(?s)^(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')`)
 	bareWord   = regexp.MustCompile(`(?s)^(?:\\.|\$\{[^ \t\r\n;{}]*\}?|[^ \t\r\n;{])*`)
 
-	// A comment, a text, a brace, or something else of another language, such as Lua.
+	// A comment, a string, a brace, or anything else in another language, such as Lua.
 	code = regexp.MustCompile(`(?s)^(?:--[^\n]*|#[^\n]*|"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?|[^-#"'{}]+|.)`)
 
 	unescape = strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\\`, `\`, `\t`, "\t", `\r`, "\r", `\n`, "\n").Replace
@@ -78,7 +78,7 @@ type nginxScanner struct {
 	position
 }
 
-// take passes over what p matches, and returns it.
+// take skips the text that p matches, and returns it.
 func (s *nginxScanner) take(p *regexp.Regexp) string {
 	text := p.Find(s.text[s.at:])
 	for _, c := range text {
@@ -120,7 +120,7 @@ func (s *nginxScanner) next() (t token, ok bool, err error) {
 	return t, true, nil
 }
 
-// skipCode skips a block of another language, such as Lua, whose opening brace was read.
+// skipCode skips a block in another language, such as Lua, after its opening brace.
 func (s *nginxScanner) skipCode(open token) error {
 	for depth := 1; s.at < len(s.text); {
 		switch s.take(code) {
@@ -135,7 +135,7 @@ func (s *nginxScanner) skipCode(open token) error {
 	return failAt(open.position, s.text, "add a }", "the block that begins here is not closed")
 }
 
-// parse reads a file. Where it includes others, their directives stand in its place.
+// parse reads a file and the files that it includes.
 func (r *nginxReader) parse(file string, text []byte) ([]*directive, error) {
 	r.reading = append(r.reading, file)
 	defer func() { r.reading = r.reading[:len(r.reading)-1] }()
@@ -144,11 +144,11 @@ func (r *nginxReader) parse(file string, text []byte) ([]*directive, error) {
 	return r.block(s, nil)
 }
 
-// maxDepth is how deeply blocks and included files may be nested.
+// maxDepth is the maximum depth of nested blocks and included files.
 const maxDepth = 64
 
-// block reads the directives up to the brace that closes the block open, or to the end of the file
-// if open is nil.
+// block reads the directives up to the end of the current block or, if open is nil, of the file. open has
+// the opening braces of the current blocks, the outermost first.
 func (r *nginxReader) block(s *nginxScanner, open []token) (all []*directive, err error) {
 	var words []token
 	for {
@@ -205,7 +205,7 @@ func (r *nginxReader) block(s *nginxScanner, open []token) (all []*directive, er
 	}
 }
 
-// include reads the files that d includes. Files that are not there are recorded.
+// include reads the files that d includes. It records files that do not exist.
 func (r *nginxReader) include(d *directive) (all []*directive, err error) {
 	if len(d.words) != 2 {
 		return nil, d.fail(0, "write one file or pattern", "include needs one argument")
@@ -251,8 +251,8 @@ func (r *nginxReader) include(d *directive) (all []*directive, err error) {
 	return all, nil
 }
 
-// splitDump splits the output of nginx -T into its files, the main one first. It is nil if text
-// is something else.
+// splitDump splits the output of nginx -T into its files. main is the name of the main one. parts is nil
+// if text is something else.
 func splitDump(text []byte) (parts map[string][]byte, main string) {
 	mark := []byte("# configuration file ")
 	var name string

@@ -1,6 +1,6 @@
 package translate
 
-// Regular expressions that say no more than a rule's paths can.
+// Regular expressions that a rule's paths can express.
 
 import (
 	"regexp/syntax"
@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// mostPatterns bounds how many alternatives one expression may have.
+// mostPatterns is the maximum number of alternatives of an expression.
 const mostPatterns = 64
 
-// patternsOf returns what expr matches, as texts that end in * where anything may follow. broader
-// says that they match more than expr does. ok is false if a text before the match is free, or
-// expr cannot be expressed.
+// patternsOf returns the texts that expr matches. Those end in * that anything may follow. broader
+// reports that they match more than expr does. ok is false if expr is not anchored at the beginning, or
+// cannot be expressed.
 func patternsOf(expr string) (patterns []string, broader, ok bool) {
 	re, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
@@ -34,19 +34,19 @@ func patternsOf(expr string) (patterns []string, broader, ok bool) {
 			patterns = append(patterns, h.text)
 		}
 	}
-	// /a/* stands for /a, too.
+	// /a/* also matches /a.
 	patterns = slices.DeleteFunc(patterns, func(p string) bool { return slices.Contains(patterns, p+"/*") })
 	return patterns, r.broader, true
 }
 
-// A head is how a match may begin.
+// A head is a possible beginning of a match.
 type head struct {
 	text   string
-	open   bool // anything follows that was not read
+	open   bool // something follows that cannot be expressed
 	closed bool // nothing follows
 }
 
-// A reading is what is known of the part of an expression that has been read.
+// A reading describes the part of an expression that has been read.
 type reading struct {
 	heads             []head
 	anchored, broader bool
@@ -102,7 +102,7 @@ func (r *reading) extend(re *syntax.Regexp) bool {
 		}
 	case syntax.OpEndText, syntax.OpEndLine:
 		for i, h := range r.heads {
-			// After something free, the end is no bound: .* goes up to it.
+			// After something like .*, which extends up to the end, the end does not matter.
 			r.heads[i].closed = !h.open
 		}
 		return true
@@ -122,7 +122,7 @@ func (r *reading) extend(re *syntax.Regexp) bool {
 	return false
 }
 
-// lettersOf returns the letters of a short class that does not fold case.
+// lettersOf returns the letters of a character class as literals, or nil if there are many.
 func lettersOf(class *syntax.Regexp) (letters []*syntax.Regexp) {
 	const most = 10
 	for i := 0; i+1 < len(class.Rune); i += 2 {
@@ -136,8 +136,8 @@ func lettersOf(class *syntax.Regexp) (letters []*syntax.Regexp) {
 	return letters
 }
 
-// samePattern reports whether pattern, as rules write paths, stands for everything that other does.
-func samePattern(pattern, other string) bool {
+// includes reports whether pattern, a path in a rule, matches everything that other matches.
+func includes(pattern, other string) bool {
 	prefix, open := strings.CutSuffix(pattern, "*")
 	return pattern == other || open && strings.HasPrefix(strings.TrimSuffix(other, "*"), prefix)
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// descriptorKeys and rateLimitKeys are the keys of a descriptor and of its rate_limit. ratelimit
-// accepts each of them in both places, and ignores those that stand in the wrong one.
+// descriptorKeys and rateLimitKeys are the keys of a descriptor and of its rate_limit. ratelimit accepts
+// all of them in both places, and ignores those in the wrong one.
 var (
 	descriptorKeys = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric", "value_to_metric", "share_threshold", "quota_mode", "metadata"}
 	rateLimitKeys  = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces", "unit_multiplier", "algorithm"}
 )
 
-// checkKeys checks the keys of a descriptor or a rate_limit, whose keys are those of right, and
-// returns the names of those that are ignored there.
+// checkKeys checks the keys of a descriptor or a rate_limit. right are valid there, and wrong are
+// ignored. It returns the ignored ones.
 func (f yamlFile) checkKeys(n *yaml.Node, what string, right, wrong []string) (ignored []string, err error) {
 	for _, kv := range pairs(n) {
 		switch name := kv[0].Value; {
@@ -36,13 +36,13 @@ func (f yamlFile) checkKeys(n *yaml.Node, what string, right, wrong []string) (i
 	return ignored, nil
 }
 
-// proxyKeys begin configurations of Envoy, or parts of them.
+// proxyKeys are keys at the beginning of configurations of Envoy, or of parts of them.
 var proxyKeys = []string{
 	"static_resources", "dynamic_resources", "admin", "node", "layered_runtime", "resources", "listeners", "clusters", "filter_chains", "http_filters",
 	"route_config", "virtual_hosts", "routes", "rate_limits", "actions", "typed_config", "typed_per_filter_config", "token_bucket", "stat_prefix", "entries",
 }
 
-// hintOn returns the hint on an unknown key: another one if it is Envoy's.
+// hintOn returns the hint for an unknown key: hint, unless the key is one of Envoy's.
 func hintOn(key, hint string) string {
 	if slices.Contains(proxyKeys, key) {
 		return proxyHint
@@ -55,32 +55,44 @@ const proxyHint = "this configures Envoy itself; its local rate limits are not r
 // proxyKinds are manifests that configure Envoy.
 var proxyKinds = []string{"EnvoyFilter", "BackendTrafficPolicy", "RateLimitFilter", "HTTPProxy", "RateLimitConfig"}
 
-// units are the units of envoyproxy/ratelimit. Rules have periods up to a week.
+// units are the units of envoyproxy/ratelimit. Rules have periods of at most a week.
 var units = map[string]time.Duration{
 	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour,
 	"month": 30 * 24 * time.Hour, "year": 365 * 24 * time.Hour,
 }
 
-// maxDescriptors bounds how many descriptors files may have, aliases resolved.
+// maxDescriptors is the maximum number of descriptors in all files, with aliases resolved.
 const maxDescriptors = 1 << 18
 
-// Entries of descriptors whose meaning Envoy, or habit, fixes.
+// Keys of entries whose meaning is fixed by Envoy or by convention.
 var (
-	ipEntries     = []string{"remote_address", "masked_remote_address"}
-	pathEntries   = []string{"path", ":path", "PATH"}
-	methodEntries = []string{"method", ":method", "METHOD", "http_method", "request_method"}
-	hostEntries   = []string{"host", ":authority", "authority", "HOST"}
-	// Their values are texts of the routes in Envoy.
+	ipEntries      = []string{"remote_address", "masked_remote_address"}
+	requestEntries = []requestEntry{
+		{[]string{"path", ":path", "PATH"}, byPath, "path"},
+		{[]string{"method", ":method", "METHOD", "http_method", "request_method"}, byMethod, "method"},
+		{[]string{"host", ":authority", "authority", "HOST"}, byHost, "host"},
+	}
+	// Envoy's routes set the values of these.
 	routeEntries = []string{"generic_key", "header_match", "query_match", "destination_cluster", "source_cluster"}
 )
 
-// An entry is a descriptor on the way to a limit.
+// A requestEntry is a property of requests by which rules match and count.
+type requestEntry struct {
+	keys           []string
+	match          int
+	characteristic string
+}
+
+// An entry is a descriptor on the path to a limit.
 type entry struct {
 	node       *yaml.Node
 	key, value string
-	siblings   []string // values that have descriptors of their own
+	siblings   []string // values with their own descriptors
 	shared     bool     // share_threshold
 }
+
+// wild reports whether e has several values that are counted separately.
+func (e entry) wild() bool { return strings.Contains(e.value, "*") && !e.shared }
 
 func (e entry) String() string {
 	if e.value == "" {
@@ -92,7 +104,7 @@ func (e entry) String() string {
 func translateRatelimit(t *Translation, files []File) error {
 	found := false
 	read := func(f yamlFile, root *yaml.Node) error {
-		if kind := child(root, "kind"); text(kind) != "" && child(root, "descriptors") == nil { // another manifest
+		if kind := child(root, "kind"); text(kind) != "" && child(root, "descriptors") == nil { // some other manifest
 			if slices.Contains(proxyKinds, text(kind)) {
 				t.uncovered(f.at(kind), "%s configures Envoy: only descriptors of its rate limit service are read", text(kind))
 			}
@@ -139,18 +151,14 @@ func translateRatelimit(t *Translation, files []File) error {
 		return failAt(position{file: files[0].Name}, nil, hint, "the file has no descriptors")
 	}
 	if len(t.rules) > 0 {
-		t.note("ratelimit counts in fixed windows, so that twice the limit may pass around the end of one. Edge estimates the requests of the last period: it refuses such bursts.")
-		t.note("ratelimit uses the most specific descriptor for a request. In edge every rule that matches counts.")
-		for _, r := range t.rules {
-			if slices.ContainsFunc(r.characteristics, func(c characteristic) bool { return c.text == "ip" }) {
-				t.note("Envoy counts each IPv6 address apart; edge counts a /64 as one client, unless ipv6_prefix says otherwise.")
-			}
-		}
+		t.note("ratelimit counts in fixed windows, so twice the limit may pass around the end of one. Edge estimates the requests of the last period, and refuses such bursts.")
+		t.note("ratelimit uses the most specific descriptor for a request. In edge, every rule that matches counts.")
+		t.noteAddresses("Envoy")
 	}
 	return nil
 }
 
-// domain reads a configuration of one domain.
+// domain reads the configuration of a domain.
 func (f yamlFile) domain(t *Translation, root *yaml.Node) error {
 	if root.Kind != yaml.MappingNode {
 		return f.fail(root, "begin it with domain:", "the file is not a mapping")
@@ -167,7 +175,7 @@ func (f yamlFile) domain(t *Translation, root *yaml.Node) error {
 	return f.descriptors(t, child(root, "descriptors"), name, nil)
 }
 
-// descriptors reads a list of descriptors below path.
+// descriptors reads a list of descriptors, whose parents are path.
 func (f yamlFile) descriptors(t *Translation, list *yaml.Node, domain string, path []entry) error {
 	if list != nil && list.Kind != yaml.SequenceNode && text(list) != "" {
 		return f.fail(list, "write a list", "descriptors is not a list")
@@ -217,16 +225,8 @@ func (f yamlFile) limit(t *Translation, n *yaml.Node, domain string, path []entr
 	if err != nil {
 		return err
 	}
-	spoken, id := []string{}, []string{domain}
-	for _, e := range path {
-		spoken, id = append(spoken, e.String()), append(id, e.key)
-		if e.value != "" {
-			id = append(id, e.value)
-		}
-	}
-	last := path[len(path)-1]
-	title := fmt.Sprintf("%s of domain %s (%v)", strings.Join(spoken, ", "), domain, f.at(last.node))
-	r := &draft{id: strings.Join(id, "-"), from: []string{title}}
+	id, title := f.describe(domain, path)
+	r := &draft{id: id, from: []string{title}}
 	if name := text(child(n, "name")); name != "" {
 		r.id = name
 	}
@@ -263,104 +263,110 @@ func (f yamlFile) limit(t *Translation, n *yaml.Node, domain string, path []entr
 	r.limits = []limit{{threshold, period * time.Duration(times)}}
 	r.entries(path)
 	if threshold == 0 {
-		f.none(t, title, path)
+		f.forbidden(t, title, path)
 		return nil
 	}
-	r.options(n, last.node)
+	r.options(n, path[len(path)-1].node)
 	if len(r.characteristics) == 0 {
 		r.characteristics = []characteristic{{text: "host"}}
-		r.notes = append(r.notes, "ratelimit has one count for all requests here; rules have no such key, so edge counts each host apart, for all clients together")
+		r.notes = append(r.notes, "ratelimit counts all requests here together; rules cannot, so edge counts the requests of all clients per host")
 	}
-	if len(r.hosts)+len(r.paths)+len(r.logs) == 0 {
-		r.logs = append(r.logs, "Envoy's routes say which requests are counted: write them as the rule's match, if that is not all of them")
+	if len(r.match[byHost])+len(r.match[byPath])+len(r.logs) == 0 {
+		r.logs = append(r.logs, "Envoy's routes decide which requests are counted: write them as the rule's match, unless all are")
 	}
 	t.rules = append(t.rules, r)
 	return nil
 }
 
-// entries says in r what the entries of a descriptor match and count apart.
-func (r *draft) entries(path []entry) {
-	apart := func(c characteristic) {
-		if !slices.ContainsFunc(r.characteristics, func(o characteristic) bool { return o.text == c.text }) {
-			r.characteristics = append(r.characteristics, c)
-		}
-	}
-	only := func(e entry, what string, into *[]string, value string) {
-		if *into == nil && expressible(what, value) {
-			*into = []string{value}
-			return
-		}
-		r.logs = append(r.logs, fmt.Sprintf("rules cannot match %s", e))
-	}
+// describe returns an ID and a title for the limit of the descriptor at the end of path.
+func (f yamlFile) describe(domain string, path []entry) (id, title string) {
+	words, ids := []string{}, []string{domain}
 	for _, e := range path {
-		wild := strings.Contains(e.value, "*")
-		if len(e.siblings) > 0 {
-			r.logs = append(r.logs, fmt.Sprintf("ratelimit has other limits for %s %s, which this rule counts as well", e.key, strings.Join(e.siblings[:min(4, len(e.siblings))], ", ")))
+		words, ids = append(words, e.String()), append(ids, e.key)
+		if e.value != "" {
+			ids = append(ids, e.value)
 		}
+	}
+	return strings.Join(ids, "-"), fmt.Sprintf("%s of domain %s (%v)", strings.Join(words, ", "), domain, f.at(path[len(path)-1].node))
+}
+
+// countBy adds a characteristic, unless r has it.
+func (r *draft) countBy(c characteristic) {
+	if !slices.ContainsFunc(r.characteristics, func(o characteristic) bool { return o.text == c.text }) {
+		r.characteristics = append(r.characteristics, c)
+	}
+}
+
+// countsBy reports whether r has a characteristic.
+func (r *draft) countsBy(text string) bool {
+	return slices.ContainsFunc(r.characteristics, func(c characteristic) bool { return c.text == text })
+}
+
+// entries makes r match and count by the entries of a descriptor.
+func (r *draft) entries(path []entry) {
+	for _, e := range path {
+		if len(e.siblings) > 0 {
+			r.logs = append(r.logs, fmt.Sprintf("ratelimit has other limits for %s %s, which this rule also counts", e.key, strings.Join(e.siblings[:min(4, len(e.siblings))], ", ")))
+		}
+		at := slices.IndexFunc(requestEntries, func(q requestEntry) bool { return slices.Contains(q.keys, e.key) })
 		switch {
+		case at >= 0:
+			r.request(e, requestEntries[at])
 		case slices.Contains(ipEntries, e.key):
-			apart(characteristic{text: "ip"})
+			r.countBy(characteristic{text: "ip"})
 			if e.key == "masked_remote_address" {
 				r.notes = append(r.notes, "masked_remote_address is a network: edge counts by the nodes' ipv4_prefix and ipv6_prefix, the same for all rules")
 			}
 			if e.value != "" {
 				r.logs = append(r.logs, fmt.Sprintf("the limit is for the client %s alone, which rules cannot match", e.value))
 			}
-		case slices.Contains(pathEntries, e.key):
-			if e.value == "" || wild && !e.shared {
-				apart(characteristic{text: "path"})
-			}
-			if e.value != "" {
-				only(e, "paths", &r.paths, e.value)
-			}
-			if strings.Contains(strings.ToLower(e.key), "path") {
-				r.notes = append(r.notes, "a :path in Envoy contains the query; edge compares and counts the path alone")
-			}
-		case slices.Contains(methodEntries, e.key):
-			if e.value == "" {
-				apart(characteristic{text: "method"})
-			} else {
-				only(e, "methods", &r.methods, e.value)
-			}
-		case slices.Contains(hostEntries, e.key):
-			if e.value == "" || wild && !e.shared {
-				apart(characteristic{text: "host"})
-			}
-			if e.value != "" {
-				only(e, "hosts", &r.hosts, e.value)
-			}
+		case slices.Contains(routeEntries, e.key) && e.value == "":
+			r.logs = append(r.logs, fmt.Sprintf("Envoy counts each value of %s, which its routes set, separately, and this rule all together: write a rule with a match for each", e.key))
 		case slices.Contains(routeEntries, e.key):
-			if e.value == "" {
-				r.logs = append(r.logs, fmt.Sprintf("each value of %s, which Envoy's routes set, is counted apart there and together here: write a rule with a match for each", e.key))
-			} else {
-				r.logs = append(r.logs, fmt.Sprintf("Envoy's routes say which requests are %s: write these as the rule's match", e))
-			}
-		case e.value != "":
-			r.logs = append(r.logs, fmt.Sprintf("rules cannot match %s, or the route says what it is: write it as the rule's match", e))
-			if wild && !e.shared {
-				r.header(apart, e)
-			}
+			r.logs = append(r.logs, fmt.Sprintf("Envoy's routes decide which requests are %s: write these as the rule's match", e))
+		case e.value == "":
+			r.header(e)
 		default:
-			r.header(apart, e)
+			r.logs = append(r.logs, fmt.Sprintf("rules cannot match %s, unless a route sets it: then write the route as the rule's match", e))
+			if e.wild() {
+				r.header(e)
+			}
 		}
-		if e.shared && wild {
+		if e.shared && strings.Contains(e.value, "*") {
 			r.notes = append(r.notes, fmt.Sprintf("share_threshold: all values of %s share one count", e))
 		}
 	}
 }
 
-// header counts by the header that an entry is presumably filled from.
-func (r *draft) header(apart func(characteristic), e entry) {
+// request matches and counts by an entry that is a property of requests.
+func (r *draft) request(e entry, q requestEntry) {
+	if e.value == "" || e.wild() {
+		r.countBy(characteristic{text: q.characteristic})
+	}
+	switch {
+	case e.value == "":
+	case r.match[q.match] == nil && expressible(q.match, e.value):
+		r.match[q.match] = []string{e.value}
+	default:
+		r.logs = append(r.logs, fmt.Sprintf("rules cannot match %s", e))
+	}
+	if q.match == byPath {
+		r.notes = append(r.notes, "in Envoy, :path contains the query; edge compares and counts the path alone")
+	}
+}
+
+// header counts by the header from which Envoy probably takes the value of an entry.
+func (r *draft) header(e entry) {
 	name := "header:" + strings.ToLower(strings.Trim(strings.ReplaceAll(e.key, "_", "-"), ":"))
 	if !expressibleCharacteristic(name) {
 		r.logs = append(r.logs, fmt.Sprintf("rules cannot count by %q", e.key))
 		return
 	}
-	apart(characteristic{name, true})
-	r.notes = append(r.notes, fmt.Sprintf("%s is treated as the request header %s: compare with the rate_limits of Envoy's routes. Requests without it are not counted", e.key, strings.TrimPrefix(name, "header:")))
+	r.countBy(characteristic{name, true})
+	r.notes = append(r.notes, fmt.Sprintf("%s is treated as the request header %s: compare it with the rate_limits of Envoy's routes. Requests without it are not counted", e.key, strings.TrimPrefix(name, "header:")))
 }
 
-// options names what else a descriptor says.
+// options records the effect of the other keys of a descriptor.
 func (r *draft) options(limit, descriptor *yaml.Node) {
 	is := func(name string) bool { return text(child(descriptor, name)) == "true" }
 	if is("shadow_mode") {
@@ -371,7 +377,7 @@ func (r *draft) options(limit, descriptor *yaml.Node) {
 	}
 	for _, name := range []string{"detailed_metric", "value_to_metric", "metadata"} {
 		if is(name) || name == "metadata" && child(descriptor, name) != nil {
-			r.notes = append(r.notes, name+" is not covered: edge's metrics and answers name the rule, never values of requests")
+			r.notes = append(r.notes, name+" is not covered: edge's metrics and responses name the rule, never values of requests")
 		}
 	}
 	if replaced := elements(child(limit, "replaces")); len(replaced) > 0 {
@@ -379,33 +385,33 @@ func (r *draft) options(limit, descriptor *yaml.Node) {
 		for _, each := range replaced {
 			names = append(names, fmt.Sprintf("%q", text(child(each, "name"))))
 		}
-		r.notes = append(r.notes, fmt.Sprintf("replaces is not covered: where this limit applies, %s applies in edge as well", strings.Join(names, ", ")))
-		r.logs = append(r.logs, "the limits that it replaces could refuse what it lets pass")
+		r.notes = append(r.notes, fmt.Sprintf("replaces is not covered: in edge, %s applies in addition to this limit", strings.Join(names, ", ")))
+		r.logs = append(r.logs, "the limits that it replaces could refuse requests that it lets pass")
 	}
 	if a := text(child(limit, "algorithm")); a != "" {
 		r.notes = append(r.notes, fmt.Sprintf("algorithm %s is not covered: edge estimates over two windows", a))
 	}
 }
 
-// unlimited exempts a client, or names what is not covered.
+// unlimited exempts a client, or records that the descriptor is not covered.
 func (f yamlFile) unlimited(t *Translation, title string, path []entry) {
 	if prefix, ok := soleClient(path); ok {
-		list(&t.allow, prefix, title+" is unlimited there; allow exempts it from all rules and from deny")
+		list(&t.allow, prefix, title+" is unlimited; allow exempts it from all rules and from deny")
 		return
 	}
-	t.uncovered(f.at(path[len(path)-1].node), "%s is unlimited: rules that count such requests have to leave them out by their match", title)
+	t.uncovered(f.at(path[len(path)-1].node), "%s is unlimited: except such requests from the rules that count them", title)
 }
 
-// none refuses a client always, or names what is not covered.
-func (f yamlFile) none(t *Translation, title string, path []entry) {
+// forbidden refuses all requests of a client, or records that the descriptor is not covered.
+func (f yamlFile) forbidden(t *Translation, title string, path []entry) {
 	if prefix, ok := soleClient(path); ok && text(child(path[0].node, "shadow_mode")) != "true" {
-		list(&t.deny, prefix, title+" may send no request: edge refuses it with 403")
+		list(&t.deny, prefix, title+" may send no requests: edge refuses them with 403")
 		return
 	}
-	t.uncovered(f.at(path[len(path)-1].node), "%s may send no request: a rule's threshold is at least 1", title)
+	t.uncovered(f.at(path[len(path)-1].node), "%s may send no requests: a rule's threshold is at least 1", title)
 }
 
-// soleClient returns the client that path is about, if it is about nothing else.
+// soleClient returns the client that path describes, if it describes nothing else.
 func soleClient(path []entry) (p netip.Prefix, ok bool) {
 	if len(path) != 1 || !slices.Contains(ipEntries, path[0].key) || path[0].value == "" {
 		return p, false

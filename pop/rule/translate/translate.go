@@ -1,7 +1,7 @@
-// Package translate translates the rate limits of other programs into rules files. A
-// translation refuses nobody whom the other program would let pass, as far as rules can say that:
-// what it cannot say becomes a rule that only logs, or is named as not covered, with the
-// difference in a comment beside the rule.
+// Package translate translates the rate limits of other programs into rules files. As far as rules can
+// express it, a translation refuses nobody whom the other program would let pass. A limit that rules
+// cannot express becomes a rule that only logs, with the difference in a comment, or is listed as not
+// covered.
 package translate
 
 import (
@@ -16,16 +16,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A File is a configuration file of another program.
 type File struct {
-	Name string // as errors and comments name it
+	Name string // in errors and comments
 	Text []byte
 }
 
-// kinds are what can be translated.
+// kinds are the kinds of configuration that can be translated.
 var kinds = []struct {
 	name      string
 	translate func(*Translation, []File) error
@@ -43,7 +44,7 @@ func Kinds() (names []string) {
 	return names
 }
 
-// A Translation is a rules file that says what a configuration of another program says.
+// A Translation is a rules file made from a configuration of another program.
 type Translation struct {
 	kind    string
 	files   []string
@@ -53,7 +54,7 @@ type Translation struct {
 	general []string // differences that concern all rules
 	missing []string // what is not covered, each with its place
 
-	descriptors int // how many were read
+	descriptors int // number of descriptors read
 }
 
 // A listed network is an entry of the allow or deny list.
@@ -62,26 +63,36 @@ type listed struct {
 	why    string
 }
 
-// A draft is a rule to be.
+// A match has the lists of a rule's match. An empty list matches everything.
+type match [3][]string
+
+const (
+	byHost = iota
+	byMethod
+	byPath
+)
+
+// matchKeys are the keys of a match in rules files.
+var matchKeys = [...]string{byHost: "hosts", byMethod: "methods", byPath: "paths"}
+
+// A draft is a rule before it is written.
 type draft struct {
 	id              string
-	from            []string // what it is made of, and where that stands
+	from            []string // what it is made from, and where that is
 	notes           []string // differences in meaning
-	logs            []string // why the rule only logs; without any, it blocks
-	hosts           []string
-	methods         []string
-	paths           []string
-	except          []string // paths that the rule does not concern
-	exceptHosts     []string // hosts that it does not concern
+	logs            []string // why the rule only logs; if empty, it blocks
+	match           match
+	except          []string // excepted paths
+	exceptHosts     []string
 	characteristics []characteristic
 	limits          []limit
 	status          int
 }
 
-// A characteristic is written as rules files write it in a word.
+// A characteristic of a draft.
 type characteristic struct {
-	text string
-	skip bool // requests without the value are not counted
+	text string // as in rules files, such as header:x-api-key
+	skip bool   // requests without the value are not counted
 }
 
 type limit struct {
@@ -89,8 +100,8 @@ type limit struct {
 	period    time.Duration
 }
 
-// Files translates files of a kind. nginx has one file and reads those that it includes. An
-// error says where it is: it is a [rule.Error], or several joined.
+// Files translates files of a kind. Of nginx it takes the main file, and reads those that it includes.
+// Errors in the files are [rule.Error].
 func Files(kind string, files ...File) (*Translation, error) {
 	t := &Translation{kind: kind}
 	for _, k := range kinds {
@@ -119,7 +130,7 @@ func (t *Translation) note(format string, args ...any) {
 	}
 }
 
-// uncovered records what no rule says.
+// uncovered records something that no rule can express.
 func (t *Translation) uncovered(at fmt.Stringer, format string, args ...any) {
 	if text := fmt.Sprintf("%v: ", at) + fmt.Sprintf(format, args...); !slices.Contains(t.missing, text) {
 		t.missing = append(t.missing, text)
@@ -135,7 +146,7 @@ func list(into *[]listed, prefix netip.Prefix, why string) {
 	}
 }
 
-// parseNetwork reads a network or address, also one with bits beyond its prefix.
+// parseNetwork parses a network or an address. It ignores bits beyond the prefix.
 func parseNetwork(text string) (netip.Prefix, bool) {
 	if p, err := netip.ParsePrefix(text); err == nil {
 		text = p.Masked().String()
@@ -144,7 +155,7 @@ func parseNetwork(text string) (netip.Prefix, bool) {
 	return p, err == nil
 }
 
-// nameRules gives the rules IDs that are valid and different.
+// nameRules makes the IDs of the rules valid and unique.
 func (t *Translation) nameRules() {
 	used := map[string]bool{}
 	for _, r := range t.rules {
@@ -158,7 +169,7 @@ func (t *Translation) nameRules() {
 	}
 }
 
-// Summary says in a line what the translation has.
+// Summary describes the translation in one line.
 func (t *Translation) Summary() string {
 	logs := 0
 	for _, r := range t.rules {
@@ -172,8 +183,8 @@ func (t *Translation) Summary() string {
 // Text returns the rules file.
 func (t *Translation) Text() []byte {
 	var b bytes.Buffer
-	comment(&b, "", "", fmt.Sprintf("Made from %s by 'edge import %s'. Comments say where a rule differs in meaning from what it is made of. "+
-		"Before you enforce it, see what it would have refused: edge replay --rules FILE access.log", strings.Join(t.files, ", "), t.kind))
+	comment(&b, "", "", fmt.Sprintf("Made from %s by 'edge import %s'. Comments say where a rule differs from its original. "+
+		"Before you enforce the rules, see what they would have refused: edge replay --rules FILE access.log", strings.Join(t.files, ", "), t.kind))
 	if len(t.general) > 0 {
 		b.WriteString("#\n# Differences that concern all rules:\n")
 		for _, text := range t.general {
@@ -221,28 +232,16 @@ func (r *draft) write(b *bytes.Buffer) {
 		comment(b, "  ", "- ", text)
 	}
 	fmt.Fprintf(b, "  - id: %s\n", scalar(r.id))
-	if len(r.hosts)+len(r.methods)+len(r.paths) > 0 {
-		b.WriteString("    match:\n")
-		for _, m := range []struct {
-			name string
-			list []string
-		}{{"hosts", r.hosts}, {"methods", r.methods}, {"paths", r.paths}} {
-			if len(m.list) > 0 {
-				fmt.Fprintf(b, "      %s: %s\n", m.name, sequence(m.list))
+	block := func(head, indent string, lists match) {
+		for i, list := range lists {
+			if len(list) > 0 {
+				fmt.Fprintf(b, "%s%s%s: %s\n", head, indent, matchKeys[i], sequence(list))
+				head = ""
 			}
 		}
 	}
-	if len(r.except)+len(r.exceptHosts) > 0 {
-		b.WriteString("    except:\n")
-	}
-	for _, e := range []struct {
-		name string
-		list []string
-	}{{"paths", r.except}, {"hosts", r.exceptHosts}} {
-		if len(e.list) > 0 {
-			fmt.Fprintf(b, "      - %s: %s\n", e.name, sequence(e.list))
-		}
-	}
+	block("    match:\n", "      ", r.match)
+	block("    except:\n", "      - ", match{byHost: r.exceptHosts, byPath: r.except})
 	var list []string
 	for _, c := range r.characteristics {
 		if kind, name, _ := strings.Cut(c.text, ":"); c.skip {
@@ -266,7 +265,7 @@ func (r *draft) write(b *bytes.Buffer) {
 	}
 }
 
-// comment writes text as lines of a comment. The first begins with mark.
+// comment writes text as a comment of several lines. The first line begins with mark.
 func comment(b *bytes.Buffer, indent, mark, text string) {
 	const width = 110
 	line := indent + "# " + mark
@@ -285,7 +284,7 @@ func comment(b *bytes.Buffer, indent, mark, text string) {
 	b.WriteString(line + "\n")
 }
 
-// printable replaces characters that a YAML file must not have.
+// printable replaces characters that a YAML file cannot contain.
 func printable(r rune) rune {
 	if r < ' ' || 0x7f <= r && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0xfffe && r <= 0xffff {
 		return '?'
@@ -299,7 +298,7 @@ var (
 	notString    = regexp.MustCompile(`(?i)^(y|n|yes|no|true|false|on|off|null)$`)
 )
 
-// scalar writes a string, in quotes where YAML would read it as something else.
+// scalar formats a string, in quotes unless YAML reads it as a string without them.
 func scalar(text string) string {
 	if plainScalar.MatchString(text) && !notString.MatchString(text) && !strings.HasSuffix(text, ":") || plainNetwork.MatchString(text) {
 		return text
@@ -307,7 +306,7 @@ func scalar(text string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // a string can always be encoded
+	_ = e.Encode(text) // cannot fail for a string
 	return strings.TrimSpace(b.String())
 }
 
@@ -319,7 +318,7 @@ func scalars(list []string) []string {
 	return words
 }
 
-// sequence writes a list, in one line if it is short.
+// sequence formats a list, on one line if it is short.
 func sequence(list []string) string {
 	words := scalars(list)
 	if text := "[" + strings.Join(words, ", ") + "]"; len(text) < 90 {
@@ -328,9 +327,9 @@ func sequence(list []string) string {
 	return "\n        - " + strings.Join(words, "\n        - ")
 }
 
-// expressible reports whether a rule with a match can be written.
-func expressible(what string, values ...string) bool {
-	match := what + ": [" + strings.Join(scalars(values), ", ") + "]"
+// expressible reports whether a rule's match can have values as the list of the given index.
+func expressible(index int, values ...string) bool {
+	match := matchKeys[index] + ": [" + strings.Join(scalars(values), ", ") + "]"
 	_, err := rule.Parse("", fmt.Appendf(nil, "rules: [{id: x, match: {%s}, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]", match))
 	return err == nil
 }
@@ -352,15 +351,7 @@ func (p position) String() string { return fmt.Sprintf("%s:%d:%d", p.file, p.lin
 // failAt returns an error at p, in a file with text.
 func failAt(p position, text []byte, hint, format string, args ...any) error {
 	e := &rule.Error{File: p.file, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...), Hint: hint}
-	if lines := strings.Split(string(text), "\n"); 0 < p.line && p.line <= len(lines) {
-		e.Source = strings.Map(func(r rune) rune {
-			if r != '\t' {
-				return printable(r)
-			}
-			return r
-		}, strings.TrimSuffix(lines[p.line-1], "\r"))
-	}
-	return e
+	return rule.Errors{e}.Report(strictyaml.Source{Name: p.file, Bytes: text})[0]
 }
 
 // without returns the elements of list that are not in other.
@@ -373,7 +364,7 @@ func without(list, other []string) (rest []string) {
 	return rest
 }
 
-// union returns the elements of both lists, each once. An empty list stands for everything.
+// union returns the elements of both lists without duplicates. An empty list means everything.
 func union(a, b []string) []string {
 	if len(a) == 0 || len(b) == 0 {
 		return nil

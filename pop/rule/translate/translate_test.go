@@ -61,7 +61,7 @@ func TestErrors(t *testing.T) {
 		{"open Lua", "nginx", "content_by_lua_block { if '}' -- }\n", "f:1:22: the block that begins here is not closed"},
 		{"rate", "nginx", "limit_req_zone $uri zone=a:1m rate=10r/h;", `f:1:31: invalid rate "10r/h"`},
 		{"no zone", "nginx", "server {\n\tlimit_req burst=5;\n}", "f:2:2: limit_req has no zone"},
-		{"unknown zone", "nginx", "server { limit_req zone=a; }", `f:1:20: no limit_req_zone makes the zone "a"`},
+		{"unknown zone", "nginx", "server { limit_req zone=a; }", `f:1:20: no limit_req_zone defines the zone "a"`},
 		{"burst", "nginx", "limit_req_zone $uri zone=a:1m rate=1r/s; server { limit_req zone=a burst=-1; }", `f:1:68: invalid burst "-1"`},
 		{"status", "nginx", "server { limit_req_status 200; }", "f:1:10: invalid limit_req_status"},
 		{"no YAML", "ingress-nginx", "a: b: c\n", "f:1:5: not YAML"},

@@ -1,6 +1,6 @@
 package translate
 
-// YAML files of others: several documents, and keys that are not known.
+// Reading YAML files of other programs, with several documents and unknown keys.
 
 import (
 	"bytes"
@@ -9,12 +9,14 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// A yamlFile is one that is being read.
+// A yamlFile is a YAML file, or a part of a file.
 type yamlFile struct {
 	File
-	base position // where the text begins in the file; a part of a file has one
+	base position // where Text begins in the file
 	all  []byte   // the whole file
 }
 
@@ -23,7 +25,7 @@ func newYAMLFile(f File) yamlFile { return yamlFile{f, position{file: f.Name}, f
 // documents returns the roots of the file's documents.
 func (f yamlFile) documents() (roots []*yaml.Node, err error) {
 	defer func() {
-		// The parser has checks of its own that panic.
+		// The parser panics if its own checks fail.
 		if cause := recover(); cause != nil {
 			roots, err = nil, failAt(f.base, nil, "", "not YAML: %v", cause)
 		}
@@ -51,7 +53,7 @@ func (f yamlFile) documents() (roots []*yaml.Node, err error) {
 	return nil, failAt(f.base, nil, "", "not YAML: %v", err)
 }
 
-// at returns where n is.
+// at returns the position of n.
 func (f yamlFile) at(n *yaml.Node) position {
 	return position{f.Name, n.Line + f.base.line, n.Column + f.base.column}
 }
@@ -60,26 +62,26 @@ func (f yamlFile) fail(n *yaml.Node, hint, format string, args ...any) error {
 	return failAt(f.at(n), f.all, hint, format, args...)
 }
 
-// part returns the file that the string n of f holds, such as a value of a ConfigMap.
+// part returns the file within the string n of f, such as a value of a ConfigMap.
 func (f yamlFile) part(n *yaml.Node) yamlFile {
 	p := yamlFile{File{f.Name, []byte(n.Value)}, f.at(n), f.all}
 	p.base.column = 0
 	lines := strings.Split(string(f.all), "\n")
-	if i := p.base.line; i < len(lines) { // a block scalar begins in the line after its mark
+	if i := p.base.line; i < len(lines) { // a block scalar begins on the line after its indicator
 		p.base.column = len(lines[i]) - len(strings.TrimLeft(lines[i], " "))
 	}
 	return p
 }
 
-// deref follows an alias.
+// deref returns the node that n, which may be nil, is an alias of, or else n.
 func deref(n *yaml.Node) *yaml.Node {
-	if n != nil && n.Kind == yaml.AliasNode {
-		return n.Alias
+	if n == nil {
+		return nil
 	}
-	return n
+	return strictyaml.Resolve(n)
 }
 
-// child returns the value of a key of the mapping n, or nil.
+// child returns the value at a path of keys below the mapping n, or nil.
 func child(n *yaml.Node, path ...string) *yaml.Node {
 	for _, name := range path {
 		var next *yaml.Node
@@ -93,7 +95,7 @@ func child(n *yaml.Node, path ...string) *yaml.Node {
 	return n
 }
 
-// pairs returns the keys and values of n if it is a mapping.
+// pairs returns the keys and values of the mapping n, or nil if it is something else.
 func pairs(n *yaml.Node) (list [][2]*yaml.Node) {
 	if n = deref(n); n == nil || n.Kind != yaml.MappingNode {
 		return nil
@@ -104,7 +106,7 @@ func pairs(n *yaml.Node) (list [][2]*yaml.Node) {
 	return list
 }
 
-// elements returns the elements of n if it is a list.
+// elements returns the elements of the list n, or nil if it is something else.
 func elements(n *yaml.Node) (list []*yaml.Node) {
 	if n = deref(n); n == nil || n.Kind != yaml.SequenceNode {
 		return nil
@@ -115,7 +117,7 @@ func elements(n *yaml.Node) (list []*yaml.Node) {
 	return list
 }
 
-// text returns the scalar n, or nothing.
+// text returns the scalar n, or "".
 func text(n *yaml.Node) string {
 	if n = deref(n); n == nil || n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 		return ""
