@@ -84,7 +84,7 @@ var invalid = []struct {
 	{"ends after the mix", head + "steady: {clients: 3, rate: 1/s}\n  to: 2m\n", []string{`m.yaml:5:7: this component ends after the mix (the duration of the mix is 1m)`}},
 	{"ends before it begins", head + "steady: {clients: 3, rate: 1/s}\n  from: 30s\n  to: 10s\n", []string{`m.yaml:5:9: this component ends before it begins (from and to are counted from the start of the mix, which lasts 1m)`}},
 	{"bad networks", head + "steady: {clients: 3, rate: 1/s}\n  addresses: [192.0.2.1/24, 192.0.2.0/24, 192.0.2.0/25, 2001:db8::/65, ::/0, x, 1]\n", []string{
-		`m.yaml:5:15: "192.0.2.1/24" is an address inside of a network (write 192.0.2.0/24)`,
+		`m.yaml:5:15: "192.0.2.1/24" is an address within a network (write 192.0.2.0/24)`,
 		`m.yaml:5:43: "192.0.2.0/25" overlaps an earlier network (leave it out)`,
 		`m.yaml:5:57: "2001:db8::/65" is smaller than a /64 (every client has its own /64, since limiters treat it as one client)`,
 		`m.yaml:5:72: "::/0" is too large (write /8 or more)`,

@@ -211,7 +211,7 @@ func (r *reader) networks(n *yaml.Node) (list []netip.Prefix) {
 		case err != nil || p.Addr().Is4In6():
 			r.Fail(each, "write a network such as 192.0.2.0/24 or 2001:db8::/48", "%s is not a network", strictyaml.Quote(s))
 		case p != p.Masked():
-			r.Fail(each, "write "+p.Masked().String(), "%s is an address inside of a network", strictyaml.Quote(s))
+			r.Fail(each, "write "+p.Masked().String(), "%s is an address within a network", strictyaml.Quote(s))
 		case p.Addr().Is6() && p.Bits() > 64:
 			r.Fail(each, "every client has its own /64, since limiters treat it as one client", "%s is smaller than a /64", strictyaml.Quote(s))
 		case p.Bits() < 8:

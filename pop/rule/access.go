@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Access is what the allow and deny lists say of a client.
+// Access says whether a client is on the allow or deny list.
 type Access uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	Denied          // always refused
 )
 
-// Access looks addr up in the allow and deny lists; the longest prefix wins.
+// Access looks up addr in the allow and deny lists. The longest prefix wins.
 func (s *Set) Access(addr netip.Addr) Access {
 	if s.access == nil {
 		return Unlisted
@@ -27,7 +27,7 @@ func (s *Set) Access(addr netip.Addr) Access {
 	return access
 }
 
-// Entry returns the entry of the lists that Access decides addr by. It does not allocate.
+// Entry returns the entry of the lists that determines the access of addr. It does not allocate.
 func (s *Set) Entry(addr netip.Addr) (netip.Prefix, Access) {
 	if s.access == nil || !addr.IsValid() {
 		return netip.Prefix{}, Unlisted
@@ -45,7 +45,7 @@ func (s *Set) Entries() iter.Seq2[netip.Prefix, Access] {
 	return s.access.All()
 }
 
-// Listed returns how many networks are on the allow and on the deny list.
+// Listed returns the numbers of networks on the allow list and on the deny list.
 func (s *Set) Listed() (allowed, denied int) {
 	for _, access := range s.Entries() {
 		if access == Allowed {
@@ -65,8 +65,7 @@ type listed struct {
 }
 
 func (r *reader) accessList(n *yaml.Node, what string, access Access) {
-	nodes := r.List(n, what, "write [192.0.2.0/24]")
-	for _, each := range nodes {
+	for _, each := range r.List(n, what, "write [192.0.2.0/24]") {
 		if r.Full() {
 			return
 		}
@@ -84,8 +83,8 @@ func (e *PrefixError) Error() string { return e.problem }
 // Hint returns what to write instead.
 func (e *PrefixError) Hint() string { return e.hint }
 
-// ParsePrefix reads a network, or an address as the network of it alone. IPv4 written as IPv6
-// (::ffff:192.0.2.0/120) becomes IPv4. An error is a [PrefixError].
+// ParsePrefix parses a network, or an address as a network of one address. IPv4 networks written as IPv6
+// (::ffff:192.0.2.0/120) become IPv4. Its errors are [PrefixError].
 func ParsePrefix(text string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(text)
 	if !strings.Contains(text, "/") {
@@ -101,19 +100,19 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 		return netip.Prefix{}, err
 	}
 	if masked := prefix.Masked(); masked != prefix {
-		return netip.Prefix{}, &PrefixError{"is an address inside of a network", fmt.Sprintf("write %v for the network, %v for the address", masked, prefix.Addr())}
+		return netip.Prefix{}, &PrefixError{"is an address within a network", fmt.Sprintf("write %v for the network, %v for the address", masked, prefix.Addr())}
 	}
 	return prefix, nil
 }
 
-// Unmap returns prefix with IPv4 written as IPv6 as IPv4: addresses are looked up so. If prefix
-// begins so and has IPv6 addresses besides, the error is a [PrefixError].
+// Unmap returns prefix with IPv4 written as IPv6 turned into IPv4, as addresses are for lookups. If prefix
+// also has other IPv6 addresses, the error is a [PrefixError].
 func Unmap(prefix netip.Prefix) (netip.Prefix, error) {
 	switch addr := prefix.Addr(); {
 	case !addr.Is4In6():
 		return prefix, nil
 	case prefix.Bits() < 96:
-		return netip.Prefix{}, &PrefixError{"begins as IPv4 written as IPv6, and is larger", "write IPv4 networks as 192.0.2.0/24, or ::ffff:192.0.2.0/120, of at least 96 bits"}
+		return netip.Prefix{}, &PrefixError{"begins as IPv4 written as IPv6, but is larger", "write IPv4 networks as 192.0.2.0/24, or ::ffff:192.0.2.0/120, of at least 96 bits"}
 	default:
 		return netip.PrefixFrom(addr.Unmap(), prefix.Bits()-96), nil
 	}

@@ -13,14 +13,13 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// ParseCharacteristic reads a characteristic as rules files write it in a word: ip, host,
-// path, method, header:NAME, cookie:NAME, query:NAME, network:24/48. Requests without a value share one
-// count.
+// ParseCharacteristic parses a characteristic in the form of a word: ip, host, path, method, header:NAME,
+// cookie:NAME, query:NAME, network:24/48. Requests without a value share one count.
 func ParseCharacteristic(text string) (Characteristic, error) {
 	r := newReader("", nil, 0)
 	c, ok := r.characteristic(&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text})
 	if ok && c.Kind == Label {
-		return Characteristic{}, errors.New("rule: labels are in a file that a rules file names")
+		return Characteristic{}, errors.New("rule: labels need a rules file that names their file")
 	}
 	if !ok {
 		return Characteristic{}, fmt.Errorf("rule: %s (%s)", r.Errs[0].Message, r.Errs[0].Hint)
@@ -29,7 +28,7 @@ func ParseCharacteristic(text string) (Characteristic, error) {
 }
 
 func (r *reader) characteristicList(n *yaml.Node) []Characteristic {
-	nodes := r.Sequence(n, "characteristics", "write a list: [ip]", "write [ip] to count each client apart, [host] to count each host apart")
+	nodes := r.Sequence(n, "characteristics", "write a list: [ip]", "write [ip] to count each client separately, [host] to count each host separately")
 	list := make([]Characteristic, 0, len(nodes))
 	for _, each := range nodes {
 		c, ok := r.characteristic(each)
@@ -49,8 +48,8 @@ func (r *reader) characteristicList(n *yaml.Node) []Characteristic {
 	return intern(r.characteristics, key, list)
 }
 
-// characteristic reads one that is written as a string, ip or header:NAME, or as a
-// mapping, {header: NAME, missing: skip}.
+// characteristic reads a characteristic that is a string, ip or header:NAME, or a mapping,
+// {header: NAME, missing: skip}.
 func (r *reader) characteristic(n *yaml.Node) (c Characteristic, ok bool) {
 	before := len(r.Errs)
 	if strictyaml.Resolve(n).Kind == yaml.MappingNode {
@@ -74,7 +73,7 @@ func (r *reader) characteristic(n *yaml.Node) (c Characteristic, ok bool) {
 	case at < 1 && strictyaml.Guess(kind, kindNames[IP:]) != "":
 		r.Fail(n, fmt.Sprintf("did you mean %s?", strictyaml.Guess(kind, kindNames[IP:])+text[len(kind):]), "unknown characteristic %s", strictyaml.Quote(text))
 	case at < 1:
-		r.Fail(n, "write "+strictyaml.Enumerate(spelledKinds(), "or"), "unknown characteristic %s", strictyaml.Quote(text))
+		r.Fail(n, "write "+strictyaml.Enumerate(kindForms, "or"), "unknown characteristic %s", strictyaml.Quote(text))
 	case !Kind(at).named() && hasName:
 		r.Fail(n, fmt.Sprintf("write %s alone", kind), "%s takes no name", kind)
 	case Kind(at) == First:
@@ -91,22 +90,10 @@ func (r *reader) characteristic(n *yaml.Node) (c Characteristic, ok bool) {
 	return c, len(r.Errs) == before
 }
 
-// spelledKinds returns the kinds as characteristics are written.
-func spelledKinds() []string {
-	var list []string
-	for kind := IP; kind <= Network; kind++ {
-		if kind == Network {
-			list = append(list, "network:24/48")
-		} else if kind.named() {
-			list = append(list, kind.String()+":NAME")
-		} else {
-			list = append(list, kind.String())
-		}
-	}
-	return list
-}
+// kindForms are the forms of characteristics that are strings.
+var kindForms = strings.Fields("ip host path method header:NAME cookie:NAME query:NAME label:NAME network:24/48")
 
-// The ways to treat requests without a value.
+// The values of missing: ways to treat requests without a value.
 const (
 	share = iota
 	skip
@@ -114,8 +101,7 @@ const (
 
 var missingNames = [...]string{share: "share", skip: "skip"}
 
-// characteristicFields are the keys of a characteristic that is written as a mapping;
-// they read into c.
+// characteristicFields are the keys of a characteristic that is a mapping. They read into c.
 func (r *reader) characteristicFields(c *Characteristic) []strictyaml.Field {
 	field := func(kind Kind) strictyaml.Field {
 		return strictyaml.Field{Name: kind.String(), Read: func(n *yaml.Node) {
@@ -135,7 +121,7 @@ func (r *reader) characteristicFields(c *Characteristic) []strictyaml.Field {
 	}
 }
 
-// name checks the name of a header, cookie or query parameter and sets it.
+// name sets the name of c, and checks it.
 func (r *reader) name(n *yaml.Node, c *Characteristic, name string) {
 	switch {
 	case name == "":
@@ -148,7 +134,7 @@ func (r *reader) name(n *yaml.Node, c *Characteristic, name string) {
 	case c.Kind != Query && !httpguts.ValidHeaderFieldName(name):
 		r.Fail(n, "names have no spaces, colons, commas, brackets or quotes", "%s is not the name of a %s", strictyaml.Quote(name), c.Kind)
 	case c.Kind == Header && strings.EqualFold(name, "host"):
-		r.Fail(n, "write host", "the host is a characteristic of its own, not a header")
+		r.Fail(n, "write host", "the host is a separate characteristic, not a header")
 	case c.Kind == Header:
 		c.canonical = http.CanonicalHeaderKey(name)
 		name = strings.ToLower(name)

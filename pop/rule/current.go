@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Current returns the rule of s that counts what r does, which may be a rule of an older
-// set: the one with its ID and its characteristics. It is nil if the set has no such rule. A rule with
-// the limits of a key keeps them, until the key's next request has others: see [Set.Override].
+// Current returns the rule of s with the ID and the characteristics of r, which may be of an older set, or
+// nil if there is none. A rule with the limits of a key keeps them until the key's next request: see
+// [Set.Override].
 func (s *Set) Current(r *Rule) *Rule {
 	base := r.Base()
 	if base.Index < len(s.rules) && s.rules[base.Index] == base {
@@ -37,7 +37,7 @@ func (s *Set) Rule(id string) *Rule {
 	return s.rules[s.byID()[i]]
 }
 
-// sortByID returns the places of the rules in the order of their IDs.
+// sortByID returns the indexes of the rules in the order of their IDs.
 func (s *Set) sortByID() []uint32 {
 	order := make([]uint32, len(s.rules))
 	for i := range order {

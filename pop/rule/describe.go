@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// Counting says in a clause which requests r counts, and what it counts apart.
+// Counting returns a clause about which requests r counts, and by what.
 func (r *Rule) Counting() string {
 	var b strings.Builder
 	if r.Match.all() {
@@ -31,7 +31,7 @@ func (r *Rule) Counting() string {
 	return b.String()
 }
 
-// Describe says in a sentence what r means.
+// Describe returns sentences about what r does.
 func (r *Rule) Describe() string {
 	var b strings.Builder
 	b.WriteString(r.Counting() + "; once one has more than " + r.spokenLimits())
@@ -70,7 +70,7 @@ func (r *Rule) Describe() string {
 	return b.String()
 }
 
-// spoken names the requests that m means. anyMethod begins it unless m names methods.
+// spoken describes the requests that m matches. The text begins with anyMethod unless m has methods.
 func (m *Match) spoken(anyMethod string) string {
 	text := anyMethod
 	if len(m.Methods) > 0 {
@@ -88,7 +88,7 @@ func (m *Match) spoken(anyMethod string) string {
 	return text
 }
 
-// spokenCost says how much a request counts. It is empty if that is 1.
+// spokenCost says how much a request counts. It is empty for the default.
 func (r *Rule) spokenCost() string {
 	switch cost := r.CostOf(1); {
 	case r.CostHeader != "":
@@ -99,7 +99,7 @@ func (r *Rule) spokenCost() string {
 	return ""
 }
 
-// countsAnyHost reports whether r counts hosts apart that it does not name.
+// countsAnyHost reports whether r counts by host without naming all hosts.
 func (r *Rule) countsAnyHost() bool {
 	named := len(r.Hosts) > 0 && !slices.ContainsFunc(r.Hosts, func(h string) bool { return strings.HasPrefix(h, "*.") })
 	return !named && r.counts(Host)
@@ -115,12 +115,12 @@ func (r *Rule) counts(kind Kind) bool {
 	return false
 }
 
-// looksAtPath reports whether r matches or counts requests by their path.
+// looksAtPath reports whether r matches, excepts or counts requests by path.
 func (r *Rule) looksAtPath() bool {
 	return len(r.Paths) > 0 || r.counts(Path) || slices.ContainsFunc(r.Except, func(e Match) bool { return len(e.Paths) > 0 })
 }
 
-// Describe says in a sentence how paths are read.
+// Describe returns a sentence about how paths are read.
 func (s PathSyntax) Describe() string {
 	how := map[PathReading]string{
 		ReadAny:      "in each way that origins read them",
@@ -134,7 +134,7 @@ func (s PathSyntax) Describe() string {
 	return "Paths are read " + how + "."
 }
 
-// spokenDifferences names what origins may ignore of a path: what s ignores, and what not.
+// spokenDifferences names the differences between paths that s ignores, and those that it does not.
 func (s PathSyntax) spokenDifferences() (ignored, exact []string) {
 	for _, d := range []struct {
 		name  string
@@ -149,7 +149,7 @@ func (s PathSyntax) spokenDifferences() (ignored, exact []string) {
 	return ignored, exact
 }
 
-// spokenKey names what the counts are told apart by.
+// spokenKey names the characteristics.
 func (r *Rule) spokenKey() string {
 	var list []string
 	for _, c := range r.Characteristics {
@@ -190,27 +190,45 @@ func (r *Response) String() string {
 	return strings.TrimSpace(fmt.Sprint(r.Status, " ", http.StatusText(r.Status)))
 }
 
-// Notes returns what a reader of r, a rule of s, may not expect of it, a sentence each.
-func (s *Set) Notes(r *Rule) []string {
-	var notes, made []string
-	if len(r.Hosts) > 0 {
-		notes = append(notes, "Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out.")
+// Notes returns sentences about what a reader of r, a rule of s, may not expect.
+func (s *Set) Notes(r *Rule) (notes []string) {
+	note := func(applies bool, format string, args ...any) {
+		if applies {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
 	}
-	if slices.ContainsFunc(r.Except, func(e Match) bool { return len(e.Hosts) > 0 }) {
-		notes = append(notes, "Requests with an excepted Host escape this rule: if an origin answers them like others, clients can send that Host.")
+	path := r.looksAtPath()
+	_, exact := r.PathSyntax.spokenDifferences()
+	note(len(r.Hosts) > 0, "Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out.")
+	note(slices.ContainsFunc(r.Except, func(e Match) bool { return len(e.Hosts) > 0 }),
+		"Requests with an excepted Host escape this rule: if an origin answers them like others, clients can send that Host.")
+	note(r.countsAnyHost(), "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.")
+	note(path && len(exact) > 0, "An origin that ignores %s of a path answers requests that escape this rule.", strictyaml.Enumerate(exact, "or"))
+	note(path && r.PathSyntax.Reading != ReadAny, "An origin that reads paths in another way than %v answers requests that escape this rule.", r.PathSyntax.Reading)
+	note(!path && r.PathSyntax != (PathSyntax{}), "How paths are read has no effect: this rule looks at no path.")
+	notes = append(notes, s.characteristicNotes(r)...)
+	for _, l := range r.Limits {
+		// If the longer period is a multiple of the shorter one, its estimate is never less, in whole
+		// windows.
+		i := slices.IndexFunc(r.Limits, func(longer Limit) bool {
+			return l.plain() && longer.plain() && longer.Period > l.Period && longer.Period%l.Period == 0 && longer.Threshold <= l.Threshold
+		})
+		if i >= 0 {
+			note(true, "The limit of %v has no effect: %v is reached first.", l, r.Limits[i])
+		}
 	}
-	if r.countsAnyHost() {
-		notes = append(notes, "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.")
+	cost := r.CostOf(1)
+	for _, l := range r.Limits {
+		note(cost > l.Threshold, "A single request exceeds the limit of %v: it passes, and the next is refused.", l)
 	}
-	if _, exact := r.PathSyntax.spokenDifferences(); r.looksAtPath() && len(exact) > 0 {
-		notes = append(notes, fmt.Sprintf("An origin that ignores %s of a path answers requests that escape this rule.", strictyaml.Enumerate(exact, "or")))
-	}
-	if r.PathSyntax.Reading != ReadAny && r.looksAtPath() {
-		notes = append(notes, fmt.Sprintf("An origin that reads paths in another way than %v answers requests that escape this rule.", r.PathSyntax.Reading))
-	}
-	if r.PathSyntax != (PathSyntax{}) && !r.looksAtPath() {
-		notes = append(notes, "How paths are read has no effect: this rule looks at no path.")
-	}
+	note(r.CostHeader != "", "The origin decides what a request counts, so worst cases are those of requests that count %d each. Requests that it does not answer do not count.", cost)
+	note(r.Action == Log && *r.Response != new(draft).complete(Log), "The response is never sent: this rule only logs.")
+	note(r.Action == Log && r.OnFailure == FailClosed, "on_failure: closed has no effect: this rule only logs.")
+	return notes
+}
+
+// characteristicNotes returns the notes about the characteristics of r.
+func (s *Set) characteristicNotes(r *Rule) (notes []string) {
 	for _, c := range r.Characteristics {
 		switch {
 		case c.Kind == Label:
@@ -221,51 +239,28 @@ func (s *Set) Notes(r *Rule) []string {
 			notes = append(notes, fmt.Sprintf("Requests without the %s share one count, and are mitigated together.", c.spoken()))
 		}
 	}
+	var chosen []string
 	for c := range r.leaves() {
 		if c.Kind.chosen() {
-			made = append(made, c.spoken())
+			chosen = append(chosen, c.spoken())
 		}
 	}
 	switch {
-	case len(made) > 0:
-		notes = append(notes, fmt.Sprintf("A request with several values counts under each of them; requests with more than %d combinations share one count.", MaxKeys))
-		notes = append(notes, fmt.Sprintf("A client that makes up a new %s for each request is never counted twice: %s.", strictyaml.Enumerate(made, "or"), s.spokenBound(r)))
+	case len(chosen) > 0:
+		return append(notes, fmt.Sprintf("A request with several values counts under each of them; requests with more than %d combinations share one count.", MaxKeys),
+			fmt.Sprintf("A client that makes up a new %s for each request is never counted twice: %s.", strictyaml.Enumerate(chosen, "or"), s.spokenBound(r)))
 	case r.counts(IP):
+		return notes
 	case r.Action == Shed:
-		notes = append(notes, "Bystanders: if a key is at ten times its threshold, 9 of 10 of its clients are refused, including those that send few requests.")
+		return append(notes, "Bystanders: if a key is at ten times its threshold, 9 of 10 of its clients are refused, including those that send few requests.")
 	case r.Parent():
-		notes = append(notes, "Bystanders: all clients of a mitigated network or label are refused, including those that send few requests. A single client can exceed the limit for all of them.")
-	default:
-		notes = append(notes, "All clients share the counts of this rule: one of them can exceed a limit for all.")
+		return append(notes, "Bystanders: all clients of a mitigated network or label are refused, including those that send few requests. A single client can exceed the limit for all of them.")
 	}
-	for _, l := range r.Limits {
-		// Where the longer period is a multiple of the shorter, its estimate is
-		// never less: that of whole windows.
-		i := slices.IndexFunc(r.Limits, func(longer Limit) bool {
-			return l.plain() && longer.plain() && longer.Period > l.Period && longer.Period%l.Period == 0 && longer.Threshold <= l.Threshold
-		})
-		if i >= 0 {
-			notes = append(notes, fmt.Sprintf("The limit of %v has no effect: %v is reached first.", l, r.Limits[i]))
-		}
-	}
-	for _, l := range r.Limits {
-		if r.CostOf(1) > l.Threshold {
-			notes = append(notes, fmt.Sprintf("A single request exceeds the limit of %v: it passes, and the next is refused.", l))
-		}
-	}
-	if r.CostHeader != "" {
-		notes = append(notes, "The origin decides what a request counts, so worst cases are those of requests that count "+fmt.Sprint(r.CostOf(1))+" each. Requests that it does not answer do not count.")
-	}
-	if r.Action == Log && *r.Response != new(draft).complete(Log) {
-		notes = append(notes, "The response is never sent: this rule only logs.")
-	}
-	if r.Action == Log && r.OnFailure == FailClosed {
-		notes = append(notes, "on_failure: closed has no effect: this rule only logs.")
-	}
-	return notes
+	return append(notes, "All clients share the counts of this rule: one of them can exceed a limit for all.")
 }
 
-// spokenBound says which rule limits a client that sends a new value for r with each request, or suggests such a rule.
+// spokenBound names a rule that limits clients that send a new value for r with each request, or suggests
+// one.
 func (s *Set) spokenBound(r *Rule) string {
 	bound := func(q *Rule) bool {
 		return !slices.ContainsFunc(q.Characteristics, func(c Characteristic) bool { return c.Kind != IP && c.Kind != Network }) &&
@@ -277,7 +272,7 @@ func (s *Set) spokenBound(r *Rule) string {
 	return fmt.Sprintf("no other rule limits it. Add one by ip alone with the same match, such as {id: %s-by-ip, characteristics: [ip], limits: …}", r.ID)
 }
 
-// covers reports whether r concerns and counts all requests that o counts. It may miss that it does.
+// covers reports whether r counts all requests that o counts. It may return false although r does.
 func (r *Rule) covers(o *Rule) bool {
 	in := func(list, of []string) bool {
 		return len(list) == 0 || len(of) > 0 && !slices.ContainsFunc(of, func(text string) bool { return !slices.Contains(list, text) })
@@ -315,7 +310,7 @@ func (c Characteristic) spokenKind() string {
 	}
 }
 
-// spoken lists the statuses, three and more in a row as a range.
+// spoken lists the statuses, and three or more consecutive ones as a range.
 func (s *Statuses) spoken() string {
 	var words []string
 	list := s.List()

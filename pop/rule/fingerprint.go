@@ -1,13 +1,9 @@
 package rule
 
-import (
-	"net/netip"
+import "github.com/cespare/xxhash/v2"
 
-	"github.com/cespare/xxhash/v2"
-)
-
-// Fingerprint returns what names r where only fields of fixed size travel: a hash of its ID and
-// characteristics, as keys have them. It is never 0.
+// Fingerprint returns a hash of r's ID and characteristics, which identifies r in messages with fields of
+// fixed size. It is never 0.
 func (r *Rule) Fingerprint() uint64 {
 	b := appendString(nil, r.ID)
 	for _, c := range r.Characteristics {
@@ -16,7 +12,7 @@ func (r *Rule) Fingerprint() uint64 {
 	return max(1, xxhash.Sum64(b))
 }
 
-// ByFingerprint returns the rule with a fingerprint, or nil.
+// ByFingerprint returns the rule with a fingerprint, or nil if there is none.
 func (s *Set) ByFingerprint(fingerprint uint64) *Rule {
 	if len(s.rules) == 0 {
 		return nil
@@ -32,7 +28,3 @@ func (s *Set) indexFingerprints() map[uint64]*Rule {
 	}
 	return index
 }
-
-// HasClient reports whether the networks of r's match have addr, so that the rule may concern a request
-// from there.
-func (r *Rule) HasClient(addr netip.Addr) bool { return r.hasAddr(addr.Unmap()) }

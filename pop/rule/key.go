@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// keyVersion begins every key; another encoding has another version.
+// keyVersion is the first byte of every key. Every encoding has its own version.
 const keyVersion = 1
 
-// MaxKeys is how many keys a rule has for one request at most.
+// MaxKeys is the maximum number of keys of a request under a rule.
 const MaxKeys = 4
 
-// severalValues stands for the number of values where they are not counted one by one.
+// severalValues is written as the number of values if these are not counted separately.
 const severalValues = 1<<32 - 1
 
-// Keys are the keys under which a rule counts a request. They are valid until the
-// buffer that they were made in changes. They are small enough to be returned in registers.
+// Keys are the keys under which a rule counts a request. They are valid until the buffer in which they
+// were made changes. They are small enough to be returned in registers.
 type Keys struct {
-	bytes []byte // a key; or several, and then where each ends, in 4 bytes
+	bytes []byte // one key, or several followed by their ends, in 4 bytes each
 	n     int
 }
 
-// Len returns how many keys there are: none where the rule does not count the request.
+// Len returns the number of keys. It is 0 if the rule does not count the request.
 func (k *Keys) Len() int { return k.n }
 
 // At returns the bytes of key i.
@@ -37,36 +37,33 @@ func (k *Keys) At(i int) []byte {
 	return k.bytes[from:to:to]
 }
 
-// end returns where the ith of several keys ends.
+// end returns the end of the ith of several keys.
 func (k *Keys) end(i int) uint32 {
 	return binary.BigEndian.Uint32(k.bytes[len(k.bytes)-4*(k.n-i):])
 }
 
-// Keys returns the bytes that tell r's counts for req from all others, in buf's memory. A
-// request that has one value of each characteristic, or none, has one key; one that lacks
-// a characteristic with Skip has none. If two requests have the same key, they have the
-// same values of all characteristics of the same rule ID:
+// Keys returns the keys that identify r's counts for req, in the memory of buf. A request with at most one
+// value of each characteristic has one key. A request that lacks a characteristic with Skip has none.
+// Requests with the same key have the same values of all characteristics of the same rule ID:
 //
 //	version ‖ rule ID ‖ for each characteristic: kind ‖ name ‖ number of values ‖ value
 //
-// Strings are preceded by their length; lengths and numbers are 4 bytes, big endian.
-// The number of values is 0 where the request has none, so that a missing value is
-// never an empty one, else 1.
+// Strings are preceded by their length. Lengths and numbers have 4 bytes, big endian. The number of values
+// is 1, or 0 if the request has no value, so that missing values differ from empty ones.
 //
-// A request with several distinct values of characteristics has a key for each
-// combination of them. If that were more than MaxKeys, it has a single key, in which the
-// number of values of these characteristics is 0xffffffff and no value follows.
+// A request with several distinct values of characteristics has a key for each combination of them. If
+// there are more than MaxKeys combinations, it has a single key. In this key, the number of values of these
+// characteristics is 0xffffffff, and no value follows.
 //
-// The value of ip is the first address of the client's network, 4 or 16 bytes. Unless the network
-// is an IPv4 /32 or an IPv6 /64, the number of its bits follows: the counts of a network must not
-// become those of a client, on a node that is told another [ClientPrefix].
+// The value of ip is the first address of the client's network, in 4 or 16 bytes. The length of the network
+// follows, unless it is an IPv4 /32 or an IPv6 /64, so that nodes with another [ClientPrefix] do not take
+// the counts of a network for those of a client.
 //
-// After the name of a characteristic of the kind First, the index of the alternative that counts follows
-// in a byte, and then that alternative's values. The value of network is its first address.
+// The name of a characteristic of the kind First is followed by the index of the chosen alternative, in one
+// byte, and by its values. The value of network is its first address.
 //
-// The values of path are the forms in which an origin may read the path, as far as r
-// concerns them. req must be canonical. Keys allocates to grow buf only, and where origins
-// read the path in several ways.
+// The values of path are the forms in which origins may read the path and which r matches. req must be
+// canonical. Keys allocates only to grow buf, and if origins read the path in several ways.
 func (r *Rule) Keys(buf []byte, req *Request) Keys {
 	b, combinations := r.appendCombination(buf, req, 0)
 	if combinations > MaxKeys {
@@ -86,8 +83,8 @@ func (r *Rule) Keys(buf []byte, req *Request) Keys {
 	return Keys{b[len(buf):len(b):len(b)], combinations}
 }
 
-// AppendKey appends the first of r's keys for req to dst, which is the only one unless req
-// has several values of a characteristic. It reports whether there is one.
+// AppendKey appends the first of r's keys for req to dst, and reports whether there is one. It is the only
+// one unless req has several values of a characteristic.
 func (r *Rule) AppendKey(dst []byte, req *Request) (key []byte, counted bool) {
 	keys := r.Keys(dst, req)
 	if keys.n == 0 {
@@ -96,12 +93,11 @@ func (r *Rule) AppendKey(dst []byte, req *Request) (key []byte, counted bool) {
 	return append(dst, keys.At(0)...), true
 }
 
-// several is in the place of the number of a combination, for the key that stands for all.
+// several, in place of the index of a combination, means the single key for all of them.
 const several = -1
 
-// appendCombination appends the key of the ith combination of values to b, and returns how
-// many combinations there are: none where r does not count req, more than MaxKeys where it
-// does not matter.
+// appendCombination appends the key of the ith combination of values to b, and returns the number of
+// combinations: 0 if r does not count req, and any number above MaxKeys if there are more.
 func (r *Rule) appendCombination(b []byte, req *Request, i int) (_ []byte, combinations int) {
 	b = appendString(append(b, keyVersion), r.ID)
 	combinations = 1
@@ -142,24 +138,24 @@ func appendString(dst []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint32(dst, uint32(len(s))), s...)
 }
 
-// values are distinct values, each preceded by its length, at the end of bytes. Their methods
-// return what becomes of them, so that bytes can stay on the stack.
+// values are distinct values at the end of bytes, each preceded by its length. Their methods return the
+// result, so that bytes can stay on the stack.
 type values struct {
 	bytes []byte
-	from  int // where the first begins
+	from  int // start of the first value
 	n     int // at most MaxKeys+1
 }
 
-// full reports whether further values do not matter.
+// full reports whether there are too many values, so that more do not matter.
 func (v values) full() bool { return v.n > MaxKeys }
 
-// begin begins a value, which is to be appended to bytes.
+// begin begins a value. The caller appends it to bytes, then calls end.
 func (v values) begin() values {
 	v.bytes = append(v.bytes, 0, 0, 0, 0)
 	return v
 }
 
-// end ends the value whose length is at from.
+// end ends the value whose length is at from. It removes the value if it is a duplicate.
 func (v values) end(from int) values {
 	binary.BigEndian.PutUint32(v.bytes[from:], uint32(len(v.bytes)-from-4))
 	for at := v.from; at < from; {
@@ -174,7 +170,7 @@ func (v values) end(from int) values {
 	return v
 }
 
-// only returns bytes with the ith value alone.
+// only returns bytes with only the ith value.
 func (v values) only(i int) []byte {
 	next := func(at int) int { return at + 4 + int(binary.BigEndian.Uint32(v.bytes[at:])) }
 	at := v.from
@@ -190,7 +186,7 @@ func (v values) add(s string) values {
 	return v.end(from)
 }
 
-// appendValue appends the number of req's values of c, which has one value at most, and the value. It
+// appendValue appends the number of req's values of c, which can have at most one, and the value. It
 // reports whether there is one.
 func (c *Characteristic) appendValue(b []byte, req *Request) (_ []byte, any bool) {
 	switch c.Kind {
@@ -227,7 +223,7 @@ func (c *Characteristic) appendValue(b []byte, req *Request) (_ []byte, any bool
 	return b, true
 }
 
-// collect adds req's values of c, of which there may be several, to v.
+// collect adds req's values of c, which can have several, to v.
 func (r *Rule) collect(v values, c *Characteristic, req *Request) values {
 	switch c.Kind {
 	case Path:
@@ -246,10 +242,10 @@ func (r *Rule) collect(v values, c *Characteristic, req *Request) values {
 	}
 }
 
-// collectPaths adds the forms of req's path that concern r.
+// collectPaths adds the forms of req's path that r matches.
 func (r *Rule) collectPaths(v values, req *Request) values {
 	for _, form := range req.target.read(r.PathSyntax) {
-		if !r.concernsForm(req, form) {
+		if !r.matchForm(req, form) {
 			continue
 		}
 		from := len(v.bytes)
@@ -265,7 +261,7 @@ func (r *Rule) collectPaths(v values, req *Request) values {
 	return v
 }
 
-// collectCookies adds the values of the cookies called name, as origins may decode them.
+// collectCookies adds the values of cookies, decoded as origins may decode them.
 func collectCookies(v values, lines []string, name string) values {
 	for _, line := range lines {
 		for line != "" {
@@ -285,8 +281,8 @@ func collectCookies(v values, lines []string, name string) values {
 	return v
 }
 
-// appendCookie appends the value of a cookie to dst. PHP, Express, Rack and ASP.NET decode percent
-// escapes, Rack plus signs as well, and Python what backslashes escape between quotes. Spellings
+// appendCookie appends the decoded value of a cookie to dst. PHP, Express, Rack and ASP.NET decode percent
+// escapes. Rack also decodes plus signs, and Python decodes backslash escapes within quotes. Spellings
 // that one of them reads as the same value become the same bytes.
 func appendCookie(dst []byte, value string) []byte {
 	quoted := len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"'
@@ -316,7 +312,8 @@ func isOctal(s string) bool {
 	return '0' <= s[0] && s[0] <= '3' && '0' <= s[1] && s[1] <= '7' && '0' <= s[2] && s[2] <= '7'
 }
 
-// trimBlanks returns s without the blanks around it, as Python and JavaScript see them in Latin-1.
+// trimBlanks returns s without the surrounding characters that Python and JavaScript take for blanks in
+// Latin-1.
 func trimBlanks(s string) string {
 	isBlank := func(c byte) bool { return c == ' ' || c == '\t' || c == '\x85' || c == '\xa0' }
 	for s != "" && isBlank(s[0]) {
@@ -328,8 +325,7 @@ func trimBlanks(s string) string {
 	return s
 }
 
-// collectParameters adds the decoded values of the query parameters whose decoded name is
-// name.
+// collectParameters adds the decoded values of the query parameters whose decoded name is name.
 func collectParameters(v values, query, name string) values {
 	for query != "" {
 		var pair string
@@ -347,7 +343,7 @@ func collectParameters(v values, query, name string) values {
 	return v
 }
 
-// decodesTo reports whether the query-encoded s means want.
+// decodesTo reports whether the query-encoded s decodes to want.
 func decodesTo(s, want string) bool {
 	if len(s) < len(want) || len(s) > 3*len(want) {
 		return false

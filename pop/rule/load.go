@@ -17,18 +17,16 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// Load reads rules files, and of each directory the files in it that end in .yaml or
-// .yml, by name; names that begin with a dot are left out. Together they are one set:
-// IDs and listed networks are unique over all of them.
-//
-// What is wrong with the files is returned as [Errors]; then there is no set.
+// Load reads rules files. In directories, it reads the files that end in .yaml or .yml, in the order of
+// their names, except those that begin with a dot. All files make up one set: IDs and listed networks are
+// unique across them. If the files have errors, Load returns [Errors] and no set.
 func Load(paths ...string) (*Set, error) {
 	set, _, err := Read(paths...)
 	return set, err
 }
 
-// Read is Load. It also returns the files that the rules files name and that it read, or
-// tried to.
+// Read is like Load, but also returns the other files that it read or tried to read because the rules files
+// name them.
 func Read(paths ...string) (set *Set, named []string, err error) {
 	files, err := Files(paths...)
 	if err != nil {
@@ -49,8 +47,7 @@ func Read(paths ...string) (set *Set, named []string, err error) {
 	return set, named, err
 }
 
-// Parse reads one rules file from text; name stands for it in errors. The text cannot name
-// other files.
+// Parse parses the text of a rules file. Errors call the file name. The text cannot name other files.
 func Parse(name string, text []byte) (*Set, error) {
 	var all loader
 	all.add(name, text, largeFile, partSize)
@@ -90,27 +87,26 @@ func Files(paths ...string) ([]string, error) {
 	return files, nil
 }
 
-// contents are what rules files, or parts of one, hold.
+// contents are the contents of rules files, or of a part of one.
 type contents struct {
 	rules   []*Rule
-	ids     []place // where the ID of each of rules is
+	ids     []place // by index in rules, the place of the ID
 	access  []listed
 	defined []*definition
 	uses    []setUse
 	plans   []overridesUse
 }
 
-// A loader collects what the files of a set hold.
+// A loader collects the contents of the files of a set.
 type loader struct {
 	contents
 	files   []strictyaml.Source
 	errs    Errors
 	hyphens strictyaml.Hyphens
-	read    func(file string) ([]byte, error) // reads a file that rules name; nil if they cannot
+	read    func(file string) ([]byte, error) // reads a file that rules name; nil if they cannot name files
 }
 
-// add reads a file, in parts at once where it has at least large bytes; a part has
-// about size bytes.
+// add reads a file. If it has at least large bytes, it reads parts of about size bytes in parallel.
 func (l *loader) add(file string, text []byte, large, size int) {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) // byte order mark
 	l.files = append(l.files, strictyaml.Source{Name: file, Bytes: text})
@@ -122,9 +118,8 @@ func (l *loader) add(file string, text []byte, large, size int) {
 	l.join(whole)
 }
 
-// addParts reads the parts of a large file in parallel. It reports false, having
-// done nothing, where one of them is not in order: then the file is read as a whole,
-// which finds the words for what is wrong.
+// addParts reads the parts of a large file in parallel. If one of them is not valid YAML, it adds nothing
+// and returns false. Then the file is read as a whole, which gives the right errors.
 func (l *loader) addParts(file string, parts []part) bool {
 	readers := make([]*reader, len(parts))
 	next := make(chan int, len(parts))
@@ -161,7 +156,7 @@ func (l *loader) join(one *reader) {
 	l.hyphens.Add(one.Hyphens)
 }
 
-// set checks what concerns all files together.
+// set returns the set of all files, after the checks that need all of them.
 func (l *loader) set() (*Set, error) {
 	l.checkIDs()
 	access := l.accessTable()
@@ -201,7 +196,7 @@ func (l *loader) checkIDs() {
 		if first == nil {
 			ids[one.ID] = one
 		} else if one.ID != "" && len(l.errs) < strictyaml.Enough {
-			l.fail(l.ids[i], "every rule has an ID of its own, in all files together", "there is a rule %s already, at %s:%d", one.ID, first.File, first.Line)
+			l.fail(l.ids[i], "IDs must be unique across all files", "there is a rule %s already, at %s:%d", one.ID, first.File, first.Line)
 		}
 	}
 }
@@ -219,7 +214,7 @@ func (l *loader) accessTable() *bart.Table[Access] {
 			at[one.prefix] = one
 			table.Insert(one.prefix, one.access)
 		} else if len(l.errs) < strictyaml.Enough {
-			l.fail(one.place, "list a network once, in allow or in deny; of several that hold an address the longest prefix wins", "%v is listed already, at %s:%d", one.prefix, first.file, first.line)
+			l.fail(one.place, "list a network once, in allow or in deny; of several that contain an address, the longest prefix wins", "%v is listed already, at %s:%d", one.prefix, first.file, first.line)
 		}
 	}
 	return table

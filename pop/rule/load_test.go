@@ -118,23 +118,23 @@ func TestLoadErrors(t *testing.T) {
 		{"directory without rules files", []string{"empty"}, "rule: no .yaml or .yml file in directory DIR/empty"},
 		{"link to nothing", []string{"linked"}, "rule: open DIR/linked/gone.yaml: no such file or directory"},
 		{"ID in two files", []string{"good.yaml", "same.yaml"}, lines(
-			"DIR/same.yaml:3:7: there is a rule a already, at DIR/good.yaml:2 (every rule has an ID of its own, in all files together)",
-			"DIR/same.yaml:6:7: there is a rule a already, at DIR/good.yaml:2 (every rule has an ID of its own, in all files together)",
+			"DIR/same.yaml:3:7: there is a rule a already, at DIR/good.yaml:2 (IDs must be unique across all files)",
+			"DIR/same.yaml:6:7: there is a rule a already, at DIR/good.yaml:2 (IDs must be unique across all files)",
 		)},
 		{"file given twice", []string{"good.yaml", "good.yaml"},
-			"DIR/good.yaml:2:7: there is a rule a already, at DIR/good.yaml:2 (every rule has an ID of its own, in all files together)"},
+			"DIR/good.yaml:2:7: there is a rule a already, at DIR/good.yaml:2 (IDs must be unique across all files)"},
 		{"network in two files", []string{"list1.yaml", "list2.yaml"},
-			"DIR/list2.yaml:2:1: 192.0.2.0/24 is listed already, at DIR/list1.yaml:1 (list a network once, in allow or in deny; of several that hold an address the longest prefix wins)"},
+			"DIR/list2.yaml:2:1: 192.0.2.0/24 is listed already, at DIR/list1.yaml:1 (list a network once, in allow or in deny; of several that contain an address, the longest prefix wins)"},
 		{"networks in files, relative to the rules", []string{"sets.yaml"}, lines(
 			"DIR/sets.yaml:1:70: open DIR/lists/none.txt: no such file or directory (names are relative to the rules file)",
-			`DIR/lists/a.txt:4:3: "192.0.2.1/24" is an address inside of a network (write 192.0.2.0/24 for the network, 192.0.2.1 for the address)`,
+			`DIR/lists/a.txt:4:3: "192.0.2.1/24" is an address within a network (write 192.0.2.0/24 for the network, 192.0.2.1 for the address)`,
 			`DIR/lists/a.txt:5:1: "x" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
-			"DIR/lists/empty.txt: the file has no network (write a network in each line)",
+			"DIR/lists/empty.txt: the file has no networks (write a network in each line)",
 		)},
 		{"all errors of all files, in the order of the files", []string{"worse.yaml", "good.yaml", "same.yaml", "bad.yaml"}, lines(
 			"DIR/worse.yaml:1:7: something is missing at the end of the file (close every bracket, brace and quote)",
-			"DIR/same.yaml:3:7: there is a rule a already, at DIR/good.yaml:2 (every rule has an ID of its own, in all files together)",
-			"DIR/same.yaml:6:7: there is a rule a already, at DIR/good.yaml:2 (every rule has an ID of its own, in all files together)",
+			"DIR/same.yaml:3:7: there is a rule a already, at DIR/good.yaml:2 (IDs must be unique across all files)",
+			"DIR/same.yaml:6:7: there is a rule a already, at DIR/good.yaml:2 (IDs must be unique across all files)",
 			`DIR/bad.yaml:1:9: "x" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
 		)},
 	} {
@@ -311,8 +311,8 @@ func TestLoadLarge(t *testing.T) {
 	}
 	fmt.Fprintf(&text, "  - id: r5\n    limits: [{threshold: 1, period: 1m}]\n")
 	_, err = rule.Parse("rules.yaml", text.Bytes())
-	want := fmt.Sprintf("rules.yaml:%d:5: this rule has no characteristics (write characteristics: [ip] to count each client apart)\n"+
-		"rules.yaml:%d:9: there is a rule r5 already, at rules.yaml:23 (every rule has an ID of its own, in all files together)", 4*n+3, 4*n+3)
+	want := fmt.Sprintf("rules.yaml:%d:5: this rule has no characteristics (write characteristics: [ip] to count each client separately)\n"+
+		"rules.yaml:%d:9: there is a rule r5 already, at rules.yaml:23 (IDs must be unique across all files)", 4*n+3, 4*n+3)
 	if err == nil || err.Error() != want {
 		t.Errorf("error behind %d rules = %v, want %s", n, err, want)
 	}

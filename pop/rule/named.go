@@ -1,6 +1,6 @@
 package rule
 
-// Named sets of networks and labels, as rules files define and name them.
+// Reading named sets of networks and labels.
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ type setName struct {
 	name   string
 }
 
-// A definition is a set as a rules file defines it: by a list, or by the name of a file.
+// A definition is a set as defined in a rules file, by a list or by the name of a file.
 type definition struct {
 	setName
 	place    // of the name
@@ -62,7 +62,7 @@ func (r *reader) labelSets(n *yaml.Node) {
 	})
 }
 
-// definitions reads the sets of a mapping, each with read.
+// definitions reads a mapping of names to sets, and each set with read.
 func (r *reader) definitions(n *yaml.Node, what, noun, hint string, labels bool, read func(d *definition, value *yaml.Node)) {
 	for _, pair := range r.Pairs(n, what, hint) {
 		if r.Full() {
@@ -74,7 +74,7 @@ func (r *reader) definitions(n *yaml.Node, what, noun, hint string, labels bool,
 	}
 }
 
-// fileFields are the keys of a set that is in a file.
+// fileFields are the keys of a set in a file.
 func (r *reader) fileFields(d *definition, example, line string) []strictyaml.Field {
 	return []strictyaml.Field{{Name: "file", Need: "file: and the name of a file with " + line + " in each line", Read: func(n *yaml.Node) {
 		d.file, d.at = r.fileName(n, "file", example), r.place(n)
@@ -90,7 +90,7 @@ func (r *reader) fileName(n *yaml.Node, what, example string) string {
 	return name
 }
 
-// network reads a network of a list.
+// network reads a network.
 func (r *reader) network(n *yaml.Node, what string) (prefix netip.Prefix, ok bool) {
 	text, ok := r.Text(n, what)
 	if ok {
@@ -99,7 +99,7 @@ func (r *reader) network(n *yaml.Node, what string) (prefix netip.Prefix, ok boo
 	return prefix, ok
 }
 
-// parseNetwork is ParsePrefix, with the error passed to fail.
+// parseNetwork is ParsePrefix, but passes the error to fail.
 func parseNetwork(text string, fail func(hint, format string, args ...any)) (prefix netip.Prefix, ok bool) {
 	prefix, err := ParsePrefix(text)
 	if wrong, is := err.(*PrefixError); is {
@@ -108,7 +108,7 @@ func parseNetwork(text string, fail func(hint, format string, args ...any)) (pre
 	return prefix, err == nil
 }
 
-// networkNames reads the sets that m names. They are looked up when all files are read.
+// networkNames reads the names of m's sets. They are looked up after all files are read.
 func (r *reader) networkNames(n *yaml.Node, m *Match) {
 	r.matchList(n, "network", "[office]", func(n *yaml.Node, name string) (string, bool) {
 		r.uses = append(r.uses, setUse{setName{false, name}, r.place(n), m})
@@ -121,8 +121,8 @@ func (l *loader) fail(at place, hint, format string, args ...any) {
 	l.errs = append(l.errs, &Error{File: at.file, Line: int(at.line), Column: int(at.column), Message: fmt.Sprintf(format, args...), Hint: hint})
 }
 
-// open reads a file that a rules file names at a place, and returns its text and its full name. instead
-// says what to write in rules that are not in a file.
+// open reads a file that a rules file names, and returns its full name and its text. instead says what to
+// write in rules that are not in a file.
 func (l *loader) open(name string, at place, instead string) (file string, text []byte, ok bool) {
 	if l.read == nil {
 		l.fail(at, instead, "rules that are not in a file cannot name one")
@@ -140,8 +140,8 @@ func (l *loader) open(name string, at place, instead string) (file string, text 
 	return name, text, true
 }
 
-// entries yields the lines of a file without comments, blank lines and blanks around, and where each
-// begins, until there are enough errors.
+// entries yields the lines of a file and their places, without comments, empty lines and surrounding blanks.
+// It stops when the file has [strictyaml.Enough] errors.
 func (l *loader) entries(file string, text []byte) iter.Seq2[string, place] {
 	return func(yield func(string, place) bool) {
 		number, before := int32(0), len(l.errs)
@@ -156,23 +156,22 @@ func (l *loader) entries(file string, text []byte) iter.Seq2[string, place] {
 	}
 }
 
-// network reads a network, at a place.
+// network parses a network. at is its place.
 func (l *loader) network(text string, at place) (prefix netip.Prefix, ok bool) {
 	return parseNetwork(text, func(hint, format string, args ...any) { l.fail(at, hint, format, args...) })
 }
 
-// sets reads the files of the sets, and gives the sets to the matches and characteristics that name
-// them.
+// sets reads the files of the sets, and assigns the sets to the matches and characteristics that name them.
 func (l *loader) sets() (networks []*NetworkSet, labels []*LabelSet) {
 	defined, names := map[setName]*definition{}, map[bool][]string{}
 	for _, d := range l.defined {
 		first := defined[d.setName]
 		switch {
 		case first != nil && d.labels:
-			l.fail(d.place, "labels have a name of their own, in all files together", "there are labels %s already, at %s:%d", d.name, first.place.file, first.line)
+			l.fail(d.place, "names must be unique across all files", "there are labels %s already, at %s:%d", d.name, first.place.file, first.line)
 			continue
 		case first != nil:
-			l.fail(d.place, "every set has a name of its own, in all files together", "there is a network set %s already, at %s:%d", d.name, first.place.file, first.line)
+			l.fail(d.place, "names must be unique across all files", "there is a network set %s already, at %s:%d", d.name, first.place.file, first.line)
 			continue
 		case d.labels:
 			d.set = &LabelSet{Name: d.name}
@@ -212,7 +211,7 @@ func (l *loader) sets() (networks []*NetworkSet, labels []*LabelSet) {
 	return networks, labels
 }
 
-// networkFile reads the file of a set, if it has one: a network in each line.
+// networkFile reads the file of a set, if it has one. Each line has a network.
 func (l *loader) networkFile(d *definition) {
 	if d.file == "" {
 		return
@@ -229,11 +228,11 @@ func (l *loader) networkFile(d *definition) {
 		}
 	}
 	if len(d.networks.Prefixes) == 0 && len(l.errs) == before {
-		l.fail(place{file: file}, "write a network in each line", "the file has no network")
+		l.fail(place{file: file}, "write a network in each line", "the file has no networks")
 	}
 }
 
-// labelFile reads a file with a network and its label in each line.
+// labelFile reads a file. Each line has a network and its label.
 func (l *loader) labelFile(s *LabelSet, text []byte) {
 	known := map[string]uint32{}
 	before := len(l.errs)
@@ -249,7 +248,7 @@ func (l *loader) labelFile(s *LabelSet, text []byte) {
 		case label == "":
 			l.fail(at, "write the label after the network: 192.0.2.0/24 AS64500", "%s has no label", strictyaml.Quote(network))
 		case len(label) > MaxID:
-			l.fail(at, fmt.Sprintf("write a label of %d bytes at most", MaxID), "a label has %d bytes", len(label))
+			l.fail(at, fmt.Sprintf("write a label of at most %d bytes", MaxID), "a label has %d bytes", len(label))
 		case twice:
 			l.fail(at, "leave one of them out", "%v is listed twice", prefix)
 		default:

@@ -7,10 +7,10 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// A NetworkSet is networks under a name by which rules match client addresses.
+// A NetworkSet is a named set of networks, by which rules match client addresses.
 type NetworkSet struct {
 	Name     string
-	File     string // that lists the networks; empty if the rules file does
+	File     string // the file with the networks; empty if they are in the rules file
 	Prefixes []netip.Prefix
 
 	table bart.Lite
@@ -24,6 +24,9 @@ func (s *NetworkSet) add(prefix netip.Prefix) {
 func (m *Match) hasAddr(addr netip.Addr) bool {
 	return len(m.Networks) == 0 || slices.ContainsFunc(m.Networks, func(s *NetworkSet) bool { return s.table.Contains(addr) })
 }
+
+// HasClient reports whether r's networks contain addr, so that r can apply to requests from there.
+func (r *Rule) HasClient(addr netip.Addr) bool { return r.hasAddr(addr.Unmap()) }
 
 // networkNames returns the names of the sets of m.
 func (m *Match) networkNames() (names []string) {

@@ -7,8 +7,8 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// CheckNodes reports which limits have more sub-windows than a PoP of this size can count in: see
-// [counter.Layout.MostNodes].
+// CheckNodes returns an error for limits with more sub-windows than a PoP with this number of nodes can
+// count: see [counter.Layout.MostNodes].
 func (s *Set) CheckNodes(nodes int) error {
 	var errs Errors
 	for _, r := range s.rules {
@@ -25,7 +25,7 @@ func (s *Set) CheckNodes(nodes int) error {
 				fewer.SubWindows--
 			}
 			errs = append(errs, &Error{File: r.File, Line: r.Line, Column: 1,
-				Message: fmt.Sprintf("rule %s: the limit of %v has %d sub-windows, which are for %d nodes at most, and the PoP may have %d",
+				Message: fmt.Sprintf("rule %s: the limit of %v has %d sub-windows, which are for at most %d nodes, and the PoP may have %d",
 					r.ID, l, l.SubWindows, most, nodes),
 				Hint: fmt.Sprintf("write sub_windows: %d", fewer.SubWindows),
 			})
@@ -37,7 +37,7 @@ func (s *Set) CheckNodes(nodes int) error {
 	return errs
 }
 
-// PackedLimits returns how many limits have sub-windows, by their number.
+// PackedLimits returns the number of limits with sub-windows, by the number of sub-windows.
 func (s *Set) PackedLimits() (n [counter.MaxFields + 1]int) {
 	for _, r := range s.rules {
 		for i := range r.Limits {

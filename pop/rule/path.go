@@ -7,53 +7,52 @@ import (
 	"unicode/utf8"
 )
 
-// A PathSyntax says how the origin of a rule's requests reads their paths. The zero
-// value makes no assumption: whichever origin it is, a request that it answers as
-// one for /login is matched by a rule for /login.
+// A PathSyntax says how the origin reads paths. The zero value makes no assumption: a rule for /login
+// matches every request that some origin answers as one for /login.
 type PathSyntax struct {
 	Reading PathReading
 
-	// What an origin tells apart: upper and lower case, /login and /login/, /login
-	// and /login;x=1.
+	// What the origin distinguishes: upper and lower case, /login and /login/, /login and
+	// /login;x=1.
 	ExactCase, ExactSlash, ExactParameters bool
 }
 
-// A PathReading is a way to find the segments of a path. The ways differ for paths
-// with dot segments, doubled slashes, backslashes and parameters only.
+// A PathReading is a way to find the segments of a path. The ways differ only for paths with dot segments,
+// doubled slashes, backslashes and parameters.
 type PathReading uint8
 
 const (
 	ReadAny      PathReading = iota // each of the following
 	ReadResolved                    // nginx, gunicorn, Go, Tomcat, IIS: resolve dot segments and doubled slashes
-	ReadLiteral                     // Express, Spring: route by the path as it was sent
+	ReadLiteral                     // Express, Spring: route by the path as sent
 	ReadURL                         // new URL(target, base): //host/login is /login
 )
 
 var readingNames = [...]string{ReadAny: "any", ReadResolved: "resolved", ReadLiteral: "literal", ReadURL: "url"}
 
-// String returns the reading as rules files write it.
+// String returns the reading as in rules files.
 func (p PathReading) String() string { return readingNames[p] }
 
-// maxForms is how many forms a path can have: one for each way of appendForm.
+// maxForms is the maximum number of forms of a path: one for each way of appendForm.
 const maxForms = 5
 
-// A target is the path of a request as it was received, and what was made of it.
+// A target is the path of a request, with the forms in which origins read it.
 type target struct {
-	sent    string // percent-encoded
+	sent    string // percent-encoded, as received
 	decoded string // decoded once, dot segments and doubled slashes resolved
 
-	// odd says that origins may read the path differently. If false, decoded is how
-	// all do, but for case and a trailing slash.
+	// odd reports that origins may read the path differently. If false, all of them read it as decoded,
+	// except for case and a trailing slash.
 	odd bool
 
-	forms  [maxForms]string // by syntax, once number is not 0
+	forms  [maxForms]string // for syntax, if n > 0
 	syntax PathSyntax
-	number int
+	n      int // number of forms
 }
 
-// set makes t the target of path.
+// set sets the path.
 func (t *target) set(path string) {
-	t.sent, t.decoded, t.odd, t.number = path, path, false, 0
+	t.sent, t.decoded, t.odd, t.n = path, path, false, 0
 	if isPlainPath(path) || path == "*" { // OPTIONS *
 		return
 	}
@@ -66,18 +65,16 @@ func (t *target) set(path string) {
 	t.odd = !bytes.Equal(b, d) || bytes.ContainsAny(b, `;\`)
 }
 
-// canonicalPath returns path percent-decoded once, then without dot segments and
-// doubled slashes. It allocates only where path changes. An escape that is not
-// followed by two hexadecimal digits stands for itself.
+// canonicalPath returns path percent-decoded once, then without dot segments and doubled slashes. It
+// allocates only if path changes. A percent sign without two hexadecimal digits stands for itself.
 func canonicalPath(path string) string {
 	var t target
 	t.set(path)
 	return t.decoded
 }
 
-// isPlainPath reports whether all origins read path alike, as it is, but for case and
-// a trailing slash. It may report false where an escape that stands for itself is all
-// that looks odd.
+// isPlainPath reports whether all origins read path as it is, except for case and a trailing slash. It may
+// report false for a path with a percent sign that stands for itself.
 func isPlainPath(path string) bool {
 	if path == "" || path[0] != '/' {
 		return false
@@ -105,8 +102,8 @@ func beginsWithDots(s string) bool {
 	return segment == "." || segment == ".."
 }
 
-// clean appends path to dst without empty segments and dot segments. A path whose
-// last segment is one of them ends in a slash.
+// clean appends path to dst without empty segments and dot segments. If the last segment is one of these,
+// the result ends in a slash.
 func clean(dst, path []byte) []byte {
 	slash := true
 	for len(path) > 0 {
@@ -129,16 +126,16 @@ func clean(dst, path []byte) []byte {
 	return dst
 }
 
-// read returns the forms in which an origin may read the path, by s: one, unless the
-// path is odd. Letters keep their case. It allocates only for odd paths. What it
-// returns is valid until the next call.
+// read returns the forms in which origins of the syntax s may read the path. There is one, unless the path
+// is odd. Letters keep their case. It allocates only for odd paths. The result is valid until the next
+// call.
 func (t *target) read(s PathSyntax) []string {
-	if t.number > 0 && t.syntax == s {
-		return t.forms[:t.number]
+	if t.n > 0 && t.syntax == s {
+		return t.forms[:t.n]
 	}
-	t.syntax, t.number = s, 0
+	t.syntax, t.n = s, 0
 	if !t.odd {
-		t.forms[0], t.number = trimSlash(t.decoded, s), 1
+		t.forms[0], t.n = trimSlash(t.decoded, s), 1
 		return t.forms[:1]
 	}
 	if s.Reading == ReadAny || s.Reading == ReadResolved {
@@ -154,10 +151,10 @@ func (t *target) read(s PathSyntax) []string {
 	if s.Reading == ReadAny || s.Reading == ReadURL {
 		t.add(s, way{url: true})
 	}
-	return t.forms[:t.number]
+	return t.forms[:t.n]
 }
 
-// add adds the form that w makes of the path, unless it is known.
+// add adds the form of the path that results from w, unless t has it.
 func (t *target) add(s PathSyntax, w way) {
 	var buf [256]byte
 	b := w.appendForm(buf[:0], t.sent)
@@ -166,24 +163,24 @@ func (t *target) add(s PathSyntax, w way) {
 	}
 	b = mergeSlashes(b)
 	form := trimSlash(string(b), s)
-	for _, known := range t.forms[:t.number] {
+	for _, known := range t.forms[:t.n] {
 		if known == form || !s.ExactCase && sameFolded(known, form) {
 			return
 		}
 	}
-	t.forms[t.number] = form
-	t.number++
+	t.forms[t.n] = form
+	t.n++
 }
 
-// A way is what an origin does with a path before it splits it into segments.
+// A way says what an origin does with a path before it splits the path into segments.
 type way struct {
 	strip     bool // remove parameters first
 	backslash bool // read a backslash as a slash
 	resolve   bool // resolve doubled slashes, then dot segments
-	url       bool // read the path as the WHATWG's URL parser does
+	url       bool // read the path like the WHATWG's URL parser
 }
 
-// appendForm appends what w makes of path, as it was sent, to dst.
+// appendForm appends the form of a path, as sent, to dst.
 func (w way) appendForm(dst []byte, path string) []byte {
 	var buf, decoded [256]byte
 	b := append(buf[:0], path...)
@@ -203,8 +200,8 @@ func (w way) appendForm(dst []byte, path string) []byte {
 	return append(dst, d...)
 }
 
-// appendURLPath appends to dst the decoded path of new URL(path, base), as the WHATWG's
-// URL standard says it. It changes path.
+// appendURLPath appends to dst the decoded path of new URL(path, base), according to the WHATWG's URL
+// standard. It modifies path.
 func appendURLPath(dst, path []byte) []byte {
 	replaceBackslashes(path)
 	if bytes.HasPrefix(path, []byte("//")) { // a host follows
@@ -212,7 +209,7 @@ func appendURLPath(dst, path []byte) []byte {
 		path = path[len(path)-len(afterSegment(path)):]
 	}
 	path = bytes.TrimPrefix(path, []byte("/"))
-	var ends []int // where the segments in dst end
+	var ends []int // of the segments in dst
 	begin := len(dst)
 	for more := true; more; {
 		var segment []byte
@@ -244,7 +241,7 @@ func appendURLPath(dst, path []byte) []byte {
 	return dst
 }
 
-// afterSegment returns what follows the first segment of path, from its slash on.
+// afterSegment returns the rest of path after its first segment, from the slash on.
 func afterSegment(path []byte) []byte {
 	if i := bytes.IndexByte(path, '/'); i >= 0 {
 		return path[i:]
@@ -260,8 +257,7 @@ func replaceBackslashes(b []byte) {
 	}
 }
 
-// stripParameters removes from b, in place, each semicolon and what follows it in
-// its segment.
+// stripParameters removes from b, in place, each semicolon and the rest of its segment.
 func stripParameters(b []byte) []byte {
 	kept, skip := b[:0], false
 	for _, c := range b {
@@ -272,7 +268,7 @@ func stripParameters(b []byte) []byte {
 	return kept
 }
 
-// mergeSlashes removes empty segments from b, in place, but for a last one.
+// mergeSlashes removes empty segments from b, except for the last one, in place.
 func mergeSlashes(b []byte) []byte {
 	if len(b) == 0 || b[0] != '/' {
 		b = append([]byte{'/'}, b...)
@@ -286,8 +282,7 @@ func mergeSlashes(b []byte) []byte {
 	return merged
 }
 
-// trimSlash returns path without its trailing slash, if s ignores that. The root keeps
-// its own.
+// trimSlash returns path without its trailing slash, if s ignores it and path is not the root.
 func trimSlash(path string, s PathSyntax) string {
 	if !s.ExactSlash && len(path) > 1 && path[len(path)-1] == '/' {
 		return path[:len(path)-1]
@@ -295,8 +290,8 @@ func trimSlash(path string, s PathSyntax) string {
 	return path
 }
 
-// normalPattern returns a path of a rules file in the form that the paths of requests
-// are compared with.
+// normalPattern returns the normal form of a path in a rules file, with which paths of requests are
+// compared.
 func (s PathSyntax) normalPattern(pattern string) string {
 	if !strings.HasSuffix(pattern, "*") {
 		pattern = trimSlash(pattern, s)
@@ -310,8 +305,7 @@ func (s PathSyntax) normalPattern(pattern string) string {
 	return pattern
 }
 
-// names reports whether pattern, which is in normal form, names path, a form of a
-// request's path.
+// names reports whether pattern, in normal form, matches path, a form of a request's path.
 func (s PathSyntax) names(pattern, path string) bool {
 	prefix, wildcard := strings.CutSuffix(pattern, "*")
 	if !wildcard {
@@ -327,7 +321,7 @@ func (s PathSyntax) names(pattern, path string) bool {
 	return ok
 }
 
-// cut returns what follows prefix, which is in normal form, in path.
+// cut returns path without prefix, which is in normal form. ok is false if path does not begin with it.
 func (s PathSyntax) cut(path, prefix string) (rest string, ok bool) {
 	if s.ExactCase {
 		return strings.CutPrefix(path, prefix)
@@ -359,7 +353,7 @@ func (s PathSyntax) cut(path, prefix string) (rest string, ok bool) {
 	return path, true
 }
 
-// sameFolded reports whether a and b differ in case at most.
+// sameFolded reports whether a and b are equal except for case.
 func sameFolded(a, b string) bool {
 	for a != "" && b != "" {
 		var bufA, bufB [utf8.UTFMax]byte
@@ -373,7 +367,7 @@ func sameFolded(a, b string) bool {
 	return a == b
 }
 
-// appendFolded appends s to dst with its letters in lower case.
+// appendFolded appends s to dst in lower case.
 func appendFolded(dst []byte, s string) []byte {
 	for s != "" {
 		var n int
@@ -383,9 +377,9 @@ func appendFolded(dst []byte, s string) []byte {
 	return dst
 }
 
-// appendFoldedRune appends the first character of s, not empty, in lower case, and
-// returns how many bytes it has in s. Two characters with the same upper case have the
-// same lower case here. A byte that is not UTF-8 stays as it is.
+// appendFoldedRune appends the first character of s, which must not be empty, in lower case, and returns
+// its length in s. Characters with the same upper case have the same lower case here. Bytes that are not
+// UTF-8 stay as they are.
 func appendFoldedRune(dst []byte, s string) (_ []byte, n int) {
 	if c := s[0]; c < utf8.RuneSelf {
 		if 'A' <= c && c <= 'Z' {

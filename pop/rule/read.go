@@ -103,7 +103,7 @@ func (r *reader) ruleFields(rule *Rule, answer *draft) []strictyaml.Field {
 		{Name: "match", Read: func(n *yaml.Node) { r.match(n, rule) }},
 		{Name: "except", Read: func(n *yaml.Node) { r.except(n, rule) }},
 		{Name: "count", Read: func(n *yaml.Node) { r.count(n, rule) }},
-		{Name: "characteristics", Need: "characteristics: [ip] to count each client apart", Read: func(n *yaml.Node) {
+		{Name: "characteristics", Need: "characteristics: [ip] to count each client separately", Read: func(n *yaml.Node) {
 			rule.Characteristics = r.characteristicList(n)
 		}},
 		{Name: "limits", Need: "limits: [{threshold: 50, period: 1m}]", Read: func(n *yaml.Node) { rule.Limits = r.limitList(n) }},
@@ -186,33 +186,29 @@ func (r *reader) countFields(rule *Rule) []strictyaml.Field {
 	}}, {Name: "statuses", Read: func(n *yaml.Node) {
 		var statuses Statuses
 		for _, each := range r.Sequence(n, "statuses", "write [401, 403]", "leave count out to count every request") {
-			if first, ok := statusClass(strictyaml.Resolve(each)); ok {
-				for status := first; status < first+100; status++ {
-					if statuses.Has(status) {
-						r.Fail(each, "leave one of them out", "%dxx contains the status %d, which is listed already", first/100, status)
-						break
-					}
-					statuses.add(status)
-				}
-				continue
+			first, number := statusClass(strictyaml.Resolve(each)), 100
+			if first == 0 {
+				status, _ := r.Integer(each, "a status", MinStatus, MaxStatus)
+				first, number = int(status), 1
 			}
-			status, ok := r.Integer(each, "a status", MinStatus, MaxStatus)
-			if ok && statuses.Has(int(status)) {
-				r.Fail(each, "leave one of them out", "the status %d is listed twice", status)
-			} else if ok {
-				statuses.add(int(status))
+			for status := first; status > 0 && status < first+number; status++ {
+				if statuses.Has(status) {
+					r.Fail(each, "leave one of them out", "the status %d is listed twice", status)
+					break
+				}
+				statuses.add(status)
 			}
 		}
 		rule.Statuses = intern(r.statuses, statuses, &statuses)
 	}}}
 }
 
-// statusClass returns the first status of the class n, such as 4xx, and reports whether n is a class.
-func statusClass(n *yaml.Node) (first int, ok bool) {
+// statusClass returns the first status of the class n, such as 4xx, or 0 if n is not a class.
+func statusClass(n *yaml.Node) (first int) {
 	if !strictyaml.IsString(n) || len(n.Value) != 3 || n.Value[1:] != "xx" || n.Value[0] < '0'+MinStatus/100 || n.Value[0] > '0'+MaxStatus/100 {
-		return 0, false
+		return 0
 	}
-	return int(n.Value[0]-'0') * 100, true
+	return int(n.Value[0]-'0') * 100
 }
 
 func (r *reader) duration(n *yaml.Node, what string, low time.Duration) (time.Duration, bool) {

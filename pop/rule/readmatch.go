@@ -187,7 +187,7 @@ func (r *reader) method(n *yaml.Node, method string) (string, bool) {
 	case !httpguts.ValidHeaderFieldName(method):
 		r.Fail(n, "write a method such as GET or POST", "%s is not a method", strictyaml.Quote(method))
 	case method != strings.ToUpper(method):
-		r.Fail(n, fmt.Sprintf("did you mean %s? methods are told apart by case", strings.ToUpper(method)), "%s is not a method", strictyaml.Quote(method))
+		r.Fail(n, fmt.Sprintf("did you mean %s? methods are case-sensitive", strings.ToUpper(method)), "%s is not a method", strictyaml.Quote(method))
 	default:
 		return method, true
 	}

@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// A Request is what rules look at, in plain values, whichever engine read them.
+// A Request has the properties of a request that rules look at.
 //
-// Fill the exported fields as they were received, then call [Request.Canonicalize]:
-// Match and Keys expect it. They remember what they find out in the Request, so
-// that each goroutine needs its own.
+// Fill the exported fields as they were received, then call [Request.Canonicalize], which Match and Keys
+// require. They cache results in the Request, so each goroutine needs its own.
 type Request struct {
 	Addr   netip.Addr          // client address
 	Method string              // as received
@@ -18,33 +17,31 @@ type Request struct {
 	Query  string              // without the question mark
 	Header map[string][]string // keys as net/http spells them; may be nil
 
-	// Malformed says that the request cannot be matched, so that only Addr is known. It
-	// concerns the rules without a match that count by ip alone.
+	// Malformed says that only Addr is known. Of such requests, rules without a match that count by ip
+	// alone are the only ones that apply.
 	Malformed bool
 
-	// Borrowed says that the strings are valid only until the request has been decided about:
-	// callers that keep one longer copy it.
+	// Borrowed says that the strings are valid only until the decision about the request. Whoever keeps
+	// one for longer must copy it.
 	Borrowed bool
 
 	client netip.Addr // first address of the client's network
-	bits   uint8      // of that network; 0 stands for an IPv4 /32 or an IPv6 /64
-	target target     // Path, as it was received
+	bits   uint8      // length of that network; 0 means an IPv4 /32 or an IPv6 /64
+	target target     // Path as received
 }
 
-// ClientPrefix says how many leading bits of an address make one client.
+// ClientPrefix says how many leading bits of an address identify a client.
 type ClientPrefix struct {
 	IPv4 int // 1 to 32; if zero, 32
 	IPv6 int // 1 to 128; if zero, 64
 }
 
-// Canonicalize brings r into the one spelling that rules are matched and counted
-// by. Host becomes lower case, without port and final dots, an IPv6 address in
-// brackets its shortest form. A method that differs from a registered one only in
-// case becomes that one. Path is percent-decoded once, then dot segments and
-// doubled slashes are removed; rules read the path as it was received, each by its
-// [PathSyntax]. The address is unmapped, and the client is its network by p.
-// Canonicalize allocates only where Host or Path changes. A second call changes
-// nothing but the client.
+// Canonicalize brings r into the form in which requests are matched and counted. Host becomes lower
+// case, without port and trailing dots. An IPv6 address in brackets gets its shortest form. A method that
+// differs from a registered one only in case becomes that one. Path is percent-decoded once, then dot
+// segments and doubled slashes are removed; rules read the path as received, according to their
+// [PathSyntax]. Addr is unmapped, and the client is its network by p. Canonicalize allocates only if Host
+// or Path changes. A second call changes only the client.
 func (r *Request) Canonicalize(p ClientPrefix) {
 	r.Addr = r.Addr.Unmap()
 	r.client, r.bits = p.client(r.Addr)
@@ -56,18 +53,18 @@ func (r *Request) Canonicalize(p ClientPrefix) {
 	}
 }
 
-// Client returns the address that stands for the client of a canonical request: the first one
-// of its network.
+// Client returns the address that identifies the client of a canonical request: the first one of its
+// network.
 func (r *Request) Client() netip.Addr { return r.client }
 
-// Client returns the address that stands for the client that has addr: see [Request.Client].
+// Client returns the address that identifies the client with the address addr. See [Request.Client].
 func (p ClientPrefix) Client(addr netip.Addr) netip.Addr {
 	client, _ := p.client(addr.Unmap())
 	return client
 }
 
-// client returns the first address of the network of addr, and its bits unless they are those of
-// the zero p.
+// client returns the first address of the network of addr, and the length of the network, or 0 if it is
+// the default.
 func (p ClientPrefix) client(addr netip.Addr) (netip.Addr, uint8) {
 	bits, usual := p.IPv6, 64
 	if addr.Is4() {
@@ -81,7 +78,7 @@ func (p ClientPrefix) client(addr netip.Addr) (netip.Addr, uint8) {
 	}
 	prefix, err := addr.Prefix(bits)
 	if err != nil {
-		return addr, 0 // none, or more bits than it has: checked where they are configured
+		return addr, 0 // no address, or too many bits, which options are checked for
 	}
 	if bits == usual {
 		bits = 0
@@ -89,11 +86,11 @@ func (p ClientPrefix) client(addr netip.Addr) (netip.Addr, uint8) {
 	return prefix.Addr(), uint8(bits)
 }
 
-// maxHost is how many bytes a name has at most in the DNS.
+// maxHost is the maximum length of a name in the DNS, in bytes.
 const maxHost = 253
 
-// withoutPort returns host without its port. What has several colons but no
-// brackets is an IPv6 address, without one.
+// withoutPort returns host without its port. A host with several colons and no brackets is an IPv6
+// address without a port.
 func withoutPort(host string) string {
 	if end := strings.IndexByte(host, ']'); end > 0 && host[0] == '[' {
 		return host[:end+1]
@@ -104,8 +101,8 @@ func withoutPort(host string) string {
 	return host
 }
 
-// canonicalHost returns host in lower case, without port and final dots, and an IPv6
-// address in its shortest form. It allocates only where a letter changes.
+// canonicalHost returns host in lower case, without port and trailing dots, and an IPv6 address in its
+// shortest form. It allocates only if a letter changes.
 func canonicalHost(host string) string {
 	host = withoutPort(host)
 	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
@@ -122,8 +119,7 @@ func canonicalHost(host string) string {
 	return host
 }
 
-// canonicalIPv6 returns an address in brackets as netip writes it, and an invalid one in
-// lower case.
+// canonicalIPv6 returns the shortest form of an address in brackets, and an invalid one in lower case.
 func canonicalIPv6(host string) string {
 	addr, err := netip.ParseAddr(host[1 : len(host)-1])
 	if err != nil || addr.Zone() != "" {
@@ -137,8 +133,8 @@ func canonicalIPv6(host string) string {
 	return string(b)
 }
 
-// lower lowers ASCII letters only, so that no two different bytes of a host
-// become the same.
+// lower returns s with ASCII letters in lower case. Other letters stay, so that hosts that differ in them
+// remain different.
 func lower(s string) string {
 	var buf [256]byte
 	b := append(buf[:0], s...)
@@ -153,8 +149,7 @@ func lower(s string) string {
 	return string(b)
 }
 
-// decode appends s to dst with its percent escapes decoded once and, in a query,
-// with plus signs as spaces.
+// decode appends s to dst with percent escapes decoded once and, in a query, with plus signs as spaces.
 func decode(dst []byte, s string, query bool) []byte {
 	for s != "" {
 		var c byte
@@ -164,7 +159,7 @@ func decode(dst []byte, s string, query bool) []byte {
 	return dst
 }
 
-// decodeByte returns the first byte that s, not empty, means, and the rest of s.
+// decodeByte decodes the first byte of s, which must not be empty, and returns the rest of s.
 func decodeByte(s string, query bool) (c byte, rest string) {
 	switch c = s[0]; {
 	case c == '%' && len(s) > 2 && isHex(s[1]) && isHex(s[2]):

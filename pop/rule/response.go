@@ -20,17 +20,16 @@ type Response struct {
 	ContentType string
 	Body        string
 
-	Filled bool // the body has placeholders: see AppendBody
+	Filled bool // the body has placeholders; see AppendBody
 }
 
-// Placeholders of a body.
+// The placeholders of a body.
 const (
 	placeID         = "id"
 	placeRetryAfter = "retry_after"
 )
 
-// AppendBody appends the body to dst, with id in place of {id} and the seconds until the client may come
-// back in place of {retry_after}.
+// AppendBody appends the body to dst. It replaces {id} by id and {retry_after} by retryAfter, in seconds.
 func (r *Response) AppendBody(dst, id []byte, retryAfter int64) []byte {
 	rest := r.Body
 	for {
@@ -50,8 +49,8 @@ func (r *Response) AppendBody(dst, id []byte, retryAfter int64) []byte {
 	}
 }
 
-// cutPlaceholder slices text around the first name in braces. Braces that are doubled on both sides, as
-// templates for browsers have them, do not count. Without a name, before is text.
+// cutPlaceholder cuts text around the first name in braces. It ignores names in double braces, which
+// templates use. If there is no name, before is text.
 func cutPlaceholder(text string) (before, name, after string) {
 	for at := 0; ; {
 		open := strings.IndexByte(text[at:], '{')
@@ -71,12 +70,12 @@ func cutPlaceholder(text string) (before, name, after string) {
 	}
 }
 
-// isNameByte reports whether c may be part of a placeholder's name, or of what was meant to be one.
+// isNameByte reports whether c can be part of a placeholder's name, or of a misspelled one.
 func isNameByte(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '-'
 }
 
-// A draft is a response as a rules file writes it.
+// A draft is a response as written in a rules file.
 type draft struct {
 	Response
 	body *yaml.Node // nil if the rule has none
@@ -91,10 +90,7 @@ func (r *reader) response(n *yaml.Node, d *draft) {
 
 func (r *reader) responseFields(d *draft) []strictyaml.Field {
 	return []strictyaml.Field{
-		{Name: "status", Read: func(n *yaml.Node) {
-			status, _ := r.Integer(n, "status", MinStatus, MaxStatus)
-			d.Status = int(status)
-		}},
+		strictyaml.Whole(&r.Document, "status", "", &d.Status, MinStatus, MaxStatus),
 		{Name: "content_type", Read: func(n *yaml.Node) {
 			text, ok := r.Text(n, "content_type")
 			if ok && !isContentType(text) {
@@ -113,8 +109,8 @@ func (r *reader) responseFields(d *draft) []strictyaml.Field {
 	}
 }
 
-// placeholders reports whether a body has placeholders. Other names in braces, such as those in scripts, are
-// text, unless one of the placeholders was probably meant.
+// placeholders reports whether a body has placeholders. Other names in braces, such as those in scripts,
+// are text, unless they look like misspelled placeholders.
 func (r *reader) placeholders(n *yaml.Node, body string) (some bool) {
 	known := []string{placeID, placeRetryAfter}
 	for _, name, rest := cutPlaceholder(body); name != ""; _, name, rest = cutPlaceholder(rest) {
@@ -128,7 +124,7 @@ func (r *reader) placeholders(n *yaml.Node, body string) (some bool) {
 	return some
 }
 
-// find returns where the text of n has part, or else where n begins.
+// find returns the place of part in the text of n or, if it is not there, the place of n.
 func (r *reader) find(n *yaml.Node, part string) (line, column int) {
 	n = strictyaml.Resolve(n)
 	from := n.Column - 1
@@ -143,18 +139,18 @@ func (r *reader) find(n *yaml.Node, part string) (line, column int) {
 	return n.Line, n.Column
 }
 
-// bodyless reports whether HTTP knows no body for responses of a status.
+// bodyless reports whether HTTP responses with a status have no body.
 func bodyless(status int) bool {
 	return status == http.StatusNoContent || status == http.StatusNotModified
 }
 
-// isContentType reports whether s is a media type, printable, with its parameters.
+// isContentType reports whether s is a printable media type, with or without parameters.
 func isContentType(s string) bool {
 	kind, _, err := mime.ParseMediaType(s)
 	return err == nil && strings.Contains(kind, "/") && s[0] != ' ' && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
-// complete returns the response with what a rules file need not say.
+// complete returns the response with defaults for what the file omits.
 func (d *draft) complete(action Action) Response {
 	r := d.Response
 	switch {

@@ -14,21 +14,20 @@ import (
 type Set struct {
 	rules []*Rule
 
-	// A request's host leads to the rules that name it: exact holds hosts,
-	// suffixes what follows "*.". Both point into byHost, where the rules of one
-	// host are neighbours, so that a million hosts cost a map of small values.
-	// everywhere holds the rules that name no host.
+	// Rules are found by host. The keys of exact are hosts, and those of suffixes are what follows "*."
+	// in hosts. Both point into byHost, where the rules of a host are adjacent, so that a million hosts
+	// cost a map of small values. everywhere has the rules without hosts.
 	exact      map[string]span
 	suffixes   map[string]span
 	byHost     []*Rule
 	everywhere []*Rule
 	longest    int     // bytes of the longest key of suffixes
-	malformed  []*Rule // those that concern malformed requests
+	malformed  []*Rule // those that apply to malformed requests
 
-	headers map[string]bool // that rules count by, as net/http spells them
+	headers map[string]bool // those that rules count by, as net/http spells them
 
-	access *bart.Table[Access] // nil if there is no list
-	hash   uint64              // of the files' text
+	access *bart.Table[Access] // nil if both lists are empty
+	hash   uint64              // of the text of the files
 
 	hyphens strictyaml.Hyphens
 
@@ -37,22 +36,20 @@ type Set struct {
 	networkSets []*NetworkSet
 	labelSets   []*LabelSet
 
-	byID func() []uint32 // places in rules in the order of IDs; made when first used
-
-	byFingerprint func() map[uint64]*Rule // made when first used
+	byID          func() []uint32         // indexes in rules, in the order of IDs; made on first use
+	byFingerprint func() map[uint64]*Rule // made on first use
 }
 
-// Hyphens returns which keys of the files have hyphens where keys have underscores.
+// Hyphens returns the keys of the files that are spelled with hyphens instead of underscores.
 func (s *Set) Hyphens() strictyaml.Hyphens { return s.hyphens }
 
-// Disabled returns the rules that the files disable with enabled: false. They are not part
-// of the set.
+// Disabled returns the rules with enabled: false. They are not part of the set.
 func (s *Set) Disabled() []*Rule { return s.disabled }
 
 // A span is a part of Set.byHost.
 type span struct{ from, to uint32 }
 
-// newSet indexes rules, which it takes over. access may be nil.
+// newSet returns a set of rules. It keeps the slice. access may be nil.
 func newSet(rules []*Rule, access *bart.Table[Access]) *Set {
 	s := &Set{rules: rules, access: access, headers: map[string]bool{}}
 	s.byID, s.byFingerprint = sync.OnceValue(s.sortByID), sync.OnceValue(s.indexFingerprints)
@@ -80,8 +77,8 @@ func newSet(rules []*Rule, access *bart.Table[Access]) *Set {
 	return s
 }
 
-// index appends the rules with exact hosts, or with wildcards, to byHost, grouped by
-// host, and returns where each group is.
+// index appends the rules with hosts, or with wildcards, to byHost, grouped by host, and returns the place
+// of each group.
 func (s *Set) index(wildcards bool) map[string]span {
 	at := map[string]span{}
 	each := func(visit func(host string, r *Rule)) {
@@ -110,8 +107,8 @@ func (s *Set) index(wildcards bool) map[string]span {
 	return at
 }
 
-// uncovered returns hosts without those of which a wildcard among them matches
-// everything, so that a rule is found once for a request and not twice.
+// uncovered returns hosts without those that a wildcard among them includes, so that a rule is found only
+// once for a request.
 func uncovered(hosts []string) []string {
 	if len(hosts) < 2 {
 		return hosts
@@ -136,22 +133,19 @@ func uncovered(hosts []string) []string {
 	})
 }
 
-// Hash returns a hash of the text of the files, by which two nodes can tell that they have
-// the same rules. It is not keyed.
+// Hash returns a hash of the text of the files, by which nodes compare their rules. It is not keyed.
 func (s *Set) Hash() uint64 { return s.hash }
 
 // Rules returns all rules in the order of the files. The slice must not be modified.
 func (s *Set) Rules() []*Rule { return s.rules }
 
-// CountsHeader reports whether a rule counts by the header called name, as net/http spells
-// it.
+// CountsHeader reports whether a rule counts by a header, named as net/http spells it.
 func (s *Set) CountsHeader(name string) bool { return s.headers[name] }
 
 // NamesHosts reports whether a rule of s names a host.
 func (s *Set) NamesHosts() bool { return len(s.byHost) > 0 }
 
-// Names reports whether a rule of s names host, which is canonical: as it is, or by a
-// wildcard.
+// Names reports whether a rule of s names host, which must be canonical, exactly or by a wildcard.
 func (s *Set) Names(host string) bool {
 	if _, ok := s.exact[host]; ok {
 		return true
@@ -160,8 +154,8 @@ func (s *Set) Names(host string) bool {
 	return ok
 }
 
-// end returns the end of host that suffixes may hold. What is longer than all of them is
-// not looked up, so that a host of a megabyte of dots costs no more than a name.
+// end returns the end of host that suffixes can contain. Longer ends are not looked up, so that a host of
+// a megabyte of dots costs no more than a name.
 func (s *Set) end(host string) string {
 	if s.longest == 0 {
 		return ""
@@ -169,8 +163,8 @@ func (s *Set) end(host string) string {
 	return host[max(0, len(host)-s.longest-1):]
 }
 
-// wildcard returns the rules of the longest wildcard that stands for host, and what of host
-// shorter ones may stand for.
+// wildcard returns the rules of the longest wildcard that matches host, and the rest of host that shorter
+// ones may match.
 func (s *Set) wildcard(host string) (at span, rest string, ok bool) {
 	for {
 		dot := strings.IndexByte(host, '.')
@@ -187,8 +181,8 @@ func (s *Set) wildcard(host string) (at span, rest string, ok bool) {
 // ReadsFields reports whether a rule looks at the header of requests.
 func (s *Set) ReadsFields() bool { return len(s.headers) > 0 }
 
-// Match appends to dst the rules that concern req, each once, in no particular
-// order. req must be canonical. Match allocates only to grow dst.
+// Match appends to dst the rules that apply to req, each once, in no particular order. req must be
+// canonical. Match allocates only to grow dst.
 func (s *Set) Match(req *Request, dst []*Rule) []*Rule {
 	if req.Malformed {
 		return append(dst, s.malformed...)
@@ -212,25 +206,24 @@ func match(rules []*Rule, req *Request, dst []*Rule) []*Rule {
 	return dst
 }
 
-// matchPath reports whether an origin may read the path of req as one that r names.
+// matchPath reports whether r matches a form in which an origin may read the path of req.
 func (r *Rule) matchPath(req *Request) bool {
 	if len(r.Paths) == 0 && len(r.Except) == 0 {
 		return true
 	}
 	if !req.target.odd {
-		return r.concernsForm(req, trimSlash(req.target.decoded, r.PathSyntax))
+		return r.matchForm(req, trimSlash(req.target.decoded, r.PathSyntax))
 	}
 	for _, form := range req.target.read(r.PathSyntax) {
-		if r.concernsForm(req, form) {
+		if r.matchForm(req, form) {
 			return true
 		}
 	}
 	return false
 }
 
-// concernsForm reports whether r names a form of req's path, and does not except req if that
-// is its path.
-func (r *Rule) concernsForm(req *Request, form string) bool {
+// matchForm reports whether r matches req, and does not except it, if form is its path.
+func (r *Rule) matchForm(req *Request, form string) bool {
 	if !r.hasPath(form, r.PathSyntax) {
 		return false
 	}
@@ -242,12 +235,12 @@ func (r *Rule) concernsForm(req *Request, form string) bool {
 	return true
 }
 
-// all reports whether m means every request.
+// all reports whether m matches every request.
 func (m *Match) all() bool {
 	return len(m.Hosts) == 0 && len(m.Methods) == 0 && len(m.Paths) == 0 && len(m.Networks) == 0
 }
 
-// hasHost is for exceptions: rules are found by host through the Set's index.
+// hasHost is for exceptions. Rules are found by host in the index of the Set.
 func (m *Match) hasHost(host string) bool {
 	return len(m.Hosts) == 0 || slices.ContainsFunc(m.Hosts, func(h string) bool {
 		suffix, wildcard := strings.CutPrefix(h, "*")

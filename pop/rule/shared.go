@@ -1,6 +1,6 @@
 package rule
 
-// Keys that many clients share: networks and labels. And alternatives.
+// Characteristics whose values many clients share: networks and labels. Also alternatives.
 
 import (
 	"iter"
@@ -15,8 +15,8 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// Width orders rules by how many clients share a key: 0 if each client has its own keys, higher for larger
-// networks and for labels, and highest if all clients share a key.
+// Width orders rules by how many clients share a key. It is 0 if each client has its own keys, greater for
+// larger networks and for labels, and greatest if all clients share a key.
 func (r *Rule) Width() int {
 	width := widest
 	for i := range r.Characteristics {
@@ -34,13 +34,13 @@ func (r *Rule) Width() int {
 
 const widest = 35
 
-// Parent reports whether the keys of r are those of networks or labels.
+// Parent reports whether r counts by network or label.
 func (r *Rule) Parent() bool {
 	width := r.Width()
 	return 0 < width && width < widest
 }
 
-// leaves yields the characteristics of r and the alternatives in them.
+// leaves yields the characteristics of r, with alternatives in place of those of the kind First.
 func (r *Rule) leaves() iter.Seq[*Characteristic] {
 	return func(yield func(*Characteristic) bool) {
 		for i := range r.Characteristics {
@@ -57,7 +57,7 @@ func (r *Rule) leaves() iter.Seq[*Characteristic] {
 	}
 }
 
-// checkShared rejects settings that contradict how many clients share a key.
+// checkShared refuses settings that contradict the number of clients that share a key.
 func (r *reader) checkShared(n *yaml.Node, rule *Rule) {
 	if len(rule.Characteristics) == 0 { // an error already
 		return
@@ -68,7 +68,7 @@ func (r *reader) checkShared(n *yaml.Node, rule *Rule) {
 		if shed {
 			what = "action: shed is"
 		}
-		r.Fail(n, "count by network:24/48, by a label or by host", "%s for keys that many clients share, and the keys of this rule are those of single clients", what)
+		r.Fail(n, "count by network:24/48, by a label or by host", "%s for keys that many clients share, but this rule counts single clients", what)
 	}
 	if shed && rule.CountsAnswer() {
 		r.Fail(n, "leave one of them out: the origin does not answer refused requests", "a rule that counts by the origin's answer cannot have action: shed")
@@ -80,7 +80,7 @@ func (r *reader) checkShared(n *yaml.Node, rule *Rule) {
 	}
 }
 
-// networkBits reads the sizes of networks.
+// networkBits reads the lengths of networks.
 func (r *reader) networkBits(n *yaml.Node, c *Characteristic, text string) {
 	ipv4, ipv6, both := strings.Cut(text, "/")
 	bits := func(text string, low, high uint64) uint8 {
@@ -96,7 +96,7 @@ func (r *reader) networkBits(n *yaml.Node, c *Characteristic, text string) {
 	c.Name = text
 }
 
-// network returns the network of addr that c counts, the zero Prefix if addr is invalid.
+// network returns the network of addr, or the zero Prefix if addr is invalid.
 func (c *Characteristic) network(addr netip.Addr) netip.Prefix {
 	bits := c.ipv6
 	if addr.Is4() {
@@ -106,16 +106,16 @@ func (c *Characteristic) network(addr netip.Addr) netip.Prefix {
 	return prefix
 }
 
-// Bits returns the lengths of the networks that c counts apart, 0 if it is of another kind.
+// Bits returns the lengths of c's networks, or 0 if c is of another kind.
 func (c *Characteristic) Bits() (ipv4, ipv6 int) { return int(c.ipv4), int(c.ipv6) }
 
-// of returns the network of an address.
+// of returns the network of an address in text form.
 func (c *Characteristic) of(text string) (netip.Prefix, error) {
 	addr, err := netip.ParseAddr(text)
 	return c.network(addr.Unmap()), err
 }
 
-// alternatives reads those of a characteristic of the kind First.
+// alternatives reads the alternatives of a characteristic of the kind First.
 func (r *reader) alternatives(n *yaml.Node, c *Characteristic) {
 	var names []string
 	for _, each := range r.Sequence(n, "first", "write a list: [cookie:sid, ip]", "write [cookie:sid, ip]") {
@@ -138,7 +138,7 @@ func (r *reader) alternatives(n *yaml.Node, c *Characteristic) {
 	c.Name = strings.Join(names, ",")
 }
 
-// choose returns the index of the alternative of c that counts for req. It uses the memory behind b.
+// choose returns the index of the alternative of c by which req is counted. It uses the memory after b.
 func (r *Rule) choose(b []byte, c *Characteristic, req *Request) int {
 	last := len(c.First) - 1
 	for i := range c.First[:last] {
@@ -154,7 +154,7 @@ func (r *Rule) choose(b []byte, c *Characteristic, req *Request) int {
 	return last
 }
 
-// A LabelSet gives addresses labels: the longest prefix that has an address says its label.
+// A LabelSet assigns labels to addresses. The longest prefix that contains an address determines its label.
 type LabelSet struct {
 	Name   string
 	File   string

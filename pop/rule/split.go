@@ -8,25 +8,24 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// A tree of YAML nodes takes thirty times the bytes of its file and is built on one
-// core. So a large file is cut between its rules: every part is parsed, read and
-// forgotten, several at once. A rule begins where a dash stands in the column of the
-// first one, since all that belongs to a rule is indented further; where that
-// assumption fails, a part does not parse, and the file is read as a whole.
+// A tree of YAML nodes takes thirty times the bytes of its file and is built on one core. So large files
+// are split between rules, and several parts are parsed and read at once. A rule begins at a dash in the
+// column of the first one, since everything else in a rule is indented further. If that assumption fails,
+// a part does not parse, and the file is read as a whole.
 const (
-	largeFile = 4 << 20   // bytes from which a file is cut
-	partSize  = 256 << 10 // bytes of a part, at least
+	largeFile = 4 << 20   // minimum size of a file that is split, in bytes
+	partSize  = 256 << 10 // minimum size of a part, in bytes
 )
 
-// A part is some text of a file that is read by itself.
+// A part is a part of a file that is read separately.
 type part struct {
 	text   []byte
-	before int  // lines of the file before it
-	rules  bool // a list of rules; else what stands around the list
+	before int  // number of lines before it in the file
+	rules  bool // it is a list of rules; otherwise it is everything else in the file
 }
 
-// split cuts a file, or returns nil where it is small or not of the usual form: the
-// key "rules:" alone in a line, once, and one document.
+// split splits a file. It returns nil if the file is small or has an unusual form: several documents, or no
+// line with only the key "rules:".
 func split(text []byte, large, size int) []part {
 	if len(text) < large || oddBreaks(text) {
 		return nil
@@ -34,7 +33,7 @@ func split(text []byte, large, size int) []part {
 	var parts []part
 	var around []byte // the file with an empty list, and its lines empty
 	indent, inList := -1, false
-	begin, before := 0, 0 // of the part that is being collected
+	begin, before := 0, 0 // of the current part
 	cut := func(at, lines int) {
 		if at > begin {
 			parts = append(parts, part{text[begin:at], before, true})
@@ -52,8 +51,7 @@ func split(text []byte, large, size int) []part {
 		comment := len(body) == 0 || body[0] == '#'
 		dash := string(body) == "-" || bytes.HasPrefix(body, []byte("- "))
 		switch {
-		// Another document, or a tab, of which it depends on the lines before it
-		// whether YAML takes it.
+		// Another document, or a tab, which is valid YAML only after certain lines.
 		case bytes.HasPrefix(line, []byte("---")) || bytes.HasPrefix(line, []byte("...")) || bytes.HasPrefix(body, []byte("\t")):
 			return nil
 		case !inList && isRulesKey(line):
@@ -79,7 +77,7 @@ func split(text []byte, large, size int) []part {
 		}
 	}
 	if indent < 0 || bytes.IndexByte(around, '&') >= 0 {
-		return nil // an alias might mean another anchor
+		return nil // an alias in a part may refer to an anchor here
 	}
 	if inList {
 		cut(len(text), lines)
@@ -87,13 +85,13 @@ func split(text []byte, large, size int) []part {
 	return append(parts, part{text: around})
 }
 
-// isRulesKey reports whether line is the key of the list, alone but for a comment.
+// isRulesKey reports whether line has only the key of the list, and perhaps a comment.
 func isRulesKey(line []byte) bool {
 	rest, ok := bytes.CutPrefix(line, []byte("rules:"))
 	return ok && (len(rest) == 0 || bytes.HasPrefix(bytes.TrimLeft(rest, " "), []byte("#")) && rest[0] == ' ')
 }
 
-// oddBreaks reports whether text has line breaks that YAML knows and split does not.
+// oddBreaks reports whether text has line breaks of YAML that split does not recognize.
 func oddBreaks(text []byte) bool {
 	return bytes.Count(text, []byte("\r")) != bytes.Count(text, []byte("\r\n")) ||
 		bytes.Contains(text, []byte("\u0085")) || bytes.Contains(text, []byte("\u2028")) || bytes.Contains(text, []byte("\u2029"))
@@ -115,7 +113,7 @@ func (p part) read(file string) *reader {
 	return r
 }
 
-// rulesKeys returns how often the file has rules. Of several only the first are read.
+// rulesKeys returns the number of keys "rules" in the file. Only the first one is read.
 func rulesKeys(root *yaml.Node) int {
 	n := 0
 	for i := 0; i < len(root.Content); i += 2 {

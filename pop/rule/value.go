@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// RequestOf returns a request in which the only characteristic of r has this value, so that its key
-// is that of HTTP requests with the value. It is an error if r has several characteristics, or no
+// RequestOf returns a request in which the only characteristic of r has the given value, so that its key is
+// that of HTTP requests with the value. It returns an error if r has several characteristics, or if no
 // request that r counts can have the value.
 func (r *Rule) RequestOf(value string) (Request, error) {
 	if len(r.Characteristics) != 1 {
@@ -21,10 +21,9 @@ func (r *Rule) RequestOf(value string) (Request, error) {
 	return r.RequestFrom(func(*Characteristic) (string, bool) { return value, true })
 }
 
-// RequestFrom returns a request in which each characteristic of r has the value that valueOf
-// returns, so that its key is that of HTTP requests with these values. A characteristic without a
-// value is an error unless the rule skips requests that lack it, as is a value that no request
-// counted by r can have.
+// RequestFrom returns a request in which each characteristic of r has the value that valueOf returns, so
+// that its key is that of HTTP requests with these values. It returns an error for a missing value, unless
+// r skips requests without it, and for a value that no request counted by r can have.
 func (r *Rule) RequestFrom(valueOf func(*Characteristic) (value string, ok bool)) (Request, error) {
 	req := Request{Method: "GET", Path: "/"}
 	for i := range r.Characteristics {
@@ -50,7 +49,7 @@ func (r *Rule) RequestFrom(valueOf func(*Characteristic) (value string, ok bool)
 	for _, c := range r.Characteristics {
 		if canonical := req; c.Kind == Path {
 			canonical.Canonicalize(ClientPrefix{})
-			if !r.matchPath(&canonical) { // it has no form that would be counted
+			if !r.matchPath(&canonical) { // no form of it would be counted
 				return Request{}, fmt.Errorf("rule %s counts by path, and does not match %q", r.ID, req.Path)
 			}
 		}
