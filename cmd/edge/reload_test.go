@@ -90,7 +90,7 @@ func TestNodeReloadOfTooManySubWindows(t *testing.T) {
 		return fmt.Sprintf("rules:\n  - {id: all, characteristics: [ip], limits: [{threshold: %d, period: 1h, sub_windows: %d}]}\n", q, n)
 	}
 	n := startNode(t, packed(90, 5), "--origin="+newOrigin(t).URL, "--max-nodes=129")
-	n.refuses(90, regexp.QuoteMeta(n.rules)+`:2:1: rule all: the limit of 91 in 1h has 6 sub-windows, which are for at most 128 nodes [^\n]*\(write sub_windows: 5\)`, func() {
+	n.refuses(90, regexp.QuoteMeta(n.rules)+`:2:1: rule all: the limit of 91 in 1h has 6 sub-windows, which are for at most 128 nodes[^\n]*\(write sub_windows: 5\)`, func() {
 		replace(t, n.rules, packed(91, 6))
 		n.Signal(syscall.SIGHUP)
 	})
