@@ -1,8 +1,10 @@
 package http1
 
 import (
+	"cmp"
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -41,12 +43,8 @@ type Origin struct {
 
 // NewOrigin returns an origin. It connects with the first request.
 func NewOrigin(o OriginOptions) *Origin {
-	if o.ConnectTimeout == 0 {
-		o.ConnectTimeout = 5 * time.Second
-	}
-	if o.Timeout == 0 {
-		o.Timeout = time.Minute
-	}
+	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 5*time.Second)
+	o.Timeout = cmp.Or(o.Timeout, time.Minute)
 	return &Origin{o: o}
 }
 
@@ -135,9 +133,8 @@ func (o *Origin) closeOld() {
 		o.idle[old].close()
 		old++
 	}
-	kept := copy(o.idle, o.idle[old:])
-	clear(o.idle[kept:])
-	if o.idle = o.idle[:kept]; kept == 0 {
+	o.idle = slices.Delete(o.idle, 0, old)
+	if len(o.idle) == 0 {
 		o.reap = nil
 		return
 	}

@@ -7,6 +7,7 @@
 package http1
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -66,9 +67,7 @@ type Server struct {
 
 // NewServer returns a server.
 func NewServer(o Options) *Server {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Tunnels == nil {
 		o.Tunnels = context.Background()
 	}

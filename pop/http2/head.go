@@ -2,6 +2,7 @@ package http2
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -38,6 +39,8 @@ const (
 	path
 	pseudos
 )
+
+var pseudoNames = [pseudos]string{":method", ":scheme", ":authority", ":path"}
 
 // bomb reports whether b exceeds its maximum size by so much that the connection must be closed.
 func (b *block) bomb(most int) bool { return b.size > 2*most || b.encoded > 2*most+maxFrame }
@@ -248,21 +251,8 @@ func validName(name string) bool {
 
 // pseudoHeader handles a pseudo-header field. Each occurs at most once, before regular fields, in requests only.
 func (b *block) pseudoHeader(f hpack.HeaderField) {
-	var n int
-	switch f.Name {
-	case ":method":
-		n = method
-	case ":scheme":
-		n = scheme
-	case ":authority":
-		n = authority
-	case ":path":
-		n = path
-	default:
-		b.refuse(http2.ErrCodeProtocol)
-		return
-	}
-	if b.begun || b.trailers || b.has[n] || f.Value == "" {
+	n := slices.Index(pseudoNames[:], f.Name)
+	if n < 0 || b.begun || b.trailers || b.has[n] || f.Value == "" {
 		b.refuse(http2.ErrCodeProtocol)
 		return
 	}

@@ -10,6 +10,7 @@
 package http2
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math"
@@ -66,15 +67,9 @@ type Server struct {
 
 // NewServer returns a server.
 func NewServer(o Options) *Server {
-	if o.MaxStreams == 0 {
-		o.MaxStreams = 128
-	}
-	if o.MaxOverhead == 0 {
-		o.MaxOverhead = 1000
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.MaxStreams = cmp.Or(o.MaxStreams, 128)
+	o.MaxOverhead = cmp.Or(o.MaxOverhead, 1000)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return &Server{o: o}
 }
 

@@ -11,14 +11,14 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// placePatience is how long a request waits if too many others are abandoned.
+// placePatience is how long a request waits while too many others are abandoned.
 const placePatience = time.Second
 
-// abandoned holds the requests that wait for the origin's answer without their clients, because a
-// rule counts by the answer.
+// abandoned holds the requests that wait for the origin's answer without their clients, because a rule
+// counts by the answer.
 type abandoned struct {
 	most    int
-	place   chan struct{} // received from by requests that wait for a place
+	place   chan struct{} // sent to for each that ends, if a request waits
 	results map[string]prometheus.Counter
 	refused prometheus.Counter
 
@@ -30,9 +30,9 @@ type abandoned struct {
 
 // Results of abandoned requests.
 const (
-	abandonedAnswered = "answered" // by the origin, so rules could count them
-	abandonedCounted  = "counted"  // at once: their key had too many
-	abandonedFailed   = "failed"   // not counted: incomplete, or the origin did not answer
+	abandonedAnswered = "answered" // the origin answered, so rules could count it
+	abandonedCounted  = "counted"  // counted at once: its key had too many
+	abandonedFailed   = "failed"   // not counted: it was incomplete, or the origin did not answer
 )
 
 func newAbandoned(most int, reg prometheus.Registerer) *abandoned {
@@ -76,7 +76,7 @@ func (a *abandoned) waitForPlace() bool {
 	}
 }
 
-// add adds an exchange, which cancel ends, and reports whether it may continue.
+// add adds an exchange that cancel ends, and reports whether it may continue.
 func (a *abandoned) add(x *exchange, cancel context.CancelFunc) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -102,8 +102,8 @@ func (a *abandoned) remove(x *exchange) {
 	}
 }
 
-// Drain waits until no abandoned request is left. If ctx is done first, it ends the others and
-// returns ctx's error. It must be called once, when the servers have stopped.
+// Drain waits until no abandoned request is left. If ctx is done first, it ends the remaining ones and
+// returns ctx's error. It must be called once, after the servers have stopped.
 func (p *Proxy) Drain(ctx context.Context) error {
 	a := p.abandoned
 	a.mu.Lock()
@@ -133,8 +133,7 @@ func (p *Proxy) Drain(ctx context.Context) error {
 	return err
 }
 
-// resolve counts an abandoned exchange by the origin's answer; status is 0 if the origin did not
-// answer.
+// resolve counts an abandoned exchange by the origin's answer. status is 0 if the origin did not answer.
 func (x *exchange) resolve(status int, fields limit.Fields) {
 	p := x.p
 	p.o.Limiter.Resolve(&x.decision, status, fields, p.o.Now())
@@ -146,8 +145,8 @@ func (x *exchange) resolve(status int, fields limit.Fields) {
 	p.abandoned.results[result].Inc()
 }
 
-// abandon reports whether x continues although its client has disconnected. If not, it counts x,
-// provided that the client sent the whole request.
+// abandon reports whether x continues although its client has disconnected. If not, it counts x if the
+// client sent the whole request.
 func (x *exchange) abandon(whole bool, cancel context.CancelFunc) bool {
 	p := x.p
 	if !p.abandoned.add(x, cancel) {

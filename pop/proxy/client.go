@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Trusts reports whether addr is that of a trusted proxy.
+// Trusts reports whether addr is the address of a trusted proxy.
 func (p *Proxy) Trusts(addr netip.AddrPort) bool { return p.trusted.Contains(addrOf(addr)) }
 
-// client returns the first address of forwarded, read from the right, that is no trusted
-// proxy. The lines of X-Forwarded-For are read as one list. What is not an address ends the
-// search: the last proxy that was trusted is then the client, since it alone vouches for
-// what is left of it.
+// client returns the first address of forwarded, read from the right, that is not a trusted proxy. The
+// lines of X-Forwarded-For are read as one list. An element that is not an address ends the search: the
+// client is then the last trusted proxy, since only that vouches for the elements to the left. If there
+// is no element, the client is peer.
 func (p *Proxy) client(peer netip.Addr, forwarded []string) netip.Addr {
 	client := peer
 	for i := len(forwarded) - 1; i >= 0; i-- {
@@ -35,7 +35,7 @@ func (p *Proxy) client(peer netip.Addr, forwarded []string) netip.Addr {
 	return client
 }
 
-// forwardedAddr reads an element of X-Forwarded-For, which some proxies write with a port.
+// forwardedAddr parses an element of X-Forwarded-For. Some proxies add the port.
 func forwardedAddr(s string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
 	if err != nil {

@@ -17,19 +17,19 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A conn is a client connection, between a server and the network.
+// A conn is a client's connection that the Front watches.
 type conn struct {
 	net.Conn
 	front   *Front
 	peer    netip.Addr
 	tls     *tls.ConnectionState // nil without TLS
-	sniffed []byte               // read, but not by the server yet
+	sniffed []byte               // read by the Front, but not by the server yet
 	headBy  time.Time            // deadline of the first request's header
 	frames  *watch               // of HTTP/2; nil for HTTP/1
 	ended   func()               // called when the connection is closed; nil if it was refused
 
-	began   atomic.Bool // the Proxy has had a request, or c was closed
-	handled atomic.Bool // the Proxy has the current request
+	began   atomic.Bool // the Proxy has got a request, or c was closed
+	handled atomic.Bool // the Proxy has got the current request
 	linger  atomic.Bool // the client may still send when the connection is closed
 
 	begun chan struct{} // closed when began is set
@@ -37,27 +37,25 @@ type conn struct {
 
 type connKey struct{}
 
-// ConnContext lets the Proxy find the connection of a request. It must be set in an http.Server
-// that serves a Front.
+// ConnContext lets the Proxy find the connection of a request. An http.Server of a Front must use it.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// ConnState notices when a request has ended. It must be set in an http.Server that serves a
-// Front.
+// ConnState notices the end of a request. An http.Server of a Front must use it.
 func ConnState(c net.Conn, state http.ConnState) {
 	if c, ok := c.(*conn); ok && state == http.StateIdle {
 		c.handled.Store(false)
 	}
 }
 
-// connOf returns the connection of r, or nil if it is not of a Front.
+// connOf returns the connection of r, or nil if no Front has accepted it.
 func connOf(r *http.Request) *conn {
 	c, _ := r.Context().Value(connKey{}).(*conn)
 	return c
 }
 
-// begin must be called when the Proxy gets r, and end when it is done.
+// begin must be called when the Proxy gets r, and end when it has answered r.
 func (c *conn) begin(r *http.Request) (end func()) {
 	if r.TLS == nil {
 		r.TLS = c.tls
@@ -92,7 +90,7 @@ func (c *conn) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// SetReadDeadline sets the deadline, for the first header at most headBy.
+// SetReadDeadline sets the deadline of reads. That of the first header is at most headBy.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	if c.frames == nil && !c.began.Load() && t.After(c.headBy) {
 		t = c.headBy
@@ -100,8 +98,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// Write writes the server's answer. If the server answers a request itself, the request was
-// malformed, and a mitigated client gets another answer.
+// Write writes the server's answer. If the Proxy has not got the request, it is malformed: Write counts it,
+// and writes a refusal instead for a mitigated client.
 func (c *conn) Write(p []byte) (int, error) {
 	if c.frames != nil {
 		c.frames.wrote(p)
@@ -150,7 +148,8 @@ func (c *conn) Close() error {
 // malformed counts a request that the server has answered itself.
 func (c *conn) malformed(now time.Time) arrival { return c.front.p.malformed(c.peer, now) }
 
-// instead counts a malformed request, and returns the answer for its client.
+// instead counts a malformed request, and returns what to write instead of answer. Nothing closes the
+// connection.
 func (c *conn) instead(answer []byte) []byte {
 	now := c.front.p.o.Now()
 	x := c.malformed(now)
@@ -175,14 +174,14 @@ type watch struct {
 	full          atomic.Bool  // requests may have been queued
 
 	in, out  frames
-	preface  int       // bytes of it that were read
+	preface  int       // bytes of the preface that were read
 	block    bool      // a header block has begun and not ended
 	newest   uint32    // stream
-	headerBy time.Time // deadline of the header that has begun; zero if none has
+	headerBy time.Time // deadline of the header that has begun; zero between headers
 
 	mu     sync.Mutex // guards the fields below
 	opened int64      // streams whose header block was read
-	answer int64      // those that the server has answered itself
+	answer int64      // of these, the ones that the server has answered itself
 	armed  bool       // settle will be called
 }
 
@@ -230,11 +229,10 @@ func (w *watch) open() {
 	w.arm()
 }
 
-// handlerPatience is how long it may take until the Proxy gets a request that was read, even on an
-// overloaded node.
+// handlerPatience is how long a request may take from the server to the Proxy, even on an overloaded node.
 const handlerPatience = 5 * time.Second
 
-// arm lets settle look at the streams that are open now. mu is held.
+// arm makes settle check the streams that are open now, after handlerPatience. mu is held.
 func (w *watch) arm() {
 	if !w.armed {
 		w.armed = true
@@ -248,8 +246,8 @@ func (w *watch) arm() {
 // watched.
 const maxHandlers = 250
 
-// settle counts the streams that were opened a while ago and never reached the Proxy: the server
-// has reset them, or answered 400 or 431.
+// settle counts as malformed the streams that were opened long ago and never reached the Proxy: the server
+// has reset them or answered 400 or 431.
 func (w *watch) settle(opened int64) {
 	w.mu.Lock()
 	w.armed = false
@@ -275,8 +273,8 @@ func (w *watch) malformed() {
 	}
 }
 
-// wrote processes bytes from the server: GOAWAY with an error ends the connection of a client that
-// does not speak HTTP/2.
+// wrote processes bytes from the server. The server sends GOAWAY with an error to a client that does not
+// speak HTTP/2.
 func (w *watch) wrote(p []byte) {
 	w.out.feed(p, func(f *frames) {
 		if f.kind() == frameGoAway && f.n == len(f.head) && f.head[16] != 0 && !w.waits() {
@@ -285,7 +283,7 @@ func (w *watch) wrote(p []byte) {
 	})
 }
 
-// waits reports whether settle has something to count.
+// waits reports whether settle will count something.
 func (w *watch) waits() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

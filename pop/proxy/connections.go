@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
 	"sync"
@@ -14,15 +15,15 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// connections bounds the connections of each client and in total. If they become scarce, those of
-// refused clients are closed first.
+// connections bounds the connections of each client and of all clients. When connections become scarce,
+// those of refused clients are closed first.
 type connections struct {
 	most, ofClient int
 	prefix         rule.ClientPrefix
 
 	scarce atomic.Bool // more than three quarters are in use: refusals close their connections
 
-	full, greedy prometheus.Counter // connections closed at once
+	full, greedy prometheus.Counter // connections closed when they were accepted
 	idle         prometheus.Counter // connections closed while idle
 
 	mu       sync.Mutex // guards the fields below
@@ -32,17 +33,13 @@ type connections struct {
 	endAt    time.Time // when end may be called again
 }
 
-// endPause is the minimum time between two searches for idle connections to close. There may be
-// many.
+// endPause is the minimum time between two searches for idle connections, which may be many.
 const endPause = 100 * time.Millisecond
 
 func newConnections(o *Options) *connections {
-	c := &connections{most: o.Connections, ofClient: o.ClientConnections, prefix: o.Client, byClient: map[netip.Addr]int{}}
-	if c.most == 0 {
-		c.most = math.MaxInt
-	}
-	if c.ofClient == 0 {
-		c.ofClient = math.MaxInt
+	c := &connections{
+		most: cmp.Or(o.Connections, math.MaxInt), ofClient: cmp.Or(o.ClientConnections, math.MaxInt),
+		prefix: o.Client, byClient: map[netip.Addr]int{},
 	}
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && files.Cur < uint64(c.most) {
@@ -109,8 +106,8 @@ func (p *Proxy) EndIdle(end func(refused bool, most int) (ended int)) {
 	c.end = append(c.end, end)
 }
 
-// makeRoom ends idle connections: all whose last request was refused, and a few others if the node
-// has hardly any left. mu must be held.
+// makeRoom ends idle connections: all whose last request was refused, and a few others if the node is
+// almost full. mu is held.
 func (c *connections) makeRoom() {
 	now := time.Now()
 	if now.Before(c.endAt) {

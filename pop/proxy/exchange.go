@@ -281,7 +281,7 @@ func headerOf(r *http1.Request) map[string][]string {
 	return header
 }
 
-// validEscapes reports whether every percent sign begins an escape. Origins disagree about others.
+// validEscapes reports whether every percent sign begins an escape. Origins read others in different ways.
 func validEscapes(path string) bool {
 	for i := 0; i < len(path); i++ {
 		if path[i] == '%' && (i+2 >= len(path) || !isHex(path[i+1]) || !isHex(path[i+2])) {
@@ -330,14 +330,14 @@ func (x *exchange) gone(whole bool, end func()) bool {
 	return true
 }
 
-// answer answers with a text from the node.
+// answer answers with a text of the node.
 func (x *exchange) answer(status int, text string) {
 	x.lines = append(x.p.appendNode(x.lines[:0]), plainText...)
 	x.c.Answer(x.r, status, x.lines, text+"\n")
 }
 
-// Keeps reports whether a field of the request is forwarded: not if the node sets it, or if CGI and
-// similar interfaces read it as one that the node sets, strips, trusts or counts by.
+// Keeps reports whether a field of the request is forwarded. A field is not forwarded if the node sets it,
+// or if CGI confuses it with one that the node sets, strips, trusts or counts by.
 func (x *exchange) Keeps(f *http1.Field, name []byte) bool {
 	switch f.Name {
 	case http1.XForwardedFor, http1.ProxyAuthenticate, http1.ProxyAuthorization:

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// shadowable are the fields that the node sets, strips or believes, as net/http spells them,
-// with the bytes that CGI replaces.
+// shadowable are the fields that the node sets, strips or trusts, in Go's canonical form, whose names have
+// bytes that CGI replaces.
 var shadowable = map[string]bool{
 	"Content-Length":      true,
 	"Http2-Settings":      true,
@@ -27,15 +27,14 @@ func odd(name []byte) bool {
 }
 
 // shadows reports whether CGI confuses the field called name with one that the node sets, strips,
-// trusts or counts by. connection are the lines of Connection.
+// trusts or counts by. connection has the lines of Connection.
 func (p *Proxy) shadows(name string, connection []string) bool {
 	rules := p.o.Limiter.Rules()
 	means := meaning(name)
 	return shadowable[means] || named(connection, means) || rules.CountsHeader(means) && !rules.CountsHeader(textproto.CanonicalMIMEHeaderKey(name))
 }
 
-// meaning returns the name with hyphens that CGI cannot tell from name, as net/http spells
-// it.
+// meaning returns the name with hyphens that CGI cannot tell from name, in Go's canonical form.
 func meaning(name string) string {
 	return textproto.CanonicalMIMEHeaderKey(strings.Map(func(c rune) rune {
 		if c < 0x80 && isAlphanumeric(byte(c)) {

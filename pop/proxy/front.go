@@ -13,15 +13,15 @@ import (
 	"github.com/edgelimit/edge/pop/http1"
 )
 
-// A Front accepts client connections and hands each to the server of its protocol. It sees what
-// the server reads and writes, and so the requests that the server answers itself: they count, and
-// mitigated clients get the same answer for them as for others.
+// A Front accepts client connections and hands each to the server of its protocol. It watches what
+// servers of net/http read and write, to notice invalid requests that they answer themselves: these
+// count, and mitigated clients get the same refusal as for other requests.
 type Front struct {
-	// HTTP1 and HTTP2 accept the connections for the servers. Closing one closes the other
-	// and the underlying listener.
+	// HTTP1 and HTTP2 are the listeners of servers of net/http. Closing one closes the other and the
+	// underlying listener.
 	HTTP1, HTTP2 net.Listener
 
-	own1, own2    func(net.Conn, http1.Start) // instead of the servers behind HTTP1 and HTTP2; may be nil
+	own1, own2    func(net.Conn, http1.Start) // replace the servers of HTTP1 and HTTP2; may be nil
 	http1, http2  chan net.Conn
 	p             *Proxy
 	ln            net.Listener
@@ -30,12 +30,12 @@ type Front struct {
 	done          chan struct{} // closed when the listeners are
 
 	mu    sync.Mutex
-	conns map[net.Conn]bool // with unknown protocol; nil when done is closed
+	conns map[net.Conn]bool // whose protocol is not known yet; nil when done is closed
 }
 
-// Front returns a Front for the connections of ln, which may be TLS. They have headerTimeout
-// for the TLS handshake, and for the header of a request. own1 and own2 serve those of HTTP/1 and HTTP/2,
-// and return at once; if they are nil, the servers behind HTTP1 and HTTP2 do. Run runs the Front.
+// Front returns a Front for the connections of ln, which may use TLS. headerTimeout bounds the TLS
+// handshake and the header of the first request. own1 and own2 serve the connections of HTTP/1 and HTTP/2,
+// and return at once. If they are nil, the servers of HTTP1 and HTTP2 do. Run runs the Front.
 func (p *Proxy) Front(ln net.Listener, headerTimeout time.Duration, own1, own2 func(net.Conn, http1.Start)) *Front {
 	f := &Front{
 		own1: own1, own2: own2,
@@ -46,7 +46,7 @@ func (p *Proxy) Front(ln net.Listener, headerTimeout time.Duration, own1, own2 f
 	return f
 }
 
-// A frontListener is the listener of one of the servers.
+// A frontListener is the listener of a server of net/http.
 type frontListener struct {
 	*Front
 	conns chan net.Conn
@@ -63,7 +63,7 @@ func (l *frontListener) Accept() (net.Conn, error) {
 
 func (l *frontListener) Addr() net.Addr { return l.ln.Addr() }
 
-// Close closes ln and the connections that no server has yet.
+// Close closes ln and the connections whose protocol is not known yet.
 func (f *Front) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,9 +78,9 @@ func (f *Front) Close() error {
 	return f.closeListener()
 }
 
-// Stop closes ln, and gives the clients of connections that were accepted before http1.LastMoment to
-// send something, so that servers answer them. Then, or when ctx is done, it closes what no server
-// has yet.
+// Stop closes ln. Clients of connections that were accepted before have http1.LastMoment to send
+// something, so that servers answer them. After that, or when ctx is done, it closes the connections whose
+// protocol is not known yet.
 func (f *Front) Stop(ctx context.Context) error {
 	closed := f.closeListener()
 	ctx, cancel := context.WithTimeout(ctx, http1.LastMoment)
@@ -93,8 +93,8 @@ func (f *Front) Stop(ctx context.Context) error {
 	return closed
 }
 
-// Run accepts connections until the listener is closed, and returns when all have been handed to a
-// server or closed.
+// Run accepts connections until the listener is closed. It returns when each has been closed or handed to
+// a server.
 func (f *Front) Run() {
 	var greeting sync.WaitGroup
 	for {
@@ -110,8 +110,7 @@ func (f *Front) Run() {
 	_ = f.Close()
 }
 
-// add adds c to the connections with unknown protocol. If f is closed, it closes c and returns
-// false.
+// add adds c to f.conns. If f is closed, it closes c and returns false.
 func (f *Front) add(c net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,7 +148,7 @@ func (f *Front) greet(nc net.Conn) {
 	}
 	select {
 	case to <- c:
-		select { // net/http would not answer a first request that it reads when it shuts down
+		select { // while it shuts down, net/http does not answer a first request
 		case <-c.begun:
 		case <-f.done:
 		}
@@ -158,7 +157,7 @@ func (f *Front) greet(nc net.Conn) {
 	}
 }
 
-// open returns the channel of c's server, nil if there is nothing to serve.
+// open detects the protocol and returns the channel of c's server, or nil if there is nothing to serve.
 func (c *conn) open() (to chan<- net.Conn) {
 	f, nc, http2 := c.front, c.Conn, false
 	if secure, ok := nc.(*tls.Conn); ok {
@@ -211,8 +210,8 @@ func (c *conn) handshake(secure *tls.Conn) bool {
 }
 
 // isForeign reports whether first begins with a request line of another protocol, such as RTSP or SIP, or
-// with a broken HTTP/2 preface: three words that do not end with a version of HTTP. Such a client could
-// not read an HTTP/1 answer.
+// with a broken HTTP/2 preface: three words, of which the last is not a version of HTTP. Such a client
+// would not understand an HTTP/1 answer.
 func isForeign(first []byte) bool {
 	line, _, whole := bytes.Cut(first, []byte("\r\n"))
 	last := bytes.LastIndexByte(line, ' ')
@@ -222,8 +221,8 @@ func isForeign(first []byte) bool {
 // preface begins every HTTP/2 connection, and no HTTP/1 connection.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// sniff reads until it knows whether the client speaks HTTP/2. The first Read drains the bytes that
-// came with a PROXY header: afterwards a server may read the socket itself.
+// sniff reads until it knows whether the client speaks HTTP/2. The first Read drains the bytes that arrived
+// with a PROXY header: afterwards a server may read the socket itself.
 func (c *conn) sniff() (http2 bool, err error) {
 	buf := make([]byte, 512)
 	for n := 0; n < len(preface); {

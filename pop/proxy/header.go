@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -9,19 +10,19 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A HeaderStyle says which headers tell clients of their quota.
+// A HeaderStyle says which headers tell clients their quota.
 type HeaderStyle uint8
 
 const (
-	// Draft10 are RateLimit-Policy and RateLimit of
-	// draft-ietf-httpapi-ratelimit-headers-10, structured fields.
+	// Draft10 stands for RateLimit-Policy and RateLimit as in
+	// draft-ietf-httpapi-ratelimit-headers-10.
 	Draft10 HeaderStyle = iota
 
-	// XRateLimit are the older X-RateLimit-Limit, -Remaining and -Reset, of the limit
-	// with the least that remains; the latter in seconds from now.
+	// XRateLimit stands for X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, for the
+	// limit with the fewest remaining requests. X-RateLimit-Reset is in seconds from now.
 	XRateLimit
 
-	BothHeaders
+	BothHeaders // Draft10 and XRateLimit
 	NoHeaders
 )
 
@@ -32,15 +33,13 @@ func (s HeaderStyle) String() string { return styleNames[s] }
 
 // ParseHeaderStyle reads draft10, x-ratelimit, both or none.
 func ParseHeaderStyle(text string) (HeaderStyle, error) {
-	for s, name := range styleNames {
-		if name == text {
-			return HeaderStyle(s), nil
-		}
+	if i := slices.Index(styleNames[:], text); i >= 0 {
+		return HeaderStyle(i), nil
 	}
 	return 0, fmt.Errorf("proxy: no rate-limit headers are called %q; there are draft10, x-ratelimit, both and none", text)
 }
 
-// append appends what the client may know after d to dst, as lines of a header that end in CRLF.
+// append appends the quota fields for d to dst, as lines that end in CRLF.
 func (s HeaderStyle) append(dst []byte, l *limit.Limiter, d *limit.Decision, now time.Time) []byte {
 	if s == NoHeaders {
 		return dst
@@ -59,10 +58,11 @@ func (s HeaderStyle) append(dst []byte, l *limit.Limiter, d *limit.Decision, now
 	return dst
 }
 
-// Header names are written as the draft and custom spell them, not as Go would.
+// Field names are spelled as in the draft and by custom, not in Go's canonical form.
 
-// appendDraft10 appends lists of strings with parameters: the policies q in w seconds, and of
-// those with a current estimate what remains, r, and for how long, t.
+// appendDraft10 appends RateLimit-Policy with a quota q per window w for each limit, and RateLimit with
+// the remaining requests r and the time to the reset t for each limit whose estimate is known. w and t
+// are in seconds.
 func appendDraft10(dst []byte, quotas []limit.Quota) []byte {
 	dst = append(dst, "RateLimit-Policy: "...)
 	for i, q := range quotas {
@@ -97,8 +97,8 @@ func appendDraft10(dst []byte, quotas []limit.Quota) []byte {
 // maxInteger is the greatest integer of a structured field (RFC 9651).
 const maxInteger = 999_999_999_999_999
 
-// appendName appends the name of q's policy: the rule's ID, and where the rule has several
-// limits the period.
+// appendName appends the name of q's policy: the ID of the rule, followed by the period if the rule has
+// several limits.
 func appendName(dst []byte, q limit.Quota, first bool) []byte {
 	if !first {
 		dst = append(dst, ", "...)
@@ -110,7 +110,7 @@ func appendName(dst []byte, q limit.Quota, first bool) []byte {
 	return append(dst, '"')
 }
 
-// appendXRateLimit tells of the limit with the least that remains.
+// appendXRateLimit appends the fields for the limit with the fewest remaining requests.
 func appendXRateLimit(dst []byte, quotas []limit.Quota) []byte {
 	var least *limit.Quota
 	for i := range quotas {

@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// validHost reports whether host is empty or HOST[:PORT], with a name of letters, digits,
-// hyphens, underscores and dots, or an IPv6 address in brackets, and a port that may be
-// empty. Origins read anything else each in their own way: nginx ignores what follows the
-// first colon.
+// validHost reports whether host is empty or HOST[:PORT]: a name of letters, digits, hyphens, underscores
+// and dots, or an IPv6 address in brackets, and a port that may be empty. Origins read other values in
+// different ways: nginx ignores everything after the first colon.
 func validHost(host string) bool {
 	name, port := host, ""
 	if strings.HasPrefix(host, "[") {
@@ -32,10 +31,10 @@ func validHost(host string) bool {
 	return validName(name)
 }
 
-// validName reports whether name is empty, or labels between single dots; one label may
-// be the last byte.
+// validName reports whether name is empty, or consists of labels separated by single dots. A dot may end
+// it, but not begin it.
 func validName(name string) bool {
-	dot := true // so that none begins it
+	dot := true // the last byte was a dot, or there was none
 	for i := range len(name) {
 		c := name[i]
 		switch {

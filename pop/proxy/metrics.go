@@ -12,13 +12,13 @@ type metrics struct {
 	undecided map[string]prometheus.Counter
 }
 
-// Reasons for which a question of another proxy gets no decision.
+// Reasons why a question of another proxy gets no decision.
 const (
 	undecidedPeer  = "untrusted"
 	undecidedField = "incomplete"
 )
 
-// Reasons for which an origin's answer did not reach the client.
+// Reasons why a client did not get the origin's answer.
 const (
 	reasonOrigin  = "unreachable"
 	reasonTimeout = "timeout"
@@ -49,7 +49,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// by returns a vector's counters by the values of its label. It makes all of them, so that they begin at 0.
+// by returns the counters of vector by the value of its label. It creates all of them, so that they begin
+// at 0.
 func by(vector *prometheus.CounterVec, values ...string) map[string]prometheus.Counter {
 	all := map[string]prometheus.Counter{}
 	for _, value := range values {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -16,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Origins are where requests go: each host's own, or the default.
+// Origins are the origins by host, and the default.
 type Origins struct {
 	Default *Origin
 	ByHost  map[string]*Origin // by canonical host
@@ -44,7 +45,7 @@ type Origin struct {
 	scheme, host string
 	transport    http.RoundTripper
 	timeout      time.Duration
-	relayed      *http1.Origin // for the engine
+	relayed      *http1.Origin // for the engines
 
 	failures lograte.Limiter
 }
@@ -57,12 +58,12 @@ type OriginOptions struct {
 	// ConnectTimeout bounds connecting. If zero, 5 s.
 	ConnectTimeout time.Duration
 
-	// Transport is used instead of connections, if it is not nil.
+	// Transport sends the requests. If nil, a transport for the origin's scheme does.
 	Transport http.RoundTripper
 }
 
-// NewOrigin returns the origin at text: http://HOST[:PORT], https://… (HTTP/1.1 or
-// HTTP/2), or h2c://… (HTTP/2 without TLS).
+// NewOrigin returns the origin at text: http://HOST[:PORT], https://HOST[:PORT] (HTTP/1.1 or HTTP/2), or
+// h2c://HOST[:PORT] (HTTP/2 without TLS).
 func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Hostname() == "" {
@@ -71,9 +72,8 @@ func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 		return nil, fmt.Errorf("proxy: origin %q has more than scheme, host and port; requests keep their own path", text)
 	}
-	if o.Timeout == 0 {
-		o.Timeout = time.Minute
-	}
+	o.Timeout = cmp.Or(o.Timeout, time.Minute)
+	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 5*time.Second)
 	protocols := new(http.Protocols)
 	origin := &Origin{scheme: u.Scheme, host: u.Host, transport: o.Transport, timeout: o.Timeout}
 	switch u.Scheme {
@@ -95,7 +95,7 @@ func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 	return origin, nil
 }
 
-// newRelayed returns origin for the engine.
+// newRelayed returns origin for the engines.
 func newRelayed(origin *Origin, u *url.URL, o OriginOptions) *http1.Origin {
 	dial := http1.Bridge(origin.transport, origin.scheme, origin.host)
 	if u.Scheme == "http" && o.Transport == nil {
@@ -114,9 +114,6 @@ func newRelayed(origin *Origin, u *url.URL, o OriginOptions) *http1.Origin {
 }
 
 func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
-	if o.ConnectTimeout == 0 {
-		o.ConnectTimeout = 5 * time.Second
-	}
 	return &http.Transport{
 		Protocols:             protocols,
 		DialContext:           (&net.Dialer{Timeout: o.ConnectTimeout, KeepAlive: 30 * time.Second}).DialContext,
@@ -132,7 +129,7 @@ func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
 // String returns the origin's scheme, host and port.
 func (o *Origin) String() string { return o.scheme + "://" + o.host }
 
-// logFailure logs that o failed, at most once a second: an origin that is down must not also fill the disk.
+// logFailure logs a failure of o, at most once a second: an origin that is down must not fill the disk.
 func (o *Origin) logFailure(logger *slog.Logger, err error) {
 	o.failures.Log(logger, slog.LevelWarn, time.Now(), "origin failed", "origin", o, "err", err)
 }
@@ -145,14 +142,14 @@ func (o *Origin) Close() {
 	o.relayed.Close()
 }
 
-// CanonicalHost returns host as Origins.ByHost is keyed.
+// CanonicalHost returns the key of host in Origins.ByHost.
 func CanonicalHost(host string) string {
 	r := rule.Request{Host: host}
 	r.Canonicalize(rule.ClientPrefix{})
 	return r.Host
 }
 
-// buffers is a pool of buffers for copying bodies.
+// buffers is a pool of buffers for bodies.
 type buffers struct{ pool sync.Pool }
 
 func (b *buffers) Get() []byte {

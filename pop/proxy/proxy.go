@@ -1,8 +1,9 @@
-// Package proxy is the HTTP side of a node: it finds out who the client is, asks the
-// limiter, and passes the request on to the origin or answers it.
+// Package proxy is the HTTP side of a node: it identifies the client, asks the limiter, and relays the
+// request to the origin or answers it.
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,69 +19,67 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Options configures a Proxy. Limiter is required; the zero value of every other field is
-// usable. Requests without an origin are answered with 421.
+// Options configures a Proxy. Limiter is required. Requests without an origin get 421.
 type Options struct {
 	Limiter *limit.Limiter
 	Origins Origins
 
-	// Trusted are the networks of proxies whose X-Forwarded-For is trusted.
+	// Trusted are the networks of trusted proxies: those whose X-Forwarded-For is believed.
 	Trusted []netip.Prefix
 
-	// Headers says which rate-limit headers clients see. If zero, Draft10.
+	// Headers says which rate-limit headers clients get. If zero, Draft10.
 	Headers HeaderStyle
 
-	// StrictHosts refuses hosts that neither a rule nor Origins.ByHost names with 421. By
-	// default the default origin serves them.
+	// StrictHosts answers 421 to requests for hosts that neither a rule nor Origins.ByHost names. By
+	// default, the default origin serves them.
 	StrictHosts bool
 
-	// StrictMethods refuses methods that differ from a registered one only in case with 501.
-	// By default they are forwarded as they came.
+	// StrictMethods answers 501 to methods that differ from a registered one only in case. By
+	// default, they are forwarded.
 	StrictMethods bool
 
-	// NodeHeader names a response header that tells which node answered, as NodeName.
-	// If empty, no such header is sent.
+	// NodeHeader is the name of a response header whose value is NodeName. If empty, it is not sent.
 	NodeHeader, NodeName string
 
-	// BodyTimeout is how long a client may leave the node waiting for the next bytes of a
-	// request's body, or for room to write the next bytes of an answer. If zero, there is
-	// no limit.
+	// BodyTimeout is how long a client may take to send the next bytes of a request's body, or to
+	// accept the next bytes of an answer. If zero, there is no limit. It applies to net/http, like
+	// BodyRate: the engines have limits of their own.
 	BodyTimeout time.Duration
 
 	// AbandonedRequests is how many requests may wait for the origin's answer without their
-	// clients, because a rule counts by it. While there are more, new requests under such
-	// rules wait for a second at most and then get 503. If zero, 1024.
+	// clients, because a rule counts by the answer. Beyond that, new requests under such rules wait
+	// for at most a second and then get 503. If zero, 1024.
 	AbandonedRequests int
 
-	// Connections bounds the connections of all clients, ClientConnections those of one client, as
-	// Client defines it. Connections of trusted proxies count only for the former. If zero, open
-	// files are the only limit.
+	// Connections bounds the connections of all clients, and ClientConnections those of one client, as
+	// defined by Client. Connections of trusted proxies count only for the former. If zero, open files
+	// are the only limit.
 	Connections, ClientConnections int
 	Client                         rule.ClientPrefix
 
-	// BodyRate is how many bytes of a request's body a client has to send each second, on
-	// average, until the origin begins its answer. It may fall behind by BodyTimeout, or a
-	// minute if that is zero. If zero, there is no such limit.
+	// BodyRate is the minimum rate of a request's body until the origin begins its answer, in bytes
+	// per second. The client may fall behind by BodyTimeout, or a minute. If zero, there is no
+	// minimum.
 	BodyRate int
 
-	// Now reads the node's clock, as it is told to the Limiter. If nil, time.Now.
+	// Now returns the time for the Limiter. If nil, time.Now.
 	Now func() time.Time
 
-	// AccessLog gets a line for each request. If nil, there is no access log.
+	// AccessLog logs each request. If nil, requests are not logged.
 	AccessLog *slog.Logger
 
-	// Logger gets what goes wrong with origins. If nil, slog.Default().
+	// Logger logs failures of origins. If nil, slog.Default().
 	Logger *slog.Logger
 
-	// Notice is told about problems with the proxies in front, see Problems, and with an empty text that
-	// one has passed. May be nil.
+	// Notice is called with the name of one of Problems and a text that describes it, or an empty text
+	// if the problem does not exist. It may be nil.
 	Notice func(problem, text string)
 
-	// Registerer registers the metrics. If nil, they are not registered.
+	// Registerer registers the metrics. It may be nil.
 	Registerer prometheus.Registerer
 }
 
-// A Proxy handles the requests of clients. It may be used by any number of servers at once.
+// A Proxy handles the requests of clients. It is safe for concurrent use.
 type Proxy struct {
 	o       Options
 	trusted *bart.Lite
@@ -101,15 +100,11 @@ func New(o Options) (*Proxy, error) {
 	if o.AbandonedRequests < 0 {
 		return nil, fmt.Errorf("proxy: invalid AbandonedRequests %d: must not be negative", o.AbandonedRequests)
 	}
-	if o.AbandonedRequests == 0 {
-		o.AbandonedRequests = 1024
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.AbandonedRequests = cmp.Or(o.AbandonedRequests, 1024)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	p := &Proxy{
 		o: o, trusted: new(bart.Lite), metrics: newMetrics(o.Registerer),
 		abandoned: newAbandoned(o.AbandonedRequests, o.Registerer), connections: newConnections(&o), around: surroundings{note: o.Notice},

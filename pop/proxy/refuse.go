@@ -8,14 +8,14 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// drops reports whether the refused client gets no answer. A trusted proxy would take that for
-// a failure of the node.
+// drops reports whether the refused client gets no answer. A trusted proxy always gets one: it would treat
+// a closed connection as a failure of the node.
 func (x *arrival) drops() bool { return x.decision.Verdict == limit.Closed && !x.trusted }
 
 const plainText = "Content-Type: text/plain; charset=utf-8\r\n"
 
-// refusal returns the answer to the refused request of x: fields, which it appends to dst as lines that
-// end in CRLF, status and body. A body with placeholders is made in text, and valid until that changes.
+// refusal returns the answer to a refused request: fields, which it appends to dst as lines that end in
+// CRLF, the status and the body. A body with placeholders uses text as its buffer.
 func (p *Proxy) refusal(dst []byte, text *[]byte, x *arrival, now time.Time) (fields []byte, status int, body string) {
 	d := &x.decision
 	id := p.o.Limiter.ID(d, x.client)
@@ -43,8 +43,8 @@ func (p *Proxy) refusal(dst []byte, text *[]byte, x *arrival, now time.Time) (fi
 	return append(dst, "\r\n"...), response.Status, body
 }
 
-// appendID appends the field by which clients can say which refusal they mean. Its name is in Go's spelling,
-// so that handlers of net/http find it.
+// appendID appends the field that identifies a refusal. Its name is in Go's canonical form, so that
+// handlers of net/http find it.
 func appendID(dst []byte, id limit.ID) []byte {
 	if id == (limit.ID{}) {
 		return dst
@@ -52,20 +52,19 @@ func appendID(dst []byte, id limit.ID) []byte {
 	return append(append(append(dst, "Refusal-Id: "...), id[:]...), "\r\n"...)
 }
 
-// What a client is told that may come back in a second: a shard that can be found again is found
-// within that, and a place for a request whose answer is counted may be free.
+// The answer to a client that may succeed in a second: within that time, a shard that has recovered is
+// found, and an abandoned request may have ended.
 const (
 	comeBack    = "Retry-After: 1\r\nCache-Control: no-store\r\n" + plainText
 	unavailable = "temporarily unavailable\n"
 )
 
-// retryAfter returns the whole seconds after which a client may come back: the ceiling of
-// what is left of the mitigation on this node. It is never 0.
+// retryAfter returns the seconds until the mitigation ends on this node, rounded up. It is never 0.
 func retryAfter(d *limit.Decision, now time.Time) int64 {
 	return seconds(d.Deadline().Sub(now))
 }
 
-// seconds rounds up to whole seconds, 1 at least.
+// seconds rounds d up to whole seconds, and to at least 1.
 func seconds(d time.Duration) int64 {
 	return max(1, int64((d+time.Second-1)/time.Second))
 }

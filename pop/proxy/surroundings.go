@@ -14,21 +14,21 @@ import (
 
 // Problems that a Proxy notices, see Options.Notice.
 const (
-	problemUntrusted  = "untrusted_proxy"         // a proxy in front is not trusted, so that all its clients are one
-	problemSilent     = "proxy_without_forwarded" // a trusted proxy does not say which client it speaks for
-	problemUnexpected = "unexpected_proxy_header" // connections begin with a PROXY header that is not read
+	problemUntrusted  = "untrusted_proxy"         // a proxy in front is not trusted, so its clients count as one
+	problemSilent     = "proxy_without_forwarded" // a trusted proxy does not send its clients' addresses
+	problemUnexpected = "unexpected_proxy_header" // connections begin with a PROXY header, which is not expected
 )
 
 // Problems returns the names of the problems that a Proxy notices.
 func Problems() []string { return []string{problemUntrusted, problemSilent, problemUnexpected} }
 
 const (
-	// lookPause is the least time between two requests that are looked at, so that most cost one
+	// lookPause is the minimum time between two requests that are examined. Other requests cost one
 	// comparison.
 	lookPause = 10 * time.Millisecond
 
-	// looks is how many requests are judged together, and nearly all how many of them must be
-	// alike. A proxy may have fewPeers addresses. Health checks ask for fewer than somePaths paths.
+	// looks is how many requests are judged together, and nearlyAll how many of them must be alike. A
+	// proxy has at most fewPeers addresses. Health checks ask for fewer than somePaths paths.
 	looks     = 50
 	nearlyAll = 45
 	fewPeers  = 4
@@ -38,32 +38,32 @@ const (
 	openings = 10
 )
 
-// surroundings find out whether the proxies in front say which client they speak for.
+// surroundings detect proxies in front that are not configured to tell the node its clients.
 type surroundings struct {
-	note func(problem, text string) // nil: nobody wants to know
-	next atomic.Int64               // when the next request is looked at, in nanoseconds
+	note func(problem, text string) // may be nil
+	next atomic.Int64               // when the next request may be examined, in Unix nanoseconds
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	seen   []look
 	opened int // connections
-	headed int // of these, that began with a PROXY header
+	headed int // of these, the ones that began with a PROXY header
 }
 
-// A look is what one request says about its way.
+// A look is what one request shows.
 type look struct {
 	peer      netip.Addr
 	trusted   bool
-	forwarded bool // it has X-Forwarded-For
+	forwarded bool // the request has X-Forwarded-For
 	path      uint64
 }
 
-// due reports whether the request at now should be looked at.
+// due reports whether the request at now should be examined.
 func (s *surroundings) due(now time.Time) bool {
 	at, next := now.UnixNano(), s.next.Load()
 	return at >= next && s.note != nil && s.next.CompareAndSwap(next, at+int64(lookPause))
 }
 
-// look takes a request into account.
+// look examines a request.
 func (s *surroundings) look(peer netip.Addr, trusted, forwarded bool, path string) {
 	s.mu.Lock()
 	s.seen = append(s.seen, look{peer, trusted, forwarded, xxhash.Sum64String(path)})
@@ -103,11 +103,11 @@ func silent(seen []look) string {
 	return fmt.Sprintf("the trusted proxy %v sends no X-Forwarded-For, so that its clients are counted as one: let it add the client's address", peers[0])
 }
 
-// commonest returns how many looks are such, and their peers, the most frequent one first.
-func commonest(seen []look, such func(look) bool) (n int, peers []netip.Addr) {
+// commonest returns how many of seen match, and their peers, the most frequent one first.
+func commonest(seen []look, match func(look) bool) (n int, peers []netip.Addr) {
 	of := map[netip.Addr]int{}
 	for _, l := range seen {
-		if such(l) {
+		if match(l) {
 			n++
 			if of[l.peer]++; of[l.peer] == 1 {
 				peers = append(peers, l.peer)
@@ -123,10 +123,10 @@ func commonest(seen []look, such func(look) bool) (n int, peers []netip.Addr) {
 	return n, peers
 }
 
-// proxyHeaders are how PROXY headers begin, of both versions.
+// proxyHeaders are the beginnings of PROXY headers of both versions.
 var proxyHeaders = [][]byte{[]byte("PROXY "), []byte("\r\n\r\n\x00\r\nQUIT\n")}
 
-// open takes the first bytes of a connection of peer into account.
+// open examines the first bytes of a connection of peer.
 func (s *surroundings) open(peer netip.Addr, first []byte) {
 	if s.note == nil {
 		return
