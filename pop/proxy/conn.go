@@ -148,8 +148,8 @@ func (c *conn) Close() error {
 // malformed counts a request that the server has answered itself.
 func (c *conn) malformed(now time.Time) arrival { return c.front.p.malformed(c.peer, now) }
 
-// instead counts a malformed request, and returns what to write instead of answer. Nothing closes the
-// connection.
+// instead counts a malformed request, and returns what to write instead of answer: nil if the
+// client gets no answer.
 func (c *conn) instead(answer []byte) []byte {
 	now := c.front.p.o.Now()
 	x := c.malformed(now)
