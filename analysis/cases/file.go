@@ -141,11 +141,7 @@ func (r *caseReader) group(n *yaml.Node) requestGroup {
 	client("192.0.2.1")
 	r.Mapping(n, "requests", "write {at: 0s, expect: passed}", []strictyaml.Field{
 		{Name: "at", Need: "at: 0s, when the first of them comes", Read: func(n *yaml.Node) { g.at = r.duration(n, "at") }},
-		{Name: "count", Read: func(n *yaml.Node) {
-			if v, ok := r.Integer(n, "count", 1, maxCaseRequests); ok {
-				g.count = v
-			}
-		}},
+		strictyaml.Whole(r.Document, "count", "", &g.count, 1, maxCaseRequests),
 		{Name: "every", Read: func(n *yaml.Node) { g.every = r.duration(n, "every") }},
 		{Name: "client", Read: func(n *yaml.Node) {
 			if text, ok := r.Text(n, "client"); ok && !client(text) {
@@ -162,11 +158,7 @@ func (r *caseReader) group(n *yaml.Node) requestGroup {
 			g.entry.Path, g.entry.Query, _ = strings.Cut(text, "?")
 		}},
 		{Name: "header", Read: func(n *yaml.Node) { g.entry.Header = r.header(n) }},
-		{Name: "status", Read: func(n *yaml.Node) {
-			if v, ok := r.Integer(n, "status", 100, 599); ok {
-				g.entry.Status = int(v)
-			}
-		}},
+		strictyaml.Whole(r.Document, "status", "", &g.entry.Status, 100, 599),
 		{Name: "expect", Read: func(n *yaml.Node) {
 			g.expects = true
 			if i := r.Choice(n, "expect", expectations); i >= 0 {

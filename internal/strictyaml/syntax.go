@@ -19,42 +19,47 @@ import (
 // sets d.Broken.
 func (d *Document) Parse() (root *yaml.Node) {
 	text := d.Bytes
-	defer func() {
-		// The parser panics if its own checks fail. No file may crash the node that reads it.
-		if cause := recover(); cause != nil {
-			d.Broken, root = true, nil
-			d.FailAt(0, 0, "", "the YAML parser gave up: %v", cause)
-		}
-	}()
 	if at := indexStrange(text); at < len(text) {
 		d.Broken = true
 		d.strange(text, at)
 		return nil
 	}
-	var doc, second yaml.Node
-	loader, err := yaml.NewLoader(bytes.NewReader(text))
-	if err == nil {
-		err = loader.Load(&doc)
-	}
-	if err == io.EOF {
+	docs, err := Documents(text, 2)
+	switch syntax, ok := errors.AsType[*yaml.LoadError](err); {
+	case ok:
+		d.syntax(text, syntax)
+	case err != nil:
+		d.FailAt(0, 0, "", "not YAML: %v", err)
+	case len(docs) > 1:
+		d.Fail(docs[1], "write one document into each file", "a second document begins here")
+	case len(docs) == 1:
+		return docs[0].Content[0]
+	default:
 		return nil
 	}
-	if err == nil {
-		if err = loader.Load(&second); err == io.EOF {
-			return doc.Content[0]
+	d.Broken = true
+	return nil
+}
+
+// Documents returns the first documents of text, at most most of them.
+func Documents(text []byte, most int) (docs []*yaml.Node, err error) {
+	defer func() {
+		// The parser panics if its own checks fail. No file may crash the node that reads it.
+		if cause := recover(); cause != nil {
+			docs, err = nil, fmt.Errorf("the parser gave up: %v", cause)
+		}
+	}()
+	loader, err := yaml.NewLoader(bytes.NewReader(text))
+	for err == nil && len(docs) < most {
+		doc := new(yaml.Node)
+		if err = loader.Load(doc); err == nil {
+			docs = append(docs, doc)
 		}
 	}
-	d.Broken = true
-	var syntax *yaml.LoadError
-	switch {
-	case err == nil:
-		d.Fail(&second, "write one document into each file", "a second document begins here")
-	case errors.As(err, &syntax):
-		d.syntax(text, syntax)
-	default:
-		d.FailAt(0, 0, "", "not YAML: %v", err)
+	if err == io.EOF {
+		err = nil
 	}
-	return nil
+	return docs, err
 }
 
 // indexStrange returns the index of the first byte of text that a YAML file cannot contain, or

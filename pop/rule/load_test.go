@@ -246,8 +246,8 @@ func TestLoadInParts(t *testing.T) {
 		{"next line in a comment", "rules:\n" + one("a") + "# \u0085\n" + one("b c"), 0, false},
 		{"anchors of a list", "allow: [&a 192.0.2.1]\nrules:\n" + one("&a 192.0.2.2") + "deny: [*a]\n", 0, false},
 
-		{"rules twice", "rules:\n" + one("a") + "rules:\n" + one("b"), 2, false},
-		{"rules of another form, too", "\"rules\": []\nallow: [192.0.2.1]\nrules:\n" + three, 4, false},
+		{"rules twice", "rules:\n" + one("a") + "rules:\n" + one("b"), 0, false},
+		{"rules of another form, too", "\"rules\": []\nallow: [192.0.2.1]\nrules:\n" + three, 4, true},
 		{"tab that indents", "rules:\n" + one("a") + "\t\n" + one("b"), 0, false},
 		{"tab behind a block", "rules:\n" + one("a") + "  response:\n    body: |\n      x\n\n\t\n", 0, false},
 

@@ -3,8 +3,6 @@ package rule
 import (
 	"bytes"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
@@ -53,6 +51,8 @@ func split(text []byte, large, size int) []part {
 		switch {
 		// Another document, or a tab, which is valid YAML only after certain lines.
 		case bytes.HasPrefix(line, []byte("---")) || bytes.HasPrefix(line, []byte("...")) || bytes.HasPrefix(body, []byte("\t")):
+			return nil
+		case isRulesKey(line) && indent >= 0: // a second list, which is an error
 			return nil
 		case !inList && isRulesKey(line):
 			inList = true
@@ -103,23 +103,11 @@ func (p part) read(file string) *reader {
 	switch root := r.Parse(); {
 	case r.Broken || root == nil: // blank, or an error
 	case !p.rules:
-		r.Broken = !strictyaml.IsMapping(root) || rulesKeys(root) != 1
-		r.Mapping(root, "the file", "", r.topFields())
+		r.Broken = !r.Mapping(root, "the file", "", r.topFields())
 	case strictyaml.IsSequence(root):
 		r.ruleList(root)
 	default:
 		r.Broken = true
 	}
 	return r
-}
-
-// rulesKeys returns the number of keys "rules" in the file. Only the first one is read.
-func rulesKeys(root *yaml.Node) int {
-	n := 0
-	for i := 0; i < len(root.Content); i += 2 {
-		if strictyaml.Resolve(root.Content[i]).Value == "rules" {
-			n++
-		}
-	}
-	return n
 }

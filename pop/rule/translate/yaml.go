@@ -5,7 +5,7 @@ package translate
 import (
 	"bytes"
 	"errors"
-	"io"
+	"math"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -24,33 +24,22 @@ func newYAMLFile(f File) yamlFile { return yamlFile{f, position{file: f.Name}, f
 
 // documents returns the roots of the file's documents.
 func (f yamlFile) documents() (roots []*yaml.Node, err error) {
-	defer func() {
-		// The parser panics if its own checks fail.
-		if cause := recover(); cause != nil {
-			roots, err = nil, failAt(f.base, nil, "", "not YAML: %v", cause)
-		}
-	}()
 	text := bytes.TrimPrefix(f.Text, []byte("\xef\xbb\xbf"))
-	loader, err := yaml.NewLoader(bytes.NewReader(text))
-	for err == nil {
-		var doc yaml.Node
-		if err = loader.Load(&doc); err == nil && len(doc.Content) > 0 {
-			roots = append(roots, doc.Content[0])
-		}
-	}
-	var syntax *yaml.LoadError
-	switch {
-	case errors.Is(err, io.EOF):
-		return roots, nil
-	case errors.As(err, &syntax):
+	docs, err := strictyaml.Documents(text, math.MaxInt)
+	if syntax, ok := errors.AsType[*yaml.LoadError](err); ok {
 		at := position{f.Name, syntax.Mark.Line + f.base.line, max(1, syntax.Mark.Column) + f.base.column}
 		hint := ""
 		if bytes.Contains(text, []byte("{{")) {
 			hint = "this looks like a template: import what it renders to, such as the output of helm template"
 		}
 		return nil, failAt(at, f.all, hint, "not YAML: %s", syntax.Message)
+	} else if err != nil {
+		return nil, failAt(f.base, nil, "", "not YAML: %v", err)
 	}
-	return nil, failAt(f.base, nil, "", "not YAML: %v", err)
+	for _, doc := range docs {
+		roots = append(roots, doc.Content...)
+	}
+	return roots, nil
 }
 
 // at returns the position of n.
