@@ -14,7 +14,7 @@ import (
 
 const million = 1_000_000
 
-// rulesOnHosts returns a file of n rules, each on a host of its own.
+// rulesOnHosts returns a file of n rules, each with its own host.
 func rulesOnHosts(n int) []byte {
 	var text bytes.Buffer
 	text.WriteString("rules:\n")
@@ -73,7 +73,7 @@ func BenchmarkMatch(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	// Many hosts in turn, so that the caches hold what they would hold of real ones.
+	// Many hosts in turn, so that the caches are as cold as with real traffic.
 	var hits, misses []string
 	for i := range 100_000 {
 		hits = append(hits, "host-"+strconv.Itoa(i*7919%million)+".example.com")
@@ -121,7 +121,7 @@ func BenchmarkCanonicalize(b *testing.B) {
 	}
 }
 
-// All that a decision needs of the package for a request.
+// Everything that a decision about a request needs from the package.
 func BenchmarkRequest(b *testing.B) {
 	set := parse(b, withCharacteristics("[ip]")+"- id: b\n  match: {hosts: [example.net]}\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 1m}]\n")
 	received := rule.Request{Addr: netip.MustParseAddr("192.0.2.77"), Method: "GET", Host: "www.example.com", Path: "/api/v1/users/42"}

@@ -7,7 +7,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// What an answer says a request counts, and what counts instead.
+// The cost of a request in an answer, and what applies instead if it is invalid.
 func TestCostIn(t *testing.T) {
 	r := &rule.Rule{Cost: 7, CostHeader: "X-Cost"}
 	for _, test := range []struct {
@@ -37,7 +37,7 @@ func TestCostIn(t *testing.T) {
 	}
 }
 
-// However many requests are counted at once, what they count has a bound.
+// The count of any number of requests is bounded.
 func TestCostOf(t *testing.T) {
 	for _, test := range []struct{ cost, n, want uint64 }{
 		{0, 5, 5},

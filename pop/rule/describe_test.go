@@ -233,7 +233,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// A characteristic in a word is what a rules file makes of it.
+// ParseCharacteristic returns the same as a rules file.
 func TestParseCharacteristic(t *testing.T) {
 	for _, text := range []string{"ip", "host", "path", "method", "header:X-Api-Key", "cookie:sid", "query:a b"} {
 		want := keyed(t, fmt.Sprintf("[%q]", text)).Characteristics[0]

@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// documented returns the rules that docs/rules.md shows below a heading.
+// documented returns the rules below a heading of docs/rules.md.
 func documented(t *testing.T, heading string) *rule.Set {
 	t.Helper()
 	return parse(t, documentedText(t, heading))
@@ -30,7 +30,7 @@ func documentedText(t *testing.T, heading string) string {
 	return example
 }
 
-// The rules that docs/rules.md shows are valid, and mean what it says.
+// The rules in docs/rules.md are valid, and do what it says.
 func TestDocumentedCounts(t *testing.T) {
 	of := documented(t, "Counting by the answer").Rules()[0].Statuses
 	for _, status := range []int{200, 399, 400, 404, 499, 500, 503, 504} {

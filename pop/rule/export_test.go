@@ -9,11 +9,11 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// MaxErrors is how many errors are reported.
+// MaxErrors is the maximum number of errors that are reported.
 const MaxErrors = strictyaml.MaxErrors
 
-// FieldNames returns for every object of a rules file, as the schema calls it, the keys that
-// the parser knows, and which of them it requires.
+// FieldNames returns, by the schema's name of an object, the keys that the parser knows, and
+// whether it requires them.
 func FieldNames() map[string]map[string]bool {
 	r := newReader("", nil, 0)
 	keys := map[string]map[string]bool{}
@@ -36,7 +36,7 @@ func FieldNames() map[string]map[string]bool {
 	return keys
 }
 
-// Words returns the words that are values, by what they are values of.
+// Words returns the words that are valid values, by key.
 func Words() map[string][]string {
 	words := map[string][]string{"action": actionNames[:], "on_failure": onFailureNames[:], "missing": missingNames[:], "exact": exactNames[:], "path_reading": readingNames[:], "estimate": counter.KindNames()}
 	for kind := IP; kind <= Query; kind++ {
@@ -60,8 +60,8 @@ func Networks(s *Set) map[netip.Prefix]Access {
 	return list
 }
 
-// ParseInParts is Parse for a file that is large from large bytes on, in parts of size
-// bytes. It also returns how many parts there were and whether they could be used.
+// ParseInParts is Parse, but splits files of at least large bytes into parts of size bytes. It
+// also returns the number of parts, and whether they could be used.
 func ParseInParts(name string, text []byte, large, size int) (set *Set, parts int, used bool, err error) {
 	var counted loader
 	pieces := split(text, large, size)

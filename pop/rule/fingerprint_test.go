@@ -6,7 +6,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A fingerprint stands for the ID and the characteristics of a rule, as its keys do.
+// Like keys, a fingerprint depends on the ID and the characteristics of a rule.
 func TestFingerprint(t *testing.T) {
 	parse := func(text string) *rule.Set {
 		set, err := rule.Parse("rules.yaml", []byte("rules: ["+text+"]"))

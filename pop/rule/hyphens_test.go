@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Keys with hyphens are read as those with underscores, with one note; values are not touched.
+// Keys with hyphens are read like those with underscores, with one note. Values stay as they are.
 func TestHyphens(t *testing.T) {
 	const text = "rules:\n- id: a\n  characteristics: [{header: x-api-key}]\n  %s: 1m\n  %s: open\n  limits: [{threshold: 5, period: 1m, %s: 2}]\n  response: {%s: text/html}\n"
 	parse := func(keys ...any) *rule.Set {

@@ -2,13 +2,12 @@ package rule_test
 
 import "strings"
 
-// withKeys returns a file with a rule that has more keys, each in a line of its own.
+// withKeys returns a file with a rule that has more keys, one per line.
 func withKeys(lines ...string) string {
 	return "rules:\n- id: a\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 1m}]\n  " + strings.Join(lines, "\n  ") + "\n"
 }
 
-// withID, withLimits and withCharacteristics return a file with a rule of which one
-// value is given.
+// withID, withLimits and withCharacteristics return a file with a rule that has the given value.
 func withID(id string) string {
 	return "rules:\n- id: " + id + "\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 1m}]\n"
 }
@@ -21,7 +20,7 @@ func withCharacteristics(characteristics string) string {
 	return "rules:\n- id: a\n  characteristics: " + characteristics + "\n  limits: [{threshold: 5, period: 1m}]\n"
 }
 
-// Why a schema does not refuse what the parser does.
+// Reasons why the schema accepts what the parser refuses.
 const (
 	noDocument = "there is no document that a schema could look at"
 	spelling   = "a schema sees a number, not how it is spelled"
@@ -328,7 +327,7 @@ var invalid = []struct {
 	{"period is a list", withLimits("[{threshold: 5, period: [1m]}]"), "", "r.yaml:4:35: period is a list, not a duration (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},
 	{"period twice", withLimits("[{threshold: 5, period: 60s}, {threshold: 9, period: 1m}]"), unique, "r.yaml:4:64: another limit of this rule has the period 1m (a rule has one threshold for each period)"},
 
-	// What happens then.
+	// Actions and responses.
 	{"mitigation timeout of eight days", withKeys("mitigation_timeout: 8d"), shape, "r.yaml:5:23: mitigation_timeout cannot be 8d (it is from 0 to 7d)"},
 	{"mitigation timeout without unit", withKeys("mitigation_timeout: 600"), "", "r.yaml:5:23: mitigation_timeout has no unit (write the unit: 600s, 600m, 600h or 600d)"},
 	{"mitigation timeout is null", withKeys("mitigation_timeout: ~"), "", "r.yaml:5:23: mitigation_timeout is empty, not a duration (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)"},

@@ -16,21 +16,21 @@ import (
 	"pgregory.net/rapid"
 )
 
-// keyed returns a rule with characteristics as a file writes them.
+// keyed returns a rule with characteristics in the form of rules files.
 func keyed(t testing.TB, characteristics string) *rule.Rule {
 	t.Helper()
 	return parse(t, withCharacteristics(characteristics)).Rules()[0]
 }
 
-// key returns r's key for req, which it makes canonical.
+// key canonicalizes req and returns r's key for it.
 func key(r *rule.Rule, req rule.Request) (string, bool) {
 	req.Canonicalize(rule.ClientPrefix{})
 	b, counted := r.AppendKey(nil, &req)
 	return string(b), counted
 }
 
-// A change here makes every node count anew and splits the counts of a PoP in which
-// nodes of both kinds run.
+// A change here makes every node start counting from 0, and splits the counts of a PoP whose
+// nodes run different versions.
 func TestAppendKeyGolden(t *testing.T) {
 	set := parse(t, `
 rules:
@@ -77,7 +77,7 @@ rules:
 		t.Errorf("AppendKey = %x, %t\nwant %s, true", got, counted, hexed)
 	}
 
-	// With five values of a header, and one of all else.
+	// With five values of a header, and one of everything else.
 	req.Header["X-Api-Key"] = []string{"a", "b", "c", "d", "e"}
 	keys := set.Rules()[0].Keys(nil, &req)
 	want = slices.Replace(want[1:], 15, 17, "ffffffff") // several
@@ -86,7 +86,7 @@ rules:
 	}
 }
 
-// Values are what a rule counts apart: nothing else of a request is in its key.
+// Only the values of characteristics are in the key of a request.
 func TestAppendKeyValues(t *testing.T) {
 	header := func(lines ...string) rule.Request {
 		req := rule.Request{Header: map[string][]string{}}
@@ -196,7 +196,7 @@ func TestAppendKeyValues(t *testing.T) {
 	}
 }
 
-// A request with several values is counted with each request that has one of them.
+// A request with several values is counted together with every request that has one of them.
 func TestKeysOfSeveralValues(t *testing.T) {
 	header := func(values ...string) rule.Request {
 		return rule.Request{Header: map[string][]string{"A": values}}
@@ -239,7 +239,7 @@ func TestKeysOfSeveralValues(t *testing.T) {
 		}
 	}
 
-	// More than four combinations have one key, which tells the values that are single.
+	// More than four combinations have one key, which contains only characteristics with one value.
 	r := keyed(t, "[header:a, header:b]")
 	many := []string{"1", "2", "3", "4", "5"}
 	for _, test := range []struct {
@@ -307,17 +307,17 @@ func TestAppendKeySkip(t *testing.T) {
 			t.Errorf("a request without the %s is counted, by %q", name, got)
 		}
 	}
-	// An address is never missing for a rule to skip.
+	// Rules cannot skip requests without an address.
 	if _, counted := key(keyed(t, "[ip, host, path, method]"), rule.Request{}); !counted {
 		t.Error("a request without anything is not counted by a rule that skips nothing")
 	}
 }
 
-// A request as the property below draws it: the values of each characteristic.
+// A request as drawn by the property below: the values of each characteristic.
 type drawn struct{ header, cookie, query []string }
 
-// alone returns requests of one value of each characteristic, at most: one for each of the keys
-// that d has. A value of several stands for any that are too many to count one by one.
+// alone returns requests with at most one value of each characteristic: one for each key of d. The
+// value several stands for values that are too many to count separately.
 func (d drawn) alone() []drawn {
 	var distinct [3][]string
 	combinations := 1
@@ -355,7 +355,7 @@ func (d drawn) alone() []drawn {
 	return single
 }
 
-// request writes d in one of its many spellings.
+// request returns d in one of its many spellings.
 func (d drawn) request(t *rapid.T) rule.Request {
 	req := rule.Request{Header: map[string][]string{}}
 	if len(d.header) > 0 {
@@ -394,7 +394,7 @@ func (d drawn) request(t *rapid.T) rule.Request {
 	return req
 }
 
-// Two requests have a key in common exactly if they have a combination of values in common.
+// Two requests share a key if and only if they share a combination of values.
 func TestKeysAreThoseOfTheValues(t *testing.T) {
 	r := keyed(t, "[header:x, cookie:x, query:x]")
 	list := func(values ...string) *rapid.Generator[[]string] {

@@ -75,8 +75,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// A ConfigMap is mounted as links to files in a directory with a hidden name, which is
-// a link itself so that all files change at once.
+// A ConfigMap is mounted as links to files in a hidden directory, which is itself a link, so that
+// all files change at once.
 func TestLoadConfigMap(t *testing.T) {
 	dir := write(t, map[string]string{"..2024_01_31/rules.yaml": withID("a"), "..2024_01_31/more.yaml": "deny: [192.0.2.1]\n"})
 	for link, to := range map[string]string{"..data": "..2024_01_31", "rules.yaml": "..data/rules.yaml", "more.yaml": "..data/more.yaml"} {
@@ -153,7 +153,7 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// The source of an error that is found when all files are read is shown, too.
+// Errors that are found after all files are read also have a source line.
 func TestLoadExcerpt(t *testing.T) {
 	_, err := rule.Parse("r.yaml", []byte("# a\n"+withID("a")+"- characteristics: [ip]\n  id: a\n  limits: [{threshold: 5, period: 1m}]\n"))
 	var errs rule.Errors
@@ -165,8 +165,8 @@ func TestLoadExcerpt(t *testing.T) {
 	}
 }
 
-// checkParts checks that a file read in parts is as the file read whole. It returns how
-// many parts it had, and whether they could be used.
+// checkParts checks that reading a file in parts gives the same result as reading it whole. It
+// returns the number of parts, and whether they could be used.
 func checkParts(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -189,7 +189,7 @@ func checkParts(t interface {
 	return parts, used
 }
 
-// asErrors returns the errors with all their fields, in a form that cmp prints well.
+// asErrors returns the errors with all fields, in a form that cmp prints well.
 func asErrors(err error) []rule.Error {
 	var list []rule.Error
 	errs, _ := err.(rule.Errors)
@@ -289,7 +289,7 @@ func TestLoadInPartsOnlyWhatIsLarge(t *testing.T) {
 	}
 }
 
-// A file that is large in earnest.
+// A file that is large by default.
 func TestLoadLarge(t *testing.T) {
 	var text bytes.Buffer
 	text.WriteString("allow: [192.0.2.1]\nrules:\n")
@@ -318,7 +318,7 @@ func TestLoadLarge(t *testing.T) {
 	}
 }
 
-// lineKinds are lines of which files are made that look like rules files or nearly so.
+// lineKinds are lines for files that look more or less like rules files.
 var lineKinds = []string{
 	"rules:", "rules: ", "rules: []", "rules: # a", "allow: [192.0.2.1]", "deny: [192.0.2.1]", "deny:", "- 192.0.2.2", "  - 192.0.2.3", "zones:", "allow: [&x 192.0.2.4]", "- *x",
 	"- id: a", "- id: b", "- id: &x c", "  - id: d", "  - id: e", "    - id: f", "- {id: g, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}", "- {id: h,", "-", "  -", "-x", "- - id: i",

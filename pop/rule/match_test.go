@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// parse returns the set of a file that is in order.
+// parse returns the set of a valid file.
 func parse(t testing.TB, text string) *rule.Set {
 	t.Helper()
 	set, err := rule.Parse("r.yaml", []byte(text))
@@ -23,7 +23,7 @@ func parse(t testing.TB, text string) *rule.Set {
 	return set
 }
 
-// matched returns the IDs of the rules that concern a request, in the order of the file.
+// matched returns the IDs of the rules that match a request, in the order of the file.
 func matched(set *rule.Set, method, host, path string) []string {
 	req := rule.Request{Method: method, Host: host, Path: path}
 	req.Canonicalize(rule.ClientPrefix{})
@@ -36,7 +36,7 @@ func matched(set *rule.Set, method, host, path string) []string {
 	return ids
 }
 
-// A match is a request, and the IDs of the rules that concern it.
+// A match is a request, and the IDs of the rules that match it.
 type match struct{ name, method, host, path, want string }
 
 func checkMatches(t *testing.T, set *rule.Set, tests []match) {
@@ -125,7 +125,7 @@ rules:
 	})
 }
 
-// A request is excepted only if every way in which origins read its path is.
+// A request is excepted only if every form of its path is.
 func TestExcept(t *testing.T) {
 	set := parse(t, `
 rules:
@@ -154,14 +154,14 @@ rules:
 		{"all but its method", "POST", "example.org", "/pictures/a", "health both exact"},
 		{"all but its path", "GET", "example.org", "/a", "health both exact"},
 	})
-	// By path, a request counts only as what is not excepted.
+	// By path, a request counts only under forms that are not excepted.
 	api := set.Rules()[1]
 	req := rule.Request{Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Path: "/api/open/../a"}
 	req.Canonicalize(rule.ClientPrefix{})
 	if got := api.Keys(nil, &req); got.Len() != 1 {
 		t.Errorf("%s is counted under %d keys, want 1", req.Path, got.Len())
 	}
-	// What cannot be matched cannot be excepted.
+	// A request that cannot be matched cannot be excepted.
 	if got := set.Match(&rule.Request{Malformed: true}, nil); len(got) != 3 {
 		t.Errorf("a malformed request is matched by %d rules, want 3", len(got))
 	}
@@ -207,7 +207,7 @@ func TestMatchAppends(t *testing.T) {
 	}
 }
 
-// concerns says by the letter of the documentation whether r concerns a request.
+// concerns reports whether r applies to a request, straight from the documentation.
 func concerns(r *rule.Rule, req *rule.Request) bool {
 	host := len(r.Hosts) == 0
 	for _, h := range r.Hosts {

@@ -50,7 +50,7 @@ func TestMostNodesOfTheSchema(t *testing.T) {
 	}
 }
 
-// Of many errors the first are reported.
+// If there are many errors, the first ones are reported.
 func TestCheckNodesOfManyRules(t *testing.T) {
 	text := "rules:\n"
 	for i := range 30 {

@@ -27,7 +27,7 @@ func loadWith(t testing.TB, rules, plans string) (*rule.Set, string, error) {
 	return set, dir, err
 }
 
-// limitsOf returns the thresholds that a request has, or exempt, for each of its keys.
+// limitsOf returns the thresholds, or exempt, for each key of a request.
 func limitsOf(s *rule.Set, req rule.Request, p rule.ClientPrefix) string {
 	req.Canonicalize(p)
 	var texts []string
@@ -81,7 +81,7 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// A file with overrides is read with the rules, whole or not at all.
+// If a file with overrides has errors, the rules are not loaded.
 func TestInvalidOverrides(t *testing.T) {
 	const two = "rules: [{id: a, characteristics: [ip, 'header:x-key'], limits: [{threshold: 5, period: 1m, sub_windows: 6}, {threshold: 50, period: 1h}], overrides: plans.csv}]"
 	for _, test := range []struct{ name, rules, plans, want string }{
@@ -113,8 +113,7 @@ func TestInvalidOverrides(t *testing.T) {
 	}
 }
 
-// After a reload, counts are those of the same rule, and a key has its new limits with its next
-// request.
+// After a reload, a rule keeps its counts, and a key has its new limits from its next request on.
 func TestOverridesOfAnotherSet(t *testing.T) {
 	const rules = "rules: [{id: b, characteristics: [ip], limits: [{threshold: 1, period: 1m}]}, {id: a, characteristics: [host], limits: [{threshold: 5, period: 1m}], overrides: plans.csv}]"
 	load := func(rules, plans string) (*rule.Set, *rule.Rule) {
@@ -160,7 +159,7 @@ func millionPlans() string {
 	return b.String()
 }
 
-// Looking up one of a million keys takes no allocation. The file is small in memory.
+// Looking up one of a million keys does not allocate. The overrides need little memory.
 func BenchmarkOverride(b *testing.B) {
 	plans := millionPlans()
 	used := func() float64 {

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// values compares rules by what their exported fields hold.
+// values compares rules by their exported fields.
 var values = cmp.Options{cmpopts.IgnoreUnexported(rule.Rule{}, rule.Characteristic{}, rule.NetworkSet{}), prefixes}
 
 // prefixes compares networks.
@@ -31,7 +31,7 @@ func statuses(list ...int) *rule.Statuses {
 	return &s
 }
 
-// What a rule has that says nothing of it.
+// Fields of a rule that do not affect its meaning.
 var (
 	refusal = &rule.Response{Status: 429, ContentType: "text/plain; charset=utf-8", Body: "too many requests\n"}
 	byIP    = []rule.Characteristic{{Kind: rule.IP}}
@@ -341,7 +341,7 @@ func TestExcerpt(t *testing.T) {
 	})
 }
 
-// A file that is something else altogether is not read to its end.
+// A file that is something else entirely is not read to its end.
 func TestParseGivesUp(t *testing.T) {
 	for name, text := range map[string]string{
 		"networks": "allow: [" + strings.Repeat("x, ", 10_000) + "]\n",
@@ -364,7 +364,7 @@ func TestErrorsUnwrap(t *testing.T) {
 	}
 }
 
-// What many rules have in common is kept once.
+// Rules share equal values.
 func TestParseShares(t *testing.T) {
 	one := `characteristics: [ip, header:x], limits: [{threshold: 5, period: 1m}], count: {statuses: [401]}, match: {methods: [GET], paths: [/a], hosts: [a, b]}`
 	set, err := rule.Parse("r.yaml", []byte("rules:\n- {id: a, "+one+"}\n- {id: b, "+one+"}\n"))
@@ -378,7 +378,7 @@ func TestParseShares(t *testing.T) {
 	}
 }
 
-// Names in escapes could make different lists look alike.
+// Quotes in names must not make different lists look alike.
 func TestParseSharesOnlyWhatIsEqual(t *testing.T) {
 	set, err := rule.Parse("r.yaml", []byte(`
 rules:

@@ -24,7 +24,7 @@ var (
 	matrix  = regexp.MustCompile(`;[^/]*`)
 )
 
-// unescape decodes once. An escape that stands for nothing stays.
+// unescape decodes once. Invalid escapes stay.
 func unescape(s string) string {
 	return percent.ReplaceAllStringFunc(s, func(e string) string {
 		if c, err := url.PathUnescape(e); err == nil {
@@ -122,11 +122,11 @@ var origins = []origin{
 	}},
 }
 
-// pieces are what attackers write targets of.
+// pieces are parts of targets that attackers use.
 var pieces = []string{"/", "/login", "/LoGin", "/%6Cogin", "login", "/api", "/.", "/..", "/%2e", "%2E", "%2f", "%5C", `\`, ";x", "%3b", "//localhost", "/x"}
 
-// evades reports whether a rule misses a request: it does not match it, or does not count it
-// with those for the path that the origin answers it as.
+// evades reports whether a rule does not match a request, or does not count it together with requests
+// for the path that the origin serves.
 func evades(set *rule.Set, target, as string) bool {
 	ask := func(path string) (matched bool, keys []string) {
 		req := rule.Request{Path: path}
@@ -147,8 +147,8 @@ func evades(set *rule.Set, target, as string) bool {
 	return !matched || len(keys) > 1 || !strings.Contains(keys[0], "\xff\xff\xff\xff") // unless there are too many
 }
 
-// Whatever an origin answers as /login is matched by a rule for /login, and what it answers as
-// something below /api by one for /api/*: by the defaults, and by what the rule says of the origin.
+// A rule for /login matches everything that an origin answers as /login, and a rule for /api/* everything
+// that it answers as something below /api: by default, and with the settings for the origin.
 func TestNoTargetEvadesARuleForAPath(t *testing.T) {
 	routed := map[string]int{}
 	sets := map[string][2]*rule.Set{}
@@ -205,8 +205,7 @@ func TestNoTargetEvadesARuleForAPath(t *testing.T) {
 	}
 }
 
-// Settings that say that an origin tells paths apart keep them apart: other requests are not
-// counted.
+// If settings say that an origin distinguishes paths, requests for other paths are not counted.
 func TestExactPathsMatchNothingElse(t *testing.T) {
 	exact := "path_case: exact, path_trailing_slash: exact, path_parameters: exact, path_reading: resolved"
 	for _, test := range []struct {
@@ -261,7 +260,7 @@ func TestRulesReadAPathEachInItsWay(t *testing.T) {
 	}
 }
 
-// A rule that names paths counts a request by those forms of its path that it names.
+// A rule with paths counts a request by those forms of its path that it matches.
 func TestPathsThatARuleDoesNotNameHaveNoKey(t *testing.T) {
 	set := parse(t, "rules: [{id: a, characteristics: [path], limits: [{threshold: 5, period: 1m}], match: {paths: [/login]}}]")
 	r := set.Rules()[0]
@@ -275,7 +274,7 @@ func TestPathsThatARuleDoesNotNameHaveNoKey(t *testing.T) {
 	}
 }
 
-// The lower case of letters is the same for all that some origin takes for equal.
+// Letters that some origin treats as equal have the same lower case.
 func TestPathCaseOfAllLetters(t *testing.T) {
 	r := keyed(t, "[path]")
 	of := func(c rune) string { return keysOf(r, rule.Request{Path: "/" + url.PathEscape(string(c))})[0] }
@@ -291,7 +290,7 @@ func TestPathCaseOfAllLetters(t *testing.T) {
 	}
 }
 
-// Canonicalize reads a path as it was received, also when it is called again.
+// Canonicalize reads the path as received, even if it is called again.
 func TestCanonicalizeTwice(t *testing.T) {
 	r := keyed(t, "[path]")
 	for _, path := range []string{"//localhost/login", "/%2541", "/a/../b", `/a\b`, "/x;y", "*", "", "x"} {
@@ -305,8 +304,8 @@ func TestCanonicalizeTwice(t *testing.T) {
 	}
 }
 
-// What a rule matches by some setting, it matches by the defaults; and no path has more keys than
-// there may be.
+// A rule with default settings matches everything that it matches with others, and no path has more
+// than the maximum number of keys.
 func FuzzDefaultsMatchWhatSettingsMatch(f *testing.F) {
 	var sets []*rule.Set
 	for _, reading := range []string{"any", "resolved", "literal", "url"} {

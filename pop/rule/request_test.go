@@ -112,12 +112,12 @@ var (
 	capital  = regexp.MustCompile(`[A-Z]`)
 )
 
-// referencePath is what Canonicalize promises, without a thought of speed.
+// referencePath is a simple, slow version of what Canonicalize does with paths.
 func referencePath(p string) string {
 	if p == "*" {
 		return p
 	}
-	// A percent sign that begins no escape stands for itself.
+	// A percent sign that does not begin an escape stands for itself.
 	decoded, err := url.PathUnescape(percent.ReplaceAllStringFunc(p, func(s string) string {
 		if s == "%" {
 			return "%25"
@@ -146,7 +146,7 @@ func FuzzCanonicalPath(f *testing.F) {
 	})
 }
 
-// referenceHost is what Canonicalize promises, without a thought of speed.
+// referenceHost is a simple, slow version of what Canonicalize does with hosts.
 func referenceHost(h string) string {
 	if m := brackets.FindStringSubmatch(h); m != nil {
 		h = m[1]
@@ -234,8 +234,8 @@ func TestClientPrefix(t *testing.T) {
 	}
 }
 
-// The counts of a network are never those of the client at its first address, which a node with
-// other prefixes counts.
+// A network never shares counts with the client at its first address, which nodes with other prefixes
+// count.
 func TestNetworkIsNotItsFirstClient(t *testing.T) {
 	one := rule.Rule{ID: "a", Characteristics: []rule.Characteristic{{Kind: rule.IP}}}
 	for _, test := range []struct {

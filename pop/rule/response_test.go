@@ -6,7 +6,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Placeholders are replaced; all else that stands in braces is text.
+// Placeholders are replaced. Everything else in braces is text.
 func TestPlaceholders(t *testing.T) {
 	for body, want := range map[string]string{
 		"quote {id}\n":                              "quote 7kq2-m9xd\n",

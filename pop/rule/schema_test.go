@@ -153,8 +153,8 @@ func TestSchemaHasTheWordsAndBoundsOfTheParser(t *testing.T) {
 	}
 }
 
-// document returns the JSON value of a YAML document as editors have it: without tags,
-// without spellings, the last of equal keys. It reports false where there is none.
+// document returns the JSON value of a YAML document as editors see it: without tags and spellings,
+// with the last of equal keys. It reports false if there is none.
 func document(text string) (any, bool) {
 	loader, err := yaml.NewLoader(strings.NewReader(strings.TrimPrefix(text, "\ufeff")))
 	if err != nil {
@@ -250,7 +250,7 @@ func TestSchemaRefusesWhatIsInvalid(t *testing.T) {
 	}
 }
 
-// A tree is a YAML document that can be changed without care.
+// A tree is a YAML document that is easy to change.
 type tree struct {
 	scalar string // as it stands in the file; empty for collections
 	keys   []string
@@ -315,7 +315,7 @@ func (c *tree) all() []*tree {
 	return list
 }
 
-// edges are values near what the parser accepts somewhere.
+// edges are values close to valid ones.
 var edges = []string{
 	"null", "true", "[]", "{}", `""`, "0", "1", "-1", "5", "199", "200", "204", "429", "599", "600", "9007199254740992", "9007199254740993",
 	"1.5", "5.0", "1e3", "010", "0x10", "1_000", "+1", ".inf", "2024-01-31", "~", "on", "no", `"5"`, `"0"`,
@@ -330,7 +330,7 @@ var edges = []string{
 	"auto", "2", "3", "4", "6", "96", "97", "384", "385", "6145", "196609", "402653185", "weighted", "fixed", "whole_oldest",
 }
 
-// mutate changes one thing in the document that root is.
+// mutate changes one thing in the document root.
 func mutate(t *rapid.T, root *tree, names []string) {
 	c := rapid.SampledFrom(root.all()).Draw(t, "at")
 	edge := func() *tree { return &tree{scalar: rapid.SampledFrom(edges).Draw(t, "edge")} }
@@ -362,8 +362,7 @@ func mutate(t *rapid.T, root *tree, names []string) {
 	}
 }
 
-// onlyParser are the errors that no schema finds, by words that are in their message or
-// hint.
+// onlyParser has words of the messages and hints of errors that no schema can find.
 var onlyParser = []string{
 	" twice",                                           // after values are made canonical
 	" already, at ",                                    // IDs and networks
@@ -379,7 +378,7 @@ var onlyParser = []string{
 	"a rule with sub_windows cannot", // auto may be 1
 }
 
-// shared are rules by what clients share, and by alternatives.
+// shared are rules with characteristics that clients share, and with alternatives.
 var shared = []string{
 	"rules: [{id: a, characteristics: [network:24/48, host], limits: [{threshold: 5, period: 1m}], min_clients: 2, action: shed}]",
 	"rules: [{id: a, characteristics: [{first: [cookie:sid, {header: x, missing: skip}, ip]}], limits: [{threshold: 5, period: 1m}]}]",
@@ -413,8 +412,8 @@ func TestSchemaAgreesWithTheParser(t *testing.T) {
 	})
 }
 
-// checkAgreement checks that the schema refuses text exactly if the parser does, but
-// for what only the parser can know.
+// checkAgreement checks that the schema refuses text if and only if the parser does, except for
+// errors that only the parser can find.
 func checkAgreement(t *rapid.T, schema *jsonschema.Schema, text string) {
 	doc, ok := document(text)
 	if !ok {

@@ -34,7 +34,7 @@ func loaded(t *testing.T, files map[string]string) (*rule.Set, error) {
 	return set, err
 }
 
-// Addresses of one network have one key, others have others.
+// Addresses of the same network have the same key, others have different ones.
 func TestNetworkKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ipv4, ipv6 := rapid.IntRange(1, 31).Draw(t, "ipv4"), rapid.IntRange(1, 64).Draw(t, "ipv6")
@@ -67,7 +67,7 @@ func TestNetworkKeys(t *testing.T) {
 	})
 }
 
-// The longest prefix says the label, and addresses without one are not the rule's concern.
+// The longest prefix determines the label, and rules do not apply to addresses without one.
 func TestLabels(t *testing.T) {
 	set, err := loaded(t, map[string]string{
 		"rules.yaml": "labels: {asn: {file: asn.txt}}\n" + withCharacteristics("[label:asn]"),
@@ -118,7 +118,7 @@ func TestLabelErrors(t *testing.T) {
 	}
 }
 
-// The first alternative that a request has counts, and no value of one is a value of another.
+// A request is counted by the first alternative that it has. Alternatives never share values.
 func TestFirst(t *testing.T) {
 	r := keyed(t, "[{first: [cookie:sid, {header: x-key, missing: skip}, ip]}, host]")
 	keys := map[string]string{}
@@ -175,7 +175,7 @@ func TestWidth(t *testing.T) {
 	}
 }
 
-// The notes say which rule limits a client that sends a new value with each request, or suggest such a rule.
+// The notes name a rule that limits clients that send a new value with each request, or suggest one.
 func TestMadeUpValues(t *testing.T) {
 	const byKey = `{id: key, characteristics: [{first: [header:a, ip]}], limits: [{threshold: 5, period: 1m}], match: {paths: [/a, /b]}}`
 	for _, test := range []struct{ name, other, want string }{
@@ -226,7 +226,7 @@ func TestSharedErrors(t *testing.T) {
 	}
 }
 
-// The rules that docs/rules.md shows are valid, and mean what it says.
+// The rules in docs/rules.md are valid, and do what it says.
 func TestDocumentedParents(t *testing.T) {
 	set, err := loaded(t, map[string]string{
 		"rules.yaml":    documentedText(t, "Attacks from many addresses"),

@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A request made of values has the key of an HTTP request with these values.
+// A request made from values has the same key as an HTTP request with these values.
 func TestRequestFrom(t *testing.T) {
 	set, err := rule.Parse("rules", []byte(`
 rules:

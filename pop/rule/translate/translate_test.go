@@ -91,8 +91,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// What a client that a leaky bucket never refuses sends never exceeds the thresholds that the
-// bucket is translated to.
+// A client that a leaky bucket never refuses never exceeds the thresholds that replace the bucket.
 func TestLeakyBucket(t *testing.T) {
 	limits := regexp.MustCompile(`threshold: (\d+), period: (1[sm])`)
 	for seed := range uint64(400) {
@@ -141,7 +140,7 @@ func TestLeakyBucket(t *testing.T) {
 	}
 }
 
-// Whatever is in a file, translating it ends, and what comes out are rules.
+// Translating any file ends, and the result is a valid rules file.
 func FuzzFiles(f *testing.F) {
 	for file, kind := range samples {
 		text, err := os.ReadFile(file)
@@ -165,7 +164,7 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// A file without limits gives no rules, and says so.
+// A file without limits results in no rules, with a comment.
 func TestNothing(t *testing.T) {
 	for kind, text := range map[string]string{"nginx": "events {}\nhttp {}\n", "ingress-nginx": "kind: Ingress\n"} {
 		made, err := translate.Files(kind, translate.File{Name: "f", Text: []byte(text)})
