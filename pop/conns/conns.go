@@ -4,8 +4,10 @@ package conns
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -130,4 +132,11 @@ func Linger(conn net.Conn, timeout time.Duration) {
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(timeout))
 	_, _ = io.CopyN(io.Discard, conn, maxLinger)
+}
+
+// LogPanic recovers from a panic and logs it with text. It must be deferred.
+func LogPanic(logger *slog.Logger, text string) {
+	if err := recover(); err != nil {
+		logger.Error(text, "err", err, "stack", string(debug.Stack()))
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -89,11 +88,7 @@ func (c *Conn) Sent() (status int, bytes int64) { return c.sentStatus, c.sentByt
 // serve answers the requests of c until it ends.
 func (c *Conn) serve() {
 	defer c.end()
-	defer func() {
-		if err := recover(); err != nil {
-			c.server.o.Logger.Error("panic while serving a request", "err", err, "stack", string(debug.Stack()))
-		}
-	}()
+	defer conns.LogPanic(c.server.o.Logger, "panic while serving a request")
 	for c.begin() {
 		if err := c.readHead(c.x); err != nil {
 			c.fail(err)

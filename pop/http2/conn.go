@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -107,11 +106,7 @@ func newConn(s *Server, conn net.Conn, secure bool) *Conn {
 // serve reads frames until the connection ends.
 func (c *Conn) serve() {
 	defer c.end()
-	defer func() {
-		if err := recover(); err != nil {
-			c.server.o.Logger.Error("panic while serving a connection", "err", err, "stack", string(debug.Stack()))
-		}
-	}()
+	defer conns.LogPanic(c.server.o.Logger, "panic while serving a connection")
 	err := c.start()
 	for err == nil {
 		if c.within = c.block.id != 0; !c.within {

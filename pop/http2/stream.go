@@ -3,13 +3,13 @@ package http2
 import (
 	"net/http"
 	"net/netip"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
 
+	"github.com/edgelimit/edge/pop/conns"
 	"github.com/edgelimit/edge/pop/http1"
 )
 
@@ -261,9 +261,6 @@ func growStack(i int) byte {
 func (s *Stream) run(p Passing) {
 	c := s.c
 	defer func() {
-		if err := recover(); err != nil {
-			c.server.o.Logger.Error("panic while serving a request", "err", err, "stack", string(debug.Stack()))
-		}
 		c.mu.Lock()
 		s.close()
 		if !s.abandoned {
@@ -278,5 +275,6 @@ func (s *Stream) run(p Passing) {
 			streams.Put(s)
 		}
 	}()
+	defer conns.LogPanic(c.server.o.Logger, "panic while serving a request")
 	p.Pass()
 }
