@@ -34,12 +34,7 @@ func (c *Call) Reset() { c.head, c.interrupted, c.answered = false, false, false
 // again on a new one, provided that nothing of it was sent or it is idempotent.
 func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 	c.o = o
-	again := repeatable(r)
-	for fresh := false; ; fresh = true {
-		oc, err := o.get(again && whole, fresh, time.Now())
-		if err != nil {
-			return err
-		}
+	oc, err := o.send(repeatable(r), whole, time.Now(), func(oc *originConn) (n int, err error) {
 		c.setConn(oc)
 		if whole {
 			oc.setReadDeadline(time.Now(), o.o.Timeout) // after connecting
@@ -47,16 +42,10 @@ func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 			oc.readBy, oc.writeBy = time.Time{}, time.Time{}
 			_ = oc.conn.SetDeadline(time.Time{})
 		}
-		n, err := c.begin(begin, whole)
-		switch {
-		case err == nil || err == ErrInterrupted:
-			return err
-		case !oc.mayRepeat(n, again, err):
-			return tooEarly(err)
-		}
-		c.setConn(nil)
-		oc.close()
-	}
+		return c.begin(begin, whole)
+	})
+	c.setConn(oc)
+	return tooEarly(err)
 }
 
 // begin sends the bytes of Ask. If they are the whole request, it also reads the beginning of the answer.

@@ -87,11 +87,32 @@ func (o *Origin) connect() (*originConn, error) {
 	return &originConn{wire: newWire(conn, o.o.Timeout)}, nil
 }
 
-// mayRepeat reports whether a request that has failed with err may be sent again on another connection.
-// The origin must have closed a reused connection, and not have answered. n is the number of bytes that
-// were sent. idempotent requests may be sent twice.
-func (c *originConn) mayRepeat(n int, idempotent bool, err error) bool {
-	return c.reused && c.w == 0 && (n == 0 || idempotent) && !IsTimeout(err)
+// send calls ask with a connection. ask sends a request, and returns how many bytes of it were sent, and
+// an error unless the answer has begun. If the origin has closed a reused connection, send calls ask again
+// with a new one, provided that nothing of the request was sent or that it is idempotent. whole is set if
+// ask sends the whole request.
+func (o *Origin) send(idempotent, whole bool, now time.Time, ask func(*originConn) (n int, err error)) (*originConn, error) {
+	for fresh := false; ; fresh = true {
+		c, err := o.get(idempotent && whole, fresh, now)
+		if err != nil {
+			return nil, err
+		}
+		n, err := ask(c)
+		if err == nil || err == ErrInterrupted || IsTimeout(err) || !c.reused || c.w > 0 || n > 0 && !idempotent {
+			return c, err
+		}
+		c.close()
+	}
+}
+
+// repeatable reports whether a request may be sent again although the origin may have seen it
+// (RFC 9110, 9.2.2).
+func repeatable(r *Request) bool {
+	switch string(r.Method()) {
+	case "GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE":
+		return true
+	}
+	return false
 }
 
 func (o *Origin) take() *originConn {

@@ -92,22 +92,11 @@ func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
 	return err
 }
 
-// repeatable reports whether a request may be sent again although the origin may have seen it
-// (RFC 9110, 9.2.2).
-func repeatable(r *Request) bool {
-	switch string(r.Method()) {
-	case "GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE":
-		return true
-	}
-	return false
-}
-
-// ask sends the request's head and the part of its body that has been read, and starts the upload
-// of the rest. If the origin has closed a reused connection, the request is sent again on a new one,
-// provided that nothing of it was sent or it is idempotent.
+// ask sends the request's head and the part of its body that has been read, and starts the upload of the
+// rest.
 func (t *relaying) ask(r *Request) error {
 	c, b := t.c, &t.x.body
-	again := repeatable(r)
+	idempotent := repeatable(r)
 	head := r.AppendHead(newBuffer(smallBuffer)[:0], t.edit)
 	c.used()
 	t.x.req.raw = nil
@@ -116,24 +105,21 @@ func (t *relaying) ask(r *Request) error {
 		return &RelayError{true, err}
 	}
 	t.head = head
-	for fresh := false; ; fresh = true {
-		if t.oc, err = t.o.get(again && b.ended, fresh, t.now); err != nil {
-			return &RelayError{false, err}
-		}
-		if !t.oc.reused {
+	t.oc, err = t.o.send(idempotent, b.ended, t.now, func(oc *originConn) (n int, err error) {
+		t.oc = oc
+		if !oc.reused {
 			t.now = time.Now() // connecting takes time, which Timeout does not include
 		}
-		c.upstream.Store(t.oc)
-		n, err := t.begin(b.ended)
-		if err == nil {
-			return nil
+		c.upstream.Store(oc)
+		if n, err = t.begin(b.ended); err != nil && t.gone.Load() {
+			err = ErrInterrupted
 		}
-		if t.gone.Load() || !t.oc.mayRepeat(n, again, err) {
-			return t.failed(err)
-		}
-		t.oc.close()
-		t.oc = nil
+		return n, err
+	})
+	if err != nil {
+		return t.failed(err)
 	}
+	return nil
 }
 
 // frame appends the part of the body that has arrived. A short body that was sent right after the head is
