@@ -26,11 +26,11 @@ func trafficSource(t *testing.T) load.Source {
 	return load.NewMixed(m, 1)
 }
 
-// score lets a limiter be loaded, and says what the oracle found.
+// score sends traffic to a limiter for two and a half periods, and returns the score.
 func (l *limiter) score(t *testing.T, source load.Source) *judge.Score {
 	t.Helper()
 	l.threshold, l.period = 10, 10*time.Second
-	log := l.attack(t, load.Options{Source: source, Duration: 40 * time.Second, Return: true})
+	log := l.attack(t, load.Options{Source: source, Duration: 25 * time.Second, Return: true})
 	s, err := log.Score(load.OracleOptions{Rules: l.rules(t), Lag: 20 * time.Millisecond, Skew: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,8 @@ func (l *limiter) score(t *testing.T, source load.Source) *judge.Score {
 	return s
 }
 
-// The oracle names what is wrong with a limiter, and nothing else.
+// The oracle names the fault of a limiter that it reaches over HTTP, and no other. The tests of package judge cover more
+// faults, without HTTP.
 func TestOracleNamesFaults(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -46,27 +47,20 @@ func TestOracleNamesFaults(t *testing.T) {
 		want []string
 	}{
 		{"counts exactly", &limiter{}, nil},
-		{"counts exactly, mitigates for 5 s", &limiter{timeout: 5 * time.Second}, nil},
 		{"estimates", &limiter{estimates: true}, nil},
-		{"estimates, mitigates for 20 s", &limiter{estimates: true, timeout: 20 * time.Second}, nil},
 		{"nodes know 15 ms later", &limiter{estimates: true, timeout: 5 * time.Second, late: 15 * time.Millisecond}, nil},
 		{"one too many", &limiter{more: 1}, []string{judge.ThresholdHigh}},
-		{"one too many by the estimate", &limiter{more: 1, estimates: true, timeout: 5 * time.Second}, []string{judge.ThresholdHigh}},
 		{"one too few", &limiter{more: -1}, []string{judge.ThresholdLow}},
-		{"one too few by the estimate", &limiter{more: -1, estimates: true}, []string{judge.ThresholdLow}},
 		{"fixed window", &limiter{fixed: true}, []string{judge.FixedWindow}},
 		{"a node that ignores mitigations", &limiter{deaf: 2, timeout: 5 * time.Second}, []string{judge.DeafNode}},
 		{"Retry-After is too short", &limiter{hurry: 3, timeout: 5 * time.Second}, []string{judge.RetryTooShort}},
 		{"no Retry-After", &limiter{silent: true}, []string{judge.HeadersDiffer}},
 		{"another time in RateLimit", &limiter{wobble: 1}, []string{judge.HeadersDiffer}},
-		{"an earlier one", &limiter{wobble: -1}, []string{judge.HeadersDiffer}},
 		{"nothing is said to remain", &limiter{poor: true}, []string{judge.HeadersDiffer}},
 		{"too much is said to remain", &limiter{boast: true}, []string{judge.HeadersDiffer}},
-		{"two rules", &limiter{also: &limiter{threshold: 14, period: 20 * time.Second}}, nil},
 		{"two rules that mitigate", &limiter{timeout: 4 * time.Second, also: &limiter{threshold: 14, period: 20 * time.Second, timeout: 9 * time.Second}}, nil},
 		{"Retry-After is that of the first rule", &limiter{forgetful: true, timeout: 4 * time.Second, also: &limiter{threshold: 10, period: 10 * time.Second, timeout: 9 * time.Second}}, []string{judge.RetryTooShort}},
 		{"all clients are one", &limiter{blind: true}, []string{judge.ClientsAsOne}},
-		{"all clients are one, by the estimate", &limiter{blind: true, estimates: true, timeout: 5 * time.Second}, []string{judge.ClientsAsOne}},
 		{"one innocent client is refused", &limiter{refuses: "10.0.0.3"}, []string{judge.RefusesSome}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -82,20 +76,20 @@ func TestOracleNamesFaults(t *testing.T) {
 				switch f.Name {
 				case judge.DeafNode:
 					if f.Node != "node-2" {
-						t.Errorf("the node is said to be %s", f.Node)
+						t.Errorf("node = %s, want node-2", f.Node)
 					}
 				case judge.ClientsAsOne:
 					if !strings.HasSuffix(f.Text, ": does the PoP trust this machine's X-Forwarded-For? (--trusted-proxy 127.0.0.1/32)") {
-						t.Errorf("the PoP is accused of this: %s", f.Text)
+						t.Errorf("text = %q, want a question about X-Forwarded-For", f.Text)
 					}
 				case judge.RefusesSome:
 					if !slices.Equal(f.Clients, []string{"10.0.0.3"}) {
-						t.Errorf("the clients are said to be %v", f.Clients)
+						t.Errorf("clients = %v, want 10.0.0.3", f.Clients)
 					}
 				}
 			}
 			if s.RetryAfter.Checked == 0 && !test.silent && !test.blind {
-				t.Error("nobody came back after Retry-After")
+				t.Error("no Retry-After was checked")
 			}
 			if s.Exact == 0 || !test.blind && s.WronglyAllowed.Requests+s.WronglyRefused.Requests > s.Requests/2 {
 				t.Errorf("%+v", s)
