@@ -58,6 +58,7 @@ http {
 
 // nginx runs with its shipped configuration.
 func TestNginx(t *testing.T) {
+	t.Parallel()
 	s := newNginx(t, "50ms", "2m") // nginx waits for the node even on a busy machine
 	s.testRefused()
 	s.testReported()
@@ -81,6 +82,7 @@ func TestNginx(t *testing.T) {
 
 // docs/beside.md promises a limit in five lines and two commands. They work as printed, with other addresses.
 func TestFiveLines(t *testing.T) {
+	t.Parallel()
 	s := newSidecar(t)
 	s.proxy = harness.ReservePort(t)
 	_, text, _ := strings.Cut(read(t, "../docs/beside.md"), "## nginx, in five lines and two commands\n")
@@ -134,6 +136,7 @@ func newHAProxy(t *testing.T, patient bool) *sidecar {
 
 // HAProxy runs with its shipped configuration.
 func TestHAProxy(t *testing.T) {
+	t.Parallel()
 	s := newHAProxy(t, true)
 	s.testRefused()
 	s.testReported()
@@ -158,6 +161,7 @@ func newCaddy(t *testing.T, changes ...string) *sidecar {
 
 // Caddy runs with its shipped configuration, which cannot report the origin's answers.
 func TestCaddy(t *testing.T) {
+	t.Parallel()
 	newCaddy(t, "50ms", "2m").testRefused() // nginx waits for the node even on a busy machine
 	s := newCaddy(t)
 	s.testUnchanged()
