@@ -78,9 +78,11 @@ func (r *reading) extend(re *syntax.Regexp) bool {
 		r.heads, r.anchored = longer, all
 		return all
 	}
-	if !r.anchored {
-		return false
-	}
+	return r.anchored && r.extendText(re)
+}
+
+// extendText is extend for the operators that match text.
+func (r *reading) extendText(re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpQuest:
 		return r.extend(&syntax.Regexp{Op: syntax.OpAlternate, Sub: []*syntax.Regexp{{Op: syntax.OpEmptyMatch}, re.Sub[0]}})
