@@ -105,7 +105,7 @@ func (t *relaying) ask(r *Request) error {
 		return &RelayError{true, err}
 	}
 	t.head = head
-	t.oc, err = t.o.send(idempotent, b.ended, t.now, func(oc *originConn) (n int, err error) {
+	oc, err := t.o.send(idempotent, b.ended, t.now, func(oc *originConn) (n int, err error) {
 		t.oc = oc
 		if !oc.reused {
 			t.now = time.Now() // connecting takes time, which Timeout does not include
@@ -117,6 +117,7 @@ func (t *relaying) ask(r *Request) error {
 		return n, err
 	})
 	if err != nil {
+		t.oc = oc // nil if connecting failed
 		return t.failed(err)
 	}
 	return nil

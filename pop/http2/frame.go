@@ -189,13 +189,7 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 	s := c.streams[fh.StreamID]
 	if s == nil || s.ended {
 		c.consume(nil, int(fh.Length))
-		if s == nil && c.wasReset(fh.StreamID) { // sent before the client knew
-			if len(data) < tiny {
-				return c.spend(1)
-			}
-			return nil
-		}
-		return http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeStreamClosed}
+		return c.lateData(s, fh.StreamID, len(data))
 	}
 	if s.receive -= int64(fh.Length); s.receive < 0 {
 		c.consume(nil, int(fh.Length))
@@ -224,6 +218,18 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 	}
 	s.ended = end
 	s.more.Broadcast()
+	return nil
+}
+
+// lateData returns the error for n bytes of data after the end of a stream, which is s unless s is nil.
+// Data for a stream that was reset may have been sent before the client knew. mu is held.
+func (c *Conn) lateData(s *Stream, id uint32, n int) error {
+	switch {
+	case s != nil || !c.wasReset(id):
+		return http2.StreamError{StreamID: id, Code: http2.ErrCodeStreamClosed}
+	case n < tiny:
+		return c.spend(1)
+	}
 	return nil
 }
 

@@ -82,7 +82,7 @@ type netClient struct {
 	p       *Proxy
 	x       *exchange
 	r       *http.Request
-	w       answerWriter
+	w       *answerWriter
 	body    *body // of the request while it is relayed; nil if it has none
 	err     error // why the origin's answer could not be relayed
 	dropped bool
@@ -91,7 +91,8 @@ type netClient struct {
 // answerTo makes w receive the answer to r.
 func (c *netClient) answerTo(w http.ResponseWriter, r *http.Request) {
 	c.r = r
-	c.w = answerWriter{ResponseWriter: w, control: http.NewResponseController(w), timeout: c.p.o.BodyTimeout, http2: r.ProtoMajor == 2}
+	c.w = &answerWriter{ResponseWriter: w, control: *http.NewResponseController(w), timeout: c.p.o.BodyTimeout, http2: r.ProtoMajor == 2}
+	c.x.lines = c.w.lines[:0]
 }
 
 // finish must be called after the answer.
@@ -137,7 +138,7 @@ func (c *netClient) Answer(_ *http1.Request, status int, fields []byte, body str
 	}
 	c.w.WriteHeader(status)
 	if !bodiless && c.r.Method != http.MethodHead {
-		_, _ = c.w.Write([]byte(body)) // the client may be gone
+		_, _ = c.w.Write(append(c.w.lines[:0], body...)) // the client may be gone
 	}
 }
 
@@ -203,7 +204,7 @@ func netClientOf(r *http.Request) *netClient {
 func (c *netClient) Relay(*http1.Request, *http1.Origin, http1.Relay) error {
 	r := c.r
 	if r.Body != http.NoBody {
-		c.body = newBody(r.Body, c.w.control, &c.p.o)
+		c.body = newBody(r.Body, &c.w.control, &c.p.o)
 		r.Body = c.body
 		if r.ProtoMajor == 1 {
 			// The origin may answer before it has the whole request. Not every writer allows that.
@@ -211,7 +212,7 @@ func (c *netClient) Relay(*http1.Request, *http1.Origin, http1.Relay) error {
 			defer c.body.leave()
 		}
 	}
-	c.p.forward.ServeHTTP(&c.w, r.WithContext(context.WithValue(r.Context(), netClientKey{}, c)))
+	c.p.forward.ServeHTTP(c.w, r.WithContext(context.WithValue(r.Context(), netClientKey{}, c)))
 	switch failed := c.body.err(); {
 	case c.err == nil:
 		return nil
@@ -283,7 +284,7 @@ func answered(resp *http.Response) error {
 		header["Content-Type"] = nil // or net/http would guess one from the body
 	}
 	// Not into the answer's header, which is copied in Go's spelling.
-	setLines(header, c.x.answeredBy(nil, resp.StatusCode, resp.Header))
+	setLines(header, c.x.answeredBy(c.x.lines, resp.StatusCode, resp.Header))
 	return nil
 }
 
@@ -336,11 +337,12 @@ func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 // deadline.
 type answerWriter struct {
 	http.ResponseWriter
-	control *http.ResponseController
+	control http.ResponseController
 	timeout time.Duration // of a write; 0: no limit
 	http2   bool
 	status  int
 	bytes   int64
+	lines   [512]byte // buffer for fields, then for the body
 }
 
 // WriteHeader writes the header of the answer or of an interim one.
