@@ -62,7 +62,7 @@ func Settings(o *Options) []Setting {
 
 		{Group: "the PoP", Name: "secret-file", Value: Text(&o.SecretFile, "", nil), Help: "`file` with the secret, the same on every node: head -c 24 /dev/urandom | base64 > FILE", Sample: "secret"},
 		{Name: "secret", Value: Text(&o.Secret, "", checkSecret), Help: "the secret itself, at least 16 bytes; prefer --secret-file or EDGE_SECRET", Sample: "#sixteen bytes or more", Secret: true, Contradicts: "secret-file"},
-		{Name: "shard", Value: List(&o.Shards, checkServer), Help: "`addresses` of memcached servers, spelled the same on every node; if empty, the node has a shard of its own", Sample: "[10.0.0.1:11211, 10.0.0.2:11211, 10.0.0.3:11211]", Needs: []string{"secret-file|secret"}},
+		{Name: "shard", Value: List(&o.Shards, checkServer), Help: "`addresses` of memcached servers, spelled the same on every node; if empty, the node embeds a shard", Sample: "[10.0.0.1:11211, 10.0.0.2:11211, 10.0.0.3:11211]", Needs: []string{"secret-file|secret"}},
 		{Name: "shard-listen", Value: Text(&o.ShardListen, "", nil), Help: "`address` of a shard in this node that all nodes use, instead of --shard; needs gossip", Single: true, Sample: "#10.0.0.1:11211", Needs: []string{"gossip-listen", "secret-file|secret"}, Contradicts: "shard"},
 		{Name: "gossip-listen", Value: Text(&g.Listen, "", checkGossipListen), Help: "`address` for the other nodes, IP:PORT, UDP and TCP; empty: mitigations are learned from the shards", Single: true, Sample: ":7946"},
 		{Name: "gossip-advertise", Value: Text(&g.Advertise, "", checkAdvertise), Help: "`address` by which other nodes reach --gossip-listen, if it differs", Single: true, Sample: "#10.0.0.1:7946", Needs: []string{"gossip-listen"}},

@@ -27,14 +27,14 @@ type Format struct {
 // Formats returns the named formats. Options.Format can describe others.
 func Formats() []Format {
 	return []Format{
-		{"combined", "Apache's and nginx's log with referer and agent, also with a virtual host in front and more fields behind", clf{}, nil},
+		{"combined", "Apache's and nginx's log with referer and agent; a virtual host may precede and other fields may follow", clf{}, nil},
 		{"clf", "the common log format, which is combined without referer and agent", clf{}, nil},
-		{"json", "JSON objects, one a line, with the names that nginx, load balancers and people commonly use", nil, &object},
+		{"json", "one JSON object per line, with commonly used names", nil, &object},
 		{"caddy", "Caddy's log", nil, &caddy},
-		{"traefik", "Traefik's log as JSON; its other one is clf", nil, &traefik},
+		{"traefik", "Traefik's JSON log; its default log is clf", nil, &traefik},
 		{"envoy", "Envoy's and Istio's default log, as text or JSON", nil, &envoyObject},
 		{"cloudflare", "Cloudflare Logpush's HTTP requests", nil, &cloudflare},
-		{"fastly", "the JSON log that Fastly's documentation has; its default one is clf", nil, &fastly},
+		{"fastly", "the JSON log in Fastly's documentation; Fastly's default log is clf", nil, &fastly},
 		{"w3c", "the W3C's extended log format, which IIS writes; #Fields names its columns", newColumns(false, iisFields), nil},
 		{"cloudfront", "Amazon CloudFront's standard log", newColumns(true, cloudFrontFields), nil},
 		{"alb", "an AWS Application Load Balancer's log", alb, nil},
@@ -45,7 +45,7 @@ func Formats() []Format {
 		{"bunny", "the log of Bunny CDN", bunny, nil},
 		{"heroku", "the lines of Heroku's router", nil, &heroku},
 		{"vercel", "Vercel's log drain, as NDJSON", nil, &vercel},
-		{"haproxy", "HAProxy's HTTP log, with or without what syslog puts in front", haproxy{}, nil},
+		{"haproxy", "HAProxy's HTTP log, with or without a syslog prefix", haproxy{}, nil},
 		{"squid", "Squid's native log", squid, nil},
 		{"ssl_request_log", "Apache's ssl_request_log", sslRequest, nil},
 		{"edge", "the access log of edge itself, as text or JSON", nil, &node},

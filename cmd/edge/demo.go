@@ -38,7 +38,7 @@ func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Traffic is sent for %v. Its clients are told apart by X-Forwarded-For.\n\n", d.length)
+	fmt.Fprintf(out, "Sending traffic for %v. X-Forwarded-For distinguishes its clients.\n\n", d.length)
 	o := load.Options{
 		Targets: []load.Target{t}, Source: load.NewMixed(m, 1), Duration: d.length, Connections: 24, KeepAlive: 100,
 		Identity: load.Identity{Forwarded: true}, Progress: d.show.update,
@@ -57,37 +57,37 @@ func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer)
 
 // demoParts describes the components of the demonstration, by name.
 var demoParts = map[string]string{
-	"readers":  "200 people who read pages",
-	"readers6": "100 more, by IPv6",
+	"readers":  "200 people reading pages",
+	"readers6": "100 more, over IPv6",
 	"regulars": "10 clients with 2 requests a second, too few to exceed a limit in this time",
 	"scrapers": "3 clients with 10 requests a second",
-	"guessers": "4 clients that guess a password a second",
+	"guessers": "4 clients that try a password a second",
 }
 
-// explain writes what a demonstration has shown.
+// explain writes the results of a demonstration.
 func explain(w io.Writer, r *load.Report) error {
 	s := r.Score
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s came to %s, over %s:\n\n", page.Count(r.Sending.Requests, "request"), page.Count(len(r.Nodes), "node"), page.Count(r.Sending.Connections, "connection"))
+	fmt.Fprintf(&b, "%s to %s over %s:\n\n", page.Count(r.Sending.Requests, "request"), page.Count(len(r.Nodes), "node"), page.Count(r.Sending.Connections, "connection"))
 	for _, c := range r.Components {
 		fmt.Fprintf(&b, "  %-9s %6d, %5d refused   %s\n", c.Name, c.Requests, c.Refused, demoParts[c.Name])
 	}
-	fmt.Fprintf(&b, "\nIs that right? The generator kept an exact log of every client:\n\n")
-	fmt.Fprintf(&b, "  innocent   %s of clients that exceeded no limit refused; %d of clients that only the\n             estimate found over\n",
+	fmt.Fprintf(&b, "\nWas that correct? The generator kept an exact log of every client:\n\n")
+	fmt.Fprintf(&b, "  innocent   %s refused of clients that exceeded no limit, and %d of clients that only the\n             estimate put over a limit\n",
 		page.Count(s.InnocentRefused, "request"), s.InnocentByEstimate)
-	fmt.Fprintf(&b, "  guilty     %s exceeded a limit. Requests are counted after they pass, so a few more may\n             pass: %d of the %d that an exact limiter refuses did\n",
+	fmt.Fprintf(&b, "  guilty     %s exceeded a limit. Requests are counted after they pass, so a few more may\n             pass: %d passed of the %d that an exact limiter would have refused\n",
 		page.Count(s.ClientsOver, "client"), s.WronglyAllowed.Requests, s.Exact)
 	if t := s.AllRefuse; t.Clients > 0 {
-		fmt.Fprintf(&b, "  reaction   from the request that exceeded the limit until no node let another through:\n             median %.1f ms, longest %.1f ms, network and the client's own pauses included\n", t.P50, t.Max)
+		fmt.Fprintf(&b, "  reaction   from the request that exceeded the limit until all nodes refused the client:\n             median %.1f ms, longest %.1f ms, including the network and the client's own pauses\n", t.P50, t.Max)
 	}
-	fmt.Fprintf(&b, "  latency    half of the answers within %.1f ms, 99%% within %.1f ms. No request waits for\n             a counter\n", r.Latency.P50MS, r.Latency.P99MS)
+	fmt.Fprintf(&b, "  latency    median %.1f ms, 99th percentile %.1f ms. No request waits for a counter\n", r.Latency.P50MS, r.Latency.P99MS)
 	if len(s.Faults) == 0 {
 		b.WriteString("  faults     none\n")
 	}
 	for _, f := range s.Faults {
 		fmt.Fprintf(&b, "  fault      %s: %s\n", f.Name, f.Text)
 	}
-	b.WriteString("\nThe lines \"mitigation started\" above say which clients the nodes refused, and why.\nedge load tests any PoP like this; edge pop without --demo keeps one running.\n")
+	b.WriteString("\nThe lines \"mitigation started\" above show which clients the nodes refused, and why.\nedge load tests any PoP in this way; edge pop without --demo keeps one running.\n")
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -14,7 +14,7 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("exit code %d", code)
 	}
 	out := p.Stdout.String()
-	for _, want := range []string{`came to 3 nodes`, `readers +[1-9]\d*, +0 refused`, `regulars +[1-9]\d*, +0 refused`, `guessers +\d+, +[1-9]\d* refused`, `innocent +0 requests`} {
+	for _, want := range []string{`requests to 3 nodes`, `readers +[1-9]\d*, +0 refused`, `regulars +[1-9]\d*, +0 refused`, `guessers +\d+, +[1-9]\d* refused`, `innocent +0 requests`} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("there is no %s in\n%s", want, out)
 		}

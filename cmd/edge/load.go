@@ -37,8 +37,8 @@ func newLoad() *cobra.Command {
 the nodes of a PoP, and each connection goes to one of them. -c, -n, -d, -H and -m are as in hey
 and wrk: -d is the duration, as in wrk, and --body is the body of requests.
 
-Without --rate, --mix or --replay, requests are sent as fast as answers come. A
-target on this machine is then left half of the cores, unless GOMAXPROCS is set. With
+Without --rate, --mix or --replay, requests are sent as fast as answers come. If a target
+is on this machine, half of the cores are left to it, unless GOMAXPROCS is set. With
 --rate, --mix or --replay, requests are sent when they are due, however slow the answers are, and
 latencies are measured from when they were due: a slow answer does not hide the requests behind
 it. The report shows whether the rate was reached.
@@ -48,7 +48,7 @@ exact log of each client, and reports how many requests of innocent clients were
 much of an attack passed, how fast all nodes refused, whether Retry-After was true, and how much
 of this the estimate and the lag explain. Anything that they do not explain is a fault.
 
-Clients are told apart by X-Forwarded-For, unless --identity says otherwise. Nodes trust it
+Clients are distinguished by X-Forwarded-For, unless --identity is set. Nodes trust it
 if --trusted-proxy names this machine; otherwise they see all clients as one.
 
 If no target accepts a connection within 3s, nothing is sent. If nothing is answered within
@@ -61,7 +61,7 @@ report of what was done until then.`,
   edge load --replay access.log --speed 100 -d 2s http://127.0.0.1:8080
   edge load --mix web -d 10s --json http://127.0.0.1:8080 | jq .latency.p99_ms
 
-  # A PoP, and every kind of traffic that its rules tell apart:
+  # A PoP, and every kind of traffic that its rules distinguish:
   edge load --mix web --print-rules > web.yaml
   edge pop --rules web.yaml --trusted-proxy 127.0.0.1 &
   edge load --mix web -d 10s --rules web.yaml --fail-if 'innocent_refused > 0' http://127.0.0.1:8080`,

@@ -33,7 +33,7 @@ func (f *oracleFlags) flags() *pflag.FlagSet {
 	f.set.DurationVar(&f.o.Skew, "skew", 15*time.Millisecond, "maximum difference between the nodes' clocks and this machine's, plus the nodes' tick of 10 ms")
 	f.set.IntVar(&f.o.Client.IPv4, "ipv4-prefix", 32, "leading `bits` of an IPv4 address that identify a client, as configured on the nodes")
 	f.set.IntVar(&f.o.Client.IPv6, "ipv6-prefix", 64, "the same for IPv6 addresses")
-	f.set.BoolVar(&f.comeBack, "come-back", true, "let some refused clients wait for their Retry-After, and come back then")
+	f.set.BoolVar(&f.comeBack, "come-back", true, "let some refused clients wait for their Retry-After, and then retry")
 	f.set.StringArrayVar(&f.failIf, "fail-if", nil, "exit with status 1 if this `expression` over names in the JSON is true: 'innocent_refused > 0'")
 	f.set.StringVar(&f.log, "log", "", "write what was sent to this `file`, as a log for edge replay")
 	return f.set

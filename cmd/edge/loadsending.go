@@ -41,7 +41,7 @@ func (f *sendingFlags) flags() *pflag.FlagSet {
 	f.set.StringVar(&f.spread, "spread", "random", "random: each connection goes to any target; hash: each client always goes to the same one")
 	f.set.BoolVar(&f.o.HTTP2, "http2", false, "speak HTTP/2, even without TLS")
 	f.set.IntVar(&f.o.Streams, "streams", 1, "requests at a time on an HTTP/2 connection")
-	f.set.StringVar(&f.identity, "identity", "xff", "how clients are told apart: `words` of xff, proxy1, proxy2, header:NAME, cookie:NAME, none")
+	f.set.StringVar(&f.identity, "identity", "xff", "how clients are distinguished: `words` of xff, proxy1, proxy2, header:NAME, cookie:NAME, none")
 	f.set.StringArrayVarP(&f.headers, "header", "H", nil, "header `line` of all requests, such as 'Accept: text/html'; may be repeated")
 	f.set.StringVar(&f.body, "body", "", "body of all requests except GET, HEAD, OPTIONS and TRACE, as `text` or @FILE")
 	f.set.StringVarP(&f.bodyFile, "body-file", "D", "", "`file` with the body, instead of --body")

@@ -24,7 +24,7 @@ func newMitigations() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mitigations",
 		Short: "List who is mitigated, lift a mitigation, or start one",
-		Long: `List who is mitigated, by which rule and why, as a running node knows it. All nodes of a
+		Long: `List who is mitigated, by which rule and why, as known to a running node. All nodes of a
 PoP know the same. Clients are shown if the nodes run with --log-clients.`,
 		Example: `  edge mitigations
   edge mitigations list --rule login --state active --node 127.0.0.1:9191 --json
@@ -69,7 +69,7 @@ func (q *selection) register(cmd *cobra.Command) {
 	f.StringVar(q.values["by"], "by", "", "only those that the `node` of this name made")
 	f.StringVar(q.values["state"], "state", "", "only those that are `active`, ineffective or lifted")
 	f.StringVar(q.values["sort"], "sort", "end", "`order`: end (those that end last first), start (the newest first) or key")
-	f.IntVar(&q.limit, "limit", 0, "list this many at most; 0: all")
+	f.IntVar(&q.limit, "limit", 0, "maximum number to list; 0: all")
 }
 
 // pageSize is the number of mitigations requested at once.
@@ -204,8 +204,8 @@ of a rule, or of clients in a prefix.`,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "end all mitigations, or those that --rule and --prefix select")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "with --all: the clients' `network`; needs nodes with --log-clients")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "with --all: only say how many")
-	cmd.Flags().StringVar(&key, "key", "", "`key` of the mitigation, as lists and log lines have it")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "with --all: only print their number")
+	cmd.Flags().StringVar(&key, "key", "", "`key` of the mitigation, as in lists and log lines")
 	cmd.Flags().StringVar(&rule, "rule", "", "`ID` of a rule: one that counts by ip alone, with --ip, or any with --all")
 	cmd.Flags().StringVar(&ip, "ip", "", "`address` of the client, with --rule")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the node's log")

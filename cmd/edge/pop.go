@@ -41,8 +41,8 @@ func newPopFor(run func(context.Context, io.Writer, localPop) error) *cobra.Comm
 	cmd := &cobra.Command{
 		Use:   "pop",
 		Short: "Run a whole PoP on this machine, without any setup",
-		Long: `Run a whole PoP on this machine: several nodes, each with a shard of its own, and a
-spreader that hands each new connection to another node, as the routers of a PoP do.
+		Long: `Run a whole PoP on this machine: several nodes, each with its own shard, and a
+spreader that passes each new connection to the next node, as the routers of a PoP do.
 Without --rules it uses sample rules, without --origin a demo origin. --shard uses real
 memcached servers instead of the nodes' own shards.
 

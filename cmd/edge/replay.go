@@ -53,16 +53,16 @@ func newReplay() *cobra.Command {
 	generating := generate.flags()
 	cmd := &cobra.Command{
 		Use:   "replay [flags] FILE…",
-		Short: "Report from access logs what a limit would have done, and how accurate it is",
+		Short: "Report what limits would have done to the requests in access logs",
 		Long: `Read access logs, oldest file first, "-" for standard input, and report what limits would
 have done to the requests in them. Formats are detected from the first lines. Logs may
 be compressed with gzip, zstd or bzip2.
 
 --rules reports what rules would have refused: which clients and paths, from when, for how
-long, and where an exact count would have decided otherwise. A node's own code enforces the
+long, and where an exact count would have decided differently. A node's own code enforces the
 rules, with the times of the log as its clock: one node that knows everything at once, or a
-PoP with lag, clocks that differ and shards that fail; the report then says what each of
-these costs. With --base it shows which clients a change of rules would newly refuse or
+PoP with lag, clocks that differ and shards that fail. Then the report shows the effect of
+each of these. With --base it shows which clients a change of rules would newly refuse or
 newly allow; --max-newly-refused makes that a check for CI.
 
 --sweep tries many thresholds and periods in one pass, and recommends the smallest
@@ -73,7 +73,7 @@ and counts every request: none is refused. It reports how many decisions would h
 wrong, for each estimator, and how much memory a client takes.
 
 Given the decision logs (decision_log) of all nodes of a PoP, --accuracy reports how often
-the nodes decided otherwise than an exact limiter, and --rules what other limits would have
+the nodes decided differently than an exact limiter, and --rules what other limits would have
 decided; see docs/decisions.md.
 
 --generate writes a generated log instead, always the same one. With --over it adds the

@@ -58,7 +58,7 @@ type why struct {
 
 // byKey holds the parameters of operations on a key.
 type byKey struct {
-	Key string `query:"key" doc:"the key, as lists and log lines have it"`
+	Key string `query:"key" doc:"the key, as in lists and log lines"`
 }
 
 // byValues holds the parameters of operations on a client.
