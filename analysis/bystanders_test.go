@@ -18,8 +18,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Clients that are refused for their network are bystanders, unless they exceed a limit of their own, be it later or
-// with requests that are refused.
+// Clients that are refused because of their network are bystanders, unless they exceed a limit of their own,
+// even later or with refused requests.
 func TestBystanders(t *testing.T) {
 	from := func(last byte, n int, at time.Duration) []accesslog.Entry {
 		list := asks(fmt.Sprintf("192.0.2.%d", last), n, at, 10*time.Millisecond)
@@ -29,7 +29,7 @@ func TestBystanders(t *testing.T) {
 		return list
 	}
 	entries := slices.Concat(
-		from(1, 5, 0), from(2, 5, time.Second), from(3, 5, 2*time.Second), // 1 and 2 use up the network's 10, with one of 3
+		from(1, 5, 0), from(2, 5, time.Second), from(3, 5, 2*time.Second), // 1 and 2, and one request of 3, use up the network's 10
 		from(4, 2, 3*time.Second), from(5, 20, 4*time.Second), // both are refused, and 5 exceeds its own 6
 		from(3, 20, time.Hour), // so does 3
 	)
@@ -52,7 +52,8 @@ func TestBystanders(t *testing.T) {
 	}
 }
 
-// The cores that share the networks change nothing, also where a client is a wider network than those that rules count by.
+// The number of goroutines that share the networks changes nothing, even if a client is a wider network than
+// those that rules count by.
 func TestNetworksAreTheSameOnAnyNumberOfCores(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	var log []accesslog.Entry

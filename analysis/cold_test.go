@@ -13,7 +13,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A PoP that defers the requests of cold keys decides, counts and mitigates as one that counts each request at once.
+// A PoP that defers the requests of cold keys decides, counts and mitigates like one that counts each request
+// at once.
 func TestDeferredRequestsChangeNothing(t *testing.T) {
 	dir := t.TempDir()
 	clients := []byte{1, 1, 2, 8, 9}
@@ -54,7 +55,7 @@ func TestDeferredRequestsChangeNothing(t *testing.T) {
 			}
 		}
 		for i := range mitigated {
-			slices.Sort(mitigated[i]) // keys that are counted together come in any order
+			slices.Sort(mitigated[i]) // keys that are counted together have no fixed order
 		}
 		if diff := cmp.Diff(mitigated[1], mitigated[0]); diff != "" {
 			t.Errorf("mitigations (-at once +deferred):\n%s", diff)

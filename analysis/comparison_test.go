@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/internal/golden"
 )
 
-// goldenJSON compares v with a file of testdata: programs rely on its names.
+// goldenJSON compares v with a file of testdata, because programs rely on its names.
 func goldenJSON(t *testing.T, name string, v any) {
 	t.Helper()
 	text, err := json.MarshalIndent(v, "", "  ")
@@ -27,7 +27,7 @@ func goldenJSON(t *testing.T, name string, v any) {
 	golden.Check(t, filepath.Join("testdata", name), append(text, '\n'))
 }
 
-// compare returns what o says of entries, whose times count from newYear.
+// compare returns the results of o for entries, whose times count from newYear.
 func compare(t *testing.T, o analysis.ComparisonOptions, entries []accesslog.Entry) *analysis.Comparison {
 	t.Helper()
 	c, err := analysis.NewComparer(o)
@@ -41,8 +41,8 @@ func compare(t *testing.T, o analysis.ComparisonOptions, entries []accesslog.Ent
 	return c.Report()
 }
 
-// story is a client that only a stricter rule stops, one that is stopped by both, one that
-// only the old rule stops, and one with a path that nobody should print as it is.
+// story has a client that only the stricter rules refuse, one that both refuse, one that only the old rules
+// refuse, and one whose path must not be printed unescaped.
 func story() []accesslog.Entry {
 	entries := asks("7", 12, 0, time.Second)
 	entries = append(entries, asks("8", 40, 20*time.Second, time.Millisecond)...)
@@ -65,7 +65,7 @@ deny: [192.0.2.1]
 `
 )
 
-// A comparison says who is refused by one set of rules and not by the other.
+// A comparison shows who is refused by one set of rules and not by the other.
 func TestComparison(t *testing.T) {
 	most := uint64(10)
 	got := compare(t, analysis.ComparisonOptions{Rules: parse(t, newRules), Base: parse(t, oldRules), MaxNewlyRefused: &most}, story())
@@ -107,7 +107,7 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// Reports as people read them. No client can write to the terminal or into the page.
+// Reports are readable. No client can inject anything into the terminal or the page.
 func TestComparisonTexts(t *testing.T) {
 	most := uint64(10)
 	r := compare(t, analysis.ComparisonOptions{Rules: parse(t, newRules), Base: parse(t, oldRules), MaxNewlyRefused: &most, ReportOptions: analysis.ReportOptions{Top: 2}}, story())
@@ -163,7 +163,7 @@ func TestBadComparison(t *testing.T) {
 	}
 }
 
-// No path can leave its cell of the Markdown's table, and so the code that it is shown as.
+// No path can escape its cell in a Markdown table, or its code formatting.
 func TestMarkdownCells(t *testing.T) {
 	for _, path := range []string{`/a|b`, `/a\|b`, `/a\\|b`, `/a\`, "/`|`", `/\|![x](http://192.0.2.1)|`} {
 		entries := asks("7", 30, 0, time.Millisecond)
@@ -177,9 +177,9 @@ func TestMarkdownCells(t *testing.T) {
 		}
 		_, paths, _ := strings.Cut(b.String(), "Paths with the most")
 		row := regexp.MustCompile(`(?m)^\| .*100%.*$`).FindString(paths)
-		// A cell as GitHub reads it: a backslash and what follows it, or anything but a bar.
+		// cell matches a cell as GitHub parses it: a backslash and the next character, or anything but a bar.
 		cells := regexp.MustCompile(`\|((?:\\[[:punct:]]|[^|])*)`).FindAllStringSubmatch(row, -1)
-		if len(cells) != 4 { // the last is what follows the last bar: nothing
+		if len(cells) != 4 { // the last one, after the last bar, is empty
 			t.Fatalf("path %q: %d cells, want 3: %s", path, len(cells)-1, row)
 		}
 		if code := strings.TrimSpace(cells[0][1]); strings.Count(code, "`") != 2 || code[0] != '`' || code[len(code)-1] != '`' {

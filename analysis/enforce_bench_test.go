@@ -20,8 +20,7 @@ func parse(tb testing.TB, rules string) *rule.Set {
 	return set
 }
 
-// BenchmarkEnforcer measures a request, decided by the exact PoP and those that are asked for.
-// A tenth of the clients make nine tenths of the requests, and exceed the threshold.
+// BenchmarkEnforcer measures a request that the exact PoP and the given ones decide.
 func BenchmarkEnforcer(b *testing.B) {
 	rules := parse(b, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m}], mitigation_timeout: 1m}]")
 	for name, pop := range map[string]analysis.PoPOptions{

@@ -14,10 +14,10 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// newYear is the beginning of a window of each period that is used here.
+// newYear is the start of a window for each period in these tests.
 var newYear = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// enforce returns what o does to entries, whose times count from newYear.
+// enforce returns the results of o for entries, whose times count from newYear.
 func enforce(t *testing.T, o analysis.EnforcementOptions, entries []accesslog.Entry) *analysis.Enforcement {
 	t.Helper()
 	f, err := analysis.NewEnforcer(o)
@@ -31,8 +31,7 @@ func enforce(t *testing.T, o analysis.EnforcementOptions, entries []accesslog.En
 	return f.Report()
 }
 
-// asks returns n requests of a client, the first one at a time, each some time after the one
-// before.
+// asks returns n requests of a client, from a time on, at an interval.
 func asks(client string, n int, at, every time.Duration) (entries []accesslog.Entry) {
 	for range n {
 		entries = append(entries, accesslog.Entry{
@@ -43,9 +42,9 @@ func asks(client string, n int, at, every time.Duration) (entries []accesslog.En
 	return entries
 }
 
-// A report says who is refused what, from when on, and for how long.
+// A report shows who is refused, from when on, and for how long.
 func TestEnforcement(t *testing.T) {
-	entries := asks("7", 15, 0, time.Second) // over with the 11th, for 55 s
+	entries := asks("7", 15, 0, time.Second) // the 11th exceeds the limit, for 55 s
 	entries = append(entries, asks("8", 10, 20*time.Second, time.Millisecond)...)
 	entries = append(entries, asks("7", 1, 30*time.Second, 0)...)
 	got := enforce(t, analysis.EnforcementOptions{
@@ -97,8 +96,8 @@ func TestEnforcement(t *testing.T) {
 
 const perMinute = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}], mitigation_timeout: 1m}]"
 
-// A rule that fails closed refuses what comes while its shard is lost, and nothing else. That is
-// by the failure: exact counts are never lost.
+// A rule that fails closed refuses the requests that come while its shard is lost, and no others. The failure
+// is the cause: exact counts are never lost.
 func TestRulesThatFailClosed(t *testing.T) {
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 1m}], on_failure: closed}]")
 	entries := asks("1", 20, 0, time.Second)
@@ -113,7 +112,7 @@ func TestRulesThatFailClosed(t *testing.T) {
 	}
 }
 
-// Each wrong decision has the cause without which it would have been right.
+// The cause of each wrong decision is the one without which it would have been right.
 func TestCausesOfWrongDecisions(t *testing.T) {
 	late := analysis.PoPOptions{Nodes: 3, Shards: 2, Spread: analysis.ByRequest, Lag: 500 * time.Millisecond}
 	lossy := late
@@ -144,7 +143,7 @@ func TestCausesOfWrongDecisions(t *testing.T) {
 			analysis.Disagreement{}, analysis.Disagreement{Requests: 22, Clients: 1, ByCause: analysis.ByCause{Lag: 22}},
 		},
 		{
-			// Exactly the 12th is refused, at 26 s. The nodes send what they know at 35 s.
+			// By exact counts the 12th is refused, at 26 s. The nodes send their counts at 35 s.
 			"all shards are lost, and each node counts by itself until they are back",
 			lossy, slow,
 			analysis.Disagreement{}, analysis.Disagreement{Requests: 5, Clients: 1, ByCause: analysis.ByCause{Failure: 5}},
@@ -162,7 +161,7 @@ func TestCausesOfWrongDecisions(t *testing.T) {
 	}
 }
 
-// A request with several values is one request, whichever of them it is refused for.
+// A request with several values counts as one request, whichever value it is refused for.
 func TestEnforcementOfSeveralValues(t *testing.T) {
 	rules, err := rule.Parse("rules.yaml", []byte("rules: [{id: user, characteristics: [query:user], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1m}]"))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// What a rule would have done in a PoP of three nodes that learn of each other's counts and
-// mitigations half a second late.
+// This is what a rule would have done in a PoP of three nodes that learn of each other's counts and mitigations
+// half a second late.
 func ExampleEnforcer() {
 	rules, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m}]}]"))
 	if err != nil {
@@ -28,7 +28,7 @@ func ExampleEnforcer() {
 		return
 	}
 	start := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
-	for i := range int64(200) { // a second of a hundred requests, and another one
+	for i := range int64(200) { // a hundred requests in each of two seconds
 		enforcer.Add(&accesslog.Entry{
 			Time: start + i*10_000, Client: "203.0.113.9", Addr: netip.MustParseAddr("203.0.113.9"),
 			Method: "GET", Host: "example.com", Path: "/search", Status: 200,

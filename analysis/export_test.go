@@ -1,6 +1,6 @@
 package analysis
 
-// Places returns for how many clients s has windows, in use or free.
+// Places returns the number of clients for which s has windows, in use or free.
 func (s *Sweep) Places() (n int) {
 	for _, p := range s.parts {
 		for _, g := range p.grids {

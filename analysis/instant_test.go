@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// naive counts by remembering everything, and looks everything through.
+// naive counts by remembering everything and scanning all of it.
 type naive struct {
 	rule    *rule.Rule
 	counted map[string][]int64
@@ -49,7 +49,7 @@ func (n *naive) refuses(client string, t int64) bool {
 	return false
 }
 
-// Exact counts decide as one does that remembers everything.
+// Exact counts decide like a counter that remembers everything.
 func TestExactCountsAreExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := rapid.SampledFrom([]string{
@@ -66,7 +66,7 @@ func TestExactCountsAreExact(t *testing.T) {
 		clients := rapid.SliceOfN(rapid.SampledFrom([]string{"1", "1", "1", "2"}), len(steps), len(steps)).Draw(t, "clients")
 		now := int64(1e15)
 		for i, step := range steps {
-			now += max(0, step-6) * 250e3 // half of them at once
+			now += max(0, step-6) * 250e3 // half of them at the same time
 			e := accesslog.Entry{Time: now, Client: clients[i], Method: "GET", Path: "/"}
 			d := decide(&e)[byExactCounts]
 			if want := want.refuses(e.Client, now); d.verdict.Refused() != want {
@@ -76,7 +76,7 @@ func TestExactCountsAreExact(t *testing.T) {
 	})
 }
 
-// instantly returns what an instantPoP decides about one request after the other.
+// instantly returns the decisions of an instantPoP about each request in turn.
 func instantly(rules *rule.Set) func(*accesslog.Entry) [ways]outcome {
 	p := newRulesPlayer(rule.ClientPrefix{}, rules)
 	p.owners = 1
@@ -89,7 +89,7 @@ func instantly(rules *rule.Set) func(*accesslog.Entry) [ways]outcome {
 	}
 }
 
-// likeANode returns what decides about one request after the other as an instantPoP does. It fails t unless the
+// likeANode returns a function that decides each request in turn as an instantPoP does. It fails t unless the
 // code of nodes, which a Simulation runs, decides the same.
 func likeANode(t *rapid.T, file string) func(*accesslog.Entry) outcome {
 	set, err := rule.Load(file)
@@ -168,7 +168,7 @@ func drawEntries(t *rapid.T, n int, clients []byte) (log []accesslog.Entry) {
 	return log
 }
 
-// An instantPoP decides as the code of nodes does, which a Simulation runs.
+// An instantPoP decides like the code of nodes, which a Simulation runs.
 func TestInstantPoPIsLikeANode(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// What is kept is that of clients who are active, however long the log.
+// The memory depends on the number of active clients, not on the length of the log.
 func TestMemoryIsThatOfActiveClients(t *testing.T) {
 	set, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 2, period: 10s}], mitigation_timeout: 5s}]"))
 	if err != nil {
@@ -27,14 +27,14 @@ func TestMemoryIsThatOfActiveClients(t *testing.T) {
 	}
 	items := 0
 	for _, shard := range s.shards {
-		shard.grow() // without what has expired
+		shard.grow() // removes expired counters
 		items += shard.taken + len(shard.records)
 		if n := len(shard.counters); n > 2*fewestCounters {
 			t.Errorf("a shard has places for %d counters, of which it needs %d", n, shard.taken)
 		}
 	}
-	// 2.5 clients a second, each with a counter for 26 s, perhaps two, and a record for 15. Records
-	// are kept until there are many.
+	// There are 2.5 clients a second. Each has one or two counters for 26 s and a record for 15 s. Expired
+	// records are only removed when there are many.
 	if most := 3*27*3 + 2*(fewestCounters+3*16); items == 0 || items > most {
 		t.Errorf("%d items are in the shards, want %d at most", items, most)
 	}
@@ -64,8 +64,8 @@ func TestMemoryIsThatOfActiveKeys(t *testing.T) {
 		p.add(&accesslog.Entry{Time: int64(i) * 1e5, Client: "1", Path: fmt.Sprint("/", i/4)})
 	}
 	p.finish()
-	// 2.5 keys a second, for 20 to 40 s, and those of a batch.
-	n := uint32(0) // of the one that has the client
+	// 2.5 keys a second, for 20 to 40 s, plus those of a batch.
+	n := uint32(0) // number of the client's request
 	for _, x := range all {
 		n += x.of[0].group.young.numbers.Len()
 	}

@@ -35,17 +35,17 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A realNode is a node of a PoP in fake time, asked over HTTP, with an origin that answers
-// what it is told to, and shards behind pipes.
+// A realNode is a node of a PoP in fake time, reached over HTTP, with an origin that answers as told, and
+// shards behind pipes.
 type realNode struct {
 	*pop.Node
 	answer int // status of the origin
 	end    func()
 }
 
-// startNode starts a node in a bubble. A simulation without a lag counts each request before
-// the next one comes, and knows time in microseconds, as all arithmetic of limits does. So
-// the node flushes after a nanosecond, and its clock shows no parts of a microsecond.
+// startNode starts a node in a bubble. A simulation without a lag counts each request before the next one, and
+// has times in microseconds, like all arithmetic of limits. So the node flushes after a nanosecond, and its
+// clock shows whole microseconds.
 func startNode(t *testing.T, rules *rule.Set, shards int) *realNode {
 	t.Helper()
 	n := new(realNode)
@@ -98,7 +98,7 @@ func (n *realNode) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: n.answer, Header: http.Header{"From": {"origin"}}, Body: http.NoBody, Request: r}, nil
 }
 
-// ask sends the request that e tells of, and returns what a client sees of the verdict.
+// ask sends the request of e, and returns the verdict as a client sees it.
 func (n *realNode) ask(e *accesslog.Entry, from netip.Addr) (seen string) {
 	n.answer = e.Status
 	r := httptest.NewRequest(e.Method, "http://"+e.Host+e.Path+"?"+e.Query, nil)
@@ -128,7 +128,7 @@ func (n *realNode) ask(e *accesslog.Entry, from netip.Addr) (seen string) {
 	return strconv.Itoa(w.Code)
 }
 
-// seenOf returns what a client sees of a verdict.
+// seenOf returns a verdict as a client sees it.
 func seenOf(v limit.Verdict) string {
 	switch v {
 	case limit.Passed, limit.Logged, limit.Allowed:
@@ -139,8 +139,7 @@ func seenOf(v limit.Verdict) string {
 	return v.String()
 }
 
-// verdicts returns how many requests had each verdict by each rule, as the node's metrics
-// have it.
+// verdicts returns the number of requests by rule and verdict, from the node's metrics.
 func (n *realNode) verdicts(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := n.Gatherer().Gather()
@@ -165,8 +164,8 @@ func (n *realNode) verdicts(t *testing.T) map[string]float64 {
 	return all
 }
 
-// sameAsNode plays entries, whose times count from the beginning, to a node and to a
-// simulation of one, and compares what they decide.
+// sameAsNode plays entries, whose times count from the beginning, to a node and to a simulation of one, and
+// compares their decisions.
 func sameAsNode(t *testing.T, rules string, shards int, entries []accesslog.Entry) (verdicts map[string]float64) {
 	t.Helper()
 	set := parse(t, rules)
@@ -186,7 +185,7 @@ func sameAsNode(t *testing.T, rules string, shards int, entries []accesslog.Entr
 			if ties++; e.Time > last || i == 0 {
 				last, ties = e.Time, 0
 			}
-			// Requests of the same microsecond come one after the other.
+			// Requests in the same microsecond come one after the other.
 			time.Sleep(time.Until(begin.Add(time.Duration(e.Time)*time.Microsecond + 2*ties)))
 			got := node.ask(&e, clientAddr(&e))
 			e.Time += begin.UnixMicro()
@@ -207,8 +206,7 @@ func sameAsNode(t *testing.T, rules string, shards int, entries []accesslog.Entr
 	return verdicts
 }
 
-// clientAddr returns the address from which a client asks the node: its own, or one for each
-// number.
+// clientAddr returns the address of a client of the node: its own, or one derived from its number.
 func clientAddr(e *accesslog.Entry) netip.Addr {
 	if e.Addr.IsValid() {
 		return e.Addr
@@ -228,7 +226,7 @@ deny: [192.0.2.13]
 allow: [192.0.2.14]
 `
 
-// bursts returns requests of clients that ask at their own pace, and in bursts.
+// bursts returns requests of clients that send at their own pace and in bursts.
 func bursts(seed uint64, n int) (entries []accesslog.Entry) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	now := int64(0)
@@ -268,7 +266,7 @@ func bursts(seed uint64, n int) (entries []accesslog.Entry) {
 	return entries
 }
 
-// A simulated node without a lag decides about every request as a real one does.
+// A simulated node without a lag decides every request like a real one.
 func TestSimulationEqualsNode(t *testing.T) {
 	all := map[string]float64{}
 	for seed := range uint64(4) {
@@ -285,7 +283,7 @@ func TestSimulationEqualsNode(t *testing.T) {
 	}
 }
 
-// The same for the first requests of real traces, whose times are whole seconds.
+// The same holds for the first requests of real traces, whose times are whole seconds.
 func TestSimulationEqualsNodeOnTraces(t *testing.T) {
 	files, err := filepath.Glob(trace.Shared(t, "traces", "*.tsv.gz"))
 	if err != nil || len(files) == 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// paced draws when one client's requests come, in microseconds after newYear: bursts, pauses,
-// and many at the same moment.
+// paced draws the times of one client's requests, in microseconds after newYear: bursts, pauses, and many at
+// the same time.
 func paced(t *rapid.T) (times []int64) {
 	pauses := rapid.SliceOfN(rapid.SampledFrom([]int64{0, 0, 1, 1000, 100_000, 500_000, 1_000_000, 3_000_000, 11_000_000}), 1, 150).Draw(t, "pauses")
 	now := int64(0)
@@ -25,7 +25,7 @@ func paced(t *rapid.T) (times []int64) {
 	return times
 }
 
-// play returns which of the requests of one client pass a PoP.
+// play returns which requests of one client pass a PoP.
 func play(t *rapid.T, o analysis.PoPOptions, threshold int, timeout string, times []int64) (passed []bool) {
 	rules, err := rule.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 5s}], mitigation_timeout: %s}]", threshold, timeout))
 	if err != nil {
@@ -42,7 +42,7 @@ func play(t *rapid.T, o analysis.PoPOptions, threshold int, timeout string, time
 	return passed
 }
 
-// drawnPoP is a PoP with something the matter with it, but for its clocks.
+// drawnPoP draws a PoP with faults, but with equal clocks.
 func drawnPoP(t *rapid.T) analysis.PoPOptions {
 	o := analysis.PoPOptions{
 		Nodes:  rapid.IntRange(1, 4).Draw(t, "nodes"),
@@ -61,8 +61,8 @@ func drawnPoP(t *rapid.T) analysis.PoPOptions {
 	return o
 }
 
-// A client whose estimate never exceeds the threshold, with nothing lost and nothing late, is
-// refused nothing, whatever is lost or late.
+// A client whose estimate never exceeds the threshold, with nothing lost and nothing late, is never refused,
+// whatever is lost or late.
 func TestInnocentsPassWhateverFails(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		times := paced(t)
@@ -84,7 +84,7 @@ func TestInnocentsPassWhateverFails(t *testing.T) {
 	})
 }
 
-// Where nothing is late, a key passes 2·threshold + 1 requests at most in any period.
+// If nothing is late, a key passes at most 2·threshold + 1 requests in any period.
 func TestTheGuiltyAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		times := paced(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/analysis"
 )
 
-// Names of clients are in no output unless they have passed through the Namer.
+// Names of clients appear in no output unless they have passed through the Namer.
 func TestPseudonyms(t *testing.T) {
 	name := analysis.Pseudonyms([]byte("a key"))
 	if a, b := name("192.0.2.1"), name("192.0.2.2"); a == b || a != name("192.0.2.1") || a != analysis.Pseudonyms([]byte("a key"))("192.0.2.1") {

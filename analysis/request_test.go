@@ -8,8 +8,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Clients without an address have one each, in a network of its own, also where a large
-// network is one client.
+// Each client without an address gets one in its own network, even if a large network is one client.
 func TestAddressesOfClientsWithout(t *testing.T) {
 	clients := []string{"0", "1", "2", "256", "65536", "7", "007", "36028797018963967", "36028797018963968", "example.com", "-", "a user"}
 	for _, prefix := range []rule.ClientPrefix{{}, {IPv6: 48}, {IPv6: 128}} {
@@ -32,7 +31,7 @@ func TestAddressesOfClientsWithout(t *testing.T) {
 	}
 }
 
-// Headers of an entry come as a node would be sent them.
+// Header fields of an entry are those that a node would receive.
 func TestHeadersOfAnEntry(t *testing.T) {
 	r := requests{fields: true}
 	for range 2 {

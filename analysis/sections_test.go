@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// html returns the page that sections make, which is well-formed, and the text in it.
+// html returns the page of sections, which must be well-formed, and its text.
 func html(t *testing.T, d page.Document) (raw, text string) {
 	t.Helper()
 	var b bytes.Buffer
@@ -40,7 +40,7 @@ func html(t *testing.T, d page.Document) (raw, text string) {
 	}
 }
 
-// hostile is office with paths of somebody who hopes that the report is opened.
+// hostile is office with paths of an attacker who hopes that somebody opens the report.
 func hostile() []accesslog.Entry {
 	log := office()
 	for i := range log {

@@ -17,19 +17,19 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A shedOracle decides requests by networks from what docs/rules.md says, slowly: it keeps all requests. It shares no
-// code with what it checks but the hash.
+// A shedOracle decides requests by networks according to docs/rules.md, slowly: it keeps all requests. It
+// shares only the hash with the code that it checks.
 type shedOracle struct {
 	rules []networkRule
-	exact bool // it counts the requests of the trailing period, instead of estimating by two windows
+	exact bool // counts the requests of the trailing period instead of estimating by two windows
 	seen  map[string][]seen
-	until map[string]int64 // when a mitigation ends
+	until map[string]int64 // ends of mitigations
 }
 
 // A networkRule is a rule that counts by network, or by client if it has 32 bits.
 type networkRule struct {
 	id         string
-	bits       int // of IPv4 networks; twice as many for IPv6
+	bits       int // prefix length for IPv4; twice as long for IPv6
 	limits     [][2]int64
 	timeout    int64
 	cost       int64
@@ -37,13 +37,13 @@ type networkRule struct {
 	shed       bool
 }
 
-// A seen is a request that was counted under a key, of a client, at a time in microseconds.
+// A seen is a request of a client that was counted under a key, at a time in microseconds.
 type seen struct {
 	at     int64
 	client netip.Addr
 }
 
-// part returns the first bits of an address, twice as many of an IPv6 address.
+// part returns the first bits of an address, twice as many for IPv6.
 func part(addr netip.Addr, bits int) netip.Addr {
 	raw, from := addr.AsSlice(), bits
 	if addr.Is6() {
@@ -58,8 +58,8 @@ func part(addr netip.Addr, bits int) netip.Addr {
 
 func (r *networkRule) key(addr netip.Addr) string { return r.id + " " + part(addr, r.bits).String() }
 
-// share returns the part of a key's clients that are refused before a client, of 1<<32: version 1, the rule's ID, and
-// the kind (9), name, presence and value of its characteristic make the key.
+// share returns the position of a client in the order in which a key's clients are refused, out of 1<<32. The
+// key consists of version 1, the rule's ID, and the kind (9), name, presence and value of its characteristic.
 func (r *networkRule) share(addr, client netip.Addr, now int64) int64 {
 	text := func(b []byte, s string) []byte {
 		return append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
@@ -76,7 +76,7 @@ func (r *networkRule) share(addr, client netip.Addr, now int64) int64 {
 
 func (r *networkRule) name() string { return fmt.Sprintf("%d/%d", r.bits, 2*r.bits) }
 
-// over reports whether the estimate of a key in a period is greater than a number, in whole requests.
+// over reports whether the estimate of a key in a period is greater than n, in whole requests.
 func (o *shedOracle) over(r *networkRule, key string, period, now int64, than *big.Int) bool {
 	sum := int64(0) // weighted by microseconds
 	for _, s := range o.seen[key] {
@@ -90,8 +90,9 @@ func (o *shedOracle) over(r *networkRule, key string, period, now int64, than *b
 	return big.NewInt(sum).Cmp(new(big.Int).Mul(than, big.NewInt(period))) > 0
 }
 
-// exceeds reports whether a limit is exceeded, and when all are back at the threshold if no more requests come. By
-// exact counts a rule that sheds is said to be back a period later, since it refuses nobody below the threshold anyway.
+// exceeds reports whether a limit is exceeded, and when all limits are back at the threshold without further
+// requests. By exact counts a rule that sheds is back a period later, because it refuses nobody below the
+// threshold anyway.
 func (o *shedOracle) exceeds(r *networkRule, key string, now int64) (exceeds bool, back int64) {
 	for _, l := range r.limits {
 		threshold := big.NewInt(l[0])
@@ -107,8 +108,8 @@ func (o *shedOracle) exceeds(r *networkRule, key string, now int64) (exceeds boo
 	return exceeds, back
 }
 
-// enough reports whether enough clients of a key were seen in this window of the first limit and the one before. A node has a
-// bit for each of 128 hashes.
+// enough reports whether enough clients of a key were seen in this window of the first limit and the previous
+// one. A node has a bit for each of 128 hashes.
 func (o *shedOracle) enough(r *networkRule, key string, now int64) bool {
 	bits := map[byte]bool{}
 	for _, s := range o.seen[key] {
@@ -120,7 +121,7 @@ func (o *shedOracle) enough(r *networkRule, key string, now int64) bool {
 	return len(bits) >= r.minClients
 }
 
-// decide returns the rules that refuse a request, the narrowest first, and counts it.
+// decide returns the rules that refuse a request, the narrowest first, and counts the request.
 func (o *shedOracle) decide(addr netip.Addr, now int64) (by []*networkRule) {
 	client := part(addr, 32)
 	for i := range o.rules {
@@ -148,8 +149,8 @@ func (o *shedOracle) decide(addr netip.Addr, now int64) (by []*networkRule) {
 	return by
 }
 
-// count counts a request, which may begin a mitigation. One that is under way is prolonged if that is worth it: by at least
-// 100 ms, and half of what is left.
+// count counts a request, which may start a mitigation. It extends an active one only by at least 100 ms and
+// half of the remaining time.
 func (o *shedOracle) count(r *networkRule, key string, client netip.Addr, now int64) {
 	o.seen[key] = append(o.seen[key], seen{now, client})
 	exceeds, back := o.exceeds(r, key, now)
@@ -162,8 +163,8 @@ func (o *shedOracle) count(r *networkRule, key string, client netip.Addr, now in
 	}
 }
 
-// A replay refuses the clients that the specification says, by exact counts and by the nodes' estimate, at once on one
-// node.
+// A replay refuses the clients that the specification defines, by exact counts and by the estimate of a single
+// node that knows everything at once.
 func TestShedClientsAreThoseSpecified(t *testing.T) {
 	shed, passed, epochs := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -30,7 +30,7 @@ func decide(t *testing.T, o analysis.PoPOptions, rules *rule.Set, entries []acce
 	return verdicts
 }
 
-// passes returns how many requests pass.
+// passes returns the number of requests that pass.
 func passes(verdicts []limit.Verdict) (n int) {
 	for _, v := range verdicts {
 		if !v.Refused() {
@@ -40,7 +40,7 @@ func passes(verdicts []limit.Verdict) (n int) {
 	return n
 }
 
-// Nodes that know everything at once are like one, wherever the counts are.
+// Nodes that know everything at once decide like one node, wherever the counts are.
 func TestNodesWithoutLagAreLikeOne(t *testing.T) {
 	rules, entries := parse(t, manyRules), bursts(7, 6000)
 	want := decide(t, analysis.PoPOptions{}, rules, entries)
@@ -57,7 +57,7 @@ func TestNodesWithoutLagAreLikeOne(t *testing.T) {
 	}
 }
 
-// The same options give the same verdicts, and the seed says who meets whom.
+// The same options give the same verdicts, and the seed determines the nodes of requests.
 func TestSimulationIsDeterministic(t *testing.T) {
 	rules, entries := parse(t, manyRules), bursts(8, 3000)
 	o := analysis.PoPOptions{
@@ -74,8 +74,8 @@ func TestSimulationIsDeterministic(t *testing.T) {
 	}
 }
 
-// A client passes the threshold at each node, however late their counts are: each node refuses
-// it on its own evidence.
+// A client passes the threshold once at each node, however late their counts are: each node refuses it by its
+// own counts.
 func TestWhatPassesUnderALag(t *testing.T) {
 	rules := parse(t, perMinute)
 	flood := asks("1", 400, 0, 10*time.Millisecond) // in 4 s
@@ -95,7 +95,7 @@ func TestWhatPassesUnderALag(t *testing.T) {
 	}
 }
 
-// A node that has gathered many counts does not wait for the lag, and drops none.
+// A node with many pending counts does not wait for the lag, and drops none.
 func TestManyCountsAreSentSooner(t *testing.T) {
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1h}]}]")
 	entries := asks("0", 11, 0, 0)
@@ -109,22 +109,20 @@ func TestManyCountsAreSentSooner(t *testing.T) {
 	}
 }
 
-// Nodes whose clocks are apart count the same moment in different windows: each knows half of
-// what it should.
+// Nodes with different clocks count the same moment in different windows: each knows half of the requests.
 func TestWhatPassesUnderSkew(t *testing.T) {
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 1m}]")
 	entries := asks("1", 30, 9*time.Second, 10*time.Millisecond)
 	o := analysis.PoPOptions{Nodes: 2, Spread: analysis.ByRequest}
 	together := passes(decide(t, o, rules, entries))
-	o.Skew = 4 * time.Second // one is at 7 s, the other at 11 s
+	o.Skew = 4 * time.Second // one clock is at 7 s, the other at 11 s
 	apart := passes(decide(t, o, rules, entries))
 	if together != 11 || apart <= together || apart > 22 {
 		t.Errorf("%d requests pass with the same clocks, want 11; %d with clocks that are apart, want more, and 22 at most", together, apart)
 	}
 }
 
-// A shard that is lost takes its counts along, and a client passes the threshold once more.
-// Mitigations that are known stay.
+// A lost shard loses its counts, and a client passes the threshold once more. Known mitigations stay.
 func TestLosses(t *testing.T) {
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1h}]}]")
 	for _, tt := range []struct {
@@ -153,7 +151,7 @@ func TestLosses(t *testing.T) {
 		}
 	}
 
-	// A node that has not heard of the client begins anew, once.
+	// A node that does not know the client counts from zero, once.
 	seen := map[int]bool{}
 	entries := append(asks("1", 10, 0, time.Second), asks("1", 50, 2*time.Minute, time.Second)...)
 	for seed := range uint64(8) {

@@ -19,14 +19,14 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// rewriteSubWindows makes the figures of docs/accuracy.md about sub-windows under enforcement. It
-// plays five real traces some 80 times each, which takes minutes.
+// rewriteSubWindows computes the figures of docs/accuracy.md about sub-windows under enforcement. It plays five
+// real traces about 80 times each, which takes minutes.
 var rewriteSubWindows = flag.String("sub-windows", "", "write what sub-windows do under enforcement to this `file`, and a plot beside it")
 
 var traces = []string{"bplogs", "airisdata", "esnote_2017", "srhegde", "xzymo"}
 
-// entries returns the requests of a trace, each at its place within its second: the kth of n
-// of one client at (k+½)/n.
+// entries returns the requests of a trace, spread over their seconds: the kth of a client's n requests at
+// (k+½)/n.
 func entries(t *testing.T, name string) []accesslog.Entry {
 	arrivals := trace.Arrivals(t, name)
 	all := make([]accesslog.Entry, 0, len(arrivals))
@@ -48,13 +48,12 @@ func entries(t *testing.T, name string) []accesslog.Entry {
 	return all
 }
 
-// An exactly is what a limit does by exact counts, the way that a PoP enforces it: from when
-// a client is over, until no more than the threshold are left in the period, it is refused,
-// and not counted.
+// An exactly decides by exact counts, as a PoP enforces a limit: from the time when a client exceeds it until
+// no more than the threshold are left in the period, the client is refused and not counted.
 type exactly struct {
 	refused   []bool          // by request
-	innocents map[string]bool // clients that have never been over, with all their requests counted
-	attack    int             // requests that are refused
+	innocents map[string]bool // clients that never exceed the limit, with all their requests counted
+	attack    int             // refused requests
 }
 
 func enforceExactly(all []accesslog.Entry, l accuracy.Limit, timeout time.Duration) exactly {
@@ -85,10 +84,10 @@ func enforceExactly(all []accesslog.Entry, l accuracy.Limit, timeout time.Durati
 	return x
 }
 
-// A played is what a PoP decided, beside the exact decisions.
+// A played has the decisions of a PoP compared with the exact ones.
 type played struct {
 	requests, wronglyRefused, wronglyPassed, attack int
-	innocents                                       int // clients that were refused something
+	innocents                                       int // refused clients
 	innocentRequests                                int
 }
 
@@ -105,7 +104,7 @@ func (p played) wrongPct() float64 {
 	return 100 * float64(p.wronglyRefused+p.wronglyPassed) / float64(p.requests)
 }
 
-// enforced lets a PoP enforce a limit.
+// enforced makes a PoP enforce a limit.
 func enforced(all []accesslog.Entry, x exactly, l accuracy.Limit, timeout time.Duration, subWindows string, nodes int) (p played, err error) {
 	rules, err := rule.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: r, characteristics: [ip], limits: [{threshold: %d, period: %ds, sub_windows: %s}], mitigation_timeout: %ds}]", l.Threshold, l.Period/1e6, subWindows, timeout/time.Second))
 	if err != nil {
@@ -241,7 +240,7 @@ func plot(bars []bar) string {
 	return b.String() + "</svg>\n"
 }
 
-// subWindowsDecideBetter plays one trace only: with sub-windows fewer decisions are wrong.
+// With sub-windows fewer decisions are wrong. subWindowsDecideBetter plays one trace only.
 func subWindowsDecideBetter(t *testing.T) {
 	all, l := entries(t, "xzymo"), accuracy.Limit{Threshold: 20, Period: 60e6}
 	x := enforceExactly(all, l, 0)

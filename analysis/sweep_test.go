@@ -28,7 +28,7 @@ func entry(at float64, addr string) accesslog.Entry {
 // A fataler is a test, or a draw of one.
 type fataler interface{ Fatal(...any) }
 
-// sweep returns what a Sweep finds in a log.
+// sweep returns the results of a Sweep for a log.
 func sweep(t fataler, log []accesslog.Entry, o analysis.SweepOptions) *analysis.SweepReport {
 	s, err := analysis.NewSweep(o)
 	if err != nil {
@@ -42,7 +42,7 @@ func sweep(t fataler, log []accesslog.Entry, o analysis.SweepOptions) *analysis.
 	return s.Report()
 }
 
-// A throttle is one rule as it is defined. It keeps every request.
+// A throttle implements one rule by its definition. It keeps every request.
 type throttle struct {
 	threshold, period, timeout int64
 	passed                     map[string][]int64 // times, by client
@@ -64,9 +64,9 @@ func (h *throttle) over(client string, t int64) bool {
 	return prev*(h.period-t%h.period)+cur*h.period > h.threshold*h.period
 }
 
-// request lets a request of some clients at once pass or not, and reports whether it does. While
-// nothing passes the estimate only falls, so that a mitigation lasts exactly as long as the
-// estimate is over, or its timeout runs.
+// request decides a request of several clients at once, and reports whether it passes. While no request passes,
+// the estimate only falls, so a mitigation lasts exactly as long as the estimate exceeds the threshold, or its
+// timeout runs.
 func (h *throttle) request(clients []string, t int64) (passed bool) {
 	passed = true
 	for _, client := range clients {
@@ -87,7 +87,7 @@ func (h *throttle) request(clients []string, t int64) (passed bool) {
 	return passed
 }
 
-// Every cell of the grid is what its rule would do by itself.
+// Every cell of the grid has the results of its rule alone.
 func TestSweepCellsAreRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		timeout := rapid.SampledFrom([]time.Duration{0, 3 * time.Second, time.Minute}).Draw(t, "timeout")
@@ -154,7 +154,7 @@ func TestSweepCellsAreRules(t *testing.T) {
 	})
 }
 
-// What is counted apart has the values of its characteristics as its name.
+// The name of a key consists of the values of its characteristics.
 func TestSweepSources(t *testing.T) {
 	three := func(change func(*accesslog.Entry)) (log []accesslog.Entry) {
 		for range 3 {
@@ -207,7 +207,7 @@ func TestSweepSources(t *testing.T) {
 	}
 }
 
-// Requests that a characteristic does not concern are neither counted nor clients.
+// Requests to which a characteristic does not apply are neither counted nor clients.
 func TestSweepSkips(t *testing.T) {
 	set, err := rule.Parse("skip", []byte(`rules: [{id: a, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 1, period: 1s}]}]`))
 	if err != nil {
@@ -264,7 +264,7 @@ func TestSweepOptions(t *testing.T) {
 	}
 }
 
-// Clients that are gone are counted, but have no counts. One that comes back is as new.
+// Inactive clients are counted, but keep no counts. A client that returns is like a new one.
 func TestSweepForgets(t *testing.T) {
 	s, err := analysis.NewSweep(analysis.SweepOptions{Thresholds: []uint64{3}, Periods: []time.Duration{time.Second, 10 * time.Second}})
 	if err != nil {
@@ -301,7 +301,7 @@ func TestSweepForgets(t *testing.T) {
 	}
 }
 
-// An empty log is no reason to stop.
+// An empty log is not an error.
 func TestSweepOfNothing(t *testing.T) {
 	report := sweep(t, nil, analysis.SweepOptions{})
 	var b bytes.Buffer
@@ -313,7 +313,7 @@ func TestSweepOfNothing(t *testing.T) {
 	}
 }
 
-// A sweep of many clients, few of which exceed anything.
+// A sweep has many clients, few of which exceed a threshold.
 func BenchmarkSweep(b *testing.B) {
 	names := make([]accesslog.Entry, 200_000)
 	for i := range names {

@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// Nine people ask once a minute, and a machine every second.
+// Nine people send a request a minute, and a machine sends one a second.
 func ExampleSweep() {
 	s, err := analysis.NewSweep(analysis.SweepOptions{
 		Thresholds: []uint64{1, 2, 10, 100}, Periods: []time.Duration{time.Minute}, MaxClientsPct: 10,

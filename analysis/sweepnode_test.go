@@ -16,8 +16,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// refusedByNode returns how many requests of each client a simulated node refuses that
-// counts each of them before the next one comes.
+// refusedByNode returns the number of refused requests of each client at a simulated node that counts each
+// request before the next one.
 func refusedByNode(t *testing.T, log []accesslog.Entry, threshold uint64, period, timeout time.Duration) map[string]uint64 {
 	t.Helper()
 	set, err := rule.Parse("rules", fmt.Appendf(nil, "rules: [{id: a, characteristics: [ip], limits: [{threshold: %d, period: %s}], mitigation_timeout: %s}]",
@@ -39,7 +39,7 @@ func refusedByNode(t *testing.T, log []accesslog.Entry, threshold uint64, period
 	return refused
 }
 
-// A cell refuses the very requests that a node would refuse.
+// A cell refuses exactly the requests that a node would refuse.
 func TestSweepEqualsANode(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -67,7 +67,7 @@ func TestSweepEqualsANode(t *testing.T) {
 	}
 }
 
-// The same for real traffic.
+// The same holds for real traffic.
 func TestSweepEqualsANodeOnATrace(t *testing.T) {
 	var log []accesslog.Entry
 	for _, a := range trace.Arrivals(t, "xzymo")[:20_000] {
@@ -94,7 +94,8 @@ func equalsANode(t *testing.T, log []accesslog.Entry, thresholds []uint64, perio
 	}
 }
 
-// The cores that share the keys change nothing, nor the order of sources with as many refusals.
+// The number of goroutines that share the keys changes nothing, not even the order of sources with equally many
+// refusals.
 func TestSweepIsTheSameOnAnyNumberOfCores(t *testing.T) {
 	var by [][]rule.Characteristic
 	for _, text := range []string{"ip", "ip+path", "host+ip", "network:16/32"} {

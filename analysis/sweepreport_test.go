@@ -19,8 +19,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// office is a log of 2000 clients. Most make a few requests, 200 once seven and 20 once
-// fifteen at a time. Of three machines each makes more than the one before.
+// office is a log of 2000 clients. Most send a few requests, 200 send seven once, and 20 send fifteen at a time
+// once. Of three machines each sends more than the previous one.
 func office() (log []accesslog.Entry) {
 	random := rand.New(rand.NewPCG(1, 2))
 	begin := float64(time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC).Unix())
@@ -49,8 +49,8 @@ func office() (log []accesslog.Entry) {
 	return log
 }
 
-// In a minute the machines make 30, 120 and 600 requests. So 223 clients are touched by a
-// threshold of 5, 23 by 10, 3 by 20, 2 by 50 and 100, and 1 by 200 and 500.
+// In a minute the machines send 30, 120 and 600 requests. So a threshold of 5 affects 223 clients, 10 affects
+// 23, 20 affects 3, 50 and 100 affect 2, and 200 and 500 affect 1.
 func TestSweepRecommends(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -120,7 +120,7 @@ func TestSweepText(t *testing.T) {
 	}
 }
 
-// What is recommended can be loaded, and is what was tried.
+// The recommended rules can be loaded, and equal those that were tried.
 func TestSweepRules(t *testing.T) {
 	header, err := rule.Parse("skip", []byte(`rules: [{id: a, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 1, period: 1s}]}]`))
 	if err != nil {
@@ -162,7 +162,7 @@ func TestSweepRules(t *testing.T) {
 	}
 }
 
-// Curves of periods for which thresholds do the same are one line with both names.
+// Curves of periods with the same results are one line with both names.
 func TestCurvesThatCoincide(t *testing.T) {
 	var log []accesslog.Entry
 	add := func(second, n int, client string) {
@@ -188,7 +188,7 @@ func TestCurvesThatCoincide(t *testing.T) {
 	}
 }
 
-// Networks are named by their address and size.
+// The name of a network has its address and prefix length.
 func TestSweepNamesNetworks(t *testing.T) {
 	list, err := analysis.ParseCharacteristics("network:24/48")
 	if err != nil {

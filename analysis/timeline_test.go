@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A timeline covers all of the log, in at most this many parts.
+// A timeline covers the whole log, in at most this many parts.
 func TestTimeline(t *testing.T) {
 	for _, tt := range []struct {
 		seconds, step int64
@@ -25,7 +25,7 @@ func TestTimeline(t *testing.T) {
 			t.Errorf("%d s: %d parts of %d s from %v with %d requests, %d refused", tt.seconds, len(r.Points), r.StepS, r.From, requests, refused)
 		}
 	}
-	// A pause of years is no work of years.
+	// A pause of years costs no work.
 	var l TimelineCollector
 	l.Add(0, false)
 	l.Add(1e9*1e6, false)
@@ -34,7 +34,7 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// Of any number of clients a bounded number is watched, those with the most refusals among them.
+// A bounded number of clients is watched, including those with the most refusals.
 func TestWatch(t *testing.T) {
 	var w watch
 	busy, late := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")

@@ -7,7 +7,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Of very many paths the frequent ones are remembered.
+// Of very many paths, the frequent ones are remembered.
 func TestTopPaths(t *testing.T) {
 	var r refusals
 	var q replayed

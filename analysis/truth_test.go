@@ -13,8 +13,8 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// If the log marks an attack, the report says what is refused of it, and what else is. A client may
-// be on both sides.
+// If the log marks an attack, the report shows how much of it is refused, and how much of the rest. A client
+// may be on both sides.
 func TestTruth(t *testing.T) {
 	mark := func(entries []accesslog.Entry) []accesslog.Entry {
 		for i := range entries {
@@ -23,7 +23,7 @@ func TestTruth(t *testing.T) {
 		return entries
 	}
 	entries := slices.Concat(
-		mark(asks("7", 15, 0, 10*time.Millisecond)), // over with the 11th, which is the last that passes
+		mark(asks("7", 15, 0, 10*time.Millisecond)), // the 11th exceeds the limit and passes
 		asks("7", 3, time.Second, time.Millisecond), // a neighbour behind the same address
 		asks("8", 12, 2*time.Second, time.Millisecond),
 		asks("9", 5, 3*time.Second, time.Millisecond),

@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// What is allocated does not grow with the lines: batches and blocks are used again.
+// The number of allocations does not grow with the number of lines: batches and blocks are reused.
 func TestLinesAllocateNothing(t *testing.T) {
 	const lines = 50_000
 	for _, f := range accesslog.Formats() {
@@ -44,8 +44,8 @@ func TestLinesAllocateNothing(t *testing.T) {
 	}
 }
 
-// What is held does not grow with the lines either: an entry that was handed out is let
-// go.
+// Retained memory does not grow with the number of lines either: entries are released once they have been
+// passed on.
 func TestEntriesAreLetGo(t *testing.T) {
 	const lines = 200_000
 	line := `203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /` + strings.Repeat("x", 200) + ` HTTP/1.1" 200 512 "-" "curl/8.5.0"` + "\n"

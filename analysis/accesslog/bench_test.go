@@ -71,7 +71,7 @@ func BenchmarkArrivals(b *testing.B) {
 	}
 }
 
-// BenchmarkEntries reads whole entries, and those that rules mostly need.
+// BenchmarkEntries reads whole entries, and the fields that most rules need.
 func BenchmarkEntries(b *testing.B) {
 	name := combined(b, benchLines)
 	for need, fields := range map[string]accesslog.Fields{"all": accesslog.All, "path": accesslog.Addr | accesslog.Method | accesslog.Path} {
@@ -94,7 +94,7 @@ func BenchmarkEntries(b *testing.B) {
 	}
 }
 
-// BenchmarkBare is the least that a program can do: find the lines and clients, and count.
+// BenchmarkBare does the minimum that a program can do: find the lines and clients, and count.
 func BenchmarkBare(b *testing.B) {
 	name := combined(b, benchLines)
 	for b.Loop() {

@@ -5,15 +5,14 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // zones, also where the machine has none
+	_ "time/tzdata" // zones, even if the machine has none
 
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// times returns the times of the lines, of which each is one, in the order in which they
-// are handed out.
+// times returns the times of the given lines in the order in which they are passed on.
 func times(t testing.TB, location *time.Location, lines ...string) (got []time.Time, malformed int64) {
 	t.Helper()
 	l, err := text("c|2026-01-02T00:00:00Z\n"+"c|"+strings.Join(lines, "\nc|"), accesslog.Options{Format: "$client|$time", Location: location})
@@ -84,7 +83,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// Where clocks are put forward and back, a time without a zone is read as documented.
+// When clocks change, a time without a zone is read as documented.
 func TestDaylightSaving(t *testing.T) {
 	for _, test := range []struct{ name, zone, text, want string }{
 		{"winter", "Europe/Berlin", "02/Jan/2026:15:04:05", "2026-01-02T14:04:05Z"},
@@ -111,8 +110,7 @@ func TestDaylightSaving(t *testing.T) {
 	}
 }
 
-// Any time that the standard library writes is read as that time, whatever was read
-// before it.
+// Any time that the standard library formats is parsed as that time, whatever was parsed before it.
 func TestTimesOfTheLibrary(t *testing.T) {
 	zones := []*time.Location{time.UTC, time.FixedZone("", 5*3600+1800), time.FixedZone("", -9*3600-1800)}
 	rapid.Check(t, func(rt *rapid.T) {

@@ -13,12 +13,12 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// text opens a text as standard input.
+// text opens a log with this text as standard input.
 func text(text string, o accesslog.Options) (*accesslog.Log, error) {
 	return accesslog.OpenWith([]string{"-"}, strings.NewReader(text), o)
 }
 
-// What is not an access log is refused, with a guess and a hint.
+// A file that is not an access log is refused, with a guess and a hint.
 func TestRefused(t *testing.T) {
 	for _, test := range []struct {
 		name, text, guess, hint string
@@ -72,8 +72,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// IIS's and CloudFront's logs are read without their directives too: who ships logs line
-// by line loses them.
+// Logs of IIS and CloudFront are read even without their directives, which are lost when logs are shipped line
+// by line.
 func TestWithoutDirectives(t *testing.T) {
 	for want, line := range map[string]string{
 		"w3c":        "2026-01-02 15:04:05 10.0.0.1 GET /a b=c 443 - 203.0.113.7 curl/8.5.0 - 200 0 0 15",
@@ -97,7 +97,7 @@ func TestWithoutDirectives(t *testing.T) {
 	}
 }
 
-// A W3C log's times are in UTC, unless its fields or directives say something else.
+// Times in a W3C log are in UTC, unless its fields or directives say otherwise.
 func TestTimesOfW3C(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -126,7 +126,7 @@ func TestTimesOfW3C(t *testing.T) {
 	}
 }
 
-// A format that is named must be the one that the file is in.
+// If a format is given, the file must be in it.
 func TestNamedFormat(t *testing.T) {
 	_, err := text(plain, accesslog.Options{Format: "alb"})
 	want := "accesslog: stdin is not in the format alb (no type of connection, such as https): it looks like text in an unknown format"
@@ -273,8 +273,8 @@ func TestBadDescriptions(t *testing.T) {
 	}
 }
 
-// Where nearly all requests are of one private client and X-Forwarded-For is in the last field, a pattern that
-// reads the clients from there is found.
+// If nearly all requests are of one private client and X-Forwarded-For is in the last field, a pattern that
+// reads the clients from there is suggested.
 func TestBehindProxy(t *testing.T) {
 	line := func(client, agent, rest string) string {
 		return client + ` - - [02/Jan/2026:15:04:05 +0000] "GET / HTTP/1.1" 200 5 "-" "` + agent + `"` + rest + "\n"

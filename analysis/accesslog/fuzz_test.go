@@ -13,9 +13,8 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// FuzzRead reads anything in any format: every line is an entry, malformed, blank or a
-// comment, and neither the workers nor the size of the blocks nor the way of reading
-// changes what is read.
+// FuzzRead reads any input in any format: every line is an entry, malformed, blank or a comment, and neither
+// the number of workers nor the size of blocks nor the way of reading changes the result.
 func FuzzRead(f *testing.F) {
 	logs, err := filepath.Glob(filepath.Join("testdata", "formats", "*.log"))
 	if err != nil {
@@ -67,7 +66,7 @@ func FuzzRead(f *testing.F) {
 				})
 			}
 			if err != nil {
-				return r, false // of decompression
+				return r, false // a decompression error
 			}
 			s := l.Stats()
 			r.Lines, r.Entries, r.Malformed = s.Lines, s.Entries, s.Malformed

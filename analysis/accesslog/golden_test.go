@@ -14,7 +14,7 @@ import (
 	"github.com/edgelimit/edge/internal/golden"
 )
 
-// told writes down all that l tells.
+// told returns a text with everything that l returns.
 func told(t *testing.T, l *accesslog.Log) string {
 	t.Helper()
 	var text strings.Builder
@@ -40,8 +40,7 @@ func told(t *testing.T, l *accesslog.Log) string {
 	return text.String()
 }
 
-// Every format tells what its documentation says that it does. The lines are of our own
-// making: read the diff before you commit.
+// Every format returns what its documentation says. The lines are our own: read the diff before you commit.
 func TestFormatsTell(t *testing.T) {
 	logs, err := filepath.Glob(filepath.Join("testdata", "formats", "*.log"))
 	if err != nil || len(logs) == 0 {
@@ -58,10 +57,9 @@ func TestFormatsTell(t *testing.T) {
 	}
 }
 
-// Every example of the help is recognised as what it is an example of, and tells its
-// client.
+// Every example in the help is detected as its format, and has a client.
 func TestExamples(t *testing.T) {
-	// What a format does not tell.
+	// Fields that a format does not have.
 	methods := map[string]string{"bunny": ""}
 	statuses := map[string]int{"ssl_request_log": 0}
 	for _, f := range accesslog.Formats() {
@@ -102,7 +100,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// The host of a URL takes precedence over a column's, and this one over that of a URL without a scheme.
+// The host of a URL takes precedence over that of a column, which takes precedence over that of a URL without a
+// scheme.
 func TestHostOfColumns(t *testing.T) {
 	for target, want := range map[string]string{
 		"/a": "column.example", "url.example/a": "column.example", "http://url.example/a": "url.example",

@@ -42,10 +42,10 @@ func files(t testing.TB, traces ...[]at) (names []string) {
 	return names
 }
 
-// short returns a client's name, and of a long one what stands for it.
+// short returns a client's name, abbreviated if it is long.
 func short(c accesslog.Client) string { return strings.TrimRight(string(c[:]), "\x00") }
 
-// read reads what l hands out, as arrivals or as entries.
+// read returns everything that l passes on, as arrivals or as entries.
 func read(ctx context.Context, l *accesslog.Log, entries bool, got *[]at) error {
 	if entries {
 		return l.Entries(ctx, func(e *accesslog.Entry) error {
@@ -84,8 +84,8 @@ func drawTrace(rt *rapid.T, late int) (lines []at) {
 	return lines
 }
 
-// However the lines are out of order, read in which blocks, by how many workers: they
-// come in the order that a stable sort gives.
+// However much the lines are out of order, and whatever the blocks and the number of workers, they come in the
+// order of a stable sort.
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		late := rapid.SampledFrom([]int{0, 3, 50, 99, 1000}).Draw(rt, "late")
@@ -137,8 +137,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// Lines that are late by almost as much as the buffer mends are put in order without
-// beginning again.
+// Lines that are late by almost the size of the buffer are sorted without a second pass.
 func TestOrderAtTheEdge(t *testing.T) {
 	for back := 80; back <= 100; back++ {
 		var lines []at
@@ -205,7 +204,7 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
-// An error of who reads ends the reading, and leaves nothing behind.
+// An error of the reader ends the pass, and leaves nothing behind.
 func TestStop(t *testing.T) {
 	stop := errors.New("enough")
 	for _, sort := range []accesslog.Sort{accesslog.SortMemory, accesslog.SortDisk} {

@@ -24,12 +24,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// plain is a trace of three lines, and what is read of it.
+// plain is a trace of three lines with its expected entries.
 const plain = "1767366245\ta\n1767366246\tb\n1767366247\ta\n"
 
 var three = []at{{1767366245, "a"}, {1767366246, "b"}, {1767366247, "a"}}
 
-// bzipped is plain, compressed by bzip2, for which Go has no compressor.
+// bzipped is plain, compressed with bzip2, for which Go has no compressor.
 const bzipped = "QlpoOTFBWSZTWeibPZUAAANJAAAwP4AwACAAMQDTTQR6o9Iemo/PKnRHBkpELEiEPi7kinChIdE2eyo="
 
 func gzipped(t *testing.T, text string) []byte {
@@ -105,8 +105,7 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// What was written of a compressed file until the writer was stopped is read, but for the
-// line that is cut off. What follows in other files is read as well.
+// If the writer of a compressed file was stopped, the complete lines are read, and so are other files.
 func TestTornCompression(t *testing.T) {
 	var long strings.Builder
 	for i := range 100_000 {
@@ -139,7 +138,7 @@ func TestTornCompression(t *testing.T) {
 	}
 }
 
-// A compressed file of which not even a line can be read is an error that names it.
+// A compressed file without a single readable line is an error with its name.
 func TestTornAtOnce(t *testing.T) {
 	for name, stored := range map[string][]byte{"gzip": gzipped(t, plain)[:12], "zstd": zstded(t, plain)[:8]} {
 		file := save(t, stored)
@@ -149,7 +148,7 @@ func TestTornAtOnce(t *testing.T) {
 	}
 }
 
-// The standard input is read once, at whatever pace it comes.
+// Standard input is read once, at whatever rate it comes.
 func TestStandardInput(t *testing.T) {
 	for name, r := range map[string]io.Reader{
 		"at once":      strings.NewReader(plain),
@@ -180,7 +179,7 @@ func TestStandardInput(t *testing.T) {
 func TestCancelWhileWaiting(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()
-	go io.WriteString(w, strings.Repeat(plain, 10_000)) // more than is looked at, less than fills a block
+	go io.WriteString(w, strings.Repeat(plain, 10_000)) // more than detection reads, less than a block
 	l, err := accesslog.OpenWith([]string{"-"}, r, accesslog.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +193,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 
 func TestSeveralFiles(t *testing.T) {
 	names := []string{
-		save(t, []byte("1767366245\tfirst\n1767366246\tfirst")), // without an end of the last line
+		save(t, []byte("1767366245\tfirst\n1767366246\tfirst")), // without a newline at the end
 		save(t, gzipped(t, "1767366246\tsecond\nbad\n1767366244\tsecond\n")),
 		save(t, []byte(`203.0.113.7 - - [02/Jan/2026:15:04:06 +0000] "GET / HTTP/1.1" 200 1`)),
 		save(t, nil),
@@ -228,7 +227,7 @@ func TestSeveralFiles(t *testing.T) {
 	}
 }
 
-// A line that is too long is one malformed line, however it lies in the blocks.
+// A line that is too long is one malformed line, wherever it lies in the blocks.
 func TestLongLines(t *testing.T) {
 	text := "1767366245\ta\n" + strings.Repeat("x", 500) + "\n1767366246\tb\n" +
 		strings.Repeat("y", 5000) + "\n" + strings.Repeat("z", 600) + "\n1767366247\ta\n" + strings.Repeat("e", 700)
@@ -255,8 +254,8 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-// A log that was cut to nothing while its server went on writing begins with zeros, or has
-// them before the next line. They are no part of a client's name.
+// A log that was truncated while its server kept writing begins with zeros, or has them before the next line.
+// They are not part of a client's name.
 func TestHoles(t *testing.T) {
 	hole := strings.Repeat("\x00", 10_000)
 	many := strings.Repeat("1767366240\ta\n", 500)
@@ -274,7 +273,7 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// An object within objects without end is malformed, not the end of the stack.
+// An endlessly nested object is malformed, and does not exhaust the stack.
 func TestDeepObjects(t *testing.T) {
 	head := `{"time":"2026-01-02T15:04:05Z","remote_addr":"203.0.113.7","request":"GET / HTTP/1.1","status":200,"x":`
 	good := head + strings.Repeat("[", 50) + strings.Repeat("]", 50) + "}\n"
@@ -288,7 +287,7 @@ func TestDeepObjects(t *testing.T) {
 	}
 }
 
-// A client is its name, and of more than 15 bytes a hash: those of different names differ.
+// A client is identified by its name or, if that has more than 15 bytes, by a hash: different names differ.
 func TestClients(t *testing.T) {
 	seen := map[accesslog.Client]string{}
 	for _, name := range []string{"a", "fifteen bytes!!", "sixteen bytes!!!", "2001:db8:1:2:3:4:5:6", "with\x00zero", "with", "\x00"} {
@@ -304,7 +303,7 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// What is not needed is not filled in.
+// Fields that are not needed stay empty.
 func TestNeed(t *testing.T) {
 	line := `www.example.com 203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /a?b=c HTTP/1.1" 200 512 "-" "curl/8.5.0"`
 	name := save(t, []byte(line))
@@ -348,7 +347,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// Marks of an attack survive sorting, also on disk, whichever other fields are asked for.
+// Marks of an attack survive sorting, even on disk, whichever other fields are needed.
 func TestAttack(t *testing.T) {
 	const text = `{"time":1767366247,"remote_addr":"203.0.113.7","uri":"/","status":200,"attack":true}
 {"time":1767366246,"remote_addr":"2001:db8::7","uri":"/","status":200,"attack":"1"}

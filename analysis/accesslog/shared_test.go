@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/internal/trace"
 )
 
-// outcome is what becomes of a file: it is read, or refused for what it looks like.
+// outcome is the result of a file: it is read, or refused with a guess.
 type outcome struct {
 	Format    string
 	Entries   int64
@@ -20,8 +20,8 @@ type outcome struct {
 	Refused   string
 }
 
-// samples are what becomes of every sample of other log tools' test suites. Lines of
-// error logs and of what is no request are malformed; blank lines and comments are not.
+// samples are the outcomes of all samples from other log tools' test suites. Lines of error logs and lines that
+// are not requests are malformed; blank lines and comments are not.
 var samples = map[string]outcome{
 	"crowdsec/apache2-logs.log":               {Format: "combined", Entries: 7, Malformed: 2},
 	"crowdsec/apache2-malformed.log":          {Format: "combined", Entries: 11},
@@ -77,7 +77,7 @@ var samples = map[string]outcome{
 	"webreadr/s3.log":                         {Format: "s3", Entries: 6},
 }
 
-// become reads a file, both ways.
+// become returns the outcome of a file, read in both ways.
 func become(t *testing.T, name string) outcome {
 	t.Helper()
 	l, err := accesslog.Open([]string{name}, accesslog.Options{})

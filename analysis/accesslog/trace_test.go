@@ -12,8 +12,8 @@ import (
 	"github.com/edgelimit/edge/internal/trace"
 )
 
-// normalised is the SHA-256 that identifies what is counted of a log: for every entry in
-// the order of time its time in seconds, and its client's number by first appearance.
+// normalised is the SHA-256 of the counted data of a log: for every entry, in the order of time, its time in
+// seconds and its client's number by first appearance.
 func normalised(t *testing.T, l *accesslog.Log) string {
 	t.Helper()
 	sum := sha256.New()
@@ -34,7 +34,7 @@ func normalised(t *testing.T, l *accesslog.Log) string {
 	return hex.EncodeToString(sum.Sum(nil))[:16]
 }
 
-// The traces are read as the independent program read them that made the reference.
+// The traces are read as by the independent program that computed the reference.
 func TestTraces(t *testing.T) {
 	for _, want := range []struct {
 		name    string

@@ -22,11 +22,11 @@ func client(name string) (c accesslog.Client) {
 	return c
 }
 
-// The definition, request by request, in exact fractions.
+// definition implements the definitions, request by request, in exact fractions.
 type definition struct {
 	limit  accuracy.Limit
 	n      int64 // sub-windows
-	whole  bool  // the oldest one is counted whole
+	whole  bool  // the oldest one counts as a whole
 	fixed  bool
 	shift  int64
 	before []int64 // times of the client's requests so far
@@ -44,8 +44,7 @@ func (d *definition) arrive(t int64) (exact int64, estimate *big.Rat) {
 		}
 		return q
 	}
-	// The kth sub-window of window w begins at the first microsecond at which
-	// (t−w·P)·n/P is k or more.
+	// The kth sub-window of window w starts at the first microsecond at which (t−w·P)·n/P is at least k.
 	sub := func(t int64) int64 {
 		w := floor(t+d.shift, period)
 		return w*d.n + (t+d.shift-w*period)*d.n/period
@@ -67,7 +66,7 @@ func (d *definition) arrive(t int64) (exact int64, estimate *big.Rat) {
 	estimate = new(big.Rat).SetInt64(sum)
 	oldest := new(big.Rat).SetInt64(inSub[now-d.n])
 	if !d.whole {
-		// What is left of the oldest one, a sub-window being 1.
+		// The remaining part of the oldest one, in sub-windows.
 		o := t + d.shift - floor(t+d.shift, period)*period
 		left := new(big.Rat).SetInt64(now - floor(t+d.shift, period)*d.n + 1)
 		left.Sub(left, big.NewRat(o*d.n, period))
@@ -76,7 +75,7 @@ func (d *definition) arrive(t int64) (exact int64, estimate *big.Rat) {
 	return exact, estimate.Add(estimate, oldest)
 }
 
-// Requests of several clients, some seconds apart or at the same moment.
+// Several clients send requests some seconds apart or at the same time.
 func drawArrivals(t *rapid.T, fine bool) (arrivals []accesslog.Arrival) {
 	at := rapid.Int64Range(-100, 1_000_000).Draw(t, "start") * 1e6
 	for range rapid.IntRange(1, 150).Draw(t, "requests") {
@@ -155,7 +154,7 @@ func TestEstimatorsAreAsDefined(t *testing.T) {
 	})
 }
 
-// Buckets refuse what they are known to refuse.
+// Buckets refuse the expected requests.
 func TestBuckets(t *testing.T) {
 	at := func(seconds ...float64) (arrivals []accesslog.Arrival) {
 		for _, s := range seconds {
@@ -185,13 +184,13 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// A field of packed sub-windows that is full counts no further: 3/4 of what it can hold.
+// A full field of packed sub-windows does not count any more: it is full at 3/4 of its range.
 func TestPackedFieldsStop(t *testing.T) {
 	var arrivals []accesslog.Arrival
 	for range 5000 {
 		arrivals = append(arrivals, accesslog.Arrival{Time: 0, Client: client("c")})
 	}
-	// Half of the sub-window of 10 s later: half of what was counted is left, and this one.
+	// 10 s later half of the sub-window is left, and the current one.
 	arrivals = append(arrivals, accesslog.Arrival{Time: 65e6, Client: client("c")})
 	r := measure(t, arrivals, accuracy.Options{Limits: []accuracy.Limit{{Threshold: 50, Period: 60e6}}, Estimators: []string{"packed_auto"}}).Results[0]
 	want := 0.0
@@ -204,7 +203,7 @@ func TestPackedFieldsStop(t *testing.T) {
 	}
 }
 
-// Neither the number of goroutines nor how requests are passed on changes any figure.
+// Neither the number of goroutines nor the batching of requests changes a figure.
 func TestResultsDoNotDependOnWorkers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var arrivals []accesslog.Arrival
@@ -233,7 +232,7 @@ func TestAccuracyOptions(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		o    accuracy.Options
-		want string // in the error
+		want string // substring of the error
 	}{
 		{"no limit", accuracy.Options{}, "no limit is given"},
 		{"threshold 0", accuracy.Options{Limits: []accuracy.Limit{{0, 60e6}}}, "threshold of 0"},
@@ -257,7 +256,7 @@ func TestAccuracyOptions(t *testing.T) {
 	}
 }
 
-// What a hash of a log is made of: seconds, a fraction only where there is one.
+// The hash of a log covers seconds, with a fraction only if there is one.
 func TestNormalisedHash(t *testing.T) {
 	arrivals := []accesslog.Arrival{{Time: 5e6, Client: client("x")}, {Time: 5_250_000, Client: client("y")}, {Time: 6_000_001, Client: client("x")}}
 	report := measure(t, arrivals, accuracy.Options{Limits: []accuracy.Limit{{1, 1e6}}})

@@ -7,7 +7,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// A client that makes one request takes little memory, however many estimators there are.
+// A client with one request takes little memory, however many estimators there are.
 func TestMemoryOfPassersBy(t *testing.T) {
 	a, err := New(Options{Limits: []Limit{{50, 60e6}}, Phases: 4, Workers: 1})
 	if err != nil {
@@ -20,7 +20,7 @@ func TestMemoryOfPassersBy(t *testing.T) {
 		batch = append(batch, a)
 	}
 	for i := range cap(batch) {
-		add(int64(i)*1e6, max(i, 9_900)) // one comes again and again
+		add(int64(i)*1e6, max(i, 9_900)) // one returns again and again
 	}
 	if err := a.Add(batch); err != nil {
 		t.Fatal(err)

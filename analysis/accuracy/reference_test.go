@@ -37,11 +37,10 @@ func measure(t fataler, arrivals []accesslog.Arrival, o accuracy.Options) *accur
 	return a.Report()
 }
 
-// inPercent returns a figure as the reference tables have it, which were made of figures
-// with six decimals.
+// inPercent formats a figure like the reference tables, which were made from figures with six decimals.
 func inPercent(figure float64) float64 { return 100 * (math.Round(figure*1e6) / 1e6) }
 
-// row writes a result as the reference tables do.
+// row formats a result like the reference tables.
 func row(r accuracy.Result) string {
 	of := func(n int, format string, figure float64) string {
 		if n == 0 {
@@ -58,7 +57,7 @@ func row(r accuracy.Result) string {
 		100*r.WorstWronglyAllowed, r.FixedWindowWronglyAllowed)
 }
 
-// The figures that an independent program computed, over the same traces.
+// The figures equal those that an independent program computed for the same traces.
 func TestReference(t *testing.T) {
 	page, err := os.ReadFile(trace.Shared(t, "reference", "accuracy.md"))
 	if err != nil {
@@ -100,8 +99,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// rows returns the cells of the lines that begin with first in the table below a heading
-// of the reference figures.
+// rows returns the cells of the lines that begin with first in the table below a heading of the reference
+// figures.
 func rows(t *testing.T, heading, first string) (rows [][]string) {
 	t.Helper()
 	page, err := os.ReadFile(trace.Shared(t, "reference", "accuracy.md"))
@@ -126,7 +125,7 @@ func rows(t *testing.T, heading, first string) (rows [][]string) {
 	return rows
 }
 
-// limitNamed returns the limit that a row is about.
+// limitNamed returns the limit of a row.
 func limitNamed(t *testing.T, name string) accuracy.Limit {
 	t.Helper()
 	for _, l := range limits {
@@ -138,7 +137,7 @@ func limitNamed(t *testing.T, name string) accuracy.Limit {
 	return accuracy.Limit{}
 }
 
-// Requests that are placed within their second, and windows that begin half a period later.
+// Requests are spread over their second, and windows begin half a period later.
 func TestReferenceSensitivity(t *testing.T) {
 	short := func(r accuracy.Result) string {
 		return fmt.Sprintf("%d+%d = %.4f%%, err %.2f (%+.2f)", r.WronglyAllowed, r.WronglyLimited, r.WrongPct,
@@ -158,7 +157,7 @@ func TestReferenceSensitivity(t *testing.T) {
 		if got, want := short(spread), row[3]; got != want {
 			t.Errorf("%s, spread: %s, want %s", row[1], got, want)
 		}
-		// The last column is the other phase: its share is an end of the range.
+		// The last column is the other phase: its share is one end of the range.
 		var allowed, limited int
 		var wrong float64
 		if _, err := fmt.Sscanf(row[5], "%d+%d = %f%%", &allowed, &limited, &wrong); err != nil {
@@ -174,8 +173,8 @@ func TestReferenceSensitivity(t *testing.T) {
 	}
 }
 
-// Sub-windows of their own. Where the period is no multiple of theirs, the reference begins
-// them at other times.
+// Sub-windows have their own length. If the period is not a multiple of it, the reference begins them at other
+// times.
 func TestReferenceSubWindows(t *testing.T) {
 	names := []string{"sub_windows_1", "sub_windows_2", "sub_windows_3", "sub_windows_6", "sub_windows_10", "sub_windows_60"}
 	arrivals := trace.Arrivals(t, "bplogs")

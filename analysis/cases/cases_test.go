@@ -14,7 +14,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// runCases plays the cases of a text, which names its rules or does not.
+// runCases plays the cases of a text, which may or may not name its rules.
 func runCases(t *testing.T, file, text string, rules *rule.Set) *cases.Report {
 	t.Helper()
 	cases, err := cases.Parse(file, []byte(text))
@@ -33,7 +33,7 @@ func runCases(t *testing.T, file, text string, rules *rule.Set) *cases.Report {
 	return report
 }
 
-// The sample's cases pass, and fail where something else is expected.
+// The sample's cases pass, and fail if something else is expected.
 func TestSampleCases(t *testing.T) {
 	const file = "../../testdata/cases.yaml"
 	text, err := os.ReadFile(file)
@@ -60,7 +60,7 @@ func TestSampleCases(t *testing.T) {
 	}
 }
 
-// A report says what was expected of which request, and what came of it.
+// A report shows what was expected of which request, and the verdict.
 func TestCasesThatFail(t *testing.T) {
 	report := runCases(t, "cases.yaml", `
 cases:
@@ -130,12 +130,12 @@ func TestInvalidCases(t *testing.T) {
 	}
 }
 
-// request returns a file with one line of requests, which begins at 1:37.
+// request returns a file with one line of requests, which starts at 1:37.
 func request(line string) string {
 	return "cases: [{name: 'a case', requests: [{" + line + "}]}]"
 }
 
-// A case that names a rule which there is not is a mistake, not a failure.
+// A case with an unknown rule is an error, not a failure.
 func TestCasesOfUnknownRules(t *testing.T) {
 	cases, err := cases.Parse("cases.yaml", []byte(request("at: 0s, expect: blocked, rule: al")))
 	if err != nil {
@@ -154,7 +154,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// Whatever a file says, it is read or refused with its name.
+// Whatever a file contains, it is read, or refused with its name.
 func FuzzParseCases(f *testing.F) {
 	sample, err := os.ReadFile("../../testdata/cases.yaml")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A unit test of a rule, played to a node on a virtual clock.
+// A unit test of a rule plays requests to a node on a virtual clock.
 func Example() {
 	rules, err := rule.Parse("rules.yaml", []byte(`
 rules: [{id: login, match: {paths: [/login]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}]

@@ -15,8 +15,7 @@ func arrival(n uint64) (a accesslog.Arrival) {
 	return a
 }
 
-// Clients have the numbers that a map gives them, also those that are fetched together, and when
-// tables are joined.
+// Clients get the same numbers as from a map, even if they are fetched together or tables are joined.
 func TestTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		drawn := rapid.SliceOfN(rapid.Uint64Range(0, 3000), 0, 4000).Draw(t, "clients")

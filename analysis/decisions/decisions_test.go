@@ -14,7 +14,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Lines of logs: of a rule with a threshold of 3 in 10 s, and a timeout of 20 s.
+// Lines of logs of a rule with a threshold of 3 in 10 s, and a timeout of 20 s.
 const (
 	begins    = `{"event":"node","t":1000000,"version":1,"node":"n1","reason":"start","secret":"aa","share":0.5}`
 	otherNode = `{"event":"node","t":1000000,"version":1,"node":"n2","reason":"start","secret":"aa","share":0.5}`
@@ -33,7 +33,7 @@ const (
 	blocks = `,"verdict":"blocked","mitigated":true`
 )
 
-// later returns a line with which the same node begins again.
+// later returns a line with which the same node starts again.
 func later(begins string) string { return strings.Replace(begins, "1000000", "2000000", 1) }
 
 // read reads files of lines.
@@ -48,7 +48,7 @@ func read(tb testing.TB, files ...[]string) *decisions.Log {
 	return l
 }
 
-// accuracy returns what is found about the first rule.
+// accuracy returns the results for the first rule.
 func accuracy(tb testing.TB, files ...[]string) (*decisions.Report, decisions.RuleReport) {
 	tb.Helper()
 	r, err := read(tb, files...).Accuracy()
@@ -58,7 +58,7 @@ func accuracy(tb testing.TB, files ...[]string) (*decisions.Report, decisions.Ru
 	return r, r.Rules[0]
 }
 
-// five are requests in the second after s, the first of which pass, and the others do not.
+// five returns requests in the second after s, of which only the first pass.
 func five(s float64, pass int) (lines []string) {
 	for i := range 5 {
 		what := passes
@@ -70,8 +70,8 @@ func five(s float64, pass int) (lines []string) {
 	return lines
 }
 
-// Decisions are held against an exact limiter: the fourth request in 10 s crosses a threshold of 3,
-// and refuses for 20 s, or until a lift, a reload or the log's own gaps say otherwise.
+// Decisions are compared with an exact limiter: the fourth request in 10 s exceeds the threshold of 3, and the
+// limiter refuses for 20 s, unless a lift, a reload or a gap in the log intervenes.
 func TestAccuracy(t *testing.T) {
 	type wrong = decisions.Wrong
 	head := []string{begins, defines}
@@ -85,7 +85,7 @@ func TestAccuracy(t *testing.T) {
 		{name: "as an exact limiter", lines: append(five(100, 4), at(119, blocks), at(121, passes)), decided: 7, exact: 2},
 		{name: "late", lines: append(five(100, 5), at(110, blocks)), decided: 6, exact: 2, allowed: wrong{1, 0, 1}},
 		{name: "too early", lines: five(100, 3), decided: 5, exact: 1, refused: wrong{1, 0, 1}},
-		// In the window before there are 3: at 103 they weigh 2.1, at 109.9 next to nothing.
+		// In the previous window there are 3: at 103 they weigh 2.1, at 109.9 nearly nothing.
 		{name: "the estimate allows", lines: []string{at(108, passes), at(109, passes), at(109.9, passes), at(117.5, passes), at(117.6, passes), at(117.7, passes)}, decided: 6, exact: 2, allowed: wrong{2, 2, 0}},
 		{name: "the estimate refuses", lines: []string{at(101, passes), at(101, passes), at(101, passes), at(111.5, passes), at(111.6, passes), at(111.7, blocks)}, decided: 6, refused: wrong{1, 1, 0}},
 		{name: "a lift", lines: append(five(100, 4), at(102, passes+`,"generation":1`), at(103, passes+`,"generation":1`)), decided: 7, exact: 1},
@@ -108,8 +108,8 @@ func TestAccuracy(t *testing.T) {
 	}
 }
 
-// A rule that counts answers counts what the answer says, at the time of the request; the answer of
-// a refused request is not known.
+// A rule that counts answers counts by the answer, at the time of the request. The answer to a refused request
+// is unknown.
 func TestAnswers(t *testing.T) {
 	decide := func(s float64, more string) string {
 		return strings.NewReplacer(`"ref":1`, `"ref":3`, `"all"`, `"login"`).Replace(at(s, more))
@@ -123,14 +123,14 @@ func TestAnswers(t *testing.T) {
 		count(102, 100), count(103, 100), decide(104, blocks), decide(125, passed), count(126, 126),
 	})
 	a := got.Accuracy
-	// Two at 100 cross at once, so that the one at 101 passed for the lag of the answer.
+	// Two at 100 exceed the limit at once, so the one at 101 passed because of the lag of the answer.
 	if got.Decisions != 5 || a.Exact != 2 || got.Assumed != 1 || a.WronglyAllowed != (decisions.Wrong{Requests: 1, Lag: 1}) || report.Unpaired != 1 {
 		t.Errorf("%+v, %+v", got, *a)
 	}
 }
 
-// Logs of several nodes are put in order by their clocks, corrected as far as they are known to be
-// wrong; a node may have several files, of which each begins anew.
+// Logs of several nodes are merged by their clocks, corrected by the known offsets. A node may have several
+// files, each of which starts anew.
 func TestNodesAndClocks(t *testing.T) {
 	lines := func(node string, ahead float64, lines ...string) []string {
 		return append([]string{strings.Replace(node, `"share"`, fmt.Sprintf(`"ahead_us":%d,"share"`, int64(ahead*1e6)), 1), defines}, lines...)
@@ -149,7 +149,7 @@ func TestNodesAndClocks(t *testing.T) {
 	}
 }
 
-// What would other limits have decided?
+// Other limits would have decided differently.
 func TestEnforce(t *testing.T) {
 	lines := append([]string{begins, defines}, append(five(100, 4), at(113, blocks))...)
 	for _, test := range []struct {
@@ -197,7 +197,7 @@ func TestEnforce(t *testing.T) {
 	}
 }
 
-// Logs that do not belong together are refused, each with what to look at.
+// Logs that do not belong together are refused with a hint.
 func TestLogsThatDoNotBelongTogether(t *testing.T) {
 	for line, want := range map[string]string{
 		strings.Replace(otherNode, `"aa"`, `"bb"`, 1):                      "file1:2: node n2 has another secret than node n1 in file0:1: these are logs of different PoPs",
@@ -216,7 +216,7 @@ func TestLogsThatDoNotBelongTogether(t *testing.T) {
 	}
 }
 
-// What cannot be read is counted, and nothing else is lost.
+// Unreadable lines are counted, and nothing else is lost.
 func TestMalformed(t *testing.T) {
 	malformed := []string{
 		"nonsense", `{"event":"decision"`, `{"event":"other","t":1}`, `{}`, `[1]`,
@@ -256,7 +256,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// Any order in which files are read gives the same figures.
+// Files can be given in any order.
 func TestOrderOfFiles(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	files := [][]string{{begins, defines}, {otherNode, defines}}
@@ -307,7 +307,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// Rules that shed are not compared: whom they refuse is not in the log.
+// Rules that shed are not compared: the log does not contain whom they refuse.
 func TestShedIsNotCompared(t *testing.T) {
 	lines := append([]string{begins, strings.Replace(defines, `"action":"block"`, `"action":"shed"`, 1)}, five(100, 3)...)
 	if _, r := accuracy(t, lines); !r.NotCompared || r.Accuracy != nil || r.Decisions != 5 || r.Refused != 2 {

@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/analysis/exact"
 )
 
-// The log counts what a list of all times does, whatever is added and forgotten in between.
+// The log counts like a list of all times, whatever is added and forgotten in between.
 func TestLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const period = 50

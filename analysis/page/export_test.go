@@ -1,6 +1,6 @@
 package page
 
-// Ticks returns what axes write: over time, over counts from 0, over logarithms.
+// Ticks returns the labels of axes: over time, over counts from 0, over logarithms.
 func Ticks(kind string, from, to float64) (names []string) {
 	var a axis
 	switch kind {
@@ -23,10 +23,10 @@ func Ticks(kind string, from, to float64) (names []string) {
 	return names
 }
 
-// A Box is where a text is in a drawing.
+// A Box is the area of a text in a drawing.
 type Box struct{ box }
 
-// BoxOf returns where a text is that is written at a place.
+// BoxOf returns the area of a text at a position.
 func BoxOf(text, class, anchor string, x, y float64) Box {
 	w := wide(text, class)
 	if anchor == "end" {
@@ -39,5 +39,5 @@ func (b Box) Within(width, height float64) bool {
 	return b.x1 > -.2 && b.y1 > -.2 && b.x2 < width+.2 && b.y2 < height+.2
 }
 
-// Overlaps reports whether two boxes overlap by more than what is rounded.
+// Overlaps reports whether two boxes overlap by more than a rounding error.
 func (b Box) Overlaps(o Box) bool { return b.overlap(o.box) > .2*(b.x2-b.x1) }

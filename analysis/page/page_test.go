@@ -22,7 +22,7 @@ import (
 	"github.com/edgelimit/edge/internal/golden"
 )
 
-// example has a block of each kind. text is put wherever a text may be.
+// example has a block of each kind, with text wherever there can be text.
 func example(text string) page.Document {
 	from := time.Date(2026, 3, 1, 22, 0, 0, 0, time.UTC)
 	return page.Document{
@@ -95,14 +95,14 @@ func TestGolden(t *testing.T) {
 	check(t, html)
 }
 
-// A document is what a parser sees of a page.
+// A document is a parsed page.
 type document struct {
 	elements map[string]int
 	text     string // of all elements
 }
 
-// check reads a page as XML and returns what is in it. It fails where the page asks the
-// network for something, holds a script, draws outside of its plots, or writes over other texts.
+// check parses a page as XML. It fails if the page uses the network or a script, draws outside of its plots, or
+// has overlapping texts.
 func check(t fataler, html []byte) document {
 	d := xml.NewDecoder(bytes.NewReader(html))
 	d.Entity = map[string]string{}
@@ -205,12 +205,12 @@ func check(t fataler, html []byte) document {
 	return doc
 }
 
-// Whatever a log holds is text: it changes nothing of the page's structure, and reads as it is.
+// Anything in a log is text: it does not change the structure of the page, and is shown as it is.
 func TestTextsStayTexts(t *testing.T) {
 	elements := func(text string) (document, map[string]int) {
 		doc := check(t, write(t, example(text)))
-		delete(doc.elements, "text") // there may be no room for it
-		delete(doc.elements, "path") // nor for the line that leads to it
+		delete(doc.elements, "text") // its label may not fit
+		delete(doc.elements, "path") // nor the line to the label
 		return doc, doc.elements
 	}
 	_, want := elements("?")
@@ -235,7 +235,7 @@ func TestTextsStayTexts(t *testing.T) {
 	}
 }
 
-// Bytes that are no characters, or steer a terminal or the direction of writing, are replaced.
+// Bytes that are not characters, or control a terminal or the direction of text, are replaced.
 func TestControlsAreReplaced(t *testing.T) {
 	html := write(t, example("\x00\x1b[2J\u202e\xff\u2028"))
 	check(t, html)
@@ -244,7 +244,7 @@ func TestControlsAreReplaced(t *testing.T) {
 	}
 }
 
-// Plots of any numbers stay within their bounds, and no text in them covers another.
+// Plots of any numbers stay within their bounds, and their texts do not overlap.
 func TestPlotsStayInside(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		count := rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64Range(0, 1<<53))
@@ -276,7 +276,7 @@ func TestPlotsStayInside(t *testing.T) {
 	})
 }
 
-// What holds nothing, and bars of which there is one, are not drawn.
+// Empty blocks and single bars are not drawn.
 func TestNothingIsDrawnOfNothing(t *testing.T) {
 	doc := check(t, write(t, page.Document{Sections: []page.Section{{Title: "Nothing", Blocks: []page.Block{
 		page.Area{}, page.Lines{}, page.Scatter{}, page.Histogram{}, page.Strips{}, page.Table{}, page.Facts{},
@@ -323,7 +323,7 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// Whatever the time that a log covers, there is something to read, and not too much.
+// Whatever the length of a log, axes have labels, and not too many.
 func TestTimesHaveTicks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from := rapid.Int64Range(0, 4e9).Draw(t, "from")
@@ -335,7 +335,7 @@ func TestTimesHaveTicks(t *testing.T) {
 	})
 }
 
-// A block alone is what it is in a document, and shows what anybody sent as it is.
+// A single block is the same as in a document, and shows input from outside as it is.
 func TestHTML(t *testing.T) {
 	for _, b := range example("").Sections[0].Blocks {
 		part, err := page.HTML(b)
