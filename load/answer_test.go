@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Nothing is allocated for a request.
+// A request costs no allocation.
 func TestAllocations(t *testing.T) {
 	answer := []byte("HTTP/1.1 429 No\r\nX-Edge-Node: n1\r\nRateLimit-Policy: \"a\";q=5;w=10\r\nRateLimit: \"a\";r=0;t=7\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 7\r\nRetry-After: 7\r\nContent-Length: 5\r\n\r\nhello")
 	serve := func(c net.Conn) {
@@ -47,18 +47,18 @@ func TestAllocations(t *testing.T) {
 	if err != nil || log.Requests() != requests {
 		t.Fatalf("%d requests, %v", log.Requests(), err)
 	}
-	// What is recorded is allocated in pieces of thousands.
+	// Recorded results are allocated in pieces of thousands.
 	if each := float64(after.Mallocs-before.Mallocs) / requests; each > 0.05 {
 		t.Errorf("%.2f allocations for each request", each)
 	}
 }
 
-// A rule's 503 has an ID, and that of a node without a shard has none.
+// A rule's 503 has an ID; that of a node without a shard does not.
 func TestRefusalsWith503(t *testing.T) {
 	for lines, want := range map[string]bool{
 		"HTTP/1.1 503 x\r\nRetry-After: 1\r\n":                          false,
 		"HTTP/1.1 503 x\r\nRetry-After: 1\r\nRefusal-Id: 7kq2-m9xd\r\n": true,
-		"HTTP/1.1 403 x\r\nRefusal-Id: 7kq2-m9xd\r\n":                   false, // the deny list's
+		"HTTP/1.1 403 x\r\nRefusal-Id: 7kq2-m9xd\r\n":                   false, // from the deny list
 	} {
 		if got := load.ByRule(lines); got != want {
 			t.Errorf("%q: %t, want %t", lines, got, want)
@@ -66,7 +66,7 @@ func TestRefusalsWith503(t *testing.T) {
 	}
 }
 
-// Answers as they may come.
+// Answers in the forms that servers send.
 func TestAnswers(t *testing.T) {
 	for _, test := range []struct {
 		name, raw        string
@@ -88,7 +88,7 @@ func TestAnswers(t *testing.T) {
 		for _, bytewise := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/byte by byte=%t", test.name, bytewise), func(t *testing.T) {
 				var r *load.Report
-				bubble.Test(t, func(t *testing.T) { // a run of which nothing is answered is given up after a second
+				bubble.Test(t, func(t *testing.T) { // a run without answers is given up after a second
 					o := load.Options{
 						Targets: make([]load.Target, 1), Requests: 2, Connections: 1, KeepAlive: 1,
 						Source: &two{Steady: load.Steady{Profile: fast, Look: load.Look{Method: "GET", Host: "example.com", Target: "/"}}},
@@ -115,8 +115,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// Answers say in several ways whether the connection ends, and some send more than was asked
-// for. None of it becomes the answer to the next request.
+// Answers announce the end of the connection in several ways, and some contain more than was requested. None of
+// it becomes the answer to the next request.
 func TestAnswersOfOneConnection(t *testing.T) {
 	for _, test := range []struct {
 		name, raw   string
@@ -153,8 +153,8 @@ func TestAnswersOfOneConnection(t *testing.T) {
 	}
 }
 
-// Nodes name themselves, and a target that says something else each time has no names without
-// end.
+// Nodes name themselves. A target with a new name in each answer does not make the list of names grow without
+// bound.
 func TestNodeNames(t *testing.T) {
 	var n atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -170,7 +170,7 @@ func TestNodeNames(t *testing.T) {
 	}
 }
 
-// two makes two requests of those of a source.
+// two makes two requests of a source.
 type two struct {
 	load.Steady
 	n int
@@ -181,7 +181,7 @@ func (s *two) Next(r *load.Request) bool {
 	return s.n <= 2 && s.Steady.Next(r)
 }
 
-// pieces is a connection that is read otherwise than it comes.
+// pieces is a connection that is read in pieces of another size.
 type pieces struct {
 	net.Conn
 	io.Reader
@@ -189,7 +189,7 @@ type pieces struct {
 
 func (p pieces) Read(b []byte) (int, error) { return p.Reader.Read(b) }
 
-// answer answers the request of a connection, and ends it.
+// answer answers the request on a connection, and closes it.
 func answer(c net.Conn, raw string) {
 	defer c.Close()
 	if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A logged is a decision as the log of a node has it, by a reader of the test's own.
+// A logged is a decision in the log of a node, parsed by the test's own reader.
 type logged struct {
 	Event     string     `json:"event"`
 	T         int64      `json:"t"`
@@ -37,7 +37,7 @@ type logged struct {
 	answered  bool
 }
 
-// readLogs returns the decisions about a rule, of all nodes, by time.
+// readLogs returns the decisions of all nodes about a rule, by time.
 func readLogs(t *testing.T, files []string, id string) (all []logged) {
 	t.Helper()
 	for node, name := range files {
@@ -72,10 +72,10 @@ func readLogs(t *testing.T, files []string, id string) (all []logged) {
 	return all
 }
 
-// A loggedTrace is decisions as the judge reads them: each request came when the node says it did.
+// A loggedTrace has decisions as the judge reads them: each request came at the time in the node's log.
 type loggedTrace struct {
 	decisions []logged
-	status    int // of the origin
+	status    int // status of the origin
 	answers   bool
 }
 
@@ -102,8 +102,8 @@ func (t *loggedTrace) Properties(i int, _ judge.As) judge.Properties {
 	return judge.Properties{Addr: t.decisions[i].Client, Method: "GET", Host: "127.0.0.1", Target: "/"}
 }
 
-// The merged decision logs of three nodes hold every request that was sent, and their figures are
-// those of the oracle, which shares no code with what it judges.
+// The merged decision logs of three nodes contain every sent request, and their figures equal those of the
+// oracle, which shares no code with the code that it judges.
 func TestDecisionLogs(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -176,7 +176,7 @@ func TestDecisionLogs(t *testing.T) {
 				a := got.Accuracy
 				type figures struct{ Requests, Refused, Exact, Allowed, AllowedByEstimate, AllowedByLag, Denied, DeniedByEstimate, DeniedByLag uint64 }
 				mine := figures{got.Decisions, got.Refused, a.Exact, a.WronglyAllowed.Requests, a.WronglyAllowed.Estimate, a.WronglyAllowed.Lag, a.WronglyRefused.Requests, a.WronglyRefused.Estimate, a.WronglyRefused.Lag}
-				// The oracle gives no cause to a request that nodes decided as none of its models explains.
+				// The oracle gives no cause for decisions that none of its models explains.
 				allowed, denied := &want.WronglyAllowed, &want.WronglyRefused
 				either := func(mine, theirs, unexplained uint64) uint64 { return max(theirs, min(mine, theirs+unexplained)) }
 				allowedByEstimate := either(mine.AllowedByEstimate, allowed.Estimate, allowed.Unexplained)
@@ -187,7 +187,7 @@ func TestDecisionLogs(t *testing.T) {
 				if mine != theirs {
 					t.Errorf("rule %s: the logs say  %+v\nthe oracle says %+v", got.Rule, mine, theirs)
 				}
-				// On a busy machine requests come so late that hardly any exceeds a short period's threshold.
+				// On a busy machine requests may come too late to exceed the threshold of a short period.
 				if text == lasting && (a.Exact == 0 || got.Refused == 0) {
 					t.Error("nobody is refused: that shows little")
 				}
@@ -199,7 +199,7 @@ func TestDecisionLogs(t *testing.T) {
 	}
 }
 
-// only returns a set of one of the rules, which judges what that one decides.
+// only returns a set with one of the rules, which judges the decisions of that rule.
 func only(t *testing.T, rules *rule.Set, id string) *rule.Set {
 	t.Helper()
 	if len(rules.Rules()) == 1 {

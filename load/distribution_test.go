@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
-// The histogram and the CSV hold every request once, and all requests.
+// The histogram and the CSV contain every request once.
 func TestDistribution(t *testing.T) {
 	var n int
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -73,7 +73,7 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
-// If all answers are of one kind that is no success, the report says what may be wrong.
+// If all answers are of one kind other than success, the report says what may be wrong.
 func TestHints(t *testing.T) {
 	for status, want := range map[int]string{404: "check the path of the target and --host", 502: "origin may be down", 400: "https://", 200: "", 429: ""} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))

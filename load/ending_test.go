@@ -16,10 +16,10 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
-// patience is how long a test waits for what it waits for. No test depends on its length.
+// patience is how long a test waits before it fails. No test depends on its length.
 const patience = 2 * time.Minute
 
-// drawnFrom counts the requests that are made.
+// drawnFrom counts the requests that a source makes.
 type drawnFrom struct {
 	load.Steady
 	n int
@@ -30,7 +30,7 @@ func (s *drawnFrom) Next(r *load.Request) bool {
 	return s.Steady.Next(r)
 }
 
-// afterClose makes three requests, each after the connection of the one before was closed.
+// afterClose makes three requests, each after the previous connection was closed.
 type afterClose struct {
 	load.Steady
 	closed chan struct{}
@@ -42,9 +42,9 @@ func (s *afterClose) Begin(now time.Time) { s.began = now }
 
 func (s *afterClose) Next(r *load.Request) bool {
 	select {
-	case <-s.closed: // at first that of the connection by which the target was reached
+	case <-s.closed: // the first is that of the connection that probed the target
 	case <-time.After(patience):
-		return false // with fewer requests than it should make
+		return false // fewer requests than it should make
 	}
 	if s.n++; s.n > 3 {
 		return false
@@ -55,7 +55,7 @@ func (s *afterClose) Next(r *load.Request) bool {
 
 func TestEndings(t *testing.T) {
 	hang := make(chan struct{})
-	var interrupted [3]atomic.Int64 // requests of the runs that are interrupted without an answer, by version of HTTP
+	var interrupted [3]atomic.Int64 // requests of interrupted runs without an answer, by version of HTTP
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/interrupted":
@@ -70,7 +70,7 @@ func TestEndings(t *testing.T) {
 	s2.Config.Protocols = new(http.Protocols)
 	s2.Config.Protocols.SetUnencryptedHTTP2(true)
 	s2.Start()
-	t.Cleanup(func() { // when the subtests that wait have ended too
+	t.Cleanup(func() { // after the waiting subtests have ended
 		close(hang)
 		s2.Close()
 		s.Close()
@@ -209,7 +209,7 @@ func TestEndings(t *testing.T) {
 	})
 	t.Run("HTTP/2 whose connections end at once", func(t *testing.T) {
 		r := run(t, load.Options{Targets: targets2, HTTP2: true, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/%zz"}}})
-		// Three for each request, and one that it may begin to dial before it is given up.
+		// Three per request, and one that it may begin to dial before it gives up.
 		if r.Failures["closed"] == 0 || r.Sending.Connections > 4*r.Sending.Requests {
 			t.Errorf("failures are %v over %d connections, want at most 4 for each of %d requests", r.Failures, r.Sending.Connections, r.Sending.Requests)
 		}

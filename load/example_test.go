@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
-// A hundred requests, as fast as the target answers.
+// It sends a hundred requests, as fast as the target answers.
 func ExampleRun() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	defer server.Close()

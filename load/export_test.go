@@ -7,15 +7,13 @@ import (
 	"time"
 )
 
-// UseTimers lets a run sleep by timers alone, which stand still in a bubble until all
-// goroutines wait.
+// UseTimers makes a run sleep by timers alone, which stand still in a bubble until all goroutines wait.
 func (o *Options) UseTimers() { o.nap = time.Sleep }
 
-// Taking returns the first address that takes connections, or else the first one.
+// Taking returns the first address that accepts connections, or the first one if none does.
 var Taking = taking
 
-// ReadAnswers reads answers until one is wrong or the connection ends, and returns their
-// statuses.
+// ReadAnswers reads answers until one is invalid or the connection ends, and returns their statuses.
 func ReadAnswers(from io.Reader) (statuses []int, err error) {
 	w := wire{Reader: bufio.NewReaderSize(from, 4096), nodeHeader: []byte("X-Edge-Node")}
 	for a := (answer{}); !a.last; {
@@ -27,8 +25,8 @@ func ReadAnswers(from io.Reader) (statuses []int, err error) {
 	return statuses, nil
 }
 
-// Told is what an answer's headers say: the least that remains, and whether the time until then
-// differs from Retry-After.
+// Told has the data of an answer's headers: the smallest remaining quota, and whether the reset time differs
+// from Retry-After.
 type Told struct {
 	Remaining int32
 	OtherTime bool
@@ -44,7 +42,7 @@ func ReadHeaders(lines string) Told {
 	return Told{a.least(), a.agreement() == otherTime}
 }
 
-// ByRule reports whether an answer with these header lines is known to be a rule's.
+// ByRule reports whether an answer with these header lines is recognized as a rule's.
 func ByRule(lines string) bool {
 	w := wire{Reader: bufio.NewReader(strings.NewReader(lines + "Content-Length: 0\r\n\r\n"))}
 	var a answer
@@ -54,16 +52,16 @@ func ByRule(lines string) bool {
 	return a.flags&prepared != 0
 }
 
-// A Decided is a request with what became of it, at one of the nodes.
+// A Decided is a request and its outcome at one of the nodes.
 type Decided struct {
-	At         time.Duration // since the beginning; must not fall
+	At         time.Duration // since the beginning; must not decrease
 	Client     uint64
 	Refused    bool
 	RetryAfter uint32 // seconds
-	Down       bool   // refused because the shard was unavailable
+	Down       bool   // refused because a shard was unavailable
 }
 
-// DecidedLog returns the log of a run that sent requests, each of which took a millisecond.
+// DecidedLog returns the log of a run that sent these requests, each of which took a millisecond.
 func DecidedLog(began time.Time, source Source, requests []Decided) *Log {
 	look := &Look{Method: "GET", Host: "example.com", Target: "/", number: 1}
 	l := &Log{

@@ -20,32 +20,32 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A limiter is a PoP of some nodes that share what they know at once. It counts by an exact
-// log of what passed, and mitigates until the rule's timeout is over and no more than the
-// threshold are left. What is wrong with it is chosen.
+// A limiter is a PoP whose nodes share their state at once. It counts by an exact log of passed requests, and
+// mitigates until the rule's timeout is over and no more than the threshold are left. Its fields select
+// mistakes.
 type limiter struct {
 	threshold int
 	period    time.Duration
 	timeout   time.Duration
 
-	more      int    // how much greater its threshold really is
-	fixed     bool   // it counts fixed windows
-	deaf      int    // the node that ignores mitigations, from 1
-	refuses   string // a client that is always refused
-	hurry     int    // how many seconds Retry-After is too short
-	silent    bool   // there is no Retry-After
-	estimates bool   // it counts by two windows
-	blind     bool   // it does not learn who the clients are
-	wobble    int    // how many seconds RateLimit and X-RateLimit-Reset are later than Retry-After
-	poor      bool   // who passes is told that nothing remains
-	boast     bool   // who passes is told that more remains than the limit is
+	more      int    // difference to the correct threshold
+	fixed     bool   // counts in fixed windows
+	deaf      int    // index of a node that ignores mitigations, from 1
+	refuses   string // a client that it always refuses
+	hurry     int    // how much too short Retry-After is, in seconds
+	silent    bool   // sends no Retry-After
+	estimates bool   // counts by two windows
+	blind     bool   // does not distinguish clients
+	wobble    int    // how much later RateLimit and X-RateLimit-Reset are than Retry-After, in seconds
+	poor      bool   // announces that nothing remains
+	boast     bool   // announces that more remains than the limit
 
-	// A second rule, of which each request that is refused by neither is counted too, and
-	// whether Retry-After is then that of the first.
+	// A second rule, which counts each request that neither refuses, and whether Retry-After is then that of
+	// the first.
 	also      *limiter
 	forgetful bool
 
-	late time.Duration // until nodes know of a mitigation
+	late time.Duration // delay until nodes know of a mitigation
 
 	mu      sync.Mutex
 	counted map[string][]time.Time
@@ -53,7 +53,7 @@ type limiter struct {
 	until   map[string]time.Time
 }
 
-// in returns how many of the requests are in the period that ends at t.
+// in returns the number of requests in the period that ends at t.
 func (l *limiter) in(requests []time.Time, t time.Time) (n float64) {
 	window := t.Truncate(l.period)
 	for _, at := range requests {
@@ -71,8 +71,8 @@ func (l *limiter) in(requests []time.Time, t time.Time) (n float64) {
 	return n
 }
 
-// answer decides about a request at a node, from 1, and returns after how many seconds its
-// client may come back, 0 if it passes.
+// answer decides a request at a node, from 1. It returns after how many seconds its client may retry, or 0 if
+// it passes.
 func (l *limiter) answer(node int, client string) (seconds int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +101,7 @@ func (l *limiter) answer(node int, client string) (seconds int) {
 	return seconds
 }
 
-// remains returns how many more requests of a client may come.
+// remains returns the remaining quota of a client.
 func (l *limiter) remains(client string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,7 +111,7 @@ func (l *limiter) remains(client string) int {
 	return max(0, l.threshold+l.more-int(math.Ceil(l.in(l.counted[client], time.Now()))))
 }
 
-// refusal returns after how many seconds a client is no longer refused, 0 if it is not.
+// refusal returns after how many seconds a client is no longer refused, or 0 if it is not refused.
 func (l *limiter) refusal(node int, client string, now time.Time) (seconds int) {
 	if left := l.until[client].Sub(now); left > 0 && node != l.deaf && now.Sub(l.since[client]) >= l.late {
 		return max(1, int((left+time.Second-1)/time.Second)-l.hurry)
@@ -119,7 +119,7 @@ func (l *limiter) refusal(node int, client string, now time.Time) (seconds int) 
 	return 0
 }
 
-// count takes in a request that passes.
+// count counts a request that passes.
 func (l *limiter) count(client string, now time.Time) {
 	if l.counted == nil {
 		l.counted, l.since, l.until = map[string][]time.Time{}, map[string]time.Time{}, map[string]time.Time{}
@@ -142,7 +142,7 @@ func (l *limiter) count(client string, now time.Time) {
 	}
 }
 
-// rules are those that it enforces.
+// rules returns the rules that it enforces.
 func (l *limiter) rules(t testing.TB) *rule.Set {
 	t.Helper()
 	text := "rules: [" + l.rule("all")
@@ -156,7 +156,7 @@ func (l *limiter) rules(t testing.TB) *rule.Set {
 	return rules
 }
 
-// rule writes its rule.
+// rule returns its rule as text.
 func (l *limiter) rule(id string) string {
 	return fmt.Sprintf("{id: %s, characteristics: [ip], limits: [{threshold: %d, period: %s}], mitigation_timeout: %s}",
 		id, l.threshold, rule.FormatDuration(l.period), rule.FormatDuration(l.timeout))
@@ -196,8 +196,7 @@ func (l *limiter) serve(node int) http.Handler {
 	})
 }
 
-// attack sends o at a PoP of three nodes on a virtual clock, and returns what became of it.
-// The clock begins at an edge of windows.
+// attack sends o to a PoP of three nodes on a virtual clock, and returns the log.
 func (l *limiter) attack(t *testing.T, o load.Options) (log *load.Log) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// The code of real nodes is not accused of anything, whatever the rule, as long as it lags no
-// more than the oracle is told.
+// The oracle finds no fault with the code of real nodes, whatever the rule, as long as they lag no more than it
+// is told.
 func TestNodesHaveNoFaults(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := rapid.SampledFrom([]string{
@@ -45,7 +45,7 @@ func TestNodesHaveNoFaults(t *testing.T) {
 		requests := make([]load.Decided, len(gaps))
 		for i, gap := range gaps {
 			at += time.Duration(gap) * time.Millisecond
-			now := began.Add(at).Add(500 * time.Microsecond) // half way
+			now := began.Add(at).Add(500 * time.Microsecond) // in the middle
 			addr := source.Addr(clients[i])
 			d := sim.Decide(&accesslog.Entry{Time: now.UnixMicro(), Client: addr.String(), Addr: addr, Method: "GET", Host: "example.com", Path: "/", Status: 200})
 			requests[i] = load.Decided{At: at, Client: clients[i], Refused: d.Verdict.Refused()}
@@ -53,7 +53,7 @@ func TestNodesHaveNoFaults(t *testing.T) {
 				requests[i].RetryAfter = uint32(max(1, (d.Deadline().Sub(now)+time.Second-1)/time.Second))
 			}
 		}
-		// Nodes count in sub-windows by ticks of 10 ms: a request may count as that much older.
+		// Nodes count sub-windows in ticks of 10 ms: a request may count as that much older.
 		s, err := load.DecidedLog(began, source, requests).Score(load.OracleOptions{Rules: rules, Lag: 4*o.Lag + 10*time.Millisecond, Skew: o.Skew/2 + 10*time.Millisecond})
 		if err != nil {
 			t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 
 type connKey struct{}
 
-// closing returns a server that reads each request, and then closes the connection of those
-// that closes picks, without an answer. It counts the requests that it reads.
+// closing returns a server that reads each request, closes the connections that closes selects without an
+// answer, and counts the requests that it has read.
 func closing(t *testing.T, closes func(n uint64) bool) (url string, read *atomic.Uint64) {
 	read = new(atomic.Uint64)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -32,8 +32,8 @@ func closing(t *testing.T, closes func(n uint64) bool) (url string, read *atomic
 	return s.URL, read
 }
 
-// A request whose connection ends without an answer may have been counted: it is not sent again,
-// however long the connection was unused before.
+// A request whose connection ends without an answer may have been counted: it is not sent again, however long
+// the connection was idle before.
 func TestSentOnce(t *testing.T) {
 	source := func(rate float64) *load.Steady {
 		return &load.Steady{Profile: []load.Point{{Rate: rate}}, Look: load.Look{Method: "GET"}}

@@ -98,7 +98,7 @@ func TestOracleNamesFaults(t *testing.T) {
 	}
 }
 
-// Limits promise nothing to clients that are refused because their shard is unavailable.
+// Limits promise nothing to clients that are refused because a shard is unavailable.
 func TestUnavailable(t *testing.T) {
 	source := &load.Steady{Clients: 1}
 	var requests []load.Decided
@@ -112,7 +112,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// The exact decisions are those of a replay of the run's log.
+// The exact decisions equal those of a replay of the run's log.
 func TestExactDecisionsAreThoseOfTheReplay(t *testing.T) {
 	l := &limiter{threshold: 10, period: 10 * time.Second, timeout: 5 * time.Second, estimates: true}
 	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 40 * time.Second, Return: true})
@@ -138,8 +138,8 @@ func TestExactDecisionsAreThoseOfTheReplay(t *testing.T) {
 	}
 }
 
-// They are also with several rules, of which one counts wrong passwords, and with clients that are
-// told apart by what else they send.
+// They are also equal with several rules, one of which counts wrong passwords, and with clients that differ in
+// other properties than the address.
 func TestExactDecisionsOfSeveralRules(t *testing.T) {
 	m, err := mix.Parse("mix.yaml", []byte(`
 duration: 30s

@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
-// The report of a limiter that is wrong says so on paper too.
+// The page reports the faults of a limiter, too.
 func TestPage(t *testing.T) {
 	l := &limiter{threshold: 10, period: 10 * time.Second, timeout: 5 * time.Second, deaf: 2}
 	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 40 * time.Second})
@@ -54,7 +54,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The report says when the clock was set during a run, and what that does to it.
+// The report shows that the clock was set during a run, and the effect.
 func TestClockStep(t *testing.T) {
 	for ms, want := range map[float64]bool{0: false, 0.4: false, -250: true, 3000: true} {
 		var text bytes.Buffer

@@ -32,8 +32,7 @@ components:
   attack: true
 `
 
-// startPoP starts a PoP of three nodes that tell of their limits in every form, and returns
-// them as targets.
+// startPoP starts a PoP of three nodes with both kinds of rate limit headers, and returns them as targets.
 func startPoP(t *testing.T, rules *rule.Set, trusted ...netip.Prefix) (targets []load.Target) {
 	t.Helper()
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
@@ -56,7 +55,7 @@ func startPoP(t *testing.T, rules *rule.Set, trusted ...netip.Prefix) (targets [
 	return targets
 }
 
-// runMixed sends the mixed traffic, and returns what became of it.
+// runMixed sends the mixed traffic, and returns the results.
 func runMixed(t *testing.T, text string, rules *rule.Set, targets []load.Target) (*load.Report, *judge.Score) {
 	t.Helper()
 	m, err := mix.Parse("mixed.yaml", []byte(text))
@@ -65,12 +64,12 @@ func runMixed(t *testing.T, text string, rules *rule.Set, targets []load.Target)
 	}
 	log, err := load.Run(t.Context(), load.Options{
 		Targets: targets, Source: load.NewMixed(m, 1), Identity: load.Identity{Forwarded: true}, Return: true, Connections: 12,
-		Requests: 2600, Duration: 10 * time.Minute, Timeout: time.Minute, // 6 s where nothing else runs
+		Requests: 2600, Duration: 10 * time.Minute, Timeout: time.Minute, // takes 6 s on an idle machine
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Much else may run here. The slower answers are, the slower is counting.
+	// Other tests may run. The slower answers are, the slower is counting.
 	r := log.Report()
 	lag := max(2*time.Second, time.Duration(5*r.Service.MaxMS)*time.Millisecond)
 	s, err := log.Score(load.OracleOptions{Rules: rules, Lag: lag})
@@ -89,11 +88,11 @@ func parse(t *testing.T, text string) *rule.Set {
 	return rules
 }
 
-// lasting has mitigations that last for longer than a run, so that whatever passes is found even if
-// nodes are slow to learn.
+// lasting has mitigations that outlast a run, so that every passed request is found even if nodes are slow to
+// learn.
 const lasting = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 30s}], mitigation_timeout: 20s}]"
 
-// A real PoP refuses no innocent client, and what its answers say is true.
+// A real PoP refuses no innocent client, and its answers are true.
 func TestRealPoP(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string]string{
@@ -108,7 +107,7 @@ func TestRealPoP(t *testing.T) {
 			if len(r.Nodes) != 3 || r.Statuses["200"]+r.Statuses["429"] != r.Sending.Requests {
 				t.Errorf("nodes %v, statuses %v", r.Nodes, r.Statuses)
 			}
-			// On a busy machine requests come so late that hardly any exceeds a short period's threshold.
+			// On a busy machine requests may come too late to exceed the threshold of a short period.
 			if s.InnocentRefused != 0 || s.Exact >= 100 && s.Refused < 50 {
 				t.Errorf("%+v", s)
 			}
@@ -119,13 +118,14 @@ func TestRealPoP(t *testing.T) {
 	}
 }
 
-// A node of a real PoP that refuses nobody is reported, and the others are not.
+// A node of a real PoP that never refuses is reported, and the others are not.
 func TestRealPoPWithALeak(t *testing.T) {
 	t.Parallel()
 	rules := parse(t, lasting)
 	open := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Edge-Node", "open") }))
 	defer open.Close()
-	// Nobody is near the threshold: the requests at this node, which the others do not count, would decide.
+	// No client is near the threshold: otherwise the requests at this node, which the others do not count,
+	// would decide.
 	calm := strings.Replace(mixed, "offset: 100", "offset: 10000", 1)
 	_, s := runMixed(t, calm, rules, append(startPoP(t, rules, netip.MustParsePrefix("127.0.0.0/8")), target(t, open.URL)))
 	if len(s.Faults) != 1 || s.Faults[0].Name != judge.DeafNode || s.Faults[0].Node != "open" {
@@ -133,8 +133,8 @@ func TestRealPoPWithALeak(t *testing.T) {
 	}
 }
 
-// A PoP that does not trust the generator refuses everybody for the requests of all. The
-// report says why, and nothing else.
+// A PoP that does not trust the generator counts all clients as one. The report gives this reason, and no
+// other.
 func TestDistrust(t *testing.T) {
 	t.Parallel()
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}], mitigation_timeout: 1s}]")

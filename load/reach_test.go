@@ -20,7 +20,7 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
-// Nothing is sent to a target that takes no connection, and the error says what to do.
+// Nothing is sent to a target that accepts no connection, and the error has a hint.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	plain := httptest.NewServer(http.NotFoundHandler())
@@ -34,7 +34,7 @@ func TestUnreachable(t *testing.T) {
 		name       string
 		url        string
 		o          load.Options
-		text, hint string // the hint whole or in part
+		text, hint string // the hint or a part of it
 	}{
 		{"nobody listens", "http://127.0.0.1:1", load.Options{}, "nothing listens at 127.0.0.1:1: connection refused for 3s", "start the target first"},
 		{"nobody listens for HTTP/2", "http://127.0.0.1:1", load.Options{HTTP2: true}, "nothing listens at 127.0.0.1:1", "start the target first"},
@@ -55,7 +55,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// A target that starts to listen together with the run is waited for.
+// The run waits for a target that starts at the same time.
 func TestListensLate(t *testing.T) {
 	t.Parallel()
 	to := target(t, "http://"+harness.ReservePort(t))
@@ -66,7 +66,7 @@ func TestListensLate(t *testing.T) {
 		Targets: []load.Target{to}, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}},
 		Dial: func(ctx context.Context, to *load.Target) (net.Conn, error) {
 			nc, err := new(net.Dialer).DialContext(ctx, "tcp", to.Addr.String())
-			once.Do(func() { // it listens from the first attempt on
+			once.Do(func() { // it listens after the first attempt
 				if s.Listener, err = net.Listen("tcp", to.Addr.String()); err != nil {
 					t.Error(err)
 					return
@@ -83,7 +83,7 @@ func TestListensLate(t *testing.T) {
 	}
 }
 
-// A run ends early if nothing is ever answered, however long it should last.
+// A run ends early if there is never an answer, whatever its duration.
 func TestGivesUp(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -91,7 +91,7 @@ func TestGivesUp(t *testing.T) {
 		serve   func(net.Conn)
 		http2   bool
 		timeout time.Duration
-		kinds   string // of failures
+		kinds   string // kinds of failures
 	}{
 		{"silent", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, false, 500 * time.Millisecond, "timeout cut_off not_connected"},
 		{"silent to HTTP/2", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, true, 500 * time.Millisecond, "timeout cut_off not_connected"},

@@ -15,8 +15,7 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
-// Requests that the log marks as an attack are a component of their own, of which the judge knows
-// what it is.
+// Requests that the log marks as an attack are a separate component, which the judge knows to be an attack.
 func TestRecordedAttack(t *testing.T) {
 	const text = `{"time":1767366245,"remote_addr":"203.0.113.7","uri":"/","status":200}
 {"time":1767366246,"remote_addr":"203.0.113.8","uri":"/","status":200%s}
@@ -48,7 +47,7 @@ func TestRecordedAttack(t *testing.T) {
 	}
 }
 
-// A log is sent again as it was: twice as fast, each second's requests spread over it.
+// A log is sent with its timing, here twice as fast, with each second's requests spread over it.
 func TestRecorded(t *testing.T) {
 	const text = `203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /a?b=c HTTP/1.1" 200 512 "-" "curl/8.5.0"
 203.0.113.8 - - [02/Jan/2026:15:04:05 +0000] "POST /login HTTP/1.1" 401 512 "-" "-"
@@ -93,7 +92,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// Only where all times are whole seconds are the requests of a second spread over it.
+// The requests of a second are spread over it only if all times are whole seconds.
 func TestRecordedTimes(t *testing.T) {
 	for _, test := range []struct {
 		name, trace string
@@ -123,7 +122,7 @@ func TestRecordedTimes(t *testing.T) {
 	}
 }
 
-// A source that is not used up can be closed.
+// A source can be closed before its end.
 func TestRecordedClosedEarly(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "trace.tsv")
 	text := make([]byte, 0, 1<<20)

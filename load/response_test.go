@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
-// What net/http understands is understood alike, in whatever pieces it comes.
+// Answers that net/http accepts are read in the same way, in whatever pieces they come.
 func FuzzAnswers(f *testing.F) {
 	for _, seed := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 429 No\r\nRetry-After: 7\r\nRateLimit: \"a\";r=0;t=7, \"b\";r=3;t=1\r\nContent-Length: 0\r\n\r\n",
@@ -33,7 +33,7 @@ func FuzzAnswers(f *testing.F) {
 		for i, status := range whole {
 			var resp *http.Response
 			var err error
-			for { // those before the answer
+			for { // interim answers
 				if resp, err = http.ReadResponse(r, nil); err != nil || resp.StatusCode >= 200 {
 					break
 				}
@@ -49,13 +49,13 @@ func FuzzAnswers(f *testing.F) {
 			}
 			resp.Body.Close()
 			if strings.Contains(strings.ToLower(string(raw)), "transfer-encoding") {
-				return // what both of length and encoding mean is read otherwise
+				return // a length together with a coding is read differently
 			}
 		}
 	})
 }
 
-// What headers say is held against Retry-After, in whatever form they say it.
+// Headers are compared with Retry-After in all their forms.
 func TestHeaders(t *testing.T) {
 	for _, test := range []struct {
 		name, lines string

@@ -23,7 +23,7 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
-// seen is what a server saw of requests.
+// seen records the requests that a server received.
 type seen struct {
 	mu    sync.Mutex
 	lines map[string]int
@@ -48,7 +48,7 @@ func target(t *testing.T, url string) load.Target {
 	return target
 }
 
-// listen returns a target whose connections serve gets, and which are closed after that.
+// listen returns a target whose connections are passed to serve, and then closed.
 func listen(t *testing.T, serve func(net.Conn)) load.Target {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -71,14 +71,14 @@ func listen(t *testing.T, serve func(net.Conn)) load.Target {
 	return target(t, "http://"+ln.Addr().String())
 }
 
-// run sends what o says, a hundred requests by default.
+// run runs o, with a hundred requests by default.
 func run(t *testing.T, o load.Options) *load.Report {
 	t.Helper()
 	o.Requests = max(o.Requests, 100)
 	if o.Duration == 0 {
-		o.Duration = 10 * time.Minute // it ends with its requests
+		o.Duration = 10 * time.Minute // the run ends with its requests
 	}
-	o.Timeout = stdcmp.Or(o.Timeout, time.Minute) // nothing is that slow
+	o.Timeout = stdcmp.Or(o.Timeout, time.Minute) // longer than anything takes
 	log, err := load.Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func run(t *testing.T, o load.Options) *load.Report {
 	return log.Report()
 }
 
-// fast is a schedule that takes no time worth mentioning.
+// fast is a schedule that takes almost no time.
 var fast = []load.Point{{Rate: 20_000}}
 
 func TestIdentities(t *testing.T) {
@@ -184,7 +184,7 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// Requests carry the body if their method lets them, and say how long it is.
+// Requests have the body and its length if their method allows one.
 func TestBodies(t *testing.T) {
 	for _, test := range []struct {
 		method, body, want string
@@ -222,7 +222,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// An answer that comes before all of a body is read is an answer.
+// An answer may come before the whole body is read.
 func TestAnswerBeforeBody(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
@@ -238,10 +238,10 @@ func TestAnswerBeforeBody(t *testing.T) {
 	}
 }
 
-// Connections end after the given number of requests, and each goes to one target.
+// Connections end after the given number of requests, and each connects to one target.
 func TestConnections(t *testing.T) {
 	var opened [2]atomic.Int32
-	var used sync.Map // connections; some that carry nothing find out whether anybody listens
+	var used sync.Map // connections; some without requests only probe the target
 	var byClient seen
 	var targets []load.Target
 	for i := range 2 {
@@ -275,7 +275,7 @@ func TestConnections(t *testing.T) {
 		clear(byClient.lines)
 		o := o
 		o.Identity, o.Source = load.Identity{Proxy: 1, Header: "X-Forwarded-For"}, &load.Steady{Profile: fast, Clients: 20, Look: load.Look{Method: "GET"}}
-		// The servers take the first line for a bad request; who it came to is what counts.
+		// The servers reject the first line; only the receiver of the request matters.
 		o.Dial = func(ctx context.Context, t *load.Target) (net.Conn, error) {
 			nc, err := new(net.Dialer).DialContext(ctx, "tcp", t.Addr.String())
 			return &headless{Conn: nc}, err
@@ -291,7 +291,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// A headless is a connection that leaves out what is written first.
+// A headless is a connection that drops the first write.
 type headless struct {
 	net.Conn
 	begun bool
@@ -305,7 +305,7 @@ func (c *headless) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A latency begins when the request was due, not when a connection was free for it.
+// A latency is measured from the time when the request was due, not from when a connection was free.
 func TestNoCoordinatedOmission(t *testing.T) {
 	first := make(chan struct{}, 1)
 	first <- struct{}{}
@@ -321,7 +321,7 @@ func TestNoCoordinatedOmission(t *testing.T) {
 		Targets: []load.Target{target(t, s.URL)}, Connections: 1,
 		Source: &load.Steady{Profile: []load.Point{{Rate: 1000}}, Look: load.Look{Method: "GET"}},
 	})
-	// While the first one took 300 ms, the 99 others became due within 99 ms.
+	// While the first request took 300 ms, the 99 others became due within 99 ms.
 	if r.Latency.P50MS < 200 || r.Service.P50MS > r.Latency.P50MS/2 {
 		t.Errorf("the median latency is %v ms, of which %v after sending; want 200 at least, most of it before", r.Latency.P50MS, r.Service.P50MS)
 	}
@@ -330,7 +330,7 @@ func TestNoCoordinatedOmission(t *testing.T) {
 	}
 }
 
-// A begun is a source that is told when the run begins.
+// A begun is a source that records when the run begins.
 type begun struct {
 	load.Steady
 	at time.Time
@@ -338,7 +338,7 @@ type begun struct {
 
 func (s *begun) Begin(now time.Time) { s.at = now }
 
-// A source learns when the run begins, such as one that meets the edges of windows.
+// A source is told when the run begins, for example to meet the boundaries of windows.
 func TestBegin(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer s.Close()
@@ -348,7 +348,7 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// What would make another request than is meant is refused.
+// Options that would change the meaning of a request are rejected.
 func TestUnsendable(t *testing.T) {
 	for _, look := range []load.Look{
 		{Method: ""}, {Method: "GET /x"}, {Method: "GET\r\nX: y"}, {Method: "CONNECT"},
@@ -394,8 +394,8 @@ func TestUnsendable(t *testing.T) {
 func TestProfiles(t *testing.T) {
 	for _, test := range []struct {
 		text string
-		at   map[int]time.Duration // when the nth request is due, from 0
-		last int                   // how many there are; 0 if endless
+		at   map[int]time.Duration // time at which the nth request is due, from 0
+		last int                   // number of requests; 0 if endless
 	}{
 		{"100/s", map[int]time.Duration{0: 0, 1: 10 * time.Millisecond, 500: 5 * time.Second}, 0},
 		{"60/m", map[int]time.Duration{1: time.Second}, 0},
@@ -403,7 +403,7 @@ func TestProfiles(t *testing.T) {
 		{"0/s,100/s@10s", map[int]time.Duration{0: 0, 5: time.Second, 500: 10 * time.Second, 600: 11 * time.Second}, 0},
 		{"100/s,0/s@10s", map[int]time.Duration{0: 0, 375: 5 * time.Second}, 500},
 		{"36_000_000/h", map[int]time.Duration{1: 100 * time.Microsecond}, 0},
-		{"100/s,0.000000001/h@1s", map[int]time.Duration{0: 0}, 51}, // the last one as long as it falls
+		{"100/s,0.000000001/h@1s", map[int]time.Duration{0: 0}, 51}, // the last one while the rate falls
 		{"10/s,10/s@1s,1_000/s@1001ms", map[int]time.Duration{10: time.Second}, 0},
 	} {
 		profile, err := load.ParseProfile(test.text)

@@ -12,8 +12,8 @@ import (
 	"github.com/edgelimit/edge/load/judge"
 )
 
-// The judge finds no fault with the shedding of real nodes, for any secret and any clients, and compares how much
-// passes.
+// The judge finds no fault with the shedding of real nodes, for any secret and any clients, and compares the
+// number of passed requests.
 func TestSheddingNodesHaveNoFaults(t *testing.T) {
 	t.Parallel()
 	const client = "{id: client, characteristics: [ip], limits: [{threshold: 30, period: 10s}]}, "
@@ -42,7 +42,7 @@ func TestSheddingNodesHaveNoFaults(t *testing.T) {
 	}
 }
 
-// shed has a PoP decide requests from five networks, of which some send more than others.
+// shed makes a PoP decide requests from five networks, some of which send more than others.
 func shed(t *testing.T, text string, seed uint64) *judge.Score {
 	t.Helper()
 	rules := parse(t, "rules: ["+text+"]")

@@ -14,7 +14,7 @@ func TestTargets(t *testing.T) {
 	for _, test := range []struct {
 		text string
 		want load.Target
-		fail string // part of the error
+		fail string // substring of the error
 	}{
 		{"127.0.0.1:8080", load.Target{Name: "127.0.0.1:8080", Addr: netip.MustParseAddrPort("127.0.0.1:8080"), Path: "/"}, ""},
 		{"http://10.1.2.3/a?b", load.Target{Name: "10.1.2.3", Addr: netip.MustParseAddrPort("10.1.2.3:80"), Path: "/a?b"}, ""},
@@ -44,7 +44,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// A name may have several addresses, and a server listens at one of them.
+// A name may have several addresses, of which the server listens on one.
 func TestTaking(t *testing.T) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A careless limiter lets every request of its only client pass.
+// A broken limiter lets every request of its only client pass.
 type careless []judge.Request
 
 func (c careless) Len() int               { return len(c) }
@@ -27,7 +27,7 @@ func ExampleJudge() {
 	}
 	var trace careless
 	for i := range int64(30) {
-		sent := i * 1_000_000 // one a second
+		sent := i * 1_000_000 // one per second
 		trace = append(trace, judge.Request{Sent: sent, Done: sent + 2000, Answer: judge.Answer{Status: 200, Expected: 200, Retry: judge.NoRetry, Remaining: -1}})
 	}
 	score, err := judge.Judge(trace, judge.Options{Rules: rules})

@@ -2,7 +2,7 @@ package judge
 
 import "github.com/edgelimit/edge/pop/rule"
 
-// KeysOf returns the keys under which the nth rule counts a request: none if it does not concern it.
+// KeysOf returns the keys under which the nth rule counts a request, or nil if the rule does not apply.
 func KeysOf(p Properties, set *rule.Set, bits rule.ClientPrefix, n int) []string {
 	r := set.Rules()[n]
 	f := formOf(&p, bits)
@@ -13,5 +13,5 @@ func KeysOf(p Properties, set *rule.Set, bits rule.ClientPrefix, n int) []string
 	return keys(r, &f, false)
 }
 
-// Unknown says what of a rule is not judged.
+// Unknown returns the settings of a rule that are not judged.
 var Unknown = unknown

@@ -14,7 +14,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Rules of 10 requests in 10 s. Mitigations last as long as they must, or for 6 s.
+// The rules allow 10 requests in 10 s. Mitigations last as long as they must, or at least 6 s.
 const (
 	throttle = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}]}"
 	ban      = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 6s}"
@@ -40,7 +40,7 @@ func apiKey(r *sent) string {
 	return r.Header[0][1]
 }
 
-// onlyKeyed omits requests that the rule skips.
+// onlyKeyed drops requests that the rule skips.
 func onlyKeyed(r *sent) string {
 	if len(r.Header) == 0 {
 		return ""
@@ -48,7 +48,7 @@ func onlyKeyed(r *sent) string {
 	return apiKey(r)
 }
 
-// countThrice counts as costly says.
+// countThrice counts as the rule costly does.
 func countThrice(_ *sent, refused bool) int {
 	if refused {
 		return 0
@@ -65,7 +65,7 @@ func countGuesses(r *sent, refused bool) int {
 	return 1
 }
 
-// once counts a request that passes n times in some cases.
+// once counts a passed request n times in some cases.
 func once(some func() bool, n int) func(*sent, bool) int {
 	return func(_ *sent, refused bool) int {
 		switch {
@@ -93,7 +93,7 @@ func pair(a, b uint64) func(r *sent) string {
 	}
 }
 
-// The judge names the planted mistake, and nothing else.
+// The judge names the planted mistake, and no other.
 func TestPlantedMistakes(t *testing.T) {
 	some, others := oneOf(100), oneOf(100)
 	for _, test := range []struct {
@@ -162,7 +162,7 @@ func TestPlantedMistakes(t *testing.T) {
 			t.Parallel()
 			s := test.tried(t, test.rules, judge.Options{Lag: 50 * time.Millisecond})
 			got := names(s)
-			if test.lift > 0 { // it begins for some before they were refused, and ends for others when they were to be let through
+			if test.lift > 0 { // some would start before they were refused, and others would end before they may pass
 				got = slices.DeleteFunc(got, func(name string) bool { return name == judge.Leaks || name == judge.MitigationShort })
 			}
 			if !slices.Equal(got, []string{test.want}) {
@@ -172,8 +172,8 @@ func TestPlantedMistakes(t *testing.T) {
 	}
 }
 
-// A deaf node is named although fixed windows would explain the same leaks: the run ends before a client that crossed the
-// threshold by the window before crosses it again in its own.
+// A deaf node is named although fixed windows would explain the same leaks: the run ends before a client that
+// exceeded the threshold because of the previous window exceeds it again within its own.
 func TestDeafNodeBesideAnEdge(t *testing.T) {
 	const traffic = "{duration: 14s, start: 2026-01-01T00:00:05Z, components: [{name: all, steady: {clients: 20, rate: 16/10s, poisson: false}, attack: true}]}"
 	l := limiter{passes: func(r *sent) bool { return r.Node == 1 }, traffic: traffic}
@@ -183,7 +183,7 @@ func TestDeafNodeBesideAnEdge(t *testing.T) {
 	}
 }
 
-// after returns what happens once, some seconds after the first request.
+// after returns an event that happens once, some seconds after the first request.
 func after(seconds int64, happens func(l *limiter)) func(*limiter, *sent) {
 	done := false
 	return func(l *limiter, r *sent) {
@@ -202,14 +202,14 @@ func doubles(l *limiter) {
 	}
 }
 
-// The judge also finds mistakes that it does not know, and names them by their effect.
+// The judge also finds unknown mistakes, and names them by their effect.
 func TestInventedMistakes(t *testing.T) {
 	refusals := 0
 	for _, test := range []struct {
 		name  string
 		rules string
 		*limiter
-		want []string // one of these
+		want []string // any of these
 	}{
 		{"a mitigation clears the counts", throttle, &limiter{before: func(l *limiter, r *sent) {
 			if key := network(r.Addr); l.spans[key] != nil && l.spans[key][1]-l.spans[key][0] > 2e6 {
@@ -317,7 +317,7 @@ func TestOverridesAreJudged(t *testing.T) {
 	}
 }
 
-// The judge finds no fault in a correct limiter, however large its lag is within the bound.
+// The judge finds no fault in a correct limiter, whatever its lag within the bound.
 func TestNothingIsWrong(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for _, test := range []struct {

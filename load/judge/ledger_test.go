@@ -10,11 +10,10 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// began is an edge of windows.
+// began is the boundary of a window.
 var began = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 
-// one returns requests of a client, as many as there are answers, each a tenth of a second after
-// the one before.
+// one returns requests of a client, one per answer, each a tenth of a second after the previous one.
 func one(answers ...judge.Answer) (l ledger) {
 	for i, a := range answers {
 		at := began + int64(i)*100_000
@@ -27,7 +26,7 @@ func one(answers ...judge.Answer) (l ledger) {
 	return l
 }
 
-// times repeats an answer.
+// times repeats an answer n times.
 func times(n int, a judge.Answer) []judge.Answer { return slices.Repeat([]judge.Answer{a}, n) }
 
 // ok is the answer of the origin.
@@ -55,7 +54,7 @@ func judged(t *testing.T, l ledger, rules string, o judge.Options) *judge.Score 
 	return s
 }
 
-// The judge reports what is wrong with a run as a whole.
+// The judge reports faults of a run as a whole.
 func TestRuns(t *testing.T) {
 	const five = "rules: [{id: five, characteristics: [ip], limits: [{threshold: 5, period: 10s}], mitigation_timeout: 20s"
 	late := ok
@@ -105,7 +104,7 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// A mistake is named even if the bound on the lag hides it from each single request.
+// A mistake is named even if the bound on the lag hides it in each single request.
 func TestMistakesBehindTheLag(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -127,8 +126,8 @@ func TestMistakesBehindTheLag(t *testing.T) {
 	}
 }
 
-// With hurried clients, which send several requests within the bound on the lag, a limiter whose lag
-// is within it is not reported as mistaken.
+// A limiter whose lag is within the bound is not reported, even if clients send several requests within that
+// time.
 func TestLagIsNoMistake(t *testing.T) {
 	for name, lag := range map[string]int64{"at once": 0, "20 ms": 20_000, "80 ms": 80_000, "120 ms": 120_000, "300 ms": 300_000} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +139,7 @@ func TestLagIsNoMistake(t *testing.T) {
 	}
 }
 
-// A client that shares its address with one that has crossed a threshold has crossed it with its own first
+// A client that shares its address with one that has exceeded a threshold has exceeded it with its own first
 // request.
 func TestReactionToSharedAddress(t *testing.T) {
 	const five = "rules: [{id: five, characteristics: [ip], limits: [{threshold: 5, period: 10s}], mitigation_timeout: 20s}]"

@@ -11,7 +11,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// hurry is traffic in which clients that exceed a threshold send often within the bound on the lag.
+// hurry is traffic in which clients that exceed a threshold send several requests within the bound on the lag.
 const hurry = `
 duration: 40s
 start: 2026-01-01T00:00:00Z
@@ -29,11 +29,11 @@ components:
   attack: true
 `
 
-// A sent request with its properties and its answer.
+// A sent is a request with its properties and its answer.
 type sent struct {
 	judge.Request
 	judge.Properties
-	left netip.Addr // an address that the client writes to the left of its own
+	left netip.Addr // an address that the client puts before its own
 }
 
 // A ledger holds requests and their answers.
@@ -55,8 +55,8 @@ func (l ledger) Properties(i int, as judge.As) judge.Properties {
 	return p
 }
 
-// attack returns requests without answers, by default those of testdata/traffic.yaml. Of IPv6 clients four are in one network of 64 bits.
-// Half of the clients send a key, and every fourth request gets another answer than 200.
+// attack returns requests without answers, by default those of testdata/traffic.yaml. Four IPv6 clients share
+// each /64.
 func attack(t testing.TB, traffic string) ledger {
 	t.Helper()
 	m, err := mix.Load("testdata/traffic.yaml")
@@ -95,32 +95,32 @@ func attack(t testing.TB, traffic string) ledger {
 // lag. Its fields select mistakes.
 type limiter struct {
 	threshold, period, timeout int64
-	lag                        func() int64 // from a crossing until nodes refuse
+	lag                        func() int64 // from exceeding a limit until nodes refuse
 
-	more    int64                                  // how much greater its threshold really is
-	weigh   func(prev, older, elapsed int64) int64 // what it counts of the windows before, times the period
-	shift   int64                                  // how much later its windows begin
-	exact   bool                                   // it keeps the time of every request
-	bucket  int64                                  // it is a token bucket of this size
-	apart   bool                                   // nodes count for themselves
-	counts  func(r *sent, refused bool) int        // how often a request is counted
-	key     func(r *sent) string                   // what is counted together, "" for what is not
-	before  func(l *limiter, r *sent)              // what happens before a request
-	lift    int64                                  // when all mitigations are lifted, to be back a second later
-	passes  func(r *sent) bool                     // who passes whatever is counted
-	refuses func(r *sent) bool                     // who is refused whatever is counted
-	answer  func(a *judge.Answer)                  // how answers differ
+	more    int64                                  // difference to the correct threshold
+	weigh   func(prev, older, elapsed int64) int64 // weight of the windows before, times the period
+	shift   int64                                  // offset of its windows
+	exact   bool                                   // keeps the time of every request
+	bucket  int64                                  // is a token bucket of this size
+	apart   bool                                   // nodes count separately
+	counts  func(r *sent, refused bool) int        // number of times that a request is counted
+	key     func(r *sent) string                   // the key of a request; "" if it is not counted
+	before  func(l *limiter, r *sent)              // called before a request
+	lift    int64                                  // when all mitigations are lifted; they return a second later
+	passes  func(r *sent) bool                     // requests that always pass
+	refuses func(r *sent) bool                     // requests that are always refused
+	answer  func(a *judge.Answer)                  // changes answers
 	unseen  bool                                   // refusals look like answers of the origin
-	traffic string                                 // what it gets, by default testdata/traffic.yaml
+	traffic string                                 // its traffic, by default testdata/traffic.yaml
 
 	windows map[string]map[int64]int64
 	times   map[string][]int64
-	spans   map[string]*[2]int64 // from when, and until when
+	spans   map[string]*[2]int64 // start and end of mitigations
 	filled  map[string]float64
-	at      int64 // when the first request was sent
+	at      int64 // time of the first request
 }
 
-// estimate returns how many requests of a key are in the period before t, times the period.
+// estimate returns the number of requests of a key in the period before t, times the period.
 func (l *limiter) estimate(key string, t int64) (n int64) {
 	if l.exact {
 		for _, at := range l.times[key] {
@@ -140,7 +140,7 @@ func (l *limiter) over(key string, t int64) bool {
 	return l.estimate(key, t) > (l.threshold+l.more)*l.period
 }
 
-// count counts a request, and mitigates.
+// count counts a request, and may start a mitigation.
 func (l *limiter) count(key string, t int64, refused bool) {
 	if l.windows[key] == nil {
 		l.windows[key] = map[int64]int64{}
@@ -163,7 +163,7 @@ func (l *limiter) count(key string, t int64, refused bool) {
 	}
 }
 
-// refused returns for how long a request is refused, 0 if it passes.
+// refused returns for how long a request is refused, or 0 if it passes.
 func (l *limiter) refused(r *sent, key string, t int64) int64 {
 	s := l.spans[key]
 	switch {
@@ -175,7 +175,7 @@ func (l *limiter) refused(r *sent, key string, t int64) int64 {
 	return s[1] - t
 }
 
-// pour decides by a token bucket.
+// pour decides with a token bucket.
 func (l *limiter) pour(key string, t int64) (wait int64) {
 	rate := float64(l.threshold) / float64(l.period)
 	full := max(0, l.filled[key]-float64(t-l.times[key+"@"][0])*rate)

@@ -17,8 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// What a rule concerns, and what it counts together, is read from the documentation twice: here
-// and by the nodes. Both understand it alike.
+// Matching and keys are implemented twice from the documentation: here and by the nodes. Both must agree.
 func TestKeysAreThoseOfNodes(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "rules.yaml")
@@ -100,7 +99,7 @@ func common(a, b []string) (n int) {
 	return n
 }
 
-// A rule that says something that the judge does not know is not judged.
+// A rule with a setting that the judge does not know is not judged.
 func TestUnknownRules(t *testing.T) {
 	plain := rule.Rule{
 		ID: "a", Characteristics: []rule.Characteristic{{Kind: rule.IP}}, Limits: []rule.Limit{{Threshold: 5}}, Response: &rule.Response{Body: "no"},

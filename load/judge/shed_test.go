@@ -27,22 +27,22 @@ const (
 	crowded = `[{id: block, characteristics: ['network:24/48'], limits: [{threshold: 200, period: 10s}], min_clients: 10, action: block}]`
 )
 
-// A shedder is a PoP with rules by client and by networks. It estimates by two windows, and knows of a
-// request after a lag. Its fields select mistakes.
+// A shedder is a PoP with rules by client and by networks. It estimates by two windows, and learns of a request
+// after a lag. Its fields select mistakes.
 type shedder struct {
 	lag  int64
 	seed uint64
 
-	part  map[string]float64 // by rule: what it takes for the threshold, in thresholds
-	whole bool               // it refuses all clients of a key that is over
-	never string             // a rule that refuses nobody
-	wider bool               // what a narrower rule refuses counts for wider ones
-	deaf  bool               // a node of it refuses nobody
-	alone bool               // it mitigates keys whatever the number of their clients
-	epoch int64              // for how long a client keeps its share, if not for ten minutes
+	part  map[string]float64 // by rule: the threshold that it uses, as a multiple of the correct one
+	whole bool               // refuses all clients of a key that exceeds the threshold
+	never string             // a rule that never refuses
+	wider bool               // requests that a narrower rule refuses count for wider ones
+	deaf  bool               // one node never refuses
+	alone bool               // mitigates keys whatever the number of their clients
+	epoch int64              // how long a client keeps its share; 0 means ten minutes
 
 	windows map[string]map[int64]float64
-	clients map[string]map[netip.Addr]int64 // when each was last seen
+	clients map[string]map[netip.Addr]int64 // time of the last request of each
 }
 
 const tenSeconds = 10_000_000
@@ -52,8 +52,8 @@ func (s *shedder) estimate(key string, t int64) float64 {
 	return w[t/tenSeconds] + w[t/tenSeconds-1]*float64(tenSeconds-t%tenSeconds)/tenSeconds
 }
 
-// share returns which part of a key's clients is refused before a client. It changes once in the first 40 seconds, not at
-// once for all keys.
+// share returns the position of a client in the order in which a key's clients are refused, from 0 to 1. It
+// changes once in the first 40 seconds, at a different time for each key.
 func (s *shedder) share(key string, client netip.Addr, t int64) float64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, s.seed, key)
@@ -62,7 +62,7 @@ func (s *shedder) share(key string, client netip.Addr, t int64) float64 {
 	return float64(rand.New(rand.NewPCG(h.Sum64(), 1)).Uint64()>>11) / (1 << 53)
 }
 
-// enough reports whether the key has as many clients as its rule wants.
+// enough reports whether the key has as many clients as its rule requires.
 func (s *shedder) enough(r *rule.Rule, key string, t int64) bool {
 	n := 0
 	for _, at := range s.clients[key] {
@@ -130,8 +130,8 @@ func (s *shedder) run(requests ledger, rules *rule.Set) {
 	}
 }
 
-// spread returns an attack by four networks of 250 addresses, eighty requests in a second each, and ten networks
-// with legitimate clients, whose requests number five in a second each.
+// spread returns an attack from four networks of 250 addresses with eighty requests a second each, and ten
+// networks with legitimate clients that send five requests a second each.
 func spread(seed uint64, skewed bool) ledger {
 	random := rand.New(rand.NewPCG(seed, 9))
 	var l ledger
@@ -201,7 +201,7 @@ func TestSheddingIsRight(t *testing.T) {
 	}
 }
 
-// The judge names what is wrong with how a PoP sheds.
+// The judge names the mistakes of a PoP that sheds.
 func TestSheddingIsWrong(t *testing.T) {
 	for _, test := range []struct {
 		name, rules string

@@ -10,14 +10,14 @@ import (
 	"github.com/edgelimit/edge/load/mix"
 )
 
-// The bundled mixes document which clients exceed which limit, and readers of a result trust
-// that. Whatever a mix has, its first 10 s show.
+// The bundled mixes document which clients exceed which limit, and readers rely on that. Every component
+// appears within the first 10 s.
 func TestWhoExceedsLimits(t *testing.T) {
 	all := map[string][]mix.Request{}
 	early := map[[2]string]int{} // by mix and component, clients that exceed a limit within 10 s
 	for _, test := range []struct {
 		name      string
-		path      string // what the limit is for; empty for everything
+		path      string // path that the limit applies to; empty for all
 		threshold int
 		period    time.Duration
 		want      map[string]int
@@ -81,7 +81,7 @@ func TestWhoExceedsLimits(t *testing.T) {
 	}
 }
 
-// The analysis had 400 million requests from 270,000 sources, and so has the mix.
+// The published analysis had 400 million requests from 270,000 sources, and so has the mix.
 func TestSizeOfTheAnalysis(t *testing.T) {
 	m := load(t, "cloudflare")
 	var clients uint64

@@ -1,6 +1,6 @@
 package mix
 
-// What no request shows: how exact what they are drawn from is.
+// These properties do not show in single requests: the precision of the random draws.
 
 import (
 	"math"
@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A stream of which the next number is known.
+// stream is a stream whose next number is known.
 func streamBefore(next uint64) *stream {
-	// scramble is a bijection: run it backwards.
+	// scramble is a bijection: this is its inverse.
 	z := next
 	z ^= z>>31 ^ z>>62
 	z *= inverse(0x94d049bb133111eb)
@@ -23,7 +23,7 @@ func streamBefore(next uint64) *stream {
 	return &s
 }
 
-// inverse returns what an odd number must be multiplied with to be 1 (Newton).
+// inverse returns the multiplicative inverse of an odd number (Newton).
 func inverse(odd uint64) uint64 {
 	x := odd
 	for range 6 {
@@ -52,7 +52,7 @@ func TestExponential(t *testing.T) {
 	}
 }
 
-// Every number has the share of its weight, to the last 2⁻³² of a slot.
+// Every number has the share of its weight, to within 2⁻³² of a slot.
 func TestAlias(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := rapid.SliceOfN(rapid.Uint64Range(1, 1<<40), 1, 200).Draw(t, "weights")
@@ -77,7 +77,7 @@ func TestAlias(t *testing.T) {
 	})
 }
 
-// All clients of a network have addresses of their own.
+// All clients of a network have distinct addresses.
 func TestPermute(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		width, key := rapid.IntRange(0, 12).Draw(t, "width"), rapid.Uint64().Draw(t, "key")
@@ -92,7 +92,7 @@ func TestPermute(t *testing.T) {
 	})
 }
 
-// What a pool gives out lies in it, is large enough, and overlaps nothing.
+// The networks of a pool lie within it, are large enough, and do not overlap.
 func TestPool(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := pool{taken: []netip.Prefix{netip.MustParsePrefix("10.0.4.0/22"), netip.MustParsePrefix("10.200.0.0/16"), netip.MustParsePrefix("2001:db8::/40")}}
@@ -105,7 +105,7 @@ func TestPool(t *testing.T) {
 				if whole == pool6 {
 					t.Fatalf("take %d of %v: %v", n, whole, err)
 				}
-				continue // 10.0.0.0/8 is soon used up
+				continue // 10.0.0.0/8 is soon exhausted
 			}
 			for _, other := range p.taken[:before] {
 				if got.Overlaps(other) {

@@ -11,7 +11,7 @@ import (
 	"github.com/edgelimit/edge/load/mix"
 )
 
-// of returns the requests of a mix of one component, which lasts some time.
+// of returns the requests of a mix of one component and some duration.
 func of(t *testing.T, duration, component string) []mix.Request {
 	t.Helper()
 	return requests(parse(t, "duration: "+duration+"\ncomponents:\n- name: it\n  "+component+"\n"))
@@ -36,7 +36,7 @@ func between(t *testing.T, what string, got, low, high float64) {
 	}
 }
 
-// most returns the most requests in any span of a length, which begins with a request.
+// most returns the maximum number of requests in any span of a length that begins with a request.
 func most(times []int64, span time.Duration) (n int) {
 	begin := 0
 	for end, t := range times {
@@ -63,15 +63,15 @@ func TestSteady(t *testing.T) {
 			}
 		}
 	}
-	// What does not divide without rest must not drift.
+	// Rates that do not divide evenly must not drift.
 	times := byClient(of(t, "10d", "steady: {clients: 1, rate: 7/1m}"))[0]
 	if want := 7 * 60 * 24 * 10; len(times) != want {
 		t.Errorf("%d requests in ten days, want %d", len(times), want)
 	}
 }
 
-// The gaps of a Poisson process are exponential: as many are longer than the mean as e
-// says, and their deviation is their mean.
+// The gaps of a Poisson process are exponential: the expected number is longer than the mean, and their
+// deviation equals the mean.
 func TestPoisson(t *testing.T) {
 	list := of(t, "1h", "steady: {clients: 10, rate: 5/s, poisson: true}")
 	between(t, "requests of ten clients in an hour", float64(len(list)), 180_000-1000, 180_000+1000)
@@ -123,7 +123,7 @@ func TestDiurnal(t *testing.T) {
 			between(t, fmt.Sprintf("%s: requests in hour %d", kind, hour), n, want-500, want+500)
 		}
 	}
-	// Between two requests nothing is seen of it: even stays even.
+	// Between two requests it has no effect: even spacing stays even.
 	times := byClient(of(t, "2h", "steady: {clients: 1, rate: 100/1m}\n  diurnal: {depth: 0.9, period: 24h}"))[0]
 	for i := 2; i < len(times); i++ {
 		before, now := times[i-1]-times[i-2], times[i]-times[i-1]
@@ -133,7 +133,7 @@ func TestDiurnal(t *testing.T) {
 	}
 }
 
-// The depth of 1 stops the traffic once in a period, and begins it again.
+// A depth of 1 stops the traffic once per period.
 func TestDiurnalToNothing(t *testing.T) {
 	list := of(t, "3h", "steady: {clients: 1, rate: 60/1m}\n  diurnal: {depth: 1, period: 1h, peak: 0}")
 	between(t, "requests", float64(len(list)), 10_795, 10_805)
@@ -194,8 +194,8 @@ func TestFlashCrowd(t *testing.T) {
 	}
 }
 
-// With twice a threshold around every second edge, no window has more than it, and the
-// time around the edge twice as much.
+// With twice a threshold around every second boundary, no window has more than the threshold, and the time
+// around the boundary has twice as much.
 func TestBoundary(t *testing.T) {
 	const threshold = 50
 	clients := byClient(of(t, "1h", "boundary: {clients: 3, requests: 100, period: 1m, width: 10s}\n  from: 13s"))
@@ -224,7 +224,7 @@ func TestBoundary(t *testing.T) {
 	}
 }
 
-// Traffic that is sent begins at any time, and its bursts meet the edges of windows all the same.
+// Traffic may be sent from any time on, and its bursts still meet the boundaries of windows.
 func TestBegin(t *testing.T) {
 	m := parse(t, `duration: 10m
 requests: 5000
@@ -245,7 +245,7 @@ components:
 	s := m.Source()
 	s.Begin(now)
 	var others []mix.Request
-	bursts := map[int64][2]int{} // before an edge, and from it on
+	bursts := map[int64][2]int{} // before a boundary, and after it
 	for r := (mix.Request{}); s.Next(&r); {
 		at := now.UnixMicro() + r.Time - m.Start().UnixMicro()
 		switch r.Component {
@@ -280,7 +280,7 @@ components:
 	}
 }
 
-// A burst keeps its edge at any time of the day; there are fewer at night.
+// Bursts keep to boundaries at any time of day; there are fewer at night.
 func TestBoundaryDiurnal(t *testing.T) {
 	clients := byClient(of(t, "24h", "boundary: {clients: 20, requests: 10, period: 1m, every: 1}\n  diurnal: {depth: 1, peak: 12h}"))
 	var day, night float64
@@ -331,7 +331,7 @@ func TestOnOff(t *testing.T) {
 	}
 }
 
-// Each of a botnet stays below the rate, and not far.
+// Each client of a botnet stays below the rate, but not by much.
 func TestBotnet(t *testing.T) {
 	clients := byClient(of(t, "1h", "botnet: {clients: 500, rate: 50/1m, spread: 0.2}"))
 	if len(clients) != 500 {
@@ -392,7 +392,7 @@ func TestFromTo(t *testing.T) {
 	}
 }
 
-// The same clients may come in two ways.
+// The same clients may appear in two components.
 func TestClientsOf(t *testing.T) {
 	m := parse(t, `duration: 10m
 components:

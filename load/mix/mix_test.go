@@ -46,9 +46,8 @@ func load(t testing.TB, spec string) *mix.Mix {
 	return m
 }
 
-// What a mix writes must never change by accident: people compare their results over
-// machines and years. These are the SHA-256 of all that the files in testdata write. If they
-// change on purpose, the change log says so.
+// The output of a mix must never change by accident: people compare results across machines and years. These
+// are the SHA-256 of the output of all files in testdata. If they change on purpose, the changelog says so.
 func TestSameEverywhere(t *testing.T) {
 	for _, test := range []struct {
 		name, file string
@@ -69,7 +68,7 @@ func TestSameEverywhere(t *testing.T) {
 	}
 }
 
-// Everything else hangs on the order of time, ties in the order of components.
+// Everything else depends on the order by time, and by component for equal times.
 func TestOrder(t *testing.T) {
 	for _, spec := range append(mix.Names(), "testdata/all.yaml") {
 		m := load(t, spec)
@@ -103,7 +102,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// Removing components, as one does to look for a cause, does not change what the others send.
+// Removing components, for example to look for a cause, does not change the requests of the others.
 func TestComponentsAreIndependent(t *testing.T) {
 	const head = "duration: 5m\ncomponents:\n"
 	const one = "- name: one\n  zipf: {clients: 50, rate: 10/s, exponent: 1}\n  addresses: [192.0.2.0/24]\n  request: {paths: [/, /a, /b]}\n"
@@ -183,7 +182,7 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("an invalid client has the address %v", addr)
 	}
 
-	// A limiter takes a /64 for one client.
+	// A limiter treats a /64 as one client.
 	m = parse(t, "duration: 1s\ncomponents:\n- name: all\n  steady: {clients: 65536, rate: 1/s}\n  addresses: [2001:db8::/48]\n")
 	networks := map[netip.Prefix]bool{}
 	for client := range uint64(65536) {
@@ -243,7 +242,7 @@ requests: 3
 	}
 }
 
-// A line of JSON says what the request says.
+// A line of JSON has all properties of the request.
 func TestWriteJSON(t *testing.T) {
 	m := load(t, "testdata/all.yaml")
 	var b bytes.Buffer
@@ -331,7 +330,7 @@ func TestParseFormat(t *testing.T) {
 	}
 }
 
-// The cost of one request of the largest mix, in each format.
+// This measures the cost per request of the largest mix, in each format.
 func BenchmarkWrite(b *testing.B) {
 	for _, name := range mix.FormatNames() {
 		format, err := mix.ParseFormat(name)
@@ -349,7 +348,7 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// The cost of one request of the largest mix for who sends it.
+// This measures the cost per request of the largest mix for the sender.
 func BenchmarkNext(b *testing.B) {
 	s := load(b, "cloudflare").Source()
 	var r mix.Request

@@ -13,10 +13,10 @@ import (
 	"github.com/edgelimit/edge/load/mix"
 )
 
-// head begins a file with a component, of which the kind is missing.
+// head begins a file with a component without a kind.
 const head = "duration: 1m\ncomponents:\n- name: a\n  "
 
-// invalid are files that are refused, with all of their errors.
+// invalid are rejected files, with all of their errors.
 var invalid = []struct {
 	name, text string
 	want       []string
@@ -165,8 +165,7 @@ func TestManyErrors(t *testing.T) {
 	}
 }
 
-// Whatever a file says, it is refused with a place in it, or makes requests in order
-// without a panic.
+// Whatever a file contains, it is rejected with a position, or makes requests in order without a panic.
 func FuzzParse(f *testing.F) {
 	for _, test := range invalid {
 		f.Add([]byte(test.text))
@@ -196,7 +195,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, c := range m.Components() {
 			if c.Clients > 100_000 && c.Kind != "random_keys" {
-				return // it takes too long
+				return // too many requests
 			}
 		}
 		m.Requests = 1000

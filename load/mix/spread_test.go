@@ -21,7 +21,7 @@ func byComponent(m *mix.Mix, name string) map[netip.Addr][]mix.Request {
 	return list
 }
 
-// networksOf returns how many of the addresses are in each network.
+// networksOf returns the number of addresses in each network.
 func networksOf[T any](clients map[netip.Addr]T, prefix int) map[netip.Prefix]int {
 	n := map[netip.Prefix]int{}
 	for a := range clients {
@@ -30,7 +30,7 @@ func networksOf[T any](clients map[netip.Addr]T, prefix int) map[netip.Prefix]in
 	return n
 }
 
-// in returns how many networks of one list are in another one.
+// in returns the number of networks of one list that are in another one.
 func in(list, other map[netip.Prefix]int) (n int) {
 	for p := range list {
 		if other[p] > 0 {
@@ -91,7 +91,7 @@ func TestSpread(t *testing.T) {
 	between(t, "6000 requests at 50/s, in seconds", (last - first).Seconds(), 115, 125)
 }
 
-// Over a log, networks are shared with its clients.
+// Overlaid on a log, networks are shared with its clients.
 func TestOver(t *testing.T) {
 	const text = "duration: 1h\ncomponents:\n- name: visitors\n  steady: {clients: 100, rate: 1/s}\n  addresses: [10.0.0.0/10]\n- name: bots\n  from: 10m\n  spread: {clients: 1000, networks: 40, shared: %v, rate: 100/s}\n"
 	var p mix.Population
