@@ -32,7 +32,7 @@ func main() {
 	os.Exit(code)
 }
 
-// list prints what there is.
+// list prints the benchmarks.
 func list() error {
 	out, err := exec.Command("go", "list", "-f", `{{if eq .Name "main"}}{{.ImportPath}} {{.Doc}}{{end}}`, "./...").Output()
 	if err != nil {

@@ -1,10 +1,11 @@
-// Command bystanders measures how many requests of real traffic are refused where a spread attack is stopped: by a
-// limit of each address, of each /24, of each /16, and of /24s and /16s that shed. The attack is laid over traces of
-// real traffic; "edge replay" judges by what it knows of the attack.
+// Command bystanders measures how many requests of real traffic are refused when a spread attack is stopped: by
+// a limit for each address, for each /24, for each /16, and for /24s and /16s that shed. The attack is overlaid
+// on traces of real traffic, so "edge replay" knows its requests.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./bystanders -edge /tmp/edge -traces DIR
 //
-// With -nginx it measures nginx's limit_req by network instead, beside our limits of each /24 and each /16: see nginx.go.
+// With -nginx it measures nginx's limit_req by network instead, beside our limits for each /24 and each /16:
+// see nginx.go.
 package main
 
 import (
@@ -32,9 +33,9 @@ var (
 	nginx  = flag.Bool("nginx", false, "measure nginx's limit_req, with a quarter of the networks shared")
 )
 
-// The attack: 10,000 addresses in 200 networks of 24 bits, 20 requests a second in all, for more than eight hours from the
-// trace's busiest hour on, since the traces have few requests. So an address sends a request every 500 s, and a network 360 in
-// an hour.
+// The attack has 10,000 addresses in 200 networks of 24 bits, and 20 requests a second in total, for more than
+// eight hours from the trace's busiest hour on, because the traces have few requests. So an address sends a
+// request every 500 s, and a network 360 in an hour.
 const attack = `duration: %ds
 components:
 - name: scrapers
@@ -44,10 +45,11 @@ components:
 
 const lasts = 10_000 * 60 / 20 // seconds
 
-// shares are the shares of the attack's networks that clients of the trace use as well.
+// shares are the shares of the attack's networks that clients of the trace also use.
 var shares = []float64{0, 0.25, 0.5, 1}
 
-// thresholds are tried from the greatest on, requests in an hour; the first that stops enough of the attack counts.
+// thresholds, in requests per hour, are tried in descending order; the first one that stops enough of the
+// attack counts.
 var thresholds = []int{60, 36, 30, 20, 12, 8, 5, 3, 2, 1}
 
 // A method is rules with a threshold.
@@ -74,7 +76,7 @@ var methods = []method{
 	}},
 }
 
-// stopped are the shares of the attack that are to be stopped, in percent.
+// stopped are the shares of the attack to be stopped, in percent.
 var stopped = []float64{90, 99}
 
 func main() {
@@ -133,7 +135,7 @@ func measure(file, dir string) {
 	}
 }
 
-// overlay lays the attack over a trace, and returns the log.
+// overlay overlays the attack on a trace, and returns the log.
 func overlay(file, dir string, from int, share float64) (attacked string) {
 	mix, attacked := filepath.Join(dir, "mix.yaml"), filepath.Join(dir, "attacked.log")
 	harness.Check(os.WriteFile(mix, fmt.Appendf(nil, attack, from+lasts, from, share), 0o600))
@@ -146,19 +148,19 @@ func overlay(file, dir string, from int, share float64) (attacked string) {
 	return attacked
 }
 
-// A side is what is refused of the attack, or of the rest.
+// A side has the refusals of the attack, or of the rest.
 type side struct {
 	Refused int
 	Percent float64 `json:"refused_pct"`
 }
 
-// A report is what a replay says.
+// A report is the part of a replay's JSON that is needed here.
 type report struct {
 	Refused int
 	Truth   struct{ Attack, Legitimate side }
 }
 
-// replay replays a log by rules.
+// replay replays a log with rules.
 func replay(dir, file, rules string) (r report) {
 	path := filepath.Join(dir, "rules.yaml")
 	harness.Check(os.WriteFile(path, []byte(rules), 0o600))
@@ -166,7 +168,7 @@ func replay(dir, file, rules string) (r report) {
 	return r
 }
 
-// withoutAttack writes a log without the attack that was laid over it.
+// withoutAttack writes a log without its attack.
 func withoutAttack(file string) (peaceful string) {
 	text, err := os.ReadFile(file)
 	harness.Check(err)
@@ -180,7 +182,7 @@ func withoutAttack(file string) (peaceful string) {
 	return file + ".peaceful"
 }
 
-// busiest returns when the busiest hour of a trace's first year begins, in seconds since its first request.
+// busiest returns the start of the busiest hour of a trace's first year, in seconds since its first request.
 func busiest(file string) (from int) {
 	f, err := os.Open(file)
 	harness.Check(err)

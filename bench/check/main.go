@@ -1,12 +1,12 @@
-// Command check measures what asking a node costs a proxy: nginx, HAProxy and Caddy with the
-// configurations of deploy, each beside the same proxy that asks nobody, in turns. It reports the CPU
-// time per request of the proxy and of the node, under the load of 16 kept-alive connections, and how
-// long requests take at a rate that leaves the core mostly idle.
+// Command check measures what it costs a proxy to ask a node: nginx, HAProxy and Caddy with the configurations
+// of deploy, compared with the same proxies without a node, in turns. It reports the CPU time per request of
+// proxy and node, under the load of 16 keep-alive connections, and the latency at a rate that leaves the core
+// mostly idle.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./check -edge /tmp/edge
 //
-// It needs nginx, haproxy, caddy, wrk, taskset, and two cores: the proxy and its node share the first
-// one, load and origin run on the others.
+// It needs nginx, haproxy, caddy, wrk, taskset, and two cores: the proxy and its node share the first one, load
+// and origin run on the others.
 package main
 
 import (
@@ -64,11 +64,11 @@ func main() {
 	})
 }
 
-// A bench is a node that is asked, and an origin.
+// A bench is a node that proxies ask, and an origin.
 type bench struct {
 	dir, origin string
 	node        *harness.Process
-	check, spop string // where the node listens
+	check, spop string // addresses of the node
 	end         []func()
 }
 
@@ -173,7 +173,7 @@ func measure(name string, start func(*bench) (alone, asking proxy)) {
 		refused, nodeRefused, n, passed := b.turn(asking, "/refused")
 		half, most := harness.Percentiles(harness.Probe(alone.addr, "/passes", *rate, *length))
 		halfAsking, mostAsking := harness.Percentiles(harness.Probe(asking.addr, "/passes", *rate, *length))
-		if round == 0 { // which warms up
+		if round == 0 { // the first round is a warm-up
 			continue
 		}
 		requests, late = requests+n, late+passed
@@ -186,8 +186,8 @@ func measure(name string, start func(*bench) (alone, asking proxy)) {
 		m(refusing), m(refusingNode), m(p50), m(more50), m(p99), m(more99), 100*late/requests)
 }
 
-// turn loads a proxy, and returns the CPU time of the proxy and of the node for each request in µs, and how many
-// requests there were and passed.
+// turn loads a proxy. It returns the CPU time of the proxy and of the node per request, in µs, and the numbers
+// of all and of passed requests.
 func (b *bench) turn(p proxy, path string) (proxyCPU, nodeCPU, n, passed float64) {
 	proxyBefore, nodeBefore := p.CPU(), b.node.CPU()
 	report := harness.Output("taskset", "-c", loadCores, "wrk", "-t1", "-c16", fmt.Sprintf("-d%.0fs", length.Seconds()), "http://"+p.addr+path)

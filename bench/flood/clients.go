@@ -13,8 +13,8 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// A flooding is requests of many addresses in turn, over some connections, each of which pauses
-// after an answer.
+// A flooding sends requests of many addresses in turn, over some connections, each of which pauses after an
+// answer.
 type flooding struct {
 	conns, addresses int
 	pause            time.Duration
@@ -46,7 +46,7 @@ func newClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: 10 * time.Second}
 }
 
-// ask sends a client's requests at a rate, to each of the nodes in turn, whether they answer or not.
+// ask sends a client's requests at a rate, to the nodes in turn, without waiting for answers.
 func ask(client string, rate int, lasts time.Duration, nodes ...string) (r run) {
 	http := newClient()
 	defer http.CloseIdleConnections()
@@ -86,7 +86,7 @@ func get(c *http.Client, node, client string) (status int) {
 	return resp.StatusCode
 }
 
-// people are 1,500 clients of about one request a second each.
+// people returns 1,500 clients with about one request a second each.
 func people(nodes []string, lasts time.Duration) {
 	http := newClient()
 	defer http.CloseIdleConnections()

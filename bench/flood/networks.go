@@ -19,11 +19,11 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// An attack is requests of addresses that are never seen again, from many networks, to all nodes of a PoP.
+// An attack sends requests of addresses that are never used again, from many networks, to all nodes of a PoP.
 const (
 	attackRate      = 5000 // requests per second
 	attackNetworks  = 200  // IPv4 /16, so that there are enough addresses
-	attackThreshold = 10   // of a network, in a second
+	attackThreshold = 10   // requests of a network per second
 	visitors        = 100  // people of a request per second, half of them in networks of the attack
 	senders         = 12
 )
@@ -72,10 +72,10 @@ func networks() {
 
 // An attackRun is one run.
 type attackRun struct {
-	acts                   []time.Duration // from the crossing of a network until the last node acts
+	acts                   []time.Duration // from exceeding a network's limit until the last node acts
 	mitigated              int
 	passed                 float64 // requests per second
-	sharedAsked, shared    int     // requests of people in networks of the attack, and how many were refused
+	sharedAsked, shared    int     // requests of people in networks of the attack, all and refused
 	unsharedAsked, unshare int
 	busy                   float64
 }
@@ -114,7 +114,7 @@ func (r *attackRun) measure(binary, cores string, delay time.Duration) {
 		}
 	}, binary, cores, perNetwork, 3, delay, *last)
 	defer p.end()
-	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // so that a network crosses within a window
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // so that a network exceeds its limit within a window
 	begin, busy := time.Now(), busyTime(cores)
 	var wg sync.WaitGroup
 	var next, passed atomic.Int64
@@ -131,7 +131,7 @@ func (r *attackRun) measure(binary, cores string, delay time.Duration) {
 				}
 				time.Sleep(time.Until(due))
 				if n/attackNetworks == attackThreshold {
-					crossed[n%attackNetworks] = time.Now() // each is written once
+					crossed[n%attackNetworks] = time.Now() // each element is written once
 				}
 				if c.ask(attacker(n)) == 200 && time.Since(begin) > 1500*time.Millisecond {
 					passed.Add(1)
@@ -167,7 +167,7 @@ func (r *attackRun) measure(binary, cores string, delay time.Duration) {
 				latest = at
 			}
 		}
-		if len(acted[key]) >= len(p.nodes)-1 { // that where it started may not have logged it
+		if len(acted[key]) >= len(p.nodes)-1 { // the node that started it may not have logged it
 			r.mitigated++
 			r.acts = append(r.acts, max(0, latest.Sub(crossed[i])))
 		}
@@ -189,7 +189,7 @@ func networkKeys() (keys []string) {
 	return keys
 }
 
-// A line is a connection to a node that asks one request after the other.
+// A line is a connection to a node that sends one request after the other.
 type line struct {
 	net.Conn
 	answers *bufio.Reader
@@ -201,7 +201,7 @@ func dial(node string) *line {
 	return &line{c, bufio.NewReader(c)}
 }
 
-// ask returns the status of the answer to a request of an address.
+// ask returns the status for a request of an address.
 func (l *line) ask(addr netip.Addr) (status int) {
 	_, err := fmt.Fprintf(l, "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: %v\r\n\r\n", addr)
 	harness.Check(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// A pop is some nodes that count in the same memcached, and their origin.
+// A pop is a group of nodes that count in the same memcached, and their origin.
 type pop struct {
 	*harness.Origin
 	nodes []string // addresses
@@ -29,7 +29,7 @@ func start(binary, cores, rule string, nodes int, delay, lasts time.Duration) po
 	return startLogging(nil, binary, cores, rule, nodes, delay, lasts)
 }
 
-// startLogging is start for nodes whose every line of their logs is for log, unless that is nil.
+// startLogging is like start, but passes each line of the nodes' logs to log, unless that is nil.
 func startLogging(log func(node int, line []byte), binary, cores, rule string, nodes int, delay, lasts time.Duration) pop {
 	dir, remove := harness.TempDir()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -67,7 +67,7 @@ func startLogging(log func(node int, line []byte), binary, cores, rule string, n
 		}
 		harness.WaitFor(addr)
 	}
-	time.Sleep(500 * time.Millisecond) // until the nodes know each other
+	time.Sleep(500 * time.Millisecond) // the nodes discover each other
 	const window = time.Minute
 	begun := time.Duration(time.Now().UnixNano()) % window
 	if left := window - begun; left < lasts+2*time.Second {
@@ -76,7 +76,7 @@ func startLogging(log func(node int, line []byte), binary, cores, rule string, n
 	return p
 }
 
-// relay returns the address of a relay whose answers come later than those of to by delay.
+// relay returns the address of a relay to to that delays answers by delay.
 func relay(ctx context.Context, to string, delay time.Duration) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	harness.Check(err)
@@ -99,7 +99,7 @@ func relay(ctx context.Context, to string, delay time.Duration) string {
 	return ln.Addr().String()
 }
 
-// answerLate copies from far to near what has come delay ago.
+// answerLate copies data from far to near after delay.
 func answerLate(near, far net.Conn, delay time.Duration) {
 	type piece struct {
 		at   time.Time
@@ -128,10 +128,10 @@ func answerLate(near, far net.Conn, delay time.Duration) {
 	}
 }
 
-// coresOf returns the cores of a list, as taskset has them.
+// coresOf returns the cores of a list in taskset's format.
 func coresOf(list string) []string { return strings.Split(list, ",") }
 
-// busyTime returns for how long the cores of a list were in use since the machine has started.
+// busyTime returns how long the listed cores were busy since the machine started.
 func busyTime(list string) (busy time.Duration) {
 	text, err := os.ReadFile("/proc/stat")
 	harness.Check(err)

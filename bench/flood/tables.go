@@ -17,11 +17,11 @@ const (
 	perSecond = "{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1s}], mitigation_timeout: 0s}"
 )
 
-// warmup is how long a flood goes on before the client that is measured begins.
+// warmup is how long a flood runs before the measured client starts.
 const warmup = 2 * time.Second
 
-// floods shows how many requests pass of a client that sends 100 a second beside a flood, of 50
-// that are allowed in a minute.
+// floods shows how many requests pass of a client that sends 100 a second beside a flood, with 50 allowed in a
+// minute.
 func floods() {
 	const rate, threshold = 100, 50
 	crowd := func(name, cores string, nodes, clients, bar int, f flooding) *row {
@@ -65,8 +65,8 @@ func floods() {
 		})
 }
 
-// slow shows how many requests pass of an attacker of 200 a second, of 100 in a minute, beside
-// 1,500 people of 1 a second, while the shard answers late.
+// slow shows how many requests pass of an attacker with 200 a second, with 100 allowed in a minute, beside
+// 1,500 people with 1 a second, while the shard answers late.
 func slow() {
 	const rate, threshold = 200, 100
 	var rows []*row
@@ -89,7 +89,7 @@ func slow() {
 			switch {
 			case nodes > 1: // 100 ms and two answers of the shard
 				r.bar = atMost(threshold + 1 + int(rate*(100*time.Millisecond+2*delay)/time.Second))
-			case delay > 0: // 100 ms more than where answers are not late
+			case delay > 0: // 100 ms more than without a delay
 				r.bar = func() int { return median(rows[first].all, passed) + rate/10 }
 			}
 			rows = append(rows, r)
@@ -101,7 +101,7 @@ func slow() {
 
 var passedOf = regexp.MustCompile(`status codes: (\d+) 2xx`)
 
-// burst shows how many requests pass that come at once over HTTP/2, of 50 in a minute.
+// burst shows how many simultaneous HTTP/2 requests pass, with 50 allowed in a minute.
 func burst() {
 	var rows []*row
 	for _, conns := range []int{1, 40} {
@@ -118,8 +118,8 @@ func burst() {
 
 var requestsOf = regexp.MustCompile(`(\d+) requests in`)
 
-// overshoot shows by how much what is admitted of one key exceeds 1,000 a second, at three nodes
-// that are saturated with it.
+// overshoot shows by how much the admitted requests of one key exceed 1,000 a second, at three nodes that the
+// key saturates.
 func overshoot() {
 	const threshold = 1000
 	lasts := 2 * *last
@@ -156,12 +156,12 @@ func overshoot() {
 	}}})
 }
 
-// overBy writes a rate, and by how much it exceeds the limit.
+// overBy formats a rate, and by how much it exceeds the limit.
 func overBy(rate, limit float64) string {
 	return fmt.Sprintf("%.0f (%+.1f%%)", rate, 100*(rate/limit-1))
 }
 
-// number returns the number that a program has written.
+// number returns the number in a program's output.
 func number(pattern *regexp.Regexp, out string) int {
 	m := pattern.FindStringSubmatch(out)
 	if m == nil {

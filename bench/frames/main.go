@@ -1,9 +1,9 @@
-// Command frames floods a node with frames of HTTP/2 that ask for much and cost little, over cleartext and
-// over TLS, and prints what each flood costs the node and whether somebody else notices.
+// Command frames floods a node with HTTP/2 frames that are cheap to send and expensive to handle, over
+// cleartext and TLS, and prints what each flood costs the node and whether another client notices.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./frames -edge /tmp/edge
 //
-// It connects again when the node ends its connection, until it has sent the frames.
+// It reconnects when the node ends its connection, until it has sent all frames.
 package main
 
 import (
@@ -34,8 +34,8 @@ var (
 	only  = flag.String("only", "", "run the floods whose names contain this `text`")
 )
 
-// A flood is what a client sends after its settings: once, then again and again. n counts from 0 on
-// each connection.
+// A flood has the frames that a client sends after its settings: once, then repeatedly. n counts from 0 on each
+// connection.
 type flood struct {
 	name  string
 	first func(w *writer)
@@ -49,7 +49,7 @@ type writer struct {
 	hp    *hpack.Encoder
 }
 
-// open writes the header of a request.
+// open writes the header of a complete request.
 func (w *writer) open(n uint32, method string, end bool, more ...string) uint32 {
 	w.block.Reset()
 	fields := append([]string{":method", method, ":scheme", "http", ":authority", "a.example", ":path", "/"}, more...)
@@ -60,7 +60,7 @@ func (w *writer) open(n uint32, method string, end bool, more ...string) uint32 
 	return 2*n + 1
 }
 
-// begin writes the header of a request that does not end.
+// begin writes the header of an unfinished request.
 func (w *writer) begin() {
 	_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("\x82\x86\x84\x41\x01a"), EndStream: true})
 }
@@ -149,7 +149,7 @@ func run() {
 	}
 }
 
-// run sends the flood and returns the number of connections that it takes.
+// run sends the flood and returns the number of connections that it needed.
 func (f *flood) run(addr string, secure bool) (connections int) {
 	for sent := 0; sent < *count; connections++ {
 		sent += f.connection(addr, secure, *count-sent)
@@ -157,7 +157,7 @@ func (f *flood) run(addr string, secure bool) (connections int) {
 	return connections
 }
 
-// connection sends frames over one connection, at most most, until the node ends it. It returns their number.
+// connection sends at most most frames over one connection, until the node ends it, and returns their number.
 func (f *flood) connection(addr string, secure bool, most int) int {
 	conn, err := net.Dial("tcp", addr)
 	harness.Check(err)
@@ -188,7 +188,7 @@ func (f *flood) connection(addr string, secure bool, most int) int {
 	return most
 }
 
-// outcome is what somebody else notices.
+// outcome has the results of another client.
 type outcome struct {
 	requests, failed int
 	slowest          time.Duration

@@ -1,5 +1,5 @@
-// Package frameworks_test shows the limiter in frameworks, and that it works there. It is a module of
-// its own, so that they stay out of the limiter's.
+// Package frameworks_test shows and tests the limiter in frameworks. It is a separate module, so that they are
+// not dependencies of the limiter's.
 package frameworks_test
 
 import (
@@ -91,13 +91,13 @@ func newLimiter(t *testing.T) *edge.Limiter {
 	return limiter
 }
 
-// counted lets the limiter count what came.
+// counted waits until the limiter has counted the requests.
 func counted() {
 	time.Sleep(20 * time.Millisecond)
 	synctest.Wait()
 }
 
-// Wrong passwords are answered by the framework until there are too many.
+// The framework answers wrong passwords until there are too many.
 func TestHTTP(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // go.dev/issue/78156
 	for name, with := range map[string]func(*edge.Limiter, http.HandlerFunc) http.Handler{"chi": withChi, "echo": withEcho, "gin": withGin} {
@@ -106,7 +106,7 @@ func TestHTTP(t *testing.T) {
 				h := with(newLimiter(t), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 				for i := range 6 {
 					r := httptest.NewRequest("GET", "/login", nil)
-					r.Header.Set("X-User", string(rune('a'+i))) // so that only the first rule stops it
+					r.Header.Set("X-User", string(rune('a'+i))) // so that only the first rule applies
 					w := httptest.NewRecorder()
 					h.ServeHTTP(w, r)
 					want := http.StatusUnauthorized

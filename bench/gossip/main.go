@@ -1,6 +1,6 @@
-// Command gossip measures what the nodes of a PoP spend to tell each other things: CPU for each
-// status, which every node sends every other one four times a second, and for each mitigation that
-// a node is told of. All nodes run in this process, over the loopback network, with a key.
+// Command gossip measures what messages between the nodes of a PoP cost: the CPU time of each status, which
+// every node sends to every other one four times a second, and of each mitigation that a node receives. All
+// nodes run in this process, over the loopback network, with a key.
 //
 //	cd bench && go run ./gossip
 package main
@@ -31,7 +31,7 @@ var (
 // received counts the messages and the statuses that all nodes have received.
 var received, statuses atomic.Int64
 
-// start starts count nodes, and waits until each has had the status of each other one.
+// start starts count nodes, and waits until each has received the status of every other one.
 func start(count int) (nodes []*gossip.Gossip) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
@@ -54,15 +54,15 @@ func start(count int) (nodes []*gossip.Gossip) {
 	return nodes
 }
 
-// idle returns the CPU time of length in which nothing is mitigated, and how many statuses came.
+// idle returns the CPU time of a duration without mitigations, and the number of statuses.
 func idle() (took time.Duration, told int64) {
 	before, knew := harness.OwnCPU(), statuses.Load()
 	time.Sleep(*length)
 	return harness.OwnCPU() - before, statuses.Load() - knew
 }
 
-// cpu returns the CPU time of length, in which mitigations start at this rate, and how many of them
-// nodes were told of.
+// cpu returns the CPU time of a duration in which mitigations start at this rate, and the number of mitigations
+// that nodes received.
 func cpu(nodes []*gossip.Gossip, rate int) (took time.Duration, got int64) {
 	message := make([]byte, mitigation.SentSize)
 	before, had := harness.OwnCPU(), received.Load()

@@ -1,5 +1,4 @@
-// Package harness holds what benchmarks of whole processes have in common. What fails ends
-// the program.
+// Package harness has helpers for benchmarks of whole processes. Failures end the program.
 package harness
 
 import (
@@ -9,10 +8,10 @@ import (
 	"time"
 )
 
-// FreeAddr returns an address of this machine that nobody listens on.
+// FreeAddr returns a local address that nobody listens on.
 func FreeAddr() string { return FreeAddrs(1)[0] }
 
-// FreeAddrs returns n different ones.
+// FreeAddrs returns n distinct free addresses.
 func FreeAddrs(n int) (addrs []string) {
 	for range n {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -23,7 +22,7 @@ func FreeAddrs(n int) (addrs []string) {
 	return addrs
 }
 
-// WaitFor waits until somebody listens on addr.
+// WaitFor waits until addr accepts connections.
 func WaitFor(addr string) {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if conn, err := net.Dial("tcp", addr); err == nil {
@@ -34,7 +33,7 @@ func WaitFor(addr string) {
 	Check(fmt.Errorf("nobody listens on %s", addr))
 }
 
-// Check ends the program if there is an error.
+// Check ends the program if err is not nil.
 func Check(err error) {
 	if err != nil {
 		leave()

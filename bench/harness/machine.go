@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Machine returns what the figures of a run depend on: the day, the machine and how busy it was
-// before, and the versions of the programs.
+// Machine describes what the figures of a run depend on: the day, the machine and its load before, and the
+// versions of the programs.
 func Machine(programs ...string) string {
 	facts := []string{
 		time.Now().UTC().Format("2 January 2006, 15:04 UTC"),
@@ -22,7 +22,7 @@ func Machine(programs ...string) string {
 	}
 	for _, name := range programs {
 		flag := map[string]string{"memcached": "-V", "nginx": "-v", "wrk": "-v", "h2load": "--version", "haproxy": "-v", "caddy": "version"}[name]
-		out, _ := exec.Command(name, flag).CombinedOutput() // wrk fails after it has said its version
+		out, _ := exec.Command(name, flag).CombinedOutput() // wrk fails after printing its version
 		facts = append(facts, name+" "+find(`\d+\.\d+[.\d]*`, string(out)))
 	}
 	return strings.Join(facts, ", ")
@@ -34,7 +34,7 @@ func read(file string) string {
 	return string(text)
 }
 
-// find returns the first group of the first match, or all of it where there is no group.
+// find returns the first group of the first match, or the whole match without a group.
 func find(pattern, text string) string {
 	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
 	if m == nil {

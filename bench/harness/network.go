@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// A Failure ends a measurement from wherever it is; see Measure.
+// A Failure ends a measurement from any depth; see Measure.
 type Failure string
 
-// Measure reports whether measure succeeds. What it has deferred, such as the removal of a
-// network, is done also where it fails.
+// Measure reports whether measure succeeds. Deferred calls, such as the removal of a network, run even if it
+// fails.
 func Measure(measure func() bool, say func(string)) (ok bool) {
 	defer func() {
 		switch f := recover().(type) {
@@ -25,7 +25,7 @@ func Measure(measure func() bool, say func(string)) (ok bool) {
 	return measure()
 }
 
-// Run runs a command. That it fails is a Failure.
+// Run runs a command. An error is a Failure.
 func Run(cmd *exec.Cmd) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		panic(Failure(fmt.Sprintf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, out)))
@@ -34,7 +34,7 @@ func Run(cmd *exec.Cmd) {
 
 func ip(args ...string) { Run(exec.Command("ip", args...)) }
 
-// Eventually waits until ok says true; that it does not within a minute is a Failure.
+// Eventually waits until ok returns true; a minute without success is a Failure.
 func Eventually(what string, ok func() bool) {
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -43,20 +43,19 @@ func Eventually(what string, ok func() bool) {
 	}
 }
 
-// A Network is machines in network namespaces of their own, on a bridge. It needs root, and
-// the command ip.
+// A Network consists of machines in their own network namespaces, connected by a bridge. It needs root, and the
+// command ip.
 type Network struct {
-	Size int // how many machines
+	Size int // number of machines
 }
 
-// wires is the namespace of the bridges, where no firewall of the machine is.
+// wires is the namespace of the bridges, to which the machine's firewall does not apply.
 const wires = "edge-wires"
 
-// bridges are what the machines are plugged into: all into the first, and while the network
-// is cut some into the second.
+// bridges connect the machines: all are on the first one, and some on the second while the network is cut.
 var bridges = [...]string{"edge-a", "edge-b"}
 
-// Up makes the network, and returns what removes it.
+// Up creates the network, and returns a function that removes it.
 func (n Network) Up() (remove func()) {
 	remove = func() {
 		for i := range n.Size {
@@ -83,7 +82,7 @@ func (n Network) Up() (remove func()) {
 
 func veth(i int) string { return fmt.Sprint("edge-v", i+1) }
 
-// Name returns the name of the ith machine, which is that of its namespace.
+// Name returns the name of the ith machine and of its namespace.
 func (n Network) Name(i int) string { return fmt.Sprint("edge-", i+1) }
 
 // IP returns the address of the ith machine.
@@ -94,10 +93,10 @@ func (n Network) Command(i int, name string, args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", n.Name(i), name}, args...)...)
 }
 
-// Cut takes all machines but the first few from the others, Heal plugs them in again.
+// Cut separates the first few machines from the others, Heal reconnects them.
 func (n Network) Cut(first int) { n.plug(first, bridges[1]) }
 
-// Heal ends what Cut has begun.
+// Heal reverses Cut.
 func (n Network) Heal(first int) { n.plug(first, bridges[0]) }
 
 func (n Network) plug(first int, bridge string) {
@@ -106,8 +105,8 @@ func (n Network) plug(first int, bridge string) {
 	}
 }
 
-// Lose lets each machine lose that part of the packets that come from the others, in
-// percent, by nft: not every kernel has netem. A connection's packets are lost like others.
+// Lose makes each machine drop a share of the packets from the others, in percent, by nft: not every kernel has
+// netem. It affects connections, too.
 func (n Network) Lose(percent int) {
 	for i := range n.Size {
 		Run(n.Command(i, "nft", fmt.Sprintf(

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Probe sends requests for a path at a rate over 32 connections, and returns how long each took from
+// Probe sends requests for a path at a rate over 32 connections, and returns the latency of each from the time
 // when it was due.
 func Probe(addr, path string, rate int, length time.Duration) (took []time.Duration) {
 	const conns = 32
@@ -43,7 +43,7 @@ func Probe(addr, path string, rate int, length time.Duration) (took []time.Durat
 	return took
 }
 
-// ReadAnswer reads an answer that has a length.
+// ReadAnswer reads an answer with a length.
 func ReadAnswer(r *bufio.Reader) error {
 	length := 0
 	for {

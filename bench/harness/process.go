@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// A Process is a program that this one has started. It ends with this one at the latest, however
-// that ends: the kernel kills it if nobody else does.
+// A Process is a program that this one has started. It ends with this program at the latest: the kernel kills
+// it if nobody else does.
 type Process struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 }
 
-// Start starts a program on some cores, written as taskset has them ("0,1"); "" stands for all.
+// Start starts a program on some cores, in taskset's format ("0,1"), or on all if empty.
 func Start(cores, name string, args ...string) *Process {
 	if cores != "" {
 		name, args = "taskset", append([]string{"-c", cores, name}, args...)
@@ -30,7 +30,7 @@ func Start(cores, name string, args ...string) *Process {
 	return start(exec.Command(name, args...))
 }
 
-// StartLogging is Start for a program whose lines on standard error are for log, one after the other.
+// StartLogging is like Start, but passes each line on standard error to log.
 func StartLogging(log func(line []byte), cores, name string, args ...string) *Process {
 	cmd := exec.Command("taskset", append([]string{"-c", cores, name}, args...)...)
 	reader, writer := io.Pipe()
@@ -57,7 +57,7 @@ func start(cmd *exec.Cmd) *Process {
 	return p
 }
 
-// Output runs a program until it ends by itself, on all cores, and returns what it writes.
+// Output runs a program to its end, on all cores, and returns its output.
 func Output(name string, args ...string) string {
 	var out strings.Builder
 	cmd := exec.Command(name, args...)
@@ -66,7 +66,7 @@ func Output(name string, args ...string) string {
 	return out.String()
 }
 
-// Wait waits until the process has ended by itself. That it fails ends the program.
+// Wait waits for the end of the process. If it fails, so does this program.
 func (p *Process) Wait() {
 	<-p.ended
 	if !p.cmd.ProcessState.Success() {
@@ -74,7 +74,7 @@ func (p *Process) Wait() {
 	}
 }
 
-// End kills the process, and returns when it has ended.
+// End kills the process and waits for its end.
 func (p *Process) End() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
@@ -84,14 +84,14 @@ func (p *Process) End() {
 func (p *Process) CPU() time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	Check(err)
-	// What follows the name, which is in parentheses, begins with field 3.
+	// The name in parentheses is followed by field 3.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	user, _ := strconv.Atoi(fields[14-3])
 	system, _ := strconv.Atoi(fields[15-3])
 	return time.Duration(user+system) * time.Second / ticks
 }
 
-// ticks is how many units of CPU time, as /proc gives them, are in a second (USER_HZ).
+// ticks is the number of units of CPU time in /proc per second (USER_HZ).
 const ticks = 100
 
 // OwnCPU returns the CPU time that this process has used, user and system.
@@ -106,7 +106,7 @@ var dirs struct {
 	all []string
 }
 
-// TempDir makes a directory, which [Main] removes at the latest.
+// TempDir creates a directory, which [Main] removes at the latest.
 func TempDir() (dir string, remove func()) {
 	dir, err := os.MkdirTemp("", "bench")
 	Check(err)
@@ -116,8 +116,7 @@ func TempDir() (dir string, remove func()) {
 	return dir, func() { _ = os.RemoveAll(dir) }
 }
 
-// Main runs a benchmark. When the program is told to end, or fails by [Check], directories are
-// removed before it does.
+// Main runs a benchmark. Directories are removed even if the program is told to end or fails by [Check].
 func Main(run func()) {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -130,7 +129,7 @@ func Main(run func()) {
 	leave()
 }
 
-// leave removes what would outlive the program.
+// leave removes the directories.
 func leave() {
 	dirs.Lock()
 	defer dirs.Unlock()
@@ -139,7 +138,7 @@ func leave() {
 	}
 }
 
-// Median returns the median of values, of an even number of them the greater of the two.
+// Median returns the median of values. If their number is even, it is the greater of the two in the middle.
 func Median[T int | float64 | time.Duration](values []T) T {
 	return slices.Sorted(slices.Values(values))[len(values)/2]
 }

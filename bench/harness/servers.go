@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Memcached starts a memcached of 2 GiB on some cores, with a hash table that need not grow below
-// six million items, and returns its address once it listens.
+// Memcached starts a memcached of 2 GiB on some cores, whose hash table need not grow up to six million items,
+// and returns its address once it listens.
 func Memcached(cores string) (p *Process, addr string) {
 	addr = FreeAddr()
 	_, port, _ := net.SplitHostPort(addr)
@@ -21,8 +21,8 @@ func Memcached(cores string) (p *Process, addr string) {
 	return p, addr
 }
 
-// Nginx starts nginx on some cores as one process, its only worker, with what its block http is to
-// hold, and returns once it listens on addr. It keeps what it writes in dir.
+// Nginx starts nginx on some cores as a single process with the given contents of its http block, and returns
+// once it listens on addr. Its files are in dir.
 func Nginx(cores, dir, addr, http string) *Process {
 	file := filepath.Join(dir, "nginx-"+strings.ReplaceAll(addr, ":", "-"))
 	Check(os.WriteFile(file+".conf", fmt.Appendf(nil, `daemon off; master_process off; pid %[1]s.pid; error_log stderr error;
@@ -34,7 +34,7 @@ func Nginx(cores, dir, addr, http string) *Process {
 	return p
 }
 
-// An Origin is nginx that answers every request with 200.
+// An Origin is an nginx that answers every request with 200.
 type Origin struct {
 	*Process
 	Addr  string
@@ -48,7 +48,7 @@ func StartOrigin(cores, dir string) *Origin {
 	return o
 }
 
-// Requests returns how many requests the origin has had, but for those that ask for that.
+// Requests returns the number of requests to the origin, except those of this method.
 func (o *Origin) Requests() (n int) {
 	resp, err := http.Get("http://" + o.Addr + "/status")
 	Check(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// compareLatency prints how long requests take at half of the rate that saturates a core of the slower server.
+// compareLatency prints the latency of requests at half of the rate that saturates a core of the slower server.
 func (b *bench) compareLatency(wanted *regexp.Regexp) {
 	fmt.Printf("ms that requests take, p50 and p99 (medians of %d turns of %v), at half of the rate that saturates one core\n\n", *rounds, *length)
 	fmt.Println("| | requests/s | nginx p50 | p99 | own p50 | p99 |\n|---|--:|--:|--:|--:|--:|")
@@ -33,7 +33,7 @@ func (b *bench) compareLatency(wanted *regexp.Regexp) {
 			}
 			most := 0.0
 			for _, s := range servers {
-				b.turn(s, l) // warms up
+				b.turn(s, l) // a warm-up
 				most = max(most, b.turn(s, l))
 			}
 			rate := 1e6 / most / 2
@@ -55,13 +55,13 @@ func (b *bench) compareLatency(wanted *regexp.Regexp) {
 // A conn is a connection of send.
 type conn struct {
 	fd   int
-	due  time.Time // of the request under way
-	left int       // bytes of its answer; 0 before the header
+	due  time.Time // of the request in flight
+	left int       // remaining bytes of its answer; 0 before the header
 }
 
-// send sends requests at a rate, with random gaps between them, and returns how long each took from when it was due. If the
-// machine does not let it send in time, it begins anew. It makes system calls only, on a thread of its own: other clients
-// would need more of the other core than the origin leaves.
+// send sends requests at a rate, with random gaps, and returns the latency of each from the time when it was
+// due. If the machine does not let it send in time, it starts again. It makes only system calls, on its own
+// thread: other clients would need more of the core that it shares with the origin.
 func send(s *server, l load, rate float64) (took []time.Duration) {
 	leaveFirstCore()
 	done := make(chan struct{})
@@ -91,11 +91,11 @@ func leaveFirstCore() {
 	harness.Check(err)
 	for _, t := range threads {
 		id, _ := strconv.Atoi(t.Name())
-		_ = unix.SchedSetaffinity(id, &others) // it may have ended
+		_ = unix.SchedSetaffinity(id, &others) // the thread may have ended
 	}
 }
 
-// sendOnce also returns how many requests were sent more than 1 ms late although connections were free.
+// sendOnce also returns the number of requests that were more than 1 ms late although connections were free.
 func sendOnce(s *server, l load, rate float64) (took []time.Duration, late int) {
 	took = make([]time.Duration, 0, int(2*rate*length.Seconds())+1000)
 	poll, err := unix.EpollCreate1(0)
@@ -115,7 +115,7 @@ func sendOnce(s *server, l load, rate float64) (took []time.Duration, late int) 
 	request := []byte("GET " + l.path + " HTTP/1.1\r\nHost: a\r\n\r\n")
 	buffer, events := make([]byte, 64<<10), make([]unix.EpollEvent, 128)
 	due := time.Now()
-	begin := due.Add(time.Second / 4) // then all connections have answered
+	begin := due.Add(time.Second / 4) // all connections have answered by then
 	idle := true                      // connections were free
 	for end := begin.Add(*length); due.Before(end) || len(free) < len(conns); {
 		now := time.Now()
@@ -163,13 +163,13 @@ func sendOnce(s *server, l load, rate float64) (took []time.Duration, late int) 
 	return took, late
 }
 
-// answerLength returns the length of the answer that begins with text, which has all of its header.
+// answerLength returns the length of the answer whose header is at the start of text.
 func answerLength(text []byte, refused bool) int {
 	head, _, _ := bytes.Cut(text, []byte("\r\n\r\n"))
 	_, length, _ := bytes.Cut(head, []byte("\r\nContent-Length: "))
 	length, _, _ = bytes.Cut(length, []byte("\r\n"))
 	body, err := strconv.Atoi(string(length))
-	passed := bytes.HasPrefix(head, []byte("HTTP/1.1 200")) // which nginx lets one request each minute
+	passed := bytes.HasPrefix(head, []byte("HTTP/1.1 200")) // nginx lets one request a minute pass
 	if err != nil || !passed && !(refused && bytes.HasPrefix(head, []byte("HTTP/1.1 429"))) {
 		log.Fatalf("unexpected answer: %q", text)
 	}

@@ -38,7 +38,7 @@ var (
 	slow   = flag.Bool("slow", false, "measure how long requests take beside slow, idle and many clients, instead of CPU time")
 )
 
-// A load is the requests of a case, which are all refused or all pass.
+// A load describes the requests of a case, which are all refused or all pass.
 type load struct {
 	name   string
 	refuse bool
@@ -46,8 +46,8 @@ type load struct {
 	upload int // bytes of the body
 	conns  int
 	tls    bool
-	// streams is how many requests each connection has under way, by HTTP/2. If zero, the
-	// requests are HTTP/1.1.
+	// streams is the number of concurrent requests on each HTTP/2 connection. If zero, the requests use
+	// HTTP/1.1.
 	streams int
 }
 
@@ -113,7 +113,7 @@ func (b *bench) compare(l load, servers []*server) {
 	for round := range *rounds + 1 {
 		for i, s := range servers {
 			used := b.turn(s, l)
-			if round > 0 { // the first one warms up
+			if round > 0 { // the first round is a warm-up
 				cpu[i] = append(cpu[i], used)
 			}
 		}
@@ -154,7 +154,7 @@ func (b *bench) turn(s *server, l load) float64 {
 	return used.Seconds() * 1e6 / n
 }
 
-// wrk returns the command for a load by HTTP/1.1.
+// wrk returns the command for an HTTP/1.1 load.
 func (b *bench) wrk(l load) []string {
 	args := []string{"wrk", "-t1", fmt.Sprintf("-c%d", l.conns), fmt.Sprintf("-d%.0fs", length.Seconds())}
 	if l.upload > 0 {
@@ -169,7 +169,7 @@ func countWrk(report string) (n, refused float64, ok bool) {
 	return number(report, `(\d+) requests in`), number(report, `Non-2xx or 3xx responses: (\d+)`), !strings.Contains(report, "Socket errors")
 }
 
-// h2load returns the command for a load by HTTP/2.
+// h2load returns the command for an HTTP/2 load.
 func (b *bench) h2load(l load) []string {
 	args := []string{"h2load", "-t1", fmt.Sprintf("-c%d", l.conns), fmt.Sprintf("-m%d", l.streams), fmt.Sprintf("-D%.0f", length.Seconds())}
 	if l.upload > 0 {
@@ -178,8 +178,7 @@ func (b *bench) h2load(l load) []string {
 	return args
 }
 
-// countH2load is countWrk for h2load's report. Requests under way at the end of a turn do not count
-// as errors.
+// countH2load is countWrk for h2load's report. Requests in flight at the end of a turn are not errors.
 func countH2load(report string) (n, refused float64, ok bool) {
 	refused = number(report, `(\d+) 4xx`)
 	return refused + number(report, `(\d+) 2xx`), refused, number(report, `(\d+) 5xx`)+number(report, `(\d+) timeout`) == 0

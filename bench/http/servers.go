@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// A bench is what all measurements have in common.
+// A bench is shared by all measurements.
 type bench struct {
 	dir    string
 	origin *server
@@ -46,7 +46,7 @@ func (b *bench) write(name, text string) string {
 	return file
 }
 
-// certify makes cert.pem and key.pem, and both.pem for HAProxy.
+// certify creates cert.pem and key.pem, and both.pem for HAProxy.
 func (b *bench) certify() {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	harness.Check(err)
@@ -62,7 +62,7 @@ func (b *bench) certify() {
 	b.write("both.pem", certPEM+keyPEM)
 }
 
-// A server is a process that answers clients at addr, and by TLS at tls.
+// A server is a process that serves clients at addr, and over TLS at tls.
 type server struct {
 	name, addr, tls string
 	cmd             *exec.Cmd
@@ -81,12 +81,12 @@ func (b *bench) run(name, cores string, args ...string) *server {
 	s := &server{name: name, cmd: pinned(cores, args...)}
 	s.cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
 	s.cmd.Stderr = os.Stderr
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also where a check ends the command
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // even if Check ends the program
 	harness.Check(s.cmd.Start())
 	return s
 }
 
-// startNginx runs nginx as one process, its only worker.
+// startNginx runs nginx as a single process.
 func (b *bench) startNginx(name, cores, http string) *server {
 	file := b.write(name+".conf", fmt.Sprintf(`daemon off; master_process off; pid %[1]s/%[2]s.pid; error_log %[1]s/%[2]s.log error; user root;
 		events { worker_connections 60000; }
@@ -164,14 +164,14 @@ func (s *server) end() {
 	_ = s.cmd.Wait()
 }
 
-// ticks is how many units of CPU time, as /proc gives them, are in a second (USER_HZ).
+// ticks is the number of units of CPU time in /proc per second (USER_HZ).
 const ticks = 100
 
 // cpuTime returns the CPU time, user and system, that the process has used.
 func (s *server) cpuTime() time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
 	harness.Check(err)
-	// What follows the name, which is in parentheses, begins with field 3.
+	// The name in parentheses is followed by field 3.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	user, _ := strconv.Atoi(fields[14-3])
 	system, _ := strconv.Atoi(fields[15-3])

@@ -21,10 +21,10 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// A crowd is clients that a probing client must not notice.
+// A crowd is a group of clients that a probing client must not notice.
 type crowd struct {
 	name   string
-	n      int                                        // connections that are kept, each with a client
+	n      int                                        // number of lasting connections, each with a client
 	perSec int                                        // or new clients each second
 	client func(ctx context.Context, s *server) error // until ctx is done
 }
@@ -36,10 +36,10 @@ var crowds = []crowd{
 	{name: "1,000 slow readers", n: 1000, client: slowReader},
 	{name: "20,000 idle connections", n: 20_000, client: idle},
 	{name: "500 TLS handshakes each second", perSec: 500, client: handshake},
-	{name: "2,000 requests each second", perSec: 2000, client: nil}, // about half of what a core can do beside the others
+	{name: "2,000 requests each second", perSec: 2000, client: nil}, // about half of the capacity of a core beside the others
 }
 
-// compareSlow prints how long requests of a probing client take beside crowds.
+// compareSlow prints the latency of a probing client beside crowds.
 func (b *bench) compareSlow(wanted *regexp.Regexp) {
 	var files syscall.Rlimit
 	harness.Check(syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files))
@@ -78,8 +78,8 @@ func (b *bench) compareSlow(wanted *regexp.Regexp) {
 	}
 }
 
-// beside measures requests beside the clients of c: medians and 99th percentiles in milliseconds, and the
-// memory of the server for each connection of c, in KB.
+// beside measures the latency beside the clients of c: medians and 99th percentiles in milliseconds, and the
+// memory of the server per connection of c, in KB.
 func beside(c crowd, s *server) (p50, p99, kb float64) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var clients sync.WaitGroup
@@ -132,7 +132,7 @@ func dial(addr string) (net.Conn, error) {
 	return d.Dial("tcp", addr)
 }
 
-// slowly returns a client that sends begin, then this number of bytes every second.
+// slowly returns a client that sends begin, and then this number of bytes per second.
 func slowly(begin string, bytes int) func(context.Context, *server) error {
 	return func(ctx context.Context, s *server) error {
 		conn, err := dial(s.addr)
@@ -150,7 +150,7 @@ func slowly(begin string, bytes int) func(context.Context, *server) error {
 	}
 }
 
-// slowReader asks for 1 MB and reads 4 KB of it each second.
+// slowReader requests 1 MB and reads 4 KB of it per second.
 func slowReader(ctx context.Context, s *server) error {
 	conn, err := dial(s.addr)
 	if err != nil {
@@ -210,7 +210,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// memory returns what the process has in memory, in KB.
+// memory returns the resident memory of the process, in KB.
 func (s *server) memory() int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
 	harness.Check(err)

@@ -29,7 +29,7 @@ var (
 	minute = counter.Limit{Threshold: 1_000_000, Period: 60e6, Layout: counter.Plain}
 )
 
-// ttl is that of a counter, in seconds.
+// ttl is the time to live of a counter, in seconds.
 var ttl = counter.TTL(minute.Period)
 
 // keyOf returns the nth key.
@@ -55,8 +55,8 @@ func makeKnown(addr string) {
 	}
 }
 
-// Gomemcache is eight goroutines, each of which counts one key after the other. A known key is an
-// INCR. A new one is an INCR that misses, an ADD, and a GET of the window before and of the record.
+// Gomemcache runs eight goroutines, each of which counts one key after the other. A known key takes an INCR. A
+// new one takes an INCR that misses, an ADD, and a GET of the previous window and of the record.
 type gomemcache struct{ *memcache.Client }
 
 func openGomemcache(addr string, fresh bool) (client, func()) {
@@ -91,8 +91,8 @@ func (c gomemcache) count(from uint64, fresh bool, end time.Time) int {
 	return int(next.Load() - from)
 }
 
-// Batches are two goroutines, as many as a node has batches on their way to a shard, which
-// exchange full batches. For new keys they hold the same as what gomemcache is asked.
+// Batches runs two goroutines, as many as a node has batches in flight to a shard, which exchange full batches.
+// For new keys these have the same operations as gomemcache.
 type batches struct {
 	*memcached.Client
 	batch [2]memcached.Batch
@@ -107,14 +107,14 @@ func openBatches(addr string, fresh bool) (client, func()) {
 	return b, func() { _ = b.Close() }
 }
 
-// openWrites leaves out the reads of new keys, which take memcached about half of its time.
+// openWrites omits the reads of new keys, which take about half of memcached's time.
 func openWrites(addr string, fresh bool) (client, func()) {
 	b, end := openBatches(addr, fresh)
 	b.(*batches).reads = false
 	return b, end
 }
 
-// inBatch is how many keys a node sends in a batch.
+// inBatch is the number of keys in a node's batch.
 const inBatch = 1024
 
 func (c *batches) count(from uint64, fresh bool, end time.Time) int {
@@ -146,7 +146,7 @@ func (c *batches) count(from uint64, fresh bool, end time.Time) int {
 	return int(next.Load() - from)
 }
 
-// Counting is a limiter to which keys are offered.
+// Counting offers keys to a limiter.
 type counting struct {
 	*limit.Limiter
 	rule *rule.Rule
@@ -154,7 +154,7 @@ type counting struct {
 	sent uint64
 }
 
-// A countingShard knows how many increments it has answered.
+// A countingShard counts the increments that it has answered.
 type countingShard struct {
 	*memcached.Client
 	n atomic.Uint64
@@ -189,8 +189,7 @@ func openCounting(addr string, fresh bool) (client, func()) {
 	}
 }
 
-// atOnce is how many keys wait or are on their way at most. It is less than the queue holds, so
-// that none is dropped.
+// atOnce is the maximum number of pending keys. It is less than the size of the queue, so that none is dropped.
 const atOnce = 8 * inBatch
 
 func (c *counting) count(from uint64, fresh bool, end time.Time) int {

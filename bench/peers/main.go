@@ -1,6 +1,6 @@
-// Command peers has edge load judge nginx's limit_req, HAProxy's stick tables with peers, and edge by the
-// same rule: three nodes of each, the same clients, the same requests. It prints what attackers pass, how
-// many requests of innocent clients are refused, how many fail, and CPU time per request, as Markdown.
+// Command peers uses edge load to judge nginx's limit_req, HAProxy's stick tables with peers, and edge with the
+// same rule: three nodes of each, the same clients, the same requests. It prints how much of the attack passes,
+// how many requests of innocent clients are refused, how many fail, and the CPU time per request, as Markdown.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./peers -edge /tmp/edge
 //
@@ -31,7 +31,7 @@ var (
 
 const rules = `rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 10s}], mitigation_timeout: 0s}]`
 
-// mix is innocent clients and 10 attackers, each at ten times the limit at 2,000 requests a second.
+// mix has innocent clients and 10 attackers, each at ten times the limit at 2,000 requests a second.
 const mix = `
 duration: 1h
 components:
@@ -42,7 +42,7 @@ components:
   attack: true
 `
 
-// A pop is what is measured.
+// A pop is a measured group of nodes.
 type pop struct {
 	nodes  []*harness.Process
 	stores []*harness.Process
@@ -138,7 +138,7 @@ func main() {
 	harness.Main(run)
 }
 
-// take takes a process out.
+// take removes a process from the list.
 func take(all *[]*harness.Process) *harness.Process {
 	p := (*all)[1]
 	*all = []*harness.Process{(*all)[0], (*all)[2]}
@@ -187,17 +187,17 @@ func answer(to, store net.Conn, late *atomic.Int64) {
 	}()
 	for p := range pieces {
 		time.Sleep(time.Until(p.due))
-		_, _ = to.Write(p.bytes) // a node that has gone away reads nothing
+		_, _ = to.Write(p.bytes) // fails if the node has gone away
 	}
 	to.Close()
 }
 
-// A situation is what happens a third into a run.
+// A situation is an event after a third of a run.
 type situation struct {
 	name   string
 	rate   int
-	victim func(*pop) *harness.Process // that is killed, if not nil
-	late   time.Duration               // of the answers of a store from then on
+	victim func(*pop) *harness.Process // returns the process to kill, if not nil
+	late   time.Duration               // delay of a store's answers from then on
 	store  bool                        // only edge has stores
 }
 
@@ -234,7 +234,7 @@ func measure(s situation, name string, begin func(dir, origin string, addrs []st
 	defer remove()
 	origin := harness.StartOrigin("", dir)
 	addrs := harness.FreeAddrs(3)
-	var late *atomic.Int64 // by how much answers of a store are late
+	var late *atomic.Int64 // delay of a store's answers
 	if s.late > 0 {
 		late = new(atomic.Int64)
 	}
@@ -242,13 +242,13 @@ func measure(s situation, name string, begin func(dir, origin string, addrs []st
 	for _, addr := range addrs {
 		harness.WaitFor(addr)
 	}
-	time.Sleep(3 * time.Second) // for the nodes to find each other
+	time.Sleep(3 * time.Second) // the nodes discover each other
 	args := []string{"load", "--json", "--progress=false", "--come-back=false", "--mix", write(dir, "mix.yaml", fmt.Sprintf(mix, s.rate/2)), "--rules", write(dir, "load.yaml", rules), "--duration", length.String(), "--requests", "100000000"}
 	for _, addr := range addrs {
 		args = append(args, "http://"+addr)
 	}
 	before := p.cpu()
-	lost := make(chan time.Duration, 1) // CPU time of the process that is killed
+	lost := make(chan time.Duration, 1) // CPU time of the killed process
 	go func() {
 		time.Sleep(length / 3)
 		if late != nil {
