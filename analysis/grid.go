@@ -135,8 +135,8 @@ func (g *grid) count(counted *[]keyWindow, key *accesslog.Client, hash uint64, m
 	*counted = windows
 	for i := range windows {
 		w := &windows[i]
-		if w.Index != moments[i].number {
-			g.columns[i].roll(w, moments[i].number)
+		if w.Index != moments[i].index {
+			g.columns[i].roll(w, moments[i].index)
 		}
 		if w.Cur == math.MaxUint32 {
 			return fmt.Errorf("analysis: more than %d requests in one window of %v have the same %s", w.Cur, g.o.Periods[i], join(g.rule.Characteristics))
@@ -168,7 +168,7 @@ func (g *grid) of(key *accesslog.Client, hash uint64, moments []gridMoment) ([]k
 	holder, windows := g.at(at)
 	*holder = number
 	for i := range windows {
-		windows[i] = keyWindow{Windows: counter.Windows[uint32, uint32]{Index: moments[i].number}}
+		windows[i] = keyWindow{Windows: counter.Windows[uint32, uint32]{Index: moments[i].index}}
 	}
 	return windows, nil
 }
@@ -207,7 +207,7 @@ func (g *grid) extend(moments []gridMoment) {
 // idle reports whether the windows have no counts any more.
 func idle(windows []keyWindow, moments []gridMoment) bool {
 	for i := range windows {
-		if windows[i].over > 0 || moments[i].number-windows[i].Index < 2 {
+		if windows[i].over > 0 || moments[i].index-windows[i].Index < 2 {
 			return false
 		}
 	}
@@ -215,9 +215,9 @@ func idle(windows []keyWindow, moments []gridMoment) bool {
 }
 
 // roll makes the window at this index the current one.
-func (c *column) roll(w *keyWindow, number uint32) {
-	next := number == w.Index+1
-	w.Roll(number)
+func (c *column) roll(w *keyWindow, index uint32) {
+	next := index == w.Index+1
+	w.Roll(index)
 	if w.over == 0 {
 		return
 	}

@@ -159,7 +159,7 @@ type sweepPart struct {
 
 // A gridMoment is the position of a request in the windows of a period.
 type gridMoment struct {
-	number  uint32 // index of the window, relative to that of the first request
+	index   uint32 // of the window, relative to that of the first request
 	elapsed int64
 	period  int64
 	first   int64 // index of the first request's window
@@ -238,11 +238,11 @@ func (p *sweepPart) add(r *replayed, own bool) error {
 	if p.events == 0 || r.now != p.last {
 		for i := range p.moments {
 			m := &p.moments[i]
-			number, elapsed := counter.WindowAt(r.now, m.period)
+			index, elapsed := counter.WindowAt(r.now, m.period)
 			if p.events == 0 {
-				m.first = number
+				m.first = index
 			}
-			m.number, m.elapsed = uint32(number-m.first), elapsed
+			m.index, m.elapsed = uint32(index-m.first), elapsed
 		}
 	}
 	p.last = r.now

@@ -242,7 +242,7 @@ func (a *Accuracy) start() {
 }
 
 // second returns the second that contains t.
-func second(t int64) int64 { number, _ := counter.WindowAt(t, 1e6); return number }
+func second(t int64) int64 { index, _ := counter.WindowAt(t, 1e6); return index }
 
 // gather holds e back until its second has passed.
 func (a *Accuracy) gather(e event) {

@@ -24,7 +24,7 @@ func (firstLast) words() int { return 7 }
 
 func (f firstLast) arrive(state []uint64, at []moment, estimates []counter.Estimate) {
 	for i, m := range at {
-		switch uint64(m.number) - state[0] {
+		switch uint64(m.index) - state[0] {
 		case 0:
 		case 1:
 			copy(state[1:4], state[4:7])
@@ -32,7 +32,7 @@ func (f firstLast) arrive(state []uint64, at []moment, estimates []counter.Estim
 		default:
 			clear(state[1:])
 		}
-		state[0] = uint64(m.number)
+		state[0] = uint64(m.index)
 		if state[4] == 0 {
 			state[5] = uint64(m.t)
 		}

@@ -67,28 +67,28 @@ func newPacked(l Limit, layout counter.Layout) packed {
 func (packed) words() int { return 3 }
 
 func (p packed) arrive(state []uint64, at []moment, estimates []counter.Estimate) {
-	number, prev, cur := state[0], state[1], state[2]
+	index, prev, cur := state[0], state[1], state[2]
 	for i, m := range at {
-		switch uint64(m.number) - number {
+		switch uint64(m.index) - index {
 		case 0:
 		case 1:
 			prev, cur = cur, 0
 		default:
 			prev, cur = 0, 0
 		}
-		number = uint64(m.number)
+		index = uint64(m.index)
 		if delta := p.limit.Delta(1, m.elapsed); !p.stops || !p.full(cur, delta) {
 			cur += delta
 		}
 		estimates[i] = p.limit.Estimate(prev, cur, m.elapsed)
 	}
-	state[0], state[1], state[2] = number, prev, cur
+	state[0], state[1], state[2] = index, prev, cur
 }
 
-// full reports whether the field of number that delta adds to has reached its stop. Nodes then
+// full reports whether the field of value that delta adds to has reached its stop. Nodes then
 // no longer increment it, so that no field overflows into the next.
-func (p packed) full(number, delta uint64) bool {
-	field := number >> bits.TrailingZeros64(delta) & (1<<p.limit.Layout.Bits - 1)
+func (p packed) full(value, delta uint64) bool {
+	field := value >> bits.TrailingZeros64(delta) & (1<<p.limit.Layout.Bits - 1)
 	return field >= p.limit.Layout.Stop()
 }
 
@@ -134,7 +134,7 @@ func (s subWindows) arrive(state []uint64, at []moment, estimates []counter.Esti
 	}
 	for i, m := range at {
 		part := m.elapsed * s.n / s.period
-		index := m.number*s.n + part
+		index := m.index*s.n + part
 		if since := index - latest; since > s.n || since < 0 {
 			total, used = 0, 0
 		}

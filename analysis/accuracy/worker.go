@@ -69,7 +69,7 @@ type run struct {
 // A moment is the time of a request and its position in the windows of a period.
 type moment struct {
 	t       int64
-	number  int64 // index of the window since the Unix epoch
+	index   int64 // of the window since the Unix epoch
 	elapsed int64
 }
 
@@ -211,7 +211,7 @@ func (g *groupWork) count(h *history, times []int64) {
 			for j, t := range times {
 				m := &r.moments[j]
 				m.t = t + c.shift
-				m.number, m.elapsed = counter.WindowAt(m.t, g.period)
+				m.index, m.elapsed = counter.WindowAt(m.t, g.period)
 			}
 		}
 		c.estimator.arrive(h.words[c.at+2:c.at+2+c.words], r.moments[:r.n], r.estimates[:r.n])
