@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -85,13 +86,7 @@ func busier(a, b *watched) int {
 	return cmp.Or(cmp.Compare(b.refused, a.refused), cmp.Compare(b.requests, a.requests), cmp.Compare(a.name, b.name))
 }
 
-func (w *watch) sorted() (all []*watched) {
-	for _, c := range w.clients {
-		all = append(all, c)
-	}
-	slices.SortFunc(all, busier)
-	return all
-}
+func (w *watch) sorted() []*watched { return slices.SortedFunc(maps.Values(w.clients), busier) }
 
 // forget removes the quieter half of the clients.
 func (w *watch) forget() {

@@ -74,13 +74,3 @@ func (a *expiringMap[V]) get(key *accesslog.Client, hash uint64, now int64) (v *
 	one.used = now
 	return &one.value, known
 }
-
-// len returns an upper bound of the number of values: a value in young and old counts twice.
-func (a *expiringMap[V]) len() (n int) {
-	for _, of := range []mapGeneration[V]{a.young, a.old} {
-		if of.numbers != nil {
-			n += int(of.numbers.Len())
-		}
-	}
-	return n
-}

@@ -73,3 +73,13 @@ func TestMemoryIsThatOfActiveKeys(t *testing.T) {
 		t.Errorf("%d keys, want those of 40 s", n)
 	}
 }
+
+// len returns an upper bound of the number of values: a value in young and old counts twice.
+func (a *expiringMap[V]) len() (n int) {
+	for _, of := range []mapGeneration[V]{a.young, a.old} {
+		if of.numbers != nil {
+			n += int(of.numbers.Len())
+		}
+	}
+	return n
+}

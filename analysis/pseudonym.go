@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
@@ -46,7 +47,7 @@ func Pseudonyms(key []byte) Namer {
 		key = make([]byte, sha256.Size)
 		_, _ = rand.Read(key) // Read never fails
 	}
-	key = append([]byte(nil), key...)
+	key = bytes.Clone(key)
 	return func(name string) string {
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte(name))

@@ -32,24 +32,18 @@ func (m *member) sheds(way int, s state, key *accesslog.Client, q *prepared) boo
 // keyClients are the clients of a key in a window of the rule's first limit and in the previous one, as a node
 // knows them.
 type keyClients struct {
-	index int64
-	seen  [2]count.ClientSet
+	counter.Windows[int64, count.ClientSet]
 }
 
 func (c *keyClients) add(m *member, q *prepared) {
 	index, _ := counter.WindowAt(q.now, m.limits[0].Period)
-	if index != c.index {
-		if c.seen[1] = c.seen[0]; index != c.index+1 {
-			c.seen[1] = count.ClientSet{}
-		}
-		c.index, c.seen[0] = index, count.ClientSet{}
-	}
-	c.seen[0].Add(count.ClientSetOf(secret, q.network))
+	c.Roll(index)
+	c.Cur.Add(count.ClientSetOf(secret, q.network))
 }
 
 // n returns a lower bound of the number of clients.
 func (c *keyClients) n() int {
-	both := c.seen[0]
-	both.Add(c.seen[1])
+	both := c.Cur
+	both.Add(c.Prev)
 	return both.Len()
 }

@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -63,27 +64,15 @@ const (
 
 // forgetRare forgets the rarer half of the paths.
 func (r *refusals) forgetRare() {
-	counts := make([]uint64, 0, len(r.paths))
-	for _, n := range r.paths {
-		counts = append(counts, n)
-	}
-	slices.Sort(counts)
+	counts := slices.Sorted(maps.Values(r.paths))
 	median := counts[len(counts)/2]
-	for path, n := range r.paths {
-		if n <= median {
-			delete(r.paths, path)
-		}
-	}
+	maps.DeleteFunc(r.paths, func(_ string, n uint64) bool { return n <= median })
 }
 
 // topClients returns the n clients with the most refusals. Among equals, those that were refused first come
 // first.
 func (r *refusals) topClients(n int, name func(string) string) (top []TopClient) {
-	all := make([]*refusedClient, 0, len(r.clients))
-	for _, c := range r.clients {
-		all = append(all, c)
-	}
-	slices.SortFunc(all, func(a, b *refusedClient) int {
+	all := slices.SortedFunc(maps.Values(r.clients), func(a, b *refusedClient) int {
 		return cmp.Or(cmp.Compare(b.refused, a.refused), cmp.Compare(a.first, b.first), cmp.Compare(a.name, b.name))
 	})
 	for _, c := range all[:min(n, len(all))] {

@@ -3,6 +3,7 @@ package decisions
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -146,10 +147,7 @@ func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 		if t.Keys == 0 {
 			continue
 		}
-		for text := range t.texts {
-			t.Limits = append(t.Limits, text)
-		}
-		slices.Sort(t.Limits)
+		t.Limits = slices.Sorted(maps.Keys(t.texts))
 		if t.NotCompared {
 			t.accuracy, t.change = nil, nil
 		}
@@ -204,12 +202,7 @@ func (l *Log) tallies(with *rule.Set, accuracy bool, begin int64) (map[string]*t
 		}
 	}
 	if with != nil && !slices.ContainsFunc(with.Rules(), func(r *rule.Rule) bool { return all[r.ID] != nil }) {
-		var ids []string
-		for id := range all {
-			ids = append(ids, id)
-		}
-		slices.Sort(ids)
-		return nil, fmt.Errorf("no rule is in the log, which has %s", strings.Join(ids, ", "))
+		return nil, fmt.Errorf("no rule is in the log, which has %s", strings.Join(slices.Sorted(maps.Keys(all)), ", "))
 	}
 	return all, nil
 }

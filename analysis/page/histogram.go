@@ -1,9 +1,6 @@
 package page
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
 // A Histogram plots the distribution of values in adjacent bins, with a cut: what lies beyond it is
 // refused.
@@ -25,8 +22,7 @@ type Bin struct {
 func (h Histogram) view() view {
 	p := plot{Title: h.Title, Note: h.Note, Data: Table{Title: h.Title, Columns: Columns(h.XName, h.YName)}}
 	p.Data.Columns[0].Numbers = true
-	all := []float64{h.Cut}
-	before := 0.0
+	most, before := uint64(0), 0.0
 	var names []string
 	for _, b := range h.Bins {
 		name := Axis{}.text(b.UpTo)
@@ -38,12 +34,12 @@ func (h Histogram) view() view {
 			r.Note = h.Beyond
 		}
 		p.Data.Rows, names = append(p.Data.Rows, r), append(names, name)
-		all, before = append(all, float64(b.N)), b.UpTo
+		most, before = max(most, b.N), b.UpTo
 	}
 	if len(h.Bins) < 2 {
 		return view{}
 	}
-	y := withZero(h.YName, maximum(all[1:]))
+	y := withZero(h.YName, float64(most))
 	n := float64(len(h.Bins))
 	x := axis{name: h.XName, share: func(v float64) float64 { return v / n }}
 	for i, b := range h.Bins {
@@ -78,12 +74,4 @@ func (h Histogram) view() view {
 			d.line("cut", cut, d.top-8, cut, d.bottom)
 		}
 	})
-}
-
-func maximum(values []float64) float64 {
-	greatest := math.Inf(-1)
-	for _, v := range values {
-		greatest = max(greatest, v)
-	}
-	return greatest
 }
