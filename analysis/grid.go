@@ -424,9 +424,6 @@ func (p *perPart) fold(offset, factor int64) {
 	old := *p
 	*p = nil
 	for i, n := range old {
-		for at := (int64(i) + offset) / factor; int64(len(*p)) <= at; {
-			*p = append(*p, 0)
-		}
-		(*p)[len(*p)-1] += n
+		p.add(int((int64(i)+offset)/factor), n)
 	}
 }

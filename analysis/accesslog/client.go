@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"encoding/binary"
 
 	"github.com/dchest/siphash"
 )
@@ -13,14 +14,9 @@ func clientOf(name []byte) (c Client) {
 		copy(c[:], name)
 		return c
 	}
-	return hashed(name)
-}
-
-func hashed(name []byte) (c Client) {
 	lo, hi := siphash.Hash128(0x656467652e6c6f67, 0x636c69656e742d31, name)
-	for i := range 8 {
-		c[i], c[8+i] = byte(lo>>(8*i)), byte(hi>>(8*i))
-	}
+	binary.LittleEndian.PutUint64(c[:], lo)
+	binary.LittleEndian.PutUint64(c[8:], hi)
 	c[15] |= 0x80
 	return c
 }

@@ -96,12 +96,7 @@ func guessOf(head []byte, lines [][]byte) guess {
 	}
 	objects := count(lines, func(line []byte) bool { return line[0] == '{' && line[len(line)-1] == '}' })
 	syslog := count(lines, func(line []byte) bool { _, ok := cutSyslog(line); return ok })
-	best := 0
-	for i := range counts {
-		if counts[i] > counts[best] {
-			best = i
-		}
-	}
+	best := slices.Index(counts, slices.Max(counts))
 	switch {
 	case counts[best]*3 >= len(lines) || counts[best] > 0 && best >= len(textGuesses)-2:
 		return guess{textGuesses[best].what, textGuesses[best].hint}

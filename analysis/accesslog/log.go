@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -181,10 +182,5 @@ func (l *Log) Progress() (read, total int64) {
 
 // again reports whether the whole input can be read again.
 func (l *Log) again() bool {
-	for _, s := range l.sources {
-		if !s.regular {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(l.sources, func(s *source) bool { return !s.regular })
 }

@@ -2,7 +2,6 @@ package accesslog
 
 import (
 	"encoding/binary"
-	"errors"
 	"net/netip"
 )
 
@@ -193,10 +192,8 @@ func cutNumber(s string) (n uint64, rest string) {
 			return n, s[i+1:]
 		}
 	}
-	panic(errTorn)
+	panic("accesslog: a record of our own ends too early")
 }
-
-var errTorn = errors.New("accesslog: a record of our own ends too early")
 
 // addressOf returns name as an address, or the zero Addr if it is not one.
 func addressOf(name []byte) (a netip.Addr) {
