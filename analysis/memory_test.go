@@ -10,7 +10,7 @@ import (
 )
 
 // The memory depends on the number of active clients, not on the length of the log.
-func TestMemoryIsThatOfActiveClients(t *testing.T) {
+func TestMemoryDependsOnActiveClients(t *testing.T) {
 	set, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 2, period: 10s}], mitigation_timeout: 5s}]"))
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestMemoryIsThatOfActiveClients(t *testing.T) {
 }
 
 // An instantPoP forgets keys that have no effect any more.
-func TestMemoryIsThatOfActiveKeys(t *testing.T) {
+func TestMemoryDependsOnActiveKeys(t *testing.T) {
 	set, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip, path], limits: [{threshold: 2, period: 10s}], mitigation_timeout: 5s}]"))
 	if err != nil {
 		t.Fatal(err)

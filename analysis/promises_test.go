@@ -85,7 +85,7 @@ func TestInnocentsPassWhateverFails(t *testing.T) {
 }
 
 // If nothing is late, a key passes at most 2·threshold + 1 requests in any period.
-func TestTheGuiltyAreBounded(t *testing.T) {
+func TestPassedRequestsAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		times := paced(t)
 		threshold := rapid.IntRange(1, 8).Draw(t, "threshold")

@@ -76,7 +76,7 @@ func TestSimulationIsDeterministic(t *testing.T) {
 
 // A client passes the threshold once at each node, however late their counts are: each node refuses it by its
 // own counts.
-func TestWhatPassesUnderALag(t *testing.T) {
+func TestPassedRequestsWithLag(t *testing.T) {
 	rules := parse(t, perMinute)
 	flood := asks("1", 400, 0, 10*time.Millisecond) // in 4 s
 	for _, tt := range []struct {
@@ -110,7 +110,7 @@ func TestManyCountsAreSentSooner(t *testing.T) {
 }
 
 // Nodes with different clocks count the same moment in different windows: each knows half of the requests.
-func TestWhatPassesUnderSkew(t *testing.T) {
+func TestPassedRequestsWithSkew(t *testing.T) {
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 1m}]")
 	entries := asks("1", 30, 9*time.Second, 10*time.Millisecond)
 	o := analysis.PoPOptions{Nodes: 2, Spread: analysis.ByRequest}

@@ -178,7 +178,7 @@ func TestOffersDuringAFlush(t *testing.T) {
 }
 
 // The queue retains no flushed items, even if it is idle for a long time.
-func TestFlushedValuesAreLetGo(t *testing.T) {
+func TestFlushedValuesAreReleased(t *testing.T) {
 	type value [64]byte
 	q, err := async.New(async.Options[int, *value]{Hash: func(k int) uint64 { return uint64(k) }, Merge: func(**value, *value) {}, Size: func(**value) uint64 { return 1 }})
 	if err != nil {

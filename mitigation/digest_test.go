@@ -60,7 +60,7 @@ func TestDigest(t *testing.T) {
 }
 
 // Tables with more differences than fit into one answer become equal.
-func TestDigestOfMoreThanIsTold(t *testing.T) {
+func TestDigestWithManyDifferences(t *testing.T) {
 	const most = 100
 	a, b := newTable(t, mitigation.Options{}), newTable(t, mitigation.Options{})
 	for n := range uint64(2000) {
@@ -81,7 +81,7 @@ func TestDigestOfMoreThanIsTold(t *testing.T) {
 
 // Records that the other node rejects, because it has greater ones, do not keep those behind them from being
 // sent.
-func TestDigestWhereMuchStaysDifferent(t *testing.T) {
+func TestDigestWithRejectedRecords(t *testing.T) {
 	const most = 100
 	a, b := newTable(t, mitigation.Options{}), newTable(t, mitigation.Options{})
 	for part := range uint64(2) {
@@ -107,7 +107,7 @@ func TestDigestWhereMuchStaysDifferent(t *testing.T) {
 }
 
 // A record that ends, is evicted or forgotten leaves the digest.
-func TestDigestOfWhatEnds(t *testing.T) {
+func TestDigestWithoutEndedRecords(t *testing.T) {
 	table := newTable(t, mitigation.Options{Size: 64}) // one record in each part
 	empty := table.Digest()
 	now := start

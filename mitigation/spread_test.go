@@ -31,7 +31,7 @@ func (p *packets) Pop() any {
 // Eight nodes forward a record to all others if it is new to them, and send a random node their records once a
 // second, with delays of up to two seconds. Nodes drop the record at its end, within the maximum delay, and the
 // number of messages stays small: a copy is not new.
-func TestARecordThatIsPassedOnEnds(t *testing.T) {
+func TestForwardedRecordsEnd(t *testing.T) {
 	const nodes, lifetime, way = 8, time.Minute, 2 * time.Second
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))

@@ -91,7 +91,7 @@ func TestTheLaterEndWins(t *testing.T) {
 }
 
 // A delayed copy does not extend the original.
-func TestTheEarlierDeadlineOfACopyHolds(t *testing.T) {
+func TestEarlierDeadlineOfACopy(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
 	late, early := record(time.Minute), record(time.Minute)
 	late.Deadline = start.Add(50 * time.Second)
@@ -212,7 +212,7 @@ func TestExpiredRecordsAreIgnored(t *testing.T) {
 
 // A copy that arrives after the end does not reactivate a record, nor does a copy of a record that it had
 // extended. A new mitigation does.
-func TestWhatHasEndedStaysEnded(t *testing.T) {
+func TestEndedRecordsStayEnded(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
 	merge(t, table, record(time.Minute), start, true)
 	detour := func(lifetime time.Duration) mitigation.Record {

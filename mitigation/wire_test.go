@@ -73,7 +73,7 @@ func TestSentAfterTheEnd(t *testing.T) {
 	}
 }
 
-func TestStoredRecordsLiveNoLongerThanTheirLifetime(t *testing.T) {
+func TestStoredRecordsEndInTime(t *testing.T) {
 	r := record(10 * time.Minute)
 	for _, tt := range []struct {
 		name string

@@ -105,7 +105,7 @@ func TestOwnShardFromTheBeginning(t *testing.T) {
 }
 
 // The shard of a node that leaves answers until no node counts in it.
-func TestShardAnswersUntilItIsLeft(t *testing.T) {
+func TestShardAnswersUntilUnused(t *testing.T) {
 	stays := startSharing(t, "n1")
 	leaves := startSharing(t, "n2", stays.Addr("gossip").String())
 	awaitRing := func(want float64) {

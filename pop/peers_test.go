@@ -36,7 +36,7 @@ func (a asked) SendTo(string, ...[]byte) bool { *a.times++; return true }
 
 // Only answers show whether asking a peer is worthwhile: records from elsewhere do not make a node ask more
 // often.
-func TestNewsIsNoAnswer(t *testing.T) {
+func TestNewRecordsAreNotAnAnswer(t *testing.T) {
 	const answer, news = 3, 1
 	for _, tt := range []struct {
 		name        string

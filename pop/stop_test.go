@@ -128,7 +128,7 @@ func TestStopLetsInterimAnswersAndUpgradesPass(t *testing.T) {
 }
 
 // Stop returns once all pending requests are counted, also if it is called again.
-func TestStopSendsWhatWaits(t *testing.T) {
+func TestStopSendsPendingCounts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		rules, err := rule.Parse("rules.yaml", []byte(anything))
 		if err != nil {

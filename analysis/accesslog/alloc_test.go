@@ -46,7 +46,7 @@ func TestLinesAllocateNothing(t *testing.T) {
 
 // Retained memory does not grow with the number of lines either: entries are released once they have been
 // passed on.
-func TestEntriesAreLetGo(t *testing.T) {
+func TestEntriesAreReleased(t *testing.T) {
 	const lines = 200_000
 	line := `203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /` + strings.Repeat("x", 200) + ` HTTP/1.1" 200 512 "-" "curl/8.5.0"` + "\n"
 	name := save(t, []byte(strings.Repeat(line, lines)))

@@ -41,7 +41,7 @@ func told(t *testing.T, l *accesslog.Log) string {
 }
 
 // Every format returns what its documentation says. The lines are our own: read the diff before you commit.
-func TestFormatsTell(t *testing.T) {
+func TestFieldsOfFormats(t *testing.T) {
 	logs, err := filepath.Glob(filepath.Join("testdata", "formats", "*.log"))
 	if err != nil || len(logs) == 0 {
 		t.Fatal(logs, err)

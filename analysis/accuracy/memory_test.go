@@ -8,7 +8,7 @@ import (
 )
 
 // A client with one request takes little memory, however many estimators there are.
-func TestMemoryOfPassersBy(t *testing.T) {
+func TestMemoryOfRareClients(t *testing.T) {
 	a, err := New(Options{Limits: []Limit{{50, 60e6}}, Phases: 4, Workers: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -277,7 +277,7 @@ func TestPlotsStayInside(t *testing.T) {
 }
 
 // Empty blocks and single bars are not drawn.
-func TestNothingIsDrawnOfNothing(t *testing.T) {
+func TestEmptyBlocksAreNotDrawn(t *testing.T) {
 	doc := check(t, write(t, page.Document{Sections: []page.Section{{Title: "Nothing", Blocks: []page.Block{
 		page.Area{}, page.Lines{}, page.Scatter{}, page.Histogram{}, page.Strips{}, page.Table{}, page.Facts{},
 		page.Bars{Parts: []string{"n"}, Rows: []page.Bar{{Name: "none", Values: []uint64{0}}}},

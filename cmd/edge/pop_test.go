@@ -206,7 +206,7 @@ func TestPopLosesShard(t *testing.T) {
 }
 
 // The printed commands work when pasted, and show what they promise.
-func TestPopSaysWhatToTry(t *testing.T) {
+func TestPopPrintsCommands(t *testing.T) {
 	harness.Installed(t, "bash")
 	harness.Installed(t, "curl")
 	t.Parallel()

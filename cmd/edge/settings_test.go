@@ -373,7 +373,7 @@ func TestHostOriginInFile(t *testing.T) {
 }
 
 // No setting has the name of a variable that Kubernetes might set for a service.
-func TestNoSettingIsOfAService(t *testing.T) {
+func TestSettingsAvoidServiceVariables(t *testing.T) {
 	for name, s := range settables {
 		s.make(nil).Flags().VisitAll(func(f *pflag.Flag) {
 			if ofServices.MatchString(variable(f.Name)) {

@@ -33,7 +33,7 @@ func TestExpiryIsExact(t *testing.T) {
 	})
 }
 
-func TestIncrDoesNotProlong(t *testing.T) {
+func TestIncrDoesNotExtend(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{})
 		c.expect("add k 0 10 1\r\n9\r\n", "STORED\r\n")

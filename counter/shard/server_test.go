@@ -89,7 +89,7 @@ func TestServeWaitsForFileDescriptors(t *testing.T) {
 	})
 }
 
-func TestServeTellsWhyItCannotAccept(t *testing.T) {
+func TestServeReportsAcceptErrors(t *testing.T) {
 	s, err := shard.New(shard.Options{})
 	if err != nil {
 		t.Fatal(err)

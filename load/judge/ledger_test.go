@@ -128,7 +128,7 @@ func TestMistakesBehindTheLag(t *testing.T) {
 
 // A limiter whose lag is within the bound is not reported, even if clients send several requests within that
 // time.
-func TestLagIsNoMistake(t *testing.T) {
+func TestLagIsNotAMistake(t *testing.T) {
 	for name, lag := range map[string]int64{"at once": 0, "20 ms": 20_000, "80 ms": 80_000, "120 ms": 120_000, "300 ms": 300_000} {
 		t.Run(name, func(t *testing.T) {
 			l := &limiter{traffic: hurry, lag: func() int64 { return lag }}

@@ -12,7 +12,7 @@ import (
 
 // The bundled mixes document which clients exceed which limit, and readers rely on that. Every component
 // appears within the first 10 s.
-func TestWhoExceedsLimits(t *testing.T) {
+func TestClientsThatExceedLimits(t *testing.T) {
 	all := map[string][]mix.Request{}
 	early := map[[2]string]int{} // by mix and component, clients that exceed a limit within 10 s
 	for _, test := range []struct {

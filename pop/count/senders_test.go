@@ -138,7 +138,7 @@ func TestMoreNodesThanASubWindowHolds(t *testing.T) {
 
 // All nodes of a crowd have as much in flight as they may when a sub-window is about to be full, and
 // again after a restart.
-func TestNoCrowdOverflowsASubWindow(t *testing.T) {
+func TestManyNodesNeverOverflowASubWindow(t *testing.T) {
 	r := newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}]")
 	stop := r.Limits[0].Counted().Layout.Stop()
 	for _, nodes := range []int{1, 16, 64, 128, 129, 256, 300, 600} {

@@ -111,7 +111,7 @@ func events(lines []decision.Line) (list []string) {
 }
 
 // Nodes with the same file would mix their lines: the second one fails before it writes any.
-func TestOneFileForTwo(t *testing.T) {
+func TestFileOfAnotherNode(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "decisions")
 	first := start(t, decision.Options{File: file})
 	second, err := decision.New(decision.Options{File: file, Node: "n2", Secret: secretOf(t), Logger: slog.New(slog.DiscardHandler)})
@@ -316,7 +316,7 @@ func TestFileOfOthers(t *testing.T) {
 }
 
 // Lines that cannot be written are counted, and the log contains their number once it can be written again.
-func TestLinesThatAreMissing(t *testing.T) {
+func TestMissingLines(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "dir")
 		if err := os.Mkdir(dir, 0o700); err != nil {

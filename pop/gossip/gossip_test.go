@@ -237,7 +237,7 @@ func TestWrongKey(t *testing.T) {
 
 // Without a key, a packet that memberlist cannot decode makes no member: nobody
 // could join as long as that is not found dead.
-func TestGarbageIsNoMember(t *testing.T) {
+func TestGarbageIsNotAMember(t *testing.T) {
 	t.Parallel()
 	forgiving := func(o *gossip.Options) {
 		*o = o.Tuned(func(c *memberlist.Config) { c.ProbeInterval = time.Hour }) // nobody is found dead

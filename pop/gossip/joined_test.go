@@ -11,7 +11,7 @@ import (
 
 // Failed attempts to join are reported while there are no members, whatever the reason: the address, the name
 // or the key. So is the first member.
-func TestJoinedTells(t *testing.T) {
+func TestJoinResultsAreReported(t *testing.T) {
 	t.Parallel()
 	other := start(t, "other", withKeys(key(2)))
 	for name, seed := range map[string]string{"nobody listens": harness.ReservePort(t), "no such name": "nobody.invalid:7946", "another key": other.Addr()} {

@@ -16,7 +16,7 @@ import (
 )
 
 // A node whose clock is ahead uses its own clock for all windows and deadlines.
-func TestANodeGoesByItsOwnClock(t *testing.T) {
+func TestNodeUsesItsOwnClock(t *testing.T) {
 	const ahead = 45 * time.Second
 	bubble.Test(t, func(t *testing.T) {
 		table, err := mitigation.New(mitigation.Options{})

@@ -39,7 +39,7 @@ func (s *slow) over(now int64) bool {
 
 // Rules with a cost decide as a slow limiter does, on several nodes that share a shard: with a fixed cost, with
 // one from the answer, and with invalid ones from the answer.
-func TestCostsAreCountedAsBySlowArithmetic(t *testing.T) {
+func TestCostsEqualSlowArithmetic(t *testing.T) {
 	for _, test := range []struct {
 		name, count string
 		cost        func(r *rand.Rand) (counted int64, header http.Header)

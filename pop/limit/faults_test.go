@@ -99,7 +99,7 @@ func (a *single) key(client uint32) counter.Key {
 const perMinute = "rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], mitigation_timeout: %s}]"
 
 // Requests that wait for an unreachable shard when the limiter stops are counted as dropped.
-func TestStopCountsWhatIsLost(t *testing.T) {
+func TestStopCountsLostRequests(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := startSingle(t, fmt.Sprintf(perMinute, 100, "0s"), nil)
 		defer a.close()
@@ -136,7 +136,7 @@ func TestBurstOfKeys(t *testing.T) {
 
 // A threshold is raised while a key waits for its shard: when the shard is back, the new threshold
 // applies.
-func TestRaisedThresholdWhileParked(t *testing.T) {
+func TestRaisedThresholdWhileWaiting(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
 		a := startSingle(t, fmt.Sprintf(perMinute, 5, "1h"), nil)
@@ -192,7 +192,7 @@ func TestEndOfAMitigationWithSkew(t *testing.T) {
 
 // A request that takes 20 s to be answered is counted by its status then. This node's clock
 // is 30 s behind that of node 1, which mitigated the client for 60 s.
-func TestNotProlongedBySkew(t *testing.T) {
+func TestSkewDoesNotExtendMitigations(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], count: {statuses: [200]}, limits: [{threshold: 5, period: 10s}], mitigation_timeout: 60s}]", nil)

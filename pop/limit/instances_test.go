@@ -205,7 +205,7 @@ func TestTwoInstancesAtOneAddressOfTwoNodes(t *testing.T) {
 }
 
 // If the two cannot be distinguished, the greater count is used, and what the node sent itself.
-func TestInstancesThatCannotBeToldApart(t *testing.T) {
+func TestIndistinguishableInstances(t *testing.T) {
 	one, other := harness.StartMemcached(t), harness.StartMemcached(t)
 	r := startRelay(t, true, one.Addr, other.Addr)
 	c := countAt(t, r.addr, 32)
@@ -233,7 +233,7 @@ func TestOneInstanceAtTwoAddresses(t *testing.T) {
 // If a counter starts again on the same connection, or at an instance that has restarted, its value is added to
 // the known count. On a new connection to an unidentified server it may be another counter: the greater count
 // is used, and what the node sent since.
-func TestANumberThatFalls(t *testing.T) {
+func TestFallingValue(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		mute        bool

@@ -14,7 +14,7 @@ import (
 
 // Requests that wait or are in flight during a lift count as earlier: they mitigate nobody, and are counted as
 // dropped, on the node that lifts and on its peers.
-func TestALiftWhileCountsAreUnderWay(t *testing.T) {
+func TestLiftWithCountsInFlight(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		lift func(*single)
@@ -69,7 +69,7 @@ func TestALiftWhileCountsAreUnderWay(t *testing.T) {
 }
 
 // A request that the origin answers after a lift counts as earlier.
-func TestALiftWhileTheOriginIsAtWork(t *testing.T) {
+func TestLiftBeforeTheAnswer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}], mitigation_timeout: 1h, count: {statuses: [401]}}]", nil)
 		defer a.close()
@@ -98,7 +98,7 @@ func TestALiftWhileTheOriginIsAtWork(t *testing.T) {
 
 // Requests that were decided before a lift and are answered after it start or prolong no mitigation,
 // even if another one has begun and ended in between.
-func TestALiftBetweenManyDecisionsAndTheirAnswers(t *testing.T) {
+func TestLiftBetweenDecisionsAndAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], count: {statuses: [401]}}]", nil)
@@ -260,7 +260,7 @@ func TestAFormerOwnerAfterALift(t *testing.T) {
 
 // Until the loop has processed a lift, the old counts do not apply: two waiting requests start no
 // mitigation, and the client gets no quota.
-func TestWhatWasKnownBeforeALift(t *testing.T) {
+func TestCountsKnownBeforeALift(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := startSingle(t, fmt.Sprintf(perMinute, 5, "1m"), nil)
 		defer a.close()

@@ -70,7 +70,7 @@ func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
 // A change of the ring lets a client pass the threshold at most once more, in whatever order the
 // nodes make it within the time to settle, and however the client spreads its requests over them. It
 // sends as much as it can.
-func TestWhatAChangeLetsThrough(t *testing.T) {
+func TestRequestsPassedDuringAChange(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		nodes, shards := rapid.IntRange(1, 4).Draw(rt, "nodes"), rapid.IntRange(2, 4).Draw(rt, "shards")
 		threshold, peers := rapid.IntRange(5, 40).Draw(rt, "threshold"), rapid.Bool().Draw(rt, "peers")

@@ -122,7 +122,7 @@ func TestWaitingCountsMove(t *testing.T) {
 }
 
 // The counts that a node could not send before its end are counted as dropped.
-func TestWhatIsNotSentAtTheEndIsCounted(t *testing.T) {
+func TestUnsentCountsAtTheEndAreCounted(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		spoil func(*testPop)

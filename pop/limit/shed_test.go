@@ -299,7 +299,7 @@ func TestNarrowestNetwork(t *testing.T) {
 
 // An abusive address is blocked while its neighbours pass, although the network received more requests than its
 // threshold.
-func TestLoudAddress(t *testing.T) {
+func TestAbusiveAddress(t *testing.T) {
 	s := newStepped(t, `rules:
 - {id: client, characteristics: [ip], limits: [{threshold: 20, period: 1m}]}
 - {id: block, characteristics: [network:24/48], limits: [{threshold: 50, period: 1m}], action: shed}

@@ -42,7 +42,7 @@ func (a *single) minuteKey(client uint32) string {
 
 // Requests that were provably not sent are sent once when the shard is back. Until then the node
 // reports no quota.
-func TestNotSentIsSentLater(t *testing.T) {
+func TestUnsentCountsAreSentLater(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
 		a := startSingle(t, fmt.Sprintf(perMinute, 100, "0s"), nil)
@@ -119,7 +119,7 @@ func TestAGreaterRecordStaysStored(t *testing.T) {
 
 // A mitigation that another node starts while this one lifts the one before stays stored, and
 // this node learns it.
-func TestALiftLeavesWhatStartsAfterIt(t *testing.T) {
+func TestLiftKeepsLaterMitigations(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
 		var a *single

@@ -54,7 +54,7 @@ func h2Request(fields ...[2]string) string {
 
 // A request that would reach the origin as another one than the rules see is refused: where
 // the target is opaque to net/url, and where the transport would translate the host.
-func TestTargetsThatTheOriginWouldSeeOtherwise(t *testing.T) {
+func TestTargetsThatOriginsReadDifferently(t *testing.T) {
 	reached := make(chan string, 100)
 	p, _ := newProxy(t, noRules, serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		reached <- r.Host + r.URL.String()
@@ -132,7 +132,7 @@ func TestRefusedAndUnread(t *testing.T) {
 
 // After a 408, and where the origin answers before it has the body, a client that sends no
 // more does not hold the connection.
-func TestConnectionEndsWhereTheBodyDoesNot(t *testing.T) {
+func TestUnfinishedBodyClosesTheConnection(t *testing.T) {
 	for name, origin := range map[string]http.HandlerFunc{
 		"the origin waits": func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)

@@ -245,7 +245,7 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
-func TestMethodsThatEndHere(t *testing.T) {
+func TestMethodsThatNodesAnswer(t *testing.T) {
 	p, _ := newProxy(t, noRules, "http://127.0.0.1:1", nil)
 	for _, method := range []string{"CONNECT", "TRACE"} {
 		r := httptest.NewRequest(method, "http://example.com/", nil)

@@ -116,7 +116,7 @@ func TestShadowBanIsNotSeen(t *testing.T) {
 
 // Retry-After and the fields of the limit say the same, of one moment: a second passes each
 // time that the clock is read.
-func TestRefusalIsOfOneMoment(t *testing.T) {
+func TestRefusalUsesOneSnapshot(t *testing.T) {
 	var reads atomic.Int64
 	url := front(t, block("block", ", mitigation_timeout: 2h"), ok, func(o *proxy.Options) {
 		o.Headers = proxy.BothHeaders

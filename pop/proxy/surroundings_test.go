@@ -72,7 +72,7 @@ func TestSurroundings(t *testing.T) {
 }
 
 // However many requests come, few are looked at.
-func TestFewRequestsAreLookedAt(t *testing.T) {
+func TestFewRequestsAreExamined(t *testing.T) {
 	s, now, due := &surroundings{note: func(string, string) {}}, time.Unix(1_700_000_000, 0), 0
 	for i := range 100_000 {
 		if s.due(now.Add(time.Duration(i) * 10 * time.Microsecond)) {

@@ -395,7 +395,7 @@ func (d drawn) request(t *rapid.T) rule.Request {
 }
 
 // Two requests share a key if and only if they share a combination of values.
-func TestKeysAreThoseOfTheValues(t *testing.T) {
+func TestKeysDependOnValuesOnly(t *testing.T) {
 	r := keyed(t, "[header:x, cookie:x, query:x]")
 	list := func(values ...string) *rapid.Generator[[]string] {
 		return rapid.SliceOfN(rapid.SampledFrom(values), 0, 3)

@@ -468,7 +468,7 @@ func FuzzParse(f *testing.F) {
 }
 
 // A disabled rule is checked like the others, but does not belong to the set.
-func TestSetAside(t *testing.T) {
+func TestDisabledRules(t *testing.T) {
 	set, err := rule.Parse("r.yaml", []byte("rules:\n- {id: a, enabled: false, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n"+
 		"- {id: b, enabled: true, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n"))
 	if err != nil {

@@ -237,7 +237,7 @@ func TestExactPathsMatchNothingElse(t *testing.T) {
 }
 
 // Rules that read paths in different ways do not mix them up.
-func TestRulesReadAPathEachInItsWay(t *testing.T) {
+func TestEachRuleReadsPathsItsOwnWay(t *testing.T) {
 	text := "rules:\n"
 	for _, reading := range []string{"any", "resolved", "literal", "url", "any", "literal"} {
 		text += fmt.Sprintf("- {id: %s%d, characteristics: [path], limits: [{threshold: 5, period: 1m}], match: {paths: [/login], path_reading: %s}}\n", reading, len(text), reading)
@@ -261,7 +261,7 @@ func TestRulesReadAPathEachInItsWay(t *testing.T) {
 }
 
 // A rule with paths counts a request by those forms of its path that it matches.
-func TestPathsThatARuleDoesNotNameHaveNoKey(t *testing.T) {
+func TestUnmatchedPathsHaveNoKey(t *testing.T) {
 	set := parse(t, "rules: [{id: a, characteristics: [path], limits: [{threshold: 5, period: 1m}], match: {paths: [/login]}}]")
 	r := set.Rules()[0]
 	for path, want := range map[string]string{"//localhost/login": "/login", "/login/a/..": "/login", "/a/../login": "/login"} {
