@@ -95,7 +95,7 @@ func TestAbandonedGuessesCount(t *testing.T) {
 				w.t.Fatal(err)
 			}
 			if _, err := tr.RoundTrip(r); !errors.Is(err, context.Canceled) {
-				w.t.Errorf("%v, want that it is cancelled", err)
+				w.t.Errorf("%v, want context canceled", err)
 			}
 		}},
 	} {
@@ -160,7 +160,7 @@ func TestAbandonedHalfwayIsNotCounted(t *testing.T) {
 		conn, _ := w.dial(strings.Replace(guess, "Content-Length: 5", "Content-Length: 50", 1))
 		_ = conn.Close()
 		if err := <-over; err == nil {
-			t.Fatal("the origin takes half a request for a whole one")
+			t.Fatal("the origin accepted half a request as a whole one")
 		}
 	}
 	await(t, "none waits", func() bool { return w.metric("edge_abandoned_waiting") == 0 })
@@ -183,7 +183,7 @@ func TestAbandonedAnswerEnds(t *testing.T) {
 	select {
 	case <-free:
 	case <-time.After(patience):
-		t.Error("the origin still answers")
+		t.Error("the origin is still answering")
 	}
 }
 
@@ -268,10 +268,10 @@ func TestAbandonedRequestsOfANodeAreBounded(t *testing.T) {
 		}
 		time.Sleep(57500 * time.Millisecond) // half a second before the answer
 		if status, after := p.status(t, login); status != http.StatusOK || after != 500*time.Millisecond {
-			t.Errorf("when a place becomes free: %d after %v, want 200 after 500ms", status, after)
+			t.Errorf("after a request has ended: %d after %v, want 200 after 500ms", status, after)
 		}
 		if status, after := p.status(t, login); status != http.StatusOK || after != 0 {
-			t.Errorf("then: %d after %v, want 200 at once", status, after)
+			t.Errorf("afterwards: %d after %v, want 200 at once", status, after)
 		}
 	})
 }
@@ -340,7 +340,7 @@ func TestStopWaitsForAbandonedRequests(t *testing.T) {
 						t.Errorf("Stop: %v, want %v", err, tt.err)
 					}
 					if took := time.Since(start); took < tt.took-time.Second || took > tt.took+time.Second {
-						t.Errorf("Stop took %v, want %v, or a second more or less", took, tt.took)
+						t.Errorf("Stop took %v, want %v ± 1s", took, tt.took)
 					}
 					time.Sleep(time.Minute) // until the origin is done
 				})

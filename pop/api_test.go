@@ -89,14 +89,14 @@ func (o *operator) ask(node int, operation string, values url.Values, want int, 
 	schema, err := o.schemas.Compile(fmt.Sprintf("openapi.json#/paths/%s/%s/responses/%d/content/application~1json/schema",
 		strings.NewReplacer("/", "~1", "{", "%7B", "}", "%7D").Replace(described), strings.ToLower(method), status))
 	if err != nil {
-		o.t.Fatalf("%s %v: %d %s is not described: %v", operation, values, status, body, err)
+		o.t.Fatalf("%s %v: undocumented answer %d %s: %v", operation, values, status, body, err)
 	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err == nil {
 		err = schema.Validate(value)
 	}
 	if err != nil || status != want {
-		o.t.Fatalf("%s %v: %d %s, want %d as described: %v", operation, values, status, body, want, err)
+		o.t.Fatalf("%s %v: %d %s, want %d as documented: %v", operation, values, status, body, want, err)
 	}
 	if result != nil {
 		if err := json.Unmarshal(body, result); err != nil {

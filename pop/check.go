@@ -69,7 +69,7 @@ func (o *Options) check() error {
 	}
 	errs = append(errs, o.checkAsked(wrong)...)
 	if sorted := slices.Sorted(slices.Values(o.Shards)); len(slices.Compact(sorted)) < len(o.Shards) {
-		errs = append(errs, &SettingError{Setting: "shard", Problem: "must have each address once"})
+		errs = append(errs, &SettingError{Setting: "shard", Problem: "must list each address once"})
 	}
 	if o.Gossip.Listen != "" && o.Peers != nil {
 		errs = append(errs, errors.New("pop: Gossip and Peers contradict each other"))

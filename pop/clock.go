@@ -59,7 +59,7 @@ func (c *clockWatch) look() {
 		return
 	}
 	if c.wrong++; c.wrong == clockFor {
-		c.logger.Warn("the clock is far from those of the other nodes, so that windows differ; synchronize it",
+		c.logger.Warn("this node's clock differs from those of its peers, so windows differ; synchronize it",
 			"ahead", offset, "shortest_period", c.shortest)
 	}
 }

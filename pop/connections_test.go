@@ -44,7 +44,7 @@ func TestConnectionsOfAClient(t *testing.T) {
 		await(t, "a connection becomes free", func() bool { return w.metric("edge_connections") == 1 })
 		_, r = w.dial(hello)
 		if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusOK {
-			t.Errorf("after one has ended: %v, %v", resp, err)
+			t.Errorf("after one was closed: %v, %v", resp, err)
 		}
 	}
 }

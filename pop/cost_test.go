@@ -53,7 +53,7 @@ func TestCostInTheAnswer(t *testing.T) {
 			})
 		}
 		if status, _, _ := ask("/?cost=1"); status != 200 {
-			t.Fatalf("the request that exceeds the limit is answered with %d", status)
+			t.Fatalf("the request that exceeds the limit got %d", status)
 		}
 		await(t, "the client is refused", func() bool {
 			status, _, _ := ask("/?cost=0")

@@ -22,7 +22,7 @@ func (n *Node) noteNodes() {
 	limits, alone := n.limiter.SubWindows()
 	switch {
 	case alone > c.alone:
-		n.o.Logger.Error("some limits have too many sub-windows for the number of nodes, so that each node counts them alone; give them fewer",
+		n.o.Logger.Error("some limits have too many sub-windows for the number of nodes, so each node counts them alone; give them fewer",
 			"nodes", nodes, "limits", alone, "err", first(n.Rules().CheckNodes(nodes)))
 	case alone == 0 && c.alone > 0:
 		n.o.Logger.Info("all limits fit the number of nodes again", "nodes", nodes)
@@ -30,7 +30,7 @@ func (n *Node) noteNodes() {
 	c.alone = alone
 	if limits > 0 && nodes > n.o.MaxNodes && !c.warned {
 		c.warned = true
-		n.o.Logger.Warn("the PoP has more nodes than max-nodes, so that sub-windows may overflow when a node starts; set max-nodes on all nodes to at least this many",
+		n.o.Logger.Warn("the PoP has more nodes than max-nodes, so sub-windows may overflow when a node starts; set max-nodes on all nodes to at least this many",
 			"nodes", nodes, "max_nodes", n.o.MaxNodes)
 	}
 }

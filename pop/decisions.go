@@ -46,7 +46,7 @@ func (n *Node) openDecisionLog() error {
 // recentDecisions returns the last lines of the decision log that q selects.
 func (n *Node) recentDecisions(q admin.DecisionQuery) (found admin.Decisions, err error) {
 	if n.decisions == nil {
-		return found, errors.New("pop: the node writes no decision log: set decision_log")
+		return found, errors.New("pop: the node has no decision log: set decision_log")
 	}
 	found.Decisions = []admin.Decision{}
 	for _, text := range n.decisions.Recent() {

@@ -48,20 +48,20 @@ func TestRecentDecisions(t *testing.T) {
 		}
 		found, text := ask("")
 		if file == "" {
-			if !strings.Contains(text, "the node writes no decision log: set decision_log") {
-				t.Errorf("a node without a log answers %s", text)
+			if !strings.Contains(text, "the node has no decision log: set decision_log") {
+				t.Errorf("from a node without a log: %s", text)
 			}
 		} else {
 			for deadline := time.Now().Add(2 * time.Minute); len(found.Decisions) < 4 && time.Now().Before(deadline); found, text = ask("?rule=all") {
 			}
 			if len(found.Decisions) < 4 || found.Decisions[0].Verdict != "blocked" || found.Decisions[0].By != "all" || found.Decisions[0].Client != "" {
-				t.Errorf("decisions are %s", text)
+				t.Errorf("all decisions: %s", text)
 			}
 			if one, text := ask("?limit=1&key=" + found.Decisions[0].Key[:5]); len(one.Decisions) != 1 {
-				t.Errorf("one decision is %s", text)
+				t.Errorf("one decision: %s", text)
 			}
 			if none, text := ask("?rule=other"); len(none.Decisions) != 0 || !strings.Contains(text, "[]") {
-				t.Errorf("decisions about no rule are %s", text)
+				t.Errorf("decisions about no rule: %s", text)
 			}
 		}
 		if err := n.Stop(t.Context()); err != nil {
@@ -70,7 +70,7 @@ func TestRecentDecisions(t *testing.T) {
 		if file != "" {
 			written, err := os.ReadFile(file)
 			if err != nil || strings.Count(string(written), `"mitigated":true`) != refused || strings.Contains(string(written), "192.0.2.1") {
-				t.Errorf("of %d refusals the log says %s, %v", refused, written, err)
+				t.Errorf("%d refusals, but the log has %s, %v", refused, written, err)
 			}
 		}
 	}

@@ -57,13 +57,13 @@ func TestDetection(t *testing.T) {
 					for n := range test.strangers {
 						stranger := i*test.strangers + n
 						if status := send(i+n, fmt.Sprintf("10.%d.%d.%d", stranger>>16, stranger>>8&255, stranger&255)); status != "200" {
-							t.Fatalf("a client is answered %s to its only request", status)
+							t.Fatalf("the only request of a client got %s", status)
 						}
 					}
 				}
-				t.Logf("%d requests pass, the last one after %d ms", passed, last)
+				t.Logf("%d requests passed, the last one after %d ms", passed, last)
 				if passed > test.most {
-					t.Errorf("%d requests of a client pass, of 100 that may in a minute; want at most %d", passed, test.most)
+					t.Errorf("%d requests of a client passed, want at most %d; the limit is 100 in a minute", passed, test.most)
 				}
 			})
 		})

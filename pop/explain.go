@@ -91,7 +91,7 @@ func (n *Node) Explain(values map[string]string) (e admin.Explanation, err error
 func (n *Node) explainID(text string, now time.Time) (e admin.Explanation, err error) {
 	id, ok := counter.ParseID(text)
 	if !ok {
-		return e, fmt.Errorf("pop: %q is no ID of a refusal, such as 7kq2-m9xd", text)
+		return e, fmt.Errorf("pop: %q is not the ID of a refusal, such as 7kq2-m9xd", text)
 	}
 	for record := range n.table.All(now) {
 		if record.ID == id {
@@ -105,8 +105,8 @@ func (n *Node) explainID(text string, now time.Time) (e admin.Explanation, err e
 		e.Listed = &admin.Listed{List: "deny", Network: entry.String()}
 		return e, nil
 	}
-	return e, admin.Unknown(fmt.Sprintf("pop: no mitigation in force has the ID %v: it has ended, or another PoP refused; the access log has the line with refusal_id=%v, "+
-		"and an address shows how its client stands now", id, id))
+	return e, admin.Unknown(fmt.Sprintf("pop: no active mitigation has the ID %v: it has ended, or another PoP refused the request; look for refusal_id=%v in the access log, "+
+		"or give the client's address to see its state", id, id))
 }
 
 // byAddress reports whether an address suffices to find a key of r.
@@ -146,7 +146,7 @@ func (n *Node) keyOf(values map[string]string) (r, of *rule.Rule, key counter.Ke
 func parseKey(text string) (counter.Key, error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(counter.Key{}) {
-		return counter.Key{}, admin.Unknown(fmt.Sprintf("pop: %q is no key, which has 32 hexadecimal digits", text))
+		return counter.Key{}, admin.Unknown(fmt.Sprintf("pop: %q is not a key, which has 32 hexadecimal digits", text))
 	}
 	return counter.Key(b), nil
 }

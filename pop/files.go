@@ -76,7 +76,7 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("pop: reading the keys of the gossip: %w", err)
+		return nil, fmt.Errorf("pop: reading the gossip keys: %w", err)
 	}
 	number := 0
 	for line := range strings.Lines(string(text)) {
@@ -86,12 +86,12 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 		}
 		key, err := base64.StdEncoding.DecodeString(line)
 		if err != nil {
-			return nil, fmt.Errorf("pop: %s:%d: a key is not base64; head -c 32 /dev/urandom | base64 makes one", file, number)
+			return nil, fmt.Errorf("pop: %s:%d: a key is not base64; make one with: head -c 32 /dev/urandom | base64", file, number)
 		}
 		keys = append(keys, key)
 	}
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("pop: %s has no key; head -c 32 /dev/urandom | base64 makes one", file)
+		return nil, fmt.Errorf("pop: %s has no key; make one with: head -c 32 /dev/urandom | base64", file)
 	}
 	return keys, nil
 }
@@ -164,7 +164,7 @@ func (f *files) reload() error {
 // noteHyphens logs that rules files contain keys with hyphens.
 func (f *files) noteHyphens(rules *rule.Set) {
 	if note := rules.Hyphens().Note(); note != nil {
-		f.o.Logger.Warn("keys of rules files have hyphens; underscores are the spelling", "note", note)
+		f.o.Logger.Warn("rules files have keys with hyphens; write them with underscores", "note", note)
 	}
 }
 
@@ -197,9 +197,9 @@ func LogReloadError(logger *slog.Logger, err error) {
 			continue
 		}
 		logged[e.Error()] = true
-		message := "not reloaded, what was loaded before stays"
+		message := "reload failed; the previous version stays in force"
 		if _, ok := e.(*rule.Error); ok {
-			message = "rules not reloaded, the old ones stay"
+			message = "cannot reload the rules; the previous ones stay in force"
 		}
 		logger.Error(message, "err", e)
 	}

@@ -81,7 +81,7 @@ func TestCertificatesAndKeysAreWatched(t *testing.T) {
 				Logger: slog.New(slog.DiscardHandler),
 			},
 			metrics:  newMetrics(prometheus.NewRegistry()),
-			setRules: func(*rule.Set) { t.Error("rules are set that were not loaded from files") },
+			setRules: func(*rule.Set) { t.Error("set rules that were not loaded from files") },
 			setKeys:  func(keys [][]byte) error { inUse.Store(&keys); return nil },
 		}
 		_, loaded, err := f.load()
@@ -98,10 +98,10 @@ func TestCertificatesAndKeysAreWatched(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := pair.Leaf.SerialNumber.Int64(); got != serial {
-				t.Errorf("%s: certificate %d is in use, want %d", name, got, serial)
+				t.Errorf("%s: uses certificate %d, want %d", name, got, serial)
 			}
 			if got, want := bytes.Join(*inUse.Load(), nil), bytes.Join(keys, nil); !bytes.Equal(got, want) {
-				t.Errorf("%s: keys %x are in use, want %x", name, got, want)
+				t.Errorf("%s: uses keys %x, want %x", name, got, want)
 			}
 		}
 		check("nothing has changed", 1, one)

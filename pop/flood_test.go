@@ -94,7 +94,7 @@ func TestFloodsOfHTTP2(t *testing.T) {
 				t.Errorf("the connection ends with %v", code)
 			}
 			if resp, _ := w.ask(get("a.example")); resp.StatusCode != http.StatusOK {
-				t.Errorf("somebody else: %s", resp.Status)
+				t.Errorf("another client: %s", resp.Status)
 			}
 		})
 	}

@@ -34,7 +34,7 @@ func TestStopWaitsForUpgradedConnections(t *testing.T) {
 		log  string
 	}{
 		{"the client ends it", 10 * time.Second, 10 * time.Second, ""},
-		{"nobody does", time.Hour, 30 * time.Second, "30s n1: upgraded connections are cut off connections=1\n"},
+		{"nobody does", time.Hour, 30 * time.Second, "30s n1: closing upgraded connections connections=1\n"},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			p := startPiped(t, echo, func(*pop.Options) {})
@@ -106,7 +106,7 @@ func TestFilesAreLoadedOnce(t *testing.T) {
 	}{
 		{"nothing changes", func(*piped, func(string)) {}, 1, ""},
 		{"a file changes", func(_ *piped, write func(string)) { write(two) }, 2, "3s n1: rules loaded rules=2\n"},
-		{"a file has an error", func(_ *piped, write func(string)) { write("rules: 7") }, 1, "3s n1: rules not reloaded, the old ones stay\n"},
+		{"a file has an error", func(_ *piped, write func(string)) { write("rules: 7") }, 1, "3s n1: cannot reload the rules; the previous ones stay in force\n"},
 		{"it is loaded before anybody looks", func(p *piped, write func(string)) {
 			write(two)
 			if err := p.Reload(); err != nil {
@@ -174,7 +174,7 @@ func TestNetworkFilesAreWatched(t *testing.T) {
 			{"b.txt", "203.0.113.128/25\n", "203.0.113.128/25"},
 		} {
 			if write(step.file, step.text); first() != step.want {
-				t.Errorf("after %s was written as %q, the network is %s, want %s", step.file, step.text, first(), step.want)
+				t.Errorf("%s written as %q: network is %s, want %s", step.file, step.text, first(), step.want)
 			}
 		}
 		if n := strings.Count(p.log.take(), "rules loaded"); n != 3 {

@@ -95,7 +95,7 @@ func parsePlace(text string) (p place, err error) {
 		p.key, err = parseKey(text[i+1:])
 	}
 	if err != nil {
-		return p, admin.Invalid(fmt.Sprintf("cursor: %q is not the next of a page", text))
+		return p, admin.Invalid(fmt.Sprintf("cursor: %q is not the \"next\" of a page", text))
 	}
 	p.order, p.record = order, new(mitigation.Record)
 	return p, nil
@@ -114,7 +114,7 @@ func (n *Node) matcher(q admin.Query) (func(*mitigation.Record) bool, error) {
 	}
 	if q.Client.IsValid() {
 		if !n.o.LogClients {
-			return nil, errors.New("pop: clients are not known: the node runs without --log-clients; give a rule and the values of its characteristics, or a key")
+			return nil, errors.New("pop: clients are not recorded, because the node runs without --log-clients; give a rule and the values of its characteristics, or a key")
 		}
 		in := q.Client.Masked()
 		of := netip.Addr{} // the client, if the query has a single address
@@ -128,7 +128,7 @@ func (n *Node) matcher(q admin.Query) (func(*mitigation.Record) bool, error) {
 	if q.Key != "" {
 		begin := strings.ToLower(q.Key)
 		if strings.Trim(begin, "0123456789abcdef") != "" {
-			return nil, admin.Invalid(fmt.Sprintf("key: %q is not how a key begins, which has hexadecimal digits", q.Key))
+			return nil, admin.Invalid(fmt.Sprintf("key: %q is not the beginning of a key, in hexadecimal digits", q.Key))
 		}
 		all = append(all, func(r *mitigation.Record) bool { return strings.HasPrefix(r.Key.String(), begin) })
 	}

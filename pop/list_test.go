@@ -83,7 +83,7 @@ func TestPages(t *testing.T) {
 	}
 	for _, cursor := range []string{"x", "-", "1-", "1-abcd", "x-00000000000000000000000000000000", fmt.Sprintf("%d0-%032d", int64(1<<62), 0)} {
 		if _, err := n.Mitigations(admin.Query{Cursor: cursor}); err == nil {
-			t.Errorf("cursor %q is no error", cursor)
+			t.Errorf("cursor %q: no error", cursor)
 		}
 	}
 	page, err := n.Mitigations(admin.Query{Key: "0000", Node: fmt.Sprintf("%016x", 7)})

@@ -92,7 +92,7 @@ func (n *Node) serveAdminLocked(ln net.Listener) {
 	} else {
 		var err error
 		if remove, err = n.tokens.WriteLocal(ln.Addr().String()); err != nil {
-			n.o.Logger.Warn("cannot write the token for commands on this machine, so that nothing can be changed through the admin listener: set admin-tokens", "err", err)
+			n.o.Logger.Warn("cannot write the token for commands on this machine, so nothing can be changed through the admin listener: set admin-tokens", "err", err)
 		}
 		if at == nil || !at.IP.IsLoopback() {
 			n.o.Logger.Warn("the admin listener is not on the loopback network, and only this machine knows its token: set admin-tokens", "admin", ln.Addr())

@@ -69,7 +69,7 @@ func TestMalformedRequestsCount(t *testing.T) {
 		{"an unknown expectation", "POST / HTTP/1.1\r\nHost: a\r\nExpect: wonders\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", http.StatusExpectationFailed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := startWired(t, anything, func(http.ResponseWriter, *http.Request) { t.Error("the origin is asked") },
+			w := startWired(t, anything, func(http.ResponseWriter, *http.Request) { t.Error("the request reached the origin") },
 				func(o *pop.Options) { o.MaxHeaderBytes = 1000 })
 			n := w.refusedAfter(tt.text, tt.status)
 			if n < 6 {
@@ -102,7 +102,7 @@ func TestMalformedRequestsConcernNoOtherRules(t *testing.T) {
 		}
 	}
 	if resp, _ := w.ask(get("example.com")); resp.StatusCode != http.StatusBadGateway {
-		t.Errorf("a well-formed request: %s, want that it passes", resp.Status)
+		t.Errorf("a well-formed request: %s, want it passed", resp.Status)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestMalformedRequestsCountOnUsedConnections(t *testing.T) {
 		}
 	}
 	if n := w.metric("edge_requests_total"); n != 6 {
-		t.Errorf("%v requests count, want 6", n)
+		t.Errorf("counted %v requests, want 6", n)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestOtherProtocols(t *testing.T) {
 			t.Errorf("%q gets %q, %v; want the end", text, answer, err)
 		}
 		if n := w.metric("edge_requests_total"); n != 1 {
-			t.Errorf("%q: %v requests count, want 1", text, n)
+			t.Errorf("%q: counted %v requests, want 1", text, n)
 		}
 	}
 }
@@ -292,7 +292,7 @@ func TestWellFormedRequestsOfHTTP2(t *testing.T) {
 		asking.Wait()
 		time.Sleep(time.Minute)
 		if n, err := sum(p.Gatherer(), "edge_requests_total/malformed"); n != 0 || err != nil {
-			t.Errorf("%v requests count as malformed, %v; want none", n, err)
+			t.Errorf("%v requests counted as malformed, %v; want none", n, err)
 		}
 	})
 }

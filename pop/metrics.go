@@ -21,7 +21,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		successful: f.NewGauge(prometheus.GaugeOpts{
 			Name: "edge_rules_last_reload_successful",
-			Help: "1 if the rules files as they are now are in force, 0 if they have an error and older rules stay.",
+			Help: "1 if the current rules files are in force, 0 if they have an error and older rules stay in force.",
 		}),
 		loaded: f.NewGauge(prometheus.GaugeOpts{
 			Name: "edge_rules_last_reload_success_timestamp_seconds",
@@ -30,11 +30,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m.unixSources = f.NewCounter(prometheus.CounterOpts{
 		Name: "edge_proxy_protocol_unix_total",
-		Help: "Connections whose PROXY header has UNIX addresses, so that it does not tell clients apart.",
+		Help: "Connections whose PROXY header has UNIX addresses, which do not identify the client.",
 	})
 	m.inRing = f.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "edge_shard_in_ring",
-		Help: "1 while the shard owns keys, 0 while it is out of the ring, because most nodes find it down or an operator drains it.",
+		Help: "1 while the shard is in the ring, 0 while it is not, because most nodes find it down or an operator has drained it.",
 	}, []string{"shard"})
 	return m
 }

@@ -294,7 +294,7 @@ func (n *Node) Start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.state != made {
-		return errors.New("pop: the node was started before")
+		return errors.New("pop: the node was already started")
 	}
 	listeners, err := n.listen()
 	if err == nil {
@@ -373,7 +373,7 @@ func (n *Node) Serve(ln net.Listener) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.state != started {
-		return errors.New("pop: the node does not run")
+		return errors.New("pop: the node is not running")
 	}
 	n.serveClientsLocked(newSteadyListener(ln, n.o.Logger))
 	return nil
@@ -388,7 +388,7 @@ func (n *Node) readiness() (detail []string, err error) {
 	state := n.state
 	n.mu.Unlock()
 	if state != started {
-		return nil, errors.New("the node stops")
+		return nil, errors.New("the node is stopping")
 	}
 	if detail, err = n.peerTable.ready(n.o.Now()); err != nil {
 		return nil, err

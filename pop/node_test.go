@@ -66,7 +66,7 @@ func TestProxyProtocolWithUnixAddresses(t *testing.T) {
 	for _, tt := range [][2]string{{"", "127.0.0.1"}, {"X-Forwarded-For: 203.0.113.7\r\n", "203.0.113.7, 127.0.0.1"}} {
 		resp, body := w.ask(header + strings.Replace(get("a.example"), "Connection", tt[0]+"Connection", 1))
 		if resp.StatusCode != http.StatusOK || body != tt[1] {
-			t.Errorf("%q: %s, the origin is told %q; want %q", tt[0], resp.Status, body, tt[1])
+			t.Errorf("%q: %s, the origin got %q; want %q", tt[0], resp.Status, body, tt[1])
 		}
 	}
 	if lines := log.take(); strings.Count(lines, "UNIX") != 1 {
@@ -100,7 +100,7 @@ func startSharing(t *testing.T, name string, join ...string) *pop.Node {
 func TestOwnShardFromTheBeginning(t *testing.T) {
 	n := startSharing(t, "n1")
 	if in, err := sum(n.Gatherer(), "edge_shard_in_ring/"+n.Addr("shard").String()); in != 1 || err != nil {
-		t.Errorf("of the node's shard %v are in the ring, %v; want 1", in, err)
+		t.Errorf("edge_shard_in_ring sums up to %v, %v; want 1", in, err)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestShardAnswersUntilUnused(t *testing.T) {
 	awaitRing(1)
 	conn, err := net.Dial("tcp", leaves.Addr("shard").String())
 	if err != nil {
-		t.Fatalf("a shard is gone when the others leave it: %v", err)
+		t.Fatalf("the shard ended before its nodes left it: %v", err)
 	}
 	_ = conn.Close()
 	if err := <-stopped; err != nil {

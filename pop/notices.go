@@ -46,7 +46,7 @@ type notice struct {
 func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Registerer) *notices {
 	n := &notices{logger: logger, now: now, all: map[string]*notice{}, gauge: promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "edge_surroundings_problem",
-		Help: "1 while the node notices a problem with proxies, nodes or shards around it, which its log and /readyz describe.",
+		Help: "1 while the node has this problem with proxies, peers or shards; its log and /readyz describe it.",
 	}, []string{"problem"})}
 	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemNameConflict) {
 		n.gauge.WithLabelValues(problem)
@@ -66,7 +66,7 @@ func (n *notices) note(problem, text string) {
 	case text == "" && known:
 		n.gauge.WithLabelValues(problem).Set(0)
 		if !one.hushed {
-			n.logger.Info("a problem has passed", "problem", problem)
+			n.logger.Info("problem resolved", "problem", problem)
 		}
 	case text != "":
 		n.gauge.WithLabelValues(problem).Set(1)
@@ -103,6 +103,6 @@ func (n *Node) joined(addr string, err error) {
 		return
 	}
 	if n.peerTable.running(n.o.Now()) >= joinPatience {
-		n.notices.note(problemJoin, fmt.Sprintf("cannot join the PoP at %s, so that this node knows no other: check the address, and that all nodes have the same gossip key (%v)", addr, err))
+		n.notices.note(problemJoin, fmt.Sprintf("cannot join the PoP at %s, so this node has no peers: check the address, and that all nodes have the same gossip key (%v)", addr, err))
 	}
 }

@@ -34,8 +34,8 @@ func TestNotJoined(t *testing.T) {
 		t.Errorf("details %q", got)
 	}
 	n.joined("10.0.0.2:7946", nil)
-	if got := n.notices.details(); len(got) != 0 || !strings.Contains(log.String(), "a problem has passed") {
-		t.Errorf("details %q after it joined, log:\n%s", got, &log)
+	if got := n.notices.details(); len(got) != 0 || !strings.Contains(log.String(), "problem resolved") {
+		t.Errorf("details after it joined: %q, log:\n%s", got, &log)
 	}
 }
 

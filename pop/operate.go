@@ -106,7 +106,7 @@ func (n *Node) setRules(set *rule.Set) {
 	before := n.effective()
 	n.limiter.SetRules(set)
 	if freed := before - n.effective(); freed > 0 {
-		n.o.Logger.Info("some mitigations are not acted on under the new rules", "mitigations", freed)
+		n.o.Logger.Info("some mitigations have no effect under the new rules", "mitigations", freed)
 	}
 	n.noteNodes()
 }
@@ -164,10 +164,10 @@ func (n *Node) add(o admin.Order) (m admin.Mitigation, err error) {
 		return m, errors.New("pop: the overrides of the rule exempt this key")
 	}
 	if o.Duration > mitigation.MaxLifetime {
-		return m, admin.Invalid(fmt.Sprintf("duration: a mitigation lasts %v at most", mitigation.MaxLifetime))
+		return m, admin.Invalid(fmt.Sprintf("duration: a mitigation lasts at most %v", mitigation.MaxLifetime))
 	}
 	if o.Duration < time.Second {
-		return m, admin.Invalid("duration: a mitigation lasts 1s at least")
+		return m, admin.Invalid("duration: a mitigation lasts at least 1s")
 	}
 	now := n.o.Now()
 	client, _ := netip.ParseAddr(o.Values["ip"]) // invalid for rules with other characteristics

@@ -50,7 +50,7 @@ func TestEveryOptionIsRead(t *testing.T) {
 		for i := range of.NumField() {
 			// The secret's file is read when the options are checked.
 			if f := of.Field(i); f.IsExported() && f.Name != "SecretFile" && !read[f.Name] {
-				t.Errorf("%v.%s is read by nothing", of, f.Name)
+				t.Errorf("nothing reads %v.%s", of, f.Name)
 			}
 		}
 	}

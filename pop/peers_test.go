@@ -123,26 +123,26 @@ func TestReceiveAge(t *testing.T) {
 		t.Error(err)
 	}
 	if string(n.Status()) != string(before) {
-		t.Error("a record lives that was on its way for all of its lifetime")
+		t.Error("a record that arrived after its end is active")
 	}
 	if err := n.Receive("n2", record(2), 59*time.Second); err != nil {
 		t.Error(err)
 	}
 	if string(n.Status()) == string(before) {
-		t.Error("a record that has a second left is not learned")
+		t.Error("a record with one second left was not learned")
 	}
 	before = n.Status()
 	broken := record(3)
 	broken[1] = 77 // the version
 	if err := n.Receive("n2", append(broken, record(4)[1:]...), 0); err == nil {
-		t.Error("an invalid record is no error")
+		t.Error("no error for an invalid record")
 	}
 	if string(n.Status()) == string(before) {
-		t.Error("the record after an invalid one is not learned")
+		t.Error("the record after an invalid one was not learned")
 	}
 	for name, message := range map[string][]byte{"empty": {}, "of another kind": {77}, "cut short": record(3)[:50], "a digest cut short": {2, 0}} {
 		if err := n.Receive("n2", message, 0); err == nil {
-			t.Errorf("a message that is %s is no error", name)
+			t.Errorf("no error for a message that is %s", name)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func TestSilentNodesStillCount(t *testing.T) {
 		time.Sleep(time.Hour)
 		n.ReceiveStatus("n2", n.Status())
 		if err := n.SetRules(parse(t, packed)); err == nil {
-			t.Error("rules are accepted whose sub-windows are too many for the nodes that are silent")
+			t.Error("accepted rules with more sub-windows than the silent nodes allow")
 		}
 	})
 }
@@ -316,7 +316,7 @@ func TestClientPrefixesDiffer(t *testing.T) {
 			}
 			time.Sleep(time.Minute) // it is forgotten
 		}
-		if want := `msg="nodes differ, so that counts are split; configure all nodes alike" in=client_prefixes from=24-0`; !strings.Contains(log.String(), want) {
+		if want := `msg="nodes differ, so counts are split; configure all nodes alike" in=client_prefixes from=24-0`; !strings.Contains(log.String(), want) {
 			t.Errorf("the log has no %s:\n%s", want, &log)
 		}
 	})
@@ -356,7 +356,7 @@ func TestRepairWithoutRoom(t *testing.T) {
 		defer n.mu.Unlock()
 		// All records of a node take ten messages, and are requested every eight seconds.
 		if most := nodes * 8 * 11; n.sent > most {
-			t.Errorf("%d messages within a minute, want %d at most", n.sent, most)
+			t.Errorf("%d messages within a minute, want at most %d", n.sent, most)
 		}
 	})
 }

@@ -84,7 +84,7 @@ func newPeerTable(name string, seeks bool, full func() bool, clock func() time.T
 	for i, of := range agreements {
 		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "edge_nodes_differing",
-			Help:        "Other nodes of the PoP that have had another secret, other shards, rules or client prefixes for a while, so that counts are split.",
+			Help:        "Peers whose secret, shards, rules or client prefixes have differed from this node's for a while, so counts are split.",
 			ConstLabels: prometheus.Labels{"in": of},
 		}, func() float64 {
 			p.mu.Lock()
@@ -159,7 +159,7 @@ func (p *peerTable) compare(name string, one *peer, ours fingerprints, now time.
 			one.differ[i] = now
 		case now.Sub(one.differ[i]) >= disagreeFor && !one.reported[i]:
 			one.reported[i] = true
-			p.logger.Error("nodes differ, so that counts are split; configure all nodes alike", "in", of, "from", name)
+			p.logger.Error("nodes differ, so counts are split; configure all nodes alike", "in", of, "from", name)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestCannotDecode(t *testing.T) {
 		now = now.Add(250 * time.Millisecond)
 	}
 	if got := strings.Count(log.String(), "\n"); got != 3 || strings.Count(log.String(), "unlogged=39\n") != 2 {
-		t.Errorf("in 25 s %d lines are logged, want 3, of 40 times each:\n%s", got, &log)
+		t.Errorf("logged %d lines in 25 s, want 3, each for 40 occurrences:\n%s", got, &log)
 	}
 }
 
@@ -94,12 +94,12 @@ func TestSilentPeers(t *testing.T) {
 		t.Errorf("votes (-want +got):\n%s", diff)
 	}
 	if got := p.votes(now.Add(silence + 1)); len(got) > 0 {
-		t.Errorf("a silent node votes: %v", got)
+		t.Errorf("votes of a silent node: %v", got)
 	}
 	p.receives("n2", true, nil, now)
 	p.receives("n3", true, nil, now.Add(silence+1))
 	if got := p.most.Load(); got != 2 {
-		t.Errorf("%d nodes were there at once, want 2", got)
+		t.Errorf("counted %d nodes at once, want 2", got)
 	}
 }
 

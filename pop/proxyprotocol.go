@@ -66,7 +66,7 @@ func (n *Node) withoutUnix(h *proxyproto.Header) error {
 	h.Command = proxyproto.LOCAL
 	n.metrics.unixSources.Inc()
 	n.unixSource.Do(func() {
-		n.o.Logger.Warn("a trusted proxy sends PROXY headers with UNIX addresses: its clients are told apart by X-Forwarded-For only; let it accept clients by TCP, or send X-Forwarded-For")
+		n.o.Logger.Warn("a trusted proxy sends PROXY headers with UNIX addresses, so its clients are told apart by X-Forwarded-For only; let it accept clients over TCP, or send X-Forwarded-For")
 	})
 	return nil
 }
@@ -86,7 +86,7 @@ func (h *headers) opened(to *notices) {
 	h.expected.Store(0)
 	text := ""
 	if h.got.Swap(0) == 0 {
-		text = "trusted proxies send no PROXY header, though proxy-protocol is set: their clients are told apart by X-Forwarded-For only"
+		text = "trusted proxies send no PROXY header although proxy-protocol is set, so their clients are told apart by X-Forwarded-For only"
 	}
 	to.note(problemNoHeader, text)
 }

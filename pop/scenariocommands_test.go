@@ -110,7 +110,7 @@ func (s *scenario) at(d *datadriven.TestData) (string, error) {
 		return "", err
 	}
 	if left := v - time.Since(s.start); left < 0 {
-		return "", fmt.Errorf("it is %v already", time.Since(s.start))
+		return "", fmt.Errorf("it is already %v", time.Since(s.start))
 	} else {
 		time.Sleep(left)
 	}

@@ -151,7 +151,7 @@ func Map(to *map[string]string, form string, parse func(key, value string) (stri
 func Parsed[T any](kind string, to *T, otherwise string, parse func(string) (T, error)) Value {
 	return Value{Type: kind, Default: otherwise, check: nothingWrong, given: func() bool { return !reflect.ValueOf(*to).IsZero() }, set: func(texts []string) error {
 		if len(texts) != 1 {
-			return fmt.Errorf("must be one value, not %d", len(texts))
+			return fmt.Errorf("must be a single value, not %d", len(texts))
 		}
 		v, err := parse(texts[0])
 		if err == nil {

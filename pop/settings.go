@@ -53,7 +53,7 @@ func Settings(o *Options) []Setting {
 
 		{Group: "the origin", Name: "origin", Value: Text(&o.Origin, "", checkOrigin), Help: "`URL` of the origin: http://HOST:PORT, https://HOST or h2c://HOST:PORT", Sample: "http://127.0.0.1:3000"},
 		{Name: "host-origin", Value: Map(&o.HostOrigins, "HOST=URL", parseHostOrigin), Help: "origins of individual hosts, `HOST=URL`; may be repeated", Sample: `#{app.example.com: "http://127.0.0.1:3001"}`},
-		{Name: "origin-timeout", Value: Duration(&o.OriginOptions.Timeout, time.Minute, 1, maxTime), Help: "maximum time until an origin begins its answer"},
+		{Name: "origin-timeout", Value: Duration(&o.OriginOptions.Timeout, time.Minute, 1, maxTime), Help: "maximum time until an origin starts its response"},
 		{Name: "origin-connect-timeout", Value: Duration(&o.OriginOptions.ConnectTimeout, 5*time.Second, 1, maxTime), Help: "maximum time to connect to an origin"},
 
 		{Group: "other proxies that ask", Name: "check-listen", Value: Text(&o.CheckListen, "", nil), Help: "`address` where other proxies ask whether requests may pass, HOST:PORT or unix:PATH; see docs/beside.md", Single: true, Sample: "#unix:/run/edge/check.sock"},
@@ -86,7 +86,7 @@ func Settings(o *Options) []Setting {
 		{Name: "max-header-bytes", Value: Int(&o.MaxHeaderBytes, 64<<10, 1, 16<<20, "bytes"), Help: "maximum size of a request's header, in `bytes`"},
 		{Name: "body-timeout", Value: Duration(&o.BodyTimeout, time.Minute, 0, maxTime), Help: "maximum pause within a request's body, or in reading an answer; 0: no limit"},
 		{Name: "body-rate", Value: Int(&o.BodyRate, 240, 0, 1<<30, "bytes"), Help: "minimum rate of a request's body, in `bytes` per second; a client may fall behind by --body-timeout; 0: no minimum"},
-		{Name: "abandoned-requests", Value: Int(&o.AbandonedRequests, 1024, 1, 1<<20, "requests"), Help: "maximum number of `requests` whose clients have gone, but whose answers a rule still has to count"},
+		{Name: "abandoned-requests", Value: Int(&o.AbandonedRequests, 1024, 1, 1<<20, "requests"), Help: "maximum number of `requests` whose clients have left, but whose answers a rule still has to count"},
 		{Name: "idle-timeout", Value: Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},
 		{Name: "drain-timeout", Value: Duration(&o.DrainTimeout, 30*time.Second, 1, maxTime), Help: "maximum time for requests to end after SIGTERM"},
 
@@ -99,7 +99,7 @@ func Settings(o *Options) []Setting {
 		{Group: "answers and logs", Name: "ratelimit-headers", Value: Parsed("text", &o.Headers, proxy.Draft10.String(), parseHeaders), Help: "headers that tell clients their quota: draft10 (RateLimit, RateLimit-Policy), x-ratelimit, both or none"},
 		{Name: "node-header", Value: Text(&o.NodeHeader, "", checkHeaderName), Help: "`name` of a response header that identifies the node that answered", Sample: "#X-Edge-Node"},
 		{Name: "access-log", Value: Bool(&o.AccessLog, false), Help: "log every request"},
-		{Name: "log-clients", Value: Bool(&o.LogClients, false), Help: "name the client and its request in log lines about mitigations"},
+		{Name: "log-clients", Value: Bool(&o.LogClients, false), Help: "include the client and its request in log lines about mitigations"},
 		{Name: "decision-log", Value: Text(&o.DecisionLog, "", nil), Help: "`file` for decisions about a sample of the keys, which edge replay reads; see docs/decisions.md", Sample: "#/var/log/edge/decisions"},
 		{Name: "decision-log-share", Value: Parsed("share", &o.DecisionLogShare, "0.01", parseShare), Help: "`share` of the keys in the sample, up to 1, the same on every node"},
 		{Name: "decision-log-size", Value: Int(&o.DecisionLogSize, 256<<20, 1<<20, 1<<40, "bytes"), Help: "maximum size of the file and its three predecessors together, in `bytes`"},

@@ -32,11 +32,11 @@ func TestSpreader(t *testing.T) {
 		give := func(i, want int) {
 			t.Helper()
 			if !s.give(near, i) {
-				t.Errorf("connection %d is given to nobody, want way %d", i, want)
+				t.Errorf("connection %d went nowhere, want way %d", i, want)
 				return
 			}
 			if way := <-got; way != want {
-				t.Errorf("connection %d is given to way %d, want %d", i, way, want)
+				t.Errorf("connection %d went to way %d, want %d", i, way, want)
 			}
 		}
 		for i := range 2 * ways {
@@ -52,7 +52,7 @@ func TestSpreader(t *testing.T) {
 		give(1, 0)
 		_ = s.ways[0].Close()
 		if s.give(near, 0) {
-			t.Error("a connection is given though all ways are closed")
+			t.Error("a connection was given away although all ways are closed")
 		}
 	})
 }
@@ -89,7 +89,7 @@ func TestSpreaderBesideAWayThatEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := client.Read(make([]byte, 1)); err == nil {
-			t.Error("a connection that nobody takes stays open")
+			t.Error("a connection that nobody accepts stays open")
 		}
 		_ = front.Close()
 		<-done

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrCutOff is returned by Stop if requests did not end in time.
-var ErrCutOff = errors.New("pop: requests that did not end in time were cut off")
+var ErrCutOff = errors.New("pop: requests that did not end in time were aborted")
 
 // Stop stops the node in the order of a request's way: it stops accepting connections, waits for requests in
 // flight, sends their counts, and closes the connections behind. Operators can watch until then. Before all
@@ -66,7 +66,7 @@ func (n *Node) stopServing(ctx context.Context) error {
 		cutOff.Store(true)
 	}
 	if cut := n.upgrading.wait(ctx); cut > 0 {
-		n.o.Logger.Warn("upgraded connections are cut off", "connections", cut)
+		n.o.Logger.Warn("closing upgraded connections", "connections", cut)
 	}
 	if cutOff.Load() {
 		return ErrCutOff

@@ -118,7 +118,7 @@ func TestStopLetsInterimAnswersAndUpgradesPass(t *testing.T) {
 		}
 		text := make([]byte, 4)
 		if _, err := io.ReadFull(r, text); err != nil || string(text) != "text" {
-			t.Errorf("by the upgraded connection comes %q, %v; want text", text, err)
+			t.Errorf("the upgraded connection returned %q, %v; want text", text, err)
 		}
 		_ = conn.Close()
 		if err := <-stopped; err != nil {

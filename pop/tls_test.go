@@ -42,7 +42,7 @@ func TestTLS(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.Proto != want || string(body) != "https" {
-			t.Errorf("%s, the origin is told %q; want %s, https", resp.Proto, body, want)
+			t.Errorf("%s, the origin got %q; want %s, https", resp.Proto, body, want)
 		}
 	}
 }

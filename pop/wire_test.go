@@ -91,7 +91,7 @@ http {
 	}
 	harness.Until(t, "nginx listens", patience, 5*time.Millisecond, func() bool {
 		if p.HasEnded() {
-			t.Fatal("nginx ended")
+			t.Fatal("nginx exited")
 		}
 		conn, err := dial(t.Context(), "", "")
 		if err == nil {

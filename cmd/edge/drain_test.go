@@ -84,7 +84,7 @@ func TestNodeDrains(t *testing.T) {
 		}
 		return err != nil
 	})
-	if a := get(t, http.DefaultClient, "http://"+n.metrics+"/readyz"); a.StatusCode != 503 || a.body != "the node stops\n" {
+	if a := get(t, http.DefaultClient, "http://"+n.metrics+"/readyz"); a.StatusCode != 503 || a.body != "the node is stopping\n" {
 		t.Errorf("/readyz of a node that stops: %s, %q", a.Status, a.body)
 	}
 	if a := get(t, http.DefaultClient, "http://"+n.metrics+"/livez"); a.StatusCode != 200 {
@@ -161,7 +161,7 @@ func TestNodeSecondSignal(t *testing.T) {
 	}
 }
 
-// Requests that do not end in time are cut off, and the node reports it.
+// Requests that do not end in time are aborted, and the node reports it.
 func TestNodeDrainTimeout(t *testing.T) {
 	t.Parallel()
 	origin := newSlowOrigin(t)
@@ -171,7 +171,7 @@ func TestNodeDrainTimeout(t *testing.T) {
 	if code := n.End(); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
-	n.Wait(n.Stderr, `(?m)^edge: requests that did not end in time were cut off\nedge: hint: --drain-timeout allows more time\n`)
+	n.Wait(n.Stderr, `(?m)^edge: requests that did not end in time were aborted\nedge: hint: --drain-timeout allows more time\n`)
 	if a := <-slow; a.Response != nil {
 		t.Errorf("the request under way got %s", a.Status)
 	}

@@ -74,7 +74,7 @@ func TestExplain(t *testing.T) {
 		"no address":        {[]string{"rule=once,ip=here"}, 1, `"here" is not an address`},
 		"no rule":           {[]string{"host=a"}, 1, "give an ip, the ID of a refusal, a key, or a rule and its values"},
 		"not mitigated":     {[]string{strings.Repeat("0", 32)}, 1, "is not mitigated; give the rule and its values"},
-		"not hexadecimal":   {[]string{strings.Repeat("x", 32)}, 1, "is no key"},
+		"not hexadecimal":   {[]string{strings.Repeat("x", 32)}, 1, "is not a key"},
 		"something else":    {[]string{"login"}, 2, `"login" is no address, no ID such as 7kq2-m9xd, and no key`},
 		"nothing":           {nil, 2, "takes an address, an ID, a key, or a rule and its values"},
 		"nobody to ask it":  {[]string{"::1", "--node", harness.ReservePort(t)}, 1, "connection refused"},
@@ -134,7 +134,7 @@ func TestExplainID(t *testing.T) {
 		_, out, _ := edge("explain", id, "--node", p.nodes[2].admin)
 		return strings.Contains(out, "rule once: not mitigated: lifted at node ")
 	})
-	if code, _, err := edge("explain", "0000-0000", "--node", p.nodes[2].admin); code != 1 || !strings.Contains(err, "no mitigation in force has the ID 0000-0000") || !strings.Contains(err, "refusal_id=0000-0000") {
+	if code, _, err := edge("explain", "0000-0000", "--node", p.nodes[2].admin); code != 1 || !strings.Contains(err, "no active mitigation has the ID 0000-0000") || !strings.Contains(err, "refusal_id=0000-0000") {
 		t.Errorf("exit code %d, %q", code, err)
 	}
 }

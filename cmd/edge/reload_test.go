@@ -48,7 +48,7 @@ func (n *node) refuses(q int, why string, change func()) {
 	n.t.Helper()
 	mark := n.Stderr.Len()
 	change()
-	n.WaitSince(n.Stderr, mark, `level=ERROR msg="[^"]*not reloaded, [^"]* stays?" err="?[^\n]*`+why)
+	n.WaitSince(n.Stderr, mark, `level=ERROR msg="[^"]*previous (version|ones)[^"]* in force" err="?[^\n]*`+why)
 	if got := thresholdOf(n.t, n); got != q {
 		n.t.Errorf("threshold after a failed reload = %d, want %d", got, q)
 	}
@@ -169,8 +169,8 @@ func TestNodeReloadCertificate(t *testing.T) {
 	replace(t, cert, second.cert)
 	replace(t, n.rules, badRules)
 	n.Signal(syscall.SIGHUP)
-	n.WaitSince(n.Stderr, mark, `level=ERROR msg="rules not reloaded, the old ones stay" err=.*threshold cannot be 0`)
-	n.WaitSince(n.Stderr, mark, `level=ERROR msg="not reloaded, what was loaded before stays" err="pop: loading the certificate: tls: private key`)
+	n.WaitSince(n.Stderr, mark, `level=ERROR msg="cannot reload the rules; the previous ones stay in force" err=.*threshold cannot be 0`)
+	n.WaitSince(n.Stderr, mark, `level=ERROR msg="reload failed; the previous version stays in force" err="pop: loading the certificate: tls: private key`)
 	if got := shown(); got != "first" {
 		t.Errorf("certificate %s after a failed reload, want first", got)
 	}

@@ -148,7 +148,7 @@ func TestMemoryWithDeadShards(t *testing.T) {
 		got := floodDead(t, rules, tracked, 3*tracked, false)
 		t.Logf("%s: %d bytes a key", rules, got/tracked)
 		if got > tracked*most {
-			t.Errorf("%s: %d keys take %d bytes each, want %d at most", rules, tracked, got/tracked, most)
+			t.Errorf("%s: %d keys take %d bytes each, want at most %d", rules, tracked, got/tracked, most)
 		}
 	}
 }

@@ -95,7 +95,7 @@ func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime ti
 	}
 	if last, known := c.o.Table.Last(key); known && !last.Lifted {
 		if Acts(r, &last) && record.Deadline.Before(last.Deadline) {
-			return last, fmt.Errorf("limit: the key is mitigated for %v already, which is longer: lift that first", last.Deadline.Sub(now).Round(time.Second))
+			return last, fmt.Errorf("limit: the key is already mitigated for %v, which is longer: lift that mitigation first", last.Deadline.Sub(now).Round(time.Second))
 		}
 		replace(&record, &last)
 	}

@@ -35,7 +35,7 @@ func TestOtherKeysDoNotHideANearKey(t *testing.T) {
 	}
 	key, other := counter.Key{}, counter.Key{1}
 	if c.near.of(key) != c.near.of(other) {
-		t.Fatal("the keys have places of their own")
+		t.Fatal("the keys do not share a place")
 	}
 	offer(key, 15)
 	c.Flush()
@@ -43,13 +43,13 @@ func TestOtherKeysDoNotHideANearKey(t *testing.T) {
 	c.Flush()
 	offer(key, 1)
 	if _, held := table.Held(key, now); held {
-		t.Fatal("the key is mitigated at its threshold")
+		t.Fatal("the key was mitigated at its threshold")
 	}
 	offer(key, 1)
 	if _, held := table.Held(key, now); !held {
-		t.Error("the key is not mitigated on the evidence of its waiting requests")
+		t.Error("the key was not mitigated on the evidence of its waiting requests")
 	}
 	if now = now.Add(2 * time.Minute); c.near.has(key, now) {
-		t.Error("the key is near its threshold after two windows without a request")
+		t.Error("the key is still near its threshold after two windows without a request")
 	}
 }

@@ -216,7 +216,7 @@ func TestNoScheduleOverflowsAField(t *testing.T) {
 		}
 	}
 	if stopped < schedules/2 {
-		t.Errorf("a field was full in %d of %d schedules only: they say little", stopped, schedules)
+		t.Errorf("a field was full in only %d of %d schedules: the test covers too little", stopped, schedules)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestTheBudgetFillsAFieldExactly(t *testing.T) {
 		}
 		most := uint64(1)<<l.Bits - 1
 		if got := c.fields[0]; got != most {
-			t.Errorf("%v: a field is at %d in the worst case, want the most that it holds, %d", l, got, most)
+			t.Errorf("%v: a field is at %d in the worst case, want its maximum, %d", l, got, most)
 		}
 	}
 }
@@ -362,7 +362,7 @@ func TestPackedTally(t *testing.T) {
 		var tl tally
 		for _, s := range steps {
 			if s.do(&tl); tl.known(l) != s.want {
-				t.Errorf("%s: %s: known are %v, want %v", name, s.what, fieldsOf(l, tl.known(l)), fieldsOf(l, s.want))
+				t.Errorf("%s: %s: knows %v, want %v", name, s.what, fieldsOf(l, tl.known(l)), fieldsOf(l, s.want))
 			}
 		}
 	}

@@ -77,18 +77,18 @@ func TestAFullSubWindow(t *testing.T) {
 	tr.add(3, at(11, 0))
 	w, layout := &tr.windows()[0], tr.plan.limits[0].Layout
 	if n, full := layout.Sum(w.Cur.pending), lost[dropFull]; n+full != 5003 || n < 768+3 {
-		t.Errorf("%d requests wait, %d are given up, of 5003; the sub-window stops at 768", n, full)
+		t.Errorf("of 5003 requests, %d wait and %d are dropped; the sub-window stops at 768", n, full)
 	}
 	if !tr.exceeded(at(12, 0)) {
 		t.Error("5003 requests are not over a limit of 50")
 	}
 	sends := tr.sendings(0)
 	if got, want := sends[0].delta, uint64(8|3<<10); len(sends) != 1 || got != want {
-		t.Errorf("of 16 nodes or less one sends %#x, want %#x", got, want)
+		t.Errorf("with up to 16 nodes, one sends %#x, want %#x", got, want)
 	}
 	sends[0].answer(770 | 3<<10) // other nodes have filled it
 	if sends := tr.sendings(0); len(sends) != 0 || tr.unsent() || lost[dropFull] < 5003-8-3 {
-		t.Errorf("a full sub-window is counted further: %+v", sends)
+		t.Errorf("a full sub-window is still counted: %+v", sends)
 	}
 	tr.add(2, at(21, 0))
 	if sends := tr.sendings(0); len(sends) != 1 || sends[0].delta != 2<<20 {
@@ -116,7 +116,7 @@ func TestMoreNodesThanASubWindowHolds(t *testing.T) {
 		tr.add(40, at(1, 0))
 		packed, whole := sent(tr, nodes)
 		if packed != want || whole != 40 {
-			t.Errorf("of %d nodes one sends %d to a sub-window and %d to a window, want %d and 40", nodes, packed, whole, want)
+			t.Errorf("with %d nodes, one sends %d to a sub-window and %d to a window, want %d and 40", nodes, packed, whole, want)
 		}
 		if tr.exceeded(at(2, 0)) {
 			t.Errorf("%d nodes: 40 requests are over a limit of 50", nodes)
@@ -131,7 +131,7 @@ func TestMoreNodesThanASubWindowHolds(t *testing.T) {
 			t.Errorf("%d nodes: %d requests are counted by the node alone, %d wait", nodes, alone, left)
 		}
 		if !tr.exceeded(at(3, 0)) {
-			t.Errorf("%d nodes: sending made 51 requests less", nodes)
+			t.Errorf("%d nodes: sending reduced 51 requests", nodes)
 		}
 	}
 }
@@ -151,7 +151,7 @@ func TestManyNodesNeverOverflowASubWindow(t *testing.T) {
 			}
 		}
 		if value > 1023 {
-			t.Errorf("%d nodes bring a sub-window to %d, it holds 1023", nodes, value)
+			t.Errorf("%d nodes raise a sub-window to %d, but it holds 1023", nodes, value)
 		}
 	}
 }

@@ -24,12 +24,12 @@ func TestUnansweredByAnotherInstance(t *testing.T) {
 	send(3) // memcached was restarted, counts these, and its answer is lost
 	n.unknown(l, "s", instance(2), 3)
 	if got := n.known(l); got != 8 {
-		t.Errorf("known are %d of 8 requests", got)
+		t.Errorf("%d of 8 requests are known", got)
 	}
 	send(1)
 	n.counted(l, "s", instance(2), 4, 1)
 	if got := n.known(l); got != 9 {
-		t.Errorf("known are %d of 9 requests", got)
+		t.Errorf("%d of 9 requests are known", got)
 	}
 }
 
@@ -54,7 +54,7 @@ func TestCountedByAnUnknownInstance(t *testing.T) {
 		answer(&n)
 		n.read(l, "s", "s", two, 1)
 		if got := n.known(l); got != 7 {
-			t.Errorf("%s: known are %d of 7 requests", name, got)
+			t.Errorf("%s: %d of 7 requests are known", name, got)
 		}
 	}
 }
@@ -75,12 +75,12 @@ func TestReadWhileAnIncrementIsInFlight(t *testing.T) {
 				read(&n)
 			}
 			if got := n.known(l); got != value {
-				t.Errorf("%s: known are %d of %d requests", name, got, value)
+				t.Errorf("%s: %d of %d requests are known", name, got, value)
 			}
 			n.counted(l, "s", one, value, 1)
 		}
 		if got := n.known(l); got != 4 {
-			t.Errorf("%s: in the end known are %d of 4 requests", name, got)
+			t.Errorf("%s: at the end, %d of 4 requests are known", name, got)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func TestEveryRequestIsAccountedFor(t *testing.T) {
 	}
 	for _, cause := range causes {
 		if unseen(cause) {
-			t.Errorf("nothing is dropped by %s: the schedules say little", cause)
+			t.Errorf("nothing was dropped by %s: the test covers too little", cause)
 		}
 	}
 }
@@ -253,7 +253,7 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 		droppedBy[cause] += n
 	}
 	if counted+dropped+lost != offered {
-		t.Errorf("schedule %d: of %d requests %d are counted, %d dropped, %d lost on their way: %d are not accounted for",
+		t.Errorf("schedule %d: of %d requests, %d were counted, %d dropped and %d lost on the way; %d are not accounted for",
 			seed, offered, counted, dropped, lost, int64(offered-counted-dropped-lost))
 	}
 }

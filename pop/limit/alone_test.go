@@ -36,7 +36,7 @@ func TestCountingAlone(t *testing.T) {
 	alone := func() float64 { return value(t, reg, "edge_counting_alone", "") }
 	waitFor(t, "the first count", func() bool { return ask(l, 1) > 0 })
 	if alone() != 0 {
-		t.Error("the node counts alone beside a shard that answers")
+		t.Error("the node counts alone although a shard answers")
 	}
 	m.Kill()
 	known := 0

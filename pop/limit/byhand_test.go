@@ -36,8 +36,8 @@ func TestByHand(t *testing.T) {
 			t.Errorf("%+v, %v; want it by hand, and without a client, which is not logged", record, err)
 		}
 		decide(limit.Blocked)
-		if _, err := add(time.Minute); err == nil || !strings.Contains(err.Error(), "is mitigated for 1h0m0s already") {
-			t.Errorf("a shorter one: %v", err)
+		if _, err := add(time.Minute); err == nil || !strings.Contains(err.Error(), "is already mitigated for 1h0m0s") {
+			t.Errorf("adding a shorter one: %v", err)
 		}
 		if _, err := add(2 * time.Hour); err != nil {
 			t.Error(err)

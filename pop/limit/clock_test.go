@@ -142,7 +142,7 @@ func TestAMitigationAfterOneOfAClockAhead(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if passed != 10 {
-			t.Errorf("%d more requests pass of a client that has sent one, want 10", passed)
+			t.Errorf("%d more requests of a client that has sent one passed, want 10", passed)
 		}
 		if own, ok := a.table.Held(key, time.Now()); !ok || own.Node != 2 || own.Generation != 0 || !own.Wins(peers) {
 			t.Errorf("the node holds %+v, want its own mitigation, of generation 0, instead of the peer's", own)

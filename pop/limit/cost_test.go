@@ -76,7 +76,7 @@ func TestCostsEqualSlowArithmetic(t *testing.T) {
 					req := rule.Request{Addr: netip.MustParseAddr("192.0.2.1")}
 					d := l.Decide(&req, now)
 					if want := reference.over(now.UnixMilli()); d.Verdict.Refused() != want {
-						t.Fatalf("request %d is %v, and it is %t that the slow limiter refuses it", i+1, d.Verdict, want)
+						t.Fatalf("request %d is %v; the slow limiter refuses it: %t", i+1, d.Verdict, want)
 					}
 					if d.Verdict.Refused() {
 						refused++
@@ -89,7 +89,7 @@ func TestCostsEqualSlowArithmetic(t *testing.T) {
 					time.Sleep(time.Duration(20+random.IntN(800)) * time.Millisecond)
 				}
 				if passed < 10 || refused < 10 {
-					t.Errorf("%d requests passed and %d were refused: that shows little", passed, refused)
+					t.Errorf("%d requests passed and %d were refused: the test covers too little", passed, refused)
 				}
 			})
 		})
@@ -142,12 +142,12 @@ func TestCostsOfAbandonedAndReportedRequests(t *testing.T) {
 		for i := range waiting {
 			waiting[i] = l.Decide(request(), time.Now())
 			if !l.Abandon(&waiting[i], true, time.Now()) {
-				t.Fatalf("request %d does not wait", i)
+				t.Fatalf("request %d is not waiting", i)
 			}
 		}
 		more := l.Decide(request(), time.Now())
 		if l.Abandon(&more, true, time.Now()) {
-			t.Error("one request too many waits")
+			t.Error("one request too many is waiting")
 		}
 		expect("one that does not wait", 3)
 		for i := range waiting[2:] {

@@ -149,7 +149,7 @@ func TestKeysAreBoundedWithoutShards(t *testing.T) {
 		a.decide(1)
 		time.Sleep(10 * time.Millisecond)
 		if !a.decide(1).Verdict.Refused() {
-			t.Error("a client near its threshold was forgotten for others that came once")
+			t.Error("a client near its threshold was evicted for clients that sent one request")
 		}
 	})
 }
@@ -171,7 +171,7 @@ func TestFlappingIsLoggedRarely(t *testing.T) {
 		time.Sleep(time.Minute)
 		text := log.String()
 		if want := fmt.Sprintf(" requests=%d ", refused); !strings.Contains(text[strings.LastIndex(text, "no longer flaps"):], want) {
-			t.Errorf("the last line does not say%s", want)
+			t.Errorf("the last line lacks%s", want)
 		}
 		for part, want := range map[string]int{"mitigation started": 2, "mitigation ended": 2, "mitigation flaps": 1, "mitigation still flaps": 2, "mitigation no longer flaps": 1} {
 			if got := strings.Count(text, `msg="`+part); got != want {
@@ -182,7 +182,7 @@ func TestFlappingIsLoggedRarely(t *testing.T) {
 			t.Log(text)
 		}
 		if value(t, a.reg, "edge_mitigation_log_lines_dropped_total", "") == 0 {
-			t.Error("the lines that were left out are not counted")
+			t.Error("suppressed lines were not counted")
 		}
 	})
 }

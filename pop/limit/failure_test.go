@@ -25,7 +25,7 @@ func deadShards(tb testing.TB, n int) (shards []count.Shard) {
 		s := memcached.New(fmt.Sprintf("s%d:1", i), memcached.Options{Dial: refuse})
 		for !s.Down() {
 			if err := s.Probe(); err == nil {
-				tb.Fatal("a shard that refuses answers")
+				tb.Fatal("a shard that should refuse answered")
 			}
 		}
 		shards = append(shards, s)
@@ -125,13 +125,13 @@ func TestSeverityOfFailingClosed(t *testing.T) {
 		}
 		l.Answered(&d, 401, nil, now)
 		if d.Verdict == limit.Unavailable && (d.Record != nil || len(l.Quotas(nil, &d, now)) > 0) {
-			t.Errorf("%s: record %+v and quotas of a client that exceeded nothing", tt.name, d.Record)
+			t.Errorf("%s: record %+v and quotas for a client that exceeded no limit", tt.name, d.Record)
 		}
 	}
 	if n := value(t, reg, "edge_requests_total", "unavailable"); n != 3 {
 		t.Errorf("%v requests are counted as unavailable, want 3", n)
 	}
 	if n := value(t, reg, "edge_queue_depth", ""); n != 1 {
-		t.Errorf("%v keys are to be counted, want that of the request that passed and has no record", n)
+		t.Errorf("%v keys wait to be counted, want 1: that of the request that passed and has no record", n)
 	}
 }

@@ -40,7 +40,7 @@ func TestARestartedShardIsNoticed(t *testing.T) {
 			known := 0
 			waitFor(t, "20 requests to be counted", func() bool { known = ask(l, 1); return known >= 20 })
 			if n := fallen(); n != 0 {
-				t.Errorf("%v numbers fell before anything happened", n)
+				t.Errorf("%v counters fell before the test began", n)
 			}
 			m.Kill()
 			m.Restart()

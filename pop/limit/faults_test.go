@@ -110,7 +110,7 @@ func TestStopCountsLostRequests(t *testing.T) {
 		time.Sleep(time.Second)
 		a.end()
 		if n := value(t, a.reg, "edge_increments_dropped_total", ""); n != 50 {
-			t.Errorf("50 requests were not counted, the metric says %v", n)
+			t.Errorf("the metric says %v for 50 requests that were not counted", n)
 		}
 	})
 }
@@ -216,7 +216,7 @@ func TestSkewDoesNotExtendMitigations(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 		if got := a.decide(1).Record.Deadline.Sub(now); got != told {
-			t.Errorf("told that it ends after %v, ends after %v", told, got)
+			t.Errorf("announced an end after %v, but it ended after %v", told, got)
 		}
 	})
 }

@@ -69,7 +69,7 @@ func TestTheGuardPanics(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("a decision that counts at once does not panic")
+			t.Error("a decision that counts synchronously does not panic")
 		}
 	}()
 	probe{s}.Decide()

@@ -88,7 +88,7 @@ func TestLiftBeforeTheAnswer(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 		if d := a.decide(1); d.Verdict != limit.Passed {
-			t.Errorf("a client is %v by what it asked before the lift", d.Verdict)
+			t.Errorf("a client is %v because of requests from before the lift", d.Verdict)
 		}
 		if n := value(t, a.reg, "edge_increments_dropped_total", "lifted"); n != 11 {
 			t.Errorf("%v requests are counted as dropped by the lift, want 11", n)
@@ -123,16 +123,16 @@ func TestLiftBetweenDecisionsAndAnswers(t *testing.T) {
 		answer(decided(11))
 		ends := a.table.Get(a.key(1), time.Now(), func(*mitigation.Record) bool { return true })
 		if ends == nil {
-			t.Fatal("11 requests after the lift mitigate nobody")
+			t.Fatal("11 requests after the lift cause no mitigation")
 		}
 		answer(old[:20])
 		if now := a.table.Get(a.key(1), time.Now(), func(*mitigation.Record) bool { return true }); !now.Deadline.Equal(ends.Deadline) {
-			t.Errorf("requests from before the lift prolong a mitigation by %v", now.Deadline.Sub(ends.Deadline))
+			t.Errorf("requests from before the lift extend a mitigation by %v", now.Deadline.Sub(ends.Deadline))
 		}
 		time.Sleep(time.Minute)
 		answer(old[20:])
 		if d := a.decide(1); d.Verdict != limit.Passed {
-			t.Errorf("a client is %v by what it asked before the lift", d.Verdict)
+			t.Errorf("a client is %v because of requests from before the lift", d.Verdict)
 		}
 		if n := value(t, a.reg, "edge_increments_dropped_total", "lifted"); n != 40 {
 			t.Errorf("%v requests are counted as dropped by the lift, want 40", n)
@@ -159,7 +159,7 @@ func TestALiftOutlastsTheNextMitigation(t *testing.T) {
 		}
 		ask(11)
 		if d := a.decide(1); d.Verdict != limit.Blocked {
-			t.Fatalf("a client that goes on after the lift is %v, want %v", d.Verdict, limit.Blocked)
+			t.Fatalf("a client that continues after the lift is %v, want %v", d.Verdict, limit.Blocked)
 		}
 		for _, later := range []time.Duration{time.Minute, 24 * time.Hour, 12 * 24 * time.Hour} {
 			time.Sleep(later)
@@ -169,7 +169,7 @@ func TestALiftOutlastsTheNextMitigation(t *testing.T) {
 				Why: mitigation.Why{Limit: counter.Limit{Threshold: 10, Period: 10e6, Layout: counter.Plain}, Cur: 11},
 			}, "peer", now)
 			if d := a.decide(1); d.Verdict != limit.Passed {
-				t.Errorf("%v later the client is %v by a record from before the lift", later, d.Verdict)
+				t.Errorf("%v later, a record from before the lift makes the client %v", later, d.Verdict)
 			}
 		}
 	})
@@ -280,7 +280,7 @@ func TestCountsKnownBeforeALift(t *testing.T) {
 				t.Errorf("request %d after the lift is refused", i+1)
 			}
 			if q := a.Quotas(nil, &d, time.Now()); q[0].Known {
-				t.Errorf("request %d after the lift: told is %+v", i+1, q[0])
+				t.Errorf("request %d after the lift: quotas are %+v", i+1, q[0])
 			}
 		}
 	})

@@ -44,7 +44,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"rule", "verdict"}),
 		counted: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "edge_requests_counted_total",
-			Help: "Requests that a rule counted at this node, by rule. One with a cost counts that many times.",
+			Help: "Requests that this node counted, by rule; a request with a cost counts that many times.",
 		}, []string{"rule"}),
 		started: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "edge_mitigations_started_total",
@@ -53,11 +53,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m.beside = f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_bystander_requests_total",
-		Help: "Requests that were refused because of a key that several clients share, while no key of the client itself was mitigated, by the rule that decided.",
+		Help: "Requests refused because of a key that several clients share, while no key of the client itself was mitigated, by the rule that decided.",
 	}, []string{"rule"})
 	costs := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_cost_headers_total",
-		Help: "Answers whose cost a rule read from their header, by result; without a valid one the rule's own cost counts.",
+		Help: "Answers whose cost a rule read from a header, by result; without a valid one, the rule's own cost counts.",
 	}, []string{"result"})
 	for i, result := range []string{"valid", "missing", "invalid"} {
 		m.costs[i] = costs.WithLabelValues(result)

@@ -41,11 +41,11 @@ func TestCountWhileMitigated(t *testing.T) {
 					return acted, again
 				}
 				if acted, again := send(200*time.Millisecond, 300); acted == 0 || again != test.again {
-					t.Errorf("of 300 requests in a minute %d are %v, and it is %t that others pass later, want %t", acted, test.verdict, again, test.again)
+					t.Errorf("of 300 requests in a minute, %d are %v; others pass later: %t, want %t", acted, test.verdict, again, test.again)
 				}
 				time.Sleep(20 * time.Second)
 				if acted, _ := send(2*time.Second, 15); acted > 0 {
-					t.Errorf("%d requests are %v of a client that has slowed down", acted, test.verdict)
+					t.Errorf("%d requests of a client that has slowed down are %v", acted, test.verdict)
 				}
 			})
 		})
@@ -65,7 +65,7 @@ func TestCountWhileMitigatedByAnotherRule(t *testing.T) {
 		}
 		req := rule.Request{Addr: netip.MustParseAddr("192.0.2.2"), Host: "example.com"}
 		if d := p.limiters[0].Decide(&req, time.Now()); d.Verdict != limit.Passed {
-			t.Errorf("a request of another client is %v, want passed: of the first one 6 have passed", d.Verdict)
+			t.Errorf("a request of another client is %v, want passed: 6 of the first one's have passed", d.Verdict)
 		}
 	})
 }

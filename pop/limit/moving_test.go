@@ -247,7 +247,7 @@ func TestARecordIsFoundAtAFormerShard(t *testing.T) {
 			}
 		}
 		if n := refused(1); n != 0 {
-			t.Fatalf("%d clients are mitigated by a node that was told of none", n)
+			t.Fatalf("%d clients are mitigated by a node that learned of none", n)
 		}
 		if n := refused(1); n != clients {
 			t.Errorf("%d of %d clients are mitigated after their first request", n, clients)

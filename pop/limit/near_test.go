@@ -49,13 +49,13 @@ func TestNear(t *testing.T) {
 		if got := a.nearest(t, 1); len(got) != 1 || got[0] != want[0] {
 			t.Errorf("the nearest key is %q, want %q", got, want[0])
 		}
-		counted := fmt.Sprintf("# HELP edge_requests_counted_total Requests that a rule counted at this node, by rule. One with a cost counts that many times.\n# TYPE edge_requests_counted_total counter\nedge_requests_counted_total{rule=%q} 60\n", id)
+		counted := fmt.Sprintf("# HELP edge_requests_counted_total Requests that this node counted, by rule; a request with a cost counts that many times.\n# TYPE edge_requests_counted_total counter\nedge_requests_counted_total{rule=%q} 60\n", id)
 		if err := testutil.GatherAndCompare(a.reg, strings.NewReader(counted), "edge_requests_counted_total"); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Minute)
 		if got := a.nearest(t, 10); got != nil {
-			t.Errorf("after two windows %q are near", got)
+			t.Errorf("after two windows, %q are still near", got)
 		}
 		for range 15 {
 			a.decide(5)

@@ -72,7 +72,7 @@ func TestSubWindowsCostNoOperation(t *testing.T) {
 		return fmt.Sprintf("%d increments, %d reads", s.increments, s.reads)
 	}
 	if whole, sub := operations("1"), operations("auto"); whole != sub {
-		t.Errorf("sub-windows take %s, whole windows %s", sub, whole)
+		t.Errorf("with sub-windows: %s; with whole windows: %s", sub, whole)
 	}
 }
 

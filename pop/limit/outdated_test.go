@@ -202,7 +202,7 @@ func (s *soloShard) Exchange(b *memcached.Batch) error {
 		defer s.mu.Unlock()
 		for _, op := range b.Increments {
 			if s.asked[op.Item] == asked {
-				s.t.Error("two increments of one counter are on their way at once")
+				s.t.Error("two increments of one counter are in flight at once")
 			}
 			s.asked[op.Item] = asked
 		}

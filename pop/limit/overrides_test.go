@@ -78,20 +78,20 @@ func TestOverrides(t *testing.T) {
 				}
 				for key, want := range map[string]string{"gold": "blocked 0 of 20 0 of 50", "partner": "passed", "free": "blocked 0 of 2 0 of 50"} {
 					if got := told(key); got != want {
-						t.Errorf("%s is told %s, want %s", key, got, want)
+						t.Errorf("%s gets %s, want %s", key, got, want)
 					}
 				}
 				load(after)
 				if got := told("free"); got != "passed" {
-					t.Errorf("a key that is exempt now is %s", got)
+					t.Errorf("a key that is now exempt is %s", got)
 				}
 				if got := told("gold"); got != "passed 9 of 30 29 of 50" {
-					t.Errorf("a key whose threshold was raised is told %s", got)
+					t.Errorf("a key whose threshold was raised gets %s", got)
 				}
 				time.Sleep(3 * time.Hour) // the mitigations end
 				passes("gold")
 				if got := told("gold"); got != "blocked 0 of 30 0 of 50" {
-					t.Errorf("after the reload gold is told %s", got)
+					t.Errorf("after the reload, gold gets %s", got)
 				}
 			})
 		})

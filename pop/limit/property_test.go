@@ -169,7 +169,7 @@ func (l promised) check(t *rapid.T, events []event, lossy bool) {
 			continue
 		}
 		if n := len(passed); n > 0 && e.at.Sub(passed[n-1].at) > countTime && l.over(passed, e.at) {
-			t.Fatalf("a request passed at %v, the estimate being over for more than %v: %v", e.at, countTime, events)
+			t.Fatalf("a request passed at %v although the estimate had been over for more than %v: %v", e.at, countTime, events)
 		}
 		passed = append(passed, e)
 	}

@@ -43,7 +43,7 @@ func TestTheDecisionReachesNoNetwork(t *testing.T) {
 	// The walk has reached the expected functions, and can find violations.
 	for _, part := range []string{"siphash", "bart", "golang-lru", "pop/count", "async", "client_golang/prometheus"} {
 		if !slices.ContainsFunc(r.names(), func(name string) bool { return strings.Contains(name, part) }) {
-			t.Errorf("the walk did not come through %s", part)
+			t.Errorf("the walk did not reach %s", part)
 		}
 	}
 	work := reach{seen: map[*callgraph.Node]bool{}}

@@ -140,7 +140,7 @@ func TestAShortMitigationLeavesTheShard(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if got := a.stored(t, record); len(got) != 0 {
-			t.Errorf("a minute after its end %x is stored", got)
+			t.Errorf("a minute after its end, %x is still stored", got)
 		}
 	})
 }
@@ -159,13 +159,13 @@ func TestAShardThatFailedIsProbed(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if d := a.decide(1); d.Verdict != limit.Unavailable {
-			t.Fatalf("beside a shard that does not answer a request is %v, want %v", d.Verdict, limit.Unavailable)
+			t.Fatalf("while the shard does not answer, a request is %v, want %v", d.Verdict, limit.Unavailable)
 		}
 		time.Sleep(10 * time.Minute)
 		g.open()
 		time.Sleep(5 * time.Second)
 		if d := a.decide(1); d.Verdict != limit.Passed {
-			t.Errorf("after the shard answers again a request is %v, want %v", d.Verdict, limit.Passed)
+			t.Errorf("after the shard answers again, a request is %v, want %v", d.Verdict, limit.Passed)
 		}
 		if n := value(t, a.reg, "edge_counting_alone", ""); n != 0 {
 			t.Errorf("edge_counting_alone = %v after the shard answers again", n)

@@ -141,13 +141,13 @@ func TestQuotasOfSeveralValues(t *testing.T) {
 			told("x")
 		}
 		if got, want := told("y"), "a true 8, b true 94, "; got != want {
-			t.Errorf("of one value is told %q, want %q", got, want)
+			t.Errorf("a request with one value gets %q, want %q", got, want)
 		}
 		if got, want := told("x", "y"), "a true 4, b true 93, "; got != want {
-			t.Errorf("of two values is told %q, want %q", got, want)
+			t.Errorf("a request with two values gets %q, want %q", got, want)
 		}
 		if got, want := told("y", "x"), "a true 3, b true 92, "; got != want {
-			t.Errorf("of two values is told %q, want %q", got, want)
+			t.Errorf("a request with two values gets %q, want %q", got, want)
 		}
 	})
 }
@@ -174,7 +174,7 @@ func TestFailClosedForOneOfSeveralValues(t *testing.T) {
 			}
 		}
 		if up == "" || down == "" {
-			t.Fatalf("verdicts are %v: want both", verdicts)
+			t.Fatalf("verdicts are %v, want both", verdicts)
 		}
 		for _, values := range [][]string{{up, down}, {down, up}} {
 			if d := p.ask(headers(values...), 200); d.Verdict != limit.Unavailable {

@@ -111,7 +111,7 @@ func TestSheddingConverges(t *testing.T) {
 	s := newStepped(t, "rules: [{id: a, characteristics: [network:8/16], limits: [{threshold: 500, period: 10s}], action: shed}]")
 	next := 0
 	if passed := s.offer(&next, 45, 30*time.Second); passed != 45*30 {
-		t.Errorf("at 0.9 times the threshold %d of %d pass", passed, 45*30)
+		t.Errorf("at 0.9 times the threshold, %d of %d pass", passed, 45*30)
 	}
 	for _, times := range []int{2, 20, 5, 2} {
 		s.offer(&next, 50*times, 20*time.Second)
@@ -119,16 +119,16 @@ func TestSheddingConverges(t *testing.T) {
 		for range 4 {
 			passed := s.offer(&next, 50*times, 10*time.Second)
 			if all += passed; passed < 425 || passed > 575 {
-				t.Errorf("at %d times the threshold of 500 in 10 s %d pass in 10 s", times, passed)
+				t.Errorf("at %d times the threshold of 500 in 10 s, %d pass in 10 s", times, passed)
 			}
 		}
 		if all < 1900 || all > 2100 {
-			t.Errorf("at %d times the threshold of 2000 in 40 s %d pass, want it within 5%%", times, all)
+			t.Errorf("at %d times the threshold of 2000 in 40 s, %d pass, want within 5%%", times, all)
 		}
 	}
 	s.offer(&next, 45, 20*time.Second)
 	if passed := s.offer(&next, 45, 30*time.Second); passed != 45*30 {
-		t.Errorf("after the attack %d of %d pass", passed, 45*30)
+		t.Errorf("after the attack, %d of %d pass", passed, 45*30)
 	}
 }
 
@@ -179,13 +179,13 @@ func TestSheddingAddsClients(t *testing.T) {
 			}
 		}
 		if part := 1000 - 1000*100/want; len(now) < part-50 || len(now) > part+50 {
-			t.Errorf("at %d times the threshold %d of 1000 clients are refused, want about %d", want/100, len(now), part)
+			t.Errorf("at %d times the threshold, %d of 1000 clients are refused, want about %d", want/100, len(now), part)
 		}
 		before = now
 	}
 	s.wait(time.Minute)
 	if now := refused(0); !slices.Equal(now, before) {
-		t.Error("a minute later others are refused")
+		t.Error("a minute later, other clients are refused")
 	}
 	s.wait(10 * time.Minute)
 	both := 0
@@ -195,7 +195,7 @@ func TestSheddingAddsClients(t *testing.T) {
 		}
 	}
 	if both == len(before) {
-		t.Error("eleven minutes later the same clients are refused")
+		t.Error("eleven minutes later, the same clients are refused")
 	}
 }
 
@@ -368,7 +368,7 @@ func TestLiftOfANetwork(t *testing.T) {
 		s.wait(0)
 	}
 	if passed := s.offer(&next, 100, 10*time.Second); passed > 100 {
-		t.Errorf("of 1000 further requests %d pass, want that the network is mitigated again", passed)
+		t.Errorf("of 1000 further requests, %d pass: the network was not mitigated again", passed)
 	}
 }
 
@@ -390,7 +390,7 @@ func TestIncrementsOfNetworks(t *testing.T) {
 	const byClient = "rules:\n- {id: client, characteristics: [ip], limits: [{threshold: 20, period: 10s}]}\n"
 	alone, passed := send(byClient)
 	if passed != 20_000 {
-		t.Fatalf("by client alone %d of 20,000 pass", passed)
+		t.Fatalf("by client alone, %d of 20,000 pass", passed)
 	}
 	for name, thresholds := range map[string][3]int{"peace": {1000, 10_000, 100_000}, "attack": {50, 10_000, 100_000}} {
 		rules := byClient
@@ -400,7 +400,7 @@ func TestIncrementsOfNetworks(t *testing.T) {
 		more, passed := send(rules)
 		t.Logf("%s: %d increments, %d by client alone; %d requests pass", name, more, alone, passed)
 		if 2*more > 3*alone {
-			t.Errorf("%s: %d increments, %d by client alone: more than half again", name, more, alone)
+			t.Errorf("%s: %d increments, %d by client alone: more than 1.5 times as many", name, more, alone)
 		}
 		if (passed == 20_000) != (name == "peace") {
 			t.Errorf("%s: %d of 20,000 pass", name, passed)

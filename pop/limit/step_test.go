@@ -62,15 +62,15 @@ func TestStepping(t *testing.T) {
 	}
 	next := limiters[0].Step()
 	if want := now.Add(2 * time.Minute); !next.Equal(want) {
-		t.Errorf("Step says that there is more to do at %v, want the end of the mitigation, %v", next, want)
+		t.Errorf("Step returned %v, want the end of the mitigation, %v", next, want)
 	}
 	if strings.Contains(log.String(), "mitigation ended") {
-		t.Error("the mitigation has ended before its time")
+		t.Error("the mitigation ended early")
 	}
 	now = next
 	limiters[0].Step()
 	if strings.Count(log.String(), "mitigation ended") != 1 {
-		t.Errorf("the mitigation has not ended in time:\n%s", log)
+		t.Errorf("the mitigation did not end in time:\n%s", log)
 	}
 	if v := ask(limiters[0]); v != limit.Passed {
 		t.Errorf("a request after the mitigation is %v, want passed", v)
@@ -92,7 +92,7 @@ func TestAStepReadsOnceMore(t *testing.T) {
 	other.Flush()
 	next := other.Step()
 	if want := time.Unix(6000, 0).Add(4 * time.Millisecond); !next.Equal(want) {
-		t.Fatalf("there is more to do at %v, want %v, after two flush intervals", next, want)
+		t.Fatalf("Step returned %v, want %v, after two flush intervals", next, want)
 	}
 	late.Flush()
 	if v := other.Look(&req, now).Verdict; v != limit.Passed {
@@ -128,7 +128,7 @@ func TestLook(t *testing.T) {
 		d := l.Look(&req, now)
 		l.Flush()
 		if diff := cmp.Diff([]string{"login", "one"}, counts(d)); d.Verdict != limit.Passed || diff != "" {
-			t.Fatalf("looking is %v and counts by (-want +got):\n%s", d.Verdict, diff)
+			t.Fatalf("a look is %v and counts by (-want +got):\n%s", d.Verdict, diff)
 		}
 	}
 	for range 2 {

@@ -56,7 +56,7 @@ func TestUnsentCountsAreSentLater(t *testing.T) {
 		a.down.Store(true)
 		for range 5 {
 			if n, known := remaining(); known {
-				t.Errorf("%d requests remain, though the counts before are not known", n)
+				t.Errorf("%d requests remain although the previous counts are not known", n)
 			}
 			time.Sleep(time.Second)
 		}
@@ -199,10 +199,10 @@ func TestRunEndsBesideAStalledShard(t *testing.T) {
 		}
 		dropped, tried := value(t, a.reg, "edge_increments_dropped_total", ""), value(t, reg, "edge_increments_total", "unknown")
 		if dropped == 0 || tried == 0 || dropped+tried != keys {
-			t.Errorf("%v of %d requests are counted as dropped and %v were tried", dropped, keys, tried)
+			t.Errorf("of %[2]d requests, %[1]v were counted as dropped and %[3]v were tried", dropped, keys, tried)
 		}
 		if value(t, a.reg, "edge_tracked_keys_evicted_total", "") == 0 {
-			t.Error("no key made room for another")
+			t.Error("no key was evicted")
 		}
 	})
 }

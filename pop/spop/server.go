@@ -141,7 +141,7 @@ func (c *conn) serve() {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		protocol = &protocolError{codeTimeout, "no frame came in time"}
 		if c.s.ending.Load() {
-			protocol = &protocolError{codeNormal, "the node stops"}
+			protocol = &protocolError{codeNormal, "the node is stopping"}
 		}
 	default:
 		_ = c.flush()

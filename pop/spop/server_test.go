@@ -206,7 +206,7 @@ func TestTimeouts(t *testing.T) {
 		}{
 			{nil, false, "disconnect status-code=2 message=no frame came in time"},
 			{hello("2.0", 16380, all, false), false, "disconnect status-code=2 message=no frame came in time"},
-			{hello("2.0", 16380, all, false), true, "disconnect status-code=0 message=the node stops"},
+			{hello("2.0", 16380, all, false), true, "disconnect status-code=0 message=the node is stopping"},
 		} {
 			ln := shard.NewPipe()
 			served := make(chan error)
