@@ -36,7 +36,7 @@ func TestARestartedShardIsNoticed(t *testing.T) {
 				t.Fatal(err)
 			}
 			runLimiter(t, l)
-			fallen := func() float64 { return value(t, reg, "edge_numbers_fallen_total", "") }
+			fallen := func() float64 { return value(t, reg, "edge_counters_fallen_total", "") }
 			known := 0
 			waitFor(t, "20 requests to be counted", func() bool { known = ask(l, 1); return known >= 20 })
 			if n := fallen(); n != 0 {
