@@ -153,7 +153,7 @@ func TestEndFlushesTheRest(t *testing.T) {
 }
 
 // An offer to a stripe that is being flushed wakes the queue again.
-func TestOffersDuringAFlush(t *testing.T) {
+func TestOffersDuringFlush(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := &flushes{start: time.Now()}
 		q := newQueue(t, async.Options[int, int]{Interval: 4 * time.Millisecond})

@@ -86,7 +86,7 @@ func TestMalformedRequestsCount(t *testing.T) {
 }
 
 // Rules with a match, or that count by more than the address, do not apply to malformed requests.
-func TestMalformedRequestsConcernNoOtherRules(t *testing.T) {
+func TestMalformedRequestsDoNotCountForOtherRules(t *testing.T) {
 	const limits = "limits: [{threshold: 1, period: 7d}]"
 	w := startWired(t, fmt.Sprintf(`rules:
   - {id: method, match: {methods: [GET]}, characteristics: [ip], %[1]s}

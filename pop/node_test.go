@@ -97,7 +97,7 @@ func startSharing(t *testing.T, name string, join ...string) *pop.Node {
 }
 
 // A node counts in its own shard from the beginning, even while it looks for the shards of others.
-func TestOwnShardFromTheBeginning(t *testing.T) {
+func TestOwnShardFromTheStart(t *testing.T) {
 	n := startSharing(t, "n1")
 	if in, err := sum(n.Gatherer(), "edge_shard_in_ring/"+n.Addr("shard").String()); in != 1 || err != nil {
 		t.Errorf("edge_shard_in_ring sums up to %v, %v; want 1", in, err)

@@ -184,7 +184,7 @@ const packed = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 50
 
 // A node shows operators that the PoP has more nodes than max-nodes, or than the sub-windows of its limits
 // allow. Without sub-windows it shows nothing.
-func TestReadinessInACrowd(t *testing.T) {
+func TestReadinessWithManyNodes(t *testing.T) {
 	watched := func(o *pop.Options) {
 		ofTwo(o)
 		o.MetricsListen = "127.0.0.1:0"

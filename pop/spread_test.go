@@ -58,7 +58,7 @@ func TestSpreader(t *testing.T) {
 }
 
 // A way that is closed while a connection waits for it does not delay the others.
-func TestSpreaderBesideAWayThatEnds(t *testing.T) {
+func TestSpreaderWithEndedWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		front := shard.NewPipe()
 		s := newSpreader(front, 2, slog.New(slog.DiscardHandler))

@@ -23,7 +23,7 @@ import (
 
 // A node that stops still answers clients, and asks them to leave: with the answer in HTTP/1, with GOAWAY in
 // HTTP/2. It stops when no requests come any more, or after five seconds.
-func TestStopLetsClientsGo(t *testing.T) {
+func TestStopReleasesClients(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
 		name  string
@@ -85,7 +85,7 @@ func TestStopLetsClientsGo(t *testing.T) {
 }
 
 // A node that stops changes only the last answer of a connection, not interim answers and upgrades.
-func TestStopLetsInterimAnswersAndUpgradesPass(t *testing.T) {
+func TestStopPassesInterimAnswersAndUpgrades(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPiped(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Upgrade") != "" {

@@ -162,7 +162,7 @@ func (c *crowd) total() uint64 {
 
 // A thousand schedules of requests, flushes, timeouts whose increments are executed later, and
 // restarts: no field overflows into its neighbour, and every request is accounted for.
-func TestNoScheduleOverflowsAField(t *testing.T) {
+func TestNoScheduleOverflowsField(t *testing.T) {
 	const nodes, schedules = 16, 1000
 	stopped := 0
 	for seed := range uint64(schedules) {
@@ -222,7 +222,7 @@ func TestNoScheduleOverflowsAField(t *testing.T) {
 
 // The worst case: all nodes have as much in flight as they may when the field is one below its stop,
 // then restart, and have as much in flight again.
-func TestTheBudgetFillsAFieldExactly(t *testing.T) {
+func TestBudgetFillsFieldExactly(t *testing.T) {
 	const nodes = 16
 	for _, l := range packedLayouts {
 		c := newCrowd(t, l, nodes, 0)

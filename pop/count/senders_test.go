@@ -71,7 +71,7 @@ func (s sending) answer(value uint64) {
 
 // Requests that can never be counted because their sub-window is full are dropped and counted as
 // such.
-func TestAFullSubWindow(t *testing.T) {
+func TestFullSubWindow(t *testing.T) {
 	tr, lost := newTrack(newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}]"), at(1, 0))
 	tr.add(5000, at(1, 0))
 	tr.add(3, at(11, 0))
@@ -98,7 +98,7 @@ func TestAFullSubWindow(t *testing.T) {
 
 // With more nodes than a sub-window has room for, a node sends nothing to it and decides by its own
 // counts. Other limits are counted as usual.
-func TestMoreNodesThanASubWindowHolds(t *testing.T) {
+func TestMoreNodesThanSubWindowHolds(t *testing.T) {
 	r := newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}, {threshold: 500, period: 1h}]")
 	sent := func(tr *track, nodes int) (packed, whole uint64) {
 		for _, s := range tr.sendings(nodes) {
@@ -138,7 +138,7 @@ func TestMoreNodesThanASubWindowHolds(t *testing.T) {
 
 // All nodes of a crowd have as much in flight as they may when a sub-window is about to be full, and
 // again after a restart.
-func TestManyNodesNeverOverflowASubWindow(t *testing.T) {
+func TestManyNodesNeverOverflowSubWindow(t *testing.T) {
 	r := newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}]")
 	stop := r.Limits[0].Counted().Layout.Stop()
 	for _, nodes := range []int{1, 16, 64, 128, 129, 256, 300, 600} {

@@ -6,7 +6,7 @@ import (
 )
 
 // There may be a million tracks. The next larger class of allocations has 288 bytes.
-func TestSizeOfATrack(t *testing.T) {
+func TestTrackSize(t *testing.T) {
 	if size := unsafe.Sizeof(track{}); size > 256 {
 		t.Errorf("a track has %d bytes, want at most 256", size)
 	}

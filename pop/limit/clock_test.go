@@ -71,7 +71,7 @@ func TestNodeUsesItsOwnClock(t *testing.T) {
 
 // A window lasts longer if the clock is set back into it. A client that sends correspondingly less
 // stays innocent: see docs/clocks.md.
-func TestAClockThatIsSetBack(t *testing.T) {
+func TestClockSetBack(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		at, back time.Duration
@@ -121,7 +121,7 @@ func TestAClockThatIsSetBack(t *testing.T) {
 
 // A mitigation that starts after one made by a fast clock is greater than that one, and is not mistaken for a
 // lift, which would reset the counts.
-func TestAMitigationAfterOneOfAClockAhead(t *testing.T) {
+func TestMitigationAfterOneFromClockAhead(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := startSingle(t, fmt.Sprintf(perMinute, 10, "0s"), nil)
 		defer a.close()

@@ -18,7 +18,7 @@ import (
 )
 
 // A burst is refused by the waiting requests alone: nothing was flushed or read yet.
-func TestABurstIsRefusedBeforeItIsCounted(t *testing.T) {
+func TestBurstIsRefusedBeforeItIsCounted(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	for _, tt := range []struct {
 		rule string
@@ -60,7 +60,7 @@ func TestABurstIsRefusedBeforeItIsCounted(t *testing.T) {
 }
 
 // Flushed requests count together with waiting ones.
-func TestABurstAfterOtherRequests(t *testing.T) {
+func TestBurstAfterOtherRequests(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	table, err := mitigation.New(mitigation.Options{})
 	if err != nil {

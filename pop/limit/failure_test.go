@@ -33,7 +33,7 @@ func deadShards(tb testing.TB, n int) (shards []count.Shard) {
 	return shards
 }
 
-func TestDecideToFailClosedAllocatesNothing(t *testing.T) {
+func TestFailingClosedAllocatesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		shards []count.Shard

@@ -17,7 +17,7 @@ import (
 
 // A shard that restarts loses its counters. The node notices that their values fell, for whole windows and
 // sub-windows, counts that in a metric, and keeps its own counts.
-func TestARestartedShardIsNoticed(t *testing.T) {
+func TestRestartedShardIsNoticed(t *testing.T) {
 	for _, subWindows := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d sub-windows", subWindows), func(t *testing.T) {
 			m := harness.StartMemcached(t)

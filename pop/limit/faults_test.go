@@ -162,7 +162,7 @@ func TestRaisedThresholdWhileWaiting(t *testing.T) {
 
 // Node 1, whose clock is 30 s ahead or behind, mitigates a client for 60 s. A request that is
 // counted after that does not change the end.
-func TestEndOfAMitigationWithSkew(t *testing.T) {
+func TestMitigationEndWithSkew(t *testing.T) {
 	for _, skew := range []time.Duration{-30 * time.Second, 0, 30 * time.Second} {
 		bubble.Test(t, func(t *testing.T) {
 			time.Sleep(time.Second)

@@ -17,7 +17,7 @@ import (
 
 // In a flood of keys, more keys may wait for a shard than it has room for, when those of another
 // shard that went out join them. The node continues to count.
-func TestAShardGoesOutDuringAFlood(t *testing.T) {
+func TestShardGoesOutDuringFlood(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var refuses, stalls atomic.Bool // the flooded shard
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1h}]}]", nil)

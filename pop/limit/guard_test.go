@@ -59,7 +59,7 @@ type probe struct{ shard *memcached.Client }
 
 func (p probe) Decide() { _, _ = increment(p.shard, counter.Item([]byte("a-counter's-item")), 1) }
 
-func TestTheGuardPanics(t *testing.T) {
+func TestGuardPanics(t *testing.T) {
 	p := startPop(t, 1, 1, false, "rules: []")
 	defer p.stop()
 	s := memcached.New("s:1", memcached.Options{Dial: p.shards[0].dial, Timeout: time.Minute})

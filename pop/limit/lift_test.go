@@ -142,7 +142,7 @@ func TestLiftBetweenDecisionsAndAnswers(t *testing.T) {
 
 // A lift still applies after a later mitigation has ended: records from before the lift, such as
 // those of a shard that was unreachable, mitigate nobody.
-func TestALiftOutlastsTheNextMitigation(t *testing.T) {
+func TestLiftOutlastsNextMitigation(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 30s}]", nil)
@@ -186,7 +186,7 @@ func (p *testPop) key(client uint32) counter.Key {
 
 // A lift is stored again at the next owner of its key, which may still have the mitigation: a node
 // that starts then learns of the lift there.
-func TestALiftIsStoredAtTheNextOwner(t *testing.T) {
+func TestLiftIsStoredAtNextOwner(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 2, 2, false, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 1h}]")
 		defer p.stop()
@@ -225,7 +225,7 @@ func TestALiftIsStoredAtTheNextOwner(t *testing.T) {
 }
 
 // Only counts of a former owner from after a lift are added.
-func TestAFormerOwnerAfterALift(t *testing.T) {
+func TestFormerOwnerAfterLift(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 2, 2, true, manyPerMinute)
 		defer p.stop()

@@ -53,7 +53,7 @@ func TestCountWhileMitigated(t *testing.T) {
 }
 
 // Requests that another rule refuses do not count for a rule whose key is not mitigated.
-func TestCountWhileMitigatedByAnotherRule(t *testing.T) {
+func TestCountWhileMitigatedByOtherRule(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, false, `rules:
 - {id: few, characteristics: [ip], limits: [{threshold: 5, period: 10s}]}

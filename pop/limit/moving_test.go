@@ -70,7 +70,7 @@ func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
 // A change of the ring lets a client pass the threshold at most once more, in whatever order the
 // nodes make it within the time to settle, and however the client spreads its requests over them. It
 // sends as much as it can.
-func TestRequestsPassedDuringAChange(t *testing.T) {
+func TestRequestsPassedDuringChange(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		nodes, shards := rapid.IntRange(1, 4).Draw(rt, "nodes"), rapid.IntRange(2, 4).Draw(rt, "shards")
 		threshold, peers := rapid.IntRange(5, 40).Draw(rt, "threshold"), rapid.Bool().Draw(rt, "peers")
@@ -222,7 +222,7 @@ func counted(t *testing.T, p *testPop, keys uint32, shards []count.Shard, first 
 }
 
 // A node that missed a mitigation finds its record at the former owner of the key.
-func TestARecordIsFoundAtAFormerShard(t *testing.T) {
+func TestRecordAtFormerShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const clients = 16
 		p := startPop(t, 2, 2, false, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 1s}], mitigation_timeout: 1h}]")

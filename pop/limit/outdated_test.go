@@ -22,7 +22,7 @@ import (
 // it is not refused, even if older requests weigh more in one and younger ones in the other: here
 // both estimates are at most 50, while the requests from before the reload weigh 12.5 in whole
 // windows, and those after it 50 in sub-windows.
-func TestAReloadRefusesNobodyInnocent(t *testing.T) {
+func TestReloadRefusesNoInnocentClient(t *testing.T) {
 	now := time.Unix(6000, 0)
 	limiters := steppedPop(t, 2, func() time.Time { return now }, io.Discard, subWindows(1))
 	ask := func(node int) {
@@ -51,7 +51,7 @@ func TestAReloadRefusesNobodyInnocent(t *testing.T) {
 
 // Requests that a node counted in the old counters because it reloaded 5 s after another one are
 // still in the period when the other one reloaded a period ago.
-func TestANodeThatReloadsLater(t *testing.T) {
+func TestNodeReloadsLater(t *testing.T) {
 	now := time.Unix(6000, 0)
 	limiters := steppedPop(t, 2, func() time.Time { return now }, io.Discard, subWindows(1))
 	ask := func(node, requests int) (passed int) {
@@ -79,7 +79,7 @@ func TestANodeThatReloadsLater(t *testing.T) {
 
 // Counters of two former layouts count beside the current one, each until it has left the period, whichever
 // was left first.
-func TestTwoReloadsInAPeriod(t *testing.T) {
+func TestTwoReloadsInOnePeriod(t *testing.T) {
 	for _, layouts := range [][3]int{{1, 6, 3}, {6, 1, 3}, {6, 3, 1}, {1, 6, 1}} {
 		now := time.Unix(6000, 0)
 		l := steppedPop(t, 1, func() time.Time { return now }, io.Discard, subWindows(layouts[0]))[0]

@@ -18,7 +18,7 @@ import (
 // The request path touches no network and waits for nothing: no function that Decide and Answered
 // may call makes a system call, starts a goroutine, or blocks on a channel. The test uses the call
 // graph of the program, not the calls of one run.
-func TestTheDecisionReachesNoNetwork(t *testing.T) {
+func TestDecisionReachesNoNetwork(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the call graph of the whole program")
 	}

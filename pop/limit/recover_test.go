@@ -13,7 +13,7 @@ import (
 
 // A shard that does not answer when the previous window is read is asked again. Until it answers,
 // that window is unknown, not empty.
-func TestAReadThatTimesOutIsRepeated(t *testing.T) {
+func TestTimedOutReadIsRepeated(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a, g := startGated(t, fmt.Sprintf(perMinute, 10, "1h"), 50*time.Millisecond)
 		defer a.close()
@@ -43,7 +43,7 @@ func TestAReadThatTimesOutIsRepeated(t *testing.T) {
 }
 
 // A former owner that does not answer is asked again, with the key's next count after a second.
-func TestAReadOfAFormerOwnerThatTimesOutIsRepeated(t *testing.T) {
+func TestTimedOutReadOfFormerOwnerIsRepeated(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 2, 2, false, manyPerMinute)
 		defer p.stop()
@@ -78,7 +78,7 @@ func TestAReadOfAFormerOwnerThatTimesOutIsRepeated(t *testing.T) {
 
 // A node that holds the record of a key stores it at the key's new owner when it counts there,
 // even if the former owner is dead by then.
-func TestARecordFollowsItsKey(t *testing.T) {
+func TestRecordFollowsItsKey(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 2, 2, false, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 10m, count: {statuses: [401]}}]")
 		defer p.stop()
@@ -121,7 +121,7 @@ func TestARecordFollowsItsKey(t *testing.T) {
 
 // A record that ends within a second leaves the shard when it ends. With a time to live of 0 it would stay
 // forever.
-func TestAShortMitigationLeavesTheShard(t *testing.T) {
+func TestShortMitigationLeavesShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + 800*time.Millisecond)))
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1s}], mitigation_timeout: 0s}]", nil)
@@ -147,7 +147,7 @@ func TestAShortMitigationLeavesTheShard(t *testing.T) {
 
 // A shard that stopped answering is probed until it answers, even if no count waits for it and a
 // rule that fails closed adds none.
-func TestAShardThatFailedIsProbed(t *testing.T) {
+func TestFailedShardIsProbed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a, g := startGated(t, "rules: [{id: all, on_failure: closed, characteristics: [ip], limits: [{threshold: 100, period: 1h}]}]", 50*time.Millisecond)
 		defer a.close()

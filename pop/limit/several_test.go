@@ -76,7 +76,7 @@ func TestOneOfSeveralValuesIsCounted(t *testing.T) {
 }
 
 // A request that is refused because of one of its values does not count under the others.
-func TestARefusedRequestCountsUnderNoneOfItsValues(t *testing.T) {
+func TestRefusedRequestCountsUnderNoValue(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, false, "rules: [{id: a, limits: [{threshold: 5, period: 1m}], characteristics: [header:x-api-key]}]")
 		defer p.stop()
@@ -98,7 +98,7 @@ func TestARefusedRequestCountsUnderNoneOfItsValues(t *testing.T) {
 
 // Requests with too many values to count one by one are counted together, per client if the rule also counts by
 // ip.
-func TestTooManyValuesShareACount(t *testing.T) {
+func TestTooManyValuesShareOneCount(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, false, "rules: [{id: a, limits: [{threshold: 5, period: 1m}], characteristics: [header:x-api-key]}]")
 		defer p.stop()

@@ -349,7 +349,7 @@ func TestMinClients(t *testing.T) {
 }
 
 // A lift takes effect at once, and requests from before it do not count again.
-func TestLiftOfANetwork(t *testing.T) {
+func TestLiftOfNetwork(t *testing.T) {
 	s := newStepped(t, "rules: [{id: a, characteristics: [network:8/16], limits: [{threshold: 10, period: 1h}], mitigation_timeout: 1h, action: shed}]")
 	next := 0
 	s.offer(&next, 100, 10*time.Second)

@@ -78,7 +78,7 @@ func TestStepping(t *testing.T) {
 }
 
 // Late counts of another node in the previous window are read by the step that is due then.
-func TestAStepReadsOnceMore(t *testing.T) {
+func TestStepReadsOnceMore(t *testing.T) {
 	now := time.Unix(6000, 0).Add(-time.Millisecond)
 	limiters := steppedPop(t, 2, func() time.Time { return now }, io.Discard,
 		"rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}]}]")

@@ -76,7 +76,7 @@ func TestUnsentCountsAreSentLater(t *testing.T) {
 
 // A record in the shard that is greater than this node's own stays there, and the node
 // learns it.
-func TestAGreaterRecordStaysStored(t *testing.T) {
+func TestGreaterRecordStaysStored(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*mitigation.Record)
@@ -158,7 +158,7 @@ func TestLiftKeepsLaterMitigations(t *testing.T) {
 }
 
 // A rule that is removed between a request and its counting no longer counts.
-func TestRequestsOfARemovedRule(t *testing.T) {
+func TestRequestsOfRemovedRule(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := startSingle(t, fmt.Sprintf(perMinute, 5, "1m"), nil)
 		defer a.close()
