@@ -112,7 +112,7 @@ func (r *Report) hints() []string {
 	case "301", "302", "307", "308":
 		return []string{at + "give the address that the target redirects to"}
 	case "400":
-		return []string{at + "write https:// if the target speaks TLS, check --host, and see whether it expects the PROXY protocol (--identity)"}
+		return []string{at + "use https:// if the target speaks TLS, check --host, and check whether it expects the PROXY protocol (--identity)"}
 	case "401", "403":
 		return []string{at + "the target may need credentials (-H 'Authorization: …'), or deny this machine"}
 	case "404", "421":

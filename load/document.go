@@ -27,8 +27,8 @@ func (r *Report) Document() page.Document {
 	}
 	say(r.Interrupted, "The run was interrupted before its end.")
 	say(r.GaveUp, "The run ended early: nothing was answered.")
-	say(r.Full, "The run ended after these: --requests allows no more.")
-	say(math.Abs(r.ClockStepMS) > leastStepMS, "THE CLOCK WAS SET by %s during the run: the score is off by as much.", millis(math.Abs(r.ClockStepMS)))
+	say(r.Full, "The run ended at the maximum of --requests.")
+	say(math.Abs(r.ClockStepMS) > leastStepMS, "THE CLOCK WAS CHANGED by %s during the run: the score is off by that much.", millis(math.Abs(r.ClockStepMS)))
 	say(!s.Kept, "COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others because no connection was free), %s not sent.",
 		page.Count(s.Late, "request"), page.Grouped(s.OwnLate), page.Grouped(s.Unsent))
 	for _, hint := range r.Hints {
@@ -93,7 +93,7 @@ var (
 
 // latencies returns latencies over time.
 func (t Timeline) latencies() page.Block {
-	l := page.Lines{Title: "Latency over time", Note: "From when requests were due, of those sent in a step of " + page.Span(time.Duration(t.StepS)*time.Second) + ".", X: elapsed, Y: milliseconds, What: "latency", Quiet: true,
+	l := page.Lines{Title: "Latency over time", Note: "From when requests were due, for those sent in a step of " + page.Span(time.Duration(t.StepS)*time.Second) + ".", X: elapsed, Y: milliseconds, What: "latency", Quiet: true,
 		Lines: []page.Line{{Name: "p50"}, {Name: "p99"}, {Name: "max"}}}
 	for i, p := range t.Points {
 		for j, ms := range []float64{p.P50MS, p.P99MS, p.MaxMS} {
@@ -132,7 +132,7 @@ func (t Timeline) byNode(nodes []NodeCount) page.Block {
 // scoreSection returns the judge's findings.
 func scoreSection(s *judge.Score) page.Section {
 	p := page.Section{Title: "What was right", Blocks: []page.Block{page.Paragraph("Held against an exact log of every client. " +
-		"A difference is explained by the estimate, by the lag of counts and mitigations, or by nothing: then it is a fault.")}}
+		"A difference is explained by the estimate or by the lag of counts and mitigations; otherwise it is a fault.")}}
 	for _, rule := range s.NotJudged {
 		p.Blocks = append(p.Blocks, page.Outcome{Text: "NOT JUDGED: " + rule})
 	}
@@ -151,7 +151,7 @@ func scoreSection(s *judge.Score) page.Section {
 	facts := page.Facts{
 		{Name: "concerned", Value: page.Grouped(s.Requests), Note: "requests that a rule matches"},
 		{Name: "refused", Value: page.Grouped(s.Refused), Note: page.Grouped(s.Exact) + " by an exact limiter"},
-		{Name: "innocent refused", Value: page.Grouped(s.InnocentRefused), Note: "of clients that never exceed a threshold; " + page.Grouped(s.InnocentByEstimate) + " of clients that only the estimate finds over"},
+		{Name: "innocent refused", Value: page.Grouped(s.InnocentRefused), Note: "of clients that never exceed a threshold; " + page.Grouped(s.InnocentByEstimate) + " of clients that only the estimate puts over a threshold"},
 		explained("wrongly refused", s.WronglyRefused), explained("wrongly allowed", s.WronglyAllowed),
 	}
 	if s.BystandersRefused > 0 {
@@ -166,7 +166,7 @@ func scoreSection(s *judge.Score) page.Section {
 		facts = append(facts, retryAfter(s.RetryAfter))
 	}
 	if n := s.Unknown + s.Unavailable; n > 0 {
-		facts = append(facts, page.Fact{Name: "uncertain", Value: page.Grouped(n), Note: fmt.Sprintf("%s without an answer of the origin or a rule, which may have been counted or not; %s refused because a shard was out", page.Count(s.Unknown, "request"), page.Grouped(s.Unavailable))})
+		facts = append(facts, page.Fact{Name: "uncertain", Value: page.Grouped(n), Note: fmt.Sprintf("%s without an answer of the origin or a rule, which may or may not have been counted; %s refused because a shard was out", page.Count(s.Unknown, "request"), page.Grouped(s.Unavailable))})
 	}
 	reaction := page.Table{Title: "Reaction to clients that crossed a threshold", Columns: page.Columns("", "clients", "p50", "p99", "max")}
 	for _, t := range []struct {
@@ -217,9 +217,9 @@ func retryAfter(r judge.RetryAfter) page.Fact {
 	f.Value = page.Grouped(r.Compared - r.TooShort - r.TooLong)
 	f.Note = "as the mitigation lasts, of " + page.Count(r.Compared, "refusal")
 	if r.Checked == 0 {
-		f.Note += "; not checked whether clients that come back then are let through, since none did"
+		f.Note += "; not checked whether clients that return then pass, since none did"
 	} else {
-		f.Note += fmt.Sprintf("; true for %d of %d that came back when they were told to", r.Checked-r.Untrue, r.Checked)
+		f.Note += fmt.Sprintf("; correct for %d of %d that returned when told to", r.Checked-r.Untrue, r.Checked)
 	}
 	return f
 }

@@ -47,7 +47,7 @@ func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {
 // mostTries is the maximum number of connections on which a request is tried.
 const mostTries = 3
 
-var errUntaken = errors.New("load: connections end before they take a request")
+var errUntaken = errors.New("load: connections end before they accept a request")
 
 // roundTrip sends c's request and reads the answer.
 func (h *http2Conn) roundTrip(c *conn) error {

@@ -38,7 +38,7 @@ func ParseProfile(text string) (profile []Point, err error) {
 			}
 		}
 		if i == 0 && p.After != 0 {
-			return nil, errors.New("load: the first rate holds from the beginning: write it without a time")
+			return nil, errors.New("load: the first rate applies from the start: write it without a time")
 		}
 		if i > 0 && p.After <= profile[i-1].After {
 			return nil, fmt.Errorf("load: the rate %s needs a time after that of the rate before it", each)

@@ -193,7 +193,7 @@ func (r *caseReader) check(n *yaml.Node, g *requestGroup) {
 		r.Fail(n, "end it within a year", "the last of the requests comes too late")
 	}
 	if g.refused != nil && g.expect != "" {
-		r.Fail(n, "leave one of them out", "expect and refused are both there")
+		r.Fail(n, "remove one of them", "expect and refused are both there")
 	}
 	if g.refused != nil && *g.refused > g.count {
 		r.Fail(n, "write a number up to count", "%d of %d requests cannot be refused", *g.refused, g.count)

@@ -69,11 +69,11 @@ in the file, or else the FILE arguments.`,
 			errs = append(errs, within("max-nodes", int64(nodes), pop.MaxNodes))
 			switch {
 			case schema && (len(files) > 0 || asJSON || tests != nil):
-				errs = append(errs, usageError{errors.New("--schema stands alone: it is about no file"), "edge check --schema > rules.schema.json"})
+				errs = append(errs, usageError{errors.New("--schema takes no files"), "edge check --schema > rules.schema.json"})
 			case tests != nil:
 				errs = append(errs, foreignToTests(flags))
 			case !schema && len(files) == 0:
-				errs = append(errs, usageError{errors.New("no rules file is given"), "edge check rules.yaml"})
+				errs = append(errs, usageError{errors.New("no rules file given"), "edge check rules.yaml"})
 			}
 			if err := errors.Join(errs...); err != nil {
 				return err
@@ -104,7 +104,7 @@ in the file, or else the FILE arguments.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.BoolVar(&asJSON, "json", false, "write JSON, including errors")
-	flags.StringArrayVar(&tests, "test", nil, "play the cases of this `file`; may be repeated")
+	flags.StringArrayVar(&tests, "test", nil, "run the cases in this `file`; may be repeated")
 	flags.BoolVar(&schema, "schema", false, "write only the JSON Schema of rules files, for editors")
 	flags.Float64Var(&o.rate, "rate", 500, "requests per second of one key, for the worst case")
 	flags.DurationVar(&o.lag, "lag", 100*time.Millisecond, "time until every node knows of a mitigation, for the worst case; the default holds on saturated nodes, see edge_counting_lag_seconds")

@@ -17,7 +17,7 @@ func foreignToTests(flags *pflag.FlagSet) error {
 	var errs []error
 	for _, name := range []string{"rate", "lag", "answer-time", "max-nodes"} {
 		if flags.Changed(name) {
-			errs = append(errs, fail(name, "leave it out: cases are played to one node that knows everything at once", "it says nothing about --test"))
+			errs = append(errs, fail(name, "leave it out: cases run on one node that knows of each request at once", "it does not apply to --test"))
 		}
 	}
 	return errors.Join(errs...)

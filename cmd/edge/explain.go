@@ -72,7 +72,7 @@ func parseTarget(text string) (url.Values, error) {
 	if text := values.Get("id"); text != "" {
 		id, ok := counter.ParseID(text)
 		if !ok {
-			return nil, usageError{fmt.Errorf("%q is no address, no ID such as 7kq2-m9xd, and no key, which has %d hexadecimal digits", text, 2*len(counter.Key{})), "edge explain rule=login,ip=192.0.2.1"}
+			return nil, usageError{fmt.Errorf("%q is not an address, an ID such as 7kq2-m9xd, or a key of %d hexadecimal digits", text, 2*len(counter.Key{})), "edge explain rule=login,ip=192.0.2.1"}
 		}
 		values.Set("id", id.String())
 	}
@@ -95,7 +95,7 @@ func writeExplanation(w io.Writer, e *admin.Explanation, ip string) {
 		fmt.Fprintf(w, "rule %s: counts by %s, so an address is not enough\n  edge explain %s\n", need.Rule, strings.Join(need.Characteristics, " and "), need.Target(ip))
 	}
 	if len(e.Keys)+len(e.Needs) == 0 && e.Listed == nil {
-		fmt.Fprintln(w, "no rule concerns this client")
+		fmt.Fprintln(w, "no rule applies to this client")
 	}
 }
 

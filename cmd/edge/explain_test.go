@@ -75,7 +75,7 @@ func TestExplain(t *testing.T) {
 		"no rule":           {[]string{"host=a"}, 1, "give an ip, the ID of a refusal, a key, or a rule and its values"},
 		"not mitigated":     {[]string{strings.Repeat("0", 32)}, 1, "is not mitigated; give the rule and its values"},
 		"not hexadecimal":   {[]string{strings.Repeat("x", 32)}, 1, "is not a key"},
-		"something else":    {[]string{"login"}, 2, `"login" is no address, no ID such as 7kq2-m9xd, and no key`},
+		"something else":    {[]string{"login"}, 2, `"login" is not an address, an ID such as 7kq2-m9xd, or a key`},
 		"nothing":           {nil, 2, "takes an address, an ID, a key, or a rule and its values"},
 		"nobody to ask it":  {[]string{"::1", "--node", harness.ReservePort(t)}, 1, "connection refused"},
 	} {

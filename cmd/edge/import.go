@@ -55,13 +55,13 @@ func runImport(cmd *cobra.Command, args []string, output string) error {
 	kinds := translate.Kinds()
 	switch {
 	case len(args) == 0:
-		return usageError{errors.New("no kind is given"), "the kinds are " + strings.Join(kinds, ", ")}
+		return usageError{errors.New("no kind given"), "the kinds are " + strings.Join(kinds, ", ")}
 	case !slices.Contains(kinds, args[0]):
 		return usageError{fmt.Errorf("unknown kind %q", args[0]), strictyaml.Suggest(args[0], kinds)}
 	case len(args) == 1:
-		return usageError{errors.New("no file is given"), fmt.Sprintf("edge import %s FILE", args[0])}
+		return usageError{errors.New("no file given"), fmt.Sprintf("edge import %s FILE", args[0])}
 	case args[0] == "nginx" && len(args) > 2:
-		return usageError{errors.New("nginx has one main file"), "import nginx.conf, or the output of nginx -T: it has the files that are included"}
+		return usageError{errors.New("nginx has one main file"), "import nginx.conf, or the output of nginx -T, which contains the included files"}
 	}
 	var files []translate.File
 	for _, name := range args[1:] {

@@ -114,7 +114,7 @@ func (f *trafficFlags) apply(ctx context.Context, o *load.Options) (end func() e
 func (f *trafficFlags) rules() ([]byte, error) {
 	text, ok := mix.Rules(f.mix)
 	if !ok {
-		return nil, fail("print-rules", "edge load --mix web --print-rules > rules.yaml", "there are rules for the mixes web and attack")
+		return nil, fail("print-rules", "edge load --mix web --print-rules > rules.yaml", "only the mixes web and attack have rules")
 	}
 	return text, nil
 }

@@ -145,11 +145,11 @@ A longer mitigation of the same key stays.`,
 			case err != nil:
 				return err
 			case !values.Has("rule"):
-				return usageError{errors.New("a mitigation is of a rule, which is missing"), "edge mitigations add rule=login,ip=192.0.2.1"}
+				return usageError{errors.New("the rule of the mitigation is missing"), "edge mitigations add rule=login,ip=192.0.2.1"}
 			case length <= 0:
-				return usageError{errors.New("say for how long, by --for"), "--for 15m"}
+				return usageError{errors.New("--for is missing: how long the mitigation lasts"), "--for 15m"}
 			case reason == "":
-				return usageError{errors.New("say why, by --reason: the node's log has it"), `--reason "password spraying"`}
+				return usageError{errors.New("--reason is missing: it appears in the node's log"), `--reason "password spraying"`}
 			}
 			values.Set("duration", length.String())
 			values.Set("reason", reason)
@@ -183,7 +183,7 @@ of a rule, or of clients in a prefix.`,
 			case all && key == "" && ip == "":
 				return o.liftAll(cmd, rule, prefix, reason, dryRun)
 			case all || prefix != "" || dryRun:
-				return usageError{errors.New("--prefix and --dry-run go with --all, which goes without --key and --ip"), "edge mitigations lift --all --prefix 192.0.2.0/24 --dry-run"}
+				return usageError{errors.New("--prefix and --dry-run need --all, which excludes --key and --ip"), "edge mitigations lift --all --prefix 192.0.2.0/24 --dry-run"}
 			case key != "" && rule == "" && ip == "":
 				values.Set("key", key)
 			case key == "" && rule != "" && ip != "":

@@ -88,7 +88,7 @@ func runNode(ctx context.Context, o pop.Options) error {
 	}
 	tell := func(state ...string) {
 		if err := notify(state...); err != nil {
-			o.Logger.Warn("cannot tell the service manager", "err", err)
+			o.Logger.Warn("cannot notify the service manager", "err", err)
 		}
 	}
 	tell("READY=1")
@@ -152,7 +152,7 @@ func asked(ctx context.Context, addr string) error {
 	}
 	line, err := bufio.NewReaderSize(conn, 64).ReadSlice('\n')
 	if (err == nil || err == bufio.ErrBufferFull) && !bytes.HasPrefix(line, []byte("VERSION ")) {
-		return fmt.Errorf("no memcached: it answers %q", line)
+		return fmt.Errorf("not a memcached: it answers %q", line)
 	}
 	return err
 }

@@ -281,9 +281,9 @@ func TestNodeWithoutShards(t *testing.T) {
 		}
 	}()
 	n := startNode(t, oneAWeek, "--origin="+origin.URL, "--shard="+dead+","+web+","+garbage.Addr().String(), "--secret=0123456789abcdef")
-	n.Wait(n.Stderr, `err="no memcached: it answers [^ ]*garbage`)
+	n.Wait(n.Stderr, `err="not a memcached: it answers [^ ]*garbage`)
 	n.Wait(n.Stderr, `level=WARN msg="shard does not answer; until it does, each node counts its keys alone" shard=`+regexp.QuoteMeta(dead)+` err="dial tcp [^"]*refused"\n`)
-	n.Wait(n.Stderr, `msg="shard does not answer[^"]*" shard=`+regexp.QuoteMeta(web)+` err="no memcached: it answers .*400 Bad Request`)
+	n.Wait(n.Stderr, `msg="shard does not answer[^"]*" shard=`+regexp.QuoteMeta(web)+` err="not a memcached: it answers .*400 Bad Request`)
 	exceed(t, n)
 	n.Terminate()
 }

@@ -43,7 +43,7 @@ func (o *operator) token(addr string) (string, error) {
 	text, err := os.ReadFile(o.tokenFile)
 	fields := strings.Fields(string(text))
 	if err == nil && len(fields) != 1 {
-		err = fmt.Errorf("%s must hold a token, and nothing else", o.tokenFile)
+		err = fmt.Errorf("%s must contain a token and nothing else", o.tokenFile)
 	}
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
@@ -89,7 +89,7 @@ func (o *operator) call(method, path string, values url.Values) ([]byte, error) 
 	case err == nil && resp.StatusCode == http.StatusOK:
 		return body, nil
 	case err != nil || failed.Error == "":
-		return nil, hintedError{fmt.Errorf("what listens at %s is not a node's admin listener: it answers %s", o.node, resp.Status), "--node is the address of the admin listener, not that of clients or metrics"}
+		return nil, hintedError{fmt.Errorf("%s is not a node's admin listener: it answers %s", o.node, resp.Status), "--node is the address of the admin listener, not that of clients or metrics"}
 	}
 	err = fmt.Errorf("the node says: %s", failed.Error)
 	switch {

@@ -40,7 +40,7 @@ func newPopFor(run func(context.Context, io.Writer, localPop) error) *cobra.Comm
 	var log logging
 	cmd := &cobra.Command{
 		Use:   "pop",
-		Short: "Run a whole PoP on this machine, without any setup",
+		Short: "Run a whole PoP on this machine, with no setup",
 		Long: `Run a whole PoP on this machine: several nodes, each with its own shard, and a
 spreader that passes each new connection to the next node, as the routers of a PoP do.
 Without --rules it uses sample rules, without --origin a demo origin. --shard uses real
@@ -176,7 +176,7 @@ func describePop(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool
 	rules := local.Nodes()[0].Rules().Rules()
 	fmt.Fprintf(w, "A PoP of %s runs.\n\n", page.Count(len(local.Nodes()), "node"))
 	url := "http://" + reachable(local.Addr())
-	fmt.Fprintf(w, "  clients  %s   every new connection goes to another node\n", url)
+	fmt.Fprintf(w, "  clients  %s   each new connection goes to the next node\n", url)
 	shards := local.ShardAddrs()
 	for i, n := range local.Nodes() {
 		line := fmt.Sprintf("  %-7s  http://%s   metrics http://%s/metrics   admin http://%s", n.Name(), reachable(n.Addr("http")), reachable(n.Addr("metrics")), reachable(n.Addr("admin")))
@@ -219,7 +219,7 @@ func suggest(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
 	fmt.Fprintf(w, "  curl -i %s/\n", url)
 	fmt.Fprintf(w, "  printf 'stats\\r\\nquit\\r\\n' | curl -s telnet://%s | grep cmd_\n", shards[0])
 	fmt.Fprintf(w, "  edge mitigations --node %s\n", reachable(local.Nodes()[0].Addr("admin")))
-	fmt.Fprintf(w, "\nWhat is counted and refused is logged here. Stop it with Ctrl-C.\n\n")
+	fmt.Fprintf(w, "\nMitigations are logged here. Stop it with Ctrl-C.\n\n")
 }
 
 // reachable returns addr in a form that clients on this machine can use.

@@ -141,7 +141,7 @@ and the columns of a W3C log without #Fields:
 			if mode.run == nil && len(files) > 0 {
 				mode = newOverview(files, general, &out)
 			} else if mode.run == nil {
-				return usageError{errors.New("no log is given"), "edge replay access.log; - is the standard input"}
+				return usageError{errors.New("no log given"), "edge replay access.log; - is the standard input"}
 			}
 			if err := errors.Join(foreign(cmd.Flags(), general, mode.flags), mode.check(), out.check(), someFiles(files, mode.name)); err != nil {
 				return err
@@ -201,7 +201,7 @@ func someFiles(files []string, mode string) error {
 	if len(files) > 0 {
 		return nil
 	}
-	return usageError{errors.New("no log is given"), "edge replay --" + mode + " … access.log; - is the standard input"}
+	return usageError{errors.New("no log given"), "edge replay --" + mode + " … access.log; - is the standard input"}
 }
 
 // outputFlags configures how an answer is written.
@@ -217,17 +217,17 @@ func (f *outputFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.asJSON, "json", false, "write JSON")
 	flags.BoolVar(&f.markdown, "markdown", false, "write Markdown, for example for a pull request")
 	flags.StringVar(&f.html, "html", "", "write a page with plots to this `file` as well")
-	flags.BoolVar(&f.anonymise, "anonymise", false, "replace names of clients by pseudonyms")
+	flags.BoolVar(&f.anonymise, "anonymise", false, "replace clients' names with pseudonyms")
 	flags.StringVar(&f.key, "anonymise-key", "", "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)")
 }
 
 // check refuses a key that would hide nothing.
 func (f *outputFlags) check() error {
 	if f.asJSON && f.markdown {
-		return fail("markdown", "leave one of them out", "it contradicts --json")
+		return fail("markdown", "remove one of them", "it contradicts --json")
 	}
 	if f.key != "" && !f.anonymise {
-		return fail("anonymise-key", "--anonymise", "names of clients are not to be replaced")
+		return fail("anonymise-key", "--anonymise", "clients' names are not being replaced")
 	}
 	return nil
 }

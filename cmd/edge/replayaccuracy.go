@@ -29,7 +29,7 @@ type accuracyMode struct {
 func newAccuracy(in *inputFlags) replayMode {
 	m := &accuracyMode{flags: pflag.NewFlagSet("", pflag.ContinueOnError), in: in}
 	m.flags.BoolVar(&m.asked, "accuracy", false, "compare estimates with the exact sliding log")
-	m.flags.StringSliceVar(&m.limits, "limit", []string{"50/1m"}, "`threshold/period`; several are separated by commas")
+	m.flags.StringSliceVar(&m.limits, "limit", []string{"50/1m"}, "`threshold/period`, or several, separated by commas")
 	m.flags.StringSliceVar(&m.estimators, "estimators", nil, "`names` of the estimators to compare (default: all that suit the limits)")
 	m.flags.IntVar(&m.o.Phases, "phases", 4, "number of window starts to try, spread evenly over the period; the first is the epoch's")
 	m.flags.BoolVar(&m.o.Spread, "spread-seconds", false, "spread the requests of a client in a second evenly over that second")
@@ -105,7 +105,7 @@ func (m *accuracyMode) run(ctx context.Context, in *input, to destination) error
 		return err
 	}
 	if moved {
-		report(in.stderr, hintedError{errors.New("--spread-seconds has moved requests whose times are finer than seconds"), "leave it out"})
+		report(in.stderr, hintedError{errors.New("--spread-seconds has moved requests whose times have fractions of a second"), "leave it out"})
 	}
 	return to.write(in, found.Document(traffic.Timeline()))
 }

@@ -67,7 +67,7 @@ func (r *decisionReplay) check(given *pflag.FlagSet) error {
 	var errs []error
 	given.Visit(func(f *pflag.Flag) {
 		if !slices.Contains(decisionFlags, f.Name) {
-			errs = append(errs, usageError{fmt.Errorf("--%s has no meaning for decision logs", f.Name), "ask them by --accuracy, or by --rules, or for what is in them"})
+			errs = append(errs, usageError{fmt.Errorf("--%s has no meaning for decision logs", f.Name), "use --accuracy, --rules, or neither for an overview"})
 		}
 	})
 	if r.accuracy && len(r.rules) > 0 {
@@ -108,7 +108,7 @@ func (r *decisionReplay) run(to destination, stderr io.Writer) error {
 		return hintedError{err, "change only limits, mitigation_timeout, count_while_mitigated or action; for all else replay access logs"}
 	}
 	if errors.Is(err, decisions.ErrEmpty) {
-		return hintedError{err, "did a client of the sample send a request? decision_log_share says how many are in it"}
+		return hintedError{err, "did any client in the sample send a request? decision_log_share is the share of clients in it"}
 	}
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (r *decisionReplay) run(to destination, stderr io.Writer) error {
 	for _, name := range r.files {
 		names = append(names, shellQuote(name))
 	}
-	_, err = fmt.Fprintf(to.stdout, "\nwhat to ask next\n  # how often these decisions differ from those of an exact limiter\n  edge replay --accuracy %[1]s\n"+
+	_, err = fmt.Fprintf(to.stdout, "\nwhat to ask next\n  # how often these decisions differ from an exact limiter's\n  edge replay --accuracy %[1]s\n"+
 		"  # what other limits would have decided\n  edge replay --rules rules.yaml %[1]s\n", strings.Join(names, " "))
 	return err
 }

@@ -36,7 +36,7 @@ func (f *generateFlags) flags() *pflag.FlagSet {
 // write writes the log of a mix, or lays its attacks over other logs. in configures how those are read.
 func (f *generateFlags) write(ctx context.Context, files []string, in *inputFlags, stdout, stderr io.Writer) error {
 	if len(files) > 0 {
-		return usageError{fmt.Errorf("--generate reads no log, and %q is one", files[0]), "edge replay --generate " + f.mix + " > access.log; to lay an attack over a log: --over"}
+		return usageError{fmt.Errorf("--generate reads no log, but %q is one", files[0]), "edge replay --generate " + f.mix + " > access.log; to add an attack to a log: --over"}
 	}
 	format, err := mix.ParseFormat(f.format)
 	if err != nil {

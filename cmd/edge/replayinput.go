@@ -68,7 +68,7 @@ func (f *inputFlags) read(files []string, need accesslog.Fields, stdin io.Reader
 func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader, stderr io.Writer) (*input, error) {
 	sort, known := sorts[f.sort]
 	if !known {
-		return nil, fail("sort", "there are auto, memory and disk", "%q is unknown", f.sort)
+		return nil, fail("sort", "use auto, memory or disk", "%q is unknown", f.sort)
 	}
 	format, err := f.described()
 	if err != nil {
@@ -178,7 +178,7 @@ func (in *input) explain(ctx context.Context, err error) error {
 	case err == nil:
 	case errors.As(err, &disorder):
 		in.disordered = disorder.Again
-		return hintedError{err, "--sort disk puts everything in order first"} // instead of what the package would say
+		return hintedError{err, "--sort disk sorts everything first"} // instead of what the package would say
 	case ctx.Err() != nil:
 		return errors.New("interrupted before the end of the log")
 	default:
@@ -190,11 +190,11 @@ func (in *input) explain(ctx context.Context, err error) error {
 	}
 	for _, f := range stats.Files {
 		if f.Torn {
-			report(in.stderr, hintedError{fmt.Errorf("%s is cut off: its first %s were read", f.Name, page.Count(f.Lines, "line")), "is it still being written, or copied only in part?"})
+			report(in.stderr, hintedError{fmt.Errorf("%s is truncated: its first %s were read", f.Name, page.Count(f.Lines, "line")), "is it still being written, or copied only in part?"})
 		}
 	}
 	if stats.Malformed > 0 {
-		report(in.stderr, fmt.Errorf("%s malformed, and not counted; the first are below", page.Count(stats.Malformed, "line")))
+		report(in.stderr, fmt.Errorf("%s malformed and not counted; the first ones follow", page.Count(stats.Malformed, "line")))
 		for _, s := range stats.Samples {
 			text := ""
 			if !in.anonymise {

@@ -53,7 +53,7 @@ const userAgent = "User-Agent"
 // lay writes the logs that f names, with the attacks of m inserted.
 func (f *generateFlags) lay(ctx context.Context, m *mix.Mix, in *inputFlags, stdout, stderr io.Writer) error {
 	if f.set.Changed("generate-format") || f.fraction {
-		return usageError{errors.New("--over writes JSON, with fractions of a second"), "leave out --generate-format and --fraction"}
+		return usageError{errors.New("--over writes JSON with fractions of a second"), "leave out --generate-format and --fraction"}
 	}
 	for _, name := range f.over {
 		if info, err := os.Stat(name); name == "-" || err == nil && !info.Mode().IsRegular() {

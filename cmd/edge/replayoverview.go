@@ -50,9 +50,9 @@ func newOverview(files []string, general *pflag.FlagSet, out *outputFlags) repla
 		check: func() error {
 			switch hint := "give one of --rules, --sweep, --accuracy as well"; {
 			case out.html != "":
-				return fail("html", hint, "there is no page without a question")
+				return fail("html", hint, "a page needs a question to answer")
 			case out.markdown:
-				return fail("markdown", hint, "there is no report without a question")
+				return fail("markdown", hint, "a report needs a question to answer")
 			}
 			return nil
 		},
@@ -140,10 +140,10 @@ func (o *overview) suggest(files []string, general *pflag.FlagSet) {
 		}
 	}
 	o.Next = []suggestedNext{
-		{"edge replay --sweep" + how.String(), "which limits would touch hardly any clients"},
-		{fmt.Sprintf("edge replay --accuracy --limit %d/1m%s", limit, how.String()), "how often the estimate would decide otherwise than an exact count"},
+		{"edge replay --sweep" + how.String(), "which limits would affect almost no clients"},
+		{fmt.Sprintf("edge replay --accuracy --limit %d/1m%s", limit, how.String()), "how often the estimate would decide differently from an exact count"},
 		{fmt.Sprintf("echo 'rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}]}]' > rules.yaml", limit), "a rule to begin with"},
-		{"edge replay --rules rules.yaml" + how.String(), "whom it would have refused"},
+		{"edge replay --rules rules.yaml" + how.String(), "which clients it would have refused"},
 	}
 }
 

@@ -64,9 +64,9 @@ func newRules(shared *sharedFlags, sharedSet *pflag.FlagSet) replayMode {
 	m.flags.IntVar(&m.pop.Nodes, "nodes", 1, "number of nodes of the PoP that enforces the rules")
 	m.flags.IntVar(&m.pop.Shards, "shards", 1, "number of counter shards of the PoP")
 	m.flags.DurationVar(&m.pop.Lag, "lag", 0, "time until counts and mitigations take effect")
-	m.flags.StringVar(&m.spread, "spread", "connection", "how requests come to nodes: by connection, or by request")
-	m.flags.DurationVar(&m.pop.Skew, "skew", 0, "how far the nodes' clocks are apart")
-	m.flags.StringSliceVar(&m.losses, "lose-shard", nil, "`time` since the log's start at which a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard")
+	m.flags.StringVar(&m.spread, "spread", "connection", "how requests reach nodes: by connection or by request")
+	m.flags.DurationVar(&m.pop.Skew, "skew", 0, "maximum difference between the nodes' clocks")
+	m.flags.StringSliceVar(&m.losses, "lose-shard", nil, "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard")
 	m.flags.AddFlagSet(sharedSet)
 	return replayMode{name: "rules", flags: m.flags, asked: func() bool { return len(m.rules) > 0 }, needs: m.needs, check: m.check, run: m.run}
 }

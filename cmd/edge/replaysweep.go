@@ -80,7 +80,7 @@ func (m *sweepMode) check() error {
 		m.o.Characteristics = append(m.o.Characteristics, all)
 	}
 	if !(m.o.MaxClientsPct > 0 && m.o.MaxClientsPct <= 100) { // NaN is neither
-		errs = append(errs, fail("max-clients", "", "%v is not a share of clients, in percent", m.o.MaxClientsPct))
+		errs = append(errs, fail("max-clients", "", "%v is not a percentage of clients", m.o.MaxClientsPct))
 	}
 	var err error
 	if m.o.MitigationTimeout, err = rule.ParseDuration(m.timeout); err != nil {

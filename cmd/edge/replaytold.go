@@ -79,26 +79,26 @@ func (t *told) check(rules []*rule.Rule) error {
 			asked, told bool
 			what        string
 		}{
-			{excepts(r, func(m rule.Match) bool { return m.Hosts != nil }), t.host, "no host: exceptions by host do not hold"},
-			{excepts(r, func(m rule.Match) bool { return m.Methods != nil }), t.method, "no method: exceptions by method do not hold"},
-			{excepts(r, func(m rule.Match) bool { return m.Networks != nil }), t.addr, "no address: exceptions by network do not hold"},
-			{r.Networks != nil, t.addr, "no address: it concerns no request"},
-			{r.Hosts != nil, t.host, "no host: it concerns no request"},
-			{r.Methods != nil, t.method, "no method: it concerns no request"},
+			{excepts(r, func(m rule.Match) bool { return m.Hosts != nil }), t.host, "no host: exceptions by host do not apply"},
+			{excepts(r, func(m rule.Match) bool { return m.Methods != nil }), t.method, "no method: exceptions by method do not apply"},
+			{excepts(r, func(m rule.Match) bool { return m.Networks != nil }), t.addr, "no address: exceptions by network do not apply"},
+			{r.Networks != nil, t.addr, "no address: it matches no request"},
+			{r.Hosts != nil, t.host, "no host: it matches no request"},
+			{r.Methods != nil, t.method, "no method: it matches no request"},
 			{r.Statuses != nil, t.status, "no status: it counts nothing"},
-			{r.CostHeader != "", false, fmt.Sprintf("no header of answers: a request counts %d", r.CostOf(1))},
+			{r.CostHeader != "", false, fmt.Sprintf("no headers of answers: a request counts %d", r.CostOf(1))},
 		} {
 			if part.asked && !part.told {
-				errs = append(errs, fmt.Errorf("rule %s: the log tells %s", r.ID, part.what))
+				errs = append(errs, fmt.Errorf("rule %s: the log has %s", r.ID, part.what))
 			}
 		}
 		for _, c := range r.Characteristics {
 			switch {
 			case t.of(c):
 			case c.Skip:
-				errs = append(errs, fmt.Errorf("rule %s: the log tells no %s: it concerns no request", r.ID, c))
+				errs = append(errs, fmt.Errorf("rule %s: the log has no %s: it matches no request", r.ID, c))
 			default:
-				errs = append(errs, fmt.Errorf("rule %s: the log tells no %s: all requests count as if they had the same", r.ID, c))
+				errs = append(errs, fmt.Errorf("rule %s: the log has no %s: all requests count as if they had the same one", r.ID, c))
 			}
 		}
 	}

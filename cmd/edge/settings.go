@@ -264,7 +264,7 @@ func readTexts(doc *strictyaml.Document, row pop.Setting, n *yaml.Node) (texts [
 		for _, each := range value.Content {
 			text, ok := strictyaml.Scalar(each)
 			if !ok || text == "" {
-				doc.Fail(each, "", "an element of %s is not one value", name)
+				doc.Fail(each, "", "an element of %s is not a single value", name)
 				return nil, false
 			}
 			texts = append(texts, text)
@@ -284,7 +284,7 @@ func readTexts(doc *strictyaml.Document, row pop.Setting, n *yaml.Node) (texts [
 	case isList(row.Value):
 		doc.Fail(n, "", "%s must be a value or a list of values", name)
 	default:
-		doc.Fail(n, "", "%s must be one value", name)
+		doc.Fail(n, "", "%s must be a single value", name)
 	}
 	return nil, false
 }

@@ -30,7 +30,7 @@ restart, because the other shards store this. Nodes without gossip follow within
 	}
 	o.register(cmd)
 	var reason string
-	cmd.PersistentFlags().StringVar(&reason, "reason", "", "with drain and undrain: why, for the node's log")
+	cmd.PersistentFlags().StringVar(&reason, "reason", "", "with drain and undrain: the reason, for the node's log")
 	for name, short := range map[string]string{"drain": "Take a shard out of the ring of all nodes", "undrain": "Let a shard own keys again"} {
 		cmd.AddCommand(&cobra.Command{
 			Use:   name + " HOST:PORT",

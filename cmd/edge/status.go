@@ -22,7 +22,7 @@ type status struct {
 	admin.Shards
 }
 
-var errUnwell = errors.New("the node is not well, or knows that its PoP is not")
+var errUnwell = errors.New("the node is unhealthy, or knows that its PoP is")
 
 func newStatus() *cobra.Command {
 	var o operator
@@ -92,7 +92,7 @@ func (s *status) write(w io.Writer) error {
 		n := s.Mitigations[rule]
 		total += n
 		if rule == "" {
-			rule = "by a rule that is not known"
+			rule = "by an unknown rule"
 		}
 		byRule = append(byRule, fmt.Sprintf("%s %d", rule, n))
 	}

@@ -25,7 +25,7 @@ func TestStatus(t *testing.T) {
 		t.Fatalf("exit code %d, %q, %q", code, out, err)
 	}
 	code, out, err = edge("status", "--node", n.admin)
-	if code != 1 || !strings.HasPrefix(err, "edge: the node is not well") || !strings.Contains(out, drained+": up, drained\n") || !strings.HasSuffix(out, "mitigated  0\nlifted     1\n") {
+	if code != 1 || !strings.HasPrefix(err, "edge: the node is unhealthy") || !strings.Contains(out, drained+": up, drained\n") || !strings.HasSuffix(out, "mitigated  0\nlifted     1\n") {
 		t.Errorf("with a drained shard: exit code %d, %q, status:\n%s", code, err, out)
 	}
 	code, out, _ = edge("status", "--json", "--node", n.admin)

@@ -79,7 +79,7 @@ func notify(state ...string) error {
 	}
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"}) // @ begins an abstract name
 	if err != nil {
-		return fmt.Errorf("telling the service manager: %w", err)
+		return fmt.Errorf("notifying the service manager: %w", err)
 	}
 	_, err = conn.Write([]byte(strings.Join(state, "\n")))
 	return errors.Join(err, conn.Close())

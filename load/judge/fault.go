@@ -301,7 +301,7 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 		add(hypothesis{name: PlansIgnored, text: "it limits all keys alike, although the rule has overrides", v: variant{plain: true}})
 	}
 	if some(func(r *rule.Rule) bool { return r.Statuses != nil }) {
-		add(hypothesis{name: AllStatuses, text: "it counts requests whatever the origin answers, although the rule counts some statuses only", m: model{statuses: true}})
+		add(hypothesis{name: AllStatuses, text: "it counts requests whatever the origin answers, although the rule counts only some statuses", m: model{statuses: true}})
 	}
 	if some(func(r *rule.Rule) bool {
 		return slices.ContainsFunc(r.Characteristics, func(c rule.Characteristic) bool { return c.Skip })
@@ -309,7 +309,7 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 		add(hypothesis{name: SharesMissing, text: "it counts requests without a value together, although the rule skips them", v: variant{share: true}})
 	}
 	if some(func(r *rule.Rule) bool { return r.Action == rule.Shed }) && len(c.rules) > 1 {
-		add(hypothesis{name: CountsNarrower, text: "it counts for wider networks what it refuses because of a client or a narrower network", m: model{wider: true}})
+		add(hypothesis{name: CountsNarrower, text: "it counts requests that it refuses because of a client or a narrower network for wider networks as well", m: model{wider: true}})
 	}
 	own := c.o.Client
 	own.IPv4, own.IPv6 = cmp.Or(own.IPv4, 32), cmp.Or(own.IPv6, 64)
@@ -334,7 +334,7 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 		add(hypothesis{name: MitigationLong, text: fmt.Sprintf("its mitigations last for about %v", rounded(long)), m: model{timeout: long, replaced: true}, rough: true})
 	}
 	if violated := c.bucket(); violated != nil {
-		add(hypothesis{name: TokenBucket, text: "it is a token bucket: after a burst requests pass one by one, evenly, although the rule counts periods", violated: violated, rough: true})
+		add(hypothesis{name: TokenBucket, text: "it is a token bucket: after a burst, requests pass evenly, one by one, although the rule counts periods", violated: violated, rough: true})
 	}
 	add(hypothesis{name: CountsTwice, text: "it counts some requests twice", m: model{twice: true}})
 	return list

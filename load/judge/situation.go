@@ -180,12 +180,12 @@ var texts = map[string]string{
 	MitigationReturns: "clients are refused, then pass, then are refused again by the same mitigation",
 	MitigationShort:   "mitigations end too early",
 	MitigationLong:    "mitigations end too late",
-	Leaks:             "requests pass that should be refused, longer than %v after their client crossed the threshold",
+	Leaks:             "requests that should be refused pass more than %v after their client crossed the threshold",
 	ByNoRule:          "requests are refused although no rule can refuse them: check that the PoP has the same rules",
-	RefusesSome:       "clients are refused that never exceed a threshold",
-	RefusesAtWill:     "single requests are refused of clients whose requests before and after pass",
-	ShedsEarly:        "clients are refused with a part of those of their network or label, which does not exceed a threshold",
-	RefusesWrongly:    "requests are refused before their client exceeds a threshold, or after the mitigation must be over",
+	RefusesSome:       "clients that never exceed a threshold are refused",
+	RefusesAtWill:     "single requests are refused although the client's requests before and after them pass",
+	ShedsEarly:        "some clients of a network or label are refused although it does not exceed a threshold",
+	RefusesWrongly:    "requests are refused before their client exceeds a threshold, or after the mitigation must have ended",
 }
 
 // lines returns, by key, the requests whose outcome satisfies some, in the order in which they were sent.
@@ -414,9 +414,9 @@ func (v *investigation) answers() {
 	if slices.ContainsFunc(v.faults, func(f Fault) bool { return f.Name == ShedsEarly }) {
 		r.TooLong = 0 // it is computed for another threshold
 	}
-	add(RetryTooShort, cmp.Or(r.Untrue, r.TooShort), "Retry-After is too short: of %d clients that came back when they were told to, %d were refused again; of %d answers %d say less than the mitigation lasts",
+	add(RetryTooShort, cmp.Or(r.Untrue, r.TooShort), "Retry-After is too short: of %d clients that returned when told to, %d were refused again; of %d answers, %d say less than the mitigation lasts",
 		r.Checked, r.Untrue, r.Compared, r.TooShort)
-	add(RetryTooLong, r.TooLong, "Retry-After is too long: of %d answers %d say more than the mitigation can last", r.Compared, r.TooLong)
+	add(RetryTooLong, r.TooLong, "Retry-After is too long: of %d answers, %d say more than the mitigation can last", r.Compared, r.TooLong)
 	add(RetryZero, r.Zero, "Retry-After is 0 in %d refusals", r.Zero)
 	add(ShadowBanShows, s.Headers.ShadowShown, "answers of a shadow ban have a Retry-After, or say how many requests remain")
 	if n := s.Headers.Sum() - s.Headers.ShadowShown + r.Bad; n > 0 {

@@ -26,7 +26,7 @@ func (r *reader) complete() {
 				r.completeSpread(d, k)
 			}
 		default:
-			r.Fail(d.place, "make a component of each", "this component is of %d kinds", d.kinds)
+			r.Fail(d.place, "make a component for each", "this component has %d kinds", d.kinds)
 		}
 	}
 	if len(r.Errs) == 0 {

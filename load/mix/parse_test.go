@@ -30,7 +30,7 @@ var invalid = []struct {
 	{"second document", "duration: 1m\n---\nduration: 1m\n", []string{`m.yaml:2:1: a second document begins here (write one document into each file)`}},
 	{"bracket not closed", "duration: [\n", []string{`m.yaml:1:11: something is missing at the end of the file (close every bracket, brace and quote)`}},
 	{"tab indents a line", "\tduration: 1m\n", []string{`m.yaml:1:1: a tab character indents this line (indent with spaces instead of tabs)`}},
-	{"key twice", "duration: 1m\nduration: 2m\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", []string{`m.yaml:2:1: duration is in the file twice, first in line 1 (leave one of them out)`}},
+	{"key twice", "duration: 1m\nduration: 2m\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", []string{`m.yaml:2:1: duration is in the file twice, first in line 1 (remove one of them)`}},
 	{"not UTF-8", "duration: \xff\n", []string{`m.yaml:1:11: the byte 0xff is not UTF-8 (save the file as UTF-8)`}},
 	{"no unit", "duration: 60\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", []string{`m.yaml:1:11: duration cannot be "60" (write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d)`}},
 	{"bad values of the whole", "seed: -1\nstart: yesterday\nduration: 1.5h\nrequests: 0\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", []string{
@@ -44,7 +44,7 @@ var invalid = []struct {
 	{"a name for a component", "duration: 1m\ncomponents: [a]\n", []string{`m.yaml:2:14: this component is the string "a", not a mapping (its keys are name, attack, from, to, clients_of, addresses, diurnal, request, steady, zipf, pages, flash_crowd, boundary, on_off, botnet, spread, guessing and random_keys)`}},
 	{"no kind", head, []string{`m.yaml:3:3: this component does nothing (give it one of steady, zipf, pages, flash_crowd, boundary, on_off, botnet, spread, guessing and random_keys)`}},
 	{"kind misspelled", head + "stedy: {clients: 1, rate: 1/s}\n", []string{`m.yaml:4:3: unknown key "stedy" in this component (did you mean steady?)`}},
-	{"two kinds", head + "steady: {clients: 1, rate: 1/s}\n  zipf: {clients: 1, rate: 1/s, exponent: 1}\n", []string{`m.yaml:3:3: this component is of 2 kinds (make a component of each)`}},
+	{"two kinds", head + "steady: {clients: 1, rate: 1/s}\n  zipf: {clients: 1, rate: 1/s, exponent: 1}\n", []string{`m.yaml:3:3: this component has 2 kinds (make a component for each)`}},
 	{"bad values of steady", head + "steady: {clients: 0, rate: fast, poisson: yes}\n", []string{
 		`m.yaml:4:21: clients cannot be "0" (write a whole number from 1 to 16777216)`,
 		`m.yaml:4:30: rate cannot be "fast" (write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d)`,
@@ -75,7 +75,7 @@ var invalid = []struct {
 		`m.yaml:4:68: shared cannot be "25" (write a number from 0 to 1)`,
 	}},
 	{"spread with the clients of another component", head + "spread: {clients: 1, rate: 1/s, networks: 1}\n  clients_of: b\n- name: b\n  steady: {clients: 3, rate: 1/s}\n", []string{`m.yaml:5:15: spread has clients of its own (leave clients_of out)`}},
-	{"spread over both families", head + "spread: {clients: 1, rate: 1/s, networks: 1}\n  addresses: [192.0.2.0/24, 2001:db8::/48]\n", []string{`m.yaml:5:14: the addresses of spread are IPv4 and IPv6 (make a component of each)`}},
+	{"spread over both families", head + "spread: {clients: 1, rate: 1/s, networks: 1}\n  addresses: [192.0.2.0/24, 2001:db8::/48]\n", []string{`m.yaml:5:14: the addresses of spread are IPv4 and IPv6 (make a component for each)`}},
 	{"spread over larger networks", head + "spread: {clients: 1, rate: 1/s, networks: 1, prefix: 16}\n  addresses: [192.0.2.0/24]\n", []string{`m.yaml:5:14: 192.0.2.0/24 has no networks of length 16 (choose another prefix)`}},
 	{"spread over too many networks", head + "spread: {clients: 1, rate: 1/s, networks: 3}\n  addresses: [198.18.0.0/23]\n", []string{`m.yaml:5:14: 3 networks of length 24 are not free in [198.18.0.0/23] (give it other addresses, or fewer networks or clients)`}},
 	{"spread with too many clients", head + "spread: {clients: 257, rate: 1/s, networks: 1}\n", []string{`m.yaml:3:3: 10.96.130.0/24 has too few free addresses for its part of 257 clients (give it other addresses, or fewer networks or clients)`}},

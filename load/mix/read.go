@@ -195,7 +195,7 @@ func (r *reader) name(n *yaml.Node) string {
 		r.Fail(n, "a name has 1 to 64 letters, digits, dots, hyphens and underscores", "name cannot be %s", strictyaml.Quote(s))
 	}
 	if slices.ContainsFunc(r.drafts, func(d *draft) bool { return d.Name == s }) {
-		r.Fail(n, "names must be unique", "there is a component %s already", strictyaml.Quote(s))
+		r.Fail(n, "names must be unique", "component %s already exists", strictyaml.Quote(s))
 	}
 	return s
 }

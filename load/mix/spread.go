@@ -35,7 +35,7 @@ func (r *reader) completeSpread(d *draft, k *spread) {
 	for _, p := range d.networks {
 		switch {
 		case p.Addr().Is4() != d.networks[0].Addr().Is4():
-			r.Fail(d.addresses, "make a component of each", "the addresses of spread are IPv4 and IPv6")
+			r.Fail(d.addresses, "make a component for each", "the addresses of spread are IPv4 and IPv6")
 			return
 		case p.Bits() > k.prefix || p.Addr().Is4() && k.prefix > 32:
 			r.Fail(d.addresses, "choose another prefix", "%v has no networks of length %d", p, k.prefix)

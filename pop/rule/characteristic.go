@@ -33,7 +33,7 @@ func (r *reader) characteristicList(n *yaml.Node) []Characteristic {
 	for _, each := range nodes {
 		c, ok := r.characteristic(each)
 		if ok && slices.ContainsFunc(list, c.Same) {
-			r.Fail(each, "leave one of them out", "%s is listed twice", c)
+			r.Fail(each, "remove one of them", "%s is listed twice", c)
 		} else if ok {
 			list = append(list, c)
 		}

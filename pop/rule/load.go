@@ -82,7 +82,7 @@ func Files(paths ...string) ([]string, error) {
 		}
 	}
 	if len(files) == 0 {
-		return nil, errors.New("rule: no rules file is given")
+		return nil, errors.New("rule: no rules file given")
 	}
 	return files, nil
 }

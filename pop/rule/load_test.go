@@ -113,7 +113,7 @@ func TestLoadErrors(t *testing.T) {
 		paths []string
 		want  string // with DIR for the directory
 	}{
-		{"no path", nil, "rule: no rules file is given"},
+		{"no path", nil, "rule: no rules file given"},
 		{"no file", []string{"none.yaml"}, "rule: stat DIR/none.yaml: no such file or directory"},
 		{"directory without rules files", []string{"empty"}, "rule: no .yaml or .yml file in directory DIR/empty"},
 		{"link to nothing", []string{"linked"}, "rule: open DIR/linked/gone.yaml: no such file or directory"},

@@ -250,7 +250,7 @@ func (l *loader) labelFile(s *LabelSet, text []byte) {
 		case len(label) > MaxID:
 			l.fail(at, fmt.Sprintf("write a label of at most %d bytes", MaxID), "a label has %d bytes", len(label))
 		case twice:
-			l.fail(at, "leave one of them out", "%v is listed twice", prefix)
+			l.fail(at, "remove one of them", "%v is listed twice", prefix)
 		default:
 			index, ok := known[label]
 			if !ok {

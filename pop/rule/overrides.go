@@ -177,7 +177,7 @@ func (o *overrides) add(r *Rule, known map[string]uint16, values, columns []stri
 	}
 	tag := o.secret.Tag(key)
 	if _, twice := o.plans[tag]; twice {
-		return 0, "leave one of them out", errors.New("this key is listed twice")
+		return 0, "remove one of them", errors.New("this key is listed twice")
 	}
 	o.plans[tag] = index
 	if isExempt {

@@ -94,7 +94,7 @@ func TestInvalidOverrides(t *testing.T) {
 		{"too great for sub-windows", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,97,\n", "plans.csv:2:13: a threshold cannot be 97 with 6 sub-windows, which are for thresholds up to 96 (set fewer sub_windows in the rule)"},
 		{"no address", two, "ip,header:x-key,1m,1h\nlocalhost,k,7,\n", `plans.csv:2:1: rule a counts by ip, and "localhost" is not an address`},
 		{"no network", two, "ip,header:x-key,1m,1h\n192.0.2.1/24,k,7,\n", `plans.csv:2:1: "192.0.2.1/24" is an address within a network`},
-		{"twice", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,7,\n192.0.2.1,k,8,\n", "plans.csv:3:1: this key is listed twice (leave one of them out)"},
+		{"twice", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,7,\n192.0.2.1,k,8,\n", "plans.csv:3:1: this key is listed twice (remove one of them)"},
 		{"a quote", two, "ip,header:x-key,1m,1h\n192.0.2.1,k\"k,7,\n", `plans.csv:2:12: bare " in non-quoted-field`},
 		{"no such file", strings.Replace(two, "plans.csv", "customers.csv", 1), "", "rules.yaml:1:150: open customers.csv"},
 	} {

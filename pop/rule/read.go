@@ -138,7 +138,7 @@ func (r *reader) rule(n *yaml.Node) {
 	}
 	r.paths = r.paths[:0]
 	if rule.CountWhileMitigated && rule.CountsAnswer() {
-		r.Fail(r.counting, "leave one of them out: the origin does not answer refused requests", "a rule that counts by %s cannot have count_while_mitigated",
+		r.Fail(r.counting, "remove one of them: the origin does not answer refused requests", "a rule that counts by %s cannot have count_while_mitigated",
 			map[bool]string{true: "statuses", false: "cost_header"}[rule.Statuses != nil])
 	}
 	r.checkShared(n, rule)
@@ -193,7 +193,7 @@ func (r *reader) countFields(rule *Rule) []strictyaml.Field {
 			}
 			for status := first; status > 0 && status < first+number; status++ {
 				if statuses.Has(status) {
-					r.Fail(each, "leave one of them out", "the status %d is listed twice", status)
+					r.Fail(each, "remove one of them", "the status %d is listed twice", status)
 					break
 				}
 				statuses.add(status)

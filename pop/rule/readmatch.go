@@ -125,7 +125,7 @@ func (r *reader) matchList(n *yaml.Node, noun, example string, check func(*yaml.
 		switch {
 		case !ok:
 		case index[text] || index == nil && slices.Contains(list, text):
-			r.Fail(each, "leave one of them out", "%s is in %s twice", strictyaml.Quote(text), what)
+			r.Fail(each, "remove one of them", "%s is in %s twice", strictyaml.Quote(text), what)
 		default:
 			list = append(list, text)
 			if index != nil {

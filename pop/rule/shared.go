@@ -71,7 +71,7 @@ func (r *reader) checkShared(n *yaml.Node, rule *Rule) {
 		r.Fail(n, "count by network:24/48, by a label or by host", "%s for keys that many clients share, but this rule counts single clients", what)
 	}
 	if shed && rule.CountsAnswer() {
-		r.Fail(n, "leave one of them out: the origin does not answer refused requests", "a rule that counts by the origin's answer cannot have action: shed")
+		r.Fail(n, "remove one of them: the origin does not answer refused requests", "a rule that counts by the origin's answer cannot have action: shed")
 	}
 	for _, l := range rule.Limits {
 		if shed && l.SubWindows > 1 {
@@ -125,7 +125,7 @@ func (r *reader) alternatives(n *yaml.Node, c *Characteristic) {
 		case alternative.Kind == First:
 			r.Fail(each, "write all alternatives in one list", "first cannot contain first")
 		case slices.ContainsFunc(c.First, alternative.Same):
-			r.Fail(each, "leave one of them out", "%s is listed twice", alternative)
+			r.Fail(each, "remove one of them", "%s is listed twice", alternative)
 		case len(names) == 255:
 			r.Fail(each, "leave some of them out", "there are more than 255 alternatives")
 		default:
