@@ -201,7 +201,7 @@ func (c *change) report(o ComparisonOptions) Change {
 // Check returns an error if more than MaxNewlyRefused requests are newly refused.
 func (r *Comparison) Check() error {
 	if most := r.MaxNewlyRefused; most != nil && r.NewlyRefused.Requests > *most {
-		return fmt.Errorf("analysis: %d requests are newly refused, %d at most may be", r.NewlyRefused.Requests, *most)
+		return fmt.Errorf("analysis: %d requests are newly refused, at most %d may be", r.NewlyRefused.Requests, *most)
 	}
 	return nil
 }

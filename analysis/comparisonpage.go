@@ -12,13 +12,13 @@ func (c *Comparison) Document() page.Document {
 	d := page.Document{Title: "What the new rules would change", Lead: page.Count(c.Requests, "request") + " of " + page.Count(c.Clients, "client") + figure.Between(c.From, c.To), Data: c}
 	all := page.Section{Title: "Both sets of rules"}
 	if most := c.MaxNewlyRefused; most != nil {
-		o := page.Outcome{OK: c.Check() == nil, Text: fmt.Sprintf("passed: %s newly refused, %s may be", page.Count(c.NewlyRefused.Requests, "request"), page.Grouped(*most))}
+		o := page.Outcome{OK: c.Check() == nil, Text: fmt.Sprintf("passed: %s newly refused, at most %s may be", page.Count(c.NewlyRefused.Requests, "request"), page.Grouped(*most))}
 		if !o.OK {
-			o.Text = fmt.Sprintf("failed: %s newly refused, only %s may be", page.Count(c.NewlyRefused.Requests, "request"), page.Grouped(*most))
+			o.Text = fmt.Sprintf("failed: %s newly refused, at most %s may be", page.Count(c.NewlyRefused.Requests, "request"), page.Grouped(*most))
 		}
 		all.Blocks = append(all.Blocks, o)
 	}
-	all.Blocks = append(all.Blocks, page.Paragraph("Both are played through equal PoPs by the code of the nodes. "+c.PoP.String()), page.Facts{
+	all.Blocks = append(all.Blocks, page.Paragraph("Both run on equal PoPs, by the nodes' own code. "+c.PoP.String()), page.Facts{
 		{Name: "refused by the new rules", Value: page.Grouped(c.Refused), Note: page.Percent(c.Refused, c.Requests) + " of the requests"},
 		{Name: "refused by the old rules", Value: page.Grouped(c.BaseRefused), Note: page.Percent(c.BaseRefused, c.Requests) + " of the requests"},
 		c.NewlyRefused.fact("newly refused", "old"), c.NewlyAllowed.fact("newly allowed", "new"),

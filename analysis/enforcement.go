@@ -54,7 +54,7 @@ func (p PoPReport) simplest() bool { return p.Nodes == 1 && p.LagS == 0 && len(p
 // String returns a description of the PoP.
 func (p PoPReport) String() string {
 	if p.simplest() {
-		return "One node decides, and knows every count at once."
+		return "One node decides and knows every count at once."
 	}
 	s := fmt.Sprintf("PoP: %s, %s, spread by %s, lag %v, clocks %v apart", page.Count(p.Nodes, "node"), page.Count(p.Shards, "shard"), p.Spread, figure.Lasting(p.LagS), figure.Lasting(p.SkewS))
 	if len(p.Losses) > 0 {

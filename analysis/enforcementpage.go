@@ -103,7 +103,7 @@ func (r *RuleEnforcement) section(clients int) page.Section {
 	s := page.Section{Title: "Rule " + r.Rule + " (" + r.Action + ")", Blocks: []page.Block{
 		page.Paragraph(r.Means),
 		slices.Concat(page.Facts{
-			{Name: "concerns", Value: page.Grouped(r.Matched), Note: page.Count(r.Counted, "request") + " counted"},
+			{Name: "matches", Value: page.Grouped(r.Matched), Note: page.Count(r.Counted, "request") + " counted"},
 			refused,
 		}, r.Truth.facts(verb), r.Bystanders.facts(), page.Facts{
 			{Name: "by exact counts", Value: page.Grouped(r.ExactRefused)},
@@ -117,7 +117,7 @@ func (r *RuleEnforcement) section(clients int) page.Section {
 	for _, p := range r.Peaks {
 		s.Blocks = append(s.Blocks, figure.PlotPeaks(p.Bins, "keys", p.Limit, p.PeriodS))
 	}
-	shares := page.Lines{Title: "Refused requests against touched clients", Note: "How much of what is refused the clients with the most refusals made.",
+	shares := page.Lines{Title: "Refused requests against affected clients", Note: "How much of the refused traffic came from the clients with the most refusals.",
 		X: page.Axis{Name: "clients, % of all", Scale: page.Logarithmic}, Y: page.Axis{Name: "refused requests, %"}, Lines: make([]page.Line, 1)}
 	for _, share := range r.Shares {
 		shares.Lines[0].Points = append(shares.Lines[0].Points, page.LinePoint{X: figure.Percent(uint64(share.Clients), uint64(clients)), Y: figure.Percent(share.Refused, r.Refused),

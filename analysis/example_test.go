@@ -43,7 +43,7 @@ func ExampleEnforcer() {
 	// Rule all (block)
 	//   All requests are counted for each client address; once one has more than 50 in 1m, its further
 	//   requests are refused with 429 Too Many Requests until the estimate is back at the threshold.
-	//   concerns         200  79 requests counted
+	//   matches          200  79 requests counted
 	//   refused          121  60.5% of them, of 1 client; the first at 2024-01-01 00:00:00
 	//   by exact counts  149
 	//   wrongly refused  0

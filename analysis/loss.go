@@ -24,7 +24,7 @@ type Loss struct {
 // ParseLoss parses a Loss: 10m is the first shard after ten minutes, 10m+30s the same for half a minute,
 // 2@10m+30s the second shard.
 func ParseLoss(text string) (l Loss, err error) {
-	when, bad := text, fmt.Errorf("analysis: %q does not say when a shard is lost: 10m, 10m+30s, or 2@10m+30s for the second shard", text)
+	when, bad := text, fmt.Errorf("analysis: invalid time %q of a shard's failure: write 10m, 10m+30s, or 2@10m+30s for the second shard", text)
 	if shard, rest, ok := strings.Cut(text, "@"); ok {
 		n, err := strconv.Atoi(shard)
 		if err != nil || n < 1 {

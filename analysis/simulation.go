@@ -65,10 +65,10 @@ func (o PoPOptions) withDefaults() (PoPOptions, error) {
 	o.Nodes, o.Shards = max(1, o.Nodes), max(1, o.Shards)
 	for _, l := range o.Losses {
 		if l.Shard < 0 || l.Shard >= o.Shards {
-			return o, fmt.Errorf("analysis: shard %d cannot be lost, there are %d", l.Shard+1, o.Shards)
+			return o, fmt.Errorf("analysis: shard %d cannot fail, there are %d", l.Shard+1, o.Shards)
 		}
 		if l.At < 0 || l.For < 0 {
-			return o, errors.New("analysis: a shard cannot be lost at a negative time, or for one")
+			return o, errors.New("analysis: the time and duration of a shard's failure must not be negative")
 		}
 	}
 	return o, nil

@@ -120,7 +120,7 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 		return o, fmt.Errorf("analysis: a mitigation timeout of %v is not whole seconds, up to 7 days", o.MitigationTimeout)
 	}
 	if !(o.MaxClientsPct >= 0 && o.MaxClientsPct <= 100) {
-		return o, fmt.Errorf("analysis: %v%% of clients is no share of them", o.MaxClientsPct)
+		return o, fmt.Errorf("analysis: %v%% is not a percentage of clients", o.MaxClientsPct)
 	}
 	o.MaxClientsPct = cmp.Or(o.MaxClientsPct, 0.1)
 	return o, o.setDefaults()

@@ -234,7 +234,7 @@ func TestSweepOptions(t *testing.T) {
 		{"characteristics twice", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{ip, path}, {ip}, {ip, path}}}, "ip+path is given twice"},
 		{"a characteristic twice", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{ip, ip}}}, "ip is given twice"},
 		{"no characteristic", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{}}}, "a list of characteristics is empty"},
-		{"a share of more than all", analysis.SweepOptions{MaxClientsPct: 101}, "no share"},
+		{"a share of more than all", analysis.SweepOptions{MaxClientsPct: 101}, "not a percentage"},
 		{"a timeout of half a second", analysis.SweepOptions{MitigationTimeout: time.Second / 2}, "mitigation timeout"},
 		{"a negative Top", analysis.SweepOptions{ReportOptions: analysis.ReportOptions{Top: -1}}, "Top"},
 	} {
@@ -296,7 +296,7 @@ func TestSweepForgets(t *testing.T) {
 	}
 	for _, c := range s.Report().Curves {
 		if c.Clients != clients+1 || c.Cells[0].Clients != 10 || c.Cells[0].Refused != 10 {
-			t.Errorf("%d clients, %d of them touched with %d requests; want %d, 10, 10", c.Clients, c.Cells[0].Clients, c.Cells[0].Refused, clients+1)
+			t.Errorf("%d clients, %d of them affected with %d requests; want %d, 10, 10", c.Clients, c.Cells[0].Clients, c.Cells[0].Refused, clients+1)
 		}
 	}
 }

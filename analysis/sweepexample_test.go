@@ -39,25 +39,25 @@ func ExampleSweep() {
 	//
 	// Recommended thresholds
 	//   Each threshold is tried as a rule by itself, on every request. The recommended one is the
-	//   smallest that touches (refuses requests of) at most 10% of the clients. Top 1 and top 10 are the
+	//   smallest that affects (refuses requests of) at most 10% of the clients. Top 1 and top 10 are the
 	//   shares of the refused requests made by the client, and the ten clients, with the most of them.
-	//   ip in 1m  1  touches 1 of 10 clients (10%), refuses 85.4% of all
+	//   ip in 1m  1  affects 1 of 10 clients (10%), refuses 85.4% of all
 	//
 	// ip in 1m: 10 clients
 	//
-	//   threshold  clients touched       %  requests refused      %   top 1  top 10
-	//           1                1  10.000               589  85.36  100.0%  100.0%  recommended
-	//           2                1  10.000               579  83.91  100.0%  100.0%
-	//          10                1  10.000               499  72.32  100.0%  100.0%
-	//         100                0   0.000                 0   0.00
+	//   threshold  clients affected       %  requests refused      %   top 1  top 10
+	//           1                 1  10.000               589  85.36  100.0%  100.0%  recommended
+	//           2                 1  10.000               579  83.91  100.0%  100.0%
+	//          10                 1  10.000               499  72.32  100.0%  100.0%
+	//         100                 0   0.000                 0   0.00
 	//
 	//   Most refused at 1 in 1m
 	//   client   refused  share
 	//   machine      589   100%
 	//
 	// As rules
-	//   Of each characteristic the period whose recommended threshold refuses most. The others would
-	//   refuse the same clients again.
+	//   For each characteristic, the period whose recommended threshold refuses most. The others would
+	//   refuse the same clients.
 	//
 	// # recommended thresholds as rules: keep those that you want
 	// rules:

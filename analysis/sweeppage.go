@@ -13,7 +13,7 @@ import (
 func (r *SweepReport) Document() page.Document {
 	d := page.Document{Title: "Choosing a threshold", Lead: page.Count(r.Requests, "request") + page.When(r.Requests > 0, "%s", figure.Between(r.From, r.To)), Data: r}
 	all := page.Section{Title: "Recommended thresholds", Blocks: []page.Block{
-		page.Paragraph(fmt.Sprintf("Each threshold is tried as a rule by itself, on every request%s. The recommended one is the smallest that touches (refuses requests of) at most %.4g%% of the clients. Top 1 and top 10 are the shares of the refused requests made by the client, and the ten clients, with the most of them.",
+		page.Paragraph(fmt.Sprintf("Each threshold is tried as a rule by itself, on every request%s. The recommended one is the smallest that affects (refuses requests of) at most %.4g%% of the clients. Top 1 and top 10 are the shares of the refused requests made by the client, and the ten clients, with the most of them.",
 			page.When(r.MitigationTimeoutS > 0, ", with mitigations of at least %s", figure.Period(r.MitigationTimeoutS)), r.MaxClientsPct)),
 	}}
 	var facts page.Facts
@@ -30,13 +30,13 @@ func (r *SweepReport) Document() page.Document {
 	for i := range r.Curves {
 		c := &r.Curves[i]
 		d.Sections = append(d.Sections, c.section())
-		f := page.Fact{Name: c.name(), Value: "none", Note: "every threshold touches more: try greater ones"}
+		f := page.Fact{Name: c.name(), Value: "none", Note: "every threshold affects more: try greater ones"}
 		if c.Clients == 0 {
 			f.Note = "no request was counted"
 		}
 		if cell := c.recommended(); cell != nil {
 			f.Value = page.Grouped(cell.Threshold)
-			f.Note = fmt.Sprintf("touches %s of %s (%.3g%%), refuses %.3g%% of all", page.Grouped(cell.Clients), page.Count(c.Clients, "client"), cell.ClientsPct, cell.RefusedPct)
+			f.Note = fmt.Sprintf("affects %s of %s (%.3g%%), refuses %.3g%% of all", page.Grouped(cell.Clients), page.Count(c.Clients, "client"), cell.ClientsPct, cell.RefusedPct)
 		}
 		if c.Best {
 			heading, one, _ := strings.Cut(c.Rule, "\n")
@@ -52,7 +52,7 @@ func (r *SweepReport) Document() page.Document {
 	d.Sections = slices.Insert(d.Sections, 0, all)
 	if rules.Len() > 0 {
 		d.Sections = append(d.Sections, page.Section{Title: "As rules", Blocks: []page.Block{
-			page.Paragraph("Of each characteristic the period whose recommended threshold refuses most. The others would refuse the same clients again."),
+			page.Paragraph("For each characteristic, the period whose recommended threshold refuses most. The others would refuse the same clients."),
 			page.Code{Title: "recommended thresholds as rules: keep those that you want", Text: rules.String()},
 		}})
 	}
@@ -63,9 +63,9 @@ func (r *SweepReport) Document() page.Document {
 func (r *SweepReport) plot(curves []Curve) page.Block {
 	first := &curves[0]
 	plot := page.Lines{
-		Title: "Clients touched by a threshold, counted by " + first.characteristics(),
+		Title: "Clients affected by a threshold, counted by " + first.characteristics(),
 		Note:  "Clients whose peak exceeds the threshold. Large dot: recommended. Ring: the knee, where the curve turns most, with both axes logarithmic.",
-		X:     page.Axis{Name: "threshold, requests per period", Scale: page.Logarithmic}, Y: page.Axis{Name: "clients touched", Scale: page.Counts}, What: "period",
+		X:     page.Axis{Name: "threshold, requests per period", Scale: page.Logarithmic}, Y: page.Axis{Name: "clients affected", Scale: page.Counts}, What: "period",
 	}
 	if budget := r.MaxClientsPct / 100 * float64(first.Clients); budget >= 1 {
 		plot.Cuts = []page.Cut{{At: budget, Name: fmt.Sprintf("%.4g%% of %s", r.MaxClientsPct, page.Count(first.Clients, "client"))}}
@@ -88,8 +88,8 @@ func (r *SweepReport) plot(curves []Curve) page.Block {
 // tradeOff plots the share of refused traffic against the number of affected clients.
 func tradeOff(curves []Curve) page.Block {
 	plot := page.Lines{
-		Title: "Refused traffic against touched clients, counted by " + curves[0].characteristics(), Note: "Each dot is a threshold. To the upper left is better: much refused, few touched.",
-		X: page.Axis{Name: "clients touched, %", Scale: page.Logarithmic}, Y: page.Axis{Name: "requests refused, %"}, What: "period",
+		Title: "Refused traffic against affected clients, counted by " + curves[0].characteristics(), Note: "Each dot is a threshold. Better is to the upper left: much refused, few clients affected.",
+		X: page.Axis{Name: "clients affected, %", Scale: page.Logarithmic}, Y: page.Axis{Name: "requests refused, %"}, What: "period",
 	}
 	for i := range curves {
 		c := &curves[i]
@@ -121,7 +121,7 @@ func addLine(plot *page.Lines, l page.Line) {
 }
 
 func (c *Curve) tip(cell *Cell) string {
-	return fmt.Sprintf("%s in %s\ntouches %s (%.3g%%)\nrefuses %s (%.3g%%)", page.Grouped(cell.Threshold), figure.Period(c.PeriodS),
+	return fmt.Sprintf("%s in %s\naffects %s (%.3g%%)\nrefuses %s (%.3g%%)", page.Grouped(cell.Threshold), figure.Period(c.PeriodS),
 		page.Count(cell.Clients, "client"), cell.ClientsPct, page.Count(cell.Refused, "request"), cell.RefusedPct)
 }
 
@@ -153,9 +153,9 @@ func (c *Curve) recommended() *Cell {
 func (c *Curve) section() page.Section {
 	s := page.Section{Title: c.name() + ": " + page.Count(c.Clients, "client")}
 	if c.Clients == 1 {
-		s.Blocks = append(s.Blocks, page.Paragraph("All requests have the same "+c.characteristics()+": perhaps the log does not tell it."))
+		s.Blocks = append(s.Blocks, page.Paragraph("All requests have the same "+c.characteristics()+": perhaps the log does not contain it."))
 	}
-	table := page.Table{Columns: page.Columns("threshold", "clients touched", "%", "requests refused", "%", "top 1", "top 10")}
+	table := page.Table{Columns: page.Columns("threshold", "clients affected", "%", "requests refused", "%", "top 1", "top 10")}
 	table.Columns[0].Numbers = true
 	for _, cell := range c.shown() {
 		row := page.Row{Strong: cell.Threshold == c.Recommended, Cells: []string{page.Grouped(cell.Threshold), page.Grouped(cell.Clients), fmt.Sprintf("%.3f", cell.ClientsPct),

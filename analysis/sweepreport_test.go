@@ -82,7 +82,7 @@ func TestSweepRecommends(t *testing.T) {
 	}
 	report = sweep(t, office(), analysis.SweepOptions{MaxClientsPct: 0.01, Thresholds: []uint64{5, 10}})
 	if c := report.Curves[0]; c.Recommended != 0 || c.Rule != "" || c.Timeline != nil {
-		t.Errorf("recommended %d with the rule %q where each threshold touches too many", c.Recommended, c.Rule)
+		t.Errorf("recommended %d with the rule %q where each threshold affects too many", c.Recommended, c.Rule)
 	}
 }
 

@@ -61,7 +61,7 @@ func TestClockStep(t *testing.T) {
 		if err := (&load.Report{ClockStepMS: ms}).Document().WriteText(&text); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(text.String(), "THE CLOCK WAS SET by"); got != want {
+		if got := strings.Contains(text.String(), "THE CLOCK WAS CHANGED by"); got != want {
 			t.Errorf("a clock step of %v ms is reported: %t, want %t:\n%s", ms, got, want, text.String())
 		}
 	}

@@ -114,7 +114,7 @@ func (b *block) parse(w *worker) {
 	b.lines, b.malformed, b.unnamed, b.steps = b.long, b.long, 0, 0
 	b.size = int64(len(b.text))
 	for i := range b.long {
-		w.sample(b, i, "longer than a line may be", nil)
+		w.sample(b, i, "the line is too long", nil)
 	}
 	r := &w.record
 	r.need = w.need
@@ -122,7 +122,7 @@ func (b *block) parse(w *worker) {
 	if p, prefixed := b.layout.(prefixed); prefixed && p.parts {
 		w.joiner.max, w.joiner.lost = w.maxLine, func(line int64, part []byte) {
 			b.malformed++
-			w.sample(b, line, "part of a line whose last part is missing", part)
+			w.sample(b, line, "part of a line whose end is missing", part)
 		}
 		defer w.joiner.expire(math.MaxInt)
 	} else {
@@ -137,7 +137,7 @@ func (b *block) parse(w *worker) {
 		}
 		b.lines++
 		if b.torn && text == nil {
-			w.malformed(b, "cut off, as the file is", s)
+			w.malformed(b, "truncated, as the file is", s)
 			continue
 		}
 		if n := len(s); n > 0 && s[n-1] == '\r' {
@@ -154,7 +154,7 @@ func (b *block) parse(w *worker) {
 			}
 		}
 		if len(s) > w.maxLine {
-			w.malformed(b, "longer than a line may be", s)
+			w.malformed(b, "the line is too long", s)
 			continue
 		}
 		r.reset()

@@ -109,7 +109,7 @@ func TestTimesOfW3C(t *testing.T) {
 		{"both", "#Fields: date-local time-local date time c-ip\n2026-01-02 16:04:05 2026-01-02 15:04:05 203.0.113.7\n"},
 		{"both, local last", "#Fields: date time c-ip date-local time-local\n2026-01-02 15:04:05 203.0.113.7 2026-01-02 16:04:05\n"},
 		{"an offset", "#GMT-Offset: -0800\n#Fields: date time c-ip\n2026-01-02 07:04:05 203.0.113.7\n"},
-		{"an offset that concerns no time since the epoch", "#GMT-Offset: -0800\n#Fields: timestamp c-ip\n1767366245 203.0.113.7\n"},
+		{"an offset that applies to no time since the epoch", "#GMT-Offset: -0800\n#Fields: timestamp c-ip\n1767366245 203.0.113.7\n"},
 	} {
 		l, err := text(test.text, accesslog.Options{Location: berlin})
 		if err != nil {
@@ -253,12 +253,12 @@ func TestBadDescriptions(t *testing.T) {
 		"%h %u %Q%":                        "has no directive after %",
 		"%h%t":                             "nothing between %h and the next variable",
 		"%u %t":                            "no variable of the pattern",
-		"json:size=bytes":                  `there is no field "size" to be named`,
+		"json:size=bytes":                  `unknown field "size"`,
 		"alb:client=ip":                    "the fields of alb have no names",
 		"w3c:time=at":                      "only client and fields can be named",
 		"$remote_addr$status":              "nothing between $remote_addr and the next variable",
 		"$remote_addr $":                   "a $ without a name",
-		"${remote_addr":                    "a brace that nothing closes",
+		"${remote_addr":                    "an unclosed brace",
 		"$status $time_local":              "no variable of the pattern",
 		"$remote_addr [$time] $ip $client": "",
 		"$remote_addr $status":             "has the time",

@@ -92,7 +92,7 @@ func (f Format) reader(change map[string]string) (layout, error) {
 		c := *f.layout.(*columns)
 		for key := range change {
 			if key != "client" && key != "fields" {
-				return nil, fmt.Errorf("accesslog: of %s only client and fields can be named", f.Name)
+				return nil, fmt.Errorf("accesslog: for %s, only client and fields can be named", f.Name)
 			}
 		}
 		c.client = change["client"]
@@ -139,7 +139,7 @@ func (n *names) set(key string, paths []string) error {
 	}
 	name, isHeader := strings.CutPrefix(key, "header:")
 	if !isHeader {
-		return fmt.Errorf("accesslog: there is no field %q to be named: use time, client, request, method, host, path, query, status, attack, or header:Name", key)
+		return fmt.Errorf("accesslog: unknown field %q: use time, client, request, method, host, path, query, status, attack, or header:Name", key)
 	}
 	if n.header == nil {
 		n.header = map[string][]string{}

@@ -20,7 +20,7 @@ func (haproxy) parse(s []byte, r *record) string {
 	}
 	frontend, rest := cutWord(rest)
 	if n := len(frontend); n > 0 && frontend[n-1] == ':' {
-		return "not a request, but what became of a connection"
+		return "about a connection, not a request"
 	}
 	server, rest := cutWord(rest)
 	timers, rest := cutWord(rest)

@@ -127,10 +127,10 @@ func (o *objects) parse(s []byte, r *record) string {
 	default:
 		p := scanner{s[i+1:], r}
 		if !p.object(&o.shape, slots, 0) {
-			return "no whole JSON object"
+			return "incomplete JSON object"
 		}
 		if len(bytes.TrimSpace(p.s)) > 0 {
-			return "more than a JSON object"
+			return "text after the JSON object"
 		}
 	}
 	first := func(list []int) value {
@@ -155,7 +155,7 @@ func (o *objects) parse(s []byte, r *record) string {
 		return "no status"
 	}
 	if !o.readTime(slots, r) && !(o.names.logfmt && r.leadingTime(s)) {
-		return "no time that can be read"
+		return "unreadable time"
 	}
 	if r.client = firstOf(r.plainOf(get(client))); len(r.client) == 0 {
 		if !slices.ContainsFunc(o.of[client], func(i int) bool { return string(slots[i].text) == "-" }) {

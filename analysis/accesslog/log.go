@@ -65,7 +65,7 @@ const (
 
 func (o Options) withDefaults() (Options, error) {
 	if o.Workers < 0 || o.Buffer < 0 || o.MaxLine < 0 || o.Samples < 0 {
-		return o, errors.New("accesslog: a negative option")
+		return o, errors.New("accesslog: options must not be negative")
 	}
 	if o.Sort < SortMemory || o.Sort > SortDisk {
 		return o, fmt.Errorf("accesslog: unknown sort %d", o.Sort)

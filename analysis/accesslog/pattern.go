@@ -16,7 +16,7 @@ type pattern struct {
 	fold  bool // treat several spaces as one
 }
 
-const otherBeginning = "not as the format begins"
+const otherBeginning = "the line does not begin as the format does"
 
 // A part is a variable of a pattern.
 type part struct {
@@ -124,7 +124,7 @@ func ofNginx(text string) (lead string, parts []part, err error) {
 		var name, until string
 		if inner, ok := strings.CutPrefix(rest, "{"); ok {
 			if name, rest, ok = strings.Cut(inner, "}"); !ok {
-				return "", nil, fmt.Errorf("has a brace that nothing closes")
+				return "", nil, fmt.Errorf("has an unclosed brace")
 			}
 		} else {
 			end := strings.IndexFunc(rest, func(c rune) bool {
@@ -186,7 +186,7 @@ func (p *pattern) bind(text string) error {
 func patternTime(r *record, text []byte) string {
 	var ok bool
 	if r.time, ok = r.clock.any(text); !ok {
-		return "no time that can be read"
+		return "unreadable time"
 	}
 	return ""
 }
@@ -209,7 +209,7 @@ func patternClient(r *record, text []byte) string {
 func patternPeer(r *record, text []byte) string {
 	r.client = withoutItsPort(text)
 	if !missing(text) && !addressOf(r.client).IsValid() || len(text) == 0 {
-		return "no address of a client"
+		return "no client address"
 	}
 	return ""
 }

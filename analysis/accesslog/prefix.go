@@ -12,7 +12,7 @@ type prefixed struct {
 func (p prefixed) parse(s []byte, r *record) string {
 	if rest, ok := p.cut(s); ok {
 		if s = rest; len(s) == 0 {
-			return "nothing after what was put in front"
+			return "nothing after the prefix"
 		}
 	}
 	return p.layout.parse(s, r)

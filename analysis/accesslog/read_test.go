@@ -131,8 +131,8 @@ func TestTornCompression(t *testing.T) {
 			if !s.Files[0].Torn || s.Files[1].Torn {
 				t.Errorf("torn: %v and %v, want the first", s.Files[0].Torn, s.Files[1].Torn)
 			}
-			if s.Malformed > 1 || s.Malformed == 1 && !strings.HasPrefix(s.Samples[0].Reason, "cut off") {
-				t.Errorf("malformed: %+v, want at most the line that is cut off", s.Samples)
+			if s.Malformed > 1 || s.Malformed == 1 && !strings.HasPrefix(s.Samples[0].Reason, "truncated") {
+				t.Errorf("malformed: %+v, want at most the truncated line", s.Samples)
 			}
 		})
 	}
@@ -244,7 +244,7 @@ func TestLongLines(t *testing.T) {
 		var lines []int64
 		for _, s := range l.Stats().Samples {
 			lines = append(lines, s.Line)
-			if s.Reason != "longer than a line may be" {
+			if s.Reason != "the line is too long" {
 				t.Errorf("line %d: %s", s.Line, s.Reason)
 			}
 		}

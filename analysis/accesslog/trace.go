@@ -15,11 +15,11 @@ func (trace) parse(s []byte, r *record) string {
 	case len(client) == 0:
 		return "no client"
 	case bytes.IndexByte(client, '\t') >= 0:
-		return "more than time and client"
+		return "more than a time and a client"
 	}
 	t, ok := unix(s[:i])
 	if !ok {
-		return "the time is no number of seconds"
+		return "the time is not a number of seconds"
 	}
 	r.time, r.client = t, client
 	return ""

@@ -182,7 +182,7 @@ func (c *columns) parse(s []byte, r *record) string {
 			t, ok = r.clock.any(text)
 		}
 		if !ok {
-			return "no time that can be read"
+			return "unreadable time"
 		}
 		day, of, part, dated = 0, t/second, t%second, true
 	}

@@ -58,7 +58,7 @@ const maxLimits = 32 // per period, so that their flags fit in one word
 
 func (o Options) withDefaults() (Options, error) {
 	if len(o.Limits) == 0 {
-		return o, errors.New("accuracy: no limit is given")
+		return o, errors.New("accuracy: no limit given")
 	}
 	seen := map[Limit]bool{}
 	for _, l := range o.Limits {

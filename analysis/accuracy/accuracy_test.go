@@ -234,7 +234,7 @@ func TestAccuracyOptions(t *testing.T) {
 		o    accuracy.Options
 		want string // substring of the error
 	}{
-		{"no limit", accuracy.Options{}, "no limit is given"},
+		{"no limit", accuracy.Options{}, "no limit given"},
 		{"threshold 0", accuracy.Options{Limits: []accuracy.Limit{{0, 60e6}}}, "threshold of 0"},
 		{"half a second", accuracy.Options{Limits: []accuracy.Limit{{1, 5e5}}}, "500ms is not whole seconds"},
 		{"the same twice", accuracy.Options{Limits: []accuracy.Limit{minute, minute}}, "the limit 50/1m is given twice"},

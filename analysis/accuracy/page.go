@@ -39,7 +39,7 @@ func limitSection(results []Result) page.Section {
 	}
 	facts := page.Facts{
 		{Name: "over by the exact log", Value: page.Grouped(first.ExactOver), Note: fmt.Sprintf("%s of the requests, of %s of %s clients", page.Percent(first.ExactOver, first.Requests), page.Grouped(first.SourcesExactOver), page.Grouped(first.Sources))},
-		{Name: "near the threshold", Value: fmt.Sprintf("%.4g%%", first.NearPct), Note: "of the requests, from half of it to twice: hardly any others are decided wrongly"},
+		{Name: "near the threshold", Value: fmt.Sprintf("%.4g%%", first.NearPct), Note: "of the requests, from half of it to twice: nearly all wrong decisions are about these"},
 		{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", first.WrongPct), Note: fmt.Sprintf("%s wrongly allowed, %s wrongly limited%s", page.Grouped(first.WronglyAllowed), page.Grouped(first.WronglyLimited),
 			over(func(p *PhaseRange) string { return fmt.Sprintf("%.4f–%.4f%%", p.WrongPct[0], p.WrongPct[1]) }))},
 		{Name: "mean difference", Value: fmt.Sprintf("%.2f%%", 100*first.MeanAbsRelErr), Note: fmt.Sprintf("from the exact number, signed %+.2f%%; %.2f%% for the mean client%s", 100*first.MeanSignedRelErr, 100*first.MeanAbsRelErrPerSource,
@@ -55,7 +55,7 @@ func limitSection(results []Result) page.Section {
 				return fmt.Sprintf("%d–%d", p.SourcesLimitedButNeverOver[0], p.SourcesLimitedButNeverOver[1])
 			})},
 	}
-	scatter := page.Scatter{Title: "Error against memory", Note: "to the lower left is better; no estimator beats those that are joined",
+	scatter := page.Scatter{Title: "Error against memory", Note: "better is to the lower left; no estimator beats those that are joined",
 		XName: "bytes per client, without keys", YName: "wrong decisions, % of requests"}
 	bars := page.Bars{Title: "Wrong decisions", Note: "share of all requests", What: "estimator", Parts: []string{"wrongly allowed", "wrongly limited"}}
 	table := page.Table{Title: "Estimators", Columns: page.Columns("estimator", "bytes/client", "wrong %", "allowed", "limited", "mean diff. %", "missed", "wrongly limited")}

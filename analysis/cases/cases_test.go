@@ -108,14 +108,14 @@ func TestInvalidCases(t *testing.T) {
 		{"a status", request("at: 0s, status: 20, expect: passed"), `1:54: status cannot be 20`},
 		{"an unknown verdict", request("at: 0s, expect: blockt"), `1:54: expect cannot be "blockt" (did you mean blocked?)`},
 		{"a verdict that cannot be", request("at: 0s, expect: unavailable"), `1:54: expect cannot be "unavailable"`},
-		{"two expectations", request("at: 0s, expect: passed, refused: 0"), `1:37: expect and refused are both there`},
+		{"two expectations", request("at: 0s, expect: passed, refused: 0"), `1:37: expect and refused are both set`},
 		{"more refused than asked", request("at: 0s, refused: 2"), `1:37: 2 of 1 requests cannot be refused`},
 		{"a rule that passes", request("at: 0s, expect: passed, rule: all"), `1:68: rule expects nothing here`},
 		{"a rule and no verdict", request("at: 0s, rule: all}, {at: 0s, expect: passed"), `1:52: rule expects nothing here`},
-		{"no expectation", request("at: 0s"), `1:36: nothing is expected of the case`},
+		{"no expectation", request("at: 0s"), `1:36: the case expects nothing`},
 		{"a header", request("at: 0s, header: [a], expect: passed"), `1:54: header is a list, not a mapping`},
 		{"a header's value", request("at: 0s, header: {a: 1}, expect: passed"), `1:58: header a is the number 1, not a string`},
-		{"a name twice", "cases: [{name: a, requests: [{at: 0s, expect: passed}]}, {name: a, requests: [{at: 0s, expect: passed}]}]", `1:65: there is a case of this name already`},
+		{"a name twice", "cases: [{name: a, requests: [{at: 0s, expect: passed}]}, {name: a, requests: [{at: 0s, expect: passed}]}]", `1:65: another case has this name`},
 		{"no name", "cases: [{requests: [{at: 0s, expect: passed}]}]", `1:9: a case has no name`},
 	} {
 		_, err := cases.Parse("cases.yaml", []byte(tt.text))

@@ -106,10 +106,10 @@ func (r *caseReader) list(n *yaml.Node) {
 	for _, each := range r.Sequence(n, "cases", `begin every case with "- name:"`, "") {
 		c := testCase{line: each.Line}
 		r.Mapping(each, "a case", "write name: and requests:", []strictyaml.Field{
-			{Name: "name", Need: "name: and what is shown by this case", Read: func(n *yaml.Node) {
+			{Name: "name", Need: "name: and what the case shows", Read: func(n *yaml.Node) {
 				var ok bool
 				if c.name, ok = r.Text(n, "name"); ok && named[c.name] {
-					r.Fail(n, "give every case a name of its own", "there is a case of this name already")
+					r.Fail(n, "give every case a name of its own", "another case has this name")
 				}
 				named[c.name] = true
 			}},
@@ -121,7 +121,7 @@ func (r *caseReader) list(n *yaml.Node) {
 					c.groups = append(c.groups, g)
 				}
 				if !expects && c.groups != nil {
-					r.Fail(n, "write expect: blocked, or refused: 3, where something is to be shown", "nothing is expected of the case")
+					r.Fail(n, "write expect: blocked, or refused: 3, for at least one entry", "the case expects nothing")
 				}
 			}},
 		})
@@ -193,7 +193,7 @@ func (r *caseReader) check(n *yaml.Node, g *requestGroup) {
 		r.Fail(n, "end it within a year", "the last of the requests comes too late")
 	}
 	if g.refused != nil && g.expect != "" {
-		r.Fail(n, "remove one of them", "expect and refused are both there")
+		r.Fail(n, "remove one of them", "expect and refused are both set")
 	}
 	if g.refused != nil && *g.refused > g.count {
 		r.Fail(n, "write a number up to count", "%d of %d requests cannot be refused", *g.refused, g.count)

@@ -161,9 +161,9 @@ func TestEnforce(t *testing.T) {
 		{rules: "{id: all, characteristics: [ip], limits: [{threshold: 3, period: 10s}]}", want: decisions.Change{Refused: 1, KeysRefused: 1, NewlyAllowed: 1}},
 		{rules: "{id: all, characteristics: [ip], limits: [{threshold: 100, period: 1h}]}", want: decisions.Change{NewlyAllowed: 2}},
 		{rules: "{id: all, characteristics: [ip], limits: [{threshold: 1, period: 10s}], mitigation_timeout: 30s}", want: decisions.Change{Refused: 4, KeysRefused: 1, NewlyRefused: 2}},
-		{rules: "{id: all, characteristics: [host], limits: [{threshold: 1, period: 10s}]}", err: `rules.yaml:1:9: rule all counts other requests than those in the log, so that it cannot be asked about: "All requests are counted for each host", and in the log`},
+		{rules: "{id: all, characteristics: [host], limits: [{threshold: 1, period: 10s}]}", err: `rules.yaml:1:9: rule all counts other requests than those in the log, so its decisions cannot be determined: "All requests are counted for each host", but `},
 		{rules: "{id: all, match: {paths: [/a]}, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}", err: "counts other requests"},
-		{rules: "{id: more, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}", err: "no rule is in the log, which has all"},
+		{rules: "{id: more, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}", err: "none of the rules is in the log, which has all"},
 	} {
 		set, err := rule.Parse("rules.yaml", []byte("rules: ["+test.rules+"]"))
 		if err != nil {
@@ -200,9 +200,9 @@ func TestEnforce(t *testing.T) {
 // Logs that do not belong together are refused with a hint.
 func TestLogsThatDoNotBelongTogether(t *testing.T) {
 	for line, want := range map[string]string{
-		strings.Replace(otherNode, `"aa"`, `"bb"`, 1):                      "file1:2: node n2 has another secret than node n1 in file0:1: these are logs of different PoPs",
+		strings.Replace(otherNode, `"aa"`, `"bb"`, 1):                      "file1:2: node n2 has a different secret from node n1 in file0:1: these are logs of different PoPs",
 		strings.Replace(otherNode, "0.5", "0.25", 1):                       "file1:2: node n2 logs a share of 0.25 of the keys, and node n1 in file0:1 one of 0.5: replay logs of one share",
-		strings.Replace(otherNode, `"share"`, `"clients":true,"share"`, 1): "another log_clients",
+		strings.Replace(otherNode, `"share"`, `"clients":true,"share"`, 1): "a different log_clients",
 		begins: "file1:2: the lines of node n1 that begin here are in file0:1, too: give each log once",
 		strings.Replace(otherNode, `"version":1`, `"version":2`, 1): "file1:2: the decision log has version 2 of the format, this program reads version 1",
 	} {

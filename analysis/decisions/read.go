@@ -223,9 +223,9 @@ func (r *reading) begin(line decision.Line) error {
 	}
 	switch first := r.first; {
 	case line.Secret != first.Secret:
-		return fail("node %s has another secret than node %s in %s: these are logs of different PoPs", line.Node, first.Node, r.firstFile)
+		return fail("node %s has a different secret from node %s in %s: these are logs of different PoPs", line.Node, first.Node, r.firstFile)
 	case line.Clients != first.Clients:
-		return fail("node %s logs with another log_clients than node %s in %s: their keys cannot be matched", line.Node, first.Node, r.firstFile)
+		return fail("node %s logs with a different log_clients from node %s in %s: their keys cannot be matched", line.Node, first.Node, r.firstFile)
 	case line.Share != first.Share:
 		return fail("node %s logs a share of %v of the keys, and node %s in %s one of %v: replay logs of one share", line.Node, line.Share, first.Node, r.firstFile, first.Share)
 	}

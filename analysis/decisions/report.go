@@ -29,7 +29,7 @@ func (r *Report) Document() page.Document {
 				"each request at once, decides as the node did; otherwise lag is: the time from a request until all nodes act on it.")}})
 	case slices.ContainsFunc(r.Rules, func(r RuleReport) bool { return r.Change != nil }):
 		d.Title = "What the rules would have decided"
-		d.Sections = append(d.Sections, page.Section{Title: "How it is found out", Blocks: []page.Block{page.Paragraph(
+		d.Sections = append(d.Sections, page.Section{Title: "How it is determined", Blocks: []page.Block{page.Paragraph(
 			"A limiter with the new limits decides the same requests. It estimates as nodes do, and learns of each request at once.")}})
 	}
 	for i := range r.Rules {
@@ -83,8 +83,8 @@ func (r *RuleReport) section() page.Section {
 	}
 	note(r.Other, "Not judged: %s that another key or an operator refused.")
 	note(r.Unavailable, "Not judged: %s refused because a shard was unavailable.")
-	note(r.WarmUp, "Not judged: %s so early that the lines that decided them may be missing.")
-	note(r.Assumed, "Of %s that were refused nobody knows the answer; each counts as much as the rule says.")
+	note(r.WarmUp, "Not judged: %s so early that they may depend on earlier lines, which are missing.")
+	note(r.Assumed, "The origin's answers to %s are unknown because they were refused; each counts as much as the rule says.")
 	return page.Section{Title: title, Blocks: []page.Block{facts, bars, page.Paragraph(strings.Join(notes, " "))}}
 }
 

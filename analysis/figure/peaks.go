@@ -64,6 +64,6 @@ func PlotPeaks(bins []PeakBin, what string, threshold uint64, seconds int64) pag
 			over += b.Clients
 		}
 	}
-	h.CutName = fmt.Sprintf("here the rule cuts: %s over", page.Grouped(over))
+	h.CutName = fmt.Sprintf("the threshold: %s over", page.Grouped(over))
 	return h
 }

@@ -100,7 +100,7 @@ var invalid = []struct {
 	{"clients of a flood", head + "steady: {clients: 3, rate: 1/s}\n  clients_of: b\n- name: b\n  random_keys: {rate: 1/s}\n", []string{`m.yaml:5:15: the clients of "b" never return (name a component of another kind)`}},
 	{"more clients than there are", head + "steady: {clients: 3, rate: 1/s}\n  clients_of: b\n- name: b\n  steady: {clients: 2, rate: 1/s}\n", []string{`m.yaml:5:15: "b" has only 2 clients (use at most as many)`}},
 	{"clients with two addresses", head + "steady: {clients: 3, rate: 1/s}\n  clients_of: b\n  addresses: [192.0.2.0/24]\n- name: b\n  steady: {clients: 3, rate: 1/s}\n", []string{`m.yaml:6:14: the clients of another component have addresses already (leave addresses out)`}},
-	{"same name", head + "steady: {clients: 3, rate: 1/s}\n- name: a\n  steady: {clients: 3, rate: 1/s}\n", []string{`m.yaml:5:9: there is a component "a" already (names must be unique)`}},
+	{"same name", head + "steady: {clients: 3, rate: 1/s}\n- name: a\n  steady: {clients: 3, rate: 1/s}\n", []string{`m.yaml:5:9: component "a" already exists (names must be unique)`}},
 	{"same addresses", head + "steady: {clients: 3, rate: 1/s}\n  addresses: [192.0.2.0/24]\n- name: b\n  steady: {clients: 3, rate: 1/s}\n  addresses: [192.0.2.128/25]\n", []string{`m.yaml:8:14: 192.0.2.128/25 overlaps 192.0.2.0/24 of another component (use clients_of for the same clients in two components)`}},
 	{"bad values of diurnal", head + "steady: {clients: 3, rate: 1/s}\n  attack: 1\n  diurnal: {depth: 2, period: 1s}\n", []string{
 		`m.yaml:5:11: attack is the number 1, not true or false (write attack: true)`,
