@@ -37,7 +37,7 @@ func startPop(t *testing.T, args ...string) *cluster {
 			c.shards = append(c.shards, m[3])
 		}
 	}
-	c.clients = regexp.MustCompile(`(?m)^  clients  (http://\S+)   every`).FindStringSubmatch(text)[1]
+	c.clients = regexp.MustCompile(`(?m)^  clients  (http://\S+)   each new connection`).FindStringSubmatch(text)[1]
 	if m := regexp.MustCompile(`(?m)^  shards   (.*)$`).FindStringSubmatch(text); m != nil {
 		c.shards = strings.Split(m[1], ", ")
 	}
