@@ -9,7 +9,7 @@ import (
 )
 
 // The number of allocations does not grow with the number of lines: batches and blocks are reused.
-func TestLinesAllocateNothing(t *testing.T) {
+func TestAllocations(t *testing.T) {
 	const lines = 50_000
 	for _, f := range accesslog.Formats() {
 		head, line := "", examples[f.Name]
@@ -46,7 +46,7 @@ func TestLinesAllocateNothing(t *testing.T) {
 
 // Retained memory does not grow with the number of lines either: entries are released once they have been
 // passed on.
-func TestEntriesAreReleased(t *testing.T) {
+func TestReleasedEntries(t *testing.T) {
 	const lines = 200_000
 	line := `203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /` + strings.Repeat("x", 200) + ` HTTP/1.1" 200 512 "-" "curl/8.5.0"` + "\n"
 	name := save(t, []byte(strings.Repeat(line, lines)))
@@ -64,7 +64,7 @@ func TestEntriesAreReleased(t *testing.T) {
 	if err := l.Entries(t.Context(), func(*accesslog.Entry) error {
 		if n++; n == lines-2000 {
 			if after := held(); after > before+20<<20 {
-				t.Errorf("%d MiB are held of entries that have %d MiB in all", (after-before)>>20, lines*len(line)>>20)
+				t.Errorf("%d MiB retained of %d MiB of entries", (after-before)>>20, lines*len(line)>>20)
 			}
 		}
 		return nil

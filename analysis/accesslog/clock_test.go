@@ -70,8 +70,8 @@ func TestTimes(t *testing.T) {
 		{"two points", "1.2.3", ""},
 		{"nothing after the point", "1767366245.", ""},
 		{"too many digits", "99999999999999999999999", ""},
-		{"more behind", "2026-01-02T15:04:05Zulu", ""},
-		{"nothing", "", ""},
+		{"trailing text", "2026-01-02T15:04:05Zulu", ""},
+		{"empty", "", ""},
 	} {
 		got, malformed := times(t, nil, test.text)
 		switch {
@@ -89,15 +89,15 @@ func TestDaylightSaving(t *testing.T) {
 		{"winter", "Europe/Berlin", "02/Jan/2026:15:04:05", "2026-01-02T14:04:05Z"},
 		{"summer", "Europe/Berlin", "02/Jul/2026:15:04:05", "2026-07-02T13:04:05Z"},
 		{"the last second before the gap", "Europe/Berlin", "29/Mar/2026:01:59:59", "2026-03-29T00:59:59Z"},
-		{"within the gap: as if it were not there yet", "Europe/Berlin", "29/Mar/2026:02:30:00", "2026-03-29T01:30:00Z"},
+		{"within the gap: the offset before it", "Europe/Berlin", "29/Mar/2026:02:30:00", "2026-03-29T01:30:00Z"},
 		{"after the gap", "Europe/Berlin", "29/Mar/2026:03:00:00", "2026-03-29T01:00:00Z"},
-		{"before the hour that comes twice", "Europe/Berlin", "25/Oct/2026:01:59:59", "2026-10-24T23:59:59Z"},
-		{"the hour that comes twice: the first", "Europe/Berlin", "25/Oct/2026:02:30:00", "2026-10-25T00:30:00Z"},
-		{"after it", "Europe/Berlin", "25/Oct/2026:03:00:00", "2026-10-25T02:00:00Z"},
-		{"west, twice", "America/New_York", "01/Nov/2026:01:30:00", "2026-11-01T05:30:00Z"},
+		{"before the repeated hour", "Europe/Berlin", "25/Oct/2026:01:59:59", "2026-10-24T23:59:59Z"},
+		{"the repeated hour: the first one", "Europe/Berlin", "25/Oct/2026:02:30:00", "2026-10-25T00:30:00Z"},
+		{"after the repeated hour", "Europe/Berlin", "25/Oct/2026:03:00:00", "2026-10-25T02:00:00Z"},
+		{"west, repeated hour", "America/New_York", "01/Nov/2026:01:30:00", "2026-11-01T05:30:00Z"},
 		{"west, gap", "America/New_York", "08/Mar/2026:02:30:00", "2026-03-08T07:30:00Z"},
-		{"half an hour, twice", "Australia/Lord_Howe", "05/Apr/2026:01:45:00", "2026-04-04T14:45:00Z"},
-		{"a zone that is given counts", "Europe/Berlin", "2026-07-02T15:04:05Z", "2026-07-02T15:04:05Z"},
+		{"repeated half hour", "Australia/Lord_Howe", "05/Apr/2026:01:45:00", "2026-04-04T14:45:00Z"},
+		{"an explicit zone", "Europe/Berlin", "2026-07-02T15:04:05Z", "2026-07-02T15:04:05Z"},
 	} {
 		location, err := time.LoadLocation(test.zone)
 		if err != nil {
@@ -111,7 +111,7 @@ func TestDaylightSaving(t *testing.T) {
 }
 
 // Any time that the standard library formats is parsed as that time, whatever was parsed before it.
-func TestTimesOfTheLibrary(t *testing.T) {
+func TestFormattedTimes(t *testing.T) {
 	zones := []*time.Location{time.UTC, time.FixedZone("", 5*3600+1800), time.FixedZone("", -9*3600-1800)}
 	rapid.Check(t, func(rt *rapid.T) {
 		var lines []string
@@ -140,7 +140,7 @@ func TestTimesOfTheLibrary(t *testing.T) {
 			sum -= at.UnixMicro()
 		}
 		if sum != 0 || l.Stats().Entries != int64(len(want)) {
-			rt.Errorf("%v are off by %dµs in sum", fmt.Sprint(lines), sum)
+			rt.Errorf("%v: times are off by %d µs in total", fmt.Sprint(lines), sum)
 		}
 	})
 }

@@ -29,14 +29,14 @@ func TestRefused(t *testing.T) {
 		{"BIND's log", "02-Jan-2026 15:04:05.123 client @0x1 203.0.113.7#53 (example.com): query: example.com IN A +E(0)K (10.0.0.1)\n", "a DNS server's log", ""},
 		{"dnsmasq's log", "Jan  2 15:04:05 dnsmasq[1]: query[A] example.com from 203.0.113.7\n", "a DNS server's log", ""},
 		{"xferlog", "Fri Jan  2 15:04:05 2026 1 203.0.113.7 512 /a b _ o r user ftp 0 * c\n", "an FTP server's log", ""},
-		{"auth.log", "Jan  2 15:04:05 host sshd[1]: Failed password for root from 203.0.113.7\n", "a system's log (syslog)", ""},
-		{"a VPC's flows", "2 123456789010 eni-1235b8ca 203.0.113.7 10.0.0.1 22 20641 6 20 4249 1767366245 1767366305 ACCEPT OK\n", "a log of flows in an AWS VPC", ""},
+		{"auth.log", "Jan  2 15:04:05 host sshd[1]: Failed password for root from 203.0.113.7\n", "a system log (syslog)", ""},
+		{"a VPC's flows", "2 123456789010 eni-1235b8ca 203.0.113.7 10.0.0.1 22 20641 6 20 4249 1767366245 1767366305 ACCEPT OK\n", "an AWS VPC flow log", ""},
 		{"an NLB's log", "tls 2.0 2026-01-02T15:04:05 net/lb/c6 c6 203.0.113.7:1 10.0.0.1:443 5 2 98 246 - arn\n", "the log of an AWS Network Load Balancer", ""},
 		{"HAProxy's TCP log", "Jan  2 15:04:05 lb haproxy[1]: 203.0.113.7:3 [02/Jan/2026:15:04:05.655] fe bck/srv1 0/0/5007 212 -- 0/0/0/0/3 0/0\n", "HAProxy's TCP log", "httplog"},
 		{"logfmt", "time=2026-01-02T15:04:05Z level=info msg=\"started\"\n", "an application's log in logfmt", ""},
-		{"an application's JSON", `{"time":"2026-01-02T15:04:05Z","level":"info","msg":"started"}` + "\n", "JSON objects that do not tell time, client, request and status under usual names", "json:time=at,client=ip"},
-		{"an application's JSON of requests", `{"level":"error","method":"POST","msg":"Unsuccessful","path":"/api","remote_ip":"203.0.113.7","time":"2026-01-02T15:04:05Z"}` + "\n", "JSON objects that do not tell time, client, request and status under usual names", ""},
-		{"Docker's JSON", `{"log":"203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] \"GET / HTTP/1.1\" 200 1\n","stream":"stdout","time":"2026-01-02T15:04:05.1Z"}` + "\n", "lines that Docker has put into JSON", "jq -rj .log"},
+		{"an application's JSON", `{"time":"2026-01-02T15:04:05Z","level":"info","msg":"started"}` + "\n", "JSON objects without known names for time, client, request and status", "json:time=at,client=ip"},
+		{"an application's JSON of requests", `{"level":"error","method":"POST","msg":"Unsuccessful","path":"/api","remote_ip":"203.0.113.7","time":"2026-01-02T15:04:05Z"}` + "\n", "JSON objects without known names for time, client, request and status", ""},
+		{"Docker's JSON", `{"log":"203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] \"GET / HTTP/1.1\" 200 1\n","stream":"stdout","time":"2026-01-02T15:04:05.1Z"}` + "\n", "lines that Docker wrapped in JSON", "jq -rj .log"},
 		{"CUPS's page log", "DeskJet root 1 [02/Jan/2026:15:04:05 +0000] 1 1 acme-123 localhost\n", "text in an unknown format", ""},
 		{"uWSGI's log", "[pid: 1|app: 0|req: 1/1] 203.0.113.7 () {32 vars in 12 bytes} [Fri Jan  2 15:04:05 2026] GET / => generated 0 bytes\n", "uWSGI's log", ""},
 		{"unbound's log", "[1767366245] unbound[1:0] info: 203.0.113.7 example.com. A IN\n", "a DNS server's log", ""},
@@ -44,7 +44,7 @@ func TestRefused(t *testing.T) {
 		{"a JSON array", `[{"ClientIP":"203.0.113.7"},{"ClientIP":"203.0.113.7"}]`, "a JSON array", "jq -c '.[]'"},
 		{"HTML", "<!DOCTYPE html>\n<html></html>\n", "XML or HTML", ""},
 		{"Zeek's dns.log", "#path\tdns\n#fields\tts\tid.orig_h\tquery\n1767366245.1\t203.0.113.7\texample.com\n", "Zeek's DNS (dns) log", "http.log"},
-		{"a log of Zeek's with no name to be shown", "#path\t\x1b[2J\n#fields\tts\tid.orig_h\n1767366245.1\t203.0.113.7\n", "a log of Zeek's that is not its http.log", "http.log"},
+		{"a Zeek log with an unprintable name", "#path\t\x1b[2J\n#fields\tts\tid.orig_h\n1767366245.1\t203.0.113.7\n", "a Zeek log other than http.log", "http.log"},
 		{"IIS's FTP log", "#Fields: date time c-ip cs-method cs-uri-stem sc-status\n2026-01-02 15:04:05 203.0.113.7 ControlChannelOpened - 0\n2026-01-02 15:04:05 203.0.113.7 USER a 331\n", "an FTP server's log", ""},
 		{"IIS's SMTP log", "#Fields: date time c-ip cs-method cs-uri-stem sc-status\n2026-01-02 15:04:05 203.0.113.7 EHLO - 250\n", "a mail server's log", ""},
 		{"no client", "#Fields: date time cs-method\n2026-01-02 15:04:05 GET\n", "a W3C log without the client's address", "c-ip"},
@@ -53,8 +53,8 @@ func TestRefused(t *testing.T) {
 		{"zip", "PK\x03\x04\x14\x00", "a zip archive", "unzip -p"},
 		{"UTF-16", "\xff\xfe2\x000\x003\x00", "text in UTF-16", "iconv"},
 		{"a program", "\x7fELF\x02\x01\x01\x00", "a program", ""},
-		{"noise", strings.Repeat("\x00\x01\x02\x03", 100), "binary data", ""},
-		{"noise with few zeros", strings.Repeat("\x03k\xfe9\x8e\xb1-\x17[\xd0\n", 100), "binary data", ""},
+		{"random bytes", strings.Repeat("\x00\x01\x02\x03", 100), "binary data", ""},
+		{"random bytes with few zeros", strings.Repeat("\x03k\xfe9\x8e\xb1-\x17[\xd0\n", 100), "binary data", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := text(test.text, accesslog.Options{})
@@ -98,7 +98,7 @@ func TestWithoutDirectives(t *testing.T) {
 }
 
 // Times in a W3C log are in UTC, unless its fields or directives say otherwise.
-func TestTimesOfW3C(t *testing.T) {
+func TestW3CTimes(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestTimesOfW3C(t *testing.T) {
 		{"both", "#Fields: date-local time-local date time c-ip\n2026-01-02 16:04:05 2026-01-02 15:04:05 203.0.113.7\n"},
 		{"both, local last", "#Fields: date time c-ip date-local time-local\n2026-01-02 15:04:05 203.0.113.7 2026-01-02 16:04:05\n"},
 		{"an offset", "#GMT-Offset: -0800\n#Fields: date time c-ip\n2026-01-02 07:04:05 203.0.113.7\n"},
-		{"an offset that applies to no time since the epoch", "#GMT-Offset: -0800\n#Fields: timestamp c-ip\n1767366245 203.0.113.7\n"},
+		{"an offset does not apply to times since the epoch", "#GMT-Offset: -0800\n#Fields: timestamp c-ip\n1767366245 203.0.113.7\n"},
 	} {
 		l, err := text(test.text, accesslog.Options{Location: berlin})
 		if err != nil {
@@ -156,7 +156,7 @@ func TestDescribedFormats(t *testing.T) {
 		want               accesslog.Entry
 	}{
 		{
-			"JSON with names of one's own",
+			"JSON with custom names",
 			"json:time=at,client=peer.addr,method=verb,host=site,path=what,query=rest,status=outcome,header:x-api-key=key",
 			`{"at":1767366245,"remote_addr":"10.0.0.1","peer":{"addr":"203.0.113.7:80"},"verb":"GET","site":"example.com","what":"/a","rest":"b=c","outcome":"200","key":"k"}`,
 			accesslog.Entry{Client: "203.0.113.7", Method: "GET", Host: "example.com", Path: "/a", Query: "b=c", Status: 200, Header: []accesslog.Field{{Name: "X-Api-Key", Value: "k"}}},
@@ -247,21 +247,21 @@ func TestDescribedFormats(t *testing.T) {
 
 func TestBadDescriptions(t *testing.T) {
 	for format, want := range map[string]string{
-		"json:time":                        `"time" is not as in json:time=at,client=ip`,
+		"json:time":                        `invalid "time" in format "json:time": write it as in json:time=at,client=ip`,
 		"w3c:fields=date time cs-method":   "names the client: call it c-ip",
 		"w3c:fields=date c-ip":             "has the time: call them date and time",
 		"%h %u %Q%":                        "has no directive after %",
 		"%h%t":                             "nothing between %h and the next variable",
-		"%u %t":                            "no variable of the pattern",
+		"%u %t":                            "no variable for the client",
 		"json:size=bytes":                  `unknown field "size"`,
 		"alb:client=ip":                    "the fields of alb have no names",
 		"w3c:time=at":                      "only client and fields can be named",
 		"$remote_addr$status":              "nothing between $remote_addr and the next variable",
 		"$remote_addr $":                   "a $ without a name",
 		"${remote_addr":                    "an unclosed brace",
-		"$status $time_local":              "no variable of the pattern",
+		"$status $time_local":              "no variable for the client",
 		"$remote_addr [$time] $ip $client": "",
-		"$remote_addr $status":             "has the time",
+		"$remote_addr $status":             "no variable for the time",
 	} {
 		_, err := text("", accesslog.Options{Format: format})
 		if want == "" && err == nil {
@@ -283,12 +283,12 @@ func TestBehindProxy(t *testing.T) {
 		name, text, client string
 		proxied            bool
 	}{
-		{"the field behind the agent", line("10.0.0.5", "curl", ` "203.0.113.7"`), "203.0.113.7", true},
+		{"the field after the agent", line("10.0.0.5", "curl", ` "203.0.113.7"`), "203.0.113.7", true},
 		{"more fields", line("100.64.0.1", "a b", ` 0.1 "x" "2001:db8::17, 10.0.0.1" z`), "2001:db8::17", true},
 		{"a client that is not private", line("203.0.113.9", "curl", ` "203.0.113.7"`), "", false},
 		{"several clients", line("10.0.0.5", "curl", ` "203.0.113.7"`) + line("10.0.0.6", "curl", ` "203.0.113.7"`), "", false},
 		{"no addresses", line("10.0.0.5", "curl", ` "-"`), "", false},
-		{"nothing behind the agent", line("10.0.0.5", "203.0.113.7", ""), "203.0.113.7", true}, // an agent that is an address
+		{"nothing after the agent", line("10.0.0.5", "203.0.113.7", ""), "203.0.113.7", true}, // an agent that is an address
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, err := text(test.text, accesslog.Options{})

@@ -1,6 +1,6 @@
 package accesslog
 
-// WithBlocks returns o with blocks of that many bytes instead of many.
+// WithBlocks returns o with blocks of this many bytes.
 func (o Options) WithBlocks(bytes int) Options {
 	o.block = bytes
 	return o

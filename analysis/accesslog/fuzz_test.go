@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// FuzzRead reads any input in any format: every line is an entry, malformed, blank or a comment, and neither
+// FuzzRead reads any input in any format. Every line is an entry, malformed, blank or a comment, and neither
 // the number of workers nor the size of blocks nor the way of reading changes the result.
 func FuzzRead(f *testing.F) {
 	logs, err := filepath.Glob(filepath.Join("testdata", "formats", "*.log"))
@@ -47,7 +47,7 @@ func FuzzRead(f *testing.F) {
 			l, err := accesslog.OpenWith([]string{"-"}, bytes.NewReader(data), o)
 			if err != nil {
 				if refused := new(accesslog.RefusedError); errors.As(err, &refused) && refused.Hint() == "" {
-					t.Fatalf("%v: without a hint", err)
+					t.Fatalf("error %v has no hint", err)
 				}
 				return r, false
 			}
@@ -77,7 +77,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		if one.Entries+one.Malformed > one.Lines || int64(len(one.Arrivals)) != one.Entries {
-			t.Errorf("%d lines, %d entries, %d handed out, %d malformed", one.Lines, one.Entries, len(one.Arrivals), one.Malformed)
+			t.Errorf("%d lines, %d entries, %d passed on, %d malformed", one.Lines, one.Entries, len(one.Arrivals), one.Malformed)
 		}
 		for i, a := range one.Arrivals {
 			if a.Client == (accesslog.Client{}) || i > 0 && a.Time < one.Arrivals[i-1].Time {
@@ -86,7 +86,7 @@ func FuzzRead(f *testing.F) {
 		}
 		other, _ := run(false, 3, 64)
 		if diff := cmp.Diff(one, other); diff != "" {
-			t.Errorf("in other blocks (-one worker +three):\n%s", diff)
+			t.Errorf("with other blocks (-one worker +three):\n%s", diff)
 		}
 		entries, _ := run(true, 2, 300)
 		one.Arrivals = nil

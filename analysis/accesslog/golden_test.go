@@ -14,8 +14,8 @@ import (
 	"github.com/edgelimit/edge/internal/golden"
 )
 
-// told returns a text with everything that l returns.
-func told(t *testing.T, l *accesslog.Log) string {
+// dump returns everything that l returns, as text.
+func dump(t *testing.T, l *accesslog.Log) string {
 	t.Helper()
 	var text strings.Builder
 	if err := l.Entries(t.Context(), func(e *accesslog.Entry) error {
@@ -40,8 +40,8 @@ func told(t *testing.T, l *accesslog.Log) string {
 	return text.String()
 }
 
-// Every format returns what its documentation says. The lines are our own: read the diff before you commit.
-func TestFieldsOfFormats(t *testing.T) {
+// Every format returns the fields that its documentation describes. The lines are made up: read the diff before committing.
+func TestFormatFields(t *testing.T) {
 	logs, err := filepath.Glob(filepath.Join("testdata", "formats", "*.log"))
 	if err != nil || len(logs) == 0 {
 		t.Fatal(logs, err)
@@ -52,7 +52,7 @@ func TestFieldsOfFormats(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden.Check(t, strings.TrimSuffix(name, ".log")+".golden", []byte(told(t, l)))
+			golden.Check(t, strings.TrimSuffix(name, ".log")+".golden", []byte(dump(t, l)))
 		})
 	}
 }
@@ -93,7 +93,7 @@ func TestExamples(t *testing.T) {
 					t.Errorf("clients (-want +got):\n%s", diff)
 				}
 				if got := l.Stats().Files[0].Format; got != f.Name {
-					t.Errorf("recognised as %s", got)
+					t.Errorf("detected as %s", got)
 				}
 			}
 		})
@@ -102,7 +102,7 @@ func TestExamples(t *testing.T) {
 
 // The host of a URL takes precedence over that of a column, which takes precedence over that of a URL without a
 // scheme.
-func TestHostOfColumns(t *testing.T) {
+func TestColumnHost(t *testing.T) {
 	for target, want := range map[string]string{
 		"/a": "column.example", "url.example/a": "column.example", "http://url.example/a": "url.example",
 	} {

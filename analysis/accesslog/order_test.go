@@ -84,8 +84,8 @@ func drawTrace(rt *rapid.T, late int) (lines []at) {
 	return lines
 }
 
-// However much the lines are out of order, and whatever the blocks and the number of workers, they come in the
-// order of a stable sort.
+// Entries come in the order of a stable sort, however far the lines are out of order, with blocks of any size and
+// any number of workers.
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		late := rapid.SampledFrom([]int{0, 3, 50, 99, 1000}).Draw(rt, "late")
@@ -138,7 +138,7 @@ func TestOrder(t *testing.T) {
 }
 
 // Lines that are late by almost the size of the buffer are sorted without a second pass.
-func TestOrderAtTheEdge(t *testing.T) {
+func TestOrderWithinBuffer(t *testing.T) {
 	for back := 80; back <= 100; back++ {
 		var lines []at
 		for i := range 1000 {
@@ -204,7 +204,7 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
-// An error of the reader ends the pass, and leaves nothing behind.
+// An error of the callback ends the pass, and no temporary file is left.
 func TestStop(t *testing.T) {
 	stop := errors.New("enough")
 	for _, sort := range []accesslog.Sort{accesslog.SortMemory, accesslog.SortDisk} {
@@ -216,7 +216,7 @@ func TestStop(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		err := l.Arrivals(ctx, func([]accesslog.Arrival) error { cancel(); return nil })
 		if !errors.Is(err, context.Canceled) {
-			t.Errorf("error %v, want that ctx is done", err)
+			t.Errorf("error %v, want context.Canceled", err)
 		}
 		if left, err := os.ReadDir(o.TempDir); err != nil || len(left) > 0 {
 			t.Errorf("left in the temporary directory: %v, %v", left, err)

@@ -105,7 +105,7 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// If the writer of a compressed file was stopped, the complete lines are read, and so are other files.
+// If a compressed file is truncated, its complete lines are read, and so are other files.
 func TestTornCompression(t *testing.T) {
 	var long strings.Builder
 	for i := range 100_000 {
@@ -129,7 +129,7 @@ func TestTornCompression(t *testing.T) {
 			}
 			s := l.Stats()
 			if !s.Files[0].Torn || s.Files[1].Torn {
-				t.Errorf("torn: %v and %v, want the first", s.Files[0].Torn, s.Files[1].Torn)
+				t.Errorf("torn: %v and %v, want true and false", s.Files[0].Torn, s.Files[1].Torn)
 			}
 			if s.Malformed > 1 || s.Malformed == 1 && !strings.HasPrefix(s.Samples[0].Reason, "truncated") {
 				t.Errorf("malformed: %+v, want at most the truncated line", s.Samples)
@@ -138,17 +138,17 @@ func TestTornCompression(t *testing.T) {
 	}
 }
 
-// A compressed file without a single readable line is an error with its name.
-func TestTornAtOnce(t *testing.T) {
+// A compressed file without a single readable line is an error that names it.
+func TestTornFirstLine(t *testing.T) {
 	for name, stored := range map[string][]byte{"gzip": gzipped(t, plain)[:12], "zstd": zstded(t, plain)[:8]} {
 		file := save(t, stored)
 		if _, err := accesslog.Open([]string{file}, accesslog.Options{}); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: error %v, want one that names file and compression", name, err)
+			t.Errorf("%s: error %v, want one that names the file and its compression", name, err)
 		}
 	}
 }
 
-// Standard input is read once, at whatever rate it comes.
+// Standard input is read once, in reads of any size.
 func TestStandardInput(t *testing.T) {
 	for name, r := range map[string]io.Reader{
 		"at once":      strings.NewReader(plain),
@@ -167,10 +167,10 @@ func TestStandardInput(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 		if _, total := l.Progress(); total != 0 {
-			t.Errorf("%s: a total of %d bytes, want that it is not known", name, total)
+			t.Errorf("%s: a total of %d bytes, want 0 (unknown)", name, total)
 		}
 		if err := read(t.Context(), l, true, &got); err == nil {
-			t.Errorf("%s: read twice", name)
+			t.Errorf("%s: the second read did not fail", name)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if err := l.Arrivals(ctx, func([]accesslog.Arrival) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v, want that the context is done", err)
+		t.Errorf("error %v, want context.Canceled", err)
 	}
 }
 
@@ -249,7 +249,7 @@ func TestLongLines(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff([]int64{2, 4, 5, 7}, lines); diff != "" || l.Stats().Lines != 7 {
-			t.Errorf("blocks of %d: %d lines, too long are (-want +got):\n%s", block, l.Stats().Lines, diff)
+			t.Errorf("blocks of %d: %d lines; those too long (-want +got):\n%s", block, l.Stats().Lines, diff)
 		}
 	}
 }
@@ -287,7 +287,7 @@ func TestDeepObjects(t *testing.T) {
 	}
 }
 
-// A client is identified by its name or, if that has more than 15 bytes, by a hash: different names differ.
+// A client is identified by its name or, if that has more than 15 bytes, by a hash.
 func TestClients(t *testing.T) {
 	seen := map[accesslog.Client]string{}
 	for _, name := range []string{"a", "fifteen bytes!!", "sixteen bytes!!!", "2001:db8:1:2:3:4:5:6", "with\x00zero", "with", "\x00"} {
@@ -338,11 +338,11 @@ func TestUnreadable(t *testing.T) {
 	}
 	broken := iotest.ErrReader(errors.New("broken"))
 	if _, err := accesslog.OpenWith([]string{"-"}, broken, accesslog.Options{}); err == nil || !strings.Contains(err.Error(), "stdin: broken") {
-		t.Errorf("error %v, want that stdin is broken", err)
+		t.Errorf("error %v, want one with \"stdin: broken\"", err)
 	}
 	for _, o := range []accesslog.Options{{Workers: -1}, {Sort: 7}, {Sort: -1}} {
 		if _, err := accesslog.Open(nil, o); err == nil {
-			t.Errorf("%+v is accepted", o)
+			t.Errorf("Open with %+v: no error", o)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/internal/trace"
 )
 
-// outcome is the result of a file: it is read, or refused with a guess.
+// An outcome is the result of a file: it is read, or refused with a guess.
 type outcome struct {
 	Format    string
 	Entries   int64
@@ -53,7 +53,7 @@ var samples = map[string]outcome{
 	"lnav/logfile_cloudflare.json":            {Format: "cloudflare", Entries: 1},
 	"lnav/logfile_haproxy.0":                  {Format: "haproxy", Entries: 13, Malformed: 4},
 	"lnav/logfile_shop_access_log.0":          {Format: "combined", Entries: 1000},
-	"lnav/logfile_syslog_with_access_log.0":   {Refused: "a system's log (syslog)"},
+	"lnav/logfile_syslog_with_access_log.0":   {Refused: "a system log (syslog)"},
 	"lnav/logfile_w3c.0":                      {Format: "w3c", Entries: 1},
 	"lnav/logfile_w3c.1":                      {Format: "w3c", Entries: 1},
 	"lnav/logfile_w3c.2":                      {Refused: "an FTP server's log"},
@@ -77,13 +77,13 @@ var samples = map[string]outcome{
 	"webreadr/s3.log":                         {Format: "s3", Entries: 6},
 }
 
-// become returns the outcome of a file, read in both ways.
-func become(t *testing.T, name string) outcome {
+// outcomeOf returns the outcome of a file, read as arrivals and as entries.
+func outcomeOf(t *testing.T, name string) outcome {
 	t.Helper()
 	l, err := accesslog.Open([]string{name}, accesslog.Options{})
 	if refused := new(accesslog.RefusedError); errors.As(err, &refused) {
 		if refused.Hint() == "" {
-			t.Errorf("%v: no hint what to do", err)
+			t.Errorf("error %v has no hint", err)
 		}
 		return outcome{Refused: refused.Guess}
 	}
@@ -106,7 +106,7 @@ func become(t *testing.T, name string) outcome {
 	}
 	s := l.Stats()
 	if arrivals != s.Entries || entries != s.Entries {
-		t.Errorf("%d arrivals and %d entries were handed out, and %d counted", arrivals, entries, s.Entries)
+		t.Errorf("%d arrivals and %d entries passed on, want %d", arrivals, entries, s.Entries)
 	}
 	return outcome{Format: s.Files[0].Format, Entries: s.Entries, Malformed: s.Malformed}
 }
@@ -119,12 +119,12 @@ func TestSamplesOfOtherTools(t *testing.T) {
 			return err
 		}
 		name, err := filepath.Rel(dir, path)
-		got[filepath.ToSlash(name)] = become(t, path)
+		got[filepath.ToSlash(name)] = outcomeOf(t, path)
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(samples, got); diff != "" {
-		t.Errorf("what became of the samples (-want +got):\n%s", diff)
+		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
 }

@@ -34,7 +34,7 @@ func normalised(t *testing.T, l *accesslog.Log) string {
 	return hex.EncodeToString(sum.Sum(nil))[:16]
 }
 
-// The traces are read as by the independent program that computed the reference.
+// The hashes of the traces equal those that an independent program computed.
 func TestTraces(t *testing.T) {
 	for _, want := range []struct {
 		name    string
@@ -54,7 +54,7 @@ func TestTraces(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := normalised(t, l); got != want.sum {
-					t.Errorf("sum of what is counted: %s, want %s", got, want.sum)
+					t.Errorf("hash %s, want %s", got, want.sum)
 				}
 				s := l.Stats()
 				got := accesslog.FileStats{Format: s.Files[0].Format, Compression: s.Files[0].Compression, Lines: s.Lines, Entries: s.Entries, Malformed: s.Malformed}
