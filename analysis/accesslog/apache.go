@@ -15,8 +15,8 @@ var apacheVariables = map[string]string{
 	"s": "status", "v": "server_name", "V": "host", "t": "time",
 }
 
-// ofApache splits a pattern in the notation of LogFormat into directives and the text between them.
-func ofApache(text string) (lead string, parts []part, err error) {
+// splitApache splits a pattern in the notation of LogFormat into directives and the text between them.
+func splitApache(text string) (lead string, parts []part, err error) {
 	text = strings.NewReplacer(`\"`, `"`, `\t`, "\t", `\\`, `\`).Replace(text)
 	literal := func(s string) {
 		if n := len(parts); n > 0 {

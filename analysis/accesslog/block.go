@@ -137,7 +137,7 @@ func (b *block) parse(w *worker) {
 		}
 		b.lines++
 		if b.torn && text == nil {
-			w.malformed(b, "truncated, as the file is", s)
+			w.malformed(b, "truncated at the end of the file", s)
 			continue
 		}
 		if n := len(s); n > 0 && s[n-1] == '\r' {

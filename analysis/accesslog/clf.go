@@ -22,7 +22,7 @@ func (clf) parse(s []byte, r *record) string {
 		return "no client"
 	}
 	if s[0] == '[' && s[end-1] != ']' {
-		return "no client in front of the time"
+		return "no client before the time"
 	}
 	client, rest := s[:end], s[end+1:]
 	at := 0

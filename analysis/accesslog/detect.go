@@ -169,7 +169,7 @@ func best(lines, plain [][]byte, location *time.Location) (format string, l layo
 	for i, name := range tried {
 		var err error
 		if layouts[i], _, err = formatOf(name); err != nil {
-			panic(err) // a name of our own
+			panic(err) // built-in names are valid
 		}
 		among := lines
 		switch name {

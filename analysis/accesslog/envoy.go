@@ -54,7 +54,7 @@ func (e envoy) parse(s []byte, r *record) string {
 		behind++
 	}
 	if quoted < len(texts) {
-		return "fewer texts in quotes than x-forwarded-for to upstream"
+		return "some quoted fields from x-forwarded-for to upstream are missing"
 	}
 	r.client = firstOf(texts[0])
 	if behind >= len(words) && !missing(words[3]) {

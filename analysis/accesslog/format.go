@@ -160,7 +160,7 @@ func formatOf(text string) (layout, string, error) {
 		for pair := range strings.SplitSeq(fields, ",") {
 			key, path, ok := strings.Cut(pair, "=")
 			if !ok || key == "" || path == "" {
-				return nil, "", fmt.Errorf("accesslog: in the format %q, %q is not as in %s:time=at,client=ip", text, pair, name)
+				return nil, "", fmt.Errorf("accesslog: invalid %q in format %q: write it as in %s:time=at,client=ip", pair, text, name)
 			}
 			change[key] = path
 		}
@@ -193,9 +193,9 @@ type FormatError struct {
 	Known []string
 }
 
-func (e *FormatError) Error() string { return fmt.Sprintf("accesslog: there is no format %q", e.Name) }
+func (e *FormatError) Error() string { return fmt.Sprintf("accesslog: unknown format %q", e.Name) }
 
 // Hint lists the known formats.
 func (e *FormatError) Hint() string {
-	return "formats are " + strings.Join(e.Known, ", ") + ", json:time=…,client=…, or a pattern as in nginx's log_format or Apache's LogFormat"
+	return "known formats are " + strings.Join(e.Known, ", ") + ", json:time=…,client=…, or a pattern as in nginx's log_format or Apache's LogFormat"
 }

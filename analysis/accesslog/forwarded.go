@@ -9,7 +9,7 @@ import (
 // behindProxy reports whether nearly all lines have the same private client, and their last quoted text
 // looks like X-Forwarded-For, which then has the real clients. It returns a pattern that reads them, or ""
 // if none was found.
-func behindProxy(format string, l layout, lines [][]byte) (pattern string, is bool) {
+func behindProxy(format string, l layout, lines [][]byte) (pattern string, proxied bool) {
 	if p, prefixed := l.(prefixed); prefixed {
 		for i, line := range lines {
 			if rest, ok := p.cut(line); ok && len(rest) > 0 {

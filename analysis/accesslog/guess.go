@@ -10,7 +10,7 @@ import (
 // A guess describes what a file that is not an access log may be, with a hint what to do.
 type guess struct{ what, hint string }
 
-const nameFormat = "if it is one, name its format, or describe it in nginx's notation, as in '$remote_addr [$time_local] \"$request\"'"
+const nameFormat = "if it is an access log, name its format, or describe it in nginx's notation, as in '$remote_addr [$time_local] \"$request\"'"
 
 // binaryGuess guesses what a file is that is not text.
 func binaryGuess(head []byte) (guess, bool) {
@@ -20,7 +20,7 @@ func binaryGuess(head []byte) (guess, bool) {
 		{"\x1f\x9d", "data compressed by compress", "decompress it first, as in: gzip -dc FILE | …"},
 		{"LZIP", "data compressed by lzip", "decompress it first, as in: lzip -dc FILE | …"},
 		{"PK\x03\x04", "a zip archive", "unpack it first, as in: unzip -p FILE | …"},
-		{"PAR1", "a Parquet file", "export it as JSON, one object a line"},
+		{"PAR1", "a Parquet file", "export it as JSON, one object per line"},
 		{"SQLite format 3\x00", "an SQLite database", "export the log as text"},
 		{"LPKSHHRH", "a systemd journal", "export it, as in: journalctl -o cat -u nginx | …"},
 		{"\xff\xfe", "text in UTF-16", "convert it, as in: iconv -f UTF-16 -t UTF-8 FILE | …"},
@@ -55,25 +55,25 @@ var textGuesses = []struct {
 	line       *regexp.Regexp
 	what, hint string
 }{
-	{regexp.MustCompile(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] \d+#\d+:`), "nginx's error log", "give the access log, which access_log in nginx's configuration names"},
-	{regexp.MustCompile(`^\[\w{3} \w{3} [ \d]\d [\d:.]+ \d{4}\] \[\S*\w+\]`), "Apache's error log", "give the access log, which CustomLog in Apache's configuration names"},
+	{regexp.MustCompile(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] \d+#\d+:`), "nginx's error log", "give the access log: see access_log in nginx's configuration"},
+	{regexp.MustCompile(`^\[\w{3} \w{3} [ \d]\d [\d:.]+ \d{4}\] \[\S*\w+\]`), "Apache's error log", "give the access log: see CustomLog in Apache's configuration"},
 	{regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \[(NOTICE|INFO|WARN|ERROR|DEBUG)\]`), "an error log, such as LiteSpeed's", "give the server's access log"},
 	{regexp.MustCompile(`^<Event[ >]`), "Windows events as XML", "give the log files that IIS writes in the W3C format"},
 	{regexp.MustCompile(`^<(\?xml|!DOCTYPE|html)`), "XML or HTML", "give the server's access log"},
 	{regexp.MustCompile(`(query: \S+ IN \w+|named\[\d+\]|query\[\w+\] |dnsmasq\[|unbound\[|"\w+ IN \S+ (udp|tcp) )`), "a DNS server's log", "only logs of HTTP requests can be read"},
 	{regexp.MustCompile(`^\w{3} \w{3} [ \d]\d [\d:]{8} \d{4} (\d+ \S+ \d+ \S+ [ab] \S+ [oid] |\[pid \d+\])`), "an FTP server's log", "only logs of HTTP requests can be read"},
-	{regexp.MustCompile(`^\d+ \d{12} eni-`), "a log of flows in an AWS VPC", "it has connections, not requests: give the load balancer's log"},
-	{regexp.MustCompile(`^tls \d\.\d \d{4}-`), "the log of an AWS Network Load Balancer", "it has connections, not requests: give the log of what is behind"},
+	{regexp.MustCompile(`^\d+ \d{12} eni-`), "an AWS VPC flow log", "it has connections, not requests: give the load balancer's log"},
+	{regexp.MustCompile(`^tls \d\.\d \d{4}-`), "the log of an AWS Network Load Balancer", "it has connections, not requests: give the log of the server behind it"},
 	{regexp.MustCompile(`\S+:\d+ \[\d\d/\w{3}/\d{4}:[\d:.]+\] \S+ \S+/\S+ -?\d+/-?\d+/`), "HAProxy's TCP log", "it has connections, not requests: set 'option httplog' in HAProxy"},
-	{regexp.MustCompile(`^\{"log":".*"stream":"std(out|err)"`), "lines that Docker has put into JSON", "take them out, as in: jq -rj .log FILE | …"},
-	{regexp.MustCompile(`"__REALTIME_TIMESTAMP"`), "lines that the systemd journal has put into JSON", "take them out, as in: journalctl -o cat -u nginx | …"},
+	{regexp.MustCompile(`^\{"log":".*"stream":"std(out|err)"`), "lines that Docker wrapped in JSON", "unwrap them, as in: jq -rj .log FILE | …"},
+	{regexp.MustCompile(`"__REALTIME_TIMESTAMP"`), "lines that the systemd journal wrapped in JSON", "unwrap them, as in: journalctl -o cat -u nginx | …"},
 	{regexp.MustCompile(`^\[pid: \d+\|app: `), "uWSGI's log", "give the log of the web server in front of it"},
 	{regexp.MustCompile(`^\d{4}-\d\d-\d\d[ \t]\d\d:\d\d:\d\d[ \t].*\b(GET|POST|HEAD|PUT|DELETE|OPTIONS)[ \t]+/`), "a W3C log, such as IIS's, without #Fields",
 		"name its columns, as in 'w3c:fields=date time s-ip cs-method cs-uri-stem cs-uri-query c-ip sc-status'"},
-	{regexp.MustCompile(`^\s*\{\s*"records"\s*:\s*\[`), "Azure's records in one object", "put each on a line of its own, as in: jq -c '.records[]' FILE | …"},
+	{regexp.MustCompile(`^\s*\{\s*"records"\s*:\s*\[`), "Azure's records in one object", "put each on its own line, as in: jq -c '.records[]' FILE | …"},
 	{regexp.MustCompile(`(?i)^\w+=("[^"]*"|\S+) .*\b(level|lvl|msg)=`), "an application's log in logfmt", "give the server's access log"},
-	{regexp.MustCompile(`^\s*[{\[]\s*$`), "JSON over several lines", "put each object on a line of its own, as in: jq -c . FILE | …"},
-	{regexp.MustCompile(`^\[\s*\{`), "a JSON array", "put each object on a line of its own, as in: jq -c '.[]' FILE | …"},
+	{regexp.MustCompile(`^\s*[{\[]\s*$`), "JSON over several lines", "put each object on its own line, as in: jq -c . FILE | …"},
+	{regexp.MustCompile(`^\[\s*\{`), "a JSON array", "put each object on its own line, as in: jq -c '.[]' FILE | …"},
 }
 
 // guessOf guesses what a file in no known format is.
@@ -101,9 +101,9 @@ func guessOf(head []byte, lines [][]byte) guess {
 	case counts[best]*3 >= len(lines) || counts[best] > 0 && best >= len(textGuesses)-2:
 		return guess{textGuesses[best].what, textGuesses[best].hint}
 	case objects*2 >= len(lines):
-		return guess{"JSON objects that do not tell time, client, request and status under usual names", "name the fields, as in json:time=at,client=ip,method=verb,path=url,status=code"}
+		return guess{"JSON objects without known names for time, client, request and status", "name the fields, as in json:time=at,client=ip,method=verb,path=url,status=code"}
 	case syslog*2 >= len(lines):
-		return guess{"a system's log (syslog)", "give the web server's own access log"}
+		return guess{"a system log (syslog)", "give the web server's own access log"}
 	}
 	return guess{"text in an unknown format", nameFormat}
 }
@@ -117,18 +117,18 @@ func declaredGuess(lines [][]byte) (guess, bool) {
 			zeek = string(line[len("#path\t"):])
 		case bytes.HasPrefix(line, []byte("#fields\t")):
 			if !letters([]byte(zeek)) { // it is shown
-				return guess{"a log of Zeek's that is not its http.log", "give Zeek's http.log"}, true
+				return guess{"a Zeek log other than http.log", "give Zeek's http.log"}, true
 			}
 			return guess{"Zeek's " + zeekKind(zeek) + " log", "give Zeek's http.log"}, true
 		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
 			c := (&columns{}).direct(line).(*columns)
 			switch {
 			case c.has&(1<<client) == 0:
-				return guess{"a W3C log without the client's address", "let the server log c-ip, or name the field, as in w3c:client=cs(X-Forwarded-For)"}, true
+				return guess{"a W3C log without the client's address", "make the server log c-ip, or name the field, as in w3c:client=cs(X-Forwarded-For)"}, true
 			case !c.complete():
-				return guess{"a W3C log without times", "let the server log date and time"}, true
+				return guess{"a W3C log without times", "make the server log date and time"}, true
 			}
-			return guess{"a W3C log whose lines are not as #Fields says", nameFormat}, true
+			return guess{"a W3C log whose lines do not match #Fields", nameFormat}, true
 		}
 	}
 	return guess{}, false

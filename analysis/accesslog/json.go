@@ -146,7 +146,7 @@ func (o *objects) parse(s []byte, r *record) string {
 		return "not an entry of this format"
 	}
 	if o.is != nil && string(slots[o.is[0]].text) != o.names.is[1] {
-		return "not a request, but another line of this log"
+		return "another kind of line, not a request"
 	}
 	if o.names.http && len(get(request).text)+len(get(method).text)+len(get(target).text) == 0 {
 		return "no request"

@@ -91,7 +91,7 @@ type OrderError struct {
 }
 
 func (e *OrderError) Error() string {
-	return fmt.Sprintf("accesslog: %s: an entry is %v older than one of more than %d entries before", e.File, e.By, e.Buffer)
+	return fmt.Sprintf("accesslog: %s: an entry is %v older than one more than %d entries before it", e.File, e.By, e.Buffer)
 }
 
 // Hint says what to do about it.

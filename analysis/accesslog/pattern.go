@@ -41,7 +41,7 @@ var clientVariables = []string{
 func builtIn(text, least string) *pattern {
 	p, err := newPattern(text)
 	if err != nil {
-		panic(err) // a pattern of our own
+		panic(err) // built-in patterns are valid
 	}
 	p.least = 1 + slices.IndexFunc(p.parts, func(p part) bool { return p.name == least })
 	return p
@@ -54,11 +54,11 @@ func folded(p *pattern) *pattern {
 
 // newPattern compiles a pattern, which may be a directive of nginx's or Apache's configuration.
 func newPattern(text string) (*pattern, error) {
-	notation := ofNginx
+	split := splitNginx
 	if text = unquoted(text); !strings.Contains(text, "$") {
-		notation = ofApache
+		split = splitApache
 	}
-	lead, parts, err := notation(text)
+	lead, parts, err := split(text)
 	if err != nil {
 		return nil, fmt.Errorf("accesslog: the pattern %q %w", text, err)
 	}
@@ -116,9 +116,9 @@ func unquoted(text string) string {
 	}
 }
 
-// ofNginx splits a pattern into variables, $name or ${name}, and the text between them. Built-in
+// splitNginx splits a pattern into variables, $name or ${name}, and the text between them. Built-in
 // formats may list the values of a variable within the braces, as in ${kind=http,https}.
-func ofNginx(text string) (lead string, parts []part, err error) {
+func splitNginx(text string) (lead string, parts []part, err error) {
 	lead, rest, more := strings.Cut(text, "$")
 	for more {
 		var name, until string
@@ -156,7 +156,7 @@ func (p *pattern) bind(text string) error {
 	}
 	i := slices.IndexFunc(clientVariables, has)
 	if i < 0 {
-		return fmt.Errorf("accesslog: no variable of the pattern %q names the client: call it $remote_addr or $client, or %%h in Apache's notation", text)
+		return fmt.Errorf("accesslog: the pattern %q has no variable for the client: use $remote_addr or $client, or %%h in Apache's notation", text)
 	}
 	client, timed := clientVariables[i], false
 	for i := range p.parts {
@@ -178,7 +178,7 @@ func (p *pattern) bind(text string) error {
 		}
 	}
 	if !timed {
-		return fmt.Errorf("accesslog: no variable of the pattern %q has the time: call it $time_local, $time_iso8601, $msec or $time, or %%t in Apache's notation", text)
+		return fmt.Errorf("accesslog: the pattern %q has no variable for the time: use $time_local, $time_iso8601, $msec or $time, or %%t in Apache's notation", text)
 	}
 	return nil
 }

@@ -192,7 +192,7 @@ func cutNumber(s string) (n uint64, rest string) {
 			return n, s[i+1:]
 		}
 	}
-	panic("accesslog: a record of our own ends too early")
+	panic("accesslog: truncated record")
 }
 
 // addressOf returns name as an address, or the zero Addr if it is not one.

@@ -95,7 +95,7 @@ func described(text string) (n names) {
 			n.logfmt = true
 		default:
 			if err := n.set(key, list); err != nil {
-				panic(err) // a name of our own
+				panic(err) // built-in names are valid
 			}
 		}
 	}

@@ -128,9 +128,9 @@ func (c *columns) parse(s []byte, r *record) string {
 	case c.fields == nil:
 		return "no #Fields before it"
 	case c.has&(1<<client) == 0:
-		return "no field of #Fields names the client"
+		return "#Fields has no client"
 	case !c.complete():
-		return "no field of #Fields has the time"
+		return "#Fields has no time"
 	}
 	var texts [kinds][]byte
 	wanted, n := c.fields, 0
@@ -190,10 +190,10 @@ func (c *columns) parse(s []byte, r *record) string {
 		r.client = firstOf(texts[client])
 	}
 	if n < c.count {
-		return "fewer columns than #Fields names"
+		return "fewer columns than #Fields"
 	}
 	if (n > c.count || c.bare) && !addressOf(r.client).IsValid() {
-		return "other columns than #Fields names"
+		return "columns do not match #Fields"
 	}
 	if len(r.client) == 0 {
 		return "no client"
