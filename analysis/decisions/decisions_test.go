@@ -82,17 +82,17 @@ func TestAccuracy(t *testing.T) {
 		allowed, refused       wrong
 		other, warmUp, missing uint64
 	}{
-		{name: "as an exact limiter", lines: append(five(100, 4), at(119, blocks), at(121, passes)), decided: 7, exact: 2},
+		{name: "like an exact limiter", lines: append(five(100, 4), at(119, blocks), at(121, passes)), decided: 7, exact: 2},
 		{name: "late", lines: append(five(100, 5), at(110, blocks)), decided: 6, exact: 2, allowed: wrong{1, 0, 1}},
 		{name: "too early", lines: five(100, 3), decided: 5, exact: 1, refused: wrong{1, 0, 1}},
 		// In the previous window there are 3: at 103 they weigh 2.1, at 109.9 nearly nothing.
 		{name: "the estimate allows", lines: []string{at(108, passes), at(109, passes), at(109.9, passes), at(117.5, passes), at(117.6, passes), at(117.7, passes)}, decided: 6, exact: 2, allowed: wrong{2, 2, 0}},
 		{name: "the estimate refuses", lines: []string{at(101, passes), at(101, passes), at(101, passes), at(111.5, passes), at(111.6, passes), at(111.7, blocks)}, decided: 6, refused: wrong{1, 1, 0}},
 		{name: "a lift", lines: append(five(100, 4), at(102, passes+`,"generation":1`), at(103, passes+`,"generation":1`)), decided: 7, exact: 1},
-		{name: "for another key", lines: append(five(100, 4), at(102, `,"verdict":"blocked","other":true`)), decided: 5, exact: 1, other: 1},
-		{name: "by hand", lines: []string{at(100, blocks+`,"by_hand":true`), at(101, passes)}, decided: 1, other: 1},
-		{name: "lines that are missing", lines: append(five(100, 4), `{"event":"missing","t":1,"lines":7}`), decided: 5, exact: 1, missing: 7},
-		{name: "a threshold that is raised", lines: append(five(100, 4), raised, strings.Replace(at(103, passes), `"ref":1`, `"ref":2`, 1)), decided: 6, exact: 1},
+		{name: "refused for another key", lines: append(five(100, 4), at(102, `,"verdict":"blocked","other":true`)), decided: 5, exact: 1, other: 1},
+		{name: "mitigated by hand", lines: []string{at(100, blocks+`,"by_hand":true`), at(101, passes)}, decided: 1, other: 1},
+		{name: "missing lines", lines: append(five(100, 4), `{"event":"missing","t":1,"lines":7}`), decided: 5, exact: 1, missing: 7},
+		{name: "a raised threshold", lines: append(five(100, 4), raised, strings.Replace(at(103, passes), `"ref":1`, `"ref":2`, 1)), decided: 6, exact: 1},
 		{name: "a log that begins in the middle", lines: append([]string{strings.Replace(begins, "start", "rotation", 1), defines}, append(five(30, 0), five(50, 4)...)...), decided: 5, exact: 1, warmUp: 5},
 	} {
 		lines := test.lines
@@ -193,18 +193,18 @@ func TestEnforce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := report.Rules[0].Change; got.NewlyAllowed != 2 || len(got.Limits) != 0 || fmt.Sprint(report.NotInLog) != "[new]" {
-		t.Errorf("of a rule that is gone: %+v; not in the log: %v", got, report.NotInLog)
+		t.Errorf("removed rule: %+v; not in the log: %v", got, report.NotInLog)
 	}
 }
 
-// Logs that do not belong together are refused with a hint.
-func TestLogsThatDoNotBelongTogether(t *testing.T) {
+// Logs of different PoPs, shares or versions are refused with a hint.
+func TestIncompatibleLogs(t *testing.T) {
 	for line, want := range map[string]string{
 		strings.Replace(otherNode, `"aa"`, `"bb"`, 1):                      "file1:2: node n2 has a different secret from node n1 in file0:1: these are logs of different PoPs",
-		strings.Replace(otherNode, "0.5", "0.25", 1):                       "file1:2: node n2 logs a share of 0.25 of the keys, and node n1 in file0:1 one of 0.5: replay logs of one share",
+		strings.Replace(otherNode, "0.5", "0.25", 1):                       "file1:2: node n2 logs a share of 0.25 of the keys, and node n1 in file0:1 one of 0.5: replay logs with the same share",
 		strings.Replace(otherNode, `"share"`, `"clients":true,"share"`, 1): "a different log_clients",
-		begins: "file1:2: the lines of node n1 that begin here are in file0:1, too: give each log once",
-		strings.Replace(otherNode, `"version":1`, `"version":2`, 1): "file1:2: the decision log has version 2 of the format, this program reads version 1",
+		begins: "file1:2: the lines of node n1 from here on are also in file0:1: give each log once",
+		strings.Replace(otherNode, `"version":1`, `"version":2`, 1): "file1:2: unsupported version 2 of the decision log: this program reads version 1",
 	} {
 		l := read(t, []string{begins, defines, at(1, passes)})
 		if err := l.Read("file1", strings.NewReader(later(begins)+"\n"+line+"\n")); err == nil || !strings.Contains(err.Error(), want) {
@@ -212,7 +212,7 @@ func TestLogsThatDoNotBelongTogether(t *testing.T) {
 		}
 	}
 	if _, err := read(t, []string{begins, defines}).Accuracy(); err != decisions.ErrEmpty {
-		t.Errorf("a log without decisions: %v", err)
+		t.Errorf("error %v of a log without decisions, want ErrEmpty", err)
 	}
 }
 
@@ -248,11 +248,11 @@ func TestMalformed(t *testing.T) {
 	}
 	var text bytes.Buffer
 	d := report.Document()
-	if err := d.WriteText(&text); err != nil || !strings.Contains(text.String(), "Not read: 18 lines malformed.") {
+	if err := d.WriteText(&text); err != nil || !strings.Contains(text.String(), "Ignored: 18 lines malformed.") {
 		t.Errorf("%v, %s", err, text.String())
 	}
 	if !decisions.IsLog([]byte("\n"+begins)) || decisions.IsLog([]byte(`{"event":"request","t":1}`)) || decisions.IsLog(nil) {
-		t.Error("logs are not recognised")
+		t.Error("IsLog does not recognise logs")
 	}
 }
 
@@ -307,14 +307,14 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// Rules that shed are not compared: the log does not contain whom they refuse.
+// Rules that shed are not compared, because the log does not say which clients they refuse.
 func TestShedIsNotCompared(t *testing.T) {
 	lines := append([]string{begins, strings.Replace(defines, `"action":"block"`, `"action":"shed"`, 1)}, five(100, 3)...)
 	if _, r := accuracy(t, lines); !r.NotCompared || r.Accuracy != nil || r.Decisions != 5 || r.Refused != 2 {
-		t.Errorf("accuracy is %+v, want 5 decisions that are not compared", r)
+		t.Errorf("got %+v, want 5 decisions that are not compared", r)
 	}
 	overview, err := read(t, lines).Overview()
 	if err != nil || overview.Rules[0].NotCompared {
-		t.Errorf("the overview is %+v, %v, want that it compares nothing and does not say so", overview, err)
+		t.Errorf("overview %+v, error %v, want NotCompared unset", overview, err)
 	}
 }

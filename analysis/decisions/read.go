@@ -1,17 +1,17 @@
-// Package decisions replays the decision logs of the nodes of a PoP: what other limits would have
-// decided, and how often the estimate and the lag of counting decided otherwise than an exact count.
+// Package decisions replays the decision logs of the nodes of a PoP. It determines what other limits would
+// have decided, and how often decisions were wrong because of the estimate or the lag of counting.
 //
 // # What is compared
 //
 // Each key has its own limiters, an exact one and an estimating one. They see the key's requests of
-// all nodes in chronological order, and know at once what each counts, even if that depended on the
-// answer. They decide on their own: a request that they refuse does not count (unless the rule has
-// count_while_mitigated), and exceeding a limit starts a mitigation, until the rule's timeout is over
-// and every limit is back at its threshold. The exact limiter keeps the time of every request and
-// counts those in (t−P, t]; the other one estimates as nodes do.
+// all nodes in chronological order, and know immediately what each counts, even if that depended on
+// the answer. They ignore the nodes' decisions: a request that they refuse does not count (unless the
+// rule has count_while_mitigated), and exceeding a limit starts a mitigation, until the rule's timeout
+// is over and every limit is back at its threshold. The exact limiter keeps the time of every request
+// and counts those in (t−P, t]; the other one estimates as nodes do.
 //
 // A decision is wrong if the exact limiter refuses the request and the node did not, or vice versa.
-// The estimate is the cause if the estimating limiter decided as the node did; otherwise lag is.
+// The cause is the estimate if the estimating limiter decided as the node did, and lag otherwise.
 //
 // Requests that were refused for another key, because an operator started the mitigation by hand, or
 // because a shard was unavailable, are not judged and do not count as decisions about the key. A lift
@@ -36,7 +36,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A Log holds the merged logs of the nodes of a PoP. Each decision takes 32 bytes.
+// A Log holds the merged logs of a PoP's nodes. Each decision takes 32 bytes.
 type Log struct {
 	first       *decision.Line // describes a node; secret, share and kind of keys are the same for all
 	firstFile   string
@@ -66,7 +66,7 @@ type Malformed struct {
 
 const maxSamples = 5 // of malformed lines
 
-// A node is a node of the PoP.
+// A node is one of the PoP's nodes.
 type node struct {
 	name    string
 	from    int64 // time of its first line
@@ -161,7 +161,7 @@ func (l *Log) Read(file string, text io.Reader) error {
 			return fmt.Errorf("reading %s: %w", file, err)
 		}
 		if len(bytes.TrimSpace(line)) == 0 {
-			continue // a node that was killed left an incomplete line
+			continue // a killed node left an incomplete line
 		}
 		if err := r.take(line); err != nil {
 			return err
@@ -187,7 +187,7 @@ func (r *reading) take(text []byte) error {
 		return r.begin(line)
 	}
 	if !r.named {
-		r.wrong("no line before it says which node it is from")
+		r.wrong("no line before it names the node")
 		return nil
 	}
 	switch line.Event {
@@ -211,7 +211,7 @@ func (r *reading) begin(line decision.Line) error {
 		return fmt.Errorf("%s:%d: %s", r.file, r.line, fmt.Sprintf(format, args...))
 	}
 	if line.Version != decision.Version {
-		return fail("the decision log has version %d of the format, this program reads version %d", line.Version, decision.Version)
+		return fail("unsupported version %d of the decision log: this program reads version %d", line.Version, decision.Version)
 	}
 	if line.Node == "" {
 		r.wrong("the line does not name its node")
@@ -227,16 +227,16 @@ func (r *reading) begin(line decision.Line) error {
 	case line.Clients != first.Clients:
 		return fail("node %s logs with a different log_clients from node %s in %s: their keys cannot be matched", line.Node, first.Node, r.firstFile)
 	case line.Share != first.Share:
-		return fail("node %s logs a share of %v of the keys, and node %s in %s one of %v: replay logs of one share", line.Node, line.Share, first.Node, r.firstFile, first.Share)
+		return fail("node %s logs a share of %v of the keys, and node %s in %s one of %v: replay logs with the same share", line.Node, line.Share, first.Node, r.firstFile, first.Share)
 	}
 	if before := r.begun[begins]; before != "" {
-		return fail("the lines of node %s that begin here are in %s, too: give each log once", line.Node, before)
+		return fail("the lines of node %s from here on are also in %s: give each log once", line.Node, before)
 	}
 	r.begun[begins] = here
 	at, known := r.byName[line.Node]
 	if !known {
 		if len(r.nodes) > 1<<15 {
-			return fail("there are more than %d nodes", 1<<15)
+			return fail("more than %d nodes", 1<<15)
 		}
 		at = uint16(len(r.nodes))
 		r.byName[line.Node] = at
@@ -284,7 +284,7 @@ func definitionOf(id string, from *decision.Definition) (*definition, error) {
 		d.Action = rule.Shed
 	}
 	if !(from.MitigationTimeoutS >= 0 && from.MitigationTimeoutS <= rule.MaxPeriod.Seconds()) {
-		return nil, errors.New("the rule's mitigation timeout is not from 0 to 7 days")
+		return nil, errors.New("the rule's mitigation timeout is not between 0 and 7 days")
 	}
 	d.MitigationTimeout = seconds(from.MitigationTimeoutS)
 	for _, l := range from.Limits {
@@ -293,7 +293,7 @@ func definitionOf(id string, from *decision.Definition) (*definition, error) {
 		switch {
 		case !ok || l.Threshold == 0 || l.Threshold > min(rule.MaxThreshold, layout.MaxThreshold()), !slices.Contains(counter.KindNames(), l.Estimate),
 			!(l.PeriodS >= rule.MinPeriod.Seconds() && l.PeriodS <= rule.MaxPeriod.Seconds()), l.PeriodS != float64(int64(l.PeriodS)):
-			return nil, errors.New("the rule has a limit that no rule may have")
+			return nil, errors.New("the rule has an invalid limit")
 		}
 		limit.Period = seconds(l.PeriodS)
 		d.Limits = append(d.Limits, limit)

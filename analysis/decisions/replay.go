@@ -24,8 +24,8 @@ type Report struct {
 	Samples   []Malformed  `json:"malformed_samples,omitempty"`
 	Missing   uint64       `json:"missing_lines"`              // lines that the nodes could not write
 	Unpaired  uint64       `json:"counts_without_decision"`    // counted, but not judged
-	CutOff    []string     `json:"cut_off,omitempty"`          // files that end within a line
-	NotInLog  []string     `json:"rules_not_in_log,omitempty"` // rules asked about that the log does not have
+	CutOff    []string     `json:"cut_off,omitempty"`          // files that end with a partial line
+	NotInLog  []string     `json:"rules_not_in_log,omitempty"` // given rules that the log does not have
 }
 
 // A NodeReport describes the log of a node.
@@ -89,7 +89,7 @@ type Change struct {
 }
 
 // ErrEmpty is returned for a log without requests.
-var ErrEmpty = errors.New("there are no decisions in the log")
+var ErrEmpty = errors.New("the log has no decisions")
 
 // Accuracy returns a report that compares the decisions with those of an exact limiter.
 func (l *Log) Accuracy() (*Report, error) { return l.replay(nil, true) }
@@ -112,7 +112,7 @@ type tally struct {
 	longest  time.Duration
 }
 
-// replay decides all requests again.
+// replay decides all requests anew.
 func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 	if len(l.events) == 0 {
 		return nil, ErrEmpty
@@ -230,7 +230,7 @@ func limitsText(r *rule.Rule) string {
 	return text
 }
 
-// key decides the requests of a key again.
+// key decides the requests of a key anew.
 func (t *tally) key(l *Log, events []event) {
 	exactly, estimate := &limiter{exactly: true}, new(limiter)
 	generation := uint32(0)

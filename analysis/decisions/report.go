@@ -24,13 +24,13 @@ func (r *Report) Document() page.Document {
 	case slices.ContainsFunc(r.Rules, func(r RuleReport) bool { return r.Accuracy != nil }):
 		d.Title = "How accurate decisions are"
 		d.Sections = append(d.Sections, page.Section{Title: "How it is measured", Blocks: []page.Block{page.Paragraph(
-			"A limiter with an exact log of each key's requests, of all nodes, decides the same requests at once. A decision is wrong if one of the two " +
-				"refuses the request and the other does not. The estimate is the cause if a limiter that estimates as nodes do, and learns of " +
-				"each request at once, decides as the node did; otherwise lag is: the time from a request until all nodes act on it.")}})
+			"A limiter with an exact log of each key's requests to all nodes decides the same requests without lag. A decision is wrong if only " +
+				"one of the two refuses the request. The cause is the estimate if a limiter that estimates as nodes do, but without lag, " +
+				"decides as the node did. Otherwise the cause is lag: the time from a request until all nodes act on it.")}})
 	case slices.ContainsFunc(r.Rules, func(r RuleReport) bool { return r.Change != nil }):
 		d.Title = "What the rules would have decided"
 		d.Sections = append(d.Sections, page.Section{Title: "How it is determined", Blocks: []page.Block{page.Paragraph(
-			"A limiter with the new limits decides the same requests. It estimates as nodes do, and learns of each request at once.")}})
+			"A limiter with the new limits decides the same requests. It estimates as nodes do, but without lag.")}})
 	}
 	for i := range r.Rules {
 		d.Sections = append(d.Sections, r.Rules[i].section())
@@ -48,7 +48,7 @@ func (r *RuleReport) section() page.Section {
 	var bars page.Block = page.Paragraph("")
 	if a := r.Accuracy; a != nil {
 		facts = append(facts,
-			page.Fact{Name: "an exact limiter refuses", Value: page.Grouped(a.Exact), Note: "one that estimates, and knows everything at once: " + page.Grouped(a.Estimate)},
+			page.Fact{Name: "an exact limiter refuses", Value: page.Grouped(a.Exact), Note: "an estimating one without lag: " + page.Grouped(a.Estimate)},
 			page.Fact{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", a.WrongPct), Note: "of " + page.Count(a.KeysWrong, "key")},
 			page.Fact{Name: "wrongly allowed", Value: page.Grouped(a.WronglyAllowed.Requests), Note: a.WronglyAllowed.causes()},
 			page.Fact{Name: "wrongly refused", Value: page.Grouped(a.WronglyRefused.Requests), Note: a.WronglyRefused.causes()},
@@ -61,7 +61,7 @@ func (r *RuleReport) section() page.Section {
 	}
 	title := r.Rule + ": " + strings.Join(r.Limits, " / ")
 	if c := r.Change; c != nil {
-		to := "the rule is gone"
+		to := "removed"
 		if len(c.Limits) > 0 {
 			to = strings.Join(c.Limits, " / ")
 		}
@@ -103,15 +103,15 @@ func (r *Report) logs() page.Section {
 		table.Rows = append(table.Rows, row)
 	}
 	var notes []string
-	note := func(is bool, format string, args ...any) {
-		if is {
+	note := func(ok bool, format string, args ...any) {
+		if ok {
 			notes = append(notes, fmt.Sprintf(format, args...))
 		}
 	}
 	note(r.Missing > 0, "The nodes could not write %s: figures are too low, and wrong where a count is missing.", page.Count(r.Missing, "line"))
-	note(r.Malformed > 0, "Not read: %s malformed.", page.Count(r.Malformed, "line"))
-	note(len(r.CutOff) > 0, "These files end within a line, which is not read: %s.", strings.Join(r.CutOff, ", "))
+	note(r.Malformed > 0, "Ignored: %s malformed.", page.Count(r.Malformed, "line"))
+	note(len(r.CutOff) > 0, "These files end with a partial line, which is ignored: %s.", strings.Join(r.CutOff, ", "))
 	note(r.Unpaired > 0, "Counted, but not judged: %s whose decision is not in the log.", page.Count(r.Unpaired, "request"))
-	note(len(r.NotInLog) > 0, "The log has no requests of these rules: %s.", strings.Join(r.NotInLog, ", "))
+	note(len(r.NotInLog) > 0, "The log has no requests for these rules: %s.", strings.Join(r.NotInLog, ", "))
 	return page.Section{Title: "Logs", Blocks: []page.Block{table, page.Paragraph(strings.Join(notes, " "))}}
 }
