@@ -22,7 +22,7 @@ import (
 // even later or with refused requests.
 func TestBystanders(t *testing.T) {
 	from := func(last byte, n int, at time.Duration) []accesslog.Entry {
-		list := asks(fmt.Sprintf("192.0.2.%d", last), n, at, 10*time.Millisecond)
+		list := requestsOf(fmt.Sprintf("192.0.2.%d", last), n, at, 10*time.Millisecond)
 		for i := range list {
 			list[i].Addr = netip.AddrFrom4([4]byte{192, 0, 2, last})
 		}

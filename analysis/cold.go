@@ -20,7 +20,7 @@ import (
 type coldKeys struct {
 	rules    *rule.Set
 	client   rule.ClientPrefix
-	asks     requests
+	requests requests
 	matched  []*rule.Rule
 	material [256]byte
 
@@ -54,7 +54,7 @@ type deferredRequest struct {
 // newColdKeys returns an empty set. If shards fail, no key is cold: then the state of a node depends on when it
 // asked.
 func newColdKeys(o PoPOptions, rules *rule.Set) *coldKeys {
-	c := &coldKeys{rules: rules, client: o.Client, asks: requests{fields: rules.ReadsFields()}, counted: make([]uint64, len(rules.Rules()))}
+	c := &coldKeys{rules: rules, client: o.Client, requests: requests{fields: rules.ReadsFields()}, counted: make([]uint64, len(rules.Rules()))}
 	if len(o.Losses) > 0 {
 		return c
 	}
@@ -97,7 +97,7 @@ func (k *simulatedKey) of() counter.Key { return counter.Key(k.key) }
 // find appends the keys of a request to all, and returns its canonical path. hot reports whether a node must
 // decide the request even if its keys are cold.
 func (c *coldKeys) find(all []simulatedKey, e *accesslog.Entry, addr netip.Addr) (keys []simulatedKey, path string, hot bool) {
-	req := c.asks.at(e, addr)
+	req := c.requests.at(e, addr)
 	req.Canonicalize(c.client)
 	if c.bounds == nil || c.rules.Access(req.Addr) != rule.Unlisted {
 		return all, req.Path, true

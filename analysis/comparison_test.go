@@ -44,9 +44,9 @@ func compare(t *testing.T, o analysis.ComparisonOptions, entries []accesslog.Ent
 // story has a client that only the stricter rules refuse, one that both refuse, one that only the old rules
 // refuse, and one whose path must not be printed unescaped.
 func story() []accesslog.Entry {
-	entries := asks("7", 12, 0, time.Second)
-	entries = append(entries, asks("8", 40, 20*time.Second, time.Millisecond)...)
-	for _, e := range asks("9", 9, 30*time.Second, time.Millisecond) {
+	entries := requestsOf("7", 12, 0, time.Second)
+	entries = append(entries, requestsOf("8", 40, 20*time.Second, time.Millisecond)...)
+	for _, e := range requestsOf("9", 9, 30*time.Second, time.Millisecond) {
 		e.Path = "/old/|`\x1b[2J"
 		entries = append(entries, e)
 	}
@@ -166,7 +166,7 @@ func TestBadComparison(t *testing.T) {
 // No path can escape its cell in a Markdown table, or its code formatting.
 func TestMarkdownCells(t *testing.T) {
 	for _, path := range []string{`/a|b`, `/a\|b`, `/a\\|b`, `/a\`, "/`|`", `/\|![x](http://192.0.2.1)|`} {
-		entries := asks("7", 30, 0, time.Millisecond)
+		entries := requestsOf("7", 30, 0, time.Millisecond)
 		for i := range entries {
 			entries[i].Path = path
 		}

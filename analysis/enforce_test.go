@@ -31,8 +31,8 @@ func enforce(t *testing.T, o analysis.EnforcementOptions, entries []accesslog.En
 	return f.Report()
 }
 
-// asks returns n requests of a client, from a time on, at an interval.
-func asks(client string, n int, at, every time.Duration) (entries []accesslog.Entry) {
+// requestsOf returns n requests of a client, from a time on, at an interval.
+func requestsOf(client string, n int, at, every time.Duration) (entries []accesslog.Entry) {
 	for range n {
 		entries = append(entries, accesslog.Entry{
 			Time: at.Microseconds(), Client: client, Method: "GET", Host: "example.com", Path: "/" + client, Status: 200,
@@ -44,9 +44,9 @@ func asks(client string, n int, at, every time.Duration) (entries []accesslog.En
 
 // A report shows who is refused, from when on, and for how long.
 func TestEnforcement(t *testing.T) {
-	entries := asks("7", 15, 0, time.Second) // the 11th exceeds the limit, for 55 s
-	entries = append(entries, asks("8", 10, 20*time.Second, time.Millisecond)...)
-	entries = append(entries, asks("7", 1, 30*time.Second, 0)...)
+	entries := requestsOf("7", 15, 0, time.Second) // the 11th exceeds the limit, for 55 s
+	entries = append(entries, requestsOf("8", 10, 20*time.Second, time.Millisecond)...)
+	entries = append(entries, requestsOf("7", 1, 30*time.Second, 0)...)
 	got := enforce(t, analysis.EnforcementOptions{
 		Rules: parse(t, `rules:
   - {id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}], mitigation_timeout: 20s}
@@ -100,7 +100,7 @@ const perMinute = "rules: [{id: all, characteristics: [ip], limits: [{threshold:
 // is the cause: exact counts are never lost.
 func TestRulesThatFailClosed(t *testing.T) {
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 1m}], on_failure: closed}]")
-	entries := asks("1", 20, 0, time.Second)
+	entries := requestsOf("1", 20, 0, time.Second)
 	got := enforce(t, analysis.EnforcementOptions{Rules: rules}, entries)
 	if got.Refused != 0 || got.Rules[0].ExactRefused != 0 || got.WronglyAllowed.Requests != 0 {
 		t.Errorf("nothing is lost: %d refused, by exact counts %d, wrongly allowed %+v", got.Refused, got.Rules[0].ExactRefused, got.WronglyAllowed)
@@ -117,29 +117,29 @@ func TestCausesOfWrongDecisions(t *testing.T) {
 	late := analysis.PoPOptions{Nodes: 3, Shards: 2, Spread: analysis.ByRequest, Lag: 500 * time.Millisecond}
 	lossy := late
 	lossy.Losses = []analysis.Loss{{Shard: 0, At: 5 * time.Second, For: 30 * time.Second}, {Shard: 1, At: 5 * time.Second, For: 30 * time.Second}}
-	slow := append(asks("1", 1, 0, 0), asks("2", 20, 4*time.Second, 2*time.Second)...)
+	slow := append(requestsOf("1", 1, 0, 0), requestsOf("2", 20, 4*time.Second, 2*time.Second)...)
 	for _, tt := range []struct {
 		name             string
 		pop              analysis.PoPOptions
 		entries          []accesslog.Entry
 		refused, allowed analysis.Disagreement
 	}{
-		{"a steady client is estimated rightly", late, asks("1", 100, 0, 10*time.Second), analysis.Disagreement{}, analysis.Disagreement{}},
+		{"a steady client is estimated rightly", late, requestsOf("1", 100, 0, 10*time.Second), analysis.Disagreement{}, analysis.Disagreement{}},
 		{
 			"8 requests at the beginning of a window weigh 4 in the middle of the next one",
-			analysis.PoPOptions{}, append(asks("1", 8, 0, time.Millisecond), asks("1", 8, 90*time.Second, time.Millisecond)...),
+			analysis.PoPOptions{}, append(requestsOf("1", 8, 0, time.Millisecond), requestsOf("1", 8, 90*time.Second, time.Millisecond)...),
 			// 8×0.5+7 > 10: the 8th is refused.
 			analysis.Disagreement{Requests: 1, Clients: 1, ByCause: analysis.ByCause{Estimate: 1}}, analysis.Disagreement{},
 		},
 		{
 			"8 requests at the end of a window weigh 4 in the middle of the next one",
-			analysis.PoPOptions{}, append(asks("1", 8, 59*time.Second, time.Millisecond), asks("1", 8, 90*time.Second, time.Millisecond)...),
+			analysis.PoPOptions{}, append(requestsOf("1", 8, 59*time.Second, time.Millisecond), requestsOf("1", 8, 90*time.Second, time.Millisecond)...),
 			// The exact log mitigates with the 3rd, the estimate with the 7th.
 			analysis.Disagreement{}, analysis.Disagreement{Requests: 4, Clients: 1, ByCause: analysis.ByCause{Estimate: 4}},
 		},
 		{
 			"a burst passes each of three nodes before they know of each other",
-			late, asks("1", 100, 0, time.Millisecond),
+			late, requestsOf("1", 100, 0, time.Millisecond),
 			analysis.Disagreement{}, analysis.Disagreement{Requests: 22, Clients: 1, ByCause: analysis.ByCause{Lag: 22}},
 		},
 		{
@@ -167,7 +167,7 @@ func TestEnforcementOfSeveralValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries := asks("192.0.2.1", 20, 0, time.Second)
+	entries := requestsOf("192.0.2.1", 20, 0, time.Second)
 	for i := range entries {
 		entries[i].Query = fmt.Sprintf("user=victim&user=random%d&user=more%d", i, i)
 	}

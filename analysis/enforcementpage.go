@@ -32,7 +32,7 @@ func (e *Enforcement) Document() page.Document {
 		facts = append(facts, e.WronglyRefused.fact("wrongly refused"), e.WronglyAllowed.fact("wrongly allowed"))
 	}
 	all := page.Section{Title: "All rules", Blocks: []page.Block{
-		page.Paragraph(e.PoP.String() + " A decision is wrong where exact counts, with nothing late or lost, decide otherwise."),
+		page.Paragraph(e.PoP.String() + " A decision is wrong if exact counts, without lag or loss, would decide otherwise."),
 		facts, e.Timeline.Plot("Requests and refusals"),
 	}}
 	if len(e.Rules) > 1 {

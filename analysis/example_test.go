@@ -58,6 +58,6 @@ func ExampleEnforcer() {
 	//   path     refused  share
 	//   /search      121   100%
 	//
-	//   PoP: 3 nodes, 1 shard, spread by request, lag 500ms, clocks 0s apart. A decision is wrong where
-	//   exact counts, with nothing late or lost, decide otherwise.
+	//   PoP: 3 nodes, 1 shard, spread by request, lag 500ms, clocks 0s apart. A decision is wrong if
+	//   exact counts, without lag or loss, would decide otherwise.
 }

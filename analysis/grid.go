@@ -158,7 +158,7 @@ func (g *grid) of(key *accesslog.Client, hash uint64, moments []gridMoment) ([]k
 	}
 	if len(g.free) == 0 {
 		if len(g.blocks) == nowhere/keysInBlock {
-			return nil, fmt.Errorf("analysis: there are too many different %s", join(g.rule.Characteristics))
+			return nil, fmt.Errorf("analysis: too many different %s", join(g.rule.Characteristics))
 		}
 		g.extend(moments)
 	}

@@ -22,24 +22,24 @@ import (
 //
 // Several of them can share the requests of a log, so that each key is in one of them.
 type instantPoP struct {
-	rules    *rule.Set
-	client   rule.ClientPrefix
-	first    int // way
-	asks     requests
-	clients  *keyStates              // of rules that count by the client alone
-	groups   []*keyStates            // of all rules; clients is the first
-	of       []member                // by the index of the rule
-	plans    map[*rule.Rule]*member  // rules with overridden limits
-	goesOn   bool                    // a rule counts refused requests
-	sheds    bool                    // a rule sheds
-	exceeded map[netip.Addr]struct{} // clients whose sent requests exceeded a limit of a rule by client; nil if clients share no keys
-	matched  []*rule.Rule
-	next     [decidedAtOnce]prepared
-	keys     []requestKey // of next
-	ruleKeys []ruleKey    // of next
-	many     []state      // memory of fetch
-	key      [256]byte
-	fetched  uint64 // meaningless: see fetch
+	rules         *rule.Set
+	client        rule.ClientPrefix
+	first         int // way
+	requests      requests
+	clients       *keyStates              // of rules that count by the client alone
+	groups        []*keyStates            // of all rules; clients is the first
+	of            []member                // by the index of the rule
+	plans         map[*rule.Rule]*member  // rules with overridden limits
+	countsRefused bool                    // a rule counts refused requests
+	sheds         bool                    // a rule sheds
+	exceeded      map[netip.Addr]struct{} // clients whose sent requests exceeded a limit of a rule by client; nil if clients share no keys
+	matched       []*rule.Rule
+	next          [decidedAtOnce]prepared
+	keys          []requestKey // of next
+	ruleKeys      []ruleKey    // of next
+	many          []state      // memory of fetch
+	key           [256]byte
+	fetched       uint64 // meaningless: see fetch
 
 	sums      []ruleSums // by the index of the rule
 	demand    []demand   // by the index of the rule; nil if not requested
@@ -117,7 +117,7 @@ type limitState struct {
 func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, exact bool) *instantPoP {
 	all := rules.Rules()
 	p := &instantPoP{
-		rules: rules, client: client, asks: requests{fields: rules.ReadsFields()}, clients: newKeyStates(never), // they are counted at the end
+		rules: rules, client: client, requests: requests{fields: rules.ReadsFields()}, clients: newKeyStates(never), // they are counted at the end
 
 		of: make([]member, len(all)), plans: map[*rule.Rule]*member{}, sums: make([]ruleSums, len(all)), mitigated: newMitigations(rules),
 	}
@@ -128,7 +128,7 @@ func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, exact bool) *insta
 	for i, r := range all {
 		m := &p.of[i]
 		m.setRule(r)
-		p.goesOn = p.goesOn || r.CountsMitigated()
+		p.countsRefused = p.countsRefused || r.CountsMitigated()
 		p.sheds = p.sheds || r.Action == rule.Shed
 		if exact && m.width > 0 && p.exceeded == nil {
 			p.exceeded = map[netip.Addr]struct{}{}
@@ -183,7 +183,7 @@ func (p *instantPoP) decideAll(requests []*replayed, done func(*prepared, *[ways
 
 // prepare finds the keys of a request.
 func (p *instantPoP) prepare(q *prepared, r *replayed) {
-	req := p.asks.at(&r.entry, r.addr)
+	req := p.requests.at(&r.entry, r.addr)
 	req.Canonicalize(p.client)
 	q.replayed, q.path, q.listed = r, req.Path, p.rules.Access(req.Addr)
 	own := len(p.keys)
@@ -287,7 +287,7 @@ func (p *instantPoP) decide(q *prepared) (decided [ways]outcome) {
 		p.note(q, passes > 0, passes == ways-p.first)
 	}
 	for way := p.first; way < ways; way++ {
-		if by := decided[way].by; by == 0 || p.goesOn {
+		if by := decided[way].by; by == 0 || p.countsRefused {
 			p.countAll(q, way, by)
 		}
 	}

@@ -65,7 +65,7 @@ func (o PoPOptions) withDefaults() (PoPOptions, error) {
 	o.Nodes, o.Shards = max(1, o.Nodes), max(1, o.Shards)
 	for _, l := range o.Losses {
 		if l.Shard < 0 || l.Shard >= o.Shards {
-			return o, fmt.Errorf("analysis: shard %d cannot fail, there are %d", l.Shard+1, o.Shards)
+			return o, fmt.Errorf("analysis: shard %d cannot fail: there are only %d", l.Shard+1, o.Shards)
 		}
 		if l.At < 0 || l.For < 0 {
 			return o, errors.New("analysis: the time and duration of a shard's failure must not be negative")
@@ -90,7 +90,7 @@ func (o PoPOptions) report() PoPReport {
 // limiter of a real node. Its shards and its network are in memory. Its clock follows the times of the log.
 type Simulation struct {
 	o        PoPOptions
-	asks     requests
+	requests requests
 	cold     *coldKeys
 	keys     []simulatedKey // for Decide
 	counted  []uint64       // requests that a rule counted without deferring, by its index
@@ -145,7 +145,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 		return nil, err
 	}
 	s := &Simulation{
-		o: o, spread: newSpread(o), asks: requests{fields: rules.ReadsFields()},
+		o: o, spread: newSpread(o), requests: requests{fields: rules.ReadsFields()},
 		cold: newColdKeys(o, rules), counted: make([]uint64, len(rules.Rules())),
 	}
 	var shards []count.Shard
@@ -227,7 +227,7 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 	n := s.nodes[node]
 	if counted == mustDecide {
 		s.catchUp(keys)
-		req, now := s.asks.at(e, addr), n.clock(s.now)
+		req, now := s.requests.at(e, addr), n.clock(s.now)
 		n.limiter.DecideTo(d, &req, now)
 		n.limiter.Answered(d, e.Status, nil, now) // logs contain no headers of answers
 		counted = 0

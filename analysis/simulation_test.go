@@ -78,7 +78,7 @@ func TestSimulationIsDeterministic(t *testing.T) {
 // own counts.
 func TestPassedRequestsWithLag(t *testing.T) {
 	rules := parse(t, perMinute)
-	flood := asks("1", 400, 0, 10*time.Millisecond) // in 4 s
+	flood := requestsOf("1", 400, 0, 10*time.Millisecond) // in 4 s
 	for _, tt := range []struct {
 		name      string
 		o         analysis.PoPOptions
@@ -98,11 +98,11 @@ func TestPassedRequestsWithLag(t *testing.T) {
 // A node with many pending counts does not wait for the lag, and drops none.
 func TestManyCountsAreSentSooner(t *testing.T) {
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1h}]}]")
-	entries := asks("0", 11, 0, 0)
+	entries := requestsOf("0", 11, 0, 0)
 	for i := range 9000 {
-		entries = append(entries, asks(fmt.Sprint(i+1), 1, time.Second, 0)...)
+		entries = append(entries, requestsOf(fmt.Sprint(i+1), 1, time.Second, 0)...)
 	}
-	entries = append(entries, asks("0", 1, 2*time.Second, 0)...)
+	entries = append(entries, requestsOf("0", 1, 2*time.Second, 0)...)
 	verdicts := decide(t, analysis.PoPOptions{Lag: time.Hour}, rules, entries)
 	if last := verdicts[len(verdicts)-1]; last != limit.Blocked || passes(verdicts) != len(verdicts)-1 {
 		t.Errorf("the last request is %v and %d of %d pass, want all but the last", last, passes(verdicts), len(verdicts))
@@ -112,7 +112,7 @@ func TestManyCountsAreSentSooner(t *testing.T) {
 // Nodes with different clocks count the same moment in different windows: each knows half of the requests.
 func TestPassedRequestsWithSkew(t *testing.T) {
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 1m}]")
-	entries := asks("1", 30, 9*time.Second, 10*time.Millisecond)
+	entries := requestsOf("1", 30, 9*time.Second, 10*time.Millisecond)
 	o := analysis.PoPOptions{Nodes: 2, Spread: analysis.ByRequest}
 	together := passes(decide(t, o, rules, entries))
 	o.Skew = 4 * time.Second // one clock is at 7 s, the other at 11 s
@@ -131,19 +131,19 @@ func TestLosses(t *testing.T) {
 		entries []accesslog.Entry
 		want    int
 	}{
-		{"nothing is lost", analysis.PoPOptions{}, asks("1", 30, 0, time.Second), 11},
+		{"nothing is lost", analysis.PoPOptions{}, requestsOf("1", 30, 0, time.Second), 11},
 		{
 			"one node remembers what it has heard", analysis.PoPOptions{Losses: []analysis.Loss{{At: 5 * time.Second}}},
-			asks("1", 30, 0, time.Second), 11,
+			requestsOf("1", 30, 0, time.Second), 11,
 		},
 		{
 			"the counts of one shard go, and those that are sent from then on are with the other",
 			analysis.PoPOptions{Shards: 2, Losses: []analysis.Loss{{Shard: 0, At: 5 * time.Second}, {Shard: 1, At: 25 * time.Second}}},
-			asks("1", 30, 0, time.Second), 11,
+			requestsOf("1", 30, 0, time.Second), 11,
 		},
 		{
 			"who is stopped already stays so", analysis.PoPOptions{Losses: []analysis.Loss{{At: 20 * time.Second, For: time.Second}}},
-			asks("1", 30, 0, time.Second), 11,
+			requestsOf("1", 30, 0, time.Second), 11,
 		},
 	} {
 		if n := passes(decide(t, tt.o, rules, tt.entries)); n != tt.want {
@@ -153,7 +153,7 @@ func TestLosses(t *testing.T) {
 
 	// A node that does not know the client counts from zero, once.
 	seen := map[int]bool{}
-	entries := append(asks("1", 10, 0, time.Second), asks("1", 50, 2*time.Minute, time.Second)...)
+	entries := append(requestsOf("1", 10, 0, time.Second), requestsOf("1", 50, 2*time.Minute, time.Second)...)
 	for seed := range uint64(8) {
 		o := analysis.PoPOptions{Nodes: 2, Seed: seed, Losses: []analysis.Loss{{At: 30 * time.Second, For: time.Second}}}
 		seen[passes(decide(t, o, rules, entries))] = true
@@ -164,7 +164,7 @@ func TestLosses(t *testing.T) {
 
 	closed := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 1h}], on_failure: closed}]")
 	o := analysis.PoPOptions{Losses: []analysis.Loss{{At: 10 * time.Second, For: 5 * time.Second}}}
-	verdicts := decide(t, o, closed, asks("1", 20, 0, time.Second))
+	verdicts := decide(t, o, closed, requestsOf("1", 20, 0, time.Second))
 	for i, v := range verdicts {
 		if want := i >= 10 && i < 15; (v == limit.Unavailable) != want {
 			t.Errorf("request %d of a rule that fails closed is %v", i+1, v)

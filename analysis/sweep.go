@@ -73,7 +73,7 @@ func checkCharacteristics(list []rule.Characteristic) error {
 		seen[c.String()] = true
 	}
 	if len(list) == 0 {
-		return errors.New("analysis: a list of characteristics is empty")
+		return errors.New("analysis: empty list of characteristics")
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 	slices.Sort(o.Periods)
 	for i, n := range o.Thresholds {
 		if n == 0 || n > rule.MaxThreshold {
-			return o, fmt.Errorf("analysis: a threshold of %d is not between 1 and 2^53", n)
+			return o, fmt.Errorf("analysis: invalid threshold %d: must be 1 to 2^53", n)
 		}
 		if i > 0 && n == o.Thresholds[i-1] {
 			return o, fmt.Errorf("analysis: the threshold %d is given twice", n)
@@ -101,7 +101,7 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 	}
 	for i, p := range o.Periods {
 		if p < rule.MinPeriod || p > rule.MaxPeriod || p%time.Second != 0 {
-			return o, fmt.Errorf("analysis: a period of %v is not whole seconds, 1 s to 7 days", p)
+			return o, fmt.Errorf("analysis: invalid period %v: must be whole seconds, 1 s to 7 days", p)
 		}
 		if i > 0 && p == o.Periods[i-1] {
 			return o, fmt.Errorf("analysis: the period %v is given twice", p)
@@ -117,7 +117,7 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 		}
 	}
 	if o.MitigationTimeout < 0 || o.MitigationTimeout > rule.MaxPeriod || o.MitigationTimeout%time.Second != 0 {
-		return o, fmt.Errorf("analysis: a mitigation timeout of %v is not whole seconds, up to 7 days", o.MitigationTimeout)
+		return o, fmt.Errorf("analysis: invalid mitigation timeout %v: must be whole seconds, at most 7 days", o.MitigationTimeout)
 	}
 	if !(o.MaxClientsPct >= 0 && o.MaxClientsPct <= 100) {
 		return o, fmt.Errorf("analysis: %v%% is not a percentage of clients", o.MaxClientsPct)

@@ -226,14 +226,14 @@ func TestSweepOptions(t *testing.T) {
 		o    analysis.SweepOptions
 		want string
 	}{
-		{"a threshold of 0", analysis.SweepOptions{Thresholds: []uint64{0}}, "threshold of 0"},
-		{"a great threshold", analysis.SweepOptions{Thresholds: []uint64{1<<53 + 1}}, "not between 1 and 2^53"},
+		{"a threshold of 0", analysis.SweepOptions{Thresholds: []uint64{0}}, "invalid threshold 0"},
+		{"a threshold above 2^53", analysis.SweepOptions{Thresholds: []uint64{1<<53 + 1}}, "must be 1 to 2^53"},
 		{"a threshold twice", analysis.SweepOptions{Thresholds: []uint64{7, 8, 7}}, "threshold 7 is given twice"},
-		{"a short period", analysis.SweepOptions{Periods: []time.Duration{time.Millisecond}}, "not whole seconds"},
+		{"a short period", analysis.SweepOptions{Periods: []time.Duration{time.Millisecond}}, "must be whole seconds"},
 		{"a period twice", analysis.SweepOptions{Periods: []time.Duration{time.Minute, time.Minute}}, "1m0s is given twice"},
 		{"characteristics twice", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{ip, path}, {ip}, {ip, path}}}, "ip+path is given twice"},
 		{"a characteristic twice", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{ip, ip}}}, "ip is given twice"},
-		{"no characteristic", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{}}}, "a list of characteristics is empty"},
+		{"no characteristic", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{}}}, "empty list of characteristics"},
 		{"a share of more than all", analysis.SweepOptions{MaxClientsPct: 101}, "not a percentage"},
 		{"a timeout of half a second", analysis.SweepOptions{MitigationTimeout: time.Second / 2}, "mitigation timeout"},
 		{"a negative Top", analysis.SweepOptions{ReportOptions: analysis.ReportOptions{Top: -1}}, "Top"},
@@ -272,7 +272,7 @@ func TestSweepForgets(t *testing.T) {
 	}
 	const clients = 100_000
 	at := 1e9
-	come := func(name string, n int) {
+	send := func(name string, n int) {
 		for range n {
 			e := accesslog.Entry{Time: int64(at * 1e6), Client: name}
 			if err := s.Add(&e); err != nil {
@@ -281,10 +281,10 @@ func TestSweepForgets(t *testing.T) {
 		}
 	}
 	for i := range clients {
-		come(fmt.Sprint("once ", i), 1)
+		send(fmt.Sprint("once ", i), 1)
 		if i%1000 == 0 {
 			at += 20
-			come("now and then", 3)
+			send("now and then", 3)
 		}
 	}
 	// 1,000 clients come in the time of three windows.
@@ -292,7 +292,7 @@ func TestSweepForgets(t *testing.T) {
 		t.Errorf("there are places for %d clients", got)
 	}
 	for i := range 10 {
-		come(fmt.Sprint("once ", i), 5)
+		send(fmt.Sprint("once ", i), 5)
 	}
 	for _, c := range s.Report().Curves {
 		if c.Clients != clients+1 || c.Cells[0].Clients != 10 || c.Cells[0].Refused != 10 {

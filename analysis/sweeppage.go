@@ -30,7 +30,7 @@ func (r *SweepReport) Document() page.Document {
 	for i := range r.Curves {
 		c := &r.Curves[i]
 		d.Sections = append(d.Sections, c.section())
-		f := page.Fact{Name: c.name(), Value: "none", Note: "every threshold affects more: try greater ones"}
+		f := page.Fact{Name: c.name(), Value: "none", Note: "every threshold affects more: try higher ones"}
 		if c.Clients == 0 {
 			f.Note = "no request was counted"
 		}

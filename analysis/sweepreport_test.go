@@ -194,7 +194,7 @@ func TestSweepNamesNetworks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries := asks("a", 20, 0, 0)
+	entries := requestsOf("a", 20, 0, 0)
 	for i := range entries {
 		entries[i].Addr = netip.MustParseAddr([]string{"192.0.2.9", "2001:db8:1:2::3"}[i%2])
 	}

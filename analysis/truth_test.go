@@ -23,12 +23,12 @@ func TestTruth(t *testing.T) {
 		return entries
 	}
 	entries := slices.Concat(
-		mark(asks("7", 15, 0, 10*time.Millisecond)), // the 11th exceeds the limit and passes
-		asks("7", 3, time.Second, time.Millisecond), // a neighbour behind the same address
-		asks("8", 12, 2*time.Second, time.Millisecond),
-		asks("9", 5, 3*time.Second, time.Millisecond),
-		mark(asks("10", 6, 4*time.Second, time.Millisecond)),
-		asks("11", 2, 5*time.Second, time.Millisecond),
+		mark(requestsOf("7", 15, 0, 10*time.Millisecond)), // the 11th exceeds the limit and passes
+		requestsOf("7", 3, time.Second, time.Millisecond), // a neighbour behind the same address
+		requestsOf("8", 12, 2*time.Second, time.Millisecond),
+		requestsOf("9", 5, 3*time.Second, time.Millisecond),
+		mark(requestsOf("10", 6, 4*time.Second, time.Millisecond)),
+		requestsOf("11", 2, 5*time.Second, time.Millisecond),
 	)
 	for i := range entries {
 		if entries[i].Client == "11" {

@@ -64,16 +64,16 @@ func (o Options) withDefaults() (Options, error) {
 	for _, l := range o.Limits {
 		switch {
 		case l.Threshold == 0 || l.Threshold > 1<<53:
-			return o, fmt.Errorf("accuracy: a threshold of %d is not between 1 and 2^53", l.Threshold)
+			return o, fmt.Errorf("accuracy: invalid threshold %d: must be 1 to 2^53", l.Threshold)
 		case l.Period < 1e6 || l.Period%1e6 != 0 || l.Period > 7*24*3600*1e6:
-			return o, fmt.Errorf("accuracy: a period of %v is not whole seconds, 1 s to 7 days", time.Duration(l.Period)*time.Microsecond)
+			return o, fmt.Errorf("accuracy: invalid period %v: must be whole seconds, 1 s to 7 days", time.Duration(l.Period)*time.Microsecond)
 		case seen[l]:
 			return o, fmt.Errorf("accuracy: the limit %d/%s is given twice", l.Threshold, rule.FormatDuration(time.Duration(l.Period)*time.Microsecond))
 		}
 		seen[l] = true
 	}
 	if o.Phases < 0 || o.Phases > 1000 {
-		return o, fmt.Errorf("accuracy: %d phases are not between 1 and 1000", o.Phases)
+		return o, fmt.Errorf("accuracy: invalid number of phases %d: must be 1 to 1000", o.Phases)
 	}
 	if o.Phases == 0 {
 		o.Phases = 1
@@ -162,7 +162,7 @@ func New(o Options) (*Accuracy, error) {
 		}
 		g := &a.groups[at]
 		if g.limits, g.places = append(g.limits, l), append(g.places, i); len(g.limits) > maxLimits {
-			return nil, fmt.Errorf("accuracy: there are more than %d limits with the period %v", maxLimits, time.Duration(l.Period)*time.Microsecond)
+			return nil, fmt.Errorf("accuracy: more than %d limits have the period %v", maxLimits, time.Duration(l.Period)*time.Microsecond)
 		}
 	}
 	for i := range a.groups {

@@ -235,12 +235,12 @@ func TestAccuracyOptions(t *testing.T) {
 		want string // substring of the error
 	}{
 		{"no limit", accuracy.Options{}, "no limit given"},
-		{"threshold 0", accuracy.Options{Limits: []accuracy.Limit{{0, 60e6}}}, "threshold of 0"},
-		{"half a second", accuracy.Options{Limits: []accuracy.Limit{{1, 5e5}}}, "500ms is not whole seconds"},
+		{"threshold 0", accuracy.Options{Limits: []accuracy.Limit{{0, 60e6}}}, "invalid threshold 0"},
+		{"half a second", accuracy.Options{Limits: []accuracy.Limit{{1, 5e5}}}, "invalid period 500ms"},
 		{"the same twice", accuracy.Options{Limits: []accuracy.Limit{minute, minute}}, "the limit 50/1m is given twice"},
-		{"an unknown estimator", accuracy.Options{Limits: []accuracy.Limit{minute}, Estimators: []string{"wieghted"}}, `no estimator "wieghted"`},
+		{"an unknown estimator", accuracy.Options{Limits: []accuracy.Limit{minute}, Estimators: []string{"wieghted"}}, `unknown estimator "wieghted"`},
 		{"too many sub-windows", accuracy.Options{Limits: []accuracy.Limit{minute}, Estimators: []string{"sub_windows_99999"}}, "sub_windows_3600"},
-		{"a negative number of phases", accuracy.Options{Limits: []accuracy.Limit{minute}, Phases: -1}, "-1 phases"},
+		{"a negative number of phases", accuracy.Options{Limits: []accuracy.Limit{minute}, Phases: -1}, "number of phases -1"},
 	} {
 		if _, err := accuracy.New(tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want one with %q", tt.name, err, tt.want)

@@ -83,9 +83,9 @@ func methodNamed(name string) (method, error) {
 		if n, err := strconv.Atoi(number); err == nil && n >= 1 && n <= maxSubWindows && strconv.Itoa(n) == number {
 			return methodSubWindows(n, whole), nil
 		}
-		return method{}, fmt.Errorf("estimator %q: there are sub_windows_1 to sub_windows_%d, each also with _whole", name, maxSubWindows)
+		return method{}, fmt.Errorf("unknown estimator %q: use sub_windows_1 to sub_windows_%d, optionally with _whole", name, maxSubWindows)
 	}
-	return method{}, fmt.Errorf("there is no estimator %q: they are %s", name, strings.Join(EstimatorNames(), ", "))
+	return method{}, fmt.Errorf("unknown estimator %q: use one of %s", name, strings.Join(EstimatorNames(), ", "))
 }
 
 // EstimatorNames returns the names of all estimators. Numbers of sub-windows other than those

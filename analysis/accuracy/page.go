@@ -12,8 +12,8 @@ import (
 func (r *Report) Document(traffic figure.Timeline) page.Document {
 	d := page.Document{Title: "How accurate estimates are", Lead: page.Count(r.Events, "request") + " of " + page.Count(r.Clients, "client") + figure.Between(r.From, r.To), Data: r}
 	d.Sections = []page.Section{{Title: "How it is measured", Blocks: []page.Block{
-		page.Paragraph("Each estimator is compared with the exact sliding log at every request. Every request is counted: nobody is refused. " +
-			"A decision is wrong if one of the two would refuse the request and the other would not."),
+		page.Paragraph("Each estimator is compared with the exact sliding log at every request. Every request is counted, none is refused. " +
+			"A decision is wrong if only one of the two would refuse the request."),
 		traffic.Plot("Traffic"),
 	}}}
 	for i := 0; i < len(r.Results); {
@@ -27,15 +27,15 @@ func (r *Report) Document(traffic figure.Timeline) page.Document {
 	return d
 }
 
-// limitSection returns the results of one limit: the numbers of the nodes' estimator, or else of
-// the first one, and a comparison of all estimators.
+// limitSection returns the results of one limit: the numbers of the nodes' estimator, or of the first
+// one without it, and a comparison of all estimators.
 func limitSection(results []Result) page.Section {
 	first := results[max(0, slices.IndexFunc(results, func(r Result) bool { return r.Estimator == methodWeighted.name }))]
-	over := func(say func(*PhaseRange) string) string { // something of several phases, if they were tried
+	over := func(format func(*PhaseRange) string) string { // "" unless several phases were tried
 		if first.Phases == nil {
 			return ""
 		}
-		return fmt.Sprintf("; %s over %d beginnings of windows", say(first.Phases), first.Phases.Tried)
+		return fmt.Sprintf("; %s over %d window starts", format(first.Phases), first.Phases.Tried)
 	}
 	facts := page.Facts{
 		{Name: "over by the exact log", Value: page.Grouped(first.ExactOver), Note: fmt.Sprintf("%s of the requests, of %s of %s clients", page.Percent(first.ExactOver, first.Requests), page.Grouped(first.SourcesExactOver), page.Grouped(first.Sources))},
@@ -55,7 +55,7 @@ func limitSection(results []Result) page.Section {
 				return fmt.Sprintf("%d–%d", p.SourcesLimitedButNeverOver[0], p.SourcesLimitedButNeverOver[1])
 			})},
 	}
-	scatter := page.Scatter{Title: "Error against memory", Note: "better is to the lower left; no estimator beats those that are joined",
+	scatter := page.Scatter{Title: "Error against memory", Note: "better is to the lower left; the line joins the estimators that no other beats",
 		XName: "bytes per client, without keys", YName: "wrong decisions, % of requests"}
 	bars := page.Bars{Title: "Wrong decisions", Note: "share of all requests", What: "estimator", Parts: []string{"wrongly allowed", "wrongly limited"}}
 	table := page.Table{Title: "Estimators", Columns: page.Columns("estimator", "bytes/client", "wrong %", "allowed", "limited", "mean diff. %", "missed", "wrongly limited")}
@@ -76,7 +76,7 @@ func limitSection(results []Result) page.Section {
 	}
 	return page.Section{Title: fmt.Sprintf("%s requests in %s", page.Grouped(first.Limit), figure.Period(first.PeriodS)), Blocks: []page.Block{
 		page.Paragraph("The figures are those of the estimator " + first.Estimator + "."), facts, figure.PlotPeaks(results[0].Peaks, "clients", first.Limit, first.PeriodS), scatter, bars, table,
-		page.Paragraph("Not beaten: no other one decides better in as little memory."),
+		page.Paragraph("Not beaten: no other estimator decides better in as little memory."),
 	}}
 }
 

@@ -102,7 +102,7 @@ func TestInvalidCases(t *testing.T) {
 		{"a negative time", request("at: -5s, expect: passed"), `1:42: at cannot be "-5s"`},
 		{"no pause", request("at: 0s, count: 2, expect: passed"), `1:37: 2 requests have no every`},
 		{"too many", request("at: 0s, count: 1000001, every: 1s, expect: passed"), `1:53: count cannot be 1000001`},
-		{"too late", request("at: 0s, count: 1000000, every: 1h, expect: passed"), `1:37: the last of the requests comes too late`},
+		{"too late", request("at: 0s, count: 1000000, every: 1h, expect: passed"), `1:37: the last request comes too late`},
 		{"a client without an address", request("at: 0s, client: me, expect: passed"), `1:54: client cannot be "me"`},
 		{"a path", request("at: 0s, path: login, expect: passed"), `1:52: path cannot be "login"`},
 		{"a status", request("at: 0s, status: 20, expect: passed"), `1:54: status cannot be 20`},

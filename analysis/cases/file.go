@@ -140,7 +140,7 @@ func (r *caseReader) group(n *yaml.Node) requestGroup {
 	}
 	client("192.0.2.1")
 	r.Mapping(n, "requests", "write {at: 0s, expect: passed}", []strictyaml.Field{
-		{Name: "at", Need: "at: 0s, when the first of them comes", Read: func(n *yaml.Node) { g.at = r.duration(n, "at") }},
+		{Name: "at", Need: "at: 0s, the time of the first request", Read: func(n *yaml.Node) { g.at = r.duration(n, "at") }},
 		strictyaml.Whole(r.Document, "count", "", &g.count, 1, maxCaseRequests),
 		{Name: "every", Read: func(n *yaml.Node) { g.every = r.duration(n, "every") }},
 		{Name: "client", Read: func(n *yaml.Node) {
@@ -190,7 +190,7 @@ func (r *caseReader) check(n *yaml.Node, g *requestGroup) {
 	}
 	g.every = max(0, g.every)
 	if g.at+last > maxCaseTime {
-		r.Fail(n, "end it within a year", "the last of the requests comes too late")
+		r.Fail(n, "end it within a year", "the last request comes too late")
 	}
 	if g.refused != nil && g.expect != "" {
 		r.Fail(n, "remove one of them", "expect and refused are both set")
