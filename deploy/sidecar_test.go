@@ -113,7 +113,7 @@ func (s *sidecar) ship(file string, changes ...string) (written string) {
 func (s *sidecar) startNode() {
 	s.t.Helper()
 	s.node = harness.Start(s.t, exec.Command(s.edge, s.flags...))
-	s.node.Wait(s.node.Stderr, "node runs")
+	s.node.Wait(s.node.Stderr, "node started")
 }
 
 // startProxy starts the proxy, and waits until it accepts connections at s.proxy.

@@ -45,9 +45,9 @@ For a limit with sub_windows, the number and length of its sub-windows are shown
 thresholds and number of nodes that its layout has room for. If that is less than
 --max-nodes, it is an error, as for a node.
 
-With --test, play the test cases in a file to a node and report those that fail. A case is a
-list of requests with times and the verdicts that they must get. The rules are those named
-in the file, or else the FILE arguments.`,
+With --test, run the test cases in a file against a node and report those that fail. A case
+is a list of requests with times and expected verdicts. The rules are the FILE
+arguments, or else those named in the test file.`,
 		Example: `  edge check rules.yaml
   edge check --rate 2000 --lag 25ms rules.d
   edge check --max-nodes 40 rules.yaml
@@ -142,7 +142,7 @@ func (o worst) explain(set *rule.Set) string {
 		o.rate, o.lag, o.rate, o.lag+o.answer)
 	if slices.ContainsFunc(set.Rules(), func(r *rule.Rule) bool { return r.CountsAnswer() }) {
 		text += fmt.Sprintf(" An answer counts even if the client does not wait for it. While %d such requests of a key wait, further ones count immediately. "+
-			"Requests that are not sent whole, or that the origin does not answer, do not count.", limit.MostAbandoned)
+			"Requests that are not sent completely, or that the origin does not answer, do not count.", limit.MostAbandoned)
 	}
 	return text
 }
@@ -174,7 +174,7 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 				continue
 			}
 			fmt.Fprintf(w, "  worst case%s in any %s: %s = %s%d requests of one key\n",
-				map[bool]string{true: ", if it did not only log,"}[r.Action == rule.Log], rule.FormatDuration(l.Period), arithmetic, each, most/cost)
+				map[bool]string{true: ", if it were enforced,"}[r.Action == rule.Log], rule.FormatDuration(l.Period), arithmetic, each, most/cost)
 		}
 		if plans, keys, exempt := set.Overridden(r); keys > 0 {
 			fmt.Fprintf(w, "  overrides: %s with %s, %d of them exempt; worst cases are those of other keys\n", page.Count(keys, "key"), page.Count(len(plans), "set")+" of thresholds", exempt)
@@ -202,7 +202,7 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 		fmt.Fprintf(w, "networks %s: %s%s\n", s.Name, page.Count(len(s.Prefixes), "network"), from)
 	}
 	for _, r := range set.Disabled() {
-		fmt.Fprintf(w, "\n%s (%s:%d)\n  Set aside (enabled: false): it counts and refuses nothing.\n", r.ID, r.File, r.Line)
+		fmt.Fprintf(w, "\n%s (%s:%d)\n  Disabled (enabled: false): it counts and refuses nothing.\n", r.ID, r.File, r.Line)
 	}
 }
 
@@ -295,7 +295,7 @@ func errorsJSON(wrong error) []errorJSON {
 	return all
 }
 
-// checkJSON writes the same as JSON, including the errors in wrong. It returns wrong or the error of writing.
+// checkJSON is checkText as JSON, including the errors in wrong. It returns wrong and any write error.
 func checkJSON(w io.Writer, set *rule.Set, wrong error, late func(*rule.Rule) uint64) error {
 	result := struct {
 		Rules   []ruleJSON `json:"rules"`

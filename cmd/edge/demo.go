@@ -38,7 +38,7 @@ func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Sending traffic for %v. X-Forwarded-For distinguishes its clients.\n\n", d.length)
+	fmt.Fprintf(out, "Sending traffic for %v. X-Forwarded-For identifies the clients.\n\n", d.length)
 	o := load.Options{
 		Targets: []load.Target{t}, Source: load.NewMixed(m, 1), Duration: d.length, Connections: 24, KeepAlive: 100,
 		Identity: load.Identity{Forwarded: true}, Progress: d.show.update,
@@ -59,9 +59,9 @@ func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer)
 var demoParts = map[string]string{
 	"readers":  "200 people reading pages",
 	"readers6": "100 more, over IPv6",
-	"regulars": "10 clients with 2 requests a second, too few to exceed a limit in this time",
-	"scrapers": "3 clients with 10 requests a second",
-	"guessers": "4 clients that try a password a second",
+	"regulars": "10 clients at 2 requests a second, too few to exceed a limit in this time",
+	"scrapers": "3 clients at 10 requests a second",
+	"guessers": "4 clients trying a password a second",
 }
 
 // explain writes the results of a demonstration.
@@ -73,7 +73,7 @@ func explain(w io.Writer, r *load.Report) error {
 		fmt.Fprintf(&b, "  %-9s %6d, %5d refused   %s\n", c.Name, c.Requests, c.Refused, demoParts[c.Name])
 	}
 	fmt.Fprintf(&b, "\nWas that correct? The generator kept an exact log of every client:\n\n")
-	fmt.Fprintf(&b, "  innocent   %s refused of clients that exceeded no limit, and %d of clients that only the\n             estimate put over a limit\n",
+	fmt.Fprintf(&b, "  innocent   %s refused from clients that exceeded no limit, and %d from clients that only the\n             estimate put over a limit\n",
 		page.Count(s.InnocentRefused, "request"), s.InnocentByEstimate)
 	fmt.Fprintf(&b, "  guilty     %s exceeded a limit. Requests are counted after they pass, so a few more may\n             pass: %d passed of the %d that an exact limiter would have refused\n",
 		page.Count(s.ClientsOver, "client"), s.WronglyAllowed.Requests, s.Exact)

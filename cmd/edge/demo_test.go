@@ -16,7 +16,7 @@ func TestDemo(t *testing.T) {
 	out := p.Stdout.String()
 	for _, want := range []string{`requests to 3 nodes`, `readers +[1-9]\d*, +0 refused`, `regulars +[1-9]\d*, +0 refused`, `guessers +\d+, +[1-9]\d* refused`, `innocent +0 requests`} {
 		if !regexp.MustCompile(want).MatchString(out) {
-			t.Errorf("there is no %s in\n%s", want, out)
+			t.Errorf("output does not match %q:\n%s", want, out)
 		}
 	}
 	if !strings.Contains(p.Stderr.String(), `msg="mitigation started"`) {

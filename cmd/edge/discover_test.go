@@ -33,7 +33,7 @@ func TestNodesShareTheirShards(t *testing.T) {
 	p.start(2)
 	p.nodes[2].ready(t)
 	if got := p.nodes[2].as("192.0.2.1"); got != http.StatusTooManyRequests {
-		t.Errorf("a node that came back answers with %d, want %d", got, http.StatusTooManyRequests)
+		t.Errorf("a restarted node answers %d, want %d", got, http.StatusTooManyRequests)
 	}
 	p.inRing(3)
 	for _, n := range p.nodes {
@@ -45,7 +45,7 @@ func TestNodesShareTheirShards(t *testing.T) {
 func (p *pointOfPresence) inRing(shards int) {
 	p.t.Helper()
 	for _, n := range p.nodes {
-		eventually(p.t, "the ring is whole", func() bool {
+		eventually(p.t, "all shards are in the ring", func() bool {
 			in, all := 0, metrics(p.t, n.metrics)
 			for _, m := range all["edge_shard_in_ring"].GetMetric() {
 				in += int(m.GetGauge().GetValue())

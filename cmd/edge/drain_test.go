@@ -54,7 +54,7 @@ func (s *slowOrigin) slowly(t *testing.T, n *node) <-chan answer {
 	select {
 	case <-s.asked:
 	case a := <-got:
-		t.Fatalf("the origin was not asked: %v, %s", a.Response, a.body)
+		t.Fatalf("the origin got no request: %v, %s", a.Response, a.body)
 	}
 	return got
 }
@@ -73,10 +73,10 @@ func TestNodeDrains(t *testing.T) {
 	}
 	slow := origin.slowly(t, n)
 	if got := counted(t, memcached.Addr); got != 0 {
-		t.Errorf("%d requests are counted before the end, want none: the flush interval does nothing", got)
+		t.Errorf("%d requests counted before the drain, want 0: --flush-interval has no effect", got)
 	}
 	n.Signal(syscall.SIGTERM)
-	n.Wait(n.Stderr, `msg="node stops"`)
+	n.Wait(n.Stderr, `msg="node stopping"`)
 	eventually(t, "new connections are refused", func() bool {
 		conn, err := net.Dial("tcp", n.http)
 		if err == nil {
@@ -85,14 +85,14 @@ func TestNodeDrains(t *testing.T) {
 		return err != nil
 	})
 	if a := get(t, http.DefaultClient, "http://"+n.metrics+"/readyz"); a.StatusCode != 503 || a.body != "the node is stopping\n" {
-		t.Errorf("/readyz of a node that stops: %s, %q", a.Status, a.body)
+		t.Errorf("/readyz of a stopping node: %s, %q", a.Status, a.body)
 	}
 	if a := get(t, http.DefaultClient, "http://"+n.metrics+"/livez"); a.StatusCode != 200 {
-		t.Errorf("/livez of a node that stops: %s", a.Status)
+		t.Errorf("/livez of a stopping node: %s", a.Status)
 	}
 	close(origin.release)
 	if a := <-slow; a.Response == nil || a.StatusCode != 200 || a.body != "an answer" {
-		t.Errorf("the request under way got %v, %s", a.Response, a.body)
+		t.Errorf("the pending request got %v, %s", a.Response, a.body)
 	}
 	if code := n.End(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
@@ -130,7 +130,7 @@ func counted(t *testing.T, addr string) (sum uint64) {
 	for _, m := range regexp.MustCompile(`key=(\S+) `).FindAllStringSubmatch(ask("lru_crawler metadump all"), -1) {
 		v := regexp.MustCompile(`\r\n(\d+)\s*\r\nEND`).FindStringSubmatch(ask("get " + m[1]))
 		if v == nil {
-			t.Fatalf("%s is no counter", m[1])
+			t.Fatalf("%s is not a counter", m[1])
 		}
 		n, err := strconv.ParseUint(v[1], 10, 64)
 		if err != nil {
@@ -151,11 +151,11 @@ func TestNodeSecondSignal(t *testing.T) {
 			n := startNode(t, generous, "--origin="+origin.URL, "--drain-timeout=1h")
 			origin.slowly(t, n)
 			n.Signal(syscall.SIGTERM)
-			n.Wait(n.Stderr, `msg="node stops"`)
+			n.Wait(n.Stderr, `msg="node stopping"`)
 			n.Signal(second)
 			n.End()
 			if status := n.Cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != second {
-				t.Errorf("it ended with %v, want by %v", n.Cmd.ProcessState, second)
+				t.Errorf("node ended with %v, want signal %v", n.Cmd.ProcessState, second)
 			}
 		})
 	}
@@ -173,6 +173,6 @@ func TestNodeDrainTimeout(t *testing.T) {
 	}
 	n.Wait(n.Stderr, `(?m)^edge: requests that did not end in time were aborted\nedge: hint: --drain-timeout allows more time\n`)
 	if a := <-slow; a.Response != nil {
-		t.Errorf("the request under way got %s", a.Status)
+		t.Errorf("the pending request got %s", a.Status)
 	}
 }

@@ -84,9 +84,9 @@ func writeExplanation(w io.Writer, e *admin.Explanation, ip string) {
 	switch l := e.Listed; {
 	case l == nil:
 	case l.List == "deny":
-		fmt.Fprintf(w, "deny list: refused with 403 by the entry %s\n  it ends when the entry is removed from the rules files\n", l.Network)
+		fmt.Fprintf(w, "deny list: refused with 403 by entry %s\n  to allow it, remove the entry from the rules files\n", l.Network)
 	default:
-		fmt.Fprintf(w, "allow list: neither counted nor mitigated, by the entry %s\n", l.Network)
+		fmt.Fprintf(w, "allow list: neither counted nor mitigated, by entry %s\n", l.Network)
 	}
 	for i := range e.Keys {
 		writeKeyState(w, &e.Keys[i], ip)
@@ -108,7 +108,7 @@ func writeKeyState(w io.Writer, k *admin.KeyState, ip string) {
 	case m.Lifted:
 		state = fmt.Sprintf("not mitigated: lifted at node %s on %s", m.Node, m.Start.Format(time.RFC3339))
 	case m.Ineffective:
-		state = "not mitigated: the rules in force do not act on what was counted"
+		state = "not mitigated: not acted on under the current rules"
 	default:
 		state = "mitigated, action " + cmp.Or(k.Action, "unknown")
 		switch {
@@ -134,14 +134,14 @@ func writeKeyState(w io.Writer, k *admin.KeyState, ip string) {
 			fmt.Fprintf(w, "  client: %s\n", m.Client)
 		default:
 			request := strings.Join(strings.Fields(m.Method+" "+m.Host+m.Path), " ")
-			fmt.Fprintf(w, "  the request that crossed the line: %s\n", strings.TrimSpace("from "+m.Client+" "+request))
+			fmt.Fprintf(w, "  request that crossed the threshold: %s\n", strings.TrimSpace("from "+m.Client+" "+request))
 		}
 		if !m.Ineffective {
-			fmt.Fprintf(w, "  it ends in %v, or at once with: edge mitigations lift --key %s\n", left(*m), k.Key)
+			fmt.Fprintf(w, "  ends in %v; to end it now: edge mitigations lift --key %s\n", left(*m), k.Key)
 		}
 	}
 	for _, l := range k.Limits {
-		fmt.Fprintf(w, "  now: %s; %d more may come\n", l.Text, l.Remaining)
+		fmt.Fprintf(w, "  now: %s; %d more allowed\n", l.Text, l.Remaining)
 	}
 	if k.Problem != "" {
 		fmt.Fprintf(w, "  note: %s\n", k.Problem)

@@ -34,14 +34,14 @@ func TestExplain(t *testing.T) {
 		not    string
 	}{
 		{"127.0.0.1", []string{
-			"rule once: mitigated, action block\n  key ", "  why: 2 in 7d (0 in the week before, 2 in this one); the limit is 1\n", "or at once with: edge mitigations lift --key ",
-			"rule all: not mitigated\n", "; the limit is 100000; ", " more may come\n",
+			"rule once: mitigated, action block\n  key ", "  why: 2 in 7d (0 in the week before, 2 in this one); the limit is 1\n", "to end it now: edge mitigations lift --key ",
+			"rule all: not mitigated\n", "; the limit is 100000; ", " more allowed\n",
 			"rule api: counts by ip and header:x-api-key, so an address is not enough\n  edge explain rule=api,ip=127.0.0.1,header:x-api-key=…\n",
 			"rule session: counts by first:cookie:sid,ip, so an address is not enough\n  edge explain rule=session,cookie:sid=…\n",
 		}, "note:"},
-		{"192.0.2.1", []string{"rule once: not mitigated\n", "  now: 0 in 7d (0 in the week before, 0 in this one); the limit is 1; 1 more may come\n"}, "action"},
+		{"192.0.2.1", []string{"rule once: not mitigated\n", "  now: 0 in 7d (0 in the week before, 0 in this one); the limit is 1; 1 more allowed\n"}, "action"},
 		{"rule=once,ip=127.0.0.1", []string{"rule once: mitigated, action block\n"}, "rule all"},
-		{"rule=api,ip=127.0.0.1,header:x-api-key=a,b", []string{"rule api: not mitigated\n", "; the limit is 5; 5 more may come\n"}, "rule all"},
+		{"rule=api,ip=127.0.0.1,header:x-api-key=a,b", []string{"rule api: not mitigated\n", "; the limit is 5; 5 more allowed\n"}, "rule all"},
 		{"rule=session,cookie:sid=a", []string{"rule session: not mitigated\n"}, "rule all"},
 		{"rule=session,cookie:sid=a,ip=127.0.0.1", []string{"rule session: not mitigated\n"}, "rule all"},
 	} {
@@ -66,18 +66,18 @@ func TestExplain(t *testing.T) {
 		code int
 		want string
 	}{
-		"no such rule":      {[]string{"rule=none,ip=::1"}, 1, "there is no rule none"},
-		"a value short":     {[]string{"rule=api,ip=::1"}, 1, "rule api counts by header:x-api-key, which has no value"},
-		"a value too many":  {[]string{"rule=once,ip=::1,path=/once"}, 1, `rule once does not count by "path"`},
-		"the clients' port": {[]string{"::1", "--node", n.http}, 1, "is not a node's admin listener: it answers 200 OK\nedge: hint: --node is"},
-		"no port":           {[]string{"::1", "--node", "127.0.0.1"}, 2, `"127.0.0.1" is not HOST:PORT`},
-		"no address":        {[]string{"rule=once,ip=here"}, 1, `"here" is not an address`},
-		"no rule":           {[]string{"host=a"}, 1, "give an ip, the ID of a refusal, a key, or a rule and its values"},
-		"not mitigated":     {[]string{strings.Repeat("0", 32)}, 1, "is not mitigated; give the rule and its values"},
-		"not hexadecimal":   {[]string{strings.Repeat("x", 32)}, 1, "is not a key"},
-		"something else":    {[]string{"login"}, 2, `"login" is not an address, an ID such as 7kq2-m9xd, or a key`},
-		"nothing":           {nil, 2, "takes an address, an ID, a key, or a rule and its values"},
-		"nobody to ask it":  {[]string{"::1", "--node", harness.ReservePort(t)}, 1, "connection refused"},
+		"unknown rule":    {[]string{"rule=none,ip=::1"}, 1, "there is no rule none"},
+		"missing value":   {[]string{"rule=api,ip=::1"}, 1, "rule api counts by header:x-api-key, which has no value"},
+		"extra value":     {[]string{"rule=once,ip=::1,path=/once"}, 1, `rule once does not count by "path"`},
+		"client listener": {[]string{"::1", "--node", n.http}, 1, "is not a node's admin listener: it answers 200 OK\nedge: hint: --node is"},
+		"no port":         {[]string{"::1", "--node", "127.0.0.1"}, 2, `"127.0.0.1" is not HOST:PORT`},
+		"invalid address": {[]string{"rule=once,ip=here"}, 1, `"here" is not an address`},
+		"no rule":         {[]string{"host=a"}, 1, "give an ip, the ID of a refusal, a key, or a rule and its values"},
+		"not mitigated":   {[]string{strings.Repeat("0", 32)}, 1, "is not mitigated; give the rule and its values"},
+		"not hexadecimal": {[]string{strings.Repeat("x", 32)}, 1, "is not a key"},
+		"unknown kind":    {[]string{"login"}, 2, `"login" is not an address, an ID such as 7kq2-m9xd, or a key`},
+		"no argument":     {nil, 2, "takes an address, an ID, a key, or a rule and its values"},
+		"no node":         {[]string{"::1", "--node", harness.ReservePort(t)}, 1, "connection refused"},
 	} {
 		code, _, err := edge(append([]string{"explain", "--node", n.admin}, tt.args...)...)
 		if code != tt.code || !strings.Contains(err, tt.want) {
@@ -104,7 +104,7 @@ func TestExplainID(t *testing.T) {
 	}
 	id := slices.Collect(maps.Keys(ids))[0]
 	if len(ids) != 1 || !regexp.MustCompile(`^[0-9a-z]{4}-[0-9a-z]{4}$`).MatchString(id) {
-		t.Fatalf("IDs %v of three nodes, want one", ids)
+		t.Fatalf("three nodes returned IDs %v, want one", ids)
 	}
 	r, err := http.NewRequest("GET", "http://"+p.nodes[0].http+"/", nil)
 	if err != nil {
@@ -120,8 +120,8 @@ func TestExplainID(t *testing.T) {
 	for target, want := range map[string]string{
 		id: "rule once: mitigated, action block\n  key ",
 		strings.ToUpper(strings.ReplaceAll(id, "-", " ")): "  its refusals have the ID " + id + "\n  why: ", // the number of passed requests varies
-		denied:        "deny list: refused with 403 by the entry 203.0.113.0/24\n  it ends when the entry is removed from the rules files\n",
-		"203.0.113.7": "by the entry 203.0.113.0/24\n",
+		denied:        "deny list: refused with 403 by entry 203.0.113.0/24\n  to allow it, remove the entry from the rules files\n",
+		"203.0.113.7": "by entry 203.0.113.0/24\n",
 	} {
 		if code, out, err := edge("explain", target, "--node", p.nodes[2].admin); code != 0 || !strings.Contains(out, want) {
 			t.Errorf("%s: exit code %d, %q, want %q:\n%s", target, code, err, want, out)

@@ -104,7 +104,7 @@ func TestGossipOfProcesses(t *testing.T) {
 	for _, n := range p.nodes[1:] {
 		eventually(t, "the others refuse", func() bool { return n.status(t, "/once") == http.StatusTeapot })
 		if got := value(t, metrics(t, n.metrics), "edge_mitigations_learned_total", "source", "peer"); got < 1 {
-			t.Errorf("%v mitigations were learned from peers, want one at least", got)
+			t.Errorf("%v mitigations were learned from peers, want at least 1", got)
 		}
 	}
 
@@ -143,8 +143,8 @@ func TestGossipOfProcesses(t *testing.T) {
 	}
 }
 
-// A node that cannot join anybody becomes ready nonetheless.
-func TestGossipFindsNobody(t *testing.T) {
+// A node that finds no peer still becomes ready.
+func TestGossipWithoutPeers(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--gossip-listen=127.0.0.1:0", "--join="+harness.ReservePort(t))
 	n.ready(t)

@@ -31,7 +31,7 @@ func TestHelpExamples(t *testing.T) {
 }
 
 // tryAsking runs an example that asks a node. If it names a rule, key, ID or shard, or lifts, the node
-// understands and refuses it, because it has no such thing.
+// rejects it because it has none.
 func tryAsking(t *testing.T, example string) {
 	n := startNode(t, generous, "--origin=http://"+harness.ReservePort(t))
 	p := startCommand(t, t.TempDir(), nil, "bash", "-c", example+" --node "+n.admin)
@@ -102,9 +102,9 @@ origin: http://127.0.0.1:3000
 	}
 	p := startCommand(t, dir, env, "bash", "-o", "pipefail", "-c", example)
 	if serves {
-		out, expr := p.Stdout, map[string]string{"pop": `Stop it with Ctrl-C`, "shard": `listens on`}[args[1]]
+		out, expr := p.Stdout, map[string]string{"pop": `Press Ctrl-C to stop`, "shard": `listens on`}[args[1]]
 		if args[1] == "node" {
-			out, expr = p.Stderr, `node runs`
+			out, expr = p.Stderr, `node started`
 		}
 		p.Wait(out, expr)
 		p.Signal(syscall.SIGTERM)

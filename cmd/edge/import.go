@@ -86,7 +86,7 @@ func runImport(cmd *cobra.Command, args []string, output string) error {
 	}
 	f, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, os.ErrExist) {
-		return hintedError{fmt.Errorf("%s exists", output), "choose another file, or remove it"}
+		return hintedError{fmt.Errorf("%s exists", output), "choose another name, or remove that file"}
 	} else if err != nil {
 		return err
 	}

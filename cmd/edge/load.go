@@ -23,16 +23,16 @@ func newLoad() *cobra.Command {
 	general.BoolVar(&out.asJSON, "json", false, "write JSON")
 	general.BoolVar(&out.latency, "latency", false, "print the distribution of latencies: a histogram, and percentiles in the format of HdrHistogram")
 	general.StringVar(&out.csv, "csv", "", "write a line for each request to this `file`, as CSV")
-	general.StringVar(&out.html, "html", "", "write a page with plots to this `file` as well")
+	general.StringVar(&out.html, "html", "", "also write a page with plots to this `file`")
 	groups := []flagGroup{
-		{"Flags for what is sent", traffic.flags()},
-		{"Flags for how it is sent", sending.flags()},
-		{"Flags for what is expected", oracle.flags()},
+		{"Traffic flags", traffic.flags()},
+		{"Sending flags", sending.flags()},
+		{"Oracle flags", oracle.flags()},
 		{"Other flags", general},
 	}
 	cmd := &cobra.Command{
 		Use:   "load [flags] TARGET…",
-		Short: "Send traffic of many clients to a PoP, and check its answers",
+		Short: "Send traffic from many clients to a PoP, and check its answers",
 		Long: `Send traffic to a PoP, or to any HTTP server. If there are several targets, they are
 the nodes of a PoP, and each connection goes to one of them. -c, -n, -d, -H and -m are as in hey
 and wrk: -d is the duration, as in wrk, and --body is the body of requests.
@@ -53,7 +53,7 @@ if --trusted-proxy names this machine; otherwise they see all clients as one.
 
 If no target accepts a connection within 3s, nothing is sent. If nothing is answered within
 --timeout, the run ends. In both cases the exit status is 1. Ctrl-C ends a run early, with a
-report of what was done until then.`,
+report of what was done.`,
 		Example: `  edge load -c 16 -n 1000 http://127.0.0.1:8080
   edge load -d 2s -m POST -H 'Content-Type: application/json' --body '{"name":"x"}' http://127.0.0.1:8080/items
   edge load --rate 2000/s -d 2s --latency http://127.0.0.1:8080
@@ -135,7 +135,7 @@ type progressLine struct {
 	end    func()
 }
 
-// showLoad returns a line that shows progress on w if it is wanted and w is a terminal.
+// showLoad returns a line that shows progress on w if wanted and w is a terminal.
 func showLoad(wanted bool, w io.Writer) progressLine {
 	if !wanted || !isTerminal(w) {
 		return progressLine{nil, func() {}}

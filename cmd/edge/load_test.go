@@ -31,9 +31,9 @@ func TestLoadInterrupted(t *testing.T) {
 		select {
 		case <-asked:
 		case <-p.Ended:
-			t.Fatal("it ended early")
+			t.Fatal("edge load ended early")
 		case <-time.After(patience):
-			t.Fatal("it does not send")
+			t.Fatal("edge load sends nothing")
 		}
 	}
 	p.Signal(syscall.SIGINT)
@@ -41,7 +41,7 @@ func TestLoadInterrupted(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, p.Stderr)
 	}
 	if out := p.Stdout.String(); !strings.Contains(out, "interrupted before its end") || !strings.Contains(out, "answered 200") {
-		t.Errorf("the report is\n%s", out)
+		t.Errorf("report:\n%s", out)
 	}
 }
 
@@ -91,12 +91,12 @@ func TestLoadLeavesCores(t *testing.T) {
 		{load.Options{Targets: here}, "", 4},
 	} {
 		t.Setenv("GOMAXPROCS", test.env)
-		back := leaveCores(test.o)
+		restore := leaveCores(test.o)
 		if got := runtime.GOMAXPROCS(0); got != test.want {
 			t.Errorf("%v, GOMAXPROCS=%q: %d cores, want %d", test.o.Targets[0].Addr, test.env, got, test.want)
 		}
-		if back(); runtime.GOMAXPROCS(0) != 4 {
-			t.Errorf("it keeps %d cores", runtime.GOMAXPROCS(0))
+		if restore(); runtime.GOMAXPROCS(0) != 4 {
+			t.Errorf("%d cores after restoring, want 4", runtime.GOMAXPROCS(0))
 		}
 	}
 }
@@ -166,7 +166,7 @@ func TestLoadDuration(t *testing.T) {
 		requests uint64
 		all      bool // all requests are sent
 	}{
-		{"a mix", []string{"--mix", "short.yaml"}, `^edge: sending the mix short.yaml takes 1.5s, until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(--duration or --speed make it shorter\)\n$`, 15, false},
+		{"a mix", []string{"--mix", "short.yaml"}, `^edge: sending the mix short.yaml takes 1.5s, until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(shorten it with --duration or --speed\)\n$`, 15, false},
 		{"a mix, twice as fast", []string{"--mix", "short.yaml", "--speed", "2"}, `^edge: sending the mix short.yaml takes 750ms, `, 15, false},
 		{"a mix in part", []string{"--mix", "short.yaml", "-d", "500ms"}, `^$`, 5, false},
 		{"a log", []string{"--replay", "access.log", "--speed", "3600"}, `^edge: replaying access.log takes 980ms, until `, 2, false},

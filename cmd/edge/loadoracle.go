@@ -34,7 +34,7 @@ func (f *oracleFlags) flags() *pflag.FlagSet {
 	f.set.IntVar(&f.o.Client.IPv4, "ipv4-prefix", 32, "leading `bits` of an IPv4 address that identify a client, as configured on the nodes")
 	f.set.IntVar(&f.o.Client.IPv6, "ipv6-prefix", 64, "the same for IPv6 addresses")
 	f.set.BoolVar(&f.comeBack, "come-back", true, "let some refused clients wait for their Retry-After, and then retry")
-	f.set.StringArrayVar(&f.failIf, "fail-if", nil, "exit with status 1 if this `expression` over names in the JSON is true: 'innocent_refused > 0'")
+	f.set.StringArrayVar(&f.failIf, "fail-if", nil, "exit with status 1 if this `expression` over fields of the JSON report is true: 'innocent_refused > 0'")
 	f.set.StringVar(&f.log, "log", "", "write what was sent to this `file`, as a log for edge replay")
 	return f.set
 }
@@ -60,7 +60,7 @@ func (f *oracleFlags) check(o *load.Options) error {
 	for _, text := range f.failIf {
 		c, err := load.ParseCondition(text, len(f.rules) > 0)
 		if err != nil {
-			errs = append(errs, fail("fail-if", "names are those that --json has; those of the score need --rules", "%s", message(err)))
+			errs = append(errs, fail("fail-if", "use the field names of --json; those of the score need --rules", "%s", message(err)))
 		}
 		f.conditions = append(f.conditions, c)
 	}

@@ -34,9 +34,9 @@ func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadO
 		return err
 	}
 	o.Progress = show.update
-	back := leaveCores(o)
+	restore := leaveCores(o)
 	log, err := load.Run(ctx, o)
-	back()
+	restore()
 	show.end()
 	if err != nil {
 		return err
@@ -72,9 +72,9 @@ func unanswered(r *load.Report, timeout time.Duration, http2 bool) error {
 }
 
 // leaveCores leaves half of the cores to targets on this machine if requests are sent as fast as
-// connections carry them; otherwise the generator and the target compete for cores. back undoes
+// connections carry them; otherwise the generator and the target compete for cores. restore undoes
 // this. GOMAXPROCS in the environment takes precedence.
-func leaveCores(o load.Options) (back func()) {
+func leaveCores(o load.Options) (restore func()) {
 	here := slices.ContainsFunc(o.Targets, func(t load.Target) bool { return t.Addr.Addr().IsLoopback() })
 	if !o.ClosedLoop || !here || os.Getenv("GOMAXPROCS") != "" {
 		return func() {}

@@ -34,13 +34,13 @@ type sendingFlags struct {
 
 func (f *sendingFlags) flags() *pflag.FlagSet {
 	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
-	f.set.DurationVarP(&f.o.Duration, "duration", "d", 0, "stop after this time (default: all of the mix or the log; 10s at a rate, or until --requests are sent)")
+	f.set.DurationVarP(&f.o.Duration, "duration", "d", 0, "stop after this time (default: the whole mix or log; at a rate 10s, or until --requests are sent)")
 	f.set.Uint64VarP(&f.o.Requests, "requests", "n", 1_000_000, "stop after this many requests")
-	f.set.IntVarP(&f.o.Connections, "connections", "c", 64, "maximum number of connections at a time, to all targets together")
+	f.set.IntVarP(&f.o.Connections, "connections", "c", 64, "maximum number of concurrent connections, to all targets together")
 	f.set.IntVar(&f.o.KeepAlive, "keep-alive", 0, "requests on one connection (default: as many as the target allows)")
 	f.set.StringVar(&f.spread, "spread", "random", "random: each connection goes to any target; hash: each client always goes to the same one")
-	f.set.BoolVar(&f.o.HTTP2, "http2", false, "speak HTTP/2, even without TLS")
-	f.set.IntVar(&f.o.Streams, "streams", 1, "requests at a time on an HTTP/2 connection")
+	f.set.BoolVar(&f.o.HTTP2, "http2", false, "use HTTP/2, even without TLS")
+	f.set.IntVar(&f.o.Streams, "streams", 1, "concurrent requests on an HTTP/2 connection")
 	f.set.StringVar(&f.identity, "identity", "xff", "how clients are distinguished: `words` of xff, proxy1, proxy2, header:NAME, cookie:NAME, none")
 	f.set.StringArrayVarP(&f.headers, "header", "H", nil, "header `line` of all requests, such as 'Accept: text/html'; may be repeated")
 	f.set.StringVar(&f.body, "body", "", "body of all requests except GET, HEAD, OPTIONS and TRACE, as `text` or @FILE")
@@ -88,7 +88,7 @@ func (f *sendingFlags) options(targets []string) (load.Options, error) {
 	for _, line := range f.headers {
 		header, err := load.ParseHeader(line)
 		if err != nil {
-			errs = append(errs, fail("header", "-H 'Accept: text/html'; for Host there is --host, for Connection: close --keep-alive 1", "%s", message(err)))
+			errs = append(errs, fail("header", "-H 'Accept: text/html'; use --host for Host, and --keep-alive 1 for Connection: close", "%s", message(err)))
 		}
 		o.Header = append(o.Header, header)
 		typed = typed || strings.EqualFold(header[0], "Content-Type")
@@ -107,7 +107,7 @@ func (f *sendingFlags) readBody() ([]byte, error) {
 	file, at := strings.CutPrefix(f.body, "@")
 	switch {
 	case f.body != "" && f.bodyFile != "":
-		return nil, fail("body", "", "it contradicts --body-file")
+		return nil, fail("body", "", "cannot be combined with --body-file")
 	case f.bodyFile != "":
 		file = f.bodyFile
 	case !at:
@@ -152,14 +152,14 @@ func (f *sendingFlags) contradictions(o *load.Options, targets []string) (errs [
 		add("http2", "", "the PROXY protocol works with HTTP/1.1 only")
 	}
 	if o.Hashed && o.Connections < len(targets) {
-		add("connections", fmt.Sprintf("--connections %d", len(targets)), "%d are too few for %d targets by hash", o.Connections, len(targets))
+		add("connections", fmt.Sprintf("--connections %d", len(targets)), "%d are too few for %d targets with --spread hash", o.Connections, len(targets))
 	}
 	if f.ca != "" && f.insecure {
-		add("ca", "", "it has no meaning with --insecure")
+		add("ca", "", "cannot be combined with --insecure")
 	}
 	if (f.ca != "" || f.insecure) && !slices.ContainsFunc(targets, func(t string) bool { return strings.HasPrefix(t, "https://") }) {
 		name := map[bool]string{true: "insecure", false: "ca"}[f.insecure]
-		add(name, "https://…", "no target speaks TLS")
+		add(name, "https://…", "no target uses TLS")
 	}
 	return errs
 }

@@ -38,18 +38,18 @@ type trafficFlags struct {
 
 func (f *trafficFlags) flags() *pflag.FlagSet {
 	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
-	f.set.StringVar(&f.rate, "rate", "", "requests a second: `500/s`; 10/s,500/s@10s rises evenly for ten seconds; max, the default: as fast as answers come")
+	f.set.StringVar(&f.rate, "rate", "", "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max (default): as fast as answers come")
 	f.set.StringVar(&f.mix, "mix", "", "send the requests of a `mix`: a file, or one of "+strings.Join(mix.Names(), ", "))
 	f.set.BoolVar(&f.printRules, "print-rules", false, "print the rules that the bundled mix is made for, and send nothing")
 	listVar(f.set, &f.replay, "replay", "send the requests of access `logs`, oldest first, in the formats of edge replay")
-	f.set.Float64Var(&f.speed, "speed", 1, "speed of a mix or a log, as a multiple of the recorded one; bursts meet the edges of windows only at 1")
+	f.set.Float64Var(&f.speed, "speed", 1, "speed of a mix or a log, as a multiple of the recorded one; bursts are aligned with windows only at 1")
 	f.set.Uint64Var(&f.seed, "seed", 0, "seed to use instead of the mix's own")
-	f.set.Uint64Var(&f.clients, "clients", 1, "number of clients that send at the rate, in turn")
+	f.set.Uint64Var(&f.clients, "clients", 1, "number of clients, which send in turn, at the rate")
 	listVar(f.set, &f.networks, "networks", "addresses of these clients, as `CIDRs` (default 10.0.0.0/8)")
 	f.set.StringVarP(&f.method, "method", "m", "", "method of requests at the rate (default: GET, or POST with a body)")
 	f.set.StringVar(&f.path, "path", "", "path of requests at the rate (default: that of the target)")
 	f.set.StringVar(&f.host, "host", "", "Host of requests at the rate (default: that of the target)")
-	f.set.BoolVar(&f.attack, "attack", false, "requests at the rate are meant to be refused")
+	f.set.BoolVar(&f.attack, "attack", false, "mark requests at the rate as an attack, which should be refused")
 	return f.set
 }
 
@@ -84,7 +84,7 @@ func (f *trafficFlags) kind() (kind kindOfTraffic, err error) {
 		}
 	}
 	if len(given) > 1 {
-		return kind, usageError{fmt.Errorf("%s contradict each other", strings.Join(given, " and ")), "give one of them"}
+		return kind, usageError{fmt.Errorf("%s cannot be combined", strings.Join(given, " and ")), "choose one"}
 	}
 	if len(given) == 0 {
 		f.rate, kind = "max", f.kinds()[2]
@@ -92,7 +92,7 @@ func (f *trafficFlags) kind() (kind kindOfTraffic, err error) {
 	var errs []error
 	for _, name := range kind.no {
 		if f.set.Changed(name) {
-			errs = append(errs, fail(name, "", "it has no meaning with --%s", kind.flag))
+			errs = append(errs, fail(name, "", "cannot be combined with --%s", kind.flag))
 		}
 	}
 	if f.speed <= 0 || f.speed > 1e6 {
@@ -244,5 +244,5 @@ func (f *trafficFlags) plan(o *load.Options, given bool, now time.Time) string {
 	if o.Duration < time.Minute {
 		takes = o.Duration.Round(10 * time.Millisecond)
 	}
-	return fmt.Sprintf("%s takes %v, until %s (--duration or --speed make it shorter)", what, takes, now.Add(o.Duration).Format("2006-01-02 15:04:05"))
+	return fmt.Sprintf("%s takes %v, until %s (shorten it with --duration or --speed)", what, takes, now.Add(o.Duration).Format("2006-01-02 15:04:05"))
 }

@@ -184,7 +184,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usageError{err, seeHelp(cmd)}
 }
 
-// meant returns a hint at the word in words that was probably meant, or "".
+// meant returns a hint that suggests the word in words that was probably meant, or "".
 func meant(word string, words []string) string {
 	if hint := strictyaml.Suggest(word, words); strings.HasPrefix(hint, "did you mean") {
 		return hint
@@ -279,18 +279,18 @@ func placeIn(err error) *strictyaml.Error {
 func hintAt(err error) string {
 	var usage usageError
 	var hinted hintedError
-	var knowing interface{ Hint() string }
+	var hinter interface{ Hint() string }
 	switch {
-	case errors.As(err, &knowing):
-		return knowing.Hint()
+	case errors.As(err, &hinter):
+		return hinter.Hint()
 	case errors.As(err, &usage):
 		return usage.hint
 	case errors.As(err, &hinted):
 		return hinted.hint
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "something listens there already; stop it, or choose another address (port 0: any that is free)"
+		return "the address is in use: stop the other program, or choose another address (port 0: any free one)"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return "this machine does not have that address; 0.0.0.0, or nothing before the port, means all addresses of this machine"
+		return "this machine does not have that address; use 0.0.0.0 or :PORT for all of its addresses"
 	case errors.Is(err, syscall.EACCES):
 		return "check the permissions of the file; ports below 1024 need root or CAP_NET_BIND_SERVICE"
 	case errors.Is(err, pop.ErrCutOff):

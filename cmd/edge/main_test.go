@@ -93,7 +93,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Check(styled(stderr))
 	if stdout != "" && got == 2 {
-		ts.Fatalf("a mistake in the command line has a result:\n%s", stdout)
+		ts.Fatalf("usage error with output on stdout:\n%s", stdout)
 	}
 	if (stderr == "") != (got == 0) {
 		ts.Fatalf("exit code %d with this on stderr:\n%s", got, stderr)

@@ -23,9 +23,9 @@ func newMitigations() *cobra.Command {
 	var q selection
 	cmd := &cobra.Command{
 		Use:   "mitigations",
-		Short: "List who is mitigated, lift a mitigation, or start one",
-		Long: `List who is mitigated, by which rule and why, as known to a running node. All nodes of a
-PoP know the same. Clients are shown if the nodes run with --log-clients.`,
+		Short: "List, lift or start mitigations",
+		Long: `List which clients are mitigated, by which rule and why, as known to a running node. All
+nodes of a PoP know the same. Clients are shown if the nodes run with --log-clients.`,
 		Example: `  edge mitigations
   edge mitigations list --rule login --state active --node 127.0.0.1:9191 --json
   edge mitigations explain 192.0.2.1
@@ -37,8 +37,8 @@ PoP know the same. Clients are shown if the nodes run with --log-clients.`,
 	o.register(cmd)
 	list := &cobra.Command{
 		Use:   "list",
-		Short: "List who is mitigated",
-		Long:  "List who is mitigated, by which rule and why. So does 'edge mitigations' without a command.",
+		Short: "List mitigations",
+		Long:  "List mitigations, with their rules and reasons, as 'edge mitigations' without a command does.",
 		Example: `  edge mitigations list --client 203.0.113.0/24
   edge mitigations list --sort start --limit 20`,
 		Args: noArgs,
@@ -63,12 +63,12 @@ func (q *selection) register(cmd *cobra.Command) {
 		q.values = map[string]*string{"rule": new(string), "client": new(string), "key": new(string), "by": new(string), "state": new(string), "sort": new(string)}
 	}
 	f := cmd.Flags()
-	f.StringVar(q.values["rule"], "rule", "", "only of the rule with this `ID`")
-	f.StringVar(q.values["client"], "client", "", "only of clients at this `address` or network; needs nodes with --log-clients")
-	f.StringVar(q.values["key"], "key", "", "only of keys that begin with these hexadecimal `digits`")
-	f.StringVar(q.values["by"], "by", "", "only those that the `node` of this name made")
+	f.StringVar(q.values["rule"], "rule", "", "only those by the rule with this `ID`")
+	f.StringVar(q.values["client"], "client", "", "only those of clients at this `address` or network; needs nodes with --log-clients")
+	f.StringVar(q.values["key"], "key", "", "only those whose keys begin with these hexadecimal `digits`")
+	f.StringVar(q.values["by"], "by", "", "only those started by the `node` of this name")
 	f.StringVar(q.values["state"], "state", "", "only those that are `active`, ineffective or lifted")
-	f.StringVar(q.values["sort"], "sort", "end", "`order`: end (those that end last first), start (the newest first) or key")
+	f.StringVar(q.values["sort"], "sort", "end", "`order`: end (last to end first), start (newest first) or key")
 	f.IntVar(&q.limit, "limit", 0, "maximum number to list; 0: all")
 }
 
@@ -134,9 +134,9 @@ func newAdd(o *operator) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add TARGET",
 		Short: "Start a mitigation by hand, on all nodes",
-		Long: `Start a mitigation by hand, on all nodes: of a rule and the values of its characteristics.
-The rule's action is taken, whatever was counted, until the mitigation ends or is lifted.
-A longer mitigation of the same key stays.`,
+		Long: `Start a mitigation by hand, on all nodes. TARGET is a rule and the values of its
+characteristics. The rule's action is taken, whatever was counted, until the mitigation
+ends or is lifted. A longer mitigation of the same key stays.`,
 		Example: `  edge mitigations add rule=login,ip=192.0.2.1 --for 15m --reason "password spraying"`,
 		Args:    oneTarget,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -170,9 +170,9 @@ func newLift(o *operator) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lift",
 		Short: "End a mitigation at once, on all nodes, and forget the counts that led to it",
-		Long: `End a mitigation at once, on all nodes, and forget the counts that led to it: one of a key,
-or of a client of a rule that counts by ip alone. With --all end all mitigations, or those
-of a rule, or of clients in a prefix.`,
+		Long: `End a mitigation at once, on all nodes, and forget the counts that led to it. --key selects
+it, or --rule and --ip if the rule counts by ip alone. With --all, end all mitigations, or
+those of a rule, or of clients in a prefix.`,
 		Example: `  edge mitigations lift --rule login --ip 192.0.2.1
   edge mitigations lift --all --rule login --dry-run
   edge mitigations lift --all --prefix 192.0.2.0/24`,

@@ -68,17 +68,17 @@ func TestMitigations(t *testing.T) {
 		code int
 		want string
 	}{
-		"lifted already": {[]string{"lift", "--rule", "all", "--ip", "127.0.0.1"}, 1, "by rule all, this client is not mitigated"},
-		"no such rule":   {[]string{"lift", "--rule", "none", "--ip", "127.0.0.1"}, 1, "edge: the node says: there is no rule none\n"},
-		"no key":         {[]string{"lift", "--key", "xyz"}, 1, `"xyz" is not a key`},
-		"no address":     {[]string{"lift", "--rule", "all", "--ip", "here"}, 2, `--ip: "here" is not an address`},
-		"all, and one":   {[]string{"lift", "--all", "--key", "x"}, 2, "--all, which excludes --key and --ip"},
-		"a prefix only":  {[]string{"lift", "--prefix", "::/0"}, 2, "need --all"},
-		"no prefix":      {[]string{"lift", "--all", "--prefix", "::1"}, 2, `--prefix: "::1" is not a network`},
-		"no clients":     {[]string{"lift", "--all", "--prefix", "::/0"}, 1, "the node runs without --log-clients"},
-		"all of no rule": {[]string{"lift", "--all", "--rule", "none"}, 1, "there is no rule none"},
-		"nothing":        {[]string{"lift"}, 2, "give --key, or --rule and --ip"},
-		"too much":       {[]string{"lift", "--key", "x", "--ip", "::1"}, 2, "give --key, or --rule and --ip"},
+		"already lifted":     {[]string{"lift", "--rule", "all", "--ip", "127.0.0.1"}, 1, "by rule all, this client is not mitigated"},
+		"unknown rule":       {[]string{"lift", "--rule", "none", "--ip", "127.0.0.1"}, 1, "edge: the node says: there is no rule none\n"},
+		"invalid key":        {[]string{"lift", "--key", "xyz"}, 1, `"xyz" is not a key`},
+		"invalid address":    {[]string{"lift", "--rule", "all", "--ip", "here"}, 2, `--ip: "here" is not an address`},
+		"all with key":       {[]string{"lift", "--all", "--key", "x"}, 2, "--all, which excludes --key and --ip"},
+		"prefix without all": {[]string{"lift", "--prefix", "::/0"}, 2, "need --all"},
+		"invalid prefix":     {[]string{"lift", "--all", "--prefix", "::1"}, 2, `--prefix: "::1" is not a network`},
+		"unlogged clients":   {[]string{"lift", "--all", "--prefix", "::/0"}, 1, "the node runs without --log-clients"},
+		"all, unknown rule":  {[]string{"lift", "--all", "--rule", "none"}, 1, "there is no rule none"},
+		"no arguments":       {[]string{"lift"}, 2, "give --key, or --rule and --ip"},
+		"key with ip":        {[]string{"lift", "--key", "x", "--ip", "::1"}, 2, "give --key, or --rule and --ip"},
 	} {
 		code, _, err := edge(append([]string{"mitigations", "--node", n.admin}, test.args...)...)
 		if code != test.code || !strings.Contains(err, test.want) {
@@ -135,22 +135,22 @@ func TestComplaint(t *testing.T) {
 		code int
 		want string
 	}{
-		"add nothing":        {[]string{"add"}, 2, "takes an address, an ID, a key, or a rule"},
-		"add an address":     {[]string{"add", "192.0.2.1", "--for", "1m", "--reason", "r"}, 2, "the rule of the mitigation is missing"},
-		"add for no time":    {[]string{"add", "rule=all,ip=192.0.2.1", "--reason", "r"}, 2, "--for is missing"},
-		"add for no reason":  {[]string{"add", "rule=all,ip=192.0.2.1", "--for", "1m"}, 2, "--reason is missing"},
-		"add a short one":    {[]string{"add", "rule=all,ip=127.0.0.1", "--for", "1m", "--reason", "r"}, 1, "is already mitigated for 1"},
-		"list of no rule":    {[]string{"list", "--rule", "none"}, 1, "there is no rule none"},
-		"add for no second":  {[]string{"add", "rule=all,ip=192.0.2.1", "--for", "1ns", "--reason", "r"}, 1, "a mitigation lasts at least 1s"},
-		"add to a path":      {[]string{"add", "rule=all,ip=192.0.2.1,path=/x", "--for", "1m", "--reason", "r"}, 1, `rule all does not count by "path"`},
-		"list below none":    {[]string{"list", "--limit", "-1"}, 2, "--limit: -1 is negative"},
-		"list of no key":     {[]string{"list", "--key", "192.0.2.1"}, 1, "in hexadecimal digits"},
-		"list in no state":   {[]string{"list", "--state", "dead"}, 1, `state: "dead" is not one of active, ineffective, lifted`},
-		"another's token":    {[]string{"list", "--token-file", "none"}, 1, "--token-file: open none: no such file"},
-		"a file with more":   {[]string{"list", "--token-file", p.rules}, 1, "must contain a token and nothing else"},
-		"an invalid token":   {[]string{"list", "--token-file", p.dir + "/wrong"}, 1, "hint: the node does not know the token in " + p.dir + "/wrong"},
-		"metrics' listener":  {[]string{"list", "--node", p.nodes[0].metrics}, 1, "is not a node's admin listener: it answers 404 Not Found\nedge: hint: --node is"},
-		"nodes by a mistake": {[]string{"list", "--node", "http://"}, 2, "is not HOST:PORT"},
+		"add without target":   {[]string{"add"}, 2, "takes an address, an ID, a key, or a rule"},
+		"add without rule":     {[]string{"add", "192.0.2.1", "--for", "1m", "--reason", "r"}, 2, "the rule of the mitigation is missing"},
+		"add without time":     {[]string{"add", "rule=all,ip=192.0.2.1", "--reason", "r"}, 2, "--for is missing"},
+		"add without reason":   {[]string{"add", "rule=all,ip=192.0.2.1", "--for", "1m"}, 2, "--reason is missing"},
+		"add a shorter one":    {[]string{"add", "rule=all,ip=127.0.0.1", "--for", "1m", "--reason", "r"}, 1, "is already mitigated for 1"},
+		"list, unknown rule":   {[]string{"list", "--rule", "none"}, 1, "there is no rule none"},
+		"add for under 1s":     {[]string{"add", "rule=all,ip=192.0.2.1", "--for", "1ns", "--reason", "r"}, 1, "a mitigation lasts at least 1s"},
+		"add with extra value": {[]string{"add", "rule=all,ip=192.0.2.1,path=/x", "--for", "1m", "--reason", "r"}, 1, `rule all does not count by "path"`},
+		"list, negative limit": {[]string{"list", "--limit", "-1"}, 2, "--limit: -1 is negative"},
+		"list, invalid key":    {[]string{"list", "--key", "192.0.2.1"}, 1, "in hexadecimal digits"},
+		"list, invalid state":  {[]string{"list", "--state", "dead"}, 1, `state: "dead" is not one of active, ineffective, lifted`},
+		"missing token file":   {[]string{"list", "--token-file", "none"}, 1, "--token-file: open none: no such file"},
+		"invalid token file":   {[]string{"list", "--token-file", p.rules}, 1, "must contain a token and nothing else"},
+		"unknown token":        {[]string{"list", "--token-file", p.dir + "/wrong"}, 1, "hint: the node does not know the token in " + p.dir + "/wrong"},
+		"metrics listener":     {[]string{"list", "--node", p.nodes[0].metrics}, 1, "is not a node's admin listener: it answers 404 Not Found\nedge: hint: --node is"},
+		"invalid --node":       {[]string{"list", "--node", "http://"}, 2, "is not HOST:PORT"},
 	} {
 		write(t, p.dir+"/wrong", strings.Repeat("x", 20))
 		code, _, err := edge(append([]string{"mitigations", "--node", p.nodes[0].admin}, tt.args...)...)
@@ -191,9 +191,9 @@ func TestAdminTokens(t *testing.T) {
 		t.Errorf("ben: exit code %d, %q", code, err)
 	}
 	replace(t, dir+"/tokens", "ben "+strings.Repeat("b", 20)+"\n")
-	eventually(t, "ben may", func() bool { code, _ := lift("--token-file", dir+"/ben"); return code == 0 })
+	eventually(t, "ben may lift", func() bool { code, _ := lift("--token-file", dir+"/ben"); return code == 0 })
 	if code, _ := lift("--token-file", dir+"/anna"); code != 1 {
-		t.Error("anna still may")
+		t.Error("anna may still lift")
 	}
 	n.Wait(n.Stderr, `msg="admin change" by=ben .*do=mitigations-lift-all`)
 	n.Terminate()
@@ -226,10 +226,10 @@ func TestShards(t *testing.T) {
 		})
 	}
 	if code, _, err := edge("shards", "drain", "nowhere:1", "--node", p.nodes[0].admin); code != 1 || !strings.Contains(err, "there is no shard nowhere:1") {
-		t.Errorf("drain of no shard: exit code %d, %q", code, err)
+		t.Errorf("drain of an unknown shard: exit code %d, %q", code, err)
 	}
 	if code, _, err := edge("shards", "drain"); code != 2 || !strings.Contains(err, "edge shards drain takes one shard") {
-		t.Errorf("drain of nothing: exit code %d, %q", code, err)
+		t.Errorf("drain without a shard: exit code %d, %q", code, err)
 	}
 	for _, n := range p.nodes {
 		n.Terminate()

@@ -60,8 +60,7 @@ named http, https, metrics and admin instead of opening its own: see docs/instal
 	})
 }
 
-// runNode runs a node until ctx is done or the process is told to end. SIGHUP reloads its
-// files.
+// runNode runs a node until ctx is done or a signal arrives. SIGHUP reloads its files.
 func runNode(ctx context.Context, o pop.Options) error {
 	// Before reading files: a SIGHUP must not end a node that is about to start.
 	hangup := onHangup()
@@ -82,9 +81,9 @@ func runNode(ctx context.Context, o pop.Options) error {
 			attrs = append(attrs, of, addr)
 		}
 	}
-	o.Logger.Info("node runs", append(attrs, "rules", len(n.Rules().Rules()), "shards", len(o.Shards))...)
+	o.Logger.Info("node started", append(attrs, "rules", len(n.Rules().Rules()), "shards", len(o.Shards))...)
 	if len(o.Shards) == 0 && o.ShardListen == "" {
-		o.Logger.Info("no shards are set: this node counts alone")
+		o.Logger.Info("no shards configured: this node counts alone")
 	}
 	tell := func(state ...string) {
 		if err := notify(state...); err != nil {
@@ -98,17 +97,17 @@ func runNode(ctx context.Context, o pop.Options) error {
 		return n.Reload()
 	})
 	tell("STOPPING=1")
-	o.Logger.Info("node stops", "name", o.Name)
+	o.Logger.Info("node stopping", "name", o.Name)
 	return n.Stop(context.WithoutCancel(ctx))
 }
 
-// waitForEnd waits until ctx is done and calls reload at every SIGHUP. Meanwhile it logs which
-// shards do not answer.
+// waitForEnd waits until ctx is done, calls reload at every SIGHUP, and logs which shards do not
+// answer.
 func waitForEnd(ctx context.Context, o pop.Options, hangup <-chan os.Signal, reload func() error) {
-	var asking sync.WaitGroup
-	defer asking.Wait()
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for _, addr := range o.Shards {
-		asking.Go(func() { askShard(ctx, o.Logger, addr) })
+		wg.Go(func() { askShard(ctx, o.Logger, addr) })
 	}
 	for {
 		select {
@@ -134,13 +133,13 @@ func onHangup() chan os.Signal {
 func askShard(ctx context.Context, logger *slog.Logger, addr string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if err := asked(ctx, addr); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+	if err := askVersion(ctx, addr); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		logger.Warn("shard does not answer; until it does, each node counts its keys alone", "shard", addr, "err", err)
 	}
 }
 
-// asked asks the memcached at addr for its version.
-func asked(ctx context.Context, addr string) error {
+// askVersion asks the memcached at addr for its version.
+func askVersion(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return err

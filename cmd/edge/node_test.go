@@ -193,7 +193,7 @@ func TestNodeClient(t *testing.T) {
 		status                      int
 		client                      string
 	}{
-		{"trusted peer that says nothing", trusted, "", "", 200, trusted},
+		{"trusted peer without a header", trusted, "", "", 200, trusted},
 		{"PROXY version 1 by a trusted peer", trusted, header(1), "", 200, "192.0.2.7"},
 		{"PROXY version 2 by a trusted peer", trusted, header(2), "", 200, "192.0.2.7"},
 		{"PROXY of an IPv6 client", trusted, v6, "", 200, "2001:db8::7"},
@@ -235,7 +235,7 @@ func rawAnswer(t *testing.T, conn net.Conn) (status int, body string) {
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
-			t.Fatal("neither an answer nor the end of the connection")
+			t.Fatal("the connection is neither answered nor closed")
 		}
 		return 0, ""
 	}
@@ -292,7 +292,7 @@ func TestNodeWithoutShards(t *testing.T) {
 func TestNodeAlone(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, oneAWeek, "--origin="+newOrigin(t).URL)
-	n.Wait(n.Stderr, `no shards are set: this node counts alone`)
+	n.Wait(n.Stderr, `no shards configured: this node counts alone`)
 	exceed(t, n)
 	n.Terminate()
 }
@@ -322,13 +322,13 @@ func TestNodeGarbage(t *testing.T) {
 		{"nothing, metrics", hasty.metrics, "", 0},
 		{"half a line", hasty.http, "GET / HT", 408},
 		{"half a header", hasty.http, "GET / HTTP/1.1\r\nHost: a\r\nX-", 408},
-		{"no HTTP", n.http, "hello\r\n\r\n", 400},
+		{"not HTTP", n.http, "hello\r\n\r\n", 400},
 		{"no host", n.http, "GET / HTTP/1.1\r\n\r\n", 400},
-		{"no HTTP, metrics", n.metrics, "hello, is there anybody who listens?\r\n\r\n", 400},
+		{"not HTTP, metrics", n.metrics, "hello, is there anybody who listens?\r\n\r\n", 400},
 		{"noise, TLS", n.https, "\x00" + string(noise), 0},
-		{"TLS where there is none", n.http, hello + "\r\n\r\n", 400},
-		{"no TLS where there is", n.https, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-		{"a great header", n.http, "GET / HTTP/1.1\r\nHost: a\r\nX-A: " + strings.Repeat("a", 20000) + "\r\n\r\n", 431},
+		{"TLS to the HTTP port", n.http, hello + "\r\n\r\n", 400},
+		{"HTTP to the TLS port", n.https, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+		{"oversized header", n.http, "GET / HTTP/1.1\r\nHost: a\r\nX-A: " + strings.Repeat("a", 20000) + "\r\n\r\n", 431},
 		{"two lengths", n.http, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -349,7 +349,7 @@ func TestNodeGarbage(t *testing.T) {
 			get(t, http.DefaultClient, "http://"+n.http+"/")
 			n.Terminate()
 			if strings.Contains(n.Stderr.String(), "panic") {
-				t.Error("a panic")
+				t.Error("the node panicked")
 			}
 		}
 	})
@@ -401,7 +401,7 @@ func TestAddressInUse(t *testing.T) {
 				t.Errorf("exit code %d, want 1", code)
 			}
 			want := fmt.Sprintf("edge: listening for %s: listen tcp %s: bind: address already in use\n"+
-				"edge: hint: something listens there already; stop it, or choose another address (port 0: any that is free)\n", row.of, taken)
+				"edge: hint: the address is in use: stop the other program, or choose another address (port 0: any free one)\n", row.of, taken)
 			if got := p.Stderr.String(); got != want {
 				t.Errorf("stderr %q, want %q", got, want)
 			}

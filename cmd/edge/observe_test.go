@@ -36,7 +36,7 @@ func TestNodeLogsText(t *testing.T) {
 	exceed(t, n)
 	n.Wait(n.Stderr, `msg=request .*uri=/once .*status=418 bytes=2 .*verdict=blocked rule=once refusal_id=\S+\n`)
 	n.Terminate()
-	n.Wait(n.Stderr, `msg="node stops" name=n1\n`)
+	n.Wait(n.Stderr, `msg="node stopping" name=n1\n`)
 }
 
 func TestNodeLogsJSON(t *testing.T) {
@@ -70,7 +70,7 @@ func TestNodeLogsJSON(t *testing.T) {
 	check("mitigation started <nil>", "rule", "once")
 	check("mitigation started <nil>", "action", "block")
 	check("mitigation started <nil>", "period", 7*24*3600)
-	check("node runs <nil>", "http", n.http)
+	check("node started <nil>", "http", n.http)
 	if key := fmt.Sprint(seen["mitigation started <nil>"]["key"]); !regexp.MustCompile(`^[0-9a-f]{32}$`).MatchString(key) {
 		t.Errorf("key %s, want it in hexadecimal", key)
 	}
@@ -113,7 +113,7 @@ func value(t *testing.T, families map[string]*dto.MetricFamily, name string, lab
 			return m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue()
 		}
 	}
-	t.Fatalf("there is no metric %s %v", name, labels)
+	t.Fatalf("missing metric %s %v", name, labels)
 	return 0
 }
 
@@ -129,14 +129,14 @@ func TestNodeMetrics(t *testing.T) {
 		t.Errorf("refused requests: %v, want 1", got)
 	}
 	if got := value(t, m, "edge_requests_total", "rule", "", "verdict", "passed"); got < 5 {
-		t.Errorf("passed requests: %v, want 5 at least", got)
+		t.Errorf("passed requests: %v, want at least 5", got)
 	}
 	if got := value(t, m, "edge_rules_last_reload_successful"); got != 1 {
 		t.Errorf("edge_rules_last_reload_successful = %v, want 1", got)
 	}
 	for _, name := range []string{"go_goroutines", "process_open_fds", "edge_increments_total", "edge_queue_depth", "edge_mitigation_records", "edge_shard_request_duration_seconds"} {
 		if m[name] == nil {
-			t.Errorf("there is no metric %s", name)
+			t.Errorf("missing metric %s", name)
 		}
 	}
 	for path, want := range map[string]int{"/livez": 200, "/readyz": 200, "/": 404, "/once": 404} {

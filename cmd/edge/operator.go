@@ -26,7 +26,7 @@ type operator struct {
 func (o *operator) register(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&o.node, "node", "127.0.0.1:9190", "`address` of the node's admin listener")
-	f.StringVar(&o.tokenFile, "token-file", "", "`file` with a token, or EDGE_TOKEN has it; a node of this machine and user needs none")
+	f.StringVar(&o.tokenFile, "token-file", "", "`file` with a token, instead of EDGE_TOKEN; not needed for this user's nodes on this machine")
 	f.BoolVar(&o.asJSON, "json", false, "write JSON")
 }
 
@@ -89,7 +89,7 @@ func (o *operator) call(method, path string, values url.Values) ([]byte, error) 
 	case err == nil && resp.StatusCode == http.StatusOK:
 		return body, nil
 	case err != nil || failed.Error == "":
-		return nil, hintedError{fmt.Errorf("%s is not a node's admin listener: it answers %s", o.node, resp.Status), "--node is the address of the admin listener, not that of clients or metrics"}
+		return nil, hintedError{fmt.Errorf("%s is not a node's admin listener: it answers %s", o.node, resp.Status), "--node is the address of the admin listener, not the one for clients or metrics"}
 	}
 	err = fmt.Errorf("the node says: %s", failed.Error)
 	switch {
@@ -109,7 +109,7 @@ func notAnswered(host string, err error) error {
 	if os.IsTimeout(err) {
 		return hintedError{fmt.Errorf("the node at %s does not answer within %v", host, operatorClient.Timeout), "it may be overloaded, suspended or behind a firewall: see its log and the load of its machine"}
 	}
-	return hintedError{fmt.Errorf("asking the node: %w", errors.Unwrap(err)), "--node is the address of its admin listener; nodes of 'edge pop' have 9191, 9192, …"}
+	return hintedError{fmt.Errorf("asking the node: %w", errors.Unwrap(err)), "--node is the address of its admin listener; nodes of 'edge pop' use ports 9191, 9192, …"}
 }
 
 // ask sends a request to the node and decodes its answer into result.

@@ -13,7 +13,7 @@ func TestNotAnswered(t *testing.T) {
 		errors.New("connection refused"): "asking the node: connection refused",
 	} {
 		if err := notAnswered("192.0.2.1:9190", &url.Error{Op: "Get", URL: "http://192.0.2.1:9190/", Err: cause}); err.Error() != want {
-			t.Errorf("%v is told as %q, want %q", cause, err, want)
+			t.Errorf("notAnswered(%v) = %q, want %q", cause, err, want)
 		}
 	}
 }

@@ -94,8 +94,8 @@ memcached servers instead of the nodes' own shards.
 	return cmd
 }
 
-// runPop runs a PoP until ctx is done, the process is told to end, or the demonstration is over. It
-// writes to out how to use the PoP.
+// runPop runs a PoP until ctx is done, a signal arrives, or the demonstration is over. It writes to
+// out how to use the PoP.
 func runPop(ctx context.Context, out io.Writer, p localPop) error {
 	o, listen, d := p.Node, p.Listen, p.Demo
 	o.Version = version()
@@ -149,9 +149,9 @@ func runPop(ctx context.Context, out io.Writer, p localPop) error {
 // portAfter returns addr with its port increased by n or, if that port is taken, with any free one.
 func portAfter(addr string, n int) string {
 	host, port, _ := net.SplitHostPort(addr) // checked before
-	number, _ := strconv.Atoi(port)
-	next := net.JoinHostPort(host, strconv.Itoa(number+n))
-	if number == 0 {
+	base, _ := strconv.Atoi(port)
+	next := net.JoinHostPort(host, strconv.Itoa(base+n))
+	if base == 0 {
 		return net.JoinHostPort(host, "0")
 	}
 	ln, err := net.Listen("tcp", next)
@@ -163,7 +163,7 @@ func portAfter(addr string, n int) string {
 }
 
 // operatorsPort returns the address of the nth node's listener for operators: a port after that of
-// base, which is easy to remember, unless the PoP may have any.
+// base, which is easy to remember, unless listen has port 0.
 func operatorsPort(listen, base string, n int) string {
 	if _, port, _ := net.SplitHostPort(listen); port == "0" {
 		return "127.0.0.1:0"
@@ -174,7 +174,7 @@ func operatorsPort(listen, base string, n int) string {
 // describePop writes the addresses and rules of the PoP.
 func describePop(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
 	rules := local.Nodes()[0].Rules().Rules()
-	fmt.Fprintf(w, "A PoP of %s runs.\n\n", page.Count(len(local.Nodes()), "node"))
+	fmt.Fprintf(w, "A PoP of %s is running.\n\n", page.Count(len(local.Nodes()), "node"))
 	url := "http://" + reachable(local.Addr())
 	fmt.Fprintf(w, "  clients  %s   each new connection goes to the next node\n", url)
 	shards := local.ShardAddrs()
@@ -219,7 +219,7 @@ func suggest(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
 	fmt.Fprintf(w, "  curl -i %s/\n", url)
 	fmt.Fprintf(w, "  printf 'stats\\r\\nquit\\r\\n' | curl -s telnet://%s | grep cmd_\n", shards[0])
 	fmt.Fprintf(w, "  edge mitigations --node %s\n", reachable(local.Nodes()[0].Addr("admin")))
-	fmt.Fprintf(w, "\nMitigations are logged here. Stop it with Ctrl-C.\n\n")
+	fmt.Fprintf(w, "\nMitigations are logged here. Press Ctrl-C to stop.\n\n")
 }
 
 // reachable returns addr in a form that clients on this machine can use.

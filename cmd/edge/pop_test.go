@@ -30,7 +30,7 @@ type cluster struct {
 func startPop(t *testing.T, args ...string) *cluster {
 	t.Helper()
 	c := &cluster{process: start(t, t.TempDir(), append([]string{"pop", "--listen=127.0.0.1:0"}, args...)...)}
-	text := c.Wait(c.Stdout, `(?s)^A PoP of \d nodes? runs\..*Stop it with Ctrl-C\.\n`)[0]
+	text := c.Wait(c.Stdout, `(?s)^A PoP of \d nodes? is running\..*Press Ctrl-C to stop\.\n`)[0]
 	for _, m := range regexp.MustCompile(`(?m)^  node-\d +(http://\S+)   metrics (http://\S+)   admin http://\S+(?:   shard (\S+))?$`).FindAllStringSubmatch(text, -1) {
 		c.nodes, c.metrics = append(c.nodes, m[1]), append(c.metrics, m[2])
 		if m[3] != "" {
@@ -124,7 +124,7 @@ func tryOneClient(t *testing.T, c *cluster, addr string) error {
 			return fmt.Errorf("%s: %s by node %q, want 429 by %s", node, a.Status, a.Header.Get("X-Edge-Node"), name)
 		}
 		if after, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || after < 1 || after > 120 {
-			return fmt.Errorf("Retry-After %q, want seconds from 1 on", a.Header.Get("Retry-After"))
+			return fmt.Errorf("Retry-After %q, want 1 to 120 seconds", a.Header.Get("Retry-After"))
 		}
 	}
 
@@ -140,7 +140,7 @@ func tryOneClient(t *testing.T, c *cluster, addr string) error {
 		return nil
 	}
 	var err error
-	eventually(t, "the shards are left alone", func() bool {
+	eventually(t, "the shards get no more commands", func() bool {
 		before := shardStats(t, c.shards)
 		err = refused(3)
 		return err != nil || maps.Equal(before, shardStats(t, c.shards))
@@ -161,7 +161,7 @@ func tryOneClient(t *testing.T, c *cluster, addr string) error {
 	return nil
 }
 
-// A PoP that loses a shard serves everybody as before, and still refuses clients that exceed a rule.
+// A PoP that loses a shard serves all clients as before, and still refuses clients that exceed a rule.
 func TestPopLosesShard(t *testing.T) {
 	severalAddresses(t)
 	t.Parallel()
@@ -241,7 +241,7 @@ func TestPopPrintsCommands(t *testing.T) {
 	}
 }
 
-// With the user's own rules and origin, nothing of the sample is left.
+// With the user's own rules and origin, nothing of the samples is printed.
 func TestPopWithOwnRules(t *testing.T) {
 	t.Parallel()
 	origin := newOrigin(t)
@@ -274,7 +274,7 @@ func TestPopHangup(t *testing.T) {
 	c := startPop(t, "--nodes=1")
 	c.Signal(syscall.SIGHUP)
 	if code := c.End(); code != -1 {
-		t.Errorf("exit code after SIGHUP = %d, want the end by a signal", code)
+		t.Errorf("exit code after SIGHUP = %d, want -1, for a signal", code)
 	}
 }
 

@@ -68,7 +68,7 @@ func startNodeOf(t *testing.T, rules string, args ...string) *node {
 	t.Helper()
 	args = append([]string{"node", "--name=n1", "--rules=" + rules, "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"}, args...)
 	n := &node{process: start(t, t.TempDir(), args...), rules: rules}
-	m := n.Wait(n.Stderr, `node runs.*\n`)
+	m := n.Wait(n.Stderr, `node started.*\n`)
 	for name, addr := range map[string]*string{"http": &n.http, "https": &n.https, "metrics": &n.metrics, "admin": &n.admin} {
 		if a := regexp.MustCompile(`\b` + name + `"?[=:]"?(127\.0\.0\.1:\d+)`).FindStringSubmatch(m[0]); a != nil {
 			*addr = a[1]

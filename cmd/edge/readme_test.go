@@ -30,7 +30,7 @@ func blocks(t *testing.T, language string) (all []string) {
 	return all
 }
 
-// The README contains testdata/rules.yaml as it is.
+// The README contains testdata/rules.yaml verbatim.
 func TestReadmeConfiguration(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../testdata/rules.yaml")
@@ -38,7 +38,7 @@ func TestReadmeConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Contains(blocks(t, "yaml"), string(text)) {
-		t.Error("the README does not show testdata/rules.yaml as it is")
+		t.Error("the README does not contain testdata/rules.yaml")
 	}
 }
 
@@ -64,7 +64,7 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
-// The README's commands of edge load work in their order: every attack is refused, and nobody else.
+// The README's commands of edge load work in their order: only attacks are refused, and all of them.
 func TestReadmeLoad(t *testing.T) {
 	harness.Installed(t, "bash")
 	var script string

@@ -83,7 +83,7 @@ func TestNodeReloadOnHangup(t *testing.T) {
 	n.Terminate()
 }
 
-// A node keeps its rules if the new ones have more sub-windows than this many nodes can count in.
+// A node keeps its rules if the new ones have more sub-windows than --max-nodes allows.
 func TestNodeReloadOfTooManySubWindows(t *testing.T) {
 	t.Parallel()
 	packed := func(q, n int) string {

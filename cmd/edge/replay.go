@@ -163,9 +163,9 @@ and the columns of a W3C log without #Fields:
 	}
 	var groups []flagGroup
 	for _, m := range modes {
-		groups = append(groups, flagGroup{"Flags of --" + m.name, m.flags})
+		groups = append(groups, flagGroup{"Flags for --" + m.name, m.flags})
 	}
-	groupFlags(cmd, append(groups, flagGroup{"Flags of --generate", generating}, flagGroup{"Flags of all but --generate", general})...)
+	groupFlags(cmd, append(groups, flagGroup{"Flags for --generate", generating}, flagGroup{"Flags for everything but --generate", general})...)
 	return cmd
 }
 
@@ -178,7 +178,7 @@ func chosen(modes []replayMode) (mode replayMode, err error) {
 		}
 	}
 	if len(asked) > 1 {
-		return mode, usageError{fmt.Errorf("%s are different questions", strings.Join(asked, " and ")), "ask one at a time"}
+		return mode, usageError{fmt.Errorf("%s cannot be combined", strings.Join(asked, " and ")), "choose one"}
 	}
 	return mode, nil
 }
@@ -192,7 +192,7 @@ func foreign(given *pflag.FlagSet, groups ...*pflag.FlagSet) error {
 				return
 			}
 		}
-		errs = append(errs, usageError{fmt.Errorf("--%s has no meaning here", f.Name), "see 'edge replay --help' for what goes together"})
+		errs = append(errs, usageError{fmt.Errorf("--%s does not apply here", f.Name), "see 'edge replay --help' for what goes together"})
 	})
 	return errors.Join(errs...)
 }
@@ -216,7 +216,7 @@ type outputFlags struct {
 func (f *outputFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.asJSON, "json", false, "write JSON")
 	flags.BoolVar(&f.markdown, "markdown", false, "write Markdown, for example for a pull request")
-	flags.StringVar(&f.html, "html", "", "write a page with plots to this `file` as well")
+	flags.StringVar(&f.html, "html", "", "also write a page with plots to this `file`")
 	flags.BoolVar(&f.anonymise, "anonymise", false, "replace clients' names with pseudonyms")
 	flags.StringVar(&f.key, "anonymise-key", "", "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)")
 }
@@ -224,7 +224,7 @@ func (f *outputFlags) register(flags *pflag.FlagSet) {
 // check refuses a key that would hide nothing.
 func (f *outputFlags) check() error {
 	if f.asJSON && f.markdown {
-		return fail("markdown", "remove one of them", "it contradicts --json")
+		return fail("markdown", "remove one of them", "cannot be combined with --json")
 	}
 	if f.key != "" && !f.anonymise {
 		return fail("anonymise-key", "--anonymise", "clients' names are not being replaced")
@@ -250,7 +250,7 @@ func openPage(name string) (*os.File, error) {
 	case name == "":
 		return nil, nil
 	case isNoPage(name):
-		return nil, usageError{fmt.Errorf("--html would overwrite %s, which is not a page", name), "name the page to be written, or remove that file"}
+		return nil, usageError{fmt.Errorf("--html would overwrite %s, which is not a page", name), "choose another name, or remove that file"}
 	}
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
 }

@@ -47,7 +47,7 @@ func (m *accuracyMode) check() error {
 		m.o.Limits = append(m.o.Limits, l)
 	}
 	if m.o.Phases == 0 {
-		return fail("phases", "", "there is 1 at least")
+		return fail("phases", "", "must be at least 1")
 	}
 	if _, err := accuracy.New(m.o); err != nil {
 		return usageError{err, "see 'edge replay --help'"}

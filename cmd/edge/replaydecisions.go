@@ -57,7 +57,7 @@ func areDecisionLogs(files []string, stdin io.Reader) (are bool, _ io.Reader, er
 		}
 	}
 	if is != "" && isNot != "" {
-		return false, stdin, usageError{fmt.Errorf("%s is a decision log, and %s is not", is, isNot), "ask one kind of log at a time"}
+		return false, stdin, usageError{fmt.Errorf("%s is a decision log, and %s is not", is, isNot), "read one kind of log at a time"}
 	}
 	return is != "", stdin, nil
 }
@@ -67,11 +67,11 @@ func (r *decisionReplay) check(given *pflag.FlagSet) error {
 	var errs []error
 	given.Visit(func(f *pflag.Flag) {
 		if !slices.Contains(decisionFlags, f.Name) {
-			errs = append(errs, usageError{fmt.Errorf("--%s has no meaning for decision logs", f.Name), "use --accuracy, --rules, or neither for an overview"})
+			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to decision logs", f.Name), "use --accuracy, --rules, or neither for an overview"})
 		}
 	})
 	if r.accuracy && len(r.rules) > 0 {
-		errs = append(errs, usageError{errors.New("--rules and --accuracy are different questions"), "ask one at a time"})
+		errs = append(errs, usageError{errors.New("--rules and --accuracy cannot be combined"), "choose one"})
 	}
 	return errors.Join(errs...)
 }
@@ -105,7 +105,7 @@ func (r *decisionReplay) run(to destination, stderr io.Writer) error {
 		found, err = log.Overview()
 	}
 	if wrong := new(decisions.RuleError); errors.As(err, &wrong) {
-		return hintedError{err, "change only limits, mitigation_timeout, count_while_mitigated or action; for all else replay access logs"}
+		return hintedError{err, "change only limits, mitigation_timeout, count_while_mitigated or action; for other changes replay access logs"}
 	}
 	if errors.Is(err, decisions.ErrEmpty) {
 		return hintedError{err, "did any client in the sample send a request? decision_log_share is the share of clients in it"}
@@ -123,7 +123,7 @@ func (r *decisionReplay) run(to destination, stderr io.Writer) error {
 	for _, name := range r.files {
 		names = append(names, shellQuote(name))
 	}
-	_, err = fmt.Fprintf(to.stdout, "\nwhat to ask next\n  # how often these decisions differ from an exact limiter's\n  edge replay --accuracy %[1]s\n"+
+	_, err = fmt.Fprintf(to.stdout, "\nwhat to try next\n  # how often these decisions differ from an exact limiter's\n  edge replay --accuracy %[1]s\n"+
 		"  # what other limits would have decided\n  edge replay --rules rules.yaml %[1]s\n", strings.Join(names, " "))
 	return err
 }

@@ -79,7 +79,7 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 		return nil, fail("time-zone", "a name such as Europe/Berlin; UTC is the default", "%q is unknown", f.zone)
 	}
 	if f.workers < 0 {
-		return nil, fail("workers", "", "%d cannot be negative", f.workers)
+		return nil, fail("workers", "", "%d is negative", f.workers)
 	}
 	if err := onlyOnce(files); err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (in *input) explain(ctx context.Context, err error) error {
 	}
 	stats := in.stats()
 	if stats.Entries == 0 {
-		return hintedError{errors.New("there are no requests in the log"), "see 'edge replay --help' for the formats, and name one with --format"}
+		return hintedError{errors.New("the log has no requests"), "see 'edge replay --help' for the formats, and name one with --format"}
 	}
 	for _, f := range stats.Files {
 		if f.Torn {
@@ -214,7 +214,7 @@ func (in *input) explain(ctx context.Context, err error) error {
 		}
 	}
 	if stats.Unnamed > 0 {
-		report(in.stderr, fmt.Errorf("%s without a client in the log: all of them count as one", page.Count(stats.Unnamed, "request")))
+		report(in.stderr, fmt.Errorf("%s without a client in the log: all count as one client", page.Count(stats.Unnamed, "request")))
 	}
 	return nil
 }

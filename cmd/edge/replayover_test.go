@@ -68,7 +68,7 @@ func TestOverlay(t *testing.T) {
 				addrs[want.Client] = e.Addr
 			}
 			if e.Time != want.Time || addrs[want.Client] != e.Addr || names[e.Addr] != want.Client {
-				return fmt.Errorf("request %d is at %d by %v, want %d by %s, who is %v elsewhere", kept, e.Time, e.Addr, want.Time, want.Client, addrs[want.Client])
+				return fmt.Errorf("request %d is at %d by %v, want %d by %s, who was %v before", kept, e.Time, e.Addr, want.Time, want.Client, addrs[want.Client])
 			}
 			networks[of(e.Addr)] = true
 			kept++

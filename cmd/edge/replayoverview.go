@@ -48,7 +48,7 @@ func newOverview(files []string, general *pflag.FlagSet, out *outputFlags) repla
 	return replayMode{
 		name: "", flags: pflag.NewFlagSet("", pflag.ContinueOnError), needs: func() accesslog.Fields { return accesslog.Addr },
 		check: func() error {
-			switch hint := "give one of --rules, --sweep, --accuracy as well"; {
+			switch hint := "add one of them"; {
 			case out.html != "":
 				return fail("html", hint, "a page needs a question to answer")
 			case out.markdown:
@@ -142,7 +142,7 @@ func (o *overview) suggest(files []string, general *pflag.FlagSet) {
 	o.Next = []suggestedNext{
 		{"edge replay --sweep" + how.String(), "which limits would affect almost no clients"},
 		{fmt.Sprintf("edge replay --accuracy --limit %d/1m%s", limit, how.String()), "how often the estimate would decide differently from an exact count"},
-		{fmt.Sprintf("echo 'rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}]}]' > rules.yaml", limit), "a rule to begin with"},
+		{fmt.Sprintf("echo 'rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}]}]' > rules.yaml", limit), "a rule to start with"},
 		{"edge replay --rules rules.yaml" + how.String(), "which clients it would have refused"},
 	}
 }
@@ -158,7 +158,7 @@ func (o *overview) write(out io.Writer) error {
 	for _, c := range o.Busiest {
 		fmt.Fprintf(t, "  %s\t%s\t%.1f%%\t%s\n", c.Client, page.Grouped(c.Requests), c.Pct, page.Grouped(c.Most))
 	}
-	fmt.Fprintf(t, "\nwhat to ask next\n")
+	fmt.Fprintf(t, "\nwhat to try next\n")
 	err := t.Flush()
 	for _, n := range o.Next {
 		_, e := fmt.Fprintf(out, "  # %s\n  %s\n", n.Says, n.Command)

@@ -47,7 +47,7 @@ func (f *sharedFlags) flags() *pflag.FlagSet {
 func (f *sharedFlags) check() error {
 	errs := []error{within("ipv4-prefix", int64(f.ipv4), 32), within("ipv6-prefix", int64(f.ipv6), 128)}
 	if f.top < 1 {
-		errs = append(errs, fail("top", "", "%d is not 1 or more", f.top))
+		errs = append(errs, fail("top", "", "%d is less than 1", f.top))
 	}
 	return errors.Join(errs...)
 }
@@ -81,10 +81,10 @@ func (m *rulesMode) needs() accesslog.Fields {
 func (m *rulesMode) check() (err error) {
 	errs := []error{m.shared.check()}
 	if m.flags.Changed("max-newly-refused") && len(m.base) == 0 {
-		errs = append(errs, fail("max-newly-refused", "--base old.yaml", "there is nothing to compare with"))
+		errs = append(errs, fail("max-newly-refused", "--base old.yaml", "needs --base"))
 	}
 	if m.pop.Skew > 0 && m.pop.Nodes == 1 {
-		errs = append(errs, fail("skew", "--nodes 3", "one node has one clock"))
+		errs = append(errs, fail("skew", "--nodes 3", "needs at least 2 nodes"))
 	}
 	if m.pop.Spread, err = analysis.ParseSpread(m.spread); err != nil {
 		errs = append(errs, fail("spread", "", "%s", message(err)))

@@ -85,7 +85,7 @@ func (t *told) check(rules []*rule.Rule) error {
 			{r.Networks != nil, t.addr, "no address: it matches no request"},
 			{r.Hosts != nil, t.host, "no host: it matches no request"},
 			{r.Methods != nil, t.method, "no method: it matches no request"},
-			{r.Statuses != nil, t.status, "no status: it counts nothing"},
+			{r.Statuses != nil, t.status, "no status: the rule counts nothing"},
 			{r.CostHeader != "", false, fmt.Sprintf("no headers of answers: a request counts %d", r.CostOf(1))},
 		} {
 			if part.asked && !part.told {

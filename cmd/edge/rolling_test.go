@@ -57,7 +57,7 @@ func (f *front) check(ctx context.Context) {
 	}
 }
 
-var errNobody = errors.New("no node accepts")
+var errNoNode = errors.New("no node accepts")
 
 // dial connects to a node.
 func (f *front) dial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -72,7 +72,7 @@ func (f *front) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 			return conn, nil
 		}
 	}
-	return nil, errNobody
+	return nil, errNoNode
 }
 
 // Every node is stopped and restarted, one after the other, under load over keep-alive connections. No request

@@ -101,7 +101,7 @@ func (s settable) run(t *testing.T, flags, variables map[string]string, file str
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err := cmd.Execute()
 	if err == nil && options == nil {
-		err = errors.New("the command runs nothing")
+		err = errors.New("the command did not call run")
 	}
 	return options, err
 }
@@ -141,11 +141,11 @@ func other(f *pflag.Flag) string {
 	case "duration":
 		return "11s"
 	}
-	return "11" // of whatever unit
+	return "11" // in any unit
 }
 
-// arrives returns what is wrong with the way of a setting to the options: given as a flag, a variable and in a
-// file, it must set the same field, the one with the setting's name, and no other.
+// arrives checks that a setting, given as a flag, as a variable and in a file, sets the field with its name and
+// no other. It returns what is wrong.
 func (s settable) arrives(t *testing.T, f *pflag.Flag) (wrong []string) {
 	t.Helper()
 	base := maps.Clone(s.base)
@@ -226,8 +226,8 @@ func TestEverySettingArrives(t *testing.T) {
 	}
 }
 
-// The test above notices a setting that reaches no field or the field of another.
-func TestSettingThatDoesNotArrive(t *testing.T) {
+// arrives detects a setting that sets no field, or another setting's field.
+func TestSettingMisdirected(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		setting func(o *pop.Options) pop.Setting
@@ -246,7 +246,7 @@ func TestSettingThatDoesNotArrive(t *testing.T) {
 				return withSettings(new(cobra.Command), rows, func() error { return nil }, func(*cobra.Command) error { return run(o) })
 			}}
 			if wrong := s.arrives(t, s.make(nil).Flags().Lookup("lost")); len(wrong) != 3 {
-				t.Errorf("found wrong: %q, want one for each way", wrong)
+				t.Errorf("arrives = %q, want one error for each way", wrong)
 			}
 		})
 	}
@@ -384,7 +384,7 @@ func TestSettingsAvoidServiceVariables(t *testing.T) {
 	for _, name := range []string{"EDGE_PORT", "EDGE_PORT_80_TCP", "EDGE_PORT_80_TCP_ADDR", "EDGE_SERVICE_HOST", "EDGE_SERVICE_PORT",
 		"EDGE_SERVICE_PORT_HTTP", "EDGE_SHARD_SERVICE_HOST", "EDGE_LISTEN_PORT_80_TCP_PROTO"} {
 		if !ofServices.MatchString(name) {
-			t.Errorf("%s is not taken for a variable of a service", name)
+			t.Errorf("%s is not recognized as a variable of a service", name)
 		}
 	}
 }
@@ -414,7 +414,7 @@ var aFlag = regexp.MustCompile(`--[a-z][a-z-]*`)
 func sampleOf(rows []pop.Setting) string {
 	var b strings.Builder
 	b.WriteString(`# Settings of a node: edge node --config node.yaml. Each is also a flag (--tls-listen) and a variable
-# (EDGE_TLS_LISTEN); a flag wins over a variable, a variable over this file. Settings behind a # are
+# (EDGE_TLS_LISTEN); flags override variables, and variables override this file. Settings after a # are
 # off; the other values are defaults, except names of machines and files.
 `)
 	for _, row := range rows {
@@ -445,7 +445,7 @@ func TestSampleSettings(t *testing.T) {
 	write(t, "secret", "0123456789abcdef\n")
 	write(t, "rules.yaml", "rules: []\n")
 	if _, err := settables["node"].run(t, nil, nil, want); err != nil {
-		t.Errorf("as it is: %v", err)
+		t.Errorf("unchanged: %v", err)
 	}
 	for _, row := range rows {
 		if value, off := strings.CutPrefix(row.Sample, "#"); off {

@@ -66,7 +66,7 @@ It has no authentication: let only the nodes of the PoP reach it.`,
 	return withSettings(cmd, rows, check, func(cmd *cobra.Command) error { return run(cmd.Context(), cmd.OutOrStdout(), o) })
 }
 
-// runShard runs a shard until ctx is done or the process is told to end.
+// runShard runs a shard until ctx is done or a signal arrives.
 func runShard(ctx context.Context, out io.Writer, o shardServer) error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())

@@ -34,7 +34,7 @@ func TestShard(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Increment("hits", 1); !errors.Is(err, memcache.ErrCacheMiss) {
-		t.Errorf("increment of nothing: %v, want %v", err, memcache.ErrCacheMiss)
+		t.Errorf("increment of a missing item: %v, want %v", err, memcache.ErrCacheMiss)
 	}
 	if err := c.Add(&memcache.Item{Key: "hits", Value: []byte("41"), Expiration: 60}); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestShard(t *testing.T) {
 	m := metrics(t, metricsAddr)
 	for _, name := range []string{"edge_shard_server_items", "go_goroutines", "process_open_fds"} {
 		if m[name] == nil {
-			t.Errorf("there is no metric %s", name)
+			t.Errorf("missing metric %s", name)
 		}
 	}
 	if a := get(t, http.DefaultClient, "http://"+metricsAddr+"/readyz"); a.StatusCode != http.StatusOK {
@@ -64,7 +64,7 @@ func TestShard(t *testing.T) {
 	}
 	p.Terminate()
 	if _, err := net.Dial("tcp", addr); err == nil {
-		t.Error("the shard listens after its end")
+		t.Error("the shard still listens after it stopped")
 	}
 }
 
@@ -93,7 +93,7 @@ func TestShardMemory(t *testing.T) {
 				return n
 			}
 		}
-		t.Fatalf("there is no figure %s", name)
+		t.Fatalf("no statistic %s", name)
 		return 0
 	}
 	if got := number("limit_maxbytes"); got != 1<<20 {
@@ -102,8 +102,8 @@ func TestShardMemory(t *testing.T) {
 	if used := number("bytes"); used > 1<<20 || used < 1<<19 {
 		t.Errorf("%d bytes are used, want most of a MiB", used)
 	}
-	if held, gone := number("curr_items"), number("evictions"); held+gone != items || held < 40 {
-		t.Errorf("%d items held, %d evicted, want %d together", held, gone, items)
+	if held, evicted := number("curr_items"), number("evictions"); held+evicted != items || held < 40 {
+		t.Errorf("%d items held, %d evicted, want %d together", held, evicted, items)
 	}
 	if _, err := c.Get(fmt.Sprint("key", items-1)); err != nil {
 		t.Errorf("the last item: %v", err)

@@ -22,7 +22,7 @@ type status struct {
 	admin.Shards
 }
 
-var errUnwell = errors.New("the node is unhealthy, or knows that its PoP is")
+var errUnhealthy = errors.New("the node is unhealthy, or knows that its PoP is")
 
 func newStatus() *cobra.Command {
 	var o operator
@@ -47,7 +47,7 @@ Active mitigations are not a problem.`,
 				err = s.write(cmd.OutOrStdout())
 			}
 			if err == nil && !s.Well {
-				err = errUnwell
+				err = errUnhealthy
 			}
 			return err
 		},

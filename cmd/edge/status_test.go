@@ -7,7 +7,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// edge status shows on one screen whether all is well, and so does its exit status.
+// The output and the exit status of edge status show whether all is well.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	p := startProcesses(t, 2, oneAWeek)

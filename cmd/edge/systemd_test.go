@@ -37,7 +37,7 @@ func TestNotify(t *testing.T) {
 		packet := make([]byte, 4096)
 		n, err := manager.Read(packet)
 		if err != nil || !regexp.MustCompile("^"+want+"$").Match(packet[:n]) {
-			t.Fatalf("the node told %q, %v, want %s", packet[:n], err, want)
+			t.Fatalf("the node sent %q, %v, want %s", packet[:n], err, want)
 		}
 	}
 	told("READY=1")
@@ -92,7 +92,7 @@ func TestSocketActivation(t *testing.T) {
 	operators, metrics := openSocket(t)
 	run := func() *process {
 		p := activated(t, "http:metrics", []*os.File{clients, operators}, "--origin="+origin.URL)
-		p.Wait(p.Stderr, `node runs`)
+		p.Wait(p.Stderr, `node started`)
 		return p
 	}
 	p := run()
@@ -119,7 +119,7 @@ func TestSocketActivation(t *testing.T) {
 	})
 	for range 2 {
 		from := answered.Load() // one of these may have been sent to the old node
-		eventually(t, "this node answers", func() bool { return answered.Load() >= from+2 })
+		eventually(t, "the new node answers", func() bool { return answered.Load() >= from+2 })
 		p.Signal(syscall.SIGTERM)
 		if code := p.End(); code != 0 {
 			t.Errorf("exit code %d", code)
@@ -130,7 +130,7 @@ func TestSocketActivation(t *testing.T) {
 	sending.Wait()
 }
 
-func TestWrongSockets(t *testing.T) {
+func TestInvalidSockets(t *testing.T) {
 	t.Parallel()
 	one, _ := openSocket(t)
 	other, _ := openSocket(t)
@@ -145,8 +145,8 @@ func TestWrongSockets(t *testing.T) {
 		want        string
 	}{
 		{"unknown name", "edge.socket", []*os.File{one}, `edge: socket 3 of the service manager has the unknown name "edge.socket"`},
-		{"two of a name", "http:http", []*os.File{one, other}, `edge: the service manager has two sockets named "http"`},
-		{"a file", "http", []*os.File{file}, `edge: socket "http" of the service manager: `},
+		{"duplicate name", "http:http", []*os.File{one, other}, `edge: the service manager has two sockets named "http"`},
+		{"not a socket", "http", []*os.File{file}, `edge: socket "http" of the service manager: `},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := activated(t, test.names, test.sockets, "--origin=http://127.0.0.1:1")
@@ -173,8 +173,8 @@ func TestVersion(t *testing.T) {
 		{"no information", nil, "unreleased"},
 		{"go install", of("v1.2.3"), "v1.2.3"},
 		{"without a repository", of("(devel)"), "unreleased"},
-		{"of a revision", of("(devel)", "vcs.revision", "0123456789abcdef", "vcs.modified", "false"), "unreleased+0123456789ab"},
-		{"of a working copy", of("", "vcs.revision", "0123456789abcdef", "vcs.modified", "true"), "unreleased+0123456789ab-modified"},
+		{"revision", of("(devel)", "vcs.revision", "0123456789abcdef", "vcs.modified", "false"), "unreleased+0123456789ab"},
+		{"modified working copy", of("", "vcs.revision", "0123456789abcdef", "vcs.modified", "true"), "unreleased+0123456789ab-modified"},
 	} {
 		if got := versionOf(test.info); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)

@@ -74,7 +74,7 @@ func onTerminal(t *testing.T, columns uint16, dir, until string, args ...string)
 		}
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("edge %s: %v; on the terminal is %q", strings.Join(args, " "), err, shown)
+		t.Errorf("edge %s: %v; the terminal shows %q", strings.Join(args, " "), err, shown)
 	}
 	return shown.String(), out.String()
 }
@@ -91,7 +91,7 @@ func lastLine(t *testing.T, written string) string {
 		case control && strings.HasPrefix(erased, "2K"):
 			line, written = nil, erased[2:]
 		case control:
-			t.Fatalf("the terminal is told to do this: %q", written)
+			t.Fatalf("unexpected control sequence: %q", written)
 		case written[0] == '\r' || written[0] == '\n':
 			at, written = 0, written[1:]
 		default:
@@ -124,26 +124,26 @@ func TestLoadOnATerminal(t *testing.T) {
 	shown, report := onTerminal(t, 200, t.TempDir(), `[1-9]\d* refused, [1-9]\d* failed`, args...)
 	lines := strings.Split(shown, clear)
 	if len(lines) < 3 || lines[0] != "" || lastLine(t, shown) != "" {
-		t.Fatalf("on the terminal is %q, and %q is left", shown, lastLine(t, shown))
+		t.Fatalf("the terminal shows %q, and %q at the end", shown, lastLine(t, shown))
 	}
 	line := regexp.MustCompile(`^(\d+m)?\d+s/1h0m0s: \d+ sent, \d+/s, \d+ refused, \d+ failed, \d+ waiting, p50 \d+\.\d, p99 \d+\.\d ms$`)
 	for _, l := range lines[1 : len(lines)-1] {
 		if !line.MatchString(l) {
-			t.Errorf("a line is %q", l)
+			t.Errorf("unexpected line %q", l)
 		}
 	}
 	if !strings.Contains(report, "answered 429") || strings.Contains(report, "\x1b") {
-		t.Errorf("the report is %q", report)
+		t.Errorf("report: %q", report)
 	}
 	// A line that wraps cannot be erased.
 	shown, _ = onTerminal(t, 30, t.TempDir(), `[1-9]\d* sent`, args...)
 	for l := range strings.SplitSeq(shown, clear) {
 		if len(l) >= 30 {
-			t.Errorf("in 30 columns is %q", l)
+			t.Errorf("line %q is too long for 30 columns", l)
 		}
 	}
 	if shown, _ := onTerminal(t, 80, t.TempDir(), "", append(args, "--progress=false", "--requests=10")...); shown != "" {
-		t.Errorf("on the terminal is %q, though no progress is wanted", shown)
+		t.Errorf("the terminal shows %q with --progress=false", shown)
 	}
 }
 
@@ -160,12 +160,12 @@ func TestReplayOnATerminal(t *testing.T) {
 	args := []string{"replay", "--rules=rules.yaml", "access.log"}
 	shown, report := onTerminal(t, 80, dir, "", args...)
 	if !regexp.MustCompile(`reading +\d+% \|`).MatchString(shown) || lastLine(t, shown) != "" {
-		t.Errorf("on the terminal is %q, and %q is left", shown, lastLine(t, shown))
+		t.Errorf("the terminal shows %q, and %q at the end", shown, lastLine(t, shown))
 	}
 	if !strings.Contains(report, "50,000") || strings.Contains(report, "\x1b") {
-		t.Errorf("the report is %q", report)
+		t.Errorf("report: %q", report)
 	}
 	if shown, _ := onTerminal(t, 80, dir, "", append(args, "--progress=false")...); shown != "" {
-		t.Errorf("on the terminal is %q, though no progress is wanted", shown)
+		t.Errorf("the terminal shows %q with --progress=false", shown)
 	}
 }

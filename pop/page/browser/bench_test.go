@@ -20,7 +20,7 @@ func BenchmarkPages(b *testing.B) {
 	node := start(b, "rules: [{id: login, characteristics: [ip], limits: [{threshold: 1, period: 1h}], mitigation_timeout: 1h}, {id: everything, characteristics: [ip], limits: [{threshold: 600, period: 1m}]}]\n",
 		"node", "--name=edge-1", "--listen=127.0.0.1:0", "--metrics-listen=", "--admin-listen=127.0.0.1:0",
 		"--origin="+origin.URL, "--trusted-proxy=127.0.0.1", "--log-clients")
-	found := node.Wait(node.Stderr, `node runs.* http=(\S+).* admin=(\S+)`)
+	found := node.Wait(node.Stderr, `node started.* http=(\S+).* admin=(\S+)`)
 	url, admin := "http://"+found[1], "http://"+found[2]
 	mitigate := func(network, i int) {
 		for range 2 {

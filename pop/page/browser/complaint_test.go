@@ -16,7 +16,7 @@ func TestComplaint(t *testing.T) {
 	started(t)
 	p := start(t, "rules: [{id: everything, characteristics: [ip], limits: [{threshold: 5, period: 1h}], mitigation_timeout: 1h}]\n",
 		"pop", "--nodes=3", "--listen=127.0.0.1:0")
-	text := p.Wait(p.Stdout, `(?s)^.*Stop it with Ctrl-C`)[0]
+	text := p.Wait(p.Stdout, `(?s)^.*Press Ctrl-C to stop`)[0]
 	var nodes, admins []string
 	for _, m := range regexp.MustCompile(`(?m)^ +node-\d +(http://\S+) .* admin (http://\S+)`).FindAllStringSubmatch(text, -1) {
 		nodes, admins = append(nodes, m[1]), append(admins, m[2])

@@ -120,7 +120,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	server := envoy.NewServer(service)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(ln) }() // until Stop
-	logger.Info("node runs", "name", node.Name(), "envoy", ln.Addr(), "metrics", node.Addr("metrics"), "rules", len(node.Rules().Rules()), "shards", len(o.node.Shards))
+	logger.Info("node started", "name", node.Name(), "envoy", ln.Addr(), "metrics", node.Addr("metrics"), "rules", len(node.Rules().Rules()), "shards", len(o.node.Shards))
 	for waiting := true; waiting; {
 		select {
 		case <-hangup:
@@ -133,7 +133,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 			waiting = false
 		}
 	}
-	logger.Info("node stops", "name", node.Name())
+	logger.Info("node stopping", "name", node.Name())
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(time.Second, o.node.DrainTimeout))
 	defer cancel()
 	server.Stop(drain)

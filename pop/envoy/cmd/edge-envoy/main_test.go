@@ -81,7 +81,7 @@ func TestRun(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	for _, want := range []string{`msg="node runs" name=a`, "no rule", `msg="node stops"`} {
+	for _, want := range []string{`msg="node started" name=a`, "no rule", `msg="node stopping"`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("log %q, want %q in it", log.String(), want)
 		}
