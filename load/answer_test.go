@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A request costs no allocation.
+// Requests do not allocate.
 func TestAllocations(t *testing.T) {
 	answer := []byte("HTTP/1.1 429 No\r\nX-Edge-Node: n1\r\nRateLimit-Policy: \"a\";q=5;w=10\r\nRateLimit: \"a\";r=0;t=7\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 7\r\nRetry-After: 7\r\nContent-Length: 5\r\n\r\nhello")
 	serve := func(c net.Conn) {
@@ -75,15 +75,15 @@ func TestAnswers(t *testing.T) {
 		{"plain", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", map[string]uint64{"200": 2}, nil},
 		{"chunks with a trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\nA\r\n0123456789\r\n0\r\nX: y\r\n\r\n", map[string]uint64{"200": 2}, nil},
 		{"early hints", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 429 Too Many\r\nretry-AFTER: 7\r\nContent-Length: 0\r\n\r\n", map[string]uint64{"429": 2}, nil},
-		{"until the end", "HTTP/1.1 200 OK\r\n\r\nhello", map[string]uint64{"200": 2}, nil},
+		{"until EOF", "HTTP/1.1 200 OK\r\n\r\nhello", map[string]uint64{"200": 2}, nil},
 		{"close", "HTTP/1.0 500 no\r\nContent-Length: 0\r\n\r\n", map[string]uint64{"500": 2}, nil},
 		{"several encodings", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", map[string]uint64{"200": 2}, nil},
 		{"a long head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 60_000) + "\r\nContent-Length: 0\r\n\r\n", map[string]uint64{"200": 2}, nil},
-		{"no HTTP", "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n\r\n", map[string]uint64{}, map[string]uint64{"malformed": 2}},
-		{"a length that is no number", "HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\n", map[string]uint64{}, map[string]uint64{"malformed": 2}},
+		{"not HTTP", "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n\r\n", map[string]uint64{}, map[string]uint64{"malformed": 2}},
+		{"invalid length", "HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\n", map[string]uint64{}, map[string]uint64{"malformed": 2}},
 		{"an endless head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<19), map[string]uint64{}, map[string]uint64{"malformed": 2}},
 		{"cut off", "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", map[string]uint64{}, map[string]uint64{"closed": 2}},
-		{"nothing", "", map[string]uint64{}, map[string]uint64{"closed": 2}},
+		{"no answer", "", map[string]uint64{}, map[string]uint64{"closed": 2}},
 	} {
 		for _, bytewise := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/byte by byte=%t", test.name, bytewise), func(t *testing.T) {
@@ -115,18 +115,18 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// Answers announce the end of the connection in several ways, and some contain more than was requested. None of
-// it becomes the answer to the next request.
+// Answers announce the end of the connection in several ways. What follows an answer never counts as the answer
+// to the next request.
 func TestAnswersOfOneConnection(t *testing.T) {
 	for _, test := range []struct {
 		name, raw   string
 		connections uint64
 	}{
-		{"it goes on", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 1},
-		{"HTTP/1.0 goes on", "HTTP/1.0 200 OK\r\nConnection: Keep-Alive, X\r\nContent-Length: 0\r\n\r\n", 1},
+		{"HTTP/1.1", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 1},
+		{"HTTP/1.0 keep-alive", "HTTP/1.0 200 OK\r\nConnection: Keep-Alive, X\r\nContent-Length: 0\r\n\r\n", 1},
 		{"HTTP/1.0", "HTTP/1.0 200 OK\r\nConnection: X\r\nContent-Length: 0\r\n\r\n", 20},
-		{"it ends", "HTTP/1.1 200 OK\r\nConnection: X, Close\r\nConnection: Y\r\nContent-Length: 0\r\n\r\n", 20},
-		{"more than was asked for", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 500 no\r\nContent-Length: 0\r\n\r\n", 20},
+		{"HTTP/1.1 close", "HTTP/1.1 200 OK\r\nConnection: X, Close\r\nConnection: Y\r\nContent-Length: 0\r\n\r\n", 20},
+		{"unsolicited answer", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 500 no\r\nContent-Length: 0\r\n\r\n", 20},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			to := listen(t, func(c net.Conn) {
@@ -153,8 +153,7 @@ func TestAnswersOfOneConnection(t *testing.T) {
 	}
 }
 
-// Nodes name themselves. A target with a new name in each answer does not make the list of names grow without
-// bound.
+// Nodes name themselves. The list of names is bounded, even if every answer has a new name.
 func TestNodeNames(t *testing.T) {
 	var n atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -166,7 +165,7 @@ func TestNodeNames(t *testing.T) {
 		t.Errorf("%d nodes, the target itself with %d requests; want 1000 and 2000", len(r.Nodes), r.Nodes[0].Requests)
 	}
 	if name := r.Nodes[1].Name; !strings.HasPrefix(name, "edge\ufffd") || len(name) > 300 {
-		t.Errorf("a node has the name %q", name)
+		t.Errorf("node name %q", name)
 	}
 }
 

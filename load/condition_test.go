@@ -53,6 +53,6 @@ func TestConditions(t *testing.T) {
 		}
 	}
 	if _, err := load.ParseCondition("innocent_refused > 0", false); err == nil {
-		t.Error("a condition on the score is read where there is none")
+		t.Error("ParseCondition without a score: no error for a condition on the score")
 	}
 }

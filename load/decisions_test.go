@@ -72,7 +72,7 @@ func readLogs(t *testing.T, files []string, id string) (all []logged) {
 	return all
 }
 
-// A loggedTrace has decisions as the judge reads them: each request came at the time in the node's log.
+// A loggedTrace presents logged decisions as a judge.Trace. Requests have the times of the nodes' logs.
 type loggedTrace struct {
 	decisions []logged
 	status    int // status of the origin
@@ -110,7 +110,7 @@ func TestDecisionLogs(t *testing.T) {
 		"one rule":    lasting,
 		"throttling":  "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 2s}]}]",
 		"sub-windows": "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 6s, sub_windows: auto}, {threshold: 30, period: 20s}], mitigation_timeout: 1s}]",
-		"goes on":     "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}], mitigation_timeout: 1s, count_while_mitigated: true}]",
+		"prolonged":   "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}], mitigation_timeout: 1s, count_while_mitigated: true}]",
 		"costs":       "rules: [{id: all, characteristics: [ip], limits: [{threshold: 46, period: 3s}], count: {cost: 3}, mitigation_timeout: 1s}]",
 		"answers":     "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}], count: {statuses: [401]}, mitigation_timeout: 1s}]",
 		"two rules":   "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}], mitigation_timeout: 1s}, {id: more, characteristics: [ip], limits: [{threshold: 25, period: 20s}]}]",
@@ -160,7 +160,7 @@ func TestDecisionLogs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if report.Malformed+report.Missing+report.Unpaired > 0 || len(report.CutOff) > 0 || len(report.Nodes) != 3 {
-				t.Errorf("the logs are not whole: %+v", report)
+				t.Errorf("the logs are incomplete: %+v", report)
 			}
 			refused := uint64(0)
 			for _, got := range report.Rules {
@@ -189,7 +189,7 @@ func TestDecisionLogs(t *testing.T) {
 				}
 				// On a busy machine requests may come too late to exceed the threshold of a short period.
 				if text == lasting && (a.Exact == 0 || got.Refused == 0) {
-					t.Error("nobody is refused: that shows little")
+					t.Error("no request is refused: the test shows little")
 				}
 			}
 			if refused != sent.Statuses["429"] {
@@ -199,7 +199,7 @@ func TestDecisionLogs(t *testing.T) {
 	}
 }
 
-// only returns a set with one of the rules, which judges the decisions of that rule.
+// only returns a set with one of the rules, to judge the decisions of that rule.
 func only(t *testing.T, rules *rule.Set, id string) *rule.Set {
 	t.Helper()
 	if len(rules.Rules()) == 1 {

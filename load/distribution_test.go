@@ -38,7 +38,7 @@ func TestDistribution(t *testing.T) {
 	}
 	last := len(r.Histogram) - 1
 	if sum != 100 || r.Histogram[0].Requests == 0 || r.Histogram[last].Requests == 0 || r.Latency.MaxMS > r.Histogram[last].UpToMS {
-		t.Errorf("the histogram is %+v, want 100 requests up to %v ms", r.Histogram, r.Latency.MaxMS)
+		t.Errorf("histogram %+v, want 100 requests up to %v ms", r.Histogram, r.Latency.MaxMS)
 	}
 	var b bytes.Buffer
 	if err := r.WriteLatency(&b); err != nil || strings.Count(b.String(), "■") < 40 || !strings.Contains(b.String(), "TotalCount 1/(1-Percentile)") && !strings.Contains(b.String(), "TotalCount\t1/(1-Percentile)") {
@@ -62,25 +62,25 @@ func TestDistribution(t *testing.T) {
 		due, err := strconv.ParseFloat(is["due_s"], 64)
 		sent, err2 := strconv.ParseFloat(is["sent_s"], 64)
 		if err != nil || err2 != nil || sent < due || is["path"] != "/a,b" || is["component"] != "steady" || is["address"] != "10.0.0."+is["client"] || is["failure"] != "" {
-			t.Errorf("line %d is %v", i+1, is)
+			t.Errorf("line %d: %v", i+1, is)
 		}
 		if is["status"] == "429" && is["retry_after_s"] == "7" {
 			refused++
 		}
 	}
 	if refused != 25 {
-		t.Errorf("%d of 100 requests are refused, want 25", refused)
+		t.Errorf("%d of 100 requests refused, want 25", refused)
 	}
 }
 
-// If all answers are of one kind other than success, the report says what may be wrong.
+// If all answers have the same error status, the report says what may be wrong.
 func TestHints(t *testing.T) {
 	for status, want := range map[int]string{404: "check the path of the target and --host", 502: "origin may be down", 400: "https://", 200: "", 429: ""} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 		defer s.Close()
 		r := run(t, load.Options{Targets: []load.Target{target(t, s.URL)}, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}})
 		if got := strings.Join(r.Hints, "\n"); want == "" && got != "" || !strings.Contains(got, want) {
-			t.Errorf("if every answer is %d, the hint is %q, want %q", status, got, want)
+			t.Errorf("status %d: hint %q, want %q", status, got, want)
 		}
 	}
 }

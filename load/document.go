@@ -19,7 +19,7 @@ const leastStepMS = 5
 func (r *Report) Document() page.Document {
 	s := r.Sending
 	d := page.Document{Title: "Load", Data: r, Lead: fmt.Sprintf("%s in %.1f s to %s", page.Count(s.Requests, "request"), r.DurationS, strings.Join(r.Targets, ", "))}
-	sent := page.Section{Title: "What was sent and answered"}
+	sent := page.Section{Title: "Requests and answers"}
 	say := func(is bool, format string, args ...any) {
 		if is {
 			sent.Blocks = append(sent.Blocks, page.Paragraph(fmt.Sprintf(format, args...)))
@@ -50,7 +50,7 @@ func (r *Report) Document() page.Document {
 	for _, name := range slices.Sorted(maps.Keys(r.Failures)) {
 		note := page.When(r.Examples[name] != "", "; the first: %s", r.Examples[name])
 		if name == failureNames[closed] && s.ClosedReused > 0 {
-			note += fmt.Sprintf("; %s on connections that had carried others: the target may have ended them before it read the request", page.Grouped(s.ClosedReused))
+			note += fmt.Sprintf("; %s on reused connections, which the target may have closed before it read the request", page.Grouped(s.ClosedReused))
 		}
 		facts = append(facts, page.Fact{Name: "failures", Value: page.Grouped(r.Failures[name]), Note: strings.ReplaceAll(name, "_", " ") + note})
 	}
@@ -131,7 +131,7 @@ func (t Timeline) byNode(nodes []NodeCount) page.Block {
 
 // scoreSection returns the judge's findings.
 func scoreSection(s *judge.Score) page.Section {
-	p := page.Section{Title: "What was right", Blocks: []page.Block{page.Paragraph("Held against an exact log of every client. " +
+	p := page.Section{Title: "Correctness", Blocks: []page.Block{page.Paragraph("Answers are compared with an exact log of every client. " +
 		"A difference is explained by the estimate or by the lag of counts and mitigations; otherwise it is a fault.")}}
 	for _, rule := range s.NotJudged {
 		p.Blocks = append(p.Blocks, page.Outcome{Text: "NOT JUDGED: " + rule})
@@ -149,7 +149,7 @@ func scoreSection(s *judge.Score) page.Section {
 			page.When(len(f.Clients) > 0, " (%s)", strings.Join(f.Clients, ", ")))})
 	}
 	facts := page.Facts{
-		{Name: "concerned", Value: page.Grouped(s.Requests), Note: "requests that a rule matches"},
+		{Name: "concerned", Value: page.Grouped(s.Requests), Note: "requests matched by a rule"},
 		{Name: "refused", Value: page.Grouped(s.Refused), Note: page.Grouped(s.Exact) + " by an exact limiter"},
 		{Name: "innocent refused", Value: page.Grouped(s.InnocentRefused), Note: "of clients that never exceed a threshold; " + page.Grouped(s.InnocentByEstimate) + " of clients that only the estimate puts over a threshold"},
 		explained("wrongly refused", s.WronglyRefused), explained("wrongly allowed", s.WronglyAllowed),
@@ -166,7 +166,7 @@ func scoreSection(s *judge.Score) page.Section {
 		facts = append(facts, retryAfter(s.RetryAfter))
 	}
 	if n := s.Unknown + s.Unavailable; n > 0 {
-		facts = append(facts, page.Fact{Name: "uncertain", Value: page.Grouped(n), Note: fmt.Sprintf("%s without an answer of the origin or a rule, which may or may not have been counted; %s refused because a shard was out", page.Count(s.Unknown, "request"), page.Grouped(s.Unavailable))})
+		facts = append(facts, page.Fact{Name: "uncertain", Value: page.Grouped(n), Note: fmt.Sprintf("%s answered neither by the origin nor by a rule, which may or may not have been counted; %s refused because a shard was unavailable", page.Count(s.Unknown, "request"), page.Grouped(s.Unavailable))})
 	}
 	reaction := page.Table{Title: "Reaction to clients that crossed a threshold", Columns: page.Columns("", "clients", "p50", "p99", "max")}
 	for _, t := range []struct {
@@ -180,7 +180,7 @@ func scoreSection(s *judge.Score) page.Section {
 	if o := s.Overshoot; o.Keys > 0 {
 		reaction.Rows = append(reaction.Rows, page.Row{Cells: []string{"requests beyond the threshold in a period", page.Grouped(o.Keys), page.Grouped(o.P50), page.Grouped(o.P99), page.Grouped(o.Max)}})
 	}
-	causes := page.Bars{Title: "What explains the differences", What: "cause", Parts: []string{"wrongly allowed", "wrongly refused"}}
+	causes := page.Bars{Title: "Causes of the differences", What: "cause", Parts: []string{"wrongly allowed", "wrongly refused"}}
 	for _, c := range []struct {
 		name             string
 		allowed, refused uint64

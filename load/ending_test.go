@@ -44,7 +44,7 @@ func (s *afterClose) Next(r *load.Request) bool {
 	select {
 	case <-s.closed: // the first is that of the connection that probed the target
 	case <-time.After(patience):
-		return false // fewer requests than it should make
+		return false // the test fails because requests are missing
 	}
 	if s.n++; s.n > 3 {
 		return false
@@ -76,13 +76,13 @@ func TestEndings(t *testing.T) {
 		s.Close()
 	})
 	targets2 := []load.Target{target(t, s2.URL)}
-	t.Run("nobody listens at one of two targets", func(t *testing.T) {
+	t.Run("one of two targets does not listen", func(t *testing.T) {
 		r := run(t, load.Options{
 			Targets: append(targets, target(t, "http://127.0.0.1:1")), Hashed: true,
 			Source: &load.Steady{Profile: fast, Clients: 100, Look: load.Look{Method: "GET"}},
 		})
 		if n := r.Failures["not_connected"]; n == 0 || n+r.Statuses["200"] != 100 {
-			t.Errorf("failures are %v, answers %v; want some that found no connection, and answers to the others", r.Failures, r.Statuses)
+			t.Errorf("failures %v, answers %v; want some not_connected, and answers to the others", r.Failures, r.Statuses)
 		}
 		var b bytes.Buffer
 		if err := r.Document().WriteText(&b); err != nil || !strings.Contains(b.String(), "not connected; the first: dial tcp 127.0.0.1:1: connect: connection refused") {
@@ -93,7 +93,7 @@ func TestEndings(t *testing.T) {
 		t.Parallel()
 		r := run(t, load.Options{Targets: targets, Connections: 100, Timeout: 2 * time.Second, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}}})
 		if n := r.Failures["timeout"]; n == 0 || n+r.Failures["cut_off"]+r.Sending.Unsent != 100 {
-			t.Errorf("failures are %v, want timeouts until it gave up", r.Failures)
+			t.Errorf("failures %v, want timeouts until the run gave up", r.Failures)
 		}
 	})
 	t.Run("interrupted", func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestEndings(t *testing.T) {
 		}
 		r := log.Report()
 		if !r.Interrupted || r.Sending.Requests < 10 || r.Statuses["200"] == 0 {
-			t.Errorf("the report of an interrupted run is %+v", r)
+			t.Errorf("interrupted run: report %+v", r)
 		}
 		var b bytes.Buffer
 		if err := r.Document().WriteText(&b); err != nil || !strings.Contains(b.String(), "interrupted before its end") {
@@ -134,7 +134,7 @@ func TestEndings(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r := log.Report(); r.Full || r.Sending.Requests != 1 || r.Sending.Unsent != 0 || !r.Sending.Kept {
-			t.Errorf("sending was %+v, want all that was due", r.Sending)
+			t.Errorf("sending %+v, want all due requests sent", r.Sending)
 		}
 	})
 	for _, secure := range []bool{false, true} {
@@ -167,7 +167,7 @@ func TestEndings(t *testing.T) {
 		t.Parallel()
 		r := run(t, load.Options{Targets: targets2, HTTP2: true, Connections: 100, Timeout: 2 * time.Second, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/hang"}}})
 		if n := r.Failures["timeout"]; n == 0 || n+r.Failures["cut_off"]+r.Sending.Unsent != 100 {
-			t.Errorf("failures are %v, want timeouts until it gave up", r.Failures)
+			t.Errorf("failures %v, want timeouts until the run gave up", r.Failures)
 		}
 	})
 	for _, http2 := range []bool{false, true} {
@@ -189,11 +189,11 @@ func TestEndings(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r := log.Report(); r.Failures["cut_off"] != 64 || len(r.Failures) != 1 {
-				t.Errorf("failures are %v, want one that was cut off on each connection", r.Failures)
+				t.Errorf("failures %v, want one cut off on each connection", r.Failures)
 			}
 		})
 	}
-	t.Run("answers that take longer than the end", func(t *testing.T) {
+	t.Run("answers after the end", func(t *testing.T) {
 		t.Parallel()
 		slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(1500 * time.Millisecond) }))
 		defer slow.Close()
@@ -204,14 +204,14 @@ func TestEndings(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r := log.Report(); len(r.Failures) > 0 || r.Interrupted {
-			t.Errorf("failures are %v, want none", r.Failures)
+			t.Errorf("failures %v, want none", r.Failures)
 		}
 	})
 	t.Run("HTTP/2 whose connections end at once", func(t *testing.T) {
 		r := run(t, load.Options{Targets: targets2, HTTP2: true, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/%zz"}}})
 		// Three per request, and one that it may begin to dial before it gives up.
 		if r.Failures["closed"] == 0 || r.Sending.Connections > 4*r.Sending.Requests {
-			t.Errorf("failures are %v over %d connections, want at most 4 for each of %d requests", r.Failures, r.Sending.Connections, r.Sending.Requests)
+			t.Errorf("failures %v over %d connections, want at most 4 for each of %d requests", r.Failures, r.Sending.Connections, r.Sending.Requests)
 		}
 	})
 	t.Run("HTTP/2, a client always to the same target", func(t *testing.T) {
@@ -223,17 +223,17 @@ func TestEndings(t *testing.T) {
 			t.Errorf("statuses %v over %d connections, want 1000 × 200 over at most 5", r.Statuses, r.Sending.Connections)
 		}
 	})
-	t.Run("as much as connections carry to each target", func(t *testing.T) {
+	t.Run("closed loop, hashed", func(t *testing.T) {
 		source := &drawnFrom{Steady: load.Steady{Clients: 100, Look: load.Look{Method: "GET", Target: "/hang"}}}
 		log, err := load.Run(t.Context(), load.Options{Targets: targets, Hashed: true, ClosedLoop: true, Connections: 2, Requests: 100_000, Duration: 100 * time.Millisecond, Timeout: 200 * time.Millisecond, Source: source})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if r := log.Report(); source.n > 1000 || r.Sending.Unsent != 0 {
-			t.Errorf("%d requests were made for two connections, sending was %+v", source.n, r.Sending)
+			t.Errorf("%d requests generated for two connections, sending %+v", source.n, r.Sending)
 		}
 	})
-	t.Run("as much as connections carry", func(t *testing.T) {
+	t.Run("closed loop", func(t *testing.T) {
 		r := run(t, load.Options{Targets: targets, ClosedLoop: true, Connections: 2, Requests: 500, Source: &load.Steady{Look: load.Look{Method: "GET"}}})
 		if r.Statuses["200"] != 500 || !r.Full || !r.Sending.Kept || r.Latency != r.Service {
 			t.Errorf("statuses %v, sending %+v", r.Statuses, r.Sending)

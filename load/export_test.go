@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// UseTimers makes a run sleep by timers alone, which stand still in a bubble until all goroutines wait.
+// UseTimers makes a run sleep only with timers, which a synctest bubble controls.
 func (o *Options) UseTimers() { o.nap = time.Sleep }
 
 // Taking returns the first address that accepts connections, or the first one if none does.

@@ -52,7 +52,7 @@ type lane struct {
 	requests []Request // a ring; its length is a power of two
 	first    int
 	used     int
-	no       bool // there will be no more requests
+	done     bool // there will be no more requests
 }
 
 func newLane(r *run, connections int, open func(*lane)) *lane {
@@ -65,10 +65,10 @@ func newLane(r *run, connections int, open func(*lane)) *lane {
 // connections are used in turn. In a closed loop, it waits until there is room.
 func (l *lane) push(r *Request) {
 	l.mu.Lock()
-	for l.run.o.ClosedLoop && l.used == len(l.requests) && !l.no {
+	for l.run.o.ClosedLoop && l.used == len(l.requests) && !l.done {
 		l.room.Wait()
 	}
-	if l.no {
+	if l.done {
 		l.mu.Unlock()
 		return
 	}
@@ -96,7 +96,7 @@ func (l *lane) next(_ *conn, r *Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.used == 0 || l.run.over.Err() != nil {
-		if l.no {
+		if l.done {
 			return false
 		}
 		l.wake.Wait()
@@ -111,7 +111,7 @@ func (l *lane) next(_ *conn, r *Request) bool {
 // finish announces that there will be no more requests.
 func (l *lane) finish() {
 	l.mu.Lock()
-	l.no = true
+	l.done = true
 	l.mu.Unlock()
 	l.wake.Broadcast()
 	l.room.Broadcast()

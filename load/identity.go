@@ -49,10 +49,10 @@ func ParseIdentity(text string) (id Identity, err error) {
 		given[kind] = true
 	}
 	if given["none"] && len(given) > 1 {
-		return id, errors.New("load: none contradicts every other identity")
+		return id, errors.New("load: none cannot be combined with other identities")
 	}
 	if n := len(slices.DeleteFunc([]string{"xff", "proxy1", "proxy2"}, func(kind string) bool { return !given[kind] })); n > 1 {
-		return id, errors.New("load: xff, proxy1 and proxy2 contradict each other: use one of them")
+		return id, errors.New("load: xff, proxy1 and proxy2 cannot be combined: use one of them")
 	}
 	return id, nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// The oracle finds no fault with the code of real nodes, whatever the rule, as long as they lag no more than it
-// is told.
+// The oracle finds no fault with the code of real nodes, whatever the rule, as long as their lag is within
+// its bound.
 func TestNodesHaveNoFaults(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := rapid.SampledFrom([]string{
@@ -62,7 +62,7 @@ func TestNodesHaveNoFaults(t *testing.T) {
 			t.Errorf("%s: %s (%d of %d requests)", f.Name, f.Text, f.Requests, len(requests))
 		}
 		if s.InnocentRefused > 0 {
-			t.Errorf("%d innocent requests are refused", s.InnocentRefused)
+			t.Errorf("%d innocent requests refused", s.InnocentRefused)
 		}
 	})
 }

@@ -48,16 +48,16 @@ func TestOracleNamesFaults(t *testing.T) {
 	}{
 		{"counts exactly", &limiter{}, nil},
 		{"estimates", &limiter{estimates: true}, nil},
-		{"nodes know 15 ms later", &limiter{estimates: true, timeout: 5 * time.Second, late: 15 * time.Millisecond}, nil},
+		{"nodes learn 15 ms late", &limiter{estimates: true, timeout: 5 * time.Second, late: 15 * time.Millisecond}, nil},
 		{"one too many", &limiter{more: 1}, []string{judge.ThresholdHigh}},
 		{"one too few", &limiter{more: -1}, []string{judge.ThresholdLow}},
 		{"fixed window", &limiter{fixed: true}, []string{judge.FixedWindow}},
 		{"a node that ignores mitigations", &limiter{deaf: 2, timeout: 5 * time.Second}, []string{judge.DeafNode}},
 		{"Retry-After is too short", &limiter{hurry: 3, timeout: 5 * time.Second}, []string{judge.RetryTooShort}},
 		{"no Retry-After", &limiter{silent: true}, []string{judge.HeadersDiffer}},
-		{"another time in RateLimit", &limiter{wobble: 1}, []string{judge.HeadersDiffer}},
-		{"nothing is said to remain", &limiter{poor: true}, []string{judge.HeadersDiffer}},
-		{"too much is said to remain", &limiter{boast: true}, []string{judge.HeadersDiffer}},
+		{"RateLimit contradicts Retry-After", &limiter{wobble: 1}, []string{judge.HeadersDiffer}},
+		{"reports nothing remaining", &limiter{poor: true}, []string{judge.HeadersDiffer}},
+		{"reports too much remaining", &limiter{boast: true}, []string{judge.HeadersDiffer}},
 		{"two rules that mitigate", &limiter{timeout: 4 * time.Second, also: &limiter{threshold: 14, period: 20 * time.Second, timeout: 9 * time.Second}}, nil},
 		{"Retry-After is that of the first rule", &limiter{forgetful: true, timeout: 4 * time.Second, also: &limiter{threshold: 10, period: 10 * time.Second, timeout: 9 * time.Second}}, []string{judge.RetryTooShort}},
 		{"all clients are one", &limiter{blind: true}, []string{judge.ClientsAsOne}},
@@ -80,7 +80,7 @@ func TestOracleNamesFaults(t *testing.T) {
 					}
 				case judge.ClientsAsOne:
 					if !strings.HasSuffix(f.Text, ": does the PoP trust this machine's X-Forwarded-For? (--trusted-proxy 127.0.0.1/32)") {
-						t.Errorf("text = %q, want a question about X-Forwarded-For", f.Text)
+						t.Errorf("text = %q, want advice about X-Forwarded-For", f.Text)
 					}
 				case judge.RefusesSome:
 					if !slices.Equal(f.Clients, []string{"10.0.0.3"}) {
@@ -98,7 +98,7 @@ func TestOracleNamesFaults(t *testing.T) {
 	}
 }
 
-// Limits promise nothing to clients that are refused because a shard is unavailable.
+// Refusals because of an unavailable shard are no faults.
 func TestUnavailable(t *testing.T) {
 	source := &load.Steady{Clients: 1}
 	var requests []load.Decided
@@ -113,7 +113,7 @@ func TestUnavailable(t *testing.T) {
 }
 
 // The exact decisions equal those of a replay of the run's log.
-func TestExactDecisionsAreThoseOfTheReplay(t *testing.T) {
+func TestExactDecisionsMatchReplay(t *testing.T) {
 	l := &limiter{threshold: 10, period: 10 * time.Second, timeout: 5 * time.Second, estimates: true}
 	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 40 * time.Second, Return: true})
 	rules := l.rules(t)
@@ -134,7 +134,7 @@ func TestExactDecisionsAreThoseOfTheReplay(t *testing.T) {
 		t.Errorf("the replay has %d requests, of which an exact limiter refuses %d; the oracle says %d and %d", e.Requests, e.Rules[0].ExactRefused, log.Requests(), s.Exact)
 	}
 	if s.Rules[0].ExactRefused != s.Exact {
-		t.Errorf("the only rule refuses %d of %d", s.Rules[0].ExactRefused, s.Exact)
+		t.Errorf("the only rule refuses %d, want %d", s.Rules[0].ExactRefused, s.Exact)
 	}
 }
 
@@ -187,7 +187,7 @@ rules:
 	write(t, file, b.String())
 	for i, r := range replay(t, file, rules).Rules {
 		if r.ExactRefused != s.Rules[i].ExactRefused || r.ExactRefused == 0 {
-			t.Errorf("rule %s: an exact limiter refuses %d in the replay, and %d says the oracle", r.Rule, r.ExactRefused, s.Rules[i].ExactRefused)
+			t.Errorf("rule %s: exact refusals: %d in the replay, %d by the oracle", r.Rule, r.ExactRefused, s.Rules[i].ExactRefused)
 		}
 	}
 }
@@ -208,7 +208,7 @@ func replay(t *testing.T, file string, rules *rule.Set) *analysis.Enforcement {
 		t.Fatal(err)
 	}
 	if s := log.Stats(); s.Malformed > 0 {
-		t.Fatalf("the log was read as %+v", s)
+		t.Fatalf("malformed lines: %+v", s)
 	}
 	return f.Report()
 }

@@ -33,7 +33,7 @@ func TestPage(t *testing.T) {
 	}
 	for _, want := range []string{"node_ignores_mitigations", "node-2 lets through", "attackers"} {
 		if !strings.Contains(html.String(), want) || !strings.Contains(text.String(), want) {
-			t.Errorf("there is no %q in the page or the text\n%s", want, text.String())
+			t.Errorf("missing %q in the page or the text\n%s", want, text.String())
 		}
 	}
 	d := xml.NewDecoder(&html)
@@ -54,7 +54,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The report shows that the clock was set during a run, and the effect.
+// The report shows a clock step during the run.
 func TestClockStep(t *testing.T) {
 	for ms, want := range map[float64]bool{0: false, 0.4: false, -250: true, 3000: true} {
 		var text bytes.Buffer
@@ -62,12 +62,12 @@ func TestClockStep(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(text.String(), "THE CLOCK WAS CHANGED by"); got != want {
-			t.Errorf("a clock step of %v ms is reported: %t, want %t:\n%s", ms, got, want, text.String())
+			t.Errorf("clock step of %v ms: reported = %t, want %t:\n%s", ms, got, want, text.String())
 		}
 	}
 	s := httptest.NewServer(http.NotFoundHandler())
 	defer s.Close()
 	if r := run(t, load.Options{Targets: []load.Target{target(t, s.URL)}, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}}); math.Abs(r.ClockStepMS) > 1000 {
-		t.Errorf("the clock is said to have been set by %v ms", r.ClockStepMS)
+		t.Errorf("clock step of %v ms reported", r.ClockStepMS)
 	}
 }

@@ -92,7 +92,7 @@ func parse(t *testing.T, text string) *rule.Set {
 // learn.
 const lasting = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 30s}], mitigation_timeout: 20s}]"
 
-// A real PoP refuses no innocent client, and its answers are true.
+// A real PoP refuses no innocent client, and its headers are correct.
 func TestRealPoP(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string]string{
@@ -118,7 +118,7 @@ func TestRealPoP(t *testing.T) {
 	}
 }
 
-// A node of a real PoP that never refuses is reported, and the others are not.
+// Only the node of a real PoP that never refuses is reported.
 func TestRealPoPWithALeak(t *testing.T) {
 	t.Parallel()
 	rules := parse(t, lasting)
@@ -133,14 +133,14 @@ func TestRealPoPWithALeak(t *testing.T) {
 	}
 }
 
-// A PoP that does not trust the generator counts all clients as one. The report gives this reason, and no
-// other.
+// A PoP that does not trust the generator counts all clients as one. The report gives this
+// reason only.
 func TestDistrust(t *testing.T) {
 	t.Parallel()
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 15, period: 3s}], mitigation_timeout: 1s}]")
 	_, s := runMixed(t, mixed, rules, startPoP(t, rules))
 	if s.InnocentRefused < 100 || len(s.Faults) != 1 || s.Faults[0].Name != judge.ClientsAsOne ||
 		!strings.HasSuffix(s.Faults[0].Text, ": does the PoP trust this machine's X-Forwarded-For? (--trusted-proxy 127.0.0.1/32)") {
-		t.Errorf("%d innocent requests are refused, faults %+v", s.InnocentRefused, s.Faults)
+		t.Errorf("%d innocent requests refused, faults %+v", s.InnocentRefused, s.Faults)
 	}
 }

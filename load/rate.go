@@ -41,7 +41,7 @@ func ParseProfile(text string) (profile []Point, err error) {
 			return nil, errors.New("load: the first rate applies from the start: write it without a time")
 		}
 		if i > 0 && p.After <= profile[i-1].After {
-			return nil, fmt.Errorf("load: the rate %s needs a time after that of the rate before it", each)
+			return nil, fmt.Errorf("load: the rate %s must have a later time than the previous one", each)
 		}
 		profile = append(profile, p)
 	}

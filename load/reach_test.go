@@ -36,10 +36,10 @@ func TestUnreachable(t *testing.T) {
 		o          load.Options
 		text, hint string // the hint or a part of it
 	}{
-		{"nobody listens", "http://127.0.0.1:1", load.Options{}, "nothing listens at 127.0.0.1:1: connection refused for 3s", "start the target first"},
-		{"nobody listens for HTTP/2", "http://127.0.0.1:1", load.Options{HTTP2: true}, "nothing listens at 127.0.0.1:1", "start the target first"},
-		{"TLS where none is spoken", strings.Replace(plain.URL, "http:", "https:", 1), load.Options{}, "does not speak TLS", "http://"},
-		{"a certificate of nobody", secure.URL, load.Options{}, "cannot trust 127.0.0.1", "--ca FILE"},
+		{"nothing listens", "http://127.0.0.1:1", load.Options{}, "nothing listens at 127.0.0.1:1: connection refused for 3s", "start the target first"},
+		{"nothing listens, HTTP/2", "http://127.0.0.1:1", load.Options{HTTP2: true}, "nothing listens at 127.0.0.1:1", "start the target first"},
+		{"TLS to a plain HTTP server", strings.Replace(plain.URL, "http:", "https:", 1), load.Options{}, "does not speak TLS", "http://"},
+		{"untrusted certificate", secure.URL, load.Options{}, "cannot trust 127.0.0.1", "--ca FILE"},
 		{"TLS without HTTP/2", secure.URL, load.Options{HTTP2: true, TLS: insecure}, "does not speak HTTP/2", "leave out --http2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestGivesUp(t *testing.T) {
 		{"silent", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, false, 500 * time.Millisecond, "timeout cut_off not_connected"},
 		{"silent to HTTP/2", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, true, 500 * time.Millisecond, "timeout cut_off not_connected"},
 		{"closing", func(c net.Conn) { c.Close() }, false, time.Minute, "closed cut_off"},
-		{"speaking something else", func(c net.Conn) {
+		{"other protocol", func(c net.Conn) {
 			_, _ = io.WriteString(c, "SSH-2.0-OpenSSH_9.6\r\n\r\n")
 			_, _ = io.Copy(io.Discard, c)
 		}, false, time.Minute, "malformed cut_off"},
@@ -113,11 +113,11 @@ func TestGivesUp(t *testing.T) {
 			r := log.Report()
 			var b bytes.Buffer
 			if err := r.Document().WriteText(&b); err != nil || !r.GaveUp || !strings.Contains(b.String(), "ended early: nothing was answered") {
-				t.Errorf("%v: it did not give up:\n%s", err, &b)
+				t.Errorf("%v: the run did not give up:\n%s", err, &b)
 			}
 			for kind := range r.Failures {
 				if !strings.Contains(test.kinds, kind) {
-					t.Errorf("failures are %v, want %s", r.Failures, test.kinds)
+					t.Errorf("failures %v, want %s", r.Failures, test.kinds)
 				}
 			}
 		})

@@ -74,7 +74,7 @@ func TestRecorded(t *testing.T) {
 		due = append(due, r.Due)
 	}
 	if diff := cmp.Diff([]time.Duration{0, 250 * time.Millisecond, time.Second, 1500 * time.Millisecond}, due); diff != "" {
-		t.Errorf("requests are due at (-want +got):\n%s", diff)
+		t.Errorf("due times (-want +got):\n%s", diff)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -137,7 +137,7 @@ func TestRecordedClosedEarly(t *testing.T) {
 	s := load.NewRecorded(t.Context(), log, 1)
 	var r load.Request
 	if !s.Next(&r) || !r.Addr.Is6() {
-		t.Errorf("the first request is %+v", r)
+		t.Errorf("first request %+v", r)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

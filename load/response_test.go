@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
-// Answers that net/http accepts are read in the same way, in whatever pieces they come.
+// Answers that net/http accepts are read in the same way, however they are split.
 func FuzzAnswers(f *testing.F) {
 	for _, seed := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 429 No\r\nRetry-After: 7\r\nRateLimit: \"a\";r=0;t=7, \"b\";r=3;t=1\r\nContent-Length: 0\r\n\r\n",
@@ -42,7 +42,7 @@ func FuzzAnswers(f *testing.F) {
 				return // net/http is stricter
 			}
 			if resp.StatusCode != status {
-				t.Fatalf("answer %d has the status %d, net/http says %d", i, status, resp.StatusCode)
+				t.Fatalf("answer %d: status %d, net/http says %d", i, status, resp.StatusCode)
 			}
 			if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.ContentLength < 0 && len(resp.TransferEncoding) > 0 && !bytes.Contains(raw, []byte("0\r\n\r\n")) {
 				return
@@ -62,22 +62,22 @@ func TestHeaders(t *testing.T) {
 		want        load.Told
 	}{
 		{"no quota", "Retry-After: 7\r\n", load.Told{Remaining: -1}},
-		{"they agree", "RateLimit-Policy: \"a\";q=5;w=10\r\nRateLimit: \"a\";r=0;t=7\r\nRetry-After: 7\r\n", load.Told{}},
+		{"t agrees", "RateLimit-Policy: \"a\";q=5;w=10\r\nRateLimit: \"a\";r=0;t=7\r\nRetry-After: 7\r\n", load.Told{}},
 		{"t is earlier", "RateLimit: \"a\";r=0;t=6\r\nRetry-After: 7\r\n", load.Told{OtherTime: true}},
 		{"t is later", "Retry-After: 7\r\nRateLimit: \"a\";t=8;r=0\r\n", load.Told{OtherTime: true}},
 		{"t is now", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=0\r\n", load.Told{OtherTime: true}},
 		{"no t", "Retry-After: 7\r\nRateLimit: \"a\";r=0\r\n", load.Told{}},
 		{"no Retry-After", "RateLimit: \"a\";r=0;t=7\r\n", load.Told{}},
-		{"the last of several is back then", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=2, \"b\";r=0;t=7, \"c\";r=1;t=60\r\n", load.Told{}},
+		{"latest t of several limits", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=2, \"b\";r=0;t=7, \"c\";r=1;t=60\r\n", load.Told{}},
 		{"in several lines", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=2\r\nRateLimit: \"b\";r=0;t=8\r\n", load.Told{OtherTime: true}},
 		{"with spaces, and more parameters", "Retry-After: 7\r\nRateLimit: \"a\"; r=0; pk=:cj0x:; t=7; x;y=\"t=9\"\r\n", load.Told{}},
 		{"names that look like parameters", "Retry-After: 7\r\nRateLimit: \"a;t=9,;r=0\\\";r=0\";r=3;t=1\r\n", load.Told{Remaining: 3}},
-		{"no integers", "Retry-After: 7\r\nRateLimit: \"a\";r=0.5;t=-1, b;r=;t\r\n", load.Told{Remaining: -1}},
+		{"not integers", "Retry-After: 7\r\nRateLimit: \"a\";r=0.5;t=-1, b;r=;t\r\n", load.Told{Remaining: -1}},
 		{"a dictionary of an older draft", "Retry-After: 7\r\nRateLimit: limit=5, remaining=0, reset=9\r\n", load.Told{Remaining: -1}},
 		{"the older form agrees", "X-RateLimit-Limit: 5\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 7\r\nRetry-After: 7\r\n", load.Told{}},
-		{"the older form does not", "X-RateLimit-Reset: 9\r\nX-RateLimit-Remaining: 0\r\nRetry-After: 7\r\n", load.Told{OtherTime: true}},
+		{"the older form disagrees", "X-RateLimit-Reset: 9\r\nX-RateLimit-Remaining: 0\r\nRetry-After: 7\r\n", load.Told{OtherTime: true}},
 		{"as a date", "X-RateLimit-Reset: 1767225600\r\nX-RateLimit-Remaining: 0\r\nRetry-After: 7\r\n", load.Told{}},
-		{"of what remains", "X-RateLimit-Reset: 9\r\nX-RateLimit-Remaining: 1\r\nRetry-After: 7\r\n", load.Told{Remaining: 1}},
+		{"reset without exhaustion", "X-RateLimit-Reset: 9\r\nX-RateLimit-Remaining: 1\r\nRetry-After: 7\r\n", load.Told{Remaining: 1}},
 	} {
 		if got := load.ReadHeaders(test.lines); got != test.want {
 			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)

@@ -186,15 +186,15 @@ type nodes struct {
 // mostNodes is the maximum number of node names. Further names are ignored.
 const mostNodes = 1000
 
-// named returns the number of the named node, or or if there are too many nodes.
-func (n *nodes) named(name string, or uint16) uint16 {
+// named returns the number of the named node, or fallback if there are too many nodes.
+func (n *nodes) named(name string, fallback uint16) uint16 {
 	name = printable(name)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	i := slices.Index(n.names[n.targets:], name)
 	if i < 0 {
 		if i = len(n.names) - n.targets; i == mostNodes {
-			return or
+			return fallback
 		}
 		n.names = append(n.names, name)
 	}

@@ -266,10 +266,10 @@ func TestConnections(t *testing.T) {
 	}
 	r := run(t, o)
 	if len(byClient.lines) != 20 {
-		t.Errorf("20 clients were seen at %d places: %v", len(byClient.lines), byClient.lines)
+		t.Errorf("%d pairs of client and target, want 20: %v", len(byClient.lines), byClient.lines)
 	}
 	if total := opened[0].Load() + opened[1].Load(); total < 40 || total > 44 || uint64(total) != r.Sending.Connections {
-		t.Errorf("400 requests were sent over %d connections, the report says %d; want 40 to 44", total, r.Sending.Connections)
+		t.Errorf("400 requests over %d connections, %d reported; want 40 to 44", total, r.Sending.Connections)
 	}
 	t.Run("a connection for each client", func(t *testing.T) {
 		clear(byClient.lines)
@@ -281,13 +281,13 @@ func TestConnections(t *testing.T) {
 			return &headless{Conn: nc}, err
 		}
 		if run(t, o); len(byClient.lines) != 20 {
-			t.Errorf("20 clients were seen at %d places: %v", len(byClient.lines), byClient.lines)
+			t.Errorf("%d pairs of client and target, want 20: %v", len(byClient.lines), byClient.lines)
 		}
 	})
 	o.Hashed, o.Source = false, &load.Steady{Profile: fast, Clients: 20, Look: load.Look{Method: "GET"}}
 	run(t, o)
 	if len(byClient.lines) < 30 {
-		t.Errorf("20 clients were seen at %d places, want most of them at both targets", len(byClient.lines))
+		t.Errorf("%d pairs of client and target, want most of 20 clients at both", len(byClient.lines))
 	}
 }
 
@@ -323,10 +323,10 @@ func TestNoCoordinatedOmission(t *testing.T) {
 	})
 	// While the first request took 300 ms, the 99 others became due within 99 ms.
 	if r.Latency.P50MS < 200 || r.Service.P50MS > r.Latency.P50MS/2 {
-		t.Errorf("the median latency is %v ms, of which %v after sending; want 200 at least, most of it before", r.Latency.P50MS, r.Service.P50MS)
+		t.Errorf("median latency %v ms, %v of it after sending; want at least 200, most of it before", r.Latency.P50MS, r.Service.P50MS)
 	}
 	if r.Sending.Kept || r.Sending.Late < 90 {
-		t.Errorf("sending was %+v, want most requests late", r.Sending)
+		t.Errorf("sending %+v, want most requests late", r.Sending)
 	}
 }
 
@@ -344,7 +344,7 @@ func TestBegin(t *testing.T) {
 	defer s.Close()
 	source := &begun{Steady: load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}}
 	if r := run(t, load.Options{Targets: []load.Target{target(t, s.URL)}, Source: source}); !r.Began.Equal(source.at) {
-		t.Errorf("the run began at %v, and its source was told %v", r.Began, source.at)
+		t.Errorf("the run began at %v, its source got %v", r.Began, source.at)
 	}
 }
 
@@ -386,7 +386,7 @@ func TestUnsendable(t *testing.T) {
 			s.Networks = append(s.Networks, netip.MustParsePrefix(text))
 		}
 		if s.Check() == nil {
-			t.Errorf("10 clients have addresses in %s", networks)
+			t.Errorf("no error for 10 clients in %s", networks)
 		}
 	}
 }
@@ -415,10 +415,10 @@ func TestProfiles(t *testing.T) {
 		n, before := 0, time.Duration(0)
 		for ; n < 1000 && s.Next(&r); n++ {
 			if want, ok := test.at[n]; ok && (r.Due-want).Abs() > time.Microsecond {
-				t.Errorf("%s: request %d is due after %v, want %v", test.text, n, r.Due, want)
+				t.Errorf("%s: request %d is due at %v, want %v", test.text, n, r.Due, want)
 			}
 			if r.Due < before {
-				t.Errorf("%s: request %d is due before the one before it", test.text, n)
+				t.Errorf("%s: request %d is due before its predecessor", test.text, n)
 			}
 			before = r.Due
 		}

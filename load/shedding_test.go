@@ -32,7 +32,7 @@ func TestSheddingNodesHaveNoFaults(t *testing.T) {
 					t.Errorf("%s: %s (%d requests, %v)", f.Name, f.Text, f.Requests, f.Clients)
 				}
 				if s.InnocentRefused > 0 || s.BystandersRefused < 100 || len(s.NotJudged) > 0 {
-					t.Errorf("%d requests of innocents and %d of bystanders are refused; not judged: %v", s.InnocentRefused, s.BystandersRefused, s.NotJudged)
+					t.Errorf("refused: %d requests of innocents, %d of bystanders; not judged: %v", s.InnocentRefused, s.BystandersRefused, s.NotJudged)
 				}
 				for _, of := range s.Shed {
 					t.Logf("%+v", of)

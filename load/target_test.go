@@ -36,15 +36,15 @@ func TestTargets(t *testing.T) {
 		}
 	}
 	if _, err := load.ParseTarget(t.Context(), "http://192.0.2.1", true); err != nil {
-		t.Errorf("a public target that is ours is refused: %v", err)
+		t.Errorf("ParseTarget(public=true) of a public address: %v", err)
 	}
 	var public *load.PublicError
 	if _, err := load.ParseTarget(t.Context(), "http://192.0.2.1", false); !errors.As(err, &public) {
-		t.Errorf("%v is no PublicError", err)
+		t.Errorf("%v is not a PublicError", err)
 	}
 }
 
-// A name may have several addresses, of which the server listens on one.
+// A server may listen on only one of a name's addresses.
 func TestTaking(t *testing.T) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -52,18 +52,18 @@ func TestTaking(t *testing.T) {
 	}
 	defer ln.Close()
 	v4 := ln.Addr().(*net.TCPAddr).AddrPort()
-	v6, nobody := netip.AddrPortFrom(netip.IPv6Loopback(), v4.Port()), netip.MustParseAddrPort("127.0.0.1:1")
+	v6, closed := netip.AddrPortFrom(netip.IPv6Loopback(), v4.Port()), netip.MustParseAddrPort("127.0.0.1:1")
 	for _, test := range []struct {
 		name  string
 		addrs []netip.AddrPort
 		want  netip.AddrPort
 	}{
-		{"only IPv4 is served", []netip.AddrPort{v6, v4}, v4},
-		{"the first of those that are", []netip.AddrPort{v4, v6}, v4},
-		{"none is", []netip.AddrPort{nobody, netip.AddrPortFrom(netip.IPv6Loopback(), 1)}, nobody},
+		{"only IPv4 listens", []netip.AddrPort{v6, v4}, v4},
+		{"first of several", []netip.AddrPort{v4, v6}, v4},
+		{"none listens", []netip.AddrPort{closed, netip.AddrPortFrom(netip.IPv6Loopback(), 1)}, closed},
 	} {
 		if got := load.Taking(t.Context(), test.addrs); got != test.want {
-			t.Errorf("%s: of %v it is %v, want %v", test.name, test.addrs, got, test.want)
+			t.Errorf("%s: Taking(%v) = %v, want %v", test.name, test.addrs, got, test.want)
 		}
 	}
 }

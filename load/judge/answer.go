@@ -238,11 +238,11 @@ func (h Headers) String(bad uint64) string {
 	}{
 		{h.NoRetryAfter, "refusals have no Retry-After"},
 		{bad, "refusals have a Retry-After that is not a number of seconds"},
-		{h.Remaining, "refusals say that more requests may come"},
-		{h.OtherTime, "refusals have another time in RateLimit or X-RateLimit-Reset than in Retry-After"},
-		{h.PassedRetryAfter, "answers that pass have a Retry-After"},
-		{h.TooLittle, "answers that pass say that less remains than the requests sent leave"},
-		{h.TooMuch, "answers that pass say that more remains than their node's counts leave"},
+		{h.Remaining, "refusals report that more requests are allowed"},
+		{h.OtherTime, "refusals have a time in RateLimit or X-RateLimit-Reset that differs from Retry-After"},
+		{h.PassedRetryAfter, "passed answers have a Retry-After"},
+		{h.TooLittle, "passed answers report fewer remaining requests than those sent leave"},
+		{h.TooMuch, "passed answers report more remaining requests than their node's counts leave"},
 	} {
 		if c.answers > 0 {
 			parts = append(parts, fmt.Sprint(c.answers)+" "+c.what)

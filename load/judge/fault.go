@@ -295,7 +295,7 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 		add(hypothesis{name: CountsPassed, text: "it does not count requests that it refuses, although the rule does", m: model{passed: true}})
 	}
 	if some(func(r *rule.Rule) bool { return r.Cost > 1 }) {
-		add(hypothesis{name: CostIgnored, text: "it counts each request once, although the rule says more", m: model{once: true}})
+		add(hypothesis{name: CostIgnored, text: "it counts each request once, although the rule gives them a higher cost", m: model{once: true}})
 	}
 	if some(func(r *rule.Rule) bool { return r.Overrides != "" }) {
 		add(hypothesis{name: PlansIgnored, text: "it limits all keys alike, although the rule has overrides", v: variant{plain: true}})
@@ -401,7 +401,7 @@ func requestsOf(found []violation) map[int32]bool {
 	return requests
 }
 
-// leastEvidence is the number of violations that a mistake must explain at least.
+// leastEvidence is the minimum number of violations that a mistake must explain.
 const leastEvidence = 3
 
 // assume reports the hypothesis that explains most of the remaining violations, if it explains

@@ -14,15 +14,15 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// The rules allow 10 requests in 10 s. Mitigations last as long as they must, or at least 6 s.
+// The rules allow 10 requests in 10 s. Mitigations last as long as necessary, or at least 6 s.
 const (
-	throttle = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}]}"
-	ban      = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 6s}"
-	guesses  = "{id: all, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 10, period: 10s}]}"
-	apiKeys  = "{id: all, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 10, period: 10s}]}"
-	costly   = "{id: all, count: {cost: 3}, characteristics: [ip], limits: [{threshold: 31, period: 10s}], mitigation_timeout: 6s}"
-	goesOn   = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 6s, count_while_mitigated: true}"
-	shadow   = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], action: shadow_ban, response: {body: ok}}"
+	throttle  = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}]}"
+	ban       = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 6s}"
+	guesses   = "{id: all, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 10, period: 10s}]}"
+	apiKeys   = "{id: all, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 10, period: 10s}]}"
+	costly    = "{id: all, count: {cost: 3}, characteristics: [ip], limits: [{threshold: 31, period: 10s}], mitigation_timeout: 6s}"
+	prolonged = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 6s, count_while_mitigated: true}"
+	shadow    = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], action: shadow_ban, response: {body: ok}}"
 )
 
 // names returns the faults of a score.
@@ -65,7 +65,7 @@ func countGuesses(r *sent, refused bool) int {
 	return 1
 }
 
-// once counts a passed request n times in some cases.
+// once counts a passed request n times if some returns true, else once.
 func once(some func() bool, n int) func(*sent, bool) int {
 	return func(_ *sent, refused bool) int {
 		switch {
@@ -117,15 +117,15 @@ func TestPlantedMistakes(t *testing.T) {
 		{"previous window whole", throttle, &limiter{weigh: func(prev, _, _ int64) int64 { return prev * 10_000_000 }}, judge.PrevWhole},
 		{"the window before the previous", throttle, &limiter{weigh: func(_, older, elapsed int64) int64 { return older * (10_000_000 - elapsed) }}, judge.WindowWrong},
 		{"windows off by a second", throttle, &limiter{shift: 1e6}, judge.WindowWrong},
-		{"each node counts apart", throttle, &limiter{apart: true}, judge.CountsApart},
-		{"each node counts apart, with a timeout", ban, &limiter{apart: true}, judge.CountsApart},
+		{"nodes count separately", throttle, &limiter{apart: true}, judge.CountsApart},
+		{"nodes count separately, with a timeout", ban, &limiter{apart: true}, judge.CountsApart},
 		{"increments are repeated", throttle, &limiter{counts: once(oneOf(10), 2)}, judge.CountsTwice},
 		{"mitigated requests are counted", throttle, &limiter{counts: func(*sent, bool) int { return 1 }}, judge.CountsRefused},
-		{"mitigated requests are not counted", goesOn, &limiter{}, judge.CountsPassed},
+		{"mitigated requests are not counted", prolonged, &limiter{}, judge.CountsPassed},
 		{"the cost is ignored", costly, &limiter{}, judge.CostIgnored},
-		{"each node counts apart, with a cost", costly, &limiter{apart: true, counts: countThrice}, judge.CountsApart},
+		{"nodes count separately, with a cost", costly, &limiter{apart: true, counts: countThrice}, judge.CountsApart},
 		{"counts double", throttle, &limiter{before: after(35, doubles)}, judge.CountsTwice},
-		{"a lift that returns", ban, &limiter{lift: 31_000_000}, judge.MitigationReturns},
+		{"a lifted mitigation returns", ban, &limiter{lift: 31_000_000}, judge.MitigationReturns},
 		{"timeout ignored", ban, &limiter{timeout: -6_000_000}, judge.TimeoutIgnored},
 		{"mitigations too long", ban, &limiter{timeout: 6_000_000}, judge.MitigationLong},
 		{"mitigations too short", ban, &limiter{timeout: -2_500_000}, judge.MitigationShort},
@@ -136,10 +136,10 @@ func TestPlantedMistakes(t *testing.T) {
 		{"Retry-After 0", ban, &limiter{answer: retry(func(int) int { return 0 })}, judge.RetryZero},
 		{"no Retry-After", ban, &limiter{answer: retry(func(int) int { return judge.NoRetry })}, judge.HeadersDiffer},
 		{"Retry-After is not a number", ban, &limiter{answer: retry(func(int) int { return judge.BadRetry })}, judge.HeadersDiffer},
-		{"less is said to remain", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining /= 3 }}, judge.HeadersDiffer},
-		{"more is said to remain", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining = min(10, a.Remaining+3) }}, judge.HeadersDiffer},
-		{"the threshold is said to remain", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining = 10 }}, judge.HeadersDiffer},
-		{"more than the threshold is said to remain", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining += 10 }}, judge.HeadersDiffer},
+		{"reports less remaining", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining /= 3 }}, judge.HeadersDiffer},
+		{"reports more remaining", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining = min(10, a.Remaining+3) }}, judge.HeadersDiffer},
+		{"reports the threshold as remaining", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining = 10 }}, judge.HeadersDiffer},
+		{"reports more than the threshold remaining", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining += 10 }}, judge.HeadersDiffer},
 		{"statuses ignored", guesses, &limiter{}, judge.AllStatuses},
 		{"a missing header is shared", apiKeys, &limiter{key: apiKey}, judge.SharesMissing},
 		{"X-Forwarded-For from the left", throttle, &limiter{key: func(r *sent) string { return r.left.String() }}, judge.Leftmost},
@@ -153,7 +153,7 @@ func TestPlantedMistakes(t *testing.T) {
 				a.Retry = 3
 			}
 		}}, judge.ShadowBanShows},
-		{"a shadow ban that says what remains", shadow, &limiter{unseen: true}, judge.ShadowBanShows},
+		{"a shadow ban that reports remaining requests", shadow, &limiter{unseen: true}, judge.ShadowBanShows},
 		{"a client that is never refused", throttle, &limiter{passes: func(r *sent) bool { return r.Client == 44 }}, judge.NeverRefused},
 		{"a token bucket", throttle, &limiter{bucket: 10}, judge.TokenBucket},
 		{"a token bucket with a burst of 5", throttle, &limiter{bucket: 5}, judge.TokenBucket},
@@ -174,7 +174,7 @@ func TestPlantedMistakes(t *testing.T) {
 
 // A deaf node is named although fixed windows would explain the same leaks: the run ends before a client that
 // exceeded the threshold because of the previous window exceeds it again within its own.
-func TestDeafNodeBesideAnEdge(t *testing.T) {
+func TestDeafNodeNearWindowEdge(t *testing.T) {
 	const traffic = "{duration: 14s, start: 2026-01-01T00:00:05Z, components: [{name: all, steady: {clients: 20, rate: 16/10s, poisson: false}, attack: true}]}"
 	l := limiter{passes: func(r *sent) bool { return r.Node == 1 }, traffic: traffic}
 	s := l.tried(t, strings.Replace(ban, "6s", "60s", 1), judge.Options{Lag: 5 * time.Second})
@@ -202,8 +202,8 @@ func doubles(l *limiter) {
 	}
 }
 
-// The judge also finds unknown mistakes, and names them by their effect.
-func TestInventedMistakes(t *testing.T) {
+// Mistakes that the judge does not know are named by their effect.
+func TestUnknownMistakes(t *testing.T) {
 	refusals := 0
 	for _, test := range []struct {
 		name  string
@@ -217,16 +217,16 @@ func TestInventedMistakes(t *testing.T) {
 				clear(l.windows[key])
 			}
 		}}, []string{judge.MitigationShort}},
-		{"every refused request prolongs the mitigation", ban, &limiter{before: func(l *limiter, r *sent) {
+		{"refused requests prolong the mitigation", ban, &limiter{before: func(l *limiter, r *sent) {
 			if s := l.spans[network(r.Addr)]; s != nil && s[0] <= r.Sent && r.Sent < s[1] {
 				s[1] = max(s[1], r.Sent+6e6)
 			}
 		}}, []string{judge.MitigationLong, judge.CountsRefused}},
 		{"every tenth request passes while the others are refused", ban, &limiter{passes: func(r *sent) bool { refusals++; return refusals%10 == 0 }}, []string{judge.MitigationReturns}},
 		{"one in ten requests is counted, as ten", throttle, &limiter{counts: once(oneOf(10), 10)}, []string{judge.Leaks, judge.RefusesWrongly, judge.RefusesSome, judge.CountsTwice}},
-		{"the threshold is doubled half way", throttle, &limiter{before: after(25, func(l *limiter) { l.more = 10 })}, []string{judge.Leaks}},
-		{"the threshold is halved half way", throttle, &limiter{before: after(25, func(l *limiter) { l.more = -5 })}, []string{judge.RefusesSome, judge.RefusesWrongly, judge.CountsTwice}},
-		{"all counts are lost half way", throttle, &limiter{before: after(25, func(l *limiter) { clear(l.windows) })}, []string{judge.Leaks}},
+		{"the threshold is doubled halfway", throttle, &limiter{before: after(25, func(l *limiter) { l.more = 10 })}, []string{judge.Leaks}},
+		{"the threshold is halved halfway", throttle, &limiter{before: after(25, func(l *limiter) { l.more = -5 })}, []string{judge.RefusesSome, judge.RefusesWrongly, judge.CountsTwice}},
+		{"all counts are lost halfway", throttle, &limiter{before: after(25, func(l *limiter) { clear(l.windows) })}, []string{judge.Leaks}},
 		{"API keys are cut off after a character", apiKeys, &limiter{key: func(r *sent) string { return onlyKeyed(r)[:min(1, len(onlyKeyed(r)))] }}, []string{judge.RefusesSome, judge.ClientsMixed, judge.ClientsAsOne}},
 		{"failed requests are not counted", throttle, &limiter{counts: func(r *sent, refused bool) int {
 			if refused || r.Answer.Expected != 200 {
@@ -236,7 +236,7 @@ func TestInventedMistakes(t *testing.T) {
 		}}, []string{judge.Leaks}},
 		{"a period of 20 s", throttle, &limiter{before: func(l *limiter, _ *sent) { l.period = 20e6 }}, []string{judge.RefusesWrongly, judge.MitigationLong, judge.RefusesSome}},
 		{"nodes refuse 700 ms late", ban, &limiter{lag: func() int64 { return 700_000 }, traffic: hurry}, []string{judge.Leaks}},
-		{"counts of two rules are one", throttle + ", {id: more, characteristics: [ip], limits: [{threshold: 16, period: 10s}]}", &limiter{counts: func(_ *sent, refused bool) int {
+		{"two rules share counts", throttle + ", {id: more, characteristics: [ip], limits: [{threshold: 16, period: 10s}]}", &limiter{counts: func(_ *sent, refused bool) int {
 			if refused {
 				return 0
 			}
@@ -295,7 +295,7 @@ func TestOverridesAreJudged(t *testing.T) {
 		name    string
 		ignores bool
 		want    []string
-	}{{"right", false, nil}, {"overrides are ignored", true, []string{judge.PlansIgnored}}} {
+	}{{"correct", false, nil}, {"overrides are ignored", true, []string{judge.PlansIgnored}}} {
 		requests := attack(t, "")
 		l := &limiter{threshold: 10, period: 10_000_000, answer: func(a *judge.Answer) { a.Remaining = -1 }}
 		if !test.ignores {
@@ -312,13 +312,13 @@ func TestOverridesAreJudged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := names(s); !slices.Equal(got, test.want) || s.Refused < 50 || len(s.NotJudged) > 0 {
-			t.Errorf("%s: faults %v, want %v; %d requests are refused, %v are not judged\n%s", test.name, got, test.want, s.Refused, s.NotJudged, told(s))
+			t.Errorf("%s: faults %v, want %v; %d requests refused, not judged: %v\n%s", test.name, got, test.want, s.Refused, s.NotJudged, told(s))
 		}
 	}
 }
 
 // The judge finds no fault in a correct limiter, whatever its lag within the bound.
-func TestNothingIsWrong(t *testing.T) {
+func TestCorrectLimiterHasNoFaults(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for _, test := range []struct {
 		name string
@@ -330,7 +330,7 @@ func TestNothingIsWrong(t *testing.T) {
 		{"after 250 ms", func() int64 { return 250_000 }},
 	} {
 		for name, l := range map[string]*limiter{
-			throttle: {}, ban: {}, throttle + " ": {exact: true}, ban + " ": {exact: true}, guesses: {counts: countGuesses}, goesOn: {counts: countAll},
+			throttle: {}, ban: {}, throttle + " ": {exact: true}, ban + " ": {exact: true}, guesses: {counts: countGuesses}, prolonged: {counts: countAll},
 			costly: {counts: countThrice}, costly + " ": {exact: true, counts: countThrice},
 			apiKeys: {key: onlyKeyed}, shadow: {unseen: true, answer: func(a *judge.Answer) { a.Remaining = -1 }},
 		} {
@@ -338,7 +338,7 @@ func TestNothingIsWrong(t *testing.T) {
 				l.lag = test.lag
 				s := l.tried(t, name, judge.Options{})
 				if len(s.Faults) > 0 || s.InnocentRefused > 0 {
-					t.Errorf("%d requests of innocent clients are refused; faults:\n%s", s.InnocentRefused, told(s))
+					t.Errorf("%d requests of innocent clients refused; faults:\n%s", s.InnocentRefused, told(s))
 				}
 				if s.Refused < 50 || s.Exact < 50 {
 					t.Errorf("%+v", s)

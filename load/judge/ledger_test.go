@@ -54,7 +54,7 @@ func judged(t *testing.T, l ledger, rules string, o judge.Options) *judge.Score 
 	return s
 }
 
-// The judge reports faults of a run as a whole.
+// The judge reports faults of a whole run.
 func TestRuns(t *testing.T) {
 	const five = "rules: [{id: five, characteristics: [ip], limits: [{threshold: 5, period: 10s}], mitigation_timeout: 20s"
 	late := ok
@@ -66,29 +66,29 @@ func TestRuns(t *testing.T) {
 		answers     []judge.Answer
 		want        []string
 	}{
-		{"as it should be", five + "}]", append(times(6, ok), times(10, refusal(429, 20))...), nil},
+		{"correct", five + "}]", append(times(6, ok), times(10, refusal(429, 20))...), nil},
 		{"nothing is refused", five + "}]", times(40, ok), []string{judge.Leaks}},
 		{"rules for another host", "rules: [{id: a, match: {hosts: [other.example]}, characteristics: [ip], limits: [{threshold: 5, period: 10s}]}]", times(20, ok), []string{judge.NoRuleApplies}},
-		{"refused by other rules, which none given is like", "rules: [{id: a, match: {hosts: [other.example]}, characteristics: [ip], limits: [{threshold: 5, period: 10s}]}]",
+		{"refused by an unknown rule", "rules: [{id: a, match: {hosts: [other.example]}, characteristics: [ip], limits: [{threshold: 5, period: 10s}]}]",
 			append(times(6, ok), times(30, refusal(429, 20))...), []string{judge.NoRuleApplies, judge.ByNoRule}},
 		{"refused with another status", five + "}]", append(times(2, ok), times(3, refusal(420, 20))...), []string{judge.ByNoRule}},
 		{"an origin that answers 429 itself", five + "}]", times(5, status(429)), nil},
 		{"rules that only log", five + ", action: log}]", times(20, ok), []string{judge.NoRuleApplies}},
 		{"a rule answers 503", five + ", response: {status: 503}}]", append(times(6, ok), times(10, refusal(503, 20))...), nil},
 		{"a rule answers 503 to innocents", five + ", response: {status: 503}}]", times(5, refusal(503, 20)), []string{judge.RefusesSome}},
-		{"a shard is out", five + ", on_failure: closed}]", times(10, refusal(503, 1)), nil},
-		{"a shard is out, of a rule that answers 503", five + ", response: {status: 503, body: no}, on_failure: closed}]", times(10, refusal(503, 1)), nil},
+		{"unavailable shard", five + ", on_failure: closed}]", times(10, refusal(503, 1)), nil},
+		{"unavailable shard, of a rule that answers 503", five + ", response: {status: 503, body: no}, on_failure: closed}]", times(10, refusal(503, 1)), nil},
 		{"a rule that answers 503, and fails closed, refuses innocents", five + ", response: {status: 503, body: no}, on_failure: closed}]", times(5, prepared), []string{judge.RefusesSome}},
 		{"503 of a rule that does not fail closed", five + "}]", times(10, refusal(503, 1)), []string{judge.ByNoRule}},
-		{"the origin is dead", five + "}]", times(4, status(502)), []string{judge.OriginFails}},
-		{"the origin is dead, which counts or does not", five + "}]", append(append(times(3, ok), times(3, status(504))...), ok, refusal(429, 20)), []string{judge.OriginFails}},
+		{"origin down", five + "}]", times(4, status(502)), []string{judge.OriginFails}},
+		{"origin down, requests may have been counted", five + "}]", append(append(times(3, ok), times(3, status(504))...), ok, refusal(429, 20)), []string{judge.OriginFails}},
 		{"no answers: they may have been counted", five + "}]", append(append(times(3, ok), times(3, late)...), refusal(429, 20), refusal(429, 20)), nil},
 		{"no answers: they may not have been counted", five + "}]", append(append(times(3, ok), times(9, late)...), ok, ok, ok, refusal(429, 20)), nil},
-		{"Retry-After is not the mitigation's", five + "}]", append(times(6, ok), times(10, refusal(429, 3600))...), []string{judge.RetryTooLong}},
+		{"Retry-After is too long", five + "}]", append(times(6, ok), times(10, refusal(429, 3600))...), []string{judge.RetryTooLong}},
 		{"Retry-After is 0", five + "}]", append(times(6, ok), times(10, refusal(429, 0))...), []string{judge.RetryZero}},
 		{"on the deny list", five + "}]\ndeny: [10.0.0.0/24]\nallow: [10.0.0.0/8]", times(10, status(403)), nil},
-		{"passes though on the deny list", five + "}]\ndeny: [10.0.0.0/24]", times(10, ok), []string{judge.DenyIgnored}},
-		{"refused though on the allow list", five + "}]\nallow: [10.0.0.1]", append(times(6, ok), times(9, refusal(429, 20))...), []string{judge.NoRuleApplies, judge.ClientsAsOne}},
+		{"passes despite the deny list", five + "}]\ndeny: [10.0.0.0/24]", times(10, ok), []string{judge.DenyIgnored}},
+		{"refused despite the allow list", five + "}]\nallow: [10.0.0.1]", append(times(6, ok), times(9, refusal(429, 20))...), []string{judge.NoRuleApplies, judge.ClientsAsOne}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := one(test.answers...)
@@ -105,7 +105,7 @@ func TestRuns(t *testing.T) {
 }
 
 // A mistake is named even if the bound on the lag hides it in each single request.
-func TestMistakesBehindTheLag(t *testing.T) {
+func TestMistakesHiddenByLag(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		rules string
@@ -128,7 +128,7 @@ func TestMistakesBehindTheLag(t *testing.T) {
 
 // A limiter whose lag is within the bound is not reported, even if clients send several requests within that
 // time.
-func TestLagIsNotAMistake(t *testing.T) {
+func TestLagIsNoFault(t *testing.T) {
 	for name, lag := range map[string]int64{"at once": 0, "20 ms": 20_000, "80 ms": 80_000, "120 ms": 120_000, "300 ms": 300_000} {
 		t.Run(name, func(t *testing.T) {
 			l := &limiter{traffic: hurry, lag: func() int64 { return lag }}
@@ -149,6 +149,6 @@ func TestReactionToSharedAddress(t *testing.T) {
 	}
 	s := judged(t, l, five, judge.Options{})
 	if len(s.Faults) > 0 || s.FirstRefusal.Max > 10 {
-		t.Errorf("%d clients were first refused after %v ms, want at once\n%s", s.FirstRefusal.Clients, s.FirstRefusal.Max, told(s))
+		t.Errorf("%d clients first refused after up to %v ms, want at once\n%s", s.FirstRefusal.Clients, s.FirstRefusal.Max, told(s))
 	}
 }

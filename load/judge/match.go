@@ -391,7 +391,7 @@ var known = []string{
 // unknown returns what this package cannot judge about a rule, or "" if it can judge the rule.
 func unknown(r *rule.Rule) string {
 	if r.CostHeader != "" {
-		return "the origin's answer says what a request counts, in " + r.CostHeader
+		return "the origin's answer gives the cost of a request, in " + r.CostHeader
 	}
 	if s := strange(reflect.ValueOf(*r)); s != "" {
 		return s

@@ -68,7 +68,7 @@ func TestKeysEqualThoseOfNodes(t *testing.T) {
 		a, b := judge.KeysOf(p, rules, bits, 0), judge.KeysOf(q, rules, bits, 0)
 		x, y := nodeKeys(rules, p, bits), nodeKeys(rules, q, bits)
 		if len(a) != len(x) || len(b) != len(y) || common(a, b) != common(x, y) {
-			t.Errorf("%s\n%q\n%q\nkeys %q and %q, of which %d are common\nnodes' keys %q and %q, of which %d are", text, p, q, a, b, common(a, b), x, y, common(x, y))
+			t.Errorf("%s\n%q\n%q\nkeys %q and %q, %d in common\nnodes' keys %q and %q, %d in common", text, p, q, a, b, common(a, b), x, y, common(x, y))
 		}
 	})
 }
@@ -117,7 +117,7 @@ func TestUnknownRules(t *testing.T) {
 		change(&r)
 		got := judge.Unknown(&r)
 		if !strings.HasPrefix(got, name) || name == "" && got != "" {
-			t.Errorf("%q is reported as unknown, want %q", got, name)
+			t.Errorf("Unknown() = %q, want prefix %q", got, name)
 		}
 	}
 }

@@ -15,7 +15,7 @@ type counted struct {
 	sure              bool
 }
 
-// A view is what a node must know about a key at least: the counts from before the node itself
+// A view is the least that a node must know about a key: the counts from before the node itself
 // last counted a request of the key.
 type view struct {
 	limits []counter

@@ -309,7 +309,7 @@ func (t *trial) tally(k, i int32, q *Request, p pass, sure bool) {
 	if p.sure < 1 && sure {
 		b.tally.sure.add(client, passes, p.sure)
 		if passes {
-			b.tally.stands(client, true, level{1 / p.sure, from, to})
+			b.tally.observe(client, true, level{1 / p.sure, from, to})
 		}
 	}
 	if p.all < 1 {
@@ -328,7 +328,7 @@ func (t *trial) tally(k, i int32, q *Request, p pass, sure bool) {
 		least, most = min(least, threshold/count), max(most, (count+1)/threshold) // a client's threshold is rounded down
 	}
 	if !passes && t.canRefuse(k, q) {
-		b.tally.stands(client, false, level{most, from, to})
+		b.tally.observe(client, false, level{most, from, to})
 	}
 	if least < 1 {
 		b.tally.refused.add(client, !passes, 1-least)

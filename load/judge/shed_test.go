@@ -38,7 +38,7 @@ type shedder struct {
 	never string             // a rule that never refuses
 	wider bool               // requests that a narrower rule refuses count for wider ones
 	deaf  bool               // one node never refuses
-	alone bool               // mitigates keys whatever the number of their clients
+	alone bool               // ignores min_clients
 	epoch int64              // how long a client keeps its share; 0 means ten minutes
 
 	windows map[string]map[int64]float64
@@ -173,7 +173,7 @@ func (s *shedder) tried(t *testing.T, rules string, l ledger) *judge.Score {
 }
 
 // The judge finds no fault with a PoP that sheds correctly, for any secret.
-func TestSheddingIsRight(t *testing.T) {
+func TestCorrectSheddingHasNoFaults(t *testing.T) {
 	for seed := range uint64(4) {
 		for name, rules := range map[string]string{"levels": levels, "narrow": narrow, "crowded": crowded, "many": many} {
 			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
@@ -191,10 +191,10 @@ func TestSheddingIsRight(t *testing.T) {
 					}
 				}
 				if score.LegitimateRefused != lost || score.LegitimateRequests != legitimate {
-					t.Errorf("legitimate clients lost %d of %d requests, not %d of %d", lost, legitimate, score.LegitimateRefused, score.LegitimateRequests)
+					t.Errorf("legitimate clients lost %d of %d requests, the score says %d of %d", lost, legitimate, score.LegitimateRefused, score.LegitimateRequests)
 				}
 				if len(score.Faults) > 0 || score.InnocentRefused > 0 || score.BystandersRefused == 0 {
-					t.Errorf("%d requests of innocents and %d of bystanders are refused; faults:\n%s", score.InnocentRefused, score.BystandersRefused, told(score))
+					t.Errorf("refused: %d requests of innocents, %d of bystanders; faults:\n%s", score.InnocentRefused, score.BystandersRefused, told(score))
 				}
 			})
 		}
@@ -202,20 +202,20 @@ func TestSheddingIsRight(t *testing.T) {
 }
 
 // The judge names the mistakes of a PoP that sheds.
-func TestSheddingIsWrong(t *testing.T) {
+func TestSheddingMistakes(t *testing.T) {
 	for _, test := range []struct {
 		name, rules string
 		*shedder
 		want string
 	}{
 		{"below the threshold", block, &shedder{part: map[string]float64{"block": 0.2}}, judge.ShedsEarly},
-		{"what a narrower rule refuses counts for wider ones", levels, &shedder{wider: true}, judge.CountsNarrower},
+		{"refusals of narrower rules count for wider ones", levels, &shedder{wider: true}, judge.CountsNarrower},
 		{"never", levels, &shedder{never: "block"}, judge.ShedsTooLittle},
 		{"never the wider networks", narrow, &shedder{never: "wide"}, judge.ShedsTooLittle},
-		{"not at a node", block, &shedder{deaf: true}, judge.ShedsTooLittle},
-		{"never, though there are enough clients", many, &shedder{never: "block"}, judge.ShedsTooLittle},
+		{"not at one node", block, &shedder{deaf: true}, judge.ShedsTooLittle},
+		{"never, despite enough clients", many, &shedder{never: "block"}, judge.ShedsTooLittle},
 		{"too few clients", levels, &shedder{part: map[string]float64{"block": 1.5}}, judge.ShedsTooLittle},
-		{"whatever the number of clients", many, &shedder{alone: true}, judge.ShedsEarly},
+		{"despite too few clients", many, &shedder{alone: true}, judge.ShedsEarly},
 		{"some requests of each client", block, &shedder{epoch: 1}, judge.ShedsByRequest},
 		{"some requests of each client, by three rules", levels, &shedder{epoch: 1}, judge.ShedsByRequest},
 		{"other clients every ten seconds", block, &shedder{epoch: 10_000_000}, judge.ShedsByRequest},

@@ -176,7 +176,7 @@ func (v *investigation) situations() {
 
 // texts describes situations, by name of the fault.
 var texts = map[string]string{
-	NeverRefused:      "clients that exceed a threshold are never refused, and others are",
+	NeverRefused:      "some clients that exceed a threshold are never refused, although others are",
 	MitigationReturns: "clients are refused, then pass, then are refused again by the same mitigation",
 	MitigationShort:   "mitigations end too early",
 	MitigationLong:    "mitigations end too late",
@@ -375,8 +375,8 @@ func (v *investigation) answers() {
 		s.RetryAfter = v.last.retry
 	}
 	c.headers(v.last.b, &s.Headers, &s.RetryAfter)
-	goesOn := func(r *rule.Rule) bool { return r.CountWhileMitigated }
-	if !v.last.m.refused && !slices.ContainsFunc(c.rules, goesOn) { // else the refused request itself may extend the mitigation
+	countsMitigated := func(r *rule.Rule) bool { return r.CountWhileMitigated }
+	if !v.last.m.refused && !slices.ContainsFunc(c.rules, countsMitigated) { // else the refused request itself may extend the mitigation
 		shed := map[int32]bool{}
 		for k, b := range v.last.keys {
 			shed[int32(k)] = b != nil && v.last.b.keys[k].rule.Action == rule.Shed && slices.ContainsFunc(b.spans, func(s span) bool { return s.over > 0 })
@@ -418,7 +418,7 @@ func (v *investigation) answers() {
 		r.Checked, r.Untrue, r.Compared, r.TooShort)
 	add(RetryTooLong, r.TooLong, "Retry-After is too long: of %d answers, %d say more than the mitigation can last", r.Compared, r.TooLong)
 	add(RetryZero, r.Zero, "Retry-After is 0 in %d refusals", r.Zero)
-	add(ShadowBanShows, s.Headers.ShadowShown, "answers of a shadow ban have a Retry-After, or say how many requests remain")
+	add(ShadowBanShows, s.Headers.ShadowShown, "answers of a shadow ban have a Retry-After or report remaining requests")
 	if n := s.Headers.Sum() - s.Headers.ShadowShown + r.Bad; n > 0 {
 		add(HeadersDiffer, n, "%s", s.Headers.String(r.Bad))
 	}

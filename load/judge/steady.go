@@ -29,9 +29,9 @@ type change struct {
 	from, to int64
 }
 
-// stands adds a request that was decided by this key alone. l is the least possible estimate if it passed, or the
+// observe adds a request that was decided by this key alone. l is the least possible estimate if it passed, or the
 // greatest possible one if it was refused.
-func (y *tally) stands(client int32, passes bool, l level) {
+func (y *tally) observe(client int32, passes bool, l level) {
 	if y.steady == nil {
 		y.steady = map[int32]*steady{}
 	}

@@ -15,7 +15,7 @@ func (r *reader) complete() {
 		r.completeTimes(d)
 		switch d.kinds {
 		case 0:
-			r.Fail(d.place, "give it one of "+strictyaml.EnumerateAll(kindNames(), "and"), "this component does nothing")
+			r.Fail(d.place, "give it one of "+strictyaml.EnumerateAll(kindNames(), "and"), "this component has no kind")
 		case 1:
 			if d.Kind, d.Attack = d.word.name, d.word.attack; d.attack != nil {
 				d.Attack = *d.attack
@@ -176,7 +176,7 @@ func (r *reader) share(d *draft) {
 		r.Fail(d.clientsOf, "name the component that has the clients", "%s uses the clients of another component", strictyaml.Quote(name))
 		return
 	case d.addresses != nil:
-		r.Fail(d.addresses, "leave addresses out", "the clients of another component have addresses already")
+		r.Fail(d.addresses, "leave addresses out", "the clients of another component already have addresses")
 	}
 	o := r.drafts[at]
 	if d.Clients > o.Clients {

@@ -87,7 +87,7 @@ func (k *flashCrowd) keys(r *reader) []strictyaml.Field {
 
 func (k *flashCrowd) check(r *reader, node *yaml.Node) {
 	if k.ramp+k.hold+k.decay == 0 {
-		r.Fail(node, "write ramp: 30s, hold: 2m and decay: 10m", "this crowd never comes: it has neither ramp nor hold nor decay")
+		r.Fail(node, "write ramp: 30s, hold: 2m and decay: 10m", "this crowd is empty: it has no ramp, hold or decay")
 	}
 	k.together.check(r, node)
 }

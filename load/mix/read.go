@@ -117,18 +117,18 @@ func noted(node **yaml.Node, f strictyaml.Field) strictyaml.Field {
 	return f
 }
 
-// value parses the single value n. After an error, it returns otherwise. what names the value in
+// value parses the single value n. After an error, it returns fallback. what names the value in
 // errors, and hint says how to write it.
-func value[T any](r *reader, n *yaml.Node, what, hint string, otherwise T, parse func(string) (T, bool)) T {
+func value[T any](r *reader, n *yaml.Node, what, hint string, fallback T, parse func(string) (T, bool)) T {
 	s, ok := strictyaml.Scalar(n)
 	if !ok || s == "" {
 		r.Fail(n, hint, "%s is %s", what, strictyaml.KindOf(strictyaml.Resolve(n)))
-		return otherwise
+		return fallback
 	}
 	v, ok := parse(s)
 	if !ok {
 		r.Fail(n, hint, "%s cannot be %s", what, strictyaml.Quote(s))
-		return otherwise
+		return fallback
 	}
 	return v
 }

@@ -24,7 +24,7 @@ func (k *spread) generator(set *setting) generator {
 // completeSpread checks the prefix and the addresses of a spread component.
 func (r *reader) completeSpread(d *draft, k *spread) {
 	if d.clientsOf != nil {
-		r.Fail(d.clientsOf, "leave clients_of out", "spread has clients of its own")
+		r.Fail(d.clientsOf, "leave clients_of out", "spread has its own clients")
 	}
 	if d.networks == nil {
 		d.networks = []netip.Prefix{pool4}
