@@ -65,7 +65,7 @@ func TestClientsThatExceedLimits(t *testing.T) {
 		}
 		for _, c := range m.Components() {
 			if test.want[c.Name] > 0 && !c.Attack {
-				t.Errorf("%s: %s exceeds the limit and is no attack", test.name, c.Name)
+				t.Errorf("%s: %s exceeds the limit and is not an attack", test.name, c.Name)
 			}
 			if !soon[c.Name] {
 				t.Errorf("%s: %s sends nothing within 10 s", test.name, c.Name)
@@ -75,7 +75,7 @@ func TestClientsThatExceedLimits(t *testing.T) {
 	for name, want := range map[string][]string{"web": {"scraper", "edges", "guessers"}, "attack": {"just-above", "far-above", "edges", "on-off", "guessing"}} {
 		for _, c := range want {
 			if early[[2]string{name, c}] == 0 {
-				t.Errorf("%s: nobody of %s exceeds a limit within 10 s", name, c)
+				t.Errorf("%s: no client of %s exceeds a limit within 10 s", name, c)
 			}
 		}
 	}

@@ -35,7 +35,7 @@ func inverse(odd uint64) uint64 {
 func TestExponential(t *testing.T) {
 	check := func(u uint64) {
 		if got := streamBefore(u).next(); got != u {
-			t.Fatalf("the stream gives %x, want %x", got, u)
+			t.Fatalf("next() = %x, want %x", got, u)
 		}
 		got := float64(streamBefore(u).exponential()) / (1 << 32)
 		if want := 64 - math.Log2(float64(u|1)); math.Abs(got-want) > 2e-7 {
@@ -85,7 +85,7 @@ func TestPermute(t *testing.T) {
 		for i := range uint64(1) << width {
 			j := permute(i, width, key)
 			if seen[j] || j >= 1<<width {
-				t.Fatalf("permute(%d, %d, %d) = %d, outside or for the second time", i, width, key, j)
+				t.Fatalf("permute(%d, %d, %d) = %d, out of range or repeated", i, width, key, j)
 			}
 			seen[j] = true
 		}

@@ -128,13 +128,13 @@ func TestDiurnal(t *testing.T) {
 	for i := 2; i < len(times); i++ {
 		before, now := times[i-1]-times[i-2], times[i]-times[i-1]
 		if now < before*97/100 || now > before*103/100 {
-			t.Fatalf("%d µs are between two requests, %d between the next", before, now)
+			t.Fatalf("gap of %d µs, then of %d µs", before, now)
 		}
 	}
 }
 
 // A depth of 1 stops the traffic once per period.
-func TestDiurnalToNothing(t *testing.T) {
+func TestDiurnalFullDepth(t *testing.T) {
 	list := of(t, "3h", "steady: {clients: 1, rate: 60/1m}\n  diurnal: {depth: 1, period: 1h, peak: 0}")
 	between(t, "requests", float64(len(list)), 10_795, 10_805)
 	var trough int
@@ -224,7 +224,7 @@ func TestBoundary(t *testing.T) {
 	}
 }
 
-// Traffic may be sent from any time on, and its bursts still meet the boundaries of windows.
+// Bursts meet the edges of windows whenever the traffic begins.
 func TestBegin(t *testing.T) {
 	m := parse(t, `duration: 10m
 requests: 5000
@@ -271,7 +271,7 @@ components:
 	delete(bursts, -1)
 	for edge, n := range bursts {
 		if n != [2]int{20, 20} {
-			t.Errorf("around edge %d are %v requests, want 20 on each side", edge, n)
+			t.Errorf("edge %d: %v requests, want 20 on each side", edge, n)
 		}
 	}
 	between(t, "bursts", float64(len(bursts)), 6, 7)

@@ -48,7 +48,7 @@ func load(t testing.TB, spec string) *mix.Mix {
 
 // The output of a mix must never change by accident: people compare results across machines and years. These
 // are the SHA-256 of the output of all files in testdata. If they change on purpose, the changelog says so.
-func TestSameEverywhere(t *testing.T) {
+func TestOutputIsStable(t *testing.T) {
 	for _, test := range []struct {
 		name, file string
 		o          mix.WriteOptions
@@ -81,7 +81,7 @@ func TestOrder(t *testing.T) {
 				t.Fatalf("%s: request %d is at %d, outside of the mix from %d to %d", spec, n, r.Time, begin, end)
 			}
 			if r.Time < before.Time || r.Time == before.Time && r.Component < before.Component {
-				t.Fatalf("%s: request %d is %+v, behind %+v", spec, n, r, before)
+				t.Fatalf("%s: request %d: %+v after %+v", spec, n, r, before)
 			}
 		}
 		if n == 0 || n > m.Requests {
@@ -94,11 +94,11 @@ func TestSeed(t *testing.T) {
 	m := load(t, "testdata/all.yaml")
 	first, again := requests(m), requests(m)
 	if !slices.Equal(first, again) {
-		t.Error("two sources of one mix make different requests")
+		t.Error("two sources of one mix generate different requests")
 	}
 	m.Seed++
 	if other := requests(m); slices.Equal(first, other) {
-		t.Error("another seed makes the same requests")
+		t.Error("another seed generates the same requests")
 	}
 }
 
@@ -123,12 +123,12 @@ func TestComponentsAreIndependent(t *testing.T) {
 	alone := only(parse(t, head+one))
 	for _, text := range []string{head + one + other, head + other + one} {
 		if together := only(parse(t, text)); len(alone) == 0 || !slices.Equal(alone, together) {
-			t.Errorf("of %d requests %d are there, or differ, once another component is", len(alone), len(together))
+			t.Errorf("%d requests alone, %d with another component, or their contents differ", len(alone), len(together))
 		}
 	}
 }
 
-func TestEndsAfterRequests(t *testing.T) {
+func TestMaxRequests(t *testing.T) {
 	m := load(t, "testdata/all.yaml")
 	all := requests(m)
 	m.Requests = 100
@@ -137,7 +137,7 @@ func TestEndsAfterRequests(t *testing.T) {
 	}
 	m.Requests = uint64(len(all)) + 1
 	if got := len(requests(m)); got != len(all) {
-		t.Errorf("%d requests where %d were asked for, want %d", got, m.Requests, len(all))
+		t.Errorf("%d requests with a maximum of %d, want %d", got, m.Requests, len(all))
 	}
 }
 
@@ -152,12 +152,12 @@ func TestLoad(t *testing.T) {
 	for _, name := range mix.Names() {
 		text, ok := mix.Text(name)
 		if line, _, _ := strings.Cut(string(text), "\n"); !ok || !strings.HasPrefix(line, "# ") {
-			t.Errorf("the mix %s begins with %q, want what it is", name, line)
+			t.Errorf("mix %s begins with %q, want a comment", name, line)
 		}
 		load(t, name)
 	}
 	if _, ok := mix.Text("../mix"); ok {
-		t.Error("there is a mix ../mix")
+		t.Error("Text(../mix) = _, true")
 	}
 }
 
@@ -172,7 +172,7 @@ func TestAddresses(t *testing.T) {
 		owner[addr] = r.Client
 		c := m.Components()[r.Component]
 		if r.Client < c.First || r.Client-c.First >= c.Clients {
-			t.Fatalf("client %d is of %+v", r.Client, c)
+			t.Fatalf("client %d is not one of %+v", r.Client, c)
 		}
 		if c.Name == "random" && !netip.MustParsePrefix("192.0.2.0/28").Contains(addr) && !netip.MustParsePrefix("2001:db8:1::/60").Contains(addr) {
 			t.Fatalf("client %d has the address %v, outside of its networks", r.Client, addr)
@@ -197,7 +197,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-func TestNextAllocatesNothing(t *testing.T) {
+func TestNextAllocations(t *testing.T) {
 	s := load(t, "testdata/all.yaml").Source()
 	var r mix.Request
 	if n := testing.AllocsPerRun(10_000, func() { s.Next(&r) }); n != 0 {

@@ -149,7 +149,7 @@ func (r *reader) span(name, need string, to *time.Duration, low, high time.Durat
 	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
 		*to = value(r, n, name, "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d", low, parseDuration)
 		if *to < low || *to > high {
-			r.Fail(n, "it is from "+strictyaml.FormatDuration(low)+" to "+strictyaml.FormatDuration(high), "%s cannot be %q", name, strictyaml.Resolve(n).Value)
+			r.Fail(n, "must be from "+strictyaml.FormatDuration(low)+" to "+strictyaml.FormatDuration(high), "%s cannot be %q", name, strictyaml.Resolve(n).Value)
 			*to = low
 		}
 	}}
@@ -192,7 +192,7 @@ func (r *reader) name(n *yaml.Node) string {
 		return ""
 	}
 	if s == "" || len(s) > 64 || strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
-		r.Fail(n, "a name has 1 to 64 letters, digits, dots, hyphens and underscores", "name cannot be %s", strictyaml.Quote(s))
+		r.Fail(n, "must be 1 to 64 letters, digits, dots, hyphens and underscores", "name cannot be %s", strictyaml.Quote(s))
 	}
 	if slices.ContainsFunc(r.drafts, func(d *draft) bool { return d.Name == s }) {
 		r.Fail(n, "names must be unique", "component %s already exists", strictyaml.Quote(s))

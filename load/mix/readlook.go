@@ -38,7 +38,7 @@ func (r *reader) words(name string, to *[]string, example, of string, valid func
 		for _, each := range r.Sequence(n, name, "write a list: ["+example+"]", "") {
 			s, ok := r.Text(each, "an entry of "+name)
 			if ok && !valid(s) {
-				r.Fail(each, "they consist of "+of, "an entry of %s cannot be %s", name, strictyaml.Quote(s))
+				r.Fail(each, "must consist of "+of, "an entry of %s cannot be %s", name, strictyaml.Quote(s))
 			}
 			if len(s) > most {
 				r.Fail(each, fmt.Sprintf("at most %d are allowed", most), "an entry of %s has %d bytes", name, len(s))

@@ -61,7 +61,7 @@ func TestSpread(t *testing.T) {
 			t.Errorf("%s: %d addresses in %d networks, want %d in %d", test.name, len(clients), len(networks), test.addresses, test.networks)
 		}
 		if shared := in(networks, networksOf(visitors, test.prefix)); shared != test.shared {
-			t.Errorf("%s: visitors are in %d of the networks, want %d", test.name, shared, test.shared)
+			t.Errorf("%s: %d networks have visitors, want %d", test.name, shared, test.shared)
 		}
 		for a, list := range clients {
 			if len(list) != test.requests {
@@ -121,7 +121,7 @@ func TestOver(t *testing.T) {
 					t.Errorf("%v is the address of a client of the log, or not public", a)
 				}
 				if at := time.UnixMicro(list[0].Time).Sub(began); at < 10*time.Minute || at > 11*time.Minute {
-					t.Errorf("%v begins after %v, want 10 minutes and a little", a, at)
+					t.Errorf("%v begins after %v, want just over 10 minutes", a, at)
 				}
 			}
 			if share == 0 && seed == 0 {
@@ -158,10 +158,10 @@ func TestPopulation(t *testing.T) {
 	for n := range 10_000 {
 		a := p.Next()
 		if b := again.Next(); a != b {
-			t.Fatalf("client %d is %v and %v", n, a, b)
+			t.Fatalf("client %d: addresses %v and %v", n, a, b)
 		}
 		if clients[a] || a.IsPrivate() || !a.IsGlobalUnicast() {
-			t.Fatalf("client %d is %v, which is taken or not public", n, a)
+			t.Fatalf("client %d: address %v is taken or not public", n, a)
 		}
 		clients[a] = true
 	}
@@ -174,6 +174,6 @@ func TestPopulation(t *testing.T) {
 		between(t, fmt.Sprintf("clients of the largest network of length %d", prefix), float64(most), 20, 2500)
 	}
 	if got, want := p.Next().String(), "80.234.238.193"; got != want {
-		t.Errorf("client 10,000 is %s, want %s: results of others would change", got, want)
+		t.Errorf("client 10,000 is %s, want %s: earlier results would not be reproducible", got, want)
 	}
 }
