@@ -1,4 +1,4 @@
-# check runs all that a release must pass, test the tests alone.
+# check runs everything that a release must pass; test runs only the tests.
 .PHONY: check test
 
 check:

@@ -21,8 +21,8 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// The PoP of docker-compose.yml refuses an attacker on all nodes and nobody else, also while a node and a
-// memcached are down.
+// The PoP of docker-compose.yml refuses an attacker on all nodes and no other client, even while a node
+// and a memcached are down.
 //
 // No image is pulled: standin_test.go describes the images that run instead.
 func TestCompose(t *testing.T) {
@@ -107,7 +107,7 @@ func TestCompose(t *testing.T) {
 	before := p.keys()
 	p.docker("start", "-a", p.container("keys"))
 	if after := p.keys(); after != before {
-		t.Errorf("the keys have changed to\n%s\nfrom\n%s", after, before)
+		t.Errorf("keys\n%s\nwant\n%s", after, before)
 	}
 	if got := len(regexp.MustCompile(`(?m)^-rw-------.* 65532 +65532 `).FindAllString(before, -1)); got != 2 {
 		t.Errorf("the keys are not two files that only nodes can read:\n%s", before)
@@ -131,8 +131,8 @@ func TestCompose(t *testing.T) {
 
 var nodes = []string{"edge-1", "edge-2", "edge-3"}
 
-// project is the name of the test's PoP. A machine runs one at a time, so a test can remove what a killed one
-// has left.
+// project is the name of the test's PoP. A machine runs one at a time, so a test can remove the leftovers of a killed
+// one.
 const project = "edge-compose-test"
 
 // A dockerPoP is a PoP that runs under Docker.
@@ -264,12 +264,12 @@ func (p *dockerPoP) waitHealthy() {
 	})
 }
 
-// composeTool returns the command of Docker Compose. Without an engine the test is skipped. Without the command
-// it is harness.Unavailable.
+// composeTool returns the command of Docker Compose. Without a Docker engine it skips the test; without the
+// command it calls harness.Unavailable.
 func composeTool(t *testing.T) []string {
 	t.Helper()
 	if out, err := command(t, nil, nil, "docker", "info"); err != nil {
-		t.Skipf("no Docker engine runs here: %v\n%s", err, out)
+		t.Skipf("no Docker engine is running: %v\n%s", err, out)
 	}
 	for _, tool := range [][]string{{"docker-compose"}, {"docker", "compose"}} {
 		if _, err := command(t, nil, nil, tool[0], append(tool[1:], "version")...); err == nil {

@@ -26,7 +26,7 @@ var buildEdge = sync.OnceValues(func() (binary string, err error) {
 	}
 	m := regexp.MustCompile(`(?m)^RUN (.*go build .*-o )(\S+)( .*)$`).FindStringSubmatch(string(text))
 	if m == nil {
-		return "", errors.New("the Dockerfile builds nothing")
+		return "", errors.New("the Dockerfile has no go build command")
 	}
 	binary = filepath.Join(buildDir, "edge")
 	if out, err := exec.Command("sh", "-c", "cd .. && "+m[1]+binary+m[3]).CombinedOutput(); err != nil {

@@ -115,7 +115,7 @@ func TestFiveLines(t *testing.T) {
 }
 
 // newHAProxy starts a node and HAProxy with the configuration for it, as it is shipped. If patient, HAProxy
-// nginx waits for the node even on a busy machine, and reports what the origin answers to logins.
+// waits for the node even on a busy machine, and reports what the origin answers to logins.
 func newHAProxy(t *testing.T, patient bool) *sidecar {
 	s := newSidecar(t)
 	s.proxy = harness.ReservePort(t)
@@ -162,7 +162,7 @@ func newCaddy(t *testing.T, changes ...string) *sidecar {
 // Caddy runs with its shipped configuration, which cannot report the origin's answers.
 func TestCaddy(t *testing.T) {
 	t.Parallel()
-	newCaddy(t, "50ms", "2m").testRefused() // nginx waits for the node even on a busy machine
+	newCaddy(t, "50ms", "2m").testRefused() // Caddy waits for the node even on a busy machine
 	s := newCaddy(t)
 	s.testUnchanged()
 	s.testFaults()

@@ -109,7 +109,7 @@ func (s *sidecar) ship(file string, changes ...string) (written string) {
 	return s.write(filepath.Base(file), text)
 }
 
-// startNode starts the node, or starts it again.
+// startNode starts or restarts the node.
 func (s *sidecar) startNode() {
 	s.t.Helper()
 	s.node = harness.Start(s.t, exec.Command(s.edge, s.flags...))
@@ -139,7 +139,7 @@ func (s *sidecar) startProxy(name string, args ...string) {
 	})
 }
 
-// by returns a client with an address of its own: 127.0.0.n.
+// by returns a client with the address 127.0.0.n.
 func (s *sidecar) by(n int) *http.Client {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(n))}}
 	tr := &http.Transport{DialContext: dialer.DialContext, DisableCompression: true}

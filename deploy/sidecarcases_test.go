@@ -98,7 +98,7 @@ func (s *sidecar) exceed(c *http.Client, method, path string, want int, headers 
 			return resp, err
 		}
 	}
-	s.t.Fatalf("all requests for %s pass", path)
+	s.t.Fatalf("all requests for %s passed", path)
 	return nil, nil
 }
 
