@@ -40,21 +40,21 @@ func TestBystanders(t *testing.T) {
 `)}, entries)
 		client, network := got.Rules[0], got.Rules[1]
 		if client.Bystanders != nil {
-			t.Errorf("a rule by client has %+v", client.Bystanders)
+			t.Errorf("the rule by client has bystanders: %+v", client.Bystanders)
 		}
 		if diff := cmp.Diff(&analysis.Bystanders{Requests: 2, Clients: 1}, network.Bystanders); diff != "" || network.Refused <= 2 {
-			t.Errorf("%+v: bystanders of the network (-want +got), of %d refused requests:\n%s", o, network.Refused, diff)
+			t.Errorf("%+v: %d refused, bystanders of the network (-want +got):\n%s", o, network.Refused, diff)
 		}
 		var b bytes.Buffer
 		if err := got.Document().WriteText(&b); err != nil || strings.Count(b.String(), "bystanders ") != 1 {
-			t.Errorf("the report does not tell of bystanders once: %v\n%s", err, b.String())
+			t.Errorf("bystanders are not in the report exactly once: error %v\n%s", err, b.String())
 		}
 	}
 }
 
-// The number of goroutines that share the networks changes nothing, even if a client is a wider network than
-// those that rules count by.
-func TestNetworksAreTheSameOnAnyNumberOfCores(t *testing.T) {
+// The result does not depend on the number of goroutines, even if a client is a wider network than those that
+// rules count by.
+func TestNetworksOnSeveralCores(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	var log []accesslog.Entry
 	for i := range 6000 {
@@ -78,7 +78,7 @@ func TestNetworksAreTheSameOnAnyNumberOfCores(t *testing.T) {
 			t.Fatalf("%d requests are refused, %d by the networks of 16 bits", want.Refused, wide.Refused)
 		}
 		if diff := cmp.Diff(want, on(5)); diff != "" {
-			t.Errorf("clients of %+v: five cores find something else than one:\n%s", prefix, diff)
+			t.Errorf("clients of %+v (-one core +five):\n%s", prefix, diff)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // A PoP that defers the requests of cold keys decides, counts and mitigates like one that counts each request
 // at once.
-func TestDeferredRequestsChangeNothing(t *testing.T) {
+func TestDeferredRequests(t *testing.T) {
 	dir := t.TempDir()
 	clients := []byte{1, 1, 2, 8, 9}
 	for i := range byte(30) {

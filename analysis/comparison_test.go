@@ -65,7 +65,7 @@ deny: [192.0.2.1]
 `
 )
 
-// A comparison shows who is refused by one set of rules and not by the other.
+// A comparison shows which clients one set of rules refuses and the other does not.
 func TestComparison(t *testing.T) {
 	most := uint64(10)
 	got := compare(t, analysis.ComparisonOptions{Rules: parse(t, newRules), Base: parse(t, oldRules), MaxNewlyRefused: &most}, story())
@@ -95,15 +95,15 @@ func TestComparison(t *testing.T) {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
 	if err := got.Check(); err == nil {
-		t.Error("11 requests are newly refused and 10 may be: no error")
+		t.Error("11 requests newly refused with a maximum of 10: no error")
 	}
 	most = 11
 	if err := got.Check(); err != nil {
-		t.Errorf("11 requests are newly refused and 11 may be: %v", err)
+		t.Errorf("11 requests newly refused with a maximum of 11: %v", err)
 	}
 	same := compare(t, analysis.ComparisonOptions{Rules: parse(t, oldRules), Base: parse(t, oldRules)}, story())
 	if same.NewlyRefused.Requests != 0 || same.NewlyAllowed.Requests != 0 || same.Refused != 23 || same.Check() != nil {
-		t.Errorf("the same rules differ: %+v", same)
+		t.Errorf("equal rules decide differently: %+v", same)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestComparisonTexts(t *testing.T) {
 	for name, write := range map[string]func(io.Writer) error{"text": r.Document().WriteText, "Markdown": r.Document().WriteMarkdown} {
 		var b strings.Builder
 		if err := write(&b); err != nil || !strings.Contains(b.String(), "PoP: 3 nodes, 1 shard") {
-			t.Errorf("the %s does not say what the PoP is like: %v\n%s", name, err, b.String())
+			t.Errorf("the %s does not describe the PoP: error %v\n%s", name, err, b.String())
 		}
 	}
 	r.PoP.Nodes = 1
@@ -131,7 +131,7 @@ func TestComparisonTexts(t *testing.T) {
 	goldenJSON(t, "comparison.json", r)
 	for _, b := range append(text.Bytes(), markdown.Bytes()...) {
 		if b < ' ' && b != '\n' {
-			t.Fatalf("byte %q is written as a client sent it", b)
+			t.Fatalf("byte %q is not escaped", b)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func requestsOf(client string, n int, at, every time.Duration) (entries []access
 	return entries
 }
 
-// A report shows who is refused, from when on, and for how long.
+// A report shows which clients are refused, since when, and for how long.
 func TestEnforcement(t *testing.T) {
 	entries := requestsOf("7", 15, 0, time.Second) // the 11th exceeds the limit, for 55 s
 	entries = append(entries, requestsOf("8", 10, 20*time.Second, time.Millisecond)...)
@@ -96,14 +96,14 @@ func TestEnforcement(t *testing.T) {
 
 const perMinute = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}], mitigation_timeout: 1m}]"
 
-// A rule that fails closed refuses the requests that come while its shard is lost, and no others. The failure
-// is the cause: exact counts are never lost.
+// A rule that fails closed refuses requests exactly while its shard is lost. The failure is the cause, because
+// exact counts are never lost.
 func TestRulesThatFailClosed(t *testing.T) {
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 1m}], on_failure: closed}]")
 	entries := requestsOf("1", 20, 0, time.Second)
 	got := enforce(t, analysis.EnforcementOptions{Rules: rules}, entries)
 	if got.Refused != 0 || got.Rules[0].ExactRefused != 0 || got.WronglyAllowed.Requests != 0 {
-		t.Errorf("nothing is lost: %d refused, by exact counts %d, wrongly allowed %+v", got.Refused, got.Rules[0].ExactRefused, got.WronglyAllowed)
+		t.Errorf("without a loss: %d refused, by exact counts %d, wrongly allowed %+v", got.Refused, got.Rules[0].ExactRefused, got.WronglyAllowed)
 	}
 	got = enforce(t, analysis.EnforcementOptions{Rules: rules, PoP: analysis.PoPOptions{Losses: []analysis.Loss{{At: 10 * time.Second, For: 5 * time.Second}}}}, entries)
 	want := analysis.Disagreement{Requests: 5, Clients: 1, ByCause: analysis.ByCause{Failure: 5}}
@@ -124,7 +124,7 @@ func TestCausesOfWrongDecisions(t *testing.T) {
 		entries          []accesslog.Entry
 		refused, allowed analysis.Disagreement
 	}{
-		{"a steady client is estimated rightly", late, requestsOf("1", 100, 0, 10*time.Second), analysis.Disagreement{}, analysis.Disagreement{}},
+		{"a steady client is estimated correctly", late, requestsOf("1", 100, 0, 10*time.Second), analysis.Disagreement{}, analysis.Disagreement{}},
 		{
 			"8 requests at the beginning of a window weigh 4 in the middle of the next one",
 			analysis.PoPOptions{}, append(requestsOf("1", 8, 0, time.Millisecond), requestsOf("1", 8, 90*time.Second, time.Millisecond)...),

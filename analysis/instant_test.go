@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// naive counts by remembering everything and scanning all of it.
+// naive counts by keeping all requests and scanning them.
 type naive struct {
 	rule    *rule.Rule
 	counted map[string][]int64
@@ -49,8 +49,8 @@ func (n *naive) refuses(client string, t int64) bool {
 	return false
 }
 
-// Exact counts decide like a counter that remembers everything.
-func TestExactCountsAreExact(t *testing.T) {
+// Exact counts decide like a counter that keeps all requests.
+func TestExactCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := rapid.SampledFrom([]string{
 			"[{threshold: 3, period: 2s}]", "[{threshold: 2, period: 1s}, {threshold: 4, period: 5s}]", "[{threshold: 1, period: 3s}]",
@@ -89,9 +89,9 @@ func instantly(rules *rule.Set) func(*accesslog.Entry) [ways]outcome {
 	}
 }
 
-// likeANode returns a function that decides each request in turn as an instantPoP does. It fails t unless the
+// likeNode returns a function that decides each request in turn as an instantPoP does. It fails t unless the
 // code of nodes, which a Simulation runs, decides the same.
-func likeANode(t *rapid.T, file string) func(*accesslog.Entry) outcome {
+func likeNode(t *rapid.T, file string) func(*accesslog.Entry) outcome {
 	set, err := rule.Load(file)
 	if err != nil {
 		t.Fatal(err)
@@ -169,10 +169,10 @@ func drawEntries(t *rapid.T, n int, clients []byte) (log []accesslog.Entry) {
 }
 
 // An instantPoP decides like the code of nodes, which a Simulation runs.
-func TestInstantPoPIsLikeANode(t *testing.T) {
+func TestInstantPoPEqualsNode(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		decide := likeANode(t, drawRules(t, dir))
+		decide := likeNode(t, drawRules(t, dir))
 		for _, e := range drawEntries(t, 150, []byte{1, 1, 1, 2, 8, 9}) {
 			decide(&e)
 		}

@@ -30,13 +30,13 @@ func TestMemoryDependsOnActiveClients(t *testing.T) {
 		shard.grow() // removes expired counters
 		items += shard.taken + len(shard.records)
 		if n := len(shard.counters); n > 2*fewestCounters {
-			t.Errorf("a shard has places for %d counters, of which it needs %d", n, shard.taken)
+			t.Errorf("a shard has room for %d counters, but holds %d", n, shard.taken)
 		}
 	}
 	// There are 2.5 clients a second. Each has one or two counters for 26 s and a record for 15 s. Expired
 	// records are only removed when there are many.
 	if most := 3*27*3 + 2*(fewestCounters+3*16); items == 0 || items > most {
-		t.Errorf("%d items are in the shards, want %d at most", items, most)
+		t.Errorf("%d items in the shards, want at most %d", items, most)
 	}
 	if n := s.spread.connections.len(); n == 0 || n > 3*120 {
 		t.Errorf("%d connections, want those of two minutes", n)

@@ -278,7 +278,7 @@ func TestSimulationEqualsNode(t *testing.T) {
 	}
 	for _, want := range []string{" passed", " allowed", " denied", "all blocked", "login blocked", "key blocked", "hidden shadow_banned", "host closed", "watched logged"} {
 		if all[want] < 20 {
-			t.Errorf("%v requests were %q: the test says less than it should; there were %v", all[want], want, all)
+			t.Errorf("only %v requests were %q, so the test is too weak: %v", all[want], want, all)
 		}
 	}
 }
@@ -287,7 +287,7 @@ func TestSimulationEqualsNode(t *testing.T) {
 func TestSimulationEqualsNodeOnTraces(t *testing.T) {
 	files, err := filepath.Glob(trace.Shared(t, "traces", "*.tsv.gz"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("there are no traces: %v", err)
+		t.Fatalf("no traces: %v", err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".tsv.gz"), func(t *testing.T) {

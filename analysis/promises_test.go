@@ -61,9 +61,9 @@ func drawnPoP(t *rapid.T) analysis.PoPOptions {
 	return o
 }
 
-// A client whose estimate never exceeds the threshold, with nothing lost and nothing late, is never refused,
-// whatever is lost or late.
-func TestInnocentsPassWhateverFails(t *testing.T) {
+// A client whose estimate would never exceed the threshold without lag or loss is never refused, whatever the lag
+// or loss.
+func TestInnocentClientsPass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		times := paced(t)
 		limit := counter.Limit{Period: 5e6, Layout: counter.Plain}
@@ -84,7 +84,7 @@ func TestInnocentsPassWhateverFails(t *testing.T) {
 	})
 }
 
-// If nothing is late, a key passes at most 2·threshold + 1 requests in any period.
+// Without lag, a key passes at most 2·threshold + 1 requests in any period.
 func TestPassedRequestsAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		times := paced(t)
@@ -104,7 +104,7 @@ func TestPassedRequestsAreBounded(t *testing.T) {
 				}
 			}
 			if n > 2*threshold+1 {
-				t.Fatalf("%d requests pass in 5 s, %d at most may", n, 2*threshold+1)
+				t.Fatalf("%d requests pass in 5 s, want at most %d", n, 2*threshold+1)
 			}
 		}
 	})

@@ -13,13 +13,13 @@ import (
 func TestPseudonyms(t *testing.T) {
 	name := analysis.Pseudonyms([]byte("a key"))
 	if a, b := name("192.0.2.1"), name("192.0.2.2"); a == b || a != name("192.0.2.1") || a != analysis.Pseudonyms([]byte("a key"))("192.0.2.1") {
-		t.Errorf("%s and %s: names are not told apart, or not the same each time", a, b)
+		t.Errorf("pseudonyms %s and %s are equal or not stable", a, b)
 	}
 	if got, want := name("192.0.2.1"), "client-72ec07d2e3abea38"; got != want {
-		t.Errorf("with this key the name is %s, want %s as openssl says", got, want)
+		t.Errorf("pseudonym %s, want %s, which openssl computed", got, want)
 	}
 	if a, b := analysis.Pseudonyms(nil)("x"), analysis.Pseudonyms(nil)("x"); a == b {
-		t.Error("without a key two runs have the same names")
+		t.Error("two runs without a key have the same pseudonyms")
 	}
 	report := sweep(t, office(), analysis.SweepOptions{ReportOptions: analysis.ReportOptions{Name: name}})
 	asJSON, err := json.Marshal(report)
@@ -32,7 +32,7 @@ func TestPseudonyms(t *testing.T) {
 	}
 	for format, out := range map[string]string{"JSON": string(asJSON), "text": text.String()} {
 		if strings.Contains(out, "203.0.113.") || !strings.Contains(out, name("203.0.113.3")) {
-			t.Errorf("the %s does not hold pseudonyms alone:\n%s", format, out)
+			t.Errorf("the %s contains an address, or lacks a pseudonym:\n%s", format, out)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Each client without an address gets one in its own network, even if a large network is one client.
-func TestAddressesOfClientsWithout(t *testing.T) {
+func TestClientsWithoutAddress(t *testing.T) {
 	clients := []string{"0", "1", "2", "256", "65536", "7", "007", "36028797018963967", "36028797018963968", "example.com", "-", "a user"}
 	for _, prefix := range []rule.ClientPrefix{{}, {IPv6: 48}, {IPv6: 128}} {
 		seen := map[string]string{}
@@ -17,7 +17,7 @@ func TestAddressesOfClientsWithout(t *testing.T) {
 			req := new(requests).of(&accesslog.Entry{Client: client})
 			req.Canonicalize(prefix)
 			if !req.Addr.IsPrivate() {
-				t.Errorf("client %s has %v, which somebody may have", client, req.Addr)
+				t.Errorf("client %s has %v, want a private address", client, req.Addr)
 			}
 			addr := req.Client().String()
 			if other, known := seen[addr]; known {
@@ -41,6 +41,6 @@ func TestHeadersOfAnEntry(t *testing.T) {
 		}
 	}
 	if req := r.of(&accesslog.Entry{}); req.Header != nil {
-		t.Errorf("header of an entry without: %v", req.Header)
+		t.Errorf("header %v of an entry without header fields", req.Header)
 	}
 }

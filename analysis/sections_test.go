@@ -40,7 +40,7 @@ func html(t *testing.T, d page.Document) (raw, text string) {
 	}
 }
 
-// hostile is office with paths of an attacker who hopes that somebody opens the report.
+// hostile is office with paths that attack readers of the report.
 func hostile() []accesslog.Entry {
 	log := office()
 	for i := range log {
@@ -64,11 +64,11 @@ func TestSweepPage(t *testing.T) {
 		name("203.0.113.3") + ` /</script><script>alert(1)</script>`, "10,999 (88.7%)", "ip+path in 1h",
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the page does not say %q", want)
+			t.Errorf("the page lacks %q", want)
 		}
 	}
 	if strings.Contains(raw, "203.0.113.") || strings.Contains(raw, "<script") {
-		t.Error("the page holds an address, or the script of a path")
+		t.Error("the page contains an address, or a path's script")
 	}
 	if raw, _ := html(t, sweep(t, nil, analysis.SweepOptions{}).Document()); strings.Contains(raw, "NaN") {
 		t.Error("the page of an empty log has invalid figures")
@@ -95,11 +95,11 @@ func TestAccuracyPage(t *testing.T) {
 	_, text := html(t, report.Document(traffic.Timeline()))
 	for _, want := range []string{"21,181", "50 requests in 1m", "1,000 requests in 1h", "Traffic", "Error against memory", "sub_windows_60_whole", "packed_auto", "not beaten"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the page does not say %q", want)
+			t.Errorf("the page lacks %q", want)
 		}
 	}
 	if _, text := html(t, report.Document(figure.Timeline{})); strings.Contains(text, "Traffic") {
-		t.Error("there is a plot of traffic that was not gathered")
+		t.Error("the page has a plot without traffic")
 	}
 }
 
@@ -135,11 +135,11 @@ func TestEnforcementPage(t *testing.T) {
 		raw, text := html(t, test.document)
 		for _, want := range test.want {
 			if !strings.Contains(text, want) {
-				t.Errorf("the page of the %s does not say %q", title, want)
+				t.Errorf("the page of the %s lacks %q", title, want)
 			}
 		}
 		if strings.Contains(raw, "203.0.113.") || strings.Contains(raw, "<script") {
-			t.Errorf("the page of the %s holds an address, or the script of a path", title)
+			t.Errorf("the page of the %s contains an address, or a path's script", title)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // For rules whose keys are shared by clients, an instantPoP decides like a node.
-func TestInstantPoPIsLikeANodeBySharedKeys(t *testing.T) {
+func TestInstantPoPWithSharedKeys(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "labels.txt"), []byte("10.0.0.0/15 one\n10.1.0.0/17 two\n2001:db8::/33 one\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestInstantPoPIsLikeANodeBySharedKeys(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		decide := likeANode(t, filepath.Join(dir, "rules.yaml"))
+		decide := likeNode(t, filepath.Join(dir, "rules.yaml"))
 		now := int64(1e15)
 		steps := rapid.SampledFrom([]*rapid.Generator[int64]{
 			rapid.Int64Range(-100e3, 400e3), rapid.Int64Range(-600e3, 700e3), rapid.SampledFrom([]int64{0, 0, 500e3, 1e6, 11e6, 700e6}),

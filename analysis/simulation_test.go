@@ -40,12 +40,12 @@ func passes(verdicts []limit.Verdict) (n int) {
 	return n
 }
 
-// Nodes that know everything at once decide like one node, wherever the counts are.
-func TestNodesWithoutLagAreLikeOne(t *testing.T) {
+// Nodes without lag decide like one node, whichever shards hold the counts.
+func TestNodesWithoutLag(t *testing.T) {
 	rules, entries := parse(t, manyRules), bursts(7, 6000)
 	want := decide(t, analysis.PoPOptions{}, rules, entries)
 	if n := passes(want); n < 1000 || n > 5000 {
-		t.Fatalf("%d of 6000 requests pass: the test says less than it should", n)
+		t.Fatalf("%d of 6000 requests pass, so the test is too weak", n)
 	}
 	for name, o := range map[string]analysis.PoPOptions{
 		"4 nodes, by connection": {Nodes: 4, Shards: 1},
@@ -66,7 +66,7 @@ func TestSimulationIsDeterministic(t *testing.T) {
 	}
 	first := decide(t, o, rules, entries)
 	if diff := cmp.Diff(first, decide(t, o, rules, entries)); diff != "" {
-		t.Errorf("the same twice (-first +second):\n%s", diff)
+		t.Errorf("two equal runs (-first +second):\n%s", diff)
 	}
 	o.Seed++
 	if slices.Equal(first, decide(t, o, rules, entries)) {
@@ -87,7 +87,7 @@ func TestPassedRequestsWithLag(t *testing.T) {
 		{"none", analysis.PoPOptions{Nodes: 2}, 11, 11},
 		{"counts are sent after a second", analysis.PoPOptions{Lag: time.Second}, 11, 11},
 		{"counts are sent after a second by two nodes", analysis.PoPOptions{Nodes: 2, Spread: analysis.ByRequest, Lag: time.Second}, 22, 22},
-		{"nobody learns anything in time", analysis.PoPOptions{Nodes: 2, Spread: analysis.ByRequest, Lag: time.Minute}, 22, 22},
+		{"counts are sent after the end", analysis.PoPOptions{Nodes: 2, Spread: analysis.ByRequest, Lag: time.Minute}, 22, 22},
 	} {
 		if n := passes(decide(t, tt.o, rules, flood)); n < tt.low || n > tt.high {
 			t.Errorf("%s: %d requests pass, want %d to %d", tt.name, n, tt.low, tt.high)
@@ -96,7 +96,7 @@ func TestPassedRequestsWithLag(t *testing.T) {
 }
 
 // A node with many pending counts does not wait for the lag, and drops none.
-func TestManyCountsAreSentSooner(t *testing.T) {
+func TestManyPendingCounts(t *testing.T) {
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1h}]}]")
 	entries := requestsOf("0", 11, 0, 0)
 	for i := range 9000 {
@@ -118,7 +118,7 @@ func TestPassedRequestsWithSkew(t *testing.T) {
 	o.Skew = 4 * time.Second // one clock is at 7 s, the other at 11 s
 	apart := passes(decide(t, o, rules, entries))
 	if together != 11 || apart <= together || apart > 22 {
-		t.Errorf("%d requests pass with the same clocks, want 11; %d with clocks that are apart, want more, and 22 at most", together, apart)
+		t.Errorf("%d requests pass with equal clocks, want 11; %d with skewed clocks, want 12 to 22", together, apart)
 	}
 }
 
@@ -133,16 +133,16 @@ func TestLosses(t *testing.T) {
 	}{
 		{"nothing is lost", analysis.PoPOptions{}, requestsOf("1", 30, 0, time.Second), 11},
 		{
-			"one node remembers what it has heard", analysis.PoPOptions{Losses: []analysis.Loss{{At: 5 * time.Second}}},
+			"one node keeps the counts that it has read", analysis.PoPOptions{Losses: []analysis.Loss{{At: 5 * time.Second}}},
 			requestsOf("1", 30, 0, time.Second), 11,
 		},
 		{
-			"the counts of one shard go, and those that are sent from then on are with the other",
+			"one of two shards is lost, and later counts go to the other",
 			analysis.PoPOptions{Shards: 2, Losses: []analysis.Loss{{Shard: 0, At: 5 * time.Second}, {Shard: 1, At: 25 * time.Second}}},
 			requestsOf("1", 30, 0, time.Second), 11,
 		},
 		{
-			"who is stopped already stays so", analysis.PoPOptions{Losses: []analysis.Loss{{At: 20 * time.Second, For: time.Second}}},
+			"a mitigated client stays mitigated", analysis.PoPOptions{Losses: []analysis.Loss{{At: 20 * time.Second, For: time.Second}}},
 			requestsOf("1", 30, 0, time.Second), 11,
 		},
 	} {
@@ -159,7 +159,7 @@ func TestLosses(t *testing.T) {
 		seen[passes(decide(t, o, rules, entries))] = true
 	}
 	if diff := cmp.Diff(map[int]bool{11: true, 21: true}, seen); diff != "" {
-		t.Errorf("requests that pass if the next connection is with the same node, and with another (-want +got):\n%s", diff)
+		t.Errorf("requests that pass if the next connection is to the same node, or to the other (-want +got):\n%s", diff)
 	}
 
 	closed := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 1h}], on_failure: closed}]")
@@ -189,7 +189,7 @@ func TestBadPoP(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 		if _, err := analysis.NewEnforcer(analysis.EnforcementOptions{Rules: rules, PoP: o}); err == nil {
-			t.Errorf("%s: the enforcer has no error", name)
+			t.Errorf("%s: no error from NewEnforcer", name)
 		}
 	}
 	packed := parse(t, strings.Replace(perMinute, "period", "sub_windows: 6, period", 1))
@@ -214,10 +214,10 @@ func TestParseLoss(t *testing.T) {
 			t.Errorf("ParseLoss(%q) = %v, %v, want %v", text, got, err, want)
 		}
 		if strings.TrimPrefix(got.String(), "1@") != text {
-			t.Errorf("ParseLoss(%q) is written %v", text, got)
+			t.Errorf("ParseLoss(%q).String() = %v", text, got)
 		}
 		if again, err := analysis.ParseLoss(got.String()); err != nil || again != got {
-			t.Errorf("ParseLoss(%q) = %v, %v, want what it was made of", got.String(), again, err)
+			t.Errorf("ParseLoss(%q) = %v, %v, want %v", got.String(), again, err, got)
 		}
 	}
 	for _, text := range []string{"", "x", "-1s", "10m+", "10m+-1s", "10m+0s", "0@10m", "a@10m", "1@"} {

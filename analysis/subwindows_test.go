@@ -21,7 +21,7 @@ import (
 
 // rewriteSubWindows computes the figures of docs/accuracy.md about sub-windows under enforcement. It plays five
 // real traces about 80 times each, which takes minutes.
-var rewriteSubWindows = flag.String("sub-windows", "", "write what sub-windows do under enforcement to this `file`, and a plot beside it")
+var rewriteSubWindows = flag.String("sub-windows", "", "write the effect of sub-windows under enforcement to this `file`, and a plot beside it")
 
 var traces = []string{"bplogs", "airisdata", "esnote_2017", "srhegde", "xzymo"}
 
@@ -48,20 +48,20 @@ func entries(t *testing.T, name string) []accesslog.Entry {
 	return all
 }
 
-// An exactly decides by exact counts, as a PoP enforces a limit: from the time when a client exceeds it until
-// no more than the threshold are left in the period, the client is refused and not counted.
-type exactly struct {
+// exactDecisions are those of a PoP with exact counts: from the time when a client exceeds the limit until no more
+// than the threshold are left in the period, the client is refused and not counted.
+type exactDecisions struct {
 	refused   []bool          // by request
 	innocents map[string]bool // clients that never exceed the limit, with all their requests counted
 	attack    int             // refused requests
 }
 
-func enforceExactly(all []accesslog.Entry, l accuracy.Limit, timeout time.Duration) exactly {
+func enforceExactly(all []accesslog.Entry, l accuracy.Limit, timeout time.Duration) exactDecisions {
 	type client struct {
 		passed, all exact.Log
 		until       int64
 	}
-	x := exactly{refused: make([]bool, len(all)), innocents: map[string]bool{}}
+	x := exactDecisions{refused: make([]bool, len(all)), innocents: map[string]bool{}}
 	clients := map[string]*client{}
 	for i := range all {
 		e := &all[i]
@@ -84,14 +84,14 @@ func enforceExactly(all []accesslog.Entry, l accuracy.Limit, timeout time.Durati
 	return x
 }
 
-// A played has the decisions of a PoP compared with the exact ones.
-type played struct {
+// An errorCount compares the decisions of a PoP with the exact ones.
+type errorCount struct {
 	requests, wronglyRefused, wronglyPassed, attack int
 	innocents                                       int // refused clients
 	innocentRequests                                int
 }
 
-func (p *played) add(o played) {
+func (p *errorCount) add(o errorCount) {
 	p.requests += o.requests
 	p.wronglyRefused += o.wronglyRefused
 	p.wronglyPassed += o.wronglyPassed
@@ -100,12 +100,12 @@ func (p *played) add(o played) {
 	p.innocentRequests += o.innocentRequests
 }
 
-func (p played) wrongPct() float64 {
+func (p errorCount) wrongPct() float64 {
 	return 100 * float64(p.wronglyRefused+p.wronglyPassed) / float64(p.requests)
 }
 
-// enforced makes a PoP enforce a limit.
-func enforced(all []accesslog.Entry, x exactly, l accuracy.Limit, timeout time.Duration, subWindows string, nodes int) (p played, err error) {
+// enforced compares the decisions of a PoP that enforces a limit with the exact ones.
+func enforced(all []accesslog.Entry, x exactDecisions, l accuracy.Limit, timeout time.Duration, subWindows string, nodes int) (p errorCount, err error) {
 	rules, err := rule.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: r, characteristics: [ip], limits: [{threshold: %d, period: %ds, sub_windows: %s}], mitigation_timeout: %ds}]", l.Threshold, l.Period/1e6, subWindows, timeout/time.Second))
 	if err != nil {
 		return p, err
@@ -145,15 +145,15 @@ func TestSubWindowsUnderEnforcement(t *testing.T) {
 		pop            int
 		trace, setting string
 	}
-	sums := map[row]played{}
+	sums := map[row]errorCount{}
 	var mu sync.Mutex
-	add := func(pop int, trace, setting string, p played) {
+	add := func(pop int, trace, setting string, p errorCount) {
 		mu.Lock()
 		defer mu.Unlock()
-		for _, of := range []string{trace, "all"} {
-			sum := sums[row{pop, of, setting}]
+		for _, name := range []string{trace, "all"} {
+			sum := sums[row{pop, name, setting}]
 			sum.add(p)
-			sums[row{pop, of, setting}] = sum
+			sums[row{pop, name, setting}] = sum
 		}
 	}
 	var work sync.WaitGroup
@@ -164,7 +164,7 @@ func TestSubWindowsUnderEnforcement(t *testing.T) {
 			{Threshold: 10, Period: 10e6}, {Threshold: 20, Period: 60e6}, {Threshold: 50, Period: 60e6},
 			{Threshold: 100, Period: 60e6}, {Threshold: 300, Period: 900e6}, {Threshold: 1000, Period: 3600e6},
 		} {
-			exact := map[time.Duration]exactly{}
+			exact := map[time.Duration]exactDecisions{}
 			for i, pop := range pops {
 				x, known := exact[pop.timeout]
 				if !known {
@@ -227,11 +227,11 @@ func plot(bars []bar) string {
 	const row, left, perPct = 40, 130, 45
 	var b strings.Builder
 	fmt.Fprintf(&b, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 640 %d' font-family='sans-serif' font-size='12'>\n", 30+row*len(bars))
-	fmt.Fprintf(&b, "<rect width='100%%' height='100%%' fill='#fff'/>\n<text x='%d' y='16'>sub-windows: of an attack let through (dark), of all decisions wrong (light), in percent</text>\n", 8)
-	for i, each := range bars {
+	fmt.Fprintf(&b, "<rect width='100%%' height='100%%' fill='#fff'/>\n<text x='%d' y='16'>sub-windows: share of an attack let through (dark) and of wrong decisions (light), in percent</text>\n", 8)
+	for i, bar := range bars {
 		y := 28 + row*i
-		fmt.Fprintf(&b, "<text x='%d' y='%d' text-anchor='end'>%s</text>\n", left-8, y+17, each.name)
-		for j, pct := range []float64{each.letThrough, each.wrong} {
+		fmt.Fprintf(&b, "<text x='%d' y='%d' text-anchor='end'>%s</text>\n", left-8, y+17, bar.name)
+		for j, pct := range []float64{bar.letThrough, bar.wrong} {
 			width := int(pct * perPct)
 			fmt.Fprintf(&b, "<rect x='%d' y='%d' width='%d' height='12' fill='%s'/><text x='%d' y='%d'>%.2f</text>\n",
 				left, y+14*j, width, []string{"#1f4e79", "#9dc3e6"}[j], left+width+4, y+14*j+10, pct)
@@ -240,7 +240,7 @@ func plot(bars []bar) string {
 	return b.String() + "</svg>\n"
 }
 
-// With sub-windows fewer decisions are wrong. subWindowsDecideBetter plays one trace only.
+// subWindowsDecideBetter checks with one trace that fewer decisions are wrong with sub-windows.
 func subWindowsDecideBetter(t *testing.T) {
 	all, l := entries(t, "xzymo"), accuracy.Limit{Threshold: 20, Period: 60e6}
 	x := enforceExactly(all, l, 0)
@@ -253,6 +253,6 @@ func subWindowsDecideBetter(t *testing.T) {
 		wrong[setting] = p.wronglyRefused + p.wronglyPassed
 	}
 	if wrong["1"] == 0 || wrong["auto"] >= wrong["1"] {
-		t.Errorf("decisions that are wrong: %d with sub-windows, %d without", wrong["auto"], wrong["1"])
+		t.Errorf("wrong decisions: %d with sub-windows, %d without", wrong["auto"], wrong["1"])
 	}
 }

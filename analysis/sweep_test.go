@@ -176,15 +176,15 @@ func TestSweepSources(t *testing.T) {
 		change                func(*accesslog.Entry)
 		want                  []string
 	}{
-		{"a network of version 6", "ip", header(), []string{"<2001:db8:1:2::/64>"}},
-		{"an address of version 4", "ip", func(e *accesslog.Entry) { e.Client, e.Addr = "192.0.2.7", netip.MustParseAddr("192.0.2.7") }, []string{"<192.0.2.7>"}},
+		{"an IPv6 network", "ip", header(), []string{"<2001:db8:1:2::/64>"}},
+		{"an IPv4 address", "ip", func(e *accesslog.Entry) { e.Client, e.Addr = "192.0.2.7", netip.MustParseAddr("192.0.2.7") }, []string{"<192.0.2.7>"}},
 		{"a client without an address", "ip", func(e *accesslog.Entry) { e.Client, e.Addr = "host.example", netip.Addr{} }, []string{"<host.example>"}},
-		{"what is no person passes as it is", "host+path+method", func(e *accesslog.Entry) { e.Host, e.Path = "A.example:80", "/%61" }, []string{"a.example /a GET"}},
+		{"host, path and method are shown as they are", "host+path+method", func(e *accesslog.Entry) { e.Host, e.Path = "A.example:80", "/%61" }, []string{"a.example /a GET"}},
 		{"a header", "ip+header:x-api-key", header("X-Api-Key", "k1"), []string{"<2001:db8:1:2::/64> <k1>"}},
 		{"two values", "header:x-api-key", header("X-Api-Key", "k1", "X-Api-Key", "k2"), []string{"<k1>", "<k2>"}},
 		{"five values", "header:x-api-key", header("X-Api-Key", "1", "X-Api-Key", "2", "X-Api-Key", "3", "X-Api-Key", "4", "X-Api-Key", "5"), []string{"(several header:x-api-key)"}},
-		{"none", "header:x-api-key", header("X-Other", "k1"), []string{"(no header:x-api-key)"}},
-		{"an empty one", "header:x-api-key", header("X-Api-Key", ""), []string{"<>"}},
+		{"no value", "header:x-api-key", header("X-Other", "k1"), []string{"(no header:x-api-key)"}},
+		{"an empty value", "header:x-api-key", header("X-Api-Key", ""), []string{"<>"}},
 		{"a cookie", "cookie:sid", header("Cookie", "a=b; sid=7"), []string{"<7>"}},
 		{"a parameter", "query:q", func(e *accesslog.Entry) { e.Query = "q=a+b" }, []string{"<a b>"}},
 	} {
@@ -215,7 +215,7 @@ func TestSweepSkips(t *testing.T) {
 	}
 	report := sweep(t, office(), analysis.SweepOptions{Characteristics: [][]rule.Characteristic{set.Rules()[0].Characteristics}, Thresholds: []uint64{1}})
 	if c := report.Curves[0]; c.Clients != 0 || c.Cells[0].Refused != 0 || c.Recommended != 0 {
-		t.Errorf("%d clients and %d refusals of requests without the header, %d recommended", c.Clients, c.Cells[0].Refused, c.Recommended)
+		t.Errorf("requests without the header: %d clients, %d refused, %d recommended", c.Clients, c.Cells[0].Refused, c.Recommended)
 	}
 }
 
@@ -287,9 +287,9 @@ func TestSweepForgets(t *testing.T) {
 			send("now and then", 3)
 		}
 	}
-	// 1,000 clients come in the time of three windows.
+	// 1,000 clients send requests within three windows.
 	if got := s.Places(); got > 3*4096 {
-		t.Errorf("there are places for %d clients", got)
+		t.Errorf("room for %d clients", got)
 	}
 	for i := range 10 {
 		send(fmt.Sprint("once ", i), 5)
@@ -302,7 +302,7 @@ func TestSweepForgets(t *testing.T) {
 }
 
 // An empty log is not an error.
-func TestSweepOfNothing(t *testing.T) {
+func TestSweepOfEmptyLog(t *testing.T) {
 	report := sweep(t, nil, analysis.SweepOptions{})
 	var b bytes.Buffer
 	if err := report.Document().WriteText(&b); err != nil || len(report.Curves) != 4 || !strings.Contains(b.String(), "no request was counted") || strings.Contains(b.String(), "rules:") {

@@ -40,7 +40,7 @@ func refusedByNode(t *testing.T, log []accesslog.Entry, threshold uint64, period
 }
 
 // A cell refuses exactly the requests that a node would refuse.
-func TestSweepEqualsANode(t *testing.T) {
+func TestSweepEqualsNode(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		timeout time.Duration
@@ -62,41 +62,41 @@ func TestSweepEqualsANode(t *testing.T) {
 				}
 				log = append(log, e)
 			}
-			equalsANode(t, log, []uint64{2, 5, 9}, []time.Duration{4 * time.Second, time.Minute}, test.timeout)
+			equalsNode(t, log, []uint64{2, 5, 9}, []time.Duration{4 * time.Second, time.Minute}, test.timeout)
 		})
 	}
 }
 
 // The same holds for real traffic.
-func TestSweepEqualsANodeOnATrace(t *testing.T) {
+func TestSweepEqualsNodeOnTrace(t *testing.T) {
 	var log []accesslog.Entry
 	for _, a := range trace.Arrivals(t, "xzymo")[:20_000] {
 		log = append(log, accesslog.Entry{Time: a.Time, Client: strings.TrimRight(string(a.Client[:]), "\x00")})
 	}
-	equalsANode(t, log, []uint64{20}, []time.Duration{time.Minute}, 0)
+	equalsNode(t, log, []uint64{20}, []time.Duration{time.Minute}, 0)
 }
 
-func equalsANode(t *testing.T, log []accesslog.Entry, thresholds []uint64, periods []time.Duration, timeout time.Duration) {
+func equalsNode(t *testing.T, log []accesslog.Entry, thresholds []uint64, periods []time.Duration, timeout time.Duration) {
 	report := sweep(t, log, analysis.SweepOptions{Thresholds: thresholds, Periods: periods, MitigationTimeout: timeout, ReportOptions: analysis.ReportOptions{Top: 1000}})
 	for i, period := range periods {
 		for j, threshold := range thresholds {
 			want := refusedByNode(t, log, threshold, period, timeout)
 			cell := report.Curves[i].Cells[j]
 			if len(want) == 0 || cell.Clients != len(want) {
-				t.Errorf("%d in %v: %d clients are refused something, a node refuses %d", threshold, period, cell.Clients, len(want))
+				t.Errorf("%d in %v: %d clients with refusals, a node has %d", threshold, period, cell.Clients, len(want))
 			}
 			for _, s := range cell.Top {
 				if n := want[s.Name]; n != s.Refused {
-					t.Errorf("%d in %v: %d requests of %s are refused, a node refuses %d", threshold, period, s.Refused, s.Name, n)
+					t.Errorf("%d in %v: %d requests of %s refused, a node refuses %d", threshold, period, s.Refused, s.Name, n)
 				}
 			}
 		}
 	}
 }
 
-// The number of goroutines that share the keys changes nothing, not even the order of sources with equally many
+// The result does not depend on the number of goroutines, not even the order of sources with equally many
 // refusals.
-func TestSweepIsTheSameOnAnyNumberOfCores(t *testing.T) {
+func TestSweepOnSeveralCores(t *testing.T) {
 	var by [][]rule.Characteristic
 	for _, text := range []string{"ip", "ip+path", "host+ip", "network:16/32"} {
 		list, err := analysis.ParseCharacteristics(text)
@@ -118,9 +118,9 @@ func TestSweepIsTheSameOnAnyNumberOfCores(t *testing.T) {
 	}
 	want := on(1)
 	if want.Curves[0].Cells[0].Clients < 30 {
-		t.Fatalf("%d clients are refused something, want most of them", want.Curves[0].Cells[0].Clients)
+		t.Fatalf("%d clients with refusals, want at least 30", want.Curves[0].Cells[0].Clients)
 	}
 	if diff := cmp.Diff(want, on(3)); diff != "" {
-		t.Errorf("three cores find something else than one:\n%s", diff)
+		t.Errorf("(-one core +three):\n%s", diff)
 	}
 }

@@ -58,9 +58,9 @@ func TestSweepRecommends(t *testing.T) {
 		want uint64
 	}{
 		{"a tenth of a percent is two clients", 0, 50},
-		{"half as many is one", 0.05, 200},
-		{"fewer than one is nobody", 0.01, 1000},
-		{"three", 0.15, 20},
+		{"half of that is one client", 0.05, 200},
+		{"a tenth of that is no client", 0.01, 1000},
+		{"more than that is three clients", 0.15, 20},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			report := sweep(t, office(), analysis.SweepOptions{MaxClientsPct: test.pct, Periods: []time.Duration{time.Minute}})
@@ -77,12 +77,12 @@ func TestSweepRecommends(t *testing.T) {
 		}
 		i := slices.IndexFunc(c.Cells, func(cell analysis.Cell) bool { return cell.Threshold == c.Recommended })
 		if requests != report.Requests || refused != c.Cells[i].Refused {
-			t.Errorf("over time %d of %d requests are refused, in all %d of %d", refused, requests, c.Cells[i].Refused, report.Requests)
+			t.Errorf("%d of %d requests refused in the timeline, want %d of %d", refused, requests, c.Cells[i].Refused, report.Requests)
 		}
 	}
 	report = sweep(t, office(), analysis.SweepOptions{MaxClientsPct: 0.01, Thresholds: []uint64{5, 10}})
 	if c := report.Curves[0]; c.Recommended != 0 || c.Rule != "" || c.Timeline != nil {
-		t.Errorf("recommended %d with the rule %q where each threshold affects too many", c.Recommended, c.Rule)
+		t.Errorf("recommended %d with the rule %q, although each threshold affects too many", c.Recommended, c.Rule)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestSweepText(t *testing.T) {
 	golden.Check(t, "testdata/sweep.txt", b.Bytes())
 	for line := range strings.Lines(b.String()) {
 		if len([]rune(line)) > 101 || strings.ContainsRune(line, '\x1b') {
-			t.Errorf("too long, or not for terminals: %q", line)
+			t.Errorf("too long, or not escaped: %q", line)
 		}
 	}
 	_, rules, _ := strings.Cut(b.String(), "\n\n# ")
@@ -116,7 +116,7 @@ func TestSweepText(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := len(set.Rules()); got != 3 {
-		t.Errorf("%d rules can be pasted, want one for each of the characteristics:\n%s", got, rules)
+		t.Errorf("%d rules to paste, want one for each list of characteristics:\n%s", got, rules)
 	}
 }
 
@@ -149,21 +149,21 @@ func TestSweepRules(t *testing.T) {
 		got := set.Rules()[0]
 		want := rule.Rule{ID: got.ID, Characteristics: lists[i/4], MitigationTimeout: 90 * time.Second, Limits: []rule.Limit{{Threshold: 100_000, Period: time.Duration(c.PeriodS) * time.Second}}}
 		if fmt.Sprint(got.Characteristics, got.MitigationTimeout, got.Limits) != fmt.Sprint(want.Characteristics, want.MitigationTimeout, want.Limits) {
-			t.Errorf("the rule\n%s\nis %v, want %v", c.Rule, got, want)
+			t.Errorf("the rule\n%s\nparses as %v, want %v", c.Rule, got, want)
 		}
 		if got.Action != rule.Block {
-			t.Errorf("the action is %v", got.Action)
+			t.Errorf("action %v, want block", got.Action)
 		}
 		_, one, _ := strings.Cut(c.Rule, "\n")
 		all.WriteString(one)
 	}
 	if _, err := rule.Parse("all", append([]byte("rules:\n"), all.Bytes()...)); err != nil {
-		t.Errorf("the rules together: %v", err)
+		t.Errorf("all rules in one file: %v", err)
 	}
 }
 
 // Curves of periods with the same results are one line with both names.
-func TestCurvesThatCoincide(t *testing.T) {
+func TestCoincidingCurves(t *testing.T) {
 	var log []accesslog.Entry
 	add := func(second, n int, client string) {
 		for range n {

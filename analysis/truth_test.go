@@ -73,7 +73,7 @@ rules:
 			"attack           2  would refuse, 9.52% of 21 requests, of 1 client",
 		} {
 			if !strings.Contains(text.String(), line) {
-				t.Errorf("the report does not say %q:\n%s", line, text.String())
+				t.Errorf("the report lacks %q:\n%s", line, text.String())
 			}
 		}
 	}
