@@ -65,8 +65,8 @@ func lastQuoted(s []byte) (at int, ok bool) {
 // isForwardedFor reports whether s begins with a comma-separated list of addresses and a quote.
 func isForwardedFor(s []byte) bool {
 	text, _, _ := bytes.Cut(s, []byte{'"'})
-	for each := range bytes.SplitSeq(text, []byte{','}) {
-		if !addressOf(withoutPort(bytes.TrimSpace(each))).IsValid() {
+	for address := range bytes.SplitSeq(text, []byte{','}) {
+		if !addressOf(withoutPort(bytes.TrimSpace(address))).IsValid() {
 			return false
 		}
 	}

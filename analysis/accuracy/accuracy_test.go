@@ -94,7 +94,7 @@ func drawArrivals(t *rapid.T, fine bool) (arrivals []accesslog.Arrival) {
 	return arrivals
 }
 
-func TestEstimatorsAreAsDefined(t *testing.T) {
+func TestEstimators(t *testing.T) {
 	estimators := map[string]definition{
 		"fixed": {n: 1, fixed: true}, "weighted": {n: 1}, "sub_windows_3": {n: 3}, "sub_windows_7": {n: 7}, "sub_windows_60": {n: 60},
 		"sub_windows_1_whole": {n: 1, whole: true}, "sub_windows_6_whole": {n: 6, whole: true},
@@ -162,7 +162,7 @@ func TestBuckets(t *testing.T) {
 		}
 		return arrivals
 	}
-	// 3 in 6 s: a token comes back every 2 s.
+	// 3 in 6 s: a token is refilled every 2 s.
 	limit := accuracy.Limit{Threshold: 3, Period: 6e6}
 	for _, tt := range []struct {
 		name        string
@@ -170,11 +170,11 @@ func TestBuckets(t *testing.T) {
 		token, gcra uint64 // requests refused
 	}{
 		{"a burst of the threshold", at(0, 0, 0), 0, 0},
-		{"and one more", at(0, 0, 0, 0), 1, 1},
+		{"one more than the threshold", at(0, 0, 0, 0), 1, 1},
 		{"evenly at the rate", at(0, 2, 4, 6, 8, 10), 0, 0},
-		{"just before a token is back", at(0, 0, 0, 1.9), 1, 1},
-		{"when it is", at(0, 0, 0, 2), 0, 0},
-		{"what was refused takes no token, but fills the leaky bucket", at(0, 0, 0, 0, 0, 2), 2, 3},
+		{"just before a token is refilled", at(0, 0, 0, 1.9), 1, 1},
+		{"when it is refilled", at(0, 0, 0, 2), 0, 0},
+		{"refused requests take no token, but fill the leaky bucket", at(0, 0, 0, 0, 0, 2), 2, 3},
 		{"full again after a long time", at(0, 0, 0, 0, 100, 100, 100), 1, 1},
 	} {
 		report := measure(t, tt.at, accuracy.Options{Limits: []accuracy.Limit{limit}, Estimators: []string{"token_bucket", "gcra"}})
@@ -199,11 +199,11 @@ func TestPackedFieldsStop(t *testing.T) {
 	}
 	want += (384 + 1 - 1) / 1.0 // the exact log has forgotten the 5,000
 	if got := r.MeanAbsRelErr * 5001; got < want-1e-5 || got > want+1e-5 {
-		t.Errorf("relative errors sum up to %v, want %v", got, want)
+		t.Errorf("sum of relative errors %v, want %v", got, want)
 	}
 }
 
-// Neither the number of goroutines nor the batching of requests changes a figure.
+// Results depend neither on the number of goroutines nor on the batching of requests.
 func TestResultsDoNotDependOnWorkers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var arrivals []accesslog.Arrival
@@ -223,7 +223,7 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 		}
 	}
 	if r := want.Results[1]; r.Estimator != "weighted" || r.WronglyAllowed == 0 || r.WronglyLimited == 0 {
-		t.Errorf("the requests test nothing: %+v", r)
+		t.Errorf("the requests do not suffice: %+v", r)
 	}
 }
 
@@ -236,8 +236,8 @@ func TestAccuracyOptions(t *testing.T) {
 	}{
 		{"no limit", accuracy.Options{}, "no limit given"},
 		{"threshold 0", accuracy.Options{Limits: []accuracy.Limit{{0, 60e6}}}, "invalid threshold 0"},
-		{"half a second", accuracy.Options{Limits: []accuracy.Limit{{1, 5e5}}}, "invalid period 500ms"},
-		{"the same twice", accuracy.Options{Limits: []accuracy.Limit{minute, minute}}, "the limit 50/1m is given twice"},
+		{"a period of half a second", accuracy.Options{Limits: []accuracy.Limit{{1, 5e5}}}, "invalid period 500ms"},
+		{"a limit twice", accuracy.Options{Limits: []accuracy.Limit{minute, minute}}, "the limit 50/1m is given twice"},
 		{"an unknown estimator", accuracy.Options{Limits: []accuracy.Limit{minute}, Estimators: []string{"wieghted"}}, `unknown estimator "wieghted"`},
 		{"too many sub-windows", accuracy.Options{Limits: []accuracy.Limit{minute}, Estimators: []string{"sub_windows_99999"}}, "sub_windows_3600"},
 		{"a negative number of phases", accuracy.Options{Limits: []accuracy.Limit{minute}, Phases: -1}, "number of phases -1"},
@@ -252,7 +252,7 @@ func TestAccuracyOptions(t *testing.T) {
 	}
 	defer a.Report()
 	if err := a.Add([]accesslog.Arrival{{Time: 2}, {Time: 1}}); err == nil {
-		t.Error("requests out of order are taken")
+		t.Error("requests out of order: no error")
 	}
 }
 

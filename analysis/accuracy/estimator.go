@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// An estimator estimates, from a few numbers per client, how many requests that client has
+// An estimator estimates, from a few numbers per client, how many requests the client has
 // sent in the period that ends now. It is immutable: the caller holds the clients' numbers, in
 // words that are initially 0.
 type estimator interface {

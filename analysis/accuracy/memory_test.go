@@ -20,7 +20,7 @@ func TestMemoryOfRareClients(t *testing.T) {
 		batch = append(batch, a)
 	}
 	for i := range cap(batch) {
-		add(int64(i)*1e6, max(i, 9_900)) // one returns again and again
+		add(int64(i)*1e6, max(i, 9_900)) // one sends many requests
 	}
 	if err := a.Add(batch); err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestMemoryOfRareClients(t *testing.T) {
 			}
 		}
 		if histories != 1 {
-			t.Errorf("%d clients have a history, want the one with more than one request", histories)
+			t.Errorf("%d clients have a history, want 1", histories)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestSampleCases(t *testing.T) {
 	report := runCases(t, file, string(text), nil)
 	var b bytes.Buffer
 	if err := report.WriteText(&b); err != nil || report.Err() != nil || !report.OK {
-		t.Errorf("the sample fails: %v, %v\n%s", report.Err(), err, &b)
+		t.Errorf("sample cases: error %v, %v\n%s", report.Err(), err, &b)
 	}
 	for _, change := range [][2]string{
 		{"status: 401, expect: passed", "status: 200, expect: passed"}, {"refused: 9", "refused: 10"}, {"refused: 0}", "refused: 1}"},
@@ -60,7 +60,7 @@ func TestSampleCases(t *testing.T) {
 	}
 }
 
-// A report shows what was expected of which request, and the verdict.
+// A report shows the request, its expected verdict and its verdict.
 func TestCasesThatFail(t *testing.T) {
 	report := runCases(t, "cases.yaml", `
 cases:
@@ -101,15 +101,15 @@ func TestInvalidCases(t *testing.T) {
 		{"a time without a unit", request("at: 5, expect: passed"), `1:42: at cannot be "5"`},
 		{"a negative time", request("at: -5s, expect: passed"), `1:42: at cannot be "-5s"`},
 		{"no pause", request("at: 0s, count: 2, expect: passed"), `1:37: 2 requests have no every`},
-		{"too many", request("at: 0s, count: 1000001, every: 1s, expect: passed"), `1:53: count cannot be 1000001`},
+		{"too many requests", request("at: 0s, count: 1000001, every: 1s, expect: passed"), `1:53: count cannot be 1000001`},
 		{"too late", request("at: 0s, count: 1000000, every: 1h, expect: passed"), `1:37: the last request comes too late`},
 		{"a client without an address", request("at: 0s, client: me, expect: passed"), `1:54: client cannot be "me"`},
 		{"a path", request("at: 0s, path: login, expect: passed"), `1:52: path cannot be "login"`},
 		{"a status", request("at: 0s, status: 20, expect: passed"), `1:54: status cannot be 20`},
 		{"an unknown verdict", request("at: 0s, expect: blockt"), `1:54: expect cannot be "blockt" (did you mean blocked?)`},
-		{"a verdict that cannot be", request("at: 0s, expect: unavailable"), `1:54: expect cannot be "unavailable"`},
+		{"an impossible verdict", request("at: 0s, expect: unavailable"), `1:54: expect cannot be "unavailable"`},
 		{"two expectations", request("at: 0s, expect: passed, refused: 0"), `1:37: expect and refused are both set`},
-		{"more refused than asked", request("at: 0s, refused: 2"), `1:37: 2 of 1 requests cannot be refused`},
+		{"more refused than sent", request("at: 0s, refused: 2"), `1:37: 2 of 1 requests cannot be refused`},
 		{"a rule that passes", request("at: 0s, expect: passed, rule: all"), `1:68: rule expects nothing here`},
 		{"a rule and no verdict", request("at: 0s, rule: all}, {at: 0s, expect: passed"), `1:52: rule expects nothing here`},
 		{"no expectation", request("at: 0s"), `1:36: the case expects nothing`},
@@ -154,7 +154,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// Whatever a file contains, it is read, or refused with its name.
+// Any file is either parsed, or refused with errors that name it.
 func FuzzParseCases(f *testing.F) {
 	sample, err := os.ReadFile("../../testdata/cases.yaml")
 	if err != nil {
@@ -171,7 +171,7 @@ func FuzzParseCases(f *testing.F) {
 		}
 		for line := range strings.Lines(errorText(err)) {
 			if !strings.HasPrefix(line, "cases.yaml:") {
-				t.Errorf("an error without a place: %s", line)
+				t.Errorf("error without a position: %s", line)
 			}
 		}
 	})

@@ -112,9 +112,9 @@ func (t *testCase) run(rules *rule.Set) (Result, error) {
 	}
 	for range result.Requests {
 		var g *groupRun // the next one; if several are due, the first in the file
-		for _, each := range runs {
-			if each.done < each.count && (g == nil || each.next() < g.next()) {
-				g = each
+		for _, run := range runs {
+			if run.done < run.count && (g == nil || run.next() < g.next()) {
+				g = run
 			}
 		}
 		e := g.entry

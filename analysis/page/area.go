@@ -60,7 +60,7 @@ func (a Area) view() view {
 			draw("refused", a.Part)
 		}
 		if d.Narrow {
-			return // nobody points there
+			return // phones have no pointer
 		}
 		for i, r := range p.Data.Rows {
 			x1, x2 := d.x(x, float64(from+length*int64(i))), d.x(x, float64(from+length*int64(i+1)))

@@ -111,7 +111,7 @@ func (c Lines) view() view {
 					m.Tip = l.Name + "\n" + c.X.text(p.X) + "\n" + c.Y.text(p.Y)
 				}
 				if d.add(m); c.Quiet && d.Narrow {
-					d.Marks = d.Marks[:len(d.Marks)-1] // nobody points there
+					d.Marks = d.Marks[:len(d.Marks)-1] // phones have no pointer
 				}
 			}
 		}

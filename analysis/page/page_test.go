@@ -205,8 +205,8 @@ func check(t fataler, html []byte) document {
 	return doc
 }
 
-// Anything in a log is text: it does not change the structure of the page, and is shown as it is.
-func TestTextsStayTexts(t *testing.T) {
+// Text from a log does not change the structure of the page, and is shown as it is.
+func TestHostileText(t *testing.T) {
 	elements := func(text string) (document, map[string]int) {
 		doc := check(t, write(t, example(text)))
 		delete(doc.elements, "text") // its label may not fit
@@ -229,23 +229,23 @@ func TestTextsStayTexts(t *testing.T) {
 		}
 		for _, whole := range []string{"Replay", "access.log", "All kinds", "What there is", "1,234", "Traffic", "a", "b", "203.0.113.7", "203.0.113.8", "one", "  - id: a", "recommended", "edge replay"} {
 			if !strings.Contains(doc.text, whole+text) {
-				t.Errorf("the text %q is not in the page", whole+text)
+				t.Errorf("the page lacks the text %q", whole+text)
 			}
 		}
 	}
 }
 
 // Bytes that are not characters, or control a terminal or the direction of text, are replaced.
-func TestControlsAreReplaced(t *testing.T) {
+func TestControlCharacters(t *testing.T) {
 	html := write(t, example("\x00\x1b[2J\u202e\xff\u2028"))
 	check(t, html)
 	if bytes.ContainsAny(html, "\x00\x1b\u202e\u2028") || !bytes.Contains(html, []byte("Replay\ufffd\ufffd[2J\ufffd\ufffd\ufffd")) {
-		t.Error("the page holds characters that cannot be printed")
+		t.Error("the page has unprintable characters")
 	}
 }
 
 // Plots of any numbers stay within their bounds, and their texts do not overlap.
-func TestPlotsStayInside(t *testing.T) {
+func TestPlotBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		count := rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64Range(0, 1<<53))
 		counts := rapid.SliceOfN(count, 1, 20).Draw(t, "counts")
@@ -277,14 +277,14 @@ func TestPlotsStayInside(t *testing.T) {
 }
 
 // Empty blocks and single bars are not drawn.
-func TestEmptyBlocksAreNotDrawn(t *testing.T) {
+func TestEmptyBlocks(t *testing.T) {
 	doc := check(t, write(t, page.Document{Sections: []page.Section{{Title: "Nothing", Blocks: []page.Block{
 		page.Area{}, page.Lines{}, page.Scatter{}, page.Histogram{}, page.Strips{}, page.Table{}, page.Facts{},
 		page.Bars{Parts: []string{"n"}, Rows: []page.Bar{{Name: "none", Values: []uint64{0}}}},
 		page.Bars{Parts: []string{"n"}, Rows: []page.Bar{{Name: "one", Values: []uint64{5}}}, Listed: true},
 	}}}}))
 	if doc.elements["figure"]+doc.elements["svg"]+doc.elements["dl"] != 0 || doc.elements["table"] != 1 {
-		t.Errorf("there are %v", doc.elements)
+		t.Errorf("the page has %v", doc.elements)
 	}
 }
 
@@ -303,11 +303,11 @@ func TestTicks(t *testing.T) {
 	}{
 		{"counts", "linear", 0, 17, "0 5 10 15 20"},
 		{"many", "linear", 0, 11_500, "0 5k 10k 15k"},
-		{"hardly any", "linear", 0, .2, "0 0.5 1"},
+		{"less than 1", "linear", 0, .2, "0 0.5 1"},
 		{"decades", "logarithmic", 8, 500, "10 20 50 100 200 500"},
 		{"many decades", "logarithmic", .002, 3e6, "0.001 0.01 0.1 1 10 100 1k 10k 100k 1M"},
 		{"one value", "logarithmic", 10, 10, "10"},
-		{"counts and none", "with zero", 0, 4700, "0 1 10 100 1k"},
+		{"counts from 0", "with zero", 0, 4700, "0 1 10 100 1k"},
 		{"a moment", "time", 1e9, 1e9 + 1, "01:46:40 01:46:41"},
 		{"seconds", "time", at("2026-03-01 23:59:50"), at("2026-03-02 00:00:05"), "23:59:50 23:59:52 23:59:54 23:59:56 23:59:58 2 Mar 00:00:02 00:00:04"},
 		{"hours across a day", "time", at("2026-03-01 20:10:00"), at("2026-03-02 04:00:00"), "21:00 22:00 23:00 2 Mar 01:00 02:00 03:00 04:00"},
@@ -324,7 +324,7 @@ func TestTicks(t *testing.T) {
 }
 
 // Whatever the length of a log, axes have labels, and not too many.
-func TestTimesHaveTicks(t *testing.T) {
+func TestTimeTicks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from := rapid.Int64Range(0, 4e9).Draw(t, "from")
 		span := rapid.OneOf(rapid.Int64Range(2, 100), rapid.Int64Range(2, 1e6), rapid.Int64Range(2, 3e9)).Draw(t, "span")
@@ -335,7 +335,7 @@ func TestTimesHaveTicks(t *testing.T) {
 	})
 }
 
-// A single block is the same as in a document, and shows input from outside as it is.
+// A single block is the same as in a document, and shows untrusted text as it is.
 func TestHTML(t *testing.T) {
 	for _, b := range example("").Sections[0].Blocks {
 		part, err := page.HTML(b)

@@ -14,7 +14,7 @@ func TestWords(t *testing.T) {
 		page.Span(2 * time.Hour): "2h", page.Span(90 * time.Minute): "1h30m", page.Span(34*time.Minute + 8*time.Second): "34m8s", page.Span(10 * time.Minute): "10m", page.Span(0): "0s",
 	} {
 		if got != want {
-			t.Errorf("it writes %q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
