@@ -1,5 +1,5 @@
-// Package golden compares what tests make with files of expected output. go test PACKAGE -update
-// writes the files anew; read the difference before committing it.
+// Package golden compares the output of tests with golden files. go test PACKAGE -update rewrites the
+// files: read the diff before committing it.
 package golden
 
 import (
@@ -11,9 +11,9 @@ import (
 )
 
 // Update is the flag -update.
-var Update = flag.Bool("update", false, "write expected files anew; read the difference before committing it")
+var Update = flag.Bool("update", false, "rewrite the golden files; read the diff before committing it")
 
-// Check fails the test if got is not what file has.
+// Check fails the test if got differs from the contents of file.
 func Check(t *testing.T, file string, got []byte) {
 	t.Helper()
 	if *Update {

@@ -16,12 +16,12 @@ const Require = "EDGE_TEST_REQUIRE"
 func Unavailable(t testing.TB, why string) {
 	t.Helper()
 	if os.Getenv(Require) != "" {
-		t.Fatalf("%s, and %s is set", why, Require)
+		t.Fatalf("%s, but %s is set", why, Require)
 	}
 	t.Skip(why)
 }
 
-// Installed returns the path of a program. If it is not installed, it is Unavailable.
+// Installed returns the path of a program. If it is not installed, Installed calls Unavailable.
 func Installed(t testing.TB, program string) (path string) {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -31,7 +31,7 @@ func Installed(t testing.TB, program string) (path string) {
 	return path
 }
 
-// Until calls ok, with a pause after each call, until it returns true. It fails t after patience.
+// Until calls ok, with pauses between the calls, until it returns true. After patience, it fails t.
 func Until(t testing.TB, what string, patience, pause time.Duration, ok func() bool) {
 	t.Helper()
 	for giveUp := time.Now().Add(patience); !ok(); time.Sleep(pause) {

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// A Memcached is a real memcached. It ends with the test.
+// A Memcached is a real memcached, which ends with the test.
 type Memcached struct {
-	*Process        // the last one started
+	*Process        // the current one
 	Addr     string // host:port, which Restart keeps
 }
 
@@ -29,7 +29,7 @@ func StartMemcached(t testing.TB, args ...string) *Memcached {
 	return m
 }
 
-// start starts cmd and waits until it has written its port to a file: then it listens.
+// start starts cmd and waits until it listens. It then writes its port to a file.
 func (m *Memcached) start(t testing.TB, cmd *exec.Cmd) {
 	t.Helper()
 	ports := filepath.Join(t.TempDir(), "ports")

@@ -7,10 +7,9 @@ import (
 	"testing"
 )
 
-// ReservePort returns an address of 127.0.0.1 whose port the system gives to nobody else until the test
-// ends. A server that asks for this port, with SO_REUSEADDR as servers do, can listen there again and
-// again; until then connections are refused. This works on Linux only. Elsewhere the port is free when
-// ReservePort returns.
+// ReservePort returns an address of 127.0.0.1 whose port the system gives to no other process until the
+// test ends. A server that sets SO_REUSEADDR, as most do, can listen there any number of times; without
+// one, connections are refused. Only Linux reserves the port; elsewhere it is merely free at first.
 func ReservePort(t testing.TB) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)

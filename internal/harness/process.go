@@ -15,7 +15,7 @@ import (
 // Patience is how long a test waits for a process before it fails. No test depends on its length.
 const Patience = 2 * time.Minute
 
-// A Process is a running program. It ends with the test, which logs its output if it fails.
+// A Process is a running program, which is killed when the test ends. A failed test logs its output.
 type Process struct {
 	Cmd            *exec.Cmd
 	Stdout, Stderr *Output
@@ -24,7 +24,7 @@ type Process struct {
 	t testing.TB
 }
 
-// Start starts cmd, whose output it captures.
+// Start starts cmd and captures its output.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	ended := make(chan struct{})
@@ -59,13 +59,13 @@ func (p *Process) WaitSince(o *Output, n int, expr string) []string {
 	re := regexp.MustCompile(expr)
 	giveUp := time.After(Patience)
 	for {
-		ended := p.HasEnded() // before the output is read, which is complete then
+		ended := p.HasEnded() // checked first: if it has ended, the output read next is complete
 		text, more := o.since(n)
 		if m := re.FindStringSubmatch(text); m != nil {
 			return m
 		}
 		if ended {
-			p.t.Fatalf("the process ended without %s", expr)
+			p.t.Fatalf("the process ended without writing %s", expr)
 		}
 		select {
 		case <-more:
@@ -94,13 +94,13 @@ func (p *Process) Signal(s os.Signal) {
 	}
 }
 
-// Kill kills the process and waits for its end.
+// Kill kills the process and waits until it has ended.
 func (p *Process) Kill() {
 	_ = p.Cmd.Process.Kill()
 	<-p.Ended
 }
 
-// End waits for the end of the process and returns its exit code, or -1 if a signal ended it.
+// End waits until the process has ended and returns its exit code, or -1 if a signal ended it.
 func (p *Process) End() int {
 	p.t.Helper()
 	select {

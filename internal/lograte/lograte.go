@@ -1,4 +1,4 @@
-// Package lograte limits how often a line is logged that outsiders can cause.
+// Package lograte limits how often a line that outsiders can trigger is logged.
 package lograte
 
 import (
@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// A Limiter logs at most one line in an interval, and counts the others. It may be used
-// concurrently.
+// A Limiter logs at most one line per interval, and counts the others. It is safe for
+// concurrent use.
 type Limiter struct {
 	Every time.Duration // the interval; if zero, a second
 
 	mu       sync.Mutex
 	last     time.Time
-	unlogged int // lines since the last one that was logged
+	unlogged int // lines dropped since the last one logged
 }
 
-// Log logs message unless a line was logged in the interval before now. The attribute unlogged tells how
-// many lines were left out since that one.
+// Log logs message unless a line was logged in the interval before now. The attribute unlogged is the number
+// of lines dropped since then.
 func (l *Limiter) Log(logger *slog.Logger, level slog.Level, now time.Time, message string, attrs ...any) {
 	l.mu.Lock()
 	if now.Sub(l.last) < cmp.Or(l.Every, time.Second) {

@@ -13,8 +13,8 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// Shared returns a file or a directory beside the module: real traces are there, and figures that
-// an independent program made of them. A folder need not be there; what it holds then must be.
+// Shared returns the path of shared data beside the module: real traces, and figures that an independent
+// program computed from them. It skips the test if the folder does not exist.
 func Shared(t testing.TB, folder string, names ...string) string {
 	t.Helper()
 	module, err := os.Getwd()
