@@ -20,8 +20,8 @@ type ClientTimeline struct {
 	Stopped  []uint64 `json:"refused_per_step"`
 	Held     []bool   `json:"mitigated_per_step"` // whether mitigated at any time of the step
 
-	// Partial is set if requests before the first step that has any may be missing, because there were more
-	// busier clients than can be watched.
+	// Partial is set if requests before the first non-empty step may be missing, because too many clients were
+	// busier than this one.
 	Partial bool `json:"partial,omitempty"`
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// An instantPoP decides as a single node does that knows every count and every record before the next request
-// comes. It refuses the same requests as a Simulation without lag and losses, but keeps the counts of a key in
+// An instantPoP decides like a single node that knows every count and every record before the next request
+// arrives. It refuses the same requests as a Simulation without lag and losses, but keeps the counts of a key in
 // its own table instead of a limiter and a shard. It decides each request twice, with separate mitigations: by
 // the nodes' estimate and by exact counts.
 //
@@ -429,7 +429,7 @@ func (p *instantPoP) count(way int, m *member, s state, now int64, key *accesslo
 				continue
 			}
 			if over = true; m.Action == rule.Shed {
-				back = max(back, now+l.Period) // nobody is refused below the threshold, whenever the mitigation ends
+				back = max(back, now+l.Period) // requests below the threshold pass, whenever the mitigation ends
 			} else {
 				back = max(back, s.log.Back(l.Threshold, l.Period))
 			}

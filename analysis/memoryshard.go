@@ -12,7 +12,7 @@ import (
 )
 
 // A memoryShard is a count.Shard in memory, on a virtual clock. Items expire as in memcached: at the end of the
-// second in which their lifetime ends. While it is down, every call fails as provably unsent, as if nobody
+// second in which their lifetime ends. While it is down, every call fails as provably unsent, as if nothing
 // listened.
 type memoryShard struct {
 	addr string

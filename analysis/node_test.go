@@ -271,8 +271,8 @@ func TestSimulationEqualsNode(t *testing.T) {
 	all := map[string]float64{}
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			for what, n := range sameAsNode(t, manyRules, 2, bursts(seed, 4000)) {
-				all[what] += n
+			for verdict, n := range sameAsNode(t, manyRules, 2, bursts(seed, 4000)) {
+				all[verdict] += n
 			}
 		})
 	}

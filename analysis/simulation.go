@@ -29,7 +29,7 @@ type PoPOptions struct {
 
 	// Lag is how long a node collects counts before it sends them, from the first one on, and how long a record
 	// takes to reach the other nodes. If zero, both happen before the next request. A real node does not wait
-	// that long for a key near its threshold, so at most as much passes there as here. Like real nodes, a
+	// that long for a key near its threshold, so no more passes there than here. Like real nodes, a
 	// simulated one refuses by its own counts before it has sent them, and sends counts sooner if there are
 	// many.
 	Lag time.Duration

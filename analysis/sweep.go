@@ -21,7 +21,7 @@ type SweepOptions struct {
 	Thresholds []uint64
 	Periods    []time.Duration
 
-	// Characteristics are tried one after another, each as a rule would have it. If empty, ip.
+	// Characteristics are the lists of characteristics to try, each as in a rule. If empty, ip.
 	Characteristics [][]rule.Characteristic
 
 	// MaxClientsPct is the maximum share of clients, in percent, that a recommended threshold affects. If zero,

@@ -25,7 +25,7 @@ type SweepReport struct {
 }
 
 // A Curve shows the effect of thresholds for a period and characteristics. Its clients are the keys of these
-// characteristics, even if they are not persons or machines.
+// characteristics, whatever they identify.
 type Curve struct {
 	Characteristics []string `json:"characteristics"`
 	PeriodS         int64    `json:"period_s"`

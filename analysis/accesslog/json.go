@@ -142,7 +142,7 @@ func (o *objects) parse(s []byte, r *record) string {
 		return value{}
 	}
 	get := func(k kind) value { return first(o.of[k]) }
-	if len(o.mark) > 0 && !slices.ContainsFunc(o.mark, func(i int) bool { return slots[i].there() }) {
+	if len(o.mark) > 0 && !slices.ContainsFunc(o.mark, func(i int) bool { return slots[i].present() }) {
 		return "not an entry of this format"
 	}
 	if o.is != nil && string(slots[o.is[0]].text) != o.names.is[1] {

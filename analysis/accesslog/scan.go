@@ -51,8 +51,8 @@ type value struct {
 	escaped bool
 }
 
-// there reports whether the value is present, even if empty or null.
-func (v value) there() bool { return v.text != nil || v.quoted }
+// present reports whether the value is present, even if empty or null.
+func (v value) present() bool { return v.text != nil || v.quoted }
 
 func (v value) missing() bool {
 	return missing(v.text) || !v.quoted && string(v.text) == "null"
@@ -162,7 +162,7 @@ func (p *scanner) array(want *shape, depth int) (first value, ok bool) {
 		if !ok {
 			return value{}, false
 		}
-		if inner != nil && slots[0].there() {
+		if inner != nil && slots[0].present() {
 			want.collect(p.r, slots[0].text, slots[1])
 		}
 		if n == 0 {

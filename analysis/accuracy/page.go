@@ -80,7 +80,7 @@ func limitSection(results []Result) page.Section {
 	}}
 }
 
-// frontier reports which results no other one beats, by fewer wrong decisions with at most as
+// frontier reports which results no other result beats, by fewer wrong decisions with at most as
 // much memory, or by at most as many with less memory.
 func frontier(results []Result) []bool {
 	best := make([]bool, len(results))

@@ -61,11 +61,11 @@ func accuracy(tb testing.TB, files ...[]string) (*decisions.Report, decisions.Ru
 // five returns requests in the second after s, of which only the first pass.
 func five(s float64, pass int) (lines []string) {
 	for i := range 5 {
-		what := passes
+		fields := passes
 		if i >= pass {
-			what = blocks
+			fields = blocks
 		}
-		lines = append(lines, at(s+float64(i)/10, what))
+		lines = append(lines, at(s+float64(i)/10, fields))
 	}
 	return lines
 }
@@ -261,11 +261,11 @@ func TestOrderOfFiles(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	files := [][]string{{begins, defines}, {otherNode, defines}}
 	for i := range 400 {
-		what := passes
+		fields := passes
 		if random.IntN(3) == 0 {
-			what = blocks
+			fields = blocks
 		}
-		line := strings.Replace(at(100+float64(i)/7, what), fmt.Sprintf("%032x", 1), fmt.Sprintf("%032x", random.IntN(9)), 1)
+		line := strings.Replace(at(100+float64(i)/7, fields), fmt.Sprintf("%032x", 1), fmt.Sprintf("%032x", random.IntN(9)), 1)
 		files[i%2] = append(files[i%2], line)
 	}
 	one, _ := accuracy(t, files...)

@@ -19,7 +19,7 @@ type ScatterPoint struct {
 	X, Y float64
 	Name string
 	Tip  string
-	Best bool // no other one beats it
+	Best bool // no other point beats it
 }
 
 func (s Scatter) view() view {

@@ -29,9 +29,9 @@ func Percent[N int | int64 | uint64](n, all N) string {
 	return trimmed(100*float64(n)/float64(max(1, all))) + "%"
 }
 
-// When formats text if is is true; otherwise it returns "".
-func When(is bool, format string, args ...any) string {
-	if !is {
+// When formats text if ok is true; otherwise it returns "".
+func When(ok bool, format string, args ...any) string {
+	if !ok {
 		return ""
 	}
 	return fmt.Sprintf(format, args...)
