@@ -100,7 +100,7 @@ func TestCompose(t *testing.T) {
 	}
 	eventually(t, "Prometheus sees two nodes", func() bool { return prom.value(`sum(up{job="edge"})`) == "2" })
 	if got := innocent.passedBy(6); got != "edge-1 edge-3" {
-		t.Errorf("nodes that let the innocent client pass long without edge-2: %s", got)
+		t.Errorf("nodes that let the innocent client pass some time without edge-2: %s", got)
 	}
 
 	// The secret survives a restart of the PoP, and only nodes can read it.

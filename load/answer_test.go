@@ -117,7 +117,7 @@ func TestAnswers(t *testing.T) {
 
 // Answers announce the end of the connection in several ways. What follows an answer never counts as the answer
 // to the next request.
-func TestAnswersOfOneConnection(t *testing.T) {
+func TestAnswersOnOneConnection(t *testing.T) {
 	for _, test := range []struct {
 		name, raw   string
 		connections uint64

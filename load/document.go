@@ -12,8 +12,8 @@ import (
 	"github.com/edgelimit/edge/load/judge"
 )
 
-// leastStepMS is the smallest clock step that is reported.
-const leastStepMS = 5
+// minStepMS is the smallest clock step that is reported.
+const minStepMS = 5
 
 // Document returns the report in a form for people and programs.
 func (r *Report) Document() page.Document {
@@ -28,7 +28,7 @@ func (r *Report) Document() page.Document {
 	say(r.Interrupted, "The run was interrupted before its end.")
 	say(r.GaveUp, "The run ended early: nothing was answered.")
 	say(r.Full, "The run ended at the maximum of --requests.")
-	say(math.Abs(r.ClockStepMS) > leastStepMS, "THE CLOCK WAS CHANGED by %s during the run: the score is off by that much.", millis(math.Abs(r.ClockStepMS)))
+	say(math.Abs(r.ClockStepMS) > minStepMS, "THE CLOCK WAS CHANGED by %s during the run: the score is off by that much.", millis(math.Abs(r.ClockStepMS)))
 	say(!s.Kept, "COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others because no connection was free), %s not sent.",
 		page.Count(s.Late, "request"), page.Grouped(s.OwnLate), page.Grouped(s.Unsent))
 	for _, hint := range r.Hints {
@@ -105,8 +105,8 @@ func (t Timeline) latencies() page.Block {
 	return l
 }
 
-// mostLines is the maximum number of nodes with a line of their own.
-const mostLines = 6
+// maxLines is the maximum number of nodes that get a line.
+const maxLines = 6
 
 // byNode returns the latencies of several nodes over time.
 func (t Timeline) byNode(nodes []NodeCount) page.Block {
@@ -114,10 +114,10 @@ func (t Timeline) byNode(nodes []NodeCount) page.Block {
 	if len(nodes) < 2 {
 		return l
 	}
-	if len(nodes) > mostLines {
-		l.Note = fmt.Sprintf("The first %d of %d nodes.", mostLines, len(nodes))
+	if len(nodes) > maxLines {
+		l.Note = fmt.Sprintf("The first %d of %d nodes.", maxLines, len(nodes))
 	}
-	for n, node := range nodes[:min(len(nodes), mostLines)] {
+	for n, node := range nodes[:min(len(nodes), maxLines)] {
 		line := page.Line{Name: node.Name}
 		for i, p := range t.Points {
 			if n < len(p.NodesP99MS) && p.NodesP99MS[n] > 0 {

@@ -10,8 +10,8 @@ import (
 // UseTimers makes a run sleep only with timers, which a synctest bubble controls.
 func (o *Options) UseTimers() { o.nap = time.Sleep }
 
-// Taking returns the first address that accepts connections, or the first one if none does.
-var Taking = taking
+// FirstAccepting returns the first address that accepts connections, or the first one if none does.
+var FirstAccepting = firstAccepting
 
 // ReadAnswers reads answers until one is invalid or the connection ends, and returns their statuses.
 func ReadAnswers(from io.Reader) (statuses []int, err error) {
@@ -25,21 +25,21 @@ func ReadAnswers(from io.Reader) (statuses []int, err error) {
 	return statuses, nil
 }
 
-// Told has the data of an answer's headers: the smallest remaining quota, and whether the reset time differs
+// Headers holds the data of an answer's headers: the smallest remaining quota, and whether the reset time differs
 // from Retry-After.
-type Told struct {
+type Headers struct {
 	Remaining int32
 	OtherTime bool
 }
 
 // ReadHeaders reads header lines.
-func ReadHeaders(lines string) Told {
+func ReadHeaders(lines string) Headers {
 	w := wire{Reader: bufio.NewReader(strings.NewReader("HTTP/1.1 429 Too Many Requests\r\n" + lines + "Content-Length: 0\r\n\r\n"))}
 	var a answer
 	if err := w.read(&a, false); err != nil {
 		panic(err)
 	}
-	return Told{a.least(), a.agreement() == otherTime}
+	return Headers{a.least(), a.agreement() == otherTime}
 }
 
 // ByRule reports whether an answer with these header lines is recognized as a rule's.

@@ -44,8 +44,8 @@ func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {
 	}}
 }
 
-// mostTries is the maximum number of connections on which a request is tried.
-const mostTries = 3
+// maxTries is the maximum number of connections on which a request is tried.
+const maxTries = 3
 
 var errUntaken = errors.New("load: connections end before they accept a request")
 
@@ -57,7 +57,7 @@ func (h *http2Conn) roundTrip(c *conn) error {
 	// The transport retries as long as connections end before they accept the request.
 	tries := 0
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) {
-		if tries++; tries > mostTries {
+		if tries++; tries > maxTries {
 			cancel()
 		}
 	}})
@@ -90,7 +90,7 @@ func (h *http2Conn) roundTrip(c *conn) error {
 	}
 	resp, err := h.transport.RoundTrip(req)
 	switch {
-	case err != nil && tries > mostTries:
+	case err != nil && tries > maxTries:
 		return errUntaken
 	case err != nil:
 		return err

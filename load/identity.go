@@ -77,8 +77,8 @@ func isOwn(name string) bool {
 // unsendable reports whether r must not appear in a request line.
 func unsendable(r rune) bool { return r <= ' ' || r == 0x7f }
 
-// tellsAddr reports whether the target learns the client's address.
-func (id Identity) tellsAddr() bool { return id.Forwarded || id.Proxy != 0 }
+// sendsAddr reports whether the target learns the client's address.
+func (id Identity) sendsAddr() bool { return id.Forwarded || id.Proxy != 0 }
 
 // appendKey appends the key of a client.
 func appendKey(b []byte, client uint64) []byte {

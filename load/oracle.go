@@ -17,7 +17,7 @@ type OracleOptions = judge.Options
 // Score compares the answers of a run with rules.
 func (l *Log) Score(o OracleOptions) (*judge.Score, error) {
 	t := newTrace(l)
-	if l.o.Identity.tellsAddr() {
+	if l.o.Identity.sendsAddr() {
 		o.Distrust = t.distrust()
 	}
 	return judge.Judge(t, o)
@@ -94,7 +94,7 @@ func (t *trace) Properties(i int, as judge.As) judge.Properties {
 	q, id := &t.records[i], &t.o.Identity
 	look, to := t.looks[q.look-1], &t.o.Targets[q.target]
 	p := judge.Properties{Addr: t.sources[q.target], Method: look.Method, Host: cmp.Or(look.Host, to.Name), Target: cmp.Or(look.Target, to.Path)}
-	if id.tellsAddr() && as != judge.AsOne {
+	if id.sendsAddr() && as != judge.AsOne {
 		p.Addr = t.o.Source.Addr(q.client)
 	}
 	if look.Agent != "" {
@@ -145,7 +145,7 @@ func (t *trace) distrust() string {
 // Name returns the name of the ith request's client.
 func (t *trace) Name(i int) string {
 	q := &t.records[i]
-	if id := t.o.Identity; !id.tellsAddr() && (id.Header != "" || id.Cookie != "") {
+	if id := t.o.Identity; !id.sendsAddr() && (id.Header != "" || id.Cookie != "") {
 		return string(appendKey(nil, q.client))
 	}
 	return t.o.Source.Addr(q.client).String()

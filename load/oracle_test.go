@@ -140,7 +140,7 @@ func TestExactDecisionsMatchReplay(t *testing.T) {
 
 // They are also equal with several rules, one of which counts wrong passwords, and with clients that differ in
 // other properties than the address.
-func TestExactDecisionsOfSeveralRules(t *testing.T) {
+func TestExactDecisionsWithSeveralRules(t *testing.T) {
 	m, err := mix.Parse("mix.yaml", []byte(`
 duration: 30s
 components:

@@ -119,7 +119,7 @@ func TestRealPoP(t *testing.T) {
 }
 
 // Only the node of a real PoP that never refuses is reported.
-func TestRealPoPWithALeak(t *testing.T) {
+func TestRealPoPLeak(t *testing.T) {
 	t.Parallel()
 	rules := parse(t, lasting)
 	open := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Edge-Node", "open") }))

@@ -56,7 +56,7 @@ func TestUnreachable(t *testing.T) {
 }
 
 // The run waits for a target that starts at the same time.
-func TestListensLate(t *testing.T) {
+func TestTargetStartsLate(t *testing.T) {
 	t.Parallel()
 	to := target(t, "http://"+harness.ReservePort(t))
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())

@@ -38,7 +38,7 @@ type flags uint8
 
 const (
 	prepared  flags = 1 << iota // its body or ID shows that a rule refused the request
-	otherTime                   // exhausted limits are available again at another time than Retry-After says
+	otherTime                   // the reset time of exhausted limits contradicts Retry-After
 	reused                      // the connection had carried requests before; the target may have closed it before reading this one
 	retryZero                   // Retry-After is 0
 	retryBad                    // Retry-After is not a number of seconds

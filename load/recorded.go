@@ -58,9 +58,9 @@ func (s *Recorded) Close() error {
 	return s.err
 }
 
-// mostOfSecond is the maximum number of requests that are spread over a second. Further ones are
+// maxPerSecond is the maximum number of requests that are spread over a second. Further ones are
 // due at its end.
-const mostOfSecond = 1 << 20
+const maxPerSecond = 1 << 20
 
 // read sends batches of requests with the same time.
 func (s *Recorded) read(ctx context.Context, log *accesslog.Log) error {
@@ -89,7 +89,7 @@ func (s *Recorded) read(ctx context.Context, log *accesslog.Log) error {
 			begun, start, at = true, e.Time, e.Time
 		}
 		whole = whole && e.Time%1e6 == 0
-		if e.Time != at || len(batch) == mostOfSecond {
+		if e.Time != at || len(batch) == maxPerSecond {
 			if err := pass(); err != nil {
 				return err
 			}

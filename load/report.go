@@ -110,12 +110,12 @@ type TimePoint struct {
 	NodesP99MS []float64 `json:"nodes_p99_ms,omitempty"` // by node, for the first six of Report.Nodes
 }
 
-const mostPoints = 240 // of a timeline
+const maxPoints = 240 // of a timeline
 
 // stepOf returns the step of a timeline for a run, a round number of seconds.
 func stepOf(length time.Duration) int64 {
 	for _, s := range []int64{1, 2, 5, 10, 30, 60, 300, 600, 1800} {
-		if int64(length/time.Second)/s < mostPoints {
+		if int64(length/time.Second)/s < maxPoints {
 			return s
 		}
 	}
@@ -250,7 +250,7 @@ func (l *Log) Report() *Report {
 			r.Nodes, seen = append(r.Nodes, n), append(seen, i)
 		}
 	}
-	seen = seen[:min(len(seen), mostLines)]
+	seen = seen[:min(len(seen), maxLines)]
 	for i := range r.Timeline.Points {
 		p := &r.Timeline.Points[i]
 		for k, node := range seen {

@@ -38,8 +38,8 @@ type wire struct {
 	body       []byte   // a body as long as one of them; reused
 }
 
-// mostHead is the maximum length of a head, and of any line, in bytes.
-const mostHead = 1 << 18
+// maxHead is the maximum length of a head, and of any line, in bytes.
+const maxHead = 1 << 18
 
 // read reads the answer to a request. bodiless says that it has no body, even if its header says otherwise.
 func (w *wire) read(a *answer, bodiless bool) error {
@@ -77,7 +77,7 @@ func (w *wire) read(a *answer, bodiless bool) error {
 func (w *wire) line() ([]byte, error) {
 	line, err := w.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {
-		for line = bytes.Clone(line); err == bufio.ErrBufferFull && len(line) < mostHead; {
+		for line = bytes.Clone(line); err == bufio.ErrBufferFull && len(line) < maxHead; {
 			var more []byte
 			more, err = w.ReadSlice('\n')
 			line = append(line, more...)
@@ -114,7 +114,7 @@ func (w *wire) head(a *answer) (length int64, chunked bool, err error) {
 			return length, chunked, err
 		}
 		colon := bytes.IndexByte(line, ':')
-		if colon < 0 || size > mostHead {
+		if colon < 0 || size > maxHead {
 			return 0, false, errMalformed
 		}
 		name, value := line[:colon], bytes.TrimSpace(line[colon+1:])
@@ -160,7 +160,7 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 			a.older.take(n, -1)
 		}
 	case is(name, "x-ratelimit-reset"):
-		if n, ok := number(value); ok && n < aDate {
+		if n, ok := number(value); ok && n < minTimestamp {
 			a.older.back = max(a.older.back, n)
 		}
 	case len(nodeHeader) > 0 && bytes.EqualFold(name, nodeHeader):
@@ -168,9 +168,9 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 	}
 }
 
-// aDate is the least X-RateLimit-Reset that is treated as a timestamp, which some servers send, instead
+// minTimestamp is the least X-RateLimit-Reset that is treated as a timestamp, which some servers send, instead
 // of a number of seconds.
-const aDate = 1_000_000_000
+const minTimestamp = 1_000_000_000
 
 // A quota holds what one form of headers in an answer says about limits. Missing values are −1.
 type quota struct {
@@ -278,7 +278,7 @@ func number(b []byte) (int64, bool) {
 // are not compared.
 func (w *wire) expects(length int64) bool {
 	for _, b := range w.bodies {
-		if int64(len(b)) == length && len(b) <= mostHead/2 {
+		if int64(len(b)) == length && len(b) <= maxHead/2 {
 			return true
 		}
 	}

@@ -59,25 +59,25 @@ func FuzzAnswers(f *testing.F) {
 func TestHeaders(t *testing.T) {
 	for _, test := range []struct {
 		name, lines string
-		want        load.Told
+		want        load.Headers
 	}{
-		{"no quota", "Retry-After: 7\r\n", load.Told{Remaining: -1}},
-		{"t agrees", "RateLimit-Policy: \"a\";q=5;w=10\r\nRateLimit: \"a\";r=0;t=7\r\nRetry-After: 7\r\n", load.Told{}},
-		{"t is earlier", "RateLimit: \"a\";r=0;t=6\r\nRetry-After: 7\r\n", load.Told{OtherTime: true}},
-		{"t is later", "Retry-After: 7\r\nRateLimit: \"a\";t=8;r=0\r\n", load.Told{OtherTime: true}},
-		{"t is now", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=0\r\n", load.Told{OtherTime: true}},
-		{"no t", "Retry-After: 7\r\nRateLimit: \"a\";r=0\r\n", load.Told{}},
-		{"no Retry-After", "RateLimit: \"a\";r=0;t=7\r\n", load.Told{}},
-		{"latest t of several limits", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=2, \"b\";r=0;t=7, \"c\";r=1;t=60\r\n", load.Told{}},
-		{"in several lines", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=2\r\nRateLimit: \"b\";r=0;t=8\r\n", load.Told{OtherTime: true}},
-		{"with spaces, and more parameters", "Retry-After: 7\r\nRateLimit: \"a\"; r=0; pk=:cj0x:; t=7; x;y=\"t=9\"\r\n", load.Told{}},
-		{"names that look like parameters", "Retry-After: 7\r\nRateLimit: \"a;t=9,;r=0\\\";r=0\";r=3;t=1\r\n", load.Told{Remaining: 3}},
-		{"not integers", "Retry-After: 7\r\nRateLimit: \"a\";r=0.5;t=-1, b;r=;t\r\n", load.Told{Remaining: -1}},
-		{"a dictionary of an older draft", "Retry-After: 7\r\nRateLimit: limit=5, remaining=0, reset=9\r\n", load.Told{Remaining: -1}},
-		{"the older form agrees", "X-RateLimit-Limit: 5\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 7\r\nRetry-After: 7\r\n", load.Told{}},
-		{"the older form disagrees", "X-RateLimit-Reset: 9\r\nX-RateLimit-Remaining: 0\r\nRetry-After: 7\r\n", load.Told{OtherTime: true}},
-		{"as a date", "X-RateLimit-Reset: 1767225600\r\nX-RateLimit-Remaining: 0\r\nRetry-After: 7\r\n", load.Told{}},
-		{"reset without exhaustion", "X-RateLimit-Reset: 9\r\nX-RateLimit-Remaining: 1\r\nRetry-After: 7\r\n", load.Told{Remaining: 1}},
+		{"no quota", "Retry-After: 7\r\n", load.Headers{Remaining: -1}},
+		{"t agrees", "RateLimit-Policy: \"a\";q=5;w=10\r\nRateLimit: \"a\";r=0;t=7\r\nRetry-After: 7\r\n", load.Headers{}},
+		{"t is earlier", "RateLimit: \"a\";r=0;t=6\r\nRetry-After: 7\r\n", load.Headers{OtherTime: true}},
+		{"t is later", "Retry-After: 7\r\nRateLimit: \"a\";t=8;r=0\r\n", load.Headers{OtherTime: true}},
+		{"t is now", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=0\r\n", load.Headers{OtherTime: true}},
+		{"no t", "Retry-After: 7\r\nRateLimit: \"a\";r=0\r\n", load.Headers{}},
+		{"no Retry-After", "RateLimit: \"a\";r=0;t=7\r\n", load.Headers{}},
+		{"latest t of several limits", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=2, \"b\";r=0;t=7, \"c\";r=1;t=60\r\n", load.Headers{}},
+		{"in several lines", "Retry-After: 7\r\nRateLimit: \"a\";r=0;t=2\r\nRateLimit: \"b\";r=0;t=8\r\n", load.Headers{OtherTime: true}},
+		{"with spaces, and more parameters", "Retry-After: 7\r\nRateLimit: \"a\"; r=0; pk=:cj0x:; t=7; x;y=\"t=9\"\r\n", load.Headers{}},
+		{"names that look like parameters", "Retry-After: 7\r\nRateLimit: \"a;t=9,;r=0\\\";r=0\";r=3;t=1\r\n", load.Headers{Remaining: 3}},
+		{"not integers", "Retry-After: 7\r\nRateLimit: \"a\";r=0.5;t=-1, b;r=;t\r\n", load.Headers{Remaining: -1}},
+		{"a dictionary of an older draft", "Retry-After: 7\r\nRateLimit: limit=5, remaining=0, reset=9\r\n", load.Headers{Remaining: -1}},
+		{"the older form agrees", "X-RateLimit-Limit: 5\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 7\r\nRetry-After: 7\r\n", load.Headers{}},
+		{"the older form disagrees", "X-RateLimit-Reset: 9\r\nX-RateLimit-Remaining: 0\r\nRetry-After: 7\r\n", load.Headers{OtherTime: true}},
+		{"as a date", "X-RateLimit-Reset: 1767225600\r\nX-RateLimit-Remaining: 0\r\nRetry-After: 7\r\n", load.Headers{}},
+		{"reset without exhaustion", "X-RateLimit-Reset: 9\r\nX-RateLimit-Remaining: 1\r\nRetry-After: 7\r\n", load.Headers{Remaining: 1}},
 	} {
 		if got := load.ReadHeaders(test.lines); got != test.want {
 			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)

@@ -26,8 +26,8 @@ type returning struct {
 }
 
 const (
-	mostReturning = 5000 // maximum number of refused clients to remember
-	oneReturns    = 5    // one in this many returns
+	maxReturning = 5000 // maximum number of refused clients to remember
+	oneReturns   = 5    // one in this many returns
 
 	// A refused client continues for a while, to show that the other nodes refuse it too.
 	returnAfter = 1_000_000 // microseconds
@@ -60,7 +60,7 @@ func (t *returns) refused(q *Request, r *record) {
 	defer t.mu.Unlock()
 	c := t.clients[q.Client]
 	if c == nil {
-		if len(t.clients) == mostReturning {
+		if len(t.clients) == maxReturning {
 			return
 		}
 		c = &returning{first: r.sent, done: len(t.clients)%oneReturns != 0}

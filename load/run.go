@@ -183,8 +183,8 @@ type nodes struct {
 	names   []string
 }
 
-// mostNodes is the maximum number of node names. Further names are ignored.
-const mostNodes = 1000
+// maxNodes is the maximum number of node names. Further names are ignored.
+const maxNodes = 1000
 
 // named returns the number of the named node, or fallback if there are too many nodes.
 func (n *nodes) named(name string, fallback uint16) uint16 {
@@ -193,7 +193,7 @@ func (n *nodes) named(name string, fallback uint16) uint16 {
 	defer n.mu.Unlock()
 	i := slices.Index(n.names[n.targets:], name)
 	if i < 0 {
-		if i = len(n.names) - n.targets; i == mostNodes {
+		if i = len(n.names) - n.targets; i == maxNodes {
 			return fallback
 		}
 		n.names = append(n.names, name)

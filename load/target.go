@@ -15,7 +15,7 @@ type Target struct {
 	Name string // host:port, as given
 	Addr netip.AddrPort
 	TLS  bool
-	Path string // of requests without a path of their own
+	Path string // of requests without a path
 }
 
 // A PublicError reports that a target is neither on this machine nor in a private network.
@@ -64,7 +64,7 @@ func ParseTarget(ctx context.Context, text string, public bool) (t Target, err e
 		}
 		addrs[i] = netip.AddrPortFrom(a, uint16(number))
 	}
-	t.Addr = taking(ctx, addrs)
+	t.Addr = firstAccepting(ctx, addrs)
 	return t, nil
 }
 
@@ -76,8 +76,8 @@ func lookUp(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
-// taking returns the first address that accepts connections, or else the first one.
-func taking(ctx context.Context, addrs []netip.AddrPort) netip.AddrPort {
+// firstAccepting returns the first address that accepts connections, or else the first one.
+func firstAccepting(ctx context.Context, addrs []netip.AddrPort) netip.AddrPort {
 	if len(addrs) == 1 {
 		return addrs[0]
 	}

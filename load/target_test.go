@@ -45,7 +45,7 @@ func TestTargets(t *testing.T) {
 }
 
 // A server may listen on only one of a name's addresses.
-func TestTaking(t *testing.T) {
+func TestFirstAccepting(t *testing.T) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -62,8 +62,8 @@ func TestTaking(t *testing.T) {
 		{"first of several", []netip.AddrPort{v4, v6}, v4},
 		{"none listens", []netip.AddrPort{closed, netip.AddrPortFrom(netip.IPv6Loopback(), 1)}, closed},
 	} {
-		if got := load.Taking(t.Context(), test.addrs); got != test.want {
-			t.Errorf("%s: Taking(%v) = %v, want %v", test.name, test.addrs, got, test.want)
+		if got := load.FirstAccepting(t.Context(), test.addrs); got != test.want {
+			t.Errorf("%s: FirstAccepting(%v) = %v, want %v", test.name, test.addrs, got, test.want)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 // Without memcached, nodes use their own shards. They find each other's shards, count together, and continue
 // when a node is killed together with its shard.
-func TestNodesShareTheirShards(t *testing.T) {
+func TestNodesShareShards(t *testing.T) {
 	t.Parallel()
 	p := startProcesses(t, 3, fiftyAnHour, ownShards...)
 	p.inRing(3)

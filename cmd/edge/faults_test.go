@@ -107,7 +107,7 @@ func (p *pointOfPresence) shardsAre(what string, ok func(admin.Shard) bool) {
 
 // Shards are killed and restarted, and stopped and continued, twelve times under load. No innocent client is
 // refused, no request fails, and mitigated clients stay mitigated. Clients that attack meanwhile are refused,
-// before or after a change of the ring: a change lets no client pass the threshold more than once more.
+// before or after a change of the ring: each change lets a client pass the threshold at most once more.
 func TestShardsComeAndGo(t *testing.T) {
 	t.Parallel()
 	var shards []*harness.Memcached

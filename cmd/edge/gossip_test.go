@@ -97,7 +97,7 @@ func (n *node) status(t *testing.T, path string) int {
 // The nodes of a PoP are processes. A client that one node mitigates is mitigated by all, even by nodes that
 // have counted nothing. A node that restarts knows the mitigation when it is ready. Gossip keys are replaced
 // while the nodes run.
-func TestGossipOfProcesses(t *testing.T) {
+func TestGossipBetweenProcesses(t *testing.T) {
 	t.Parallel()
 	p := startProcesses(t, 3, oneAWeek)
 	exceed(t, p.nodes[0])

@@ -102,8 +102,8 @@ report of what was done.`,
 	return cmd
 }
 
-// elsewhere maps flags of other load generators to their equivalents here.
-var elsewhere = map[string]string{
+// otherTools maps flags of other load generators to their equivalents here.
+var otherTools = map[string]string{
 	"z": "-d 10s is the duration", "q": "--rate 100/s is the rate of all connections together", "R": "--rate 100/s is the rate",
 	"t": "GOMAXPROCS=2 in the environment bounds the threads; --timeout 5s is the time for an answer", "T": "-H 'Content-Type: …'",
 	"o": "--csv FILE writes a line for each request, --json the report", "L": "--latency prints the distribution", "k": "--insecure trusts any certificate",
@@ -113,8 +113,8 @@ var elsewhere = map[string]string{
 func loadFlagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
-		if name := unknown.GetSpecifiedName(); elsewhere[name] != "" && unknown.GetSpecifiedShortnames() != "" {
-			return usageError{fmt.Errorf("unknown flag -%s", name), elsewhere[name]}
+		if name := unknown.GetSpecifiedName(); otherTools[name] != "" && unknown.GetSpecifiedShortnames() != "" {
+			return usageError{fmt.Errorf("unknown flag -%s", name), otherTools[name]}
 		}
 	}
 	var wrong *pflag.InvalidValueError

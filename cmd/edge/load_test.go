@@ -59,7 +59,7 @@ func (r *reader) Write(b []byte) (int, error) {
 }
 
 // A reader of the report may stop reading, as head does, which ends the process. The log is complete by then.
-func TestLoadLogComesFirst(t *testing.T) {
+func TestLoadWritesLogFirst(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	target, err := load.ParseTarget(t.Context(), server.URL, false)

@@ -224,8 +224,8 @@ type hintedError struct {
 	hint string
 }
 
-// report writes the errors in err, each of them once. Every line begins with the command's name,
-// and hints have a line of their own.
+// report writes the errors in err, each once. Every line begins with the command's name, and hints are
+// on separate lines.
 func report(w io.Writer, err error) {
 	written := map[string]bool{}
 	for _, e := range pop.SingleErrors(err) {

@@ -100,8 +100,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// aSentence matches a line that begins with a capitalized word other than a name.
-var aSentence = regexp.MustCompile(`^edge: (hint: )?[A-Z][a-z]`)
+// sentencePattern matches a line that begins with a capitalized word other than a name.
+var sentencePattern = regexp.MustCompile(`^edge: (hint: )?[A-Z][a-z]`)
 
 // styled returns what is wrong with the style of lines for stderr.
 func styled(stderr string) error {
@@ -110,7 +110,7 @@ func styled(stderr string) error {
 		switch excerpt := strings.HasPrefix(line, "    "); {
 		case !excerpt && !strings.HasPrefix(line, "edge: "):
 			return fmt.Errorf("line does not begin with edge: %q", line)
-		case !excerpt && (aSentence.MatchString(line) || strings.HasSuffix(line, ".")):
+		case !excerpt && (sentencePattern.MatchString(line) || strings.HasSuffix(line, ".")):
 			return fmt.Errorf("line is a sentence: %q", line)
 		}
 	}

@@ -47,9 +47,9 @@ func startPop(t *testing.T, args ...string) *cluster {
 // The sample rules allow 50 requests a minute to each client.
 const sampleThreshold = 50
 
-// aLongMinute waits for the next minute if less than half of the current one is left. The sample rules refuse a
+// waitForLongMinute waits for the next minute if less than half of the current one is left. The sample rules refuse a
 // client as long as its estimate exceeds the threshold, which may be just a second into the next minute.
-func aLongMinute() {
+func waitForLongMinute() {
 	now := time.Now()
 	if next := now.Truncate(time.Minute).Add(time.Minute); next.Sub(now) < 30*time.Second {
 		<-time.After(next.Sub(now))
@@ -85,7 +85,7 @@ func TestPopWithMemcached(t *testing.T) {
 // testOneClient repeats the test with other clients until it fits into a minute, however busy the machine is.
 func testOneClient(t *testing.T, c *cluster) {
 	for attempt := 0; ; attempt++ {
-		aLongMinute()
+		waitForLongMinute()
 		minute := time.Now().Truncate(time.Minute)
 		err := tryOneClient(t, c, fmt.Sprintf("127.0.0.%d", 10+attempt))
 		if err == nil {
@@ -212,7 +212,7 @@ func TestPopPrintsCommands(t *testing.T) {
 	t.Parallel()
 	c := startPop(t, "--nodes=2")
 	_, try, _ := strings.Cut(c.Stdout.String(), "Try, in another terminal:\n")
-	aLongMinute()
+	waitForLongMinute()
 	var outputs []string
 	for line := range strings.Lines(try) {
 		command, ok := strings.CutPrefix(line, "  ")

@@ -26,7 +26,7 @@ type overlay struct {
 
 	// Known after the log was read for the first time.
 	began, ended int64
-	told         *told
+	coverage     *coverage
 	clients      []netip.Addr // in the order of their first requests
 	addrs        map[string]netip.Addr
 	population   mix.Population
@@ -92,15 +92,15 @@ func (f *generateFlags) lay(ctx context.Context, m *mix.Mix, in *inputFlags, std
 
 // survey reads the log for the first time.
 func survey(ctx context.Context, log *input) (*overlay, error) {
-	o := &overlay{told: newTold(nil), addrs: map[string]netip.Addr{}}
-	o.told.headers[userAgent] = false
+	o := &overlay{coverage: newCoverage(nil), addrs: map[string]netip.Addr{}}
+	o.coverage.headers[userAgent] = false
 	known := map[netip.Addr]bool{}
 	return o, log.entries(ctx, func(e *accesslog.Entry) error {
 		if len(o.clients) == 0 {
 			o.began = e.Time
 		}
 		o.ended = e.Time
-		o.told.add(e)
+		o.coverage.add(e)
 		if a := o.addr(e); !known[a] {
 			known[a] = true
 			o.clients = append(o.clients, a)
@@ -142,19 +142,19 @@ func (o *overlay) write(e *accesslog.Entry) error {
 func (o *overlay) writeAttack(before int64) error {
 	for ; o.left && o.next.Time < before; o.left = o.attack.Next(&o.next) {
 		line := overlaid{Client: o.mix.Addr(o.next.Client), Attack: true}
-		if o.told.method {
+		if o.coverage.method {
 			line.Method = o.next.Method
 		}
-		if o.told.host {
+		if o.coverage.host {
 			line.Host = o.next.Host
 		}
-		if o.told.path {
+		if o.coverage.path {
 			line.URI = o.next.Path
 		}
-		if o.told.status {
+		if o.coverage.status {
 			line.Status = o.next.Status
 		}
-		if o.told.headers[userAgent] {
+		if o.coverage.headers[userAgent] {
 			line.set(userAgent, o.next.Agent)
 		}
 		if err := o.writeLine(o.next.Time, &line); err != nil {

@@ -154,16 +154,16 @@ func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Ent
 	if m.before != nil {
 		rules = slices.Concat(rules, m.before.Rules())
 	}
-	told := newTold(rules)
+	covered := newCoverage(rules)
 	err := in.entries(ctx, func(e *accesslog.Entry) error {
-		told.add(e)
+		covered.add(e)
 		add(e)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := told.check(rules); err != nil {
+	if err := covered.check(rules); err != nil {
 		report(in.stderr, err)
 	}
 	stats := in.log.Stats()

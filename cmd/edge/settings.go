@@ -205,10 +205,10 @@ func (s *settings) explain(err error) error {
 	return usageError{&at, ""}
 }
 
-// aSecret matches the beginning of a secret in a file, aKey that of any setting.
+// secretLine matches the beginning of a secret in a file, keyLine that of any setting.
 var (
-	aSecret = regexp.MustCompile(`(^|[{,])\s*["']?(secret|gossip[-_]key)["']?\s*:`)
-	aKey    = regexp.MustCompile(`^["'\w]`)
+	secretLine = regexp.MustCompile(`(^|[{,])\s*["']?(secret|gossip[-_]key)["']?\s*:`)
+	keyLine    = regexp.MustCompile(`^["'\w]`)
 )
 
 // readFile reads the settings of a file. Lines with secrets are not shown.
@@ -219,7 +219,7 @@ func (s *settings) readFile(file string) (note, err error) {
 	}
 	source, hidden := strings.Split(string(text), "\n"), false
 	for i, line := range source {
-		if hidden = aSecret.MatchString(line) || hidden && !aKey.MatchString(line); hidden {
+		if hidden = secretLine.MatchString(line) || hidden && !keyLine.MatchString(line); hidden {
 			source[i] = ""
 		}
 	}

@@ -407,8 +407,8 @@ func TestFlagUsage(t *testing.T) {
 	}
 }
 
-// aFlag matches a flag in the help of another flag.
-var aFlag = regexp.MustCompile(`--[a-z][a-z-]*`)
+// flagPattern matches a flag in the help of another flag.
+var flagPattern = regexp.MustCompile(`--[a-z][a-z-]*`)
 
 // sampleOf returns a file of settings with all rows.
 func sampleOf(rows []pop.Setting) string {
@@ -429,7 +429,7 @@ func sampleOf(rows []pop.Setting) string {
 		if off {
 			line = "#" + line
 		}
-		help := aFlag.ReplaceAllStringFunc(strings.ReplaceAll(row.Help, "`", ""), func(flag string) string { return key(flag[2:]) })
+		help := flagPattern.ReplaceAllStringFunc(strings.ReplaceAll(row.Help, "`", ""), func(flag string) string { return key(flag[2:]) })
 		fmt.Fprintf(&b, "%-38s # %s\n", line, help)
 	}
 	return b.String()

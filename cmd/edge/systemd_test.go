@@ -31,7 +31,7 @@ func TestNotify(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules.yaml", generous)
 	p := startCommand(t, dir, []string{"NOTIFY_SOCKET=" + addr}, "edge", "node", "--rules=rules.yaml", "--listen=127.0.0.1:0", "--metrics-listen=", "--admin-listen=", "--origin=http://127.0.0.1:1")
-	told := func(want string) {
+	expect := func(want string) {
 		t.Helper()
 		_ = manager.SetReadDeadline(time.Now().Add(patience))
 		packet := make([]byte, 4096)
@@ -40,16 +40,16 @@ func TestNotify(t *testing.T) {
 			t.Fatalf("the node sent %q, %v, want %s", packet[:n], err, want)
 		}
 	}
-	told("READY=1")
+	expect("READY=1")
 	p.Signal(syscall.SIGHUP)
-	told(`RELOADING=1\nMONOTONIC_USEC=\d+`)
-	told("READY=1")
+	expect(`RELOADING=1\nMONOTONIC_USEC=\d+`)
+	expect("READY=1")
 	replace(t, dir+"/rules.yaml", "rules: wrong\n")
 	p.Signal(syscall.SIGHUP) // the old rules stay, and the reload completes
-	told(`RELOADING=1\nMONOTONIC_USEC=\d+`)
-	told("READY=1")
+	expect(`RELOADING=1\nMONOTONIC_USEC=\d+`)
+	expect("READY=1")
 	p.Signal(syscall.SIGTERM)
-	told("STOPPING=1")
+	expect("STOPPING=1")
 	if code := p.End(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}

@@ -209,11 +209,11 @@ func (c *court) returned(b *book, wrong, shed map[int32]bool, r *RetryAfter) {
 			p := &promises[n]
 			return p.until == 0 || q.Sent < p.until+returnMargin || p.sent < p.lastPass+c.lag
 		})
-		told := o == refused && seen(b, int32(i), &q.Answer)
+		visible := o == refused && seen(b, int32(i), &q.Answer)
 		switch {
 		case due && o == passed:
 			r.Checked++
-		case due && told && !wrong[int32(i)]:
+		case due && visible && !wrong[int32(i)]:
 			r.Checked++
 			r.Untrue++
 		}
@@ -222,7 +222,7 @@ func (c *court) returned(b *book, wrong, shed map[int32]bool, r *RetryAfter) {
 			switch p := &promises[n]; {
 			case o != refused:
 				p.lastPass = max(p.lastPass, q.Done)
-			case told && q.Answer.Retry > 0 && alike:
+			case visible && q.Answer.Retry > 0 && alike:
 				p.sent, p.until = q.Sent, q.Done+int64(q.Answer.Retry)*1e6
 			}
 		}

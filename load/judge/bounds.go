@@ -65,22 +65,22 @@ const noKey = -1
 
 // A trial compares a trace with a model.
 type trial struct {
-	c      *court
-	b      *book
-	m      model
-	lag    int64
-	keys   []*keyBounds
-	nodes  int
-	sent   []int32        // the requests of the trial, in the order in which they were sent
-	done   []int32        // the same, in the order in which they were answered
-	one    map[int32]bool // if not nil, only these keys, treated as one
-	brief  bool           // do not check the remaining requests in answers
-	found  []violation
-	leaked map[int32]bool // requests that passed but had to be refused: they may not have been counted
-	retry  RetryAfter
-	told   uint64  // passed answers that report the remaining requests
-	little []int32 // those that report too few
-	much   []int32 // those that report too many
+	c        *court
+	b        *book
+	m        model
+	lag      int64
+	keys     []*keyBounds
+	nodes    int
+	sent     []int32        // the requests of the trial, in the order in which they were sent
+	done     []int32        // the same, in the order in which they were answered
+	one      map[int32]bool // if not nil, only these keys, treated as one
+	brief    bool           // do not check the remaining requests in answers
+	found    []violation
+	leaked   map[int32]bool // requests that passed but had to be refused: they may not have been counted
+	retry    RetryAfter
+	reported uint64  // passed answers that report the remaining requests
+	little   []int32 // those that report too few
+	much     []int32 // those that report too many
 
 	offers map[int32]*offer // requests with keys of shedding rules; passed ones are removed when answered
 }
@@ -252,7 +252,7 @@ func (t *trial) counts(k int32, i int32, q *Request) (may, must bool) {
 // asked handles the sending of a request.
 func (t *trial) asked(i int32, q *Request) {
 	o := t.c.outcomes[i]
-	if o == passed && q.Answer.Remaining >= 0 && !t.brief && int64(q.Answer.Remaining) > t.mostRemaining(t.b.keysOf(i), q) {
+	if o == passed && q.Answer.Remaining >= 0 && !t.brief && int64(q.Answer.Remaining) > t.maxRemaining(t.b.keysOf(i), q) {
 		t.much = append(t.much, i)
 	}
 	var leak *violation

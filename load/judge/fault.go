@@ -239,7 +239,7 @@ func (v *investigation) basics() {
 		}
 	}
 	if v.s.Requests == 0 && len(by[denied])+len(by[undenied]) == 0 {
-		v.add(NoRuleApplies, nil, "no request matches a rule that refuses: %s", v.c.elsewhere())
+		v.add(NoRuleApplies, nil, "no request matches a rule that refuses: %s", v.c.whyNoRule())
 	}
 	if len(by[undenied]) > 0 {
 		v.add(DenyIgnored, by[undenied], "clients on the deny list do not get 403")
@@ -249,8 +249,8 @@ func (v *investigation) basics() {
 	}
 }
 
-// elsewhere suggests why no rule matches the requests.
-func (c *court) elsewhere() string {
+// whyNoRule suggests why no rule matches the requests.
+func (c *court) whyNoRule() string {
 	if len(c.rules) == 0 || !slices.ContainsFunc(c.rules, func(r *rule.Rule) bool { return r.Action != rule.Log }) {
 		return "every rule only logs, or is not judged"
 	}
@@ -401,8 +401,8 @@ func requestsOf(found []violation) map[int32]bool {
 	return requests
 }
 
-// leastEvidence is the minimum number of violations that a mistake must explain.
-const leastEvidence = 3
+// minEvidence is the minimum number of violations that a mistake must explain.
+const minEvidence = 3
 
 // assume reports the hypothesis that explains most of the remaining violations, if it explains
 // this part of the leaks or of the wrong refusals and causes hardly any other violation. It then
@@ -442,7 +442,7 @@ func (v *investigation) assume(hypotheses []hypothesis, part float64) bool {
 		}
 		l, w := gone(leaks), gone(wrong)
 		enough := l > 0 && float64(l) >= part*float64(len(leaks)) || w > 0 && float64(w) >= part*float64(len(wrong))
-		if value := l + w - more; enough && l+w >= leastEvidence && float64(more) <= (1-part)*float64(l+w) && value > most {
+		if value := l + w - more; enough && l+w >= minEvidence && float64(more) <= (1-part)*float64(l+w) && value > most {
 			best, most = h, value
 		}
 	}

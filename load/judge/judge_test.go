@@ -160,13 +160,13 @@ func TestPlantedMistakes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s := test.tried(t, test.rules, judge.Options{Lag: 50 * time.Millisecond})
+			s := test.score(t, test.rules, judge.Options{Lag: 50 * time.Millisecond})
 			got := names(s)
 			if test.lift > 0 { // some would start before they were refused, and others would end before they may pass
 				got = slices.DeleteFunc(got, func(name string) bool { return name == judge.Leaks || name == judge.MitigationShort })
 			}
 			if !slices.Equal(got, []string{test.want}) {
-				t.Errorf("faults %v, want %s\n%s", got, test.want, told(s))
+				t.Errorf("faults %v, want %s\n%s", got, test.want, describe(s))
 			}
 		})
 	}
@@ -177,9 +177,9 @@ func TestPlantedMistakes(t *testing.T) {
 func TestDeafNodeNearWindowEdge(t *testing.T) {
 	const traffic = "{duration: 14s, start: 2026-01-01T00:00:05Z, components: [{name: all, steady: {clients: 20, rate: 16/10s, poisson: false}, attack: true}]}"
 	l := limiter{passes: func(r *sent) bool { return r.Node == 1 }, traffic: traffic}
-	s := l.tried(t, strings.Replace(ban, "6s", "60s", 1), judge.Options{Lag: 5 * time.Second})
+	s := l.score(t, strings.Replace(ban, "6s", "60s", 1), judge.Options{Lag: 5 * time.Second})
 	if !slices.Equal(names(s), []string{judge.DeafNode}) {
-		t.Errorf("faults %v\n%s", names(s), told(s))
+		t.Errorf("faults %v\n%s", names(s), describe(s))
 	}
 }
 
@@ -246,9 +246,9 @@ func TestUnknownMistakes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s := test.tried(t, test.rules, judge.Options{})
+			s := test.score(t, test.rules, judge.Options{})
 			if !slices.ContainsFunc(names(s), func(name string) bool { return slices.Contains(test.want, name) }) {
-				t.Errorf("faults %v, want one of %v\n%s", names(s), test.want, told(s))
+				t.Errorf("faults %v, want one of %v\n%s", names(s), test.want, describe(s))
 			}
 		})
 	}
@@ -262,7 +262,7 @@ func retry(f func(int) int) func(a *judge.Answer) {
 	}
 }
 
-func told(s *judge.Score) string {
+func describe(s *judge.Score) string {
 	var b strings.Builder
 	for _, f := range s.Faults {
 		fmt.Fprintf(&b, "%s: %s (%d requests, %v)\n", f.Name, f.Text, f.Requests, f.Clients)
@@ -312,7 +312,7 @@ func TestOverridesAreJudged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := names(s); !slices.Equal(got, test.want) || s.Refused < 50 || len(s.NotJudged) > 0 {
-			t.Errorf("%s: faults %v, want %v; %d requests refused, not judged: %v\n%s", test.name, got, test.want, s.Refused, s.NotJudged, told(s))
+			t.Errorf("%s: faults %v, want %v; %d requests refused, not judged: %v\n%s", test.name, got, test.want, s.Refused, s.NotJudged, describe(s))
 		}
 	}
 }
@@ -336,9 +336,9 @@ func TestCorrectLimiterHasNoFaults(t *testing.T) {
 		} {
 			t.Run(test.name+"/"+name, func(t *testing.T) {
 				l.lag = test.lag
-				s := l.tried(t, name, judge.Options{})
+				s := l.score(t, name, judge.Options{})
 				if len(s.Faults) > 0 || s.InnocentRefused > 0 {
-					t.Errorf("%d requests of innocent clients refused; faults:\n%s", s.InnocentRefused, told(s))
+					t.Errorf("%d requests of innocent clients refused; faults:\n%s", s.InnocentRefused, describe(s))
 				}
 				if s.Refused < 50 || s.Exact < 50 {
 					t.Errorf("%+v", s)

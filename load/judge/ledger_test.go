@@ -98,7 +98,7 @@ func TestRuns(t *testing.T) {
 				}
 			}
 			if s := judged(t, l, test.rules, judge.Options{Lag: 20 * time.Millisecond}); !slices.Equal(names(s), test.want) {
-				t.Errorf("faults %v, want %v\n%s%+v", names(s), test.want, told(s), s)
+				t.Errorf("faults %v, want %v\n%s%+v", names(s), test.want, describe(s), s)
 			}
 		})
 	}
@@ -119,8 +119,8 @@ func TestMistakesHiddenByLag(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.traffic = hurry
-			if s := test.tried(t, test.rules, judge.Options{}); !slices.Equal(names(s), []string{test.want}) {
-				t.Errorf("faults %v, want %s\n%s", names(s), test.want, told(s))
+			if s := test.score(t, test.rules, judge.Options{}); !slices.Equal(names(s), []string{test.want}) {
+				t.Errorf("faults %v, want %s\n%s", names(s), test.want, describe(s))
 			}
 		})
 	}
@@ -132,8 +132,8 @@ func TestLagIsNoFault(t *testing.T) {
 	for name, lag := range map[string]int64{"at once": 0, "20 ms": 20_000, "80 ms": 80_000, "120 ms": 120_000, "300 ms": 300_000} {
 		t.Run(name, func(t *testing.T) {
 			l := &limiter{traffic: hurry, lag: func() int64 { return lag }}
-			if s := l.tried(t, ban, judge.Options{}); len(s.Faults) > 0 {
-				t.Errorf("faults:\n%s", told(s))
+			if s := l.score(t, ban, judge.Options{}); len(s.Faults) > 0 {
+				t.Errorf("faults:\n%s", describe(s))
 			}
 		})
 	}
@@ -149,6 +149,6 @@ func TestReactionToSharedAddress(t *testing.T) {
 	}
 	s := judged(t, l, five, judge.Options{})
 	if len(s.Faults) > 0 || s.FirstRefusal.Max > 10 {
-		t.Errorf("%d clients first refused after up to %v ms, want at once\n%s", s.FirstRefusal.Clients, s.FirstRefusal.Max, told(s))
+		t.Errorf("%d clients first refused after up to %v ms, want at once\n%s", s.FirstRefusal.Clients, s.FirstRefusal.Max, describe(s))
 	}
 }

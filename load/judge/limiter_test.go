@@ -257,8 +257,8 @@ func (l *limiter) run(requests ledger) {
 	}
 }
 
-// tried returns the score of the limiter under some rules.
-func (l *limiter) tried(t testing.TB, rules string, o judge.Options) *judge.Score {
+// score returns the score of the limiter under some rules.
+func (l *limiter) score(t testing.TB, rules string, o judge.Options) *judge.Score {
 	t.Helper()
 	l.period = 10_000_000
 	set, err := rule.Parse("rules.yaml", []byte("rules: ["+rules+"]"))

@@ -234,11 +234,11 @@ func among[T any](list []T, holds func(T) bool) bool {
 	return len(list) == 0 || slices.ContainsFunc(list, holds)
 }
 
-// mostKeys is the maximum number of keys per rule and request.
-const mostKeys = 4
+// maxKeys is the maximum number of keys per rule and request.
+const maxKeys = 4
 
 // keys returns the keys under which a rule counts a request: one for each combination of the
-// values of its characteristics. If there are more than mostKeys, it returns a single key, shared
+// values of its characteristics. If there are more than maxKeys, it returns a single key, shared
 // by all requests with several values. If a required value is missing, it returns nil, unless
 // share is set: then the value is treated like any other missing value.
 func keys(r *rule.Rule, f *form, share bool) []string {
@@ -268,9 +268,9 @@ func keys(r *rule.Rule, f *form, share bool) []string {
 				longer = append(longer, begin+" "+v)
 			}
 		}
-		list = longer[:min(len(longer), mostKeys+1)]
+		list = longer[:min(len(longer), maxKeys+1)]
 	}
-	if len(list) > mostKeys {
+	if len(list) > maxKeys {
 		return []string{several}
 	}
 	return list

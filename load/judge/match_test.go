@@ -18,7 +18,7 @@ import (
 )
 
 // Matching and keys are implemented twice from the documentation: here and by the nodes. Both must agree.
-func TestKeysEqualThoseOfNodes(t *testing.T) {
+func TestKeysMatchNodes(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "rules.yaml")
 	if err := os.WriteFile(filepath.Join(dir, "labels.txt"), []byte("192.0.2.0/24 one\n192.0.2.2/31,two\n2001:db8::/32 one # both\n2001:db8:0:1::/64\tthree\n"), 0o600); err != nil {

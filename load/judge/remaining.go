@@ -44,15 +44,15 @@ func (t *trial) remaining(i int32, keys []int32, q *Request) {
 			least = min(least, t.threshold(limit.Threshold)-n)
 		}
 	}
-	t.told++
+	t.reported++
 	if int64(q.Answer.Remaining) < least {
 		t.little = append(t.little, i)
 	}
 }
 
-// mostRemaining returns the maximum number of remaining requests that a node may report for any
+// maxRemaining returns the maximum number of remaining requests that a node may report for any
 // limit. A node need not know about a window in which it has counted no request of the key.
-func (t *trial) mostRemaining(keys []int32, q *Request) int64 {
+func (t *trial) maxRemaining(keys []int32, q *Request) int64 {
 	if len(keys) == 0 {
 		return math.MaxInt64
 	}

@@ -158,7 +158,7 @@ func spread(seed uint64, skewed bool) ledger {
 	return l
 }
 
-func (s *shedder) tried(t *testing.T, rules string, l ledger) *judge.Score {
+func (s *shedder) score(t *testing.T, rules string, l ledger) *judge.Score {
 	t.Helper()
 	set, err := rule.Parse("rules.yaml", []byte("rules: "+rules))
 	if err != nil {
@@ -180,7 +180,7 @@ func TestCorrectSheddingHasNoFaults(t *testing.T) {
 				t.Parallel()
 				s := &shedder{seed: seed, lag: []int64{0, 20_000, 150_000}[seed%3]}
 				l := spread(seed, seed%4 == 3)
-				score := s.tried(t, rules, l)
+				score := s.score(t, rules, l)
 				var lost, legitimate uint64
 				for _, r := range l {
 					if !r.Attack {
@@ -194,7 +194,7 @@ func TestCorrectSheddingHasNoFaults(t *testing.T) {
 					t.Errorf("legitimate clients lost %d of %d requests, the score says %d of %d", lost, legitimate, score.LegitimateRefused, score.LegitimateRequests)
 				}
 				if len(score.Faults) > 0 || score.InnocentRefused > 0 || score.BystandersRefused == 0 {
-					t.Errorf("refused: %d requests of innocents, %d of bystanders; faults:\n%s", score.InnocentRefused, score.BystandersRefused, told(score))
+					t.Errorf("refused: %d requests of innocents, %d of bystanders; faults:\n%s", score.InnocentRefused, score.BystandersRefused, describe(score))
 				}
 			})
 		}
@@ -223,9 +223,9 @@ func TestSheddingMistakes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s := test.tried(t, test.rules, spread(1, false))
+			s := test.score(t, test.rules, spread(1, false))
 			if got := names(s); !slices.Equal(got, []string{test.want}) {
-				t.Errorf("faults %v, want %s\n%s", got, test.want, told(s))
+				t.Errorf("faults %v, want %s\n%s", got, test.want, describe(s))
 			}
 		})
 	}

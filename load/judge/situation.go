@@ -390,7 +390,7 @@ func (v *investigation) answers() {
 				n++
 			}
 		}
-		if v.rough || len(v.faults) > 0 && 100*n < v.last.told {
+		if v.rough || len(v.faults) > 0 && 100*n < v.last.reported {
 			return 0
 		}
 		return n

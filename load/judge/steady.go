@@ -104,7 +104,7 @@ func (v *investigation) byRequest(id string) {
 			changed[c.client] = true
 		}
 	}
-	if len(changed) >= leastEvidence && 100*len(changed) > clients {
+	if len(changed) >= minEvidence && 100*len(changed) > clients {
 		v.note(ShedsByRequest, uint64(len(found)),
 			"rule %s refuses some requests of a client and passes others, although the estimate of its network or label did not require it: of %d clients of keys above the threshold, %d were treated like this", id, clients, len(changed))
 	}

@@ -12,7 +12,7 @@ import (
 
 // The bundled mixes document which clients exceed which limit, and readers rely on that. Every component
 // appears within the first 10 s.
-func TestClientsThatExceedLimits(t *testing.T) {
+func TestClientsOverLimits(t *testing.T) {
 	all := map[string][]mix.Request{}
 	early := map[[2]string]int{} // by mix and component, clients that exceed a limit within 10 s
 	for _, test := range []struct {
@@ -82,7 +82,7 @@ func TestClientsThatExceedLimits(t *testing.T) {
 }
 
 // The published analysis had 400 million requests from 270,000 sources, and so has the mix.
-func TestSizeOfTheAnalysis(t *testing.T) {
+func TestCloudflareMixSize(t *testing.T) {
 	m := load(t, "cloudflare")
 	var clients uint64
 	for _, c := range m.Components() {

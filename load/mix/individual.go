@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// inTurn generates the requests of n clients, each with a schedule of its own. first returns a client's
+// inTurn generates the requests of n clients, each with its own schedule. first returns a client's
 // first turn. After each request, following changes t into the client's next turn, and returns the
 // look of the request.
 func inTurn(n uint64, first func(client uint32) turn, following func(t *turn) (look uint8)) generator {
