@@ -92,7 +92,7 @@ type simulatedKey struct {
 	late   []deferredRequest // to be counted by the nodes first: the key has just become hot
 }
 
-func (k *simulatedKey) of() counter.Key { return counter.Key(k.key) }
+func (k *simulatedKey) counterKey() counter.Key { return counter.Key(k.key) }
 
 // find appends the keys of a request to all, and returns its canonical path. hot reports whether a node must
 // decide the request even if its keys are cold.
@@ -198,17 +198,17 @@ type flush struct {
 }
 
 // add adds a flush. Flushes before until are no longer needed.
-func (f *flushes) add(one flush, until int64) {
+func (f *flushes) add(added flush, until int64) {
 	if len(*f) == cap(*f) {
-		old, _ := slices.BinarySearchFunc(*f, until, func(one flush, until int64) int { return cmp.Compare(one.at, until) })
+		old, _ := slices.BinarySearchFunc(*f, until, func(f flush, until int64) int { return cmp.Compare(f.at, until) })
 		*f = (*f)[:copy(*f, (*f)[old:])]
 	}
-	*f = append(*f, one)
+	*f = append(*f, added)
 }
 
-// of returns the flush that sent a request. If it has not happened yet, its time is never.
-func (f flushes) of(request uint32) flush {
-	i, _ := slices.BinarySearchFunc(f, request, func(one flush, request uint32) int { return cmp.Compare(int32(one.after-request), 1) })
+// flushOf returns the flush that sent a request. If it has not happened yet, its time is never.
+func (f flushes) flushOf(request uint32) flush {
+	i, _ := slices.BinarySearchFunc(f, request, func(f flush, request uint32) int { return cmp.Compare(int32(f.after-request), 1) })
 	if i == len(f) {
 		return flush{at: never, rank: never}
 	}
@@ -229,14 +229,14 @@ func (s *Simulation) catchUp(keys []simulatedKey) {
 			n, cost := s.nodes[send.node], k.rule.CostOf(1)
 			if send.at == never {
 				for _, at := range send.arrived {
-					n.limiter.Offer(k.rule, k.of(), 0, &count.Source{}, cost, at)
+					n.limiter.Offer(k.rule, k.counterKey(), 0, &count.Source{}, cost, at)
 				}
 				n.offered = true
 				continue
 			}
 			s.stepUntil(send.at, int(send.node))
 			s.set(send.at)
-			n.limiter.Count(k.rule, k.of(), cost, send.arrived)
+			n.limiter.Count(k.rule, k.counterKey(), cost, send.arrived)
 			s.step(n)
 		}
 		s.stepUntil(now, len(s.nodes))
@@ -254,11 +254,11 @@ type deferredFlush struct {
 // flushesOf returns the flushes that would have sent a key's deferred requests, in order.
 func (s *Simulation) flushesOf(late []deferredRequest) (sent []deferredFlush) {
 	for _, p := range late {
-		of := s.nodes[p.node].flushed.of(p.number)
-		i := slices.IndexFunc(sent, func(other deferredFlush) bool { return other.node == p.node && other.rank == of.rank })
+		sentIn := s.nodes[p.node].flushed.flushOf(p.number)
+		i := slices.IndexFunc(sent, func(other deferredFlush) bool { return other.node == p.node && other.rank == sentIn.rank })
 		if i < 0 {
 			i = len(sent)
-			sent = append(sent, deferredFlush{flush: of, node: p.node})
+			sent = append(sent, deferredFlush{flush: sentIn, node: p.node})
 		}
 		sent[i].arrived = append(sent[i].arrived, s.nodes[p.node].clock(p.at))
 	}

@@ -26,11 +26,11 @@ func (c *Comparison) Document() page.Document {
 	d.Sections = []page.Section{all}
 	for _, part := range []struct {
 		title    string
-		of       *Change
+		change   *Change
 		refusals bool
 	}{{"Newly refused", &c.NewlyRefused, true}, {"Newly allowed", &c.NewlyAllowed, false}} {
-		if part.of.Requests > 0 {
-			d.Sections = append(d.Sections, part.of.section(part.title, part.refusals))
+		if part.change.Requests > 0 {
+			d.Sections = append(d.Sections, part.change.section(part.title, part.refusals))
 		}
 	}
 	return d

@@ -59,8 +59,8 @@ func (e *Enforcement) Document() page.Document {
 		d.Sections = append(d.Sections, e.Rules[i].section(e.Clients))
 	}
 	if len(e.Rules) == 1 { // the overview describes this rule
-		one := &d.Sections[1]
-		one.Blocks = slices.Concat(one.Blocks[:2], all.Blocks[1:], one.Blocks[2:], all.Blocks[:1])
+		s := &d.Sections[1]
+		s.Blocks = slices.Concat(s.Blocks[:2], all.Blocks[1:], s.Blocks[2:], all.Blocks[:1])
 		d.Sections = d.Sections[1:]
 	}
 	return d

@@ -127,12 +127,12 @@ func (t *enforcementTally) report() *Enforcement {
 	e.ClientTimelines = t.watch.report(t.o.Name)
 	var acting []*refusals
 	for i := range t.rules {
-		of := &t.rules[i].refusals
+		ref := &t.rules[i].refusals
 		r := t.rules[i].report(t.o, &t.mitigations.rules[i])
-		r.Truth = t.truth.truth(of.truth(), of)
-		r.Bystanders = t.bystanders(t.o.Rules.Rules()[i], of)
+		r.Truth = t.truth.truth(ref.truth(), ref)
+		r.Bystanders = t.bystanders(t.o.Rules.Rules()[i], ref)
 		if t.o.Rules.Rules()[i].Action != rule.Log {
-			acting = append(acting, of)
+			acting = append(acting, ref)
 		}
 		if t.o.Detail {
 			r.Peaks = peaksOf(t.rules[i].demand, t.o.Rules.Rules()[i].Limits)
@@ -144,12 +144,12 @@ func (t *enforcementTally) report() *Enforcement {
 }
 
 // bystanders returns the bystanders of a rule, nil if every key belongs to a single client or it only logs.
-func (t *enforcementTally) bystanders(r *rule.Rule, of *refusals) *Bystanders {
+func (t *enforcementTally) bystanders(r *rule.Rule, ref *refusals) *Bystanders {
 	if r.Width() == 0 || r.Action == rule.Log {
 		return nil
 	}
 	b := new(Bystanders)
-	for addr, client := range of.clients {
+	for addr, client := range ref.clients {
 		if !slices.ContainsFunc(t.exceeded, func(set map[netip.Addr]struct{}) bool { _, did := set[addr]; return did }) {
 			b.Clients++
 			b.Requests += client.refused

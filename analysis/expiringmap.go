@@ -62,15 +62,15 @@ func (a *expiringMap[V]) get(key *accesslog.Client, hash uint64, now int64) (v *
 	if int(number) == entriesInBlock*len(a.young.blocks) {
 		a.young.blocks = append(a.young.blocks, client.Make[entry[V]](entriesInBlock))
 	}
-	one := a.young.at(number)
+	e := a.young.at(number)
 	if known = number < before; !known && a.old.numbers != nil {
 		if number, known = a.old.numbers.Find(hash, key); known {
-			*one = *a.old.at(number)
+			*e = *a.old.at(number)
 		}
 	}
-	if known && now-one.used > a.life {
-		*one, known = entry[V]{}, false
+	if known && now-e.used > a.life {
+		*e, known = entry[V]{}, false
 	}
-	one.used = now
-	return &one.value, known
+	e.used = now
+	return &e.value, known
 }

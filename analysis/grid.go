@@ -87,11 +87,11 @@ func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
 }
 
 // add adds the last request of a sweepPart. part is its part of the log's time.
-func (g *grid) add(r *replayed, req *rule.Request, of *sweepPart, part int) error {
+func (g *grid) add(r *replayed, req *rule.Request, sp *sweepPart, part int) error {
 	var counted [rule.MaxKeys][]keyWindow // each with a window per period
 	n := 1
 	if g.byIP {
-		if err := g.count(&counted[0], &r.client, r.hash, of.moments); err != nil {
+		if err := g.count(&counted[0], &r.client, r.hash, sp.moments); err != nil {
 			return err
 		}
 	} else {
@@ -99,7 +99,7 @@ func (g *grid) add(r *replayed, req *rule.Request, of *sweepPart, part int) erro
 		n = keys.Len()
 		for i := range n {
 			key := accesslog.Client(secret.Tag(keys.At(i)))
-			if err := g.count(&counted[i], &key, client.Hash(&key), of.moments); err != nil {
+			if err := g.count(&counted[i], &key, client.Hash(&key), sp.moments); err != nil {
 				return err
 			}
 		}
@@ -116,7 +116,7 @@ func (g *grid) add(r *replayed, req *rule.Request, of *sweepPart, part int) erro
 		if quiet {
 			continue
 		}
-		for i, refused := range g.columns[p].decide(windows[:n], &of.moments[p], of, part) {
+		for i, refused := range g.columns[p].decide(windows[:n], &sp.moments[p], sp, part) {
 			if refused != nil && refused.name == "" {
 				keys := g.rule.Keys(g.bytes[:0], req)
 				refused.name = g.name(keys.At(i), &r.entry, req)
@@ -234,8 +234,8 @@ func (c *column) roll(w *keyWindow, index uint32) {
 // decide decides the last request of a sweepPart for each threshold, and counts it in the windows of its keys.
 // A threshold refuses the request if one of the keys is mitigated, and then counts it under none. decide
 // returns the mitigated keys, at their indexes.
-func (c *column) decide(windows []*keyWindow, m *gridMoment, of *sweepPart, part int) (refused [rule.MaxKeys]*overKey) {
-	t, o := of.last, of.o
+func (c *column) decide(windows []*keyWindow, m *gridMoment, sp *sweepPart, part int) (refused [rule.MaxKeys]*overKey) {
+	t, o := sp.last, sp.o
 	for i := range o.Thresholds {
 		mitigated, more := false, false
 		for k, w := range windows {
@@ -254,7 +254,7 @@ func (c *column) decide(windows []*keyWindow, m *gridMoment, of *sweepPart, part
 		}
 		for _, w := range windows {
 			if mitigated {
-				c.state(w, i, of.events).lessCur++
+				c.state(w, i, sp.events).lessCur++
 				continue
 			}
 			var k keyState
@@ -262,7 +262,7 @@ func (c *column) decide(windows []*keyWindow, m *gridMoment, of *sweepPart, part
 				k = known[i]
 			}
 			if k.mitigate(o, i, uint64(w.Prev-k.lessPrev), uint64(w.Cur-k.lessCur), m, t) {
-				*c.state(w, i, of.events) = k
+				*c.state(w, i, sp.events) = k
 				more = true
 			}
 		}

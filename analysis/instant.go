@@ -186,36 +186,36 @@ func (p *instantPoP) prepare(q *prepared, r *replayed) {
 	req := p.requests.at(&r.entry, r.addr)
 	req.Canonicalize(p.client)
 	q.replayed, q.path, q.listed = r, req.Path, p.rules.Access(req.Addr)
-	own := len(p.keys)
+	first := len(p.keys)
 	p.keys = append(p.keys, requestKey{group: p.clients, key: r.client, hash: r.hash})
 	if q.listed != rule.Unlisted {
 		return
 	}
 	p.matched = p.rules.Match(&req, p.matched[:0])
-	for _, one := range p.matched {
-		m := &p.of[one.Index]
+	for _, base := range p.matched {
+		m := &p.of[base.Index]
 		if m.group == p.clients {
-			p.sums[one.Index].matched++
-			p.add(q, m, own)
+			p.sums[base.Index].matched++
+			p.add(q, m, first)
 			continue
 		}
-		keys := one.Keys(p.key[:0], &req)
+		keys := base.Keys(p.key[:0], &req)
 		matched := uint64(0)
 		for i := range keys.Len() {
-			by := p.rules.Override(one, keys.At(i))
+			by := p.rules.Override(base, keys.At(i))
 			if by == nil {
 				continue
-			} else if by != one {
+			} else if by != base {
 				m = p.plans[by]
 			} else {
-				m = &p.of[one.Index]
+				m = &p.of[base.Index]
 			}
 			matched = 1
 			key := accesslog.Client(secret.Tag(keys.At(i)))
 			p.keys = append(p.keys, requestKey{group: m.group, key: key, hash: client.Hash(&key)})
 			p.add(q, m, len(p.keys)-1)
 		}
-		p.sums[one.Index].matched += matched
+		p.sums[base.Index].matched += matched
 	}
 }
 
@@ -457,9 +457,9 @@ func (p *instantPoP) count(way int, m *member, s state, now int64, key *accesslo
 	switch {
 	case way != byNodesEstimate:
 	case m.CountsMitigated():
-		one := counter.Key(*key)
-		binary.LittleEndian.PutUint32(one[:], binary.LittleEndian.Uint32(one[:])^uint32(m.Index)) // rules may share keys here
-		p.mitigated.extend(one, m.Index, now, until)
+		k := counter.Key(*key)
+		binary.LittleEndian.PutUint32(k[:], binary.LittleEndian.Uint32(k[:])^uint32(m.Index)) // rules may share keys here
+		p.mitigated.extend(k, m.Index, now, until)
 	default:
 		p.mitigated.ended(m.Index, now, until)
 	}

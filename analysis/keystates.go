@@ -142,35 +142,35 @@ func (g *generation) at(place uint32) *fewTimes {
 // state returns the state of a young key with many times.
 func (g *keyStates) state(t *fewTimes) state { return g.young.state(g, t) }
 
-func (g *generation) state(of *keyStates, t *fewTimes) state {
+func (g *generation) state(ks *keyStates, t *fewTimes) state {
 	place := t.after[0]
-	b, i, rules := &g.states[place/keysInStateBlock], int(place%keysInStateBlock), len(of.rules)
-	return state{b.untils[i*rules : (i+1)*rules], b.limits[i*of.limits : (i+1)*of.limits]}
+	b, i, rules := &g.states[place/keysInStateBlock], int(place%keysInStateBlock), len(ks.rules)
+	return state{b.untils[i*rules : (i+1)*rules], b.limits[i*ks.limits : (i+1)*ks.limits]}
 }
 
 // clientsOf returns the clients of a key with many times, by the place of the rule, or nil if no rule has
 // MinClients.
-func (g *generation) clientsOf(of *keyStates, t *fewTimes) [][ways]keyClients {
-	if !of.minClients {
+func (g *generation) clientsOf(ks *keyStates, t *fewTimes) [][ways]keyClients {
+	if !ks.minClients {
 		return nil
 	}
-	place, rules := t.after[0], len(of.rules)
+	place, rules := t.after[0], len(ks.rules)
 	i := int(place % keysInStateBlock)
 	return g.states[place/keysInStateBlock].clients[i*rules : (i+1)*rules]
 }
 
 // extend gives a key a new state.
-func (g *generation) extend(of *keyStates, t *fewTimes) state {
+func (g *generation) extend(ks *keyStates, t *fewTimes) state {
 	if g.many%keysInStateBlock == 0 {
-		b := stateBlock{state: state{make([]keyUntil, keysInStateBlock*len(of.rules)), make([]limitState, keysInStateBlock*of.limits)}}
-		if of.minClients {
-			b.clients = make([][ways]keyClients, keysInStateBlock*len(of.rules))
+		b := stateBlock{state: state{make([]keyUntil, keysInStateBlock*len(ks.rules)), make([]limitState, keysInStateBlock*ks.limits)}}
+		if ks.minClients {
+			b.clients = make([][ways]keyClients, keysInStateBlock*len(ks.rules))
 		}
 		g.states = append(g.states, b)
 	}
 	*t = fewTimes{after: [10]uint32{g.many}, n: manyTimes}
 	g.many++
-	s := g.state(of, t)
+	s := g.state(ks, t)
 	for i := range s.untils {
 		s.untils[i] = keyUntil{-never, -never}
 	}

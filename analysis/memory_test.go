@@ -76,9 +76,9 @@ func TestMemoryDependsOnActiveKeys(t *testing.T) {
 
 // len returns an upper bound of the number of values: a value in young and old counts twice.
 func (a *expiringMap[V]) len() (n int) {
-	for _, of := range []mapGeneration[V]{a.young, a.old} {
-		if of.numbers != nil {
-			n += int(of.numbers.Len())
+	for _, gen := range []mapGeneration[V]{a.young, a.old} {
+		if gen.numbers != nil {
+			n += int(gen.numbers.Len())
 		}
 	}
 	return n

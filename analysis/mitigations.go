@@ -76,9 +76,9 @@ func (m *mitigations) join(o *mitigations) {
 		m.ended(s.rule, s.start, s.end)
 	}
 	for i := range o.rules {
-		r, of := &m.rules[i], &o.rules[i]
-		r.n, r.total, r.longest = r.n+of.n, r.total+of.total, max(r.longest, of.longest)
-		for ms, n := range of.lasted {
+		r, other := &m.rules[i], &o.rules[i]
+		r.n, r.total, r.longest = r.n+other.n, r.total+other.total, max(r.longest, other.longest)
+		for ms, n := range other.lasted {
 			r.lasted[ms] += n
 		}
 	}

@@ -182,38 +182,38 @@ func (p *player) simulate(s *Simulation, i int) {
 		done <- new(takenRequests)
 	}
 	p.players = append(p.players, func(b *batch) {
-		of := <-done
-		of.keys, of.all = of.keys[:0], of.all[:0]
+		t := <-done
+		t.keys, t.all = t.keys[:0], t.all[:0]
 		for j := range b.requests {
 			r := &b.requests[j]
-			one := takenRequest{from: len(of.keys)}
+			req := takenRequest{from: len(t.keys)}
 			var path string
-			if of.keys, path, one.hot = s.cold.find(of.keys, &r.entry, r.addr); i == 0 {
+			if t.keys, path, req.hot = s.cold.find(t.keys, &r.entry, r.addr); i == 0 {
 				r.path = path
 			}
-			one.to = len(of.keys)
-			of.all = append(of.all, one)
+			req.to = len(t.keys)
+			t.all = append(t.all, req)
 		}
 		for j := range b.requests {
 			if next := j + 2*fetchedAhead; next < len(b.requests) {
-				s.cold.fetch(of.of(next))
+				s.cold.fetch(t.keysOf(next))
 			}
 			if next := j + fetchedAhead; next < len(b.requests) {
-				s.cold.fetchStates(of.of(next))
+				s.cold.fetchStates(t.keysOf(next))
 			}
 			r := &b.requests[j]
-			of.all[j].counted = s.cold.take(of.of(j), of.all[j].hot, r.now, r.node)
+			t.all[j].counted = s.cold.take(t.keysOf(j), t.all[j].hot, r.now, r.node)
 		}
-		taken <- of
+		taken <- t
 	}, func(b *batch) {
-		of := <-taken
+		t := <-taken
 		for j := range b.requests {
 			r := &b.requests[j]
 			var d limit.Decision
-			s.decide(&d, &r.entry, r.addr, of.of(j), of.all[j].counted, r.node)
+			s.decide(&d, &r.entry, r.addr, t.keysOf(j), t.all[j].counted, r.node)
 			r.decided[i] = outcome{verdict: d.Verdict, rule: d.Rule, until: d.Deadline().UnixMicro()}
 		}
-		done <- of
+		done <- t
 	})
 }
 
@@ -229,8 +229,8 @@ type takenRequest struct {
 	counted  int // see coldKeys.take
 }
 
-// of returns the keys of the ith request.
-func (t *takenRequests) of(i int) []simulatedKey { return t.keys[t.all[i].from:t.all[i].to] }
+// keysOf returns the keys of the ith request.
+func (t *takenRequests) keysOf(i int) []simulatedKey { return t.keys[t.all[i].from:t.all[i].to] }
 
 // fetchedAhead is how many requests ahead the states of keys are fetched from memory. Their table entries are
 // fetched as far ahead of that.

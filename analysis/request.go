@@ -59,10 +59,10 @@ func address(e *accesslog.Entry) netip.Addr {
 	if e.Addr.IsValid() {
 		return e.Addr
 	}
-	const own = 1 << 55
+	const hashed = 1 << 55 // set for a hash
 	n, err := strconv.ParseUint(e.Client, 10, 64)
-	if err != nil || n >= own || len(e.Client) > 1 && e.Client[0] == '0' { // 007 is not 7
-		n = own | xxhash.Sum64String(e.Client)%own
+	if err != nil || n >= hashed || len(e.Client) > 1 && e.Client[0] == '0' { // 007 is not 7
+		n = hashed | xxhash.Sum64String(e.Client)%hashed
 	} else {
 		n = bits.Reverse64(n) >> 9
 	}

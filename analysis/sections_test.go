@@ -79,9 +79,9 @@ func TestAccuracyPage(t *testing.T) {
 	var arrivals []accesslog.Arrival
 	var traffic analysis.TimelineCollector
 	for _, e := range office() {
-		one := accesslog.Arrival{Time: e.Time}
-		copy(one.Client[:], e.Client)
-		arrivals = append(arrivals, one)
+		a := accesslog.Arrival{Time: e.Time}
+		copy(a.Client[:], e.Client)
+		arrivals = append(arrivals, a)
 		traffic.Add(e.Time, false)
 	}
 	a, err := accuracy.New(accuracy.Options{Limits: []accuracy.Limit{{Threshold: 50, Period: 60e6}, {Threshold: 1000, Period: 3600e6}}})

@@ -111,8 +111,8 @@ func (s *Sweep) Report() *SweepReport {
 // curve returns the effect of thresholds for the ith period of g.
 func (s *Sweep) curve(all *sweepPart, g *grid, i int) Curve {
 	c := Curve{PeriodS: int64(s.o.Periods[i] / time.Second), Clients: g.seen()}
-	for _, one := range g.rule.Characteristics {
-		c.Characteristics = append(c.Characteristics, one.String())
+	for _, characteristic := range g.rule.Characteristics {
+		c.Characteristics = append(c.Characteristics, characteristic.String())
 	}
 	column := &g.columns[i]
 	for j, threshold := range s.o.Thresholds {

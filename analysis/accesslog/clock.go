@@ -61,9 +61,9 @@ func (c *clock) clfShown(s []byte) (seconds, part int64, n int, ok bool) {
 		}
 		c.clfDay, c.clfAt = [11]byte(s[:11]), day
 	}
-	of, ok := hms(s[12:20])
+	secs, ok := hms(s[12:20])
 	part, digits := fraction(s[20:])
-	return c.clfAt + of, part, 20 + digits, ok
+	return c.clfAt + secs, part, 20 + digits, ok
 }
 
 // clfDay parses dd/Mon/yyyy as seconds since the epoch in UTC.

@@ -204,8 +204,8 @@ func (o *objects) readTime(slots []value, r *record) (ok bool) {
 		if day, ok := r.clock.date(text); ok {
 			for _, i := range o.of[epoch] {
 				text := slots[i].text
-				if of, ok := hmsOf(text); ok {
-					r.time = r.clock.wall(day+of)*second + fractionOf(text)
+				if secs, ok := hmsOf(text); ok {
+					r.time = r.clock.wall(day+secs)*second + fractionOf(text)
 					return true
 				}
 			}

@@ -10,14 +10,14 @@ func (c *clock) iso(s []byte) (micros int64, n int, ok bool) {
 		return 0, 0, false
 	}
 	day, ok := c.date(s[:10])
-	of, ok2 := hms(s[11:19])
+	secs, ok2 := hms(s[11:19])
 	if !ok || !ok2 {
 		return 0, 0, false
 	}
 	n = 19
 	part, digits := fraction(s[n:])
 	n += digits
-	seconds := day + of
+	seconds := day + secs
 	offset, length, zoned := isoZone(s[n:])
 	if !zoned {
 		return c.wall(seconds)*second + part, n, true

@@ -168,11 +168,11 @@ func (c *columns) parse(s []byte, r *record) string {
 			return "no date like 2006-01-02"
 		}
 	}
-	var of, part int64
+	var secs, part int64
 	absolute := false
 	if text := texts[clockTime]; text != nil {
 		var ok bool
-		if of, ok = hmsOf(text); !ok {
+		if secs, ok = hmsOf(text); !ok {
 			return "no time like 15:04:05"
 		}
 		part = fractionOf(text)
@@ -184,7 +184,7 @@ func (c *columns) parse(s []byte, r *record) string {
 		if !ok {
 			return "unreadable time"
 		}
-		day, of, part, dated = 0, t/second, t%second, true
+		day, secs, part, dated = 0, t/second, t%second, true
 	}
 	if r.client = withoutPort(texts[client]); c.client != "" {
 		r.client = firstOf(texts[client])
@@ -201,7 +201,7 @@ func (c *columns) parse(s []byte, r *record) string {
 	if !dated {
 		return "no date, and no #Date before it"
 	}
-	seconds := day + of
+	seconds := day + secs
 	if !absolute {
 		if seconds -= c.zone; c.wall {
 			seconds = r.clock.wall(seconds)

@@ -42,7 +42,7 @@ func inPercent(figure float64) float64 { return 100 * (math.Round(figure*1e6) / 
 
 // row formats a result like the reference tables.
 func row(r accuracy.Result) string {
-	of := func(n int, format string, figure float64) string {
+	withShare := func(n int, format string, figure float64) string {
 		if n == 0 {
 			return "0"
 		}
@@ -52,8 +52,8 @@ func row(r accuracy.Result) string {
 		r.Limit, r.PeriodS, r.ExactOver, 100*float64(r.ExactOver)/float64(r.Requests), r.WronglyAllowed, r.WronglyLimited, r.WrongPct,
 		inPercent(r.MeanAbsRelErr), inPercent(r.MeanSignedRelErr), inPercent(r.MeanAbsRelErrPerSource), inPercent(r.MeanAbsRelErrWeighted),
 		r.SourcesExactOver, r.SourcesDecisionEverDiffers,
-		of(r.SourcesOverButNeverLimited, "%.0f%%", 100*r.MaxOvershootOfThose),
-		of(r.SourcesLimitedButNeverOver, "%.2f", r.MinPeakOfThose),
+		withShare(r.SourcesOverButNeverLimited, "%.0f%%", 100*r.MaxOvershootOfThose),
+		withShare(r.SourcesLimitedButNeverOver, "%.2f", r.MinPeakOfThose),
 		100*r.WorstWronglyAllowed, r.FixedWindowWronglyAllowed)
 }
 

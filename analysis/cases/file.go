@@ -94,8 +94,8 @@ type caseReader struct {
 }
 
 func (r *caseReader) ruleFiles(n *yaml.Node) {
-	for _, each := range r.Sequence(n, "rules", "write rules: [rules.yaml]", "") {
-		if file, ok := r.Text(each, "a rules file"); ok {
+	for _, item := range r.Sequence(n, "rules", "write rules: [rules.yaml]", "") {
+		if file, ok := r.Text(item, "a rules file"); ok {
 			r.cases.RuleFiles = append(r.cases.RuleFiles, file)
 		}
 	}
@@ -103,9 +103,9 @@ func (r *caseReader) ruleFiles(n *yaml.Node) {
 
 func (r *caseReader) list(n *yaml.Node) {
 	named := map[string]bool{}
-	for _, each := range r.Sequence(n, "cases", `begin every case with "- name:"`, "") {
-		c := testCase{line: each.Line}
-		r.Mapping(each, "a case", "write name: and requests:", []strictyaml.Field{
+	for _, item := range r.Sequence(n, "cases", `begin every case with "- name:"`, "") {
+		c := testCase{line: item.Line}
+		r.Mapping(item, "a case", "write name: and requests:", []strictyaml.Field{
 			{Name: "name", Need: "name: and what the case shows", Read: func(n *yaml.Node) {
 				var ok bool
 				if c.name, ok = r.Text(n, "name"); ok && named[c.name] {
@@ -115,8 +115,8 @@ func (r *caseReader) list(n *yaml.Node) {
 			}},
 			{Name: "requests", Need: "requests: and a list, such as [{at: 0s, expect: passed}]", Read: func(n *yaml.Node) {
 				expects := false
-				for _, each := range r.Sequence(n, "requests", "write requests: [{at: 0s, count: 10, every: 1s, expect: passed}]", "") {
-					g := r.group(each)
+				for _, item := range r.Sequence(n, "requests", "write requests: [{at: 0s, count: 10, every: 1s, expect: passed}]", "") {
+					g := r.group(item)
 					expects = expects || g.expects
 					c.groups = append(c.groups, g)
 				}

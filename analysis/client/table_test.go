@@ -28,17 +28,17 @@ func TestTable(t *testing.T) {
 			drawn = drawn[len(some):]
 			table.Fetch(some)
 			for i := range some {
-				one := &some[i].Client
-				want, known := numbers[*one]
+				c := &some[i].Client
+				want, known := numbers[*c]
 				if !known {
 					want = uint32(len(numbers))
-					numbers[*one] = want
+					numbers[*c] = want
 				}
-				if _, found := table.Find(client.Hash(one), one); found != known {
-					t.Fatalf("client %v is found: %t, want %t", one, found, known)
+				if _, found := table.Find(client.Hash(c), c); found != known {
+					t.Fatalf("client %v is found: %t, want %t", c, found, known)
 				}
-				if got := table.Number(i, one); got != want {
-					t.Fatalf("client %v has the number %d, want %d", one, got, want)
+				if got := table.Number(i, c); got != want {
+					t.Fatalf("client %v has the number %d, want %d", c, got, want)
 				}
 			}
 		}

@@ -289,15 +289,15 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, of := range r.Rules {
-			a := of.Accuracy
+		for _, rr := range r.Rules {
+			a := rr.Accuracy
 			for _, w := range []decisions.Wrong{a.WronglyAllowed, a.WronglyRefused} {
 				if w.Estimate+w.Lag != w.Requests {
 					t.Errorf("%+v", w)
 				}
 			}
-			if a.Exact+of.Refused-2*a.WronglyRefused.Requests < a.Exact-of.Refused || of.Refused+a.WronglyAllowed.Requests != a.Exact+a.WronglyRefused.Requests {
-				t.Errorf("%+v, %+v", of, *a)
+			if a.Exact+rr.Refused-2*a.WronglyRefused.Requests < a.Exact-rr.Refused || rr.Refused+a.WronglyAllowed.Requests != a.Exact+a.WronglyRefused.Requests {
+				t.Errorf("%+v, %+v", rr, *a)
 			}
 		}
 		d := r.Document()

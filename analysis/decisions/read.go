@@ -329,16 +329,16 @@ func (r *reading) request(line *decision.Line) {
 	d := r.definitions[at]
 	e := event{t: line.Time - r.ahead, cost: line.Cost, key: number, definition: at, generation: line.Generation}
 	if line.Event == decision.EventCount {
-		of := decided{line.Decided, number, r.node}
-		if i, found := r.answered(of); found {
+		d := decided{line.Decided, number, r.node}
+		if i, found := r.answered(d); found {
 			r.events[i].cost, r.events[i].flags = line.Cost, r.events[i].flags|counted
 			return
 		}
 		r.orphans++
 		e.flags = counted | countOnly
 	} else {
-		set := func(is bool, f flags) {
-			if is {
+		set := func(on bool, f flags) {
+			if on {
 				e.flags |= f
 			}
 		}
@@ -349,14 +349,14 @@ func (r *reading) request(line *decision.Line) {
 		set(line.Verdict == "unavailable", unavailable)
 		if passed := e.flags&(mitigated|other|unavailable) == 0; d.answers && passed {
 			e.cost = 0 // until a line reports the count
-			r.waits(decided{line.Time, number, r.node})
+			r.await(decided{line.Time, number, r.node})
 		}
 	}
 	r.events = append(r.events, e)
 }
 
-// waits records that the next event waits for its answer.
-func (l *Log) waits(d decided) {
+// await records that the next event waits for its answer.
+func (l *Log) await(d decided) {
 	next := uint32(len(l.events))
 	if _, twin := l.waiting[d]; twin {
 		l.twins[d] = append(l.twins[d], next)
