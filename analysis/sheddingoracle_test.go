@@ -77,7 +77,7 @@ func (r *networkRule) share(addr, client netip.Addr, now int64) int64 {
 func (r *networkRule) name() string { return fmt.Sprintf("%d/%d", r.bits, 2*r.bits) }
 
 // over reports whether the estimate of a key in a period is greater than n, in whole requests.
-func (o *shedOracle) over(r *networkRule, key string, period, now int64, than *big.Int) bool {
+func (o *shedOracle) over(r *networkRule, key string, period, now int64, n *big.Int) bool {
 	sum := int64(0) // weighted by microseconds
 	for _, s := range o.seen[key] {
 		switch {
@@ -87,12 +87,12 @@ func (o *shedOracle) over(r *networkRule, key string, period, now int64, than *b
 			sum += r.cost * (period - now%period)
 		}
 	}
-	return big.NewInt(sum).Cmp(new(big.Int).Mul(than, big.NewInt(period))) > 0
+	return big.NewInt(sum).Cmp(new(big.Int).Mul(n, big.NewInt(period))) > 0
 }
 
 // exceeds reports whether a limit is exceeded, and when all limits are back at the threshold without further
-// requests. By exact counts a rule that sheds is back a period later, because it refuses nobody below the
-// threshold anyway.
+// requests. By exact counts a rule that sheds is back a period later, because it lets requests below the
+// threshold pass anyway.
 func (o *shedOracle) exceeds(r *networkRule, key string, now int64) (exceeds bool, back int64) {
 	for _, l := range r.limits {
 		threshold := big.NewInt(l[0])
@@ -229,12 +229,12 @@ func TestShedClients(t *testing.T) {
 				default:
 					passed++
 				}
-				is := "passes"
+				verdict := "passes"
 				if got[way].level() == refused {
-					is = got[way].rule.Action.String()
+					verdict = got[way].rule.Action.String()
 				}
-				if is != want {
-					t.Fatalf("request %d, of %v at %d, exact=%t: %s, want %s\n%s", i+1, addr, now, o.exact, is, want, strings.Join(lines, ""))
+				if verdict != want {
+					t.Fatalf("request %d, of %v at %d, exact=%t: %s, want %s\n%s", i+1, addr, now, o.exact, verdict, want, strings.Join(lines, ""))
 				}
 			}
 		}

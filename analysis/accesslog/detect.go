@@ -45,7 +45,7 @@ func (s *source) recognise(head []byte, whole bool) error {
 	if expected := entriesExpected(lines); n*50 < expected || n == 0 && expected > 0 {
 		return refused(guessOf(head, lines))
 	}
-	if g, is := notHTTP(f, lines); is {
+	if g, ok := notHTTP(f, lines); ok {
 		return refused(g)
 	}
 	if l == nil { // nothing but comments
@@ -80,9 +80,9 @@ func entriesExpected(lines [][]byte) int {
 	return count(lines, func(line []byte) bool { return line[0] != '#' })
 }
 
-func count(lines [][]byte, is func(line []byte) bool) (n int) {
+func count(lines [][]byte, match func(line []byte) bool) (n int) {
 	for _, line := range lines {
-		if is(line) {
+		if match(line) {
 			n++
 		}
 	}

@@ -134,7 +134,7 @@ func (n *names) change(change map[string]string) error {
 // set sets the names of a field; key is a key of named, or header:Name.
 func (n *names) set(key string, paths []string) error {
 	if kind, ok := named[key]; ok {
-		n.of[kind] = paths
+		n.fields[kind] = paths
 		return nil
 	}
 	name, isHeader := strings.CutPrefix(key, "header:")

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// A guess describes what a file that is not an access log may be, with a hint what to do.
+// A guess describes what a file that is not an access log may be, and hints at what to do.
 type guess struct{ what, hint string }
 
 const nameFormat = "if it is an access log, name its format, or describe it in nginx's notation, as in '$remote_addr [$time_local] \"$request\"'"
 
-// binaryGuess guesses what a file is that is not text.
+// binaryGuess guesses what a binary file is.
 func binaryGuess(head []byte) (guess, bool) {
 	for _, m := range []struct{ magic, what, hint string }{
 		{"\xfd7zXZ\x00", "data compressed by xz", "decompress it first, as in: xz -dc FILE | …"},
@@ -45,7 +45,7 @@ func binaryGuess(head []byte) (guess, bool) {
 		}
 	}
 	if controls*20 > len(first) {
-		return guess{"binary data", "only text can be read, plain or compressed by gzip, zstd or bzip2"}, true
+		return guess{"binary data", "only text can be read, uncompressed or compressed by gzip, zstd or bzip2"}, true
 	}
 	return guess{}, false
 }
@@ -84,7 +84,7 @@ func guessOf(head []byte, lines [][]byte) guess {
 	if g, ok := declaredGuess(lines); ok {
 		return g
 	}
-	// Choose the guess that most lines look like.
+	// Choose the guess that matches most lines.
 	counts := make([]int, len(textGuesses))
 	for _, line := range lines {
 		for i, g := range textGuesses {

@@ -9,7 +9,7 @@ import (
 
 // names are the names of the fields in a format of one object per line, preferred names first.
 type names struct {
-	of      [kinds][]string     // for epoch: one has the time, or one the day and one the time of day
+	fields  [kinds][]string     // for epoch: one has the time, or one the day and one the time of day
 	header  map[string][]string // by the name of the header field
 	headers string              // path of an object of header fields
 	prefix  string              // prefix of the names of members that are header fields
@@ -47,7 +47,7 @@ type objects struct {
 	slots int
 
 	// Slots for the names in the fields of names.
-	of       [kinds][]int
+	fields   [kinds][]int
 	mark, is []int
 	header   []headerSlots
 }
@@ -71,8 +71,8 @@ func newObjects(n names) *objects {
 		}
 		return slots
 	}
-	for kind, paths := range n.of {
-		o.of[kind] = list(paths)
+	for kind, paths := range n.fields {
+		o.fields[kind] = list(paths)
 	}
 	o.mark = list(n.mark)
 	if n.is[0] != "" {
@@ -141,7 +141,7 @@ func (o *objects) parse(s []byte, r *record) string {
 		}
 		return value{}
 	}
-	get := func(k kind) value { return first(o.of[k]) }
+	get := func(k kind) value { return first(o.fields[k]) }
 	if len(o.mark) > 0 && !slices.ContainsFunc(o.mark, func(i int) bool { return slots[i].present() }) {
 		return "not an entry of this format"
 	}
@@ -158,7 +158,7 @@ func (o *objects) parse(s []byte, r *record) string {
 		return "unreadable time"
 	}
 	if r.client = firstOf(r.plainOf(get(client))); len(r.client) == 0 {
-		if !slices.ContainsFunc(o.of[client], func(i int) bool { return string(slots[i].text) == "-" }) {
+		if !slices.ContainsFunc(o.fields[client], func(i int) bool { return string(slots[i].text) == "-" }) {
 			return "no client"
 		}
 		r.client = []byte("-")
@@ -195,14 +195,14 @@ func (o *objects) parse(s []byte, r *record) string {
 
 // readTime sets r.time to the first valid time, and reports whether there is one.
 func (o *objects) readTime(slots []value, r *record) (ok bool) {
-	for _, i := range o.of[epoch] {
+	for _, i := range o.fields[epoch] {
 		v := slots[i]
 		if v.missing() {
 			continue
 		}
 		text := r.plainOf(v)
 		if day, ok := r.clock.date(text); ok {
-			for _, i := range o.of[epoch] {
+			for _, i := range o.fields[epoch] {
 				text := slots[i].text
 				if secs, ok := hmsOf(text); ok {
 					r.time = r.clock.wall(day+secs)*second + fractionOf(text)

@@ -249,25 +249,25 @@ func (t *tally) key(l *Log, events []event) {
 			estimate.reset()
 		}
 		var byExact, byEstimate bool
-		is := func(f flags) bool { return e.flags&f != 0 }
+		has := func(f flags) bool { return e.flags&f != 0 }
 		if r != nil {
 			exactly.use(r, e.t)
 			estimate.use(r, e.t)
 			switch {
-			case !is(other) && e.t >= t.from:
+			case !has(other) && e.t >= t.from:
 				byExact, byEstimate = exactly.decide(e.t, e.cost), estimate.decide(e.t, e.cost)
-			case is(counted):
+			case has(counted):
 				exactly.count(e.t, e.cost)
 				estimate.count(e.t, e.cost)
 			}
 		}
 		switch {
-		case is(countOnly):
+		case has(countOnly):
 			continue
-		case is(other):
+		case has(other):
 			t.Other++
 			continue
-		case is(unavailable):
+		case has(unavailable):
 			t.Unavailable++
 			continue
 		case e.t < t.from:
@@ -275,11 +275,11 @@ func (t *tally) key(l *Log, events []event) {
 			continue
 		}
 		judged = true
-		byNode := is(mitigated)
+		byNode := has(mitigated)
 		t.Decisions++
 		if byNode {
 			t.Refused++
-			if is(answers) {
+			if has(answers) {
 				t.Assumed++
 			}
 		}
@@ -292,8 +292,8 @@ func (t *tally) key(l *Log, events []event) {
 			wrong = t.accuracy.add(byNode, byEstimate, byExact) || wrong
 		}
 	}
-	bump := func(n *uint64, is bool) {
-		if is {
+	bump := func(n *uint64, ok bool) {
+		if ok {
 			*n++
 		}
 	}
