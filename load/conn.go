@@ -112,7 +112,7 @@ func (c *conn) send() error {
 	c.out = c.appendRequest(c.out[:0])
 	c.since.Store(max(1, r.sent))
 	if n, err := (*c.nc.Load()).Write(c.out); err != nil {
-		if n == 0 && c.sent > 0 && failureOf(err) == closed { // closed in the meantime, and nothing was sent
+		if n == 0 && c.sent > 0 && failureOf(err) == closed { // closed before anything was sent
 			c.disconnect()
 			return c.send()
 		}

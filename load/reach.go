@@ -60,7 +60,7 @@ func isCertificate(err error) bool {
 // reach returns once any target has accepted a connection, which it closes. It retries while no
 // target listens, because a PoP that is started together with the run may need a moment.
 func (r *run) reach() error {
-	ctx, cancel := context.WithTimeout(r.asked, reachWithin)
+	ctx, cancel := context.WithTimeout(r.caller, reachWithin)
 	defer cancel()
 	errs := make([]error, len(r.o.Targets))
 	var reached sync.Once
@@ -82,7 +82,7 @@ func (r *run) reach() error {
 		})
 	}
 	wg.Wait()
-	if ok || r.asked.Err() != nil {
+	if ok || r.caller.Err() != nil {
 		return nil
 	}
 	return errors.Join(errs...)

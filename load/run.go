@@ -115,7 +115,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.nap == nil {
 		o.nap = nap
 		if runtime.GOMAXPROCS(0) == 1 {
-			o.nap = time.Sleep // connections need the processor in the meantime
+			o.nap = time.Sleep // connections need the only processor
 		}
 	}
 	if o.Hashed && o.Connections < len(o.Targets) {
@@ -137,7 +137,7 @@ func dialTCP(ctx context.Context, t *Target) (net.Conn, error) {
 type run struct {
 	o       Options
 	began   time.Time
-	asked   context.Context // done when the run is interrupted
+	caller  context.Context // done when the run is interrupted
 	over    context.Context // done when no more requests are sent
 	end     context.CancelFunc
 	cut     context.Context // done when requests in flight are aborted
@@ -227,7 +227,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{o: o, asked: ctx, fixed: fixedHeader(o.Header), shared: map[feed]*http2Conn{}}
+	r := &run{o: o, caller: ctx, fixed: fixedHeader(o.Header), shared: map[feed]*http2Conn{}}
 	r.cut, r.cutNow = context.WithCancel(context.Background())
 	defer r.cutNow()
 	r.source = &drawn{run: r, source: o.Source}
@@ -335,7 +335,7 @@ func (r *run) watch(ctx context.Context) {
 		if r.over.Err() != nil {
 			r.finish() // wakes waiting connections
 		}
-		if r.asked.Err() != nil { // requests in flight have another second
+		if r.caller.Err() != nil { // requests in flight have another second
 			r.ended = cmp.Or(r.ended, r.now())
 			if r.now()-r.ended > time.Second.Microseconds() {
 				oldest = r.now()

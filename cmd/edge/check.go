@@ -46,8 +46,8 @@ thresholds and number of nodes that its layout has room for. If that is less tha
 --max-nodes, it is an error, as for a node.
 
 With --test, run the test cases in a file against a node and report those that fail. A case
-is a list of requests with times and expected verdicts. The rules are the FILE
-arguments, or else those named in the test file.`,
+is a list of requests with times and expected verdicts. The rules are the FILE arguments, or
+else those named in the test file.`,
 		Example: `  edge check rules.yaml
   edge check --rate 2000 --lag 25ms rules.d
   edge check --max-nodes 40 rules.yaml

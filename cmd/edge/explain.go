@@ -27,8 +27,8 @@ func newExplainFor(o *operator) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain TARGET",
 		Short: "Explain why a client is refused, or how far it is from each limit",
-		Long: `Explain why a client is refused, for how long, and what would end that, or how far it is
-from each limit. TARGET is an address, the ID of a refusal, a key as in lists and log lines,
+		Long: `Explain why a client is refused, for how long, and how to lift that, or how far it is from
+each limit. TARGET is an address, the ID of a refusal, a key as in lists and log lines,
 or a rule and the values of its characteristics. Any node of the PoP can answer; it asks the
 key's shard for the counts of the others.
 

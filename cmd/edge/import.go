@@ -28,7 +28,7 @@ func newImport() *cobra.Command {
   envoy-ratelimit  descriptors of envoyproxy/ratelimit, also within a ConfigMap
 
 Comments beside each rule say where it differs from the original. A rule that would count
-requests which the other program does not count only logs, and says why. What no rule can
+more requests than the original only logs, and says why. What no rule can
 express is listed at the end. FILE - is standard input.
 
 Then compare: edge check explains the rules, and edge replay shows which clients they would

@@ -45,15 +45,15 @@ it. The report shows whether the rate was reached.
 
 Given the rules of the PoP, an oracle computes the correct answer to each request. It keeps the
 exact log of each client, and reports how many requests of innocent clients were refused, how
-much of an attack passed, how fast all nodes refused, whether Retry-After was true, and how much
+much of an attack passed, how fast all nodes refused, whether Retry-After was correct, and how much
 of this the estimate and the lag explain. Anything that they do not explain is a fault.
 
 Clients are distinguished by X-Forwarded-For, unless --identity is set. Nodes trust it
 if --trusted-proxy names this machine; otherwise they see all clients as one.
 
 If no target accepts a connection within 3s, nothing is sent. If nothing is answered within
---timeout, the run ends. In both cases the exit status is 1. Ctrl-C ends a run early, with a
-report of what was done.`,
+--timeout, the run ends. In both cases the exit status is 1. Ctrl-C ends a run early, with
+its report.`,
 		Example: `  edge load -c 16 -n 1000 http://127.0.0.1:8080
   edge load -d 2s -m POST -H 'Content-Type: application/json' --body '{"name":"x"}' http://127.0.0.1:8080/items
   edge load --rate 2000/s -d 2s --latency http://127.0.0.1:8080

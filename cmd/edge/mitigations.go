@@ -159,8 +159,8 @@ ends or is lifted. A longer mitigation of the same key stays.`,
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&length, "for", 0, "how long it lasts, such as 15m; required")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the node's log; required")
+	cmd.Flags().DurationVar(&length, "for", 0, "duration of the mitigation, such as 15m; required")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the node's log; required")
 	return cmd
 }
 
@@ -208,7 +208,7 @@ those of a rule, or of clients in a prefix.`,
 	cmd.Flags().StringVar(&key, "key", "", "`key` of the mitigation, as in lists and log lines")
 	cmd.Flags().StringVar(&rule, "rule", "", "`ID` of a rule: one that counts by ip alone, with --ip, or any with --all")
 	cmd.Flags().StringVar(&ip, "ip", "", "`address` of the client, with --rule")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the node's log")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the node's log")
 	return cmd
 }
 

@@ -61,8 +61,8 @@ be compressed with gzip, zstd or bzip2.
 --rules reports what rules would have refused: which clients and paths, from when, for how
 long, and where an exact count would have decided differently. A node's own code enforces the
 rules, with the times of the log as its clock: one node that knows everything at once, or a
-PoP with lag, clocks that differ and shards that fail. Then the report shows the effect of
-each of these. With --base it shows which clients a change of rules would newly refuse or
+PoP with lag, clock differences and failing shards. Then the report shows the effect of each of
+these. With --base it shows which clients a change of rules would newly refuse or
 newly allow; --max-newly-refused makes that a check for CI.
 
 --sweep tries many thresholds and periods in one pass, and recommends the smallest
@@ -73,11 +73,11 @@ and counts every request: none is refused. It reports how many decisions would h
 wrong, for each estimator, and how much memory a client takes.
 
 Given the decision logs (decision_log) of all nodes of a PoP, --accuracy reports how often
-the nodes decided differently than an exact limiter, and --rules what other limits would have
+the nodes decided differently from an exact limiter, and --rules what other limits would have
 decided; see docs/decisions.md.
 
 --generate writes a generated log instead, always the same one. With --over it adds the
-attacks of a mix to the requests of a log, and marks them by the field attack. For a log with
+attacks of a mix to the requests of a log, and marks them with the field attack. For a log with
 such marks --rules reports how much of the attack, and of everything else, would have been
 refused; see docs/attacks.md.
 
@@ -87,9 +87,9 @@ any number of sub-windows is possible.
 Without --rules, --sweep, --accuracy or --generate it summarizes the logs, and suggests what
 to try next.
 
-The formats are listed below. Also accepted are patterns as nginx's log_format and Apache's
-LogFormat have them, JSON and logfmt with other field names, as in json:time=at,client=ip,
-and the columns of a W3C log without #Fields:
+The formats are listed below. Also accepted are patterns in the syntax of nginx's log_format or
+Apache's LogFormat, JSON and logfmt with other field names, as in json:time=at,client=ip, and
+the columns of a W3C log without #Fields:
 
 ` + strings.TrimRight(formats(), "\n"),
 		Example: `  edge replay access.log

@@ -31,7 +31,7 @@ func newStatus() *cobra.Command {
 		Short: "Report whether a node and its PoP are healthy",
 		Long: `Report whether a node, and the PoP as it sees it, are healthy: what /readyz says, the
 shards, and how many mitigations are active. The exit status is 0 if all is well, and 1 if the
-node is not ready or cannot be asked, notices a problem, or finds a shard down or out of the ring.
+node is not ready, does not answer, reports a problem, or sees a shard down or out of the ring.
 Active mitigations are not a problem.`,
 		Example: `  edge status
   edge status --node 127.0.0.1:9181 --json`,

@@ -103,7 +103,7 @@ func (v *investigation) sharpen() {
 		}
 	}
 	const enough = 10
-	if len(crossings) < enough || needed < longLag && needed < v.c.shown(sharp, found) {
+	if len(crossings) < enough || needed < longLag && needed < v.c.fastestRefusal(sharp, found) {
 		return
 	}
 	known := requestsOf(v.found)
@@ -116,8 +116,8 @@ func (v *investigation) sharpen() {
 	}
 }
 
-// shown returns the shortest time from a crossing to a refusal.
-func (c *court) shown(t *trial, found []violation) int64 {
+// fastestRefusal returns the shortest time from a crossing to a refusal.
+func (c *court) fastestRefusal(t *trial, found []violation) int64 {
 	since := map[int32]int64{}
 	shortest := int64(math.MaxInt64)
 	for _, w := range found {
@@ -303,8 +303,8 @@ func (v *investigation) deafNode(deaf func(own, others int) bool) {
 
 // Bounds on the search for confused clients.
 const (
-	mostVictims    = 20
-	mostCandidates = 300
+	maxVictims    = 20
+	maxCandidates = 300
 )
 
 // mixed looks for pairs of keys of a rule that the target confuses: if the requests of both are
@@ -316,7 +316,7 @@ func (v *investigation) mixed() {
 			victims[w.key] = true
 		}
 	}
-	if len(victims) == 0 || len(victims) > mostVictims {
+	if len(victims) == 0 || len(victims) > maxVictims {
 		return
 	}
 	for k := range v.c.book.keys {
@@ -324,7 +324,7 @@ func (v *investigation) mixed() {
 			candidates[int32(k)] = true
 		}
 	}
-	if len(candidates) > mostCandidates {
+	if len(candidates) > maxCandidates {
 		return
 	}
 	lines := v.c.lines(candidates, func(o outcome) bool { return o != unmade })
