@@ -119,7 +119,7 @@ func (f *trafficFlags) rules() ([]byte, error) {
 	return text, nil
 }
 
-func nothing() error { return nil }
+func noop() error { return nil }
 
 // unbounded is the duration of a run that ends when its requests do.
 const unbounded = 10 * 365 * 24 * time.Hour
@@ -158,7 +158,7 @@ func (f *trafficFlags) applyRate(_ context.Context, o *load.Options) (end func()
 		errs = append(errs, usageError{err, "--method POST --host example.com --path /login --networks 10.0.0.0/8"})
 	}
 	o.Source = s
-	return nothing, errors.Join(errs...)
+	return noop, errors.Join(errs...)
 }
 
 func (f *trafficFlags) applyMix(_ context.Context, o *load.Options) (end func() error, err error) {
@@ -171,7 +171,7 @@ func (f *trafficFlags) applyMix(_ context.Context, o *load.Options) (end func() 
 	}
 	o.Source = load.NewMixed(m, f.speed)
 	o.Duration = cmp.Or(o.Duration, time.Duration(float64(m.Duration())/f.speed))
-	return nothing, nil
+	return noop, nil
 }
 
 func (f *trafficFlags) applyLog(ctx context.Context, o *load.Options) (end func() error, err error) {

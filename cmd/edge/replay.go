@@ -26,8 +26,8 @@ type replayMode struct {
 	name  string // of the flag that selects it
 	flags *pflag.FlagSet
 
-	// asked reports whether the mode is selected.
-	asked func() bool
+	// selected reports whether the mode is selected.
+	selected func() bool
 
 	// needs returns the fields of entries that the mode uses, or 0 if it only uses arrivals.
 	needs func() accesslog.Fields
@@ -123,7 +123,7 @@ the columns of a W3C log without #Fields:
 				return err
 			}
 			if decided {
-				r := decisionReplay{files: files, stdin: stdin, accuracy: modes[2].asked()}
+				r := decisionReplay{files: files, stdin: stdin, accuracy: modes[2].selected()}
 				r.rules, _ = cmd.Flags().GetStringSlice("rules")
 				if err := errors.Join(r.check(cmd.Flags()), out.check()); err != nil {
 					return err
@@ -143,7 +143,7 @@ the columns of a W3C log without #Fields:
 			} else if mode.run == nil {
 				return usageError{errors.New("no log given"), "edge replay access.log; - is the standard input"}
 			}
-			if err := errors.Join(foreign(cmd.Flags(), general, mode.flags), mode.check(), out.check(), someFiles(files, mode.name)); err != nil {
+			if err := errors.Join(foreign(cmd.Flags(), general, mode.flags), mode.check(), out.check(), requireFiles(files, mode.name)); err != nil {
 				return err
 			}
 			ctx, stop := untilSignal(cmd.Context())
@@ -171,14 +171,14 @@ the columns of a W3C log without #Fields:
 
 // chosen returns the selected mode, or one whose run is nil.
 func chosen(modes []replayMode) (mode replayMode, err error) {
-	var asked []string
+	var selected []string
 	for _, m := range modes {
-		if m.asked() {
-			asked, mode = append(asked, "--"+m.name), m
+		if m.selected() {
+			selected, mode = append(selected, "--"+m.name), m
 		}
 	}
-	if len(asked) > 1 {
-		return mode, usageError{fmt.Errorf("%s cannot be combined", strings.Join(asked, " and ")), "choose one"}
+	if len(selected) > 1 {
+		return mode, usageError{fmt.Errorf("%s cannot be combined", strings.Join(selected, " and ")), "choose one"}
 	}
 	return mode, nil
 }
@@ -197,7 +197,7 @@ func foreign(given *pflag.FlagSet, groups ...*pflag.FlagSet) error {
 	return errors.Join(errs...)
 }
 
-func someFiles(files []string, mode string) error {
+func requireFiles(files []string, mode string) error {
 	if len(files) > 0 {
 		return nil
 	}
@@ -249,7 +249,7 @@ func openPage(name string) (*os.File, error) {
 	switch {
 	case name == "":
 		return nil, nil
-	case isNoPage(name):
+	case isNotPage(name):
 		return nil, usageError{fmt.Errorf("--html would overwrite %s, which is not a page", name), "choose another name, or remove that file"}
 	}
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
@@ -292,8 +292,8 @@ func commandLine(args []string) string {
 	return strings.Join(words, " ")
 }
 
-// isNoPage reports whether the named file exists and is not a page, but most likely a log.
-func isNoPage(name string) bool {
+// isNotPage reports whether the named file exists and is not a page, but most likely a log.
+func isNotPage(name string) bool {
 	info, err := os.Stat(name)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return false

@@ -19,7 +19,7 @@ import (
 // accuracyMode compares estimators with the exact sliding log.
 type accuracyMode struct {
 	flags      *pflag.FlagSet
-	asked      bool
+	selected   bool
 	limits     []string
 	estimators []string
 	o          accuracy.Options
@@ -28,12 +28,12 @@ type accuracyMode struct {
 
 func newAccuracy(in *inputFlags) replayMode {
 	m := &accuracyMode{flags: pflag.NewFlagSet("", pflag.ContinueOnError), in: in}
-	m.flags.BoolVar(&m.asked, "accuracy", false, "compare estimates with the exact sliding log")
+	m.flags.BoolVar(&m.selected, "accuracy", false, "compare estimates with the exact sliding log")
 	m.flags.StringSliceVar(&m.limits, "limit", []string{"50/1m"}, "`threshold/period`, or several, separated by commas")
 	m.flags.StringSliceVar(&m.estimators, "estimators", nil, "`names` of the estimators to compare (default: all that suit the limits)")
 	m.flags.IntVar(&m.o.Phases, "phases", 4, "number of window starts to try, spread evenly over the period; the first is the epoch's")
 	m.flags.BoolVar(&m.o.Spread, "spread-seconds", false, "spread the requests of a client in a second evenly over that second")
-	return replayMode{name: "accuracy", flags: m.flags, asked: func() bool { return m.asked }, needs: func() accesslog.Fields { return 0 }, check: m.check, run: m.run}
+	return replayMode{name: "accuracy", flags: m.flags, selected: func() bool { return m.selected }, needs: func() accesslog.Fields { return 0 }, check: m.check, run: m.run}
 }
 
 // check parses the limits and returns the errors that an Accuracy would return.

@@ -68,7 +68,7 @@ func newRules(shared *sharedFlags, sharedSet *pflag.FlagSet) replayMode {
 	m.flags.DurationVar(&m.pop.Skew, "skew", 0, "maximum difference between the nodes' clocks")
 	m.flags.StringSliceVar(&m.losses, "lose-shard", nil, "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard")
 	m.flags.AddFlagSet(sharedSet)
-	return replayMode{name: "rules", flags: m.flags, asked: func() bool { return len(m.rules) > 0 }, needs: m.needs, check: m.check, run: m.run}
+	return replayMode{name: "rules", flags: m.flags, selected: func() bool { return len(m.rules) > 0 }, needs: m.needs, check: m.check, run: m.run}
 }
 
 func (m *rulesMode) needs() accesslog.Fields {

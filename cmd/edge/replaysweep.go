@@ -16,7 +16,7 @@ import (
 // sweepMode looks for a threshold.
 type sweepMode struct {
 	flags      *pflag.FlagSet
-	asked      bool
+	selected   bool
 	thresholds []string
 	periods    []string
 	by         []string
@@ -27,14 +27,14 @@ type sweepMode struct {
 
 func newSweep(shared *sharedFlags, sharedSet *pflag.FlagSet) replayMode {
 	m := &sweepMode{flags: pflag.NewFlagSet("", pflag.ContinueOnError), shared: shared}
-	m.flags.BoolVar(&m.asked, "sweep", false, "try many thresholds and periods, and recommend one")
+	m.flags.BoolVar(&m.selected, "sweep", false, "try many thresholds and periods, and recommend one")
 	m.flags.StringSliceVar(&m.thresholds, "thresholds", nil, "`numbers` of requests to try (default 5, 10, 20, 50, 100 …)")
 	m.flags.StringSliceVar(&m.periods, "periods", nil, "periods to try (default 10s, 1m, 10m, 1h)")
 	m.flags.StringArrayVar(&m.by, "by", nil, "`characteristics` to count by, joined by +; may be repeated (default ip)")
 	m.flags.Float64Var(&m.o.MaxClientsPct, "max-clients", 0.1, "`percent`age of clients that a recommended threshold may affect")
 	m.flags.StringVar(&m.timeout, "mitigation-timeout", "0", "minimum `time` that a mitigation lasts; 0 throttles")
 	m.flags.AddFlagSet(sharedSet)
-	return replayMode{name: "sweep", flags: m.flags, asked: func() bool { return m.asked }, needs: m.needs, check: m.check, run: m.run}
+	return replayMode{name: "sweep", flags: m.flags, selected: func() bool { return m.selected }, needs: m.needs, check: m.check, run: m.run}
 }
 
 func (m *sweepMode) needs() accesslog.Fields {

@@ -16,11 +16,11 @@ const (
 	passed      outcome = iota
 	refused             // by a rule that matches it
 	uncertain           // it may or may not have been counted
-	unmade              // it did not reach the target
+	unsent              // it did not reach the target
 	unavailable         // refused because its shard is unavailable
 	foreign             // refused, but no rule can refuse it
 	denied              // by the deny list
-	undenied            // it passed despite being on the deny list
+	denyIgnored         // it passed despite being on the deny list
 )
 
 // classify sets the outcome of each request.
@@ -41,7 +41,7 @@ func (c *court) outcome(i int32, a *Answer) outcome {
 	list := c.book.list[c.book.of[i]]
 	switch {
 	case a.Failure == NotSent:
-		return unmade
+		return unsent
 	case a.Failure == Closed && refusing:
 		return refused
 	case a.Failure != Answered, slices.ContainsFunc(c.others, func(r *rule.Rule) bool { return refuses(r, a) }):
@@ -49,7 +49,7 @@ func (c *court) outcome(i int32, a *Answer) outcome {
 	case list == rule.Denied && a.Status == http.StatusForbidden:
 		return denied
 	case list == rule.Denied:
-		return undenied
+		return denyIgnored
 	case a.Status == http.StatusServiceUnavailable && a.Retry != NoRetry && !a.Prepared && slices.ContainsFunc(rules, failsClosed):
 		return unavailable
 	case refusing:
@@ -195,7 +195,7 @@ func (c *court) returned(b *book, wrong, shed map[int32]bool, r *RetryAfter) {
 	}
 	for i, o := range c.outcomes {
 		q, keys := c.trace.At(i), b.keysOf(int32(i))
-		if o == unmade {
+		if o == unsent {
 			continue
 		}
 		// A shedding rule counts the refused request itself, so Retry-After promises nothing.

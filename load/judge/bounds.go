@@ -79,8 +79,8 @@ type trial struct {
 	leaked   map[int32]bool // requests that passed but had to be refused: they may not have been counted
 	retry    RetryAfter
 	reported uint64  // passed answers that report the remaining requests
-	little   []int32 // those that report too few
-	much     []int32 // those that report too many
+	tooFew   []int32 // those that report too few
+	tooMany  []int32 // those that report too many
 
 	offers map[int32]*offer // requests with keys of shedding rules; passed ones are removed when answered
 }
@@ -253,7 +253,7 @@ func (t *trial) counts(k int32, i int32, q *Request) (may, must bool) {
 func (t *trial) asked(i int32, q *Request) {
 	o := t.c.outcomes[i]
 	if o == passed && q.Answer.Remaining >= 0 && !t.brief && int64(q.Answer.Remaining) > t.maxRemaining(t.b.keysOf(i), q) {
-		t.much = append(t.much, i)
+		t.tooMany = append(t.tooMany, i)
 	}
 	var leak *violation
 	var later []int32

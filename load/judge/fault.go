@@ -225,12 +225,12 @@ func (v *investigation) note(name string, requests uint64, format string, args .
 
 // basics reports faults that need no bounds.
 func (v *investigation) basics() {
-	var by [undenied + 1][]int32
+	var by [denyIgnored + 1][]int32
 	var failed []int32
 	reached := 0
 	for i, o := range v.c.outcomes {
 		by[o] = append(by[o], int32(i))
-		if o == unmade {
+		if o == unsent {
 			continue
 		}
 		reached++
@@ -238,11 +238,11 @@ func (v *investigation) basics() {
 			failed = append(failed, int32(i))
 		}
 	}
-	if v.s.Requests == 0 && len(by[denied])+len(by[undenied]) == 0 {
+	if v.s.Requests == 0 && len(by[denied])+len(by[denyIgnored]) == 0 {
 		v.add(NoRuleApplies, nil, "no request matches a rule that refuses: %s", v.c.whyNoRule())
 	}
-	if len(by[undenied]) > 0 {
-		v.add(DenyIgnored, by[undenied], "clients on the deny list do not get 403")
+	if len(by[denyIgnored]) > 0 {
+		v.add(DenyIgnored, by[denyIgnored], "clients on the deny list do not get 403")
 	}
 	if 100*len(failed) > reached {
 		v.add(OriginFails, failed, "nodes cannot reach their origin: they answer 502 or 504, which cannot be judged")
@@ -422,7 +422,7 @@ func (v *investigation) assume(hypotheses []hypothesis, part float64) bool {
 	for i := range hypotheses {
 		h := &hypotheses[i]
 		v.try(h)
-		gone := func(list []int32) (n int) {
+		explains := func(list []int32) (n int) {
 			for _, i := range list {
 				if !h.violated[i] {
 					n++
@@ -440,7 +440,7 @@ func (v *investigation) assume(hypotheses []hypothesis, part float64) bool {
 		if !h.m.wider {
 			wrong = own
 		}
-		l, w := gone(leaks), gone(wrong)
+		l, w := explains(leaks), explains(wrong)
 		enough := l > 0 && float64(l) >= part*float64(len(leaks)) || w > 0 && float64(w) >= part*float64(len(wrong))
 		if value := l + w - more; enough && l+w >= minEvidence && float64(more) <= (1-part)*float64(l+w) && value > most {
 			best, most = h, value

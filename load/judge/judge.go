@@ -149,7 +149,7 @@ func Judge(trace Trace, o Options) (*Score, error) {
 	c.classify()
 	c.refuses = slices.Contains(c.outcomes, refused)
 	for i, o := range c.outcomes {
-		if o != unmade {
+		if o != unsent {
 			c.bySent = append(c.bySent, int32(i))
 		}
 	}

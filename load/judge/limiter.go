@@ -93,7 +93,7 @@ func (c *court) compare(s *Score, v *investigation) {
 	clients := map[uint64]*crossing{}
 	for i, o := range c.outcomes {
 		i := int32(i)
-		if o == unmade || len(c.book.keysOf(i)) == 0 {
+		if o == unsent || len(c.book.keysOf(i)) == 0 {
 			continue
 		}
 		q := c.at(i)

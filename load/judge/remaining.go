@@ -46,7 +46,7 @@ func (t *trial) remaining(i int32, keys []int32, q *Request) {
 	}
 	t.reported++
 	if int64(q.Answer.Remaining) < least {
-		t.little = append(t.little, i)
+		t.tooFew = append(t.tooFew, i)
 	}
 }
 

@@ -121,7 +121,7 @@ func (c *court) innocents(s *Score, v *investigation) {
 	for i, o := range c.outcomes {
 		q := c.at(int32(i))
 		keys := c.book.keysOf(int32(i))
-		if o != unmade && len(keys) > 0 && !q.Attack {
+		if o != unsent && len(keys) > 0 && !q.Attack {
 			s.LegitimateRequests++
 		}
 		if o != refused {

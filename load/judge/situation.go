@@ -327,7 +327,7 @@ func (v *investigation) mixed() {
 	if len(candidates) > maxCandidates {
 		return
 	}
-	lines := v.c.lines(candidates, func(o outcome) bool { return o != unmade })
+	lines := v.c.lines(candidates, func(o outcome) bool { return o != unsent })
 	passes := func(k int32) bool { // else it is unknown whose requests caused its refusals
 		return slices.ContainsFunc(lines[k], func(i int32) bool { return v.c.outcomes[i] == passed })
 	}
@@ -384,7 +384,7 @@ func (v *investigation) answers() {
 		c.returned(v.last.b, wrong, shed, &s.RetryAfter)
 	}
 	// A few of these may be due to another fault.
-	most := func(answers []int32) (n uint64) {
+	significant := func(answers []int32) (n uint64) {
 		for _, i := range answers {
 			if !slices.ContainsFunc(c.book.keysOf(i), func(k int32) bool { return v.mixedUp[k] }) {
 				n++
@@ -395,7 +395,7 @@ func (v *investigation) answers() {
 		}
 		return n
 	}
-	s.Headers.TooLittle, s.Headers.TooMuch = most(v.last.little), most(v.last.much)
+	s.Headers.TooLittle, s.Headers.TooMuch = significant(v.last.tooFew), significant(v.last.tooMany)
 	r := &s.RetryAfter
 	add := func(name string, n uint64, format string, args ...any) {
 		if n > 0 {
