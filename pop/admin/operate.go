@@ -117,7 +117,7 @@ type Mitigation struct {
 	Rule   string `json:"rule,omitempty" doc:"ID of the rule in force; left out if it was removed or is not known here"`
 	Action string `json:"action,omitempty" enum:"block,log,shadow_ban,close"`
 
-	Client string `json:"client,omitempty" doc:"address of the request that crossed the line, if the nodes log clients"`
+	Client string `json:"client,omitempty" doc:"address of the request that crossed the threshold, if the nodes log clients"`
 	Method string `json:"method,omitempty" doc:"of that request; known only to the node that made it, like host and path"`
 	Host   string `json:"host,omitempty"`
 	Path   string `json:"path,omitempty"`
