@@ -45,11 +45,11 @@ func clientOf(a netip.Addr) netip.Addr {
 func (d *drawer) draw(b *block, random stream) error {
 	k := b.spread
 	theirs := map[netip.Prefix]bool{}
-	var of []netip.Addr // legitimate clients of the same family
+	var candidates []netip.Addr // legitimate clients of the same family
 	for _, a := range d.clients {
 		if p, err := a.Prefix(k.prefix); err == nil && a.Is4() == b.networks[0].Addr().Is4() {
 			theirs[p] = true
-			of = append(of, a)
+			candidates = append(candidates, a)
 		}
 	}
 	shared := int(float64(k.shared*float64(k.networks)) + 0.5)
@@ -57,7 +57,7 @@ func (d *drawer) draw(b *block, random stream) error {
 		shared = 0 // the mix is meant for Over, which provides the clients
 	}
 	if shared > len(theirs) {
-		return fmt.Errorf("cannot share %d networks of length %d: legitimate clients are in %d", shared, k.prefix, len(theirs))
+		return fmt.Errorf("cannot share %d networks of length %d: legitimate clients are in only %d", shared, k.prefix, len(theirs))
 	}
 	var networks []netip.Prefix
 	drawn := map[netip.Prefix]bool{}
@@ -67,16 +67,16 @@ func (d *drawer) draw(b *block, random stream) error {
 			networks = append(networks, p)
 		}
 	}
-	width, key := bits.Len(uint(max(len(of), 1)-1)), random.next()
+	width, key := bits.Len(uint(max(len(candidates), 1)-1)), random.next()
 	for i := uint64(0); len(networks) < shared; i++ {
-		if at := permute(i, width, key); at < uint64(len(of)) {
-			p, _ := of[at].Prefix(k.prefix)
+		if at := permute(i, width, key); at < uint64(len(candidates)) {
+			p, _ := candidates[at].Prefix(k.prefix)
 			add(p)
 		}
 	}
 	for tries := 100*k.networks + 10_000; uint64(len(networks)) < k.networks; tries-- {
 		if tries == 0 {
-			return fmt.Errorf("%d networks of length %d are not free in %v", k.networks, k.prefix, b.networks)
+			return fmt.Errorf("%v do not contain %d free networks of length %d", b.networks, k.networks, k.prefix)
 		}
 		p := network(b.networks, k.prefix, &random)
 		if _, free := d.taken.overlapping(p); free && !theirs[p] {
@@ -100,7 +100,7 @@ func (d *drawer) populate(b *block, networks []netip.Prefix, key uint64) error {
 		p, width := networks[n], indexBits(networks[n])
 		for taken := true; taken; next[n]++ {
 			if width > 0 && next[n] == 1<<width {
-				return fmt.Errorf("%v has too few free addresses for its part of %d clients", p, b.spread.n)
+				return fmt.Errorf("%v has too few free addresses for its share of %d clients", p, b.spread.n)
 			}
 			a := within(p, permute(next[n], width, scramble(key^n)), key^client)
 			b.addrs[client], taken = a, width > 0 && d.used[clientOf(a)]

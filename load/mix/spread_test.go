@@ -142,7 +142,7 @@ func TestOver(t *testing.T) {
 		name, text, want string
 		clients          []netip.Addr
 	}{
-		{"few clients", fmt.Sprintf(text, 1), "mix: bots: cannot share 40 networks of length 24: legitimate clients are in 2", list[:3]},
+		{"few clients", fmt.Sprintf(text, 1), "mix: bots: cannot share 40 networks of length 24: legitimate clients are in only 2", list[:3]},
 		{"no attack", "duration: 1h\ncomponents: [{name: a, steady: {clients: 1, rate: 1/s}}]\n", "mix: no component is an attack", list},
 	} {
 		if _, err := parse(t, test.text).Over(began, test.clients); err == nil || !strings.HasPrefix(err.Error(), test.want) {
