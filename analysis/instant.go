@@ -448,7 +448,7 @@ func (p *instantPoP) count(way int, m *member, s state, now int64, key *accesslo
 	}
 	until := max(back, now+m.MitigationTimeout.Microseconds())
 	if end := s.untils[m.place][way]; now < end {
-		if until = back; back-end < count.MinProlonged(m.Rule, time.Duration(end-now)*time.Microsecond).Microseconds() {
+		if until = back; time.Duration(back-end)*time.Microsecond < count.MinProlonged(m.Rule, time.Duration(end-now)*time.Microsecond) {
 			return over
 		}
 	}

@@ -91,7 +91,7 @@ func instantly(rules *rule.Set) func(*accesslog.Entry) [ways]outcome {
 
 // likeNode returns a function that decides each request in turn as an instantPoP does. It fails t unless the
 // code of nodes, which a Simulation runs, decides the same.
-func likeNode(t *rapid.T, file string) func(*accesslog.Entry) outcome {
+func likeNode(t rapid.TB, file string) func(*accesslog.Entry) outcome {
 	set, err := rule.Load(file)
 	if err != nil {
 		t.Fatal(err)

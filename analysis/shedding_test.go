@@ -66,7 +66,35 @@ func TestInstantPoPWithSharedKeys(t *testing.T) {
 			}
 		}
 	})
-	if shed == 0 || blocked == 0 {
+	if !testing.Short() && (shed == 0 || blocked == 0) {
 		t.Errorf("%d requests were shed and %d blocked, want some of each", shed, blocked)
+	}
+}
+
+// A mitigation is extended by half of the time left or more, and by not a microsecond less.
+func TestExtendedByHalfOfTimeLeft(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	text := "rules: [{id: r, characteristics: ['network:16/32'], limits: [{threshold: 4, period: 4s}], mitigation_timeout: 0s, action: shed}]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Five requests start a mitigation of 4.8 s. One more after `last` extends it to 5.333334 s, if half of the time
+	// left is no more than 0.533334 s.
+	for last, want := range map[int64]int64{3_733_330: 4_800_000, 3_733_331: 4_800_000, 3_733_332: 5_333_334, 3_733_333: 5_333_334} {
+		decide := likeNode(t, file)
+		request := func(after int64, client byte) outcome {
+			return decide(&accesslog.Entry{Time: 1e15 + after, Addr: netip.AddrFrom4([4]byte{10, 0, 0, client})})
+		}
+		for range 5 {
+			request(0, 1)
+		}
+		request(last, 1)
+		got := outcome{}
+		for client := byte(2); client < 60 && got.rule == nil; client++ {
+			got = request(last+1, client)
+		}
+		if got.rule == nil || got.until != 1e15+want {
+			t.Errorf("one more request after %d µs: %+v, want shed until %d µs", last, got, want)
+		}
 	}
 }

@@ -158,7 +158,7 @@ func (o *shedOracle) count(r *networkRule, key string, client netip.Addr, now in
 	case !exceeds || !o.enough(r, key, now):
 	case until <= now:
 		o.until[key] = max(back, now+r.timeout)
-	case back-until >= max(100_000, (until-now)/2):
+	case back-until >= 100_000 && 2*(back-until) >= until-now:
 		o.until[key] = back
 	}
 }
