@@ -174,7 +174,7 @@ func (l *Limiter) Allow(ctx context.Context, id, key string, n int) (Answer, err
 	case r.CountsAnswer():
 		return Answer{}, fmt.Errorf("edge: rule %s counts by an answer, which only requests have", id)
 	case n < 0:
-		return Answer{}, fmt.Errorf("edge: n is %d: must not be negative", n)
+		return Answer{}, fmt.Errorf("edge: invalid n %d: must not be negative", n)
 	}
 	req, err := r.RequestOf(key)
 	if err != nil {

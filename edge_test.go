@@ -253,7 +253,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{"clients", "192.0.2.1", 1, `there is no rule "clients"`},
 		{"client", "alice", 1, `rule client counts by ip, and "alice" is not an address`},
-		{"client", "192.0.2.1", -1, "n is -1"},
+		{"client", "192.0.2.1", -1, "invalid n -1"},
 		{"two", "192.0.2.1", 1, "rule two counts by ip, host, not by a single value"},
 	} {
 		if _, err := l.Allow(ctx, c.id, c.key, c.n); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -102,11 +102,11 @@ func New(o Options) (*Table, error) {
 	f := promauto.With(o.Registerer)
 	t.evicted = f.NewCounter(prometheus.CounterOpts{
 		Name: "edge_mitigation_records_evicted_total",
-		Help: "Records that were forgotten before their end because the table was full.",
+		Help: "Records evicted before their end because the table was full.",
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_mitigation_records",
-		Help: "Mitigation records in memory, also those of lifts, those that ended after one, and those that have just ended.",
+		Help: "Mitigation records in memory, including lifts, records that a lift ended, and records that have just ended.",
 	}, func() float64 { return float64(t.Len()) })
 	return t, nil
 }

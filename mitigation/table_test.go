@@ -296,10 +296,10 @@ func TestBound(t *testing.T) {
 	mitigated(t, table, key(64), start, false)
 	mitigated(t, table, key(128), start, true)
 	want := `
-# HELP edge_mitigation_records Mitigation records in memory, also those of lifts, those that ended after one, and those that have just ended.
+# HELP edge_mitigation_records Mitigation records in memory, including lifts, records that a lift ended, and records that have just ended.
 # TYPE edge_mitigation_records gauge
 edge_mitigation_records 1
-# HELP edge_mitigation_records_evicted_total Records that were forgotten before their end because the table was full.
+# HELP edge_mitigation_records_evicted_total Records evicted before their end because the table was full.
 # TYPE edge_mitigation_records_evicted_total counter
 edge_mitigation_records_evicted_total 1
 `

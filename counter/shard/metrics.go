@@ -14,15 +14,15 @@ func newMetrics(s *Server, reg prometheus.Registerer) {
 	total := func(name, help string, labels prometheus.Labels, value func() float64) {
 		f.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, value)
 	}
-	gauge("edge_shard_server_items", "Items held, expired ones that nothing has met since included.", func() float64 { return float64(s.snapshot().items) })
-	gauge("edge_shard_server_bytes", "Memory of the items held, with overhead.", func() float64 { return float64(s.snapshot().blocks * blockCost) })
-	gauge("edge_shard_server_limit_bytes", "Memory that items may take before some are evicted.", func() float64 { return float64(s.options.MaxBytes) })
+	gauge("edge_shard_server_items", "Items in memory, including expired ones that have not been accessed since.", func() float64 { return float64(s.snapshot().items) })
+	gauge("edge_shard_server_bytes", "Memory used by items, including overhead.", func() float64 { return float64(s.snapshot().blocks * blockCost) })
+	gauge("edge_shard_server_limit_bytes", "Maximum memory for items; beyond it, items are evicted.", func() float64 { return float64(s.options.MaxBytes) })
 	gauge("edge_shard_server_connections", "Open connections of clients.", func() float64 { return float64(s.conns.Load()) })
 	total("edge_shard_server_connections_refused_total", "Connections refused because there were too many.", nil, func() float64 { return float64(s.rejectedConns.Load()) })
-	total("edge_shard_server_evictions_total", "Live items removed to make room.", nil, func() float64 { return float64(s.snapshot().counts[evictions]) })
+	total("edge_shard_server_evictions_total", "Items evicted before they expired, to make room.", nil, func() float64 { return float64(s.snapshot().counts[evictions]) })
 
 	commands := func(op string, count func() float64) {
-		total("edge_shard_server_commands_total", "Commands carried out, by kind. A get counts once for each key.", prometheus.Labels{"op": op}, count)
+		total("edge_shard_server_commands_total", "Commands executed, by kind; a get counts once per key.", prometheus.Labels{"op": op}, count)
 	}
 	commands("flush", func() float64 { return float64(s.flushes.Load()) })
 	for op, counters := range map[string][]counter{

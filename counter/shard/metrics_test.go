@@ -30,10 +30,10 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("lint: %v %v", problems, err)
 		}
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP edge_shard_server_bytes Memory of the items held, with overhead.
+# HELP edge_shard_server_bytes Memory used by items, including overhead.
 # TYPE edge_shard_server_bytes gauge
 edge_shard_server_bytes 65384
-# HELP edge_shard_server_commands_total Commands carried out, by kind. A get counts once for each key.
+# HELP edge_shard_server_commands_total Commands executed, by kind; a get counts once per key.
 # TYPE edge_shard_server_commands_total counter
 edge_shard_server_commands_total{op="decr"} 1
 edge_shard_server_commands_total{op="delete"} 1
@@ -48,13 +48,13 @@ edge_shard_server_connections 1
 # HELP edge_shard_server_connections_refused_total Connections refused because there were too many.
 # TYPE edge_shard_server_connections_refused_total counter
 edge_shard_server_connections_refused_total 1
-# HELP edge_shard_server_evictions_total Live items removed to make room.
+# HELP edge_shard_server_evictions_total Items evicted before they expired, to make room.
 # TYPE edge_shard_server_evictions_total counter
 edge_shard_server_evictions_total 2
-# HELP edge_shard_server_items Items held, expired ones that nothing has met since included.
+# HELP edge_shard_server_items Items in memory, including expired ones that have not been accessed since.
 # TYPE edge_shard_server_items gauge
 edge_shard_server_items 743
-# HELP edge_shard_server_limit_bytes Memory that items may take before some are evicted.
+# HELP edge_shard_server_limit_bytes Maximum memory for items; beyond it, items are evicted.
 # TYPE edge_shard_server_limit_bytes gauge
 edge_shard_server_limit_bytes 65536
 `)); err != nil {

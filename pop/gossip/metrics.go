@@ -25,26 +25,26 @@ func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 	f := promauto.With(reg)
 	messages := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_gossip_messages_total",
-		Help: "Messages between the nodes of the PoP; one that is sent to several members counts for each.",
+		Help: "Messages between the nodes of the PoP; one sent to several members counts for each.",
 	}, []string{"direction"})
 	refused := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_gossip_packets_refused_total",
-		Help: "Packets of other nodes that were not accepted.",
+		Help: "Packets from other nodes that were not accepted.",
 	}, []string{"cause"})
 	m := &metrics{
 		sent:     messages.WithLabelValues("sent"),
 		received: messages.WithLabelValues("received"),
 		dropped: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_gossip_packets_dropped_total",
-			Help: "Packets that were not sent, because too many waited or the receiver had left.",
+			Help: "Packets not sent because too many waited or the receiver had left.",
 		}),
 		givenUp: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_gossip_packets_given_up_total",
-			Help: "Packets that were sent and never acknowledged.",
+			Help: "Packets sent and never acknowledged.",
 		}),
 		repeated: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_gossip_packets_repeated_total",
-			Help: "Packets that were sent once more, because they were not acknowledged in time.",
+			Help: "Packets sent again because they were not acknowledged in time.",
 		}),
 		refused: map[string]prometheus.Counter{},
 	}
@@ -53,7 +53,7 @@ func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 	}
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_gossip_members",
-		Help: "Nodes of the PoP that are alive, this one included.",
+		Help: "Nodes of the PoP that are alive, including this one.",
 	}, func() float64 { return float64(len(g.Members()) + 1) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_clock_offset_seconds",

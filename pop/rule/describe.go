@@ -92,7 +92,7 @@ func (m *Match) spoken(anyMethod string) string {
 func (r *Rule) spokenCost() string {
 	switch cost := r.CostOf(1); {
 	case r.CostHeader != "":
-		return fmt.Sprintf("as often as the header %s of the origin's answer says (%d without it, %d at most) ", r.CostHeader, cost, MaxCost)
+		return fmt.Sprintf("as often as the header %s of the origin's answer says (%d without it, at most %d) ", r.CostHeader, cost, MaxCost)
 	case cost > 1:
 		return fmt.Sprintf("%d times ", cost)
 	}
