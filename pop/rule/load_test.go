@@ -229,11 +229,12 @@ func TestLoadInParts(t *testing.T) {
 		{"anchors within a rule", "rules:\n- id: a\n  characteristics: [ip, &h host, *h]\n  limits: [{threshold: 5, period: 1m}]\n" + one("b"), 3, true},
 		{"rule in braces over lines", "rules:\n- {id: a, characteristics: [ip],\n   limits: [{threshold: 5, period: 1m}]}\n" + one("b"), 3, true},
 
-		{"errors in several rules", "rules:\n" + one("a b") + one("c") + "  action: blok\n" + one("") + "allow: [x]\n", 4, true},
+		{"errors in several rules", "rules:\n" + one("a b") + one("c") + "  action: blok\n" + one(""), 4, true},
 		{"ID twice", "rules:\n" + one("a") + one("b") + one("a"), 4, true},
 		{"network twice", "allow: [192.0.2.1]\nrules:\n" + three + "deny: [192.0.2.1]\n", 4, true},
-		{"unknown key at the end", "rules:\n" + three + "zones: []\n", 4, true},
-		{"more errors than are shown", "allow: [y]\nrules:\n" + strings.Repeat(one("_"), 30) + "deny: [x]\n", 31, true},
+		{"unknown key at the end", "rules:\n" + three + "zones: []\n", 4, false},
+		{"more errors than are shown", "rules:\n" + strings.Repeat(one("_"), 30), 31, true},
+		{"more errors than are shown, some outside the rules", "allow: [y]\nrules:\n" + strings.Repeat(one("_"), 30) + "deny: [x]\n", 31, false},
 		{"no rules", "allow: [192.0.2.1]\n", 0, false},
 		{"rules empty", "rules:\n", 0, false},
 		{"rules in brackets", "rules: []\n", 0, false},
@@ -247,7 +248,7 @@ func TestLoadInParts(t *testing.T) {
 		{"anchors of a list", "allow: [&a 192.0.2.1]\nrules:\n" + one("&a 192.0.2.2") + "deny: [*a]\n", 0, false},
 
 		{"rules twice", "rules:\n" + one("a") + "rules:\n" + one("b"), 0, false},
-		{"rules of another form, too", "\"rules\": []\nallow: [192.0.2.1]\nrules:\n" + three, 4, true},
+		{"rules in another form, too", "\"rules\": []\nallow: [192.0.2.1]\nrules:\n" + three + one("a b"), 5, false},
 		{"tab that indents", "rules:\n" + one("a") + "\t\n" + one("b"), 0, false},
 		{"tab behind a block", "rules:\n" + one("a") + "  response:\n    body: |\n      x\n\n\t\n", 0, false},
 

@@ -103,7 +103,8 @@ func (p part) read(file string) *reader {
 	switch root := r.Parse(); {
 	case r.Broken || root == nil: // blank, or an error
 	case !p.rules:
-		r.Broken = !r.Mapping(root, "the file", "", r.topFields())
+		// After an error here, such as a second key "rules", the whole file may have other errors than its parts.
+		r.Broken = !r.Mapping(root, "the file", "", r.topFields()) || len(r.Errs) > 0
 	case strictyaml.IsSequence(root):
 		r.ruleList(root)
 	default:
