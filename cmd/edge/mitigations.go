@@ -52,24 +52,38 @@ nodes of a PoP know the same. Clients are shown if the nodes run with --log-clie
 	return cmd
 }
 
-// A selection specifies which mitigations to list.
+// A selection specifies which mitigations to list, and in which order.
 type selection struct {
-	values map[string]*string
-	limit  int
+	rule, client, key, node, state, sort string
+
+	limit int
 }
 
 func (q *selection) register(cmd *cobra.Command) {
-	if q.values == nil {
-		q.values = map[string]*string{"rule": new(string), "client": new(string), "key": new(string), "by": new(string), "state": new(string), "sort": new(string)}
-	}
 	f := cmd.Flags()
-	f.StringVar(q.values["rule"], "rule", "", "only those by the rule with this `ID`")
-	f.StringVar(q.values["client"], "client", "", "only those of clients at this `address` or network; needs nodes with --log-clients")
-	f.StringVar(q.values["key"], "key", "", "only those whose keys begin with these hexadecimal `digits`")
-	f.StringVar(q.values["by"], "by", "", "only those started by the `node` of this name")
-	f.StringVar(q.values["state"], "state", "", "only those that are `active`, ineffective or lifted")
-	f.StringVar(q.values["sort"], "sort", "end", "`order`: end (last to end first), start (newest first) or key")
+	f.StringVar(&q.rule, "rule", "", "only those by the rule with this `ID`")
+	f.StringVar(&q.client, "client", "", "only those of clients at this `address` or network; needs nodes with --log-clients")
+	f.StringVar(&q.key, "key", "", "only those whose keys begin with these hexadecimal `digits`")
+	f.StringVar(&q.node, "by", "", "only those started by the `node` of this name")
+	f.StringVar(&q.state, "state", "", "only those that are `active`, ineffective or lifted")
+	f.StringVar(&q.sort, "sort", "end", "`order`: end (last to end first), start (newest first) or key")
 	f.IntVar(&q.limit, "limit", 0, "maximum number to list; 0: all")
+}
+
+// values returns the selection as parameters of the API.
+func (q *selection) values() url.Values {
+	return nonEmpty(map[string]string{"rule": q.rule, "client": q.client, "key": q.key, "node": q.node, "state": q.state, "sort": q.sort})
+}
+
+// nonEmpty returns the parameters that are not empty.
+func nonEmpty(params map[string]string) url.Values {
+	values := url.Values{}
+	for name, value := range params {
+		if value != "" {
+			values.Set(name, value)
+		}
+	}
+	return values
 }
 
 // pageSize is the number of mitigations requested at once.
@@ -80,12 +94,7 @@ func (o *operator) list(cmd *cobra.Command, q selection) error {
 	if q.limit < 0 {
 		return usageError{fmt.Errorf("--limit: %d is negative", q.limit), "--limit 20"}
 	}
-	values := url.Values{}
-	for name, value := range q.values {
-		if *value != "" {
-			values.Set(map[string]string{"by": "node"}[name]+strings.TrimPrefix(name, "by"), *value)
-		}
-	}
+	values := q.values()
 	all := admin.Mitigations{Mitigations: []admin.Mitigation{}}
 	for {
 		size := pageSize
@@ -217,13 +226,7 @@ func (o *operator) liftAll(cmd *cobra.Command, rule, prefix, reason string, dryR
 	if _, err := netip.ParsePrefix(prefix); prefix != "" && err != nil {
 		return usageError{fmt.Errorf("--prefix: %q is not a network", prefix), "--prefix 192.0.2.0/24"}
 	}
-	values := url.Values{"dry_run": {strconv.FormatBool(dryRun)}, "reason": {reason}}
-	if rule != "" {
-		values.Set("rule", rule)
-	}
-	if prefix != "" {
-		values.Set("client", prefix)
-	}
+	values := nonEmpty(map[string]string{"dry_run": strconv.FormatBool(dryRun), "reason": reason, "rule": rule, "client": prefix})
 	return show(cmd, o, "POST", "/api/v1/mitigations/lift-all", values, func(w io.Writer, l *admin.LiftedAll) error {
 		text := "lifted: %d\n"
 		if l.DryRun {
