@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"bytes"
 	"strconv"
 	"time"
 )
@@ -13,7 +14,7 @@ func (c *conn) arithmetic(decr bool, now time.Time) {
 		c.reply(badFormat)
 		return
 	}
-	by, ok := parseUint64(c.tokens[2])
+	by, ok := parseUint(c.tokens[2], 64)
 	if !ok {
 		c.reply("CLIENT_ERROR invalid numeric delta argument")
 		return
@@ -35,7 +36,7 @@ const nonNumeric = "CLIENT_ERROR cannot increment or decrement non-numeric value
 // If the new number is no longer than the old one, it overwrites it, padded with spaces. Otherwise
 // the item grows, which counts as a new item. In either case its flags and deadline stay.
 func (st *store) add(key []byte, by uint64, decr bool, now int64) (v uint64, problem string) {
-	s, h := st.lock(key, now)
+	s, h := st.lock(key)
 	defer s.mu.Unlock()
 	hits, misses := incrHits, incrMisses
 	if decr {
@@ -54,7 +55,7 @@ func (st *store) add(key []byte, by uint64, decr bool, now int64) (v uint64, pro
 	} else {
 		text = s.appendValue(nil, i)
 	}
-	v, ok := parseUint64(text)
+	v, ok := parseUint(bytes.TrimRight(text, " "), 64)
 	if !ok {
 		return 0, nonNumeric
 	}
@@ -70,7 +71,6 @@ func (st *store) add(key []byte, by uint64, decr bool, now int64) (v uint64, pro
 	if len(digits) > len(text) {
 		s.resize(i, len(digits), now)
 		s.write(i, b.keyLen(), digits)
-		b[fieldFetched] = 0
 		s.counts[totalItems]++
 	} else {
 		for j := copy(text, digits); j < len(text); j++ {

@@ -20,9 +20,8 @@ const (
 	fieldCAS      = 24
 	fieldDeadline = 32 // by the store's clock; 0 is never
 	fieldKeyLen   = 40 // one byte
-	fieldFetched  = 41 // one byte: 1 if read or touched since it was stored
 
-	headData  = 42 // where the bytes begin in a head
+	headData  = 41 // where the bytes begin in a head
 	restData  = 4  // where they begin in any other block
 	blockSize = 80
 
@@ -48,7 +47,6 @@ func (b *block) keyLen() int               { return int(b[fieldKeyLen]) }
 func (b *block) valueLen() int             { return int(b.u32(fieldValueLen)) }
 func (b *block) chain() uint32             { return b.u32(fieldChain) &^ headMark }
 func (b *block) isHead() bool              { return b.u32(fieldChain)&headMark != 0 }
-func (b *block) fetched() bool             { return b[fieldFetched] != 0 }
 func (b *block) setChain(i uint32)         { b.put32(fieldChain, b.u32(fieldChain)&headMark|i) }
 func (b *block) size() int                 { return blocksFor(b.keyLen() + b.valueLen()) }
 func (b *block) inline() bool              { return b.keyLen()+b.valueLen() <= blockSize-headData }

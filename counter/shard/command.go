@@ -2,7 +2,6 @@ package shard
 
 import (
 	"bytes"
-	"strings"
 	"time"
 )
 
@@ -23,9 +22,6 @@ const (
 // reply to c.out.
 func (c *conn) exec(line []byte, now time.Time) {
 	c.noreply = false
-	if i := bytes.IndexByte(line, 0); i >= 0 {
-		line = line[:i] // as a C string ends
-	}
 	name, rest := nextToken(line)
 	if len(name) < 2 {
 		c.reply("ERROR")
@@ -47,7 +43,7 @@ func (c *conn) exec(line []byte, now time.Time) {
 		}
 		return
 	}
-	c.unknown(name)
+	c.unknown()
 }
 
 // commands are all commands but get and gets, with how many words they have, the name included.
@@ -73,11 +69,8 @@ var commands = [...]struct {
 
 // unknown answers a command that does not exist. A web browser's request is
 // not answered: a page must not be able to make one talk to the shard.
-func (c *conn) unknown(name []byte) {
-	// A name with the first letter of a common command was not taken for a
-	// browser's by memcached, and is not here.
-	common := strings.IndexByte("acdgist", name[0]) >= 0 || name[0] == 'm' && len(name) == 2
-	if !common && bytes.HasPrefix(c.tokens[c.words-1], []byte("HTTP/")) {
+func (c *conn) unknown() {
+	if bytes.HasPrefix(c.tokens[c.words-1], []byte("HTTP/")) {
 		c.closed = true
 		return
 	}
@@ -102,26 +95,10 @@ func (c *conn) noreplyMaybe() bool {
 	return c.noreply
 }
 
-// flushAll answers flush_all.
-func (c *conn) flushAll(now time.Time) {
-	c.server.flushes.Add(1)
-	at := []byte("0")
-	if noreply := c.noreplyMaybe(); c.words > 2 || c.words == 2 && !noreply {
-		at = c.tokens[1]
-	}
-	exptime, ok := parseInt32(at)
-	if !ok {
-		c.reply(badExptime)
-		return
-	}
-	c.store.flush(exptime, now)
-	c.reply("OK")
-}
-
 // verbosity answers verbosity, which has no effect.
 func (c *conn) verbosity(time.Time) {
 	c.noreplyMaybe()
-	if _, ok := parseUint32(c.tokens[1]); !ok {
+	if _, ok := parseUint(c.tokens[1], 32); !ok {
 		c.reply(badFormat)
 		return
 	}

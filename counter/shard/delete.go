@@ -2,25 +2,18 @@ package shard
 
 import "time"
 
-// delete answers delete. A time of 0 before noreply is a relic that is still
-// accepted.
+// delete answers delete.
 func (c *conn) delete(now time.Time) {
-	if c.words > 2 {
-		zero := string(c.tokens[2]) == "0"
-		noreply := c.noreplyMaybe()
-		if !(c.words == 3 && (zero || noreply) || c.words == 4 && zero && noreply) {
-			c.reply("CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]")
-			return
-		}
-	}
+	noreply := c.words > 2 && c.noreplyMaybe()
 	key := c.tokens[1]
-	if len(key) > maxKey {
+	switch {
+	case c.words == 4 || c.words == 3 && !noreply:
+		c.reply(badFormat + ".  Usage: delete <key> [noreply]")
+	case len(key) > maxKey:
 		c.reply(badFormat)
-		return
-	}
-	if c.store.delete(key, c.store.clock(now)) {
+	case c.store.delete(key, c.store.clock(now)):
 		c.reply("DELETED")
-	} else {
+	default:
 		c.reply("NOT_FOUND")
 	}
 }
@@ -28,4 +21,27 @@ func (c *conn) delete(now time.Time) {
 // delete removes the item under key. It reports whether there was one.
 func (st *store) delete(key []byte, now int64) bool {
 	return st.visit(key, now, deleteHits, deleteMisses, (*stripe).remove)
+}
+
+// flushAll answers flush_all. A delay other than 0 is refused.
+func (c *conn) flushAll(time.Time) {
+	c.server.flushes.Add(1)
+	noreply := c.noreplyMaybe()
+	if (c.words == 3 || c.words == 2 && !noreply) && string(c.tokens[1]) != "0" {
+		c.reply(badExptime)
+		return
+	}
+	c.store.flush()
+	c.reply("OK")
+}
+
+// flush makes all items dead. Items that are stored meanwhile may die, too.
+func (st *store) flush() {
+	cas := st.lastCAS.Add(1)
+	for i := range st.stripes {
+		s := &st.stripes[i]
+		s.mu.Lock()
+		s.flushed = max(s.flushed, cas)
+		s.mu.Unlock()
+	}
 }

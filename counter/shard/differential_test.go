@@ -128,8 +128,9 @@ func command() *rapid.Generator[string] {
 		rapid.Just("c"+strings.Repeat("x", 249)),
 	)
 	// None is a time-to-live so short that the clock could tick within a run.
-	odd := rapid.SampledFrom([]string{"x", "-1", "+1000", "1x", "", "4294967296", "18446744073709551616", strings.Repeat("y", 251)})
+	odd := rapid.SampledFrom([]string{"x", "-1", "1x", "", "18446744073709551616", strings.Repeat("y", 251)})
 	number := rapid.SampledFrom([]string{"0", "1", "9", "10", "95", "18446744073709551615", "9223372036854775807"})
+	flags := rapid.SampledFrom([]string{"0", "1", "4294967295"})
 	exptime := rapid.SampledFrom([]string{"0", "0", "100", "1000", "-1", "2592001"})
 	cas := rapid.Custom(func(t *rapid.T) string {
 		return fmt.Sprintf("#%d#", rapid.IntRange(0, 20).Draw(t, "cas"))
@@ -149,7 +150,7 @@ func command() *rapid.Generator[string] {
 	value := rapid.OneOf(
 		number,
 		rapid.StringMatching(`[0-9]{1,20}`),
-		rapid.StringMatching(`([a-uw-z0-9][a-uw-z0-9 ]{0,60})?`),
+		rapid.StringMatching(`([a-uw-z][a-uw-z0-9 ]{0,60})?`),
 		rapid.StringMatching(`[a-uw-z]{200,300}`),
 	)
 	// length announces a value, sometimes as shorter than it is.
@@ -166,7 +167,7 @@ func command() *rapid.Generator[string] {
 		rapid.Custom(func(t *rapid.T) string {
 			v := value.Draw(t, "value")
 			line := verb(t, "set", "set", "add", "replace") + " " + oddly(t, key) + " " +
-				oddly(t, number) + " " + oddly(t, exptime) + " " + length(t, v)
+				oddly(t, flags) + " " + oddly(t, exptime) + " " + length(t, v)
 			return line + noreply(t) + "\r\n" + v + "\r\n"
 		}),
 		rapid.Custom(func(t *rapid.T) string {
@@ -177,7 +178,7 @@ func command() *rapid.Generator[string] {
 		rapid.Custom(func(t *rapid.T) string {
 			line := verb(t, "get", "get", "gets")
 			for range rapid.IntRange(0, 30).Draw(t, "keys") {
-				line += " " + oddly(t, key)
+				line += " " + key.Draw(t, "key")
 			}
 			return line + "\r\n"
 		}),
@@ -188,7 +189,7 @@ func command() *rapid.Generator[string] {
 			return "touch " + oddly(t, key) + " " + oddly(t, exptime) + noreply(t) + "\r\n"
 		}),
 		rapid.Custom(func(t *rapid.T) string {
-			return "delete " + oddly(t, key) + verb(t, "", "", " 0", " 1") + noreply(t) + "\r\n"
+			return "delete " + oddly(t, key) + verb(t, "", " 1") + noreply(t) + "\r\n"
 		}),
 		rapid.Custom(func(t *rapid.T) string {
 			return verb(t, "flush_all", "flush_all 0", "flush_all x", "verbosity 0") + noreply(t) + "\r\n"

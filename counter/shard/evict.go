@@ -38,7 +38,7 @@ func (s *stripe) sweep(now int64) bool {
 		}
 		i := uint32(s.hand)
 		if b := s.at(i); b.isHead() && s.dead(b, now) {
-			s.discard(i, reclaimed, expiredUnfetched)
+			s.discard(i, reclaimed)
 			swept = true
 		}
 	}
@@ -57,18 +57,15 @@ func (s *stripe) evict(now int64) {
 		panic("shard: an item is larger than its stripe")
 	}
 	if s.dead(s.at(i), now) {
-		s.discard(i, reclaimed, expiredUnfetched)
+		s.discard(i, reclaimed)
 	} else {
-		s.discard(i, evictions, evictedUnfetched)
+		s.discard(i, evictions)
 	}
 }
 
-// discard removes item i, and counts it in all, and in unfetched unless it was fetched.
-func (s *stripe) discard(i uint32, all, unfetched counter) {
-	s.counts[all]++
-	if !s.at(i).fetched() {
-		s.counts[unfetched]++
-	}
+// discard removes item i and counts it as why.
+func (s *stripe) discard(i uint32, why counter) {
+	s.counts[why]++
 	s.remove(s.hash(i), i)
 }
 

@@ -82,30 +82,6 @@ func TestTimesAreRelativeUpTo30Days(t *testing.T) {
 	})
 }
 
-func TestDelayedFlush(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		c := dialPipe(t, shard.Options{})
-		c.expect("set old 0 0 1\r\n1\r\n", "STORED\r\n")
-		c.expect("flush_all 10\r\n", "OK\r\n")
-		time.Sleep(10*time.Second - time.Nanosecond)
-		c.expect("set late 0 0 1\r\n1\r\n", "STORED\r\n")
-		c.expect("get old\r\n", "VALUE old 0 1\r\n1\r\nEND\r\n")
-		time.Sleep(time.Nanosecond)
-		c.expect("set new 0 0 1\r\n1\r\n", "STORED\r\n")
-		c.expect("get old late new\r\n", "VALUE new 0 1\r\n1\r\nEND\r\n")
-
-		c.expect("flush_all 10\r\n", "OK\r\n")
-		c.expect("flush_all 5\r\n", "OK\r\n")
-		time.Sleep(5 * time.Second)
-		c.expect("set newer 0 0 1\r\n1\r\n", "STORED\r\n")
-		time.Sleep(5 * time.Second) // the first delay is forgotten
-		c.expect("get new newer\r\n", "VALUE newer 0 1\r\n1\r\nEND\r\n")
-		if got := c.stats()["get_flushed"]; got != 3 {
-			t.Errorf("get_flushed = %d, want 3", got)
-		}
-	})
-}
-
 func TestIdleTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{IdleTimeout: 10 * time.Second})

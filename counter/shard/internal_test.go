@@ -110,10 +110,7 @@ func FuzzConn(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte, size uint16) {
 		whole := answer(t, in, len(in)+1)
 		pieces := answer(t, in, int(size)+1)
-		if bytes.Contains(in, []byte("stats")) || !bytes.Equal(whole, pieces) && longLine(in) {
-			return
-		}
-		if !bytes.Equal(whole, pieces) {
+		if !bytes.Contains(in, []byte("stats")) && !bytes.Equal(whole, pieces) {
 			t.Errorf("%q in one piece: %q; in pieces of %d: %q", in, whole, size+1, pieces)
 		}
 	})
@@ -128,17 +125,6 @@ func answer(t *testing.T, in []byte, size int) []byte {
 	s.ServeConn(t.Context(), nc)
 	s.store.check(t)
 	return nc.out.Bytes()
-}
-
-// longLine reports whether in has a line that may be refused if it comes in
-// pieces.
-func longLine(in []byte) bool {
-	for line := range bytes.SplitSeq(in, []byte("\n")) {
-		if len(line) > maxOtherLine {
-			return true
-		}
-	}
-	return false
 }
 
 // FuzzStore compares a small store, in which items are evicted, with a map.
@@ -180,7 +166,7 @@ func FuzzStore(f *testing.F) {
 				st.delete(key, now)
 				delete(model, string(key))
 			case 'f':
-				st.flush(0, start)
+				st.flush()
 				clear(model)
 			default:
 				want, ok := model[string(key)]
@@ -192,26 +178,6 @@ func FuzzStore(f *testing.F) {
 			}
 		}
 		st.check(t)
-	})
-}
-
-// FuzzNumbers compares with strconv, as far as that reads the same.
-func FuzzNumbers(f *testing.F) {
-	for _, seed := range []string{"0", "-1", "+1", " 1", "1 ", "18446744073709551615", "18446744073709551616",
-		"-9223372036854775808", "99999999999999999999", "1\x00x", "", "-"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		got, ok := parseUint64([]byte(text))
-		want, err := strconv.ParseUint(text, 10, 64)
-		if err == nil && (!ok || got != want) {
-			t.Errorf("parseUint64(%q) = %d, %t, want %d", text, got, ok, want)
-		}
-		short, ok := parseInt32([]byte(text))
-		long, err := strconv.ParseInt(text, 10, 64)
-		if err == nil && (!ok || short != int32(long)) {
-			t.Errorf("parseInt32(%q) = %d, %t, want %d", text, short, ok, int32(long))
-		}
 	})
 }
 

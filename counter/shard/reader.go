@@ -8,11 +8,8 @@ import (
 const (
 	bufferSize = 16 << 10
 
-	// maxLine bounds the line of a get, which may have any number of keys.
-	// For other commands the connection is closed if more than maxOtherLine bytes
-	// have arrived without the line's end.
-	maxLine      = 1 << 20
-	maxOtherLine = 2 << 10
+	// maxLine is the maximum length of a command line. A get may have any number of keys.
+	maxLine = 1 << 20
 )
 
 // input holds the bytes of a connection that have arrived but are not yet read: buf[r:w]. The
@@ -81,26 +78,16 @@ func (c *conn) readLine() ([]byte, bool) {
 			return line, true
 		}
 		searched = len(unread)
-		switch {
-		case searched > maxLine:
+		if searched > maxLine {
 			c.noreply = false // which was the last command's
 			c.reply("CLIENT_ERROR line too long")
 			c.closed = true
 			return nil, false
-		case searched > maxOtherLine && !mayBeLong(unread):
-			return nil, c.fail()
 		}
 		if !c.fill(maxLine + 1) {
 			return nil, false
 		}
 	}
-}
-
-// mayBeLong reports whether line begins like a command with any number of keys.
-func mayBeLong(line []byte) bool {
-	const maxIndent = 100
-	trimmed := bytes.TrimLeft(line, " ")
-	return len(line)-len(trimmed) <= maxIndent && (bytes.HasPrefix(trimmed, []byte("get ")) || bytes.HasPrefix(trimmed, []byte("gets ")))
 }
 
 // readValue returns the next n bytes, which are valid until the next read. It

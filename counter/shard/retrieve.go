@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// get answers get and gets: args is what follows the name of the command. A key that is too long
-// spoils the whole command, but the keys before it have been counted by then.
+// get answers get and gets: args is what follows the name of the command. The items before a key
+// that is too long are sent.
 func (c *conn) get(args []byte, withCAS bool, now time.Time) {
 	clock := c.store.clock(now)
-	spoilt := len(args) > maxKey && hasLongToken(args)
 	key, args := nextToken(args)
 	if len(key) == 0 {
 		c.reply("ERROR")
@@ -21,25 +20,12 @@ func (c *conn) get(args []byte, withCAS bool, now time.Time) {
 			c.reply(badFormat)
 			return
 		}
-		before := len(c.out)
 		c.out = c.store.get(c.out, key, withCAS, clock)
-		if spoilt {
-			c.out = c.out[:before]
-		}
 		if len(c.out) >= flushSize && !c.flush() {
 			return
 		}
 	}
 	c.reply("END")
-}
-
-func hasLongToken(args []byte) bool {
-	for token, rest := nextToken(args); len(token) > 0; token, rest = nextToken(rest) {
-		if len(token) > maxKey {
-			return true
-		}
-	}
-	return false
 }
 
 // nextToken returns what comes before the first space in b that is not leading,
@@ -62,7 +48,7 @@ func (c *conn) touch(now time.Time) {
 		c.reply(badFormat)
 		return
 	}
-	exptime, ok := parseInt32(c.tokens[2])
+	exptime, ok := parseInt(c.tokens[2])
 	if !ok {
 		c.reply(badExptime)
 		return
@@ -77,7 +63,7 @@ func (c *conn) touch(now time.Time) {
 // visit calls visit with the live item under key while its stripe s is locked, and reports whether
 // there is one. It counts a hit or a miss.
 func (st *store) visit(key []byte, now int64, hits, misses counter, visit func(s *stripe, h uint64, i uint32)) bool {
-	s, h := st.lock(key, now)
+	s, h := st.lock(key)
 	defer s.mu.Unlock()
 	i := s.find(h, key, now)
 	if i == 0 {
@@ -92,7 +78,7 @@ func (st *store) visit(key []byte, now int64, hits, misses counter, visit func(s
 // get appends the VALUE reply for key to dst, if key has an item.
 func (st *store) get(dst, key []byte, withCAS bool, now int64) []byte {
 	st.visit(key, now, getHits, getMisses, func(s *stripe, _ uint64, i uint32) {
-		s.fetch(i)
+		s.use(i)
 		b := s.at(i)
 		dst = append(dst, "VALUE "...)
 		dst = append(dst, key...)
@@ -113,13 +99,7 @@ func (st *store) get(dst, key []byte, withCAS bool, now int64) []byte {
 // touch gives the item under key a deadline. It reports whether there is one.
 func (st *store) touch(key []byte, deadline, now int64) bool {
 	return st.visit(key, now, touchHits, touchMisses, func(s *stripe, _ uint64, i uint32) {
-		s.fetch(i)
+		s.use(i)
 		s.at(i).put64(fieldDeadline, uint64(deadline))
 	})
-}
-
-// fetch makes item i the most recently used one and marks it as fetched.
-func (s *stripe) fetch(i uint32) {
-	s.at(i)[fieldFetched] = 1
-	s.use(i)
 }

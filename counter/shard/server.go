@@ -5,7 +5,7 @@
 //
 // It behaves like memcached 1.6.18, byte for byte, for get, gets, set, add,
 // replace, cas, incr, decr, touch, delete, flush_all, stats, version, verbosity
-// and quit, malformed ones included. The package's tests hold the two side by side.
+// and quit, as clients send them. The package's tests compare the two.
 //
 // # Differences
 //
@@ -15,24 +15,26 @@
 //   - All other commands, such as append, gat and the meta ones, get ERROR. There
 //     is no UDP, and a connection that begins like the binary protocol is closed.
 //     stats has general figures only, and no reset.
-//   - A get line is at most 1 MiB long. A longer one is refused with
-//     CLIENT_ERROR line too long, and the connection is closed.
-//   - A get with a key that is too long and a browser's request do not take the
-//     replies of earlier commands with them that are still to be sent.
-//   - incr and decr read a number within its value. Memcached reads on behind a
-//     value of white space alone, and looks there for a minus sign if the number
-//     is 2^63 or more.
-//   - A delayed flush_all does not bring back what an earlier one removed, nor
-//     does one with a date before the server's start do nothing.
-//   - stats tells the name of the instance as well, which no other one has.
+//   - Numbers are decimal digits, for times with or without a sign, and must fit.
+//     Memcached reads them as C does: after white space, up to white space or
+//     a NUL, and with excess bits cut off. In both, a value that incr or decr
+//     made shorter is padded with spaces.
+//   - A line is at most 1 MiB long. A longer one is refused with CLIENT_ERROR line
+//     too long, and the connection is closed. A NUL does not end a line.
+//   - A get with a key that is too long returns the items before it, and then the
+//     error. A browser's request, which has HTTP/ in its last word, closes the
+//     connection after the replies to earlier commands, not without them.
+//   - flush_all accepts no delay but 0, and delete accepts none.
+//   - stats also has the name of the instance, which no other one has, and does not
+//     count items that expired or were evicted without being read.
 //   - Any item may be the one to be evicted, since there are no slab classes.
 //
 // # Bounds
 //
 // Items and their index take at most [Options.MaxBytes], which memory use
 // approaches from below as the store fills and then keeps. A connection takes
-// up to about 100 KiB beside it, or a few times [Options.MaxItemSize] while a
-// value of that size is on its way in or out. Nothing is locked while the peer
+// up to about 100 KiB beside it, and a few times the size of a long line or value
+// while it is on its way in or out. Nothing is locked while the peer
 // is waited for.
 package shard
 
@@ -55,7 +57,7 @@ import (
 type Options struct {
 	// MaxBytes bounds the memory of all items with all overhead.
 	// If zero, 64 MiB; at least 64 KiB. Beyond it the least recently used
-	// items are evicted. 64 MiB hold 762,000 counters with keys of up to 18
+	// items are evicted. 64 MiB hold 762,000 counters with keys of up to 19
 	// bytes.
 	MaxBytes int64
 

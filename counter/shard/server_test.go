@@ -216,7 +216,7 @@ func TestStatsNames(t *testing.T) {
 		total_connections cmd_get cmd_set cmd_flush cmd_touch get_hits get_misses get_expired
 		get_flushed delete_hits delete_misses incr_hits incr_misses decr_hits decr_misses cas_hits
 		cas_misses cas_badval touch_hits touch_misses bytes_read bytes_written limit_maxbytes threads
-		curr_items total_items bytes evictions expired_unfetched evicted_unfetched reclaimed`) {
+		curr_items total_items bytes evictions reclaimed`) {
 		if _, ok := stats[name]; !ok {
 			t.Errorf("there is no %s", name)
 		}

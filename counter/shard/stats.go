@@ -32,8 +32,6 @@ const (
 	touchHits
 	touchMisses
 	totalItems
-	expiredUnfetched
-	evictedUnfetched
 	evictions
 	reclaimed
 	numCounters
@@ -43,7 +41,7 @@ const (
 var counterNames = [numCounters]string{
 	"cmd_set", "get_hits", "get_misses", "get_expired", "get_flushed", "delete_misses", "delete_hits", "incr_misses", "incr_hits",
 	"decr_misses", "decr_hits", "cas_misses", "cas_hits", "cas_badval", "touch_hits", "touch_misses",
-	"total_items", "expired_unfetched", "evicted_unfetched", "evictions", "reclaimed",
+	"total_items", "evictions", "reclaimed",
 }
 
 type counts [numCounters]uint64

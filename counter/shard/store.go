@@ -3,7 +3,6 @@ package shard
 import (
 	"hash/maphash"
 	"math/bits"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -30,9 +29,6 @@ type store struct {
 	epoch       time.Time
 	maxItemSize int
 	lastCAS     atomic.Uint64
-
-	flushMu sync.Mutex   // orders flushes
-	flushAt atomic.Int64 // when the next flush is due by the store's clock, or 0
 }
 
 func newStore(maxBytes int64, maxItemSize int, start time.Time) *store {
@@ -58,12 +54,8 @@ func newStore(maxBytes int64, maxItemSize int, start time.Time) *store {
 // wall clock.
 func (st *store) clock(now time.Time) int64 { return int64(now.Sub(st.epoch)) }
 
-// lock locks the stripe of key and returns it with the hash of key. It first
-// carries out a flush that is due.
-func (st *store) lock(key []byte, now int64) (*stripe, uint64) {
-	if at := st.flushAt.Load(); at != 0 && at <= now {
-		st.flushDue(now)
-	}
+// lock locks the stripe of key and returns it with the hash of key.
+func (st *store) lock(key []byte) (*stripe, uint64) {
 	h := maphash.Bytes(st.seed, key)
 	s := &st.stripes[h>>st.shift]
 	s.mu.Lock()
@@ -91,38 +83,6 @@ func (st *store) deadline(exptime int32, now time.Time) int64 {
 	default:
 		return max(longAgo, st.clock(now)+int64(time.Unix(int64(exptime), 0).Sub(now)))
 	}
-}
-
-// flush makes all items dead that are stored before the deadline of exptime,
-// which takes the place of a deadline still to come.
-func (st *store) flush(exptime int32, now time.Time) {
-	st.flushMu.Lock()
-	defer st.flushMu.Unlock()
-	at, clock := st.deadline(max(0, exptime), now), st.clock(now)
-	if at > clock {
-		st.flushAt.Store(at)
-		return
-	}
-	st.flushLocked()
-}
-
-func (st *store) flushDue(now int64) {
-	st.flushMu.Lock()
-	defer st.flushMu.Unlock()
-	if at := st.flushAt.Load(); at != 0 && at <= now {
-		st.flushLocked()
-	}
-}
-
-func (st *store) flushLocked() {
-	cas := st.lastCAS.Add(1)
-	for i := range st.stripes {
-		s := &st.stripes[i]
-		s.mu.Lock()
-		s.flushed = cas
-		s.mu.Unlock()
-	}
-	st.flushAt.Store(0)
 }
 
 // itemOverhead is what memcached adds to the length of key and value for its

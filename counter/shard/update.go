@@ -30,27 +30,22 @@ const (
 	notFound  outcome = "NOT_FOUND"
 )
 
-// maxValueLen is the greatest length of a value that a command line may
-// announce, a 32-bit number with room for the end of the line. The item limit
-// is far below, but a value beyond that is swallowed before the next command.
-const maxValueLen = 1<<31 - 1 - 2
-
 // update answers set, add, replace and cas.
 func (c *conn) update(m mode, now time.Time) {
 	c.noreplyMaybe()
 	key := c.tokens[1]
-	flags, flagsOK := parseUint32(c.tokens[2])
-	exptime, exptimeOK := parseInt32(c.tokens[3])
-	valueLen, lenOK := parseInt32(c.tokens[4])
+	flags, flagsOK := parseUint(c.tokens[2], 32)
+	exptime, exptimeOK := parseInt(c.tokens[3])
+	valueLen, lenOK := parseUint(c.tokens[4], 30) // the item limit is far below
 	cas, casOK := uint64(0), true
 	if m == modeCAS {
-		cas, casOK = parseUint64(c.tokens[5])
+		cas, casOK = parseUint(c.tokens[5], 64)
 	}
-	if len(key) > maxKey || !flagsOK || !exptimeOK || !lenOK || !casOK || valueLen < 0 || valueLen > maxValueLen {
+	if len(key) > maxKey || !flagsOK || !exptimeOK || !lenOK || !casOK {
 		c.reply(badFormat)
 		return
 	}
-	u := update{mode: m, key: key, flags: flags, deadline: c.store.deadline(exptime, now), cas: cas}
+	u := update{mode: m, key: key, flags: uint32(flags), deadline: c.store.deadline(exptime, now), cas: cas}
 
 	clock := c.store.clock(now)
 	if !c.store.fits(len(u.key), u.flags, int(valueLen)) {
@@ -77,7 +72,7 @@ func (c *conn) update(m mode, now time.Time) {
 
 // update executes u with value and returns the outcome.
 func (st *store) update(u update, value []byte, now int64) outcome {
-	s, h := st.lock(u.key, now)
+	s, h := st.lock(u.key)
 	defer s.mu.Unlock()
 	s.counts[cmdSet]++
 	i := s.find(h, u.key, now)
@@ -112,7 +107,6 @@ func (st *store) put(s *stripe, h uint64, i uint32, u update, value []byte, now 
 	b := s.at(i)
 	b.put32(fieldFlags, u.flags)
 	b.put64(fieldDeadline, uint64(u.deadline))
-	b[fieldFetched] = 0
 	s.counts[totalItems]++
 	st.newCAS(b)
 }
@@ -122,7 +116,7 @@ func (st *store) newCAS(b *block) { b.put64(fieldCAS, st.lastCAS.Add(1)) }
 
 // countSet counts a storage command whose value was malformed.
 func (st *store) countSet(key []byte, now int64) {
-	s, _ := st.lock(key, now)
+	s, _ := st.lock(key)
 	defer s.mu.Unlock()
 	s.counts[cmdSet]++
 }
@@ -130,7 +124,7 @@ func (st *store) countSet(key []byte, now int64) {
 // drop removes the item under key, if there is one, without counting it as
 // deleted.
 func (st *store) drop(key []byte, now int64) {
-	s, h := st.lock(key, now)
+	s, h := st.lock(key)
 	defer s.mu.Unlock()
 	if i := s.find(h, key, now); i != 0 {
 		s.remove(h, i)
