@@ -16,9 +16,9 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// BenchmarkAgainstMemcached puts the same load on the real memcached and on a
-// shard, in a process of its own like it and in the client's, over loopback,
-// with keys and numbers as the project's counters have them.
+// BenchmarkAgainstMemcached puts the same load on memcached, on a shard in a process of
+// its own, and on a shard in the client's process, over loopback, with keys and numbers
+// like those of counters.
 func BenchmarkAgainstMemcached(b *testing.B) {
 	for _, peer := range []struct {
 		name  string
@@ -38,7 +38,7 @@ func BenchmarkAgainstMemcached(b *testing.B) {
 	}
 }
 
-// BenchmarkPipe is without a network.
+// BenchmarkPipe uses no network.
 func BenchmarkPipe(b *testing.B) {
 	b.Run("incr pipelined by 100", func(b *testing.B) { benchmarkIncr(b, dialPipe(b, shard.Options{}), 100) })
 	b.Run("get of 100 keys", func(b *testing.B) { benchmarkMultiGet(b, dialPipe(b, shard.Options{})) })
@@ -88,7 +88,7 @@ func benchmarkMultiGet(b *testing.B, c *client) {
 
 var noDeadline time.Time
 
-// reportOps reports the rate of operations, n of which are in an iteration.
+// reportOps reports the rate of operations, of which each iteration has n.
 func reportOps(b *testing.B, n int) {
 	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 }
@@ -114,8 +114,7 @@ func benchmarkGomemcache(b *testing.B, addr string) {
 	reportOps(b, 1)
 }
 
-// BenchmarkMemory fills a shard with a million counters and reports what each
-// takes.
+// BenchmarkMemory fills a shard with a million counters and reports the memory of each.
 func BenchmarkMemory(b *testing.B) {
 	const n = 1_000_000
 	for b.Loop() {
@@ -146,8 +145,7 @@ func BenchmarkEviction(b *testing.B) {
 	reportOps(b, 1000)
 }
 
-// BenchmarkParallelKeys increments different keys on as many connections as
-// there are CPUs, pipelined.
+// BenchmarkParallelKeys increments different keys, pipelined, over one connection per CPU.
 func BenchmarkParallelKeys(b *testing.B) {
 	const n = 100
 	addr := listenTCP(b, shard.Options{})

@@ -5,11 +5,11 @@ import (
 	"encoding/binary"
 )
 
-// Items live in blocks of one size. The first block of an item, its head, has
-// the fields below and then the first bytes of key and value; each further
-// block has the index of the next one and then more bytes. 80 bytes hold a
-// 16-byte key and the longest number. Blocks refer to each other by index, so
-// that the garbage collector has nothing to scan.
+// Items are stored in blocks of one size. The first block of an item, its head, has
+// the fields below, followed by the first bytes of key and value. Each further block
+// has the index of the next one, followed by more bytes. One block holds a counter:
+// a 16-byte key and the longest number. Blocks refer to each other by index, so the
+// garbage collector has nothing to scan.
 const (
 	fieldChain    = 0  // next block of this item, and headMark
 	fieldBucket   = 4  // next item in the same hash bucket
@@ -25,12 +25,12 @@ const (
 	restData  = 4  // where they begin in any other block
 	blockSize = 80
 
-	// blockCost is what a block is charged: itself and its share of the hash
-	// table, which has at most two entries of 4 bytes for an item.
+	// blockCost is what a block counts for in Options.MaxBytes: its size and its
+	// share of the hash table, which has at most two entries of 4 bytes per item.
 	blockCost = blockSize + 8
 
-	// pageBlocks blocks are allocated at a time: 80 KiB, a whole number of the
-	// runtime's 8 KiB pages.
+	// pageBlocks is the number of blocks allocated at once: 80 KiB, a multiple of
+	// the runtime's 8 KiB pages.
 	pageBlocks = 1024
 
 	// headMark distinguishes heads from other blocks, for code that finds them by index.
@@ -52,8 +52,7 @@ func (b *block) size() int                 { return blocksFor(b.keyLen() + b.val
 func (b *block) inline() bool              { return b.keyLen()+b.valueLen() <= blockSize-headData }
 func (b *block) inlineValue() []byte       { return b[headData+b.keyLen():][:b.valueLen()] }
 
-// blocksFor returns the number of blocks of an item with n bytes of key and
-// value.
+// blocksFor returns the number of blocks that n bytes of key and value take.
 func blocksFor(n int) int {
 	const first, rest = blockSize - headData, blockSize - restData
 	if n <= first {
@@ -62,19 +61,19 @@ func blocksFor(n int) int {
 	return 1 + (n-first+rest-1)/rest
 }
 
-// arena hands out up to limit blocks. It allocates pages as they are needed
-// and keeps them. Block 0 is never handed out, so that 0 can mean none.
+// arena allocates up to limit blocks, in pages, which it never frees. Block 0 is
+// never used, so that 0 can mean no block.
 type arena struct {
 	pages  [][]block
-	limit  int    // blocks that may be in use
-	opened int    // the highest block that has ever been in use
-	used   int    // blocks in use
-	free   uint32 // blocks given back, linked by fieldChain
+	limit  int    // maximum number of blocks in use
+	opened int    // the highest block that was ever in use
+	used   int    // number of blocks in use
+	free   uint32 // released blocks, linked by fieldChain
 }
 
 func (a *arena) at(i uint32) *block { return &a.pages[i/pageBlocks][i%pageBlocks] }
 
-// take returns a block with no chain and no mark, or 0 if none is left.
+// take returns a block without chain and mark, or 0 if none is left.
 func (a *arena) take() uint32 {
 	i := a.free
 	switch {
@@ -94,7 +93,7 @@ func (a *arena) take() uint32 {
 	return i
 }
 
-// release gives back block i and the blocks chained to it.
+// release releases block i and the blocks chained to it.
 func (a *arena) release(i uint32) {
 	for i != 0 {
 		b := a.at(i)

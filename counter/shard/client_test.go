@@ -14,8 +14,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// TestGomemcache uses the client that the project uses, on a shard and on the
-// real memcached.
+// TestGomemcache uses gomemcache with a shard and with the real memcached.
 func TestGomemcache(t *testing.T) {
 	t.Run("shard", func(t *testing.T) { useGomemcache(t, listenTCP(t, shard.Options{})) })
 	t.Run("memcached", func(t *testing.T) { useGomemcache(t, harness.StartMemcached(t).Addr) })
@@ -98,8 +97,8 @@ func useGomemcache(t *testing.T, addr string) {
 	must(c.Close())
 }
 
-// TestConcurrentClients has many clients count on a few keys, while others
-// read, evict and flush something else. No increment is lost or made twice.
+// Many clients increment a few keys while they also read, and evict other items. No
+// increment is lost or made twice.
 func TestConcurrentClients(t *testing.T) {
 	const clients, rounds, keys = 8, 300, 5
 	addr := listenTCP(t, shard.Options{MaxBytes: 1 << 20})
@@ -121,7 +120,7 @@ func TestConcurrentClients(t *testing.T) {
 				if err != nil {
 					t.Errorf("%s: %v", key, err)
 				}
-				// All of these are more than fits.
+				// Together they exceed the memory.
 				if err := c.Set(&memcache.Item{Key: fmt.Sprintf("filler-%d-%d", i, j), Value: make([]byte, 1000)}); err != nil {
 					t.Error(err)
 				}
@@ -141,8 +140,7 @@ func TestConcurrentClients(t *testing.T) {
 	}
 }
 
-// TestConcurrentPipelines has clients increment one key in long pipelines.
-// Each sees it grow.
+// Clients increment one key in long pipelines. Each sees only increasing values.
 func TestConcurrentPipelines(t *testing.T) {
 	const clients, rounds = 4, 2000
 	addr := listenTCP(t, shard.Options{})

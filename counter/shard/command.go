@@ -46,7 +46,7 @@ func (c *conn) exec(line []byte, now time.Time) {
 	c.unknown()
 }
 
-// commands are all commands but get and gets, with how many words they have, the name included.
+// commands are all commands except get and gets, with their number of words, including the name.
 var commands = [...]struct {
 	name        string
 	least, most int

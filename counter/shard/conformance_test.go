@@ -13,25 +13,23 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// TestConformance holds the conversations in testdata/conformance with a shard
-// over TCP, with one over a pipe, and with the real memcached. A file has one
-// line for each thing that happens:
+// TestConformance replays the conversations in testdata/conformance with a shard
+// over TCP, one over a pipe, and the real memcached. Each line of a file is a step:
 //
-//	== name                    begins a conversation, with no items
-//	# remark
+//	== name                    begins a conversation; there are no items
+//	# comment
 //	> text                     the client sends text and a line end
-//	> "quoted"                 the client sends just that, quoted as in Go
-//	< text, < "quoted"         the server sends that
-//	<shard text                the shard does; a remark says why
-//	<memcached text            memcached does
+//	> "quoted"                 the client sends exactly this; quoted as in Go
+//	< text, < "quoted"         the server sends this
+//	<shard text                only the shard sends this; a comment says why
+//	<memcached text            only memcached sends this
 //	<eof                       the server closes the connection
-//	? name n                   the figure in stats has grown by n
+//	? name n                   this figure of stats has increased by n
 //
-// Memcached may say that seconds have passed where no time has: its clock
-// ticks.
+// Memcached's clock may tick meanwhile, so its times may be off by seconds.
 //
-// In all of them {x*9} stands for nine times x, and $a for a cas unique: the
-// same name for the same one, another name for another one.
+// {x*9} stands for nine times x, and $a for a CAS unique: the same name for equal
+// ones, different names for different ones.
 func TestConformance(t *testing.T) {
 	files, err := filepath.Glob("testdata/conformance/*.txt")
 	if err != nil || len(files) == 0 {
@@ -121,7 +119,7 @@ func parseConversations(t *testing.T, file string) []conversation {
 	return all
 }
 
-// hold holds the conversation with the peer named role.
+// hold replays the conversation with the server named role.
 func (cv conversation) hold(c *client, role string) {
 	c.t.Helper()
 	var before map[string]int64
@@ -153,7 +151,7 @@ func (cv conversation) hold(c *client, role string) {
 			name, text, _ := strings.Cut(st.text, " ")
 			want, _ := strconv.ParseInt(text, 10, 64)
 			if got := c.stats()[name] - before[name]; got != want {
-				c.t.Errorf("%s: %s has grown by %d, want %d", st.where, name, got, want)
+				c.t.Errorf("%s: %s has increased by %d, want %d", st.where, name, got, want)
 			}
 		case "<", "<" + role:
 			if role == "memcached" && ticked.MatchString(st.text) {
@@ -167,10 +165,10 @@ func (cv conversation) hold(c *client, role string) {
 	}
 }
 
-// ticked is what a second that passes changes in a reply.
+// ticked matches what changes in a reply when a second passes.
 var ticked = regexp.MustCompile(` t100| l0`)
 
-// tick returns st as it is if the peer's clock has ticked, once or more, if it has.
+// tick returns st as the server answers it after its clock has ticked, if it has.
 func (st step) tick(c *client) step {
 	peek, _ := c.r.Peek(len(st.text) - 1)
 	for seconds := 1; seconds < 10; seconds++ {
@@ -183,7 +181,7 @@ func (st step) tick(c *client) step {
 	return st
 }
 
-// casNames maps the names of cas uniques to them.
+// casNames maps names to CAS uniques.
 type casNames map[string]string
 
 var casName = regexp.MustCompile(`\$[a-z]+`)
@@ -197,7 +195,7 @@ func (n casNames) fill(text string) string {
 	})
 }
 
-// match reads a reply and fails unless it is as st says.
+// match reads a reply and fails unless it is that of st.
 func (n casNames) match(c *client, st step) {
 	c.t.Helper()
 	fail := func(got string) {
@@ -218,7 +216,7 @@ func (n casNames) match(c *client, st step) {
 			fail(got)
 		}
 		want = want[at[1]:]
-		// The unique goes on up to what is wanted behind it.
+		// The unique is the digits before the rest.
 		var digits strings.Builder
 		for {
 			next, err := c.r.Peek(1)
@@ -231,7 +229,7 @@ func (n casNames) match(c *client, st step) {
 		if n[name] == "" {
 			for other, cas := range n {
 				if cas == got {
-					c.t.Errorf("%s: the unique %s is that of %s too", st.where, got, other)
+					c.t.Errorf("%s: the unique %s is also that of %s", st.where, got, other)
 				}
 			}
 			n[name] = got

@@ -7,18 +7,17 @@ import (
 )
 
 const (
-	// flushSize is the maximum number of bytes of replies collected before they
-	// are sent, not counting the last reply.
+	// flushSize is how many bytes of replies are collected before they are sent.
 	flushSize = 16 << 10
 
 	// binaryMagic is the first byte of a request in memcached's binary protocol.
 	binaryMagic = 0x80
 
-	// maxKeptOutput is the size up to which a reply buffer is kept.
+	// maxKeptOutput is the maximum size of a reply buffer that is kept.
 	maxKeptOutput = 64 << 10
 )
 
-// conn is a connection of a client. Only its own goroutine uses it.
+// conn is a connection of a client, used by one goroutine.
 type conn struct {
 	server *Server
 	store  *store
@@ -30,20 +29,20 @@ type conn struct {
 	closed    bool      // to be closed once the replies are sent
 	commandAt time.Time // when the last command was read
 
-	// Of the command being carried out:
+	// Of the current command:
 	noreply bool
 	tokens  [maxTokens][]byte
-	words   int // tokens
+	words   int // number of tokens
 	key     [maxKey]byte
 }
 
-// serve carries out the client's commands until either side is done. The
-// replies of commands that arrive together leave together.
+// serve executes the client's commands until the connection ends. Replies to
+// commands that arrive together are sent together.
 func (c *conn) serve() {
 	c.in.buf = c.in.first[:]
 	c.commandAt = time.Now()
 	if c.fill(bufferSize) && bytes.HasPrefix(c.in.unread(), []byte{binaryMagic}) {
-		return // its client would wait for ever for a reply to the length it sent
+		return // its client would wait forever for a reply
 	}
 	for !c.closed {
 		line, ok := c.readLine()
@@ -59,7 +58,7 @@ func (c *conn) serve() {
 	c.flush()
 }
 
-// reply answers with a line, unless the command wants none.
+// reply answers with a line, unless the command has noreply.
 func (c *conn) reply(line string) {
 	if c.noreply {
 		return
@@ -67,7 +66,7 @@ func (c *conn) reply(line string) {
 	c.out = append(append(c.out, line...), "\r\n"...)
 }
 
-// fail ends the connection without the replies that are not sent yet. It returns false.
+// fail ends the connection and discards the replies not yet sent. It returns false.
 func (c *conn) fail() bool {
 	c.closed, c.out = true, nil
 	return false

@@ -18,7 +18,7 @@ func (c *conn) delete(now time.Time) {
 	}
 }
 
-// delete removes the item under key. It reports whether there was one.
+// delete removes the item of key. It reports whether there was one.
 func (st *store) delete(key []byte, now int64) bool {
 	return st.visit(key, now, deleteHits, deleteMisses, (*stripe).remove)
 }
@@ -35,7 +35,7 @@ func (c *conn) flushAll(time.Time) {
 	c.reply("OK")
 }
 
-// flush makes all items dead. Items that are stored meanwhile may die, too.
+// flush makes all items dead, possibly including items that are stored during flush.
 func (st *store) flush() {
 	cas := st.lastCAS.Add(1)
 	for i := range st.stripes {

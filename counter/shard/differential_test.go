@@ -16,16 +16,16 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// TestDifferential sends random commands to a shard and to the real memcached
-// and compares the replies byte for byte, and what stats has counted in the
-// end. Left out is where they differ knowingly: see the package's doc.
+// TestDifferential sends random commands to a shard and to the real memcached, and
+// compares the replies byte for byte and the final figures of stats. It avoids the
+// differences listed in the package's doc.
 func TestDifferential(t *testing.T) {
 	checks := "3000"
 	if testing.Short() {
 		checks = "300"
 	}
 	setRapid(t, "rapid.checks", checks)
-	setRapid(t, "rapid.nofailfile", "true") // the seed says it all
+	setRapid(t, "rapid.nofailfile", "true") // the seed is enough
 	peers := []*casPeer{
 		{client: dialTCP(t, listenTCP(t, shard.Options{}))},
 		{client: dialTCP(t, harness.StartMemcached(t, still...).Addr)},
@@ -54,13 +54,13 @@ func TestDifferential(t *testing.T) {
 	} {
 		got, want := got[name]-before[0][name], want[name]-before[1][name]
 		if got != want {
-			t.Errorf("%s has grown by %d, want %d", name, got, want)
+			t.Errorf("%s has increased by %d, want %d", name, got, want)
 		}
 	}
 }
 
-// setRapid sets a flag of rapid's for the length of the test, unless it is
-// given on the command line.
+// setRapid sets a flag of rapid for the duration of the test, unless it is given on
+// the command line.
 func setRapid(t *testing.T, name, value string) {
 	if f := flag.Lookup(name); f.Value.String() == f.DefValue {
 		f.Value.Set(value)
@@ -68,8 +68,8 @@ func setRapid(t *testing.T, name, value string) {
 	}
 }
 
-// casPeer is a client that gives cas uniques the numbers of their appearance:
-// #1# in a command or a reply is the first one seen.
+// casPeer is a client that numbers CAS uniques in the order of their appearance: #0#
+// in a command or a reply is the first one.
 type casPeer struct {
 	*client
 	seen []string
@@ -120,14 +120,13 @@ func (p *casPeer) name(cas string) string {
 	return fmt.Sprintf("#%d#", len(p.seen)-1)
 }
 
-// command returns a generator of commands, most of them well-formed, on a few
-// keys, so that they meet.
+// command returns a generator of commands, most of them well-formed, for a few keys.
 func command() *rapid.Generator[string] {
 	key := rapid.OneOf(
 		rapid.SampledFrom([]string{"a", "b", "c", "a-rather-long-key-beyond-forty-bytes-of-text"}),
 		rapid.Just("c"+strings.Repeat("x", 249)),
 	)
-	// None is a time-to-live so short that the clock could tick within a run.
+	// No time to live is so short that it could end during the test.
 	odd := rapid.SampledFrom([]string{"x", "-1", "1x", "", "18446744073709551616", strings.Repeat("y", 251)})
 	number := rapid.SampledFrom([]string{"0", "1", "9", "10", "95", "18446744073709551615", "9223372036854775807"})
 	flags := rapid.SampledFrom([]string{"0", "1", "4294967295"})
@@ -145,8 +144,8 @@ func command() *rapid.Generator[string] {
 	noreply := func(t *rapid.T) string {
 		return rapid.SampledFrom([]string{"", "", "", " noreply"}).Draw(t, "noreply")
 	}
-	// What is left of a value that was announced as shorter is read as a command, which
-	// must not be version: there is one end marker per command.
+	// The rest of a value that was announced as shorter is read as a command, which must
+	// not be version: each command has one end marker.
 	value := rapid.OneOf(
 		number,
 		rapid.StringMatching(`[0-9]{1,20}`),

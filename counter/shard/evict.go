@@ -5,13 +5,13 @@ import "hash/maphash"
 // minBuckets is the size of a stripe's first hash table.
 const minBuckets = 64
 
-// sweepStep is how many blocks are searched for a dead item before a live one
-// is evicted. It bounds the work of a command; with one block in sweepStep dead,
-// hardly any live item goes.
+// sweepStep is the number of blocks searched for a dead item before a live one is
+// evicted. It bounds the work of a command. If one block in sweepStep is dead, hardly
+// any live item is evicted.
 const sweepStep = 16
 
-// takeChain returns the first of n blocks in a chain. It makes room for them
-// if necessary. n must be less than the limit.
+// takeChain returns the first of n chained blocks. It makes room for them if
+// necessary. n must be less than the arena's limit.
 func (s *stripe) takeChain(n int, now int64) uint32 {
 	var first uint32
 	for range n {
@@ -28,8 +28,8 @@ func (s *stripe) takeChain(n int, now int64) uint32 {
 	return first
 }
 
-// sweep looks at the next blocks in order of index and removes the expired and
-// the flushed items among them. It reports whether there were any.
+// sweep removes the dead items from the next sweepStep blocks. It reports whether
+// there were any.
 func (s *stripe) sweep(now int64) bool {
 	swept := false
 	for range sweepStep {
@@ -63,7 +63,7 @@ func (s *stripe) evict(now int64) {
 	}
 }
 
-// discard removes item i and counts it as why.
+// discard removes item i and counts the removal.
 func (s *stripe) discard(i uint32, why counter) {
 	s.counts[why]++
 	s.remove(s.hash(i), i)

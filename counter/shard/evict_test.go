@@ -39,10 +39,10 @@ func TestEvictsTheLeastRecentlyUsed(t *testing.T) {
 		c.expect("incr k2 1\r\n", "2\r\n")
 		c.expect("set k3 0 0 1\r\n4\r\n", "STORED\r\n")
 		c.expect("add k4 0 0 1\r\n4\r\n", "NOT_STORED\r\n")
-		// A cas that fails does not use the item, and tells whether it is there.
+		// A cas that fails does not use the item, and shows whether it exists.
 		has := func(key, reply string) { c.expect("cas "+key+" 0 0 1 999999999\r\nx\r\n", reply+"\r\n") }
 		has("k5", "EXISTS")
-		// k5, k6 and k7 have not been used for longest.
+		// k5, k6 and k7 are the least recently used.
 		for i, key := range []string{"k5", "k6", "k7"} {
 			c.expect(fmt.Sprintf("set new%d 0 0 1\r\n1\r\n", i), "STORED\r\n")
 			has(key, "NOT_FOUND")
@@ -123,8 +123,7 @@ func TestFlushedItemsAreNotEvicted(t *testing.T) {
 	})
 }
 
-// pour sends n requests without waiting for replies, and fails if there is
-// one.
+// pour sends n requests without waiting for replies, and fails if there is one.
 func pour(c *client, n int, request func(b []byte, i int) []byte) {
 	c.t.Helper()
 	b := make([]byte, 0, 1<<16)
@@ -141,7 +140,7 @@ func pour(c *client, n int, request func(b []byte, i int) []byte) {
 }
 
 func heap() int64 {
-	for range 3 { // pools keep what they hold for two
+	for range 3 { // pools keep their contents for two
 		runtime.GC()
 	}
 	var m runtime.MemStats
@@ -149,8 +148,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// MaxBytes is what a full store takes, whatever the sizes of its items are and
-// have been.
+// A full store takes MaxBytes, whatever the sizes of its items are and were.
 func TestMemoryIsBounded(t *testing.T) {
 	const limit = 8 << 20
 	before := heap()

@@ -10,8 +10,7 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// dialPipe starts a server that is served over pipes, as inside a bubble, and
-// returns a client of it.
+// dialPipe starts a server on a pipe, which works in a bubble, and returns a client of it.
 func dialPipe(t testing.TB, o shard.Options) *client {
 	t.Helper()
 	ln := shard.NewPipe()
@@ -89,7 +88,7 @@ func TestIdleTimeout(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		c.expect("verbosity 0\r\n", "OK\r\n")
 		time.Sleep(9 * time.Second)
-		c.send("v") // a piece of a command is not one
+		c.send("v") // not a whole command
 		time.Sleep(2 * time.Second)
 		if line := c.line(); line != "" {
 			t.Errorf("got %q, want the end of the connection", line)
@@ -105,8 +104,8 @@ func TestNoIdleTimeoutByDefault(t *testing.T) {
 	})
 }
 
-// A client that reads nothing keeps nobody but itself, and is dropped if there
-// is a timeout.
+// A client that does not read delays only itself, and is disconnected if there is a
+// timeout.
 func TestStalledReader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ln := shard.NewPipe()
@@ -119,7 +118,7 @@ func TestStalledReader(t *testing.T) {
 		if _, err := stalled.Write([]byte("set k 0 0 1\r\n1\r\nincr k 1\r\n")); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // the reply is on its way out and stuck
+		synctest.Wait() // the reply cannot be sent
 
 		c := dial(t, ln)
 		c.expect("incr k 1\r\n", "3\r\n")

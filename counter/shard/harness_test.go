@@ -18,11 +18,10 @@ import (
 	"github.com/edgelimit/edge/counter/shard"
 )
 
-// patience is how long a test waits for a peer before it gives up. No test
-// depends on its length.
+// patience is how long a test waits for a server before it fails.
 const patience = 2 * time.Minute
 
-// newServer returns a server with o that serves ln for the length of the test.
+// newServer returns a server that serves ln for the duration of the test.
 func newServer(t testing.TB, o shard.Options, ln net.Listener) *shard.Server {
 	t.Helper()
 	s, err := shard.New(o)
@@ -69,7 +68,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(settling{m})
 }
 
-// What ends goroutines may take a moment to.
+// Goroutines may take a moment to end.
 type settling struct{ *testing.M }
 
 func (m settling) Run() int {
@@ -97,8 +96,8 @@ func serveUntilEOF() {
 	s.Serve(ctx, ln)
 }
 
-// startProcess starts a server in a process of its own, as memcached is in one,
-// and returns its address.
+// startProcess starts a server in a process of its own, like memcached, and returns
+// its address.
 func startProcess(t testing.TB) string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -132,17 +131,17 @@ func dial(t testing.TB, p *shard.Pipe) *client {
 	return newClient(t, conn, err)
 }
 
-// still stops memcached's threads that move items about. While one of
-// them holds an item, incr makes a new one and decr does not pad, now and then,
-// and which command is the one to meet an expired item is up to them.
+// still disables memcached's background threads. While one of them uses an item, incr
+// may create a new one and decr may not pad, and they remove expired items before a
+// command does.
 var still = []string{"-o", "no_lru_maintainer,no_lru_crawler"}
 
-// client is one side of a conversation in raw bytes.
+// client sends and receives raw bytes.
 type client struct {
 	t    testing.TB
 	conn net.Conn
 	r    *bufio.Reader
-	sent chan struct{} // closed when all that was to be sent is
+	sent chan struct{} // closed when everything is sent
 }
 
 func newClient(t testing.TB, conn net.Conn, err error) *client {
@@ -162,8 +161,8 @@ func dialTCP(t testing.TB, addr string) *client {
 	return newClient(t, conn, err)
 }
 
-// send sends request, from a goroutine, since over a pipe the peer may want to
-// reply before it has read all.
+// send sends request from a goroutine, because over a pipe the server may reply before
+// it has read everything.
 func (c *client) send(request string) {
 	before, sent := c.sent, make(chan struct{})
 	c.sent = sent
@@ -175,8 +174,8 @@ func (c *client) send(request string) {
 	}()
 }
 
-// line returns the next line of a reply, with its end. It is empty at the end
-// of the connection.
+// line returns the next line of a reply, including its end, or "" at the end of the
+// connection.
 func (c *client) line() string {
 	c.t.Helper()
 	c.conn.SetReadDeadline(time.Now().Add(patience))
@@ -187,8 +186,7 @@ func (c *client) line() string {
 	return line
 }
 
-// bytes returns the next n bytes, or those that there are before the end of
-// the connection.
+// bytes returns the next n bytes, or fewer at the end of the connection.
 func (c *client) bytes(n int) string {
 	c.t.Helper()
 	c.conn.SetReadDeadline(time.Now().Add(patience))

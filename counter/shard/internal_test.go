@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// check fails the test unless everything in the stripe fits together.
+// check fails the test unless the stripe is consistent.
 func (s *stripe) check(t testing.TB) {
 	t.Helper()
 	s.mu.Lock()
@@ -66,8 +66,8 @@ func (st *store) check(t testing.TB) {
 	}
 }
 
-// script is a connection on which the client has sent all of it, in pieces of
-// size bytes, and keeps what it gets.
+// script is a connection whose client has sent in, which arrives in pieces of size
+// bytes. It keeps the replies.
 type script struct {
 	net.Conn
 	in   []byte
@@ -89,8 +89,8 @@ func (c *script) Close() error                     { return nil }
 func (c *script) SetReadDeadline(time.Time) error  { return nil }
 func (c *script) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzConn has a client send anything. The connection comes to an end, the
-// store stays whole, and the replies do not depend on how the bytes arrive.
+// FuzzConn sends arbitrary bytes. The connection ends, the store stays consistent, and
+// the replies do not depend on how the bytes are divided.
 func FuzzConn(f *testing.F) {
 	for _, seed := range []string{
 		"get k\r\n",
@@ -139,7 +139,7 @@ func FuzzStore(f *testing.F) {
 		now := st.clock(start)
 		model := make(map[string]string)
 		for ; len(ops) >= 3; ops = ops[3:] {
-			// Keys and values of all lengths, so that they end in any block.
+			// Keys and values of all lengths, to end in any block.
 			key := bytes.Repeat([]byte{'k'}, 1+int(ops[1])%maxKey)
 			value := bytes.Repeat([]byte{'0' + ops[2]%10}, int(ops[2])*3)
 			u := update{key: key}
@@ -220,7 +220,7 @@ func TestCommandsDoNotAllocate(t *testing.T) {
 			t.Errorf("%s: %v allocations, want 0", line.line, n)
 		}
 	}
-	// New keys allocate pages and tables, far less than once each.
+	// New keys allocate pages and tables, but far less than one allocation per key.
 	line := []byte("set 0000000000000000 0 100 1")
 	i := 0
 	if n := testing.AllocsPerRun(10_000, func() {

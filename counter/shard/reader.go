@@ -23,8 +23,8 @@ type input struct {
 
 func (in *input) unread() []byte { return in.buf[in.r:in.w] }
 
-// room returns where to put what arrives next, if want bytes are awaited in all.
-// What was read, and slices of what was not, are invalid from then on.
+// room returns the space for what arrives next. want is how many unread bytes are
+// expected in total. Slices of the buffer are no longer valid after it.
 func (in *input) room(want int) []byte {
 	switch {
 	case in.r == in.w:
@@ -42,15 +42,14 @@ func (in *input) room(want int) []byte {
 	return in.buf[in.w:]
 }
 
-// fill waits for more bytes, less than want of which are there, after sending
-// the replies that the client may be waiting for in turn. It returns false, and
-// the connection has failed, if none come.
+// fill waits for more bytes, up to want in total. It first sends the replies, which
+// the client may be waiting for. It returns false if the connection has failed.
 func (c *conn) fill(want int) bool {
 	if !c.flush() {
 		return false
 	}
 	room := c.in.room(want)
-	// From the last command on, so that a trickle of bytes is idle too.
+	// Since the last command, so that a trickle of bytes does not prevent a timeout.
 	if c.idle > 0 && c.net.SetReadDeadline(c.commandAt.Add(c.idle)) != nil {
 		return c.fail()
 	}
@@ -63,8 +62,8 @@ func (c *conn) fill(want int) bool {
 	return true
 }
 
-// readLine returns the next command line without its end. It returns false if
-// the connection is no longer open.
+// readLine returns the next command line without its end, and false if the
+// connection is closed.
 func (c *conn) readLine() ([]byte, bool) {
 	searched := 0
 	for {
@@ -79,7 +78,7 @@ func (c *conn) readLine() ([]byte, bool) {
 		}
 		searched = len(unread)
 		if searched > maxLine {
-			c.noreply = false // which was the last command's
+			c.noreply = false // it is the last command's
 			c.reply("CLIENT_ERROR line too long")
 			c.closed = true
 			return nil, false
@@ -91,8 +90,7 @@ func (c *conn) readLine() ([]byte, bool) {
 }
 
 // readValue returns the next n bytes, which are valid until the next read. It
-// returns false if no line end follows them, or if the connection is no longer
-// open.
+// returns false if no line end follows them, or if the connection is closed.
 func (c *conn) readValue(n int) ([]byte, bool) {
 	const end = "\r\n"
 	for len(c.in.unread()) < n+len(end) {
@@ -116,8 +114,7 @@ func (c *conn) swallow(n int) {
 	}
 }
 
-// flush sends the replies so far. It returns false, and the connection has
-// failed, if it cannot.
+// flush sends the replies so far. It returns false if the connection has failed.
 func (c *conn) flush() bool {
 	if len(c.out) == 0 {
 		return true

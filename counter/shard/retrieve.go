@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// get answers get and gets: args is what follows the name of the command. The items before a key
-// that is too long are sent.
+// get answers get and gets. args is what follows the name of the command. Items before a key that
+// is too long are returned.
 func (c *conn) get(args []byte, withCAS bool, now time.Time) {
 	clock := c.store.clock(now)
 	key, args := nextToken(args)
@@ -28,8 +28,7 @@ func (c *conn) get(args []byte, withCAS bool, now time.Time) {
 	c.reply("END")
 }
 
-// nextToken returns what comes before the first space in b that is not leading,
-// and what comes after.
+// nextToken returns the first word of b, without leading spaces, and what follows it.
 func nextToken(b []byte) (token, rest []byte) {
 	for len(b) > 0 && b[0] == ' ' {
 		b = b[1:]
@@ -60,8 +59,8 @@ func (c *conn) touch(now time.Time) {
 	}
 }
 
-// visit calls visit with the live item under key while its stripe s is locked, and reports whether
-// there is one. It counts a hit or a miss.
+// visit calls visit with the item of key while its stripe s is locked. It reports whether there is
+// one, and counts a hit or a miss.
 func (st *store) visit(key []byte, now int64, hits, misses counter, visit func(s *stripe, h uint64, i uint32)) bool {
 	s, h := st.lock(key)
 	defer s.mu.Unlock()
@@ -96,7 +95,7 @@ func (st *store) get(dst, key []byte, withCAS bool, now int64) []byte {
 	return dst
 }
 
-// touch gives the item under key a deadline. It reports whether there is one.
+// touch sets the deadline of the item of key. It reports whether there is one.
 func (st *store) touch(key []byte, deadline, now int64) bool {
 	return st.visit(key, now, touchHits, touchMisses, func(s *stripe, _ uint64, i uint32) {
 		s.use(i)

@@ -9,9 +9,8 @@
 //
 // # Differences
 //
-//   - Time is exact. Memcached's clock ticks once a second, so that there an
-//     item with a time-to-live of 2 s may be gone after little more than 1 s.
-//     Here it lives for 2 s.
+//   - Time is exact. Memcached's clock ticks once a second, so an item with a time
+//     to live of 2 s may expire there after little more than 1 s.
 //   - All other commands, such as append, gat and the meta ones, get ERROR. There
 //     is no UDP, and a connection that begins like the binary protocol is closed.
 //     stats has general figures only, and no reset.
@@ -27,15 +26,15 @@
 //   - flush_all accepts no delay but 0, and delete accepts none.
 //   - stats also has the name of the instance, which no other one has, and does not
 //     count items that expired or were evicted without being read.
-//   - Any item may be the one to be evicted, since there are no slab classes.
+//   - There are no slab classes: the least recently used item is evicted, whatever
+//     its size.
 //
 // # Bounds
 //
-// Items and their index take at most [Options.MaxBytes], which memory use
-// approaches from below as the store fills and then keeps. A connection takes
-// up to about 100 KiB beside it, and a few times the size of a long line or value
-// while it is on its way in or out. Nothing is locked while the peer
-// is waited for.
+// Items and their index take at most [Options.MaxBytes]. Memory use grows as the
+// store fills and never shrinks. A connection takes up to about 100 KiB more, and
+// a few times the size of a long line or value while that is received or sent. No
+// lock is held while waiting for a client.
 package shard
 
 import (
@@ -55,26 +54,25 @@ import (
 
 // Options configures a Server. The zero value is usable.
 type Options struct {
-	// MaxBytes bounds the memory of all items with all overhead.
-	// If zero, 64 MiB; at least 64 KiB. Beyond it the least recently used
-	// items are evicted. 64 MiB hold 762,000 counters with keys of up to 19
-	// bytes.
+	// MaxBytes is the maximum memory of all items, including overhead, at least
+	// 64 KiB. If zero, 64 MiB, which hold 762,000 counters with keys of up to 19
+	// bytes. Beyond it, the least recently used items are evicted.
 	MaxBytes int64
 
-	// MaxItemSize bounds the size of an item: key, value, and 59 bytes or, with
+	// MaxItemSize is the maximum size of an item: key, value, and 59 bytes or, with
 	// flags, 63. If zero, 1 MiB, but not more than a quarter of MaxBytes.
 	MaxItemSize int
 
-	// MaxConns is the number of connections beyond which a new one is answered
+	// MaxConns is the maximum number of connections. Further ones are answered
 	// ERROR Too many open connections and closed. If zero, 1024.
 	MaxConns int
 
-	// IdleTimeout is how long after a command the next one must have arrived,
-	// and how long a reply may take to leave. If zero, there is no limit.
+	// IdleTimeout is the maximum time between two commands, and the maximum time
+	// to send a reply. If zero, there is none.
 	IdleTimeout time.Duration
 
 	// Registerer gets the server's metrics. If nil, they are not registered.
-	// Several servers need a label each, see
+	// Several servers need different labels: see
 	// [prometheus.WrapRegistererWith].
 	Registerer prometheus.Registerer
 }
@@ -108,7 +106,7 @@ type Server struct {
 	options  Options
 	store    *store
 	start    time.Time
-	instance string // told by stats: tells servers in one process apart
+	instance string // in stats; distinguishes servers in one process
 
 	conns         atomic.Int64
 	acceptedConns atomic.Int64
@@ -118,9 +116,8 @@ type Server struct {
 	bytesWritten  atomic.Int64
 }
 
-// New returns a Server with no items. It starts no goroutine: there is nothing
-// to stop before Serve or ServeConn is called. In a synctest bubble it must be
-// called inside, since its clock starts here.
+// New returns a Server without items. It starts no goroutine. For use in a
+// synctest bubble, it must be called in the bubble, because it starts the clock.
 func New(o Options) (*Server, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -132,13 +129,13 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// acceptPause is the time to wait after the process has run out of file
-// descriptors, which other connections give back.
+// acceptPause is how long Serve waits when the process is out of file
+// descriptors, until other connections have closed theirs.
 const acceptPause = 50 * time.Millisecond
 
-// Serve serves the connections of ln, each with a goroutine, until ctx is done
-// or ln is closed, and returns nil then. It closes ln and the connections, and
-// returns once all of its goroutines have. The items stay.
+// Serve serves the connections of ln, each in a goroutine, until ctx is done or ln
+// is closed, and then returns nil. It closes ln and the connections, and waits for
+// its goroutines. The items are kept.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -166,8 +163,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 }
 
-// ServeConn serves one connection until the client closes it, does what closes
-// it, or ctx is done. It then closes it and returns.
+// ServeConn serves one connection until it ends or ctx is done, and closes it.
 func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -193,7 +189,8 @@ func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
 	c.serve()
 }
 
-// refuse tells a client that there are too many, unless it does not listen.
+// refuse tells a client that there are too many connections. It does not wait
+// long for the client to read that.
 func refuse(nc net.Conn) {
 	if nc.SetWriteDeadline(time.Now().Add(time.Second)) == nil {
 		nc.Write([]byte("ERROR Too many open connections\r\n"))

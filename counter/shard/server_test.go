@@ -52,7 +52,7 @@ func TestServeEndsWithItsConnections(t *testing.T) {
 				c.conn.Close()
 			}
 
-			// The items stay for the next listener.
+			// The next listener serves the same items.
 			ln = listen(t)
 			ctx, cancel = context.WithCancel(context.Background())
 			go func() { done <- s.Serve(ctx, ln) }()
@@ -65,8 +65,7 @@ func TestServeEndsWithItsConnections(t *testing.T) {
 	}
 }
 
-// failingListener fails to accept with each of errs once, and then waits to be
-// closed.
+// failingListener returns each of errs once from Accept.
 type failingListener struct {
 	*shard.Pipe
 	errs []error
@@ -117,7 +116,7 @@ func TestMaxConns(t *testing.T) {
 		if got := third.line(); got != "" {
 			t.Errorf("got %q, want the end of the connection", got)
 		}
-		dial() // does not listen
+		dial() // never reads
 		time.Sleep(time.Minute)
 		stats := first.stats()
 		if stats["rejected_connections"] != 2 || stats["curr_connections"] != 2 || stats["total_connections"] != 2 {
@@ -202,7 +201,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Stats has what memcached's own has that operators and tests read.
+// stats has those of memcached's figures that operators and tests read.
 func TestStatsNames(t *testing.T) {
 	c := dialTCP(t, listenTCP(t, shard.Options{}))
 	stats := c.stats()

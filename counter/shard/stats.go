@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// counter is something that a stripe counts. What each of them counts is what
-// memcached does: cmd_get is getHits + getMisses and has one for each key, a storage command is in cmdSet if its
-// value arrived, whatever became of it, and a number that got longer is a new
-// item.
+// counter is something that a stripe counts, as memcached does: a get counts once per
+// key, cmdSet counts storage commands whose value arrived, whatever their outcome,
+// and a number that became longer is a new item.
 type counter int
 
 const (
@@ -46,7 +45,7 @@ var counterNames = [numCounters]string{
 
 type counts [numCounters]uint64
 
-// snapshot is what the stripes had counted, and what they held, at some time.
+// snapshot holds what the stripes have counted, and what they contain.
 type snapshot struct {
 	counts
 	items, blocks int
@@ -73,7 +72,7 @@ func (c *conn) stats(now time.Time) {
 		return
 	}
 	switch string(c.tokens[1]) {
-	case "settings", "items", "slabs", "sizes", "conns": // there is nothing to tell
+	case "settings", "items", "slabs", "sizes", "conns": // memcached has more to say about these
 		c.reply("END")
 	default:
 		c.reply("ERROR")

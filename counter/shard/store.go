@@ -14,18 +14,18 @@ const (
 	// table to grow in a few milliseconds.
 	maxStripes = 1024
 
-	// itemsPerStripe is how many items of the greatest size a stripe holds at
-	// least, so that one of them does not empty it.
+	// itemsPerStripe is the minimum number of items of the maximum size that a
+	// stripe can hold, so that one of them does not evict everything else.
 	itemsPerStripe = 4
 )
 
-// store holds items, striped by the hash of their keys. A reply is built while
-// the stripe of its key is locked, in memory; nothing is sent or received then.
+// store holds items, striped by the hash of their keys. While a stripe is locked, a
+// reply is built in memory, but nothing is sent or received.
 // It is safe for concurrent use.
 type store struct {
 	stripes     []stripe
 	seed        maphash.Seed
-	shift       int // of a hash, to get a stripe
+	shift       int // that turns a hash into the index of a stripe
 	epoch       time.Time
 	maxItemSize int
 	lastCAS     atomic.Uint64
@@ -39,8 +39,8 @@ func newStore(maxBytes int64, maxItemSize int, start time.Time) *store {
 		seed:        maphash.MakeSeed(),
 		shift:       64 - bits.TrailingZeros(uint(n)),
 		maxItemSize: maxItemSize,
-		// The clock never shows 0, which means never in a deadline, nor 1,
-		// which means long ago.
+		// The clock is never 0 or 1, which stand for never and longAgo in
+		// deadlines.
 		epoch: start.Add(-time.Second),
 	}
 	for i := range st.stripes {
@@ -50,8 +50,7 @@ func newStore(maxBytes int64, maxItemSize int, start time.Time) *store {
 	return st
 }
 
-// clock returns the store's time: nanoseconds, not affected by changes of the
-// wall clock.
+// clock returns the store's time in nanoseconds. It is monotonic.
 func (st *store) clock(now time.Time) int64 { return int64(now.Sub(st.epoch)) }
 
 // lock locks the stripe of key and returns it with the hash of key.
@@ -66,12 +65,12 @@ const (
 	never   = 0
 	longAgo = 1
 
-	// maxRelative is the greatest exptime that is relative, in seconds. A
-	// greater one is a Unix time.
+	// maxRelative is the maximum exptime that is relative, in seconds. Greater
+	// ones are Unix times.
 	maxRelative = 30 * 24 * 60 * 60
 )
 
-// deadline returns when an item expires that is given exptime at now.
+// deadline returns when an item that is given exptime at now expires.
 func (st *store) deadline(exptime int32, now time.Time) int64 {
 	switch {
 	case exptime == 0:
@@ -85,14 +84,14 @@ func (st *store) deadline(exptime int32, now time.Time) int64 {
 	}
 }
 
-// itemOverhead is what memcached adds to the length of key and value for its
-// item limit, and flagsOverhead what non-zero flags add.
+// Memcached compares the length of key and value with its item limit after adding
+// itemOverhead, and flagsOverhead unless the flags are 0.
 const (
 	itemOverhead  = 59
 	flagsOverhead = 4
 )
 
-// fits reports whether an item is within the limit for one.
+// fits reports whether an item is within the size limit.
 func (st *store) fits(keyLen int, flags uint32, valueLen int) bool {
 	n := itemOverhead + keyLen + valueLen
 	if flags != 0 {

@@ -5,20 +5,20 @@ import (
 	"sync"
 )
 
-// stripe is the part of a store that holds the items of some of the hashes: a
-// hash table with chaining and a list in order of use, both through the blocks
-// of an arena. The methods want mu held; h is the hash of the key, and now is
-// by the store's clock.
+// stripe is the part of a store that holds the items whose hashes are in some
+// range: a hash table with chaining and a list in order of use, both linked through
+// the blocks of an arena. Methods must be called with mu held. h is the hash of the
+// key, and now is the store's time.
 //
-// hashicorp/golang-lru would need a string made of every key that is looked
-// up, counts entries rather than bytes, and takes more than twice the memory
-// for a counter, with pointers for the garbage collector to follow.
+// hashicorp/golang-lru would need a string for each lookup, limits the number of
+// entries instead of bytes, and takes more than twice the memory for a counter,
+// with pointers that the garbage collector must follow.
 type stripe struct {
 	seed maphash.Seed
 
 	mu sync.Mutex
 	arena
-	buckets        []uint32 // a power of two of them
+	buckets        []uint32 // their number is a power of two
 	newest, oldest uint32
 	items          int
 	hand           int    // where the search for dead items continues
@@ -26,8 +26,8 @@ type stripe struct {
 	counts         counts
 }
 
-// find returns the live item under key, or 0. An expired or flushed one is
-// removed and counted.
+// find returns the item of key, or 0. It removes and counts an expired or flushed
+// one.
 func (s *stripe) find(h uint64, key []byte, now int64) uint32 {
 	i := s.lookUp(h, key)
 	if i == 0 {
@@ -45,7 +45,7 @@ func (s *stripe) find(h uint64, key []byte, now int64) uint32 {
 	return 0
 }
 
-// lookUp returns the item under key, dead or alive, or 0.
+// lookUp returns the item of key, even an expired or flushed one, or 0.
 func (s *stripe) lookUp(h uint64, key []byte) uint32 {
 	if len(s.buckets) == 0 {
 		return 0
@@ -62,9 +62,8 @@ func expired(b *block, now int64) bool {
 	return deadline != 0 && deadline <= now
 }
 
-// insert adds an item under key, which has none, with room for a value of
-// valueLen bytes. The value and the fields that no other method needs are left
-// for the caller to set.
+// insert adds an item for key, which must not have one, with room for a value of
+// valueLen bytes. The caller sets the value, flags, CAS unique and deadline.
 func (s *stripe) insert(h uint64, key []byte, valueLen int, now int64) uint32 {
 	i := s.takeChain(blocksFor(len(key)+valueLen), now)
 	b := s.at(i)
@@ -86,8 +85,8 @@ func (s *stripe) insert(h uint64, key []byte, valueLen int, now int64) uint32 {
 	return i
 }
 
-// resize gives the value of item i room for valueLen bytes. The first ones of
-// the value stay.
+// resize makes room for a value of valueLen bytes in item i. It keeps the first
+// bytes of the value.
 func (s *stripe) resize(i uint32, valueLen int, now int64) {
 	b := s.at(i)
 	have := b.size()
@@ -106,8 +105,7 @@ func (s *stripe) resize(i uint32, valueLen int, now int64) {
 		s.release(rest)
 		return
 	}
-	// The item is not finished before its new blocks are there. It must not be
-	// what is evicted for them.
+	// The item must not be evicted to make room for its own blocks.
 	s.unlink(i)
 	b.put32(fieldChain, b.u32(fieldChain)&^headMark)
 	more := s.takeChain(want-have, now)

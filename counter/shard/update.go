@@ -2,7 +2,7 @@ package shard
 
 import "time"
 
-// An update is the request of a storage command to the store.
+// An update is what a storage command asks of the store.
 type update struct {
 	mode     mode
 	key      []byte
@@ -20,7 +20,7 @@ const (
 	modeCAS
 )
 
-// outcome is the outcome of an update, as the answer to a storage command.
+// outcome is the outcome of an update, as the reply to a storage command.
 type outcome string
 
 const (
@@ -51,14 +51,13 @@ func (c *conn) update(m mode, now time.Time) {
 	if !c.store.fits(len(u.key), u.flags, int(valueLen)) {
 		c.reply("SERVER_ERROR object too large for cache")
 		if m == modeSet {
-			// What the client meant to replace must not be served as if it
-			// were what the client has now.
+			// The old value must not be served as if it were the new one.
 			c.store.drop(u.key, clock)
 		}
 		c.swallow(int(valueLen) + len("\r\n"))
 		return
 	}
-	u.key = append(c.key[:0], u.key...) // the line goes as the value is read
+	u.key = append(c.key[:0], u.key...) // reading the value overwrites the line
 	value, ok := c.readValue(int(valueLen))
 	switch {
 	case c.closed:
@@ -95,7 +94,7 @@ func (st *store) update(u update, value []byte, now int64) outcome {
 	return stored
 }
 
-// put stores value as a new item of u, in place of item i unless i is 0.
+// put stores value as the item of u, in place of item i unless i is 0.
 func (st *store) put(s *stripe, h uint64, i uint32, u update, value []byte, now int64) {
 	if i == 0 {
 		i = s.insert(h, u.key, len(value), now)
@@ -111,7 +110,7 @@ func (st *store) put(s *stripe, h uint64, i uint32, u update, value []byte, now 
 	st.newCAS(b)
 }
 
-// newCAS gives b the next cas unique.
+// newCAS sets the CAS unique of b to the next one.
 func (st *store) newCAS(b *block) { b.put64(fieldCAS, st.lastCAS.Add(1)) }
 
 // countSet counts a storage command whose value was malformed.
@@ -121,8 +120,7 @@ func (st *store) countSet(key []byte, now int64) {
 	s.counts[cmdSet]++
 }
 
-// drop removes the item under key, if there is one, without counting it as
-// deleted.
+// drop removes the item of key, if there is one, without counting a delete.
 func (st *store) drop(key []byte, now int64) {
 	s, h := st.lock(key)
 	defer s.mu.Unlock()
