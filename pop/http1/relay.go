@@ -290,10 +290,12 @@ func (t *relaying) fill(until time.Time, waited bool) error {
 	return oc.more(largeBuffer)
 }
 
-// giveUp ends the exchange because the client is gone.
+// giveUp ends the exchange because the client is gone. Any goroutine may call it.
 func (t *relaying) giveUp() {
 	t.gone.Store(true)
-	t.oc.interrupt()
+	if oc := t.c.upstream.Load(); oc != nil {
+		oc.interrupt()
+	}
 }
 
 // failed returns the *RelayError for an error that occurred before the answer.
