@@ -54,7 +54,7 @@ var arrows = map[string][]string{
 	"pop/admin":           {"internal/lograte"},
 	"pop/gossip":          {},
 	"pop/vote":            {},
-	"pop/page":            {"analysis/page", "pop/admin", "pop/limit"},
+	"pop/page":            {"analysis/page", "pop/admin", "pop/count", "pop/limit"},
 	"pop":                 {"counter", "counter/memcached", "counter/shard", "internal/lograte", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/http1", "pop/http2", "pop/limit", "pop/page", "pop/proxy", "pop/rule", "pop/spop", "pop/vote"},
 	"internal/bubble":     {},                     // for tests
 	"internal/golden":     {},                     // for tests

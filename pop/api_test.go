@@ -242,6 +242,7 @@ func TestStates(t *testing.T) {
 		"POST /api/v1/shards/undrain":       {"shard": {shards.Shards[0].Addr}},
 		"POST /-/reload":                    {"reason": {"a test"}},
 		"GET /api/v1/openapi.json":          nil,
+		"GET /api/v1/explain":               {"rule": {"a"}, "ip": {"192.0.2.1"}},
 		"POST /api/v1/mitigations/lift-all": {"rule": {"a"}},
 	} {
 		o.ask(0, operation, values, 200, nil)

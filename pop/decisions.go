@@ -43,8 +43,8 @@ func (n *Node) openDecisionLog() error {
 	return &SettingError{Setting: "decision-log", Value: strconv.Quote(n.o.DecisionLog), Problem: err.Error(), Hint: "the node writes it, and renames it when it is full"}
 }
 
-// recentDecisions returns the last lines of the decision log that q selects.
-func (n *Node) recentDecisions(q admin.DecisionQuery) (found admin.Decisions, err error) {
+// Decisions returns the last lines of the decision log that q selects.
+func (n operator) Decisions(q admin.DecisionQuery) (found admin.Decisions, err error) {
 	if n.decisions == nil {
 		return found, errors.New("pop: the node has no decision log: set decision_log")
 	}

@@ -22,8 +22,9 @@ const maxExplained = 100
 // Explain returns the state of a client, by a key, by the ID of a refusal, by the values of a rule's
 // characteristics, or by an address alone. The last explains each rule that counts by ip alone, and each
 // mitigation that is known to be the client's.
-func (n *Node) Explain(values map[string]string) (e admin.Explanation, err error) {
+func (n *Node) Explain(values map[string]string) (admin.Explanation, error) {
 	now := n.o.Now()
+	e := admin.Explanation{Keys: []admin.KeyState{}, Needs: []admin.Need{}}
 	if text, ok := values["key"]; ok {
 		key, err := parseKey(text)
 		if err != nil {
@@ -37,12 +38,13 @@ func (n *Node) Explain(values map[string]string) (e admin.Explanation, err error
 		return e, nil
 	}
 	if text, ok := values["id"]; ok {
-		return n.explainID(text, now)
+		err := n.explainID(&e, text, now)
+		return e, err
 	}
 	if _, ok := values["rule"]; ok {
 		r, of, key, err := n.keyOf(values)
 		if err == nil {
-			e.Keys = append(e.Keys, n.stateFor(r, of, key, now))
+			e.Keys = append(e.Keys, n.keyState(r, of, key, now))
 		}
 		return e, err
 	}
@@ -66,17 +68,13 @@ func (n *Node) Explain(values map[string]string) (e admin.Explanation, err error
 		if byAddress(r) {
 			of, key, err := n.keyOfRequest(r, rule.Request{Addr: client})
 			if err == nil {
-				state := n.stateFor(r, of, key, now)
+				state := n.keyState(r, of, key, now)
 				state.Sheds = of != nil && of.Action == rule.Shed && n.limiter.Sheds(of, key, n.o.Client.Client(client), now)
 				e.Keys = append(e.Keys, state)
 			}
 			continue // otherwise the address has no label
 		}
-		need := admin.Need{Rule: r.ID}
-		for _, c := range r.Characteristics {
-			need.Characteristics = append(need.Characteristics, c.String())
-		}
-		e.Needs = append(e.Needs, need)
+		e.Needs = append(e.Needs, admin.Need{Rule: r.ID, Characteristics: names(r.Characteristics)})
 	}
 	for record := range n.table.All(now) {
 		known := slices.ContainsFunc(e.Keys, func(k admin.KeyState) bool { return k.Key == record.Key.String() })
@@ -88,10 +86,10 @@ func (n *Node) Explain(values map[string]string) (e admin.Explanation, err error
 }
 
 // explainID explains the mitigations that refuse clients with an ID. Two keys may have the same ID.
-func (n *Node) explainID(text string, now time.Time) (e admin.Explanation, err error) {
+func (n *Node) explainID(e *admin.Explanation, text string, now time.Time) error {
 	id, ok := counter.ParseID(text)
 	if !ok {
-		return e, fmt.Errorf("pop: %q is not the ID of a refusal, such as 7kq2-m9xd", text)
+		return fmt.Errorf("pop: %q is not the ID of a refusal, such as 7kq2-m9xd", text)
 	}
 	for record := range n.table.All(now) {
 		if record.ID == id {
@@ -99,13 +97,13 @@ func (n *Node) explainID(text string, now time.Time) (e admin.Explanation, err e
 		}
 	}
 	if len(e.Keys) > 0 {
-		return e, nil
+		return nil
 	}
 	if entry, ok := n.limiter.DenyEntry(id); ok {
 		e.Listed = &admin.Listed{List: "deny", Network: entry.String()}
-		return e, nil
+		return nil
 	}
-	return e, admin.Unknown(fmt.Sprintf("pop: no active mitigation has the ID %v: it has ended, or another PoP refused the request; look for refusal_id=%v in the access log, "+
+	return admin.Unknown(fmt.Sprintf("pop: no active mitigation has the ID %v: it has ended, or another PoP refused the request; look for refusal_id=%v in the access log, "+
 		"or give the client's address to see its state", id, id))
 }
 
@@ -151,14 +149,6 @@ func parseKey(text string) (counter.Key, error) {
 	return counter.Key(b), nil
 }
 
-// stateFor returns the state of a key of r. of is r with the limits that its overrides give the key.
-func (n *Node) stateFor(r, of *rule.Rule, key counter.Key, now time.Time) admin.KeyState {
-	if of == nil {
-		return admin.KeyState{Key: key.String(), Rule: r.ID, Action: r.Action.String(), Limits: []admin.LimitState{}, Problem: "the overrides of the rule exempt this key"}
-	}
-	return n.keyState(of, key, now)
-}
-
 // keyOfRequest returns the key of r for a request, and r with the limits that its overrides give the
 // key, nil if they exempt it.
 func (n *Node) keyOfRequest(r *rule.Rule, req rule.Request) (of *rule.Rule, key counter.Key, err error) {
@@ -183,25 +173,34 @@ func countsBy(characteristics []rule.Characteristic, name string) bool {
 // recordState returns the state of the key of a record.
 func (n *Node) recordState(record *mitigation.Record, now time.Time) admin.KeyState {
 	r := n.Rules().ByFingerprint(record.Rule)
-	s := n.keyState(r, record.Key, now)
+	s := n.keyState(r, r, record.Key, now)
 	if r != nil && r.Overrides != "" {
 		s.Problem = strings.Trim(s.Problem+"; the overrides of the rule may give this key other limits: give the rule and its values to see them", "; ")
 	}
 	return s
 }
 
-// keyState returns the state of key. r is its rule, or nil if that is not known.
-func (n *Node) keyState(r *rule.Rule, key counter.Key, now time.Time) admin.KeyState {
+// keyState returns the state of a key of r, which is nil if the rule is not known. of is r with the limits that
+// its overrides give the key, nil if they exempt it.
+func (n *Node) keyState(r, of *rule.Rule, key counter.Key, now time.Time) admin.KeyState {
 	s := admin.KeyState{Key: key.String(), Limits: []admin.LimitState{}}
+	if r != nil {
+		s.Rule, s.Action = r.ID, r.Action.String()
+		if of == nil {
+			s.Problem = "the overrides of the rule exempt this key"
+			return s
+		}
+	}
 	if record, ok := n.table.Held(key, now); ok {
-		record.Rule = cmp.Or(record.Rule, fingerprintOf(r))
+		if of != nil {
+			record.Rule = cmp.Or(record.Rule, of.Fingerprint())
+		}
 		s.Mitigation = n.describe(&record, now)
 	}
-	if r == nil {
+	if of == nil {
 		return s
 	}
-	s.Rule, s.Action = r.ID, r.Action.String()
-	standings, err := n.limiter.Standings(r, key, now)
+	standings, err := n.limiter.Standings(of, key, now)
 	if err != nil {
 		s.Problem = err.Error()
 	}
@@ -214,11 +213,4 @@ func (n *Node) keyState(r *rule.Rule, key counter.Key, now time.Time) admin.KeyS
 		})
 	}
 	return s
-}
-
-func fingerprintOf(r *rule.Rule) uint64 {
-	if r == nil {
-		return 0
-	}
-	return r.Fingerprint()
 }

@@ -72,7 +72,7 @@ const adminConnections = 256
 func (n *Node) serveAdminLocked(ln net.Listener) {
 	host, _, _ := net.SplitHostPort(n.o.AdminListen)
 	at, _ := ln.Addr().(*net.TCPAddr)
-	operations := n.operations()
+	operations := operator{n}
 	page := page.New(page.Options{Operations: operations, Metrics: n.registry, Near: n.near, Changed: n.changed, Now: n.o.Now})
 	n.running.Go(func() { page.Run(n.counting) })
 	api := admin.NewAPI(admin.Options{

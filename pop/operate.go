@@ -13,24 +13,20 @@ import (
 	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/page"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// operations returns the operations of the admin API on this node.
-func (n *Node) operations() *admin.Operations {
-	return &admin.Operations{
-		Status: n.status, Rules: n.ruleStates, Mitigations: n.Mitigations, Mitigation: n.mitigation, Explain: n.Explain,
-		Add: n.add, Lift: n.liftOne, LiftAll: n.liftAll, Shards: n.shardStates, Drain: n.Drain, Nodes: n.nodeStates, Decisions: n.recentDecisions,
-		Reload: func() (admin.Reloaded, error) {
-			err := n.Reload()
-			return admin.Reloaded{Rules: len(n.Rules().Rules())}, err
-		},
-	}
+// An operator has the operations of the admin API and the page on a node. Some hide methods of the node.
+type operator struct{ *Node }
+
+// Reload reloads the node's files, and returns what is in force then.
+func (n operator) Reload() (admin.Reloaded, error) {
+	err := n.Node.Reload()
+	return admin.Reloaded{Rules: len(n.Node.Rules().Rules())}, err
 }
 
-// status returns the health of the node.
-func (n *Node) status() admin.Status {
+// Status returns the health of the node.
+func (n operator) Status() admin.Status {
 	now := n.o.Now()
 	s := admin.Status{Node: n.o.Name, Version: n.o.Version, Problems: []string{}, Mitigations: map[string]int{}}
 	detail, err := n.readiness()
@@ -57,23 +53,29 @@ func (n *Node) status() admin.Status {
 	return s
 }
 
-// ruleStates returns the current rules with their figures.
-func (n *Node) ruleStates() (all []admin.Rule) {
+// Rules returns the current rules with their figures.
+func (n operator) Rules() admin.Rules {
 	active := map[*rule.Rule]int{}
 	for r := range n.table.All(n.o.Now()) {
 		if of, state := n.stateOf(r); state == inForce {
 			active[of]++
 		}
 	}
-	for _, r := range n.Rules().Rules() {
-		one := admin.Rule{Rule: r.ID, Text: r.Describe(), Action: r.Action.String(), Mitigations: active[r], Requests: n.limiter.Decided(r)}
-		for _, c := range r.Characteristics {
-			one.Characteristics = append(one.Characteristics, c.String())
-		}
+	all := []admin.Rule{}
+	for _, r := range n.Node.Rules().Rules() {
+		one := admin.Rule{Rule: r.ID, Text: r.Describe(), Action: r.Action.String(), Characteristics: names(r.Characteristics), Mitigations: active[r], Requests: n.limiter.Decided(r)}
 		for _, l := range r.Limits {
 			one.Limits = append(one.Limits, admin.Limit{Threshold: l.Threshold, Period: l.Period.Seconds()})
 		}
 		all = append(all, one)
+	}
+	return admin.Rules{Rules: all}
+}
+
+// names returns characteristics as rules files have them.
+func names(characteristics []rule.Characteristic) (all []string) {
+	for _, c := range characteristics {
+		all = append(all, c.String())
 	}
 	return all
 }
@@ -88,17 +90,10 @@ func (n *Node) changed() uint64 {
 const nearWait = time.Second
 
 // near returns at most n keys near their threshold.
-func (n *Node) near(most int) (all []page.Near) {
+func (n *Node) near(most int) []count.Near {
 	ctx, cancel := context.WithTimeout(context.Background(), nearWait)
 	defer cancel()
-	for _, of := range n.limiter.Near(ctx, most) {
-		one := page.Near{Key: of.Key.String(), Rule: of.Rule.ID, Threshold: of.Limit.Threshold, Period: time.Duration(of.Limit.Period) * time.Microsecond, Remaining: of.Remaining}
-		if of.Client.IsValid() {
-			one.Client = of.Client.String()
-		}
-		all = append(all, one)
-	}
-	return all
+	return n.limiter.Near(ctx, most)
 }
 
 // setRules replaces the rules by checked ones.
@@ -121,8 +116,8 @@ func (n *Node) effective() (effective int) {
 	return effective
 }
 
-// mitigation returns the state of one key.
-func (n *Node) mitigation(text string) (m admin.Mitigation, err error) {
+// Mitigation returns the state of one key.
+func (n operator) Mitigation(text string) (m admin.Mitigation, err error) {
 	key, err := parseKey(text)
 	if err != nil {
 		return m, err
@@ -154,8 +149,8 @@ func (n *Node) describe(r *mitigation.Record, now time.Time) *admin.Mitigation {
 	return m
 }
 
-// add starts a mitigation by hand.
-func (n *Node) add(o admin.Order) (m admin.Mitigation, err error) {
+// Add starts a mitigation by hand.
+func (n operator) Add(o admin.Order) (m admin.Mitigation, err error) {
 	_, r, key, err := n.keyOf(o.Values)
 	if err != nil {
 		return m, err
@@ -178,8 +173,8 @@ func (n *Node) add(o admin.Order) (m admin.Mitigation, err error) {
 	return *n.describe(&record, now), nil
 }
 
-// liftOne lifts the mitigation of a key.
-func (n *Node) liftOne(l admin.LiftOne) (admin.Lifted, error) {
+// Lift lifts the mitigation of a key.
+func (n operator) Lift(l admin.LiftOne) (admin.Lifted, error) {
 	var key counter.Key
 	var err error
 	if text, ok := l.Values["key"]; ok && len(l.Values) == 1 {
@@ -190,7 +185,7 @@ func (n *Node) liftOne(l admin.LiftOne) (admin.Lifted, error) {
 	if err != nil {
 		return admin.Lifted{}, err
 	}
-	if _, err = n.Lift(key); err == limit.ErrNotMitigated {
+	if _, err = n.Node.Lift(key); err == limit.ErrNotMitigated {
 		who := "key " + key.String()
 		if id, ok := l.Values["rule"]; ok {
 			who = "by rule " + id + ", this client"
@@ -200,8 +195,8 @@ func (n *Node) liftOne(l admin.LiftOne) (admin.Lifted, error) {
 	return admin.Lifted{Key: key.String()}, err
 }
 
-// liftAll lifts the mitigations of a selection, unless it is a dry run.
-func (n *Node) liftAll(s admin.Selection) (result admin.LiftedAll, err error) {
+// LiftAll lifts the mitigations of a selection, unless it is a dry run.
+func (n operator) LiftAll(s admin.Selection) (result admin.LiftedAll, err error) {
 	matches, err := n.matcher(admin.Query{Rule: s.Rule, Client: s.Client})
 	if err != nil {
 		return result, err
@@ -224,34 +219,35 @@ func (n *Node) liftAll(s admin.Selection) (result admin.LiftedAll, err error) {
 	return result, nil
 }
 
-// shardStates returns the shards as operators see them.
-func (n *Node) shardStates() []admin.Shard {
+// Shards returns the shards, in the order of their addresses.
+func (n operator) Shards() admin.Shards {
 	all, loads := n.ring.states(), n.limiter.Loads()
 	for i := range all {
 		of := loads[all[i].Addr]
 		all[i].Share, all[i].Waiting, all[i].Lag = of.Share, of.Waiting, of.Oldest.Seconds()
 	}
-	return all
+	return admin.Shards{Shards: all}
 }
 
-// nodeStates returns the nodes of the PoP, this one first.
-func (n *Node) nodeStates() []admin.Node {
-	all := n.peerTable.states(n.o.Now())
-	if n.gossip != nil {
-		for _, m := range n.gossip.Members() {
-			if i := slices.IndexFunc(all, func(of admin.Node) bool { return of.Name == m.Name }); i >= 0 {
-				if all[i].Addr = m.Addr; m.ClockKnown {
-					ahead := m.ClockAhead.Seconds()
-					all[i].ClockAhead = &ahead
-				}
-			}
-		}
-	}
+// Nodes returns the nodes of the PoP, this one first.
+func (n operator) Nodes() admin.Nodes {
 	self := admin.Node{Name: n.o.Name, Self: true, Version: n.shortVersion(), Fingerprints: n.fingerprints().shown(), Differs: []string{}}
 	if addr := n.Addr("gossip"); addr != nil {
 		self.Addr = addr.String()
 	}
-	return append([]admin.Node{self}, all...)
+	all := append([]admin.Node{self}, n.peerTable.states(n.o.Now())...)
+	if n.gossip == nil {
+		return admin.Nodes{Nodes: all}
+	}
+	for _, m := range n.gossip.Members() {
+		if i := slices.IndexFunc(all, func(of admin.Node) bool { return of.Name == m.Name && !of.Self }); i >= 0 {
+			if all[i].Addr = m.Addr; m.ClockKnown {
+				ahead := m.ClockAhead.Seconds()
+				all[i].ClockAhead = &ahead
+			}
+		}
+	}
+	return admin.Nodes{Nodes: all}
 }
 
 // States of a record.

@@ -273,7 +273,8 @@ func (w *ringWatch) keepAt(s *memcached.Client, key string) error {
 }
 
 // states returns the shards as operators see them, in the order of their addresses.
-func (w *ringWatch) states() (all []admin.Shard) {
+func (w *ringWatch) states() []admin.Shard {
+	all := []admin.Shard{}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.shards {

@@ -8,7 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/http/pprof"
+	_ "net/http/pprof"
 	"net/netip"
 	"net/url"
 	"regexp"
@@ -26,7 +26,7 @@ import (
 // Options configures an API. Operations and Tokens are required; the zero value of every other field
 // is usable.
 type Options struct {
-	Operations *Operations
+	Operations Operations
 
 	// Tokens are required for every operation that changes something.
 	Tokens *Tokens
@@ -159,7 +159,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		defer func() { <-a.streams }()
 		if profile {
-			serveProfile(w, r)
+			http.DefaultServeMux.ServeHTTP(w, r) // which net/http/pprof registers its handlers with
 		} else {
 			a.o.Events.ServeHTTP(&revocable{w, func() bool { _, valid := a.caller(r); return valid }}, r)
 		}
@@ -389,19 +389,4 @@ func answer(w http.ResponseWriter, status int, value any) {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(value) // an error means that the client is gone
-}
-
-func serveProfile(w http.ResponseWriter, r *http.Request) {
-	switch strings.TrimPrefix(r.URL.Path, "/debug/pprof/") {
-	case "cmdline":
-		pprof.Cmdline(w, r)
-	case "profile":
-		pprof.Profile(w, r)
-	case "symbol":
-		pprof.Symbol(w, r)
-	case "trace":
-		pprof.Trace(w, r)
-	default:
-		pprof.Index(w, r)
-	}
 }

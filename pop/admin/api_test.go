@@ -27,63 +27,86 @@ const secret = "sixteen-characters-at-least"
 // A fixture is an API whose operations note what they are asked to do.
 type fixture struct {
 	*admin.API
-	log  strings.Builder
-	reg  *prometheus.Registry
-	done []string
+	log   strings.Builder
+	reg   *prometheus.Registry
+	done  []string
+	nodes func() // called by Nodes; may be nil
 }
 
 func newFixture(t testing.TB, change func(*admin.Options)) *fixture {
 	t.Helper()
 	f := &fixture{reg: prometheus.NewRegistry()}
-	did := func(format string, args ...any) { f.done = append(f.done, fmt.Sprintf(format, args...)) }
 	o := admin.Options{
 		Tokens: tokensOf(t, "anna "+secret+"\n"), Host: "Edge-1.example", Open: true, Registerer: f.reg,
-		Logger: slog.New(slog.NewTextHandler(&f.log, nil)),
-		Operations: &admin.Operations{
-			Status: func() admin.Status {
-				return admin.Status{Node: "n1", Problems: []string{}, Mitigations: map[string]int{}}
-			},
-			Rules: func() []admin.Rule { return nil },
-			Mitigations: func(q admin.Query) (admin.Mitigations, error) {
-				return admin.Mitigations{Mitigations: []admin.Mitigation{{Key: "ab", Rule: q.Rule, Client: fmt.Sprint(q.Client)}}, Total: q.Limit}, nil
-			},
-			Mitigation: func(key string) (admin.Mitigation, error) {
-				return admin.Mitigation{}, admin.Unknown("pop: " + key + " is not mitigated")
-			},
-			Add: func(o admin.Order) (admin.Mitigation, error) {
-				did("add %v %v", o.Values, o.Duration)
-				return admin.Mitigation{Key: "ab"}, nil
-			},
-			Lift: func(l admin.LiftOne) (admin.Lifted, error) {
-				did("lift %v", l.Values)
-				return admin.Lifted{Key: "ab"}, nil
-			},
-			LiftAll: func(s admin.Selection) (admin.LiftedAll, error) {
-				did("lift all %q %v %t", s.Rule, s.Client, s.DryRun)
-				return admin.LiftedAll{Mitigations: 7, DryRun: s.DryRun, Unknown: 1}, nil
-			},
-			Explain: func(values map[string]string) (admin.Explanation, error) { return admin.Explanation{}, nil },
-			Shards:  func() []admin.Shard { return nil },
-			Drain: func(shard string, on bool) error {
-				did("drain %s %t", shard, on)
-				return nil
-			},
-			Nodes: func() []admin.Node { return nil },
-			Decisions: func(q admin.DecisionQuery) (admin.Decisions, error) {
-				did("decisions %q %q %d", q.Rule, q.Key, q.Limit)
-				return admin.Decisions{}, nil
-			},
-			Reload: func() (admin.Reloaded, error) {
-				did("reload")
-				return admin.Reloaded{}, errors.New("rules.yaml:1:1: nonsense")
-			},
-		},
+		Logger: slog.New(slog.NewTextHandler(&f.log, nil)), Operations: (*operations)(f),
 	}
 	if change != nil {
 		change(&o)
 	}
 	f.API = admin.NewAPI(o)
 	return f
+}
+
+// operations are those of a fixture.
+type operations fixture
+
+func (f *operations) did(format string, args ...any) {
+	f.done = append(f.done, fmt.Sprintf(format, args...))
+}
+
+func (f *operations) Status() admin.Status {
+	return admin.Status{Node: "n1", Problems: []string{}, Mitigations: map[string]int{}}
+}
+
+func (f *operations) Mitigations(q admin.Query) (admin.Mitigations, error) {
+	return admin.Mitigations{Mitigations: []admin.Mitigation{{Key: "ab", Rule: q.Rule, Client: fmt.Sprint(q.Client)}}, Total: q.Limit}, nil
+}
+
+func (f *operations) Mitigation(key string) (m admin.Mitigation, err error) {
+	return m, admin.Unknown("pop: " + key + " is not mitigated")
+}
+
+func (f *operations) Add(o admin.Order) (admin.Mitigation, error) {
+	f.did("add %v %v", o.Values, o.Duration)
+	return admin.Mitigation{Key: "ab"}, nil
+}
+
+func (f *operations) Lift(l admin.LiftOne) (admin.Lifted, error) {
+	f.did("lift %v", l.Values)
+	return admin.Lifted{Key: "ab"}, nil
+}
+
+func (f *operations) LiftAll(s admin.Selection) (admin.LiftedAll, error) {
+	f.did("lift all %q %v %t", s.Rule, s.Client, s.DryRun)
+	return admin.LiftedAll{Mitigations: 7, DryRun: s.DryRun, Unknown: 1}, nil
+}
+
+func (f *operations) Drain(shard string, on bool) error {
+	f.did("drain %s %t", shard, on)
+	return nil
+}
+
+func (f *operations) Nodes() (n admin.Nodes) {
+	if f.nodes != nil {
+		f.nodes()
+	}
+	return n
+}
+
+func (f *operations) Decisions(q admin.DecisionQuery) (d admin.Decisions, err error) {
+	f.did("decisions %q %q %d", q.Rule, q.Key, q.Limit)
+	return d, nil
+}
+
+func (f *operations) Reload() (r admin.Reloaded, err error) {
+	f.did("reload")
+	return r, errors.New("rules.yaml:1:1: nonsense")
+}
+
+func (f *operations) Rules() admin.Rules   { return admin.Rules{Rules: []admin.Rule{}} }
+func (f *operations) Shards() admin.Shards { return admin.Shards{Shards: []admin.Shard{}} }
+func (f *operations) Explain(map[string]string) (admin.Explanation, error) {
+	return admin.Explanation{Keys: []admin.KeyState{}, Needs: []admin.Need{}}, nil
 }
 
 func tokensOf(t testing.TB, text string) *admin.Tokens {
@@ -310,13 +333,11 @@ func TestForm(t *testing.T) {
 // Requests beyond those that are answered at once wait, and then are refused.
 func TestBusy(t *testing.T) {
 	begun, end := make(chan struct{}, 64), make(chan struct{})
-	f := newFixture(t, func(o *admin.Options) {
-		o.Operations.Nodes = func() []admin.Node {
-			begun <- struct{}{}
-			<-end
-			return nil
-		}
-	})
+	f := newFixture(t, nil)
+	f.nodes = func() {
+		begun <- struct{}{}
+		<-end
+	}
 	answers := make(chan int, 64)
 	const many = 8
 	for range many {

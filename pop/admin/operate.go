@@ -6,37 +6,37 @@ import (
 )
 
 // Operations are the operations available to operators of a node. Changes apply to the whole PoP,
-// except for Reload. All functions must be safe for concurrent use.
-type Operations struct {
-	Status func() Status
-	Rules  func() []Rule
+// except for Reload. All methods must be safe for concurrent use.
+type Operations interface {
+	Status() Status
+	Rules() Rules
 
 	// Mitigations returns a page of mitigations and lifts.
-	Mitigations func(Query) (Mitigations, error)
-	Mitigation  func(key string) (Mitigation, error)
+	Mitigations(Query) (Mitigations, error)
+	Mitigation(key string) (Mitigation, error)
 
 	// Add starts a mitigation, Lift ends one, LiftAll those of a selection.
-	Add     func(Order) (Mitigation, error)
-	Lift    func(LiftOne) (Lifted, error)
-	LiftAll func(Selection) (LiftedAll, error)
+	Add(Order) (Mitigation, error)
+	Lift(LiftOne) (Lifted, error)
+	LiftAll(Selection) (LiftedAll, error)
 
 	// Explain returns the state of a client, identified by a key, by a rule and the values of its
 	// characteristics, or by ip alone.
-	Explain func(values map[string]string) (Explanation, error)
+	Explain(values map[string]string) (Explanation, error)
 
 	// Shards returns the shards, in the order of their addresses.
-	Shards func() []Shard
+	Shards() Shards
 
 	// Drain removes a shard from the ring, or adds it again.
-	Drain func(shard string, on bool) error
+	Drain(shard string, on bool) error
 
-	Nodes func() []Node
+	Nodes() Nodes
 
 	// Decisions returns recent lines of the decision log.
-	Decisions func(DecisionQuery) (Decisions, error)
+	Decisions(DecisionQuery) (Decisions, error)
 
 	// Reload reloads rules, certificates, keys and tokens.
-	Reload func() (Reloaded, error)
+	Reload() (Reloaded, error)
 }
 
 // A Status describes the health of a node, and of its PoP as the node sees it.

@@ -24,7 +24,7 @@ type route struct {
 
 	change         bool // always needs a token, and is logged
 	params, result reflect.Type
-	serve          func(o *Operations, values url.Values) (any, error)
+	serve          func(o Operations, values url.Values) (any, error)
 }
 
 // name returns the name of the route in log lines and in the description, such as mitigations-lift.
@@ -38,8 +38,8 @@ func (r *route) name() string {
 }
 
 // on returns a route that serves what do returns.
-func on[P, R any](method, path, summary string, do func(*Operations, P) (R, error)) route {
-	return route{method, path, summary, method != http.MethodGet, reflect.TypeFor[P](), reflect.TypeFor[R](), func(o *Operations, values url.Values) (any, error) {
+func on[P, R any](method, path, summary string, do func(Operations, P) (R, error)) route {
+	return route{method, path, summary, method != http.MethodGet, reflect.TypeFor[P](), reflect.TypeFor[R](), func(o Operations, values url.Values) (any, error) {
 		var p P
 		if err := decode(values, reflect.ValueOf(&p).Elem()); err != nil {
 			return nil, err
@@ -48,8 +48,10 @@ func on[P, R any](method, path, summary string, do func(*Operations, P) (R, erro
 	}}
 }
 
-// none has no parameters.
-type none struct{}
+// get returns a route without parameters that serves what do returns.
+func get[R any](path, summary string, do func(Operations) R) route {
+	return on(http.MethodGet, path, summary, func(o Operations, _ struct{}) (R, error) { return do(o), nil })
+}
 
 // why are the parameters of a change that needs no others.
 type why struct {
@@ -66,57 +68,36 @@ type byValues struct {
 	Values map[string]string `query:"*" doc:"a key; or the id of a refusal; or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7&header:x-api-key=abc; or an ip alone"`
 }
 
-var routes = []route{
-	on("GET", "/api/v1/openapi.json", "This description", func(*Operations, none) (json.RawMessage, error) { return description, nil }),
-	on("GET", "/api/v1/status", "Whether the node and its PoP are healthy", func(o *Operations, _ none) (Status, error) { return o.Status(), nil }),
-	on("GET", "/api/v1/rules", "The rules in force, with their figures", func(o *Operations, _ none) (Rules, error) {
-		return Rules{append([]Rule{}, o.Rules()...)}, nil
-	}),
-	on("GET", "/api/v1/mitigations", "A page of the mitigations and lifts", func(o *Operations, q Query) (Mitigations, error) {
-		return o.Mitigations(q)
-	}),
-	on("GET", "/api/v1/mitigations/{key}", "One mitigation, or the lift of one", func(o *Operations, p byKey) (Mitigation, error) {
-		return o.Mitigation(p.Key)
-	}),
-	on("POST", "/api/v1/mitigations", "Start a mitigation by hand, on all nodes", func(o *Operations, p Order) (Mitigation, error) {
-		return o.Add(p)
-	}),
-	on("POST", "/api/v1/mitigations/lift", "End one mitigation, on all nodes", func(o *Operations, p LiftOne) (Lifted, error) {
-		return o.Lift(p)
-	}),
-	on("POST", "/api/v1/mitigations/lift-all", "End the mitigations of a selection, on all nodes", func(o *Operations, s Selection) (LiftedAll, error) {
-		return o.LiftAll(s)
-	}),
-	on("GET", "/api/v1/explain", "Why a client is refused, or how far it is from each limit", func(o *Operations, p byValues) (Explanation, error) {
-		e, err := o.Explain(p.Values)
-		e.Keys, e.Needs = append([]KeyState{}, e.Keys...), append([]Need{}, e.Needs...)
-		return e, err
-	}),
-	on("GET", "/api/v1/shards", "The shards, in the order of their addresses", func(o *Operations, _ none) (Shards, error) {
-		return Shards{append([]Shard{}, o.Shards()...)}, nil
-	}),
-	on("POST", "/api/v1/shards/drain", "Take a shard out of the ring of all nodes", drain(true)),
-	on("POST", "/api/v1/shards/undrain", "Let a shard own keys again", drain(false)),
-	on("GET", "/api/v1/nodes", "The nodes of the PoP, as this one knows them", func(o *Operations, _ none) (Nodes, error) {
-		return Nodes{append([]Node{}, o.Nodes()...)}, nil
-	}),
-	on("GET", "/api/v1/decisions", "The last decisions in the log's sample, the newest first", func(o *Operations, q DecisionQuery) (Decisions, error) {
-		return o.Decisions(q)
-	}),
-	on("POST", "/-/reload", "Load the node's files again", func(o *Operations, _ why) (Reloaded, error) { return o.Reload() }),
-}
-
 // byShard holds the parameters of operations that change a shard.
 type byShard struct {
 	Shard  string `query:"shard" required:"true" doc:"its address, as lists have it"`
 	Reason string `query:"reason" doc:"why, for the log"`
 }
 
-func drain(on bool) func(o *Operations, p byShard) (Shards, error) {
-	return func(o *Operations, p byShard) (Shards, error) {
-		if err := o.Drain(p.Shard, on); err != nil {
-			return Shards{}, err
-		}
-		return Shards{append([]Shard{}, o.Shards()...)}, nil
-	}
+var routes = []route{
+	get("/api/v1/openapi.json", "This description", func(Operations) json.RawMessage { return description }),
+	get("/api/v1/status", "Whether the node and its PoP are healthy", Operations.Status),
+	get("/api/v1/rules", "The rules in force, with their figures", Operations.Rules),
+	on("GET", "/api/v1/mitigations", "A page of the mitigations and lifts", Operations.Mitigations),
+	on("GET", "/api/v1/mitigations/{key}", "One mitigation, or the lift of one", func(o Operations, p byKey) (Mitigation, error) {
+		return o.Mitigation(p.Key)
+	}),
+	on("POST", "/api/v1/mitigations", "Start a mitigation by hand, on all nodes", Operations.Add),
+	on("POST", "/api/v1/mitigations/lift", "End one mitigation, on all nodes", Operations.Lift),
+	on("POST", "/api/v1/mitigations/lift-all", "End the mitigations of a selection, on all nodes", Operations.LiftAll),
+	on("GET", "/api/v1/explain", "Why a client is refused, or how far it is from each limit", func(o Operations, p byValues) (Explanation, error) {
+		return o.Explain(p.Values)
+	}),
+	get("/api/v1/shards", "The shards, in the order of their addresses", Operations.Shards),
+	on("POST", "/api/v1/shards/drain", "Take a shard out of the ring of all nodes", func(o Operations, p byShard) (Shards, error) {
+		err := o.Drain(p.Shard, true)
+		return o.Shards(), err
+	}),
+	on("POST", "/api/v1/shards/undrain", "Let a shard own keys again", func(o Operations, p byShard) (Shards, error) {
+		err := o.Drain(p.Shard, false)
+		return o.Shards(), err
+	}),
+	get("/api/v1/nodes", "The nodes of the PoP, as this one knows them", Operations.Nodes),
+	on("GET", "/api/v1/decisions", "The last decisions in the log's sample, the newest first", Operations.Decisions),
+	on("POST", "/-/reload", "Load the node's files again", func(o Operations, _ why) (Reloaded, error) { return o.Reload() }),
 }

@@ -18,15 +18,16 @@ import (
 
 	report "github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/count"
 )
 
 // Options configures a Page. Operations and Metrics are required.
 type Options struct {
-	Operations *admin.Operations
+	Operations admin.Operations
 	Metrics    prometheus.Gatherer
 
 	// Near returns at most n keys near their threshold, nearest first. If nil, the page has none.
-	Near func(n int) []Near
+	Near func(n int) []count.Near
 
 	// Changed returns a number that changes whenever mitigations or rules do. While it does not change,
 	// most of the page is rendered only every 5 s. If nil, it is rendered every second.
@@ -34,15 +35,6 @@ type Options struct {
 
 	// Now reads the clock. If nil, it is time.Now.
 	Now func() time.Time
-}
-
-// A Near is a key that has few requests left before a limit is exceeded.
-type Near struct {
-	Key, Rule string
-	Client    string // address of its last request; empty if nodes do not log clients
-	Threshold uint64
-	Period    time.Duration
-	Remaining uint64
 }
 
 // A Page is the page of a node. As an http.Handler it serves the static files, which reveal nothing

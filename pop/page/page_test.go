@@ -43,34 +43,47 @@ func newNode() *node {
 		dropped:  f.NewCounter(prometheus.CounterOpts{Name: "edge_increments_dropped_total", Help: "-"}),
 		rules:    []string{"login"}, now: time.Unix(1_800_000_000, 0),
 	}
-	n.Page = page.New(page.Options{Metrics: reg, Now: func() time.Time { return n.now }, Changed: func() uint64 { return n.changed }, Operations: &admin.Operations{
-		Status: func() admin.Status {
-			n.looks++
-			return admin.Status{Node: "edge-1", Version: "v1.2.3 go1.26", Ready: true, Mitigations: map[string]int{"login": 7}}
-		},
-		Rules: func() (all []admin.Rule) {
-			for _, id := range n.rules {
-				all = append(all, admin.Rule{Rule: id, Action: "block", Limits: []admin.Limit{{Threshold: 5, Period: 60}}})
-			}
-			return all
-		},
-		Mitigations: func(q admin.Query) (admin.Mitigations, error) {
-			n.query = q
-			if q.Rule == "unknown" {
-				return admin.Mitigations{}, admin.Unknown("pop: there is no rule unknown")
-			}
-			return admin.Mitigations{Total: 7, Mitigations: []admin.Mitigation{{Key: "ab12", Left: 125, Rule: "login", Node: "edge-2"}}}, nil
-		},
-		Explain: func(values map[string]string) (e admin.Explanation, err error) {
-			n.asked = values
-			return e, nil
-		},
-		Shards: func() []admin.Shard {
-			return []admin.Shard{{Addr: "a:1", InRing: true, Share: 1}, {Addr: "b:1", Down: true}}
-		},
-		Nodes: func() []admin.Node { return []admin.Node{{Name: "edge-1", Self: true}} },
-	}})
+	n.Page = page.New(page.Options{Metrics: reg, Now: func() time.Time { return n.now }, Changed: func() uint64 { return n.changed }, Operations: operations{node: n}})
 	return n
+}
+
+// operations are those of a node that the page uses.
+type operations struct {
+	admin.Operations
+	*node
+}
+
+func (o operations) Status() admin.Status {
+	o.looks++
+	return admin.Status{Node: "edge-1", Version: "v1.2.3 go1.26", Ready: true, Mitigations: map[string]int{"login": 7}}
+}
+
+func (o operations) Rules() (all admin.Rules) {
+	for _, id := range o.rules {
+		all.Rules = append(all.Rules, admin.Rule{Rule: id, Action: "block", Limits: []admin.Limit{{Threshold: 5, Period: 60}}})
+	}
+	return all
+}
+
+func (o operations) Mitigations(q admin.Query) (admin.Mitigations, error) {
+	o.query = q
+	if q.Rule == "unknown" {
+		return admin.Mitigations{}, admin.Unknown("pop: there is no rule unknown")
+	}
+	return admin.Mitigations{Total: 7, Mitigations: []admin.Mitigation{{Key: "ab12", Left: 125, Rule: "login", Node: "edge-2"}}}, nil
+}
+
+func (o operations) Explain(values map[string]string) (e admin.Explanation, err error) {
+	o.asked = values
+	return e, nil
+}
+
+func (o operations) Shards() admin.Shards {
+	return admin.Shards{Shards: []admin.Shard{{Addr: "a:1", InRing: true, Share: 1}, {Addr: "b:1", Down: true}}}
+}
+
+func (o operations) Nodes() admin.Nodes {
+	return admin.Nodes{Nodes: []admin.Node{{Name: "edge-1", Self: true}}}
 }
 
 // parts returns the initial parts of a stream.

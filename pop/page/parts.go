@@ -13,6 +13,7 @@ import (
 
 	report "github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/count"
 )
 
 //go:embed parts.html
@@ -25,6 +26,7 @@ var tree = template.Must(template.New("parts").Funcs(template.FuncMap{
 	"clocks":  func(ahead *float64) string { return fmt.Sprintf("%+.0f ms", 1000**ahead) },
 	"hundred": func(share float64) float64 { return 100 * share },
 	"period":  func(seconds float64) string { return report.Span(time.Duration(seconds * float64(time.Second))) },
+	"micros":  func(period int64) string { return report.Span(time.Duration(period) * time.Microsecond) },
 	"percent": func(share float64) string {
 		return strings.TrimSuffix(strconv.FormatFloat(100*share, 'f', 1, 64), ".0") + "%"
 	},
@@ -118,7 +120,7 @@ func (p *Page) renew(now time.Time) {
 
 // facts returns what operators look for first.
 func (p *Page) facts() report.Facts {
-	nodes, shards := p.o.Operations.Nodes(), p.o.Operations.Shards()
+	nodes, shards := p.o.Operations.Nodes().Nodes, p.o.Operations.Shards().Shards
 	mitigated, up := 0, 0
 	for _, n := range p.status.Mitigations {
 		mitigated += n
@@ -227,7 +229,7 @@ func (p *Page) rules(span int) part {
 	if f, ok := p.figures[key]; ok && f.step == step {
 		return part{"rules", string(f.html)}
 	}
-	all := p.o.Operations.Rules()
+	all := p.o.Operations.Rules().Rules
 	p.sampling.Lock()
 	rows := make([]ruleRow, len(all))
 	strips := map[string]report.Strip{}
@@ -276,7 +278,7 @@ func (p *Page) rules(span int) part {
 const shownNear = 20
 
 func (p *Page) near() part {
-	var all []Near
+	var all []count.Near
 	if p.o.Near != nil {
 		all = p.o.Near(shownNear)
 	}
@@ -299,5 +301,5 @@ func (p *Page) pop() part {
 		Dropped      int
 		Shards       []admin.Shard
 		Nodes        []admin.Node
-	}{p.status, value, note, dropped, p.o.Operations.Shards(), p.o.Operations.Nodes()})
+	}{p.status, value, note, dropped, p.o.Operations.Shards().Shards, p.o.Operations.Nodes().Nodes})
 }

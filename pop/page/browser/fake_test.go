@@ -17,21 +17,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/page"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 const token = "a-token-of-a-test"
 
 // A fake is a node with made-up figures, behind the real API.
 type fake struct {
-	mu     sync.Mutex
-	all    []admin.Mitigation // in the order of their ends, the last first
-	rules  []admin.Rule
-	nodes  []string
-	lifted []admin.LiftOne
-	text   string // used wherever a client or a file may provide text
-	away   bool   // true if the listener is not on the loopback network
+	admin.Operations // those that nobody asks for
+	mu               sync.Mutex
+	all              []admin.Mitigation // in the order of their ends, the last first
+	rules            []admin.Rule
+	nodes            []string
+	lifted           []admin.LiftOne
+	text             string // used wherever a client or a file may provide text
+	away             bool   // true if the listener is not on the loopback network
 }
 
 // newFake returns a node with n mitigations.
@@ -56,7 +60,7 @@ func newFake(n int, text string) *fake {
 	return f
 }
 
-func (f *fake) mitigations(q admin.Query) (m admin.Mitigations, err error) {
+func (f *fake) Mitigations(q admin.Query) (m admin.Mitigations, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	first := 0
@@ -97,7 +101,7 @@ func (f *fake) start(key, client string) {
 	f.all = slices.Insert(f.all, 0, admin.Mitigation{Key: key, Start: time.Now(), Left: 1 << 20, Why: "51 in 1m", Rule: f.rules[0].Rule, Action: "block", Node: "edge-2", Client: client})
 }
 
-func (f *fake) explain(values map[string]string) (e admin.Explanation, err error) {
+func (f *fake) Explain(values map[string]string) (e admin.Explanation, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if ip := values["ip"]; ip != "" || values["key"] != "" {
@@ -119,57 +123,55 @@ func (f *fake) explain(values map[string]string) (e admin.Explanation, err error
 	return e, admin.Unknown("pop: there is no rule " + values["rule"])
 }
 
-func (f *fake) operations() *admin.Operations {
-	return &admin.Operations{
-		Status: func() admin.Status {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			s := admin.Status{Node: "edge-1" + f.text, Version: "v1.4.0" + f.text, Ready: true, Mitigations: map[string]int{"all": len(f.all)}, BacklogKeys: 3, Lag: .004}
-			if f.text != "" {
-				s.Problems = []string{"rules differ from those of edge-3" + f.text}
-			}
-			return s
-		},
-		Rules: func() []admin.Rule {
-			all := slices.Clone(f.rules)
-			for i := range all {
-				all[i].Mitigations = 12 * (5 - i)
-			}
-			return all
-		},
-		Mitigations: f.mitigations,
-		Mitigation:  func(string) (admin.Mitigation, error) { return admin.Mitigation{}, admin.Unknown("none") },
-		Lift: func(l admin.LiftOne) (admin.Lifted, error) {
-			f.lift(l)
-			return admin.Lifted{Key: l.Values["key"]}, nil
-		},
-		LiftAll: func(s admin.Selection) (admin.LiftedAll, error) {
-			all, err := f.mitigations(admin.Query{Rule: s.Rule, Client: s.Client, Limit: 1 << 20})
-			if !s.DryRun {
-				for _, m := range all.Mitigations {
-					f.lift(admin.LiftOne{Reason: s.Reason, Values: map[string]string{"key": m.Key}})
-				}
-			}
-			return admin.LiftedAll{Mitigations: all.Total, DryRun: s.DryRun}, err
-		},
-		Explain: f.explain,
-		Shards: func() []admin.Shard {
-			return []admin.Shard{{Addr: "10.0.0.2:11211" + f.text, InRing: true, Share: .342}, {Addr: "10.0.0.3:11211", Down: true, Share: 0}, {Addr: "10.0.0.4:11211", InRing: true, Share: .658}}
-		},
-		Nodes: func() (all []admin.Node) {
-			for i, name := range f.nodes {
-				n := admin.Node{Name: name, Self: i == 0, Version: "v1.4.0" + f.text}
-				if ahead := .0042 * float64(i); i > 0 {
-					n.ClockAhead = &ahead
-				}
-				if f.text != "" {
-					n.Differs = []string{"rules"}
-				}
-				all = append(all, n)
-			}
-			return all
-		},
+func (f *fake) Status() admin.Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := admin.Status{Node: "edge-1" + f.text, Version: "v1.4.0" + f.text, Ready: true, Mitigations: map[string]int{"all": len(f.all)}, BacklogKeys: 3, Lag: .004}
+	if f.text != "" {
+		s.Problems = []string{"rules differ from those of edge-3" + f.text}
 	}
+	return s
+}
+
+func (f *fake) Rules() admin.Rules {
+	all := slices.Clone(f.rules)
+	for i := range all {
+		all[i].Mitigations = 12 * (5 - i)
+	}
+	return admin.Rules{Rules: all}
+}
+
+func (f *fake) Lift(l admin.LiftOne) (admin.Lifted, error) {
+	f.lift(l)
+	return admin.Lifted{Key: l.Values["key"]}, nil
+}
+
+func (f *fake) LiftAll(s admin.Selection) (admin.LiftedAll, error) {
+	all, err := f.Mitigations(admin.Query{Rule: s.Rule, Client: s.Client, Limit: 1 << 20})
+	if !s.DryRun {
+		for _, m := range all.Mitigations {
+			f.lift(admin.LiftOne{Reason: s.Reason, Values: map[string]string{"key": m.Key}})
+		}
+	}
+	return admin.LiftedAll{Mitigations: all.Total, DryRun: s.DryRun}, err
+}
+
+func (f *fake) Shards() admin.Shards {
+	return admin.Shards{Shards: []admin.Shard{{Addr: "10.0.0.2:11211" + f.text, InRing: true, Share: .342}, {Addr: "10.0.0.3:11211", Down: true, Share: 0}, {Addr: "10.0.0.4:11211", InRing: true, Share: .658}}}
+}
+
+func (f *fake) Nodes() (all admin.Nodes) {
+	for i, name := range f.nodes {
+		n := admin.Node{Name: name, Self: i == 0, Version: "v1.4.0" + f.text}
+		if ahead := .0042 * float64(i); i > 0 {
+			n.ClockAhead = &ahead
+		}
+		if f.text != "" {
+			n.Differs = []string{"rules"}
+		}
+		all.Nodes = append(all.Nodes, n)
+	}
+	return all
 }
 
 // A node serves a fake.
@@ -194,11 +196,16 @@ func serveAt(t testing.TB, f *fake, addr string) *node {
 	requests := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Name: "edge_requests_total", Help: "Requests."}, []string{"rule", "verdict"})
 	counted := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Name: "edge_requests_counted_total", Help: "Counted."}, []string{"rule"})
 	lag := promauto.With(reg).NewHistogram(prometheus.HistogramOpts{Name: "edge_counting_lag_seconds", Help: "Lag.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}})
-	p := page.New(page.Options{Operations: f.operations(), Metrics: reg, Near: func(int) []page.Near {
-		return []page.Near{
-			{Key: strings.Repeat("ab12", 8), Rule: "login" + f.text, Client: "198.51.100.23" + f.text, Threshold: 50, Period: time.Minute, Remaining: 2},
-			{Key: strings.Repeat("cd34", 8), Rule: "everything", Client: "2001:db8:7:9::", Threshold: 600, Period: time.Minute, Remaining: 31},
+	p := page.New(page.Options{Operations: f, Metrics: reg, Near: func(int) []count.Near {
+		near := func(key byte, of, client string, threshold, left uint64) (n count.Near) {
+			n.Key, n.Rule, n.Client, n.Remaining = counter.Key{key}, &rule.Rule{ID: of + f.text}, netip.MustParseAddr(client), left
+			if f.text != "" {
+				n.Client = netip.IPv6LinkLocalAllNodes().WithZone(f.text)
+			}
+			n.Limit.Threshold, n.Limit.Period = threshold, time.Minute.Microseconds()
+			return n
 		}
+		return []count.Near{near(0xab, "login", "198.51.100.23", 50, 2), near(0xcd, "everything", "2001:db8:7:9::", 600, 31)}
 	}})
 	now := time.Now()
 	for i := range 400 {
@@ -224,7 +231,7 @@ func serveAt(t testing.TB, f *fake, addr string) *node {
 	if err := tokens.Read(file); err != nil {
 		t.Fatal(err)
 	}
-	api := admin.NewAPI(admin.Options{Operations: f.operations(), Tokens: &tokens, Open: !f.away, Page: p, Events: http.HandlerFunc(p.Events)})
+	api := admin.NewAPI(admin.Options{Operations: f, Tokens: &tokens, Open: !f.away, Page: p, Events: http.HandlerFunc(p.Events)})
 	n := &node{f, httptest.NewUnstartedServer(api)}
 	_ = n.Listener.Close()
 	n.Server.Config, n.Listener = api.Server(), listener
