@@ -1,6 +1,7 @@
 package page
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -9,48 +10,51 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// The history covers the last quarter of an hour in steps of 5 s, and the last day in steps of 5 min.
-const (
-	sampleEvery = 5 * time.Second
-	fineSteps   = 180
-	coarseSteps = 288
-)
+// sampleEvery is the interval of samples.
+const sampleEvery = 5 * time.Second
 
 // A span is one of the two periods of time that the history covers.
 type span struct {
-	name  string
-	step  time.Duration
-	steps int
+	name, words string
+	step        time.Duration
+	steps       int
 }
 
-var spans = [...]span{{"15m", sampleEvery, fineSteps}, {"24h", 5 * time.Minute, coarseSteps}}
+var spans = [...]span{{"15m", "15 minutes", sampleEvery, 180}, {"24h", "24 hours", 5 * time.Minute, 288}}
 
 // A cell holds the counts of one step.
 type cell struct{ counted, refused uint32 }
 
 // A series is what happened of one kind. It takes 3.7 KB.
 type series struct {
-	last struct{ counted, refused float64 } // the counters at the last sample
-	fine [fineSteps]cell
-	long [coarseSteps]cell
+	last  totals             // at the last sample
+	cells [len(spans)][]cell // rings
 }
 
-func (s *series) cells(of int) []cell {
-	if of == 0 {
-		return s.fine[:]
+// totals are the values of counters.
+type totals struct{ counted, refused float64 }
+
+func newSeries() *series {
+	s := new(series)
+	for i := range spans {
+		s.cells[i] = make([]cell, spans[i].steps)
 	}
-	return s.long[:]
+	return s
 }
 
 // A history holds past values of a node's metrics. It has a series for each rule that has its own
 // counters, so at most 1001, once these have counted something.
 type history struct {
 	steps [len(spans)]int64 // that were sampled last, since the Unix epoch
-	all   series            // all requests, and the refused ones among them
+	all   *series           // all requests, and the refused ones among them
 	rules map[string]*series
-	drops series // requests that were not counted
+	drops *series // requests that were not counted
 
 	lags []lag // the last ones, the oldest first
+}
+
+func newHistory() history {
+	return history{all: newSeries(), rules: map[string]*series{}, drops: newSeries()}
 }
 
 // A lag is the distribution of the lag of increments since the node's start.
@@ -72,24 +76,24 @@ func (h *history) sample(families []*dto.MetricFamily, now time.Time) {
 		}
 		h.steps[i] = max(step, h.steps[i])
 	}
-	var all, drops cellTotals
-	rules := map[string]*cellTotals{}
+	var all, drops totals
+	rules := map[string]totals{}
 	for _, f := range families {
 		for _, m := range f.Metric {
 			n := m.GetCounter().GetValue()
 			name := label(m, "rule")
+			of := rules[name]
 			switch f.GetName() {
 			case "edge_requests_total":
-				refused := limit.Refused(label(m, "verdict"))
 				all.counted += n
-				if refused {
+				if limit.Refused(label(m, "verdict")) {
 					all.refused += n
-				}
-				if refused && name != "" {
-					of(rules, name).refused += n
+					of.refused += n
+					rules[name] = of
 				}
 			case "edge_requests_counted_total":
-				of(rules, name).counted += n
+				of.counted += n
+				rules[name] = of
 			case "edge_increments_dropped_total":
 				drops.counted += n
 			case "edge_counting_lag_seconds":
@@ -97,33 +101,22 @@ func (h *history) sample(families []*dto.MetricFamily, now time.Time) {
 			}
 		}
 	}
-	h.add(&h.all, all)
-	h.add(&h.drops, drops)
+	delete(rules, "") // refused by the deny list
+	h.add(h.all, all)
+	h.add(h.drops, drops)
 	for name, total := range rules {
-		s := h.rules[name]
-		if s == nil {
-			if *total == (cellTotals{}) {
-				continue
-			}
-			s = &series{}
-			h.rules[name] = s
+		if h.rules[name] == nil && total != (totals{}) {
+			h.rules[name] = newSeries()
 		}
-		h.add(s, *total)
+		if h.rules[name] != nil {
+			h.add(h.rules[name], total)
+		}
 	}
 	for name := range h.rules {
-		if rules[name] == nil { // the rule was removed
+		if _, ok := rules[name]; !ok { // the rule was removed
 			delete(h.rules, name)
 		}
 	}
-}
-
-type cellTotals struct{ counted, refused float64 }
-
-func of(rules map[string]*cellTotals, name string) *cellTotals {
-	if rules[name] == nil {
-		rules[name] = &cellTotals{}
-	}
-	return rules[name]
 }
 
 func label(m *dto.Metric, name string) string {
@@ -137,20 +130,17 @@ func label(m *dto.Metric, name string) string {
 
 // clear empties the steps after from, up to to.
 func (h *history) clear(span int, from, to int64) {
-	all := []*series{&h.all, &h.drops}
-	for _, s := range h.rules {
-		all = append(all, s)
-	}
+	all := append(slices.Collect(maps.Values(h.rules)), h.all, h.drops)
 	n := int64(spans[span].steps)
 	for step := max(from+1, to-n+1); step <= to; step++ {
 		for _, s := range all {
-			s.cells(span)[step%n] = cell{}
+			s.cells[span][step%n] = cell{}
 		}
 	}
 }
 
 // add adds the growth of a series' counters since the last sample.
-func (h *history) add(s *series, total cellTotals) {
+func (h *history) add(s *series, total totals) {
 	grown := func(now, before float64) uint32 {
 		if now < before { // the rule was removed, and is back
 			before = 0
@@ -158,9 +148,9 @@ func (h *history) add(s *series, total cellTotals) {
 		return uint32(min(now-before, 1<<32-1))
 	}
 	counted, refused := grown(total.counted, s.last.counted), grown(total.refused, s.last.refused)
-	s.last.counted, s.last.refused = total.counted, total.refused
+	s.last = total
 	for i := range spans {
-		c := &s.cells(i)[h.steps[i]%int64(spans[i].steps)]
+		c := &s.cells[i][h.steps[i]%int64(spans[i].steps)]
 		c.counted += min(counted, ^c.counted)
 		c.refused += min(refused, ^c.refused)
 	}
@@ -171,7 +161,7 @@ func (h *history) add(s *series, total cellTotals) {
 func (h *history) of(s *series, span int) (from time.Time, counted, refused []uint64) {
 	n := int64(spans[span].steps)
 	for step := h.steps[span] - n + 1; step <= h.steps[span]; step++ {
-		c := s.cells(span)[(step%n+n)%n]
+		c := s.cells[span][(step%n+n)%n]
 		counted, refused = append(counted, uint64(c.counted)), append(refused, uint64(c.refused))
 	}
 	return time.Unix(0, (h.steps[span]-n+1)*int64(spans[span].step)).UTC(), counted, refused

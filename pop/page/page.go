@@ -50,11 +50,11 @@ type Page struct {
 
 	mu      sync.Mutex // guards the following; held while parts are rendered
 	second  int64      // when somebody looked last
-	looked  time.Time  // when made was begun
-	changed uint64     // what Options.Changed said then
-	made    map[string]part
+	looked  time.Time  // when the node was last looked at
+	changed uint64     // what Options.Changed said last
+	sampled int64      // the step of the last sample
+	made    [lifetimes]map[string]part
 	status  admin.Status
-	figures map[string]figure
 	names   []string // of rules, those that did the most first
 }
 
@@ -76,7 +76,7 @@ func New(o Options) *Page {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	p := &Page{o: o, files: map[string]file{}, ended: make(chan struct{}), history: history{rules: map[string]*series{}}, figures: map[string]figure{}}
+	p := &Page{o: o, files: map[string]file{}, ended: make(chan struct{}), history: newHistory()}
 	all := sha256.New()
 	for _, f := range []struct{ path, name, kind string }{
 		{"/", "index.html", "text/html"}, {"/page/page.css", "page.css", "text/css"},

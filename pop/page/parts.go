@@ -60,13 +60,16 @@ func write(id, name string, data any) part {
 	return part{id, report.Visible(b.String())}
 }
 
-// A figure is a rendered drawing and its step.
-type figure struct {
-	step int64
-	html template.HTML
-}
+// Parts that all viewers share are made again after a second, after a look at the node, or after a sample of
+// the metrics, so that many rules or viewers cost little.
+const (
+	perSecond = iota
+	perLook
+	perSample
+	lifetimes
+)
 
-// parts returns the parts that v shows at now. Viewers in the same second share common parts.
+// parts returns the parts that v shows at now.
 func (p *Page) parts(v view, now time.Time) []part {
 	parts := p.shared(v, now)
 	if v.target == "" {
@@ -78,27 +81,25 @@ func (p *Page) parts(v view, now time.Time) []part {
 func (p *Page) shared(v view, now time.Time) (parts []part) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if second := now.Unix(); second != p.second || p.made == nil {
-		p.second = second
-		p.renew(now)
-	}
+	p.renew(now)
 	for _, m := range []struct {
-		name string
-		make func() part
+		lifetime int
+		name     string
+		make     func() part
 	}{
-		{"node", func() part { return write("node", "node", p.status) }},
-		{"facts", func() part { return write("facts", "facts", p.facts()) }},
-		{fmt.Sprint("traffic ", v.span), func() part { return p.traffic(v.span) }},
-		{fmt.Sprint("rules ", v.span), func() part { return p.rules(v.span) }},
-		{fmt.Sprintf("list %q", v.list), func() part { return p.mitigations(v.list, now) }},
-		{"names", func() part { return write("rule-names", "names", p.names) }},
-		{"near", func() part { return p.near() }},
-		{"pop", func() part { return p.pop() }},
+		{perLook, "node", func() part { return write("node", "node", p.status) }},
+		{perLook, "facts", func() part { return write("facts", "facts", p.facts()) }},
+		{perSample, fmt.Sprint("traffic ", v.span), func() part { return p.traffic(v.span) }},
+		{perSample, fmt.Sprint("rules ", v.span), func() part { return p.rules(v.span) }},
+		{perLook, fmt.Sprintf("list %q", v.list), func() part { return p.mitigations(v.list, now) }},
+		{perLook, "names", func() part { return write("rule-names", "names", p.names) }},
+		{perSecond, "near", p.near},
+		{perLook, "pop", p.pop},
 	} {
-		made, ok := p.made[m.name]
+		made, ok := p.made[m.lifetime][m.name]
 		if !ok {
 			made = m.make()
-			p.made[m.name] = made
+			p.made[m.lifetime][m.name] = made
 		}
 		parts = append(parts, made)
 	}
@@ -107,15 +108,21 @@ func (p *Page) shared(v view, now time.Time) (parts []part) {
 
 // renew discards shared parts that may have changed. mu is held.
 func (p *Page) renew(now time.Time) {
-	if p.o.Changed != nil {
+	if second := now.Unix(); second != p.second || p.made[perLook] == nil {
+		p.second, p.made[perSecond] = second, map[string]part{}
 		before := p.changed
-		p.changed = p.o.Changed()
-		if p.made != nil && p.changed == before && now.Sub(p.looked).Abs() < sampleEvery {
-			delete(p.made, "near")
-			return
+		if p.o.Changed != nil {
+			p.changed = p.o.Changed()
+		}
+		if p.o.Changed == nil || p.changed != before || p.made[perLook] == nil || now.Sub(p.looked).Abs() >= sampleEvery {
+			p.looked, p.made[perLook], p.status = now, map[string]part{}, p.o.Operations.Status()
 		}
 	}
-	p.looked, p.made, p.status = now, map[string]part{}, p.o.Operations.Status()
+	p.sampling.Lock()
+	defer p.sampling.Unlock()
+	if step := p.history.steps[0]; step != p.sampled || p.made[perSample] == nil {
+		p.sampled, p.made[perSample] = step, map[string]part{}
+	}
 }
 
 // facts returns what operators look for first.
@@ -132,7 +139,7 @@ func (p *Page) facts() report.Facts {
 	}
 	p.sampling.Lock()
 	defer p.sampling.Unlock()
-	_, all, refused := p.history.of(&p.history.all, 0)
+	_, all, refused := p.history.of(p.history.all, 0)
 	n, r := last(all), last(refused)
 	lag, note := p.lag()
 	return report.Facts{
@@ -183,28 +190,19 @@ func within(d time.Duration) string {
 // traffic draws all requests of the node.
 func (p *Page) traffic(span int) part {
 	s := spans[span]
-	return p.draw("traffic", span, func() report.Block {
-		from, all, refused := p.history.of(&p.history.all, span)
-		return report.Area{Title: "All requests", Note: "at this node, in steps of " + report.Span(s.step) + "; UTC", From: from, Step: s.step,
-			All: all, Part: refused, Name: "requests in " + report.Span(s.step), AllName: "requests", PartName: "refused"}
-	})
-}
-
-// draw returns the drawing of a span, which is rendered anew at each step.
-func (p *Page) draw(id string, span int, block func() report.Block) part {
 	p.sampling.Lock()
 	defer p.sampling.Unlock()
-	key := id + spans[span].name
-	step := p.history.steps[0]
-	if f, ok := p.figures[key]; ok && f.step == step {
-		return part{id, string(f.html)}
-	}
-	html, err := report.HTML(block())
+	from, all, refused := p.history.of(p.history.all, span)
+	return part{"traffic", string(draw(report.Area{Title: "All requests", Note: "at this node, in steps of " + report.Span(s.step) + "; UTC", From: from, Step: s.step,
+		All: all, Part: refused, Name: "requests in " + report.Span(s.step), AllName: "requests", PartName: "refused"}))}
+}
+
+func draw(b report.Block) template.HTML {
+	html, err := report.HTML(b)
 	if err != nil {
 		panic("page: " + err.Error()) // blocks can always be written
 	}
-	p.figures[key] = figure{step, html}
-	return part{id, string(html)}
+	return html
 }
 
 // shownRules is the number of rules that are drawn and listed: those with the most refusals, then the most
@@ -220,25 +218,18 @@ type ruleRow struct {
 	Counted, Refused int // in the span
 }
 
-// rules renders what the rules did. It is rendered once per step, because there may be many rules.
+// rules renders what the rules did.
 func (p *Page) rules(span int) part {
-	s := spans[span]
-	p.sampling.Lock()
-	step, key := p.history.steps[0], "rules "+s.name
-	p.sampling.Unlock()
-	if f, ok := p.figures[key]; ok && f.step == step {
-		return part{"rules", string(f.html)}
-	}
 	all := p.o.Operations.Rules().Rules
-	p.sampling.Lock()
 	rows := make([]ruleRow, len(all))
 	strips := map[string]report.Strip{}
 	var from time.Time
+	p.sampling.Lock()
 	for i, r := range all {
 		rows[i].Rule = r
 		of := p.history.rules[r.Rule]
 		if of == nil {
-			of = &series{}
+			of = newSeries()
 		}
 		strip := report.Strip{Name: r.Rule}
 		from, strip.Passed, strip.Refused = p.history.of(of, span)
@@ -257,22 +248,17 @@ func (p *Page) rules(span int) part {
 	}
 	more := max(0, len(rows)-shownRules)
 	rows = rows[:len(rows)-more]
-	drawing := p.draw("strips", span, func() report.Block {
-		b := report.Strips{Title: "By rule", Note: "requests that were counted for the rule, and that it refused, at this node; the fuller the colour, the more",
-			What: "rule", PassedName: "counted", From: from, Step: s.step}
-		for _, r := range rows {
-			b.Rows = append(b.Rows, strips[r.Rule.Rule])
-		}
-		return b
-	})
-	made := write("rules", "rules", struct {
+	drawing := report.Strips{Title: "By rule", Note: "requests that were counted for the rule, and that it refused, at this node; the fuller the colour, the more",
+		What: "rule", PassedName: "counted", From: from, Step: spans[span].step}
+	for _, r := range rows {
+		drawing.Rows = append(drawing.Rows, strips[r.Rule.Rule])
+	}
+	return write("rules", "rules", struct {
 		Rows    []ruleRow
 		Span    string
 		More    int
 		Drawing template.HTML
-	}{rows, map[string]string{"15m": "15 minutes", "24h": "24 hours"}[s.name], more, template.HTML(drawing.HTML)})
-	p.figures[key] = figure{step, template.HTML(made.HTML)}
-	return made
+	}{rows, spans[span].words, more, draw(drawing)})
 }
 
 const shownNear = 20
@@ -289,7 +275,7 @@ func (p *Page) near() part {
 func (p *Page) pop() part {
 	p.sampling.Lock()
 	value, note := p.lag()
-	_, drops, _ := p.history.of(&p.history.drops, 0)
+	_, drops, _ := p.history.of(p.history.drops, 0)
 	p.sampling.Unlock()
 	dropped := 0
 	for _, n := range drops {
