@@ -2,7 +2,6 @@ package pop
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"strconv"
@@ -49,11 +48,7 @@ func (n operator) Decisions(q admin.DecisionQuery) (found admin.Decisions, err e
 		return found, errors.New("pop: the node has no decision log: set decision_log")
 	}
 	found.Decisions = []admin.Decision{}
-	for _, text := range n.decisions.Recent() {
-		var line decision.Line
-		if err := json.Unmarshal(text, &line); err != nil {
-			return found, err
-		}
+	for _, line := range n.decisions.Recent() {
 		if q.Rule != "" && line.Rule != q.Rule || !strings.HasPrefix(line.Key, strings.ToLower(q.Key)) {
 			continue
 		}

@@ -103,55 +103,39 @@ func parsePlace(text string) (p place, err error) {
 
 // matcher returns a function that reports whether q selects a record.
 func (n *Node) matcher(q admin.Query) (func(*mitigation.Record) bool, error) {
-	var all []func(*mitigation.Record) bool
+	fingerprint := uint64(0)
 	if q.Rule != "" {
 		r := n.Rules().Rule(q.Rule)
 		if r == nil {
 			return nil, admin.Unknown("pop: there is no rule " + q.Rule)
 		}
-		of := r.Fingerprint()
-		all = append(all, func(r *mitigation.Record) bool { return r.Rule == of })
+		fingerprint = r.Fingerprint()
 	}
-	if q.Client.IsValid() {
-		if !n.o.LogClients {
-			return nil, errors.New("pop: clients are not recorded, because the node runs without --log-clients; give a rule and the values of its characteristics, or a key")
-		}
-		in := q.Client.Masked()
-		of := netip.Addr{} // the client, if the query has a single address
-		if q.Client.IsSingleIP() {
-			of = n.o.Client.Client(q.Client.Addr())
-		}
-		all = append(all, func(r *mitigation.Record) bool {
-			return r.Client.IsValid() && (in.Contains(r.Client) || of.IsValid() && n.o.Client.Client(r.Client) == of)
-		})
+	if q.Client.IsValid() && !n.o.LogClients {
+		return nil, errors.New("pop: clients are not recorded, because the node runs without --log-clients; give a rule and the values of its characteristics, or a key")
 	}
-	if q.Key != "" {
-		begin := strings.ToLower(q.Key)
-		if strings.Trim(begin, "0123456789abcdef") != "" {
-			return nil, admin.Invalid(fmt.Sprintf("key: %q is not the beginning of a key, in hexadecimal digits", q.Key))
-		}
-		all = append(all, func(r *mitigation.Record) bool { return strings.HasPrefix(r.Key.String(), begin) })
+	client := netip.Addr{} // if the query has a single address
+	if q.Client.IsSingleIP() {
+		client = n.o.Client.Client(q.Client.Addr())
 	}
-	if q.Node != "" {
-		of, id := idOf(q.Node), mitigation.NodeID(0)
-		if n, err := strconv.ParseUint(q.Node, 16, 64); err == nil {
-			id = mitigation.NodeID(n)
-		}
-		all = append(all, func(r *mitigation.Record) bool { return r.Node == of || id != 0 && r.Node == id })
+	key := strings.ToLower(q.Key)
+	if strings.Trim(key, "0123456789abcdef") != "" {
+		return nil, admin.Invalid(fmt.Sprintf("key: %q is not the beginning of a key, in hexadecimal digits", q.Key))
 	}
-	if q.State != "" {
-		want := map[string]int{"active": inForce, "ineffective": ineffective, "lifted": lifted}[q.State]
-		all = append(all, func(r *mitigation.Record) bool {
-			_, state := n.stateOf(r)
-			return state == want
-		})
-	}
+	id, _ := strconv.ParseUint(q.Node, 16, 64) // 0 if it is only a name
+	byName, byID := idOf(q.Node), mitigation.NodeID(id)
 	return func(r *mitigation.Record) bool {
-		for _, matches := range all {
-			if !matches(r) {
-				return false
-			}
+		switch {
+		case q.Rule != "" && r.Rule != fingerprint, key != "" && !strings.HasPrefix(r.Key.String(), key):
+			return false
+		case q.Client.IsValid() && (!r.Client.IsValid() || !q.Client.Contains(r.Client) && (!client.IsValid() || n.o.Client.Client(r.Client) != client)):
+			return false
+		case q.Node != "" && r.Node != byName && (byID == 0 || r.Node != byID):
+			return false
+		case q.State == "":
+			return true
 		}
-		return true
+		_, state := n.stateOf(r)
+		return state == q.State
 	}, nil
 }

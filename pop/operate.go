@@ -250,17 +250,17 @@ func (n operator) Nodes() admin.Nodes {
 	return admin.Nodes{Nodes: all}
 }
 
-// States of a record.
+// States of a record, as queries name them.
 const (
-	inForce = iota
-	ineffective
-	lifted
+	inForce     = "active"
+	ineffective = "ineffective"
+	lifted      = "lifted"
 )
 
 // stateOf returns the current rule of a record, nil if it was removed or is not known, and the record's state.
 // The limits that overrides give the key are only known after the key's next request: until then such a record
 // counts as effective.
-func (n *Node) stateOf(r *mitigation.Record) (of *rule.Rule, state int) {
+func (n *Node) stateOf(r *mitigation.Record) (of *rule.Rule, state string) {
 	of = n.Rules().ByFingerprint(r.Rule)
 	switch {
 	case r.Lifted:

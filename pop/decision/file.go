@@ -114,8 +114,8 @@ func (f *file) refer(r *rule.Rule, t int64) int {
 }
 
 // add adds a line about a request.
-func (f *file) add(line []byte) {
-	f.buffer = append(f.buffer, line...)
+func (f *file) add(line Line) {
+	f.buffer = appendLine(f.buffer, line)
 	f.lines++
 }
 

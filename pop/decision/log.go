@@ -54,7 +54,7 @@ const (
 	defaultSize  = 256 << 20
 
 	queued = 4096 // requests that wait to be written
-	kept   = 1000 // lines that Recent knows
+	kept   = 1000 // lines that Recent returns
 )
 
 // A Log is written by one goroutine, Run. Requests never wait for it: if its queue is full, lines are
@@ -68,8 +68,8 @@ type Log struct {
 	metrics metrics
 
 	mu     sync.Mutex
-	recent [kept][]byte // a ring
-	lines  int          // ever written to it
+	recent [kept]Line // a ring
+	lines  int        // ever written to it
 }
 
 type metrics struct {
@@ -210,8 +210,7 @@ func (l *Log) Run(ctx context.Context) {
 // write appends the lines of b to the file's buffer, and releases b.
 func (l *Log) write(b *Batch) {
 	for i := range b.Keys {
-		ref := l.file.refer(b.Keys[i].Rule, b.Time)
-		line := appendLine(nil, b.line(&b.Keys[i], ref, &l.o))
+		line := b.line(&b.Keys[i], l.file.refer(b.Keys[i].Rule, b.Time), &l.o)
 		l.mu.Lock()
 		l.recent[l.lines%kept] = line
 		l.lines++
@@ -231,11 +230,10 @@ func (l *Log) flush() {
 	l.metrics.failed.Add(float64(failed))
 }
 
-// Recent returns the last lines about requests, newest first. The caller must not modify them.
-func (l *Log) Recent() [][]byte {
+// Recent returns the last lines about requests, newest first.
+func (l *Log) Recent() (lines []Line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var lines [][]byte
 	for i := range min(l.lines, kept) {
 		lines = append(lines, l.recent[(l.lines-1-i)%kept])
 	}
