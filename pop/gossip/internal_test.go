@@ -4,56 +4,27 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/hashicorp/memberlist"
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
+// In any order, no number is fresh twice, and each that is not too old is fresh once. 0 is invalid.
 func TestWindow(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		numbers []uint64
-		want    []arrival
-	}{
-		{"in order", []uint64{1, 2, 3}, []arrival{fresh, fresh, fresh}},
-		{"twice", []uint64{1, 1, 2, 1}, []arrival{fresh, repeated, fresh, repeated}},
-		{"in any order", []uint64{5, 2, 4, 2, 3}, []arrival{fresh, fresh, fresh, repeated, fresh}},
-		{"zero is invalid", []uint64{0, 1, 0}, []arrival{outdated, fresh, outdated}},
-		{"the oldest that counts", []uint64{windowSize, 1, 1}, []arrival{fresh, fresh, repeated}},
-		{"too old", []uint64{windowSize + 1, 1, 2}, []arrival{fresh, outdated, fresh}},
-		{"a long way ahead", []uint64{7, 10 * windowSize, 9*windowSize + 1, 9 * windowSize, 7}, []arrival{fresh, fresh, fresh, outdated, outdated}},
-		{"bits are used again", []uint64{3, 3 + windowSize, 3 + windowSize, 4 + windowSize}, []arrival{fresh, fresh, repeated, fresh}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			var w window
-			for i, n := range test.numbers {
-				if got := w.take(n); got != test.want[i] {
-					t.Errorf("take(%d) = %v, want %v", n, got, test.want[i])
-				}
-			}
-		})
-	}
-}
-
-// In any order, no number is fresh twice, and each that is not too old is fresh once.
-func TestWindowProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w window
 		seen := map[uint64]bool{}
 		var highest uint64
-		for _, n := range rapid.SliceOfN(rapid.Uint64Range(1, 3*windowSize), 1, 200).Draw(t, "numbers") {
+		for _, n := range rapid.SliceOfN(rapid.Uint64Range(0, 3*windowSize), 1, 200).Draw(t, "numbers") {
 			want := fresh
 			switch {
-			case n+windowSize <= highest:
+			case n == 0 || n+windowSize <= highest:
 				want = outdated
 			case seen[n]:
 				want = repeated
@@ -206,16 +177,15 @@ func TestClockGarbage(t *testing.T) {
 // messages is computed from the sender's clock.
 func TestReceive(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		const me, peer, ahead = 1, 2, time.Hour
+		const peer, ahead = 2, time.Hour
 		var got []string
-		g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{}}
-		g.o.Receive = func(from string, message []byte, age time.Duration) {
-			got = append(got, fmt.Sprintf("%s %s %v", from, message, age))
-		}
-		g.o.ReceiveStatus = func(from string, status []byte) { got = append(got, fmt.Sprintf("%s status %s", from, status)) }
-		g.metrics = newMetrics(nil, g)
-		l := &link{run: peer, name: "n2", node: new(memberlist.Node)}
-		g.links[peer] = l
+		g := newGossip(t, func(o *Options) {
+			o.Receive = func(from string, message []byte, age time.Duration) {
+				got = append(got, fmt.Sprintf("%s %s %v", from, message, age))
+			}
+			o.ReceiveStatus = func(from string, status []byte) { got = append(got, fmt.Sprintf("%s status %s", from, status)) }
+		})
+		l := g.meet(peer)
 		messages := func(from, to, number uint64, at time.Time, text string) []byte {
 			return append(header{kindMessages, from, to, number, at.UnixMicro()}.packet(), pack([][]byte{[]byte(text)}, at)[0].bytes...)
 		}
@@ -260,10 +230,7 @@ func TestReceive(t *testing.T) {
 // A removed key is no longer accepted, and the first key encrypts.
 func TestSetKeysRemovesOldKeys(t *testing.T) {
 	one, two, three := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 32), bytes.Repeat([]byte{3}, 24)
-	g, err := New(Options{Name: "n1", Listen: "127.0.0.1:0", Keys: [][]byte{one}, Receive: func(string, []byte, time.Duration) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := newGossip(t, func(o *Options) { o.Keys = [][]byte{one} })
 	if _, err := g.config(); err != nil {
 		t.Fatal(err)
 	}
@@ -286,29 +253,24 @@ func TestSetKeysRemovesOldKeys(t *testing.T) {
 // Two nodes with the same name are noticed, unless one may be the previous process of the other.
 func TestTwins(t *testing.T) {
 	text := "nothing"
-	g := &Gossip{wake: make(chan struct{}, 1), links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]time.Time{}}
-	g.o.Changed, g.o.Joined, g.o.NameConflict = func() {}, func(string, error) {}, func(s string) { text = s }
-	g.o.Name, g.o.Logger, g.addr = "n1", slog.New(slog.DiscardHandler), "127.0.0.1:7946"
+	g := newGossip(t, func(o *Options) { o.NameConflict = func(s string) { text = s } })
+	g.addr = "10.0.0.1:7946"
 	start := time.Now()
-	member := func(run uint64, name string) {
-		meta := binary.BigEndian.AppendUint64([]byte{metaVersion}, run)
-		g.joined(&memberlist.Node{Name: fmt.Sprintf("%s@%x", name, run), Addr: net.IPv4(127, 0, 0, byte(run)), Port: 7946, Meta: meta})
-	}
-	says := func(what string, now time.Time, want string) {
-		t.Helper()
-		if g.checkNames(now); text != want {
-			t.Errorf("of %s it says %q, want %q", what, text, want)
+	for _, step := range []struct {
+		what  string
+		do    func()
+		after time.Duration
+		want  string
+	}{
+		{"nodes with names of their own", func() { g.joined(nodeAt(2)); g.joined(memberAt("n@3", 3)) }, 2 * conflictAfter, ""},
+		{"a node that was killed and came back", func() { g.joined(memberAt("n@3", 4)) }, conflictAfter / 2, ""},
+		{"twins", func() {}, 2 * conflictAfter, `two nodes have the name "n@3", those at 10.0.0.3:7946 and 10.0.0.4:7946: give each its own`},
+		{"this node's twin", func() { delete(g.reached, 4); g.joined(memberAt("n1", 5)) }, 2 * conflictAfter, `two nodes have the name "n1", those at 10.0.0.1:7946 and 10.0.0.5:7946: give each its own`},
+		{"nodes that have names of their own again", func() { delete(g.reached, 5) }, 2 * conflictAfter, ""},
+	} {
+		step.do()
+		if g.checkNames(start.Add(step.after)); text != step.want {
+			t.Errorf("of %s it says %q, want %q", step.what, text, step.want)
 		}
 	}
-	member(2, "n2")
-	member(3, "n@3")
-	says("nodes with names of their own", start.Add(2*conflictAfter), "")
-	member(4, "n@3")
-	says("a node that was killed and came back", start.Add(conflictAfter/2), "")
-	says("twins", start.Add(2*conflictAfter), `two nodes have the name "n@3", those at 127.0.0.3:7946 and 127.0.0.4:7946: give each its own`)
-	delete(g.reached, 4)
-	member(5, "n1")
-	says("this node's twin", start.Add(2*conflictAfter), `two nodes have the name "n1", those at 127.0.0.1:7946 and 127.0.0.5:7946: give each its own`)
-	delete(g.reached, 5)
-	says("nodes that have names of their own again", start.Add(2*conflictAfter), "")
 }

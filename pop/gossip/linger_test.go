@@ -1,10 +1,7 @@
 package gossip
 
 import (
-	"encoding/binary"
 	"fmt"
-	"log/slog"
-	"net"
 	"slices"
 	"testing"
 	"time"
@@ -15,39 +12,29 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// memberAt returns memberlist's node for a run.
-func memberAt(name string, run uint64) *memberlist.Node {
-	meta := binary.BigEndian.AppendUint64([]byte{metaVersion}, run)
-	return &memberlist.Node{Name: fmt.Sprintf("%s@%x", name, run), Addr: net.IPv4(127, 0, 0, byte(run)), Port: 7946, Meta: meta}
-}
-
 // A member that is wrongly found dead misses nothing: earlier and later messages are sent until it acknowledges
 // them, and its own are accepted. A node that has left, has started another run, or stays dead, is sent
 // nothing.
 func TestFoundDead(t *testing.T) {
-	const me = 1
 	for _, test := range []struct {
 		name string
 		then func(g *Gossip) // called after n2, which is run 2, was found dead
 		want []string        // messages and receivers within two seconds
 	}{
-		{"comes back", func(g *Gossip) { time.Sleep(linger / 2); g.joined(memberAt("n2", 2)) }, []string{"2 after", "2 before", "2 meanwhile"}},
+		{"comes back", func(g *Gossip) { time.Sleep(linger / 2); g.joined(nodeAt(2)) }, []string{"2 after", "2 before", "2 meanwhile"}},
 		{"is not heard of", func(*Gossip) {}, []string{"2 after", "2 before", "2 meanwhile"}},
 		{"stays dead", func(*Gossip) { time.Sleep(linger) }, nil},
-		{"comes back and leaves", func(g *Gossip) { g.joined(memberAt("n2", 2)); g.leftAs(2, memberlist.StateLeft) }, nil},
+		{"comes back and leaves", func(g *Gossip) { g.joined(nodeAt(2)); g.leaves(2, memberlist.StateLeft) }, nil},
 		{"begins another run", func(g *Gossip) { g.joined(memberAt("n2", 3)) }, []string{"3 after"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				received := 0
-				g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]time.Time{}}
-				g.o.Changed, g.o.Joined, g.o.NameConflict, g.o.Logger = func() {}, func(string, error) {}, func(string) {}, slog.New(slog.DiscardHandler)
-				g.o.Receive = func(string, []byte, time.Duration) { received++ }
-				g.metrics = newMetrics(nil, g)
-				g.joined(memberAt("n2", 2))
+				g := newGossip(t, func(o *Options) { o.Receive = func(string, []byte, time.Duration) { received++ } })
+				g.joined(nodeAt(2))
 				g.Send([]byte("before"))
 				g.due(time.Now(), nil) // lost
-				g.leftAs(2, memberlist.StateDead)
+				g.leaves(2, memberlist.StateDead)
 				if got := len(g.Members()); got > 0 {
 					t.Errorf("%d members, want none", got)
 				}
@@ -85,28 +72,26 @@ func TestFoundDead(t *testing.T) {
 // After a partition, a node with the same run sends and receives as before: messages that were received before
 // the partition are not received again.
 func TestReplayAfterAPartition(t *testing.T) {
-	const me = 1
 	for _, state := range []memberlist.NodeStateType{memberlist.StateDead, memberlist.StateLeft} {
 		bubble.Test(t, func(t *testing.T) {
 			var received []string
-			g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]time.Time{}}
-			g.o.Changed, g.o.Joined, g.o.NameConflict, g.o.Logger = func() {}, func(string, error) {}, func(string) {}, slog.New(slog.DiscardHandler)
-			g.o.Receive = func(_ string, message []byte, _ time.Duration) { received = append(received, string(message)) }
-			g.o.ReceiveStatus = func(_ string, status []byte) { received = append(received, string(status)) }
-			g.metrics = newMetrics(nil, g)
+			g := newGossip(t, func(o *Options) {
+				o.Receive = func(_ string, message []byte, _ time.Duration) { received = append(received, string(message)) }
+				o.ReceiveStatus = func(_ string, status []byte) { received = append(received, string(status)) }
+			})
 			packet := func(kind byte, number uint64, body []byte) []byte {
 				return append(header{kind, 2, me, number, time.Now().UnixMicro()}.packet(), body...)
 			}
 			old := packet(kindMessages, 1, pack([][]byte{[]byte("old")}, time.Now())[0].bytes)
 			status := packet(kindStatus, 2, append(new(clock).appendTimes(nil, time.Now()), "status"...))
-			g.joined(memberAt("n2", 2))
+			g.joined(nodeAt(2))
 			g.receive(old)
 			g.receive(status)
-			g.leftAs(2, state)
+			g.leaves(2, state)
 			time.Sleep(linger)
 			g.due(time.Now(), nil) // the link has ended
 			g.receive(old)
-			g.joined(memberAt("n2", 2))
+			g.joined(nodeAt(2))
 			g.receive(old)
 			g.receive(status)
 			g.receive(packet(kindMessages, 3, pack([][]byte{[]byte("new")}, time.Now())[0].bytes))
@@ -115,11 +100,4 @@ func TestReplayAfterAPartition(t *testing.T) {
 			}
 		})
 	}
-}
-
-// leftAs records the state of a run of n2.
-func (g *Gossip) leftAs(run uint64, state memberlist.NodeStateType) {
-	n := memberAt("n2", run)
-	n.State = state
-	g.left(n)
 }

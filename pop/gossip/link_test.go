@@ -82,8 +82,8 @@ func TestLinkOverLoss(t *testing.T) {
 
 // A member is sent new packets only when earlier ones have left: otherwise repairs would add to an overload.
 func TestSendToWaits(t *testing.T) {
-	g := &Gossip{wake: make(chan struct{}, 1), reached: map[uint64]*link{2: {run: 2, name: "n2", node: new(memberlist.Node)}}}
-	g.metrics = newMetrics(nil, g)
+	g := newGossip(t, nil)
+	g.meet(2)
 	now := time.Now()
 	for _, test := range []struct {
 		name    string
@@ -177,10 +177,9 @@ func TestLinkBounds(t *testing.T) {
 // Acknowledged messages are not sent again, and make room for those that wait.
 func TestAcknowledged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		const me, peer = 1, 2
-		l := &link{run: peer, name: "n2", node: new(memberlist.Node)}
-		g := &Gossip{run: me, wake: make(chan struct{}, 1), links: map[uint64]*link{peer: l}, reached: map[uint64]*link{peer: l}}
-		g.metrics, g.o.Receive = newMetrics(nil, g), func(string, []byte, time.Duration) {}
+		const peer = 2
+		g := newGossip(t, nil)
+		g.meet(peer)
 		for i := range inFlight + 1 {
 			if !g.SendTo("n2", bytes.Repeat([]byte{byte(i)}, MaxMessage)) {
 				t.Fatalf("message %d is not taken", i)

@@ -15,7 +15,10 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// newGossip returns the gossip of a node that is not started.
+// me is the run of the node of newGossip.
+const me = 1
+
+// newGossip returns the gossip of n1, which is not started.
 func newGossip(t *testing.T, set func(*Options)) *Gossip {
 	t.Helper()
 	o := Options{Name: "n1", Listen: "127.0.0.1:0", Receive: func(string, []byte, time.Duration) {}, Logger: slog.New(slog.DiscardHandler)}
@@ -26,14 +29,24 @@ func newGossip(t *testing.T, set func(*Options)) *Gossip {
 	if err != nil {
 		t.Fatal(err)
 	}
+	g.run = me
 	return g
 }
 
-// nodeAt returns memberlist's node whose run is the last bytes of its address.
-func nodeAt(run uint32) *memberlist.Node {
+// memberAt returns memberlist's node for a run, which is the end of its address.
+func memberAt(name string, run uint32) *memberlist.Node {
 	ip := binary.BigEndian.AppendUint32(nil, 10<<24|run)
 	meta := binary.BigEndian.AppendUint64([]byte{metaVersion}, uint64(run))
-	return &memberlist.Node{Name: fmt.Sprintf("n%d@%x", run, run), Addr: net.IP(ip), Port: 7946, Meta: meta}
+	return &memberlist.Node{Name: fmt.Sprintf("%s@%x", name, run), Addr: net.IP(ip), Port: 7946, Meta: meta}
+}
+
+// nodeAt returns memberlist's node that is called like its run: n7.
+func nodeAt(run uint32) *memberlist.Node { return memberAt(fmt.Sprint("n", run), run) }
+
+// meet makes the node of a run a member, and returns the link to it.
+func (g *Gossip) meet(run uint32) *link {
+	g.joined(nodeAt(run))
+	return g.links[uint64(run)]
 }
 
 func (g *Gossip) leaves(run uint32, state memberlist.NodeStateType) {
