@@ -21,7 +21,9 @@ func TestWindow(t *testing.T) {
 		var w window
 		seen := map[uint64]bool{}
 		var highest uint64
-		for _, n := range rapid.SliceOfN(rapid.Uint64Range(0, 3*windowSize), 1, 200).Draw(t, "numbers") {
+		near := rapid.Int64Range(-9, 9) // of 0, the highest, and one and two windows from it
+		for _, step := range rapid.SliceOfN(rapid.Int64Range(-1, 2), 100, 300).Draw(t, "windows") {
+			n := uint64(max(0, int64(highest)+step*windowSize+near.Draw(t, "number")))
 			want := fresh
 			switch {
 			case n == 0 || n+windowSize <= highest:

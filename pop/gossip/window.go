@@ -24,22 +24,14 @@ func (w *window) take(number uint64) arrival {
 	if number == 0 || number+windowSize <= w.highest {
 		return outdated
 	}
-	if number > w.highest {
-		if number-w.highest >= windowSize {
-			w.seen = [windowSize / 64]uint64{}
-		} else {
-			for n := w.highest + 1; n < number; n++ {
-				w.seen[n/64%uint64(len(w.seen))] &^= 1 << (n % 64)
-			}
-		}
-		w.highest = number
-		w.seen[number/64%uint64(len(w.seen))] |= 1 << (number % 64)
-		return fresh
+	for n := max(w.highest, number-min(number, windowSize)) + 1; n < number; n++ {
+		w.seen[n/64%uint64(len(w.seen))] &^= 1 << (n % 64) // of a number that is now too old
 	}
 	word, bit := &w.seen[number/64%uint64(len(w.seen))], uint64(1)<<(number%64)
-	if *word&bit != 0 {
+	if number <= w.highest && *word&bit != 0 {
 		return repeated
 	}
+	w.highest = max(w.highest, number)
 	*word |= bit
 	return fresh
 }
