@@ -18,10 +18,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/admin"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // An operator asks the nodes of a PoP through their APIs, and checks each answer against the OpenAPI
@@ -35,14 +33,10 @@ type operator struct {
 func startOperator(t *testing.T, rules string) *operator {
 	t.Helper()
 	t.Setenv("RUNTIME_DIRECTORY", t.TempDir())
-	set, err := rule.Parse("rules.yaml", []byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
 	site := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(site.Close)
 	local, err := pop.StartLocal(pop.LocalOptions{Node: pop.Options{
-		Rules: set, Origin: site.URL, LogClients: true, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		Rules: parse(t, rules), Origin: site.URL, LogClients: true, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		Version: "v1.2.3 go1.0 any/any", Logger: slog.New(slog.DiscardHandler),
 	}})
 	if err != nil {
@@ -121,24 +115,18 @@ func (o *operator) status(node int, client string) int {
 	return resp.StatusCode
 }
 
-// eventually waits until ok reports true.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	harness.Until(t, what, patience, 5*time.Millisecond, ok)
-}
-
 // everywhere waits until all nodes answer a client with a status.
 func (o *operator) everywhere(client string, want int) {
 	o.t.Helper()
 	for i := range o.nodes {
-		eventually(o.t, fmt.Sprintf("node %d answers %s with %d", i+1, client, want), func() bool { return o.status(i, client) == want })
+		await(o.t, fmt.Sprintf("node %d answers %s with %d", i+1, client, want), func() bool { return o.status(i, client) == want })
 	}
 }
 
 // known waits until a node knows a mitigation.
 func (o *operator) known(node int, key string) {
 	o.t.Helper()
-	eventually(o.t, fmt.Sprintf("node %d knows mitigation %s", node+1, key), func() bool {
+	await(o.t, fmt.Sprintf("node %d knows mitigation %s", node+1, key), func() bool {
 		status, _ := o.send(node, "GET", "/api/v1/mitigations/"+key, nil)
 		return status == 200
 	})
@@ -152,9 +140,9 @@ func TestComplaint(t *testing.T) {
   - {id: api, match: {paths: [/api]}, characteristics: [ip, "header:x-api-key"], limits: [{threshold: 20, period: 1m}]}
 `)
 	const customer, other = "203.0.113.7", "203.0.113.9"
-	eventually(t, "the customer is refused", func() bool { return o.status(0, customer) == 429 })
+	await(t, "the customer is refused", func() bool { return o.status(0, customer) == 429 })
 	var e admin.Explanation
-	eventually(t, "the last node knows why", func() bool {
+	await(t, "the last node knows why", func() bool {
 		o.ask(2, "GET /api/v1/explain", url.Values{"ip": {customer}}, 200, &e)
 		return e.Keys[0].Mitigation != nil && e.Keys[0].Mitigation.Node == "node-1" // names of nodes are known soon
 	})
@@ -184,7 +172,7 @@ func TestComplaint(t *testing.T) {
 	o.ask(2, "POST /api/v1/mitigations", by, 400, nil) // shorter than the existing one
 	for values, want := range map[string]int{"": 2, "rule=login&state=active": 1, "state=lifted": 1, "rule=api": 0, "client=203.0.113.9": 1, "client=203.0.113.8/31": 1, "client=203.0.113.0/24": 2, "node=node-2&state=active": 1, "node=node-1&state=active": 0, "key=" + m.Key[:7]: 1} {
 		q, _ := url.ParseQuery(values)
-		eventually(t, fmt.Sprintf("%d mitigations are found with %q", want, values), func() bool { // names of nodes are known soon
+		await(t, fmt.Sprintf("%d mitigations are found with %q", want, values), func() bool { // names of nodes are known soon
 			var page admin.Mitigations
 			o.ask(0, "GET /api/v1/mitigations", q, 200, &page)
 			return page.Total == want && len(page.Mitigations) == want
@@ -204,7 +192,7 @@ func TestComplaint(t *testing.T) {
 func TestStates(t *testing.T) {
 	o := startOperator(t, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 100000, period: 1m}]}]")
 	var nodes admin.Nodes
-	eventually(t, "all nodes are known", func() bool {
+	await(t, "all nodes are known", func() bool {
 		o.ask(0, "GET /api/v1/nodes", nil, 200, &nodes)
 		return len(nodes.Nodes) == 3 && !slices.ContainsFunc(nodes.Nodes, func(n admin.Node) bool { return n.Version == "" })
 	})
@@ -214,7 +202,7 @@ func TestStates(t *testing.T) {
 		}
 	}
 	var shards admin.Shards
-	eventually(t, "all shards are up", func() bool {
+	await(t, "all shards are up", func() bool {
 		o.ask(1, "GET /api/v1/shards", nil, 200, &shards)
 		return !slices.ContainsFunc(shards.Shards, func(s admin.Shard) bool { return s.Down || s.Breaker != "closed" })
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // echo is an origin that echoes messages after an upgrade.
@@ -151,64 +152,59 @@ func TestFilesAreLoadedOnce(t *testing.T) {
 	}
 }
 
-// Files that rules refer to are watched like the rules, even if they are missing.
-func TestNetworkFilesAreWatched(t *testing.T) {
-	const rules = "rules:\n  - {id: a, match: {networks: [x]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\nnetworks: {x: {file: "
-	bubble.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		write := func(name, text string) {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Error(err)
-			}
-			time.Sleep(10 * time.Second)
-		}
-		write("a.txt", "192.0.2.0/24\n")
-		write("rules.yaml", rules+"a.txt}}\n")
-		p := startPiped(t, echo, func(o *pop.Options) { o.RuleFiles = []string{filepath.Join(dir, "rules.yaml")} })
-		first := func() string { return p.Rules().NetworkSets()[0].Prefixes[0].String() }
-		for _, step := range []struct{ file, text, want string }{
-			{"a.txt", "198.51.100.0/24\n", "198.51.100.0/24"},
-			{"a.txt", "198.51.100.0/33\n", "198.51.100.0/24"},
-			{"rules.yaml", rules + "b.txt}}\n", "198.51.100.0/24"}, // b.txt is missing
+// Files that rules refer to, such as networks and overrides, are watched like the rules, even if they are
+// missing. An error in them changes nothing.
+func TestReferencedFilesAreWatched(t *testing.T) {
+	const networks = "rules:\n  - {id: a, match: {networks: [x]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\nnetworks: {x: {file: "
+	const overrides = "rules: [{id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}], overrides: first}]"
+	network := func(s *rule.Set) string { return s.NetworkSets()[0].Prefixes[0].String() }
+	plans := func(s *rule.Set) string {
+		plans, keys, exempt := s.Overridden(s.Rule("a"))
+		return fmt.Sprintf("%v, %d keys, %d exempt", plans[0].Limits[0], keys, exempt)
+	}
+	type step struct{ file, text, want string }
+	for _, tt := range []struct {
+		name         string
+		read         func(*rule.Set) string
+		first, rules string // contents of the file that the rules refer to first, and of the rules
+		steps        []step
+		loads        int
+		err          string // in the log
+	}{
+		{"networks", network, "192.0.2.0/24\n", networks + "first}}\n", []step{
+			{"first", "198.51.100.0/24\n", "198.51.100.0/24"},
+			{"first", "198.51.100.0/33\n", "198.51.100.0/24"},
+			{"rules.yaml", networks + "b.txt}}\n", "198.51.100.0/24"}, // b.txt is missing
 			{"b.txt", "203.0.113.0/24\n", "203.0.113.0/24"},
 			{"b.txt", "203.0.113.128/25\n", "203.0.113.128/25"},
-		} {
-			if write(step.file, step.text); first() != step.want {
-				t.Errorf("%s written as %q: network is %s, want %s", step.file, step.text, first(), step.want)
+		}, 3, "first:1:1: "},
+		{"overrides", plans, "ip,1m\n192.0.2.1,7\n", overrides, []step{
+			{"first", "ip,1m\n192.0.2.1,8\n192.0.2.2,exempt\n", "8 in 1m, 2 keys, 1 exempt"},
+			{"first", "ip,1m\n192.0.2.1,0\n", "8 in 1m, 2 keys, 1 exempt"},
+			{"first", "ip,1m\n192.0.2.1,9\n", "9 in 1m, 1 keys, 0 exempt"},
+		}, 2, "first:2:11: a threshold cannot be"},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			dir := t.TempDir()
+			write := func(name, text string) {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(10 * time.Second)
 			}
-		}
-		if n := strings.Count(p.log.take(), "rules loaded"); n != 3 {
-			t.Errorf("rules were loaded %d times, want 3", n)
-		}
-	})
-}
-
-// A file with overrides is watched like the rules, and an error in it changes nothing.
-func TestOverridesAreWatched(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		write := func(name, text string) {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Error(err)
+			write("first", tt.first)
+			write("rules.yaml", tt.rules)
+			p := startPiped(t, echo, func(o *pop.Options) { o.RuleFiles = []string{filepath.Join(dir, "rules.yaml")} })
+			for _, step := range tt.steps {
+				write(step.file, step.text)
+				if got := tt.read(p.Rules()); got != step.want {
+					t.Errorf("%s: %s written as %q: %s, want %s", tt.name, step.file, step.text, got, step.want)
+				}
 			}
-			time.Sleep(10 * time.Second)
-		}
-		write("plans.csv", "ip,1m\n192.0.2.1,7\n")
-		write("rules.yaml", "rules: [{id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}], overrides: plans.csv}]")
-		p := startPiped(t, echo, func(o *pop.Options) { o.RuleFiles = []string{filepath.Join(dir, "rules.yaml")} })
-		for _, step := range []struct{ text, want string }{
-			{"ip,1m\n192.0.2.1,8\n192.0.2.2,exempt\n", "8 in 1m, 2 keys, 1 exempt"},
-			{"ip,1m\n192.0.2.1,0\n", "8 in 1m, 2 keys, 1 exempt"},
-			{"ip,1m\n192.0.2.1,9\n", "9 in 1m, 1 keys, 0 exempt"},
-		} {
-			write("plans.csv", step.text)
-			plans, keys, exempt := p.Rules().Overridden(p.Rules().Rule("a"))
-			if got := fmt.Sprintf("%v, %d keys, %d exempt", plans[0].Limits[0], keys, exempt); got != step.want {
-				t.Errorf("after %q: %s, want %s", step.text, got, step.want)
+			log := p.log.take()
+			if n := strings.Count(log, "rules loaded"); n != tt.loads || !strings.Contains(log, tt.err) {
+				t.Errorf("%s: rules were loaded %d times, want %d, and the error %s:\n%s", tt.name, n, tt.loads, tt.err, log)
 			}
-		}
-		if log := p.log.take(); !strings.Contains(log, "plans.csv:2:11: a threshold cannot be") {
-			t.Errorf("log: %s", log)
-		}
-	})
+		})
+	}
 }

@@ -39,7 +39,8 @@ func TestNotJoined(t *testing.T) {
 	}
 }
 
-// Clients that repeatedly cause and end a problem do not fill the log.
+// Clients that repeatedly cause and end a problem do not fill the log. A problem that returns at once and then
+// persists is logged.
 func TestNoticesComeAndGo(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Now()
@@ -57,15 +58,6 @@ func TestNoticesComeAndGo(t *testing.T) {
 			t.Errorf("%d lines with %s in 100 s, want 2", got, line)
 		}
 	}
-}
-
-// A problem that returns at once is not logged, but it is logged if it persists.
-func TestNoticeStays(t *testing.T) {
-	var log bytes.Buffer
-	now := time.Now()
-	n := newNotices(slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now }, prometheus.NewRegistry())
-	n.note(problemJoin, "wrong")
-	n.note(problemJoin, "")
 	for range 200 {
 		n.note(problemJoin, "wrong again")
 		now = now.Add(time.Second)

@@ -240,86 +240,64 @@ func TestSilentNodesStillCount(t *testing.T) {
 	})
 }
 
-// Nodes with the same shards in different order agree. They differ if one has another shard.
-func TestShardsInAnyOrder(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		withShards := func(shards ...string) *pop.Node {
-			return newNode(t, "rules: []", func(o *pop.Options) {
-				o.Name, o.Shards, o.Peers = strings.Join(shards, ","), shards, quiet{}
+// Nodes with other shards or client prefixes split counts, and report it. The order of the shards, drains and
+// spelled out defaults do not matter.
+func TestNodesThatDiffer(t *testing.T) {
+	shards := func(all ...string) func(*pop.Options) {
+		return func(o *pop.Options) { o.Shards = all }
+	}
+	prefixes := func(ipv4, ipv6 int) func(*pop.Options) {
+		return func(o *pop.Options) { o.Client = rule.ClientPrefix{IPv4: ipv4, IPv6: ipv6} }
+	}
+	for _, tt := range []struct {
+		name    string
+		set     func(*pop.Options)
+		drained bool
+		want    string // what differs
+	}{
+		{"nothing", func(*pop.Options) {}, false, ""},
+		{"the order of the shards", shards("s3:1", "s1:1", "s2:1"), false, ""},
+		{"another shard", shards("s3:1", "s2:1", "s4:1"), false, "shards"},
+		{"fewer shards", shards("s1:1", "s2:1"), false, "shards"},
+		{"defaults of prefixes", prefixes(32, 64), false, ""},
+		{"IPv4 prefixes", prefixes(24, 0), false, "client_prefixes"},
+		{"IPv6 prefixes", prefixes(0, 56), false, "client_prefixes"},
+		{"prefixes, and a drain", prefixes(0, 56), true, "client_prefixes"},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			var log strings.Builder
+			base := func(o *pop.Options) {
+				o.Shards, o.Peers, o.Logger = []string{"s1:1", "s2:1", "s3:1"}, quiet{}, slog.New(slog.NewTextHandler(&log, nil))
+			}
+			n := newNode(t, "rules: []", base)
+			other := newNode(t, "rules: []", func(o *pop.Options) {
+				base(o)
+				tt.set(o)
 			})
-		}
-		n := withShards("s1:1", "s2:1", "s3:1")
-		for _, tt := range []struct {
-			shards []string
-			want   float64 // number of differing nodes
-		}{
-			{[]string{"s1:1", "s2:1", "s3:1"}, 0},
-			{[]string{"s3:1", "s1:1", "s2:1"}, 0},
-			{[]string{"s3:1", "s2:1", "s4:1"}, 1},
-			{[]string{"s1:1", "s2:1"}, 1},
-		} {
-			other := withShards(tt.shards...)
-			for range 32 {
-				n.ReceiveStatus(other.Name(), other.Status())
-				time.Sleep(time.Second)
-			}
-			if got, err := sum(n.Gatherer(), "edge_nodes_differing/shards"); got != tt.want || err != nil {
-				t.Errorf("with %v: %v nodes differ, %v; want %v", tt.shards, got, err, tt.want)
-			}
-			time.Sleep(time.Minute) // it is forgotten
-		}
-	})
-}
-
-// Nodes with different client prefixes split counts, and report it.
-func TestClientPrefixesDiffer(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		var log strings.Builder
-		withPrefixes := func(p rule.ClientPrefix) *pop.Node {
-			return newNode(t, "rules: []", func(o *pop.Options) {
-				ofTwo(o)
-				o.Name, o.Client, o.Logger = fmt.Sprintf("%d-%d", p.IPv4, p.IPv6), p, slog.New(slog.NewTextHandler(&log, nil))
-			})
-		}
-		n := withPrefixes(rule.ClientPrefix{})
-		differing := func() float64 {
-			t.Helper()
-			got, err := sum(n.Gatherer(), "edge_nodes_differing")
-			if prefixes, otherErr := sum(n.Gatherer(), "edge_nodes_differing/client_prefixes"); err != nil || otherErr != nil || prefixes != got {
-				t.Errorf("%v nodes differ, %v in their prefixes, %v, %v", got, prefixes, err, otherErr)
-			}
-			return got
-		}
-		for _, tt := range []struct {
-			client  rule.ClientPrefix
-			drained bool
-			want    float64
-		}{
-			{rule.ClientPrefix{}, false, 0},
-			{rule.ClientPrefix{IPv4: 32, IPv6: 64}, false, 0},
-			{rule.ClientPrefix{IPv4: 24}, false, 1},
-			{rule.ClientPrefix{IPv6: 56}, false, 1},
-			{rule.ClientPrefix{IPv6: 56}, true, 1},
-		} {
-			other := withPrefixes(tt.client)
 			if tt.drained {
 				if err := other.Drain("s2:1", true); err != nil {
 					t.Fatal(err)
 				}
 			}
 			for range 32 {
-				n.ReceiveStatus(other.Name(), other.Status())
+				n.ReceiveStatus("n2", other.Status())
 				time.Sleep(time.Second)
 			}
-			if got := differing(); got != tt.want {
-				t.Errorf("%+v: %v nodes differ, want %v", tt, got, tt.want)
+			for _, in := range []string{"secret", "shards", "rules", "client_prefixes"} {
+				want := 0.0
+				if in == tt.want {
+					want = 1
+				}
+				if got, err := sum(n.Gatherer(), "edge_nodes_differing/"+in); got != want || err != nil {
+					t.Errorf("%s: %v nodes differ in their %s, %v; want %v", tt.name, got, in, err, want)
+				}
 			}
-			time.Sleep(time.Minute) // it is forgotten
-		}
-		if want := `msg="nodes differ, so counts are split; configure all nodes alike" in=client_prefixes from=24-0`; !strings.Contains(log.String(), want) {
-			t.Errorf("the log has no %s:\n%s", want, &log)
-		}
-	})
+			line := `msg="nodes differ, so counts are split; configure all nodes alike" in=` + tt.want + " from=n2"
+			if strings.Contains(log.String(), line) != (tt.want != "") {
+				t.Errorf("%s: the log is\n%s", tt.name, &log)
+			}
+		})
+	}
 }
 
 // Nodes with more mitigations than they have room for do not pass them around forever.

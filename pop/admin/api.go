@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -141,9 +142,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !valid || by == "" && !a.o.Open && !page {
-		a.denied.Log(a.o.Logger, slog.LevelWarn, time.Now(), "admin request without a valid token", "from", r.RemoteAddr, "method", r.Method)
-		h.Set("WWW-Authenticate", "Bearer")
-		a.refuse(w, "token", http.StatusUnauthorized, "a valid token is needed: Authorization: Bearer TOKEN")
+		a.deny(w, r)
 		return
 	}
 	stream, profile := r.URL.Path == eventsPath && a.o.Events != nil, strings.HasPrefix(r.URL.Path, "/debug/pprof/") && a.o.PProf
@@ -196,14 +195,10 @@ func (a *API) pace(r *http.Request) bool {
 	if wait <= 0 {
 		return true
 	}
-	timer := time.NewTimer(min(wait, busyPause))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return soon
-	case <-r.Context().Done():
-		return false
-	}
+	ctx, cancel := context.WithTimeout(r.Context(), min(wait, busyPause))
+	defer cancel()
+	<-ctx.Done()
+	return soon && r.Context().Err() == nil
 }
 
 // take takes a slot, waiting for at most pause, and reports whether it got one.
@@ -213,18 +208,14 @@ func take(r *http.Request, slots chan struct{}, pause time.Duration) bool {
 		return true
 	default:
 	}
-	if pause == 0 {
-		return false
-	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(r.Context(), pause)
+	defer cancel()
 	select {
 	case slots <- struct{}{}:
 		return true
-	case <-timer.C:
-	case <-r.Context().Done():
+	case <-ctx.Done():
+		return false
 	}
-	return false
 }
 
 // isHost reports whether a request may use host.
@@ -278,6 +269,13 @@ func (a *API) caller(r *http.Request) (name string, valid bool) {
 	return name, name != "" && len(given) == 1 && strings.EqualFold(scheme, "Bearer")
 }
 
+// deny refuses a request without a valid token.
+func (a *API) deny(w http.ResponseWriter, r *http.Request) {
+	a.denied.Log(a.o.Logger, slog.LevelWarn, time.Now(), "admin request without a valid token", "from", r.RemoteAddr, "method", r.Method)
+	w.Header().Set("WWW-Authenticate", "Bearer")
+	a.refuse(w, "token", http.StatusUnauthorized, "a valid token is needed: Authorization: Bearer TOKEN")
+}
+
 func (a *API) refuse(w http.ResponseWriter, cause string, status int, text string) {
 	a.refused.WithLabelValues(cause).Inc()
 	answer(w, status, failure{text})
@@ -309,9 +307,7 @@ func (a *API) operate(w http.ResponseWriter, r *http.Request, by string) {
 		answer(w, http.StatusMethodNotAllowed, failure{"only " + strings.Join(methods, ", ")})
 		return
 	case of.change && by == "":
-		a.denied.Log(a.o.Logger, slog.LevelWarn, time.Now(), "admin request without a valid token", "from", r.RemoteAddr, "method", r.Method)
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		a.refuse(w, "token", http.StatusUnauthorized, "a valid token is needed: Authorization: Bearer TOKEN")
+		a.deny(w, r)
 		return
 	}
 	values, err := read(w, r)

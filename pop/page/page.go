@@ -4,7 +4,7 @@
 package page
 
 import (
-	"cmp"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -118,11 +118,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-cache") // ask whether it has changed
 	h.Set("ETag", f.tag)
-	if cmp.Or(r.Header.Get("If-None-Match"), "none") == f.tag {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
-	_, _ = w.Write(f.text) // an error means that the client is gone
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.text))
 }
 
 // Run samples the metrics until ctx is done. Then the streams end.
