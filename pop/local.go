@@ -1,6 +1,7 @@
 package pop
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -51,9 +52,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 	if o.Nodes < 0 {
 		return nil, fmt.Errorf("pop: %d nodes: a PoP needs at least one", o.Nodes)
 	}
-	if o.Nodes == 0 {
-		o.Nodes = 3
-	}
+	o.Nodes = cmp.Or(o.Nodes, 3)
 	if o.Addrs == nil {
 		const free = "127.0.0.1:0"
 		o.Addrs = func(int) (string, string, string) { return free, free, free }
@@ -61,6 +60,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 	if o.Node.Secret == "" && o.Node.SecretFile == "" {
 		o.Node.Secret = rand.Text()
 	}
+	o.Node.Logger = cmp.Or(o.Node.Logger, slog.Default())
 	l = new(Local)
 	defer func() {
 		if err != nil {
@@ -78,7 +78,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		node := o.Node
 		node.Name = fmt.Sprintf("node-%d", i+1)
 		node.Listen, node.MetricsListen, node.AdminListen = o.Addrs(i)
-		node.Logger = loggerOf(o.Node).With("node", node.Name)
+		node.Logger = o.Node.Logger.With("node", node.Name)
 		node.Peers, node.together = localPeers{local, node.Name}, true
 		if node.DecisionLog != "" {
 			node.DecisionLog += "." + node.Name
@@ -106,7 +106,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 	ctx, l.quiet = context.WithCancel(context.Background())
 	l.talk.Go(func() { every(ctx, voteInterval, local.tell) })
 	if l.ln != nil {
-		return l, l.startSpreader(loggerOf(o.Node))
+		return l, l.startSpreader(o.Node.Logger)
 	}
 	return l, nil
 }

@@ -1,6 +1,7 @@
 package pop
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -211,7 +212,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Now = time.Now
 	}
 	o.MaxNodes = max(o.MaxNodes, counter.MinNodes)
-	o.Logger = loggerOf(o)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return o, nil
 }
 
@@ -279,12 +280,4 @@ func (o Options) server(handler http.Handler, protocols http.Protocols, base con
 		BaseContext: func(net.Listener) context.Context { return base },
 		ErrorLog:    slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
-}
-
-// loggerOf returns the logger of o, or one that discards.
-func loggerOf(o Options) *slog.Logger {
-	if o.Logger == nil {
-		return slog.Default()
-	}
-	return o.Logger
 }

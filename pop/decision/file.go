@@ -34,17 +34,16 @@ type file struct {
 	o       *Options
 	missing atomic.Int64 // lines that the log does not have, and has not told of yet
 
-	out      *os.File // nil while it cannot be opened
-	size     int64
-	reason   string // that the file begins with
-	buffer   []byte
-	lines    int // about requests, in the buffer
-	refs     map[*rule.Rule]int
-	lastRef  int
-	ahead    time.Duration // as last logged
-	looked   time.Time     // when it was last looked for the file, or for the clock
-	failing  bool
-	complete bool // ends with a whole line
+	out     *os.File // nil while it cannot be opened
+	size    int64
+	reason  string // that the file begins with
+	buffer  []byte
+	lines   int // about requests, in the buffer
+	refs    map[*rule.Rule]int
+	lastRef int
+	ahead   time.Duration // as last logged
+	looked  time.Time     // when it was last looked for the file, or for the clock
+	failing bool
 }
 
 // open opens the file and writes a line about the node.
@@ -68,9 +67,9 @@ func (f *file) open(now time.Time) error {
 		return err
 	}
 	f.out, f.size, f.looked = out, info.Size(), now
-	f.ended()
-	if f.reason == "" {
-		f.reason = ReasonStart
+	last := make([]byte, 1)
+	if _, err := out.ReadAt(last, f.size-1); f.size > 0 && (err != nil || last[0] != '\n') {
+		f.buffer = append(f.buffer, '\n') // a node was killed while it wrote a line
 	}
 	f.begin(now)
 	return nil
@@ -83,15 +82,7 @@ func isForeign(f *os.File) bool {
 	return n > 0 && string(begin[:n]) != lineBegin[:n] || n == 0 && err != io.EOF
 }
 
-// ended checks whether the file ends with a complete line, because a node may have been killed.
-func (f *file) ended() {
-	last := make([]byte, 1)
-	_, err := f.out.ReadAt(last, f.size-1)
-	f.complete = f.size == 0 || err == nil && last[0] == '\n'
-}
-
-// begin begins a file, or the lines of a node in it. Lines already in the buffer refer to rules of the
-// previous file.
+// begin begins a file, or the lines of a node in it.
 func (f *file) begin(now time.Time) {
 	f.refs, f.lastRef = map[*rule.Rule]int{}, 0
 	f.ahead = f.o.Ahead()
@@ -161,16 +152,12 @@ func (f *file) writeOut() error {
 	if f.out == nil {
 		return os.ErrNotExist // fail has logged why
 	}
-	if !f.complete {
-		f.buffer = append([]byte("\n"), f.buffer...)
-	}
 	n, err := f.out.Write(f.buffer)
 	f.size += int64(n)
 	if err != nil {
 		f.close() // the next file describes the rules again
 		return err
 	}
-	f.complete = true
 	if f.failing {
 		f.failing = false
 		f.o.Logger.Info("the decision log is written again", "file", f.o.File)

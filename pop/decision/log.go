@@ -96,7 +96,7 @@ func New(o Options) (*Log, error) {
 	if o.Share < 1 {
 		l.below = uint64(o.Share * (1 << 63) * 2)
 	}
-	l.file = file{o: &l.o}
+	l.file = file{o: &l.o, reason: ReasonStart}
 	f := promauto.With(o.Registerer)
 	l.metrics.written = f.NewCounter(prometheus.CounterOpts{
 		Name: "edge_decision_log_lines_total", Help: "Lines about requests that were written to the decision log.",

@@ -4,6 +4,7 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -47,9 +48,7 @@ func New(o Options) (*Service, error) {
 	if o.Node == nil {
 		return nil, errors.New("envoy: Node is required")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	s := &Service{o: o, metrics: newMetrics(o.Node.Registerer()), logs: map[string]*lograte.Limiter{}}
 	for _, cause := range causes {
 		s.logs[cause] = &lograte.Limiter{Every: time.Minute}

@@ -100,9 +100,7 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("gossip: %q is not HOST:PORT", addr)
 		}
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Changed == nil {
 		o.Changed = func() {}
 	}
