@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -26,17 +24,9 @@ func TestRecentDecisions(t *testing.T) {
 			o.AdminListen, o.DecisionLog, o.DecisionLogShare = "127.0.0.1:0", file, 1
 		})
 		ask := func(query string) (found admin.Decisions, text string) {
-			resp, err := http.Get("http://" + n.Addr("admin").String() + "/api/v1/decisions" + query)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			body, err := io.ReadAll(resp.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = json.Unmarshal(body, &found)
-			return found, string(body)
+			text = page(t, n, "admin", "/api/v1/decisions"+query)
+			_ = json.Unmarshal([]byte(text), &found)
+			return found, text
 		}
 		refused := 0
 		for deadline := time.Now().Add(2 * time.Minute); refused < 2 && time.Now().Before(deadline); {

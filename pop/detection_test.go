@@ -29,8 +29,7 @@ func TestDetection(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				s := &scenario{t: t, shards: map[string]*fakeShard{}}
-				s.network = &network{part: map[string]int{}, ahead: map[string]time.Duration{}, fail: func(err error) { t.Error(err) }}
+				s := &scenario{t: t, shards: map[string]*fakeShard{}, network: newNetwork(t)}
 				defer time.Sleep(2 * test.slow) // until shards notice that their connections are closed
 				defer s.stop()
 				if _, err := s.pop(&datadriven.TestData{Cmd: "pop", Input: rules}); err != nil {

@@ -73,6 +73,21 @@ func startNode(t testing.TB, rules string, set func(*pop.Options)) *pop.Node {
 	return n
 }
 
+// page returns a page of a listener of n, "metrics" or "admin".
+func page(t testing.TB, n *pop.Node, listener, path string) string {
+	t.Helper()
+	resp, err := http.Get("http://" + n.Addr(listener).String() + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
 // engine serves the nodes' clients.
 var engine pop.Engine
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
@@ -20,6 +21,10 @@ type network struct {
 	sent  int                      // messages
 	ahead map[string]time.Duration // how far each node's clock is ahead; constant
 	fail  func(error)
+}
+
+func newNetwork(t *testing.T) *network {
+	return &network{part: map[string]int{}, ahead: map[string]time.Duration{}, fail: func(err error) { t.Error(err) }}
 }
 
 // A way connects a node to the others.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
@@ -43,27 +42,15 @@ func TestSurroundings(t *testing.T) {
 				o.TrustedProxies, o.ProxyProtocol, o.MetricsListen = tt.trusted, tt.expected, "127.0.0.1:0"
 				o.Logger = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))
 			})
-			page := func(path string) string {
-				resp, err := http.Get("http://" + w.Addr("metrics").String() + path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer resp.Body.Close()
-				body, err := io.ReadAll(resp.Body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return string(body)
-			}
-			for i, until := 0, time.Now().Add(patience); !strings.Contains(page("/readyz"), tt.want); i++ {
+			for i, until := 0, time.Now().Add(patience); !strings.Contains(page(t, w.Node, "metrics", "/readyz"), tt.want); i++ {
 				if time.Now().After(until) {
-					t.Fatalf("/readyz says %q after %d requests, want %q", page("/readyz"), i, tt.want)
+					t.Fatalf("/readyz says %q after %d requests, want %q", page(t, w.Node, "metrics", "/readyz"), i, tt.want)
 				}
 				conn, r := w.dial(fmt.Sprintf("%sGET /%d HTTP/1.1\r\nHost: a\r\n%sConnection: close\r\n\r\n", tt.first, i, tt.fields))
 				_, _ = io.Copy(io.Discard, r)
 				_ = conn.Close()
 			}
-			if want := fmt.Sprintf(`edge_surroundings_problem{problem="%s"} 1`, tt.problem); !strings.Contains(page("/metrics"), want+"\n") {
+			if want := fmt.Sprintf(`edge_surroundings_problem{problem="%s"} 1`, tt.problem); !strings.Contains(page(t, w.Node, "metrics", "/metrics"), want+"\n") {
 				t.Errorf("/metrics lacks %s", want)
 			}
 			mu.Lock()

@@ -4,11 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -147,38 +144,6 @@ func TestReceiveAge(t *testing.T) {
 	}
 }
 
-// A node that differs for a while is counted, until it agrees or is forgotten.
-func TestNodesDiffering(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		n := newNode(t, "rules: []", ofTwo)
-		same := n.Status()
-		other := slices.Clone(same)
-		other[32]++ // the last byte of the fingerprint of the rules
-		for _, test := range []struct {
-			name    string
-			status  []byte // received each second; nil if none
-			seconds int
-			want    float64
-		}{
-			{"just now", other, 10, 0},
-			{"for long", other, 21, 1},
-			{"it agrees", same, 1, 0},
-			{"it differs again", other, 31, 1},
-			{"it is silent", nil, 4, 0},
-		} {
-			for range test.seconds {
-				if test.status != nil {
-					n.ReceiveStatus("n2", test.status)
-				}
-				time.Sleep(time.Second)
-			}
-			if got, err := sum(n.Gatherer(), "edge_nodes_differing/rules"); got != test.want || err != nil {
-				t.Errorf("%s: %v nodes differ, %v; want %v", test.name, got, err, test.want)
-			}
-		}
-	})
-}
-
 // packed has a limit with as many sub-windows as 128 nodes can count in.
 const packed = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m, sub_windows: 6}]}]"
 
@@ -190,18 +155,7 @@ func TestReadinessWithManyNodes(t *testing.T) {
 		o.MetricsListen = "127.0.0.1:0"
 	}
 	crowded, whole := startNode(t, packed, watched), startNode(t, strings.Replace(packed, "6", "1", 1), watched)
-	ready := func(n *pop.Node) string {
-		r, err := http.Get("http://" + n.Addr("metrics").String() + "/readyz")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Body.Close()
-		text, err := io.ReadAll(r.Body)
-		if err != nil || r.StatusCode != 200 {
-			t.Fatalf("%d, %v", r.StatusCode, err)
-		}
-		return string(text)
-	}
+	ready := func(n *pop.Node) string { return page(t, n, "metrics", "/readyz") }
 	for _, step := range []struct {
 		nodes int
 		want  string
@@ -223,21 +177,6 @@ func TestReadinessWithManyNodes(t *testing.T) {
 			t.Errorf("without sub-windows and with %d nodes, /readyz says %q", step.nodes, got)
 		}
 	}
-}
-
-// Silent nodes may still count, so the number of nodes that limits must fit never decreases.
-func TestSilentNodesStillCount(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		n := newNode(t, "rules: []", ofTwo)
-		for i := range 128 { // with n1, one more than six sub-windows allow
-			n.ReceiveStatus(fmt.Sprintf("n%d", i+2), n.Status())
-		}
-		time.Sleep(time.Hour)
-		n.ReceiveStatus("n2", n.Status())
-		if err := n.SetRules(parse(t, packed)); err == nil {
-			t.Error("accepted rules with more sub-windows than the silent nodes allow")
-		}
-	})
 }
 
 // Nodes with other shards or client prefixes split counts, and report it. The order of the shards, drains and
@@ -304,7 +243,7 @@ func TestNodesThatDiffer(t *testing.T) {
 func TestRepairWithoutRoom(t *testing.T) {
 	const nodes, room = 5, 128
 	bubble.Test(t, func(t *testing.T) {
-		n := &network{part: map[string]int{}, ahead: map[string]time.Duration{}, fail: func(err error) { t.Error(err) }}
+		n := newNetwork(t)
 		for i := range nodes {
 			name := fmt.Sprint("n", i+1)
 			n.nodes = append(n.nodes, newNode(t, "rules: []", func(o *pop.Options) {

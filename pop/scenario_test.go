@@ -33,8 +33,7 @@ func TestScenarios(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				s := &scenario{t: t, shards: map[string]*fakeShard{}}
-				s.network = &network{part: map[string]int{}, ahead: map[string]time.Duration{}, fail: func(err error) { t.Error(err) }}
+				s := &scenario{t: t, shards: map[string]*fakeShard{}, network: newNetwork(t)}
 				defer s.stop()
 				datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
 					return s.run(d)
