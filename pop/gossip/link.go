@@ -122,11 +122,6 @@ func (l *link) header(kind byte, from uint64, at int64) header {
 // due appends the packets to send to l at now to out, and returns when to call it next, zero if
 // nothing waits.
 func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []outgoing, next time.Time) {
-	earlier := func(t time.Time) {
-		if next.IsZero() || t.Before(next) {
-			next = t
-		}
-	}
 	delay := l.clock.delay()
 	l.flights = slices.DeleteFunc(l.flights, func(f *flight) bool {
 		if over := now.Sub(f.first) >= giveUp; over {
@@ -139,7 +134,7 @@ func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []
 			f.next = now.Add(ackTimeout(f.sent, delay))
 			out = append(out, outgoing{l.node, append(header{kindMessages, from, l.run, f.number, f.body.at}.packet(), f.body.bytes...)})
 		}
-		earlier(f.next)
+		next = sooner(next, f.next)
 		return false
 	})
 	for len(l.flights) < inFlight {
@@ -154,11 +149,11 @@ func (l *link) due(from uint64, now time.Time, out []outgoing, m *metrics) (_ []
 		h := l.header(kindMessages, from, body.at)
 		l.flights = append(l.flights, &flight{h.number, body, now, now.Add(ackTimeout(1, delay)), 1})
 		out = append(out, outgoing{l.node, append(h.packet(), body.bytes...)})
-		earlier(now.Add(ackTimeout(1, delay)))
+		next = sooner(next, now.Add(ackTimeout(1, delay)))
 	}
 	for len(l.acks) > 0 {
 		if len(l.acks) < maxAcks && now.Before(l.ackAt) {
-			earlier(l.ackAt)
+			next = sooner(next, l.ackAt)
 			break
 		}
 		n := min(len(l.acks), maxAcks)

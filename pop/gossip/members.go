@@ -190,24 +190,17 @@ func (g *Gossip) keepJoined(ctx context.Context) {
 	defer tick.Stop()
 	var joining sync.WaitGroup
 	defer joining.Wait()
-	var mu sync.Mutex
-	under := map[string]bool{} // guarded by mu: addresses that are being joined
+	var under sync.Map // addresses that are being joined
 	for {
 		for _, addr := range g.missing(ctx) {
-			mu.Lock()
-			busy := under[addr]
-			under[addr] = true
-			mu.Unlock()
-			if busy {
+			if _, busy := under.LoadOrStore(addr, true); busy {
 				continue
 			}
 			joining.Go(func() {
+				defer under.Delete(addr)
 				if _, err := g.list.Join([]string{addr}); err != nil { // tried again
 					g.notJoined(addr, cmp.Or(errors.Unwrap(err), err)) // a list of one
 				}
-				mu.Lock()
-				defer mu.Unlock()
-				delete(under, addr)
 			})
 		}
 		select {
@@ -220,13 +213,7 @@ func (g *Gossip) keepJoined(ctx context.Context) {
 
 // notJoined tells that joining a node failed, unless there are other members.
 func (g *Gossip) notJoined(addr string, err error) {
-	g.mu.Lock()
-	alone := true
-	for range g.members {
-		alone = false
-	}
-	g.mu.Unlock()
-	if alone {
+	if len(g.Members()) == 0 {
 		g.o.Joined(addr, err)
 	}
 }

@@ -39,11 +39,16 @@ func (g *Gossip) send(ctx context.Context) {
 			// What is lost is sent again, so that an error is no news.
 			_ = g.list.SendBestEffort(o.to, o.packet)
 		}
-		if next.IsZero() || status.Before(next) {
-			next = status
-		}
-		timer.Reset(time.Until(next))
+		timer.Reset(time.Until(sooner(next, status)))
 	}
+}
+
+// sooner returns the earlier of two times; zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // due appends the packets that are to be sent at now to out, and returns when there are
@@ -63,9 +68,7 @@ func (g *Gossip) due(now time.Time, out []outgoing) (_ []outgoing, next time.Tim
 		g.metrics.dropped.Add(float64(enqueue(&l.urgent, bodies)))
 		var of time.Time
 		out, of = l.due(g.run, now, out, g.metrics)
-		if !of.IsZero() && (next.IsZero() || of.Before(next)) {
-			next = of
-		}
+		next = sooner(next, of)
 	}
 	return out, next
 }
