@@ -3,7 +3,6 @@ package envoy_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -23,26 +22,13 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/envoy"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // listen starts a node with a gRPC server at addr, and returns the server and a connection to it.
 func listen(t *testing.T, addr, name string, shards ...string) (*envoy.Server, *grpc.ClientConn) {
 	t.Helper()
-	set, err := rule.Parse("rules.yaml", []byte("rules: [{id: client, characteristics: [ip], limits: [{threshold: 20, period: 1h}], action: block, mitigation_timeout: 1h}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
-	n, err := pop.New(pop.Options{Embedded: true, Name: name, Rules: set, Shards: shards, Secret: "sixteen bytes at least", Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.Stop(context.Background()) }) // fails if shards are dead
-	s, err := envoy.New(envoy.Options{Node: n, Logger: logger})
+	n := startNode(t, "rules: [{id: client, characteristics: [ip], limits: [{threshold: 20, period: 1h}], action: block, mitigation_timeout: 1h}]", name, shards...)
+	s, err := envoy.New(envoy.Options{Node: n, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

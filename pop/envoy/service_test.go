@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -35,14 +36,14 @@ type served struct {
 	log  *strings.Builder
 }
 
-// serve returns a service with the rules of a file, which runs until the test ends.
-func serve(t *testing.T, rules string, o envoy.Options) served {
+// startNode starts a node with the rules of a file, which runs until the test ends.
+func startNode(t *testing.T, rules, name string, shards ...string) *pop.Node {
 	t.Helper()
 	set, err := rule.Parse("rules.yaml", []byte(rules))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := pop.New(pop.Options{Embedded: true, Name: "node", Rules: set, Logger: slog.New(slog.DiscardHandler)})
+	n, err := pop.New(pop.Options{Embedded: true, Name: name, Rules: set, Shards: shards, Secret: "sixteen bytes at least", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,10 +51,17 @@ func serve(t *testing.T, rules string, o envoy.Options) served {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := n.Stop(context.Background()); err != nil {
+		if err := n.Stop(context.Background()); err != nil && len(shards) == 0 { // shards may be dead
 			t.Error(err)
 		}
 	})
+	return n
+}
+
+// serve returns a service with the rules of a file, which runs until the test ends.
+func serve(t *testing.T, rules string, o envoy.Options) served {
+	t.Helper()
+	n := startNode(t, rules, "a")
 	log := new(strings.Builder)
 	o.Node, o.Logger = n, slog.New(slog.NewTextHandler(log, nil))
 	s, err := envoy.New(o)
@@ -90,25 +98,14 @@ func withHits(hits uint64, d *ratelimit.RateLimitDescriptor) *ratelimit.RateLimi
 	return d
 }
 
-func codesOf(r *rls.RateLimitResponse) (all []rls.RateLimitResponse_Code) {
-	for _, s := range r.Statuses {
-		all = append(all, s.Code)
-	}
-	return append(all, r.OverallCode)
-}
-
 func expect(t *testing.T, what string, r *rls.RateLimitResponse, overall rls.RateLimitResponse_Code, statuses ...rls.RateLimitResponse_Code) {
 	t.Helper()
-	got := codesOf(r)
-	want := append(statuses, overall)
-	if len(got) != len(want) {
-		t.Fatalf("%s: codes %v, want %v", what, got, want)
+	var got []rls.RateLimitResponse_Code
+	for _, s := range r.Statuses {
+		got = append(got, s.Code)
 	}
-	for i := range want {
-		if got[i] != want[i] {
-			t.Errorf("%s: codes %v, want %v", what, got, want)
-			return
-		}
+	if got, want := append(got, r.OverallCode), append(statuses, overall); !slices.Equal(got, want) {
+		t.Errorf("%s: codes %v, want %v", what, got, want)
 	}
 }
 
