@@ -8,8 +8,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -65,19 +67,38 @@ func (s *Service) ShouldRateLimit(_ context.Context, req *rls.RateLimitRequest) 
 	case len(req.GetDescriptors()) == 0:
 		return nil, s.invalid("the request has no descriptors")
 	}
-	c := call{rules: s.o.Node.Rules()}
+	rules := s.o.Node.Rules()
+	var asks []pop.Ask
+	var of []int // the index of each ask's descriptor
 	for i, d := range req.GetDescriptors() {
-		if cause, why := c.add(s.o.Domain, req, i); why != nil {
-			s.metrics.undecided[cause].Inc()
-			var keys []string // values may be personal data
-			for _, e := range d.GetEntries() {
-				keys = append(keys, e.GetKey())
-			}
-			s.logs[cause].Log(s.o.Logger, slog.LevelWarn, time.Now(), "a descriptor is not limited", "why", why, "domain", req.GetDomain(), "keys", keys)
+		ask, cause, why := s.ask(rules, req, d)
+		if why == nil {
+			asks, of = append(asks, ask), append(of, i)
+			continue
 		}
+		s.metrics.undecided[cause].Inc()
+		var keys []string // values may be personal data
+		for _, e := range d.GetEntries() {
+			keys = append(keys, e.GetKey())
+		}
+		s.logs[cause].Log(s.o.Logger, slog.LevelWarn, time.Now(), "a descriptor is not limited", "why", why, "domain", req.GetDomain(), "keys", keys)
 	}
-	decided := s.o.Node.DecideBy(c.asks...)
-	answer := c.response(decided, len(req.GetDescriptors()))
+	decided := s.o.Node.DecideBy(asks...)
+	answer := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}
+	for range req.GetDescriptors() {
+		answer.Statuses = append(answer.Statuses, &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK})
+	}
+	refused := slices.ContainsFunc(decided, func(a pop.Answer) bool { return a.Verdict.Refused() })
+	if refused {
+		answer.OverallCode = rls.RateLimitResponse_OVER_LIMIT
+	}
+	for i := range decided {
+		hits := asks[i].Rule.CostOf(asks[i].Times)
+		if refused {
+			hits = 0 // not counted
+		}
+		answer.Statuses[of[i]] = statusOf(&decided[i], hits)
+	}
 	if s.o.Headers {
 		answer.ResponseHeadersToAdd = append(headers(answer.Statuses), refusalID(decided)...)
 	}
@@ -91,51 +112,15 @@ func (s *Service) invalid(why string) error {
 	return status.Error(codes.InvalidArgument, why)
 }
 
-// A call is a request on its way to the node.
-type call struct {
-	rules *rule.Set
-	asks  []pop.Ask
-	of    []int // index of the descriptor of each ask
-}
-
-// add adds the ith descriptor of req, or returns why it cannot be decided.
-func (c *call) add(domain string, req *rls.RateLimitRequest, i int) (cause string, why error) {
-	if domain != "" && req.GetDomain() != domain {
-		return causeDomain, errors.New("the service is for another domain")
+// ask returns what to ask the node about a descriptor of req, or why it cannot be decided.
+func (s *Service) ask(rules *rule.Set, req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (ask pop.Ask, cause string, why error) {
+	if s.o.Domain != "" && req.GetDomain() != s.o.Domain {
+		return ask, causeDomain, errors.New("the service is for another domain")
 	}
-	d := req.GetDescriptors()[i]
 	hits := max(1, uint64(req.GetHitsAddend()))
 	if own := d.GetHitsAddend(); own != nil {
 		hits = own.GetValue() // 0 only asks
 	}
-	r, request, cause, why := decodeDescriptor(c.rules, d.GetEntries())
-	if why != nil {
-		return cause, why
-	}
-	c.asks = append(c.asks, pop.Ask{Rule: r, Request: request, Times: min(hits, rule.MaxThreshold), Listed: true})
-	c.of = append(c.of, i)
-	return "", nil
-}
-
-// response returns the response to a request with n descriptors, whose statuses are in their order.
-func (c *call) response(answers []pop.Answer, n int) *rls.RateLimitResponse {
-	response := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK, Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, n)}
-	for i := range answers {
-		if answers[i].Verdict.Refused() {
-			response.OverallCode = rls.RateLimitResponse_OVER_LIMIT
-		}
-	}
-	for i := range answers {
-		hits := c.asks[i].Rule.CostOf(c.asks[i].Times)
-		if response.OverallCode == rls.RateLimitResponse_OVER_LIMIT {
-			hits = 0 // not counted
-		}
-		response.Statuses[c.of[i]] = statusOf(&answers[i], hits)
-	}
-	for i, s := range response.Statuses {
-		if s == nil {
-			response.Statuses[i] = &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
-		}
-	}
-	return response
+	r, request, cause, why := decodeDescriptor(rules, d.GetEntries())
+	return pop.Ask{Rule: r, Request: request, Times: min(hits, rule.MaxThreshold), Listed: true}, cause, why
 }
